@@ -1,0 +1,3 @@
+#include <knet/prof.h>
+
+int kn_prof_on_;
