@@ -12,7 +12,8 @@ typedef struct error_state {
     bool has_site; /* the call site was given by the user's own call, not by library code */
 } error_state;
 
-static _Thread_local bool pending_flag; /* a copy of state->pending that needs no allocation to read */
+static _Thread_local bool
+    pending_flag; /* a copy of state->pending that needs no allocation to read */
 static _Thread_local error_state state;
 
 static void record(const char *file, int line, kn_status status, const char *fmt, va_list args) {
@@ -26,8 +27,8 @@ static void record(const char *file, int line, kn_status status, const char *fmt
 
 const char *kn_status_text(kn_status status) {
     switch (status) {
-#define X(name, value, text) \
-    case name:               \
+#define X(name, value, text)                                                                       \
+    case name:                                                                                     \
         return text;
         KN_STATUS_LIST(X)
 #undef X

@@ -85,8 +85,8 @@ static void print_number(const char *key, double x) {
     }
 }
 
-void bench_emit_ratio(const char *bench, const char *metric, double value, const char *unit, double baseline,
-                      double ratio) {
+void bench_emit_ratio(const char *bench, const char *metric, double value, const char *unit,
+                      double baseline, double ratio) {
     printf("{\"bench\":\"%s\",\"metric\":\"%s\"", bench, metric);
     print_number("value", value);
     printf(",\"unit\":\"%s\"", unit);
@@ -96,6 +96,7 @@ void bench_emit_ratio(const char *bench, const char *metric, double value, const
     fflush(stdout);
 }
 
-void bench_emit(const char *bench, const char *metric, double value, const char *unit, double baseline) {
+void bench_emit(const char *bench, const char *metric, double value, const char *unit,
+                double baseline) {
     bench_emit_ratio(bench, metric, value, unit, baseline, (double)NAN);
 }

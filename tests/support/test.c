@@ -16,7 +16,8 @@ static const char *last_message(void) {
     return kn_last_error ? ((const error_layout *)(const void *)kn_last_error())->message : "";
 }
 
-void test_assert_close(double a, double b, double rtol, double atol, const char *what, const char *file, int line) {
+void test_assert_close(double a, double b, double rtol, double atol, const char *what,
+                       const char *file, int line) {
     if ((isnan(a) && isnan(b)) || a == b || fabs(a - b) <= atol + rtol * fabs(b)) return;
     print_error("%s is %.17g, expected %.17g within rtol %g, atol %g\n", what, a, b, rtol, atol);
     _fail(file, line);

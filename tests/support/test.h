@@ -1,5 +1,5 @@
-/* What every test includes: CMocka with what it needs, comparison of doubles, seeded random numbers, one place to
- * register tests.
+/* What every test includes: CMocka with what it needs, comparison of doubles, seeded random
+ * numbers, one place to register tests.
  *
  *     static void free_of_null_is_nothing(void **state) { … }
  *     int main(void) { return RUN_TESTS(TEST(free_of_null_is_nothing), TEST(…)); }
@@ -23,8 +23,10 @@
     cmocka_run_group_tests_name(__FILE__, ((const struct CMUnitTest[]){__VA_ARGS__}), NULL, NULL)
 
 /* |a - b| <= atol + rtol·|b|; NaN equals NaN. */
-#define assert_close(a, b, rtol, atol) test_assert_close((a), (b), (rtol), (atol), #a, __FILE__, __LINE__)
-void test_assert_close(double a, double b, double rtol, double atol, const char *what, const char *file, int line);
+#define assert_close(a, b, rtol, atol)                                                             \
+    test_assert_close((a), (b), (rtol), (atol), #a, __FILE__, __LINE__)
+void test_assert_close(double a, double b, double rtol, double atol, const char *what,
+                       const char *file, int line);
 
 /* The call returned KN_OK; else its message. */
 #define assert_ok(expr) test_assert_status((expr), 0, #expr, __FILE__, __LINE__)

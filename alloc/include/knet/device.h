@@ -1,13 +1,15 @@
-/* Devices: where memory lives and work runs. "cpu" (the host), "cuda:N", and "sim", a simulated GPU for tests.
+/* Devices: where memory lives and work runs. "cpu" (the host), "cuda:N", and "sim", a simulated GPU
+ * for tests.
  *
- * A kn_device belongs to the registry and lives as long as the process. A kn_stream is the driver's native handle
- * (cudaStream_t, CUstream); NULL is the legacy default stream. On the host every stream is program order.
+ * A kn_device belongs to the registry and lives as long as the process. A kn_stream is the driver's
+ * native handle (cudaStream_t, CUstream); NULL is the legacy default stream. On the host every
+ * stream is program order.
  *
  *     kn_device *dev = NULL;
  *     KN_TRY(kn_device_find(&dev, "cuda:0"));
  *
- * Threads: every function here may be called from any thread. Stream: work is enqueued, never waited for, unless the
- * function says so. The caller's current CUDA device is never changed.
+ * Threads: every function here may be called from any thread. Stream: work is enqueued, never
+ * waited for, unless the function says so. The caller's current CUDA device is never changed.
  */
 #ifndef KNET_DEVICE_H
 #define KNET_DEVICE_H
@@ -22,22 +24,27 @@ typedef struct kn_device kn_device;
 typedef struct CUstream_st *kn_stream; /* is cudaStream_t and CUstream, without their headers */
 typedef struct kn_event kn_event;
 
-typedef enum kn_device_kind { KN_DEVICE_HOST = 1, KN_DEVICE_CUDA = 2, KN_DEVICE_SIM = 3 } kn_device_kind;
+typedef enum kn_device_kind {
+    KN_DEVICE_HOST = 1,
+    KN_DEVICE_CUDA = 2,
+    KN_DEVICE_SIM = 3
+} kn_device_kind;
 
 typedef struct kn_device_info {
     kn_device_kind kind;
-    int index;                   /* N of "cuda:N"; 0 for the others */
+    int index;                        /* N of "cuda:N"; 0 for the others */
     int compute_major, compute_minor; /* CUDA compute capability; 0 elsewhere */
-    uint64_t total_bytes;        /* physical memory */
-    uint64_t free_bytes;         /* as the driver says, for every process */
-    uint64_t granularity_bytes;  /* of virtual memory mappings; 0 when there are none */
-    char name[16];               /* "cpu", "cuda:0", "sim" */
-    char model[128];             /* "NVIDIA H100 80GB HBM3", the CPU's model name, … */
-    char driver[64];             /* driver or backing store and its version */
+    uint64_t total_bytes;             /* physical memory */
+    uint64_t free_bytes;              /* as the driver says, for every process */
+    uint64_t granularity_bytes;       /* of virtual memory mappings; 0 when there are none */
+    char name[16];                    /* "cpu", "cuda:0", "sim" */
+    char model[128];                  /* "NVIDIA H100 80GB HBM3", the CPU's model name, … */
+    char driver[64];                  /* driver or backing store and its version */
 } kn_device_info;
 
 /* Finds a device by name: "cpu", "cuda" (= "cuda:0"), "cuda:N", "sim".
- * Errors: DEVICE when there is none, saying why not and what to do; INVALID for a name that is no device name. */
+ * Errors: DEVICE when there is none, saying why not and what to do; INVALID for a name that is no
+ * device name. */
 KN_API KN_MUST_CHECK kn_status kn_device_find(kn_device **out, const char *name);
 
 /* The host device; never NULL. */
@@ -50,7 +57,8 @@ KN_API const char *kn_device_name(const kn_device *device); /* "cpu", "cuda:0" *
 KN_API kn_device_kind kn_device_kind_get(const kn_device *device);
 
 /* Fills `out` (of out_bytes = sizeof *out). Asks the driver for the free bytes. */
-KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *device);
+KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes,
+                                                   kn_device *device);
 
 /* A new non-blocking stream. */
 KN_API KN_MUST_CHECK kn_status kn_stream_create(kn_stream *out, kn_device *device);
@@ -60,7 +68,8 @@ KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
 KN_API void kn_stream_retire(kn_device *device, kn_stream stream);
 /* Waits on the host until all work enqueued on the stream is done. */
 KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream stream);
-/* The calling thread's own non-blocking stream on this device, made at first use; NULL on the host. */
+/* The calling thread's own non-blocking stream on this device, made at first use; NULL on the host.
+ */
 KN_API KN_MUST_CHECK kn_status kn_stream_of_thread(kn_stream *out, kn_device *device);
 
 /* Events: a point in a stream. */
@@ -72,14 +81,16 @@ KN_API KN_MUST_CHECK kn_status kn_event_wait(kn_event *event, kn_stream stream);
 /* Whether the point was reached; never waits. */
 KN_API KN_MUST_CHECK kn_status kn_event_query(bool *done, kn_event *event);
 
-/* Copies between two devices, or within one; one of them must be the host unless both are the same device.
- * Enqueued on `stream`, a stream of the device that is not the host. From or to pageable host memory the call
- * may return only when the host memory may be reused. Errors: CUDA, UNSUPPORTED (two different GPUs). */
-KN_API KN_MUST_CHECK kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
+/* Copies between two devices, or within one; one of them must be the host unless both are the same
+ * device. Enqueued on `stream`, a stream of the device that is not the host. From or to pageable
+ * host memory the call may return only when the host memory may be reused. Errors: CUDA,
+ * UNSUPPORTED (two different GPUs). */
+KN_API KN_MUST_CHECK kn_status kn_device_copy(kn_device *dst_device, void *dst,
+                                              kn_device *src_device, const void *src,
                                               size_t size_bytes, kn_stream stream);
 /* Sets bytes. */
-KN_API KN_MUST_CHECK kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_bytes,
-                                              kn_stream stream);
+KN_API KN_MUST_CHECK kn_status kn_device_fill(kn_device *device, void *dst, int byte,
+                                              size_t size_bytes, kn_stream stream);
 
 #ifdef __cplusplus
 }

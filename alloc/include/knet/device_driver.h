@@ -1,10 +1,11 @@
 /* For those who add a device: the table of functions behind kn_device, and how to register one.
  *
- * Contract, stated once. Every function gets the `impl` pointer of its registration. kn_status functions return KN_OK
- * or record an error with KN_FAIL; on failure outputs are untouched and nothing was acquired. Sizes are > 0. Pointers
- * and sizes of segments, ranges and handles are multiples of the granularity (of 4096 where there is none). No
- * function may call into a pool, print, or wait for the device, except *_sync. Functions may be called from any thread.
- * An optional function may be NULL; the comment says what is done instead.
+ * Contract, stated once. Every function gets the `impl` pointer of its registration. kn_status
+ * functions return KN_OK or record an error with KN_FAIL; on failure outputs are untouched and
+ * nothing was acquired. Sizes are > 0. Pointers and sizes of segments, ranges and handles are
+ * multiples of the granularity (of 4096 where there is none). No function may call into a pool,
+ * print, or wait for the device, except *_sync. Functions may be called from any thread. An
+ * optional function may be NULL; the comment says what is done instead.
  */
 #ifndef KNET_DEVICE_DRIVER_H
 #define KNET_DEVICE_DRIVER_H
@@ -22,28 +23,33 @@ typedef struct kn_device_driver {
 
     kn_status (*info_read)(void *impl, kn_device_info *out);
 
-    /* Plain segments: memory at an address of the driver's choice, aligned to 2 MiB where it can be, to 256 at least. */
+    /* Plain segments: memory at an address of the driver's choice, aligned to 2 MiB where it can
+     * be, to 256 at least. */
     kn_status (*segment_alloc)(void *impl, void **out, size_t size_bytes);
     void (*segment_free)(void *impl, void *ptr, size_t size_bytes);
 
     /* Virtual memory; all NULL where it is missing: the pool then grows by plain segments.
-     * reserve: addresses without memory. handle: physical memory, mapped and unmapped only whole. */
+     * reserve: addresses without memory. handle: physical memory, mapped and unmapped only whole.
+     */
     kn_status (*range_reserve)(void *impl, void **out, size_t size_bytes);
     void (*range_release)(void *impl, void *ptr, size_t size_bytes);
     kn_status (*handle_create)(void *impl, uint64_t *out, size_t size_bytes);
     void (*handle_destroy)(void *impl, uint64_t handle, size_t size_bytes);
-    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes, uint64_t handle); /* readable and writable */
+    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes,
+                            uint64_t handle); /* readable and writable */
     kn_status (*handle_unmap)(void *impl, void *at, size_t size_bytes);
 
-    /* Copies within the device, to it and from it; which one `to_host` / `from_host` say (both false: within). */
-    kn_status (*copy)(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host, bool to_host,
-                      kn_stream stream);
+    /* Copies within the device, to it and from it; which one `to_host` / `from_host` say (both
+     * false: within). */
+    kn_status (*copy)(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
+                      bool to_host, kn_stream stream);
     kn_status (*fill)(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream);
 
     kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
-    /* A number that is never used again for another stream: handles are. Never fails; NULL: the handle's value. */
+    /* A number that is never used again for another stream: handles are. Never fails; NULL: the
+     * handle's value. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);
@@ -56,14 +62,15 @@ typedef struct kn_device_driver {
     kn_status (*event_wait)(void *impl, void *event, kn_stream stream); /* the stream waits */
     kn_status (*event_sync)(void *impl, void *event);                   /* the host waits */
 
-    /* Whether the driver can still be called; false once the process is unloading it. NULL: always. */
+    /* Whether the driver can still be called; false once the process is unloading it. NULL: always.
+     */
     bool (*alive)(void *impl);
 } kn_device_driver;
 
-/* Registers a device under a name such as "cuda:0". `driver` and `impl` are borrowed for the life of the process.
- * Errors: INVALID for a name that is taken, empty or longer than 15 characters. */
-KN_API KN_MUST_CHECK kn_status kn_device_register(kn_device **out, const char *name, const kn_device_driver *driver,
-                                                  void *impl);
+/* Registers a device under a name such as "cuda:0". `driver` and `impl` are borrowed for the life
+ * of the process. Errors: INVALID for a name that is taken, empty or longer than 15 characters. */
+KN_API KN_MUST_CHECK kn_status kn_device_register(kn_device **out, const char *name,
+                                                  const kn_device_driver *driver, void *impl);
 
 /* The table and state of a registered device. */
 KN_API const kn_device_driver *kn_device_driver_get(const kn_device *device, void **impl);

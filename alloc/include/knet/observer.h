@@ -1,8 +1,9 @@
 /* The observer: how a profiler sees the allocator without the allocator knowing a profiler.
  *
- * One process-wide pointer to a table of functions; NULL = off = one predictable branch. The table must stay valid for
- * the life of the process. Functions are called on the thread that acts, inside the pool's call but outside its locks,
- * except where said; they must not call into any pool. A NULL member is not called.
+ * One process-wide pointer to a table of functions; NULL = off = one predictable branch. The table
+ * must stay valid for the life of the process. Functions are called on the thread that acts, inside
+ * the pool's call but outside its locks, except where said; they must not call into any pool. A
+ * NULL member is not called.
  */
 #ifndef KNET_OBSERVER_H
 #define KNET_OBSERVER_H
@@ -18,8 +19,9 @@ typedef struct kn_observer {
     void (*on_call_begin)(const char *name);
     void (*on_call_end)(const char *name);
 
-    /* A block was handed out; the number returned is its owner: kept with the block, given back to on_free, shown in
-     * snapshots and out-of-memory reports through owner_name. size_bytes is the rounded (live) size. */
+    /* A block was handed out; the number returned is its owner: kept with the block, given back to
+     * on_free, shown in snapshots and out-of-memory reports through owner_name. size_bytes is the
+     * rounded (live) size. */
     uint32_t (*on_alloc)(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream);
     void (*on_free)(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner);
     /* Reserved bytes changed by `delta_bytes` (grow > 0, trim < 0). */
@@ -28,7 +30,8 @@ typedef struct kn_observer {
     /* Replayed at attach for the pools that exist already. */
     void (*on_pool_create)(kn_pool *pool);
     void (*on_pool_destroy)(kn_pool *pool);
-    /* The label of an owner, for reports; copied into `out` (of out_bytes); returns false when unknown. */
+    /* The label of an owner, for reports; copied into `out` (of out_bytes); returns false when
+     * unknown. */
     bool (*owner_name)(uint32_t owner, char *out, size_t out_bytes);
 } kn_observer;
 

@@ -1,8 +1,9 @@
 /* Pools: a caching, stream-ordered allocator in front of a device.
  *
- * A block belongs to the stream it was allocated on. Freed, it is reusable on that stream at once, with no event and
- * no wait: the stream's order keeps it safe. A block that other streams use says so with kn_block_use before it is
- * freed; then it is reused only after their work. In steady state no call reaches the driver.
+ * A block belongs to the stream it was allocated on. Freed, it is reusable on that stream at once,
+ * with no event and no wait: the stream's order keeps it safe. A block that other streams use says
+ * so with kn_block_use before it is freed; then it is reused only after their work. In steady state
+ * no call reaches the driver.
  *
  *     void *x = NULL;
  *     KN_TRY(kn_alloc(&x, pool, bytes, stream));
@@ -24,12 +25,13 @@ extern "C" {
 typedef struct kn_pool kn_pool;
 
 typedef struct kn_pool_options {
-    size_t limit_bytes;      /* most the pool may reserve; 0: what the device has */
-    size_t soft_limit_bytes; /* above it the pool harvests and calls back before it grows; 0: none */
-    size_t slab_max_bytes;   /* largest size served from slabs; 0: 64 KiB */
-    double device_fraction;  /* limit as a share of the device's memory, in (0, 1]; 0: none */
-    const char *name;        /* in reports; copied; NULL: the device's name */
-    uint64_t reserved[4];    /* zero */
+    size_t limit_bytes; /* most the pool may reserve; 0: what the device has */
+    size_t
+        soft_limit_bytes;   /* above it the pool harvests and calls back before it grows; 0: none */
+    size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
+    double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
+    const char *name;       /* in reports; copied; NULL: the device's name */
+    uint64_t reserved[4];   /* zero */
 } kn_pool_options;
 
 /* All in bytes or counts since the pool was made; *_max are high-water marks. */
@@ -44,28 +46,35 @@ typedef struct kn_pool_stats {
 } kn_pool_stats;
 
 /* Errors: INVALID for options that contradict each other or the device, naming them. */
-KN_API KN_MUST_CHECK kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options *options);
-/* Logs what is live, waits for streams that still use blocks, gives everything back. NULL is nothing. */
+KN_API KN_MUST_CHECK kn_status kn_pool_create(kn_pool **out, kn_device *device,
+                                              const kn_pool_options *options);
+/* Logs what is live, waits for streams that still use blocks, gives everything back. NULL is
+ * nothing. */
 KN_API void kn_pool_destroy(kn_pool *pool);
-/* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when it can't be made. */
+/* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when
+ * it can't be made. */
 KN_API kn_pool *kn_device_pool(kn_device *device);
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
 KN_API const char *kn_pool_name(const kn_pool *pool);
-/* Changes the limit of a pool; below what is reserved it gives back what it can and holds the rest. 0: none. */
+/* Changes the limit of a pool; below what is reserved it gives back what it can and holds the rest.
+ * 0: none. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
-/* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the largest free block and
- * who owns most; the pool stays usable. */
-KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream);
-/* Frees at once, in the order of the block's stream. The result may be ignored: misuse (not a block of this pool,
- * freed already) is an INVALID error, logged and counted, and changes nothing. NULL is nothing. */
+/* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the
+ * largest free block and who owns most; the pool stays usable. */
+KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
+                                        kn_stream stream);
+/* Frees at once, in the order of the block's stream. The result may be ignored: misuse (not a block
+ * of this pool, freed already) is an INVALID error, logged and counted, and changes nothing. NULL
+ * is nothing. */
 KN_API kn_status kn_free(kn_pool *pool, void *ptr);
 /* Marks a use on another stream; call it after that use was enqueued and before kn_free. */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
 
 /* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
-/* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left is in use. */
+/* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
+ * is in use. */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
 /* Writes every segment and block as JSON. Errors: IO, naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);

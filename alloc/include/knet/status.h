@@ -1,12 +1,14 @@
 /* Status codes, errors and the log: what every library of Knet.c reports failure with.
  *
- * Functions that can fail return kn_status: KN_OK or a negative code. Functions that return an object return
- * NULL and leave the error *pending* on the calling thread; while one is pending, ops do nothing and return NULL,
- * and the next status function that computes returns it. Returning it, like kn_check(), *takes* it.
- * The text stays readable in kn_last_error() until the thread's next failure.
+ * Functions that can fail return kn_status: KN_OK or a negative code. Functions that return an
+ * object return NULL and leave the error *pending* on the calling thread; while one is pending, ops
+ * do nothing and return NULL, and the next status function that computes returns it. Returning it,
+ * like kn_check(), *takes* it. The text stays readable in kn_last_error() until the thread's next
+ * failure.
  *
  *     kn_tensor *y = kn_relu(kn_linear(x, w, b));   // NULL if either failed
- *     KN_TRY(kn_check());                           // the first error, with its op, its shapes and its line
+ *     KN_TRY(kn_check());                           // the first error, with its op, its shapes and
+ * its line
  */
 #ifndef KNET_STATUS_H
 #define KNET_STATUS_H
@@ -17,7 +19,7 @@
 
 #define KN_API __attribute__((visibility("default")))
 #define KN_MUST_CHECK __attribute__((warn_unused_result))
-#define KN_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define KN_PRINTF(fmt_arg, first) __attribute__((format(printf, fmt_arg, first)))
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,33 +58,41 @@ typedef struct kn_error {
 /* The text of a status code, never NULL. */
 KN_API const char *kn_status_text(kn_status status);
 
-/* This thread's last error; borrowed until the thread's next failure. Never NULL; KN_OK when there was none. */
+/* This thread's last error; borrowed until the thread's next failure. Never NULL; KN_OK when there
+ * was none. */
 KN_API const kn_error *kn_last_error(void);
 
-/* Takes the pending error of this thread: returns it, and it is pending no more. KN_OK when none was. */
+/* Takes the pending error of this thread: returns it, and it is pending no more. KN_OK when none
+ * was. */
 KN_API KN_MUST_CHECK kn_status kn_check(void);
 
 /* The pending error of this thread, not taken; KN_OK when there is none. */
 KN_API kn_status kn_pending(void);
 
-/* Records an error and returns its status; for functions that return a status. `status` must be negative. */
-KN_API kn_status kn_fail_at(const char *file, int line, kn_status status, const char *fmt, ...) KN_PRINTF(4, 5);
+/* Records an error and returns its status; for functions that return a status. `status` must be
+ * negative. */
+KN_API kn_status kn_fail_at(const char *file, int line, kn_status status, const char *fmt, ...)
+    KN_PRINTF(4, 5);
 
 /* Records an error, makes it pending and returns NULL; for functions that return an object.
  * If one is pending already that one is kept: the first failure explains the rest. */
-KN_API void *kn_fail_null_at(const char *file, int line, kn_status status, const char *fmt, ...) KN_PRINTF(4, 5);
+KN_API void *kn_fail_null_at(const char *file, int line, kn_status status, const char *fmt, ...)
+    KN_PRINTF(4, 5);
 
 /* For op implementers: names the op of this thread's last error, unless it is named already. */
 KN_API void kn_error_op(const char *op);
 
-/* For op implementers: makes the thread's last error, just returned by a status function, pending. Returns NULL. */
+/* For op implementers: makes the thread's last error, just returned by a status function, pending.
+ * Returns NULL. */
 KN_API void *kn_error_defer(kn_status status);
 
-/* For op implementers: gives the pending error a call site, unless it has one from an inner call. */
+/* For op implementers: gives the pending error a call site, unless it has one from an inner call.
+ */
 KN_API void kn_error_site(const char *file, int line);
 
-/* One log callback a process. level: 0 error, 1 warning, 2 information. Libraries never print; without a callback
- * messages are dropped. NULL detaches. Any thread may call the callback; it must not call back into Knet.c. */
+/* One log callback a process. level: 0 error, 1 warning, 2 information. Libraries never print;
+ * without a callback messages are dropped. NULL detaches. Any thread may call the callback; it must
+ * not call back into Knet.c. */
 typedef void (*kn_log_fn)(void *ctx, int level, const char *text);
 KN_API void kn_log_attach(kn_log_fn log_fn, void *ctx);
 

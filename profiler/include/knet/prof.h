@@ -1,12 +1,12 @@
 /* The timer: scopes in any C or C++ program, one table at exit.
  *
- *     { KN_SCOPE("load batch"); read_batch(file, &batch); }   // closed on every way out of the block
- *     kn_step();                                              // one iteration done
+ *     { KN_SCOPE("load batch"); read_batch(file, &batch); }   // closed on every way out of the
+ * block kn_step();                                              // one iteration done
  *
- * Run with KNET_TIMER=1 to get the table on stderr at exit, KNET_TIMER=help for the rest of its words. Unset, a scope
- * costs one predictable branch. One tree a thread, merged by path in reports. Scopes that a thread leaves open when it
- * ends are closed at that moment.
- * Threads: a scope belongs to its thread; everything else may be called from any thread.
+ * Run with KNET_TIMER=1 to get the table on stderr at exit, KNET_TIMER=help for the rest of its
+ * words. Unset, a scope costs one predictable branch. One tree a thread, merged by path in reports.
+ * Scopes that a thread leaves open when it ends are closed at that moment. Threads: a scope belongs
+ * to its thread; everything else may be called from any thread.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -34,7 +34,8 @@ static inline kn_scope kn_scope_begin(const char *label) {
     return __builtin_expect(kn_prof_on_, 0) ? kn_scope_begin_on_(label) : off;
 }
 
-/* The same for a label whose bytes never change while the process lives, such as a literal: compared by address first. */
+/* The same for a label whose bytes never change while the process lives, such as a literal:
+ * compared by address first. */
 static inline kn_scope kn_scope_begin_static(const char *label) {
     kn_scope off = {0, 0};
     return __builtin_expect(kn_prof_on_, 0) ? kn_scope_begin_static_on_(label) : off;
@@ -48,15 +49,17 @@ static inline void kn_scope_end(kn_scope *scope) {
 /* Marks the end of one iteration. */
 KN_API void kn_step(void);
 
-/* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "*.json" the JSON form. Errors: IO, naming the path;
- * the report is then written to stderr, never lost. UNSUPPORTED when the timer is off. */
+/* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "*.json" the JSON form. Errors:
+ * IO, naming the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer
+ * is off. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
 #define KN_CAT_(a, b) a##b
 #define KN_CAT(a, b) KN_CAT_(a, b)
 /* gcc, clang, nvcc; C and C++ */
 #define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_, __LINE__)
-/* A scope until the end of the block; a declaration: put it before any goto of its block. Takes a literal. */
+/* A scope until the end of the block; a declaration: put it before any goto of its block. Takes a
+ * literal. */
 #define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_static("" label "")
 
 #ifdef __cplusplus
