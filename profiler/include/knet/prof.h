@@ -57,7 +57,7 @@ KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 #define KN_CAT_(a, b) a##b
 #define KN_CAT(a, b) KN_CAT_(a, b)
 /* gcc, clang, nvcc; C and C++ */
-#define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_, __LINE__)
+#define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_at_, __COUNTER__)
 /* A scope until the end of the block; a declaration: put it before any goto of its block. Takes a
  * literal. */
 #define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_static("" label "")

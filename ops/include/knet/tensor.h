@@ -1,0 +1,96 @@
+/* Tensors: opaque, reference counted, row-major and contiguous, at most 8 dimensions.
+ *
+ * Every tensor that an op returns belongs to the innermost open frame of the thread (frame.h) and
+ * goes when that frame ends, unless kn_keep moved it one frame out or a slot holds it. Nobody frees
+ * tensors one by one.
+ *
+ *     KN_FRAME();
+ *     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(64, 784));
+ *     kn_tensor *y = kn_relu(kn_linear(x, w, b));       // y [64,10]
+ *
+ * A failed call returns NULL and leaves its error pending (status.h). An absent tensor is KN_NONE,
+ * never NULL. 0-dimensional (one element) and empty tensors are legal everywhere. No dtype is
+ * promoted silently: see kn_cast. Threads: any number of readers; a writer excludes them. Hand
+ * another thread a held tensor, not a frame's.
+ */
+#ifndef KNET_TENSOR_H
+#define KNET_TENSOR_H
+
+#include <knet/device.h>
+#include <knet/pool.h>
+#include <knet/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kn_tensor kn_tensor;
+
+typedef enum kn_dtype {
+    KN_F32 = 1,
+    KN_F64,
+    KN_F16,
+    KN_BF16,
+    KN_I64,
+    KN_I32,
+    KN_U8,
+    KN_BOOL
+} kn_dtype;
+
+enum { KN_DIMS_MAX = 8 };
+
+typedef struct kn_shape { /* by value */
+    int64_t dim[KN_DIMS_MAX];
+    int n_dims;
+} kn_shape;
+
+#define KN_SHAPE(...)                                                                              \
+    ((kn_shape){{__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))})
+#define KN_SCALAR ((kn_shape){{0}, 0}) /* KN_SHAPE() isn't C11 */
+#define KN_ALL KN_SCALAR               /* as axes: all of them; KN_SHAPE(0, 2) names two */
+
+/* Stands for a tensor that is absent, such as a layer's bias. Never NULL: NULL means "failed". */
+extern KN_API kn_tensor *const KN_NONE;
+
+KN_API kn_shape kn_tensor_shape(const kn_tensor *t); /* of NULL or KN_NONE: KN_SCALAR */
+KN_API int64_t kn_tensor_numel(const kn_tensor *t);  /* of NULL or KN_NONE: 0 */
+KN_API kn_dtype kn_tensor_dtype(const kn_tensor *t);
+KN_API kn_device *kn_tensor_device(const kn_tensor *t);
+KN_API const char *kn_dtype_name(kn_dtype dtype); /* "f32" */
+KN_API size_t kn_dtype_bytes(kn_dtype dtype);
+/* Writes "[64,3,32,32]" and returns out. */
+KN_API char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape);
+
+/* Copies `data` (row-major) to the frame's device. */
+KN_API kn_tensor *kn_tensor_from(const void *data, kn_dtype dtype, kn_shape shape);
+
+/* Reading. kn_item and kn_copy_out wait for the tensor's stream, and for nothing else.
+ * Errors: SHAPE when kn_item's tensor has not one element, or out_bytes is not the tensor's size.
+ */
+KN_API KN_MUST_CHECK kn_status kn_item(double *out, kn_tensor *t);
+KN_API KN_MUST_CHECK kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t);
+
+/* The data, contiguous, on the tensor's device; for work on kn_frame_stream(). NULL on failure, and
+ * for an empty tensor. kn_data_mut makes a new version: a gradient rule that saved the old one says
+ * so. */
+KN_API const void *kn_data(kn_tensor *t);
+KN_API void *kn_data_mut(kn_tensor *t);
+
+/* Slots: what outlives frames (struct members, values carried round a loop, other threads). A slot
+ * starts NULL. kn_hold swaps t in; a failed t leaves the slot as it is and returns its error.
+ * kn_unhold empties it. */
+KN_API KN_MUST_CHECK kn_status kn_hold(kn_tensor **slot, kn_tensor *t);
+KN_API void kn_unhold(kn_tensor **slot);
+/* A local slot, emptied at the end of the block. */
+#define KN_SLOT(name) __attribute__((cleanup(kn_unhold))) kn_tensor *name = NULL
+
+/* kn_keep moves t one frame out and returns it (return kn_keep(y);). kn_drop frees it early. Both
+ * only if t belongs to the innermost frame; else nothing happens: safe on inputs, parameters, and
+ * twice. */
+KN_API kn_tensor *kn_keep(kn_tensor *t);
+KN_API void kn_drop(kn_tensor *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
