@@ -1,0 +1,303 @@
+#include <errno.h>
+#include <knet/device.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices.h"
+#include "observe.h"
+#include "thread.h"
+
+enum { DEVICES_MAX = 256 };
+
+struct kn_device {
+    char name[16];
+    const kn_device_driver *driver;
+    void *impl;
+    kn_pool *pools;                  /* guarded by registry_lock */
+    _Atomic(kn_pool *) default_pool; /* made once, under pool_lock */
+    pthread_mutex_t pool_lock;
+};
+
+struct kn_event {
+    kn_device *device;
+    void *native;
+};
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static kn_device host_device = {
+    .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
+static kn_device *devices[DEVICES_MAX] = {&host_device};
+static int n_devices = 1;
+static atomic_bool forked;
+
+/* Registry. */
+
+static kn_device *find_registered(const char *name) {
+    for (int i = 0; i < n_devices; i++) {
+        if (strcmp(devices[i]->name, name) == 0) return devices[i];
+    }
+    return NULL;
+}
+
+kn_status kn_device_register(kn_device **out, const char *name, const kn_device_driver *driver,
+                             void *impl) {
+    size_t length = strlen(name);
+    if (length == 0 || length >= sizeof host_device.name) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_device_register: the name \"%s\" must have 1 to 15 "
+                       "characters",
+                       name);
+    }
+    kn_device *device = calloc(1, sizeof *device);
+    if (!device) return KN_FAIL(KN_ERR_OOM, "kn_device_register: no host memory for %s", name);
+    memcpy(device->name, name, length + 1);
+    device->driver = driver;
+    device->impl = impl;
+    pthread_mutex_init(&device->pool_lock, NULL);
+    pthread_mutex_lock(&registry_lock);
+    bool taken = find_registered(name) != NULL, full = n_devices == DEVICES_MAX;
+    if (!taken && !full) devices[n_devices++] = device;
+    pthread_mutex_unlock(&registry_lock);
+    if (taken || full) {
+        free(device);
+        return KN_FAIL(KN_ERR_INVALID, "kn_device_register: %s %s", name,
+                       taken ? "is registered already" : "is one device too many");
+    }
+    *out = device;
+    return KN_OK;
+}
+
+/* N of "cuda:N"; 0 for "cuda"; -1 when the name is none of them. */
+static int cuda_index(const char *name) {
+    if (strcmp(name, "cuda") == 0) return 0;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    char *end = NULL;
+    errno = 0;
+    long index = strtol(name + 5, &end, 10);
+    return *end == '\0' && errno == 0 && index < 1000 ? (int)index : -1;
+}
+
+kn_status kn_device_find(kn_device **out, const char *name) {
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
+    char canonical[32];
+    int index = cuda_index(name);
+    if (index >= 0) {
+        snprintf(canonical, sizeof canonical, "cuda:%d", index);
+    } else {
+        snprintf(canonical, sizeof canonical, "%s", name);
+    }
+    pthread_mutex_lock(&registry_lock);
+    kn_device *device = find_registered(canonical);
+    pthread_mutex_unlock(&registry_lock);
+    if (device) {
+        *out = device;
+        return KN_OK;
+    }
+    if (index >= 0) return kn__cuda_find(out, index);
+    return KN_FAIL(KN_ERR_INVALID,
+                   "no device is named \"%s\"; there are \"cpu\", \"cuda\", \"cuda:N\" and \"sim\"",
+                   name);
+}
+
+kn_device *kn_device_host(void) { return &host_device; }
+int kn_device_cuda_count(void) { return kn__cuda_count(); }
+const char *kn_device_name(const kn_device *device) { return device->name; }
+kn_device_kind kn_device_kind_get(const kn_device *device) { return device->driver->kind; }
+
+const kn_device_driver *kn_device_driver_get(const kn_device *device, void **impl) {
+    if (impl) *impl = device->impl;
+    return device->driver;
+}
+
+kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *device) {
+    kn_device_info info = {.kind = device->driver->kind};
+    memcpy(info.name, device->name, sizeof info.name);
+    KN_TRY(device->driver->info_read(device->impl, &info));
+    memset(out, 0, out_bytes);
+    memcpy(out, &info, out_bytes < sizeof info ? out_bytes : sizeof info);
+    return KN_OK;
+}
+
+/* Pools of a device. */
+
+void kn__pool_enlist(kn_pool *pool, kn_device *device) {
+    pthread_mutex_lock(&registry_lock);
+    *kn__pool_link(pool) = device->pools;
+    device->pools = pool;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void kn__pool_delist(kn_pool *pool, kn_device *device) {
+    pthread_mutex_lock(&registry_lock);
+    kn_pool **link = &device->pools;
+    while (*link && *link != pool) link = kn__pool_link(*link);
+    if (*link) *link = *kn__pool_link(pool);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
+    pthread_mutex_lock(&registry_lock);
+    for (int i = 0; i < n_devices; i++) {
+        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+kn_pool *kn_device_pool(kn_device *device) {
+    kn_pool *pool = atomic_load_explicit(&device->default_pool, memory_order_acquire);
+    if (pool) return pool;
+    pthread_mutex_lock(&device->pool_lock);
+    pool = atomic_load(&device->default_pool);
+    kn_status status = pool ? KN_OK : kn_pool_create(&pool, device, NULL);
+    if (status == KN_OK) atomic_store_explicit(&device->default_pool, pool, memory_order_release);
+    pthread_mutex_unlock(&device->pool_lock);
+    return status == KN_OK ? pool : kn_error_defer(status);
+}
+
+/* Streams. */
+
+kn_status kn_stream_create(kn_stream *out, kn_device *device) {
+    return device->driver->stream_create(device->impl, out);
+}
+
+void kn_stream_retire(kn_device *device, kn_stream stream) {
+    if (device->driver->ordered) return;
+    pthread_mutex_lock(&registry_lock);
+    for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+        kn__pool_stream_retire(pool, stream);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void kn_stream_destroy(kn_device *device, kn_stream stream) {
+    if (!stream) return;
+    kn_stream_retire(device, stream);
+    device->driver->stream_destroy(device->impl, stream);
+}
+
+kn_status kn_stream_sync(kn_device *device, kn_stream stream) {
+    return device->driver->stream_sync(device->impl, stream);
+}
+
+kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
+    if (device->driver->ordered) {
+        *out = NULL;
+        return KN_OK;
+    }
+    kn__thread *self = kn__thread_get();
+    if (!self) return KN_FAIL(KN_ERR_OOM, "kn_stream_of_thread: no host memory");
+    for (int i = 0; i < self->n_streams; i++) {
+        if (self->stream_devices[i] == device) {
+            *out = self->streams[i];
+            return KN_OK;
+        }
+    }
+    if (self->n_streams == KN__THREAD_STREAMS) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_stream_of_thread: more than %d devices in a thread",
+                       KN__THREAD_STREAMS);
+    }
+    kn_stream stream = NULL;
+    KN_TRY(kn_stream_create(&stream, device));
+    self->stream_devices[self->n_streams] = device;
+    self->streams[self->n_streams++] = stream;
+    *out = stream;
+    return KN_OK;
+}
+
+static bool device_alive(const kn_device *device) {
+    return !kn__forked() && (!device->driver->alive || device->driver->alive(device->impl));
+}
+
+void kn__thread_end_streams(kn__thread *thread) {
+    for (int i = 0; i < thread->n_streams; i++) {
+        kn_device *device = thread->stream_devices[i];
+        if (device_alive(device)) kn_stream_destroy(device, thread->streams[i]);
+    }
+    thread->n_streams = 0;
+}
+
+/* Events. On an ordered device an event is done when it is recorded. */
+
+kn_status kn_event_create(kn_event **out, kn_device *device) {
+    kn_event *event = calloc(1, sizeof *event);
+    if (!event) return KN_FAIL(KN_ERR_OOM, "kn_event_create: no host memory");
+    event->device = device;
+    kn_status status = KN_OK;
+    if (!device->driver->ordered) {
+        status = device->driver->event_create(device->impl, &event->native);
+    }
+    if (status < 0) {
+        free(event);
+        return status;
+    }
+    *out = event;
+    return KN_OK;
+}
+
+void kn_event_destroy(kn_event *event) {
+    if (!event) return;
+    kn_device *device = event->device;
+    if (!device->driver->ordered) device->driver->event_destroy(device->impl, event->native);
+    free(event);
+}
+
+kn_status kn_event_record(kn_event *event, kn_stream stream) {
+    kn_device *device = event->device;
+    if (device->driver->ordered) return KN_OK;
+    return device->driver->event_record(device->impl, event->native, stream);
+}
+
+kn_status kn_event_wait(kn_event *event, kn_stream stream) {
+    kn_device *device = event->device;
+    if (device->driver->ordered) return KN_OK;
+    return device->driver->event_wait(device->impl, event->native, stream);
+}
+
+kn_status kn_event_query(bool *done, kn_event *event) {
+    kn_device *device = event->device;
+    if (device->driver->ordered) {
+        *done = true;
+        return KN_OK;
+    }
+    return device->driver->event_query(device->impl, event->native, done);
+}
+
+/* Copies. */
+
+kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
+                         size_t size_bytes, kn_stream stream) {
+    if (size_bytes == 0) return KN_OK;
+    bool dst_host = dst_device == &host_device, src_host = src_device == &host_device;
+    if (dst_device != src_device && !dst_host && !src_host) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_device_copy: %s to %s: one of them must be the host",
+                       src_device->name, dst_device->name);
+    }
+    kn_device *worker = dst_host ? src_device : dst_device;
+    bool both = dst_device == src_device;
+    return worker->driver->copy(worker->impl, dst, src, size_bytes, !both && src_host,
+                                !both && dst_host, stream);
+}
+
+kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_bytes,
+                         kn_stream stream) {
+    if (size_bytes == 0) return KN_OK;
+    return device->driver->fill(device->impl, dst, byte, size_bytes, stream);
+}
+
+/* fork: the registry stays usable in the child, GPUs don't. */
+
+bool kn__forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
+
+static void fork_prepare(void) { pthread_mutex_lock(&registry_lock); }
+static void fork_parent(void) { pthread_mutex_unlock(&registry_lock); }
+static void fork_child(void) {
+    atomic_store(&forked, true);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}

@@ -1,0 +1,26 @@
+/* The devices of this library and what they share inside it. */
+#ifndef KNET_ALLOC_DEVICES_H
+#define KNET_ALLOC_DEVICES_H
+
+#include <knet/device_driver.h>
+#include <knet/pool.h>
+
+/* cuda.c: finds and registers "cuda:index". Errors: DEVICE, saying why there is none. */
+kn_status kn__cuda_find(kn_device **out, int index);
+int kn__cuda_count(void);
+
+/* host.c: the driver of "cpu". */
+extern const kn_device_driver kn__host_driver;
+
+/* device.c: pools register themselves; the list is what stream retirement and the observer walk. */
+void kn__pool_enlist(kn_pool *pool, kn_device *device);
+void kn__pool_delist(kn_pool *pool, kn_device *device);
+
+/* pool.c: the stream goes away; what waits on it is recorded now. Links of the device's list. */
+void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
+kn_pool **kn__pool_link(kn_pool *pool);
+
+/* True in a child of fork(): drivers of GPUs can't be used there. */
+bool kn__forked(void);
+
+#endif

@@ -1,0 +1,101 @@
+/* The host device. Every stream is program order: no events, no foreign uses. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "devices.h"
+#include "observe.h"
+
+static const size_t HUGE_PAGE = (size_t)2 << 20;
+
+static void read_model(char *out, size_t out_bytes) {
+    snprintf(out, out_bytes, "CPU");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return;
+    char line[256];
+    while (fgets(line, sizeof line, file)) {
+        char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (!value) continue;
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(out, out_bytes, "%s", value + 2);
+        break;
+    }
+    fclose(file);
+}
+
+static kn_status host_info_read(void *impl, kn_device_info *out) {
+    (void)impl;
+    struct sysinfo memory;
+    if (sysinfo(&memory) != 0) return KN_FAIL(KN_ERR_INTERNAL, "cpu: sysinfo failed");
+    out->total_bytes = (uint64_t)memory.totalram * memory.mem_unit;
+    out->free_bytes = (uint64_t)memory.freeram * memory.mem_unit;
+    read_model(out->model, sizeof out->model);
+    snprintf(out->driver, sizeof out->driver, "mmap");
+    return KN_OK;
+}
+
+/* Aligned to huge pages, which the kernel then gives on touch. */
+static kn_status host_segment_alloc(void *impl, void **out, size_t size_bytes) {
+    (void)impl;
+    size_t padded = size_bytes + HUGE_PAGE;
+    void *raw = NULL;
+    KN__CALL("mmap", raw = mmap(NULL, padded, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (raw == MAP_FAILED) {
+        return KN_FAIL(KN_ERR_OOM, "cpu: mmap of %zu bytes failed", padded);
+    }
+    uintptr_t start = (uintptr_t)raw, aligned = (start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    if (aligned > start) munmap(raw, aligned - start);
+    size_t tail = start + padded - (aligned + size_bytes);
+    if (tail) munmap((void *)(aligned + size_bytes), tail);
+    madvise((void *)aligned, size_bytes, MADV_HUGEPAGE);
+    *out = (void *)aligned;
+    return KN_OK;
+}
+
+static void host_segment_free(void *impl, void *ptr, size_t size_bytes) {
+    (void)impl;
+    KN__CALL("munmap", munmap(ptr, size_bytes));
+}
+
+static kn_status host_copy(void *impl, void *dst, const void *src, size_t size_bytes,
+                           bool from_host, bool to_host, kn_stream stream) {
+    (void)impl, (void)from_host, (void)to_host, (void)stream;
+    memmove(dst, src, size_bytes);
+    return KN_OK;
+}
+
+static kn_status host_fill(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream) {
+    (void)impl, (void)stream;
+    memset(dst, byte, size_bytes);
+    return KN_OK;
+}
+
+static kn_status host_stream_create(void *impl, kn_stream *out) {
+    (void)impl;
+    *out = NULL;
+    return KN_OK;
+}
+
+static void host_stream_destroy(void *impl, kn_stream stream) { (void)impl, (void)stream; }
+
+static kn_status host_stream_sync(void *impl, kn_stream stream) {
+    (void)impl, (void)stream;
+    return KN_OK;
+}
+
+const kn_device_driver kn__host_driver = {
+    .kind = KN_DEVICE_HOST,
+    .host_access = true,
+    .ordered = true,
+    .info_read = host_info_read,
+    .segment_alloc = host_segment_alloc,
+    .segment_free = host_segment_free,
+    .copy = host_copy,
+    .fill = host_fill,
+    .stream_create = host_stream_create,
+    .stream_destroy = host_stream_destroy,
+    .stream_sync = host_stream_sync,
+};

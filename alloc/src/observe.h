@@ -1,0 +1,27 @@
+/* The observer as this library sees it: one atomic pointer, NULL when nobody looks. */
+#ifndef KNET_ALLOC_OBSERVE_H
+#define KNET_ALLOC_OBSERVE_H
+
+#include <knet/observer.h>
+#include <stdatomic.h>
+
+extern _Atomic(const kn_observer *) kn__observer_table __attribute__((visibility("hidden")));
+
+static inline const kn_observer *kn__observer(void) {
+    const kn_observer *table = atomic_load_explicit(&kn__observer_table, memory_order_acquire);
+    return __builtin_expect(table != NULL, 0) ? table : NULL;
+}
+
+/* Round a call to a device's driver: KN__CALL("cuMemCreate", result = cuMemCreate(…)); */
+#define KN__CALL(name, ...)                                                                        \
+    do {                                                                                           \
+        const kn_observer *kn_o_ = kn__observer();                                                 \
+        if (kn_o_ && kn_o_->on_call_begin) kn_o_->on_call_begin(name);                             \
+        __VA_ARGS__;                                                                               \
+        if (kn_o_ && kn_o_->on_call_end) kn_o_->on_call_end(name);                                 \
+    } while (0)
+
+/* In device.c: calls fn for every pool, under the registry's lock. */
+void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx);
+
+#endif

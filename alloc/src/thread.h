@@ -1,0 +1,33 @@
+/* What this library keeps for a thread: its error, its streams, its caches of blocks.
+ *
+ * Thread-local storage is scarce in a library that is loaded late, so a thread has one pointer
+ * there; what it points to is made at first need and freed when the thread ends. */
+#ifndef KNET_ALLOC_THREAD_H
+#define KNET_ALLOC_THREAD_H
+
+#include <knet/device.h>
+
+enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64 };
+
+struct kn__cache;
+
+typedef struct kn__thread {
+    struct kn__cache *caches[KN__POOL_SLOTS]; /* by the pool's slot; see cache.h */
+    kn_device *stream_devices[KN__THREAD_STREAMS];
+    kn_stream streams[KN__THREAD_STREAMS];
+    int n_streams;
+    bool error_has_site; /* the call site is the user's own, not one in library code */
+    kn_error error;
+} kn__thread;
+
+extern _Thread_local kn__thread *kn__self
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+/* This thread's state, made at first use; NULL when there is no memory for it. */
+kn__thread *kn__thread_get(void);
+
+/* Called at a thread's end, in device.c and cache.c: gives back what the thread holds. */
+void kn__thread_end_streams(kn__thread *thread);
+void kn__thread_end_caches(kn__thread *thread);
+
+#endif
