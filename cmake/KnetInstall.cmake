@@ -1,9 +1,38 @@
 # Install rules, the CMake package KnetC (one component per library) and a pkg-config file per library.
 
 include(CMakePackageConfigHelpers)
+set(knet_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/KnetC)
+
+# Each library is an export set of its own, so that a component loads it and what it needs, and nothing else.
+set(knet_needs_alloc "")
+set(knet_needs_profiler alloc)
+set(knet_needs_ops profiler)
+set(knet_needs_autograd ops)
+set(knet_needs_train autograd)
+set(knet_text_alloc "caching, stream-ordered allocator for GPUs and the host")
+set(knet_text_profiler "timing tree of CPU and GPU time and memory")
+set(knet_text_ops "tensors and deep-learning operators on the CPU and on CUDA")
+set(knet_text_autograd "tape, gradients, parameters, optimisers")
+set(knet_text_train "data, models, training loop")
+
+file(RELATIVE_PATH knet_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 foreach(part IN LISTS KNET_PARTS)
-  install(TARGETS knet_${part} EXPORT KnetC
+  install(TARGETS knet_${part} EXPORT KnetC-${part}
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
           FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT KnetC-${part} NAMESPACE KnetC:: DESTINATION ${knet_cmake_dir})
+  set(PART ${part})
+  set(DESCRIPTION "${knet_text_${part}}")
+  set(REQUIRES "")
+  if(knet_needs_${part})
+    set(REQUIRES "knetc-${knet_needs_${part}}")
+  endif()
+  configure_file(cmake/knetc.pc.in ${PROJECT_BINARY_DIR}/knetc-${part}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/knetc-${part}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
+
+configure_package_config_file(cmake/KnetCConfig.cmake.in ${PROJECT_BINARY_DIR}/KnetCConfig.cmake
+                              INSTALL_DESTINATION ${knet_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/KnetCConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/KnetCConfig.cmake ${PROJECT_BINARY_DIR}/KnetCConfigVersion.cmake
+        DESTINATION ${knet_cmake_dir})

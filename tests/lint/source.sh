@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Includes point left only; libraries never exit, abort or print; no words that promise work still to do.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+bad=0
+complain() { echo "$1"; bad=1; }
+
+# Which public headers each folder may include: its own and those to its left.
+order=(alloc profiler ops autograd tools)
+declare -A home
+for folder in "${order[@]}"; do
+  for header in "$folder"/include/knet/*; do home[knet/$(basename "$header")]=$folder; done
+done
+rank() { local i; for i in "${!order[@]}"; do [ "${order[$i]}" = "$1" ] && echo "$i"; done; }
+for folder in "${order[@]}"; do
+  while IFS=: read -r file line text; do
+    header=$(sed 's/.*[<"]\(knet\/[^>"]*\)[>"].*/\1/' <<<"$text")
+    owner=${home[$header]:-}
+    if [ -z "$owner" ]; then
+      complain "$file:$line: $header is no public header"
+    elif [ "$(rank "$owner")" -gt "$(rank "$folder")" ]; then
+      complain "$file:$line: $folder may not include $header of $owner: includes point left"
+    fi
+  done < <(grep -rnE '#include [<"]knet/' "$folder" --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh')
+  # Private headers of other folders.
+  while IFS= read -r hit; do complain "$hit: includes another folder's private file"; done < <(
+    grep -rnE '#include "(\.\./)*(alloc|profiler|ops|autograd|tools)/' "$folder" --include='*.[ch]' --include='*.cu' || true)
+done
+
+# Libraries: everything but the command, which is a program, and the examples.
+libraries=$(git ls-files 'alloc/*.[ch]' 'profiler/*.[ch]' 'ops/*.[ch]' 'ops/*.cu' 'autograd/*.[ch]' 'tools/src/*.[ch]' \
+            'tools/include/*.h' | grep -vE '^tools/src/(knet|cmd_[a-z]*|cli[a-z_]*|opt[a-z_]*|progress)\.[ch]$')
+# The report that KNET_TIMER asks for goes to stderr from one file; nothing else prints.
+hits=$(grep -nE '\b(exit|_exit|abort|printf|puts|perror|vprintf|assert)\s*\(|\bfprintf\s*\(\s*(stderr|stdout)' $libraries |
+       grep -vE ':\s*(\*|//|/\*)|kn_[a-z_]*(exit|abort|printf)|snprintf' || true)
+[ -z "$hits" ] || complain "libraries never exit, abort or print:
+$hits"
+
+hits=$(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|not implemented|unimplemented' -- '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' \
+       ':!tests/lint' || true)
+[ -z "$hits" ] || complain "words that promise work still to do:
+$hits"
+
+hits=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' | LC_ALL=C.UTF-8 xargs grep -nE '^.{101,}' | cut -c 1-80 || true)
+[ -z "$hits" ] || complain "lines wider than the page:
+$hits"
+exit $bad

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and runs every test: in the dev build, under AddressSanitizer and UBSan, and under
+# ThreadSanitizer. `tests/run.sh dev` runs one preset. The last line is "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/install-deps.sh test
+presets=("$@")
+[ ${#presets[@]} -gt 0 ] || presets=(dev asan tsan)
+jobs=$(nproc)
+mkdir -p build
+passed=0 failed=0
+
+for preset in "${presets[@]}"; do
+  echo "== $preset"
+  # A build that fails is one failed test: the other presets still run.
+  if ! cmake --preset "$preset" >"build/$preset.log" 2>&1 ||
+     ! cmake --build --preset "$preset" -j "$jobs" >>"build/$preset.log" 2>&1; then
+    tail -n 60 "build/$preset.log"
+    echo "$preset: the build failed"
+    failed=$((failed + 1))
+    continue
+  fi
+  rm -f "build/$preset.log"
+  # Tests of the sanitizer builds are short, those of the dev build may be timing-sensitive: two at a time at most.
+  ctest --preset "$preset" -j "$jobs" --output-junit "junit.xml" | tee "build/$preset/ctest.log" || true
+  counts=$(sed -n 's/.*tests passed, \([0-9]*\) tests\{0,1\} failed out of \([0-9]*\).*/\1 \2/p' "build/$preset/ctest.log")
+  if [ -z "$counts" ]; then
+    echo "$preset: ctest ran no test"
+    failed=$((failed + 1))
+    continue
+  fi
+  read -r bad total <<<"$counts"
+  passed=$((passed + total - bad))
+  failed=$((failed + bad))
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

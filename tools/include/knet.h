@@ -1,0 +1,17 @@
+/* Everything. */
+#ifndef KNET_H
+#define KNET_H
+
+#include <knet/data.h>
+#include <knet/device.h>
+#include <knet/frame.h>
+#include <knet/ops.h>
+#include <knet/optim.h>
+#include <knet/param.h>
+#include <knet/pool.h>
+#include <knet/prof.h>
+#include <knet/status.h>
+#include <knet/tape.h>
+#include <knet/tensor.h>
+
+#endif
