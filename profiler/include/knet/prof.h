@@ -1,12 +1,16 @@
 /* The timer: scopes in any C or C++ program, one table at exit.
  *
- *     { KN_SCOPE("load batch"); read_batch(file, &batch); }   // closed on every way out of the
- * block kn_step();                                              // one iteration done
+ *     {
+ *         KN_SCOPE("load batch");            // closed on every way out of the block
+ *         read_batch(file, &batch);
+ *     }
+ *     kn_step();                             // one iteration done
  *
  * Run with KNET_TIMER=1 to get the table on stderr at exit, KNET_TIMER=help for the rest of its
- * words. Unset, a scope costs one predictable branch. One tree a thread, merged by path in reports.
- * Scopes that a thread leaves open when it ends are closed at that moment. Threads: a scope belongs
- * to its thread; everything else may be called from any thread.
+ * words; AUTOGRAD_TIMER=1 gives the table of forward and backward operations alone. Unset, a scope
+ * costs one predictable branch. One tree a thread, merged by path in reports. Scopes that a thread
+ * leaves open when it ends are closed at that moment. Threads: a scope belongs to its thread;
+ * everything else may be called from any thread. A child made by fork() is not timed.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -22,23 +26,36 @@ typedef struct kn_scope {
     uint32_t depth, serial;
 } kn_scope;
 
-/* Not for users: whether scopes are recorded. */
+/* Not for users: which scopes are recorded (KN_PROF_…). */
 extern KN_API int kn_prof_on_;
+enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2 };
 KN_API kn_scope kn_scope_begin_on_(const char *label);
 KN_API kn_scope kn_scope_begin_static_on_(const char *label);
 KN_API void kn_scope_end_on_(kn_scope *scope);
 
+static inline bool kn_prof_is_on_(int which) {
+    return __builtin_expect(__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) & which, 0) != 0;
+}
+
 /* Opens a scope. The label may be any string; it is copied at first sight. */
 static inline kn_scope kn_scope_begin(const char *label) {
     kn_scope off = {0, 0};
-    return __builtin_expect(kn_prof_on_, 0) ? kn_scope_begin_on_(label) : off;
+    return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;
 }
 
 /* The same for a label whose bytes never change while the process lives, such as a literal:
- * compared by address first. */
+ * compared by address alone. */
 static inline kn_scope kn_scope_begin_static(const char *label) {
     kn_scope off = {0, 0};
-    return __builtin_expect(kn_prof_on_, 0) ? kn_scope_begin_static_on_(label) : off;
+    return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_static_on_(label) : off;
+}
+
+/* For an autograd: the scope of a forward operation ("conv"), of its derivative by the i-th
+ * argument ("conv[1]"), "record" or "sum_outgrads". AUTOGRAD_TIMER=1 records these alone,
+ * KNET_TIMER=1 these among the others. The label as for kn_scope_begin_static. */
+static inline kn_scope kn_scope_begin_grad(const char *label) {
+    kn_scope off = {0, 0};
+    return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_static_on_(label) : off;
 }
 
 /* Closes the scope and all opened inside it that are still open. Closing twice is nothing. */
@@ -46,13 +63,20 @@ static inline void kn_scope_end(kn_scope *scope) {
     if (__builtin_expect(scope->serial != 0, 0)) kn_scope_end_on_(scope);
 }
 
-/* Marks the end of one iteration. */
+/* Marks the end of one iteration; the report says how many there were and how long one took. */
 KN_API void kn_step(void);
 
-/* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "*.json" the JSON form. Errors:
- * IO, naming the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer
- * is off. */
+/* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "*.json" the JSON form, "%p" in
+ * a path the process id. Scopes that are open count up to now. The report at exit comes all the
+ * same. Errors: IO, naming the path; the report is then written to stderr, never lost. UNSUPPORTED
+ * when the timer is off. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
+
+/* Records scopes and who owns each block of memory, with no report at exit: for a program that
+ * wants the owners named in out-of-memory errors and snapshots. Blocks allocated before have no
+ * owner. Nothing to do when KNET_TIMER asked for memory already. Errors: INVALID when another
+ * observer is attached to the allocator. */
+KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 
 #define KN_CAT_(a, b) a##b
 #define KN_CAT(a, b) KN_CAT_(a, b)

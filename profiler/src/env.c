@@ -1,0 +1,233 @@
+#include "env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sets what the word says; false: the value is not one of its values. */
+typedef bool (*apply_fn)(kn__config *config, const char *value);
+
+static bool set_cpu(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_CPU;
+    return true;
+}
+
+static bool set_nvtx(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_NVTX;
+    return true;
+}
+
+static bool set_off(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_OFF;
+    return true;
+}
+
+static bool set_memory(kn__config *c, const char *value) {
+    (void)value;
+    return c->memory = true;
+}
+
+static bool set_no_memory(kn__config *c, const char *value) {
+    (void)value;
+    c->memory = false;
+    return true;
+}
+
+static bool set_ascii(kn__config *c, const char *value) {
+    (void)value;
+    return c->ascii = true;
+}
+
+static bool set_unicode(kn__config *c, const char *value) {
+    (void)value;
+    c->ascii = false;
+    return true;
+}
+
+static bool set_help(kn__config *c, const char *value) {
+    (void)value;
+    return c->help = true;
+}
+
+static bool set_path(char *out, const char *value) {
+    return *value && snprintf(out, KN__PATH_BYTES, "%s", value) < KN__PATH_BYTES;
+}
+
+static bool set_out(kn__config *c, const char *value) { return set_path(c->out, value); }
+static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
+
+static bool set_number(int *out, const char *value, int most) {
+    char *end = NULL;
+    long n = strtol(value, &end, 10);
+    if (end == value || *end || n < 0 || n > most) return false;
+    *out = (int)n;
+    return true;
+}
+
+static bool set_depth(kn__config *c, const char *value) {
+    return set_number(&c->depth, value, KN__DEPTH_MAX);
+}
+
+static bool set_width(kn__config *c, const char *value) {
+    return set_number(&c->width, value, 10000);
+}
+
+static bool set_sort(kn__config *c, const char *value) {
+    static const char *const names[] = {
+        [KN__SORT_TIME] = "time",   [KN__SORT_CALLS] = "calls", [KN__SORT_ALLOC] = "alloc",
+        [KN__SORT_PEAK] = "peak",   [KN__SORT_GPU] = "gpu",     [KN__SORT_NAME] = "name",
+        [KN__SORT_FIRST] = "first",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(value, names[i]) != 0) continue;
+        c->sort = (kn__sort)i;
+        return true;
+    }
+    return false;
+}
+
+static bool set_columns(kn__config *c, const char *value) {
+    c->columns_2018 = strcmp(value, "2018") == 0;
+    return c->columns_2018 || strcmp(value, "all") == 0;
+}
+
+static bool set_clock(kn__config *c, const char *value) {
+    c->clock = strcmp(value, "tsc") == 0 ? KN__CLOCK_TSC : KN__CLOCK_MONOTONIC;
+    return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
+}
+
+typedef struct word {
+    const char *name, *values; /* values NULL: takes none */
+    apply_fn apply;            /* NULL: not built */
+    const char *help;
+} word;
+
+static const word words[] = {
+    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem"},
+    {"0", NULL, set_off, "nothing; also off, or the variable unset or empty"},
+    {"off", NULL, set_off, NULL},
+    {"cpu", NULL, set_cpu, "scopes, timed on the CPU"},
+    {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table"},
+    {"gpu", NULL, NULL, NULL},
+    {"gpu-lite", NULL, NULL, NULL},
+    {"full", NULL, NULL, NULL},
+    {"trace", "FILE", NULL, NULL},
+    {"flame", "FILE", NULL, NULL},
+    {"csv", "FILE", NULL, NULL},
+    {"every", "TIME", NULL, NULL},
+    {"steps", "A-B", NULL, NULL},
+    {"skip", "N", NULL, NULL},
+    {"mem", NULL, set_memory, "memory of each scope (on unless nomem)"},
+    {"nomem", NULL, set_no_memory, "no memory columns"},
+    {"out", "FILE", set_out, "where the table goes: - is stderr, %p in a name the process id"},
+    {"json", "FILE", set_json, "the same data as JSON"},
+    {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time"},
+    {"depth", "N", set_depth, "levels shown; 0 is all"},
+    {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's"},
+    {"columns", "2018|all", set_columns,
+     "2018: time and allocations alone, as TimerOutputs had it"},
+    {"ascii", NULL, set_ascii, "rules of '-'"},
+    {"unicode", NULL, set_unicode, "rules of '─'"},
+    {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call"},
+    {"help", NULL, set_help, "this text"},
+};
+
+enum { N_WORDS = sizeof words / sizeof *words };
+
+static void list_words(kn__text *text) {
+    for (int i = 0; i < N_WORDS; i++) {
+        if (!words[i].apply) continue;
+        kn__text_printf(text, "%s%s%s", i ? ", " : "", words[i].name, words[i].values ? "=" : "");
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void complain(kn__text *messages, const char *variable, const char *text, const char *why) {
+    kn__text_printf(messages, "%s: \"", variable);
+    kn__text_label(messages, text, 80, 0);
+    kn__text_printf(messages, "\" %s; the words are ", why);
+    list_words(messages);
+}
+
+static const word *find_word(const char *name, size_t length) {
+    for (int i = 0; i < N_WORDS; i++) {
+        if (strlen(words[i].name) == length && memcmp(words[i].name, name, length) == 0) {
+            return &words[i];
+        }
+    }
+    return NULL;
+}
+
+static void read_word(kn__config *out, const char *variable, const char *text, kn__text *messages) {
+    const char *equals = strchr(text, '=');
+    const word *w = find_word(text, equals ? (size_t)(equals - text) : strlen(text));
+    kn__config changed = *out;
+    if (!w) {
+        complain(messages, variable, text, "is not a word of the timer");
+    } else if (!w->apply) {
+        complain(messages, variable, text, "is not built into this library");
+    } else if (!w->values != !equals) {
+        complain(messages, variable, text, w->values ? "wants a value" : "takes no value");
+    } else if (!w->apply(&changed, equals ? equals + 1 : "")) {
+        complain(messages, variable, text, "has a value that does not fit");
+    } else {
+        *out = changed;
+    }
+}
+
+static void read_list(kn__config *out, const char *variable, const char *list, kn__text *messages) {
+    char text[KN__PATH_BYTES + 16];
+    while (*list) {
+        size_t length = strcspn(list, ",");
+        if (length >= sizeof text) {
+            kn__text_printf(messages, "%s: a word of %zu characters is too long\n", variable,
+                            length);
+        } else if (length > 0) {
+            memcpy(text, list, length);
+            text[length] = '\0';
+            read_word(out, variable, text, messages);
+        }
+        list += length + (list[length] == ',');
+    }
+}
+
+void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
+                     kn__text *messages) {
+    *out = (kn__config){.memory = true, .width = -1, .clock = KN__CLOCK_TSC, .out = "-"};
+    bool all = knet_timer && *knet_timer, grad = autograd_timer && *autograd_timer;
+    if (grad) {
+        out->tier = KN__TIER_CPU;
+        read_list(out, "AUTOGRAD_TIMER", autograd_timer, messages);
+        out->grad_only = out->tier != KN__TIER_OFF;
+    }
+    if (all) { /* any list but 0, off and nvtx is a wish for the table, even one with a slip in it
+                */
+        kn__tier before = out->tier;
+        out->tier = KN__TIER_CPU;
+        read_list(out, "KNET_TIMER", knet_timer, messages);
+        if (out->tier == KN__TIER_CPU) out->grad_only = false;
+        if (out->tier == KN__TIER_OFF) out->tier = before;
+    }
+}
+
+void kn__config_help(kn__text *text) {
+    kn__text_puts(text,
+                  "KNET_TIMER is a list of words separated by commas, such as\n"
+                  "  KNET_TIMER=1\n"
+                  "  KNET_TIMER=cpu,sort=alloc,depth=3,out=prof.%p.txt,json=prof.json\n"
+                  "The words:\n");
+    for (int i = 0; i < N_WORDS; i++) {
+        if (!words[i].help) continue;
+        kn__text name = {0};
+        kn__text_printf(&name, "%s%s%s", words[i].name, words[i].values ? "=" : "",
+                        words[i].values ? words[i].values : "");
+        kn__text_puts(text, "  ");
+        if (!name.failed) kn__text_left(text, name.data, 17);
+        kn__text_printf(text, "  %s\n", words[i].help);
+        kn__text_release(&name);
+    }
+    kn__text_puts(text, "AUTOGRAD_TIMER=1 records forward and backward operations alone.\n");
+}

@@ -1,0 +1,41 @@
+/* The words of KNET_TIMER.
+ *
+ * A list separated by commas; later words win. A word that is wrong or not built into this library
+ * is reported and skipped, the others count.
+ */
+#ifndef KNET_ENV_H
+#define KNET_ENV_H
+
+#include "report.h"
+#include "text.h"
+
+enum { KN__PATH_BYTES = 512 };
+
+typedef enum kn__tier {
+    KN__TIER_OFF,
+    KN__TIER_NVTX, /* ranges for a tool that listens, no table */
+    KN__TIER_CPU
+} kn__tier;
+
+typedef struct kn__config {
+    kn__tier tier;
+    bool grad_only; /* AUTOGRAD_TIMER alone */
+    bool memory;
+    bool help;
+    bool ascii, columns_2018;
+    int depth, width;
+    kn__sort sort;
+    kn__clock_kind clock;
+    char out[KN__PATH_BYTES];  /* of the table; "-" is stderr */
+    char json[KN__PATH_BYTES]; /* "": none */
+} kn__config;
+
+/* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them is told in
+ * `messages`, a line a word. */
+void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
+                     kn__text *messages);
+
+/* The grammar, as KNET_TIMER=help prints it. */
+void kn__config_help(kn__text *text);
+
+#endif

@@ -1,0 +1,145 @@
+#include "json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Bytes of a valid UTF-8 character at `s`, as the standard defines it; 0 when there is none. */
+static size_t utf8_bytes(const unsigned char *s) {
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xf5 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    }
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool outside = (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90);
+    return overlong || outside ? 0 : n;
+}
+
+static void add_string(kn__text *text, const char *string) {
+    kn__text_puts(text, "\"");
+    for (const unsigned char *s = (const unsigned char *)string; *s;) {
+        size_t n = utf8_bytes(s);
+        if (*s == '"' || *s == '\\') {
+            kn__text_printf(text, "\\%c", *s++);
+        } else if (*s < 0x20 || *s == 0x7f) {
+            kn__text_printf(text, "\\u%04x", *s++);
+        } else if (n == 0) {
+            kn__text_puts(text, "\\ufffd");
+            s++;
+        } else {
+            kn__text_add(text, (const char *)s, n);
+            s += n;
+        }
+    }
+    kn__text_puts(text, "\"");
+}
+
+static void add_key(kn__text *text, const char *key) { kn__text_printf(text, "\"%s\":", key); }
+
+static void add_unsigned(kn__text *text, const char *key, uint64_t value) {
+    kn__text_printf(text, ",\"%s\":%" PRIu64, key, value);
+}
+
+static void add_signed(kn__text *text, const char *key, int64_t value) {
+    kn__text_printf(text, ",\"%s\":%" PRId64, key, value);
+}
+
+static void add_memory(kn__text *text, const kn__row *row) {
+    add_unsigned(text, "alloc_bytes", row->alloc_bytes);
+    add_unsigned(text, "n_allocs", row->n_allocs);
+    add_unsigned(text, "freed_bytes", row->freed_bytes);
+    add_signed(text, "net_bytes", (int64_t)row->alloc_bytes - (int64_t)row->freed_bytes);
+    add_signed(text, "held_bytes", row->held);
+    add_signed(text, "held_at_peak_bytes", row->held_at_peak);
+    add_signed(text, "peak_bytes", row->peak);
+    add_signed(text, "rise_bytes", row->rise);
+    kn__text_printf(text, ",\"peak_exact\":%s", row->peak_inexact ? "false" : "true");
+}
+
+static void add_row(kn__text *text, const kn__report *report, const kn__row *row) {
+    kn__text_puts(text, "{\"label\":");
+    add_string(text, row->label);
+    add_unsigned(text, "n_calls", row->n_calls);
+    add_unsigned(text, "time_ns", row->time_ns);
+    add_unsigned(text, "min_ns", row->min_ns);
+    add_unsigned(text, "max_ns", row->max_ns);
+    add_unsigned(text, "first_ns", row->first_ns);
+    kn__text_printf(text, ",\"open\":%s", row->open ? "true" : "false");
+    if (report->has_memory) add_memory(text, row);
+    if (report->has_gpu) {
+        add_unsigned(text, "gpu_ns", row->gpu_ns);
+        add_unsigned(text, "n_gpu", row->n_gpu);
+    }
+    kn__text_puts(text, ",\"children\":[");
+    for (const kn__row *child = row->first; child; child = child->next) {
+        if (child != row->first) kn__text_puts(text, ",");
+        kn__text_puts(text, "\n");
+        add_row(text, report, child);
+    }
+    kn__text_puts(text, "]}");
+}
+
+static void add_pool(kn__text *text, const kn__pool_use *use) {
+    kn__text_puts(text, "{\"name\":");
+    add_string(text, use->name);
+    add_signed(text, "live_bytes", use->live);
+    add_signed(text, "live_bytes_max", use->live_max);
+    add_unsigned(text, "reserved_bytes", use->reserved);
+    add_unsigned(text, "reserved_bytes_max", use->reserved_max);
+    add_unsigned(text, "n_allocs", use->n_allocs);
+    add_unsigned(text, "n_ooms", use->n_ooms);
+    kn__text_puts(text, "}");
+}
+
+static void add_pools(kn__text *text, const kn__report *report) {
+    kn__text_puts(text, "\n\"memory\":{\"unit\":\"bytes\"");
+    add_signed(text, "live_bytes", report->memory.live);
+    add_signed(text, "live_bytes_max", report->memory.live_max);
+    kn__text_puts(text, ",\"outside\":{\"label\":");
+    add_string(text, report->outside.label);
+    add_memory(text, &report->outside);
+    kn__text_puts(text, "},\"pools\":[");
+    for (int i = 0; i < report->memory.n_pools; i++) {
+        if (i) kn__text_puts(text, ",");
+        add_pool(text, &report->memory.pools[i]);
+    }
+    kn__text_puts(text, "]},");
+}
+
+static void add_gpu(kn__text *text, const kn__balance *b) {
+    kn__text_puts(text, "\n\"gpu\":{\"source\":");
+    add_string(text, b->source ? b->source : "none");
+    add_unsigned(text, "launched", b->launched);
+    add_unsigned(text, "timed", b->timed);
+    add_unsigned(text, "pending", b->pending);
+    add_unsigned(text, "dropped", b->dropped);
+    add_unsigned(text, "untimed", b->untimed);
+    add_unsigned(text, "unattributed_ns", b->unattributed_ns);
+    add_unsigned(text, "n_unattributed", b->n_unattributed);
+    kn__text_puts(text, "},");
+}
+
+void kn__json_add(kn__text *text, const kn__report *report) {
+    kn__text_printf(text, "{\"schema\":\"knet.prof\",\"version\":%d", KN__JSON_VERSION);
+    add_unsigned(text, "wall_ns", report->wall_ns);
+    add_unsigned(text, "measured_ns", report->root.time_ns);
+    add_unsigned(text, "n_threads", report->n_threads);
+    add_unsigned(text, "n_unrecorded", report->n_unrecorded);
+    kn__text_printf(text, ",\n\"steps\":{\"n\":%" PRIu64, report->steps.n);
+    add_unsigned(text, "n_timed", report->steps.n_timed);
+    add_unsigned(text, "sum_ns", report->steps.sum_ns);
+    add_unsigned(text, "min_ns", report->steps.min_ns);
+    add_unsigned(text, "max_ns", report->steps.max_ns);
+    kn__text_puts(text, "},");
+    if (report->has_memory) add_pools(text, report);
+    if (report->has_gpu) add_gpu(text, &report->balance);
+    kn__text_puts(text, "\n");
+    add_key(text, "scopes");
+    kn__text_puts(text, "[");
+    for (const kn__row *row = report->root.first; row; row = row->next) {
+        if (row != report->root.first) kn__text_puts(text, ",");
+        kn__text_puts(text, "\n");
+        add_row(text, report, row);
+    }
+    kn__text_puts(text, "]}\n");
+}

@@ -1,0 +1,262 @@
+#include "memory.h"
+
+#include <knet/observer.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scope.h"
+
+enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 64 };
+
+_Atomic(int64_t) kn__memory_live;
+kn__count kn__memory_events;
+
+/* Protects all below and the memory block of every node. Held for a dozen instructions and never
+ * across a call, so waiting is spinning; a mutex would cost twice as much when nobody waits. */
+static atomic_bool lock;
+static atomic_bool stopped;
+
+static int64_t live_max;
+static uint64_t epoch = 1; /* grows with every new maximum */
+static kn__node **rows[CHUNKS_MAX];
+static uint32_t n_rows; /* row 0 is "no owner" */
+static kn__pool_use pools[KN__POOLS_MAX];
+static int n_pools;
+static kn__pool_use *last_pool = &pools[0];
+static kn__node outside = {.label = "(outside any scope)"};
+
+static void take_lock(void) {
+    for (int i = 1; atomic_exchange_explicit(&lock, true, memory_order_acquire); i++) {
+        if (i % SPINS == 0) sched_yield();
+    }
+}
+
+static void give_lock(void) { atomic_store_explicit(&lock, false, memory_order_release); }
+
+static kn__node *current_node(const kn__tree *tree) {
+    return tree && tree->current->parent ? tree->current : &outside;
+}
+
+static kn__pool_use *find_pool(const kn_pool *pool) {
+    if (last_pool->pool == pool) return last_pool;
+    for (int i = 0; i < n_pools; i++) {
+        if (pools[i].pool == pool) return last_pool = &pools[i];
+    }
+    return NULL;
+}
+
+/* A row for the node; 0 when there is no room. */
+static uint32_t make_row(kn__node *node) {
+    uint32_t row = n_rows + 1, at = row / ROWS_CHUNK;
+    if (at >= CHUNKS_MAX) return 0;
+    if (!rows[at]) rows[at] = calloc(ROWS_CHUNK, sizeof(kn__node *));
+    if (!rows[at]) return 0;
+    rows[at][row % ROWS_CHUNK] = node;
+    n_rows = row;
+    return row;
+}
+
+static kn__node *node_of(uint32_t row) {
+    return row && row <= n_rows ? rows[row / ROWS_CHUNK][row % ROWS_CHUNK] : NULL;
+}
+
+/* Keeps what the node held at the last maximum, before what it holds changes. */
+static void hold(kn__node *node, int64_t delta) {
+    if (node->peak_epoch != epoch) {
+        node->held_at_peak = node->held;
+        node->peak_epoch = epoch;
+    }
+    node->held += delta;
+}
+
+static int64_t change_live(int64_t delta) {
+    int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed) + delta;
+    atomic_store_explicit(&kn__memory_live, live, memory_order_relaxed);
+    uint64_t n = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
+    atomic_store_explicit(&kn__memory_events, n + 1, memory_order_relaxed);
+    if (live > live_max) {
+        live_max = live;
+        epoch++;
+    }
+    return live;
+}
+
+static int64_t count_block(kn_pool *pool, int64_t delta) {
+    kn__pool_use *use = find_pool(pool);
+    if (use) {
+        use->live += delta;
+        use->live_max = kn__max_i64(use->live_max, use->live);
+        use->n_allocs += delta > 0;
+    }
+    return change_live(delta);
+}
+
+static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream) {
+    (void)ptr, (void)stream;
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
+    kn__tree *tree = kn__tree_mine;
+    kn__node *node = current_node(tree);
+    take_lock();
+    if (!node->row) node->row = make_row(node);
+    uint32_t row = node->row;
+    if (row) hold(node, (int64_t)size_bytes);
+    node->alloc_bytes += size_bytes;
+    node->n_allocs++;
+    int64_t live = count_block(pool, (int64_t)size_bytes);
+    give_lock();
+    if (tree) {
+        tree->n_events++;
+        tree->hwm = kn__max_i64(tree->hwm, live);
+    }
+    return row;
+}
+
+static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner) {
+    (void)ptr;
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    kn__tree *tree = kn__tree_mine;
+    take_lock();
+    kn__node *node = node_of(owner);
+    if (node) hold(node, -(int64_t)size_bytes);
+    current_node(tree)->freed_bytes += size_bytes;
+    count_block(pool, -(int64_t)size_bytes);
+    give_lock();
+    if (tree) tree->n_events++;
+}
+
+static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {
+    (void)delta_bytes;
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    take_lock();
+    kn__pool_use *use = find_pool(pool);
+    if (use) {
+        use->reserved = reserved_bytes;
+        use->reserved_max = kn__max_u64(use->reserved_max, reserved_bytes);
+    }
+    give_lock();
+}
+
+static void on_oom(kn_pool *pool, size_t wanted_bytes) {
+    (void)wanted_bytes;
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    take_lock();
+    kn__pool_use *use = find_pool(pool);
+    if (use) use->n_ooms++;
+    give_lock();
+}
+
+/* A free slot; one that a destroyed pool of the same name left is gone on with. */
+static kn__pool_use *make_pool(const char *name) {
+    for (int i = 0; i < n_pools; i++) {
+        if (!pools[i].pool && strncmp(pools[i].name, name, sizeof pools[i].name - 1) == 0) {
+            return &pools[i];
+        }
+    }
+    if (n_pools == KN__POOLS_MAX) return NULL;
+    kn__pool_use *use = &pools[n_pools++];
+    snprintf(use->name, sizeof use->name, "%s", name);
+    return use;
+}
+
+/* A pool may have lived before the observer was attached: its marks start at what it says. */
+static void on_pool_create(kn_pool *pool) {
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    kn_pool_stats stats = {0};
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    take_lock();
+    kn__pool_use *use = make_pool(kn_pool_name(pool));
+    if (use) {
+        use->pool = pool;
+        use->live = (int64_t)stats.live_bytes;
+        use->live_max = kn__max_i64(use->live_max, (int64_t)stats.live_bytes_max);
+        use->reserved = stats.reserved_bytes;
+        use->reserved_max = kn__max_u64(use->reserved_max, stats.reserved_bytes_max);
+        use->n_allocs += stats.n_allocs;
+    }
+    change_live((int64_t)stats.live_bytes);
+    give_lock();
+}
+
+static void on_pool_destroy(kn_pool *pool) {
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    take_lock();
+    kn__pool_use *use = find_pool(pool);
+    if (use) { /* its marks stay for the report */
+        change_live(-use->live);
+        use->pool = NULL;
+        use->live = 0;
+    }
+    give_lock();
+}
+
+static void on_call_begin(const char *name) { (void)kn_scope_begin_static(name); }
+static void on_call_end(const char *name) { kn__scope_end_key(name); }
+
+/* The path of the scope, innermost last: "train/forward/conv". */
+static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
+    if (atomic_load_explicit(&stopped, memory_order_relaxed) || !out_bytes) return false;
+    take_lock();
+    const kn__node *node = node_of(owner);
+    give_lock();
+    if (!node) return false;
+    kn__node_path(out, out_bytes, node);
+    return true;
+}
+
+static const kn_observer blocks_and_calls = {
+    .on_call_begin = on_call_begin,
+    .on_call_end = on_call_end,
+    .on_alloc = on_alloc,
+    .on_free = on_free,
+    .on_reserve = on_reserve,
+    .on_oom = on_oom,
+    .on_pool_create = on_pool_create,
+    .on_pool_destroy = on_pool_destroy,
+    .owner_name = owner_name,
+};
+
+static const kn_observer calls_only = {.on_call_begin = on_call_begin, .on_call_end = on_call_end};
+
+kn_status kn__memory_start(bool with_blocks) {
+    return kn_observer_attach(with_blocks ? &blocks_and_calls : &calls_only);
+}
+
+void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }
+
+void kn__memory_totals_read(kn__memory_totals *out) {
+    take_lock();
+    out->live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
+    out->live_max = live_max;
+    out->n_events = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
+    out->n_pools = n_pools;
+    memcpy(out->pools, pools, sizeof pools);
+    give_lock();
+}
+
+void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
+    take_lock();
+    *out = (kn__memory_row){
+        .alloc_bytes = node->alloc_bytes,
+        .n_allocs = node->n_allocs,
+        .freed_bytes = node->freed_bytes,
+        .held = node->held,
+        .held_at_peak = node->peak_epoch == epoch ? node->held_at_peak : node->held,
+    };
+    give_lock();
+}
+
+void kn__memory_fold(kn__tree *tree) {
+    int64_t hwm = tree->hwm;
+    for (kn__node *node = tree->current; node && node->has_window; node = node->parent) {
+        int64_t peak = atomic_load_explicit(&node->peak, memory_order_relaxed);
+        int64_t rise = atomic_load_explicit(&node->rise, memory_order_relaxed);
+        atomic_store_explicit(&node->peak, kn__max_i64(peak, hwm), memory_order_relaxed);
+        atomic_store_explicit(&node->rise, kn__max_i64(rise, hwm - node->live_before),
+                              memory_order_relaxed);
+        hwm = kn__max_i64(hwm, node->hwm_saved);
+    }
+}
+
+const kn__node *kn__memory_outside(void) { return &outside; }

@@ -1,0 +1,89 @@
+/* Who owns memory: the observer of the allocator, and what it knows.
+ *
+ * A block belongs to the scope that was open on the thread that allocated it. Under one lock:
+ * what each scope holds, and what each held when the live bytes of all pools together were highest
+ * (exact for any threads, in O(1) an event: a node keeps its value of the last maximum, told by an
+ * epoch). Beside the lock, by the thread alone: the high-water mark while a scope was open, which
+ * is exact unless another thread allocated or freed meanwhile; such calls are counted
+ * (n_disturbed).
+ */
+#ifndef KNET_MEMORY_H
+#define KNET_MEMORY_H
+
+#include <knet/pool.h>
+
+#include "tree.h"
+
+enum { KN__POOLS_MAX = 32 };
+
+/* One pool, by its own counters. */
+typedef struct kn__pool_use {
+    const kn_pool *pool; /* NULL: destroyed, or the slot is free */
+    char name[32];
+    int64_t live, live_max;
+    uint64_t reserved, reserved_max;
+    uint64_t n_allocs, n_ooms;
+} kn__pool_use;
+
+/* A copy of all that is not in the nodes. */
+typedef struct kn__memory_totals {
+    int64_t live, live_max;
+    uint64_t n_events;
+    int n_pools;
+    kn__pool_use pools[KN__POOLS_MAX];
+} kn__memory_totals;
+
+/* A copy of the memory block of a node; own values, without the children's. */
+typedef struct kn__memory_row {
+    uint64_t alloc_bytes, n_allocs, freed_bytes;
+    int64_t held, held_at_peak;
+} kn__memory_row;
+
+extern _Atomic(int64_t) kn__memory_live;
+extern kn__count kn__memory_events;
+
+/* Attaches the observer; `with_blocks` false: driver calls only. */
+kn_status kn__memory_start(bool with_blocks);
+/* In a forked child: every later event is ignored and no lock is taken. */
+void kn__memory_stop(void);
+
+void kn__memory_totals_read(kn__memory_totals *out);
+void kn__memory_row_read(kn__memory_row *out, const kn__node *node);
+/* Brings the marks of this thread's open scopes up to date; on the thread that owns the tree. */
+void kn__memory_fold(kn__tree *tree);
+/* What was allocated with no scope open. */
+const kn__node *kn__memory_outside(void);
+
+static inline int64_t kn__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* On entry the mark starts at what is live; on exit it rises the mark outside. */
+static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
+    int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
+    node->has_window = true;
+    node->hwm_saved = tree->hwm;
+    node->live_before = live;
+    tree->hwm = live;
+    node->foreign_before =
+        atomic_load_explicit(&kn__memory_events, memory_order_relaxed) - tree->n_events;
+}
+
+static inline void kn__memory_leave(kn__tree *tree, kn__node *node) {
+    int64_t hwm = tree->hwm;
+    int64_t peak = atomic_load_explicit(&node->peak, memory_order_relaxed);
+    int64_t rise = atomic_load_explicit(&node->rise, memory_order_relaxed);
+    uint64_t foreign =
+        atomic_load_explicit(&kn__memory_events, memory_order_relaxed) - tree->n_events;
+    node->has_window = false;
+    if (hwm > peak) atomic_store_explicit(&node->peak, hwm, memory_order_relaxed);
+    if (hwm - node->live_before > rise) {
+        atomic_store_explicit(&node->rise, hwm - node->live_before, memory_order_relaxed);
+    }
+    if (foreign != node->foreign_before) {
+        uint64_t n = atomic_load_explicit(&node->n_disturbed, memory_order_relaxed);
+        atomic_store_explicit(&node->n_disturbed, n + 1, memory_order_relaxed);
+    }
+    tree->hwm = kn__max_i64(node->hwm_saved, hwm);
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* A report: the trees of all threads merged by path, as plain values that writers print.
+ *
+ * Taking one never stops a thread: what is still running is read as it stands, an open scope with
+ * the time it has spent so far. Times are in nanoseconds, amounts of memory and GPU time of a row
+ * include its children's.
+ */
+#ifndef KNET_REPORT_H
+#define KNET_REPORT_H
+
+#include "memory.h"
+
+typedef enum kn__sort {
+    KN__SORT_TIME,
+    KN__SORT_CALLS,
+    KN__SORT_ALLOC,
+    KN__SORT_PEAK,
+    KN__SORT_GPU,
+    KN__SORT_NAME,
+    KN__SORT_FIRST
+} kn__sort;
+
+typedef struct kn__row kn__row;
+struct kn__row {
+    const char *label;
+    kn__row *parent, *first, *last, *next;
+    int depth; /* 1 for the top level */
+    bool open; /* a call had not ended */
+
+    uint64_t n_calls; /* open ones too */
+    uint64_t time_ns, min_ns, max_ns, first_ns;
+    uint64_t first_start; /* ticks: order of first sight */
+
+    uint64_t alloc_bytes, n_allocs, freed_bytes;
+    int64_t held;         /* live now */
+    int64_t held_at_peak; /* its own blocks, live when all pools together held most */
+    int64_t peak, rise;   /* most that was live while it was open, and how far above its entry */
+    bool peak_inexact;    /* another thread allocated or freed meanwhile */
+
+    uint64_t gpu_ns, n_gpu;
+};
+
+typedef struct kn__steps {
+    uint64_t n;                      /* marks */
+    uint64_t n_timed;                /* intervals between marks */
+    uint64_t sum_ns, min_ns, max_ns; /* of the intervals */
+} kn__steps;
+
+/* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
+typedef struct kn__balance {
+    const char *source; /* NULL: no source of records */
+    uint64_t launched, timed, pending, dropped, untimed;
+    uint64_t unattributed_ns, n_unattributed;
+} kn__balance;
+
+typedef struct kn__report {
+    kn__row root; /* children: the top level; its own values: sums over them */
+    uint64_t wall_ns, n_threads, n_unrecorded;
+    bool has_memory, has_gpu;
+    kn__row outside; /* memory allocated with no scope open */
+    kn__memory_totals memory;
+    kn__steps steps;
+    kn__balance balance;
+
+    void *blocks; /* of rows; owned */
+    void **table;
+    size_t n_table, n_rows;
+} kn__report;
+
+/* Merges all trees; scopes that are open are taken as ending at `now`, in ticks. Errors: OOM; `out`
+ * is to be released then too. */
+KN_MUST_CHECK kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns);
+/* An empty report to add rows to; for tests and readers of stored reports. */
+void kn__report_init(kn__report *out);
+void kn__report_release(kn__report *report);
+
+/* The child of this label, made when it isn't there; the label is borrowed. NULL: no memory. */
+kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
+/* Sums up: root's values from the top level. After the last row was filled. */
+void kn__report_finish(kn__report *report);
+/* Orders the children of every row: largest first, names and first sight ascending. */
+void kn__report_sort(kn__report *report, kn__sort by);
+
+/* The rows that held most at the peak, at most `n`, largest first; returns how many. */
+int kn__report_owners(const kn__row **out, int n, const kn__report *report);
+
+/* "train/forward/conv", cut at the front to fit. */
+void kn__report_path(char *out, size_t out_bytes, const kn__row *row);
+
+#endif

@@ -1,0 +1,13 @@
+/* What the rest of the library does with scopes beside opening them. */
+#ifndef KNET_SCOPE_H
+#define KNET_SCOPE_H
+
+#include "tree.h"
+
+/* Closes this thread's innermost scope if its label stands at this address. */
+void kn__scope_end_key(const char *key);
+
+/* Closes all that is open in a tree; on the thread that owns it. */
+void kn__scope_close_all(kn__tree *tree);
+
+#endif

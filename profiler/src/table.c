@@ -1,0 +1,356 @@
+#include "table.h"
+
+#include <string.h>
+
+enum { LABEL_MIN = 9, LABEL_WISH = 24, OWNERS_SHOWN = 5, PATH_BYTES = 512 };
+
+typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_MEMORY, N_GROUPS } group;
+
+typedef enum column_id {
+    TIME,
+    TIME_PCT,
+    TIME_AVG,
+    GPU,
+    GPU_PCT,
+    GPU_AVG,
+    ALLOC,
+    ALLOC_PCT,
+    ALLOC_AVG,
+    PEAK,
+    N_COLUMNS
+} column_id;
+
+typedef struct column {
+    group group;
+    int lead, width; /* spaces before it, its own characters */
+    const char *head;
+} column;
+
+static const column columns[N_COLUMNS] = {
+    [TIME] = {GROUP_TIME, 3, 6, "time"},       [TIME_PCT] = {GROUP_TIME, 2, 5, "%tot"},
+    [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},    [GPU] = {GROUP_GPU, 3, 7, "time"},
+    [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},     [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},
+    [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},   [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"},
+    [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"}, [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
+};
+
+/* What a narrow terminal does without, in this order. */
+static const column_id droppable[] = {ALLOC_AVG, ALLOC_PCT, GPU_AVG, GPU_PCT, TIME_AVG};
+
+static const struct {
+    const char *name;
+    int gap; /* between what stands left of it and its heading */
+} groups[N_GROUPS] = {
+    [GROUP_TIME] = {"Time", 2}, [GROUP_GPU] = {"GPU", 3}, [GROUP_MEMORY] = {"Allocations", 3}};
+
+typedef struct layout {
+    const kn__report *report;
+    const kn__table_options *options;
+    bool shown[N_COLUMNS];
+    int label; /* characters of the label column: L of the layout's description */
+} layout;
+
+static bool is_hidden(const layout *l, const kn__row *row) {
+    return l->options->depth > 0 && row->depth > l->options->depth;
+}
+
+static int longest_label(const layout *l, const kn__row *row) {
+    int longest = 0;
+    for (; row; row = row->next) {
+        if (is_hidden(l, row)) continue;
+        int own = kn__text_width(row->label) + 2 * row->depth;
+        int inner = longest_label(l, row->first);
+        if (own > longest) longest = own;
+        if (inner > longest) longest = inner;
+    }
+    return longest;
+}
+
+static int group_width(const layout *l, group g) {
+    int width = 0;
+    for (int i = 0; i < N_COLUMNS; i++) {
+        if (l->shown[i] && columns[i].group == g) width += columns[i].lead + columns[i].width;
+    }
+    return width;
+}
+
+/* Everything right of the label column, the space at the left of the line and one to spare. */
+static int fixed_width(const layout *l) {
+    int width = 2 + 7;
+    for (group g = 0; g < N_GROUPS; g++) width += group_width(l, g);
+    return width;
+}
+
+static layout make_layout(const kn__report *report, const kn__table_options *options) {
+    layout l = {.report = report, .options = options};
+    bool memory = report->has_memory, gpu = report->has_gpu && !options->columns_2018;
+    for (int i = 0; i < N_COLUMNS; i++) {
+        group g = columns[i].group;
+        l.shown[i] = g == GROUP_TIME || (g == GROUP_GPU && gpu) || (g == GROUP_MEMORY && memory);
+    }
+    if (options->columns_2018) l.shown[PEAK] = false;
+    int wanted = longest_label(&l, report->root.first);
+    if (options->width > 0) {
+        int wish = wanted < LABEL_WISH ? wanted : LABEL_WISH;
+        int n = options->columns_2018 ? 0 : (int)(sizeof droppable / sizeof *droppable);
+        for (int i = 0; i < n && wish + fixed_width(&l) > options->width; i++) {
+            l.shown[droppable[i]] = false;
+        }
+        int overflow = wanted + fixed_width(&l) - options->width;
+        if (overflow > 0) wanted -= overflow;
+    }
+    l.label = wanted < LABEL_MIN ? LABEL_MIN : wanted;
+    return l;
+}
+
+/* ---- cells ---- */
+
+static const kn__cell dash = {"-"};
+
+static kn__cell bytes_cell(const layout *l, double bytes) {
+    bool none = l->options->columns_2018 ? bytes < 1000 : bytes <= 0;
+    return none ? dash : kn__cell_bytes(bytes);
+}
+
+static kn__cell per_call(const layout *l, const kn__row *row, double amount, bool is_time) {
+    if (!row->n_calls) return dash;
+    double each = amount / (double)row->n_calls;
+    return is_time ? kn__cell_time(each, l->options->ascii) : bytes_cell(l, each);
+}
+
+static double gpu_total(const kn__report *report) {
+    return (double)report->root.gpu_ns + (double)report->balance.unattributed_ns;
+}
+
+static kn__cell peak_cell(const kn__row *row) {
+    if (row->peak <= 0) return dash;
+    kn__cell bytes = kn__cell_bytes((double)row->peak), cell = {""};
+    size_t mark = row->peak_inexact;
+    if (mark) cell.text[0] = '~';
+    memcpy(cell.text + mark, bytes.text, sizeof cell.text - 1 - mark);
+    return cell;
+}
+
+static kn__cell alloc_percent(const layout *l, const kn__row *row) {
+    if (!l->options->columns_2018 && !row->alloc_bytes) return dash;
+    return kn__cell_percent((double)row->alloc_bytes, (double)l->report->root.alloc_bytes);
+}
+
+static kn__cell gpu_cell(const layout *l, column_id id, const kn__row *row) {
+    if (!row->n_gpu) return dash;
+    double ns = (double)row->gpu_ns;
+    if (id == GPU_PCT) return kn__cell_percent(ns, gpu_total(l->report));
+    return id == GPU ? kn__cell_time(ns, l->options->ascii) : per_call(l, row, ns, true);
+}
+
+static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
+    double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
+    switch (id) {
+        case TIME:
+            return kn__cell_time(ns, l->options->ascii);
+        case TIME_PCT:
+            return kn__cell_percent(ns, (double)l->report->root.time_ns);
+        case TIME_AVG:
+            return per_call(l, row, ns, true);
+        case GPU:
+        case GPU_PCT:
+        case GPU_AVG:
+            return gpu_cell(l, id, row);
+        case ALLOC:
+            return bytes_cell(l, bytes);
+        case ALLOC_PCT:
+            return alloc_percent(l, row);
+        case ALLOC_AVG:
+            return per_call(l, row, bytes, false);
+        case PEAK:
+            return peak_cell(row);
+        case N_COLUMNS:
+            break;
+    }
+    return dash;
+}
+
+/* ---- lines ---- */
+
+static void add_rule(kn__text *text, const layout *l, int width) {
+    kn__text_repeat(text, l->options->ascii ? "-" : "─", width);
+}
+
+static int table_width(const layout *l) { return l->label + fixed_width(l) - 2; }
+
+static void add_group_names(kn__text *text, const layout *l) {
+    kn__text_repeat(text, " ", 1 + l->label + 7);
+    for (group g = 0; g < N_GROUPS; g++) {
+        int span = group_width(l, g) - groups[g].gap, name = (int)strlen(groups[g].name);
+        if (span <= 0) continue;
+        int left = span > name ? (span - name) / 2 : 0;
+        if (g == GROUP_TIME && l->shown[TIME_AVG]) left--; /* off its centre since 2018 */
+        kn__text_repeat(text, " ", groups[g].gap + left);
+        kn__text_left(text, groups[g].name, span - left);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_underlines(kn__text *text, const layout *l) {
+    kn__text_repeat(text, " ", 1 + l->label + 7);
+    for (group g = 0; g < N_GROUPS; g++) {
+        int span = group_width(l, g) - groups[g].gap;
+        if (span <= 0) continue;
+        kn__text_repeat(text, " ", groups[g].gap);
+        add_rule(text, l, span);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_total(kn__text *text, const layout *l, group g) {
+    const kn__report *report = l->report;
+    kn__cell total = {""}, part = {""};
+    if (g == GROUP_TIME) {
+        total = kn__cell_time((double)report->wall_ns, l->options->ascii);
+        part = kn__cell_percent((double)report->root.time_ns, (double)report->wall_ns);
+    } else if (g == GROUP_GPU) {
+        total = kn__cell_time(gpu_total(report), l->options->ascii);
+        part = kn__cell_percent((double)report->root.gpu_ns, gpu_total(report));
+    } else {
+        double all = (double)report->root.alloc_bytes + (double)report->outside.alloc_bytes;
+        total = bytes_cell(l, all);
+        part = kn__cell_percent((double)report->root.alloc_bytes, all);
+    }
+    kn__text line = {0};
+    kn__text_right(&line, total.text, g == GROUP_MEMORY ? 7 : 6);
+    kn__text_printf(&line, " / %s", part.text);
+    if (g != GROUP_TIME) kn__text_repeat(text, " ", groups[g].gap);
+    if (!line.failed) kn__text_center(text, line.data, group_width(l, g) - groups[g].gap);
+    kn__text_release(&line);
+}
+
+static void add_head(kn__text *text, const layout *l) {
+    kn__text_puts(text, " ");
+    add_rule(text, l, table_width(l));
+    kn__text_puts(text, "\n");
+    add_group_names(text, l);
+    add_underlines(text, l);
+    kn__text_puts(text, " ");
+    kn__text_center(text, "Tot / % measured:", l->label + 9); /* takes the gap of the first group */
+    for (group g = 0; g < N_GROUPS; g++) {
+        if (group_width(l, g) > 0) add_total(text, l, g);
+    }
+    kn__text_puts(text, "\n\n ");
+    kn__text_left(text, "Section", l->label);
+    kn__text_puts(text, " ncalls");
+    for (int i = 0; i < N_COLUMNS; i++) {
+        if (l->shown[i]) kn__text_right(text, columns[i].head, columns[i].lead + columns[i].width);
+    }
+    kn__text_puts(text, "\n ");
+    add_rule(text, l, table_width(l));
+    kn__text_puts(text, "\n");
+}
+
+static void add_row(kn__text *text, const layout *l, const kn__row *row) {
+    int indent = 2 * (row->depth - 1);
+    int deep = indent < l->label ? indent : l->label; /* a very narrow table */
+    kn__text_repeat(text, " ", 1 + deep);
+    kn__text_label(text, row->label, l->label - deep, l->label + 2 - deep);
+    kn__text_right(text, kn__cell_count((double)row->n_calls).text, 5);
+    for (column_id i = 0; i < N_COLUMNS; i++) {
+        if (!l->shown[i]) continue;
+        kn__cell cell = cell_of(l, i, row);
+        kn__text_repeat(text, " ", columns[i].lead);
+        if (i == ALLOC_PCT && l->options->columns_2018) {
+            kn__text_left(text, cell.text, columns[i].width); /* the one column set to the left */
+        } else {
+            kn__text_right(text, cell.text, columns[i].width);
+        }
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_rows(kn__text *text, const layout *l, const kn__row *row) {
+    for (; row; row = row->next) {
+        if (is_hidden(l, row)) continue;
+        add_row(text, l, row);
+        add_rows(text, l, row->first);
+    }
+}
+
+/* ---- the lines above and below ---- */
+
+static void add_balance(kn__text *text, const kn__balance *b) {
+    if (!b->source) return;
+    kn__text_printf(text,
+                    " %s: launched %llu = timed %llu + pending %llu + dropped %llu + untimed %llu",
+                    b->source, (unsigned long long)b->launched, (unsigned long long)b->timed,
+                    (unsigned long long)b->pending, (unsigned long long)b->dropped,
+                    (unsigned long long)b->untimed);
+    if (b->n_unattributed) {
+        kn__text_printf(text, "; %llu records (%s) belong to no scope",
+                        (unsigned long long)b->n_unattributed,
+                        kn__cell_time((double)b->unattributed_ns, true).text);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_run(kn__text *text, const layout *l) {
+    const kn__report *r = l->report;
+    bool ascii = l->options->ascii;
+    kn__text_printf(text, " %s", kn__cell_time((double)r->wall_ns, ascii).text);
+    if (r->n_threads > 1) kn__text_printf(text, ", %llu threads", (unsigned long long)r->n_threads);
+    if (r->steps.n) kn__text_printf(text, ", %llu steps", (unsigned long long)r->steps.n);
+    if (r->steps.n_timed) {
+        double mean = (double)r->steps.sum_ns / (double)r->steps.n_timed;
+        kn__text_printf(text, " of %s", kn__cell_time(mean, ascii).text);
+        kn__text_printf(text, " (%s", kn__cell_time((double)r->steps.min_ns, ascii).text);
+        kn__text_printf(text, " to %s)", kn__cell_time((double)r->steps.max_ns, ascii).text);
+    }
+    if (r->n_unrecorded) {
+        kn__text_printf(text, ", %llu scopes not recorded (too deep or too many)",
+                        (unsigned long long)r->n_unrecorded);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_pools(kn__text *text, const kn__report *report) {
+    for (int i = 0; i < report->memory.n_pools; i++) {
+        const kn__pool_use *use = &report->memory.pools[i];
+        kn__text_printf(text, " %s: high-water mark %s live", use->name,
+                        kn__cell_bytes((double)use->live_max).text);
+        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved_max).text);
+        kn__text_printf(text, "; now %s live", kn__cell_bytes((double)use->live).text);
+        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved).text);
+        if (use->n_ooms) {
+            kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
+        }
+        kn__text_puts(text, "\n");
+    }
+}
+
+static void add_owners(kn__text *text, const kn__report *report) {
+    const kn__row *owners[OWNERS_SHOWN];
+    int n = kn__report_owners(owners, OWNERS_SHOWN, report);
+    if (!n) return;
+    kn__text_printf(text, " at the high-water mark of %s",
+                    kn__cell_bytes((double)report->memory.live_max).text);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_BYTES];
+        kn__report_path(path, sizeof path, owners[i]);
+        kn__text_printf(text, "%s %s ", i ? "," : ":",
+                        kn__cell_bytes((double)owners[i]->held_at_peak).text);
+        kn__text_label(text, path, PATH_BYTES, 0);
+    }
+    kn__text_puts(text, "\n");
+}
+
+void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {
+    layout l = make_layout(report, options);
+    if (!options->bare) {
+        add_balance(text, &report->balance);
+        add_run(text, &l);
+        if (report->has_memory) add_pools(text, report);
+    }
+    add_head(text, &l);
+    add_rows(text, &l, report->root.first);
+    kn__text_puts(text, " ");
+    add_rule(text, &l, table_width(&l));
+    kn__text_puts(text, "\n");
+    if (!options->bare && report->has_memory) add_owners(text, report);
+}

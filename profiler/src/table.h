@@ -1,0 +1,22 @@
+/* The table: a report as text, in the layout of TimerOutputs of 2018, with columns beside it for
+ * GPU time and for the high-water mark of memory.
+ */
+#ifndef KNET_TABLE_H
+#define KNET_TABLE_H
+
+#include "report.h"
+#include "text.h"
+
+typedef struct kn__table_options {
+    int width;         /* of the terminal; 0: as wide as need be */
+    int depth;         /* levels shown; 0: all */
+    bool ascii;        /* rules of '-', "us" */
+    bool columns_2018; /* the columns of 2018 alone, amounts below 1000 bytes as "-" */
+    bool bare;         /* no lines above and below the table */
+} kn__table_options;
+
+/* Appends the table; the report is sorted already. Too narrow a terminal first costs the columns of
+ * averages and percentages, then the ends of labels. */
+void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options);
+
+#endif

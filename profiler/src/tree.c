@@ -1,0 +1,201 @@
+#include "tree.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scope.h"
+#include "text.h"
+
+enum { CHUNK_NODES = 32, TABLE_MIN = 64, TEXT_CHUNK = 4096 };
+
+/* Memory of a tree: nodes and label text, both only ever added to. */
+typedef struct kn__chunk {
+    struct kn__chunk *next;
+    size_t used, size;
+    _Alignas(64) unsigned char bytes[];
+} chunk;
+
+_Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static kn__tree *all_trees, *idle_trees;
+static uint64_t n_threads;
+static pthread_key_t exit_key;
+static bool have_exit_key;
+
+static atomic_size_t n_nodes_all;
+
+static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
+    chunk *c = tree->chunks;
+    size_t at = c ? (c->used + align - 1) / align * align : 0;
+    if (!c || at + size > c->size) {
+        size_t room = CHUNK_NODES * sizeof(kn__node);
+        if (size > room) room = size;
+        c = aligned_alloc(64, (sizeof *c + room + 63) / 64 * 64);
+        if (!c) return NULL;
+        *c = (chunk){.next = tree->chunks, .size = room};
+        tree->chunks = c;
+        at = 0;
+    }
+    c->used = at + size;
+    return c->bytes + at;
+}
+
+static size_t hash_of(const kn__node *parent, const char *key, const char *label) {
+    uint64_t h = (uint64_t)(uintptr_t)parent * 0x9E3779B97F4A7C15u;
+    if (key) {
+        h ^= (uint64_t)(uintptr_t)key;
+    } else {
+        for (const char *c = label; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
+    }
+    h *= 0xD6E8FEB86659FD93u;
+    return (size_t)(h ^ h >> 32);
+}
+
+static bool is_child(const kn__node *node, const kn__node *parent, const char *key,
+                     const char *label) {
+    return node->parent == parent && node->key == key && (key || strcmp(node->label, label) == 0);
+}
+
+/* The slot of the node, or the empty slot where it belongs. */
+static kn__node **find_slot(kn__tree *tree, const kn__node *parent, const char *key,
+                            const char *label) {
+    size_t mask = tree->n_table - 1;
+    for (size_t i = hash_of(parent, key, label) & mask;; i = (i + 1) & mask) {
+        kn__node *node = tree->table[i];
+        if (!node || is_child(node, parent, key, label)) return &tree->table[i];
+    }
+}
+
+static bool grow_table(kn__tree *tree) {
+    kn__node **old = tree->table;
+    size_t n_old = tree->n_table, n = n_old ? 2 * n_old : TABLE_MIN;
+    kn__node **table = calloc(n, sizeof(kn__node *));
+    if (!table) return false;
+    tree->table = table;
+    tree->n_table = n;
+    for (size_t i = 0; i < n_old; i++) {
+        if (old[i]) *find_slot(tree, old[i]->parent, old[i]->key, old[i]->label) = old[i];
+    }
+    free(old);
+    return true;
+}
+
+static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+    size_t length = strlen(label) + 1;
+    kn__node *node = take_bytes(tree, sizeof *node, 64);
+    char *copy = node ? take_bytes(tree, length, 1) : NULL;
+    if (!copy) return NULL;
+    memset(node, 0, sizeof *node);
+    memcpy(copy, label, length);
+    node->key = key;
+    node->label = copy;
+    node->parent = parent;
+    node->depth = (uint16_t)(parent->depth + 1);
+    node->first_start = kn__clock_now();
+    atomic_init(&node->ticks_min, UINT64_MAX);
+    return node;
+}
+
+static void append_child(kn__node *parent, kn__node *node) {
+    if (parent->last_child) {
+        atomic_store_explicit(&parent->last_child->next, node, memory_order_release);
+    } else {
+        atomic_store_explicit(&parent->first_child, node, memory_order_release);
+    }
+    parent->last_child = node;
+}
+
+static kn__node *count_unrecorded(kn__tree *tree) {
+    uint64_t n = atomic_load_explicit(&tree->n_unrecorded, memory_order_relaxed);
+    atomic_store_explicit(&tree->n_unrecorded, n + 1, memory_order_relaxed);
+    return NULL;
+}
+
+kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+    if (2 * tree->n_nodes >= tree->n_table && !grow_table(tree)) return count_unrecorded(tree);
+    kn__node **slot = find_slot(tree, parent, key, label);
+    if (*slot) return *slot;
+    if (parent->depth >= KN__DEPTH_MAX || atomic_load(&n_nodes_all) >= KN__NODES_MAX) {
+        return count_unrecorded(tree);
+    }
+    kn__node *node = make_node(tree, parent, key, label);
+    if (!node) return count_unrecorded(tree);
+    atomic_fetch_add(&n_nodes_all, 1);
+    tree->n_nodes++;
+    *slot = node;
+    append_child(parent, node);
+    return node;
+}
+
+static void leave_thread(void *arg) {
+    kn__tree *tree = arg;
+    kn__scope_close_all(tree);
+    kn__tree_mine = NULL;
+    pthread_mutex_lock(&registry_lock);
+    tree->next_idle = idle_trees;
+    idle_trees = tree;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static kn__tree *make_tree(void) {
+    kn__tree *tree = aligned_alloc(64, (sizeof *tree + 63) / 64 * 64);
+    if (!tree) return NULL;
+    memset(tree, 0, sizeof *tree);
+    tree->root.label = "";
+    tree->current = &tree->root;
+    /* Serials of different trees start far apart: a scope ended on a foreign thread finds none. */
+    tree->serial = (uint32_t)(n_threads * 0x9E3779B1u);
+    return tree;
+}
+
+/* Under the lock. */
+static kn__tree *adopt_tree(void) {
+    if (!have_exit_key && pthread_key_create(&exit_key, leave_thread) != 0) return NULL;
+    have_exit_key = true;
+    kn__tree *tree = idle_trees;
+    if (tree) {
+        idle_trees = tree->next_idle;
+    } else {
+        tree = make_tree();
+        if (!tree) return NULL;
+        tree->next = all_trees;
+        all_trees = tree;
+    }
+    n_threads++;
+    return tree;
+}
+
+kn__tree *kn__tree_get(void) {
+    if (kn__tree_mine) return kn__tree_mine;
+    pthread_mutex_lock(&registry_lock);
+    kn__tree *tree = adopt_tree();
+    pthread_mutex_unlock(&registry_lock);
+    if (!tree) return NULL;
+    pthread_setspecific(exit_key, tree);
+    kn__tree_mine = tree;
+    return tree;
+}
+
+kn__tree *kn__tree_first(void) {
+    pthread_mutex_lock(&registry_lock);
+    kn__tree *tree = all_trees;
+    pthread_mutex_unlock(&registry_lock);
+    return tree;
+}
+
+uint64_t kn__tree_threads(void) {
+    pthread_mutex_lock(&registry_lock);
+    uint64_t n = n_threads;
+    pthread_mutex_unlock(&registry_lock);
+    return n;
+}
+
+void kn__node_path(char *out, size_t out_bytes, const kn__node *node) {
+    size_t at = kn__path_start(out, out_bytes);
+    for (; node && node->label[0]; node = node->parent) {
+        if (!kn__path_prepend(out, &at, node->label)) break;
+    }
+    kn__path_finish(out, out_bytes, at);
+}
