@@ -1,0 +1,139 @@
+/* The part of the CUDA driver API that the cuda device uses, declared here so that no toolkit is
+ * needed to build it. Everything binary (values, layouts, prototypes) is compared with NVIDIA's
+ * header in tests/gpu/test_gpu_api.c wherever that header exists.
+ *
+ * Names keep the driver's spelling after our prefix: CUdeviceptr is cu_ptr, CU_EVENT_DISABLE_TIMING
+ * is KN__CU_EVENT_DISABLE_TIMING. Entry points are asked for by name and version, which fixes their
+ * ABI for good: a newer driver keeps serving it.
+ */
+#ifndef KNET_CUDA_API_H
+#define KNET_CUDA_API_H
+
+#include <knet/device.h>
+
+typedef unsigned int cu_result;
+typedef int cu_device;
+typedef unsigned long long cu_ptr;    /* device address */
+typedef unsigned long long cu_handle; /* physical memory */
+typedef struct CUctx_st *cu_context;
+typedef struct CUstream_st *cu_stream;
+typedef struct CUevent_st *cu_event;
+
+typedef struct cu_mem_location {
+    unsigned int type;
+    int id;
+} cu_mem_location;
+
+typedef struct cu_mem_prop {
+    unsigned int type;
+    unsigned int shareable_handle_types;
+    cu_mem_location location;
+    void *win32_meta;
+    struct {
+        unsigned char compression, rdma_capable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+} cu_mem_prop;
+
+typedef struct cu_mem_access {
+    cu_mem_location location;
+    unsigned int flags;
+} cu_mem_access;
+
+enum {
+    KN__CU_SUCCESS = 0,
+    KN__CU_ERROR_OUT_OF_MEMORY = 2,
+    KN__CU_ERROR_NOT_INITIALIZED = 3,
+    KN__CU_ERROR_DEINITIALIZED = 4,
+    KN__CU_ERROR_NO_DEVICE = 100,
+    KN__CU_ERROR_NOT_READY = 600,
+    KN__CU_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+    KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+
+    KN__CU_ATTRIBUTE_COMPUTE_MAJOR = 75,
+    KN__CU_ATTRIBUTE_COMPUTE_MINOR = 76,
+    KN__CU_ATTRIBUTE_VIRTUAL_MEMORY = 102,
+    KN__CU_STREAM_NON_BLOCKING = 1,
+    KN__CU_EVENT_DISABLE_TIMING = 2,
+    KN__CU_CAPTURE_STATUS_NONE = 0,
+    KN__CU_CAPTURE_MODE_RELAXED = 2,
+    KN__CU_MEM_TYPE_PINNED = 1,
+    KN__CU_MEM_LOCATION_DEVICE = 1,
+    KN__CU_MEM_ACCESS_READWRITE = 3,
+    KN__CU_MEM_GRANULARITY_MINIMUM = 0,
+    KN__CU_GET_PROC_LEGACY_STREAM = 1
+};
+
+/* X(name, version that fixed this ABI, parameters). All return cu_result. */
+#define KN__CUDA_API(X)                                                                            \
+    X(cuInit, 2000, (unsigned int flags))                                                          \
+    X(cuGetErrorName, 6000, (cu_result result, const char **out))                                  \
+    X(cuGetErrorString, 6000, (cu_result result, const char **out))                                \
+    X(cuDriverGetVersion, 2020, (int *out))                                                        \
+    X(cuDeviceGetCount, 2000, (int *out))                                                          \
+    X(cuDeviceGet, 2000, (cu_device * out, int index))                                             \
+    X(cuDeviceGetName, 2000, (char *out, int out_bytes, cu_device device))                         \
+    X(cuDeviceGetAttribute, 2000, (int *out, unsigned int attribute, cu_device device))            \
+    X(cuDevicePrimaryCtxRetain, 7000, (cu_context * out, cu_device device))                        \
+    X(cuCtxGetCurrent, 4000, (cu_context * out))                                                   \
+    X(cuCtxPushCurrent, 4000, (cu_context context))                                                \
+    X(cuCtxPopCurrent, 4000, (cu_context * out))                                                   \
+    X(cuThreadExchangeStreamCaptureMode, 10010, (unsigned int *mode))                              \
+    X(cuMemGetInfo, 3020, (size_t * free_bytes, size_t * total_bytes))                             \
+    X(cuMemAlloc, 3020, (cu_ptr * out, size_t size_bytes))                                         \
+    X(cuMemFree, 3020, (cu_ptr ptr))                                                               \
+    X(cuMemGetAllocationGranularity, 10020,                                                        \
+      (size_t * out, const cu_mem_prop *prop, unsigned int option))                                \
+    X(cuMemAddressReserve, 10020,                                                                  \
+      (cu_ptr * out, size_t size_bytes, size_t alignment, cu_ptr at, unsigned long long flags))    \
+    X(cuMemAddressFree, 10020, (cu_ptr ptr, size_t size_bytes))                                    \
+    X(cuMemCreate, 10020,                                                                          \
+      (cu_handle * out, size_t size_bytes, const cu_mem_prop *prop, unsigned long long flags))     \
+    X(cuMemRelease, 10020, (cu_handle handle))                                                     \
+    X(cuMemMap, 10020,                                                                             \
+      (cu_ptr at, size_t size_bytes, size_t offset, cu_handle handle, unsigned long long flags))   \
+    X(cuMemUnmap, 10020, (cu_ptr at, size_t size_bytes))                                           \
+    X(cuMemSetAccess, 10020,                                                                       \
+      (cu_ptr at, size_t size_bytes, const cu_mem_access *access, size_t n))                       \
+    X(cuMemcpyHtoDAsync, 3020, (cu_ptr dst, const void *src, size_t size_bytes, cu_stream stream)) \
+    X(cuMemcpyDtoHAsync, 3020, (void *dst, cu_ptr src, size_t size_bytes, cu_stream stream))       \
+    X(cuMemcpyDtoDAsync, 3020, (cu_ptr dst, cu_ptr src, size_t size_bytes, cu_stream stream))      \
+    X(cuMemsetD8Async, 3020,                                                                       \
+      (cu_ptr dst, unsigned char byte, size_t size_bytes, cu_stream stream))                       \
+    X(cuStreamCreate, 2000, (cu_stream * out, unsigned int flags))                                 \
+    X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
+    X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
+    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
+    X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
+    X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
+    X(cuEventCreate, 2000, (cu_event * out, unsigned int flags))                                   \
+    X(cuEventDestroy, 4000, (cu_event event))                                                      \
+    X(cuEventRecord, 2000, (cu_event event, cu_stream stream))                                     \
+    X(cuEventQuery, 2000, (cu_event event))                                                        \
+    X(cuEventSynchronize, 2000, (cu_event event))
+
+typedef struct kn__cuda_api {
+#define X(name, version, params) cu_result(*name) params;
+    KN__CUDA_API(X)
+#undef X
+} kn__cuda_api;
+
+/* The loaded driver, ready after cuInit. Loads it at first use; a failure is remembered and
+ * reported again by every call. Errors: DEVICE: no libcuda.so.1, too old, cuInit failed, no device;
+ * each says what to do. */
+KN_MUST_CHECK kn_status kn__cuda_load(const kn__cuda_api **out, int *n_devices);
+
+/* "cuMemCreate of 2097152 bytes on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory": the one
+ * place where a driver's result becomes a text, cut to out_bytes. size_bytes 0 is left out. */
+void kn__cuda_describe(char *out, size_t out_bytes, cu_result result, const char *function,
+                       size_t size_bytes, int index);
+/* The same as an error: KN_OK for success, OOM for the driver's own out-of-memory, CUDA for all
+ * else. */
+kn_status kn__cuda_check(cu_result result, const char *function, size_t size_bytes, int index,
+                         const char *file, int line);
+
+/* Whether the driver still takes calls: false from the first CUDA_ERROR_DEINITIALIZED on. */
+bool kn__cuda_alive(void);
+
+#endif

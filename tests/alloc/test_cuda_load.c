@@ -1,0 +1,226 @@
+/* How the cuda device is found, and the ways in which it isn't. The driver is loaded once in a
+ * process, so every test runs in a child of its own, on a machine of its own. */
+#include "fake_cuda.h"
+#include "test.h"
+
+#include <knet/device_driver.h>
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What a child found out. */
+typedef struct finding {
+    kn_status status;
+    int count;
+    bool extra; /* what the test's own `look` returned */
+    char message[sizeof((kn_error *)0)->message];
+} finding;
+
+/* The driver that the child sees; `look`, if any, runs there after the device was looked for. */
+typedef struct scenario {
+    const char *driver; /* path; NULL: none */
+    const char *name;   /* of the device */
+    void (*prepare)(fake_cuda_machine *machine);
+    bool (*look)(kn_device *device);
+} scenario;
+
+/* The fake's functions, found in the library that the child loaded. */
+static void *fake_library;
+
+static void fake_function(const char *name, void *out_fn) {
+    void *symbol = dlsym(fake_library, name);
+    if (!symbol) abort();
+    memcpy(out_fn, &symbol, sizeof symbol);
+}
+
+static finding child_find(const scenario *s) {
+    finding found = {0};
+    kn_device *device = NULL;
+    if (s->driver) {
+        fake_cuda_machine *(*machine_get)(void) = NULL;
+        fake_library = dlopen(s->driver, RTLD_NOW);
+        if (!fake_library) abort();
+        fake_function("fake_cuda_machine_get", &machine_get);
+        if (s->prepare) s->prepare(machine_get());
+    }
+    found.status = kn_device_find(&device, s->name);
+    found.count = kn_device_cuda_count();
+    memcpy(found.message, kn_last_error()->message, sizeof found.message);
+    if (s->look) found.extra = s->look(device);
+    return found;
+}
+
+static finding find_in_child(scenario s) {
+    int ends[2];
+    finding found = {0};
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        found = child_find(&s);
+        ssize_t n = write(ends[1], &found, sizeof found);
+        _exit(n == (ssize_t)sizeof found ? 0 : 1);
+    }
+    assert_true(child > 0);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &found, sizeof found), sizeof found);
+    close(ends[0]);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    return found;
+}
+
+static void assert_device_error(finding found, const char *text) {
+    assert_int_equal(found.status, KN_ERR_DEVICE);
+    assert_int_equal(found.count, 0);
+    if (!strstr(found.message, text)) fail_msg("\"%s\" lacks \"%s\"", found.message, text);
+}
+
+static void missing_driver_says_what_to_install(void **state) {
+    (void)state;
+    if (dlopen("libcuda.so.1", RTLD_NOW)) skip(); /* this machine has one */
+    finding found = find_in_child((scenario){.driver = NULL, .name = "cuda"});
+    assert_device_error(found, "no CUDA driver (libcuda.so.1");
+    assert_device_error(found, "install NVIDIA's driver, or use the cpu device");
+}
+
+static void make_version_11_4(fake_cuda_machine *machine) { machine->driver_version = 11040; }
+
+static void old_driver_says_its_version_and_the_one_needed(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA_OLD, .name = "cuda", .prepare = make_version_11_4});
+    assert_device_error(found, "it serves CUDA 11.4 and lacks cuGetProcAddress_v2");
+    assert_device_error(found, "CUDA 12.0 (driver 525) or newer is needed");
+}
+
+static void driver_without_one_function_names_it(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_11_4});
+    assert_device_error(found, "lacks cuStreamGetId");
+}
+
+static void make_no_device(fake_cuda_machine *machine) {
+    machine->init_result = KN__CU_ERROR_NO_DEVICE;
+}
+static void make_zero_devices(fake_cuda_machine *machine) { machine->n_devices = 0; }
+static void make_mismatch(fake_cuda_machine *machine) {
+    machine->init_result = KN__CU_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+static void failed_start_names_the_error_and_the_remedy(void **state) {
+    (void)state;
+    scenario s = {.driver = FAKE_CUDA, .name = "cuda", .prepare = make_no_device};
+    finding found = find_in_child(s);
+    assert_device_error(found, "cuInit: CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device");
+    assert_device_error(found, "CUDA_VISIBLE_DEVICES");
+    s.prepare = make_mismatch;
+    assert_device_error(find_in_child(s), "restart the machine");
+    s.prepare = make_zero_devices;
+    assert_device_error(find_in_child(s), "cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (100)");
+}
+
+static void index_past_the_last_says_how_many_there_are(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda:7"});
+    assert_int_equal(found.status, KN_ERR_DEVICE);
+    assert_int_equal(found.count, 2);
+    assert_non_null(strstr(found.message, "no cuda:7: this process sees 2 CUDA devices"));
+}
+
+static void make_plain(fake_cuda_machine *machine) { machine->has_virtual_memory = false; }
+
+static bool has_only_segments(kn_device *device) {
+    void *impl = NULL, *segment = NULL;
+    kn_device_info info;
+    const kn_device_driver *driver = kn_device_driver_get(device, &impl);
+    if (driver->range_reserve || driver->range_release || driver->handle_create ||
+        driver->handle_destroy || driver->handle_map || driver->handle_unmap) {
+        return false;
+    }
+    if (kn_device_info_read(&info, sizeof info, device) < 0 || info.granularity_bytes) return false;
+    if (driver->segment_alloc(impl, &segment, 100) < 0) return false;
+    driver->segment_free(impl, segment, 100);
+    return true;
+}
+
+static void device_without_virtual_memory_grows_by_segments(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){
+        .driver = FAKE_CUDA, .name = "cuda", .prepare = make_plain, .look = has_only_segments});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+/* Finds cuda:1 with each driver call failing in turn, until none does. */
+static bool survives_every_failure(kn_device *unused) {
+    (void)unused;
+    void (*fail_nth)(const char *, int, int, cu_result) = NULL;
+    fake_cuda_counts (*count)(void) = NULL;
+    fake_function("fake_cuda_fail", &fail_nth);
+    fake_function("fake_cuda_count", &count);
+    for (int n = 1; n < 20; n++) {
+        kn_device *device = NULL;
+        fail_nth(NULL, n, 1, 700);
+        kn_status status = kn_device_find(&device, "cuda:1");
+        if (count().n_contexts || count().n_violations) return false;
+        if (status == KN_OK) return device && n > 3;
+        if (status != KN_ERR_CUDA || device) return false;
+    }
+    return false;
+}
+
+static void device_that_could_not_be_opened_can_be_found_later(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = survives_every_failure});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+static bool is_silent_after_shutdown(kn_device *device) {
+    void (*fail_nth)(const char *, int, int, cu_result) = NULL;
+    fake_cuda_counts (*count)(void) = NULL;
+    fake_function("fake_cuda_fail", &fail_nth);
+    fake_function("fake_cuda_count", &count);
+    void *impl = NULL, *segment = NULL, *event = NULL;
+    kn_stream stream = NULL;
+    bool done = false;
+    const kn_device_driver *driver = kn_device_driver_get(device, &impl);
+    if (!driver->alive(impl) || driver->segment_alloc(impl, &segment, 100) < 0) return false;
+    if (driver->event_create(impl, &event) < 0) return false;
+    if (driver->stream_create(impl, &stream) < 0) return false;
+    fail_nth(NULL, 1, 1, KN__CU_ERROR_DEINITIALIZED); /* the driver begins to unload */
+    if (driver->alive(impl)) return false;
+    uint64_t n_calls = count().n_calls;
+    driver->segment_free(impl, segment, 100);
+    driver->event_destroy(impl, event);
+    driver->stream_destroy(impl, stream);
+    if (driver->segment_alloc(impl, &segment, 100) != KN_ERR_CUDA) return false;
+    if (!strstr(kn_last_error()->message, "shutting down")) return false;
+    if (driver->event_query(impl, event, &done) != KN_ERR_CUDA) return false;
+    if (driver->stream_id(impl, stream) == 0 || driver->stream_capturing(impl, stream))
+        return false;
+    return count().n_calls == n_calls && count().n_violations == 0;
+}
+
+static void driver_that_unloads_is_called_no_more(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = is_silent_after_shutdown});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(missing_driver_says_what_to_install),
+                     TEST(old_driver_says_its_version_and_the_one_needed),
+                     TEST(driver_without_one_function_names_it),
+                     TEST(failed_start_names_the_error_and_the_remedy),
+                     TEST(index_past_the_last_says_how_many_there_are),
+                     TEST(device_without_virtual_memory_grows_by_segments),
+                     TEST(device_that_could_not_be_opened_can_be_found_later),
+                     TEST(driver_that_unloads_is_called_no_more));
+}
