@@ -37,8 +37,8 @@ typedef struct kn_attr_scalars { /* affine: scale, shift; pow_scalar: a; fill: a
                                     uniform: lo, hi; */
     double a, b;                 /* normal: mean, stddev */
 } kn_attr_scalars;
-typedef struct kn_attr_axes { /* reductions; argmax, softmax, logsoftmax and concat use bit `1 <<
-                                 axis` alone */
+typedef struct kn_attr_axes { /* reductions; argmax, softmax and logsoftmax use bit `1 << axis`
+                                 alone */
     uint32_t mask;            /* bit i: dimension i */
     bool keep_dims;
 } kn_attr_axes;

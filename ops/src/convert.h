@@ -1,0 +1,78 @@
+/* Conversions between dtypes, one element at a time; f16 and bf16 round to nearest even. */
+#ifndef KN_CONVERT_H
+#define KN_CONVERT_H
+
+#include <knet/tensor.h>
+#include <string.h>
+
+static inline float kn__bits_f32(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t kn__f32_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float kn__bf16_to_f32(uint16_t h) { return kn__bits_f32((uint32_t)h << 16); }
+
+static inline uint16_t kn__f32_to_bf16(float x) {
+    uint32_t bits = kn__f32_bits(x);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(bits >> 16 | 0x40); /* a quiet NaN */
+    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float kn__f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7FFFu;
+    if (rest >= 0x7C00u) return kn__bits_f32(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
+    if (rest >= 0x400u) return kn__bits_f32(sign | ((rest << 13) + 0x38000000u));
+    float small = (float)rest * 0x1p-24f; /* subnormal: exact */
+    return sign ? -small : small;
+}
+
+static inline uint16_t kn__f32_to_f16(float x) {
+    uint32_t bits = kn__f32_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
+    if (rest > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (rest >> 13 & 0x3FFu));
+    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* rounds to 65536 or more */
+    if (rest < 0x38800000u) { /* below 2^-14: the addition rounds to units of 2^-24 */
+        float shifted = kn__bits_f32(rest) + 0.5f;
+        return (uint16_t)(sign | (kn__f32_bits(shifted) - 0x3F000000u));
+    }
+    return (uint16_t)(sign | (rest - 0x38000000u + 0xFFFu + (rest >> 13 & 1)) >> 13);
+}
+
+/* The element at `p` as a double: exact but for large 64-bit integers. */
+static inline double kn__as_double(const void *p, kn_dtype dtype) {
+    switch (dtype) {
+#define KN__READ(type)                                                                             \
+    {                                                                                              \
+        type v;                                                                                    \
+        memcpy(&v, p, sizeof v);                                                                   \
+        return (double)v;                                                                          \
+    }
+        case KN_F32:
+            KN__READ(float)
+        case KN_F64:
+            KN__READ(double)
+        case KN_I64:
+            KN__READ(int64_t)
+        case KN_I32:
+            KN__READ(int32_t)
+        case KN_U8:
+        case KN_BOOL:
+            KN__READ(uint8_t)
+#undef KN__READ
+        case KN_F16:
+        case KN_BF16: {
+            uint16_t h;
+            memcpy(&h, p, sizeof h);
+            return (double)(dtype == KN_F16 ? kn__f16_to_f32(h) : kn__bf16_to_f32(h));
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,263 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "thread.h"
+
+const kn_recorder *kn__recorder;
+
+void kn_recorder_attach(const kn_recorder *recorder) { kn__recorder = recorder; }
+
+void *kn__no_frame(void) {
+    return kn_fail_null_at(NULL, 0, KN_ERR_INVALID,
+                           "no frame is open on this thread: results need a KN_FRAME() or "
+                           "KN_TAPE() to belong to");
+}
+
+/* --- what frames own --- */
+
+static bool owned_grow(kn__ops_thread *self) {
+    uint32_t cap = self->owned_cap ? self->owned_cap * 2 : 256;
+    kn_tensor **owned = realloc(self->owned, cap * sizeof(kn_tensor *));
+    if (!owned) return false;
+    self->owned = owned;
+    self->owned_cap = cap;
+    return true;
+}
+
+kn_tensor *kn__frame_own(kn__ops_thread *self, kn_tensor *t) {
+    if (self->n_owned == self->owned_cap && !owned_grow(self)) {
+        kn_tensor_release(t);
+        return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a frame of %u tensors", self->n_owned);
+    }
+    t->owned = self->n_owned;
+    self->owned[self->n_owned++] = t;
+    return t;
+}
+
+static void put(kn__ops_thread *self, uint32_t i, kn_tensor *t) {
+    self->owned[i] = t;
+    if (t) t->owned = i;
+}
+
+/* Whether t is one of the innermost frame's. */
+static bool is_innermost(const kn__ops_thread *self, const kn_tensor *t) {
+    return self && self->frame && t && t->owned < self->n_owned && t->owned >= self->frame->first &&
+           self->owned[t->owned] == t;
+}
+
+kn_tensor *kn_keep(kn_tensor *t) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!is_innermost(self, t)) return t;
+    if (self->n_frames == 1) {
+        return KN_FAIL_NULL(KN_ERR_INVALID,
+                            "kn_keep: no frame is open outside the innermost one; kn_hold keeps "
+                            "what outlives frames");
+    }
+    uint32_t border = self->frame->first++;
+    put(self, t->owned, self->owned[border]);
+    put(self, border, t);
+    return t;
+}
+
+static void forget(kn__ops_thread *self, kn_tensor *t) {
+    put(self, t->owned, self->owned[self->n_owned - 1]);
+    self->n_owned--;
+    t->owned = UINT32_MAX;
+}
+
+void kn_drop(kn_tensor *t) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!is_innermost(self, t)) return;
+    forget(self, t);
+    kn_tensor_release(t);
+}
+
+kn_tensor *kn_tensor_detach_frame(kn_tensor *t) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!self || !t || t->owned >= self->n_owned || self->owned[t->owned] != t) return t;
+    if (is_innermost(self, t)) {
+        forget(self, t);
+    } else {
+        self->owned[t->owned] = NULL; /* an outer segment keeps a hole until it ends */
+        t->owned = UINT32_MAX;
+    }
+    return t;
+}
+
+static void release_to(kn__ops_thread *self, uint32_t n) {
+    while (self->n_owned > n) {
+        kn_tensor *t = self->owned[--self->n_owned];
+        if (!t) continue;
+        t->owned = UINT32_MAX;
+        kn_tensor_release(t);
+    }
+}
+
+uint32_t kn_frame_mark(void) { return kn__ops_self ? kn__ops_self->n_owned : 0; }
+
+void kn_frame_release_to(uint32_t mark) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!self || !self->frame) return;
+    release_to(self, mark > self->frame->first ? mark : self->frame->first);
+}
+
+/* --- frames --- */
+
+static kn_status options_check(const kn_frame_options *o, const kn__frame *outer) {
+    for (int i = 0; i < 4; i++) {
+        if (o->reserved[i]) {
+            return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: reserved[%d] is not zero", i);
+        }
+    }
+    if (o->dtype && o->dtype != KN_F32 && o->dtype != KN_F64) {
+        return KN_FAIL(KN_ERR_DTYPE, "kn_frame_begin: dtype is %s; it must be f32 or f64",
+                       kn_dtype_name(o->dtype));
+    }
+    if (o->record != 0 && o->record != KN_OFF) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: record is %d; it must be 0 or KN_OFF",
+                       o->record);
+    }
+    if (o->threads < 0) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: threads is %d", o->threads);
+    }
+    kn_device *device = o->device ? o->device : outer->device;
+    if (o->pool && kn_pool_device(o->pool) != device) {
+        return KN_FAIL(KN_ERR_DEVICE, "kn_frame_begin: pool %s is on %s, the frame is on %s",
+                       kn_pool_name(o->pool), kn_device_name(kn_pool_device(o->pool)),
+                       kn_device_name(device));
+    }
+    return KN_OK;
+}
+
+/* What the options leave zero comes from outside, as long as the device stays the same. */
+static kn_status place(kn__frame *frame, const kn_frame_options *o, const kn__frame *outer) {
+    bool moved = o->device && o->device != outer->device;
+    if (o->device) frame->device = o->device;
+    if (o->stream) {
+        frame->stream = o->stream;
+    } else if (moved || !outer->serial) {
+        KN_TRY(kn_stream_of_thread(&frame->stream, frame->device));
+    }
+    if (o->pool) {
+        frame->pool = o->pool;
+    } else if (moved || !outer->pool) {
+        frame->pool = kn_device_pool(frame->device);
+        if (!frame->pool) return kn_check();
+    }
+    return KN_OK;
+}
+
+static kn_status frames_grow(kn__ops_thread *self) {
+    uint32_t cap = self->frames_cap ? self->frames_cap * 2 : 32;
+    kn__frame *frames = realloc(self->frames, cap * sizeof *frames);
+    if (!frames) return KN_FAIL(KN_ERR_OOM, "no host memory for %u frames", cap);
+    self->frames = frames;
+    self->frames_cap = cap;
+    if (self->n_frames) self->frame = &frames[self->n_frames - 1];
+    return KN_OK;
+}
+
+static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_options *o,
+                            void *tape) {
+    if (self->n_frames == self->frames_cap) KN_TRY(frames_grow(self));
+    const kn__frame *outer = self->frame ? self->frame : &self->defaults;
+    KN_TRY(options_check(o, outer));
+    if (tape && outer->tape) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "a tape is open already; tapes don't nest: see kn_gradients "
+                       "with .again for higher derivatives");
+    }
+    kn__frame frame = *outer;
+    KN_TRY(place(&frame, o, outer));
+    if (o->dtype) frame.dtype = o->dtype;
+    if (o->threads) frame.threads = o->threads;
+    if (tape) {
+        frame.tape = tape;
+        frame.recording = true;
+    }
+    if (o->record == KN_OFF) frame.recording = false;
+    frame.opens_tape = tape != NULL;
+    frame.first = self->n_owned;
+    frame.serial = ++self->serial ? self->serial : ++self->serial;
+    self->frames[self->n_frames++] = frame;
+    self->frame = &self->frames[self->n_frames - 1];
+    *out = (kn_frame){self->n_frames, frame.serial};
+    return KN_OK;
+}
+
+static kn_frame begin(const kn_frame_options *options, void *tape) {
+    static const kn_frame_options defaults = {.reserved = {0}};
+    kn_frame frame = {0, 0};
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return frame;
+    kn_status status = open_frame(&frame, self, options ? options : &defaults, tape);
+    if (status < 0) kn_error_defer(status);
+    return frame;
+}
+
+kn_frame kn_frame_begin(const kn_frame_options *options) { return begin(options, NULL); }
+
+kn_frame kn_frame_begin_tape(const kn_frame_options *options, void *tape) {
+    KN_ASSERT(tape);
+    return begin(options, tape);
+}
+
+/* An error that nobody took must not poison what the thread does next. */
+static void log_untaken(void) {
+    if (!kn_pending()) return;
+    const kn_error *e = kn_last_error();
+    kn_log_write(0, "error not taken before the outermost frame ended: %s (%s:%d)", e->message,
+                 e->file ? e->file : "?", e->line);
+    if (kn_check()) return; /* taken */
+}
+
+void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
+    bool any = self->n_frames > depth;
+    while (self->n_frames > depth) {
+        kn__frame *frame = self->frame;
+        if (frame->opens_tape && kn__recorder) kn__recorder->tape_end(frame->tape);
+        release_to(self, frame->first);
+        self->n_frames--;
+        self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
+    }
+    if (any && depth == 0) log_untaken();
+}
+
+void kn_frame_end(kn_frame *frame) {
+    kn__ops_thread *self = kn__ops_self;
+    uint32_t depth = frame->depth, serial = frame->serial;
+    if (!serial || !self || depth > self->n_frames) return;
+    frame->serial = 0;
+    if (self->frames[depth - 1].serial == serial) kn__frames_end(self, depth - 1);
+}
+
+/* --- what the innermost frame carries --- */
+
+static const kn__frame *innermost(void) {
+    static const kn__frame none = {.dtype = KN_F32, .threads = 1};
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return &none;
+    return self->frame ? self->frame : &self->defaults;
+}
+
+kn_stream kn_frame_stream(void) {
+    const kn__frame *frame = innermost();
+    kn_stream stream = frame->stream;
+    if (frame->serial || !frame->device) return stream;
+    return kn_stream_of_thread(&stream, frame->device) == KN_OK ? stream : NULL;
+}
+
+kn_device *kn_frame_device(void) {
+    kn_device *device = innermost()->device;
+    return device ? device : kn_device_host();
+}
+
+kn_pool *kn_frame_pool(void) {
+    const kn__frame *frame = innermost();
+    return frame->pool ? frame->pool : kn_device_pool(kn_frame_device());
+}
+
+kn_dtype kn_frame_dtype(void) { return innermost()->dtype; }
+int kn_frame_threads(void) { return innermost()->threads; }
+void *kn_frame_tape(void) { return innermost()->tape; }
+bool kn_frame_recording(void) { return innermost()->recording; }

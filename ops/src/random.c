@@ -1,0 +1,139 @@
+/* The generator: its state is a tensor, so that a captured step draws new numbers each time it
+ * runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+struct kn_rng {
+    kn_tensor *state; /* a slot: I64[2], (seed, offset); on the device that drew last */
+};
+
+static kn_status state_make(kn_rng *rng, kn_device *device, uint64_t seed, uint64_t offset) {
+    KN_FRAME(.device = device);
+    int64_t words[2];
+    memcpy(words, (uint64_t[]){seed, offset}, sizeof words);
+    return kn_hold(&rng->state, (kn_tensor_from)(words, KN_I64, KN_SHAPE(2)));
+}
+
+kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
+    *out = NULL;
+    KN_TRY(kn_check());
+    kn_rng *rng = calloc(1, sizeof *rng);
+    if (!rng) return KN_FAIL(KN_ERR_OOM, "kn_rng_create: no host memory");
+    kn_status status = state_make(rng, kn_device_host(), seed, 0);
+    if (status < 0) {
+        free(rng);
+        return status;
+    }
+    *out = rng;
+    return KN_OK;
+}
+
+void kn_rng_destroy(kn_rng *rng) {
+    if (!rng) return;
+    kn_unhold(&rng->state);
+    free(rng);
+}
+
+kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
+    uint64_t words[2];
+    KN_TRY(kn_copy_out(words, sizeof words, rng->state));
+    *seed = words[0];
+    *offset = words[1];
+    return KN_OK;
+}
+
+kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
+    KN_TRY(kn_check());
+    return state_make(rng, rng->state->storage->device, seed, offset);
+}
+
+static kn_status state_to(kn_rng *rng, kn_device *device) {
+    if (rng->state->storage->device == device) return KN_OK;
+    KN_FRAME(.record = KN_OFF);
+    return kn_hold(&rng->state, (kn_to)(rng->state, device));
+}
+
+kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n) {
+    if (kn_pending()) return NULL;
+    if (!rng) return kn_op_fail(KN_OP_rng_take, KN_ERR_INVALID, "rng is NULL");
+    kn_status status = state_to(rng, device);
+    if (status < 0) return kn_error_defer(status);
+    rng->state->storage->version++;
+    kn_attr_scalars attr = {(double)n, 0};
+    kn_op_call call = {.op = KN_OP_rng_take,
+                       .n_in = 1,
+                       .in = &rng->state,
+                       .attr = &attr,
+                       .attr_bytes = sizeof attr,
+                       .dtype = KN_I64,
+                       .shape = KN_SHAPE(2)};
+    kn_tensor *taken = kn_op_run(&call);
+    if (taken) rng->state->storage->stream = taken->storage->stream; /* it was written there */
+    return taken;
+}
+
+/* Values made from nothing: place and dtype are the frame's. */
+static kn_tensor *draw(kn_op op, const kn_shape *shape, kn_attr_scalars attr, kn_rng *rng) {
+    if (kn_pending()) return NULL;
+    int64_t n = kn__shape_numel(shape);
+    if (n < 0) {
+        char text[256];
+        return kn_op_fail(op, KN_ERR_SHAPE, "shape %s is negative or too large",
+                          kn_shape_text(text, sizeof text, *shape));
+    }
+    kn_tensor *state = kn_rng_take(rng, kn_frame_device(), n);
+    if (!state) return NULL;
+    kn_op_call call = {.op = op,
+                       .n_in = 1,
+                       .in = &state,
+                       .attr = &attr,
+                       .attr_bytes = sizeof attr,
+                       .dtype = kn_frame_dtype(),
+                       .shape = *shape};
+    kn_tensor *x = kn_op_run(&call);
+    kn_drop(state);
+    return x;
+}
+
+kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
+    if (!(lo <= hi)) return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "lo is %g, hi is %g", lo, hi);
+    return draw(KN_OP_uniform, &shape, (kn_attr_scalars){lo, hi}, rng);
+}
+
+kn_tensor *(kn_normal)(kn_shape shape, double mean, double stddev, kn_rng *rng) {
+    if (!(stddev >= 0)) return kn_op_fail(KN_OP_normal, KN_ERR_INVALID, "stddev is %g", stddev);
+    return draw(KN_OP_normal, &shape, (kn_attr_scalars){mean, stddev}, rng);
+}
+
+kn_tensor *kn_dropout_state(kn_tensor *x, double p, kn_tensor *state) {
+    const kn_op op = KN_OP_dropout;
+    kn_tensor *in[] = {x, state};
+    if (!kn__inputs_check(op, "x state", in, 2, 0) || !kn__floats_check(op, "x", &x, 1, 0)) {
+        return NULL;
+    }
+    if (state->dtype != KN_I64 || state->n != 2) {
+        return kn__fail_inputs(op, "x state", in, 2, KN_ERR_SHAPE, "state must be i64 [2]");
+    }
+    kn_attr_scalars attr = {p, 0};
+    kn_op_call call = {.op = op,
+                       .n_in = 2,
+                       .in = in,
+                       .attr = &attr,
+                       .attr_bytes = sizeof attr,
+                       .dtype = (kn_dtype)x->dtype,
+                       .shape = kn_tensor_shape(x)};
+    return kn_op_run(&call);
+}
+
+kn_tensor *(kn_dropout)(kn_tensor *x, double p, kn_rng *rng) {
+    const kn_op op = KN_OP_dropout;
+    if (!kn__floats_check(op, "x", &x, 1, 0)) return NULL;
+    if (!(p >= 0 && p <= 1)) {
+        return kn__fail_inputs(op, "x", &x, 1, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
+    }
+    if (p == 0) return x;
+    kn_tensor *state = kn_rng_take(rng, x->storage->device, x->n);
+    return state ? kn_dropout_state(x, p, state) : NULL;
+}

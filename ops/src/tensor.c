@@ -1,0 +1,295 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+#include "run.h"
+#include "thread.h"
+
+/* Sanitizers see a header's use after its end only when it went back to malloc. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { FREE_MAX = 0 };
+#else
+enum { FREE_MAX = 4096 };
+#endif
+
+struct kn_tensor kn__none = {.owned = UINT32_MAX};
+kn_tensor *const KN_NONE = &kn__none;
+
+/* --- dtypes and shapes --- */
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[] = {[0] = {"no dtype", 0}, [KN_F32] = {"f32", 4},   [KN_F64] = {"f64", 8},
+              [KN_F16] = {"f16", 2}, [KN_BF16] = {"bf16", 2}, [KN_I64] = {"i64", 8},
+              [KN_I32] = {"i32", 4}, [KN_U8] = {"u8", 1},     [KN_BOOL] = {"bool", 1}};
+
+static bool dtype_known(kn_dtype dtype) { return dtype >= KN_F32 && dtype <= KN_BOOL; }
+const char *kn_dtype_name(kn_dtype dtype) { return dtypes[dtype_known(dtype) ? dtype : 0].name; }
+size_t kn_dtype_bytes(kn_dtype dtype) { return dtypes[dtype_known(dtype) ? dtype : 0].bytes; }
+
+char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape) {
+    size_t at = 0;
+    int n_dims = shape.n_dims < 0 || shape.n_dims > KN_DIMS_MAX ? 0 : shape.n_dims;
+    for (int i = 0; i < n_dims && at < out_bytes; i++) {
+        at += (size_t)snprintf(out + at, out_bytes - at, "%c%lld", i ? ',' : '[',
+                               (long long)shape.dim[i]);
+    }
+    if (at < out_bytes) snprintf(out + at, out_bytes - at, "%s", n_dims ? "]" : "[]");
+    return out;
+}
+
+int64_t kn__shape_numel(const kn_shape *shape) {
+    if (shape->n_dims < 0 || shape->n_dims > KN_DIMS_MAX) return -1;
+    int64_t n = 1;
+    bool empty = false;
+    for (int i = 0; i < shape->n_dims; i++) {
+        int64_t d = shape->dim[i];
+        if (d < 0) return -1;
+        if (d == 0)
+            empty = true;
+        else if (__builtin_mul_overflow(n, d, &n) || n > INT64_MAX / 16)
+            return -1;
+    }
+    return empty ? 0 : n;
+}
+
+kn_shape kn_tensor_shape(const kn_tensor *t) {
+    kn_shape shape = KN_SCALAR;
+    if (!t) return shape;
+    shape.n_dims = t->n_dims;
+    memcpy(shape.dim, t->dim, sizeof shape.dim);
+    return shape;
+}
+
+int64_t kn_tensor_numel(const kn_tensor *t) { return t ? t->n : 0; }
+kn_dtype kn_tensor_dtype(const kn_tensor *t) { return t ? (kn_dtype)t->dtype : (kn_dtype)0; }
+kn_device *kn_tensor_device(const kn_tensor *t) {
+    return kn__is_whole(t) ? t->storage->device : NULL;
+}
+
+/* --- headers and storage --- */
+
+static kn_tensor *header_new(kn__ops_thread *self) {
+    kn_tensor *t = self->free_tensors;
+    if (t) {
+        self->free_tensors = t->grad;
+        self->n_free_tensors--;
+    } else if (!(t = malloc(sizeof *t))) {
+        return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
+    }
+    atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->holds, 0, memory_order_relaxed);
+    t->owned = UINT32_MAX;
+    t->layout = KN_LAYOUT_PLAIN;
+    t->consumed = 0;
+    t->storage = NULL;
+    t->data = NULL;
+    t->grad = NULL;
+    t->file = NULL;
+    t->line = 0;
+    t->grad_kind = 0;
+    return t;
+}
+
+static void header_free(kn_tensor *t) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!self || self->n_free_tensors >= FREE_MAX) {
+        free(t);
+        return;
+    }
+    t->grad = self->free_tensors;
+    self->free_tensors = t;
+    self->n_free_tensors++;
+}
+
+static void set_shape(kn_tensor *t, const kn_shape *shape, int64_t n) {
+    t->n_dims = (uint8_t)shape->n_dims;
+    memcpy(t->dim, shape->dim, sizeof t->dim);
+    t->n = n;
+}
+
+static kn_storage *storage_header(kn__ops_thread *self) {
+    kn_storage *s = self->free_storages;
+    if (s) {
+        self->free_storages = s->data;
+        self->n_free_storages--;
+    } else if (!(s = malloc(sizeof *s))) {
+        KN_FAIL(KN_ERR_OOM, "no host memory for a storage header");
+    }
+    return s;
+}
+
+static void storage_header_free(kn_storage *s) {
+    kn__ops_thread *self = kn__ops_self;
+    if (!self || self->n_free_storages >= FREE_MAX) {
+        free(s);
+        return;
+    }
+    s->data = self->free_storages;
+    self->free_storages = s;
+    self->n_free_storages++;
+}
+
+static kn_storage *storage_new(kn__ops_thread *self, kn_pool *pool, kn_device *device,
+                               kn_stream stream, size_t size_bytes) {
+    kn_storage *s = storage_header(self);
+    if (!s) return NULL;
+    if (kn_alloc(&s->data, pool, size_bytes, stream) < 0) {
+        storage_header_free(s);
+        return NULL;
+    }
+    atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+    s->version = 0;
+    s->device = device;
+    s->pool = pool;
+    s->size_bytes = size_bytes;
+    s->stream = stream;
+    return s;
+}
+
+/* True when the caller held the last reference. The last owner needs no atomic write. */
+static inline bool unref(_Atomic uint32_t *refs) {
+    if (atomic_load_explicit(refs, memory_order_acquire) == 1) return true;
+    return atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel) == 1;
+}
+
+static inline void ref(_Atomic uint32_t *refs) {
+    atomic_fetch_add_explicit(refs, 1, memory_order_relaxed);
+}
+
+static void storage_release(kn_storage *s) {
+    if (!unref(&s->refs)) return;
+    if (s->data) kn_free(s->pool, s->data);
+    storage_header_free(s);
+}
+
+kn_tensor *kn_tensor_retain(kn_tensor *t) {
+    if (t && t != &kn__none) ref(&t->refs);
+    return t;
+}
+
+void kn_tensor_release(kn_tensor *t) {
+    if (!t || t == &kn__none || !unref(&t->refs)) return;
+    if (t->grad && kn__recorder) kn__recorder->grad_release(t);
+    if (t->storage) storage_release(t->storage);
+    header_free(t);
+}
+
+static void *no_memory(kn_dtype dtype, const kn_shape *shape) {
+    char text[256];
+    return kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for a tensor %s %s: %s",
+                                  kn_shape_text(text, sizeof text, *shape), kn_dtype_name(dtype),
+                                  kn_last_error()->message));
+}
+
+static void *bad_shape(const kn_shape *shape) {
+    if (shape->n_dims < 0 || shape->n_dims > KN_DIMS_MAX) {
+        return KN_FAIL_NULL(KN_ERR_SHAPE, "a shape has %d dimensions; at most %d are possible",
+                            shape->n_dims, KN_DIMS_MAX);
+    }
+    char text[256];
+    return KN_FAIL_NULL(KN_ERR_SHAPE, "shape %s is negative or too large",
+                        kn_shape_text(text, sizeof text, *shape));
+}
+
+kn_tensor *kn__tensor_make(kn__ops_thread *self, kn_pool *pool, kn_device *device, kn_stream stream,
+                           kn_dtype dtype, const kn_shape *shape) {
+    int64_t n = kn__shape_numel(shape);
+    if (n < 0) return bad_shape(shape);
+    kn_tensor *t = header_new(self);
+    if (!t) return NULL;
+    t->storage = storage_new(self, pool, device, stream, (size_t)n * dtypes[dtype].bytes);
+    if (!t->storage) {
+        header_free(t);
+        return no_memory(dtype, shape);
+    }
+    t->data = t->storage->data;
+    t->dtype = (uint8_t)dtype;
+    set_shape(t, shape, n);
+    return kn__frame_own(self, t);
+}
+
+kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    if (!self->frame) return kn__no_frame();
+    if (!dtype_known(dtype)) {
+        return KN_FAIL_NULL(KN_ERR_DTYPE, "%d is no dtype", (int)dtype);
+    }
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    if (kn__place(&pool, &stream, self, device) < 0) return NULL;
+    return kn__tensor_make(self, pool, device, stream, dtype, &shape);
+}
+
+static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int64_t offset) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    if (!self->frame) return kn__no_frame();
+    kn_tensor *view = header_new(self);
+    if (!view) return NULL;
+    ref(&t->storage->refs);
+    view->storage = t->storage;
+    view->data = t->data ? (char *)t->data + (size_t)offset * dtypes[t->dtype].bytes : NULL;
+    view->dtype = t->dtype;
+    view->layout = t->layout;
+    set_shape(view, shape, n);
+    return kn__frame_own(self, view);
+}
+
+kn_tensor *kn_tensor_view(kn_tensor *t, kn_shape shape, int64_t offset) {
+    KN_ASSERT(kn__is_whole(t) && t->layout == KN_LAYOUT_PLAIN);
+    int64_t n = kn__shape_numel(&shape);
+    if (n < 0) return bad_shape(&shape);
+    KN_ASSERT(offset >= 0 && offset + n <= t->n);
+    return header_on(t, &shape, n, offset);
+}
+
+kn_tensor *kn_tensor_alias(kn_tensor *t) {
+    KN_ASSERT(kn__is_whole(t));
+    kn_shape shape = kn_tensor_shape(t);
+    return header_on(t, &shape, t->n, 0);
+}
+
+void kn_tensor_consume(kn_tensor *t) {
+    if (!kn__is_whole(t)) return;
+    kn_storage *s = t->storage;
+    t->storage = NULL;
+    t->data = NULL;
+    t->consumed = 1;
+    storage_release(s);
+}
+
+/* --- slots --- */
+
+kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
+    KN_TRY(kn_check());
+    if (!t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: t is NULL");
+    kn_tensor *old = *slot;
+    kn_tensor_retain(t);
+    if (t != &kn__none) ref(&t->holds);
+    *slot = t;
+    kn_unhold(&old);
+    return KN_OK;
+}
+
+void kn_unhold(kn_tensor **slot) {
+    kn_tensor *t = *slot;
+    *slot = NULL;
+    if (!t || t == &kn__none) return;
+    atomic_fetch_sub_explicit(&t->holds, 1, memory_order_relaxed);
+    kn_tensor_release(t);
+}
+
+kn_tensor *kn_located(kn_tensor *t, const char *file, int line) {
+    if (!t) {
+        if (kn_pending()) kn_error_site(file, line);
+        return NULL;
+    }
+    if (__atomic_load_n(&t->file, __ATOMIC_RELAXED) || t == &kn__none) return t;
+    __atomic_store_n(&t->line, line, __ATOMIC_RELAXED); /* some ops return their shared input */
+    __atomic_store_n(&t->file, file, __ATOMIC_RELAXED);
+    return t;
+}

@@ -1,0 +1,152 @@
+/* Data in and out of tensors, and between devices. */
+#include <stdio.h>
+#include <string.h>
+
+#include "convert.h"
+#include "run.h"
+
+static kn_status copy(kn__ops_thread *self, kn_device *to, void *dst, kn_device *from,
+                      const void *src, size_t size_bytes, kn_stream stream) {
+    if (!size_bytes) return KN_OK;
+    if (to == self->host && from == self->host) {
+        memcpy(dst, src, size_bytes);
+        return KN_OK;
+    }
+    return kn_device_copy(to, dst, from, src, size_bytes, stream);
+}
+
+static size_t size_of(const kn_tensor *t) {
+    return (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
+}
+
+kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    kn_device *device = kn_frame_device();
+    if (!data && kn__shape_numel(&shape) > 0) {
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_tensor_from: data is NULL");
+    }
+    kn_tensor *t = kn_tensor_new(device, dtype, shape);
+    if (!t) return NULL;
+    kn_status status =
+        copy(self, device, t->data, self->host, data, size_of(t), t->storage->stream);
+    if (status == KN_OK) return t;
+    kn_drop(t);
+    return kn_error_defer(status);
+}
+
+/* --- reading --- */
+
+static kn_status readable(const char *who, kn_tensor *t) {
+    KN_TRY(kn_check());
+    if (!t) return KN_FAIL(KN_ERR_INVALID, "%s: t is NULL", who);
+    if (t == &kn__none) return KN_FAIL(KN_ERR_INVALID, "%s: t is KN_NONE", who);
+    if (kn__is_whole(t)) return KN_OK;
+    char text[256];
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: t %s was consumed by kn_backward; a slot (kn_hold) keeps it", who,
+                   kn_shape_text(text, sizeof text, kn_tensor_shape(t)));
+}
+
+/* Waits for the tensor's own stream, and for nothing else. */
+static kn_status read_out(kn__ops_thread *self, void *out, kn_tensor *t) {
+    const kn_storage *s = t->storage;
+    KN_TRY(copy(self, self->host, out, s->device, t->data, size_of(t), s->stream));
+    return s->device == self->host ? KN_OK : kn_stream_sync(s->device, s->stream);
+}
+
+kn_status kn_item(double *out, kn_tensor *t) {
+    KN_TRY(readable("kn_item", t));
+    if (t->n != 1) {
+        char text[256];
+        return KN_FAIL(KN_ERR_SHAPE, "kn_item: t %s has %lld elements, not one",
+                       kn_shape_text(text, sizeof text, kn_tensor_shape(t)), (long long)t->n);
+    }
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    uint64_t bytes = 0;
+    KN_TRY(read_out(self, &bytes, t));
+    *out = kn__as_double(&bytes, (kn_dtype)t->dtype);
+    return KN_OK;
+}
+
+kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
+    KN_TRY(readable("kn_copy_out", t));
+    if (out_bytes != size_of(t)) {
+        char text[256];
+        return KN_FAIL(KN_ERR_SHAPE, "kn_copy_out: out has %zu bytes, t %s %s has %zu", out_bytes,
+                       kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+                       kn_dtype_name((kn_dtype)t->dtype), size_of(t));
+    }
+    kn__ops_thread *self = kn__ops_thread_get();
+    return self ? read_out(self, out, t) : kn_check();
+}
+
+const void *kn_data(kn_tensor *t) { return kn_op_data(t); }
+
+void *kn_data_mut(kn_tensor *t) {
+    void *data = kn_op_data(t);
+    if (!t || !kn__is_whole(t) || kn_pending()) return NULL;
+    kn_storage *s = t->storage;
+    s->version++;
+    kn__ops_thread *self = kn__ops_self;
+    kn_stream stream = s->stream;
+    if (s->device != self->host) {
+        if (self->frame && self->frame->device == s->device)
+            stream = self->frame->stream;
+        else if (kn_stream_of_thread(&stream, s->device) < 0)
+            return NULL; /* kn_op_data had it */
+    }
+    s->stream = stream;
+    return data;
+}
+
+/* --- between devices --- */
+
+/* The host's streams are program order: what it gets must have arrived. */
+static kn_status move(kn__ops_thread *self, kn_tensor *y, kn_tensor *x) {
+    kn_device *from = x->storage->device, *to = y->storage->device;
+    kn_device *gpu = from == self->host ? to : from;
+    kn_stream stream = y->storage->stream;
+    if (gpu == from) {
+        stream = x->storage->stream; /* in order after its writer */
+    }
+    KN_TRY(copy(self, to, y->data, from, x->data, size_of(x), stream));
+    return to == self->host && x->n ? kn_stream_sync(from, stream) : KN_OK;
+}
+
+static kn_tensor *moved(kn__ops_thread *self, kn_tensor *x, kn_device *device) {
+    kn_tensor *y = kn_tensor_new(device, (kn_dtype)x->dtype, kn_tensor_shape(x));
+    if (!y) return NULL;
+    kn_status status = move(self, y, x);
+    if (status == KN_OK && kn_op_recording(&x, 1)) {
+        kn_op_call call = {.op = KN_OP_to,
+                           .n_in = 1,
+                           .in = &x,
+                           .out = y,
+                           .dtype = (kn_dtype)x->dtype,
+                           .shape = kn_tensor_shape(x),
+                           .device = device};
+        status = kn__recorder->record(self->frame->tape, &call);
+    }
+    if (status == KN_OK) return y;
+    kn_drop(y);
+    kn_error_op("to");
+    return kn_error_defer(status);
+}
+
+kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
+    if (!kn__inputs_check(KN_OP_to, "x", &x, 1, 0)) return NULL;
+    if (!device) return kn_op_fail(KN_OP_to, KN_ERR_INVALID, "device is NULL");
+    if (x->storage->device == device) return x;
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    if (x->storage->device != self->host && device != self->host) { /* two GPUs: by the host */
+        kn_tensor *between = (kn_to)(x, self->host);
+        return between ? (kn_to)(between, device) : NULL;
+    }
+    kn_scope scope = kn_scope_begin_static("to");
+    kn_tensor *y = moved(self, x, device);
+    kn_scope_end(&scope);
+    return y;
+}

@@ -1,0 +1,286 @@
+#include <pthread.h>
+
+#include "ops_test.h"
+
+static void a_result_goes_with_its_frame(void **state) {
+    (void)state;
+    uint64_t before = ops_live_bytes();
+    {
+        KN_FRAME();
+        assert_non_null(kn_tensor_from((float[1000]){0}, KN_F32, KN_SHAPE(1000)));
+        assert_true(ops_live_bytes() > before);
+    }
+    assert_int_equal(ops_live_bytes(), before);
+}
+
+static void an_op_outside_any_frame_is_an_error(void **state) {
+    (void)state;
+    assert_op_fails(F32(KN_SHAPE(1), 1), KN_ERR_INVALID, "no frame is open");
+}
+
+static kn_tensor *second_of_three(void) {
+    KN_FRAME();
+    kn_tensor *a = F32(KN_SHAPE(1), 1), *b = F32(KN_SHAPE(1), 2), *c = F32(KN_SHAPE(1), 3);
+    assert_true(a && c);
+    return kn_keep(b);
+}
+
+static void keep_moves_a_tensor_one_frame_out(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = second_of_three();
+    assert_values(x, 2);
+    kn_drop(x);
+}
+
+static void keep_through_two_frames_and_twice_is_safe(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x;
+    {
+        KN_FRAME();
+        x = second_of_three();
+        assert_ptr_equal(kn_keep(x), x);
+        assert_ptr_equal(kn_keep(x), x); /* no longer the innermost's: nothing */
+    }
+    assert_values(x, 2);
+}
+
+static void keep_of_an_input_changes_nothing(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1), 4);
+    {
+        KN_FRAME();
+        assert_ptr_equal(kn_keep(x), x);
+        kn_drop(x);
+    }
+    assert_values(x, 4);
+    assert_null(kn_keep(NULL));
+    assert_ptr_equal(kn_keep(KN_NONE), KN_NONE);
+}
+
+static void keep_in_the_outermost_frame_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1), 4);
+    assert_op_fails(kn_keep(x), KN_ERR_INVALID, "kn_hold");
+}
+
+static void drop_frees_early_and_only_the_frames_own(void **state) {
+    (void)state;
+    KN_FRAME();
+    uint64_t before = ops_live_bytes();
+    kn_tensor *a = F32(KN_SHAPE(1), 1), *b = F32(KN_SHAPE(1), 2);
+    kn_drop(a);
+    assert_values(b, 2);
+    kn_drop(b);
+    assert_int_equal(ops_live_bytes(), before);
+    kn_drop(NULL);
+    kn_drop(KN_NONE);
+}
+
+static void many_tensors_kept_and_dropped_in_random_order_are_all_freed(void **state) {
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        KN_FRAME();
+        kn_tensor *kept[64];
+        int n_kept = 0;
+        {
+            KN_FRAME();
+            kn_tensor *all[300];
+            for (int i = 0; i < 300; i++) all[i] = F32(KN_SHAPE(1), (float)i);
+            for (int i = 0; i < 300; i++) {
+                uint64_t what = test_random_below(4);
+                if (what == 0 && n_kept < 64) kept[n_kept++] = kn_keep(all[i]);
+                if (what == 1) kn_drop(all[i]);
+            }
+        }
+        for (int i = 0; i < n_kept; i++) assert_true(ops_at(kept[i], 0) < 300);
+    }
+}
+
+static void ending_a_frame_ends_those_inside_and_ending_twice_is_nothing(void **state) {
+    (void)state;
+    kn_frame outer = kn_frame_begin(NULL), inner = kn_frame_begin(NULL), copy = outer;
+    assert_non_null(F32(KN_SHAPE(1), 1));
+    kn_frame_end(&outer);
+    assert_op_fails(F32(KN_SHAPE(1), 1), KN_ERR_INVALID, "no frame");
+    kn_frame next = kn_frame_begin(NULL); /* takes the place of outer */
+    kn_frame_end(&inner);
+    kn_frame_end(&outer);
+    kn_frame_end(&copy);
+    assert_non_null(F32(KN_SHAPE(1), 1));
+    kn_frame_end(&next);
+}
+
+static void a_slot_outlives_frames(void **state) {
+    (void)state;
+    KN_SLOT(slot);
+    {
+        KN_FRAME();
+        assert_ok(kn_hold(&slot, F32(KN_SHAPE(2), 5, 6)));
+        assert_ok(kn_hold(&slot, slot)); /* itself: nothing */
+    }
+    assert_values(slot, 5, 6);
+    {
+        KN_FRAME();
+        assert_ok(kn_hold(&slot, F32(KN_SHAPE(1), 7)));
+    }
+    assert_values(slot, 7);
+}
+
+static void a_failed_tensor_leaves_the_slot_and_returns_its_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    KN_SLOT(slot);
+    assert_ok(kn_hold(&slot, F32(KN_SHAPE(1), 7)));
+    kn_tensor *x = slot;
+    assert_fails(kn_hold(&slot, KN_FAIL_NULL(KN_ERR_IO, "no file")), KN_ERR_IO, "no file");
+    assert_ptr_equal(slot, x);
+    assert_fails(kn_hold(&slot, NULL), KN_ERR_INVALID, "NULL");
+    assert_ptr_equal(slot, x);
+    assert_ok(kn_hold(&slot, KN_NONE));
+    assert_ptr_equal(slot, KN_NONE);
+}
+
+static char logged[4096];
+static void take_log(void *ctx, int level, const char *text) {
+    (void)ctx, (void)level;
+    snprintf(logged, sizeof logged, "%s", text);
+}
+
+static void an_error_nobody_took_goes_to_the_log_at_the_outermost_end(void **state) {
+    (void)state;
+    logged[0] = '\0';
+    kn_log_attach(take_log, NULL);
+    {
+        KN_FRAME();
+        {
+            KN_FRAME();
+            assert_null(KN_FAIL_NULL(KN_ERR_IO, "lost it"));
+        }
+        assert_int_equal(kn_pending(), KN_ERR_IO); /* an inner end leaves it */
+    }
+    kn_log_attach(NULL, NULL);
+    assert_int_equal(kn_pending(), KN_OK);
+    assert_non_null(strstr(logged, "lost it"));
+}
+
+static void while_an_error_is_pending_ops_do_nothing(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1), 1);
+    assert_null(KN_FAIL_NULL(KN_ERR_IO, "the first"));
+    assert_null(kn_reshape(x, KN_SHAPE(7)));
+    assert_null(kn_add(x, NULL));
+    assert_null(kn_data(x));
+    double value = 3;
+    assert_fails(kn_item(&value, x), KN_ERR_IO, "the first");
+    assert_close(value, 3, 0, 0);
+    assert_ok(kn_item(&value, x)); /* taken: the thread goes on */
+    assert_close(value, 1, 0, 0);
+}
+
+static void an_error_has_its_op_and_its_call_site(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1), 1);
+    int line = __LINE__ + 1;
+    assert_null(kn_reshape(x, KN_SHAPE(7)));
+    const kn_error *e = kn_last_error();
+    assert_string_equal(e->op, "reshape");
+    assert_string_equal(e->message, "kn_reshape: 1 elements don't make [7] (x [1])");
+    assert_non_null(strstr(e->file, "test_frame.c"));
+    assert_int_equal(e->line, line);
+    assert_int_equal(kn_check(), KN_ERR_SHAPE);
+}
+
+static void options_of_a_frame_are_checked_and_inherited(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64, .threads = 3);
+    {
+        KN_FRAME();
+        assert_int_equal(kn_frame_dtype(), KN_F64);
+        assert_int_equal(kn_frame_threads(), 3);
+        assert_ptr_equal(kn_frame_device(), kn_device_host());
+    }
+    kn_frame bad = kn_frame_begin(&(kn_frame_options){.dtype = KN_I64});
+    assert_int_equal(bad.serial, 0);
+    assert_fails(kn_check(), KN_ERR_DTYPE, "i64");
+    kn_frame_end(&bad);
+    bad = kn_frame_begin(&(kn_frame_options){.reserved = {0, 1}});
+    assert_fails(kn_check(), KN_ERR_INVALID, "reserved[1]");
+    bad = kn_frame_begin(&(kn_frame_options){.threads = -1});
+    assert_fails(kn_check(), KN_ERR_INVALID, "threads");
+    bad = kn_frame_begin(&(kn_frame_options){.record = 2});
+    assert_fails(kn_check(), KN_ERR_INVALID, "record");
+    assert_int_equal(kn_frame_dtype(), KN_F64); /* still the outer one */
+}
+
+static void a_frames_pool_serves_its_results(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &(kn_pool_options){.name = "mine"}));
+    kn_pool_stats stats;
+    {
+        KN_FRAME(.pool = pool);
+        assert_ptr_equal(kn_frame_pool(), pool);
+        assert_non_null(F32(KN_SHAPE(1), 1));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        assert_true(stats.live_bytes > 0);
+    }
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    assert_int_equal(stats.live_bytes, 0);
+    kn_pool_destroy(pool);
+}
+
+static void too_much_for_the_pool_is_an_error_that_names_the_shape(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &(kn_pool_options){.limit_bytes = 1 << 24}));
+    {
+        KN_FRAME(.pool = pool);
+        assert_op_fails(kn_tensor_new(kn_device_host(), KN_F32, KN_SHAPE(1000, 1000, 100)),
+                        KN_ERR_OOM, "[1000,1000,100]");
+        assert_non_null(F32(KN_SHAPE(1), 1)); /* the pool stays usable */
+    }
+    kn_pool_destroy(pool);
+}
+
+static void *leaves_frames_open(void *ctx) {
+    kn_frame_begin(NULL);
+    kn_frame_begin(NULL);
+    *(bool *)ctx = kn_tensor_new(kn_device_host(), KN_F32, KN_SHAPE(100)) != NULL;
+    return NULL;
+}
+
+static void frames_that_a_thread_leaves_open_end_with_it(void **state) {
+    (void)state;
+    bool made = false;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, leaves_frames_open, &made), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(made); /* and the fixture finds no byte of it */
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_result_goes_with_its_frame),
+                     OPS_TEST(an_op_outside_any_frame_is_an_error),
+                     OPS_TEST(keep_moves_a_tensor_one_frame_out),
+                     OPS_TEST(keep_through_two_frames_and_twice_is_safe),
+                     OPS_TEST(keep_of_an_input_changes_nothing),
+                     OPS_TEST(keep_in_the_outermost_frame_is_an_error),
+                     OPS_TEST(drop_frees_early_and_only_the_frames_own),
+                     OPS_TEST(many_tensors_kept_and_dropped_in_random_order_are_all_freed),
+                     OPS_TEST(ending_a_frame_ends_those_inside_and_ending_twice_is_nothing),
+                     OPS_TEST(a_slot_outlives_frames),
+                     OPS_TEST(a_failed_tensor_leaves_the_slot_and_returns_its_error),
+                     OPS_TEST(an_error_nobody_took_goes_to_the_log_at_the_outermost_end),
+                     OPS_TEST(while_an_error_is_pending_ops_do_nothing),
+                     OPS_TEST(an_error_has_its_op_and_its_call_site),
+                     OPS_TEST(options_of_a_frame_are_checked_and_inherited),
+                     OPS_TEST(a_frames_pool_serves_its_results),
+                     OPS_TEST(too_much_for_the_pool_is_an_error_that_names_the_shape),
+                     OPS_TEST(frames_that_a_thread_leaves_open_end_with_it));
+}
