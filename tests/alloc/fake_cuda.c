@@ -62,6 +62,7 @@ static struct {
     pthread_mutex_t lock;
     bool initialized, dead;
     object objects[OBJECTS_MAX];
+    int n_objects; /* entries ever used; none is beyond */
     uint64_t used_bytes[DEVICES_MAX];
     int memory_file; /* all physical memory of handles */
     uint64_t memory_end, next_handle, next_id, next_ticket;
@@ -169,7 +170,7 @@ static cu_result end(cu_result result) {
 /* --- objects ------------------------------------------------------------------------------ */
 
 static object *find(object_kind kind, uint64_t key) {
-    for (int i = 0; i < OBJECTS_MAX; i++) {
+    for (int i = 0; i < fake.n_objects; i++) {
         if (fake.objects[i].kind == kind && fake.objects[i].key == key) return &fake.objects[i];
     }
     return NULL;
@@ -178,6 +179,7 @@ static object *find(object_kind kind, uint64_t key) {
 static object *add(object_kind kind, uint64_t key, size_t size_bytes) {
     for (int i = 0; i < OBJECTS_MAX; i++) {
         if (fake.objects[i].kind) continue;
+        if (i >= fake.n_objects) fake.n_objects = i + 1;
         fake.objects[i] = (object){
             .kind = kind, .device = current_device(), .key = key, .size_bytes = size_bytes};
         return &fake.objects[i];
@@ -187,13 +189,13 @@ static object *add(object_kind kind, uint64_t key, size_t size_bytes) {
 
 static int count_kind(object_kind kind) {
     int n = 0;
-    for (int i = 0; i < OBJECTS_MAX; i++) n += fake.objects[i].kind == kind;
+    for (int i = 0; i < fake.n_objects; i++) n += fake.objects[i].kind == kind;
     return n;
 }
 
 /* Any mapping that begins within the range. */
 static object *mapping_within(uint64_t at, size_t size_bytes) {
-    for (int i = 0; i < OBJECTS_MAX; i++) {
+    for (int i = 0; i < fake.n_objects; i++) {
         object *o = &fake.objects[i];
         if (o->kind == MAPPING && o->key < at + size_bytes && at < o->key + o->size_bytes) return o;
     }
@@ -201,7 +203,7 @@ static object *mapping_within(uint64_t at, size_t size_bytes) {
 }
 
 static bool inside_range(uint64_t at, size_t size_bytes) {
-    for (int i = 0; i < OBJECTS_MAX; i++) {
+    for (int i = 0; i < fake.n_objects; i++) {
         object *o = &fake.objects[i];
         if (o->kind == RANGE && o->key <= at && at + size_bytes <= o->key + o->size_bytes) {
             return true;
@@ -504,7 +506,7 @@ static bool run_first(cu_stream stream) {
 static void run_all(void) {
     for (bool progress = true; progress;) {
         progress = run_first(&fake.default_stream);
-        for (int i = 0; i < OBJECTS_MAX; i++) {
+        for (int i = 0; i < fake.n_objects; i++) {
             if (fake.objects[i].kind != STREAM) continue;
             while (run_first(host(fake.objects[i].key))) progress = true;
         }
