@@ -199,14 +199,57 @@ static void stream_ids_are_never_used_twice(void **state) {
     }
 }
 
+static bool find_driver_function(const char *name, void *out_fn) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = library ? dlsym(library, name) : NULL;
+    memcpy(out_fn, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+/* In global mode, the default, a capture is spoiled by unsafe calls of any thread. */
+static void graph_capture_outlives_our_calls(void **state) {
+    (void)state;
+    enum { GLOBAL = 0 };
+    unsigned int (*begin)(kn_stream, int) = NULL, (*end)(kn_stream, void **) = NULL;
+    unsigned int (*graph_destroy)(void *) = NULL;
+    if (!find_driver_function("cuStreamBeginCapture_v2", &begin) ||
+        !find_driver_function("cuStreamEndCapture", &end) ||
+        !find_driver_function("cuGraphDestroy", &graph_destroy)) {
+        skip();
+    }
+    void *impl = NULL, *target = NULL, *segment = NULL, *graph = NULL;
+    const kn_device_driver *driver = table(&impl);
+    kn_stream captured = NULL, other = NULL;
+    kn_event *event = NULL;
+    bool done = false;
+    assert_ok(driver->segment_alloc(impl, &target, MIB));
+    assert_ok(kn_stream_create(&captured, gpu));
+    assert_ok(kn_event_create(&event, gpu));
+    assert_int_equal(begin(captured, GLOBAL), 0);
+    assert_true(driver->stream_capturing(impl, captured));
+    assert_ok(kn_device_fill(gpu, target, 1, MIB, captured)); /* becomes a node of the graph */
+    assert_ok(driver->segment_alloc(impl, &segment, 4 * MIB));
+    assert_ok(kn_stream_create(&other, gpu));
+    assert_ok(kn_event_record(event, other));
+    assert_ok(kn_event_query(&done, event));
+    assert_ok(kn_stream_sync(gpu, other));
+    (void)gpu_info(gpu);
+    driver->segment_free(impl, segment, 4 * MIB);
+    assert_int_equal(end(captured, &graph), 0);
+    assert_non_null(graph);
+    assert_false(driver->stream_capturing(impl, captured));
+    assert_int_equal(graph_destroy(graph), 0);
+    kn_event_destroy(event);
+    kn_stream_destroy(gpu, other);
+    kn_stream_destroy(gpu, captured);
+    driver->segment_free(impl, target, MIB);
+}
+
 /* What the thread's own library would see: its context, which ours must not change. */
 static void *current_context(void) {
     unsigned int (*get_current)(void **) = NULL;
     void *context = NULL;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = library ? dlsym(library, "cuCtxGetCurrent") : NULL;
-    if (!symbol) return NULL;
-    memcpy(&get_current, &symbol, sizeof symbol);
+    if (!find_driver_function("cuCtxGetCurrent", &get_current)) return NULL;
     return get_current(&context) == 0 ? context : NULL;
 }
 
@@ -258,6 +301,6 @@ int main(void) {
                      TEST(too_much_is_out_of_memory_and_changes_nothing),
                      TEST(misuse_is_a_cuda_error_that_names_the_call),
                      TEST(stream_waits_for_the_event_of_another),
-                     TEST(stream_ids_are_never_used_twice),
+                     TEST(stream_ids_are_never_used_twice), TEST(graph_capture_outlives_our_calls),
                      TEST(threads_without_a_context_may_call_it), TEST(missing_index_is_an_error));
 }
