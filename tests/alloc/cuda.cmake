@@ -2,7 +2,7 @@
 
 # fake_cuda_library(<target> <folder> [definition…]): a libcuda.so.1 in a folder of its own, where nothing else is.
 function(fake_cuda_library target folder)
-  add_library(${target} SHARED fake_cuda.c)
+  add_library(${target} SHARED fake_cuda.c fake_cuda_memory.c fake_cuda_streams.c)
   target_compile_definitions(${target} PRIVATE ${ARGN})
   target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/alloc/src
                                               ${PROJECT_SOURCE_DIR}/alloc/include)

@@ -1,0 +1,168 @@
+#include "fake_cuda_state.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Any mapping that begins within the range. */
+static object *mapping_within(uint64_t at, size_t size_bytes) {
+    for (int i = 0; i < fake.n_objects; i++) {
+        object *o = &fake.objects[i];
+        if (o->kind == MAPPING && o->key < at + size_bytes && at < o->key + o->size_bytes) return o;
+    }
+    return NULL;
+}
+
+static bool inside_range(uint64_t at, size_t size_bytes) {
+    for (int i = 0; i < fake.n_objects; i++) {
+        object *o = &fake.objects[i];
+        if (o->kind == RANGE && o->key <= at && at + size_bytes <= o->key + o->size_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_room(size_t size_bytes) {
+    return size_bytes <= fake_machine.capacity_bytes - fake.used_bytes[fake_current_device()];
+}
+
+static void *reserve_host(size_t size_bytes, size_t alignment, int protection) {
+    char *base = mmap(NULL, size_bytes + alignment, protection,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    size_t head = (alignment - (uintptr_t)base % alignment) % alignment;
+    if (head) munmap(base, head);
+    munmap(base + head + size_bytes, alignment - head);
+    return base + head;
+}
+
+cu_result fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    BEGIN(fake_begin_in_context);
+    *free_bytes = fake_machine.capacity_bytes - fake.used_bytes[fake_current_device()];
+    *total_bytes = fake_machine.capacity_bytes;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemAlloc(cu_ptr *out, size_t size_bytes) {
+    BEGIN(fake_begin_unsafe);
+    REQUIRE(size_bytes > 0);
+    if (!has_room(size_bytes)) return fake_end(KN__CU_ERROR_OUT_OF_MEMORY);
+    void *ptr = reserve_host(size_bytes, GRANULARITY, PROT_READ | PROT_WRITE);
+    if (!ptr) return fake_end(KN__CU_ERROR_OUT_OF_MEMORY);
+    fake.used_bytes[fake_current_device()] += size_bytes;
+    *out = (cu_ptr)(uintptr_t)ptr;
+    fake_add(SEGMENT, *out, size_bytes);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemFree(cu_ptr ptr) {
+    BEGIN(fake_begin_unsafe);
+    object *segment = fake_find(SEGMENT, ptr);
+    REQUIRE(segment);
+    munmap(fake_host(ptr), segment->size_bytes);
+    fake.used_bytes[segment->device] -= segment->size_bytes;
+    segment->kind = 0;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemGetAllocationGranularity(size_t *out, const cu_mem_prop *prop,
+                                             unsigned int option) {
+    BEGIN(fake_begin);
+    REQUIRE(prop->type == KN__CU_MEM_TYPE_PINNED && option == KN__CU_MEM_GRANULARITY_MINIMUM);
+    *out = GRANULARITY;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemAddressReserve(cu_ptr *out, size_t size_bytes, size_t alignment, cu_ptr at,
+                                   unsigned long long flags) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(size_bytes > 0 && size_bytes % GRANULARITY == 0);
+    REQUIRE(at == 0 && flags == 0 && alignment % GRANULARITY == 0);
+    void *ptr = reserve_host(size_bytes, GRANULARITY, PROT_NONE);
+    if (!ptr) return fake_end(KN__CU_ERROR_OUT_OF_MEMORY);
+    *out = (cu_ptr)(uintptr_t)ptr;
+    fake_add(RANGE, *out, size_bytes);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemAddressFree(cu_ptr ptr, size_t size_bytes) {
+    BEGIN(fake_begin_in_context);
+    object *range = fake_find(RANGE, ptr);
+    REQUIRE(range && range->size_bytes == size_bytes);
+    REQUIRE(!mapping_within(ptr, size_bytes));
+    munmap(fake_host(ptr), size_bytes);
+    range->kind = 0;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemCreate(cu_handle *out, size_t size_bytes, const cu_mem_prop *prop,
+                           unsigned long long flags) {
+    BEGIN(fake_begin_unsafe);
+    REQUIRE(size_bytes > 0 && size_bytes % GRANULARITY == 0 && flags == 0);
+    REQUIRE(prop->type == KN__CU_MEM_TYPE_PINNED && prop->location.id == fake_current_device());
+    if (!has_room(size_bytes)) return fake_end(KN__CU_ERROR_OUT_OF_MEMORY);
+    object *handle = fake_add(HANDLE, ++fake.next_handle, size_bytes);
+    handle->file_offset = fake.memory_end;
+    fake.memory_end += size_bytes;
+    if (ftruncate(fake.memory_file, (off_t)fake.memory_end) != 0) abort();
+    fake.used_bytes[handle->device] += size_bytes;
+    *out = handle->key;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* The bytes go when the handle is neither held nor mapped. */
+static void drop_handle(object *handle) {
+    if (!handle->released || handle->n_maps) return;
+    fake.used_bytes[handle->device] -= handle->size_bytes;
+    handle->kind = 0;
+}
+
+cu_result fake_cuMemRelease(cu_handle key) {
+    BEGIN(fake_begin_in_context);
+    object *handle = fake_find(HANDLE, key);
+    REQUIRE(handle && !handle->released);
+    handle->released = true;
+    drop_handle(handle);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemMap(cu_ptr at, size_t size_bytes, size_t offset, cu_handle key,
+                        unsigned long long flags) {
+    BEGIN(fake_begin_in_context);
+    object *handle = fake_find(HANDLE, key);
+    REQUIRE(handle && !handle->released && offset == 0 && flags == 0);
+    REQUIRE(size_bytes == handle->size_bytes);
+    REQUIRE(inside_range(at, size_bytes) && !mapping_within(at, size_bytes));
+    object *mapping = fake_add(MAPPING, at, size_bytes);
+    mapping->handle = key;
+    handle->n_maps++;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemSetAccess(cu_ptr at, size_t size_bytes, const cu_mem_access *access, size_t n) {
+    BEGIN(fake_begin_in_context);
+    object *mapping = fake_find(MAPPING, at);
+    REQUIRE(mapping && mapping->size_bytes == size_bytes && n == 1);
+    REQUIRE(access->flags == KN__CU_MEM_ACCESS_READWRITE);
+    object *handle = fake_find(HANDLE, mapping->handle);
+    REQUIRE(handle && access->location.id == handle->device);
+    void *got = mmap(fake_host(at), size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                     fake.memory_file, (off_t)handle->file_offset);
+    if (got == MAP_FAILED) abort();
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemUnmap(cu_ptr at, size_t size_bytes) {
+    BEGIN(fake_begin_in_context);
+    object *mapping = fake_find(MAPPING, at);
+    REQUIRE(mapping && mapping->size_bytes == size_bytes);
+    if (mmap(fake_host(at), size_bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+        abort();
+    }
+    object *handle = fake_find(HANDLE, mapping->handle);
+    mapping->kind = 0;
+    handle->n_maps--;
+    drop_handle(handle);
+    return fake_end(KN__CU_SUCCESS);
+}

@@ -1,0 +1,183 @@
+#include "fake_cuda_state.h"
+
+/* --- streams: queues of work, run at once unless held -------------------------------------- */
+
+cu_stream fake_stream_of(cu_stream stream) { return stream ? stream : &fake.default_stream; }
+
+static bool known(cu_stream stream) {
+    return stream == &fake.default_stream || fake_find(STREAM, (uint64_t)(uintptr_t)stream);
+}
+
+static bool run_first(cu_stream stream) {
+    op *work = stream->first;
+    if (!work || stream->held) return false;
+    if (work->kind == OP_WAIT && work->event->reached < work->ticket) return false;
+    if (work->kind == OP_COPY) memmove(work->dst, work->src, work->size_bytes);
+    if (work->kind == OP_FILL) memset(work->dst, work->byte, work->size_bytes);
+    if (work->kind == OP_RECORD && work->event->reached < work->ticket) {
+        work->event->reached = work->ticket;
+    }
+    stream->first = work->next;
+    if (!stream->first) stream->last = &stream->first;
+    free(work);
+    return true;
+}
+
+void fake_run_all(void) {
+    for (bool progress = true; progress;) {
+        progress = run_first(&fake.default_stream);
+        for (int i = 0; i < fake.n_objects; i++) {
+            if (fake.objects[i].kind != STREAM) continue;
+            while (run_first(fake_host(fake.objects[i].key))) progress = true;
+        }
+    }
+}
+
+static void enqueue(cu_stream stream, op work) {
+    op *copy = malloc(sizeof *copy);
+    if (!copy) abort();
+    *copy = work;
+    copy->next = NULL;
+    if (!stream->first) stream->last = &stream->first;
+    *stream->last = copy;
+    stream->last = &copy->next;
+    fake_run_all();
+}
+
+cu_result fake_cuStreamCreate(cu_stream *out, unsigned int flags) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(flags == KN__CU_STREAM_NON_BLOCKING);
+    cu_stream stream = calloc(1, sizeof *stream);
+    if (!stream) abort();
+    stream->id = ++fake.next_id + 100;
+    fake_add(STREAM, (uint64_t)(uintptr_t)stream, 0);
+    *out = stream;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuStreamDestroy(cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    object *known_stream = fake_find(STREAM, (uint64_t)(uintptr_t)stream);
+    REQUIRE(known_stream && !stream->first);
+    known_stream->kind = 0;
+    free(stream);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuStreamSynchronize(cu_stream stream) {
+    BEGIN(fake_begin_unsafe);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream));
+    fake_run_all();
+    if (stream->first)
+        return fake_end(fake_violate(STUCK, "cuStreamSynchronize would never return"));
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuStreamGetId(cu_stream stream, unsigned long long *out) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream));
+    *out = stream->id;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuStreamIsCapturing(cu_stream stream, unsigned int *out) {
+    BEGIN(fake_begin_in_context);
+    if (!stream && fake.n_capturing) return fake_end(KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream));
+    *out = stream->capturing;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemcpyHtoDAsync(cu_ptr dst, const void *src, size_t size_bytes, cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream) && size_bytes > 0);
+    enqueue(stream,
+            (op){.kind = OP_COPY, .dst = fake_host(dst), .src = src, .size_bytes = size_bytes});
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemcpyDtoHAsync(void *dst, cu_ptr src, size_t size_bytes, cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream) && size_bytes > 0);
+    enqueue(stream,
+            (op){.kind = OP_COPY, .dst = dst, .src = fake_host(src), .size_bytes = size_bytes});
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemcpyDtoDAsync(cu_ptr dst, cu_ptr src, size_t size_bytes, cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream) && size_bytes > 0);
+    enqueue(stream, (op){.kind = OP_COPY,
+                         .dst = fake_host(dst),
+                         .src = fake_host(src),
+                         .size_bytes = size_bytes});
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemsetD8Async(cu_ptr dst, unsigned char byte, size_t size_bytes,
+                               cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream) && size_bytes > 0);
+    enqueue(stream,
+            (op){.kind = OP_FILL, .dst = fake_host(dst), .byte = byte, .size_bytes = size_bytes});
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* --- events ------------------------------------------------------------------------------- */
+
+cu_result fake_cuEventCreate(cu_event *out, unsigned int flags) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(flags == KN__CU_EVENT_DISABLE_TIMING);
+    cu_event event = calloc(1, sizeof *event);
+    if (!event) abort();
+    fake_add(EVENT, (uint64_t)(uintptr_t)event, 0);
+    *out = event;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuEventDestroy(cu_event event) {
+    BEGIN(fake_begin_in_context);
+    object *known_event = fake_find(EVENT, (uint64_t)(uintptr_t)event);
+    REQUIRE(known_event);
+    REQUIRE(event->reached == event->recorded);
+    known_event->kind = 0;
+    free(event);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuEventRecord(cu_event event, cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event) && known(stream));
+    event->recorded = ++fake.next_ticket;
+    enqueue(stream, (op){.kind = OP_RECORD, .event = event, .ticket = event->recorded});
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuEventQuery(cu_event event) {
+    BEGIN(fake_begin_unsafe);
+    REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event));
+    return fake_end(event->reached == event->recorded ? KN__CU_SUCCESS : KN__CU_ERROR_NOT_READY);
+}
+
+cu_result fake_cuEventSynchronize(cu_event event) {
+    BEGIN(fake_begin_unsafe);
+    REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event));
+    if (event->reached == event->recorded) return fake_end(KN__CU_SUCCESS);
+    return fake_end(fake_violate(STUCK, "cuEventSynchronize would never return"));
+}
+
+cu_result fake_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event) && known(stream) && flags == 0);
+    enqueue(stream, (op){.kind = OP_WAIT, .event = event, .ticket = event->recorded});
+    return fake_end(KN__CU_SUCCESS);
+}
