@@ -75,8 +75,7 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
          .help = "[sgd 0.1, momentum 0.02, adam 0.001]"},
         {"optimizer", KN__OPT_CHOICE, &o->optimizer, .value_name = "NAME",
          .choices = optimizer_names, .help = "sgd, momentum or adam [adam]"},
-        {"seed", KN__OPT_SEED, &o->seed, .value_name = "N",
-         .help = "of weights and shuffles [1]"},
+        {"seed", KN__OPT_SEED, &o->seed, .value_name = "N", .help = "of weights and shuffles [1]"},
         {"device", KN__OPT_TEXT, &o->device, .value_name = "NAME",
          .help = "cpu, cuda or cuda:N [cpu]"},
         {"threads", KN__OPT_COUNT, &o->threads, .value_name = "N", .max = 1024,
@@ -137,10 +136,10 @@ static kn_status device_open(session *s) {
 static kn_status loader_open(kn_loader **out, const session *s, kn_split split, int64_t n_made) {
     const options *o = &s->options;
     kn_loader_options loader = {.batch = o->batch,
-                                 .seed = o->seed,
-                                 .device = s->device,
-                                 .split = split,
-                                 .partial = split == KN_TEST};
+                                .seed = o->seed,
+                                .device = s->device,
+                                .split = split,
+                                .partial = split == KN_TEST};
     return o->synthetic ? kn_loader_create_synthetic(out, n_made, &loader)
                         : kn_loader_create(out, o->data_dir, &loader);
 }
