@@ -15,7 +15,7 @@ static uint64_t now_ns(void) {
 /* 20 cells of eighths: full blocks, one partial block, spaces. */
 static void bar_text(char *out, size_t out_bytes, double share) {
     static const char *const eighth[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-    int eighths = (int)(share * CELLS * 8 + 0.5);
+    int eighths = (int)(share * CELLS * 8); /* not rounded: full only at the end */
     int full = eighths / 8, part = eighths % 8;
     out[0] = '\0';
     for (int i = 0; i < full; i++) strncat(out, "█", out_bytes - strlen(out) - 1);
