@@ -345,7 +345,7 @@ kn_tensor *kn_watch(kn_tensor *x) {
 
 /* --- what tests and tools ask --- */
 
-kn_rule_state kn_op_rule(kn_op op) {
+kn_rule_state kn_op_rule(int op) {
     const kn__rule *rule = &kn__rules[op];
     return rule->nograd ? KN_RULE_NOGRAD : rule->back ? KN_RULE_GRADIENT : KN_RULE_MISSING;
 }

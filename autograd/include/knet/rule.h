@@ -3,7 +3,7 @@
 #ifndef KNET_RULE_H
 #define KNET_RULE_H
 
-#include <knet/op.h>
+#include <knet/ops.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,7 +14,7 @@ typedef enum kn_rule_state {
     KN_RULE_NOGRAD,      /* results are constants by declaration */
     KN_RULE_GRADIENT
 } kn_rule_state;
-KN_API kn_rule_state kn_op_rule(kn_op op);
+KN_API kn_rule_state kn_op_rule(int op); /* a kn_op of op.h */
 
 /* Of this thread's open tape; 0 and KN_OK without one. */
 KN_API int64_t kn_tape_nodes(void);
