@@ -8,7 +8,7 @@
 
 #include "devices.h"
 #include "observe.h"
-#include "thread.h"
+#include "pool_types.h"
 
 enum { DEVICES_MAX = 256 };
 
@@ -19,6 +19,7 @@ struct kn_device {
     kn_pool *pools;                  /* guarded by registry_lock */
     _Atomic(kn_pool *) default_pool; /* made once, under pool_lock */
     pthread_mutex_t pool_lock;
+    bool forked; /* registered before a fork() and not usable in this child of it */
 };
 
 struct kn_event {
@@ -31,7 +32,6 @@ static kn_device host_device = {
     .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
 static kn_device *devices[DEVICES_MAX] = {&host_device};
 static int n_devices = 1;
-static atomic_bool forked;
 
 /* Registry. */
 
@@ -97,6 +97,7 @@ kn_status kn_device_find(kn_device **out, const char *name) {
         return KN_OK;
     }
     if (index >= 0) return kn__cuda_find(out, index);
+    if (strcmp(name, "sim") == 0) return kn__sim_find(out);
     return KN_FAIL(KN_ERR_INVALID,
                    "no device is named \"%s\"; there are \"cpu\", \"cuda\", \"cuda:N\" and \"sim\"",
                    name);
@@ -160,6 +161,7 @@ kn_pool *kn_device_pool(kn_device *device) {
 /* Streams. */
 
 kn_status kn_stream_create(kn_stream *out, kn_device *device) {
+    KN_TRY(kn__device_usable(device));
     return device->driver->stream_create(device->impl, out);
 }
 
@@ -207,14 +209,23 @@ kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
     return KN_OK;
 }
 
-static bool device_alive(const kn_device *device) {
-    return !kn__forked() && (!device->driver->alive || device->driver->alive(device->impl));
+kn_status kn__device_usable(const kn_device *device) {
+    if (!device->forked) return KN_OK;
+    return KN_FAIL(
+        KN_ERR_DEVICE,
+        "%s: this process is a child of fork(), where the device's driver can't be used; "
+        "start the child with exec, or use the device in the child only",
+        device->name);
+}
+
+bool kn__device_alive(const kn_device *device) {
+    return !device->forked && (!device->driver->alive || device->driver->alive(device->impl));
 }
 
 void kn__thread_end_streams(kn__thread *thread) {
     for (int i = 0; i < thread->n_streams; i++) {
         kn_device *device = thread->stream_devices[i];
-        if (device_alive(device)) kn_stream_destroy(device, thread->streams[i]);
+        if (kn__device_alive(device)) kn_stream_destroy(device, thread->streams[i]);
     }
     thread->n_streams = 0;
 }
@@ -225,8 +236,8 @@ kn_status kn_event_create(kn_event **out, kn_device *device) {
     kn_event *event = calloc(1, sizeof *event);
     if (!event) return KN_FAIL(KN_ERR_OOM, "kn_event_create: no host memory");
     event->device = device;
-    kn_status status = KN_OK;
-    if (!device->driver->ordered) {
+    kn_status status = kn__device_usable(device);
+    if (status == KN_OK && !device->driver->ordered) {
         status = device->driver->event_create(device->impl, &event->native);
     }
     if (status < 0) {
@@ -240,7 +251,9 @@ kn_status kn_event_create(kn_event **out, kn_device *device) {
 void kn_event_destroy(kn_event *event) {
     if (!event) return;
     kn_device *device = event->device;
-    if (!device->driver->ordered) device->driver->event_destroy(device->impl, event->native);
+    if (!device->driver->ordered && kn__device_alive(device)) {
+        device->driver->event_destroy(device->impl, event->native);
+    }
     free(event);
 }
 
@@ -270,6 +283,8 @@ kn_status kn_event_query(bool *done, kn_event *event) {
 kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
                          size_t size_bytes, kn_stream stream) {
     if (size_bytes == 0) return KN_OK;
+    KN_TRY(kn__device_usable(dst_device));
+    KN_TRY(kn__device_usable(src_device));
     bool dst_host = dst_device == &host_device, src_host = src_device == &host_device;
     if (dst_device != src_device && !dst_host && !src_host) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_device_copy: %s to %s: one of them must be the host",
@@ -287,15 +302,37 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
     return device->driver->fill(device->impl, dst, byte, size_bytes, stream);
 }
 
-/* fork: the registry stays usable in the child, GPUs don't. */
+/* fork: every lock is taken before, so that the child finds whole structures. The host device and
+ * its pools go on in the child; the drivers of others can't. */
 
-bool kn__forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
+static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
+    for (int i = 0; i < n_devices; i++) {
+        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
+    }
+}
 
-static void fork_prepare(void) { pthread_mutex_lock(&registry_lock); }
-static void fork_parent(void) { pthread_mutex_unlock(&registry_lock); }
-static void fork_child(void) {
-    atomic_store(&forked, true);
+static void fork_prepare(void) {
+    pthread_mutex_lock(&registry_lock);
+    kn__caches_lock();
+    visit_pools_locked(kn__pool_fork_lock);
+}
+
+static void fork_parent(void) {
+    visit_pools_locked(kn__pool_fork_unlock);
+    kn__caches_unlock();
     pthread_mutex_unlock(&registry_lock);
+}
+
+static void fork_child(void) {
+    for (int i = 0; i < n_devices; i++) {
+        if (devices[i]->driver->ordered) continue;
+        devices[i]->forked = true;
+        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) {
+            kn__pool_fork_kill(pool);
+        }
+    }
+    if (kn__self) kn__self->n_streams = 0;
+    fork_parent();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {

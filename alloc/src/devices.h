@@ -9,6 +9,9 @@
 kn_status kn__cuda_find(kn_device **out, int index);
 int kn__cuda_count(void);
 
+/* sim.c: finds and registers "sim", with its default capacity. */
+kn_status kn__sim_find(kn_device **out);
+
 /* host.c: the driver of "cpu". */
 extern const kn_device_driver kn__host_driver;
 
@@ -20,7 +23,12 @@ void kn__pool_delist(kn_pool *pool, kn_device *device);
 void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
 kn_pool **kn__pool_link(kn_pool *pool);
 
-/* True in a child of fork(): drivers of GPUs can't be used there. */
-bool kn__forked(void);
+void kn__pool_fork_lock(kn_pool *pool);
+void kn__pool_fork_unlock(kn_pool *pool);
+void kn__pool_fork_kill(kn_pool *pool); /* in the child, of a device whose driver is lost */
+
+/* Whether the device's driver may be called: not in a child of fork(). Errors: DEVICE. */
+kn_status kn__device_usable(const kn_device *device);
+bool kn__device_alive(const kn_device *device); /* nor once the process unloads it */
 
 #endif

@@ -1,5 +1,9 @@
 #include "observe.h"
 
+#include <stdio.h>
+
+#include "pool_types.h"
+
 _Atomic(const kn_observer *) kn__observer_table;
 
 static void replay_pool(void *ctx, kn_pool *pool) {
@@ -18,4 +22,10 @@ kn_status kn_observer_attach(const kn_observer *observer) {
     }
     if (observer->on_pool_create) kn__pools_visit(replay_pool, (void *)(uintptr_t)observer);
     return KN_OK;
+}
+
+void kn__owner_name(uint32_t owner, char *out, size_t out_bytes) {
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->owner_name && observer->owner_name(owner, out, out_bytes)) return;
+    snprintf(out, out_bytes, "owner %u", owner);
 }

@@ -12,7 +12,7 @@ enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64 };
 struct kn__cache;
 
 typedef struct kn__thread {
-    struct kn__cache *caches[KN__POOL_SLOTS]; /* by the pool's slot; see cache.h */
+    struct kn__cache *caches[KN__POOL_SLOTS + 1]; /* by the pool's slot; the last: none */
     kn_device *stream_devices[KN__THREAD_STREAMS];
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
@@ -26,7 +26,7 @@ extern _Thread_local kn__thread *kn__self
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
 
-/* Called at a thread's end, in device.c and cache.c: gives back what the thread holds. */
+/* Called at a thread's end, in device.c and cache.c: give back what the thread holds. */
 void kn__thread_end_streams(kn__thread *thread);
 void kn__thread_end_caches(kn__thread *thread);
 

@@ -23,17 +23,11 @@ extern kn__clock_kind kn__clock_used; /* written by kn__clock_start alone */
 
 uint64_t kn__clock_monotonic_ns(void);
 
-/* The counter itself; only while it is the clock used. */
-static inline uint64_t kn__clock_tsc(void) {
-#if KN__HAVE_TSC
-    return __rdtsc();
-#else
-    return kn__clock_monotonic_ns();
-#endif
-}
-
 static inline uint64_t kn__clock_now(void) {
-    return kn__clock_used == KN__CLOCK_TSC ? kn__clock_tsc() : kn__clock_monotonic_ns();
+#if KN__HAVE_TSC
+    if (__builtin_expect(kn__clock_used == KN__CLOCK_TSC, 1)) return __rdtsc();
+#endif
+    return kn__clock_monotonic_ns();
 }
 
 /* Whether the counter runs at one rate in all states of the processor. */

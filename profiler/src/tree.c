@@ -17,7 +17,6 @@ typedef struct kn__chunk {
 } chunk;
 
 _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
-_Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static kn__tree *all_trees, *idle_trees;
@@ -93,10 +92,9 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
     node->key = key;
     node->label = copy;
     node->parent = parent;
-    node->depth = parent->depth + 1;
-    node->after = &tree->root; /* a guess that is never right */
+    node->depth = (uint16_t)(parent->depth + 1);
     node->first_start = kn__clock_now();
-    node->ticks_min = UINT64_MAX;
+    atomic_init(&node->ticks_min, UINT64_MAX);
     return node;
 }
 
@@ -110,7 +108,8 @@ static void append_child(kn__node *parent, kn__node *node) {
 }
 
 static kn__node *count_unrecorded(kn__tree *tree) {
-    KN__STORE(tree->n_unrecorded, tree->n_unrecorded + 1);
+    uint64_t n = atomic_load_explicit(&tree->n_unrecorded, memory_order_relaxed);
+    atomic_store_explicit(&tree->n_unrecorded, n + 1, memory_order_relaxed);
     return NULL;
 }
 
@@ -133,7 +132,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     kn__scope_close_all(tree);
-    kn__tree_mine = kn__tree_fast = NULL;
+    kn__tree_mine = NULL;
     pthread_mutex_lock(&registry_lock);
     tree->next_idle = idle_trees;
     idle_trees = tree;
@@ -145,7 +144,9 @@ static kn__tree *make_tree(void) {
     if (!tree) return NULL;
     memset(tree, 0, sizeof *tree);
     tree->root.label = "";
-    tree->current = tree->last = tree->root.after = &tree->root;
+    tree->current = &tree->root;
+    /* Serials of different trees start far apart: a scope ended on a foreign thread finds none. */
+    tree->serial = (uint32_t)(n_threads * 0x9E3779B1u);
     return tree;
 }
 
@@ -174,7 +175,6 @@ kn__tree *kn__tree_get(void) {
     if (!tree) return NULL;
     pthread_setspecific(exit_key, tree);
     kn__tree_mine = tree;
-    if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;
     return tree;
 }
 

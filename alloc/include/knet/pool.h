@@ -68,7 +68,9 @@ KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_b
  * of this pool, freed already) is an INVALID error, logged and counted, and changes nothing. NULL
  * is nothing. */
 KN_API kn_status kn_free(kn_pool *pool, void *ptr);
-/* Marks a use on another stream; call it after that use was enqueued and before kn_free. */
+/* Marks a use on another stream; call it after that use was enqueued and before kn_free. The other
+ * stream must have waited for the block's own (an event): the memory is safe to use there only
+ * after what that stream had enqueued when the block was allocated. */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
 
 /* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool. */

@@ -1,0 +1,87 @@
+/* The simulated device: a GPU without memory, for tests and for the replay of traces.
+ *
+ * It gives addresses, which must not be read or written, up to a fixed capacity. Its streams are
+ * asynchronous: work is done only when the test lets it (kn_sim_step, kn_sim_drain) or when
+ * somebody waits for it. It fails where it is told to, and it checks: kn_sim_work says which bytes
+ * a piece of work uses, and for whom; bytes used for somebody else while that work may still run
+ * are a violation, and so are bytes without memory and memory taken away under work.
+ *
+ *     kn_sim *sim = NULL; kn_device *dev = NULL;
+ *     KN_TRY(kn_sim_create(&sim, &(kn_sim_options){.capacity_bytes = 1 << 30}));
+ *     KN_TRY(kn_device_register(&dev, "sim:mine", kn_sim_driver(sim), sim));
+ *     …
+ *     if (kn_sim_violations(sim, text, sizeof text) > 0) …
+ *
+ * A kn_sim lives as long as the device it was registered as: for ever. Threads: any, any time.
+ */
+#ifndef KNET_SIM_H
+#define KNET_SIM_H
+
+#include <knet/device_driver.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kn_sim kn_sim;
+
+typedef struct kn_sim_options {
+    uint64_t capacity_bytes; /* 0: 64 GiB */
+    bool plain;              /* no virtual memory: the pool grows by segments */
+    uint64_t reserved[4];    /* zero */
+} kn_sim_options;
+
+/* Calls that can be made to fail. */
+typedef enum kn_sim_call {
+    KN_SIM_ANY = 0,
+    KN_SIM_SEGMENT_ALLOC,
+    KN_SIM_RANGE_RESERVE,
+    KN_SIM_HANDLE_CREATE,
+    KN_SIM_HANDLE_MAP,
+    KN_SIM_HANDLE_UNMAP,
+    KN_SIM_COPY,
+    KN_SIM_STREAM_CREATE,
+    KN_SIM_STREAM_SYNC,
+    KN_SIM_EVENT_CREATE,
+    KN_SIM_EVENT_RECORD,
+    KN_SIM_EVENT_QUERY,
+    KN_SIM_EVENT_WAIT,
+    KN_SIM_EVENT_SYNC,
+    KN_SIM_INFO_READ,
+    KN_SIM_CALLS
+} kn_sim_call;
+
+KN_API KN_MUST_CHECK kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options);
+KN_API const kn_device_driver *kn_sim_driver(const kn_sim *sim);
+
+/* The nth call of this kind from now on fails (n = 1: the next one), and if `forever` every one
+ * after it. One script at a time; n = 0 ends it. */
+KN_API void kn_sim_fail(kn_sim *sim, kn_sim_call call, uint64_t nth, bool forever);
+/* How many calls of this kind were made; of those that can fail, for KN_SIM_ANY. */
+KN_API uint64_t kn_sim_calls(kn_sim *sim, kn_sim_call call);
+
+/* Enqueues work on the stream that uses [ptr, ptr + size_bytes) for `user`, a number of the test's,
+ * such as one for each allocation. */
+KN_API void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes,
+                        uint64_t user);
+/* Lets the oldest thing on the stream happen; false when it is empty or waits for another. */
+KN_API bool kn_sim_step(kn_sim *sim, kn_stream stream);
+/* Lets everything on every stream happen. */
+KN_API void kn_sim_drain(kn_sim *sim);
+/* Things enqueued on the stream that have not happened. */
+KN_API size_t kn_sim_pending(kn_sim *sim, kn_stream stream);
+
+/* How many rules were broken; the first one's text goes to `out`, "" when none was. */
+KN_API uint64_t kn_sim_violations(kn_sim *sim, char *out, size_t out_bytes);
+/* Bytes of segments and handles that exist; handles, segments, ranges, streams and events. */
+KN_API uint64_t kn_sim_bytes(kn_sim *sim);
+KN_API uint64_t kn_sim_objects(kn_sim *sim);
+
+/* The clock: moved by the test alone. */
+KN_API uint64_t kn_sim_now_ns(kn_sim *sim);
+KN_API void kn_sim_advance_ns(kn_sim *sim, uint64_t ns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,579 @@
+/* kn_alloc and kn_free: a thread's own slots first, with no lock; then the slabs; then the arena.
+ *
+ * A thread has a cache per pool, a cache has a rack per stream, a rack has a stack of slots per
+ * size class. Racks of streams that were retired since are found by the pool's generation and
+ * emptied by their thread when it next comes by. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices.h"
+#include "observe.h"
+#include "pool_types.h"
+
+static const size_t SIZE_LIMIT = (size_t)1 << 46;
+
+static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER; /* who has caches of which pool */
+static uint64_t slots_taken;
+static const kn__rack no_rack; /* of generation 0, which no pool has */
+
+void kn__caches_lock(void) { pthread_mutex_lock(&caches_lock); }
+void kn__caches_unlock(void) { pthread_mutex_unlock(&caches_lock); }
+
+/* Counters. */
+
+#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+#define WRITE(counter, value) atomic_store_explicit(&(counter), (value), memory_order_relaxed)
+#define BUMP(counter, delta) WRITE(counter, READ(counter) + (delta))
+
+static inline uint32_t generation_of(const kn_pool *pool) {
+    return atomic_load_explicit(&pool->generation, memory_order_acquire);
+}
+
+static inline void count_alloc(kn__cache *cache, size_t live, size_t requested) {
+    int64_t now = READ(cache->live) + (int64_t)live;
+    WRITE(cache->live, now);
+    if (now > READ(cache->live_max)) WRITE(cache->live_max, now);
+    BUMP(cache->requested, (int64_t)requested);
+    BUMP(cache->n_allocs, 1);
+}
+
+static inline void count_free(kn__cache *cache, size_t live, size_t requested) {
+    BUMP(cache->live, -(int64_t)live);
+    BUMP(cache->requested, -(int64_t)requested);
+}
+
+void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
+    int64_t high = pool->live + READ(cache->live_max);
+    if (high > pool->live_max) pool->live_max = high;
+    pool->live += READ(cache->live);
+    pool->requested += READ(cache->requested);
+    pool->n_allocs += READ(cache->n_allocs);
+    WRITE(cache->live, 0);
+    WRITE(cache->live_max, 0);
+    WRITE(cache->requested, 0);
+    WRITE(cache->n_allocs, 0);
+}
+
+/* Under the lock, for what doesn't pass through a rack. */
+static void count_locked(kn_pool *pool, int64_t live, int64_t requested) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    if (cache) kn__cache_fold(pool, cache);
+    pool->live += live;
+    pool->requested += requested;
+    pool->n_allocs += live > 0;
+    if (pool->live > pool->live_max) pool->live_max = pool->live;
+}
+
+/* Racks. */
+
+static kn__slab *slab_of(const kn_pool *pool, const void *ptr) {
+    uintptr_t entry = kn__page_get(pool, ptr);
+    KN_ASSERT(entry & KN__TAG_SLAB);
+    return (kn__slab *)(entry - KN__TAG_SLAB);
+}
+
+/* Puts the oldest slots of a stack back into their slabs, until n are left. */
+static void rack_flush_class(kn_pool *pool, kn__rack *rack, unsigned class, unsigned n) {
+    unsigned gone = rack->n[class] - n;
+    for (unsigned i = 0; i < gone; i++) {
+        kn__slab *slab = slab_of(pool, rack->entries[class][i].ptr);
+        kn__slab_put(pool, slab, kn__slab_index(slab, rack->entries[class][i].ptr));
+    }
+    memmove(rack->entries[class], rack->entries[class] + gone, n * sizeof(kn__entry));
+    rack->n[class] = (uint8_t)n;
+}
+
+static void rack_flush(kn_pool *pool, kn__rack *rack) {
+    for (unsigned class = 0; class < KN__CLASSES; class ++) {
+        if (rack->n[class]) rack_flush_class(pool, rack, class, 0);
+    }
+}
+
+void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
+    for (kn__rack *rack = cache->racks; rack; rack = rack->next) rack_flush(pool, rack);
+}
+
+/* Streams were retired: their racks go. Under the lock. */
+static void cache_renew(kn_pool *pool, kn__cache *cache) {
+    uint32_t generation = generation_of(pool);
+    cache->current = (kn__rack *)(uintptr_t)&no_rack;
+    for (kn__rack **link = &cache->racks; *link;) {
+        kn__rack *rack = *link;
+        rack->generation = generation;
+        if (!rack->stream->retired) {
+            link = &rack->next;
+            continue;
+        }
+        rack_flush(pool, rack);
+        *link = rack->next;
+        rack->stream->refs--;
+        free(rack);
+    }
+}
+
+/* The rack of the stream, made if need be; NULL: no host memory. Under the lock. */
+static kn__rack *rack_get(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
+    cache_renew(pool, cache);
+    kn__rack *rack = cache->racks;
+    while (rack && rack->stream != stream) rack = rack->next;
+    if (!rack) {
+        rack = calloc(1, sizeof *rack + pool->n_classes * sizeof rack->entries[0]);
+        if (!rack) return NULL;
+        rack->handle = stream->handle;
+        rack->stream = stream;
+        rack->generation = generation_of(pool);
+        rack->next = cache->racks;
+        cache->racks = rack;
+        stream->refs++;
+    }
+    return cache->current = rack;
+}
+
+/* The rack that takes a stream's slots, when the thread has it already: no lock. */
+static kn__rack *rack_known(const kn_pool *pool, kn__cache *cache, const kn__stream *stream,
+                            kn_stream handle) {
+    uint32_t generation = generation_of(pool);
+    for (kn__rack *rack = cache->racks; rack; rack = rack->next) {
+        if (rack->generation != generation) return NULL;
+        if (stream ? rack->stream == stream : rack->handle == handle) return cache->current = rack;
+    }
+    return NULL;
+}
+
+/* Caches. */
+
+kn__cache *kn__cache_of_thread(kn_pool *pool) {
+    kn__thread *self = kn__self;
+    return self && pool->slot < KN__POOL_SLOTS ? self->caches[pool->slot] : NULL;
+}
+
+static kn__cache *cache_get(kn_pool *pool) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    if (cache || pool->slot >= KN__POOL_SLOTS) return cache;
+    kn__thread *self = kn__thread_get();
+    if (!self || !(cache = calloc(1, sizeof *cache))) return NULL;
+    cache->current = (kn__rack *)(uintptr_t)&no_rack;
+    cache->pool = pool;
+    cache->thread = self;
+    kn__caches_lock();
+    kn__pool_lock(pool);
+    cache->next = pool->caches;
+    pool->caches = cache;
+    kn__pool_unlock(pool);
+    self->caches[pool->slot] = cache;
+    kn__caches_unlock();
+    return cache;
+}
+
+static void cache_destroy(kn__cache *cache) {
+    for (kn__rack *rack = cache->racks, *next; rack; rack = next) {
+        next = rack->next;
+        rack->stream->refs--;
+        free(rack);
+    }
+    free(cache);
+}
+
+void kn__caches_attach(kn_pool *pool) {
+    kn__caches_lock();
+    pool->slot = ~slots_taken ? (uint32_t)__builtin_ctzll(~slots_taken) : KN__POOL_SLOTS;
+    if (pool->slot < KN__POOL_SLOTS) slots_taken |= 1ull << pool->slot;
+    kn__caches_unlock();
+}
+
+void kn__caches_detach(kn_pool *pool) {
+    kn__caches_lock();
+    kn__pool_lock(pool);
+    while (pool->caches) {
+        kn__cache *cache = pool->caches;
+        pool->caches = cache->next;
+        cache->thread->caches[pool->slot] = NULL;
+        kn__cache_fold(pool, cache);
+        kn__cache_flush(pool, cache);
+        cache_destroy(cache);
+    }
+    kn__pool_unlock(pool);
+    if (pool->slot < KN__POOL_SLOTS) slots_taken &= ~(1ull << pool->slot);
+    kn__caches_unlock();
+}
+
+void kn__thread_end_caches(kn__thread *thread) {
+    kn__caches_lock();
+    for (int i = 0; i < KN__POOL_SLOTS; i++) {
+        kn__cache *cache = thread->caches[i];
+        if (!cache) continue;
+        kn_pool *pool = cache->pool;
+        kn__pool_lock(pool);
+        kn__cache_fold(pool, cache);
+        kn__cache_flush(pool, cache);
+        kn__cache **link = &pool->caches;
+        while (*link != cache) link = &(*link)->next;
+        *link = cache->next;
+        cache_destroy(cache);
+        kn__pool_unlock(pool);
+        thread->caches[i] = NULL;
+    }
+    kn__caches_unlock();
+}
+
+/* Allocation. */
+
+static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, size_t live, size_t requested,
+                                  kn_stream stream) {
+    WRITE(entry.slot->requested, (uint32_t)requested);
+    const kn_observer *observer = kn__observer();
+    uint32_t owner = 0;
+    if (observer && observer->on_alloc) owner = observer->on_alloc(pool, entry.ptr, live, stream);
+    WRITE(entry.slot->owner, owner);
+    return entry.ptr;
+}
+
+static inline void *rack_pop(kn_pool *pool, kn__cache *cache, kn__rack *rack, unsigned class,
+                             size_t requested) {
+    size_t live = kn__class_bytes(class);
+    kn__entry entry = rack->entries[class][--rack->n[class]];
+    count_alloc(cache, live, requested);
+    return slot_hand_out(pool, entry, live, requested, rack->handle);
+}
+
+/* At least one free slot, at most n. Under the lock. */
+static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stream *stream,
+                            unsigned class, size_t requested) {
+    unsigned taken;
+    while (!(taken = kn__slab_take(pool, stream, class, out, *n))) {
+        kn__block *block = NULL;
+        size_t bytes = kn__slab_bytes(class);
+        KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
+        if (block && !kn__slab_new(pool, block, class)) {
+            kn__block_release(pool, block);
+            return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a slab", pool->name);
+        }
+    }
+    *n = taken;
+    return KN_OK;
+}
+
+static kn_status no_host_memory(const kn_pool *pool) {
+    return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a stream", pool->name);
+}
+
+static void tell_oom(kn_pool *pool, size_t wanted) {
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_oom) observer->on_oom(pool, wanted);
+}
+
+/* Fills the rack's stack, if it is empty. Under the lock. */
+static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t requested) {
+    if (rack->n[class]) return KN_OK;
+    kn__entry taken[KN__RACK_DEPTH];
+    unsigned n = kn__class_depth(class) / 2;
+    KN_TRY(slots_take(taken, &n, pool, rack->stream, class, requested));
+    KN_ASSERT(rack->n[class] == 0); /* callbacks may have freed; the ladder flushed it */
+    memcpy(rack->entries[class], taken, n * sizeof taken[0]);
+    rack->n[class] = (uint8_t)n;
+    return KN_OK;
+}
+
+static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream handle) {
+    unsigned class = kn__class_of(size), n = 1;
+    size_t live = kn__class_bytes(class);
+    kn__cache *cache = cache_get(pool);
+    kn__rack *rack = cache ? rack_known(pool, cache, NULL, handle) : NULL;
+    if (rack && rack->n[class]) {
+        *out = rack_pop(pool, cache, rack, class, size);
+        return KN_OK;
+    }
+    kn__entry one;
+    kn__pool_lock(pool);
+    kn__stream *stream = kn__stream_get(pool, handle);
+    kn_status status = stream ? KN_OK : no_host_memory(pool);
+    if (cache) kn__cache_fold(pool, cache);
+    rack = stream && cache ? rack_get(pool, cache, stream) : NULL;
+    if (rack) {
+        status = rack_fill(pool, rack, class, size);
+    } else if (status == KN_OK) {
+        status = slots_take(&one, &n, pool, stream, class, size);
+        if (status == KN_OK) count_locked(pool, (int64_t)live, (int64_t)size);
+    }
+    kn__pool_unlock(pool);
+    if (status < 0) {
+        tell_oom(pool, size);
+        return status;
+    }
+    *out = rack ? rack_pop(pool, cache, rack, class, size)
+                : slot_hand_out(pool, one, live, size, handle);
+    return KN_OK;
+}
+
+static kn_status alloc_large(void **out, kn_pool *pool, size_t size, kn_stream handle) {
+    size_t rounded = kn__block_round(size);
+    kn__block *block = NULL;
+    (void)cache_get(pool); /* counters of a thread are exact when they are folded together */
+    kn__pool_lock(pool);
+    kn__stream *stream = kn__stream_get(pool, handle);
+    kn_status status = stream ? KN_OK : no_host_memory(pool);
+    if (status == KN_OK) {
+        status = kn__ladder(&block, pool, stream, rounded, KN__BLOCK_GRAIN, KN__NO_CLASS, size);
+    }
+    if (status == KN_OK) {
+        block->slack = (uint16_t)(block->size - size);
+        WRITE(block->owner, 0);
+        kn__page_set(pool, block->ptr, 1, (uintptr_t)block);
+        count_locked(pool, (int64_t)block->size, (int64_t)size);
+    }
+    kn__pool_unlock(pool);
+    if (status < 0) {
+        tell_oom(pool, size);
+        return status;
+    }
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_alloc) {
+        WRITE(block->owner, observer->on_alloc(pool, block->ptr, block->size, handle));
+    }
+    *out = block->ptr;
+    return KN_OK;
+}
+
+/* Handles that name no one stream. */
+static kn_status stream_check(const kn_pool *pool, kn_stream *stream) {
+    if (pool->driver->kind != KN_DEVICE_CUDA) return KN_OK;
+    if ((uintptr_t)*stream == 1) *stream = NULL; /* CU_STREAM_LEGACY */
+    if ((uintptr_t)*stream != 2) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED,
+                   "pool %s: cudaStreamPerThread is another stream in every thread; use "
+                   "kn_stream_of_thread",
+                   pool->name);
+}
+
+static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool, size_t size,
+                                                      kn_stream stream) {
+    *out = NULL;
+    if (size == 0) return KN_OK;
+    if (KN__UNLIKELY(pool->dead)) {
+        return KN_FAIL(
+            KN_ERR_DEVICE,
+            "pool %s: this process is a child of fork(), where the driver of %s can't be "
+            "used; start it with exec",
+            pool->name, kn_device_name(pool->device));
+    }
+    KN_TRY(stream_check(pool, &stream));
+    if (size > SIZE_LIMIT) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
+                       size);
+    }
+    return size <= pool->slab_max ? alloc_small(out, pool, size, stream)
+                                  : alloc_large(out, pool, size, stream);
+}
+
+kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
+    stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
+    kn__thread *self = kn__self;
+    if (KN__LIKELY(self && size_bytes - 1 < pool->slab_max)) {
+        kn__cache *cache = self->caches[pool->slot];
+        if (KN__LIKELY(cache != NULL)) {
+            kn__rack *rack = cache->current;
+            unsigned class = kn__class_of(size_bytes);
+            if (KN__LIKELY(rack->handle == stream && rack->generation == generation_of(pool) &&
+                           rack->n[class] > 0)) {
+                *out = rack_pop(pool, cache, rack, class, size_bytes);
+                return KN_OK;
+            }
+        }
+    }
+    return alloc_slow(out, pool, size_bytes, stream);
+}
+
+/* Freeing. */
+
+static kn_status misuse(kn_pool *pool, const char *call, const void *ptr, const char *why) {
+    kn__pool_lock(pool);
+    pool->n_misuses++;
+    kn__pool_unlock(pool);
+    kn_log_write(0, "%s: %p %s (pool %s)", call, ptr, why, pool->name);
+    return KN_FAIL(KN_ERR_INVALID, "%s: %p %s (pool %s)", call, ptr, why, pool->name);
+}
+
+static const char *const NOT_OURS =
+    "is no live block of the pool: freed already, or another pool's";
+static const char *const FREED = "was freed already";
+static const char *const INSIDE = "points into a block, not to its start";
+
+/* Why the pointer is no live slot of the slab; NULL: it is one. */
+static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
+    uint32_t i = kn__slab_index(slab, ptr);
+    if (i >= slab->n_slots || slab->base + (size_t)i * slab->slot_bytes != ptr) return INSIDE;
+    return READ(slab->slots[i].requested) ? NULL : FREED;
+}
+
+static const char *block_misuse(const kn__block *block, const char *ptr) {
+    if (!block) return NOT_OURS;
+    return block->ptr != ptr ? INSIDE : block->state != KN__LIVE ? FREED : NULL;
+}
+
+static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size_t live) {
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_free) observer->on_free(pool, ptr, live, READ(slot->owner));
+}
+
+static inline void rack_push(kn_pool *pool, kn__cache *cache, kn__rack *rack, kn__slab *slab,
+                             kn__slot *slot, void *ptr) {
+    slot_tell_free(pool, slot, ptr, slab->slot_bytes); /* before another can have it */
+    count_free(cache, slab->slot_bytes, READ(slot->requested));
+    WRITE(slot->requested, 0);
+    rack->entries[slab->class][rack->n[slab->class]++] = (kn__entry){ptr, slot};
+}
+
+/* A slot that other streams use: it waits for them. Under the lock. */
+static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
+    kn__waiter **link = &slab->shared;
+    while (*link && (*link)->slot != i) link = &(*link)->next;
+    KN_ASSERT(*link);
+    kn__waiter *waiter = *link;
+    *link = waiter->next;
+    slab->n_waiting++;
+    kn__waiter_enqueue(pool, waiter);
+}
+
+/* Not through a rack: the slot has foreign uses, its stream is gone, or there is no cache. */
+static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *ptr) {
+    kn__slot *slot = &slab->slots[i];
+    slot_tell_free(pool, slot, ptr, slab->slot_bytes);
+    kn__pool_lock(pool);
+    uint32_t requested = READ(slot->requested);
+    count_locked(pool, -(int64_t)slab->slot_bytes, -(int64_t)(requested & ~KN__SLOT_SHARED));
+    WRITE(slot->requested, 0);
+    if (requested & KN__SLOT_SHARED) {
+        slot_wait(pool, slab, i);
+    } else {
+        kn__slab_put(pool, slab, i);
+    }
+    kn__pool_unlock(pool);
+}
+
+static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
+    const char *why = slot_misuse(slab, ptr);
+    if (why) return misuse(pool, "kn_free", ptr, why);
+    uint32_t i = kn__slab_index(slab, ptr);
+    unsigned class = slab->class, depth = kn__class_depth(class);
+    kn__slot *slot = &slab->slots[i];
+    kn__cache *cache = cache_get(pool);
+    kn__rack *rack = NULL;
+    if (cache && !(READ(slot->requested) & KN__SLOT_SHARED)) {
+        rack = rack_known(pool, cache, slab->stream, NULL);
+        if (!rack || rack->n[class] >= depth) {
+            kn__pool_lock(pool);
+            kn__cache_fold(pool, cache);
+            rack = slab->stream->retired ? NULL : rack_get(pool, cache, slab->stream);
+            if (rack && rack->n[class] >= depth) rack_flush_class(pool, rack, class, depth / 2);
+            kn__pool_unlock(pool);
+        }
+    }
+    if (rack) {
+        rack_push(pool, cache, rack, slab, slot, ptr);
+    } else {
+        slot_free_locked(pool, slab, i, ptr);
+    }
+    return KN_OK;
+}
+
+static void block_free_locked(kn_pool *pool, kn__block *block) {
+    count_locked(pool, -(int64_t)block->size, -(int64_t)(block->size - block->slack));
+    if (block->waiter) {
+        kn__waiter *waiter = block->waiter;
+        waiter->block = block;
+        kn__waiter_enqueue(pool, waiter);
+    } else {
+        kn__block_release(pool, block);
+    }
+}
+
+static kn_status free_block(kn_pool *pool, char *ptr) {
+    kn__pool_lock(pool);
+    uintptr_t entry = kn__page_get(pool, ptr);
+    kn__block *block = entry & KN__TAG_SLAB ? NULL : (kn__block *)entry;
+    const char *why = block_misuse(block, ptr);
+    if (why) {
+        kn__pool_unlock(pool);
+        return misuse(pool, "kn_free", ptr, why);
+    }
+    kn__page_set(pool, ptr, 1, 0); /* freed, for everybody but us */
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_free) {
+        kn__pool_unlock(pool);
+        observer->on_free(pool, ptr, block->size, READ(block->owner));
+        kn__pool_lock(pool);
+    }
+    block_free_locked(pool, block);
+    kn__pool_unlock(pool);
+    return KN_OK;
+}
+
+static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
+    if (!ptr) return KN_OK;
+    uintptr_t entry = kn__page_get(pool, ptr);
+    if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
+    return free_block(pool, ptr);
+}
+
+kn_status kn_free(kn_pool *pool, void *ptr) {
+    uintptr_t entry = kn__page_get(pool, ptr);
+    kn__thread *self = kn__self;
+    if (KN__LIKELY((entry & KN__TAG_SLAB) && self)) {
+        kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
+        kn__cache *cache = self->caches[pool->slot];
+        uint32_t i = kn__slab_index(slab, ptr);
+        kn__slot *slot = &slab->slots[i];
+        bool live = slab->base + (size_t)i * slab->slot_bytes == (char *)ptr &&
+                    (int32_t)READ(slot->requested) > 0;
+        if (KN__LIKELY(live && cache)) {
+            kn__rack *rack = cache->current;
+            if (KN__LIKELY(rack->stream == slab->stream &&
+                           rack->generation == generation_of(pool) &&
+                           rack->n[slab->class] < slab->depth)) {
+                rack_push(pool, cache, rack, slab, slot, ptr);
+                return KN_OK;
+            }
+        }
+    }
+    return free_slow(pool, ptr);
+}
+
+/* Uses on other streams. */
+
+static kn_status slot_use(kn_pool *pool, kn__slab *slab, char *ptr, kn__stream *stream) {
+    uint32_t i = kn__slab_index(slab, ptr);
+    kn__waiter *waiter = slab->shared;
+    while (waiter && waiter->slot != i) waiter = waiter->next;
+    bool first = !waiter;
+    KN_TRY(kn__use_add(pool, &waiter, stream));
+    if (!first) return KN_OK;
+    waiter->slab = slab;
+    waiter->slot = i;
+    waiter->next = slab->shared;
+    slab->shared = waiter;
+    WRITE(slab->slots[i].requested, READ(slab->slots[i].requested) | KN__SLOT_SHARED);
+    return KN_OK;
+}
+
+static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const char **why) {
+    uintptr_t entry = kn__page_get(pool, ptr);
+    bool is_slot = entry & KN__TAG_SLAB;
+    kn__slab *slab = is_slot ? (kn__slab *)(entry - KN__TAG_SLAB) : NULL;
+    kn__block *block = is_slot ? slab->block : (kn__block *)entry;
+    *why = is_slot ? slot_misuse(slab, ptr) : block_misuse(block, ptr);
+    if (*why) return KN_ERR_INVALID;
+    kn__stream *stream = kn__stream_get(pool, handle);
+    if (!stream) return no_host_memory(pool);
+    if (stream == block->stream) return KN_OK;
+    return is_slot ? slot_use(pool, slab, ptr, stream) : kn__use_add(pool, &block->waiter, stream);
+}
+
+kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
+    if (!ptr || kn__pool_ordered(pool)) return KN_OK;
+    KN_TRY(stream_check(pool, &stream));
+    const char *why = NULL;
+    kn__pool_lock(pool);
+    kn_status status = use_locked(pool, ptr, stream, &why);
+    kn__pool_unlock(pool);
+    return why ? misuse(pool, "kn_block_use", ptr, why) : status;
+}

@@ -1,0 +1,476 @@
+/* Memory from the device and back to it.
+ *
+ * With virtual memory a pool has one range of addresses; physical handles are mapped into it where
+ * the least is needed, lowest addresses first, and grow with what is mapped. Addresses without
+ * memory are blocks too: holes. A handle of which every byte is free, and whose streams are done
+ * with it, can be unmapped and mapped elsewhere ("harvest") or destroyed ("shrink").
+ * Without virtual memory a pool grows by plain segments. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "pool_types.h"
+
+static const size_t RANGE_MAX = (size_t)1 << 40; /* what ThreadSanitizer bears */
+static const size_t HANDLE_MAX = (size_t)64 << 20;
+static const size_t SEGMENT_MIN = (size_t)32 << 20, SEGMENT_MAX = (size_t)512 << 20;
+
+static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+static size_t headroom(const kn_pool *pool) {
+    return pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+}
+
+static kn_status over_limit(const kn_pool *pool, size_t bytes) {
+    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are beyond the limit of %zu", pool->name,
+                   bytes, pool->limit);
+}
+
+/* Holes. */
+
+static void hole_link(kn__range *range, kn__block *hole) {
+    kn__block **link = &range->holes, *prev = NULL;
+    while (*link && (*link)->ptr < hole->ptr) {
+        prev = *link;
+        link = &prev->next;
+    }
+    hole->prev = prev;
+    hole->next = *link;
+    if (hole->next) hole->next->prev = hole;
+    *link = hole;
+}
+
+static void hole_unlink(kn__range *range, kn__block *hole) {
+    if (hole->next) hole->next->prev = hole->prev;
+    if (hole->prev) {
+        hole->prev->next = hole->next;
+    } else {
+        range->holes = hole->next;
+    }
+}
+
+/* A block that just lost its memory, out of the bins. */
+static void hole_make(kn_pool *pool, kn__block *block) {
+    block->state = KN__HOLE;
+    block->epoch = 0;
+    if (block->stream != pool->idle) kn__block_assign(block, pool->idle);
+    if (block->right && block->right->state == KN__HOLE) {
+        hole_unlink(&pool->range, block->right);
+        kn__block_absorb_right(pool, block);
+    }
+    if (block->left && block->left->state == KN__HOLE) {
+        block = block->left;
+        kn__block_absorb_right(pool, block);
+        return;
+    }
+    hole_link(&pool->range, block);
+}
+
+/* The range. */
+
+kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes) {
+    kn__range *range = &pool->range;
+    range->unit = granularity_bytes > KN__UNIT ? (size_t)granularity_bytes : KN__UNIT;
+    size_t size = total_bytes < RANGE_MAX / 2 ? 2 * (size_t)total_bytes : RANGE_MAX;
+    size = round_up(size, range->unit);
+    void *base = NULL;
+    while (pool->driver->range_reserve(pool->impl, &base, size) < 0) {
+        size = round_up(size / 2, range->unit);
+        if (size < total_bytes / 2 || size <= range->unit) return kn_last_error()->status;
+    }
+    size_t table_bytes = size / range->unit * sizeof *range->granules;
+    void *table = mmap(NULL, table_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    kn__block *hole = kn__block_new(pool, pool->idle, base, size);
+    if (table == MAP_FAILED || !hole) {
+        if (table != MAP_FAILED) munmap(table, table_bytes);
+        pool->driver->range_release(pool->impl, base, size);
+        return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for its range", pool->name);
+    }
+    hole->state = KN__HOLE;
+    range->base = base;
+    range->size = size;
+    range->granules = table;
+    range->first = hole;
+    hole_link(range, hole);
+    return KN_OK;
+}
+
+static kn__granule *granule_of(const kn__range *range, const char *ptr) {
+    return &range->granules[(size_t)(ptr - range->base) / range->unit];
+}
+
+static void unmap_and_destroy(kn_pool *pool, char *at) {
+    kn__granule *granule = granule_of(&pool->range, at);
+    size_t bytes = granule->span * pool->range.unit;
+    if (pool->driver->handle_unmap(pool->impl, at, bytes) < 0) {
+        kn_log_write(1, "pool %s: %s", pool->name, kn_last_error()->message);
+    }
+    pool->driver->handle_destroy(pool->impl, granule->handle, bytes);
+    granule->span = 0;
+    kn__pool_reserve_add(pool, -(int64_t)bytes);
+}
+
+static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
+    uint64_t handle = 0;
+    KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
+    kn_status status = pool->driver->handle_map(pool->impl, at, bytes, handle);
+    if (status < 0) {
+        pool->driver->handle_destroy(pool->impl, handle, bytes);
+        return status;
+    }
+    *granule_of(&pool->range, at) =
+        (kn__granule){.handle = handle, .span = (uint32_t)(bytes / pool->range.unit)};
+    pool->n_device_allocs++;
+    kn__pool_reserve_add(pool, (int64_t)bytes);
+    return KN_OK;
+}
+
+static void unmap_all(kn_pool *pool, char *at, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        size_t span = granule_of(&pool->range, at + done)->span;
+        unmap_and_destroy(pool, at + done);
+        done += span * pool->range.unit;
+    }
+}
+
+/* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. */
+static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes) {
+    for (size_t done = 0, piece; done < bytes; done += piece) {
+        piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
+        kn_status status = map_one(pool, at + done, piece);
+        if (status == KN_OK) continue;
+        unmap_all(pool, at, done);
+        return status;
+    }
+    return KN_OK;
+}
+
+/* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
+ * free block before it, and the one after it when the hole is filled. */
+typedef struct kn__plan {
+    kn__block *hole;
+    size_t bytes;
+} kn__plan;
+
+static bool usable_free(const kn_pool *pool, const kn__stream *by, const kn__block *block) {
+    return block && block->state == KN__FREE && kn__epoch_usable(pool, by, block);
+}
+
+static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align) {
+    kn__plan best = {NULL, SIZE_MAX};
+    for (kn__block *hole = pool->range.holes; hole; hole = hole->next) {
+        const kn__block *left = hole->left, *right = hole->right;
+        uintptr_t start = (uintptr_t)(usable_free(pool, by, left) ? left->ptr : hole->ptr);
+        uintptr_t need_end = round_up(start, align) + size, end = (uintptr_t)hole->ptr;
+        size_t bytes = need_end > end ? round_up(need_end - end, pool->range.unit) : 0;
+        if (bytes > hole->size) {
+            size_t beyond = usable_free(pool, by, right) ? right->size : 0;
+            if (need_end - end > hole->size + beyond) continue;
+            bytes = hole->size;
+        }
+        if (bytes < best.bytes) best = (kn__plan){hole, bytes};
+    }
+    return best;
+}
+
+/* The first `bytes` of the hole have memory now: free, never used, and joined to what is round.
+ * Where there is no host memory to say so they are given back. */
+static kn_status hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
+    kn__block *rest = NULL;
+    if (hole->size > bytes) {
+        rest = kn__block_split(pool, hole, bytes);
+        if (!rest) {
+            unmap_all(pool, hole->ptr, bytes);
+            return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
+        }
+    }
+    hole_unlink(&pool->range, hole);
+    if (rest) hole_link(&pool->range, rest);
+    if (usable_free(pool, stream, hole->left)) kn__block_adopt(pool, hole->left, stream);
+    if (usable_free(pool, stream, hole->right)) kn__block_adopt(pool, hole->right, stream);
+    kn__block_free(pool, hole, stream, 0);
+    return KN_OK;
+}
+
+static size_t handle_size(const kn_pool *pool) {
+    size_t size = pool->range.unit;
+    while (size * 2 <= HANDLE_MAX && size * 2 <= pool->reserved / 256) size *= 2;
+    return size;
+}
+
+/* In whole handles of the size that fits the pool, or exactly where that is too much. */
+static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *bytes) {
+    size_t handle = handle_size(pool), rounded = round_up(plan->bytes, handle);
+    if (plan->bytes > headroom(pool)) return over_limit(pool, plan->bytes);
+    *bytes = rounded;
+    if (rounded > plan->bytes && rounded <= plan->hole->size && rounded <= headroom(pool) &&
+        map_all(pool, plan->hole->ptr, rounded, handle) == KN_OK) {
+        return KN_OK;
+    }
+    *bytes = plan->bytes;
+    return map_all(pool, plan->hole->ptr, plan->bytes, handle);
+}
+
+static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    kn__plan plan = make_plan(pool, stream, size, align);
+    if (!plan.hole) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: no room for %zu bytes in its range of %zu", pool->name,
+                       size, pool->range.size);
+    }
+    if (plan.bytes == 0) { /* the block before the hole is enough */
+        kn__block_adopt(pool, plan.hole->left, stream);
+        return KN_OK;
+    }
+    size_t bytes = 0;
+    KN_TRY(kn__pages_cover(pool, plan.hole->ptr, plan.bytes + HANDLE_MAX));
+    KN_TRY(map_plan(pool, &plan, &bytes));
+    return hole_fill(pool, stream, plan.hole, bytes);
+}
+
+/* Plain segments. */
+
+static kn_status segment_add(kn_pool *pool, kn__stream *stream, size_t bytes) {
+    if (bytes > headroom(pool)) return over_limit(pool, bytes);
+    kn__segment *segment = kn__meta_alloc(&pool->meta, sizeof *segment);
+    kn__block *block = segment ? kn__block_new(pool, pool->idle, NULL, bytes) : NULL;
+    void *ptr = NULL;
+    kn_status status = KN_ERR_OOM;
+    if (!block) {
+        status = KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
+    } else {
+        status = pool->driver->segment_alloc(pool->impl, &ptr, bytes);
+    }
+    if (status == KN_OK && (status = kn__pages_cover(pool, ptr, bytes)) < 0) {
+        pool->driver->segment_free(pool->impl, ptr, bytes);
+    }
+    if (status < 0) {
+        if (block) kn__block_drop(pool, block);
+        if (segment) kn__meta_free(&pool->meta, segment, sizeof *segment);
+        return status;
+    }
+    block->ptr = ptr;
+    *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block, .next = pool->segments};
+    if (segment->next) segment->next->prev = segment;
+    pool->segments = segment;
+    pool->n_device_allocs++;
+    kn__pool_reserve_add(pool, (int64_t)bytes);
+    kn__block_free(pool, block, stream, 0);
+    return KN_OK;
+}
+
+static void segment_remove(kn_pool *pool, kn__segment *segment) {
+    pool->driver->segment_free(pool->impl, segment->ptr, segment->size);
+    kn__pool_reserve_add(pool, -(int64_t)segment->size);
+    if (segment->next) segment->next->prev = segment->prev;
+    if (segment->prev) {
+        segment->prev->next = segment->next;
+    } else {
+        pool->segments = segment->next;
+    }
+    kn__meta_free(&pool->meta, segment, sizeof *segment);
+}
+
+static kn_status segment_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    size_t exact = round_up(size + (align > KN__BLOCK_GRAIN ? align : 0), KN__UNIT);
+    size_t wide = round_up(pool->reserved / 8, KN__UNIT);
+    if (wide < SEGMENT_MIN) wide = SEGMENT_MIN;
+    if (wide > SEGMENT_MAX) wide = SEGMENT_MAX;
+    if (wide < exact) wide = exact;
+    if (wide > exact && wide <= headroom(pool) && segment_add(pool, stream, wide) == KN_OK) {
+        return KN_OK;
+    }
+    return segment_add(pool, stream, exact);
+}
+
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    if (size > RANGE_MAX) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
+                       size);
+    }
+    return pool->range.base ? range_grow(pool, stream, size, align)
+                            : segment_grow(pool, stream, size, align);
+}
+
+/* Back to the device, and from one place of the range to another. */
+
+/* The highest whole handle inside a free, finished block below `below`; NULL: none. */
+static char *free_handle(const kn_pool *pool, const kn__block *block, const char *below) {
+    const kn__range *range = &pool->range;
+    if (block->state != KN__FREE || !kn__epoch_finished(pool, block->stream, block->epoch)) {
+        return NULL;
+    }
+    const char *end = block->ptr + block->size;
+    if (end > below) end = below;
+    size_t first = round_up((size_t)(block->ptr - range->base), range->unit) / range->unit;
+    for (size_t i = (size_t)(end - range->base) / range->unit; i-- > first;) {
+        const kn__granule *granule = &range->granules[i];
+        char *at = range->base + i * range->unit;
+        if (granule->span && at + granule->span * range->unit <= end) return at;
+    }
+    return NULL;
+}
+
+/* Cuts [at, at + bytes) out of a free block; the block to the left of the cut, if any, else the one
+ * to the right of it, is returned through *rest. NULL: no host memory. */
+static kn__block *punch(kn_pool *pool, kn__block *block, char *at, size_t bytes) {
+    kn__bins *bins = &block->stream->bins;
+    kn__bins_remove(bins, block);
+    if (at > block->ptr) {
+        kn__block *middle = kn__block_split(pool, block, (size_t)(at - block->ptr));
+        kn__bins_insert(bins, block);
+        if (!middle) return NULL;
+        block = middle;
+    }
+    if (block->size > bytes) {
+        kn__block *right = kn__block_split(pool, block, bytes);
+        kn__bins_insert(bins, right ? right : block);
+        if (!right) return NULL;
+    }
+    return block;
+}
+
+static kn__block *last_hole(const kn_pool *pool) {
+    kn__block *hole = pool->range.holes;
+    while (hole && hole->next) hole = hole->next;
+    return hole;
+}
+
+static kn__block *last_block(const kn_pool *pool) {
+    kn__block *block = pool->range.holes ? last_hole(pool) : pool->range.first;
+    while (block && block->right) block = block->right;
+    return block;
+}
+
+static void range_shrink(kn_pool *pool, size_t keep_bytes) {
+    for (kn__block *block = last_block(pool), *left; block; block = left) {
+        left = block->left;
+        char *at;
+        while (pool->reserved > keep_bytes &&
+               (at = free_handle(pool, block, block->ptr + block->size))) {
+            size_t bytes = granule_of(&pool->range, at)->span * pool->range.unit;
+            bool more = at > block->ptr;
+            kn__block *gone = punch(pool, block, at, bytes);
+            if (!gone) return;
+            unmap_and_destroy(pool, at);
+            hole_make(pool, gone);
+            if (!more) break;
+        }
+    }
+}
+
+static void segments_shrink(kn_pool *pool, size_t keep_bytes) {
+    for (kn__segment *segment = pool->segments, *next; segment; segment = next) {
+        next = segment->next;
+        kn__block *block = segment->first;
+        if (pool->reserved <= keep_bytes) return;
+        if (block->right || block->state != KN__FREE) continue;
+        if (!kn__epoch_finished(pool, block->stream, block->epoch)) continue;
+        kn__bins_remove(&block->stream->bins, block);
+        kn__block_drop(pool, block);
+        segment_remove(pool, segment);
+    }
+}
+
+void kn__shrink(kn_pool *pool, size_t keep_bytes) {
+    if (pool->range.base) range_shrink(pool, keep_bytes);
+    segments_shrink(pool, keep_bytes);
+}
+
+/* Moves one handle to the start of the hole. Where the map fails the memory is given back. */
+static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to, size_t bytes) {
+    kn__granule *granule = granule_of(&pool->range, at);
+    uint64_t handle = granule->handle;
+    kn__block *gone = punch(pool, from, at, bytes);
+    if (!gone) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
+    kn_status status = pool->driver->handle_unmap(pool->impl, at, bytes);
+    if (status < 0) {
+        kn__bins_insert(&gone->stream->bins, gone);
+        return status;
+    }
+    granule->span = 0;
+    hole_make(pool, gone);
+    status = pool->driver->handle_map(pool->impl, to, bytes, handle);
+    if (status < 0) {
+        pool->driver->handle_destroy(pool->impl, handle, bytes);
+        kn__pool_reserve_add(pool, -(int64_t)bytes);
+        return status;
+    }
+    *granule_of(&pool->range, to) =
+        (kn__granule){.handle = handle, .span = (uint32_t)(bytes / pool->range.unit)};
+    return KN_OK;
+}
+
+/* How many bytes of whole handles could be moved, `kept` left alone; counts up to `enough`. */
+static size_t movable_bytes(const kn_pool *pool, const kn__block *kept, size_t enough) {
+    size_t found = 0;
+    for (const kn__block *block = pool->range.first; block; block = block->right) {
+        if (block == kept) continue;
+        const char *below = block->ptr + block->size;
+        for (char *at; found < enough && (at = free_handle(pool, block, below)); below = at) {
+            found += granule_of(&pool->range, at)->span * pool->range.unit;
+        }
+    }
+    return found;
+}
+
+/* Moves handles, the highest first, to the start of the hole, until `bytes` are there or no more
+ * can be had; returns how many. */
+static size_t move_handles(kn_pool *pool, kn__block *hole, const kn__block *kept, size_t bytes) {
+    size_t moved = 0;
+    for (kn__block *block = hole->left, *left; block && moved < bytes; block = left) {
+        left = block->left;
+        char *at;
+        while (block != kept && moved < bytes &&
+               (at = free_handle(pool, block, block->ptr + block->size))) {
+            size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
+            bool more = at > block->ptr;
+            if (span > hole->size - moved) break;
+            if (move_handle(pool, block, at, hole->ptr + moved, span) < 0) return moved;
+            moved += span;
+            if (!more) break;
+        }
+    }
+    return moved;
+}
+
+/* Into the last hole: every other one is between blocks that would have to be free as well. */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    kn__block *hole = last_hole(pool);
+    if (!hole || size > RANGE_MAX) return false;
+    kn__block *kept = usable_free(pool, stream, hole->left) ? hole->left : NULL;
+    uintptr_t start = (uintptr_t)(kept ? kept->ptr : hole->ptr), end = (uintptr_t)hole->ptr;
+    uintptr_t need_end = round_up(start, align) + size;
+    if (need_end <= end) {
+        kn__block_adopt(pool, kept, stream);
+        return true;
+    }
+    size_t bytes = round_up(need_end - end, pool->range.unit);
+    if (bytes > hole->size) return false;
+    size_t found = movable_bytes(pool, kept, bytes);
+    if (found < bytes && bytes - found > headroom(pool)) return false;
+    if (kn__pages_cover(pool, hole->ptr, bytes + HANDLE_MAX) < 0) return false;
+
+    size_t moved = move_handles(pool, hole, kept, bytes);
+    if (moved < bytes &&
+        map_all(pool, hole->ptr + moved, bytes - moved, handle_size(pool)) == KN_OK) {
+        moved = bytes;
+    }
+    if (moved && hole_fill(pool, stream, hole, moved) < 0) return false;
+    return moved >= bytes;
+}
+
+void kn__memory_release(kn_pool *pool) {
+    bool alive = !pool->driver->alive || pool->driver->alive(pool->impl);
+    kn__range *range = &pool->range;
+    const kn__block *last = last_block(pool);
+    size_t mapped =
+        last && last->state == KN__HOLE ? (size_t)(last->ptr - range->base) : range->size;
+    for (size_t i = 0; range->base && alive && i < mapped / range->unit; i++) {
+        if (range->granules[i].span) unmap_and_destroy(pool, range->base + i * range->unit);
+    }
+    if (range->base) {
+        munmap(range->granules, range->size / range->unit * sizeof *range->granules);
+        if (alive) pool->driver->range_release(pool->impl, range->base, range->size);
+    }
+    while (pool->segments && alive) segment_remove(pool, pool->segments);
+}

@@ -1,0 +1,326 @@
+/* What is tried for a request, in order, the pool searched again after each rung:
+ *
+ *   own       what the stream may use with no wait
+ *   finished  what streams are done with, as their events say
+ *   steal     memory of other streams; this stream waits for them on the device
+ *   grow      new memory from the device, within the limit
+ *   flush     this thread's cache, empty slabs, and all that is finished, merged
+ *   callbacks the user's
+ *   harvest   memory of free handles, moved to where it is wanted
+ *   wait      the host waits for one epoch after another, until it is enough
+ *
+ * then the error, which says who holds what. Above the soft limit flush, callbacks and harvest come
+ * before grow. No rung waits for the whole device.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "observe.h"
+#include "pool_types.h"
+
+enum { QUERIES = 2, WAITERS_SEEN = 64 };
+
+typedef struct request {
+    kn__stream *stream;
+    size_t size, align;
+    unsigned class; /* KN__NO_CLASS: a block */
+    kn__block *found;
+    kn__cache *cache; /* this thread's, or NULL */
+    kn_status device_status;
+    char device_said[200]; /* why it gave no memory; empty: it wasn't asked */
+} request;
+
+static bool served(const request *r) {
+    return r->found || (r->class != KN__NO_CLASS && r->stream->partial[r->class]);
+}
+
+static bool take(kn_pool *pool, request *r, kn__block *block) {
+    if (block) r->found = kn__block_take(pool, block, r->stream, r->size, r->align);
+    return r->found != NULL;
+}
+
+static bool own(kn_pool *pool, request *r) {
+    if (served(r)) return true;
+    return take(pool, r, kn__arena_find(pool, r->stream, r->size, r->align));
+}
+
+/* The best block of other streams: of those usable with no wait, or of any. */
+static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
+    kn__block *best = NULL;
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        const kn__stream *stream = pool->streams[i];
+        if (stream == r->stream) continue;
+        kn__block *block =
+            any ? kn__bins_find(&stream->bins, r->size, r->align)
+                : kn__bins_find_usable(pool, r->stream, &stream->bins, r->size, r->align);
+        if (block && (!best || block->size < best->size)) best = block;
+    }
+    return best;
+}
+
+static bool finished(kn_pool *pool, request *r) {
+    if (pool->waiters) kn__epochs_close_used(pool);
+    kn__epochs_poll(pool, QUERIES);
+    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+}
+
+/* A run of free neighbours, of whichever streams, that would do together. */
+static kn__block *find_run(const request *r, kn__block *block) {
+    kn__block *best = NULL;
+    size_t best_size = SIZE_MAX;
+    while (block) {
+        kn__block run = *block; /* a copy, to be measured as one block */
+        kn__block *first = block;
+        while (block->state == KN__FREE && block->right && block->right->state == KN__FREE) {
+            block = block->right;
+            run.size += block->size;
+        }
+        if (first->state == KN__FREE && run.size < best_size &&
+            kn__block_fits(&run, r->size, r->align)) {
+            best = first;
+            best_size = run.size;
+        }
+        block = block->right;
+    }
+    return best;
+}
+
+static bool take_run(kn_pool *pool, request *r, kn__block *run) {
+    for (kn__block *b = run; b && b->state == KN__FREE; b = b->right) {
+        if (kn__epoch_wait(pool, r->stream, b->stream, b->epoch) < 0) return false;
+    }
+    kn__bins_remove(&run->stream->bins, run);
+    while (run->right && run->right->state == KN__FREE) {
+        kn__bins_remove(&run->right->stream->bins, run->right);
+        kn__block_absorb_right(pool, run);
+    }
+    kn__block_free(pool, run, r->stream, r->stream->epoch);
+    return own(pool, r);
+}
+
+static bool steal_run(kn_pool *pool, request *r) {
+    if (pool->n_streams <= 1) return false;
+    kn__block *run = find_run(r, pool->range.first);
+    for (kn__segment *s = pool->segments; s && !run; s = s->next) run = find_run(r, s->first);
+    return run && take_run(pool, r, run);
+}
+
+/* So much of a stolen block becomes the thief's, so that it need not come back at once. */
+static const size_t ADOPTED = (size_t)64 << 20;
+
+static bool steal_block(kn_pool *pool, request *r) {
+    kn__block *block = find_foreign(pool, r, true);
+    if (!block || kn__epoch_wait(pool, r->stream, block->stream, block->epoch) < 0) return false;
+    if (block->size > ADOPTED && r->size <= ADOPTED && r->align <= KN__BLOCK_GRAIN) {
+        kn__block *part = kn__block_take(pool, block, r->stream, ADOPTED, KN__BLOCK_GRAIN);
+        if (!part) return false;
+        kn__block_free(pool, part, r->stream, r->stream->epoch);
+        return own(pool, r);
+    }
+    return take(pool, r, block);
+}
+
+static bool steal_waiter(kn_pool *pool, request *r) {
+    kn__waiter *waiter = pool->waiters;
+    for (int i = 0; waiter && i < WAITERS_SEEN; i++, waiter = waiter->next) {
+        if (!waiter->block || !kn__block_fits(waiter->block, r->size, r->align)) continue;
+        return kn__waiter_take(pool, waiter, r->stream) == KN_OK && own(pool, r);
+    }
+    return false;
+}
+
+static bool steal(kn_pool *pool, request *r) {
+    return steal_block(pool, r) || steal_waiter(pool, r) || steal_run(pool, r);
+}
+
+static bool grow(kn_pool *pool, request *r) {
+    bool asked = pool->limit - pool->reserved >= r->size && pool->limit > pool->reserved;
+    kn_status status = kn__grow(pool, r->stream, r->size, r->align);
+    if (status == KN_OK) return own(pool, r);
+    r->device_status = status;
+    if (asked) snprintf(r->device_said, sizeof r->device_said, "%.199s", kn_last_error()->message);
+    return false;
+}
+
+static bool flush(kn_pool *pool, request *r) {
+    if (r->cache) kn__cache_flush(pool, r->cache);
+    kn__slabs_release_empty(pool);
+    kn__epochs_settle(pool);
+    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+}
+
+static bool callbacks(kn_pool *pool, request *r) {
+    int n_called = 0;
+    for (int i = 0; i < KN__OOM_CALLBACKS; i++) {
+        kn_oom_fn fn = pool->oom[i].fn;
+        void *ctx = pool->oom[i].ctx;
+        if (!fn) continue;
+        kn__pool_unlock(pool);
+        fn(ctx, pool, r->size);
+        kn__pool_lock(pool);
+        n_called++;
+    }
+    return n_called && flush(pool, r);
+}
+
+/* Free memory goes to where it is wanted: by moving handles, or, for plain segments, which can't be
+ * moved, by giving back so many that a new one fits. */
+static bool harvest(kn_pool *pool, request *r) {
+    if (pool->range.base) {
+        return kn__harvest(pool, r->stream, r->size, r->align) && own(pool, r);
+    }
+    uint64_t before = pool->reserved;
+    bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;
+    kn__shrink(pool, limited ? pool->limit - r->size - KN__UNIT : 0);
+    return pool->reserved < before && grow(pool, r);
+}
+
+static bool wait_for_epochs(kn_pool *pool, request *r) {
+    while (kn__epochs_sync_one(pool)) {
+        if (flush(pool, r) || harvest(pool, r)) return true;
+    }
+    return false;
+}
+
+/* The error. */
+
+enum { OWNERS = 64, OWNERS_SHOWN = 5 };
+
+typedef struct holding {
+    uint32_t owner;
+    uint64_t bytes;
+} holding;
+
+typedef struct picture {
+    holding owners[OWNERS]; /* those beyond are not told apart */
+    int n_owners;
+    uint64_t other_bytes, free_bytes, largest_free_bytes;
+} picture;
+
+static void hold(picture *p, uint32_t owner, uint64_t bytes) {
+    for (int i = 0; i < p->n_owners; i++) {
+        if (p->owners[i].owner != owner) continue;
+        p->owners[i].bytes += bytes;
+        return;
+    }
+    if (p->n_owners == OWNERS) {
+        p->other_bytes += bytes;
+    } else {
+        p->owners[p->n_owners++] = (holding){owner, bytes};
+    }
+}
+
+static bool picture_block(void *ctx, kn__block *block) {
+    picture *p = ctx;
+    if (block->state == KN__FREE) {
+        p->free_bytes += block->size;
+        if (block->size > p->largest_free_bytes) p->largest_free_bytes = block->size;
+    } else if (block->state == KN__LIVE) {
+        hold(p, block->owner, block->size);
+    } else if (block->state == KN__SLAB) {
+        kn__slab *slab = block->slab;
+        for (unsigned i = 0; i < slab->n_slots; i++) {
+            kn__slot *slot = &slab->slots[i];
+            if (!atomic_load_explicit(&slot->requested, memory_order_relaxed)) continue;
+            hold(p, atomic_load_explicit(&slot->owner, memory_order_relaxed), slab->slot_bytes);
+        }
+    }
+    return true;
+}
+
+typedef struct text {
+    char *at;
+    size_t left;
+} text;
+
+KN_PRINTF(2, 3) static void add(text *t, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(t->at, t->left, fmt, args);
+    va_end(args);
+    if (n < 0) return;
+    size_t step = (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += step;
+    t->left -= step;
+}
+
+static void add_bytes(text *t, const char *before, uint64_t bytes, const char *after) {
+    if (bytes < (uint64_t)1 << 20) {
+        add(t, "%s%.1f KiB%s", before, (double)bytes / 1024, after);
+    } else if (bytes < (uint64_t)1 << 30) {
+        add(t, "%s%.1f MiB%s", before, (double)bytes / 1048576, after);
+    } else {
+        add(t, "%s%.2f GiB%s", before, (double)bytes / 1073741824, after);
+    }
+}
+
+static void add_owners(text *t, picture *p) {
+    for (int shown = 0; shown < OWNERS_SHOWN; shown++) {
+        int most = -1;
+        for (int i = 0; i < p->n_owners; i++) {
+            if (p->owners[i].owner && p->owners[i].bytes &&
+                (most < 0 || p->owners[i].bytes > p->owners[most].bytes)) {
+                most = i;
+            }
+        }
+        if (most < 0) return;
+        char name[128];
+        kn__owner_name(p->owners[most].owner, name, sizeof name);
+        add(t, shown ? ", %s" : "; held by %s", name);
+        add_bytes(t, " ", p->owners[most].bytes, "");
+        p->owners[most].bytes = 0;
+    }
+}
+
+static void add_state(text *t, kn_pool *pool, const picture *p) {
+    kn_pool_stats stats;
+    kn__pool_stats(&stats, pool);
+    uint64_t live = stats.live_bytes;
+    add_bytes(t, "; live ", live, "");
+    add_bytes(t, ", cached ", pool->reserved > live ? pool->reserved - live : 0, "");
+    add_bytes(t, " (largest free block ", p->largest_free_bytes, "");
+    add_bytes(t, ", waiting for other streams ", pool->waiting_bytes, ")");
+    add_bytes(t, ", reserved ", pool->reserved, "");
+    if (pool->limit == SIZE_MAX) {
+        add(t, ", no limit");
+    } else {
+        add_bytes(t, " of a limit of ", pool->limit, "");
+    }
+}
+
+static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested) {
+    picture p = {.n_owners = 0};
+    kn__blocks_visit(pool, picture_block, &p);
+    char message[1536];
+    text t = {message, sizeof message};
+    add_bytes(&t, "", requested, " asked for");
+    if (r->class != KN__NO_CLASS) add_bytes(&t, " (a slab of ", r->size, ")");
+    add_state(&t, pool, &p);
+    add_owners(&t, &p);
+    if (r->device_said[0]) add(&t, "; the device: %s", r->device_said);
+    kn_status status = r->device_status < 0 ? r->device_status : KN_ERR_OOM;
+    return KN_FAIL(status, "pool %s: out of memory: %s", pool->name, message);
+}
+
+static bool climb(kn_pool *pool, request *r) {
+    if (own(pool, r)) return true;
+    bool capturing = kn__stream_capturing(pool, r->stream->handle);
+    if (!kn__pool_ordered(pool) && !capturing) {
+        if (finished(pool, r) || steal(pool, r)) return true;
+    }
+    bool soft = pool->reserved + r->size > pool->soft_limit;
+    if ((!soft || capturing) && grow(pool, r)) return true;
+    if (capturing) return false;
+    if (flush(pool, r) || callbacks(pool, r) || harvest(pool, r)) return true;
+    if (soft && grow(pool, r)) return true;
+    return wait_for_epochs(pool, r);
+}
+
+kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,
+                     unsigned class, size_t requested) {
+    request r = {.stream = stream, .size = size, .align = align, .class = class};
+    r.cache = kn__cache_of_thread(pool);
+    if (!climb(pool, &r)) return out_of_memory(pool, &r, requested);
+    *out = r.found;
+    return KN_OK;
+}

@@ -1,0 +1,23 @@
+/* Host memory for the pool's own records: cut from chunks, reused by size, returned all at once. */
+#ifndef KNET_ALLOC_META_H
+#define KNET_ALLOC_META_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { KN__META_SIZES = 160, KN__META_GRAIN = 64 };
+
+typedef struct kn__meta {
+    struct kn__meta_chunk *chunks;
+    char *next, *end; /* of the chunk in use */
+    struct kn__meta_unused *free[KN__META_SIZES];
+    size_t total_bytes;
+} kn__meta;
+
+/* Zeroed memory of at most KN__META_GRAIN * (KN__META_SIZES - 1) bytes, aligned to a cache line;
+ * NULL: no host memory. */
+void *kn__meta_alloc(kn__meta *meta, size_t size_bytes);
+void kn__meta_free(kn__meta *meta, void *ptr, size_t size_bytes);
+void kn__meta_release(kn__meta *meta);
+
+#endif

@@ -1,0 +1,364 @@
+/* The pool's data structures, shared by the files that make up the pool.
+ *
+ * segment  memory the device gave: a plain segment, or the pool's one range of virtual addresses
+ * block    a run of addresses inside a segment: free, live, a slab, waiting or a hole (unmapped)
+ * slab     a block cut into slots of one size class
+ * stream   a stream as one pool sees it: its free blocks, its slabs, its epochs
+ * epoch    a batch of frees on a stream that one event covers
+ * waiter   a freed block that other streams may still use
+ * rack     one thread's slots of one stream, by size class
+ *
+ * Nothing is kept in the memory that is managed: it may be on a GPU. All but racks and the counters
+ * of caches is guarded by the pool's lock. Blocks, slabs and waiters are never given back to the
+ * system before the pool goes, so a stale pointer reads an old record, not a fault.
+ */
+#ifndef KNET_ALLOC_POOL_TYPES_H
+#define KNET_ALLOC_POOL_TYPES_H
+
+#include <knet/device_driver.h>
+#include <knet/pool.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "meta.h"
+#include "thread.h"
+
+#define KN__LIKELY(x) __builtin_expect(!!(x), 1)
+#define KN__UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum {
+    KN__GRAIN = 256,       /* sizes of slots are multiples of it */
+    KN__BLOCK_GRAIN = 512, /* sizes of blocks are multiples of it */
+    KN__PAGE_SHIFT = 16,   /* the page map's unit; slabs are aligned to it */
+    KN__PAGE = 1 << KN__PAGE_SHIFT,
+    KN__UNIT = 2 << 20,     /* segments and handles are multiples of it */
+    KN__SLAB_MAX = 1 << 20, /* bound of the option slab_max_bytes */
+    KN__SLAB_DEFAULT = 1 << 16,
+    KN__CLASSES = 80,     /* size classes up to KN__SLAB_MAX */
+    KN__SLAB_SLOTS = 256, /* most slots a slab has */
+    KN__RACK_DEPTH = 32,  /* most slots of a class in a rack */
+    KN__BINS = 512,       /* 16 per doubling of the block's size */
+    KN__MARKS = 16,       /* most events outstanding on a stream */
+    KN__OOM_CALLBACKS = 16,
+    KN__NO_CLASS = KN__CLASSES,
+};
+
+typedef struct kn__stream kn__stream;
+typedef struct kn__slab kn__slab;
+typedef struct kn__waiter kn__waiter;
+typedef struct kn__cache kn__cache;
+
+typedef enum kn__state {
+    KN__FREE = 1, /* in its stream's bins */
+    KN__LIVE,
+    KN__SLAB,    /* cut into slots */
+    KN__WAITING, /* freed; other streams may still use it */
+    KN__HOLE     /* addresses of the range without memory */
+} kn__state;
+
+typedef struct kn__block {
+    char *ptr;
+    size_t size;
+    struct kn__block *left, *right; /* neighbours in address; NULL at the segment's ends */
+    struct kn__block *next, *prev;  /* in the bin */
+    kn__stream *stream;             /* home when live; who may reuse it at once when free */
+    _Atomic uint32_t owner;         /* the observer's */
+    uint16_t slack;                 /* size - requested, when live */
+    uint8_t state;
+    uint64_t epoch;     /* of its stream, when free: the frees it is made of */
+    kn__waiter *waiter; /* uses on other streams; NULL: none */
+    kn__slab *slab;     /* when a slab */
+} kn__block;
+
+typedef struct kn__bins {
+    uint64_t words[KN__BINS / 64]; /* a bit for each bin that is not empty */
+    uint32_t summary;              /* a bit for each word that is not zero */
+    kn__block *head[KN__BINS];     /* lowest addresses first */
+} kn__bins;
+
+/* A stream waits for this one, or somebody asks whether its work is done: the event that says so.
+ */
+typedef struct kn__mark {
+    uint64_t epoch; /* covers the frees of this epoch and all before */
+    void *event;
+} kn__mark;
+
+typedef struct kn__use {
+    kn__stream *stream;
+    kn__waiter *waiter;
+    uint64_t epoch;          /* set when the block is freed */
+    struct kn__use *next;    /* of the same waiter */
+    struct kn__use *younger; /* on the same stream, in order of the frees */
+} kn__use;
+
+struct kn__waiter {
+    struct kn__waiter *next, *prev; /* in the pool's list, once freed; in the slab's before */
+    kn__block *block;               /* NULL when it is a slot, or when the block was taken early */
+    kn__slab *slab;
+    uint32_t slot;
+    uint32_t n_uses; /* not finished yet */
+    kn__use *uses;
+};
+
+struct kn__stream {
+    kn_stream handle;
+    uint32_t index;
+    bool retired;
+    bool dirty;           /* something was freed in the open epoch */
+    uint64_t epoch, done; /* the open epoch; all up to `done` are finished */
+    uint64_t *waited;     /* by index of another stream: its epoch that this one waits for */
+    uint32_t n_waited;
+    uint32_t n_marks;
+    uint64_t refs; /* blocks, uses and racks that name this stream */
+    kn__mark marks[KN__MARKS];
+    kn__use *oldest_use, *youngest_use; /* uses whose blocks were freed */
+    kn__bins bins;
+    kn__slab *partial[KN__CLASSES]; /* slabs with free slots */
+};
+
+/* A slot is live when `requested` is not zero. The top bit says that other streams use it. */
+typedef struct kn__slot {
+    _Atomic uint32_t requested;
+    _Atomic uint32_t owner;
+} kn__slot;
+#define KN__SLOT_SHARED 0x80000000u
+
+struct kn__slab {
+    char *base;
+    kn__stream *stream;
+    uint64_t inverse; /* slot index = grains * inverse >> 32 */
+    uint32_t slot_bytes;
+    uint16_t class, n_slots, n_free, n_waiting;
+    uint16_t depth; /* most slots of the class in a rack */
+    kn__block *block;
+    kn__slab *next, *prev; /* in the stream's partial list */
+    kn__waiter *shared;    /* live slots that other streams use */
+    uint64_t free[KN__SLAB_SLOTS / 64];
+    kn__slot slots[]; /* n_slots, and one that is never live behind them */
+};
+
+typedef struct kn__entry {
+    char *ptr;
+    kn__slot *slot;
+} kn__entry;
+
+typedef struct kn__rack {
+    kn_stream handle;
+    kn__stream *stream;
+    uint32_t generation; /* of the pool; streams were retired since when it differs */
+    struct kn__rack *next;
+    uint8_t n[KN__CLASSES];
+    kn__entry entries[][KN__RACK_DEPTH];
+} kn__rack;
+
+/* One thread's part of one pool. Counters are deltas since they were last folded into the pool's;
+ * only the thread writes them, others read. */
+struct kn__cache {
+    kn__rack *current; /* of the stream used last; never NULL */
+    _Atomic int64_t live, live_max, requested;
+    _Atomic uint64_t n_allocs;
+    kn__rack *racks;
+    kn_pool *pool;
+    kn__thread *thread;
+    kn__cache *next;
+};
+
+typedef struct kn__segment {
+    struct kn__segment *next, *prev;
+    char *ptr;
+    size_t size;
+    kn__block *first;
+} kn__segment;
+
+/* One granule (range.unit bytes) of the range. */
+typedef struct kn__granule {
+    uint64_t handle;
+    uint32_t span; /* granules of the handle that starts here; 0: none starts here */
+} kn__granule;
+
+typedef struct kn__range {
+    char *base; /* NULL where virtual memory is missing */
+    size_t size;
+    kn__block *first;
+    kn__block *holes; /* by address */
+    kn__granule *granules;
+    size_t unit; /* granularity of handles */
+} kn__range;
+
+typedef struct kn__leaf {
+    _Atomic uintptr_t pages[1 << 16];
+} kn__leaf;
+
+struct kn_pool {
+    /* Read by every call. */
+    uint32_t slot; /* in kn__thread.caches; KN__POOL_SLOTS: no thread keeps a cache of this pool */
+    _Atomic uint32_t generation;
+    size_t slab_max;       /* 0 in a pool that is dead */
+    uintptr_t stream_mask; /* 0 where all streams are program order */
+
+    kn_device *device;
+    const kn_device_driver *driver;
+    void *impl;
+    kn_pool *link; /* in the device's list */
+    char name[64];
+    size_t limit, soft_limit; /* SIZE_MAX: none */
+    unsigned n_classes;
+
+    pthread_mutex_t lock;
+    kn__meta meta;
+    kn__segment *segments;
+    kn__range range;
+    kn__stream *idle;     /* blocks in its bins are free for every stream */
+    kn__stream **streams; /* by index */
+    uint32_t n_streams, streams_room;
+    void **events; /* recorded by nobody, for reuse */
+    uint32_t n_events_free, events_room;
+    kn__waiter *waiters; /* freed and waiting */
+    size_t waiting_bytes;
+    size_t waiting_open_bytes; /* freed since the streams that use them had an event */
+    uint32_t poll_next;        /* index of the stream to be asked first */
+    kn__cache *caches;
+    struct {
+        kn_oom_fn fn;
+        void *ctx;
+    } oom[KN__OOM_CALLBACKS];
+
+    bool dead; /* in a child of fork(): the device's driver can't be used */
+
+    int64_t live, requested; /* folded counters */
+    int64_t live_max;
+    uint64_t reserved, reserved_max;
+    int64_t reserve_delta; /* to be told to the observer, once unlocked */
+    uint64_t n_allocs, n_device_allocs, n_syncs, n_events, n_misuses;
+
+    _Atomic(kn__leaf *) top[1 << 16]; /* the page map: address bits 47…32, then 31…16 */
+};
+
+/* pool.c, stats.c */
+void kn__pool_lock(kn_pool *pool);
+void kn__pool_unlock(kn_pool *pool);
+void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
+void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
+static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->stream_mask == 0; }
+
+/* Page map: what an address belongs to; see pagemap.c. */
+#define KN__TAG_SLAB 1u
+static inline uintptr_t kn__page_get(const kn_pool *pool, const void *ptr) {
+    uintptr_t address = (uintptr_t)ptr;
+    if (KN__UNLIKELY(address >> 48)) return 0;
+    kn__leaf *leaf = atomic_load_explicit(&pool->top[address >> 32], memory_order_acquire);
+    if (KN__UNLIKELY(!leaf)) return 0;
+    return atomic_load_explicit(&leaf->pages[address >> KN__PAGE_SHIFT & 0xffff],
+                                memory_order_relaxed);
+}
+kn_status kn__pages_cover(kn_pool *pool, const void *ptr, size_t size_bytes);
+void kn__page_set(kn_pool *pool, const void *ptr, size_t n_pages, uintptr_t value);
+void kn__pages_release(kn_pool *pool);
+
+/* Size classes: 8 per doubling, multiples of the grain. */
+static inline unsigned kn__class_of(size_t bytes) {
+    size_t m = (bytes - 1) / KN__GRAIN;
+    unsigned e = 63u - (unsigned)__builtin_clzll(m | 15), shift = e - 3;
+    return m < 16 ? (unsigned)m : (shift << 3) + (unsigned)(m >> shift);
+}
+static inline size_t kn__class_bytes(unsigned class) {
+    unsigned shift = class < 16 ? 0 : (class >> 3) - 1;
+    return ((size_t)(class - (shift << 3)) + 1) * KN__GRAIN << shift;
+}
+/* Most slots of the class that a rack keeps. */
+static inline unsigned kn__class_depth(unsigned class) {
+    size_t depth = ((size_t)256 << 10) / kn__class_bytes(class);
+    return depth > KN__RACK_DEPTH ? KN__RACK_DEPTH : depth < 4 ? 4 : (unsigned)depth;
+}
+
+/* arena.c: blocks. All under the lock. */
+size_t kn__block_round(size_t bytes);
+kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t size);
+void kn__block_drop(kn_pool *pool, kn__block *block); /* forgets the record */
+void kn__block_assign(kn__block *block, kn__stream *stream);
+/* Splits off the right part; NULL when there is no host memory. The part has the same state. */
+kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size);
+void kn__block_absorb_right(kn_pool *pool, kn__block *block); /* both out of the bins */
+void kn__bins_insert(kn__bins *bins, kn__block *block);
+void kn__bins_remove(kn__bins *bins, kn__block *block);
+kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align);
+/* Only blocks that `by` may use with no wait. */
+kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const kn__bins *bins,
+                                size_t size, size_t align);
+/* Makes the block free for `stream` in its epoch `epoch`, and merges it with its neighbours. */
+kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch);
+/* The same for the block's home stream, from now on. */
+void kn__block_release(kn_pool *pool, kn__block *block);
+/* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
+kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
+                          size_t align);
+/* Good fit among what the stream may use with no wait. */
+kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+bool kn__block_fits(const kn__block *block, size_t size, size_t align);
+/* Calls fn for every block in address order; fn may not change the list. */
+void kn__blocks_visit(kn_pool *pool, bool (*fn)(void *ctx, kn__block *block), void *ctx);
+
+/* grow.c: memory from the device and back to it. Under the lock. */
+kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes);
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+/* Gives back free, finished memory until at most keep_bytes are reserved. */
+void kn__shrink(kn_pool *pool, size_t keep_bytes);
+/* Moves memory of free, finished handles to where `size` bytes then fit. */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+void kn__memory_release(kn_pool *pool); /* all of it */
+
+/* slab.c */
+size_t kn__slab_bytes(unsigned class);
+kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
+unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
+                       unsigned n);
+void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
+void kn__slabs_release_empty(kn_pool *pool);
+static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
+    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
+    return (uint32_t)(grains * slab->inverse >> 32);
+}
+
+/* epoch.c: streams and what waits on them. Under the lock. */
+kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle); /* NULL: no host memory */
+kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index);
+uint64_t kn__stream_epoch(const kn__stream *stream); /* for what is freed now */
+bool kn__epoch_finished(const kn_pool *pool, const kn__stream *stream, uint64_t epoch);
+/* Whether `by` may use the free block with no further wait. */
+bool kn__epoch_usable(const kn_pool *pool, const kn__stream *by, const kn__block *block);
+/* The free block, usable by `by`, becomes its own and merges with its neighbours. */
+void kn__block_adopt(kn_pool *pool, kn__block *block, kn__stream *by);
+/* Records the event of the open epoch, if anything was freed in it. */
+kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream);
+/* `by` waits, on the device, for the epoch of another stream. */
+kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint64_t epoch);
+/* Asks at most n_queries events; releases what became free. */
+void kn__epochs_poll(kn_pool *pool, int n_queries);
+void kn__epochs_close_used(kn_pool *pool); /* of streams that freed blocks wait for */
+void kn__epochs_settle(kn_pool *pool);     /* closes and polls all; merges what is finished */
+bool kn__epochs_sync_one(kn_pool *pool);   /* the host waits for one epoch; false: none is left */
+void kn__epochs_finish(kn_pool *pool);     /* the host waits for all */
+kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream);
+void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter);
+kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by);
+void kn__stream_retire(kn_pool *pool, kn__stream *stream);
+bool kn__stream_capturing(const kn_pool *pool, kn_stream handle);
+
+/* ladder.c: a block of `size` for `stream`, by every means there is; or, for a size class, until
+ * the stream has a slab with free slots. May unlock and lock again. *out is NULL for a class. */
+kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,
+                     unsigned class, size_t requested);
+
+/* cache.c. The last two under the lock. */
+void kn__caches_lock(void); /* taken before any pool's lock */
+void kn__caches_unlock(void);
+void kn__caches_attach(kn_pool *pool);                 /* gives the pool its slot */
+void kn__caches_detach(kn_pool *pool);                 /* the pool goes */
+kn__cache *kn__cache_of_thread(kn_pool *pool);         /* NULL: the thread has none */
+void kn__cache_fold(kn_pool *pool, kn__cache *cache);  /* its counters into the pool's */
+void kn__cache_flush(kn_pool *pool, kn__cache *cache); /* all its slots into the slabs */
+
+/* observe.c */
+void kn__owner_name(uint32_t owner, char *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,659 @@
+/* The simulated device. Streams are queues of things that happen when the test says so; vector
+ * clocks say which work is ordered before which, so that reuse too early is seen when it is
+ * enqueued, whether or not it would have hurt. */
+#include <knet/sim.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices.h"
+#include "observe.h"
+
+enum { HANDLES = 4096 };
+
+static const uintptr_t BASE = (uintptr_t)1 << 44;
+static const size_t ALIGN = (size_t)2 << 20;
+
+typedef enum thing_kind { WORK, RECORD, WAIT } thing_kind;
+
+typedef struct sim_event {
+    size_t queue; /* where it was recorded last */
+    uint64_t recorded, happened;
+    uint64_t *clock; /* of the queue when it was recorded */
+    size_t n_clock;
+    struct sim_event *next; /* all there ever were */
+} sim_event;
+
+typedef struct thing {
+    thing_kind kind;
+    uint64_t index; /* in its queue, from 1 */
+    const char *ptr;
+    size_t size;
+    uint64_t user;
+    sim_event *event;
+    uint64_t serial; /* of the event's records */
+} thing;
+
+typedef struct queue {
+    thing *things; /* those that have not happened: [head, head + n) */
+    size_t head, n, room;
+    uint64_t n_enqueued;
+    uint64_t *clock; /* by queue: how many of its things are ordered before the next one here */
+    size_t n_clock;
+} queue;
+
+typedef struct extent {
+    char *ptr;
+    size_t size;
+    uint64_t handle; /* 0: a segment */
+} extent;
+
+typedef struct handle {
+    size_t size; /* 0: none */
+    bool mapped;
+} handle;
+
+struct kn_sim {
+    pthread_mutex_t lock;
+    kn_device_driver driver;
+    uint64_t capacity, bytes, objects, now_ns;
+    uintptr_t next_address;
+    queue **queues;
+    size_t n_queues;
+    size_t streams[HANDLES]; /* 1 + queue of a stream's number; 0: unused */
+    extent *extents;         /* by address */
+    size_t n_extents, extents_room;
+    handle *handles;
+    size_t n_handles;
+    uint64_t unused_handle; /* where to look for one */
+    sim_event *events;
+    uint64_t calls[KN_SIM_CALLS];
+    kn_sim_call fail_call;
+    uint64_t fail_in;
+    bool fail_forever;
+    uint64_t n_violations;
+    char violation[256];
+};
+
+/* The simulator is a tool of tests: with no host memory left it can't say anything true. */
+static void *grown(void *ptr, size_t size_bytes) {
+    void *p = realloc(ptr, size_bytes);
+    if (!p) __builtin_trap();
+    return p;
+}
+
+static const char *const CALL_NAMES[KN_SIM_CALLS] = {
+    "any",          "segment_alloc", "range_reserve", "handle_create", "handle_map",
+    "handle_unmap", "copy",          "stream_create", "stream_sync",   "event_create",
+    "event_record", "event_query",   "event_wait",    "event_sync",    "info_read"};
+
+KN_PRINTF(2, 3) static void violate(kn_sim *sim, const char *fmt, ...) {
+    if (sim->n_violations++) return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(sim->violation, sizeof sim->violation, fmt, args);
+    va_end(args);
+}
+
+/* Every driver function begins and ends with these. */
+
+static kn_sim *enter(void *impl, kn_sim_call call) {
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_call_begin) observer->on_call_begin(CALL_NAMES[call]);
+    kn_sim *sim = impl;
+    pthread_mutex_lock(&sim->lock);
+    return sim;
+}
+
+static kn_status leave(kn_sim *sim, kn_sim_call call, kn_status status) {
+    pthread_mutex_unlock(&sim->lock);
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_call_end) observer->on_call_end(CALL_NAMES[call]);
+    return status;
+}
+
+static kn_status scripted(kn_sim *sim, kn_sim_call call) {
+    sim->calls[call]++;
+    sim->calls[KN_SIM_ANY]++;
+    if (!sim->fail_in || (sim->fail_call != KN_SIM_ANY && sim->fail_call != call)) return KN_OK;
+    if (sim->fail_in > 1) {
+        sim->fail_in--;
+        return KN_OK;
+    }
+    if (!sim->fail_forever) sim->fail_in = 0;
+    bool memory = call == KN_SIM_SEGMENT_ALLOC || call == KN_SIM_HANDLE_CREATE;
+    return KN_FAIL(memory ? KN_ERR_OOM : KN_ERR_CUDA, "sim: scripted failure of %s",
+                   CALL_NAMES[call]);
+}
+
+#define ENTER(impl, call)                                                                          \
+    kn_sim *sim = enter(impl, call);                                                               \
+    kn_status scripted_status = scripted(sim, call);                                               \
+    if (scripted_status < 0) return leave(sim, call, scripted_status)
+
+/* Memory. */
+
+static size_t extent_index(const kn_sim *sim, const char *ptr) { /* first that ends behind ptr */
+    size_t lo = 0, hi = sim->n_extents;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (sim->extents[mid].ptr + sim->extents[mid].size > ptr) {
+            hi = mid;
+        } else {
+            lo = mid + 1;
+        }
+    }
+    return lo;
+}
+
+static void extent_add(kn_sim *sim, char *ptr, size_t size, uint64_t number) {
+    size_t i = extent_index(sim, ptr);
+    if (i < sim->n_extents && sim->extents[i].ptr < ptr + size) {
+        violate(sim, "memory at %p is mapped over memory at %p", (void *)ptr,
+                (void *)sim->extents[i].ptr);
+    }
+    if (sim->n_extents == sim->extents_room) {
+        sim->extents_room = sim->extents_room ? 2 * sim->extents_room : 64;
+        sim->extents = grown(sim->extents, sim->extents_room * sizeof *sim->extents);
+    }
+    memmove(&sim->extents[i + 1], &sim->extents[i], (sim->n_extents - i) * sizeof *sim->extents);
+    sim->extents[i] = (extent){ptr, size, number};
+    sim->n_extents++;
+}
+
+static bool has_memory(const kn_sim *sim, const char *ptr, size_t size) {
+    const char *end = ptr + size;
+    for (size_t i = extent_index(sim, ptr); ptr < end; i++) {
+        if (i == sim->n_extents || sim->extents[i].ptr > ptr) return false;
+        ptr = sim->extents[i].ptr + sim->extents[i].size;
+    }
+    return true;
+}
+
+/* The first work that may still use the bytes; not what is ordered before the next thing of
+ * `after`, and with `after` not the work of the same user. */
+static const thing *find_work(const kn_sim *sim, const char *ptr, size_t size, const queue *after,
+                              uint64_t user) {
+    for (size_t q = 0; q < sim->n_queues; q++) {
+        const queue *other = sim->queues[q];
+        if (other == after) continue;
+        uint64_t ordered = after && q < after->n_clock ? after->clock[q] : 0;
+        for (size_t i = 0; i < other->n; i++) {
+            const thing *t = &other->things[other->head + i];
+            if (t->kind != WORK || t->index <= ordered) continue;
+            if (after && t->user == user) continue;
+            if (t->ptr < ptr + size && ptr < t->ptr + t->size) return t;
+        }
+    }
+    return NULL;
+}
+
+static void extent_remove(kn_sim *sim, char *ptr, size_t size) {
+    size_t i = extent_index(sim, ptr);
+    if (i == sim->n_extents || sim->extents[i].ptr != ptr || sim->extents[i].size != size) {
+        violate(sim, "%zu bytes at %p are given back, which were not given so", size, (void *)ptr);
+        return;
+    }
+    const thing *work = find_work(sim, ptr, size, NULL, 0);
+    if (work) {
+        violate(sim, "memory at %p is taken away under work of user %llu", (void *)ptr,
+                (unsigned long long)work->user);
+    }
+    sim->n_extents--;
+    memmove(&sim->extents[i], &sim->extents[i + 1], (sim->n_extents - i) * sizeof *sim->extents);
+}
+
+static kn_status bytes_add(kn_sim *sim, size_t size) {
+    if (size > sim->capacity - sim->bytes) {
+        return KN_FAIL(KN_ERR_OOM, "sim: %zu bytes asked for, %llu of %llu are left", size,
+                       (unsigned long long)(sim->capacity - sim->bytes),
+                       (unsigned long long)sim->capacity);
+    }
+    sim->bytes += size;
+    sim->objects++;
+    return KN_OK;
+}
+
+static char *addresses(kn_sim *sim, size_t size) {
+    char *ptr = (char *)sim->next_address; /* never given twice: stale pointers stay stale */
+    sim->next_address += (size + ALIGN - 1) / ALIGN * ALIGN + ALIGN;
+    return ptr;
+}
+
+static kn_status sim_segment_alloc(void *impl, void **out, size_t size_bytes) {
+    ENTER(impl, KN_SIM_SEGMENT_ALLOC);
+    kn_status status = bytes_add(sim, size_bytes);
+    if (status == KN_OK) {
+        *out = addresses(sim, size_bytes);
+        extent_add(sim, *out, size_bytes, 0);
+    }
+    return leave(sim, KN_SIM_SEGMENT_ALLOC, status);
+}
+
+static void sim_segment_free(void *impl, void *ptr, size_t size_bytes) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    extent_remove(sim, ptr, size_bytes);
+    sim->bytes -= size_bytes;
+    sim->objects--;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+static kn_status sim_range_reserve(void *impl, void **out, size_t size_bytes) {
+    ENTER(impl, KN_SIM_RANGE_RESERVE);
+    *out = addresses(sim, size_bytes);
+    sim->objects++;
+    return leave(sim, KN_SIM_RANGE_RESERVE, KN_OK);
+}
+
+static void sim_range_release(void *impl, void *ptr, size_t size_bytes) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    size_t i = extent_index(sim, ptr);
+    if (i < sim->n_extents && sim->extents[i].ptr < (char *)ptr + size_bytes) {
+        violate(sim, "the range at %p is released with memory mapped in it", ptr);
+    }
+    sim->objects--;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+static handle *handle_of(kn_sim *sim, uint64_t number, size_t size) {
+    handle *h = number && number <= sim->n_handles ? &sim->handles[number - 1] : NULL;
+    if (h && h->size == size) return h;
+    violate(sim, "handle %llu of %zu bytes does not exist", (unsigned long long)number, size);
+    return NULL;
+}
+
+static kn_status sim_handle_create(void *impl, uint64_t *out, size_t size_bytes) {
+    ENTER(impl, KN_SIM_HANDLE_CREATE);
+    kn_status status = bytes_add(sim, size_bytes);
+    if (status == KN_OK) {
+        uint64_t i = sim->unused_handle;
+        while (i < sim->n_handles && sim->handles[i].size) i++;
+        if (i == sim->n_handles) {
+            size_t room = sim->n_handles ? 2 * sim->n_handles : 64;
+            sim->handles = grown(sim->handles, room * sizeof *sim->handles);
+            memset(&sim->handles[i], 0, (room - i) * sizeof *sim->handles);
+            sim->n_handles = room;
+        }
+        sim->handles[i] = (handle){.size = size_bytes};
+        sim->unused_handle = i + 1;
+        *out = i + 1;
+    }
+    return leave(sim, KN_SIM_HANDLE_CREATE, status);
+}
+
+static void sim_handle_destroy(void *impl, uint64_t number, size_t size_bytes) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    handle *h = handle_of(sim, number, size_bytes);
+    if (h && h->mapped)
+        violate(sim, "handle %llu is destroyed while mapped", (unsigned long long)number);
+    if (h) {
+        h->size = 0;
+        sim->bytes -= size_bytes;
+        sim->objects--;
+        if (number - 1 < sim->unused_handle) sim->unused_handle = number - 1;
+    }
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+static kn_status sim_handle_map(void *impl, void *at, size_t size_bytes, uint64_t number) {
+    ENTER(impl, KN_SIM_HANDLE_MAP);
+    handle *h = handle_of(sim, number, size_bytes);
+    if (h && h->mapped) violate(sim, "handle %llu is mapped twice", (unsigned long long)number);
+    if (h) h->mapped = true;
+    extent_add(sim, at, size_bytes, number);
+    return leave(sim, KN_SIM_HANDLE_MAP, KN_OK);
+}
+
+static kn_status sim_handle_unmap(void *impl, void *at, size_t size_bytes) {
+    ENTER(impl, KN_SIM_HANDLE_UNMAP);
+    size_t i = extent_index(sim, at);
+    if (i < sim->n_extents && sim->extents[i].ptr == at && sim->extents[i].handle) {
+        sim->handles[sim->extents[i].handle - 1].mapped = false;
+    }
+    extent_remove(sim, at, size_bytes);
+    return leave(sim, KN_SIM_HANDLE_UNMAP, KN_OK);
+}
+
+/* Streams. */
+
+static kn_stream stream_handle(size_t number) { return (kn_stream)(uintptr_t)(number * 16); }
+
+static queue *queue_new(kn_sim *sim) {
+    queue *q = calloc(1, sizeof *q);
+    if (!q) __builtin_trap();
+    sim->queues = grown(sim->queues, (sim->n_queues + 1) * sizeof *sim->queues);
+    sim->queues[sim->n_queues++] = q;
+    return q;
+}
+
+static size_t queue_index(kn_sim *sim, kn_stream stream) {
+    size_t number = (uintptr_t)stream / 16;
+    if (number < HANDLES && sim->streams[number]) return sim->streams[number] - 1;
+    violate(sim, "stream %p does not exist", (void *)stream);
+    return 0;
+}
+
+static uint64_t *clock_of(uint64_t **clock, size_t *n_clock, size_t n) {
+    if (*n_clock >= n) return *clock;
+    *clock = grown(*clock, n * sizeof **clock);
+    memset(*clock + *n_clock, 0, (n - *n_clock) * sizeof **clock);
+    *n_clock = n;
+    return *clock;
+}
+
+static thing *enqueue(kn_sim *sim, size_t i, thing_kind kind) {
+    queue *q = sim->queues[i];
+    if (q->head + q->n == q->room) {
+        if (q->head < q->room / 2 || q->room == 0) {
+            q->room = q->room ? 2 * q->room : 64;
+            q->things = grown(q->things, q->room * sizeof *q->things);
+        }
+        memmove(q->things, q->things + q->head, q->n * sizeof *q->things);
+        q->head = 0;
+    }
+    thing *t = &q->things[q->head + q->n++];
+    *t = (thing){.kind = kind, .index = ++q->n_enqueued};
+    clock_of(&q->clock, &q->n_clock, i + 1)[i] = q->n_enqueued;
+    return t;
+}
+
+/* The oldest thing of the queue happens; false: there is none, or it waits. */
+static bool step(queue *q) {
+    if (!q->n) return false;
+    thing *t = &q->things[q->head];
+    if (t->kind == WAIT && t->event->happened < t->serial) return false;
+    if (t->kind == RECORD && t->event->happened < t->serial) t->event->happened = t->serial;
+    q->head++;
+    q->n--;
+    return true;
+}
+
+/* Until the queue has nothing left, or until the event has happened. */
+static void run(kn_sim *sim, queue *q, const sim_event *event, uint64_t serial) {
+    while (q->n && !(event && event->happened >= serial)) {
+        if (step(q)) continue;
+        const thing *blocked = &q->things[q->head];
+        sim_event *other = blocked->event;
+        run(sim, sim->queues[other->queue], other, blocked->serial);
+        if (other->happened < blocked->serial) {
+            violate(sim, "a stream waits for an event that can't happen");
+            return;
+        }
+    }
+}
+
+static kn_status sim_stream_create(void *impl, kn_stream *out) {
+    ENTER(impl, KN_SIM_STREAM_CREATE);
+    size_t number = 1; /* the lowest unused: handles of destroyed streams come back soon */
+    while (number < HANDLES && sim->streams[number]) number++;
+    kn_status status = KN_OK;
+    if (number == HANDLES) {
+        status = KN_FAIL(KN_ERR_OOM, "sim: more than %d streams", HANDLES);
+    } else {
+        queue_new(sim);
+        sim->streams[number] = sim->n_queues;
+        sim->objects++;
+        *out = stream_handle(number);
+    }
+    return leave(sim, KN_SIM_STREAM_CREATE, status);
+}
+
+/* What is on the stream still happens, as on a GPU. */
+static void sim_stream_destroy(void *impl, kn_stream stream) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    (void)queue_index(sim, stream);
+    sim->streams[(uintptr_t)stream / 16 % HANDLES] = 0;
+    sim->objects--;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+static kn_status sim_stream_sync(void *impl, kn_stream stream) {
+    ENTER(impl, KN_SIM_STREAM_SYNC);
+    run(sim, sim->queues[queue_index(sim, stream)], NULL, 0);
+    return leave(sim, KN_SIM_STREAM_SYNC, KN_OK);
+}
+
+static uint64_t sim_stream_id(void *impl, kn_stream stream) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    uint64_t id = queue_index(sim, stream) + 1;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+    return id;
+}
+
+/* Events. */
+
+static kn_status sim_event_create(void *impl, void **out) {
+    ENTER(impl, KN_SIM_EVENT_CREATE);
+    sim_event *event = calloc(1, sizeof *event);
+    if (!event) __builtin_trap();
+    event->next = sim->events;
+    sim->events = event;
+    sim->objects++;
+    *out = event;
+    return leave(sim, KN_SIM_EVENT_CREATE, KN_OK);
+}
+
+/* The record stays: streams may still wait for it. */
+static void sim_event_destroy(void *impl, void *event) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    (void)event;
+    sim->objects--;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
+    ENTER(impl, KN_SIM_EVENT_RECORD);
+    sim_event *event = native;
+    size_t i = queue_index(sim, stream);
+    thing *t = enqueue(sim, i, RECORD);
+    t->event = event;
+    t->serial = ++event->recorded;
+    event->queue = i;
+    const queue *q = sim->queues[i];
+    uint64_t *clock = clock_of(&event->clock, &event->n_clock, q->n_clock);
+    memset(clock, 0, event->n_clock * sizeof *clock);
+    memcpy(clock, q->clock, q->n_clock * sizeof *clock);
+    return leave(sim, KN_SIM_EVENT_RECORD, KN_OK);
+}
+
+static kn_status sim_event_query(void *impl, void *native, bool *done) {
+    ENTER(impl, KN_SIM_EVENT_QUERY);
+    const sim_event *event = native;
+    *done = event->happened == event->recorded;
+    return leave(sim, KN_SIM_EVENT_QUERY, KN_OK);
+}
+
+static kn_status sim_event_wait(void *impl, void *native, kn_stream stream) {
+    ENTER(impl, KN_SIM_EVENT_WAIT);
+    sim_event *event = native;
+    if (event->recorded) {
+        size_t i = queue_index(sim, stream);
+        thing *t = enqueue(sim, i, WAIT);
+        t->event = event;
+        t->serial = event->recorded;
+        queue *q = sim->queues[i];
+        uint64_t *clock = clock_of(&q->clock, &q->n_clock, event->n_clock);
+        for (size_t k = 0; k < event->n_clock; k++) {
+            if (event->clock[k] > clock[k]) clock[k] = event->clock[k];
+        }
+    }
+    return leave(sim, KN_SIM_EVENT_WAIT, KN_OK);
+}
+
+static kn_status sim_event_sync(void *impl, void *native) {
+    ENTER(impl, KN_SIM_EVENT_SYNC);
+    const sim_event *event = native;
+    if (event->recorded) run(sim, sim->queues[event->queue], event, event->recorded);
+    return leave(sim, KN_SIM_EVENT_SYNC, KN_OK);
+}
+
+/* Copies move nothing: there is no memory. What they use is checked. */
+
+static void work(kn_sim *sim, size_t i, const void *ptr, size_t size, uint64_t user) {
+    const thing *other = find_work(sim, ptr, size, sim->queues[i], user);
+    if (other) {
+        violate(sim, "bytes at %p are used for user %llu while work of user %llu may use them", ptr,
+                (unsigned long long)user, (unsigned long long)other->user);
+    }
+    if (!has_memory(sim, ptr, size)) violate(sim, "work uses %p, where there is no memory", ptr);
+    thing *t = enqueue(sim, i, WORK);
+    t->ptr = ptr;
+    t->size = size;
+    t->user = user;
+}
+
+static kn_status sim_copy(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
+                          bool to_host, kn_stream stream) {
+    ENTER(impl, KN_SIM_COPY);
+    (void)queue_index(sim, stream);
+    if (!to_host && !has_memory(sim, dst, size_bytes)) {
+        violate(sim, "a copy writes to %p, where there is no memory", dst);
+    }
+    if (!from_host && !has_memory(sim, src, size_bytes)) {
+        violate(sim, "a copy reads from %p, where there is no memory", src);
+    }
+    return leave(sim, KN_SIM_COPY, KN_OK);
+}
+
+static kn_status sim_fill(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream) {
+    (void)byte;
+    return sim_copy(impl, dst, dst, size_bytes, false, false, stream);
+}
+
+static kn_status sim_info_read(void *impl, kn_device_info *out) {
+    ENTER(impl, KN_SIM_INFO_READ);
+    out->total_bytes = sim->capacity;
+    out->free_bytes = sim->capacity - sim->bytes;
+    out->granularity_bytes = sim->driver.range_reserve ? ALIGN : 0;
+    snprintf(out->model, sizeof out->model, "simulated device");
+    snprintf(out->driver, sizeof out->driver, "sim");
+    return leave(sim, KN_SIM_INFO_READ, KN_OK);
+}
+
+/* For tests. */
+
+static const kn_device_driver VIRTUAL = {
+    .kind = KN_DEVICE_SIM,
+    .info_read = sim_info_read,
+    .segment_alloc = sim_segment_alloc,
+    .segment_free = sim_segment_free,
+    .range_reserve = sim_range_reserve,
+    .range_release = sim_range_release,
+    .handle_create = sim_handle_create,
+    .handle_destroy = sim_handle_destroy,
+    .handle_map = sim_handle_map,
+    .handle_unmap = sim_handle_unmap,
+    .copy = sim_copy,
+    .fill = sim_fill,
+    .stream_create = sim_stream_create,
+    .stream_destroy = sim_stream_destroy,
+    .stream_sync = sim_stream_sync,
+    .stream_id = sim_stream_id,
+    .event_create = sim_event_create,
+    .event_destroy = sim_event_destroy,
+    .event_record = sim_event_record,
+    .event_query = sim_event_query,
+    .event_wait = sim_event_wait,
+    .event_sync = sim_event_sync,
+};
+
+kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
+    static const kn_sim_options defaults = {0};
+    if (!options) options = &defaults;
+    kn_sim *sim = calloc(1, sizeof *sim);
+    if (!sim) return KN_FAIL(KN_ERR_OOM, "kn_sim_create: no host memory");
+    sim->driver = VIRTUAL;
+    if (options->plain) {
+        sim->driver.range_reserve = NULL;
+        sim->driver.range_release = NULL;
+        sim->driver.handle_create = NULL;
+        sim->driver.handle_destroy = NULL;
+        sim->driver.handle_map = NULL;
+        sim->driver.handle_unmap = NULL;
+    }
+    sim->capacity = options->capacity_bytes ? options->capacity_bytes : (uint64_t)64 << 30;
+    sim->next_address = BASE;
+    pthread_mutex_init(&sim->lock, NULL);
+    queue_new(sim); /* the default stream */
+    sim->streams[0] = 1;
+    *out = sim;
+    return KN_OK;
+}
+
+const kn_device_driver *kn_sim_driver(const kn_sim *sim) { return &sim->driver; }
+
+void kn_sim_fail(kn_sim *sim, kn_sim_call call, uint64_t nth, bool forever) {
+    pthread_mutex_lock(&sim->lock);
+    sim->fail_call = call;
+    sim->fail_in = nth;
+    sim->fail_forever = forever;
+    pthread_mutex_unlock(&sim->lock);
+}
+
+static uint64_t read_locked(kn_sim *sim, const uint64_t *value) {
+    pthread_mutex_lock(&sim->lock);
+    uint64_t copy = *value;
+    pthread_mutex_unlock(&sim->lock);
+    return copy;
+}
+
+uint64_t kn_sim_calls(kn_sim *sim, kn_sim_call call) { return read_locked(sim, &sim->calls[call]); }
+uint64_t kn_sim_bytes(kn_sim *sim) { return read_locked(sim, &sim->bytes); }
+uint64_t kn_sim_objects(kn_sim *sim) { return read_locked(sim, &sim->objects); }
+uint64_t kn_sim_now_ns(kn_sim *sim) { return read_locked(sim, &sim->now_ns); }
+
+void kn_sim_advance_ns(kn_sim *sim, uint64_t ns) {
+    pthread_mutex_lock(&sim->lock);
+    sim->now_ns += ns;
+    pthread_mutex_unlock(&sim->lock);
+}
+
+void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes, uint64_t user) {
+    pthread_mutex_lock(&sim->lock);
+    work(sim, queue_index(sim, stream), ptr, size_bytes, user);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+bool kn_sim_step(kn_sim *sim, kn_stream stream) {
+    pthread_mutex_lock(&sim->lock);
+    bool happened = step(sim->queues[queue_index(sim, stream)]);
+    pthread_mutex_unlock(&sim->lock);
+    return happened;
+}
+
+void kn_sim_drain(kn_sim *sim) {
+    pthread_mutex_lock(&sim->lock);
+    for (size_t i = 0; i < sim->n_queues; i++) run(sim, sim->queues[i], NULL, 0);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+size_t kn_sim_pending(kn_sim *sim, kn_stream stream) {
+    pthread_mutex_lock(&sim->lock);
+    size_t n = sim->queues[queue_index(sim, stream)]->n;
+    pthread_mutex_unlock(&sim->lock);
+    return n;
+}
+
+uint64_t kn_sim_violations(kn_sim *sim, char *out, size_t out_bytes) {
+    pthread_mutex_lock(&sim->lock);
+    uint64_t n = sim->n_violations;
+    if (out && out_bytes) snprintf(out, out_bytes, "%s", sim->violation);
+    pthread_mutex_unlock(&sim->lock);
+    return n;
+}
+
+/* The device "sim", made at first use. */
+kn_status kn__sim_find(kn_device **out) {
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    static kn_device *device;
+    pthread_mutex_lock(&once);
+    kn_sim *sim = NULL;
+    kn_status status = KN_OK;
+    if (!device) status = kn_sim_create(&sim, NULL);
+    if (sim) status = kn_device_register(&device, "sim", kn_sim_driver(sim), sim);
+    if (device) *out = device;
+    pthread_mutex_unlock(&once);
+    return status;
+}

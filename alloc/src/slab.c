@@ -1,0 +1,110 @@
+/* Slabs: blocks cut into slots of one size class, for one stream. */
+#include <string.h>
+
+#include "pool_types.h"
+
+/* Small slabs for small classes, so that many classes cost little; at most KN__SLAB_SLOTS slots. */
+size_t kn__slab_bytes(unsigned class) {
+    size_t slot = kn__class_bytes(class);
+    if (slot <= 1 << 10) return KN__PAGE;
+    if (slot <= 8 << 10) return (size_t)256 << 10;
+    if (slot <= 64 << 10) return (size_t)512 << 10;
+    return (size_t)slot * 8 > (2 << 20) ? (size_t)4 << 20 : (size_t)2 << 20;
+}
+
+static size_t record_bytes(unsigned n_slots) {
+    return sizeof(kn__slab) + (n_slots + 1u) * sizeof(kn__slot);
+}
+
+/* The list of slabs that have free slots. */
+
+static void link_partial(kn__slab *slab) {
+    kn__slab **head = &slab->stream->partial[slab->class];
+    slab->prev = NULL;
+    slab->next = *head;
+    if (slab->next) slab->next->prev = slab;
+    *head = slab;
+}
+
+static void unlink_partial(kn__slab *slab) {
+    if (slab->next) slab->next->prev = slab->prev;
+    if (slab->prev) {
+        slab->prev->next = slab->next;
+    } else {
+        slab->stream->partial[slab->class] = slab->next;
+    }
+}
+
+kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
+    size_t slot = kn__class_bytes(class), bytes = kn__slab_bytes(class);
+    unsigned n_slots = (unsigned)(bytes / slot), grains = (unsigned)(slot / KN__GRAIN);
+    kn__slab *slab = kn__meta_alloc(&pool->meta, record_bytes(n_slots));
+    if (!slab) return NULL;
+    slab->base = block->ptr;
+    slab->stream = block->stream;
+    slab->slot_bytes = (uint32_t)slot;
+    slab->inverse = (((uint64_t)1 << 32) + grains - 1) / grains;
+    slab->class = (uint16_t) class;
+    slab->n_slots = slab->n_free = (uint16_t)n_slots;
+    slab->depth = (uint16_t)kn__class_depth(class);
+    slab->block = block;
+    for (unsigned i = 0; i < n_slots; i++) slab->free[i / 64] |= 1ull << i % 64;
+    block->state = KN__SLAB;
+    block->slab = slab;
+    kn__page_set(pool, slab->base, bytes >> KN__PAGE_SHIFT, (uintptr_t)slab | KN__TAG_SLAB);
+    link_partial(slab);
+    return slab;
+}
+
+static void slab_release(kn_pool *pool, kn__slab *slab) {
+    kn__block *block = slab->block;
+    kn__page_set(pool, slab->base, block->size >> KN__PAGE_SHIFT, 0);
+    unlink_partial(slab);
+    kn__meta_free(&pool->meta, slab, record_bytes(slab->n_slots));
+    block->slab = NULL;
+    kn__block_release(pool, block);
+}
+
+static unsigned take_from(kn__slab *slab, kn__entry *out, unsigned n) {
+    unsigned taken = 0;
+    for (unsigned word = 0; word < KN__SLAB_SLOTS / 64 && taken < n; word++) {
+        while (slab->free[word] && taken < n) {
+            unsigned i = word * 64 + (unsigned)__builtin_ctzll(slab->free[word]);
+            slab->free[word] &= slab->free[word] - 1;
+            out[taken++] = (kn__entry){slab->base + (size_t)i * slab->slot_bytes, &slab->slots[i]};
+        }
+    }
+    slab->n_free = (uint16_t)(slab->n_free - taken);
+    return taken;
+}
+
+unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
+                       unsigned n) {
+    (void)pool;
+    unsigned taken = 0;
+    while (taken < n && stream->partial[class]) {
+        kn__slab *slab = stream->partial[class];
+        taken += take_from(slab, out + taken, n - taken);
+        if (slab->n_free == 0) unlink_partial(slab);
+    }
+    return taken;
+}
+
+void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
+    KN_ASSERT(!(slab->free[slot / 64] >> slot % 64 & 1));
+    slab->free[slot / 64] |= 1ull << slot % 64;
+    if (slab->n_free++ == 0) link_partial(slab);
+    bool only = !slab->next && !slab->prev; /* one empty slab stays, against churn at the edge */
+    if (slab->n_free == slab->n_slots && (!only || slab->stream->retired)) slab_release(pool, slab);
+}
+
+void kn__slabs_release_empty(kn_pool *pool) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        for (unsigned class = 0; class < KN__CLASSES; class ++) {
+            for (kn__slab *slab = pool->streams[i]->partial[class], *next; slab; slab = next) {
+                next = slab->next;
+                if (slab->n_free == slab->n_slots) slab_release(pool, slab);
+            }
+        }
+    }
+}

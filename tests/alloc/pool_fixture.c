@@ -1,0 +1,47 @@
+#include "pool_fixture.h"
+
+#include <stdatomic.h>
+
+fixture fixture_make(uint64_t capacity_bytes, bool plain, const kn_pool_options *options) {
+    static atomic_int n_made;
+    fixture f = {0};
+    char name[16];
+    snprintf(name, sizeof name, "sim:%d", atomic_fetch_add(&n_made, 1));
+    kn_sim_options sim_options = {.capacity_bytes = capacity_bytes, .plain = plain};
+    assert_ok(kn_sim_create(&f.sim, &sim_options));
+    assert_ok(kn_device_register(&f.device, name, kn_sim_driver(f.sim), f.sim));
+    assert_ok(kn_pool_create(&f.pool, f.device, options));
+    return f;
+}
+
+void assert_no_violation(kn_sim *sim) {
+    char text[256];
+    if (kn_sim_violations(sim, text, sizeof text) == 0) return;
+    fail_msg("the simulated device saw a rule broken: %s", text);
+}
+
+void fixture_end(fixture *f) {
+    assert_ok(kn_pool_check(f->pool));
+    kn_pool_destroy(f->pool);
+    assert_no_violation(f->sim);
+    assert_int_equal(kn_sim_bytes(f->sim), 0);
+}
+
+void *must_alloc(kn_pool *pool, size_t size, kn_stream stream) {
+    void *ptr = NULL;
+    assert_ok(kn_alloc(&ptr, pool, size, stream));
+    assert_non_null(ptr);
+    return ptr;
+}
+
+kn_pool_stats stats_of(const kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    return stats;
+}
+
+kn_stream new_stream(fixture *f) {
+    kn_stream stream = NULL;
+    assert_ok(kn_stream_create(&stream, f->device));
+    return stream;
+}
