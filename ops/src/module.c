@@ -8,7 +8,9 @@
 #include "kernel.h"
 #include "run.h"
 
+#ifndef MODULE_FILE
 #define MODULE_FILE "libknet_ops_cuda.so"
+#endif
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const kn_cuda_module *loaded;

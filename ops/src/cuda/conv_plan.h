@@ -1,0 +1,55 @@
+/* Convolution plans: cuDNN's graph backend with one operation a graph. A plan depends on sizes,
+ * attributes, dtype and the kind of GPU alone, and can be made with no GPU at hand, from a device
+ * description. That is how tests make them.
+ *
+ * Of cuDNN's engines only those are taken that compute in full precision, give the same bits each
+ * time and need no compiler at run time.
+ */
+#ifndef KN_CUDA_CONV_PLAN_H
+#define KN_CUDA_CONV_PLAN_H
+
+#include "cache.h"
+#include "module.h"
+
+typedef enum kn__conv_kind {
+    KN__CONV_FORWARD, /* x, w → y */
+    KN__CONV_DATA,    /* dy, w → dx */
+    KN__CONV_WEIGHT   /* x, dy → dw */
+} kn__conv_kind;
+
+enum { KN__CONV_DIMS = 5, KN__CONV_SPATIAL = 3 };
+
+/* Compared byte by byte: clear it first. One spatial dimension is given as two, the first 1. */
+typedef struct kn__conv_key {
+    int32_t kind, dtype, gpu;
+    int32_t n_spatial; /* 2 or 3 */
+    int32_t accumulate, flip, alignment_bytes, reserved;
+    int64_t x[KN__CONV_DIMS], w[KN__CONV_DIMS], y[KN__CONV_DIMS];
+    int64_t stride[KN__CONV_SPATIAL], padding[KN__CONV_SPATIAL], dilation[KN__CONV_SPATIAL];
+} kn__conv_key;
+
+enum { KN__CONV_DESCRIPTORS_MAX = 64, KN__CONV_HEURISTICS_MAX = 40 };
+
+typedef struct kn__conv_plan {
+    kn__cached cached;
+    kn__conv_key key;
+    cudnnBackendDescriptor_t plan;
+    size_t workspace_bytes;
+    int n_tried; /* engine configurations looked at */
+    /* Everything the plan was made of; lives as long as the plan. */
+    cudnnBackendDescriptor_t made[KN__CONV_DESCRIPTORS_MAX];
+    int n_made;
+} kn__conv_plan;
+
+/* A device description: of a GPU of this machine, or from JSON. */
+kn_status kn__conv_device_of_gpu(cudnnBackendDescriptor_t *out, int gpu);
+kn_status kn__conv_device_of_json(cudnnBackendDescriptor_t *out, const char *json);
+
+/* Errors: UNSUPPORTED when no engine fits; CUDA. */
+kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
+                               cudnnBackendDescriptor_t device);
+void kn__conv_plan_destroy(kn__conv_plan *plan);
+kn_status kn__conv_plan_run(const kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w,
+                            void *y, void *workspace);
+
+#endif

@@ -1,0 +1,138 @@
+// What the .cu files share: the functions that ops.def's formulas name, packs of elements that move
+// in one 16-byte access, grids, and sums over a team of threads.
+#ifndef KN_CUDA_DEVICE_CUH
+#define KN_CUDA_DEVICE_CUH
+
+#include "launch.h"
+
+#define T_EXP(x) kn_dev::exp_(x)
+#define T_LOG(x) kn_dev::log_(x)
+#define T_SQRT(x) kn_dev::sqrt_(x)
+#define T_TANH(x) kn_dev::tanh_(x)
+#define T_SIGM(x) kn_dev::sigm_(x)
+#define T_POW(x, y) kn_dev::pow_(x, y)
+#define T_ABS(x) kn_dev::abs_(x)
+
+namespace kn_dev {
+
+__device__ inline float exp_(float x) { return expf(x); }
+__device__ inline double exp_(double x) { return exp(x); }
+__device__ inline float log_(float x) { return logf(x); }
+__device__ inline double log_(double x) { return log(x); }
+__device__ inline float sqrt_(float x) { return sqrtf(x); }
+__device__ inline double sqrt_(double x) { return sqrt(x); }
+__device__ inline float tanh_(float x) { return tanhf(x); }
+__device__ inline double tanh_(double x) { return tanh(x); }
+__device__ inline float sigm_(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline double sigm_(double x) { return 1.0 / (1.0 + exp(-x)); }
+__device__ inline float pow_(float x, float y) { return powf(x, y); }
+__device__ inline double pow_(double x, double y) { return pow(x, y); }
+__device__ inline float abs_(float x) { return fabsf(x); }
+__device__ inline double abs_(double x) { return fabs(x); }
+
+enum { BLOCK = 256 };
+
+template <class T>
+struct value_of {
+    using type = T;
+};
+
+// Calls body(float{}) or body(double{}): launchers pick their kernel's type so.
+template <class F>
+cudaError_t with_float(kn_dtype dtype, F body) {
+    if (dtype == KN_F32) return body(float{});
+    if (dtype == KN_F64) return body(double{});
+    return cudaErrorInvalidValue;
+}
+
+// The same over the dtypes that labels may have.
+template <class F>
+cudaError_t with_label(kn_dtype dtype, F body) {
+    if (dtype == KN_I64) return body(int64_t{});
+    if (dtype == KN_I32) return body(int32_t{});
+    if (dtype == KN_U8) return body(uint8_t{});
+    return cudaErrorInvalidValue;
+}
+
+// Blocks for `work` items of a grid-stride loop.
+inline unsigned blocks_for(int64_t work, int block = BLOCK) {
+    int64_t blocks = (work + block - 1) / block;
+    return (unsigned)(blocks < 1 ? 1 : blocks > (1 << 20) ? 1 << 20 : blocks);
+}
+
+__device__ inline int64_t thread_index() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline int64_t thread_count() { return (int64_t)gridDim.x * blockDim.x; }
+
+// V elements that are loaded or stored in one access.
+template <class T, int V>
+struct alignas(sizeof(T) * V) pack {
+    T v[V];
+};
+
+inline bool aligned(const void *p, size_t bytes) { return (uintptr_t)p % bytes == 0; }
+
+template <class T>
+__device__ T identity_max();
+template <>
+__device__ inline float identity_max<float>() {
+    return -INFINITY;
+}
+template <>
+__device__ inline double identity_max<double>() {
+    return -(double)INFINITY;
+}
+
+struct op_sum {
+    template <class T>
+    __device__ static T identity() {
+        return T(0);
+    }
+    template <class T>
+    __device__ static T join(T a, T b) {
+        return a + b;
+    }
+};
+struct op_max {  // NaN wins, as in ops.def's maximum
+    template <class T>
+    __device__ static T identity() {
+        return identity_max<T>();
+    }
+    template <class T>
+    __device__ static T join(T a, T b) {
+        return a > b || a != a ? a : b;
+    }
+};
+struct op_min {
+    template <class T>
+    __device__ static T identity() {
+        return -identity_max<T>();
+    }
+    template <class T>
+    __device__ static T join(T a, T b) {
+        return a < b || a != a ? a : b;
+    }
+};
+
+template <class Op, class T>
+__device__ T warp_join(T x) {
+    for (int d = 16; d > 0; d >>= 1) x = Op::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+// Joins over a team of TEAM threads of one block, 32 or the whole block of BLOCK; every thread gets
+// the result. Always in the same order.
+template <class Op, int TEAM, class T>
+__device__ T team_join(T x) {
+    x = warp_join<Op>(x);
+    if (TEAM == 32) return x;
+    __shared__ T warps[BLOCK / 32];
+    __syncthreads();  // the last use of `warps` is over
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    T y = warps[0];
+    for (int i = 1; i < BLOCK / 32; i++) y = Op::join(y, warps[i]);
+    return y;
+}
+
+}  // namespace kn_dev
+#endif

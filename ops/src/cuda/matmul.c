@@ -1,0 +1,251 @@
+/* Products by cublasLt. It thinks in columns: our row-major c = a·b is its cᵀ = bᵀ·aᵀ, so b goes
+ * first and a bias along c's rows is what its BIAS epilogue adds. Compute types are strict: f32
+ * products are never rounded to fewer bits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "module.h"
+
+typedef struct product { /* c [m,n] = op(a)·op(b) (+ bias along n), k summed over */
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+    const kn_tensor *a, *b, *bias; /* bias NULL: none */
+} product;
+
+typedef struct lt_key {
+    int64_t m, n, k;
+    uint32_t gpu, alignment_bytes;
+    uint8_t dtype, trans_a, trans_b, bias, accumulate, reserved[3];
+} lt_key;
+
+typedef struct lt_plan {
+    kn__cached cached;
+    lt_key key;
+    bool bias_apart; /* the epilogue is not supported: a kernel adds the bias */
+    cublasLtMatrixLayoutOpaque_t a, b, c;
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace_bytes;
+} lt_plan;
+
+_Static_assert(offsetof(lt_plan, key) == sizeof(kn__cached), "the key follows");
+
+static const size_t workspace_most_bytes = (size_t)32 << 20;
+
+static void lt_plan_destroy(kn__cached *plan) { free(plan); }
+static kn__cache plans = KN__CACHE(lt_key, lt_plan_destroy);
+
+/* One handle a GPU; cublasLt's handles may be used by any thread. They live as long as the process:
+ * at its end the driver may be gone already. */
+static kn_status lt_handle(cublasLtHandle_t *out, int gpu) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static cublasLtHandle_t handle[KN__GPUS_MAX];
+    kn_status status = KN_OK;
+    pthread_mutex_lock(&mutex);
+    if (!handle[gpu]) status = KN__CUBLAS(cublasLtCreate, &handle[gpu]);
+    *out = handle[gpu];
+    pthread_mutex_unlock(&mutex);
+    return status;
+}
+
+/* --- plans --- */
+
+static cudaDataType_t type_of(const lt_key *key) {
+    return key->dtype == KN_F64 ? CUDA_R_64F : CUDA_R_32F;
+}
+
+static kn_status describe_product(lt_plan *p, bool bias) {
+    const lt_key *key = &p->key;
+    bool is_double = key->dtype == KN_F64;
+    cublasOperation_t op[] = {key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                              key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N};
+    cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescInit, &p->product,
+                      is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, type_of(key)));
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                      &op[0], sizeof op[0]));
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSB,
+                      &op[1], sizeof op[1]));
+    return KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                      &epilogue, sizeof epilogue);
+}
+
+/* A row-major [rows, cols] matrix, which to cublasLt is cols × rows by columns. */
+static kn_status describe_matrix(cublasLtMatrixLayoutOpaque_t *out, const lt_key *key, int64_t rows,
+                                 int64_t cols) {
+    return KN__CUBLAS(cublasLtMatrixLayoutInit, out, type_of(key), (uint64_t)cols, (uint64_t)rows,
+                      cols);
+}
+
+static kn_status describe_matrices(lt_plan *p) {
+    const lt_key *key = &p->key;
+    KN_TRY(describe_matrix(&p->a, key, key->trans_a ? key->k : key->m,
+                           key->trans_a ? key->m : key->k));
+    KN_TRY(describe_matrix(&p->b, key, key->trans_b ? key->n : key->k,
+                           key->trans_b ? key->k : key->n));
+    return describe_matrix(&p->c, key, key->m, key->n);
+}
+
+static kn_status describe_preference(cublasLtMatmulPreferenceOpaque_t *out, const lt_key *key) {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceInit, out));
+    KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceSetAttribute, out,
+                      CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_most_bytes,
+                      sizeof workspace_most_bytes));
+    for (int i = 0; i < 4; i++) {
+        KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceSetAttribute, out, alignments[i],
+                          &key->alignment_bytes, sizeof key->alignment_bytes));
+    }
+    return KN_OK;
+}
+
+/* Asks for the best algorithm; *found is false when there is none with this epilogue. */
+static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, bool bias) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t best;
+    int n = 0;
+    KN_TRY(describe_product(p, bias));
+    KN_TRY(describe_preference(&preference, &p->key));
+    cublasStatus_t error = KN_PROF_FN(cublasLtMatmulAlgoGetHeuristic, lt, &p->product, &p->b, &p->a,
+                                      &p->c, &p->c, &preference, 1, &best, &n);
+    *found = error == CUBLAS_STATUS_SUCCESS && n > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+    if (!*found) {
+        return error == CUBLAS_STATUS_SUCCESS || error == CUBLAS_STATUS_NOT_SUPPORTED
+                   ? KN_OK
+                   : kn__cublas_status(error, "cublasLtMatmulAlgoGetHeuristic");
+    }
+    p->algo = best.algo, p->workspace_bytes = best.workspaceSize;
+    return KN_OK;
+}
+
+static kn_status build(lt_plan *p, cublasLtHandle_t lt) {
+    bool found = false;
+    KN_TRY(describe_matrices(p));
+    KN_TRY(choose(&found, p, lt, p->key.bias));
+    if (!found && p->key.bias) {
+        p->bias_apart = true;
+        KN_TRY(choose(&found, p, lt, false));
+    }
+    if (found) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
+                   kn_dtype_name((kn_dtype)p->key.dtype), (long long)p->key.m, (long long)p->key.k,
+                   (long long)p->key.k, (long long)p->key.n);
+}
+
+static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt) {
+    lt_plan *p = (lt_plan *)(void *)kn__cache_get(&plans, key);
+    if (!p) {
+        p = calloc(1, sizeof *p);
+        if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a plan of a product");
+        p->key = *key;
+        kn_status status = build(p, lt);
+        if (status < 0) {
+            free(p);
+            return status;
+        }
+        p = (lt_plan *)(void *)kn__cache_put(&plans, &p->cached);
+    }
+    *out = p;
+    return KN_OK;
+}
+
+/* --- running --- */
+
+/* The largest power of two up to 256 that divides every address. */
+static uint32_t alignment_of(const kn_kernel_call *call, const product *x) {
+    uintptr_t all =
+        (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 256;
+    if (x->bias) all |= (uintptr_t)x->bias->data;
+    return (uint32_t)(all & (~all + 1));
+}
+
+static lt_key key_of(const kn_kernel_call *call, const product *x) {
+    lt_key key;
+    memset(&key, 0, sizeof key);
+    key.m = x->m, key.n = x->n, key.k = x->k;
+    key.gpu = (uint32_t)kn__gpu_index(call->device);
+    key.alignment_bytes = alignment_of(call, x);
+    key.dtype = call->out->dtype;
+    key.trans_a = x->trans_a, key.trans_b = x->trans_b;
+    key.bias = x->bias != NULL, key.accumulate = call->accumulate;
+    return key;
+}
+
+static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *p,
+                         cublasLtHandle_t lt, void *workspace) {
+    bool is_double = call->out->dtype == KN_F64;
+    double one = 1, beta = call->accumulate ? 1 : 0;
+    float one_f = 1, beta_f = (float)beta;
+    cublasLtMatmulDescOpaque_t description = p->product;
+    if (x->bias && !p->bias_apart) {
+        KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &description,
+                          CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias->data, sizeof x->bias->data));
+    }
+    void *c = call->out->data;
+    return KN__CUBLAS(cublasLtMatmul, lt, &description,
+                      is_double ? (const void *)&one : (const void *)&one_f, x->b->data, &p->b,
+                      x->a->data, &p->a, is_double ? (const void *)&beta : (const void *)&beta_f, c,
+                      &p->c, c, &p->c, &p->algo, workspace, p->workspace_bytes, call->stream);
+}
+
+static kn_status run_planned(const kn_kernel_call *call, const product *x, lt_plan *p,
+                             cublasLtHandle_t lt) {
+    void *workspace = NULL;
+    if (p->workspace_bytes) KN_TRY(kn__scratch(&workspace, call, p->workspace_bytes));
+    kn_status status = execute(call, x, p, lt, workspace);
+    if (workspace) kn__scratch_end(call, workspace);
+    if (status == KN_OK && x->bias && p->bias_apart) {
+        status = kn__bias_add(call, call->out, x->bias, call->out->n_dims - 1);
+    }
+    return status;
+}
+
+/* Nothing is summed over: zeros, and the bias. */
+static kn_status run_empty(const kn_kernel_call *call, const product *x) {
+    size_t bytes = (size_t)call->out->n * kn_dtype_bytes((kn_dtype)call->out->dtype);
+    if (!call->accumulate) {
+        KN_TRY(KN__CUDA(cudaMemsetAsync, call->out->data, 0, bytes, call->stream));
+    }
+    return x->bias ? kn__bias_add(call, call->out, x->bias, call->out->n_dims - 1) : KN_OK;
+}
+
+static kn_status run(const kn_kernel_call *call, const product *x) {
+    if (x->k == 0) return run_empty(call, x);
+    lt_key key = key_of(call, x);
+    cublasLtHandle_t lt = NULL;
+    lt_plan *p = NULL;
+    KN_TRY(lt_handle(&lt, (int)key.gpu));
+    KN_TRY(plan_of(&p, &key, lt));
+    kn_status status = run_planned(call, x, p, lt);
+    kn__cache_release(&plans, &p->cached);
+    return status;
+}
+
+kn_status kn__cuda_matmul(const kn_kernel_call *call) {
+    const kn_attr_matmul *attr = call->attr;
+    const kn_tensor *a = call->in[0];
+    product x = {.m = call->out->dim[0],
+                 .n = call->out->dim[1],
+                 .k = a->dim[attr->trans_a ? 0 : 1],
+                 .trans_a = attr->trans_a,
+                 .trans_b = attr->trans_b,
+                 .a = a,
+                 .b = call->in[1]};
+    return run(call, &x);
+}
+
+kn_status kn__cuda_linear(const kn_kernel_call *call) {
+    const kn_tensor *w = call->in[1]; /* [O,I] */
+    product x = {.m = call->out->n / w->dim[0],
+                 .n = w->dim[0],
+                 .k = w->dim[1],
+                 .trans_b = true,
+                 .a = call->in[0],
+                 .b = w,
+                 .bias = call->in[2] == KN_NONE ? NULL : call->in[2]};
+    return run(call, &x);
+}

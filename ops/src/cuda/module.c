@@ -1,0 +1,63 @@
+/* The module's table, and what goes round every kernel. */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "module.h"
+
+/* Pointwise ops have a launcher each and share the rest. */
+#define KN_UNARY(name, formula, saves, gradient)                                                   \
+    static kn_status run_##name(const kn_kernel_call *call) {                                      \
+        return kn__pointwise_run(call, kn__launch_##name, #name "_kernel");                        \
+    }                                                                                              \
+    static kn_status run_##name##_back(const kn_kernel_call *call) {                               \
+        return kn__pointwise_run(call, kn__launch_##name##_back, #name "_back_kernel");            \
+    }
+#define KN_BINARY(name, formula)                                                                   \
+    static kn_status run_##name(const kn_kernel_call *call) {                                      \
+        return kn__pointwise_run(call, kn__launch_##name, #name "_kernel");                        \
+    }
+#define KN_COMPARE(name, formula) KN_BINARY(name, formula)
+#include <knet/ops.def>
+
+#define kn__cuda_NONE NULL
+
+static const kn_kernel_fn inner[KN_OP_COUNT] = {
+#define KN_UNARY(name, formula, saves, gradient)                                                   \
+    [KN_OP_##name] = run_##name, [KN_OP_##name##_back] = run_##name##_back,
+#define KN_BINARY(name, formula) [KN_OP_##name] = run_##name,
+#define KN_COMPARE(name, formula) [KN_OP_##name] = run_##name,
+#define KN_KERNEL(name, host, cuda) [KN_OP_##name] = kn__cuda_##cuda,
+#include <knet/ops.def>
+};
+
+static kn_status run_in_context(const kn_kernel_call *call) {
+    bool pushed = false;
+    KN_TRY(kn__gpu_enter(&pushed, call->device));
+    kn_status status = inner[call->op](call);
+    kn__gpu_leave(pushed);
+    return status;
+}
+
+static kn_kernel_fn kernels[KN_OP_COUNT];
+
+static void fill_table(void) {
+    for (int op = 0; op < KN_OP_COUNT; op++) kernels[op] = inner[op] ? run_in_context : NULL;
+}
+
+static void write_versions(char *out, size_t out_bytes) {
+    int runtime = 0;
+    size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(out, out_bytes, "CUDA runtime %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu",
+             runtime / 1000, runtime % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100, dnn / 10000,
+             dnn / 100 % 100, dnn % 100);
+}
+
+KN_API const kn_cuda_module *kn_cuda_module_get(void);
+
+const kn_cuda_module *kn_cuda_module_get(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static const kn_cuda_module module = {KN_CUDA_MODULE_ABI, kernels, write_versions};
+    pthread_once(&once, fill_table);
+    return &module;
+}

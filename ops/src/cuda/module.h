@@ -1,0 +1,52 @@
+/* What the C files of the CUDA module share: errors of the libraries as kn_status, scopes round
+ * their calls, handles, plans. Every kernel runs with the primary context of its device current;
+ * module.c sees to that and puts the caller's context back.
+ */
+#ifndef KN_CUDA_MODULE_H
+#define KN_CUDA_MODULE_H
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <knet/prof_call.h>
+
+#include "../kernel.h"
+#include "launch.h"
+
+/* KN_OK, or the failure with the library's own text; `what` names the function that was called. */
+kn_status kn__cuda_status(cudaError_t error, const char *what);
+kn_status kn__cublas_status(cublasStatus_t error, const char *what);
+kn_status kn__cudnn_status(cudnnStatus_t error, const char *what);
+
+/* A kn_status: calls fn in a scope of its name. */
+#define KN__CUDA(fn, ...) kn__cuda_status(KN_PROF_FN(fn, __VA_ARGS__), #fn)
+#define KN__CUBLAS(fn, ...) kn__cublas_status(KN_PROF_FN(fn, __VA_ARGS__), #fn)
+#define KN__CUDNN(fn, ...) kn__cudnn_status(KN_PROF_FN(fn, __VA_ARGS__), #fn)
+/* The same for a launcher that stands in a variable. */
+#define KN__CUDA_NAMED(label, ...) kn__cuda_status(KN_PROF_CALL(label, (__VA_ARGS__)), label)
+
+/* --- context.c --- */
+enum { KN__GPUS_MAX = 64 };
+/* N of "cuda:N". */
+int kn__gpu_index(const kn_device *device);
+/* Makes the device's primary context current; *pushed says whether leave has to take it off. */
+kn_status kn__gpu_enter(bool *pushed, const kn_device *device);
+void kn__gpu_leave(bool pushed);
+
+/* --- module.c, pointwise.c, move.c, …: the kernels --- */
+#define KN_KERNEL(name, host, cuda) kn_status kn__cuda_##cuda(const kn_kernel_call *call);
+#include <knet/ops.def>
+kn_status kn__pointwise_run(const kn_kernel_call *call, kn__pointwise_fn launch, const char *label);
+
+/* A copy of a region, with elements widened to 16 bytes where it allows that. */
+kn_status kn__copy_run(kn__copy *copy, const kn_kernel_call *call);
+/* y [rows, n, inner] += bias [n]: for products and convolutions that can't do it themselves. */
+kn_status kn__bias_add(const kn_kernel_call *call, kn_tensor *y, const kn_tensor *bias, int axis);
+
+/* --- region.c --- */
+/* Merges neighbouring dimensions that every one of the first n_operands operands walks through in
+ * one stride, and drops those of one element. */
+void kn__region_merge(kn__region *r, int n_operands);
+/* Row-major strides of `t` seen as `shape_of`'s shape, 0 where it is broadcast. */
+void kn__region_strides(int64_t *stride, const kn_tensor *t, const kn_tensor *shape_of);
+
+#endif

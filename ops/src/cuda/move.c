@@ -1,0 +1,179 @@
+/* Movement ops: every one is a copy between two strided regions; transposes that swap two blocks of
+ * dimensions go through tiles. */
+#include <string.h>
+
+#include "../convert.h"
+#include "module.h"
+
+static bool all_divide(const kn__region *r, int64_t by) {
+    int last = r->n_dims - 1;
+    if (r->stride[0][last] != 1 || r->stride[1][last] != 1 || r->dim[last] % by) return false;
+    for (int d = 0; d < last; d++) {
+        if (r->stride[0][d] % by || r->stride[1][d] % by) return false;
+    }
+    return true;
+}
+
+/* Where rows are dense on both sides, moves as many bytes at once as sizes and addresses allow. */
+static void widen(kn__copy *copy) {
+    kn__region *r = &copy->region;
+    size_t addresses = (size_t)copy->out | (size_t)copy->in;
+    for (size_t bytes = 16; bytes > copy->element_bytes; bytes /= 2) {
+        int64_t by = (int64_t)(bytes / copy->element_bytes);
+        if (addresses % bytes || !all_divide(r, by)) continue;
+        int last = r->n_dims - 1;
+        r->dim[last] /= by, r->n /= by;
+        for (int d = 0; d < last; d++) r->stride[0][d] /= by, r->stride[1][d] /= by;
+        copy->element_bytes = bytes;
+        return;
+    }
+}
+
+kn_status kn__copy_run(kn__copy *copy, const kn_kernel_call *call) {
+    kn__region_merge(&copy->region, 2);
+    widen(copy);
+    return KN__CUDA_NAMED("copy_kernel", kn__launch_copy(copy, call->stream));
+}
+
+/* A copy over the shape of t; both sides dense for now. */
+static kn__copy copy_of(const kn_tensor *t, void *out, const void *in) {
+    kn__copy copy = {.element_bytes = kn_dtype_bytes((kn_dtype)t->dtype), .out = out, .in = in};
+    copy.region.n = t->n, copy.region.n_dims = t->n_dims;
+    for (int d = 0; d < t->n_dims; d++) copy.region.dim[d] = t->dim[d];
+    kn__region_strides(copy.region.stride[0], t, t);
+    kn__region_strides(copy.region.stride[1], t, t);
+    return copy;
+}
+
+/* Strides of `whole`, and the byte address in `data` (whole's, or a tensor like it) of `start`. */
+static void *window(int64_t *stride, const kn_tensor *whole, void *data, const int64_t *start) {
+    int64_t step = 1, at = 0;
+    for (int d = whole->n_dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        at += start[d] * step;
+        step *= whole->dim[d];
+    }
+    return (char *)data + (size_t)at * kn_dtype_bytes((kn_dtype)whole->dtype);
+}
+
+kn_status kn__cuda_slice(const kn_kernel_call *call) {
+    const kn_attr_move *attr = call->attr;
+    kn__copy copy = copy_of(call->out, call->out->data, NULL);
+    copy.in = window(copy.region.stride[1], call->in[0], call->in[0]->data, attr->start);
+    return kn__copy_run(&copy, call);
+}
+
+kn_status kn__cuda_slice_back(const kn_kernel_call *call) {
+    const kn_attr_move *attr = call->attr;
+    kn_tensor *out = call->out, *g = call->in[0];
+    size_t element_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
+    KN_TRY(KN__CUDA(cudaMemsetAsync, out->data, 0, (size_t)out->n * element_bytes, call->stream));
+    if (g->n == 0) return KN_OK;
+    kn__copy copy = copy_of(g, NULL, g->data);
+    copy.out = window(copy.region.stride[0], out, out->data, attr->start);
+    return kn__copy_run(&copy, call);
+}
+
+kn_status kn__cuda_concat(const kn_kernel_call *call) {
+    const kn_attr_move *attr = call->attr;
+    int64_t axis = attr->start[0], start[KN_DIMS_MAX] = {0};
+    for (int i = 0; i < call->n_in; i++) {
+        kn_tensor *x = call->in[i];
+        if (x->n) {
+            kn__copy copy = copy_of(x, NULL, x->data);
+            copy.out = window(copy.region.stride[0], call->out, call->out->data, start);
+            KN_TRY(kn__copy_run(&copy, call));
+        }
+        start[axis] += x->dim[axis];
+    }
+    return KN_OK;
+}
+
+kn_status kn__cuda_broadcast(const kn_kernel_call *call) {
+    kn__copy copy = copy_of(call->out, call->out->data, call->in[0]->data);
+    kn__region_strides(copy.region.stride[1], call->in[0], call->out);
+    return kn__copy_run(&copy, call);
+}
+
+/* [batch, rows, cols] → [batch, cols, rows], seen in the result's merged dimensions. */
+static bool swaps_two(const kn__region *r) {
+    int n = r->n_dims;
+    if (n != 2 && n != 3) return false;
+    int64_t rows = r->dim[n - 1], cols = r->dim[n - 2];
+    return r->stride[1][n - 2] == 1 && r->stride[1][n - 1] == cols &&
+           (n == 2 || r->stride[1][0] == rows * cols) && rows > 1 && cols > 1;
+}
+
+kn_status kn__cuda_transpose(const kn_kernel_call *call) {
+    const kn_attr_move *attr = call->attr;
+    const kn_tensor *x = call->in[0];
+    kn__copy copy = copy_of(call->out, call->out->data, x->data);
+    int64_t stride[KN_DIMS_MAX], zero[KN_DIMS_MAX] = {0};
+    window(stride, x, x->data, zero);
+    for (int d = 0; d < x->n_dims; d++) copy.region.stride[1][d] = stride[attr->start[d]];
+    kn__region_merge(&copy.region, 2);
+    const kn__region *r = &copy.region;
+    if (!swaps_two(r)) return kn__copy_run(&copy, call);
+    int n = r->n_dims;
+    return KN__CUDA_NAMED(
+        "transpose_kernel",
+        kn__launch_transpose(copy.out, copy.in, copy.element_bytes, n == 3 ? r->dim[0] : 1,
+                             r->dim[n - 1], r->dim[n - 2], call->stream));
+}
+
+/* --- one value everywhere, and other dtypes --- */
+
+static uint16_t half_bits(double value, kn_dtype dtype) {
+    float x = (float)value;
+    return dtype == KN_BF16 ? kn__f32_to_bf16(x) : kn__f32_to_f16(x);
+}
+
+static uint64_t element_bits(double value, kn_dtype dtype) {
+    uint64_t bits = 0;
+    float f = (float)value;
+    int64_t i = (int64_t)value;
+    switch (dtype) {
+        case KN_F32:
+            memcpy(&bits, &f, sizeof f);
+            break;
+        case KN_F64:
+            memcpy(&bits, &value, sizeof value);
+            break;
+        case KN_F16:
+        case KN_BF16:
+            bits = half_bits(value, dtype);
+            break;
+        case KN_I64:
+            memcpy(&bits, &i, sizeof i);
+            break;
+        case KN_I32:
+            bits = (uint32_t)(int32_t)i;
+            break;
+        case KN_U8:
+            bits = (uint8_t)i;
+            break;
+        case KN_BOOL:
+            bits = value != 0;
+            break;
+    }
+    return bits;
+}
+
+kn_status kn__cuda_fill(const kn_kernel_call *call) {
+    const kn_attr_scalars *attr = call->attr;
+    kn_dtype dtype = (kn_dtype)call->out->dtype;
+    size_t bytes = kn_dtype_bytes(dtype);
+    uint64_t element = element_bits(attr->a, dtype);
+    if (element == 0) {
+        return KN__CUDA(cudaMemsetAsync, call->out->data, 0, (size_t)call->out->n * bytes,
+                        call->stream);
+    }
+    return KN__CUDA_NAMED("fill_kernel", kn__launch_fill(call->out->data, bytes, element,
+                                                         call->out->n, call->stream));
+}
+
+kn_status kn__cuda_cast(const kn_kernel_call *call) {
+    const kn_tensor *x = call->in[0], *out = call->out;
+    return KN__CUDA_NAMED("cast_kernel", kn__launch_cast(out->data, (kn_dtype)out->dtype, x->data,
+                                                         (kn_dtype)x->dtype, out->n, call->stream));
+}

@@ -1,0 +1,43 @@
+/* Optimiser steps: up to KN__PARTS_MAX parameters a launch. */
+#include "module.h"
+
+static kn__optim_kind kind_of(kn_op op) {
+    return op == KN_OP_sgd_step        ? KN__OPTIM_SGD
+           : op == KN_OP_momentum_step ? KN__OPTIM_MOMENTUM
+                                       : KN__OPTIM_ADAM;
+}
+
+static void *data_or_null(const kn_tensor *t) { return t == KN_NONE ? NULL : t->data; }
+
+/* Takes parts from *next on, leaving out empty ones. */
+static void take_parts(kn__optim *p, int *next, const kn_attr_optim *attr) {
+    for (p->n_parts = 0; *next < attr->n_parts && p->n_parts < KN__PARTS_MAX; ++*next) {
+        const kn_optim_part *part = &attr->part[*next];
+        if (part->n == 0) continue;
+        p->w[p->n_parts] = part->w->data;
+        p->offset[p->n_parts] = part->offset;
+        p->n[p->n_parts++] = part->n;
+    }
+}
+
+kn_status kn__cuda_optim(const kn_kernel_call *call) {
+    const kn_attr_optim *attr = call->attr;
+    const kn_tensor *grad = call->in[0];
+    kn__optim p;
+    p.kind = kind_of(call->op);
+    p.dtype = (kn_dtype)grad->dtype;
+    p.grad = grad->data;
+    p.m = data_or_null(call->in[1]);
+    p.v = data_or_null(call->in[2]);
+    p.hyper = call->in[3]->data;
+    p.momentum = attr->momentum;
+    p.beta1 = attr->beta1, p.beta2 = attr->beta2, p.eps = attr->eps;
+    p.weight_decay = attr->weight_decay;
+    int next = 0;
+    do {
+        take_parts(&p, &next, attr);
+        p.last = next == attr->n_parts;
+        KN_TRY(KN__CUDA_NAMED("optim_kernel", kn__launch_optim(&p, call->stream)));
+    } while (!p.last);
+    return KN_OK;
+}

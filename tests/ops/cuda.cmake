@@ -1,0 +1,29 @@
+# The module of CUDA kernels: what can be tested with no GPU, and parity of the devices.
+
+knet_test(ops.module SOURCES test_module.c ${PROJECT_SOURCE_DIR}/ops/src/module.c
+          LINK KnetC::ops Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
+target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
+
+if(KNET_HAVE_CUDA)
+  knet_test(ops.cuda_module SOURCES test_cuda_module.c LINK KnetC::ops ${CMAKE_DL_LIBS}
+            ARGS $<TARGET_FILE:knet_ops_cuda>)
+  target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
+  add_dependencies(test_ops_cuda_module knet_ops_cuda)
+
+  # One test a kind of GPU, on the plan code alone.
+  foreach(gpu h100 a100 t4 b200)
+    add_test(NAME ops.cuda_plans_${gpu} COMMAND test_cuda_plans
+             ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json)
+    set_tests_properties(ops.cuda_plans_${gpu} PROPERTIES LABELS unit TIMEOUT 300)
+  endforeach()
+  add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv_plan.c
+                 ${PROJECT_SOURCE_DIR}/ops/src/cuda/context.c)
+  target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops
+                        CUDA::cudart CUDA::cublasLt ${CUDNN_LIBRARY} Threads::Threads)
+  target_include_directories(test_cuda_plans PRIVATE ${PROJECT_SOURCE_DIR}/ops/src
+                             ${PROJECT_SOURCE_DIR}/ops/src/cuda)
+  target_include_directories(test_cuda_plans SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
+  set_target_properties(test_cuda_plans PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endif()

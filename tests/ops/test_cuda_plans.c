@@ -1,0 +1,116 @@
+/* Convolution plans for GPUs that are not here, from their descriptions (argv[1]: a JSON file):
+ * every convolution of the table gets an engine of full precision. Each case runs in a child
+ * process, for a library that crashes on one must not hide the others. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conv_plan.h"
+#include "test.h"
+
+static char json[4096];
+
+typedef struct plan_case {
+    const char *name;
+    int n_spatial;
+    int64_t batch, in, out, size, window, stride, padding, dilation, groups;
+    int flip;
+} plan_case;
+
+static const plan_case cases[] = {
+    {"LeNet 1", 2, 100, 1, 20, 28, 5, 1, 0, 1, 1, 0},
+    {"LeNet 2", 2, 100, 20, 50, 12, 5, 1, 0, 1, 1, 0},
+    {"3x3, 64 channels", 2, 32, 64, 64, 56, 3, 1, 1, 1, 1, 0},
+    {"ResNet stem", 2, 16, 3, 64, 224, 7, 2, 3, 1, 1, 0},
+    {"1x1", 2, 8, 256, 64, 14, 1, 1, 0, 1, 1, 0},
+    {"true convolution", 2, 4, 3, 8, 17, 3, 1, 1, 1, 1, 1},
+    {"groups", 2, 8, 16, 16, 15, 3, 2, 1, 1, 4, 0},
+    {"depthwise", 2, 4, 32, 32, 16, 3, 1, 1, 1, 32, 0},
+    {"dilation", 2, 2, 3, 4, 19, 3, 1, 2, 2, 1, 0},
+    {"stride that leaves a rest", 2, 3, 5, 7, 8, 3, 3, 0, 1, 1, 0},
+    {"one of everything", 2, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0},
+    {"one dimension", 1, 4, 6, 8, 50, 5, 2, 2, 1, 1, 0},
+    {"three dimensions", 3, 2, 3, 4, 10, 3, 1, 1, 1, 1, 0},
+    {"three dimensions, groups, flip", 3, 2, 4, 4, 7, 2, 1, 0, 2, 2, 1},
+};
+
+static kn__conv_key key_of(const plan_case *c, kn__conv_kind kind, kn_dtype dtype) {
+    kn__conv_key key;
+    memset(&key, 0, sizeof key);
+    key.kind = (int32_t)kind, key.dtype = dtype;
+    key.n_spatial = c->n_spatial == 1 ? 2 : c->n_spatial;
+    key.accumulate = kind == KN__CONV_WEIGHT;
+    key.flip = c->flip;
+    key.alignment_bytes = dtype == KN_F64 ? 8 : 4; /* the least: views may begin anywhere */
+    key.x[0] = key.y[0] = c->batch;
+    key.x[1] = c->in, key.y[1] = key.w[0] = c->out, key.w[1] = c->in / c->groups;
+    for (int d = 0; d < key.n_spatial; d++) {
+        bool unused = c->n_spatial == 1 && d == 0;
+        key.stride[d] = unused ? 1 : c->stride;
+        key.padding[d] = unused ? 0 : c->padding;
+        key.dilation[d] = unused ? 1 : c->dilation;
+        key.x[2 + d] = unused ? 1 : c->size;
+        key.w[2 + d] = unused ? 1 : c->window;
+        int64_t span = key.dilation[d] * (key.w[2 + d] - 1) + 1;
+        key.y[2 + d] = (key.x[2 + d] + 2 * key.padding[d] - span) / key.stride[d] + 1;
+    }
+    return key;
+}
+
+/* In the child: 0 when all plans of the case could be made. */
+static int make_plans(const plan_case *c) {
+    cudnnBackendDescriptor_t device = NULL;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT && status == KN_OK; kind++) {
+        for (int dtype = KN_F32; dtype <= KN_F64 && status == KN_OK; dtype++) {
+            kn__conv_key key = key_of(c, (kn__conv_kind)kind, (kn_dtype)dtype);
+            kn__conv_plan *plan = NULL;
+            status = kn__conv_plan_create(&plan, &key, device);
+            kn__conv_plan_destroy(plan);
+        }
+    }
+    if (status < 0) print_error("%s: %s\n", c->name, kn_last_error()->message);
+    return status < 0;
+}
+
+static void every_convolution_finds_an_engine(void **state) {
+    (void)state;
+    int n_failed = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) _exit(make_plans(&cases[i]));
+        int result = 0;
+        assert_int_equal(waitpid(child, &result, 0), child);
+        if (result) print_error("%s: failed, %d\n", cases[i].name, result);
+        n_failed += result != 0;
+    }
+    assert_int_equal(n_failed, 0);
+}
+
+static void a_description_that_is_none_is_an_error(void **state) {
+    (void)state;
+    cudnnBackendDescriptor_t device = NULL;
+    assert_fails(kn__conv_device_of_json(&device, "{\"deviceVer\": 900}"), KN_ERR_CUDA, "cudnn");
+}
+
+static void an_impossible_convolution_is_an_error(void **state) {
+    (void)state;
+    cudnnBackendDescriptor_t device = NULL;
+    kn__conv_plan *plan = NULL;
+    kn__conv_key key = key_of(&cases[0], KN__CONV_FORWARD, KN_F32);
+    key.y[1]++;
+    assert_ok(kn__conv_device_of_json(&device, json));
+    assert_int_not_equal(kn__conv_plan_create(&plan, &key, device), KN_OK);
+    assert_null(plan);
+    assert_true(strlen(kn_last_error()->message) > 10);
+}
+
+int main(int argc, char **argv) {
+    FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+    if (!file || fread(json, 1, sizeof json - 1, file) == 0) return 2;
+    fclose(file);
+    return RUN_TESTS(TEST(every_convolution_finds_an_engine),
+                     TEST(a_description_that_is_none_is_an_error),
+                     TEST(an_impossible_convolution_is_an_error));
+}
