@@ -23,11 +23,17 @@ extern kn__clock_kind kn__clock_used; /* written by kn__clock_start alone */
 
 uint64_t kn__clock_monotonic_ns(void);
 
-static inline uint64_t kn__clock_now(void) {
+/* The counter itself; only while it is the clock used. */
+static inline uint64_t kn__clock_tsc(void) {
 #if KN__HAVE_TSC
-    if (__builtin_expect(kn__clock_used == KN__CLOCK_TSC, 1)) return __rdtsc();
-#endif
+    return __rdtsc();
+#else
     return kn__clock_monotonic_ns();
+#endif
+}
+
+static inline uint64_t kn__clock_now(void) {
+    return kn__clock_used == KN__CLOCK_TSC ? kn__clock_tsc() : kn__clock_monotonic_ns();
 }
 
 /* Whether the counter runs at one rate in all states of the processor. */

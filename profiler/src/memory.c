@@ -1,6 +1,5 @@
 #include "memory.h"
 
-#include <knet/observer.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 64 };
 
 _Atomic(int64_t) kn__memory_live;
-kn__count kn__memory_events;
+_Atomic(uint64_t) kn__memory_events;
 
 /* Protects all below and the memory block of every node. Held for a dozen instructions and never
  * across a call, so waiting is spinning; a mutex would cost twice as much when nobody waits. */
@@ -107,6 +106,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     int64_t live = count_block(pool, (int64_t)size_bytes);
     give_lock();
     if (tree) {
+        kn__tree_fast = NULL; /* from now on this thread's scopes look at memory */
         tree->n_events++;
         tree->hwm = kn__max_i64(tree->hwm, live);
     }
@@ -219,8 +219,12 @@ static const kn_observer blocks_and_calls = {
 
 static const kn_observer calls_only = {.on_call_begin = on_call_begin, .on_call_end = on_call_end};
 
+const kn_observer *kn__memory_observer(bool with_blocks) {
+    return with_blocks ? &blocks_and_calls : &calls_only;
+}
+
 kn_status kn__memory_start(bool with_blocks) {
-    return kn_observer_attach(with_blocks ? &blocks_and_calls : &calls_only);
+    return kn_observer_attach(kn__memory_observer(with_blocks));
 }
 
 void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }
@@ -249,12 +253,9 @@ void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
 
 void kn__memory_fold(kn__tree *tree) {
     int64_t hwm = tree->hwm;
-    for (kn__node *node = tree->current; node && node->has_window; node = node->parent) {
-        int64_t peak = atomic_load_explicit(&node->peak, memory_order_relaxed);
-        int64_t rise = atomic_load_explicit(&node->rise, memory_order_relaxed);
-        atomic_store_explicit(&node->peak, kn__max_i64(peak, hwm), memory_order_relaxed);
-        atomic_store_explicit(&node->rise, kn__max_i64(rise, hwm - node->live_before),
-                              memory_order_relaxed);
+    for (kn__node *node = tree->current; node && node->extras & KN__PROF_MEM; node = node->parent) {
+        KN__STORE(node->peak, kn__max_i64(node->peak, hwm));
+        KN__STORE(node->rise, kn__max_i64(node->rise, hwm - node->live_before));
         hwm = kn__max_i64(hwm, node->hwm_saved);
     }
 }

@@ -10,7 +10,7 @@
 #ifndef KNET_MEMORY_H
 #define KNET_MEMORY_H
 
-#include <knet/pool.h>
+#include <knet/observer.h>
 
 #include "tree.h"
 
@@ -40,9 +40,11 @@ typedef struct kn__memory_row {
 } kn__memory_row;
 
 extern _Atomic(int64_t) kn__memory_live;
-extern kn__count kn__memory_events;
+extern _Atomic(uint64_t) kn__memory_events;
 
-/* Attaches the observer; `with_blocks` false: driver calls only. */
+/* The observer; `with_blocks` false: driver calls only. */
+const kn_observer *kn__memory_observer(bool with_blocks);
+/* Attaches it. */
 kn_status kn__memory_start(bool with_blocks);
 /* In a forked child: every later event is ignored and no lock is taken. */
 void kn__memory_stop(void);
@@ -60,7 +62,6 @@ static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : 
 /* On entry the mark starts at what is live; on exit it rises the mark outside. */
 static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
-    node->has_window = true;
     node->hwm_saved = tree->hwm;
     node->live_before = live;
     tree->hwm = live;
@@ -70,19 +71,11 @@ static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
 
 static inline void kn__memory_leave(kn__tree *tree, kn__node *node) {
     int64_t hwm = tree->hwm;
-    int64_t peak = atomic_load_explicit(&node->peak, memory_order_relaxed);
-    int64_t rise = atomic_load_explicit(&node->rise, memory_order_relaxed);
     uint64_t foreign =
         atomic_load_explicit(&kn__memory_events, memory_order_relaxed) - tree->n_events;
-    node->has_window = false;
-    if (hwm > peak) atomic_store_explicit(&node->peak, hwm, memory_order_relaxed);
-    if (hwm - node->live_before > rise) {
-        atomic_store_explicit(&node->rise, hwm - node->live_before, memory_order_relaxed);
-    }
-    if (foreign != node->foreign_before) {
-        uint64_t n = atomic_load_explicit(&node->n_disturbed, memory_order_relaxed);
-        atomic_store_explicit(&node->n_disturbed, n + 1, memory_order_relaxed);
-    }
+    if (hwm > node->peak) KN__STORE(node->peak, hwm);
+    if (hwm - node->live_before > node->rise) KN__STORE(node->rise, hwm - node->live_before);
+    if (foreign != node->foreign_before) KN__STORE(node->n_disturbed, node->n_disturbed + 1);
     tree->hwm = kn__max_i64(node->hwm_saved, hwm);
 }
 

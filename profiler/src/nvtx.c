@@ -22,10 +22,6 @@ void kn__nvtx_push(kn__node *node) {
         event.message.ascii = node->label;
     }
     nvtxDomainRangePushEx(domain, &event);
-    node->has_range = true;
 }
 
-void kn__nvtx_pop(kn__node *node) {
-    node->has_range = false;
-    nvtxDomainRangePop(domain);
-}
+void kn__nvtx_pop(void) { nvtxDomainRangePop(domain); }

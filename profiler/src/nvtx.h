@@ -10,9 +10,9 @@
 /* Makes the domain. Whether a tool listens; without one nothing is loaded and no range is sent. */
 bool kn__nvtx_start(void);
 
-/* Opens and closes the range of a scope; its name is registered with the tool at first sight.
- * The pair nests by thread, as scopes do. */
+/* Opens the range of a scope; its name is registered with the tool at first sight. */
 void kn__nvtx_push(kn__node *node);
-void kn__nvtx_pop(kn__node *node);
+/* Closes the innermost range of this thread. */
+void kn__nvtx_pop(void);
 
 #endif

@@ -25,8 +25,8 @@ static pthread_mutex_t steps_lock = PTHREAD_MUTEX_INITIALIZER; /* protects steps
 static kn__steps steps = {.min_ns = UINT64_MAX};
 static uint64_t last_step_ns;
 
-static int prof_bits(void) { return __atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED); }
-static void set_bits(int bits) { __atomic_or_fetch(&kn_prof_on_, bits, __ATOMIC_RELAXED); }
+static bool is_on(void) { return __atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) != 0; }
+static void turn_on(int which) { __atomic_or_fetch(&kn_prof_on_, which, __ATOMIC_RELAXED); }
 
 static void say(kn__text *text) {
     if (text->length && kn__text_write(text, "-") < 0) text->length = 0; /* stderr is closed */
@@ -44,6 +44,7 @@ static void start_clock(kn__clock_kind kind) {
     if (clock_started) return;
     clock_started = true;
     kn__clock_start(kind);
+    if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
     start_ns = kn__clock_monotonic_ns();
     pthread_atfork(NULL, NULL, forget_in_child);
 }
@@ -113,7 +114,7 @@ kn_status kn_prof_report(const char *path) {
 static kn_status observe(void) {
     KN_TRY(kn__memory_start(true));
     observing = true;
-    set_bits(KN__PROF_MEM);
+    atomic_fetch_or(&kn__prof_extras, KN__PROF_MEM);
     return KN_OK;
 }
 
@@ -122,7 +123,7 @@ kn_status kn_prof_owners_on(void) {
     kn_status status = KN_OK;
     start_clock(config.clock);
     if (!observing) status = observe();
-    if (status >= 0) set_bits(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    if (status >= 0) turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
     pthread_mutex_unlock(&start_lock);
     return status;
 }
@@ -134,7 +135,7 @@ static void start_tables(void) {
         kn__text_printf(&text, "KNET_TIMER: no memory columns: %s\n", kn_last_error()->message);
         say(&text);
     }
-    set_bits(config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_);
+    turn_on(config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_);
     report_at_exit = true;
 }
 
@@ -146,7 +147,10 @@ __attribute__((constructor)) static void start(void) {
     bool listening = kn__nvtx_start();
     if (config.tier == KN__TIER_OFF && !listening) return;
     start_clock(config.clock);
-    if (listening) set_bits(KN__PROF_NVTX | KN_PROF_ALL_ | KN_PROF_GRAD_);
+    if (listening) {
+        atomic_fetch_or(&kn__prof_extras, KN__PROF_NVTX);
+        turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    }
     if (config.tier == KN__TIER_CPU) start_tables();
 }
 
@@ -173,7 +177,7 @@ __attribute__((destructor)) static void finish(void) {
 }
 
 void kn_step(void) {
-    if (!(prof_bits() & (KN_PROF_ALL_ | KN_PROF_GRAD_))) return;
+    if (!is_on()) return;
     uint64_t now = kn__clock_monotonic_ns();
     pthread_mutex_lock(&steps_lock);
     if (steps.n++) {

@@ -101,16 +101,11 @@ typedef struct reading {
  * `ticks`, so an unchanged `start` says that no call ended between the two readings of it. */
 static uint64_t read_ticks(const kn__node *node, uint64_t now, bool *open) {
     for (;;) {
-        uint64_t start = atomic_load_explicit(&node->start, memory_order_acquire);
-        uint64_t ticks = atomic_load_explicit(&node->ticks, memory_order_acquire);
-        if (atomic_load_explicit(&node->start, memory_order_acquire) != start) continue;
+        uint64_t start = KN__LOAD(node->start), ticks = KN__LOAD(node->ticks);
+        if (KN__LOAD(node->start) != start) continue;
         *open = start != 0;
         return ticks + (*open && now > start ? now - start : 0);
     }
-}
-
-static uint64_t read_count(const kn__count *count) {
-    return atomic_load_explicit(count, memory_order_relaxed);
 }
 
 static void add_memory(kn__row *row, const kn__node *node) {
@@ -121,26 +116,26 @@ static void add_memory(kn__row *row, const kn__node *node) {
     row->freed_bytes += memory.freed_bytes;
     row->held += memory.held;
     row->held_at_peak += memory.held_at_peak;
-    row->peak = kn__max_i64(row->peak, atomic_load_explicit(&node->peak, memory_order_relaxed));
-    row->rise = kn__max_i64(row->rise, atomic_load_explicit(&node->rise, memory_order_relaxed));
-    row->peak_inexact |= read_count(&node->n_disturbed) > 0;
+    row->peak = kn__max_i64(row->peak, KN__LOAD(node->peak));
+    row->rise = kn__max_i64(row->rise, KN__LOAD(node->rise));
+    row->peak_inexact |= KN__LOAD(node->n_disturbed) > 0;
 }
 
 static void add_times(kn__row *row, const kn__node *node, const reading *r) {
     bool open = false;
-    uint64_t ticks = read_ticks(node, r->now, &open), ended = read_count(&node->n_calls);
+    uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
     row->open |= open;
     row->n_calls += ended + open;
     row->time_ns += kn__clock_ns(ticks, r->tick_ns);
     if (ended) {
-        uint64_t min_ns = kn__clock_ns(read_count(&node->ticks_min), r->tick_ns);
-        uint64_t max_ns = kn__clock_ns(read_count(&node->ticks_max), r->tick_ns);
+        uint64_t min_ns = kn__clock_ns(KN__LOAD(node->ticks_min), r->tick_ns);
+        uint64_t max_ns = kn__clock_ns(KN__LOAD(node->ticks_max), r->tick_ns);
         if (min_ns < row->min_ns) row->min_ns = min_ns;
         if (max_ns > row->max_ns) row->max_ns = max_ns;
     }
     if (node->first_start < row->first_start) {
         row->first_start = node->first_start;
-        row->first_ns = kn__clock_ns(read_count(&node->ticks_first), r->tick_ns);
+        row->first_ns = kn__clock_ns(KN__LOAD(node->ticks_first), r->tick_ns);
     }
 }
 
@@ -152,8 +147,8 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
         if (!child_row) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
         add_times(child_row, child, r);
         if (report->has_memory) add_memory(child_row, child);
-        child_row->gpu_ns += read_count(&child->gpu_ns);
-        child_row->n_gpu += read_count(&child->n_gpu);
+        child_row->gpu_ns += KN__LOAD(child->gpu_ns);
+        child_row->n_gpu += KN__LOAD(child->n_gpu);
         KN_TRY(add_children(report, child_row, child, r));
     }
     return KN_OK;
@@ -161,11 +156,11 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
 
 kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__report_init(out);
-    out->has_memory = __atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) & KN__PROF_MEM;
+    out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
     out->n_threads = kn__tree_threads();
     reading r = {tick_ns, now};
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        out->n_unrecorded += read_count(&tree->n_unrecorded);
+        out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
         KN_TRY(add_children(out, &out->root, &tree->root, &r));
     }
     if (out->has_memory) {

@@ -8,97 +8,158 @@
 #include "scope.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
-#define LOAD(field) atomic_load_explicit(&(field), memory_order_relaxed)
-#define STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
-
 int kn_prof_on_;
+_Atomic(uint32_t) kn__prof_extras;
 
-static int prof_bits(void) { return __atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED); }
+/* A scope is two clock reads and what stands between them: reading the counter lets nothing else
+ * overlap, so every instruction here shows. What only some runs need (memory, NVTX, another clock)
+ * stands apart, so that the fast path calls nothing, saves no register and tests one pointer. */
 
-static kn_scope open_node(kn__tree *tree, kn__node *node) {
-    if (++tree->serial == 0) tree->serial = 1; /* 0 means "off" */
-    node->serial = tree->serial;
-    tree->current = node;
-    int bits = prof_bits();
-    if (bits & KN__PROF_NVTX) kn__nvtx_push(node);
-    if (bits & KN__PROF_MEM) kn__memory_enter(tree, node);
-    kn_scope scope = {node->depth, node->serial};
-    STORE(node->start, kn__clock_now());
+static inline kn_scope mark(const kn__node *node, uint64_t start) {
+    kn_scope scope = {node->depth, (uint32_t)start};
     return scope;
+}
+
+static inline void enter(kn__tree *tree, kn__node *node) {
+    tree->last = node;
+    tree->current = node;
+}
+
+static inline kn_scope start_at(kn__node *node, uint64_t now) {
+    now |= 1; /* so that neither it nor its low half is 0, which means "closed" and "off" */
+    KN__STORE(node->start, now);
+    return mark(node, now);
+}
+
+static inline kn_scope open_fast(kn__tree *tree, kn__node *node) {
+    enter(tree, node);
+    return start_at(node, kn__clock_tsc());
+}
+
+static kn_scope open_extra(kn__tree *tree, kn__node *node) {
+    enter(tree, node);
+    node->extras = atomic_load_explicit(&kn__prof_extras, memory_order_relaxed);
+    if (node->extras & KN__PROF_NVTX) kn__nvtx_push(node);
+    if (node->extras & KN__PROF_MEM) kn__memory_enter(tree, node);
+    return start_at(node, kn__clock_now());
 }
 
 /* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
  * `start` again and knows (report.c). */
-static void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
-    uint64_t spent = now - LOAD(node->start);
-    if ((int64_t)spent < 0) spent = 0; /* counters of two sockets may differ a little */
-    uint64_t n = LOAD(node->n_calls);
-    atomic_store_explicit(&node->start, 0, memory_order_release);
-    atomic_store_explicit(&node->ticks, LOAD(node->ticks) + spent, memory_order_release);
-    STORE(node->n_calls, n + 1);
-    if (spent < LOAD(node->ticks_min)) STORE(node->ticks_min, spent);
-    if (spent > LOAD(node->ticks_max)) STORE(node->ticks_max, spent);
-    if (n == 0) STORE(node->ticks_first, spent);
+static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
     tree->current = node->parent;
-    if (node->has_window) kn__memory_leave(tree, node);
-    if (node->has_range) kn__nvtx_pop(node);
+    KN__STORE(node->start, 0);
+    KN__STORE(node->ticks, node->ticks + spent);
+    KN__STORE(node->n_calls, node->n_calls + 1);
 }
 
-/* Remembers the order of siblings, so that the next round of a loop guesses right. */
-static kn__node *follow(kn__node *parent, kn__node *node) {
-    parent->guess = node->after;
-    parent->last = node;
-    return node;
+__attribute__((noinline)) static void close_record(kn__tree *tree, kn__node *node, uint64_t spent) {
+    if ((int64_t)spent < 0) spent = 0; /* made odd, or counters of two sockets that differ */
+    if (spent < node->ticks_min) KN__STORE(node->ticks_min, spent);
+    if (spent > node->ticks_max) KN__STORE(node->ticks_max, spent);
+    if (node->n_calls == 0) KN__STORE(node->ticks_first, spent);
+    add_call(tree, node, spent);
 }
 
-static kn__node *learn(kn__node *parent, kn__node *node) {
-    if (!node) return NULL;
-    if (parent->last) parent->last->after = node;
-    return follow(parent, node);
+static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
+    uint64_t spent = now - node->start;
+    if (LIKELY(spent >= node->ticks_min && spent <= node->ticks_max)) {
+        add_call(tree, node, spent);
+    } else {
+        close_record(tree, node, spent);
+    }
+}
+
+static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
+    uint32_t extras = node->extras;
+    node->extras = 0;
+    close_fast(tree, node, now);
+    if (extras & KN__PROF_MEM) kn__memory_leave(tree, node);
+    if (extras & KN__PROF_NVTX) kn__nvtx_pop();
+}
+
+/* The node that followed the last one the time before. A program opens its scopes in much the same
+ * order again and again, so it is tried first. */
+static inline kn__node *guess(const kn__tree *tree) { return tree->last->after; }
+
+static inline bool fits_key(const kn__tree *tree, const kn__node *node, const char *key) {
+    return node->key == key && node->parent == tree->current;
+}
+
+static inline bool fits_text(const kn__tree *tree, const kn__node *node, const char *label) {
+    return node->parent == tree->current && !node->key && strcmp(node->label, label) == 0;
+}
+
+/* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child. */
+__attribute__((noinline)) static kn_scope open_slow(const char *key, const char *label) {
+    kn_scope off = {0, 0};
+    kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
+    if (!tree) return off;
+    kn__node *node = guess(tree);
+    if (!(key ? fits_key(tree, node, key) : fits_text(tree, node, label))) {
+        node = kn__tree_child(tree, tree->current, key, label);
+        if (!node) return off;
+        tree->last->after = node;
+    }
+    return kn__tree_fast ? open_fast(tree, node) : open_extra(tree, node);
 }
 
 kn_scope kn_scope_begin_static_on_(const char *label) {
-    kn_scope off = {0, 0};
-    kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
-    if (!tree) return off;
-    kn__node *parent = tree->current, *node = parent->guess;
-    if (LIKELY(node && node->key == label)) return open_node(tree, follow(parent, node));
-    node = learn(parent, kn__tree_child(tree, parent, label, label));
-    return node ? open_node(tree, node) : off;
+    kn__tree *tree = kn__tree_fast;
+    if (LIKELY(tree != NULL)) {
+        kn__node *node = guess(tree);
+        if (LIKELY(fits_key(tree, node, label))) return open_fast(tree, node);
+    }
+    return open_slow(label, label);
 }
 
 kn_scope kn_scope_begin_on_(const char *label) {
-    kn_scope off = {0, 0};
-    kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
-    if (!tree) return off;
-    if (!label) label = "(null)";
-    kn__node *parent = tree->current, *node = parent->guess;
-    if (LIKELY(node && !node->key && strcmp(node->label, label) == 0)) {
-        return open_node(tree, follow(parent, node));
+    kn__tree *tree = kn__tree_fast;
+    if (LIKELY(tree != NULL)) {
+        kn__node *node = guess(tree);
+        if (LIKELY(fits_text(tree, node, label))) return open_fast(tree, node);
     }
-    node = learn(parent, kn__tree_child(tree, parent, NULL, label));
-    return node ? open_node(tree, node) : off;
+    return open_slow(NULL, label);
+}
+
+static inline bool is_open(const kn__node *node, const kn_scope *scope) {
+    return (uint32_t)node->start == scope->serial;
 }
 
 /* Not the innermost scope: one that others were left open in, or one that is closed already. */
 static void close_down_to(kn__tree *tree, const kn_scope *scope, uint64_t now) {
     kn__node *target = tree->current;
     while (target->depth > scope->depth) target = target->parent;
-    if (target->depth != scope->depth || target->serial != scope->serial) return;
+    if (target->depth != scope->depth || !is_open(target, scope)) return;
     kn__node *outside = target->parent;
     while (tree->current != outside) close_node(tree, tree->current, now);
 }
 
-void kn_scope_end_on_(kn_scope *scope) {
+__attribute__((noinline)) static void end_slow(const kn_scope *scope) {
     uint64_t now = kn__clock_now();
     kn__tree *tree = kn__tree_mine;
     if (!tree) return;
     kn__node *node = tree->current;
-    if (LIKELY(node->serial == scope->serial && node->parent)) {
+    if (LIKELY(is_open(node, scope) && node->depth == scope->depth)) {
         close_node(tree, node, now);
     } else {
         close_down_to(tree, scope, now);
     }
+}
+
+/* The root is never open, so a scope that is can't be it; and the counter never shows the same
+ * twice to one thread, so the serial alone tells the innermost scope. */
+void kn_scope_end_on_(kn_scope *scope) {
+    kn__tree *tree = kn__tree_fast;
+    if (LIKELY(tree != NULL)) {
+        uint64_t now = kn__clock_tsc();
+        kn__node *node = tree->current;
+        if (LIKELY(is_open(node, scope))) {
+            close_fast(tree, node, now);
+            return;
+        }
+    }
+    end_slow(scope);
 }
 
 void kn__scope_end_key(const char *key) {

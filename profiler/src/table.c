@@ -1,5 +1,6 @@
 #include "table.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LABEL_MIN = 9, LABEL_WISH = 24, OWNERS_SHOWN = 5, PATH_BYTES = 512 };
@@ -216,12 +217,13 @@ static void add_total(kn__text *text, const layout *l, group g) {
         total = bytes_cell(l, all);
         part = kn__cell_percent((double)report->root.alloc_bytes, all);
     }
-    kn__text line = {0};
-    kn__text_right(&line, total.text, g == GROUP_MEMORY ? 7 : 6);
-    kn__text_printf(&line, " / %s", part.text);
+    int span = group_width(l, g) - groups[g].gap;
+    int pad = (g == GROUP_MEMORY ? 7 : 6) - kn__text_width(total.text);
+    char line[2 * sizeof(kn__cell) + 8];
+    snprintf(line, sizeof line, "%*s%s / %s", pad > 0 ? pad : 0, "", total.text, part.text);
+    if (kn__text_width(line) > span) snprintf(line, sizeof line, "%s", total.text);
     if (g != GROUP_TIME) kn__text_repeat(text, " ", groups[g].gap);
-    if (!line.failed) kn__text_center(text, line.data, group_width(l, g) - groups[g].gap);
-    kn__text_release(&line);
+    kn__text_center(text, line, span);
 }
 
 static void add_head(kn__text *text, const layout *l) {

@@ -17,6 +17,7 @@ typedef struct kn__chunk {
 } chunk;
 
 _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
+_Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static kn__tree *all_trees, *idle_trees;
@@ -92,9 +93,10 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
     node->key = key;
     node->label = copy;
     node->parent = parent;
-    node->depth = (uint16_t)(parent->depth + 1);
+    node->depth = parent->depth + 1;
+    node->after = &tree->root; /* a guess that is never right */
     node->first_start = kn__clock_now();
-    atomic_init(&node->ticks_min, UINT64_MAX);
+    node->ticks_min = UINT64_MAX;
     return node;
 }
 
@@ -108,8 +110,7 @@ static void append_child(kn__node *parent, kn__node *node) {
 }
 
 static kn__node *count_unrecorded(kn__tree *tree) {
-    uint64_t n = atomic_load_explicit(&tree->n_unrecorded, memory_order_relaxed);
-    atomic_store_explicit(&tree->n_unrecorded, n + 1, memory_order_relaxed);
+    KN__STORE(tree->n_unrecorded, tree->n_unrecorded + 1);
     return NULL;
 }
 
@@ -132,7 +133,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     kn__scope_close_all(tree);
-    kn__tree_mine = NULL;
+    kn__tree_mine = kn__tree_fast = NULL;
     pthread_mutex_lock(&registry_lock);
     tree->next_idle = idle_trees;
     idle_trees = tree;
@@ -144,9 +145,7 @@ static kn__tree *make_tree(void) {
     if (!tree) return NULL;
     memset(tree, 0, sizeof *tree);
     tree->root.label = "";
-    tree->current = &tree->root;
-    /* Serials of different trees start far apart: a scope ended on a foreign thread finds none. */
-    tree->serial = (uint32_t)(n_threads * 0x9E3779B1u);
+    tree->current = tree->last = tree->root.after = &tree->root;
     return tree;
 }
 
@@ -175,6 +174,7 @@ kn__tree *kn__tree_get(void) {
     if (!tree) return NULL;
     pthread_setspecific(exit_key, tree);
     kn__tree_mine = tree;
+    if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;
     return tree;
 }
 

@@ -23,28 +23,30 @@ enum {
     KN__NODES_MAX = 100 * 1000 /* of all trees: 25 MB */
 };
 
-/* What kn_prof_on_ holds beside the public bits. */
-enum { KN__PROF_MEM = 4, KN__PROF_NVTX = 8, KN__PROF_EXTRA = KN__PROF_MEM | KN__PROF_NVTX };
+/* What a scope does beside reading the time-stamp counter; 0 is the fast path. */
+enum { KN__PROF_MEM = 1, KN__PROF_NVTX = 2, KN__PROF_SLOW_CLOCK = 4 };
+extern _Atomic(uint32_t) kn__prof_extras; /* bits are only ever set */
 
-typedef _Atomic(uint64_t) kn__count;
+/* Written by one thread alone, with KN__STORE, and read by any with KN__LOAD; that thread itself
+ * reads it plainly. */
+typedef uint64_t kn__count;
+#define KN__LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define KN__STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
 
 typedef struct kn__node kn__node;
 struct kn__node {
-    /* The hot line: what enter and leave touch. */
+    /* The hot lines: what enter and leave touch. */
     const char *key;  /* address of a static label; NULL: the label came as text */
-    kn__node *guess;  /* the child expected next */
-    kn__node *last;   /* the child opened last */
-    kn__node *after;  /* the sibling that was opened after this one */
     kn__node *parent; /* NULL for the root */
-    kn__count start;  /* when it was opened; 0: closed */
-    kn__count ticks;  /* of the calls that ended */
-    uint32_t serial;  /* of the call that is open */
-    uint16_t depth;   /* 0 for the root */
-    bool has_window;  /* the open call was entered with memory attribution on */
-    bool has_range;   /* and an NVTX range was opened for it */
+    kn__node *after;  /* the node that was opened after this one */
+    kn__count
+        start; /* when it was opened, made odd; 0: closed. Its low half is the scope's serial */
+    kn__count ticks, n_calls; /* of the calls that ended */
+    kn__count ticks_min, ticks_max;
 
-    kn__count n_calls; /* that ended */
-    kn__count ticks_min, ticks_max, ticks_first;
+    uint32_t depth;  /* 0 for the root */
+    uint32_t extras; /* what leaving has to undo: KN__PROF_MEM, KN__PROF_NVTX */
+    kn__count ticks_first;
     const char *label; /* our copy */
     _Atomic(kn__node *) first_child;
     _Atomic(kn__node *) next; /* sibling, in order of first sight */
@@ -54,7 +56,7 @@ struct kn__node {
     /* Memory: windows are the owner's, the rest stands under the lock. */
     int64_t hwm_saved, live_before;
     uint64_t foreign_before;
-    _Atomic(int64_t) peak, rise;
+    int64_t peak, rise; /* KN__STORE and KN__LOAD too */
     kn__count n_disturbed;
     uint32_t row; /* owner number; 0: none yet */
     uint64_t alloc_bytes, n_allocs, freed_bytes;
@@ -69,8 +71,8 @@ struct kn__node {
 
 typedef struct kn__tree kn__tree;
 struct kn__tree {
-    kn__node *current;
-    uint32_t serial;
+    kn__node *current; /* innermost open node, or the root */
+    kn__node *last;    /* opened last; its `after` is the guess for the next */
     kn__node root;
 
     /* Memory as this thread saw it (memory.h). */
@@ -85,8 +87,12 @@ struct kn__tree {
     kn__count n_unrecorded; /* scopes opened too deep or beyond the number of nodes */
 };
 
-/* This thread's tree; NULL until its first scope. One pointer of thread-local storage. */
+/* This thread's tree; NULL until its first scope. */
 extern _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
+/* The same while scopes need no extras on this thread, else NULL: one test decides for the fast
+ * path. Once NULL it stays so, hence a scope that was opened with extras is never closed without.
+ */
+extern _Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
 
 /* This thread's tree, made or taken over at first use; NULL when memory is out. */
 kn__tree *kn__tree_get(void);

@@ -20,7 +20,7 @@ case $mode in
     cmake -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
           -DCMAKE_C_FLAGS="${flags[*]}" >"$work/configure.log"
     cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
-    "$work/consumer/all"
+    "$work/consumer/whole"
     "$work/consumer/timer" ;;
   pkgconfig)
     # shellcheck disable=SC2046  # flags are words

@@ -5,13 +5,16 @@
 #include <knet/data.h>
 #include <knet/device.h>
 #include <knet/frame.h>
+#include <knet/models.h>
 #include <knet/ops.h>
 #include <knet/optim.h>
 #include <knet/param.h>
 #include <knet/pool.h>
 #include <knet/prof.h>
+#include <knet/progress.h>
 #include <knet/status.h>
 #include <knet/tape.h>
 #include <knet/tensor.h>
+#include <knet/train.h>
 
 #endif

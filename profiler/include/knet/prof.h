@@ -29,9 +29,14 @@ typedef struct kn_scope {
 /* Not for users: which scopes are recorded (KN_PROF_…). */
 extern KN_API int kn_prof_on_;
 enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2 };
-KN_API kn_scope kn_scope_begin_on_(const char *label);
-KN_API kn_scope kn_scope_begin_static_on_(const char *label);
-KN_API void kn_scope_end_on_(kn_scope *scope);
+#if defined(__GNUC__) && !defined(__clang__)
+#define KN_PROF_API_ KN_API __attribute__((noplt)) /* called often: without the detour of a PLT */
+#else
+#define KN_PROF_API_ KN_API
+#endif
+KN_PROF_API_ kn_scope kn_scope_begin_on_(const char *label);
+KN_PROF_API_ kn_scope kn_scope_begin_static_on_(const char *label);
+KN_PROF_API_ void kn_scope_end_on_(kn_scope *scope);
 
 static inline bool kn_prof_is_on_(int which) {
     return __builtin_expect(__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) & which, 0) != 0;

@@ -1,9 +1,12 @@
 /* Data: labelled images from MNIST's idx files (plain or gzip), or made up, in seeded minibatches.
  *
- *     for (kn_batch b; kn_loader_next(loader, &b);) …      // b.x [B,1,28,28] f32 in 0 … 1, b.y [B]
- * i64 KN_TRY(kn_check());                                   // a read error, say
+ *     for (kn_batch b; kn_loader_next(loader, &b);) {
+ *         …                                      // b.x [B,1,28,28] f32 in 0 … 1, b.y [B] i64
+ *     }
+ *     KN_TRY(kn_check());                        // a read error, say
  *
- * Threads: one at a time.
+ * A loader reads its files whole when it is created; the order of an epoch depends on the seed and
+ * the epoch's number alone. Threads: one at a time.
  */
 #ifndef KNET_DATA_H
 #define KNET_DATA_H
@@ -17,7 +20,7 @@ extern "C" {
 typedef struct kn_loader kn_loader;
 typedef struct kn_batch { /* belongs to the loader until the next `next` */
     kn_tensor *x, *y;
-    int64_t n, index;
+    int64_t n, index; /* images in it; its place in the epoch */
 } kn_batch;
 
 typedef enum kn_split { KN_TRAIN = 0, KN_TEST = 1 } kn_split;
@@ -27,13 +30,13 @@ typedef struct kn_loader_options {
     kn_device *device; /* NULL: the host */
     int rank, n_ranks; /* every rank gets equally many batches; 0, 0: one rank */
     kn_split split;
-    int partial; /* 1: also the last, smaller batch */
-    uint64_t reserved[4];
+    int partial;          /* 1: also the last, smaller batch */
+    uint64_t reserved[4]; /* zero */
 } kn_loader_options;
 
 /* Reads DIR/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] whole. Errors: IO for what can't be
  * read, FORMAT for what is no idx file, is truncated, or has images and labels that don't agree;
- * each names the file and the value. */
+ * each names the file and the value. INVALID for options that don't fit the data. */
 KN_API KN_MUST_CHECK kn_status kn_loader_create(kn_loader **out, const char *dir,
                                                 const kn_loader_options *options);
 /* n made-up images [1,28,28] of ten separable classes: no files needed. */
@@ -42,7 +45,11 @@ KN_API KN_MUST_CHECK kn_status kn_loader_create_synthetic(kn_loader **out, int64
 KN_API void kn_loader_destroy(kn_loader *loader);
 /* False: the epoch's end (the next call begins another), or an error, which is then pending. */
 KN_API bool kn_loader_next(kn_loader *loader, kn_batch *batch);
+/* Ends the epoch early: the next call begins another. */
+KN_API void kn_loader_rewind(kn_loader *loader);
 KN_API int64_t kn_loader_batches(const kn_loader *loader); /* of one epoch */
+KN_API int64_t kn_loader_images(const kn_loader *loader);  /* of the whole split, all ranks */
+KN_API int64_t kn_loader_classes(const kn_loader *loader); /* the largest label, plus one */
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,227 @@
+/* Ops of the user's own: kn_apply. */
+#include <stdlib.h>
+
+#include "tape.h"
+
+enum { SAVED_MAX = 8 };
+
+struct kn_call {
+    const kn_rule *rule;
+    void *ctx;
+    void (*ctx_free_fn)(void *ctx);
+    kn__saved saved[SAVED_MAX];
+    uint64_t own;  /* saved values that are the call's inputs or result, bit by bit */
+    uint64_t need; /* inputs that want a gradient; in backward, in this pass */
+    int n_x;
+};
+
+/* The node's attributes: where its call is. */
+static kn_call **call_of(kn__node *n) { return kn__node_attr(n); }
+
+const char *kn__apply_name(const kn__node *n) {
+    kn_call *call = *(kn_call *const *)(const void *)((const char *)n + n->attr_at);
+    return call ? call->rule->name : "apply";
+}
+
+static void call_free(kn_call *call) {
+    for (int i = 0; i < SAVED_MAX; i++) {
+        if (call->saved[i].t) kn_tensor_release(call->saved[i].t);
+    }
+    if (call->ctx_free_fn) call->ctx_free_fn(call->ctx);
+    free(call);
+}
+
+void kn__apply_free(kn__node *n) {
+    kn_call *call = *call_of(n);
+    *call_of(n) = NULL;
+    if (call) call_free(call);
+}
+
+/* --- what rules call --- */
+
+void kn_call_save(kn_call *call, int i, kn_tensor *t) {
+    KN_ASSERT(i >= 0 && i < SAVED_MAX);
+    if (i < 0 || i >= SAVED_MAX || !t || t == KN_NONE) return;
+    kn_tensor *old = call->saved[i].t;
+    call->saved[i] = (kn__saved){kn_tensor_retain(t), t->storage->version};
+    if (old) kn_tensor_release(old);
+}
+
+kn_tensor *kn_call_saved(kn_call *call, int i) {
+    if (i >= 0 && i < SAVED_MAX && call->saved[i].t) return call->saved[i].t;
+    return KN_FAIL_NULL(KN_ERR_INVALID, "%s: nothing is saved at %d", call->rule->name, i);
+}
+
+bool kn_call_needs(const kn_call *call, int i) {
+    return i >= 0 && i < call->n_x && (call->need >> i & 1);
+}
+
+void *kn_call_ctx(const kn_call *call) { return call->ctx; }
+
+/* --- forward --- */
+
+static kn_status check_inputs(const kn_rule *rule, kn_tensor *const x[], int n_x) {
+    if (!rule || !rule->name || !rule->forward || !rule->backward) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_apply: a rule needs a name, forward and backward");
+    }
+    for (int i = 0; i < 4; i++) {
+        if (rule->reserved[i]) {
+            return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", rule->name);
+        }
+    }
+    if (n_x < 1 || n_x > KN_OP_INPUTS_MAX) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: %d inputs; 1 to %d are possible", rule->name, n_x,
+                       KN_OP_INPUTS_MAX);
+    }
+    for (int i = 0; i < n_x; i++) {
+        if (!x[i] || x[i]->consumed) {
+            return KN_FAIL(KN_ERR_INVALID, "%s: x[%d] is %s", rule->name, i,
+                           x[i] ? "a value that kn_backward consumed" : "NULL");
+        }
+    }
+    return KN_OK;
+}
+
+/* Runs forward without recording what is inside it. *out: a reference of the caller's. */
+static kn_status run_forward(kn_tensor **out, kn_call *call, kn_tensor *const x[]) {
+    KN_FRAME(.record = KN_OFF);
+    KN_TRY(kn_check());
+    kn_tensor *y = NULL;
+    KN_TRY(call->rule->forward(&y, call, x));
+    KN_TRY(kn_check());
+    if (!y || y == KN_NONE) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: forward gave no result", call->rule->name);
+    }
+    *out = kn_tensor_retain(y);
+    return KN_OK;
+}
+
+static bool is_own(const kn_tensor *t, const kn_tensor *y, kn_tensor *const x[], int n_x) {
+    if (t == y) return true;
+    for (int i = 0; i < n_x; i++) {
+        if (t == x[i]) return true;
+    }
+    return false;
+}
+
+/* The node takes the call. */
+static kn_status record(kn_call *call, kn_tensor *y, kn_tensor *const x[]) {
+    kn__node *n =
+        kn__tape_node(kn_frame_tape(), KN__OP_APPLY, call->n_x, 0, call->n_x, sizeof call);
+    if (!n) return kn_last_error()->status;
+    kn_shape *shape = (kn_shape *)(void *)((char *)n + n->shapes_at);
+    for (int i = 0; i < call->n_x; i++) {
+        kn__node_edge(n, i, x[i]);
+        shape[i] = kn_tensor_shape(x[i]);
+    }
+    *call_of(n) = call;
+    kn__node_attach(n, y);
+    return KN_OK;
+}
+
+static kn_status apply(kn_tensor **out, kn_call *call, kn_tensor *const x[], bool *taken) {
+    kn_tensor *made = NULL;
+    bool recording = kn_op_recording(x, call->n_x);
+    for (int i = 0; i < call->n_x; i++) {
+        if (recording && x[i]->grad) call->need |= (uint64_t)1 << i;
+    }
+    KN_TRY(run_forward(&made, call, x));
+    /* A header of this frame's: forward may have returned an input, or a tensor it keeps. */
+    kn_tensor *y = kn_tensor_alias(made);
+    for (int i = 0; y && i < SAVED_MAX; i++) {
+        kn_tensor *t = call->saved[i].t;
+        if (t == made && !is_own(t, NULL, x, call->n_x)) kn_call_save(call, i, y);
+        if (t && is_own(call->saved[i].t, y, x, call->n_x)) call->own |= 1u << i;
+    }
+    kn_tensor_release(made);
+    if (!y) return kn_check();
+    if (recording && kn__dtype_is_float(y->dtype)) {
+        KN_TRY(record(call, y, x));
+        *taken = true;
+    }
+    *out = y;
+    return KN_OK;
+}
+
+kn_tensor *kn_apply(const kn_rule *rule, kn_tensor *const x[], int n_x, void *ctx,
+                    void (*ctx_free_fn)(void *ctx)) {
+    kn_status status = kn_pending() ? KN_OK : check_inputs(rule, x, n_x);
+    kn_call *call = kn_pending() || status < 0 ? NULL : calloc(1, sizeof *call);
+    if (!call) {
+        if (ctx_free_fn) ctx_free_fn(ctx);
+        if (status < 0 || kn_pending()) return kn_error_defer(status);
+        return KN_FAIL_NULL(KN_ERR_OOM, "%s: no host memory", rule->name);
+    }
+    *call = (kn_call){.rule = rule, .ctx = ctx, .ctx_free_fn = ctx_free_fn, .n_x = n_x};
+    kn_scope scope = kn_scope_begin_static(rule->name);
+    kn_tensor *y = NULL;
+    bool taken = false;
+    status = apply(&y, call, x, &taken);
+    kn_scope_end(&scope);
+    if (!taken) call_free(call);
+    if (status == KN_OK) return y;
+    kn_error_op(rule->name);
+    return kn_error_defer(status);
+}
+
+/* --- backward --- */
+
+static kn_status check_saved(kn__back *b, const kn_call *call) {
+    char text[256];
+    for (int i = 0; i < SAVED_MAX; i++) {
+        const kn_tensor *t = call->saved[i].t;
+        if (!t) continue;
+        if (!t->storage || t->storage->version != call->saved[i].version) {
+            return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs saved value %d, which was %s",
+                           kn__node_text(text, sizeof text, b->node), i,
+                           t->storage ? "written after it was saved" : "consumed by kn_backward");
+        }
+        /* A value made inside forward looks like a constant: its share would be lost silently. */
+        if (b->pass->again && kn__dtype_is_float(t->dtype) && !(call->own >> i & 1)) {
+            return KN_FAIL(
+                KN_ERR_UNSUPPORTED,
+                "the gradient of %s can't be differentiated again: its saved value %d is "
+                "neither an input nor the result",
+                kn__node_text(text, sizeof text, b->node), i);
+        }
+    }
+    if (b->pass->again && call->rule->once) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "the gradient of %s can't be differentiated again",
+                       kn__node_text(text, sizeof text, b->node));
+    }
+    return KN_OK;
+}
+
+static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const dx[]) {
+    for (int i = 0; i < call->n_x; i++) {
+        if (!(call->need >> i & 1) || !dx[i] || dx[i] == KN_NONE) continue;
+        const kn_shape *want = kn__node_shape(b->node, i);
+        if (dx[i]->n_dims != want->n_dims ||
+            memcmp(dx[i]->dim, want->dim, (size_t)want->n_dims * sizeof want->dim[0]) != 0) {
+            char got[128], wanted[128];
+            return KN_FAIL(KN_ERR_SHAPE, "%s: backward gave %s for x[%d] of shape %s",
+                           call->rule->name, kn_shape_text(got, sizeof got, kn_tensor_shape(dx[i])),
+                           i, kn_shape_text(wanted, sizeof wanted, *want));
+        }
+        KN_TRY(kn__back_deliver(b, i, dx[i]));
+    }
+    return KN_OK;
+}
+
+kn_status kn__apply_back(kn__back *b) {
+    kn_call *call = *call_of(b->node);
+    KN_TRY(check_saved(b, call));
+    call->need = 0;
+    for (int i = 0; i < call->n_x; i++) {
+        if (kn__back_wants(b, i)) call->need |= (uint64_t)1 << i;
+    }
+    if (!call->need) return KN_OK;
+    kn_tensor *dx[KN_OP_INPUTS_MAX] = {0};
+    kn_scope scope = kn_scope_begin_static(call->rule->name);
+    kn_status status = call->rule->backward(dx, call, b->g);
+    kn_scope_end(&scope);
+    if (status == KN_OK) status = kn_check();
+    if (status == KN_OK) status = deliver_all(b, call, dx);
+    if (status < 0) kn_error_op(call->rule->name);
+    return status;
+}

@@ -1,0 +1,413 @@
+#include "params.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NAME_MAX_BYTES = 256, SLICE_BYTES = 256 };
+
+kn_init kn_init_xavier(void) { return (kn_init){KN_INIT_XAVIER, 1, 0}; }
+kn_init kn_init_uniform(double lo, double hi) { return (kn_init){KN_INIT_UNIFORM, lo, hi}; }
+kn_init kn_init_normal(double mean, double stddev) {
+    return (kn_init){KN_INIT_NORMAL, mean, stddev};
+}
+
+/* --- life cycle --- */
+
+kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
+    static const kn_params_options defaults = {0};
+    if (!options) options = &defaults;
+    for (int i = 0; i < 4; i++) {
+        if (options->reserved[i]) {
+            return KN_FAIL(KN_ERR_INVALID, "kn_params_create: a reserved option is not zero");
+        }
+    }
+    kn_dtype dtype = options->dtype ? options->dtype : KN_F32;
+    if (dtype != KN_F32 && dtype != KN_F64) {
+        return KN_FAIL(KN_ERR_DTYPE, "kn_params_create: dtype %s; parameters are f32 or f64",
+                       kn_dtype_name(dtype));
+    }
+    kn_params *set = calloc(1, sizeof *set);
+    if (!set) return KN_FAIL(KN_ERR_OOM, "kn_params_create: no host memory");
+    kn_status status = kn_rng_create(&set->rng, 0);
+    if (status < 0) {
+        free(set);
+        return status;
+    }
+    atomic_store(&set->refs, 1);
+    set->device = options->device ? options->device : kn_frame_device();
+    set->dtype = dtype;
+    set->seed = options->seed;
+    set->cycle = 1;
+    *out = set;
+    return KN_OK;
+}
+
+kn_params *kn__params_retain(kn_params *set) {
+    atomic_fetch_add_explicit(&set->refs, 1, memory_order_relaxed);
+    return set;
+}
+
+static void param_free(kn__param *p) {
+    if (p->grad) kn_tensor_release(p->grad);
+    if (p->w) {
+        p->w->grad = NULL; /* somebody may still hold the tensor */
+        p->w->grad_kind = KN__GRAD_NONE;
+        kn_tensor_release(p->w);
+    }
+    free(p->name);
+    free(p);
+}
+
+void kn__params_release(kn_params *set) {
+    if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) != 1) return;
+    for (int i = 0; i < set->n; i++) param_free(set->param[i]);
+    if (set->flat) kn_tensor_release(set->flat);
+    kn_rng_destroy(set->rng);
+    free(set->param);
+    free(set);
+}
+
+void kn_params_destroy(kn_params *params) {
+    if (params) kn__params_release(params);
+}
+
+/* --- one parameter --- */
+
+/* Of w [O,I,window…]; other shapes count as they stand: a vector is its own fan. */
+static double xavier_bound(const kn_shape *s, double gain) {
+    double window = 1;
+    for (int i = 2; i < s->n_dims; i++) window *= (double)s->dim[i];
+    double fan_out = s->n_dims > 0 ? (double)s->dim[0] * window : 1;
+    double fan_in = s->n_dims > 1 ? (double)s->dim[1] * window : fan_out;
+    return gain * __builtin_sqrt(6 / (fan_in + fan_out));
+}
+
+static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
+    switch (init.kind) {
+        case KN_INIT_ZEROS:
+            return kn_zeros(shape);
+        case KN_INIT_CONSTANT:
+            return kn_full(shape, init.a);
+        case KN_INIT_UNIFORM:
+            return kn_uniform(shape, init.a, init.b, set->rng);
+        case KN_INIT_NORMAL:
+            return kn_normal(shape, init.a, init.b, set->rng);
+        case KN_INIT_XAVIER: {
+            double bound = xavier_bound(&shape, init.a);
+            return kn_uniform(shape, -bound, bound, set->rng);
+        }
+        default:
+            return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: %d is no kind of initial value",
+                                init.kind);
+    }
+}
+
+/* A parameter's numbers depend on the seed and on its place among the parameters alone. */
+static kn_tensor *make_value(kn_params *set, kn_shape shape, kn_init init) {
+    uint64_t key = set->seed + 0x9E3779B97F4A7C15u * (uint64_t)(set->n + 1);
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EBu;
+    kn_status status = kn_rng_state_set(set->rng, key ^ (key >> 31), 0);
+    if (status < 0) return kn_error_defer(status);
+    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    kn_tensor *w = initial_value(set, shape, init);
+    return w ? kn_tensor_detach_frame(w) : NULL;
+}
+
+static bool grow(kn_params *set) {
+    if (set->n < set->cap) return true;
+    int cap = set->cap ? set->cap * 2 : 16;
+    kn__param **param = realloc(set->param, (size_t)cap * sizeof *param);
+    if (!param) return false;
+    set->param = param;
+    set->cap = cap;
+    return true;
+}
+
+static kn__param *new_param(kn_params *set, const char *name) {
+    kn__param *p = grow(set) ? calloc(1, sizeof *p) : NULL;
+    if (!p || !(p->name = strdup(name))) {
+        free(p);
+        return KN_FAIL_NULL(KN_ERR_OOM, "kn_param: no host memory");
+    }
+    p->set = set;
+    p->index = set->n;
+    p->order = INT_MAX;
+    return p;
+}
+
+static bool name_fits(kn_params *set, const char *name, int length) {
+    if (length <= 0 || length >= NAME_MAX_BYTES) {
+        KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: a name of %d bytes; 1 to %d are possible", length,
+                     NAME_MAX_BYTES - 1);
+        return false;
+    }
+    if (kn_params_find(set, name)) {
+        KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: the name %s is taken", name);
+        return false;
+    }
+    if (set->flat) {
+        KN_FAIL_NULL(KN_ERR_INVALID,
+                     "kn_param: %s comes after the set's gradients were laid out; make all "
+                     "parameters before the first backward, step or kn_grad",
+                     name);
+        return false;
+    }
+    return true;
+}
+
+kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char *name_fmt, ...) {
+    if (kn_pending()) return NULL;
+    if (!params) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: params is NULL");
+    char name[NAME_MAX_BYTES];
+    va_list args;
+    va_start(args, name_fmt);
+    int length = vsnprintf(name, sizeof name, name_fmt, args);
+    va_end(args);
+    if (!name_fits(params, name, length)) return NULL;
+    kn__param *p = new_param(params, name);
+    if (!p) return NULL;
+    p->w = make_value(params, shape, init);
+    if (!p->w) {
+        param_free(p);
+        return NULL;
+    }
+    p->w->grad = p;
+    p->w->grad_kind = KN__GRAD_PARAM;
+    params->param[params->n++] = p;
+    params->numel += p->w->n;
+    return p->w;
+}
+
+int kn_params_count(const kn_params *params) { return params->n; }
+int64_t kn_params_numel(const kn_params *params) { return params->numel; }
+
+kn_tensor *kn_params_at(kn_params *params, int i, const char **name) {
+    if (i < 0 || i >= params->n) {
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_params_at: there is no parameter %d of %d", i,
+                            params->n);
+    }
+    if (name) *name = params->param[i]->name;
+    return params->param[i]->w;
+}
+
+kn_tensor *kn_params_find(kn_params *params, const char *name) {
+    for (int i = 0; i < params->n; i++) {
+        if (!strcmp(params->param[i]->name, name)) return params->param[i]->w;
+    }
+    return NULL;
+}
+
+/* --- the arena --- */
+
+static int64_t slice_numel(const kn_params *set, const kn__param *p) {
+    int64_t grain = SLICE_BYTES / (int64_t)kn_dtype_bytes(set->dtype);
+    return (p->w->n + grain - 1) / grain * grain;
+}
+
+static int64_t arena_numel(const kn_params *set) {
+    int64_t n = 0;
+    for (int i = 0; i < set->n; i++) n += slice_numel(set, set->param[i]);
+    return n;
+}
+
+static kn_tensor *new_arena(kn_params *set) {
+    kn_tensor *flat = kn__filled(set->device, set->dtype, KN_SHAPE(arena_numel(set)), 0);
+    return flat ? kn_tensor_detach_frame(flat) : NULL;
+}
+
+/* Views of `flat` in the order given, in `views` by index of parameter. */
+static kn_status make_views(kn_tensor *views[], int64_t offsets[], kn_params *set, kn_tensor *flat,
+                            kn__param *const order[]) {
+    int64_t at = 0;
+    for (int i = 0; i < set->n; i++) {
+        kn__param *p = order[i];
+        kn_tensor *view = kn_tensor_view(flat, kn_tensor_shape(p->w), at);
+        if (!view) return kn_check();
+        views[p->index] = kn_tensor_detach_frame(view);
+        offsets[p->index] = at;
+        at += slice_numel(set, p);
+    }
+    return KN_OK;
+}
+
+/* Views keep their identity when the arena is rearranged: users borrow them. */
+static void swap_place(kn_tensor *a, kn_tensor *b) {
+    kn_storage *storage = a->storage;
+    void *data = a->data;
+    a->storage = b->storage;
+    a->data = b->data;
+    b->storage = storage;
+    b->data = data;
+}
+
+typedef struct layout {
+    kn_tensor *flat, **views;
+    int64_t *offsets;
+    kn__param **order;
+} layout;
+
+static void layout_release(layout *l, int n) {
+    for (int i = 0; l->views && i < n; i++) {
+        if (l->views[i]) kn_tensor_release(l->views[i]);
+    }
+    if (l->flat) kn_tensor_release(l->flat);
+    free(l->views);
+    free(l->offsets);
+    free(l->order);
+}
+
+static kn_status layout_make(layout *l, kn_params *set,
+                             int (*compare)(const void *, const void *)) {
+    size_t n = (size_t)set->n;
+    l->views = calloc(n + 1, sizeof *l->views);
+    l->offsets = calloc(n + 1, sizeof *l->offsets);
+    l->order = calloc(n + 1, sizeof *l->order);
+    if (!l->views || !l->offsets || !l->order) {
+        return KN_FAIL(KN_ERR_OOM, "no host memory for the gradients of %d parameters", set->n);
+    }
+    for (size_t i = 0; i < n; i++) l->order[i] = set->param[i];
+    qsort(l->order, n, sizeof *l->order, compare);
+    l->flat = new_arena(set);
+    if (!l->flat) return kn_check();
+    return make_views(l->views, l->offsets, set, l->flat, l->order);
+}
+
+static int newest_first(const void *a, const void *b) {
+    const kn__param *p = *(kn__param *const *)a, *q = *(kn__param *const *)b;
+    return q->index - p->index;
+}
+
+static int first_used_first(const void *a, const void *b) {
+    const kn__param *p = *(kn__param *const *)a, *q = *(kn__param *const *)b;
+    return p->order != q->order ? (p->order < q->order ? -1 : 1) : newest_first(a, b);
+}
+
+kn_status kn__params_layout(kn_params *set) {
+    if (set->flat) return KN_OK;
+    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    KN_TRY(kn_check());
+    layout l = {0};
+    kn_status status = layout_make(&l, set, newest_first);
+    for (int i = 0; status == KN_OK && i < set->n; i++) {
+        kn__param *p = set->param[i];
+        p->grad = l.views[i];
+        p->offset = l.offsets[i];
+        p->cycle = set->cycle; /* the new arena is zeros */
+        l.views[i] = NULL;
+    }
+    if (status == KN_OK) {
+        set->flat = l.flat;
+        l.flat = NULL;
+    }
+    layout_release(&l, set->n);
+    return status;
+}
+
+kn_status kn__params_freeze(kn_params *set) {
+    set->ordered = true;
+    return kn__params_layout(set);
+}
+
+static bool order_is_right(const kn_params *set) {
+    for (int i = 1; i < set->n; i++) {
+        if (first_used_first(&set->param[i], &set->param[i - 1]) > 0) return false;
+    }
+    return true;
+}
+
+static kn_status move_slices(kn_params *set, layout *l) {
+    KN_TRY(layout_make(l, set, first_used_first));
+    for (int i = 0; i < set->n; i++) KN_TRY(kn_add_into(l->views[i], set->param[i]->grad));
+    for (int i = 0; i < set->n; i++) {
+        swap_place(set->param[i]->grad, l->views[i]);
+        set->param[i]->offset = l->offsets[i];
+    }
+    swap_place(set->flat, l->flat);
+    return KN_OK;
+}
+
+/* Once, after the first backward: slices in the order in which gradients become ready. Where there
+ * is no memory for that, the first layout stays. */
+static void reorder(kn_params *set) {
+    set->ordered = true;
+    if (order_is_right(set)) return;
+    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    layout l = {0};
+    kn_status status = kn_check();
+    if (status == KN_OK) status = move_slices(set, &l);
+    if (status < 0)
+        kn_log_write(1, "gradients keep their first order: %s", kn_last_error()->message);
+    layout_release(&l, set->n);
+}
+
+/* --- cycles --- */
+
+static kn_status touch(kn_params *set, kn__pass *pass) {
+    if (set->in_pass) return KN_OK;
+    KN_TRY(kn__params_layout(set));
+    if (set->stepped) set->cycle++;
+    set->stepped = false;
+    set->in_pass = true;
+    set->touched = pass->touched;
+    pass->touched = set;
+    return KN_OK;
+}
+
+kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
+    kn_params *set = p->set;
+    kn_status status = touch(set, pass);
+    if (status < 0) return kn_error_defer(status);
+    *fresh = p->cycle != set->cycle;
+    p->cycle = set->cycle;
+    if (p->order == INT_MAX && !set->ordered) p->order = set->n_used++;
+    return p->grad;
+}
+
+void kn__params_pass_end(kn__pass *pass, bool failed) {
+    for (kn_params *set = pass->touched, *next; set; set = next) {
+        next = set->touched;
+        set->touched = NULL;
+        set->in_pass = false;
+        if (failed)
+            set->cycle++; /* half a gradient is none */
+        else if (!set->ordered)
+            reorder(set);
+    }
+    pass->touched = NULL;
+}
+
+static kn_status settle(kn__param *p) {
+    if (p->cycle == p->set->cycle) return KN_OK;
+    KN_TRY(kn_fill_into(p->grad, 0));
+    p->cycle = p->set->cycle;
+    return KN_OK;
+}
+
+kn_status kn__params_settle(kn_params *set) {
+    KN_TRY(kn__params_layout(set));
+    for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
+    return KN_OK;
+}
+
+kn_tensor *kn_grad(kn_tensor *w) {
+    if (kn_pending()) return NULL;
+    if (!w || w->grad_kind != KN__GRAD_PARAM) {
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is %s",
+                            w ? "no parameter; see kn_gradients" : "NULL");
+    }
+    kn__param *p = w->grad;
+    KN_FRAME(.record = KN_OFF);
+    kn_status status = kn__params_layout(p->set);
+    if (status == KN_OK) status = settle(p);
+    return status == KN_OK ? p->grad : kn_error_defer(status);
+}
+
+kn_tensor *kn_params_grad(kn_params *params) {
+    if (kn_pending()) return NULL;
+    KN_FRAME(.record = KN_OFF);
+    kn_status status = kn__params_settle(params);
+    return status == KN_OK ? params->flat : kn_error_defer(status);
+}

@@ -1,0 +1,58 @@
+/* Parameter sets' inside: one flat arena of gradients, one slice a parameter.
+ *
+ * A *cycle* is the time from the first backward after a step to the next step. A slice whose cycle
+ * is not the set's holds old numbers: whoever writes it first overwrites, whoever reads it first
+ * fills it with zeros. So nothing clears gradients between steps. */
+#ifndef KN_PARAMS_SRC_H
+#define KN_PARAMS_SRC_H
+
+#include <knet/op.h>
+#include <knet/param.h>
+
+#include "tape.h"
+
+struct kn__param {
+    kn_params *set;
+    kn_tensor *w;    /* owned */
+    kn_tensor *grad; /* view of the set's arena; NULL before the layout; owned */
+    char *name;
+    int64_t offset; /* of the slice, elements */
+    uint64_t cycle; /* of the last write */
+    int index;
+    int order; /* of first use in the first backward; INT_MAX: unused */
+};
+
+struct kn_params {
+    _Atomic uint32_t refs; /* the user's, and one per optimiser */
+    kn_device *device;
+    kn_dtype dtype;
+    uint64_t seed;
+    kn_rng *rng;
+    kn__param **param;
+    int n, cap;
+    int64_t numel;   /* of all parameters */
+    kn_tensor *flat; /* the arena; NULL before the layout */
+    uint64_t cycle;
+    bool stepped;       /* the next backward begins a cycle */
+    bool ordered;       /* the layout is final */
+    int n_used;         /* in the first backward */
+    bool in_pass;       /* linked in the running pass */
+    kn_params *touched; /* next set of the running pass */
+};
+
+kn_params *kn__params_retain(kn_params *set);
+void kn__params_release(kn_params *set);
+
+/* Makes the arena if it isn't there. */
+kn_status kn__params_layout(kn_params *set);
+/* The layout is final from here on: optimiser state goes by its offsets. */
+kn_status kn__params_freeze(kn_params *set);
+/* The slice for a write of this pass; *fresh: overwrite it, else add to it. NULL: pending error. */
+kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh);
+/* Ends a pass: arranges slices in the order of use after the first one. Failed: the
+ * gradients of this cycle are void, they read as zeros. */
+void kn__params_pass_end(kn__pass *pass, bool failed);
+/* Slices that nobody wrote in this cycle become zeros. */
+kn_status kn__params_settle(kn_params *set);
+
+#endif

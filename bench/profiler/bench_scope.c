@@ -1,0 +1,98 @@
+/* What a scope costs: on against the two clock reads it can't do without, off against nothing. */
+#include <knet/prof.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "clock.h"
+
+static uint64_t sink;
+
+static void two_clock_reads(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i++) {
+        uint64_t start = kn__clock_now();
+        __asm__ volatile("" ::: "memory");
+        sink += kn__clock_now() - start;
+    }
+}
+
+static void empty_loop(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i++) __asm__ volatile("" ::: "memory");
+}
+
+static void one_scope(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i++) {
+        KN_SCOPE("scope");
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+/* Four siblings in turn and one level deeper, as the ops of a training step. */
+static void step_of_scopes(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i += 8) {
+        {
+            KN_SCOPE("conv");
+            { KN_SCOPE("dnnl_conv"); }
+        }
+        {
+            KN_SCOPE("pool");
+            { KN_SCOPE("dnnl_pool"); }
+        }
+        {
+            KN_SCOPE("linear");
+            { KN_SCOPE("dnnl_sgemm"); }
+        }
+        {
+            KN_SCOPE("relu");
+            { KN_SCOPE("relu kernel"); }
+        }
+    }
+}
+
+static void text_scope(void *ctx, long n) {
+    const char *label = ctx;
+    for (long i = 0; i < n; i++) {
+        kn_scope scope = kn_scope_begin(label);
+        kn_scope_end(&scope);
+    }
+}
+
+/* The library reads its environment once, when it is loaded. */
+static void run_again(char **argv, const char *words) {
+    setenv("KNET_TIMER", words, 1);
+    execv("/proc/self/exe", argv);
+}
+
+static void measure_off(void) {
+    bench_result off = bench_pair(one_scope, NULL, empty_loop, NULL);
+    bench_emit("prof", "scope_off_ns", off.a_ns - off.b_ns, "ns", (double)__builtin_nan(""));
+}
+
+static void measure(const char *metric, bench_fn fn, const char *label) {
+    bench_result r = bench_pair(fn, (void *)(uintptr_t)label, two_clock_reads, NULL);
+    bench_emit("prof", metric, r.a_ns, "ns", r.b_ns);
+}
+
+int main(int argc, char **argv) {
+    bench_init(argc, argv);
+    const char *words = getenv("KNET_TIMER");
+    kn__clock_start(KN__CLOCK_TSC); /* this program's own copy of the clock */
+    if (!words) {
+        measure_off();
+        run_again(argv, "cpu,nomem,out=/dev/null");
+    } else if (strstr(words, "nomem")) {
+        measure("scope_on_ns", one_scope, NULL);
+        measure("scope_step_ns", step_of_scopes, NULL);
+        measure("scope_text_ns", text_scope, "scope by text");
+        run_again(argv, "cpu,mem,out=/dev/null");
+    } else {
+        measure("scope_mem_ns", step_of_scopes, NULL);
+        return 0;
+    }
+    return 1; /* exec failed */
+}

@@ -1,0 +1,298 @@
+/* Memory attribution against a model that does everything the slow and certain way. */
+#include "memory.h"
+
+#include <pthread.h>
+
+#include "report_maker.h"
+#include "test.h"
+
+static kn__report report;
+static const kn_observer *observer;
+static kn_pool *const no_pool =
+    (kn_pool *)&report; /* an address; the observer never looks inside */
+
+static int setup(void **state) {
+    (void)state;
+    observer = kn__memory_observer(true);
+    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    kn__report_release(&report);
+    return 0;
+}
+
+static uint32_t alloc(size_t bytes) { return observer->on_alloc(no_pool, NULL, bytes, NULL); }
+static void give(size_t bytes, uint32_t owner) { observer->on_free(no_pool, NULL, bytes, owner); }
+
+static void blocks_belong_to_the_innermost_scope(void **state) {
+    (void)state;
+    uint32_t outer_owner, inner_owner;
+    {
+        KN_SCOPE("blocks");
+        outer_owner = alloc(100);
+        KN_SCOPE("inner");
+        inner_owner = alloc(40);
+    }
+    char name[64];
+    assert_true(observer->owner_name(inner_owner, name, sizeof name));
+    assert_string_equal(name, "blocks/inner");
+    assert_true(observer->owner_name(outer_owner, name, sizeof name));
+    assert_string_equal(name, "blocks");
+    assert_true(observer->owner_name(inner_owner, name, 9)); /* cut at the front */
+    assert_string_equal(name, "inner");
+    assert_false(observer->owner_name(0, name, sizeof name));
+    assert_false(observer->owner_name(9999999, name, sizeof name));
+    take_report(&report);
+    const kn__row *row = find_row(&report, "blocks"), *inner = find_row(&report, "blocks/inner");
+    assert_int_equal(row->alloc_bytes, 140);
+    assert_int_equal(row->n_allocs, 2);
+    assert_int_equal(row->held, 140);
+    assert_int_equal(inner->alloc_bytes, 40);
+    give(40, inner_owner);
+    give(100, outer_owner);
+}
+
+static void memory_outside_any_scope_is_told_apart(void **state) {
+    (void)state;
+    uint32_t owner = alloc(512);
+    char name[64];
+    assert_true(observer->owner_name(owner, name, sizeof name));
+    assert_string_equal(name, "(outside any scope)");
+    take_report(&report);
+    assert_int_equal(report.outside.held, 512);
+    give(512, owner);
+}
+
+static void rise_is_what_a_scope_needs_beyond_its_entry(void **state) {
+    (void)state;
+    uint32_t base = alloc(1000);
+    int64_t before = atomic_load(&kn__memory_live);
+    {
+        KN_SCOPE("rise");
+        uint32_t a = alloc(300);
+        give(300, a);
+        uint32_t b = alloc(200);
+        give(200, b);
+    }
+    take_report(&report);
+    const kn__row *row = find_row(&report, "rise");
+    assert_int_equal(row->rise, 300);
+    assert_int_equal(row->peak, before + 300);
+    assert_false(row->peak_inexact);
+    give(1000, base);
+}
+
+/* ---- random traces ---- */
+
+enum { PATHS = 40, BLOCKS = 300, DEPTH = 3, STEPS = 600 };
+
+typedef struct shadow {
+    char path[64];
+    uint64_t alloc_bytes, freed_bytes;
+    int64_t held, held_at_peak, peak, rise;
+} shadow;
+
+typedef struct open_scope {
+    int id;
+    kn_scope scope;
+    int64_t entry, hwm;
+} open_scope;
+
+typedef struct world {
+    shadow nodes[PATHS];
+    int n_nodes;
+    open_scope open[DEPTH + 1];
+    int depth;
+    struct {
+        size_t bytes;
+        uint32_t owner;
+        int node;
+    } blocks[BLOCKS];
+    int n_blocks;
+    int64_t live, live_max;
+} world;
+
+static int shadow_of(world *w, const char *path) {
+    for (int i = 0; i < w->n_nodes; i++) {
+        if (strcmp(w->nodes[i].path, path) == 0) return i;
+    }
+    w->nodes[w->n_nodes] = (shadow){.peak = 0};
+    snprintf(w->nodes[w->n_nodes].path, sizeof w->nodes[0].path, "%s", path);
+    return w->n_nodes++;
+}
+
+static void shadow_begin(world *w, const char *label) {
+    char path[64];
+    snprintf(path, sizeof path, "%.50s/%s", w->nodes[w->open[w->depth].id].path, label);
+    open_scope *s = &w->open[++w->depth];
+    *s = (open_scope){shadow_of(w, path), kn_scope_begin_static(label), w->live, w->live};
+}
+
+static void shadow_end(world *w) {
+    open_scope *s = &w->open[w->depth--];
+    kn_scope_end(&s->scope);
+    shadow *node = &w->nodes[s->id];
+    node->peak = kn__max_i64(node->peak, s->hwm);
+    node->rise = kn__max_i64(node->rise, s->hwm - s->entry);
+}
+
+static void shadow_change(world *w, int node, int64_t delta) {
+    w->live += delta;
+    w->nodes[node].held += delta;
+    for (int i = 0; i <= w->depth; i++) w->open[i].hwm = kn__max_i64(w->open[i].hwm, w->live);
+    if (w->live <= w->live_max) return;
+    w->live_max = w->live;
+    for (int i = 0; i < w->n_nodes; i++) w->nodes[i].held_at_peak = w->nodes[i].held;
+}
+
+static void shadow_alloc(world *w, size_t bytes) {
+    int node = w->open[w->depth].id;
+    w->blocks[w->n_blocks].bytes = bytes;
+    w->blocks[w->n_blocks].node = node;
+    w->blocks[w->n_blocks++].owner = alloc(bytes);
+    w->nodes[node].alloc_bytes += bytes;
+    shadow_change(w, node, (int64_t)bytes);
+}
+
+static void shadow_free(world *w, int i) {
+    size_t bytes = w->blocks[i].bytes;
+    give(bytes, w->blocks[i].owner);
+    w->nodes[w->open[w->depth].id].freed_bytes += bytes;
+    shadow_change(w, w->blocks[i].node, -(int64_t)bytes);
+    w->blocks[i] = w->blocks[--w->n_blocks];
+}
+
+/* Sums over a node and what stands below it. */
+static shadow inclusive(const world *w, const shadow *top) {
+    shadow sum = *top;
+    size_t length = strlen(top->path);
+    for (int i = 0; i < w->n_nodes; i++) {
+        const shadow *n = &w->nodes[i];
+        if (strncmp(n->path, top->path, length) != 0 || n->path[length] != '/') continue;
+        sum.alloc_bytes += n->alloc_bytes;
+        sum.freed_bytes += n->freed_bytes;
+        sum.held += n->held;
+    }
+    return sum;
+}
+
+static void compare(const world *w) {
+    take_report(&report);
+    assert_int_equal(report.memory.live, w->live);
+    for (int i = 0; i < w->n_nodes; i++) {
+        shadow want = inclusive(w, &w->nodes[i]);
+        const kn__row *row = find_row(&report, want.path);
+        assert_non_null(row);
+        assert_int_equal(row->alloc_bytes, want.alloc_bytes);
+        assert_int_equal(row->freed_bytes, want.freed_bytes);
+        assert_int_equal(row->held, want.held);
+        assert_int_equal(row->held_at_peak, want.held_at_peak);
+        assert_int_equal(row->peak, want.peak);
+        assert_int_equal(row->rise, want.rise);
+        assert_false(row->peak_inexact);
+    }
+    kn__report_release(&report);
+}
+
+/* A trace under a scope of its own, which starts with more than any trace before had live. */
+static void random_trace(int round) {
+    static const char *const labels[] = {"conv", "pool", "relu"};
+    static world w;
+    memset(&w, 0, sizeof w);
+    kn__memory_totals totals;
+    kn__memory_totals_read(&totals);
+    w.live = totals.live;
+    w.live_max = totals.live_max;
+    char top[32];
+    snprintf(top, sizeof top, "trace %d", round);
+    w.open[0] = (open_scope){shadow_of(&w, top), kn_scope_begin(top), w.live, w.live};
+    shadow_alloc(&w, (size_t)(w.live_max - w.live) + 1);
+    for (int i = 0; i < STEPS; i++) {
+        uint64_t what = test_random_below(8);
+        if (what == 0 && w.depth < DEPTH && w.n_nodes < PATHS) {
+            shadow_begin(&w, labels[test_random_below(3)]);
+        } else if (what == 1 && w.depth > 0) {
+            shadow_end(&w);
+        } else if (what < 5 && w.n_blocks < BLOCKS) {
+            shadow_alloc(&w, 1 + test_random_below(1000));
+        } else if (w.n_blocks > 1) {
+            shadow_free(&w, (int)test_random_below((uint64_t)w.n_blocks));
+        }
+    }
+    while (w.depth > 0) shadow_end(&w);
+    while (w.n_blocks) shadow_free(&w, w.n_blocks - 1);
+    shadow_end(&w); /* the top scope itself */
+    w.depth = 0;
+    compare(&w);
+}
+
+static void peaks_and_owners_agree_with_brute_force(void **state) {
+    (void)state;
+    for (int round = 0; round < 150; round++) random_trace(round);
+}
+
+/* ---- threads and pools ---- */
+
+static void *disturb(void *arg) {
+    (void)arg;
+    give(64, alloc(64));
+    return NULL;
+}
+
+static void windows_that_other_threads_disturb_are_marked(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        kn_scope scope = kn_scope_begin_static(i ? "disturbed" : "quiet");
+        pthread_t thread;
+        if (i) assert_int_equal(pthread_create(&thread, NULL, disturb, NULL), 0);
+        if (i) pthread_join(thread, NULL);
+        kn_scope_end(&scope);
+    }
+    take_report(&report);
+    assert_false(find_row(&report, "quiet")->peak_inexact);
+    assert_true(find_row(&report, "disturbed")->peak_inexact);
+}
+
+static void a_real_pool_reports_its_blocks(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    kn_pool_options options = {.name = "test pool"};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+    kn_pool_stats stats;
+    void *x = NULL, *y = NULL;
+    {
+        KN_SCOPE("real pool");
+        assert_ok(kn_alloc(&x, pool, 5000, NULL));
+        assert_ok(kn_alloc(&y, pool, 100000, NULL));
+        assert_ok(kn_free(pool, x));
+    }
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    take_report(&report);
+    const kn__row *row = find_row(&report, "real pool");
+    const kn__pool_use *use = NULL;
+    for (int i = 0; i < report.memory.n_pools; i++) {
+        if (strcmp(report.memory.pools[i].name, "test pool") == 0) use = &report.memory.pools[i];
+    }
+    assert_non_null(use);
+    assert_int_equal(row->n_allocs, 2);
+    assert_int_equal(row->held, stats.live_bytes);
+    assert_int_equal(use->live, stats.live_bytes);
+    assert_int_equal(use->live_max, stats.live_bytes_max);
+    assert_int_equal(row->rise, stats.live_bytes_max);
+    assert_ok(kn_free(pool, y));
+    kn_pool_destroy(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(blocks_belong_to_the_innermost_scope, setup, teardown),
+        TEST_WITH(memory_outside_any_scope_is_told_apart, setup, teardown),
+        TEST_WITH(rise_is_what_a_scope_needs_beyond_its_entry, setup, teardown),
+        TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, teardown),
+        TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
+        TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("profiler.memory", tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* The timer in whole programs: what they print, where, and that nothing else changes. */
+#include <cjson/cJSON.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+static const char *program;
+static char dir[] = "/tmp/knet-timer-XXXXXX";
+
+typedef struct outcome {
+    int code;
+    char out[4096], err[65536];
+} outcome;
+
+static void read_all(FILE *file, char *out, size_t size) {
+    rewind(file);
+    out[fread(out, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Runs the program in its own directory; `timer` and `autograd` NULL: the variable is unset. */
+static void run_with(outcome *o, const char *way, const char *timer, const char *autograd) {
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_true(out && err);
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir(dir) != 0) _exit(98);
+        timer ? setenv("KNET_TIMER", timer, 1) : unsetenv("KNET_TIMER");
+        autograd ? setenv("AUTOGRAD_TIMER", autograd, 1) : unsetenv("AUTOGRAD_TIMER");
+        dup2(fileno(out), 1);
+        dup2(fileno(err), 2);
+        execl(program, program, way, (char *)NULL);
+        _exit(97);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    o->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    read_all(out, o->out, sizeof o->out);
+    read_all(err, o->err, sizeof o->err);
+}
+
+static outcome run(const char *way, const char *timer) {
+    static outcome o;
+    run_with(&o, way, timer, NULL);
+    return o;
+}
+
+static int occurrences(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+static void assert_row(const char *table, const char *label, const char *n_calls) {
+    const char *line = strstr(table, label);
+    if (!line) fail_msg("no row \"%s\" in\n%s", label, table);
+    char count[16] = "";
+    sscanf(line + strlen(label), " %15s", count);
+    assert_string_equal(count, n_calls);
+}
+
+static void without_the_variable_nothing_is_printed(void **state) {
+    (void)state;
+    static const char *const off[] = {NULL, "", "0", "off"};
+    for (size_t i = 0; i < 4; i++) {
+        outcome o = run("plain", off[i]);
+        assert_int_equal(o.code, 0);
+        assert_string_equal(o.out, "");
+        assert_string_equal(o.err, "");
+    }
+}
+
+static void one_prints_the_table_at_exit(void **state) {
+    (void)state;
+    outcome o = run("plain", "1");
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.out, "");
+    assert_row(o.err, "\n step ", "3");
+    assert_row(o.err, "\n   forward ", "3");
+    assert_row(o.err, "\n   conv[1] ", "3");
+    assert_non_null(strstr(o.err, "3 steps"));
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+}
+
+static void exit_inside_a_scope_keeps_the_code_and_the_table(void **state) {
+    (void)state;
+    outcome o = run("exit", "1");
+    assert_int_equal(o.code, 5);
+    assert_row(o.err, "\n outer ", "1");
+    assert_row(o.err, "\n   inner ", "1");
+}
+
+static void scopes_of_a_thread_that_ended_are_in_the_table(void **state) {
+    (void)state;
+    outcome o = run("thread", "1");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n open in thread ", "1");
+    assert_row(o.err, "\n   inner ", "1");
+}
+
+static void threads_may_run_on_while_the_table_is_printed(void **state) {
+    (void)state;
+    outcome o = run("running", "1");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "\n running "));
+    assert_row(o.err, "\n main ", "1");
+}
+
+static void a_forked_child_prints_nothing(void **state) {
+    (void)state;
+    outcome o = run("fork", "1");
+    assert_int_equal(o.code, 7);
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+    assert_row(o.err, "\n parent ", "1");
+    assert_null(strstr(o.err, "child"));
+}
+
+static void memory_columns_show_what_a_scope_took(void **state) {
+    (void)state;
+    outcome o = run("memory", "1");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "high-water mark 3.00MiB live"));
+    assert_non_null(strstr(o.err, "at the high-water mark of 3.00MiB: 3.00MiB allocating"));
+    o = run("memory", "nomem");
+    assert_null(strstr(o.err, "MiB"));
+    assert_non_null(strstr(o.err, "allocating"));
+}
+
+static void a_wrong_word_is_told_and_the_program_goes_on(void **state) {
+    (void)state;
+    outcome o = run("plain", "cpu,fsat");
+    assert_int_equal(o.code, 0);
+    assert_int_equal(strncmp(o.err, "KNET_TIMER: \"fsat\" is not a word", 32), 0);
+    assert_row(o.err, "\n step ", "3");
+}
+
+static void help_prints_the_grammar(void **state) {
+    (void)state;
+    outcome o = run("plain", "help,0");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "sort=time|calls"));
+    assert_null(strstr(o.err, "Section"));
+}
+
+static void read_path(const char *name, char *out, size_t size) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("%s is missing", path);
+    read_all(file, out, size);
+    unlink(path);
+}
+
+static void reports_go_where_the_words_say(void **state) {
+    (void)state;
+    outcome o = run("plain", "out=table.txt,json=data.json");
+    static char text[65536];
+    assert_string_equal(o.err, "");
+    read_path("table.txt", text, sizeof text);
+    assert_row(text, "\n step ", "3");
+    read_path("data.json", text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "scopes")), 1);
+    cJSON_Delete(json);
+}
+
+static void an_output_that_cannot_be_written_goes_to_stderr_with_the_reason(void **state) {
+    (void)state;
+    static const char *const words[] = {"out=/nowhere/table.txt", "out=/", "out=/dev/full",
+                                        "out=/dev/null,json=/nowhere/data.json"};
+    for (size_t i = 0; i < 4; i++) {
+        outcome o = run("plain", words[i]);
+        assert_int_equal(o.code, 0);
+        assert_non_null(strstr(o.err, "cannot write the timer's report to /"));
+        assert_non_null(strstr(o.err, "forward"));
+    }
+}
+
+static void a_report_can_be_had_before_the_end(void **state) {
+    (void)state;
+    outcome o = run("report", "out=/dev/null");
+    assert_int_equal(o.code, 0);
+    o.out[strcspn(o.out, "\n")] = '\0';
+    static char text[65536];
+    read_path(o.out, text, sizeof text);
+    assert_non_null(strstr(text, "\"schema\":\"knet.prof\""));
+    o = run("report", NULL);
+    assert_int_equal(o.code, 1);
+    assert_non_null(strstr(o.out, "the timer is off"));
+    assert_string_equal(o.err, "");
+}
+
+static void autograd_timer_shows_gradient_scopes_alone(void **state) {
+    (void)state;
+    outcome o;
+    run_with(&o, "plain", NULL, "1");
+    assert_row(o.err, "\n conv[1] ", "3");
+    assert_null(strstr(o.err, "forward"));
+    run_with(&o, "plain", "1", "1");
+    assert_row(o.err, "\n   conv[1] ", "3");
+    assert_non_null(strstr(o.err, "forward"));
+}
+
+static void owners_without_the_variable_print_no_report(void **state) {
+    (void)state;
+    outcome o = run("owners", NULL);
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.err, "");
+    o = run("owners", "1");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "3.00MiB allocating"));
+}
+
+static void both_clocks_work(void **state) {
+    (void)state;
+    static const char *const words[] = {"clock=tsc", "clock=monotonic"};
+    for (size_t i = 0; i < 2; i++) {
+        outcome o = run("plain", words[i]);
+        assert_int_equal(o.code, 0);
+        assert_row(o.err, "\n   forward ", "3");
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || !mkdtemp(dir)) return 1;
+    program = argv[1];
+    int failed = RUN_TESTS(
+        TEST(without_the_variable_nothing_is_printed), TEST(one_prints_the_table_at_exit),
+        TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
+        TEST(scopes_of_a_thread_that_ended_are_in_the_table),
+        TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
+        TEST(memory_columns_show_what_a_scope_took),
+        TEST(a_wrong_word_is_told_and_the_program_goes_on), TEST(help_prints_the_grammar),
+        TEST(reports_go_where_the_words_say),
+        TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
+        TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
+        TEST(owners_without_the_variable_print_no_report), TEST(both_clocks_work));
+    rmdir(dir);
+    return failed;
+}

@@ -1,0 +1,207 @@
+/* Tables byte for byte. The files of 2018 layout follow the rules of TimerOutputs 0.4's show.jl
+ * (heads, widths, padding and digits), and were compared with tables that Julia programs of that
+ * time printed. */
+#include "table.h"
+
+#include "report_maker.h"
+#include "test.h"
+
+static const char *golden_dir;
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    char *data = calloc(1, 1 << 16);
+    assert_non_null(data);
+    size_t n = fread(data, 1, (1 << 16) - 1, file);
+    data[n] = '\0';
+    fclose(file);
+    return data;
+}
+
+/* KNET_GOLDEN_WRITE=1 writes the files anew, for a person to look at. */
+static void assert_golden(const kn__report *report, const kn__table_options *options,
+                          const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.txt", golden_dir, name);
+    kn__text text = {0};
+    kn__table_add(&text, report, options);
+    assert_false(text.failed);
+    if (getenv("KNET_GOLDEN_WRITE")) {
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        fwrite(text.data, 1, text.length, file);
+        fclose(file);
+    }
+    char *want = read_file(path);
+    if (!want) fail_msg("%s is missing", path);
+    assert_string_equal(text.data, want);
+    free(want);
+    kn__text_release(&text);
+}
+
+static void add_marks(kn__report *report) {
+    kn__row *train = report->root.first, *step = train->first;
+    train->peak = step->peak = 734003200;
+    kn__row *backward = step->first->next;
+    backward->peak = 629145600;
+    backward->peak_inexact = true;
+    backward->held_at_peak = 90000000;
+    step->held_at_peak = 644003200;
+    report->memory.live_max = 734003200;
+    report->memory.n_pools = 1;
+    report->memory.pools[0] = (kn__pool_use){.name = "cuda:0",
+                                             .live = 1 << 20,
+                                             .live_max = 734003200,
+                                             .reserved = 1 << 30,
+                                             .reserved_max = 1 << 30};
+    report->n_threads = 3;
+    report->steps = (kn__steps){14084, 14083, 1478715000000u, 99000000, 202000000};
+}
+
+static void add_gpu(kn__report *report, kn__row *conv) {
+    conv->gpu_ns = 380000000000u;
+    conv->n_gpu = 28168;
+    report->balance = (kn__balance){.source = "cupti",
+                                    .launched = 28175,
+                                    .timed = 28168,
+                                    .pending = 4,
+                                    .dropped = 2,
+                                    .untimed = 1,
+                                    .unattributed_ns = 1500000000,
+                                    .n_unattributed = 3};
+}
+
+enum { PLAIN = 0, WITH_MARKS = 1, WITH_GPU = 2 };
+
+/* Times from 15 ns to 1822 s, allocations from none to gibibytes. */
+static void make_typical(kn__report *report, int with) {
+    kn__report_init(report);
+    report->wall_ns = 1822000000000u;
+    report->n_threads = 1;
+    report->has_memory = true;
+    kn__row *train = add_row(report, NULL, "train", 1, 1491000000000u, 0);
+    kn__row *step = add_row(report, train, "step", 14084, 1480000000000u, 4096);
+    kn__row *forward = add_row(report, step, "forward", 14084, 415300000000u, 1 << 20);
+    add_row(report, forward, "cudnnConvolutionForward", 28168, 391000000000u, 3000000000u);
+    add_row(report, forward, "relu", 42252, 633780, 999);
+    kn__row *backward = add_row(report, step, "backward", 14084, 999600000000u, 0);
+    add_row(report, backward, "conv[1]", 28168, 12345678, 77000);
+    add_row(report, NULL, "load batch", 15, 225, 0);
+    if (with & WITH_MARKS) add_marks(report);
+    if (with & WITH_GPU) add_gpu(report, forward->first);
+    kn__report_finish(report);
+    kn__report_sort(report, KN__SORT_TIME);
+}
+
+static void pure_layout_is_that_of_2018(void **state) {
+    (void)state;
+    kn__report report;
+    make_typical(&report, PLAIN);
+    kn__table_options options = {.columns_2018 = true, .bare = true};
+    assert_golden(&report, &options, "2018");
+    options.ascii = true;
+    assert_golden(&report, &options, "2018-ascii");
+    options = (kn__table_options){.columns_2018 = true, .bare = true, .width = 80};
+    assert_golden(&report, &options, "2018-80-columns");
+    report.has_memory = false;
+    options.width = 0;
+    assert_golden(&report, &options, "2018-no-allocations");
+    kn__report_release(&report);
+}
+
+static void all_columns_stand_beside_those_of_2018(void **state) {
+    (void)state;
+    kn__report report;
+    make_typical(&report, WITH_MARKS);
+    kn__table_options options = {0};
+    assert_golden(&report, &options, "memory");
+    kn__report_release(&report);
+    make_typical(&report, WITH_MARKS | WITH_GPU);
+    assert_golden(&report, &options, "gpu");
+    options.ascii = true;
+    options.depth = 2;
+    assert_golden(&report, &options, "gpu-ascii-depth-2");
+    kn__report_release(&report);
+}
+
+static void narrow_tables_lose_averages_before_labels(void **state) {
+    (void)state;
+    kn__report report;
+    make_typical(&report, WITH_MARKS | WITH_GPU);
+    assert_golden(&report, &(kn__table_options){.width = 100}, "width-100");
+    assert_golden(&report, &(kn__table_options){.width = 80}, "width-80");
+    assert_golden(&report, &(kn__table_options){.width = 1}, "width-1");
+    kn__report_release(&report);
+}
+
+static void odd_rows_keep_the_columns(void **state) {
+    (void)state;
+    kn__report report;
+    kn__report_init(&report);
+    report.has_memory = true;
+    add_row(&report, NULL, "never called", 0, 0, 0);
+    add_row(&report, NULL, "größe μ", 1, UINT64_MAX, UINT64_MAX / 4);
+    add_row(&report, NULL, "tab\tand \x1b[31m and \xff", UINT64_MAX, 1, 1);
+    add_row(&report, NULL,
+            "std::vector<std::map<std::string, std::pair<double, long>>>::_M_realloc_insert", 3,
+            1234, 5678);
+    kn__report_finish(&report);
+    assert_golden(&report, &(kn__table_options){0}, "odd");
+    kn__report_release(&report);
+}
+
+static void an_empty_report_is_a_table_too(void **state) {
+    (void)state;
+    kn__report report;
+    kn__report_init(&report);
+    kn__report_finish(&report);
+    assert_golden(&report, &(kn__table_options){.bare = true}, "empty");
+    kn__report_release(&report);
+}
+
+static void every_line_of_rows_is_as_wide_as_the_rule(void **state) {
+    (void)state;
+    for (int round = 0; round < 500; round++) {
+        kn__report report;
+        kn__report_init(&report);
+        report.has_memory = test_random_below(2);
+        kn__row *rows[12] = {0};
+        char labels[12][40];
+        for (int i = 0; i < 12; i++) {
+            size_t n = (size_t)test_random_below(39);
+            for (size_t j = 0; j < n; j++) labels[i][j] = (char)(1 + test_random_below(255));
+            labels[i][n] = '\0';
+            kn__row *parent = i ? rows[test_random_below((uint64_t)i)] : NULL;
+            rows[i] = add_row(&report, parent, labels[i], test_random() >> test_random_below(64),
+                              test_random() >> test_random_below(64),
+                              test_random() >> test_random_below(64));
+            rows[i]->peak = (int64_t)(test_random() >> (1 + test_random_below(63)));
+            rows[i]->n_gpu = test_random_below(2);
+            rows[i]->gpu_ns = test_random() >> test_random_below(64);
+        }
+        kn__report_finish(&report);
+        kn__table_options options = {.width = (int)test_random_below(200),
+                                     .ascii = true,
+                                     .bare = true,
+                                     .depth = (int)test_random_below(4)};
+        kn__text text = {0};
+        kn__table_add(&text, &report, &options);
+        int rule = (int)strcspn(text.data, "\n"), n_rules = 0;
+        for (char *line = text.data; *line; line += strcspn(line, "\n") + 1) {
+            int width = (int)strcspn(line, "\n");
+            n_rules += line[1] == '-' && width == rule;
+        }
+        assert_int_equal(n_rules, 3);
+        kn__text_release(&text);
+        kn__report_release(&report);
+    }
+}
+
+int main(int argc, char **argv) {
+    golden_dir = argc > 1 ? argv[1] : ".";
+    return RUN_TESTS(
+        TEST(pure_layout_is_that_of_2018), TEST(all_columns_stand_beside_those_of_2018),
+        TEST(narrow_tables_lose_averages_before_labels), TEST(odd_rows_keep_the_columns),
+        TEST(an_empty_report_is_a_table_too), TEST(every_line_of_rows_is_as_wide_as_the_rule));
+}

@@ -1,0 +1,107 @@
+/* A program of many ways to end, for test_process.c: argv[1] says which. */
+#include <knet/pool.h>
+#include <knet/prof.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int plain(void) {
+    for (int i = 0; i < 3; i++) {
+        KN_SCOPE("step");
+        { KN_SCOPE("forward"); }
+        kn_scope grad = kn_scope_begin_grad("conv[1]");
+        kn_scope_end(&grad);
+        kn_step();
+    }
+    return 0;
+}
+
+static void *die_with_open_scopes(void *arg) {
+    (void)kn_scope_begin_static("open in thread");
+    (void)kn_scope_begin_static("inner");
+    return arg;
+}
+
+static int exit_in_scope(void) {
+    KN_SCOPE("outer");
+    KN_SCOPE("inner");
+    exit(5);
+}
+
+static int dying_thread(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, die_with_open_scopes, NULL) != 0) return 1;
+    pthread_join(thread, NULL);
+    return 0;
+}
+
+static void *run_for_ever(void *arg) {
+    for (;;) {
+        KN_SCOPE("running");
+        { KN_SCOPE("leaf"); }
+    }
+    return arg;
+}
+
+static int threads_still_running(void) {
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        if (pthread_create(&threads[i], NULL, run_for_ever, NULL) != 0) return 1;
+    }
+    KN_SCOPE("main");
+    usleep(20000);
+    return 0;
+}
+
+/* The child must print nothing of its own. */
+static int fork_in_scope(void) {
+    KN_SCOPE("parent");
+    pid_t child = fork();
+    if (child == 0) {
+        KN_SCOPE("child");
+        exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static int memory(void) {
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    void *x = NULL;
+    KN_SCOPE("allocating");
+    if (kn_alloc(&x, pool, 3 << 20, NULL) < 0) return 1;
+    return kn_free(pool, x) < 0;
+}
+
+static int report_now(void) {
+    plain();
+    kn_status status = kn_prof_report("now.%p.json");
+    if (status < 0) printf("%d %s\n", (int)status, kn_last_error()->message);
+    char name[64];
+    snprintf(name, sizeof name, "now.%ld.json", (long)getpid());
+    if (status >= 0) printf("%s\n", name);
+    return status < 0;
+}
+
+static int owners(void) {
+    if (kn_prof_owners_on() < 0) return 1;
+    return memory();
+}
+
+int main(int argc, char **argv) {
+    const struct {
+        const char *name;
+        int (*run)(void);
+    } ways[] = {{"plain", plain},         {"exit", exit_in_scope},
+                {"thread", dying_thread}, {"running", threads_still_running},
+                {"fork", fork_in_scope},  {"memory", memory},
+                {"report", report_now},   {"owners", owners}};
+    for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
+        if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
+    }
+    return 99;
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# cli.sh KNET JSON_GET CASE: runs the command as a user would, and checks exit code and messages.
+set -euo pipefail
+knet=$1 json_get=$2 case=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER
+exec 3>&1
+
+fail() { printf '%s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat "$work/out")" "$(cat "$work/err")" >&3; exit 1; }
+# want CODE COMMAND …: runs it, keeps what it prints, checks the exit code.
+want() {
+  local code=$1 got=0
+  shift
+  "$@" >"$work/out" 2>"$work/err" || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got, expected $code: $*"
+}
+out_has() { grep -qE -- "$1" "$work/out" || fail "not on stdout: $1"; }
+err_has() { grep -qE -- "$1" "$work/err" || fail "not on stderr: $1"; }
+err_is_empty() { [ ! -s "$work/err" ] || fail "stderr should be empty"; }
+json() { "$json_get" "$1" <"$work/out" || fail "no $1 in the JSON"; }
+
+small=(train mlp --synthetic --epochs 1)
+case $case in
+  help)
+    want 0 "$knet" --help;            out_has 'train +train a model'; out_has 'Exit codes'
+    want 0 "$knet" train --help;      out_has '--optimizer NAME'; out_has '--limit BYTES'
+    want 0 "$knet" info --help;       out_has '--json'
+    want 0 "$knet" --version;         out_has '^knet [0-9]+\.[0-9]+\.[0-9]+$'
+    want 2 "$knet";                   err_has 'Commands:' ;;
+  unknown_words)
+    want 2 "$knet" tran;                       err_has "unknown command 'tran'; did you mean 'train'"
+    want 2 "$knet" train lent;                 err_has "unknown model 'lent'; did you mean 'lenet'"
+    want 2 "$knet" train resnet50;             err_has "unknown model 'resnet50'; there are: lenet, mlp"
+    want 2 "$knet" train;                      err_has 'MODEL is missing; there are: lenet, mlp'
+    want 2 "$knet" train mlp lenet;            err_has "unexpected word 'lenet'"
+    want 2 "$knet" train mlp --epoch 3;        err_has "unknown option '--epoch'; did you mean '--epochs'"
+    want 2 "$knet" train mlp -q;               err_has "unknown option '-q'"
+    want 2 "$knet" train mlp --optimizer adm;  err_has "unknown optimizer 'adm'; did you mean 'adam'"
+    want 2 "$knet" train mlp --device tpu;     err_has 'tpu'
+    want 2 "$knet" info mlp;                   err_has "unexpected word 'mlp'"
+    want 2 "$knet" info --jsn;                 err_has "did you mean '--json'" ;;
+  bad_values)
+    want 2 "$knet" train mlp --epochs;         err_has '--epochs needs a value: --epochs N'
+    want 2 "$knet" train mlp --epochs 0;       err_has "--epochs is '0', but must be a whole number from 1"
+    want 2 "$knet" train mlp --epochs 2.5;     err_has "is '2.5'"
+    want 2 "$knet" train mlp --batch 99999999999999999999; err_has 'must be a whole number'
+    want 2 "$knet" train mlp --threads 5000;   err_has 'from 1 to 1024'
+    want 2 "$knet" train mlp --lr fast;        err_has "--lr is 'fast', but must be a number above 0"
+    want 2 "$knet" train mlp --lr nan;         err_has 'must be a number above 0'
+    want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0'
+    want 2 "$knet" train mlp --limit 3GB;      err_has 'such as 512MiB'
+    want 2 "$knet" train mlp --quiet=yes;      err_has '--quiet takes no value'
+    want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 images' ;;
+  results)
+    want 0 "$knet" "${small[@]}"
+    err_is_empty
+    out_has '^mlp: 50,890 parameters; 12,800 images, 100 batches of 128; adam, rate 0.001; cpu, '
+    out_has '^epoch 1/1  loss [0-9.]+  test accuracy [0-9.]+ %  train [0-9.]+ s'
+    out_has '^memory: at most [0-9.]+ [KM]iB live, [0-9.]+ [KMG]iB reserved'
+    want 0 "$knet" "${small[@]}" --quiet
+    err_is_empty
+    [ "$(wc -l <"$work/out")" -eq 2 ] || fail 'quiet: two lines'
+    want 0 "$knet" "${small[@]}" --json --lr=0.01 --optimizer sgd --limit 1GiB
+    err_is_empty
+    [ "$(json status)" = ok ] && [ "$(json steps)" = 100 ] && [ "$(json lr)" = 0.01 ] || fail 'values'
+    json epochs.0.loss; json epochs.0.test_accuracy; json memory.live_bytes_max ;;
+  threads)
+    for threads in 1 2 3; do
+      want 0 "$knet" train lenet --synthetic --epochs 1 --json --threads $threads
+      { json epochs.0.loss; json epochs.0.test_accuracy; json weights_fnv1a; } >"$work/run.$threads"
+    done
+    cmp "$work/run.1" "$work/run.2" && cmp "$work/run.1" "$work/run.3" || fail 'results differ by threads'
+    want 0 "$knet" train lenet --synthetic --epochs 1 --json --seed 2
+    [ "$(json weights_fnv1a)" != "$(tail -n 1 "$work/run.1")" ] || fail 'the seed changes nothing' ;;
+  data)
+    want 1 "$knet" train mlp --data /nonexistent/data
+    err_has '/nonexistent/data: No such file.*dataset-fashion-mnist'
+    touch "$work/file"
+    want 1 "$knet" train mlp --data "$work/file";  err_has 'Not a directory'
+    mkdir "$work/set"
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'neither train-images-idx3-ubyte nor'
+    echo hello >"$work/set/train-images-idx3-ubyte.gz"
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'no labels beside it'
+    echo hello >"$work/set/train-labels-idx1-ubyte"
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'named .gz but not gzip'
+    mv "$work/set/train-images-idx3-ubyte.gz" "$work/set/train-images-idx3-ubyte"
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'magic number 0x68656c6c' ;;
+  cuda_missing)
+    [ ! -e /dev/nvidia0 ] || { echo 'a GPU is here' >&3; exit 77; }
+    want 2 "$knet" train mlp --synthetic --device cuda;    err_has 'cuda.*(driver|GPU|device)'
+    want 2 "$knet" train mlp --synthetic --device cuda:3;  err_has 'cuda' ;;
+  out_of_memory)
+    want 3 "$knet" train lenet --synthetic --limit 1MiB
+    err_has 'out of memory|limit'
+    want 3 "$knet" train lenet --synthetic --limit 12MiB --batch 256
+    err_has 'limit'
+    err_has 'conv|param|forward|load' ;; # who holds what
+  timer_word)
+    want 0 env KNET_TIMER=tabel "$knet" "${small[@]}"
+    err_has 'tabel'
+    out_has '^epoch 1/1' ;;
+  timer_table)
+    want 0 env KNET_TIMER=1 "$knet" "${small[@]}"
+    for scope in 'read data|make data' load forward fc1 backward update evaluate; do err_has "$scope"; done ;;
+  timer_unwritable)
+    want 0 env KNET_TIMER=out=/nonexistent/report.txt "$knet" "${small[@]}"
+    out_has '^epoch 1/1'
+    err_has '/nonexistent/report.txt'
+    err_has 'forward' ;; # the table itself, not lost
+  stdout_unwritable)
+    [ -e /dev/full ] || exit 77
+    got=0
+    "$knet" "${small[@]}" --json >/dev/full 2>"$work/err" || got=$?
+    : >"$work/out"
+    [ "$got" -eq 1 ] || fail "a full disk: exit code $got"
+    err_has "standard output can't be written: No space left"
+    err_has '"weights_fnv1a"'
+    got=0
+    "$knet" "${small[@]}" >&- 2>"$work/err" || got=$?
+    [ "$got" -eq 1 ] || fail "a closed stdout: exit code $got"
+    err_has '^epoch 1/1'
+    "$knet" "${small[@]}" 2>"$work/err" | true
+    err_has '^memory: ' ;;
+  interrupt)
+    : >"$work/out"
+    KNET_TIMER=1 "$knet" train mlp --synthetic --epochs 100000 >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 600); do
+      grep -q '^epoch 1/' "$work/out" && break
+      kill -0 $pid 2>/dev/null || fail 'ended by itself'
+      sleep 0.1
+    done
+    kill -INT $pid
+    got=0
+    wait $pid || got=$?
+    [ "$got" -eq 130 ] || fail "exit code $got, expected 130"
+    out_has '^interrupted in epoch [0-9]+ after [0-9]+ steps'
+    err_has 'forward'
+    err_has 'backward' ;;
+  info)
+    want 0 "$knet" info
+    out_has '^Devices'; out_has '^  cpu '; out_has '^  zlib +[0-9.]+'
+    want 0 env OPENBLAS_CORETYPE=Haswell "$knet" info
+    out_has 'OPENBLAS_CORETYPE=Haswell'
+    want 0 env -u OPENBLAS_CORETYPE "$knet" info --json
+    [ "$(json devices.0.name)" = cpu ] || fail 'first device'
+    json libraries.zlib ;;
+  *) echo "no case '$case'"; exit 1 ;;
+esac

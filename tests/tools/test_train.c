@@ -1,0 +1,225 @@
+/* Models and the training loop, on made-up images. */
+#include <knet/train.h>
+#include <math.h>
+
+#include "test.h"
+
+typedef struct fixture {
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;
+    kn_loader *train, *test;
+} fixture;
+
+static void fixture_init(fixture *f, const char *model, int64_t n_images) {
+    kn_loader_options options = {.batch = 50, .seed = 1};
+    *f = (fixture){0};
+    assert_ok(kn_params_create(&f->params, &(kn_params_options){.seed = 1}));
+    assert_ok(kn_model_create(&f->model, model, f->params));
+    assert_ok(kn_adam_create(&f->optim, f->params, 1e-3, NULL));
+    assert_ok(kn_loader_create_synthetic(&f->train, n_images, &options));
+    options.split = KN_TEST;
+    options.partial = 1;
+    assert_ok(kn_loader_create_synthetic(&f->test, 220, &options));
+}
+
+static void fixture_release(fixture *f) {
+    kn_loader_destroy(f->train);
+    kn_loader_destroy(f->test);
+    kn_optim_destroy(f->optim);
+    kn_model_destroy(f->model);
+    kn_params_destroy(f->params);
+}
+
+static void models_have_the_parameters_of_their_papers(void **state) {
+    (void)state;
+    fixture f;
+    fixture_init(&f, "lenet", 100);
+    assert_int_equal(kn_params_numel(f.params), 431080);
+    assert_string_equal(kn_model_name(f.model), "lenet");
+    fixture_release(&f);
+    fixture_init(&f, "mlp", 100);
+    assert_int_equal(kn_params_numel(f.params), 50890);
+    fixture_release(&f);
+}
+
+static void an_unknown_model_lists_those_there_are(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_model *model = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    assert_fails(kn_model_create(&model, "vgg", params), KN_ERR_INVALID,
+                 "unknown model 'vgg'; there are: lenet, mlp");
+    assert_null(model);
+    kn_params_destroy(params);
+}
+
+static void logits_have_a_row_per_image(void **state) {
+    (void)state;
+    for (int i = 0; kn_model_name_at(i); i++) {
+        fixture f;
+        kn_batch b;
+        fixture_init(&f, kn_model_name_at(i), 100);
+        assert_true(kn_loader_next(f.train, &b));
+        {
+            KN_FRAME();
+            kn_shape shape = kn_tensor_shape(kn_model_logits(f.model, b.x));
+            assert_ok(kn_check());
+            assert_int_equal(shape.n_dims, 2);
+            assert_int_equal(shape.dim[0], 50);
+            assert_int_equal(shape.dim[1], 10);
+        }
+        fixture_release(&f);
+    }
+}
+
+static void both_models_learn_separable_classes(void **state) {
+    (void)state;
+    for (int i = 0; kn_model_name_at(i); i++) {
+        fixture f;
+        kn_train_result result;
+        fixture_init(&f, kn_model_name_at(i), 1000);
+        assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test,
+                           &(kn_train_options){.epochs = 3}));
+        assert_int_equal(result.n_steps, 60);
+        assert_int_equal(result.last.index, 3);
+        assert_false(result.stopped);
+        assert_true(result.last.loss < 1.0);
+        assert_true(result.last.accuracy > 0.9 && result.last.accuracy <= 1);
+        /* a whole number of the 220 images */
+        assert_close(result.last.accuracy * 220, nearbyint(result.last.accuracy * 220), 0, 1e-9);
+        fixture_release(&f);
+    }
+}
+
+/* --- callbacks --- */
+typedef struct seen {
+    int steps, epochs, stop_at;
+    double loss;
+} seen;
+
+static bool on_step(void *ctx, const kn_train_step *step) {
+    seen *s = ctx;
+    s->steps++;
+    assert_int_equal(step->index, (s->steps - 1) % 20 + 1);
+    assert_int_equal(step->n_steps, 20);
+    assert_ok(kn_item(&s->loss, step->loss));
+    return s->steps != s->stop_at;
+}
+
+static void on_epoch(void *ctx, const kn_epoch *epoch) {
+    seen *s = ctx;
+    assert_int_equal(epoch->index, ++s->epochs);
+    assert_int_equal(epoch->n_steps, 20);
+    assert_true(isfinite(epoch->loss));
+}
+
+static void callbacks_see_every_step_and_epoch(void **state) {
+    (void)state;
+    fixture f;
+    seen s = {0};
+    kn_train_result result;
+    fixture_init(&f, "mlp", 1000);
+    assert_ok(
+        kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test,
+                 &(kn_train_options){
+                     .epochs = 2, .on_step_fn = on_step, .on_epoch_fn = on_epoch, .ctx = &s}));
+    assert_int_equal(s.steps, 40);
+    assert_int_equal(s.epochs, 2);
+    assert_true(s.loss > 0);
+    fixture_release(&f);
+}
+
+static void a_callback_stops_the_training_at_its_step(void **state) {
+    (void)state;
+    fixture f;
+    seen s = {.stop_at = 27};
+    kn_train_result result;
+    fixture_init(&f, "mlp", 1000);
+    assert_ok(
+        kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test,
+                 &(kn_train_options){
+                     .epochs = 9, .on_step_fn = on_step, .on_epoch_fn = on_epoch, .ctx = &s}));
+    assert_true(result.stopped);
+    assert_int_equal(result.n_steps, 27);
+    assert_int_equal(result.last.index, 2);
+    assert_int_equal(result.last.n_steps, 7);
+    assert_int_equal(s.epochs, 1);
+    fixture_release(&f);
+}
+
+/* --- determinism --- */
+static double *weights_after(const char *model, int threads, int64_t *n) {
+    fixture f;
+    kn_train_result result;
+    KN_FRAME(.threads = threads);
+    fixture_init(&f, model, 300);
+    assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                       &(kn_train_options){.epochs = 2}));
+    *n = 0;
+    double *out = calloc((size_t)kn_params_numel(f.params) + 1, sizeof *out);
+    assert_non_null(out);
+    for (int i = 0; i < kn_params_count(f.params); i++) {
+        kn_tensor *w = kn_params_at(f.params, i, NULL);
+        const float *values = kn_data(w);
+        for (int64_t k = 0; k < kn_tensor_numel(w); k++) out[(*n)++] = values[k];
+    }
+    out[(*n)++] = result.last.loss;
+    fixture_release(&f);
+    return out;
+}
+
+static void the_bits_do_not_depend_on_the_number_of_threads(void **state) {
+    (void)state;
+    for (int i = 0; kn_model_name_at(i); i++) {
+        int64_t n = 0;
+        double *one = weights_after(kn_model_name_at(i), 1, &n);
+        for (int threads = 2; threads <= 5; threads += 3) {
+            double *more = weights_after(kn_model_name_at(i), threads, &n);
+            assert_memory_equal(one, more, (size_t)n * sizeof *one);
+            free(more);
+        }
+        free(one);
+    }
+}
+
+/* --- memory --- */
+typedef struct flat {
+    kn_pool_stats first, last;
+    int steps;
+} flat;
+
+static bool memory_watch(void *ctx, const kn_train_step *step) {
+    flat *m = ctx;
+    (void)step;
+    kn_pool_stats_read(&m->last, sizeof m->last, kn_device_pool(kn_device_host()));
+    if (++m->steps == 2) m->first = m->last;
+    return true;
+}
+
+static void memory_is_flat_from_the_second_step_on(void **state) {
+    (void)state;
+    fixture f;
+    flat m = {.steps = 0};
+    kn_train_result result;
+    fixture_init(&f, "lenet", 500);
+    assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                       &(kn_train_options){.epochs = 2, .on_step_fn = memory_watch, .ctx = &m}));
+    assert_int_equal(m.last.live_bytes, m.first.live_bytes);
+    assert_int_equal(m.last.live_bytes_max, m.first.live_bytes_max);
+    assert_int_equal(m.last.reserved_bytes, m.first.reserved_bytes);
+    assert_int_equal(m.last.n_device_allocs, m.first.n_device_allocs);
+    fixture_release(&f);
+    kn_pool_stats_read(&m.last, sizeof m.last, kn_device_pool(kn_device_host()));
+    assert_int_equal(m.last.live_bytes, 0);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(models_have_the_parameters_of_their_papers),
+                     TEST(an_unknown_model_lists_those_there_are),
+                     TEST(logits_have_a_row_per_image), TEST(both_models_learn_separable_classes),
+                     TEST(callbacks_see_every_step_and_epoch),
+                     TEST(a_callback_stops_the_training_at_its_step),
+                     TEST(the_bits_do_not_depend_on_the_number_of_threads),
+                     TEST(memory_is_flat_from_the_second_step_on));
+}

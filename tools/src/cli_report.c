@@ -1,0 +1,86 @@
+#include "cli_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+kn_status kn__report_begin(kn__report *r, bool live) {
+    *r = (kn__report){.live = live};
+    r->kept = open_memstream(&r->text, &r->text_bytes);
+    return r->kept ? KN_OK : KN_FAIL(KN_ERR_OOM, "no memory for the report");
+}
+
+void kn__report_line(kn__report *r, const char *fmt, ...) {
+    if (!r->live) return;
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(r->kept, fmt, args);
+    va_end(args);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    fflush(stdout);
+}
+
+bool kn__report_end(kn__report *r, const char *command) {
+    fclose(r->kept);
+    errno = 0;
+    if (!r->live) fputs(r->text, stdout);
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    if (!written)
+        fprintf(stderr, "%s: standard output can't be written%s%s; the result:\n%s", command,
+                errno ? ": " : "", errno ? strerror(errno) : "", r->text);
+    free(r->text);
+    *r = (kn__report){0};
+    return written;
+}
+
+void kn__json_number(FILE *out, double value) {
+    if (isfinite(value)) {
+        fprintf(out, "%.17g", value);
+    } else {
+        fputs("null", out);
+    }
+}
+
+void kn__json_string(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') {
+            fprintf(out, "\\%c", c);
+        } else if (c < 0x20) {
+            fprintf(out, "\\u%04x", c);
+        } else {
+            fputc(c, out);
+        }
+    }
+    fputc('"', out);
+}
+
+char *kn__bytes_text(char *out, size_t out_bytes, uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1023.95 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, out_bytes, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+char *kn__count_text(char *out, size_t out_bytes, int64_t count) {
+    char digits[32];
+    int n = snprintf(digits, sizeof digits, "%" PRId64, count);
+    size_t at = 0;
+    for (int i = 0; i < n && at + 2 < out_bytes; i++) {
+        if (i > 0 && (n - i) % 3 == 0) out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}

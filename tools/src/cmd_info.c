@@ -1,0 +1,280 @@
+/* knet info: devices, library versions, what is missing and how to get it. */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <knet/device.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "cli_report.h"
+#include "cmd.h"
+#include "opts.h"
+
+enum { DEVICES_MAX = 17, VERSION_BYTES = 192 };
+
+/* --- libraries: looked up at run time, so that the command starts without any of them --- */
+typedef struct library {
+    const char *name;
+    const char *file[4]; /* tried in this order; ends in NULL; [0] "" for what is linked */
+    bool (*version)(char *out, size_t out_bytes, void *handle);
+    const char *use;    /* what it is for */
+    const char *advice; /* how to get it */
+    bool gpu;           /* of use with a GPU only */
+} library;
+
+/* dlsym's result is an object pointer; POSIX lets it hold a function's address. */
+static bool symbol_find(void *fn_pointer, void *handle, const char *name) {
+    void *at = dlsym(handle, name);
+    memcpy(fn_pointer, &at, sizeof at);
+    return at != NULL;
+}
+
+static bool version_of_onednn(char *out, size_t out_bytes, void *handle) {
+    const struct {
+        int major, minor, patch;
+        const char *hash;
+    } * v;
+    const void *(*get)(void);
+    if (!symbol_find(&get, handle, "dnnl_version")) return false;
+    v = get();
+    snprintf(out, out_bytes, "%d.%d.%d", v->major, v->minor, v->patch);
+    return true;
+}
+
+static bool version_of_openblas(char *out, size_t out_bytes, void *handle) {
+    char *(*config)(void);
+    char *(*core)(void);
+    if (!symbol_find(&config, handle, "openblas_get_config")) return false;
+    bool named = symbol_find(&core, handle, "openblas_get_corename");
+    snprintf(out, out_bytes, "%s%s%s", config(), named ? ", running as " : "", named ? core() : "");
+    return true;
+}
+
+static bool version_of_jemalloc(char *out, size_t out_bytes, void *handle) {
+    int (*mallctl)(const char *, void *, size_t *, void *, size_t);
+    const char *version = NULL;
+    size_t bytes = sizeof version;
+    if (!symbol_find(&mallctl, handle, "mallctl")) return false;
+    if (mallctl("version", &version, &bytes, NULL, 0) != 0) return false;
+    snprintf(out, out_bytes, "%s", version);
+    return true;
+}
+
+static bool version_of_zlib(char *out, size_t out_bytes, void *handle) {
+    (void)handle;
+    snprintf(out, out_bytes, "%s", zlibVersion());
+    return true;
+}
+
+/* 13000 is 13.0 */
+static bool cuda_number(char *out, size_t out_bytes, void *handle, const char *name) {
+    int (*get)(int *);
+    int version = 0;
+    if (!symbol_find(&get, handle, name) || get(&version) != 0 || version == 0) return false;
+    snprintf(out, out_bytes, "%d.%d", version / 1000, version % 1000 / 10);
+    return true;
+}
+
+static bool version_of_driver(char *out, size_t out_bytes, void *handle) {
+    return cuda_number(out, out_bytes, handle, "cuDriverGetVersion");
+}
+
+static bool version_of_runtime(char *out, size_t out_bytes, void *handle) {
+    return cuda_number(out, out_bytes, handle, "cudaRuntimeGetVersion");
+}
+
+/* Three properties of library_types.h: major, minor, patch. */
+static bool version_of_cublas(char *out, size_t out_bytes, void *handle) {
+    int (*get)(int, int *);
+    int part[3] = {0};
+    if (!symbol_find(&get, handle, "cublasGetProperty")) return false;
+    for (int i = 0; i < 3; i++)
+        if (get(i, &part[i]) != 0) return false;
+    snprintf(out, out_bytes, "%d.%d.%d", part[0], part[1], part[2]);
+    return true;
+}
+
+/* 91900 is 9.19.0 */
+static bool version_of_cudnn(char *out, size_t out_bytes, void *handle) {
+    size_t (*get)(void);
+    if (!symbol_find(&get, handle, "cudnnGetVersion")) return false;
+    size_t v = get();
+    snprintf(out, out_bytes, "%zu.%zu.%zu", v / 10000, v % 10000 / 100, v % 100);
+    return true;
+}
+
+#define TOOLKIT "NVIDIA's CUDA toolkit (developer.nvidia.com/cuda-downloads); not a Debian package"
+static const library libraries[] = {
+    {"oneDNN",
+     {"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"},
+     version_of_onednn,
+     "f32 products and convolutions",
+     "apt-get install libdnnl-dev",
+     false},
+    {"OpenBLAS",
+     {"libopenblas.so.0", "libopenblas.so"},
+     version_of_openblas,
+     "f64 products",
+     "apt-get install libopenblas0-openmp",
+     false},
+    {"jemalloc",
+     {""},
+     version_of_jemalloc,
+     "host memory pools",
+     "apt-get install libjemalloc-dev, then build again",
+     false},
+    {"zlib", {""}, version_of_zlib, "data files", "apt-get install zlib1g-dev", false},
+    {"CUDA driver",
+     {"libcuda.so.1"},
+     version_of_driver,
+     "CUDA devices",
+     "apt-get install nvidia-driver (non-free-firmware)",
+     true},
+    {"CUDA runtime",
+     {"libcudart.so.13", "libcudart.so.12", "libcudart.so"},
+     version_of_runtime,
+     "CUDA kernels",
+     TOOLKIT,
+     true},
+    {"cuBLAS",
+     {"libcublas.so.13", "libcublas.so.12", "libcublas.so"},
+     version_of_cublas,
+     "products on CUDA",
+     TOOLKIT,
+     true},
+    {"cuDNN",
+     {"libcudnn.so.9", "libcudnn.so"},
+     version_of_cudnn,
+     "convolutions on CUDA",
+     "NVIDIA's cuDNN (developer.nvidia.com/cudnn); not a Debian package",
+     true},
+};
+enum { N_LIBRARIES = sizeof libraries / sizeof *libraries };
+
+typedef struct found {
+    bool present;
+    char version[VERSION_BYTES];
+} found;
+
+/* The module with the CUDA kernels knows where it was built against; loading it first lets the
+ * names of its libraries resolve when the system's linker doesn't know them. */
+static void kernels_load(void) { (void)dlopen("libknet_ops_cuda.so", RTLD_LAZY | RTLD_LOCAL); }
+
+static found library_find(const library *l) {
+    found f = {0};
+    for (int i = 0; i < 4 && l->file[i] && !f.present; i++) {
+        void *handle = *l->file[i] ? dlopen(l->file[i], RTLD_LAZY | RTLD_LOCAL) : RTLD_DEFAULT;
+        if (!handle && *l->file[i]) continue;
+        f.present = l->version(f.version, sizeof f.version, handle);
+    }
+    return f;
+}
+
+/* --- devices --- */
+typedef struct devices {
+    kn_device_info info[DEVICES_MAX];
+    int n;
+    char why_no_cuda[1024]; /* "" when there is one */
+} devices;
+
+static void devices_find(devices *d) {
+    char name[16] = "cpu";
+    int n_cuda = kn_device_cuda_count();
+    *d = (devices){.n = 0};
+    for (int i = -1; i < n_cuda && d->n < DEVICES_MAX; i++) {
+        kn_device *device = NULL;
+        if (i >= 0) snprintf(name, sizeof name, "cuda:%d", i);
+        if (kn_device_find(&device, name) < 0) continue;
+        if (kn_device_info_read(&d->info[d->n], sizeof d->info[0], device) == KN_OK) d->n++;
+    }
+    kn_device *cuda = NULL;
+    if (n_cuda == 0 && kn_device_find(&cuda, "cuda") < 0)
+        snprintf(d->why_no_cuda, sizeof d->why_no_cuda, "%.1000s", kn_last_error()->message);
+}
+
+/* Set by some environments; costs half of the speed of f64 products on newer processors. */
+static const char *coretype_warning(void) {
+    const char *core = getenv("OPENBLAS_CORETYPE");
+    return core && strcmp(core, "Haswell") == 0
+               ? "OPENBLAS_CORETYPE=Haswell holds OpenBLAS to AVX2; unset it for full speed"
+               : NULL;
+}
+
+/* --- output --- */
+static void devices_text(kn__report *r, const devices *d) {
+    kn__report_line(r, "Devices\n");
+    for (int i = 0; i < d->n; i++) {
+        const kn_device_info *info = &d->info[i];
+        char total[32], unused[32];
+        kn__report_line(r, "  %-12s %s, %s, %s free; %s\n", info->name, info->model,
+                        kn__bytes_text(total, sizeof total, info->total_bytes),
+                        kn__bytes_text(unused, sizeof unused, info->free_bytes), info->driver);
+    }
+    if (*d->why_no_cuda) kn__report_line(r, "  %-12s none: %s\n", "cuda", d->why_no_cuda);
+}
+
+static void libraries_text(kn__report *r, const found *f) {
+    kn__report_line(r, "Libraries\n");
+    for (int i = 0; i < N_LIBRARIES; i++)
+        if (f[i].present) kn__report_line(r, "  %-12s %s\n", libraries[i].name, f[i].version);
+    bool headed = false;
+    for (int i = 0; i < N_LIBRARIES; i++) {
+        if (f[i].present) continue;
+        if (!headed) kn__report_line(r, "Missing\n");
+        headed = true;
+        kn__report_line(r, "  %-12s for %s%s: %s\n", libraries[i].name, libraries[i].use,
+                        libraries[i].gpu ? " (needs a GPU)" : "", libraries[i].advice);
+    }
+}
+
+static void info_json(FILE *out, const devices *d, const found *f) {
+    fprintf(out, "{\"version\":\"%s\",\"devices\":[", KNET_VERSION);
+    for (int i = 0; i < d->n; i++) {
+        const kn_device_info *info = &d->info[i];
+        fprintf(out, "%s{\"name\":\"%s\",\"model\":", i ? "," : "", info->name);
+        kn__json_string(out, info->model);
+        fputs(",\"driver\":", out);
+        kn__json_string(out, info->driver);
+        fprintf(out, ",\"total_bytes\":%" PRIu64 ",\"free_bytes\":%" PRIu64 "}", info->total_bytes,
+                info->free_bytes);
+    }
+    fputs("],\"libraries\":{", out);
+    for (int i = 0; i < N_LIBRARIES; i++) {
+        fprintf(out, "%s\"%s\":", i ? "," : "", libraries[i].name);
+        if (f[i].present) {
+            kn__json_string(out, f[i].version);
+        } else {
+            fputs("null", out);
+        }
+    }
+    fputs("},\"why_no_cuda\":", out);
+    kn__json_string(out, d->why_no_cuda);
+    fputs(",\"warnings\":[", out);
+    if (coretype_warning()) kn__json_string(out, coretype_warning());
+    fputs("]}\n", out);
+}
+
+int kn__cmd_info(int argc, char **argv) {
+    bool json = false;
+    int exit_code = 0;
+    const kn__opt table[] = {{"json", KN__OPT_FLAG, &json, .help = "as one JSON object"}};
+    const kn__command command = {
+        .name = "info",
+        .summary = "Shows devices, library versions, what is missing and how to get it.",
+        .opts = table,
+        .n_opts = 1};
+    if (!kn__opts_parse(&exit_code, &command, argc, argv)) return exit_code;
+    kn__report report;
+    if (kn__report_begin(&report, !json) < 0) return KN__EXIT_OOM;
+    devices d;
+    found f[N_LIBRARIES];
+    kernels_load();
+    devices_find(&d);
+    for (int i = 0; i < N_LIBRARIES; i++) f[i] = library_find(&libraries[i]);
+    kn__report_line(&report, "Knet.c %s\n", KNET_VERSION);
+    devices_text(&report, &d);
+    libraries_text(&report, f);
+    if (coretype_warning()) kn__report_line(&report, "Warning\n  %s\n", coretype_warning());
+    if (json) info_json(report.kept, &d, f);
+    return kn__report_end(&report, "knet info") ? KN__EXIT_OK : KN__EXIT_FAILURE;
+}

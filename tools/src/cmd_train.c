@@ -1,0 +1,365 @@
+/* knet train: options, set-up, the training under a progress bar, the report. */
+#include <inttypes.h>
+#include <knet/op.h>
+#include <knet/progress.h>
+#include <knet/train.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_report.h"
+#include "cmd.h"
+#include "opts.h"
+
+enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560, MODELS_MAX = 8 };
+
+typedef struct options {
+    const char *model, *optimizer, *device, *data_dir;
+    int64_t epochs, batch, threads, limit_bytes;
+    double lr;
+    uint64_t seed;
+    bool synthetic, quiet, json;
+} options;
+
+typedef struct session {
+    options options;
+    kn_device *device;
+    kn_pool *pool;
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;
+    kn_loader *train, *test;
+    kn_progress bar;
+    kn__report report;
+    kn_train_result result;
+    kn_epoch *epochs; /* the finished ones */
+    int64_t n_epochs;
+} session;
+
+/* --- options --- */
+typedef struct optimizer {
+    const char *name;
+    double lr; /* default rate */
+    kn_status (*create)(kn_optim **out, kn_params *params, double lr);
+} optimizer;
+
+static kn_status sgd_create(kn_optim **out, kn_params *params, double lr) {
+    return kn_sgd_create(out, params, lr, NULL);
+}
+static kn_status momentum_create(kn_optim **out, kn_params *params, double lr) {
+    return kn_momentum_create(out, params, lr, 0.95, NULL);
+}
+static kn_status adam_create(kn_optim **out, kn_params *params, double lr) {
+    return kn_adam_create(out, params, lr, NULL);
+}
+
+/* Rates as Knet.jl's defaults; momentum's there is for sums of gradients, here they are means. */
+static const optimizer optimizers[] = {
+    {"sgd", 0.1, sgd_create}, {"momentum", 0.02, momentum_create}, {"adam", 0.001, adam_create}};
+static const char *const optimizer_names[] = {"sgd", "momentum", "adam", NULL};
+
+static const optimizer *optimizer_find(const char *name) {
+    const optimizer *o = optimizers;
+    while (strcmp(o->name, name) != 0) o++; /* the parser let no other name through */
+    return o;
+}
+
+static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
+    const kn__opt table[] = {
+        {"epochs", KN__OPT_COUNT, &o->epochs, .value_name = "N", .max = 1000000,
+         .help = "times through the images [3]"},
+        {"batch", KN__OPT_COUNT, &o->batch, .value_name = "N", .max = 1 << 24,
+         .help = "images a step [128]"},
+        {"lr", KN__OPT_NUMBER, &o->lr, .value_name = "RATE",
+         .help = "[sgd 0.1, momentum 0.02, adam 0.001]"},
+        {"optimizer", KN__OPT_CHOICE, &o->optimizer, .value_name = "NAME",
+         .choices = optimizer_names, .help = "sgd, momentum or adam [adam]"},
+        {"seed", KN__OPT_SEED, &o->seed, .value_name = "N", .help = "of weights and shuffles [1]"},
+        {"device", KN__OPT_TEXT, &o->device, .value_name = "NAME",
+         .help = "cpu, cuda or cuda:N [cpu]"},
+        {"threads", KN__OPT_COUNT, &o->threads, .value_name = "N", .max = 1024,
+         .help = "of the CPU; the result doesn't depend on it [all]"},
+        {"data", KN__OPT_TEXT, &o->data_dir, .value_name = "DIR",
+         .help = "idx files as of MNIST [/usr/share/datasets/fashion-mnist]"},
+        {"synthetic", KN__OPT_FLAG, &o->synthetic, .help = "made-up images; needs no files"},
+        {"limit", KN__OPT_BYTES, &o->limit_bytes, .value_name = "BYTES",
+         .help = "most memory the pool may reserve, such as 512MiB"},
+        {"quiet", KN__OPT_FLAG, &o->quiet, .help = "no progress bar, no line per epoch"},
+        {"json", KN__OPT_FLAG, &o->json, .help = "the result as one JSON object"},
+    };
+    const char *models[MODELS_MAX + 1] = {NULL};
+    for (int i = 0; i < MODELS_MAX && kn_model_name_at(i); i++) models[i] = kn_model_name_at(i);
+    const kn__command command = {
+        .name = "train",
+        .summary =
+            "Trains a model (lenet or mlp) on Fashion-MNIST, or other images in its format,"
+            "\nand reports loss, accuracy, time and memory.",
+        .operand = "MODEL",
+        .operand_at = &o->model,
+        .operand_choices = models,
+        .opts = table,
+        .n_opts = sizeof table / sizeof *table,
+        .epilogue =
+            "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the"
+            "\nstep; a second one at once."};
+    return kn__opts_parse(exit_code, &command, argc, argv);
+}
+
+/* --- interruption --- */
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+/* The second Ctrl-C meets the default action. */
+static void interrupt_attach(void) {
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* --- set-up --- */
+static kn_status device_open(session *s) {
+    const options *o = &s->options;
+    KN_TRY(kn_device_find(&s->device, o->device));
+    s->pool = kn_device_pool(s->device);
+    if (!s->pool) return kn_check();
+    bool limited = o->limit_bytes > 0;
+    /* Memory can run out: let the report name who holds it. */
+    if (limited || kn_device_kind_get(s->device) == KN_DEVICE_CUDA) KN_TRY(kn_prof_owners_on());
+    return limited ? kn_pool_limit(s->pool, (size_t)o->limit_bytes) : KN_OK;
+}
+
+static kn_status loader_open(kn_loader **out, const session *s, kn_split split, int64_t n_made) {
+    const options *o = &s->options;
+    kn_loader_options loader = {.batch = o->batch,
+                                .seed = o->seed,
+                                .device = s->device,
+                                .split = split,
+                                .partial = split == KN_TEST};
+    return o->synthetic ? kn_loader_create_synthetic(out, n_made, &loader)
+                        : kn_loader_create(out, o->data_dir, &loader);
+}
+
+static kn_status model_open(session *s) {
+    KN_SCOPE("create model");
+    const options *o = &s->options;
+    KN_TRY(
+        kn_params_create(&s->params, &(kn_params_options){.device = s->device, .seed = o->seed}));
+    KN_TRY(kn_model_create(&s->model, o->model, s->params));
+    return optimizer_find(o->optimizer)->create(&s->optim, s->params, o->lr);
+}
+
+static kn_status session_open(session *s) {
+    KN_TRY(loader_open(&s->train, s, KN_TRAIN, SYNTHETIC_TRAIN));
+    KN_TRY(loader_open(&s->test, s, KN_TEST, SYNTHETIC_TEST));
+    KN_TRY(model_open(s));
+    s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
+    return s->epochs ? KN_OK
+                     : KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " epochs", s->options.epochs);
+}
+
+static void session_close(session *s) {
+    kn_progress_end(&s->bar);
+    kn_loader_destroy(s->train);
+    kn_loader_destroy(s->test);
+    kn_optim_destroy(s->optim);
+    kn_model_destroy(s->model);
+    kn_params_destroy(s->params);
+    free(s->epochs);
+}
+
+/* --- training --- */
+static bool step_done(void *ctx, const kn_train_step *step) {
+    session *s = ctx;
+    double loss = 0;
+    if (kn_progress_due(&s->bar)) {
+        kn_status status = kn_item(&loss, step->loss);
+        if (status < 0) return kn_error_defer(status) == NULL; /* the loop takes it */
+        char message[96];
+        snprintf(message, sizeof message, "epoch %" PRId64 "/%" PRId64 " loss %.4f", step->epoch,
+                 s->options.epochs, loss);
+        kn_progress_show(&s->bar, (step->epoch - 1) * step->n_steps + step->index, message);
+    }
+    return !interrupted;
+}
+
+static void epoch_done(void *ctx, const kn_epoch *epoch) {
+    session *s = ctx;
+    s->epochs[s->n_epochs++] = *epoch;
+    if (s->options.quiet) return;
+    kn_progress_clear(&s->bar);
+    kn__report_line(&s->report,
+                    "epoch %" PRId64 "/%" PRId64
+                    "  loss %.4f  test accuracy %.2f %%  train %.2f s  test %.2f s\n",
+                    epoch->index, s->options.epochs, epoch->loss, 100 * epoch->accuracy,
+                    epoch->train_seconds, epoch->test_seconds);
+}
+
+static kn_status session_train(session *s) {
+    const options *o = &s->options;
+    char params[32], images[32], batches[32];
+    kn__count_text(params, sizeof params, kn_params_numel(s->params));
+    kn__count_text(images, sizeof images, kn_loader_images(s->train));
+    kn__count_text(batches, sizeof batches, kn_loader_batches(s->train));
+    if (!o->quiet)
+        kn__report_line(&s->report,
+                        "%s: %s parameters; %s images, %s batches of %" PRId64
+                        "; %s, rate %g; %s, %d thread%s\n",
+                        o->model, params, images, batches, o->batch, o->optimizer, o->lr,
+                        kn_device_name(s->device), kn_frame_threads(),
+                        kn_frame_threads() == 1 ? "" : "s");
+    s->bar = kn_progress_begin(o->quiet || o->json ? NULL : stderr,
+                               o->epochs * kn_loader_batches(s->train));
+    kn_status status = kn_train(
+        &s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
+        &(kn_train_options){
+            .epochs = o->epochs, .on_step_fn = step_done, .on_epoch_fn = epoch_done, .ctx = s});
+    kn_progress_end(&s->bar);
+    return status;
+}
+
+/* --- the report --- */
+/* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */
+static kn_status weights_hash(uint64_t *out, kn_params *params) {
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < kn_params_count(params); i++) {
+        kn_tensor *w = kn_params_at(params, i, NULL);
+        size_t n = (size_t)kn_tensor_numel(w) * kn_dtype_bytes(kn_tensor_dtype(w));
+        unsigned char *bytes = malloc(n);
+        if (!bytes) return KN_FAIL(KN_ERR_OOM, "no memory to read %zu bytes of parameters", n);
+        kn_status status = kn_copy_out(bytes, n, w);
+        for (size_t k = 0; status == KN_OK && k < n; k++) hash = (hash ^ bytes[k]) * 1099511628211u;
+        free(bytes);
+        KN_TRY(status);
+    }
+    *out = hash;
+    return KN_OK;
+}
+
+static void epochs_json(const session *s, FILE *out) {
+    for (int64_t i = 0; i < s->n_epochs; i++) {
+        const kn_epoch *e = &s->epochs[i];
+        fprintf(out, "%s{\"epoch\":%" PRId64 ",\"loss\":", i ? "," : "", e->index);
+        kn__json_number(out, e->loss);
+        fputs(",\"test_accuracy\":", out);
+        kn__json_number(out, e->accuracy);
+        fprintf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
+                e->test_seconds);
+    }
+}
+
+static void result_json(session *s, const char *status, const char *message) {
+    const options *o = &s->options;
+    FILE *out = s->report.kept;
+    kn_pool_stats stats = {0};
+    uint64_t hash = 0;
+    kn_pool_stats_read(&stats, sizeof stats, s->pool);
+    fprintf(out, "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"data\":", o->model,
+            kn_params_numel(s->params));
+    kn__json_string(out, o->synthetic ? "synthetic" : o->data_dir);
+    fprintf(out,
+            ",\"images\":%" PRId64 ",\"batch\":%" PRId64
+            ",\"optimizer\":\"%s\",\"lr\":%.17g"
+            ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"epochs\":[",
+            kn_loader_images(s->train), o->batch, o->optimizer, o->lr, o->seed,
+            kn_device_name(s->device), kn_frame_threads());
+    epochs_json(s, out);
+    fprintf(out, "],\"steps\":%" PRId64 ",\"seconds\":%.6f", s->result.n_steps, s->result.seconds);
+    if (weights_hash(&hash, s->params) == KN_OK)
+        fprintf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
+    fprintf(out,
+            ",\"memory\":{\"live_bytes_max\":%" PRIu64 ",\"reserved_bytes_max\":%" PRIu64
+            "},\"status\":\"%s\"",
+            stats.live_bytes_max, stats.reserved_bytes_max, status);
+    if (message) {
+        fputs(",\"error\":", out);
+        kn__json_string(out, message);
+    }
+    fputs("}\n", out);
+}
+
+static void result_text(session *s) {
+    const kn_epoch *last = s->n_epochs ? &s->epochs[s->n_epochs - 1] : NULL;
+    kn_pool_stats stats = {0};
+    char live[32], reserved[32];
+    kn_pool_stats_read(&stats, sizeof stats, s->pool);
+    if (s->result.stopped)
+        kn__report_line(&s->report, "interrupted in epoch %" PRId64 " after %" PRId64 " steps\n",
+                        s->result.last.index, s->result.n_steps);
+    if (s->options.quiet && last)
+        kn__report_line(&s->report, "loss %.4f  test accuracy %.2f %%  %.2f s\n", last->loss,
+                        100 * last->accuracy, s->result.seconds);
+    kn__report_line(&s->report, "memory: at most %s live, %s reserved (pool %s)\n",
+                    kn__bytes_text(live, sizeof live, stats.live_bytes_max),
+                    kn__bytes_text(reserved, sizeof reserved, stats.reserved_bytes_max),
+                    kn_pool_name(s->pool));
+    if (last && !isfinite(last->loss))
+        fprintf(stderr, "knet train: the loss is no number any more; a smaller --lr may help\n");
+}
+
+static int status_exit_code(kn_status status, bool setting_up) {
+    switch (status) {
+        case KN_OK:
+            return KN__EXIT_OK;
+        case KN_ERR_DEVICE:
+            return KN__EXIT_USAGE;
+        case KN_ERR_OOM:
+            return KN__EXIT_OOM;
+        case KN_ERR_INVALID:
+            return setting_up ? KN__EXIT_USAGE : KN__EXIT_FAILURE;
+        default:
+            return KN__EXIT_FAILURE;
+    }
+}
+
+static int error_report(const kn_error *error, bool setting_up) {
+    fprintf(stderr, "knet train: %s\n", error->message);
+    return status_exit_code(error->status, setting_up);
+}
+
+static int session_report(session *s, kn_status status, const kn_error *error) {
+    int exit_code = status < 0 ? error_report(error, false) : KN__EXIT_OK;
+    if (s->options.json) {
+        const char *word = status < 0 ? "failed" : s->result.stopped ? "interrupted" : "ok";
+        result_json(s, word, status < 0 ? error->message : NULL);
+    } else {
+        result_text(s);
+    }
+    if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + SIGINT;
+    return exit_code;
+}
+
+/* --- the command --- */
+static int session_run(session *s) {
+    KN_FRAME(.device = s->device, .threads = (int)s->options.threads);
+    kn_status status = kn_check();
+    if (status == KN_OK) status = session_open(s);
+    if (status < 0) return error_report(kn_last_error(), true);
+    status = session_train(s);
+    kn_error error = *kn_last_error();
+    return session_report(s, status, &error);
+}
+
+int kn__cmd_train(int argc, char **argv) {
+    session s = {.options = {.optimizer = "adam",
+                             .device = "cpu",
+                             .data_dir = "/usr/share/datasets/fashion-mnist",
+                             .epochs = 3,
+                             .batch = 128,
+                             .seed = 1}};
+    options *o = &s.options;
+    int exit_code = 0;
+    if (!options_parse(&exit_code, o, argc, argv)) return exit_code;
+    if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
+    interrupt_attach();
+    if (device_open(&s) < 0) return error_report(kn_last_error(), true);
+    if (kn__report_begin(&s.report, !o->json) < 0) return error_report(kn_last_error(), true);
+    exit_code = session_run(&s);
+    session_close(&s);
+    bool written = kn__report_end(&s.report, "knet train");
+    return exit_code == KN__EXIT_OK && !written ? KN__EXIT_FAILURE : exit_code;
+}
