@@ -65,6 +65,7 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     add_unsigned(text, "max_ns", row->max_ns);
     add_unsigned(text, "first_ns", row->first_ns);
     kn__text_printf(text, ",\"open\":%s", row->open ? "true" : "false");
+    if (row->is_kernel) kn__text_puts(text, ",\"kernel\":true");
     if (report->has_memory) add_memory(text, row);
     if (report->has_gpu) {
         add_unsigned(text, "gpu_ns", row->gpu_ns);

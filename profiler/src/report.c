@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "activity.h"
+#include "kernel.h"
 #include "text.h"
 
 enum { BLOCK_ROWS = 256, TABLE_MIN = 256 };
@@ -125,6 +127,7 @@ static void add_times(kn__row *row, const kn__node *node, const reading *r) {
     bool open = false;
     uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
     row->open |= open;
+    row->is_kernel = false;
     row->n_calls += ended + open;
     row->time_ns += kn__clock_ns(ticks, r->tick_ns);
     if (ended) {
@@ -139,6 +142,25 @@ static void add_times(kn__row *row, const kn__node *node, const reading *r) {
     }
 }
 
+static kn_status add_kernels(kn__report *report, kn__row *row, const kn__node *node) {
+    for (const kn__kernel *k = KN__LOAD(node->kernels); k; k = k->next) {
+        kn__row *leaf = kn__report_row(report, row, k->name);
+        if (!leaf) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
+        leaf->is_kernel = leaf->n_calls == 0;
+        leaf->gpu_ns += KN__LOAD(k->gpu_ns);
+        leaf->n_gpu += KN__LOAD(k->n);
+    }
+    return KN_OK;
+}
+
+/* Work that was launched with no scope open. */
+static void add_unattributed(kn__report *report, const kn__node *root) {
+    for (const kn__kernel *k = KN__LOAD(root->kernels); k; k = k->next) {
+        report->balance.unattributed_ns += KN__LOAD(k->gpu_ns);
+        report->balance.n_unattributed += KN__LOAD(k->n);
+    }
+}
+
 static kn_status add_children(kn__report *report, kn__row *row, const kn__node *node,
                               const reading *r) {
     const kn__node *child = atomic_load_explicit(&node->first_child, memory_order_acquire);
@@ -147,8 +169,7 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
         if (!child_row) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
         add_times(child_row, child, r);
         if (report->has_memory) add_memory(child_row, child);
-        child_row->gpu_ns += KN__LOAD(child->gpu_ns);
-        child_row->n_gpu += KN__LOAD(child->n_gpu);
+        KN_TRY(add_kernels(report, child_row, child));
         KN_TRY(add_children(report, child_row, child, r));
     }
     return KN_OK;
@@ -158,9 +179,12 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__report_init(out);
     out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
     out->n_threads = kn__tree_threads();
+    kn__activity_drain();
+    kn__activity_balance(&out->balance);
     reading r = {tick_ns, now};
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
+        add_unattributed(out, &tree->root);
         KN_TRY(add_children(out, &out->root, &tree->root, &r));
     }
     if (out->has_memory) {

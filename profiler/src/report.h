@@ -23,8 +23,9 @@ typedef struct kn__row kn__row;
 struct kn__row {
     const char *label;
     kn__row *parent, *first, *last, *next;
-    int depth; /* 1 for the top level */
-    bool open; /* a call had not ended */
+    int depth;      /* 1 for the top level */
+    bool open;      /* a call had not ended */
+    bool is_kernel; /* GPU work, no scope: has no calls and no time of its own */
 
     uint64_t n_calls; /* open ones too */
     uint64_t time_ns, min_ns, max_ns, first_ns;

@@ -141,10 +141,13 @@ static kn__cell gpu_cell(const layout *l, column_id id, const kn__row *row) {
     if (!row->n_gpu) return dash;
     double ns = (double)row->gpu_ns;
     if (id == GPU_PCT) return kn__cell_percent(ns, gpu_total(l->report));
-    return id == GPU ? kn__cell_time(ns, l->options->ascii) : per_call(l, row, ns, true);
+    if (id == GPU) return kn__cell_time(ns, l->options->ascii);
+    return row->is_kernel ? kn__cell_time(ns / (double)row->n_gpu, l->options->ascii)
+                          : per_call(l, row, ns, true);
 }
 
 static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
+    if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
     double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
     switch (id) {
         case TIME:
@@ -253,7 +256,8 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     int deep = indent < l->label ? indent : l->label; /* a very narrow table */
     kn__text_repeat(text, " ", 1 + deep);
     kn__text_label(text, row->label, l->label - deep, l->label + 2 - deep);
-    kn__text_right(text, kn__cell_count((double)row->n_calls).text, 5);
+    uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
+    kn__text_right(text, kn__cell_count((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
         kn__cell cell = cell_of(l, i, row);

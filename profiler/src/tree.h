@@ -5,7 +5,7 @@
  *
  * Who writes: times and links only the thread that owns the tree, with relaxed or release stores,
  * and never a lock; any thread may read them while it runs. The memory block of a node is guarded
- * by the lock of memory.h; the GPU block is written by the thread that drains the activity source.
+ * by the lock of memory.h; what ran on the GPU is added by whoever drains the activity source.
  * Nodes never move and are never freed. A thread that ends closes what it left open and gives its
  * tree to the next thread that starts, which goes on adding to it: reports merge by path anyway,
  * and the memory is bounded by the threads alive at once.
@@ -63,8 +63,8 @@ struct kn__node {
     int64_t held, held_at_peak;
     uint64_t peak_epoch;
 
-    /* GPU */
-    kn__count gpu_ns, n_gpu;
+    /* What ran on the GPU, by name: the drain's (kernel.h). */
+    struct kn__kernel *kernels, *last_kernel;
 
     void *nvtx; /* registered string */
 };
@@ -84,6 +84,7 @@ struct kn__tree {
     size_t n_table, n_nodes;
     struct kn__chunk *chunks;
     kn__tree *next, *next_idle;
+    struct kn__ring *ring;  /* of launches (activity.c); KN__LOAD */
     kn__count n_unrecorded; /* scopes opened too deep or beyond the number of nodes */
 };
 

@@ -1,0 +1,269 @@
+#include "activity.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+
+enum {
+    RING_ENTRIES = 1 << 16,       /* 1 MiB for each thread that launches */
+    GENERATION_ENTRIES = 1 << 18, /* ids known: at least this many, at most twice as many */
+    LATE_MAX = 1 << 14            /* records kept because their launch isn't known yet */
+};
+
+typedef struct launch {
+    uint32_t id, state;
+    kn__node *node;
+} launch;
+
+enum { PENDING, TIMED, UNTIMED };
+
+/* One producer, its thread; one consumer, the drain. */
+struct kn__ring {
+    _Alignas(64) kn__count tail, lost;
+    uint64_t head_seen; /* the producer's copy of head */
+    _Alignas(64) kn__count head;
+    launch entries[RING_ENTRIES];
+};
+
+/* Ids in the order of their launch: two tables, and when the younger one is full the older one is
+ * forgotten. */
+typedef struct table {
+    launch *slots;
+    size_t n_slots, n_used;
+} table;
+
+static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static const kn__source *source;
+static bool running;
+static table young, old;
+static kn__record late[LATE_MAX];
+static size_t n_late, n_late_before;
+static uint64_t n_timed, n_untimed, n_lost_found, unattributed_ns, n_unattributed;
+
+static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could not be made */
+
+/* ---- the launching thread ---- */
+
+static struct kn__ring *make_ring(kn__tree *tree) {
+    struct kn__ring *ring = aligned_alloc(64, (sizeof *ring + 63) / 64 * 64);
+    if (!ring) return NULL;
+    memset(ring, 0, offsetof(struct kn__ring, entries));
+    KN__STORE(tree->ring, ring);
+    return ring;
+}
+
+void kn__activity_launch(uint32_t id) {
+    kn__tree *tree = kn__tree_get();
+    struct kn__ring *ring = tree ? tree->ring : NULL;
+    if (!ring && tree) ring = make_ring(tree);
+    if (!ring) {
+        atomic_fetch_add_explicit(&n_without_tree, 1, memory_order_relaxed);
+        return;
+    }
+    uint64_t tail = ring->tail;
+    if (tail - ring->head_seen == RING_ENTRIES) ring->head_seen = KN__LOAD(ring->head);
+    if (tail - ring->head_seen == RING_ENTRIES) { /* never waits for the drain */
+        KN__STORE(ring->lost, ring->lost + 1);
+        return;
+    }
+    ring->entries[tail % RING_ENTRIES] = (launch){id, PENDING, tree->current};
+    KN__STORE(ring->tail, tail + 1);
+}
+
+/* ---- ids ---- */
+
+static launch *find_slot(const table *t, uint32_t id) {
+    size_t mask = t->n_slots - 1;
+    for (size_t i = (id * 0x9E3779B1u) & mask;; i = (i + 1) & mask) {
+        if (!t->slots[i].node || t->slots[i].id == id) return &t->slots[i];
+    }
+}
+
+static launch *find(uint32_t id) {
+    const table *tables[] = {&young, &old};
+    for (int i = 0; i < 2; i++) {
+        if (!tables[i]->n_slots) continue;
+        launch *slot = find_slot(tables[i], id);
+        if (slot->node) return slot;
+    }
+    return NULL;
+}
+
+static bool grow(table *t) {
+    table bigger = {.n_slots = t->n_slots ? 2 * t->n_slots : 1024, .n_used = t->n_used};
+    bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
+    if (!bigger.slots) return false;
+    for (size_t i = 0; i < t->n_slots; i++) {
+        if (t->slots[i].node) *find_slot(&bigger, t->slots[i].id) = t->slots[i];
+    }
+    free(t->slots);
+    *t = bigger;
+    return true;
+}
+
+static void forget_old(void) {
+    table empty = old;
+    old = young;
+    young = empty;
+    if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
+    young.n_used = 0;
+}
+
+static void insert(const launch *l) {
+    if (young.n_used == GENERATION_ENTRIES) forget_old();
+    if (2 * young.n_used >= young.n_slots && !grow(&young)) return;
+    launch *slot = find_slot(&young, l->id);
+    young.n_used += !slot->node;
+    *slot = *l;
+}
+
+static void drain_rings(void) {
+    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        struct kn__ring *ring = KN__LOAD(tree->ring);
+        if (!ring) continue;
+        uint64_t head = ring->head, tail = KN__LOAD(ring->tail);
+        for (; head != tail; head++) insert(&ring->entries[head % RING_ENTRIES]);
+        KN__STORE(ring->head, head);
+    }
+}
+
+/* ---- records ---- */
+
+/* A launch has as many records as it likes, and is timed when one of them is. */
+static void count_launch(launch *l, bool timed) {
+    if (timed && l->state != TIMED) {
+        n_timed++;
+        n_untimed -= l->state == UNTIMED;
+        l->state = TIMED;
+    } else if (!timed && l->state == PENDING) {
+        n_untimed++;
+        l->state = UNTIMED;
+    }
+}
+
+static bool has_time(const kn__record *r) { return r->end_ns > r->start_ns && r->start_ns; }
+
+static bool attribute(const kn__record *r) {
+    launch *l = find(r->id);
+    if (!l) return false;
+    count_launch(l, has_time(r));
+    uint64_t spent = has_time(r) ? r->end_ns - r->start_ns : 0;
+    if (!kn__kernel_add(l->node, r->name, spent)) {
+        unattributed_ns += spent;
+        n_unattributed++;
+    }
+    return true;
+}
+
+static uint64_t sum_rings(uint64_t *lost) {
+    uint64_t launched = atomic_load_explicit(&n_without_tree, memory_order_relaxed);
+    *lost = launched;
+    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        const struct kn__ring *ring = KN__LOAD(tree->ring);
+        if (!ring) continue;
+        uint64_t n = KN__LOAD(ring->lost);
+        *lost += n;
+        launched += KN__LOAD(ring->tail) + n;
+    }
+    return launched;
+}
+
+/* Its launch is not known: it was before the start, or no ring had room for it. */
+static void give_up(const kn__record *r) {
+    uint64_t lost;
+    sum_rings(&lost);
+    if (n_lost_found < lost) {
+        n_lost_found++;
+        *(has_time(r) ? &n_timed : &n_untimed) += 1;
+    }
+    if (has_time(r)) unattributed_ns += r->end_ns - r->start_ns;
+    n_unattributed++;
+}
+
+static void join(void *sink, const kn__record *records, size_t n) {
+    (void)sink;
+    for (size_t i = 0; i < n; i++) {
+        if (attribute(&records[i])) continue;
+        if (n_late < LATE_MAX) {
+            late[n_late++] = records[i];
+        } else {
+            give_up(&records[i]);
+        }
+    }
+}
+
+/* Launches that came in while records were drained; what was late before is late for good now. */
+static void join_late(void) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n_late; i++) {
+        if (attribute(&late[i])) continue;
+        if (i < n_late_before) {
+            give_up(&late[i]);
+        } else {
+            late[kept++] = late[i];
+        }
+    }
+    n_late = n_late_before = kept;
+}
+
+static void drain_locked(void) {
+    drain_rings();
+    if (running) source->drain(source->ctx, join, NULL);
+    drain_rings();
+    join_late();
+}
+
+void kn__activity_drain(void) {
+    pthread_mutex_lock(&drain_lock);
+    if (source) drain_locked();
+    pthread_mutex_unlock(&drain_lock);
+}
+
+/* ---- start, stop, balance ---- */
+
+kn_status kn__activity_start(const kn__source *wanted) {
+    pthread_mutex_lock(&drain_lock);
+    kn_status status = KN_OK;
+    if (running) {
+        status = KN_FAIL(KN_ERR_INVALID, "records come from %s already", source->name);
+    } else {
+        status = wanted->start(wanted->ctx);
+    }
+    if (status >= 0) {
+        source = wanted;
+        running = true;
+    }
+    pthread_mutex_unlock(&drain_lock);
+    return status;
+}
+
+void kn__activity_stop(void) {
+    pthread_mutex_lock(&drain_lock);
+    if (running) {
+        source->stop(source->ctx);
+        drain_locked();
+        drain_locked(); /* nothing more will come: late is lost */
+        running = false;
+    }
+    pthread_mutex_unlock(&drain_lock);
+}
+
+void kn__activity_balance(kn__balance *out) {
+    pthread_mutex_lock(&drain_lock);
+    *out = (kn__balance){0};
+    if (source) {
+        uint64_t lost;
+        *out = (kn__balance){.source = source->name,
+                             .launched = sum_rings(&lost),
+                             .timed = n_timed,
+                             .untimed = n_untimed,
+                             .unattributed_ns = unattributed_ns,
+                             .n_unattributed = n_unattributed};
+        uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
+        out->dropped = dropped < open ? dropped : open;
+        out->pending = open - out->dropped;
+    }
+    pthread_mutex_unlock(&drain_lock);
+}

@@ -1,0 +1,61 @@
+/* Records of GPU work, and how the time in them finds its scope.
+ *
+ * Whoever launches work (a callback of the driver) calls kn__activity_launch with the id that the
+ * record will carry: the thread's ring keeps (id, innermost scope). A source hands out records some
+ * time later, in any order and from any thread; the drain joins both by id and adds the time to the
+ * scope. Nothing waits for the GPU, and a launch takes no lock.
+ *
+ *     thread:  launch(id) -> ring of the thread -.
+ *                                                 +-> drain: id -> scope, scope.gpu_ns += time
+ *     source:  record {id, start, end} ----------'
+ *
+ * Every launch ends in one place: timed, untimed (its record has no time stamps), dropped (the
+ * source lost the record), or pending (no record yet); so launched = timed + pending + dropped +
+ * untimed.
+ */
+#ifndef KNET_ACTIVITY_H
+#define KNET_ACTIVITY_H
+
+#include "report.h"
+
+/* One piece of GPU work. Several records may carry one id (a graph launch). */
+typedef struct kn__record {
+    uint32_t id;
+    const char *name; /* of the kernel or the kind of copy, valid until the next drain; or NULL */
+    uint64_t start_ns, end_ns; /* both 0: unknown */
+} kn__record;
+
+/* Takes `n` records; only during the drain call that it was given to. */
+typedef void (*kn__record_fn)(void *sink, const kn__record *records, size_t n);
+
+/* Where records come from. */
+typedef struct kn__source {
+    const char *name; /* in the report: "cupti" */
+    /* Begins recording. Errors: UNSUPPORTED, saying why and what to do. */
+    kn_status (*start)(void *ctx);
+    /* Ends it; may still wait for records that are under way. */
+    void (*stop)(void *ctx);
+    /* Hands over all records that have arrived since the last call. */
+    void (*drain)(void *ctx, kn__record_fn fn, void *sink);
+    /* Records lost so far, because there was no room for them. */
+    uint64_t (*dropped)(void *ctx);
+    void *ctx;
+} kn__source;
+
+/* Starts a source, the one of this process. Errors: INVALID when there is one already, and its own.
+ */
+KN_MUST_CHECK kn_status kn__activity_start(const kn__source *source);
+/* Stops it and drains what is left. What was recorded stays. */
+void kn__activity_stop(void);
+
+/* Work was launched on this thread, in its innermost scope. Ids may be used again after 2^18
+ * others. */
+void kn__activity_launch(uint32_t id);
+
+/* Joins what has arrived. Any thread; one at a time. */
+void kn__activity_drain(void);
+
+/* The balance so far; source NULL when there was never one. */
+void kn__activity_balance(kn__balance *out);
+
+#endif

@@ -1,0 +1,216 @@
+/* The join of GPU records with scopes, on a GPU made up. */
+#include "activity.h"
+
+#include <pthread.h>
+
+#include "report_maker.h"
+#include "synthetic_source.h"
+#include "test.h"
+
+static kn__report report;
+
+static int setup(void **state) {
+    (void)state;
+    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    kn__activity_stop();
+    kn__report_release(&report);
+    return 0;
+}
+
+static void begin(const synthetic_options *options) {
+    kn__activity_stop();
+    assert_ok(kn__activity_start(synthetic_source(options)));
+}
+
+/* The balance of what happened since `before`, as balances only grow. */
+static kn__balance since(const kn__balance *before) {
+    kn__balance b;
+    kn__activity_balance(&b);
+    b.launched -= before->launched;
+    b.timed -= before->timed;
+    b.untimed -= before->untimed;
+    b.unattributed_ns -= before->unattributed_ns;
+    b.n_unattributed -= before->n_unattributed;
+    return b;
+}
+
+static void time_goes_to_the_scope_of_the_launch(void **state) {
+    (void)state;
+    begin(&(synthetic_options){.records_max = 1, .first_id = 1});
+    uint64_t in_gemm, in_copy, outside;
+    {
+        KN_SCOPE("launching");
+        {
+            KN_SCOPE("gemm");
+            in_gemm = synthetic_launch("sgemm_128x64");
+        }
+        in_copy = synthetic_launch("[memcpy]");
+        in_copy += synthetic_launch("[memcpy]");
+    }
+    outside = synthetic_launch("no scope");
+    take_report(&report);
+    assert_true(report.has_gpu);
+    assert_int_equal(find_row(&report, "launching/gemm")->gpu_ns, in_gemm);
+    const kn__row *kernel = find_row(&report, "launching/gemm/sgemm_128x64");
+    assert_true(kernel->is_kernel);
+    assert_int_equal(kernel->gpu_ns, in_gemm);
+    assert_int_equal(find_row(&report, "launching/[memcpy]")->n_gpu, 2);
+    assert_int_equal(find_row(&report, "launching")->gpu_ns, in_gemm + in_copy);
+    assert_int_equal(report.balance.unattributed_ns, outside);
+    assert_int_equal(report.balance.n_unattributed, 1);
+    assert_int_equal(report.balance.launched, 4);
+    assert_int_equal(report.balance.timed, 4);
+    assert_int_equal(report.balance.pending + report.balance.dropped + report.balance.untimed, 0);
+}
+
+static void launches_without_a_record_yet_are_pending(void **state) {
+    (void)state;
+    kn__balance before, b;
+    kn__activity_balance(&before);
+    begin(&(synthetic_options){.records_max = 1, .first_id = 1000, .zero = 100});
+    KN_SCOPE("pending");
+    for (int i = 0; i < 5; i++) synthetic_launch("kernel");
+    b = since(&before);
+    assert_int_equal(b.launched, 5);
+    assert_int_equal(b.pending, 5);
+    kn__activity_drain();
+    b = since(&before);
+    assert_int_equal(b.pending, 0);
+    assert_int_equal(b.untimed, 5);
+}
+
+static void a_second_source_is_refused(void **state) {
+    (void)state;
+    const kn__source *source = synthetic_source(&(synthetic_options){.records_max = 1});
+    assert_ok(kn__activity_start(source));
+    assert_fails(kn__activity_start(source), KN_ERR_INVALID, "records come from synthetic already");
+}
+
+/* ---- random runs ---- */
+
+enum { THREADS = 8, LAUNCHES = 3000 };
+
+static void *launch_in_scopes(void *arg) {
+    static const char *const kernels[] = {"k0", "k1", "k2", "k3"};
+    (void)arg;
+    KN_SCOPE("random launches");
+    for (int i = 0; i < LAUNCHES; i++) {
+        kn_scope scope = kn_scope_begin_static(i % 3 ? "even" : "odd");
+        synthetic_launch(kernels[i % 4]);
+        kn_scope_end(&scope);
+        if (i % 500 == 0) kn__activity_drain();
+    }
+    return NULL;
+}
+
+static uint64_t sum_gpu(const kn__row *row) {
+    uint64_t sum = row->is_kernel ? row->gpu_ns : 0;
+    for (const kn__row *child = row->first; child; child = child->next) sum += sum_gpu(child);
+    return sum;
+}
+
+static void check_run(const synthetic_options *options) {
+    kn__balance before;
+    kn__activity_balance(&before);
+    take_report(&report);
+    uint64_t ns_before = sum_gpu(&report.root) + report.balance.unattributed_ns;
+    kn__report_release(&report);
+    begin(options);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, launch_in_scopes, NULL), 0);
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    kn__activity_stop();
+    kn__balance b = since(&before);
+    synthetic_sums want = synthetic_sums_read();
+    assert_int_equal(b.launched, THREADS * LAUNCHES);
+    assert_int_equal(b.launched, want.launched);
+    assert_int_equal(b.dropped, want.dropped);
+    assert_int_equal(b.untimed, want.untimed);
+    assert_int_equal(b.pending, 0);
+    assert_int_equal(b.launched, b.timed + b.pending + b.dropped + b.untimed);
+    assert_int_equal(b.unattributed_ns, want.foreign_ns);
+    assert_int_equal(b.n_unattributed, want.n_foreign);
+    take_report(&report);
+    uint64_t ns = sum_gpu(&report.root) + report.balance.unattributed_ns;
+    assert_int_equal(ns - ns_before, want.gpu_ns + want.foreign_ns);
+    assert_int_equal(find_row(&report, "random launches")->gpu_ns,
+                     sum_gpu(find_row(&report, "random launches")));
+    kn__report_release(&report);
+}
+
+static void every_launch_and_every_nanosecond_is_accounted_for(void **state) {
+    (void)state;
+    check_run(&(synthetic_options){.records_max = 1, .first_id = 1000000});
+    check_run(&(synthetic_options){
+        .records_max = 3, .first_id = 2000000, .zero = 10, .foreign = 5, .hold_back = true});
+    check_run(&(synthetic_options){.records_max = 2, .first_id = UINT32_MAX - 10000}); /* wraps */
+}
+
+static void dropped_records_leave_their_launches_counted(void **state) {
+    (void)state;
+    check_run(&(synthetic_options){.records_max = 2, .first_id = 3000000, .drop = 20, .zero = 5});
+}
+
+/* The same launches and records, in another order, must give the same sums: names and scopes too.
+ */
+static void the_order_of_records_changes_nothing(void **state) {
+    (void)state;
+    uint64_t want[6] = {0};
+    static const char *const paths[] = {"order/a/x", "order/a/y", "order/b/x", "order/b/y"};
+    uint64_t before[4] = {0};
+    for (int round = 0; round < 5; round++) {
+        begin(&(synthetic_options){
+            .records_max = 3, .first_id = 4000000 + 1000u * (uint32_t)round, .hold_back = true});
+        KN_SCOPE("order");
+        memset(want, 0, sizeof want);
+        for (int i = 0; i < 400; i++) {
+            int scope = (int)test_random_below(2), kernel = (int)test_random_below(2);
+            kn_scope s = kn_scope_begin_static(scope ? "b" : "a");
+            want[2 * scope + kernel] += synthetic_launch(kernel ? "y" : "x");
+            kn_scope_end(&s);
+            if (test_random_below(50) == 0) kn__activity_drain();
+        }
+        kn__activity_stop();
+        take_report(&report);
+        for (int i = 0; i < 4; i++) {
+            uint64_t now = find_row(&report, paths[i])->gpu_ns;
+            assert_int_equal(now - before[i], want[i]);
+            before[i] = now;
+        }
+        kn__report_release(&report);
+    }
+}
+
+static void a_full_ring_counts_what_it_could_not_keep(void **state) {
+    (void)state;
+    kn__balance before;
+    kn__activity_balance(&before);
+    begin(&(synthetic_options){.records_max = 1, .first_id = 5000000});
+    KN_SCOPE("too many at once");
+    enum { MANY = 70000 }; /* more than the ring holds between two drains */
+    for (int i = 0; i < MANY; i++) synthetic_launch("kernel");
+    kn__activity_stop();
+    kn__balance b = since(&before);
+    assert_int_equal(b.launched, MANY);
+    assert_int_equal(b.timed, MANY);
+    assert_int_equal(b.n_unattributed, MANY - 65536);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
+        TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
+        TEST_WITH(a_second_source_is_refused, setup, teardown),
+        TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
+        TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),
+        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
+        TEST_WITH(dropped_records_leave_their_launches_counted, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("profiler.activity", tests, NULL, NULL);
+}

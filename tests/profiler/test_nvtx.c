@@ -1,0 +1,104 @@
+/* Scopes as NVTX ranges, as a tool sees them. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+static const char *program, *listener;
+
+typedef struct outcome {
+    int code;
+    char seen[8192], err[32768];
+} outcome;
+
+static void read_file(const char *path, char *out, size_t size) {
+    FILE *file = fopen(path, "rb");
+    out[file ? fread(out, 1, size - 1, file) : 0] = '\0';
+    if (file) fclose(file);
+}
+
+static outcome run(const char *way, const char *timer, const char *injection) {
+    static outcome o;
+    char seen[] = "/tmp/knet-nvtx-XXXXXX", err[] = "/tmp/knet-nvtx-err-XXXXXX";
+    int seen_fd = mkstemp(seen), err_fd = mkstemp(err);
+    assert_true(seen_fd >= 0 && err_fd >= 0);
+    pid_t child = fork();
+    if (child == 0) {
+        timer ? setenv("KNET_TIMER", timer, 1) : unsetenv("KNET_TIMER");
+        injection ? setenv("NVTX_INJECTION64_PATH", injection, 1)
+                  : unsetenv("NVTX_INJECTION64_PATH");
+        setenv("KNET_TEST_NVTX", seen, 1);
+        dup2(err_fd, 2);
+        execl(program, program, way, (char *)NULL);
+        _exit(97);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    o.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    read_file(seen, o.seen, sizeof o.seen);
+    read_file(err, o.err, sizeof o.err);
+    close(seen_fd), close(err_fd);
+    unlink(seen), unlink(err);
+    return o;
+}
+
+static int value(const outcome *o, const char *key) {
+    const char *line = strstr(o->seen, key);
+    if (!line) fail_msg("no %s in\n%s", key, o->seen);
+    return atoi(line + strlen(key));
+}
+
+static void a_tool_gets_ranges_without_the_timer(void **state) {
+    (void)state;
+    outcome o = run("plain", NULL, listener);
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.err, ""); /* nobody asked for a table */
+    assert_int_equal(value(&o, "domains "), 1);
+    assert_int_equal(value(&o, "step: "), 3);
+    assert_int_equal(value(&o, "forward: "), 3);
+    assert_int_equal(value(&o, "conv[1]: "), 3);
+    assert_int_equal(value(&o, "pushed "), 9);
+    assert_int_equal(value(&o, "popped "), 9);
+}
+
+static void a_label_is_registered_once(void **state) {
+    (void)state;
+    outcome o = run("plain", NULL, listener);
+    assert_int_equal(value(&o, "registered "), 3);
+}
+
+static void table_and_ranges_go_together(void **state) {
+    (void)state;
+    outcome o = run("plain", "1", listener);
+    assert_int_equal(value(&o, "pushed "), 9);
+    assert_non_null(strstr(o.err, "Section"));
+    o = run("plain", "nvtx", listener);
+    assert_int_equal(value(&o, "pushed "), 9);
+    assert_string_equal(o.err, "");
+}
+
+static void scopes_of_a_thread_that_ends_are_popped(void **state) {
+    (void)state;
+    outcome o = run("thread", NULL, listener);
+    assert_int_equal(value(&o, "pushed "), 2);
+    assert_int_equal(value(&o, "popped "), 2);
+}
+
+static void a_tool_that_cannot_be_loaded_changes_nothing(void **state) {
+    (void)state;
+    outcome o = run("plain", "1", "/nowhere/tool.so");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "Section"));
+    o = run("plain", NULL, "/nowhere/tool.so");
+    assert_string_equal(o.err, "");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 1;
+    program = argv[1];
+    listener = argv[2];
+    return RUN_TESTS(TEST(a_tool_gets_ranges_without_the_timer), TEST(a_label_is_registered_once),
+                     TEST(table_and_ranges_go_together),
+                     TEST(scopes_of_a_thread_that_ends_are_popped),
+                     TEST(a_tool_that_cannot_be_loaded_changes_nothing));
+}
