@@ -48,6 +48,12 @@ static bool resolve(void *library, get_proc_fn get_proc, const char *name, int v
     void *symbol = NULL;
     unsigned int found = 0;
     cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM, &found);
+    if (result == KN__CU_ERROR_STUB_LIBRARY) {
+        snprintf(cuda.failure, sizeof cuda.failure,
+                 "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: take its "
+                 "folder out of LD_LIBRARY_PATH, or use the cpu device");
+        return false;
+    }
     if (result != KN__CU_SUCCESS || !symbol) {
         fail_old(library, name);
         return false;

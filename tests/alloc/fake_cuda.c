@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 fake_state fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .memory_file = -1};
 fake_cuda_machine fake_machine = {.n_devices = 2,
@@ -45,6 +46,7 @@ cu_result fake_begin(const char *name) {
     pthread_mutex_lock(&fake.lock);
     count_call(name);
     if (fake.dead) return fake_violate(KN__CU_ERROR_DEINITIALIZED, "%s after shutdown", name);
+    if (fake.initialized && fake.pid != getpid()) return KN__CU_ERROR_NOT_INITIALIZED;
     return scripted(name);
 }
 
@@ -109,6 +111,7 @@ cu_result fake_cuInit(unsigned int flags) {
     REQUIRE(flags == 0);
     if (fake_machine.init_result != KN__CU_SUCCESS) return fake_end(fake_machine.init_result);
     fake.initialized = true;
+    fake.pid = getpid();
     for (int i = 0; i <= DEVICES_MAX; i++) fake.contexts[i].device = i < DEVICES_MAX ? i : -1;
     fake.memory_file = memfd_create("fake_cuda", MFD_CLOEXEC);
     return fake_end(KN__CU_SUCCESS);
@@ -238,6 +241,7 @@ cu_result cuGetProcAddress_v2(const char *name, void **out, int version, unsigne
     };
     *out = NULL;
     *found = 1;
+    if (fake_machine.is_stub) return KN__CU_ERROR_STUB_LIBRARY;
     if (version > fake_machine.driver_version || flags != KN__CU_GET_PROC_LEGACY_STREAM) {
         return INVALID_VALUE;
     }

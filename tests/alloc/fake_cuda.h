@@ -26,6 +26,7 @@ typedef struct fake_cuda_machine {
     int n_devices;
     int driver_version; /* 13000 */
     cu_result init_result;
+    bool is_stub; /* the toolkit's library for linking */
     bool has_virtual_memory;
     uint64_t capacity_bytes; /* of each device */
 } fake_cuda_machine;

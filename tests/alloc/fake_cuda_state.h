@@ -60,6 +60,7 @@ typedef struct object {
 typedef struct fake_state {
     pthread_mutex_t lock;
     bool initialized, dead;
+    int pid; /* of cuInit: a child of fork can't use the driver */
     object objects[OBJECTS_MAX];
     int n_objects; /* entries ever used; none is beyond */
     uint64_t used_bytes[DEVICES_MAX];

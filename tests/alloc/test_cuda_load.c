@@ -102,6 +102,16 @@ static void driver_without_one_function_names_it(void **state) {
     assert_device_error(found, "lacks cuStreamGetId");
 }
 
+static void make_stub(fake_cuda_machine *machine) { machine->is_stub = true; }
+
+static void stub_for_linking_is_told_from_a_driver(void **state) {
+    (void)state;
+    finding found =
+        find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_stub});
+    assert_device_error(found, "stub for linking and no driver");
+    assert_device_error(found, "LD_LIBRARY_PATH");
+}
+
 static void make_no_device(fake_cuda_machine *machine) {
     machine->init_result = KN__CU_ERROR_NO_DEVICE;
 }
@@ -180,6 +190,28 @@ static void device_that_could_not_be_opened_can_be_found_later(void **state) {
     assert_true(found.extra);
 }
 
+/* In a child of the process that has the device. */
+static bool is_refused_after_fork(kn_device *device) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        void *impl = NULL, *segment = NULL;
+        const kn_device_driver *driver = kn_device_driver_get(device, &impl);
+        bool refused = driver->segment_alloc(impl, &segment, 100) == KN_ERR_CUDA &&
+                       strstr(kn_last_error()->message, "after fork()");
+        _exit(refused ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void child_of_fork_is_told_why_it_has_no_gpu(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = is_refused_after_fork});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
 static bool is_silent_after_shutdown(kn_device *device) {
     void (*fail_nth)(const char *, int, int, cu_result) = NULL;
     fake_cuda_counts (*count)(void) = NULL;
@@ -215,12 +247,13 @@ static void driver_that_unloads_is_called_no_more(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(missing_driver_says_what_to_install),
-                     TEST(old_driver_says_its_version_and_the_one_needed),
-                     TEST(driver_without_one_function_names_it),
-                     TEST(failed_start_names_the_error_and_the_remedy),
-                     TEST(index_past_the_last_says_how_many_there_are),
-                     TEST(device_without_virtual_memory_grows_by_segments),
-                     TEST(device_that_could_not_be_opened_can_be_found_later),
-                     TEST(driver_that_unloads_is_called_no_more));
+    return RUN_TESTS(
+        TEST(missing_driver_says_what_to_install),
+        TEST(old_driver_says_its_version_and_the_one_needed),
+        TEST(driver_without_one_function_names_it), TEST(stub_for_linking_is_told_from_a_driver),
+        TEST(failed_start_names_the_error_and_the_remedy),
+        TEST(index_past_the_last_says_how_many_there_are),
+        TEST(device_without_virtual_memory_grows_by_segments),
+        TEST(device_that_could_not_be_opened_can_be_found_later),
+        TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
 }
