@@ -1,0 +1,13 @@
+/* How host kernels split work: by shape alone, never by the number of threads. */
+#ifndef KN_CHUNKS_H
+#define KN_CHUNKS_H
+
+#include <stdint.h>
+
+static inline int64_t kn__chunks(int64_t n, int64_t chunk) { return (n + chunk - 1) / chunk; }
+/* Where part i of `parts` begins, for i in 0 … parts: sizes differ by one at most. */
+static inline int64_t kn__part(int64_t n, int64_t parts, int64_t i) {
+    return n / parts * i + (i < n % parts ? i : n % parts);
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* Convolution and its gradients: sizes, and the choice between column matrices and oneDNN. */
+#include "conv.h"
+
+#include <string.h>
+
+#include "conv_columns.h"
+
+/* x [B,C,…], w [O,C/groups,…], y [B,O,…] */
+static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
+                              const kn_tensor *y) {
+    kn_conv_sizes s = {.batch = x->dim[0],
+                       .groups = attr->groups,
+                       .channels = w->dim[1],
+                       .outputs = w->dim[0] / attr->groups,
+                       .in_plane = 1,
+                       .out_plane = 1,
+                       .window_size = 1,
+                       .flip = attr->flip};
+    for (int i = 0; i < 3; i++) {
+        int d = i - (3 - attr->n_spatial);
+        s.in[i] = d < 0 ? 1 : x->dim[2 + d];
+        s.out[i] = d < 0 ? 1 : y->dim[2 + d];
+        s.window[i] = d < 0 ? 1 : w->dim[2 + d];
+        s.stride[i] = d < 0 ? 1 : attr->stride[d];
+        s.padding[i] = d < 0 ? 0 : attr->padding[d];
+        s.dilation[i] = d < 0 ? 1 : attr->dilation[d];
+        s.in_plane *= s.in[i];
+        s.out_plane *= s.out[i];
+        s.window_size *= s.window[i];
+    }
+    return s;
+}
+
+/* in: x, w, b */
+kn_status kn__host_conv(const kn_kernel_call *call) {
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
+    kn_conv_sizes s = sizes_of(call->attr, x, w, call->out);
+    return kn__columns_conv(call, &s, x, w, b);
+}
+
+/* in: dy, w */
+kn_status kn__host_conv_data(const kn_kernel_call *call) {
+    const kn_tensor *dy = call->in[0], *w = call->in[1];
+    kn_conv_sizes s = sizes_of(call->attr, call->out, w, dy);
+    if (dy->n == 0) {
+        memset(call->out->data, 0, (size_t)call->out->n * kn_dtype_bytes(call->out->dtype));
+        return KN_OK;
+    }
+    return kn__columns_conv_data(call, &s, dy, w);
+}
+
+/* in: x, dy */
+kn_status kn__host_conv_weight(const kn_kernel_call *call) {
+    const kn_tensor *x = call->in[0], *dy = call->in[1];
+    kn_conv_sizes s = sizes_of(call->attr, x, call->out, dy);
+    return kn__columns_conv_weight(call, &s, x, dy);
+}

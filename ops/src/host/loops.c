@@ -1,0 +1,48 @@
+/* The choice of an instruction set's loops at run time. */
+#include "loops.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const kn_loops kn__loops_f32_v2, kn__loops_f64_v2;
+#ifdef __x86_64__
+extern const kn_loops kn__loops_f32_v3, kn__loops_f64_v3, kn__loops_f32_v4, kn__loops_f64_v4;
+
+static int machine_isa(void) {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return 4;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi2"))
+        return 3;
+    return 2;
+}
+#else
+static int machine_isa(void) { return 2; }
+#endif
+
+const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
+    bool f64 = dtype == KN_F64;
+    if (isa > machine_isa()) return NULL;
+#ifdef __x86_64__
+    if (isa == 4) return f64 ? &kn__loops_f64_v4 : &kn__loops_f32_v4;
+    if (isa == 3) return f64 ? &kn__loops_f64_v3 : &kn__loops_f32_v3;
+#endif
+    return isa == 2 ? (f64 ? &kn__loops_f64_v2 : &kn__loops_f32_v2) : NULL;
+}
+
+const kn_loops *kn__loops(kn_dtype dtype) {
+    static _Atomic int chosen; /* any thread's choice is the same one */
+    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (!isa) {
+        const char *text = getenv("KNET_ISA");
+        int most = machine_isa();
+        isa = text && text[0] == 'v' && text[1] >= '2' && text[1] - '0' <= most ? text[1] - '0'
+                                                                                : most;
+        atomic_store_explicit(&chosen, isa, memory_order_relaxed);
+    }
+    return kn__loops_isa(dtype, isa);
+}

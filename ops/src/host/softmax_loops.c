@@ -1,0 +1,154 @@
+/* Softmax, log-softmax, their gradients, and the fused loss of one row. Sums run in the lanes of
+ * one 64-byte vector, then pairwise, so their order doesn't depend on the instruction set. */
+#include <math.h>
+
+#include "softmax_exp.h"
+
+#ifdef KN_REAL_IS_F32
+#define LOG logf
+#else
+#define LOG log
+#endif
+
+/* NaN anywhere gives NaN: it fails every comparison, so it is kept once met. */
+static inline real larger(real a, real b) { return a > b || a != a ? a : b; }
+
+static real row_max(const real *x, int64_t n) {
+    real most = -(real)INFINITY;
+    int64_t i = 0;
+    if (n >= KN_LANES) {
+        kn_vec best = kn_vec_load(x);
+        for (i = KN_LANES; i + KN_LANES <= n; i += KN_LANES) {
+            kn_vec v = kn_vec_load(x + i);
+            best = kn_vec_select((best > v) | (best != best), best, v);
+        }
+        for (int l = 0; l < KN_LANES; l++) most = larger(most, best[l]);
+    }
+    for (; i < n; i++) most = larger(most, x[i]);
+    return most;
+}
+
+static real row_sum(const real *x, int64_t n) {
+    kn_vec sum = {0};
+    int64_t i = 0;
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i);
+    real rest = 0;
+    for (; i < n; i++) rest += x[i];
+    return kn_vec_sum(sum) + rest;
+}
+
+static real row_dot(const real *x, const real *y, int64_t n) {
+    kn_vec sum = {0};
+    int64_t i = 0;
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i) * kn_vec_load(y + i);
+    real rest = 0;
+    for (; i < n; i++) rest += x[i] * y[i];
+    return kn_vec_sum(sum) + rest;
+}
+
+static real row_exp_sum(const real *x, int64_t n, real most) {
+    real sum = 0, block[256];
+    for (int64_t i = 0; i < n; i += 256) {
+        int64_t m = n - i < 256 ? n - i : 256;
+        for (int64_t j = 0; j < m; j++) block[j] = exp_nonpositive(x[i + j] - most);
+        sum += row_sum(block, m);
+    }
+    return sum;
+}
+
+void KN_LOOP(softmax_rows)(void *y, const void *x, int64_t rows, int64_t n, bool logs) {
+    const real *in = x;
+    real *out = y;
+    for (int64_t r = 0; r < rows; r++, in += n, out += n) {
+        real most = row_max(in, n);
+        if (logs) {
+            real shift = most + LOG(row_exp_sum(in, n, most));
+            for (int64_t i = 0; i < n; i++) out[i] = in[i] - shift;
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++) out[i] = exp_nonpositive(in[i] - most);
+        real scale = 1 / row_sum(out, n);
+        for (int64_t i = 0; i < n; i++) out[i] *= scale;
+    }
+}
+
+void KN_LOOP(softmax_back_rows)(void *dx, const void *y, const void *g, int64_t rows, int64_t n,
+                                bool logs) {
+    const real *out = y, *grad = g;
+    real *to = dx;
+    for (int64_t r = 0; r < rows; r++, out += n, grad += n, to += n) {
+        if (logs) {
+            real sum = row_sum(grad, n);
+            for (int64_t i = 0; i < n; i++) to[i] = grad[i] - exp_nonpositive(out[i]) * sum;
+        } else {
+            real sum = row_dot(out, grad, n);
+            for (int64_t i = 0; i < n; i++) to[i] = out[i] * (grad[i] - sum);
+        }
+    }
+}
+
+enum { COLUMNS = 64 }; /* done at a time: their statistics stay in the first cache */
+
+static void columns_forward(real *y, const real *x, int64_t n, int64_t stride, int m, bool logs) {
+    real most[COLUMNS], sum[COLUMNS];
+    for (int j = 0; j < m; j++) most[j] = x[j], sum[j] = 0;
+    for (int64_t i = 1; i < n; i++)
+        for (int j = 0; j < m; j++) most[j] = larger(most[j], x[i * stride + j]);
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++) {
+            real e = exp_nonpositive(x[i * stride + j] - most[j]);
+            sum[j] += e;
+            y[i * stride + j] = e;
+        }
+    if (logs) {
+        for (int j = 0; j < m; j++) most[j] += LOG(sum[j]);
+        for (int64_t i = 0; i < n; i++)
+            for (int j = 0; j < m; j++) y[i * stride + j] = x[i * stride + j] - most[j];
+    } else {
+        for (int j = 0; j < m; j++) sum[j] = 1 / sum[j];
+        for (int64_t i = 0; i < n; i++)
+            for (int j = 0; j < m; j++) y[i * stride + j] *= sum[j];
+    }
+}
+
+void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, bool logs) {
+    for (int64_t j = 0; j < inner; j += COLUMNS)
+        columns_forward((real *)y + j, (const real *)x + j, n, inner,
+                        (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+}
+
+static void columns_back(real *dx, const real *y, const real *g, int64_t n, int64_t stride, int m,
+                         bool logs) {
+    real sum[COLUMNS] = {0};
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++)
+            sum[j] += logs ? g[i * stride + j] : y[i * stride + j] * g[i * stride + j];
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++) {
+            int64_t at = i * stride + j;
+            dx[at] = logs ? g[at] - exp_nonpositive(y[at]) * sum[j] : y[at] * (g[at] - sum[j]);
+        }
+}
+
+void KN_LOOP(softmax_back_columns)(void *dx, const void *y, const void *g, int64_t n, int64_t inner,
+                                   bool logs) {
+    for (int64_t j = 0; j < inner; j += COLUMNS)
+        columns_back((real *)dx + j, (const real *)y + j, (const real *)g + j, n, inner,
+                     (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+}
+
+double KN_LOOP(cross_entropy_row)(void *d, const void *x, int64_t n, int64_t label, double scale) {
+    const real *in = x;
+    real *grad = d, most = row_max(in, n), sum;
+    bool known = label >= 0 && label < n;
+    if (!grad) {
+        sum = row_exp_sum(in, n, most);
+    } else {
+        for (int64_t i = 0; i < n; i++) grad[i] = exp_nonpositive(in[i] - most);
+        sum = row_sum(grad, n);
+        real factor = known ? (real)scale / sum : (real)NAN;
+        for (int64_t i = 0; i < n; i++) grad[i] *= factor;
+        if (known) grad[label] -= (real)scale;
+    }
+    return known ? (double)LOG(sum) - ((double)in[label] - (double)most) : (double)NAN;
+}

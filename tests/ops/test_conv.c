@@ -1,0 +1,214 @@
+#include "kernels_test.h"
+
+typedef struct conv_case {
+    int n_spatial;
+    int64_t batch, channels, outputs, in[3], window[3]; /* channels and outputs of one group */
+    kn_attr_conv attr;
+} conv_case;
+
+static kn_shape shape_of(int n_spatial, int64_t a, int64_t b, const int64_t *rest) {
+    kn_shape shape = {{a, b}, n_spatial + 2};
+    for (int i = 0; i < n_spatial; i++) shape.dim[2 + i] = rest[i];
+    return shape;
+}
+
+static conv_case random_case(int n_spatial) {
+    conv_case c = {.n_spatial = n_spatial,
+                   .batch = 1 + (int64_t)test_random_below(4),
+                   .channels = 1 + (int64_t)test_random_below(5),
+                   .outputs = 1 + (int64_t)test_random_below(6)};
+    c.attr = (kn_attr_conv){.groups = 1 + (int64_t)test_random_below(3),
+                            .n_spatial = n_spatial,
+                            .flip = test_random_below(2)};
+    for (int i = 0; i < 3; i++) {
+        bool used = i < n_spatial;
+        c.attr.stride[i] = used ? 1 + (int64_t)test_random_below(3) : 1;
+        c.attr.padding[i] = used ? (int64_t)test_random_below(3) : 0;
+        c.attr.dilation[i] = used ? 1 + (int64_t)test_random_below(2) : 1;
+        c.window[i] = 1 + (int64_t)test_random_below(4);
+        c.in[i] = c.attr.dilation[i] * (c.window[i] - 1) + 1 + (int64_t)test_random_below(9);
+    }
+    return c;
+}
+
+/* The definition, term by term: calls visit(x index, w index, y index) for each product. */
+typedef struct terms {
+    kn_tensor *x, *w, *y;
+    double *sum;
+    int result; /* 0: y, 1: x, 2: w */
+} terms;
+
+static void visit(const terms *t, int64_t x, int64_t w, int64_t y) {
+    if (t->result == 0) t->sum[y] += ops_at(t->x, x) * ops_at(t->w, w);
+    if (t->result == 1) t->sum[x] += ops_at(t->y, y) * ops_at(t->w, w);
+    if (t->result == 2) t->sum[w] += ops_at(t->x, x) * ops_at(t->y, y);
+}
+
+static void pad_left(int64_t out[3], const kn_shape *shape, int n_spatial) {
+    for (int i = 0; i < 3; i++)
+        out[i] = i < 3 - n_spatial ? 1 : shape->dim[2 + i - (3 - n_spatial)];
+}
+
+static void for_each_term(const conv_case *c, const terms *t, const kn_shape *x_shape,
+                          const kn_shape *w_shape, const kn_shape *y_shape) {
+    int64_t in[3], win[3], out[3], step[3], pad[3], dil[3];
+    pad_left(in, x_shape, c->n_spatial);
+    pad_left(win, w_shape, c->n_spatial);
+    pad_left(out, y_shape, c->n_spatial);
+    for (int i = 0; i < 3; i++) {
+        int s = i - (3 - c->n_spatial);
+        step[i] = s < 0 ? 1 : c->attr.stride[s];
+        pad[i] = s < 0 ? 0 : c->attr.padding[s];
+        dil[i] = s < 0 ? 1 : c->attr.dilation[s];
+    }
+    int64_t n_out = out[0] * out[1] * out[2], n_win = win[0] * win[1] * win[2];
+    int64_t outputs = w_shape->dim[0], channels = w_shape->dim[1], groups = c->attr.groups;
+    for (int64_t i = 0; i < x_shape->dim[0] * outputs * channels * n_out * n_win; i++) {
+        int64_t r = i, q = r % n_win, p = (r /= n_win) % n_out, ch = (r /= n_out) % channels;
+        int64_t o = (r /= channels) % outputs, b = r / outputs, at = 0;
+        int64_t ps[3] = {p / out[2] / out[1], p / out[2] % out[1], p % out[2]};
+        int64_t qs[3] = {q / win[2] / win[1], q / win[2] % win[1], q % win[2]};
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            int64_t k = c->attr.flip ? win[d] - 1 - qs[d] : qs[d];
+            int64_t x = ps[d] * step[d] - pad[d] + k * dil[d];
+            inside &= x >= 0 && x < in[d];
+            at = at * in[d] + x;
+        }
+        int64_t channel = o / (outputs / groups) * channels + ch;
+        int64_t plane = b * channels * groups + channel;
+        if (inside)
+            visit(t, plane * in[0] * in[1] * in[2] + at, (o * channels + ch) * n_win + q,
+                  (b * outputs + o) * n_out + p);
+    }
+}
+
+static void assert_terms(const conv_case *c, terms t, kn_tensor *got, const double *start,
+                         const kn_shape shapes[3]) {
+    int64_t n = kn_tensor_numel(got);
+    t.sum = calloc((size_t)n, sizeof *t.sum);
+    assert_non_null(t.sum);
+    for_each_term(c, &t, &shapes[0], &shapes[1], &shapes[2]);
+    double tol = 20 * tolerance(kn_tensor_dtype(got));
+    for (int64_t i = 0; i < n; i++)
+        assert_close(ops_at(got, i), t.sum[i] + (start ? start[i] : 0), tol, tol);
+    free(t.sum);
+}
+
+static void check_case(const conv_case *c, kn_dtype dtype) {
+    KN_FRAME();
+    kn_shape x_shape = shape_of(c->n_spatial, c->batch, c->channels * c->attr.groups, c->in);
+    kn_shape w_shape = shape_of(c->n_spatial, c->outputs * c->attr.groups, c->channels, c->window);
+    kn_tensor *x = random_tensor(dtype, x_shape), *w = random_tensor(dtype, w_shape);
+    kn_tensor *y = kn_conv_attr(x, w, KN_NONE, &c->attr);
+    assert_non_null(y);
+    kn_tensor *dy = random_tensor(dtype, kn_tensor_shape(y));
+    const kn_shape shapes[3] = {x_shape, w_shape, kn_tensor_shape(y)};
+    assert_terms(c, (terms){x, w, NULL, NULL, 0}, y, NULL, shapes);
+
+    kn_tensor *dx = kn_conv_data(dy, w, x_shape, &c->attr);
+    assert_terms(c, (terms){NULL, w, dy, NULL, 1}, dx, NULL, shapes);
+    kn_tensor *dw = kn_conv_weight(x, dy, w_shape, &c->attr, NULL);
+    assert_terms(c, (terms){x, NULL, dy, NULL, 2}, dw, NULL, shapes);
+
+    double tol = 50 * tolerance(dtype), y_dy = dot(y, dy);
+    assert_close(dot(x, dx), y_dy, tol, tol); /* adjoint in x, and in w */
+    assert_close(dot(w, dw), y_dy, tol, tol);
+
+    kn_tensor *into = random_tensor(dtype, w_shape);
+    double *start = malloc((size_t)kn_tensor_numel(into) * sizeof *start);
+    for (int64_t i = 0; i < kn_tensor_numel(into); i++) start[i] = ops_at(into, i);
+    assert_ptr_equal(kn_conv_weight(x, dy, w_shape, &c->attr, into), into);
+    assert_terms(c, (terms){x, NULL, dy, NULL, 2}, into, start, shapes);
+    free(start);
+}
+
+static void random_convolutions_match_the_definition(void **state) {
+    (void)state;
+    for (int n_spatial = 1; n_spatial <= 3; n_spatial++)
+        for (int i = 0; i < 12; i++) {
+            conv_case c = random_case(n_spatial);
+            FOR_BOTH_DTYPES(dtype) check_case(&c, dtype);
+        }
+}
+
+static void a_window_of_one_needs_no_copy_and_matches(void **state) {
+    (void)state;
+    conv_case c = {2, 3, 7, 9, {5, 6, 0}, {1, 1, 1}, {{1, 1, 1}, {0}, {1, 1, 1}, 2, 2, false}};
+    FOR_BOTH_DTYPES(dtype) check_case(&c, dtype);
+}
+
+static void many_channels_match(void **state) {
+    (void)state;
+    conv_case same = {2, 2, 32, 48, {9, 10, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 1, 2, 0}};
+    conv_case odd = {2, 3, 20, 50, {12, 12, 0}, {5, 5, 1}, {{2, 1, 1}, {0}, {1, 1, 1}, 1, 2, 0}};
+    conv_case grouped = {
+        2, 2, 16, 16, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 2, 2, 0}};
+    conv_case flipped = {
+        2, 2, 16, 32, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 0}, {1, 1, 1}, 1, 2, 1}};
+    check_case(&same, KN_F32);
+    check_case(&odd, KN_F32);
+    check_case(&grouped, KN_F32);
+    check_case(&flipped, KN_F32);
+}
+
+static void the_bias_is_added_to_each_output_plane(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *x = random_tensor(dtype, KN_SHAPE(2, 4, 7, 9));
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(6, 2, 3, 3));
+        kn_tensor *b = random_tensor(dtype, KN_SHAPE(6));
+        kn_conv_options options = {.groups = 2};
+        kn_tensor *y = kn_conv(x, w, b, &options), *plain = kn_conv(x, w, KN_NONE, &options);
+        for (int64_t i = 0; i < kn_tensor_numel(y); i++)
+            assert_close(ops_at(y, i), ops_at(plain, i) + ops_at(b, i / 35 % 6), 1e-5, 1e-5);
+    }
+}
+
+static kn_tensor *pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,
+                       const kn_attr_conv *attr, int threads) {
+    KN_FRAME(.threads = threads);
+    if (which == 0) return kn_keep(kn_conv_attr(x, w, KN_NONE, attr));
+    if (which == 1) return kn_keep(kn_conv_data(dy, w, kn_tensor_shape(x), attr));
+    return kn_keep(kn_conv_weight(x, dy, kn_tensor_shape(w), attr, NULL));
+}
+
+static void the_number_of_threads_changes_no_bit(void **state) {
+    (void)state;
+    static const struct {
+        int64_t batch, channels, outputs, side, window;
+    } cases[] = {{19, 1, 20, 28, 5}, {21, 20, 50, 12, 5}, {1, 3, 8, 40, 3}, {7, 32, 64, 14, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) FOR_BOTH_DTYPES(dtype) {
+            KN_FRAME();
+            const kn_attr_conv attr = {{1, 1, 1}, {0}, {1, 1, 1}, 1, 2, false};
+            int64_t out = cases[i].side - cases[i].window + 1;
+            kn_tensor *x = random_tensor(
+                dtype, KN_SHAPE(cases[i].batch, cases[i].channels, cases[i].side, cases[i].side));
+            kn_tensor *w = random_tensor(dtype, KN_SHAPE(cases[i].outputs, cases[i].channels,
+                                                         cases[i].window, cases[i].window));
+            kn_tensor *dy =
+                random_tensor(dtype, KN_SHAPE(cases[i].batch, cases[i].outputs, out, out));
+            for (int which = 0; which < 3; which++)
+                assert_same_bits(pass(which, x, w, dy, &attr, 1), pass(which, x, w, dy, &attr, 3));
+        }
+}
+
+static void the_gradient_of_an_empty_batch_is_zero(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_attr_conv attr = {{1, 1, 1}, {0}, {1, 1, 1}, 1, 2, false};
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(0, 2, 4, 4)),
+              *dy = random_tensor(KN_F32, KN_SHAPE(0, 3, 2, 2));
+    kn_tensor *dw = kn_conv_weight(x, dy, KN_SHAPE(3, 2, 3, 3), &attr, NULL);
+    for (int64_t i = 0; i < kn_tensor_numel(dw); i++) assert_close(ops_at(dw, i), 0, 0, 0);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(random_convolutions_match_the_definition),
+                     OPS_TEST(a_window_of_one_needs_no_copy_and_matches),
+                     OPS_TEST(many_channels_match),
+                     OPS_TEST(the_bias_is_added_to_each_output_plane),
+                     OPS_TEST(the_number_of_threads_changes_no_bit),
+                     OPS_TEST(the_gradient_of_an_empty_batch_is_zero));
+}

@@ -1,0 +1,147 @@
+#include "host/loops.h"
+#include "kernels_test.h"
+
+static double at(kn_tensor *t, int64_t row, int64_t column, bool transposed) {
+    int64_t columns = kn_tensor_shape(t).dim[1];
+    return ops_at(t, transposed ? column * columns + row : row * columns + column);
+}
+
+static void check_product(kn_tensor *c, kn_tensor *a, kn_tensor *b, const kn_attr_matmul *t,
+                          double before) {
+    kn_shape shape = kn_tensor_shape(c), a_shape = kn_tensor_shape(a);
+    int64_t k = a_shape.dim[t->trans_a ? 0 : 1];
+    double tol = tolerance(kn_tensor_dtype(a)) * sqrt((double)k);
+    for (int64_t i = 0; i < shape.dim[0]; i++)
+        for (int64_t j = 0; j < shape.dim[1]; j++) {
+            double sum = before;
+            for (int64_t l = 0; l < k; l++)
+                sum += at(a, i, l, t->trans_a) * at(b, l, j, t->trans_b);
+            assert_close(at(c, i, j, false), sum, tol, tol);
+        }
+}
+
+static void one_product(kn_dtype dtype, int64_t m, int64_t n, int64_t k) {
+    for (int way = 0; way < 4; way++) {
+        KN_FRAME();
+        kn_attr_matmul t = {way & 1, way & 2};
+        kn_tensor *a = random_tensor(dtype, t.trans_a ? KN_SHAPE(k, m) : KN_SHAPE(m, k));
+        kn_tensor *b = random_tensor(dtype, t.trans_b ? KN_SHAPE(n, k) : KN_SHAPE(k, n));
+        kn_tensor *c = kn_matmul_trans(a, b, t.trans_a, t.trans_b, NULL);
+        assert_non_null(c);
+        check_product(c, a, b, &t, 0);
+        double *seven = malloc((size_t)(m * n) * sizeof *seven);
+        for (int64_t i = 0; i < m * n; i++) seven[i] = 7;
+        kn_tensor *into = from_doubles(seven, dtype, KN_SHAPE(m, n));
+        free(seven);
+        assert_ptr_equal(kn_matmul_trans(a, b, t.trans_a, t.trans_b, into), into);
+        check_product(into, a, b, &t, 7);
+    }
+}
+
+static void products_of_odd_shapes_match_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype)
+    for (int i = 0; i < 12; i++) one_product(dtype, odd_size(), odd_size(), odd_size());
+}
+
+static void products_of_one_column_row_and_step_match(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        one_product(dtype, 1, 1, 1);
+        one_product(dtype, 1, 70, 300);
+        one_product(dtype, 70, 1, 300);
+        one_product(dtype, 33, 65, 1);
+    }
+}
+
+static void a_long_sum_into_a_small_result_matches(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) one_product(dtype, 5, 6, 9001);
+}
+
+static void a_product_cut_into_tiles_matches(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) one_product(dtype, 150, 200, 130);
+}
+
+static void linear_adds_the_bias_to_each_row(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *x = random_tensor(dtype, KN_SHAPE(4, 25, 300));
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(70, 300));
+        kn_tensor *b = random_tensor(dtype, KN_SHAPE(70));
+        kn_tensor *y = kn_linear(x, w, b), *plain = kn_linear(x, w, KN_NONE);
+        assert_shape(y, KN_SHAPE(4, 25, 70));
+        for (int64_t i = 0; i < kn_tensor_numel(y); i++)
+            assert_close(ops_at(y, i), ops_at(plain, i) + ops_at(b, i % 70), 1e-5, 1e-5);
+        check_product(kn_reshape(plain, KN_SHAPE(100, 70)), kn_reshape(x, KN_SHAPE(100, 300)), w,
+                      &(kn_attr_matmul){false, true}, 0);
+    }
+}
+
+static void the_number_of_threads_changes_no_bit(void **state) {
+    (void)state;
+    static const int64_t shapes[][3] = {
+        {100, 64, 784}, {64, 784, 100}, {20, 25, 9000}, {301, 203, 151}, {1, 500, 900}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) FOR_BOTH_DTYPES(dtype) {
+            KN_FRAME();
+            kn_tensor *a = random_tensor(dtype, KN_SHAPE(shapes[s][0], shapes[s][2]));
+            kn_tensor *b = random_tensor(dtype, KN_SHAPE(shapes[s][1], shapes[s][2]));
+            kn_tensor *one, *four;
+            {
+                KN_FRAME(.threads = 1);
+                one = kn_keep(kn_matmul_trans(a, b, false, true, NULL));
+            }
+            {
+                KN_FRAME(.threads = 4);
+                four = kn_keep(kn_matmul_trans(a, b, false, true, NULL));
+            }
+            assert_same_bits(one, four);
+        }
+}
+
+static void operands_may_start_at_any_element(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *a = random_tensor(dtype, KN_SHAPE(41, 67));
+        kn_tensor *b = random_tensor(dtype, KN_SHAPE(68, 35));
+        kn_tensor *a1 = kn_slice(a, KN_SHAPE(1, 0), KN_SHAPE(41, 67));
+        kn_tensor *b1 = kn_slice(b, KN_SHAPE(1, 0), KN_SHAPE(68, 35));
+        check_product(kn_matmul(a1, b1), a1, b1, &(kn_attr_matmul){false, false}, 0);
+    }
+}
+
+static void each_instruction_set_fills_its_whole_tile(void **state) {
+    (void)state;
+    int n_found = 0;
+    for (int isa = 2; isa <= 4; isa++) FOR_BOTH_DTYPES(dtype) {
+            const kn_loops *loops = kn__loops_isa(dtype, isa);
+            if (!loops) continue;
+            n_found++;
+            int m = loops->tile_rows, n = loops->tile_columns;
+            double room[3][64 * 64] = {{0}};
+            for (int i = 0; i < m + n; i++) { /* a = b = ones, one step */
+                if (dtype == KN_F64)
+                    (i < m ? room[0] : room[1])[i < m ? i : i - m] = 1;
+                else
+                    ((float *)(i < m ? room[0] : room[1]))[i < m ? i : i - m] = 1;
+            }
+            loops->gemm_tile(room[2], n, room[0], room[1], 1, m, n);
+            for (int i = 0; i <= m * n; i++)
+                assert_close(dtype == KN_F64 ? room[2][i] : (double)((float *)room[2])[i],
+                             i < m * n ? 1 : 0, 0, 0);
+        }
+    assert_true(n_found >= 2);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(products_of_odd_shapes_match_the_reference),
+        OPS_TEST(products_of_one_column_row_and_step_match),
+        OPS_TEST(a_long_sum_into_a_small_result_matches),
+        OPS_TEST(a_product_cut_into_tiles_matches), OPS_TEST(linear_adds_the_bias_to_each_row),
+        OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(operands_may_start_at_any_element),
+        TEST(each_instruction_set_fills_its_whole_tile));
+}

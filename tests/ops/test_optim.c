@@ -1,0 +1,112 @@
+#include "kernels_test.h"
+
+enum { PARTS = 3, TOTAL = 40000 };
+static const int64_t part_size[PARTS] = {20011, 3, 17000};
+static const int64_t part_at[PARTS] = {0, 20013, 20020}; /* with gaps, and unaligned */
+
+typedef struct model {
+    kn_tensor *w[PARTS], *grad, *m, *v, *hyper;
+    kn_optim_part part[PARTS];
+    kn_attr_optim attr;
+    double want_w[TOTAL], want_m[TOTAL], want_v[TOTAL];
+} model;
+
+static model *model_create(kn_dtype dtype) {
+    model *k = calloc(1, sizeof *k);
+    assert_non_null(k);
+    k->grad = random_tensor(dtype, KN_SHAPE(TOTAL));
+    k->m = from_doubles(k->want_m, dtype, KN_SHAPE(TOTAL));
+    k->v = from_doubles(k->want_v, dtype, KN_SHAPE(TOTAL));
+    k->hyper = F64(KN_SHAPE(4), 0.1, 0, 0.5, 0);
+    for (int i = 0; i < PARTS; i++) {
+        k->w[i] = random_tensor(dtype, KN_SHAPE(part_size[i]));
+        k->part[i] = (kn_optim_part){k->w[i], part_at[i], part_size[i]};
+        for (int64_t j = 0; j < part_size[i]; j++) k->want_w[part_at[i] + j] = ops_at(k->w[i], j);
+    }
+    k->attr = (kn_attr_optim){k->part, PARTS, 0.9, 0.8, 0.95, 1e-6, 0.01};
+    return k;
+}
+
+/* One step of the reference on element `i`; hyper: rate 0.1, scale 0.5. */
+static void reference(model *k, kn_op op, int64_t i, double step) {
+    double g = ops_at(k->grad, i) * 0.5, *w = &k->want_w[i], *m = &k->want_m[i];
+    double *v = &k->want_v[i], decay = k->attr.weight_decay;
+    if (op == KN_OP_sgd_step) {
+        *w -= 0.1 * (g + decay * *w);
+    } else if (op == KN_OP_momentum_step) {
+        *m = 0.9 * *m - 0.1 * (g + decay * *w);
+        *w += *m;
+    } else {
+        *m = 0.8 * *m + 0.2 * g;
+        *v = 0.95 * *v + 0.05 * g * g;
+        double m_hat = *m / (1 - pow(0.8, step)), v_hat = *v / (1 - pow(0.95, step));
+        *w -= 0.1 * decay * *w + 0.1 * m_hat / (sqrt(v_hat) + 1e-6);
+    }
+}
+
+static void check(kn_op op, kn_dtype dtype) {
+    KN_FRAME();
+    model *k = model_create(dtype);
+    for (int step = 1; step <= 3; step++) {
+        assert_ok(kn_optim_run(op, &k->attr, k->grad, k->m, k->v, k->hyper));
+        assert_close(((const double *)kn_data(k->hyper))[1], step, 0, 0);
+        for (int i = 0; i < PARTS; i++)
+            for (int64_t j = 0; j < part_size[i]; j++) reference(k, op, part_at[i] + j, step);
+    }
+    double tol = 10 * tolerance(dtype);
+    for (int i = 0; i < PARTS; i++)
+        for (int64_t j = 0; j < part_size[i]; j++)
+            assert_close(ops_at(k->w[i], j), k->want_w[part_at[i] + j], tol, tol);
+    for (int64_t j = 0; j < TOTAL; j++) { /* the gaps stay as they were */
+        assert_close(ops_at(k->m, j), k->want_m[j], tol, tol);
+        assert_close(ops_at(k->v, j), k->want_v[j], tol, tol);
+    }
+    free(k);
+}
+
+static void sgd_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_sgd_step, dtype);
+}
+static void momentum_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_momentum_step, dtype);
+}
+static void adam_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_adam_step, dtype);
+}
+
+static void unused_state_may_be_absent(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *w = F32(KN_SHAPE(2), 1, 2), *g = F32(KN_SHAPE(2), 10, 20);
+    kn_attr_optim attr = {&(kn_optim_part){w, 0, 2}, 1, 0, 0, 0, 0, 0};
+    assert_ok(
+        kn_optim_run(KN_OP_sgd_step, &attr, g, KN_NONE, KN_NONE, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
+    assert_values(w, 0, 0);
+}
+
+static void the_number_of_threads_changes_no_bit(void **state) {
+    (void)state;
+    KN_FRAME();
+    static const float zeros[50000];
+    kn_tensor *start = random_tensor(KN_F32, KN_SHAPE(50000));
+    kn_tensor *grad = random_tensor(KN_F32, KN_SHAPE(50000)), *result[2];
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.threads = i ? 4 : 1);
+        kn_tensor *w = kn_tensor_from(kn_data(start), KN_F32, KN_SHAPE(50000)),
+                  *m = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
+        kn_tensor *v = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
+        kn_attr_optim attr = {&(kn_optim_part){w, 0, 50000}, 1, 0, 0.9, 0.999, 1e-8, 0};
+        assert_ok(kn_optim_run(KN_OP_adam_step, &attr, grad, m, v, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
+        result[i] = kn_keep(w);
+    }
+    assert_same_bits(result[0], result[1]);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(sgd_matches_the_reference), OPS_TEST(momentum_matches_the_reference),
+                     OPS_TEST(adam_matches_the_reference), OPS_TEST(unused_state_may_be_absent),
+                     OPS_TEST(the_number_of_threads_changes_no_bit));
+}
