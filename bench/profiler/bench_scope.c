@@ -1,4 +1,6 @@
-/* What a scope costs: on against the two clock reads it can't do without, off against nothing. */
+/* What a scope costs: on against the two clock reads it can't do without, off against nothing; and
+ * what it costs to note the owner of a block. */
+#include <knet/pool.h>
 #include <knet/prof.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,22 @@ static void measure_off(void) {
     bench_emit("prof", "scope_off_ns", off.a_ns - off.b_ns, "ns", (double)__builtin_nan(""));
 }
 
+static void alloc_and_free(void *ctx, long n) {
+    void *x = NULL;
+    for (long i = 0; i < n; i++) {
+        if (kn_alloc(&x, ctx, 4096, NULL) < 0 || kn_free(ctx, x) < 0) abort();
+    }
+}
+
+/* A block allocated and freed, with its owner noted and without. */
+static void measure_owner(void) {
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    double off = bench_ns(alloc_and_free, pool);
+    if (kn_prof_owners_on() < 0) abort();
+    KN_SCOPE("owner");
+    bench_emit("prof", "owner_ns", bench_ns(alloc_and_free, pool), "ns", off);
+}
+
 static void measure(const char *metric, bench_fn fn, const char *label) {
     bench_result r = bench_pair(fn, (void *)(uintptr_t)label, two_clock_reads, NULL);
     bench_emit("prof", metric, r.a_ns, "ns", r.b_ns);
@@ -84,6 +102,7 @@ int main(int argc, char **argv) {
     kn__clock_start(KN__CLOCK_TSC); /* this program's own copy of the clock */
     if (!words) {
         measure_off();
+        measure_owner();
         run_again(argv, "cpu,nomem,out=/dev/null");
     } else if (strstr(words, "nomem")) {
         measure("scope_on_ns", one_scope, NULL);
