@@ -59,6 +59,10 @@ static bool set_path(char *out, const char *value) {
 static bool set_out(kn__config *c, const char *value) { return set_path(c->out, value); }
 static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
 
+static bool set_csv(kn__config *c, const char *value) { return set_path(c->csv, value); }
+static bool set_folded(kn__config *c, const char *value) { return set_path(c->folded, value); }
+static bool set_flame(kn__config *c, const char *value) { return set_path(c->flame, value); }
+
 static bool set_number(int *out, const char *value, int most) {
     char *end = NULL;
     long n = strtol(value, &end, 10);
@@ -75,18 +79,31 @@ static bool set_width(kn__config *c, const char *value) {
     return set_number(&c->width, value, 10000);
 }
 
+/* The place of the value among n names; -1: it is none of them. */
+static int find_name(const char *value, const char *const *names, int n) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(value, names[i]) == 0) return i;
+    }
+    return -1;
+}
+
 static bool set_sort(kn__config *c, const char *value) {
     static const char *const names[] = {
         [KN__SORT_TIME] = "time",   [KN__SORT_CALLS] = "calls", [KN__SORT_ALLOC] = "alloc",
         [KN__SORT_PEAK] = "peak",   [KN__SORT_GPU] = "gpu",     [KN__SORT_NAME] = "name",
         [KN__SORT_FIRST] = "first",
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(value, names[i]) != 0) continue;
-        c->sort = (kn__sort)i;
-        return true;
-    }
-    return false;
+    int at = find_name(value, names, (int)(sizeof names / sizeof *names));
+    if (at >= 0) c->sort = (kn__sort)at;
+    return at >= 0;
+}
+
+static bool set_weight(kn__config *c, const char *value) {
+    static const char *const names[] = {
+        [KN__WEIGHT_TIME] = "time", [KN__WEIGHT_GPU] = "gpu", [KN__WEIGHT_ALLOC] = "alloc"};
+    int at = find_name(value, names, (int)(sizeof names / sizeof *names));
+    if (at >= 0) c->weight = (kn__weight)at;
+    return at >= 0;
 }
 
 static bool set_columns(kn__config *c, const char *value) {
@@ -115,8 +132,6 @@ static const word words[] = {
     {"gpu-lite", NULL, NULL, NULL},
     {"full", NULL, NULL, NULL},
     {"trace", "FILE", NULL, NULL},
-    {"flame", "FILE", NULL, NULL},
-    {"csv", "FILE", NULL, NULL},
     {"every", "TIME", NULL, NULL},
     {"steps", "A-B", NULL, NULL},
     {"skip", "N", NULL, NULL},
@@ -124,6 +139,10 @@ static const word words[] = {
     {"nomem", NULL, set_no_memory, "no memory columns"},
     {"out", "FILE", set_out, "where the table goes: - is stderr, %p in a name the process id"},
     {"json", "FILE", set_json, "the same data as JSON"},
+    {"csv", "FILE", set_csv, "the rows for a spreadsheet"},
+    {"folded", "FILE", set_folded, "stacks for flame graph tools"},
+    {"flame", "FILE", set_flame, "a flame graph (SVG)"},
+    {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time"},
     {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time"},
     {"depth", "N", set_depth, "levels shown; 0 is all"},
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's"},

@@ -6,6 +6,7 @@
 #ifndef KNET_ENV_H
 #define KNET_ENV_H
 
+#include "export.h"
 #include "report.h"
 #include "text.h"
 
@@ -27,7 +28,9 @@ typedef struct kn__config {
     kn__sort sort;
     kn__clock_kind clock;
     char out[KN__PATH_BYTES];  /* of the table; "-" is stderr */
-    char json[KN__PATH_BYTES]; /* "": none */
+    char json[KN__PATH_BYTES]; /* "": none, as below */
+    char csv[KN__PATH_BYTES], folded[KN__PATH_BYTES], flame[KN__PATH_BYTES];
+    kn__weight weight; /* of folded and flame */
 } kn__config;
 
 /* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them is told in

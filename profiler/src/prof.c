@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "env.h"
+#include "export.h"
 #include "json.h"
 #include "memory.h"
 #include "nvtx.h"
@@ -65,26 +66,53 @@ static void fill_steps(kn__report *report) {
     if (!report->steps.n_timed) report->steps.min_ns = 0;
 }
 
-static bool is_json(const char *path) {
-    size_t length = strlen(path);
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+typedef enum format { TABLE, JSON, CSV, FOLDED, FLAME } format;
+
+static void add_table(kn__text *text, const kn__report *report, const char *path) {
+    kn__table_options options = {.width = terminal_width(path),
+                                 .depth = config.depth,
+                                 .ascii = config.ascii,
+                                 .columns_2018 = config.columns_2018,
+                                 .bare = config.columns_2018};
+    kn__table_add(text, report, &options);
 }
 
-static kn_status write_report(const kn__report *report, const char *path, bool json) {
+static kn_status write_report(const kn__report *report, const char *path, format as) {
     kn__text text = {0};
-    if (json) {
-        kn__json_add(&text, report);
-    } else {
-        kn__table_options options = {.width = terminal_width(path),
-                                     .depth = config.depth,
-                                     .ascii = config.ascii,
-                                     .columns_2018 = config.columns_2018,
-                                     .bare = config.columns_2018};
-        kn__table_add(&text, report, &options);
+    switch (as) {
+        case TABLE:
+            add_table(&text, report, path);
+            break;
+        case JSON:
+            kn__json_add(&text, report);
+            break;
+        case CSV:
+            kn__csv_add(&text, report);
+            break;
+        case FOLDED:
+            kn__folded_add(&text, report, config.weight);
+            break;
+        case FLAME:
+            kn__flame_add(&text, report, config.weight);
+            break;
     }
     kn_status status = kn__text_write(&text, path);
     kn__text_release(&text);
     return status;
+}
+
+/* Told by the end of the name. */
+static format format_of(const char *path) {
+    static const struct {
+        const char *end;
+        format as;
+    } ends[] = {{".json", JSON}, {".csv", CSV}, {".folded", FOLDED}, {".svg", FLAME}};
+    size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(ends[i].end);
+        if (length > n && strcmp(path + length - n, ends[i].end) == 0) return ends[i].as;
+    }
+    return TABLE;
 }
 
 static kn_status take_report(kn__report *report) {
@@ -104,7 +132,7 @@ kn_status kn_prof_report(const char *path) {
     }
     kn__report report;
     kn_status status = take_report(&report);
-    if (status >= 0) status = write_report(&report, path, is_json(path));
+    if (status >= 0) status = write_report(&report, path, format_of(path));
     kn__report_release(&report);
     return status;
 }
@@ -161,16 +189,31 @@ static void report_failure(kn_status status) {
     say(&text);
 }
 
+/* Every output that was asked for, whatever becomes of the others; returns the first failure. */
+static kn_status write_all_reports(const kn__report *report) {
+    const struct {
+        const char *path;
+        format as;
+    } outputs[] = {{config.out, TABLE},
+                   {config.json, JSON},
+                   {config.csv, CSV},
+                   {config.folded, FOLDED},
+                   {config.flame, FLAME}};
+    kn_status first = KN_OK;
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+        if (!outputs[i].path[0]) continue;
+        kn_status status = write_report(report, outputs[i].path, outputs[i].as);
+        if (first >= 0) first = status;
+    }
+    return first;
+}
+
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     int error = errno;
     kn__report report;
     kn_status status = take_report(&report);
-    if (status >= 0) {
-        kn_status table = write_report(&report, config.out, false);
-        kn_status json = config.json[0] ? write_report(&report, config.json, true) : KN_OK;
-        status = table < 0 ? table : json;
-    }
+    if (status >= 0) status = write_all_reports(&report);
     report_failure(status);
     kn__report_release(&report);
     errno = error;

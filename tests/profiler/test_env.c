@@ -38,12 +38,17 @@ static void every_word_sets_its_option(void **state) {
     (void)state;
     kn__config c = read_ok(
         "cpu,nomem,out=a%p.txt,json=b.json,sort=peak,depth=3,width=80,ascii,"
-        "columns=2018,clock=monotonic");
+        "columns=2018,clock=monotonic,csv=c.csv,folded=d,flame=e.svg,"
+        "weight=alloc");
     assert_int_equal(c.tier, KN__TIER_CPU);
     assert_false(c.memory);
     assert_string_equal(c.out, "a%p.txt");
     assert_string_equal(c.json, "b.json");
     assert_int_equal(c.sort, KN__SORT_PEAK);
+    assert_string_equal(c.csv, "c.csv");
+    assert_string_equal(c.folded, "d");
+    assert_string_equal(c.flame, "e.svg");
+    assert_int_equal(c.weight, KN__WEIGHT_ALLOC);
     assert_int_equal(c.depth, 3);
     assert_int_equal(c.width, 80);
     assert_true(c.ascii && c.columns_2018);

@@ -154,9 +154,17 @@ static void read_path(const char *name, char *out, size_t size) {
 
 static void reports_go_where_the_words_say(void **state) {
     (void)state;
-    outcome o = run("plain", "out=table.txt,json=data.json");
+    outcome o = run("plain",
+                    "out=table.txt,json=data.json,csv=data.csv,folded=data.folded,"
+                    "flame=data.svg");
     static char text[65536];
     assert_string_equal(o.err, "");
+    read_path("data.csv", text, sizeof text);
+    assert_non_null(strstr(text, "\n\"step/forward\",2,scope,3,"));
+    read_path("data.folded", text, sizeof text);
+    assert_non_null(strstr(text, "step;forward "));
+    read_path("data.svg", text, sizeof text);
+    assert_non_null(strstr(text, "</svg>"));
     read_path("table.txt", text, sizeof text);
     assert_row(text, "\n step ", "3");
     read_path("data.json", text, sizeof text);

@@ -1,0 +1,23 @@
+/* A report in the formats of other tools: CSV for spreadsheets, folded stacks and a flame graph.
+ */
+#ifndef KNET_EXPORT_H
+#define KNET_EXPORT_H
+
+#include "report.h"
+#include "text.h"
+
+/* What the width of a row means in folded stacks and flame graphs. */
+typedef enum kn__weight { KN__WEIGHT_TIME, KN__WEIGHT_GPU, KN__WEIGHT_ALLOC } kn__weight;
+
+/* A line a row, parents before their children, with a head; RFC 4180. Nanoseconds and bytes. */
+void kn__csv_add(kn__text *text, const kn__report *report);
+
+/* "train;forward;conv 1234" for each row that has a weight of its own: the format of flamegraph.pl,
+ * speedscope and the like. */
+void kn__folded_add(kn__text *text, const kn__report *report, kn__weight weight);
+
+/* The flame graph as SVG with nothing outside it: roots at the top, width is the weight, the
+ * pointer over a box shows its numbers. */
+void kn__flame_add(kn__text *text, const kn__report *report, kn__weight weight);
+
+#endif

@@ -1,0 +1,199 @@
+#include "export.h"
+
+#include "report_maker.h"
+#include "test.h"
+
+static kn__report report;
+
+static int make_report(void **state) {
+    (void)state;
+    kn__report_init(&report);
+    report.has_memory = true;
+    kn__row *train = add_row(&report, NULL, "train", 1, 1000, 0);
+    kn__row *conv = add_row(&report, train, "conv, \"3x3\"; <relu> & more", 5, 600, 4096);
+    add_row(&report, train, "gröβe", 2, 300, 512);
+    kn__row *kernel = add_row(&report, conv, "sgemm", 0, 0, 0);
+    kernel->is_kernel = true;
+    kernel->gpu_ns = 700;
+    kernel->n_gpu = 5;
+    add_row(&report, NULL, "load", 3, 50, 0);
+    kn__report_finish(&report);
+    return 0;
+}
+
+static int drop_report(void **state) {
+    (void)state;
+    kn__report_release(&report);
+    return 0;
+}
+
+/* ---- CSV ---- */
+
+/* Reads one field; returns what follows it and its separator. */
+static const char *read_field(const char *s, char *out, size_t size) {
+    size_t n = 0;
+    if (*s == '"') {
+        for (s++; *s && !(s[0] == '"' && s[1] != '"'); s++) {
+            if (*s == '"') s++;
+            if (n + 1 < size) out[n++] = *s;
+        }
+        assert_int_equal(*s++, '"');
+    } else {
+        while (*s && *s != ',' && *s != '\n') {
+            if (n + 1 < size) out[n++] = *s;
+            s++;
+        }
+    }
+    out[n] = '\0';
+    assert_true(*s == ',' || *s == '\n');
+    return s + 1;
+}
+
+static void csv_is_read_back(void **state) {
+    (void)state;
+    kn__text text = {0};
+    kn__csv_add(&text, &report);
+    char fields[6][18][128];
+    const char *s = text.data;
+    for (int line = 0; line < 6; line++) {
+        for (int i = 0; i < 18; i++) {
+            s = read_field(s, fields[line][i], 128);
+            assert_int_equal(s[-1], i < 17 ? ',' : '\n');
+        }
+    }
+    assert_int_equal(*s, '\0');
+    assert_string_equal(fields[0][0], "path");
+    assert_string_equal(fields[1][0], "train");
+    assert_string_equal(fields[2][0], "train/conv, \"3x3\"; <relu> & more");
+    assert_string_equal(fields[2][3], "5");
+    assert_string_equal(fields[2][8], "4096");
+    assert_string_equal(fields[2][16], "700");
+    assert_string_equal(fields[3][2], "kernel");
+    assert_string_equal(fields[5][0], "load");
+    kn__text_release(&text);
+}
+
+/* ---- folded stacks ---- */
+
+static uint64_t sum_folded(const char *data, int *n_lines) {
+    uint64_t sum = 0;
+    *n_lines = 0;
+    for (const char *line = data; *line; line = strchr(line, '\n') + 1) {
+        size_t length = strcspn(line, "\n");
+        const char *space = line + length;
+        while (*space != ' ') space--;
+        sum += strtoull(space + 1, NULL, 10);
+        ++*n_lines;
+    }
+    return sum;
+}
+
+static void folded_stacks_sum_up_to_the_total(void **state) {
+    (void)state;
+    int n = 0;
+    kn__text text = {0};
+    kn__folded_add(&text, &report, KN__WEIGHT_TIME);
+    assert_int_equal(sum_folded(text.data, &n), 1050);
+    assert_int_equal(n, 4);
+    assert_non_null(strstr(text.data, "train;conv, \"3x3\": <relu> & more 600\n"));
+    assert_non_null(strstr(text.data, "train 100\n"));
+    kn__text_release(&text);
+    kn__folded_add(&text, &report, KN__WEIGHT_GPU);
+    assert_int_equal(sum_folded(text.data, &n), 700);
+    kn__text_release(&text);
+    kn__folded_add(&text, &report, KN__WEIGHT_ALLOC);
+    assert_int_equal(sum_folded(text.data, &n), 4608);
+    kn__text_release(&text);
+}
+
+/* ---- flame graph ---- */
+
+/* Well-formed XML: tags nest, attributes are quoted, text has no bare < or &. Counts the boxes. */
+static int check_xml(const char *s) {
+    const char *stack[32];
+    int depth = 0, n_boxes = 0;
+    assert_int_equal(strncmp(s, "<?xml", 5), 0);
+    for (s = strstr(s, "?>") + 2; *s;) {
+        if (*s == '&') {
+            assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) ||
+                        !strncmp(s, "&gt;", 4));
+        }
+        if (*s != '<') {
+            assert_true(depth > 0 || *s == '\n');
+            s++;
+            continue;
+        }
+        const char *end = strchr(s, '>');
+        assert_non_null(end);
+        if (s[1] == '/') {
+            assert_true(depth > 0);
+            size_t n = (size_t)(end - s) - 2;
+            assert_int_equal(strncmp(stack[--depth] + 1, s + 2, n), 0);
+        } else {
+            int quotes = 0;
+            for (const char *c = s; c < end; c++) quotes += *c == '"';
+            assert_int_equal(quotes % 2, 0);
+            n_boxes += strncmp(s, "<rect x=", 8) == 0;
+            if (end[-1] != '/') stack[depth++] = s;
+        }
+        s = end + 1;
+    }
+    assert_int_equal(depth, 0);
+    return n_boxes;
+}
+
+static void flame_graph_is_well_formed_and_complete(void **state) {
+    (void)state;
+    static const int boxes[] = {
+        [KN__WEIGHT_TIME] = 4, [KN__WEIGHT_GPU] = 3, [KN__WEIGHT_ALLOC] = 3};
+    for (int weight = 0; weight < 3; weight++) {
+        kn__text text = {0};
+        kn__flame_add(&text, &report, (kn__weight)weight);
+        assert_int_equal(check_xml(text.data), boxes[weight]);
+        kn__text_release(&text);
+    }
+}
+
+static void any_label_makes_a_valid_flame_graph(void **state) {
+    (void)state;
+    for (int round = 0; round < 1000; round++) {
+        char label[24];
+        size_t n = (size_t)test_random_below(sizeof label);
+        for (size_t i = 0; i < n; i++) label[i] = (char)(1 + test_random_below(255));
+        label[n] = '\0';
+        kn__report r;
+        kn__report_init(&r);
+        add_row(&r, NULL, label, 1, 1, 0);
+        kn__report_finish(&r);
+        kn__text text = {0};
+        kn__flame_add(&text, &r, KN__WEIGHT_TIME);
+        assert_int_equal(check_xml(text.data), 1);
+        kn__text_release(&text);
+        kn__report_release(&r);
+    }
+}
+
+static void an_empty_report_has_empty_exports(void **state) {
+    (void)state;
+    kn__report empty;
+    kn__report_init(&empty);
+    kn__report_finish(&empty);
+    kn__text text = {0};
+    kn__flame_add(&text, &empty, KN__WEIGHT_TIME);
+    assert_int_equal(check_xml(text.data), 0);
+    kn__text_release(&text);
+    kn__folded_add(&text, &empty, KN__WEIGHT_TIME);
+    assert_int_equal(text.length, 0);
+    kn__text_release(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(csv_is_read_back, make_report, drop_report),
+        TEST_WITH(folded_stacks_sum_up_to_the_total, make_report, drop_report),
+        TEST_WITH(flame_graph_is_well_formed_and_complete, make_report, drop_report),
+        TEST(any_label_makes_a_valid_flame_graph),
+        TEST(an_empty_report_has_empty_exports),
+    };
+    return cmocka_run_group_tests_name("profiler.export", tests, NULL, NULL);
+}
