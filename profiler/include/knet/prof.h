@@ -72,9 +72,9 @@ static inline void kn_scope_end(kn_scope *scope) {
 KN_API void kn_step(void);
 
 /* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "%p" in a path the process id,
- * and its end says the form: .json, .csv, .folded (stacks), .svg (flame graph), else the table. Scopes that are open count up to now. The report at exit comes all the
- * same. Errors: IO, naming the path; the report is then written to stderr, never lost. UNSUPPORTED
- * when the timer is off. */
+ * and its end says the form: .json, .csv, .folded (stacks), .svg (flame graph), else the table.
+ * Scopes that are open count up to now. The report at exit comes all the same. Errors: IO, naming
+ * the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer is off. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
 /* Records scopes and who owns each block of memory, with no report at exit: for a program that
