@@ -1,4 +1,5 @@
-/* A pool over the cuda device and the fake driver. */
+/* Pools over the cuda device and the fake driver: cuda:0 has virtual memory, cuda:1 has not. Every
+ * test runs on both. */
 #include "fake_cuda_fixture.h"
 
 #include <knet/pool.h>
@@ -7,21 +8,28 @@
 
 enum { MIB = 1 << 20 };
 
-static kn_pool *pool_create(size_t limit_bytes) {
+static kn_device *devices[2];
+
+#define ON(fn, i)                                                                                  \
+    { #fn, fn, fixture_begin, fixture_end, &devices[i] }
+#define ON_BOTH(fn) ON(fn, 0), ON(fn, 1)
+
+static kn_device *device_of(void **state) { return *(kn_device **)*state; }
+
+static kn_pool *pool_create(void **state, size_t limit_bytes) {
     kn_pool *pool = NULL;
-    assert_ok(kn_pool_create(&pool, cuda_device_get(),
+    assert_ok(kn_pool_create(&pool, device_of(state),
                              &(kn_pool_options){.limit_bytes = limit_bytes, .name = "test"}));
     return pool;
 }
 
 static void pool_gives_everything_back(void **state) {
-    (void)state;
-    kn_pool *pool = pool_create(0);
+    kn_pool *pool = pool_create(state, 0);
     void *small = NULL, *large = NULL;
     assert_ok(kn_alloc(&small, pool, 100, NULL));
     assert_ok(kn_alloc(&large, pool, 30 * (size_t)MIB, NULL));
     assert_int_equal((uintptr_t)small % 256, 0);
-    assert_ok(kn_device_fill(cuda_device_get(), large, 1, 30 * (size_t)MIB, NULL));
+    assert_ok(kn_device_fill(device_of(state), large, 1, 30 * (size_t)MIB, NULL));
     assert_ok(kn_pool_check(pool));
     kn_free(pool, small);
     kn_free(pool, large);
@@ -29,10 +37,9 @@ static void pool_gives_everything_back(void **state) {
 }
 
 static void same_sizes_again_do_not_reach_the_driver(void **state) {
-    (void)state;
-    kn_pool *pool = pool_create(0);
+    kn_pool *pool = pool_create(state, 0);
     kn_stream stream = NULL;
-    assert_ok(kn_stream_create(&stream, cuda_device_get()));
+    assert_ok(kn_stream_create(&stream, device_of(state)));
     uint64_t before = 0;
     for (int round = 0; round < 10; round++) {
         void *p[3] = {NULL};
@@ -45,14 +52,13 @@ static void same_sizes_again_do_not_reach_the_driver(void **state) {
     assert_int_equal(fake_cuda_calls("cuMemCreate") + fake_cuda_calls("cuMemAlloc"), before);
     assert_int_equal(fake_cuda_calls("cuMemFree") + fake_cuda_calls("cuMemUnmap"), 0);
     assert_int_equal(fake_cuda_calls("cuEventRecord"), 0);
-    kn_stream_destroy(cuda_device_get(), stream);
+    kn_stream_destroy(device_of(state), stream);
     kn_pool_destroy(pool);
 }
 
 static void block_in_use_elsewhere_is_not_handed_out(void **state) {
-    (void)state;
-    kn_device *device = cuda_device_get();
-    kn_pool *pool = pool_create(0);
+    kn_device *device = device_of(state);
+    kn_pool *pool = pool_create(state, 0);
     kn_stream mine = NULL, other = NULL;
     char result = 0;
     assert_ok(kn_stream_create(&mine, device));
@@ -84,8 +90,7 @@ static void block_in_use_elsewhere_is_not_handed_out(void **state) {
 }
 
 static void full_device_is_out_of_memory_and_the_pool_goes_on(void **state) {
-    (void)state;
-    kn_pool *pool = pool_create(0);
+    kn_pool *pool = pool_create(state, 0);
     size_t capacity = fake_cuda_machine_get()->capacity_bytes;
     void *x = NULL, *y = NULL;
     assert_fails(kn_alloc(&x, pool, 2 * capacity, NULL), KN_ERR_OOM, "");
@@ -100,8 +105,7 @@ static void full_device_is_out_of_memory_and_the_pool_goes_on(void **state) {
 }
 
 static void limit_holds_and_trim_gives_back(void **state) {
-    (void)state;
-    kn_pool *pool = pool_create(64 * (size_t)MIB);
+    kn_pool *pool = pool_create(state, 64 * (size_t)MIB);
     kn_pool_stats stats;
     void *x = NULL, *y = NULL;
     assert_ok(kn_alloc(&x, pool, 40 * (size_t)MIB, NULL));
@@ -115,54 +119,112 @@ static void limit_holds_and_trim_gives_back(void **state) {
     kn_pool_destroy(pool);
 }
 
-/* What a training step asks of a pool, made small. */
-static kn_status churn(kn_pool *pool, kn_stream stream, int rounds, uint64_t seed) {
-    void *held[16] = {NULL};
+typedef struct held_block {
+    unsigned char *ptr; /* the fake's memory is the host's */
+    size_t size_bytes;
+    unsigned char byte;
+} held_block;
+
+/* The first bytes and the last, by the host itself: the driver's failures are for the pool. */
+static void mark(held_block *block) {
+    memset(block->ptr, block->byte, 256);
+    memset(block->ptr + block->size_bytes - 256, block->byte, 256);
+}
+
+/* Frees a block that nobody may have written to since it was marked. */
+static kn_status let_go(kn_pool *pool, held_block *block, kn_stream other) {
+    kn_status status = KN_OK;
+    if (!block->ptr) return KN_OK;
+    if (block->ptr[0] != block->byte || block->ptr[block->size_bytes - 1] != block->byte) {
+        status = KN_ERR_INTERNAL;
+    }
+    if (status == KN_OK && other) status = kn_block_use(pool, block->ptr, other);
+    kn_status freed = kn_free(pool, block->ptr);
+    block->ptr = NULL;
+    return status < 0 ? status : freed;
+}
+
+/* What a training step asks of a pool, made small: blocks come and go, and half of them were read
+ * by another stream. */
+static kn_status churn(kn_pool *pool, kn_stream stream, kn_stream other, int rounds,
+                       uint64_t seed) {
+    held_block held[16] = {{NULL, 0, 0}};
     kn_status status = KN_OK;
     for (int i = 0; i < rounds && status == KN_OK; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        void **slot = &held[seed >> 60];
-        kn_free(pool, *slot);
-        *slot = NULL;
-        status = kn_alloc(slot, pool, (size_t)1 << (8 + (seed >> 40) % 14), stream);
-        if (status == KN_OK) status = kn_device_fill(kn_pool_device(pool), *slot, i, 256, stream);
+        held_block *block = &held[seed >> 60];
+        status = let_go(pool, block, seed >> 59 & 1 ? other : NULL);
+        if (status < 0) break;
+        void *ptr = NULL;
+        block->size_bytes = (size_t)1 << (8 + (seed >> 40) % 14);
+        block->byte = (unsigned char)i;
+        status = kn_alloc(&ptr, pool, block->size_bytes, stream);
+        if (status < 0) break;
+        block->ptr = ptr;
+        mark(block);
     }
-    for (int i = 0; i < 16; i++) kn_free(pool, held[i]);
+    for (int i = 0; i < 16; i++) {
+        kn_status last = let_go(pool, &held[i], NULL);
+        if (status == KN_OK) status = last;
+    }
     return status;
 }
 
-static void driver_call_that_fails_breaks_no_pool(void **state) {
-    (void)state;
-    kn_pool *pool = pool_create(0);
-    kn_stream stream = NULL;
-    assert_ok(kn_stream_create(&stream, cuda_device_get()));
-    int n_failed = 0;
-    for (int n = 1; n < 400; n += n < 30 ? 1 : 13) {
-        fake_cuda_fail(NULL, n, 1, n % 2 ? 700 : KN__CU_ERROR_OUT_OF_MEMORY);
-        n_failed += churn(pool, stream, 40, (uint64_t)n) < 0;
+/* The n-th call of a function (NULL: of any) fails, n_times; the pool must be as good as new when
+ * that is over. Returns how often a call did fail. */
+static int fail_driver_calls(void **state, const char *function, int n_times, int n_max) {
+    kn_device *device = device_of(state);
+    kn_pool *pool = pool_create(state, 0);
+    kn_stream stream = NULL, other = NULL;
+    assert_ok(kn_stream_create(&stream, device));
+    assert_ok(kn_stream_create(&other, device));
+    int n_hit = 0;
+    for (int n = 1; n <= n_max; n++) {
+        assert_ok(kn_pool_trim(pool, 0));
+        fake_cuda_fail(function, n, n_times, n % 2 ? 700 : KN__CU_ERROR_OUT_OF_MEMORY);
+        kn_status status = churn(pool, stream, other, 40, (uint64_t)n);
         fake_cuda_fail(NULL, 1, 0, 0);
+        if (status == KN_ERR_INTERNAL) fail_msg("call %d: a block was overwritten", n);
+        n_hit += fake_cuda_has_failed();
         assert_ok(kn_pool_check(pool));
-        assert_ok(churn(pool, stream, 5, (uint64_t)n));
-        if (n % 5 == 0) assert_ok(kn_pool_trim(pool, 0));
+        assert_ok(churn(pool, stream, other, 5, (uint64_t)n));
     }
-    assert_true(n_failed > 3);
-    kn_stream_destroy(cuda_device_get(), stream);
+    kn_stream_destroy(device, stream);
+    kn_stream_destroy(device, other);
     kn_pool_destroy(pool);
+    return n_hit;
+}
+
+static void driver_call_that_fails_breaks_no_pool(void **state) {
+    assert_true(fail_driver_calls(state, NULL, 1, 100) >= 8);
+}
+
+/* Not cuMemUnmap: what can't be unmapped stays where it is, for good. */
+static void function_that_fails_from_then_on_breaks_no_pool(void **state) {
+    static const char *const functions[] = {"cuMemCreate",  "cuMemMap",         "cuMemSetAccess",
+                                            "cuMemAlloc",   "cuEventCreate",    "cuEventRecord",
+                                            "cuEventQuery", "cuStreamWaitEvent"};
+    int n_hit = 0;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        n_hit += fail_driver_calls(state, functions[i], -1, 6);
+    }
+    assert_true(n_hit > 0);
 }
 
 static void *churn_thread(void *pool) {
-    kn_stream stream = NULL;
+    kn_stream stream = NULL, other = NULL;
     kn_device *device = kn_pool_device(pool);
     if (kn_stream_create(&stream, device) < 0) return "stream";
-    kn_status status = churn(pool, stream, 300, (uint64_t)(uintptr_t)&stream);
+    if (kn_stream_create(&other, device) < 0) return "stream";
+    kn_status status = churn(pool, stream, other, 300, (uint64_t)(uintptr_t)&stream);
     kn_stream_destroy(device, stream);
+    kn_stream_destroy(device, other);
     return status < 0 ? "churn" : NULL;
 }
 
 static void threads_share_a_pool(void **state) {
-    (void)state;
     enum { THREADS = 4 };
-    kn_pool *pool = pool_create(0);
+    kn_pool *pool = pool_create(state, 0);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, churn_thread, pool), 0);
@@ -176,11 +238,18 @@ static void threads_share_a_pool(void **state) {
     kn_pool_destroy(pool);
 }
 
+static int find_devices(void) {
+    if (kn_device_find(&devices[0], "cuda:0") < 0) return -1;
+    fake_cuda_machine_get()->has_virtual_memory = false;
+    return kn_device_find(&devices[1], "cuda:1");
+}
+
 int main(void) {
+    if (find_devices() < 0) return 1;
     return RUN_TESTS(
-        CUDA_TEST(pool_gives_everything_back), CUDA_TEST(same_sizes_again_do_not_reach_the_driver),
-        CUDA_TEST(block_in_use_elsewhere_is_not_handed_out),
-        CUDA_TEST(full_device_is_out_of_memory_and_the_pool_goes_on),
-        CUDA_TEST(limit_holds_and_trim_gives_back),
-        CUDA_TEST(driver_call_that_fails_breaks_no_pool), CUDA_TEST(threads_share_a_pool));
+        ON_BOTH(pool_gives_everything_back), ON_BOTH(same_sizes_again_do_not_reach_the_driver),
+        ON_BOTH(block_in_use_elsewhere_is_not_handed_out),
+        ON_BOTH(full_device_is_out_of_memory_and_the_pool_goes_on),
+        ON_BOTH(limit_holds_and_trim_gives_back), ON_BOTH(driver_call_that_fails_breaks_no_pool),
+        ON_BOTH(function_that_fails_from_then_on_breaks_no_pool), ON_BOTH(threads_share_a_pool));
 }
