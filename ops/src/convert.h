@@ -75,4 +75,44 @@ static inline double kn__as_double(const void *p, kn_dtype dtype) {
     return 0;
 }
 
+/* Toward zero, saturated, NaN to 0. */
+static inline int64_t kn__double_to_i64(double x) {
+    if (x != x) return 0;
+    if (x >= 0x1p63) return INT64_MAX;
+    return x < -0x1p63 ? INT64_MIN : (int64_t)x;
+}
+
+static inline int64_t kn__clamp(int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : (x > hi ? hi : x);
+}
+
+/* Stores a double as one element, as kn_cast would. */
+static inline void kn__from_double(void *out, double x, kn_dtype dtype) {
+    switch (dtype) {
+#define KN__WRITE(type, value)                                                                     \
+    {                                                                                              \
+        type v = (type)(value);                                                                    \
+        memcpy(out, &v, sizeof v);                                                                 \
+        return;                                                                                    \
+    }
+        case KN_F32:
+            KN__WRITE(float, x)
+        case KN_F64:
+            KN__WRITE(double, x)
+        case KN_F16:
+            KN__WRITE(uint16_t, kn__f32_to_f16((float)x))
+        case KN_BF16:
+            KN__WRITE(uint16_t, kn__f32_to_bf16((float)x))
+        case KN_I64:
+            KN__WRITE(int64_t, kn__double_to_i64(x))
+        case KN_I32:
+            KN__WRITE(int32_t, kn__clamp(kn__double_to_i64(x), INT32_MIN, INT32_MAX))
+        case KN_U8:
+            KN__WRITE(uint8_t, kn__clamp(kn__double_to_i64(x), 0, UINT8_MAX))
+        case KN_BOOL:
+            KN__WRITE(uint8_t, x != 0)
+#undef KN__WRITE
+    }
+}
+
 #endif

@@ -7,13 +7,11 @@
 
 static kn_tensor *unary(kn_op op, kn_tensor *x, const void *attr, size_t attr_bytes) {
     if (!kn__floats_check(op, "x", &x, 1, 0)) return NULL;
-    kn_op_call call = {.op = op,
-                       .n_in = 1,
-                       .in = &x,
-                       .attr = attr,
-                       .attr_bytes = attr_bytes,
-                       .dtype = (kn_dtype)x->dtype,
-                       .shape = kn_tensor_shape(x)};
+    kn_op_call call;
+    kn__call_init(&call, op, &x, 1, (kn_dtype)x->dtype);
+    kn__shape_copy(&call.shape, x);
+    call.attr = attr;
+    call.attr_bytes = attr_bytes;
     return kn_op_run(&call);
 }
 
@@ -37,11 +35,9 @@ kn_tensor *kn_unary_back(kn_op back_op, kn_tensor *s, kn_tensor *g) {
     if (!kn__same_shape(s, g)) {
         return kn__fail_inputs(back_op, "s g", in, 2, KN_ERR_SHAPE, "shapes differ");
     }
-    kn_op_call call = {.op = back_op,
-                       .n_in = 2,
-                       .in = in,
-                       .dtype = (kn_dtype)s->dtype,
-                       .shape = kn_tensor_shape(s)};
+    kn_op_call call;
+    kn__call_init(&call, back_op, in, 2, (kn_dtype)s->dtype);
+    kn__shape_copy(&call.shape, s);
     return kn_op_run(&call);
 }
 
@@ -56,8 +52,9 @@ static inline bool plainly_fine(const kn_tensor *a, const kn_tensor *b) {
 static kn_tensor *binary(kn_op op, kn_tensor *a, kn_tensor *b, kn_dtype dtype) {
     kn_tensor *in[] = {a, b};
     if (!plainly_fine(a, b) && !kn__floats_check(op, "a b", in, 2, 0)) return NULL;
-    kn_op_call call = {.op = op, .n_in = 2, .in = in, .shape = kn_tensor_shape(a)};
-    call.dtype = dtype ? dtype : (kn_dtype)a->dtype;
+    kn_op_call call;
+    kn__call_init(&call, op, in, 2, dtype ? dtype : (kn_dtype)a->dtype);
+    kn__shape_copy(&call.shape, a);
     if (!kn__same_shape(a, b)) {
         kn_shape b_shape = kn_tensor_shape(b);
         if (!kn__broadcast_shape(&call.shape, &call.shape, &b_shape)) {

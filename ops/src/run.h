@@ -38,6 +38,26 @@ static inline bool kn__same_shape(const kn_tensor *a, const kn_tensor *b) {
 /* Negative axes count from the end; false, with the error pending, when there is no such axis. */
 bool kn__axis(int *out, kn_op op, kn_tensor *x, int64_t axis);
 
+/* Sets all but attributes and shapes, whose 150 bytes would cost more to clear than a small op's
+ * work. */
+static inline void kn__call_init(kn_op_call *call, kn_op op, kn_tensor *const in[], int n_in,
+                                 kn_dtype dtype) {
+    call->op = op;
+    call->n_in = n_in;
+    call->in = in;
+    call->out = call->aux = NULL;
+    call->attr = NULL;
+    call->attr_bytes = 0;
+    call->dtype = dtype;
+    call->device = NULL;
+    call->accumulate = call->want_aux = false;
+}
+
+static inline void kn__shape_copy(kn_shape *shape, const kn_tensor *t) {
+    shape->n_dims = t->n_dims;
+    __builtin_memcpy(shape->dim, t->dim, sizeof shape->dim);
+}
+
 /* A view as the result of an op: made and recorded, without scope or kernel. */
 kn_tensor *kn__op_view(kn_op op, kn_tensor *x, kn_shape shape, int64_t offset, const void *attr,
                        size_t attr_bytes);

@@ -34,15 +34,19 @@ const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
     return isa == 2 ? (f64 ? &kn__loops_f64_v2 : &kn__loops_f32_v2) : NULL;
 }
 
+static int chosen_isa(void) {
+    const char *text = getenv("KNET_ISA");
+    int most = machine_isa();
+    bool lower = text && text[0] == 'v' && text[1] >= '2' && text[1] - '0' <= most;
+    return lower ? text[1] - '0' : most;
+}
+
 const kn_loops *kn__loops(kn_dtype dtype) {
-    static _Atomic int chosen; /* any thread's choice is the same one */
-    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (!isa) {
-        const char *text = getenv("KNET_ISA");
-        int most = machine_isa();
-        isa = text && text[0] == 'v' && text[1] >= '2' && text[1] - '0' <= most ? text[1] - '0'
-                                                                                : most;
-        atomic_store_explicit(&chosen, isa, memory_order_relaxed);
+    static const kn_loops *_Atomic chosen[2]; /* any thread's choice is the same one */
+    const kn_loops *loops = atomic_load_explicit(&chosen[dtype == KN_F64], memory_order_relaxed);
+    if (__builtin_expect(!loops, 0)) {
+        loops = kn__loops_isa(dtype, chosen_isa());
+        atomic_store_explicit(&chosen[dtype == KN_F64], loops, memory_order_relaxed);
     }
-    return kn__loops_isa(dtype, isa);
+    return loops;
 }

@@ -1,0 +1,26 @@
+/* Walking a result and the operands broadcast to it, row by row: dimensions are merged where every
+ * operand's elements follow on, so that a row is as long as can be. In a row an operand steps by 1
+ * or 0 elements; between rows it moves by its stride. */
+#ifndef KN_WALK_H
+#define KN_WALK_H
+
+#include <knet/op.h>
+
+enum { WALK_OPERANDS = 3 };
+
+typedef struct walk {
+    int n_outer, n_operands;
+    int64_t inner; /* elements of a row */
+    int64_t outer[KN_DIMS_MAX];
+    int64_t stride[WALK_OPERANDS][KN_DIMS_MAX]; /* of the outer dimensions */
+    int step[WALK_OPERANDS];                    /* within a row */
+} walk;
+
+/* n elements from `at` of the result; from[] are the operands' places. */
+typedef void (*walk_row_fn)(const void *ctx, int64_t at, const int64_t from[], int64_t n);
+
+void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in);
+/* Rows, whole or cut, of the result's elements from … to - 1. */
+void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const void *ctx);
+
+#endif

@@ -1,0 +1,338 @@
+#include <float.h>
+#include <math.h>
+
+#include "ops_test.h"
+
+/* --- values --- */
+
+static void arithmetic_of_two_vectors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = F32(KN_SHAPE(3), 1, -2, 3), *b = F32(KN_SHAPE(3), 4, 5, -6);
+    assert_values(kn_add(a, b), 5, 3, -3);
+    assert_values(kn_sub(a, b), -3, -7, 9);
+    assert_values(kn_mul(a, b), 4, -10, -18);
+    assert_values(kn_div(a, b), 0.25, -0.4, -0.5);
+    assert_values(kn_maximum(a, b), 4, 5, 3);
+    assert_values(kn_minimum(a, b), 1, -2, -6);
+    assert_values(kn_pow(b, F32(KN_SHAPE(1), 2)), 16, 25, 36);
+    assert_values(kn_affine(a, 2, 0.5), 2.5, -3.5, 6.5);
+    for (int p = -3; p <= 3; p++) {
+        assert_values(kn_pow_scalar(b, p), pow(4, p), pow(5, p), pow(-6, p));
+    }
+}
+
+static void comparisons_give_bool(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = F32(KN_SHAPE(3), 1, 2, 3), *b = F32(KN_SHAPE(1), 2);
+    struct {
+        kn_tensor *(*op)(kn_tensor *, kn_tensor *);
+        uint8_t want[3];
+    } cases[] = {{kn_eq, {0, 1, 0}}, {kn_ne, {1, 0, 1}}, {kn_lt, {1, 0, 0}},
+                 {kn_le, {1, 1, 0}}, {kn_gt, {0, 0, 1}}, {kn_ge, {0, 1, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn_tensor *z = cases[i].op(a, b);
+        assert_int_equal(kn_tensor_dtype(z), KN_BOOL);
+        assert_memory_equal(kn_data(z), cases[i].want, 3);
+    }
+    assert_values(kn_where(kn_lt(a, b), a, F32(KN_SCALAR, 9)), 1, 9, 9);
+    assert_values(kn_where(kn_lt(b, b), a, b), 2, 2, 2);
+}
+
+static void the_larger_or_smaller_of_a_nan_is_nan(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = F32(KN_SHAPE(3), NAN, 1, NAN), *b = F32(KN_SHAPE(3), 1, NAN, NAN);
+    assert_values(kn_maximum(a, b), NAN, NAN, NAN);
+    assert_values(kn_minimum(a, b), NAN, NAN, NAN);
+}
+
+/* Op, its double reference, and the gradient's by value x and result y. */
+typedef struct unary_case {
+    const char *name;
+    kn_tensor *(*op)(kn_tensor *);
+    double (*fn)(double);
+    kn_op back;
+    double (*slope)(double x, double y);
+    bool saves_y;
+    double ulps;
+} unary_case;
+
+static double neg(double x) { return -x; }
+static double sign(double x) { return (double)((x > 0) - (x < 0)); }
+static double relu(double x) { return x > 0 ? x : 0; }
+static double sigm(double x) { return 1 / (1 + exp(-x)); }
+static double d_neg(double x, double y) { return (void)x, (void)y, -1; }
+static double d_abs(double x, double y) { return (void)y, sign(x); }
+static double d_sign(double x, double y) { return (void)x, (void)y, 0; }
+static double d_exp(double x, double y) { return (void)x, y; }
+static double d_log(double x, double y) { return (void)y, 1 / x; }
+static double d_sqrt(double x, double y) { return (void)x, 1 / (2 * y); }
+static double d_relu(double x, double y) { return (void)y, x > 0; }
+static double d_sigm(double x, double y) { return (void)x, y * (1 - y); }
+static double d_tanh(double x, double y) { return (void)x, 1 - y * y; }
+
+static const unary_case unary_cases[] = {
+    {"neg", kn_neg, neg, KN_OP_neg_back, d_neg, false, 0},
+    {"abs", kn_abs, fabs, KN_OP_abs_back, d_abs, false, 0},
+    {"sign", kn_sign, sign, KN_OP_sign_back, d_sign, false, 0},
+    {"exp", kn_exp, exp, KN_OP_exp_back, d_exp, true, 2},
+    {"log", kn_log, log, KN_OP_log_back, d_log, false, 2},
+    {"sqrt", kn_sqrt, sqrt, KN_OP_sqrt_back, d_sqrt, true, 0.5},
+    {"relu", kn_relu, relu, KN_OP_relu_back, d_relu, true, 0},
+    {"sigm", kn_sigm, sigm, KN_OP_sigm_back, d_sigm, true, 3},
+    {"tanh", kn_tanh, tanh, KN_OP_tanh_back, d_tanh, true, 2},
+};
+enum { UNARY_CASES = sizeof unary_cases / sizeof *unary_cases };
+
+static float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* |y - want| in units of want's last place as f32. */
+static double ulps_off(double y, double want) {
+    if (isnan(want)) return isnan(y) ? 0 : INFINITY;
+    if ((float)want == (float)y) return 0;
+    double size = fabs(want) < FLT_MIN ? FLT_MIN : fabs(want);
+    return fabs(y - want) / exp2(floor(log2(size)) - 23);
+}
+
+static void functions_are_right_to_the_last_places_over_all_floats(void **state) {
+    (void)state;
+    enum { STEP = 4001, N = 0x7F800000u / STEP };
+    static float x[2 * N + 8];
+    size_t n = 0;
+    const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, FLT_MIN, FLT_MAX, -FLT_MAX};
+    for (size_t i = 0; i < 8; i++) x[n++] = special[i];
+    for (uint32_t i = 0; i < N; i++) {
+        x[n++] = float_of(i * STEP);
+        x[n++] = -float_of(i * STEP);
+    }
+    for (int c = 0; c < UNARY_CASES; c++) {
+        KN_FRAME();
+        const float *y =
+            kn_data(unary_cases[c].op(kn_tensor_from(x, KN_F32, KN_SHAPE((int64_t)n))));
+        double worst = 0;
+        size_t at = 0;
+        for (size_t i = 0; i < n; i++) {
+            double off = ulps_off((double)y[i], unary_cases[c].fn((double)x[i]));
+            if (off > worst) worst = off, at = i;
+        }
+        if (worst > unary_cases[c].ulps) {
+            fail_msg("%s(%.9g) = %.9g is %.2f ulps off, at most %.1f are allowed",
+                     unary_cases[c].name, (double)x[at], (double)y[at], worst, unary_cases[c].ulps);
+        }
+    }
+}
+
+static void f64_functions_are_the_c_librarys(void **state) {
+    (void)state;
+    KN_FRAME();
+    double x[1000];
+    for (int i = 0; i < 1000; i++) x[i] = test_random_uniform(0.01, 20);
+    for (int c = 0; c < UNARY_CASES; c++) {
+        const double *y = kn_data(unary_cases[c].op(kn_tensor_from(x, KN_F64, KN_SHAPE(1000))));
+        for (int i = 0; i < 1000; i++) assert_close(y[i], unary_cases[c].fn(x[i]), 1e-15, 0);
+    }
+}
+
+static void slopes_match_their_formulas(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    double x[200], g[200];
+    for (int i = 0; i < 200; i++) {
+        x[i] = test_random_uniform(0.1, 3);
+        g[i] = test_random_uniform(-1, 1);
+    }
+    kn_tensor *tx = kn_tensor_from(x, KN_F64, KN_SHAPE(200)),
+              *tg = kn_tensor_from(g, KN_F64, KN_SHAPE(200));
+    for (int c = 0; c < UNARY_CASES; c++) {
+        const unary_case *u = &unary_cases[c];
+        const double *dx = kn_data(kn_unary_back(u->back, u->saves_y ? u->op(tx) : tx, tg));
+        for (int i = 0; i < 200; i++) {
+            assert_close(dx[i], g[i] * u->slope(x[i], u->fn(x[i])), 1e-13, 0);
+        }
+    }
+}
+
+/* --- broadcasting, against one index at a time --- */
+
+static kn_shape random_shape(int n_dims) {
+    kn_shape shape = {{0}, n_dims};
+    for (int i = 0; i < n_dims; i++) shape.dim[i] = (int64_t)test_random_below(6);
+    for (int i = 0; i < n_dims; i++) {
+        if (!shape.dim[i] && test_random_below(8)) shape.dim[i] = 1; /* seldom empty */
+    }
+    return shape;
+}
+
+/* Drops leading dimensions and sets others to 1. */
+static kn_shape broadcastable(kn_shape shape) {
+    kn_shape out = KN_SCALAR;
+    int drop = (int)test_random_below((uint64_t)shape.n_dims + 1);
+    if (test_random_below(2)) drop = 0;
+    for (int i = drop; i < shape.n_dims; i++) {
+        out.dim[out.n_dims++] = test_random_below(3) ? shape.dim[i] : 1;
+    }
+    return out;
+}
+
+static kn_tensor *random_tensor(kn_shape shape, kn_dtype dtype) {
+    kn_tensor *x = kn_tensor_new(kn_device_host(), dtype, shape);
+    assert_non_null(x);
+    for (int64_t i = 0; i < kn_tensor_numel(x); i++) {
+        double value = test_random_uniform(0.5, 2);
+        if (dtype == KN_F64)
+            ((double *)kn_data_mut(x))[i] = value;
+        else if (dtype == KN_F32)
+            ((float *)kn_data_mut(x))[i] = (float)value;
+        else
+            ((uint8_t *)kn_data_mut(x))[i] = value > 1;
+    }
+    return x;
+}
+
+/* Where element `index` of a result of `shape` is in an operand. */
+static int64_t place(kn_shape shape, int64_t index, kn_tensor *operand) {
+    kn_shape own = kn_tensor_shape(operand);
+    int64_t at = 0, stride = 1;
+    for (int i = shape.n_dims - 1, j = own.n_dims - 1; i >= 0; i--, j--) {
+        int64_t c = index % shape.dim[i];
+        index /= shape.dim[i];
+        if (j < 0) continue;
+        at += (own.dim[j] == 1 ? 0 : c) * stride;
+        stride *= own.dim[j];
+    }
+    return at;
+}
+
+static kn_shape joined(kn_shape a, kn_shape b) {
+    kn_shape out = a.n_dims > b.n_dims ? a : b;
+    for (int i = 0; i < out.n_dims; i++) {
+        int p = a.n_dims - 1 - i, q = b.n_dims - 1 - i, o = out.n_dims - 1 - i;
+        int64_t da = p >= 0 ? a.dim[p] : 1, db = q >= 0 ? b.dim[q] : 1;
+        out.dim[o] = da == 1 ? db : da;
+    }
+    return out;
+}
+
+static void random_shapes_broadcast_as_one_index_at_a_time(void **state) {
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        KN_FRAME();
+        kn_dtype dtype = round % 2 ? KN_F32 : KN_F64;
+        kn_shape whole = random_shape((int)test_random_below(6));
+        if (round % 7 == 0 && whole.n_dims) whole.dim[0] = 300; /* some rows repeat often */
+        kn_tensor *a = random_tensor(broadcastable(whole), dtype),
+                  *b = random_tensor(broadcastable(whole), dtype),
+                  *c = random_tensor(broadcastable(whole), KN_BOOL);
+        kn_shape shape = joined(kn_tensor_shape(a), kn_tensor_shape(b));
+        kn_tensor *z = kn_sub(a, b), *less = kn_lt(a, b);
+        assert_shape(z, shape);
+        for (int64_t i = 0; i < kn_tensor_numel(z); i++) {
+            double x = ops_at(a, place(shape, i, a)), y = ops_at(b, place(shape, i, b));
+            assert_close(ops_at(z, i), x - y, 1e-6, 1e-7);
+            assert_int_equal(((const uint8_t *)kn_data(less))[i], x < y);
+        }
+        kn_shape all = joined(shape, kn_tensor_shape(c));
+        kn_tensor *w = kn_where(c, a, b), *wide = kn_broadcast(a, all);
+        assert_shape(w, all);
+        for (int64_t i = 0; i < kn_tensor_numel(w); i++) {
+            bool take = ((const uint8_t *)kn_data(c))[place(all, i, c)];
+            kn_tensor *from = take ? a : b;
+            assert_close(ops_at(w, i), ops_at(from, place(all, i, from)), 0, 0);
+            assert_close(ops_at(wide, i), ops_at(a, place(all, i, a)), 0, 0);
+        }
+    }
+}
+
+static void results_do_not_depend_on_the_number_of_threads(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = random_tensor(KN_SHAPE(301, 1001), KN_F32),
+              *row = random_tensor(KN_SHAPE(1001), KN_F32),
+              *column = random_tensor(KN_SHAPE(301, 1), KN_F32),
+              *narrow = random_tensor(KN_SHAPE(43043, 7), KN_F32),
+              *seven = random_tensor(KN_SHAPE(7), KN_F32);
+    size_t bytes = 301 * 1001 * sizeof(float);
+    const void *want[5];
+    for (int threads = 1; threads <= 4; threads++) {
+        kn_frame frame = kn_frame_begin(&(kn_frame_options){.threads = threads});
+        kn_tensor *y[] = {kn_exp(x), kn_mul(x, row), kn_mul(column, x), kn_add(narrow, seven),
+                          kn_sum(x, KN_SHAPE(1), false)};
+        for (int i = 0; i < 5; i++) {
+            if (threads == 1) want[i] = kn_data(kn_keep(y[i]));
+            assert_memory_equal(kn_data(y[i]), want[i], i < 4 ? bytes : 301 * sizeof(float));
+        }
+        kn_frame_end(&frame);
+    }
+}
+
+/* --- the edges --- */
+
+static void no_dimensions_and_no_elements_are_fine(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *two = F32(KN_SCALAR, 2), *none = kn_zeros(KN_SHAPE(0, 3));
+    assert_shape(kn_add(two, two), KN_SCALAR);
+    assert_values(kn_add(two, two), 4);
+    assert_shape(kn_exp(none), KN_SHAPE(0, 3));
+    assert_shape(kn_add(none, two), KN_SHAPE(0, 3));
+    assert_shape(kn_add(none, kn_zeros(KN_SHAPE(5, 1, 1))), KN_SHAPE(5, 0, 3));
+    assert_shape(kn_eq(none, none), KN_SHAPE(0, 3));
+    assert_null(kn_data(none));
+    assert_ok(kn_check());
+}
+
+static void values_from_nothing_and_in_place(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = kn_full(KN_SHAPE(3), 1.5);
+    assert_int_equal(kn_tensor_dtype(x), KN_F64);
+    assert_values(kn_zeros(KN_SHAPE(2)), 0, 0);
+    assert_values(kn_ones(KN_SCALAR), 1);
+    assert_ok(kn_add_into(x, x));
+    assert_values(x, 3, 3, 3);
+    assert_ok(kn_add_into(x, F64(KN_SHAPE(3), 1, 2, 3)));
+    assert_values(x, 4, 5, 6);
+    assert_ok(kn_fill_into(x, -1));
+    assert_values(x, -1, -1, -1);
+    assert_int_equal(x->storage->version, 3);
+}
+
+static void bad_inputs_name_op_values_and_shapes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *y = kn_zeros(KN_SHAPE(4)),
+              *d = F64(KN_SHAPE(3), 1, 2, 3), *i = I64(KN_SHAPE(3), 1, 2, 3);
+    assert_op_fails(kn_add(x, y), KN_ERR_SHAPE, "kn_add: shapes don't broadcast (a [2,3], b [4])");
+    assert_op_fails(kn_mul(x, d), KN_ERR_DTYPE,
+                    "kn_mul: a is f32, b is f64; see kn_cast (a [2,3], b [3])");
+    assert_op_fails(kn_relu(i), KN_ERR_DTYPE, "kn_relu: x is i64; it must be f32 or f64 (x [3])");
+    assert_op_fails(kn_add(x, NULL), KN_ERR_INVALID, "kn_add: b is NULL");
+    assert_op_fails(kn_add(KN_NONE, x), KN_ERR_INVALID, "kn_add: a is KN_NONE");
+    assert_op_fails(kn_where(x, x, x), KN_ERR_DTYPE, "condition is f32; it must be bool");
+    assert_op_fails(kn_unary_back(KN_OP_relu_back, x, y), KN_ERR_SHAPE, "(s [2,3], g [4])");
+    assert_op_fails(kn_zeros(KN_SHAPE(2, -3)), KN_ERR_SHAPE, "[2,-3]");
+    assert_op_fails(kn_zeros(KN_SHAPE(1ll << 40, 1ll << 40)), KN_ERR_SHAPE, "too large");
+    assert_fails(kn_add_into(x, y), KN_ERR_SHAPE, "(x [2,3], y [4])");
+    assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill: x is NULL");
+    kn_tensor_consume(x);
+    assert_op_fails(kn_relu(x), KN_ERR_INVALID, "kn_relu: x [2,3] was consumed by kn_backward");
+    assert_ok(kn_check());
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(arithmetic_of_two_vectors), OPS_TEST(comparisons_give_bool),
+        OPS_TEST(the_larger_or_smaller_of_a_nan_is_nan),
+        OPS_TEST(functions_are_right_to_the_last_places_over_all_floats),
+        OPS_TEST(f64_functions_are_the_c_librarys), OPS_TEST(slopes_match_their_formulas),
+        OPS_TEST(random_shapes_broadcast_as_one_index_at_a_time),
+        OPS_TEST(results_do_not_depend_on_the_number_of_threads),
+        OPS_TEST(no_dimensions_and_no_elements_are_fine),
+        OPS_TEST(values_from_nothing_and_in_place), OPS_TEST(bad_inputs_name_op_values_and_shapes));
+}

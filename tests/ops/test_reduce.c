@@ -1,0 +1,224 @@
+#include <math.h>
+
+#include "ops_test.h"
+
+static kn_tensor *random_tensor(kn_shape shape, kn_dtype dtype) {
+    kn_tensor *x = kn_tensor_new(kn_device_host(), dtype, shape);
+    assert_non_null(x);
+    for (int64_t i = 0; i < kn_tensor_numel(x); i++) {
+        double value = test_random_uniform(-1, 1);
+        if (dtype == KN_F64)
+            ((double *)kn_data_mut(x))[i] = value;
+        else
+            ((float *)kn_data_mut(x))[i] = (float)value;
+    }
+    return x;
+}
+
+typedef struct naive {
+    double sum, max, min;
+    int64_t n, argmax;
+} naive;
+
+/* One element at a time, into the outputs in their order. */
+static int64_t reduce_naively(naive out[], kn_tensor *x, uint32_t mask) {
+    kn_shape shape = kn_tensor_shape(x);
+    int64_t outputs = 1, stride[KN_DIMS_MAX] = {0};
+    for (int i = shape.n_dims - 1; i >= 0; i--) {
+        if (mask >> i & 1) continue;
+        stride[i] = outputs;
+        outputs *= shape.dim[i];
+    }
+    for (int64_t o = 0; o < outputs; o++) out[o] = (naive){0, -INFINITY, INFINITY, 0, 0};
+    for (int64_t e = 0; e < kn_tensor_numel(x); e++) {
+        int64_t at = 0, rest = e;
+        for (int i = shape.n_dims - 1; i >= 0; i--) {
+            at += rest % shape.dim[i] * stride[i];
+            rest /= shape.dim[i];
+        }
+        double v = ops_at(x, e);
+        naive *o = &out[at];
+        o->sum += v;
+        if (v > o->max) o->max = v, o->argmax = o->n;
+        if (v < o->min) o->min = v;
+        o->n++;
+    }
+    return outputs;
+}
+
+static kn_shape axes_of(uint32_t mask) {
+    kn_shape axes = KN_SCALAR;
+    for (int i = 0; i < KN_DIMS_MAX; i++) {
+        if (mask >> i & 1) axes.dim[axes.n_dims++] = i;
+    }
+    return axes;
+}
+
+static void check_all_reductions(kn_tensor *x, uint32_t mask) {
+    naive *want = calloc((size_t)kn_tensor_numel(x) + 1, sizeof *want);
+    bool f64 = kn_tensor_dtype(x) == KN_F64;
+    int64_t outputs = reduce_naively(want, x, mask);
+    kn_shape axes = axes_of(mask);
+    kn_tensor *sum = kn_sum(x, axes, false), *mean = kn_mean(x, axes, true),
+              *max = kn_max(x, axes, false), *min = kn_min(x, axes, false);
+    assert_int_equal(kn_tensor_numel(sum), outputs);
+    for (int64_t o = 0; o < outputs; o++) {
+        double size = sqrt((double)want[o].n);
+        assert_close(ops_at(sum, o), want[o].sum, f64 ? 1e-14 : 1e-6, size * (f64 ? 4e-15 : 4e-7));
+        assert_close(ops_at(mean, o), want[o].sum / (double)want[o].n, f64 ? 1e-14 : 1e-6,
+                     f64 ? 1e-15 : 1e-7);
+        assert_close(ops_at(max, o), want[o].max, 0, 0);
+        assert_close(ops_at(min, o), want[o].min, 0, 0);
+    }
+    if (__builtin_popcount(mask) == 1) {
+        kn_tensor *at = kn_argmax(x, __builtin_ctz(mask));
+        for (int64_t o = 0; o < outputs; o++) {
+            assert_int_equal(((const int64_t *)kn_data(at))[o], want[o].argmax);
+        }
+    }
+    free(want);
+}
+
+static void random_shapes_reduce_as_one_element_at_a_time(void **state) {
+    (void)state;
+    for (int round = 0; round < 1000; round++) {
+        KN_FRAME();
+        kn_shape shape = {{0}, 1 + (int)test_random_below(5)};
+        for (int i = 0; i < shape.n_dims; i++) shape.dim[i] = 1 + (int64_t)test_random_below(7);
+        shape.dim[test_random_below((uint64_t)shape.n_dims)] = 1 + (int64_t)test_random_below(70);
+        uint32_t mask = 1 + (uint32_t)test_random_below((1u << shape.n_dims) - 1);
+        check_all_reductions(random_tensor(shape, round % 2 ? KN_F32 : KN_F64), mask);
+    }
+}
+
+static void large_shapes_of_every_kind_reduce_rightly(void **state) {
+    (void)state;
+    const struct {
+        kn_shape shape;
+        uint32_t mask;
+    } cases[] = {
+        {KN_SHAPE(300007), 1},         {KN_SHAPE(3, 100003), 2},
+        {KN_SHAPE(100003, 3), 1},      {KN_SHAPE(257, 1031), 1},
+        {KN_SHAPE(257, 1031), 2},      {KN_SHAPE(64, 20, 12, 12), 13},
+        {KN_SHAPE(64, 20, 12, 12), 2}, {KN_SHAPE(2, 3000, 5, 11), 5},
+        {KN_SHAPE(5000, 2, 13), 5},    {KN_SHAPE(70, 1300), 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KN_FRAME();
+        check_all_reductions(random_tensor(cases[i].shape, KN_F32), cases[i].mask);
+    }
+}
+
+static void a_long_f32_sum_keeps_its_digits(void **state) {
+    (void)state;
+    KN_FRAME();
+    enum { N = 1 << 22 };
+    kn_tensor *x = kn_full(KN_SHAPE(N / 64, 64), 0.1);
+    double want = N * (double)0.1f;
+    assert_close(ops_at(kn_sum(x, KN_ALL, false), 0), want, 5e-7, 0);
+    assert_close(ops_at(kn_sum(x, KN_SHAPE(0), false), 5), want / 64, 5e-7, 0);
+}
+
+static void results_do_not_depend_on_the_number_of_threads(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_shape shapes[] = {KN_SHAPE(300007), KN_SHAPE(3, 100003), KN_SHAPE(100003, 3),
+                               KN_SHAPE(257, 1031), KN_SHAPE(64, 20, 144)};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME();
+        kn_tensor *x = random_tensor(shapes[i], KN_F32);
+        for (uint32_t mask = 1; mask < 1u << shapes[i].n_dims; mask++) {
+            const void *want = NULL;
+            for (int threads = 1; threads <= 3; threads++) {
+                kn_frame frame = kn_frame_begin(&(kn_frame_options){.threads = threads});
+                kn_tensor *sum = kn_sum(x, axes_of(mask), false);
+                if (!want) want = kn_data(kn_keep(sum));
+                assert_memory_equal(kn_data(sum), want, (size_t)kn_tensor_numel(sum) * 4);
+                kn_frame_end(&frame);
+            }
+        }
+    }
+}
+
+static void a_nan_wins_extremes_and_the_first_counts(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(2, 3), 1, NAN, NAN, 3, 3, 2);
+    assert_values(kn_max(x, KN_SHAPE(1), false), NAN, 3);
+    assert_values(kn_min(x, KN_SHAPE(1), false), NAN, 2);
+    assert_values(kn_max(x, KN_SHAPE(0), false), 3, NAN, NAN);
+    assert_memory_equal(kn_data(kn_argmax(x, 1)), ((int64_t[]){1, 0}), 16);
+    assert_memory_equal(kn_data(kn_argmax(x, 0)), ((int64_t[]){1, 0, 0}), 24);
+    kn_tensor *low = kn_full(KN_SHAPE(40), -INFINITY);
+    assert_values(kn_max(low, KN_ALL, false), -INFINITY);
+}
+
+static void shapes_of_results(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 4));
+    assert_shape(kn_sum(x, KN_ALL, false), KN_SCALAR);
+    assert_shape(kn_sum(x, KN_ALL, true), KN_SHAPE(1, 1, 1));
+    assert_shape(kn_sum(x, KN_SHAPE(-1, 0), false), KN_SHAPE(3));
+    assert_shape(kn_mean(x, KN_SHAPE(1), true), KN_SHAPE(2, 1, 4));
+    assert_shape(kn_argmax(x, -2), KN_SHAPE(2, 4));
+    assert_values(kn_sum(kn_ones(KN_SCALAR), KN_ALL, false), 1);
+    assert_values(kn_max(kn_full(KN_SCALAR, 3), KN_ALL, true), 3);
+}
+
+static void sums_of_nothing_are_zero_and_their_means_nan(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_zeros(KN_SHAPE(2, 0));
+    assert_values(kn_sum(x, KN_SHAPE(1), false), 0, 0);
+    assert_values(kn_mean(x, KN_SHAPE(1), false), NAN, NAN);
+    assert_shape(kn_sum(x, KN_SHAPE(0), false), KN_SHAPE(0));
+    assert_shape(kn_max(x, KN_SHAPE(0), false), KN_SHAPE(0));
+    assert_op_fails(kn_max(x, KN_SHAPE(1), false), KN_ERR_SHAPE, "kn_max: axis 1 has no elements");
+    assert_op_fails(kn_argmax(x, 1), KN_ERR_SHAPE, "kn_argmax: axis 1 has no elements");
+}
+
+static void sums_into_a_destination_add(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), *into = F32(KN_SHAPE(3), 1, 1, 1);
+    assert_ptr_equal(kn_sum_mask(x, 1, false, into), into);
+    assert_values(into, 6, 8, 10);
+    assert_ptr_equal(kn_unbroadcast(x, KN_SHAPE(3), into), into);
+    assert_values(into, 11, 15, 19);
+    assert_values(kn_unbroadcast(x, KN_SHAPE(2, 1), NULL), 6, 15);
+    assert_values(kn_unbroadcast(x, KN_SCALAR, NULL), 21);
+    assert_ptr_equal(kn_unbroadcast(x, KN_SHAPE(2, 3), NULL), x);
+    kn_tensor *wide = kn_unbroadcast(F32(KN_SCALAR, 2), KN_SHAPE(2, 2), NULL);
+    assert_values(wide, 2, 2, 2, 2);
+    kn_tensor *same = kn_zeros(KN_SHAPE(2, 3));
+    assert_ptr_equal(kn_unbroadcast(x, KN_SHAPE(2, 3), same), same);
+    assert_values(same, 1, 2, 3, 4, 5, 6);
+    kn_tensor *spread = kn_zeros(KN_SHAPE(2, 2));
+    assert_ptr_equal(kn_unbroadcast(F32(KN_SCALAR, 2), KN_SHAPE(2, 2), spread), spread);
+    assert_values(spread, 2, 2, 2, 2);
+}
+
+static void bad_axes_are_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3));
+    assert_op_fails(kn_sum(x, KN_SHAPE(2), false), KN_ERR_SHAPE,
+                    "kn_sum: there is no axis 2 in 2 dimensions (x [2,3])");
+    assert_op_fails(kn_mean(x, KN_SHAPE(0, -2), false), KN_ERR_SHAPE, "axis 0 is named twice");
+    assert_op_fails(kn_argmax(x, -3), KN_ERR_SHAPE, "no axis -3");
+    assert_op_fails(kn_sum(I64(KN_SHAPE(1), 1), KN_ALL, false), KN_ERR_DTYPE, "i64");
+    assert_op_fails(kn_broadcast(x, KN_SHAPE(2, 4)), KN_ERR_SHAPE, "x can't be broadcast to [2,4]");
+    assert_op_fails(kn_broadcast(x, KN_SHAPE(3)), KN_ERR_SHAPE, "[3]");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(random_shapes_reduce_as_one_element_at_a_time),
+                     OPS_TEST(large_shapes_of_every_kind_reduce_rightly),
+                     OPS_TEST(a_long_f32_sum_keeps_its_digits),
+                     OPS_TEST(results_do_not_depend_on_the_number_of_threads),
+                     OPS_TEST(a_nan_wins_extremes_and_the_first_counts),
+                     OPS_TEST(shapes_of_results),
+                     OPS_TEST(sums_of_nothing_are_zero_and_their_means_nan),
+                     OPS_TEST(sums_into_a_destination_add), OPS_TEST(bad_axes_are_errors));
+}
