@@ -27,3 +27,15 @@ if(KNET_HAVE_CUDA)
   set_target_properties(test_cuda_plans PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endif()
+
+# Parity: one table, host against cuda:0; f32 against f64 on the host alone.
+knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c LINK KnetC::ops
+          LABELS unit)
+target_include_directories(test_ops_parity_host PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
+if(KNET_HAVE_CUDA)
+  knet_test(ops.parity_cuda SOURCES test_parity_cuda.c parity.c parity_cases.c
+            LINK KnetC::ops CUDA::cudart LABELS parity gpu TIMEOUT 300)
+  target_include_directories(test_ops_parity_cuda PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
+  target_include_directories(test_ops_parity_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  add_dependencies(test_ops_parity_cuda knet_ops_cuda)
+endif()

@@ -1,0 +1,89 @@
+/* Parity: one table of calls over all ops. Each call runs with the same bytes on two devices, or in
+ * two dtypes on the host, and everything it may have written is compared: the result, the second
+ * result, every input, and the guards round each buffer.
+ *
+ * A case describes a kn_op_call: what the tensors look like, not what comes out of it.
+ */
+#ifndef KNET_PARITY_H
+#define KNET_PARITY_H
+
+#include <knet/op.h>
+
+enum { PARITY_OPERANDS = 8, PARITY_OUT = PARITY_OPERANDS, PARITY_AUX, PARITY_BUFFERS };
+
+typedef enum parity_fill {
+    FILL_ABSENT = 0, /* KN_NONE, or no second result */
+    FILL_GUARD,      /* a result: nothing of it may be left */
+    FILL_UNIFORM,    /* -1 … 1 */
+    FILL_POSITIVE,   /* 0.25 … 2 */
+    FILL_TIES,       /* few values, zero among them */
+    FILL_SPECIAL,    /* the same, with NaN and infinities */
+    FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts */
+    FILL_ZERO,
+    FILL_INDEX,  /* 0 … limit - 1: labels, offsets in windows, bools */
+    FILL_BEYOND, /* the same, one of them out of range */
+    FILL_STATE,  /* of a random generator: {seed, offset} */
+    FILL_HYPER   /* of an optimiser: {0.01, 3, 0.5, 0} */
+} parity_fill;
+
+typedef struct parity_operand {
+    parity_fill fill;
+    kn_dtype dtype; /* 0: the float dtype of the run */
+    kn_shape shape;
+    int64_t limit;
+} parity_operand;
+
+typedef enum parity_compare {
+    COMPARE_CLOSE, /* normalised mean squared error; NaNs and infinities in the same places */
+    COMPARE_EXACT
+} parity_compare;
+
+enum { PARITY_NAME = 96, PARITY_ATTR = 160, PARITY_PARTS = 600 };
+
+typedef struct parity_case {
+    char name[PARITY_NAME];
+    kn_op op;
+    int n_in;    /* of the call */
+    int n_extra; /* more operands: the weights of an optimiser step, after the inputs */
+    parity_operand in[PARITY_OPERANDS], out, aux;
+    int out_is; /* 1 + the operand that serves as the result; 0: none */
+    parity_compare compare;
+    bool accumulate;
+    bool one_dtype; /* depends on the dtype of the run: no use in comparing f32 with f64 */
+    unsigned char attr[PARITY_ATTR];
+    size_t attr_bytes;
+} parity_case;
+
+typedef struct parity_table {
+    parity_case *cases;
+    int n, n_room;
+} parity_table;
+
+/* The whole table. */
+void parity_table_make(parity_table *table);
+void parity_table_free(parity_table *table);
+
+typedef struct parity_mode {
+    kn_device *device;
+    kn_dtype dtype; /* of the float operands */
+    kn_dtype data;  /* values are rounded to this first, so that f64 can check f32 */
+    int guard;      /* elements before and behind each buffer: odd ones make odd addresses */
+    /* Runs the call; NULL: kn_op_run. */
+    kn_status (*run)(void *ctx, kn_op_call *call);
+    void *ctx;
+} parity_mode;
+
+typedef struct parity_result { /* of one run: what every buffer holds afterwards */
+    void *data[PARITY_BUFFERS];
+    kn_dtype dtype[PARITY_BUFFERS];
+    int64_t n[PARITY_BUFFERS];
+} parity_result;
+
+/* Runs a case. On failure says why through CMocka's print_error and returns false. */
+bool parity_run(parity_result *out, const parity_case *c, const parity_mode *mode);
+/* Whether both runs left the same; says where not. `nmse`: most that COMPARE_CLOSE allows. */
+bool parity_same(const parity_case *c, const parity_result *got, const parity_result *want,
+                 double nmse);
+void parity_result_free(parity_result *result);
+
+#endif

@@ -1,0 +1,615 @@
+/* The table. Shapes on purpose: no dimensions, one element, primes, sizes round the widths of
+ * vectors, warps and blocks, and some that need several blocks or passes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parity.h"
+#include "test.h"
+
+#define DIMS(...)                                                                                  \
+    { {__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)) }
+#define OPERAND(kind, ...)                                                                         \
+    (parity_operand) { .fill = FILL_##kind, .shape = DIMS(__VA_ARGS__) }
+#define INDEX(type, most, ...)                                                                     \
+    (parity_operand) {                                                                             \
+        .fill = FILL_INDEX, .dtype = (type), .limit = (most), .shape = DIMS(__VA_ARGS__)           \
+    }
+#define SCALAR(kind)                                                                               \
+    (parity_operand) { .fill = FILL_##kind }
+#define STATE                                                                                      \
+    (parity_operand) { .fill = FILL_STATE, .dtype = KN_I64, .shape = DIMS(2) }
+#define NONE                                                                                       \
+    (parity_operand) { .fill = FILL_ABSENT }
+
+#define PERM(...)                                                                                  \
+    (kn_attr_move) {                                                                               \
+        .start = { __VA_ARGS__ }                                                                   \
+    }
+
+static parity_table *table;
+
+/* Adds a case of op, named after it and its number. */
+static parity_case *add(kn_op op, parity_compare compare) {
+    if (table->n == table->n_room) {
+        table->n_room = table->n_room ? 2 * table->n_room : 256;
+        table->cases = realloc(table->cases, (size_t)table->n_room * sizeof *table->cases);
+        if (!table->cases) abort();
+    }
+    parity_case *c = &table->cases[table->n++];
+    memset(c, 0, sizeof *c);
+    c->op = op, c->compare = compare;
+    snprintf(c->name, sizeof c->name, "%s/%d", kn_op_name(op), table->n);
+    return c;
+}
+
+static void set_attr(parity_case *c, const void *attr, size_t bytes) {
+    assert_true(bytes <= sizeof c->attr);
+    memcpy(c->attr, attr, bytes);
+    c->attr_bytes = bytes;
+}
+#define ATTR(c, type, ...) set_attr((c), &(type){__VA_ARGS__}, sizeof(type))
+
+static parity_operand like(parity_operand o, parity_fill fill) {
+    o.fill = fill;
+    return o;
+}
+
+static parity_operand of_dtype(parity_operand o, kn_dtype dtype) {
+    o.dtype = dtype;
+    return o;
+}
+
+static int64_t count_of(parity_operand o) {
+    int64_t n = 1;
+    for (int d = 0; d < o.shape.n_dims; d++) n *= o.shape.dim[d];
+    return n;
+}
+
+/* Calls body(shape) for shapes of pointwise ops. */
+static void each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
+    body(op, SCALAR(UNIFORM));
+    body(op, OPERAND(UNIFORM, 1));
+    body(op, OPERAND(UNIFORM, 3, 5, 7));
+    body(op, OPERAND(UNIFORM, 256, 4));
+    body(op, OPERAND(UNIFORM, 2, 1, 1031, 17));
+}
+
+/* --- pointwise --- */
+
+static bool is_exact(kn_op op) { /* a single rounding at most */
+    switch ((int)op) {
+        case KN_OP_neg:
+        case KN_OP_abs:
+        case KN_OP_sign:
+        case KN_OP_relu:
+        case KN_OP_maximum:
+        case KN_OP_minimum:
+        case KN_OP_add:
+        case KN_OP_sub:
+        case KN_OP_mul:
+            return true;
+        default:
+            return false;
+    }
+}
+
+static bool wants_positive(kn_op op) {
+    return op == KN_OP_log || op == KN_OP_log_back || op == KN_OP_sqrt || op == KN_OP_sqrt_back ||
+           op == KN_OP_pow;
+}
+
+static void unary(kn_op op, parity_operand shape) {
+    parity_case *c = add(op, is_exact(op) ? COMPARE_EXACT : COMPARE_CLOSE);
+    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : is_exact(op) ? FILL_TIES : FILL_UNIFORM;
+    c->n_in = 1, c->in[0] = like(shape, fill), c->out = like(shape, FILL_GUARD);
+}
+
+static void unary_back(kn_op op, parity_operand shape) {
+    parity_case *c = add(op, COMPARE_CLOSE);
+    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : FILL_UNIFORM;
+    c->n_in = 2, c->in[0] = like(shape, fill), c->in[1] = like(shape, FILL_UNIFORM);
+    c->out = like(shape, FILL_GUARD);
+}
+
+static void binary_of(kn_op op, parity_operand a, parity_operand b, parity_operand out,
+                      kn_dtype out_dtype) {
+    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : out_dtype ? FILL_TIES : FILL_UNIFORM;
+    parity_case *c = add(op, is_exact(op) || out_dtype ? COMPARE_EXACT : COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(a, fill);
+    /* Quotients by what is near zero would drown the rest. */
+    c->in[1] = like(b, op == KN_OP_div ? FILL_POSITIVE : fill);
+    c->out = of_dtype(like(out, FILL_GUARD), out_dtype);
+}
+
+static kn_dtype binary_dtype; /* of the result: 0 or KN_BOOL */
+
+static void binary_same(kn_op op, parity_operand shape) {
+    binary_of(op, shape, shape, shape, binary_dtype);
+}
+
+static void binary(kn_op op, kn_dtype out) {
+    binary_dtype = out;
+    each_shape(binary_same, op);
+#define U(...) OPERAND(UNIFORM, __VA_ARGS__)
+    binary_of(op, U(6, 10), SCALAR(UNIFORM), U(6, 10), out);
+    binary_of(op, U(1), U(7, 33), U(7, 33), out);
+    binary_of(op, U(13, 128), U(128), U(13, 128), out);
+    binary_of(op, U(5, 1), U(1, 9), U(5, 9), out);
+    binary_of(op, U(3, 1, 4, 1), U(2, 1, 5), U(3, 2, 4, 5), out);
+    binary_of(op, U(2, 1, 2, 1, 2, 1, 2, 1), U(1, 3, 1, 3, 1, 3, 1, 3), U(2, 3, 2, 3, 2, 3, 2, 3),
+              out);
+}
+
+static void specials(kn_op op, kn_dtype out) { /* NaN, infinities, signed zeros */
+    parity_case *c = add(op, out || is_exact(op) ? COMPARE_EXACT : COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = c->in[1] = OPERAND(SPECIAL, 1000);
+    c->out = of_dtype(OPERAND(GUARD, 1000), out);
+}
+
+static void pointwise_cases(void) {
+#define KN_UNARY(name, formula, saves, gradient)                                                   \
+    each_shape(unary, KN_OP_##name);                                                               \
+    each_shape(unary_back, KN_OP_##name##_back);
+#define KN_BINARY(name, formula) binary(KN_OP_##name, (kn_dtype)0);
+#define KN_COMPARE(name, formula)                                                                  \
+    binary(KN_OP_##name, KN_BOOL);                                                                 \
+    specials(KN_OP_##name, KN_BOOL);
+#include <knet/ops.def>
+    specials(KN_OP_maximum, (kn_dtype)0);
+    specials(KN_OP_minimum, (kn_dtype)0);
+    specials(KN_OP_add, (kn_dtype)0);
+}
+
+static void where_of(parity_operand cond, parity_operand a, parity_operand b, parity_operand out) {
+    parity_case *c = add(KN_OP_where, COMPARE_EXACT);
+    c->n_in = 3, c->in[0] = of_dtype(like(cond, FILL_INDEX), KN_BOOL), c->in[0].limit = 2;
+    c->in[1] = a, c->in[2] = b, c->out = like(out, FILL_GUARD);
+}
+
+static void affine_of(kn_op op, parity_operand shape) {
+    parity_case *c = add(op, COMPARE_CLOSE);
+    c->n_in = 1, c->in[0] = like(shape, op == KN_OP_affine ? FILL_UNIFORM : FILL_POSITIVE);
+    c->out = like(shape, FILL_GUARD);
+    ATTR(c, kn_attr_scalars, op == KN_OP_affine ? -2.5 : 1.7, 0.75);
+}
+
+static void fill_of(kn_dtype dtype, double value, parity_operand shape) {
+    parity_case *c = add(KN_OP_fill, COMPARE_EXACT);
+    c->out = of_dtype(like(shape, FILL_GUARD), dtype);
+    ATTR(c, kn_attr_scalars, value, 0);
+}
+
+static void add_into_of(kn_op op, parity_operand shape) {
+    parity_case *c = add(op, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = shape, c->out = shape;
+}
+
+static void scalar_cases(void) {
+    where_of(U(1031), U(1031), U(1031), U(1031));
+    where_of(U(4, 1), U(1, 6), SCALAR(UNIFORM), U(4, 6));
+    where_of(SCALAR(UNIFORM), U(3, 5), U(5), U(3, 5));
+    each_shape(affine_of, KN_OP_affine);
+    each_shape(affine_of, KN_OP_pow_scalar);
+    parity_case *square = add(KN_OP_pow_scalar, COMPARE_CLOSE);
+    square->n_in = 1, square->in[0] = U(77), square->out = OPERAND(GUARD, 77);
+    ATTR(square, kn_attr_scalars, 2, 0);
+    each_shape(add_into_of, KN_OP_add_into);
+    fill_of((kn_dtype)0, 0.3, U(1031));
+    fill_of((kn_dtype)0, 0, U(5, 7));
+    for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_of((kn_dtype)dtype, 1, U(37));
+}
+
+/* --- reductions --- */
+
+static void reduce_of(kn_op op, uint32_t mask, parity_operand x, bool accumulate) {
+    parity_case *c = add(op, op == KN_OP_max || op == KN_OP_min ? COMPARE_EXACT : COMPARE_CLOSE);
+    parity_operand out = SCALAR(GUARD);
+    for (int d = 0; d < x.shape.n_dims; d++) {
+        if (!(mask >> d & 1)) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
+    }
+    c->n_in = 1, c->in[0] = x, c->accumulate = accumulate;
+    c->out = accumulate ? like(out, FILL_UNIFORM) : out;
+    ATTR(c, kn_attr_axes, mask, false);
+}
+
+static void reduce_shapes(kn_op op, parity_fill fill) {
+    reduce_of(op, 1, like(U(1), fill), false);
+    reduce_of(op, 1, like(U(1000003), fill), false);
+    reduce_of(op, 2, like(U(100, 10), fill), false);
+    reduce_of(op, 2, like(U(7, 5000), fill), false);
+    reduce_of(op, 1, like(U(100, 10), fill), false);
+    reduce_of(op, 1, like(U(4099, 257), fill), false);
+    reduce_of(op, 1, like(U(20000, 3), fill), false);
+    reduce_of(op, 13, like(U(32, 20, 9, 11), fill), false); /* a bias of a convolution */
+    reduce_of(op, 13, like(U(64, 6, 24, 24), fill), false);
+    reduce_of(op, 2, like(U(9, 31, 45), fill), false);
+    reduce_of(op, 5, like(U(8, 3, 70, 2), fill), false);
+    reduce_of(op, 0xAA, like(U(2, 3, 2, 3, 2, 3, 2, 3), fill), false);
+    reduce_of(op, 7, like(U(3, 5, 7), fill), false);
+}
+
+static void reduce_cases(void) {
+    reduce_shapes(KN_OP_sum, FILL_UNIFORM);
+    reduce_shapes(KN_OP_mean, FILL_UNIFORM);
+    reduce_shapes(KN_OP_max, FILL_UNIFORM);
+    reduce_shapes(KN_OP_min, FILL_TIES);
+    reduce_of(KN_OP_max, 2, OPERAND(SPECIAL, 50, 13), false);
+    reduce_of(KN_OP_min, 1, OPERAND(SPECIAL, 5, 130), false);
+    reduce_of(KN_OP_sum, 13, U(16, 5, 6, 6), true);
+    reduce_of(KN_OP_sum, 1, U(9000), true);
+    reduce_of(KN_OP_sum, 1, U(0, 6), false);
+    reduce_of(KN_OP_mean, 1, U(0, 6), false);
+}
+
+static void argmax_of(int axis, parity_operand x) {
+    parity_case *c = add(KN_OP_argmax, COMPARE_EXACT);
+    parity_operand out = {.fill = FILL_GUARD, .dtype = KN_I64};
+    for (int d = 0; d < x.shape.n_dims; d++) {
+        if (d != axis) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
+    }
+    c->n_in = 1, c->in[0] = x, c->out = out;
+    ATTR(c, kn_attr_axes, 1u << axis, false);
+}
+
+static void argmax_cases(void) {
+    argmax_of(0, OPERAND(UNIFORM, 1));
+    argmax_of(0, OPERAND(TIES, 1031));
+    argmax_of(1, OPERAND(UNIFORM, 100, 10));
+    argmax_of(1, OPERAND(TIES, 100, 33));
+    argmax_of(0, OPERAND(TIES, 17, 40));
+    argmax_of(1, OPERAND(UNIFORM, 5, 7, 6));
+    argmax_of(1, OPERAND(SPECIAL, 40, 5));
+}
+
+/* --- products --- */
+
+static void matmul_of(int64_t m, int64_t k, int64_t n, int trans, bool accumulate) {
+    parity_case *c = add(KN_OP_matmul, COMPARE_CLOSE);
+    c->n_in = 2, c->accumulate = accumulate;
+    c->in[0] = trans & 1 ? U(k, m) : U(m, k);
+    c->in[1] = trans & 2 ? U(n, k) : U(k, n);
+    c->out = accumulate ? U(m, n) : OPERAND(GUARD, m, n);
+    ATTR(c, kn_attr_matmul, (trans & 1) != 0, (trans & 2) != 0);
+}
+
+static void linear_of(parity_operand x, parity_operand out, int64_t outputs, bool bias,
+                      bool accumulate) {
+    parity_case *c = add(KN_OP_linear, COMPARE_CLOSE);
+    int64_t inputs = x.shape.dim[x.shape.n_dims - 1];
+    c->n_in = 3, c->in[0] = x, c->in[1] = U(outputs, inputs), c->accumulate = accumulate;
+    if (bias) c->in[2] = U(outputs);
+    c->out = accumulate ? out : like(out, FILL_GUARD);
+}
+
+static void product_cases(void) {
+    for (int trans = 0; trans < 4; trans++) {
+        matmul_of(1, 1, 1, trans, false);
+        matmul_of(5, 7, 3, trans, false);
+        matmul_of(64, 128, 32, trans, false);
+        matmul_of(127, 65, 33, trans, true);
+        matmul_of(1, 300, 40, trans, false);
+        matmul_of(100, 784, 10, trans, false);
+    }
+    matmul_of(256, 512, 256, 0, true);
+    linear_of(U(100, 784), U(100, 64), 64, true, false);
+    linear_of(U(100, 64), U(100, 10), 10, true, false);
+    linear_of(U(100, 64), U(100, 10), 10, false, false);
+    linear_of(U(7, 13), U(7, 5), 5, true, true);
+    linear_of(U(7, 13), U(7, 5), 5, false, true);
+    linear_of(U(3, 5, 17), U(3, 5, 9), 9, true, false);
+    linear_of(U(11), U(1), 1, true, false);
+    linear_of(U(1, 1), U(1, 1), 1, true, false);
+}
+
+/* --- convolution --- */
+
+typedef struct geometry {
+    int64_t batch, in, out, x[3], w[3];
+    kn_attr_conv attr;
+} geometry;
+
+static kn_shape with_spatial(int64_t a, int64_t b, const int64_t *spatial, int n) {
+    kn_shape shape = {.dim = {a, b}, .n_dims = 2 + n};
+    for (int d = 0; d < n; d++) shape.dim[2 + d] = spatial[d];
+    return shape;
+}
+
+/* conv, conv_data and conv_weight of one geometry. */
+static void conv_of(geometry g, bool bias) {
+    int n = g.attr.n_spatial;
+    int64_t y[3];
+    for (int d = 0; d < n; d++) {
+        int64_t span = g.attr.dilation[d] * (g.w[d] - 1) + 1;
+        y[d] = (g.x[d] + 2 * g.attr.padding[d] - span) / g.attr.stride[d] + 1;
+    }
+    parity_operand x = {.fill = FILL_UNIFORM, .shape = with_spatial(g.batch, g.in, g.x, n)};
+    parity_operand w = {.fill = FILL_UNIFORM,
+                        .shape = with_spatial(g.out, g.in / g.attr.groups, g.w, n)};
+    parity_operand out = {.fill = FILL_UNIFORM, .shape = with_spatial(g.batch, g.out, y, n)};
+    parity_case *c = add(KN_OP_conv, COMPARE_CLOSE);
+    c->n_in = 3, c->in[0] = x, c->in[1] = w, c->out = like(out, FILL_GUARD);
+    if (bias) c->in[2] = U(g.out);
+    set_attr(c, &g.attr, sizeof g.attr);
+    c = add(KN_OP_conv_data, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = out, c->in[1] = w, c->out = like(x, FILL_GUARD);
+    set_attr(c, &g.attr, sizeof g.attr);
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        c = add(KN_OP_conv_weight, COMPARE_CLOSE);
+        c->n_in = 2, c->in[0] = x, c->in[1] = out;
+        c->out = accumulate ? w : like(w, FILL_GUARD), c->accumulate = accumulate;
+        set_attr(c, &g.attr, sizeof g.attr);
+    }
+}
+
+static kn_attr_conv conv_attr(int n, int64_t stride, int64_t padding, int64_t dilation,
+                              int64_t groups, bool flip) {
+    kn_attr_conv attr = {.groups = groups, .n_spatial = n, .flip = flip};
+    for (int d = 0; d < 3; d++) {
+        attr.stride[d] = d < n ? stride : 1;
+        attr.padding[d] = d < n ? padding : 0;
+        attr.dilation[d] = d < n ? dilation : 1;
+    }
+    return attr;
+}
+
+static void conv_cases(void) {
+    conv_of((geometry){100, 1, 20, {28, 28}, {5, 5}, conv_attr(2, 1, 0, 1, 1, false)}, true);
+    conv_of((geometry){50, 20, 50, {12, 12}, {5, 5}, conv_attr(2, 1, 0, 1, 1, false)}, true);
+    conv_of((geometry){4, 16, 32, {14, 14}, {3, 3}, conv_attr(2, 1, 1, 1, 1, false)}, true);
+    conv_of((geometry){2, 3, 5, {9, 7}, {3, 2}, conv_attr(2, 1, 1, 1, 1, true)}, false);
+    conv_of((geometry){3, 4, 6, {11, 8}, {3, 3}, conv_attr(2, 2, 1, 1, 2, false)}, true);
+    conv_of((geometry){2, 8, 8, {10, 10}, {3, 3}, conv_attr(2, 1, 1, 1, 8, false)}, false);
+    conv_of((geometry){2, 3, 4, {13, 13}, {3, 3}, conv_attr(2, 1, 2, 2, 1, true)}, true);
+    conv_of((geometry){3, 5, 7, {8, 9}, {3, 3}, conv_attr(2, 3, 0, 1, 1, false)}, true);
+    conv_of((geometry){1, 1, 1, {1, 1}, {1, 1}, conv_attr(2, 1, 0, 1, 1, false)}, true);
+    conv_of((geometry){8, 24, 16, {6, 6}, {1, 1}, conv_attr(2, 1, 0, 1, 1, false)}, false);
+    conv_of((geometry){4, 6, 8, {50}, {5}, conv_attr(1, 2, 2, 1, 1, false)}, true);
+    conv_of((geometry){2, 4, 4, {21}, {3}, conv_attr(1, 1, 1, 2, 2, true)}, false);
+    conv_of((geometry){2, 3, 4, {7, 6, 5}, {3, 3, 2}, conv_attr(3, 1, 1, 1, 1, false)}, true);
+    conv_of((geometry){2, 4, 6, {6, 7, 8}, {2, 3, 3}, conv_attr(3, 2, 1, 1, 2, true)}, true);
+}
+
+/* --- pooling --- */
+
+static void pool_of(int64_t batch, int64_t channels, const int64_t *size, kn_attr_pool attr) {
+    int n = attr.n_spatial;
+    int64_t y[3], window = 1;
+    for (int d = 0; d < n; d++) {
+        y[d] = (size[d] - attr.window[d]) / attr.stride[d] + 1;
+        window *= attr.window[d];
+    }
+    parity_operand big = {.fill = FILL_UNIFORM, .shape = with_spatial(batch, channels, size, n)};
+    parity_operand small = {.fill = FILL_UNIFORM, .shape = with_spatial(batch, channels, y, n)};
+    parity_operand offsets = of_dtype(like(small, FILL_INDEX), KN_U8);
+    offsets.limit = window;
+    static const kn_op ops[] = {KN_OP_maxpool, KN_OP_avgpool, KN_OP_maxpool_back,
+                                KN_OP_maxpool_take, KN_OP_avgpool_back};
+    for (int i = 0; i < 5; i++) {
+        bool back = ops[i] == KN_OP_maxpool_back || ops[i] == KN_OP_avgpool_back;
+        bool max = ops[i] != KN_OP_avgpool && ops[i] != KN_OP_avgpool_back;
+        parity_case *c = add(ops[i], max && !back ? COMPARE_EXACT : COMPARE_CLOSE);
+        c->n_in = i >= 2 && max ? 2 : 1;
+        c->in[0] = back ? small : like(big, max ? FILL_TIES : FILL_UNIFORM);
+        if (c->n_in == 2) c->in[1] = offsets;
+        c->out = like(back ? big : small, FILL_GUARD);
+        if (ops[i] == KN_OP_maxpool) c->aux = of_dtype(like(small, FILL_GUARD), KN_U8);
+        set_attr(c, &attr, sizeof attr);
+    }
+}
+
+static void pool_cases(void) {
+    pool_of(100, 20, (int64_t[]){24, 24}, (kn_attr_pool){{2, 2, 1}, {2, 2, 1}, 2});
+    pool_of(3, 5, (int64_t[]){11, 7}, (kn_attr_pool){{3, 2, 1}, {2, 1, 1}, 2});
+    pool_of(2, 3, (int64_t[]){9, 9}, (kn_attr_pool){{2, 2, 1}, {3, 3, 1}, 2});
+    pool_of(1, 1, (int64_t[]){16, 16}, (kn_attr_pool){{16, 16, 1}, {1, 1, 1}, 2});
+    pool_of(4, 3, (int64_t[]){33}, (kn_attr_pool){{3, 1, 1}, {2, 1, 1}, 1});
+    pool_of(2, 2, (int64_t[]){6, 5, 7}, (kn_attr_pool){{2, 2, 3}, {2, 1, 2}, 3});
+    parity_case *c = add(KN_OP_maxpool, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = OPERAND(SPECIAL, 2, 3, 12, 12), c->out = OPERAND(GUARD, 2, 3, 4, 4);
+    c->aux = of_dtype(OPERAND(GUARD, 2, 3, 4, 4), KN_U8);
+    ATTR(c, kn_attr_pool, {3, 3, 1}, {3, 3, 1}, 2);
+}
+
+/* --- softmax and losses --- */
+
+static void softmax_of(int axis, parity_operand x) {
+    static const kn_op ops[] = {KN_OP_softmax, KN_OP_logsoftmax, KN_OP_softmax_back,
+                                KN_OP_logsoftmax_back};
+    for (int i = 0; i < 4; i++) {
+        parity_case *c = add(ops[i], COMPARE_CLOSE);
+        c->n_in = i < 2 ? 1 : 2;
+        c->in[0] = x, c->out = like(x, FILL_GUARD);
+        if (i >= 2) c->in[1] = x;
+        ATTR(c, kn_attr_axes, 1u << axis, false);
+    }
+}
+
+static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill fill) {
+    parity_operand x = U(rows, classes), labels = INDEX(label, classes, rows);
+    labels.fill = fill;
+    parity_case *c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
+    c->aux = like(x, FILL_GUARD);
+    c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
+    c = add(KN_OP_nll, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
+    if (fill == FILL_BEYOND) return;
+    c = add(KN_OP_nll_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = labels, c->in[1] = SCALAR(UNIFORM), c->out = like(x, FILL_GUARD);
+    c = add(KN_OP_accuracy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = labels, c->out = SCALAR(GUARD);
+}
+
+static void loss_cases(void) {
+    softmax_of(0, U(1));
+    softmax_of(1, U(100, 10));
+    softmax_of(1, U(33, 257));
+    softmax_of(1, U(3, 5000));
+    softmax_of(0, U(12, 35));
+    softmax_of(1, U(4, 6, 5, 3));
+    loss_of(100, 10, KN_U8, FILL_INDEX);
+    loss_of(1, 1, KN_I64, FILL_INDEX);
+    loss_of(37, 101, KN_I32, FILL_INDEX);
+    loss_of(5, 3001, KN_I64, FILL_INDEX);
+    loss_of(5000, 3, KN_U8, FILL_INDEX);
+    loss_of(7, 10, KN_I32, FILL_BEYOND);
+    loss_of(7, 10, KN_U8, FILL_BEYOND);
+}
+
+/* --- random --- */
+
+static void random_of(kn_op op, parity_operand shape) {
+    parity_case *c = add(op, op == KN_OP_normal ? COMPARE_CLOSE : COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = STATE, c->out = like(shape, FILL_GUARD), c->one_dtype = true;
+    ATTR(c, kn_attr_scalars, op == KN_OP_normal ? 0.5 : -1, 2);
+}
+
+static void dropout_of(double p, parity_operand shape) {
+    parity_case *c = add(KN_OP_dropout, COMPARE_EXACT);
+    c->n_in = 2, c->in[0] = shape, c->in[1] = STATE, c->out = like(shape, FILL_GUARD);
+    ATTR(c, kn_attr_scalars, p, 0);
+}
+
+static void random_cases(void) {
+    each_shape(random_of, KN_OP_uniform);
+    each_shape(random_of, KN_OP_normal);
+    random_of(KN_OP_uniform, U(100003));
+    dropout_of(0.5, U(1));
+    dropout_of(0.2, U(31));
+    dropout_of(0.5, U(100, 500));
+    dropout_of(0.9, U(1031, 33));
+    dropout_of(0, U(65));
+    dropout_of(1, U(65));
+    parity_case *c = add(KN_OP_rng_take, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = STATE;
+    c->out = of_dtype(OPERAND(GUARD, 2), KN_I64);
+    ATTR(c, kn_attr_scalars, 1001, 0);
+}
+
+/* --- movement --- */
+
+static void slice_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
+    parity_operand y = x;
+    for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = attr.stop[d] - attr.start[d];
+    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back};
+    for (int i = 0; i < 2; i++) {
+        parity_case *c = add(ops[i], COMPARE_EXACT);
+        c->n_in = 1;
+        c->in[0] = of_dtype(i ? y : x, dtype), c->in[0].limit = 100;
+        c->out = of_dtype(like(i ? x : y, FILL_GUARD), dtype);
+        set_attr(c, &attr, sizeof attr);
+    }
+}
+
+static void transpose_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
+    parity_operand y = like(x, FILL_GUARD);
+    for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = x.shape.dim[attr.start[d]];
+    parity_case *c = add(KN_OP_transpose, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = of_dtype(x, dtype), c->in[0].limit = 100;
+    c->out = of_dtype(y, dtype);
+    set_attr(c, &attr, sizeof attr);
+}
+
+static void concat_of(kn_dtype dtype, int axis, int n, const parity_operand *x) {
+    parity_case *c = add(KN_OP_concat, COMPARE_EXACT);
+    parity_operand out = of_dtype(like(x[0], FILL_GUARD), dtype);
+    out.shape.dim[axis] = 0;
+    for (int i = 0; i < n; i++) {
+        c->in[i] = of_dtype(x[i], dtype);
+        c->in[i].limit = 100;
+        out.shape.dim[axis] += x[i].shape.dim[axis];
+    }
+    c->n_in = n, c->out = out;
+    ATTR(c, kn_attr_move, .start = {axis});
+}
+
+static void broadcast_of(kn_dtype dtype, parity_operand x, parity_operand out) {
+    parity_case *c = add(KN_OP_broadcast, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = of_dtype(x, dtype), c->in[0].limit = 100;
+    c->out = of_dtype(like(out, FILL_GUARD), dtype);
+}
+
+static void cast_of(kn_dtype from, kn_dtype to) {
+    parity_case *c = add(KN_OP_cast, COMPARE_EXACT);
+    bool integer = from == KN_I64 || from == KN_I32 || from == KN_U8 || from == KN_BOOL;
+    c->n_in = 1, c->in[0] = of_dtype(OPERAND(WIDE, 1031), from);
+    if (integer) c->in[0].fill = from == KN_BOOL ? FILL_INDEX : FILL_WIDE;
+    c->in[0].limit = 2;
+    c->out = of_dtype(OPERAND(GUARD, 1031), to);
+}
+
+static void movement_cases(void) {
+    const kn_dtype own = (kn_dtype)0;
+    slice_of(own, U(20, 30), (kn_attr_move){{3, 5}, {17, 30}});
+    slice_of(own, U(64, 128), (kn_attr_move){{0, 64}, {64, 128}});
+    slice_of(KN_U8, OPERAND(INDEX, 5, 6, 7), (kn_attr_move){{1, 2, 3}, {4, 3, 7}});
+    slice_of(KN_I64, OPERAND(INDEX, 9), (kn_attr_move){{8}, {9}});
+    slice_of(KN_BF16, U(3, 16, 16), (kn_attr_move){{0, 0, 8}, {3, 16, 16}});
+    transpose_of(own, U(100, 37), PERM(1, 0));
+    transpose_of(own, U(1, 5), PERM(1, 0));
+    transpose_of(own, U(3, 40, 50), PERM(0, 2, 1));
+    transpose_of(own, U(6, 20, 7, 9), PERM(0, 2, 3, 1));
+    transpose_of(own, U(4, 5, 6), PERM(2, 1, 0));
+    transpose_of(own, U(4, 5, 6, 8), PERM(1, 0, 2, 3));
+    transpose_of(KN_U8, OPERAND(INDEX, 65, 67), PERM(1, 0));
+    transpose_of(KN_F16, U(65, 67), PERM(1, 0));
+    transpose_of(KN_I64, OPERAND(INDEX, 2, 3, 2, 3, 2, 3, 2, 3), PERM(7, 6, 5, 4, 3, 2, 1, 0));
+    concat_of(own, 0, 3, (parity_operand[]){U(2, 7), U(1, 7), U(5, 7)});
+    concat_of(own, 1, 3, (parity_operand[]){U(5, 4), U(5, 8), U(5, 1)});
+    concat_of(own, 1, 3, (parity_operand[]){U(4, 3, 5), U(4, 0, 5), U(4, 2, 5)});
+    concat_of(KN_I32, 2, 2, (parity_operand[]){OPERAND(INDEX, 2, 3, 4), OPERAND(INDEX, 2, 3, 1)});
+    broadcast_of(own, SCALAR(UNIFORM), U(1031));
+    broadcast_of(own, U(5, 1), U(5, 64));
+    broadcast_of(own, U(64), U(5, 64));
+    broadcast_of(own, U(3, 1, 4), U(2, 3, 6, 4));
+    broadcast_of(KN_BOOL, of_dtype(OPERAND(INDEX, 1, 3), KN_BOOL), U(4, 3));
+    for (int from = KN_F32; from <= KN_BOOL; from++) {
+        for (int to = KN_F32; to <= KN_BOOL; to++) cast_of((kn_dtype)from, (kn_dtype)to);
+    }
+}
+
+/* --- optimisers --- */
+
+static void optim_of(kn_op op, int n_weights, double decay) {
+    parity_case *c = add(op, COMPARE_CLOSE);
+    int64_t n = 0;
+    c->n_in = 4, c->n_extra = n_weights;
+    for (int i = 0; i < n_weights; i++) {
+        c->in[4 + i] = U(i == 1 ? 5000 : 7 + 30 * i);
+        n += count_of(c->in[4 + i]);
+    }
+    c->in[0] = U(n);
+    if (op != KN_OP_sgd_step) c->in[1] = U(n);
+    if (op == KN_OP_adam_step) c->in[2] = OPERAND(POSITIVE, n);
+    c->in[3] = (parity_operand){.fill = FILL_HYPER, .dtype = KN_F64, .shape = DIMS(4)};
+    c->out_is = 4;
+    ATTR(c, kn_attr_optim, .n_parts = n_weights, .momentum = 0.9, .beta1 = 0.9, .beta2 = 0.99,
+         .eps = 1e-8, .weight_decay = decay);
+}
+
+static void optim_cases(void) {
+    static const kn_op ops[] = {KN_OP_sgd_step, KN_OP_momentum_step, KN_OP_adam_step};
+    for (int i = 0; i < 3; i++) {
+        optim_of(ops[i], 1, 0);
+        optim_of(ops[i], 4, 0.1);
+    }
+}
+
+void parity_table_make(parity_table *out) {
+    memset(out, 0, sizeof *out);
+    table = out;
+    pointwise_cases();
+    scalar_cases();
+    reduce_cases();
+    argmax_cases();
+    product_cases();
+    conv_cases();
+    pool_cases();
+    loss_cases();
+    random_cases();
+    movement_cases();
+    optim_cases();
+}
+
+void parity_table_free(parity_table *out) { free(out->cases); }

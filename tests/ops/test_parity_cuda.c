@@ -1,0 +1,119 @@
+/* Every case of the table on cuda:0 against the host: plainly, with other alignments, and as a
+ * captured graph. Skipped where there is no GPU. */
+#include <cuda_runtime_api.h>
+
+#include "parity.h"
+#include "test.h"
+
+static parity_table table;
+static kn_device *gpu;
+
+static double most_of(kn_dtype dtype) { return dtype == KN_F64 ? 1e-13 : 1e-7; }
+
+static bool equals_host(const parity_case *c, const parity_mode *mode) {
+    parity_mode host = *mode;
+    host.device = kn_device_host(), host.run = NULL;
+    parity_result got, want;
+    if (!parity_run(&want, c, &host)) return false;
+    bool same = parity_run(&got, c, mode);
+    if (same) same = parity_same(c, &got, &want, most_of(mode->dtype));
+    parity_result_free(&got);
+    parity_result_free(&want);
+    return same;
+}
+
+static void run_all(parity_mode mode) {
+    int n_failed = 0;
+    for (int i = 0; i < table.n; i++) n_failed += !equals_host(&table.cases[i], &mode);
+    print_message("%d of %d cases agree (%s, guard %d)\n", table.n - n_failed, table.n,
+                  kn_dtype_name(mode.dtype), mode.guard);
+    assert_int_equal(n_failed, 0);
+}
+
+static void f32_equals_the_host(void **state) {
+    (void)state;
+    run_all((parity_mode){gpu, KN_F32, KN_F32, 64, NULL, NULL});
+}
+
+static void f64_equals_the_host(void **state) {
+    (void)state;
+    run_all((parity_mode){gpu, KN_F64, KN_F64, 64, NULL, NULL});
+}
+
+static void buffers_at_odd_addresses_equal_the_host(void **state) {
+    (void)state;
+    run_all((parity_mode){gpu, KN_F32, KN_F32, 3, NULL, NULL});
+    run_all((parity_mode){gpu, KN_F64, KN_F64, 1, NULL, NULL});
+}
+
+static void the_same_call_gives_the_same_bits(void **state) {
+    (void)state;
+    parity_mode mode = {gpu, KN_F32, KN_F32, 64, NULL, NULL};
+    int n_failed = 0;
+    for (int i = 0; i < table.n; i++) {
+        parity_result a, b;
+        parity_case exact = table.cases[i];
+        exact.compare = COMPARE_EXACT;
+        if (!parity_run(&a, &exact, &mode)) continue;
+        bool same = parity_run(&b, &exact, &mode) && parity_same(&exact, &a, &b, 0);
+        n_failed += !same;
+        parity_result_free(&a);
+        parity_result_free(&b);
+    }
+    assert_int_equal(n_failed, 0);
+}
+
+/* --- captured --- */
+
+static kn_status cuda_status(cudaError_t error, const char *what) {
+    return error == cudaSuccess ? KN_OK
+                                : KN_FAIL(KN_ERR_CUDA, "%s: %s", what, cudaGetErrorString(error));
+}
+#define CUDA_TRY(fn, ...) KN_TRY(cuda_status(fn(__VA_ARGS__), #fn))
+
+static kn_status launch_graph(cudaGraph_t graph, cudaStream_t stream) {
+    cudaGraphExec_t exec = NULL;
+    CUDA_TRY(cudaGraphInstantiate, &exec, graph, 0);
+    CUDA_TRY(cudaGraphLaunch, exec, stream);
+    CUDA_TRY(cudaStreamSynchronize, stream);
+    CUDA_TRY(cudaGraphExecDestroy, exec);
+    return KN_OK;
+}
+
+/* Runs the call once where its effects don't count, so that plans, handles and scratch exist, then
+ * captures it and launches what was captured. */
+static kn_status run_captured(void *ctx, kn_op_call *call) {
+    (void)ctx;
+    cudaStream_t stream = kn_frame_stream();
+    cudaGraph_t graph = NULL;
+    CUDA_TRY(cudaStreamSynchronize, stream);
+    CUDA_TRY(cudaStreamBeginCapture, stream, cudaStreamCaptureModeThreadLocal);
+    kn_status status = kn_op_run(call) ? KN_OK : kn_check();
+    cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    if (status == KN_OK) status = cuda_status(ended, "cudaStreamEndCapture");
+    if (status == KN_OK) status = launch_graph(graph, stream);
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+static void captured_calls_equal_the_host(void **state) {
+    (void)state;
+    parity_mode mode = {gpu, KN_F32, KN_F32, 64, NULL, NULL};
+    for (int i = 0; i < table.n; i++) { /* plans, handles and scratch first */
+        parity_result warm;
+        if (parity_run(&warm, &table.cases[i], &mode)) parity_result_free(&warm);
+    }
+    mode.run = run_captured;
+    run_all(mode);
+}
+
+int main(void) {
+    if (kn_device_find(&gpu, "cuda:0") < 0) test_skip_all(kn_last_error()->message);
+    parity_table_make(&table);
+    int n_failed =
+        RUN_TESTS(TEST(f32_equals_the_host), TEST(f64_equals_the_host),
+                  TEST(buffers_at_odd_addresses_equal_the_host),
+                  TEST(the_same_call_gives_the_same_bits), TEST(captured_calls_equal_the_host));
+    parity_table_free(&table);
+    return n_failed;
+}
