@@ -5,7 +5,7 @@
 
 #include "loops.h"
 
-enum { BLOCK = 8 };
+enum { BLOCK = 4 };
 typedef real pool_vec __attribute__((vector_size(BLOCK * sizeof(real))));
 typedef real_bits pool_bits __attribute__((vector_size(BLOCK * sizeof(real))));
 typedef uint8_t pool_bytes __attribute__((vector_size(BLOCK)));
@@ -15,8 +15,8 @@ static inline pool_vec load(const real *p) {
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
-#define EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7)
 
 static inline void take(pool_vec *best, pool_bits *index, pool_vec x, int at) {
     pool_bits wins = ((x > *best) | (x != x)) & (*best == *best);
@@ -59,8 +59,8 @@ static void pool_row(real *out, uint8_t *offsets, const real *r0, const real *r1
     }
 }
 
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 
 static inline void back_block(real *row0, real *row1, const real *dy, const uint8_t *offsets) {
     pool_bytes bytes;
