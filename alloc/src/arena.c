@@ -14,10 +14,6 @@ enum {
  * join is then reusable by one stream alone, and the rest of a big one should stay for all. */
 static const size_t ADOPT_MAX = (size_t)64 << 20;
 
-size_t kn__block_round(size_t bytes) {
-    return (bytes + KN__BLOCK_GRAIN - 1) & ~(size_t)(KN__BLOCK_GRAIN - 1);
-}
-
 static unsigned bin_of(size_t size) {
     size_t n = size / KN__BLOCK_GRAIN;
     unsigned e = 63u - (unsigned)__builtin_clzll(n | 16), shift = e - 4;
@@ -232,7 +228,8 @@ kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, s
 
 kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
     kn__block *own = kn__bins_find(&stream->bins, size, align);
-    kn__block *idle = kn__bins_find(&pool->idle->bins, size, align);
+    kn__block *idle =
+        pool->idle->bins.summary ? kn__bins_find(&pool->idle->bins, size, align) : NULL;
     if (!own || !idle) return own ? own : idle;
     unsigned own_bin = bin_of(own->size), idle_bin = bin_of(idle->size);
     if (own_bin != idle_bin) return own_bin < idle_bin ? own : idle;

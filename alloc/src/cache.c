@@ -43,6 +43,7 @@ static inline void count_free(kn__cache *cache, size_t live, size_t requested) {
 }
 
 void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
+    if (READ(cache->n_allocs) == 0 && READ(cache->live) == 0) return; /* nothing since the last */
     int64_t high = pool->live + READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
     pool->live += READ(cache->live);
@@ -55,8 +56,7 @@ void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
 }
 
 /* Under the lock, for what doesn't pass through a rack. */
-static void count_locked(kn_pool *pool, int64_t live, int64_t requested) {
-    kn__cache *cache = kn__cache_of_thread(pool);
+static void count_locked(kn_pool *pool, kn__cache *cache, int64_t live, int64_t requested) {
     if (cache) kn__cache_fold(pool, cache);
     pool->live += live;
     pool->requested += requested;
@@ -141,11 +141,6 @@ static kn__rack *rack_known(const kn_pool *pool, kn__cache *cache, const kn__str
 }
 
 /* Caches. */
-
-kn__cache *kn__cache_of_thread(kn_pool *pool) {
-    kn__thread *self = kn__self;
-    return self && pool->slot < KN__POOL_SLOTS ? self->caches[pool->slot] : NULL;
-}
 
 static kn__cache *cache_get(kn_pool *pool) {
     kn__cache *cache = kn__cache_of_thread(pool);
@@ -293,7 +288,7 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream h
         status = rack_fill(pool, rack, class, size);
     } else if (status == KN_OK) {
         status = slots_take(&one, &n, pool, stream, class, size);
-        if (status == KN_OK) count_locked(pool, (int64_t)live, (int64_t)size);
+        if (status == KN_OK) count_locked(pool, NULL, (int64_t)live, (int64_t)size);
     }
     kn__pool_unlock(pool);
     if (status < 0) {
@@ -308,18 +303,22 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream h
 static kn_status alloc_large(void **out, kn_pool *pool, size_t size, kn_stream handle) {
     size_t rounded = kn__block_round(size);
     kn__block *block = NULL;
-    (void)cache_get(pool); /* counters of a thread are exact when they are folded together */
+    kn__cache *cache = cache_get(pool); /* a thread's counters are exact when folded together */
     kn__pool_lock(pool);
     kn__stream *stream = kn__stream_get(pool, handle);
     kn_status status = stream ? KN_OK : no_host_memory(pool);
-    if (status == KN_OK) {
+    if (KN__LIKELY(stream != NULL)) {
+        block = kn__arena_find(pool, stream, rounded, KN__BLOCK_GRAIN);
+        if (block) block = kn__block_take(pool, block, stream, rounded, KN__BLOCK_GRAIN);
+    }
+    if (stream && !block) {
         status = kn__ladder(&block, pool, stream, rounded, KN__BLOCK_GRAIN, KN__NO_CLASS, size);
     }
     if (status == KN_OK) {
         block->slack = (uint16_t)(block->size - size);
         WRITE(block->owner, 0);
         kn__page_set(pool, block->ptr, 1, (uintptr_t)block);
-        count_locked(pool, (int64_t)block->size, (int64_t)size);
+        count_locked(pool, cache, (int64_t)block->size, (int64_t)size);
     }
     kn__pool_unlock(pool);
     if (status < 0) {
@@ -440,7 +439,8 @@ static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *pt
     slot_tell_free(pool, slot, ptr, slab->slot_bytes);
     kn__pool_lock(pool);
     uint32_t requested = READ(slot->requested);
-    count_locked(pool, -(int64_t)slab->slot_bytes, -(int64_t)(requested & ~KN__SLOT_SHARED));
+    count_locked(pool, kn__cache_of_thread(pool), -(int64_t)slab->slot_bytes,
+                 -(int64_t)(requested & ~KN__SLOT_SHARED));
     WRITE(slot->requested, 0);
     if (requested & KN__SLOT_SHARED) {
         slot_wait(pool, slab, i);
@@ -477,7 +477,8 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
 }
 
 static void block_free_locked(kn_pool *pool, kn__block *block) {
-    count_locked(pool, -(int64_t)block->size, -(int64_t)(block->size - block->slack));
+    count_locked(pool, kn__cache_of_thread(pool), -(int64_t)block->size,
+                 -(int64_t)(block->size - block->slack));
     if (block->waiter) {
         kn__waiter *waiter = block->waiter;
         waiter->block = block;

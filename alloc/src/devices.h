@@ -15,6 +15,11 @@ kn_status kn__sim_find(kn_device **out);
 /* host.c: the driver of "cpu". */
 extern const kn_device_driver kn__host_driver;
 
+/* host_memory.c: segments of host memory, aligned to huge pages. */
+kn_status kn__host_memory_alloc(void **out, size_t size_bytes);
+void kn__host_memory_free(void *ptr, size_t size_bytes);
+void kn__host_memory_name(char *out, size_t out_bytes); /* "jemalloc 5.3.0" or "mmap" */
+
 /* device.c: pools register themselves; the list is what stream retirement and the observer walk. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device);
 void kn__pool_delist(kn_pool *pool, kn_device *device);

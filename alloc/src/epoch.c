@@ -40,10 +40,11 @@ static kn__stream *stream_reuse(kn__stream *stream, kn_stream handle) {
 }
 
 kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
-    kn__stream *spare = NULL;
+    kn__stream *recent = pool->recent, *spare = NULL;
+    if (recent && recent->handle == handle && !recent->retired) return recent;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->handle == handle && !stream->retired) return stream;
+        if (stream->handle == handle && !stream->retired) return pool->recent = stream;
         if (!spare && reusable(stream)) spare = stream;
     }
     if (spare) return stream_reuse(spare, handle);
@@ -56,15 +57,11 @@ kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
     }
     kn__stream *stream = kn__stream_new(pool, handle, pool->n_streams);
     if (stream) pool->streams[pool->n_streams++] = stream;
-    return stream;
+    return pool->recent = stream;
 }
 
 bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
     return pool->driver->stream_capturing && pool->driver->stream_capturing(pool->impl, handle);
-}
-
-uint64_t kn__stream_epoch(const kn__stream *stream) {
-    return stream->retired ? stream->epoch - 1 : stream->epoch;
 }
 
 bool kn__epoch_finished(const kn_pool *pool, const kn__stream *stream, uint64_t epoch) {
@@ -266,8 +263,7 @@ static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
     }
     if (waiter->block) {
         kn__block *block = waiter->block;
-        bool gone = block->stream->retired &&
-                    kn__epoch_finished(pool, block->stream, block->epoch);
+        bool gone = block->stream->retired && kn__epoch_finished(pool, block->stream, block->epoch);
         block->waiter = NULL; /* its epoch is still that of its free */
         kn__block_free(pool, block, gone ? pool->idle : block->stream, gone ? 0 : block->epoch);
     } else if (waiter->slab) {

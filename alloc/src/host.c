@@ -1,14 +1,9 @@
 /* The host device. Every stream is program order: no events, no foreign uses. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "devices.h"
-#include "observe.h"
-
-static const size_t HUGE_PAGE = (size_t)2 << 20;
 
 static void read_model(char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "CPU");
@@ -32,32 +27,18 @@ static kn_status host_info_read(void *impl, kn_device_info *out) {
     out->total_bytes = (uint64_t)memory.totalram * memory.mem_unit;
     out->free_bytes = (uint64_t)memory.freeram * memory.mem_unit;
     read_model(out->model, sizeof out->model);
-    snprintf(out->driver, sizeof out->driver, "mmap");
+    kn__host_memory_name(out->driver, sizeof out->driver);
     return KN_OK;
 }
 
-/* Aligned to huge pages, which the kernel then gives on touch. */
 static kn_status host_segment_alloc(void *impl, void **out, size_t size_bytes) {
     (void)impl;
-    size_t padded = size_bytes + HUGE_PAGE;
-    void *raw = NULL;
-    KN__CALL("mmap", raw = mmap(NULL, padded, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (raw == MAP_FAILED) {
-        return KN_FAIL(KN_ERR_OOM, "cpu: mmap of %zu bytes failed", padded);
-    }
-    uintptr_t start = (uintptr_t)raw, aligned = (start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    if (aligned > start) munmap(raw, aligned - start);
-    size_t tail = start + padded - (aligned + size_bytes);
-    if (tail) munmap((void *)(aligned + size_bytes), tail);
-    madvise((void *)aligned, size_bytes, MADV_HUGEPAGE);
-    *out = (void *)aligned;
-    return KN_OK;
+    return kn__host_memory_alloc(out, size_bytes);
 }
 
 static void host_segment_free(void *impl, void *ptr, size_t size_bytes) {
     (void)impl;
-    KN__CALL("munmap", munmap(ptr, size_bytes));
+    kn__host_memory_free(ptr, size_bytes);
 }
 
 static kn_status host_copy(void *impl, void *dst, const void *src, size_t size_bytes,

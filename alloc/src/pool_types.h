@@ -210,6 +210,7 @@ struct kn_pool {
     kn__range range;
     kn__stream *idle;     /* blocks in its bins are free for every stream */
     kn__stream **streams; /* by index */
+    kn__stream *recent;   /* asked for last */
     uint32_t n_streams, streams_room;
     void **events; /* recorded by nobody, for reuse */
     uint32_t n_events_free, events_room;
@@ -272,7 +273,9 @@ static inline unsigned kn__class_depth(unsigned class) {
 }
 
 /* arena.c: blocks. All under the lock. */
-size_t kn__block_round(size_t bytes);
+static inline size_t kn__block_round(size_t bytes) {
+    return (bytes + KN__BLOCK_GRAIN - 1) & ~(size_t)(KN__BLOCK_GRAIN - 1);
+}
 kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t size);
 void kn__block_drop(kn_pool *pool, kn__block *block); /* forgets the record */
 void kn__block_assign(kn__block *block, kn__stream *stream);
@@ -322,7 +325,9 @@ static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
 /* epoch.c: streams and what waits on them. Under the lock. */
 kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle); /* NULL: no host memory */
 kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index);
-uint64_t kn__stream_epoch(const kn__stream *stream); /* for what is freed now */
+static inline uint64_t kn__stream_epoch(const kn__stream *stream) { /* of what is freed now */
+    return stream->retired ? stream->epoch - 1 : stream->epoch;
+}
 bool kn__epoch_finished(const kn_pool *pool, const kn__stream *stream, uint64_t epoch);
 /* Whether `by` may use the free block with no further wait. */
 bool kn__epoch_usable(const kn_pool *pool, const kn__stream *by, const kn__block *block);
@@ -349,12 +354,15 @@ bool kn__stream_capturing(const kn_pool *pool, kn_stream handle);
 kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,
                      unsigned class, size_t requested);
 
+static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it has none */
+    return kn__self ? kn__self->caches[pool->slot] : NULL;
+}
+
 /* cache.c. The last two under the lock. */
 void kn__caches_lock(void); /* taken before any pool's lock */
 void kn__caches_unlock(void);
 void kn__caches_attach(kn_pool *pool);                 /* gives the pool its slot */
 void kn__caches_detach(kn_pool *pool);                 /* the pool goes */
-kn__cache *kn__cache_of_thread(kn_pool *pool);         /* NULL: the thread has none */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache);  /* its counters into the pool's */
 void kn__cache_flush(kn_pool *pool, kn__cache *cache); /* all its slots into the slabs */
 

@@ -1,0 +1,212 @@
+/* The pool against jemalloc's mallocx, on the same sizes in the same order, in one run.
+ *
+ *   hot       alloc and free of one small block, over and over
+ *   random    RMM's random_allocations: sizes uniform to a bound, p(alloc) = 0.73, a cap on what is
+ *             live; here with n operations made beforehand and blocks up to 1 MiB
+ *   arena     alloc and free of one block too large for slabs
+ *   threads   hot on two threads
+ */
+#include <jemalloc/jemalloc.h>
+#include <knet/pool.h>
+#include <knet/sim.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+static void must(kn_status status) {
+    if (status == KN_OK) return;
+    fprintf(stderr, "bench_pool: %s\n", kn_last_error()->message);
+    exit(1);
+}
+
+/* Hot pairs, over a few sizes as a program has them. */
+
+static const size_t HOT_SIZES[8] = {512, 4096, 256, 16384, 1024, 6144, 2048, 8192};
+
+static void pool_hot(void *ctx, long n) {
+    kn_pool *pool = ctx;
+    for (long i = 0; i < n; i++) {
+        void *ptr = NULL;
+        must(kn_alloc(&ptr, pool, HOT_SIZES[i & 7], NULL));
+        must(kn_free(pool, ptr));
+    }
+}
+
+static void jemalloc_hot(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i++) {
+        void *volatile ptr = mallocx(HOT_SIZES[i & 7], 0);
+        dallocx(ptr, 0);
+    }
+}
+
+/* The arena: larger than any slab's slots. */
+
+static void pool_arena(void *ctx, long n) {
+    kn_pool *pool = ctx;
+    for (long i = 0; i < n; i++) {
+        void *ptr = NULL;
+        must(kn_alloc(&ptr, pool, (size_t)8 << 20, NULL));
+        must(kn_free(pool, ptr));
+    }
+}
+
+static void jemalloc_arena(void *ctx, long n) {
+    (void)ctx;
+    for (long i = 0; i < n; i++) {
+        void *volatile ptr = mallocx((size_t)8 << 20, 0);
+        dallocx(ptr, 0);
+    }
+}
+
+/* Random churn. The script is made once: which slot, and a size to allocate or 0 to free. */
+
+typedef struct churn {
+    kn_pool *pool;
+    size_t n_operations, n_slots;
+    struct {
+        uint32_t slot, size;
+    } * script;
+    void **slots;
+} churn;
+
+static uint64_t random_next(uint64_t *state) { /* splitmix64 */
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* n allocations, each freed in the end, so that the script can be repeated. */
+static churn churn_make(kn_pool *pool, size_t n) {
+    const uint64_t max = (uint64_t)1 << 20, cap = (uint64_t)16000 << 20;
+    churn c = {.pool = pool, .n_slots = n};
+    c.script = calloc(2 * n, sizeof *c.script);
+    c.slots = calloc(n, sizeof *c.slots);
+    uint32_t *live = calloc(n, sizeof *live), *sizes = calloc(n, sizeof *sizes);
+    size_t n_live = 0, n_made = 0;
+    uint64_t seed = 1, bytes = 0;
+    while (n_made < n || n_live) {
+        uint32_t size = (uint32_t)(1 + random_next(&seed) % max);
+        bool alloc =
+            n_made < n && (!n_live || random_next(&seed) % 100 < 73) && bytes + size <= cap;
+        if (alloc) {
+            live[n_live++] = (uint32_t)n_made;
+            sizes[n_made] = size;
+            bytes += size;
+            c.script[c.n_operations].slot = (uint32_t)n_made++;
+            c.script[c.n_operations++].size = size;
+        } else {
+            size_t i = random_next(&seed) % n_live;
+            c.script[c.n_operations++].slot = live[i];
+            bytes -= sizes[live[i]];
+            live[i] = live[--n_live];
+        }
+    }
+    free(live);
+    free(sizes);
+    return c;
+}
+
+static void churn_free(churn *c) {
+    free(c->script);
+    free(c->slots);
+}
+
+static void pool_churn(void *ctx, long n) {
+    const churn *c = ctx;
+    for (long round = 0; round < n; round++) {
+        for (size_t i = 0; i < c->n_operations; i++) {
+            void **slot = &c->slots[c->script[i].slot];
+            if (c->script[i].size) {
+                must(kn_alloc(slot, c->pool, c->script[i].size, NULL));
+            } else {
+                must(kn_free(c->pool, *slot));
+            }
+        }
+    }
+}
+
+static void jemalloc_churn(void *ctx, long n) {
+    const churn *c = ctx;
+    for (long round = 0; round < n; round++) {
+        for (size_t i = 0; i < c->n_operations; i++) {
+            void **slot = &c->slots[c->script[i].slot];
+            if (c->script[i].size) {
+                *slot = mallocx(c->script[i].size, 0);
+            } else {
+                dallocx(*slot, 0);
+            }
+        }
+    }
+}
+
+static void bench_churn(kn_pool *pool, const char *metric, size_t n) {
+    churn c = churn_make(pool, n);
+    bench_result r = bench_pair(pool_churn, &c, jemalloc_churn, &c);
+    double per = (double)c.n_operations;
+    bench_emit_ratio("pool", metric, r.a_ns / per, "ns", r.b_ns / per, r.ratio);
+    churn_free(&c);
+}
+
+/* Two threads, each with its own blocks. */
+
+typedef struct hot_thread {
+    kn_pool *pool;
+    long n;
+} hot_thread;
+
+static void *run_hot(void *ctx) {
+    hot_thread *t = ctx;
+    pool_hot(t->pool, t->n);
+    return NULL;
+}
+
+static void pool_two_threads(void *ctx, long n) {
+    hot_thread other = {ctx, n};
+    pthread_t thread;
+    pthread_create(&thread, NULL, run_hot, &other);
+    pool_hot(ctx, n);
+    pthread_join(thread, NULL);
+}
+
+/* How many times the throughput of one thread two have. */
+static void bench_threads(kn_pool *pool) {
+    const long n = bench_quick() ? 200000 : 2000000;
+    double best = 0;
+    for (int i = 0; i < (bench_quick() ? 5 : 15); i++) {
+        uint64_t start = bench_now_ns();
+        pool_hot(pool, n);
+        uint64_t middle = bench_now_ns();
+        pool_two_threads(pool, n);
+        double ratio = 2.0 * (double)(middle - start) / (double)(bench_now_ns() - middle);
+        if (ratio > best) best = ratio;
+    }
+    bench_emit("pool", "threads_2", best, "x", 1);
+}
+
+static void emit_pair(const char *metric, bench_result r) {
+    bench_emit_ratio("pool", metric, r.a_ns / 2, "ns", r.b_ns / 2, r.ratio);
+}
+
+int main(int argc, char **argv) {
+    bench_init(argc, argv);
+    kn_pool *host = kn_device_pool(kn_device_host()), *sim = NULL;
+    kn_device *device = NULL;
+    if (!host) must(kn_check());
+    must(kn_device_find(&device, "sim"));
+    must(kn_pool_create(&sim, device, NULL));
+    emit_pair("hot_ns", bench_pair(pool_hot, host, jemalloc_hot, NULL));
+    emit_pair("arena_ns", bench_pair(pool_arena, sim, jemalloc_arena, NULL));
+    bench_churn(sim, "random_ns", 1000);
+    bench_churn(sim, "random_1e3_ns", 1000);
+    bench_churn(sim, "random_1e4_ns", 10000);
+    bench_churn(sim, "random_1e5_ns", 100000);
+    bench_threads(host);
+    kn_pool_destroy(sim);
+    return 0;
+}
