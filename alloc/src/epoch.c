@@ -33,7 +33,7 @@ static bool reusable(const kn__stream *stream) {
 
 static kn__stream *stream_reuse(kn__stream *stream, kn_stream handle) {
     stream->handle = handle;
-    stream->retired = stream->dirty = false;
+    stream->retired = stream->dirty = stream->lost = false;
     stream->done = stream->epoch++; /* numbers are never used twice: others remember them */
     if (stream->waited) memset(stream->waited, 0, stream->n_waited * sizeof *stream->waited);
     return stream;
@@ -379,19 +379,23 @@ bool kn__epochs_sync_one(kn_pool *pool) {
     return false;
 }
 
-void kn__epochs_finish(kn_pool *pool) {
-    if (kn__pool_ordered(pool)) return;
+bool kn__epochs_finish(kn_pool *pool) {
+    if (kn__pool_ordered(pool)) return true;
+    bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         stream->dirty |= stream->refs > 0;
         if (kn__epoch_close(pool, stream) < 0) {
             kn_log_write(1, "kn_pool_destroy: pool %s: a stream can't be waited for: %s",
                          pool->name, kn_last_error()->message);
+            all = false;
         }
     }
     while (kn__epochs_sync_one(pool)) {
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
+        all &= pool->streams[i]->n_marks == 0;
+        all &= !pool->streams[i]->lost || pool->streams[i]->refs == 0;
         for (uint32_t m = 0; m < pool->streams[i]->n_marks; m++) {
             event_put(pool, pool->streams[i]->marks[m].event);
         }
@@ -400,6 +404,7 @@ void kn__epochs_finish(kn_pool *pool) {
     while (pool->n_events_free) {
         pool->driver->event_destroy(pool->impl, pool->events[--pool->n_events_free]);
     }
+    return all;
 }
 
 void kn__stream_retire(kn_pool *pool, kn__stream *stream) {
@@ -410,6 +415,7 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream) {
         stream->done = stream->epoch++;
     } else if (status < 0) {
         stream->epoch++; /* never known to be done: its memory stays out of use */
+        stream->lost = true;
         kn_log_write(1, "pool %s: a stream was retired and can't be waited for: %s", pool->name,
                      kn_last_error()->message);
     }

@@ -99,15 +99,14 @@ static kn__granule *granule_of(const kn__range *range, const char *ptr) {
     return &range->granules[(size_t)(ptr - range->base) / range->unit];
 }
 
-static void unmap_and_destroy(kn_pool *pool, char *at) {
+static kn_status unmap_and_destroy(kn_pool *pool, char *at) {
     kn__granule *granule = granule_of(&pool->range, at);
     size_t bytes = granule->span * pool->range.unit;
-    if (pool->driver->handle_unmap(pool->impl, at, bytes) < 0) {
-        kn_log_write(1, "pool %s: %s", pool->name, kn_last_error()->message);
-    }
+    KN_TRY(pool->driver->handle_unmap(pool->impl, at, bytes));
     pool->driver->handle_destroy(pool->impl, granule->handle, bytes);
     granule->span = 0;
     kn__pool_reserve_add(pool, -(int64_t)bytes);
+    return KN_OK;
 }
 
 static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
@@ -125,24 +124,26 @@ static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     return KN_OK;
 }
 
-static void unmap_all(kn_pool *pool, char *at, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        size_t span = granule_of(&pool->range, at + done)->span;
-        unmap_and_destroy(pool, at + done);
-        done += span * pool->range.unit;
+/* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. *mapped says how many bytes
+ * are mapped afterwards: none after a failure, unless they can't be unmapped either. */
+static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes,
+                         size_t *mapped) {
+    size_t done = 0;
+    kn_status status = KN_OK;
+    while (done < bytes && status == KN_OK) {
+        size_t piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
+        status = map_one(pool, at + done, piece);
+        if (status == KN_OK) done += piece;
     }
-}
-
-/* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. */
-static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes) {
-    for (size_t done = 0, piece; done < bytes; done += piece) {
-        piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
-        kn_status status = map_one(pool, at + done, piece);
-        if (status == KN_OK) continue;
-        unmap_all(pool, at, done);
-        return status;
+    if (status < 0) { /* the pieces before the failure are whole handles */
+        kn_error error = *kn_last_error();
+        while (done && unmap_and_destroy(pool, at + done - handle_bytes) == KN_OK) {
+            done -= handle_bytes;
+        }
+        status = kn_fail_at(error.file, error.line, status, "%s", error.message);
     }
-    return KN_OK;
+    *mapped = done;
+    return status;
 }
 
 /* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
@@ -173,22 +174,23 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
     return best;
 }
 
-/* The first `bytes` of the hole have memory now: free, never used, and joined to what is round.
- * Where there is no host memory to say so they are given back. */
-static kn_status hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
-    kn__block *rest = NULL;
-    if (hole->size > bytes) {
-        rest = kn__block_split(pool, hole, bytes);
-        if (!rest) {
-            unmap_all(pool, hole->ptr, bytes);
-            return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
-        }
-    }
+/* The first `bytes` of the hole have memory now: free, never used, and joined to what is round. A
+ * record for the rest of the hole was made sure of before. */
+static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
+    kn__block *rest = hole->size > bytes ? kn__block_split(pool, hole, bytes) : NULL;
     hole_unlink(&pool->range, hole);
     if (rest) hole_link(&pool->range, rest);
     if (usable_free(pool, stream, hole->left)) kn__block_adopt(pool, hole->left, stream);
     if (usable_free(pool, stream, hole->right)) kn__block_adopt(pool, hole->right, stream);
     kn__block_free(pool, hole, stream, 0);
+}
+
+/* Host memory for what mapping `bytes` from `at` on will need, so that nothing fails behind it. */
+static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
+    KN_TRY(kn__pages_cover(pool, at, bytes + HANDLE_MAX));
+    kn__block *record = kn__meta_alloc(&pool->meta, sizeof *record);
+    if (!record) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
+    kn__meta_free(&pool->meta, record, sizeof *record);
     return KN_OK;
 }
 
@@ -199,16 +201,14 @@ static size_t handle_size(const kn_pool *pool) {
 }
 
 /* In whole handles of the size that fits the pool, or exactly where that is too much. */
-static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *bytes) {
+static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
     size_t handle = handle_size(pool), rounded = round_up(plan->bytes, handle);
     if (plan->bytes > headroom(pool)) return over_limit(pool, plan->bytes);
-    *bytes = rounded;
-    if (rounded > plan->bytes && rounded <= plan->hole->size && rounded <= headroom(pool) &&
-        map_all(pool, plan->hole->ptr, rounded, handle) == KN_OK) {
-        return KN_OK;
+    if (rounded > plan->bytes && rounded <= plan->hole->size && rounded <= headroom(pool)) {
+        kn_status status = map_all(pool, plan->hole->ptr, rounded, handle, mapped);
+        if (status == KN_OK || *mapped) return status;
     }
-    *bytes = plan->bytes;
-    return map_all(pool, plan->hole->ptr, plan->bytes, handle);
+    return map_all(pool, plan->hole->ptr, plan->bytes, handle, mapped);
 }
 
 static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
@@ -221,10 +221,11 @@ static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size
         kn__block_adopt(pool, plan.hole->left, stream);
         return KN_OK;
     }
-    size_t bytes = 0;
-    KN_TRY(kn__pages_cover(pool, plan.hole->ptr, plan.bytes + HANDLE_MAX));
-    KN_TRY(map_plan(pool, &plan, &bytes));
-    return hole_fill(pool, stream, plan.hole, bytes);
+    size_t mapped = 0;
+    KN_TRY(make_room(pool, plan.hole->ptr, plan.bytes));
+    kn_status status = map_plan(pool, &plan, &mapped);
+    if (mapped) hole_fill(pool, stream, plan.hole, mapped);
+    return status;
 }
 
 /* Plain segments. */
@@ -351,7 +352,10 @@ static void range_shrink(kn_pool *pool, size_t keep_bytes) {
             bool more = at > block->ptr;
             kn__block *gone = punch(pool, block, at, bytes);
             if (!gone) return;
-            unmap_and_destroy(pool, at);
+            if (unmap_and_destroy(pool, at) < 0) {
+                kn__bins_insert(&gone->stream->bins, gone);
+                return;
+            }
             hole_make(pool, gone);
             if (!more) break;
         }
@@ -448,14 +452,14 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
     if (bytes > hole->size) return false;
     size_t found = movable_bytes(pool, kept, bytes);
     if (found < bytes && bytes - found > headroom(pool)) return false;
-    if (kn__pages_cover(pool, hole->ptr, bytes + HANDLE_MAX) < 0) return false;
+    if (make_room(pool, hole->ptr, bytes) < 0) return false;
 
-    size_t moved = move_handles(pool, hole, kept, bytes);
-    if (moved < bytes &&
-        map_all(pool, hole->ptr + moved, bytes - moved, handle_size(pool)) == KN_OK) {
-        moved = bytes;
+    size_t moved = move_handles(pool, hole, kept, bytes), mapped = 0;
+    if (moved < bytes) {
+        (void)map_all(pool, hole->ptr + moved, bytes - moved, handle_size(pool), &mapped);
     }
-    if (moved && hole_fill(pool, stream, hole, moved) < 0) return false;
+    moved += mapped;
+    if (moved) hole_fill(pool, stream, hole, moved);
     return moved >= bytes;
 }
 
@@ -466,7 +470,10 @@ void kn__memory_release(kn_pool *pool) {
     size_t mapped =
         last && last->state == KN__HOLE ? (size_t)(last->ptr - range->base) : range->size;
     for (size_t i = 0; range->base && alive && i < mapped / range->unit; i++) {
-        if (range->granules[i].span) unmap_and_destroy(pool, range->base + i * range->unit);
+        if (!range->granules[i].span) continue;
+        if (unmap_and_destroy(pool, range->base + i * range->unit) < 0) {
+            kn_log_write(1, "pool %s: %s", pool->name, kn_last_error()->message);
+        }
     }
     if (range->base) {
         munmap(range->granules, range->size / range->unit * sizeof *range->granules);

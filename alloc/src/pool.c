@@ -140,8 +140,14 @@ void kn_pool_destroy(kn_pool *pool) {
     if (observer && observer->on_pool_destroy) observer->on_pool_destroy(pool);
     kn__pool_lock(pool);
     if (kn__device_alive(pool->device)) {
-        kn__epochs_finish(pool);
-        kn__memory_release(pool);
+        if (kn__epochs_finish(pool)) {
+            kn__memory_release(pool);
+        } else {
+            kn_log_write(0,
+                         "kn_pool_destroy: pool %s: %llu bytes are left to the device, which may "
+                         "still use them",
+                         pool->name, (unsigned long long)pool->reserved);
+        }
     }
     kn__pool_unlock(pool);
     pool_free(pool);

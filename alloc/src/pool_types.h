@@ -104,6 +104,7 @@ struct kn__stream {
     kn_stream handle;
     uint32_t index;
     bool retired;
+    bool lost;            /* retired, and nobody will know when its work is done */
     bool dirty;           /* something was freed in the open epoch */
     uint64_t epoch, done; /* the open epoch; all up to `done` are finished */
     uint64_t *waited;     /* by index of another stream: its epoch that this one waits for */
@@ -342,7 +343,8 @@ void kn__epochs_poll(kn_pool *pool, int n_queries);
 void kn__epochs_close_used(kn_pool *pool); /* of streams that freed blocks wait for */
 void kn__epochs_settle(kn_pool *pool);     /* closes and polls all; merges what is finished */
 bool kn__epochs_sync_one(kn_pool *pool);   /* the host waits for one epoch; false: none is left */
-void kn__epochs_finish(kn_pool *pool);     /* the host waits for all */
+/* The host waits for all; false: some stream can't be waited for. */
+bool kn__epochs_finish(kn_pool *pool);
 kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream);
 void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter);
 kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by);

@@ -1,0 +1,126 @@
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool_fixture.h"
+
+static void devices_are_found_by_name(void **state) {
+    (void)state;
+    kn_device *device = NULL, *again = NULL;
+    assert_ok(kn_device_find(&device, "cpu"));
+    assert_ptr_equal(device, kn_device_host());
+    assert_string_equal(kn_device_name(device), "cpu");
+    assert_int_equal(kn_device_kind_get(device), KN_DEVICE_HOST);
+    assert_ok(kn_device_find(&device, "sim"));
+    assert_ok(kn_device_find(&again, "sim"));
+    assert_ptr_equal(device, again);
+    assert_int_equal(kn_device_kind_get(device), KN_DEVICE_SIM);
+}
+
+static void wrong_names_are_named(void **state) {
+    (void)state;
+    kn_device *device = NULL;
+    assert_fails(kn_device_find(&device, "gpu"), KN_ERR_INVALID, "\"gpu\"");
+    assert_fails(kn_device_find(&device, ""), KN_ERR_INVALID, "\"cuda:N\"");
+    assert_fails(kn_device_find(&device, "cuda:"), KN_ERR_INVALID, "\"cuda:\"");
+    assert_fails(kn_device_find(&device, "cuda:-1"), KN_ERR_INVALID, "\"cuda:-1\"");
+    assert_fails(kn_device_find(&device, "cuda:1x"), KN_ERR_INVALID, "\"cuda:1x\"");
+    assert_fails(kn_device_find(&device, NULL), KN_ERR_INVALID, "NULL");
+    assert_null(device);
+}
+
+static void names_are_registered_once(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_device *device = NULL;
+    const kn_device_driver *driver = kn_sim_driver(f.sim);
+    assert_fails(kn_device_register(&device, kn_device_name(f.device), driver, f.sim),
+                 KN_ERR_INVALID, "registered already");
+    assert_fails(kn_device_register(&device, "", driver, f.sim), KN_ERR_INVALID, "1 to 15");
+    assert_fails(kn_device_register(&device, "a-name-of-16-chr", driver, f.sim), KN_ERR_INVALID,
+                 "1 to 15");
+    assert_null(device);
+    fixture_end(&f);
+}
+
+static void default_pool_is_one_for_all_threads(void **state) {
+    (void)state;
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    assert_non_null(pool);
+    assert_ptr_equal(pool, kn_device_pool(kn_device_host()));
+    assert_ptr_equal(kn_pool_device(pool), kn_device_host());
+    assert_string_equal(kn_pool_name(pool), "cpu");
+}
+
+static void default_pool_that_can_not_be_made_leaves_an_error_pending(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_sim_fail(f.sim, KN_SIM_INFO_READ, 1, false);
+    assert_null(kn_device_pool(f.device));
+    assert_int_equal(kn_check(), KN_ERR_CUDA);
+    assert_non_null(kn_device_pool(f.device));
+    kn_pool_destroy(f.pool);
+}
+
+static void copies_need_the_host_on_one_side(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL), g = fixture_make(64 * MiB, false, NULL);
+    char host[100] = "";
+    void *a = must_alloc(f.pool, 100, NULL), *b = must_alloc(g.pool, 100, NULL);
+    assert_ok(kn_device_copy(f.device, a, kn_device_host(), host, 100, NULL));
+    assert_ok(kn_device_copy(kn_device_host(), host, f.device, a, 100, NULL));
+    assert_ok(kn_device_copy(f.device, a, f.device, a, 100, NULL));
+    assert_ok(kn_device_fill(f.device, a, 0, 100, NULL));
+    assert_fails(kn_device_copy(g.device, b, f.device, a, 100, NULL), KN_ERR_UNSUPPORTED,
+                 "one of them must be the host");
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(g.pool, b));
+    fixture_end(&f);
+    fixture_end(&g);
+}
+
+/* The child's exit code: 0, or the number of the first thing that was wrong. */
+static int child_of_fork(fixture *f, void *inherited) {
+    void *ptr = NULL;
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    if (kn_alloc(&ptr, f->pool, 1000, NULL) != KN_ERR_DEVICE) return 1;
+    if (!strstr(kn_last_error()->message, "fork()")) return 2;
+    if (kn_alloc(&ptr, f->pool, 10 * MiB, NULL) != KN_ERR_DEVICE) return 3;
+    if (kn_pool_create(&pool, f->device, NULL) != KN_ERR_DEVICE) return 4;
+    if (kn_stream_create(&stream, f->device) != KN_ERR_DEVICE) return 5;
+    if (kn_free(f->pool, inherited) != KN_OK) return 6;
+    if (kn_alloc(&ptr, f->pool, 1000, NULL) != KN_ERR_DEVICE) return 7;
+    kn_pool *host = kn_device_pool(kn_device_host()); /* goes on */
+    if (kn_alloc(&ptr, host, 100000, NULL) != KN_OK || kn_free(host, ptr) != KN_OK) return 8;
+    if (kn_alloc(&ptr, host, 100, NULL) != KN_OK || kn_free(host, ptr) != KN_OK) return 9;
+    kn_pool_destroy(f->pool);
+    return 0;
+}
+
+static void child_of_fork_gets_a_clear_error(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    void *a = must_alloc(f.pool, 1000, NULL), *b = must_alloc(f.pool, 1000, NULL);
+    assert_ok(kn_free(f.pool, b));
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) _exit(child_of_fork(&f, a));
+    int code = -1;
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 0);
+    b = must_alloc(f.pool, 1000, NULL); /* the parent goes on */
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(f.pool, b));
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(devices_are_found_by_name), TEST(wrong_names_are_named),
+                     TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
+                     TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
+                     TEST(copies_need_the_host_on_one_side),
+                     TEST(child_of_fork_gets_a_clear_error));
+}

@@ -1,0 +1,149 @@
+/* The host device and its memory; built twice, with jemalloc in the process and without. */
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "pool_fixture.h"
+
+static long faults_now(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+static size_t resident_bytes(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long total = 0, resident = 0;
+    assert_int_equal(fscanf(file, "%lu %lu", &total, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void info_names_the_machine_and_the_backing(void **state) {
+    (void)state;
+    kn_device_info info;
+    assert_ok(kn_device_info_read(&info, sizeof info, kn_device_host()));
+    assert_int_equal(info.kind, KN_DEVICE_HOST);
+    assert_string_equal(info.name, "cpu");
+    assert_true(info.total_bytes > 64 * MiB);
+    assert_true(info.model[0] != '\0');
+    assert_non_null(strstr(info.driver, HOST_BACKING));
+}
+
+static void memory_can_be_written_everywhere(void **state) {
+    (void)state;
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    assert_non_null(pool);
+    for (size_t size = 1; size < 100 * MiB; size = size * 5 + 3) {
+        char *ptr = must_alloc(pool, size, NULL);
+        memset(ptr, 0x5a, size);
+        assert_int_equal(ptr[size - 1], 0x5a);
+        assert_ok(kn_free(pool, ptr));
+    }
+    assert_ok(kn_pool_check(pool));
+}
+
+static void steady_state_faults_no_pages(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    long before = 0;
+    for (int round = 0; round < 12; round++) {
+        if (round == 2) before = faults_now();
+        char *a = must_alloc(pool, 20 * MiB, NULL), *b = must_alloc(pool, 3 * MiB, NULL);
+        char *c = must_alloc(pool, 50000, NULL);
+        memset(a, round, 20 * MiB);
+        memset(b, round, 3 * MiB);
+        memset(c, round, 50000);
+        assert_ok(kn_free(pool, a));
+        assert_ok(kn_free(pool, b));
+        assert_ok(kn_free(pool, c));
+    }
+    assert_true(faults_now() - before < 100); /* thousands without the pool */
+    assert_int_equal(stats_of(pool).n_device_allocs, 1);
+    kn_pool_destroy(pool);
+}
+
+static void segments_are_large(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    void *ptr = must_alloc(pool, 100, NULL);
+    assert_true(stats_of(pool).reserved_bytes >= 32 * MiB);
+    assert_ok(kn_free(pool, ptr));
+    kn_pool_destroy(pool);
+}
+
+static void trim_gives_memory_back_to_the_system(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    size_t before = resident_bytes();
+    char *ptr = must_alloc(pool, 200 * MiB, NULL);
+    memset(ptr, 1, 200 * MiB);
+    assert_true(resident_bytes() > before + 150 * MiB);
+    assert_ok(kn_free(pool, ptr));
+    assert_ok(kn_pool_trim(pool, 0));
+    assert_int_equal(stats_of(pool).reserved_bytes, 0);
+    assert_true(resident_bytes() < before + 50 * MiB);
+    kn_pool_destroy(pool);
+}
+
+static void streams_and_events_are_program_order(void **state) {
+    (void)state;
+    kn_device *host = kn_device_host();
+    kn_pool *pool = kn_device_pool(host);
+    kn_stream stream = (kn_stream)(uintptr_t)16;
+    assert_ok(kn_stream_create(&stream, host));
+    assert_null(stream);
+    assert_ok(kn_stream_of_thread(&stream, host));
+    assert_null(stream);
+    kn_event *event = NULL;
+    bool done = false;
+    assert_ok(kn_event_create(&event, host));
+    assert_ok(kn_event_record(event, NULL));
+    assert_ok(kn_event_wait(event, NULL));
+    assert_ok(kn_event_query(&done, event));
+    assert_true(done);
+    kn_event_destroy(event);
+    assert_ok(kn_stream_sync(host, NULL));
+    kn_stream_retire(host, NULL);
+    kn_stream_destroy(host, NULL);
+    /* whatever is passed as a stream, it is the same one */
+    void *a = must_alloc(pool, 1000, (kn_stream)(uintptr_t)64);
+    assert_ok(kn_block_use(pool, a, NULL));
+    assert_ok(kn_free(pool, a));
+    void *b = must_alloc(pool, 1000, NULL);
+    assert_ptr_equal(a, b);
+    assert_ok(kn_free(pool, b));
+}
+
+static void copies_and_fills_happen(void **state) {
+    (void)state;
+    kn_device *host = kn_device_host();
+    char a[64], b[64] = "";
+    assert_ok(kn_device_fill(host, a, 'x', sizeof a, NULL));
+    assert_ok(kn_device_copy(host, b, host, a, sizeof b, NULL));
+    assert_memory_equal(a, b, sizeof a);
+    assert_ok(kn_device_copy(host, b, host, a, 0, NULL));
+}
+
+static void limit_is_reported_with_its_figures(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    void *a = NULL, *b = NULL;
+    kn_pool_options options = {.limit_bytes = 64 * MiB, .name = "small"};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+    a = must_alloc(pool, 40 * MiB, NULL);
+    assert_fails(kn_alloc(&b, pool, 40 * MiB, NULL), KN_ERR_OOM, "pool small: out of memory");
+    assert_fails(kn_alloc(&b, pool, 40 * MiB, NULL), KN_ERR_OOM, "limit of 64.0 MiB");
+    assert_ok(kn_free(pool, a));
+    kn_pool_destroy(pool);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(info_names_the_machine_and_the_backing),
+                     TEST(memory_can_be_written_everywhere), TEST(steady_state_faults_no_pages),
+                     TEST(segments_are_large), TEST(trim_gives_memory_back_to_the_system),
+                     TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
+                     TEST(limit_is_reported_with_its_figures));
+}

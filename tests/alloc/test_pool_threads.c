@@ -1,0 +1,187 @@
+/* Threads: own pairs, blocks handed from one to another, pools that outlive threads and threads
+ * that outlive pools. Assertions are made on the main thread only. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "pool_fixture.h"
+
+enum { THREADS = 4, ROUNDS = 4000, RING = 64 };
+
+typedef struct worker {
+    kn_pool *pool;
+    kn_sim *sim;
+    kn_stream stream;
+    uint64_t seed;
+    int n_failed;
+    _Atomic(void *) *ring; /* blocks handed over; NULL: an empty place */
+} worker;
+
+static uint64_t next_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static void *own_blocks(void *ctx) {
+    worker *w = ctx;
+    void *live[32] = {NULL};
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t k = next_random(&w->seed) % 32;
+        w->n_failed += kn_free(w->pool, live[k]) != KN_OK;
+        live[k] = NULL;
+        size_t size = 1 + next_random(&w->seed) % (next_random(&w->seed) % 8 ? 20000 : 300000);
+        w->n_failed += kn_alloc(&live[k], w->pool, size, w->stream) != KN_OK;
+    }
+    for (int k = 0; k < 32; k++) w->n_failed += kn_free(w->pool, live[k]) != KN_OK;
+    return NULL;
+}
+
+static void *hand_over(void *ctx) {
+    worker *w = ctx;
+    for (int i = 0; i < ROUNDS; i++) {
+        void *mine = NULL;
+        size_t size = 1 + next_random(&w->seed) % (next_random(&w->seed) % 8 ? 9000 : 200000);
+        w->n_failed += kn_alloc(&mine, w->pool, size, w->stream) != KN_OK;
+        void *theirs = atomic_exchange(&w->ring[next_random(&w->seed) % RING], mine);
+        w->n_failed += kn_free(w->pool, theirs) != KN_OK;
+    }
+    return NULL;
+}
+
+static void run_workers(fixture *f, void *(*fn)(void *), bool own_streams) {
+    static _Atomic(void *) ring[RING];
+    pthread_t threads[THREADS];
+    worker workers[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        kn_stream stream = own_streams ? new_stream(f) : NULL;
+        workers[i] = (worker){f->pool, f->sim, stream, test_random(), 0, ring};
+        assert_int_equal(pthread_create(&threads[i], NULL, fn, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(workers[i].n_failed, 0);
+    }
+    for (int i = 0; i < RING; i++) assert_ok(kn_free(f->pool, atomic_exchange(&ring[i], NULL)));
+    assert_int_equal(stats_of(f->pool).live_bytes, 0);
+    assert_int_equal(stats_of(f->pool).requested_bytes, 0);
+    assert_ok(kn_pool_check(f->pool));
+}
+
+static void threads_with_their_own_blocks(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    run_workers(&f, own_blocks, false);
+    run_workers(&f, own_blocks, true);
+    fixture_end(&f);
+}
+
+static void blocks_are_freed_on_other_threads(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    run_workers(&f, hand_over, false);
+    run_workers(&f, hand_over, true);
+    fixture_end(&f);
+}
+
+static void host_pool_takes_any_thread(void **state) {
+    (void)state;
+    fixture f = {.device = kn_device_host()};
+    assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+    run_workers(&f, own_blocks, false);
+    run_workers(&f, hand_over, false);
+    kn_pool_destroy(f.pool);
+}
+
+/* Everybody reads while others work. */
+static atomic_bool stop;
+static void *read_stats(void *ctx) {
+    worker *w = ctx;
+    while (!atomic_load(&stop)) {
+        kn_pool_stats stats;
+        kn_pool_stats_read(&stats, sizeof stats, w->pool);
+        w->n_failed += stats.reserved_bytes > 4 * GiB;
+        w->n_failed += kn_pool_trim(w->pool, 64 * MiB) != KN_OK;
+    }
+    return NULL;
+}
+
+static void statistics_and_trim_go_on_meanwhile(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    worker reader = {.pool = f.pool};
+    pthread_t thread;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, read_stats, &reader), 0);
+    run_workers(&f, hand_over, false);
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(reader.n_failed, 0);
+    fixture_end(&f);
+}
+
+/* Pools come and go while a thread keeps its caches of others. */
+static void *stay_through(void *ctx) {
+    worker *w = ctx;
+    while (!atomic_load(&stop)) {
+        void *ptr = NULL;
+        w->n_failed += kn_alloc(&ptr, w->pool, 4000, NULL) != KN_OK;
+        w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    }
+    return NULL;
+}
+
+static void pools_come_and_go_under_living_threads(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    worker w = {.pool = f.pool};
+    pthread_t thread;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, stay_through, &w), 0);
+    for (int i = 0; i < 50; i++) {
+        kn_pool *pool = NULL;
+        assert_ok(kn_pool_create(&pool, f.device, NULL));
+        void *ptr = must_alloc(pool, 4000, NULL);
+        assert_ok(kn_free(pool, ptr));
+        kn_pool_destroy(pool);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.n_failed, 0);
+    fixture_end(&f);
+}
+
+static void *thread_stream(void *ctx) {
+    worker *w = ctx;
+    kn_stream again = NULL;
+    kn_device *device = kn_pool_device(w->pool);
+    w->n_failed += kn_stream_of_thread(&w->stream, device) != KN_OK;
+    w->n_failed += kn_stream_of_thread(&again, device) != KN_OK || again != w->stream;
+    void *ptr = NULL;
+    w->n_failed += kn_alloc(&ptr, w->pool, 70000, w->stream) != KN_OK;
+    if (ptr) kn_sim_work(w->sim, w->stream, ptr, 70000, w->seed);
+    w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    return NULL;
+}
+
+static void stream_of_a_thread_goes_with_it(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    uint64_t objects = 0;
+    for (uint64_t i = 0; i < 20; i++) {
+        worker w = {.pool = f.pool, .sim = f.sim, .seed = i + 1};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, thread_stream, &w), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(w.n_failed, 0);
+        assert_non_null(w.stream);
+        if (i == 4) objects = kn_sim_objects(f.sim);
+    }
+    assert_true(kn_sim_objects(f.sim) <= objects + 16); /* no stream stays; some events may */
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
+                     TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
+                     TEST(pools_come_and_go_under_living_threads),
+                     TEST(stream_of_a_thread_goes_with_it));
+}

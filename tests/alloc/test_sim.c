@@ -1,0 +1,158 @@
+/* The checker checked: the simulated device sees what it is there to see. */
+#include "pool_fixture.h"
+
+typedef struct device {
+    kn_sim *sim;
+    const kn_device_driver *driver;
+    kn_stream s, t;
+    void *memory;
+} device;
+
+static device make(void) {
+    device d = {0};
+    kn_sim_options options = {.capacity_bytes = 16 * MiB};
+    assert_ok(kn_sim_create(&d.sim, &options));
+    d.driver = kn_sim_driver(d.sim);
+    assert_ok(d.driver->stream_create(d.sim, &d.s));
+    assert_ok(d.driver->stream_create(d.sim, &d.t));
+    assert_ok(d.driver->segment_alloc(d.sim, &d.memory, 4 * MiB));
+    return d;
+}
+
+static void assert_violation(device *d, const char *text) {
+    char said[256];
+    assert_true(kn_sim_violations(d->sim, said, sizeof said) > 0);
+    assert_non_null(strstr(said, text));
+}
+
+static void early_reuse_is_seen(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    kn_sim_work(d.sim, d.t, (char *)d.memory + 1000, 1000, 2);
+    assert_no_violation(d.sim);
+    kn_sim_work(d.sim, d.t, (char *)d.memory + 999, 1000, 2);
+    assert_violation(&d, "used for user 2 while work of user 1");
+}
+
+static void same_stream_and_finished_work_are_no_reuse(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 2);
+    assert_true(kn_sim_step(d.sim, d.s));
+    assert_true(kn_sim_step(d.sim, d.s));
+    assert_false(kn_sim_step(d.sim, d.s));
+    kn_sim_work(d.sim, d.t, d.memory, 1000, 3);
+    assert_no_violation(d.sim);
+}
+
+static void wait_orders_streams_transitively(void **state) {
+    (void)state;
+    device d = make();
+    kn_stream u = NULL;
+    void *event = NULL, *second = NULL;
+    bool done = true;
+    assert_ok(d.driver->stream_create(d.sim, &u));
+    assert_ok(d.driver->event_create(d.sim, &event));
+    assert_ok(d.driver->event_create(d.sim, &second));
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    assert_ok(d.driver->event_record(d.sim, event, d.s));
+    assert_ok(d.driver->event_query(d.sim, event, &done));
+    assert_false(done);
+    assert_ok(d.driver->event_wait(d.sim, event, d.t));
+    assert_ok(d.driver->event_record(d.sim, second, d.t));
+    assert_ok(d.driver->event_wait(d.sim, second, u));
+    kn_sim_work(d.sim, u, d.memory, 1000, 2);
+    assert_no_violation(d.sim);
+    assert_false(kn_sim_step(d.sim, d.t)); /* waits for s */
+    assert_ok(d.driver->event_sync(d.sim, second));
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 0);
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 3); /* s never waited for u */
+    assert_violation(&d, "used for user 3 while work of user 2");
+}
+
+static void memory_taken_away_under_work_is_seen(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    d.driver->segment_free(d.sim, d.memory, 4 * MiB);
+    assert_violation(&d, "taken away under work of user 1");
+}
+
+static void work_without_memory_is_seen(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.s, (char *)d.memory + 4 * MiB - 10, 11, 1);
+    assert_violation(&d, "no memory");
+}
+
+static void wrong_sizes_are_seen(void **state) {
+    (void)state;
+    device d = make();
+    d.driver->segment_free(d.sim, d.memory, 2 * MiB);
+    assert_violation(&d, "not given so");
+}
+
+static void handles_are_mapped_once_and_unmapped_before_they_go(void **state) {
+    (void)state;
+    device d = make(), e = make();
+    void *range = NULL;
+    uint64_t handle = 0;
+    assert_ok(d.driver->range_reserve(d.sim, &range, 16 * MiB));
+    assert_ok(d.driver->handle_create(d.sim, &handle, 2 * MiB));
+    assert_ok(d.driver->handle_map(d.sim, range, 2 * MiB, handle));
+    assert_ok(d.driver->handle_unmap(d.sim, range, 2 * MiB));
+    assert_ok(d.driver->handle_map(d.sim, range, 2 * MiB, handle));
+    assert_no_violation(d.sim);
+    assert_ok(d.driver->handle_map(d.sim, (char *)range + 2 * MiB, 2 * MiB, handle));
+    assert_violation(&d, "mapped twice");
+    assert_ok(e.driver->range_reserve(e.sim, &range, 16 * MiB));
+    assert_ok(e.driver->handle_create(e.sim, &handle, 2 * MiB));
+    assert_ok(e.driver->handle_map(e.sim, range, 2 * MiB, handle));
+    e.driver->handle_destroy(e.sim, handle, 2 * MiB);
+    assert_violation(&e, "destroyed while mapped");
+}
+
+static void capacity_holds(void **state) {
+    (void)state;
+    device d = make();
+    void *more = NULL;
+    assert_fails(d.driver->segment_alloc(d.sim, &more, 13 * MiB), KN_ERR_OOM, "12582912 of");
+    assert_ok(d.driver->segment_alloc(d.sim, &more, 12 * MiB));
+    assert_int_equal(kn_sim_bytes(d.sim), 16 * MiB);
+}
+
+static void scripted_calls_fail_once_or_for_ever(void **state) {
+    (void)state;
+    device d = make();
+    void *event = NULL;
+    kn_sim_fail(d.sim, KN_SIM_EVENT_CREATE, 2, false);
+    assert_ok(d.driver->event_create(d.sim, &event));
+    assert_ok(d.driver->stream_sync(d.sim, d.s));
+    assert_fails(d.driver->event_create(d.sim, &event), KN_ERR_CUDA, "event_create");
+    assert_ok(d.driver->event_create(d.sim, &event));
+    kn_sim_fail(d.sim, KN_SIM_ANY, 1, true);
+    assert_fails(d.driver->stream_sync(d.sim, d.s), KN_ERR_CUDA, "stream_sync");
+    assert_fails(d.driver->event_create(d.sim, &event), KN_ERR_CUDA, "event_create");
+    kn_sim_fail(d.sim, KN_SIM_ANY, 0, false);
+    assert_ok(d.driver->stream_sync(d.sim, d.s));
+}
+
+static void clock_moves_when_told(void **state) {
+    (void)state;
+    device d = make();
+    assert_int_equal(kn_sim_now_ns(d.sim), 0);
+    kn_sim_advance_ns(d.sim, 5);
+    kn_sim_advance_ns(d.sim, 7);
+    assert_int_equal(kn_sim_now_ns(d.sim), 12);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
+        TEST(wait_orders_streams_transitively), TEST(memory_taken_away_under_work_is_seen),
+        TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
+        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(capacity_holds),
+        TEST(scripted_calls_fail_once_or_for_ever), TEST(clock_moves_when_told));
+}
