@@ -17,6 +17,8 @@ if(KNET_HAVE_CUDA)
              ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json)
     set_tests_properties(ops.cuda_plans_${gpu} PROPERTIES LABELS unit TIMEOUT 300)
   endforeach()
+  add_test(NAME ops.cuda_plans_gpu COMMAND test_cuda_plans gpu)
+  set_tests_properties(ops.cuda_plans_gpu PROPERTIES LABELS gpu TIMEOUT 300 SKIP_RETURN_CODE 77)
   add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv_plan.c
                  ${PROJECT_SOURCE_DIR}/ops/src/cuda/context.c)
   target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops

@@ -15,10 +15,10 @@ static uint64_t mix(uint64_t z) { /* splitmix64's output function */
     return z ^ (z >> 31);
 }
 
-static uint64_t random_at(const parity_case *c, int operand, int64_t i) {
+static uint64_t seed_of(const parity_case *c, int operand) {
     uint64_t h = 0x9E3779B97F4A7C15u * (uint64_t)(operand + 1);
     for (const char *s = c->name; *s; s++) h = mix(h + (unsigned char)*s);
-    return mix(h + (uint64_t)i);
+    return h;
 }
 
 static double special(uint64_t r) {
@@ -33,9 +33,9 @@ static double wide(uint64_t r) {
     return unit * sizes[(r >> 4) % 6];
 }
 
-static double value_at(const parity_case *c, int operand, const parity_operand *o, int64_t i) {
+static double value_at(uint64_t seed, const parity_operand *o, int64_t i) {
     static const double hyper[] = {0.01, 3, 0.5, 0};
-    uint64_t r = random_at(c, operand, i);
+    uint64_t r = mix(seed + (uint64_t)i);
     double unit = (double)(int64_t)(r >> 11) * 0x1p-53;
     switch (o->fill) {
         case FILL_UNIFORM:
@@ -122,10 +122,11 @@ static int64_t count(const kn_shape *shape) {
 static void fill_image(buffer *b, const parity_case *c, int operand, const parity_operand *o,
                        const parity_mode *mode) {
     size_t element = kn_dtype_bytes(b->dtype);
+    uint64_t seed = seed_of(c, operand);
     memset(b->image, GUARD_BYTE, b->bytes);
     if (o->fill == FILL_GUARD) return;
     for (int64_t i = 0; i < b->n; i++) {
-        double v = value_at(c, operand, o, i);
+        double v = value_at(seed, o, i);
         if (!o->dtype && mode->data == KN_F32) v = (double)(float)v;
         store(b->image + b->guard_bytes + (size_t)i * element, b->dtype, v);
     }

@@ -69,6 +69,7 @@ static int64_t count_of(parity_operand o) {
 static void each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, SCALAR(UNIFORM));
     body(op, OPERAND(UNIFORM, 1));
+    body(op, OPERAND(UNIFORM, 4, 0));
     body(op, OPERAND(UNIFORM, 3, 5, 7));
     body(op, OPERAND(UNIFORM, 256, 4));
     body(op, OPERAND(UNIFORM, 2, 1, 1031, 17));
@@ -291,6 +292,8 @@ static void product_cases(void) {
         matmul_of(100, 784, 10, trans, false);
     }
     matmul_of(256, 512, 256, 0, true);
+    matmul_of(3, 0, 4, 0, false);
+    matmul_of(3, 0, 4, 2, true);
     linear_of(U(100, 784), U(100, 64), 64, true, false);
     linear_of(U(100, 64), U(100, 10), 10, true, false);
     linear_of(U(100, 64), U(100, 10), 10, false, false);
@@ -299,6 +302,7 @@ static void product_cases(void) {
     linear_of(U(3, 5, 17), U(3, 5, 9), 9, true, false);
     linear_of(U(11), U(1), 1, true, false);
     linear_of(U(1, 1), U(1, 1), 1, true, false);
+    linear_of(U(2, 0), U(2, 3), 3, true, false);
 }
 
 /* --- convolution --- */
@@ -544,6 +548,7 @@ static void movement_cases(void) {
     slice_of(own, U(20, 30), (kn_attr_move){{3, 5}, {17, 30}});
     slice_of(own, U(64, 128), (kn_attr_move){{0, 64}, {64, 128}});
     slice_of(KN_U8, OPERAND(INDEX, 5, 6, 7), (kn_attr_move){{1, 2, 3}, {4, 3, 7}});
+    slice_of(own, U(4, 6), (kn_attr_move){{2, 2}, {2, 5}});
     slice_of(KN_I64, OPERAND(INDEX, 9), (kn_attr_move){{8}, {9}});
     slice_of(KN_BF16, U(3, 16, 16), (kn_attr_move){{0, 0, 8}, {3, 16, 16}});
     transpose_of(own, U(100, 37), PERM(1, 0));

@@ -80,8 +80,7 @@ static kn_status launch_graph(cudaGraph_t graph, cudaStream_t stream) {
     return KN_OK;
 }
 
-/* Runs the call once where its effects don't count, so that plans, handles and scratch exist, then
- * captures it and launches what was captured. */
+/* Captures the call, then launches what was captured. */
 static kn_status run_captured(void *ctx, kn_op_call *call) {
     (void)ctx;
     cudaStream_t stream = kn_frame_stream();

@@ -7,23 +7,33 @@
 static void plan_destroy(kn__cached *plan) { kn__conv_plan_destroy((kn__conv_plan *)(void *)plan); }
 static kn__cache plans = KN__CACHE(kn__conv_key, plan_destroy);
 
-/* --- handles: a cuDNN handle serves one thread at a time, so a call takes one and puts it back.
- * They live as long as the process: at its end the driver may be gone already. --- */
+/* --- handles: a cuDNN handle serves one thread at a time, so a call takes one, that of its stream
+ * where there is one, and puts it back. They live as long as the process: at its end the driver may
+ * be gone already. --- */
 
 typedef struct idle_handle {
     struct idle_handle *next;
     cudnnHandle_t handle;
+    cudaStream_t stream; /* it worked on last */
 } idle_handle;
 
 static pthread_mutex_t handles_mutex = PTHREAD_MUTEX_INITIALIZER;
 static idle_handle *idle[KN__GPUS_MAX];
 static cudnnBackendDescriptor_t device_of[KN__GPUS_MAX];
 
-static kn_status take_handle(idle_handle **out, int gpu) {
+static idle_handle *find_idle(int gpu, cudaStream_t stream) {
     pthread_mutex_lock(&handles_mutex);
-    idle_handle *h = idle[gpu];
-    if (h) idle[gpu] = h->next;
+    idle_handle **at = &idle[gpu];
+    while (*at && (*at)->stream != stream) at = &(*at)->next;
+    if (!*at) at = &idle[gpu];
+    idle_handle *h = *at;
+    if (h) *at = h->next;
     pthread_mutex_unlock(&handles_mutex);
+    return h;
+}
+
+static kn_status take_handle(idle_handle **out, int gpu, cudaStream_t stream) {
+    idle_handle *h = find_idle(gpu, stream);
     if (!h) {
         h = calloc(1, sizeof *h);
         if (!h) return KN_FAIL(KN_ERR_OOM, "no memory for a cuDNN handle");
@@ -33,6 +43,7 @@ static kn_status take_handle(idle_handle **out, int gpu) {
             return status;
         }
     }
+    h->stream = stream;
     *out = h;
     return KN_OK;
 }
@@ -115,12 +126,12 @@ static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
 
 /* --- running --- */
 
-static kn_status run_planned(const kn_kernel_call *call, const kn__conv_plan *p, void *x, void *w,
+static kn_status run_planned(const kn_kernel_call *call, kn__conv_plan *p, void *x, void *w,
                              void *y) {
     idle_handle *h = NULL;
     void *workspace = NULL;
     if (p->workspace_bytes) KN_TRY(kn__scratch(&workspace, call, p->workspace_bytes));
-    kn_status status = take_handle(&h, p->key.gpu);
+    kn_status status = take_handle(&h, p->key.gpu, call->stream);
     if (status == KN_OK) {
         status = KN__CUDNN(cudnnSetStream, h->handle, call->stream);
         if (status == KN_OK) status = kn__conv_plan_run(p, h->handle, x, w, y, workspace);

@@ -67,6 +67,14 @@ kn_status kn__conv_device_of_json(cudnnBackendDescriptor_t *out, const char *jso
     return finish(*out);
 }
 
+kn_status kn__conv_device_json(char *out, size_t out_bytes, cudnnBackendDescriptor_t device) {
+    int64_t n = 0;
+    KN_TRY(KN__CUDNN(cudnnBackendGetAttribute, device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                     CUDNN_TYPE_CHAR, (int64_t)out_bytes - 1, &n, out));
+    out[n < (int64_t)out_bytes - 1 ? n : (int64_t)out_bytes - 1] = 0;
+    return KN_OK;
+}
+
 /* --- the graph --- */
 
 static kn_status make_tensor(cudnnBackendDescriptor_t *out, kn__conv_plan *p, int64_t uid,
@@ -283,30 +291,69 @@ kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
     return KN_OK;
 }
 
+/* --- running: a pack holds the addresses of one run. A training step comes back with the same
+ * ones, so each plan keeps its last pack. --- */
+
+typedef struct kn__conv_pack {
+    cudnnBackendDescriptor_t pack;
+    void *data[3], *workspace;
+} kn__conv_pack;
+
+static void pack_destroy(kn__conv_pack *pack) {
+    if (!pack) return;
+    if (pack->pack) cudnnBackendDestroyDescriptor(pack->pack);
+    free(pack);
+}
+
+static kn_status fill_pack(kn__conv_pack *pack) {
+    static const int64_t uid[] = {UID_X, UID_W, UID_Y};
+    KN_TRY(KN__CUDNN(cudnnBackendCreateDescriptor, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
+                     &pack->pack));
+    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, uid));
+    KN_TRY(
+        set(pack->pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pack->data));
+    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+               &pack->workspace));
+    return finish(pack->pack);
+}
+
+static kn_status pack_create(kn__conv_pack **out, const kn__conv_pack *wanted) {
+    kn__conv_pack *pack = malloc(sizeof *pack);
+    if (!pack) return KN_FAIL(KN_ERR_OOM, "no memory for a convolution's arguments");
+    *pack = *wanted;
+    kn_status status = fill_pack(pack);
+    if (status < 0) {
+        pack_destroy(pack);
+        return status;
+    }
+    *out = pack;
+    return KN_OK;
+}
+
+/* The plan's spare pack where it fits, else a new one. */
+static kn_status pack_take(kn__conv_pack **out, kn__conv_plan *plan, const kn__conv_pack *wanted) {
+    kn__conv_pack *pack = atomic_exchange_explicit(&plan->spare, NULL, memory_order_acquire);
+    if (pack && memcmp(pack->data, wanted->data, sizeof pack->data) == 0 &&
+        pack->workspace == wanted->workspace) {
+        *out = pack;
+        return KN_OK;
+    }
+    pack_destroy(pack);
+    return pack_create(out, wanted);
+}
+
+kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w, void *y,
+                            void *workspace) {
+    kn__conv_pack wanted = {.data = {x, w, y}, .workspace = workspace}, *pack = NULL;
+    KN_TRY(pack_take(&pack, plan, &wanted));
+    kn_status status = KN__CUDNN(cudnnBackendExecute, handle, plan->plan, pack->pack);
+    pack_destroy(atomic_exchange_explicit(&plan->spare, pack, memory_order_acq_rel));
+    return status;
+}
+
 void kn__conv_plan_destroy(kn__conv_plan *p) {
     if (!p) return;
+    pack_destroy(atomic_load_explicit(&p->spare, memory_order_acquire));
     unmake(p, 0);
     free(p);
-}
-
-/* --- running --- */
-
-static kn_status fill_pack(cudnnBackendDescriptor_t pack, void *x, void *w, void *y,
-                           void *workspace) {
-    int64_t uid[] = {UID_X, UID_W, UID_Y};
-    void *data[] = {x, w, y};
-    KN_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, uid));
-    KN_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, data));
-    KN_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace));
-    return finish(pack);
-}
-
-kn_status kn__conv_plan_run(const kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w,
-                            void *y, void *workspace) {
-    cudnnBackendDescriptor_t pack;
-    KN_TRY(KN__CUDNN(cudnnBackendCreateDescriptor, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    kn_status status = fill_pack(pack, x, w, y, workspace);
-    if (status == KN_OK) status = KN__CUDNN(cudnnBackendExecute, handle, plan->plan, pack);
-    cudnnBackendDestroyDescriptor(pack);
-    return status;
 }

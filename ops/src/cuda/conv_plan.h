@@ -35,7 +35,8 @@ typedef struct kn__conv_plan {
     kn__conv_key key;
     cudnnBackendDescriptor_t plan;
     size_t workspace_bytes;
-    int n_tried; /* engine configurations looked at */
+    int n_tried;                           /* engine configurations looked at */
+    _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */
     /* Everything the plan was made of; lives as long as the plan. */
     cudnnBackendDescriptor_t made[KN__CONV_DESCRIPTORS_MAX];
     int n_made;
@@ -44,12 +45,14 @@ typedef struct kn__conv_plan {
 /* A device description: of a GPU of this machine, or from JSON. */
 kn_status kn__conv_device_of_gpu(cudnnBackendDescriptor_t *out, int gpu);
 kn_status kn__conv_device_of_json(cudnnBackendDescriptor_t *out, const char *json);
+/* The description as JSON; out_bytes with the 0 at the end. */
+kn_status kn__conv_device_json(char *out, size_t out_bytes, cudnnBackendDescriptor_t device);
 
 /* Errors: UNSUPPORTED when no engine fits; CUDA. */
 kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
                                cudnnBackendDescriptor_t device);
 void kn__conv_plan_destroy(kn__conv_plan *plan);
-kn_status kn__conv_plan_run(const kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w,
-                            void *y, void *workspace);
+kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w, void *y,
+                            void *workspace);
 
 #endif
