@@ -12,19 +12,25 @@ enum {
     LATE_MAX = 1 << 14            /* records kept because their launch isn't known yet */
 };
 
-typedef struct launch {
-    uint32_t id, state;
+/* What a thread tells the drain: a launch (id is the launch's own), an alias, or (no node) that the
+ * launch failed. */
+typedef struct entry {
+    uint32_t id, launch;
     kn__node *node;
-} launch;
+} entry;
 
-enum { PENDING, TIMED, UNTIMED };
+typedef struct launch {
+    kn__node *node;
+    uint32_t id, launch;
+    enum { PENDING, TIMED, UNTIMED, CANCELLED } state;
+} launch;
 
 /* One producer, its thread; one consumer, the drain. */
 struct kn__ring {
-    _Alignas(64) kn__count tail, lost;
-    uint64_t head_seen; /* the producer's copy of head */
+    _Alignas(64) kn__count tail, n_launched, n_lost; /* lost: launches there was no room for */
+    uint64_t head_seen;                              /* the producer's copy of head */
     _Alignas(64) kn__count head;
-    launch entries[RING_ENTRIES];
+    entry entries[RING_ENTRIES];
 };
 
 /* Ids in the order of their launch: two tables, and when the younger one is full the older one is
@@ -40,7 +46,7 @@ static bool running;
 static table young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
-static uint64_t n_timed, n_untimed, n_lost_found, unattributed_ns, n_unattributed;
+static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
 
 static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could not be made */
 
@@ -54,22 +60,42 @@ static struct kn__ring *make_ring(kn__tree *tree) {
     return ring;
 }
 
+static struct kn__ring *my_ring(kn__tree *tree) {
+    if (!tree) return NULL;
+    return tree->ring ? tree->ring : make_ring(tree);
+}
+
+/* Never waits for the drain. */
+static bool push(struct kn__ring *ring, entry e) {
+    uint64_t tail = ring->tail;
+    if (tail - ring->head_seen == RING_ENTRIES) ring->head_seen = KN__LOAD(ring->head);
+    if (tail - ring->head_seen == RING_ENTRIES) return false;
+    ring->entries[tail % RING_ENTRIES] = e;
+    KN__STORE(ring->tail, tail + 1);
+    return true;
+}
+
 void kn__activity_launch(uint32_t id) {
     kn__tree *tree = kn__tree_get();
-    struct kn__ring *ring = tree ? tree->ring : NULL;
-    if (!ring && tree) ring = make_ring(tree);
+    struct kn__ring *ring = my_ring(tree);
     if (!ring) {
         atomic_fetch_add_explicit(&n_without_tree, 1, memory_order_relaxed);
         return;
     }
-    uint64_t tail = ring->tail;
-    if (tail - ring->head_seen == RING_ENTRIES) ring->head_seen = KN__LOAD(ring->head);
-    if (tail - ring->head_seen == RING_ENTRIES) { /* never waits for the drain */
-        KN__STORE(ring->lost, ring->lost + 1);
-        return;
-    }
-    ring->entries[tail % RING_ENTRIES] = (launch){id, PENDING, tree->current};
-    KN__STORE(ring->tail, tail + 1);
+    KN__STORE(ring->n_launched, ring->n_launched + 1);
+    if (push(ring, (entry){id, id, tree->current})) return;
+    KN__STORE(ring->n_lost, ring->n_lost + 1);
+}
+
+void kn__activity_alias(uint32_t id, uint32_t launch_id) {
+    kn__tree *tree = kn__tree_get();
+    struct kn__ring *ring = my_ring(tree);
+    if (ring) (void)push(ring, (entry){id, launch_id, tree->current});
+}
+
+void kn__activity_cancel(uint32_t launch_id) {
+    struct kn__ring *ring = my_ring(kn__tree_get());
+    if (ring) (void)push(ring, (entry){launch_id, launch_id, NULL});
 }
 
 /* ---- ids ---- */
@@ -111,20 +137,29 @@ static void forget_old(void) {
     young.n_used = 0;
 }
 
-static void insert(const launch *l) {
+static void insert(const entry *e) {
     if (young.n_used == GENERATION_ENTRIES) forget_old();
     if (2 * young.n_used >= young.n_slots && !grow(&young)) return;
-    launch *slot = find_slot(&young, l->id);
+    launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
-    *slot = *l;
+    *slot = (launch){e->node, e->id, e->launch, PENDING};
 }
+
+static void cancel(uint32_t id) {
+    launch *l = find(id);
+    if (!l || l->state != PENDING) return;
+    l->state = CANCELLED;
+    n_cancelled++;
+}
+
+static void take_entry(const entry *e) { e->node ? insert(e) : cancel(e->id); }
 
 static void drain_rings(void) {
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         struct kn__ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
         uint64_t head = ring->head, tail = KN__LOAD(ring->tail);
-        for (; head != tail; head++) insert(&ring->entries[head % RING_ENTRIES]);
+        for (; head != tail; head++) take_entry(&ring->entries[head % RING_ENTRIES]);
         KN__STORE(ring->head, head);
     }
 }
@@ -133,7 +168,10 @@ static void drain_rings(void) {
 
 /* A launch has as many records as it likes, and is timed when one of them is. */
 static void count_launch(launch *l, bool timed) {
+    launch *first = l->launch == l->id ? l : find(l->launch);
+    if (first) l = first;
     if (timed && l->state != TIMED) {
+        n_cancelled -= l->state == CANCELLED;
         n_timed++;
         n_untimed -= l->state == UNTIMED;
         l->state = TIMED;
@@ -163,11 +201,10 @@ static uint64_t sum_rings(uint64_t *lost) {
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         const struct kn__ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
-        uint64_t n = KN__LOAD(ring->lost);
-        *lost += n;
-        launched += KN__LOAD(ring->tail) + n;
+        *lost += KN__LOAD(ring->n_lost);
+        launched += KN__LOAD(ring->n_launched);
     }
-    return launched;
+    return launched - n_cancelled;
 }
 
 /* Its launch is not known: it was before the start, or no ring had room for it. */

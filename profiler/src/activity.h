@@ -51,6 +51,10 @@ void kn__activity_stop(void);
 /* Work was launched on this thread, in its innermost scope. Ids may be used again after 2^18
  * others. */
 void kn__activity_launch(uint32_t id);
+/* A call that was made inside the launch, and whose id the record may carry instead. */
+void kn__activity_alias(uint32_t id, uint32_t launch_id);
+/* The launch failed: there will be no record. */
+void kn__activity_cancel(uint32_t launch_id);
 
 /* Joins what has arrived. Any thread; one at a time. */
 void kn__activity_drain(void);

@@ -9,7 +9,13 @@ typedef bool (*apply_fn)(kn__config *config, const char *value);
 
 static bool set_cpu(kn__config *c, const char *value) {
     (void)value;
-    c->tier = KN__TIER_CPU;
+    if (c->tier < KN__TIER_CPU) c->tier = KN__TIER_CPU;
+    return true;
+}
+
+static bool set_gpu(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_GPU;
     return true;
 }
 
@@ -59,6 +65,7 @@ static bool set_path(char *out, const char *value) {
 static bool set_out(kn__config *c, const char *value) { return set_path(c->out, value); }
 static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
 
+static bool set_cupti(kn__config *c, const char *value) { return set_path(c->cupti, value); }
 static bool set_csv(kn__config *c, const char *value) { return set_path(c->csv, value); }
 static bool set_folded(kn__config *c, const char *value) { return set_path(c->folded, value); }
 static bool set_flame(kn__config *c, const char *value) { return set_path(c->flame, value); }
@@ -128,7 +135,8 @@ static const word words[] = {
     {"off", NULL, set_off, NULL},
     {"cpu", NULL, set_cpu, "scopes, timed on the CPU"},
     {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table"},
-    {"gpu", NULL, NULL, NULL},
+    {"gpu", NULL, set_gpu,
+     "and kernels, copies and sets of the GPU in the scope that launched them"},
     {"gpu-lite", NULL, NULL, NULL},
     {"full", NULL, NULL, NULL},
     {"trace", "FILE", NULL, NULL},
@@ -150,6 +158,7 @@ static const word words[] = {
      "2018: time and allocations alone, as TimerOutputs had it"},
     {"ascii", NULL, set_ascii, "rules of '-'"},
     {"unicode", NULL, set_unicode, "rules of '─'"},
+    {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it"},
     {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call"},
     {"help", NULL, set_help, "this text"},
 };

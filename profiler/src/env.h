@@ -15,7 +15,8 @@ enum { KN__PATH_BYTES = 512 };
 typedef enum kn__tier {
     KN__TIER_OFF,
     KN__TIER_NVTX, /* ranges for a tool that listens, no table */
-    KN__TIER_CPU
+    KN__TIER_CPU,
+    KN__TIER_GPU /* and the time on the GPU */
 } kn__tier;
 
 typedef struct kn__config {
@@ -30,7 +31,8 @@ typedef struct kn__config {
     char out[KN__PATH_BYTES];  /* of the table; "-" is stderr */
     char json[KN__PATH_BYTES]; /* "": none, as below */
     char csv[KN__PATH_BYTES], folded[KN__PATH_BYTES], flame[KN__PATH_BYTES];
-    kn__weight weight; /* of folded and flame */
+    char cupti[KN__PATH_BYTES]; /* of libcupti; "": where the system finds it */
+    kn__weight weight;          /* of folded and flame */
 } kn__config;
 
 /* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them is told in

@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "activity.h"
+#include "cupti_source.h"
 #include "env.h"
 #include "export.h"
 #include "json.h"
@@ -156,12 +158,18 @@ kn_status kn_prof_owners_on(void) {
     return status;
 }
 
+static void say_failure(kn_status status) {
+    if (status >= 0) return;
+    kn__text text = {0};
+    kn__text_printf(&text, "KNET_TIMER: %s\n", kn_last_error()->message);
+    say(&text);
+}
+
+/* What can't be had is said, and the rest goes on. */
 static void start_tables(void) {
-    kn_status status = config.memory ? observe() : kn__memory_start(false);
-    if (status < 0) {
-        kn__text text = {0};
-        kn__text_printf(&text, "KNET_TIMER: no memory columns: %s\n", kn_last_error()->message);
-        say(&text);
+    say_failure(config.memory ? observe() : kn__memory_start(false));
+    if (config.tier == KN__TIER_GPU) {
+        say_failure(kn__activity_start(kn__cupti_source(config.cupti)));
     }
     turn_on(config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_);
     report_at_exit = true;
@@ -179,14 +187,7 @@ __attribute__((constructor)) static void start(void) {
         atomic_fetch_or(&kn__prof_extras, KN__PROF_NVTX);
         turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
     }
-    if (config.tier == KN__TIER_CPU) start_tables();
-}
-
-static void report_failure(kn_status status) {
-    if (status >= 0 || status == KN_ERR_IO) return; /* an IO error has told its reason already */
-    kn__text text = {0};
-    kn__text_printf(&text, "KNET_TIMER: %s\n", kn_last_error()->message);
-    say(&text);
+    if (config.tier >= KN__TIER_CPU) start_tables();
 }
 
 /* Every output that was asked for, whatever becomes of the others; returns the first failure. */
@@ -211,10 +212,11 @@ static kn_status write_all_reports(const kn__report *report) {
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     int error = errno;
+    kn__activity_stop();
     kn__report report;
     kn_status status = take_report(&report);
     if (status >= 0) status = write_all_reports(&report);
-    report_failure(status);
+    if (status != KN_ERR_IO) say_failure(status); /* an IO error has told its reason already */
     kn__report_release(&report);
     errno = error;
 }

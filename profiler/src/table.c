@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "name.h"
+
 enum { LABEL_MIN = 9, LABEL_WISH = 24, OWNERS_SHOWN = 5, PATH_BYTES = 512 };
 
 typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_MEMORY, N_GROUPS } group;
@@ -55,11 +57,21 @@ static bool is_hidden(const layout *l, const kn__row *row) {
     return l->options->depth > 0 && row->depth > l->options->depth;
 }
 
+enum { LABEL_BYTES = 512 };
+
+/* A kernel's name is shortened for the eye; JSON and CSV have it whole. */
+static const char *label_of(const kn__row *row, char *out) {
+    if (!row->is_kernel) return row->label;
+    kn__name_short(out, LABEL_BYTES, row->label);
+    return out;
+}
+
 static int longest_label(const layout *l, const kn__row *row) {
     int longest = 0;
     for (; row; row = row->next) {
         if (is_hidden(l, row)) continue;
-        int own = kn__text_width(row->label) + 2 * row->depth;
+        char name[LABEL_BYTES];
+        int own = kn__text_width(label_of(row, name)) + 2 * row->depth;
         int inner = longest_label(l, row->first);
         if (own > longest) longest = own;
         if (inner > longest) longest = inner;
@@ -255,7 +267,8 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     int indent = 2 * (row->depth - 1);
     int deep = indent < l->label ? indent : l->label; /* a very narrow table */
     kn__text_repeat(text, " ", 1 + deep);
-    kn__text_label(text, row->label, l->label - deep, l->label + 2 - deep);
+    char name[LABEL_BYTES];
+    kn__text_label(text, label_of(row, name), l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
     kn__text_right(text, kn__cell_count((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {

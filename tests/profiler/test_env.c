@@ -60,6 +60,7 @@ static void every_word_sets_its_option(void **state) {
     assert_int_equal(c.sort, KN__SORT_FIRST);
     assert_int_equal(c.tier, KN__TIER_CPU); /* options alone are a wish for the table */
     assert_int_equal(read_ok("nvtx").tier, KN__TIER_NVTX);
+    assert_int_equal(read_ok("gpu,cpu,cupti=/x/libcupti.so").tier, KN__TIER_GPU);
     assert_true(read_ok("help").help);
 }
 
@@ -67,7 +68,7 @@ static void a_wrong_word_is_one_line_with_the_valid_ones(void **state) {
     (void)state;
     static const char *const wrong[] = {"fast",     "cpux",      "depth",  "depth=",  "depth=x",
                                         "depth=-1", "depth=1e9", "mem=1",  "sort=up", "columns=1",
-                                        "clock=",   "out=",      "gpu",    "full",    "gpu-lite",
+                                        "clock=",   "out=",      "flame",  "full",    "gpu-lite",
                                         "nvtx=1",   "=",         "1 ,cpu", " 1",      "trace=x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         kn__text messages = {0};
