@@ -1,0 +1,252 @@
+#include <knet/op.h>
+
+#include "autograd_test.h"
+
+/* --- accumulation --- */
+
+static void a_shared_gradient_is_never_added_to_in_place(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_affine(w, 1, 0);
+    /* add hands one buffer to both operands, and x's grows by the product's afterwards */
+    kn_tensor *y = kn_add(x, kn_mul(x, x));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 5, 7);
+    kn_params_destroy(set);
+}
+
+static void one_value_used_many_times(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *v = PARAM(set, KN_SHAPE(2), "v", 1, -1);
+    KN_TAPE();
+    kn_tensor *x = kn_mul(w, v), *y = kn_add(x, x);
+    for (int i = 0; i < 5; i++) y = kn_add(y, x);
+    y = kn_add(kn_sub(y, x), kn_add(w, w));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 6 + 2, -6 + 2);
+    assert_values(kn_grad(v), 12, 18);
+    kn_params_destroy(set);
+}
+
+static void a_parameter_used_twice_gets_both_gradients(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 2), "w", 1, 2, 3, 4), *b = PARAM(set, KN_SHAPE(2), "b", 0, 0);
+    KN_TAPE();
+    kn_tensor *x = F32(KN_SHAPE(1, 2), 1, 1);
+    kn_tensor *y = kn_linear(kn_linear(x, w, b), w, b); /* [3,7] → [17,37] */
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 3 + 4, 7 + 4, 3 + 6, 7 + 6);
+    assert_values(kn_grad(b), 1 + 4, 1 + 6);
+    kn_params_destroy(set);
+}
+
+static void broadcast_parameters_get_the_sum(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *scale = PARAM(set, KN_SHAPE(1, 2, 1), "scale", 2, 3);
+    kn_tensor *shift = PARAM(set, KN_SHAPE(2), "shift", 0, 0);
+    kn_tensor *bias = PARAM(set, KN_SCALAR, "bias", 1);
+    KN_TAPE();
+    kn_tensor *x = kn_ones(KN_SHAPE(3, 2, 2));
+    kn_tensor *y = kn_add(kn_add(kn_mul(x, scale), shift), bias);
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(scale), 6, 6);
+    assert_values(kn_grad(shift), 6, 6);
+    assert_values(kn_grad(bias), 12);
+    assert_shape(kn_grad(scale), KN_SHAPE(1, 2, 1));
+    kn_params_destroy(set);
+}
+
+static void backward_adds_until_a_step_is_taken(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *v = PARAM(set, KN_SHAPE(1), "v", 1);
+    kn_optim *sgd = NULL;
+    assert_ok(kn_sgd_create(&sgd, set, 0, NULL));
+    KN_FRAME();
+    assert_values(kn_grad(w), 0, 0);
+    for (int cycle = 0; cycle < 3; cycle++) {
+        for (int i = 1; i <= 3; i++) {
+            KN_TAPE();
+            assert_ok(kn_backward(sum_all(kn_mul(kn_mul(w, w), v))));
+            assert_values(kn_grad(w), 4 * i, 6 * i);
+            assert_values(kn_grad(v), 13 * i);
+        }
+        assert_ok(kn_optim_step(sgd));
+        assert_values(kn_grad(w), 12, 18); /* still there to be looked at */
+    }
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(w)));
+    }
+    assert_values(kn_grad(w), 1, 1);
+    assert_values(kn_grad(v), 0); /* not of an earlier cycle */
+    kn_optim_destroy(sgd);
+    kn_params_destroy(set);
+}
+
+static void frozen_inputs_cost_no_gradient(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1, 1, 1, 1), "w", 2);
+    KN_TAPE();
+    kn_tensor *x = kn_ones(KN_SHAPE(1, 1, 2, 2)), *watched = kn_watch(x);
+    /* the watched branch leads to no parameter: kn_backward need not walk it */
+    kn_tensor *y = kn_mul(kn_conv(x, w, KN_NONE, NULL), kn_exp(watched));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_close(ops_at(kn_grad(w), 0), 4 * 2.718281828459045, 1e-6, 0);
+    kn_params_destroy(set);
+}
+
+static void empty_batches_give_zero_gradients(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 3), "w", 1, 2, 3, 4, 5, 6);
+    kn_tensor *b = PARAM(set, KN_SHAPE(2), "b", 1, 2);
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_zeros(KN_SHAPE(0, 3));
+        assert_ok(kn_backward(sum_all(kn_relu(kn_linear(x, w, b)))));
+        assert_values(kn_grad(w), 0, 0, 0, 0, 0, 0);
+        assert_values(kn_grad(b), 0, 0);
+    }
+    kn_params_destroy(set);
+}
+
+/* --- sets --- */
+
+static void two_sets_get_their_own(void **state) {
+    (void)state;
+    kn_params *one = params_f32(), *two = params_f32();
+    kn_tensor *w = PARAM(one, KN_SHAPE(2), "w", 2, 3), *v = PARAM(two, KN_SHAPE(2), "w", 5, 7);
+    KN_TAPE();
+    assert_ok(kn_backward(sum_all(kn_mul(w, v))));
+    assert_values(kn_grad(w), 5, 7);
+    assert_values(kn_grad(v), 2, 3);
+    kn_params_destroy(one);
+    kn_params_destroy(two);
+}
+
+/* The arena follows the order in which gradients become ready; borrowed views go along. */
+static void gradients_lie_in_the_order_of_use(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+    kn_tensor *c = PARAM(set, KN_SHAPE(1), "c", 5);
+    KN_FRAME();
+    kn_tensor *ga = kn_grad(a), *gb = kn_grad(b), *gc = kn_grad(c), *all = kn_params_grad(set);
+    for (int i = 1; i <= 2; i++) {
+        KN_TAPE();
+        assert_ok(kn_backward(kn_mul(kn_mul(kn_affine(b, 1, 0), c), kn_affine(a, 1, 0))));
+        assert_values(ga, 15 * i);
+        assert_values(gb, 10 * i);
+        assert_values(gc, 6 * i);
+    }
+    assert_ptr_equal(all, kn_params_grad(set));
+    assert_ptr_equal(kn_data(all), kn_data(ga)); /* a's is ready first */
+    assert_true((const char *)kn_data(gb) > (const char *)kn_data(gc));
+    assert_int_equal((const char *)kn_data(gc) - (const char *)kn_data(ga), 256);
+    kn_params_destroy(set);
+}
+
+/* --- memory --- */
+
+static uint64_t peak_of(kn_params *set, kn_tensor *w, int layers, int64_t n, bool backward) {
+    (void)set;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    kn_pool_stats stats;
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(n)), w);
+        for (int i = 0; i < layers; i++) y = kn_affine(y, 1.01, 0);
+        kn_tensor *loss = sum_all(y);
+        if (backward) assert_ok(kn_backward(loss));
+    }
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    kn_pool_destroy(pool);
+    return stats.live_bytes_max;
+}
+
+/* Backward frees each value as it passes, so it needs no more than the forward pass left, and two
+ * gradients. */
+static void backward_peaks_at_the_live_set(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 20 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    uint64_t forward = peak_of(set, w, LAYERS, N, false);
+    uint64_t both = peak_of(set, w, LAYERS, N, true);
+    assert_true(forward >= LAYERS * N * sizeof(float));
+    assert_true(both <= forward + 2 * N * sizeof(float) + 8192);
+    kn_params_destroy(set);
+}
+
+/* Ops that need nothing keep nothing: dropped values go at once. */
+static void values_nobody_needs_are_not_kept(void **state) {
+    (void)state;
+    enum { N = 1 << 14 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    kn_pool_stats stats;
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(N)), w);
+        for (int i = 0; i < 20; i++) {
+            kn_tensor *next = kn_neg(kn_add(y, y));
+            kn_drop(y);
+            y = next;
+            kn_pool_stats_read(&stats, sizeof stats, pool);
+            assert_true(stats.live_bytes <= (uint64_t)(i + 4) * N * sizeof(float) + 8192);
+        }
+    }
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    assert_int_equal(stats.live_bytes, 0);
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+static void steady_steps_keep_live_bytes_flat(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = kn_param(set, KN_SHAPE(8, 16), kn_init_xavier(), "w");
+    kn_tensor *b = kn_param(set, KN_SHAPE(8), (kn_init){0}, "b");
+    kn_optim *adam = NULL;
+    assert_ok(kn_adam_create(&adam, set, 1e-2, NULL));
+    uint64_t live = 0, reserved = 0;
+    for (int i = 0; i < 20; i++) {
+        {
+            KN_TAPE();
+            kn_tensor *y = kn_relu(kn_linear(kn_ones(KN_SHAPE(4, 16)), w, b));
+            assert_ok(kn_backward(sum_all(kn_mul(y, y))));
+            assert_ok(kn_optim_step(adam));
+        }
+        kn_pool_stats stats;
+        kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+        if (i == 2) live = stats.live_bytes, reserved = stats.reserved_bytes;
+        if (i > 2) assert_int_equal(stats.live_bytes, live);
+        if (i > 2) assert_int_equal(stats.reserved_bytes, reserved);
+    }
+    kn_optim_destroy(adam);
+    kn_params_destroy(set);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_shared_gradient_is_never_added_to_in_place),
+                     OPS_TEST(one_value_used_many_times),
+                     OPS_TEST(a_parameter_used_twice_gets_both_gradients),
+                     OPS_TEST(broadcast_parameters_get_the_sum),
+                     OPS_TEST(backward_adds_until_a_step_is_taken),
+                     OPS_TEST(frozen_inputs_cost_no_gradient),
+                     OPS_TEST(empty_batches_give_zero_gradients), OPS_TEST(two_sets_get_their_own),
+                     OPS_TEST(gradients_lie_in_the_order_of_use),
+                     OPS_TEST(backward_peaks_at_the_live_set),
+                     OPS_TEST(values_nobody_needs_are_not_kept),
+                     OPS_TEST(steady_steps_keep_live_bytes_flat));
+}

@@ -1,0 +1,117 @@
+#include <math.h>
+
+#include "autograd_test.h"
+
+static void names_are_formatted_and_unique(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = kn_param(set, KN_SHAPE(2, 3), kn_init_xavier(), "fc%d.%s", 1, "w");
+    assert_non_null(w);
+    assert_op_fails(kn_param(set, KN_SHAPE(1), (kn_init){0}, "fc1.w"), KN_ERR_INVALID,
+                    "fc1.w is taken");
+    assert_op_fails(kn_param(set, KN_SHAPE(1), (kn_init){0}, "%s", ""), KN_ERR_INVALID, "0 bytes");
+    const char *name = NULL;
+    assert_ptr_equal(kn_params_at(set, 0, &name), w);
+    assert_string_equal(name, "fc1.w");
+    assert_ptr_equal(kn_params_find(set, "fc1.w"), w);
+    assert_null(kn_params_find(set, "fc2.w"));
+    assert_ok(kn_check());
+    assert_op_fails(kn_params_at(set, 1, NULL), KN_ERR_INVALID, "no parameter 1 of 1");
+    assert_int_equal(kn_params_count(set), 1);
+    assert_int_equal(kn_params_numel(set), 6);
+    kn_params_destroy(set);
+    kn_params_destroy(NULL);
+}
+
+static void bad_sets_and_parameters_say_why(void **state) {
+    (void)state;
+    kn_params *set = NULL;
+    assert_fails(kn_params_create(&set, &(kn_params_options){.dtype = KN_I32}), KN_ERR_DTYPE,
+                 "i32");
+    assert_fails(kn_params_create(&set, &(kn_params_options){.reserved = {0, 1}}), KN_ERR_INVALID,
+                 "reserved");
+    assert_null(set);
+    assert_op_fails(kn_param(NULL, KN_SHAPE(1), (kn_init){0}, "w"), KN_ERR_INVALID, "NULL");
+    set = params_f32();
+    assert_op_fails(kn_param(set, KN_SHAPE(-1), (kn_init){0}, "w"), KN_ERR_SHAPE, "-1");
+    assert_op_fails(kn_param(set, KN_SHAPE(1), (kn_init){99, 0, 0}, "w"), KN_ERR_INVALID, "99");
+    assert_int_equal(kn_params_count(set), 0);
+    assert_non_null(kn_param(set, KN_SHAPE(1), (kn_init){0}, "w")); /* the name was not used up */
+    KN_FRAME();
+    assert_op_fails(kn_grad(kn_zeros(KN_SHAPE(1))), KN_ERR_INVALID, "no parameter");
+    assert_op_fails(kn_grad(NULL), KN_ERR_INVALID, "NULL");
+    assert_values(kn_params_grad(set), [63] = 0);
+    assert_op_fails(kn_param(set, KN_SHAPE(1), (kn_init){0}, "late"), KN_ERR_INVALID, "late");
+    kn_params_destroy(set);
+}
+
+static void initial_values_are_what_was_asked_for(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *zeros = kn_param(set, KN_SHAPE(3), (kn_init){0}, "zeros");
+    kn_tensor *fives = kn_param(set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 5, 0}, "fives");
+    kn_tensor *uniform = kn_param(set, KN_SHAPE(1000), kn_init_uniform(2, 3), "uniform");
+    kn_tensor *normal = kn_param(set, KN_SHAPE(10000), kn_init_normal(1, 0.5), "normal");
+    kn_tensor *xavier = kn_param(set, KN_SHAPE(50, 20, 5, 5), kn_init_xavier(), "xavier");
+    assert_values(zeros, 0, 0, 0);
+    assert_values(fives, 5, 5, 5);
+    double sum = 0, squares = 0, largest = 0;
+    for (int i = 0; i < 1000; i++) assert_in_range((int)(ops_at(uniform, i) * 1000), 2000, 3000);
+    for (int i = 0; i < 10000; i++) sum += ops_at(normal, i);
+    for (int i = 0; i < 10000; i++) squares += pow(ops_at(normal, i) - sum / 10000, 2);
+    assert_close(sum / 10000, 1, 0, 0.03);
+    assert_close(sqrt(squares / 10000), 0.5, 0, 0.02);
+    for (int i = 0; i < 25000; i++) largest = fmax(largest, fabs(ops_at(xavier, i)));
+    double bound = sqrt(6.0 / (20 * 25 + 50 * 25));
+    assert_true(largest <= bound && largest > 0.99 * bound);
+    kn_params_destroy(set);
+}
+
+static void values_depend_on_seed_and_place_alone(void **state) {
+    (void)state;
+    kn_params *set[3];
+    kn_tensor *w[3];
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_params_create(&set[i], &(kn_params_options){.seed = i < 2 ? 5 : 6}));
+        /* what came before may be larger or smaller */
+        kn_param(set[i], KN_SHAPE(10 + 90 * i), kn_init_xavier(), "first");
+        w[i] = kn_param(set[i], KN_SHAPE(4, 4), kn_init_xavier(), "second");
+        assert_non_null(w[i]);
+    }
+    assert_memory_equal(kn_data(w[0]), kn_data(w[1]), 64);
+    assert_memory_not_equal(kn_data(w[0]), kn_data(w[2]), 64);
+    for (int i = 0; i < 3; i++) kn_params_destroy(set[i]);
+}
+
+static void a_set_may_be_in_f64(void **state) {
+    (void)state;
+    kn_params *set = NULL;
+    assert_ok(kn_params_create(&set, &(kn_params_options){.dtype = KN_F64}));
+    kn_tensor *w = kn_param(set, KN_SHAPE(2), kn_init_uniform(1, 2), "w");
+    KN_TAPE(.dtype = KN_F64);
+    assert_ok(kn_backward(sum_all(kn_mul(w, w))));
+    assert_int_equal(kn_tensor_dtype(kn_grad(w)), KN_F64);
+    assert_close(ops_at(kn_grad(w), 0), 2 * ops_at(w, 0), 0, 0);
+    kn_params_destroy(set);
+}
+
+static void a_held_parameter_outlives_its_set_as_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    KN_SLOT(held);
+    assert_ok(kn_hold(&held, PARAM(set, KN_SHAPE(1), "w", 4)));
+    kn_params_destroy(set);
+    KN_TAPE();
+    kn_mul(held, held);
+    assert_int_equal(kn_tape_nodes(), 0);
+    assert_values(held, 4);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(names_are_formatted_and_unique),
+                     OPS_TEST(bad_sets_and_parameters_say_why),
+                     OPS_TEST(initial_values_are_what_was_asked_for),
+                     OPS_TEST(values_depend_on_seed_and_place_alone),
+                     OPS_TEST(a_set_may_be_in_f64),
+                     OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant));
+}

@@ -1,0 +1,473 @@
+#include <knet/tape.h>
+#include <pthread.h>
+
+#include "autograd_test.h"
+
+/* --- what is recorded --- */
+
+static void only_what_leads_to_a_parameter_is_recorded(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    {
+        KN_TAPE();
+        kn_tensor *x = F32(KN_SHAPE(2), 3, 4);
+        kn_exp(kn_add(x, x));
+        assert_int_equal(kn_tape_nodes(), 0);
+        kn_exp(kn_add(x, w));
+        assert_int_equal(kn_tape_nodes(), 2);
+        kn_gt(w, x);
+        kn_argmax(w, 0);
+        assert_int_equal(kn_tape_nodes(), 2);
+        assert_ok(kn_tape_check());
+    }
+    {
+        KN_FRAME();
+        kn_exp(w);
+        assert_int_equal(kn_tape_nodes(), 0);
+    }
+    kn_params_destroy(set);
+}
+
+static void a_frame_that_does_not_record_makes_constants(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    KN_TAPE();
+    kn_tensor *c = NULL;
+    {
+        KN_FRAME(.record = KN_OFF);
+        c = kn_keep(kn_mul(w, w));
+    }
+    assert_ok(kn_backward(kn_mul(c, w)));
+    assert_values(kn_grad(w), 4);
+    kn_params_destroy(set);
+}
+
+static void tapes_do_not_nest(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_frame inner = kn_tape_begin(NULL);
+    assert_int_equal(inner.serial, 0);
+    assert_fails(kn_check(), KN_ERR_INVALID, "tapes don't nest");
+}
+
+static void a_tape_can_be_opened_again_and_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    for (int i = 0; i < 100; i++) {
+        KN_TAPE();
+        kn_tensor *y = w;
+        for (int j = 0; j < 30 * i; j++) y = kn_affine(y, 1, 0.5); /* grows past one chunk */
+        assert_ok(kn_tape_check());
+        assert_int_equal(kn_tape_nodes(), 30 * i);
+    }
+    kn_params_destroy(set);
+}
+
+/* --- survivors --- */
+
+static void what_survives_a_tape_is_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_SLOT(held);
+    {
+        KN_TAPE();
+        assert_ok(kn_hold(&held, kn_mul(w, w)));
+    }
+    KN_TAPE();
+    assert_ok(kn_backward(kn_mul(held, w)));
+    assert_values(kn_grad(w), 9);
+    kn_params_destroy(set);
+}
+
+static void values_in_slots_and_the_loss_survive_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_SLOT(held);
+    KN_TAPE();
+    kn_tensor *square = kn_mul(w, w), *cube = kn_mul(square, w);
+    assert_ok(kn_hold(&held, square));
+    kn_tensor *loss = kn_affine(cube, 2, 0);
+    assert_ok(kn_backward(loss));
+    assert_values(held, 9);
+    assert_values(loss, 54);
+    assert_null(kn_exp(cube));
+    assert_fails(kn_check(), KN_ERR_INVALID, "consumed");
+    assert_null(kn_data(cube));
+    assert_fails(kn_check(), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+static void a_metric_beside_the_loss_can_be_read_after_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", -3, 1);
+    KN_TAPE();
+    kn_tensor *y = kn_mul(w, w), *metric = sum_all(kn_abs(w));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(metric, 4);
+    kn_params_destroy(set);
+}
+
+static void layers_may_open_frames_of_their_own(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 2), "w", 1, -1, 2, 0.5f);
+    KN_TAPE();
+    kn_tensor *h = F32(KN_SHAPE(1, 2), 1, 2);
+    for (int i = 0; i < 3; i++) {
+        KN_FRAME();
+        kn_tensor *z = kn_linear(h, w, KN_NONE);
+        h = kn_keep(kn_tanh(z));
+    }
+    assert_ok(kn_tape_check());
+    assert_ok(kn_backward(sum_all(h)));
+    assert_ok(kn_check());
+    kn_params_destroy(set);
+}
+
+/* --- bad input --- */
+
+static void losses_that_cannot_be_differentiated_say_why(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    assert_fails(kn_backward(NULL), KN_ERR_INVALID, "NULL");
+    assert_fails(kn_backward(KN_NONE), KN_ERR_INVALID, "KN_NONE");
+    {
+        KN_FRAME();
+        assert_fails(kn_backward(sum_all(w)), KN_ERR_INVALID, "no tape was open");
+    }
+    KN_TAPE();
+    assert_fails(kn_backward(kn_exp(w)), KN_ERR_SHAPE, "[2]");
+    assert_fails(kn_backward(sum_all(F32(KN_SHAPE(2), 1, 2))), KN_ERR_INVALID,
+                 "depends on no parameter");
+    assert_fails(kn_backward(sum_all(kn_watch(F32(KN_SHAPE(2), 1, 2)))), KN_ERR_INVALID,
+                 "kn_gradients");
+    kn_tensor *loss = sum_all(kn_mul(w, w));
+    assert_ok(kn_backward(loss));
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "earlier kn_backward");
+    kn_params_destroy(set);
+}
+
+static void an_error_in_the_model_arrives_at_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 3), "w", 1, 2, 3, 4, 5, 6);
+    KN_TAPE();
+    kn_tensor *y = kn_linear(F32(KN_SHAPE(1, 2), 1, 2), w, KN_NONE);
+    int line = __LINE__ - 1;
+    assert_fails(kn_backward(sum_all(y)), KN_ERR_SHAPE, "[1,2]");
+    assert_string_equal(kn_last_error()->op, "linear");
+    assert_int_equal(kn_last_error()->line, line);
+    kn_params_destroy(set);
+}
+
+static void a_saved_value_that_was_written_is_an_error_that_names_the_op(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    KN_TAPE();
+    kn_tensor *x = F32(KN_SHAPE(2), 3, 4);
+    kn_tensor *y = kn_mul(x, w);
+    int line = __LINE__ - 1;
+    ((float *)kn_data_mut(x))[0] = 7;
+    char site[64];
+    snprintf(site, sizeof site, "test_tape.c:%d", line);
+    kn_tensor *loss = sum_all(y);
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "mul");
+    assert_fails(KN_ERR_INVALID, KN_ERR_INVALID, site);
+    /* The tape can be left, and used again. */
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "earlier kn_backward");
+    assert_ok(kn_backward(sum_all(kn_mul(x, w))));
+    assert_values(kn_grad(w), 7, 4);
+    kn_params_destroy(set);
+}
+
+static void watching_says_what_it_cannot_watch(void **state) {
+    (void)state;
+    {
+        KN_FRAME();
+        assert_op_fails(kn_watch(F32(KN_SHAPE(1), 1)), KN_ERR_INVALID, "no tape");
+    }
+    KN_TAPE();
+    assert_op_fails(kn_watch(NULL), KN_ERR_INVALID, "NULL");
+    assert_op_fails(kn_watch(KN_NONE), KN_ERR_INVALID, "KN_NONE");
+    assert_op_fails(kn_watch(I64(KN_SHAPE(1), 1)), KN_ERR_DTYPE, "i64");
+}
+
+/* --- kn_gradients --- */
+
+static void gradients_leave_those_of_parameters_alone(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 3, 4));
+    kn_tensor *unused = kn_watch(F32(KN_SHAPE(3), 1, 1, 1));
+    kn_tensor *y = kn_mul(kn_mul(x, x), w), *dx[4];
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){x, w, unused, x}, 4, NULL));
+    assert_values(dx[0], 6, 16);
+    assert_values(dx[1], 9, 16);
+    assert_values(dx[2], 0, 0, 0);
+    assert_values(dx[3], 6, 16);
+    assert_values(kn_grad(w), 0, 0);
+    assert_fails(kn_gradients(dx, y, &x, 1, NULL), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+static void gradients_by_values_in_the_middle(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 2, 3));
+    kn_tensor *h = kn_mul(x, x), *y = kn_mul(h, x), *dx[3];
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){h, x, y}, 3, NULL));
+    assert_values(dx[0], 2, 3);
+    assert_values(dx[1], 12, 27);
+    assert_values(dx[2], 1, 1);
+}
+
+static void a_kept_tape_answers_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *y = kn_mul(w, w), *dw = NULL;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.keep = 1}));
+        assert_values(dw, 6);
+    }
+    assert_ok(kn_backward(y));
+    assert_values(kn_grad(w), 6);
+    kn_params_destroy(set);
+}
+
+static void derivatives_of_third_order(void **state) {
+    (void)state;
+    KN_TAPE(.dtype = KN_F64);
+    kn_tensor *x = kn_watch(F64(KN_SHAPE(1), 0.7)), *y = kn_tanh(x), *d = y;
+    kn_gradients_options again = {.again = 1};
+    for (int i = 0; i < 3; i++) assert_ok(kn_gradients(&d, d, &x, 1, &again));
+    double t = 0.60436777711716349631, s = 1 - t * t; /* tanh 0.7 */
+    assert_close(item_of(d), s * (6 * t * t - 2), 1e-12, 0);
+}
+
+static void a_gradient_penalty_reaches_the_parameters(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_mul(kn_mul(w, w), x); /* dy/dx = w² */
+    assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+    assert_ok(kn_backward(kn_add(y, kn_mul(dx, dx)))); /* w²x + w⁴ */
+    assert_values(kn_grad(w), 2 * 3 * 2 + 4 * 27);
+    kn_params_destroy(set);
+}
+
+static void bad_calls_of_gradients_say_why(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3), *dw = NULL;
+    {
+        KN_FRAME();
+        assert_fails(kn_gradients(&dw, w, &w, 1, NULL), KN_ERR_INVALID, "no tape");
+    }
+    KN_TAPE();
+    kn_tensor *x = F32(KN_SHAPE(1), 1), *y = kn_mul(w, x);
+    assert_fails(kn_gradients(&dw, y, &x, 1, NULL), KN_ERR_INVALID, "kn_watch");
+    assert_fails(kn_gradients(&dw, y, &w, 0, NULL), KN_ERR_INVALID, "no x");
+    assert_fails(kn_gradients(&dw, NULL, &w, 1, NULL), KN_ERR_INVALID, "y is NULL");
+    assert_fails(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.reserved = {1}}),
+                 KN_ERR_INVALID, "reserved");
+    assert_ok(kn_gradients(&dw, y, &w, 1, NULL));
+    assert_values(dw, 1);
+    kn_params_destroy(set);
+}
+
+static void gradcheck_finds_a_wrong_gradient(void **state);
+
+/* --- ops of one's own --- */
+
+static int freed;
+static void count_free(void *ctx) {
+    (void)ctx;
+    freed++;
+}
+
+static kn_status cube_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_call_save(call, 0, x[0]);
+    *y = kn_mul(kn_mul(x[0], x[0]), x[0]);
+    return kn_check();
+}
+static kn_status cube_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    kn_tensor *x = kn_call_saved(call, 0);
+    double scale = kn_call_ctx(call) ? *(double *)kn_call_ctx(call) : 3;
+    if (kn_call_needs(call, 0)) dx[0] = kn_mul(dy, kn_affine(kn_mul(x, x), scale, 0));
+    return kn_check();
+}
+static const kn_rule cube = {.name = "cube", .forward = cube_forward, .backward = cube_backward};
+static const kn_rule cube_once = {
+    .name = "cube", .forward = cube_forward, .backward = cube_backward, .once = 1};
+
+static kn_tensor *f_cube(void *ctx, kn_tensor *const x[]) {
+    return kn_apply(&cube, x, 1, ctx, NULL);
+}
+
+static void an_op_of_ones_own_differentiates_twice(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = F64(KN_SHAPE(3), 0.5, -1, 2);
+    assert_ok(kn_gradcheck(f_cube, NULL, &x, 1, 1, 1e-8, 1e-9));
+    assert_ok(kn_gradcheck(f_cube, NULL, &x, 1, 2, 1e-8, 1e-9));
+}
+
+static void gradcheck_finds_a_wrong_gradient(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = F64(KN_SHAPE(3), 0.5, -1, 2);
+    double wrong = 2.999;
+    assert_fails(kn_gradcheck(f_cube, &wrong, &x, 1, 1, 1e-7, 1e-9), KN_ERR_INVALID, "element 0");
+    assert_fails(kn_gradcheck(f_cube, NULL, &x, 1, 3, 1e-7, 1e-9), KN_ERR_INVALID, "order");
+    kn_tensor *single = F32(KN_SHAPE(1), 1);
+    assert_fails(kn_gradcheck(f_cube, NULL, &single, 1, 1, 1e-7, 1e-9), KN_ERR_DTYPE, "f64");
+}
+
+static void a_rule_that_is_for_once_says_so(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_apply(&cube_once, &x, 1, NULL, NULL);
+    kn_gradients_options again = {.again = 1};
+    assert_fails(kn_gradients(&dx, y, &x, 1, &again), KN_ERR_UNSUPPORTED, "cube");
+    assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+    assert_values(dx, 12);
+}
+
+static kn_status inner_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_tensor *inner = kn_mul(x[0], x[0]);
+    kn_call_save(call, 0, inner);
+    *y = kn_exp(inner);
+    return kn_check();
+}
+static kn_status inner_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    dx[0] = kn_mul(dy, kn_exp(kn_call_saved(call, 0)));
+    return kn_check();
+}
+static const kn_rule inner = {
+    .name = "inner", .forward = inner_forward, .backward = inner_backward};
+
+static void a_value_saved_from_inside_is_never_taken_for_a_constant(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_apply(&inner, &x, 1, NULL, NULL);
+    kn_gradients_options again = {.again = 1};
+    assert_fails(kn_gradients(&dx, y, &x, 1, &again), KN_ERR_UNSUPPORTED, "inner");
+}
+
+static kn_status failing_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_add(x[0], kn_zeros(KN_SHAPE(5)));
+    return kn_check();
+}
+static kn_status wrong_shape(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call, (void)dy;
+    dx[0] = kn_zeros(KN_SHAPE(7));
+    return KN_OK;
+}
+static const kn_rule failing = {
+    .name = "failing", .forward = failing_forward, .backward = wrong_shape};
+static const kn_rule misshapen = {
+    .name = "misshapen", .forward = cube_forward, .backward = wrong_shape};
+
+static void the_context_is_freed_once_whatever_happens(void **state) {
+    (void)state;
+    double three = 3;
+    freed = 0;
+    {
+        KN_FRAME();
+        kn_tensor *x = F32(KN_SHAPE(1), 2);
+        assert_values(kn_apply(&cube, &x, 1, &three, count_free), 8);
+        assert_int_equal(freed, 1); /* nothing recorded: done with */
+        assert_op_fails(kn_apply(&failing, (kn_tensor *[]){F32(KN_SHAPE(2), 1, 2)}, 1, &three,
+                                 count_free),
+                        KN_ERR_SHAPE, "[5]");
+        assert_int_equal(freed, 2);
+        assert_op_fails(kn_apply(&cube, &x, 0, &three, count_free), KN_ERR_INVALID, "0 inputs");
+        assert_int_equal(freed, 3);
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+        kn_tensor *y = kn_apply(&cube, &x, 1, &three, count_free);
+        assert_int_equal(freed, 3);
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        assert_int_equal(freed, 4);
+        kn_apply(&cube, &x, 1, &three, count_free);
+        y = kn_apply(&misshapen, &x, 1, &three, count_free);
+        assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_SHAPE, "[7]");
+    }
+    assert_int_equal(freed, 6);
+}
+
+/* --- threads --- */
+
+static void *train_alone(void *failures) {
+    kn_params *set = NULL;
+    if (kn_params_create(&set, NULL) < 0) return failures;
+    kn_tensor *w = kn_param(set, KN_SHAPE(4), (kn_init){KN_INIT_CONSTANT, 2, 0}, "w");
+    bool good = w != NULL;
+    for (int i = 0; good && i < 200; i++) {
+        KN_TAPE();
+        good = kn_backward(sum_all(kn_mul(w, w))) == KN_OK;
+    }
+    float grad[4] = {0};
+    {
+        KN_FRAME();
+        good = good && kn_copy_out(grad, sizeof grad, kn_grad(w)) == KN_OK;
+    }
+    kn_params_destroy(set);
+    return good && grad[3] == 800 ? NULL : failures;
+}
+
+static void each_thread_has_a_tape_of_its_own(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    int marker = 0;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, train_alone, &marker), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(only_what_leads_to_a_parameter_is_recorded),
+        OPS_TEST(a_frame_that_does_not_record_makes_constants), OPS_TEST(tapes_do_not_nest),
+        OPS_TEST(a_tape_can_be_opened_again_and_again),
+        OPS_TEST(what_survives_a_tape_is_a_constant),
+        OPS_TEST(values_in_slots_and_the_loss_survive_backward),
+        OPS_TEST(a_metric_beside_the_loss_can_be_read_after_backward),
+        OPS_TEST(layers_may_open_frames_of_their_own),
+        OPS_TEST(losses_that_cannot_be_differentiated_say_why),
+        OPS_TEST(an_error_in_the_model_arrives_at_backward),
+        OPS_TEST(a_saved_value_that_was_written_is_an_error_that_names_the_op),
+        OPS_TEST(watching_says_what_it_cannot_watch),
+        OPS_TEST(gradients_leave_those_of_parameters_alone),
+        OPS_TEST(gradients_by_values_in_the_middle), OPS_TEST(a_kept_tape_answers_again),
+        OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
+        OPS_TEST(bad_calls_of_gradients_say_why), OPS_TEST(an_op_of_ones_own_differentiates_twice),
+        OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rule_that_is_for_once_says_so),
+        OPS_TEST(a_value_saved_from_inside_is_never_taken_for_a_constant),
+        OPS_TEST(the_context_is_freed_once_whatever_happens),
+        OPS_TEST(each_thread_has_a_tape_of_its_own));
+}
