@@ -251,7 +251,7 @@ static kn_status backward(kn_tensor *loss) {
     kn_tensor *unit =
         kn__filled(loss->storage->device, (kn_dtype)loss->dtype, kn_tensor_shape(loss), 1);
     if (!unit) return kn_check();
-    from->grad = pass.unit = kn_tensor_detach_frame(unit);
+    from->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);
     kn__params_pass_end(&pass, status < 0);
     kn__tape_clear(pass.tape);

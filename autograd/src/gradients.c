@@ -130,7 +130,7 @@ static kn_status walk(kn__pass *pass, kn_tensor *y) {
     mark(pass);
     kn_tensor *unit = kn__filled(y->storage->device, (kn_dtype)y->dtype, kn_tensor_shape(y), 1);
     if (!unit) return kn_check();
-    pass->unit = pass->from->grad = kn_tensor_retain(unit);
+    pass->from->grad = kn_tensor_retain(unit);
     return kn__pass_run(pass);
 }
 

@@ -33,7 +33,7 @@ static kn_status check(const char *name, const kn_params *params, double lr, dou
 }
 
 static kn_status make_hyper(kn_optim *optim, double lr) {
-    KN_FRAME(.device = optim->set->device, .record = KN_OFF);
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     kn_tensor *hyper =
         kn_tensor_from((const double[HYPERS]){lr, 0, 1, 0}, KN_F64, KN_SHAPE(HYPERS));
     if (!hyper) return kn_check();
@@ -166,7 +166,7 @@ kn_status kn_optim_step(kn_optim *optim) {
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_step: optim is NULL");
     if (!optim->set->n) return KN_OK;
     KN_SCOPE("optim_step");
-    KN_FRAME(.device = optim->set->device, .record = KN_OFF);
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     KN_TRY(kn_check());
     KN_TRY(step(optim));
     optim->set->stepped = true;
@@ -176,7 +176,7 @@ kn_status kn_optim_step(kn_optim *optim) {
 kn_status kn_optim_lr(kn_optim *optim, double lr) {
     KN_TRY(kn_check());
     if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
-    KN_FRAME(.device = optim->set->device, .record = KN_OFF);
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, LR);
     return place ? kn_fill_into(place, lr) : kn_check();
 }

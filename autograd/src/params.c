@@ -28,6 +28,9 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
         return KN_FAIL(KN_ERR_DTYPE, "kn_params_create: dtype %s; parameters are f32 or f64",
                        kn_dtype_name(dtype));
     }
+    kn_device *device = options->device ? options->device : kn_frame_device();
+    kn_pool *pool = device == kn_frame_device() ? kn_frame_pool() : kn_device_pool(device);
+    if (!pool) return kn_check();
     kn_params *set = calloc(1, sizeof *set);
     if (!set) return KN_FAIL(KN_ERR_OOM, "kn_params_create: no host memory");
     kn_status status = kn_rng_create(&set->rng, 0);
@@ -36,7 +39,8 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
         return status;
     }
     atomic_store(&set->refs, 1);
-    set->device = options->device ? options->device : kn_frame_device();
+    set->device = device;
+    set->pool = pool;
     set->dtype = dtype;
     set->seed = options->seed;
     set->cycle = 1;
@@ -105,15 +109,17 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
 }
 
 /* A parameter's numbers depend on the seed and on its place among the parameters alone. */
-static kn_tensor *make_value(kn_params *set, kn_shape shape, kn_init init) {
+static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_init init) {
     uint64_t key = set->seed + 0x9E3779B97F4A7C15u * (uint64_t)(set->n + 1);
     key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;
     key = (key ^ (key >> 27)) * 0x94D049BB133111EBu;
-    kn_status status = kn_rng_state_set(set->rng, key ^ (key >> 31), 0);
-    if (status < 0) return kn_error_defer(status);
-    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    KN_TRY(kn_rng_state_set(set->rng, key ^ (key >> 31), 0));
+    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     kn_tensor *w = initial_value(set, shape, init);
-    return w ? kn_tensor_detach_frame(w) : NULL;
+    if (!w)
+        return kn_check(); /* before the frame ends: an outermost frame clears what is pending */
+    *out = kn_tensor_detach_frame(w);
+    return KN_OK;
 }
 
 static bool grow(kn_params *set) {
@@ -169,10 +175,10 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
     if (!name_fits(params, name, length)) return NULL;
     kn__param *p = new_param(params, name);
     if (!p) return NULL;
-    p->w = make_value(params, shape, init);
-    if (!p->w) {
+    kn_status status = make_value(&p->w, params, shape, init);
+    if (status < 0) {
         param_free(p);
-        return NULL;
+        return kn_error_defer(status);
     }
     p->w->grad = p;
     p->w->grad_kind = KN__GRAD_PARAM;
@@ -287,7 +293,7 @@ static int first_used_first(const void *a, const void *b) {
 
 kn_status kn__params_layout(kn_params *set) {
     if (set->flat) return KN_OK;
-    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     KN_TRY(kn_check());
     layout l = {0};
     kn_status status = layout_make(&l, set, newest_first);
@@ -334,7 +340,7 @@ static kn_status move_slices(kn_params *set, layout *l) {
 static void reorder(kn_params *set) {
     set->ordered = true;
     if (order_is_right(set)) return;
-    KN_FRAME(.device = set->device, .dtype = set->dtype, .record = KN_OFF);
+    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     layout l = {0};
     kn_status status = kn_check();
     if (status == KN_OK) status = move_slices(set, &l);
@@ -388,8 +394,15 @@ static kn_status settle(kn__param *p) {
 
 kn_status kn__params_settle(kn_params *set) {
     KN_TRY(kn__params_layout(set));
+    KN_FRAME(.device = set->device, .pool = set->pool, .record = KN_OFF);
     for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
     return KN_OK;
+}
+
+static kn_status settle_one(kn__param *p) {
+    KN_TRY(kn__params_layout(p->set));
+    KN_FRAME(.device = p->set->device, .pool = p->set->pool, .record = KN_OFF);
+    return settle(p);
 }
 
 kn_tensor *kn_grad(kn_tensor *w) {
@@ -399,15 +412,12 @@ kn_tensor *kn_grad(kn_tensor *w) {
                             w ? "no parameter; see kn_gradients" : "NULL");
     }
     kn__param *p = w->grad;
-    KN_FRAME(.record = KN_OFF);
-    kn_status status = kn__params_layout(p->set);
-    if (status == KN_OK) status = settle(p);
+    kn_status status = settle_one(p);
     return status == KN_OK ? p->grad : kn_error_defer(status);
 }
 
 kn_tensor *kn_params_grad(kn_params *params) {
     if (kn_pending()) return NULL;
-    KN_FRAME(.record = KN_OFF);
     kn_status status = kn__params_settle(params);
     return status == KN_OK ? params->flat : kn_error_defer(status);
 }

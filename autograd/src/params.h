@@ -25,6 +25,7 @@ struct kn__param {
 struct kn_params {
     _Atomic uint32_t refs; /* the user's, and one per optimiser */
     kn_device *device;
+    kn_pool *pool; /* of values, gradients and optimiser state: the frame's at creation */
     kn_dtype dtype;
     uint64_t seed;
     kn_rng *rng;

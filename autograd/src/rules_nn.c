@@ -180,7 +180,8 @@ kn_tensor *kn__rule_cross_entropy(kn__back *b, int i) {
     (void)i;
     kn_tensor *dlogits = kn__back_saved(b, 0);
     if (!b->pass->again && dlogits) {
-        return b->g == b->pass->unit ? dlogits : kn_mul(dlogits, b->g);
+        bool is_loss = b->node == b->pass->from; /* then g is one */
+        return is_loss ? dlogits : kn_mul(dlogits, b->g);
     }
     kn_tensor *logits = kn__back_saved(b, 1), *labels = kn__back_saved(b, 2);
     kn_tensor *log_probs = kn_logsoftmax(logits, 1);

@@ -111,7 +111,6 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(names_are_formatted_and_unique),
                      OPS_TEST(bad_sets_and_parameters_say_why),
                      OPS_TEST(initial_values_are_what_was_asked_for),
-                     OPS_TEST(values_depend_on_seed_and_place_alone),
-                     OPS_TEST(a_set_may_be_in_f64),
+                     OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
                      OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant));
 }

@@ -49,5 +49,6 @@ def losses(name):
 
 print(f"/* Made by mlp.py with PyTorch {torch.__version__}; see there. */")
 for name in ["sgd", "momentum", "adam", "adamw"]:
-    rows = ", ".join(f"{loss:.9g}" for loss in losses(name))
-    print(f"static const double golden_{name}[] = {{{rows}}};")
+    rows = [f"{loss:.9g}" for loss in losses(name)]
+    rows = ", ".join(rows[:5]) + ",\n    " + ", ".join(rows[5:])
+    print(f"static const double golden_{name}[] = {{\n    {rows}}};")
