@@ -144,7 +144,7 @@ static void help_prints_the_grammar(void **state) {
 }
 
 static void read_path(const char *name, char *out, size_t size) {
-    char path[256];
+    char path[4200]; /* the name may be all that a program printed */
     snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *file = fopen(path, "rb");
     if (!file) fail_msg("%s is missing", path);
