@@ -16,7 +16,8 @@ static kn_tensor *random_tensor(kn_shape shape, kn_dtype dtype) {
 }
 
 typedef struct naive {
-    double sum, max, min;
+    long double sum; /* more digits than what it checks */
+    double max, min;
     int64_t n, argmax;
 } naive;
 
@@ -38,7 +39,7 @@ static int64_t reduce_naively(naive out[], kn_tensor *x, uint32_t mask) {
         }
         double v = ops_at(x, e);
         naive *o = &out[at];
-        o->sum += v;
+        o->sum += (long double)v;
         if (v > o->max) o->max = v, o->argmax = o->n;
         if (v < o->min) o->min = v;
         o->n++;
@@ -64,8 +65,9 @@ static void check_all_reductions(kn_tensor *x, uint32_t mask) {
     assert_int_equal(kn_tensor_numel(sum), outputs);
     for (int64_t o = 0; o < outputs; o++) {
         double size = sqrt((double)want[o].n);
-        assert_close(ops_at(sum, o), want[o].sum, f64 ? 1e-14 : 1e-6, size * (f64 ? 4e-15 : 4e-7));
-        assert_close(ops_at(mean, o), want[o].sum / (double)want[o].n, f64 ? 1e-14 : 1e-6,
+        assert_close(ops_at(sum, o), (double)want[o].sum, f64 ? 1e-14 : 1e-6,
+                     size * (f64 ? 4e-15 : 4e-7));
+        assert_close(ops_at(mean, o), (double)want[o].sum / (double)want[o].n, f64 ? 1e-14 : 1e-6,
                      f64 ? 1e-15 : 1e-7);
         assert_close(ops_at(max, o), want[o].max, 0, 0);
         assert_close(ops_at(min, o), want[o].min, 0, 0);

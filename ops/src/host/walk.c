@@ -21,6 +21,7 @@ static bool follows(int64_t stride[][KN_DIMS_MAX], int n_in, int outer, int inne
 
 void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
     int64_t stride[WALK_OPERANDS][KN_DIMS_MAX], dim[KN_DIMS_MAX];
+    if (out->n_dims > KN_DIMS_MAX || n_in > WALK_OPERANDS) __builtin_unreachable();
     for (int k = 0; k < n_in; k++) broadcast_strides(stride[k], out, in[k]);
     int n = 0; /* merged dimensions, kept in place at the front */
     for (int i = 0; i < out->n_dims; i++) {
