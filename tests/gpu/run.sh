@@ -244,9 +244,21 @@ train() {
 }
 
 print_summary() {
+  local name
+  if [ -s "$logs/train-lenet.log" ]; then
+    echo
+    echo "== train-lenet"
+    tail -n 40 "$logs/train-lenet.log"
+  fi
   echo
   echo "== summary"
   cat "$summary"
+  awk '/FAILED|timed out/ {print $1}' "$summary" | while read -r name; do
+    [ "$name" = tests ] && continue
+    echo "-- $name"
+    sed -n '1,2p' "$logs/$name.log"
+    tail -n 2 "$logs/$name.log"
+  done
   if [ -s "$work/tests.done" ]; then
     awk -F'\t' '{n++} $2 == 0 {ok++} $2 == 77 {skipped++} END {
       printf "tests: %d passed, %d failed, %d skipped\n", ok, n - ok - skipped, skipped}' "$work/tests.done"
