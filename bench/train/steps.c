@@ -1,0 +1,138 @@
+#include "steps.h"
+
+#include <fcntl.h>
+#include <knet/models.h>
+#include <knet/optim.h>
+#include <knet/prof.h>
+#include <knet/tape.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+/* --- ours --- */
+
+typedef struct training {
+    kn_params *params;
+    kn_model *model;
+    kn_optim *sgd;
+    kn_tensor *x, *y; /* slots */
+} training;
+
+/* x uniform in [0, 1), labels 0 … 9, as the peer's. */
+static kn_status training_open(training *t, const char *name, kn_shape x_shape, double rate) {
+    enum { BATCH_MOST = 128 };
+    int64_t labels[BATCH_MOST];
+    kn_rng *rng = NULL;
+    for (int i = 0; i < BATCH_MOST; i++) labels[i] = rand() % 10;
+    KN_FRAME();
+    KN_TRY(kn_rng_create(&rng, 1));
+    kn_status status = kn_hold(&t->x, kn_uniform(x_shape, 0, 1, rng));
+    kn_rng_destroy(rng);
+    KN_TRY(status);
+    KN_TRY(kn_hold(&t->y, kn_tensor_from(labels, KN_I64, KN_SHAPE(x_shape.dim[0]))));
+    KN_TRY(kn_params_create(&t->params, NULL));
+    KN_TRY(kn_model_create(&t->model, name, t->params));
+    return kn_sgd_create(&t->sgd, t->params, rate, NULL);
+}
+
+static void training_close(training *t) {
+    kn_optim_destroy(t->sgd);
+    kn_model_destroy(t->model);
+    kn_params_destroy(t->params);
+    kn_unhold(&t->x);
+    kn_unhold(&t->y);
+}
+
+static kn_status training_step(training *t) {
+    KN_TAPE();
+    kn_tensor *loss = kn_cross_entropy(kn_model_logits(t->model, t->x), t->y);
+    KN_TRY(kn_backward(loss));
+    KN_TRY(kn_optim_step(t->sgd));
+    kn_step();
+    return KN_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static kn_status training_run(training *t, int n_steps) {
+    uint64_t *ns = calloc((size_t)n_steps, sizeof *ns);
+    if (!ns) return KN_FAIL(KN_ERR_OOM, "no memory for the times of %d steps", n_steps);
+    kn_status status = KN_OK;
+    for (int i = 0; i < n_steps && status == KN_OK; i++) {
+        uint64_t start = bench_now_ns();
+        status = training_step(t);
+        ns[i] = bench_now_ns() - start;
+    }
+    qsort(ns, (size_t)n_steps, sizeof *ns, by_value);
+    if (status == KN_OK) printf("%llu\n", (unsigned long long)ns[n_steps / 2]);
+    fflush(stdout);
+    free(ns);
+    return status;
+}
+
+static kn_status serve(training *lenet, training *mlp) {
+    char name[16];
+    int n_steps = 0;
+    KN_TRY(training_open(lenet, "lenet", KN_SHAPE(128, 1, 28, 28), 0.1));
+    KN_TRY(training_open(mlp, "mlp", KN_SHAPE(100, 784), 0.5));
+    while (scanf("%15s %d", name, &n_steps) == 2 && n_steps > 0)
+        KN_TRY(training_run(strcmp(name, "mlp") ? lenet : mlp, n_steps));
+    return KN_OK;
+}
+
+int steps_serve(int threads) {
+    training lenet = {0}, mlp = {0};
+    KN_FRAME(.threads = threads);
+    kn_status status = serve(&lenet, &mlp);
+    if (status < 0) fprintf(stderr, "bench_train: %s\n", kn_last_error()->message);
+    training_close(&lenet);
+    training_close(&mlp);
+    return status < 0;
+}
+
+/* --- processes that answer --- */
+
+static void child(int in, int out, char *const argv[], const char *variable) {
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    if (variable) putenv((char *)(uintptr_t)variable);
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+void stepper_start(stepper *s, char *const argv[], const char *variable) {
+    int to[2], from[2];
+    *s = (stepper){0};
+    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) return;
+    s->pid = fork();
+    if (s->pid == 0) child(to[0], from[1], argv, variable);
+    close(to[0]);
+    close(from[1]);
+    s->to = fdopen(to[1], "w");
+    s->from = fdopen(from[0], "r");
+    if (s->pid < 0) s->pid = 0;
+}
+
+double stepper_ask(stepper *s, const char *model, int n_steps) {
+    double ns = 0;
+    if (!s->pid) return (double)NAN;
+    fprintf(s->to, "%s %d\n", model, n_steps);
+    if (fflush(s->to) == 0 && fscanf(s->from, "%lf", &ns) == 1) return ns;
+    stepper_stop(s);
+    return (double)NAN;
+}
+
+void stepper_stop(stepper *s) {
+    if (!s->to) return;
+    fclose(s->to);
+    fclose(s->from);
+    if (s->pid) waitpid(s->pid, NULL, 0);
+    *s = (stepper){0};
+}

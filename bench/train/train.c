@@ -1,0 +1,76 @@
+/* Training steps of LeNet (batch 128) and a small MLP (batch 100), SGD, on two threads, beside
+ * PyTorch's and beside themselves with the timer on; in turn, a short run each, so that a slow
+ * spell of the machine hits all alike. */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "steps.h"
+
+enum { THREADS = 2, ROUNDS_MAX = 31 };
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the numbers among x; NAN when there are none. */
+static double median(const double *x, int n) {
+    double known[ROUNDS_MAX];
+    int m = 0;
+    for (int i = 0; i < n; i++)
+        if (!isnan(x[i])) known[m++] = x[i];
+    qsort(known, (size_t)m, sizeof *known, by_value);
+    return m ? known[m / 2] : (double)NAN;
+}
+
+typedef struct rounds {
+    double ns[3][ROUNDS_MAX], ratio[2][ROUNDS_MAX]; /* ours, timed, peer's; ours/peer, timed/ours */
+} rounds;
+
+static void run(rounds *r, stepper s[3], const char *model, int n_rounds, int n_steps) {
+    for (int who = 0; who < 3; who++) stepper_ask(&s[who], model, n_steps); /* warm up */
+    for (int i = 0; i < n_rounds; i++) {
+        for (int who = 0; who < 3; who++) r->ns[who][i] = stepper_ask(&s[who], model, n_steps);
+        r->ratio[0][i] = r->ns[0][i] / r->ns[2][i];
+        r->ratio[1][i] = r->ns[1][i] / r->ns[0][i];
+    }
+}
+
+static void emit(const rounds *r, const char *metric, int n_rounds) {
+    bench_emit_ratio("train", metric, median(r->ns[0], n_rounds) * 1e-6, "ms",
+                     median(r->ns[2], n_rounds) * 1e-6, median(r->ratio[0], n_rounds));
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--serve") == 0) return steps_serve(THREADS);
+    bench_init(argc, argv);
+    signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */
+    setenv("OMP_NUM_THREADS", "2", 1);
+    unsetenv("OPENBLAS_CORETYPE");
+    unsetenv("OPENBLAS_L2_SIZE");
+    char self[] = "/proc/self/exe", serve[] = "--serve", python[] = "/usr/bin/python3";
+    char script[] = PEER_SCRIPT, threads[] = "2";
+    stepper s[3];
+    stepper_start(&s[0], (char *[]){self, serve, NULL}, NULL);
+    stepper_start(&s[1], (char *[]){self, serve, NULL}, "KNET_TIMER=1,out=/dev/null");
+    /* PyTorch with the BLAS that shares its threads: the other one's fight with them. */
+    stepper_start(&s[2], (char *[]){python, script, threads, NULL},
+                  "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp");
+    rounds lenet, mlp;
+    int n_rounds = bench_quick() ? 5 : 21;
+    run(&lenet, s, "lenet", n_rounds, 10);
+    run(&mlp, s, "mlp", n_rounds, 200);
+    emit(&lenet, "lenet_step_ms", n_rounds);
+    emit(&mlp, "mlp_step_ms", n_rounds);
+    bench_emit_ratio("train", "lenet_timer", median(lenet.ns[1], n_rounds) * 1e-6, "ms",
+                     median(lenet.ns[0], n_rounds) * 1e-6, median(lenet.ratio[1], n_rounds));
+    bench_emit_ratio("train", "mlp_timer", median(mlp.ns[1], n_rounds) * 1e-6, "ms",
+                     median(mlp.ns[0], n_rounds) * 1e-6, median(mlp.ratio[1], n_rounds));
+    for (int who = 0; who < 3; who++) stepper_stop(&s[who]);
+    if (isnan(median(lenet.ns[2], n_rounds)))
+        fprintf(stderr, "bench_train: PyTorch is absent, so its figures are missing\n");
+    return isnan(median(lenet.ns[0], n_rounds));
+}
