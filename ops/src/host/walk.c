@@ -36,7 +36,7 @@ void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
     w->inner = n ? dim[n - 1] : 1;
     for (int k = 0; k < n_in; k++) {
         w->step[k] = n ? (int)stride[k][n - 1] : 1;
-        for (int i = 0; i < w->n_outer; i++) w->stride[k][i] = stride[k][i];
+        for (int i = 0; i < w->n_outer && i < KN_DIMS_MAX; i++) w->stride[k][i] = stride[k][i];
     }
     for (int i = 0; i < w->n_outer; i++) w->outer[i] = dim[i];
 }
