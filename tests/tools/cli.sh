@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cli.sh KNET JSON_GET CASE: runs the command as a user would, and checks exit code and messages.
+# cli.sh KNET JSON_GET CASE [SANITIZERS]: runs the command as a user would, and checks exit code and messages.
 set -euo pipefail
 knet=$1 json_get=$2 case=$3
 work=$(mktemp -d)
@@ -66,12 +66,14 @@ case $case in
     [ "$(json status)" = ok ] && [ "$(json steps)" = 100 ] && [ "$(json lr)" = 0.01 ] || fail 'values'
     json epochs.0.loss; json epochs.0.test_accuracy; json memory.live_bytes_max ;;
   threads)
+    # gcc's ThreadSanitizer takes OpenMP's own synchronisation for races.
+    [[ ${4:-} != *thread* ]] || exit 77
     for threads in 1 2 3; do
-      want 0 "$knet" train lenet --synthetic --epochs 1 --json --threads $threads
+      want 0 "$knet" "${small[@]}" --json --threads $threads
       { json epochs.0.loss; json epochs.0.test_accuracy; json weights_fnv1a; } >"$work/run.$threads"
     done
     cmp "$work/run.1" "$work/run.2" && cmp "$work/run.1" "$work/run.3" || fail 'results differ by threads'
-    want 0 "$knet" train lenet --synthetic --epochs 1 --json --seed 2
+    want 0 "$knet" "${small[@]}" --json --seed 2
     [ "$(json weights_fnv1a)" != "$(tail -n 1 "$work/run.1")" ] || fail 'the seed changes nothing' ;;
   data)
     want 1 "$knet" train mlp --data /nonexistent/data
