@@ -16,11 +16,11 @@ const char *kn_op_name(kn_op op) {
     return names[op];
 }
 
-/* Weak: an op whose kernel is not linked in has NULL here and is an UNSUPPORTED error. */
 typedef kn_status kernel_type(const kn_kernel_call *call);
-#define KN_WEAK __attribute__((weak, visibility("hidden")))
-KN_WEAK kernel_type kn__host_unary, kn__host_unary_back, kn__host_binary, kn__host_compare;
-#define KN_KERNEL(name, host, cuda) KN_WEAK kernel_type kn__host_##host;
+kernel_type kn__host_unary, kn__host_unary_back, kn__host_binary, kn__host_compare;
+/* Several ops may share a kernel; declaring it again does no harm. NONE is never defined: NULL. */
+__attribute__((weak, visibility("hidden"))) kernel_type kn__host_NONE;
+#define KN_KERNEL(name, host, cuda) kernel_type kn__host_##host;
 #include <knet/ops.def>
 
 const kn_kernel_fn kn__host_kernels[KN_OP_COUNT] = {

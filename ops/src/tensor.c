@@ -95,7 +95,7 @@ static kn_tensor *header_new(kn__ops_thread *self) {
 
 static void header_free(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
-    if (!self || self->n_free_tensors >= FREE_MAX) {
+    if (!self || self->n_free_tensors + 1 > FREE_MAX) {
         free(t);
         return;
     }
@@ -123,7 +123,7 @@ static kn_storage *storage_header(kn__ops_thread *self) {
 
 static void storage_header_free(kn_storage *s) {
     kn__ops_thread *self = kn__ops_self;
-    if (!self || self->n_free_storages >= FREE_MAX) {
+    if (!self || self->n_free_storages + 1 > FREE_MAX) {
         free(s);
         return;
     }

@@ -1,0 +1,179 @@
+/* Bad input of the ops that others' tests give good input: every message names op, values and
+ * shapes. And the shapes of good ones. */
+#include "ops_test.h"
+
+static kn_tensor *zeros(kn_shape shape) { return kn_zeros(shape); }
+
+static void products_check_their_shapes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = zeros(KN_SHAPE(2, 3)), *b = zeros(KN_SHAPE(4, 5)), *v = zeros(KN_SHAPE(3));
+    assert_op_fails(kn_matmul(a, b), KN_ERR_SHAPE,
+                    "kn_matmul: a has 3 columns, b has 4 rows (a [2,3], b [4,5])");
+    assert_op_fails(kn_matmul(a, v), KN_ERR_SHAPE, "both must have two dimensions");
+    assert_op_fails(kn_matmul_trans(a, b, true, false, NULL), KN_ERR_SHAPE,
+                    "a transposed has 2 columns, b has 4 rows");
+    assert_op_fails(kn_matmul_trans(a, a, true, false, zeros(KN_SHAPE(2, 2))), KN_ERR_SHAPE,
+                    "the product does not fit into");
+    assert_op_fails(kn_linear(a, b, KN_NONE), KN_ERR_SHAPE,
+                    "kn_linear: x has 3 features, w expects 5 (x [2,3], w [4,5], b KN_NONE)");
+    assert_op_fails(kn_linear(a, a, v), KN_ERR_SHAPE, "b must be [2]");
+    assert_op_fails(kn_linear(a, v, KN_NONE), KN_ERR_SHAPE, "x must be [...,I] and w [O,I]");
+    assert_op_fails(kn_linear(a, a, NULL), KN_ERR_INVALID, "kn_linear: b is NULL");
+    assert_shape(kn_linear(zeros(KN_SHAPE(7, 2, 3)), a, KN_NONE), KN_SHAPE(7, 2, 2));
+    assert_shape(kn_matmul(a, zeros(KN_SHAPE(3, 0))), KN_SHAPE(2, 0));
+}
+
+static void products_over_nothing_are_zero(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = zeros(KN_SHAPE(2, 0)), *b = F32(KN_SHAPE(2), 3, 4);
+    assert_values(kn_matmul(a, zeros(KN_SHAPE(0, 2))), 0, 0, 0, 0);
+    assert_values(kn_linear(a, zeros(KN_SHAPE(2, 0)), b), 3, 4, 3, 4);
+    assert_values(kn_linear(a, zeros(KN_SHAPE(2, 0)), KN_NONE), 0, 0, 0, 0);
+    kn_tensor *into = F32(KN_SHAPE(1, 1), 5);
+    assert_ptr_equal(
+        kn_matmul_trans(zeros(KN_SHAPE(1, 0)), zeros(KN_SHAPE(0, 1)), false, false, into), into);
+    assert_values(into, 5);
+}
+
+static void convolution_checks_shapes_and_options(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(64, 3, 32, 32)), *w = zeros(KN_SHAPE(50, 16, 3, 3)),
+              *ok = zeros(KN_SHAPE(4, 3, 5, 3)), *b = zeros(KN_SHAPE(4));
+    assert_op_fails(kn_conv(x, w, KN_NONE, NULL), KN_ERR_SHAPE,
+                    "kn_conv: x has 3 channels, w expects 16 (x [64,3,32,32], w [50,16,3,3])");
+    assert_op_fails(kn_conv(x, ok, zeros(KN_SHAPE(5)), NULL), KN_ERR_SHAPE, "b must be [4]");
+    assert_op_fails(kn_conv(x, b, KN_NONE, NULL), KN_ERR_SHAPE, "x must be [B,C,spatial…]");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.groups = 3}), KN_ERR_SHAPE,
+                    "4 outputs can't be cut in 3 groups");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.groups = 2}), KN_ERR_SHAPE,
+                    "x has 3 channels, w expects 6 in 2 groups");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.groups = -1}), KN_ERR_INVALID,
+                    "groups is -1");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.stride = {1, -2}}), KN_ERR_INVALID,
+                    "stride[1] is -2");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.padding = {1, 1, 1}}), KN_ERR_INVALID,
+                    "padding[2] is given, x has 2 spatial dimensions");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.reserved = {1}}), KN_ERR_INVALID,
+                    "reserved[0]");
+    assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.dilation = {8, 1}}), KN_ERR_SHAPE,
+                    "a window of 33 does not fit in 32 elements of dimension 2");
+    kn_conv_options o = {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}};
+    assert_shape(kn_conv(x, ok, b, &o), KN_SHAPE(64, 4, 13, 12));
+    assert_shape(kn_conv(zeros(KN_SHAPE(0, 3, 8, 8)), ok, b, NULL), KN_SHAPE(0, 4, 4, 6));
+}
+
+static void gradients_of_an_empty_batch_are_zero(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_attr_conv attr = {{1, 1, 1}, {0, 0, 0}, {1, 1, 1}, 1, 1, false};
+    kn_tensor *x = zeros(KN_SHAPE(0, 1, 4)), *dy = zeros(KN_SHAPE(0, 1, 3));
+    assert_values(kn_conv_weight(x, dy, KN_SHAPE(1, 1, 2), &attr, NULL), 0, 0);
+    kn_tensor *into = F32(KN_SHAPE(1, 1, 2), 1, 2);
+    assert_ptr_equal(kn_conv_weight(x, dy, KN_SHAPE(1, 1, 2), &attr, into), into);
+    assert_values(into, 1, 2);
+}
+
+static void pooling_checks_windows(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3, 8, 9));
+    assert_shape(kn_maxpool(x, KN_SHAPE(2, 2), KN_SCALAR), KN_SHAPE(2, 3, 4, 4));
+    assert_shape(kn_avgpool(x, KN_SHAPE(3, 2), KN_SHAPE(1, 2)), KN_SHAPE(2, 3, 6, 4));
+    assert_op_fails(kn_maxpool(x, KN_SHAPE(2), KN_SCALAR), KN_ERR_SHAPE, "window has 1, stride 0");
+    assert_op_fails(kn_avgpool(x, KN_SHAPE(9, 2), KN_SCALAR), KN_ERR_SHAPE,
+                    "kn_avgpool: a window of 9 with stride 9 does not fit in dimension 2");
+    assert_op_fails(kn_maxpool(x, KN_SHAPE(2, 2), KN_SHAPE(0, 1)), KN_ERR_SHAPE, "stride 0");
+    kn_tensor *wide = zeros(KN_SHAPE(1, 1, 300));
+    assert_op_fails(kn_maxpool(wide, KN_SHAPE(257), KN_SCALAR), KN_ERR_UNSUPPORTED,
+                    "more than 256 elements");
+    assert_shape(kn_avgpool(wide, KN_SHAPE(257), KN_SCALAR), KN_SHAPE(1, 1, 1));
+}
+
+static void losses_check_scores_and_labels(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3)), *labels = I64(KN_SHAPE(2), 0, 2);
+    assert_op_fails(kn_cross_entropy(x, x), KN_ERR_DTYPE,
+                    "kn_cross_entropy: labels is f32; it must be i64, i32 or u8 (logits [2,3], "
+                    "labels [2,3])");
+    assert_op_fails(kn_nll(x, I64(KN_SHAPE(3), 0, 0, 0)), KN_ERR_SHAPE, "must be [B,C] and [B]");
+    assert_op_fails(kn_accuracy(labels, labels), KN_ERR_DTYPE, "scores is i64");
+    assert_op_fails(kn_cross_entropy(zeros(KN_SHAPE(0, 3)), kn_cast(zeros(KN_SHAPE(0)), KN_I64)),
+                    KN_ERR_SHAPE, "no elements to take the mean of");
+    assert_op_fails(kn_softmax(x, 2), KN_ERR_SHAPE, "there is no axis 2");
+    assert_op_fails(kn_softmax_back(x, zeros(KN_SHAPE(3)), 0), KN_ERR_SHAPE, "shapes differ");
+    assert_shape(kn_cross_entropy(x, labels), KN_SCALAR);
+}
+
+static void random_ops_check_their_numbers(void **state) {
+    (void)state;
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    {
+        KN_FRAME();
+        kn_tensor *x = zeros(KN_SHAPE(3));
+        assert_op_fails(kn_uniform(KN_SHAPE(2), 1, 0, rng), KN_ERR_INVALID, "lo is 1, hi is 0");
+        assert_op_fails(kn_normal(KN_SHAPE(2), 0, -1, rng), KN_ERR_INVALID, "stddev is -1");
+        assert_op_fails(kn_normal(KN_SHAPE(-2), 0, 1, rng), KN_ERR_SHAPE, "[-2]");
+        assert_op_fails(kn_uniform(KN_SHAPE(2), 0, 1, NULL), KN_ERR_INVALID, "rng is NULL");
+        assert_op_fails(kn_dropout(x, 1.5, rng), KN_ERR_INVALID, "kn_dropout: p is 1.5");
+        assert_op_fails(kn_dropout_state(x, 0.5, x), KN_ERR_SHAPE, "state must be i64 [2]");
+        assert_ptr_equal(kn_dropout(x, 0, rng), x);
+        uint64_t seed, offset;
+        assert_ok(kn_rng_state_get(&seed, &offset, rng));
+        assert_int_equal(seed, 1);
+        assert_int_equal(offset, 0); /* failures and p = 0 draw nothing */
+        assert_non_null(kn_normal(KN_SHAPE(3), 0, 1, rng));
+        assert_ok(kn_rng_state_get(&seed, &offset, rng));
+        assert_true(offset > 0);
+        assert_ok(kn_rng_state_set(rng, 5, 77));
+        assert_ok(kn_rng_state_get(&seed, &offset, rng));
+        assert_int_equal(offset, 77);
+    }
+    kn_rng_destroy(rng);
+    kn_rng_destroy(NULL);
+}
+
+static void optimiser_steps_check_their_parts(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *w = zeros(KN_SHAPE(2, 2)), *grad = zeros(KN_SHAPE(4)),
+              *hyper = F64(KN_SHAPE(4), 0.1, 0, 1, 0);
+    kn_optim_part part = {w, 1, 4};
+    kn_attr_optim attr = {.part = &part, .n_parts = 1};
+    assert_fails(
+        kn_optim_run(KN_OP_sgd_step, &attr, grad, KN_NONE, KN_NONE, hyper), KN_ERR_SHAPE,
+        "kn_sgd_step: part 0 has 4 elements at 1 of the flat gradient (w [2,2], grad [4])");
+    part.offset = 0;
+    assert_fails(kn_optim_run(KN_OP_sgd_step, &attr, grad, KN_NONE, KN_NONE, grad), KN_ERR_SHAPE,
+                 "hyper f64 [4]");
+    uint32_t version = w->storage->version;
+    assert_ok(kn_optim_run(KN_OP_sgd_step, &attr, grad, KN_NONE, KN_NONE, hyper));
+    assert_int_equal(w->storage->version, version + 1);
+}
+
+static void shapes_are_written_as_text(void **state) {
+    (void)state;
+    char text[64], tiny[4];
+    assert_string_equal(kn_shape_text(text, sizeof text, KN_SCALAR), "[]");
+    assert_string_equal(kn_shape_text(text, sizeof text, KN_SHAPE(64, 3, 32)), "[64,3,32]");
+    assert_string_equal(kn_shape_text(tiny, sizeof tiny, KN_SHAPE(64, 3)), "[64");
+    assert_string_equal(kn_dtype_name(KN_BF16), "bf16");
+    assert_string_equal(kn_dtype_name((kn_dtype)99), "no dtype");
+    assert_int_equal(kn_dtype_bytes(KN_I64), 8);
+    assert_shape(KN_NONE, KN_SCALAR);
+    assert_int_equal(kn_tensor_numel(NULL), 0);
+    assert_null(kn_tensor_device(KN_NONE));
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(products_check_their_shapes), OPS_TEST(products_over_nothing_are_zero),
+        OPS_TEST(convolution_checks_shapes_and_options),
+        OPS_TEST(gradients_of_an_empty_batch_are_zero), OPS_TEST(pooling_checks_windows),
+        OPS_TEST(losses_check_scores_and_labels), OPS_TEST(random_ops_check_their_numbers),
+        OPS_TEST(optimiser_steps_check_their_parts), OPS_TEST(shapes_are_written_as_text));
+}
