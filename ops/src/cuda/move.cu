@@ -126,8 +126,11 @@ struct narrow {
 };
 template <class D>
 struct narrow_integer {
-    __device__ static int64_t wide(float x) { return x == x ? (int64_t)x : 0; }  // saturates
-    __device__ static int64_t wide(double x) { return x == x ? (int64_t)x : 0; }
+    __device__ static int64_t wide(double x) {
+        if (x != x) return 0;
+        return x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
+    }
+    __device__ static int64_t wide(float x) { return wide((double)x); }
     template <class S>
     __device__ static int64_t wide(S x) {
         return (int64_t)x;
