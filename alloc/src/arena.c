@@ -1,14 +1,12 @@
 /* Blocks: good fit, split and coalesce.
  *
- * Free blocks are binned by size, 16 bins per doubling, each bin in order of address (near its
- * front; a long bin is only roughly sorted behind it). A request looks at a few blocks of its own
- * bin, which may be too small, then takes the lowest address of the next bin that has any. */
+ * Free blocks are binned by size, 16 bins per doubling; the last freed comes first, which is likely
+ * in the cache and, on the traces that were tried, leaves less fragmentation than the lowest
+ * address. A request looks at a few blocks of its own bin, which may be too small, then takes the
+ * first of the next bin that has any. */
 #include "pool_types.h"
 
-enum {
-    PROBE = 4,     /* blocks of the own bin that are looked at */
-    SORT_REACH = 8 /* how far an insertion looks for its place */
-};
+enum { PROBE = 4 }; /* blocks of a bin that are looked at */
 
 /* A free block of another stream's, or of nobody's, joins its neighbour only up to this size: the
  * join is then reusable by one stream alone, and the rest of a big one should stay for all. */
@@ -25,15 +23,10 @@ static unsigned bin_of(size_t size) {
 
 void kn__bins_insert(kn__bins *bins, kn__block *block) {
     unsigned bin = bin_of(block->size);
-    kn__block **link = &bins->head[bin], *prev = NULL;
-    for (int i = 0; i < SORT_REACH && *link && (*link)->ptr < block->ptr; i++) {
-        prev = *link;
-        link = &prev->next;
-    }
-    block->prev = prev;
-    block->next = *link;
+    block->prev = NULL;
+    block->next = bins->head[bin];
     if (block->next) block->next->prev = block;
-    *link = block;
+    bins->head[bin] = block;
     bins->words[bin / 64] |= 1ull << bin % 64;
     bins->summary |= 1u << bin / 64;
 }
@@ -96,7 +89,7 @@ kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const
     for (unsigned bin = next_bin(bins, bin_of(size)); bin < KN__BINS;
          bin = next_bin(bins, bin + 1)) {
         kn__block *block = bins->head[bin];
-        for (int i = 0; i < SORT_REACH && block; i++, block = block->next) {
+        for (int i = 0; i < PROBE && block; i++, block = block->next) {
             if (kn__block_fits(block, size, align) && kn__epoch_usable(pool, by, block)) {
                 return block;
             }
@@ -182,7 +175,7 @@ static kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream)
 
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch) {
     block->state = KN__FREE;
-    block->epoch = epoch;
+    block->epoch = epoch & KN__EPOCH_MASK;
     if (block->stream != stream) kn__block_assign(block, stream);
     if (epoch == stream->epoch) stream->dirty = true;
     join_right(pool, block, stream);
@@ -222,6 +215,7 @@ kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, s
         kn__bins_insert(&from->bins, rest);
     }
     block->state = KN__LIVE;
+    block->waiter = NULL;
     if (from != stream) kn__block_assign(block, stream);
     return block;
 }

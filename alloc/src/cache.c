@@ -317,7 +317,7 @@ static kn_status alloc_large(void **out, kn_pool *pool, size_t size, kn_stream h
     if (status == KN_OK) {
         block->slack = (uint16_t)(block->size - size);
         WRITE(block->owner, 0);
-        kn__page_set(pool, block->ptr, 1, (uintptr_t)block);
+        kn__page_put(pool, block->ptr, (uintptr_t)block);
         count_locked(pool, cache, (int64_t)block->size, (int64_t)size);
     }
     kn__pool_unlock(pool);
@@ -497,7 +497,7 @@ static kn_status free_block(kn_pool *pool, char *ptr) {
         kn__pool_unlock(pool);
         return misuse(pool, "kn_free", ptr, why);
     }
-    kn__page_set(pool, ptr, 1, 0); /* freed, for everybody but us */
+    kn__page_put(pool, ptr, 0); /* freed, for everybody but us */
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_free) {
         kn__pool_unlock(pool);

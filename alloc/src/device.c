@@ -10,9 +10,8 @@
 #include "observe.h"
 #include "pool_types.h"
 
-enum { DEVICES_MAX = 256 };
-
 struct kn_device {
+    struct kn_device *next; /* in the registry; devices never go */
     char name[16];
     const kn_device_driver *driver;
     void *impl;
@@ -30,16 +29,14 @@ struct kn_event {
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static kn_device host_device = {
     .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
-static kn_device *devices[DEVICES_MAX] = {&host_device};
-static int n_devices = 1;
+static kn_device *const devices = &host_device; /* the first */
 
 /* Registry. */
 
 static kn_device *find_registered(const char *name) {
-    for (int i = 0; i < n_devices; i++) {
-        if (strcmp(devices[i]->name, name) == 0) return devices[i];
-    }
-    return NULL;
+    kn_device *device = devices;
+    while (device && strcmp(device->name, name) != 0) device = device->next;
+    return device;
 }
 
 kn_status kn_device_register(kn_device **out, const char *name, const kn_device_driver *driver,
@@ -58,13 +55,15 @@ kn_status kn_device_register(kn_device **out, const char *name, const kn_device_
     device->impl = impl;
     pthread_mutex_init(&device->pool_lock, NULL);
     pthread_mutex_lock(&registry_lock);
-    bool taken = find_registered(name) != NULL, full = n_devices == DEVICES_MAX;
-    if (!taken && !full) devices[n_devices++] = device;
+    bool taken = find_registered(name) != NULL;
+    if (!taken) {
+        device->next = devices->next;
+        devices->next = device;
+    }
     pthread_mutex_unlock(&registry_lock);
-    if (taken || full) {
+    if (taken) {
         free(device);
-        return KN_FAIL(KN_ERR_INVALID, "kn_device_register: %s %s", name,
-                       taken ? "is registered already" : "is one device too many");
+        return KN_FAIL(KN_ERR_INVALID, "kn_device_register: %s is registered already", name);
     }
     *out = device;
     return KN_OK;
@@ -141,8 +140,8 @@ void kn__pool_delist(kn_pool *pool, kn_device *device) {
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
     pthread_mutex_lock(&registry_lock);
-    for (int i = 0; i < n_devices; i++) {
-        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
+    for (kn_device *device = devices; device; device = device->next) {
+        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
     }
     pthread_mutex_unlock(&registry_lock);
 }
@@ -306,8 +305,8 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
  * its pools go on in the child; the drivers of others can't. */
 
 static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
-    for (int i = 0; i < n_devices; i++) {
-        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
+    for (kn_device *device = devices; device; device = device->next) {
+        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
     }
 }
 
@@ -324,10 +323,10 @@ static void fork_parent(void) {
 }
 
 static void fork_child(void) {
-    for (int i = 0; i < n_devices; i++) {
-        if (devices[i]->driver->ordered) continue;
-        devices[i]->forked = true;
-        for (kn_pool *pool = devices[i]->pools; pool; pool = *kn__pool_link(pool)) {
+    for (kn_device *device = devices; device; device = device->next) {
+        if (device->driver->ordered) continue;
+        device->forked = true;
+        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
             kn__pool_fork_kill(pool);
         }
     }

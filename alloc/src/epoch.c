@@ -240,7 +240,7 @@ void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
     if (waiter->block) {
         kn__block *block = waiter->block;
         block->state = KN__WAITING;
-        block->epoch = kn__stream_epoch(block->stream);
+        block->epoch = kn__stream_epoch(block->stream) & KN__EPOCH_MASK;
         block->stream->dirty |= !block->stream->retired;
     }
     if (pool->waiting_open_bytes > OPEN_BYTES_MAX) kn__epochs_close_used(pool);
@@ -264,7 +264,7 @@ static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
     if (waiter->block) {
         kn__block *block = waiter->block;
         bool gone = block->stream->retired && kn__epoch_finished(pool, block->stream, block->epoch);
-        block->waiter = NULL; /* its epoch is still that of its free */
+        /* its epoch is still that of its free */
         kn__block_free(pool, block, gone ? pool->idle : block->stream, gone ? 0 : block->epoch);
     } else if (waiter->slab) {
         waiter->slab->n_waiting--;
@@ -282,7 +282,6 @@ kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by) {
     waiter_unlink(&pool->waiters, waiter);
     pool->waiting_bytes -= waiter_bytes(waiter);
     waiter->block = NULL; /* the record stays until its uses leave their streams' queues */
-    block->waiter = NULL;
     kn__block_free(pool, block, by, by->epoch);
     return KN_OK;
 }

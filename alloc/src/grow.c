@@ -401,35 +401,43 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     }
     *granule_of(&pool->range, to) =
         (kn__granule){.handle = handle, .span = (uint32_t)(bytes / pool->range.unit)};
+    pool->moved += bytes;
     return KN_OK;
 }
 
-/* How many bytes of whole handles could be moved, `kept` left alone; counts up to `enough`. */
-static size_t movable_bytes(const kn_pool *pool, const kn__block *kept, size_t enough) {
+/* A free block that a plan counts on, so that it must stay. */
+static bool kept(const kn_pool *pool, const kn__stream *by, const kn__plan *plan,
+                 const kn__block *block) {
+    if (block == plan->hole->left) return usable_free(pool, by, block);
+    return block == plan->hole->right && plan->bytes == plan->hole->size;
+}
+
+/* How many bytes of whole handles could be moved; counts up to what the plan needs. */
+static size_t movable_bytes(const kn_pool *pool, const kn__stream *by, const kn__plan *plan) {
     size_t found = 0;
     for (const kn__block *block = pool->range.first; block; block = block->right) {
-        if (block == kept) continue;
+        if (kept(pool, by, plan, block)) continue;
         const char *below = block->ptr + block->size;
-        for (char *at; found < enough && (at = free_handle(pool, block, below)); below = at) {
+        for (char *at; found < plan->bytes && (at = free_handle(pool, block, below)); below = at) {
             found += granule_of(&pool->range, at)->span * pool->range.unit;
         }
     }
     return found;
 }
 
-/* Moves handles, the highest first, to the start of the hole, until `bytes` are there or no more
- * can be had; returns how many. */
-static size_t move_handles(kn_pool *pool, kn__block *hole, const kn__block *kept, size_t bytes) {
+/* Moves handles, the highest first, to the start of the hole, until the plan's bytes are there or
+ * no more can be had; returns how many. */
+static size_t move_handles(kn_pool *pool, const kn__stream *by, const kn__plan *plan) {
     size_t moved = 0;
-    for (kn__block *block = hole->left, *left; block && moved < bytes; block = left) {
+    for (kn__block *block = last_block(pool), *left; block && moved < plan->bytes; block = left) {
         left = block->left;
         char *at;
-        while (block != kept && moved < bytes &&
+        while (!kept(pool, by, plan, block) && moved < plan->bytes &&
                (at = free_handle(pool, block, block->ptr + block->size))) {
             size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
             bool more = at > block->ptr;
-            if (span > hole->size - moved) break;
-            if (move_handle(pool, block, at, hole->ptr + moved, span) < 0) return moved;
+            if (span > plan->hole->size - moved) break;
+            if (move_handle(pool, block, at, plan->hole->ptr + moved, span) < 0) return moved;
             moved += span;
             if (!more) break;
         }
@@ -437,30 +445,24 @@ static size_t move_handles(kn_pool *pool, kn__block *hole, const kn__block *kept
     return moved;
 }
 
-/* Into the last hole: every other one is between blocks that would have to be free as well. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    kn__block *hole = last_hole(pool);
-    if (!hole || size > RANGE_MAX) return false;
-    kn__block *kept = usable_free(pool, stream, hole->left) ? hole->left : NULL;
-    uintptr_t start = (uintptr_t)(kept ? kept->ptr : hole->ptr), end = (uintptr_t)hole->ptr;
-    uintptr_t need_end = round_up(start, align) + size;
-    if (need_end <= end) {
-        kn__block_adopt(pool, kept, stream);
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool grow) {
+    if (size > RANGE_MAX) return false;
+    kn__plan plan = make_plan(pool, stream, size, align);
+    if (!plan.hole) return false;
+    if (plan.bytes == 0) {
+        kn__block_adopt(pool, plan.hole->left, stream);
         return true;
     }
-    size_t bytes = round_up(need_end - end, pool->range.unit);
-    if (bytes > hole->size) return false;
-    size_t found = movable_bytes(pool, kept, bytes);
-    if (found < bytes && bytes - found > headroom(pool)) return false;
-    if (make_room(pool, hole->ptr, bytes) < 0) return false;
-
-    size_t moved = move_handles(pool, hole, kept, bytes), mapped = 0;
-    if (moved < bytes) {
-        (void)map_all(pool, hole->ptr + moved, bytes - moved, handle_size(pool), &mapped);
+    size_t found = movable_bytes(pool, stream, &plan), mapped = 0;
+    if (found < plan.bytes && (!grow || plan.bytes - found > headroom(pool))) return false;
+    if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
+    size_t moved = move_handles(pool, stream, &plan);
+    if (moved < plan.bytes && grow) {
+        (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
     }
     moved += mapped;
-    if (moved) hole_fill(pool, stream, hole, moved);
-    return moved >= bytes;
+    if (moved) hole_fill(pool, stream, plan.hole, moved);
+    return moved >= plan.bytes;
 }
 
 void kn__memory_release(kn_pool *pool) {

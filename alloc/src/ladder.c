@@ -3,6 +3,7 @@
  *   own       what the stream may use with no wait
  *   finished  what streams are done with, as their events say
  *   steal     memory of other streams; this stream waits for them on the device
+ *   compact   free memory moves, where growth would leave much unused
  *   grow      new memory from the device, within the limit
  *   flush     this thread's cache, empty slabs, and all that is finished, merged
  *   callbacks the user's
@@ -142,6 +143,17 @@ static bool grow(kn_pool *pool, request *r) {
     return false;
 }
 
+/* Where growth would leave more than 1/32 unused, memory that is free and done with moves instead.
+ * Nothing waits for it to be done. A pool that moved its memory twice over has work that doesn't
+ * fit: it had better grow than move for ever. */
+static bool compact(kn_pool *pool, request *r) {
+    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size;
+    if (!pool->range.base || pool->reserved < live + live / 32) return false;
+    if (pool->moved > 2 * pool->reserved_max) return false;
+    kn__epochs_settle(pool);
+    return own(pool, r) || (kn__harvest(pool, r->stream, r->size, r->align, true) && own(pool, r));
+}
+
 static bool flush(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
     kn__slabs_release_empty(pool);
@@ -167,7 +179,7 @@ static bool callbacks(kn_pool *pool, request *r) {
  * moved, by giving back so many that a new one fits. */
 static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
-        return kn__harvest(pool, r->stream, r->size, r->align) && own(pool, r);
+        return kn__harvest(pool, r->stream, r->size, r->align, true) && own(pool, r);
     }
     uint64_t before = pool->reserved;
     bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;
@@ -309,6 +321,7 @@ static bool climb(kn_pool *pool, request *r) {
         if (finished(pool, r) || steal(pool, r)) return true;
     }
     bool soft = pool->reserved + r->size > pool->soft_limit;
+    if (!soft && !capturing && compact(pool, r)) return true;
     if ((!soft || capturing) && grow(pool, r)) return true;
     if (capturing) return false;
     if (flush(pool, r) || callbacks(pool, r) || harvest(pool, r)) return true;

@@ -3,6 +3,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 typedef struct kn__meta_chunk {
     struct kn__meta_chunk *next;
     size_t size;

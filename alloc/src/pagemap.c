@@ -28,11 +28,9 @@ kn_status kn__pages_cover(kn_pool *pool, const void *ptr, size_t size_bytes) {
     return KN_OK;
 }
 
-void kn__page_set(kn_pool *pool, const void *ptr, size_t n_pages, uintptr_t value) {
-    uintptr_t page = (uintptr_t)ptr >> KN__PAGE_SHIFT;
-    for (size_t i = 0; i < n_pages; i++, page++) {
-        kn__leaf *leaf = atomic_load_explicit(&pool->top[page >> 16], memory_order_relaxed);
-        atomic_store_explicit(&leaf->pages[page & 0xffff], value, memory_order_relaxed);
+void kn__pages_set(kn_pool *pool, const void *ptr, size_t n_pages, uintptr_t value) {
+    for (size_t i = 0; i < n_pages; i++) {
+        kn__page_put(pool, (const char *)ptr + (i << KN__PAGE_SHIFT), value);
     }
 }
 

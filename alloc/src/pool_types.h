@@ -56,24 +56,37 @@ typedef enum kn__state {
     KN__HOLE     /* addresses of the range without memory */
 } kn__state;
 
+/* One cache line: what moves between bins touches neighbours, and there are many blocks. */
 typedef struct kn__block {
     char *ptr;
     size_t size;
     struct kn__block *left, *right; /* neighbours in address; NULL at the segment's ends */
-    struct kn__block *next, *prev;  /* in the bin */
-    kn__stream *stream;             /* home when live; who may reuse it at once when free */
-    _Atomic uint32_t owner;         /* the observer's */
-    uint16_t slack;                 /* size - requested, when live */
-    uint8_t state;
-    uint64_t epoch;     /* of its stream, when free: the frees it is made of */
-    kn__waiter *waiter; /* uses on other streams; NULL: none */
-    kn__slab *slab;     /* when a slab */
+    union {
+        struct {
+            struct kn__block *next, *prev; /* free: in the bin; a hole: in the range's list */
+        };
+        struct {
+            kn__waiter *waiter; /* live or waiting: uses on other streams; NULL: none */
+            union {
+                kn__slab *slab; /* a slab */
+                struct {
+                    _Atomic uint32_t owner; /* live: the observer's */
+                    uint16_t slack;         /* live: size - requested */
+                };
+            };
+        };
+    };
+    kn__stream *stream;  /* home when live; who may reuse it at once when free */
+    uint64_t epoch : 56; /* of its stream, when free or waiting: the frees it is made of */
+    uint64_t state : 8;  /* kn__state */
 } kn__block;
+_Static_assert(sizeof(kn__block) == 64, "a block record is one cache line");
+#define KN__EPOCH_MASK (((uint64_t)1 << 56) - 1)
 
 typedef struct kn__bins {
     uint64_t words[KN__BINS / 64]; /* a bit for each bin that is not empty */
     uint32_t summary;              /* a bit for each word that is not zero */
-    kn__block *head[KN__BINS];     /* lowest addresses first */
+    kn__block *head[KN__BINS];     /* the last freed first */
 } kn__bins;
 
 /* A stream waits for this one, or somebody asks whether its work is done: the event that says so.
@@ -230,6 +243,7 @@ struct kn_pool {
     int64_t live, requested; /* folded counters */
     int64_t live_max;
     uint64_t reserved, reserved_max;
+    uint64_t moved;        /* bytes of handles that were moved */
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
     uint64_t n_allocs, n_device_allocs, n_syncs, n_events, n_misuses;
 
@@ -240,6 +254,7 @@ struct kn_pool {
 void kn__pool_lock(kn_pool *pool);
 void kn__pool_unlock(kn_pool *pool);
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
+int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
 static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->stream_mask == 0; }
 
@@ -254,7 +269,12 @@ static inline uintptr_t kn__page_get(const kn_pool *pool, const void *ptr) {
                                 memory_order_relaxed);
 }
 kn_status kn__pages_cover(kn_pool *pool, const void *ptr, size_t size_bytes);
-void kn__page_set(kn_pool *pool, const void *ptr, size_t n_pages, uintptr_t value);
+void kn__pages_set(kn_pool *pool, const void *ptr, size_t n_pages, uintptr_t value);
+static inline void kn__page_put(kn_pool *pool, const void *ptr, uintptr_t value) {
+    uintptr_t page = (uintptr_t)ptr >> KN__PAGE_SHIFT;
+    kn__leaf *leaf = atomic_load_explicit(&pool->top[page >> 16], memory_order_relaxed);
+    atomic_store_explicit(&leaf->pages[page & 0xffff], value, memory_order_relaxed);
+}
 void kn__pages_release(kn_pool *pool);
 
 /* Size classes: 8 per doubling, multiples of the grain. */
@@ -307,8 +327,9 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
 kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
 /* Gives back free, finished memory until at most keep_bytes are reserved. */
 void kn__shrink(kn_pool *pool, size_t keep_bytes);
-/* Moves memory of free, finished handles to where `size` bytes then fit. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+/* Moves memory of free, finished handles to where `size` bytes then fit; `grow`: what is missing
+ * may come from the device. */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool grow);
 void kn__memory_release(kn_pool *pool); /* all of it */
 
 /* slab.c */

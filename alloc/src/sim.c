@@ -73,6 +73,7 @@ struct kn_sim {
     kn_sim_call fail_call;
     uint64_t fail_in;
     bool fail_forever;
+    bool instant;
     uint64_t n_violations;
     char violation[256];
 };
@@ -455,6 +456,7 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
     uint64_t *clock = clock_of(&event->clock, &event->n_clock, q->n_clock);
     memset(clock, 0, event->n_clock * sizeof *clock);
     memcpy(clock, q->clock, q->n_clock * sizeof *clock);
+    if (sim->instant) run(sim, sim->queues[i], NULL, 0);
     return leave(sim, KN_SIM_EVENT_RECORD, KN_OK);
 }
 
@@ -502,6 +504,7 @@ static void work(kn_sim *sim, size_t i, const void *ptr, size_t size, uint64_t u
     t->ptr = ptr;
     t->size = size;
     t->user = user;
+    if (sim->instant) run(sim, sim->queues[i], NULL, 0);
 }
 
 static kn_status sim_copy(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
@@ -575,11 +578,31 @@ kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     }
     sim->capacity = options->capacity_bytes ? options->capacity_bytes : (uint64_t)64 << 30;
     sim->next_address = BASE;
+    sim->instant = options->instant;
     pthread_mutex_init(&sim->lock, NULL);
     queue_new(sim); /* the default stream */
     sim->streams[0] = 1;
     *out = sim;
     return KN_OK;
+}
+
+void kn_sim_destroy(kn_sim *sim) {
+    if (!sim) return;
+    for (size_t i = 0; i < sim->n_queues; i++) {
+        free(sim->queues[i]->things);
+        free(sim->queues[i]->clock);
+        free(sim->queues[i]);
+    }
+    for (sim_event *event = sim->events, *next; event; event = next) {
+        next = event->next;
+        free(event->clock);
+        free(event);
+    }
+    free(sim->queues);
+    free(sim->extents);
+    free(sim->handles);
+    pthread_mutex_destroy(&sim->lock);
+    free(sim);
 }
 
 const kn_device_driver *kn_sim_driver(const kn_sim *sim) { return &sim->driver; }

@@ -51,17 +51,16 @@ kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
     for (unsigned i = 0; i < n_slots; i++) slab->free[i / 64] |= 1ull << i % 64;
     block->state = KN__SLAB;
     block->slab = slab;
-    kn__page_set(pool, slab->base, bytes >> KN__PAGE_SHIFT, (uintptr_t)slab | KN__TAG_SLAB);
+    kn__pages_set(pool, slab->base, bytes >> KN__PAGE_SHIFT, (uintptr_t)slab | KN__TAG_SLAB);
     link_partial(slab);
     return slab;
 }
 
 static void slab_release(kn_pool *pool, kn__slab *slab) {
     kn__block *block = slab->block;
-    kn__page_set(pool, slab->base, block->size >> KN__PAGE_SHIFT, 0);
+    kn__pages_set(pool, slab->base, block->size >> KN__PAGE_SHIFT, 0);
     unlink_partial(slab);
     kn__meta_free(&pool->meta, slab, record_bytes(slab->n_slots));
-    block->slab = NULL;
     kn__block_release(pool, block);
 }
 

@@ -10,6 +10,14 @@
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
 
+int64_t kn__pool_live(const kn_pool *pool) {
+    int64_t live = pool->live;
+    for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
+        live += READ(cache->live);
+    }
+    return live > 0 ? live : 0;
+}
+
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
     int64_t live = pool->live, high = pool->live, requested = pool->requested;
     uint64_t n_allocs = pool->n_allocs;

@@ -19,6 +19,8 @@ static device make(void) {
     return d;
 }
 
+static void end(device *d) { kn_sim_destroy(d->sim); }
+
 static void assert_violation(device *d, const char *text) {
     char said[256];
     assert_true(kn_sim_violations(d->sim, said, sizeof said) > 0);
@@ -33,6 +35,7 @@ static void early_reuse_is_seen(void **state) {
     assert_no_violation(d.sim);
     kn_sim_work(d.sim, d.t, (char *)d.memory + 999, 1000, 2);
     assert_violation(&d, "used for user 2 while work of user 1");
+    end(&d);
 }
 
 static void same_stream_and_finished_work_are_no_reuse(void **state) {
@@ -45,6 +48,7 @@ static void same_stream_and_finished_work_are_no_reuse(void **state) {
     assert_false(kn_sim_step(d.sim, d.s));
     kn_sim_work(d.sim, d.t, d.memory, 1000, 3);
     assert_no_violation(d.sim);
+    end(&d);
 }
 
 static void wait_orders_streams_transitively(void **state) {
@@ -70,6 +74,7 @@ static void wait_orders_streams_transitively(void **state) {
     assert_int_equal(kn_sim_pending(d.sim, d.s), 0);
     kn_sim_work(d.sim, d.s, d.memory, 1000, 3); /* s never waited for u */
     assert_violation(&d, "used for user 3 while work of user 2");
+    end(&d);
 }
 
 static void memory_taken_away_under_work_is_seen(void **state) {
@@ -78,6 +83,7 @@ static void memory_taken_away_under_work_is_seen(void **state) {
     kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
     d.driver->segment_free(d.sim, d.memory, 4 * MiB);
     assert_violation(&d, "taken away under work of user 1");
+    end(&d);
 }
 
 static void work_without_memory_is_seen(void **state) {
@@ -85,6 +91,7 @@ static void work_without_memory_is_seen(void **state) {
     device d = make();
     kn_sim_work(d.sim, d.s, (char *)d.memory + 4 * MiB - 10, 11, 1);
     assert_violation(&d, "no memory");
+    end(&d);
 }
 
 static void wrong_sizes_are_seen(void **state) {
@@ -92,6 +99,7 @@ static void wrong_sizes_are_seen(void **state) {
     device d = make();
     d.driver->segment_free(d.sim, d.memory, 2 * MiB);
     assert_violation(&d, "not given so");
+    end(&d);
 }
 
 static void handles_are_mapped_once_and_unmapped_before_they_go(void **state) {
@@ -112,6 +120,8 @@ static void handles_are_mapped_once_and_unmapped_before_they_go(void **state) {
     assert_ok(e.driver->handle_map(e.sim, range, 2 * MiB, handle));
     e.driver->handle_destroy(e.sim, handle, 2 * MiB);
     assert_violation(&e, "destroyed while mapped");
+    end(&e);
+    end(&d);
 }
 
 static void capacity_holds(void **state) {
@@ -121,6 +131,7 @@ static void capacity_holds(void **state) {
     assert_fails(d.driver->segment_alloc(d.sim, &more, 13 * MiB), KN_ERR_OOM, "12582912 of");
     assert_ok(d.driver->segment_alloc(d.sim, &more, 12 * MiB));
     assert_int_equal(kn_sim_bytes(d.sim), 16 * MiB);
+    end(&d);
 }
 
 static void scripted_calls_fail_once_or_for_ever(void **state) {
@@ -137,6 +148,21 @@ static void scripted_calls_fail_once_or_for_ever(void **state) {
     assert_fails(d.driver->event_create(d.sim, &event), KN_ERR_CUDA, "event_create");
     kn_sim_fail(d.sim, KN_SIM_ANY, 0, false);
     assert_ok(d.driver->stream_sync(d.sim, d.s));
+    end(&d);
+}
+
+static void instant_device_finishes_what_it_is_given(void **state) {
+    (void)state;
+    device d = {0};
+    void *event = NULL;
+    bool done = false;
+    assert_ok(kn_sim_create(&d.sim, &(kn_sim_options){.instant = true}));
+    d.driver = kn_sim_driver(d.sim);
+    assert_ok(d.driver->event_create(d.sim, &event));
+    assert_ok(d.driver->event_record(d.sim, event, NULL));
+    assert_ok(d.driver->event_query(d.sim, event, &done));
+    assert_true(done);
+    end(&d);
 }
 
 static void clock_moves_when_told(void **state) {
@@ -146,13 +172,15 @@ static void clock_moves_when_told(void **state) {
     kn_sim_advance_ns(d.sim, 5);
     kn_sim_advance_ns(d.sim, 7);
     assert_int_equal(kn_sim_now_ns(d.sim), 12);
+    end(&d);
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
-        TEST(wait_orders_streams_transitively), TEST(memory_taken_away_under_work_is_seen),
-        TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
-        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(capacity_holds),
-        TEST(scripted_calls_fail_once_or_for_ever), TEST(clock_moves_when_told));
+    return RUN_TESTS(TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
+                     TEST(wait_orders_streams_transitively),
+                     TEST(memory_taken_away_under_work_is_seen), TEST(work_without_memory_is_seen),
+                     TEST(wrong_sizes_are_seen),
+                     TEST(handles_are_mapped_once_and_unmapped_before_they_go),
+                     TEST(capacity_holds), TEST(scripted_calls_fail_once_or_for_ever),
+                     TEST(instant_device_finishes_what_it_is_given), TEST(clock_moves_when_told));
 }

@@ -12,7 +12,7 @@
  *     …
  *     if (kn_sim_violations(sim, text, sizeof text) > 0) …
  *
- * A kn_sim lives as long as the device it was registered as: for ever. Threads: any, any time.
+ * Once registered a kn_sim lives as long as its device: for ever. Threads: any, any time.
  */
 #ifndef KNET_SIM_H
 #define KNET_SIM_H
@@ -28,6 +28,7 @@ typedef struct kn_sim kn_sim;
 typedef struct kn_sim_options {
     uint64_t capacity_bytes; /* 0: 64 GiB */
     bool plain;              /* no virtual memory: the pool grows by segments */
+    bool instant;            /* what is enqueued happens at once, as on an idle device */
     uint64_t reserved[4];    /* zero */
 } kn_sim_options;
 
@@ -52,6 +53,8 @@ typedef enum kn_sim_call {
 } kn_sim_call;
 
 KN_API KN_MUST_CHECK kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options);
+/* Only for one that was never registered as a device. NULL is nothing. */
+KN_API void kn_sim_destroy(kn_sim *sim);
 KN_API const kn_device_driver *kn_sim_driver(const kn_sim *sim);
 
 /* The nth call of this kind from now on fails (n = 1: the next one), and if `forever` every one
