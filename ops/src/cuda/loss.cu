@@ -103,7 +103,7 @@ template <class T>
 cudaError_t launch_mean(const kn__loss *p, cudaStream_t stream) {
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;
-    mean_kernel<<<1, BLOCK, 0, stream>>>((T *)p->out, (const T *)p->row_loss, p->rows);
+    KN_LAUNCH(mean_kernel, 1, BLOCK, stream, (T *)p->out, (const T *)p->row_loss, p->rows);
     return cudaGetLastError();
 }
 
@@ -118,11 +118,11 @@ cudaError_t kn__launch_cross_entropy(const kn__loss *p, cudaStream_t stream) {
         const T *x = (const T *)p->scores;
         const L *labels = (const L *)p->labels;
         if (p->classes <= ROW_WARP_MAX)
-            cross_entropy_kernel<32><<<blocks_for(p->rows * 32), BLOCK, 0, stream>>>(
-                *p, x, labels, (T *)p->row_loss, (T *)p->dlogits);
+            KN_LAUNCH(cross_entropy_kernel<32>, blocks_for(p->rows * 32), BLOCK, stream, *p, x,
+                      labels, (T *)p->row_loss, (T *)p->dlogits);
         else
-            cross_entropy_kernel<BLOCK><<<blocks_for(p->rows, 1), BLOCK, 0, stream>>>(
-                *p, x, labels, (T *)p->row_loss, (T *)p->dlogits);
+            KN_LAUNCH(cross_entropy_kernel<BLOCK>, blocks_for(p->rows, 1), BLOCK, stream, *p, x,
+                      labels, (T *)p->row_loss, (T *)p->dlogits);
         return launch_mean<T>(p, stream);
     });
 }
@@ -131,8 +131,8 @@ cudaError_t kn__launch_nll(const kn__loss *p, cudaStream_t stream) {
     return with_types(p, [&](auto t, auto l) {
         using T = decltype(t);
         using L = decltype(l);
-        nll_kernel<<<blocks_for(p->rows), BLOCK, 0, stream>>>(
-            *p, (const T *)p->scores, (const L *)p->labels, (T *)p->row_loss);
+        KN_LAUNCH(nll_kernel, blocks_for(p->rows), BLOCK, stream, *p, (const T *)p->scores,
+                  (const L *)p->labels, (T *)p->row_loss);
         return launch_mean<T>(p, stream);
     });
 }
@@ -141,8 +141,8 @@ cudaError_t kn__launch_accuracy(const kn__loss *p, cudaStream_t stream) {
     return with_types(p, [&](auto t, auto l) {
         using T = decltype(t);
         using L = decltype(l);
-        accuracy_kernel<<<blocks_for(p->rows * 32), BLOCK, 0, stream>>>(
-            *p, (const T *)p->scores, (const L *)p->labels, (T *)p->row_loss);
+        KN_LAUNCH(accuracy_kernel, blocks_for(p->rows * 32), BLOCK, stream, *p,
+                  (const T *)p->scores, (const L *)p->labels, (T *)p->row_loss);
         return launch_mean<T>(p, stream);
     });
 }
@@ -152,8 +152,8 @@ cudaError_t kn__launch_nll_back(const kn__loss *p, void *d, const void *g, cudaS
         using T = decltype(t);
         using L = decltype(l);
         int64_t n = p->rows * p->classes;
-        nll_back_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)d, (const L *)p->labels,
-                                                             (const T *)g);
+        KN_LAUNCH(nll_back_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)d,
+                  (const L *)p->labels, (const T *)g);
         return cudaGetLastError();
     });
 }

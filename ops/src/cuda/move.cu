@@ -48,9 +48,9 @@ cudaError_t launch_copy(const kn__copy *p, cudaStream_t stream) {
     E *out = (E *)p->out;
     const E *in = (const E *)p->in;
     if (r->n <= UINT32_MAX)
-        copy_kernel<uint32_t><<<blocks, BLOCK, 0, stream>>>(out, in, r->n, s);
+        KN_LAUNCH(copy_kernel<uint32_t>, blocks, BLOCK, stream, out, in, r->n, s);
     else
-        copy_kernel<uint64_t><<<blocks, BLOCK, 0, stream>>>(out, in, r->n, s);
+        KN_LAUNCH(copy_kernel<uint64_t>, blocks, BLOCK, stream, out, in, r->n, s);
     return cudaGetLastError();
 }
 
@@ -80,8 +80,8 @@ cudaError_t launch_transpose(void *out, const void *in, int64_t batch, int64_t r
                              cudaStream_t stream) {
     int64_t tiles_r = (rows + TILE - 1) / TILE, tiles_c = (cols + TILE - 1) / TILE;
     int64_t n_tiles = batch * tiles_r * tiles_c;
-    transpose_kernel<<<blocks_for(n_tiles, 1), dim3(TILE, TILE_ROWS), 0, stream>>>(
-        (E *)out, (const E *)in, n_tiles, rows, cols, tiles_r, tiles_c);
+    KN_LAUNCH(transpose_kernel, blocks_for(n_tiles, 1), dim3(TILE, TILE_ROWS), stream, (E *)out,
+              (const E *)in, n_tiles, rows, cols, tiles_r, tiles_c);
     return cudaGetLastError();
 }
 
@@ -97,10 +97,10 @@ cudaError_t launch_fill(void *out, uint64_t element, int64_t n, cudaStream_t str
     for (int k = 0; k < V; k++) all.v[k] = (E)element;
     int64_t n_wide = aligned(out, 16) ? n / V : 0, rest = n - n_wide * V;
     if (n_wide)
-        fill_kernel<<<blocks_for(n_wide), BLOCK, 0, stream>>>((pack<E, V> *)out, all, n_wide);
+        KN_LAUNCH(fill_kernel, blocks_for(n_wide), BLOCK, stream, (pack<E, V> *)out, all, n_wide);
     if (rest)
-        fill_kernel<<<blocks_for(rest), BLOCK, 0, stream>>>((E *)out + n_wide * V, (E)element,
-                                                            rest);
+        KN_LAUNCH(fill_kernel, blocks_for(rest), BLOCK, stream, (E *)out + n_wide * V, (E)element,
+                  rest);
     return cudaGetLastError();
 }
 
@@ -255,7 +255,7 @@ cudaError_t kn__launch_cast(void *out, kn_dtype to, const void *in, kn_dtype fro
         using D = typename decltype(d)::type;
         return with_dtype(from, [&](auto s) {
             using S = typename decltype(s)::type;
-            cast_kernel<<<blocks_for(n), BLOCK, 0, stream>>>((D *)out, (const S *)in, n);
+            KN_LAUNCH(cast_kernel, blocks_for(n), BLOCK, stream, (D *)out, (const S *)in, n);
             return cudaGetLastError();
         });
     });

@@ -120,13 +120,13 @@ cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
     unsigned blocks = (unsigned)chunks;
     switch (p->kind) {
         case KN__OPTIM_SGD:
-            step_kernel<KN__OPTIM_SGD><<<blocks, BLOCK, 0, stream>>>(t, s);
+            KN_LAUNCH(step_kernel<KN__OPTIM_SGD>, blocks, BLOCK, stream, t, s);
             break;
         case KN__OPTIM_MOMENTUM:
-            step_kernel<KN__OPTIM_MOMENTUM><<<blocks, BLOCK, 0, stream>>>(t, s);
+            KN_LAUNCH(step_kernel<KN__OPTIM_MOMENTUM>, blocks, BLOCK, stream, t, s);
             break;
         case KN__OPTIM_ADAM:
-            step_kernel<KN__OPTIM_ADAM><<<blocks, BLOCK, 0, stream>>>(t, s);
+            KN_LAUNCH(step_kernel<KN__OPTIM_ADAM>, blocks, BLOCK, stream, t, s);
             break;
     }
     return cudaGetLastError();

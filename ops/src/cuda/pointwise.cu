@@ -134,11 +134,11 @@ cudaError_t launch_strided(F f, const kn__pointwise *p, cudaStream_t stream, con
         for (int k = 0; k < (int)sizeof...(A); k++) s.in[k][d] = r->stride[k + 1][d];
     }
     if (r->n <= UINT32_MAX)
-        strided_kernel<uint32_t, R>
-            <<<blocks_for(r->n), BLOCK, 0, stream>>>(f, (R *)p->out, r->n, s, in...);
+        KN_LAUNCH((strided_kernel<uint32_t, R>), blocks_for(r->n), BLOCK, stream, f, (R *)p->out,
+                  r->n, s, in...);
     else
-        strided_kernel<uint64_t, R>
-            <<<blocks_for(r->n), BLOCK, 0, stream>>>(f, (R *)p->out, r->n, s, in...);
+        KN_LAUNCH((strided_kernel<uint64_t, R>), blocks_for(r->n), BLOCK, stream, f, (R *)p->out,
+                  r->n, s, in...);
     return cudaGetLastError();
 }
 
@@ -151,11 +151,11 @@ cudaError_t launch_typed(F f, const kn__pointwise *p, cudaStream_t stream,
     bool wide = aligned(p->out, sizeof(R) * V) &&
                 (... && (r->stride[K + 1][0] == 0 || aligned(in, sizeof(A) * V)));
     if (wide)
-        dense_kernel<V><<<blocks_for((r->n + V - 1) / V), BLOCK, 0, stream>>>(
-            f, (R *)p->out, r->n, operand<A>{in, r->stride[K + 1][0] == 0}...);
+        KN_LAUNCH(dense_kernel<V>, blocks_for((r->n + V - 1) / V), BLOCK, stream, f, (R *)p->out,
+                  r->n, operand<A>{in, r->stride[K + 1][0] == 0}...);
     else
-        dense_kernel<1><<<blocks_for(r->n), BLOCK, 0, stream>>>(
-            f, (R *)p->out, r->n, operand<A>{in, r->stride[K + 1][0] == 0}...);
+        KN_LAUNCH(dense_kernel<1>, blocks_for(r->n), BLOCK, stream, f, (R *)p->out, r->n,
+                  operand<A>{in, r->stride[K + 1][0] == 0}...);
     return cudaGetLastError();
 }
 

@@ -132,7 +132,8 @@ cudaError_t kn__launch_maxpool(const kn__pooling *p, void *y, uint8_t *offset, c
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = count(p, p->y);
-        maxpool_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)y, offset, (const T *)x);
+        KN_LAUNCH(maxpool_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)y, offset,
+                  (const T *)x);
         return cudaGetLastError();
     });
 }
@@ -142,8 +143,8 @@ cudaError_t kn__launch_maxpool_back(const kn__pooling *p, void *dx, const void *
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = count(p, p->x);
-        maxpool_back_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)dx, (const T *)dy,
-                                                                 offset);
+        KN_LAUNCH(maxpool_back_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)dx, (const T *)dy,
+                  offset);
         return cudaGetLastError();
     });
 }
@@ -153,8 +154,8 @@ cudaError_t kn__launch_maxpool_take(const kn__pooling *p, void *y, const void *x
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = count(p, p->y);
-        maxpool_take_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)y, (const T *)x,
-                                                                 offset);
+        KN_LAUNCH(maxpool_take_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)y, (const T *)x,
+                  offset);
         return cudaGetLastError();
     });
 }
@@ -163,8 +164,8 @@ cudaError_t kn__launch_avgpool(const kn__pooling *p, void *y, const void *x, cud
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = count(p, p->y);
-        avgpool_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)y, (const T *)x,
-                                                            (T)share(p));
+        KN_LAUNCH(avgpool_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)y, (const T *)x,
+                  (T)share(p));
         return cudaGetLastError();
     });
 }
@@ -174,8 +175,8 @@ cudaError_t kn__launch_avgpool_back(const kn__pooling *p, void *dx, const void *
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = count(p, p->x);
-        avgpool_back_kernel<<<blocks_for(n), BLOCK, 0, stream>>>(*p, n, (T *)dx, (const T *)dy,
-                                                                 (T)share(p));
+        KN_LAUNCH(avgpool_back_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)dx, (const T *)dy,
+                  (T)share(p));
         return cudaGetLastError();
     });
 }

@@ -105,7 +105,7 @@ extern "C" {
 
 cudaError_t kn__launch_rng_take(int64_t *out, int64_t *state, int64_t advance,
                                 cudaStream_t stream) {
-    rng_take_kernel<<<1, 1, 0, stream>>>(out, state, advance);
+    KN_LAUNCH(rng_take_kernel, 1, 1, stream, out, state, advance);
     return cudaGetLastError();
 }
 
@@ -114,7 +114,7 @@ cudaError_t kn__launch_uniform(void *out, kn_dtype dtype, int64_t n, double lo, 
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         int64_t c = counters_of(n, block_of(sizeof(T)));
-        uniform_kernel<<<blocks_for(c), BLOCK, 0, stream>>>((T *)out, n, c, lo, hi, state);
+        KN_LAUNCH(uniform_kernel, blocks_for(c), BLOCK, stream, (T *)out, n, c, lo, hi, state);
         return cudaGetLastError();
     });
 }
@@ -124,7 +124,7 @@ cudaError_t kn__launch_normal(void *out, kn_dtype dtype, int64_t n, double mean,
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         int64_t c = counters_of(n, block_of(sizeof(T)));
-        normal_kernel<<<blocks_for(c), BLOCK, 0, stream>>>((T *)out, n, c, mean, stddev, state);
+        KN_LAUNCH(normal_kernel, blocks_for(c), BLOCK, stream, (T *)out, n, c, mean, stddev, state);
         return cudaGetLastError();
     });
 }
@@ -134,8 +134,8 @@ cudaError_t kn__launch_dropout(void *out, const void *x, kn_dtype dtype, int64_t
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         int64_t c = counters_of(n, 32);
-        dropout_kernel<<<blocks_for(c), BLOCK, 0, stream>>>(
-            (T *)out, (const T *)x, n, c, kn__dropout_threshold(p), (T)kn__dropout_scale(p), state);
+        KN_LAUNCH(dropout_kernel, blocks_for(c), BLOCK, stream, (T *)out, (const T *)x, n, c,
+                  kn__dropout_threshold(p), (T)kn__dropout_scale(p), state);
         return cudaGetLastError();
     });
 }

@@ -97,11 +97,12 @@ cudaError_t launch_pass(const job<T> &j, cudaStream_t stream) {
     int64_t work = j.n_out * j.n_chunks;
     if (!along_rows(j.kept, j.reduced)) {
         int64_t n_groups = (j.n_out + 31) / 32;
-        columns_kernel<Op><<<blocks_for(n_groups * j.n_chunks, 1), BLOCK, 0, stream>>>(j, n_groups);
+        KN_LAUNCH(columns_kernel<Op>, blocks_for(n_groups * j.n_chunks, 1), BLOCK, stream, j,
+                  n_groups);
     } else if (j.chunk <= 1024) {
-        rows_kernel<Op, 32><<<blocks_for(work, WARPS), BLOCK, 0, stream>>>(j);
+        KN_LAUNCH((rows_kernel<Op, 32>), blocks_for(work, WARPS), BLOCK, stream, j);
     } else {
-        rows_kernel<Op, BLOCK><<<blocks_for(work, 1), BLOCK, 0, stream>>>(j);
+        KN_LAUNCH((rows_kernel<Op, BLOCK>), blocks_for(work, 1), BLOCK, stream, j);
     }
     return cudaGetLastError();
 }
@@ -211,11 +212,11 @@ cudaError_t kn__launch_argmax(int64_t *out, const void *x, kn_dtype dtype, int64
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         if (inner == 1)
-            argmax_rows_kernel<<<blocks_for(outer * 32), BLOCK, 0, stream>>>(out, (const T *)x,
-                                                                             outer, n);
+            KN_LAUNCH(argmax_rows_kernel, blocks_for(outer * 32), BLOCK, stream, out, (const T *)x,
+                      outer, n);
         else
-            argmax_columns_kernel<<<blocks_for(outer * inner), BLOCK, 0, stream>>>(
-                out, (const T *)x, outer * inner, n, inner);
+            KN_LAUNCH(argmax_columns_kernel, blocks_for(outer * inner), BLOCK, stream, out,
+                      (const T *)x, outer * inner, n, inner);
         return cudaGetLastError();
     });
 }

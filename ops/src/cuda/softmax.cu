@@ -81,13 +81,14 @@ template <bool LOG, class T>
 cudaError_t launch(const kn__softmax *p, T *y, const T *x, cudaStream_t stream) {
     if (p->inner > 1) {
         int64_t columns = p->outer * p->inner;
-        columns_kernel<LOG>
-            <<<blocks_for(columns), BLOCK, 0, stream>>>(y, x, columns, p->n, p->inner);
+        KN_LAUNCH(columns_kernel<LOG>, blocks_for(columns), BLOCK, stream, y, x, columns, p->n,
+                  p->inner);
     } else if (p->n <= ROW_WARP_MAX) {
-        rows_kernel<32, LOG><<<blocks_for(p->outer * 32), BLOCK, 0, stream>>>(y, x, p->outer, p->n);
+        KN_LAUNCH((rows_kernel<32, LOG>), blocks_for(p->outer * 32), BLOCK, stream, y, x, p->outer,
+                  p->n);
     } else {
-        rows_kernel<BLOCK, LOG>
-            <<<blocks_for(p->outer, 1), BLOCK, 0, stream>>>(y, x, p->outer, p->n);
+        KN_LAUNCH((rows_kernel<BLOCK, LOG>), blocks_for(p->outer, 1), BLOCK, stream, y, x, p->outer,
+                  p->n);
     }
     return cudaGetLastError();
 }
@@ -96,14 +97,14 @@ template <bool LOG, class T>
 cudaError_t launch_back(const kn__softmax *p, T *dx, const T *y, const T *g, cudaStream_t stream) {
     if (p->inner > 1) {
         int64_t columns = p->outer * p->inner;
-        columns_back_kernel<LOG>
-            <<<blocks_for(columns), BLOCK, 0, stream>>>(dx, y, g, columns, p->n, p->inner);
+        KN_LAUNCH(columns_back_kernel<LOG>, blocks_for(columns), BLOCK, stream, dx, y, g, columns,
+                  p->n, p->inner);
     } else if (p->n <= ROW_WARP_MAX) {
-        rows_back_kernel<32, LOG>
-            <<<blocks_for(p->outer * 32), BLOCK, 0, stream>>>(dx, y, g, p->outer, p->n);
+        KN_LAUNCH((rows_back_kernel<32, LOG>), blocks_for(p->outer * 32), BLOCK, stream, dx, y, g,
+                  p->outer, p->n);
     } else {
-        rows_back_kernel<BLOCK, LOG>
-            <<<blocks_for(p->outer, 1), BLOCK, 0, stream>>>(dx, y, g, p->outer, p->n);
+        KN_LAUNCH((rows_back_kernel<BLOCK, LOG>), blocks_for(p->outer, 1), BLOCK, stream, dx, y, g,
+                  p->outer, p->n);
     }
     return cudaGetLastError();
 }
