@@ -320,6 +320,21 @@ static void *run_thread(void *arg) {
     return arg;
 }
 
+static bool has_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
+/* CUPTI's own word for a machine without a driver is "unknown error". */
+static kn_status check_subscribe(CUptiResult result) {
+    if (result == CUPTI_ERROR_UNKNOWN && !has_driver()) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "no GPU times: no GPU driver here (libcuda.so.1 can't be loaded)");
+    }
+    return check(result, "cuptiSubscribe");
+}
+
 static kn_status subscribe(void) {
 #if CUPTI_API_VERSION >= 130000
     __typeof__(&cuptiSubscribe_v2) subscribe_v2 = NULL;
@@ -335,11 +350,10 @@ static kn_status subscribe(void) {
             return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: CUPTI is held by %s",
                            other[0] ? other : "another tool");
         }
-        return check(result, "cuptiSubscribe_v2");
+        return check_subscribe(result);
     }
 #endif
-    CUPTI_TRY(cuptiSubscribe, &cupti.subscriber, on_call, NULL);
-    return KN_OK;
+    return check_subscribe(cupti.cuptiSubscribe(&cupti.subscriber, on_call, NULL));
 }
 
 static kn_status begin(void) {

