@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "trace.h"
 
 enum {
     RING_ENTRIES = 1 << 16,       /* 1 MiB for each thread that launches */
@@ -188,6 +189,7 @@ static bool attribute(const kn__record *r) {
     if (!l) return false;
     count_launch(l, has_time(r));
     uint64_t spent = has_time(r) ? r->end_ns - r->start_ns : 0;
+    if (spent) kn__trace_record(r);
     if (!kn__kernel_add(l->node, r->name, spent)) {
         unattributed_ns += spent;
         n_unattributed++;

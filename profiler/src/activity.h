@@ -22,7 +22,8 @@
 typedef struct kn__record {
     uint32_t id;
     const char *name; /* of the kernel or the kind of copy, valid until the next drain; or NULL */
-    uint64_t start_ns, end_ns; /* both 0: unknown */
+    uint64_t start_ns, end_ns; /* of CLOCK_REALTIME; both 0: unknown */
+    uint32_t device, stream;
 } kn__record;
 
 /* Takes `n` records; only during the drain call that it was given to. */

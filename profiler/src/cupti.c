@@ -151,7 +151,8 @@ static bool read_record(const CUpti_Activity *any, kn__record *out) {
     switch (any->kind) {
         case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
             const CUpti_ActivityKernel9 *r = at;
-            *out = (kn__record){r->correlationId, r->name, r->start, r->end};
+            *out =
+                (kn__record){r->correlationId, r->name, r->start, r->end, r->deviceId, r->streamId};
             return true;
         }
         case CUPTI_ACTIVITY_KIND_MEMCPY: {
@@ -161,17 +162,19 @@ static bool read_record(const CUpti_Activity *any, kn__record *out) {
                                                 "[memcpy HtoH]", "[memcpy PtoP]"};
             const CUpti_ActivityMemcpy5 *r = at;
             const char *name = names[r->copyKind < 11 ? r->copyKind : 0];
-            *out = (kn__record){r->correlationId, name, r->start, r->end};
+            *out = (kn__record){r->correlationId, name, r->start, r->end, r->deviceId, r->streamId};
             return true;
         }
         case CUPTI_ACTIVITY_KIND_MEMCPY2: {
             const CUpti_ActivityMemcpyPtoP4 *r = at;
-            *out = (kn__record){r->correlationId, "[memcpy PtoP]", r->start, r->end};
+            *out = (kn__record){r->correlationId, "[memcpy PtoP]", r->start,
+                                r->end,           r->deviceId,     r->streamId};
             return true;
         }
         case CUPTI_ACTIVITY_KIND_MEMSET: {
             const CUpti_ActivityMemset4 *r = at;
-            *out = (kn__record){r->correlationId, "[memset]", r->start, r->end};
+            *out = (kn__record){r->correlationId, "[memset]",  r->start,
+                                r->end,           r->deviceId, r->streamId};
             return true;
         }
         default:

@@ -66,6 +66,7 @@ static bool set_out(kn__config *c, const char *value) { return set_path(c->out, 
 static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
 
 static bool set_cupti(kn__config *c, const char *value) { return set_path(c->cupti, value); }
+static bool set_trace(kn__config *c, const char *value) { return set_path(c->trace, value); }
 static bool set_csv(kn__config *c, const char *value) { return set_path(c->csv, value); }
 static bool set_folded(kn__config *c, const char *value) { return set_path(c->folded, value); }
 static bool set_flame(kn__config *c, const char *value) { return set_path(c->flame, value); }
@@ -139,7 +140,6 @@ static const word words[] = {
      "and kernels, copies and sets of the GPU in the scope that launched them"},
     {"gpu-lite", NULL, NULL, NULL},
     {"full", NULL, NULL, NULL},
-    {"trace", "FILE", NULL, NULL},
     {"every", "TIME", NULL, NULL},
     {"steps", "A-B", NULL, NULL},
     {"skip", "N", NULL, NULL},
@@ -147,6 +147,7 @@ static const word words[] = {
     {"nomem", NULL, set_no_memory, "no memory columns"},
     {"out", "FILE", set_out, "where the table goes: - is stderr, %p in a name the process id"},
     {"json", "FILE", set_json, "the same data as JSON"},
+    {"trace", "FILE", set_trace, "every scope and kernel for Perfetto or chrome://tracing (JSON)"},
     {"csv", "FILE", set_csv, "the rows for a spreadsheet"},
     {"folded", "FILE", set_folded, "stacks for flame graph tools"},
     {"flame", "FILE", set_flame, "a flame graph (SVG)"},

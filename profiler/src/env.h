@@ -30,6 +30,7 @@ typedef struct kn__config {
     kn__clock_kind clock;
     char out[KN__PATH_BYTES];  /* of the table; "-" is stderr */
     char json[KN__PATH_BYTES]; /* "": none, as below */
+    char trace[KN__PATH_BYTES];
     char csv[KN__PATH_BYTES], folded[KN__PATH_BYTES], flame[KN__PATH_BYTES];
     char cupti[KN__PATH_BYTES]; /* of libcupti; "": where the system finds it */
     kn__weight weight;          /* of folded and flame */

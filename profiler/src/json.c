@@ -15,7 +15,7 @@ static size_t utf8_bytes(const unsigned char *s) {
     return overlong || outside ? 0 : n;
 }
 
-static void add_string(kn__text *text, const char *string) {
+void kn__json_add_string(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
     for (const unsigned char *s = (const unsigned char *)string; *s;) {
         size_t n = utf8_bytes(s);
@@ -58,7 +58,7 @@ static void add_memory(kn__text *text, const kn__row *row) {
 
 static void add_row(kn__text *text, const kn__report *report, const kn__row *row) {
     kn__text_puts(text, "{\"label\":");
-    add_string(text, row->label);
+    kn__json_add_string(text, row->label);
     add_unsigned(text, "n_calls", row->n_calls);
     add_unsigned(text, "time_ns", row->time_ns);
     add_unsigned(text, "min_ns", row->min_ns);
@@ -82,7 +82,7 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
 
 static void add_pool(kn__text *text, const kn__pool_use *use) {
     kn__text_puts(text, "{\"name\":");
-    add_string(text, use->name);
+    kn__json_add_string(text, use->name);
     add_signed(text, "live_bytes", use->live);
     add_signed(text, "live_bytes_max", use->live_max);
     add_unsigned(text, "reserved_bytes", use->reserved);
@@ -97,7 +97,7 @@ static void add_pools(kn__text *text, const kn__report *report) {
     add_signed(text, "live_bytes", report->memory.live);
     add_signed(text, "live_bytes_max", report->memory.live_max);
     kn__text_puts(text, ",\"outside\":{\"label\":");
-    add_string(text, report->outside.label);
+    kn__json_add_string(text, report->outside.label);
     add_memory(text, &report->outside);
     kn__text_puts(text, "},\"pools\":[");
     for (int i = 0; i < report->memory.n_pools; i++) {
@@ -109,7 +109,7 @@ static void add_pools(kn__text *text, const kn__report *report) {
 
 static void add_gpu(kn__text *text, const kn__balance *b) {
     kn__text_puts(text, "\n\"gpu\":{\"source\":");
-    add_string(text, b->source ? b->source : "none");
+    kn__json_add_string(text, b->source ? b->source : "none");
     add_unsigned(text, "launched", b->launched);
     add_unsigned(text, "timed", b->timed);
     add_unsigned(text, "pending", b->pending);

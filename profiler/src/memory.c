@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "scope.h"
+#include "trace.h"
 
 enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 64 };
 
@@ -108,6 +109,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     if (tree) {
         kn__tree_fast = NULL; /* from now on this thread's scopes look at memory */
         tree->n_events++;
+        kn__trace_memory(tree, live);
         tree->hwm = kn__max_i64(tree->hwm, live);
     }
     return row;
@@ -121,9 +123,12 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
     kn__node *node = node_of(owner);
     if (node) hold(node, -(int64_t)size_bytes);
     current_node(tree)->freed_bytes += size_bytes;
-    count_block(pool, -(int64_t)size_bytes);
+    int64_t live = count_block(pool, -(int64_t)size_bytes);
     give_lock();
-    if (tree) tree->n_events++;
+    if (tree) {
+        tree->n_events++;
+        kn__trace_memory(tree, live);
+    }
 }
 
 static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {

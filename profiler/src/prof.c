@@ -16,6 +16,7 @@
 #include "nvtx.h"
 #include "scope.h"
 #include "table.h"
+#include "trace.h"
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
@@ -40,6 +41,7 @@ static void say(kn__text *text) {
 static void forget_in_child(void) {
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
+    kn__trace_forget();
     report_at_exit = false;
 }
 
@@ -165,9 +167,16 @@ static void say_failure(kn_status status) {
     say(&text);
 }
 
+static void start_trace(void) {
+    kn_status status = kn__trace_start(config.trace, 0);
+    if (status >= 0) atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
+    say_failure(status);
+}
+
 /* What can't be had is said, and the rest goes on. */
 static void start_tables(void) {
     say_failure(config.memory ? observe() : kn__memory_start(false));
+    if (config.trace[0]) start_trace();
     if (config.tier == KN__TIER_GPU) {
         say_failure(kn__activity_start(kn__cupti_source(config.cupti)));
     }
@@ -213,6 +222,7 @@ __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     int error = errno;
     kn__activity_stop();
+    say_failure(kn__trace_finish());
     kn__report report;
     kn_status status = take_report(&report);
     if (status >= 0) status = write_all_reports(&report);

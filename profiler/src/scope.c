@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "nvtx.h"
 #include "scope.h"
+#include "trace.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 int kn_prof_on_;
@@ -72,8 +73,10 @@ static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
 
 static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
     uint32_t extras = node->extras;
+    uint64_t start = node->start;
     node->extras = 0;
     close_fast(tree, node, now);
+    if (extras & KN__PROF_TRACE) kn__trace_scope(tree, node, start, now);
     if (extras & KN__PROF_MEM) kn__memory_leave(tree, node);
     if (extras & KN__PROF_NVTX) kn__nvtx_pop();
 }

@@ -186,7 +186,7 @@ static bool write_all(int fd, const char *bytes, size_t length) {
     return true;
 }
 
-static void expand_path(char *out, size_t out_bytes, const char *path) {
+void kn__path_expand(char *out, size_t out_bytes, const char *path) {
     size_t at = 0;
     for (; *path && at + 24 < out_bytes; path++) {
         if (path[0] == '%' && path[1] == 'p') {
@@ -219,7 +219,7 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
         return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(errno));
     }
     char full[4096];
-    expand_path(full, sizeof full, path);
+    kn__path_expand(full, sizeof full, path);
     kn_status status = write_file(text, full);
     if (status < 0) {
         kn__text reason = {0};

@@ -42,6 +42,9 @@ kn__cell kn__cell_bytes(double bytes);         /* "4.56MiB": the unit changes at
 kn__cell kn__cell_count(double n);             /* "12", "1.23k" */
 kn__cell kn__cell_percent(double part, double of); /* "32.0%", " - %" for 0 / 0 */
 
+/* The path with the process id for each "%p". */
+void kn__path_expand(char *out, size_t out_bytes, const char *path);
+
 /* Writes all of it to a file: "-" is stderr, "%p" in the path the process id. A path that can't be
  * written: the text goes to stderr with the reason. Errors: IO, naming the path. */
 kn_status kn__text_write(const kn__text *text, const char *path);

@@ -6,6 +6,7 @@
 
 #include "scope.h"
 #include "text.h"
+#include "trace.h"
 
 enum { CHUNK_NODES = 32, TABLE_MIN = 64, TEXT_CHUNK = 4096 };
 
@@ -133,6 +134,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     kn__scope_close_all(tree);
+    kn__trace_flush(tree);
     kn__tree_mine = kn__tree_fast = NULL;
     pthread_mutex_lock(&registry_lock);
     tree->next_idle = idle_trees;

@@ -24,7 +24,7 @@ enum {
 };
 
 /* What a scope does beside reading the time-stamp counter; 0 is the fast path. */
-enum { KN__PROF_MEM = 1, KN__PROF_NVTX = 2, KN__PROF_SLOW_CLOCK = 4 };
+enum { KN__PROF_MEM = 1, KN__PROF_NVTX = 2, KN__PROF_SLOW_CLOCK = 4, KN__PROF_TRACE = 8 };
 extern _Atomic(uint32_t) kn__prof_extras; /* bits are only ever set */
 
 /* Written by one thread alone, with KN__STORE, and read by any with KN__LOAD; that thread itself
@@ -84,8 +84,9 @@ struct kn__tree {
     size_t n_table, n_nodes;
     struct kn__chunk *chunks;
     kn__tree *next, *next_idle;
-    struct kn__ring *ring;  /* of launches (activity.c); KN__LOAD */
-    kn__count n_unrecorded; /* scopes opened too deep or beyond the number of nodes */
+    struct kn__ring *ring;          /* of launches (activity.c); KN__LOAD */
+    struct kn__trace_buffer *trace; /* events (trace.c); KN__LOAD */
+    kn__count n_unrecorded;         /* scopes opened too deep or beyond the number of nodes */
 };
 
 /* This thread's tree; NULL until its first scope. */

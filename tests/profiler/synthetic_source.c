@@ -20,7 +20,7 @@ static void add_record(uint32_t id, const char *name, uint64_t ns) {
     assert_true(n_records < RECORDS_MAX);
     now += 1 + test_random_below(100);
     size_t at = n_records++;
-    records[at] = (kn__record){id, name, ns ? now : 0, ns ? now + ns : 0};
+    records[at] = (kn__record){id, name, ns ? now : 0, ns ? now + ns : 0, 0, 7};
     size_t other = (size_t)test_random_below(n_records); /* any order */
     kn__record swap = records[other];
     records[other] = records[at];

@@ -69,7 +69,7 @@ static void a_wrong_word_is_one_line_with_the_valid_ones(void **state) {
     static const char *const wrong[] = {"fast",     "cpux",      "depth",  "depth=",  "depth=x",
                                         "depth=-1", "depth=1e9", "mem=1",  "sort=up", "columns=1",
                                         "clock=",   "out=",      "flame",  "full",    "gpu-lite",
-                                        "nvtx=1",   "=",         "1 ,cpu", " 1",      "trace=x"};
+                                        "nvtx=1",   "=",         "1 ,cpu", " 1",      "every=x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         kn__text messages = {0};
         kn__config config = read_words(wrong[i], NULL, &messages);

@@ -156,9 +156,11 @@ static void reports_go_where_the_words_say(void **state) {
     (void)state;
     outcome o = run("plain",
                     "out=table.txt,json=data.json,csv=data.csv,folded=data.folded,"
-                    "flame=data.svg");
+                    "flame=data.svg,trace=trace.%p.json,trace=trace.json");
     static char text[65536];
     assert_string_equal(o.err, "");
+    read_path("trace.json", text, sizeof text);
+    assert_int_equal(occurrences(text, "\"name\":\"forward\""), 3);
     read_path("data.csv", text, sizeof text);
     assert_non_null(strstr(text, "\n\"step/forward\",2,scope,3,"));
     read_path("data.folded", text, sizeof text);

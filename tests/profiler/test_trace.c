@@ -1,0 +1,185 @@
+#include "trace.h"
+
+#include <cjson/cJSON.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "report_maker.h"
+#include "test.h"
+
+static char path[] = "/tmp/knet-trace-XXXXXX";
+static cJSON *json;
+
+static int setup(void **state) {
+    (void)state;
+    atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
+    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    cJSON_Delete(json);
+    json = NULL;
+    return 0;
+}
+
+static size_t parse(void) {
+    static char text[8 << 20];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    json = cJSON_ParseWithOpts(text, NULL, true);
+    assert_non_null(json);
+    return n;
+}
+
+static const cJSON *get(const cJSON *event, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(event, key);
+    if (!item) fail_msg("an event has no %s", key);
+    return item;
+}
+
+static double number(const cJSON *event, const char *key) { return get(event, key)->valuedouble; }
+static const char *string(const cJSON *event, const char *key) {
+    return get(event, key)->valuestring;
+}
+
+static int count(const char *key, const char *value) {
+    int n = 0;
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        const cJSON *item = cJSON_GetObjectItem(event, key);
+        n += item && strcmp(item->valuestring, value) == 0;
+    }
+    return n;
+}
+
+static void *run_scopes(void *arg) {
+    for (int i = 0; i < 5000; i++) { /* more than a buffer */
+        KN_SCOPE("outer");
+        { KN_SCOPE("inner \"quoted\""); }
+        { KN_SCOPE("second"); }
+    }
+    return arg;
+}
+
+/* Events of a thread come in the order of their ends: each is after, or around, the ones before. */
+static void assert_nested(void) {
+    enum { STACK = 64, TIDS = 8 };
+    static struct {
+        double tid, start[STACK], end[STACK];
+        int n;
+    } threads[TIDS];
+    memset(threads, 0, sizeof threads);
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        if (strcmp(string(event, "ph"), "X") != 0) continue;
+        double start = number(event, "ts"), end = start + number(event, "dur");
+        int t = 0;
+        while (threads[t].tid && threads[t].tid != number(event, "tid")) t++;
+        assert_true(t < TIDS && start >= 0);
+        threads[t].tid = number(event, "tid");
+        int n = threads[t].n;
+        while (n && threads[t].start[n - 1] >= start - 0.0015) n--; /* inside this one */
+        assert_true(n == 0 || threads[t].end[n - 1] <= start + 0.0015);
+        n = n < STACK ? n : 1; /* siblings done with */
+        threads[t].start[n] = start;
+        threads[t].end[n] = end;
+        threads[t].n = n + 1;
+    }
+}
+
+static void scopes_of_all_threads_are_valid_nested_events(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 0));
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_scopes, NULL), 0);
+    }
+    run_scopes(NULL);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    kn_scope open = kn_scope_begin_static("still open");
+    assert_ok(kn__trace_finish());
+    kn_scope_end(&open);
+    parse();
+    assert_int_equal(count("name", "outer"), 20000);
+    assert_int_equal(count("name", "inner \"quoted\""), 20000);
+    assert_int_equal(count("name", "still open"), 1);
+    assert_int_equal(number(json, "knetEventsSkipped"), 0);
+    assert_nested();
+}
+
+static void gpu_work_and_live_bytes_are_events(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 0));
+    uint64_t base = 1000000000u * (uint64_t)time(NULL) + 5000000000u;
+    kn__trace_record(&(kn__record){9, "sgemm", base, base + 1234567, 2, 7});
+    kn__trace_record(&(kn__record){10, "[memcpy HtoD]", base, base + 5, 0, 8});
+    const kn_observer *observer = kn__memory_observer(true);
+    {
+        KN_SCOPE("memory");
+        uint32_t owner = observer->on_alloc((kn_pool *)path, NULL, 4096, NULL);
+        observer->on_free((kn_pool *)path, NULL, 4096, owner);
+    }
+    assert_ok(kn__trace_finish());
+    parse();
+    assert_int_equal(count("cat", "kernel"), 1);
+    assert_int_equal(count("cat", "gpu_memcpy"), 1);
+    assert_int_equal(count("name", "live bytes"), 2);
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        if (strcmp(string(event, "name"), "sgemm") != 0) continue;
+        assert_close(number(event, "dur"), 1234.567, 0, 1e-9);
+        assert_int_equal(number(event, "tid"), 7);
+        assert_int_equal(number(event, "pid"), 2);
+        assert_int_equal(number(get(event, "args"), "correlation"), 9);
+    }
+}
+
+static void the_file_keeps_its_bound_and_stays_valid(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 2000000));
+    run_scopes(NULL);
+    run_scopes(NULL);
+    assert_ok(kn__trace_finish());
+    size_t size = parse();
+    assert_true(size <= 2000000 + 256);
+    assert_int_equal(count("ph", "X") + number(json, "knetEventsSkipped"), 30000);
+    assert_true(number(json, "knetEventsSkipped") > 0 && count("ph", "X") > 0);
+}
+
+static void an_event_takes_few_bytes(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 0));
+    run_scopes(NULL);
+    assert_ok(kn__trace_finish());
+    assert_true(parse() <= 15000 * 130);
+}
+
+static void failures_of_the_file_are_told(void **state) {
+    (void)state;
+    assert_fails(kn__trace_start("/nowhere/trace.json", 0), KN_ERR_IO, "/nowhere/trace.json");
+    assert_ok(kn__trace_start("/dev/full", 0));
+    run_scopes(NULL);
+    assert_fails(kn__trace_finish(), KN_ERR_IO, "cannot write the trace to /dev/full");
+    assert_ok(kn__trace_finish()); /* nothing is open */
+}
+
+int main(void) {
+    int fd = mkstemp(path);
+    if (fd < 0) return 1;
+    close(fd);
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(scopes_of_all_threads_are_valid_nested_events, setup, teardown),
+        TEST_WITH(gpu_work_and_live_bytes_are_events, setup, teardown),
+        TEST_WITH(the_file_keeps_its_bound_and_stays_valid, setup, teardown),
+        TEST_WITH(an_event_takes_few_bytes, setup, teardown),
+        TEST_WITH(failures_of_the_file_are_told, setup, teardown),
+    };
+    int failed = cmocka_run_group_tests_name("profiler.trace", tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}
