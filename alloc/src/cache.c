@@ -576,5 +576,8 @@ kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     kn__pool_lock(pool);
     kn_status status = use_locked(pool, ptr, stream, &why);
     kn__pool_unlock(pool);
-    return why ? misuse(pool, "kn_block_use", ptr, why) : status;
+    if (why) return misuse(pool, "kn_block_use", ptr, why);
+    const kn_observer *observer = kn__observer();
+    if (status == KN_OK && observer && observer->on_use) observer->on_use(pool, ptr, stream);
+    return status;
 }

@@ -1,10 +1,30 @@
 #include "observe.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include "pool_types.h"
 
 _Atomic(const kn_observer *) kn__observer_table;
+_Atomic(const kn_observer *) kn__observer_attached;
+static const kn_observer *tap;
+static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void table_set(void) {
+    atomic_store(&kn__observer_table, tap ? tap : atomic_load(&kn__observer_attached));
+}
+
+void kn__observer_tap(const kn_observer *observer) {
+    pthread_mutex_lock(&tap_lock);
+    tap = observer;
+    table_set();
+    pthread_mutex_unlock(&tap_lock);
+}
+
+void kn__observer_untap_child(void) {
+    tap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    kn__observer_tap(NULL);
+}
 
 static void replay_pool(void *ctx, kn_pool *pool) {
     const kn_observer *observer = ctx;
@@ -12,15 +32,18 @@ static void replay_pool(void *ctx, kn_pool *pool) {
 }
 
 kn_status kn_observer_attach(const kn_observer *observer) {
-    if (!observer) {
-        atomic_store(&kn__observer_table, NULL);
-        return KN_OK;
-    }
-    const kn_observer *none = NULL;
-    if (!atomic_compare_exchange_strong(&kn__observer_table, &none, observer) && none != observer) {
+    pthread_mutex_lock(&tap_lock);
+    const kn_observer *before = atomic_load(&kn__observer_attached);
+    bool taken = observer && before && before != observer;
+    if (!taken) atomic_store(&kn__observer_attached, observer);
+    table_set();
+    pthread_mutex_unlock(&tap_lock);
+    if (taken) {
         return KN_FAIL(KN_ERR_INVALID, "kn_observer_attach: another observer is attached already");
     }
-    if (observer->on_pool_create) kn__pools_visit(replay_pool, (void *)(uintptr_t)observer);
+    if (observer && observer->on_pool_create) {
+        kn__pools_visit(replay_pool, (void *)(uintptr_t)observer);
+    }
     return KN_OK;
 }
 

@@ -12,6 +12,16 @@ static inline const kn_observer *kn__observer(void) {
     return __builtin_expect(table != NULL, 0) ? table : NULL;
 }
 
+extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibility("hidden")));
+
+/* An observer of our own in front of the one attached, to which it passes on what it hears; NULL
+ * takes it away. */
+void kn__observer_tap(const kn_observer *tap);
+void kn__observer_untap_child(void); /* in the child of a fork, which has one thread */
+static inline const kn_observer *kn__observer_behind(void) {
+    return atomic_load_explicit(&kn__observer_attached, memory_order_acquire);
+}
+
 /* Round a call to a device's driver: KN__CALL("cuMemCreate", result = cuMemCreate(…)); */
 #define KN__CALL(name, ...)                                                                        \
     do {                                                                                           \

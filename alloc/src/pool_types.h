@@ -215,6 +215,7 @@ struct kn_pool {
     void *impl;
     kn_pool *link; /* in the device's list */
     char name[64];
+    uint32_t trace_id; /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     unsigned n_classes;
 

@@ -16,7 +16,8 @@ typedef struct kn__thread {
     kn_device *stream_devices[KN__THREAD_STREAMS];
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
-    bool error_has_site; /* the call site is the user's own, not one in library code */
+    struct kn__ring *ring; /* of trace events; NULL: none yet */
+    bool error_has_site;   /* the call site is the user's own, not one in library code */
     kn_error error;
 } kn__thread;
 
@@ -26,8 +27,9 @@ extern _Thread_local kn__thread *kn__self
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
 
-/* Called at a thread's end, in device.c and cache.c: give back what the thread holds. */
+/* Called at a thread's end, in device.c, cache.c and trace.c: give back what the thread holds. */
 void kn__thread_end_streams(kn__thread *thread);
 void kn__thread_end_caches(kn__thread *thread);
+void kn__thread_end_trace(kn__thread *thread); /* the last: the others may have events */
 
 #endif

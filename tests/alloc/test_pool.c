@@ -383,7 +383,7 @@ static bool saw_name(uint32_t owner, char *out, size_t out_bytes) {
     return true;
 }
 static const kn_observer OBSERVER = {saw_begin, saw_end,    saw_alloc,   saw_free, saw_reserve,
-                                     saw_oom,   saw_create, saw_destroy, saw_name};
+                                     saw_oom,   saw_create, saw_destroy, saw_name, NULL};
 
 static void observer_sees_every_block_and_names_owners(void **state) {
     (void)state;

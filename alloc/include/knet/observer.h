@@ -33,6 +33,8 @@ typedef struct kn_observer {
     /* The label of an owner, for reports; copied into `out` (of out_bytes); returns false when
      * unknown. */
     bool (*owner_name)(uint32_t owner, char *out, size_t out_bytes);
+    /* kn_block_use succeeded. */
+    void (*on_use)(kn_pool *pool, void *ptr, kn_stream stream);
 } kn_observer;
 
 /* Attaches the observer, or detaches it with NULL. Errors: INVALID when another one is attached. */

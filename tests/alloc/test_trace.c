@@ -1,0 +1,361 @@
+/* The trace: what is in the file, beside an observer, over threads, without room on the disk. */
+#include <knet/observer.h>
+#include <knet/trace.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool_fixture.h"
+
+static char path[] = "/tmp/knet-trace-XXXXXX";
+
+typedef struct file {
+    kn_trace_header header;
+    kn_trace_event *events;
+    size_t n, odd_bytes; /* behind the last whole event */
+} file;
+
+static file file_read(void) {
+    file f = {.n = 0};
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    assert_int_equal(fread(&f.header, sizeof f.header, 1, in), 1);
+    fseek(in, 0, SEEK_END);
+    size_t bytes = (size_t)ftell(in) - sizeof f.header;
+    f.n = bytes / sizeof *f.events;
+    f.odd_bytes = bytes % sizeof *f.events;
+    f.events = calloc(f.n + 1, sizeof *f.events);
+    fseek(in, sizeof f.header, SEEK_SET);
+    assert_int_equal(fread(f.events, sizeof *f.events, f.n, in), f.n);
+    fclose(in);
+    return f;
+}
+
+static kn_trace_kind kind_of(const kn_trace_event *event) { return event->pool_kind & 0xff; }
+
+static size_t count(const file *f, kn_trace_kind kind) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) n += kind_of(&f->events[i]) == kind;
+    return n;
+}
+
+static const kn_trace_event *first(const file *f, kn_trace_kind kind) {
+    for (size_t i = 0; i < f->n; i++) {
+        if (kind_of(&f->events[i]) == kind) return &f->events[i];
+    }
+    fail_msg("no event of kind %d", (int)kind);
+    return NULL;
+}
+
+static void begin(kn_pool *only) {
+    assert_ok(kn_trace_begin(path, &(kn_trace_options){.pool = only}));
+}
+
+static file end(void) {
+    assert_ok(kn_trace_end());
+    return file_read();
+}
+
+static void allocs_and_frees_stand_in_order_with_the_bytes_asked_for(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    kn_stream stream = new_stream(&f);
+    begin(NULL);
+    void *small = must_alloc(f.pool, 1000, stream), *large = must_alloc(f.pool, 3 * MiB + 5, NULL);
+    assert_ok(kn_free(f.pool, small));
+    assert_ok(kn_free(f.pool, large));
+    file got = end();
+    assert_memory_equal(got.header.magic, KN_TRACE_MAGIC, 8);
+    assert_int_equal(got.header.version, KN_TRACE_VERSION);
+    assert_int_equal(got.header.event_bytes, sizeof(kn_trace_event));
+    assert_int_equal(got.header.process, (uint32_t)getpid());
+    const kn_trace_event *seen[4];
+    size_t n = 0;
+    for (size_t i = 0; i < got.n; i++) {
+        kn_trace_kind kind = kind_of(&got.events[i]);
+        if (kind == KN_TRACE_ALLOC || kind == KN_TRACE_FREE) seen[n++] = &got.events[i];
+        assert_true(n <= 4);
+    }
+    assert_int_equal(n, 4);
+    assert_int_equal(seen[0]->ptr, (uintptr_t)small);
+    assert_int_equal(seen[0]->size, 1000);
+    assert_int_equal(seen[0]->stream, (uintptr_t)stream);
+    assert_int_equal(seen[1]->size, 3 * MiB + 5);
+    assert_int_equal(seen[2]->ptr, (uintptr_t)small);
+    assert_int_equal(seen[2]->size, 1024);
+    assert_int_equal(seen[3]->ptr, (uintptr_t)large);
+    for (int i = 1; i < 4; i++) assert_true(seen[i]->time_ticks >= seen[i - 1]->time_ticks);
+    assert_int_equal(kind_of(&got.events[got.n - 1]), KN_TRACE_END);
+    assert_int_equal(got.events[got.n - 1].ptr, got.n - 1);
+    assert_int_equal(got.events[got.n - 1].size, 0);
+    assert_int_equal(count(&got, KN_TRACE_CLOCK), 2);
+    free(got.events);
+    fixture_end(&f);
+}
+
+static void uses_growth_trims_refusals_and_pools_are_events(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.name = "a pool of the test's"});
+    kn_stream other = new_stream(&f);
+    kn_pool *second = NULL;
+    begin(NULL);
+    assert_ok(kn_pool_create(&second, f.device, &(kn_pool_options){.name = "second"}));
+    void *ptr = must_alloc(f.pool, MiB, NULL), *none = NULL;
+    assert_ok(kn_block_use(f.pool, ptr, other));
+    assert_fails(kn_alloc(&none, f.pool, 100 * MiB, NULL), KN_ERR_OOM, "out of memory");
+    assert_ok(kn_free(f.pool, ptr));
+    for (int i = 0; i < 2; i++) { /* the first one asks when the other stream is done */
+        assert_ok(kn_pool_trim(f.pool, 0));
+        kn_sim_drain(f.sim);
+    }
+    assert_ok(kn_pool_trim(f.pool, 0));
+    kn_pool_destroy(second);
+    file got = end();
+    assert_int_equal(first(&got, KN_TRACE_USE)->ptr, (uintptr_t)ptr);
+    assert_int_equal(first(&got, KN_TRACE_USE)->stream, (uintptr_t)other);
+    assert_int_equal(first(&got, KN_TRACE_OOM)->size, 100 * MiB);
+    assert_true(first(&got, KN_TRACE_GROW)->size >= MiB);
+    assert_int_equal(first(&got, KN_TRACE_TRIM)->ptr, 0);
+    const kn_trace_event *created = NULL;
+    bool named = false;
+    for (size_t i = 0; i < got.n; i++) {
+        if (kind_of(&got.events[i]) != KN_TRACE_POOL) continue;
+        if (memcmp(&got.events[i].ptr, "second", 7) == 0) created = &got.events[i];
+        named = named || memcmp(&got.events[i].ptr, "a pool of the test's", 21) == 0;
+    }
+    assert_true(named);
+    assert_non_null(created);
+    assert_int_equal(first(&got, KN_TRACE_POOL_GONE)->pool_kind >> 8, created->pool_kind >> 8);
+    free(got.events);
+    fixture_end(&f);
+}
+
+static void a_trace_of_one_pool_hears_nothing_of_others(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL), other = fixture_make(GiB, false, NULL);
+    begin(f.pool);
+    kn_free(other.pool, must_alloc(other.pool, 512, NULL));
+    kn_free(f.pool, must_alloc(f.pool, 256, NULL));
+    file got = end();
+    assert_int_equal(count(&got, KN_TRACE_POOL), 1);
+    assert_int_equal(count(&got, KN_TRACE_ALLOC), 1);
+    assert_int_equal(first(&got, KN_TRACE_ALLOC)->size, 256);
+    free(got.events);
+    fixture_end(&f);
+    fixture_end(&other);
+}
+
+/* An observer beside the trace. */
+
+static int n_heard_allocs, n_heard_frees, n_heard_pools;
+static uint32_t owner_given_back;
+
+static uint32_t hear_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)pool, (void)ptr, (void)size, (void)stream;
+    return (uint32_t)++n_heard_allocs + 40;
+}
+static void hear_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)pool, (void)ptr, (void)size;
+    n_heard_frees++;
+    owner_given_back = owner;
+}
+static void hear_pool(kn_pool *pool) {
+    (void)pool;
+    n_heard_pools++;
+}
+static const kn_observer listener = {
+    .on_alloc = hear_alloc, .on_free = hear_free, .on_pool_create = hear_pool};
+
+static void an_observer_hears_the_same_with_a_trace_as_without(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    n_heard_allocs = n_heard_frees = n_heard_pools = 0;
+    assert_ok(kn_observer_attach(&listener));
+    int n_pools = n_heard_pools;
+    void *before = must_alloc(f.pool, 512, NULL);
+    begin(NULL);
+    assert_int_equal(n_heard_pools, n_pools); /* the trace's own look at them is not passed on */
+    void *during = must_alloc(f.pool, MiB, NULL);
+    assert_ok(kn_free(f.pool, before));
+    assert_int_equal(owner_given_back, 41);
+    file got = end();
+    assert_ok(kn_free(f.pool, during));
+    assert_int_equal(owner_given_back, 42);
+    assert_int_equal(n_heard_allocs, 2);
+    assert_int_equal(n_heard_frees, 2);
+    free(got.events);
+
+    begin(NULL);
+    assert_ok(kn_observer_attach(NULL));
+    kn_free(f.pool, must_alloc(f.pool, 512, NULL));
+    assert_int_equal(n_heard_allocs, 2);
+    assert_ok(kn_observer_attach(&listener));
+    kn_free(f.pool, must_alloc(f.pool, 512, NULL));
+    assert_int_equal(n_heard_allocs, 3);
+    got = end();
+    assert_int_equal(count(&got, KN_TRACE_ALLOC), 2);
+    free(got.events);
+    assert_ok(kn_observer_attach(NULL));
+    fixture_end(&f);
+}
+
+/* Threads. */
+
+enum { THREADS = 4, PAIRS = 30000 }; /* more than a ring holds */
+static atomic_int n_failed;
+
+static void *churn(void *ctx) {
+    const fixture *f = ctx;
+    for (int i = 0; i < PAIRS; i++) {
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, f->pool, 256 + (size_t)(i % 8) * 256, NULL) < 0) n_failed++;
+        if (kn_free(f->pool, ptr) < 0) n_failed++;
+    }
+    return NULL;
+}
+
+static void every_event_of_every_thread_is_there_and_in_its_order(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    pthread_t threads[THREADS];
+    begin(NULL);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, churn, &f);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    file got = end();
+    assert_int_equal(n_failed, 0);
+    assert_int_equal(count(&got, KN_TRACE_ALLOC), THREADS * PAIRS);
+    assert_int_equal(count(&got, KN_TRACE_FREE), THREADS * PAIRS);
+    struct {
+        uint64_t ticks, live;
+        uint32_t thread;
+    } of[64] = {{0, 0, 0}};
+    for (size_t i = 0; i < got.n; i++) {
+        const kn_trace_event *event = &got.events[i];
+        kn_trace_kind kind = kind_of(event);
+        if (kind != KN_TRACE_ALLOC && kind != KN_TRACE_FREE) continue;
+        size_t t = event->thread % 64;
+        assert_true(of[t].thread == 0 || of[t].thread == event->thread);
+        of[t].thread = event->thread;
+        assert_true(event->time_ticks >= of[t].ticks);
+        of[t].ticks = event->time_ticks;
+        /* each frees what it has just allocated */
+        assert_int_equal(of[t].live, kind == KN_TRACE_ALLOC ? 0 : event->ptr);
+        of[t].live = kind == KN_TRACE_ALLOC ? event->ptr : 0;
+    }
+    kn_trace_stats stats;
+    kn_trace_stats_read(&stats, sizeof stats);
+    assert_int_equal(stats.n_events, got.n);
+    assert_int_equal(stats.n_lost, 0);
+    free(got.events);
+    fixture_end(&f);
+}
+
+/* What can't be. */
+
+static void wrong_use_and_paths_that_cannot_be_written_are_errors(void **state) {
+    (void)state;
+    assert_ok(kn_trace_end()); /* none runs: nothing */
+    assert_fails(kn_trace_begin("", NULL), KN_ERR_INVALID, "path is empty");
+    assert_fails(kn_trace_begin("/nonexistent/t.kntrace", NULL), KN_ERR_IO,
+                 "/nonexistent/t.kntrace can't be written: No such file");
+    assert_fails(kn_trace_begin("/dev/full", NULL), KN_ERR_IO, "No space left");
+    assert_fails(kn_trace_begin(path, &(kn_trace_options){.reserved = {0, 0, 7}}), KN_ERR_INVALID,
+                 "reserved[2]");
+    begin(NULL);
+    assert_fails(kn_trace_begin("/tmp/another", NULL), KN_ERR_INVALID, "runs already, into /tmp/");
+    file got = end();
+    free(got.events);
+}
+
+static void a_full_disk_costs_events_not_the_program(void **state) {
+    (void)state;
+    enum { BYTES = 100000 };
+    fixture f = fixture_make(GiB, false, NULL);
+    struct rlimit before, tight;
+    getrlimit(RLIMIT_FSIZE, &before);
+    tight = (struct rlimit){BYTES, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    begin(NULL);
+    churn(&f);
+    kn_status status = kn_trace_end();
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(status, KN_ERR_IO);
+    test_assert_message("events were lost", __FILE__, __LINE__);
+    assert_int_equal(n_failed, 0);
+    file got = file_read();
+    kn_trace_stats stats;
+    kn_trace_stats_read(&stats, sizeof stats);
+    assert_int_equal(got.odd_bytes, 0);
+    assert_int_equal(got.n, stats.n_events);
+    assert_true(got.n > 1000 && got.n * sizeof *got.events <= BYTES);
+    assert_true(stats.n_events + stats.n_lost >= 2 * PAIRS);
+    assert_int_equal(count(&got, KN_TRACE_END), 0);
+    free(got.events);
+
+    begin(NULL); /* with room again */
+    kn_free(f.pool, must_alloc(f.pool, 512, NULL));
+    got = end();
+    assert_int_equal(count(&got, KN_TRACE_ALLOC), 1);
+    free(got.events);
+    fixture_end(&f);
+}
+
+static void a_fork_leaves_the_trace_to_the_parent(void **state) {
+    (void)state;
+    kn_pool *pool = kn_device_pool(kn_device_host()); /* the host's is usable in the child */
+    begin(NULL);
+    kn_free(pool, must_alloc(pool, 512, NULL));
+    pid_t child = fork();
+    if (child == 0) {
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, pool, 512, NULL) == KN_OK) kn_free(pool, ptr);
+        _exit(kn_trace_end() == KN_OK ? 0 : 1);
+    }
+    int code = -1;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    kn_free(pool, must_alloc(pool, 512, NULL));
+    file got = end();
+    assert_int_equal(count(&got, KN_TRACE_ALLOC), 2);
+    assert_int_equal(kind_of(&got.events[got.n - 1]), KN_TRACE_END);
+    free(got.events);
+}
+
+static void a_program_that_just_exits_has_a_whole_trace(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        kn_pool *pool = kn_device_pool(kn_device_host());
+        void *ptr = NULL;
+        if (kn_trace_begin(path, NULL) == KN_OK && kn_alloc(&ptr, pool, 77, NULL) == KN_OK) exit(0);
+        _exit(1);
+    }
+    int code = -1;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    file got = file_read();
+    assert_int_equal(first(&got, KN_TRACE_ALLOC)->size, 77);
+    assert_int_equal(kind_of(&got.events[got.n - 1]), KN_TRACE_END);
+    free(got.events);
+}
+
+int main(void) {
+    int fd = mkstemp(path);
+    if (fd < 0) return 1;
+    close(fd);
+    int failed = RUN_TESTS(TEST(allocs_and_frees_stand_in_order_with_the_bytes_asked_for),
+                           TEST(uses_growth_trims_refusals_and_pools_are_events),
+                           TEST(a_trace_of_one_pool_hears_nothing_of_others),
+                           TEST(an_observer_hears_the_same_with_a_trace_as_without),
+                           TEST(every_event_of_every_thread_is_there_and_in_its_order),
+                           TEST(wrong_use_and_paths_that_cannot_be_written_are_errors),
+                           TEST(a_full_disk_costs_events_not_the_program),
+                           TEST(a_fork_leaves_the_trace_to_the_parent),
+                           TEST(a_program_that_just_exits_has_a_whole_trace));
+    unlink(path);
+    return failed;
+}
