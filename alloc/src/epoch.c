@@ -318,6 +318,7 @@ static void mark_done(kn_pool *pool, kn__stream *stream) {
 
 static bool first_mark_done(kn_pool *pool, kn__stream *stream) {
     bool done = false;
+    pool->n_queries++;
     kn_status status = pool->driver->event_query(pool->impl, stream->marks[0].event, &done);
     if (status < 0 || !done) return false;
     mark_done(pool, stream);

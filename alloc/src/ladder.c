@@ -1,20 +1,8 @@
-/* What is tried for a request, in order, the pool searched again after each rung:
- *
- *   own       what the stream may use with no wait
- *   finished  what streams are done with, as their events say
- *   steal     memory of other streams; this stream waits for them on the device
- *   compact   free memory moves, where growth would leave much unused
- *   grow      new memory from the device, within the limit
- *   flush     this thread's cache, empty slabs, and all that is finished, merged
- *   callbacks the user's
- *   harvest   memory of free handles, moved to where it is wanted
- *   wait      the host waits for one epoch after another, until it is enough
- *
- * then the error, which says who holds what. Above the soft limit flush, callbacks and harvest come
- * before grow. No rung waits for the whole device.
- */
+/* What is tried for a request, rung after rung, the pool searched again after each; see the table
+ * LADDER. Then the error, which says who holds what. No rung waits for the whole device. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "observe.h"
 #include "pool_types.h"
@@ -314,19 +302,57 @@ static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested
     return KN_FAIL(status, "pool %s: out of memory: %s", pool->name, message);
 }
 
+/* When a rung is tried. */
+enum {
+    FOREIGN = 1,    /* streams have an order of their own, and this one isn't being captured */
+    CALM = 2,       /* the stream isn't being captured: nothing is asked of the device then */
+    BELOW_SOFT = 4, /* growth would stay below the soft limit, or the stream is being captured */
+    ABOVE_SOFT = 8
+};
+
+static const struct {
+    const char *name;
+    bool (*fn)(kn_pool *pool, request *r);
+    int when;
+} LADDER[KN__RUNGS] = {
+    {"own", own, 0},                         /* what the stream may use with no wait */
+    {"finished", finished, FOREIGN},         /* what streams are done with, as events say */
+    {"steal", steal, FOREIGN},               /* of other streams, after a wait on the device */
+    {"compact", compact, CALM | BELOW_SOFT}, /* free memory moves, where growth would waste */
+    {"grow", grow, BELOW_SOFT},              /* new memory, within the limit */
+    {"flush", flush, CALM},                  /* this thread's cache; all that is finished, merged */
+    {"callbacks", callbacks, CALM},          /* the user's */
+    {"harvest", harvest, CALM},              /* memory of free handles, to where it is wanted */
+    {"grow above the soft limit", grow, CALM | ABOVE_SOFT},
+    {"wait", wait_for_epochs, CALM}, /* the host waits for one epoch after another */
+};
+
+const char *kn__rung_name(int rung) { return LADDER[rung].name; }
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static bool climb(kn_pool *pool, request *r) {
-    if (own(pool, r)) return true;
     bool capturing = kn__stream_capturing(pool, r->stream->handle);
-    if (!kn__pool_ordered(pool) && !capturing) {
-        if (finished(pool, r) || steal(pool, r)) return true;
+    bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
+    int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM);
+    if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
+    uint64_t start = now_ns();
+    for (int i = 0; i < KN__RUNGS; i++) {
+        if ((LADDER[i].when & now) != LADDER[i].when) continue;
+        bool done = LADDER[i].fn(pool, r);
+        uint64_t end = now_ns();
+        pool->rungs[i].n_tried++;
+        pool->rungs[i].n_served += done;
+        pool->rungs[i].ns += end - start;
+        if (done) return true;
+        start = end;
     }
-    bool soft = pool->reserved + r->size > pool->soft_limit;
-    if (!soft && !capturing && compact(pool, r)) return true;
-    if ((!soft || capturing) && grow(pool, r)) return true;
-    if (capturing) return false;
-    if (flush(pool, r) || callbacks(pool, r) || harvest(pool, r)) return true;
-    if (soft && grow(pool, r)) return true;
-    return wait_for_epochs(pool, r);
+    pool->n_ooms++;
+    return false;
 }
 
 kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,

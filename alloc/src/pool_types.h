@@ -41,6 +41,7 @@ enum {
     KN__MARKS = 16,       /* most events outstanding on a stream */
     KN__OOM_CALLBACKS = 16,
     KN__NO_CLASS = KN__CLASSES,
+    KN__RUNGS = 10, /* of the ladder */
 };
 
 typedef struct kn__stream kn__stream;
@@ -199,6 +200,10 @@ typedef struct kn__range {
     size_t unit; /* granularity of handles */
 } kn__range;
 
+typedef struct kn__rung {
+    uint64_t n_tried, n_served, ns;
+} kn__rung;
+
 typedef struct kn__leaf {
     _Atomic uintptr_t pages[1 << 16];
 } kn__leaf;
@@ -246,7 +251,8 @@ struct kn_pool {
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
-    uint64_t n_allocs, n_device_allocs, n_syncs, n_events, n_misuses;
+    uint64_t n_allocs, n_device_allocs, n_syncs, n_events, n_queries, n_misuses, n_ooms;
+    kn__rung rungs[KN__RUNGS];
 
     _Atomic(kn__leaf *) top[1 << 16]; /* the page map: address bits 47…32, then 31…16 */
 };
@@ -381,6 +387,8 @@ kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t 
 static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it has none */
     return kn__self ? kn__self->caches[pool->slot] : NULL;
 }
+
+const char *kn__rung_name(int rung);
 
 /* cache.c. The last two under the lock. */
 void kn__caches_lock(void); /* taken before any pool's lock */

@@ -35,7 +35,13 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
                            .n_allocs = n_allocs,
                            .n_device_allocs = pool->n_device_allocs,
                            .n_syncs = pool->n_syncs,
-                           .n_events = pool->n_events};
+                           .n_events = pool->n_events,
+                           .n_queries = pool->n_queries,
+                           .n_ooms = pool->n_ooms,
+                           .n_misuses = pool->n_misuses,
+                           .waiting_bytes = pool->waiting_bytes,
+                           .moved_bytes = pool->moved,
+                           .metadata_bytes = pool->meta.total_bytes};
     if (pool->live_max > high) out->live_bytes_max = at_least_zero(pool->live_max);
 }
 
@@ -113,6 +119,17 @@ static void write_segment(FILE *file, const kn_pool *pool, const char *kind, con
     fputs("]}", file);
 }
 
+static void write_ladder(FILE *file, const kn_pool *pool) {
+    fputs("\"ladder\":[", file);
+    for (int i = 0; i < KN__RUNGS; i++) {
+        const kn__rung *rung = &pool->rungs[i];
+        fprintf(file, "%s\n{\"rung\":\"%s\",\"tried\":%llu,\"served\":%llu,\"ns\":%llu}",
+                i ? "," : "", kn__rung_name(i), (unsigned long long)rung->n_tried,
+                (unsigned long long)rung->n_served, (unsigned long long)rung->ns);
+    }
+    fputs("],", file);
+}
+
 static void write_pool(FILE *file, kn_pool *pool) {
     kn_pool_stats s;
     kn__pool_stats(&s, pool);
@@ -122,11 +139,12 @@ static void write_pool(FILE *file, kn_pool *pool) {
     write_string(file, kn_device_name(pool->device));
     fprintf(file,
             ",\"live_bytes\":%llu,\"live_bytes_max\":%llu,\"requested_bytes\":%llu,"
-            "\"reserved_bytes\":%llu,\"reserved_bytes_max\":%llu,\"waiting_bytes\":%zu,"
-            "\"segments\":[",
+            "\"reserved_bytes\":%llu,\"reserved_bytes_max\":%llu,\"waiting_bytes\":%zu,",
             (unsigned long long)s.live_bytes, (unsigned long long)s.live_bytes_max,
             (unsigned long long)s.requested_bytes, (unsigned long long)s.reserved_bytes,
             (unsigned long long)s.reserved_bytes_max, pool->waiting_bytes);
+    write_ladder(file, pool);
+    fputs("\"segments\":[", file);
     const kn__range *range = &pool->range;
     if (range->base) {
         write_segment(file, pool, "range", range->base, range->size, range->first, false);

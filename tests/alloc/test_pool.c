@@ -1,3 +1,4 @@
+#include <cjson/cJSON.h>
 #include <knet/observer.h>
 
 #include "pool_fixture.h"
@@ -173,6 +174,7 @@ static void misuse_is_an_error_and_changes_nothing(void **state) {
     assert_fails(kn_free(f.pool, (void *)UINTPTR_MAX), KN_ERR_INVALID, "another pool's");
     kn_log_attach(NULL, NULL);
     assert_int_equal(n_logged, 13);
+    assert_int_equal(stats_of(f.pool).n_misuses, 13);
     fixture_end(&f);
     fixture_end(&other);
 }
@@ -276,6 +278,7 @@ static void harvest_serves_what_fragments_can_not(void **state) {
     void *big = must_alloc(f.pool, 30 * MiB, NULL);
     kn_sim_work(f.sim, NULL, big, 30 * MiB, 1);
     assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE), created);
+    assert_true(stats_of(f.pool).moved_bytes >= 28 * MiB);
     assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
     assert_ok(kn_pool_check(f.pool));
     assert_ok(kn_free(f.pool, big));
@@ -385,6 +388,33 @@ static bool saw_name(uint32_t owner, char *out, size_t out_bytes) {
 static const kn_observer OBSERVER = {saw_begin, saw_end,    saw_alloc,   saw_free, saw_reserve,
                                      saw_oom,   saw_create, saw_destroy, saw_name, NULL};
 
+/* Valid JSON that names the pool, its blocks, their owners and how far the ladder was climbed. */
+static void check_snapshot(kn_pool *pool) {
+    char path[] = "/tmp/knet_snapshot_XXXXXX", text[20000] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_ok(kn_pool_snapshot(pool, path));
+    FILE *file = fdopen(fd, "r");
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    remove(path);
+    cJSON *root = cJSON_Parse(text);
+    assert_non_null(root);
+    assert_string_equal(cJSON_GetObjectItem(root, "pool")->valuestring, "watched");
+    const cJSON *wait = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ladder"), 9);
+    assert_string_equal(cJSON_GetObjectItem(wait, "rung")->valuestring, "wait");
+    assert_int_equal(cJSON_GetObjectItem(wait, "tried")->valueint, 1);
+    const cJSON *segment = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "segments"), 0), *block;
+    double live = 0;
+    cJSON_ArrayForEach(block, cJSON_GetObjectItem(segment, "blocks")) {
+        if (strcmp(cJSON_GetObjectItem(block, "state")->valuestring, "live") != 0) continue;
+        assert_string_equal(cJSON_GetObjectItem(block, "owner")->valuestring, "layer\"7\"");
+        live += cJSON_GetObjectItem(block, "size")->valuedouble;
+    }
+    assert_true(live == 20.0 * (double)MiB);
+    cJSON_Delete(root);
+}
+
 static void observer_sees_every_block_and_names_owners(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.name = "watched"});
@@ -400,18 +430,8 @@ static void observer_sees_every_block_and_names_owners(void **state) {
     assert_int_equal(saw.reserved, stats_of(f.pool).reserved_bytes);
     assert_fails(kn_alloc(&none, f.pool, GiB, NULL), KN_ERR_OOM, "held by layer\"7\" 20.0 MiB");
     assert_int_equal(saw.n_oom, 1);
-    char path[] = "/tmp/knet_snapshot_XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_ok(kn_pool_snapshot(f.pool, path));
-    char text[20000] = "";
-    FILE *file = fdopen(fd, "r");
-    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    fclose(file);
-    remove(path);
-    assert_non_null(strstr(text, "\"pool\":\"watched\""));
-    assert_non_null(strstr(text, "\"state\":\"live\""));
-    assert_non_null(strstr(text, "\"owner\":\"layer\\\"7\\\"\""));
+    assert_int_equal(stats_of(f.pool).n_ooms, 1);
+    check_snapshot(f.pool);
     assert_ok(kn_free(f.pool, small));
     assert_ok(kn_free(f.pool, big));
     assert_int_equal(saw.n_free, 2);

@@ -15,7 +15,8 @@ extern "C" {
 #endif
 
 typedef struct kn_observer {
-    /* Round each call to a device's driver: name as the driver's own ("cuMemCreate", "mmap"). */
+    /* Round each call to a device's driver: name as the driver's own ("cuMemCreate", "mmap"). May
+     * be called with a pool's lock held. */
     void (*on_call_begin)(const char *name);
     void (*on_call_end)(const char *name);
 
@@ -27,11 +28,11 @@ typedef struct kn_observer {
     /* Reserved bytes changed by `delta_bytes` (grow > 0, trim < 0). */
     void (*on_reserve)(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes);
     void (*on_oom)(kn_pool *pool, size_t wanted_bytes);
-    /* Replayed at attach for the pools that exist already. */
+    /* Replayed at attach, with the registry's lock held, for the pools that exist already. */
     void (*on_pool_create)(kn_pool *pool);
     void (*on_pool_destroy)(kn_pool *pool);
     /* The label of an owner, for reports; copied into `out` (of out_bytes); returns false when
-     * unknown. */
+     * unknown. May be called with a pool's lock held. */
     bool (*owner_name)(uint32_t owner, char *out, size_t out_bytes);
     /* kn_block_use succeeded. */
     void (*on_use)(kn_pool *pool, void *ptr, kn_stream stream);

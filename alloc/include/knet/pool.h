@@ -43,6 +43,12 @@ typedef struct kn_pool_stats {
     uint64_t n_device_allocs; /* segments and handles taken from the device */
     uint64_t n_syncs;         /* waits of the host for the device */
     uint64_t n_events;        /* events recorded */
+    uint64_t n_queries;       /* events asked whether they happened */
+    uint64_t n_ooms;          /* allocations that failed */
+    uint64_t n_misuses;       /* wrong frees and uses */
+    uint64_t waiting_bytes;   /* freed, and still in use on other streams, now */
+    uint64_t moved_bytes;     /* memory unmapped here and mapped there */
+    uint64_t metadata_bytes;  /* host memory for the pool's records, now */
 } kn_pool_stats;
 
 /* Errors: INVALID for options that contradict each other or the device, naming them. */
@@ -73,7 +79,9 @@ KN_API kn_status kn_free(kn_pool *pool, void *ptr);
  * after what that stream had enqueued when the block was allocated. */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
 
-/* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool. */
+/* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool.
+ * live_bytes_max is exact where one thread uses the pool; with several it may be off by what fits
+ * their caches (a few MiB each), as their counters are put together only now and then. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
 /* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
  * is in use. */
