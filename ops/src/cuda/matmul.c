@@ -56,7 +56,12 @@ static cudaDataType_t type_of(const lt_key *key) {
     return key->dtype == KN_F64 ? CUDA_R_64F : CUDA_R_32F;
 }
 
-static kn_status describe_product(lt_plan *p, bool bias) {
+static kn_status set_bias(cublasLtMatmulDescOpaque_t *description, const kn_tensor *bias) {
+    return KN__CUBLAS(cublasLtMatmulDescSetAttribute, description,
+                      CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias->data, sizeof bias->data);
+}
+
+static kn_status describe_product(lt_plan *p, const kn_tensor *bias) {
     const lt_key *key = &p->key;
     bool is_double = key->dtype == KN_F64;
     cublasOperation_t op[] = {key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -68,8 +73,9 @@ static kn_status describe_product(lt_plan *p, bool bias) {
                       &op[0], sizeof op[0]));
     KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSB,
                       &op[1], sizeof op[1]));
-    return KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                      &epilogue, sizeof epilogue);
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                      &epilogue, sizeof epilogue));
+    return bias ? set_bias(&p->product, bias) : KN_OK;
 }
 
 /* A row-major [rows, cols] matrix, which to cublasLt is cols × rows by columns. */
@@ -104,7 +110,7 @@ static kn_status describe_preference(cublasLtMatmulPreferenceOpaque_t *out, cons
 }
 
 /* Asks for the best algorithm; *found is false when there is none with this epilogue. */
-static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, bool bias) {
+static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best;
     int n = 0;
@@ -122,13 +128,13 @@ static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, bool bias)
     return KN_OK;
 }
 
-static kn_status build(lt_plan *p, cublasLtHandle_t lt) {
+static kn_status build(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
     bool found = false;
     KN_TRY(describe_matrices(p));
-    KN_TRY(choose(&found, p, lt, p->key.bias));
-    if (!found && p->key.bias) {
+    KN_TRY(choose(&found, p, lt, bias));
+    if (!found && bias) {
         p->bias_apart = true;
-        KN_TRY(choose(&found, p, lt, false));
+        KN_TRY(choose(&found, p, lt, NULL));
     }
     if (found) return KN_OK;
     return KN_FAIL(KN_ERR_UNSUPPORTED, "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
@@ -136,13 +142,14 @@ static kn_status build(lt_plan *p, cublasLtHandle_t lt) {
                    (long long)p->key.k, (long long)p->key.n);
 }
 
-static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt) {
+static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt,
+                         const kn_tensor *bias) {
     lt_plan *p = (lt_plan *)(void *)kn__cache_get(&plans, key);
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a plan of a product");
         p->key = *key;
-        kn_status status = build(p, lt);
+        kn_status status = build(p, lt, bias);
         if (status < 0) {
             free(p);
             return status;
@@ -181,10 +188,7 @@ static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *
     double one = 1, beta = call->accumulate ? 1 : 0;
     float one_f = 1, beta_f = (float)beta;
     cublasLtMatmulDescOpaque_t description = p->product;
-    if (x->bias && !p->bias_apart) {
-        KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &description,
-                          CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias->data, sizeof x->bias->data));
-    }
+    if (x->bias && !p->bias_apart) KN_TRY(set_bias(&description, x->bias));
     void *c = call->out->data;
     return KN__CUBLAS(cublasLtMatmul, lt, &description,
                       is_double ? (const void *)&one : (const void *)&one_f, x->b->data, &p->b,
@@ -219,7 +223,7 @@ static kn_status run(const kn_kernel_call *call, const product *x) {
     cublasLtHandle_t lt = NULL;
     lt_plan *p = NULL;
     KN_TRY(lt_handle(&lt, (int)key.gpu));
-    KN_TRY(plan_of(&p, &key, lt));
+    KN_TRY(plan_of(&p, &key, lt, x->bias));
     kn_status status = run_planned(call, x, p, lt);
     kn__cache_release(&plans, &p->cached);
     return status;
