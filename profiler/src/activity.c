@@ -101,9 +101,10 @@ void kn__activity_cancel(uint32_t launch_id) {
 
 /* ---- ids ---- */
 
+/* Ids come in a row: so do their slots, and a batch of them stays in the cache. */
 static launch *find_slot(const table *t, uint32_t id) {
     size_t mask = t->n_slots - 1;
-    for (size_t i = (id * 0x9E3779B1u) & mask;; i = (i + 1) & mask) {
+    for (size_t i = id & mask;; i = (i + 1) & mask) {
         if (!t->slots[i].node || t->slots[i].id == id) return &t->slots[i];
     }
 }

@@ -10,10 +10,9 @@
 
 typedef struct kn__kernel kn__kernel;
 struct kn__kernel {
-    const char *name; /* our copy: a module's own may go with it */
-    kn__node *node;
-    kn__kernel *next; /* of the same node; KN__LOAD */
+    kn__kernel *next; /* of the same node */
     kn__count gpu_ns, n;
+    char name[]; /* our copy: a module's own may go with it */
 };
 
 /* Adds a record to the leaf of this name; `name` NULL is "(unnamed)". Without memory the time goes

@@ -64,7 +64,7 @@ struct kn__node {
     uint64_t peak_epoch;
 
     /* What ran on the GPU, by name: the drain's (kernel.h). */
-    struct kn__kernel *kernels, *last_kernel;
+    struct kn__kernel *kernels;
 
     void *nvtx; /* registered string */
 };
