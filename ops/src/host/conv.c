@@ -1,9 +1,10 @@
-/* Convolution and its gradients: sizes, and the choice between column matrices and oneDNN. */
+/* Convolution and its gradients: sizes, and the choice between the two ways of doing them. */
 #include "conv.h"
 
 #include <string.h>
 
 #include "conv_columns.h"
+#include "conv_direct.h"
 
 /* x [B,C,…], w [O,C/groups,…], y [B,O,…] */
 static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
@@ -36,7 +37,8 @@ kn_status kn__host_conv(const kn_kernel_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1];
     const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
     kn_conv_sizes s = sizes_of(call->attr, x, w, call->out);
-    return kn__columns_conv(call, &s, x, w, b);
+    return kn__direct_fits(&s, (kn_dtype)x->dtype) ? kn__direct_conv(call, &s, x, w, b)
+                                                   : kn__columns_conv(call, &s, x, w, b);
 }
 
 /* in: dy, w */
@@ -47,12 +49,14 @@ kn_status kn__host_conv_data(const kn_kernel_call *call) {
         memset(call->out->data, 0, (size_t)call->out->n * kn_dtype_bytes(call->out->dtype));
         return KN_OK;
     }
-    return kn__columns_conv_data(call, &s, dy, w);
+    return kn__direct_fits(&s, (kn_dtype)w->dtype) ? kn__direct_conv_data(call, &s, dy, w)
+                                                   : kn__columns_conv_data(call, &s, dy, w);
 }
 
 /* in: x, dy */
 kn_status kn__host_conv_weight(const kn_kernel_call *call) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
     kn_conv_sizes s = sizes_of(call->attr, x, call->out, dy);
-    return kn__columns_conv_weight(call, &s, x, dy);
+    return kn__direct_fits_weight(&s) ? kn__direct_conv_weight(call, &s, x, dy)
+                                      : kn__columns_conv_weight(call, &s, x, dy);
 }

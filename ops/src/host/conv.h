@@ -14,6 +14,16 @@ typedef struct kn_conv_sizes {
     bool flip;
 } kn_conv_sizes;
 
+/* A product whose right side lies scattered in planes: to[row_at[i] + to[g] + lane] = (or +=) the
+ * sum over l of packed[l][i] · from[offset[l] + from_at[g] + lane], for groups g of as many
+ * neighbouring positions as 32 bytes hold. The last group of a row may overlap the one before it.
+ */
+typedef struct kn_direct {
+    int64_t n_rows, n_steps, n_groups;
+    const int64_t *row_at, *offset, *from_at, *to_at; /* elements */
+    bool accumulate;
+} kn_direct;
+
 /* Rows of the result: pairs (depth, height); each is out[2] elements long. */
 static inline int64_t kn__conv_rows(const kn_conv_sizes *s) { return s->out[0] * s->out[1]; }
 

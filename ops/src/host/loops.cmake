@@ -1,6 +1,6 @@
 # Inner loops of the host kernels, compiled for each real type and instruction set; loops.h chooses at run time.
 set(KNET_LOOPS src/host/pointwise_loops.c src/host/reduce_loops.c
-    src/host/conv_loops.c src/host/gemm_loops.c src/host/window_loops.c src/host/softmax_loops.c
+    src/host/conv_loops.c src/host/conv_direct_loops.c src/host/gemm_loops.c src/host/window_loops.c src/host/softmax_loops.c
     src/host/random_loops.c src/host/optim_loops.c src/host/loops_table.c)
 set(KNET_ISAS v2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -9,7 +9,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(KNET_ISA_FLAGS_v3 -march=x86-64-v3)
   set(KNET_ISA_FLAGS_v4 -march=x86-64-v4 -mprefer-vector-width=512)
 endif()
-set_source_files_properties(src/host/gemm_loops.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+set_source_files_properties(src/host/gemm_loops.c src/host/conv_direct_loops.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 foreach(isa IN LISTS KNET_ISAS)
   foreach(real f32 f64)
     set(loops knet_ops_loops_${real}_${isa})

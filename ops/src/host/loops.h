@@ -29,6 +29,7 @@ typedef struct kn_loops {
 #define KN_LOOP_DEF(result, name, arguments) result(*name) arguments;
 #include "loops.def"
     int tile_rows, tile_columns; /* of gemm_tile */
+    int group;                   /* of direct_product: elements in 32 bytes */
 } kn_loops;
 
 /* The table for this machine; the environment variable KNET_ISA (v2, v3, v4) lowers the choice.
@@ -60,10 +61,13 @@ typedef int64_t real_bits;
 
 /* The micro-tile of products: as many accumulators as the registers hold. */
 #if defined __AVX512F__
+#define KN_TILE_IS_WIDE 1 /* wider than 32 bytes */
 enum { KN_TILE_BYTES = 64, KN_TILE_ROWS = 14 };
 #elif defined __AVX2__
+#define KN_TILE_IS_WIDE 0
 enum { KN_TILE_BYTES = 32, KN_TILE_ROWS = 6 };
 #else
+#define KN_TILE_IS_WIDE 0
 enum { KN_TILE_BYTES = 16, KN_TILE_ROWS = 4 };
 #endif
 enum { KN_TILE_LANES = KN_TILE_BYTES / sizeof(real), KN_TILE_COLUMNS = 2 * KN_TILE_LANES };

@@ -6,4 +6,5 @@ const kn_loops KN_LOOP(loops) = {
 #include "loops.def"
     .tile_rows = KN_TILE_ROWS,
     .tile_columns = KN_TILE_COLUMNS,
+    .group = 32 / sizeof(real),
 };
