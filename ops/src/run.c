@@ -164,7 +164,7 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     }
     kn_device *device = call->device ? call->device : device_of(call->in[0]);
     bool given = call->out != NULL;
-    kn_scope scope = kn_scope_begin_static(kn_op_name(call->op));
+    kn_scope scope = kn_scope_begin_grad(kn_op_name(call->op));
     kn_status status = run(self, call, device);
     kn_scope_end(&scope);
     return __builtin_expect(status < 0, 0) ? failed(call, given, status) : call->out;
