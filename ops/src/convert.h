@@ -20,28 +20,30 @@ static inline uint32_t kn__f32_bits(float x) {
 static inline float kn__bf16_to_f32(uint16_t h) { return kn__bits_f32((uint32_t)h << 16); }
 
 static inline uint16_t kn__f32_to_bf16(float x) {
-    uint32_t bits = kn__f32_bits(x);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(bits >> 16 | 0x40); /* a quiet NaN */
-    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+    uint32_t bits = kn__f32_bits(x), rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40 /* a quiet NaN */
+                                                         : rounded);
 }
 
+/* Straight-line, so that loops of them vectorise. */
 static inline float kn__f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7FFFu;
-    if (rest >= 0x7C00u) return kn__bits_f32(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
-    if (rest >= 0x400u) return kn__bits_f32(sign | ((rest << 13) + 0x38000000u));
-    float small = (float)rest * 0x1p-24f; /* subnormal: exact */
-    return sign ? -small : small;
+    uint32_t small = kn__f32_bits((float)(int32_t)rest * 0x1p-24f); /* subnormal: exact */
+    uint32_t bits = (rest << 13) + 0x38000000u;
+    bits = rest < 0x400u ? small : bits;
+    bits = rest >= 0x7C00u ? 0x7F800000u | (rest & 0x3FFu) << 13 : bits;
+    return kn__bits_f32(sign | bits);
 }
 
 static inline uint16_t kn__f32_to_f16(float x) {
     uint32_t bits = kn__f32_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
-    if (rest > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (rest >> 13 & 0x3FFu));
-    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* rounds to 65536 or more */
-    if (rest < 0x38800000u) { /* below 2^-14: the addition rounds to units of 2^-24 */
-        float shifted = kn__bits_f32(rest) + 0.5f;
-        return (uint16_t)(sign | (kn__f32_bits(shifted) - 0x3F000000u));
-    }
-    return (uint16_t)(sign | (rest - 0x38000000u + 0xFFFu + (rest >> 13 & 1)) >> 13);
+    /* below 2^-14 the addition rounds to units of 2^-24 */
+    uint32_t small = kn__f32_bits(kn__bits_f32(rest) + 0.5f) - 0x3F000000u;
+    uint32_t half = (rest - 0x38000000u + 0xFFFu + (rest >> 13 & 1)) >> 13;
+    half = rest < 0x38800000u ? small : half;
+    half = rest >= 0x477FF000u ? 0x7C00u : half; /* rounds to 65536 or more */
+    half = rest > 0x7F800000u ? 0x7E00u | (rest >> 13 & 0x3FFu) : half;
+    return (uint16_t)(sign | half);
 }
 
 /* The element at `p` as a double: exact but for large 64-bit integers. */

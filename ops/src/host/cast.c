@@ -1,108 +1,11 @@
-/* Casts: blocks go through float, double or int64_t, whichever loses nothing of the source, and are
- * rounded once into the result. */
+/* Casts. From or to f32 and f64 by their loops; between the others by way of the one of f32 and
+ * int64_t that loses nothing of the source. */
 #include "../convert.h"
 #include "../kernel.h"
 #include "chunks.h"
+#include "loops.h"
 
 enum { BLOCK = 256, GRAIN = 1 << 15 };
-
-typedef union middle {
-    float f32[BLOCK];
-    double f64[BLOCK];
-    int64_t i64[BLOCK];
-} middle;
-
-typedef enum middle_kind { BY_F32, BY_F64, BY_I64 } middle_kind;
-
-static middle_kind middle_of(kn_dtype from) {
-    if (from == KN_F64) return BY_F64;
-    return from == KN_F32 || from == KN_F16 || from == KN_BF16 ? BY_F32 : BY_I64;
-}
-
-#define LOOP(to, from, expr)                                                                       \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        from v = in[i];                                                                            \
-        out[i] = (to)(expr);                                                                       \
-    }                                                                                              \
-    return;
-#define COPY(to, from, to_data, from_data, expr)                                                   \
-    {                                                                                              \
-        to *out = to_data;                                                                         \
-        const from *in = from_data;                                                                \
-        LOOP(to, from, expr)                                                                       \
-    }
-
-static void load(middle *m, const void *x, kn_dtype from, int64_t n) {
-    switch (from) {
-        case KN_F32:
-            COPY(float, float, m->f32, x, v)
-        case KN_F64:
-            COPY(double, double, m->f64, x, v)
-        case KN_F16:
-            COPY(float, uint16_t, m->f32, x, kn__f16_to_f32(v))
-        case KN_BF16:
-            COPY(float, uint16_t, m->f32, x, kn__bf16_to_f32(v))
-        case KN_I64:
-            COPY(int64_t, int64_t, m->i64, x, v)
-        case KN_I32:
-            COPY(int64_t, int32_t, m->i64, x, v)
-        case KN_U8:
-            COPY(int64_t, uint8_t, m->i64, x, v)
-        case KN_BOOL:
-            COPY(int64_t, uint8_t, m->i64, x, v != 0)
-    }
-}
-
-/* From a floating middle `v`. */
-#define STORE_FLOAT(type, data)                                                                    \
-    switch (to) {                                                                                  \
-        case KN_F32:                                                                               \
-            COPY(float, type, y, data, v)                                                          \
-        case KN_F64:                                                                               \
-            COPY(double, type, y, data, v)                                                         \
-        case KN_F16:                                                                               \
-            COPY(uint16_t, type, y, data, kn__f32_to_f16((float)v))                                \
-        case KN_BF16:                                                                              \
-            COPY(uint16_t, type, y, data, kn__f32_to_bf16((float)v))                               \
-        case KN_I64:                                                                               \
-            COPY(int64_t, type, y, data, kn__double_to_i64((double)v))                             \
-        case KN_I32:                                                                               \
-            COPY(int32_t, type, y, data,                                                           \
-                 kn__clamp(kn__double_to_i64((double)v), INT32_MIN, INT32_MAX))                    \
-        case KN_U8:                                                                                \
-            COPY(uint8_t, type, y, data, kn__clamp(kn__double_to_i64((double)v), 0, UINT8_MAX))    \
-        case KN_BOOL:                                                                              \
-            COPY(uint8_t, type, y, data, v != 0)                                                   \
-    }
-
-static void store_f32(void *y, const middle *m, kn_dtype to, int64_t n) {
-    STORE_FLOAT(float, m->f32)
-}
-
-static void store_f64(void *y, const middle *m, kn_dtype to, int64_t n) {
-    STORE_FLOAT(double, m->f64)
-}
-
-static void store_i64(void *y, const middle *m, kn_dtype to, int64_t n) {
-    switch (to) {
-        case KN_F32:
-            COPY(float, int64_t, y, m->i64, v)
-        case KN_F64:
-            COPY(double, int64_t, y, m->i64, v)
-        case KN_F16:
-            COPY(uint16_t, int64_t, y, m->i64, kn__f32_to_f16((float)v))
-        case KN_BF16:
-            COPY(uint16_t, int64_t, y, m->i64, kn__f32_to_bf16((float)v))
-        case KN_I64:
-            COPY(int64_t, int64_t, y, m->i64, v)
-        case KN_I32:
-            COPY(int32_t, int64_t, y, m->i64, kn__clamp(v, INT32_MIN, INT32_MAX))
-        case KN_U8:
-            COPY(uint8_t, int64_t, y, m->i64, kn__clamp(v, 0, UINT8_MAX))
-        case KN_BOOL:
-            COPY(uint8_t, int64_t, y, m->i64, v != 0)
-    }
-}
 
 typedef struct cast_job {
     char *out;
@@ -111,31 +14,74 @@ typedef struct cast_job {
     int64_t n;
 } cast_job;
 
+static bool is_real(kn_dtype dtype) { return dtype == KN_F32 || dtype == KN_F64; }
+static bool is_half(kn_dtype dtype) { return dtype == KN_F16 || dtype == KN_BF16; }
+
+/* Halves to integers or the other half. */
+static void cast_half(const cast_job *j, void *y, const void *x, int64_t n) {
+    const kn_loops *loops = kn__loops(KN_F32);
+    float middle[BLOCK];
+    loops->cast_from(middle, x, j->from, n);
+    loops->cast_to(y, middle, j->to, n);
+}
+
+static int64_t load_integer(const void *x, kn_dtype from, int64_t i) {
+    switch (from) {
+        case KN_I64:
+            return ((const int64_t *)x)[i];
+        case KN_I32:
+            return ((const int32_t *)x)[i];
+        case KN_BOOL:
+            return ((const uint8_t *)x)[i] != 0;
+        default:
+            return ((const uint8_t *)x)[i];
+    }
+}
+
+static void store_integer(void *y, kn_dtype to, int64_t i, int64_t v) {
+    switch (to) {
+        case KN_I64:
+            ((int64_t *)y)[i] = v;
+            return;
+        case KN_I32:
+            ((int32_t *)y)[i] = (int32_t)kn__clamp(v, INT32_MIN, INT32_MAX);
+            return;
+        case KN_U8:
+            ((uint8_t *)y)[i] = (uint8_t)kn__clamp(v, 0, UINT8_MAX);
+            return;
+        case KN_F16:
+            ((uint16_t *)y)[i] = kn__f32_to_f16((float)v);
+            return;
+        case KN_BF16:
+            ((uint16_t *)y)[i] = kn__f32_to_bf16((float)v);
+            return;
+        default:
+            ((uint8_t *)y)[i] = v != 0;
+    }
+}
+
 static void cast_block(const cast_job *j, int64_t at, int64_t n) {
-    middle m;
     const void *x = j->x + (size_t)at * kn_dtype_bytes(j->from);
     void *y = j->out + (size_t)at * kn_dtype_bytes(j->to);
-    load(&m, x, j->from, n);
-    switch (middle_of(j->from)) {
-        case BY_F32:
-            store_f32(y, &m, j->to, n);
-            return;
-        case BY_F64:
-            store_f64(y, &m, j->to, n);
-            return;
-        case BY_I64:
-            store_i64(y, &m, j->to, n);
-            return;
+    if (is_real(j->to)) {
+        kn__loops(j->to)->cast_from(y, x, j->from, n);
+    } else if (is_real(j->from)) {
+        kn__loops(j->from)->cast_to(y, x, j->to, n);
+    } else if (is_half(j->from)) {
+        for (int64_t i = 0; i < n; i += BLOCK) {
+            cast_half(j, (char *)y + (size_t)i * kn_dtype_bytes(j->to),
+                      (const char *)x + (size_t)i * kn_dtype_bytes(j->from),
+                      n - i < BLOCK ? n - i : BLOCK);
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) store_integer(y, j->to, i, load_integer(x, j->from, i));
     }
 }
 
 static void cast_part(void *ctx, int64_t part) {
     const cast_job *j = ctx;
-    int64_t to = (part + 1) * GRAIN;
-    if (to > j->n) to = j->n;
-    for (int64_t at = part * GRAIN; at < to; at += BLOCK) {
-        cast_block(j, at, to - at < BLOCK ? to - at : BLOCK);
-    }
+    int64_t from = part * GRAIN, left = j->n - from;
+    cast_block(j, from, left < GRAIN ? left : GRAIN);
 }
 
 kn_status kn__host_cast(const kn_kernel_call *call) {

@@ -1,6 +1,7 @@
 # Inner loops of the host kernels, compiled for each real type and instruction set; loops.h chooses at run time.
-set(KNET_LOOPS src/host/pointwise_loops.c src/host/reduce_loops.c
-    src/host/conv_loops.c src/host/conv_direct_loops.c src/host/gemm_loops.c src/host/window_loops.c src/host/softmax_loops.c
+set(KNET_LOOPS src/host/pointwise_loops.c src/host/reduce_loops.c src/host/cast_loops.c
+    src/host/conv_loops.c src/host/conv_direct_loops.c src/host/gemm_loops.c src/host/window_loops.c
+    src/host/softmax_loops.c
     src/host/random_loops.c src/host/optim_loops.c src/host/loops_table.c)
 set(KNET_ISAS v2)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -101,6 +101,7 @@ static void plan_chunks(plan *p) {
 /* --- running it --- */
 
 static int64_t offset(const group_list *list, int64_t i) {
+    if (list->n == 0) return 0;
     if (list->n == 1) return i * list->stride[0];
     int64_t at = 0;
     for (int g = 0; g < list->n; g++) { /* innermost first */
@@ -119,14 +120,17 @@ static bool is_extreme(const plan *p) { return p->op == KN_OP_max || p->op == KN
 /* One output, or one tile of them, over one chunk of what is reduced; `acc` has its neutral value.
  */
 static void reduce_unit(const plan *p, int64_t unit, int64_t chunk, double *acc) {
-    int64_t tile = unit % p->tiles, from = tile * KN_COLUMNS,
+    int64_t tile = p->tiles > 1 ? unit % p->tiles : 0, from = tile * KN_COLUMNS,
             n = p->across - from < KN_COLUMNS ? p->across - from : KN_COLUMNS;
-    bool outer = p->outer_chunks > 1;
-    int64_t r0 = outer ? kn__part(p->reduced.total, p->chunks, chunk) : 0,
-            r1 = outer ? kn__part(p->reduced.total, p->chunks, chunk + 1) : p->reduced.total,
-            d0 = outer ? 0 : kn__part(p->down, p->chunks, chunk),
-            d1 = outer ? p->down : kn__part(p->down, p->chunks, chunk + 1);
-    int64_t base = offset(&p->kept, unit / p->tiles) + d0 * p->across + from;
+    int64_t r0 = 0, r1 = p->reduced.total, d0 = 0, d1 = p->down;
+    if (p->outer_chunks > 1) {
+        r0 = kn__part(p->reduced.total, p->chunks, chunk);
+        r1 = kn__part(p->reduced.total, p->chunks, chunk + 1);
+    } else if (p->chunks > 1) {
+        d0 = kn__part(p->down, p->chunks, chunk);
+        d1 = kn__part(p->down, p->chunks, chunk + 1);
+    }
+    int64_t base = offset(&p->kept, p->tiles > 1 ? unit / p->tiles : unit) + d0 * p->across + from;
     bool extreme = is_extreme(p), max = p->op == KN_OP_max;
     for (int64_t r = r0; r < r1; r++) {
         const void *x = p->x + (size_t)(base + offset(&p->reduced, r)) * p->bytes;
@@ -165,9 +169,27 @@ static void store(const plan *p, int64_t at, const double *acc, int64_t n) {
 
 /* Where a unit's outputs begin, and how many they are. */
 static int64_t unit_place(const plan *p, int64_t unit, int64_t *n) {
+    if (p->tiles == 1) {
+        *n = p->across;
+        return unit * p->across;
+    }
     int64_t from = unit % p->tiles * KN_COLUMNS;
     *n = p->across - from < KN_COLUMNS ? p->across - from : KN_COLUMNS;
     return unit / p->tiles * p->across + from;
+}
+
+/* Sums of rows that follow each other, such as those over the last axis. */
+static bool is_rows(const plan *p) {
+    return !p->columns && !is_extreme(p) && !p->accumulate && p->reduced.n == 0 &&
+           (p->kept.n == 0 || (p->kept.n == 1 && p->kept.stride[0] == p->down));
+}
+
+static void rows_part(void *ctx, int64_t part) {
+    const plan *p = ctx;
+    int64_t from = part * p->units_each, rows = p->units - from;
+    if (rows > p->units_each) rows = p->units_each;
+    p->loops->sum_rows(p->out + (size_t)from * p->bytes, p->x + (size_t)(from * p->down) * p->bytes,
+                       rows, p->down, p->scale);
 }
 
 static void whole_part(void *ctx, int64_t part) {
@@ -224,7 +246,8 @@ kn_status kn__host_reduce(const kn_kernel_call *call) {
     plan_chunks(&p);
     if (p.chunks == 1) {
         int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
-        kn__parallel_for(threads, kn__chunks(p.units, p.units_each), whole_part, &p);
+        kn__parallel_for(threads, kn__chunks(p.units, p.units_each),
+                         is_rows(&p) ? rows_part : whole_part, &p);
         return KN_OK;
     }
     void *partial = NULL;

@@ -7,15 +7,20 @@
 
 enum { VECTORS = 4, BLOCK = 16 * VECTORS * KN_LANES };
 
+static double short_sum(const real *x, int64_t n) {
+    real sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return (double)sum;
+}
+
 static double block_sum(const real *x, int64_t n) {
+    if (n < KN_LANES) return short_sum(x, n);
     kn_vec sum[VECTORS] = {{0}};
     int64_t i = 0;
     for (; i + VECTORS * KN_LANES <= n; i += VECTORS * KN_LANES)
         for (int v = 0; v < VECTORS; v++) sum[v] += kn_vec_load(x + i + v * KN_LANES);
     for (; i + KN_LANES <= n; i += KN_LANES) sum[0] += kn_vec_load(x + i);
-    real rest = 0;
-    for (; i < n; i++) rest += x[i];
-    return (double)kn_vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (double)rest;
+    return (double)kn_vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + short_sum(x + i, n - i);
 }
 
 double KN_LOOP(sum_row)(const void *x, int64_t n) {
@@ -24,6 +29,16 @@ double KN_LOOP(sum_row)(const void *x, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i += BLOCK) sum += block_sum(in + i, n - i < BLOCK ? n - i : BLOCK);
     return sum;
+}
+
+void KN_LOOP(sum_rows)(void *y, const void *x, int64_t rows, int64_t n, double scale) {
+    real *out = y;
+    const real *in = x;
+    if (n >= KN_LANES) {
+        for (int64_t r = 0; r < rows; r++) out[r] = (real)(KN_LOOP(sum_row)(in + r * n, n) * scale);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) out[r] = (real)(short_sum(in + r * n, n) * scale);
 }
 
 /* Adds rows in groups of four, 16 groups of them in the type's own precision. */
