@@ -5,6 +5,10 @@ knet_test(ops.module SOURCES test_module.c ${PROJECT_SOURCE_DIR}/ops/src/module.
 target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
 
+knet_test(ops.cuda_cache SOURCES test_cuda_cache.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/cache.c
+          LINK Threads::Threads)
+target_include_directories(test_ops_cuda_cache PRIVATE ${PROJECT_SOURCE_DIR}/ops/src/cuda)
+
 if(KNET_HAVE_CUDA)
   knet_test(ops.cuda_module SOURCES test_cuda_module.c LINK KnetC::ops ${CMAKE_DL_LIBS}
             ARGS $<TARGET_FILE:knet_ops_cuda>)
