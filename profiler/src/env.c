@@ -116,7 +116,8 @@ static bool set_weight(kn__config *c, const char *value) {
 
 static bool set_columns(kn__config *c, const char *value) {
     c->columns_2018 = strcmp(value, "2018") == 0;
-    return c->columns_2018 || strcmp(value, "all") == 0;
+    c->columns_spread = strcmp(value, "spread") == 0;
+    return c->columns_2018 || c->columns_spread || strcmp(value, "all") == 0;
 }
 
 static bool set_clock(kn__config *c, const char *value) {
@@ -155,8 +156,8 @@ static const word words[] = {
     {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time"},
     {"depth", "N", set_depth, "levels shown; 0 is all"},
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's"},
-    {"columns", "2018|all", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it"},
+    {"columns", "2018|all|spread", set_columns,
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, first"},
     {"ascii", NULL, set_ascii, "rules of '-'"},
     {"unicode", NULL, set_unicode, "rules of '─'"},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it"},

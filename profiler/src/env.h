@@ -24,7 +24,7 @@ typedef struct kn__config {
     bool grad_only; /* AUTOGRAD_TIMER alone */
     bool memory;
     bool help;
-    bool ascii, columns_2018;
+    bool ascii, columns_2018, columns_spread;
     int depth, width;
     kn__sort sort;
     kn__clock_kind clock;

@@ -77,6 +77,7 @@ static void add_table(kn__text *text, const kn__report *report, const char *path
                                  .depth = config.depth,
                                  .ascii = config.ascii,
                                  .columns_2018 = config.columns_2018,
+                                 .spread = config.columns_spread,
                                  .bare = config.columns_2018};
     kn__table_add(text, report, &options);
 }

@@ -13,6 +13,9 @@ typedef enum column_id {
     TIME,
     TIME_PCT,
     TIME_AVG,
+    TIME_MIN,
+    TIME_MAX,
+    TIME_FIRST,
     GPU,
     GPU_PCT,
     GPU_AVG,
@@ -30,15 +33,18 @@ typedef struct column {
 } column;
 
 static const column columns[N_COLUMNS] = {
-    [TIME] = {GROUP_TIME, 3, 6, "time"},       [TIME_PCT] = {GROUP_TIME, 2, 5, "%tot"},
-    [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},    [GPU] = {GROUP_GPU, 3, 7, "time"},
-    [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},     [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},
-    [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},   [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"},
-    [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"}, [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
+    [TIME] = {GROUP_TIME, 3, 6, "time"},        [TIME_PCT] = {GROUP_TIME, 2, 5, "%tot"},
+    [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},     [TIME_MIN] = {GROUP_TIME, 2, 6, "min"},
+    [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},     [TIME_FIRST] = {GROUP_TIME, 2, 6, "first"},
+    [GPU] = {GROUP_GPU, 3, 7, "time"},          [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},
+    [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},       [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},
+    [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"}, [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"},
+    [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
 };
 
 /* What a narrow terminal does without, in this order. */
-static const column_id droppable[] = {ALLOC_AVG, ALLOC_PCT, GPU_AVG, GPU_PCT, TIME_AVG};
+static const column_id droppable[] = {TIME_FIRST, TIME_MIN, TIME_MAX, ALLOC_AVG,
+                                      ALLOC_PCT,  GPU_AVG,  GPU_PCT,  TIME_AVG};
 
 static const struct {
     const char *name;
@@ -102,6 +108,7 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
         l.shown[i] = g == GROUP_TIME || (g == GROUP_GPU && gpu) || (g == GROUP_MEMORY && memory);
     }
     if (options->columns_2018) l.shown[PEAK] = false;
+    for (int i = TIME_MIN; i <= TIME_FIRST; i++) l.shown[i] = options->spread;
     int wanted = longest_label(&l, report->root.first);
     if (options->width > 0) {
         int wish = wanted < LABEL_WISH ? wanted : LABEL_WISH;
@@ -129,6 +136,11 @@ static kn__cell per_call(const layout *l, const kn__row *row, double amount, boo
     if (!row->n_calls) return dash;
     double each = amount / (double)row->n_calls;
     return is_time ? kn__cell_time(each, l->options->ascii) : bytes_cell(l, each);
+}
+
+/* Of calls that ended. */
+static kn__cell spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
+    return row->max_ns ? kn__cell_time((double)ns, l->options->ascii) : dash;
 }
 
 static double gpu_total(const kn__report *report) {
@@ -168,6 +180,12 @@ static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
             return kn__cell_percent(ns, (double)l->report->root.time_ns);
         case TIME_AVG:
             return per_call(l, row, ns, true);
+        case TIME_MIN:
+            return spread_cell(l, row, row->min_ns);
+        case TIME_MAX:
+            return spread_cell(l, row, row->max_ns);
+        case TIME_FIRST:
+            return spread_cell(l, row, row->first_ns);
         case GPU:
         case GPU_PCT:
         case GPU_AVG:
@@ -200,7 +218,8 @@ static void add_group_names(kn__text *text, const layout *l) {
         int span = group_width(l, g) - groups[g].gap, name = (int)strlen(groups[g].name);
         if (span <= 0) continue;
         int left = span > name ? (span - name) / 2 : 0;
-        if (g == GROUP_TIME && l->shown[TIME_AVG]) left--; /* off its centre since 2018 */
+        if (g == GROUP_TIME && l->shown[TIME_AVG] && !l->options->spread)
+            left--; /* off its centre since 2018 */
         kn__text_repeat(text, " ", groups[g].gap + left);
         kn__text_left(text, groups[g].name, span - left);
     }

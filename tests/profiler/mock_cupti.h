@@ -2,7 +2,8 @@
  *
  * MOCK_CUPTI in the environment is a list of words: held (another tool has it), nodriver, fail=N
  * (the N-th call fails), driver (records carry the driver call's id), zero (no times), drop=N
- * (every N-th record is lost), late (a flush delivers only some of what there is).
+ * (every N-th record is lost), late (a flush delivers only some of what there is), real (buffers
+ * are walked by the real libcupti.so.13).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H

@@ -1,5 +1,6 @@
 /* GPU times in a whole program, by a mock of CUPTI. */
 #include <cjson/cJSON.h>
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,15 @@ static void records_may_carry_the_driver_calls_id(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void the_real_library_walks_the_same_records(void **state) {
+    (void)state;
+    void *real = dlopen("libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (!real) skip();
+    outcome o = run("real,late", "2", mock);
+    assert_complete(&o, 2);
+    cJSON_Delete(o.json);
+}
+
 static void late_and_shuffled_records_of_many_threads_all_arrive(void **state) {
     (void)state;
     outcome o = run("late", "8", mock);
@@ -179,6 +189,7 @@ int main(int argc, char **argv) {
     close(fd);
     int failed = RUN_TESTS(
         TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
+        TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
         TEST(dropped_records_are_counted), TEST(records_without_times_are_counted),
         TEST(another_tool_leaves_the_cpu_table_and_is_named),

@@ -61,6 +61,7 @@ static void every_word_sets_its_option(void **state) {
     assert_int_equal(c.tier, KN__TIER_CPU); /* options alone are a wish for the table */
     assert_int_equal(read_ok("nvtx").tier, KN__TIER_NVTX);
     assert_int_equal(read_ok("gpu,cpu,cupti=/x/libcupti.so").tier, KN__TIER_GPU);
+    assert_true(read_ok("columns=spread").columns_spread);
     assert_true(read_ok("help").help);
 }
 

@@ -125,6 +125,19 @@ static void all_columns_stand_beside_those_of_2018(void **state) {
     kn__report_release(&report);
 }
 
+static void spread_shows_shortest_longest_and_first_calls(void **state) {
+    (void)state;
+    kn__report report;
+    make_typical(&report, WITH_MARKS);
+    kn__row *step = report.root.first->first;
+    step->min_ns = 99000000;
+    step->max_ns = 202000000;
+    step->first_ns = 187000000;
+    assert_golden(&report, &(kn__table_options){.spread = true}, "spread");
+    assert_golden(&report, &(kn__table_options){.spread = true, .width = 110}, "spread-110");
+    kn__report_release(&report);
+}
+
 static void narrow_tables_lose_averages_before_labels(void **state) {
     (void)state;
     kn__report report;
@@ -202,6 +215,7 @@ int main(int argc, char **argv) {
     golden_dir = argc > 1 ? argv[1] : ".";
     return RUN_TESTS(
         TEST(pure_layout_is_that_of_2018), TEST(all_columns_stand_beside_those_of_2018),
+        TEST(spread_shows_shortest_longest_and_first_calls),
         TEST(narrow_tables_lose_averages_before_labels), TEST(odd_rows_keep_the_columns),
         TEST(an_empty_report_is_a_table_too), TEST(every_line_of_rows_is_as_wide_as_the_rule));
 }
