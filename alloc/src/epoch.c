@@ -4,7 +4,6 @@
  * another stream wants the memory, or the block was used on another stream, is the epoch closed:
  * one event, recorded after every free it covers. A stream that waited for an epoch of another one
  * may use all that was freed in it and before, with no further event. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "observe.h"
@@ -50,7 +49,9 @@ kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
     if (spare) return stream_reuse(spare, handle);
     if (pool->n_streams == pool->streams_room) {
         uint32_t room = pool->streams_room ? 2 * pool->streams_room : 8;
-        kn__stream **streams = realloc(pool->streams, room * sizeof *streams);
+        kn__stream **streams =
+            kn__meta_grow(&pool->meta, pool->streams, pool->streams_room * sizeof *streams,
+                          room * sizeof *streams);
         if (!streams) return NULL;
         pool->streams = streams;
         pool->streams_room = room;
@@ -102,7 +103,8 @@ static kn_status event_get(kn_pool *pool, void **out) {
 static void event_put(kn_pool *pool, void *event) {
     if (pool->n_events_free == pool->events_room) {
         uint32_t room = pool->events_room ? 2 * pool->events_room : 16;
-        void **events = realloc(pool->events, room * sizeof *events);
+        void **events = kn__meta_grow(&pool->meta, pool->events, pool->events_room * sizeof *events,
+                                      room * sizeof *events);
         if (!events) {
             pool->driver->event_destroy(pool->impl, event);
             return;
@@ -151,12 +153,9 @@ static void remember_wait(kn_pool *pool, kn__stream *by, const kn__stream *strea
     if (stream->index >= by->n_waited) {
         uint32_t n = by->n_waited ? by->n_waited : 8;
         while (n <= stream->index) n *= 2;
-        uint64_t *grown = kn__meta_alloc(&pool->meta, n * sizeof *grown);
+        uint64_t *grown =
+            kn__meta_grow(&pool->meta, by->waited, by->n_waited * sizeof *grown, n * sizeof *grown);
         if (!grown) return; /* the next wait is then made again */
-        if (by->waited) {
-            memcpy(grown, by->waited, by->n_waited * sizeof *grown);
-            kn__meta_free(&pool->meta, by->waited, by->n_waited * sizeof *grown);
-        }
         by->waited = grown;
         by->n_waited = n;
     }

@@ -14,10 +14,12 @@ typedef struct kn__meta {
     size_t total_bytes;
 } kn__meta;
 
-/* Zeroed memory of at most KN__META_GRAIN * (KN__META_SIZES - 1) bytes, aligned to a cache line;
- * NULL: no host memory. */
+/* Zeroed memory, aligned to a cache line; NULL: no host memory. */
 void *kn__meta_alloc(kn__meta *meta, size_t size_bytes);
+/* For reuse at this size. What is large (10 KiB) is kept till the release: arrays that doubled. */
 void kn__meta_free(kn__meta *meta, void *ptr, size_t size_bytes);
+/* A larger array with the contents of the old one, which is freed; NULL: as before, no memory. */
+void *kn__meta_grow(kn__meta *meta, void *old, size_t old_bytes, size_t new_bytes);
 void kn__meta_release(kn__meta *meta);
 
 #endif

@@ -1,6 +1,5 @@
 /* Pools: their life, options and limits. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -82,8 +81,6 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
 
 static void pool_free(kn_pool *pool) {
     kn__pages_release(pool);
-    free(pool->streams);
-    free(pool->events);
     kn__meta_release(&pool->meta);
     pthread_mutex_destroy(&pool->lock);
     munmap(pool, sizeof *pool);

@@ -1,4 +1,5 @@
 /* The host device and its memory; built twice, with jemalloc in the process and without. */
+#include <limits.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -46,9 +47,9 @@ static void steady_state_faults_no_pages(void **state) {
     (void)state;
     kn_pool *pool = NULL;
     assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
-    long before = 0;
+    long fewest = LONG_MAX; /* the system may take pages away now and then */
     for (int round = 0; round < 12; round++) {
-        if (round == 2) before = faults_now();
+        long before = faults_now();
         char *a = must_alloc(pool, 20 * MiB, NULL), *b = must_alloc(pool, 3 * MiB, NULL);
         char *c = must_alloc(pool, 50000, NULL);
         memset(a, round, 20 * MiB);
@@ -57,8 +58,10 @@ static void steady_state_faults_no_pages(void **state) {
         assert_ok(kn_free(pool, a));
         assert_ok(kn_free(pool, b));
         assert_ok(kn_free(pool, c));
+        long faults = faults_now() - before;
+        if (round > 0 && faults < fewest) fewest = faults;
     }
-    assert_true(faults_now() - before < 100); /* thousands without the pool */
+    assert_true(fewest <= 2); /* 12 huge ones or thousands of small ones without the pool */
     assert_int_equal(stats_of(pool).n_device_allocs, 1);
     kn_pool_destroy(pool);
 }
