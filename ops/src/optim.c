@@ -1,10 +1,20 @@
 /* One optimiser step over many parameters, in place. */
 #include "run.h"
 
-static void written(kn_tensor *t, kn_stream stream) {
-    if (t == &kn__none) return;
-    t->storage->version++;
-    t->storage->stream = stream;
+/* The parameters and their state are written, hyper is the call's result. */
+static kn_status claim_all(const kn_attr_optim *attr, kn_tensor *m, kn_tensor *v,
+                           const kn_tensor *hyper) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    if (!self->frame) return KN_OK; /* kn_op_run says so */
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    if (kn__place(&pool, &stream, self, hyper->storage->device) < 0) return kn_check();
+    for (int i = 0; i < attr->n_parts; i++) {
+        KN_TRY(kn__claim(self, attr->part[i].w->storage, stream));
+    }
+    if (m != &kn__none) KN_TRY(kn__claim(self, m->storage, stream));
+    return v != &kn__none ? kn__claim(self, v->storage, stream) : KN_OK;
 }
 
 static bool parts_fit(kn_op op, const kn_attr_optim *attr, kn_tensor *const in[4]) {
@@ -38,10 +48,6 @@ kn_status kn_optim_run(kn_op op, const kn_attr_optim *attr, kn_tensor *grad, kn_
     if (!parts_fit(op, attr, in)) return kn_check();
     kn_op_call call = {
         .op = op, .n_in = 4, .in = in, .out = hyper, .attr = attr, .attr_bytes = sizeof *attr};
-    if (!kn_op_run(&call)) return kn_check();
-    kn_stream stream = hyper->storage->stream;
-    for (int i = 0; i < attr->n_parts; i++) written(attr->part[i].w, stream);
-    written(m, stream);
-    written(v, stream);
-    return KN_OK;
+    KN_TRY(claim_all(attr, m, v, hyper));
+    return kn_op_run(&call) ? KN_OK : kn_check();
 }

@@ -113,15 +113,13 @@ static kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, kn_device *d
     return use_all(self, call, stream);
 }
 
-/* Writes into a tensor that exists: its readers and writers on other streams come first. */
-static kn_status open_given(kn__ops_thread *self, kn_tensor *out, kn_stream stream) {
-    if (!kn__is_whole(out)) return KN_FAIL(KN_ERR_INVALID, "the result's tensor has no data");
-    KN_TRY(kn__await_writer(self, out->storage, stream));
-    if (out->storage->stream != stream) {
-        KN_TRY(use(self, out->storage, stream));
-        out->storage->stream = stream;
+kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
+    KN_TRY(kn__await_writer(self, s, stream));
+    if (s->stream != stream) {
+        KN_TRY(use(self, s, stream));
+        s->stream = stream;
     }
-    out->storage->version++;
+    s->version++;
     return KN_OK;
 }
 
@@ -131,7 +129,10 @@ static kn_status run(kn__ops_thread *self, kn_op_call *call, kn_device *device) 
     bool given = call->out != NULL;
     if (kn__place(&pool, &stream, self, device) < 0) return kn_check();
     if (given) {
-        KN_TRY(open_given(self, call->out, stream));
+        if (!kn__is_whole(call->out)) {
+            return KN_FAIL(KN_ERR_INVALID, "the result's tensor has no data");
+        }
+        KN_TRY(kn__claim(self, call->out->storage, stream));
     } else {
         call->out = kn__tensor_make(self, pool, device, stream, call->dtype, &call->shape);
         if (!call->out) return kn_check();

@@ -10,6 +10,9 @@
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device);
 /* Makes `stream` wait, on the device, for the last writer of s. */
 kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
+/* For writing into a tensor that exists: the last writer comes first, the stream is the new
+ * writer's, and the version counts on. */
+kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream);
 /* The device's table; NULL with the error recorded when it can't be loaded. */
 const kn_kernel_fn *kn__device_kernels(const kn_device *device);
 

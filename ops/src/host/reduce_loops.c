@@ -110,12 +110,12 @@ void KN_LOOP(extreme_columns)(bool max, double *best, const void *x, int64_t row
         if (max) {
             for (int64_t i = 0; i < n; i++) {
                 double b = best[i], v = (double)in[i];
-                best[i] = (b > v) | (b != b) ? b : v;
+                best[i] = ((b > v) | (b != b)) ? b : v;
             }
         } else {
             for (int64_t i = 0; i < n; i++) {
                 double b = best[i], v = (double)in[i];
-                best[i] = (b < v) | (b != b) ? b : v;
+                best[i] = ((b < v) | (b != b)) ? b : v;
             }
         }
     }
