@@ -8,8 +8,10 @@
  *
  * A parameter belongs to its set and is borrowed until the set is destroyed; an optimiser shares
  * the set, so the order of destroys is free. Backward adds to gradients; the first backward after
- * kn_optim_step starts from zero. Threads: read freely; one thread at a time runs backward, step or
- * load, and no reader then.
+ * kn_optim_step starts from zero; until then the last gradients can be looked at. Values, gradients
+ * and optimiser state come from the pool of the frame in which the set was made. All parameters are
+ * made before the first backward, step or kn_grad. Threads: read freely; one thread at a time runs
+ * backward, step or load, and no reader then.
  */
 #ifndef KNET_PARAM_H
 #define KNET_PARAM_H

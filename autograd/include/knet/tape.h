@@ -1,15 +1,18 @@
 /* The tape: a frame that records, and backward.
  *
- *     KN_TAPE();                                       // what is made from here on goes when the
- * block is left kn_tensor *loss = kn_cross_entropy(mlp(m, x), y); KN_TRY(kn_backward(loss)); //
- * adds to the gradients of the parameters; consumes the tape KN_TRY(kn_optim_step(adam));
+ *     KN_TAPE();
+ *     kn_tensor *loss = kn_cross_entropy(mlp(m, x), y);
+ *     KN_TRY(kn_backward(loss));
+ *     KN_TRY(kn_optim_step(adam));
  *
- * kn_backward consumes: as it passes a node it frees what the node saved and the value it made, so
- * that backward's peak is the live set. The loss and what sits in slots keep their values; what
- * survives a tape becomes a constant. Reading a consumed value, or a second backward, is an INVALID
- * error that says so. Saved values carry a version: a write in between is an INVALID error that
- * names the op that saved. Tapes don't nest; higher derivatives come from kn_gradients with .again.
- * Threads: a tape belongs to its thread.
+ * What is made under a tape goes when its block is left. kn_backward adds to the gradients of the
+ * parameters and consumes: as it passes a node it frees what the node saved and the value it made,
+ * so that backward's peak is the live set. The loss, what sits in slots, and values that the loss
+ * does not depend on (a metric beside it) keep theirs; what survives a tape becomes a constant.
+ * Reading a consumed value, or a second backward, is an INVALID error that says so. Saved values
+ * carry a version: a write in between is an INVALID error that names the op that saved. After a
+ * failed kn_backward the gradients of its sets read as zeros. Tapes don't nest; higher derivatives
+ * come from kn_gradients with .again. Threads: a tape belongs to its thread.
  */
 #ifndef KNET_TAPE_H
 #define KNET_TAPE_H
@@ -33,8 +36,8 @@ KN_API KN_MUST_CHECK kn_status kn_backward(kn_tensor *loss);
 KN_API kn_tensor *kn_watch(kn_tensor *x);
 
 typedef struct kn_gradients_options {
-    int again; /* record the gradients, so that they can be differentiated in turn */
-    int keep;  /* keep the tape for another call */
+    int again; /* record the gradients, to differentiate them in turn; keeps the tape */
+    int keep;  /* keep the tape for another call; else it is consumed as kn_backward does */
     uint64_t reserved[4];
 } kn_gradients_options;
 /* dx[i] = d sum(y) / d x[i], for watched values or parameters x[i]; zeros where y doesn't depend on
