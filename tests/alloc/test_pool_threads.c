@@ -47,6 +47,23 @@ static void *hand_over(void *ctx) {
     return NULL;
 }
 
+/* Little memory and work on the device: threads take from each other's streams, and may fail. */
+static void *crowded(void *ctx) {
+    worker *w = ctx;
+    void *live[8] = {NULL};
+    for (int i = 0; i < ROUNDS / 4; i++) {
+        size_t k = next_random(&w->seed) % 8, size = 1 + next_random(&w->seed) % (2 * MiB);
+        w->n_failed += kn_free(w->pool, live[k]) != KN_OK;
+        live[k] = NULL;
+        if (kn_alloc(&live[k], w->pool, size, w->stream) == KN_OK) {
+            kn_sim_work(w->sim, w->stream, live[k], size, w->seed);
+        }
+        while (next_random(&w->seed) % 4) (void)kn_sim_step(w->sim, w->stream);
+    }
+    for (int k = 0; k < 8; k++) w->n_failed += kn_free(w->pool, live[k]) != KN_OK;
+    return NULL;
+}
+
 static void run_workers(fixture *f, void *(*fn)(void *), bool own_streams) {
     static _Atomic(void *) ring[RING];
     pthread_t threads[THREADS];
@@ -79,6 +96,13 @@ static void blocks_are_freed_on_other_threads(void **state) {
     fixture f = fixture_make(4 * GiB, false, NULL);
     run_workers(&f, hand_over, false);
     run_workers(&f, hand_over, true);
+    fixture_end(&f);
+}
+
+static void crowded_threads_never_get_memory_in_use(void **state) {
+    (void)state;
+    fixture f = fixture_make(24 * MiB, false, NULL);
+    run_workers(&f, crowded, true);
     fixture_end(&f);
 }
 
@@ -181,6 +205,7 @@ static void stream_of_a_thread_goes_with_it(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
+                     TEST(crowded_threads_never_get_memory_in_use),
                      TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
                      TEST(pools_come_and_go_under_living_threads),
                      TEST(stream_of_a_thread_goes_with_it));
