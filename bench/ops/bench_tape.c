@@ -1,5 +1,5 @@
-/* What recording and backward cost: chains of 100 ops on 16 elements. The baseline of each figure is
- * the same op in the same run, neither recorded nor differentiated. */
+/* What recording and backward cost: chains of 100 ops on 16 elements. The baseline of each figure
+ * is the same op in the same run, neither recorded nor differentiated. */
 #include <knet/param.h>
 #include <knet/tape.h>
 #include <math.h>

@@ -55,10 +55,7 @@ static kn_status step_run(run *r, const kn_batch *b) {
     KN_TAPE();
     kn_tensor *loss = NULL;
     KN_TRY(step_forward(r, b, &loss));
-    {
-        KN_SCOPE("backward");
-        KN_TRY(kn_backward(loss));
-    }
+    KN_TRY(kn_backward(loss)); /* opens the scope "backward" itself */
     KN_TRY(step_update(r, loss));
     kn_step();
     r->result.n_steps++;
