@@ -48,25 +48,23 @@ static inline __attribute__((always_inline)) void tile(const kn_direct *d, const
     tile_vec sum[KN_TILE_ROWS][VECTORS];
     const real *from[GROUPS];
     memcpy(from, at->from, sizeof from);
-#pragma GCC unroll 14
-    for (int i = 0; i < m; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < VECTORS; v++) sum[i][v] = (bias ? bias[i] : 0) - (tile_vec){0};
+    KN_UNROLL(14)
+    for (int i = 0; i < m; i++) KN_UNROLL(2)
+    for (int v = 0; v < VECTORS; v++) sum[i][v] = (bias ? bias[i] : 0) - (tile_vec){0};
     for (int64_t l = 0; l < d->n_steps; l++, packed += m) {
         int64_t offset = d->offset[l];
         tile_vec b[VECTORS];
-#pragma GCC unroll 2
+        KN_UNROLL(2)
         for (int v = 0; v < VECTORS; v++) {
             const real *p[PER_VECTOR];
             for (int g = 0; g < PER_VECTOR; g++) p[g] = from[v * PER_VECTOR + g] + offset;
             b[v] = tile_load(p);
         }
-#pragma GCC unroll 14
-        for (int i = 0; i < m; i++)
-#pragma GCC unroll 2
-            for (int v = 0; v < VECTORS; v++) sum[i][v] += packed[i] * b[v];
+        KN_UNROLL(14)
+        for (int i = 0; i < m; i++) KN_UNROLL(2)
+        for (int v = 0; v < VECTORS; v++) sum[i][v] += packed[i] * b[v];
     }
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 0; i < m; i++) {
         group_vec result[GROUPS];
         memcpy(result, sum[i], sizeof result);
@@ -106,6 +104,7 @@ static inline __attribute__((always_inline)) void tile(const kn_direct *d, const
 #else
 #define TILE_CASES_FROM_5(call)
 #endif
+#if KN_TILE_UNROLLED
 #define TILE_OF_HEIGHT(height, call)                                                               \
     switch (height) {                                                                              \
         TILE_CASE(1, call)                                                                         \
@@ -116,6 +115,13 @@ static inline __attribute__((always_inline)) void tile(const kn_direct *d, const
         default:                                                                                   \
             KN_ASSERT(0 && "taller than a tile");                                                  \
     }
+#else
+#define TILE_OF_HEIGHT(height, call)                                                               \
+    {                                                                                              \
+        int m = height;                                                                            \
+        call;                                                                                      \
+    }
+#endif
 
 static int height_of(int64_t n_rows, int64_t row) {
     return n_rows - row < KN_TILE_ROWS ? (int)(n_rows - row) : KN_TILE_ROWS;
@@ -155,20 +161,20 @@ static inline __attribute__((always_inline)) void weight_tile(real *c, int64_t l
                                                               const int64_t *at, int64_t n,
                                                               const real *packed, int m) {
     column_vec sum[KN_TILE_ROWS][2];
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 0; i < m; i++) sum[i][0] = sum[i][1] = (column_vec){0};
     for (int64_t p = 0; p < n; p++, packed += KN_TILE_COLUMNS) {
         const real *from = x + at[p];
         column_vec b[2];
         memcpy(b, packed, sizeof b);
-#pragma GCC unroll 14
+        KN_UNROLL(14)
         for (int i = 0; i < m; i++) {
             real a = from[row_at[i]];
             sum[i][0] += a * b[0];
             sum[i][1] += a * b[1];
         }
     }
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 0; i < m; i++) {
         column_vec old[2];
         memcpy(old, c + i * ldc, sizeof old);

@@ -18,18 +18,18 @@ static inline __attribute__((always_inline)) void tile(real *c, int64_t ldc, con
                                                        const real *b, int64_t k, int m, int n,
                                                        int vectors) {
     tile_vec sum[KN_TILE_ROWS][2];
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 0; i < m; i++) sum[i][0] = sum[i][1] = (tile_vec){0};
     for (int64_t l = 0; l < k; l++, a += m, b += KN_TILE_COLUMNS) {
         tile_vec b0 = load(b), b1 = vectors > 1 ? load(b + KN_TILE_LANES) : b0;
-#pragma GCC unroll 14
+        KN_UNROLL(14)
         for (int i = 0; i < m; i++) {
             sum[i][0] += a[i] * b0;
             if (vectors > 1) sum[i][1] += a[i] * b1;
         }
     }
     if (n == vectors * KN_TILE_LANES) {
-#pragma GCC unroll 14
+        KN_UNROLL(14)
         for (int i = 0; i < m; i++)
             for (int v = 0; v < vectors; v++) {
                 real *to = c + i * ldc + v * KN_TILE_LANES;
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void tile(real *c, int64_t ldc, con
         return;
     }
     real rest[KN_TILE_ROWS][KN_TILE_COLUMNS];
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 0; i < m; i++)
         for (int v = 0; v < vectors; v++) store(rest[i] + v * KN_TILE_LANES, sum[i][v]);
     for (int i = 0; i < m; i++)
@@ -57,6 +57,7 @@ void KN_LOOP(gemm_tile)(void *to, int64_t ldc, const void *from_a, const void *f
                         int m, int n) {
     real *c = to;
     const real *a = from_a, *b = from_b;
+#if KN_TILE_UNROLLED
     switch (m) { /* so that the accumulators of each height are registers */
         TILE_CASE(1)
         TILE_CASE(2)
@@ -79,6 +80,9 @@ void KN_LOOP(gemm_tile)(void *to, int64_t ldc, const void *from_a, const void *f
         default:
             KN_ASSERT(0 && "taller than a tile");
     }
+#else
+    tile(c, ldc, a, b, k, m, n, n > KN_TILE_LANES ? 2 : 1);
+#endif
 }
 
 /* --- packing: panels [k][width] of `width` neighbours along the outer dimension --- */
@@ -97,19 +101,19 @@ typedef real side_vec __attribute__((vector_size(32)));
 static inline void transpose_block(real *to, int64_t to_stride, const real *from,
                                    int64_t from_stride) {
     side_vec row[SIDE], next[SIDE];
-#pragma GCC unroll 8
+    KN_UNROLL(8)
     for (int i = 0; i < SIDE; i++) memcpy(&row[i], from + i * from_stride, sizeof row[i]);
-#pragma GCC unroll 3
+    KN_UNROLL(3)
     for (int round = 1; round < SIDE; round *= 2) {
-#pragma GCC unroll 4
+        KN_UNROLL(4)
         for (int i = 0; i < SIDE / 2; i++) {
             next[2 * i] = INTERLEAVE_LOW(row[i], row[i + SIDE / 2]);
             next[2 * i + 1] = INTERLEAVE_HIGH(row[i], row[i + SIDE / 2]);
         }
-#pragma GCC unroll 8
+        KN_UNROLL(8)
         for (int i = 0; i < SIDE; i++) row[i] = next[i];
     }
-#pragma GCC unroll 8
+    KN_UNROLL(8)
     for (int i = 0; i < SIDE; i++) memcpy(to + i * to_stride, &row[i], sizeof row[i]);
 }
 

@@ -16,7 +16,7 @@ foreach(isa IN LISTS KNET_ISAS)
     set(loops knet_ops_loops_${real}_${isa})
     add_library(${loops} OBJECT ${KNET_LOOPS})
     target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=${real} $<$<STREQUAL:${real},f32>:KN_REAL_IS_F32>)
-    target_compile_options(${loops} PRIVATE -O3 -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
+    target_compile_options(${loops} PRIVATE $<IF:$<BOOL:${KNET_SANITIZE}>,-O1,-O3> -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
     target_link_libraries(${loops} PRIVATE knet_options)
     target_include_directories(${loops} PRIVATE src
       $<TARGET_PROPERTY:knet_ops,INTERFACE_INCLUDE_DIRECTORIES>

@@ -59,6 +59,18 @@ typedef int64_t real_bits;
 #define KN_LOOP_DEF(result, name, arguments) result KN_LOOP(name) arguments;
 #include "loops.def"
 
+/* Loops that must be unrolled, for each height of a tile, to keep arrays in registers. With a
+ * sanitizer's checks round each element that would take minutes to compile, so there one loop does
+ * for all heights. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define KN_TILE_UNROLLED 0
+#define KN_UNROLL(times)
+#else
+#define KN_TILE_UNROLLED 1
+#define KN_UNROLL(times) KN_LOOP_PRAGMA(GCC unroll times)
+#define KN_LOOP_PRAGMA(text) _Pragma(#text)
+#endif
+
 /* The micro-tile of products: as many accumulators as the registers hold. */
 #if defined __AVX512F__
 #define KN_TILE_IS_WIDE 1 /* wider than 32 bytes */

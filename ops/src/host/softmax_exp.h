@@ -42,7 +42,7 @@ static inline real exp_nonpositive(real x) {
     real k = shifted - EXP_ROUND;
     real r = (clamped - k * EXP_LN2_HIGH) - k * EXP_LN2_LOW;
     real y = (real)series[13 - EXP_TERMS];
-#pragma GCC unroll 14
+    KN_UNROLL(14)
     for (int i = 14 - EXP_TERMS; i < 14; i++) y = y * r + (real)series[i];
     real_bits bits;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
