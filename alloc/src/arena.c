@@ -125,8 +125,7 @@ kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
     kn__block *right = kn__block_new(pool, block->stream, block->ptr + size, block->size - size);
     if (!right) return NULL;
     block->size = size;
-    right->state = block->state;
-    right->epoch = block->epoch;
+    right->word = block->word;
     right->left = block;
     right->right = block->right;
     if (right->right) right->right->left = right;
@@ -138,7 +137,7 @@ void kn__block_absorb_right(kn_pool *pool, kn__block *block) {
     kn__block *right = block->right;
     KN_ASSERT(right && block->ptr + block->size == right->ptr);
     block->size += right->size;
-    if (right->epoch > block->epoch) block->epoch = right->epoch;
+    if (right->epoch > block->epoch) kn__block_set(block, block->state, right->epoch);
     block->right = right->right;
     if (block->right) block->right->left = block;
     kn__block_drop(pool, right);
@@ -156,7 +155,7 @@ static bool joins(const kn_pool *pool, const kn__stream *stream, const kn__block
 static void join_right(kn_pool *pool, kn__block *block, kn__stream *stream) {
     for (kn__block *right; right = block->right, joins(pool, stream, right);) {
         kn__bins_remove(&right->stream->bins, right);
-        if (right->stream != stream) right->epoch = 0;
+        if (right->stream != stream) kn__block_set(right, KN__FREE, 0);
         kn__block_absorb_right(pool, block);
     }
 }
@@ -165,7 +164,7 @@ static kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream)
     for (kn__block *left; left = block->left, joins(pool, stream, left); block = left) {
         kn__bins_remove(&left->stream->bins, left);
         if (left->stream != stream) {
-            left->epoch = 0;
+            kn__block_set(left, KN__FREE, 0);
             kn__block_assign(left, stream);
         }
         kn__block_absorb_right(pool, left);
@@ -174,8 +173,7 @@ static kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream)
 }
 
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch) {
-    block->state = KN__FREE;
-    block->epoch = epoch & KN__EPOCH_MASK;
+    kn__block_set(block, KN__FREE, epoch);
     if (block->stream != stream) kn__block_assign(block, stream);
     if (epoch == stream->epoch) stream->dirty = true;
     join_right(pool, block, stream);
@@ -214,7 +212,7 @@ kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, s
         }
         kn__bins_insert(&from->bins, rest);
     }
-    block->state = KN__LIVE;
+    kn__block_set(block, KN__LIVE, 0);
     block->waiter = NULL;
     if (from != stream) kn__block_assign(block, stream);
     return block;

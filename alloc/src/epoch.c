@@ -238,8 +238,7 @@ void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
     pool->waiting_open_bytes += bytes;
     if (waiter->block) {
         kn__block *block = waiter->block;
-        block->state = KN__WAITING;
-        block->epoch = kn__stream_epoch(block->stream) & KN__EPOCH_MASK;
+        kn__block_set(block, KN__WAITING, kn__stream_epoch(block->stream));
         block->stream->dirty |= !block->stream->retired;
     }
     if (pool->waiting_open_bytes > OPEN_BYTES_MAX) kn__epochs_close_used(pool);

@@ -50,8 +50,7 @@ static void hole_unlink(kn__range *range, kn__block *hole) {
 
 /* A block that just lost its memory, out of the bins. */
 static void hole_make(kn_pool *pool, kn__block *block) {
-    block->state = KN__HOLE;
-    block->epoch = 0;
+    kn__block_set(block, KN__HOLE, 0);
     if (block->stream != pool->idle) kn__block_assign(block, pool->idle);
     if (block->right && block->right->state == KN__HOLE) {
         hole_unlink(&pool->range, block->right);
@@ -86,7 +85,7 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
         pool->driver->range_release(pool->impl, base, size);
         return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for its range", pool->name);
     }
-    hole->state = KN__HOLE;
+    kn__block_set(hole, KN__HOLE, 0);
     range->base = base;
     range->size = size;
     range->granules = table;

@@ -77,12 +77,20 @@ typedef struct kn__block {
             };
         };
     };
-    kn__stream *stream;  /* home when live; who may reuse it at once when free */
-    uint64_t epoch : 56; /* of its stream, when free or waiting: the frees it is made of */
-    uint64_t state : 8;  /* kn__state */
+    kn__stream *stream; /* home when live; who may reuse it at once when free */
+    union {
+        struct {
+            uint64_t epoch : 56; /* of its stream, when free or waiting: its frees' */
+            uint64_t state : 8;  /* kn__state */
+        };
+        uint64_t word; /* both, written together: a read behind two narrow writes would stall */
+    };
 } kn__block;
 _Static_assert(sizeof(kn__block) == 64, "a block record is one cache line");
-#define KN__EPOCH_MASK (((uint64_t)1 << 56) - 1)
+
+static inline void kn__block_set(kn__block *block, kn__state state, uint64_t epoch) {
+    block->word = (uint64_t)state << 56 | epoch;
+}
 
 typedef struct kn__bins {
     uint64_t words[KN__BINS / 64]; /* a bit for each bin that is not empty */
@@ -220,7 +228,7 @@ struct kn_pool {
     void *impl;
     kn_pool *link; /* in the device's list */
     char name[64];
-    uint32_t trace_id; /* in traces; 0: none yet */
+    uint32_t trace_id;        /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     unsigned n_classes;
 

@@ -49,7 +49,7 @@ kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
     slab->depth = (uint16_t)kn__class_depth(class);
     slab->block = block;
     for (unsigned i = 0; i < n_slots; i++) slab->free[i / 64] |= 1ull << i % 64;
-    block->state = KN__SLAB;
+    kn__block_set(block, KN__SLAB, 0);
     block->slab = slab;
     kn__pages_set(pool, slab->base, bytes >> KN__PAGE_SHIFT, (uintptr_t)slab | KN__TAG_SLAB);
     link_partial(slab);
