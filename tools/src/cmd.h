@@ -4,5 +4,6 @@
 
 int kn__cmd_train(int argc, char **argv);
 int kn__cmd_info(int argc, char **argv);
+int kn__cmd_replay(int argc, char **argv);
 
 #endif

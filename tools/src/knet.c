@@ -14,6 +14,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "train a model and report loss, accuracy and memory", kn__cmd_train},
+    {"replay", "play allocation traces against the pool and other policies", kn__cmd_replay},
     {"info", "devices, library versions, and what is missing", kn__cmd_info},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

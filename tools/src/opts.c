@@ -153,6 +153,7 @@ typedef struct parser {
     int argc;
     char **argv;
     int at;
+    int n_operands;
 } parser;
 
 static bool usage_fail(const parser *p) {
@@ -220,11 +221,11 @@ static bool option_parse(parser *p) {
 static bool operand_parse(parser *p) {
     const kn__command *c = p->command;
     const char *text = p->argv[p->at++];
-    if (!c->operand || *c->operand_at) {
+    if (!c->operand || p->n_operands >= (c->operands_max ? c->operands_max : 1)) {
         fprintf(stderr, "%s: unexpected word '%s'\n", p->title, text);
         return usage_fail(p);
     }
-    *c->operand_at = text;
+    c->operand_at[p->n_operands++] = text;
     return !c->operand_choices || choice_check(p, "model", text, c->operand_choices);
 }
 
@@ -241,8 +242,11 @@ bool kn__opts_parse(int *exit_code, const kn__command *command, int argc, char *
     while (p.at < argc)
         if (!(argv[p.at][0] == '-' ? option_parse(&p) : operand_parse(&p))) return false;
     if (command->operand && !*command->operand_at) {
-        fprintf(stderr, "%s: %s is missing; there are: ", p.title, command->operand);
-        choices_print(stderr, command->operand_choices);
+        fprintf(stderr, "%s: %s is missing", p.title, command->operand);
+        if (command->operand_choices) {
+            fputs("; there are: ", stderr);
+            choices_print(stderr, command->operand_choices);
+        }
         fputc('\n', stderr);
         return usage_fail(&p);
     }

@@ -35,6 +35,7 @@ typedef struct kn__command {
     const char *operand;                /* "MODEL" or NULL: the command takes none */
     const char **operand_at;            /* where it goes */
     const char *const *operand_choices; /* ends in NULL */
+    int operands_max;                   /* where there may be several: room at operand_at */
     const kn__opt *opts;
     int n_opts;
     const char *epilogue; /* after the options in the help; may be NULL */

@@ -1,0 +1,290 @@
+/* knet replay: reads allocation traces, plays them, and shows what each policy makes of them. */
+#include <inttypes.h>
+#include <knet/progress.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_report.h"
+#include "cmd.h"
+#include "opts.h"
+#include "replay.h"
+
+enum { FILES_MAX = 256, POLICIES_MAX = 3, MAP_COLUMNS = 64, PROGRESS_STEPS = 1000 };
+
+typedef struct options {
+    const char *files[FILES_MAX + 1];
+    const char *policy_text;
+    const char *policies[POLICIES_MAX + 1];
+    int64_t device_bytes, repeats;
+    bool partial, json;
+} options;
+
+/* --- options --- */
+static bool policy_add(options *o, const char *name, size_t n) {
+    for (int i = 0; kn__policy_names[i]; i++) {
+        if (strlen(kn__policy_names[i]) != n || memcmp(kn__policy_names[i], name, n) != 0) continue;
+        int at = 0;
+        while (o->policies[at] && o->policies[at] != kn__policy_names[i]) at++;
+        o->policies[at] = kn__policy_names[i];
+        return true;
+    }
+    char typed[32];
+    snprintf(typed, sizeof typed, "%.*s", (int)n, name);
+    kn__opts_unknown("knet replay", "policy", typed, kn__policy_names);
+    fputs("Try 'knet replay --help'.\n", stderr);
+    return false;
+}
+
+static bool policies_parse(options *o) {
+    const char *at = strcmp(o->policy_text, "all") == 0 ? "arena,classes,bestfit" : o->policy_text;
+    for (;; at++) {
+        size_t n = strcspn(at, ",");
+        if (!policy_add(o, at, n)) return false;
+        at += n;
+        if (!*at) return true;
+    }
+}
+
+static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
+    const kn__opt table[] = {
+        {"policy", KN__OPT_TEXT, &o->policy_text, .value_name = "LIST",
+         .help = "arena, classes, bestfit, some of them with commas, or all [arena]"},
+        {"device-bytes", KN__OPT_BYTES, &o->device_bytes, .value_name = "BYTES",
+         .help = "what the device has [enough: 64 GiB, or twice the peak]"},
+        {"repeats", KN__OPT_COUNT, &o->repeats, .value_name = "N", .max = 51,
+         .help = "timed plays of each kind [5 or more, by the time they take]"},
+        {"partial", KN__OPT_FLAG, &o->partial,
+         .help = "take a trace that begins late, ends early or has gaps"},
+        {"json", KN__OPT_FLAG, &o->json, .help = "one JSON object for each trace and policy"},
+    };
+    const kn__command command = {
+        .name = "replay",
+        .summary = "Plays allocation traces on a simulated device, as a policy would have it.",
+        .operand = "TRACE…",
+        .operand_at = o->files,
+        .operands_max = FILES_MAX,
+        .opts = table,
+        .n_opts = sizeof table / sizeof *table,
+        .epilogue =
+            "Traces: Knet.c's own (kn_trace_begin), RMM's CSV log, PyTorch's pickled "
+            "memory snapshot; gzip or not.\n"
+            "Policies: arena is Knet.c's pool; classes caches by size class alone; bestfit "
+            "is exact best fit\nin one range of addresses. The last two are references.\n"
+            "Exit code 3: a trace needs more memory than the device has.",
+    };
+    o->policy_text = "arena";
+    return kn__opts_parse(exit_code, &command, argc, argv);
+}
+
+/* --- text --- */
+static double ratio_of(const kn__played *p) {
+    return p->peak_live_bytes ? (double)p->counts.reserved_bytes_max / (double)p->peak_live_bytes
+                              : 0;
+}
+
+static void trace_text(kn__report *r, const char *path, const kn__trace *t) {
+    char steps[32], blocks[32], live[32], total[32];
+    kn__report_line(r, "%s: %s, %s events, %s blocks, %s in all, %u stream%s\n", path, t->format,
+                    kn__count_text(steps, sizeof steps, (int64_t)t->n_steps),
+                    kn__count_text(blocks, sizeof blocks, t->n_blocks),
+                    kn__bytes_text(total, sizeof total, t->total_bytes), t->n_streams,
+                    t->n_streams == 1 ? "" : "s");
+    kn__report_line(r, "  peak live %s at event %zu\n",
+                    kn__bytes_text(live, sizeof live, t->peak_live_bytes), t->peak_at + 1);
+    if (t->about[0]) kn__report_line(r, "  played: %s\n", t->about);
+    if (t->n_before) {
+        kn__report_line(r, "  %zu blocks were live before it begins\n", t->n_before);
+    }
+    if (t->n_passed_over) {
+        kn__report_line(r, "  %" PRIu64 " events fit no block and were passed over\n",
+                        t->n_passed_over);
+    }
+    if (t->n_ooms) {
+        kn__report_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
+    }
+    kn__report_line(r, "  %-8s %13s %7s %8s %8s %8s %7s %9s %9s\n", "policy", "peak reserved",
+                    "ratio", "allocs", "frees", "maps", "syncs", "ns/op", "warm");
+}
+
+static void policy_text(kn__report *r, const kn__played *p) {
+    char reserved[32];
+    const kn__counts *c = &p->counts;
+    kn__report_line(r, "  %-8s %13s %7.4f %8" PRIu64 " %8" PRIu64 " %8" PRIu64 " %7" PRIu64,
+                    p->policy, kn__bytes_text(reserved, sizeof reserved, c->reserved_bytes_max),
+                    ratio_of(p), c->device_allocs, c->device_frees, c->maps, c->syncs);
+    if (p->oom) {
+        kn__report_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
+    } else {
+        kn__report_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_warm);
+    }
+}
+
+/* Ten levels of grey; any amount above nothing shows. */
+static char shade(double share) {
+    static const char levels[] = " .:-=+*#%@";
+    int level = (int)(share * 9.0 + 0.5);
+    if (level < 1 && share > 0) level = 1;
+    return levels[level < 0 ? 0 : level > 9 ? 9 : level];
+}
+
+/* Rows over time: what is live, of the highest that is reserved; what is reserved and not live, of
+ * what is reserved then. */
+static void timeline_text(kn__report *r, const kn__played *p) {
+    char live[KN__SAMPLES + 1] = "", waste[KN__SAMPLES + 1] = "";
+    double most = 0;
+    uint64_t high = p->counts.reserved_bytes_max;
+    for (int i = 0; i < p->n_samples; i++) {
+        const kn__sample *s = &p->samples[i];
+        double held = (double)s->reserved_bytes, used = (double)s->live_bytes;
+        double unused = held > used ? 1 - used / held : 0;
+        live[i] = shade(high ? used / (double)high : 0);
+        waste[i] = shade(unused);
+        if (unused > most) most = unused;
+    }
+    kn__report_line(r, "    live over time    |%s|\n", live);
+    kn__report_line(r, "    unused over time  |%s| of what is reserved; at most %.1f %%\n", waste,
+                    100 * most);
+}
+
+static void map_text(kn__report *r, const kn__played *p) {
+    char cell[32];
+    if (!p->n_map) return;
+    kn__report_line(r, "    addresses %s, from 0x%" PRIx64 ", %s a cell:\n",
+                    p->oom ? "when memory ran out" : "at the peak", p->map_base,
+                    kn__bytes_text(cell, sizeof cell, p->map_cell_bytes));
+    for (int i = 0; i < p->n_map; i += MAP_COLUMNS) {
+        char row[MAP_COLUMNS + 1] = "";
+        for (int k = 0; k < MAP_COLUMNS && i + k < p->n_map; k++) {
+            row[k] = p->map[i + k] == 0    ? '.'
+                     : p->map[i + k] >= 95 ? '#'
+                     : p->map[i + k] >= 50 ? '+'
+                                           : '-';
+        }
+        kn__report_line(r, "    |%-*s|\n", MAP_COLUMNS, row);
+    }
+}
+
+static void pictures_text(kn__report *r, const kn__played *p) {
+    kn__report_line(r, "  %s\n", p->policy);
+    timeline_text(r, p);
+    map_text(r, p);
+    if (p->oom) kn__report_line(r, "    out of memory: %s\n", p->oom_text);
+}
+
+/* --- JSON --- */
+static void number_json(FILE *out, const char *key, uint64_t value) {
+    fprintf(out, ",\"%s\":%" PRIu64, key, value);
+}
+
+static void pictures_json(FILE *out, const kn__played *p) {
+    fputs(",\"samples\":[", out);
+    for (int i = 0; i < p->n_samples; i++) {
+        fprintf(out, "%s[%zu,%" PRIu64 ",%" PRIu64 "]", i ? "," : "", p->samples[i].at,
+                p->samples[i].live_bytes, p->samples[i].reserved_bytes);
+    }
+    fprintf(out, "],\"map\":{\"base\":%" PRIu64 ",\"cell_bytes\":%" PRIu64 ",\"live_percent\":[",
+            p->map_base, p->map_cell_bytes);
+    for (int i = 0; i < p->n_map; i++) fprintf(out, "%s%d", i ? "," : "", p->map[i]);
+    fputs("]}", out);
+}
+
+static void played_json(FILE *out, const char *path, const kn__trace *t, const kn__played *p) {
+    const kn__counts *c = &p->counts;
+    fputs("{\"file\":", out);
+    kn__json_string(out, path);
+    fprintf(out, ",\"format\":\"%s\",\"policy\":\"%s\"", t->format, p->policy);
+    number_json(out, "events", t->n_steps);
+    number_json(out, "events_played", p->n_steps);
+    number_json(out, "events_passed_over", t->n_passed_over);
+    number_json(out, "blocks", t->n_blocks);
+    number_json(out, "blocks_before", t->n_before);
+    number_json(out, "streams", t->n_streams);
+    number_json(out, "device_bytes", p->device_bytes);
+    number_json(out, "peak_live_bytes", p->peak_live_bytes);
+    number_json(out, "peak_reserved_bytes", c->reserved_bytes_max);
+    fputs(",\"ratio\":", out);
+    kn__json_number(out, ratio_of(p));
+    number_json(out, "device_allocs", c->device_allocs);
+    number_json(out, "device_frees", c->device_frees);
+    number_json(out, "maps", c->maps);
+    number_json(out, "syncs", c->syncs);
+    number_json(out, "stream_events", c->events);
+    fputs(",\"ns_per_op\":", out);
+    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op);
+    fputs(",\"ns_per_op_warm\":", out);
+    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op_warm);
+    fprintf(out, ",\"oom\":%s", p->oom ? "true" : "false");
+    if (p->oom) {
+        fputs(",\"oom_text\":", out);
+        kn__json_string(out, p->oom_text);
+    }
+    pictures_json(out, p);
+    fputs("}\n", out);
+}
+
+/* --- work --- */
+static void progress_show(void *ctx, double share) {
+    kn_progress *bar = ctx;
+    if (kn_progress_due(bar)) kn_progress_show(bar, (int64_t)(share * PROGRESS_STEPS), "");
+}
+
+static int fail(const char *path) {
+    const kn_error *error = kn_last_error();
+    bool named = strncmp(error->message, path, strlen(path)) == 0;
+    fprintf(stderr, "knet replay: %s%s%s\n", named ? "" : path, named ? "" : ": ", error->message);
+    return KN__EXIT_FAILURE;
+}
+
+static int play_policies(kn__report *r, const options *o, const char *path, const kn__trace *t) {
+    kn__played *played = calloc(POLICIES_MAX, sizeof *played);
+    int exit_code = KN__EXIT_OK, n = 0;
+    if (!played) return KN__EXIT_FAILURE;
+    trace_text(r, path, t);
+    for (; o->policies[n] && exit_code != KN__EXIT_FAILURE; n++) {
+        kn_progress bar = kn_progress_begin(stderr, PROGRESS_STEPS);
+        kn__play_options how = {.device_bytes = (uint64_t)o->device_bytes,
+                                .repeats = (int)o->repeats,
+                                .progress = progress_show,
+                                .ctx = &bar};
+        kn_status status = kn__play(&played[n], t, o->policies[n], &how);
+        kn_progress_end(&bar);
+        if (status < 0) {
+            exit_code = fail(path);
+            break;
+        }
+        policy_text(r, &played[n]);
+        if (o->json) played_json(r->kept, path, t, &played[n]);
+        if (!played[n].oom) continue;
+        exit_code = KN__EXIT_OOM;
+        fprintf(stderr, "knet replay: %s: policy %s: out of memory at %s\n", path, played[n].policy,
+                played[n].oom_text);
+    }
+    for (int i = 0; i < n; i++) pictures_text(r, &played[i]);
+    free(played);
+    return exit_code;
+}
+
+static int replay_file(kn__report *r, const options *o, const char *path) {
+    kn__trace trace;
+    if (kn__trace_read(&trace, path, o->partial) < 0) return fail(path);
+    int exit_code = play_policies(r, o, path, &trace);
+    kn__trace_release(&trace);
+    return exit_code;
+}
+
+/* Every file is played; the exit code is the worst: a failure, then out of memory. */
+int kn__cmd_replay(int argc, char **argv) {
+    options o = {.policy_text = NULL};
+    int exit_code = 0;
+    if (!options_parse(&exit_code, &o, argc, argv)) return exit_code;
+    if (!policies_parse(&o)) return KN__EXIT_USAGE;
+    kn__report report;
+    if (kn__report_begin(&report, !o.json) < 0) return KN__EXIT_FAILURE;
+    for (int i = 0; o.files[i]; i++) {
+        int code = replay_file(&report, &o, o.files[i]);
+        if (code == KN__EXIT_FAILURE || exit_code == KN__EXIT_OK) exit_code = code;
+    }
+    bool written = kn__report_end(&report, "knet replay");
+    return written || exit_code ? exit_code : KN__EXIT_FAILURE;
+}

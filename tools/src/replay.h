@@ -1,0 +1,125 @@
+/* Replay: allocation traces of several formats, read into one list of steps, and played against a
+ * policy of allocation.
+ *
+ * A trace is untrusted input: every reader checks what it reads, names file and place in its error,
+ * and holds no more memory than the limits below allow. Steps name blocks by number, 0 … n_blocks -
+ * 1, each allocated once, and streams by number, 0 … n_streams - 1.
+ */
+#ifndef KN_REPLAY_H
+#define KN_REPLAY_H
+
+#include <knet/status.h>
+
+enum {
+    KN__STEPS_MAX = 1 << 25,   /* 16 bytes each */
+    KN__STREAMS_MAX = 1024,    /* a trace's distinct ones */
+    KN__TRACE_LINE_MAX = 1024, /* bytes of a line of text */
+    KN__SAMPLES = 64,          /* of a play, over its steps */
+    KN__MAP_CELLS = 512        /* of the address space */
+};
+#define KN__PICKLE_BYTES_MAX ((size_t)3 << 30) /* held while a pickle is read */
+
+typedef enum kn__step_kind { KN__STEP_ALLOC = 1, KN__STEP_FREE, KN__STEP_USE } kn__step_kind;
+
+typedef struct kn__step {
+    uint64_t size; /* bytes asked for, of an allocation */
+    uint32_t block;
+    uint16_t stream; /* of an allocation, and of a use */
+    uint8_t kind;
+} kn__step;
+
+typedef struct kn__trace {
+    kn__step *steps;
+    size_t n_steps, room;
+    uint32_t n_blocks;
+    uint32_t n_streams;
+    bool null_stream[KN__STREAMS_MAX]; /* the default stream's handle is 0 */
+    size_t n_before;        /* steps in front: blocks that were live before the trace began */
+    uint64_t n_passed_over; /* events that fit no block, where that is allowed */
+    uint64_t n_ooms;        /* that the program met */
+    uint64_t peak_live_bytes, total_bytes;
+    size_t peak_at;     /* the step that reaches the peak */
+    const char *format; /* "RMM CSV", … */
+    char about[160];    /* what of it is played, when that is a part; or "" */
+} kn__trace;
+
+/* Reads a trace of any known format, gzip or not. `partial`: frees that fit no block, a missing end
+ * and the like are passed over and counted; else they are errors.
+ * Errors: IO; FORMAT, naming file, line or byte, and value; OOM. */
+KN_MUST_CHECK kn_status kn__trace_read(kn__trace *out, const char *path, bool partial);
+void kn__trace_release(kn__trace *trace);
+
+/* Building a trace: for the readers, and for programs that make one up. */
+typedef struct kn__builder {
+    kn__trace trace;
+    const char *path;      /* for errors */
+    bool lines;            /* `at` counts lines, else bytes */
+    bool late_start;       /* blocks may have been live before */
+    bool lenient;          /* what fits no block is passed over */
+    uint64_t at;           /* where the reader is */
+    struct kn__seen *seen; /* by pointer */
+    size_t n_seen, seen_room;
+    kn__step *before;
+    size_t n_before, before_room;
+    uint64_t stream_handle[KN__STREAMS_MAX];
+    uint32_t stream_recent;
+} kn__builder;
+
+void kn__builder_init(kn__builder *b, const char *path);
+void kn__builder_release(kn__builder *b);
+KN_MUST_CHECK kn_status kn__build_alloc(kn__builder *b, uint64_t ptr, uint64_t size,
+                                        uint64_t stream);
+KN_MUST_CHECK kn_status kn__build_free(kn__builder *b, uint64_t ptr, uint64_t size);
+KN_MUST_CHECK kn_status kn__build_use(kn__builder *b, uint64_t ptr, uint64_t stream);
+/* A block that was live all the time, unless the trace knows its address. */
+KN_MUST_CHECK kn_status kn__build_before(kn__builder *b, uint64_t ptr, uint64_t size);
+/* The stream a live block was allocated on; false: not live. */
+bool kn__build_stream_of(kn__builder *b, uint64_t ptr, uint64_t *stream);
+/* The trace, with its peak; the builder is empty afterwards, whatever the result. */
+KN_MUST_CHECK kn_status kn__build_finish(kn__trace *out, kn__builder *b);
+/* An error at the place where the reader is. */
+kn_status kn__build_fail(const kn__builder *b, const char *fmt, ...) KN_PRINTF(2, 3);
+
+/* Playing. */
+
+typedef struct kn__play_options {
+    uint64_t device_bytes; /* 0: enough */
+    int repeats;           /* timed; 0: by the time they take */
+    /* Told now and then; may be NULL. `share` 0 … 1. */
+    void (*progress)(void *ctx, double share);
+    void *ctx;
+} kn__play_options;
+
+typedef struct kn__sample {
+    size_t at; /* steps done */
+    uint64_t live_bytes, reserved_bytes;
+} kn__sample;
+
+typedef struct kn__counts { /* what a policy asked of the device, and holds */
+    uint64_t device_allocs, device_frees, maps, syncs, events;
+    uint64_t reserved_bytes, reserved_bytes_max;
+} kn__counts;
+
+typedef struct kn__played {
+    const char *policy;
+    size_t n_steps; /* played; less than the trace's after an out-of-memory */
+    uint64_t device_bytes;
+    uint64_t peak_live_bytes;
+    kn__counts counts;
+    double ns_per_op, ns_per_op_warm; /* a new pool; the same again on the pool so warmed */
+    bool oom;
+    char oom_text[1024];
+    kn__sample samples[KN__SAMPLES];
+    int n_samples;
+    uint64_t map_base, map_cell_bytes; /* at the peak of live bytes */
+    uint8_t map[KN__MAP_CELLS];        /* percent of the cell that is live */
+    int n_map;
+} kn__played;
+
+/* Plays the trace on a new device. policy: one of kn__policy_names, which ends in NULL.
+ * Out of memory is a result, not an error. Errors: INVALID, OOM (of the host). */
+extern const char *const kn__policy_names[];
+KN_MUST_CHECK kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
+                                 const kn__play_options *options);
+
+#endif

@@ -1,0 +1,139 @@
+/* The policy that is ours: a pool on a simulated device. */
+#include <knet/pool.h>
+#include <knet/sim.h>
+#include <stdio.h>
+
+#include "replay_policy.h"
+
+typedef struct arena {
+    kn_sim *sim;
+    kn_device *device;
+    kn_device_driver driver; /* the simulator's, but it counts what is given back */
+    kn_pool *pool;
+    uint32_t n_streams;
+    kn_stream *streams;
+} arena;
+
+/* The simulator counts the calls that can fail; these can't. */
+static uint64_t n_device_frees;
+static void (*sim_segment_free)(void *impl, void *ptr, size_t size_bytes);
+static void (*sim_handle_destroy)(void *impl, uint64_t handle, size_t size_bytes);
+
+static void segment_free(void *impl, void *ptr, size_t size_bytes) {
+    n_device_frees++;
+    sim_segment_free(impl, ptr, size_bytes);
+}
+
+static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
+    n_device_frees++;
+    sim_handle_destroy(impl, handle, size_bytes);
+}
+
+static kn_status make_device(arena *a, uint64_t device_bytes) {
+    static unsigned n_made;
+    char name[16];
+    KN_TRY(kn_sim_create(&a->sim, &(kn_sim_options){.capacity_bytes = device_bytes}));
+    a->driver = *kn_sim_driver(a->sim);
+    sim_segment_free = a->driver.segment_free;
+    sim_handle_destroy = a->driver.handle_destroy;
+    a->driver.segment_free = segment_free;
+    a->driver.handle_destroy = handle_destroy;
+    snprintf(name, sizeof name, "replay:%u", ++n_made % 10000000);
+    return kn_device_register(&a->device, name, &a->driver, a->sim);
+}
+
+/* Devices live as long as the process; so does what they point to. */
+static kn_status make_streams(arena *a, const kn__trace *trace) {
+    a->streams = calloc(trace->n_streams, sizeof *a->streams);
+    if (!a->streams) return KN_FAIL(KN_ERR_OOM, "no memory for %u streams", trace->n_streams);
+    for (; a->n_streams < trace->n_streams; a->n_streams++) {
+        if (trace->null_stream[a->n_streams]) continue;
+        KN_TRY(kn_stream_create(&a->streams[a->n_streams], a->device));
+    }
+    return KN_OK;
+}
+
+static void arena_destroy(void *policy) {
+    arena *a = policy;
+    if (!a) return;
+    kn_pool_destroy(a->pool);
+    for (uint32_t i = 0; i < a->n_streams; i++) {
+        if (a->streams[i]) kn_stream_destroy(a->device, a->streams[i]);
+    }
+    free(a->streams);
+    a->streams = NULL;
+    a->pool = NULL;
+    if (!a->device) free(a);
+}
+
+static kn_status arena_create(void **out, const kn__trace *trace, uint64_t device_bytes) {
+    arena *a = calloc(1, sizeof *a);
+    if (!a) return KN_FAIL(KN_ERR_OOM, "no memory for a device");
+    kn_status status = make_device(a, device_bytes);
+    if (status == KN_OK) status = make_streams(a, trace);
+    if (status < 0) {
+        arena_destroy(a);
+        return status;
+    }
+    *out = a;
+    return KN_OK;
+}
+
+static kn_status arena_renew(void *policy) {
+    arena *a = policy;
+    kn_sim_drain(a->sim);
+    kn_pool_destroy(a->pool);
+    a->pool = NULL;
+    n_device_frees = 0;
+    return kn_pool_create(&a->pool, a->device, &(kn_pool_options){.name = "replay"});
+}
+
+static inline kn_status alloc_step(void *policy, void **out, const kn__step *step) {
+    const arena *a = policy;
+    return kn_alloc(out, a->pool, step->size, a->streams[step->stream]);
+}
+
+static inline kn_status free_step(void *policy, const kn__step *step, void *ptr) {
+    (void)step;
+    return kn_free(((arena *)policy)->pool, ptr);
+}
+
+static inline kn_status use_step(void *policy, const kn__step *step, void *ptr) {
+    const arena *a = policy;
+    return kn_block_use(a->pool, ptr, a->streams[step->stream]);
+}
+
+static kn_status arena_run(void *policy, const kn__step *steps, size_t from, size_t to,
+                           void **slots, size_t *done) {
+    return kn__run_steps(policy, steps, from, to, slots, done, alloc_step, free_step, use_step);
+}
+
+static void arena_free_one(void *policy, uint32_t block, void *ptr) {
+    (void)block;
+    kn_free(((arena *)policy)->pool, ptr);
+}
+
+static void arena_work_is_done(void *policy) { kn_sim_drain(((arena *)policy)->sim); }
+
+static void arena_counts(void *policy, kn__counts *out) {
+    const arena *a = policy;
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, a->pool);
+    *out = (kn__counts){.device_allocs = kn_sim_calls(a->sim, KN_SIM_HANDLE_CREATE) +
+                                         kn_sim_calls(a->sim, KN_SIM_SEGMENT_ALLOC),
+                        .device_frees = n_device_frees,
+                        .maps = kn_sim_calls(a->sim, KN_SIM_HANDLE_MAP),
+                        .syncs = stats.n_syncs,
+                        .events = stats.n_events,
+                        .reserved_bytes = stats.reserved_bytes,
+                        .reserved_bytes_max = stats.reserved_bytes_max};
+}
+
+const kn__policy kn__policy_arena = {.name = "arena",
+                                     .create = arena_create,
+                                     .destroy = arena_destroy,
+                                     .renew = arena_renew,
+                                     .run = arena_run,
+                                     .free_one = arena_free_one,
+                                     .work_is_done = arena_work_is_done,
+                                     .counts = arena_counts};

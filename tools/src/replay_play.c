@@ -1,0 +1,225 @@
+/* The player: one pass that looks, then passes that are timed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "replay.h"
+#include "replay_policy.h"
+
+enum { REPEATS_MIN = 5, REPEATS_MAX = 51, CHUNK = 65536, CHUNK_STREAMS = 256 };
+static const uint64_t TIMED_NS = 300000000; /* of one kind of pass, by default */
+
+static const kn__policy *const policies[] = {&kn__policy_arena, &kn__policy_classes,
+                                             &kn__policy_bestfit};
+enum { N_POLICIES = sizeof policies / sizeof *policies };
+const char *const kn__policy_names[] = {"arena", "classes", "bestfit", NULL};
+
+typedef struct play {
+    kn__played *out;
+    const kn__trace *trace;
+    const kn__play_options *options;
+    const kn__policy *policy;
+    void *ctx;
+    void **slots;    /* by block */
+    uint64_t *sizes; /* by block, of those allocated so far */
+    uint64_t live;
+    double share; /* of the work, done */
+} play;
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void tell(const play *p, double share) {
+    if (p->options->progress) p->options->progress(p->options->ctx, share);
+}
+
+/* The pass that looks. */
+
+static void sample(play *p, size_t at) {
+    kn__counts counts;
+    p->policy->counts(p->ctx, &counts);
+    p->out->samples[p->out->n_samples++] =
+        (kn__sample){.at = at, .live_bytes = p->live, .reserved_bytes = counts.reserved_bytes};
+}
+
+static uint64_t live_end(const play *p, uint32_t block) {
+    return (uint64_t)(uintptr_t)p->slots[block] + p->sizes[block];
+}
+
+/* From the lowest live address to the highest, in cells of a round size. */
+static void map_make(play *p) {
+    uint64_t base = UINT64_MAX, end = 0;
+    for (uint32_t i = 0; i < p->trace->n_blocks; i++) {
+        if (!p->slots[i]) continue;
+        if ((uintptr_t)p->slots[i] < base) base = (uintptr_t)p->slots[i];
+        if (live_end(p, i) > end) end = live_end(p, i);
+    }
+    if (end == 0) return;
+    uint64_t cell = 512;
+    base = base / cell * cell;
+    while ((end - base + cell - 1) / cell > KN__MAP_CELLS) cell *= 2;
+    p->out->map_base = base;
+    p->out->map_cell_bytes = cell;
+    p->out->n_map = (int)((end - base + cell - 1) / cell);
+    uint64_t used[KN__MAP_CELLS] = {0};
+    for (uint32_t i = 0; i < p->trace->n_blocks; i++) {
+        if (!p->slots[i]) continue;
+        uint64_t at = (uintptr_t)p->slots[i] - base, stop = live_end(p, i) - base;
+        while (at < stop) {
+            uint64_t next = (at / cell + 1) * cell;
+            used[at / cell] += (next < stop ? next : stop) - at;
+            at = next;
+        }
+    }
+    for (int i = 0; i < p->out->n_map; i++) {
+        uint64_t percent = used[i] * 100 / cell;
+        p->out->map[i] = (uint8_t)(percent ? percent : used[i] > 0);
+    }
+}
+
+/* Plays [from, to) and keeps account of what is live. */
+static kn_status advance(play *p, size_t from, size_t to, size_t *done) {
+    kn_status status = p->policy->run(p->ctx, p->trace->steps, from, to, p->slots, done);
+    for (size_t i = from; i < *done; i++) {
+        const kn__step *step = &p->trace->steps[i];
+        if (step->kind == KN__STEP_ALLOC) {
+            p->sizes[step->block] = step->size;
+            p->live += step->size;
+        } else if (step->kind == KN__STEP_FREE) {
+            p->live -= p->sizes[step->block];
+        }
+    }
+    return status;
+}
+
+static void take_oom(play *p, size_t at) {
+    p->out->oom = true;
+    snprintf(p->out->oom_text, sizeof p->out->oom_text, "event %zu of %zu: %.900s", at + 1,
+             p->trace->n_steps, kn_last_error()->message);
+}
+
+/* Until the next place to stop at: the peak, a sample, or where streams' work is done. */
+static size_t next_stop(const play *p, size_t from, size_t sample_every) {
+    size_t to = (from / sample_every + 1) * sample_every, n = p->trace->n_steps;
+    size_t peak = p->trace->peak_at + 1;
+    if (p->trace->n_streams > 1 && to - from > CHUNK_STREAMS) to = from + CHUNK_STREAMS;
+    if (from < peak && to > peak) to = peak;
+    return to < n ? to : n;
+}
+
+static kn_status look(play *p) {
+    size_t n = p->trace->n_steps, sample_every = (n + KN__SAMPLES - 1) / KN__SAMPLES;
+    kn_status status = p->policy->renew(p->ctx);
+    for (size_t at = 0, to; at < n && status == KN_OK; at = to) {
+        to = next_stop(p, at, sample_every);
+        status = advance(p, at, to, &p->out->n_steps);
+        if (p->out->n_steps == p->trace->peak_at + 1) map_make(p);
+        if (status == KN_OK && (to % sample_every == 0 || to == n)) sample(p, to);
+        if (p->trace->n_streams > 1 && p->policy->work_is_done) p->policy->work_is_done(p->ctx);
+        tell(p, 0.3 * (double)to / (double)n);
+    }
+    if (status == KN_ERR_OOM) {
+        take_oom(p, p->out->n_steps);
+        map_make(p);
+        status = KN_OK;
+    }
+    p->policy->counts(p->ctx, &p->out->counts);
+    return status;
+}
+
+/* The passes that are timed. */
+
+static void free_all(play *p) {
+    for (uint32_t i = 0; i < p->trace->n_blocks; i++) {
+        if (p->slots[i]) p->policy->free_one(p->ctx, i, p->slots[i]);
+        p->slots[i] = NULL;
+    }
+    if (p->policy->work_is_done) p->policy->work_is_done(p->ctx);
+}
+
+static kn_status timed_pass(play *p, double *ns_per_op) {
+    size_t n = p->trace->n_steps, step = p->trace->n_streams > 1 ? CHUNK_STREAMS : CHUNK;
+    uint64_t total = 0;
+    for (size_t at = 0, done; at < n; at += step) {
+        size_t to = at + step < n ? at + step : n;
+        uint64_t begin = now_ns();
+        KN_TRY(p->policy->run(p->ctx, p->trace->steps, at, to, p->slots, &done));
+        total += now_ns() - begin;
+        if (p->trace->n_streams > 1 && p->policy->work_is_done) p->policy->work_is_done(p->ctx);
+    }
+    *ns_per_op = (double)total / (double)n;
+    return KN_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* Cold and warm in turn: a new pool, then the same again on what it has by then. */
+static kn_status time_it(play *p) {
+    double cold[REPEATS_MAX], warm[REPEATS_MAX];
+    uint64_t begin = now_ns();
+    int n = 0, wanted = p->options->repeats ? p->options->repeats : REPEATS_MAX;
+    if (wanted > REPEATS_MAX) wanted = REPEATS_MAX;
+    while (n < wanted) {
+        uint64_t spent = now_ns() - begin;
+        if (!p->options->repeats && n >= REPEATS_MIN && spent > 2 * TIMED_NS) break;
+        free_all(p);
+        KN_TRY(p->policy->renew(p->ctx));
+        KN_TRY(timed_pass(p, &cold[n]));
+        free_all(p);
+        KN_TRY(timed_pass(p, &warm[n++]));
+        tell(p, 0.3 + 0.7 * n / wanted);
+    }
+    p->out->ns_per_op = median(cold, n);
+    p->out->ns_per_op_warm = median(warm, n);
+    return KN_OK;
+}
+
+/* A device on which no policy that is any good runs out. */
+static uint64_t enough_bytes(const kn__trace *trace) {
+    const uint64_t least = (uint64_t)64 << 30, unit = (uint64_t)1 << 30;
+    uint64_t bytes = (2 * trace->peak_live_bytes + unit - 1) / unit * unit;
+    return bytes > least ? bytes : least;
+}
+
+static kn_status play_all(play *p) {
+    p->slots = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->slots);
+    p->sizes = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->sizes);
+    if (!p->slots || !p->sizes) return KN_FAIL(KN_ERR_OOM, "no memory to play the trace");
+    KN_TRY(p->policy->create(&p->ctx, p->trace, p->out->device_bytes));
+    KN_TRY(look(p));
+    return p->out->oom ? KN_OK : time_it(p);
+}
+
+kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
+                   const kn__play_options *options) {
+    static const kn__play_options defaults = {0};
+    play p = {.out = out, .trace = trace, .options = options ? options : &defaults};
+    for (int i = 0; i < N_POLICIES; i++) {
+        if (strcmp(policies[i]->name, policy) == 0) p.policy = policies[i];
+    }
+    if (!p.policy) return KN_FAIL(KN_ERR_INVALID, "there is no policy '%s'", policy);
+    memset(out, 0, sizeof *out);
+    out->policy = p.policy->name;
+    out->peak_live_bytes = trace->peak_live_bytes;
+    out->device_bytes = p.options->device_bytes ? p.options->device_bytes : enough_bytes(trace);
+    kn_status status = play_all(&p);
+    if (p.ctx) {
+        free_all(&p);
+        p.policy->destroy(p.ctx);
+    }
+    free(p.slots);
+    free(p.sizes);
+    return status;
+}

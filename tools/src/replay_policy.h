@@ -1,0 +1,56 @@
+/* Policies of allocation as the player sees them. */
+#ifndef KN_REPLAY_POLICY_H
+#define KN_REPLAY_POLICY_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "replay.h"
+
+typedef struct kn__policy {
+    const char *name;
+    /* Host memory for `trace`; nothing on the device yet. */
+    kn_status (*create)(void **out, const kn__trace *trace, uint64_t device_bytes);
+    void (*destroy)(void *policy);
+    /* An empty pool in place of the one there may be. */
+    kn_status (*renew)(void *policy);
+    /* Plays steps [from, to); slots[block] is its address, NULL when not live. *done says how far
+     * it came. Errors: OOM of the device. */
+    kn_status (*run)(void *policy, const kn__step *steps, size_t from, size_t to, void **slots,
+                     size_t *done);
+    void (*free_one)(void *policy, uint32_t block, void *ptr);
+    void (*work_is_done)(void *policy); /* all that streams were given; may be NULL */
+    void (*counts)(void *policy, kn__counts *out);
+} kn__policy;
+
+extern const kn__policy kn__policy_arena, kn__policy_classes, kn__policy_bestfit;
+
+typedef kn_status (*kn__alloc_fn)(void *policy, void **out, const kn__step *step);
+typedef kn_status (*kn__free_fn)(void *policy, const kn__step *step, void *ptr);
+
+/* The loop that is timed, compiled into each policy so that its calls are direct. */
+static inline __attribute__((always_inline)) kn_status kn__run_steps(
+    void *policy, const kn__step *steps, size_t from, size_t to, void **slots, size_t *done,
+    kn__alloc_fn alloc, kn__free_fn free_fn, kn__free_fn use) {
+    for (size_t i = from; i < to; i++) {
+        const kn__step *step = &steps[i];
+        void **slot = &slots[step->block];
+        kn_status status = KN_OK;
+        if (step->kind == KN__STEP_ALLOC) {
+            status = alloc(policy, slot, step);
+        } else if (step->kind == KN__STEP_FREE) {
+            status = free_fn(policy, step, *slot);
+            *slot = NULL;
+        } else {
+            status = use(policy, step, *slot);
+        }
+        if (__builtin_expect(status < 0, 0)) {
+            *done = i;
+            return status;
+        }
+    }
+    *done = to;
+    return KN_OK;
+}
+
+#endif
