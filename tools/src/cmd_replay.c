@@ -104,7 +104,7 @@ static void trace_text(kn__report *r, const char *path, const kn__trace *t) {
         kn__report_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
     }
     kn__report_line(r, "  %-8s %13s %7s %8s %8s %8s %7s %9s %9s\n", "policy", "peak reserved",
-                    "ratio", "allocs", "frees", "maps", "syncs", "ns/op", "warm");
+                    "ratio", "allocs", "frees", "maps", "syncs", "ns/op", "first");
 }
 
 static void policy_text(kn__report *r, const kn__played *p) {
@@ -116,7 +116,7 @@ static void policy_text(kn__report *r, const kn__played *p) {
     if (p->oom) {
         kn__report_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
     } else {
-        kn__report_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_warm);
+        kn__report_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_first);
     }
 }
 
@@ -212,8 +212,8 @@ static void played_json(FILE *out, const char *path, const kn__trace *t, const k
     number_json(out, "stream_events", c->events);
     fputs(",\"ns_per_op\":", out);
     kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op);
-    fputs(",\"ns_per_op_warm\":", out);
-    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op_warm);
+    fputs(",\"ns_per_op_first\":", out);
+    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op_first);
     fprintf(out, ",\"oom\":%s", p->oom ? "true" : "false");
     if (p->oom) {
         fputs(",\"oom_text\":", out);
@@ -279,6 +279,7 @@ int kn__cmd_replay(int argc, char **argv) {
     int exit_code = 0;
     if (!options_parse(&exit_code, &o, argc, argv)) return exit_code;
     if (!policies_parse(&o)) return KN__EXIT_USAGE;
+    exit_code = KN__EXIT_OK;
     kn__report report;
     if (kn__report_begin(&report, !o.json) < 0) return KN__EXIT_FAILURE;
     for (int i = 0; o.files[i]; i++) {
