@@ -1,0 +1,197 @@
+/* Replays of traces on the simulated device: time an operation beside plain caching by size class,
+ * and reserved beside live bytes. The traces: a transformer's and a convolution net's training
+ * steps, made here from a seed, and every file in $KNET_TRACES, or in ../shared/traces. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "replay.h"
+
+static void must(kn_status status) {
+    if (status == KN_OK) return;
+    fprintf(stderr, "bench_replay: %s\n", kn_last_error()->message);
+    exit(1);
+}
+
+/* Making traces up. */
+
+typedef struct maker {
+    kn__builder b;
+    uint64_t next, seed;
+} maker;
+
+static uint64_t below(maker *m, uint64_t n) { /* splitmix64 */
+    uint64_t z = (m->seed += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (z ^ (z >> 31)) % n;
+}
+
+static uint64_t make(maker *m, uint64_t n_floats) {
+    must(kn__build_alloc(&m->b, ++m->next, n_floats * 4, 0));
+    return m->next;
+}
+
+static void drop(maker *m, uint64_t block) { must(kn__build_free(&m->b, block, 0)); }
+
+static void temporary(maker *m, uint64_t n_floats) { drop(m, make(m, n_floats)); }
+
+static void maker_init(maker *m, const char *name) {
+    kn__builder_init(&m->b, name);
+    m->b.at = m->next = 0;
+    m->seed = 1;
+}
+
+enum { LAYERS = 24, SAVED = 11, STAGES = 16 };
+typedef struct shape {
+    uint64_t rows, width, heads, vocabulary, sequence;
+} shape;
+
+/* What a layer leaves for its backward pass: norms, projections, scores, the wide middle. */
+static void layer_forward(maker *m, const shape *s, uint64_t saved[SAVED]) {
+    const uint64_t x = s->rows * s->width, scores = s->rows * s->sequence * s->heads;
+    const uint64_t sizes[SAVED] = {
+        x,     s->rows * 2,           3 * x, scores, scores, x, x, s->rows * 2, 4 * x,
+        4 * x, s->rows * s->width / 4};
+    for (int i = 0; i < SAVED; i++) {
+        saved[i] = make(m, sizes[i]);
+        if (below(m, 3)) temporary(m, sizes[i]);
+        if (below(m, 2)) temporary(m, 1 + below(m, 300));
+    }
+}
+
+static void layer_backward(maker *m, const shape *s, const uint64_t saved[SAVED], uint64_t *dx) {
+    const uint64_t x = s->rows * s->width;
+    for (int i = SAVED; i-- > 0;) {
+        uint64_t d = make(m, i == 8 || i == 9 ? 4 * x : i == 3 || i == 4 ? x * 2 : x);
+        if (below(m, 2)) temporary(m, x);
+        drop(m, saved[i]);
+        drop(m, *dx);
+        *dx = d;
+    }
+}
+
+static uint64_t weight_floats(const shape *s, int i) {
+    static const uint64_t of_width2[] = {3, 1, 4, 4};
+    return i % 6 < 4 ? of_width2[i % 6] * s->width * s->width : s->width * 2;
+}
+
+/* Training steps of a decoder, the sequence's length changing from step to step. */
+static void make_transformer(kn__trace *out) {
+    static uint64_t saved[LAYERS][SAVED];
+    shape s = {.width = 1024, .heads = 16, .vocabulary = 32000};
+    maker m;
+    maker_init(&m, "transformer");
+    for (int i = 0; i < LAYERS * 6; i++) (void)make(&m, weight_floats(&s, i));
+    for (int step = 0; step < 4; step++) {
+        s.sequence = 256 + 64 * below(&m, 5);
+        s.rows = 4 * s.sequence;
+        for (int i = 0; i < LAYERS; i++) layer_forward(&m, &s, saved[i]);
+        uint64_t logits = make(&m, s.rows * s.vocabulary), dx = make(&m, s.rows * s.vocabulary);
+        drop(&m, logits);
+        for (int i = LAYERS; i-- > 0;) {
+            layer_backward(&m, &s, saved[i], &dx);
+            for (int k = 0; k < 6 && step == 0; k++) { /* gradients and both moments stay */
+                (void)make(&m, weight_floats(&s, k));
+                (void)make(&m, 2 * weight_floats(&s, k));
+            }
+        }
+        drop(&m, dx);
+        for (int i = 0; i < LAYERS * 6; i++) temporary(&m, weight_floats(&s, i));
+    }
+    must(kn__build_finish(out, &m.b));
+}
+
+/* Training steps of a net of convolutions: planes shrink as channels grow, and each convolution
+ * takes a workspace that depends on the algorithm chosen. */
+static void make_convnet(kn__trace *out) {
+    uint64_t saved[STAGES][3];
+    maker m;
+    maker_init(&m, "convnet");
+    for (int i = 0; i < STAGES; i++) (void)make(&m, (uint64_t)(64 << i / 4) * (64 << i / 4) * 9);
+    for (int step = 0; step < 8; step++) {
+        uint64_t batch = 16 + 16 * below(&m, 3), dx = 0;
+        for (int i = 0; i < STAGES; i++) {
+            uint64_t side = 112 >> i / 4, plane = batch * (uint64_t)(64 << i / 4) * side * side;
+            for (int k = 0; k < 3; k++) {
+                saved[i][k] = make(&m, k == 2 ? plane / 32 + 1 : plane); /* a mask of bits */
+                temporary(&m, plane / (1 + below(&m, 8)) + 1);
+            }
+            temporary(&m, 128);
+        }
+        for (int i = STAGES; i-- > 0;) {
+            uint64_t side = 112 >> i / 4, plane = batch * (uint64_t)(64 << i / 4) * side * side;
+            for (int k = 3; k-- > 0;) {
+                uint64_t d = make(&m, plane);
+                temporary(&m, plane * 9 / (4 + below(&m, 30)) + 1);
+                drop(&m, saved[i][k]);
+                if (dx) drop(&m, dx);
+                dx = d;
+            }
+        }
+        drop(&m, dx);
+    }
+    must(kn__build_finish(out, &m.b));
+}
+
+/* Figures. */
+
+static void bench_trace(const char *name, kn__trace *trace) {
+    static kn__played arena, classes;
+    char metric[192];
+    kn__play_options options = {.repeats = bench_quick() ? 7 : 51};
+    must(kn__play(&arena, trace, "arena", &options));
+    must(kn__play(&classes, trace, "classes", &options));
+    if (arena.oom) fprintf(stderr, "bench_replay: %s: %s\n", name, arena.oom_text);
+    if (!arena.oom) {
+        snprintf(metric, sizeof metric, "%s_ns", name);
+        bench_emit("replay", metric, arena.ns_per_op, "ns", classes.ns_per_op);
+        snprintf(metric, sizeof metric, "%s_reserved", name);
+        bench_emit("replay", metric, (double)arena.counts.reserved_bytes_max, "bytes",
+                   (double)arena.peak_live_bytes);
+    }
+    kn__trace_release(trace);
+}
+
+/* The file's name up to its first dot, with what JSON would mind taken out. */
+static void bench_file(const char *dir, const char *file) {
+    char path[4096], name[128];
+    kn__trace trace;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+    for (char *c = name; *c; c++) {
+        if (*c < ' ' || *c == '"' || *c == '\\') *c = '_';
+    }
+    if (kn__trace_read(&trace, path, false) == KN_OK) {
+        bench_trace(name, &trace);
+    } else {
+        fprintf(stderr, "bench_replay: left out: %s\n", kn_last_error()->message);
+    }
+}
+
+static int shown(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+static void bench_folder(void) {
+    const char *named = getenv("KNET_TRACES"), *dir = named ? named : "../shared/traces";
+    struct dirent **files = NULL;
+    int n = scandir(dir, &files, shown, alphasort);
+    if (n < 0 && named) perror(dir);
+    for (int i = 0; i < n; i++) {
+        bench_file(dir, files[i]->d_name);
+        free(files[i]);
+    }
+    free(files);
+}
+
+int main(int argc, char **argv) {
+    kn__trace trace;
+    bench_init(argc, argv);
+    make_transformer(&trace);
+    bench_trace("transformer", &trace);
+    make_convnet(&trace);
+    bench_trace("convnet", &trace);
+    bench_folder();
+    return 0;
+}

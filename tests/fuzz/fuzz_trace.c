@@ -1,0 +1,67 @@
+/* Fuzzing of the readers of traces, one program for each. PREFIX is a beginning that makes
+ * the reader its own; what is behind it is the fuzzer's. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "replay.h"
+
+#ifdef FUZZ_KNTRACE
+#include <knet/trace.h>
+static const kn_trace_header PREFIX = {.magic = KN_TRACE_MAGIC,
+                                       .version = KN_TRACE_VERSION,
+                                       .event_bytes = sizeof(kn_trace_event),
+                                       .byte_order = 0x01020304};
+#define PREFIX_BYTES sizeof PREFIX
+#define PREFIX_AT &PREFIX
+#elif defined FUZZ_PICKLE
+#define PREFIX_BYTES 2
+#define PREFIX_AT "\x80\x04"
+#else
+static const char PREFIX[] = "Thread,Time,Action,Pointer,Size,Stream\n";
+#define PREFIX_BYTES (sizeof PREFIX - 1)
+#define PREFIX_AT PREFIX
+#endif
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool ok, const char *what) {
+    if (ok) return;
+    perror(what);
+    abort();
+}
+
+/* What a reader lets through has to hold together. */
+static void check(const kn__trace *trace) {
+    uint8_t *live = calloc(trace->n_blocks, 1);
+    must(live != NULL, "calloc");
+    for (size_t i = 0; i < trace->n_steps; i++) {
+        const kn__step *step = &trace->steps[i];
+        bool ok = step->block < trace->n_blocks && step->stream < trace->n_streams;
+        ok = ok && live[step->block] == (step->kind != KN__STEP_ALLOC);
+        ok = ok && (step->kind != KN__STEP_ALLOC || step->size > 0);
+        must(ok, "a step that fits no block");
+        live[step->block] = step->kind != KN__STEP_FREE;
+    }
+    free(live);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static int fd = -1;
+    char path[32];
+    if (fd < 0) fd = memfd_create("trace", 0);
+    must(ftruncate(fd, 0) == 0, "ftruncate");
+    must(pwrite(fd, PREFIX_AT, PREFIX_BYTES, 0) == (ssize_t)PREFIX_BYTES, "pwrite");
+    must(pwrite(fd, data, size, (off_t)PREFIX_BYTES) == (ssize_t)size, "pwrite");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    for (int partial = 0; partial < 2; partial++) {
+        kn__trace trace;
+        if (kn__trace_read(&trace, path, partial) < 0) continue;
+        check(&trace);
+        kn__trace_release(&trace);
+    }
+    return 0;
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# replay_cli.sh KNET JSON_GET: knet replay as a user runs it, exit codes and messages.
+set -euo pipefail
+knet=$1 json_get=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER KNET_ALLOC
+
+fail() { printf '%s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat "$work/out")" "$(cat "$work/err")"; exit 1; }
+want() {
+  local code=$1 got=0
+  shift
+  "$@" >"$work/out" 2>"$work/err" || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got, expected $code: $*"
+}
+out_has() { grep -qE -- "$1" "$work/out" || fail "not on stdout: $1"; }
+err_has() { grep -qE -- "$1" "$work/err" || fail "not on stderr: $1"; }
+json() { head -n 1 "$work/out" | "$json_get" "$1" || fail "no $1 in the JSON"; }
+
+good=$work/good.csv
+{
+  echo Thread,Time,Action,Pointer,Size,Stream
+  for i in $(seq 1 200); do echo "1,00:00:00:000000,allocate,0x${i}00,$((i * 10000)),0x0"; done
+  for i in $(seq 1 2 200); do echo "1,00:00:00:000000,free,0x${i}00,$((i * 10000)),0x0"; done
+} >"$good"
+gzip -k "$good"
+head -n 50 "$good" | sed '40s/allocate/alocate/' >"$work/bad.csv"
+head -c 300 "$good.gz" >"$work/cut.csv.gz"
+
+want 0 "$knet" replay --help;                      out_has '--device-bytes BYTES'; out_has 'Exit code 3'
+want 2 "$knet" replay;                             err_has 'TRACE… is missing'
+want 2 "$knet" replay --polcy arena "$good";       err_has "did you mean '--policy'"
+want 2 "$knet" replay --policy arean "$good";      err_has "unknown policy 'arean'; did you mean 'arena'"
+want 2 "$knet" replay --device-bytes many "$good"; err_has "is 'many'"
+
+want 0 "$knet" replay --repeats 1 --policy all "$good" "$good.gz"
+[ ! -s "$work/err" ] || fail 'stderr should be empty'
+out_has 'good.csv: RMM CSV, 300 events, 200 blocks'
+out_has 'good.csv.gz: RMM CSV'
+for policy in arena classes bestfit; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4}"; done
+out_has 'unused over time'; out_has 'addresses at the peak, from 0x'
+
+want 0 "$knet" replay --repeats 1 --json "$good"
+[ "$(wc -l <"$work/out")" -eq 1 ] || fail 'one object'
+[ "$(json events)" = 300 ] && [ "$(json peak_live_bytes)" = 201000000 ] && [ "$(json oom)" = false ] || fail values
+[ "$(json policy)" = arena ] && [ "$(json file)" = "$good" ] && [ "$(json syncs)" = 0 ] || fail values
+for key in peak_reserved_bytes device_allocs device_frees maps ns_per_op; do json $key >/dev/null; done
+want 0 "$knet" replay --repeats 1 --json --policy classes,bestfit "$good" "$good"
+[ "$(wc -l <"$work/out")" -eq 4 ] || fail 'an object for each trace and policy'
+
+want 3 "$knet" replay --repeats 1 --device-bytes 64MiB "$good"
+err_has 'good.csv: policy arena: out of memory at event [0-9]+ of 300: .*asked for'
+out_has 'out of memory at event'
+want 3 "$knet" replay --repeats 1 --device-bytes 64MiB --json "$good"
+[ "$(json oom)" = true ] && [ "$(json ns_per_op)" = null ] || fail 'oom'
+
+want 1 "$knet" replay "$work/bad.csv";             err_has "bad.csv:40: unknown action 'alocate'"
+want 1 "$knet" replay "$work/cut.csv.gz";          err_has 'cut.csv.gz: the gzip data end early'
+want 1 "$knet" replay "$work/none.csv";            err_has 'none.csv: No such file'
+want 1 "$knet" replay "$work";                     err_has 'directory'
+want 1 "$knet" replay "$knet";                     err_has 'no trace this command knows'
+# A file that can't be read doesn't keep the others from being played.
+want 1 "$knet" replay --repeats 1 "$work/bad.csv" "$good"; out_has 'good.csv: RMM CSV'

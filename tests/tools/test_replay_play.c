@@ -1,0 +1,177 @@
+/* The player: the same trace, the same addresses; the policies agree on what is live; streams;
+ * devices that are too small. */
+#include "replay.h"
+#include "replay_policy.h"
+#include "test.h"
+
+enum { STEPS = 3000 };
+
+/* A random trace, well-formed by construction. */
+static kn__trace make_trace(int n_streams) {
+    kn__builder b;
+    kn__trace trace;
+    uint64_t live[STEPS], streams[STEPS], next = 0x1000;
+    size_t n_live = 0;
+    kn__builder_init(&b, "made up");
+    for (int i = 0; i < STEPS; i++) {
+        b.at++;
+        if (n_live && test_random_below(100) < 45) {
+            size_t k = test_random_below(n_live);
+            uint64_t other = test_random_below((uint64_t)n_streams);
+            if (other != streams[k]) assert_ok(kn__build_use(&b, live[k], other));
+            assert_ok(kn__build_free(&b, live[k], 0));
+            live[k] = live[--n_live];
+            streams[k] = streams[n_live];
+        } else {
+            uint64_t size = test_random_below(2) ? 1 + test_random_below(60000)
+                                                 : 1 + test_random_below(20 << 20);
+            live[n_live] = next++;
+            streams[n_live] = test_random_below((uint64_t)n_streams);
+            assert_ok(kn__build_alloc(&b, live[n_live], size, streams[n_live]));
+            n_live++;
+        }
+    }
+    assert_ok(kn__build_finish(&trace, &b));
+    return trace;
+}
+
+static const kn__policy *const POLICIES[] = {&kn__policy_arena, &kn__policy_classes,
+                                             &kn__policy_bestfit};
+
+/* The address of every block, by a policy on a device of its own; and that live ones never
+ * overlap. */
+static void addresses(uintptr_t *out, const kn__policy *policy, const kn__trace *trace) {
+    void *p = NULL;
+    size_t done = 0;
+    void **slots = calloc(trace->n_blocks, sizeof *slots);
+    uint64_t *sizes = calloc(trace->n_blocks, sizeof *sizes);
+    assert_ok(policy->create(&p, trace, (uint64_t)64 << 30));
+    assert_ok(policy->renew(p));
+    for (size_t i = 0; i < trace->n_steps; i++) {
+        const kn__step *step = &trace->steps[i];
+        assert_ok(policy->run(p, trace->steps, i, i + 1, slots, &done));
+        if (step->kind != KN__STEP_ALLOC) continue;
+        uintptr_t at = (uintptr_t)slots[step->block];
+        out[step->block] = at;
+        sizes[step->block] = step->size;
+        for (uint32_t k = 0; k < trace->n_blocks; k++) {
+            uintptr_t other = (uintptr_t)slots[k];
+            if (!other || k == step->block) continue;
+            assert_true(at + step->size <= other || other + sizes[k] <= at);
+        }
+    }
+    for (uint32_t k = 0; k < trace->n_blocks; k++) {
+        if (slots[k]) policy->free_one(p, k, slots[k]);
+    }
+    policy->destroy(p);
+    free(slots);
+    free(sizes);
+}
+
+static void the_same_trace_gets_the_same_addresses_and_no_block_lies_on_another(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    uintptr_t *one = calloc(trace.n_blocks, sizeof *one);
+    uintptr_t *two = calloc(trace.n_blocks, sizeof *two);
+    for (int i = 0; i < 3; i++) {
+        addresses(one, POLICIES[i], &trace);
+        addresses(two, POLICIES[i], &trace);
+        assert_memory_equal(one, two, trace.n_blocks * sizeof *one);
+    }
+    free(one);
+    free(two);
+    kn__trace_release(&trace);
+}
+
+static void policies_agree_on_what_is_live(void **state) {
+    (void)state;
+    for (int n_streams = 1; n_streams <= 3; n_streams += 2) {
+        kn__trace trace = make_trace(n_streams);
+        static kn__played played[3];
+        for (int i = 0; i < 3; i++) {
+            assert_ok(kn__play(&played[i], &trace, kn__policy_names[i],
+                               &(kn__play_options){.repeats = 1}));
+            const kn__played *p = &played[i];
+            assert_false(p->oom);
+            assert_int_equal(p->n_steps, trace.n_steps);
+            assert_int_equal(p->peak_live_bytes, trace.peak_live_bytes);
+            assert_true(p->counts.reserved_bytes_max >= trace.peak_live_bytes);
+            assert_true(p->counts.device_allocs > 0);
+            assert_int_equal(p->counts.syncs, 0);
+            assert_true(p->n_samples > KN__SAMPLES / 2);
+            for (int k = 0; k < p->n_samples; k++) {
+                assert_int_equal(p->samples[k].at, played[0].samples[k].at);
+                assert_int_equal(p->samples[k].live_bytes, played[0].samples[k].live_bytes);
+                assert_true(p->samples[k].reserved_bytes >= p->samples[k].live_bytes);
+            }
+        }
+        kn__trace_release(&trace);
+    }
+}
+
+static void the_map_holds_what_is_live_at_the_peak(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    for (int i = 0; i < 3; i++) {
+        static kn__played p;
+        assert_ok(kn__play(&p, &trace, kn__policy_names[i], &(kn__play_options){.repeats = 1}));
+        double live = 0;
+        for (int k = 0; k < p.n_map; k++) {
+            assert_true(p.map[k] <= 100);
+            live += p.map[k] / 100.0 * (double)p.map_cell_bytes;
+        }
+        /* a cell's percent is rounded down */
+        assert_close(live, (double)trace.peak_live_bytes, 0.02 + 0.01 * p.n_map / 10, 0);
+    }
+    kn__trace_release(&trace);
+}
+
+static void best_fit_and_classes_are_what_they_say(void **state) {
+    (void)state;
+    kn__builder b;
+    kn__trace trace;
+    static kn__played p;
+    kn__builder_init(&b, "made up");
+    const uint64_t MiB = 1 << 20;
+    assert_ok(kn__build_alloc(&b, 1, 3 * MiB, 0));
+    assert_ok(kn__build_alloc(&b, 2, 1 * MiB, 0));
+    assert_ok(kn__build_free(&b, 1, 0));
+    assert_ok(kn__build_alloc(&b, 3, 2 * MiB, 0)); /* best fit: where 1 was */
+    assert_ok(kn__build_alloc(&b, 4, 1 * MiB, 0)); /* and beside it */
+    assert_ok(kn__build_finish(&trace, &b));
+    assert_ok(kn__play(&p, &trace, "bestfit", &(kn__play_options){.repeats = 1}));
+    assert_int_equal(p.counts.reserved_bytes_max, 4 * MiB);
+    assert_ok(kn__play(&p, &trace, "classes", &(kn__play_options){.repeats = 1}));
+    /* 2^(65/3) = 3329021.6 holds 3 MiB; 1 and 2 MiB are classes; nothing serves another class */
+    assert_int_equal(p.counts.reserved_bytes_max, 3329021 + 4 * MiB);
+    assert_int_equal(p.counts.device_allocs, 4);
+    kn__trace_release(&trace);
+}
+
+static void a_device_that_is_too_small_is_a_result_that_says_so(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    for (int i = 0; i < 3; i++) {
+        static kn__played p;
+        uint64_t device = trace.peak_live_bytes / 2;
+        assert_ok(kn__play(&p, &trace, kn__policy_names[i],
+                           &(kn__play_options){.repeats = 1, .device_bytes = device}));
+        assert_true(p.oom);
+        assert_true(p.n_steps < trace.n_steps);
+        assert_int_equal(trace.steps[p.n_steps].kind, KN__STEP_ALLOC);
+        assert_true(p.counts.reserved_bytes_max <= device);
+        assert_non_null(strstr(p.oom_text, "asked for"));
+        assert_true(p.n_map > 0);
+    }
+    static kn__played none;
+    assert_fails(kn__play(&none, &trace, "buddy", NULL), KN_ERR_INVALID, "no policy 'buddy'");
+    kn__trace_release(&trace);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(the_same_trace_gets_the_same_addresses_and_no_block_lies_on_another),
+                     TEST(policies_agree_on_what_is_live),
+                     TEST(the_map_holds_what_is_live_at_the_peak),
+                     TEST(best_fit_and_classes_are_what_they_say),
+                     TEST(a_device_that_is_too_small_is_a_result_that_says_so));
+}
