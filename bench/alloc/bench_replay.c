@@ -1,4 +1,4 @@
-/* Replays of traces on the simulated device: time an operation beside plain caching by size class,
+/* Replays of traces on the simulated device: time an operation beside exact best fit with no lock,
  * and reserved beside live bytes. The traces: a transformer's and a convolution net's training
  * steps, made here from a seed, and every file in $KNET_TRACES, or in ../shared/traces. */
 #include <dirent.h>
@@ -139,15 +139,15 @@ static void make_convnet(kn__trace *out) {
 /* Figures. */
 
 static void bench_trace(const char *name, kn__trace *trace) {
-    static kn__played arena, classes;
+    static kn__played arena, bestfit;
     char metric[192];
     kn__play_options options = {.repeats = bench_quick() ? 7 : 51};
     must(kn__play(&arena, trace, "arena", &options));
-    must(kn__play(&classes, trace, "classes", &options));
+    must(kn__play(&bestfit, trace, "bestfit", &options));
     if (arena.oom) fprintf(stderr, "bench_replay: %s: %s\n", name, arena.oom_text);
     if (!arena.oom) {
         snprintf(metric, sizeof metric, "%s_ns", name);
-        bench_emit("replay", metric, arena.ns_per_op, "ns", classes.ns_per_op);
+        bench_emit("replay", metric, arena.ns_per_op, "ns", bestfit.ns_per_op);
         snprintf(metric, sizeof metric, "%s_reserved", name);
         bench_emit("replay", metric, (double)arena.counts.reserved_bytes_max, "bytes",
                    (double)arena.peak_live_bytes);
