@@ -56,7 +56,7 @@ static bool get_word(const kn__pickle *p, kn__value dict, word key, uint64_t *ou
 
 /* When the program frees is what matters: "free_completed" is PyTorch's own business. */
 static kn_status read_event(const kn__pickle *p, kn__value entry) {
-    uint64_t action, ptr, size, stream = 0;
+    uint64_t action = 0, ptr = 0, size = 0, stream = 0;
     if (!get_word(p, entry, W_action, &action)) {
         return kn__build_fail(p->b, "an event has no action");
     }
@@ -71,7 +71,7 @@ static kn_status read_event(const kn__pickle *p, kn__value entry) {
 }
 
 static kn_status read_block(const kn__pickle *p, kn__value block, uint64_t *next) {
-    uint64_t state = 0, ptr, size;
+    uint64_t state = 0, ptr, size = 0;
     KN_TRY(get_int(&size, p, block, W_size));
     ptr = *next; /* older snapshots give no address */
     kn__value given;
@@ -85,7 +85,7 @@ static kn_status read_block(const kn__pickle *p, kn__value block, uint64_t *next
 }
 
 static kn_status read_segment(const kn__pickle *p, kn__value segment, size_t device) {
-    uint64_t of_device = 0, next;
+    uint64_t of_device = 0, next = 0;
     kn__value given;
     if (kn__pickle_get(p, segment, W_device, &given)) {
         KN_TRY(get_int(&of_device, p, segment, W_device));
