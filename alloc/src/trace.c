@@ -5,6 +5,7 @@
  * one reader, who holds `trace.lock`. A ring lives until its thread ends. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,26 +92,45 @@ static void put_clock(void) {
 
 /* Rings. */
 
+/* In pieces, so that a writer whose ring was full soon goes on. */
 static void drain(kn__ring *ring) {
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
     while (tail < head) {
         size_t at = tail % KN__RING_EVENTS, n = head - tail;
         if (n > KN__RING_EVENTS - at) n = KN__RING_EVENTS - at;
+        if (n > KN__RING_EVENTS / 4) n = KN__RING_EVENTS / 4;
         if (trace.running) put(&ring->events[at], n);
-        tail += n;
+        atomic_store_explicit(&ring->tail, tail += n, memory_order_release);
     }
-    atomic_store_explicit(&ring->tail, tail, memory_order_release);
 }
 
 static void drain_all(void) {
     for (kn__ring *ring = trace.rings; ring; ring = ring->next) drain(ring);
 }
 
-void kn__ring_full(kn__ring *ring) {
-    pthread_mutex_lock(&trace.lock);
-    drain(ring);
-    pthread_mutex_unlock(&trace.lock);
+/* Who holds the lock drains this ring too, or soon. A slow disk is no reason to keep a core busy.
+ */
+static void wait_for_room(int n_waits) {
+    if (n_waits < 64) {
+        sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+}
+
+uint64_t kn__ring_full(kn__ring *ring) {
+    uint64_t tail, head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    for (int n_waits = 0;; n_waits++) {
+        tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+        if (head - tail < KN__RING_EVENTS) return tail;
+        if (pthread_mutex_trylock(&trace.lock) == 0) {
+            drain(ring);
+            pthread_mutex_unlock(&trace.lock);
+        } else {
+            wait_for_room(n_waits);
+        }
+    }
 }
 
 void kn__ring_half_full(void) { pthread_cond_signal(&trace.wake); }

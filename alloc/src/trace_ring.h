@@ -20,8 +20,9 @@ typedef struct kn__ring {
 } kn__ring;
 
 /* trace.c */
-void kn__ring_full(kn__ring *ring); /* the writer empties it itself */
-void kn__ring_half_full(void);      /* wakes the reader */
+/* The writer waits for room, or makes it itself; returns the tail. */
+uint64_t kn__ring_full(kn__ring *ring);
+void kn__ring_half_full(void); /* wakes the reader */
 
 static inline uint64_t kn__trace_ticks(void) {
 #if defined __x86_64__
@@ -38,8 +39,7 @@ static inline void kn__ring_push(kn__ring *ring, kn_trace_event event) {
     if (__builtin_expect(head == ring->room_until, 0)) {
         uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
         if (head - tail == KN__RING_EVENTS) {
-            kn__ring_full(ring);
-            tail = head;
+            tail = kn__ring_full(ring);
         } else if (head - tail >= KN__RING_EVENTS / 2) {
             kn__ring_half_full();
         }
