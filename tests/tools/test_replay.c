@@ -1,6 +1,9 @@
 /* The readers of traces: what they make of good files, and what they say of bad ones. */
 #include <inttypes.h>
 #include <knet/trace.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -222,6 +225,45 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
     assert_ok(read_bytes("t.kntrace", bytes, n - event - 1, true));
 }
 
+/* One thread allocates, another frees; addresses come back from one to the other at once. */
+enum { PASSED_ON = 20000 };
+static _Atomic(void *) passed_on;
+
+static void *free_what_comes(void *ctx) {
+    for (int i = 0; i < PASSED_ON; i++) {
+        void *ptr;
+        while (!(ptr = atomic_exchange(&passed_on, NULL))) sched_yield();
+        if (kn_free(ctx, ptr) < 0) return ptr;
+    }
+    return NULL;
+}
+
+static void frees_of_other_threads_stand_behind_their_allocations(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    pthread_t thread;
+    void *wrong = NULL;
+    kn__trace_release(&trace);
+    assert_ok(kn_trace_begin(path_of("t.kntrace"), NULL));
+    pthread_create(&thread, NULL, free_what_comes, f.pool);
+    for (int i = 0; i < PASSED_ON; i++) {
+        void *ptr = NULL, *none = NULL;
+        if (kn_alloc(&ptr, f.pool, i % 2 ? 512 : 200000, NULL) < 0) fail_msg("no memory");
+        while (!atomic_compare_exchange_weak(&passed_on, &none, ptr)) {
+            none = NULL;
+            sched_yield();
+        }
+    }
+    pthread_join(thread, &wrong);
+    assert_null(wrong);
+    assert_ok(kn_trace_end());
+    assert_ok(kn__trace_read(&trace, path_of("t.kntrace"), false));
+    assert_int_equal(trace.n_steps, 2 * PASSED_ON);
+    assert_int_equal(trace.n_before, 0);
+    assert_true(trace.peak_live_bytes <= 2 * 200000 + 512); /* one here, one there, one between */
+    fixture_end(&f);
+}
+
 /* PyTorch's pickles: written opcode by opcode. */
 
 typedef struct pickle {
@@ -419,6 +461,7 @@ int main(void) {
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
+        TEST(frees_of_other_threads_stand_behind_their_allocations),
         TEST(a_snapshot_of_pytorch_is_played_from_what_lived_before),
         TEST(bad_pickles_are_errors_and_nothing_is_run));
     kn__trace_release(&trace);
