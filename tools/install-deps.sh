@@ -5,10 +5,10 @@
 # The CUDA toolkit and cuDNN are no Debian packages: they are used where nvcc is found, and not needed.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev libopenblas0-openmp
+build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev
        dataset-fashion-mnist)
 test=(g++ libcmocka-dev libcjson-dev git procps)
-bench=(python3-torch python3-numpy)
+bench=(python3-torch python3-numpy libopenblas0-openmp)
 
 want=()
 for group in "${@:-build}"; do

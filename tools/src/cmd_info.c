@@ -114,7 +114,7 @@ static const library libraries[] = {
     {"OpenBLAS",
      {"libopenblas.so.0", "libopenblas.so"},
      version_of_openblas,
-     "f64 products",
+     "comparisons with PyTorch",
      "apt-get install libopenblas0-openmp",
      false},
     {"jemalloc",
@@ -192,12 +192,12 @@ static void devices_find(devices *d) {
         snprintf(d->why_no_cuda, sizeof d->why_no_cuda, "%.1000s", kn_last_error()->message);
 }
 
-/* Set by some environments; costs half of the speed of f64 products on newer processors. */
+/* Set by some environments. Our products are oneDNN's and our own, PyTorch's are OpenBLAS's. */
 static const char *coretype_warning(void) {
     const char *core = getenv("OPENBLAS_CORETYPE");
-    return core && strcmp(core, "Haswell") == 0
-               ? "OPENBLAS_CORETYPE=Haswell holds OpenBLAS to AVX2; unset it for full speed"
-               : NULL;
+    return core && strcmp(core, "Haswell") == 0 ? "OPENBLAS_CORETYPE=Haswell holds OpenBLAS to "
+                                                  "AVX2: unset it to compare with PyTorch"
+                                                : NULL;
 }
 
 /* --- output --- */
