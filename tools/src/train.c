@@ -45,9 +45,10 @@ static kn_status step_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     return KN_OK;
 }
 
-static kn_status step_update(run *r, kn_tensor *loss) {
+static kn_status step_update(run *r, const kn_batch *b, kn_tensor *loss) {
     KN_SCOPE("update");
     KN_TRY(kn_optim_step(r->optim));
+    if (r->result.last.n_steps == 0) KN_TRY(sum_begin(&r->loss_sum, b));
     return kn_add_into(r->loss_sum, loss);
 }
 
@@ -56,7 +57,7 @@ static kn_status step_run(run *r, const kn_batch *b) {
     kn_tensor *loss = NULL;
     KN_TRY(step_forward(r, b, &loss));
     KN_TRY(kn_backward(loss)); /* opens the scope "backward" itself */
-    KN_TRY(step_update(r, loss));
+    KN_TRY(step_update(r, b, loss));
     kn_step();
     r->result.n_steps++;
     kn_epoch *epoch = &r->result.last;
@@ -69,10 +70,7 @@ static kn_status step_run(run *r, const kn_batch *b) {
 
 static kn_status epoch_train(run *r) {
     kn_epoch *epoch = &r->result.last;
-    for (kn_batch b; !r->result.stopped && kn_loader_next(r->train, &b);) {
-        if (epoch->n_steps == 0) KN_TRY(sum_begin(&r->loss_sum, &b));
-        KN_TRY(step_run(r, &b));
-    }
+    for (kn_batch b; !r->result.stopped && kn_loader_next(r->train, &b);) KN_TRY(step_run(r, &b));
     KN_TRY(kn_check());
     double sum = 0;
     if (epoch->n_steps) KN_TRY(kn_item(&sum, r->loss_sum));
