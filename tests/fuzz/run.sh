@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh [RUNS] [READER …]: libFuzzer with AddressSanitizer and UBSan over the readers of traces (csv, kntrace,
 # pickle), 1,000,000 inputs each by default; needs clang. What crashes is left in build/fuzz. KNET_FUZZ_KEEP=1 puts
-# what was found to reach new code into the corpus, merged to the least.
+# what was found to reach new code into the corpus.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 runs=${1:-1000000}
@@ -21,7 +21,8 @@ for reader in "${readers[@]}"; do
   "$program" -runs="$runs" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
              -artifact_prefix="build/fuzz/$reader-" "$found" "tests/fuzz/corpus/$reader" 2>&1 |
     tee "build/fuzz/$reader.log" | tail -n 8
+  # The fewest inputs that reach all the code that was reached.
   if [ -n "${KNET_FUZZ_KEEP:-}" ]; then
-    "$program" -merge=1 -max_len=512 "tests/fuzz/corpus/$reader" "$found" 2>/dev/null
+    "$program" -set_cover_merge=1 -max_len=400 "tests/fuzz/corpus/$reader" "$found" 2>/dev/null
   fi
 done
