@@ -15,6 +15,7 @@
 #include <knet/status.h>
 #include <knet/tape.h>
 #include <knet/tensor.h>
+#include <knet/trace.h>
 #include <knet/train.h>
 
 #endif
