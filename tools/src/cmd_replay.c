@@ -1,7 +1,6 @@
 /* knet replay: reads allocation traces, plays them, and shows what each policy makes of them. */
 #include <inttypes.h>
 #include <knet/progress.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,9 +210,9 @@ static void played_json(FILE *out, const char *path, const kn__trace *t, const k
     number_json(out, "syncs", c->syncs);
     number_json(out, "stream_events", c->events);
     fputs(",\"ns_per_op\":", out);
-    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op);
+    kn__json_number(out, p->ns_per_op);
     fputs(",\"ns_per_op_first\":", out);
-    kn__json_number(out, p->oom ? (double)NAN : p->ns_per_op_first);
+    kn__json_number(out, p->ns_per_op_first);
     fprintf(out, ",\"oom\":%s", p->oom ? "true" : "false");
     if (p->oom) {
         fputs(",\"oom_text\":", out);

@@ -106,7 +106,8 @@ typedef struct kn__played {
     uint64_t device_bytes;
     uint64_t peak_live_bytes;
     kn__counts counts;
-    /* Of the thread's own time: again and again on one pool; the first time, on a new one. */
+    /* Of the thread's own time: again and again on one pool; the first time, on a new one. NAN:
+     * memory ran out. */
     double ns_per_op, ns_per_op_first;
     bool oom;
     char oom_text[1024];
