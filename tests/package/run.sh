@@ -17,7 +17,7 @@ unset KNET_TIMER
 
 case $mode in
   cmake)
-    cmake -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
+    cmake -G Ninja -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
           -DCMAKE_C_FLAGS="${flags[*]}" >"$work/configure.log"
     cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
     "$work/consumer/whole"
