@@ -238,8 +238,8 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
         kn__tier before = out->tier;
         out->tier = KN__TIER_CPU;
         read_list(out, "KNET_TIMER", knet_timer, messages);
-        if (out->tier == KN__TIER_CPU) out->grad_only = false;
-        if (out->tier == KN__TIER_OFF) out->tier = before;
+        if (out->tier >= KN__TIER_CPU) out->grad_only = false;
+        if (out->tier < KN__TIER_CPU && before > out->tier) out->tier = before;
     }
 }
 

@@ -13,8 +13,9 @@ enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 6
 _Atomic(int64_t) kn__memory_live;
 _Atomic(uint64_t) kn__memory_events;
 
-/* Protects all below and the memory block of every node. Held for a dozen instructions and never
- * across a call, so waiting is spinning; a mutex would cost twice as much when nobody waits. */
+/* Protects all below and the memory block of every node. Held for a dozen instructions and
+ * across no call but, now and then, the calloc of 1024 rows and the copy for a report, so waiting
+ * is spinning; a mutex would cost twice as much when nobody waits. */
 static atomic_bool lock;
 static atomic_bool stopped;
 
@@ -93,6 +94,13 @@ static int64_t count_block(kn_pool *pool, int64_t delta) {
     return change_live(delta);
 }
 
+/* After a change of live bytes by this thread. */
+static void count_mine(kn__tree *tree, int64_t live) {
+    if (!tree) return;
+    tree->n_events++;
+    kn__trace_memory(tree, live);
+}
+
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream) {
     (void)ptr, (void)stream;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
@@ -108,8 +116,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     give_lock();
     if (tree) {
         kn__tree_fast = NULL; /* from now on this thread's scopes look at memory */
-        tree->n_events++;
-        kn__trace_memory(tree, live);
+        count_mine(tree, live);
         tree->hwm = kn__max_i64(tree->hwm, live);
     }
     return row;
@@ -125,10 +132,7 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
     current_node(tree)->freed_bytes += size_bytes;
     int64_t live = count_block(pool, -(int64_t)size_bytes);
     give_lock();
-    if (tree) {
-        tree->n_events++;
-        kn__trace_memory(tree, live);
-    }
+    count_mine(tree, live);
 }
 
 static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {
@@ -170,30 +174,38 @@ static void on_pool_create(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     kn_pool_stats stats = {0};
     kn_pool_stats_read(&stats, sizeof stats, pool);
+    int64_t delta = (int64_t)stats.live_bytes, live = 0;
     take_lock();
     kn__pool_use *use = make_pool(kn_pool_name(pool));
     if (use) {
         use->pool = pool;
-        use->live = (int64_t)stats.live_bytes;
+        use->live = delta;
         use->live_max = kn__max_i64(use->live_max, (int64_t)stats.live_bytes_max);
         use->reserved = stats.reserved_bytes;
         use->reserved_max = kn__max_u64(use->reserved_max, stats.reserved_bytes_max);
         use->n_allocs += stats.n_allocs;
     }
-    change_live((int64_t)stats.live_bytes);
+    if (delta) live = change_live(delta);
     give_lock();
+    if (!delta || !kn__tree_mine) return;
+    count_mine(kn__tree_mine, live);
+    kn__tree_mine->hwm = kn__max_i64(kn__tree_mine->hwm, live);
 }
 
 static void on_pool_destroy(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    int64_t delta = 0, live = 0;
     take_lock();
     kn__pool_use *use = find_pool(pool);
-    if (use) { /* its marks stay for the report */
-        change_live(-use->live);
+    if (use) { /* its marks stay for the report; what it reserved is about to be given back */
+        delta = -use->live;
+        if (delta) live = change_live(delta);
         use->pool = NULL;
         use->live = 0;
+        use->reserved = 0;
     }
     give_lock();
+    if (delta) count_mine(kn__tree_mine, live);
 }
 
 static void on_call_begin(const char *name) { (void)kn_scope_begin_static(name); }
@@ -228,8 +240,15 @@ const kn_observer *kn__memory_observer(bool with_blocks) {
     return with_blocks ? &blocks_and_calls : &calls_only;
 }
 
+/* One table of ours makes room for the other: the allocator has one observer. */
 kn_status kn__memory_start(bool with_blocks) {
-    return kn_observer_attach(kn__memory_observer(with_blocks));
+    static const kn_observer *ours;
+    const kn_observer *table = kn__memory_observer(with_blocks);
+    if (ours && ours != table) KN_TRY(kn_observer_attach(NULL));
+    ours = NULL;
+    KN_TRY(kn_observer_attach(table));
+    ours = table;
+    return KN_OK;
 }
 
 void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }

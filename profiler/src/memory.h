@@ -44,7 +44,7 @@ extern _Atomic(uint64_t) kn__memory_events;
 
 /* The observer; `with_blocks` false: driver calls only. */
 const kn_observer *kn__memory_observer(bool with_blocks);
-/* Attaches it. */
+/* Attaches it, in place of the other one if that is attached. One caller at a time. */
 kn_status kn__memory_start(bool with_blocks);
 /* In a forked child: every later event is ignored and no lock is taken. */
 void kn__memory_stop(void);

@@ -20,6 +20,7 @@
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
+static bool forked;         /* this process is such a child */
 static uint64_t start_ns;
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
@@ -39,6 +40,7 @@ static void say(kn__text *text) {
 
 /* The child has the parent's scopes, but one thread, and its report would be the parent's again. */
 static void forget_in_child(void) {
+    forked = true;
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
     kn__trace_forget();
@@ -126,12 +128,20 @@ static kn_status take_report(kn__report *report) {
     KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
     report->wall_ns = wall_ns;
     fill_steps(report);
+    report->has_memory = report->has_memory && config.memory; /* owners_on does not undo nomem */
     kn__report_sort(report, config.sort);
     return KN_OK;
 }
 
+/* Another thread of the parent may have held any of our locks at the fork. */
+static kn_status child_can_not(const char *function) {
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: the timer does not work in a child of fork()",
+                   function);
+}
+
 kn_status kn_prof_report(const char *path) {
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
+    if (forked) return child_can_not("kn_prof_report");
     if (!clock_started) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_prof_report: the timer is off; set KNET_TIMER=1");
     }
@@ -151,12 +161,14 @@ static kn_status observe(void) {
     return KN_OK;
 }
 
+/* Where a report comes at exit, KNET_TIMER's words have said which scopes are in it. */
 kn_status kn_prof_owners_on(void) {
+    if (forked) return child_can_not("kn_prof_owners_on");
     pthread_mutex_lock(&start_lock);
     kn_status status = KN_OK;
     start_clock(config.clock);
     if (!observing) status = observe();
-    if (status >= 0) turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    if (status >= 0 && !report_at_exit) turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
     pthread_mutex_unlock(&start_lock);
     return status;
 }

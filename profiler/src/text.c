@@ -186,7 +186,7 @@ static bool write_all(int fd, const char *bytes, size_t length) {
     return true;
 }
 
-void kn__path_expand(char *out, size_t out_bytes, const char *path) {
+bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     size_t at = 0;
     for (; *path && at + 24 < out_bytes; path++) {
         if (path[0] == '%' && path[1] == 'p') {
@@ -197,6 +197,7 @@ void kn__path_expand(char *out, size_t out_bytes, const char *path) {
         }
     }
     out[at] = '\0';
+    return !*path;
 }
 
 static kn_status write_file(const kn__text *text, const char *path) {
@@ -218,9 +219,11 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
         if (write_all(STDERR_FILENO, text->data, text->length)) return KN_OK;
         return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(errno));
     }
-    char full[4096];
-    kn__path_expand(full, sizeof full, path);
-    kn_status status = write_file(text, full);
+    char full[KN__PATH_EXPANDED_BYTES];
+    kn_status status =
+        kn__path_expand(full, sizeof full, path)
+            ? write_file(text, full)
+            : KN_FAIL(KN_ERR_IO, "the path %.64s… of the timer's report is too long", path);
     if (status < 0) {
         kn__text reason = {0};
         kn__text_printf(&reason, "%s\n", kn_last_error()->message);

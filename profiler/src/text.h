@@ -42,8 +42,10 @@ kn__cell kn__cell_bytes(double bytes);         /* "4.56MiB": the unit changes at
 kn__cell kn__cell_count(double n);             /* "12", "1.23k" */
 kn__cell kn__cell_percent(double part, double of); /* "32.0%", " - %" for 0 / 0 */
 
-/* The path with the process id for each "%p". */
-void kn__path_expand(char *out, size_t out_bytes, const char *path);
+/* The path with the process id for each "%p"; false: it has no room, and `out` holds its begin. */
+bool kn__path_expand(char *out, size_t out_bytes, const char *path);
+
+enum { KN__PATH_EXPANDED_BYTES = 4096 };
 
 /* Writes all of it to a file: "-" is stderr, "%p" in the path the process id. A path that can't be
  * written: the text goes to stderr with the reason. Errors: IO, naming the path. */

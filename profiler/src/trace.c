@@ -31,7 +31,7 @@ static atomic_bool on;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static int fd = -1;
 static int write_error;
-static char path_text[512];
+static char path_text[KN__PATH_EXPANDED_BYTES];
 static uint64_t bytes, bytes_max, n_skipped;
 static uint64_t start_ticks, start_realtime_ns;
 static double tick_ns;
@@ -191,7 +191,9 @@ void kn__trace_record(const kn__record *record) {
 /* ---- start and finish ---- */
 
 kn_status kn__trace_start(const char *path, uint64_t max) {
-    kn__path_expand(path_text, sizeof path_text, path);
+    if (!kn__path_expand(path_text, sizeof path_text, path)) {
+        return KN_FAIL(KN_ERR_IO, "the trace's path %.64s… is too long", path);
+    }
     fd = open(path_text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
         return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));

@@ -100,6 +100,12 @@ static void autograd_timer_alone_records_gradient_scopes(void **state) {
     assert_true(!config.grad_only && config.tier == KN__TIER_CPU);
     config = read_words("0", "1,sort=calls", &messages);
     assert_true(config.grad_only && config.sort == KN__SORT_CALLS);
+    config = read_words("1,gpu", "1", &messages);
+    assert_true(!config.grad_only && config.tier == KN__TIER_GPU);
+    config = read_words("nvtx", "1", &messages); /* asks for no table, and takes none away */
+    assert_true(config.grad_only && config.tier == KN__TIER_CPU);
+    config = read_words("1", "gpu", &messages);
+    assert_true(!config.grad_only && config.tier == KN__TIER_CPU);
     config = read_words(NULL, "0", &messages);
     assert_int_equal(config.tier, KN__TIER_OFF);
     assert_int_equal(messages.length, 0);

@@ -285,6 +285,38 @@ static void a_real_pool_reports_its_blocks(void **state) {
     kn_pool_destroy(pool);
 }
 
+static void a_pool_that_comes_and_goes_disturbs_nobody(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    kn_pool_options options = {.name = "short-lived"};
+    void *x = NULL;
+    {
+        KN_SCOPE("pool inside");
+        assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+        assert_ok(kn_alloc(&x, pool, 5000, NULL));
+        kn_pool_destroy(pool); /* with a live block */
+    }
+    take_report(&report);
+    assert_false(find_row(&report, "pool inside")->peak_inexact);
+    const kn__pool_use *use = NULL;
+    for (int i = 0; i < report.memory.n_pools; i++) {
+        if (strcmp(report.memory.pools[i].name, "short-lived") == 0) use = &report.memory.pools[i];
+    }
+    assert_non_null(use);
+    assert_true(use->reserved_max > 0);
+    assert_int_equal(use->reserved, 0);
+}
+
+/* Twice through all of it, as KNET_TIMER=nomem and kn_prof_owners_on do. */
+static void one_table_of_ours_replaces_the_other(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(kn__memory_start(false));
+        assert_ok(kn__memory_start(true));
+    }
+    assert_ok(kn__memory_start(true));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(blocks_belong_to_the_innermost_scope, setup, teardown),
@@ -293,6 +325,8 @@ int main(void) {
         TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, teardown),
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
+        TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),
+        TEST_WITH(one_table_of_ours_replaces_the_other, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.memory", tests, NULL, NULL);
 }

@@ -223,6 +223,25 @@ static void owners_without_the_variable_print_no_report(void **state) {
     assert_non_null(strstr(o.err, "3.00MiB allocating"));
 }
 
+static void owners_go_with_every_word(void **state) {
+    (void)state;
+    outcome o = run("owners", "1,nomem");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n allocating ", "1");
+    assert_null(strstr(o.err, "MiB")); /* as the words say */
+    run_with(&o, "owners", NULL, "1");
+    assert_int_equal(o.code, 0);
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+    assert_null(strstr(o.err, "\n allocating ")); /* it is no gradient scope */
+}
+
+static void a_forked_child_can_have_no_report(void **state) {
+    (void)state;
+    outcome o = run("fork report", "1");
+    assert_int_equal(o.code, 7);
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+}
+
 static void both_clocks_work(void **state) {
     (void)state;
     static const char *const words[] = {"clock=tsc", "clock=monotonic"};
@@ -246,7 +265,8 @@ int main(int argc, char **argv) {
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
-        TEST(owners_without_the_variable_print_no_report), TEST(both_clocks_work));
+        TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
+        TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work));
     rmdir(dir);
     return failed;
 }

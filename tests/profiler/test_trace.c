@@ -166,6 +166,11 @@ static void failures_of_the_file_are_told(void **state) {
     run_scopes(NULL);
     assert_fails(kn__trace_finish(), KN_ERR_IO, "cannot write the trace to /dev/full");
     assert_ok(kn__trace_finish()); /* nothing is open */
+    char deep[5000] = "/tmp/";
+    memset(deep + 5, 'x', sizeof deep - 6);
+    assert_fails(kn__trace_start(deep, 0), KN_ERR_IO, "too long");
+    deep[1000] = '\0'; /* no file has such a name: the system says so, and the name is whole */
+    assert_fails(kn__trace_start(deep, 0), KN_ERR_IO, deep);
 }
 
 int main(void) {

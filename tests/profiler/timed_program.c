@@ -95,14 +95,32 @@ static int owners(void) {
     return memory();
 }
 
+/* The parent's report comes at exit; the child can have none. */
+static int fork_and_report(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused =
+            kn_prof_report("-") == KN_ERR_UNSUPPORTED && kn_prof_owners_on() == KN_ERR_UNSUPPORTED;
+        exit(refused ? 7 : 8);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"plain", plain},         {"exit", exit_in_scope},
-                {"thread", dying_thread}, {"running", threads_still_running},
-                {"fork", fork_in_scope},  {"memory", memory},
-                {"report", report_now},   {"owners", owners}};
+    } ways[] = {{"plain", plain},
+                {"exit", exit_in_scope},
+                {"thread", dying_thread},
+                {"running", threads_still_running},
+                {"fork", fork_in_scope},
+                {"memory", memory},
+                {"report", report_now},
+                {"owners", owners},
+                {"fork report", fork_and_report}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }

@@ -74,13 +74,15 @@ KN_API void kn_step(void);
 /* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "%p" in a path the process id,
  * and its end says the form: .json, .csv, .folded (stacks), .svg (flame graph), else the table.
  * Scopes that are open count up to now. The report at exit comes all the same. Errors: IO, naming
- * the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer is off. */
+ * the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer is off,
+ * and in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
 /* Records scopes and who owns each block of memory, with no report at exit: for a program that
  * wants the owners named in out-of-memory errors and snapshots. Blocks allocated before have no
- * owner. Nothing to do when KNET_TIMER asked for memory already. Errors: INVALID when another
- * observer is attached to the allocator. */
+ * owner. Nothing to do when KNET_TIMER asked for memory already; where a report comes at exit, only
+ * the scopes it asked for are recorded. Errors: INVALID when another observer is attached to the
+ * allocator; UNSUPPORTED in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 
 #define KN_CAT_(a, b) a##b
