@@ -361,6 +361,7 @@ static kn_status probe(cuda_device *self) {
 }
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+void kn__cuda_fork_child(void) { devices_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
 static cuda_device *devices; /* one each, made with the first found; under devices_lock */
 
 static kn_status find_locked(kn_device **out, const kn__cuda_api *api, int index, int n_devices) {

@@ -123,10 +123,17 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
 
 /* Pools of a device. */
 
+void kn__registry_lock(void) { pthread_mutex_lock(&registry_lock); }
+void kn__registry_unlock(void) { pthread_mutex_unlock(&registry_lock); }
+
+/* Told under the lock, so that an observer attached now hears of the pool once: here or by replay.
+ */
 void kn__pool_enlist(kn_pool *pool, kn_device *device) {
     pthread_mutex_lock(&registry_lock);
     *kn__pool_link(pool) = device->pools;
     device->pools = pool;
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_pool_create) observer->on_pool_create(pool);
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -139,11 +146,9 @@ void kn__pool_delist(kn_pool *pool, kn_device *device) {
 }
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
-    pthread_mutex_lock(&registry_lock);
     for (kn_device *device = devices; device; device = device->next) {
         for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
     }
-    pthread_mutex_unlock(&registry_lock);
 }
 
 kn_pool *kn_device_pool(kn_device *device) {
@@ -301,8 +306,9 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
     return device->driver->fill(device->impl, dst, byte, size_bytes, stream);
 }
 
-/* fork: every lock is taken before, so that the child finds whole structures. The host device and
- * its pools go on in the child; the drivers of others can't. */
+/* fork: the locks of what must be whole in the child are taken before. The other locks may be held
+ * by threads the child doesn't have, and are made anew there. The host device and its pools go on
+ * in the child; the drivers of others can't. */
 
 static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
     for (kn_device *device = devices; device; device = device->next) {
@@ -323,7 +329,11 @@ static void fork_parent(void) {
 }
 
 static void fork_child(void) {
+    kn__log_fork_child();
+    kn__observer_fork_child();
+    kn__cuda_fork_child();
     for (kn_device *device = devices; device; device = device->next) {
+        device->pool_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         if (device->driver->ordered) continue;
         device->forked = true;
         for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {

@@ -8,6 +8,10 @@
 /* cuda.c: finds and registers "cuda:index". Errors: DEVICE, saying why there is none. */
 kn_status kn__cuda_find(kn_device **out, int index);
 int kn__cuda_count(void);
+void kn__cuda_fork_child(void);
+
+/* status.c */
+void kn__log_fork_child(void);
 
 /* sim.c: finds and registers "sim", with its default capacity. */
 kn_status kn__sim_find(kn_device **out);
@@ -20,7 +24,8 @@ kn_status kn__host_memory_alloc(void **out, size_t size_bytes);
 void kn__host_memory_free(void *ptr, size_t size_bytes);
 void kn__host_memory_name(char *out, size_t out_bytes); /* "jemalloc 5.3.0" or "mmap" */
 
-/* device.c: pools register themselves; the list is what stream retirement and the observer walk. */
+/* device.c: pools register themselves, and the observer is told; the list is what stream retirement
+ * and the observer walk. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device);
 void kn__pool_delist(kn_pool *pool, kn_device *device);
 

@@ -310,8 +310,8 @@ static char *free_handle(const kn_pool *pool, const kn__block *block, const char
     return NULL;
 }
 
-/* Cuts [at, at + bytes) out of a free block; the block to the left of the cut, if any, else the one
- * to the right of it, is returned through *rest. NULL: no host memory. */
+/* Cuts [at, at + bytes) out of a free block; what is left and right of it stays free, the piece is
+ * in no bin. NULL: no host memory. */
 static kn__block *punch(kn_pool *pool, kn__block *block, char *at, size_t bytes) {
     kn__bins *bins = &block->stream->bins;
     kn__bins_remove(bins, block);
@@ -323,10 +323,18 @@ static kn__block *punch(kn_pool *pool, kn__block *block, char *at, size_t bytes)
     }
     if (block->size > bytes) {
         kn__block *right = kn__block_split(pool, block, bytes);
-        kn__bins_insert(bins, right ? right : block);
-        if (!right) return NULL;
+        if (!right) {
+            kn__block_free(pool, block, block->stream, block->epoch);
+            return NULL;
+        }
+        kn__bins_insert(bins, right);
     }
     return block;
+}
+
+/* The piece has its memory still. */
+static void unpunch(kn_pool *pool, kn__block *piece) {
+    kn__block_free(pool, piece, piece->stream, piece->epoch);
 }
 
 static kn__block *last_hole(const kn_pool *pool) {
@@ -352,7 +360,7 @@ static void range_shrink(kn_pool *pool, size_t keep_bytes) {
             kn__block *gone = punch(pool, block, at, bytes);
             if (!gone) return;
             if (unmap_and_destroy(pool, at) < 0) {
-                kn__bins_insert(&gone->stream->bins, gone);
+                unpunch(pool, gone);
                 return;
             }
             hole_make(pool, gone);
@@ -387,7 +395,7 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     if (!gone) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
     kn_status status = pool->driver->handle_unmap(pool->impl, at, bytes);
     if (status < 0) {
-        kn__bins_insert(&gone->stream->bins, gone);
+        unpunch(pool, gone);
         return status;
     }
     granule->span = 0;
@@ -411,14 +419,16 @@ static bool kept(const kn_pool *pool, const kn__stream *by, const kn__plan *plan
     return block == plan->hole->right && plan->bytes == plan->hole->size;
 }
 
-/* How many bytes of whole handles could be moved; counts up to what the plan needs. */
+/* How many bytes of whole handles could be moved, about: handles that fit the hole alone may not
+ * fit it together. Counts up to what the plan needs. */
 static size_t movable_bytes(const kn_pool *pool, const kn__stream *by, const kn__plan *plan) {
     size_t found = 0;
     for (const kn__block *block = pool->range.first; block; block = block->right) {
         if (kept(pool, by, plan, block)) continue;
         const char *below = block->ptr + block->size;
         for (char *at; found < plan->bytes && (at = free_handle(pool, block, below)); below = at) {
-            found += granule_of(&pool->range, at)->span * pool->range.unit;
+            size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
+            if (span <= plan->hole->size) found += span;
         }
     }
     return found;
@@ -456,7 +466,7 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     if (found < plan.bytes && (!grow || plan.bytes - found > headroom(pool))) return false;
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     size_t moved = move_handles(pool, stream, &plan);
-    if (moved < plan.bytes && grow) {
+    if (moved < plan.bytes && grow && plan.bytes - moved <= headroom(pool)) {
         (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
     }
     moved += mapped;

@@ -245,7 +245,9 @@ KN_PRINTF(2, 3) static void add(text *t, const char *fmt, ...) {
 }
 
 static void add_bytes(text *t, const char *before, uint64_t bytes, const char *after) {
-    if (bytes < (uint64_t)1 << 20) {
+    if (bytes < 1024) {
+        add(t, "%s%llu bytes%s", before, (unsigned long long)bytes, after);
+    } else if (bytes < (uint64_t)1 << 20) {
         add(t, "%s%.1f KiB%s", before, (double)bytes / 1024, after);
     } else if (bytes < (uint64_t)1 << 30) {
         add(t, "%s%.1f MiB%s", before, (double)bytes / 1048576, after);

@@ -21,8 +21,10 @@ void kn__observer_tap(const kn_observer *observer) {
     pthread_mutex_unlock(&tap_lock);
 }
 
+void kn__observer_fork_child(void) { tap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
+
 void kn__observer_untap_child(void) {
-    tap_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    kn__observer_fork_child();
     kn__observer_tap(NULL);
 }
 
@@ -31,20 +33,27 @@ static void replay_pool(void *ctx, kn_pool *pool) {
     observer->on_pool_create(pool);
 }
 
-kn_status kn_observer_attach(const kn_observer *observer) {
+/* False: another one is attached. */
+static bool publish(const kn_observer *observer) {
     pthread_mutex_lock(&tap_lock);
     const kn_observer *before = atomic_load(&kn__observer_attached);
     bool taken = observer && before && before != observer;
     if (!taken) atomic_store(&kn__observer_attached, observer);
     table_set();
     pthread_mutex_unlock(&tap_lock);
-    if (taken) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_observer_attach: another observer is attached already");
-    }
-    if (observer && observer->on_pool_create) {
+    return !taken;
+}
+
+/* Under the registry's lock, as pools are made: each is told of once. */
+kn_status kn_observer_attach(const kn_observer *observer) {
+    kn__registry_lock();
+    bool published = publish(observer);
+    if (published && observer && observer->on_pool_create) {
         kn__pools_visit(replay_pool, (void *)(uintptr_t)observer);
     }
-    return KN_OK;
+    kn__registry_unlock();
+    if (published) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "kn_observer_attach: another observer is attached already");
 }
 
 void kn__owner_name(uint32_t owner, char *out, size_t out_bytes) {

@@ -17,7 +17,9 @@ extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibil
 /* An observer of our own in front of the one attached, to which it passes on what it hears; NULL
  * takes it away. */
 void kn__observer_tap(const kn_observer *tap);
-void kn__observer_untap_child(void); /* in the child of a fork, which has one thread */
+/* In the child of a fork, which has one thread. */
+void kn__observer_fork_child(void);
+void kn__observer_untap_child(void);
 static inline const kn_observer *kn__observer_behind(void) {
     return atomic_load_explicit(&kn__observer_attached, memory_order_acquire);
 }
@@ -31,7 +33,9 @@ static inline const kn_observer *kn__observer_behind(void) {
         if (kn_o_ && kn_o_->on_call_end) kn_o_->on_call_end(name);                                 \
     } while (0)
 
-/* In device.c: calls fn for every pool, under the registry's lock. */
+/* In device.c: calls fn for every pool; the registry's lock is held. */
+void kn__registry_lock(void);
+void kn__registry_unlock(void);
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx);
 
 #endif

@@ -114,8 +114,6 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     }
     kn__caches_attach(pool);
     kn__pool_enlist(pool, device);
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->on_pool_create) observer->on_pool_create(pool);
     *out = pool;
     return KN_OK;
 }

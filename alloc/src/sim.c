@@ -565,6 +565,10 @@ static const kn_device_driver VIRTUAL = {
 kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     static const kn_sim_options defaults = {0};
     if (!options) options = &defaults;
+    for (int i = 0; i < 4; i++) {
+        if (!options->reserved[i]) continue;
+        return KN_FAIL(KN_ERR_INVALID, "kn_sim_create: options.reserved[%d] must be zero", i);
+    }
     kn_sim *sim = calloc(1, sizeof *sim);
     if (!sim) return KN_FAIL(KN_ERR_OOM, "kn_sim_create: no host memory");
     sim->driver = VIRTUAL;

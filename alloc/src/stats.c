@@ -163,10 +163,12 @@ kn_status kn_pool_snapshot(kn_pool *pool, const char *path) {
                        strerror(errno));
     }
     kn__pool_lock(pool);
+    errno = 0;
     write_pool(file, pool);
+    int error = ferror(file) ? (errno ? errno : EIO) : 0; /* the first failure says why */
     kn__pool_unlock(pool);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) == 0 && !failed) return KN_OK;
+    if (fclose(file) != 0 && !error) error = errno;
+    if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "kn_pool_snapshot: %s can't be written whole: %s", path,
-                   strerror(errno));
+                   strerror(error));
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "devices.h"
 #include "thread.h"
 
 /* Apart from the thread's state, so that a failure stays pending where no memory can be had. */
@@ -90,6 +91,8 @@ void kn_error_site(const char *file, int line) {
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* function and context are a pair */
 static kn_log_fn log_callback;
 static void *log_ctx;
+
+void kn__log_fork_child(void) { log_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
 
 void kn_log_attach(kn_log_fn log_fn, void *ctx) {
     pthread_mutex_lock(&log_lock);

@@ -354,8 +354,10 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
     pthread_mutex_unlock(&trace.lock);
     KN_TRY(status);
     atomic_store(&only_pool, options->pool);
+    kn__registry_lock(); /* so that no pool is made between the two */
     kn__pools_visit(note_pool, NULL);
     kn__observer_tap(&tap);
+    kn__registry_unlock();
     return KN_OK;
 }
 

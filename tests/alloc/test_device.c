@@ -117,10 +117,58 @@ static void child_of_fork_gets_a_clear_error(void **state) {
     fixture_end(&f);
 }
 
+/* A host device whose first pool takes until the fork is over. */
+static kn_device_driver slow_driver;
+static pthread_barrier_t asked, forked;
+static bool slow;
+
+static kn_status slow_info(void *impl, kn_device_info *out) {
+    if (slow) {
+        pthread_barrier_wait(&asked);
+        pthread_barrier_wait(&forked);
+    }
+    void *host_impl;
+    (void)impl;
+    return kn_device_driver_get(kn_device_host(), &host_impl)->info_read(host_impl, out);
+}
+
+static void *make_default_pool(void *device) { return kn_device_pool(device); }
+
+static void child_of_fork_waits_for_no_thread_of_the_parent(void **state) {
+    (void)state;
+    void *impl;
+    kn_device *device = NULL;
+    slow_driver = *kn_device_driver_get(kn_device_host(), &impl);
+    slow_driver.info_read = slow_info;
+    assert_ok(kn_device_register(&device, "slow", &slow_driver, impl));
+    pthread_barrier_init(&asked, NULL, 2);
+    pthread_barrier_init(&forked, NULL, 2);
+    slow = true;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, make_default_pool, device), 0);
+    pthread_barrier_wait(&asked);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(20); /* ends a child that hangs */
+        slow = false;
+        _exit(kn_device_pool(device) ? 0 : 1);
+    }
+    int code = -1;
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    pthread_barrier_wait(&forked);
+    void *pool = NULL;
+    pthread_join(thread, &pool);
+    assert_non_null(pool);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 0);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(devices_are_found_by_name), TEST(wrong_names_are_named),
                      TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
                      TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
-                     TEST(copies_need_the_host_on_one_side),
-                     TEST(child_of_fork_gets_a_clear_error));
+                     TEST(copies_need_the_host_on_one_side), TEST(child_of_fork_gets_a_clear_error),
+                     TEST(child_of_fork_waits_for_no_thread_of_the_parent));
 }

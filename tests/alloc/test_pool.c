@@ -208,6 +208,7 @@ static void limit_holds_and_pool_stays_usable(void **state) {
     void *a = must_alloc(f.pool, 5 * MiB, NULL), *b = NULL;
     assert_fails(kn_alloc(&b, f.pool, 5 * MiB, NULL), KN_ERR_OOM,
                  "5.0 MiB asked for; live 5.0 MiB");
+    assert_non_null(strstr(kn_last_error()->message, "waiting for other streams 0 bytes"));
     assert_null(b);
     assert_true(stats_of(f.pool).reserved_bytes <= 8 * MiB);
     assert_ok(kn_free(f.pool, a));
@@ -283,6 +284,32 @@ static void harvest_serves_what_fragments_can_not(void **state) {
     assert_ok(kn_pool_check(f.pool));
     assert_ok(kn_free(f.pool, big));
     for (int i = 1; i < 32; i += 2) assert_ok(kn_free(f.pool, live[i]));
+    fixture_end(&f);
+}
+
+/* The only free handle is larger than the hole: it can't be moved, and nothing may be added. */
+static void harvest_stays_below_the_limit(void **state) {
+    (void)state;
+    fixture f = fixture_make(8 * GiB, false, NULL);
+    void *left = must_alloc(f.pool, 4 * MiB, NULL), *gone = must_alloc(f.pool, 2 * MiB, NULL);
+    void *rest = must_alloc(f.pool, 1 * GiB, NULL); /* from here on handles are larger */
+    uint64_t created = kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE);
+    void *large = must_alloc(f.pool, 4 * MiB, NULL), *big = NULL;
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE), created + 1);
+    assert_ok(kn_free(f.pool, gone));
+    size_t limit = stats_of(f.pool).reserved_bytes - 2 * MiB;
+    assert_ok(kn_pool_trim(f.pool, limit)); /* records the event of the free */
+    kn_sim_drain(f.sim);
+    assert_ok(kn_pool_trim(f.pool, limit)); /* leaves a hole of 2 MiB */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, limit);
+    assert_ok(kn_pool_limit(f.pool, limit));
+    assert_ok(kn_free(f.pool, left));
+    assert_ok(kn_free(f.pool, large));
+    assert_fails(kn_alloc(&big, f.pool, 6 * MiB, NULL), KN_ERR_OOM, "limit");
+    assert_int_equal(stats_of(f.pool).reserved_bytes_max, limit + 2 * MiB);
+    assert_true(stats_of(f.pool).reserved_bytes <= limit);
+    assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+    assert_ok(kn_free(f.pool, rest));
     fixture_end(&f);
 }
 
@@ -447,6 +474,10 @@ static void snapshot_to_nowhere_is_an_error(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     assert_fails(kn_pool_snapshot(f.pool, "/nonexistent/x.json"), KN_ERR_IO, "/nonexistent/x.json");
+    void *live[64]; /* more text than fits the stream's buffer */
+    for (int i = 0; i < 64; i++) live[i] = must_alloc(f.pool, 100 * KiB, NULL);
+    assert_fails(kn_pool_snapshot(f.pool, "/dev/full"), KN_ERR_IO, "No space left");
+    for (int i = 0; i < 64; i++) assert_ok(kn_free(f.pool, live[i]));
     fixture_end(&f);
 }
 
@@ -507,7 +538,7 @@ int main(void) {
         TEST(misuse_is_an_error_and_changes_nothing), TEST(option_errors_name_the_option),
         TEST(limit_holds_and_pool_stays_usable), TEST(fraction_of_the_device_is_a_limit),
         TEST(lowered_limit_gives_back), TEST(trim_keeps_what_it_is_told),
-        TEST(harvest_serves_what_fragments_can_not),
+        TEST(harvest_serves_what_fragments_can_not), TEST(harvest_stays_below_the_limit),
         TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_what_is_wanted), TEST(soft_limit_asks_the_callback_before_it_grows),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),

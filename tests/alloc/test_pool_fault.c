@@ -154,9 +154,48 @@ static void error_tells_what_the_device_said(void **state) {
     fixture_end(&f);
 }
 
+/* Free memory that can't be unmapped is whole again, and used. */
+static void unmap_that_fails_changes_nothing(void **state) {
+    (void)state;
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        fixture f = fixture_make(64 * MiB, false, NULL);
+        void *ptr = must_alloc(f.pool, 8 * MiB, NULL);
+        assert_ok(kn_free(f.pool, ptr));
+        assert_ok(kn_pool_trim(f.pool, 0)); /* records the event of the free */
+        kn_sim_drain(f.sim);
+        kn_sim_fail(f.sim, KN_SIM_HANDLE_UNMAP, nth, true);
+        assert_ok(kn_pool_trim(f.pool, 0));
+        assert_ok(kn_pool_check(f.pool));
+        assert_int_equal(stats_of(f.pool).reserved_bytes, (10 - 2 * nth) * MiB);
+        kn_sim_fail(f.sim, KN_SIM_HANDLE_UNMAP, 0, false);
+        fixture_end(&f);
+    }
+}
+
+static void harvest_that_can_not_unmap_changes_nothing(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
+    void *live[8], *big = NULL;
+    for (int i = 0; i < 8; i++) live[i] = must_alloc(f.pool, 2 * MiB, NULL);
+    assert_ok(kn_free(f.pool, live[2]));
+    assert_ok(kn_free(f.pool, live[5]));
+    assert_ok(kn_free(f.pool, live[6]));
+    kn_sim_fail(f.sim, KN_SIM_HANDLE_UNMAP, 1, true);
+    assert_true(kn_alloc(&big, f.pool, 6 * MiB, NULL) < 0);
+    assert_ok(kn_pool_check(f.pool));
+    kn_sim_fail(f.sim, KN_SIM_HANDLE_UNMAP, 0, false);
+    big = must_alloc(f.pool, 6 * MiB, NULL);
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 0; i < 8; i++) {
+        if (i != 2 && i != 5 && i != 6) assert_ok(kn_free(f.pool, live[i]));
+    }
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_call_fails_once), TEST(every_call_fails_from_then_on),
                      TEST(growth_that_fails_half_way_rolls_back),
                      TEST(pool_that_can_not_be_made_leaves_nothing),
-                     TEST(error_tells_what_the_device_said));
+                     TEST(error_tells_what_the_device_said), TEST(unmap_that_fails_changes_nothing),
+                     TEST(harvest_that_can_not_unmap_changes_nothing));
 }

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <knet/observer.h>
+
 #include "pool_fixture.h"
 
 enum { THREADS = 4, ROUNDS = 4000, RING = 64 };
@@ -203,10 +205,42 @@ static void stream_of_a_thread_goes_with_it(void **state) {
     fixture_end(&f);
 }
 
+static atomic_int n_told; /* of the pool "raced" */
+static void count_raced(kn_pool *pool) { n_told += strcmp(kn_pool_name(pool), "raced") == 0; }
+static pthread_barrier_t together;
+
+static void *make_pool_together(void *out) {
+    pthread_barrier_wait(&together);
+    kn_status status = kn_pool_create(out, kn_device_host(), &(kn_pool_options){.name = "raced"});
+    return (void *)(intptr_t)status;
+}
+
+static void observer_attached_meanwhile_hears_of_a_pool_once(void **state) {
+    (void)state;
+    static const kn_observer observer = {.on_pool_create = count_raced};
+    pthread_barrier_init(&together, NULL, 2);
+    for (int i = 0; i < 200; i++) {
+        pthread_t thread;
+        kn_pool *pool = NULL;
+        void *status = NULL;
+        n_told = 0;
+        assert_int_equal(pthread_create(&thread, NULL, make_pool_together, &pool), 0);
+        pthread_barrier_wait(&together);
+        assert_ok(kn_observer_attach(&observer));
+        pthread_join(thread, &status);
+        assert_int_equal((intptr_t)status, KN_OK);
+        assert_int_equal(n_told, 1);
+        assert_ok(kn_observer_attach(NULL));
+        kn_pool_destroy(pool);
+    }
+    pthread_barrier_destroy(&together);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
                      TEST(crowded_threads_never_get_memory_in_use),
                      TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
                      TEST(pools_come_and_go_under_living_threads),
-                     TEST(stream_of_a_thread_goes_with_it));
+                     TEST(stream_of_a_thread_goes_with_it),
+                     TEST(observer_attached_meanwhile_hears_of_a_pool_once));
 }

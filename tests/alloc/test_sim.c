@@ -175,12 +175,20 @@ static void clock_moves_when_told(void **state) {
     end(&d);
 }
 
+static void reserved_options_must_be_zero(void **state) {
+    (void)state;
+    kn_sim *sim = NULL;
+    kn_sim_options options = {.reserved = {0, 0, 0, 1}};
+    assert_fails(kn_sim_create(&sim, &options), KN_ERR_INVALID, "options.reserved[3]");
+    assert_null(sim);
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
-                     TEST(wait_orders_streams_transitively),
-                     TEST(memory_taken_away_under_work_is_seen), TEST(work_without_memory_is_seen),
-                     TEST(wrong_sizes_are_seen),
-                     TEST(handles_are_mapped_once_and_unmapped_before_they_go),
-                     TEST(capacity_holds), TEST(scripted_calls_fail_once_or_for_ever),
-                     TEST(instant_device_finishes_what_it_is_given), TEST(clock_moves_when_told));
+    return RUN_TESTS(
+        TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
+        TEST(wait_orders_streams_transitively), TEST(memory_taken_away_under_work_is_seen),
+        TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
+        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(capacity_holds),
+        TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
+        TEST(clock_moves_when_told), TEST(reserved_options_must_be_zero));
 }

@@ -2,8 +2,9 @@
  *
  * One process-wide pointer to a table of functions; NULL = off = one predictable branch. The table
  * must stay valid for the life of the process. Functions are called on the thread that acts, inside
- * the pool's call but outside its locks, except where said; they must not call into any pool. A
- * NULL member is not called.
+ * the pool's call but outside its locks, except where said; they must not call into any pool, but
+ * that where no pool's lock is held they may read its name, its device and its statistics
+ * (kn_pool_stats_read). A NULL member is not called.
  */
 #ifndef KNET_OBSERVER_H
 #define KNET_OBSERVER_H
@@ -28,8 +29,10 @@ typedef struct kn_observer {
     /* Reserved bytes changed by `delta_bytes` (grow > 0, trim < 0). */
     void (*on_reserve)(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes);
     void (*on_oom)(kn_pool *pool, size_t wanted_bytes);
-    /* Replayed at attach, with the registry's lock held, for the pools that exist already. */
+    /* Once for each pool, with the registry's lock held: when it is made, or at attach for those
+     * that exist already. It must make or destroy no pool and no device. */
     void (*on_pool_create)(kn_pool *pool);
+    /* Before its memory is given back; the on_reserve of that follows. */
     void (*on_pool_destroy)(kn_pool *pool);
     /* The label of an owner, for reports; copied into `out` (of out_bytes); returns false when
      * unknown. May be called with a pool's lock held. */

@@ -52,6 +52,7 @@ typedef enum kn_sim_call {
     KN_SIM_CALLS
 } kn_sim_call;
 
+/* Options may be NULL. Errors: INVALID where options.reserved is not zero; OOM. */
 KN_API KN_MUST_CHECK kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options);
 /* Only for one that was never registered as a device. NULL is nothing. */
 KN_API void kn_sim_destroy(kn_sim *sim);
