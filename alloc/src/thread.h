@@ -1,7 +1,8 @@
 /* What this library keeps for a thread: its error, its streams, its caches of blocks.
  *
  * Thread-local storage is scarce in a library that is loaded late, so a thread has one pointer
- * there; what it points to is made at first need and freed when the thread ends. */
+ * there, and beside it, in status.c, only whether an error is pending or was lost. What the pointer
+ * leads to is made at first need and freed when the thread ends. */
 #ifndef KNET_ALLOC_THREAD_H
 #define KNET_ALLOC_THREAD_H
 

@@ -54,6 +54,7 @@ KN_API kn_device *kn_device_host(void);
 KN_API int kn_device_cuda_count(void);
 
 KN_API const char *kn_device_name(const kn_device *device); /* "cpu", "cuda:0" */
+/* Host, CUDA or simulated; asks no driver. */
 KN_API kn_device_kind kn_device_kind_get(const kn_device *device);
 
 /* Fills `out` (of out_bytes = sizeof *out). Asks the driver for the free bytes. */
@@ -72,9 +73,14 @@ KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream strea
  */
 KN_API KN_MUST_CHECK kn_status kn_stream_of_thread(kn_stream *out, kn_device *device);
 
-/* Events: a point in a stream. */
+/* Events: a point in a stream. A new one is recorded nowhere: it counts as reached. Errors: DEVICE
+ * in a child of fork(), OOM, or the driver's. */
 KN_API KN_MUST_CHECK kn_status kn_event_create(kn_event **out, kn_device *device);
+/* What waits for the event goes on waiting for its point. NULL is nothing. */
 KN_API void kn_event_destroy(kn_event *event);
+/* The point is after all that is enqueued on the stream now; the event's earlier point is
+ * forgotten.
+ */
 KN_API KN_MUST_CHECK kn_status kn_event_record(kn_event *event, kn_stream stream);
 /* The stream waits, on the device, for the recorded point. */
 KN_API KN_MUST_CHECK kn_status kn_event_wait(kn_event *event, kn_stream stream);

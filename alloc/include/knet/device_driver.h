@@ -48,8 +48,9 @@ typedef struct kn_device_driver {
     kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
-    /* A number that is never used again for another stream: handles are. Never fails; NULL: the
-     * handle's value. */
+    /* A number that is never used again for another stream, as handles are. Never fails; NULL: the
+     * handle's value. For tests and tools: pools know a stream by its handle, and so want
+     * kn_stream_retire before a stream is destroyed. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);

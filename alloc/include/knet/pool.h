@@ -60,7 +60,9 @@ KN_API void kn_pool_destroy(kn_pool *pool);
 /* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when
  * it can't be made. */
 KN_API kn_pool *kn_device_pool(kn_device *device);
+/* The device the pool was made on. */
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
+/* Its name in reports; borrowed, as long as the pool lives. */
 KN_API const char *kn_pool_name(const kn_pool *pool);
 /* Changes the limit of a pool; below what is reserved it gives back what it can and holds the rest.
  * 0: none. */
@@ -84,7 +86,8 @@ KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream 
  * their caches (a few MiB each), as their counters are put together only now and then. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
 /* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
- * is in use. */
+ * is in use. Of the threads' caches only the calling thread's is emptied: what others cache counts
+ * as in use. */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
 /* Writes every segment and block as JSON. Errors: IO, naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
@@ -93,7 +96,11 @@ KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
 
 /* Called before an allocation fails; returns bytes freed. May call kn_free, not kn_alloc. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);
+/* Adds a callback; it is called on the thread whose allocation would fail, with no lock of the pool
+ * held. Errors: INVALID for a NULL function, or when the pool has 16 already. */
 KN_API KN_MUST_CHECK kn_status kn_pool_oom_attach(kn_pool *pool, kn_oom_fn fn, void *ctx);
+/* Takes away what was added with the same function and context; nothing where there is none. Does
+ * not wait: on another thread the callback may still be running, once. */
 KN_API void kn_pool_oom_detach(kn_pool *pool, kn_oom_fn fn, void *ctx);
 
 #ifdef __cplusplus

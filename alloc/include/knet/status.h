@@ -6,9 +6,8 @@
  * like kn_check(), *takes* it. The text stays readable in kn_last_error() until the thread's next
  * failure.
  *
- *     kn_tensor *y = kn_relu(kn_linear(x, w, b));   // NULL if either failed
- *     KN_TRY(kn_check());                           // the first error, with its op, its shapes and
- * its line
+ *     kn_tensor *y = kn_relu(kn_linear(x, w, b)); // NULL if either failed
+ *     KN_TRY(kn_check());                         // the first error: its op, shapes and line
  */
 #ifndef KNET_STATUS_H
 #define KNET_STATUS_H

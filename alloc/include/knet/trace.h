@@ -1,8 +1,8 @@
 /* Traces: every allocation and free of a process or of one pool, in a compact binary file.
  *
- *     KN_TRY(kn_trace_begin("run.kntrace", NULL));     // all pools; or
- * KNET_ALLOC=trace=run.kntrace work(); KN_TRY(kn_trace_end());                          // says
- * whether anything was lost
+ *     KN_TRY(kn_trace_begin("run.kntrace", NULL)); // all pools
+ *     work();
+ *     KN_TRY(kn_trace_end());                      // says whether anything was lost
  *
  * `knet replay run.kntrace` plays it. A thread writes its events into a ring of its own, with no
  * lock; one more thread takes them to the file. A ring that is full is written out by its own
