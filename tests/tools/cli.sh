@@ -80,6 +80,13 @@ case $case in
     err_has '/nonexistent/data: No such file.*dataset-fashion-mnist'
     touch "$work/file"
     want 1 "$knet" train mlp --data "$work/file";  err_has 'Not a directory'
+    want 1 "$knet" train mlp --data "$work/file/set"; err_has 'Not a directory'
+    as=() # nothing is closed to root: then as nobody, where that can run the command
+    [ "$(id -u)" -ne 0 ] || as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    if "${as[@]}" "$knet" --version >/dev/null 2>&1; then
+      chmod 755 "$work"; mkdir -m 000 "$work/closed"
+      want 1 "${as[@]}" "$knet" train mlp --data "$work/closed"; err_has "$work/closed.*Permission denied"
+    fi
     mkdir "$work/set"
     want 1 "$knet" train mlp --data "$work/set";   err_has 'neither train-images-idx3-ubyte nor'
     echo hello >"$work/set/train-images-idx3-ubyte.gz"
@@ -143,9 +150,7 @@ case $case in
   info)
     want 0 "$knet" info
     out_has '^Devices'; out_has '^  cpu '; out_has '^  zlib +[0-9.]+'
-    want 0 env OPENBLAS_CORETYPE=Haswell "$knet" info
-    out_has 'OPENBLAS_CORETYPE=Haswell'
-    want 0 env -u OPENBLAS_CORETYPE "$knet" info --json
+    want 0 "$knet" info --json
     [ "$(json devices.0.name)" = cpu ] || fail 'first device'
     json libraries.zlib ;;
   *) echo "no case '$case'"; exit 1 ;;

@@ -48,8 +48,24 @@ static void off_where_the_file_is_no_terminal(void **state) {
     fclose(file);
 }
 
+static void clearing_leaves_an_empty_line(void **state) {
+    (void)state;
+    char text[512] = "";
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    kn_progress bar = {.out = file, .total = 10}; /* as on a terminal */
+    kn_progress_show(&bar, 5, "half");
+    kn_progress_clear(&bar);
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    assert_non_null(strstr(text, "5/10"));
+    assert_true(n > 4);
+    assert_string_equal(text + n - 4, "\r\033[K");
+    fclose(file);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(the_line_has_bar_share_count_times_and_rate),
                      TEST(the_ends_are_empty_and_full), TEST(every_eighth_keeps_the_width),
-                     TEST(off_where_the_file_is_no_terminal));
+                     TEST(off_where_the_file_is_no_terminal), TEST(clearing_leaves_an_empty_line));
 }

@@ -2,6 +2,7 @@
 #include <knet/train.h>
 #include <math.h>
 
+#include "files.h"
 #include "test.h"
 
 typedef struct fixture {
@@ -148,6 +149,100 @@ static void a_callback_stops_the_training_at_its_step(void **state) {
     fixture_release(&f);
 }
 
+static bool test_two_batches(void *ctx) {
+    seen *s = ctx;
+    return ++s->steps < 2;
+}
+
+static void a_callback_stops_the_test_between_batches(void **state) {
+    (void)state;
+    fixture f;
+    seen s = {0};
+    kn_train_result result;
+    fixture_init(&f, "mlp", 100);
+    assert_ok(kn_train(
+        &result, sizeof result, f.model, f.optim, f.train, f.test,
+        &(kn_train_options){.on_test_fn = test_two_batches, .on_epoch_fn = on_epoch, .ctx = &s}));
+    assert_true(result.stopped);
+    assert_int_equal(s.steps, 2); /* of five batches */
+    assert_int_equal(s.epochs, 0);
+    assert_int_equal(result.n_steps, 2);
+    assert_true(isfinite(result.last.loss));
+    assert_true(isnan(result.last.accuracy));
+    fixture_release(&f);
+}
+
+/* --- testing alone, and labels --- */
+static void evaluating_counts_each_image_once(void **state) {
+    (void)state;
+    fixture f;
+    double accuracy = -1, again = -1;
+    kn_batch b;
+    int64_t right = 0;
+    fixture_init(&f, "mlp", 100);
+    assert_true(kn_loader_next(f.test, &b)); /* a loader in use starts again */
+    assert_ok(kn_evaluate(&accuracy, f.model, f.test));
+    while (kn_loader_next(f.test, &b)) {
+        KN_FRAME();
+        const int64_t *best = kn_data(kn_argmax(kn_model_logits(f.model, b.x), 1));
+        const int64_t *label = kn_data(b.y);
+        assert_non_null(best);
+        for (int64_t i = 0; i < b.n; i++) right += best[i] == label[i];
+    }
+    assert_close(accuracy, (double)right / 220, 0, 1e-12);
+    assert_ok(kn_evaluate(&again, f.model, f.test));
+    assert_close(again, accuracy, 0, 0);
+    fixture_release(&f);
+}
+
+/* 100 training and 50 test images; label i of the split's file is i % 12 when it is `split`. */
+static void labels_beyond(const char *split, const char *text) {
+    char dir[FILES_PATH_MAX], name[64];
+    size_t size_bytes = 0;
+    uint32_t n = split[0] == 't' && split[1] == 'r' ? 100 : 50;
+    files_dataset(files_dir_make(dir), 100, false);
+    uint8_t *labels = files_idx(&size_bytes, 0x801, 1, &n);
+    for (uint32_t i = 0; i < n; i++) labels[8 + i] = (uint8_t)(i % 12);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", split);
+    files_write(dir, name, labels, size_bytes, true);
+    free(labels);
+    fixture f;
+    fixture_init(&f, "mlp", 100);
+    kn_loader_destroy(f.train);
+    kn_loader_destroy(f.test);
+    kn_loader_options options = {.batch = 50};
+    assert_ok(kn_loader_create(&f.train, dir, &options));
+    options.split = KN_TEST;
+    assert_ok(kn_loader_create(&f.test, dir, &options));
+    kn_train_result result;
+    memset(&result, 0xff, sizeof result);
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test, NULL),
+                 KN_ERR_INVALID, text);
+    assert_int_equal(result.n_steps, 0);
+    fixture_release(&f);
+    files_remove(dir);
+}
+
+static void labels_beyond_the_classes_are_errors_in_both_splits(void **state) {
+    (void)state;
+    labels_beyond("train", "training labels go up to 11, but the model mlp has 10 classes");
+    labels_beyond("t10k", "test labels go up to 11, but the model mlp has 10 classes");
+}
+
+static void the_result_is_filled_when_the_options_are_wrong_too(void **state) {
+    (void)state;
+    fixture f;
+    kn_train_result result;
+    memset(&result, 0xff, sizeof result);
+    fixture_init(&f, "mlp", 100);
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                          &(kn_train_options){.reserved = {1}}),
+                 KN_ERR_INVALID, "reserved");
+    assert_int_equal(result.n_steps, 0);
+    assert_int_equal(result.last.index, 0);
+    fixture_release(&f);
+}
+
 /* --- determinism --- */
 static double *weights_after(const char *model, int threads, int64_t *n) {
     fixture f;
@@ -218,11 +313,14 @@ static void memory_is_flat_from_the_second_step_on(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(models_have_the_parameters_of_their_papers),
-                     TEST(an_unknown_model_lists_those_there_are),
-                     TEST(logits_have_a_row_per_image), TEST(both_models_learn_separable_classes),
-                     TEST(callbacks_see_every_step_and_epoch),
-                     TEST(a_callback_stops_the_training_at_its_step),
-                     TEST(the_bits_do_not_depend_on_the_number_of_threads),
-                     TEST(memory_is_flat_from_the_second_step_on));
+    return RUN_TESTS(
+        TEST(models_have_the_parameters_of_their_papers),
+        TEST(an_unknown_model_lists_those_there_are), TEST(logits_have_a_row_per_image),
+        TEST(both_models_learn_separable_classes), TEST(callbacks_see_every_step_and_epoch),
+        TEST(a_callback_stops_the_training_at_its_step),
+        TEST(a_callback_stops_the_test_between_batches), TEST(evaluating_counts_each_image_once),
+        TEST(labels_beyond_the_classes_are_errors_in_both_splits),
+        TEST(the_result_is_filled_when_the_options_are_wrong_too),
+        TEST(the_bits_do_not_depend_on_the_number_of_threads),
+        TEST(memory_is_flat_from_the_second_step_on));
 }

@@ -41,15 +41,6 @@ static bool version_of_onednn(char *out, size_t out_bytes, void *handle) {
     return true;
 }
 
-static bool version_of_openblas(char *out, size_t out_bytes, void *handle) {
-    char *(*config)(void);
-    char *(*core)(void);
-    if (!symbol_find(&config, handle, "openblas_get_config")) return false;
-    bool named = symbol_find(&core, handle, "openblas_get_corename");
-    snprintf(out, out_bytes, "%s%s%s", config(), named ? ", running as " : "", named ? core() : "");
-    return true;
-}
-
 static bool version_of_jemalloc(char *out, size_t out_bytes, void *handle) {
     int (*mallctl)(const char *, void *, size_t *, void *, size_t);
     const char *version = NULL;
@@ -110,12 +101,6 @@ static const library libraries[] = {
      version_of_onednn,
      "f32 products and convolutions",
      "apt-get install libdnnl-dev",
-     false},
-    {"OpenBLAS",
-     {"libopenblas.so.0", "libopenblas.so"},
-     version_of_openblas,
-     "comparisons with PyTorch",
-     "apt-get install libopenblas0-openmp",
      false},
     {"jemalloc",
      {""},
@@ -192,14 +177,6 @@ static void devices_find(devices *d) {
         snprintf(d->why_no_cuda, sizeof d->why_no_cuda, "%.1000s", kn_last_error()->message);
 }
 
-/* Set by some environments. Our products are oneDNN's and our own, PyTorch's are OpenBLAS's. */
-static const char *coretype_warning(void) {
-    const char *core = getenv("OPENBLAS_CORETYPE");
-    return core && strcmp(core, "Haswell") == 0 ? "OPENBLAS_CORETYPE=Haswell holds OpenBLAS to "
-                                                  "AVX2: unset it to compare with PyTorch"
-                                                : NULL;
-}
-
 /* --- output --- */
 static void devices_text(kn__report *r, const devices *d) {
     kn__report_line(r, "Devices\n");
@@ -249,9 +226,7 @@ static void info_json(FILE *out, const devices *d, const found *f) {
     }
     fputs("},\"why_no_cuda\":", out);
     kn__json_string(out, d->why_no_cuda);
-    fputs(",\"warnings\":[", out);
-    if (coretype_warning()) kn__json_string(out, coretype_warning());
-    fputs("]}\n", out);
+    fputs("}\n", out);
 }
 
 int kn__cmd_info(int argc, char **argv) {
@@ -274,7 +249,6 @@ int kn__cmd_info(int argc, char **argv) {
     kn__report_line(&report, "Knet.c %s\n", KNET_VERSION);
     devices_text(&report, &d);
     libraries_text(&report, f);
-    if (coretype_warning()) kn__report_line(&report, "Warning\n  %s\n", coretype_warning());
     if (json) info_json(report.kept, &d, f);
     return kn__report_end(&report, "knet info") ? KN__EXIT_OK : KN__EXIT_FAILURE;
 }

@@ -187,6 +187,11 @@ static bool step_done(void *ctx, const kn_train_step *step) {
     return !interrupted;
 }
 
+static bool test_going_on(void *ctx) {
+    (void)ctx;
+    return !interrupted;
+}
+
 static void epoch_done(void *ctx, const kn_epoch *epoch) {
     session *s = ctx;
     s->epochs[s->n_epochs++] = *epoch;
@@ -214,11 +219,14 @@ static kn_status session_train(session *s) {
                         kn_frame_threads() == 1 ? "" : "s");
     s->bar = kn_progress_begin(o->quiet || o->json ? NULL : stderr,
                                o->epochs * kn_loader_batches(s->train));
-    kn_status status = kn_train(
-        &s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
-        &(kn_train_options){
-            .epochs = o->epochs, .on_step_fn = step_done, .on_epoch_fn = epoch_done, .ctx = s});
+    kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
+                                &(kn_train_options){.epochs = o->epochs,
+                                                    .on_step_fn = step_done,
+                                                    .on_test_fn = test_going_on,
+                                                    .on_epoch_fn = epoch_done,
+                                                    .ctx = s});
     kn_progress_end(&s->bar);
+    if (interrupted) s->result.stopped = true; /* after the last callback too */
     return status;
 }
 

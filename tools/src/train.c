@@ -27,20 +27,62 @@ static kn_status sum_begin(kn_tensor **slot, const kn_batch *b) {
     return kn_hold(slot, kn_zeros(KN_SCALAR));
 }
 
+/* --- testing --- */
+
+static kn_status batch_evaluate(kn_tensor *sum, const kn_model *model, const kn_batch *b) {
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *accuracy = kn_accuracy(kn_model_logits(model, b->x), b->y);
+    return kn_add_into(sum, kn_affine(accuracy, (double)b->n, 0));
+}
+
+/* Whether training, when the test is part of it, was stopped during this batch. */
+static bool test_stopped(run *r) {
+    if (r && r->options.on_test_fn && !r->options.on_test_fn(r->options.ctx))
+        r->result.stopped = true;
+    return r && r->result.stopped;
+}
+
+/* r: NULL outside of training. *accuracy is written when all batches were seen. */
+static kn_status evaluate(double *accuracy, const kn_model *model, kn_loader *loader, run *r) {
+    KN_SCOPE("evaluate");
+    KN_SLOT(right);
+    int64_t n = 0;
+    kn_loader_rewind(loader);
+    for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
+        if (n == 0) KN_TRY(sum_begin(&right, &b));
+        KN_TRY(batch_evaluate(right, model, &b));
+        if (test_stopped(r)) return kn_check();
+    }
+    KN_TRY(kn_check());
+    double sum = 0;
+    KN_TRY(kn_item(&sum, right));
+    *accuracy = nearbyint(sum) / (double)n; /* a whole number, but for the rounding of the shares */
+    return KN_OK;
+}
+
+kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader) {
+    return evaluate(accuracy, model, loader, NULL);
+}
+
+/* --- training --- */
+
 /* A label beyond the scores would only show as a loss of NaN. */
-static kn_status classes_check(const run *r, const kn_tensor *logits) {
+static kn_status classes_check(const run *r, const kn_loader *loader, const kn_tensor *logits) {
     kn_shape shape = kn_tensor_shape(logits);
-    int64_t n = kn_loader_classes(r->train);
+    int64_t n = loader ? kn_loader_classes(loader) : 0;
     if (!logits || shape.n_dims != 2 || n <= shape.dim[1]) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID,
-                   "labels go up to %" PRId64 ", but the model %s has %" PRId64 " classes", n - 1,
-                   kn_model_name(r->model), shape.dim[1]);
+    return KN_FAIL(
+        KN_ERR_INVALID, "%s labels go up to %" PRId64 ", but the model %s has %" PRId64 " classes",
+        loader == r->test ? "test" : "training", n - 1, kn_model_name(r->model), shape.dim[1]);
 }
 
 static kn_status step_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     KN_SCOPE("forward");
     kn_tensor *logits = kn_model_logits(r->model, b->x);
-    if (r->result.n_steps == 0) KN_TRY(classes_check(r, logits));
+    if (r->result.n_steps == 0) {
+        KN_TRY(classes_check(r, r->train, logits));
+        KN_TRY(classes_check(r, r->test, logits));
+    }
     *loss = kn_cross_entropy(logits, b->y);
     return KN_OK;
 }
@@ -86,9 +128,9 @@ static kn_status epoch_run(run *r, int64_t index) {
     double trained = now_seconds();
     epoch->train_seconds = trained - begin;
     if (status < 0 || r->result.stopped) return status;
-    if (r->test) KN_TRY(kn_evaluate(&epoch->accuracy, r->model, r->test));
+    if (r->test) KN_TRY(evaluate(&epoch->accuracy, r->model, r->test, r));
     epoch->test_seconds = now_seconds() - trained;
-    if (r->options.on_epoch_fn) r->options.on_epoch_fn(r->options.ctx, epoch);
+    if (r->options.on_epoch_fn && !r->result.stopped) r->options.on_epoch_fn(r->options.ctx, epoch);
     return KN_OK;
 }
 
@@ -96,6 +138,7 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
                    kn_loader *train, kn_loader *test, const kn_train_options *options) {
     run r = {.model = model, .optim = optim, .train = train, .test = test};
     kn_status status = KN_OK;
+    memset(out, 0, out_bytes);
     if (options) r.options = *options;
     if (!r.options.epochs) r.options.epochs = 1;
     for (int i = 0; i < 4; i++)
@@ -109,26 +152,4 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     kn_unhold(&r.loss_sum);
     memcpy(out, &r.result, out_bytes < sizeof r.result ? out_bytes : sizeof r.result);
     return status;
-}
-
-static kn_status batch_evaluate(kn_tensor *sum, const kn_model *model, const kn_batch *b) {
-    KN_FRAME(.record = KN_OFF);
-    kn_tensor *accuracy = kn_accuracy(kn_model_logits(model, b->x), b->y);
-    return kn_add_into(sum, kn_affine(accuracy, (double)b->n, 0));
-}
-
-kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader) {
-    KN_SCOPE("evaluate");
-    KN_SLOT(right);
-    int64_t n = 0;
-    kn_loader_rewind(loader);
-    for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
-        if (n == 0) KN_TRY(sum_begin(&right, &b));
-        KN_TRY(batch_evaluate(right, model, &b));
-    }
-    KN_TRY(kn_check());
-    double sum = 0;
-    KN_TRY(kn_item(&sum, right));
-    *accuracy = nearbyint(sum) / (double)n; /* a whole number, but for the rounding of the shares */
-    return KN_OK;
 }

@@ -35,8 +35,10 @@ typedef struct kn_train_step {
 
 typedef struct kn_train_options {
     int64_t epochs; /* 0: 1 */
-    /* After every step; false stops the training there. After every epoch. Both may be NULL. */
+    /* After every step; false stops the training there. After every batch of the test; false stops
+     * there too, without the epoch's accuracy. After every finished epoch. Each may be NULL. */
     bool (*on_step_fn)(void *ctx, const kn_train_step *step);
+    bool (*on_test_fn)(void *ctx);
     void (*on_epoch_fn)(void *ctx, const kn_epoch *epoch);
     void *ctx;
     uint64_t reserved[4]; /* zero */
@@ -46,7 +48,7 @@ typedef struct kn_train_result {
     kn_epoch last;   /* the last epoch, finished or not */
     int64_t n_steps; /* of all epochs */
     double seconds;  /* of all, testing included */
-    bool stopped;    /* by on_step_fn */
+    bool stopped;    /* by on_step_fn or on_test_fn */
 } kn_train_result;
 
 /* Trains on the batches of `train` by the cross-entropy of the model's logits, and tests on `test`
