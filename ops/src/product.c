@@ -77,5 +77,7 @@ kn_tensor *(kn_linear)(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
         .op = op, .n_in = 3, .in = in, .dtype = (kn_dtype)x->dtype, .shape = kn_tensor_shape(x)};
     call.shape.dim[x->n_dims - 1] = w->dim[0];
     if (inputs) return kn_op_run(&call);
-    return b == &kn__none ? of_nothing(&call) : (kn_broadcast)(b, call.shape);
+    if (b == &kn__none) return of_nothing(&call);
+    /* Never b itself: the caller may write to its result. */
+    return x->n_dims == 1 ? (kn_affine)(b, 1, 0) : (kn_broadcast)(b, call.shape);
 }

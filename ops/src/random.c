@@ -37,6 +37,7 @@ void kn_rng_destroy(kn_rng *rng) {
 }
 
 kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
+    if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: rng is NULL");
     uint64_t words[2];
     KN_TRY(kn_copy_out(words, sizeof words, rng->state));
     *seed = words[0];
@@ -46,6 +47,7 @@ kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
 
 kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
     KN_TRY(kn_check());
+    if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_set: rng is NULL");
     return state_make(rng, rng->state->storage->device, seed, offset);
 }
 

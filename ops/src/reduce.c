@@ -122,31 +122,3 @@ kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims, kn_tensor *i
     }
     return reduce_mask(KN_OP_sum, x, mask, keep_dims, into);
 }
-
-/* The axes that a broadcast from `shape` to g's shape made or stretched. */
-static uint32_t stretched_axes(const kn_tensor *g, const kn_shape *shape) {
-    int lead = g->n_dims - shape->n_dims;
-    uint32_t mask = (1u << lead) - 1;
-    for (int i = 0; i < shape->n_dims; i++) {
-        if (shape->dim[i] == 1 && g->dim[lead + i] != 1) mask |= 1u << (lead + i);
-    }
-    return mask;
-}
-
-kn_tensor *kn_unbroadcast(kn_tensor *g, kn_shape shape, kn_tensor *into) {
-    const kn_op op = KN_OP_sum;
-    kn_tensor *in[] = {g, into};
-    if (!kn__floats_check(op, "g into", in, into ? 2 : 1, 0)) return NULL;
-    kn_shape g_shape = kn_tensor_shape(g), both;
-    bool reduces = kn__broadcast_shape(&both, &shape, &g_shape) && kn__shape_equal(&both, &g_shape);
-    if (!reduces) {
-        if (!into) return (kn_broadcast)(g, shape);
-        kn_tensor *wide = (kn_broadcast)(g, shape);
-        return wide && kn_add_into(into, wide) == KN_OK ? into : kn_error_defer(kn_pending());
-    }
-    uint32_t mask = stretched_axes(g, &shape);
-    if (into) return kn_sum_mask(g, mask, false, into);
-    if (mask == 0 && g->n_dims == shape.n_dims) return g;
-    kn_tensor *sum = mask ? reduce_mask(op, g, mask, true, NULL) : g;
-    return sum && sum->n_dims != shape.n_dims ? (kn_reshape)(sum, shape) : sum;
-}

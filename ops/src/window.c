@@ -55,10 +55,14 @@ static bool ranks_fit(kn_op op, kn_tensor *const in[3]) {
 
 static bool channels_fit(kn_op op, kn_tensor *const in[3], const kn_attr_conv *attr) {
     const kn_tensor *x = in[0], *w = in[1], *b = in[2];
-    int64_t groups = attr->groups, wanted = w->dim[1] * groups;
+    int64_t groups = attr->groups, wanted;
+    bool overflows = __builtin_mul_overflow(w->dim[1], groups, &wanted);
     if (w->dim[0] % groups) {
         kn__fail_inputs(op, "x w b", in, 3, KN_ERR_SHAPE,
                         "%lld outputs can't be cut in %lld groups", (long long)w->dim[0],
+                        (long long)groups);
+    } else if (overflows) {
+        kn__fail_inputs(op, "x w b", in, 3, KN_ERR_SHAPE, "%lld groups are too many",
                         (long long)groups);
     } else if (x->dim[1] != wanted || wanted == 0) {
         char text[64] = "";
@@ -74,14 +78,33 @@ static bool channels_fit(kn_op op, kn_tensor *const in[3], const kn_attr_conv *a
     return false;
 }
 
+/* The padded input and the window of spatial dimension i, in elements; false when they can't be
+ * counted. Options are held to 31 bits, so that the kernels' index arithmetic can't overflow. */
+static bool conv_extents(int64_t *padded, int64_t *window, const kn_tensor *x, const kn_tensor *w,
+                         const kn_attr_conv *attr, int i) {
+    if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
+        attr->dilation[i] > INT32_MAX)
+        return false;
+    return !__builtin_add_overflow(x->dim[2 + i], 2 * attr->padding[i], padded) &&
+           !__builtin_mul_overflow(w->dim[2 + i] - 1, attr->dilation[i], window) &&
+           !__builtin_add_overflow(*window, 1, window);
+}
+
 /* Each spatial size of the result; false with the error pending when the window is larger than the
  * padded input. */
 static bool conv_shape(kn_shape *out, kn_op op, kn_tensor *const in[3], const kn_attr_conv *attr) {
     const kn_tensor *x = in[0], *w = in[1];
     *out = (kn_shape){{x->dim[0], w->dim[0]}, x->n_dims};
     for (int i = 0; i < attr->n_spatial; i++) {
-        int64_t padded = x->dim[2 + i] + 2 * attr->padding[i],
-                window = attr->dilation[i] * (w->dim[2 + i] - 1) + 1;
+        int64_t padded, window;
+        if (!conv_extents(&padded, &window, x, w, attr, i)) {
+            kn__fail_inputs(op, "x w b", in, 3, KN_ERR_SHAPE,
+                            "stride %lld, padding %lld, dilation %lld are too large for dimension "
+                            "%d",
+                            (long long)attr->stride[i], (long long)attr->padding[i],
+                            (long long)attr->dilation[i], 2 + i);
+            return false;
+        }
         if (w->dim[2 + i] < 1 || window > padded) {
             kn__fail_inputs(op, "x w b", in, 3, KN_ERR_SHAPE,
                             "a window of %lld does not fit in %lld elements of dimension %d",
@@ -189,8 +212,8 @@ static bool pool_attr(kn_attr_pool *attr, kn_op op, kn_tensor *x, const kn_shape
             return false;
         }
         attr->window[i] = w;
-        attr->stride[i] = s;
-        if (elements <= 256) elements *= w;
+        attr->stride[i] = s < x->dim[2 + i] ? s : x->dim[2 + i]; /* more is one window as well */
+        if (elements <= 256) elements = w > 256 ? w : elements * w;
     }
     if (op == KN_OP_maxpool && elements > 256) {
         kn__fail_inputs(op, "x", &x, 1, KN_ERR_UNSUPPORTED,

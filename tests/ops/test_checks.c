@@ -31,6 +31,10 @@ static void products_over_nothing_are_zero(void **state) {
     assert_values(kn_matmul(a, zeros(KN_SHAPE(0, 2))), 0, 0, 0, 0);
     assert_values(kn_linear(a, zeros(KN_SHAPE(2, 0)), b), 3, 4, 3, 4);
     assert_values(kn_linear(a, zeros(KN_SHAPE(2, 0)), KN_NONE), 0, 0, 0, 0);
+    kn_tensor *y = kn_linear(zeros(KN_SHAPE(0)), zeros(KN_SHAPE(2, 0)), b);
+    assert_values(y, 3, 4);
+    ((float *)kn_data_mut(y))[0] = 9; /* b is not its result */
+    assert_values(b, 3, 4);
     kn_tensor *into = F32(KN_SHAPE(1, 1), 5);
     assert_ptr_equal(
         kn_matmul_trans(zeros(KN_SHAPE(1, 0)), zeros(KN_SHAPE(0, 1)), false, false, into), into);
@@ -63,6 +67,42 @@ static void convolution_checks_shapes_and_options(void **state) {
     kn_conv_options o = {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}};
     assert_shape(kn_conv(x, ok, b, &o), KN_SHAPE(64, 4, 13, 12));
     assert_shape(kn_conv(zeros(KN_SHAPE(0, 3, 8, 8)), ok, b, NULL), KN_SHAPE(0, 4, 4, 6));
+}
+
+static void windows_too_large_to_count_are_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(1, 3, 8, 8)), *w = zeros(KN_SHAPE(4, 3, 5, 3)),
+              *none = zeros(KN_SHAPE(0, 3, 5, 3));
+    const int64_t most = INT64_MAX, huge = ((int64_t)1 << 61) + 1;
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {most, 0}}), KN_ERR_SHAPE,
+                    "padding 9223372036854775807");
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {0, most / 2}}),
+                    KN_ERR_SHAPE, "too large for dimension 3");
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.dilation = {huge, 1}}), KN_ERR_SHAPE,
+                    "dilation 2305843009213693953");
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.stride = {most, 1}}), KN_ERR_SHAPE,
+                    "stride 9223372036854775807");
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.groups = most}), KN_ERR_SHAPE,
+                    "can't be cut in 9223372036854775807 groups");
+    assert_op_fails(kn_conv(x, none, KN_NONE, &(kn_conv_options){.groups = huge * 2}), KN_ERR_SHAPE,
+                    "4611686018427387906 groups are too many");
+    /* The largest that count: what they pad and skip is zeros. */
+    kn_conv_options o = {.stride = {INT32_MAX}, .padding = {INT32_MAX}, .dilation = {INT32_MAX}};
+    kn_tensor *line = F32(KN_SHAPE(1, 1, 1), 3), *three = F32(KN_SHAPE(1, 1, 3), 5, 7, 11);
+    assert_values(kn_conv(line, three, KN_NONE, &o), 21);
+}
+
+static void a_stride_beyond_the_input_takes_one_window(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 4), 1, 5, 3, 9);
+    kn_shape window = KN_SHAPE(2), stride = KN_SHAPE(INT64_MAX);
+    assert_values(kn_maxpool(x, window, stride), 5);
+    assert_values(kn_avgpool(x, window, stride), 3);
+    kn_tensor *empty = zeros(KN_SHAPE(0, 1, (int64_t)1 << 58));
+    assert_op_fails(kn_maxpool(empty, KN_SHAPE((int64_t)1 << 58), KN_SHAPE(1)), KN_ERR_UNSUPPORTED,
+                    "more than 256 elements");
 }
 
 static void gradients_of_an_empty_batch_are_zero(void **state) {
@@ -173,6 +213,8 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(products_check_their_shapes), OPS_TEST(products_over_nothing_are_zero),
         OPS_TEST(convolution_checks_shapes_and_options),
+        OPS_TEST(windows_too_large_to_count_are_errors),
+        OPS_TEST(a_stride_beyond_the_input_takes_one_window),
         OPS_TEST(gradients_of_an_empty_batch_are_zero), OPS_TEST(pooling_checks_windows),
         OPS_TEST(losses_check_scores_and_labels), OPS_TEST(random_ops_check_their_numbers),
         OPS_TEST(optimiser_steps_check_their_parts), OPS_TEST(shapes_are_written_as_text));

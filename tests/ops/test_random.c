@@ -168,9 +168,17 @@ static void the_number_of_threads_changes_no_bit(void **state) {
     }
 }
 
+static void the_state_of_no_generator_is_an_error(void **state) {
+    (void)state;
+    uint64_t seed = 0, offset = 0;
+    assert_fails(kn_rng_state_get(&seed, &offset, NULL), KN_ERR_INVALID, "rng is NULL");
+    assert_fails(kn_rng_state_set(NULL, 1, 0), KN_ERR_INVALID, "rng is NULL");
+}
+
 int main(void) {
     return RUN_TESTS(
-        TEST(philox_gives_the_published_words), OPS_TEST(uniforms_follow_the_element_map),
+        OPS_TEST(the_state_of_no_generator_is_an_error), TEST(philox_gives_the_published_words),
+        OPS_TEST(uniforms_follow_the_element_map),
         OPS_TEST(dropout_follows_the_element_map_and_is_its_own_adjoint),
         OPS_TEST(normals_have_the_moments_asked_for), OPS_TEST(normals_match_the_formula),
         OPS_TEST(uniforms_stay_below_the_upper_bound), OPS_TEST(each_op_takes_the_next_numbers),

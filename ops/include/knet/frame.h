@@ -2,9 +2,10 @@
  *
  * A frame carries device, pool, stream, dtype, recording and threads; what its options leave zero
  * it inherits from the frame around it. The outermost frame's defaults: the host, the device's
- * pool, f32. Ending a frame ends every frame, tape and scope opened inside it; ending twice is
- * nothing. An error that nobody took when the thread's outermost frame ends goes to the log
- * callback and is cleared, so it can't poison the next request.
+ * pool, f32. Ending a frame ends every frame and tape opened inside it; ending twice is nothing.
+ * The timer's scopes are not its business: their own blocks close them, or a scope around them. An
+ * error that nobody took when the thread's outermost frame ends goes to the log callback and is
+ * cleared, so it can't poison the next request.
  *
  *     KN_FRAME(.device = gpu);
  *     kn_tensor *noise = kn_normal(KN_SHAPE(64, 100), 0, 1, rng);   // on gpu

@@ -202,8 +202,6 @@ KN_API kn_tensor *kn_softmax_back(kn_tensor *y, kn_tensor *g, int axis);
 KN_API kn_tensor *kn_logsoftmax_back(kn_tensor *y, kn_tensor *g, int axis);
 /* d[b,c] = -g/B where c is the label of row b, else 0; g 0-dimensional */
 KN_API kn_tensor *kn_nll_back(kn_tensor *labels, kn_tensor *g, kn_shape shape);
-/* Reduces or broadcasts g to a shape it was broadcast from; g itself where the shapes agree. */
-KN_API kn_tensor *kn_unbroadcast(kn_tensor *g, kn_shape shape, kn_tensor *into);
 /* sum with a destination: into += result; into may be NULL. Axes as a mask. */
 KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims, kn_tensor *into);
 /* Zeros of `shape` with g at [start, start + g's shape). */
