@@ -13,6 +13,10 @@ struct kn_call {
     uint64_t own;  /* saved values that are the call's inputs or result, bit by bit */
     uint64_t need; /* inputs that want a gradient; in backward, in this pass */
     int n_x;
+    struct input { /* what a gradient must agree with; its shape is the node's */
+        kn_device *device;
+        kn_dtype dtype;
+    } input[];
 };
 
 /* The node's attributes: where its call is. */
@@ -42,6 +46,11 @@ void kn__apply_free(kn__node *n) {
 void kn_call_save(kn_call *call, int i, kn_tensor *t) {
     KN_ASSERT(i >= 0 && i < SAVED_MAX);
     if (i < 0 || i >= SAVED_MAX || !t || t == KN_NONE) return;
+    if (!t->storage) {
+        KN_FAIL_NULL(KN_ERR_INVALID, "%s: the value to save at %d was consumed by kn_backward",
+                     call->rule->name, i);
+        return;
+    }
     kn_tensor *old = call->saved[i].t;
     call->saved[i] = (kn__saved){kn_tensor_retain(t), t->storage->version};
     if (old) kn_tensor_release(old);
@@ -89,7 +98,7 @@ static kn_status run_forward(kn_tensor **out, kn_call *call, kn_tensor *const x[
     kn_tensor *y = NULL;
     KN_TRY(call->rule->forward(&y, call, x));
     KN_TRY(kn_check());
-    if (!y || y == KN_NONE) {
+    if (!y || !y->storage) { /* NULL, KN_NONE, consumed */
         return KN_FAIL(KN_ERR_INVALID, "%s: forward gave no result", call->rule->name);
     }
     *out = kn_tensor_retain(y);
@@ -123,7 +132,9 @@ static kn_status apply(kn_tensor **out, kn_call *call, kn_tensor *const x[], boo
     kn_tensor *made = NULL;
     bool recording = kn_op_recording(x, call->n_x);
     for (int i = 0; i < call->n_x; i++) {
-        if (recording && x[i]->grad) call->need |= (uint64_t)1 << i;
+        if (!recording || !x[i]->grad) continue;
+        call->need |= (uint64_t)1 << i;
+        call->input[i] = (struct input){x[i]->storage->device, (kn_dtype)x[i]->dtype};
     }
     KN_TRY(run_forward(&made, call, x));
     /* A header of this frame's: forward may have returned an input, or a tensor it keeps. */
@@ -146,13 +157,18 @@ static kn_status apply(kn_tensor **out, kn_call *call, kn_tensor *const x[], boo
 kn_tensor *kn_apply(const kn_rule *rule, kn_tensor *const x[], int n_x, void *ctx,
                     void (*ctx_free_fn)(void *ctx)) {
     kn_status status = kn_pending() ? KN_OK : check_inputs(rule, x, n_x);
-    kn_call *call = kn_pending() || status < 0 ? NULL : calloc(1, sizeof *call);
+    kn_call *call = NULL;
+    if (!kn_pending() && status == KN_OK)
+        call = calloc(1, sizeof *call + (size_t)n_x * sizeof call->input[0]);
     if (!call) {
         if (ctx_free_fn) ctx_free_fn(ctx);
         if (status < 0 || kn_pending()) return kn_error_defer(status);
         return KN_FAIL_NULL(KN_ERR_OOM, "%s: no host memory", rule->name);
     }
-    *call = (kn_call){.rule = rule, .ctx = ctx, .ctx_free_fn = ctx_free_fn, .n_x = n_x};
+    call->rule = rule;
+    call->ctx = ctx;
+    call->ctx_free_fn = ctx_free_fn;
+    call->n_x = n_x;
     kn_scope scope = kn_scope_begin_static(rule->name);
     kn_tensor *y = NULL;
     bool taken = false;
@@ -192,17 +208,36 @@ static kn_status check_saved(kn__back *b, const kn_call *call) {
     return KN_OK;
 }
 
+/* What the user's backward gave is added to gradients as it is: it must be of x[i]'s kind. */
+static kn_status check_gradient(kn__back *b, const kn_call *call, int i, const kn_tensor *dx) {
+    const char *name = call->rule->name;
+    const struct input *in = &call->input[i];
+    if (!dx->storage) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: backward gave a consumed value for x[%d]", name, i);
+    }
+    const kn_shape *want = kn__node_shape(b->node, i);
+    if (dx->n_dims != want->n_dims ||
+        memcmp(dx->dim, want->dim, (size_t)want->n_dims * sizeof want->dim[0]) != 0) {
+        char got[128], wanted[128];
+        return KN_FAIL(KN_ERR_SHAPE, "%s: backward gave %s for x[%d] of shape %s", name,
+                       kn_shape_text(got, sizeof got, kn_tensor_shape(dx)), i,
+                       kn_shape_text(wanted, sizeof wanted, *want));
+    }
+    if (dx->dtype != in->dtype) {
+        return KN_FAIL(KN_ERR_DTYPE, "%s: backward gave %s for x[%d], which is %s", name,
+                       kn_dtype_name((kn_dtype)dx->dtype), i, kn_dtype_name(in->dtype));
+    }
+    if (dx->storage->device != in->device) {
+        return KN_FAIL(KN_ERR_DEVICE, "%s: backward gave a value on %s for x[%d], which is on %s",
+                       name, kn_device_name(dx->storage->device), i, kn_device_name(in->device));
+    }
+    return KN_OK;
+}
+
 static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const dx[]) {
     for (int i = 0; i < call->n_x; i++) {
         if (!(call->need >> i & 1) || !dx[i] || dx[i] == KN_NONE) continue;
-        const kn_shape *want = kn__node_shape(b->node, i);
-        if (dx[i]->n_dims != want->n_dims ||
-            memcmp(dx[i]->dim, want->dim, (size_t)want->n_dims * sizeof want->dim[0]) != 0) {
-            char got[128], wanted[128];
-            return KN_FAIL(KN_ERR_SHAPE, "%s: backward gave %s for x[%d] of shape %s",
-                           call->rule->name, kn_shape_text(got, sizeof got, kn_tensor_shape(dx[i])),
-                           i, kn_shape_text(wanted, sizeof wanted, *want));
-        }
+        KN_TRY(check_gradient(b, call, i, dx[i]));
         KN_TRY(kn__back_deliver(b, i, dx[i]));
     }
     return KN_OK;

@@ -108,6 +108,10 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
     if (y->consumed || (y->grad_kind == KN__GRAD_SPENT && !y->grad)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
     }
+    if (y->grad_kind == KN__GRAD_NODE && y->grad &&
+        ((kn__node *)y->grad)->tape != kn_frame_tape()) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y is on another thread's tape");
+    }
     return check_targets(x, n_x);
 }
 

@@ -175,6 +175,7 @@ kn_status kn_optim_step(kn_optim *optim) {
 
 kn_status kn_optim_lr(kn_optim *optim, double lr) {
     KN_TRY(kn_check());
+    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
     if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, LR);

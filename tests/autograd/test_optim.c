@@ -183,10 +183,16 @@ static void bad_optimisers_say_why(void **state) {
     kn_params_destroy(set);
 }
 
+static void no_optimiser_is_an_error(void **state) {
+    (void)state;
+    assert_fails(kn_optim_lr(NULL, 0.1), KN_ERR_INVALID, "optim is NULL");
+    assert_fails(kn_optim_step(NULL), KN_ERR_INVALID, "optim is NULL");
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(sgd_follows_its_formula), OPS_TEST(momentum_follows_its_formula),
-                     OPS_TEST(adam_follows_its_formula), OPS_TEST(decay_is_decoupled),
-                     OPS_TEST(clipping_scales_all_gradients_together),
+    return RUN_TESTS(OPS_TEST(no_optimiser_is_an_error), OPS_TEST(sgd_follows_its_formula),
+                     OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
+                     OPS_TEST(decay_is_decoupled), OPS_TEST(clipping_scales_all_gradients_together),
                      OPS_TEST(a_clipped_step_has_the_norm_that_was_asked_for),
                      OPS_TEST(unused_parameters_do_not_move_without_decay),
                      OPS_TEST(bad_optimisers_say_why));

@@ -335,6 +335,10 @@ static void gradcheck_finds_a_wrong_gradient(void **state) {
     assert_fails(kn_gradcheck(f_cube, NULL, &x, 1, 3, 1e-7, 1e-9), KN_ERR_INVALID, "order");
     kn_tensor *single = F32(KN_SHAPE(1), 1);
     assert_fails(kn_gradcheck(f_cube, NULL, &single, 1, 1, 1e-7, 1e-9), KN_ERR_DTYPE, "f64");
+    kn_tensor_consume(x);
+    assert_fails(kn_gradcheck(f_cube, NULL, &x, 1, 1, 1e-7, 1e-9), KN_ERR_INVALID, "consumed");
+    kn_tensor *missing = NULL;
+    assert_fails(kn_gradcheck(f_cube, NULL, &missing, 1, 1, 1e-7, 1e-9), KN_ERR_INVALID, "NULL");
 }
 
 static void a_rule_that_is_for_once_says_so(void **state) {
@@ -416,7 +420,99 @@ static void the_context_is_freed_once_whatever_happens(void **state) {
     assert_int_equal(freed, 6);
 }
 
+static kn_status wrong_dtype(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    dx[0] = dy;
+    dx[1] = kn_cast(dy, KN_F64);
+    return kn_check();
+}
+static kn_status wrong_storage(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    dx[1] = kn_affine(dy, 1, 0);
+    kn_tensor_consume(dx[1]);
+    return kn_check();
+}
+static kn_status add_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_add(x[0], x[1]);
+    return kn_check();
+}
+static const kn_rule mistyped = {
+    .name = "mistyped", .forward = add_forward, .backward = wrong_dtype};
+static const kn_rule hollow = {.name = "hollow", .forward = add_forward, .backward = wrong_storage};
+
+static void a_gradient_that_is_not_of_its_inputs_kind_is_an_error(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    for (int to_w = 0; to_w <= 1; to_w++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 3, 4)), *in[] = {x, to_w ? w : kn_mul(w, w)};
+        assert_fails(kn_backward(sum_all(kn_apply(&mistyped, in, 2, NULL, NULL))), KN_ERR_DTYPE,
+                     "mistyped: backward gave f64 for x[1], which is f32");
+        in[1] = to_w ? w : kn_mul(w, w);
+        assert_fails(kn_backward(sum_all(kn_apply(&hollow, in, 2, NULL, NULL))), KN_ERR_INVALID,
+                     "hollow: backward gave a consumed value for x[1]");
+    }
+    kn_params_destroy(set);
+}
+
+static kn_status saving_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_tensor *gone = kn_exp(x[0]);
+    kn_tensor_consume(gone);
+    kn_call_save(call, 2, gone);
+    *y = kn_exp(x[0]);
+    return KN_OK;
+}
+static kn_status gone_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_exp(x[0]);
+    kn_tensor_consume(*y);
+    return KN_OK;
+}
+static const kn_rule saving = {
+    .name = "saving", .forward = saving_forward, .backward = wrong_shape};
+static const kn_rule gone = {.name = "gone", .forward = gone_forward, .backward = wrong_shape};
+
+static void a_rule_can_neither_save_nor_give_a_consumed_value(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1), 2);
+    assert_op_fails(kn_apply(&saving, &x, 1, NULL, NULL), KN_ERR_INVALID,
+                    "saving: the value to save at 2 was consumed");
+    assert_op_fails(kn_apply(&gone, &x, 1, NULL, NULL), KN_ERR_INVALID, "no result");
+}
+
 /* --- threads --- */
+
+typedef struct foreign {
+    kn_tensor *y;
+    kn_status status;
+    bool says_why;
+} foreign;
+
+static void *differentiate_foreign(void *arg) {
+    foreign *f = arg;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 1)), *dx = NULL;
+    f->status = kn_gradients(&dx, f->y, &x, 1, NULL);
+    f->says_why = strstr(kn_last_error()->message, "another thread's tape") != NULL;
+    return NULL;
+}
+
+static void a_value_of_another_threads_tape_is_not_differentiated(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 3)), *dx = NULL;
+    foreign f = {.y = kn_mul(x, x)};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, differentiate_foreign, &f), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(f.status, KN_ERR_INVALID);
+    assert_true(f.says_why);
+    assert_ok(kn_gradients(&dx, f.y, &x, 1, NULL));
+    assert_values(dx, 6);
+}
 
 static void *train_alone(void *failures) {
     kn_params *set = NULL;
@@ -470,5 +566,8 @@ int main(void) {
         OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rule_that_is_for_once_says_so),
         OPS_TEST(a_value_saved_from_inside_is_never_taken_for_a_constant),
         OPS_TEST(the_context_is_freed_once_whatever_happens),
+        OPS_TEST(a_gradient_that_is_not_of_its_inputs_kind_is_an_error),
+        OPS_TEST(a_rule_can_neither_save_nor_give_a_consumed_value),
+        OPS_TEST(a_value_of_another_threads_tape_is_not_differentiated),
         OPS_TEST(each_thread_has_a_tape_of_its_own));
 }
