@@ -1,3 +1,6 @@
+#include <pthread.h>
+
+#include "host/conv_dnnl.h"
 #include "kernels_test.h"
 
 typedef struct conv_case {
@@ -95,8 +98,9 @@ static void assert_terms(const conv_case *c, terms t, kn_tensor *got, const doub
     free(t.sum);
 }
 
-static void check_case(const conv_case *c, kn_dtype dtype) {
+static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
     KN_FRAME();
+    kn__conv_prefer(way);
     kn_shape x_shape = shape_of(c->n_spatial, c->batch, c->channels * c->attr.groups, c->in);
     kn_shape w_shape = shape_of(c->n_spatial, c->outputs * c->attr.groups, c->channels, c->window);
     kn_tensor *x = random_tensor(dtype, x_shape), *w = random_tensor(dtype, w_shape);
@@ -121,6 +125,13 @@ static void check_case(const conv_case *c, kn_dtype dtype) {
     assert_ptr_equal(kn_conv_weight(x, dy, w_shape, &c->attr, into), into);
     assert_terms(c, (terms){x, NULL, dy, NULL, 2}, into, start, shapes);
     free(start);
+    kn__conv_prefer(KN_CONV_MEASURED);
+}
+
+/* Both our kernels and the library, against the definition. */
+static void check_case(const conv_case *c, kn_dtype dtype) {
+    check_way(c, dtype, KN_CONV_OURS);
+    check_way(c, dtype, KN_CONV_DNNL);
 }
 
 static void random_convolutions_match_the_definition(void **state) {
@@ -146,6 +157,17 @@ static void many_channels_match(void **state) {
         2, 2, 16, 16, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 2, 2, 0}};
     conv_case flipped = {
         2, 2, 16, 32, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 0}, {1, 1, 1}, 1, 2, 1}};
+    conv_case strided = {
+        2, 9, 32, 48, {9, 7, 0}, {3, 3, 1}, {{2, 2, 1}, {1, 1}, {2, 1, 1}, 1, 2, 0}};
+    conv_case solid = {
+        3, 2, 16, 16, {3, 4, 5}, {3, 3, 3}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, 3, 0}};
+    conv_case planes = {2, 3, 1, 1, {8, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 16, 2, 0}};
+    conv_case first = {
+        2, 5, 3, 16, {15, 15, 0}, {7, 7, 1}, {{2, 2, 1}, {3, 3}, {1, 1, 1}, 1, 2, 0}};
+    check_case(&planes, KN_F32);
+    check_case(&first, KN_F32);
+    check_case(&strided, KN_F32);
+    check_case(&solid, KN_F32);
     check_case(&same, KN_F32);
     check_case(&odd, KN_F32);
     check_case(&grouped, KN_F32);
@@ -154,8 +176,9 @@ static void many_channels_match(void **state) {
 
 static void the_bias_is_added_to_each_output_plane(void **state) {
     (void)state;
-    FOR_BOTH_DTYPES(dtype) {
+    FOR_BOTH_DTYPES(dtype) for (int way = KN_CONV_OURS; way <= KN_CONV_DNNL; way++) {
         KN_FRAME();
+        kn__conv_prefer((kn_conv_way)way);
         kn_tensor *x = random_tensor(dtype, KN_SHAPE(2, 4, 7, 9));
         kn_tensor *w = random_tensor(dtype, KN_SHAPE(6, 2, 3, 3));
         kn_tensor *b = random_tensor(dtype, KN_SHAPE(6));
@@ -164,6 +187,7 @@ static void the_bias_is_added_to_each_output_plane(void **state) {
         for (int64_t i = 0; i < kn_tensor_numel(y); i++)
             assert_close(ops_at(y, i), ops_at(plain, i) + ops_at(b, i / 35 % 6), 1e-5, 1e-5);
     }
+    kn__conv_prefer(KN_CONV_MEASURED);
 }
 
 static kn_tensor *pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,
@@ -190,8 +214,122 @@ static void the_number_of_threads_changes_no_bit(void **state) {
             kn_tensor *dy =
                 random_tensor(dtype, KN_SHAPE(cases[i].batch, cases[i].outputs, out, out));
             for (int which = 0; which < 3; which++)
-                assert_same_bits(pass(which, x, w, dy, &attr, 1), pass(which, x, w, dy, &attr, 3));
+                for (int way = KN_CONV_OURS; way <= KN_CONV_DNNL; way++) {
+                    kn__conv_prefer((kn_conv_way)way);
+                    assert_same_bits(pass(which, x, w, dy, &attr, 1),
+                                     pass(which, x, w, dy, &attr, 3));
+                }
+            kn__conv_prefer(KN_CONV_MEASURED);
         }
+}
+
+static const kn_conv_sizes plain_sizes = {.batch = 4,
+                                          .groups = 1,
+                                          .channels = 32,
+                                          .outputs = 32,
+                                          .in = {1, 6, 6},
+                                          .out = {1, 6, 6},
+                                          .window = {1, 3, 3},
+                                          .stride = {1, 1, 1},
+                                          .padding = {0, 1, 1},
+                                          .dilation = {1, 1, 1},
+                                          .in_plane = 36,
+                                          .out_plane = 36,
+                                          .window_size = 9};
+
+static void flips_and_doubles_stay_ours(void **state) {
+    (void)state;
+    kn_conv_sizes s = plain_sizes;
+    kn__conv_prefer(KN_CONV_DNNL);
+    for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
+        assert_true(kn__dnnl_fits(&s, KN_F32, (kn_pass)pass_i));
+        assert_false(kn__dnnl_fits(&s, KN_F64, (kn_pass)pass_i));
+        s.flip = true;
+        assert_false(kn__dnnl_fits(&s, KN_F32, (kn_pass)pass_i));
+        s.flip = false;
+    }
+    kn__conv_prefer(KN_CONV_MEASURED);
+}
+
+static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
+    (void)state;
+    kn_conv_sizes many = plain_sizes, few = plain_sizes;
+    many.channels = many.outputs = 128;
+    few.channels = 1;
+    few.outputs = 20;
+    for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
+        assert_true(kn__dnnl_fits(&many, KN_F32, (kn_pass)pass_i));
+        assert_false(kn__dnnl_fits(&few, KN_F32, (kn_pass)pass_i));
+        few.channels = 20, few.outputs = 50; /* LeNet's second layer */
+        assert_false(kn__dnnl_fits(&few, KN_F32, (kn_pass)pass_i));
+    }
+}
+
+/* Three groups of a few channels: the library has but slow loops for these. */
+static void what_the_library_declines_is_done_by_ours(void **state) {
+    (void)state;
+    conv_case c = {2, 2, 3, 5, {9, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {4, 4}, {1, 1, 1}, 3, 2, false}};
+    kn_conv_sizes s = plain_sizes;
+    s.groups = 3, s.channels = 3, s.outputs = 5;
+    s.in[1] = s.in[2] = 9, s.out[1] = s.out[2] = 15, s.padding[1] = s.padding[2] = 4;
+    int declined = 0;
+    for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
+        kn_conv_plan *plan = NULL;
+        assert_int_equal(kn__conv_plan_get(&plan, (kn_pass)pass_i, &s, 1, false), KN_OK);
+        declined += plan->primitive == NULL;
+        kn__conv_plan_drop(plan);
+    }
+    assert_int_equal(declined, 3);
+    check_way(&c, KN_F32, KN_CONV_DNNL);
+}
+
+static void plans_are_shared_and_their_number_is_bounded(void **state) {
+    (void)state;
+    kn_conv_sizes s = plain_sizes;
+    kn_conv_plan *first = NULL, *again = NULL;
+    assert_int_equal(kn__conv_plan_get(&first, KN_PASS_FORWARD, &s, 1, false), KN_OK);
+    assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
+    assert_ptr_equal(first, again);
+    kn__conv_plan_drop(again);
+    for (int64_t images = 2; images < KN_PLANS_MAX + 20; images++) {
+        kn_conv_plan *plan = NULL;
+        assert_int_equal(kn__conv_plan_get(&plan, KN_PASS_FORWARD, &s, images, false), KN_OK);
+        assert_ptr_not_equal(plan, first);
+        kn__conv_plan_drop(plan);
+        assert_true(kn__conv_plans() <= KN_PLANS_MAX);
+    }
+    assert_int_equal(kn__conv_plans(), KN_PLANS_MAX);
+    assert_non_null(first->primitive); /* long out of the cache, still whole for who has it */
+    assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
+    assert_ptr_not_equal(first, again);
+    kn__conv_plan_drop(again);
+    kn__conv_plan_drop(first);
+}
+
+static void *use_plans(void *ctx) {
+    kn_conv_sizes s = plain_sizes;
+    int failures = 0;
+    for (int i = 0; i < 40; i++) {
+        kn_conv_plan *plan = NULL;
+        failures += kn__conv_plan_get(&plan, KN_PASS_DATA, &s, 1 + i % 5, false) != KN_OK;
+        failures += !plan || !plan->primitive;
+        kn__conv_plan_drop(plan);
+    }
+    *(int *)ctx = failures;
+    return NULL;
+}
+
+static void threads_share_the_cache(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t thread[THREADS];
+    int failures[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, use_plans, &failures[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+        assert_int_equal(failures[i], 0);
+    }
 }
 
 static void the_gradient_of_an_empty_batch_is_zero(void **state) {
@@ -205,10 +343,13 @@ static void the_gradient_of_an_empty_batch_is_zero(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(random_convolutions_match_the_definition),
-                     OPS_TEST(a_window_of_one_needs_no_copy_and_matches),
-                     OPS_TEST(many_channels_match),
-                     OPS_TEST(the_bias_is_added_to_each_output_plane),
-                     OPS_TEST(the_number_of_threads_changes_no_bit),
-                     OPS_TEST(the_gradient_of_an_empty_batch_is_zero));
+    return RUN_TESTS(
+        OPS_TEST(random_convolutions_match_the_definition),
+        OPS_TEST(a_window_of_one_needs_no_copy_and_matches), OPS_TEST(many_channels_match),
+        OPS_TEST(the_bias_is_added_to_each_output_plane),
+        OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(flips_and_doubles_stay_ours),
+        OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
+        OPS_TEST(what_the_library_declines_is_done_by_ours),
+        OPS_TEST(plans_are_shared_and_their_number_is_bounded), OPS_TEST(threads_share_the_cache),
+        OPS_TEST(the_gradient_of_an_empty_batch_is_zero));
 }

@@ -1,10 +1,11 @@
-/* Convolution and its gradients: sizes, and the choice between the two ways of doing them. */
+/* Convolution and its gradients: sizes, and the choice between the ways of doing them. */
 #include "conv.h"
 
 #include <string.h>
 
 #include "conv_columns.h"
 #include "conv_direct.h"
+#include "conv_dnnl.h"
 
 /* x [B,C,…], w [O,C/groups,…], y [B,O,…] */
 static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
@@ -32,11 +33,22 @@ static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, cons
     return s;
 }
 
+/* Whether the library did it; where it has nothing fast, our own kernels follow. */
+static kn_status try_library(bool *done, const kn_kernel_call *call, kn_pass pass,
+                             const kn_conv_sizes *s) {
+    *done = false;
+    if (!kn__dnnl_fits(s, (kn_dtype)call->out->dtype, pass)) return KN_OK;
+    return kn__dnnl_conv(done, call, pass, s);
+}
+
 /* in: x, w, b */
 kn_status kn__host_conv(const kn_kernel_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1];
     const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
     kn_conv_sizes s = sizes_of(call->attr, x, w, call->out);
+    bool done;
+    kn_status status = try_library(&done, call, KN_PASS_FORWARD, &s);
+    if (done || status != KN_OK) return status;
     return kn__direct_fits(&s, (kn_dtype)x->dtype) ? kn__direct_conv(call, &s, x, w, b)
                                                    : kn__columns_conv(call, &s, x, w, b);
 }
@@ -49,6 +61,9 @@ kn_status kn__host_conv_data(const kn_kernel_call *call) {
         memset(call->out->data, 0, (size_t)call->out->n * kn_dtype_bytes(call->out->dtype));
         return KN_OK;
     }
+    bool done;
+    kn_status status = try_library(&done, call, KN_PASS_DATA, &s);
+    if (done || status != KN_OK) return status;
     return kn__direct_fits(&s, (kn_dtype)w->dtype) ? kn__direct_conv_data(call, &s, dy, w)
                                                    : kn__columns_conv_data(call, &s, dy, w);
 }
@@ -57,6 +72,9 @@ kn_status kn__host_conv_data(const kn_kernel_call *call) {
 kn_status kn__host_conv_weight(const kn_kernel_call *call) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
     kn_conv_sizes s = sizes_of(call->attr, x, call->out, dy);
+    bool done;
+    kn_status status = try_library(&done, call, KN_PASS_WEIGHT, &s);
+    if (done || status != KN_OK) return status;
     return kn__direct_fits_weight(&s) ? kn__direct_conv_weight(call, &s, x, dy)
                                       : kn__columns_conv_weight(call, &s, x, dy);
 }
