@@ -95,7 +95,7 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
 }
 
 /* Direct sums: the error of our own kernels. Winograd's transforms would be up to 1.7 times as fast
- * where they suit and a fifth as fast where not (7x7 planes), with ten times the error. */
+ * where they suit and a fifth as fast where not (7x7 planes), and less exact. */
 static dnnl_status_t describe(dnnl_convolution_desc_t *d, const problem *p) {
     const kn_side *side = p->plan->side;
     const dnnl_memory_desc_t *x = &side[KN_SIDE_X].blocked, *w = &side[KN_SIDE_W].blocked,
