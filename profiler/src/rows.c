@@ -1,0 +1,205 @@
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text.h"
+
+enum { BLOCK_ROWS = 256, TABLE_MIN = 256 };
+
+typedef struct block {
+    struct block *next;
+    int used;
+    kn__row rows[BLOCK_ROWS];
+} block;
+
+void kn__report_init(kn__report *out) {
+    *out = (kn__report){.root.label = "", .outside.label = "(outside any scope)"};
+}
+
+void kn__report_release(kn__report *report) {
+    for (block *b = report->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(report->table);
+    kn__report_init(report);
+}
+
+static kn__row *new_row(kn__report *report) {
+    block *b = report->blocks;
+    if (!b || b->used == BLOCK_ROWS) {
+        b = calloc(1, sizeof *b);
+        if (!b) return NULL;
+        b->next = report->blocks;
+        report->blocks = b;
+    }
+    return &b->rows[b->used++];
+}
+
+static size_t hash_of(const kn__row *parent, const char *label) {
+    uint64_t h = (uint64_t)(uintptr_t)parent * 0x9E3779B97F4A7C15u;
+    for (const char *c = label; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
+    h *= 0xD6E8FEB86659FD93u;
+    return (size_t)(h ^ h >> 32);
+}
+
+static void **find_slot(const kn__report *report, const kn__row *parent, const char *label) {
+    size_t mask = report->n_table - 1;
+    for (size_t i = hash_of(parent, label) & mask;; i = (i + 1) & mask) {
+        const kn__row *row = report->table[i];
+        if (!row || (row->parent == parent && strcmp(row->label, label) == 0)) {
+            return &report->table[i];
+        }
+    }
+}
+
+static bool grow_table(kn__report *report) {
+    void **old = report->table;
+    size_t n_old = report->n_table, n = n_old ? 2 * n_old : TABLE_MIN;
+    void **table = calloc(n, sizeof *table);
+    if (!table) return false;
+    report->table = table;
+    report->n_table = n;
+    for (size_t i = 0; i < n_old; i++) {
+        kn__row *row = old[i];
+        if (row) *find_slot(report, row->parent, row->label) = row;
+    }
+    free(old);
+    return true;
+}
+
+kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) {
+    if (2 * report->n_rows >= report->n_table && !grow_table(report)) return NULL;
+    void **slot = find_slot(report, parent, label);
+    if (*slot) return *slot;
+    kn__row *row = new_row(report);
+    if (!row) return NULL;
+    row->label = label;
+    row->parent = parent;
+    row->depth = parent->depth + 1;
+    row->min_ns = UINT64_MAX;
+    row->first_start = UINT64_MAX;
+    if (parent->last) {
+        parent->last->next = row;
+    } else {
+        parent->first = row;
+    }
+    parent->last = row;
+    report->n_rows++;
+    return *slot = row;
+}
+
+/* ---- sums and order ---- */
+
+/* Amounts that nodes keep for themselves become those of the whole subtree. */
+static void include_children(kn__row *row) {
+    for (kn__row *child = row->first; child; child = child->next) {
+        include_children(child);
+        row->alloc_bytes += child->alloc_bytes;
+        row->n_allocs += child->n_allocs;
+        row->freed_bytes += child->freed_bytes;
+        row->held += child->held;
+        row->gpu_ns += child->gpu_ns;
+        row->n_gpu += child->n_gpu;
+        row->peak = kn__max_i64(row->peak, child->peak);
+        row->peak_inexact |= child->peak_inexact;
+    }
+    if (row->min_ns == UINT64_MAX) row->min_ns = 0;
+}
+
+void kn__report_finish(kn__report *report) {
+    include_children(&report->root);
+    report->root.time_ns = 0;
+    for (kn__row *row = report->root.first; row; row = row->next) {
+        report->root.time_ns += row->time_ns;
+        report->root.n_calls += row->n_calls;
+    }
+    report->has_gpu = report->root.n_gpu > 0 || report->balance.source != NULL;
+}
+
+static int compare(const kn__row *a, const kn__row *b, kn__sort by) {
+#define DESCENDING(field) ((a->field < b->field) - (a->field > b->field))
+    switch (by) {
+        case KN__SORT_TIME:
+            return DESCENDING(time_ns);
+        case KN__SORT_CALLS:
+            return DESCENDING(n_calls);
+        case KN__SORT_ALLOC:
+            return DESCENDING(alloc_bytes);
+        case KN__SORT_PEAK:
+            return DESCENDING(peak);
+        case KN__SORT_GPU:
+            return DESCENDING(gpu_ns);
+        case KN__SORT_NAME:
+            return strcmp(a->label, b->label);
+        case KN__SORT_FIRST:
+            return -DESCENDING(first_start);
+    }
+#undef DESCENDING
+    return 0;
+}
+
+/* Merge sort of a list: stable, and equal rows stay in the order of first sight. */
+static kn__row *merge(kn__row *a, kn__row *b, kn__sort by) {
+    kn__row head = {0}, *tail = &head;
+    while (a && b) {
+        kn__row **from = compare(a, b, by) <= 0 ? &a : &b;
+        tail = tail->next = *from;
+        *from = (*from)->next;
+    }
+    tail->next = a ? a : b;
+    return head.next;
+}
+
+static kn__row *sort_list(kn__row *list, kn__sort by) {
+    if (!list || !list->next) return list;
+    kn__row *slow = list;
+    for (kn__row *fast = list->next; fast && fast->next; fast = fast->next->next) {
+        slow = slow->next;
+    }
+    kn__row *half = slow->next;
+    slow->next = NULL;
+    return merge(sort_list(list, by), sort_list(half, by), by);
+}
+
+static void sort_children(kn__row *row, kn__sort by) {
+    row->first = sort_list(row->first, by);
+    for (kn__row *child = row->first; child; child = child->next) {
+        sort_children(child, by);
+        row->last = child;
+    }
+}
+
+void kn__report_sort(kn__report *report, kn__sort by) { sort_children(&report->root, by); }
+
+static int keep_largest(const kn__row **out, int n, int used, const kn__row *row) {
+    int at = used;
+    while (at > 0 && out[at - 1]->held_at_peak < row->held_at_peak) at--;
+    if (row->held_at_peak <= 0 || at == n) return used;
+    if (used < n) used++;
+    memmove(out + at + 1, out + at, (size_t)(used - at - 1) * sizeof *out);
+    out[at] = row;
+    return used;
+}
+
+static int visit_owners(const kn__row **out, int n, int used, const kn__row *row) {
+    for (; row; row = row->next) {
+        used = keep_largest(out, n, used, row);
+        used = visit_owners(out, n, used, row->first);
+    }
+    return used;
+}
+
+int kn__report_owners(const kn__row **out, int n, const kn__report *report) {
+    int used = keep_largest(out, n, 0, &report->outside);
+    return visit_owners(out, n, used, report->root.first);
+}
+
+void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {
+    size_t at = kn__path_start(out, out_bytes);
+    for (; row && row->label[0]; row = row->parent) {
+        if (!kn__path_prepend(out, &at, row->label)) break;
+    }
+    kn__path_finish(out, out_bytes, at);
+}
