@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "kernel.h"
 #include "trace.h"
 
@@ -54,6 +55,7 @@ static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could
 /* ---- the launching thread ---- */
 
 static struct kn__ring *make_ring(kn__tree *tree) {
+    if (!kn__budget_take(sizeof(struct kn__ring))) return NULL;
     struct kn__ring *ring = aligned_alloc(64, (sizeof *ring + 63) / 64 * 64);
     if (!ring) return NULL;
     memset(ring, 0, offsetof(struct kn__ring, entries));

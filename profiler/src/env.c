@@ -1,5 +1,7 @@
 #include "env.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +122,76 @@ static bool set_columns(kn__config *c, const char *value) {
     return c->columns_2018 || c->columns_spread || strcmp(value, "all") == 0;
 }
 
+/* A whole number from `least`; what follows it is at *end. */
+static bool read_count(uint64_t *out, const char *value, uint64_t least, const char **end) {
+    char *stop = NULL;
+    errno = 0;
+    unsigned long long n = strtoull(value, &stop, 10);
+    if (*value < '0' || *value > '9' || errno || n < least) return false;
+    *out = n;
+    *end = stop;
+    return true;
+}
+
+static bool scale(uint64_t *n, uint64_t by) { return !__builtin_mul_overflow(*n, by, n); }
+
+/* "30s", "500ms", "2m", "1h", "100steps" */
+static bool set_every(kn__config *c, const char *value) {
+    static const char *const names[] = {"ms", "s", "m", "h", "steps", "step"};
+    static const uint64_t units_ns[] = {1000000, 1000000000, 60000000000, 3600000000000, 0, 0};
+    const char *unit = NULL;
+    uint64_t n;
+    if (!read_count(&n, value, 1, &unit)) return false;
+    int at = find_name(unit, names, 6);
+    if (at < 0 || (units_ns[at] && !scale(&n, units_ns[at]))) return false;
+    c->every_ns = units_ns[at] ? n : 0;
+    c->every_steps = units_ns[at] ? 0 : n;
+    return n < (uint64_t)1 << 62;
+}
+
+/* "10-12", "10-" (to the end), "10" (that one); the first step of a program is 1 */
+static bool set_steps(kn__config *c, const char *value) {
+    const char *rest = NULL;
+    if (!read_count(&c->first_step, value, 1, &rest)) return false;
+    c->last_step = c->first_step;
+    if (!*rest) return true;
+    c->last_step = 0;
+    if (*rest++ != '-') return false;
+    if (!*rest) return true;
+    return read_count(&c->last_step, rest, c->first_step, &rest) && !*rest;
+}
+
+static bool set_skip(kn__config *c, const char *value) {
+    const char *rest = NULL;
+    if (!read_count(&c->first_step, value, 0, &rest) || *rest) return false;
+    c->last_step = 0;
+    return ++c->first_step != 0;
+}
+
+static bool set_signal(kn__config *c, const char *value) {
+    static const char *const names[] = {"USR1", "USR2"};
+    int at = find_name(value, names, 2);
+    c->signal = at == 0 ? SIGUSR1 : SIGUSR2;
+    return at >= 0;
+}
+
+/* "32M", "500K", "1G", "4096" */
+static bool set_buffer(kn__config *c, const char *value) {
+    static const char *const names[] = {"", "K", "M", "G"};
+    const char *unit = NULL;
+    uint64_t n;
+    if (!read_count(&n, value, 1, &unit)) return false;
+    int at = find_name(unit, names, 4);
+    if (at < 0 || !scale(&n, (uint64_t)1 << (10 * at)) || n < KN__BUFFER_BYTES_MIN) return false;
+    c->buffer_bytes = n;
+    return true;
+}
+
+static bool set_threads(kn__config *c, const char *value) {
+    (void)value;
+    return c->by_thread = true;
+}
+
 static bool set_clock(kn__config *c, const char *value) {
     c->clock = strcmp(value, "tsc") == 0 ? KN__CLOCK_TSC : KN__CLOCK_MONOTONIC;
     return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
@@ -141,12 +213,16 @@ static const word words[] = {
      "and kernels, copies and sets of the GPU in the scope that launched them"},
     {"gpu-lite", NULL, NULL, NULL},
     {"full", NULL, NULL, NULL},
-    {"every", "TIME", NULL, NULL},
-    {"steps", "A-B", NULL, NULL},
-    {"skip", "N", NULL, NULL},
+    {"steps", "A-B", set_steps,
+     "only these steps are measured, as kn_step counts them; A- has no end"},
+    {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-"},
     {"mem", NULL, set_memory, "memory of each scope (on unless nomem)"},
     {"nomem", NULL, set_no_memory, "no memory columns"},
-    {"out", "FILE", set_out, "where the table goes: - is stderr, %p in a name the process id"},
+    {"every", "TIME|Nsteps", set_every,
+     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps"},
+    {"signal", "USR1|USR2", set_signal, "a report when the program gets this signal"},
+    {"out", "FILE", set_out,
+     "where the table goes: - is stderr; in any name %p is the process id, %r the rank"},
     {"json", "FILE", set_json, "the same data as JSON"},
     {"trace", "FILE", set_trace, "every scope and kernel for Perfetto or chrome://tracing (JSON)"},
     {"csv", "FILE", set_csv, "the rows for a spreadsheet"},
@@ -157,9 +233,11 @@ static const word words[] = {
     {"depth", "N", set_depth, "levels shown; 0 is all"},
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's"},
     {"columns", "2018|all|spread", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, first"},
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first"},
+    {"threads", NULL, set_threads, "a table for each thread too"},
     {"ascii", NULL, set_ascii, "rules of '-'"},
     {"unicode", NULL, set_unicode, "rules of '─'"},
+    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 32M"},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it"},
     {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call"},
     {"help", NULL, set_help, "this text"},
@@ -226,7 +304,12 @@ static void read_list(kn__config *out, const char *variable, const char *list, k
 
 void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
                      kn__text *messages) {
-    *out = (kn__config){.memory = true, .width = -1, .clock = KN__CLOCK_TSC, .out = "-"};
+    *out = (kn__config){.memory = true,
+                        .width = -1,
+                        .clock = KN__CLOCK_TSC,
+                        .out = "-",
+                        .first_step = 1,
+                        .buffer_bytes = KN__BUFFER_BYTES};
     bool all = knet_timer && *knet_timer, grad = autograd_timer && *autograd_timer;
     if (grad) {
         out->tier = KN__TIER_CPU;

@@ -6,6 +6,7 @@
 #ifndef KNET_ENV_H
 #define KNET_ENV_H
 
+#include "budget.h"
 #include "export.h"
 #include "report.h"
 #include "text.h"
@@ -25,6 +26,7 @@ typedef struct kn__config {
     bool memory;
     bool help;
     bool ascii, columns_2018, columns_spread;
+    bool by_thread; /* a table a thread, below the merged one */
     int depth, width;
     kn__sort sort;
     kn__clock_kind clock;
@@ -32,8 +34,12 @@ typedef struct kn__config {
     char json[KN__PATH_BYTES]; /* "": none, as below */
     char trace[KN__PATH_BYTES];
     char csv[KN__PATH_BYTES], folded[KN__PATH_BYTES], flame[KN__PATH_BYTES];
-    char cupti[KN__PATH_BYTES]; /* of libcupti; "": where the system finds it */
-    kn__weight weight;          /* of folded and flame */
+    char cupti[KN__PATH_BYTES];     /* of libcupti; "": where the system finds it */
+    kn__weight weight;              /* of folded and flame */
+    uint64_t first_step, last_step; /* what is measured: 1 and 0 (no end) are all */
+    uint64_t every_ns, every_steps; /* a report while the program runs; 0: none */
+    int signal;                     /* that asks for one; 0: none */
+    uint64_t buffer_bytes;          /* most memory that the timer takes for itself */
 } kn__config;
 
 /* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them is told in

@@ -15,23 +15,26 @@
 #include "memory.h"
 #include "nvtx.h"
 #include "scope.h"
+#include "steps.h"
 #include "table.h"
 #include "trace.h"
+#include "watch.h"
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
 static bool forked;         /* this process is such a child */
-static uint64_t start_ns;
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
 
-static pthread_mutex_t steps_lock = PTHREAD_MUTEX_INITIALIZER; /* protects steps, last_step_ns */
-static kn__steps steps = {.min_ns = UINT64_MAX};
-static uint64_t last_step_ns;
+static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER; /* one report at a time */
 
-static bool is_on(void) { return __atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) != 0; }
+/* Time that was measured: all, or that of the steps that the words name. */
+static pthread_mutex_t measured_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
+static uint64_t measured_ns, measured_since_ns;                   /* since 0: not now */
+
 static void turn_on(int which) { __atomic_or_fetch(&kn_prof_on_, which, __ATOMIC_RELAXED); }
+static void turn_off(int which) { __atomic_and_fetch(&kn_prof_on_, ~which, __ATOMIC_RELAXED); }
 
 static void say(kn__text *text) {
     if (text->length && kn__text_write(text, "-") < 0) text->length = 0; /* stderr is closed */
@@ -44,6 +47,7 @@ static void forget_in_child(void) {
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
     kn__trace_forget();
+    kn__watch_forget();
     report_at_exit = false;
 }
 
@@ -52,11 +56,18 @@ static void start_clock(kn__clock_kind kind) {
     clock_started = true;
     kn__clock_start(kind);
     if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
-    start_ns = kn__clock_monotonic_ns();
+    measured_since_ns = kn__clock_monotonic_ns();
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
 /* ---- writing ---- */
+
+static uint64_t measured_so_far(void) {
+    pthread_mutex_lock(&measured_lock);
+    uint64_t since = measured_since_ns, ns = measured_ns;
+    pthread_mutex_unlock(&measured_lock);
+    return ns + (since ? kn__clock_monotonic_ns() - since : 0);
+}
 
 static int terminal_width(const char *path) {
     if (config.width >= 0) return config.width;
@@ -65,14 +76,26 @@ static int terminal_width(const char *path) {
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-static void fill_steps(kn__report *report) {
-    pthread_mutex_lock(&steps_lock);
-    report->steps = steps;
-    pthread_mutex_unlock(&steps_lock);
-    if (!report->steps.n_timed) report->steps.min_ns = 0;
-}
-
 typedef enum format { TABLE, JSON, CSV, FOLDED, FLAME } format;
+
+/* What each thread did, or each group of threads that ran after one another. */
+static void add_threads(kn__text *text, kn__table_options options) {
+    uint64_t now = kn__clock_now();
+    double tick_ns = kn__clock_tick_ns();
+    int number = 0;
+    options.bare = true;
+    for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        kn__report report;
+        number++;
+        if (kn__report_take_tree(&report, tree, now, tick_ns) >= 0 && report.root.first) {
+            kn__report_sort(&report, config.sort);
+            report.wall_ns = measured_so_far();
+            kn__text_printf(text, " thread %d\n", number);
+            kn__table_add(text, &report, &options);
+        }
+        kn__report_release(&report);
+    }
+}
 
 static void add_table(kn__text *text, const kn__report *report, const char *path) {
     kn__table_options options = {.width = terminal_width(path),
@@ -82,6 +105,7 @@ static void add_table(kn__text *text, const kn__report *report, const char *path
                                  .spread = config.columns_spread,
                                  .bare = config.columns_2018};
     kn__table_add(text, report, &options);
+    if (config.by_thread) add_threads(text, options);
 }
 
 static kn_status write_report(const kn__report *report, const char *path, format as) {
@@ -124,10 +148,10 @@ static format format_of(const char *path) {
 
 static kn_status take_report(kn__report *report) {
     if (kn__tree_mine) kn__memory_fold(kn__tree_mine);
-    uint64_t wall_ns = kn__clock_monotonic_ns() - start_ns, now = kn__clock_now();
+    uint64_t wall_ns = measured_so_far(), now = kn__clock_now();
     KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
     report->wall_ns = wall_ns;
-    fill_steps(report);
+    kn__steps_read(&report->steps);
     report->has_memory = report->has_memory && config.memory; /* owners_on does not undo nomem */
     kn__report_sort(report, config.sort);
     return KN_OK;
@@ -146,9 +170,11 @@ kn_status kn_prof_report(const char *path) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_prof_report: the timer is off; set KNET_TIMER=1");
     }
     kn__report report;
+    pthread_mutex_lock(&report_lock);
     kn_status status = take_report(&report);
     if (status >= 0) status = write_report(&report, path, format_of(path));
     kn__report_release(&report);
+    pthread_mutex_unlock(&report_lock);
     return status;
 }
 
@@ -186,32 +212,6 @@ static void start_trace(void) {
     say_failure(status);
 }
 
-/* What can't be had is said, and the rest goes on. */
-static void start_tables(void) {
-    say_failure(config.memory ? observe() : kn__memory_start(false));
-    if (config.trace[0]) start_trace();
-    if (config.tier == KN__TIER_GPU) {
-        say_failure(kn__activity_start(kn__cupti_source(config.cupti)));
-    }
-    turn_on(config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_);
-    report_at_exit = true;
-}
-
-__attribute__((constructor)) static void start(void) {
-    kn__text messages = {0};
-    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), &messages);
-    if (config.help) kn__config_help(&messages);
-    say(&messages);
-    bool listening = kn__nvtx_start();
-    if (config.tier == KN__TIER_OFF && !listening) return;
-    start_clock(config.clock);
-    if (listening) {
-        atomic_fetch_or(&kn__prof_extras, KN__PROF_NVTX);
-        turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
-    }
-    if (config.tier >= KN__TIER_CPU) start_tables();
-}
-
 /* Every output that was asked for, whatever becomes of the others; returns the first failure. */
 static kn_status write_all_reports(const kn__report *report) {
     const struct {
@@ -231,30 +231,86 @@ static kn_status write_all_reports(const kn__report *report) {
     return first;
 }
 
-__attribute__((destructor)) static void finish(void) {
-    if (!report_at_exit) return;
-    int error = errno;
-    kn__activity_stop();
-    say_failure(kn__trace_finish());
+static void report_now(void) {
     kn__report report;
+    pthread_mutex_lock(&report_lock);
     kn_status status = take_report(&report);
     if (status >= 0) status = write_all_reports(&report);
     if (status != KN_ERR_IO) say_failure(status); /* an IO error has told its reason already */
     kn__report_release(&report);
-    errno = error;
+    pthread_mutex_unlock(&report_lock);
 }
 
-void kn_step(void) {
-    if (!is_on()) return;
+static int scopes_wanted(void) {
+    return config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_;
+}
+
+/* Scopes that are open stay open; of the memory nothing is lost, it only has no owner. */
+static void measure(bool on) {
     uint64_t now = kn__clock_monotonic_ns();
-    pthread_mutex_lock(&steps_lock);
-    if (steps.n++) {
-        uint64_t spent = now - last_step_ns;
-        steps.n_timed++;
-        steps.sum_ns += spent;
-        if (spent < steps.min_ns) steps.min_ns = spent;
-        if (spent > steps.max_ns) steps.max_ns = spent;
+    pthread_mutex_lock(&measured_lock);
+    if (measured_since_ns) measured_ns += now - measured_since_ns;
+    measured_since_ns = on ? now : 0;
+    pthread_mutex_unlock(&measured_lock);
+    kn__trace_pause(!on);
+    on ? turn_on(scopes_wanted()) : turn_off(KN_PROF_ALL_ | KN_PROF_GRAD_);
+}
+
+static void start_steps(void) {
+    kn__step_plan plan = {config.first_step, config.last_step, config.every_steps};
+    kn__steps_start(&plan, measure, report_now);
+    turn_on(KN_PROF_STEPS_ | scopes_wanted());
+    if (plan.first > 1) measure(false);
+    if (config.every_ns || config.signal) {
+        say_failure(kn__watch_start(config.every_ns, config.signal, report_now));
     }
-    last_step_ns = now;
-    pthread_mutex_unlock(&steps_lock);
+}
+
+/* What can't be had is said, and the rest goes on. */
+static void start_tables(void) {
+    say_failure(config.memory ? observe() : kn__memory_start(false));
+    if (config.trace[0]) start_trace();
+    if (config.tier == KN__TIER_GPU) {
+        say_failure(kn__activity_start(kn__cupti_source(config.cupti)));
+    }
+    start_steps();
+    report_at_exit = true;
+}
+
+__attribute__((constructor)) static void start(void) {
+    kn__text messages = {0};
+    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), &messages);
+    if (config.help) kn__config_help(&messages);
+    say(&messages);
+    bool listening = kn__nvtx_start();
+    kn__budget_set(config.buffer_bytes);
+    if (config.tier == KN__TIER_OFF && !listening) return;
+    start_clock(config.clock);
+    if (listening) {
+        atomic_fetch_or(&kn__prof_extras, KN__PROF_NVTX);
+        turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    }
+    if (config.tier >= KN__TIER_CPU) start_tables();
+}
+
+static void say_steps_missing(void) {
+    uint64_t seen = kn__steps_seen();
+    if (seen + 1 >= config.first_step) return;
+    kn__text text = {0};
+    kn__text_printf(&text,
+                    "KNET_TIMER: nothing was measured: the program ended after %llu steps, before "
+                    "step %llu\n",
+                    (unsigned long long)seen, (unsigned long long)config.first_step);
+    say(&text);
+}
+
+__attribute__((destructor)) static void finish(void) {
+    if (!report_at_exit) return;
+    int error = errno;
+    kn__watch_stop();
+    kn__activity_stop();
+    say_failure(kn__trace_finish());
+    say_steps_missing();
+    report_now();
+    errno = error;
 }

@@ -105,3 +105,15 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__report_finish(out);
     return KN_OK;
 }
+
+kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t now,
+                               double tick_ns) {
+    kn__report_init(out);
+    out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
+    out->n_threads = 1;
+    out->n_unrecorded = KN__LOAD(tree->n_unrecorded);
+    reading r = {tick_ns, now};
+    KN_TRY(add_children(out, &out->root, &tree->root, &r));
+    kn__report_finish(out);
+    return KN_OK;
+}

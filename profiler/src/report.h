@@ -70,6 +70,9 @@ typedef struct kn__report {
 /* Merges all trees; scopes that are open are taken as ending at `now`, in ticks. Errors: OOM; `out`
  * is to be released then too. */
 KN_MUST_CHECK kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns);
+/* The same of one thread's tree alone, without what is no thread's. */
+KN_MUST_CHECK kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t now,
+                                             double tick_ns);
 /* An empty report to add rows to; for tests and readers of stored reports. */
 void kn__report_init(kn__report *out);
 void kn__report_release(kn__report *report);

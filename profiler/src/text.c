@@ -186,11 +186,26 @@ static bool write_all(int fd, const char *bytes, size_t length) {
     return true;
 }
 
+/* Of this process among those of a job, as its launcher says. */
+static const char *rank_text(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID", "RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i]);
+        size_t n = rank ? strspn(rank, "0123456789") : 0;
+        if (n > 0 && n < 12 && !rank[n]) return rank;
+    }
+    return "0";
+}
+
 bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     size_t at = 0;
     for (; *path && at + 24 < out_bytes; path++) {
         if (path[0] == '%' && path[1] == 'p') {
             at += (size_t)snprintf(out + at, out_bytes - at, "%ld", (long)getpid());
+            path++;
+        } else if (path[0] == '%' && path[1] == 'r') {
+            at += (size_t)snprintf(out + at, out_bytes - at, "%s", rank_text());
             path++;
         } else {
             out[at++] = *path;

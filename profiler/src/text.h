@@ -42,7 +42,8 @@ kn__cell kn__cell_bytes(double bytes);         /* "4.56MiB": the unit changes at
 kn__cell kn__cell_count(double n);             /* "12", "1.23k" */
 kn__cell kn__cell_percent(double part, double of); /* "32.0%", " - %" for 0 / 0 */
 
-/* The path with the process id for each "%p"; false: it has no room, and `out` holds its begin. */
+/* The path with the process id for each "%p" and the rank of the process in its job (0 without
+ * one) for each "%r"; false: it has no room, and `out` holds its begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
 enum { KN__PATH_EXPANDED_BYTES = 4096 };

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "json.h"
 
 enum { EVENTS = 1 << 13, TAIL_BYTES = 256 };
@@ -36,6 +37,8 @@ static uint64_t bytes, bytes_max, n_skipped;
 static uint64_t start_ticks, start_realtime_ns;
 static double tick_ns;
 static kn__text out;
+
+static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no room for */
 
 static uint64_t realtime_ns(void) {
     struct timespec t;
@@ -146,7 +149,7 @@ void kn__trace_flush(kn__tree *tree) {
     struct kn__trace_buffer *b = tree->trace;
     if (!b) return;
     pthread_mutex_lock(&lock);
-    if (kn__trace_is_on()) flush_locked(b);
+    if (fd >= 0) flush_locked(b);
     b->n_written = 0;
     KN__STORE(b->n, 0);
     b->tid = 0; /* the next thread that takes the tree has another one */
@@ -154,6 +157,7 @@ void kn__trace_flush(kn__tree *tree) {
 }
 
 static struct kn__trace_buffer *make_buffer(kn__tree *tree) {
+    if (!kn__budget_take(sizeof(struct kn__trace_buffer))) return NULL;
     struct kn__trace_buffer *b = malloc(sizeof *b);
     if (!b) return NULL;
     b->n = b->n_written = 0;
@@ -164,7 +168,10 @@ static struct kn__trace_buffer *make_buffer(kn__tree *tree) {
 
 static void add_event(kn__tree *tree, event e) {
     struct kn__trace_buffer *b = tree->trace ? tree->trace : make_buffer(tree);
-    if (!b) return;
+    if (!b) {
+        atomic_fetch_add_explicit(&n_without_buffer, 1, memory_order_relaxed);
+        return;
+    }
     if (b->n == EVENTS) kn__trace_flush(tree);
     if (!b->tid) b->tid = (long)gettid();
     b->events[b->n] = e;
@@ -183,8 +190,10 @@ void kn__trace_memory(kn__tree *tree, int64_t live) {
 void kn__trace_record(const kn__record *record) {
     if (!kn__trace_is_on()) return;
     pthread_mutex_lock(&lock);
-    put_record(record);
-    write_out(1);
+    if (fd >= 0) {
+        put_record(record);
+        write_out(1);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -204,7 +213,8 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
     bytes_max = max ? max : KN__TRACE_BYTES_MAX;
     start_ticks = kn__clock_now();
     start_realtime_ns = realtime_ns();
-    PUT("{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":");
+    PUT("{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","
+        "\"baseTimeNanoseconds\":");
     put_number(start_realtime_ns);
     PUT(",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
     put_number((uint64_t)getpid());
@@ -225,16 +235,19 @@ static void add_open_scopes(void) {
 }
 
 kn_status kn__trace_finish(void) {
-    if (!kn__trace_is_on()) return KN_OK;
-    add_open_scopes();
+    if (kn__trace_is_on()) add_open_scopes();
     pthread_mutex_lock(&lock);
+    if (fd < 0) {
+        pthread_mutex_unlock(&lock);
+        return KN_OK;
+    }
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         struct kn__trace_buffer *b = KN__LOAD(tree->trace);
         if (b) flush_locked(b);
     }
     atomic_store(&on, false);
     PUT("\n],\"knetEventsSkipped\":");
-    put_number(n_skipped);
+    put_number(n_skipped + atomic_load(&n_without_buffer));
     PUT("}\n");
     bytes_max += TAIL_BYTES;
     write_out(0);
@@ -247,4 +260,13 @@ kn_status kn__trace_finish(void) {
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(error));
 }
 
-void kn__trace_forget(void) { atomic_store(&on, false); }
+void kn__trace_pause(bool paused) {
+    pthread_mutex_lock(&lock);
+    if (fd >= 0) atomic_store(&on, !paused);
+    pthread_mutex_unlock(&lock);
+}
+
+void kn__trace_forget(void) {
+    atomic_store(&on, false);
+    fd = -1;
+}

@@ -17,6 +17,9 @@ KN_MUST_CHECK kn_status kn__trace_start(const char *path, uint64_t bytes_max);
 /* Whether events are wanted. */
 bool kn__trace_is_on(void);
 
+/* While paused events are neither wanted nor counted. */
+void kn__trace_pause(bool paused);
+
 /* A scope that ended, in ticks; on the thread that owns the tree. */
 void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint64_t end);
 /* Live bytes changed; on the thread that owns the tree. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "scope.h"
 #include "text.h"
 #include "trace.h"
@@ -34,6 +35,7 @@ static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
     if (!c || at + size > c->size) {
         size_t room = CHUNK_NODES * sizeof(kn__node);
         if (size > room) room = size;
+        if (!kn__budget_take(sizeof *c + room)) return NULL;
         c = aligned_alloc(64, (sizeof *c + room + 63) / 64 * 64);
         if (!c) return NULL;
         *c = (chunk){.next = tree->chunks, .size = room};
@@ -73,6 +75,7 @@ static kn__node **find_slot(kn__tree *tree, const kn__node *parent, const char *
 static bool grow_table(kn__tree *tree) {
     kn__node **old = tree->table;
     size_t n_old = tree->n_table, n = n_old ? 2 * n_old : TABLE_MIN;
+    if (!kn__budget_take((n - n_old) * sizeof(kn__node *))) return false;
     kn__node **table = calloc(n, sizeof(kn__node *));
     if (!table) return false;
     tree->table = table;

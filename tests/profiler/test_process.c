@@ -202,6 +202,78 @@ static void a_report_can_be_had_before_the_end(void **state) {
     assert_string_equal(o.err, "");
 }
 
+static void only_the_steps_asked_for_are_measured(void **state) {
+    (void)state;
+    outcome o = run("steps", "steps=4-6,trace=trace.json");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n step ", "3");
+    assert_row(o.err, "\n   half ", "3");
+    assert_non_null(strstr(o.err, ", 3 steps of "));
+    static char text[65536];
+    read_path("trace.json", text, sizeof text);
+    assert_int_equal(occurrences(text, "\"name\":\"half\""), 3);
+    assert_row(run("steps", "skip=9").err, "\n step ", "1");
+    assert_row(run("steps", "skip=0").err, "\n step ", "10");
+    assert_row(run("steps", "steps=10").err, "\n step ", "1");
+}
+
+static void steps_that_never_came_are_told(void **state) {
+    (void)state;
+    outcome o = run("steps", "steps=20-30");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "nothing was measured: the program ended after 10 steps"));
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+}
+
+static void reports_come_every_so_many_steps_and_at_exit(void **state) {
+    (void)state;
+    outcome o = run("steps", "every=4steps");
+    assert_int_equal(occurrences(o.err, "Section"), 3);
+    assert_row(o.err, "\n step ", "4"); /* the first of them */
+}
+
+static void a_report_comes_after_some_time(void **state) {
+    (void)state;
+    outcome o = run("wait", "every=30ms,out=early.txt");
+    assert_int_equal(o.code, 0);
+    static char text[65536];
+    read_path("early.txt", text, sizeof text);
+    assert_row(text, "\n waiting ", "1");
+}
+
+static void a_signal_asks_for_a_report(void **state) {
+    (void)state;
+    outcome o = run("signal", "signal=USR2,out=early.txt");
+    assert_int_equal(o.code, 0);
+    static char text[65536];
+    read_path("early.txt", text, sizeof text);
+    assert_row(text, "\n signalled ", "1");
+    o = run("signal", "1"); /* not asked for: the signal does what it always does */
+    assert_int_equal(o.code, -1);
+}
+
+static void each_thread_has_a_table_when_asked(void **state) {
+    (void)state;
+    outcome o = run("two threads", "threads");
+    assert_int_equal(occurrences(o.err, "Section"), 3);
+    assert_int_equal(occurrences(o.err, "\n in a thread "), 2);
+    assert_int_equal(occurrences(o.err, "\n main "), 2);
+    assert_non_null(strstr(o.err, "\n thread 2\n"));
+}
+
+static void the_rank_of_the_process_may_be_in_a_name(void **state) {
+    (void)state;
+    setenv("SLURM_PROCID", "7", 1);
+    outcome o = run("plain", "out=rank-%r.txt");
+    unsetenv("SLURM_PROCID");
+    assert_string_equal(o.err, "");
+    static char text[65536];
+    read_path("rank-7.txt", text, sizeof text);
+    assert_row(text, "\n step ", "3");
+    o = run("plain", "out=rank-%r.txt");
+    read_path("rank-0.txt", text, sizeof text);
+}
+
 static void autograd_timer_shows_gradient_scopes_alone(void **state) {
     (void)state;
     outcome o;
@@ -266,7 +338,11 @@ int main(int argc, char **argv) {
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
-        TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work));
+        TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work),
+        TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
+        TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
+        TEST(a_signal_asks_for_a_report), TEST(each_thread_has_a_table_when_asked),
+        TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);
     return failed;
 }

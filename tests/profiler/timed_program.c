@@ -2,6 +2,7 @@
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,47 @@ static int fork_and_report(void) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+/* Ten steps; of "step" and its "half", one a step. */
+static int ten_steps(void) {
+    for (int i = 0; i < 10; i++) {
+        {
+            KN_SCOPE("step");
+            KN_SCOPE("half");
+            usleep(1000);
+        }
+        kn_step();
+    }
+    return 0;
+}
+
+/* Waits for a report that nobody but the timer makes; says so. */
+static int wait_for_report(void) {
+    KN_SCOPE("waiting");
+    for (int i = 0; i < 2000; i++) {
+        usleep(5000);
+        if (access("early.txt", F_OK) == 0) return 0;
+    }
+    return 3;
+}
+
+static int raise_signal(void) {
+    KN_SCOPE("signalled");
+    return raise(SIGUSR2) != 0 ? 1 : wait_for_report();
+}
+
+static void *one_scope_in_thread(void *arg) {
+    KN_SCOPE("in a thread");
+    return arg;
+}
+
+static int two_threads(void) {
+    pthread_t thread;
+    KN_SCOPE("main");
+    if (pthread_create(&thread, NULL, one_scope_in_thread, NULL) != 0) return 1;
+    pthread_join(thread, NULL);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -120,7 +162,11 @@ int main(int argc, char **argv) {
                 {"memory", memory},
                 {"report", report_now},
                 {"owners", owners},
-                {"fork report", fork_and_report}};
+                {"fork report", fork_and_report},
+                {"steps", ten_steps},
+                {"wait", wait_for_report},
+                {"signal", raise_signal},
+                {"two threads", two_threads}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }

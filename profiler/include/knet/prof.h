@@ -28,7 +28,7 @@ typedef struct kn_scope {
 
 /* Not for users: which scopes are recorded (KN_PROF_…). */
 extern KN_API int kn_prof_on_;
-enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2 };
+enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2, KN_PROF_STEPS_ = 4 };
 #if defined(__GNUC__) && !defined(__clang__)
 #define KN_PROF_API_ KN_API __attribute__((noplt)) /* called often: without the detour of a PLT */
 #else

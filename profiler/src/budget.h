@@ -1,0 +1,19 @@
+/* What the timer may take for itself: one bound for nodes, events and launches of all threads, so
+ * that a run of days stays within it. */
+#ifndef KNET_PROF_BUDGET_H
+#define KNET_PROF_BUDGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KN__BUFFER_BYTES = 32 << 20, KN__BUFFER_BYTES_MIN = 1 << 20 };
+
+/* Before the first scope. */
+void kn__budget_set(uint64_t bytes);
+/* Counts the bytes; false: that would be too many, and nothing is counted. Never given back: what
+ * the timer makes it keeps. */
+bool kn__budget_take(size_t bytes);
+uint64_t kn__budget_used(void);
+
+#endif

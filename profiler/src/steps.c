@@ -1,0 +1,68 @@
+#include "steps.h"
+
+#include <pthread.h>
+
+#include "scope.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static kn__step_plan plan = {.first = 1};
+static void (*measure_fn)(bool on);
+static void (*report_fn)(void);
+static kn__steps steps = {.min_ns = UINT64_MAX};
+static uint64_t n_seen, last_mark_ns;
+
+void kn__steps_start(const kn__step_plan *wanted, void (*measure)(bool on), void (*report)(void)) {
+    pthread_mutex_lock(&lock);
+    plan = *wanted;
+    measure_fn = measure;
+    report_fn = report;
+    pthread_mutex_unlock(&lock);
+}
+
+void kn__steps_read(kn__steps *out) {
+    pthread_mutex_lock(&lock);
+    *out = steps;
+    pthread_mutex_unlock(&lock);
+    if (!out->n_timed) out->min_ns = 0;
+}
+
+uint64_t kn__steps_seen(void) {
+    pthread_mutex_lock(&lock);
+    uint64_t n = n_seen;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static bool is_measured(uint64_t step) {
+    return step >= plan.first && (!plan.last || step <= plan.last);
+}
+
+/* The time from the mark before: of the first step of a program nobody knows its begin. */
+static void count(uint64_t now) {
+    steps.n++;
+    if (n_seen == 1) return;
+    uint64_t spent = now - last_mark_ns;
+    steps.n_timed++;
+    steps.sum_ns += spent;
+    if (spent < steps.min_ns) steps.min_ns = spent;
+    if (spent > steps.max_ns) steps.max_ns = spent;
+}
+
+/* True: a report is due. */
+static bool mark(uint64_t now) {
+    n_seen++;
+    bool was = is_measured(n_seen), will = is_measured(n_seen + 1);
+    if (was) count(now);
+    last_mark_ns = now;
+    if (was != will && measure_fn) measure_fn(will);
+    return plan.every && n_seen % plan.every == 0 && report_fn;
+}
+
+void kn_step(void) {
+    if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
+    uint64_t now = kn__clock_monotonic_ns();
+    pthread_mutex_lock(&lock);
+    bool due = mark(now);
+    pthread_mutex_unlock(&lock);
+    if (due) report_fn();
+}

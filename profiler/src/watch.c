@@ -1,0 +1,87 @@
+#include "watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+static sem_t wake;
+static atomic_bool asked, ending;
+static bool running; /* there is a thread to join */
+static pthread_t thread;
+static uint64_t period_ns;
+static void (*make_report)(void);
+
+static void on_signal(int number) {
+    (void)number;
+    int error = errno;
+    atomic_store(&asked, true);
+    sem_post(&wake);
+    errno = error;
+}
+
+static struct timespec later(struct timespec t, uint64_t ns) {
+    ns += (uint64_t)t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    return t;
+}
+
+/* Waits for the signal, the end, or the time; true: for the time. */
+static bool wait_for(const struct timespec *when) {
+    for (;;) {
+        int failed = period_ns ? sem_clockwait(&wake, CLOCK_MONOTONIC, when) : sem_wait(&wake);
+        if (!failed) return false;
+        if (errno != EINTR) return true;
+    }
+}
+
+static void *watch(void *arg) {
+    struct timespec next;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    next = later(next, period_ns);
+    for (;;) {
+        bool due = wait_for(&next);
+        if (atomic_load(&ending)) return arg;
+        if (due) next = later(next, period_ns);
+        if (atomic_exchange(&asked, false) || due) make_report();
+    }
+}
+
+/* The program's signals are for its own threads. */
+static int start_thread(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int error = pthread_create(&thread, NULL, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void)) {
+    period_ns = every_ns;
+    make_report = report;
+    sem_init(&wake, 0, 0);
+    int error = start_thread();
+    if (error) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "no reports while the program runs: no thread: %s",
+                       strerror(error));
+    }
+    running = true;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    if (signal) sigaction(signal, &action, NULL);
+    return KN_OK;
+}
+
+void kn__watch_stop(void) {
+    if (!running) return;
+    running = false;
+    atomic_store(&ending, true);
+    sem_post(&wake);
+    pthread_join(thread, NULL);
+}
+
+void kn__watch_forget(void) { running = false; }

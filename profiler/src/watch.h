@@ -1,0 +1,20 @@
+/* Reports of a program that runs: every so often, and when a signal asks.
+ *
+ * The signal's handler sets a flag and wakes a thread; that thread makes the report. There is no
+ * such thread unless one of the two was asked for.
+ */
+#ifndef KNET_PROF_WATCH_H
+#define KNET_PROF_WATCH_H
+
+#include <knet/status.h>
+
+/* `every_ns` 0: on the signal alone; `signal` 0: none. Calls `report` on a thread of its own. A
+ * handler that the program sets later takes the signal away. Errors: UNSUPPORTED, when the system
+ * gives no thread. */
+KN_MUST_CHECK kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void));
+/* Ends the thread, after the report that it is at. */
+void kn__watch_stop(void);
+/* In a forked child: there is no such thread. */
+void kn__watch_forget(void);
+
+#endif
