@@ -102,7 +102,7 @@ static void count_mine(kn__tree *tree, int64_t live) {
 }
 
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream) {
-    (void)ptr, (void)stream;
+    (void)stream;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
     kn__tree *tree = kn__tree_mine;
     kn__node *node = current_node(tree);
@@ -115,20 +115,26 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     int64_t live = count_block(pool, (int64_t)size_bytes);
     give_lock();
     if (tree) {
-        kn__tree_fast = NULL; /* from now on this thread's scopes look at memory */
+        kn__tree_fast = &kn__tree_none; /* from now on this thread's scopes look at memory */
         count_mine(tree, live);
         tree->hwm = kn__max_i64(tree->hwm, live);
+        tree->last_block = ptr;
     }
     return row;
 }
 
 static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner) {
-    (void)ptr;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     kn__tree *tree = kn__tree_mine;
+    bool is_temporary = tree && ptr && tree->last_block == ptr;
+    if (is_temporary) tree->last_block = NULL;
     take_lock();
     kn__node *node = node_of(owner);
     if (node) hold(node, -(int64_t)size_bytes);
+    if (node && is_temporary) {
+        node->temporary_bytes += size_bytes;
+        node->n_temporary++;
+    }
     current_node(tree)->freed_bytes += size_bytes;
     int64_t live = count_block(pool, -(int64_t)size_bytes);
     give_lock();
@@ -269,6 +275,8 @@ void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
         .alloc_bytes = node->alloc_bytes,
         .n_allocs = node->n_allocs,
         .freed_bytes = node->freed_bytes,
+        .temporary_bytes = node->temporary_bytes,
+        .n_temporary = node->n_temporary,
         .held = node->held,
         .held_at_peak = node->peak_epoch == epoch ? node->held_at_peak : node->held,
     };

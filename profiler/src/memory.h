@@ -35,7 +35,7 @@ typedef struct kn__memory_totals {
 
 /* A copy of the memory block of a node; own values, without the children's. */
 typedef struct kn__memory_row {
-    uint64_t alloc_bytes, n_allocs, freed_bytes;
+    uint64_t alloc_bytes, n_allocs, freed_bytes, temporary_bytes, n_temporary;
     int64_t held, held_at_peak;
 } kn__memory_row;
 
@@ -59,23 +59,26 @@ const kn__node *kn__memory_outside(void);
 static inline int64_t kn__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* Events of other threads, as far as the low half tells. */
+static inline uint32_t kn__memory_foreign(const kn__tree *tree) {
+    return (uint32_t)(atomic_load_explicit(&kn__memory_events, memory_order_relaxed) -
+                      tree->n_events);
+}
+
 /* On entry the mark starts at what is live; on exit it rises the mark outside. */
 static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
     node->hwm_saved = tree->hwm;
     node->live_before = live;
     tree->hwm = live;
-    node->foreign_before =
-        atomic_load_explicit(&kn__memory_events, memory_order_relaxed) - tree->n_events;
+    node->foreign_before = kn__memory_foreign(tree);
 }
 
 static inline void kn__memory_leave(kn__tree *tree, kn__node *node) {
     int64_t hwm = tree->hwm;
-    uint64_t foreign =
-        atomic_load_explicit(&kn__memory_events, memory_order_relaxed) - tree->n_events;
     if (hwm > node->peak) KN__STORE(node->peak, hwm);
     if (hwm - node->live_before > node->rise) KN__STORE(node->rise, hwm - node->live_before);
-    if (foreign != node->foreign_before) KN__STORE(node->n_disturbed, node->n_disturbed + 1);
+    if (kn__memory_foreign(tree) != node->foreign_before) KN__STORE(node->is_disturbed, 1);
     tree->hwm = kn__max_i64(node->hwm_saved, hwm);
 }
 

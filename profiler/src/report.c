@@ -27,11 +27,13 @@ static void add_memory(kn__row *row, const kn__node *node) {
     row->alloc_bytes += memory.alloc_bytes;
     row->n_allocs += memory.n_allocs;
     row->freed_bytes += memory.freed_bytes;
+    row->temporary_bytes += memory.temporary_bytes;
+    row->n_temporary += memory.n_temporary;
     row->held += memory.held;
     row->held_at_peak += memory.held_at_peak;
     row->peak = kn__max_i64(row->peak, KN__LOAD(node->peak));
     row->rise = kn__max_i64(row->rise, KN__LOAD(node->rise));
-    row->peak_inexact |= KN__LOAD(node->n_disturbed) > 0;
+    row->peak_inexact |= KN__LOAD(node->is_disturbed) != 0;
 }
 
 static void add_times(kn__row *row, const kn__node *node, const reading *r) {
@@ -46,6 +48,10 @@ static void add_times(kn__row *row, const kn__node *node, const reading *r) {
         uint64_t max_ns = kn__clock_ns(KN__LOAD(node->ticks_max), r->tick_ns);
         if (min_ns < row->min_ns) row->min_ns = min_ns;
         if (max_ns > row->max_ns) row->max_ns = max_ns;
+        double squares = atomic_load_explicit(&node->squares, memory_order_relaxed);
+        row->n_ended += ended;
+        row->ended_ns += (double)KN__LOAD(node->ticks) * r->tick_ns;
+        row->squares_ns2 += squares * r->tick_ns * r->tick_ns;
     }
     if (node->first_start < row->first_start) {
         row->first_start = node->first_start;

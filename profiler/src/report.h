@@ -29,10 +29,13 @@ struct kn__row {
 
     uint64_t n_calls; /* open ones too */
     uint64_t time_ns, min_ns, max_ns, first_ns;
-    uint64_t first_start; /* ticks: order of first sight */
+    uint64_t first_start;         /* ticks: order of first sight */
+    uint64_t n_ended;             /* calls that ended; of these: */
+    double ended_ns, squares_ns2; /* sums of their times and of the squares of these */
 
     uint64_t alloc_bytes, n_allocs, freed_bytes;
-    int64_t held;         /* live now */
+    uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
+    int64_t held;                          /* live now */
     int64_t held_at_peak; /* its own blocks, live when all pools together held most */
     int64_t peak, rise;   /* most that was live while it was open, and how far above its entry */
     bool peak_inexact;    /* another thread allocated or freed meanwhile */
@@ -44,7 +47,11 @@ typedef struct kn__steps {
     uint64_t n;                      /* marks */
     uint64_t n_timed;                /* intervals between marks */
     uint64_t sum_ns, min_ns, max_ns; /* of the intervals */
+    double squares_ns2;              /* sum of their squares */
 } kn__steps;
+
+/* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
+double kn__row_sigma(const kn__row *row);
 
 /* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
 typedef struct kn__balance {

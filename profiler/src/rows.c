@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,8 @@ static void include_children(kn__row *row) {
         row->alloc_bytes += child->alloc_bytes;
         row->n_allocs += child->n_allocs;
         row->freed_bytes += child->freed_bytes;
+        row->temporary_bytes += child->temporary_bytes;
+        row->n_temporary += child->n_temporary;
         row->held += child->held;
         row->gpu_ns += child->gpu_ns;
         row->n_gpu += child->n_gpu;
@@ -106,6 +109,13 @@ static void include_children(kn__row *row) {
         row->peak_inexact |= child->peak_inexact;
     }
     if (row->min_ns == UINT64_MAX) row->min_ns = 0;
+}
+
+double kn__row_sigma(const kn__row *row) {
+    if (row->n_ended < 2) return 0;
+    double n = (double)row->n_ended, mean = row->ended_ns / n;
+    double variance = (row->squares_ns2 - n * mean * mean) / (n - 1);
+    return variance > 0 ? sqrt(variance) : 0; /* rounding may leave less than nothing */
 }
 
 void kn__report_finish(kn__report *report) {

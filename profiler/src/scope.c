@@ -16,46 +16,46 @@ _Atomic(uint32_t) kn__prof_extras;
  * overlap, so every instruction here shows. What only some runs need (memory, NVTX, another clock)
  * stands apart, so that the fast path calls nothing, saves no register and tests one pointer. */
 
-static inline kn_scope mark(const kn__node *node, uint64_t start) {
-    kn_scope scope = {node->depth, (uint32_t)start};
-    return scope;
-}
-
-static inline void enter(kn__tree *tree, kn__node *node) {
-    tree->last = node;
+static inline void enter(kn__tree *tree, kn__node *parent, kn__node *node) {
+    parent->opened = node;
     tree->current = node;
 }
 
+/* The time is the scope's mark: one thread never reads the same twice, and never 0. */
 static inline kn_scope start_at(kn__node *node, uint64_t now) {
-    now |= 1; /* so that neither it nor its low half is 0, which means "closed" and "off" */
     KN__STORE(node->start, now);
-    return mark(node, now);
+    return (kn_scope){now};
 }
 
-static inline kn_scope open_fast(kn__tree *tree, kn__node *node) {
-    enter(tree, node);
+static inline kn_scope open_fast(kn__tree *tree, kn__node *parent, kn__node *node) {
+    enter(tree, parent, node);
     return start_at(node, kn__clock_tsc());
 }
 
 static kn_scope open_extra(kn__tree *tree, kn__node *node) {
-    enter(tree, node);
-    node->extras = atomic_load_explicit(&kn__prof_extras, memory_order_relaxed);
+    kn__node *parent = node->parent;
+    enter(tree, parent, node);
+    node->extras = (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed);
     if (node->extras & KN__PROF_NVTX) kn__nvtx_push(node);
     if (node->extras & KN__PROF_MEM) kn__memory_enter(tree, node);
-    return start_at(node, kn__clock_now());
+    uint64_t now = kn__clock_now();
+    return start_at(node, now > parent->start ? now : parent->start + 1); /* a coarse clock */
 }
 
 /* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
  * `start` again and knows (report.c). */
 static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
+    double x = (double)(int64_t)spent;
     tree->current = node->parent;
     KN__STORE(node->start, 0);
     KN__STORE(node->ticks, node->ticks + spent);
     KN__STORE(node->n_calls, node->n_calls + 1);
+    x = x * x + atomic_load_explicit(&node->squares, memory_order_relaxed);
+    atomic_store_explicit(&node->squares, x, memory_order_relaxed);
 }
 
 __attribute__((noinline)) static void close_record(kn__tree *tree, kn__node *node, uint64_t spent) {
-    if ((int64_t)spent < 0) spent = 0; /* made odd, or counters of two sockets that differ */
+    if ((int64_t)spent < 0) spent = 0; /* counters of two sockets that differ */
     if (spent < node->ticks_min) KN__STORE(node->ticks_min, spent);
     if (spent > node->ticks_max) KN__STORE(node->ticks_max, spent);
     if (node->n_calls == 0) KN__STORE(node->ticks_first, spent);
@@ -72,7 +72,7 @@ static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
 }
 
 static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
-    uint32_t extras = node->extras;
+    unsigned extras = node->extras;
     uint64_t start = node->start;
     node->extras = 0;
     close_fast(tree, node, now);
@@ -81,88 +81,73 @@ static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
     if (extras & KN__PROF_NVTX) kn__nvtx_pop();
 }
 
-/* The node that followed the last one the time before. A program opens its scopes in much the same
- * order again and again, so it is tried first. */
-static inline kn__node *guess(const kn__tree *tree) { return tree->last->after; }
+/* The sibling that followed the child opened last the time before. A program opens its scopes in
+ * much the same order again and again, so it is tried first. */
+static inline kn__node *guess(const kn__node *parent) { return parent->opened->after; }
 
-static inline bool fits_key(const kn__tree *tree, const kn__node *node, const char *key) {
-    return node->key == key && node->parent == tree->current;
-}
-
-static inline bool fits_text(const kn__tree *tree, const kn__node *node, const char *label) {
-    return node->parent == tree->current && !node->key && strcmp(node->label, label) == 0;
+static inline bool has_text(const kn__node *node, const char *label) {
+    return !node->key && strcmp(node->label, label) == 0;
 }
 
 /* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child. */
 __attribute__((noinline)) static kn_scope open_slow(const char *key, const char *label) {
-    kn_scope off = {0, 0};
+    kn_scope off = {0};
     kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
     if (!tree) return off;
-    kn__node *node = guess(tree);
-    if (!(key ? fits_key(tree, node, key) : fits_text(tree, node, label))) {
-        node = kn__tree_child(tree, tree->current, key, label);
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (!(key ? node->key == key : has_text(node, label))) {
+        node = kn__tree_child(tree, parent, key, label);
         if (!node) return off;
-        tree->last->after = node;
+        if (parent->opened->parent == parent) parent->opened->after = node;
     }
-    return kn__tree_fast ? open_fast(tree, node) : open_extra(tree, node);
+    return kn__tree_fast == tree ? open_fast(tree, parent, node) : open_extra(tree, node);
 }
 
 kn_scope kn_scope_begin_static_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
-    if (LIKELY(tree != NULL)) {
-        kn__node *node = guess(tree);
-        if (LIKELY(fits_key(tree, node, label))) return open_fast(tree, node);
-    }
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (LIKELY(node->key == label)) return open_fast(tree, parent, node);
     return open_slow(label, label);
 }
 
 kn_scope kn_scope_begin_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
-    if (LIKELY(tree != NULL)) {
-        kn__node *node = guess(tree);
-        if (LIKELY(fits_text(tree, node, label))) return open_fast(tree, node);
-    }
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (LIKELY(has_text(node, label))) return open_fast(tree, parent, node);
     return open_slow(NULL, label);
 }
 
-static inline bool is_open(const kn__node *node, const kn_scope *scope) {
-    return (uint32_t)node->start == scope->serial;
-}
-
 /* Not the innermost scope: one that others were left open in, or one that is closed already. */
-static void close_down_to(kn__tree *tree, const kn_scope *scope, uint64_t now) {
+static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
     kn__node *target = tree->current;
-    while (target->depth > scope->depth) target = target->parent;
-    if (target->depth != scope->depth || !is_open(target, scope)) return;
+    while (target && target->start != start) target = target->parent;
+    if (!target) return;
     kn__node *outside = target->parent;
     while (tree->current != outside) close_node(tree, tree->current, now);
 }
 
-__attribute__((noinline)) static void end_slow(const kn_scope *scope) {
+__attribute__((noinline)) static void end_slow(uint64_t start) {
     uint64_t now = kn__clock_now();
     kn__tree *tree = kn__tree_mine;
     if (!tree) return;
     kn__node *node = tree->current;
-    if (LIKELY(is_open(node, scope) && node->depth == scope->depth)) {
+    if (LIKELY(node->start == start)) {
         close_node(tree, node, now);
     } else {
-        close_down_to(tree, scope, now);
+        close_down_to(tree, start, now);
     }
 }
 
-/* The root is never open, so a scope that is can't be it; and the counter never shows the same
- * twice to one thread, so the serial alone tells the innermost scope. */
+/* The root is never open, so a scope that is can't be it. */
 void kn_scope_end_on_(kn_scope *scope) {
     kn__tree *tree = kn__tree_fast;
-    if (LIKELY(tree != NULL)) {
-        uint64_t now = kn__clock_tsc();
-        kn__node *node = tree->current;
-        if (LIKELY(is_open(node, scope))) {
-            close_fast(tree, node, now);
-            return;
-        }
+    uint64_t now = kn__clock_tsc(), start = scope->start;
+    kn__node *node = tree->current;
+    if (LIKELY(node->start == start)) {
+        close_fast(tree, node, now);
+        return;
     }
-    end_slow(scope);
+    end_slow(start);
 }
 
 void kn__scope_end_key(const char *key) {

@@ -44,6 +44,7 @@ static void count(uint64_t now) {
     uint64_t spent = now - last_mark_ns;
     steps.n_timed++;
     steps.sum_ns += spent;
+    steps.squares_ns2 += (double)spent * (double)spent;
     if (spent < steps.min_ns) steps.min_ns = spent;
     if (spent > steps.max_ns) steps.max_ns = spent;
 }

@@ -19,7 +19,14 @@ typedef struct kn__chunk {
 } chunk;
 
 _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
-_Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
+_Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec"))) = &kn__tree_none;
+
+/* A guess that is never right: no label stands at this address, and a key says it is no text. */
+static kn__node never = {
+    .key = (const char *)&never, .label = "", .after = &never, .opened = &never};
+kn__tree kn__tree_none = {
+    .current = &kn__tree_none.root,
+    .root = {.key = (const char *)&never, .label = "", .after = &never, .opened = &never}};
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static kn__tree *all_trees, *idle_trees;
@@ -97,8 +104,8 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
     node->key = key;
     node->label = copy;
     node->parent = parent;
-    node->depth = parent->depth + 1;
-    node->after = &tree->root; /* a guess that is never right */
+    node->depth = (uint16_t)(parent->depth + 1);
+    node->after = node->opened = &never;
     node->first_start = kn__clock_now();
     node->ticks_min = UINT64_MAX;
     return node;
@@ -138,7 +145,8 @@ static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     kn__scope_close_all(tree);
     kn__trace_flush(tree);
-    kn__tree_mine = kn__tree_fast = NULL;
+    kn__tree_mine = NULL;
+    kn__tree_fast = &kn__tree_none;
     pthread_mutex_lock(&registry_lock);
     tree->next_idle = idle_trees;
     idle_trees = tree;
@@ -150,7 +158,8 @@ static kn__tree *make_tree(void) {
     if (!tree) return NULL;
     memset(tree, 0, sizeof *tree);
     tree->root.label = "";
-    tree->current = tree->last = tree->root.after = &tree->root;
+    tree->current = &tree->root;
+    tree->root.after = tree->root.opened = &never;
     return tree;
 }
 

@@ -36,16 +36,18 @@ typedef uint64_t kn__count;
 typedef struct kn__node kn__node;
 struct kn__node {
     /* The hot lines: what enter and leave touch. */
-    const char *key;  /* address of a static label; NULL: the label came as text */
-    kn__node *parent; /* NULL for the root */
-    kn__node *after;  /* the node that was opened after this one */
-    kn__count
-        start; /* when it was opened, made odd; 0: closed. Its low half is the scope's serial */
+    const char *key;          /* address of a static label; NULL: the label came as text */
+    kn__node *parent;         /* NULL for the root */
+    kn__node *after;          /* the sibling that was opened after this one the last time */
+    kn__count start;          /* when it was opened; 0: closed. It is the mark of the scope, too */
     kn__count ticks, n_calls; /* of the calls that ended */
     kn__count ticks_min, ticks_max;
 
-    uint32_t depth;  /* 0 for the root */
-    uint32_t extras; /* what leaving has to undo: KN__PROF_MEM, KN__PROF_NVTX */
+    kn__node *opened;        /* the child that was opened last */
+    _Atomic(double) squares; /* sum of the squares of the ticks of each call */
+    uint16_t depth;          /* 0 for the root */
+    uint16_t extras;         /* what leaving has to undo: KN__PROF_MEM, KN__PROF_NVTX */
+    uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     kn__count ticks_first;
     const char *label; /* our copy */
     _Atomic(kn__node *) first_child;
@@ -55,11 +57,10 @@ struct kn__node {
 
     /* Memory: windows are the owner's, the rest stands under the lock. */
     int64_t hwm_saved, live_before;
-    uint64_t foreign_before;
+    uint32_t foreign_before, is_disturbed;
     int64_t peak, rise; /* KN__STORE and KN__LOAD too */
-    kn__count n_disturbed;
-    uint32_t row; /* owner number; 0: none yet */
     uint64_t alloc_bytes, n_allocs, freed_bytes;
+    uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
     int64_t held, held_at_peak;
     uint64_t peak_epoch;
 
@@ -72,12 +73,12 @@ struct kn__node {
 typedef struct kn__tree kn__tree;
 struct kn__tree {
     kn__node *current; /* innermost open node, or the root */
-    kn__node *last;    /* opened last; its `after` is the guess for the next */
     kn__node root;
 
     /* Memory as this thread saw it (memory.h). */
     int64_t hwm;
     uint64_t n_events;
+    const void *last_block; /* allocated last, and nothing since */
 
     /* Lookup of children by (parent, label), when the guess was wrong. */
     kn__node **table;
@@ -91,10 +92,11 @@ struct kn__tree {
 
 /* This thread's tree; NULL until its first scope. */
 extern _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
-/* The same while scopes need no extras on this thread, else NULL: one test decides for the fast
- * path. Once NULL it stays so, hence a scope that was opened with extras is never closed without.
- */
+/* The same while scopes need no extras on this thread, else kn__tree_none, in which no label is
+ * ever found: the fast path needs no test of its own. Once it is none it stays so, hence a scope
+ * that was opened with extras is never closed without. */
 extern _Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
+extern kn__tree kn__tree_none;
 
 /* This thread's tree, made or taken over at first use; NULL when memory is out. */
 kn__tree *kn__tree_get(void);

@@ -84,6 +84,29 @@ static void rise_is_what_a_scope_needs_beyond_its_entry(void **state) {
     give(1000, base);
 }
 
+static void blocks_freed_before_the_next_allocation_are_temporary(void **state) {
+    (void)state;
+    char blocks[3];
+    {
+        KN_SCOPE("temporaries");
+        uint32_t kept = observer->on_alloc(no_pool, &blocks[0], 100, NULL);
+        uint32_t a = observer->on_alloc(no_pool, &blocks[1], 30, NULL);
+        observer->on_free(no_pool, &blocks[1], 30, a); /* one */
+        observer->on_free(no_pool, &blocks[0], 100, kept);
+        a = observer->on_alloc(no_pool, &blocks[1], 20, NULL);
+        uint32_t b = observer->on_alloc(no_pool, &blocks[2], 7, NULL);
+        observer->on_free(no_pool, &blocks[1], 20, a);
+        KN_SCOPE("where it is freed does not matter");
+        observer->on_free(no_pool, &blocks[2], 7, b); /* two */
+    }
+    take_report(&report);
+    const kn__row *row = find_row(&report, "temporaries");
+    assert_int_equal(row->n_temporary, 2);
+    assert_int_equal(row->temporary_bytes, 37);
+    assert_int_equal(
+        find_row(&report, "temporaries/where it is freed does not matter")->n_temporary, 0);
+}
+
 /* ---- random traces ---- */
 
 enum { PATHS = 40, BLOCKS = 300, DEPTH = 3, STEPS = 600 };
@@ -322,6 +345,7 @@ int main(void) {
         TEST_WITH(blocks_belong_to_the_innermost_scope, setup, teardown),
         TEST_WITH(memory_outside_any_scope_is_told_apart, setup, teardown),
         TEST_WITH(rise_is_what_a_scope_needs_beyond_its_entry, setup, teardown),
+        TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, teardown),
         TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, teardown),
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),

@@ -165,7 +165,7 @@ static void depth_is_bounded_and_the_rest_is_counted(void **state) {
     kn_scope scopes[300];
     for (int i = 0; i < 300; i++) scopes[i] = kn_scope_begin_static("deeper");
     assert_int_equal(innermost()->depth, KN__DEPTH_MAX);
-    assert_int_equal(scopes[299].serial, 0);
+    assert_int_equal(scopes[299].start, 0);
     for (int i = 299; i >= 0; i--) kn_scope_end(&scopes[i]);
     kn_scope_end(&outer);
     assert_int_equal(innermost()->depth, 0);
@@ -259,7 +259,7 @@ static void random_scopes_agree_with_a_model(void **state) {
             dead = m.scopes[at];
             kn_scope_end(&m.scopes[at]);
             m.depth = at - 1;
-        } else if (dead.serial != m.scopes[0].serial) {
+        } else if (dead.start != m.scopes[0].start) {
             kn_scope_end(&dead);
         }
         assert_int_equal(innermost()->depth, m.depth + 1);
@@ -284,6 +284,24 @@ static void times_of_children_fit_into_their_parent(void **state) {
     assert_true(inside <= sum->time_ns + 3); /* each is rounded to nanoseconds */
 }
 
+static void the_deviation_fits_between_shortest_and_longest(void **state) {
+    (void)state;
+    for (volatile int i = 0; i < 40; i++) {
+        KN_SCOPE("deviation");
+        for (volatile int j = 0; j < 100 * (i % 2); j++) {
+        }
+    }
+    take_report(&report);
+    const kn__row *row = find_row(&report, "deviation");
+    double sigma = kn__row_sigma(row), spread = (double)(row->max_ns - row->min_ns + 1);
+    assert_int_equal(row->n_ended, 40);
+    assert_true(sigma > 0 && sigma <= spread);
+    kn__row two = {.n_ended = 2, .ended_ns = 40, .squares_ns2 = 10 * 10 + 30 * 30};
+    assert_close(kn__row_sigma(&two), 14.142135623731, 1e-12, 0);
+    two = (kn__row){.n_ended = 1, .ended_ns = 40, .squares_ns2 = 1600};
+    assert_close(kn__row_sigma(&two), 0, 0, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(scopes_nest_and_count, setup, teardown),
@@ -299,6 +317,7 @@ int main(void) {
         TEST_WITH(threads_are_merged_by_path, setup, teardown),
         TEST_WITH(random_scopes_agree_with_a_model, setup, teardown),
         TEST_WITH(times_of_children_fit_into_their_parent, setup, teardown),
+        TEST_WITH(the_deviation_fits_between_shortest_and_longest, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.scope", tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static void add_marks(kn__report *report) {
                                              .reserved = 1 << 30,
                                              .reserved_max = 1 << 30};
     report->n_threads = 3;
-    report->steps = (kn__steps){14084, 14083, 1478715000000u, 99000000, 202000000};
+    report->steps = (kn__steps){14084, 14083, 1478715000000u, 99000000, 202000000, 0};
 }
 
 static void add_gpu(kn__report *report, kn__row *conv) {

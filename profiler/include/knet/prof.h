@@ -21,9 +21,9 @@
 extern "C" {
 #endif
 
-/* A mark on the thread's stack of scopes; {0, 0} when the timer is off. */
+/* A mark on the thread's stack of scopes; {0} when the timer is off. */
 typedef struct kn_scope {
-    uint32_t depth, serial;
+    uint64_t start;
 } kn_scope;
 
 /* Not for users: which scopes are recorded (KN_PROF_…). */
@@ -44,14 +44,14 @@ static inline bool kn_prof_is_on_(int which) {
 
 /* Opens a scope. The label may be any string; it is copied at first sight. */
 static inline kn_scope kn_scope_begin(const char *label) {
-    kn_scope off = {0, 0};
+    kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;
 }
 
 /* The same for a label whose bytes never change while the process lives, such as a literal:
  * compared by address alone. */
 static inline kn_scope kn_scope_begin_static(const char *label) {
-    kn_scope off = {0, 0};
+    kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_static_on_(label) : off;
 }
 
@@ -59,13 +59,13 @@ static inline kn_scope kn_scope_begin_static(const char *label) {
  * argument ("conv[1]"), "record" or "sum_outgrads". AUTOGRAD_TIMER=1 records these alone,
  * KNET_TIMER=1 these among the others. The label as for kn_scope_begin_static. */
 static inline kn_scope kn_scope_begin_grad(const char *label) {
-    kn_scope off = {0, 0};
+    kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_static_on_(label) : off;
 }
 
 /* Closes the scope and all opened inside it that are still open. Closing twice is nothing. */
 static inline void kn_scope_end(kn_scope *scope) {
-    if (__builtin_expect(scope->serial != 0, 0)) kn_scope_end_on_(scope);
+    if (__builtin_expect(scope->start != 0, 0)) kn_scope_end_on_(scope);
 }
 
 /* Marks the end of one iteration; the report says how many there were and how long one took. */
