@@ -12,41 +12,51 @@ enum { PROBE = 4 }; /* blocks of a bin that are looked at */
  * join is then reusable by one stream alone, and the rest of a big one should stay for all. */
 static const size_t ADOPT_MAX = (size_t)64 << 20;
 
-static unsigned bin_of(size_t size) {
+static inline unsigned bin_of(size_t size) {
     size_t n = size / KN__BLOCK_GRAIN;
-    unsigned e = 63u - (unsigned)__builtin_clzll(n | 16), shift = e - 4;
-    unsigned bin = n < 32 ? (unsigned)n : (shift << 4) + (unsigned)(n >> shift);
-    return bin < KN__BINS ? bin : KN__BINS - 1;
+    unsigned shift = 59u - (unsigned)__builtin_clzll(n | 16);
+    return (shift << 4) + (unsigned)(n >> shift);
 }
 
 /* Bins. */
 
-void kn__bins_insert(kn__bins *bins, kn__block *block) {
-    unsigned bin = bin_of(block->size);
+static inline void bin_insert(kn__bins *bins, kn__block *block, unsigned bin) {
+    kn__block *next = bins->head[bin];
     block->prev = NULL;
-    block->next = bins->head[bin];
-    if (block->next) block->next->prev = block;
+    block->next = next;
     bins->head[bin] = block;
+    if (next) {
+        next->prev = block;
+        return;
+    }
     bins->words[bin / 64] |= 1ull << bin % 64;
     bins->summary |= 1u << bin / 64;
 }
 
-void kn__bins_remove(kn__bins *bins, kn__block *block) {
-    if (block->next) block->next->prev = block->prev;
-    if (block->prev) {
-        block->prev->next = block->next;
+static inline void bin_remove(kn__bins *bins, kn__block *block, unsigned bin) {
+    kn__block *next = block->next, *prev = block->prev;
+    if (next) next->prev = prev;
+    if (prev) {
+        prev->next = next;
         return;
     }
-    unsigned bin = bin_of(block->size);
     KN_ASSERT(bins->head[bin] == block);
-    bins->head[bin] = block->next;
-    if (block->next) return;
+    bins->head[bin] = next;
+    if (next) return;
     bins->words[bin / 64] &= ~(1ull << bin % 64);
     if (!bins->words[bin / 64]) bins->summary &= ~(1u << bin / 64);
 }
 
+void kn__bins_insert(kn__bins *bins, kn__block *block) {
+    bin_insert(bins, block, bin_of(block->size));
+}
+
+void kn__bins_remove(kn__bins *bins, kn__block *block) {
+    bin_remove(bins, block, bin_of(block->size));
+}
+
 /* The first bin from `bin` on that is not empty; KN__BINS: none. */
-static unsigned next_bin(const kn__bins *bins, unsigned bin) {
+static inline unsigned next_bin(const kn__bins *bins, unsigned bin) {
     if (bin >= KN__BINS) return KN__BINS;
     uint64_t word = bins->words[bin / 64] >> bin % 64;
     if (word) return bin + (unsigned)__builtin_ctzll(word);
@@ -56,7 +66,7 @@ static unsigned next_bin(const kn__bins *bins, unsigned bin) {
     return i * 64 + (unsigned)__builtin_ctzll(bins->words[i]);
 }
 
-static size_t aligning(const kn__block *block, size_t align) {
+static inline size_t aligning(const kn__block *block, size_t align) {
     return (0 - (uintptr_t)block->ptr) & (align - 1);
 }
 
@@ -64,24 +74,35 @@ bool kn__block_fits(const kn__block *block, size_t size, size_t align) {
     return block->size >= size && block->size - size >= aligning(block, align);
 }
 
-static kn__block *probe_bin(const kn__bins *bins, unsigned bin, size_t size, size_t align) {
+static inline bool fits(const kn__block *block, size_t size, size_t align) {
+    return align > KN__BLOCK_GRAIN ? kn__block_fits(block, size, align) : block->size >= size;
+}
+
+static inline kn__block *probe_bin(const kn__bins *bins, unsigned bin, size_t size, size_t align) {
     kn__block *best = NULL, *block = bins->head[bin];
+    size_t best_size = SIZE_MAX;
     for (int i = 0; i < PROBE && block; i++, block = block->next) {
-        if (kn__block_fits(block, size, align) && (!best || block->size < best->size)) best = block;
+        if (block->size >= best_size || !fits(block, size, align)) continue;
+        best = block;
+        best_size = block->size;
+        if (best_size == size) break;
     }
     return best;
 }
 
-kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
+static inline kn__block *find(const kn__bins *bins, size_t size, size_t align) {
     unsigned own = bin_of(size), sure = own + 1;
     if (align > KN__BLOCK_GRAIN) sure = bin_of(size + align) + 1;
-    if (sure > KN__BINS - 1) sure = KN__BINS - 1; /* the last bin has no upper bound */
     for (unsigned bin = next_bin(bins, own); bin < KN__BINS; bin = next_bin(bins, bin + 1)) {
-        if (bin >= sure && bin < KN__BINS - 1) return bins->head[bin];
+        if (bin >= sure) return bins->head[bin];
         kn__block *block = probe_bin(bins, bin, size, align);
         if (block) return block;
     }
     return NULL;
+}
+
+kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
+    return find(bins, size, align);
 }
 
 kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const kn__bins *bins,
@@ -106,9 +127,25 @@ void kn__block_assign(kn__block *block, kn__stream *stream) {
     stream->refs++;
 }
 
-kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t size) {
-    kn__block *block = kn__meta_alloc(&pool->meta, sizeof *block);
-    if (!block) return NULL;
+/* Records. */
+
+static kn__block *records_add(kn_pool *pool) {
+    enum { N = 64 };
+    kn__block *more = kn__meta_alloc(&pool->meta, N * sizeof *more);
+    for (int i = 0; more && i < N; i++) {
+        more[i].next = pool->spare;
+        pool->spare = &more[i];
+    }
+    return pool->spare;
+}
+
+bool kn__block_room(kn_pool *pool) { return pool->spare || records_add(pool); }
+
+/* Between two neighbours, which it doesn't tell. */
+static inline kn__block *record_make(kn_pool *pool, kn__stream *stream, char *ptr, size_t size) {
+    kn__block *block = pool->spare;
+    if (KN__UNLIKELY(!block) && !(block = records_add(pool))) return NULL;
+    pool->spare = block->next;
     block->ptr = ptr;
     block->size = size;
     block->stream = stream;
@@ -116,13 +153,24 @@ kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t si
     return block;
 }
 
-void kn__block_drop(kn_pool *pool, kn__block *block) {
-    block->stream->refs--;
-    kn__meta_free(&pool->meta, block, sizeof *block);
+kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t size) {
+    kn__block *block = record_make(pool, stream, ptr, size);
+    if (!block) return NULL;
+    block->left = block->right = block->next = block->prev = NULL;
+    kn__block_set(block, KN__FREE, 0);
+    return block;
 }
 
-kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
-    kn__block *right = kn__block_new(pool, block->stream, block->ptr + size, block->size - size);
+void kn__block_drop(kn_pool *pool, kn__block *block) {
+    block->stream->refs--;
+    block->ptr = NULL; /* a stale pointer finds no block here */
+    kn__block_set(block, KN__FREE, 0);
+    block->next = pool->spare;
+    pool->spare = block;
+}
+
+static inline kn__block *split(kn_pool *pool, kn__block *block, size_t size) {
+    kn__block *right = record_make(pool, block->stream, block->ptr + size, block->size - size);
     if (!right) return NULL;
     block->size = size;
     right->word = block->word;
@@ -131,6 +179,10 @@ kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
     if (right->right) right->right->left = right;
     block->right = right;
     return right;
+}
+
+kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
+    return split(pool, block, size);
 }
 
 void kn__block_absorb_right(kn_pool *pool, kn__block *block) {
@@ -152,7 +204,7 @@ static bool joins(const kn_pool *pool, const kn__stream *stream, const kn__block
 }
 
 /* More than once: behind a joined block of nobody's there may be one of the stream's own. */
-static void join_right(kn_pool *pool, kn__block *block, kn__stream *stream) {
+static inline void join_right(kn_pool *pool, kn__block *block, kn__stream *stream) {
     for (kn__block *right; right = block->right, joins(pool, stream, right);) {
         kn__bins_remove(&right->stream->bins, right);
         if (right->stream != stream) kn__block_set(right, KN__FREE, 0);
@@ -160,7 +212,7 @@ static void join_right(kn_pool *pool, kn__block *block, kn__stream *stream) {
     }
 }
 
-static kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream) {
+static inline kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream) {
     for (kn__block *left; left = block->left, joins(pool, stream, left); block = left) {
         kn__bins_remove(&left->stream->bins, left);
         if (left->stream != stream) {
@@ -172,10 +224,59 @@ static kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *stream)
     return block;
 }
 
+/* Into the bin of its size, out of `bin`; it stays where it is when that is the same. */
+static inline void bin_move(kn__bins *bins, kn__block *block, unsigned bin) {
+    unsigned to = bin_of(block->size);
+    if (to == bin) return;
+    bin_remove(bins, block, bin);
+    bin_insert(bins, block, to);
+}
+
+/* The left neighbour, free and in its bin, takes the block in. */
+static inline kn__block *extend_left(kn_pool *pool, kn__block *left, kn__block *block,
+                                     uint64_t epoch) {
+    unsigned bin = bin_of(left->size);
+    kn__block *right = block->right;
+    left->size += block->size;
+    left->right = right;
+    if (right) right->left = left;
+    if (left->epoch < epoch) kn__block_set(left, KN__FREE, epoch);
+    bin_move(&left->stream->bins, left, bin);
+    kn__block_drop(pool, block);
+    return left;
+}
+
+/* The right one does; there is a left neighbour, so that no segment starts with the block. */
+static inline kn__block *extend_right(kn_pool *pool, kn__block *right, kn__block *block,
+                                      uint64_t epoch) {
+    unsigned bin = bin_of(right->size);
+    right->ptr = block->ptr;
+    right->size += block->size;
+    right->left = block->left;
+    block->left->right = right;
+    if (right->epoch < epoch) kn__block_set(right, KN__FREE, epoch);
+    bin_move(&right->stream->bins, right, bin);
+    kn__block_drop(pool, block);
+    return right;
+}
+
+/* One free neighbour at most, and that of the stream itself: no more to do than extend it. */
+static inline kn__block *extend(kn_pool *pool, kn__block *block, kn__stream *stream,
+                                uint64_t epoch) {
+    kn__block *left = block->left, *right = block->right;
+    bool free_left = left && left->state == KN__FREE,
+         free_right = right && right->state == KN__FREE;
+    if (free_left == free_right || !left) return NULL;
+    if (free_left) return left->stream == stream ? extend_left(pool, left, block, epoch) : NULL;
+    return right->stream == stream ? extend_right(pool, right, block, epoch) : NULL;
+}
+
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch) {
-    kn__block_set(block, KN__FREE, epoch);
-    if (block->stream != stream) kn__block_assign(block, stream);
     if (epoch == stream->epoch) stream->dirty = true;
+    if (block->stream != stream) kn__block_assign(block, stream);
+    kn__block *joined = extend(pool, block, stream, epoch);
+    if (joined) return joined;
+    kn__block_set(block, KN__FREE, epoch);
     join_right(pool, block, stream);
     block = join_left(pool, block, stream);
     kn__bins_insert(&stream->bins, block);
@@ -192,40 +293,94 @@ void kn__block_release(kn_pool *pool, kn__block *block) {
     }
 }
 
+/* The left `size` bytes of a free block become live. What is left over stays where it is, record
+ * and place in its bin, if that still fits. NULL: no host memory. */
+static inline kn__block *cut(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size) {
+    kn__stream *from = block->stream;
+    kn__block *left = block->left, *live = block;
+    size_t rest = block->size - size;
+    unsigned bin = bin_of(block->size), rest_bin = bin_of(rest);
+    if (bin == rest_bin && rest && left) {
+        if (!(live = record_make(pool, stream, block->ptr, size))) return NULL;
+        live->left = left;
+        live->right = block;
+        left->right = block->left = live;
+        block->ptr += size;
+        block->size = rest;
+    } else {
+        if (rest && !kn__block_room(pool)) return NULL;
+        bin_remove(&from->bins, block, bin);
+        if (rest) bin_insert(&from->bins, split(pool, block, size), rest_bin);
+        if (from != stream) kn__block_assign(block, stream);
+    }
+    live->waiter = NULL;
+    kn__block_set(live, KN__LIVE, 0);
+    return live;
+}
+
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
                           size_t align) {
     KN_ASSERT(block->state == KN__FREE && kn__block_fits(block, size, align));
-    kn__stream *from = block->stream;
-    kn__bins_remove(&from->bins, block);
     size_t skip = aligning(block, align);
     if (skip) {
+        kn__bins *bins = &block->stream->bins;
+        if (!kn__block_room(pool)) return NULL;
+        kn__bins_remove(bins, block);
         kn__block *right = kn__block_split(pool, block, skip);
-        kn__bins_insert(&from->bins, block);
-        if (!right) return NULL;
+        kn__bins_insert(bins, block);
+        kn__bins_insert(bins, right);
         block = right;
     }
-    if (block->size - size >= KN__BLOCK_GRAIN) {
-        kn__block *rest = kn__block_split(pool, block, size);
-        if (!rest) {
-            kn__bins_insert(&from->bins, block);
-            return NULL;
-        }
-        kn__bins_insert(&from->bins, rest);
-    }
-    kn__block_set(block, KN__LIVE, 0);
-    block->waiter = NULL;
-    if (from != stream) kn__block_assign(block, stream);
-    return block;
+    return cut(pool, block, stream, size);
 }
 
-kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    kn__block *own = kn__bins_find(&stream->bins, size, align);
-    kn__block *idle =
-        pool->idle->bins.summary ? kn__bins_find(&pool->idle->bins, size, align) : NULL;
+static inline kn__block *find_best(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    kn__block *own = find(&stream->bins, size, align);
+    if (!pool->idle->bins.summary) return own;
+    kn__block *idle = find(&pool->idle->bins, size, align);
     if (!own || !idle) return own ? own : idle;
     unsigned own_bin = bin_of(own->size), idle_bin = bin_of(idle->size);
     if (own_bin != idle_bin) return own_bin < idle_bin ? own : idle;
     return own->ptr < idle->ptr ? own : idle;
+}
+
+kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    return find_best(pool, stream, size, align);
+}
+
+/* The block freed last. A program that frees a block often asks for the same size next, so it is
+ * kept whole for one request: then there is nothing to join, to search and to split. Any other
+ * request finds it released, so that it costs no memory. */
+
+void kn__kept_release(kn_pool *pool) {
+    kn__block *block = pool->kept;
+    if (!block) return;
+    pool->kept = NULL;
+    kn__block_release(pool, block);
+}
+
+kn__block *kn__arena_alloc(kn_pool *pool, kn__stream *stream, size_t size) {
+    kn__block *block = pool->kept;
+    if (block) {
+        if (block->size == size && block->stream == stream) {
+            pool->kept = NULL;
+            kn__block_set(block, KN__LIVE, 0);
+            return block;
+        }
+        kn__kept_release(pool);
+    }
+    block = find_best(pool, stream, size, KN__BLOCK_GRAIN);
+    return block ? cut(pool, block, stream, size) : NULL;
+}
+
+void kn__arena_free(kn_pool *pool, kn__block *block) {
+    if (KN__UNLIKELY(block->stream->retired)) {
+        kn__block_release(pool, block);
+        return;
+    }
+    kn__kept_release(pool);
+    kn__block_set(block, KN__KEPT, 0);
+    pool->kept = block;
 }
 
 void kn__blocks_visit(kn_pool *pool, bool (*fn)(void *ctx, kn__block *block), void *ctx) {

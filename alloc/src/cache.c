@@ -6,11 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
 #include "devices.h"
 #include "observe.h"
 #include "pool_types.h"
-
-static const size_t SIZE_LIMIT = (size_t)1 << 46;
 
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER; /* who has caches of which pool */
 static uint64_t slots_taken;
@@ -21,47 +20,22 @@ void kn__caches_unlock(void) { pthread_mutex_unlock(&caches_lock); }
 
 /* Counters. */
 
-#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
-#define WRITE(counter, value) atomic_store_explicit(&(counter), (value), memory_order_relaxed)
-#define BUMP(counter, delta) WRITE(counter, READ(counter) + (delta))
-
 static inline uint32_t generation_of(const kn_pool *pool) {
     return atomic_load_explicit(&pool->generation, memory_order_acquire);
 }
 
-static inline void count_alloc(kn__cache *cache, size_t live, size_t requested) {
-    int64_t now = READ(cache->live) + (int64_t)live;
-    WRITE(cache->live, now);
-    if (now > READ(cache->live_max)) WRITE(cache->live_max, now);
-    BUMP(cache->requested, (int64_t)requested);
-    BUMP(cache->n_allocs, 1);
-}
-
-static inline void count_free(kn__cache *cache, size_t live, size_t requested) {
-    BUMP(cache->live, -(int64_t)live);
-    BUMP(cache->requested, -(int64_t)requested);
-}
-
 void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
-    if (READ(cache->n_allocs) == 0 && READ(cache->live) == 0) return; /* nothing since the last */
-    int64_t high = pool->live + READ(cache->live_max);
+    if (KN__READ(cache->n_allocs) == 0 && KN__READ(cache->live) == 0)
+        return; /* nothing since the last */
+    int64_t high = pool->live + KN__READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
-    pool->live += READ(cache->live);
-    pool->requested += READ(cache->requested);
-    pool->n_allocs += READ(cache->n_allocs);
-    WRITE(cache->live, 0);
-    WRITE(cache->live_max, 0);
-    WRITE(cache->requested, 0);
-    WRITE(cache->n_allocs, 0);
-}
-
-/* Under the lock, for what doesn't pass through a rack. */
-static void count_locked(kn_pool *pool, kn__cache *cache, int64_t live, int64_t requested) {
-    if (cache) kn__cache_fold(pool, cache);
-    pool->live += live;
-    pool->requested += requested;
-    pool->n_allocs += live > 0;
-    if (pool->live > pool->live_max) pool->live_max = pool->live;
+    pool->live += KN__READ(cache->live);
+    pool->requested += KN__READ(cache->requested);
+    pool->n_allocs += KN__READ(cache->n_allocs);
+    KN__WRITE(cache->live, 0);
+    KN__WRITE(cache->live_max, 0);
+    KN__WRITE(cache->requested, 0);
+    KN__WRITE(cache->n_allocs, 0);
 }
 
 /* Racks. */
@@ -142,9 +116,9 @@ static kn__rack *rack_known(const kn_pool *pool, kn__cache *cache, const kn__str
 
 /* Caches. */
 
-static kn__cache *cache_get(kn_pool *pool) {
-    kn__cache *cache = kn__cache_of_thread(pool);
-    if (cache || pool->slot >= KN__POOL_SLOTS) return cache;
+kn__cache *kn__cache_make(kn_pool *pool) {
+    if (pool->slot >= KN__POOL_SLOTS) return NULL;
+    kn__cache *cache = NULL;
     kn__thread *self = kn__thread_get();
     if (!self || !(cache = calloc(1, sizeof *cache))) return NULL;
     cache->current = (kn__rack *)(uintptr_t)&no_rack;
@@ -215,11 +189,11 @@ void kn__thread_end_caches(kn__thread *thread) {
 
 static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, size_t live, size_t requested,
                                   kn_stream stream) {
-    WRITE(entry.slot->requested, (uint32_t)requested);
+    KN__WRITE(entry.slot->requested, (uint32_t)requested);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;
     if (observer && observer->on_alloc) owner = observer->on_alloc(pool, entry.ptr, live, stream);
-    WRITE(entry.slot->owner, owner);
+    KN__WRITE(entry.slot->owner, owner);
     return entry.ptr;
 }
 
@@ -227,7 +201,7 @@ static inline void *rack_pop(kn_pool *pool, kn__cache *cache, kn__rack *rack, un
                              size_t requested) {
     size_t live = kn__class_bytes(class);
     kn__entry entry = rack->entries[class][--rack->n[class]];
-    count_alloc(cache, live, requested);
+    kn__count_alloc(cache, live, requested);
     return slot_hand_out(pool, entry, live, requested, rack->handle);
 }
 
@@ -248,15 +222,6 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
     return KN_OK;
 }
 
-static kn_status no_host_memory(const kn_pool *pool) {
-    return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a stream", pool->name);
-}
-
-static void tell_oom(kn_pool *pool, size_t wanted) {
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->on_oom) observer->on_oom(pool, wanted);
-}
-
 /* Fills the rack's stack, if it is empty. Under the lock. */
 static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t requested) {
     if (rack->n[class]) return KN_OK;
@@ -272,7 +237,7 @@ static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t
 static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream handle) {
     unsigned class = kn__class_of(size), n = 1;
     size_t live = kn__class_bytes(class);
-    kn__cache *cache = cache_get(pool);
+    kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = cache ? rack_known(pool, cache, NULL, handle) : NULL;
     if (rack && rack->n[class]) {
         *out = rack_pop(pool, cache, rack, class, size);
@@ -281,18 +246,18 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream h
     kn__entry one;
     kn__pool_lock(pool);
     kn__stream *stream = kn__stream_get(pool, handle);
-    kn_status status = stream ? KN_OK : no_host_memory(pool);
+    kn_status status = stream ? KN_OK : kn__no_stream(pool);
     if (cache) kn__cache_fold(pool, cache);
     rack = stream && cache ? rack_get(pool, cache, stream) : NULL;
     if (rack) {
         status = rack_fill(pool, rack, class, size);
     } else if (status == KN_OK) {
         status = slots_take(&one, &n, pool, stream, class, size);
-        if (status == KN_OK) count_locked(pool, NULL, (int64_t)live, (int64_t)size);
+        if (status == KN_OK) kn__count_locked(pool, NULL, (int64_t)live, (int64_t)size);
     }
     kn__pool_unlock(pool);
     if (status < 0) {
-        tell_oom(pool, size);
+        kn__tell_oom(pool, size);
         return status;
     }
     *out = rack ? rack_pop(pool, cache, rack, class, size)
@@ -300,40 +265,8 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream h
     return KN_OK;
 }
 
-static kn_status alloc_large(void **out, kn_pool *pool, size_t size, kn_stream handle) {
-    size_t rounded = kn__block_round(size);
-    kn__block *block = NULL;
-    kn__cache *cache = cache_get(pool); /* a thread's counters are exact when folded together */
-    kn__pool_lock(pool);
-    kn__stream *stream = kn__stream_get(pool, handle);
-    kn_status status = stream ? KN_OK : no_host_memory(pool);
-    if (KN__LIKELY(stream != NULL)) {
-        block = kn__arena_find(pool, stream, rounded, KN__BLOCK_GRAIN);
-        if (block) block = kn__block_take(pool, block, stream, rounded, KN__BLOCK_GRAIN);
-    }
-    if (stream && !block) {
-        status = kn__ladder(&block, pool, stream, rounded, KN__BLOCK_GRAIN, KN__NO_CLASS, size);
-    }
-    if (status == KN_OK) {
-        block->slack = (uint16_t)(block->size - size);
-        WRITE(block->owner, 0);
-        kn__page_put(pool, block->ptr, (uintptr_t)block);
-        count_locked(pool, cache, (int64_t)block->size, (int64_t)size);
-    }
-    kn__pool_unlock(pool);
-    if (status < 0) {
-        tell_oom(pool, size);
-        return status;
-    }
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->on_alloc) {
-        WRITE(block->owner, observer->on_alloc(pool, block->ptr, block->size, handle));
-    }
-    *out = block->ptr;
-    return KN_OK;
-}
+enum { SPECIAL_STREAMS = 2 }; /* the handles 1 and 2 name no one stream */
 
-/* Handles that name no one stream. */
 static kn_status stream_check(const kn_pool *pool, kn_stream *stream) {
     if (pool->driver->kind != KN_DEVICE_CUDA) return KN_OK;
     if ((uintptr_t)*stream == 1) *stream = NULL; /* CU_STREAM_LEGACY */
@@ -356,12 +289,12 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
             pool->name, kn_device_name(pool->device));
     }
     KN_TRY(stream_check(pool, &stream));
-    if (size > SIZE_LIMIT) {
+    if (size > KN__SIZE_LIMIT) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
                        size);
     }
     return size <= pool->slab_max ? alloc_small(out, pool, size, stream)
-                                  : alloc_large(out, pool, size, stream);
+                                  : kn__large_alloc(out, pool, size, KN__BLOCK_GRAIN, stream);
 }
 
 kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
@@ -379,12 +312,16 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
             }
         }
     }
+    if (KN__LIKELY(size_bytes - 1 < pool->large_max && size_bytes > pool->slab_max &&
+                   (uintptr_t)stream - 1 >= SPECIAL_STREAMS)) {
+        return kn__large_alloc(out, pool, size_bytes, KN__BLOCK_GRAIN, stream);
+    }
     return alloc_slow(out, pool, size_bytes, stream);
 }
 
 /* Freeing. */
 
-static kn_status misuse(kn_pool *pool, const char *call, const void *ptr, const char *why) {
+kn_status kn__misuse(kn_pool *pool, const char *call, const void *ptr, const char *why) {
     kn__pool_lock(pool);
     pool->n_misuses++;
     kn__pool_unlock(pool);
@@ -392,8 +329,6 @@ static kn_status misuse(kn_pool *pool, const char *call, const void *ptr, const 
     return KN_FAIL(KN_ERR_INVALID, "%s: %p %s (pool %s)", call, ptr, why, pool->name);
 }
 
-static const char *const NOT_OURS =
-    "is no live block of the pool: freed already, or another pool's";
 static const char *const FREED = "was freed already";
 static const char *const INSIDE = "points into a block, not to its start";
 
@@ -401,24 +336,19 @@ static const char *const INSIDE = "points into a block, not to its start";
 static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
     uint32_t i = kn__slab_index(slab, ptr);
     if (i >= slab->n_slots || slab->base + (size_t)i * slab->slot_bytes != ptr) return INSIDE;
-    return READ(slab->slots[i].requested) ? NULL : FREED;
-}
-
-static const char *block_misuse(const kn__block *block, const char *ptr) {
-    if (!block) return NOT_OURS;
-    return block->ptr != ptr ? INSIDE : block->state != KN__LIVE ? FREED : NULL;
+    return KN__READ(slab->slots[i].requested) ? NULL : FREED;
 }
 
 static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size_t live) {
     const kn_observer *observer = kn__observer();
-    if (observer && observer->on_free) observer->on_free(pool, ptr, live, READ(slot->owner));
+    if (observer && observer->on_free) observer->on_free(pool, ptr, live, KN__READ(slot->owner));
 }
 
 static inline void rack_push(kn_pool *pool, kn__cache *cache, kn__rack *rack, kn__slab *slab,
                              kn__slot *slot, void *ptr) {
     slot_tell_free(pool, slot, ptr, slab->slot_bytes); /* before another can have it */
-    count_free(cache, slab->slot_bytes, READ(slot->requested));
-    WRITE(slot->requested, 0);
+    kn__count_free(cache, slab->slot_bytes, KN__READ(slot->requested));
+    KN__WRITE(slot->requested, 0);
     rack->entries[slab->class][rack->n[slab->class]++] = (kn__entry){ptr, slot};
 }
 
@@ -438,10 +368,10 @@ static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *pt
     kn__slot *slot = &slab->slots[i];
     slot_tell_free(pool, slot, ptr, slab->slot_bytes);
     kn__pool_lock(pool);
-    uint32_t requested = READ(slot->requested);
-    count_locked(pool, kn__cache_of_thread(pool), -(int64_t)slab->slot_bytes,
-                 -(int64_t)(requested & ~KN__SLOT_SHARED));
-    WRITE(slot->requested, 0);
+    uint32_t requested = KN__READ(slot->requested);
+    kn__count_locked(pool, kn__cache_of_thread(pool), -(int64_t)slab->slot_bytes,
+                     -(int64_t)(requested & ~KN__SLOT_SHARED));
+    KN__WRITE(slot->requested, 0);
     if (requested & KN__SLOT_SHARED) {
         slot_wait(pool, slab, i);
     } else {
@@ -452,13 +382,13 @@ static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *pt
 
 static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     const char *why = slot_misuse(slab, ptr);
-    if (why) return misuse(pool, "kn_free", ptr, why);
+    if (why) return kn__misuse(pool, "kn_free", ptr, why);
     uint32_t i = kn__slab_index(slab, ptr);
     unsigned class = slab->class, depth = kn__class_depth(class);
     kn__slot *slot = &slab->slots[i];
-    kn__cache *cache = cache_get(pool);
+    kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = NULL;
-    if (cache && !(READ(slot->requested) & KN__SLOT_SHARED)) {
+    if (cache && !(KN__READ(slot->requested) & KN__SLOT_SHARED)) {
         rack = rack_known(pool, cache, slab->stream, NULL);
         if (!rack || rack->n[class] >= depth) {
             kn__pool_lock(pool);
@@ -476,44 +406,11 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     return KN_OK;
 }
 
-static void block_free_locked(kn_pool *pool, kn__block *block) {
-    count_locked(pool, kn__cache_of_thread(pool), -(int64_t)block->size,
-                 -(int64_t)(block->size - block->slack));
-    if (block->waiter) {
-        kn__waiter *waiter = block->waiter;
-        waiter->block = block;
-        kn__waiter_enqueue(pool, waiter);
-    } else {
-        kn__block_release(pool, block);
-    }
-}
-
-static kn_status free_block(kn_pool *pool, char *ptr) {
-    kn__pool_lock(pool);
-    uintptr_t entry = kn__page_get(pool, ptr);
-    kn__block *block = entry & KN__TAG_SLAB ? NULL : (kn__block *)entry;
-    const char *why = block_misuse(block, ptr);
-    if (why) {
-        kn__pool_unlock(pool);
-        return misuse(pool, "kn_free", ptr, why);
-    }
-    kn__page_put(pool, ptr, 0); /* freed, for everybody but us */
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->on_free) {
-        kn__pool_unlock(pool);
-        observer->on_free(pool, ptr, block->size, READ(block->owner));
-        kn__pool_lock(pool);
-    }
-    block_free_locked(pool, block);
-    kn__pool_unlock(pool);
-    return KN_OK;
-}
-
 static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
     if (!ptr) return KN_OK;
     uintptr_t entry = kn__page_get(pool, ptr);
     if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
-    return free_block(pool, ptr);
+    return kn__large_free(pool, ptr);
 }
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
@@ -525,7 +422,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
         uint32_t i = kn__slab_index(slab, ptr);
         kn__slot *slot = &slab->slots[i];
         bool live = slab->base + (size_t)i * slab->slot_bytes == (char *)ptr &&
-                    (int32_t)READ(slot->requested) > 0;
+                    (int32_t)KN__READ(slot->requested) > 0;
         if (KN__LIKELY(live && cache)) {
             kn__rack *rack = cache->current;
             if (KN__LIKELY(rack->stream == slab->stream &&
@@ -536,6 +433,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
             }
         }
     }
+    if (KN__LIKELY(entry && !(entry & KN__TAG_SLAB))) return kn__large_free(pool, ptr);
     return free_slow(pool, ptr);
 }
 
@@ -552,7 +450,7 @@ static kn_status slot_use(kn_pool *pool, kn__slab *slab, char *ptr, kn__stream *
     waiter->slot = i;
     waiter->next = slab->shared;
     slab->shared = waiter;
-    WRITE(slab->slots[i].requested, READ(slab->slots[i].requested) | KN__SLOT_SHARED);
+    KN__WRITE(slab->slots[i].requested, KN__READ(slab->slots[i].requested) | KN__SLOT_SHARED);
     return KN_OK;
 }
 
@@ -561,10 +459,10 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
     bool is_slot = entry & KN__TAG_SLAB;
     kn__slab *slab = is_slot ? (kn__slab *)(entry - KN__TAG_SLAB) : NULL;
     kn__block *block = is_slot ? slab->block : (kn__block *)entry;
-    *why = is_slot ? slot_misuse(slab, ptr) : block_misuse(block, ptr);
+    *why = is_slot ? slot_misuse(slab, ptr) : kn__block_misuse(block, ptr);
     if (*why) return KN_ERR_INVALID;
     kn__stream *stream = kn__stream_get(pool, handle);
-    if (!stream) return no_host_memory(pool);
+    if (!stream) return kn__no_stream(pool);
     if (stream == block->stream) return KN_OK;
     return is_slot ? slot_use(pool, slab, ptr, stream) : kn__use_add(pool, &block->waiter, stream);
 }
@@ -576,7 +474,7 @@ kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     kn__pool_lock(pool);
     kn_status status = use_locked(pool, ptr, stream, &why);
     kn__pool_unlock(pool);
-    if (why) return misuse(pool, "kn_block_use", ptr, why);
+    if (why) return kn__misuse(pool, "kn_block_use", ptr, why);
     const kn_observer *observer = kn__observer();
     if (status == KN_OK && observer && observer->on_use) observer->on_use(pool, ptr, stream);
     return status;

@@ -38,9 +38,8 @@ static kn__stream *stream_reuse(kn__stream *stream, kn_stream handle) {
     return stream;
 }
 
-kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
-    kn__stream *recent = pool->recent, *spare = NULL;
-    if (recent && recent->handle == handle && !recent->retired) return recent;
+kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle) {
+    kn__stream *spare = NULL;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         if (stream->handle == handle && !stream->retired) return pool->recent = stream;
@@ -378,6 +377,7 @@ bool kn__epochs_sync_one(kn_pool *pool) {
 }
 
 bool kn__epochs_finish(kn_pool *pool) {
+    kn__kept_release(pool);
     if (kn__pool_ordered(pool)) return true;
     bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
@@ -406,6 +406,7 @@ bool kn__epochs_finish(kn_pool *pool) {
 }
 
 void kn__stream_retire(kn_pool *pool, kn__stream *stream) {
+    kn__kept_release(pool);
     stream->dirty = true; /* blocks that are live now are covered by the same event */
     kn_status status = kn__epoch_close(pool, stream);
     if (status < 0 && pool->driver->stream_sync(pool->impl, stream->handle) == KN_OK) {

@@ -187,10 +187,8 @@ static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t
 /* Host memory for what mapping `bytes` from `at` on will need, so that nothing fails behind it. */
 static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
     KN_TRY(kn__pages_cover(pool, at, bytes + HANDLE_MAX));
-    kn__block *record = kn__meta_alloc(&pool->meta, sizeof *record);
-    if (!record) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
-    kn__meta_free(&pool->meta, record, sizeof *record);
-    return KN_OK;
+    if (kn__block_room(pool)) return KN_OK;
+    return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
 static size_t handle_size(const kn_pool *pool) {

@@ -144,6 +144,7 @@ static bool compact(kn_pool *pool, request *r) {
 
 static bool flush(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
+    kn__kept_release(pool); /* a callback may have freed */
     kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);
     return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
@@ -343,6 +344,7 @@ static bool climb(kn_pool *pool, request *r) {
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
     uint64_t start = now_ns();
+    kn__kept_release(pool);
     for (int i = 0; i < KN__RUNGS; i++) {
         if ((LADDER[i].when & now) != LADDER[i].when) continue;
         bool done = LADDER[i].fn(pool, r);

@@ -9,14 +9,11 @@
 
 /* The lock. What the observer has to hear about reserved memory is told when it is open again. */
 
-void kn__pool_lock(kn_pool *pool) { pthread_mutex_lock(&pool->lock); }
-
-void kn__pool_unlock(kn_pool *pool) {
+void kn__pool_unlock_tell(kn_pool *pool) {
     int64_t delta = pool->reserve_delta;
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
-    pthread_mutex_unlock(&pool->lock);
-    if (KN__LIKELY(delta == 0)) return;
+    kn__lock_open(&pool->lock);
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
 }
@@ -28,12 +25,12 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
 }
 
 kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-void kn__pool_fork_lock(kn_pool *pool) { pthread_mutex_lock(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { pthread_mutex_unlock(&pool->lock); }
+void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
+void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
 
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
-    pool->slab_max = 0; /* no allocation passes the fast path */
+    pool->slab_max = pool->large_max = 0; /* no allocation passes the fast path */
 }
 
 /* Options. */
@@ -72,6 +69,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     }
     pool->soft_limit = o->soft_limit_bytes ? o->soft_limit_bytes : SIZE_MAX;
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
+    pool->large_max = KN__SIZE_LIMIT;
     pool->n_classes = kn__class_of(pool->slab_max) + 1;
     pool->stream_mask = pool->driver->ordered ? 0 : UINTPTR_MAX;
     snprintf(pool->name, sizeof pool->name, "%s", o->name ? o->name : kn_device_name(pool->device));
@@ -82,7 +80,6 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
 static void pool_free(kn_pool *pool) {
     kn__pages_release(pool);
     kn__meta_release(&pool->meta);
-    pthread_mutex_destroy(&pool->lock);
     munmap(pool, sizeof *pool);
 }
 
@@ -99,7 +96,6 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     if (pool == MAP_FAILED) return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
     pool->device = device;
     pool->driver = kn_device_driver_get(device, &pool->impl);
-    pthread_mutex_init(&pool->lock, NULL);
     atomic_store(&pool->generation, 1);
     set_options(pool, options, &info);
     pool->idle = kn__stream_new(pool, NULL, UINT32_MAX);
@@ -167,6 +163,7 @@ void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
 static void trim_locked(kn_pool *pool, size_t keep_bytes) {
     kn__cache *cache = kn__cache_of_thread(pool);
     if (cache) kn__cache_flush(pool, cache);
+    kn__kept_release(pool);
     kn__epochs_settle(pool); /* what waited goes back to its slab first */
     kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);

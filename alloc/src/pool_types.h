@@ -20,9 +20,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "lock.h"
 #include "meta.h"
 #include "thread.h"
 
+#define KN__SIZE_LIMIT ((size_t)1 << 43) /* of a request; the bins end at twice that */
 #define KN__LIKELY(x) __builtin_expect(!!(x), 1)
 #define KN__UNLIKELY(x) __builtin_expect(!!(x), 0)
 
@@ -54,7 +56,8 @@ typedef enum kn__state {
     KN__LIVE,
     KN__SLAB,    /* cut into slots */
     KN__WAITING, /* freed; other streams may still use it */
-    KN__HOLE     /* addresses of the range without memory */
+    KN__HOLE,    /* addresses of the range without memory */
+    KN__KEPT     /* freed last, and whole for the next request; see arena.c */
 } kn__state;
 
 /* One cache line: what moves between bins touches neighbours, and there are many blocks. */
@@ -221,6 +224,7 @@ struct kn_pool {
     uint32_t slot; /* in kn__thread.caches; KN__POOL_SLOTS: no thread keeps a cache of this pool */
     _Atomic uint32_t generation;
     size_t slab_max;       /* 0 in a pool that is dead */
+    size_t large_max;      /* most bytes of a request; 0 in a pool that is dead */
     uintptr_t stream_mask; /* 0 where all streams are program order */
 
     kn_device *device;
@@ -232,8 +236,10 @@ struct kn_pool {
     size_t limit, soft_limit; /* SIZE_MAX: none */
     unsigned n_classes;
 
-    pthread_mutex_t lock;
+    kn__lock lock;
     kn__meta meta;
+    kn__block *spare; /* records of blocks, unused */
+    kn__block *kept;  /* the block freed last, whole; NULL: none */
     kn__segment *segments;
     kn__range range;
     kn__stream *idle;     /* blocks in its bins are free for every stream */
@@ -266,8 +272,15 @@ struct kn_pool {
 };
 
 /* pool.c, stats.c */
-void kn__pool_lock(kn_pool *pool);
-void kn__pool_unlock(kn_pool *pool);
+static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
+void kn__pool_unlock_tell(kn_pool *pool); /* and tells the observer of reserved memory */
+static inline void kn__pool_unlock(kn_pool *pool) {
+    if (KN__UNLIKELY(pool->reserve_delta != 0)) {
+        kn__pool_unlock_tell(pool);
+    } else {
+        kn__lock_open(&pool->lock);
+    }
+}
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
 int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
@@ -313,6 +326,7 @@ static inline size_t kn__block_round(size_t bytes) {
     return (bytes + KN__BLOCK_GRAIN - 1) & ~(size_t)(KN__BLOCK_GRAIN - 1);
 }
 kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t size);
+bool kn__block_room(kn_pool *pool); /* makes sure of a record for the next new block */
 void kn__block_drop(kn_pool *pool, kn__block *block); /* forgets the record */
 void kn__block_assign(kn__block *block, kn__stream *stream);
 /* Splits off the right part; NULL when there is no host memory. The part has the same state. */
@@ -331,6 +345,13 @@ void kn__block_release(kn_pool *pool, kn__block *block);
 /* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
                           size_t align);
+/* A live block for the stream, of what it may use with no wait; NULL: none, or no host memory. */
+kn__block *kn__arena_alloc(kn_pool *pool, kn__stream *stream, size_t size);
+/* Back to its home stream: kept whole for the next request. */
+void kn__arena_free(kn_pool *pool, kn__block *block);
+/* Releases the block that is kept whole. Whoever looks at all blocks calls it first: nobody but
+ * arena.c meets a block in the state KN__KEPT. */
+void kn__kept_release(kn_pool *pool);
 /* Good fit among what the stream may use with no wait. */
 kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
 bool kn__block_fits(const kn__block *block, size_t size, size_t align);
@@ -360,7 +381,13 @@ static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
 }
 
 /* epoch.c: streams and what waits on them. Under the lock. */
-kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle); /* NULL: no host memory */
+kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle); /* or makes it */
+/* NULL: no host memory. */
+static inline kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
+    kn__stream *recent = pool->recent;
+    if (KN__LIKELY(recent && recent->handle == handle && !recent->retired)) return recent;
+    return kn__stream_find(pool, handle);
+}
 kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index);
 static inline uint64_t kn__stream_epoch(const kn__stream *stream) { /* of what is freed now */
     return stream->retired ? stream->epoch - 1 : stream->epoch;
@@ -398,7 +425,20 @@ static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it 
 
 const char *kn__rung_name(int rung);
 
+/* large.c: blocks of their own, too large for slabs or aligned to more than a slab is. */
+kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle);
+kn_status kn__large_free(kn_pool *pool, char *ptr);
+kn_status kn__no_stream(const kn_pool *pool); /* the error: no host memory for a stream */
+void kn__tell_oom(kn_pool *pool, size_t wanted);
+const char *kn__block_misuse(const kn__block *block, const char *ptr); /* NULL: it is live */
+
 /* cache.c. The last two under the lock. */
+kn__cache *kn__cache_make(kn_pool *pool); /* the calling thread's; NULL: it can't have one */
+static inline kn__cache *kn__cache_get(kn_pool *pool) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    return KN__LIKELY(cache != NULL) ? cache : kn__cache_make(pool);
+}
+kn_status kn__misuse(kn_pool *pool, const char *call, const void *ptr, const char *why);
 void kn__caches_lock(void); /* taken before any pool's lock */
 void kn__caches_unlock(void);
 void kn__caches_attach(kn_pool *pool);                 /* gives the pool its slot */

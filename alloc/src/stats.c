@@ -132,6 +132,7 @@ static void write_ladder(FILE *file, const kn_pool *pool) {
 
 static void write_pool(FILE *file, kn_pool *pool) {
     kn_pool_stats s;
+    kn__kept_release(pool);
     kn__pool_stats(&s, pool);
     fputs("{\"version\":1,\"pool\":", file);
     write_string(file, pool->name);
