@@ -156,7 +156,7 @@ kn_pool *kn_device_pool(kn_device *device) {
     if (pool) return pool;
     pthread_mutex_lock(&device->pool_lock);
     pool = atomic_load(&device->default_pool);
-    kn_status status = pool ? KN_OK : kn_pool_create(&pool, device, NULL);
+    kn_status status = pool ? KN_OK : kn__pool_create_default(&pool, device);
     if (status == KN_OK) atomic_store_explicit(&device->default_pool, pool, memory_order_release);
     pthread_mutex_unlock(&device->pool_lock);
     return status == KN_OK ? pool : kn_error_defer(status);

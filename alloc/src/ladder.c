@@ -1,11 +1,12 @@
 /* What is tried for a request, rung after rung, the pool searched again after each; see the table
  * LADDER. Then the error, which says who holds what. No rung waits for the whole device. */
-#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "census.h"
+#include "config.h"
 #include "observe.h"
-#include "pool_types.h"
 
 enum { QUERIES = 2, WAITERS_SEEN = 64 };
 
@@ -15,6 +16,7 @@ typedef struct request {
     unsigned class; /* KN__NO_CLASS: a block */
     kn__block *found;
     kn__cache *cache; /* this thread's, or NULL */
+    bool capturing;
     kn_status device_status;
     char device_said[200]; /* why it gave no memory; empty: it wasn't asked */
 } request;
@@ -183,126 +185,19 @@ static bool wait_for_epochs(kn_pool *pool, request *r) {
     return false;
 }
 
-/* The error. */
-
-enum { OWNERS = 64, OWNERS_SHOWN = 5 };
-
-typedef struct holding {
-    uint32_t owner;
-    uint64_t bytes;
-} holding;
-
-typedef struct picture {
-    holding owners[OWNERS]; /* those beyond are not told apart */
-    int n_owners;
-    uint64_t other_bytes, free_bytes, largest_free_bytes;
-} picture;
-
-static void hold(picture *p, uint32_t owner, uint64_t bytes) {
-    for (int i = 0; i < p->n_owners; i++) {
-        if (p->owners[i].owner != owner) continue;
-        p->owners[i].bytes += bytes;
-        return;
-    }
-    if (p->n_owners == OWNERS) {
-        p->other_bytes += bytes;
-    } else {
-        p->owners[p->n_owners++] = (holding){owner, bytes};
-    }
-}
-
-static bool picture_block(void *ctx, kn__block *block) {
-    picture *p = ctx;
-    if (block->state == KN__FREE) {
-        p->free_bytes += block->size;
-        if (block->size > p->largest_free_bytes) p->largest_free_bytes = block->size;
-    } else if (block->state == KN__LIVE) {
-        hold(p, block->owner, block->size);
-    } else if (block->state == KN__SLAB) {
-        kn__slab *slab = block->slab;
-        for (unsigned i = 0; i < slab->n_slots; i++) {
-            kn__slot *slot = &slab->slots[i];
-            if (!atomic_load_explicit(&slot->requested, memory_order_relaxed)) continue;
-            hold(p, atomic_load_explicit(&slot->owner, memory_order_relaxed), slab->slot_bytes);
-        }
-    }
-    return true;
-}
-
-typedef struct text {
-    char *at;
-    size_t left;
-} text;
-
-KN_PRINTF(2, 3) static void add(text *t, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(t->at, t->left, fmt, args);
-    va_end(args);
-    if (n < 0) return;
-    size_t step = (size_t)n < t->left ? (size_t)n : t->left - 1;
-    t->at += step;
-    t->left -= step;
-}
-
-static void add_bytes(text *t, const char *before, uint64_t bytes, const char *after) {
-    if (bytes < 1024) {
-        add(t, "%s%llu bytes%s", before, (unsigned long long)bytes, after);
-    } else if (bytes < (uint64_t)1 << 20) {
-        add(t, "%s%.1f KiB%s", before, (double)bytes / 1024, after);
-    } else if (bytes < (uint64_t)1 << 30) {
-        add(t, "%s%.1f MiB%s", before, (double)bytes / 1048576, after);
-    } else {
-        add(t, "%s%.2f GiB%s", before, (double)bytes / 1073741824, after);
-    }
-}
-
-static void add_owners(text *t, picture *p) {
-    for (int shown = 0; shown < OWNERS_SHOWN; shown++) {
-        int most = -1;
-        for (int i = 0; i < p->n_owners; i++) {
-            if (p->owners[i].owner && p->owners[i].bytes &&
-                (most < 0 || p->owners[i].bytes > p->owners[most].bytes)) {
-                most = i;
-            }
-        }
-        if (most < 0) return;
-        char name[128];
-        kn__owner_name(p->owners[most].owner, name, sizeof name);
-        add(t, shown ? ", %s" : "; held by %s", name);
-        add_bytes(t, " ", p->owners[most].bytes, "");
-        p->owners[most].bytes = 0;
-    }
-}
-
-static void add_state(text *t, kn_pool *pool, const picture *p) {
-    kn_pool_stats stats;
-    kn__pool_stats(&stats, pool);
-    uint64_t live = stats.live_bytes;
-    add_bytes(t, "; live ", live, "");
-    add_bytes(t, ", cached ", pool->reserved > live ? pool->reserved - live : 0, "");
-    add_bytes(t, " (largest free block ", p->largest_free_bytes, "");
-    add_bytes(t, ", waiting for other streams ", pool->waiting_bytes, ")");
-    add_bytes(t, ", reserved ", pool->reserved, "");
-    if (pool->limit == SIZE_MAX) {
-        add(t, ", no limit");
-    } else {
-        add_bytes(t, " of a limit of ", pool->limit, "");
-    }
-}
-
 static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested) {
-    picture p = {.n_owners = 0};
-    kn__blocks_visit(pool, picture_block, &p);
-    char message[1536];
-    text t = {message, sizeof message};
-    add_bytes(&t, "", requested, " asked for");
-    if (r->class != KN__NO_CLASS) add_bytes(&t, " (a slab of ", r->size, ")");
-    add_state(&t, pool, &p);
-    add_owners(&t, &p);
-    if (r->device_said[0]) add(&t, "; the device: %s", r->device_said);
-    kn_status status = r->device_status < 0 ? r->device_status : KN_ERR_OOM;
-    return KN_FAIL(status, "pool %s: out of memory: %s", pool->name, message);
+    kn__oom *oom = pool->last_oom;
+    *oom = (kn__oom){.status = r->device_status < 0 ? r->device_status : KN_ERR_OOM,
+                     .requested_bytes = requested,
+                     .needed_bytes = r->size,
+                     .align = r->align,
+                     .slab = r->class != KN__NO_CLASS,
+                     .capturing = r->capturing,
+                     .stream = r->stream->handle};
+    memcpy(oom->device_said, r->device_said, sizeof oom->device_said);
+    kn__oom_fill(oom, pool);
+    kn__config_report_oom(pool);
+    return kn__oom_fail(pool, oom);
 }
 
 /* When a rung is tried. */
@@ -339,7 +234,7 @@ static uint64_t now_ns(void) {
 }
 
 static bool climb(kn_pool *pool, request *r) {
-    bool capturing = kn__stream_capturing(pool, r->stream->handle);
+    bool capturing = r->capturing = kn__stream_capturing(pool, r->stream->handle);
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;

@@ -3,9 +3,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "census.h"
+#include "config.h"
 #include "devices.h"
 #include "observe.h"
-#include "pool_types.h"
 
 /* The lock. What the observer has to hear about reserved memory is told when it is open again. */
 
@@ -21,6 +22,7 @@ void kn__pool_unlock_tell(kn_pool *pool) {
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     pool->reserved += (uint64_t)delta_bytes;
     pool->reserve_delta += delta_bytes;
+    pool->n_device_frees += delta_bytes < 0;
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
 
@@ -99,8 +101,10 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     atomic_store(&pool->generation, 1);
     set_options(pool, options, &info);
     pool->idle = kn__stream_new(pool, NULL, UINT32_MAX);
+    pool->last_oom = kn__meta_alloc(&pool->meta, sizeof *pool->last_oom);
     kn_status status = KN_OK;
-    if (!pool->idle) status = KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
+    if (!pool->idle || !pool->last_oom)
+        status = KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
     if (status == KN_OK && pool->driver->range_reserve && info.granularity_bytes) {
         status = kn__range_create(pool, info.total_bytes, info.granularity_bytes);
     }
@@ -127,6 +131,7 @@ void kn_pool_destroy(kn_pool *pool) {
     kn__pool_delist(pool, pool->device);
     kn__caches_detach(pool);
     log_live(pool);
+    kn__config_report(pool, false);
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_destroy) observer->on_pool_destroy(pool);
     kn__pool_lock(pool);
@@ -142,6 +147,15 @@ void kn_pool_destroy(kn_pool *pool) {
     }
     kn__pool_unlock(pool);
     pool_free(pool);
+}
+
+/* KNET_ALLOC's options, which may not fit the device. */
+kn_status kn__pool_create_default(kn_pool **out, kn_device *device) {
+    kn_status status = kn_pool_create(out, device, &kn__alloc_config_get()->pool);
+    if (status != KN_ERR_INVALID) return status;
+    kn__config_say("KNET_ALLOC: %s; the pool of %s takes the defaults\n", kn_last_error()->message,
+                   kn_device_name(device));
+    return kn_pool_create(out, device, NULL);
 }
 
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }

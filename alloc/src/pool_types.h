@@ -265,13 +265,16 @@ struct kn_pool {
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
-    uint64_t n_allocs, n_device_allocs, n_syncs, n_events, n_queries, n_misuses, n_ooms;
+    uint64_t decayed;      /* bytes given back as they were idle */
+    uint64_t n_allocs, n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses,
+        n_ooms;
     kn__rung rungs[KN__RUNGS];
+    struct kn__oom *last_oom; /* census.h; what was said when memory last ran out */
 
     _Atomic(kn__leaf *) top[1 << 16]; /* the page map: address bits 47…32, then 31…16 */
 };
 
-/* pool.c, stats.c */
+/* pool.c, stats.c, snapshot.c */
 static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
 void kn__pool_unlock_tell(kn_pool *pool); /* and tells the observer of reserved memory */
 static inline void kn__pool_unlock(kn_pool *pool) {
@@ -284,6 +287,9 @@ static inline void kn__pool_unlock(kn_pool *pool) {
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
 int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
+/* Write a file; `function` is named in errors. */
+kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function);
+kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
 static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->stream_mask == 0; }
 
 /* Page map: what an address belongs to; see pagemap.c. */

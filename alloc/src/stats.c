@@ -1,10 +1,8 @@
-/* What a pool says of itself: counters and the snapshot. */
-#include <errno.h>
-#include <stdio.h>
+/* What a pool says of itself: counters, by name, as a table and as JSON. */
 #include <string.h>
 
+#include "census.h"
 #include "observe.h"
-#include "pool_types.h"
 
 #define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
 
@@ -32,16 +30,18 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
                            .requested_bytes = at_least_zero(requested),
                            .reserved_bytes = pool->reserved,
                            .reserved_bytes_max = pool->reserved_max,
+                           .waiting_bytes = pool->waiting_bytes,
+                           .metadata_bytes = pool->meta.total_bytes,
+                           .moved_bytes = pool->moved,
+                           .decayed_bytes = pool->decayed,
                            .n_allocs = n_allocs,
                            .n_device_allocs = pool->n_device_allocs,
+                           .n_device_frees = pool->n_device_frees,
                            .n_syncs = pool->n_syncs,
                            .n_events = pool->n_events,
                            .n_queries = pool->n_queries,
                            .n_ooms = pool->n_ooms,
-                           .n_misuses = pool->n_misuses,
-                           .waiting_bytes = pool->waiting_bytes,
-                           .moved_bytes = pool->moved,
-                           .metadata_bytes = pool->meta.total_bytes};
+                           .n_misuses = pool->n_misuses};
     if (pool->live_max > high) out->live_bytes_max = at_least_zero(pool->live_max);
 }
 
@@ -55,121 +55,281 @@ void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *poo
     memcpy(out, &stats, out_bytes < sizeof stats ? out_bytes : sizeof stats);
 }
 
-/* Snapshot. */
+/* ---- the list ---- */
 
-static void write_string(FILE *file, const char *text) {
-    fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            fprintf(file, "\\%c", *c);
-        } else if (*c < 0x20) {
-            fprintf(file, "\\u%04x", *c);
-        } else {
-            fputc(*c, file);
+typedef enum column_of { NOW, PEAK, TOTAL, COLUMNS } column_of;
+typedef enum unit_of { BYTES, COUNT } unit_of;
+
+typedef struct counter {
+    const char *name, *row, *text;
+    column_of column;
+    unit_of unit;
+} counter;
+
+/* As the members of kn_pool_stats, which are all uint64_t. */
+static const counter COUNTERS[] = {
+#define X(name, row, column, unit, text) {#name, row, text, column, unit},
+    KN_POOL_STATS_LIST(X)
+#undef X
+};
+enum { N_COUNTERS = sizeof COUNTERS / sizeof *COUNTERS };
+_Static_assert(sizeof(kn_pool_stats) == N_COUNTERS * sizeof(uint64_t), "one list of counters");
+
+static uint64_t value_of(const kn_pool_stats *stats, int i) {
+    uint64_t value;
+    memcpy(&value, (const char *)stats + (size_t)i * sizeof value, sizeof value);
+    return value;
+}
+
+kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
+    int i = 0;
+    while (i < N_COUNTERS && strcmp(COUNTERS[i].name, name) != 0) i++;
+    if (i == N_COUNTERS) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_pool_stat: no counter is named \"%.64s\"", name);
+    }
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    *out = value_of(&stats, i);
+    return KN_OK;
+}
+
+/* ---- the table ---- */
+
+static void write_cell(kn__writer *w, const char *text) { kn__write(w, " %12s", text); }
+
+static void write_value(kn__writer *w, unit_of unit, uint64_t value) {
+    char text[32];
+    kn__writer cell = kn__writer_of(text, sizeof text);
+    if (unit == BYTES) {
+        kn__write_bytes(&cell, value);
+    } else {
+        kn__write(&cell, "%llu", (unsigned long long)value);
+    }
+    write_cell(w, text);
+}
+
+/* Counters of one row stand together in the list, in the columns' order. */
+static void write_counters(kn__writer *w, const kn_pool_stats *stats) {
+    kn__write(w, "  %-18s %12s %12s %12s\n", "", "now", "peak", "total");
+    for (int i = 0; i < N_COUNTERS;) {
+        const counter *first = &COUNTERS[i];
+        kn__write(w, "  %-18s", first->row);
+        for (int at = 0; at < COLUMNS; at++) {
+            const counter *c = &COUNTERS[i];
+            if (i < N_COUNTERS && strcmp(c->row, first->row) == 0 && (int)c->column == at) {
+                write_value(w, c->unit, value_of(stats, i++));
+            } else {
+                write_cell(w, "");
+            }
         }
+        kn__write(w, "  %s\n", first->text);
     }
-    fputc('"', file);
 }
 
-static void write_owner(FILE *file, uint32_t owner) {
-    if (!owner) return;
-    char name[256];
-    kn__owner_name(owner, name, sizeof name);
-    fputs(",\"owner\":", file);
-    write_string(file, name);
+static void write_classes(kn__writer *w, const kn__census *census) {
+    bool any = false;
+    for (unsigned i = 0; i < KN__CLASSES; i++) {
+        const kn__class_use *use = &census->classes[i];
+        if (!use->n_slabs) continue;
+        if (!any) kn__write(w, "  %-18s %12s %12s %12s\n", "slots of", "live", "unused", "slabs");
+        any = true;
+        kn__write(w, "  %-18zu %12u %12u %12u\n", kn__class_bytes(i), use->n_live,
+                  use->n_slots - use->n_live, use->n_slabs);
+    }
+    if (!census->n_large) return;
+    kn__write(w, "  %-18s %12llu blocks,", "larger", (unsigned long long)census->n_large);
+    write_value(w, BYTES, census->large_bytes);
+    kn__write_text(w, "\n");
 }
 
-static void write_slots(FILE *file, const kn__slab *slab) {
-    const char *comma = "";
-    fprintf(file, ",\"slot_bytes\":%u,\"slots\":%u,\"live\":[", slab->slot_bytes, slab->n_slots);
-    for (unsigned i = 0; i < slab->n_slots; i++) {
-        uint32_t requested = READ(slab->slots[i].requested) & ~KN__SLOT_SHARED;
-        if (!requested) continue;
-        fprintf(file, "%s{\"slot\":%u,\"requested\":%u", comma, i, requested);
-        write_owner(file, READ(slab->slots[i].owner));
-        fputc('}', file);
-        comma = ",";
+static size_t stream_free_bytes(const kn__stream *stream) {
+    size_t bytes = 0;
+    for (unsigned bin = 0; bin < KN__BINS; bin++) {
+        for (const kn__block *b = stream->bins.head[bin]; b; b = b->next) bytes += b->size;
     }
-    fputc(']', file);
+    return bytes;
 }
 
-static void write_block(FILE *file, const kn_pool *pool, const kn__block *block) {
-    static const char *const STATES[] = {"", "free", "live", "slab", "waiting", "hole"};
-    fprintf(file, "{\"address\":%llu,\"size\":%zu,\"state\":\"%s\"",
-            (unsigned long long)(uintptr_t)block->ptr, block->size, STATES[block->state]);
-    if (block->stream != pool->idle) {
-        fprintf(file, ",\"stream\":%llu", (unsigned long long)(uintptr_t)block->stream->handle);
+static void write_streams(kn__writer *w, const kn_pool *pool) {
+    kn__write(w, "  %-18s %12s %12s %12s\n", "stream", "free", "events out", "epoch");
+    kn__write(w, "  %-18s", "nobody's");
+    write_value(w, BYTES, stream_free_bytes(pool->idle));
+    kn__write_text(w, "\n");
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        const kn__stream *stream = pool->streams[i];
+        if (stream->retired && !stream->refs) continue;
+        kn__write(w, "  0x%-16llx", (unsigned long long)(uintptr_t)stream->handle);
+        write_value(w, BYTES, stream_free_bytes(stream));
+        write_value(w, COUNT, stream->n_marks);
+        write_value(w, COUNT, stream->epoch);
+        kn__write_text(w, stream->retired ? "  retired\n" : "\n");
     }
-    if (block->state == KN__LIVE) {
-        fprintf(file, ",\"requested\":%zu", block->size - block->slack);
-        write_owner(file, READ(block->owner));
-    }
-    if (block->state == KN__SLAB) write_slots(file, block->slab);
-    fputc('}', file);
 }
 
-static void write_segment(FILE *file, const kn_pool *pool, const char *kind, const char *ptr,
-                          size_t size, const kn__block *first, bool comma) {
-    fprintf(file, "%s\n{\"kind\":\"%s\",\"address\":%llu,\"size\":%zu,\"blocks\":[",
-            comma ? "," : "", kind, (unsigned long long)(uintptr_t)ptr, size);
-    for (const kn__block *block = first; block; block = block->right) {
-        fputs(block == first ? "\n" : ",\n", file);
-        write_block(file, pool, block);
-    }
-    fputs("]}", file);
-}
-
-static void write_ladder(FILE *file, const kn_pool *pool) {
-    fputs("\"ladder\":[", file);
+static void write_ladder(kn__writer *w, const kn_pool *pool) {
+    bool any = false;
     for (int i = 0; i < KN__RUNGS; i++) {
         const kn__rung *rung = &pool->rungs[i];
-        fprintf(file, "%s\n{\"rung\":\"%s\",\"tried\":%llu,\"served\":%llu,\"ns\":%llu}",
-                i ? "," : "", kn__rung_name(i), (unsigned long long)rung->n_tried,
-                (unsigned long long)rung->n_served, (unsigned long long)rung->ns);
+        if (!rung->n_tried) continue;
+        if (!any) kn__write(w, "  %-25s %12s %12s %12s\n", "ladder", "tried", "served", "ms");
+        any = true;
+        kn__write(w, "  %-25s %12llu %12llu %12.3f\n", kn__rung_name(i),
+                  (unsigned long long)rung->n_tried, (unsigned long long)rung->n_served,
+                  (double)rung->ns / 1e6);
     }
-    fputs("],", file);
 }
 
-static void write_pool(FILE *file, kn_pool *pool) {
-    kn_pool_stats s;
-    kn__kept_release(pool);
-    kn__pool_stats(&s, pool);
-    fputs("{\"version\":1,\"pool\":", file);
-    write_string(file, pool->name);
-    fputs(",\"device\":", file);
-    write_string(file, kn_device_name(pool->device));
-    fprintf(file,
-            ",\"live_bytes\":%llu,\"live_bytes_max\":%llu,\"requested_bytes\":%llu,"
-            "\"reserved_bytes\":%llu,\"reserved_bytes_max\":%llu,\"waiting_bytes\":%zu,",
-            (unsigned long long)s.live_bytes, (unsigned long long)s.live_bytes_max,
-            (unsigned long long)s.requested_bytes, (unsigned long long)s.reserved_bytes,
-            (unsigned long long)s.reserved_bytes_max, pool->waiting_bytes);
-    write_ladder(file, pool);
-    fputs("\"segments\":[", file);
-    const kn__range *range = &pool->range;
-    if (range->base) {
-        write_segment(file, pool, "range", range->base, range->size, range->first, false);
+static void write_owners(kn__writer *w, const kn__census *census) {
+    for (int i = 0; i < census->n_owners && i < KN__OWNERS_SHOWN; i++) {
+        char name[256];
+        const kn__holding *h = &census->owners[i];
+        if (i == 0) kn__write_text(w, "  held by\n");
+        kn__owner_name(h->owner, name, sizeof name);
+        kn__write_text(w, " ");
+        write_value(w, BYTES, h->bytes);
+        kn__write(w, " in %llu blocks by %s\n", (unsigned long long)h->n_blocks, name);
     }
-    for (const kn__segment *segment = pool->segments; segment; segment = segment->next) {
-        write_segment(file, pool, "segment", segment->ptr, segment->size, segment->first,
-                      range->base || segment != pool->segments);
-    }
-    fputs("]}\n", file);
 }
 
-kn_status kn_pool_snapshot(kn_pool *pool, const char *path) {
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        return KN_FAIL(KN_ERR_IO, "kn_pool_snapshot: %s can't be written: %s", path,
-                       strerror(errno));
+static void write_limit(kn__writer *w, const char *what, size_t limit) {
+    if (limit == SIZE_MAX) return;
+    kn__write(w, ", %s ", what);
+    kn__write_bytes(w, limit);
+}
+
+static void write_free(kn__writer *w, const kn__census *census) {
+    kn__write(w, "  %-18s", "free");
+    write_value(w, BYTES, census->free_bytes);
+    kn__write(w, " %12s %12s  in %llu blocks, the largest ", "", "",
+              (unsigned long long)census->n_free);
+    kn__write_bytes(w, census->largest_free_bytes);
+    kn__write_text(w, "\n");
+}
+
+void kn__pool_write_stats(kn__writer *w, kn_pool *pool) {
+    kn__census census;
+    kn_pool_stats stats;
+    kn__census_take(&census, pool);
+    kn__pool_stats(&stats, pool);
+    kn__write(w, "pool %s on %s", pool->name, kn_device_name(pool->device));
+    write_limit(w, "limit", pool->limit);
+    write_limit(w, "soft limit", pool->soft_limit);
+    kn__write_text(w, "\n");
+    write_counters(w, &stats);
+    write_free(w, &census);
+    write_classes(w, &census);
+    write_streams(w, pool);
+    write_ladder(w, pool);
+    write_owners(w, &census);
+}
+
+/* ---- JSON ---- */
+
+void kn__stats_write_json(kn__writer *w, const kn_pool_stats *stats) {
+    for (int i = 0; i < N_COUNTERS; i++) {
+        kn__write(w, "%s\"%s\":%llu", i ? "," : "", COUNTERS[i].name,
+                  (unsigned long long)value_of(stats, i));
     }
+}
+
+void kn__ladder_write_json(kn__writer *w, const kn_pool *pool) {
+    kn__write_text(w, "\"ladder\":[");
+    for (int i = 0; i < KN__RUNGS; i++) {
+        const kn__rung *rung = &pool->rungs[i];
+        kn__write(w, "%s{\"rung\":\"%s\",\"tried\":%llu,\"served\":%llu,\"ns\":%llu}", i ? "," : "",
+                  kn__rung_name(i), (unsigned long long)rung->n_tried,
+                  (unsigned long long)rung->n_served, (unsigned long long)rung->ns);
+    }
+    kn__write_text(w, "]");
+}
+
+void kn__pool_write_json_head(kn__writer *w, const kn_pool *pool) {
+    kn__write_text(w, "\"version\":1,\"pool\":");
+    kn__write_json_string(w, pool->name);
+    kn__write_text(w, ",\"device\":");
+    kn__write_json_string(w, kn_device_name(pool->device));
+    kn__write_text(w, ",");
+}
+
+static void write_classes_json(kn__writer *w, const kn__census *census) {
+    const char *comma = "";
+    for (unsigned i = 0; i < KN__CLASSES; i++) {
+        const kn__class_use *use = &census->classes[i];
+        if (!use->n_slabs) continue;
+        kn__write(w, "%s{\"bytes\":%zu,\"slabs\":%u,\"slots\":%u,\"live\":%u,\"waiting\":%u}",
+                  comma, kn__class_bytes(i), use->n_slabs, use->n_slots, use->n_live,
+                  use->n_waiting);
+        comma = ",";
+    }
+}
+
+static void write_streams_json(kn__writer *w, const kn_pool *pool) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        const kn__stream *stream = pool->streams[i];
+        kn__write(w,
+                  "%s{\"stream\":%llu,\"free_bytes\":%zu,\"events_out\":%u,\"epoch\":%llu,"
+                  "\"retired\":%s}",
+                  i ? "," : "", (unsigned long long)(uintptr_t)stream->handle,
+                  stream_free_bytes(stream), stream->n_marks, (unsigned long long)stream->epoch,
+                  stream->retired ? "true" : "false");
+    }
+}
+
+static void write_owners_json(kn__writer *w, const kn__census *census) {
+    for (int i = 0; i < census->n_owners; i++) {
+        char name[256];
+        const kn__holding *h = &census->owners[i];
+        kn__owner_name(h->owner, name, sizeof name);
+        kn__write_text(w, i ? ",{\"name\":" : "{\"name\":");
+        kn__write_json_string(w, name);
+        kn__write(w, ",\"bytes\":%llu,\"blocks\":%llu}", (unsigned long long)h->bytes,
+                  (unsigned long long)h->n_blocks);
+    }
+}
+
+void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
+    kn__census census;
+    kn_pool_stats stats;
+    kn__census_take(&census, pool);
+    kn__pool_stats(&stats, pool);
+    kn__write_text(w, "{");
+    kn__pool_write_json_head(w, pool);
+    kn__stats_write_json(w, &stats);
+    kn__write(w,
+              ",\"live_blocks\":%llu,\"free_bytes\":%llu,\"free_blocks\":%llu,\"largest_free_"
+              "bytes\":%llu,",
+              (unsigned long long)census.n_live, (unsigned long long)census.free_bytes,
+              (unsigned long long)census.n_free, (unsigned long long)census.largest_free_bytes);
+    kn__write_text(w, "\"classes\":[");
+    write_classes_json(w, &census);
+    kn__write_text(w, "],\"streams\":[");
+    write_streams_json(w, pool);
+    kn__write_text(w, "],");
+    kn__ladder_write_json(w, pool);
+    kn__write_text(w, ",\"held_by\":[");
+    write_owners_json(w, &census);
+    kn__write_text(w, "]}\n");
+}
+
+static bool is_json(const char *path) {
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
+kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function) {
+    char buffer[KN__WRITER_BYTES];
+    kn__writer w;
+    KN_TRY(kn__writer_open(&w, path, append, function, buffer, sizeof buffer));
     kn__pool_lock(pool);
-    errno = 0;
-    write_pool(file, pool);
-    int error = ferror(file) ? (errno ? errno : EIO) : 0; /* the first failure says why */
+    if (is_json(path)) {
+        kn__pool_write_stats_json(&w, pool);
+    } else {
+        kn__pool_write_stats(&w, pool);
+    }
     kn__pool_unlock(pool);
-    if (fclose(file) != 0 && !error) error = errno;
-    if (!error) return KN_OK;
-    return KN_FAIL(KN_ERR_IO, "kn_pool_snapshot: %s can't be written whole: %s", path,
-                   strerror(error));
+    return kn__writer_close(&w, path, function);
+}
+
+kn_status kn_pool_print(kn_pool *pool, const char *path) {
+    return kn__pool_print(pool, path, false, "kn_pool_print");
 }

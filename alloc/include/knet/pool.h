@@ -30,25 +30,39 @@ typedef struct kn_pool_options {
         soft_limit_bytes;   /* above it the pool harvests and calls back before it grows; 0: none */
     size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
     double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
-    const char *name;       /* in reports; copied; NULL: the device's name */
-    uint64_t reserved[4];   /* zero */
+    uint64_t decay_ns;      /* memory idle for so long goes back to the device; 0: never */
+    uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's */
+    void *clock_ctx;
+    const char *name;     /* in reports; copied; NULL: the device's name */
+    uint64_t reserved[4]; /* zero */
 } kn_pool_options;
 
-/* All in bytes or counts since the pool was made; *_max are high-water marks. */
+/* One list of counters: X(name, row, column, unit, text). It makes kn_pool_stats, the table of
+ * kn_pool_print, the JSON and kn_pool_stat. NOW: at this moment; PEAK: the most there was; TOTAL:
+ * since the pool was made. */
+#define KN_POOL_STATS_LIST(X)                                                                      \
+    X(live_bytes, "live", NOW, BYTES, "handed out, as rounded")                                    \
+    X(live_bytes_max, "live", PEAK, BYTES, "")                                                     \
+    X(requested_bytes, "requested", NOW, BYTES, "handed out, as asked for")                        \
+    X(reserved_bytes, "reserved", NOW, BYTES, "taken from the device")                             \
+    X(reserved_bytes_max, "reserved", PEAK, BYTES, "")                                             \
+    X(waiting_bytes, "waiting", NOW, BYTES, "freed, and still in use on other streams")            \
+    X(metadata_bytes, "records", NOW, BYTES, "host memory for the pool's own records")             \
+    X(moved_bytes, "moved", TOTAL, BYTES, "unmapped here and mapped there")                        \
+    X(decayed_bytes, "decayed", TOTAL, BYTES, "given back as nobody wanted it for long")           \
+    X(n_allocs, "allocations", TOTAL, COUNT, "kn_alloc calls that succeeded")                      \
+    X(n_device_allocs, "device allocations", TOTAL, COUNT, "segments and handles taken")           \
+    X(n_device_frees, "device frees", TOTAL, COUNT, "segments and handles given back")             \
+    X(n_syncs, "syncs", TOTAL, COUNT, "waits of the host for the device")                          \
+    X(n_events, "events", TOTAL, COUNT, "recorded on streams")                                     \
+    X(n_queries, "queries", TOTAL, COUNT, "events asked whether they happened")                    \
+    X(n_ooms, "out of memory", TOTAL, COUNT, "allocations that failed")                            \
+    X(n_misuses, "misuses", TOTAL, COUNT, "wrong frees and uses")
+
 typedef struct kn_pool_stats {
-    uint64_t live_bytes, live_bytes_max;
-    uint64_t requested_bytes;
-    uint64_t reserved_bytes, reserved_bytes_max;
-    uint64_t n_allocs;        /* kn_alloc calls that succeeded */
-    uint64_t n_device_allocs; /* segments and handles taken from the device */
-    uint64_t n_syncs;         /* waits of the host for the device */
-    uint64_t n_events;        /* events recorded */
-    uint64_t n_queries;       /* events asked whether they happened */
-    uint64_t n_ooms;          /* allocations that failed */
-    uint64_t n_misuses;       /* wrong frees and uses */
-    uint64_t waiting_bytes;   /* freed, and still in use on other streams, now */
-    uint64_t moved_bytes;     /* memory unmapped here and mapped there */
-    uint64_t metadata_bytes;  /* host memory for the pool's records, now */
+#define X(name, row, column, unit, text) uint64_t name;
+    KN_POOL_STATS_LIST(X)
+#undef X
 } kn_pool_stats;
 
 /* Errors: INVALID for options that contradict each other or the device, naming them. */
@@ -85,6 +99,12 @@ KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream 
  * live_bytes_max is exact where one thread uses the pool; with several it may be off by what fits
  * their caches (a few MiB each), as their counters are put together only now and then. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
+/* One counter by its name, such as "live_bytes". Errors: INVALID for a name that is none. */
+KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name);
+/* Writes all counters, by size class, stream and rung of the ladder too, and who holds most; as
+ * JSON where the path ends in ".json". "-" is stderr, "%p" in a path the process id. Errors: IO,
+ * naming the path. */
+KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
  * is in use. Of the threads' caches only the calling thread's is emptied: what others cache counts
  * as in use. */
@@ -93,6 +113,10 @@ KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
 /* Walks the whole pool. Errors: INTERNAL, naming the first broken invariant. */
 KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
+
+/* Writes what was said when memory last ran out as JSON: what was asked for, the counters, who held
+ * most, how far the ladder was climbed. Errors: INVALID where it never did; IO, naming the path. */
+KN_API KN_MUST_CHECK kn_status kn_pool_oom_json(kn_pool *pool, const char *path);
 
 /* Called before an allocation fails; returns bytes freed. May call kn_free, not kn_alloc. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);

@@ -1,0 +1,63 @@
+#include "census.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+
+static void hold(kn__census *c, uint32_t owner, uint64_t bytes) {
+    if (!owner) return;
+    int i = 0;
+    while (i < c->n_owners && c->owners[i].owner != owner) i++;
+    if (i == KN__OWNERS) return;
+    if (i == c->n_owners) c->owners[c->n_owners++] = (kn__holding){.owner = owner};
+    c->owners[i].bytes += bytes;
+    c->owners[i].n_blocks++;
+}
+
+static void visit_slab(kn__census *c, const kn__slab *slab) {
+    kn__class_use *use = &c->classes[slab->class];
+    use->n_slabs++;
+    use->n_slots += slab->n_slots;
+    use->n_waiting += slab->n_waiting;
+    for (unsigned i = 0; i < slab->n_slots; i++) {
+        if (!READ(slab->slots[i].requested)) continue;
+        use->n_live++;
+        c->n_live++;
+        hold(c, READ(slab->slots[i].owner), slab->slot_bytes);
+    }
+}
+
+static bool visit(void *ctx, kn__block *block) {
+    kn__census *c = ctx;
+    if (block->state == KN__FREE) {
+        c->n_free++;
+        c->free_bytes += block->size;
+        if (block->size > c->largest_free_bytes) c->largest_free_bytes = block->size;
+    } else if (block->state == KN__LIVE) {
+        c->n_live++;
+        c->n_large++;
+        c->large_bytes += block->size;
+        hold(c, READ(block->owner), block->size);
+    } else if (block->state == KN__SLAB) {
+        visit_slab(c, block->slab);
+    }
+    return true;
+}
+
+/* By hand: qsort may take memory. */
+static void sort_owners(kn__census *c) {
+    for (int i = 1; i < c->n_owners; i++) {
+        kn__holding h = c->owners[i];
+        int at = i;
+        for (; at > 0 && c->owners[at - 1].bytes < h.bytes; at--) c->owners[at] = c->owners[at - 1];
+        c->owners[at] = h;
+    }
+}
+
+void kn__census_take(kn__census *out, kn_pool *pool) {
+    memset(out, 0, sizeof *out);
+    kn__kept_release(pool);
+    kn__blocks_visit(pool, visit, out);
+    sort_owners(out);
+}

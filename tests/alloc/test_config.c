@@ -1,0 +1,187 @@
+/* The words of KNET_ALLOC: test_config GOLDEN_DIR. */
+#include "config.h"
+#include "test.h"
+
+static const char *golden_dir;
+
+static kn__alloc_config read_words(const char *list, char *messages, size_t bytes) {
+    kn__alloc_config config;
+    kn__writer w = kn__writer_of(messages, bytes);
+    kn__alloc_config_read(&config, list, &w);
+    return config;
+}
+
+static kn__alloc_config read_ok(const char *list) {
+    char messages[2048];
+    kn__alloc_config config = read_words(list, messages, sizeof messages);
+    if (messages[0]) fail_msg("%s", messages);
+    return config;
+}
+
+static void unset_and_empty_are_the_defaults(void **state) {
+    (void)state;
+    static const char *const none[] = {NULL, "", ",", ",,"};
+    static const kn__alloc_config defaults;
+    for (int i = 0; i < 4; i++) {
+        kn__alloc_config c = read_ok(none[i]);
+        assert_memory_equal(&c, &defaults, sizeof c);
+    }
+}
+
+static void every_word_sets_its_option(void **state) {
+    (void)state;
+    kn__alloc_config c = read_ok(
+        "limit=8GiB,soft_limit=6.5GiB,fraction=0.9,slab_max=1MiB,decay=10s,trace=t.kntrace,stats,"
+        "snapshot=s.json,oom=o.json,help");
+    assert_int_equal(c.pool.limit_bytes, (uint64_t)8 << 30);
+    assert_int_equal(c.pool.soft_limit_bytes, (uint64_t)13 << 29);
+    assert_close(c.pool.device_fraction, 0.9, 0, 1e-15);
+    assert_int_equal(c.pool.slab_max_bytes, 1 << 20);
+    assert_int_equal(c.pool.decay_ns, 10000000000u);
+    assert_string_equal(c.trace, "t.kntrace");
+    assert_string_equal(c.stats, "-");
+    assert_string_equal(c.snapshot, "s.json");
+    assert_string_equal(c.oom, "o.json");
+    assert_true(c.help);
+    c = read_ok(",stats=a.json,,limit=1KB,limit=2KB,");
+    assert_string_equal(c.stats, "a.json");
+    assert_int_equal(c.pool.limit_bytes, 2000); /* the later word */
+}
+
+static void sizes_and_times_are_exact(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {{"1", 1},
+                 {"70000B", 70000},
+                 {"1KiB", 1024},
+                 {"1.5KiB", 1536},
+                 {"0.000000001GB", 1},
+                 {"1MB", 1000000},
+                 {"3TB", 3000000000000},
+                 {"0.999999999TiB", 1099511626676},
+                 {"1048576TiB", (uint64_t)1 << 60}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char word[64];
+        snprintf(word, sizeof word, "limit=%s", sizes[i].text);
+        assert_int_equal(read_ok(word).pool.limit_bytes, sizes[i].bytes);
+    }
+    assert_int_equal(read_ok("decay=1ns").pool.decay_ns, 1);
+    assert_int_equal(read_ok("decay=1.5ms").pool.decay_ns, 1500000);
+    assert_int_equal(read_ok("decay=2min").pool.decay_ns, 120000000000u);
+    assert_int_equal(read_ok("decay=0.25h").pool.decay_ns, 900000000000u);
+    assert_close(read_ok("fraction=1").pool.device_fraction, 1, 0, 0);
+    assert_close(read_ok("fraction=1.000").pool.device_fraction, 1, 0, 0);
+}
+
+/* One line for each, which names the word, the value and what would be right; the rest counts. */
+static void wrong_words_are_one_line_and_change_nothing(void **state) {
+    (void)state;
+    static const struct {
+        const char *word, *message;
+    } wrong[] = {
+        {"limt=8GiB", "\"limt=8GiB\" is not a word of the allocator; the words are limit=, soft"},
+        {"Limit=8GiB", "is not a word"},
+        {"=8GiB", "is not a word"},
+        {"limit", "\"limit\" is not limit=SIZE: limit wants a number and B, KiB, MiB, GiB"},
+        {"limit=", "limit wants a number and B"},
+        {"limit=0", "limit wants a number and B"},
+        {"limit=-1GiB", "limit wants a number and B"},
+        {"limit= 1GiB", "limit wants a number and B"},
+        {"limit=1 GiB", "limit wants a number and B"},
+        {"limit=8gib", "\"limit=8gib\" is not limit=SIZE"},
+        {"limit=1e9", "limit wants"},
+        {"limit=1.GiB", "limit wants"},
+        {"limit=.5GiB", "limit wants"},
+        {"limit=1.0000000001GiB", "limit wants"},
+        {"limit=18446744073709551616", "limit wants"},
+        {"limit=16777216TiB", "limit wants"},
+        {"soft_limit=much", "soft_limit wants a number"},
+        {"fraction=0", "fraction wants a number above 0, at most 1"},
+        {"fraction=1.000000001", "fraction wants"},
+        {"fraction=90%", "fraction wants"},
+        {"fraction=nan", "fraction wants"},
+        {"slab_max=1KiB", "slab_max wants a size from 64KiB to 1MiB"},
+        {"slab_max=2MiB", "slab_max wants"},
+        {"decay=10", "decay wants a number and ns, us, ms, s, min or h"},
+        {"decay=0s", "decay wants"},
+        {"decay=9999999999999h", "decay wants"},
+        {"trace", "\"trace\" is not trace=FILE: trace wants a path"},
+        {"trace=", "trace wants a path"},
+        {"stats=", "is not stats=[FILE]"},
+        {"help=me", "\"help=me\" takes no value: write help"},
+        {"\x1b[31m\xff", "\"?[31m?\" is not a word"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char list[256], messages[2048];
+        snprintf(list, sizeof list, "oom=kept,%s,limit=77", wrong[i].word);
+        kn__alloc_config c = read_words(list, messages, sizeof messages);
+        if (strncmp(messages, "KNET_ALLOC: ", 12) != 0 || !strstr(messages, wrong[i].message)) {
+            fail_msg("%s: %s", wrong[i].word, messages);
+        }
+        assert_ptr_equal(strchr(messages, '\n'), messages + strlen(messages) - 1);
+        assert_ptr_equal(strstr(messages, "(null)"), NULL);
+        kn__alloc_config want = {.pool.limit_bytes = 77, .oom = "kept"};
+        assert_memory_equal(&c, &want, sizeof c);
+    }
+}
+
+static void words_that_contradict_each_other_are_told(void **state) {
+    (void)state;
+    char messages[2048];
+    kn__alloc_config c = read_words("limit=1MiB,soft_limit=2MiB", messages, sizeof messages);
+    assert_non_null(strstr(messages, "soft_limit is 2097152 bytes, above limit, which is 1048576"));
+    assert_int_equal(c.pool.limit_bytes, 1 << 20);
+    assert_int_equal(c.pool.soft_limit_bytes, 0);
+}
+
+static void words_that_are_too_long_are_told(void **state) {
+    (void)state;
+    char list[2000], messages[2048];
+    memset(list, 'x', sizeof list);
+    memcpy(list, "trace=", 6);
+    list[sizeof list - 1] = '\0';
+    (void)read_words(list, messages, sizeof messages);
+    assert_non_null(strstr(messages, "is too long: 1999 characters"));
+    list[6 + 512] = '\0'; /* a path of 512 */
+    kn__alloc_config c = read_words(list, messages, sizeof messages);
+    assert_non_null(strstr(messages, "trace wants a path of 1 to 511 characters"));
+    assert_string_equal(c.trace, "");
+    list[6 + 511] = '\0';
+    assert_int_equal(strlen(read_ok(list).trace), 511);
+}
+
+static void help_is_as_it_was(void **state) {
+    (void)state;
+    char text[8192], want[8192] = "", path[1024];
+    kn__writer w = kn__writer_of(text, sizeof text);
+    kn__alloc_config_help(&w);
+    snprintf(path, sizeof path, "%s/config_help.txt", golden_dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(want, 1, sizeof want - 1, file) > 0);
+    fclose(file);
+    assert_string_equal(text, want);
+}
+
+static void a_writer_cuts_what_does_not_fit(void **state) {
+    (void)state;
+    char text[8];
+    kn__writer w = kn__writer_of(text, sizeof text);
+    kn__write(&w, "%d", 12345);
+    kn__write_text(&w, "67890");
+    assert_string_equal(text, "1234567");
+    w = kn__writer_of(text, sizeof text);
+    kn__write_json_string(&w, "\"\n\\");
+    assert_string_equal(text, "\"\\\"\\u00");
+}
+
+int main(int argc, char **argv) {
+    golden_dir = argc > 1 ? argv[1] : "golden";
+    return RUN_TESTS(
+        TEST(unset_and_empty_are_the_defaults), TEST(every_word_sets_its_option),
+        TEST(sizes_and_times_are_exact), TEST(wrong_words_are_one_line_and_change_nothing),
+        TEST(words_that_contradict_each_other_are_told), TEST(words_that_are_too_long_are_told),
+        TEST(help_is_as_it_was), TEST(a_writer_cuts_what_does_not_fit));
+}
