@@ -42,14 +42,19 @@ static uint64_t dropped(void *ctx) {
     return 0;
 }
 
-static const kn__source source = {"benchmark", start, stop, drain, dropped, NULL};
+static const kn__source source = {
+    .name = "benchmark", .start = start, .stop = stop, .drain = drain, .dropped = dropped};
 
 /* Records of eight kernels in the order a GPU with eight streams might end them. */
 static void make_records(void) {
     static const char *const kernels[] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
     for (uint32_t i = 0; i < BATCH; i++) {
         uint32_t at = i ^ 5u;
-        records[i] = (kn__record){next_id + at, kernels[at % 8], 1000 + i, 3000 + i, 0, at % 8};
+        records[i] = (kn__record){.id = next_id + at,
+                                  .name = kernels[at % 8],
+                                  .start_ns = 1000 + i,
+                                  .end_ns = 3000 + i,
+                                  .stream = at % 8};
     }
 }
 

@@ -3,8 +3,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "budget.h"
+#include "external.h"
+#include "graph.h"
 #include "kernel.h"
 #include "trace.h"
 
@@ -18,13 +21,13 @@ enum {
  * launch failed. */
 typedef struct entry {
     uint32_t id, launch;
-    kn__node *node;
+    uintptr_t node; /* its address; odd: no launch, a note */
 } entry;
 
 typedef struct launch {
     kn__node *node;
     uint32_t id, launch;
-    enum { PENDING, TIMED, UNTIMED, CANCELLED } state;
+    enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
 /* One producer, its thread; one consumer, the drain. */
@@ -49,8 +52,15 @@ static table young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
 static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
+static uint64_t n_drains, drain_ns;
+static kn__cost overheads[KN__COSTS_MAX]; /* by the source's own account */
+static kn__launch_fn listener;
 
 static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could not be made */
+static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
+
+/* In place of a scope: records of such ids are ignored. */
+static kn__node ignored;
 
 /* ---- the launching thread ---- */
 
@@ -78,7 +88,28 @@ static bool push(struct kn__ring *ring, entry e) {
     return true;
 }
 
+static uintptr_t plain(kn__node *node) { return (uintptr_t)node; }
+static uintptr_t note(kn__node *node) { return (uintptr_t)node | 1; }
+static kn__node *node_of(const entry *e) { return (kn__node *)(e->node & ~(uintptr_t)1); }
+
+static bool is_wanted(void) { return kn_prof_is_on_(KN_PROF_ALL_ | KN_PROF_GRAD_); }
+
+void kn__activity_note(uint32_t id, bool ours) {
+    kn__tree *tree = kn__tree_get();
+    struct kn__ring *ring = my_ring(tree);
+    kn__node *node = ours || !ring || !is_wanted() ? &ignored : tree->current;
+    if (ring) (void)push(ring, (entry){id, id, note(node)});
+}
+
+void kn__activity_spent(uint64_t ticks) {
+    atomic_fetch_add_explicit(&spent_ticks, ticks, memory_order_relaxed);
+}
+
 void kn__activity_launch(uint32_t id) {
+    if (__builtin_expect(!is_wanted(), 0)) {
+        kn__activity_note(id, true);
+        return;
+    }
     kn__tree *tree = kn__tree_get();
     struct kn__ring *ring = my_ring(tree);
     if (!ring) {
@@ -86,19 +117,20 @@ void kn__activity_launch(uint32_t id) {
         return;
     }
     KN__STORE(ring->n_launched, ring->n_launched + 1);
-    if (push(ring, (entry){id, id, tree->current})) return;
+    if (push(ring, (entry){id, id, plain(tree->current)})) return;
     KN__STORE(ring->n_lost, ring->n_lost + 1);
 }
 
 void kn__activity_alias(uint32_t id, uint32_t launch_id) {
     kn__tree *tree = kn__tree_get();
     struct kn__ring *ring = my_ring(tree);
-    if (ring) (void)push(ring, (entry){id, launch_id, tree->current});
+    if (ring)
+        (void)push(ring, (entry){id, launch_id, plain(is_wanted() ? tree->current : &ignored)});
 }
 
 void kn__activity_cancel(uint32_t launch_id) {
     struct kn__ring *ring = my_ring(kn__tree_get());
-    if (ring) (void)push(ring, (entry){launch_id, launch_id, NULL});
+    if (ring) (void)push(ring, (entry){launch_id, launch_id, 0});
 }
 
 /* ---- ids ---- */
@@ -146,7 +178,7 @@ static void insert(const entry *e) {
     if (2 * young.n_used >= young.n_slots && !grow(&young)) return;
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
-    *slot = (launch){e->node, e->id, e->launch, PENDING};
+    *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
 }
 
 static void cancel(uint32_t id) {
@@ -156,7 +188,10 @@ static void cancel(uint32_t id) {
     n_cancelled++;
 }
 
-static void take_entry(const entry *e) { e->node ? insert(e) : cancel(e->id); }
+static void take_entry(const entry *e) {
+    e->node ? insert(e) : cancel(e->id);
+    if (listener && !(e->node & 1)) listener(e->id, e->launch, node_of(e));
+}
 
 static void drain_rings(void) {
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
@@ -174,6 +209,7 @@ static void drain_rings(void) {
 static void count_launch(launch *l, bool timed) {
     launch *first = l->launch == l->id ? l : find(l->launch);
     if (first) l = first;
+    if (l->state == NOTE) return;
     if (timed && l->state != TIMED) {
         n_cancelled -= l->state == CANCELLED;
         n_timed++;
@@ -187,16 +223,51 @@ static void count_launch(launch *l, bool timed) {
 
 static bool has_time(const kn__record *r) { return r->end_ns > r->start_ns && r->start_ns; }
 
-static bool attribute(const kn__record *r) {
-    launch *l = find(r->id);
-    if (!l) return false;
+static const kn__node *captured_in(const kn__record *r) {
+    if (!r->graph_node) return NULL;
+    const kn__node *scope = kn__graph_scope(r->graph_node);
+    if (scope) return scope;
+    return kn__graph_lost() ? &kn__captured_lost : &kn__captured_before;
+}
+
+static void add_work(launch *l, const kn__record *r) {
+    kn__work work = {r->name, captured_in(r), 0, r->bytes};
     count_launch(l, has_time(r));
-    uint64_t spent = has_time(r) ? r->end_ns - r->start_ns : 0;
-    if (spent) kn__trace_record(r);
-    if (!kn__kernel_add(l->node, r->name, spent)) {
-        unattributed_ns += spent;
-        n_unattributed++;
+    if (has_time(r)) {
+        work.gpu_ns = r->end_ns - r->start_ns;
+        kn__trace_record(r);
     }
+    if (kn__kernel_add(l->node, &work)) return;
+    unattributed_ns += work.gpu_ns;
+    n_unattributed++;
+}
+
+static void add_alloc(kn__node *node, const kn__record *r) {
+    kn__external_alloc(r->address, r->bytes);
+    if (node) (void)kn__kernel_add(node, &(kn__work){"[device malloc]", NULL, 0, r->bytes});
+}
+
+static void add_overhead(const kn__record *r) {
+    int i = 0;
+    while (i < KN__COSTS_MAX - 1 && overheads[i].label && overheads[i].label != r->name) i++;
+    overheads[i].label = r->name;
+    overheads[i].n++;
+    if (r->end_ns > r->start_ns) overheads[i].ns += r->end_ns - r->start_ns;
+}
+
+/* False: the launch isn't known, for now. */
+static bool attribute(const kn__record *r) {
+    if (r->kind == KN__RECORD_FREE) {
+        kn__external_free(r->address);
+        return true;
+    }
+    if (r->kind == KN__RECORD_OVERHEAD) {
+        add_overhead(r);
+        return true;
+    }
+    launch *l = find(r->id);
+    if (!l || l->node == &ignored) return l != NULL;
+    r->kind == KN__RECORD_ALLOC ? add_alloc(l->node, r) : add_work(l, r);
     return true;
 }
 
@@ -215,6 +286,10 @@ static uint64_t sum_rings(uint64_t *lost) {
 /* Its launch is not known: it was before the start, or no ring had room for it. */
 static void give_up(const kn__record *r) {
     uint64_t lost;
+    if (r->kind == KN__RECORD_ALLOC) {
+        add_alloc(NULL, r);
+        return;
+    }
     sum_rings(&lost);
     if (n_lost_found < lost) {
         n_lost_found++;
@@ -250,11 +325,21 @@ static void join_late(void) {
     n_late = n_late_before = kept;
 }
 
+static uint64_t thread_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static void drain_locked(void) {
+    uint64_t start_ns = thread_ns();
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
     drain_rings();
     join_late();
+    kn__graph_sweep();
+    n_drains++;
+    drain_ns += thread_ns() - start_ns;
 }
 
 void kn__activity_drain(void) {
@@ -292,6 +377,30 @@ void kn__activity_stop(void) {
     pthread_mutex_unlock(&drain_lock);
 }
 
+void kn__activity_pause(bool paused) {
+    pthread_mutex_lock(&drain_lock);
+    if (running && source->pause) source->pause(source->ctx, paused);
+    pthread_mutex_unlock(&drain_lock);
+}
+
+void kn__activity_listen(kn__launch_fn fn) {
+    pthread_mutex_lock(&drain_lock);
+    listener = fn;
+    pthread_mutex_unlock(&drain_lock);
+}
+
+/* What all this cost, apart from the program's own rows. */
+static void fill_costs(kn__balance *out) {
+    uint64_t ticks = atomic_load_explicit(&spent_ticks, memory_order_relaxed);
+    uint64_t calls_ns = ticks ? kn__clock_ns(ticks, kn__clock_tick_ns()) : 0;
+    int n = 0;
+    out->costs[n++] = (kn__cost){"joining records", drain_ns, n_drains};
+    if (ticks) out->costs[n++] = (kn__cost){"callbacks at launches (sampled)", calls_ns, 0};
+    for (int i = 0; i < KN__COSTS_MAX && overheads[i].label && n < KN__COSTS_MAX; i++) {
+        out->costs[n++] = overheads[i];
+    }
+}
+
 void kn__activity_balance(kn__balance *out) {
     pthread_mutex_lock(&drain_lock);
     *out = (kn__balance){0};
@@ -306,6 +415,9 @@ void kn__activity_balance(kn__balance *out) {
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
         out->dropped = dropped < open ? dropped : open;
         out->pending = open - out->dropped;
+        if (source->notice) out->notice = source->notice(source->ctx);
+        fill_costs(out);
+        kn__external_read(&out->external);
     }
     pthread_mutex_unlock(&drain_lock);
 }

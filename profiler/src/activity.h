@@ -18,12 +18,24 @@
 
 #include "report.h"
 
-/* One piece of GPU work. Several records may carry one id (a graph launch). */
+typedef enum kn__record_kind {
+    KN__RECORD_WORK, /* a kernel, a copy, a set, or a whole graph */
+    KN__RECORD_ALLOC,
+    KN__RECORD_FREE,
+    KN__RECORD_OVERHEAD /* time that the source itself took; no id, the name is its kind */
+} kn__record_kind;
+
+/* One piece of GPU work, or what else a source tells. Several records may carry one id (a graph
+ * launch). */
 typedef struct kn__record {
     uint32_t id;
     const char *name; /* of the kernel or the kind of copy, valid until the next drain; or NULL */
     uint64_t start_ns, end_ns; /* of CLOCK_REALTIME; both 0: unknown */
     uint32_t device, stream;
+    kn__record_kind kind;
+    uint64_t bytes;      /* copied, set or allocated */
+    uint64_t graph_node; /* number of the graph's node that this is; 0: none */
+    uint64_t address;    /* of memory allocated or freed */
 } kn__record;
 
 /* Takes `n` records; only during the drain call that it was given to. */
@@ -40,6 +52,10 @@ typedef struct kn__source {
     void (*drain)(void *ctx, kn__record_fn fn, void *sink);
     /* Records lost so far, because there was no room for them. */
     uint64_t (*dropped)(void *ctx);
+    /* Nothing is wanted for a while (true), or again. NULL: records of that while are ignored. */
+    void (*pause)(void *ctx, bool paused);
+    /* What the reader of the report should know of this source, a literal, or NULL: nothing. */
+    const char *(*notice)(void *ctx);
     void *ctx;
 } kn__source;
 
@@ -50,12 +66,25 @@ KN_MUST_CHECK kn_status kn__activity_start(const kn__source *source);
 void kn__activity_stop(void);
 
 /* Work was launched on this thread, in its innermost scope. Ids may be used again after 2^18
- * others. */
+ * others. While no scopes are recorded the launch is not counted and its records are ignored. */
 void kn__activity_launch(uint32_t id);
+/* A call on this thread that launches nothing, but whose id records may carry: an allocation. One
+ * of a pool of ours is `ours`, and its records are ignored. */
+void kn__activity_note(uint32_t id, bool ours);
 /* A call that was made inside the launch, and whose id the record may carry instead. */
 void kn__activity_alias(uint32_t id, uint32_t launch_id);
 /* The launch failed: there will be no record. */
 void kn__activity_cancel(uint32_t launch_id);
+
+/* Time that the calls above and their callers took on the program's threads, in ticks. */
+void kn__activity_spent(uint64_t ticks);
+/* Scopes are not recorded for a while (true), or again: the source may rest. */
+void kn__activity_pause(bool paused);
+
+/* Hears of every launch (node set), alias and failed launch (node NULL) as the drain takes it;
+ * NULL: nobody does. */
+typedef void (*kn__launch_fn)(uint32_t id, uint32_t launch_id, const kn__node *node);
+void kn__activity_listen(kn__launch_fn fn);
 
 /* Joins what has arrived. Any thread; one at a time. */
 void kn__activity_drain(void);

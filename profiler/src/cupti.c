@@ -7,13 +7,22 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "calls.h"
+#include "cupti_records.h"
 #include "cupti_source.h"
+#include "graph.h"
+#include "memory.h"
+#include "replay.h"
+#include "scope.h"
 
 enum {
     BUFFER_BYTES = 1 << 20,
     BUFFERS_MAX = 24, /* what CUPTI may hold at once; 24 MiB */
     BATCH = 256,
     CONTEXTS_MAX = 16,
+    CALLS_MAX = 1024, /* of the runtime and of the driver each */
+    LABEL_BYTES = 64,
+    SAMPLES = 64, /* one callback of so many is timed */
     PERIOD_NS = 100 * 1000 * 1000
 };
 
@@ -39,15 +48,35 @@ static struct {
 #define X(name) __typeof__(&name) name;
     SYMBOLS(X)
 #undef X
+    CUptiResult (*graph_node_id)(CUgraphNode node, uint64_t *id); /* NULL: an old library */
     CUpti_SubscriberHandle subscriber;
-    char path[512];
-    char text[64]; /* "cupti 13.0" */
+    uint32_t version;
+    kn__cupti_tier tier;
+    bool memory, recording;
+    char path[512], record[512];
+    char text[64]; /* "cupti 130001" */
 } cupti;
 
-static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                           CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
-                                           CUPTI_ACTIVITY_KIND_MEMSET};
+enum { NODES = 1 << KN__CUPTI_KERNELS | 1 << KN__CUPTI_CALLS, GRAPHS = 1 << KN__CUPTI_GRAPHS };
+
+static const struct {
+    CUpti_ActivityKind kind;
+    int tiers;
+    bool optional, for_memory;
+} kinds[] = {
+    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, NODES, false, false},
+    {CUPTI_ACTIVITY_KIND_MEMCPY, NODES, false, false},
+    {CUPTI_ACTIVITY_KIND_MEMCPY2, NODES, false, false},
+    {CUPTI_ACTIVITY_KIND_MEMSET, NODES, false, false},
+    {CUPTI_ACTIVITY_KIND_GRAPH_TRACE, GRAPHS, false, false},
+    {CUPTI_ACTIVITY_KIND_OVERHEAD, NODES, true, false},
+    {CUPTI_ACTIVITY_KIND_MEMORY2, NODES | GRAPHS, true, true},
+};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static bool is_wanted(int i) {
+    return kinds[i].tiers >> cupti.tier & 1 && (cupti.memory || !kinds[i].for_memory);
+}
 
 static kn_status load(void) {
     static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
@@ -63,6 +92,7 @@ static kn_status load(void) {
     if (!cupti.name) return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: libcupti lacks " #name);
     SYMBOLS(X)
 #undef X
+    *(void **)(void *)&cupti.graph_node_id = dlsym(cupti.library, "cuptiGetGraphNodeId");
     return KN_OK;
 }
 
@@ -145,55 +175,32 @@ static void recycle(buffer *b) {
 
 /* ---- records ---- */
 
-/* Layouts only grow at their ends: the oldest that has all we read serves every version. */
-static bool read_record(const CUpti_Activity *any, kn__record *out) {
-    const void *at = any;
-    switch (any->kind) {
-        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
-            const CUpti_ActivityKernel9 *r = at;
-            *out =
-                (kn__record){r->correlationId, r->name, r->start, r->end, r->deviceId, r->streamId};
-            return true;
-        }
-        case CUPTI_ACTIVITY_KIND_MEMCPY: {
-            static const char *const names[] = {"[memcpy]",      "[memcpy HtoD]", "[memcpy DtoH]",
-                                                "[memcpy HtoA]", "[memcpy AtoH]", "[memcpy AtoA]",
-                                                "[memcpy AtoD]", "[memcpy DtoA]", "[memcpy DtoD]",
-                                                "[memcpy HtoH]", "[memcpy PtoP]"};
-            const CUpti_ActivityMemcpy5 *r = at;
-            const char *name = names[r->copyKind < 11 ? r->copyKind : 0];
-            *out = (kn__record){r->correlationId, name, r->start, r->end, r->deviceId, r->streamId};
-            return true;
-        }
-        case CUPTI_ACTIVITY_KIND_MEMCPY2: {
-            const CUpti_ActivityMemcpyPtoP4 *r = at;
-            *out = (kn__record){r->correlationId, "[memcpy PtoP]", r->start,
-                                r->end,           r->deviceId,     r->streamId};
-            return true;
-        }
-        case CUPTI_ACTIVITY_KIND_MEMSET: {
-            const CUpti_ActivityMemset4 *r = at;
-            *out = (kn__record){r->correlationId, "[memset]",  r->start,
-                                r->end,           r->deviceId, r->streamId};
-            return true;
-        }
-        default:
-            return false;
-    }
+static uint64_t n_zero_nodes; /* kernels of graphs without a time; the drain's */
+
+static void note_length(kn__record_sizes *seen, const CUpti_Activity *from, const void *to) {
+    ptrdiff_t length = (const unsigned char *)to - (const unsigned char *)from;
+    if ((int)from->kind < KN__KINDS_MAX && length > 0) seen->of[from->kind] = (uint16_t)length;
 }
 
 static void walk(const buffer *b, kn__record_fn fn, void *sink) {
     kn__record batch[BATCH];
+    kn__record_sizes seen = {{0}};
     size_t n = 0;
-    CUpti_Activity *any = NULL;
+    CUpti_Activity *any = NULL, *before = NULL;
     while (cupti.cuptiActivityGetNextRecord(b->bytes, b->used, &any) == CUPTI_SUCCESS) {
-        n += read_record(any, &batch[n]);
-        if (n == BATCH) {
+        if (before) note_length(&seen, before, any);
+        before = any;
+        if (!kn__cupti_read(&batch[n], any)) continue;
+        n_zero_nodes += batch[n].graph_node && !batch[n].end_ns;
+        if (++n == BATCH) {
             fn(sink, batch, n);
             n = 0;
         }
     }
     if (n) fn(sink, batch, n);
+    if (!cupti.recording) return;
+    if (before && !seen.of[before->kind]) note_length(&seen, before, b->bytes + b->used);
+    kn__recorder_buffer(b->bytes, b->used, &seen);
 }
 
 static void drain(void *ctx, kn__record_fn fn, void *sink) {
@@ -223,10 +230,20 @@ static uint64_t dropped(void *ctx) {
 /* One launch shows as a call of the runtime and a call of the driver inside it, and the record may
  * carry either's id. */
 typedef struct call_state {
-    uint32_t depth, launch;
+    uint32_t depth;                /* calls within calls */
+    uint32_t launch, launch_depth; /* the launch's id, and the depth of its call; 0: none */
+    uint32_t n;
 } call_state;
 
 static _Thread_local call_state mine __attribute__((tls_model("initial-exec")));
+
+typedef struct call_info {
+    kn__call kind;
+    char label[LABEL_BYTES];
+} call_info;
+
+static call_info calls[2]
+                      [CALLS_MAX]; /* of the driver and of the runtime; written before the start */
 
 static CUcontext contexts[CONTEXTS_MAX];
 static int n_contexts;
@@ -250,49 +267,151 @@ static void see_context(CUcontext context) {
     pthread_mutex_unlock(&contexts_lock);
 }
 
-static bool has_failed(CUpti_CallbackDomain domain, const CUpti_CallbackData *call) {
-    (void)domain; /* both libraries' success is 0, and both return an enum */
+static bool has_failed(const CUpti_CallbackData *call) {
+    /* both libraries' success is 0, and both return an enum */
     return call->functionReturnValue && *(const int *)call->functionReturnValue != 0;
 }
 
-static void CUPTIAPI on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-                             const void *data) {
-    const CUpti_CallbackData *call = data;
-    (void)user, (void)id;
-    if (call->callbackSite == CUPTI_API_ENTER) {
-        if (mine.depth++ == 0) {
-            mine.launch = call->correlationId;
-            kn__activity_launch(call->correlationId);
-        } else {
-            kn__activity_alias(call->correlationId, mine.launch);
-        }
-        return;
-    }
-    if (call->context) see_context(call->context);
-    if (mine.depth == 0) return; /* began before we listened */
-    if (--mine.depth == 0 && has_failed(domain, call)) kn__activity_cancel(mine.launch);
+static bool is_launch(const call_info *info) {
+    return info->kind == KN__CALL_LAUNCH || info->kind == KN__CALL_GRAPH_LAUNCH;
 }
 
-/* Calls are told by their names, which outlive lists of numbers: each toolkit adds new forms of
- * launches and copies. */
-static bool launches_work(const char *name) {
-    static const char *const starts[] = {"cudaLaunch",    "__cudaLaunchKernel", "cudaGraphLaunch",
-                                         "cudaMemcpy",    "cudaMemset",         "cuLaunch",
-                                         "cuGraphLaunch", "cuMemcpy",           "cuMemset"};
-    if (strstr(name, "HostFunc")) return false;
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
-        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+/* Whoever wrapped the call has opened a scope of its name already. */
+static void open_call(const call_info *info) {
+    const kn__tree *tree = kn__tree_mine;
+    if (info->kind == KN__CALL_QUIET || (tree && !strcmp(tree->current->label, info->label)))
+        return;
+    (void)kn_scope_begin_static(info->label);
+}
+
+static void enter(const call_info *info, const CUpti_CallbackData *call) {
+    uint32_t id = call->correlationId;
+    if (mine.depth++ == 0 && cupti.tier == KN__CUPTI_CALLS) open_call(info);
+    if (mine.launch_depth) {
+        kn__activity_alias(id, mine.launch);
+    } else if (is_launch(info)) {
+        mine.launch = id;
+        mine.launch_depth = mine.depth;
+        kn__activity_launch(id);
+    } else if (info->kind == KN__CALL_ALLOC) {
+        kn__activity_note(id, kn__memory_in_call());
+    }
+}
+
+static void leave(const call_info *info, const CUpti_CallbackData *call) {
+    if (call->context) see_context(call->context);
+    if (mine.depth == 0) return; /* began before we listened */
+    if (mine.launch_depth == mine.depth) {
+        mine.launch_depth = 0;
+        if (has_failed(call)) kn__activity_cancel(mine.launch);
+    }
+    if (--mine.depth == 0 && cupti.tier == KN__CUPTI_CALLS) kn__scope_end_key(info->label);
+}
+
+/* A launch into a stream that is being captured launches nothing: it makes a node. */
+static void on_node_created(const CUpti_GraphData *graph, uint64_t id) {
+    if (mine.launch_depth) kn__activity_cancel(mine.launch);
+    kn__graph_created(id, graph->graph);
+}
+
+static void on_resource(CUpti_CallbackId what, const CUpti_ResourceData *data) {
+    const CUpti_GraphData *graph = data->resourceDescriptor;
+    uint64_t id = 0, original = 0;
+    if (!graph) return;
+    if (graph->node) cupti.graph_node_id(graph->node, &id);
+    switch (what) {
+        case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED:
+            on_node_created(graph, id);
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED:
+            if (graph->originalNode) cupti.graph_node_id(graph->originalNode, &original);
+            kn__graph_cloned(id, original,
+                             graph->graphExec ? (void *)graph->graphExec : graph->graph);
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING:
+            kn__graph_node_destroyed(id);
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING:
+            kn__graph_destroyed(graph->graph);
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING:
+            kn__graph_destroyed(graph->graphExec);
+            break;
+        default:
+            break;
+    }
+}
+
+static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                 const void *data) {
+    const CUpti_CallbackData *call = data;
+    (void)user;
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+        on_resource(id, data);
+        return;
+    }
+    if (id >= CALLS_MAX) return;
+    const call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
+    bool sampled = mine.n++ % SAMPLES == 0;
+    uint64_t start = sampled ? kn__clock_now() : 0;
+    call->callbackSite == CUPTI_API_ENTER ? enter(info, call) : leave(info, call);
+    if (sampled) kn__activity_spent(SAMPLES * (kn__clock_now() - start));
+}
+
+static bool is_followed(kn__call kind) {
+    switch (kind) {
+        case KN__CALL_GRAPH_LAUNCH:
+            return true;
+        case KN__CALL_LAUNCH:
+            return cupti.tier != KN__CUPTI_GRAPHS;
+        case KN__CALL_ALLOC:
+            return cupti.memory || cupti.tier == KN__CUPTI_CALLS;
+        case KN__CALL_PLAIN:
+            return cupti.tier == KN__CUPTI_CALLS;
+        case KN__CALL_QUIET:
+            return false;
     }
     return false;
 }
 
 static kn_status enable_calls(CUpti_CallbackDomain domain) {
     const char *name = NULL;
-    for (uint32_t id = 1; cupti.cuptiGetCallbackName(domain, id, &name) == CUPTI_SUCCESS; id++) {
-        if (!name || !launches_work(name)) continue;
+    for (uint32_t id = 1; id < CALLS_MAX; id++) {
+        if (cupti.cuptiGetCallbackName(domain, id, &name) != CUPTI_SUCCESS) break;
+        call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
+        if (!name || !is_followed(kn__call_kind(name))) continue;
+        info->kind = kn__call_kind(name);
+        kn__call_label(info->label, sizeof info->label, name);
         CUPTI_TRY(cuptiEnableCallback, 1, cupti.subscriber, domain, id);
     }
     return KN_OK;
+}
+
+/* Without them the kernels of graphs stand where the graph is launched. */
+static void enable_graphs(void) {
+    static const CUpti_CallbackId wanted[] = {
+        CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+        CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+        CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING};
+    if (!cupti.graph_node_id) return;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        cupti.cuptiEnableCallback(1, cupti.subscriber, CUPTI_CB_DOMAIN_RESOURCE, wanted[i]);
+    }
+}
+
+static kn_status enable_kinds(void) {
+    for (int i = 0; i < N_KINDS; i++) {
+        if (!is_wanted(i)) continue;
+        CUptiResult result = cupti.cuptiActivityEnable(kinds[i].kind);
+        if (!kinds[i].optional) KN_TRY(check(result, "cuptiActivityEnable"));
+    }
+    return KN_OK;
+}
+
+static void disable_kinds(void) {
+    for (int i = 0; i < N_KINDS; i++) {
+        if (is_wanted(i)) cupti.cuptiActivityDisable(kinds[i].kind);
+    }
 }
 
 /* ---- start and stop ---- */
@@ -338,6 +457,33 @@ static kn_status check_subscribe(CUptiResult result) {
     return check(result, "cuptiSubscribe");
 }
 
+/* Tools that hold CUPTI leave traces in the environment of the programs they start. */
+static kn_status held_by(const char *name) {
+    static const char *const variables[][2] = {
+        {"NSYS_PROFILING_SESSION_ID", "Nsight Systems"},
+        {"NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "Nsight Compute"},
+        {"NV_COMPUTE_PROFILER_PERFWORKS_DIR", "Nsight Compute"},
+        {"COMPUTE_SANITIZER_INJECTION", "compute-sanitizer"},
+        {"CUDA_INJECTION64_PATH", NULL},
+        {"NVTX_INJECTION64_PATH", NULL}};
+    if (name[0]) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "no GPU times: CUPTI is held by %s; it gets our scopes as NVTX ranges",
+                       name);
+    }
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *value = getenv(variables[i][0]);
+        if (!value) continue;
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "no GPU times: CUPTI is held by another tool, %s%s%s is set; it gets our "
+                       "scopes as NVTX ranges",
+                       variables[i][1] ? variables[i][1] : "perhaps that of ",
+                       variables[i][1] ? ": " : "", variables[i][0]);
+    }
+    return KN_FAIL(KN_ERR_UNSUPPORTED,
+                   "no GPU times: CUPTI is held by another tool (a profiler, a debugger)");
+}
+
 static kn_status subscribe(void) {
 #if CUPTI_API_VERSION >= 130000
     __typeof__(&cuptiSubscribe_v2) subscribe_v2 = NULL;
@@ -348,21 +494,21 @@ static kn_status subscribe(void) {
                                          .subscriberName = "knet",
                                          .oldSubscriberName = other,
                                          .oldSubscriberSize = sizeof other};
-        CUptiResult result = subscribe_v2(&cupti.subscriber, on_call, NULL, &params);
+        CUptiResult result = subscribe_v2(&cupti.subscriber, on_callback, NULL, &params);
         if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-            return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: CUPTI is held by %s",
-                           other[0] ? other : "another tool");
+            return held_by(other);
         }
         return check_subscribe(result);
     }
 #endif
-    return check_subscribe(cupti.cuptiSubscribe(&cupti.subscriber, on_call, NULL));
+    CUptiResult result = cupti.cuptiSubscribe(&cupti.subscriber, on_callback, NULL);
+    return result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? held_by("")
+                                                                    : check_subscribe(result);
 }
 
 static kn_status begin(void) {
-    uint32_t version = 0;
-    CUPTI_TRY(cuptiGetVersion, &version);
-    snprintf(cupti.text, sizeof cupti.text, "cupti %u", version);
+    CUPTI_TRY(cuptiGetVersion, &cupti.version);
+    snprintf(cupti.text, sizeof cupti.text, "cupti %u", cupti.version);
     KN_TRY(subscribe());
     uint8_t yes = 1;
     size_t size = sizeof yes;
@@ -370,7 +516,13 @@ static kn_status begin(void) {
     CUPTI_TRY(cuptiActivityRegisterCallbacks, on_request, on_complete);
     KN_TRY(enable_calls(CUPTI_CB_DOMAIN_RUNTIME_API));
     KN_TRY(enable_calls(CUPTI_CB_DOMAIN_DRIVER_API));
-    for (int i = 0; i < N_KINDS; i++) CUPTI_TRY(cuptiActivityEnable, kinds[i]);
+    if (cupti.tier != KN__CUPTI_GRAPHS) enable_graphs();
+    KN_TRY(enable_kinds());
+    if (cupti.record[0]) {
+        KN_TRY(kn__recorder_start(cupti.record, cupti.version));
+        cupti.recording = true;
+        kn__activity_listen(kn__recorder_launch);
+    }
     thread_runs = true;
     pthread_t thread;
     if (pthread_create(&thread, NULL, run_thread, NULL) == 0) {
@@ -422,13 +574,45 @@ static void stop(void *ctx) {
     pthread_mutex_unlock(&thread_lock);
     wait_for_gpu();
     cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    for (int i = 0; i < N_KINDS; i++) cupti.cuptiActivityDisable(kinds[i]);
+    disable_kinds();
     cupti.cuptiUnsubscribe(cupti.subscriber);
     cupti.subscriber = NULL;
 }
 
-const kn__source *kn__cupti_source(const char *library) {
-    static const kn__source source = {cupti.text, start, stop, drain, dropped, NULL};
-    snprintf(cupti.path, sizeof cupti.path, "%s", library);
+/* Below 13.1 update 1 a second session gets ids wrong and disabling may hang: there the kinds stay
+ * on, and what they record meanwhile is ignored. */
+static void pause_kinds(void *ctx, bool paused) {
+    (void)ctx;
+    if (cupti.version < 130101) return;
+    if (paused) {
+        disable_kinds();
+    } else if (enable_kinds() < 0) {
+        return; /* launches go on being counted: they will show as pending */
+    }
+}
+
+/* Versions that are known to lose something. */
+static const char *notice(void *ctx) {
+    (void)ctx;
+    if (cupti.version == 22) return "CUPTI of CUDA 12.4 may lose kernels";
+    if (cupti.version / 100 == 1300 && n_zero_nodes) {
+        return "this CUPTI gave kernels of replayed graphs no time, and its memory may grow with "
+               "every replay; KNET_TIMER=gpu-lite times each graph as one";
+    }
+    return NULL;
+}
+
+const kn__source *kn__cupti_source(const kn__cupti_options *options) {
+    static const kn__source source = {.name = cupti.text,
+                                      .start = start,
+                                      .stop = stop,
+                                      .drain = drain,
+                                      .dropped = dropped,
+                                      .pause = pause_kinds,
+                                      .notice = notice};
+    cupti.tier = options->tier;
+    cupti.memory = options->memory;
+    snprintf(cupti.path, sizeof cupti.path, "%s", options->library);
+    snprintf(cupti.record, sizeof cupti.record, "%s", options->record ? options->record : "");
     return &source;
 }

@@ -10,9 +10,22 @@
 
 #include "activity.h"
 
-/* `library` is the path of libcupti, "" for the usual names. One source a process; start it before
- * the program's first CUDA call where possible. Its start fails with UNSUPPORTED when there is no
- * CUPTI, no driver, or another tool holds CUPTI, and says which. */
-const kn__source *kn__cupti_source(const char *library);
+typedef enum kn__cupti_tier {
+    KN__CUPTI_KERNELS,
+    KN__CUPTI_GRAPHS, /* launches of graphs alone, each as one */
+    KN__CUPTI_CALLS   /* kernels, and a scope for every call of the runtime and the driver */
+} kn__cupti_tier;
+
+typedef struct kn__cupti_options {
+    const char *library; /* path of libcupti; "": the usual names */
+    kn__cupti_tier tier;
+    bool memory;        /* device memory that is allocated past the pools */
+    const char *record; /* file that buffers are kept in (replay.h); "": none */
+} kn__cupti_options;
+
+/* One source a process; start it before the program's first CUDA call where possible. Its start
+ * fails with UNSUPPORTED when there is no CUPTI, no driver, or another tool holds CUPTI, and says
+ * which. */
+const kn__source *kn__cupti_source(const kn__cupti_options *options);
 
 #endif

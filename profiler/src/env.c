@@ -21,6 +21,18 @@ static bool set_gpu(kn__config *c, const char *value) {
     return true;
 }
 
+static bool set_gpu_lite(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_GPU_LITE;
+    return true;
+}
+
+static bool set_full(kn__config *c, const char *value) {
+    (void)value;
+    c->tier = KN__TIER_FULL;
+    return true;
+}
+
 static bool set_nvtx(kn__config *c, const char *value) {
     (void)value;
     c->tier = KN__TIER_NVTX;
@@ -67,6 +79,7 @@ static bool set_path(char *out, const char *value) {
 static bool set_out(kn__config *c, const char *value) { return set_path(c->out, value); }
 static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
 
+static bool set_record(kn__config *c, const char *value) { return set_path(c->record, value); }
 static bool set_cupti(kn__config *c, const char *value) { return set_path(c->cupti, value); }
 static bool set_trace(kn__config *c, const char *value) { return set_path(c->trace, value); }
 static bool set_csv(kn__config *c, const char *value) { return set_path(c->csv, value); }
@@ -211,8 +224,8 @@ static const word words[] = {
     {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table"},
     {"gpu", NULL, set_gpu,
      "and kernels, copies and sets of the GPU in the scope that launched them"},
-    {"gpu-lite", NULL, NULL, NULL},
-    {"full", NULL, NULL, NULL},
+    {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost"},
+    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver"},
     {"steps", "A-B", set_steps,
      "only these steps are measured, as kn_step counts them; A- has no end"},
     {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-"},
@@ -239,6 +252,7 @@ static const word words[] = {
     {"unicode", NULL, set_unicode, "rules of '─'"},
     {"buf", "BYTES", set_buffer, "most memory of the timer's own; 32M"},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it"},
+    {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again"},
     {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call"},
     {"help", NULL, set_help, "this text"},
 };

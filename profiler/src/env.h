@@ -17,7 +17,9 @@ typedef enum kn__tier {
     KN__TIER_OFF,
     KN__TIER_NVTX, /* ranges for a tool that listens, no table */
     KN__TIER_CPU,
-    KN__TIER_GPU /* and the time on the GPU */
+    KN__TIER_GPU_LITE, /* and graphs of GPU work, each as one */
+    KN__TIER_GPU,      /* and kernels, copies and sets */
+    KN__TIER_FULL      /* and every call of the CUDA runtime and driver */
 } kn__tier;
 
 typedef struct kn__config {
@@ -34,6 +36,7 @@ typedef struct kn__config {
     char json[KN__PATH_BYTES]; /* "": none, as below */
     char trace[KN__PATH_BYTES];
     char csv[KN__PATH_BYTES], folded[KN__PATH_BYTES], flame[KN__PATH_BYTES];
+    char record[KN__PATH_BYTES];    /* of the raw records of the GPU */
     char cupti[KN__PATH_BYTES];     /* of libcupti; "": where the system finds it */
     kn__weight weight;              /* of folded and flame */
     uint64_t first_step, last_step; /* what is measured: 1 and 0 (no end) are all */

@@ -66,10 +66,12 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     add_unsigned(text, "first_ns", row->first_ns);
     kn__text_printf(text, ",\"open\":%s", row->open ? "true" : "false");
     if (row->is_kernel) kn__text_puts(text, ",\"kernel\":true");
+    if (row->is_extra) kn__text_puts(text, ",\"extra\":true");
     if (report->has_memory) add_memory(text, row);
     if (report->has_gpu) {
         add_unsigned(text, "gpu_ns", row->gpu_ns);
         add_unsigned(text, "n_gpu", row->n_gpu);
+        add_unsigned(text, "gpu_bytes", row->gpu_bytes);
     }
     kn__text_puts(text, ",\"children\":[");
     for (const kn__row *child = row->first; child; child = child->next) {

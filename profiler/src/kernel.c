@@ -9,21 +9,26 @@ enum { TABLE_MIN = 256 };
  * same kernel, unless its module was unloaded and another one came to lie there; so the text is
  * compared. */
 typedef struct entry {
-    const kn__node *node;
+    const kn__node *node, *captured;
     const char *address;
     kn__kernel *kernel;
 } entry;
 
+kn__node kn__captured_before = {.label = "(captured before the timer was on)"};
+kn__node kn__captured_lost = {.label = "(captured, the scope was not kept)"};
+
 static entry *entries;
 static size_t n_entries, n_slots;
 
-static entry *find_slot(const kn__node *node, const char *address) {
+static entry *find_slot(const kn__node *node, const kn__node *captured, const char *address) {
     uint64_t h = (uint64_t)(uintptr_t)node * 0x9E3779B97F4A7C15u ^ (uint64_t)(uintptr_t)address;
+    h += (uint64_t)(uintptr_t)captured * 0xC2B2AE3D27D4EB4Fu;
     h *= 0xD6E8FEB86659FD93u;
     size_t mask = n_slots - 1;
     for (size_t i = (size_t)(h ^ h >> 32) & mask;; i = (i + 1) & mask) {
         entry *e = &entries[i];
-        if (!e->node || (e->node == node && e->address == address)) return e;
+        if (!e->node) return e;
+        if (e->node == node && e->address == address && e->captured == captured) return e;
     }
 }
 
@@ -35,46 +40,48 @@ static bool grow(void) {
     entries = bigger;
     n_slots = n;
     for (size_t i = 0; i < n_old; i++) {
-        if (old[i].node) *find_slot(old[i].node, old[i].address) = old[i];
+        if (old[i].node) *find_slot(old[i].node, old[i].captured, old[i].address) = old[i];
     }
     free(old);
     return true;
 }
 
-static kn__kernel *make_kernel(kn__node *node, const char *name) {
+static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const char *name) {
     size_t length = strlen(name) + 1;
     kn__kernel *k = calloc(1, sizeof *k + length);
     if (!k) return NULL;
     memcpy(k->name, name, length);
+    k->captured = captured;
     k->next = node->kernels;
     KN__STORE(node->kernels, k);
     return k;
 }
 
 /* The node's leaf of this text, wherever the name lay before. */
-static kn__kernel *find_by_text(kn__node *node, const char *name) {
+static kn__kernel *find_by_text(kn__node *node, const kn__node *captured, const char *name) {
     for (kn__kernel *k = node->kernels; k; k = k->next) {
-        if (strcmp(k->name, name) == 0) return k;
+        if (k->captured == captured && strcmp(k->name, name) == 0) return k;
     }
-    return make_kernel(node, name);
+    return make_kernel(node, captured, name);
 }
 
-static kn__kernel *find_kernel(kn__node *node, const char *name) {
+static kn__kernel *find_kernel(kn__node *node, const kn__node *captured, const char *name) {
     if (2 * n_entries >= n_slots && !grow()) return NULL;
-    entry *e = find_slot(node, name);
+    entry *e = find_slot(node, captured, name);
     if (e->kernel && strcmp(e->kernel->name, name) == 0) return e->kernel;
-    kn__kernel *k = find_by_text(node, name);
+    kn__kernel *k = find_by_text(node, captured, name);
     if (!k) return NULL;
     n_entries += !e->node;
-    *e = (entry){node, name, k};
+    *e = (entry){node, captured, name, k};
     return k;
 }
 
-bool kn__kernel_add(kn__node *node, const char *name, uint64_t gpu_ns) {
-    kn__kernel *k = find_kernel(node, name ? name : "(unnamed)");
+bool kn__kernel_add(kn__node *node, const kn__work *work) {
+    kn__kernel *k = find_kernel(node, work->captured, work->name ? work->name : "(unnamed)");
     if (!k) k = node->kernels;
     if (!k) return false;
-    KN__STORE(k->gpu_ns, k->gpu_ns + gpu_ns);
+    KN__STORE(k->gpu_ns, k->gpu_ns + work->gpu_ns);
+    KN__STORE(k->bytes, k->bytes + work->bytes);
     KN__STORE(k->n, k->n + 1);
     return true;
 }

@@ -10,13 +10,25 @@
 
 typedef struct kn__kernel kn__kernel;
 struct kn__kernel {
-    kn__kernel *next; /* of the same node */
-    kn__count gpu_ns, n;
+    kn__kernel *next;         /* of the same node */
+    const kn__node *captured; /* of a CUDA graph: the scope it was captured in */
+    kn__count gpu_ns, n, bytes;
     char name[]; /* our copy: a module's own may go with it */
 };
 
-/* Adds a record to the leaf of this name; `name` NULL is "(unnamed)". Without memory the time goes
- * to a leaf of the node that exists, or is lost: then false. */
-bool kn__kernel_add(kn__node *node, const char *name, uint64_t gpu_ns);
+/* A piece of GPU work. */
+typedef struct kn__work {
+    const char *name; /* NULL: "(unnamed)" */
+    const kn__node *captured;
+    uint64_t gpu_ns, bytes;
+} kn__work;
+
+/* In place of a scope: of a graph that was captured before the timer was on, and of a node there
+ * was no room for. */
+extern kn__node kn__captured_before, kn__captured_lost;
+
+/* Adds a piece of work to the leaf of its name. Without memory it goes to a leaf of the node that
+ * exists, or is lost: then false. */
+bool kn__kernel_add(kn__node *node, const kn__work *work);
 
 #endif

@@ -214,8 +214,20 @@ static void on_pool_destroy(kn_pool *pool) {
     if (delta) count_mine(kn__tree_mine, live);
 }
 
-static void on_call_begin(const char *name) { (void)kn_scope_begin_static(name); }
-static void on_call_end(const char *name) { kn__scope_end_key(name); }
+static _Thread_local int n_calls_open __attribute__((tls_model("initial-exec")));
+
+bool kn__memory_in_call(void) { return n_calls_open > 0; }
+
+static void on_call_begin(const char *name) {
+    n_calls_open++;
+    (void)kn_scope_begin_static(name);
+}
+
+/* The observer may have been attached inside a call. */
+static void on_call_end(const char *name) {
+    n_calls_open -= n_calls_open > 0;
+    kn__scope_end_key(name);
+}
 
 /* The path of the scope, innermost last: "train/forward/conv". */
 static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {

@@ -53,6 +53,8 @@ void kn__memory_totals_read(kn__memory_totals *out);
 void kn__memory_row_read(kn__memory_row *out, const kn__node *node);
 /* Brings the marks of this thread's open scopes up to date; on the thread that owns the tree. */
 void kn__memory_fold(kn__tree *tree);
+/* Whether this thread is in a driver call of a pool. */
+bool kn__memory_in_call(void);
 /* What was allocated with no scope open. */
 const kn__node *kn__memory_outside(void);
 

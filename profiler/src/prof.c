@@ -14,6 +14,7 @@
 #include "json.h"
 #include "memory.h"
 #include "nvtx.h"
+#include "replay.h"
 #include "scope.h"
 #include "steps.h"
 #include "table.h"
@@ -266,13 +267,19 @@ static void start_steps(void) {
     }
 }
 
+static void start_gpu(void) {
+    kn__cupti_tier tier = config.tier == KN__TIER_GPU_LITE ? KN__CUPTI_GRAPHS
+                          : config.tier == KN__TIER_FULL   ? KN__CUPTI_CALLS
+                                                           : KN__CUPTI_KERNELS;
+    kn__cupti_options options = {config.cupti, tier, config.memory, config.record};
+    say_failure(kn__activity_start(kn__cupti_source(&options)));
+}
+
 /* What can't be had is said, and the rest goes on. */
 static void start_tables(void) {
     say_failure(config.memory ? observe() : kn__memory_start(false));
     if (config.trace[0]) start_trace();
-    if (config.tier == KN__TIER_GPU) {
-        say_failure(kn__activity_start(kn__cupti_source(config.cupti)));
-    }
+    if (config.tier >= KN__TIER_GPU_LITE) start_gpu();
     start_steps();
     report_at_exit = true;
 }
@@ -309,6 +316,7 @@ __attribute__((destructor)) static void finish(void) {
     int error = errno;
     kn__watch_stop();
     kn__activity_stop();
+    say_failure(kn__recorder_finish());
     say_failure(kn__trace_finish());
     say_steps_missing();
     report_now();

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include <string.h>
+
 #include "activity.h"
 #include "kernel.h"
 
@@ -59,23 +61,102 @@ static void add_times(kn__row *row, const kn__node *node, const reading *r) {
     }
 }
 
+static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report"); }
+
+/* Where the scope was that a replayed kernel was captured in: its path below "[captured]", without
+ * what it has in common with the path of the launch. */
+static kn_status add_captured(kn__row **out, kn__report *report, kn__row *row,
+                              const kn__node *launched, const kn__node *captured) {
+    const kn__node *path[KN__DEPTH_MAX + 1], *common[KN__DEPTH_MAX + 1];
+    int n = 0, n_common = 0, at = 0;
+    for (const kn__node *c = captured; c && c->label[0]; c = c->parent) path[n++] = c;
+    for (const kn__node *c = launched; c && c->label[0]; c = c->parent) common[n_common++] = c;
+    while (at < n && at < n_common &&
+           strcmp(path[n - 1 - at]->label, common[n_common - 1 - at]->label) == 0) {
+        at++;
+    }
+    *out = kn__report_row(report, row, "[captured]");
+    for (; *out && at < n; at++) *out = kn__report_row(report, *out, path[n - 1 - at]->label);
+    return *out ? KN_OK : no_memory();
+}
+
+static kn_status add_kernel(kn__report *report, kn__row *row, const kn__kernel *k) {
+    kn__row *leaf = kn__report_row(report, row, k->name);
+    if (!leaf) return no_memory();
+    leaf->is_kernel = leaf->n_calls == 0;
+    leaf->gpu_ns += KN__LOAD(k->gpu_ns);
+    leaf->gpu_bytes += KN__LOAD(k->bytes);
+    leaf->n_gpu += KN__LOAD(k->n);
+    return KN_OK;
+}
+
 static kn_status add_kernels(kn__report *report, kn__row *row, const kn__node *node) {
     for (const kn__kernel *k = KN__LOAD(node->kernels); k; k = k->next) {
-        kn__row *leaf = kn__report_row(report, row, k->name);
-        if (!leaf) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
-        leaf->is_kernel = leaf->n_calls == 0;
-        leaf->gpu_ns += KN__LOAD(k->gpu_ns);
-        leaf->n_gpu += KN__LOAD(k->n);
+        kn__row *parent = row;
+        if (k->captured) KN_TRY(add_captured(&parent, report, row, node, k->captured));
+        KN_TRY(add_kernel(report, parent, k));
     }
     return KN_OK;
 }
 
-/* Work that was launched with no scope open. */
-static void add_unattributed(kn__report *report, const kn__node *root) {
+static kn_status add_extra(kn__row **out, kn__report *report, kn__row *parent, const char *label) {
+    *out = kn__report_row(report, parent, label);
+    if (!*out) return no_memory();
+    (*out)->is_extra = true;
+    return KN_OK;
+}
+
+/* GPU work that was launched with no scope open, or by nobody knows whom. */
+static kn_status add_unattributed(kn__report *report, const kn__node *root) {
+    kn__row *row = NULL;
+    if (!KN__LOAD(root->kernels)) return KN_OK;
+    KN_TRY(add_extra(&row, report, &report->root, "~unattributed~"));
     for (const kn__kernel *k = KN__LOAD(root->kernels); k; k = k->next) {
         report->balance.unattributed_ns += KN__LOAD(k->gpu_ns);
         report->balance.n_unattributed += KN__LOAD(k->n);
     }
+    return add_kernels(report, row, root);
+}
+
+static kn_status add_unknown(kn__report *report) {
+    kn__row *row = NULL;
+    if (!report->balance.n_unattributed) return KN_OK;
+    KN_TRY(add_extra(&row, report, &report->root, "~unattributed~"));
+    row = kn__report_row(report, row, "(its launch was not seen)");
+    if (!row) return no_memory();
+    row->is_kernel = true;
+    row->gpu_ns = report->balance.unattributed_ns;
+    row->n_gpu = report->balance.n_unattributed;
+    return KN_OK;
+}
+
+/* What the timer itself took: in no sum, and in no row of the program. */
+static kn_status add_costs(kn__report *report) {
+    kn__row *row = NULL, *cost = NULL;
+    const kn__balance *b = &report->balance;
+    if (!b->source) return KN_OK;
+    KN_TRY(add_extra(&row, report, &report->root, "~profiler~"));
+    for (int i = 0; i < KN__COSTS_MAX && b->costs[i].label; i++) {
+        KN_TRY(add_extra(&cost, report, row, b->costs[i].label));
+        cost->n_calls = b->costs[i].n;
+        cost->time_ns = b->costs[i].ns;
+        row->n_calls += cost->n_calls;
+        row->time_ns += cost->time_ns;
+    }
+    return KN_OK;
+}
+
+static kn_status add_external(kn__report *report) {
+    kn__row *row = NULL;
+    const kn__external *e = &report->balance.external;
+    if (!e->n_allocs) return KN_OK;
+    KN_TRY(add_extra(&row, report, &report->root, "~outside pool~"));
+    row->alloc_bytes = e->alloc_bytes;
+    row->n_allocs = e->n_allocs;
+    row->freed_bytes = e->alloc_bytes - (uint64_t)e->live;
+    row->held = e->live;
+    row->peak = row->rise = e->live_max;
+    return KN_OK;
 }
 
 static kn_status add_children(kn__report *report, kn__row *row, const kn__node *node,
@@ -83,7 +164,7 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
     const kn__node *child = atomic_load_explicit(&node->first_child, memory_order_acquire);
     for (; child; child = atomic_load_explicit(&child->next, memory_order_acquire)) {
         kn__row *child_row = kn__report_row(report, row, child->label);
-        if (!child_row) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
+        if (!child_row) return no_memory();
         add_times(child_row, child, r);
         if (report->has_memory) add_memory(child_row, child);
         KN_TRY(add_kernels(report, child_row, child));
@@ -98,10 +179,13 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     out->n_threads = kn__tree_threads();
     kn__activity_drain();
     kn__activity_balance(&out->balance);
+    KN_TRY(add_unknown(out));
+    KN_TRY(add_costs(out));
+    KN_TRY(add_external(out));
     reading r = {tick_ns, now};
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
-        add_unattributed(out, &tree->root);
+        KN_TRY(add_unattributed(out, &tree->root));
         KN_TRY(add_children(out, &out->root, &tree->root, &r));
     }
     if (out->has_memory) {

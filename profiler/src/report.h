@@ -7,6 +7,7 @@
 #ifndef KNET_REPORT_H
 #define KNET_REPORT_H
 
+#include "external.h"
 #include "memory.h"
 
 typedef enum kn__sort {
@@ -41,6 +42,10 @@ struct kn__row {
     bool peak_inexact;    /* another thread allocated or freed meanwhile */
 
     uint64_t gpu_ns, n_gpu;
+    uint64_t gpu_bytes; /* copied, set, and allocated past the pools */
+    /* No scope of the program: "~unattributed~" and the like, last in any order. Its time and
+     * memory are in no sum; its GPU time is. */
+    bool is_extra;
 };
 
 typedef struct kn__steps {
@@ -53,11 +58,20 @@ typedef struct kn__steps {
 /* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
 double kn__row_sigma(const kn__row *row);
 
+enum { KN__COSTS_MAX = 10 };
+typedef struct kn__cost {
+    const char *label; /* NULL: the end */
+    uint64_t ns, n;
+} kn__cost;
+
 /* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
 typedef struct kn__balance {
     const char *source; /* NULL: no source of records */
     uint64_t launched, timed, pending, dropped, untimed;
     uint64_t unattributed_ns, n_unattributed;
+    kn__cost costs[KN__COSTS_MAX]; /* of the timer itself */
+    kn__external external;
+    const char *notice; /* what the reader should know; NULL: nothing */
 } kn__balance;
 
 typedef struct kn__report {

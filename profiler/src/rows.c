@@ -97,14 +97,16 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) 
 static void include_children(kn__row *row) {
     for (kn__row *child = row->first; child; child = child->next) {
         include_children(child);
+        row->gpu_ns += child->gpu_ns;
+        row->n_gpu += child->n_gpu;
+        row->gpu_bytes += child->gpu_bytes;
+        if (child->is_extra) continue;
         row->alloc_bytes += child->alloc_bytes;
         row->n_allocs += child->n_allocs;
         row->freed_bytes += child->freed_bytes;
         row->temporary_bytes += child->temporary_bytes;
         row->n_temporary += child->n_temporary;
         row->held += child->held;
-        row->gpu_ns += child->gpu_ns;
-        row->n_gpu += child->n_gpu;
         row->peak = kn__max_i64(row->peak, child->peak);
         row->peak_inexact |= child->peak_inexact;
     }
@@ -122,6 +124,7 @@ void kn__report_finish(kn__report *report) {
     include_children(&report->root);
     report->root.time_ns = 0;
     for (kn__row *row = report->root.first; row; row = row->next) {
+        if (row->is_extra) continue;
         report->root.time_ns += row->time_ns;
         report->root.n_calls += row->n_calls;
     }
@@ -129,6 +132,7 @@ void kn__report_finish(kn__report *report) {
 }
 
 static int compare(const kn__row *a, const kn__row *b, kn__sort by) {
+    if (a->is_extra != b->is_extra) return a->is_extra - b->is_extra;
 #define DESCENDING(field) ((a->field < b->field) - (a->field > b->field))
     switch (by) {
         case KN__SORT_TIME:

@@ -143,9 +143,7 @@ static kn__cell spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
     return row->max_ns ? kn__cell_time((double)ns, l->options->ascii) : dash;
 }
 
-static double gpu_total(const kn__report *report) {
-    return (double)report->root.gpu_ns + (double)report->balance.unattributed_ns;
-}
+static double gpu_total(const kn__report *report) { return (double)report->root.gpu_ns; }
 
 static kn__cell peak_cell(const kn__row *row) {
     if (row->peak <= 0) return dash;
@@ -245,7 +243,8 @@ static void add_total(kn__text *text, const layout *l, group g) {
         part = kn__cell_percent((double)report->root.time_ns, (double)report->wall_ns);
     } else if (g == GROUP_GPU) {
         total = kn__cell_time(gpu_total(report), l->options->ascii);
-        part = kn__cell_percent((double)report->root.gpu_ns, gpu_total(report));
+        double known = gpu_total(report) - (double)report->balance.unattributed_ns;
+        part = kn__cell_percent(known, gpu_total(report));
     } else {
         double all = (double)report->root.alloc_bytes + (double)report->outside.alloc_bytes;
         total = bytes_cell(l, all);
@@ -326,6 +325,7 @@ static void add_balance(kn__text *text, const kn__balance *b) {
                         kn__cell_time((double)b->unattributed_ns, true).text);
     }
     kn__text_puts(text, "\n");
+    if (b->notice) kn__text_printf(text, " %s: %s\n", b->source, b->notice);
 }
 
 static void add_run(kn__text *text, const layout *l) {

@@ -20,7 +20,8 @@ static void add_record(uint32_t id, const char *name, uint64_t ns) {
     assert_true(n_records < RECORDS_MAX);
     now += 1 + test_random_below(100);
     size_t at = n_records++;
-    records[at] = (kn__record){id, name, ns ? now : 0, ns ? now + ns : 0, 0, 7};
+    records[at] = (kn__record){
+        .id = id, .name = name, .start_ns = ns ? now : 0, .end_ns = ns ? now + ns : 0, .stream = 7};
     size_t other = (size_t)test_random_below(n_records); /* any order */
     kn__record swap = records[other];
     records[other] = records[at];
@@ -97,7 +98,8 @@ static uint64_t dropped(void *ctx) {
     return n;
 }
 
-static const kn__source source = {"synthetic", start, stop, drain, dropped, NULL};
+static const kn__source source = {
+    .name = "synthetic", .start = start, .stop = stop, .drain = drain, .dropped = dropped};
 
 const kn__source *synthetic_source(const synthetic_options *wanted) {
     free(records);

@@ -131,8 +131,6 @@ static void a_wrong_word_is_one_line_with_the_valid_ones(void **state) {
                                         "clock=",
                                         "out=",
                                         "flame",
-                                        "full",
-                                        "gpu-lite",
                                         "nvtx=1",
                                         "=",
                                         "1 ,cpu",

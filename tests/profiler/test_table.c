@@ -70,6 +70,13 @@ static void add_gpu(kn__report *report, kn__row *conv) {
                                     .untimed = 1,
                                     .unattributed_ns = 1500000000,
                                     .n_unattributed = 3};
+    kn__row *extra = add_row(report, NULL, "~unattributed~", 0, 0, 0);
+    kn__row *unknown = add_row(report, extra, "(its launch was not seen)", 0, 0, 0);
+    unknown->gpu_ns = 1500000000;
+    unknown->n_gpu = 3;
+    extra->is_extra = unknown->is_kernel = true;
+    extra = add_row(report, NULL, "~profiler~", 812, 23000000, 0);
+    extra->is_extra = true;
 }
 
 enum { PLAIN = 0, WITH_MARKS = 1, WITH_GPU = 2 };

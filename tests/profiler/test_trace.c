@@ -116,8 +116,14 @@ static void gpu_work_and_live_bytes_are_events(void **state) {
     (void)state;
     assert_ok(kn__trace_start(path, 0));
     uint64_t base = 1000000000u * (uint64_t)time(NULL) + 5000000000u;
-    kn__trace_record(&(kn__record){9, "sgemm", base, base + 1234567, 2, 7});
-    kn__trace_record(&(kn__record){10, "[memcpy HtoD]", base, base + 5, 0, 8});
+    kn__trace_record(&(kn__record){.id = 9,
+                                   .name = "sgemm",
+                                   .start_ns = base,
+                                   .end_ns = base + 1234567,
+                                   .device = 2,
+                                   .stream = 7});
+    kn__trace_record(&(kn__record){
+        .id = 10, .name = "[memcpy HtoD]", .start_ns = base, .end_ns = base + 5, .stream = 8});
     const kn_observer *observer = kn__memory_observer(true);
     {
         KN_SCOPE("memory");

@@ -1,0 +1,159 @@
+#include "cupti_records.h"
+
+#include <cupti.h>
+
+_Static_assert(offsetof(CUpti_ActivityKernel9, correlationId) == 92, "layout of kernel records");
+_Static_assert(offsetof(CUpti_ActivityKernel9, name) == 104, "layout of kernel records");
+_Static_assert(offsetof(CUpti_ActivityKernel9, graphNodeId) == 144, "layout of kernel records");
+
+static const char *name_of_copy(unsigned kind) {
+    static const char *const names[] = {"[memcpy]",      "[memcpy HtoD]", "[memcpy DtoH]",
+                                        "[memcpy HtoA]", "[memcpy AtoH]", "[memcpy AtoA]",
+                                        "[memcpy AtoD]", "[memcpy DtoA]", "[memcpy DtoD]",
+                                        "[memcpy HtoH]", "[memcpy PtoP]"};
+    return names[kind < sizeof names / sizeof *names ? kind : 0];
+}
+
+static const char *name_of_overhead(unsigned kind) {
+    static const char *const names[] = {
+        "unknown overhead",    "CUPTI buffer flush",   "CUPTI instrumentation",
+        "CUPTI resources",     "module loading",       "lazy function loading",
+        "command buffer full", "CUPTI buffer request", "managed memory set-up"};
+    unsigned at = kind >> 16;
+    if (kind == CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER) return "driver's compiler";
+    return names[at < sizeof names / sizeof *names ? at : 0];
+}
+
+static void read_kernel(kn__record *out, const CUpti_ActivityKernel9 *r) {
+    *out = (kn__record){.id = r->correlationId,
+                        .name = r->name,
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .device = r->deviceId,
+                        .stream = r->streamId,
+                        .graph_node = r->graphNodeId};
+}
+
+static void read_copy(kn__record *out, const CUpti_ActivityMemcpy5 *r) {
+    *out = (kn__record){.id = r->correlationId,
+                        .name = name_of_copy(r->copyKind),
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .device = r->deviceId,
+                        .stream = r->streamId,
+                        .bytes = r->bytes,
+                        .graph_node = r->graphNodeId};
+}
+
+static void read_peer_copy(kn__record *out, const CUpti_ActivityMemcpyPtoP4 *r) {
+    *out = (kn__record){.id = r->correlationId,
+                        .name = "[memcpy PtoP]",
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .device = r->deviceId,
+                        .stream = r->streamId,
+                        .bytes = r->bytes,
+                        .graph_node = r->graphNodeId};
+}
+
+static void read_set(kn__record *out, const CUpti_ActivityMemset4 *r) {
+    *out = (kn__record){.id = r->correlationId,
+                        .name = "[memset]",
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .device = r->deviceId,
+                        .stream = r->streamId,
+                        .bytes = r->bytes,
+                        .graph_node = r->graphNodeId};
+}
+
+static void read_graph(kn__record *out, const CUpti_ActivityGraphTrace2 *r) {
+    *out = (kn__record){.id = r->correlationId,
+                        .name = "[graph]",
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .device = r->deviceId,
+                        .stream = r->streamId};
+}
+
+/* Of the host's memory nothing is told. */
+static bool read_memory(kn__record *out, const CUpti_ActivityMemory4 *r) {
+    bool alloc = r->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+    *out = (kn__record){.id = r->correlationId,
+                        .device = r->deviceId,
+                        .kind = alloc ? KN__RECORD_ALLOC : KN__RECORD_FREE,
+                        .bytes = r->bytes,
+                        .address = r->address};
+    return r->memoryKind == CUPTI_ACTIVITY_MEMORY_KIND_DEVICE ||
+           r->memoryKind == CUPTI_ACTIVITY_MEMORY_KIND_ARRAY ||
+           r->memoryKind == CUPTI_ACTIVITY_MEMORY_KIND_MANAGED;
+}
+
+static void read_overhead(kn__record *out, const CUpti_ActivityOverhead3 *r) {
+    *out = (kn__record){.name = name_of_overhead(r->overheadKind),
+                        .start_ns = r->start,
+                        .end_ns = r->end,
+                        .kind = KN__RECORD_OVERHEAD};
+}
+
+uint32_t kn__cupti_kind(const void *at) { return ((const CUpti_Activity *)at)->kind; }
+
+bool kn__cupti_read(kn__record *out, const void *at) {
+    switch (kn__cupti_kind(at)) {
+        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+            read_kernel(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_MEMCPY:
+            read_copy(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_MEMCPY2:
+            read_peer_copy(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_MEMSET:
+            read_set(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+            read_graph(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_OVERHEAD:
+            read_overhead(out, at);
+            return true;
+        case CUPTI_ACTIVITY_KIND_MEMORY2:
+            return read_memory(out, at);
+        default:
+            return false;
+    }
+}
+
+const char **kn__cupti_name(void *at) {
+    bool is_kernel = kn__cupti_kind(at) == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    return is_kernel ? (const char **)(void *)&((CUpti_ActivityKernel9 *)at)->name : NULL;
+}
+
+void *kn__cupti_next(void *bytes, size_t used, void *at, const kn__record_sizes *sizes) {
+    unsigned char *next = bytes, *end = next + used;
+    if (at) next = (unsigned char *)at + sizes->of[kn__cupti_kind(at)];
+    if (end - next < (ptrdiff_t)sizeof(CUpti_Activity)) return NULL;
+    uint32_t kind = kn__cupti_kind(next);
+    bool fits = kind < KN__KINDS_MAX && sizes->of[kind] && end - next >= sizes->of[kind];
+    return fits ? next : NULL;
+}
+
+const kn__record_sizes *kn__cupti_sizes(void) {
+#if CUPTI_API_VERSION >= 130000
+    typedef CUpti_ActivityKernel10 kernel_record;
+    typedef CUpti_ActivityMemcpy6 copy_record;
+#else
+    typedef CUpti_ActivityKernel9 kernel_record;
+    typedef CUpti_ActivityMemcpy5 copy_record;
+#endif
+    static const kn__record_sizes sizes = {
+        .of = {[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] = sizeof(kernel_record),
+               [CUPTI_ACTIVITY_KIND_MEMCPY] = sizeof(copy_record),
+               [CUPTI_ACTIVITY_KIND_MEMCPY2] = sizeof(CUpti_ActivityMemcpyPtoP4),
+               [CUPTI_ACTIVITY_KIND_MEMSET] = sizeof(CUpti_ActivityMemset4),
+               [CUPTI_ACTIVITY_KIND_GRAPH_TRACE] = sizeof(CUpti_ActivityGraphTrace2),
+               [CUPTI_ACTIVITY_KIND_OVERHEAD] = sizeof(CUpti_ActivityOverhead3),
+               [CUPTI_ACTIVITY_KIND_MEMORY2] = sizeof(CUpti_ActivityMemory4)}};
+    return &sizes;
+}

@@ -1,0 +1,23 @@
+/* Device memory that no pool of ours took: what the program and its libraries allocate themselves,
+ * as the source of records tells. The drain's: under its lock.
+ */
+#ifndef KNET_EXTERNAL_H
+#define KNET_EXTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { KN__EXTERNAL_BLOCKS_MAX = 1 << 16 };
+
+typedef struct kn__external {
+    uint64_t n_allocs, alloc_bytes;
+    int64_t live, live_max;
+    uint64_t n_untracked; /* blocks there was no room for: their ends will not be seen */
+} kn__external;
+
+void kn__external_alloc(uint64_t address, uint64_t size_bytes);
+/* Of an address that is not known nothing is freed: a pool's, or one from before the start. */
+void kn__external_free(uint64_t address);
+void kn__external_read(kn__external *out);
+
+#endif
