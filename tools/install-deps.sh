@@ -5,9 +5,9 @@
 # The CUDA toolkit and cuDNN are no Debian packages: they are used where nvcc is found, and not needed.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev
+build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev libcjson-dev
        dataset-fashion-mnist)
-test=(g++ libcmocka-dev libcjson-dev git procps)
+test=(g++ libcmocka-dev git procps)
 bench=(python3-torch python3-numpy libopenblas0-openmp)
 
 want=()

@@ -51,6 +51,8 @@ void kn__clock_start(kn__clock_kind wanted) {
     first = read_pair();
 }
 
+uint64_t kn__clock_start_ticks(void) { return first.ticks; }
+
 double kn__clock_tick_ns(void) {
     if (kn__clock_used == KN__CLOCK_MONOTONIC) return 1.0;
     while (kn__clock_monotonic_ns() - first.ns < CALIBRATION_MIN_NS) {

@@ -43,6 +43,9 @@ bool kn__clock_tsc_invariant(void);
  * wish: without an invariant counter it is CLOCK_MONOTONIC. */
 void kn__clock_start(kn__clock_kind wanted);
 
+/* What the clock showed when it was started. */
+uint64_t kn__clock_start_ticks(void);
+
 /* Nanoseconds in a tick. Waits until a millisecond has passed since the start. */
 double kn__clock_tick_ns(void);
 

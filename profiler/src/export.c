@@ -21,12 +21,12 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
     char path[PATH_BYTES];
     kn__report_path(path, sizeof path, row);
     add_quoted(text, path);
-    kn__text_printf(text, ",%d,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+    kn__text_printf(text, ",%d,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.0f,%" PRIu64,
                     row->depth, row->is_kernel ? "kernel" : "scope", row->n_calls, row->time_ns,
-                    row->min_ns, row->max_ns, row->first_ns);
-    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64,
-                    row->alloc_bytes, row->n_allocs, row->freed_bytes, row->held,
-                    row->held_at_peak);
+                    row->min_ns, row->max_ns, kn__row_sigma(row), row->first_ns);
+    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64,
+                    row->alloc_bytes, row->n_allocs, row->temporary_bytes, row->freed_bytes,
+                    row->held, row->held_at_peak);
     kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64 "\n", row->peak,
                     row->rise, row->peak_inexact ? "no" : "yes", row->gpu_ns, row->n_gpu);
     for (const kn__row *child = row->first; child; child = child->next) add_csv_row(text, child);
@@ -34,8 +34,8 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
 
 void kn__csv_add(kn__text *text, const kn__report *report) {
     kn__text_puts(text,
-                  "path,depth,kind,n_calls,time_ns,min_ns,max_ns,first_ns,alloc_bytes,"
-                  "n_allocs,freed_bytes,held_bytes,held_at_peak_bytes,peak_bytes,"
+                  "path,depth,kind,n_calls,time_ns,min_ns,max_ns,sigma_ns,first_ns,alloc_bytes,"
+                  "n_allocs,temporary_bytes,freed_bytes,held_bytes,held_at_peak_bytes,peak_bytes,"
                   "rise_bytes,peak_exact,gpu_ns,n_gpu\n");
     for (const kn__row *row = report->root.first; row; row = row->next) add_csv_row(text, row);
 }

@@ -47,8 +47,10 @@ static void add_signed(kn__text *text, const char *key, int64_t value) {
 static void add_memory(kn__text *text, const kn__row *row) {
     add_unsigned(text, "alloc_bytes", row->alloc_bytes);
     add_unsigned(text, "n_allocs", row->n_allocs);
+    add_unsigned(text, "temporary_bytes", row->temporary_bytes);
+    add_unsigned(text, "n_temporary", row->n_temporary);
     add_unsigned(text, "freed_bytes", row->freed_bytes);
-    add_signed(text, "net_bytes", (int64_t)row->alloc_bytes - (int64_t)row->freed_bytes);
+    add_signed(text, "net_bytes", (int64_t)(row->alloc_bytes - row->freed_bytes));
     add_signed(text, "held_bytes", row->held);
     add_signed(text, "held_at_peak_bytes", row->held_at_peak);
     add_signed(text, "peak_bytes", row->peak);
@@ -64,6 +66,12 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     add_unsigned(text, "min_ns", row->min_ns);
     add_unsigned(text, "max_ns", row->max_ns);
     add_unsigned(text, "first_ns", row->first_ns);
+    if (row->n_ended) { /* an open call has no length yet */
+        add_unsigned(text, "n_ended", row->n_ended);
+        kn__text_printf(text, ",\"ended_ns\":%.0f,\"sigma_ns\":%.1f", row->ended_ns,
+                        kn__row_sigma(row));
+    }
+    if (row->first_start != UINT64_MAX) add_unsigned(text, "seen_at_ns", row->first_start);
     kn__text_printf(text, ",\"open\":%s", row->open ? "true" : "false");
     if (row->is_kernel) kn__text_puts(text, ",\"kernel\":true");
     if (row->is_extra) kn__text_puts(text, ",\"extra\":true");
@@ -94,11 +102,24 @@ static void add_pool(kn__text *text, const kn__pool_use *use) {
     kn__text_puts(text, "}");
 }
 
+/* When, in ns from the start, and the bytes: most since the one before, and then. */
+static void add_live(kn__text *text, const kn__series *live) {
+    kn__text_puts(text, ",\n\"live\":[");
+    for (int i = 0; i < live->n; i++) {
+        const kn__series_bin *bin = &live->bins[i];
+        kn__text_printf(text, "%s[%" PRIu64 ",%" PRId64 ",%" PRId64 "]", i ? "," : "", bin->end,
+                        bin->max, bin->last);
+    }
+    kn__text_puts(text, "]");
+}
+
 static void add_pools(kn__text *text, const kn__report *report) {
     kn__text_puts(text, "\n\"memory\":{\"unit\":\"bytes\"");
     add_signed(text, "live_bytes", report->memory.live);
     add_signed(text, "live_bytes_max", report->memory.live_max);
-    kn__text_puts(text, ",\"outside\":{\"label\":");
+    add_unsigned(text, "live_bytes_max_at_ns", report->live.max_at);
+    add_live(text, &report->live);
+    kn__text_puts(text, ",\n\"outside\":{\"label\":");
     kn__json_add_string(text, report->outside.label);
     add_memory(text, &report->outside);
     kn__text_puts(text, "},\"pools\":[");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory_series.h"
 #include "scope.h"
 #include "trace.h"
 
@@ -81,6 +82,7 @@ static int64_t change_live(int64_t delta) {
         live_max = live;
         epoch++;
     }
+    kn__series_add(live);
     return live;
 }
 
@@ -305,3 +307,9 @@ void kn__memory_fold(kn__tree *tree) {
 }
 
 const kn__node *kn__memory_outside(void) { return &outside; }
+
+void kn__memory_series_read(kn__series *out) {
+    take_lock();
+    kn__series_read(out);
+    give_lock();
+}

@@ -12,6 +12,7 @@
 
 #include <knet/observer.h>
 
+#include "memory_series.h"
 #include "tree.h"
 
 enum { KN__POOLS_MAX = 32 };
@@ -50,6 +51,8 @@ kn_status kn__memory_start(bool with_blocks);
 void kn__memory_stop(void);
 
 void kn__memory_totals_read(kn__memory_totals *out);
+/* Live bytes over time, in ticks. */
+void kn__memory_series_read(kn__series *out);
 void kn__memory_row_read(kn__memory_row *out, const kn__node *node);
 /* Brings the marks of this thread's open scopes up to date; on the thread that owns the tree. */
 void kn__memory_fold(kn__tree *tree);

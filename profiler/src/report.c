@@ -173,6 +173,22 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
     return KN_OK;
 }
 
+static uint64_t since_start(uint64_t ticks, double tick_ns) {
+    uint64_t start = kn__clock_start_ticks();
+    return ticks > start ? kn__clock_ns(ticks - start, tick_ns) : 0;
+}
+
+static void place_in_time(kn__row *row, double tick_ns) {
+    if (row->first_start != UINT64_MAX) row->first_start = since_start(row->first_start, tick_ns);
+    for (kn__row *child = row->first; child; child = child->next) place_in_time(child, tick_ns);
+}
+
+static void take_live(kn__series *out, double tick_ns) {
+    kn__memory_series_read(out);
+    out->max_at = since_start(out->max_at, tick_ns);
+    for (int i = 0; i < out->n; i++) out->bins[i].end = since_start(out->bins[i].end, tick_ns);
+}
+
 kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__report_init(out);
     out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
@@ -191,8 +207,10 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     if (out->has_memory) {
         add_memory(&out->outside, kn__memory_outside());
         kn__memory_totals_read(&out->memory);
+        take_live(&out->live, tick_ns);
     }
     kn__report_finish(out);
+    place_in_time(&out->root, tick_ns);
     return KN_OK;
 }
 

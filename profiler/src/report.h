@@ -30,9 +30,9 @@ struct kn__row {
 
     uint64_t n_calls; /* open ones too */
     uint64_t time_ns, min_ns, max_ns, first_ns;
-    uint64_t first_start;         /* ticks: order of first sight */
     uint64_t n_ended;             /* calls that ended; of these: */
     double ended_ns, squares_ns2; /* sums of their times and of the squares of these */
+    uint64_t first_start; /* when it was first seen, ns from the start; UINT64_MAX: unknown */
 
     uint64_t alloc_bytes, n_allocs, freed_bytes;
     uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
@@ -80,10 +80,12 @@ typedef struct kn__report {
     bool has_memory, has_gpu;
     kn__row outside; /* memory allocated with no scope open */
     kn__memory_totals memory;
+    kn__series live; /* over time, ns */
     kn__steps steps;
     kn__balance balance;
 
-    void *blocks; /* of rows; owned */
+    void *blocks; /* of rows; owned, as the next */
+    void *labels;
     void **table;
     size_t n_table, n_rows;
 } kn__report;
@@ -100,8 +102,15 @@ void kn__report_release(kn__report *report);
 
 /* The child of this label, made when it isn't there; the label is borrowed. NULL: no memory. */
 kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
-/* Sums up: root's values from the top level. After the last row was filled. */
+/* The child of this label; NULL: there is none. */
+kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label);
+/* A copy of the text that lives as long as the report; NULL: no memory. */
+const char *kn__report_keep(kn__report *report, const char *text);
+/* Sums up: what rows have of their own becomes what their subtrees have, and root's values come
+ * from the top level. After the last row was filled. */
 void kn__report_finish(kn__report *report);
+/* Root's values alone: of rows whose values are those of their subtrees already. */
+void kn__report_sum(kn__report *report);
 /* Orders the children of every row: largest first, names and first sight ascending. */
 void kn__report_sort(kn__report *report, kn__sort by);
 

@@ -14,6 +14,21 @@ typedef struct block {
     kn__row rows[BLOCK_ROWS];
 } block;
 
+typedef struct text_block {
+    struct text_block *next;
+    char text[];
+} text_block;
+
+const char *kn__report_keep(kn__report *report, const char *text) {
+    size_t size = strlen(text) + 1;
+    text_block *t = malloc(sizeof *t + size);
+    if (!t) return NULL;
+    memcpy(t->text, text, size);
+    t->next = report->labels;
+    report->labels = t;
+    return t->text;
+}
+
 void kn__report_init(kn__report *out) {
     *out = (kn__report){.root.label = "", .outside.label = "(outside any scope)"};
 }
@@ -22,6 +37,10 @@ void kn__report_release(kn__report *report) {
     for (block *b = report->blocks, *next; b; b = next) {
         next = b->next;
         free(b);
+    }
+    for (text_block *t = report->labels, *next; t; t = next) {
+        next = t->next;
+        free(t);
     }
     free(report->table);
     kn__report_init(report);
@@ -91,24 +110,33 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) 
     return *slot = row;
 }
 
+kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label) {
+    return report->n_table ? *find_slot(report, parent, label) : NULL;
+}
+
 /* ---- sums and order ---- */
+
+static void add_amounts(kn__row *row, const kn__row *child) {
+    row->gpu_ns += child->gpu_ns;
+    row->n_gpu += child->n_gpu;
+    row->gpu_bytes += child->gpu_bytes;
+    if (child->is_extra) return;
+    row->alloc_bytes += child->alloc_bytes;
+    row->n_allocs += child->n_allocs;
+    row->freed_bytes += child->freed_bytes;
+    row->temporary_bytes += child->temporary_bytes;
+    row->n_temporary += child->n_temporary;
+    row->held =
+        (int64_t)((uint64_t)row->held + (uint64_t)child->held); /* a file may hold anything */
+    row->peak = kn__max_i64(row->peak, child->peak);
+    row->peak_inexact |= child->peak_inexact;
+}
 
 /* Amounts that nodes keep for themselves become those of the whole subtree. */
 static void include_children(kn__row *row) {
     for (kn__row *child = row->first; child; child = child->next) {
         include_children(child);
-        row->gpu_ns += child->gpu_ns;
-        row->n_gpu += child->n_gpu;
-        row->gpu_bytes += child->gpu_bytes;
-        if (child->is_extra) continue;
-        row->alloc_bytes += child->alloc_bytes;
-        row->n_allocs += child->n_allocs;
-        row->freed_bytes += child->freed_bytes;
-        row->temporary_bytes += child->temporary_bytes;
-        row->n_temporary += child->n_temporary;
-        row->held += child->held;
-        row->peak = kn__max_i64(row->peak, child->peak);
-        row->peak_inexact |= child->peak_inexact;
+        add_amounts(row, child);
     }
     if (row->min_ns == UINT64_MAX) row->min_ns = 0;
 }
@@ -120,15 +148,24 @@ double kn__row_sigma(const kn__row *row) {
     return variance > 0 ? sqrt(variance) : 0; /* rounding may leave less than nothing */
 }
 
-void kn__report_finish(kn__report *report) {
-    include_children(&report->root);
-    report->root.time_ns = 0;
+static void sum_times(kn__report *report) {
+    report->root.time_ns = report->root.n_calls = 0;
     for (kn__row *row = report->root.first; row; row = row->next) {
         if (row->is_extra) continue;
         report->root.time_ns += row->time_ns;
         report->root.n_calls += row->n_calls;
     }
     report->has_gpu = report->root.n_gpu > 0 || report->balance.source != NULL;
+}
+
+void kn__report_finish(kn__report *report) {
+    include_children(&report->root);
+    sum_times(report);
+}
+
+void kn__report_sum(kn__report *report) {
+    for (kn__row *row = report->root.first; row; row = row->next) add_amounts(&report->root, row);
+    sum_times(report);
 }
 
 static int compare(const kn__row *a, const kn__row *b, kn__sort by) {

@@ -15,6 +15,7 @@ typedef enum column_id {
     TIME_AVG,
     TIME_MIN,
     TIME_MAX,
+    TIME_SIGMA,
     TIME_FIRST,
     GPU,
     GPU_PCT,
@@ -35,16 +36,16 @@ typedef struct column {
 static const column columns[N_COLUMNS] = {
     [TIME] = {GROUP_TIME, 3, 6, "time"},        [TIME_PCT] = {GROUP_TIME, 2, 5, "%tot"},
     [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},     [TIME_MIN] = {GROUP_TIME, 2, 6, "min"},
-    [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},     [TIME_FIRST] = {GROUP_TIME, 2, 6, "first"},
-    [GPU] = {GROUP_GPU, 3, 7, "time"},          [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},
-    [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},       [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},
-    [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"}, [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"},
-    [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
+    [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},     [TIME_SIGMA] = {GROUP_TIME, 2, 6, "σ"},
+    [TIME_FIRST] = {GROUP_TIME, 2, 6, "first"}, [GPU] = {GROUP_GPU, 3, 7, "time"},
+    [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},      [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},
+    [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},    [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"},
+    [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"},  [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
 };
 
 /* What a narrow terminal does without, in this order. */
-static const column_id droppable[] = {TIME_FIRST, TIME_MIN, TIME_MAX, ALLOC_AVG,
-                                      ALLOC_PCT,  GPU_AVG,  GPU_PCT,  TIME_AVG};
+static const column_id droppable[] = {TIME_FIRST, TIME_SIGMA, TIME_MIN, TIME_MAX, ALLOC_AVG,
+                                      ALLOC_PCT,  GPU_AVG,    GPU_PCT,  TIME_AVG};
 
 static const struct {
     const char *name;
@@ -182,6 +183,8 @@ static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
             return spread_cell(l, row, row->min_ns);
         case TIME_MAX:
             return spread_cell(l, row, row->max_ns);
+        case TIME_SIGMA:
+            return row->n_ended > 1 ? kn__cell_time(kn__row_sigma(row), l->options->ascii) : dash;
         case TIME_FIRST:
             return spread_cell(l, row, row->first_ns);
         case GPU:
@@ -274,7 +277,9 @@ static void add_head(kn__text *text, const layout *l) {
     kn__text_left(text, "Section", l->label);
     kn__text_puts(text, " ncalls");
     for (int i = 0; i < N_COLUMNS; i++) {
-        if (l->shown[i]) kn__text_right(text, columns[i].head, columns[i].lead + columns[i].width);
+        if (!l->shown[i]) continue;
+        const char *head = i == TIME_SIGMA && l->options->ascii ? "sd" : columns[i].head;
+        kn__text_right(text, head, columns[i].lead + columns[i].width);
     }
     kn__text_puts(text, "\n ");
     add_rule(text, l, table_width(l));

@@ -12,7 +12,7 @@ typedef struct kn__table_options {
     int depth;         /* levels shown; 0: all */
     bool ascii;        /* rules of '-', "us" */
     bool columns_2018; /* the columns of 2018 alone, amounts below 1000 bytes as "-" */
-    bool spread;       /* shortest, longest and first call too */
+    bool spread;       /* shortest, longest and first call, and the deviation, too */
     bool bare;         /* no lines above and below the table */
 } kn__table_options;
 

@@ -4,6 +4,8 @@
 
 int kn__cmd_train(int argc, char **argv);
 int kn__cmd_info(int argc, char **argv);
+int kn__cmd_report(int argc, char **argv);
+int kn__cmd_diff(int argc, char **argv);
 int kn__cmd_replay(int argc, char **argv);
 
 #endif

@@ -14,6 +14,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "train a model and report loss, accuracy and memory", kn__cmd_train},
+    {"report", "show a profile: where time and memory went", kn__cmd_report},
+    {"diff", "compare two profiles: what became slower or larger", kn__cmd_diff},
     {"replay", "play allocation traces against the pool and other policies", kn__cmd_replay},
     {"info", "devices, library versions, and what is missing", kn__cmd_info},
 };

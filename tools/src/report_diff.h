@@ -1,0 +1,48 @@
+/* Two profiles compared: the rows that moved beyond the noise. */
+#ifndef KN_REPORT_DIFF_H
+#define KN_REPORT_DIFF_H
+
+#include "report.h"
+#include "text.h"
+
+typedef struct kn__diff_options {
+    double threshold; /* changes up to this part (0.05) of the value before are noise */
+    double share;     /* rows below this part (0.005) of their run in both are left out */
+    bool ascii;
+} kn__diff_options;
+
+typedef enum kn__diff_what {
+    KN__DIFF_TIME,  /* ns a call */
+    KN__DIFF_GPU,   /* ns a call */
+    KN__DIFF_CALLS, /* a step, of runs that count steps */
+    KN__DIFF_ALLOC, /* bytes a call */
+    KN__DIFF_PEAK,  /* bytes */
+    KN__DIFF_NEW,   /* total ns, of a row that was not there */
+    KN__DIFF_GONE,
+    KN__DIFF_N
+} kn__diff_what;
+
+typedef struct kn__change {
+    const kn__row *row; /* of B, or of A where it is gone */
+    kn__diff_what what;
+    double a, b;
+    double weight; /* what the whole run spends more (ns) or takes more (bytes); orders the list */
+} kn__change;
+
+typedef struct kn__diff {
+    kn__change *changes; /* owned; worst first: time by weight, then memory, then the better ones */
+    int n, n_worse;
+} kn__diff;
+
+/* Borrows the rows of both reports. Errors: OOM. */
+KN_MUST_CHECK kn_status kn__diff_make(kn__diff *out, const kn__report *a, const kn__report *b,
+                                      const kn__diff_options *options);
+void kn__diff_release(kn__diff *diff);
+
+void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *a,
+                        const kn__report *b, const kn__diff_options *options);
+/* Schema "knet.diff", version 1. */
+void kn__diff_add_json(kn__text *text, const kn__diff *diff, const kn__report *a,
+                       const kn__report *b);
+
+#endif

@@ -1,0 +1,161 @@
+#include "report_memory.h"
+
+#include <string.h>
+
+enum { WIDTH = 100, HEIGHT = 12, OWNERS = 10, OWNERS_MAX = 1000, AXIS = 10, COLUMNS_MAX = 1000 };
+enum { PATH_BYTES = 1024 };
+
+/* ---- owners ---- */
+
+static void add_owner(kn__text *text, const kn__row *row, double of) {
+    char path[PATH_BYTES];
+    kn__report_path(path, sizeof path, row);
+    kn__text_right(text, kn__cell_bytes((double)row->held_at_peak).text, 9);
+    kn__text_right(text, kn__cell_percent((double)row->held_at_peak, of).text, 7);
+    kn__text_puts(text, "  ");
+    kn__text_label(text, path, PATH_BYTES, 0);
+    kn__text_puts(text, "\n");
+}
+
+static void add_owners(kn__text *text, const kn__report *report, int wanted) {
+    const kn__row *owners[OWNERS_MAX];
+    int n = kn__report_owners(owners, wanted < OWNERS_MAX ? wanted : OWNERS_MAX, report);
+    double of = (double)report->memory.live_max, sum = 0;
+    kn__text_puts(text, "\n owned then by\n");
+    for (int i = 0; i < n; i++) {
+        add_owner(text, owners[i], of);
+        sum += (double)owners[i]->held_at_peak;
+    }
+    if (of - sum < 1) return;
+    kn__text_right(text, kn__cell_bytes(of - sum).text, 9);
+    kn__text_right(text, kn__cell_percent(of - sum, of).text, 7);
+    kn__text_puts(text, "  by others, or from before the timer\n");
+}
+
+/* ---- graph ---- */
+
+typedef struct graph {
+    int n; /* columns */
+    double top, span_ns;
+    int peak;                 /* the column of the high-water mark */
+    double high[COLUMNS_MAX]; /* most in the time of a column */
+} graph;
+
+static int column_at(const graph *g, double ns) {
+    double at = g->span_ns > 0 ? ns / g->span_ns * g->n : 0;
+    return at < g->n ? (int)at : g->n - 1;
+}
+
+static void raise_to(double *high, double bytes) {
+    if (bytes > *high) *high = bytes;
+}
+
+/* A bin spans the time since the one before, and what was live at its end goes on until the next
+ * begins to change it. */
+static void fill(graph *g, const kn__report *report) {
+    const kn__series *live = &report->live;
+    double last = 0, end = 0;
+    for (int i = 0; i < live->n; i++) {
+        const kn__series_bin *bin = &live->bins[i];
+        int from = column_at(g, end), to = column_at(g, (double)bin->end);
+        for (int c = from; c < to; c++) raise_to(&g->high[c], last);
+        raise_to(&g->high[to], (double)bin->max);
+        end = (double)bin->end;
+        last = (double)bin->last;
+    }
+    for (int c = column_at(g, end); c < g->n; c++) raise_to(&g->high[c], last);
+}
+
+static graph make_graph(const kn__report *report, int width) {
+    const kn__series *live = &report->live;
+    graph g = {.n = width - AXIS - 2};
+    if (g.n > COLUMNS_MAX) g.n = COLUMNS_MAX;
+    if (g.n < 1) g.n = 1;
+    g.span_ns = (double)report->wall_ns;
+    if (live->n && (double)live->bins[live->n - 1].end > g.span_ns) {
+        g.span_ns = (double)live->bins[live->n - 1].end;
+    }
+    g.top = (double)report->memory.live_max;
+    g.peak = column_at(&g, (double)live->max_at);
+    fill(&g, report);
+    raise_to(&g.high[g.peak], g.top);
+    return g;
+}
+
+/* The column as eighths of a line, from the bottom. */
+static const char *mark_of(const graph *g, int column, double line, int height, bool ascii) {
+    static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    double filled = g->high[column] / g->top * height - line;
+    if (filled <= 0) return " ";
+    if (ascii) return filled < 0.5 && line > 0 ? " " : column == g->peak ? "#" : ":";
+    return filled >= 1 ? eighths[8] : eighths[(int)(8 * filled + 0.999)];
+}
+
+static void add_graph_line(kn__text *text, const graph *g, int line, int height, bool ascii) {
+    bool labelled = line == height - 1 || line == height / 2;
+    double value = line == height - 1 ? g->top : g->top * line / height;
+    kn__text_right(text, labelled ? kn__cell_bytes(value).text : "", AXIS);
+    kn__text_puts(text, ascii ? " |" : " │");
+    int end = g->n; /* no spaces at the end of a line */
+    while (end > 0 && strcmp(mark_of(g, end - 1, line, height, ascii), " ") == 0) end--;
+    for (int c = 0; c < end; c++) kn__text_puts(text, mark_of(g, c, line, height, ascii));
+    kn__text_puts(text, "\n");
+}
+
+static void add_axis(kn__text *text, const graph *g, bool ascii) {
+    kn__text_right(text, "0B", AXIS);
+    kn__text_puts(text, ascii ? " +" : " └");
+    for (int c = 0; c < g->n; c++) {
+        kn__text_puts(text, c == g->peak ? "^" : ascii ? "-" : "─");
+    }
+    kn__text_puts(text, "\n");
+    kn__text_repeat(text, " ", AXIS + 2);
+    kn__text_puts(text, "0");
+    kn__text_right(text, kn__cell_time(g->span_ns, ascii).text, g->n - 1);
+    kn__text_puts(text, "\n");
+}
+
+static void add_graph(kn__text *text, const kn__report *report, const kn__memory_view *view) {
+    int width = view->width ? view->width : WIDTH, height = view->height ? view->height : HEIGHT;
+    graph g = make_graph(report, width);
+    kn__text_puts(text, "\n live bytes over time (^ the high-water mark)\n\n");
+    for (int line = height - 1; line >= 0; line--) {
+        add_graph_line(text, &g, line, height, view->ascii);
+    }
+    add_axis(text, &g, view->ascii);
+}
+
+/* ---- all ---- */
+
+static void add_pools(kn__text *text, const kn__report *report) {
+    for (int i = 0; i < report->memory.n_pools; i++) {
+        const kn__pool_use *use = &report->memory.pools[i];
+        kn__text_printf(text, " %s: at most %s live", use->name,
+                        kn__cell_bytes((double)use->live_max).text);
+        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved_max).text);
+        kn__text_printf(text, "; at the end %s live", kn__cell_bytes((double)use->live).text);
+        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved).text);
+        kn__text_printf(text, "; %s allocations", kn__cell_count((double)use->n_allocs).text);
+        if (use->n_ooms) {
+            kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
+        }
+        kn__text_puts(text, "\n");
+    }
+}
+
+void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_view *view) {
+    if (!report->has_memory || report->memory.live_max <= 0) {
+        kn__text_puts(text, report->has_memory
+                                ? " no memory was allocated\n"
+                                : " this profile has no memory in it: KNET_TIMER=nomem\n");
+        return;
+    }
+    kn__text_printf(text, " high-water mark %s",
+                    kn__cell_bytes((double)report->memory.live_max).text);
+    kn__text_printf(text, ", %s after the start",
+                    kn__cell_time((double)report->live.max_at, view->ascii).text);
+    kn__text_printf(text, " (of %s)\n", kn__cell_time((double)report->wall_ns, view->ascii).text);
+    add_pools(text, report);
+    add_owners(text, report, view->owners ? view->owners : OWNERS);
+    add_graph(text, report, view);
+}

@@ -1,0 +1,337 @@
+#include "report_read.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "text.h"
+
+/* Where we are, for messages; the first thing that is wrong is kept in `status`. */
+typedef struct reader {
+    const char *name; /* of the file */
+    kn__report *report;
+    const kn__row *row; /* NULL: not among the rows */
+    kn_status status;
+} reader;
+
+enum { PLACE_BYTES = 160, VALUE_BYTES = 40 };
+
+static void wrong(reader *r, const char *key, const char *what) {
+    if (r->status < 0) return;
+    char place[PLACE_BYTES] = "";
+    if (r->row) kn__report_path(place, sizeof place, r->row);
+    r->status = KN_FAIL(KN_ERR_FORMAT, "%s is damaged: \"%s\"%s%s %s", r->name, key,
+                        place[0] ? " of " : "", place, what);
+}
+
+static void no_memory(reader *r) {
+    if (r->status >= 0) r->status = KN_FAIL(KN_ERR_OOM, "no memory to read %s", r->name);
+}
+
+/* ---- values; a key that is missing leaves its value as it is ---- */
+
+static const cJSON *get(const cJSON *object, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* Doubles have whole numbers up to 2^53: 104 days in ns, 8 PiB. Beyond, the nearest they have. */
+static void read_unsigned(reader *r, uint64_t *out, const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    if (!item) return;
+    double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    if (x >= 0 && x < 18446744073709551616.0) {
+        *out = (uint64_t)x;
+    } else {
+        wrong(r, key, "is no whole number from 0");
+    }
+}
+
+static void read_signed(reader *r, int64_t *out, const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    if (!item) return;
+    double x = cJSON_IsNumber(item) ? item->valuedouble : 1e300;
+    if (x > -9.2e18 && x < 9.2e18) {
+        *out = (int64_t)x;
+    } else {
+        wrong(r, key, "is no whole number");
+    }
+}
+
+static void read_double(reader *r, double *out, const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    if (!item) return;
+    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e300) {
+        *out = item->valuedouble;
+    } else {
+        wrong(r, key, "is no number from 0");
+    }
+}
+
+static bool is_true(const cJSON *object, const char *key) { return cJSON_IsTrue(get(object, key)); }
+
+/* NULL when it is no text. */
+static const char *read_text(const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+static const cJSON *first_of(reader *r, const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    if (item && !cJSON_IsArray(item)) wrong(r, key, "is no list");
+    return item && cJSON_IsArray(item) ? item->child : NULL;
+}
+
+/* ---- rows ---- */
+
+static void read_memory(reader *r, kn__row *row, const cJSON *json) {
+    read_unsigned(r, &row->alloc_bytes, json, "alloc_bytes");
+    read_unsigned(r, &row->n_allocs, json, "n_allocs");
+    read_unsigned(r, &row->temporary_bytes, json, "temporary_bytes");
+    read_unsigned(r, &row->n_temporary, json, "n_temporary");
+    read_unsigned(r, &row->freed_bytes, json, "freed_bytes");
+    read_signed(r, &row->held, json, "held_bytes");
+    read_signed(r, &row->held_at_peak, json, "held_at_peak_bytes");
+    read_signed(r, &row->peak, json, "peak_bytes");
+    read_signed(r, &row->rise, json, "rise_bytes");
+    row->peak_inexact = cJSON_IsFalse(get(json, "peak_exact"));
+}
+
+static void read_spread(reader *r, kn__row *row, const cJSON *json) {
+    double sigma = 0;
+    read_unsigned(r, &row->n_ended, json, "n_ended");
+    read_double(r, &row->ended_ns, json, "ended_ns");
+    read_double(r, &sigma, json, "sigma_ns");
+    if (!row->n_ended) return;
+    double n = (double)row->n_ended;
+    row->squares_ns2 = sigma * sigma * (n - 1) + row->ended_ns * row->ended_ns / n;
+}
+
+static void read_values(reader *r, kn__row *row, const cJSON *json) {
+    row->min_ns = 0;
+    read_unsigned(r, &row->n_calls, json, "n_calls");
+    read_unsigned(r, &row->time_ns, json, "time_ns");
+    read_unsigned(r, &row->min_ns, json, "min_ns");
+    read_unsigned(r, &row->max_ns, json, "max_ns");
+    read_unsigned(r, &row->first_ns, json, "first_ns");
+    read_unsigned(r, &row->first_start, json, "seen_at_ns");
+    read_unsigned(r, &row->gpu_ns, json, "gpu_ns");
+    read_unsigned(r, &row->n_gpu, json, "n_gpu");
+    read_spread(r, row, json);
+    row->open = is_true(json, "open");
+    row->is_kernel = is_true(json, "kernel");
+    read_memory(r, row, json);
+}
+
+static void read_rows(reader *r, kn__row *parent, const cJSON *json, const char *key);
+
+static void read_row(reader *r, kn__row *parent, const cJSON *json) {
+    const char *label = read_text(json, "label");
+    if (!label) {
+        wrong(r, "label", "is missing in a row");
+        return;
+    }
+    const char *kept = kn__report_keep(r->report, label);
+    kn__row *row = kept ? kn__report_row(r->report, parent, kept) : NULL;
+    if (!row) {
+        no_memory(r);
+        return;
+    }
+    r->row = row;
+    if (row->depth > KN__READ_DEPTH_MAX) {
+        wrong(r, "children", "are nested too deep");
+        return;
+    }
+    read_values(r, row, json);
+    read_rows(r, row, json, "children");
+    r->row = parent->depth ? parent : NULL;
+}
+
+static void read_rows(reader *r, kn__row *parent, const cJSON *json, const char *key) {
+    for (const cJSON *item = first_of(r, json, key); item && r->status >= 0; item = item->next) {
+        read_row(r, parent, item);
+    }
+}
+
+/* ---- the rest ---- */
+
+static void read_pools(reader *r, const cJSON *json) {
+    kn__memory_totals *m = &r->report->memory;
+    const cJSON *item = first_of(r, json, "pools");
+    for (; item && m->n_pools < KN__POOLS_MAX; item = item->next) {
+        kn__pool_use *use = &m->pools[m->n_pools++];
+        const char *name = read_text(item, "name");
+        snprintf(use->name, sizeof use->name, "%s", name ? name : "(unnamed)");
+        read_signed(r, &use->live, item, "live_bytes");
+        read_signed(r, &use->live_max, item, "live_bytes_max");
+        read_unsigned(r, &use->reserved, item, "reserved_bytes");
+        read_unsigned(r, &use->reserved_max, item, "reserved_bytes_max");
+        read_unsigned(r, &use->n_allocs, item, "n_allocs");
+        read_unsigned(r, &use->n_ooms, item, "n_ooms");
+    }
+}
+
+static bool read_bin(kn__series_bin *out, const cJSON *json) {
+    double x[3] = {0};
+    int n = 0;
+    for (const cJSON *item = cJSON_IsArray(json) ? json->child : NULL; item; item = item->next) {
+        if (n == 3 || !cJSON_IsNumber(item)) return false;
+        x[n++] = item->valuedouble;
+    }
+    if (n != 3 || !(x[0] >= 0 && x[0] < 1.8e19)) return false;
+    if (!(x[1] > -9.2e18 && x[1] < 9.2e18 && x[2] > -9.2e18 && x[2] < 9.2e18)) return false;
+    *out = (kn__series_bin){(uint64_t)x[0], (int64_t)x[1], (int64_t)x[2]};
+    return true;
+}
+
+static void read_live(reader *r, const cJSON *json) {
+    kn__series *live = &r->report->live;
+    const cJSON *item = first_of(r, json, "live");
+    for (; item && live->n < KN__SERIES_BINS; item = item->next) {
+        kn__series_bin *bin = &live->bins[live->n++];
+        if (!read_bin(bin, item) || (live->n > 1 && bin->end < bin[-1].end)) {
+            wrong(r, "live", "has an entry that is no [time, bytes, bytes] in order of time");
+            return;
+        }
+    }
+}
+
+static void read_pool_memory(reader *r, const cJSON *json) {
+    kn__report *report = r->report;
+    report->has_memory = cJSON_IsObject(json);
+    if (!report->has_memory) return;
+    read_signed(r, &report->memory.live, json, "live_bytes");
+    read_signed(r, &report->memory.live_max, json, "live_bytes_max");
+    read_unsigned(r, &report->live.max_at, json, "live_bytes_max_at_ns");
+    read_memory(r, &report->outside, get(json, "outside"));
+    read_live(r, json);
+    read_pools(r, json);
+}
+
+static void read_gpu(reader *r, const cJSON *json) {
+    kn__balance *b = &r->report->balance;
+    if (!cJSON_IsObject(json)) return;
+    const char *source = read_text(json, "source");
+    b->source = kn__report_keep(r->report, source ? source : "none");
+    if (!b->source) no_memory(r);
+    read_unsigned(r, &b->launched, json, "launched");
+    read_unsigned(r, &b->timed, json, "timed");
+    read_unsigned(r, &b->pending, json, "pending");
+    read_unsigned(r, &b->dropped, json, "dropped");
+    read_unsigned(r, &b->untimed, json, "untimed");
+    read_unsigned(r, &b->unattributed_ns, json, "unattributed_ns");
+    read_unsigned(r, &b->n_unattributed, json, "n_unattributed");
+}
+
+static void read_steps(reader *r, const cJSON *json) {
+    kn__steps *s = &r->report->steps;
+    read_unsigned(r, &s->n, json, "n");
+    read_unsigned(r, &s->n_timed, json, "n_timed");
+    read_unsigned(r, &s->sum_ns, json, "sum_ns");
+    read_unsigned(r, &s->min_ns, json, "min_ns");
+    read_unsigned(r, &s->max_ns, json, "max_ns");
+}
+
+static void check_kind(reader *r, const cJSON *json) {
+    const char *schema = cJSON_IsObject(json) ? read_text(json, "schema") : NULL;
+    const cJSON *version = get(json, "version");
+    if (!schema || strcmp(schema, "knet.prof") != 0) {
+        r->status = KN_FAIL(KN_ERR_FORMAT,
+                            "%s is no profile of the timer: \"schema\" is %s%.*s%s, not "
+                            "\"knet.prof\"",
+                            r->name, schema ? "\"" : "", VALUE_BYTES, schema ? schema : "missing",
+                            schema ? "\"" : "");
+    } else if (!cJSON_IsNumber(version)) {
+        wrong(r, "version", "is missing");
+    } else if (version->valuedouble != KN__JSON_VERSION) {
+        r->status = KN_FAIL(KN_ERR_FORMAT,
+                            "%s is of version %g of the profile's format; this program reads "
+                            "version %d",
+                            r->name, version->valuedouble, KN__JSON_VERSION);
+    }
+}
+
+static void read_all(reader *r, const cJSON *json) {
+    kn__report *report = r->report;
+    check_kind(r, json);
+    if (r->status < 0) return;
+    read_unsigned(r, &report->wall_ns, json, "wall_ns");
+    read_unsigned(r, &report->n_threads, json, "n_threads");
+    read_unsigned(r, &report->n_unrecorded, json, "n_unrecorded");
+    read_steps(r, get(json, "steps"));
+    read_pool_memory(r, get(json, "memory"));
+    read_gpu(r, get(json, "gpu"));
+    if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
+    read_rows(r, &report->root, json, "scopes");
+    kn__report_sum(report);
+}
+
+static kn_status not_json(const char *name, const char *text, size_t n, const char *end) {
+    size_t at = end && end >= text && end <= text + n ? (size_t)(end - text) : 0;
+    while (n > 0 && text[n - 1] && strchr(" \t\r\n", text[n - 1])) n--;
+    if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s is empty", name);
+    if (at >= n)
+        return KN_FAIL(KN_ERR_FORMAT, "%s is cut off: JSON that ends at byte %zu", name, n);
+    return KN_FAIL(KN_ERR_FORMAT,
+                   "%s is no JSON, is cut off or nested too deep: at byte %zu of %zu", name, at, n);
+}
+
+kn_status kn__report_parse(kn__report *out, const char *name, const char *text, size_t n) {
+    kn__report_init(out);
+    const char *end = NULL;
+    cJSON *json = cJSON_ParseWithLengthOpts(text, n, &end, 0);
+    if (!json) return not_json(name, text, n, end);
+    reader r = {.name = name, .report = out};
+    while (end < text + n && strchr(" \t\r\n", *end) && *end) end++;
+    if (end < text + n) {
+        r.status =
+            KN_FAIL(KN_ERR_FORMAT, "%s has more after the end of the JSON: at byte %zu of %zu",
+                    name, (size_t)(end - text), n);
+    } else {
+        read_all(&r, json);
+    }
+    cJSON_Delete(json);
+    return r.status;
+}
+
+/* ---- files ---- */
+
+static kn_status can_not_read(const char *path, int error) {
+    return KN_FAIL(KN_ERR_IO, "cannot read %s: %s", path, strerror(error));
+}
+
+static kn_status too_large(const char *path) {
+    return KN_FAIL(KN_ERR_FORMAT, "%s is larger than any profile: more than %d MiB", path,
+                   KN__READ_BYTES_MAX >> 20);
+}
+
+static kn_status read_bytes(kn__text *out, int fd, const char *path) {
+    char part[1 << 16];
+    for (;;) {
+        ssize_t n = read(fd, part, sizeof part);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return can_not_read(path, errno);
+        if (n == 0) return KN_OK;
+        if (out->length + (size_t)n > KN__READ_BYTES_MAX) return too_large(path);
+        kn__text_add(out, part, (size_t)n);
+        if (out->failed) return KN_FAIL(KN_ERR_OOM, "no memory to read %s", path);
+    }
+}
+
+kn_status kn__report_read(kn__report *out, const char *path) {
+    kn__report_init(out);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return can_not_read(path, errno);
+    kn__text text = {0};
+    kn_status status = read_bytes(&text, fd, path);
+    close(fd);
+    if (status >= 0) {
+        status = kn__report_parse(out, path, text.data ? text.data : "", text.length);
+    }
+    kn__text_release(&text);
+    return status;
+}
