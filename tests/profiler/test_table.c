@@ -140,8 +140,12 @@ static void spread_shows_shortest_longest_and_first_calls(void **state) {
     step->min_ns = 99000000;
     step->max_ns = 202000000;
     step->first_ns = 187000000;
+    step->n_ended = step->n_calls; /* about 105 ms, with a deviation of 7 */
+    step->ended_ns = 105e6 * (double)step->n_ended;
+    step->squares_ns2 = (105e6 * 105e6 + 7e6 * 7e6) * (double)step->n_ended;
     assert_golden(&report, &(kn__table_options){.spread = true}, "spread");
     assert_golden(&report, &(kn__table_options){.spread = true, .width = 110}, "spread-110");
+    assert_golden(&report, &(kn__table_options){.spread = true, .ascii = true}, "spread-ascii");
     kn__report_release(&report);
 }
 

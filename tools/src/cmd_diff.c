@@ -33,10 +33,9 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
         .n_opts = sizeof table / sizeof *table,
         .epilogue =
             "A row's time moved when a call takes more than the threshold longer or shorter on\n"
-            "average, that is three standard errors, and the fastest call moved too (or the "
-            "average\n"
-            "by five thresholds, which alone counts where there is one call). Calls are compared "
-            "a\n"
+            "average, that is three standard errors, and the fastest call moved the same way. A "
+            "row\n"
+            "called once is judged by the rows in it, or by five thresholds. Calls are compared a\n"
             "step, bytes a call.\n"
             "Exit codes: 0 nothing is worse, 1 some row is, 2 wrong usage or a file that can't be\n"
             "read or is no profile.",
@@ -74,6 +73,7 @@ int kn__cmd_diff(int argc, char **argv) {
     int code = KN__EXIT_OK;
     if (!options_parse(&code, &o, argc, argv)) return code;
     kn__report reports[N_FILES];
+    code = KN__EXIT_OK;
     for (int i = 0; i < N_FILES; i++) {
         int read = kn__profile_read(&reports[i], "knet diff", o.files[i]); /* tells of both */
         if (code == KN__EXIT_OK) code = read;

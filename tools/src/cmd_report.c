@@ -130,6 +130,7 @@ int kn__print_result(const char *command, const kn__text *text) {
     if (fwrite(data, 1, text->length, stdout) == text->length && fflush(stdout) == 0) {
         return KN__EXIT_OK;
     }
+    if (errno == EPIPE) return KN__EXIT_FAILURE; /* who reads it has had enough */
     fprintf(stderr, "%s: standard output can't be written: %s; the result:\n%s", command,
             strerror(errno), data);
     return KN__EXIT_FAILURE;

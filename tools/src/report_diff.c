@@ -2,13 +2,14 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
 
-/* Without two calls on either side nothing says what noise is, and a mean may be carried away by a
- * few calls while the fastest stays: such a row has to move this many times the threshold. */
+/* UNSURE: a row called once says nothing about its noise; it has to move this many thresholds, and
+ * what is in it is judged in its place where there is something. ERRORS: of the mean. */
 enum { UNSURE = 5, ERRORS = 3, PATH_BYTES = 1024, ALLOC_BYTES_MIN = 1 << 16 };
 
 typedef struct comparison {
@@ -48,15 +49,20 @@ static double standard_error(const kn__row *a, const kn__row *b) {
     return sqrt(x * x / (double)a->n_ended + y * y / (double)b->n_ended);
 }
 
-static bool time_moved(const comparison *c, const kn__row *a, const kn__row *b) {
+typedef enum verdict { STEADY, MOVED, UNSTEADY } verdict;
+
+/* A mean may be carried away by a few calls, or by other programs: then the fastest call stays. */
+static verdict judge_time(const comparison *c, const kn__row *a, const kn__row *b) {
     double before = mean_of(a), after = mean_of(b);
-    if (!is_beyond(before, after, c->threshold)) return false;
-    bool far = is_beyond(before, after, UNSURE * c->threshold);
-    if (a->n_ended < 2 || b->n_ended < 2) return far;
-    if (fabs(after - before) < ERRORS * standard_error(a, b)) return false;
+    if (!is_beyond(before, after, c->threshold)) return STEADY;
+    if (a->n_ended < 2 || b->n_ended < 2) {
+        bool is_leaf = !a->first && !b->first;
+        return is_leaf && is_beyond(before, after, UNSURE * c->threshold) ? MOVED : STEADY;
+    }
     double fastest = (double)a->min_ns, fastest_after = (double)b->min_ns;
     bool same_way = (after > before) == (fastest_after > fastest);
-    return far || (same_way && is_beyond(fastest, fastest_after, c->threshold / 2));
+    if (!same_way || !is_beyond(fastest, fastest_after, c->threshold / 2)) return UNSTEADY;
+    return fabs(after - before) > ERRORS * standard_error(a, b) ? MOVED : UNSTEADY;
 }
 
 static bool is_large(double a, double of_a, double b, double of_b, double share) {
@@ -69,7 +75,10 @@ static bool has_share(const comparison *c, const kn__row *a, const kn__row *b) {
 }
 
 static void compare_time(comparison *c, const kn__row *a, const kn__row *b) {
-    if (!a->n_calls || !b->n_calls || !has_share(c, a, b) || !time_moved(c, a, b)) return;
+    if (!a->n_calls || !b->n_calls || !has_share(c, a, b)) return;
+    verdict v = judge_time(c, a, b);
+    c->diff->n_unsteady += v == UNSTEADY;
+    if (v != MOVED) return;
     double before = mean_of(a), after = mean_of(b);
     add_change(
         c, (kn__change){b, KN__DIFF_TIME, before, after, (after - before) * (double)b->n_calls});
@@ -243,12 +252,21 @@ static void add_runs(kn__text *text, const kn__report *a, const kn__report *b, b
     kn__text_puts(text, "\n");
 }
 
+static void add_unsteady(kn__text *text, const kn__diff *diff) {
+    if (!diff->n_unsteady) return;
+    kn__text_printf(text,
+                    " %d rows: another average, but the fastest call as before, or within the "
+                    "error: noise\n",
+                    diff->n_unsteady);
+}
+
 void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *a,
                         const kn__report *b, const kn__diff_options *options) {
     add_runs(text, a, b, options->ascii);
     if (!diff->n) {
         kn__text_printf(text, " no row moved by more than %.3g %% and the noise\n",
                         100 * options->threshold);
+        add_unsteady(text, diff);
         return;
     }
     kn__text_printf(
@@ -256,6 +274,7 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
         100 * options->threshold, diff->n_worse, diff->n - diff->n_worse);
     kn__text_puts(text, " what            before     after    change     in all  row\n");
     for (int i = 0; i < diff->n; i++) add_line(text, &diff->changes[i], options->ascii);
+    add_unsteady(text, diff);
 }
 
 /* ---- as JSON ---- */
@@ -280,9 +299,10 @@ void kn__diff_add_json(kn__text *text, const kn__diff *diff, const kn__report *a
                     "{\"schema\":\"knet.diff\",\"version\":1,\"wall_ns\":[%" PRIu64 ",%" PRIu64
                     "],\"live_bytes_max\":[%" PRId64 ",%" PRId64
                     "],\"n_worse\":%d,\"n_better\":%d,"
+                    "\"n_unsteady\":%d,"
                     "\"changes\":[",
                     a->wall_ns, b->wall_ns, a->memory.live_max, b->memory.live_max, diff->n_worse,
-                    diff->n - diff->n_worse);
+                    diff->n - diff->n_worse, diff->n_unsteady);
     for (int i = 0; i < diff->n; i++) {
         if (i) kn__text_puts(text, ",");
         add_change_json(text, &diff->changes[i]);

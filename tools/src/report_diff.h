@@ -32,6 +32,7 @@ typedef struct kn__change {
 typedef struct kn__diff {
     kn__change *changes; /* owned; worst first: time by weight, then memory, then the better ones */
     int n, n_worse;
+    int n_unsteady; /* rows whose mean moved within their noise */
 } kn__diff;
 
 /* Borrows the rows of both reports. Errors: OOM. */

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# report_cli.sh KNET JSON_GET: `knet report` and `knet diff` on profiles of a training run, and on bad files.
+set -euo pipefail
+knet=$1 json_get=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER
+cd "$work"
+
+fail() { printf '%s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(cat err)" >&2; exit 1; }
+want() {
+  local code=$1 got=0
+  shift
+  "$@" >out 2>err || got=$?
+  [ "$got" -eq "$code" ] || fail "exit code $got, expected $code: $*"
+}
+out_has() { grep -qE -- "$1" out || fail "not on stdout: $1"; }
+err_has() { grep -qE -- "$1" err || fail "not on stderr: $1"; }
+json() { "$json_get" "$1" <"${2:-out}" || fail "no $1 in the JSON"; }
+
+want 0 env KNET_TIMER=1,out=table.txt,json=a.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet
+
+# What a profile shows is what the timer printed.
+want 0 "$knet" report a.json
+cmp out table.txt || fail 'the table read back differs from the one printed at exit'
+want 0 "$knet" report a.json --columns 2018 --depth 1;  out_has '^ forward +100 '
+want 0 "$knet" report a.json --columns spread --ascii;  out_has ' sd +first'
+want 0 "$knet" report a.json --filter 'fc1$' --depth 2; out_has '^   fc1 '; ! grep -q fc2 out || fail 'filtered'
+want 0 "$knet" report a.json --top 1;                   out_has '\([0-9]+ more\)'
+want 0 "$knet" report a.json --flatten --sort calls;    out_has '^ linear '
+want 0 "$knet" report a.json --memory;                  out_has 'high-water mark [0-9.]+MiB, [0-9.]+ms after the start'
+out_has 'owned then by'; out_has '█'; out_has '└─+\^'
+want 0 "$knet" report a.json --memory --ascii;          out_has '#'; ! grep -qP '[^\x00-\x7f]' out || fail 'ASCII alone'
+
+# The other formats: stacks add up to the time measured, JSON comes back as it was.
+want 0 "$knet" report a.json --format csv;    [ "$(head -n 1 out | cut -d, -f1-4)" = path,depth,kind,n_calls ] || fail head
+want 0 "$knet" report a.json --format flame;  out_has '^<svg'
+want 0 "$knet" report a.json --format folded
+sum=$(awk '{ sum += $NF } END { printf "%.0f", sum }' out) all=$(json measured_ns a.json)
+awk -v a="$sum" -v b="$all" 'BEGIN { exit !(a >= b * 0.999 && a <= b * 1.001) }' || fail "stacks: $sum of $all"
+want 0 "$knet" report a.json --json;          cmp out a.json || fail 'JSON read and written differs'
+want 0 "$knet" report a.json --json --flatten; [ "$(json schema)" = knet.prof ] || fail schema
+
+# Two runs: the same file has not moved; a row made slower by hand has.
+want 0 "$knet" diff a.json a.json;            out_has 'no row moved'
+sed -E '/"label":"forward"/{s/"(time|min|max|ended)_ns":([0-9]+)/"\1_ns":9\2/g}' a.json >slow.json
+want 1 "$knet" diff a.json slow.json;         out_has '^ time .* forward$'
+want 0 "$knet" diff slow.json a.json;         out_has '0 for the worse, 1 for the better'
+want 1 "$knet" diff a.json slow.json --json;  [ "$(json changes.0.path)" = forward ] || fail path
+want 0 "$knet" diff a.json slow.json --threshold 100000
+
+# Bad files: exit code 2, the name, and what is wrong.
+head -c 5000 a.json >cut.json
+echo '{"traceEvents":[]}' >foreign.json
+sed 's/"version":1/"version":9/' a.json >newer.json
+: >empty.json
+for command in "report FILE" "diff a.json FILE" "diff FILE a.json"; do
+  want 2 "$knet" ${command/FILE/cut.json};      err_has 'cut.json is .*cut off'
+  want 2 "$knet" ${command/FILE/foreign.json};  err_has 'foreign.json is no profile of the timer'
+  want 2 "$knet" ${command/FILE/newer.json};    err_has 'newer.json is of version 9 .* reads version 1'
+  want 2 "$knet" ${command/FILE/empty.json};    err_has 'empty.json is empty'
+  want 2 "$knet" ${command/FILE/missing.json};  err_has 'cannot read missing.json: No such file'
+done
+want 2 "$knet" diff missing.json empty.json;  err_has 'missing.json'; err_has 'empty.json'
+want 2 "$knet" report;                        err_has 'FILE is missing'
+want 2 "$knet" diff a.json;                   err_has 'a second file is missing'
+want 2 "$knet" report a.json --sort tme;      err_has "did you mean 'time'"
+want 1 "$knet" report a.json --filter nothing; err_has "no row of a.json fits 'nothing'"
+want 0 "$knet" report --help;                 out_has '--memory'
+want 0 "$knet" diff --help;                   out_has 'Exit codes'
+
+# A report that can't be written is not lost.
+code=0
+"$knet" report a.json >/dev/full 2>err || code=$?
+[ $code -eq 1 ] || fail "exit code $code on a full disk"
+err_has "standard output can't be written: No space left"; err_has '^ forward'
