@@ -133,6 +133,10 @@ static void add_pools(kn__text *text, const kn__report *report) {
 static void add_gpu(kn__text *text, const kn__balance *b) {
     kn__text_puts(text, "\n\"gpu\":{\"source\":");
     kn__json_add_string(text, b->source ? b->source : "none");
+    if (b->notice) {
+        kn__text_puts(text, ",\"notice\":");
+        kn__json_add_string(text, b->notice);
+    }
     add_unsigned(text, "launched", b->launched);
     add_unsigned(text, "timed", b->timed);
     add_unsigned(text, "pending", b->pending);

@@ -30,7 +30,7 @@ static void add_values(kn__row *row, uint64_t seed) {
     row->rise = (int64_t)(400 * seed);
 }
 
-static void make_report(kn__report *report) {
+static void make_report(kn__report *report, bool with_extra) {
     kn__report_init(report);
     report->has_memory = true;
     report->wall_ns = 5000000;
@@ -43,6 +43,7 @@ static void make_report(kn__report *report) {
     kernel->is_kernel = true;
     kernel->gpu_ns = 700;
     kernel->n_gpu = 5;
+    kernel->gpu_bytes = 12;
     add_values(train, 1);
     add_values(conv, 2);
     add_values(odd, 3);
@@ -62,7 +63,11 @@ static void make_report(kn__report *report) {
     report->outside.alloc_bytes = 33;
     report->outside.held_at_peak = 11;
     report->steps = (kn__steps){.n = 4, .n_timed = 3, .sum_ns = 900, .min_ns = 200, .max_ns = 400};
-    report->balance = (kn__balance){"cupti", 9, 5, 1, 2, 1, 77, 3};
+    report->balance = (kn__balance){"cupti", 9, 5, 1, 2, 1, 77, 3, .notice = "as \"said\""};
+    if (with_extra) {
+        kn__row *extra = add_row(report, NULL, "~profiler~", 3, 999, 0);
+        extra->is_extra = true;
+    }
     kn__report_finish(report);
 }
 
@@ -74,7 +79,7 @@ static void write_json(kn__text *out, const kn__report *report) {
 static void a_profile_read_back_is_written_the_same(void **state) {
     (void)state;
     kn__report report, again;
-    make_report(&report);
+    make_report(&report, true);
     kn__text first = {0}, second = {0}, table = {0}, table_again = {0};
     write_json(&first, &report);
     assert_ok(kn__report_parse(&again, "memory", first.data, first.length));
@@ -144,7 +149,7 @@ static void bad_files_say_what_is_wrong(void **state) {
 static void a_file_cut_anywhere_is_refused(void **state) {
     (void)state;
     kn__report report;
-    make_report(&report);
+    make_report(&report, false);
     kn__text text = {0};
     write_json(&text, &report);
     kn__report_release(&report);
@@ -159,7 +164,7 @@ static void a_file_cut_anywhere_is_refused(void **state) {
 static void any_byte_changed_is_read_without_harm(void **state) {
     (void)state;
     kn__report report;
-    make_report(&report);
+    make_report(&report, false);
     kn__text text = {0};
     write_json(&text, &report);
     kn__report_release(&report);
@@ -256,7 +261,7 @@ static void a_filter_keeps_what_is_above_and_below(void **state) {
                  {"[", 0, 0},     {"nothing", 0, 0}, {"train/conv", 1, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kn__report report;
-        make_report(&report);
+        make_report(&report, false);
         assert_int_equal(kn__report_filter(&report, cases[i].pattern), cases[i].fit);
         assert_int_equal(count_rows(report.root.first), cases[i].rows);
         assert_int_equal(report.root.time_ns, 4000000);
@@ -325,7 +330,7 @@ static void flat_rows_add_up_to_the_whole(void **state) {
 static void the_view_of_memory_names_mark_owners_and_time(void **state) {
     (void)state;
     kn__report report;
-    make_report(&report);
+    make_report(&report, false);
     kn__text text = {0};
     kn__memory_add(&text, &report, &(kn__memory_view){.width = 40, .height = 4, .ascii = true});
     assert_string_equal(

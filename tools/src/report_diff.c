@@ -150,11 +150,13 @@ static void compare_rows(comparison *c, const kn__row *a, const kn__row *b);
 
 static void compare_children(comparison *c, const kn__row *a, const kn__row *b) {
     for (const kn__row *row = b->first; row; row = row->next) {
+        if (row->is_extra) continue; /* nothing of the program */
         const kn__row *before = kn__report_find(c->a, a, row->label);
         before ? compare_rows(c, before, row) : add_alone(c, row, KN__DIFF_NEW);
     }
     for (const kn__row *row = a->first; row; row = row->next) {
-        if (!kn__report_find(c->b, b, row->label)) add_alone(c, row, KN__DIFF_GONE);
+        if (!row->is_extra && !kn__report_find(c->b, b, row->label))
+            add_alone(c, row, KN__DIFF_GONE);
     }
 }
 

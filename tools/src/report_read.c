@@ -121,6 +121,8 @@ static void read_values(reader *r, kn__row *row, const cJSON *json) {
     read_unsigned(r, &row->first_start, json, "seen_at_ns");
     read_unsigned(r, &row->gpu_ns, json, "gpu_ns");
     read_unsigned(r, &row->n_gpu, json, "n_gpu");
+    read_unsigned(r, &row->gpu_bytes, json, "gpu_bytes");
+    row->is_extra = is_true(json, "extra");
     read_spread(r, row, json);
     row->open = is_true(json, "open");
     row->is_kernel = is_true(json, "kernel");
@@ -218,6 +220,8 @@ static void read_gpu(reader *r, const cJSON *json) {
     const char *source = read_text(json, "source");
     b->source = kn__report_keep(r->report, source ? source : "none");
     if (!b->source) no_memory(r);
+    const char *notice = read_text(json, "notice");
+    b->notice = notice ? kn__report_keep(r->report, notice) : NULL;
     read_unsigned(r, &b->launched, json, "launched");
     read_unsigned(r, &b->timed, json, "timed");
     read_unsigned(r, &b->pending, json, "pending");

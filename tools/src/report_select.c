@@ -69,6 +69,7 @@ static void add_values(kn__row *to, const kn__row *row) {
     to->temporary_bytes += row->temporary_bytes;
     to->n_temporary += row->n_temporary;
     to->gpu_ns += row->gpu_ns;
+    to->gpu_bytes += row->gpu_bytes;
     to->n_gpu += row->n_gpu;
     to->peak = kn__max_i64(to->peak, row->peak);
     to->peak_inexact |= row->peak_inexact;
@@ -85,11 +86,13 @@ static kn_status sum_up(kn__report *report, kn__row *parent, kn__row *rest) {
     const char *kept = kn__report_keep(report, label);
     kn__row *sum = kept ? kn__report_row(report, parent, kept) : NULL;
     if (!sum) return KN_FAIL(KN_ERR_OOM, "no memory for the report");
-    bool all_kernels = true;
+    bool all_kernels = true, all_extra = true;
     for (kn__row *row = rest; row && row != sum; row = row->next) {
         add_values(sum, row);
         all_kernels = all_kernels && row->is_kernel;
+        all_extra = all_extra && row->is_extra;
     }
+    sum->is_extra = all_extra;
     sum->is_kernel = all_kernels;
     if (sum->min_ns == UINT64_MAX) sum->min_ns = 0;
     return KN_OK;
@@ -101,7 +104,7 @@ static kn_status top_of(kn__report *report, kn__row *parent, int n) {
         KN_TRY(top_of(report, row, n));
         last = row;
     }
-    if (!row || !row->next) return KN_OK; /* one row more takes no more room than a sum */
+    if (!row || !row->next || row->is_extra) return KN_OK; /* a sum would take no less room */
     KN_TRY(sum_up(report, parent, row));
     *(last ? &last->next : &parent->first) = parent->last;
     return KN_OK;
@@ -121,6 +124,7 @@ static kn__row own_values(const kn__row *row) {
         own.n_allocs = less(own.n_allocs, child->n_allocs);
         own.freed_bytes = less(own.freed_bytes, child->freed_bytes);
         own.gpu_ns = less(own.gpu_ns, child->gpu_ns);
+        own.gpu_bytes = less(own.gpu_bytes, child->gpu_bytes);
         own.temporary_bytes = less(own.temporary_bytes, child->temporary_bytes);
         own.n_temporary = less(own.n_temporary, child->n_temporary);
         own.n_gpu = less(own.n_gpu, child->n_gpu);
@@ -136,6 +140,7 @@ static kn_status flatten(kn__report *out, const kn__row *row) {
         bool is_kernel = flat->n_calls == 0 && row->is_kernel;
         add_values(flat, &own);
         flat->is_kernel = is_kernel;
+        flat->is_extra = row->is_extra;
         if (row->first_start < flat->first_start) {
             flat->first_start = row->first_start;
             flat->first_ns = row->first_ns;
