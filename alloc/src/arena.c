@@ -224,24 +224,22 @@ static inline kn__block *join_left(kn_pool *pool, kn__block *block, kn__stream *
     return block;
 }
 
-/* Into the bin of its size, out of `bin`; it stays where it is when that is the same. */
-static inline void bin_move(kn__bins *bins, kn__block *block, unsigned bin) {
-    unsigned to = bin_of(block->size);
-    if (to == bin) return;
-    bin_remove(bins, block, bin);
-    bin_insert(bins, block, to);
+/* A block in its bin grows, and stays where it is if that is still its bin. */
+static inline void bin_grow(kn__bins *bins, kn__block *block, size_t more) {
+    unsigned from = bin_of(block->size), to = bin_of(block->size + more);
+    if (from != to) bin_remove(bins, block, from);
+    block->size += more;
+    if (from != to) bin_insert(bins, block, to);
 }
 
 /* The left neighbour, free and in its bin, takes the block in. */
 static inline kn__block *extend_left(kn_pool *pool, kn__block *left, kn__block *block,
                                      uint64_t epoch) {
-    unsigned bin = bin_of(left->size);
     kn__block *right = block->right;
-    left->size += block->size;
     left->right = right;
     if (right) right->left = left;
     if (left->epoch < epoch) kn__block_set(left, KN__FREE, epoch);
-    bin_move(&left->stream->bins, left, bin);
+    bin_grow(&left->stream->bins, left, block->size);
     kn__block_drop(pool, block);
     return left;
 }
@@ -249,13 +247,11 @@ static inline kn__block *extend_left(kn_pool *pool, kn__block *left, kn__block *
 /* The right one does; there is a left neighbour, so that no segment starts with the block. */
 static inline kn__block *extend_right(kn_pool *pool, kn__block *right, kn__block *block,
                                       uint64_t epoch) {
-    unsigned bin = bin_of(right->size);
     right->ptr = block->ptr;
-    right->size += block->size;
     right->left = block->left;
     block->left->right = right;
     if (right->epoch < epoch) kn__block_set(right, KN__FREE, epoch);
-    bin_move(&right->stream->bins, right, bin);
+    bin_grow(&right->stream->bins, right, block->size);
     kn__block_drop(pool, block);
     return right;
 }

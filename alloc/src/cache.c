@@ -36,6 +36,7 @@ void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
     KN__WRITE(cache->live_max, 0);
     KN__WRITE(cache->requested, 0);
     KN__WRITE(cache->n_allocs, 0);
+    if (cache->tags_used) kn__tags_fold(pool, cache);
 }
 
 /* Racks. */
@@ -140,6 +141,7 @@ static void cache_destroy(kn__cache *cache) {
         rack->stream->refs--;
         free(rack);
     }
+    free(KN__READ(cache->tags));
     free(cache);
 }
 
@@ -187,9 +189,9 @@ void kn__thread_end_caches(kn__thread *thread) {
 
 /* Allocation. */
 
-static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, size_t live, size_t requested,
-                                  kn_stream stream) {
-    KN__WRITE(entry.slot->requested, (uint32_t)requested);
+static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, unsigned tag, size_t live,
+                                  size_t requested, kn_stream stream) {
+    KN__WRITE(entry.slot->use, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;
     if (observer && observer->on_alloc) owner = observer->on_alloc(pool, entry.ptr, live, stream);
@@ -198,11 +200,12 @@ static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, size_t live, s
 }
 
 static inline void *rack_pop(kn_pool *pool, kn__cache *cache, kn__rack *rack, unsigned class,
-                             size_t requested) {
+                             unsigned tag, size_t requested) {
     size_t live = kn__class_bytes(class);
     kn__entry entry = rack->entries[class][--rack->n[class]];
     kn__count_alloc(cache, live, requested);
-    return slot_hand_out(pool, entry, live, requested, rack->handle);
+    if (KN__UNLIKELY(tag)) tag = kn__tag_alloc(cache, tag, live);
+    return slot_hand_out(pool, entry, tag, live, requested, rack->handle);
 }
 
 /* At least one free slot, at most n. Under the lock. */
@@ -234,13 +237,14 @@ static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t
     return KN_OK;
 }
 
-static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream handle) {
-    unsigned class = kn__class_of(size), n = 1;
+static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned class,
+                             kn_stream handle) {
+    unsigned n = 1, tag = kn__tag_now();
     size_t live = kn__class_bytes(class);
     kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = cache ? rack_known(pool, cache, NULL, handle) : NULL;
     if (rack && rack->n[class]) {
-        *out = rack_pop(pool, cache, rack, class, size);
+        *out = rack_pop(pool, cache, rack, class, tag, size);
         return KN_OK;
     }
     kn__entry one;
@@ -253,15 +257,15 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, kn_stream h
         status = rack_fill(pool, rack, class, size);
     } else if (status == KN_OK) {
         status = slots_take(&one, &n, pool, stream, class, size);
-        if (status == KN_OK) kn__count_locked(pool, NULL, (int64_t)live, (int64_t)size);
+        if (status == KN_OK) kn__count_locked(pool, NULL, tag, (int64_t)live, (int64_t)size);
     }
     kn__pool_unlock(pool);
     if (status < 0) {
         kn__tell_oom(pool, size);
         return status;
     }
-    *out = rack ? rack_pop(pool, cache, rack, class, size)
-                : slot_hand_out(pool, one, live, size, handle);
+    *out = rack ? rack_pop(pool, cache, rack, class, tag, size)
+                : slot_hand_out(pool, one, tag, live, size, handle);
     return KN_OK;
 }
 
@@ -277,8 +281,19 @@ static kn_status stream_check(const kn_pool *pool, kn_stream *stream) {
                    pool->name);
 }
 
+/* The class whose slots are large enough and aligned; all of a slab's are where their size is a
+ * multiple of the alignment. n_classes: none is. */
+static unsigned aligned_class(const kn_pool *pool, size_t size, size_t align) {
+    if (size > pool->slab_max || align > KN__PAGE) return pool->n_classes;
+    size_t rounded = (size + align - 1) & ~(align - 1);
+    if (kn__class_bytes(kn__class_of(rounded)) % align) {
+        rounded = (size_t)1 << (64 - __builtin_clzll(rounded - 1));
+    }
+    return kn__class_of(rounded);
+}
+
 static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool, size_t size,
-                                                      kn_stream stream) {
+                                                      size_t align, kn_stream stream) {
     *out = NULL;
     if (size == 0) return KN_OK;
     if (KN__UNLIKELY(pool->dead)) {
@@ -289,12 +304,23 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
             pool->name, kn_device_name(pool->device));
     }
     KN_TRY(stream_check(pool, &stream));
-    if (size > KN__SIZE_LIMIT) {
-        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
-                       size);
+    if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes aligned to %zu are more than any device has",
+                       pool->name, size, align);
     }
-    return size <= pool->slab_max ? alloc_small(out, pool, size, stream)
-                                  : kn__large_alloc(out, pool, size, KN__BLOCK_GRAIN, stream);
+    unsigned class = aligned_class(pool, size, align);
+    return class < pool->n_classes ? alloc_small(out, pool, size, class, stream)
+                                   : kn__large_alloc(out, pool, size, align, stream);
+}
+
+kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t align,
+                           kn_stream stream) {
+    if (align == 0 || (align & (align - 1))) {
+        *out = NULL;
+        return KN_FAIL(KN_ERR_INVALID, "kn_alloc_aligned: align is %zu, not a power of two", align);
+    }
+    stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
+    return alloc_slow(out, pool, size_bytes, align > KN__GRAIN ? align : KN__GRAIN, stream);
 }
 
 kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
@@ -307,7 +333,7 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
             unsigned class = kn__class_of(size_bytes);
             if (KN__LIKELY(rack->handle == stream && rack->generation == generation_of(pool) &&
                            rack->n[class] > 0)) {
-                *out = rack_pop(pool, cache, rack, class, size_bytes);
+                *out = rack_pop(pool, cache, rack, class, self->tag, size_bytes);
                 return KN_OK;
             }
         }
@@ -316,7 +342,7 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
                    (uintptr_t)stream - 1 >= SPECIAL_STREAMS)) {
         return kn__large_alloc(out, pool, size_bytes, KN__BLOCK_GRAIN, stream);
     }
-    return alloc_slow(out, pool, size_bytes, stream);
+    return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
 }
 
 /* Freeing. */
@@ -336,7 +362,7 @@ static const char *const INSIDE = "points into a block, not to its start";
 static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
     uint32_t i = kn__slab_index(slab, ptr);
     if (i >= slab->n_slots || slab->base + (size_t)i * slab->slot_bytes != ptr) return INSIDE;
-    return KN__READ(slab->slots[i].requested) ? NULL : FREED;
+    return KN__READ(slab->slots[i].use) ? NULL : FREED;
 }
 
 static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size_t live) {
@@ -346,9 +372,12 @@ static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size
 
 static inline void rack_push(kn_pool *pool, kn__cache *cache, kn__rack *rack, kn__slab *slab,
                              kn__slot *slot, void *ptr) {
+    uint32_t use = KN__READ(slot->use);
+    unsigned tag = kn__slot_tag(use);
     slot_tell_free(pool, slot, ptr, slab->slot_bytes); /* before another can have it */
-    kn__count_free(cache, slab->slot_bytes, KN__READ(slot->requested));
-    KN__WRITE(slot->requested, 0);
+    kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
+    if (KN__UNLIKELY(tag)) kn__tag_free(cache, tag, slab->slot_bytes);
+    KN__WRITE(slot->use, 0);
     rack->entries[slab->class][rack->n[slab->class]++] = (kn__entry){ptr, slot};
 }
 
@@ -368,11 +397,11 @@ static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *pt
     kn__slot *slot = &slab->slots[i];
     slot_tell_free(pool, slot, ptr, slab->slot_bytes);
     kn__pool_lock(pool);
-    uint32_t requested = KN__READ(slot->requested);
-    kn__count_locked(pool, kn__cache_of_thread(pool), -(int64_t)slab->slot_bytes,
-                     -(int64_t)(requested & ~KN__SLOT_SHARED));
-    KN__WRITE(slot->requested, 0);
-    if (requested & KN__SLOT_SHARED) {
+    uint32_t use = KN__READ(slot->use);
+    kn__count_locked(pool, kn__cache_of_thread(pool), kn__slot_tag(use), -(int64_t)slab->slot_bytes,
+                     -(int64_t)kn__slot_requested(use));
+    KN__WRITE(slot->use, 0);
+    if (use & KN__SLOT_SHARED) {
         slot_wait(pool, slab, i);
     } else {
         kn__slab_put(pool, slab, i);
@@ -388,7 +417,7 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     kn__slot *slot = &slab->slots[i];
     kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = NULL;
-    if (cache && !(KN__READ(slot->requested) & KN__SLOT_SHARED)) {
+    if (cache && !(KN__READ(slot->use) & KN__SLOT_SHARED)) {
         rack = rack_known(pool, cache, slab->stream, NULL);
         if (!rack || rack->n[class] >= depth) {
             kn__pool_lock(pool);
@@ -422,7 +451,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
         uint32_t i = kn__slab_index(slab, ptr);
         kn__slot *slot = &slab->slots[i];
         bool live = slab->base + (size_t)i * slab->slot_bytes == (char *)ptr &&
-                    (int32_t)KN__READ(slot->requested) > 0;
+                    (int32_t)KN__READ(slot->use) > 0;
         if (KN__LIKELY(live && cache)) {
             kn__rack *rack = cache->current;
             if (KN__LIKELY(rack->stream == slab->stream &&
@@ -450,7 +479,7 @@ static kn_status slot_use(kn_pool *pool, kn__slab *slab, char *ptr, kn__stream *
     waiter->slot = i;
     waiter->next = slab->shared;
     slab->shared = waiter;
-    KN__WRITE(slab->slots[i].requested, KN__READ(slab->slots[i].requested) | KN__SLOT_SHARED);
+    KN__WRITE(slab->slots[i].use, KN__READ(slab->slots[i].use) | KN__SLOT_SHARED);
     return KN_OK;
 }
 

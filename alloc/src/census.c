@@ -21,7 +21,7 @@ static void visit_slab(kn__census *c, const kn__slab *slab) {
     use->n_slots += slab->n_slots;
     use->n_waiting += slab->n_waiting;
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        if (!READ(slab->slots[i].requested)) continue;
+        if (!READ(slab->slots[i].use)) continue;
         use->n_live++;
         c->n_live++;
         hold(c, READ(slab->slots[i].owner), slab->slot_bytes);

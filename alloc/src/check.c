@@ -31,7 +31,7 @@ static unsigned cached_slots(const kn_pool *pool, const kn__slab *slab) {
 static kn_status check_slab(const kn_pool *pool, const kn__slab *slab, totals *t) {
     unsigned n_live = 0, n_free = 0;
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        bool live = READ(slab->slots[i].requested) != 0;
+        bool live = READ(slab->slots[i].use) != 0;
         bool unused = slab->free[i / 64] >> i % 64 & 1;
         EXPECT(!(live && unused), "slot %u of the slab at %p is both live and free", i,
                (void *)slab->base);

@@ -44,10 +44,12 @@ kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
         return status;
     }
     char *ptr = block->ptr;
+    unsigned tag = kn__tag_now();
     block->slack = (uint16_t)(rounded - size);
+    block->tag = (uint16_t)tag;
     KN__WRITE(block->owner, 0);
     kn__page_put(pool, ptr, (uintptr_t)block);
-    kn__count_locked(pool, cache, (int64_t)rounded, (int64_t)size);
+    kn__count_locked(pool, cache, tag, (int64_t)rounded, (int64_t)size);
     kn__pool_unlock(pool);
     const kn_observer *observer = kn__observer();
     if (KN__UNLIKELY(observer && observer->on_alloc)) {
@@ -89,7 +91,8 @@ kn_status kn__large_free(kn_pool *pool, char *ptr) {
         return kn__misuse(pool, "kn_free", ptr, why);
     }
     tell_free(pool, block);
-    kn__count_locked(pool, cache, -(int64_t)block->size, -(int64_t)(block->size - block->slack));
+    kn__count_locked(pool, cache, block->tag, -(int64_t)block->size,
+                     -(int64_t)(block->size - block->slack));
     if (KN__UNLIKELY(block->waiter != NULL)) {
         block->waiter->block = block;
         kn__waiter_enqueue(pool, block->waiter);

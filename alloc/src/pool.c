@@ -118,12 +118,20 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     return KN_OK;
 }
 
+enum { LIVE_TAGS_SHOWN = 16 };
+
 static void log_live(kn_pool *pool) {
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, pool);
     if (!stats.live_bytes) return;
     kn_log_write(1, "kn_pool_destroy: pool %s: %llu bytes are still live", pool->name,
                  (unsigned long long)stats.live_bytes);
+    kn_tag_stats tags[LIVE_TAGS_SHOWN];
+    size_t n = kn_pool_tags(tags, LIVE_TAGS_SHOWN, pool);
+    for (size_t i = 0; i < n && i < LIVE_TAGS_SHOWN && tags[i].live_bytes; i++) {
+        kn_log_write(1, "kn_pool_destroy: pool %s: of these, %llu are of the tag '%s'", pool->name,
+                     (unsigned long long)tags[i].live_bytes, tags[i].name);
+    }
 }
 
 void kn_pool_destroy(kn_pool *pool) {

@@ -43,7 +43,9 @@ enum {
     KN__MARKS = 16,       /* most events outstanding on a stream */
     KN__OOM_CALLBACKS = 16,
     KN__NO_CLASS = KN__CLASSES,
-    KN__RUNGS = 10, /* of the ladder */
+    KN__TAGS = 256,
+    KN__TAG_OTHERS = KN__TAGS - 1, /* for all names beyond those that fit */
+    KN__RUNGS = 10,                /* of the ladder */
 };
 
 typedef struct kn__stream kn__stream;
@@ -76,6 +78,7 @@ typedef struct kn__block {
                 struct {
                     _Atomic uint32_t owner; /* live: the observer's */
                     uint16_t slack;         /* live: size - requested */
+                    uint16_t tag;           /* live; 0: none */
                 };
             };
         };
@@ -142,12 +145,18 @@ struct kn__stream {
     kn__slab *partial[KN__CLASSES]; /* slabs with free slots */
 };
 
-/* A slot is live when `requested` is not zero. The top bit says that other streams use it. */
+/* A slot is live when `use` is not zero: the bytes requested, and above them its tag. The top bit
+ * says that other streams use it. */
 typedef struct kn__slot {
-    _Atomic uint32_t requested;
+    _Atomic uint32_t use;
     _Atomic uint32_t owner;
 } kn__slot;
 #define KN__SLOT_SHARED 0x80000000u
+enum { KN__SLOT_TAG_SHIFT = 21 };
+static inline uint32_t kn__slot_requested(uint32_t use) {
+    return use & ((1u << KN__SLOT_TAG_SHIFT) - 1);
+}
+static inline unsigned kn__slot_tag(uint32_t use) { return use >> KN__SLOT_TAG_SHIFT & 0xff; }
 
 struct kn__slab {
     char *base;
@@ -177,6 +186,16 @@ typedef struct kn__rack {
     kn__entry entries[][KN__RACK_DEPTH];
 } kn__rack;
 
+/* What one tag has: a thread's part, as the counters of its cache are, and a pool's. */
+typedef struct kn__tag_counts {
+    _Atomic int64_t live, live_max;
+    _Atomic uint64_t n_allocs;
+} kn__tag_counts;
+typedef struct kn__tag_total {
+    int64_t live, live_max;
+    uint64_t n_allocs;
+} kn__tag_total;
+
 /* One thread's part of one pool. Counters are deltas since they were last folded into the pool's;
  * only the thread writes them, others read. */
 struct kn__cache {
@@ -184,6 +203,8 @@ struct kn__cache {
     _Atomic int64_t live, live_max, requested;
     _Atomic uint64_t n_allocs;
     kn__rack *racks;
+    kn__tag_counts *_Atomic tags; /* KN__TAGS of them; NULL: the thread has used none here */
+    uint64_t tags_used;           /* since they were folded: a bit for each tag modulo 64 */
     kn_pool *pool;
     kn__thread *thread;
     kn__cache *next;
@@ -269,7 +290,8 @@ struct kn_pool {
     uint64_t n_allocs, n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses,
         n_ooms;
     kn__rung rungs[KN__RUNGS];
-    struct kn__oom *last_oom; /* census.h; what was said when memory last ran out */
+    struct kn__oom *last_oom;     /* census.h; what was said when memory last ran out */
+    kn__tag_total tags[KN__TAGS]; /* folded counters */
 
     _Atomic(kn__leaf *) top[1 << 16]; /* the page map: address bits 47…32, then 31…16 */
 };
@@ -437,6 +459,15 @@ kn_status kn__large_free(kn_pool *pool, char *ptr);
 kn_status kn__no_stream(const kn_pool *pool); /* the error: no host memory for a stream */
 void kn__tell_oom(kn_pool *pool, size_t wanted);
 const char *kn__block_misuse(const kn__block *block, const char *ptr); /* NULL: it is live */
+
+/* tag.c. The last four under the lock. */
+const char *kn__tag_name(unsigned tag);
+bool kn__tags_make(kn__cache *cache);
+void kn__tag_free_slow(kn__cache *cache, unsigned tag, size_t live);
+void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
+void kn__tags_fold(kn_pool *pool, kn__cache *cache);
+/* The n tags with most live bytes; returns how many there are. */
+size_t kn__tags_read(kn_tag_stats *out, size_t n, const kn_pool *pool);
 
 /* cache.c. The last two under the lock. */
 kn__cache *kn__cache_make(kn_pool *pool); /* the calling thread's; NULL: it can't have one */

@@ -12,14 +12,21 @@ static void write_owner(kn__writer *w, uint32_t owner) {
     kn__write_json_string(w, name);
 }
 
+static void write_tag(kn__writer *w, unsigned tag) {
+    if (!tag) return;
+    kn__write_text(w, ",\"tag\":");
+    kn__write_json_string(w, kn__tag_name(tag));
+}
+
 static void write_slots(kn__writer *w, const kn__slab *slab) {
     const char *comma = "";
     kn__write(w, ",\"slot_bytes\":%u,\"slots\":%u,\"live\":[", slab->slot_bytes, slab->n_slots);
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        uint32_t requested = READ(slab->slots[i].requested) & ~KN__SLOT_SHARED;
+        uint32_t use = READ(slab->slots[i].use), requested = kn__slot_requested(use);
         if (!requested) continue;
         kn__write(w, "%s{\"slot\":%u,\"requested\":%u", comma, i, requested);
         write_owner(w, READ(slab->slots[i].owner));
+        write_tag(w, kn__slot_tag(use));
         kn__write_text(w, "}");
         comma = ",";
     }
@@ -37,6 +44,7 @@ static void write_block(kn__writer *w, const kn_pool *pool, const kn__block *blo
         kn__write(w, ",\"requested\":%zu", block->size - block->slack);
         write_owner(w, READ(block->owner));
     }
+    if (block->state == KN__LIVE) write_tag(w, block->tag);
     if (block->state == KN__SLAB) write_slots(w, block->slab);
     kn__write_text(w, "}");
 }

@@ -8,7 +8,7 @@
 
 #include <knet/device.h>
 
-enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64 };
+enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64, KN__TAG_DEPTH = 32 };
 
 struct kn__cache;
 
@@ -17,13 +17,18 @@ typedef struct kn__thread {
     kn_device *stream_devices[KN__THREAD_STREAMS];
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
-    struct kn__ring *ring; /* of trace events; NULL: none yet */
-    bool error_has_site;   /* the call site is the user's own, not one in library code */
+    uint8_t tag;                 /* what is allocated now counts for it; 0: none */
+    uint8_t tags[KN__TAG_DEPTH]; /* those outside it */
+    uint32_t tag_depth;          /* pushed and not popped; may exceed what is kept */
+    struct kn__ring *ring;       /* of trace events; NULL: none yet */
+    bool error_has_site;         /* the call site is the user's own, not one in library code */
     kn_error error;
 } kn__thread;
 
 extern _Thread_local kn__thread *kn__self
     __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+static inline unsigned kn__tag_now(void) { return kn__self ? kn__self->tag : 0; }
 
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);

@@ -185,7 +185,7 @@ static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
     if (entry & KN__TAG_SLAB) {
         const kn__slab *slab = (const kn__slab *)(entry - KN__TAG_SLAB);
         const kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
-        return atomic_load_explicit(&slot->requested, memory_order_relaxed) & ~KN__SLOT_SHARED;
+        return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
     }
     const kn__block *block = (const kn__block *)entry;
     return block->size - block->slack;

@@ -17,6 +17,42 @@ static void sizes_are_served_and_aligned(void **state) {
     fixture_end(&f);
 }
 
+static void alignment_is_what_was_asked_for(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(4 * GiB, plain, NULL);
+        void *ptrs[400];
+        int n = 0;
+        uint64_t requested = 0;
+        for (size_t align = 1; align <= 2 * MiB; align *= 2) {
+            static const size_t sizes[] = {1, 300, 5000, 40000, 65536, 65537, 300000, 3000000};
+            for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+                assert_ok(kn_alloc_aligned(&ptrs[n], f.pool, sizes[i], align, NULL));
+                assert_int_equal((uintptr_t)ptrs[n] % align, 0);
+                assert_int_equal((uintptr_t)ptrs[n++] % 256, 0);
+                requested += sizes[i];
+            }
+        }
+        assert_int_equal(stats_of(f.pool).requested_bytes, requested);
+        assert_ok(kn_pool_check(f.pool));
+        while (n) assert_ok(kn_free(f.pool, ptrs[--n]));
+        fixture_end(&f);
+    }
+}
+
+static void alignment_that_is_none_is_refused(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *ptr = &f;
+    assert_fails(kn_alloc_aligned(&ptr, f.pool, 100, 768, NULL), KN_ERR_INVALID, "768");
+    assert_null(ptr);
+    assert_fails(kn_alloc_aligned(&ptr, f.pool, 100, 0, NULL), KN_ERR_INVALID, "align is 0");
+    assert_fails(kn_alloc_aligned(&ptr, f.pool, 100, (size_t)1 << 63, NULL), KN_ERR_OOM, "100");
+    assert_ok(kn_alloc_aligned(&ptr, f.pool, 0, 4096, NULL));
+    assert_null(ptr);
+    fixture_end(&f);
+}
+
 static void zero_bytes_are_null(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
@@ -531,7 +567,8 @@ static void destroy_of_null_is_nothing(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(sizes_are_served_and_aligned), TEST(zero_bytes_are_null),
+        TEST(sizes_are_served_and_aligned), TEST(alignment_is_what_was_asked_for),
+        TEST(alignment_that_is_none_is_refused), TEST(zero_bytes_are_null),
         TEST(rounding_wastes_at_most_an_eighth), TEST(freed_block_is_reused_at_once),
         TEST(free_block_merges_with_both_neighbours), TEST(steady_state_calls_the_device_never),
         TEST(stats_add_up), TEST(live_maximum_is_exact), TEST(stats_of_an_older_layout_are_cut),

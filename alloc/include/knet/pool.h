@@ -86,6 +86,10 @@ KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
  * largest free block and who owns most; the pool stays usable. */
 KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
                                         kn_stream stream);
+/* The same at a multiple of `align`, a power of two; any block is at one of 256. Errors: INVALID
+ * for an `align` that is none. */
+KN_API KN_MUST_CHECK kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes,
+                                                size_t align, kn_stream stream);
 /* Frees at once, in the order of the block's stream. The result may be ignored: misuse (not a block
  * of this pool, freed already) is an INVALID error, logged and counted, and changes nothing. NULL
  * is nothing. */
@@ -117,6 +121,35 @@ KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
 /* Writes what was said when memory last ran out as JSON: what was asked for, the counters, who held
  * most, how far the ladder was climbed. Errors: INVALID where it never did; IO, naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_oom_json(kn_pool *pool, const char *path);
+/* Tags: names for what memory is for. Each thread has a stack of them; a block counts for the tag
+ * that was innermost where it was allocated, whoever frees it. Names are copied, told apart by
+ * their first 63 bytes, and kept for good; those beyond the first 254 in the process share the tag
+ * "(other tags)", and what is pushed beyond a depth of 32 changes nothing. NULL or "": no tag. */
+KN_API void kn_tag_push(const char *name);
+KN_API void kn_tag_pop(void);
+typedef struct kn_tag_stats {
+    const char *name; /* borrowed, for good */
+    uint64_t live_bytes, live_bytes_max;
+    uint64_t n_allocs;
+} kn_tag_stats;
+/* Fills the first n of `out` with the tags that have most live bytes; returns how many the pool has
+ * seen. As exact as kn_pool_stats_read. */
+KN_API size_t kn_pool_tags(kn_tag_stats *out, size_t n, const kn_pool *pool);
+
+static inline int kn_tag_begin_(const char *name) {
+    kn_tag_push(name);
+    return 0;
+}
+static inline void kn_tag_end_(int *begun) {
+    (void)begun;
+    kn_tag_pop();
+}
+#define KN_TAG_CAT_(a, b) a##b
+#define KN_TAG_CAT(a, b) KN_TAG_CAT_(a, b)
+/* A tag until the end of the block; a declaration: put it before any goto of its block. */
+#define KN_TAG(name)                                                                               \
+    __attribute__((unused, cleanup(kn_tag_end_))) int KN_TAG_CAT(kn_tag_, __COUNTER__) =           \
+        kn_tag_begin_(name)
 
 /* Called before an allocation fails; returns bytes freed. May call kn_free, not kn_alloc. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);
