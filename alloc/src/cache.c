@@ -68,14 +68,14 @@ void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
     for (kn__rack *rack = cache->racks; rack; rack = rack->next) rack_flush(pool, rack);
 }
 
-/* Streams were retired: their racks go. Under the lock. */
+/* Streams were retired, or captured into a graph: their racks go. Under the lock. */
 static void cache_renew(kn_pool *pool, kn__cache *cache) {
     uint32_t generation = generation_of(pool);
     cache->current = (kn__rack *)(uintptr_t)&no_rack;
     for (kn__rack **link = &cache->racks; *link;) {
         kn__rack *rack = *link;
         rack->generation = generation;
-        if (!rack->stream->retired) {
+        if (!rack->stream->retired && !rack->stream->hidden) {
             link = &rack->next;
             continue;
         }
@@ -422,7 +422,8 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
         if (!rack || rack->n[class] >= depth) {
             kn__pool_lock(pool);
             kn__cache_fold(pool, cache);
-            rack = slab->stream->retired ? NULL : rack_get(pool, cache, slab->stream);
+            bool gone = slab->stream->retired || slab->stream->hidden;
+            rack = gone ? NULL : rack_get(pool, cache, slab->stream);
             if (rack && rack->n[class] >= depth) rack_flush_class(pool, rack, class, depth / 2);
             kn__pool_unlock(pool);
         }
@@ -499,6 +500,8 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
 kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     if (!ptr || kn__pool_ordered(pool)) return KN_OK;
     KN_TRY(stream_check(pool, &stream));
+    /* NULL is the CPU in a pinned pool; 1 is what CUDA calls the legacy default stream too. */
+    if (pool->pinned && !stream) stream = (kn_stream)(uintptr_t)1;
     const char *why = NULL;
     kn__pool_lock(pool);
     kn_status status = use_locked(pool, ptr, stream, &why);

@@ -151,6 +151,19 @@ static void segment_free(void *impl, void *ptr, size_t size_bytes) {
     CALL_VOID(self, size_bytes, cuMemFree, address(ptr));
 }
 
+/* Locked for all contexts. */
+static kn_status pinned_alloc(void *impl, void **out, size_t size_bytes) {
+    const cuda_device *self = impl;
+    IN_CONTEXT(self, RELAXED);
+    return CALL(self, size_bytes, cuMemHostAlloc, out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE);
+}
+
+static void pinned_free(void *impl, void *ptr, size_t size_bytes) {
+    const cuda_device *self = impl;
+    IN_CONTEXT_VOID(self, RELAXED);
+    CALL_VOID(self, size_bytes, cuMemFreeHost, ptr);
+}
+
 static kn_status range_reserve(void *impl, void **out, size_t size_bytes) {
     const cuda_device *self = impl;
     cu_ptr ptr = 0;
@@ -324,11 +337,11 @@ static bool alive(void *impl) {
 
 #define COMMON_DRIVER                                                                              \
     .kind = KN_DEVICE_CUDA, .info_read = info_read, .segment_alloc = segment_alloc,                \
-    .segment_free = segment_free, .copy = copy, .fill = fill, .stream_create = stream_create,      \
-    .stream_destroy = stream_destroy, .stream_sync = stream_sync, .stream_id = stream_id,          \
-    .stream_capturing = stream_capturing, .event_create = event_create,                            \
-    .event_destroy = event_destroy, .event_record = event_record, .event_query = event_query,      \
-    .event_wait = event_wait, .event_sync = event_sync, .alive = alive
+    .segment_free = segment_free, .pinned_alloc = pinned_alloc, .pinned_free = pinned_free,        \
+    .copy = copy, .fill = fill, .stream_create = stream_create, .stream_destroy = stream_destroy,  \
+    .stream_sync = stream_sync, .stream_id = stream_id, .stream_capturing = stream_capturing,      \
+    .event_create = event_create, .event_destroy = event_destroy, .event_record = event_record,    \
+    .event_query = event_query, .event_wait = event_wait, .event_sync = event_sync, .alive = alive
 
 static const kn_device_driver plain_driver = {COMMON_DRIVER};
 static const kn_device_driver virtual_driver = {

@@ -63,6 +63,7 @@ enum {
     KN__CU_MEM_LOCATION_DEVICE = 1,
     KN__CU_MEM_ACCESS_READWRITE = 3,
     KN__CU_MEM_GRANULARITY_MINIMUM = 0,
+    KN__CU_MEM_HOST_ALLOC_PORTABLE = 1,
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
 
@@ -84,6 +85,8 @@ enum {
     X(cuMemGetInfo, 3020, (size_t * free_bytes, size_t * total_bytes))                             \
     X(cuMemAlloc, 3020, (cu_ptr * out, size_t size_bytes))                                         \
     X(cuMemFree, 3020, (cu_ptr ptr))                                                               \
+    X(cuMemHostAlloc, 2020, (void **out, size_t size_bytes, unsigned int flags))                   \
+    X(cuMemFreeHost, 2000, (void *ptr))                                                            \
     X(cuMemGetAllocationGranularity, 10020,                                                        \
       (size_t * out, const cu_mem_prop *prop, unsigned int option))                                \
     X(cuMemAddressReserve, 10020,                                                                  \

@@ -15,8 +15,8 @@ struct kn_device {
     char name[16];
     const kn_device_driver *driver;
     void *impl;
-    kn_pool *pools;                  /* guarded by registry_lock */
-    _Atomic(kn_pool *) default_pool; /* made once, under pool_lock */
+    kn_pool *pools;                               /* guarded by registry_lock */
+    _Atomic(kn_pool *) default_pool, pinned_pool; /* made once, under pool_lock */
     pthread_mutex_t pool_lock;
     bool forked; /* registered before a fork() and not usable in this child of it */
 };
@@ -151,15 +151,31 @@ void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
     }
 }
 
-kn_pool *kn_device_pool(kn_device *device) {
-    kn_pool *pool = atomic_load_explicit(&device->default_pool, memory_order_acquire);
+static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,
+                          kn_status (*make)(kn_pool **out, kn_device *device)) {
+    kn_pool *pool = atomic_load_explicit(at, memory_order_acquire);
     if (pool) return pool;
     pthread_mutex_lock(&device->pool_lock);
-    pool = atomic_load(&device->default_pool);
-    kn_status status = pool ? KN_OK : kn__pool_create_default(&pool, device);
-    if (status == KN_OK) atomic_store_explicit(&device->default_pool, pool, memory_order_release);
+    pool = atomic_load(at);
+    kn_status status = pool ? KN_OK : make(&pool, device);
+    if (status == KN_OK) atomic_store_explicit(at, pool, memory_order_release);
     pthread_mutex_unlock(&device->pool_lock);
     return status == KN_OK ? pool : kn_error_defer(status);
+}
+
+kn_pool *kn_device_pool(kn_device *device) {
+    return pool_once(&device->default_pool, device, kn__pool_create_default);
+}
+
+static kn_status make_pinned(kn_pool **out, kn_device *device) {
+    char name[64];
+    snprintf(name, sizeof name, "%s pinned", device->name);
+    kn_pool_options options = {.pinned = true, .name = name};
+    return kn_pool_create(out, device, &options);
+}
+
+kn_pool *kn_device_pinned_pool(kn_device *device) {
+    return pool_once(&device->pinned_pool, device, make_pinned);
 }
 
 /* Streams. */

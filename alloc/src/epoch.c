@@ -32,20 +32,26 @@ static bool reusable(const kn__stream *stream) {
 
 static kn__stream *stream_reuse(kn__stream *stream, kn_stream handle) {
     stream->handle = handle;
-    stream->retired = stream->dirty = stream->lost = false;
+    stream->retired = stream->dirty = stream->lost = stream->hidden = false;
     stream->done = stream->epoch++; /* numbers are never used twice: others remember them */
     if (stream->waited) memset(stream->waited, 0, stream->n_waited * sizeof *stream->waited);
     return stream;
 }
 
 kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle) {
-    kn__stream *spare = NULL;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->handle == handle && !stream->retired) return pool->recent = stream;
-        if (!spare && reusable(stream)) spare = stream;
+        if (stream->handle == handle && !stream->retired && !stream->hidden) {
+            return pool->recent = stream;
+        }
     }
-    if (spare) return stream_reuse(spare, handle);
+    return pool->recent = kn__stream_make(pool, handle);
+}
+
+kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        if (reusable(pool->streams[i])) return stream_reuse(pool->streams[i], handle);
+    }
     if (pool->n_streams == pool->streams_room) {
         uint32_t room = pool->streams_room ? 2 * pool->streams_room : 8;
         kn__stream **streams =
@@ -57,7 +63,7 @@ kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle) {
     }
     kn__stream *stream = kn__stream_new(pool, handle, pool->n_streams);
     if (stream) pool->streams[pool->n_streams++] = stream;
-    return pool->recent = stream;
+    return stream;
 }
 
 bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
@@ -138,7 +144,8 @@ static kn_status record(kn_pool *pool, kn__stream *stream) {
 }
 
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
-    if (!stream->dirty || stream->retired) return KN_OK;
+    if (!stream->dirty || stream->retired || stream->graph) return KN_OK;
+    if (kn__epoch_finished(pool, stream, stream->epoch)) return KN_OK; /* the CPU's own */
     if (kn__stream_capturing(pool, stream->handle)) {
         return KN_FAIL(KN_ERR_UNSUPPORTED,
                        "pool %s: a stream that is being captured holds memory that is wanted",
@@ -164,6 +171,9 @@ static void remember_wait(kn_pool *pool, kn__stream *by, const kn__stream *strea
 kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint64_t epoch) {
     if (by == stream || kn__epoch_finished(pool, stream, epoch)) return KN_OK;
     if (epoch <= waited(by, stream)) return KN_OK;
+    if (stream->graph) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: memory of a graph is wanted", pool->name);
+    }
     if (epoch == stream->epoch) KN_TRY(kn__epoch_close(pool, stream));
     for (uint32_t i = 0; i < stream->n_marks; i++) {
         const kn__mark *mark = &stream->marks[i];

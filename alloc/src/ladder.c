@@ -40,7 +40,7 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     kn__block *best = NULL;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         const kn__stream *stream = pool->streams[i];
-        if (stream == r->stream) continue;
+        if (stream == r->stream || (any && stream->graph)) continue;
         kn__block *block =
             any ? kn__bins_find(&stream->bins, r->size, r->align)
                 : kn__bins_find_usable(pool, r->stream, &stream->bins, r->size, r->align);
@@ -55,6 +55,10 @@ static bool finished(kn_pool *pool, request *r) {
     return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
 }
 
+static bool is_free(const kn__block *block) {
+    return block && block->state == KN__FREE && !block->stream->graph;
+}
+
 /* A run of free neighbours, of whichever streams, that would do together. */
 static kn__block *find_run(const request *r, kn__block *block) {
     kn__block *best = NULL;
@@ -62,12 +66,11 @@ static kn__block *find_run(const request *r, kn__block *block) {
     while (block) {
         kn__block run = *block; /* a copy, to be measured as one block */
         kn__block *first = block;
-        while (block->state == KN__FREE && block->right && block->right->state == KN__FREE) {
+        while (is_free(block) && is_free(block->right)) {
             block = block->right;
             run.size += block->size;
         }
-        if (first->state == KN__FREE && run.size < best_size &&
-            kn__block_fits(&run, r->size, r->align)) {
+        if (is_free(first) && run.size < best_size && kn__block_fits(&run, r->size, r->align)) {
             best = first;
             best_size = run.size;
         }
@@ -77,11 +80,11 @@ static kn__block *find_run(const request *r, kn__block *block) {
 }
 
 static bool take_run(kn_pool *pool, request *r, kn__block *run) {
-    for (kn__block *b = run; b && b->state == KN__FREE; b = b->right) {
+    for (kn__block *b = run; is_free(b); b = b->right) {
         if (kn__epoch_wait(pool, r->stream, b->stream, b->epoch) < 0) return false;
     }
     kn__bins_remove(&run->stream->bins, run);
-    while (run->right && run->right->state == KN__FREE) {
+    while (is_free(run->right)) {
         kn__bins_remove(&run->right->stream->bins, run->right);
         kn__block_absorb_right(pool, run);
     }
@@ -114,8 +117,9 @@ static bool steal_block(kn_pool *pool, request *r) {
 static bool steal_waiter(kn_pool *pool, request *r) {
     kn__waiter *waiter = pool->waiters;
     for (int i = 0; waiter && i < WAITERS_SEEN; i++, waiter = waiter->next) {
-        if (!waiter->block || !kn__block_fits(waiter->block, r->size, r->align)) continue;
-        return kn__waiter_take(pool, waiter, r->stream) == KN_OK && own(pool, r);
+        if (!waiter->block || waiter->block->stream->graph) continue;
+        if (!kn__block_fits(waiter->block, r->size, r->align)) continue;
+        if (kn__waiter_take(pool, waiter, r->stream) == KN_OK) return own(pool, r);
     }
     return false;
 }
@@ -203,6 +207,7 @@ static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested
 /* When a rung is tried. */
 enum {
     FOREIGN = 1,    /* streams have an order of their own, and this one isn't being captured */
+    WAITS = 16,     /* this one may wait for another on the device: it is no graph's, nor the CPU */
     CALM = 2,       /* the stream isn't being captured: nothing is asked of the device then */
     BELOW_SOFT = 4, /* growth would stay below the soft limit, or the stream is being captured */
     ABOVE_SOFT = 8
@@ -215,7 +220,7 @@ static const struct {
 } LADDER[KN__RUNGS] = {
     {"own", own, 0},                         /* what the stream may use with no wait */
     {"finished", finished, FOREIGN},         /* what streams are done with, as events say */
-    {"steal", steal, FOREIGN},               /* of other streams, after a wait on the device */
+    {"steal", steal, FOREIGN | WAITS},       /* of other streams, after a wait on the device */
     {"compact", compact, CALM | BELOW_SOFT}, /* free memory moves, where growth would waste */
     {"grow", grow, BELOW_SOFT},              /* new memory, within the limit */
     {"flush", flush, CALM},                  /* this thread's cache; all that is finished, merged */
@@ -238,6 +243,7 @@ static bool climb(kn_pool *pool, request *r) {
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
+    if (!pool->pinned && !r->stream->graph) now |= WAITS;
     uint64_t start = now_ns();
     kn__kept_release(pool);
     for (int i = 0; i < KN__RUNGS; i++) {

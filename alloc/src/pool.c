@@ -10,18 +10,21 @@
 
 /* The lock. What the observer has to hear about reserved memory is told when it is open again. */
 
-void kn__pool_unlock_tell(kn_pool *pool) {
+void kn__pool_unlock_act(kn_pool *pool) {
+    if (pool->decay_ns) kn__decay(pool);
     int64_t delta = pool->reserve_delta;
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
+    pool->on_unlock = pool->decay_ns != 0;
     kn__lock_open(&pool->lock);
     const kn_observer *observer = kn__observer();
-    if (observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
+    if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
 }
 
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     pool->reserved += (uint64_t)delta_bytes;
     pool->reserve_delta += delta_bytes;
+    pool->on_unlock = true;
     pool->n_device_frees += delta_bytes < 0;
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
@@ -32,6 +35,7 @@ void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
 
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
+    pool->decay_ns = 0;
     pool->slab_max = pool->large_max = 0; /* no allocation passes the fast path */
 }
 
@@ -51,7 +55,7 @@ static kn_status check_options(const kn_pool_options *o, const kn_device_info *i
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: slab_max_bytes is %zu, not in [%d, %d]",
                        o->slab_max_bytes, KN__PAGE, KN__SLAB_MAX);
     }
-    if (info->kind != KN_DEVICE_HOST && o->limit_bytes > info->total_bytes) {
+    if (info->kind != KN_DEVICE_HOST && !o->pinned && o->limit_bytes > info->total_bytes) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: limit_bytes is %zu, but %s has %llu bytes",
                        o->limit_bytes, info->name, (unsigned long long)info->total_bytes);
     }
@@ -73,7 +77,13 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
     pool->large_max = KN__SIZE_LIMIT;
     pool->n_classes = kn__class_of(pool->slab_max) + 1;
-    pool->stream_mask = pool->driver->ordered ? 0 : UINTPTR_MAX;
+    pool->pinned = o->pinned && !pool->driver->ordered;
+    pool->ordered = pool->driver->ordered;
+    pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
+    pool->decay_ns = o->decay_ns;
+    pool->on_unlock = o->decay_ns != 0;
+    pool->clock_fn = o->clock_fn;
+    pool->clock_ctx = o->clock_ctx;
     snprintf(pool->name, sizeof pool->name, "%s", o->name ? o->name : kn_device_name(pool->device));
 }
 
@@ -91,6 +101,9 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     kn_device_info info;
     KN_TRY(kn__device_usable(device));
     KN_TRY(kn_device_info_read(&info, sizeof info, device));
+    if (options->pinned) {
+        KN_TRY(kn_device_info_read(&info, sizeof info, kn_device_host())); /* whose memory it is */
+    }
     KN_TRY(check_options(options, &info));
     /* Mapped, not allocated: most of the page map is never touched. */
     kn_pool *pool = mmap(NULL, sizeof *pool, PROT_READ | PROT_WRITE,
@@ -100,10 +113,11 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     pool->driver = kn_device_driver_get(device, &pool->impl);
     atomic_store(&pool->generation, 1);
     set_options(pool, options, &info);
+    if (pool->pinned) kn__pinned_driver(pool);
     pool->idle = kn__stream_new(pool, NULL, UINT32_MAX);
     pool->last_oom = kn__meta_alloc(&pool->meta, sizeof *pool->last_oom);
     kn_status status = KN_OK;
-    if (!pool->idle || !pool->last_oom)
+    if (!pool->idle || !pool->last_oom || (pool->pinned && !kn__pinned_home(pool)))
         status = KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
     if (status == KN_OK && pool->driver->range_reserve && info.granularity_bytes) {
         status = kn__range_create(pool, info.total_bytes, info.granularity_bytes);
@@ -140,6 +154,8 @@ void kn_pool_destroy(kn_pool *pool) {
     kn__caches_detach(pool);
     log_live(pool);
     kn__config_report(pool, false);
+    kn__graphs_orphan(pool);
+    pool->decay_ns = 0;
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_destroy) observer->on_pool_destroy(pool);
     kn__pool_lock(pool);
@@ -171,9 +187,10 @@ const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
 void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
     kn__pool_lock(pool);
+    kn__graphs_stream_gone(pool, handle);
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->handle != handle || stream->retired) continue;
+        if (stream->handle != handle || stream->retired || stream->graph) continue;
         kn__stream_retire(pool, stream);
         atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
     }
@@ -182,7 +199,7 @@ void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
 
 /* Limits. */
 
-static void trim_locked(kn_pool *pool, size_t keep_bytes) {
+void kn__trim(kn_pool *pool, size_t keep_bytes) {
     kn__cache *cache = kn__cache_of_thread(pool);
     if (cache) kn__cache_flush(pool, cache);
     kn__kept_release(pool);
@@ -195,7 +212,7 @@ static void trim_locked(kn_pool *pool, size_t keep_bytes) {
 kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
     KN_TRY(kn__device_usable(pool->device));
     kn__pool_lock(pool);
-    if (pool->reserved > keep_bytes) trim_locked(pool, keep_bytes);
+    if (pool->reserved > keep_bytes) kn__trim(pool, keep_bytes);
     kn__pool_unlock(pool);
     return KN_OK;
 }
@@ -204,7 +221,7 @@ kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
     KN_TRY(kn__device_usable(pool->device));
     kn__pool_lock(pool);
     pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
-    if (pool->reserved > pool->limit) trim_locked(pool, pool->limit);
+    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
     kn__pool_unlock(pool);
     return KN_OK;
 }

@@ -17,6 +17,7 @@
 
 #include <knet/device_driver.h>
 #include <knet/pool.h>
+#include <knet/pool_graph.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -47,6 +48,8 @@ enum {
     KN__TAG_OTHERS = KN__TAGS - 1, /* for all names beyond those that fit */
     KN__RUNGS = 10,                /* of the ladder */
 };
+
+#define KN__EPOCH_NEVER ((uint64_t)1 << 55) /* beyond any epoch */
 
 typedef struct kn__stream kn__stream;
 typedef struct kn__slab kn__slab;
@@ -133,6 +136,8 @@ struct kn__stream {
     uint32_t index;
     bool retired;
     bool lost;            /* retired, and nobody will know when its work is done */
+    bool hidden;          /* its handle names another record now; see graph.c */
+    kn_pool_graph *graph; /* this is a graph's own part of a stream; NULL: it is the stream */
     bool dirty;           /* something was freed in the open epoch */
     uint64_t epoch, done; /* the open epoch; all up to `done` are finished */
     uint64_t *waited;     /* by index of another stream: its epoch that this one waits for */
@@ -246,7 +251,7 @@ struct kn_pool {
     _Atomic uint32_t generation;
     size_t slab_max;       /* 0 in a pool that is dead */
     size_t large_max;      /* most bytes of a request; 0 in a pool that is dead */
-    uintptr_t stream_mask; /* 0 where all streams are program order */
+    uintptr_t stream_mask; /* 0 where it is the same on whose behalf memory is allocated */
 
     kn_device *device;
     const kn_device_driver *driver;
@@ -267,6 +272,7 @@ struct kn_pool {
     kn__stream **streams; /* by index */
     kn__stream *recent;   /* asked for last */
     uint32_t n_streams, streams_room;
+    kn_pool_graph *graphs;
     void **events; /* recorded by nobody, for reuse */
     uint32_t n_events_free, events_room;
     kn__waiter *waiters; /* freed and waiting */
@@ -278,6 +284,17 @@ struct kn_pool {
         kn_oom_fn fn;
         void *ctx;
     } oom[KN__OOM_CALLBACKS];
+
+    bool pinned;  /* host memory; all that is allocated is the CPU's to use at once */
+    bool ordered; /* all streams are program order */
+    kn_device_driver own_driver; /* of a pinned pool: the device's, with other segments */
+
+    uint64_t decay_ns; /* 0: off; decay.c */
+    uint64_t (*clock_fn)(void *ctx);
+    void *clock_ctx;
+    uint64_t window_start_ns, window_peak; /* the most that was live since then */
+    uint64_t decay_keep, decay_tries;      /* what the last window said must stay */
+    bool on_unlock;                        /* there is something to do when the lock is opened */
 
     bool dead; /* in a child of fork(): the device's driver can't be used */
 
@@ -298,10 +315,10 @@ struct kn_pool {
 
 /* pool.c, stats.c, snapshot.c */
 static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
-void kn__pool_unlock_tell(kn_pool *pool); /* and tells the observer of reserved memory */
+void kn__pool_unlock_act(kn_pool *pool); /* decay; and the observer hears of reserved memory */
 static inline void kn__pool_unlock(kn_pool *pool) {
-    if (KN__UNLIKELY(pool->reserve_delta != 0)) {
-        kn__pool_unlock_tell(pool);
+    if (KN__UNLIKELY(pool->on_unlock)) {
+        kn__pool_unlock_act(pool);
     } else {
         kn__lock_open(&pool->lock);
     }
@@ -312,7 +329,7 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
 /* Write a file; `function` is named in errors. */
 kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function);
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
-static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->stream_mask == 0; }
+static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->ordered; }
 
 /* Page map: what an address belongs to; see pagemap.c. */
 #define KN__TAG_SLAB 1u
@@ -403,6 +420,7 @@ unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__en
                        unsigned n);
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
 void kn__slabs_release_empty(kn_pool *pool);
+void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
 static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
     uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
     return (uint32_t)(grains * slab->inverse >> 32);
@@ -410,6 +428,7 @@ static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
 
 /* epoch.c: streams and what waits on them. Under the lock. */
 kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle); /* or makes it */
+kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle); /* another of the same handle */
 /* NULL: no host memory. */
 static inline kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
     kn__stream *recent = pool->recent;
@@ -482,6 +501,16 @@ void kn__caches_attach(kn_pool *pool);                 /* gives the pool its slo
 void kn__caches_detach(kn_pool *pool);                 /* the pool goes */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache);  /* its counters into the pool's */
 void kn__cache_flush(kn_pool *pool, kn__cache *cache); /* all its slots into the slabs */
+
+/* decay.c: what was idle for long goes back. Under the lock. */
+void kn__decay(kn_pool *pool);
+
+/* graph.c */
+void kn__graphs_orphan(kn_pool *pool);                        /* the pool goes */
+void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle); /* under the lock */
+
+/* pool.c */
+void kn__trim(kn_pool *pool, size_t keep_bytes); /* under the lock */
 
 /* observe.c */
 void kn__owner_name(uint32_t owner, char *out, size_t out_bytes);

@@ -42,6 +42,7 @@ typedef struct queue {
     uint64_t n_enqueued;
     uint64_t *clock; /* by queue: how many of its things are ordered before the next one here */
     size_t n_clock;
+    bool capturing; /* nothing may be enqueued nor waited for */
 } queue;
 
 typedef struct extent {
@@ -86,9 +87,9 @@ static void *grown(void *ptr, size_t size_bytes) {
 }
 
 static const char *const CALL_NAMES[KN_SIM_CALLS] = {
-    "any",          "segment_alloc", "range_reserve", "handle_create", "handle_map",
-    "handle_unmap", "copy",          "stream_create", "stream_sync",   "event_create",
-    "event_record", "event_query",   "event_wait",    "event_sync",    "info_read"};
+    "any",        "segment_alloc", "range_reserve", "handle_create", "handle_map",   "handle_unmap",
+    "copy",       "stream_create", "stream_sync",   "event_create",  "event_record", "event_query",
+    "event_wait", "event_sync",    "info_read",     "pinned_alloc"};
 
 KN_PRINTF(2, 3) static void violate(kn_sim *sim, const char *fmt, ...) {
     if (sim->n_violations++) return;
@@ -124,7 +125,8 @@ static kn_status scripted(kn_sim *sim, kn_sim_call call) {
         return KN_OK;
     }
     if (!sim->fail_forever) sim->fail_in = 0;
-    bool memory = call == KN_SIM_SEGMENT_ALLOC || call == KN_SIM_HANDLE_CREATE;
+    bool memory =
+        call == KN_SIM_SEGMENT_ALLOC || call == KN_SIM_HANDLE_CREATE || call == KN_SIM_PINNED_ALLOC;
     return KN_FAIL(memory ? KN_ERR_OOM : KN_ERR_CUDA, "sim: scripted failure of %s",
                    CALL_NAMES[call]);
 }
@@ -239,6 +241,25 @@ static void sim_segment_free(void *impl, void *ptr, size_t size_bytes) {
     sim->bytes -= size_bytes;
     sim->objects--;
     (void)leave(sim, KN_SIM_ANY, KN_OK);
+}
+
+/* Memory that is there indeed: the CPU may use it. */
+static kn_status sim_pinned_alloc(void *impl, void **out, size_t size_bytes) {
+    ENTER(impl, KN_SIM_PINNED_ALLOC);
+    kn_status status = kn__host_memory_alloc(out, size_bytes);
+    if (status == KN_OK) {
+        extent_add(sim, *out, size_bytes, 0);
+        sim->objects++;
+    }
+    return leave(sim, KN_SIM_PINNED_ALLOC, status);
+}
+
+static void sim_pinned_free(void *impl, void *ptr, size_t size_bytes) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    extent_remove(sim, ptr, size_bytes);
+    sim->objects--;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+    kn__host_memory_free(ptr, size_bytes);
 }
 
 static kn_status sim_range_reserve(void *impl, void **out, size_t size_bytes) {
@@ -410,10 +431,22 @@ static void sim_stream_destroy(void *impl, kn_stream stream) {
     (void)leave(sim, KN_SIM_ANY, KN_OK);
 }
 
+static void not_captured(kn_sim *sim, const queue *q, const char *what) {
+    if (q->capturing) violate(sim, "%s on a stream that is being captured", what);
+}
+
 static kn_status sim_stream_sync(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_SYNC);
+    not_captured(sim, sim->queues[queue_index(sim, stream)], "a wait of the host");
     run(sim, sim->queues[queue_index(sim, stream)], NULL, 0);
     return leave(sim, KN_SIM_STREAM_SYNC, KN_OK);
+}
+
+static bool sim_stream_capturing(void *impl, kn_stream stream) {
+    kn_sim *sim = enter(impl, KN_SIM_ANY);
+    bool capturing = sim->queues[queue_index(sim, stream)]->capturing;
+    (void)leave(sim, KN_SIM_ANY, KN_OK);
+    return capturing;
 }
 
 static uint64_t sim_stream_id(void *impl, kn_stream stream) {
@@ -448,6 +481,7 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
     ENTER(impl, KN_SIM_EVENT_RECORD);
     sim_event *event = native;
     size_t i = queue_index(sim, stream);
+    not_captured(sim, sim->queues[i], "an event was recorded");
     thing *t = enqueue(sim, i, RECORD);
     t->event = event;
     t->serial = ++event->recorded;
@@ -472,6 +506,7 @@ static kn_status sim_event_wait(void *impl, void *native, kn_stream stream) {
     sim_event *event = native;
     if (event->recorded) {
         size_t i = queue_index(sim, stream);
+        not_captured(sim, sim->queues[i], "a wait for an event was enqueued");
         thing *t = enqueue(sim, i, WAIT);
         t->event = event;
         t->serial = event->recorded;
@@ -542,6 +577,8 @@ static const kn_device_driver VIRTUAL = {
     .info_read = sim_info_read,
     .segment_alloc = sim_segment_alloc,
     .segment_free = sim_segment_free,
+    .pinned_alloc = sim_pinned_alloc,
+    .pinned_free = sim_pinned_free,
     .range_reserve = sim_range_reserve,
     .range_release = sim_range_release,
     .handle_create = sim_handle_create,
@@ -554,6 +591,7 @@ static const kn_device_driver VIRTUAL = {
     .stream_destroy = sim_stream_destroy,
     .stream_sync = sim_stream_sync,
     .stream_id = sim_stream_id,
+    .stream_capturing = sim_stream_capturing,
     .event_create = sim_event_create,
     .event_destroy = sim_event_destroy,
     .event_record = sim_event_record,
@@ -640,6 +678,12 @@ void kn_sim_advance_ns(kn_sim *sim, uint64_t ns) {
 void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes, uint64_t user) {
     pthread_mutex_lock(&sim->lock);
     work(sim, queue_index(sim, stream), ptr, size_bytes, user);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+void kn_sim_capture(kn_sim *sim, kn_stream stream, bool on) {
+    pthread_mutex_lock(&sim->lock);
+    sim->queues[queue_index(sim, stream)]->capturing = on;
     pthread_mutex_unlock(&sim->lock);
 }
 

@@ -97,6 +97,12 @@ void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
     if (slab->n_free == slab->n_slots && (!only || slab->stream->retired)) slab_release(pool, slab);
 }
 
+void kn__slab_move(kn__slab *slab, kn__stream *stream) {
+    if (slab->n_free) unlink_partial(slab);
+    slab->stream = stream;
+    if (slab->n_free) link_partial(slab);
+}
+
 void kn__slabs_release_empty(kn_pool *pool) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         for (unsigned class = 0; class < KN__CLASSES; class ++) {

@@ -263,7 +263,7 @@ fake_cuda_counts fake_cuda_count(void) {
     pthread_mutex_lock(&fake.lock);
     fake_cuda_counts counts = {
         .n_calls = fake.n_calls,
-        .n_segments = count_kind(SEGMENT),
+        .n_segments = count_kind(SEGMENT) + count_kind(PINNED),
         .n_ranges = count_kind(RANGE),
         .n_handles = count_kind(HANDLE),
         .n_mapped = count_kind(MAPPING),

@@ -65,6 +65,25 @@ cu_result fake_cuMemFree(cu_ptr ptr) {
     return fake_end(KN__CU_SUCCESS);
 }
 
+cu_result fake_cuMemHostAlloc(void **out, size_t size_bytes, unsigned int flags) {
+    BEGIN(fake_begin_unsafe);
+    REQUIRE(size_bytes > 0 && flags == KN__CU_MEM_HOST_ALLOC_PORTABLE);
+    void *ptr = reserve_host(size_bytes, GRANULARITY, PROT_READ | PROT_WRITE);
+    if (!ptr) return fake_end(KN__CU_ERROR_OUT_OF_MEMORY);
+    *out = ptr;
+    fake_add(PINNED, (uint64_t)(uintptr_t)ptr, size_bytes);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuMemFreeHost(void *ptr) {
+    BEGIN(fake_begin_unsafe);
+    object *segment = fake_find(PINNED, (uint64_t)(uintptr_t)ptr);
+    REQUIRE(segment);
+    munmap(ptr, segment->size_bytes);
+    segment->kind = 0;
+    return fake_end(KN__CU_SUCCESS);
+}
+
 cu_result fake_cuMemGetAllocationGranularity(size_t *out, const cu_mem_prop *prop,
                                              unsigned int option) {
     BEGIN(fake_begin);

@@ -20,7 +20,7 @@ enum {
     STUCK = 999
 };
 
-typedef enum { SEGMENT = 1, RANGE, HANDLE, MAPPING, EVENT, STREAM } object_kind;
+typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM } object_kind;
 
 typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT } op_kind;
 typedef struct op {

@@ -2,7 +2,9 @@
 
 /* --- streams: queues of work, run at once unless held -------------------------------------- */
 
-cu_stream fake_stream_of(cu_stream stream) { return stream ? stream : &fake.default_stream; }
+cu_stream fake_stream_of(cu_stream stream) {
+    return (uintptr_t)stream > 1 ? stream : &fake.default_stream; /* 1: its other name */
+}
 
 static bool known(cu_stream stream) {
     return stream == &fake.default_stream || fake_find(STREAM, (uint64_t)(uintptr_t)stream);

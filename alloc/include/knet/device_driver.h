@@ -28,6 +28,11 @@ typedef struct kn_device_driver {
     kn_status (*segment_alloc)(void *impl, void **out, size_t size_bytes);
     void (*segment_free)(void *impl, void *ptr, size_t size_bytes);
 
+    /* The same of page-locked host memory, which copies of this device read and write. NULL: pages
+     * that are not locked. */
+    kn_status (*pinned_alloc)(void *impl, void **out, size_t size_bytes);
+    void (*pinned_free)(void *impl, void *ptr, size_t size_bytes);
+
     /* Virtual memory; all NULL where it is missing: the pool then grows by plain segments.
      * reserve: addresses without memory. handle: physical memory, mapped and unmapped only whole.
      */

@@ -33,6 +33,8 @@ typedef struct kn_pool_options {
     uint64_t decay_ns;      /* memory idle for so long goes back to the device; 0: never */
     uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's */
     void *clock_ctx;
+    bool pinned;          /* page-locked host memory, for copies to and from the device; see
+                             kn_device_pinned_pool */
     const char *name;     /* in reports; copied; NULL: the device's name */
     uint64_t reserved[4]; /* zero */
 } kn_pool_options;
@@ -74,6 +76,13 @@ KN_API void kn_pool_destroy(kn_pool *pool);
 /* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when
  * it can't be made. */
 KN_API kn_pool *kn_device_pool(kn_device *device);
+/* The device's pinned pool, borrowed; made at first use. NULL as for kn_device_pool.
+ *
+ * The memory of a pinned pool is the host's, page-locked so that copies to and from the device run
+ * beside the CPU. It is the CPU's as soon as kn_alloc returns, whatever stream is passed; a copy
+ * that reads or writes it is a use: kn_block_use with the copy's stream, before kn_free. What is
+ * freed is handed out again when those copies are done, asked for with no wait. */
+KN_API kn_pool *kn_device_pinned_pool(kn_device *device);
 /* The device the pool was made on. */
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
 /* Its name in reports; borrowed, as long as the pool lives. */

@@ -49,6 +49,7 @@ typedef enum kn_sim_call {
     KN_SIM_EVENT_WAIT,
     KN_SIM_EVENT_SYNC,
     KN_SIM_INFO_READ,
+    KN_SIM_PINNED_ALLOC,
     KN_SIM_CALLS
 } kn_sim_call;
 
@@ -68,6 +69,10 @@ KN_API uint64_t kn_sim_calls(kn_sim *sim, kn_sim_call call);
  * such as one for each allocation. */
 KN_API void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes,
                         uint64_t user);
+/* The stream is being captured into a graph, or no longer: to record, to wait or to be waited for
+ * is a violation meanwhile. Work of a captured stream is the test's to enqueue, where it launches
+ * the graph. */
+KN_API void kn_sim_capture(kn_sim *sim, kn_stream stream, bool on);
 /* Lets the oldest thing on the stream happen; false when it is empty or waits for another. */
 KN_API bool kn_sim_step(kn_sim *sim, kn_stream stream);
 /* Lets everything on every stream happen. */

@@ -1,0 +1,165 @@
+/* Memory that is idle for long goes back, by a clock of the test's. */
+#include "pool_fixture.h"
+
+enum { SECOND = 1000000000 };
+
+static uint64_t sim_clock(void *ctx) { return kn_sim_now_ns(ctx); }
+
+/* A pool that gives back after ten seconds of the simulated device. */
+static fixture make(bool plain) {
+    fixture f = fixture_make(1 * GiB, plain, NULL);
+    kn_pool_options options = {
+        .decay_ns = (uint64_t)10 * SECOND, .clock_fn = sim_clock, .clock_ctx = f.sim};
+    kn_pool_destroy(f.pool);
+    assert_ok(kn_pool_create(&f.pool, f.device, &options));
+    return f;
+}
+
+static void pass(fixture *f, uint64_t seconds) { kn_sim_advance_ns(f->sim, seconds * SECOND); }
+
+/* A call that changes nothing. */
+static void touch(fixture *f) { (void)stats_of(f->pool); }
+
+static void what_is_idle_goes_back_after_its_time(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = make(plain);
+        void *kept = must_alloc(f.pool, 1000, NULL), *big = must_alloc(f.pool, 400 * MiB, NULL);
+        assert_ok(kn_free(f.pool, big));
+        pass(&f, 9);
+        touch(&f);
+        assert_true(stats_of(f.pool).reserved_bytes >= 400 * MiB);
+        pass(&f, 2); /* the first window ends; the block was live in it */
+        touch(&f);
+        assert_true(stats_of(f.pool).reserved_bytes >= 400 * MiB);
+        pass(&f, 11);
+        touch(&f);
+        kn_sim_drain(f.sim); /* the event that says that nobody uses it any more */
+        pass(&f, 11);
+        touch(&f);
+        kn_pool_stats s = stats_of(f.pool);
+        assert_true(s.reserved_bytes <= 32 * MiB);
+        assert_true(s.decayed_bytes >= 390 * MiB);
+        assert_int_equal(s.n_syncs, 0);
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_SYNC), 0);
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_STREAM_SYNC), 0);
+        assert_ok(kn_free(f.pool, kept));
+        fixture_end(&f);
+    }
+}
+
+/* What is wanted once in a window stays: no churn. */
+static void what_is_used_now_and_then_stays(void **state) {
+    (void)state;
+    fixture f = make(false);
+    for (int i = 0; i < 50; i++) {
+        void *a = must_alloc(f.pool, 100 * MiB, NULL), *b = must_alloc(f.pool, 50000, NULL);
+        assert_ok(kn_free(f.pool, a));
+        assert_ok(kn_free(f.pool, b));
+        pass(&f, 6);
+        touch(&f);
+        kn_sim_drain(f.sim);
+    }
+    kn_pool_stats s = stats_of(f.pool);
+    assert_int_equal(s.decayed_bytes, 0);
+    assert_int_equal(s.n_device_frees, 0);
+    fixture_end(&f);
+}
+
+/* Only what is beyond the window's peak goes, and the pool grows again where it was too much. */
+static void the_peak_of_the_window_stays(void **state) {
+    (void)state;
+    fixture f = make(false);
+    void *big = must_alloc(f.pool, 512 * MiB, NULL);
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 0; i < 8; i++) {
+        void *half = must_alloc(f.pool, 200 * MiB, NULL);
+        assert_ok(kn_free(f.pool, half));
+        pass(&f, 6);
+        touch(&f);
+        kn_sim_drain(f.sim);
+    }
+    kn_pool_stats s = stats_of(f.pool);
+    assert_in_range(s.reserved_bytes, 200 * MiB, 264 * MiB);
+    assert_true(s.decayed_bytes >= 240 * MiB);
+    big = must_alloc(f.pool, 512 * MiB, NULL);
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
+/* Memory that streams still use is left alone, however late it is. */
+static void what_streams_use_is_never_taken(void **state) {
+    (void)state;
+    fixture f = make(false);
+    kn_stream s = new_stream(&f);
+    char *big = must_alloc(f.pool, 300 * MiB, s);
+    kn_sim_work(f.sim, s, big, 300 * MiB, 1);
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 0; i < 5; i++) {
+        pass(&f, 20);
+        touch(&f);
+    }
+    assert_true(stats_of(f.pool).reserved_bytes >= 300 * MiB);
+    assert_no_violation(f.sim);
+    kn_sim_drain(f.sim);
+    pass(&f, 20);
+    touch(&f);
+    assert_true(stats_of(f.pool).reserved_bytes <= 32 * MiB);
+    kn_stream_destroy(f.device, s);
+    fixture_end(&f);
+}
+
+static void nothing_is_asked_while_a_stream_is_captured(void **state) {
+    (void)state;
+    fixture f = make(false);
+    kn_stream s = new_stream(&f);
+    void *big = must_alloc(f.pool, 300 * MiB, s);
+    assert_ok(kn_free(f.pool, big));
+    kn_sim_capture(f.sim, s, true);
+    uint64_t events = kn_sim_calls(f.sim, KN_SIM_EVENT_RECORD);
+    for (int i = 0; i < 5; i++) {
+        pass(&f, 20);
+        touch(&f);
+    }
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_RECORD), events);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_QUERY), 0);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_UNMAP), 0);
+    kn_sim_capture(f.sim, s, false);
+    kn_stream_destroy(f.device, s);
+    fixture_end(&f);
+}
+
+static void it_is_off_unless_asked_for(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.clock_fn = sim_clock});
+    void *big = must_alloc(f.pool, 300 * MiB, NULL); /* the clock would crash without its context */
+    assert_ok(kn_free(f.pool, big));
+    assert_true(stats_of(f.pool).reserved_bytes >= 300 * MiB);
+    fixture_end(&f);
+}
+
+/* An unmap that fails leaves all as it was. */
+static void a_device_that_fails_breaks_nothing(void **state) {
+    (void)state;
+    fixture f = make(false);
+    void *big = must_alloc(f.pool, 300 * MiB, NULL);
+    assert_ok(kn_free(f.pool, big));
+    kn_sim_fail(f.sim, KN_SIM_ANY, 1, true);
+    for (int i = 0; i < 5; i++) {
+        pass(&f, 20);
+        touch(&f);
+        assert_ok(kn_pool_check(f.pool));
+    }
+    kn_sim_fail(f.sim, KN_SIM_ANY, 0, false);
+    big = must_alloc(f.pool, 300 * MiB, NULL);
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(what_is_idle_goes_back_after_its_time),
+                     TEST(what_is_used_now_and_then_stays), TEST(the_peak_of_the_window_stays),
+                     TEST(what_streams_use_is_never_taken),
+                     TEST(nothing_is_asked_while_a_stream_is_captured),
+                     TEST(it_is_off_unless_asked_for), TEST(a_device_that_fails_breaks_nothing));
+}
