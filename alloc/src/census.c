@@ -30,6 +30,7 @@ static void visit_slab(kn__census *c, const kn__slab *slab) {
 
 static bool visit(void *ctx, kn__block *block) {
     kn__census *c = ctx;
+    if (block->stream->graph) c->graph_bytes += block->size;
     if (block->state == KN__FREE) {
         c->n_free++;
         c->free_bytes += block->size;

@@ -22,6 +22,7 @@ typedef struct kn__census {
     uint64_t free_bytes, largest_free_bytes, largest_hole_bytes;
     uint64_t n_live, n_free;       /* blocks and slots; blocks */
     uint64_t large_bytes, n_large; /* live blocks that are no slots */
+    uint64_t graph_bytes;          /* of graphs, whether live or free; see graph.c */
     kn__class_use classes[KN__CLASSES];
 } kn__census;
 
@@ -43,6 +44,9 @@ typedef struct kn__oom {
     uint64_t largest_free_bytes;
     kn__oom_holder holders[KN__OWNERS_SHOWN];
     int n_holders;
+    kn_tag_stats tags[KN__OWNERS_SHOWN]; /* the largest first */
+    int n_tags;
+    uint64_t graph_bytes;
     char device_said[200]; /* why it gave no memory; empty: it wasn't asked */
 } kn__oom;
 
@@ -53,10 +57,11 @@ kn_status kn__oom_fail(const kn_pool *pool, const kn__oom *oom); /* records the 
 void kn__oom_write_json(kn__writer *w, const kn_pool *pool, const kn__oom *oom);
 
 /* stats.c */
-void kn__stats_write_json(kn__writer *w, const kn_pool_stats *stats); /* "name":1,… */
-void kn__ladder_write_json(kn__writer *w, const kn_pool *pool);       /* "ladder":[…] */
-void kn__pool_write_json_head(kn__writer *w, const kn_pool *pool);    /* "pool":…,"device":…, */
-void kn__pool_write_stats(kn__writer *w, kn_pool *pool);              /* the table */
-void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool);         /* one line */
+void kn__stats_write_json(kn__writer *w, const kn_pool_stats *stats);     /* "name":1,… */
+void kn__tags_write_json(kn__writer *w, const kn_tag_stats *tags, int n); /* "tags":[…] */
+void kn__ladder_write_json(kn__writer *w, const kn_pool *pool);           /* "ladder":[…] */
+void kn__pool_write_json_head(kn__writer *w, const kn_pool *pool); /* "pool":…,"device":…, */
+void kn__pool_write_stats(kn__writer *w, kn_pool *pool);           /* the table */
+void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool);      /* one line */
 
 #endif

@@ -13,6 +13,9 @@ void kn__oom_fill(kn__oom *out, kn_pool *pool) {
     out->limit_bytes = pool->limit;
     out->soft_limit_bytes = pool->soft_limit;
     out->largest_free_bytes = census.largest_free_bytes;
+    out->graph_bytes = census.graph_bytes;
+    size_t n_tags = kn__tags_read(out->tags, KN__OWNERS_SHOWN, pool);
+    out->n_tags = (int)(n_tags < KN__OWNERS_SHOWN ? n_tags : KN__OWNERS_SHOWN);
     out->n_holders = census.n_owners < KN__OWNERS_SHOWN ? census.n_owners : KN__OWNERS_SHOWN;
     for (int i = 0; i < out->n_holders; i++) {
         kn__oom_holder *holder = &out->holders[i];
@@ -49,9 +52,14 @@ static void write_oom(kn__writer *w, const kn__oom *oom) {
     } else {
         add(w, " of a limit of ", oom->limit_bytes, "");
     }
+    if (oom->graph_bytes) add(w, ", for graphs ", oom->graph_bytes, "");
     for (int i = 0; i < oom->n_holders; i++) {
         kn__write(w, i ? ", %s" : "; held by %s", oom->holders[i].name);
         add(w, " ", oom->holders[i].bytes, "");
+    }
+    for (int i = 0; i < oom->n_tags && oom->tags[i].live_bytes; i++) {
+        kn__write(w, i ? ", %s" : "; tagged %s", oom->tags[i].name);
+        add(w, " ", oom->tags[i].live_bytes, "");
     }
     if (oom->device_said[0]) kn__write(w, "; the device: %s", oom->device_said);
 }
@@ -87,6 +95,8 @@ static void write_holders(kn__writer *w, const kn__oom *oom) {
                   (unsigned long long)holder->n_blocks);
     }
     kn__write_text(w, "],");
+    kn__tags_write_json(w, oom->tags, oom->n_tags);
+    kn__write_text(w, ",");
 }
 
 void kn__oom_write_json(kn__writer *w, const kn_pool *pool, const kn__oom *oom) {
@@ -100,6 +110,7 @@ void kn__oom_write_json(kn__writer *w, const kn_pool *pool, const kn__oom *oom) 
     number(w, "stream", (uintptr_t)oom->stream);
     number(w, "cached_bytes", cached_bytes(&oom->stats));
     number(w, "largest_free_bytes", oom->largest_free_bytes);
+    number(w, "graph_bytes", oom->graph_bytes);
     number_or_null(w, "limit_bytes", oom->limit_bytes);
     number_or_null(w, "soft_limit_bytes", oom->soft_limit_bytes);
     write_holders(w, oom);

@@ -191,6 +191,21 @@ static void write_owners(kn__writer *w, const kn__census *census) {
     }
 }
 
+enum { TAGS_SHOWN = 32 };
+
+static void write_tags(kn__writer *w, kn_pool *pool) {
+    kn_tag_stats tags[TAGS_SHOWN];
+    size_t n = kn__tags_read(tags, TAGS_SHOWN, pool);
+    if (n) kn__write(w, "  %-18s %12s %12s %12s\n", "tag", "live", "peak", "allocations");
+    for (size_t i = 0; i < n && i < TAGS_SHOWN; i++) {
+        kn__write(w, "  %-18s", tags[i].name);
+        write_value(w, BYTES, tags[i].live_bytes);
+        write_value(w, BYTES, tags[i].live_bytes_max);
+        write_value(w, COUNT, tags[i].n_allocs);
+        kn__write_text(w, "\n");
+    }
+}
+
 static void write_limit(kn__writer *w, const char *what, size_t limit) {
     if (limit == SIZE_MAX) return;
     kn__write(w, ", %s ", what);
@@ -204,6 +219,10 @@ static void write_free(kn__writer *w, const kn__census *census) {
               (unsigned long long)census->n_free);
     kn__write_bytes(w, census->largest_free_bytes);
     kn__write_text(w, "\n");
+    if (!census->graph_bytes) return;
+    kn__write(w, "  %-18s", "for graphs");
+    write_value(w, BYTES, census->graph_bytes);
+    kn__write(w, " %12s %12s  what nobody else may have until they go\n", "", "");
 }
 
 void kn__pool_write_stats(kn__writer *w, kn_pool *pool) {
@@ -220,6 +239,7 @@ void kn__pool_write_stats(kn__writer *w, kn_pool *pool) {
     write_classes(w, &census);
     write_streams(w, pool);
     write_ladder(w, pool);
+    write_tags(w, pool);
     write_owners(w, &census);
 }
 
@@ -287,6 +307,18 @@ static void write_owners_json(kn__writer *w, const kn__census *census) {
     }
 }
 
+void kn__tags_write_json(kn__writer *w, const kn_tag_stats *tags, int n) {
+    kn__write_text(w, "\"tags\":[");
+    for (int i = 0; i < n; i++) {
+        kn__write_text(w, i ? ",{\"name\":" : "{\"name\":");
+        kn__write_json_string(w, tags[i].name);
+        kn__write(w, ",\"live_bytes\":%llu,\"live_bytes_max\":%llu,\"allocs\":%llu}",
+                  (unsigned long long)tags[i].live_bytes,
+                  (unsigned long long)tags[i].live_bytes_max, (unsigned long long)tags[i].n_allocs);
+    }
+    kn__write_text(w, "]");
+}
+
 void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
     kn__census census;
     kn_pool_stats stats;
@@ -306,6 +338,10 @@ void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
     write_streams_json(w, pool);
     kn__write_text(w, "],");
     kn__ladder_write_json(w, pool);
+    kn_tag_stats tags[TAGS_SHOWN];
+    size_t n_tags = kn__tags_read(tags, TAGS_SHOWN, pool);
+    kn__write_text(w, ",");
+    kn__tags_write_json(w, tags, (int)(n_tags < TAGS_SHOWN ? n_tags : TAGS_SHOWN));
     kn__write_text(w, ",\"held_by\":[");
     write_owners_json(w, &census);
     kn__write_text(w, "]}\n");
