@@ -1,12 +1,16 @@
-/* What the timer does beside scopes: noting a launch, joining GPU records, a trace, a report. */
+/* What the timer does beside scopes: noting a launch, joining GPU records, a trace, a report, the
+ * end, and whether it grows. KNET_BENCH_FULL=1 opens a thousand million scopes for the last. */
+#include <knet/pool.h>
 #include <knet/prof.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "activity.h"
 #include "bench.h"
 #include "clock.h"
+#include "json.h"
 #include "memory.h"
 #include "table.h"
 #include "trace.h"
@@ -87,6 +91,41 @@ static void measure_join(void) {
     bench_emit("prof", "join_mrec_s", 1e3 * BATCH / best_join, "M/s", NO_BASELINE);
 }
 
+/* The least time of some tries, in ns. */
+static double least(void (*fn)(void)) {
+    double best = 1e30;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t start_ns = cpu_ns();
+        fn();
+        double ns = (double)(cpu_ns() - start_ns);
+        if (ns < best) best = ns;
+    }
+    return best;
+}
+
+static double tick_ns;
+
+static void make_report(void) {
+    kn__report report;
+    kn__text text = {0};
+    if (kn__report_take(&report, kn__clock_now(), tick_ns) < 0) abort();
+    kn__report_sort(&report, KN__SORT_TIME);
+    kn__table_add(&text, &report, &(kn__table_options){0});
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
+/* The baseline: as many lines of as many numbers, with snprintf alone. */
+static void print_lines(void) {
+    static char text[NODES * 128];
+    size_t at = 0;
+    for (int i = 0; i < NODES; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               " node %-10d %5d %8.3g %6.2f %8.3g %8.3g %6.2f %8.3g %8.3g\n", i, i,
+                               i * 1.5, i * 0.1, i * 2.5, i * 3.5, i * 0.2, i * 4.5, i * 5.5);
+    }
+}
+
 static void measure_report(void) {
     for (int i = 0; i < NODES; i++) {
         char label[32];
@@ -94,35 +133,86 @@ static void measure_report(void) {
         kn_scope scope = kn_scope_begin(label);
         kn_scope_end(&scope);
     }
-    double tick_ns = kn__clock_tick_ns(), best = 1e30;
-    for (int i = 0; i < TRIES; i++) {
-        kn__report report;
-        kn__text text = {0};
-        uint64_t start_ns = cpu_ns();
-        if (kn__report_take(&report, kn__clock_now(), tick_ns) < 0) abort();
-        kn__report_sort(&report, KN__SORT_TIME);
-        kn__table_add(&text, &report, &(kn__table_options){0});
-        double ms = (double)(cpu_ns() - start_ns) / 1e6;
-        if (ms < best) best = ms;
-        kn__text_release(&text);
-        kn__report_release(&report);
+    tick_ns = kn__clock_tick_ns();
+    bench_emit("prof", "report_1000_ms", least(make_report) / 1e6, "ms", least(print_lines) / 1e6);
+}
+
+static void write_trace(void) {
+    if (kn__trace_start("/dev/null", 0) < 0) abort();
+    kn__tree *tree = kn__tree_get();
+    uint64_t now = kn__clock_now();
+    const kn__node *node = tree->root.first_child;
+    for (uint64_t j = 0; j < EVENTS; j++) kn__trace_scope(tree, node, now + j, now + j + 500);
+    if (kn__trace_finish() < 0) abort();
+}
+
+/* The baseline: the same lines with fprintf. */
+static void print_events(void) {
+    FILE *out = fopen("/dev/null", "wb");
+    if (!out) abort();
+    for (int i = 0; i < EVENTS; i++) {
+        fprintf(out,
+                ",\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,"
+                "\"ts\":%.3f,\"dur\":%.3f}",
+                "s0", 12345, 12345, i * 0.001, 0.5);
     }
-    bench_emit("prof", "report_1000_ms", best, "ms", NO_BASELINE);
+    fclose(out);
 }
 
 static void measure_trace(void) {
-    double best = 1e30;
-    for (int i = 0; i < TRIES; i++) {
-        if (kn__trace_start("/dev/null", 0) < 0) abort();
-        kn__tree *tree = kn__tree_get();
-        uint64_t start_ns = cpu_ns(), now = kn__clock_now();
-        const kn__node *node = tree->root.first_child;
-        for (uint64_t j = 0; j < EVENTS; j++) kn__trace_scope(tree, node, now + j, now + j + 500);
-        if (kn__trace_finish() < 0) abort();
-        double ns = (double)(cpu_ns() - start_ns);
-        if (ns < best) best = ns;
+    bench_emit("prof", "trace_mev_s", 1e3 * EVENTS / least(write_trace), "M/s",
+               1e3 * EVENTS / least(print_events));
+}
+
+/* After a million records of a run: the last ones join, and all reports are made. */
+static void measure_exit(void) {
+    make_records();
+    launch_all();
+    next_id += BATCH;
+    uint64_t start_ns = cpu_ns();
+    kn__activity_stop();
+    kn__report report;
+    kn__text text = {0};
+    if (kn__report_take(&report, kn__clock_now(), tick_ns) < 0) abort();
+    kn__report_sort(&report, KN__SORT_TIME);
+    kn__table_add(&text, &report, &(kn__table_options){0});
+    kn__json_add(&text, &report);
+    double ms = (double)(cpu_ns() - start_ns) / 1e6;
+    kn__text_release(&text);
+    kn__report_release(&report);
+    bench_emit("prof", "exit_1m_ms", ms, "ms", least(make_report) / 1e6);
+}
+
+static double resident_bytes(void) {
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*d %ld", &pages) != 1) abort();
+    fclose(file);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Scopes in scopes, with a block allocated now and then. */
+static void open_scopes(long n, kn_pool *pool) {
+    void *x = NULL;
+    for (long i = 0; i < n; i += 8) {
+        KN_SCOPE("step");
+        for (int j = 0; j < 6; j++) {
+            KN_SCOPE("op");
+        }
+        KN_SCOPE("last");
+        if (i % 512 == 0 && (kn_alloc(&x, pool, 4096, NULL) < 0 || kn_free(pool, x) < 0)) abort();
+        if (i % 512 == 0) kn_step();
     }
-    bench_emit("prof", "trace_mev_s", 1e3 * EVENTS / best, "M/s", NO_BASELINE);
+}
+
+/* The baseline is what the process held before. */
+static void measure_growth(void) {
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    long n = getenv("KNET_BENCH_FULL") ? 1000000000 : bench_quick() ? 2000000 : 20000000;
+    open_scopes(1000000, pool);
+    double before = resident_bytes();
+    open_scopes(n, pool);
+    bench_emit("prof", "rss_growth_bytes", resident_bytes() - before, "B", before);
 }
 
 int main(int argc, char **argv) {
@@ -130,6 +220,8 @@ int main(int argc, char **argv) {
     if (kn_prof_owners_on() < 0) abort();
     measure_join();
     measure_report();
+    measure_exit();
     measure_trace();
+    measure_growth();
     return 0;
 }

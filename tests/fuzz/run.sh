@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
 # run.sh [RUNS] [READER …]: libFuzzer with AddressSanitizer and UBSan over the readers of traces (csv, kntrace,
-# pickle), 1,000,000 inputs each by default; needs clang. What crashes is left in build/fuzz. KNET_FUZZ_KEEP=1 puts
+# pickle), the words of KNET_TIMER (timer), profiles read back (profile) and their writers (format), 1,000,000
+# inputs each by default; needs clang. What crashes is left in build/fuzz. KNET_FUZZ_KEEP=1 puts
 # what was found to reach new code into the corpus.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 runs=${1:-1000000}
 shift || true
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(csv kntrace pickle)
+[ ${#readers[@]} -gt 0 ] || readers=(csv kntrace pickle timer profile format)
 command -v clang >/dev/null || { echo "run.sh: clang is missing (apt-get install clang)" >&2; exit 2; }
 mkdir -p build/fuzz
 sources=(tests/fuzz/fuzz_trace.c tools/src/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/src/{status,thread}.c)
+profiles=(tests/fuzz/fuzz_profile.c tools/src/report_{read,select,memory,diff}.c alloc/src/{status,thread}.c
+          profiler/src/{rows,table,text,json,export,name,env}.c)
 flags=(-std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DKN_CHECKED
-       -Ialloc/include -Ialloc/src -Itools/src)
+       -Ialloc/include -Ialloc/src -Itools/src -Iprofiler/include -Iprofiler/src)
 for reader in "${readers[@]}"; do
   program=build/fuzz/$reader found=build/fuzz/$reader.corpus
   mkdir -p "$found"
   # thread.c ends what other files keep for a thread; none of it is in this program.
-  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${sources[@]}" tests/fuzz/thread_ends.c -lz -lpthread -o "$program"
+  case $reader in
+    timer|profile|format) files=("${profiles[@]}") ;;
+    *) files=("${sources[@]}") ;;
+  esac
+  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${files[@]}" tests/fuzz/thread_ends.c -lz -lcjson -lm -lpthread -o "$program"
   "$program" -runs="$runs" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
              -artifact_prefix="build/fuzz/$reader-" "$found" "tests/fuzz/corpus/$reader" 2>&1 |
     tee "build/fuzz/$reader.log" | tail -n 8
