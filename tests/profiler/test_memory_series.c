@@ -43,7 +43,7 @@ static void bins_keep_every_peak_and_the_last_value(void **state) {
         }
         assert_int_equal(at, n);
         assert_int_equal(most, highest);
-        assert_true(series.max_at >= before && series.max_at <= kn__clock_now());
+        if (highest > 0) assert_true(series.max_at >= before && series.max_at <= kn__clock_now());
     }
 }
 
