@@ -11,6 +11,7 @@
 #include "pool_types.h"
 
 static const size_t RANGE_MAX = (size_t)1 << 40; /* what ThreadSanitizer bears */
+enum { ROOM = 8 }; /* so much more addresses than memory: what moves leaves holes behind */
 static const size_t HANDLE_MAX = (size_t)64 << 20;
 static const size_t SEGMENT_MIN = (size_t)32 << 20, SEGMENT_MAX = (size_t)512 << 20;
 
@@ -69,7 +70,7 @@ static void hole_make(kn_pool *pool, kn__block *block) {
 kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes) {
     kn__range *range = &pool->range;
     range->unit = granularity_bytes > KN__UNIT ? (size_t)granularity_bytes : KN__UNIT;
-    size_t size = total_bytes < RANGE_MAX / 2 ? 2 * (size_t)total_bytes : RANGE_MAX;
+    size_t size = total_bytes < RANGE_MAX / ROOM ? ROOM * (size_t)total_bytes : RANGE_MAX;
     size = round_up(size, range->unit);
     void *base = NULL;
     while (pool->driver->range_reserve(pool->impl, &base, size) < 0) {
@@ -88,6 +89,7 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
     kn__block_set(hole, KN__HOLE, 0);
     range->base = base;
     range->size = size;
+    range->total = total_bytes;
     range->granules = table;
     range->first = hole;
     hole_link(range, hole);
@@ -191,9 +193,14 @@ static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
     return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
+/* Grows with the pool, and shrinks with what is left: the last handles are small ones. */
 static size_t handle_size(const kn_pool *pool) {
+    uint64_t total = pool->limit < pool->range.total ? pool->limit : pool->range.total;
+    uint64_t left = total > pool->reserved ? total - pool->reserved : 0,
+             wanted = pool->reserved / 256;
     size_t size = pool->range.unit;
-    while (size * 2 <= HANDLE_MAX && size * 2 <= pool->reserved / 256) size *= 2;
+    if (wanted > left / 16) wanted = left / 16;
+    while (size * 2 <= HANDLE_MAX && size * 2 <= wanted) size *= 2;
     return size;
 }
 
@@ -452,10 +459,11 @@ static size_t move_handles(kn_pool *pool, const kn__stream *by, const kn__plan *
     return moved;
 }
 
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool grow) {
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
+                 bool grow) {
     if (size > RANGE_MAX) return false;
     kn__plan plan = make_plan(pool, stream, size, align);
-    if (!plan.hole) return false;
+    if (!plan.hole || pool->reserved + plan.bytes <= well_below) return false;
     if (plan.bytes == 0) {
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;

@@ -9,6 +9,7 @@
 #include "observe.h"
 
 enum { QUERIES = 2, WAITERS_SEEN = 64 };
+enum { MOVED_TIMES = 4, MOVED_SHARE = 1024 };
 
 typedef struct request {
     kn__stream *stream;
@@ -138,14 +139,16 @@ static bool grow(kn_pool *pool, request *r) {
 }
 
 /* Where growth would leave more than 1/32 unused, memory that is free and done with moves instead.
- * Nothing waits for it to be done. A pool that moved its memory twice over has work that doesn't
- * fit: it had better grow than move for ever. */
+ * Nothing waits for it to be done. Moving has its price, so work that doesn't fit must settle: a
+ * pool moves its memory a few times over, and later a small share of the bytes it hands out. */
 static bool compact(kn_pool *pool, request *r) {
-    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size;
-    if (!pool->range.base || pool->reserved < live + live / 32) return false;
-    if (pool->moved > 2 * pool->reserved_max) return false;
+    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = live + live / 32;
+    if (!pool->range.base || pool->reserved + r->size <= most) return false;
+    if (pool->moved / MOVED_TIMES > pool->reserved_max + pool->handed_out / MOVED_SHARE)
+        return false;
     kn__epochs_settle(pool);
-    return own(pool, r) || (kn__harvest(pool, r->stream, r->size, r->align, true) && own(pool, r));
+    if (own(pool, r)) return true;
+    return kn__harvest(pool, r->stream, r->size, r->align, most, true) && own(pool, r);
 }
 
 static bool flush(kn_pool *pool, request *r) {
@@ -174,7 +177,7 @@ static bool callbacks(kn_pool *pool, request *r) {
  * moved, by giving back so many that a new one fits. */
 static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
-        return kn__harvest(pool, r->stream, r->size, r->align, true) && own(pool, r);
+        return kn__harvest(pool, r->stream, r->size, r->align, 0, true) && own(pool, r);
     }
     uint64_t before = pool->reserved;
     bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;

@@ -47,6 +47,7 @@ kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
     unsigned tag = kn__tag_now();
     block->slack = (uint16_t)(rounded - size);
     block->tag = (uint16_t)tag;
+    pool->handed_out += rounded;
     KN__WRITE(block->owner, 0);
     kn__page_put(pool, ptr, (uintptr_t)block);
     kn__count_locked(pool, cache, tag, (int64_t)rounded, (int64_t)size);

@@ -232,6 +232,7 @@ typedef struct kn__range {
     char *base; /* NULL where virtual memory is missing */
     size_t size;
     kn__block *first;
+    uint64_t total;   /* what the device has */
     kn__block *holes; /* by address */
     kn__granule *granules;
     size_t unit; /* granularity of handles */
@@ -299,6 +300,7 @@ struct kn_pool {
     bool dead; /* in a child of fork(): the device's driver can't be used */
 
     int64_t live, requested; /* folded counters */
+    uint64_t handed_out;     /* bytes of blocks, since the pool was made */
     int64_t live_max;
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
@@ -410,7 +412,8 @@ kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align)
 void kn__shrink(kn_pool *pool, size_t keep_bytes);
 /* Moves memory of free, finished handles to where `size` bytes then fit; `grow`: what is missing
  * may come from the device. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool grow);
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
+                 bool grow);
 void kn__memory_release(kn_pool *pool); /* all of it */
 
 /* slab.c */

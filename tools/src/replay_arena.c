@@ -29,10 +29,13 @@ static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
     sim_handle_destroy(impl, handle, size_bytes);
 }
 
-static kn_status make_device(arena *a, uint64_t device_bytes) {
+static kn_status make_device(arena *a, uint64_t device_bytes, uint32_t n_streams) {
     static unsigned n_made;
     char name[16];
-    KN_TRY(kn_sim_create(&a->sim, &(kn_sim_options){.capacity_bytes = device_bytes}));
+    /* On one stream nothing says how far the device lags behind: it is taken to keep up. On several
+     * it does its work now and then (work_is_done), so that streams have to wait for each other. */
+    kn_sim_options options = {.capacity_bytes = device_bytes, .instant = n_streams == 1};
+    KN_TRY(kn_sim_create(&a->sim, &options));
     a->driver = *kn_sim_driver(a->sim);
     sim_segment_free = a->driver.segment_free;
     sim_handle_destroy = a->driver.handle_destroy;
@@ -69,7 +72,7 @@ static void arena_destroy(void *policy) {
 static kn_status arena_create(void **out, const kn__trace *trace, uint64_t device_bytes) {
     arena *a = calloc(1, sizeof *a);
     if (!a) return KN_FAIL(KN_ERR_OOM, "no memory for a device");
-    kn_status status = make_device(a, device_bytes);
+    kn_status status = make_device(a, device_bytes, trace->n_streams);
     if (status == KN_OK) status = make_streams(a, trace);
     if (status < 0) {
         arena_destroy(a);
