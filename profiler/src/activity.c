@@ -173,17 +173,25 @@ static void forget_old(void) {
     young.n_used = 0;
 }
 
+/* Launches alone: other calls made inside one, or for something else, wait for no record. */
+static void count_pending(launch *l, int delta) {
+    if (l->state != PENDING || l->id != l->launch) return;
+    KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
+}
+
 static void insert(const entry *e) {
     if (young.n_used == GENERATION_ENTRIES) forget_old();
     if (2 * young.n_used >= young.n_slots && !grow(&young)) return;
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
     *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
+    count_pending(slot, 1);
 }
 
 static void cancel(uint32_t id) {
     launch *l = find(id);
     if (!l || l->state != PENDING) return;
+    count_pending(l, -1);
     l->state = CANCELLED;
     n_cancelled++;
 }
@@ -210,6 +218,7 @@ static void count_launch(launch *l, bool timed) {
     launch *first = l->launch == l->id ? l : find(l->launch);
     if (first) l = first;
     if (l->state == NOTE) return;
+    count_pending(l, -1);
     if (timed && l->state != TIMED) {
         n_cancelled -= l->state == CANCELLED;
         n_timed++;

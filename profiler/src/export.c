@@ -27,8 +27,9 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
     kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64,
                     row->alloc_bytes, row->n_allocs, row->temporary_bytes, row->freed_bytes,
                     row->held, row->held_at_peak);
-    kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64 "\n", row->peak,
-                    row->rise, row->peak_inexact ? "no" : "yes", row->gpu_ns, row->n_gpu);
+    kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64, row->peak, row->rise,
+                    row->peak_inexact ? "no" : "yes", row->gpu_ns, row->n_gpu);
+    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 "\n", row->n_pending, row->gpu_bytes);
     for (const kn__row *child = row->first; child; child = child->next) add_csv_row(text, child);
 }
 
@@ -36,7 +37,7 @@ void kn__csv_add(kn__text *text, const kn__report *report) {
     kn__text_puts(text,
                   "path,depth,kind,n_calls,time_ns,min_ns,max_ns,sigma_ns,first_ns,alloc_bytes,"
                   "n_allocs,temporary_bytes,freed_bytes,held_bytes,held_at_peak_bytes,peak_bytes,"
-                  "rise_bytes,peak_exact,gpu_ns,n_gpu\n");
+                  "rise_bytes,peak_exact,gpu_ns,n_gpu,n_pending,gpu_bytes\n");
     for (const kn__row *row = report->root.first; row; row = row->next) add_csv_row(text, row);
 }
 

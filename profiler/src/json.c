@@ -79,6 +79,7 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     if (report->has_gpu) {
         add_unsigned(text, "gpu_ns", row->gpu_ns);
         add_unsigned(text, "n_gpu", row->n_gpu);
+        add_unsigned(text, "n_pending", row->n_pending);
         add_unsigned(text, "gpu_bytes", row->gpu_bytes);
     }
     kn__text_puts(text, ",\"children\":[");

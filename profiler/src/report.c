@@ -91,6 +91,7 @@ static kn_status add_kernel(kn__report *report, kn__row *row, const kn__kernel *
 }
 
 static kn_status add_kernels(kn__report *report, kn__row *row, const kn__node *node) {
+    row->n_pending += KN__LOAD(node->n_pending);
     for (const kn__kernel *k = KN__LOAD(node->kernels); k; k = k->next) {
         kn__row *parent = row;
         if (k->captured) KN_TRY(add_captured(&parent, report, row, node, k->captured));

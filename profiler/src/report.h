@@ -42,6 +42,7 @@ struct kn__row {
     bool peak_inexact;    /* another thread allocated or freed meanwhile */
 
     uint64_t gpu_ns, n_gpu;
+    uint64_t n_pending; /* launches whose GPU time is not known yet */
     uint64_t gpu_bytes; /* copied, set, and allocated past the pools */
     /* No scope of the program: "~unattributed~" and the like, last in any order. Its time and
      * memory are in no sum; its GPU time is. */

@@ -119,6 +119,7 @@ kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const 
 static void add_amounts(kn__row *row, const kn__row *child) {
     row->gpu_ns += child->gpu_ns;
     row->n_gpu += child->n_gpu;
+    row->n_pending += child->n_pending;
     row->gpu_bytes += child->gpu_bytes;
     if (child->is_extra) return;
     row->alloc_bytes += child->alloc_bytes;

@@ -112,12 +112,13 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
     for (int i = TIME_MIN; i <= TIME_FIRST; i++) l.shown[i] = options->spread;
     int wanted = longest_label(&l, report->root.first);
     if (options->width > 0) {
+        int width = options->width - (report->root.n_pending > 0); /* for " +" */
         int wish = wanted < LABEL_WISH ? wanted : LABEL_WISH;
         int n = options->columns_2018 ? 0 : (int)(sizeof droppable / sizeof *droppable);
-        for (int i = 0; i < n && wish + fixed_width(&l) > options->width; i++) {
+        for (int i = 0; i < n && wish + fixed_width(&l) > width; i++) {
             l.shown[droppable[i]] = false;
         }
-        int overflow = wanted + fixed_width(&l) - options->width;
+        int overflow = wanted + fixed_width(&l) - width;
         if (overflow > 0) wanted -= overflow;
     }
     l.label = wanted < LABEL_MIN ? LABEL_MIN : wanted;
@@ -304,7 +305,7 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
             kn__text_right(text, cell.text, columns[i].width);
         }
     }
-    kn__text_puts(text, "\n");
+    kn__text_puts(text, row->n_pending ? " +\n" : "\n");
 }
 
 static void add_rows(kn__text *text, const layout *l, const kn__row *row) {
@@ -324,6 +325,7 @@ static void add_balance(kn__text *text, const kn__balance *b) {
                     b->source, (unsigned long long)b->launched, (unsigned long long)b->timed,
                     (unsigned long long)b->pending, (unsigned long long)b->dropped,
                     (unsigned long long)b->untimed);
+    if (b->pending) kn__text_puts(text, "; rows that end in + wait for some");
     if (b->n_unattributed) {
         kn__text_printf(text, "; %llu records (%s) belong to no scope",
                         (unsigned long long)b->n_unattributed,

@@ -16,8 +16,9 @@ typedef struct kn__table_options {
     bool bare;         /* no lines above and below the table */
 } kn__table_options;
 
-/* Appends the table; the report is sorted already. Too narrow a terminal first costs the columns of
- * averages and percentages, then the ends of labels. */
+/* A row that ends in + has GPU work whose time is not known yet. Appends the table; the report is
+ * sorted already. Too narrow a terminal first costs the columns of averages and percentages, then
+ * the ends of labels. */
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options);
 
 #endif

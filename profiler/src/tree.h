@@ -66,6 +66,7 @@ struct kn__node {
 
     /* What ran on the GPU, by name: the drain's (kernel.h). */
     struct kn__kernel *kernels;
+    kn__count n_pending; /* launches whose record has not come; the drain's too */
 
     void *nvtx; /* registered string */
 };

@@ -83,6 +83,34 @@ static void launches_without_a_record_yet_are_pending(void **state) {
     assert_int_equal(b.untimed, 5);
 }
 
+static uint64_t pending_in(const char *path) {
+    kn__report now;
+    take_report(&now);
+    const kn__row *row = find_row(&now, path);
+    assert_non_null(row);
+    uint64_t n = row->n_pending;
+    kn__report_release(&now);
+    return n;
+}
+
+static void rows_say_how_many_records_they_wait_for(void **state) {
+    (void)state;
+    begin(&(synthetic_options){.records_max = 4, .first_id = 70000});
+    {
+        KN_SCOPE("waiting");
+        KN_SCOPE("inner");
+        for (uint32_t i = 0; i < 3; i++) kn__activity_launch(90000 + i); /* no record will come */
+        synthetic_launch("kernel");
+    }
+    assert_int_equal(pending_in("waiting/inner"), 3);
+    assert_int_equal(pending_in("waiting"), 3);
+    kn__activity_cancel(90001);
+    assert_int_equal(pending_in("waiting"), 2);
+    kn__activity_cancel(90000);
+    kn__activity_cancel(90002);
+    assert_int_equal(pending_in("waiting"), 0);
+}
+
 static void a_second_source_is_refused(void **state) {
     (void)state;
     const kn__source *source = synthetic_source(&(synthetic_options){.records_max = 1});
@@ -207,6 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
         TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
+        TEST_WITH(rows_say_how_many_records_they_wait_for, setup, teardown),
         TEST_WITH(a_second_source_is_refused, setup, teardown),
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
         TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),

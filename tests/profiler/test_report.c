@@ -44,6 +44,7 @@ static void make_report(kn__report *report, bool with_extra) {
     kernel->gpu_ns = 700;
     kernel->n_gpu = 5;
     kernel->gpu_bytes = 12;
+    conv->n_pending = 4;
     add_values(train, 1);
     add_values(conv, 2);
     add_values(odd, 3);

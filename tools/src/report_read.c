@@ -121,6 +121,7 @@ static void read_values(reader *r, kn__row *row, const cJSON *json) {
     read_unsigned(r, &row->first_start, json, "seen_at_ns");
     read_unsigned(r, &row->gpu_ns, json, "gpu_ns");
     read_unsigned(r, &row->n_gpu, json, "n_gpu");
+    read_unsigned(r, &row->n_pending, json, "n_pending");
     read_unsigned(r, &row->gpu_bytes, json, "gpu_bytes");
     row->is_extra = is_true(json, "extra");
     read_spread(r, row, json);

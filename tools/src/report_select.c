@@ -70,6 +70,7 @@ static void add_values(kn__row *to, const kn__row *row) {
     to->n_temporary += row->n_temporary;
     to->gpu_ns += row->gpu_ns;
     to->gpu_bytes += row->gpu_bytes;
+    to->n_pending += row->n_pending;
     to->n_gpu += row->n_gpu;
     to->peak = kn__max_i64(to->peak, row->peak);
     to->peak_inexact |= row->peak_inexact;
@@ -124,6 +125,7 @@ static kn__row own_values(const kn__row *row) {
         own.n_allocs = less(own.n_allocs, child->n_allocs);
         own.freed_bytes = less(own.freed_bytes, child->freed_bytes);
         own.gpu_ns = less(own.gpu_ns, child->gpu_ns);
+        own.n_pending = less(own.n_pending, child->n_pending);
         own.gpu_bytes = less(own.gpu_bytes, child->gpu_bytes);
         own.temporary_bytes = less(own.temporary_bytes, child->temporary_bytes);
         own.n_temporary = less(own.n_temporary, child->n_temporary);
