@@ -34,8 +34,23 @@ static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER; /* one report at
 static pthread_mutex_t measured_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static uint64_t measured_ns, measured_since_ns;                   /* since 0: not now */
 
-static void turn_on(int which) { __atomic_or_fetch(&kn_prof_on_, which, __ATOMIC_RELAXED); }
-static void turn_off(int which) { __atomic_and_fetch(&kn_prof_on_, ~which, __ATOMIC_RELAXED); }
+/* Scopes that are wanted, and why none are recorded for a while. */
+enum { OUTSIDE_STEPS = 1, PAUSED = 2 };
+static pthread_mutex_t switch_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
+static int wanted;
+static unsigned off_because;
+
+static void set_switch(void) {
+    __atomic_store_n(&kn_prof_on_, off_because ? wanted & KN_PROF_STEPS_ : wanted,
+                     __ATOMIC_RELAXED);
+}
+
+static void want(int which) {
+    pthread_mutex_lock(&switch_lock);
+    wanted |= which;
+    set_switch();
+    pthread_mutex_unlock(&switch_lock);
+}
 
 static void say(kn__text *text) {
     if (text->length && kn__text_write(text, "-") < 0) text->length = 0; /* stderr is closed */
@@ -195,7 +210,7 @@ kn_status kn_prof_owners_on(void) {
     kn_status status = KN_OK;
     start_clock(config.clock);
     if (!observing) status = observe();
-    if (status >= 0 && !report_at_exit) turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    if (status >= 0 && !report_at_exit) want(KN_PROF_ALL_ | KN_PROF_GRAD_);
     pthread_mutex_unlock(&start_lock);
     return status;
 }
@@ -247,20 +262,35 @@ static int scopes_wanted(void) {
 }
 
 /* Scopes that are open stay open; of the memory nothing is lost, it only has no owner. */
-static void measure(bool on) {
+static void allow(bool on, unsigned reason) {
     uint64_t now = kn__clock_monotonic_ns();
+    pthread_mutex_lock(&switch_lock);
+    off_because = on ? off_because & ~reason : off_because | reason;
+    on = !off_because;
+    set_switch();
     pthread_mutex_lock(&measured_lock);
     if (measured_since_ns) measured_ns += now - measured_since_ns;
-    measured_since_ns = on ? now : 0;
+    measured_since_ns = on && clock_started ? now : 0;
     pthread_mutex_unlock(&measured_lock);
     kn__trace_pause(!on);
-    on ? turn_on(scopes_wanted()) : turn_off(KN_PROF_ALL_ | KN_PROF_GRAD_);
+    kn__activity_pause(!on);
+    pthread_mutex_unlock(&switch_lock);
+}
+
+static void measure(bool on) { allow(on, OUTSIDE_STEPS); }
+
+void kn_prof_pause(void) {
+    if (!forked) allow(false, PAUSED);
+}
+
+void kn_prof_resume(void) {
+    if (!forked) allow(true, PAUSED);
 }
 
 static void start_steps(void) {
     kn__step_plan plan = {config.first_step, config.last_step, config.every_steps};
     kn__steps_start(&plan, measure, report_now);
-    turn_on(KN_PROF_STEPS_ | scopes_wanted());
+    want(KN_PROF_STEPS_ | scopes_wanted());
     if (plan.first > 1) measure(false);
     if (config.every_ns || config.signal) {
         say_failure(kn__watch_start(config.every_ns, config.signal, report_now));
@@ -295,7 +325,7 @@ __attribute__((constructor)) static void start(void) {
     start_clock(config.clock);
     if (listening) {
         atomic_fetch_or(&kn__prof_extras, KN__PROF_NVTX);
-        turn_on(KN_PROF_ALL_ | KN_PROF_GRAD_);
+        want(KN_PROF_ALL_ | KN_PROF_GRAD_);
     }
     if (config.tier >= KN__TIER_CPU) start_tables();
 }

@@ -231,6 +231,29 @@ static void a_full_ring_counts_what_it_could_not_keep(void **state) {
     assert_int_equal(b.n_unattributed, MANY - 65536);
 }
 
+static void launches_in_a_pause_are_in_no_count(void **state) {
+    (void)state;
+    kn__balance before;
+    kn__activity_balance(&before);
+    begin(&(synthetic_options){.records_max = 3, .first_id = 6000000, .hold_back = true});
+    uint64_t ns = 0;
+    KN_SCOPE("with a pause");
+    for (int i = 0; i < 300; i++) {
+        if (i == 100) kn_prof_pause();
+        if (i == 200) kn_prof_resume();
+        uint64_t spent = synthetic_launch("kernel");
+        if (i < 100 || i >= 200) ns += spent;
+        if (i % 50 == 0) kn__activity_drain();
+    }
+    kn__activity_stop();
+    kn__balance b = since(&before);
+    assert_int_equal(b.launched, 200);
+    assert_int_equal(b.timed, 200);
+    assert_int_equal(b.n_unattributed, 0);
+    take_report(&report);
+    assert_int_equal(find_row(&report, "with a pause")->gpu_ns, ns);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
@@ -240,6 +263,7 @@ int main(void) {
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
         TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),
         TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
+        TEST_WITH(launches_in_a_pause_are_in_no_count, setup, teardown),
         TEST_WITH(dropped_records_leave_their_launches_counted, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.activity", tests, NULL, NULL);

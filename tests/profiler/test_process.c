@@ -285,6 +285,27 @@ static void autograd_timer_shows_gradient_scopes_alone(void **state) {
     assert_non_null(strstr(o.err, "forward"));
 }
 
+static void a_pause_leaves_out_what_happens_in_it(void **state) {
+    (void)state;
+    outcome o = run("pause", "1,ascii");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n   before ", "1");
+    assert_row(o.err, "\n   after ", "1");
+    assert_null(strstr(o.err, "while it is off"));
+    o = run("pause", "1,json=pause.json");
+    static char text[1 << 16];
+    read_path("pause.json", text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *all = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "scopes"), 0);
+    double all_ns = cJSON_GetObjectItem(all, "time_ns")->valuedouble;
+    assert_true(all_ns >= 50e6); /* the open scope counts the pause of 50 ms, the total does not */
+    assert_true(cJSON_GetObjectItem(json, "wall_ns")->valuedouble < all_ns);
+    cJSON_Delete(json);
+    o = run("pause", NULL);
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.err, "");
+}
+
 static void owners_without_the_variable_print_no_report(void **state) {
     (void)state;
     outcome o = run("owners", NULL);
@@ -337,6 +358,7 @@ int main(int argc, char **argv) {
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
+        TEST(a_pause_leaves_out_what_happens_in_it),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
         TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),

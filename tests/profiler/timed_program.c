@@ -81,6 +81,18 @@ static int memory(void) {
     return failed;
 }
 
+static int pause_between(void) {
+    KN_SCOPE("all the time");
+    { KN_SCOPE("before"); }
+    kn_prof_pause();
+    kn_prof_pause();
+    { KN_SCOPE("while it is off"); }
+    usleep(50000);
+    kn_prof_resume();
+    { KN_SCOPE("after"); }
+    return 0;
+}
+
 static int report_now(void) {
     plain();
     kn_status status = kn_prof_report("now.%p.json");
@@ -154,19 +166,13 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"plain", plain},
-                {"exit", exit_in_scope},
-                {"thread", dying_thread},
-                {"running", threads_still_running},
-                {"fork", fork_in_scope},
-                {"memory", memory},
-                {"report", report_now},
-                {"owners", owners},
-                {"fork report", fork_and_report},
-                {"steps", ten_steps},
-                {"wait", wait_for_report},
-                {"signal", raise_signal},
-                {"two threads", two_threads}};
+    } ways[] = {{"plain", plain},         {"exit", exit_in_scope},
+                {"thread", dying_thread}, {"running", threads_still_running},
+                {"fork", fork_in_scope},  {"memory", memory},
+                {"pause", pause_between}, {"report", report_now},
+                {"owners", owners},       {"fork report", fork_and_report},
+                {"steps", ten_steps},     {"wait", wait_for_report},
+                {"signal", raise_signal}, {"two threads", two_threads}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }

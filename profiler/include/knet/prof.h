@@ -71,6 +71,16 @@ static inline void kn_scope_end(kn_scope *scope) {
 /* Marks the end of one iteration; the report says how many there were and how long one took. */
 KN_API void kn_step(void);
 
+/* Nothing is recorded from here on, until kn_prof_resume: scopes cost what they cost with the timer
+ * off, GPU work that is launched meanwhile is in no count, and the report's total time leaves the
+ * pause out. A scope that is open stays open, and the pause is part of its time; kn_step goes on
+ * counting; who owns memory goes on being known, what is allocated meanwhile belongs to the scope
+ * that is open. With CUPTI 13.1 update 1 or later its records are switched off too; those of older
+ * ones cost what they did and are ignored. Not counted: one resume ends any number of pauses.
+ * Nothing happens in a child of fork(). */
+KN_API void kn_prof_pause(void);
+KN_API void kn_prof_resume(void);
+
 /* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "%p" in a path the process id,
  * and its end says the form: .json, .csv, .folded (stacks), .svg (flame graph), else the table.
  * Scopes that are open count up to now. The report at exit comes all the same. Errors: IO, naming
