@@ -252,7 +252,7 @@ static void add_work(launch *l, const kn__record *r) {
 }
 
 static void add_alloc(kn__node *node, const kn__record *r) {
-    kn__external_alloc(r->address, r->bytes);
+    kn__external_alloc(r->start_ns, r->address, r->bytes);
     if (node) (void)kn__kernel_add(node, &(kn__work){"[device malloc]", NULL, 0, r->bytes});
 }
 
@@ -267,7 +267,7 @@ static void add_overhead(const kn__record *r) {
 /* False: the launch isn't known, for now. */
 static bool attribute(const kn__record *r) {
     if (r->kind == KN__RECORD_FREE) {
-        kn__external_free(r->address);
+        kn__external_free(r->start_ns, r->address);
         return true;
     }
     if (r->kind == KN__RECORD_OVERHEAD) {
@@ -346,6 +346,7 @@ static void drain_locked(void) {
     if (running) source->drain(source->ctx, join, NULL);
     drain_rings();
     join_late();
+    kn__external_apply();
     kn__graph_sweep();
     n_drains++;
     drain_ns += thread_ns() - start_ns;

@@ -80,6 +80,7 @@ static void read_graph(kn__record *out, const CUpti_ActivityGraphTrace2 *r) {
 static bool read_memory(kn__record *out, const CUpti_ActivityMemory4 *r) {
     bool alloc = r->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
     *out = (kn__record){.id = r->correlationId,
+                        .start_ns = r->timestamp,
                         .device = r->deviceId,
                         .kind = alloc ? KN__RECORD_ALLOC : KN__RECORD_FREE,
                         .bytes = r->bytes,

@@ -4,12 +4,20 @@
 
 #include "budget.h"
 
-enum { SLOTS_MIN = 1 << 8, SLOTS_MAX = 2 * KN__EXTERNAL_BLOCKS_MAX };
+enum { SLOTS_MIN = 1 << 8, SLOTS_MAX = 2 * KN__EXTERNAL_BLOCKS_MAX, EVENTS_MAX = 1 << 12 };
 
 typedef struct slot {
     uint64_t address, bytes; /* address 0: free */
 } slot;
 
+typedef struct event {
+    uint64_t time_ns, address, bytes;
+    size_t order; /* of arrival, where times are equal or missing */
+    bool is_alloc;
+} event;
+
+static event events[EVENTS_MAX]; /* since the last kn__external_apply */
+static size_t n_events;
 static slot *slots;
 static size_t n_slots, n_used;
 static kn__external sums;
@@ -56,9 +64,7 @@ static void remove_slot(size_t hole) {
     n_used--;
 }
 
-void kn__external_alloc(uint64_t address, uint64_t size_bytes) {
-    sums.n_allocs++;
-    sums.alloc_bytes += size_bytes;
+static void add_block(uint64_t address, uint64_t size_bytes) {
     if (!address || (2 * n_used >= n_slots && !grow())) {
         sums.n_untracked++;
         return;
@@ -71,12 +77,44 @@ void kn__external_alloc(uint64_t address, uint64_t size_bytes) {
     if (sums.live > sums.live_max) sums.live_max = sums.live;
 }
 
-void kn__external_free(uint64_t address) {
+/* Of an address that is not known nothing is freed: a pool's, or one from before the start. */
+static void end_block(uint64_t address) {
     if (!n_used || !address) return;
     slot *s = find(address);
     if (!s->address) return;
     sums.live -= (int64_t)s->bytes;
     remove_slot((size_t)(s - slots));
+}
+
+static int by_time(const void *a, const void *b) {
+    const event *x = a, *y = b;
+    if (x->time_ns != y->time_ns) return x->time_ns < y->time_ns ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+void kn__external_apply(void) {
+    qsort(events, n_events, sizeof *events, by_time);
+    for (size_t i = 0; i < n_events; i++) {
+        const event *e = &events[i];
+        e->is_alloc ? add_block(e->address, e->bytes) : end_block(e->address);
+    }
+    n_events = 0;
+}
+
+static void add_event(event e) {
+    if (n_events == EVENTS_MAX) kn__external_apply();
+    e.order = n_events;
+    events[n_events++] = e;
+}
+
+void kn__external_alloc(uint64_t time_ns, uint64_t address, uint64_t size_bytes) {
+    sums.n_allocs++;
+    sums.alloc_bytes += size_bytes;
+    add_event((event){time_ns, address, size_bytes, 0, true});
+}
+
+void kn__external_free(uint64_t time_ns, uint64_t address) {
+    add_event((event){time_ns, address, 0, 0, false});
 }
 
 void kn__external_read(kn__external *out) { *out = sums; }

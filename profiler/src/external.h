@@ -15,9 +15,11 @@ typedef struct kn__external {
     uint64_t n_untracked; /* blocks there was no room for: their ends will not be seen */
 } kn__external;
 
-void kn__external_alloc(uint64_t address, uint64_t size_bytes);
-/* Of an address that is not known nothing is freed: a pool's, or one from before the start. */
-void kn__external_free(uint64_t address);
+/* Records come in any order: they are kept until kn__external_apply, which takes them by time. */
+void kn__external_alloc(uint64_t time_ns, uint64_t address, uint64_t size_bytes);
+void kn__external_free(uint64_t time_ns, uint64_t address);
+/* At the end of a drain. */
+void kn__external_apply(void);
 void kn__external_read(kn__external *out);
 
 #endif

@@ -1,13 +1,15 @@
 /* A program that "uses the GPU" through the mock CUPTI: argv[1] is the mock's path, argv[2] the
  * number of threads. Each thread launches 1000 kernels of 2 µs in train/gemm and 250 copies of 1 µs
- * in train. */
+ * in train. "graph", "memory" and "calls" in place of a number: what the functions below say. */
 #include <dlfcn.h>
 #include <knet/prof.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "mock_cupti.h"
 
+static void *mock;
 static mock_launch_fn launch;
 
 static void *train(void *arg) {
@@ -25,15 +27,83 @@ static void *train(void *arg) {
     return arg;
 }
 
-int main(int argc, char **argv) {
-    void *mock = argc > 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
-    if (!mock) return 99;
-    *(void **)(void *)&launch = dlsym(mock, "mock_launch");
+static int run_threads(int n) {
     pthread_t threads[16];
-    int n = atoi(argv[2]);
     for (int i = 0; i < n; i++) {
         if (pthread_create(&threads[i], NULL, train, NULL) != 0) return 98;
     }
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     return 6;
+}
+
+static void *find(const char *name) { return dlsym(mock, name); }
+
+/* Nodes 1 and 2 are captured in train/forward/conv, node 3 in train/backward; 50 replays of 1 µs a
+ * node in train/step, two of them of node 4, which nobody saw captured. */
+static int run_graph(void) {
+    mock_capture_fn capture;
+    mock_instantiate_fn instantiate;
+    mock_replay_fn replay;
+    mock_destroy_fn destroy;
+    *(void **)(void *)&capture = find("mock_capture");
+    *(void **)(void *)&instantiate = find("mock_instantiate");
+    *(void **)(void *)&replay = find("mock_replay");
+    *(void **)(void *)&destroy = find("mock_destroy");
+    KN_SCOPE("train");
+    {
+        KN_SCOPE("forward");
+        KN_SCOPE("conv");
+        capture(7, 1);
+        capture(7, 2);
+    }
+    {
+        KN_SCOPE("backward");
+        capture(7, 3);
+    }
+    instantiate(7, 1, 3);
+    for (int i = 0; i < 50; i++) {
+        KN_SCOPE("step");
+        replay(1, i < 2 ? 4 : 3, 1000);
+    }
+    destroy(7, 1);
+    destroy(7, 0);
+    return 6;
+}
+
+/* 8 MiB allocated in "load", half of it freed; 1 MiB at addresses used again and again. */
+static int run_memory(void) {
+    mock_memory_fn memory;
+    *(void **)(void *)&memory = find("mock_memory");
+    KN_SCOPE("load");
+    for (uint64_t i = 1; i <= 8; i++) memory(i << 20, 1 << 20, 1);
+    for (uint64_t i = 1; i <= 4; i++) memory(i << 20, 0, 0);
+    for (int i = 0; i < 1000; i++) {
+        memory(1 << 20, 1 << 20, 1);
+        memory(1 << 20, 0, 0);
+    }
+    memory(99 << 20, 0, 0); /* from before the start */
+    return 6;
+}
+
+static int run_calls(void) {
+    mock_sync_fn sync;
+    *(void **)(void *)&sync = find("mock_sync");
+    KN_SCOPE("train");
+    for (int i = 0; i < 20; i++) {
+        launch(MOCK_KERNEL, "saxpy", 1000, i == 19);
+        KN_SCOPE("cudaDeviceSynchronize"); /* wrapped already */
+        sync();
+    }
+    sync();
+    return 6;
+}
+
+int main(int argc, char **argv) {
+    mock = argc > 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
+    if (!mock) return 99;
+    *(void **)(void *)&launch = find("mock_launch");
+    if (strcmp(argv[2], "graph") == 0) return run_graph();
+    if (strcmp(argv[2], "memory") == 0) return run_memory();
+    if (strcmp(argv[2], "calls") == 0) return run_calls();
+    return run_threads(atoi(argv[2]));
 }

@@ -7,16 +7,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { RECORDS_MAX = 1 << 16, RUNTIME_LAUNCH = 211, DRIVER_LAUNCH = 307 };
+enum { RECORDS_MAX = 1 << 16, NODE_COPY = 1000 };
+
+/* Calls by domain and number, as the real library lists them. */
+static const char *const call_names[3][520] = {
+    [CUPTI_CB_DOMAIN_DRIVER_API] = {[1] = "cuCtxSynchronize",
+                                    [243] = "cuMemAlloc_v2",
+                                    [245] = "cuMemFree_v2",
+                                    [307] = "cuLaunchKernel",
+                                    [500] = "cuLaunchHostFunc",
+                                    [514] = "cuGraphLaunch"},
+    [CUPTI_CB_DOMAIN_RUNTIME_API] = {[2] = "cudaGetDevice_v3020",
+                                     [20] = "cudaMalloc_v3020",
+                                     [22] = "cudaFree_v3020",
+                                     [165] = "cudaDeviceSynchronize_v3020",
+                                     [211] = "cudaLaunchKernel_v7000",
+                                     [311] = "cudaGraphLaunch_v10000"}};
+typedef struct call {
+    uint32_t runtime, driver;
+} call;
+static const call kernel_call = {211, 307}, graph_call = {311, 514}, malloc_call = {20, 243},
+                  free_call = {22, 245}, sync_call = {165, 1}, quiet_call = {2, 0};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static CUpti_CallbackFunc callback;
 static CUpti_BuffersCallbackRequestFunc request;
 static CUpti_BuffersCallbackCompleteFunc complete;
-static bool enabled_calls[3][1024], enabled_kinds[64];
+static bool enabled_calls[4][1024], enabled_kinds[64];
 static uint32_t next_id = 100;
 static uint64_t now = 1000000, n_dropped, n_records_made, random_state = 88172645463325252u;
 static int n_calls;
@@ -36,6 +57,9 @@ typedef union record {
     copy_record copy;
     CUpti_ActivityMemcpyPtoP4 peer;
     CUpti_ActivityMemset4 set;
+    CUpti_ActivityGraphTrace2 graph;
+    CUpti_ActivityMemory4 memory;
+    CUpti_ActivityOverhead3 overhead;
 } record;
 
 static record records[RECORDS_MAX];
@@ -66,7 +90,8 @@ static uint64_t random_below(uint64_t n) { /* xorshift64 */
 /* ---- calls that the profiler makes ---- */
 
 EXPORT CUptiResult CUPTIAPI cuptiGetVersion(uint32_t *version) {
-    *version = 130001;
+    *version = word_value("version=") ? (uint32_t)word_value("version=") : 130001;
+    if (has_word("wrap")) next_id = UINT32_MAX - 1500;
     return called();
 }
 
@@ -79,6 +104,7 @@ EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti
                                            void *user) {
     (void)user;
     if (has_word("nodriver")) return CUPTI_ERROR_UNKNOWN;
+    if (has_word("held")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     callback = fn;
     *handle = (CUpti_SubscriberHandle)(void *)&callback;
     return called();
@@ -87,6 +113,7 @@ EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti
 EXPORT CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc fn,
                                               void *user, CUpti_SubscriberParams *params) {
     if (!has_word("held")) return cuptiSubscribe(handle, fn, user);
+    if (has_word("anonymous")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     snprintf(params->oldSubscriberName, params->oldSubscriberSize, "Nsight Systems");
     return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
 }
@@ -99,12 +126,13 @@ EXPORT CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
 
 EXPORT CUptiResult CUPTIAPI cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id,
                                                  const char **name) {
-    bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
     if (id >= 520) return CUPTI_ERROR_INVALID_PARAMETER;
-    *name = runtime ? "cudaDeviceSynchronize_v3020" : "cuCtxSynchronize";
-    if (runtime && id == RUNTIME_LAUNCH) *name = "cudaLaunchKernel_v7000";
-    if (!runtime && id == DRIVER_LAUNCH) *name = "cuLaunchKernel";
-    if (!runtime && id == 500) *name = "cuLaunchHostFunc";
+    *name = call_names[domain][id] ? call_names[domain][id] : "cudaGetLastError_v3020";
+    return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult CUPTIAPI cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id) {
+    *id = (uint64_t)(uintptr_t)node;
     return CUPTI_SUCCESS;
 }
 
@@ -158,6 +186,12 @@ static size_t size_of(CUpti_ActivityKind kind) {
             return sizeof(CUpti_ActivityMemcpyPtoP4);
         case CUPTI_ACTIVITY_KIND_MEMSET:
             return sizeof(CUpti_ActivityMemset4);
+        case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+            return sizeof(CUpti_ActivityGraphTrace2);
+        case CUPTI_ACTIVITY_KIND_MEMORY2:
+            return sizeof(CUpti_ActivityMemory4);
+        case CUPTI_ACTIVITY_KIND_OVERHEAD:
+            return sizeof(CUpti_ActivityOverhead3);
         default:
             return 0;
     }
@@ -187,6 +221,10 @@ static void deliver(size_t n) {
     uint8_t *bytes = NULL;
     size_t size = 0, max = 0, used = 0;
     request(&bytes, &size, &max);
+    if (bytes && has_word("full")) { /* as if there were none */
+        complete(NULL, 0, bytes, size, 0);
+        bytes = NULL;
+    }
     pthread_mutex_lock(&lock);
     for (; n && n_records; n--) {
         size_t i = (size_t)random_below(n_records), length = size_of(records[i].any.kind);
@@ -208,7 +246,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
     }
     pthread_mutex_unlock(&lock);
     while (n > 0) {
-        size_t part = n > 700 ? 700 : n;
+        size_t most = has_word("split") ? 130 : 700, part = n > most ? most : n;
         deliver(part);
         n -= part;
     }
@@ -217,40 +255,65 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
 
 /* ---- calls that the program makes ---- */
 
-static void make_record(mock_kind kind, const char *name, uint64_t start, uint64_t end,
-                        uint32_t id) {
-    record *r = &records[n_records];
+typedef struct work {
+    mock_kind kind;
+    const char *name;
+    uint64_t start, end, node;
+    uint32_t id;
+} work;
+
+static void fill(record *r, const work *w) {
     memset(r, 0, sizeof *r);
-    if (kind == MOCK_KERNEL) {
+    if (w->kind == MOCK_KERNEL) {
         r->any.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-        r->kernel.start = start, r->kernel.end = end, r->kernel.correlationId = id;
-        r->kernel.name = name;
-    } else if (kind == MOCK_COPY) {
+        r->kernel.start = w->start, r->kernel.end = w->end, r->kernel.correlationId = w->id;
+        r->kernel.name = w->name, r->kernel.graphNodeId = w->node;
+    } else if (w->kind == MOCK_COPY) {
         r->any.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-        r->copy.start = start, r->copy.end = end, r->copy.correlationId = id;
-        r->copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
-    } else if (kind == MOCK_PEER_COPY) {
+        r->copy.start = w->start, r->copy.end = w->end, r->copy.correlationId = w->id;
+        r->copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD, r->copy.bytes = 4096;
+    } else if (w->kind == MOCK_PEER_COPY) {
         r->any.kind = CUPTI_ACTIVITY_KIND_MEMCPY2;
-        r->peer.start = start, r->peer.end = end, r->peer.correlationId = id;
+        r->peer.start = w->start, r->peer.end = w->end, r->peer.correlationId = w->id;
+    } else if (w->kind == MOCK_GRAPH) {
+        r->any.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+        r->graph.start = w->start, r->graph.end = w->end, r->graph.correlationId = w->id;
     } else {
         r->any.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-        r->set.start = start, r->set.end = end, r->set.correlationId = id;
+        r->set.start = w->start, r->set.end = w->end, r->set.correlationId = w->id;
+        r->set.bytes = 512;
     }
-    n_records += enabled_kinds[r->any.kind];
 }
 
-static void add_record(mock_kind kind, const char *name, uint64_t ns, uint32_t runtime,
-                       uint32_t driver) {
-    bool zero = has_word("zero");
+/* Under the lock. */
+static void keep(const record *r) {
     int drop = word_value("drop=");
-    pthread_mutex_lock(&lock);
-    now += 10;
+    if (!enabled_kinds[r->any.kind]) return;
     if (n_records == RECORDS_MAX || (drop && ++n_records_made % (uint64_t)drop == 0)) {
         n_dropped++;
     } else {
-        make_record(kind, name, zero ? 0 : now, zero ? 0 : now + ns,
-                    has_word("driver") ? driver : runtime);
+        records[n_records++] = *r;
     }
+}
+
+static void add_work(work w, uint64_t ns) {
+    record r;
+    pthread_mutex_lock(&lock);
+    now += 10;
+    if (!has_word("zero")) w.start = now, w.end = now + ns;
+    fill(&r, &w);
+    keep(&r);
+    if (has_word("twice")) keep(&r);
+    pthread_mutex_unlock(&lock);
+}
+
+static void add_overhead(void) {
+    record r = {.overhead = {.kind = CUPTI_ACTIVITY_KIND_OVERHEAD,
+                             .overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH,
+                             .start = now,
+                             .end = now + 5000}};
+    pthread_mutex_lock(&lock);
+    keep(&r);
     pthread_mutex_unlock(&lock);
 }
 
@@ -263,13 +326,112 @@ static void fire(CUpti_CallbackDomain domain, uint32_t cbid, CUpti_ApiCallbackSi
     if (callback && enabled_calls[domain][cbid]) callback(NULL, domain, cbid, &data);
 }
 
-EXPORT void mock_launch(mock_kind kind, const char *name, uint64_t ns, int error) {
+/* The ids of a call of the runtime and the call of the driver inside it; the one that its records
+ * carry. */
+typedef struct ids {
+    uint32_t runtime, driver, record;
+} ids;
+
+static ids enter(call c) {
     pthread_mutex_lock(&lock);
-    uint32_t runtime = next_id++, driver = next_id++;
+    ids i = {next_id, next_id + 1, has_word("driver") ? next_id + 1 : next_id};
+    next_id += 2;
     pthread_mutex_unlock(&lock);
-    fire(CUPTI_CB_DOMAIN_RUNTIME_API, RUNTIME_LAUNCH, CUPTI_API_ENTER, runtime, NULL);
-    fire(CUPTI_CB_DOMAIN_DRIVER_API, DRIVER_LAUNCH, CUPTI_API_ENTER, driver, NULL);
-    if (!error) add_record(kind, name, ns, runtime, driver);
-    fire(CUPTI_CB_DOMAIN_DRIVER_API, DRIVER_LAUNCH, CUPTI_API_EXIT, driver, &error);
-    fire(CUPTI_CB_DOMAIN_RUNTIME_API, RUNTIME_LAUNCH, CUPTI_API_EXIT, runtime, &error);
+    fire(CUPTI_CB_DOMAIN_RUNTIME_API, c.runtime, CUPTI_API_ENTER, i.runtime, NULL);
+    if (c.driver) fire(CUPTI_CB_DOMAIN_DRIVER_API, c.driver, CUPTI_API_ENTER, i.driver, NULL);
+    return i;
+}
+
+static void leave(call c, ids i, int error) {
+    if (c.driver) fire(CUPTI_CB_DOMAIN_DRIVER_API, c.driver, CUPTI_API_EXIT, i.driver, &error);
+    fire(CUPTI_CB_DOMAIN_RUNTIME_API, c.runtime, CUPTI_API_EXIT, i.runtime, &error);
+}
+
+EXPORT void mock_launch(mock_kind kind, const char *name, uint64_t ns, int error) {
+    ids i = enter(kernel_call);
+    if (!error) add_work((work){.kind = kind, .name = name, .id = i.record}, ns);
+    leave(kernel_call, i, error);
+}
+
+/* ---- graphs ---- */
+
+static void *handle(uint64_t number) { return (void *)(uintptr_t)number; }
+
+static void fire_resource(CUpti_CallbackId what, CUpti_GraphData graph) {
+    CUpti_ResourceData data = {.resourceDescriptor = &graph};
+    if (callback && enabled_calls[CUPTI_CB_DOMAIN_RESOURCE][what]) {
+        callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, what, &data);
+    }
+}
+
+EXPORT void mock_capture(uint64_t graph, uint64_t node) {
+    ids i = enter(kernel_call);
+    fire_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+                  (CUpti_GraphData){.graph = handle(graph), .node = handle(node)});
+    leave(kernel_call, i, 0);
+}
+
+EXPORT void mock_instantiate(uint64_t graph, uint64_t first, uint64_t last) {
+    for (uint64_t node = first; node <= last; node++) {
+        fire_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                      (CUpti_GraphData){.graph = handle(graph),
+                                        .originalGraph = handle(graph),
+                                        .node = handle(node + NODE_COPY),
+                                        .originalNode = handle(node),
+                                        .graphExec = handle(graph + NODE_COPY)});
+    }
+}
+
+EXPORT void mock_replay(uint64_t first, uint64_t last, uint64_t ns) {
+    ids i = enter(graph_call);
+    for (uint64_t node = first; node <= last; node++) {
+        add_work((work){.kind = MOCK_KERNEL,
+                        .name = "graph_kernel",
+                        .id = i.record,
+                        .node = node + NODE_COPY},
+                 ns);
+    }
+    add_work((work){.kind = MOCK_GRAPH, .id = i.record}, ns * (last - first + 1));
+    leave(graph_call, i, 0);
+}
+
+EXPORT void mock_destroy(uint64_t graph, uint64_t node) {
+    if (node) {
+        fire_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING,
+                      (CUpti_GraphData){.graph = handle(graph), .node = handle(node)});
+    } else {
+        fire_resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING,
+                      (CUpti_GraphData){.graphExec = handle(graph + NODE_COPY)});
+        fire_resource(CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+                      (CUpti_GraphData){.graph = handle(graph)});
+    }
+}
+
+/* ---- memory and waiting ---- */
+
+EXPORT void mock_memory(uint64_t address, uint64_t bytes, int is_alloc) {
+    call c = is_alloc ? malloc_call : free_call;
+    ids i = enter(c);
+    record r = {
+        .memory = {.kind = CUPTI_ACTIVITY_KIND_MEMORY2,
+                   .memoryOperationType = is_alloc ? CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION
+                                                   : CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE,
+                   .memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE,
+                   .correlationId = i.record,
+                   .address = address,
+                   .bytes = bytes}};
+    pthread_mutex_lock(&lock);
+    r.memory.timestamp = ++now;
+    keep(&r);
+    pthread_mutex_unlock(&lock);
+    leave(c, i, 0);
+}
+
+EXPORT void mock_sync(void) {
+    ids i = enter(quiet_call);
+    leave(quiet_call, i, 0);
+    i = enter(sync_call);
+    usleep(1);
+    leave(sync_call, i, 0);
+    add_overhead();
 }

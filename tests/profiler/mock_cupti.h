@@ -2,18 +2,36 @@
  *
  * MOCK_CUPTI in the environment is a list of words: held (another tool has it), nodriver, fail=N
  * (the N-th call fails), driver (records carry the driver call's id), zero (no times), drop=N
- * (every N-th record is lost), late (a flush delivers only some of what there is), real (buffers
- * are walked by the real libcupti.so.13).
+ * (every N-th record is lost), late (a flush delivers only some of what there is), split (few
+ * records a buffer), twice (every record comes two times), wrap (ids go round), full (no buffer is
+ * taken), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
+ * libcupti.so.13).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H
 
 #include <stdint.h>
 
-typedef enum mock_kind { MOCK_KERNEL, MOCK_COPY, MOCK_SET, MOCK_PEER_COPY } mock_kind;
+typedef enum mock_kind { MOCK_KERNEL, MOCK_COPY, MOCK_SET, MOCK_PEER_COPY, MOCK_GRAPH } mock_kind;
 
 /* Launches work as a program does through the runtime: its callbacks on this thread, a record of
  * `ns` later. `error` not 0: the call fails, and no record comes. */
 typedef void (*mock_launch_fn)(mock_kind kind, const char *name, uint64_t ns, int error);
+
+/* A kernel launched into a stream that is being captured: makes node `node` of graph `graph`, both
+ * any number but 0. */
+typedef void (*mock_capture_fn)(uint64_t graph, uint64_t node);
+/* Copies the nodes first to last of a graph as nodes + 1000 of the executable graph + 1000. */
+typedef void (*mock_instantiate_fn)(uint64_t graph, uint64_t first, uint64_t last);
+/* Launches an executable graph: a kernel of `ns` a node; one record for all with graph-level
+ * tracing.
+ */
+typedef void (*mock_replay_fn)(uint64_t first, uint64_t last, uint64_t ns);
+/* Destroys a graph and an executable graph, or node by node. */
+typedef void (*mock_destroy_fn)(uint64_t graph, uint64_t node);
+/* cudaMalloc and cudaFree. */
+typedef void (*mock_memory_fn)(uint64_t address, uint64_t bytes, int is_alloc);
+/* cudaDeviceSynchronize, which takes a microsecond or more. */
+typedef void (*mock_sync_fn)(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* GPU times in a whole program, by a mock of CUPTI. */
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,17 +31,18 @@ static cJSON *read_json(void) {
     return cJSON_Parse(text);
 }
 
-static outcome run(const char *words, const char *n_threads, const char *library) {
+static outcome run_tier(const char *tier, const char *words, const char *what,
+                        const char *library) {
     static outcome o;
     FILE *err = tmpfile();
     char timer[1024];
-    snprintf(timer, sizeof timer, "gpu,ascii,cupti=%s,json=%s", library, json_path);
+    snprintf(timer, sizeof timer, "%s,ascii,cupti=%s,json=%s", tier, library, json_path);
     pid_t child = fork();
     if (child == 0) {
         setenv("KNET_TIMER", timer, 1);
         setenv("MOCK_CUPTI", words, 1);
         dup2(fileno(err), 2);
-        execl(program, program, mock, n_threads, (char *)NULL);
+        execl(program, program, mock, what, (char *)NULL);
         _exit(97);
     }
     int status = 0;
@@ -49,6 +51,10 @@ static outcome run(const char *words, const char *n_threads, const char *library
     read_all(err, o.err, sizeof o.err);
     o.json = read_json();
     return o;
+}
+
+static outcome run(const char *words, const char *what, const char *library) {
+    return run_tier("gpu", words, what, library);
 }
 
 static double number(const cJSON *object, const char *key) {
@@ -82,6 +88,26 @@ static void assert_complete(const outcome *o, int n) {
     assert_int_equal(number(gpu, "timed"), 1252 * n);
     assert_int_equal(number(gpu, "pending") + number(gpu, "dropped") + number(gpu, "untimed"), 0);
     assert_int_equal(number(gpu, "n_unattributed"), 0);
+    assert_int_equal(number(child(train, "[memcpy HtoD]"), "gpu_bytes"), 250 * 4096 * n);
+}
+
+static const cJSON *path(const cJSON *row, const char *labels) {
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", labels);
+    for (char *rest = NULL, *label = strtok_r(copy, "/", &rest); label;
+         label = strtok_r(NULL, "/", &rest)) {
+        row = child(row, label);
+    }
+    return row;
+}
+
+static bool has_child(const cJSON *row, const char *label) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(
+                                 row, cJSON_GetObjectItem(row, "scopes") ? "scopes" : "children")) {
+        if (strcmp(cJSON_GetObjectItem(item, "label")->valuestring, label) == 0) return true;
+    }
+    return false;
 }
 
 static void gpu_time_stands_beside_cpu_time(void **state) {
@@ -131,6 +157,145 @@ static void dropped_records_are_counted(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void records_may_come_in_many_buffers(void **state) {
+    (void)state;
+    outcome o = run("split,late", "2", mock);
+    assert_complete(&o, 2);
+    cJSON_Delete(o.json);
+}
+
+static void ids_may_go_round(void **state) {
+    (void)state;
+    outcome o = run("wrap,late", "2", mock);
+    assert_complete(&o, 2);
+    cJSON_Delete(o.json);
+    o = run("wrap,driver", "2", mock);
+    assert_complete(&o, 2);
+    cJSON_Delete(o.json);
+}
+
+/* A launch is timed once, whatever comes of it; time that the source tells twice is there twice. */
+static void a_launch_with_two_records_is_one_launch(void **state) {
+    (void)state;
+    outcome o = run("twice", "1", mock);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 1252);
+    assert_int_equal(number(gpu, "timed"), 1252);
+    assert_int_equal(number(child(child(o.json, "train"), "gemm"), "gpu_ns"), 2 * 2000000);
+    cJSON_Delete(o.json);
+}
+
+static void without_buffers_all_is_dropped(void **state) {
+    (void)state;
+    outcome o = run("full", "1", mock);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 1252);
+    assert_int_equal(number(gpu, "dropped"), 1252);
+    assert_int_equal(number(gpu, "timed"), 0);
+    cJSON_Delete(o.json);
+}
+
+/* ---- graphs ---- */
+
+static void replayed_kernels_stand_under_the_scope_they_were_captured_in(void **state) {
+    (void)state;
+    static const char *const ways[] = {"", "driver", "late,split", "real,late"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        outcome o = run(ways[i], "graph", mock);
+        assert_int_equal(o.code, 6);
+        const cJSON *captured = path(o.json, "train/step/[captured]");
+        assert_int_equal(number(path(captured, "forward/conv/graph_kernel"), "n_gpu"), 100);
+        assert_int_equal(number(path(captured, "backward/graph_kernel"), "gpu_ns"), 50000);
+        const cJSON *before = path(captured, "(captured before the timer was on)/graph_kernel");
+        assert_int_equal(number(before, "n_gpu"), 2);
+        assert_int_equal(number(path(o.json, "train/step"), "gpu_ns"), 152000);
+        assert_false(has_child(path(o.json, "train/forward/conv"), "graph_kernel"));
+        const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+        assert_int_equal(number(gpu, "launched"), 50); /* capturing launches nothing */
+        assert_int_equal(number(gpu, "timed"), 50);
+        cJSON_Delete(o.json);
+    }
+}
+
+static void the_lite_tier_times_a_graph_as_one(void **state) {
+    (void)state;
+    outcome o = run_tier("gpu-lite", "", "graph", mock);
+    const cJSON *graph = path(o.json, "train/step/[graph]");
+    assert_int_equal(number(graph, "n_gpu"), 50);
+    assert_int_equal(number(graph, "gpu_ns"), 152000);
+    assert_false(has_child(path(o.json, "train/step"), "[captured]"));
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "timed"), 50);
+    cJSON_Delete(o.json);
+    o = run_tier("gpu-lite", "", "1", mock); /* kernels outside graphs are in no count */
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "launched"), 0);
+    cJSON_Delete(o.json);
+}
+
+static void a_version_that_loses_times_says_so(void **state) {
+    (void)state;
+    outcome o = run("zero", "graph", mock);
+    assert_non_null(strstr(o.err, "KNET_TIMER=gpu-lite"));
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "untimed"), 50);
+    cJSON_Delete(o.json);
+    o = run("zero,version=130200", "graph", mock);
+    assert_null(strstr(o.err, "KNET_TIMER=gpu-lite"));
+    cJSON_Delete(o.json);
+    o = run("version=22", "1", mock);
+    assert_non_null(strstr(o.err, "may lose kernels"));
+    cJSON_Delete(o.json);
+}
+
+/* ---- memory, calls, what the timer takes ---- */
+
+static void memory_past_the_pools_has_its_row_and_its_scope(void **state) {
+    (void)state;
+    static const char *const ways[] = {"", "driver", "real"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        outcome o = run_tier("gpu,mem", ways[i], "memory", mock);
+        const cJSON *row = child(o.json, "~outside pool~");
+        assert_int_equal(number(row, "n_allocs"), 1008);
+        assert_int_equal(number(row, "alloc_bytes"), 1008 << 20);
+        assert_int_equal(number(row, "peak_bytes"), 8 << 20);
+        assert_int_equal(number(row, "held_bytes"), 4 << 20);
+        assert_int_equal(number(path(o.json, "load/[device malloc]"), "gpu_bytes"), 1008 << 20);
+        const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+        assert_int_equal(number(gpu, "launched"), 0);
+        cJSON_Delete(o.json);
+    }
+    outcome o = run_tier("gpu,nomem", "", "memory", mock);
+    assert_false(has_child(o.json, "~outside pool~"));
+    cJSON_Delete(o.json);
+}
+
+static void the_full_tier_has_a_row_for_every_call(void **state) {
+    (void)state;
+    outcome o = run_tier("full", "", "calls", mock);
+    const cJSON *launch = path(o.json, "train/cudaLaunchKernel");
+    assert_int_equal(number(launch, "n_calls"), 20);
+    assert_int_equal(number(path(launch, "saxpy"), "n_gpu"), 19); /* one failed */
+    assert_int_equal(number(path(o.json, "train/cudaDeviceSynchronize"), "n_calls"), 21);
+    assert_false(has_child(path(o.json, "train/cudaDeviceSynchronize"), "cudaDeviceSynchronize"));
+    assert_false(has_child(path(o.json, "train/cudaDeviceSynchronize"), "cudaGetDevice"));
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "launched"), 19);
+    cJSON_Delete(o.json);
+    o = run_tier("gpu", "", "calls", mock);
+    assert_false(has_child(child(o.json, "train"), "cudaLaunchKernel"));
+    cJSON_Delete(o.json);
+}
+
+static void what_the_timer_takes_stands_apart(void **state) {
+    (void)state;
+    outcome o = run("", "calls", mock);
+    const cJSON *row = child(o.json, "~profiler~");
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(row, "extra")));
+    const cJSON *flush = child(row, "CUPTI buffer flush");
+    assert_int_equal(number(flush, "n_calls"), 21);
+    assert_int_equal(number(flush, "time_ns"), 21 * 5000);
+    assert_true(number(child(row, "joining records"), "n_calls") >= 1);
+    assert_int_equal(number(o.json, "measured_ns"), number(child(o.json, "train"), "time_ns"));
+    cJSON_Delete(o.json);
+}
+
 static void records_without_times_are_counted(void **state) {
     (void)state;
     outcome o = run("zero", "1", mock);
@@ -151,6 +316,23 @@ static void another_tool_leaves_the_cpu_table_and_is_named(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void who_holds_cupti_is_told_from_the_environment(void **state) {
+    (void)state;
+    setenv("NSYS_PROFILING_SESSION_ID", "1", 1);
+    outcome o = run("held,anonymous", "1", mock);
+    assert_non_null(strstr(o.err, "Nsight Systems: NSYS_PROFILING_SESSION_ID is set"));
+    cJSON_Delete(o.json);
+    unsetenv("NSYS_PROFILING_SESSION_ID");
+    setenv("CUDA_INJECTION64_PATH", "/nowhere/tool.so", 1);
+    o = run("held,anonymous", "1", mock);
+    assert_non_null(strstr(o.err, "CUDA_INJECTION64_PATH is set"));
+    cJSON_Delete(o.json);
+    unsetenv("CUDA_INJECTION64_PATH");
+    o = run("held,anonymous", "1", mock);
+    assert_non_null(strstr(o.err, "held by another tool"));
+    cJSON_Delete(o.json);
+}
+
 static void without_driver_or_library_the_cpu_table_remains(void **state) {
     (void)state;
     outcome o = run("nodriver", "1", mock);
@@ -168,7 +350,7 @@ static void without_driver_or_library_the_cpu_table_remains(void **state) {
 static void any_call_of_the_start_may_fail(void **state) {
     (void)state;
     int n_failed = 0;
-    for (int n = 1; n <= 12; n++) {
+    for (int n = 1; n <= 25; n++) {
         char words[32];
         snprintf(words, sizeof words, "fail=%d", n);
         outcome o = run(words, "1", mock);
@@ -191,7 +373,14 @@ int main(int argc, char **argv) {
         TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
-        TEST(dropped_records_are_counted), TEST(records_without_times_are_counted),
+        TEST(dropped_records_are_counted), TEST(records_may_come_in_many_buffers),
+        TEST(ids_may_go_round), TEST(a_launch_with_two_records_is_one_launch),
+        TEST(without_buffers_all_is_dropped),
+        TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),
+        TEST(the_lite_tier_times_a_graph_as_one), TEST(a_version_that_loses_times_says_so),
+        TEST(memory_past_the_pools_has_its_row_and_its_scope),
+        TEST(the_full_tier_has_a_row_for_every_call), TEST(what_the_timer_takes_stands_apart),
+        TEST(who_holds_cupti_is_told_from_the_environment), TEST(records_without_times_are_counted),
         TEST(another_tool_leaves_the_cpu_table_and_is_named),
         TEST(without_driver_or_library_the_cpu_table_remains),
         TEST(any_call_of_the_start_may_fail));
