@@ -54,7 +54,7 @@ static size_t n_late, n_late_before;
 static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
 static uint64_t n_drains, drain_ns;
 static kn__cost overheads[KN__COSTS_MAX]; /* by the source's own account */
-static kn__launch_fn listener;
+static _Atomic(kn__launch_fn) listener;
 
 static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could not be made */
 static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
@@ -196,9 +196,16 @@ static void cancel(uint32_t id) {
     n_cancelled++;
 }
 
+static kn__told told(const entry *e) {
+    if (!e->node) return KN__TOLD_FAILURE;
+    if (!(e->node & 1)) return KN__TOLD_LAUNCH;
+    return node_of(e) == &ignored ? KN__TOLD_OURS : KN__TOLD_NOTE;
+}
+
 static void take_entry(const entry *e) {
     e->node ? insert(e) : cancel(e->id);
-    if (listener && !(e->node & 1)) listener(e->id, e->launch, node_of(e));
+    kn__launch_fn listens = atomic_load_explicit(&listener, memory_order_relaxed);
+    if (listens) listens(told(e), e->id, e->launch, node_of(e));
 }
 
 static void drain_rings(void) {
@@ -394,9 +401,7 @@ void kn__activity_pause(bool paused) {
 }
 
 void kn__activity_listen(kn__launch_fn fn) {
-    pthread_mutex_lock(&drain_lock);
-    listener = fn;
-    pthread_mutex_unlock(&drain_lock);
+    atomic_store(&listener, fn); /* a source sets it as it starts, under our lock */
 }
 
 /* What all this cost, apart from the program's own rows. */

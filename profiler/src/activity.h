@@ -81,9 +81,10 @@ void kn__activity_spent(uint64_t ticks);
 /* Scopes are not recorded for a while (true), or again: the source may rest. */
 void kn__activity_pause(bool paused);
 
-/* Hears of every launch (node set), alias and failed launch (node NULL) as the drain takes it;
- * NULL: nobody does. */
-typedef void (*kn__launch_fn)(uint32_t id, uint32_t launch_id, const kn__node *node);
+typedef enum kn__told { KN__TOLD_LAUNCH, KN__TOLD_FAILURE, KN__TOLD_NOTE, KN__TOLD_OURS } kn__told;
+/* Hears of every launch and alias, failed launch and note as the drain takes it; NULL: nobody does.
+ */
+typedef void (*kn__launch_fn)(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node);
 void kn__activity_listen(kn__launch_fn fn);
 
 /* Joins what has arrived. Any thread; one at a time. */

@@ -17,7 +17,7 @@ typedef struct chunk_head {
 } chunk_head;
 
 typedef struct launch_head {
-    uint32_t id, launch, failed;
+    uint32_t id, launch, what; /* kn__told */
 } launch_head;
 
 /* ---- recording ---- */
@@ -100,9 +100,9 @@ static size_t add_labels(char *out, const kn__node *node) {
     return at + n + 1;
 }
 
-void kn__recorder_launch(uint32_t id, uint32_t launch_id, const kn__node *node) {
+void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node) {
     char path[PATH_BYTES];
-    launch_head head = {id, launch_id, !node};
+    launch_head head = {id, launch_id, (uint32_t)what};
     if (recorder.file) put_chunk(LAUNCH, &head, sizeof head, path, add_labels(path, node));
 }
 
@@ -165,8 +165,10 @@ static void play_launch(const char *bytes, size_t n) {
         scopes[depth++] = kn_scope_begin(label);
         at = stop + 1;
     }
-    if (head.failed) {
+    if (head.what == KN__TOLD_FAILURE) {
         kn__activity_cancel(head.launch);
+    } else if (head.what != KN__TOLD_LAUNCH) {
+        kn__activity_note(head.id, head.what == KN__TOLD_OURS);
     } else if (head.id == head.launch) {
         kn__activity_launch(head.id);
     } else {

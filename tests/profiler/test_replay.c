@@ -1,0 +1,217 @@
+/* Raw records of GPU work kept in a file and played again: by our own reading of the buffers and by
+ * that of the real libcupti. */
+#include "replay.h"
+
+#include <cupti.h>
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "report_maker.h"
+#include "test.h"
+
+static const char *program, *mock, *fixture;
+static char recording[] = "/tmp/knet-recording-XXXXXX";
+static kn__report report;
+
+static int setup(void **state) {
+    (void)state;
+    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    kn__activity_stop();
+    kn__report_release(&report);
+    return 0;
+}
+
+/* The program as it runs on a machine with a GPU, but for the GPU. */
+static void record(const char *what, const char *words) {
+    char timer[1024];
+    pid_t child = fork();
+    snprintf(timer, sizeof timer, "gpu,out=/dev/null,cupti=%s,record=%s", mock, recording);
+    if (child == 0) {
+        setenv("KNET_TIMER", timer, 1);
+        setenv("MOCK_CUPTI", words, 1);
+        execl(program, program, mock, what, (char *)NULL);
+        _exit(97);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 6);
+}
+
+static CUptiResult (*next_record)(uint8_t *, size_t, CUpti_Activity **);
+
+static void *walk_by_cupti(void *bytes, size_t used, void *at) {
+    CUpti_Activity *record = at;
+    return next_record(bytes, used, &record) == CUPTI_SUCCESS ? record : NULL;
+}
+
+static bool has_cupti(void) {
+    void *library = dlopen("libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (library) *(void **)(void *)&next_record = dlsym(library, "cuptiActivityGetNextRecord");
+    return next_record != NULL;
+}
+
+/* Under a scope of its own, so that each run starts from nothing. */
+static void play(const char *path, kn__walk_fn walk, const char *label) {
+    kn_scope scope = kn_scope_begin(label);
+    assert_ok(kn__activity_start(kn__replay_source(path, walk)));
+    while (kn__replay_more()) kn__activity_drain();
+    kn__activity_stop();
+    kn_scope_end(&scope);
+    take_report(&report);
+}
+
+static void assert_same(const kn__row *a, const kn__row *b) {
+    assert_int_equal(a->gpu_ns, b->gpu_ns);
+    assert_int_equal(a->n_gpu, b->n_gpu);
+    assert_int_equal(a->gpu_bytes, b->gpu_bytes);
+    const kn__row *x = a->first, *y = b->first;
+    for (; x && y; x = x->next, y = y->next) {
+        assert_string_equal(x->label, y->label);
+        assert_same(x, y);
+    }
+    assert_true(!x && !y);
+}
+
+static void assert_trained(const kn__row *train) {
+    assert_non_null(train);
+    assert_int_equal(train->gpu_ns, 2000000 + 250000 + 500 + 700);
+    assert_int_equal(train->n_gpu, 1252);
+    assert_int_equal(train->gpu_bytes, 250 * 4096 + 512);
+}
+
+static void a_recording_plays_as_it_was(void **state) {
+    (void)state;
+    static const char *const ways[] = {"", "driver,late", "wrap,split"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char label[32], path[128];
+        record("1", ways[i]);
+        snprintf(label, sizeof label, "as it was %zu", i);
+        play(recording, NULL, label);
+        snprintf(path, sizeof path, "%s/train", label);
+        assert_trained(find_row(&report, path));
+        snprintf(path, sizeof path, "%s/train/gemm/_ZN7cutlass6KernelI4GemmLi128EEEvT_", label);
+        assert_int_equal(find_row(&report, path)->n_gpu, 1000);
+        assert_int_equal(report.balance.pending + report.balance.dropped, 0);
+        kn__report_release(&report);
+    }
+}
+
+static void both_readers_agree(void **state) {
+    (void)state;
+    if (!has_cupti()) skip();
+    static const char *const what[] = {"1", "4", "graph", "memory", "calls"};
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
+        char ours[32], theirs[32];
+        record(what[i], "late");
+        snprintf(ours, sizeof ours, "ours %zu", i);
+        snprintf(theirs, sizeof theirs, "theirs %zu", i);
+        play(recording, NULL, ours);
+        kn__report_release(&report);
+        play(recording, walk_by_cupti, theirs);
+        kn__report_sort(&report, KN__SORT_NAME);
+        assert_true(find_row(&report, ours)->n_gpu > 0);
+        assert_same(find_row(&report, ours), find_row(&report, theirs));
+        kn__report_release(&report);
+    }
+}
+
+/* Kept with the tests: what later versions must go on reading. */
+static void an_old_recording_can_still_be_played(void **state) {
+    (void)state;
+    play(fixture, NULL, "old");
+    const kn__row *kernel = find_row(&report, "old/train/saxpy");
+    assert_non_null(kernel);
+    assert_int_equal(kernel->n_gpu, 19);
+    assert_int_equal(kernel->gpu_ns, 19000);
+}
+
+static void a_recording_that_was_cut_off_plays_as_far_as_it_goes(void **state) {
+    (void)state;
+    record("1", "");
+    FILE *file = fopen(recording, "rb");
+    static char bytes[1 << 20];
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    uint64_t before = 0;
+    for (int i = 0; i < 40; i++) {
+        size_t cut = 12 + (size_t)test_random_below(n - 12);
+        assert_int_equal(truncate(recording, (off_t)cut), 0);
+        play(recording, NULL, "cut");
+        const kn__row *row = find_row(&report, "cut");
+        assert_true(row->n_gpu >= before && row->n_gpu <= before + 1252);
+        before = row->n_gpu;
+        kn__report_release(&report);
+        file = fopen(recording, "wb");
+        assert_int_equal(fwrite(bytes, 1, n, file), n);
+        fclose(file);
+    }
+}
+
+/* Lengths and kinds of chunks and records may be anything; names and paths too. */
+static void any_bytes_are_played_without_harm(void **state) {
+    (void)state;
+    record("graph", "");
+    FILE *file = fopen(recording, "rb");
+    static char bytes[1 << 20], copy[1 << 20];
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (int i = 0; i < 200; i++) {
+        memcpy(copy, bytes, n);
+        for (int j = 0; j < 8; j++)
+            copy[12 + test_random_below(n - 12)] = (char)test_random_below(256);
+        file = fopen(recording, "wb");
+        assert_int_equal(fwrite(copy, 1, n, file), n);
+        fclose(file);
+        play(recording, NULL, "harm");
+        kn__report_release(&report);
+    }
+}
+
+static void other_files_are_refused(void **state) {
+    (void)state;
+    assert_fails(kn__activity_start(kn__replay_source("/nowhere/recording", NULL)), KN_ERR_IO,
+                 "/nowhere/recording");
+    assert_fails(kn__activity_start(kn__replay_source("/dev/null", NULL)), KN_ERR_FORMAT,
+                 "not a recording");
+    assert_fails(kn__activity_start(kn__replay_source(program, NULL)), KN_ERR_FORMAT,
+                 "not a recording");
+}
+
+static void a_recording_that_cannot_be_written_is_told(void **state) {
+    (void)state;
+    kn__record_sizes none = {{0}};
+    assert_fails(kn__recorder_start("/nowhere/recording", 1), KN_ERR_IO, "/nowhere/recording");
+    assert_ok(kn__recorder_finish());
+    if (access("/dev/full", W_OK) != 0) skip();
+    assert_ok(kn__recorder_start("/dev/full", 1));
+    static char bytes[1 << 16];
+    for (int i = 0; i < 4; i++) kn__recorder_buffer(bytes, sizeof bytes, &none);
+    assert_fails(kn__recorder_finish(), KN_ERR_IO, "not complete");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return 1;
+    program = argv[1];
+    mock = argv[2];
+    fixture = argv[3];
+    int fd = mkstemp(recording);
+    if (fd < 0) return 1;
+    close(fd);
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(a_recording_plays_as_it_was, setup, teardown),
+        TEST_WITH(both_readers_agree, setup, teardown),
+        TEST_WITH(an_old_recording_can_still_be_played, setup, teardown),
+        TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, setup, teardown),
+        TEST_WITH(any_bytes_are_played_without_harm, setup, teardown),
+        TEST_WITH(other_files_are_refused, setup, teardown),
+        TEST_WITH(a_recording_that_cannot_be_written_is_told, setup, teardown),
+    };
+    int failed = cmocka_run_group_tests_name("profiler.replay", tests, NULL, NULL);
+    unlink(recording);
+    return failed;
+}
