@@ -480,6 +480,16 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, u
     return moved >= plan.bytes;
 }
 
+bool kn__range_scattered(const kn_pool *pool, size_t size) {
+    size_t most = pool->range.size / 2; /* what the device has */
+    if (most > pool->limit) most = pool->limit;
+    size_t bytes = most > pool->reserved ? most - (size_t)pool->reserved : 0;
+    for (const kn__block *block = pool->range.first; block; block = block->right) {
+        if (block->state == KN__FREE) bytes += block->size;
+    }
+    return bytes >= size;
+}
+
 void kn__memory_release(kn_pool *pool) {
     bool alive = !pool->driver->alive || pool->driver->alive(pool->impl);
     kn__range *range = &pool->range;

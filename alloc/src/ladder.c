@@ -185,6 +185,14 @@ static bool harvest(kn_pool *pool, request *r) {
     return pool->reserved < before && grow(pool, r);
 }
 
+/* Free memory that lies scattered parts the holes; without it they join. */
+static bool give_back(kn_pool *pool, request *r) {
+    uint64_t before = pool->reserved;
+    if (!pool->range.base || !kn__range_scattered(pool, r->size)) return false;
+    kn__shrink(pool, 0);
+    return pool->reserved < before && grow(pool, r);
+}
+
 static bool wait_for_epochs(kn_pool *pool, request *r) {
     while (kn__epochs_sync_one(pool)) {
         if (flush(pool, r) || harvest(pool, r)) return true;
@@ -213,7 +221,8 @@ enum {
     WAITS = 16,     /* this one may wait for another on the device: it is no graph's, nor the CPU */
     CALM = 2,       /* the stream isn't being captured: nothing is asked of the device then */
     BELOW_SOFT = 4, /* growth would stay below the soft limit, or the stream is being captured */
-    ABOVE_SOFT = 8
+    ABOVE_SOFT = 8,
+    FIRST = 32 /* not when all is tried again */
 };
 
 static const struct {
@@ -227,10 +236,11 @@ static const struct {
     {"compact", compact, CALM | BELOW_SOFT}, /* free memory moves, where growth would waste */
     {"grow", grow, BELOW_SOFT},              /* new memory, within the limit */
     {"flush", flush, CALM},                  /* this thread's cache; all that is finished, merged */
-    {"callbacks", callbacks, CALM},          /* the user's */
+    {"callbacks", callbacks, CALM | FIRST},  /* the user's */
     {"harvest", harvest, CALM},              /* memory of free handles, to where it is wanted */
     {"grow above the soft limit", grow, CALM | ABOVE_SOFT},
     {"wait", wait_for_epochs, CALM}, /* the host waits for one epoch after another */
+    {"give back", give_back, CALM},  /* all that is free, where it is enough but scattered */
 };
 
 const char *kn__rung_name(int rung) { return LADDER[rung].name; }
@@ -241,10 +251,10 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool climb(kn_pool *pool, request *r) {
+static bool climb_once(kn_pool *pool, request *r, bool again) {
     bool capturing = r->capturing = kn__stream_capturing(pool, r->stream->handle);
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
-    int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM);
+    int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
     uint64_t start = now_ns();
@@ -253,14 +263,43 @@ static bool climb(kn_pool *pool, request *r) {
         if ((LADDER[i].when & now) != LADDER[i].when) continue;
         bool done = LADDER[i].fn(pool, r);
         uint64_t end = now_ns();
-        pool->rungs[i].n_tried++;
+        pool->rungs[i].n_tried += !again;
         pool->rungs[i].n_served += done;
         pool->rungs[i].ns += end - start;
         if (done) return true;
         start = end;
     }
-    pool->n_ooms++;
     return false;
+}
+
+static uint64_t stamp_blocks(uint64_t n, const kn__block *block) {
+    for (; block; block = block->right) {
+        n ^= (uintptr_t)block->ptr ^ block->size ^ block->state ^ (uintptr_t)block->stream;
+        n *= 0x9E3779B97F4A7C15u;
+    }
+    return n;
+}
+
+/* A number that is another one when a rung has changed anything. */
+static uint64_t stamp(const kn_pool *pool) {
+    uint64_t n = pool->moved + pool->reserved * 3 + pool->n_syncs * 5 + pool->n_events * 7;
+    n = stamp_blocks(n, pool->range.first);
+    for (const kn__segment *s = pool->segments; s; s = s->next) n = stamp_blocks(n, s->first);
+    return n;
+}
+
+/* What one rung does may be what an earlier one needs. So a request fails only after a climb that
+ * changed nothing: the same one made again would fail too. */
+static bool climb(kn_pool *pool, request *r) {
+    enum { CLIMBS_MAX = 8 };
+    bool done = climb_once(pool, r, false);
+    for (int i = 0; i < CLIMBS_MAX && !done; i++) {
+        uint64_t before = stamp(pool);
+        done = climb_once(pool, r, true);
+        if (stamp(pool) == before) break;
+    }
+    pool->n_ooms += !done;
+    return done;
 }
 
 kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,

@@ -46,7 +46,7 @@ enum {
     KN__NO_CLASS = KN__CLASSES,
     KN__TAGS = 256,
     KN__TAG_OTHERS = KN__TAGS - 1, /* for all names beyond those that fit */
-    KN__RUNGS = 10,                /* of the ladder */
+    KN__RUNGS = 11,                /* of the ladder */
 };
 
 #define KN__EPOCH_NEVER ((uint64_t)1 << 55) /* beyond any epoch */
@@ -414,6 +414,8 @@ void kn__shrink(kn_pool *pool, size_t keep_bytes);
  * may come from the device. */
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
                  bool grow);
+/* There are as many bytes, free or within the limit, though not side by side. */
+bool kn__range_scattered(const kn_pool *pool, size_t size);
 void kn__memory_release(kn_pool *pool); /* all of it */
 
 /* slab.c */

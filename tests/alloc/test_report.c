@@ -128,7 +128,7 @@ static void stats_are_a_line_of_json_for_each_pool(void **state) {
     const cJSON *class = cJSON_GetArrayItem(cJSON_GetObjectItem(other, "classes"), 0);
     assert_true(number(class, "bytes") == 512 && number(class, "live") == 1);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(other, "streams")), 1);
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(other, "ladder")), 10);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(other, "ladder")), 11);
     cJSON_Delete(own);
     cJSON_Delete(other);
 }
