@@ -5,6 +5,7 @@
 #include "test.h"
 
 static const char *program, *listener;
+static const char *library_calls, *device; /* NULL: a build without CUDA */
 
 typedef struct outcome {
     int code;
@@ -17,7 +18,8 @@ static void read_file(const char *path, char *out, size_t size) {
     if (file) fclose(file);
 }
 
-static outcome run(const char *way, const char *timer, const char *injection) {
+static outcome run_program(const char *which, const char *way, const char *timer,
+                           const char *injection) {
     static outcome o;
     char seen[] = "/tmp/knet-nvtx-XXXXXX", err[] = "/tmp/knet-nvtx-err-XXXXXX";
     int seen_fd = mkstemp(seen), err_fd = mkstemp(err);
@@ -29,7 +31,10 @@ static outcome run(const char *way, const char *timer, const char *injection) {
                   : unsetenv("NVTX_INJECTION64_PATH");
         setenv("KNET_TEST_NVTX", seen, 1);
         dup2(err_fd, 2);
-        execl(program, program, way, (char *)NULL);
+        setenv("CUBLAS_NVTX_LEVEL", "2", 1);
+        setenv("CUBLASLT_NVTX_LEVEL", "2", 1);
+        setenv("CUDNN_NVTX_LEVEL", "2", 1);
+        execl(which, which, way, device, (char *)NULL);
         _exit(97);
     }
     int status = 0;
@@ -40,6 +45,10 @@ static outcome run(const char *way, const char *timer, const char *injection) {
     close(seen_fd), close(err_fd);
     unlink(seen), unlink(err);
     return o;
+}
+
+static outcome run(const char *way, const char *timer, const char *injection) {
+    return run_program(program, way, timer, injection);
 }
 
 static int value(const outcome *o, const char *key) {
@@ -93,12 +102,38 @@ static void a_tool_that_cannot_be_loaded_changes_nothing(void **state) {
     assert_string_equal(o.err, "");
 }
 
+/* The libraries' own ranges are the judge: whatever they say was called was called in a scope. */
+static void every_library_call_is_in_a_scope_of_its_name(void **state) {
+    (void)state;
+    if (!library_calls) skip();
+    outcome o = run_program(library_calls, "wrapped", "nvtx", listener);
+    assert_int_equal(o.code, 0);
+    assert_true(value(&o, "library calls ") > 0);
+    const char *bare = strstr(o.seen, "bare call of ");
+    if (bare) fail_msg("%s", bare);
+    assert_int_equal(value(&o, "bare "), 0);
+    assert_true(value(&o, "cudnnBackendExecute: ") > 0);
+    assert_true(value(&o, "cublasLtMatmul: ") > 0);
+}
+
+static void a_library_call_without_a_scope_is_seen(void **state) {
+    (void)state;
+    if (!library_calls) skip();
+    outcome o = run_program(library_calls, "bare", "nvtx", listener);
+    assert_int_equal(value(&o, "bare "), 1);
+    assert_non_null(strstr(o.seen, "bare call of cublasLtGetVersion"));
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 1;
     program = argv[1];
     listener = argv[2];
+    library_calls = argc > 4 ? argv[3] : NULL;
+    device = argc > 4 ? argv[4] : NULL;
     return RUN_TESTS(TEST(a_tool_gets_ranges_without_the_timer), TEST(a_label_is_registered_once),
                      TEST(table_and_ranges_go_together),
                      TEST(scopes_of_a_thread_that_ends_are_popped),
-                     TEST(a_tool_that_cannot_be_loaded_changes_nothing));
+                     TEST(a_tool_that_cannot_be_loaded_changes_nothing),
+                     TEST(every_library_call_is_in_a_scope_of_its_name),
+                     TEST(a_library_call_without_a_scope_is_seen));
 }

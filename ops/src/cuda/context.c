@@ -42,8 +42,8 @@ static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 static void find(void *fn, const char *name) {
     void *found = NULL;
     enum cudaDriverEntryPointQueryResult result;
-    cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
+    cudaError_t error = KN_PROF_FN(cudaGetDriverEntryPointByVersion, name, &found, 12000,
+                                   cudaEnableDefault, &result);
     if (error == cudaSuccess && !found) error = cudaErrorSymbolNotFound;
     if (error != cudaSuccess && driver_error == cudaSuccess) driver_error = error;
     memcpy(fn, &found, sizeof found);

@@ -22,7 +22,8 @@ static kn_status make(cudnnBackendDescriptor_t *out, kn__conv_plan *p,
 
 /* Gives back what was made last. */
 static void unmake(kn__conv_plan *p, int down_to) {
-    while (p->n_made > down_to) cudnnBackendDestroyDescriptor(p->made[--p->n_made]);
+    while (p->n_made > down_to)
+        (void)KN_PROF_FN(cudnnBackendDestroyDescriptor, p->made[--p->n_made]);
 }
 
 static kn_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
@@ -181,11 +182,12 @@ static bool engine_fits(cudnnBackendDescriptor_t engine, bool is_double) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n_numeric = 0, n_behaviour = 0;
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                 &n_numeric, numeric) ||
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n_behaviour, behaviour)) {
+    if (KN_PROF_FN(cudnnBackendGetAttribute, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                   CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n_numeric,
+                   numeric) ||
+        KN_PROF_FN(cudnnBackendGetAttribute, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                   CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n_behaviour,
+                   behaviour)) {
         return false;
     }
     const int32_t *numeric_ints = (const int32_t *)(const void *)numeric;
@@ -206,8 +208,8 @@ static kn_status try_config(bool *done, kn__conv_plan *p, cudnnBackendDescriptor
     int64_t n = 0, bytes = 0;
     p->n_tried++;
     KN_TRY(make(&engine, p, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 1, &n, &engine) ||
+    if (KN_PROF_FN(cudnnBackendGetAttribute, config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
         !engine_fits(engine, p->key.dtype == KN_F64)) {
         unmake(p, mark);
         return KN_OK;
@@ -217,8 +219,8 @@ static kn_status try_config(bool *done, kn__conv_plan *p, cudnnBackendDescriptor
     KN_TRY(set_descriptor(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
     /* A configuration that can't be finalised is no error: the next one is tried. */
     if (KN_PROF_FN(cudnnBackendFinalize, plan) ||
-        cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                 1, &n, &bytes) ||
+        KN_PROF_FN(cudnnBackendGetAttribute, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                   CUDNN_TYPE_INT64, 1, &n, &bytes) ||
         bytes > workspace_most_bytes) {
         unmake(p, mark);
         return KN_OK;
@@ -301,7 +303,7 @@ typedef struct kn__conv_pack {
 
 static void pack_destroy(kn__conv_pack *pack) {
     if (!pack) return;
-    if (pack->pack) cudnnBackendDestroyDescriptor(pack->pack);
+    if (pack->pack) (void)KN_PROF_FN(cudnnBackendDestroyDescriptor, pack->pack);
     free(pack);
 }
 

@@ -46,8 +46,9 @@ static void fill_table(void) {
 
 static void write_versions(char *out, size_t out_bytes) {
     int runtime = 0;
-    size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
-    cudaRuntimeGetVersion(&runtime);
+    size_t lt = KN_PROF_CALL("cublasLtGetVersion", cublasLtGetVersion());
+    size_t dnn = KN_PROF_CALL("cudnnGetVersion", cudnnGetVersion());
+    (void)KN_PROF_FN(cudaRuntimeGetVersion, &runtime);
     snprintf(out, out_bytes, "CUDA runtime %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu",
              runtime / 1000, runtime % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100, dnn / 10000,
              dnn / 100 % 100, dnn % 100);
