@@ -260,18 +260,24 @@ static const word words[] = {
 enum { N_WORDS = sizeof words / sizeof *words };
 
 static void list_words(kn__text *text) {
+    const char *separator = "; the words are ";
     for (int i = 0; i < N_WORDS; i++) {
         if (!words[i].apply) continue;
-        kn__text_printf(text, "%s%s%s", i ? ", " : "", words[i].name, words[i].values ? "=" : "");
+        kn__text_puts(text, separator);
+        kn__text_puts(text, words[i].name);
+        if (words[i].values) kn__text_puts(text, "=");
+        separator = ", ";
     }
-    kn__text_puts(text, "\n");
 }
 
+/* A line; the first one says what there is. */
 static void complain(kn__text *messages, const char *variable, const char *text, const char *why) {
+    bool is_first = messages->length == 0;
     kn__text_printf(messages, "%s: \"", variable);
     kn__text_label(messages, text, 80, 0);
-    kn__text_printf(messages, "\" %s; the words are ", why);
-    list_words(messages);
+    kn__text_printf(messages, "\" %s", why);
+    if (is_first) list_words(messages);
+    kn__text_puts(messages, "\n");
 }
 
 static const word *find_word(const char *name, size_t length) {

@@ -11,7 +11,7 @@
 #include "budget.h"
 #include "json.h"
 
-enum { EVENTS = 1 << 13, TAIL_BYTES = 256 };
+enum { EVENTS = 1 << 13, TAIL_BYTES = 256, OUT_BYTES = 1 << 16 };
 
 /* node NULL: live bytes at `start`, in `end`. */
 typedef struct event {
@@ -34,6 +34,7 @@ static int fd = -1;
 static int write_error;
 static char path_text[KN__PATH_EXPANDED_BYTES];
 static uint64_t bytes, bytes_max, n_skipped;
+static uint64_t n_put; /* events in `out` */
 static uint64_t start_ticks, start_realtime_ns;
 static double tick_ns;
 static kn__text out;
@@ -118,10 +119,10 @@ static void put_record(const kn__record *r) {
 /* ---- file ---- */
 
 /* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped. */
-static void write_out(uint64_t n_events) {
+static void write_out(void) {
     bool fits = bytes + out.length + TAIL_BYTES <= bytes_max;
     if (!fits || write_error || out.failed) {
-        n_skipped += n_events;
+        n_skipped += n_put;
     } else {
         size_t done = 0;
         while (done < out.length && !write_error) {
@@ -131,7 +132,7 @@ static void write_out(uint64_t n_events) {
         }
         bytes += done;
     }
-    out.length = 0;
+    out.length = n_put = 0;
 }
 
 static void flush_locked(struct kn__trace_buffer *b) {
@@ -141,7 +142,8 @@ static void flush_locked(struct kn__trace_buffer *b) {
         const event *e = &b->events[i];
         e->node ? put_scope(e, b->tid) : put_memory(e);
     }
-    if (n > b->n_written) write_out(n - b->n_written);
+    n_put += n - b->n_written;
+    if (n > b->n_written) write_out();
     b->n_written = n;
 }
 
@@ -192,7 +194,8 @@ void kn__trace_record(const kn__record *record) {
     pthread_mutex_lock(&lock);
     if (fd >= 0) {
         put_record(record);
-        write_out(1);
+        n_put++;
+        if (out.length >= OUT_BYTES) write_out();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -219,7 +222,7 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
     PUT(",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
     put_number((uint64_t)getpid());
     PUT(",\"args\":{\"name\":\"knet\"}}");
-    write_out(0);
+    write_out();
     pthread_mutex_unlock(&lock);
     atomic_store(&on, true);
     return KN_OK;
@@ -246,11 +249,12 @@ kn_status kn__trace_finish(void) {
         if (b) flush_locked(b);
     }
     atomic_store(&on, false);
+    write_out();
     PUT("\n],\"knetEventsSkipped\":");
     put_number(n_skipped + atomic_load(&n_without_buffer));
     PUT("}\n");
     bytes_max += TAIL_BYTES;
-    write_out(0);
+    write_out();
     if (close(fd) != 0 && !write_error) write_error = errno;
     fd = -1;
     kn__text_release(&out);

@@ -78,8 +78,10 @@ static void show_all(kn__report *report, uint8_t how) {
     kn__report flat;
     must(kn__report_flatten(&flat, report) >= 0, "flatten");
     kn__diff diff;
-    must(kn__diff_make(&diff, report, &flat, &(kn__diff_options){0.05, 0.005, true}) >= 0, "diff");
-    kn__diff_add_table(&text, &diff, report, &flat, &(kn__diff_options){0.05, 0.005, true});
+    must(kn__diff_make(&diff, report, &flat, &(kn__diff_options){0.05, 0.005, how % 4, true}) >= 0,
+         "diff");
+    kn__diff_add_table(&text, &diff, report, &flat,
+                       &(kn__diff_options){0.05, 0.005, how % 4, true});
     kn__diff_add_json(&text, &diff, report, &flat);
     kn__diff_release(&diff);
     kn__report_release(&flat);

@@ -22,7 +22,7 @@ for reader in "${readers[@]}"; do
   # thread.c ends what other files keep for a thread; none of it is in this program.
   length=4096
   case $reader in
-    timer) files=("${profiles[@]}") length=400 ;; # each wrong word is answered with all that there are
+    timer) files=("${profiles[@]}") length=400 ;;
     profile | format) files=("${profiles[@]}") ;;
     *) files=("${sources[@]}") ;;
   esac

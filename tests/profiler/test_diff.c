@@ -6,13 +6,13 @@
 #include "report_maker.h"
 #include "test.h"
 
-static const kn__diff_options normal = {0.05, 0.005, true};
+static const kn__diff_options normal = {0.05, 0.005, 0, true};
 
 typedef struct spec {
     uint64_t n;
     double mean, sigma, fastest; /* ns */
     uint64_t bytes;              /* of all calls */
-    int64_t peak;
+    int64_t rise;
 } spec;
 
 static kn__row *add(kn__report *report, kn__row *parent, const char *label, spec s) {
@@ -22,7 +22,7 @@ static kn__row *add(kn__report *report, kn__row *parent, const char *label, spec
     row->ended_ns = n * s.mean;
     row->squares_ns2 = s.sigma * s.sigma * (n - 1) + n * s.mean * s.mean;
     row->min_ns = (uint64_t)s.fastest;
-    row->peak = s.peak;
+    row->peak = row->rise = s.rise;
     return row;
 }
 
@@ -60,8 +60,8 @@ static void what_moved_is_told_from_noise(void **state) {
         {"more calls of the same length", {300, 1e5, 1e4, 8e4, 0, 0}, 0, 0, 0},
         {"a megabyte more", {100, 1e5, 1e4, 8e4, 1 << 20, 0}, 1, 1, 0},
         {"a few bytes more", {100, 1e5, 1e4, 8e4, 1 << 10, 0}, 0, 0, 0},
-        {"a higher peak", {100, 1e5, 1e4, 8e4, 0, 100 << 20}, 1, 1, 0},
-        {"a peak that is small in the run", {100, 1e5, 1e4, 8e4, 0, 1 << 20}, 0, 0, 0},
+        {"a higher rise", {100, 1e5, 1e4, 8e4, 0, 100 << 20}, 1, 1, 0},
+        {"a rise that is small in the run", {100, 1e5, 1e4, 8e4, 0, 1 << 20}, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kn__report a, b;
@@ -161,21 +161,27 @@ static void the_worst_stands_first_in_table_and_json(void **state) {
     make(&b, (spec){100, 2e5, 1e3, 1.6e5, 4 << 20, 0});
     a.wall_ns = 150000000;
     b.wall_ns = 160000000;
+    b.memory.live_max = (int64_t)3 << 29;
     kn__diff diff = compare(&a, &b);
     kn__text text = {0};
     kn__diff_add_table(&text, &diff, &a, &b, &normal);
     assert_string_equal(
         text.data,
-        " run: 150ms -> 160ms; most live: 1.00GiB -> 1.00GiB\n"
-        " moved by more than 5 % and the noise: 2 for the worse, 0 for the better\n\n"
+        " run: 150ms -> 160ms; most live: 1.00GiB -> 1.50GiB\n"
+        " moved by more than 5 % and the noise: 3 for the worse, 0 for the better\n\n"
         " what            before     after    change     in all  row\n"
         " time             100us     200us   +100.0%    +10.0ms  row\n"
+        " most live      1.00GiB   1.50GiB    +50.0%    +512MiB  (the run)\n"
         " bytes          10.2KiB   41.0KiB   +300.0%   +3.00MiB  row\n");
+    kn__text_release(&text);
+    kn__diff_add_table(&text, &diff, &a, &b, &(kn__diff_options){.top = 1});
+    assert_non_null(strstr(text.data, " and 2 more: --top 3 shows all\n"));
+    assert_null(strstr(text.data, "bytes"));
     kn__text_release(&text);
     kn__diff_add_json(&text, &diff, &a, &b);
     cJSON *json = cJSON_Parse(text.data);
     assert_non_null(json);
-    assert_int_equal(cJSON_GetObjectItem(json, "n_worse")->valuedouble, 2);
+    assert_int_equal(cJSON_GetObjectItem(json, "n_worse")->valuedouble, 3);
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "changes"), 0);
     assert_string_equal(cJSON_GetObjectItem(first, "path")->valuestring, "row");
     assert_string_equal(cJSON_GetObjectItem(first, "unit")->valuestring, "ns");

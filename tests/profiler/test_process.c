@@ -252,6 +252,23 @@ static void a_signal_asks_for_a_report(void **state) {
     assert_int_equal(o.code, -1);
 }
 
+static void the_bound_of_memory_holds_and_what_it_cost_is_told(void **state) {
+    (void)state;
+    static char text[8 << 20];
+    outcome o = run("nodes", "buf=1M,out=table.txt");
+    assert_int_equal(o.code, 0);
+    read_path("table.txt", text, sizeof text);
+    int n = occurrences(text, "\n scope ");
+    assert_in_range(n, 1000, 6000);
+    const char *told = strstr(text, " scopes not recorded");
+    assert_non_null(told);
+    while (told[-1] != ' ') told--;
+    assert_int_equal(atoi(told), 20000 - n);
+    o = run("nodes", "out=table.txt");
+    read_path("table.txt", text, sizeof text);
+    assert_int_equal(occurrences(text, "\n scope "), 20000);
+}
+
 static void each_thread_has_a_table_when_asked(void **state) {
     (void)state;
     outcome o = run("two threads", "threads");
@@ -363,8 +380,8 @@ int main(int argc, char **argv) {
         TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
-        TEST(a_signal_asks_for_a_report), TEST(each_thread_has_a_table_when_asked),
-        TEST(the_rank_of_the_process_may_be_in_a_name));
+        TEST(a_signal_asks_for_a_report), TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
+        TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);
     return failed;
 }

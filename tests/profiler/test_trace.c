@@ -145,6 +145,41 @@ static void gpu_work_and_live_bytes_are_events(void **state) {
     }
 }
 
+static void keys_are_those_of_kineto(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 0));
+    kn__trace_record(
+        &(kn__record){.id = 1, .name = "[memset Device]", .start_ns = 5, .end_ns = 9, .stream = 3});
+    run_scopes(NULL);
+    assert_ok(kn__trace_finish());
+    parse();
+    assert_int_equal(number(json, "schemaVersion"), 1);
+    assert_true(cJSON_IsArray(get(json, "deviceProperties")));
+    assert_string_equal(string(json, "displayTimeUnit"), "ms");
+    assert_true(number(json, "baseTimeNanoseconds") > 1e18);
+    static const char *const cats[] = {"cpu_op", "gpu_memset"};
+    for (int i = 0; i < 2; i++) assert_true(count("cat", cats[i]) > 0);
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        const char *kind = string(event, "ph");
+        assert_true(strchr("XMC", kind[0]) && !kind[1]);
+        assert_true(cJSON_IsNumber(get(event, "pid")) && cJSON_IsString(get(event, "name")));
+        if (kind[0] == 'X') assert_true(number(event, "ts") >= 0 && number(event, "dur") >= 0);
+    }
+}
+
+static void records_alone_keep_the_bound_too(void **state) {
+    (void)state;
+    assert_ok(kn__trace_start(path, 500000));
+    for (uint32_t i = 0; i < 10000; i++) {
+        kn__trace_record(&(kn__record){.id = i, .name = "k", .start_ns = i, .end_ns = i + 1});
+    }
+    assert_ok(kn__trace_finish());
+    assert_true(parse() <= 500000 + 256);
+    assert_int_equal(count("ph", "X") + number(json, "knetEventsSkipped"), 10000);
+    assert_true(number(json, "knetEventsSkipped") > 0 && count("ph", "X") > 0);
+}
+
 static void the_file_keeps_its_bound_and_stays_valid(void **state) {
     (void)state;
     assert_ok(kn__trace_start(path, 2000000));
@@ -186,6 +221,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(scopes_of_all_threads_are_valid_nested_events, setup, teardown),
         TEST_WITH(gpu_work_and_live_bytes_are_events, setup, teardown),
+        TEST_WITH(keys_are_those_of_kineto, setup, teardown),
+        TEST_WITH(records_alone_keep_the_bound_too, setup, teardown),
         TEST_WITH(the_file_keeps_its_bound_and_stays_valid, setup, teardown),
         TEST_WITH(an_event_takes_few_bytes, setup, teardown),
         TEST_WITH(failures_of_the_file_are_told, setup, teardown),

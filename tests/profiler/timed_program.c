@@ -149,6 +149,17 @@ static int raise_signal(void) {
     return raise(SIGUSR2) != 0 ? 1 : wait_for_report();
 }
 
+/* More than a megabyte of them. */
+static int many_nodes(void) {
+    for (int i = 0; i < 20000; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "scope %d", i);
+        kn_scope scope = kn_scope_begin(label);
+        kn_scope_end(&scope);
+    }
+    return 0;
+}
+
 static void *one_scope_in_thread(void *arg) {
     KN_SCOPE("in a thread");
     return arg;
@@ -166,13 +177,21 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"plain", plain},         {"exit", exit_in_scope},
-                {"thread", dying_thread}, {"running", threads_still_running},
-                {"fork", fork_in_scope},  {"memory", memory},
-                {"pause", pause_between}, {"report", report_now},
-                {"owners", owners},       {"fork report", fork_and_report},
-                {"steps", ten_steps},     {"wait", wait_for_report},
-                {"signal", raise_signal}, {"two threads", two_threads}};
+    } ways[] = {{"plain", plain},
+                {"exit", exit_in_scope},
+                {"thread", dying_thread},
+                {"running", threads_still_running},
+                {"fork", fork_in_scope},
+                {"memory", memory},
+                {"pause", pause_between},
+                {"report", report_now},
+                {"owners", owners},
+                {"fork report", fork_and_report},
+                {"steps", ten_steps},
+                {"nodes", many_nodes},
+                {"wait", wait_for_report},
+                {"signal", raise_signal},
+                {"two threads", two_threads}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }

@@ -11,6 +11,7 @@ enum { N_FILES = 2 };
 typedef struct options {
     const char *files[N_FILES + 1];
     double threshold, share; /* percent */
+    int64_t top;
     bool json, ascii;
 } options;
 
@@ -20,6 +21,8 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
          .help = "smaller changes are noise [5]"},
         {"share", KN__OPT_NUMBER, &o->share, .value_name = "PERCENT",
          .help = "rows with less of their run in both are left out [0.5]"},
+        {"top", KN__OPT_COUNT, &o->top, .value_name = "N", .max = 1000000,
+         .help = "lines of the table at most, the worst first [30]"},
         {"json", KN__OPT_FLAG, &o->json, .help = "one JSON object"},
         {"ascii", KN__OPT_FLAG, &o->ascii, .help = "no characters beyond ASCII"},
     };
@@ -51,7 +54,7 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
 }
 
 static int compare(const options *o, const kn__report *a, const kn__report *b) {
-    kn__diff_options how = {o->threshold / 100, o->share / 100, o->ascii};
+    kn__diff_options how = {o->threshold / 100, o->share / 100, (int)o->top, o->ascii};
     kn__diff diff;
     int code = KN__EXIT_OOM;
     if (kn__diff_make(&diff, a, b, &how) >= 0) {
@@ -69,7 +72,7 @@ static int compare(const options *o, const kn__report *a, const kn__report *b) {
 }
 
 int kn__cmd_diff(int argc, char **argv) {
-    options o = {.threshold = 5, .share = 0.5};
+    options o = {.threshold = 5, .share = 0.5, .top = 30};
     int code = KN__EXIT_OK;
     if (!options_parse(&code, &o, argc, argv)) return code;
     kn__report reports[N_FILES];

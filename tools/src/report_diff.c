@@ -126,15 +126,16 @@ static void compare_alloc(comparison *c, const kn__row *a, const kn__row *b) {
     add_change(c, (kn__change){b, KN__DIFF_ALLOC, before, after, weight});
 }
 
-static void compare_peak(comparison *c, const kn__row *a, const kn__row *b) {
-    double before = (double)a->peak, after = (double)b->peak;
+static void compare_marks(comparison *c, kn__diff_what what, const kn__row *row, int64_t a,
+                          int64_t b) {
+    double before = (double)a, after = (double)b;
     if (!is_beyond(before, after, c->threshold)) return;
     if (fabs(after - before) < ALLOC_BYTES_MIN) return;
     if (!is_large(before, (double)c->a->memory.live_max, after, (double)c->b->memory.live_max,
                   c->share)) {
         return;
     }
-    add_change(c, (kn__change){b, KN__DIFF_PEAK, before, after, after - before});
+    add_change(c, (kn__change){row, what, before, after, after - before});
 }
 
 static void add_alone(comparison *c, const kn__row *row, kn__diff_what what) {
@@ -166,7 +167,7 @@ static void compare_rows(comparison *c, const kn__row *a, const kn__row *b) {
     compare_gpu(c, a, b);
     if (c->a->has_memory && c->b->has_memory) {
         compare_alloc(c, a, b);
-        compare_peak(c, a, b);
+        compare_marks(c, KN__DIFF_RISE, b, a->rise, b->rise);
     }
     compare_children(c, a, b);
 }
@@ -188,6 +189,9 @@ kn_status kn__diff_make(kn__diff *out, const kn__report *a, const kn__report *b,
                         const kn__diff_options *options) {
     *out = (kn__diff){0};
     comparison c = {out, a, b, options->threshold, options->share, KN_OK};
+    if (a->has_memory && b->has_memory) {
+        compare_marks(&c, KN__DIFF_PEAK, &b->root, a->memory.live_max, b->memory.live_max);
+    }
     compare_children(&c, &a->root, &b->root);
     if (out->n) qsort(out->changes, (size_t)out->n, sizeof *out->changes, by_weight);
     return c.status;
@@ -200,8 +204,15 @@ void kn__diff_release(kn__diff *diff) {
 
 /* ---- as text ---- */
 
-static const char *const names[KN__DIFF_N] = {"time",       "gpu time", "calls a step", "bytes",
-                                              "peak bytes", "new",      "gone"};
+static const char *const names[KN__DIFF_N] = {
+    [KN__DIFF_TIME] = "time",   [KN__DIFF_GPU] = "gpu time", [KN__DIFF_CALLS] = "calls a step",
+    [KN__DIFF_ALLOC] = "bytes", [KN__DIFF_RISE] = "rise",    [KN__DIFF_PEAK] = "most live",
+    [KN__DIFF_NEW] = "new",     [KN__DIFF_GONE] = "gone"};
+
+static const char *path_of(char *out, const kn__change *change) {
+    kn__report_path(out, PATH_BYTES, change->row);
+    return out[0] ? out : "(the run)";
+}
 
 static kn__cell cell_of(const kn__change *change, double value, bool ascii) {
     if (is_bytes(change->what)) return kn__cell_bytes(value);
@@ -226,7 +237,6 @@ static void add_weight(kn__text *text, const kn__change *change, bool ascii) {
 
 static void add_line(kn__text *text, const kn__change *change, bool ascii) {
     char path[PATH_BYTES];
-    kn__report_path(path, sizeof path, change->row);
     kn__text_puts(text, " ");
     kn__text_left(text, names[change->what], 12);
     kn__text_right(text, change->a > 0 ? cell_of(change, change->a, ascii).text : "-", 10);
@@ -234,7 +244,7 @@ static void add_line(kn__text *text, const kn__change *change, bool ascii) {
     add_percent(text, change);
     add_weight(text, change, ascii);
     kn__text_puts(text, "  ");
-    kn__text_label(text, path, PATH_BYTES, 0);
+    kn__text_label(text, path_of(path, change), PATH_BYTES, 0);
     kn__text_puts(text, "\n");
 }
 
@@ -275,7 +285,10 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
         text, " moved by more than %.3g %% and the noise: %d for the worse, %d for the better\n\n",
         100 * options->threshold, diff->n_worse, diff->n - diff->n_worse);
     kn__text_puts(text, " what            before     after    change     in all  row\n");
-    for (int i = 0; i < diff->n; i++) add_line(text, &diff->changes[i], options->ascii);
+    int n = options->top && options->top < diff->n ? options->top : diff->n;
+    for (int i = 0; i < n; i++) add_line(text, &diff->changes[i], options->ascii);
+    if (n < diff->n)
+        kn__text_printf(text, " and %d more: --top %d shows all\n", diff->n - n, diff->n);
     add_unsteady(text, diff);
 }
 
@@ -283,9 +296,8 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
 
 static void add_change_json(kn__text *text, const kn__change *change) {
     char path[PATH_BYTES];
-    kn__report_path(path, sizeof path, change->row);
     kn__text_puts(text, "\n{\"path\":");
-    kn__json_add_string(text, path);
+    kn__json_add_string(text, path_of(path, change));
     kn__text_printf(text, ",\"what\":\"%s\",\"before\":%.17g,\"after\":%.17g", names[change->what],
                     change->a, change->b);
     kn__text_printf(text, ",\"unit\":\"%s\",\"in_all\":%.17g,\"worse\":%s}",

@@ -8,6 +8,7 @@
 typedef struct kn__diff_options {
     double threshold; /* changes up to this part (0.05) of the value before are noise */
     double share;     /* rows below this part (0.005) of their run in both are left out */
+    int top;          /* lines of the table at most; 0: all */
     bool ascii;
 } kn__diff_options;
 
@@ -16,14 +17,15 @@ typedef enum kn__diff_what {
     KN__DIFF_GPU,   /* ns a call */
     KN__DIFF_CALLS, /* a step, of runs that count steps */
     KN__DIFF_ALLOC, /* bytes a call */
-    KN__DIFF_PEAK,  /* bytes */
+    KN__DIFF_RISE,  /* bytes: most that was live inside, above what was live at its begin */
+    KN__DIFF_PEAK,  /* bytes: the high-water mark of the run */
     KN__DIFF_NEW,   /* total ns, of a row that was not there */
     KN__DIFF_GONE,
     KN__DIFF_N
 } kn__diff_what;
 
 typedef struct kn__change {
-    const kn__row *row; /* of B, or of A where it is gone */
+    const kn__row *row; /* of B, or of A where it is gone; the root: of the run */
     kn__diff_what what;
     double a, b;
     double weight; /* what the whole run spends more (ns) or takes more (bytes); orders the list */
