@@ -2,6 +2,7 @@
  * that outlive pools. Assertions are made on the main thread only. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include <knet/observer.h>
 
@@ -66,6 +67,55 @@ static void *crowded(void *ctx) {
     return NULL;
 }
 
+/* Every byte that is handed out is marked, in grains of what slots are multiples of. Blocks pass
+ * from thread to thread and from stream to stream; KNET_TEST_OPS sets how many each thread
+ * allocates. */
+enum { GRAIN = 256, GRAINS = 1 << 23 }; /* a window as large as the pool's addresses */
+static _Atomic(uint8_t) *marks;
+typedef struct marked {
+    size_t size;
+    void *ptr;
+    kn_stream home;
+} marked;
+
+static int mark(const void *ptr, size_t size, uint8_t value) {
+    int n_wrong = 0;
+    for (size_t at = (uintptr_t)ptr / GRAIN, end = at + (size + GRAIN - 1) / GRAIN; at < end;
+         at++) {
+        n_wrong +=
+            atomic_exchange_explicit(&marks[at % GRAINS], value, memory_order_relaxed) == value;
+    }
+    return n_wrong;
+}
+
+static void drop_marked(worker *w, marked *m) {
+    if (!m) return;
+    w->n_failed += mark(m->ptr, m->size, 0);
+    if (m->home != w->stream) w->n_failed += kn_block_use(w->pool, m->ptr, w->stream) != KN_OK;
+    w->n_failed += kn_free(w->pool, m->ptr) != KN_OK;
+    free(m);
+}
+
+static void *hand_over_marked(void *ctx) {
+    worker *w = ctx;
+    const char *text = getenv("KNET_TEST_OPS");
+    for (size_t n = text ? (size_t)strtoull(text, NULL, 0) : ROUNDS; n > 0; n--) {
+        marked *mine = malloc(sizeof *mine);
+        size_t size = 1 + next_random(&w->seed) % (next_random(&w->seed) % 8 ? 9000 : 200000);
+        *mine = (marked){.size = size, .home = w->stream};
+        if (kn_alloc(&mine->ptr, w->pool, size, w->stream) == KN_OK) {
+            w->n_failed += mark(mine->ptr, size, 1);
+        } else {
+            free(mine);
+            mine = NULL;
+        }
+        drop_marked(w, atomic_exchange(&w->ring[next_random(&w->seed) % RING], mine));
+        (void)kn_sim_step(w->sim, w->stream);
+    }
+    for (int i = 0; i < RING; i++) drop_marked(w, atomic_exchange(&w->ring[i], NULL));
+    return NULL;
+}
+
 static void run_workers(fixture *f, void *(*fn)(void *), bool own_streams) {
     static _Atomic(void *) ring[RING];
     pthread_t threads[THREADS];
@@ -106,6 +156,17 @@ static void crowded_threads_never_get_memory_in_use(void **state) {
     fixture f = fixture_make(24 * MiB, false, NULL);
     run_workers(&f, crowded, true);
     fixture_end(&f);
+}
+
+static void no_two_threads_hold_the_same_bytes(void **state) {
+    (void)state;
+    marks = calloc(GRAINS, 1);
+    assert_non_null(marks);
+    fixture f = fixture_make(128 * MiB, false, NULL);
+    run_workers(&f, hand_over_marked, false);
+    run_workers(&f, hand_over_marked, true);
+    fixture_end(&f);
+    free((void *)marks);
 }
 
 static void host_pool_takes_any_thread(void **state) {
@@ -237,10 +298,10 @@ static void observer_attached_meanwhile_hears_of_a_pool_once(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
-                     TEST(crowded_threads_never_get_memory_in_use),
-                     TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
-                     TEST(pools_come_and_go_under_living_threads),
-                     TEST(stream_of_a_thread_goes_with_it),
-                     TEST(observer_attached_meanwhile_hears_of_a_pool_once));
+    return RUN_TESTS(
+        TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
+        TEST(crowded_threads_never_get_memory_in_use), TEST(no_two_threads_hold_the_same_bytes),
+        TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
+        TEST(pools_come_and_go_under_living_threads), TEST(stream_of_a_thread_goes_with_it),
+        TEST(observer_attached_meanwhile_hears_of_a_pool_once));
 }

@@ -1,0 +1,162 @@
+/* What the pool promises in numbers: few events, little metadata, memory that fits what is live;
+ * and that whoever looks on never sees one address handed out twice. */
+#include <knet/observer.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "pool_fixture.h"
+
+/* Eight streams with work on all, blocks lent to other streams now and then. */
+static void many_streams_ask_few_events(void **state) {
+    (void)state;
+    enum { STREAMS = 8, LIVE = 200, ROUNDS = 20000 };
+    fixture f = fixture_make(16 * GiB, false, NULL);
+    kn_stream streams[STREAMS];
+    void *live[LIVE] = {NULL};
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(&f);
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t k = test_random_below(LIVE), home = test_random_below(STREAMS);
+        if (live[k] && test_random_below(8) == 0) {
+            assert_ok(kn_block_use(f.pool, live[k], streams[home]));
+        }
+        assert_ok(kn_free(f.pool, live[k]));
+        live[k] = must_alloc(f.pool, 1 + test_random_below(4 * MiB), streams[home]);
+        kn_sim_work(f.sim, streams[home], live[k], 1, (uint64_t)i);
+        (void)kn_sim_step(f.sim, streams[test_random_below(STREAMS)]);
+    }
+    kn_pool_stats stats = stats_of(f.pool);
+    assert_true(stats.n_queries * 20 <= stats.n_allocs);
+    assert_true(stats.n_events * 20 <= stats.n_allocs);
+    assert_int_equal(stats.n_events, kn_sim_calls(f.sim, KN_SIM_EVENT_RECORD));
+    assert_int_equal(stats.n_syncs, 0);
+    for (int k = 0; k < LIVE; k++) assert_ok(kn_free(f.pool, live[k]));
+    fixture_end(&f);
+}
+
+/* Nothing was freed since the last event: nobody records another. */
+static void an_epoch_is_recorded_once(void **state) {
+    (void)state;
+    fixture f = fixture_make(8 * MiB, false, NULL);
+    kn_stream a = new_stream(&f), b = new_stream(&f);
+    void *blocks[4];
+    for (int i = 0; i < 4; i++) blocks[i] = must_alloc(f.pool, 2 * MiB, a);
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, blocks[i]));
+    assert_int_equal(stats_of(f.pool).n_events, 0);
+    for (int i = 0; i < 4; i++) blocks[i] = must_alloc(f.pool, 2 * MiB, b);
+    assert_int_equal(stats_of(f.pool).n_events, 1);
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, blocks[i]));
+    fixture_end(&f);
+}
+
+static void records_are_a_thousandth_of_a_large_pool(void **state) {
+    (void)state;
+    enum { LIVE = 20000 };
+    fixture f = fixture_make(32 * GiB, false, NULL);
+    void **live = calloc(LIVE, sizeof *live);
+    for (int i = 0; i < 3 * LIVE; i++) {
+        size_t k = test_random_below(LIVE);
+        assert_ok(kn_free(f.pool, live[k]));
+        live[k] = must_alloc(f.pool, 1 + test_random_below(1 * MiB), NULL);
+    }
+    kn_pool_stats stats = stats_of(f.pool);
+    assert_true(stats.reserved_bytes > 8 * GiB);
+    assert_true(stats.metadata_bytes * 1000 <= stats.reserved_bytes);
+    for (int k = 0; k < LIVE; k++) assert_ok(kn_free(f.pool, live[k]));
+    free(live);
+    fixture_end(&f);
+}
+
+/* Buffers with lifetimes of all lengths and sizes over a range of 100, as planners of memory get
+ * them: what fragments most. On a device that keeps up with its work. */
+static void fragmented_memory_is_moved_before_more_is_taken(void **state) {
+    (void)state;
+    enum { SLOTS = 24, ROUNDS = 200 };
+    kn_sim_options options = {.capacity_bytes = 8 * GiB, .instant = true};
+    fixture f = {0};
+    assert_ok(kn_sim_create(&f.sim, &options));
+    assert_ok(kn_device_register(&f.device, "sim:instant", kn_sim_driver(f.sim), f.sim));
+    assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+    void *live[SLOTS] = {NULL};
+    uint64_t seed = 7; /* the same lifetimes in each run: the bound is measured, not proved */
+    for (int i = 0; i < ROUNDS; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t k = (seed >> 33) % SLOTS, size = ((size_t)1 << 20) + (seed >> 40) % (100 * MiB);
+        assert_ok(kn_free(f.pool, live[k]));
+        live[k] = must_alloc(f.pool, size, NULL);
+    }
+    kn_pool_stats stats = stats_of(f.pool);
+    assert_true(stats.moved_bytes > 0);
+    assert_true((double)stats.reserved_bytes_max <= 1.08 * (double)stats.live_bytes_max);
+    assert_true(stats.moved_bytes <= 5 * stats.reserved_bytes_max);
+    assert_ok(kn_pool_check(f.pool));
+    for (int k = 0; k < SLOTS; k++) assert_ok(kn_free(f.pool, live[k]));
+    fixture_end(&f);
+}
+
+/* An observer that counts a free only after the block is to be had again sees its address handed
+ * out twice, and its sums drift. */
+enum { GRAINS = 1 << 22 }; /* of 256 bytes: a window as large as the pool's addresses */
+static _Atomic(uint8_t) *held;
+static _Atomic uint64_t n_twice, bytes_told;
+
+static _Atomic(uint8_t) *grain_of(const void *ptr) { return &held[((uintptr_t)ptr >> 8) % GRAINS]; }
+
+static uint32_t take_note(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)pool;
+    (void)stream;
+    n_twice += atomic_exchange(grain_of(ptr), 1) != 0;
+    bytes_told += size;
+    return 0;
+}
+
+static void strike_out(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)pool;
+    (void)owner;
+    n_twice += atomic_exchange(grain_of(ptr), 0) != 1;
+    bytes_told -= size;
+}
+
+static void *churn(void *ctx) {
+    kn_pool *pool = ctx;
+    uint64_t seed = (uintptr_t)&seed;
+    void *live[16] = {NULL};
+    for (int i = 0; i < 8000; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t k = (seed >> 33) % 16, size = 1 + (seed >> 40) % (seed >> 63 ? 5000 : 500000);
+        (void)kn_free(pool, live[k]);
+        live[k] = NULL;
+        (void)!kn_alloc(&live[k], pool, size, NULL);
+        if (i % 512 == 0) (void)!kn_pool_trim(pool, 0);
+    }
+    for (int k = 0; k < 16; k++) (void)kn_free(pool, live[k]);
+    return NULL;
+}
+
+static void observer_never_sees_an_address_twice(void **state) {
+    (void)state;
+    static const kn_observer observer = {.on_alloc = take_note, .on_free = strike_out};
+    fixture f = fixture_make(96 * MiB, false, NULL);
+    held = calloc(GRAINS, 1);
+    assert_non_null(held);
+    pthread_t threads[3];
+    assert_ok(kn_observer_attach(&observer));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, f.pool), 0);
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    assert_ok(kn_observer_attach(NULL));
+    assert_int_equal(n_twice, 0);
+    assert_int_equal(bytes_told, 0);
+    assert_int_equal(stats_of(f.pool).live_bytes, 0);
+    assert_int_equal(stats_of(f.pool).n_misuses, 0);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, kn_sim_bytes(f.sim));
+    free((void *)held);
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(many_streams_ask_few_events), TEST(an_epoch_is_recorded_once),
+                     TEST(records_are_a_thousandth_of_a_large_pool),
+                     TEST(fragmented_memory_is_moved_before_more_is_taken),
+                     TEST(observer_never_sees_an_address_twice));
+}
