@@ -314,30 +314,44 @@ static void retired_finish(kn_pool *pool, kn__stream *stream) {
     }
 }
 
-static void mark_done(kn_pool *pool, kn__stream *stream) {
-    stream->done = stream->marks[0].epoch;
-    event_put(pool, stream->marks[0].event);
-    stream->n_marks--;
-    memmove(stream->marks, stream->marks + 1, stream->n_marks * sizeof stream->marks[0]);
+/* The first n marks happened. */
+static void marks_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
+    stream->done = stream->marks[n - 1].epoch;
+    for (uint32_t i = 0; i < n; i++) event_put(pool, stream->marks[i].event);
+    stream->n_marks -= n;
+    memmove(stream->marks, stream->marks + n, stream->n_marks * sizeof stream->marks[0]);
     uses_finish(pool, stream);
     if (stream->retired && stream->done >= kn__stream_epoch(stream)) retired_finish(pool, stream);
 }
 
-static bool first_mark_done(kn_pool *pool, kn__stream *stream) {
+static bool mark_happened(kn_pool *pool, const kn__stream *stream, uint32_t i) {
     bool done = false;
     pool->n_queries++;
-    kn_status status = pool->driver->event_query(pool->impl, stream->marks[0].event, &done);
-    if (status < 0 || !done) return false;
-    mark_done(pool, stream);
-    return true;
+    kn_status status = pool->driver->event_query(pool->impl, stream->marks[i].event, &done);
+    return status == KN_OK && done;
+}
+
+enum { FEW_MARKS = 8 };
+
+/* The youngest mark first, which says it of all before it; else, of many, one in the middle.
+ * Returns how many were asked. */
+static int marks_poll(kn_pool *pool, kn__stream *stream) {
+    uint32_t n = stream->n_marks;
+    if (!n) return 0;
+    if (mark_happened(pool, stream, n - 1)) {
+        marks_done(pool, stream, n);
+        return 1;
+    }
+    if (n < FEW_MARKS) return 1;
+    if (mark_happened(pool, stream, (n - 1) / 2)) marks_done(pool, stream, (n - 1) / 2 + 1);
+    return 2;
 }
 
 void kn__epochs_poll(kn_pool *pool, int n_queries) {
     for (uint32_t i = 0; i < pool->n_streams && n_queries > 0; i++) {
         kn__stream *stream = pool->streams[(pool->poll_next + i) % pool->n_streams];
         uses_finish(pool, stream);
-        while (stream->n_marks && n_queries-- > 0 && first_mark_done(pool, stream)) {
-        }
+        n_queries -= marks_poll(pool, stream);
     }
     if (pool->n_streams) pool->poll_next = (pool->poll_next + 1) % pool->n_streams;
 }
@@ -356,9 +370,10 @@ void kn__epochs_settle(kn_pool *pool) {
     if (kn__pool_ordered(pool)) return;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
+        (void)marks_poll(pool, stream);
+        bool lags = stream->n_marks > 0;
         (void)kn__epoch_close(pool, stream);
-        while (stream->n_marks && first_mark_done(pool, stream)) {
-        }
+        if (!lags) (void)marks_poll(pool, stream);
         uses_finish(pool, stream);
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
@@ -380,7 +395,7 @@ bool kn__epochs_sync_one(kn_pool *pool) {
         if (!stream->n_marks) continue;
         if (pool->driver->event_sync(pool->impl, stream->marks[0].event) < 0) continue;
         pool->n_syncs++;
-        mark_done(pool, stream);
+        marks_done(pool, stream, 1);
         return true;
     }
     return false;

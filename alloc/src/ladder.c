@@ -8,7 +8,7 @@
 #include "config.h"
 #include "observe.h"
 
-enum { QUERIES = 2, WAITERS_SEEN = 64 };
+enum { QUERIES = 2, POLL_GAP_MAX = 64, WAITERS_SEEN = 64 };
 enum { MOVED_TIMES = 4, MOVED_SHARE = 1024 };
 
 typedef struct request {
@@ -50,10 +50,25 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     return best;
 }
 
+static bool find_finished(kn_pool *pool, request *r) {
+    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+}
+
+/* What is known to be done comes first. Where asking was of no use, it is left out for twice as
+ * many requests as the last time: streams that lag behind don't catch up by being asked. */
 static bool finished(kn_pool *pool, request *r) {
+    if (find_finished(pool, r)) return true;
+    if (pool->poll_skip) {
+        pool->poll_skip--;
+        return false;
+    }
     if (pool->waiters) kn__epochs_close_used(pool);
     kn__epochs_poll(pool, QUERIES);
-    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+    bool found = find_finished(pool, r);
+    pool->poll_gap = found ? 0 : pool->poll_gap ? 2 * pool->poll_gap : 1;
+    if (pool->poll_gap > POLL_GAP_MAX) pool->poll_gap = POLL_GAP_MAX;
+    pool->poll_skip = pool->poll_gap;
+    return found;
 }
 
 static bool is_free(const kn__block *block) {

@@ -278,8 +278,9 @@ struct kn_pool {
     uint32_t n_events_free, events_room;
     kn__waiter *waiters; /* freed and waiting */
     size_t waiting_bytes;
-    size_t waiting_open_bytes; /* freed since the streams that use them had an event */
-    uint32_t poll_next;        /* index of the stream to be asked first */
+    size_t waiting_open_bytes;    /* freed since the streams that use them had an event */
+    uint32_t poll_next;           /* index of the stream to be asked first */
+    uint32_t poll_gap, poll_skip; /* requests between two polls, and until the next */
     kn__cache *caches;
     struct {
         kn_oom_fn fn;
