@@ -22,6 +22,7 @@ extern const kn_device_driver kn__host_driver;
 /* host_memory.c: segments of host memory, aligned to huge pages. */
 kn_status kn__host_memory_alloc(void **out, size_t size_bytes);
 void kn__host_memory_free(void *ptr, size_t size_bytes);
+uint64_t kn__host_memory_overhead(void); /* what the backing store holds beyond what it gave */
 void kn__host_memory_name(char *out, size_t out_bytes); /* "jemalloc 5.3.0" or "mmap" */
 
 /* device.c: pools register themselves, and the observer is told; the list is what stream retirement

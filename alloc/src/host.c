@@ -28,6 +28,7 @@ static kn_status host_info_read(void *impl, kn_device_info *out) {
     out->free_bytes = (uint64_t)memory.freeram * memory.mem_unit;
     read_model(out->model, sizeof out->model);
     kn__host_memory_name(out->driver, sizeof out->driver);
+    out->overhead_bytes = kn__host_memory_overhead();
     return KN_OK;
 }
 

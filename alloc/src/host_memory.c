@@ -6,6 +6,7 @@
  * storage) and must not be linked by us (it would replace the user's malloc), so it is referred to
  * weakly. Elsewhere the pages themselves are the segments. Both give memory back at once. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -108,6 +109,7 @@ static hooks our_hooks = {.alloc = extent_alloc,
 
 static pthread_once_t arena_once = PTHREAD_ONCE_INIT;
 static bool arena_made;
+static _Atomic uint64_t given_bytes;
 static unsigned arena_index;
 
 static void set_decay(const char *what) {
@@ -142,16 +144,36 @@ kn_status kn__host_memory_alloc(void **out, size_t size_bytes) {
         return KN_FAIL(KN_ERR_OOM, "cpu: %s of %zu bytes failed", arena ? "mallocx" : "mmap",
                        size_bytes);
     }
+    atomic_fetch_add(&given_bytes, size_bytes);
     *out = ptr;
     return KN_OK;
 }
 
 void kn__host_memory_free(void *ptr, size_t size_bytes) {
+    atomic_fetch_sub(&given_bytes, size_bytes);
     if (have_arena()) {
         dallocx(ptr, arena_flags());
     } else {
         pages_unmap(ptr, size_bytes);
     }
+}
+
+/* A counter of our arena; 0 where jemalloc was built without. */
+static uint64_t arena_stat(const char *what) {
+    char name[64];
+    size_t value = 0, bytes = sizeof value;
+    snprintf(name, sizeof name, "stats.arenas.%u.%s", arena_index, what);
+    return mallctl(name, &value, &bytes, NULL, 0) == 0 ? value : 0;
+}
+
+/* jemalloc rounds sizes up to classes of its own and keeps records of its extents; mapped pages are
+ * exactly what was asked for. */
+uint64_t kn__host_memory_overhead(void) {
+    if (!have_arena()) return 0;
+    uint64_t epoch = 1;
+    (void)mallctl("epoch", NULL, NULL, &epoch, sizeof epoch); /* counters of now */
+    uint64_t mapped = arena_stat("mapped"), given = atomic_load(&given_bytes);
+    return arena_stat("base") + (mapped > given ? mapped - given : 0);
 }
 
 void kn__host_memory_name(char *out, size_t out_bytes) {

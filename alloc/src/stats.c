@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "census.h"
+#include "devices.h"
 #include "observe.h"
 
 #define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
@@ -212,6 +213,11 @@ static void write_limit(kn__writer *w, const char *what, size_t limit) {
     kn__write_bytes(w, limit);
 }
 
+/* What the host's source of segments, jemalloc or pages, holds beyond the segments. */
+static uint64_t backing_bytes(const kn_pool *pool) {
+    return pool->driver->kind == KN_DEVICE_HOST ? kn__host_memory_overhead() : 0;
+}
+
 static void write_free(kn__writer *w, const kn__census *census) {
     kn__write(w, "  %-18s", "free");
     write_value(w, BYTES, census->free_bytes);
@@ -236,6 +242,11 @@ void kn__pool_write_stats(kn__writer *w, kn_pool *pool) {
     kn__write_text(w, "\n");
     write_counters(w, &stats);
     write_free(w, &census);
+    if (pool->driver->kind == KN_DEVICE_HOST) {
+        kn__write(w, "  %-18s", "backing");
+        write_value(w, BYTES, backing_bytes(pool));
+        kn__write(w, " %12s %12s  what the source of segments holds for itself\n", "", "");
+    }
     write_classes(w, &census);
     write_streams(w, pool);
     write_ladder(w, pool);
@@ -332,6 +343,8 @@ void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
               "bytes\":%llu,",
               (unsigned long long)census.n_live, (unsigned long long)census.free_bytes,
               (unsigned long long)census.n_free, (unsigned long long)census.largest_free_bytes);
+    kn__write(w, "\"graph_bytes\":%llu,\"backing_bytes\":%llu,",
+              (unsigned long long)census.graph_bytes, (unsigned long long)backing_bytes(pool));
     kn__write_text(w, "\"classes\":[");
     write_classes_json(w, &census);
     kn__write_text(w, "],\"streams\":[");

@@ -89,6 +89,43 @@ static void block_in_use_elsewhere_is_not_handed_out(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* Page-locked memory that a copy has yet to read is not written again. */
+static void pinned_memory_waits_for_its_copies(void **state) {
+    kn_device *device = device_of(state);
+    kn_pool *pool = pool_create(state, 0), *pinned = NULL;
+    kn_stream stream = NULL;
+    void *target = NULL, *x = NULL, *y[8] = {NULL};
+    char result = 0;
+    assert_ok(
+        kn_pool_create(&pinned, device, &(kn_pool_options){.pinned = true, .name = "locked"}));
+    assert_ok(kn_stream_create(&stream, device));
+    assert_ok(kn_alloc(&target, pool, 4 * (size_t)MIB, stream));
+    for (int i = 0; i < 2; i++) { /* a stream, then the default one */
+        kn_stream copies = i ? NULL : stream;
+        assert_ok(kn_alloc(&x, pinned, 4 * (size_t)MIB, stream));
+        assert_int_equal(fake_cuda_calls("cuMemHostAlloc"), 1);
+        memset(x, 1, 4 * (size_t)MIB);
+        fake_cuda_hold(copies);
+        assert_ok(kn_device_copy(device, target, kn_device_host(), x, 4 * (size_t)MIB, copies));
+        assert_ok(kn_block_use(pinned, x, copies));
+        kn_free(pinned, x);
+        for (int k = 0; k < 4; k++) { /* as many as there is room for */
+            assert_ok(kn_alloc(&y[k], pinned, 4 * (size_t)MIB, stream));
+            memset(y[k], 2, 4 * (size_t)MIB);
+        }
+        fake_cuda_release(copies);
+        assert_ok(kn_stream_sync(device, copies));
+        assert_ok(kn_device_copy(kn_device_host(), &result, device, target, 1, stream));
+        assert_ok(kn_stream_sync(device, stream));
+        assert_int_equal(result, 1);
+        for (int k = 0; k < 4; k++) kn_free(pinned, y[k]);
+    }
+    kn_free(pool, target);
+    kn_stream_destroy(device, stream);
+    kn_pool_destroy(pinned);
+    kn_pool_destroy(pool);
+}
+
 static void full_device_is_out_of_memory_and_the_pool_goes_on(void **state) {
     kn_pool *pool = pool_create(state, 0);
     size_t capacity = fake_cuda_machine_get()->capacity_bytes;
@@ -249,6 +286,7 @@ int main(void) {
     return RUN_TESTS(
         ON_BOTH(pool_gives_everything_back), ON_BOTH(same_sizes_again_do_not_reach_the_driver),
         ON_BOTH(block_in_use_elsewhere_is_not_handed_out),
+        ON_BOTH(pinned_memory_waits_for_its_copies),
         ON_BOTH(full_device_is_out_of_memory_and_the_pool_goes_on),
         ON_BOTH(limit_holds_and_trim_gives_back), ON_BOTH(driver_call_that_fails_breaks_no_pool),
         ON_BOTH(function_that_fails_from_then_on_breaks_no_pool), ON_BOTH(threads_share_a_pool));

@@ -91,6 +91,74 @@ static void trim_gives_memory_back_to_the_system(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* The kernel is asked for huge pages where a segment lies: its mapping has the flag. */
+static void segments_are_advised_to_be_huge(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    uintptr_t ptr = (uintptr_t)must_alloc(pool, 10 * MiB, NULL);
+    char line[512];
+    bool inside = false, advised = false;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        unsigned long from = 0, to = 0;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) inside = from <= ptr && ptr < to;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0) advised = strstr(line, " hg") != NULL;
+    }
+    fclose(file);
+    bool possible = access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0;
+    assert_true(advised || !possible);
+    assert_ok(kn_free(pool, (void *)ptr));
+    kn_pool_destroy(pool);
+}
+
+static uint64_t overhead(void) {
+    kn_device_info info;
+    assert_ok(kn_device_info_read(&info, sizeof info, kn_device_host()));
+    return info.overhead_bytes;
+}
+
+static void the_backing_takes_little_for_itself(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    uint64_t before = overhead(); /* of other pools */
+    void *ptr = must_alloc(pool, 300 * MiB, NULL);
+    uint64_t held = stats_of(pool).reserved_bytes;
+    bool mapped = strcmp(HOST_BACKING, "mmap") == 0;
+    assert_true(mapped ? overhead() == 0 : overhead() > 0);
+    assert_true(overhead() <=
+                before + held / 4); /* sizes are rounded up to classes, four a doubling */
+    assert_ok(kn_free(pool, ptr));
+    assert_ok(kn_pool_trim(pool, 0));
+    assert_true(overhead() <= before + 4 * MiB);
+    kn_pool_destroy(pool);
+}
+
+/* Decay, on a clock of the test's: nobody calls trim, and the system has its pages back. */
+static uint64_t read_clock(void *ctx) { return *(uint64_t *)ctx; }
+
+static void decay_gives_memory_back_to_the_system(void **state) {
+    (void)state;
+    uint64_t now = 1;
+    kn_pool *pool = NULL;
+    kn_pool_options options = {.decay_ns = 1000, .clock_fn = read_clock, .clock_ctx = &now};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+    size_t before = resident_bytes();
+    char *ptr = must_alloc(pool, 200 * MiB, NULL);
+    memset(ptr, 1, 200 * MiB);
+    assert_true(resident_bytes() > before + 150 * MiB);
+    assert_ok(kn_free(pool, ptr));
+    for (int i = 0; i < 3; i++) {
+        now += 2000;
+        (void)stats_of(pool);
+    }
+    assert_true(stats_of(pool).decayed_bytes >= 200 * MiB);
+    assert_true(resident_bytes() < before + 50 * MiB);
+    kn_pool_destroy(pool);
+}
+
 static void streams_and_events_are_program_order(void **state) {
     (void)state;
     kn_device *host = kn_device_host();
@@ -144,9 +212,11 @@ static void limit_is_reported_with_its_figures(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(info_names_the_machine_and_the_backing),
-                     TEST(memory_can_be_written_everywhere), TEST(steady_state_faults_no_pages),
-                     TEST(segments_are_large), TEST(trim_gives_memory_back_to_the_system),
-                     TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
-                     TEST(limit_is_reported_with_its_figures));
+    return RUN_TESTS(
+        TEST(info_names_the_machine_and_the_backing), TEST(memory_can_be_written_everywhere),
+        TEST(steady_state_faults_no_pages), TEST(segments_are_large),
+        TEST(trim_gives_memory_back_to_the_system), TEST(segments_are_advised_to_be_huge),
+        TEST(the_backing_takes_little_for_itself), TEST(decay_gives_memory_back_to_the_system),
+        TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
+        TEST(limit_is_reported_with_its_figures));
 }

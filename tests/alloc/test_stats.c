@@ -78,6 +78,8 @@ static void json_has_every_counter_class_stream_rung_and_tag(void **state) {
     assert_string_equal(cJSON_GetObjectItem(tag, "name")->valuestring, "inputs");
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(root, "streams")), 2);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(root, "ladder")), 11);
+    assert_int_equal(cJSON_GetObjectItem(root, "graph_bytes")->valueint, 0);
+    assert_int_equal(cJSON_GetObjectItem(root, "backing_bytes")->valueint, 0);
     cJSON_Delete(root);
     kn_pool_destroy(f.pool);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [RUNS] [READER …]: libFuzzer with AddressSanitizer and UBSan over the readers of traces (csv, kntrace,
-# pickle), the words of KNET_TIMER (timer), profiles read back (profile) and their writers (format), 1,000,000
+# pickle), the words of KNET_TIMER (timer) and KNET_ALLOC (config), profiles read back (profile) and their writers (format), 1,000,000
 # inputs each by default; needs clang. What crashes is left in build/fuzz. KNET_FUZZ_KEEP=1 puts
 # what was found to reach new code into the corpus.
 set -euo pipefail
@@ -8,10 +8,11 @@ cd "$(dirname "$0")/../.."
 runs=${1:-1000000}
 shift || true
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(csv kntrace pickle timer profile format)
+[ ${#readers[@]} -gt 0 ] || readers=(csv kntrace pickle timer profile format config)
 command -v clang >/dev/null || { echo "run.sh: clang is missing (apt-get install clang)" >&2; exit 2; }
 mkdir -p build/fuzz
 sources=(tests/fuzz/fuzz_trace.c tools/src/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/src/{status,thread}.c)
+config=(tests/fuzz/fuzz_config.c alloc/src/{config,writer,status,thread}.c)
 profiles=(tests/fuzz/fuzz_profile.c tools/src/report_{read,select,memory,diff}.c alloc/src/{status,thread}.c
           profiler/src/{rows,table,text,json,export,name,env}.c)
 flags=(-std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DKN_CHECKED
@@ -23,6 +24,7 @@ for reader in "${readers[@]}"; do
   length=4096
   case $reader in
     timer) files=("${profiles[@]}") length=400 ;;
+    config) files=("${config[@]}") ;;
     profile | format) files=("${profiles[@]}") ;;
     *) files=("${sources[@]}") ;;
   esac

@@ -40,6 +40,7 @@ typedef struct kn_device_info {
     char name[16];                    /* "cpu", "cuda:0", "sim" */
     char model[128];                  /* "NVIDIA H100 80GB HBM3", the CPU's model name, … */
     char driver[64];                  /* driver or backing store and its version */
+    uint64_t overhead_bytes;          /* what the backing store holds beyond what pools took */
 } kn_device_info;
 
 /* Finds a device by name: "cpu", "cuda" (= "cuda:0"), "cuda:N", "sim".
