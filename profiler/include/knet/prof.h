@@ -8,9 +8,10 @@
  *
  * Run with KNET_TIMER=1 to get the table on stderr at exit, KNET_TIMER=help for the rest of its
  * words; AUTOGRAD_TIMER=1 gives the table of forward and backward operations alone. Unset, a scope
- * costs one predictable branch. One tree a thread, merged by path in reports. Scopes that a thread
- * leaves open when it ends are closed at that moment. Threads: a scope belongs to its thread;
- * everything else may be called from any thread. A child made by fork() is not timed.
+ * costs one predictable branch; compiled with KN_NO_SCOPES defined, nothing. One tree a thread,
+ * merged by path in reports. Scopes that a thread leaves open when it ends are closed at that
+ * moment. Threads: a scope belongs to its thread; everything else may be called from any thread. A
+ * child made by fork() is not timed.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -39,7 +40,12 @@ KN_PROF_API_ kn_scope kn_scope_begin_static_on_(const char *label);
 KN_PROF_API_ void kn_scope_end_on_(kn_scope *scope);
 
 static inline bool kn_prof_is_on_(int which) {
+#ifdef KN_NO_SCOPES /* defined before this header: scopes of this file are compiled to nothing */
+    (void)which;
+    return false;
+#else
     return __builtin_expect(__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED) & which, 0) != 0;
+#endif
 }
 
 /* Opens a scope. The label may be any string; it is copied at first sight. */
@@ -65,7 +71,11 @@ static inline kn_scope kn_scope_begin_grad(const char *label) {
 
 /* Closes the scope and all opened inside it that are still open. Closing twice is nothing. */
 static inline void kn_scope_end(kn_scope *scope) {
+#ifdef KN_NO_SCOPES
+    (void)scope;
+#else
     if (__builtin_expect(scope->start != 0, 0)) kn_scope_end_on_(scope);
+#endif
 }
 
 /* Marks the end of one iteration; the report says how many there were and how long one took. */
