@@ -100,6 +100,11 @@ static void add_pool(kn__text *text, const kn__pool_use *use) {
     add_unsigned(text, "reserved_bytes_max", use->reserved_max);
     add_unsigned(text, "n_allocs", use->n_allocs);
     add_unsigned(text, "n_ooms", use->n_ooms);
+    add_signed(text, "leaked_bytes", use->leaked);
+    if (use->device_total) {
+        add_unsigned(text, "device_used_bytes", use->device_used);
+        add_unsigned(text, "device_total_bytes", use->device_total);
+    }
     kn__text_puts(text, "}");
 }
 

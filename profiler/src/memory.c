@@ -143,16 +143,33 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
     count_mine(tree, live);
 }
 
+/* What else is on the device shows in what its driver says; the host's memory is everybody's. */
+static void ask_device(kn_pool *pool) {
+    kn_device_info info;
+    kn_device *device = kn_pool_device(pool);
+    if (kn_device_kind_get(device) == KN_DEVICE_HOST) return;
+    if (kn_device_info_read(&info, sizeof info, device) < 0) return;
+    take_lock();
+    kn__pool_use *use = find_pool(pool);
+    if (use) {
+        use->device_used = info.total_bytes - info.free_bytes;
+        use->device_total = info.total_bytes;
+    }
+    give_lock();
+}
+
+/* Growth is rare, and a driver call already: one more to ask how full the device is costs little.
+ */
 static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {
     (void)delta_bytes;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     take_lock();
     kn__pool_use *use = find_pool(pool);
-    if (use) {
-        use->reserved = reserved_bytes;
-        use->reserved_max = kn__max_u64(use->reserved_max, reserved_bytes);
-    }
+    bool most = use && reserved_bytes > use->reserved_max;
+    if (use) use->reserved = reserved_bytes;
+    if (most) use->reserved_max = reserved_bytes;
     give_lock();
+    if (most) ask_device(pool);
 }
 
 static void on_oom(kn_pool *pool, size_t wanted_bytes) {
@@ -209,6 +226,7 @@ static void on_pool_destroy(kn_pool *pool) {
         delta = -use->live;
         if (delta) live = change_live(delta);
         use->pool = NULL;
+        use->leaked += use->live;
         use->live = 0;
         use->reserved = 0;
     }

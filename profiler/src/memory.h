@@ -24,6 +24,10 @@ typedef struct kn__pool_use {
     int64_t live, live_max;
     uint64_t reserved, reserved_max;
     uint64_t n_allocs, n_ooms;
+    int64_t leaked; /* live when a pool of this name was destroyed */
+    /* What the device's driver said when the pool had reserved most: of all processes; total 0: it
+     * wasn't asked. */
+    uint64_t device_used, device_total;
 } kn__pool_use;
 
 /* A copy of all that is not in the nodes. */

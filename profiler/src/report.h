@@ -118,6 +118,11 @@ void kn__report_sort(kn__report *report, kn__sort by);
 /* The rows that held most at the peak, at most `n`, largest first; returns how many. */
 int kn__report_owners(const kn__row **out, int n, const kn__report *report);
 
+/* The rows whose own blocks are live now, as above: at the end of a program, what was not freed. */
+int kn__report_holders(const kn__row **out, int n, const kn__report *report);
+/* Of these blocks the row's own, without those of the rows below it. */
+int64_t kn__row_held(const kn__row *row);
+
 /* "train/forward/conv", cut at the front to fit. */
 void kn__report_path(char *out, size_t out_bytes, const kn__row *row);
 

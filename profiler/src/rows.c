@@ -225,27 +225,54 @@ static void sort_children(kn__row *row, kn__sort by) {
 
 void kn__report_sort(kn__report *report, kn__sort by) { sort_children(&report->root, by); }
 
-static int keep_largest(const kn__row **out, int n, int used, const kn__row *row) {
-    int at = used;
-    while (at > 0 && out[at - 1]->held_at_peak < row->held_at_peak) at--;
-    if (row->held_at_peak <= 0 || at == n) return used;
-    if (used < n) used++;
-    memmove(out + at + 1, out + at, (size_t)(used - at - 1) * sizeof *out);
-    out[at] = row;
-    return used;
+int64_t kn__row_held(const kn__row *row) {
+    int64_t held = row->held;
+    for (const kn__row *child = row->first; child; child = child->next) {
+        if (!child->is_extra) held -= child->held;
+    }
+    return held;
 }
 
-static int visit_owners(const kn__row **out, int n, int used, const kn__row *row) {
+static int64_t held_at_peak(const kn__row *row) { return row->held_at_peak; }
+
+/* The largest n rows by some amount. */
+typedef struct ranking {
+    const kn__row **rows;
+    int n, used;
+    int64_t (*amount)(const kn__row *row);
+} ranking;
+
+static void keep_largest(ranking *r, const kn__row *row) {
+    int64_t amount = row->is_extra ? 0 : r->amount(row);
+    int at = r->used;
+    while (at > 0 && r->amount(r->rows[at - 1]) < amount) at--;
+    if (amount <= 0 || at == r->n) return;
+    if (r->used < r->n) r->used++;
+    memmove(r->rows + at + 1, r->rows + at, (size_t)(r->used - at - 1) * sizeof *r->rows);
+    r->rows[at] = row;
+}
+
+static void rank_all(ranking *r, const kn__row *row) {
     for (; row; row = row->next) {
-        used = keep_largest(out, n, used, row);
-        used = visit_owners(out, n, used, row->first);
+        keep_largest(r, row);
+        rank_all(r, row->first);
     }
-    return used;
+}
+
+static int rank(const kn__row **out, int n, const kn__report *report,
+                int64_t (*amount)(const kn__row *row)) {
+    ranking r = {out, n, 0, amount};
+    keep_largest(&r, &report->outside);
+    rank_all(&r, report->root.first);
+    return r.used;
 }
 
 int kn__report_owners(const kn__row **out, int n, const kn__report *report) {
-    int used = keep_largest(out, n, 0, &report->outside);
-    return visit_owners(out, n, used, report->root.first);
+    return rank(out, n, report, held_at_peak);
+}
+
+int kn__report_holders(const kn__row **out, int n, const kn__report *report) {
+    return rank(out, n, report, kn__row_held);
 }
 
 void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {

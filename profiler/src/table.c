@@ -362,6 +362,15 @@ static void add_pools(kn__text *text, const kn__report *report) {
         kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved_max).text);
         kn__text_printf(text, "; now %s live", kn__cell_bytes((double)use->live).text);
         kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved).text);
+        if (use->leaked) {
+            kn__text_printf(text, "; %s live when it was destroyed",
+                            kn__cell_bytes((double)use->leaked).text);
+        }
+        if (use->device_total) {
+            kn__text_printf(text, "; then %s of the device's ",
+                            kn__cell_bytes((double)use->device_used).text);
+            kn__text_printf(text, "%s were in use", kn__cell_bytes((double)use->device_total).text);
+        }
         if (use->n_ooms) {
             kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
         }
@@ -369,20 +378,26 @@ static void add_pools(kn__text *text, const kn__report *report) {
     }
 }
 
+static void add_owner(kn__text *text, const kn__row *row, int64_t held, const char *before) {
+    char path[PATH_BYTES];
+    kn__report_path(path, sizeof path, row);
+    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)held).text);
+    kn__text_label(text, path, PATH_BYTES, 0);
+}
+
 static void add_owners(kn__text *text, const kn__report *report) {
     const kn__row *owners[OWNERS_SHOWN];
     int n = kn__report_owners(owners, OWNERS_SHOWN, report);
-    if (!n) return;
-    kn__text_printf(text, " at the high-water mark of %s",
-                    kn__cell_bytes((double)report->memory.live_max).text);
-    for (int i = 0; i < n; i++) {
-        char path[PATH_BYTES];
-        kn__report_path(path, sizeof path, owners[i]);
-        kn__text_printf(text, "%s %s ", i ? "," : ":",
-                        kn__cell_bytes((double)owners[i]->held_at_peak).text);
-        kn__text_label(text, path, PATH_BYTES, 0);
+    if (n) {
+        kn__text_printf(text, " at the high-water mark of %s",
+                        kn__cell_bytes((double)report->memory.live_max).text);
     }
-    kn__text_puts(text, "\n");
+    for (int i = 0; i < n; i++) add_owner(text, owners[i], owners[i]->held_at_peak, i ? "," : ":");
+    if (n) kn__text_puts(text, "\n");
+    n = kn__report_holders(owners, OWNERS_SHOWN, report);
+    if (n) kn__text_puts(text, " not freed");
+    for (int i = 0; i < n; i++) add_owner(text, owners[i], kn__row_held(owners[i]), i ? "," : ":");
+    if (n) kn__text_puts(text, "\n");
 }
 
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {

@@ -330,6 +330,55 @@ static void a_pool_that_comes_and_goes_disturbs_nobody(void **state) {
     assert_int_equal(use->reserved, 0);
 }
 
+static const kn__pool_use *use_of(const char *name) {
+    for (int i = 0; i < report.memory.n_pools; i++) {
+        if (strcmp(report.memory.pools[i].name, name) == 0) return &report.memory.pools[i];
+    }
+    fail_msg("no pool %s", name);
+    return NULL;
+}
+
+static void what_is_not_freed_is_told_with_its_scope(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    kn_pool_options options = {.name = "leaky"};
+    void *kept = NULL, *freed = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+    {
+        KN_SCOPE("leaks");
+        assert_ok(kn_alloc(&freed, pool, 1 << 20, NULL));
+        KN_SCOPE("inside");
+        assert_ok(kn_alloc(&kept, pool, 3 << 20, NULL));
+    }
+    assert_ok(kn_free(pool, freed));
+    kn_pool_destroy(pool);
+    take_report(&report);
+    const kn__row *holders[8], *inside = find_row(&report, "leaks/inside");
+    int n = kn__report_holders(holders, 8, &report);
+    assert_true(n >= 1); /* and what other tests left */
+    assert_ptr_equal(holders[0], inside);
+    assert_int_equal(kn__row_held(inside), 3 << 20);
+    assert_int_equal(kn__row_held(find_row(&report, "leaks")), 0);
+    assert_int_equal(use_of("leaky")->leaked, 3 << 20);
+}
+
+static void the_device_says_how_full_it_was(void **state) {
+    (void)state;
+    kn_device *sim = NULL;
+    kn_pool *pool = NULL;
+    kn_pool_options options = {.name = "on sim"};
+    void *x = NULL;
+    assert_ok(kn_device_find(&sim, "sim"));
+    assert_ok(kn_pool_create(&pool, sim, &options));
+    assert_ok(kn_alloc(&x, pool, 8 << 20, NULL));
+    take_report(&report);
+    const kn__pool_use *use = use_of("on sim");
+    assert_true(use->device_total > 0);
+    assert_int_equal(use->device_used, use->reserved_max); /* nobody else is on it */
+    assert_ok(kn_free(pool, x));
+    kn_pool_destroy(pool);
+}
+
 /* Twice through all of it, as KNET_TIMER=nomem and kn_prof_owners_on do. */
 static void one_table_of_ours_replaces_the_other(void **state) {
     (void)state;
@@ -350,6 +399,8 @@ int main(void) {
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
         TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),
+        TEST_WITH(the_device_says_how_full_it_was, setup, teardown),
+        TEST_WITH(what_is_not_freed_is_told_with_its_scope, setup, teardown),
         TEST_WITH(one_table_of_ours_replaces_the_other, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.memory", tests, NULL, NULL);
