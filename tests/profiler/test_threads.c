@@ -69,4 +69,94 @@ static void reports_may_be_taken_while_threads_run(void **state) {
     kn__report_release(&report);
 }
 
-int main(void) { return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run)); }
+/* ---- merging ---- */
+
+enum { TREES = 6, MERGE_STEPS = 3000 };
+static pthread_barrier_t all_begun;
+
+/* All at once, so that each has a tree of its own. */
+static void *scopes_at_random(void *arg) {
+    static const char *const labels[] = {"a", "b", "c", "d"};
+    uint64_t x = (uint64_t)(uintptr_t)arg;
+    KN_SCOPE("merge");
+    pthread_barrier_wait(&all_begun);
+    kn_scope open[4];
+    int depth = 0;
+    for (int i = 0; i < MERGE_STEPS; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        if (depth < 3 && x >> 63) {
+            open[depth++] = kn_scope_begin_static(labels[x >> 40 & 3]);
+        } else if (depth > 0) {
+            kn_scope_end(&open[--depth]);
+        }
+    }
+    pthread_barrier_wait(&all_begun);
+    return NULL;
+}
+
+/* Adds a tree's rows to a report by path: what merging has to come to, in any order. */
+static void add_rows(kn__report *sum, kn__row *to, const kn__row *from) {
+    for (const kn__row *row = from->first; row; row = row->next) {
+        kn__row *same = kn__report_row(sum, to, row->label);
+        assert_non_null(same);
+        same->n_calls += row->n_calls;
+        same->time_ns += row->time_ns;
+        same->n_ended += row->n_ended;
+        same->squares_ns2 += row->squares_ns2;
+        if (row->n_ended && row->min_ns < same->min_ns) same->min_ns = row->min_ns;
+        if (row->max_ns > same->max_ns) same->max_ns = row->max_ns;
+        add_rows(sum, same, row);
+    }
+}
+
+static void assert_equal_rows(const kn__report *merged, const kn__row *a, const kn__row *parent) {
+    for (const kn__row *row = a->first; row; row = row->next) {
+        const kn__row *same = parent->first;
+        while (same && strcmp(same->label, row->label) != 0) same = same->next;
+        assert_non_null(same);
+        assert_int_equal(same->n_calls, row->n_calls);
+        assert_int_equal(same->time_ns, row->time_ns);
+        assert_int_equal(same->n_ended, row->n_ended);
+        assert_int_equal(same->min_ns, row->min_ns == UINT64_MAX ? 0 : row->min_ns);
+        assert_int_equal(same->max_ns, row->max_ns);
+        assert_close(same->squares_ns2, row->squares_ns2, 1e-12, 0);
+        assert_equal_rows(merged, row, same);
+    }
+}
+
+static void trees_merge_to_the_same_in_any_order(void **state) {
+    (void)state;
+    pthread_t threads[TREES];
+    assert_ok(kn_prof_owners_on());
+    assert_int_equal(pthread_barrier_init(&all_begun, NULL, TREES), 0);
+    for (uintptr_t i = 0; i < TREES; i++) {
+        void *seed = (void *)(uintptr_t)(test_random_below(UINT32_MAX) + i);
+        assert_int_equal(pthread_create(&threads[i], NULL, scopes_at_random, seed), 0);
+    }
+    for (int i = 0; i < TREES; i++) pthread_join(threads[i], NULL);
+    uint64_t now = kn__clock_now();
+    kn__report merged, trees[256];
+    int n = 0;
+    assert_ok(kn__report_take(&merged, now, 1.0));
+    for (const kn__tree *tree = kn__tree_first(); tree && n < 256; tree = tree->next) {
+        assert_ok(kn__report_take_tree(&trees[n++], tree, now, 1.0));
+    }
+    assert_true(n >= TREES);
+    for (int round = 0; round < 5; round++) {
+        kn__report sum;
+        kn__report_init(&sum);
+        int first = (int)test_random_below((uint64_t)n), step = round % 2 ? 1 : n - 1;
+        for (int i = 0, at = first; i < n; i++, at = (at + step) % n) {
+            add_rows(&sum, &sum.root, &trees[at].root);
+        }
+        assert_equal_rows(&merged, &sum.root, &merged.root);
+        kn__report_release(&sum);
+    }
+    for (int i = 0; i < n; i++) kn__report_release(&trees[i]);
+    kn__report_release(&merged);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run),
+                     TEST(trees_merge_to_the_same_in_any_order));
+}
