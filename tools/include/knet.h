@@ -10,6 +10,7 @@
 #include <knet/optim.h>
 #include <knet/param.h>
 #include <knet/pool.h>
+#include <knet/pool_graph.h>
 #include <knet/prof.h>
 #include <knet/progress.h>
 #include <knet/status.h>

@@ -11,6 +11,9 @@
  *     …                                             // launch on `other`, as often as you like
  *     kn_pool_graph_destroy(memory, other);         // after the last launch
  *
+ * Without it, what a captured graph uses is handed out again as soon as it is freed, and a launch
+ * overwrites what others have there.
+ *
  * Inside, a freed block is reused by later allocations of the same stream at once. No event is
  * recorded, asked or waited for while the stream is captured, and no memory moves: the pool takes
  * what nobody uses, or grows. Blocks that are live at the end stay so; freed later they remain the
