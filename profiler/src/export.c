@@ -161,6 +161,7 @@ static void add_boxes(const flame *f, const kn__row *row, double x) {
     for (; row; row = row->next) {
         double width = (double)weight_of(row, f->weight) * f->per_unit;
         if (width < 0.1) continue;
+        if (width > FLAME_WIDTH) width = FLAME_WIDTH; /* a file may say anything */
         add_box(f, row, x, width);
         add_boxes(f, row->first, x);
         x += width;
