@@ -83,14 +83,17 @@ static void tell_free(kn_pool *pool, kn__block *block) {
 
 kn_status kn__large_free(kn_pool *pool, char *ptr) {
     kn__cache *cache = kn__cache_of_thread(pool);
+    __builtin_prefetch((const void *)kn__page_get(pool, ptr));
     kn__pool_lock(pool);
-    uintptr_t entry = kn__page_get(pool, ptr);
+    uintptr_t entry = kn__page_get(pool, ptr); /* nobody changes it now */
     kn__block *block = entry & KN__TAG_SLAB ? NULL : (kn__block *)entry;
     const char *why = kn__block_misuse(block, ptr);
     if (KN__UNLIKELY(why != NULL)) {
         kn__pool_unlock(pool);
         return kn__misuse(pool, "kn_free", ptr, why);
     }
+    __builtin_prefetch(block->left, 1); /* the next call joins them */
+    __builtin_prefetch(block->right, 1);
     tell_free(pool, block);
     kn__count_locked(pool, cache, block->tag, -(int64_t)block->size,
                      -(int64_t)(block->size - block->slack));
