@@ -367,6 +367,7 @@ void kn__epochs_close_used(kn_pool *pool) {
 }
 
 void kn__epochs_settle(kn_pool *pool) {
+    kn__kept_release(pool);
     if (kn__pool_ordered(pool)) return;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
