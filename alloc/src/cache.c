@@ -440,7 +440,7 @@ static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
     if (!ptr) return KN_OK;
     uintptr_t entry = kn__page_get(pool, ptr);
     if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
-    return kn__large_free(pool, ptr);
+    return kn__large_free(pool, ptr, entry);
 }
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
@@ -463,7 +463,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
             }
         }
     }
-    if (KN__LIKELY(entry && !(entry & KN__TAG_SLAB))) return kn__large_free(pool, ptr);
+    if (KN__LIKELY(entry && !(entry & KN__TAG_SLAB))) return kn__large_free(pool, ptr, entry);
     return free_slow(pool, ptr);
 }
 

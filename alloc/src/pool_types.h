@@ -393,10 +393,6 @@ void kn__block_release(kn_pool *pool, kn__block *block);
 /* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
                           size_t align);
-/* A live block for the stream, of what it may use with no wait; NULL: none, or no host memory. */
-kn__block *kn__arena_alloc(kn_pool *pool, kn__stream *stream, size_t size);
-/* Back to its home stream: kept whole for the next request. */
-void kn__arena_free(kn_pool *pool, kn__block *block);
 /* Releases the block that is kept whole. Whoever looks at all blocks calls it first: nobody but
  * arena.c meets a block in the state KN__KEPT. */
 void kn__kept_release(kn_pool *pool);
@@ -478,9 +474,10 @@ static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it 
 
 const char *kn__rung_name(int rung);
 
-/* large.c: blocks of their own, too large for slabs or aligned to more than a slab is. */
+/* Blocks of their own, too large for slabs or aligned to more than a slab is. */
 kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle);
-kn_status kn__large_free(kn_pool *pool, char *ptr);
+/* `hint`: what the page map said of it before the lock. */
+kn_status kn__large_free(kn_pool *pool, char *ptr, uintptr_t hint);
 kn_status kn__no_stream(const kn_pool *pool); /* the error: no host memory for a stream */
 void kn__tell_oom(kn_pool *pool, size_t wanted);
 const char *kn__block_misuse(const kn__block *block, const char *ptr); /* NULL: it is live */
