@@ -304,6 +304,7 @@ int main(int argc, char **argv) {
     emit_pair("hot_ns", bench_pair(pool_hot_tagged, host, jemalloc_hot, NULL));
     emit_pair("hot_untagged_ns", bench_pair(pool_hot, host, jemalloc_hot, NULL));
     emit_pair("arena_ns", bench_pair(pool_arena, sim, jemalloc_arena, NULL));
+    bench_churn(sim, "random_ns", 1000); /* the name the first figures have */
     bench_churn(sim, "random_1e3_ns", 1000);
     bench_churn(sim, "random_1e4_ns", 10000);
     bench_churn(sim, "random_1e5_ns", 100000);
