@@ -13,7 +13,7 @@
 
 enum {
     RING_ENTRIES = 1 << 16,       /* 1 MiB for each thread that launches */
-    GENERATION_ENTRIES = 1 << 18, /* ids known: at least this many, at most twice as many */
+    GENERATION_ENTRIES = 1 << 17, /* ids known: at least this many, at most twice as many */
     LATE_MAX = 1 << 14            /* records kept because their launch isn't known yet */
 };
 
@@ -155,6 +155,7 @@ static launch *find(uint32_t id) {
 
 static bool grow(table *t) {
     table bigger = {.n_slots = t->n_slots ? 2 * t->n_slots : 1024, .n_used = t->n_used};
+    if (!kn__budget_take((bigger.n_slots - t->n_slots) * sizeof *bigger.slots)) return false;
     bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
     if (!bigger.slots) return false;
     for (size_t i = 0; i < t->n_slots; i++) {
@@ -179,9 +180,16 @@ static void count_pending(launch *l, int delta) {
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
 
-static void insert(const entry *e) {
+/* Where neither may grow, generations are shorter. */
+static bool make_room(void) {
+    if (!old.n_slots && !grow(&old)) return false;
     if (young.n_used == GENERATION_ENTRIES) forget_old();
-    if (2 * young.n_used >= young.n_slots && !grow(&young)) return;
+    if (2 * young.n_used >= young.n_slots && !grow(&young)) forget_old();
+    return young.n_slots > 0;
+}
+
+static void insert(const entry *e) {
+    if (!make_room()) return;
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
     *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "budget.h"
 #include "calls.h"
 #include "cupti_records.h"
 #include "cupti_source.h"
@@ -120,7 +121,7 @@ static buffer *free_list, *full_list;
 static int n_made;
 
 static buffer *make_buffer(void) {
-    if (n_made == BUFFERS_MAX) return NULL;
+    if (n_made == BUFFERS_MAX || !kn__budget_take(BUFFER_BYTES)) return NULL;
     void *bytes =
         mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED) return NULL;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
+
 enum { TABLE_MIN = 256 };
 
 /* Leaves by node and the address of the name first: a driver hands out the same pointer for the
@@ -35,7 +37,8 @@ static entry *find_slot(const kn__node *node, const kn__node *captured, const ch
 static bool grow(void) {
     entry *old = entries;
     size_t n_old = n_slots, n = n_old ? 2 * n_old : TABLE_MIN;
-    entry *bigger = calloc(n, sizeof *bigger);
+    entry *bigger =
+        kn__budget_take((n - n_old) * sizeof *bigger) ? calloc(n, sizeof *bigger) : NULL;
     if (!bigger) return false;
     entries = bigger;
     n_slots = n;
@@ -48,6 +51,7 @@ static bool grow(void) {
 
 static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const char *name) {
     size_t length = strlen(name) + 1;
+    if (!kn__budget_take(sizeof(kn__kernel) + length)) return NULL;
     kn__kernel *k = calloc(1, sizeof *k + length);
     if (!k) return NULL;
     memcpy(k->name, name, length);
@@ -66,7 +70,7 @@ static kn__kernel *find_by_text(kn__node *node, const kn__node *captured, const 
 }
 
 static kn__kernel *find_kernel(kn__node *node, const kn__node *captured, const char *name) {
-    if (2 * n_entries >= n_slots && !grow()) return NULL;
+    if (2 * n_entries >= n_slots && !grow() && n_entries + 1 >= n_slots) return NULL;
     entry *e = find_slot(node, captured, name);
     if (e->kernel && strcmp(e->kernel->name, name) == 0) return e->kernel;
     kn__kernel *k = find_by_text(node, captured, name);

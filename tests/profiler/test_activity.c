@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "budget.h"
 #include "report_maker.h"
 #include "synthetic_source.h"
 #include "test.h"
@@ -18,6 +19,7 @@ static int teardown(void **state) {
     (void)state;
     kn__activity_stop();
     kn__report_release(&report);
+    kn__budget_set(KN__BUFFER_BYTES);
     return 0;
 }
 
@@ -254,9 +256,39 @@ static void launches_in_a_pause_are_in_no_count(void **state) {
     assert_int_equal(find_row(&report, "with a pause")->gpu_ns, ns);
 }
 
+/* One of the first tests, as its tables are the smallest: ids of launches are known for a shorter
+ * while, and the time of a name that can't be kept stays in the scope under another name. */
+static void without_memory_left_every_launch_is_accounted_for(void **state) {
+    (void)state;
+    enum { MANY = 20000 };
+    kn__balance before;
+    begin(&(synthetic_options){.records_max = 1, .first_id = 7000000});
+    KN_SCOPE("no memory left");
+    uint64_t ns = synthetic_launch("kernel");
+    kn__activity_drain();
+    kn__activity_balance(&before);
+    uint64_t used = kn__budget_used();
+    kn__budget_set(used);
+    for (int i = 0; i < MANY; i++) {
+        ns += synthetic_launch("kernel");
+        if (i % 300 == 0) kn__activity_drain();
+    }
+    ns += synthetic_launch("a kernel never seen before");
+    kn__activity_stop();
+    assert_int_equal(kn__budget_used(), used);
+    kn__balance b = since(&before);
+    assert_int_equal(b.launched, MANY + 1);
+    assert_int_equal(b.timed, MANY + 1);
+    assert_int_equal(b.n_unattributed, 0);
+    take_report(&report);
+    assert_int_equal(find_row(&report, "no memory left")->gpu_ns, ns);
+    assert_null(find_row(&report, "no memory left/a kernel never seen before"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
+        TEST_WITH(without_memory_left_every_launch_is_accounted_for, setup, teardown),
         TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
         TEST_WITH(rows_say_how_many_records_they_wait_for, setup, teardown),
         TEST_WITH(a_second_source_is_refused, setup, teardown),
