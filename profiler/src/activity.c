@@ -386,6 +386,8 @@ kn_status kn__activity_start(const kn__source *wanted) {
     if (status >= 0) {
         source = wanted;
         running = true;
+        forget_old(); /* a source's ids are its own */
+        forget_old();
     }
     pthread_mutex_unlock(&drain_lock);
     return status;
