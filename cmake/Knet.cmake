@@ -60,7 +60,7 @@ function(knet_test name)
     set(A_LABELS unit)
   endif()
   if(NOT A_TIMEOUT)
-    set(A_TIMEOUT 300)
+    set(A_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT}
                        ENVIRONMENT "${A_ENV}")
