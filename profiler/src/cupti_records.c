@@ -24,56 +24,32 @@ static const char *name_of_overhead(unsigned kind) {
     return names[at < sizeof names / sizeof *names ? at : 0];
 }
 
+/* What the records of all work say, at a place of its own in each type. */
+#define WORK(r)                                                                                    \
+    .id = (r)->correlationId, .start_ns = (r)->start, .end_ns = (r)->end, .device = (r)->deviceId, \
+    .stream = (r)->streamId
+
 static void read_kernel(kn__record *out, const CUpti_ActivityKernel9 *r) {
-    *out = (kn__record){.id = r->correlationId,
-                        .name = r->name,
-                        .start_ns = r->start,
-                        .end_ns = r->end,
-                        .device = r->deviceId,
-                        .stream = r->streamId,
-                        .graph_node = r->graphNodeId};
+    *out = (kn__record){WORK(r), .name = r->name, .graph_node = r->graphNodeId};
 }
 
 static void read_copy(kn__record *out, const CUpti_ActivityMemcpy5 *r) {
-    *out = (kn__record){.id = r->correlationId,
-                        .name = name_of_copy(r->copyKind),
-                        .start_ns = r->start,
-                        .end_ns = r->end,
-                        .device = r->deviceId,
-                        .stream = r->streamId,
-                        .bytes = r->bytes,
+    *out = (kn__record){WORK(r), .name = name_of_copy(r->copyKind), .bytes = r->bytes,
                         .graph_node = r->graphNodeId};
 }
 
 static void read_peer_copy(kn__record *out, const CUpti_ActivityMemcpyPtoP4 *r) {
-    *out = (kn__record){.id = r->correlationId,
-                        .name = "[memcpy PtoP]",
-                        .start_ns = r->start,
-                        .end_ns = r->end,
-                        .device = r->deviceId,
-                        .stream = r->streamId,
-                        .bytes = r->bytes,
+    *out = (kn__record){WORK(r), .name = "[memcpy PtoP]", .bytes = r->bytes,
                         .graph_node = r->graphNodeId};
 }
 
 static void read_set(kn__record *out, const CUpti_ActivityMemset4 *r) {
-    *out = (kn__record){.id = r->correlationId,
-                        .name = "[memset]",
-                        .start_ns = r->start,
-                        .end_ns = r->end,
-                        .device = r->deviceId,
-                        .stream = r->streamId,
-                        .bytes = r->bytes,
-                        .graph_node = r->graphNodeId};
+    *out =
+        (kn__record){WORK(r), .name = "[memset]", .bytes = r->bytes, .graph_node = r->graphNodeId};
 }
 
 static void read_graph(kn__record *out, const CUpti_ActivityGraphTrace2 *r) {
-    *out = (kn__record){.id = r->correlationId,
-                        .name = "[graph]",
-                        .start_ns = r->start,
-                        .end_ns = r->end,
-                        .device = r->deviceId,
-                        .stream = r->streamId};
+    *out = (kn__record){WORK(r), .name = "[graph]"};
 }
 
 /* Of the host's memory nothing is told. */
