@@ -24,8 +24,8 @@ static const suffix SIZES[] = {{"B", 1},
                                {"", 1}};
 static const suffix TIMES[] = {{"ns", 1},         {"us", 1000},         {"ms", 1000000},
                                {"s", 1000000000}, {"min", 60000000000}, {"h", 3600000000000}};
-#define SIZE_WANTED "a number and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
-#define TIME_WANTED "a number and ns, us, ms, s, min or h"
+#define SIZE_WANTED "a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
+#define TIME_WANTED "a number above 0 and ns, us, ms, s, min or h"
 #define FRACTION_WANTED "a number above 0, at most 1"
 #define PATH_WANTED "a path of 1 to 511 characters"
 

@@ -64,6 +64,13 @@ static kn_status check_options(const kn_pool_options *o, const kn_device_info *i
                        "kn_pool_create: soft_limit_bytes is %zu, above limit_bytes, which is %zu",
                        o->soft_limit_bytes, o->limit_bytes);
     }
+    double share = o->device_fraction * (double)info->total_bytes;
+    if (o->device_fraction > 0 && (double)o->soft_limit_bytes > share) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_pool_create: soft_limit_bytes is %zu, above device_fraction %g of %s, "
+                       "which is %.0f",
+                       o->soft_limit_bytes, o->device_fraction, info->name, share);
+    }
     return KN_OK;
 }
 

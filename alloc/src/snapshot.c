@@ -40,6 +40,7 @@ static void write_block(kn__writer *w, const kn_pool *pool, const kn__block *blo
     if (block->stream != pool->idle) {
         kn__write(w, ",\"stream\":%llu", (unsigned long long)(uintptr_t)block->stream->handle);
     }
+    if (block->stream->graph) kn__write_text(w, ",\"graph\":true");
     if (block->state == KN__LIVE) {
         kn__write(w, ",\"requested\":%zu", block->size - block->slack);
         write_owner(w, READ(block->owner));

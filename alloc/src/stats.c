@@ -127,6 +127,10 @@ static void write_counters(kn__writer *w, const kn_pool_stats *stats) {
     }
 }
 
+static void write_blocks(kn__writer *w, uint64_t n) {
+    kn__write(w, n == 1 ? "%llu block" : "%llu blocks", (unsigned long long)n);
+}
+
 static void write_classes(kn__writer *w, const kn__census *census) {
     bool any = false;
     for (unsigned i = 0; i < KN__CLASSES; i++) {
@@ -138,8 +142,10 @@ static void write_classes(kn__writer *w, const kn__census *census) {
                   use->n_slots - use->n_live, use->n_slabs);
     }
     if (!census->n_large) return;
-    kn__write(w, "  %-18s %12llu blocks,", "larger", (unsigned long long)census->n_large);
-    write_value(w, BYTES, census->large_bytes);
+    kn__write(w, "  %-18s ", "larger");
+    write_blocks(w, census->n_large);
+    kn__write_text(w, ", ");
+    kn__write_bytes(w, census->large_bytes);
     kn__write_text(w, "\n");
 }
 
@@ -163,7 +169,7 @@ static void write_streams(kn__writer *w, const kn_pool *pool) {
         write_value(w, BYTES, stream_free_bytes(stream));
         write_value(w, COUNT, stream->n_marks);
         write_value(w, COUNT, stream->epoch);
-        kn__write_text(w, stream->retired ? "  retired\n" : "\n");
+        kn__write_text(w, stream->graph ? "  a graph's\n" : stream->retired ? "  retired\n" : "\n");
     }
 }
 
@@ -188,7 +194,9 @@ static void write_owners(kn__writer *w, const kn__census *census) {
         kn__owner_name(h->owner, name, sizeof name);
         kn__write_text(w, " ");
         write_value(w, BYTES, h->bytes);
-        kn__write(w, " in %llu blocks by %s\n", (unsigned long long)h->n_blocks, name);
+        kn__write_text(w, " in ");
+        write_blocks(w, h->n_blocks);
+        kn__write(w, " by %s\n", name);
     }
 }
 
@@ -221,8 +229,9 @@ static uint64_t backing_bytes(const kn_pool *pool) {
 static void write_free(kn__writer *w, const kn__census *census) {
     kn__write(w, "  %-18s", "free");
     write_value(w, BYTES, census->free_bytes);
-    kn__write(w, " %12s %12s  in %llu blocks, the largest ", "", "",
-              (unsigned long long)census->n_free);
+    kn__write(w, " %12s %12s  in ", "", "");
+    write_blocks(w, census->n_free);
+    kn__write_text(w, ", the largest ");
     kn__write_bytes(w, census->largest_free_bytes);
     kn__write_text(w, "\n");
     if (!census->graph_bytes) return;
@@ -299,10 +308,10 @@ static void write_streams_json(kn__writer *w, const kn_pool *pool) {
         const kn__stream *stream = pool->streams[i];
         kn__write(w,
                   "%s{\"stream\":%llu,\"free_bytes\":%zu,\"events_out\":%u,\"epoch\":%llu,"
-                  "\"retired\":%s}",
+                  "\"retired\":%s,\"graph\":%s}",
                   i ? "," : "", (unsigned long long)(uintptr_t)stream->handle,
                   stream_free_bytes(stream), stream->n_marks, (unsigned long long)stream->epoch,
-                  stream->retired ? "true" : "false");
+                  stream->retired ? "true" : "false", stream->graph ? "true" : "false");
     }
 }
 
@@ -330,6 +339,14 @@ void kn__tags_write_json(kn__writer *w, const kn_tag_stats *tags, int n) {
     kn__write_text(w, "]");
 }
 
+static void write_limit_json(kn__writer *w, const char *name, size_t limit) {
+    if (limit == SIZE_MAX) {
+        kn__write(w, "\"%s\":null,", name);
+    } else {
+        kn__write(w, "\"%s\":%zu,", name, limit);
+    }
+}
+
 void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
     kn__census census;
     kn_pool_stats stats;
@@ -345,6 +362,8 @@ void kn__pool_write_stats_json(kn__writer *w, kn_pool *pool) {
               (unsigned long long)census.n_free, (unsigned long long)census.largest_free_bytes);
     kn__write(w, "\"graph_bytes\":%llu,\"backing_bytes\":%llu,",
               (unsigned long long)census.graph_bytes, (unsigned long long)backing_bytes(pool));
+    write_limit_json(w, "limit_bytes", pool->limit);
+    write_limit_json(w, "soft_limit_bytes", pool->soft_limit);
     kn__write_text(w, "\"classes\":[");
     write_classes_json(w, &census);
     kn__write_text(w, "],\"streams\":[");

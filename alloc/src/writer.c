@@ -100,16 +100,32 @@ void kn__write_bytes(kn__writer *w, uint64_t bytes) {
     }
 }
 
-/* Bytes that are no UTF-8 stay as they are: they come from the program's own names. */
+/* Bytes of the UTF-8 character at `c`, as Unicode defines them; 0: it is none. Names are cut to
+ * what fits, so their last character may be. */
+static size_t utf8_bytes(const unsigned char *c) {
+    if (c[0] < 0x80) return 1;
+    size_t n = c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80) return 0;
+    }
+    bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    bool beyond = (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf4 && c[1] > 0x8f);
+    return overlong || beyond ? 0 : n;
+}
+
 void kn__write_json_string(kn__writer *w, const char *text) {
     put(w, "\"", 1);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
+    const unsigned char *c = (const unsigned char *)text;
+    for (size_t n; *c; c += n ? n : 1) {
+        n = utf8_bytes(c);
+        if (n == 0) {
+            kn__write_text(w, "\\ufffd");
+        } else if (*c == '"' || *c == '\\') {
             kn__write(w, "\\%c", *c);
         } else if (*c < 0x20) {
             kn__write(w, "\\u%04x", *c);
         } else {
-            put(w, (const char *)c, 1);
+            put(w, (const char *)c, n);
         }
     }
     put(w, "\"", 1);

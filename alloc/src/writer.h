@@ -29,6 +29,7 @@ void kn__write_text(kn__writer *w, const char *text);
 void kn__write(kn__writer *w, const char *fmt, ...) KN_PRINTF(2, 3);
 /* "300 bytes", "1.5 KiB", "2.25 GiB" */
 void kn__write_bytes(kn__writer *w, uint64_t bytes);
+/* With its quotes; what is no UTF-8 becomes U+FFFD. */
 void kn__write_json_string(kn__writer *w, const char *text);
 
 #endif

@@ -1,5 +1,6 @@
 /* Memory of graphs: what is allocated while a stream is captured is nobody else's. */
 #include <knet/pool_graph.h>
+#include <unistd.h>
 
 #include "pool_fixture.h"
 
@@ -342,6 +343,37 @@ static void wrong_use_is_told(void **state) {
     fixture_end(&f);
 }
 
+static int occurrences(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+static void the_snapshot_says_what_is_a_graphs(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_graph_XXXXXX", text[32768] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f);
+    void *before = must_alloc(f.pool, 1 * MiB, s);
+    kn_pool_graph *graph = begin(&f, s);
+    void *a = must_alloc(f.pool, 3 * MiB, s), *b = must_alloc(f.pool, 5 * MiB, s);
+    assert_ok(kn_free(f.pool, a));
+    end(&f, graph, s);
+    assert_ok(kn_pool_snapshot(f.pool, path));
+    assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+    close(fd);
+    remove(path);
+    assert_int_equal(occurrences(text, "\"state\":\"live\""), 2);
+    assert_int_equal(occurrences(text, "\"graph\":true"), 2); /* one live, one freed */
+    assert_non_null(strstr(text, "\"graph\":true,\"requested\":5242880"));
+    assert_ok(kn_free(f.pool, before));
+    assert_ok(kn_free(f.pool, b));
+    kn_pool_graph_destroy(graph, s);
+    fixture_end(&f);
+}
+
 /* Random captures, launches and other work, with a device that sees every use that overlaps. */
 static void random_graphs_are_never_disturbed(void **state) {
     (void)state;
@@ -408,5 +440,6 @@ int main(void) {
                      TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
                      TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
                      TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
-                     TEST(wrong_use_is_told), TEST(random_graphs_are_never_disturbed));
+                     TEST(wrong_use_is_told), TEST(the_snapshot_says_what_is_a_graphs),
+                     TEST(random_graphs_are_never_disturbed));
 }

@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include <cjson/cJSON.h>
 #include <knet/observer.h>
 
@@ -226,6 +228,9 @@ static void option_errors_name_the_option(void **state) {
         {{.reserved = {0, 0, 1, 0}}, "reserved[2]"},
         {{.device_fraction = 1.5}, "device_fraction is 1.5"},
         {{.device_fraction = -1}, "device_fraction is -1"},
+        {{.device_fraction = NAN}, "not in (0, 1]"},
+        {{.device_fraction = 0.5, .soft_limit_bytes = 600 * MiB},
+         "above device_fraction 0.5 of sim"},
         {{.slab_max_bytes = 100}, "slab_max_bytes is 100"},
         {{.slab_max_bytes = 2 * MiB}, "slab_max_bytes is 2097152"},
         {{.limit_bytes = 2 * GiB}, "limit_bytes is 2147483648"},

@@ -80,6 +80,7 @@ static void json_has_every_counter_class_stream_rung_and_tag(void **state) {
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(root, "ladder")), 11);
     assert_int_equal(cJSON_GetObjectItem(root, "graph_bytes")->valueint, 0);
     assert_int_equal(cJSON_GetObjectItem(root, "backing_bytes")->valueint, 0);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(root, "soft_limit_bytes")));
     cJSON_Delete(root);
     kn_pool_destroy(f.pool);
 }
@@ -114,8 +115,38 @@ static void table_has_a_row_for_each(void **state) {
     kn_pool_destroy(f.pool);
 }
 
+/* Names are the program's, cut where they are too long: what is no UTF-8 is replaced. */
+static void names_of_any_bytes_are_valid_json(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_stats_XXXXXX.json", text[32768], name[80] = "";
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+    for (int i = 0; i < 26; i++) strcat(name, "\xe2\x82\xac"); /* 78 bytes of euro signs: 63 fit */
+    fixture f = fixture_make(16 * MiB, false, &(kn_pool_options){.name = "\xff\"\\\n\xc3("});
+    KN_TAG(name + 1); /* begins and ends within a character */
+    void *none = NULL;
+    (void)must_alloc(f.pool, 1000, NULL);
+    (void)must_alloc(f.pool, 1 * MiB, NULL);
+    assert_int_equal(kn_alloc(&none, f.pool, GiB, NULL), KN_ERR_OOM);
+    kn_status (*const writers[])(kn_pool *, const char *) = {kn_pool_print, kn_pool_snapshot,
+                                                             kn_pool_oom_json};
+    for (int i = 0; i < 3; i++) {
+        assert_ok(writers[i](f.pool, path));
+        slurp(text, sizeof text, path);
+        cJSON *root = cJSON_Parse(text);
+        assert_non_null(root);
+        const char *read = cJSON_GetObjectItem(root, "pool")->valuestring;
+        assert_string_equal(read, "\xef\xbf\xbd\"\\\n\xef\xbf\xbd("); /* U+FFFD */
+        assert_non_null(strstr(text, "\"\\ufffd\\ufffd\xe2\x82\xac\xe2"));
+        assert_non_null(strstr(text, "\xac\\ufffd\""));
+        cJSON_Delete(root);
+    }
+    kn_pool_destroy(f.pool);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_counter_is_read_by_its_name),
                      TEST(json_has_every_counter_class_stream_rung_and_tag),
-                     TEST(table_has_a_row_for_each));
+                     TEST(table_has_a_row_for_each), TEST(names_of_any_bytes_are_valid_json));
 }

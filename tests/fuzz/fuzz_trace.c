@@ -1,11 +1,16 @@
 /* Fuzzing of the readers of traces, one program for each. PREFIX is a beginning that makes
- * the reader its own; what is behind it is the fuzzer's. */
+ * the reader its own; what is behind it is the fuzzer's. FUZZ_GZIP: a CSV that is packed; the
+ * fuzzer's first four bytes say where the packed file is cut, and which of its bytes is changed. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef FUZZ_GZIP
+#include <string.h>
+#include <zlib.h>
+#endif
 
 #include "replay.h"
 
@@ -49,13 +54,38 @@ static void check(const kn__trace *trace) {
     free(live);
 }
 
+#ifdef FUZZ_GZIP
+/* Packs what is behind the first four bytes, and breaks it as they say: nowhere, if they are zero.
+ */
+static void write_file(int fd, const uint8_t *data, size_t size) {
+    static uint8_t text[1 << 16], packed[1 << 17];
+    if (size < 4 || PREFIX_BYTES + size > sizeof text) return;
+    memcpy(text, PREFIX_AT, PREFIX_BYTES);
+    memcpy(text + PREFIX_BYTES, data + 4, size - 4);
+    z_stream z = {.next_in = text, .avail_in = (uInt)(PREFIX_BYTES + size - 4)};
+    z.next_out = packed;
+    z.avail_out = sizeof packed;
+    must(deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "deflateInit2");
+    must(deflate(&z, Z_FINISH) == Z_STREAM_END, "deflate");
+    size_t n = z.total_out, at = (size_t)(data[2] | data[3] << 8) % n;
+    deflateEnd(&z);
+    packed[at] ^= data[0];
+    if (data[1]) n -= n * data[1] / 256;
+    must(pwrite(fd, packed, n, 0) == (ssize_t)n, "pwrite");
+}
+#else
+static void write_file(int fd, const uint8_t *data, size_t size) {
+    must(pwrite(fd, PREFIX_AT, PREFIX_BYTES, 0) == (ssize_t)PREFIX_BYTES, "pwrite");
+    must(pwrite(fd, data, size, (off_t)PREFIX_BYTES) == (ssize_t)size, "pwrite");
+}
+#endif
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static int fd = -1;
     char path[32];
     if (fd < 0) fd = memfd_create("trace", 0);
     must(ftruncate(fd, 0) == 0, "ftruncate");
-    must(pwrite(fd, PREFIX_AT, PREFIX_BYTES, 0) == (ssize_t)PREFIX_BYTES, "pwrite");
-    must(pwrite(fd, data, size, (off_t)PREFIX_BYTES) == (ssize_t)size, "pwrite");
+    write_file(fd, data, size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     for (int partial = 0; partial < 2; partial++) {
         kn__trace trace;

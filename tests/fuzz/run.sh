@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [RUNS] [READER …]: libFuzzer with AddressSanitizer and UBSan over the readers of traces (csv, kntrace,
+# run.sh [RUNS] [READER …]: libFuzzer with AddressSanitizer and UBSan over the readers of traces (csv, gzip, kntrace,
 # pickle), the words of KNET_TIMER (timer) and KNET_ALLOC (config), profiles read back (profile) and their writers (format), 1,000,000
 # inputs each by default; needs clang. What crashes is left in build/fuzz. KNET_FUZZ_KEEP=1 puts
 # what was found to reach new code into the corpus.
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 runs=${1:-1000000}
 shift || true
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(csv kntrace pickle timer profile format config)
+[ ${#readers[@]} -gt 0 ] || readers=(csv gzip kntrace pickle timer profile format config)
 command -v clang >/dev/null || { echo "run.sh: clang is missing (apt-get install clang)" >&2; exit 2; }
 mkdir -p build/fuzz
 sources=(tests/fuzz/fuzz_trace.c tools/src/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/src/{status,thread}.c)

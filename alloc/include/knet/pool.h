@@ -31,7 +31,8 @@ typedef struct kn_pool_options {
     size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
     double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
     uint64_t decay_ns;      /* memory idle for so long goes back to the device; 0: never */
-    uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's */
+    uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's. Called inside
+                                        the pool's calls, whose functions it must not call */
     void *clock_ctx;
     bool pinned;          /* page-locked host memory, for copies to and from the device; see
                              kn_device_pinned_pool */
@@ -122,7 +123,9 @@ KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
  * is in use. Of the threads' caches only the calling thread's is emptied: what others cache counts
  * as in use. */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
-/* Writes every segment and block as JSON. Errors: IO, naming the path. */
+/* Writes every segment and block as JSON: address, size, state, stream, and of what is live the
+ * bytes asked for, its owner and tag; what is a graph's (pool_graph.h) says so. Errors: IO, naming
+ * the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
 /* Walks the whole pool. Errors: INTERNAL, naming the first broken invariant. */
 KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
