@@ -49,18 +49,19 @@ static kn__slab *slab_of(const kn_pool *pool, const void *ptr) {
 
 /* Puts the oldest slots of a stack back into their slabs, until n are left. */
 static void rack_flush_class(kn_pool *pool, kn__rack *rack, unsigned class, unsigned n) {
-    unsigned gone = rack->n[class] - n;
+    kn__stack *stack = &rack->stacks[class];
+    unsigned gone = kn__stack_n(stack) - n;
     for (unsigned i = 0; i < gone; i++) {
         kn__slab *slab = slab_of(pool, rack->entries[class][i].ptr);
         kn__slab_put(pool, slab, kn__slab_index(slab, rack->entries[class][i].ptr));
     }
     memmove(rack->entries[class], rack->entries[class] + gone, n * sizeof(kn__entry));
-    rack->n[class] = (uint8_t)n;
+    kn__stack_set_n(stack, n);
 }
 
 static void rack_flush(kn_pool *pool, kn__rack *rack) {
-    for (unsigned class = 0; class < KN__CLASSES; class ++) {
-        if (rack->n[class]) rack_flush_class(pool, rack, class, 0);
+    for (unsigned class = 0; class < pool->n_classes; class ++) {
+        if (kn__stack_n(&rack->stacks[class])) rack_flush_class(pool, rack, class, 0);
     }
 }
 
@@ -94,6 +95,10 @@ static kn__rack *rack_get(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
     if (!rack) {
         rack = calloc(1, sizeof *rack + pool->n_classes * sizeof rack->entries[0]);
         if (!rack) return NULL;
+        for (unsigned class = 0; class < pool->n_classes; class ++) {
+            rack->stacks[class] = (kn__stack){.top = class * KN__STACK_BYTES,
+                                              .slot_bytes = (uint32_t)kn__class_bytes(class)};
+        }
         rack->handle = stream->handle;
         rack->stream = stream;
         rack->generation = generation_of(pool);
@@ -189,8 +194,8 @@ void kn__thread_end_caches(kn__thread *thread) {
 
 /* Allocation. */
 
-static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, unsigned tag, size_t live,
-                                  size_t requested, kn_stream stream) {
+static void *slot_hand_out(kn_pool *pool, kn__entry entry, unsigned tag, size_t live,
+                           size_t requested, kn_stream stream) {
     KN__WRITE(entry.slot->use, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;
@@ -199,13 +204,31 @@ static inline void *slot_hand_out(kn_pool *pool, kn__entry entry, unsigned tag, 
     return entry.ptr;
 }
 
-static inline void *rack_pop(kn_pool *pool, kn__cache *cache, kn__rack *rack, unsigned class,
-                             unsigned tag, size_t requested) {
-    size_t live = kn__class_bytes(class);
-    kn__entry entry = rack->entries[class][--rack->n[class]];
+static inline kn__entry *stack_top(kn__rack *rack, const kn__stack *stack) {
+    return (kn__entry *)(void *)((char *)rack->entries + stack->top);
+}
+
+static inline kn__entry stack_pop(kn__rack *rack, kn__stack *stack) {
+    stack->top -= (uint32_t)sizeof(kn__entry);
+    return *stack_top(rack, stack);
+}
+
+static inline void stack_push(kn__rack *rack, kn__stack *stack, kn__entry entry) {
+    *stack_top(rack, stack) = entry;
+    stack->top += (uint32_t)sizeof(kn__entry);
+}
+
+/* Under a tag, or observed. */
+static __attribute__((noinline)) kn_status rack_pop(void **out, kn_pool *pool, kn__cache *cache,
+                                                    kn__rack *rack, kn__stack *stack,
+                                                    size_t requested) {
+    unsigned tag = kn__tag_now();
+    size_t live = stack->slot_bytes;
+    kn__entry entry = stack_pop(rack, stack);
     kn__count_alloc(cache, live, requested);
-    if (KN__UNLIKELY(tag)) tag = kn__tag_alloc(cache, tag, live);
-    return slot_hand_out(pool, entry, tag, live, requested, rack->handle);
+    if (tag) tag = kn__tag_alloc(cache, tag, live);
+    *out = slot_hand_out(pool, entry, tag, live, requested, rack->handle);
+    return KN_OK;
 }
 
 /* At least one free slot, at most n. Under the lock. */
@@ -227,13 +250,14 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
 
 /* Fills the rack's stack, if it is empty. Under the lock. */
 static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t requested) {
-    if (rack->n[class]) return KN_OK;
+    kn__stack *stack = &rack->stacks[class];
+    if (kn__stack_n(stack)) return KN_OK;
     kn__entry taken[KN__RACK_DEPTH];
     unsigned n = kn__class_depth(class) / 2;
     KN_TRY(slots_take(taken, &n, pool, rack->stream, class, requested));
-    KN_ASSERT(rack->n[class] == 0); /* callbacks may have freed; the ladder flushed it */
+    KN_ASSERT(!kn__stack_n(stack)); /* callbacks may have freed; the ladder flushed it */
     memcpy(rack->entries[class], taken, n * sizeof taken[0]);
-    rack->n[class] = (uint8_t)n;
+    kn__stack_set_n(stack, n);
     return KN_OK;
 }
 
@@ -243,9 +267,8 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned cl
     size_t live = kn__class_bytes(class);
     kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = cache ? rack_known(pool, cache, NULL, handle) : NULL;
-    if (rack && rack->n[class]) {
-        *out = rack_pop(pool, cache, rack, class, tag, size);
-        return KN_OK;
+    if (rack && kn__stack_n(&rack->stacks[class])) {
+        return rack_pop(out, pool, cache, rack, &rack->stacks[class], size);
     }
     kn__entry one;
     kn__pool_lock(pool);
@@ -264,8 +287,8 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned cl
         kn__tell_oom(pool, size);
         return status;
     }
-    *out = rack ? rack_pop(pool, cache, rack, class, tag, size)
-                : slot_hand_out(pool, one, tag, live, size, handle);
+    if (rack) return rack_pop(out, pool, cache, rack, &rack->stacks[class], size);
+    *out = slot_hand_out(pool, one, tag, live, size, handle);
     return KN_OK;
 }
 
@@ -323,20 +346,27 @@ kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t 
     return alloc_slow(out, pool, size_bytes, align > KN__GRAIN ? align : KN__GRAIN, stream);
 }
 
+/* What the branches below lead to is called last, so that this needs no stack of its own. */
 kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
     kn__thread *self = kn__self;
     if (KN__LIKELY(self && size_bytes - 1 < pool->slab_max)) {
         kn__cache *cache = self->caches[pool->slot];
-        if (KN__LIKELY(cache != NULL)) {
-            kn__rack *rack = cache->current;
-            unsigned class = kn__class_of(size_bytes);
-            if (KN__LIKELY(rack->handle == stream && rack->generation == generation_of(pool) &&
-                           rack->n[class] > 0)) {
-                *out = rack_pop(pool, cache, rack, class, self->tag, size_bytes);
-                return KN_OK;
-            }
+        if (KN__UNLIKELY(!cache)) return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
+        kn__rack *rack = cache->current;
+        kn__stack *stack = &rack->stacks[kn__class_of(size_bytes)];
+        if (KN__UNLIKELY(rack->handle != stream || rack->generation != generation_of(pool) ||
+                         !kn__stack_bytes(stack))) {
+            return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
         }
+        if (KN__UNLIKELY(self->tag || kn__observer())) {
+            return rack_pop(out, pool, cache, rack, stack, size_bytes);
+        }
+        kn__count_alloc(cache, stack->slot_bytes, size_bytes);
+        kn__entry entry = stack_pop(rack, stack);
+        KN__WRITE(entry.slot->both, size_bytes); /* no tag, no owner */
+        *out = entry.ptr;
+        return KN_OK;
     }
     if (KN__LIKELY(size_bytes - 1 < pool->large_max && size_bytes > pool->slab_max &&
                    (uintptr_t)stream - 1 >= SPECIAL_STREAMS)) {
@@ -361,7 +391,7 @@ static const char *const INSIDE = "points into a block, not to its start";
 /* Why the pointer is no live slot of the slab; NULL: it is one. */
 static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
     uint32_t i = kn__slab_index(slab, ptr);
-    if (i >= slab->n_slots || slab->base + (size_t)i * slab->slot_bytes != ptr) return INSIDE;
+    if (i >= slab->n_slots || !kn__slab_starts(slab, ptr)) return INSIDE;
     return KN__READ(slab->slots[i].use) ? NULL : FREED;
 }
 
@@ -370,15 +400,18 @@ static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size
     if (observer && observer->on_free) observer->on_free(pool, ptr, live, KN__READ(slot->owner));
 }
 
-static inline void rack_push(kn_pool *pool, kn__cache *cache, kn__rack *rack, kn__slab *slab,
-                             kn__slot *slot, void *ptr) {
+/* Under a tag, or observed. */
+static __attribute__((noinline)) kn_status rack_push(kn_pool *pool, kn__cache *cache,
+                                                     kn__rack *rack, kn__slab *slab, kn__slot *slot,
+                                                     void *ptr) {
     uint32_t use = KN__READ(slot->use);
     unsigned tag = kn__slot_tag(use);
     slot_tell_free(pool, slot, ptr, slab->slot_bytes); /* before another can have it */
     kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
-    if (KN__UNLIKELY(tag)) kn__tag_free(cache, tag, slab->slot_bytes);
+    if (tag) kn__tag_free(cache, tag, slab->slot_bytes);
     KN__WRITE(slot->use, 0);
-    rack->entries[slab->class][rack->n[slab->class]++] = (kn__entry){ptr, slot};
+    stack_push(rack, &rack->stacks[slab->class], (kn__entry){ptr, slot});
+    return KN_OK;
 }
 
 /* A slot that other streams use: it waits for them. Under the lock. */
@@ -419,20 +452,19 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     kn__rack *rack = NULL;
     if (cache && !(KN__READ(slot->use) & KN__SLOT_SHARED)) {
         rack = rack_known(pool, cache, slab->stream, NULL);
-        if (!rack || rack->n[class] >= depth) {
+        if (!rack || kn__stack_n(&rack->stacks[class]) >= depth) {
             kn__pool_lock(pool);
             kn__cache_fold(pool, cache);
             bool gone = slab->stream->retired || slab->stream->hidden;
             rack = gone ? NULL : rack_get(pool, cache, slab->stream);
-            if (rack && rack->n[class] >= depth) rack_flush_class(pool, rack, class, depth / 2);
+            if (rack && kn__stack_n(&rack->stacks[class]) >= depth) {
+                rack_flush_class(pool, rack, class, depth / 2);
+            }
             kn__pool_unlock(pool);
         }
     }
-    if (rack) {
-        rack_push(pool, cache, rack, slab, slot, ptr);
-    } else {
-        slot_free_locked(pool, slab, i, ptr);
-    }
+    if (rack) return rack_push(pool, cache, rack, slab, slot, ptr);
+    slot_free_locked(pool, slab, i, ptr);
     return KN_OK;
 }
 
@@ -445,26 +477,26 @@ static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
-    kn__thread *self = kn__self;
-    if (KN__LIKELY((entry & KN__TAG_SLAB) && self)) {
-        kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
-        kn__cache *cache = self->caches[pool->slot];
-        uint32_t i = kn__slab_index(slab, ptr);
-        kn__slot *slot = &slab->slots[i];
-        bool live = slab->base + (size_t)i * slab->slot_bytes == (char *)ptr &&
-                    (int32_t)KN__READ(slot->use) > 0;
-        if (KN__LIKELY(live && cache)) {
-            kn__rack *rack = cache->current;
-            if (KN__LIKELY(rack->stream == slab->stream &&
-                           rack->generation == generation_of(pool) &&
-                           rack->n[slab->class] < slab->depth)) {
-                rack_push(pool, cache, rack, slab, slot, ptr);
-                return KN_OK;
-            }
-        }
+    if (KN__UNLIKELY(!entry)) return free_slow(pool, ptr);
+    if (!(entry & KN__TAG_SLAB)) return kn__large_free(pool, ptr, entry);
+    kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
+    kn__cache *cache = kn__cache_of_thread(pool);
+    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    uint32_t use = KN__READ(slot->use);
+    if (KN__UNLIKELY(!cache || !kn__slab_starts(slab, ptr))) return free_slow(pool, ptr);
+    kn__rack *rack = cache->current;
+    kn__stack *stack = &rack->stacks[slab->class];
+    if (KN__UNLIKELY(rack->stream != slab->stream || rack->generation != generation_of(pool) ||
+                     kn__stack_bytes(stack) >= slab->depth_bytes || (int32_t)use <= 0)) {
+        return free_slow(pool, ptr);
     }
-    if (KN__LIKELY(entry && !(entry & KN__TAG_SLAB))) return kn__large_free(pool, ptr, entry);
-    return free_slow(pool, ptr);
+    if (KN__UNLIKELY(kn__slot_tag(use) || kn__observer())) {
+        return rack_push(pool, cache, rack, slab, slot, ptr);
+    }
+    kn__count_free(cache, slab->slot_bytes, use);
+    KN__WRITE(slot->use, 0);
+    stack_push(rack, stack, (kn__entry){ptr, slot});
+    return KN_OK;
 }
 
 /* Uses on other streams. */

@@ -19,7 +19,7 @@ static unsigned cached_slots(const kn_pool *pool, const kn__slab *slab) {
     unsigned n = 0;
     for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
         for (const kn__rack *rack = cache->racks; rack; rack = rack->next) {
-            for (unsigned i = 0; i < rack->n[slab->class]; i++) {
+            for (unsigned i = 0; i < kn__stack_n(&rack->stacks[slab->class]); i++) {
                 const char *ptr = rack->entries[slab->class][i].ptr;
                 n += ptr >= slab->base && ptr < slab->base + slab->block->size;
             }

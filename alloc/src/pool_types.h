@@ -39,7 +39,7 @@ enum {
     KN__SLAB_DEFAULT = 1 << 16,
     KN__CLASSES = 80,     /* size classes up to KN__SLAB_MAX */
     KN__SLAB_SLOTS = 256, /* most slots a slab has */
-    KN__RACK_DEPTH = 32,  /* most slots of a class in a rack */
+    KN__RACK_DEPTH = 31,  /* most slots of a class in a rack */
     KN__BINS = 512,       /* 16 per doubling of the block's size */
     KN__MARKS = 16,       /* most events outstanding on a stream */
     KN__OOM_CALLBACKS = 16,
@@ -152,9 +152,12 @@ struct kn__stream {
 
 /* A slot is live when `use` is not zero: the bytes requested, and above them its tag. The top bit
  * says that other streams use it. */
-typedef struct kn__slot {
-    _Atomic uint32_t use;
-    _Atomic uint32_t owner;
+typedef union kn__slot {
+    struct {
+        _Atomic uint32_t use;
+        _Atomic uint32_t owner;
+    };
+    _Atomic uint64_t both;
 } kn__slot;
 #define KN__SLOT_SHARED 0x80000000u
 enum { KN__SLOT_TAG_SHIFT = 21 };
@@ -166,10 +169,10 @@ static inline unsigned kn__slot_tag(uint32_t use) { return use >> KN__SLOT_TAG_S
 struct kn__slab {
     char *base;
     kn__stream *stream;
-    uint64_t inverse; /* slot index = grains * inverse >> 32 */
+    uint64_t inverse; /* ceil(2^32 / grains of a slot); see kn__slab_index */
     uint32_t slot_bytes;
     uint16_t class, n_slots, n_free, n_waiting;
-    uint16_t depth; /* most slots of the class in a rack */
+    uint16_t depth_bytes; /* of entries: the most slots of the class in a rack */
     kn__block *block;
     kn__slab *next, *prev; /* in the stream's partial list */
     kn__waiter *shared;    /* live slots that other streams use */
@@ -182,14 +185,32 @@ typedef struct kn__entry {
     kn__slot *slot;
 } kn__entry;
 
+/* A stack's entries lie in the rack at a multiple of KN__STACK_BYTES, so that where its top is says
+ * how many there are. */
+enum { KN__STACK_BYTES = (KN__RACK_DEPTH + 1) * sizeof(kn__entry) };
+typedef struct kn__stack {
+    uint32_t top; /* offset of the first unused entry from the rack's first */
+    uint32_t slot_bytes;
+} kn__stack;
+
 typedef struct kn__rack {
     kn_stream handle;
     kn__stream *stream;
     uint32_t generation; /* of the pool; streams were retired since when it differs */
     struct kn__rack *next;
-    uint8_t n[KN__CLASSES];
-    kn__entry entries[][KN__RACK_DEPTH];
+    kn__stack stacks[KN__CLASSES];
+    kn__entry entries[][KN__RACK_DEPTH + 1];
 } kn__rack;
+
+static inline unsigned kn__stack_bytes(const kn__stack *stack) {
+    return stack->top % KN__STACK_BYTES;
+}
+static inline unsigned kn__stack_n(const kn__stack *stack) {
+    return kn__stack_bytes(stack) / (unsigned)sizeof(kn__entry);
+}
+static inline void kn__stack_set_n(kn__stack *stack, unsigned n) {
+    stack->top = stack->top - kn__stack_bytes(stack) + n * (unsigned)sizeof(kn__entry);
+}
 
 /* What one tag has: a thread's part, as the counters of its cache are, and a pool's. */
 typedef struct kn__tag_counts {
@@ -355,9 +376,9 @@ void kn__pages_release(kn_pool *pool);
 
 /* Size classes: 8 per doubling, multiples of the grain. */
 static inline unsigned kn__class_of(size_t bytes) {
-    size_t m = (bytes - 1) / KN__GRAIN;
-    unsigned e = 63u - (unsigned)__builtin_clzll(m | 15), shift = e - 3;
-    return m < 16 ? (unsigned)m : (shift << 3) + (unsigned)(m >> shift);
+    unsigned m = (unsigned)((bytes - 1) / KN__GRAIN);
+    unsigned shift = 28u - (unsigned)__builtin_clz(m | 15); /* 0 below 16 grains */
+    return (shift << 3) + (m >> shift);
 }
 static inline size_t kn__class_bytes(unsigned class) {
     unsigned shift = class < 16 ? 0 : (class >> 3) - 1;
@@ -426,6 +447,12 @@ void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by
 static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
     uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
     return (uint32_t)(grains * slab->inverse >> 32);
+}
+/* Whether a slot starts at the address: only then the product's lower half is small. Slots have at
+ * most 2^12 grains and a slab 2^14, so rounding the inverse up adds less than it may. */
+static inline bool kn__slab_starts(const kn__slab *slab, const void *ptr) {
+    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
+    return (uint32_t)(grains * slab->inverse) < slab->inverse && (uintptr_t)ptr % KN__GRAIN == 0;
 }
 
 /* epoch.c: streams and what waits on them. Under the lock. */

@@ -46,7 +46,7 @@ kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
     slab->inverse = (((uint64_t)1 << 32) + grains - 1) / grains;
     slab->class = (uint16_t) class;
     slab->n_slots = slab->n_free = (uint16_t)n_slots;
-    slab->depth = (uint16_t)kn__class_depth(class);
+    slab->depth_bytes = (uint16_t)(kn__class_depth(class) * sizeof(kn__entry));
     slab->block = block;
     for (unsigned i = 0; i < n_slots; i++) slab->free[i / 64] |= 1ull << i % 64;
     kn__block_set(block, KN__SLAB, 0);
