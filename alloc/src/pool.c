@@ -30,8 +30,9 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
 }
 
 kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
+/* All pools' at once: as nobody's own. */
+void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take_slow(&pool->lock); }
+void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open_slow(&pool->lock); }
 
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
@@ -116,6 +117,7 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     kn_pool *pool = mmap(NULL, sizeof *pool, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pool == MAP_FAILED) return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
+    kn__locks_init();
     pool->device = device;
     pool->driver = kn_device_driver_get(device, &pool->impl);
     atomic_store(&pool->generation, 1);
