@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh cmake|pkgconfig|timer BUILD_DIR [SANITIZERS]: installs the build into a fresh prefix, moves the prefix (packages
+# run.sh cmake|pkgconfig|timer|alloc BUILD_DIR [SANITIZERS]: installs the build into a fresh prefix, moves the prefix (packages
 # must be relocatable), then builds and runs a consumer against it.
 set -euo pipefail
 mode=$1 build=$2 sanitize=${3:-}
@@ -26,6 +26,43 @@ case $mode in
     # shellcheck disable=SC2046  # flags are words
     "${CC:-cc}" "${flags[@]}" -o "$work/all" "$here/consumer/all.c" $(pkg-config --cflags --libs knetc-train)
     "$work/all" ;;
+  alloc) # the ten lines of the allocator's README, and the example that links nothing else
+    readme=$here/../../alloc/README.md pool=$here/../../tools/examples/02_pool.c
+    awk '/^```c$/ { on = 1; next } /^```$/ { exit } on' "$readme" >"$work/printed"
+    grep -q kn_alloc "$work/printed"
+    { echo 'typedef struct CUstream_st *cudaStream_t;'
+      sed 's/kernel<<<.*/used = x;/; s/"cuda:0"/"cpu"/; s/^kn_status/static void *used;\nstatic &/' "$work/printed"
+      echo 'int main(void) { return step(1000, NULL) == KN_OK && used ? 0 : 1; }'; } >"$work/lines.c"
+    cp "$pool" "$work/pool.c"
+    # shellcheck disable=SC2046
+    for name in lines pool; do
+      "${CC:-cc}" "${flags[@]}" -o "$work/$name" "$work/$name.c" $(pkg-config --cflags --libs knetc-alloc)
+      "$work/$name" >/dev/null
+      if readelf -d "$work/$name" | grep -E 'NEEDED.*knet_[^a]'; then
+        echo "the allocator alone must need no other library of Knet.c"
+        exit 1
+      fi
+    done
+    cat >"$work/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(alone C)
+find_package(KnetC 0.1 REQUIRED COMPONENTS alloc)
+foreach(name lines pool)
+  add_executable(alone_${name} ${name}.c)
+  target_link_libraries(alone_${name} PRIVATE KnetC::alloc)
+endforeach()
+END
+    cmake -G Ninja -S "$work" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
+          -DCMAKE_C_FLAGS="${flags[*]}" >"$work/configure.log"
+    cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+    "$work/consumer/alone_lines"
+    "$work/consumer/alone_pool" >/dev/null
+    # As printed, where there is a compiler for it.
+    nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+    [ -n "$nvcc" ] || exit 0
+    { echo '__global__ void kernel(void *) {}'; echo 'static const dim3 grid(1), block(1);'
+      cat "$work/printed"; } >"$work/lines.cu"
+    "$nvcc" -c -o "$work/lines.o" "$work/lines.cu" -I"$work/prefix/include" ;;
   timer)
     # shellcheck disable=SC2046
     "${CC:-cc}" "${flags[@]}" -o "$work/timer" "$here/consumer/timer.c" $(pkg-config --cflags --libs knetc-profiler)
