@@ -116,6 +116,62 @@ static void *hand_over_marked(void *ctx) {
     return NULL;
 }
 
+/* Blocks go from stream to stream with work on both, which the device watches. What a thread takes
+ * over it makes its stream wait for, uses and frees; now and then its stream goes, work pending. */
+typedef struct handed {
+    void *ptr;
+    size_t size;
+    uint64_t user;
+    kn_stream home;
+    kn_event *ready;
+} handed;
+
+static int take_over(worker *w, handed *h) {
+    int n_failed = 0;
+    if (!h) return 0;
+    if (h->home != w->stream || next_random(&w->seed) % 2) {
+        n_failed += kn_event_wait(h->ready, w->stream) != KN_OK;
+        kn_sim_work(w->sim, w->stream, h->ptr, h->size, h->user);
+        n_failed += kn_block_use(w->pool, h->ptr, w->stream) != KN_OK;
+    }
+    kn_event_destroy(h->ready);
+    n_failed += kn_free(w->pool, h->ptr) != KN_OK;
+    free(h);
+    return n_failed;
+}
+
+static handed *make_handed(worker *w) {
+    static atomic_uint_least64_t n_users;
+    size_t size = 1 + next_random(&w->seed) % (next_random(&w->seed) % 4 ? 9000 : 3 * MiB);
+    handed h = {.size = size, .user = atomic_fetch_add(&n_users, 1) + 1, .home = w->stream};
+    if (kn_alloc(&h.ptr, w->pool, size, w->stream) < 0) return NULL; /* memory is short */
+    kn_sim_work(w->sim, w->stream, h.ptr, size, h.user);
+    w->n_failed += kn_event_create(&h.ready, kn_pool_device(w->pool)) != KN_OK;
+    w->n_failed += kn_event_record(h.ready, w->stream) != KN_OK;
+    handed *out = malloc(sizeof *out);
+    *out = h;
+    return out;
+}
+
+static void *hand_over_working(void *ctx) {
+    worker *w = ctx;
+    kn_device *device = kn_pool_device(w->pool);
+    const char *text = getenv("KNET_TEST_OPS");
+    for (size_t n = text ? (size_t)strtoull(text, NULL, 0) : ROUNDS; n > 0; n--) {
+        handed *mine = make_handed(w);
+        w->n_failed += take_over(w, atomic_exchange(&w->ring[next_random(&w->seed) % RING], mine));
+        while (next_random(&w->seed) % 3) (void)kn_sim_step(w->sim, w->stream);
+        if (w->stream && next_random(&w->seed) % 500 == 0) {
+            kn_stream_destroy(device, w->stream);
+            w->n_failed += kn_stream_create(&w->stream, device) != KN_OK;
+        }
+    }
+    for (int i = 0; i < RING; i++) {
+        w->n_failed += take_over(w, atomic_exchange(&w->ring[i], NULL));
+    }
+    return NULL;
+}
+
 static void run_workers(fixture *f, void *(*fn)(void *), bool own_streams) {
     static _Atomic(void *) ring[RING];
     pthread_t threads[THREADS];
@@ -167,6 +223,18 @@ static void no_two_threads_hold_the_same_bytes(void **state) {
     run_workers(&f, hand_over_marked, true);
     fixture_end(&f);
     free((void *)marks);
+}
+
+static void work_on_blocks_that_are_handed_over_is_never_disturbed(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(128 * MiB, plain, NULL);
+        run_workers(&f, hand_over_working, false);
+        run_workers(&f, hand_over_working, true);
+        assert_no_violation(f.sim);
+        assert_true(stats_of(f.pool).n_events > 0);
+        fixture_end(&f);
+    }
 }
 
 static void host_pool_takes_any_thread(void **state) {
@@ -301,6 +369,7 @@ int main(void) {
     return RUN_TESTS(
         TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
         TEST(crowded_threads_never_get_memory_in_use), TEST(no_two_threads_hold_the_same_bytes),
+        TEST(work_on_blocks_that_are_handed_over_is_never_disturbed),
         TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
         TEST(pools_come_and_go_under_living_threads), TEST(stream_of_a_thread_goes_with_it),
         TEST(observer_attached_meanwhile_hears_of_a_pool_once));
