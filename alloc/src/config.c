@@ -238,7 +238,7 @@ void kn__alloc_config_help(kn__writer *w) {
                    "KNET_ALLOC is a list of words separated by commas, such as\n"
                    "  KNET_ALLOC=stats\n"
                    "  KNET_ALLOC=limit=8GiB,decay=10s,trace=run.%p.kntrace,oom=oom.json\n"
-                   "The words; those with SIZE, X and TIME are for the devices' own pools:\n");
+                   "The words; those with SIZE, X and TIME are for the devices' default pools:\n");
     for (int i = 0; i < N_WORDS; i++) {
         char left[32];
         const word *d = &WORDS[i];

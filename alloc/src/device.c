@@ -137,12 +137,25 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-void kn__pool_delist(kn_pool *pool, kn_device *device) {
+static const char *delist(kn_pool *pool) {
+    for (kn_device *device = devices; device; device = device->next) {
+        kn_pool **link = &device->pools;
+        while (*link && *link != pool) link = kn__pool_link(*link);
+        if (!*link) continue;
+        if (pool == device->default_pool || pool == device->pinned_pool) {
+            return "is the device's own, and stays";
+        }
+        *link = *kn__pool_link(pool);
+        return NULL;
+    }
+    return "is no pool: destroyed already?";
+}
+
+const char *kn__pool_delist(kn_pool *pool) {
     pthread_mutex_lock(&registry_lock);
-    kn_pool **link = &device->pools;
-    while (*link && *link != pool) link = kn__pool_link(*link);
-    if (*link) *link = *kn__pool_link(pool);
+    const char *why = delist(pool);
     pthread_mutex_unlock(&registry_lock);
+    return why;
 }
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
@@ -163,7 +176,12 @@ static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,
     return status == KN_OK ? pool : kn_error_defer(status);
 }
 
+static kn_pool *no_device(const char *function) {
+    return kn_error_defer(KN_FAIL(KN_ERR_INVALID, "%s: the device is NULL", function));
+}
+
 kn_pool *kn_device_pool(kn_device *device) {
+    if (!device) return no_device("kn_device_pool");
     return pool_once(&device->default_pool, device, kn__pool_create_default);
 }
 
@@ -175,6 +193,7 @@ static kn_status make_pinned(kn_pool **out, kn_device *device) {
 }
 
 kn_pool *kn_device_pinned_pool(kn_device *device) {
+    if (!device) return no_device("kn_device_pinned_pool");
     return pool_once(&device->pinned_pool, device, make_pinned);
 }
 

@@ -28,7 +28,8 @@ void kn__host_memory_name(char *out, size_t out_bytes); /* "jemalloc 5.3.0" or "
 /* device.c: pools register themselves, and the observer is told; the list is what stream retirement
  * and the observer walk. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device);
-void kn__pool_delist(kn_pool *pool, kn_device *device);
+/* NULL: done; else why it can't go. A pool that is gone already is not touched. */
+const char *kn__pool_delist(kn_pool *pool);
 
 /* pool.c: the stream goes away; what waits on it is recorded now. Links of the device's list. */
 kn_status kn__pool_create_default(kn_pool **out, kn_device *device);

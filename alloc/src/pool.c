@@ -106,6 +106,7 @@ static void pool_free(kn_pool *pool) {
 kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options *options) {
     static const kn_pool_options defaults = {0};
     if (!options) options = &defaults;
+    if (!device) return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: the device is NULL");
     kn_device_info info;
     KN_TRY(kn__device_usable(device));
     KN_TRY(kn_device_info_read(&info, sizeof info, device));
@@ -159,7 +160,11 @@ static void log_live(kn_pool *pool) {
 
 void kn_pool_destroy(kn_pool *pool) {
     if (!pool) return;
-    kn__pool_delist(pool, pool->device);
+    const char *why = kn__pool_delist(pool);
+    if (why) {
+        kn_log_write(0, "kn_pool_destroy: %p %s", (void *)pool, why);
+        return;
+    }
     kn__caches_detach(pool);
     log_live(pool);
     kn__config_report(pool, false);

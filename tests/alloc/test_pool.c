@@ -570,6 +570,40 @@ static void destroy_of_null_is_nothing(void **state) {
     kn_pool_destroy(NULL);
 }
 
+static void only_pools_of_the_caller_are_destroyed(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_pool *pool = NULL, *own = kn_device_pool(f.device),
+            *pinned = kn_device_pinned_pool(f.device);
+    assert_ok(kn_pool_create(&pool, f.device, NULL));
+    assert_true(own && pinned);
+    kn_log_attach(count_log, NULL);
+    n_logged = 0;
+    kn_pool_destroy(own);
+    kn_pool_destroy(pinned);
+    assert_int_equal(n_logged, 2);
+    kn_pool_destroy(pool);
+    assert_int_equal(n_logged, 2);
+    kn_pool_destroy(pool); /* once more */
+    kn_pool_destroy((kn_pool *)&pool);
+    assert_int_equal(n_logged, 4);
+    kn_log_attach(NULL, NULL);
+    assert_ptr_equal(kn_device_pool(f.device), own);
+    assert_ok(kn_free(own, must_alloc(own, 1000, NULL)));
+    for (int i = 0; i < 2; i++, kn_sim_drain(f.sim)) assert_ok(kn_pool_trim(own, 0));
+    fixture_end(&f);
+}
+
+static void no_device_is_an_error(void **state) {
+    (void)state;
+    kn_pool *pool = NULL;
+    assert_fails(kn_pool_create(&pool, NULL, NULL), KN_ERR_INVALID, "the device is NULL");
+    assert_null(kn_device_pool(NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_device_pool: the device is NULL");
+    assert_null(kn_device_pinned_pool(NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_device_pinned_pool: the device is NULL");
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(sizes_are_served_and_aligned), TEST(alignment_is_what_was_asked_for),
@@ -585,5 +619,6 @@ int main(void) {
         TEST(callback_may_free_what_is_wanted), TEST(soft_limit_asks_the_callback_before_it_grows),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),
         TEST(more_pools_than_threads_cache), TEST(same_trace_gives_same_addresses),
-        TEST(destroy_of_null_is_nothing));
+        TEST(destroy_of_null_is_nothing), TEST(only_pools_of_the_caller_are_destroyed),
+        TEST(no_device_is_an_error));
 }

@@ -160,7 +160,7 @@ static void *hand_over_working(void *ctx) {
     for (size_t n = text ? (size_t)strtoull(text, NULL, 0) : ROUNDS; n > 0; n--) {
         handed *mine = make_handed(w);
         w->n_failed += take_over(w, atomic_exchange(&w->ring[next_random(&w->seed) % RING], mine));
-        while (next_random(&w->seed) % 3) (void)kn_sim_step(w->sim, w->stream);
+        while (next_random(&w->seed) % 6) (void)kn_sim_step(w->sim, w->stream);
         if (w->stream && next_random(&w->seed) % 500 == 0) {
             kn_stream_destroy(device, w->stream);
             w->n_failed += kn_stream_create(&w->stream, device) != KN_OK;

@@ -72,7 +72,7 @@ typedef struct kn_pool_stats {
 KN_API KN_MUST_CHECK kn_status kn_pool_create(kn_pool **out, kn_device *device,
                                               const kn_pool_options *options);
 /* Logs what is live, waits for streams that still use blocks, gives everything back. NULL is
- * nothing. */
+ * nothing; a device's own pool, or one that is destroyed already, is logged and stays as it is. */
 KN_API void kn_pool_destroy(kn_pool *pool);
 /* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when
  * it can't be made. */
