@@ -8,8 +8,8 @@
 #include "config.h"
 #include "observe.h"
 
-enum { QUERIES = 2, POLL_GAP_MAX = 64, WAITERS_SEEN = 64 };
-enum { MOVED_TIMES = 4, MOVED_SHARE = 1024 };
+enum { QUERIES = 2, POLL_GAP_MAX = 64 };
+enum { MOVED_TIMES = 4, SETTLED_TIMES = 1024, DOUBLED_MAX = 5 };
 
 typedef struct request {
     kn__stream *stream;
@@ -71,77 +71,140 @@ static bool finished(kn_pool *pool, request *r) {
     return found;
 }
 
-static bool is_free(const kn__block *block) {
-    return block && block->state == KN__FREE && !block->stream->graph;
+/* Neighbours that are free or wait to be, of whichever streams, may do together what none does
+ * alone. They are looked for round the largest that are too small. */
+enum { SEEDS = 32, PIECES = 64, SEED_SHARE = 8 };
+
+typedef struct stretch {
+    kn__block *head;   /* the first of what might join it when it is freed … */
+    kn__block *before; /* … and what is left of that, and stays; NULL: the segment starts there */
+    char *begin, *end;
+    size_t price;
+} stretch;
+
+static bool joinable(const kn__block *block) {
+    if (!block || block->stream->graph) return false;
+    return block->state == KN__FREE || block->state == KN__WAITING;
 }
 
-/* A run of free neighbours, of whichever streams, that would do together. */
-static kn__block *find_run(const request *r, kn__block *block) {
-    kn__block *best = NULL;
-    size_t best_size = SIZE_MAX;
-    while (block) {
-        kn__block run = *block; /* a copy, to be measured as one block */
-        kn__block *first = block;
-        while (is_free(block) && is_free(block->right)) {
-            block = block->right;
-            run.size += block->size;
-        }
-        if (is_free(first) && run.size < best_size && kn__block_fits(&run, r->size, r->align)) {
-            best = first;
-            best_size = run.size;
-        }
+static bool fits(const request *r, const stretch *run) {
+    kn__block whole = {.ptr = run->begin, .size = (size_t)(run->end - run->begin)};
+    return kn__block_fits(&whole, r->size, r->align);
+}
+
+/* The run round the seed, to its right first, no longer than needed; false: it is too short. */
+static bool measure(stretch *out, const request *r, kn__block *seed) {
+    stretch run = {.head = seed, .begin = seed->ptr, .end = seed->ptr + seed->size};
+    int n = 0;
+    for (kn__block *b = seed->right; !fits(r, &run) && joinable(b) && n < PIECES; n++) {
+        run.end = b->ptr + b->size;
+        b = b->right;
+    }
+    for (; joinable(run.head->left) && n < 2 * PIECES; n++) {
+        run.head = run.head->left;
+        if (!fits(r, &run)) run.begin = run.head->ptr;
+    }
+    run.before = run.head->left;
+    *out = run;
+    return fits(r, &run) && !joinable(run.before);
+}
+
+/* The run's first piece; `waiting`: its first that is not free yet. */
+static kn__block *piece(const stretch *run, bool waiting) {
+    kn__block *block = run->before ? run->before->right : run->head;
+    while (block->ptr + block->size <= run->begin) block = block->right;
+    while (waiting && block && block->ptr < run->end && block->state == KN__FREE) {
         block = block->right;
+    }
+    return block && block->ptr < run->end ? block : NULL;
+}
+
+/* Events that would have to be recorded before the stream can wait for all of it, at most. */
+static size_t unrecorded(const request *r, const kn__block *block) {
+    const kn__stream *home = block->stream;
+    size_t n = home != r->stream && home->dirty && block->epoch == home->epoch;
+    if (block->state != KN__WAITING) return n;
+    for (const kn__use *use = block->waiter->uses; use; use = use->next) {
+        n += use->stream != r->stream && use->epoch == use->stream->epoch;
+    }
+    return n;
+}
+
+static void choose(stretch *best, const request *r, kn__block *seed) {
+    stretch run;
+    if (!measure(&run, r, seed)) return;
+    run.price = (size_t)(run.end - run.begin);
+    for (const kn__block *b = piece(&run, false); b && b->ptr < run.end; b = b->right) {
+        run.price += unrecorded(r, b) * r->size;
+    }
+    if (!best->head || run.price < best->price) *best = run;
+}
+
+static void choose_of_stream(stretch *best, const request *r, const kn__stream *stream) {
+    int n = 0;
+    for (unsigned bin = KN__BINS; bin-- > 0;) {
+        for (kn__block *b = stream->bins.head[bin]; b; b = b->next) {
+            if (n++ == SEEDS || b->size < r->size / SEED_SHARE) return;
+            choose(best, r, b);
+        }
+    }
+}
+
+static stretch find_run(const kn_pool *pool, const request *r) {
+    stretch best = {.head = NULL};
+    kn__waiter *waiter = pool->waiters;
+    for (int i = 0; waiter && i < SEEDS; i++, waiter = waiter->next) {
+        if (waiter->block && joinable(waiter->block)) choose(&best, r, waiter->block);
+    }
+    choose_of_stream(&best, r, pool->idle);
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        if (!pool->streams[i]->graph) choose_of_stream(&best, r, pool->streams[i]);
     }
     return best;
 }
 
-static bool take_run(kn_pool *pool, request *r, kn__block *run) {
-    for (kn__block *b = run; is_free(b); b = b->right) {
+/* The stream waits for all who had a part of it. */
+static bool take_run(kn_pool *pool, request *r, const stretch *run) {
+    for (kn__block *b; (b = piece(run, true));) {
+        if (kn__waiter_take(pool, b->waiter, r->stream) < 0) return false;
+    }
+    kn__block *first = piece(run, false);
+    for (kn__block *b = first; b && b->ptr < run->end; b = b->right) {
         if (kn__epoch_wait(pool, r->stream, b->stream, b->epoch) < 0) return false;
     }
-    kn__bins_remove(&run->stream->bins, run);
-    while (is_free(run->right)) {
-        kn__bins_remove(&run->right->stream->bins, run->right);
-        kn__block_absorb_right(pool, run);
+    kn__bins_remove(&first->stream->bins, first);
+    while (first->ptr + first->size < run->end) {
+        kn__bins_remove(&first->right->stream->bins, first->right);
+        kn__block_absorb_right(pool, first);
     }
-    kn__block_free(pool, run, r->stream, r->stream->epoch);
-    return own(pool, r);
+    return take(pool, r, kn__block_free(pool, first, r->stream, r->stream->epoch));
 }
 
-static bool steal_run(kn_pool *pool, request *r) {
-    if (pool->n_streams <= 1) return false;
-    kn__block *run = find_run(r, pool->range.first);
-    for (kn__segment *s = pool->segments; s && !run; s = s->next) run = find_run(r, s->first);
-    return run && take_run(pool, r, run);
-}
+/* So much of a stolen block becomes the thief's, so that it need not come back at once: a share of
+ * what is reserved. */
+static const size_t ADOPTED_MAX = (size_t)64 << 20;
+enum { ADOPTED_SHARE = 128 };
 
-/* So much of a stolen block becomes the thief's, so that it need not come back at once. */
-static const size_t ADOPTED = (size_t)64 << 20;
-
-static bool steal_block(kn_pool *pool, request *r) {
-    kn__block *block = find_foreign(pool, r, true);
-    if (!block || kn__epoch_wait(pool, r->stream, block->stream, block->epoch) < 0) return false;
-    if (block->size > ADOPTED && r->size <= ADOPTED && r->align <= KN__BLOCK_GRAIN) {
-        kn__block *part = kn__block_take(pool, block, r->stream, ADOPTED, KN__BLOCK_GRAIN);
-        if (!part) return false;
-        kn__block_free(pool, part, r->stream, r->stream->epoch);
-        return own(pool, r);
+static bool take_stolen(kn_pool *pool, request *r, kn__block *block) {
+    if (kn__epoch_wait(pool, r->stream, block->stream, block->epoch) < 0) return false;
+    size_t some = kn__block_round(pool->reserved / ADOPTED_SHARE);
+    if (some > ADOPTED_MAX) some = ADOPTED_MAX;
+    if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
+        block = kn__block_take(pool, block, r->stream, some, KN__BLOCK_GRAIN);
+        if (!block) return false;
+        block = kn__block_free(pool, block, r->stream, r->stream->epoch);
     }
     return take(pool, r, block);
 }
 
-static bool steal_waiter(kn_pool *pool, request *r) {
-    kn__waiter *waiter = pool->waiters;
-    for (int i = 0; waiter && i < WAITERS_SEEN; i++, waiter = waiter->next) {
-        if (!waiter->block || waiter->block->stream->graph) continue;
-        if (!kn__block_fits(waiter->block, r->size, r->align)) continue;
-        if (kn__waiter_take(pool, waiter, r->stream) == KN_OK) return own(pool, r);
-    }
-    return false;
-}
-
+/* The tightest: one block, or what waits and neighbours that do together. */
 static bool steal(kn_pool *pool, request *r) {
-    return steal_block(pool, r) || steal_waiter(pool, r) || steal_run(pool, r);
+    if (pool->n_streams <= 1) return false;
+    kn__block *block = find_foreign(pool, r, true);
+    if (block && block->size / 2 < r->size && take_stolen(pool, r, block)) return true;
+    stretch run = find_run(pool, r);
+    if (run.head) return take_run(pool, r, &run);
+    return block && take_stolen(pool, r, block);
 }
 
 static bool grow(kn_pool *pool, request *r) {
@@ -153,17 +216,34 @@ static bool grow(kn_pool *pool, request *r) {
     return false;
 }
 
-/* Where growth would leave more than 1/32 unused, memory that is free and done with moves instead.
- * Nothing waits for it to be done. Moving has its price, so work that doesn't fit must settle: a
- * pool moves its memory a few times over, and later a small share of the bytes it hands out. */
+/* Whether growth would leave too much unused: 1/32 of what is live, to begin with. Moving has its
+ * price, so work that doesn't fit must settle: each time the pool has moved its memory so often the
+ * share doubles, until what is in use finds its place with no move. After a long time without any
+ * the work is another one, and so is the account. */
+static bool wasteful(kn_pool *pool, const request *r) {
+    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = (uint64_t)pool->live_max;
+    uint64_t grown = pool->reserved + r->size, account = MOVED_TIMES * pool->reserved_max + 1;
+    if (pool->handed_out - pool->handed_at_move > SETTLED_TIMES * pool->reserved_max) {
+        pool->moved_before = pool->moved;
+    }
+    uint64_t doubled = (pool->moved - pool->moved_before) / account;
+    if (doubled > DOUBLED_MAX) return false;
+    return grown > live + (live / 32 << doubled) && grown > most + (most / 64 << doubled);
+}
+
+/* Where growth would waste memory, the slots that this thread keeps and the slabs that are empty go
+ * back first; then memory that is free and done with moves. Nothing waits for it to be done. */
 static bool compact(kn_pool *pool, request *r) {
-    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = live + live / 32;
-    if (!pool->range.base || pool->reserved + r->size <= most) return false;
-    if (pool->moved / MOVED_TIMES > pool->reserved_max + pool->handed_out / MOVED_SHARE)
-        return false;
+    if (!wasteful(pool, r)) return false;
+    if (r->cache) kn__cache_flush(pool, r->cache);
+    kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);
     if (own(pool, r)) return true;
-    return kn__harvest(pool, r->stream, r->size, r->align, most, true) && own(pool, r);
+    if (!pool->range.base) return false;
+    uint64_t before = pool->moved;
+    bool done = kn__harvest(pool, r->stream, r->size, r->align, pool->reserved, true);
+    if (pool->moved != before) pool->handed_at_move = pool->handed_out;
+    return done && own(pool, r);
 }
 
 static bool flush(kn_pool *pool, request *r) {

@@ -326,6 +326,8 @@ struct kn_pool {
     int64_t live_max;
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
+    uint64_t moved_before; /* when the account of moves was opened; ladder.c */
+    uint64_t handed_at_move;
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
     uint64_t decayed;      /* bytes given back as they were idle */
     uint64_t n_allocs, n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses,

@@ -1,0 +1,132 @@
+/* Growth is the last resort: what is cached, what waits and what lies scattered is used first, and
+ * work that doesn't fit settles. */
+#include "pool_fixture.h"
+
+/* A device on which work is done at once. */
+static fixture instant_make(uint64_t capacity_bytes, const kn_pool_options *options) {
+    static int n_made;
+    fixture f = {0};
+    char name[16];
+    snprintf(name, sizeof name, "sim:now%d", n_made++);
+    kn_sim_options sim_options = {.capacity_bytes = capacity_bytes, .instant = true};
+    assert_ok(kn_sim_create(&f.sim, &sim_options));
+    assert_ok(kn_device_register(&f.device, name, kn_sim_driver(f.sim), f.sim));
+    assert_ok(kn_pool_create(&f.pool, f.device, options));
+    return f;
+}
+
+/* The slots that a thread keeps hold whole slabs back. */
+static void cached_slots_make_room_for_a_block(void **state) {
+    (void)state;
+    enum { N = 32 };
+    fixture f = instant_make(1 * GiB, NULL);
+    void *slots[N];
+    for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, 64 * KiB, NULL);
+    uint64_t reserved = stats_of(f.pool).reserved_bytes;
+    for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, slots[i]));
+    void *block = must_alloc(f.pool, reserved, NULL);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, reserved);
+    assert_ok(kn_free(f.pool, block));
+    fixture_end(&f);
+}
+
+/* `to` waits for `from` and uses the block. */
+static void lend(fixture *f, void *block, size_t size, uint64_t user, kn_stream from,
+                 kn_stream to) {
+    kn_event *event = NULL;
+    assert_ok(kn_event_create(&event, f->device));
+    assert_ok(kn_event_record(event, from));
+    assert_ok(kn_event_wait(event, to));
+    kn_event_destroy(event);
+    kn_sim_work(f->sim, to, block, size, user);
+    assert_ok(kn_block_use(f->pool, block, to));
+}
+
+/* Blocks lie side by side, freed, and other streams' work on them is still to come. Whoever wants
+ * their memory together waits for that work on the device. */
+static void what_waits_is_taken_together(void **state) {
+    (void)state;
+    enum { N = 6 };
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(1 * GiB, plain, &(kn_pool_options){.limit_bytes = 100 * MiB});
+        kn_stream a = new_stream(&f), b = new_stream(&f), c = new_stream(&f);
+        void *blocks[N], *all = must_alloc(f.pool, 96 * MiB, a);
+        assert_ok(kn_free(f.pool, all));
+        for (int i = 0; i < N; i++) blocks[i] = must_alloc(f.pool, 16 * MiB, a);
+        for (size_t i = 0; i < N; i++) {
+            kn_sim_work(f.sim, a, blocks[i], 16 * MiB, 1 + i);
+            if (i % 3 < 2) lend(&f, blocks[i], 16 * MiB, 1 + i, a, i % 3 ? b : c);
+        }
+        for (int i = 1; i < N; i++) assert_ok(kn_free(f.pool, blocks[i]));
+        void *big = must_alloc(f.pool, 75 * MiB, b);
+        kn_sim_work(f.sim, b, big, 75 * MiB, 100);
+        assert_int_equal(stats_of(f.pool).n_syncs, 0);
+        assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+        assert_ok(kn_pool_check(f.pool));
+        kn_sim_drain(f.sim); /* looks whether anybody's work met another's */
+        assert_ok(kn_free(f.pool, blocks[0]));
+        assert_ok(kn_free(f.pool, big));
+        fixture_end(&f);
+    }
+}
+
+/* What waits joins the free block on its right, whose record stays. */
+static void what_waits_is_taken_with_what_is_free_behind_it(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 48 * MiB});
+    kn_stream a = new_stream(&f), b = new_stream(&f), c = new_stream(&f);
+    void *stays = must_alloc(f.pool, 16 * MiB, a), *waits = must_alloc(f.pool, 16 * MiB, a);
+    void *right = must_alloc(f.pool, 16 * MiB, b);
+    kn_sim_work(f.sim, a, waits, 16 * MiB, 1);
+    lend(&f, waits, 16 * MiB, 1, a, c);
+    assert_ok(kn_free(f.pool, waits));
+    assert_ok(kn_free(f.pool, right));
+    void *big = must_alloc(f.pool, 30 * MiB, b);
+    kn_sim_work(f.sim, b, big, 30 * MiB, 2);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_ok(kn_pool_check(f.pool));
+    kn_sim_drain(f.sim);
+    assert_ok(kn_free(f.pool, big));
+    assert_ok(kn_free(f.pool, stays));
+    fixture_end(&f);
+}
+
+enum { SLOTS = 24, ROUNDS = 300 };
+
+/* The same requests in each call, whose sizes and lifetimes are of all lengths. */
+static void wild_step(fixture *f) {
+    void *live[SLOTS] = {NULL};
+    uint64_t seed = 7;
+    for (int i = 0; i < ROUNDS; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t k = (seed >> 33) % SLOTS, size = 1 * MiB + (seed >> 40) % (100 * MiB);
+        assert_ok(kn_free(f->pool, live[k]));
+        live[k] = must_alloc(f->pool, size, NULL);
+    }
+    for (int k = 0; k < SLOTS; k++) assert_ok(kn_free(f->pool, live[k]));
+}
+
+static uint64_t device_calls(fixture *f) { return kn_sim_calls(f->sim, KN_SIM_ANY); }
+
+/* Moves make up for what fragments, but not for ever: then the pool is large enough as it lies. */
+static void work_that_repeats_settles(void **state) {
+    (void)state;
+    fixture f = instant_make(16 * GiB, NULL);
+    uint64_t before = 0;
+    for (int step = 0; step < 200; step++) {
+        if (step == 190) before = device_calls(&f);
+        wild_step(&f);
+    }
+    kn_pool_stats stats = stats_of(f.pool);
+    assert_int_equal(device_calls(&f), before);
+    assert_true(stats.moved_bytes > 0);
+    assert_true(stats.moved_bytes <= 30 * stats.reserved_bytes_max);
+    assert_true((double)stats.reserved_bytes_max <= 1.3 * (double)stats.live_bytes_max);
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
+                     TEST(what_waits_is_taken_with_what_is_free_behind_it),
+                     TEST(work_that_repeats_settles));
+}
