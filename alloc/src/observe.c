@@ -7,16 +7,19 @@
 
 _Atomic(const kn_observer *) kn__observer_table;
 _Atomic(const kn_observer *) kn__observer_attached;
-static const kn_observer *tap;
+static const kn_observer *tap_alone, *tap_in_front;
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void table_set(void) {
-    atomic_store(&kn__observer_table, tap ? tap : atomic_load(&kn__observer_attached));
+    const kn_observer *attached = atomic_load(&kn__observer_attached);
+    const kn_observer *tap = attached ? tap_in_front : tap_alone;
+    atomic_store(&kn__observer_table, tap ? tap : attached);
 }
 
-void kn__observer_tap(const kn_observer *observer) {
+void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front) {
     pthread_mutex_lock(&tap_lock);
-    tap = observer;
+    tap_alone = alone;
+    tap_in_front = in_front;
     table_set();
     pthread_mutex_unlock(&tap_lock);
 }
@@ -25,7 +28,7 @@ void kn__observer_fork_child(void) { tap_lock = (pthread_mutex_t)PTHREAD_MUTEX_I
 
 void kn__observer_untap_child(void) {
     kn__observer_fork_child();
-    kn__observer_tap(NULL);
+    kn__observer_tap(NULL, NULL);
 }
 
 static void replay_pool(void *ctx, kn_pool *pool) {

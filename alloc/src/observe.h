@@ -14,9 +14,9 @@ static inline const kn_observer *kn__observer(void) {
 
 extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibility("hidden")));
 
-/* An observer of our own in front of the one attached, to which it passes on what it hears; NULL
- * takes it away. */
-void kn__observer_tap(const kn_observer *tap);
+/* An observer of our own: `alone` where no other is attached, `in_front` of one that is, to which
+ * it passes on what it hears; NULLs take it away. */
+void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front);
 /* In the child of a fork, which has one thread. */
 void kn__observer_fork_child(void);
 void kn__observer_untap_child(void);

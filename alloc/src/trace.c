@@ -18,20 +18,21 @@
 #include "trace_ring.h"
 
 _Static_assert(sizeof(kn_trace_header) == 64, "the header's layout is the file's");
-_Static_assert(sizeof(kn_trace_event) == 40, "an event's layout is the file's");
+_Static_assert(sizeof(kn_trace_record) == 16, "a record's layout is the file's");
 
-enum { DRAIN_EVERY_NS = 50000000 };
+enum { DRAIN_EVERY_NS = 10000000 };
 
 static struct {
     pthread_mutex_t lock; /* guards all below; a leaf: nothing is called with it held */
     pthread_cond_t wake;
     kn__ring *rings;
     uint32_t n_threads; /* that ever had a ring */
+    uint32_t thread;    /* whose the records at the file's end are */
     int fd;
     bool running, stop;
     int error; /* errno of the write that failed; 0: none */
-    uint64_t n_events, n_lost;
-    pthread_t thread;
+    uint64_t n_records, n_events, n_lost;
+    pthread_t drainer;
     char path[256]; /* for messages */
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
@@ -39,6 +40,8 @@ static struct {
 static _Atomic(kn_pool *) only_pool; /* NULL: all */
 static _Atomic uint64_t n_ringless;  /* events of threads that got no ring */
 static _Atomic uint32_t pools_seen;  /* numbers given out */
+static atomic_bool half_full;        /* a ring is half full */
+_Atomic uint64_t kn__trace_now;
 
 /* The file. Under the lock. */
 
@@ -62,19 +65,29 @@ static size_t write_all(const void *data, size_t size_bytes) {
     return done;
 }
 
-/* After a failure nothing more is written, so that the file holds whole events up to one point. */
-static void put(const kn_trace_event *events, size_t n) {
-    if (n == 0) return;
-    if (trace.error) {
-        trace.n_lost += n;
-        return;
-    }
-    size_t whole = write_all(events, n * sizeof *events) / sizeof *events;
-    trace.n_events += whole;
+static uint64_t count_events(const kn_trace_record *records, size_t n) {
+    uint64_t n_events = 0;
+    for (size_t i = 0; i < n; i++) n_events += kn_trace_kind_of(&records[i]) < KN_TRACE_END;
+    return n_events;
+}
+
+/* After a failure nothing more is written, so that the file holds whole records up to one point. */
+static void put(const kn_trace_record *records, size_t n) {
+    size_t whole = trace.error ? 0 : write_all(records, n * sizeof *records) / sizeof *records;
+    trace.n_events += count_events(records, whole);
+    trace.n_records += whole;
     if (whole == n) return;
-    lose(n - whole, errno);
-    off_t end = (off_t)(sizeof(kn_trace_header) + trace.n_events * sizeof *events);
+    lose(count_events(records + whole, n - whole), errno);
+    off_t end = (off_t)(sizeof(kn_trace_header) + trace.n_records * sizeof *records);
     if (ftruncate(trace.fd, end) < 0) return; /* the reader sees the odd bytes at the end */
+}
+
+static void put_of_thread(uint32_t thread, const kn_trace_record *records, size_t n) {
+    if (thread != trace.thread) {
+        put(&(kn_trace_record){KN_TRACE_THREAD | (uint64_t)thread << 8, 0}, 1);
+        trace.thread = thread;
+    }
+    put(records, n);
 }
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -84,23 +97,29 @@ static uint64_t clock_ns(clockid_t clock) {
 }
 
 static void put_clock(void) {
-    kn_trace_event event = {.time_ticks = kn__trace_ticks(),
-                            .ptr = clock_ns(CLOCK_MONOTONIC),
-                            .pool_kind = KN_TRACE_CLOCK};
-    put(&event, 1);
+    kn_trace_record records[] = {{KN_TRACE_TIME, kn__trace_ticks()},
+                                 {KN_TRACE_CLOCK, clock_ns(CLOCK_MONOTONIC)}};
+    put_of_thread(0, records, 2);
 }
 
 /* Rings. */
+
+/* All rings say everything again. Under the lock. */
+static void renew_all(void) {
+    uint64_t now = atomic_load_explicit(&kn__trace_now, memory_order_relaxed);
+    bool several = trace.rings && trace.rings->next;
+    atomic_store_explicit(&kn__trace_now, (now | 1) + 1 + several, memory_order_release);
+}
 
 /* In pieces, so that a writer whose ring was full soon goes on. */
 static void drain(kn__ring *ring) {
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
     while (tail < head) {
-        size_t at = tail % KN__RING_EVENTS, n = head - tail;
-        if (n > KN__RING_EVENTS - at) n = KN__RING_EVENTS - at;
-        if (n > KN__RING_EVENTS / 4) n = KN__RING_EVENTS / 4;
-        if (trace.running) put(&ring->events[at], n);
+        size_t at = tail % KN__RING_RECORDS, n = head - tail;
+        if (n > KN__RING_RECORDS - at) n = KN__RING_RECORDS - at;
+        if (n > KN__RING_PIECE) n = KN__RING_PIECE;
+        if (trace.running) put_of_thread(ring->thread, &ring->records[at], n);
         atomic_store_explicit(&ring->tail, tail += n, memory_order_release);
     }
 }
@@ -119,11 +138,10 @@ static void wait_for_room(int n_waits) {
     }
 }
 
-uint64_t kn__ring_full(kn__ring *ring) {
-    uint64_t tail, head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+static uint64_t wait_until_drained(kn__ring *ring, uint64_t head) {
     for (int n_waits = 0;; n_waits++) {
-        tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
-        if (head - tail < KN__RING_EVENTS) return tail;
+        uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+        if (head - tail <= KN__RING_RECORDS / 2) return tail;
         if (pthread_mutex_trylock(&trace.lock) == 0) {
             drain(ring);
             pthread_mutex_unlock(&trace.lock);
@@ -133,17 +151,52 @@ uint64_t kn__ring_full(kn__ring *ring) {
     }
 }
 
-void kn__ring_half_full(void) { pthread_cond_signal(&trace.wake); }
+/* Room for a stride and the slack. */
+static void make_room(kn__ring *ring) {
+    enum { ROOM = KN__RING_RECORDS - KN__RING_STRIDE - KN__RING_SLACK };
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    if (head < ring->room_until) return;
+    if (head - tail >= ROOM) tail = wait_until_drained(ring, head);
+    if (head - tail >= KN__RING_RECORDS / 2) {
+        atomic_store_explicit(&half_full, true, memory_order_relaxed);
+        pthread_cond_signal(&trace.wake);
+    }
+    uint64_t quarter = head + KN__RING_RECORDS / 4;
+    ring->room_until = quarter < tail + ROOM ? quarter : tail + ROOM;
+}
 
-static __attribute__((noinline)) kn__ring *ring_make(void) {
+static void say_time(kn__ring *ring) {
+    uint64_t ticks = kn__trace_ticks();
+    if (ticks > ring->time_ticks) ring->time_ticks = ticks; /* another core's may be behind */
+    kn__ring_put(ring, KN_TRACE_TIME, ring->time_ticks);
+    ring->alarm = atomic_load_explicit(&ring->head, memory_order_relaxed) + ring->stride;
+}
+
+static void renew(kn__ring *ring, uint64_t now) {
+    ring->now = now;
+    ring->stride = now & 1 ? 1 : KN__RING_STRIDE;
+    ring->pool = NULL;
+    say_time(ring);
+}
+
+static void say_stream(kn__ring *ring, kn_pool *pool, kn_stream stream) {
+    ring->pool = pool;
+    ring->stream = stream;
+    kn__ring_put(ring, KN_TRACE_STREAM | (uint64_t)pool->trace_id << 8,
+                 (uint64_t)(uintptr_t)stream);
+}
+
+static kn__ring *ring_make(void) {
     kn__thread *self = kn__thread_get();
     kn__ring *ring = self ? aligned_alloc(_Alignof(kn__ring), sizeof *ring) : NULL;
     if (!ring) return NULL;
-    memset(ring, 0, offsetof(kn__ring, events));
+    memset(ring, 0, offsetof(kn__ring, records));
     pthread_mutex_lock(&trace.lock);
     ring->thread = ++trace.n_threads;
     ring->next = trace.rings;
     trace.rings = ring;
+    renew_all();
     pthread_mutex_unlock(&trace.lock);
     return self->ring = ring;
 }
@@ -157,25 +210,51 @@ void kn__thread_end_trace(kn__thread *thread) {
     kn__ring **link = &trace.rings;
     while (*link != ring) link = &(*link)->next;
     *link = ring->next;
+    renew_all();
     pthread_mutex_unlock(&trace.lock);
     free(ring);
 }
 
-/* The observer. Each function hears, and passes on to the one behind it. */
+/* Noting an event. */
+
+/* The thread's ring, all that an event leaves unsaid being said. NULL: there is nothing to say. */
+static kn__ring *ring_for(kn_pool *pool, kn_stream stream, bool any_stream) {
+    kn_pool *only = atomic_load_explicit(&only_pool, memory_order_relaxed);
+    if (only && only != pool) return NULL;
+    kn__ring *ring = kn__self ? kn__self->ring : NULL;
+    if (!ring && !(ring = ring_make())) {
+        atomic_fetch_add(&n_ringless, 1);
+        return NULL;
+    }
+    uint64_t now = atomic_load_explicit(&kn__trace_now, memory_order_acquire);
+    make_room(ring);
+    if (ring->now != now) renew(ring, now);
+    if (ring->pool != pool || (!any_stream && ring->stream != stream)) {
+        say_stream(ring, pool, any_stream ? ring->stream : stream);
+    }
+    return ring;
+}
+
+static __attribute__((noinline, cold)) void note_slow(kn_pool *pool, kn_trace_kind kind,
+                                                      uint64_t ptr, uint64_t size, kn_stream stream,
+                                                      bool any_stream) {
+    kn__ring *ring = ring_for(pool, stream, any_stream);
+    if (!ring || kn__ring_push(ring, kind, ptr, size)) return;
+    say_time(ring);
+    (void)kn__ring_push(ring, kind, ptr, size);
+}
 
 static inline void note(kn_pool *pool, kn_trace_kind kind, uint64_t ptr, uint64_t size,
                         kn_stream stream) {
-    kn_pool *only = atomic_load_explicit(&only_pool, memory_order_relaxed);
-    if (only && only != pool) return;
+    bool any_stream = kind != KN_TRACE_ALLOC && kind != KN_TRACE_USE;
     kn__ring *ring = kn__self ? kn__self->ring : NULL;
-    if (KN__UNLIKELY(!ring) && !(ring = ring_make())) {
-        atomic_fetch_add(&n_ringless, 1);
+    if (KN__LIKELY(ring &&
+                   ring->now == atomic_load_explicit(&kn__trace_now, memory_order_acquire) &&
+                   ring->pool == pool && (any_stream || ring->stream == stream)) &&
+        KN__LIKELY(kn__ring_push(ring, kind, ptr, size))) {
         return;
     }
-    kn__ring_push(ring, (kn_trace_event){.ptr = ptr,
-                                         .size = size,
-                                         .stream = (uint64_t)(uintptr_t)stream,
-                                         .pool_kind = pool->trace_id << 8 | (uint32_t)kind});
+    note_slow(pool, kind, ptr, size, stream, any_stream);
 }
 
 /* The observer is told of rounded bytes; a replay wants what was asked for. The block is live and
@@ -191,14 +270,27 @@ static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
     return block->size - block->slack;
 }
 
-static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+/* The observer. Where another is attached each function passes on to it what it hears. */
+
+static uint32_t note_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)size;
     note(pool, KN_TRACE_ALLOC, (uintptr_t)ptr, requested_bytes(pool, ptr), stream);
+    return 0;
+}
+
+static void note_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)owner;
+    note(pool, KN_TRACE_FREE, (uintptr_t)ptr, size, NULL);
+}
+
+static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    note_alloc(pool, ptr, size, stream);
     const kn_observer *next = kn__observer_behind();
     return next && next->on_alloc ? next->on_alloc(pool, ptr, size, stream) : 0;
 }
 
 static void on_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
-    note(pool, KN_TRACE_FREE, (uintptr_t)ptr, size, NULL);
+    note_free(pool, ptr, size, owner);
     const kn_observer *next = kn__observer_behind();
     if (next && next->on_free) next->on_free(pool, ptr, size, owner);
 }
@@ -226,11 +318,18 @@ static void note_pool(void *ctx, kn_pool *pool) {
     uint64_t name[3] = {0};
     (void)ctx;
     if (!pool->trace_id) pool->trace_id = atomic_fetch_add(&pools_seen, 1) + 1;
+    kn__ring *ring = ring_for(pool, NULL, true);
+    if (!ring) return;
     memcpy(name, pool->name, strnlen(pool->name, sizeof name));
-    note(pool, KN_TRACE_POOL, name[0], name[1], (kn_stream)(uintptr_t)name[2]);
+    for (uint64_t i = 0; i < 3; i++) kn__ring_put(ring, KN_TRACE_NAME | i << 8, name[i]);
+    note(pool, KN_TRACE_POOL, 0, 0, NULL);
 }
 
+/* Where another was before: no ring may take it for that. */
 static void on_pool_create(kn_pool *pool) {
+    pthread_mutex_lock(&trace.lock);
+    renew_all();
+    pthread_mutex_unlock(&trace.lock);
     note_pool(NULL, pool);
     const kn_observer *next = kn__observer_behind();
     if (next && next->on_pool_create) next->on_pool_create(pool);
@@ -259,16 +358,23 @@ static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
     return next && next->owner_name && next->owner_name(owner, out, out_bytes);
 }
 
-static const kn_observer tap = {.on_call_begin = on_call_begin,
-                                .on_call_end = on_call_end,
-                                .on_alloc = on_alloc,
-                                .on_free = on_free,
-                                .on_reserve = on_reserve,
-                                .on_oom = on_oom,
-                                .on_pool_create = on_pool_create,
-                                .on_pool_destroy = on_pool_destroy,
-                                .owner_name = owner_name,
-                                .on_use = on_use};
+static const kn_observer tap_alone = {.on_alloc = note_alloc,
+                                      .on_free = note_free,
+                                      .on_reserve = on_reserve,
+                                      .on_oom = on_oom,
+                                      .on_pool_create = on_pool_create,
+                                      .on_pool_destroy = on_pool_destroy,
+                                      .on_use = on_use};
+static const kn_observer tap_in_front = {.on_call_begin = on_call_begin,
+                                         .on_call_end = on_call_end,
+                                         .on_alloc = on_alloc,
+                                         .on_free = on_free,
+                                         .on_reserve = on_reserve,
+                                         .on_oom = on_oom,
+                                         .on_pool_create = on_pool_create,
+                                         .on_pool_destroy = on_pool_destroy,
+                                         .owner_name = owner_name,
+                                         .on_use = on_use};
 
 /* The thread that drains. */
 
@@ -283,7 +389,11 @@ static void *drain_loop(void *ctx) {
             until.tv_nsec -= 1000000000;
             until.tv_sec++;
         }
-        pthread_cond_timedwait(&trace.wake, &trace.lock, &until);
+        bool late = false;
+        if (!atomic_exchange(&half_full, false)) {
+            late = pthread_cond_timedwait(&trace.wake, &trace.lock, &until) == ETIMEDOUT;
+        }
+        if (late) renew_all();
         drain_all();
     }
     pthread_mutex_unlock(&trace.lock);
@@ -295,7 +405,7 @@ static int start_thread(void) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&trace.thread, NULL, drain_loop, NULL);
+    int error = pthread_create(&trace.drainer, NULL, drain_loop, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -305,7 +415,7 @@ static int start_thread(void) {
 static kn_status open_file(const char *path) {
     kn_trace_header header = {.magic = KN_TRACE_MAGIC,
                               .version = KN_TRACE_VERSION,
-                              .event_bytes = sizeof(kn_trace_event),
+                              .record_bytes = sizeof(kn_trace_record),
                               .byte_order = 0x01020304,
                               .process = (uint32_t)getpid(),
                               .begin_ns = clock_ns(CLOCK_REALTIME)};
@@ -319,7 +429,7 @@ static void close_file(void) {
     trace.fd = -1;
 }
 
-static kn_status begin_locked(const char *path) {
+static kn_status begin_locked(const char *path, kn_pool *only) {
     if (trace.running) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: a trace runs already, into %s", trace.path);
     }
@@ -328,7 +438,8 @@ static kn_status begin_locked(const char *path) {
     drain_all(); /* what came too late for the last trace */
     trace.stop = false;
     trace.error = 0;
-    trace.n_events = trace.n_lost = 0;
+    trace.n_records = trace.n_events = trace.n_lost = 0;
+    trace.thread = UINT32_MAX;
     atomic_store(&n_ringless, 0);
     int error = start_thread();
     if (error) {
@@ -337,6 +448,8 @@ static kn_status begin_locked(const char *path) {
     }
     trace.running = true;
     put_clock();
+    atomic_store(&only_pool, only);
+    renew_all();
     return KN_OK;
 }
 
@@ -349,14 +462,13 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: options.reserved[%d] must be zero", i);
     }
     pthread_mutex_lock(&trace.lock);
-    kn_status status = begin_locked(path);
+    kn_status status = begin_locked(path, options->pool);
     if (status < 0 && !trace.running) close_file();
     pthread_mutex_unlock(&trace.lock);
     KN_TRY(status);
-    atomic_store(&only_pool, options->pool);
     kn__registry_lock(); /* so that no pool is made between the two */
     kn__pools_visit(note_pool, NULL);
-    kn__observer_tap(&tap);
+    kn__observer_tap(&tap_alone, &tap_in_front);
     kn__registry_unlock();
     return KN_OK;
 }
@@ -365,11 +477,7 @@ static kn_status end_locked(void) {
     drain_all();
     put_clock();
     trace.n_lost += atomic_exchange(&n_ringless, 0);
-    kn_trace_event event = {.time_ticks = kn__trace_ticks(),
-                            .ptr = trace.n_events,
-                            .size = trace.n_lost,
-                            .pool_kind = KN_TRACE_END};
-    put(&event, 1);
+    put(&(kn_trace_record){KN_TRACE_END | trace.n_lost << 8, trace.n_events}, 1);
     if (close(trace.fd) < 0) lose(0, errno);
     trace.fd = -1;
     trace.running = false;
@@ -386,8 +494,8 @@ kn_status kn_trace_end(void) {
     pthread_cond_signal(&trace.wake);
     pthread_mutex_unlock(&trace.lock);
     if (!ours) return KN_OK;
-    kn__observer_tap(NULL);
-    pthread_join(trace.thread, NULL);
+    kn__observer_tap(NULL, NULL);
+    pthread_join(trace.drainer, NULL);
     pthread_mutex_lock(&trace.lock);
     kn_status status = end_locked();
     pthread_mutex_unlock(&trace.lock);

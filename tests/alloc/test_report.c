@@ -173,8 +173,8 @@ static void trace_has_the_whole_run(void **state) {
     kn_trace_header header;
     char text[4096];
     size_t bytes = slurp(text, sizeof text, "whole");
-    assert_true(bytes >= sizeof header + 8 * sizeof(kn_trace_event));
-    assert_int_equal((bytes - sizeof header) % sizeof(kn_trace_event), 0);
+    assert_true(bytes >= sizeof header + 8 * sizeof(kn_trace_record));
+    assert_int_equal((bytes - sizeof header) % sizeof(kn_trace_record), 0);
     memcpy(&header, text, sizeof header);
     assert_string_equal(header.magic, KN_TRACE_MAGIC);
 }

@@ -18,7 +18,7 @@
 #include <knet/trace.h>
 static const kn_trace_header PREFIX = {.magic = KN_TRACE_MAGIC,
                                        .version = KN_TRACE_VERSION,
-                                       .event_bytes = sizeof(kn_trace_event),
+                                       .record_bytes = sizeof(kn_trace_record),
                                        .byte_order = 0x01020304};
 #define PREFIX_BYTES sizeof PREFIX
 #define PREFIX_AT &PREFIX

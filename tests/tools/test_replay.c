@@ -190,23 +190,38 @@ static void our_own_trace_is_what_the_pool_was_asked_for(void **state) {
     assert_int_equal(trace.peak_live_bytes, 7 * MiB + 1000);
 }
 
+/* Where the first record of the kind is. */
+static size_t find_record(const unsigned char *bytes, size_t n, kn_trace_kind kind) {
+    size_t at = sizeof(kn_trace_header);
+    while (at < n && bytes[at] != kind) at += sizeof(kn_trace_record);
+    assert_true(at < n);
+    return at;
+}
+
 static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
     (void)state;
     unsigned char bytes[4096], bent[4096];
-    const size_t n = record(bytes, sizeof bytes), event = sizeof(kn_trace_event);
+    const size_t n = record(bytes, sizeof bytes), end = n - sizeof(kn_trace_record);
     const size_t header = sizeof(kn_trace_header);
-    static const struct {
+    const size_t stream = find_record(bytes, n, KN_TRACE_STREAM);
+    const struct {
         size_t cut, at; /* bytes taken off the end; the byte that is changed */
         unsigned char to;
         const char *message;
     } cases[] = {
-        {1, 0, 'k', "the file ends 39 bytes into an event"},
-        {40, 0, 'k', "ends without an end event"},
-        {0, offsetof(kn_trace_header, version), 9, "version 9 with events of 40 bytes"},
-        {0, offsetof(kn_trace_header, event_bytes), 41, "events of 41 bytes"},
+        {1, 0, 'k', "the file ends 15 bytes into a record"},
+        {16, 0, 'k', "ends without an end"},
+        {0, offsetof(kn_trace_header, version), 1, "version 1 with records of 16 bytes"},
+        {0, offsetof(kn_trace_header, record_bytes), 40, "records of 40 bytes"},
         {0, offsetof(kn_trace_header, byte_order), 1, "byte order 0x01020301"},
-        {0, 64 + offsetof(kn_trace_event, pool_kind), 200, "byte 64: 200 is no kind of event"},
-        {0, 64 + offsetof(kn_trace_event, pool_kind) + 2, 200, "pool 5120"},
+        {0, header, 200, "byte 64: 200 is no kind of record"},
+        {0, header, 9, "byte 64: 9 is no kind of record"},
+        {0, header, KN_TRACE_TIME, "byte 64: a record of no thread"},
+        {0, header, KN_TRACE_ALLOC, "byte 64: a record of no thread"},
+        {0, header + 4, 1, "thread 16777216 is beyond 1048576"},
+        {0, stream + 2, 200, "is beyond 4096"},
+        {0, stream, KN_TRACE_END, "records behind the end"},
+        {0, end, KN_TRACE_FREE, "ends without an end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(bent, bytes, n);
@@ -215,14 +230,18 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
                      cases[i].message);
     }
     memcpy(bent, bytes, n);
-    bent[n - event + offsetof(kn_trace_event, size)] = 3;
+    bent[end + 1] = 3;
     assert_fails(read_bytes("t.kntrace", bent, n, false), KN_ERR_FORMAT, "3 events were lost");
     assert_ok(read_bytes("t.kntrace", bent, n, true));
-    bent[n - event + offsetof(kn_trace_event, ptr)] ^= 1;
+    bent[end + 8] ^= 1;
     assert_fails(read_bytes("t.kntrace", bent, n, true), KN_ERR_FORMAT, "were written");
+    memcpy(bent, bytes, n);
+    memcpy(bent + n, bytes + end, n - end);
+    assert_fails(read_bytes("t.kntrace", bent, n + (n - end), true), KN_ERR_FORMAT,
+                 "records behind the end");
     assert_fails(read_bytes("t.kntrace", bytes, header / 2, false), KN_ERR_FORMAT,
                  "the file ends at byte 32");
-    assert_ok(read_bytes("t.kntrace", bytes, n - event - 1, true));
+    assert_ok(read_bytes("t.kntrace", bytes, end - 1, true));
 }
 
 /* One thread allocates, another frees; addresses come back from one to the other at once. */
@@ -261,6 +280,49 @@ static void frees_of_other_threads_stand_behind_their_allocations(void **state) 
     assert_int_equal(trace.n_steps, 2 * PASSED_ON);
     assert_int_equal(trace.n_before, 0);
     assert_true(trace.peak_live_bytes <= 2 * 200000 + 512); /* one here, one there, one between */
+    fixture_end(&f);
+}
+
+/* Blocks go from hand to hand as threads come and go: now one is alone with the trace, and reads
+ * its clock now and then only, now there are two. */
+enum { HANDS = 300, BLOCKS = 24 };
+
+typedef struct hand {
+    kn_pool *pool;
+    void *blocks[BLOCKS];
+} hand;
+
+static void *free_all_and_take_again(void *ctx) {
+    hand *h = ctx;
+    for (int i = 0; i < BLOCKS; i++) {
+        if (kn_free(h->pool, h->blocks[i]) < 0) return h;
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        if (kn_alloc(&h->blocks[i], h->pool, i % 4 ? 512 : 200000, NULL) < 0) return h;
+    }
+    return NULL;
+}
+
+static void blocks_go_from_hand_to_hand_as_threads_come_and_go(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    hand h = {f.pool, {0}};
+    kn__trace_release(&trace);
+    assert_ok(kn_trace_begin(path_of("t.kntrace"), NULL));
+    for (int i = 0; i < BLOCKS; i++) h.blocks[i] = must_alloc(f.pool, 512, NULL);
+    for (int i = 0; i < HANDS; i++) {
+        pthread_t thread;
+        void *wrong = NULL;
+        pthread_create(&thread, NULL, free_all_and_take_again, &h);
+        pthread_join(thread, &wrong);
+        assert_null(wrong);
+        assert_null(free_all_and_take_again(&h));
+    }
+    for (int i = 0; i < BLOCKS; i++) assert_ok(kn_free(f.pool, h.blocks[i]));
+    assert_ok(kn_trace_end());
+    assert_ok(kn__trace_read(&trace, path_of("t.kntrace"), false));
+    assert_int_equal(trace.n_steps, 2 * BLOCKS * (2 * HANDS + 1));
+    assert_int_equal(trace.n_before, 0);
     fixture_end(&f);
 }
 
@@ -462,6 +524,7 @@ int main(void) {
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
         TEST(frees_of_other_threads_stand_behind_their_allocations),
+        TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
         TEST(a_snapshot_of_pytorch_is_played_from_what_lived_before),
         TEST(bad_pickles_are_errors_and_nothing_is_run));
     kn__trace_release(&trace);

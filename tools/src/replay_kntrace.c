@@ -8,21 +8,25 @@
 
 #include "replay_input.h"
 
-enum { POOLS_MAX = 4096, KIND_LAST = KN_TRACE_END };
+enum { POOLS_MAX = 4096, THREADS_MAX = 1 << 20 };
+
+typedef struct event {
+    kn_trace_event e;
+    uint64_t at; /* its place in the file, for errors */
+} event;
 
 typedef struct reader {
     kn__builder *b;
     kn__input *in;
-    kn_trace_event *events;
+    event *events;
     size_t n, room;
+    kn_trace_thread *threads; /* by their numbers */
+    size_t n_threads, thread; /* the one whose records come now */
     bool ended;
-    uint64_t n_lost;
+    uint64_t n_events, n_lost; /* of all kinds */
     uint32_t n_of_pool[POOLS_MAX];
     char name_of_pool[POOLS_MAX][25];
 } reader;
-
-static unsigned kind_of(const kn_trace_event *e) { return e->pool_kind & 0xff; }
-static uint32_t pool_of(const kn_trace_event *e) { return e->pool_kind >> 8; }
 
 static kn_status read_header(reader *r) {
     kn_trace_header h;
@@ -33,57 +37,92 @@ static kn_status read_header(reader *r) {
                               h.byte_order);
     }
     r->b->at = offsetof(kn_trace_header, version);
-    if (h.version != KN_TRACE_VERSION || h.event_bytes != sizeof(kn_trace_event)) {
+    if (h.version != KN_TRACE_VERSION || h.record_bytes != sizeof(kn_trace_record)) {
         return kn__build_fail(r->b,
-                              "version %" PRIu32 " with events of %" PRIu32
-                              " bytes; this command reads version %d with events of %zu",
-                              h.version, h.event_bytes, KN_TRACE_VERSION, sizeof(kn_trace_event));
+                              "version %" PRIu32 " with records of %" PRIu32
+                              " bytes; this command reads version %d with records of %zu",
+                              h.version, h.record_bytes, KN_TRACE_VERSION, sizeof(kn_trace_record));
     }
     return KN_OK;
 }
 
-static kn_status check_end(reader *r, const kn_trace_event *e, uint64_t n_before) {
-    if (e->ptr != n_before) {
+static kn_status no_memory(const reader *r) {
+    return KN_FAIL(KN_ERR_OOM, "%s: no memory for its events", r->b->path);
+}
+
+static kn_status take_end(reader *r, const kn_trace_record *record) {
+    if (record->b != r->n_events) {
         return kn__build_fail(r->b, "%" PRIu64 " events are here, %" PRIu64 " were written",
-                              n_before, e->ptr);
+                              r->n_events, record->b);
     }
     r->ended = true;
-    r->n_lost = e->size;
+    r->n_lost = record->a >> 8;
     return KN_OK;
 }
 
-static kn_status keep(reader *r, const kn_trace_event *e, uint64_t n_before) {
+static kn_status take_thread(reader *r, const kn_trace_record *record) {
+    uint64_t thread = record->a >> 8;
+    if (thread >= THREADS_MAX) {
+        return kn__build_fail(r->b, "thread %" PRIu64 " is beyond %d", thread, THREADS_MAX);
+    }
+    if (thread >= r->n_threads) {
+        size_t n = thread < 2 * r->n_threads ? 2 * r->n_threads : (size_t)thread + 1;
+        kn_trace_thread *grown = calloc(n, sizeof *grown);
+        if (!grown) return no_memory(r);
+        if (r->threads) memcpy(grown, r->threads, r->n_threads * sizeof *grown);
+        free(r->threads);
+        r->threads = grown;
+        r->n_threads = n;
+    }
+    r->thread = (size_t)thread;
+    return KN_OK;
+}
+
+static kn_status keep(reader *r, const kn_trace_event *e) {
     if (r->n == KN__STEPS_MAX) {
         return kn__build_fail(r->b, "more than %d events; cut the trace", KN__STEPS_MAX);
     }
     if (r->n == r->room) {
         size_t room = r->room ? 2 * r->room : 4096;
-        kn_trace_event *grown = realloc(r->events, room * sizeof *grown);
-        if (!grown) return KN_FAIL(KN_ERR_OOM, "%s: no memory for its events", r->b->path);
+        event *grown = realloc(r->events, room * sizeof *grown);
+        if (!grown) return no_memory(r);
         r->events = grown;
         r->room = room;
     }
-    r->events[r->n] = *e;
-    r->events[r->n++].thread = (uint32_t)n_before; /* its place in the file, for errors */
+    r->events[r->n++] = (event){*e, r->b->at};
     return KN_OK;
 }
 
-static kn_status take(reader *r, const kn_trace_event *e, uint64_t n_before) {
-    unsigned kind = kind_of(e);
-    uint32_t pool = pool_of(e);
-    if (kind == 0 || kind > KIND_LAST) {
-        return kn__build_fail(r->b, "%u is no kind of event (1 to %d are)", kind, KIND_LAST);
+static kn_status take_event(reader *r, const kn_trace_thread *thread, const kn_trace_event *e) {
+    if (e->pool >= POOLS_MAX) {
+        return kn__build_fail(r->b, "pool %" PRIu32 " is beyond %d", e->pool, POOLS_MAX);
     }
-    if (pool >= POOLS_MAX) {
-        return kn__build_fail(r->b, "pool %" PRIu32 " is beyond %d", pool, POOLS_MAX);
-    }
-    if (kind == KN_TRACE_END) return check_end(r, e, n_before);
-    if (kind == KN_TRACE_CLOCK) return KN_OK;
-    if (kind == KN_TRACE_POOL) memcpy(r->name_of_pool[pool], &e->ptr, 24);
-    if (kind == KN_TRACE_OOM) r->b->trace.n_ooms++;
-    if (kind > KN_TRACE_USE) return KN_OK;
-    r->n_of_pool[pool]++;
-    return keep(r, e, n_before);
+    r->n_events++;
+    if (e->pool == 0) return KN_OK; /* of the trace before */
+    if (e->kind == KN_TRACE_POOL) memcpy(r->name_of_pool[e->pool], thread->name, 24);
+    if (e->kind == KN_TRACE_OOM) r->b->trace.n_ooms++;
+    if (e->kind > KN_TRACE_USE) return KN_OK;
+    r->n_of_pool[e->pool]++;
+    return keep(r, e);
+}
+
+static bool kind_known(unsigned kind) {
+#define X(name, value, text)                                                                       \
+    if (kind == (value)) return true;
+    KN_TRACE_KIND_LIST(X)
+#undef X
+    return false;
+}
+
+static kn_status take(reader *r, const kn_trace_record *record) {
+    unsigned kind = kn_trace_kind_of(record);
+    if (!kind_known(kind)) return kn__build_fail(r->b, "%u is no kind of record", kind);
+    if (kind == KN_TRACE_END) return take_end(r, record);
+    if (kind == KN_TRACE_THREAD) return take_thread(r, record);
+    if (!r->threads) return kn__build_fail(r->b, "a record of no thread");
+    kn_trace_event e;
+    kn_trace_thread *thread = &r->threads[r->thread];
+    return kn_trace_event_read(&e, thread, record) ? take_event(r, thread, &e) : KN_OK;
 }
 
 /* At the file's end there are fewer bytes than an event's. */
@@ -91,13 +130,13 @@ static kn_status check_whole(reader *r, size_t odd_bytes) {
     if (r->b->lenient) return KN_OK;
     if (odd_bytes) {
         return kn__build_fail(r->b,
-                              "the file ends %zu bytes into an event; --partial plays the "
+                              "the file ends %zu bytes into a record; --partial plays the "
                               "rest",
                               odd_bytes);
     }
     if (!r->ended) {
         return kn__build_fail(r->b,
-                              "the file ends without an end event: its program or its disk "
+                              "the file ends without an end: its program or its disk "
                               "did not get so far; --partial plays what is there");
     }
     if (r->n_lost) {
@@ -110,34 +149,34 @@ static kn_status check_whole(reader *r, size_t odd_bytes) {
     return KN_OK;
 }
 
-static kn_status read_events(reader *r) {
-    for (uint64_t n_before = 0;; n_before++) {
+static kn_status read_records(reader *r) {
+    for (;;) {
         const unsigned char *bytes;
         size_t got;
-        kn_trace_event e;
+        kn_trace_record record;
         r->b->at = r->in->offset;
-        KN_TRY(kn__input_peek(&bytes, &got, r->in, sizeof e));
-        if (got < sizeof e) return check_whole(r, got);
-        if (r->ended) return kn__build_fail(r->b, "there are events behind the end event");
-        KN_TRY(kn__input_read(r->in, &e, sizeof e));
-        KN_TRY(take(r, &e, n_before));
+        KN_TRY(kn__input_peek(&bytes, &got, r->in, sizeof record));
+        if (got < sizeof record) return check_whole(r, got);
+        if (r->ended) return kn__build_fail(r->b, "there are records behind the end");
+        KN_TRY(kn__input_read(r->in, &record, sizeof record));
+        KN_TRY(take(r, &record));
     }
 }
 
 /* A stable sort: events of one time stay as they stood, as those of one thread must. */
-static bool merge_sort(kn_trace_event *events, size_t n) {
-    kn_trace_event *other = malloc(n * sizeof *other), *from = events, *to = other;
+static bool merge_sort(event *events, size_t n) {
+    event *other = malloc(n * sizeof *other), *from = events, *to = other;
     if (!other) return false;
     for (size_t run = 1; run < n; run *= 2) {
         for (size_t lo = 0; lo < n; lo += 2 * run) {
             size_t mid = lo + run < n ? lo + run : n, hi = lo + 2 * run < n ? lo + 2 * run : n;
             size_t a = lo, b = mid;
             for (size_t i = lo; i < hi; i++) {
-                bool left = a < mid && (b >= hi || from[a].time_ticks <= from[b].time_ticks);
+                bool left = b >= hi || (a < mid && from[a].e.time_ticks <= from[b].e.time_ticks);
                 to[i] = left ? from[a++] : from[b++];
             }
         }
-        kn_trace_event *swap = from;
+        event *swap = from;
         from = to;
         to = swap;
     }
@@ -149,7 +188,7 @@ static bool merge_sort(kn_trace_event *events, size_t n) {
 static kn_status sort_by_time(reader *r) {
     bool sorted = true;
     for (size_t i = 1; i < r->n && sorted; i++) {
-        sorted = r->events[i - 1].time_ticks <= r->events[i].time_ticks;
+        sorted = r->events[i - 1].e.time_ticks <= r->events[i].e.time_ticks;
     }
     if (sorted || merge_sort(r->events, r->n)) return KN_OK;
     return KN_FAIL(KN_ERR_OOM, "%s: no memory to sort its events", r->b->path);
@@ -169,7 +208,7 @@ static uint32_t choose_pool(reader *r) {
 }
 
 static kn_status build(kn__builder *b, const kn_trace_event *e) {
-    switch (kind_of(e)) {
+    switch (e->kind) {
         case KN_TRACE_ALLOC:
             return kn__build_alloc(b, e->ptr, e->size, e->stream);
         case KN_TRACE_FREE:
@@ -184,8 +223,8 @@ static kn_status build_all(reader *r) {
     uint32_t pool = choose_pool(r);
     r->b->late_start = true;
     for (size_t i = 0; i < r->n; i++) {
-        r->b->at = sizeof(kn_trace_header) + r->events[i].thread * sizeof *r->events;
-        if (pool_of(&r->events[i]) == pool) KN_TRY(build(r->b, &r->events[i]));
+        r->b->at = r->events[i].at;
+        if (r->events[i].e.pool == pool) KN_TRY(build(r->b, &r->events[i].e));
     }
     return KN_OK;
 }
@@ -197,9 +236,10 @@ kn_status kn__read_kntrace(kn__builder *b, kn__input *in) {
     r->in = in;
     b->trace.format = "Knet.c trace";
     kn_status status = read_header(r);
-    if (status == KN_OK) status = read_events(r);
+    if (status == KN_OK) status = read_records(r);
     if (status == KN_OK) status = build_all(r);
     free(r->events);
+    free(r->threads);
     free(r);
     return status;
 }
