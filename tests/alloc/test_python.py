@@ -1,10 +1,13 @@
 """The library from Python, by ctypes: test_python.py LIBRARY. Exits with 77 where ctypes is missing."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 try:
+    import _ctypes
     import ctypes
 except ImportError:
     sys.exit(77)
@@ -69,6 +72,21 @@ def run_out(api):
     assert api.lib.kn_pool_limit(pool, 0) == OK
 
 
+def again(path):
+    """A second copy, so that it can go: loaded, used, also by a thread, and closed, three times."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(path, folder)
+        for _ in range(3):
+            api = Api(copy)
+            use(api, b"cpu", touch=True)
+            thread = threading.Thread(target=use, args=(api, b"sim", False))
+            thread.start()
+            thread.join()
+            _ctypes.dlclose(api.lib._handle)
+            with open("/proc/self/maps") as maps:
+                assert folder not in maps.read()
+
+
 def child(path):
     api = Api(path)
     use(api, b"cpu", touch=True)
@@ -80,6 +98,7 @@ def child(path):
         thread.join()
     assert api.stat(api.pool(b"cpu"), b"live_bytes") == 0
     run_out(api)
+    again(path)
     pid = os.fork()
     if pid == 0:  # the host goes on, the others say why not
         status, ptr = api.alloc(api.pool(b"cpu"), 1000)
