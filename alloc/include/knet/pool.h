@@ -127,7 +127,8 @@ KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
  * bytes asked for, its owner and tag; what is a graph's (pool_graph.h) says so. Errors: IO, naming
  * the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
-/* Walks the whole pool. Errors: INTERNAL, naming the first broken invariant. */
+/* Walks the whole pool; for tests, where no other thread is in it (nor was at a fork() before).
+ * Errors: INTERNAL, naming the first broken invariant. */
 KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
 
 /* Writes what was said when memory last ran out as JSON: what was asked for, the counters, who held
