@@ -28,16 +28,22 @@ static kn_status over_limit(const kn_pool *pool, size_t bytes) {
 
 /* Holes. */
 
+/* Holes lie few blocks apart, or there are few. */
 static void hole_link(kn__range *range, kn__block *hole) {
-    kn__block **link = &range->holes, *prev = NULL;
-    while (*link && (*link)->ptr < hole->ptr) {
-        prev = *link;
-        link = &prev->next;
+    kn__block *left = hole->left, *prev = NULL, *next = range->holes;
+    while (left && left->state != KN__HOLE && next && next->ptr < hole->ptr) {
+        left = left->left;
+        prev = next;
+        next = next->next;
+    }
+    if (next && next->ptr < hole->ptr) { /* the walk along the blocks was the shorter one */
+        prev = left;
+        next = left ? left->next : range->holes;
     }
     hole->prev = prev;
-    hole->next = *link;
-    if (hole->next) hole->next->prev = hole;
-    *link = hole;
+    hole->next = next;
+    if (next) next->prev = hole;
+    *(prev ? &prev->next : &range->holes) = hole;
 }
 
 static void hole_unlink(kn__range *range, kn__block *hole) {
@@ -47,6 +53,13 @@ static void hole_unlink(kn__range *range, kn__block *hole) {
     } else {
         range->holes = hole->next;
     }
+}
+
+static void hole_link_behind(kn__block *hole, kn__block *prev) {
+    hole->prev = prev;
+    hole->next = prev->next;
+    if (hole->next) hole->next->prev = hole;
+    prev->next = hole;
 }
 
 /* A block that just lost its memory, out of the bins. */
@@ -179,8 +192,8 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
  * record for the rest of the hole was made sure of before. */
 static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
     kn__block *rest = hole->size > bytes ? kn__block_split(pool, hole, bytes) : NULL;
+    if (rest) hole_link_behind(rest, hole);
     hole_unlink(&pool->range, hole);
-    if (rest) hole_link(&pool->range, rest);
     if (usable_free(pool, stream, hole->left)) kn__block_adopt(pool, hole->left, stream);
     if (usable_free(pool, stream, hole->right)) kn__block_adopt(pool, hole->right, stream);
     kn__block_free(pool, hole, stream, 0);
@@ -424,39 +437,64 @@ static bool kept(const kn_pool *pool, const kn__stream *by, const kn__plan *plan
     return block == plan->hole->right && plan->bytes == plan->hole->size;
 }
 
-/* How many bytes of whole handles could be moved, about: handles that fit the hole alone may not
- * fit it together. Counts up to what the plan needs. */
-static size_t movable_bytes(const kn_pool *pool, const kn__stream *by, const kn__plan *plan) {
-    size_t found = 0;
-    for (const kn__block *block = pool->range.first; block; block = block->right) {
-        if (kept(pool, by, plan, block)) continue;
-        const char *below = block->ptr + block->size;
-        for (char *at; found < plan->bytes && (at = free_handle(pool, block, below)); below = at) {
-            size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
-            if (span <= plan->hole->size) found += span;
+/* One step of a walk over the free blocks that may hold whole handles; true: far enough. */
+typedef bool (*visit_fn)(kn_pool *pool, kn__block *block, void *ctx);
+
+/* By size, the smallest first: a bin's blocks are of about one size. */
+static bool visit_bins(kn_pool *pool, const kn__stream *stream, visit_fn fn, void *ctx) {
+    for (unsigned bin = 0; bin < KN__BINS; bin++) {
+        kn__block *block = stream->bins.head[bin];
+        if (block && block->size < pool->range.unit / 2) continue;
+        for (kn__block *next; block; block = next) {
+            next = block->next;
+            if (fn(pool, block, ctx)) return true;
         }
     }
-    return found;
+    return false;
 }
 
-/* Moves handles, the highest first, to the start of the hole, until the plan's bytes are there or
- * no more can be had; returns how many. */
-static size_t move_handles(kn_pool *pool, const kn__stream *by, const kn__plan *plan) {
-    size_t moved = 0;
-    for (kn__block *block = last_block(pool), *left; block && moved < plan->bytes; block = left) {
-        left = block->left;
-        char *at;
-        while (!kept(pool, by, plan, block) && moved < plan->bytes &&
-               (at = free_handle(pool, block, block->ptr + block->size))) {
-            size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
-            bool more = at > block->ptr;
-            if (span > plan->hole->size - moved) break;
-            if (move_handle(pool, block, at, plan->hole->ptr + moved, span) < 0) return moved;
-            moved += span;
-            if (!more) break;
-        }
+static void visit_large(kn_pool *pool, visit_fn fn, void *ctx) {
+    bool enough = visit_bins(pool, pool->idle, fn, ctx);
+    for (uint32_t i = 0; i < pool->n_streams && !enough; i++) {
+        enough = visit_bins(pool, pool->streams[i], fn, ctx);
     }
-    return moved;
+}
+
+typedef struct harvest {
+    const kn__stream *by;
+    const kn__plan *plan;
+    size_t bytes; /* found, or moved to the start of the hole */
+    kn_status status;
+} harvest;
+
+/* How many bytes of whole handles could be moved, about: handles that fit the hole alone may not
+ * fit it together. */
+static bool count_handles(kn_pool *pool, kn__block *block, void *ctx) {
+    harvest *h = ctx;
+    if (kept(pool, h->by, h->plan, block)) return false;
+    const char *below = block->ptr + block->size;
+    for (char *at; h->bytes < h->plan->bytes && (at = free_handle(pool, block, below));
+         below = at) {
+        size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
+        if (span <= h->plan->hole->size) h->bytes += span;
+    }
+    return h->bytes >= h->plan->bytes;
+}
+
+static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
+    harvest *h = ctx;
+    char *at;
+    while (!kept(pool, h->by, h->plan, block) && h->bytes < h->plan->bytes &&
+           (at = free_handle(pool, block, block->ptr + block->size))) {
+        size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
+        bool more = at > block->ptr;
+        if (span > h->plan->hole->size - h->bytes) break;
+        h->status = move_handle(pool, block, at, h->plan->hole->ptr + h->bytes, span);
+        if (h->status < 0) return true;
+        h->bytes += span;
+        if (!more) break;
+    }
+    return h->bytes >= h->plan->bytes;
 }
 
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
@@ -468,10 +506,15 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, u
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;
     }
-    size_t found = movable_bytes(pool, stream, &plan), mapped = 0;
-    if (found < plan.bytes && (!grow || plan.bytes - found > headroom(pool))) return false;
+    harvest found = {.by = stream, .plan = &plan}, moving = found;
+    size_t mapped = 0;
+    visit_large(pool, count_handles, &found);
+    if (found.bytes < plan.bytes && (!grow || plan.bytes - found.bytes > headroom(pool))) {
+        return false;
+    }
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
-    size_t moved = move_handles(pool, stream, &plan);
+    visit_large(pool, move_handles, &moving);
+    size_t moved = moving.bytes;
     if (moved < plan.bytes && grow && plan.bytes - moved <= headroom(pool)) {
         (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
     }

@@ -367,19 +367,20 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     return false;
 }
 
-static uint64_t stamp_blocks(uint64_t n, const kn__block *block) {
-    for (; block; block = block->right) {
-        n ^= (uintptr_t)block->ptr ^ block->size ^ block->state ^ (uintptr_t)block->stream;
-        n *= 0x9E3779B97F4A7C15u;
+static uint64_t stamp_stream(uint64_t n, const kn__stream *stream) {
+    n = (n ^ stream->refs ^ stream->epoch << 20 ^ stream->done << 40) * 0x9E3779B97F4A7C15u;
+    for (unsigned bin = 0; bin < KN__BINS; bin++) {
+        n = (n ^ (uintptr_t)stream->bins.head[bin]) * 0x9E3779B97F4A7C15u;
     }
     return n;
 }
 
-/* A number that is another one when a rung has changed anything. */
+/* A number that is another one when a rung has changed anything: blocks that are made, joined or
+ * handed over are counted by their streams. */
 static uint64_t stamp(const kn_pool *pool) {
     uint64_t n = pool->moved + pool->reserved * 3 + pool->n_syncs * 5 + pool->n_events * 7;
-    n = stamp_blocks(n, pool->range.first);
-    for (const kn__segment *s = pool->segments; s; s = s->next) n = stamp_blocks(n, s->first);
+    n = stamp_stream(n, pool->idle);
+    for (uint32_t i = 0; i < pool->n_streams; i++) n = stamp_stream(n, pool->streams[i]);
     return n;
 }
 
