@@ -32,7 +32,7 @@ static inline void bin_insert(kn__bins *bins, kn__block *block, unsigned bin) {
         return;
     }
     bins->words[bin / 64] |= 1ull << bin % 64;
-    bins->summary |= 1u << bin / 64;
+    bins->n_used++;
 }
 
 static inline void bin_remove(kn__bins *bins, kn__block *block, unsigned bin) {
@@ -46,7 +46,7 @@ static inline void bin_remove(kn__bins *bins, kn__block *block, unsigned bin) {
     bins->head[bin] = next;
     if (next) return;
     bins->words[bin / 64] &= ~(1ull << bin % 64);
-    if (!bins->words[bin / 64]) bins->summary &= ~(1u << bin / 64);
+    bins->n_used--;
 }
 
 void kn__bins_insert(kn__bins *bins, kn__block *block) {
@@ -59,13 +59,10 @@ void kn__bins_remove(kn__bins *bins, kn__block *block) {
 
 /* The first bin from `bin` on that is not empty; KN__BINS: none. */
 static inline unsigned next_bin(const kn__bins *bins, unsigned bin) {
-    if (bin >= KN__BINS) return KN__BINS;
-    uint64_t word = bins->words[bin / 64] >> bin % 64;
-    if (word) return bin + (unsigned)__builtin_ctzll(word);
-    uint32_t rest = bins->summary & ~((2u << bin / 64) - 1);
-    if (!rest) return KN__BINS;
-    unsigned i = (unsigned)__builtin_ctz(rest);
-    return i * 64 + (unsigned)__builtin_ctzll(bins->words[i]);
+    unsigned i = bin / 64;
+    uint64_t word = bins->words[i] & ~0ull << bin % 64;
+    while (!word) word = bins->words[++i];
+    return i * 64 + (unsigned)__builtin_ctzll(word);
 }
 
 static inline size_t aligning(const kn__block *block, size_t align) {
@@ -80,6 +77,7 @@ static inline bool fits(const kn__block *block, size_t size, size_t align) {
     return align > KN__BLOCK_GRAIN ? kn__block_fits(block, size, align) : block->size >= size;
 }
 
+/* The best of the first blocks of a bin. */
 static inline kn__block *probe_bin(const kn__bins *bins, unsigned bin, size_t size, size_t align) {
     kn__block *best = NULL, *block = bins->head[bin];
     size_t best_size = SIZE_MAX;
@@ -92,10 +90,16 @@ static inline kn__block *probe_bin(const kn__bins *bins, unsigned bin, size_t si
     return best;
 }
 
-static inline kn__block *find(const kn__bins *bins, size_t size, size_t align) {
-    unsigned own = bin_of(size), sure = own + 1;
-    if (align > KN__BLOCK_GRAIN) sure = bin_of(size + align) + 1;
-    for (unsigned bin = next_bin(bins, own); bin < KN__BINS; bin = next_bin(bins, bin + 1)) {
+static inline kn__block *find(const kn__bins *bins, size_t size) {
+    unsigned bin = bin_of(size);
+    kn__block *block = probe_bin(bins, bin, size, KN__BLOCK_GRAIN);
+    return block ? block : bins->head[next_bin(bins, bin + 1)];
+}
+
+kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
+    if (align <= KN__BLOCK_GRAIN) return find(bins, size);
+    unsigned sure = bin_of(size + align) + 1;
+    for (unsigned bin = bin_of(size); (bin = next_bin(bins, bin)) < KN__BINS; bin++) {
         if (bin >= sure) return bins->head[bin];
         kn__block *block = probe_bin(bins, bin, size, align);
         if (block) return block;
@@ -103,14 +107,9 @@ static inline kn__block *find(const kn__bins *bins, size_t size, size_t align) {
     return NULL;
 }
 
-kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
-    return find(bins, size, align);
-}
-
 kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const kn__bins *bins,
                                 size_t size, size_t align) {
-    for (unsigned bin = next_bin(bins, bin_of(size)); bin < KN__BINS;
-         bin = next_bin(bins, bin + 1)) {
+    for (unsigned bin = bin_of(size); (bin = next_bin(bins, bin)) < KN__BINS; bin++) {
         kn__block *block = bins->head[bin];
         for (int i = 0; i < PROBE && block; i++, block = block->next) {
             if (kn__block_fits(block, size, align) && kn__epoch_usable(pool, by, block)) {
@@ -234,51 +233,55 @@ static inline void bin_grow(kn__bins *bins, kn__block *block, size_t more) {
     if (from != to) bin_insert(bins, block, to);
 }
 
-/* The left neighbour, free and in its bin, takes the block in. */
-static inline kn__block *extend_left(kn_pool *pool, kn__block *left, kn__block *block,
-                                     uint64_t epoch) {
-    kn__block *right = block->right;
-    left->right = right;
-    if (right) right->left = left;
-    if (left->epoch < epoch) kn__block_set(left, KN__FREE, epoch);
-    bin_grow(&left->stream->bins, left, block->size);
-    kn__block_drop(pool, block);
-    return left;
-}
-
-/* The right one does; there is a left neighbour, so that no segment starts with the block. */
-static inline kn__block *extend_right(kn_pool *pool, kn__block *right, kn__block *block,
-                                      uint64_t epoch) {
-    right->ptr = block->ptr;
-    right->left = block->left;
-    block->left->right = right;
-    if (right->epoch < epoch) kn__block_set(right, KN__FREE, epoch);
-    bin_grow(&right->stream->bins, right, block->size);
-    kn__block_drop(pool, block);
-    return right;
-}
-
-/* One free neighbour at most, and that of the stream itself: no more to do than extend it. */
-static inline kn__block *extend(kn_pool *pool, kn__block *block, kn__stream *stream,
-                                uint64_t epoch) {
-    kn__block *left = block->left, *right = block->right;
-    bool free_left = left && left->state == KN__FREE,
-         free_right = right && right->state == KN__FREE;
-    if (free_left == free_right || !left) return NULL;
-    if (free_left) return left->stream == stream ? extend_left(pool, left, block, epoch) : NULL;
-    return right->stream == stream ? extend_right(pool, right, block, epoch) : NULL;
-}
-
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch) {
     if (epoch == stream->epoch) stream->dirty = true;
     if (block->stream != stream) kn__block_assign(block, stream);
-    kn__block *joined = extend(pool, block, stream, epoch);
-    if (joined) return joined;
     kn__block_set(block, KN__FREE, epoch);
     join_right(pool, block, stream);
     block = join_left(pool, block, stream);
     kn__bins_insert(&stream->bins, block);
     return block;
+}
+
+/* The same for a block of a stream that is there, in its open epoch, where neighbours that are free
+ * are the stream's own: nearly always. The one that is in a bin already takes the other in. */
+static inline void free_here(kn_pool *pool, kn__block *block) {
+    kn__stream *stream = block->stream;
+    kn__block *left = block->left, *right = block->right;
+    bool free_left = left && left->state == KN__FREE,
+         free_right = right && right->state == KN__FREE;
+    if (KN__UNLIKELY((free_left && left->stream != stream) ||
+                     (free_right && (right->stream != stream || !left)))) {
+        kn__block_free(pool, block, stream, stream->epoch);
+        return;
+    }
+    stream->dirty = true;
+    if (free_left) {
+        size_t more = block->size;
+        if (free_right) {
+            kn__bins_remove(&stream->bins, right);
+            more += right->size;
+            kn__block *next = right->right;
+            kn__block_drop(pool, right);
+            right = next;
+        }
+        left->right = right;
+        if (right) right->left = left;
+        kn__block_set(left, KN__FREE, stream->epoch);
+        kn__block_drop(pool, block);
+        bin_grow(&stream->bins, left, more);
+    } else if (free_right) { /* there is a left one, so that no segment starts with the block */
+        right->ptr = block->ptr;
+        right->left = left;
+        left->right = right;
+        kn__block_set(right, KN__FREE, stream->epoch);
+        size_t more = block->size;
+        kn__block_drop(pool, block);
+        bin_grow(&stream->bins, right, more);
+    } else {
+        kn__block_set(block, KN__FREE, stream->epoch);
+        kn__bins_insert(&stream->bins, block);
+    }
 }
 
 void kn__block_release(kn_pool *pool, kn__block *block) {
@@ -332,18 +335,22 @@ kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, s
     return cut(pool, block, stream, size);
 }
 
-static inline kn__block *find_best(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    kn__block *own = find(&stream->bins, size, align);
-    if (!pool->idle->bins.summary) return own;
-    kn__block *idle = find(&pool->idle->bins, size, align);
+static inline kn__block *better(kn__block *own, kn__block *idle) {
     if (!own || !idle) return own ? own : idle;
     unsigned own_bin = bin_of(own->size), idle_bin = bin_of(idle->size);
     if (own_bin != idle_bin) return own_bin < idle_bin ? own : idle;
     return own->ptr < idle->ptr ? own : idle;
 }
 
+static inline kn__block *find_best(kn_pool *pool, kn__stream *stream, size_t size) {
+    kn__block *own = find(&stream->bins, size);
+    if (KN__LIKELY(!pool->idle->bins.n_used)) return own;
+    return better(own, find(&pool->idle->bins, size));
+}
+
 kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    return find_best(pool, stream, size, align);
+    return better(kn__bins_find(&stream->bins, size, align),
+                  kn__bins_find(&pool->idle->bins, size, align));
 }
 
 /* The block freed last. A program that frees a block often asks for the same size next, so it is
@@ -354,31 +361,29 @@ void kn__kept_release(kn_pool *pool) {
     kn__block *block = pool->kept;
     if (!block) return;
     pool->kept = NULL;
-    kn__block_release(pool, block);
+    free_here(pool, block); /* its stream is not retired: who retires it calls this first */
 }
 
 static inline kn__block *arena_alloc(kn_pool *pool, kn__stream *stream, size_t size) {
     kn__block *block = pool->kept;
     if (block) {
+        pool->kept = NULL;
         if (block->size == size && block->stream == stream) {
-            pool->kept = NULL;
             kn__block_set(block, KN__LIVE, 0);
             return block;
         }
-        kn__kept_release(pool);
+        free_here(pool, block);
     }
-    block = find_best(pool, stream, size, KN__BLOCK_GRAIN);
+    block = find_best(pool, stream, size);
     return block ? cut(pool, block, stream, size) : NULL;
 }
 
+/* Its stream is not retired. */
 static inline void arena_free(kn_pool *pool, kn__block *block) {
-    if (KN__UNLIKELY(block->stream->retired)) {
-        kn__block_release(pool, block);
-        return;
-    }
-    kn__kept_release(pool);
+    kn__block *last = pool->kept;
     kn__block_set(block, KN__KEPT, 0);
     pool->kept = block;
+    if (last) free_here(pool, last);
 }
 
 void kn__blocks_visit(kn_pool *pool, bool (*fn)(void *ctx, kn__block *block), void *ctx) {
@@ -403,10 +408,15 @@ void kn__tell_oom(kn_pool *pool, size_t wanted) {
     if (observer && observer->on_oom) observer->on_oom(pool, wanted);
 }
 
+static inline void block_hand_out(kn_pool *pool, kn__block *block, size_t requested, unsigned tag) {
+    block->of_live = (uint64_t)(block->size - requested) << 32 | (uint64_t)tag << 48;
+    pool->handed_out += block->size;
+    kn__page_put(pool, block->ptr, (uintptr_t)block);
+}
+
 /* Not at hand: by the ladder. Under the lock. */
-static __attribute__((noinline)) kn_status find_slow(kn__block **out, kn_pool *pool,
-                                                     kn__stream *stream, size_t rounded,
-                                                     size_t align, size_t requested) {
+static kn_status find_slow(kn__block **out, kn_pool *pool, kn__stream *stream, size_t rounded,
+                           size_t align, size_t requested) {
     kn__block *block = NULL;
     if (!stream) return kn__no_stream(pool);
     if (align > KN__BLOCK_GRAIN) block = kn__arena_find(pool, stream, rounded, align);
@@ -416,19 +426,22 @@ static __attribute__((noinline)) kn_status find_slow(kn__block **out, kn_pool *p
     return kn__ladder(out, pool, stream, rounded, align, KN__NO_CLASS, requested);
 }
 
-kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle) {
+/* At most one block may start in a page. */
+static inline size_t round_block(size_t size) {
     size_t rounded = kn__block_round(size);
-    if (rounded < KN__PAGE) rounded = KN__PAGE; /* at most one block may start in a page */
-    kn__cache *cache = kn__cache_get(pool); /* a thread's counters are exact when put together */
+    return rounded < KN__PAGE ? KN__PAGE : rounded;
+}
+
+/* Under the lock, which it opens. */
+static __attribute__((noinline)) kn_status alloc_rare(void **out, kn_pool *pool, size_t size,
+                                                      size_t align, kn_stream handle) {
+    size_t rounded = round_block(size);
     kn__block *block = NULL;
     kn_status status = KN_OK;
-    kn__pool_lock(pool);
     kn__stream *stream = kn__stream_get(pool, handle);
-    if (KN__LIKELY(stream && align <= KN__BLOCK_GRAIN)) {
-        block = arena_alloc(pool, stream, rounded);
-    }
-    if (KN__UNLIKELY(!block)) status = find_slow(&block, pool, stream, rounded, align, size);
-    if (KN__UNLIKELY(status < 0)) {
+    if (stream && align <= KN__BLOCK_GRAIN) block = arena_alloc(pool, stream, rounded);
+    if (!block) status = find_slow(&block, pool, stream, rounded, align, size);
+    if (status < 0) {
         kn__pool_unlock(pool);
         *out = NULL;
         kn__tell_oom(pool, size);
@@ -436,18 +449,40 @@ kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
     }
     char *ptr = block->ptr;
     unsigned tag = kn__tag_now();
-    block->slack = (uint16_t)(rounded - size);
-    block->tag = (uint16_t)tag;
-    pool->handed_out += rounded;
-    KN__WRITE(block->owner, 0);
-    kn__page_put(pool, ptr, (uintptr_t)block);
-    kn__count_locked(pool, cache, tag, (int64_t)rounded, (int64_t)size);
+    block_hand_out(pool, block, size, tag);
+    kn__count_locked(pool, kn__cache_of_thread(pool), tag, (int64_t)rounded, (int64_t)size);
     kn__pool_unlock(pool);
     const kn_observer *observer = kn__observer();
-    if (KN__UNLIKELY(observer && observer->on_alloc)) {
+    if (observer && observer->on_alloc) {
         KN__WRITE(block->owner, observer->on_alloc(pool, ptr, rounded, handle));
     }
     *out = ptr;
+    return KN_OK;
+}
+
+kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle) {
+    (void)kn__cache_get(pool); /* a thread's counters are exact when put together */
+    kn__pool_lock(pool);
+    return alloc_rare(out, pool, size, align, handle);
+}
+
+kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream handle) {
+    kn__thread *self = kn__self;
+    kn__cache *cache = self ? self->caches[pool->slot] : NULL;
+    if (KN__UNLIKELY(!cache)) return kn__large_alloc(out, pool, size, KN__BLOCK_GRAIN, handle);
+    kn__lock_take(&pool->lock, self);
+    kn__stream *stream = pool->recent;
+    if (KN__UNLIKELY(!stream || stream->handle != handle || stream->retired || self->tag ||
+                     kn__observer())) {
+        return alloc_rare(out, pool, size, KN__BLOCK_GRAIN, handle);
+    }
+    kn__block *block = arena_alloc(pool, stream, round_block(size));
+    if (KN__UNLIKELY(!block)) return alloc_rare(out, pool, size, KN__BLOCK_GRAIN, handle);
+    kn__count_fold(pool, cache);
+    kn__count_pool_alloc(pool, block->size, size);
+    block_hand_out(pool, block, size, 0);
+    *out = block->ptr;
+    kn__pool_unlock_by(pool, self);
     return KN_OK;
 }
 
@@ -472,28 +507,45 @@ static void tell_free(kn_pool *pool, kn__block *block) {
     kn__pool_lock(pool);
 }
 
-kn_status kn__large_free(kn_pool *pool, char *ptr, uintptr_t hint) {
-    kn__cache *cache = kn__cache_of_thread(pool);
-    __builtin_prefetch((const void *)hint);
-    kn__pool_lock(pool);
+/* Under the lock, which it opens. */
+static __attribute__((noinline)) kn_status free_rare(kn_pool *pool, char *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr); /* nobody changes it now */
     kn__block *block = entry & KN__TAG_SLAB ? NULL : (kn__block *)entry;
     const char *why = kn__block_misuse(block, ptr);
-    if (KN__UNLIKELY(why != NULL)) {
+    if (why) {
         kn__pool_unlock(pool);
         return kn__misuse(pool, "kn_free", ptr, why);
     }
-    __builtin_prefetch(block->left, 1); /* the next call joins them */
-    __builtin_prefetch(block->right, 1);
     tell_free(pool, block);
-    kn__count_locked(pool, cache, block->tag, -(int64_t)block->size,
+    kn__count_locked(pool, kn__cache_of_thread(pool), block->tag, -(int64_t)block->size,
                      -(int64_t)(block->size - block->slack));
-    if (KN__UNLIKELY(block->waiter != NULL)) {
+    if (block->waiter) {
         block->waiter->block = block;
         kn__waiter_enqueue(pool, block->waiter);
+    } else if (block->stream->retired) {
+        kn__block_release(pool, block);
     } else {
         arena_free(pool, block);
     }
     kn__pool_unlock(pool);
+    return KN_OK;
+}
+
+/* The record is a block's, always, though maybe no longer this one's. */
+kn_status kn__block_dealloc(kn_pool *pool, char *ptr, kn__block *block) {
+    kn__thread *self = kn__self;
+    __builtin_prefetch(block);
+    kn__lock_take(&pool->lock, self);
+    if (KN__UNLIKELY(block->ptr != ptr || block->state != KN__LIVE || block->waiter || block->tag ||
+                     block->stream->retired || !self || kn__observer())) {
+        return free_rare(pool, ptr);
+    }
+    __builtin_prefetch(block->left, 1); /* the next call joins them */
+    __builtin_prefetch(block->right, 1);
+    kn__cache *cache = self->caches[pool->slot];
+    if (cache) kn__count_fold(pool, cache);
+    kn__count_pool_free(pool, block->size, block->size - block->slack);
+    arena_free(pool, block);
+    kn__pool_unlock_by(pool, self);
     return KN_OK;
 }

@@ -370,7 +370,7 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
     }
     if (KN__LIKELY(size_bytes - 1 < pool->large_max && size_bytes > pool->slab_max &&
                    (uintptr_t)stream - 1 >= SPECIAL_STREAMS)) {
-        return kn__large_alloc(out, pool, size_bytes, KN__BLOCK_GRAIN, stream);
+        return kn__block_alloc(out, pool, size_bytes, stream);
     }
     return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
 }
@@ -472,13 +472,14 @@ static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
     if (!ptr) return KN_OK;
     uintptr_t entry = kn__page_get(pool, ptr);
     if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
-    return kn__large_free(pool, ptr, entry);
+    return entry ? kn__block_dealloc(pool, ptr, (kn__block *)entry)
+                 : kn__misuse(pool, "kn_free", ptr, kn__block_misuse(NULL, ptr));
 }
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
     if (KN__UNLIKELY(!entry)) return free_slow(pool, ptr);
-    if (!(entry & KN__TAG_SLAB)) return kn__large_free(pool, ptr, entry);
+    if (!(entry & KN__TAG_SLAB)) return kn__block_dealloc(pool, ptr, (kn__block *)entry);
     kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
     kn__cache *cache = kn__cache_of_thread(pool);
     kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];

@@ -43,10 +43,27 @@ static inline void kn__tag_free(kn__cache *cache, unsigned tag, size_t live) {
     }
 }
 
-/* Under the lock, for what doesn't pass through a rack. */
+/* The others, under the lock, are for what doesn't pass through a rack. */
+
+static inline void kn__count_fold(kn_pool *pool, kn__cache *cache) {
+    if (KN__READ(cache->n_allocs) || KN__READ(cache->live)) kn__cache_fold(pool, cache);
+}
+
+static inline void kn__count_pool_alloc(kn_pool *pool, size_t live, size_t requested) {
+    pool->live += (int64_t)live;
+    pool->requested += (int64_t)requested;
+    pool->n_allocs++;
+    if (pool->live > pool->live_max) pool->live_max = pool->live;
+}
+
+static inline void kn__count_pool_free(kn_pool *pool, size_t live, size_t requested) {
+    pool->live -= (int64_t)live;
+    pool->requested -= (int64_t)requested;
+}
+
 static inline void kn__count_locked(kn_pool *pool, kn__cache *cache, unsigned tag, int64_t live,
                                     int64_t requested) {
-    if (cache && (KN__READ(cache->n_allocs) || KN__READ(cache->live))) kn__cache_fold(pool, cache);
+    if (cache) kn__count_fold(pool, cache);
     pool->live += live;
     pool->requested += requested;
     pool->n_allocs += live > 0;

@@ -23,6 +23,7 @@ kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index) {
     stream->handle = handle;
     stream->index = index;
     stream->epoch = 1;
+    stream->bins.words[KN__BINS / 64] = 1; /* a search ends here */
     return stream;
 }
 

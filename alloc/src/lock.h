@@ -33,8 +33,8 @@ void kn__locks_init(void); /* before any lock can have an owner */
 void kn__lock_take_slow(kn__lock *lock);
 void kn__lock_open_slow(kn__lock *lock);
 
-static inline void kn__lock_take(kn__lock *lock) {
-    kn__thread *self = kn__self;
+/* `self` is kn__self: NULL, or the calling thread's. */
+static inline void kn__lock_take(kn__lock *lock, kn__thread *self) {
     if (__builtin_expect(self && atomic_load_explicit(&lock->owner, memory_order_relaxed) == self,
                          1)) {
         atomic_store_explicit(&self->inside, lock, memory_order_relaxed);
@@ -47,8 +47,7 @@ static inline void kn__lock_take(kn__lock *lock) {
     kn__lock_take_slow(lock);
 }
 
-static inline void kn__lock_open(kn__lock *lock) {
-    kn__thread *self = kn__self;
+static inline void kn__lock_open(kn__lock *lock, kn__thread *self) {
     if (__builtin_expect(self && atomic_load_explicit(&self->inside, memory_order_relaxed) == lock,
                          1)) {
         atomic_store_explicit(&self->inside, NULL, memory_order_release);

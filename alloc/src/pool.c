@@ -16,7 +16,7 @@ void kn__pool_unlock_act(kn_pool *pool) {
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
     pool->on_unlock = pool->decay_ns != 0;
-    kn__lock_open(&pool->lock);
+    kn__lock_open(&pool->lock, kn__self);
     const kn_observer *observer = kn__observer();
     if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
 }

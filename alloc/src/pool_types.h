@@ -83,6 +83,7 @@ typedef struct kn__block {
                     uint16_t slack;         /* live: size - requested */
                     uint16_t tag;           /* live; 0: none */
                 };
+                uint64_t of_live; /* these three, written together */
             };
         };
     };
@@ -102,9 +103,9 @@ static inline void kn__block_set(kn__block *block, kn__state state, uint64_t epo
 }
 
 typedef struct kn__bins {
-    uint64_t words[KN__BINS / 64]; /* a bit for each bin that is not empty */
-    uint32_t summary;              /* a bit for each word that is not zero */
-    kn__block *head[KN__BINS];     /* the last freed first */
+    uint32_t n_used;                   /* bins that are not empty */
+    uint64_t words[KN__BINS / 64 + 1]; /* a bit for each of them, and one behind all */
+    kn__block *head[KN__BINS + 1];     /* the last freed first; behind all: none */
 } kn__bins;
 
 /* A stream waits for this one, or somebody asks whether its work is done: the event that says so.
@@ -275,6 +276,19 @@ struct kn_pool {
     size_t large_max;      /* most bytes of a request; 0 in a pool that is dead */
     uintptr_t stream_mask; /* 0 where it is the same on whose behalf memory is allocated */
 
+    /* Of every allocation from the arena. */
+    _Alignas(64) kn__lock lock;
+    bool on_unlock;                    /* there is something to do when the lock is opened */
+    kn__block *spare;                  /* records of blocks, unused */
+    kn__block *kept;                   /* the block freed last, whole; NULL: none */
+    kn__stream *recent;                /* asked for last */
+    kn__stream *idle;                  /* blocks in its bins are free for every stream */
+    int64_t live, live_max, requested; /* folded counters */
+    uint64_t n_allocs;
+    uint64_t handed_out; /* bytes of blocks, since the pool was made */
+
+    kn__meta meta;
+
     kn_device *device;
     const kn_device_driver *driver;
     void *impl;
@@ -284,15 +298,9 @@ struct kn_pool {
     size_t limit, soft_limit; /* SIZE_MAX: none */
     unsigned n_classes;
 
-    kn__lock lock;
-    kn__meta meta;
-    kn__block *spare; /* records of blocks, unused */
-    kn__block *kept;  /* the block freed last, whole; NULL: none */
     kn__segment *segments;
     kn__range range;
-    kn__stream *idle;     /* blocks in its bins are free for every stream */
     kn__stream **streams; /* by index */
-    kn__stream *recent;   /* asked for last */
     uint32_t n_streams, streams_room;
     kn_pool_graph *graphs;
     void **events; /* recorded by nobody, for reuse */
@@ -317,21 +325,16 @@ struct kn_pool {
     void *clock_ctx;
     uint64_t window_start_ns, window_peak; /* the most that was live since then */
     uint64_t decay_keep, decay_tries;      /* what the last window said must stay */
-    bool on_unlock;                        /* there is something to do when the lock is opened */
 
     bool dead; /* in a child of fork(): the device's driver can't be used */
 
-    int64_t live, requested; /* folded counters */
-    uint64_t handed_out;     /* bytes of blocks, since the pool was made */
-    int64_t live_max;
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
     uint64_t moved_before; /* when the account of moves was opened; ladder.c */
     uint64_t handed_at_move;
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
     uint64_t decayed;      /* bytes given back as they were idle */
-    uint64_t n_allocs, n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses,
-        n_ooms;
+    uint64_t n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses, n_ooms;
     kn__rung rungs[KN__RUNGS];
     struct kn__oom *last_oom;     /* census.h; what was said when memory last ran out */
     kn__tag_total tags[KN__TAGS]; /* folded counters */
@@ -340,15 +343,16 @@ struct kn_pool {
 };
 
 /* pool.c, stats.c, snapshot.c */
-static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
+static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock, kn__self); }
 void kn__pool_unlock_act(kn_pool *pool); /* decay; and the observer hears of reserved memory */
-static inline void kn__pool_unlock(kn_pool *pool) {
+static inline void kn__pool_unlock_by(kn_pool *pool, kn__thread *self) {
     if (KN__UNLIKELY(pool->on_unlock)) {
         kn__pool_unlock_act(pool);
     } else {
-        kn__lock_open(&pool->lock);
+        kn__lock_open(&pool->lock, self);
     }
 }
+static inline void kn__pool_unlock(kn_pool *pool) { kn__pool_unlock_by(pool, kn__self); }
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
 int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
@@ -504,9 +508,10 @@ static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it 
 const char *kn__rung_name(int rung);
 
 /* Blocks of their own, too large for slabs or aligned to more than a slab is. */
+kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream handle);
 kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle);
-/* `hint`: what the page map said of it before the lock. */
-kn_status kn__large_free(kn_pool *pool, char *ptr, uintptr_t hint);
+/* `block`: what the page map said of the address before the lock. */
+kn_status kn__block_dealloc(kn_pool *pool, char *ptr, kn__block *block);
 kn_status kn__no_stream(const kn_pool *pool); /* the error: no host memory for a stream */
 void kn__tell_oom(kn_pool *pool, size_t wanted);
 const char *kn__block_misuse(const kn__block *block, const char *ptr); /* NULL: it is live */

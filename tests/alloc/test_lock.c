@@ -19,13 +19,13 @@ typedef struct shared {
 } shared;
 
 static void step(shared *s) {
-    kn__lock_take(&s->lock);
+    kn__lock_take(&s->lock, kn__self);
     if (s->a != s->b) s->n_broken++;
     s->a++;
     s->n_owned += atomic_load(&kn__self->inside) == &s->lock;
     if (s->earn) s->lock.earn = s->earn;
     s->b++;
-    kn__lock_open(&s->lock);
+    kn__lock_open(&s->lock, kn__self);
 }
 
 static bool earns(shared *s) {
@@ -88,14 +88,14 @@ static void another_thread_waits_for_the_owner_to_come_out(void **state) {
     kn__thread self;
     shared *s;
     setup(&s, &self);
-    kn__lock_take(&s->lock);
+    kn__lock_take(&s->lock, kn__self);
     long before = s->a;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, step_once, s), 0);
     while (!atomic_load(&s->n_waiting)) nap(1000);
     nap(20000000);
     assert_int_equal(s->a, before);
-    kn__lock_open(&s->lock);
+    kn__lock_open(&s->lock, kn__self);
     pthread_join(thread, NULL);
     assert_int_equal(s->a, before + 1);
     free(s);
@@ -124,9 +124,9 @@ static void threads_exclude_each_other_as_ownership_moves(void **state) {
     shared *s;
     setup(&s, &self);
     long total = s->a, owned = s->n_owned;
-    kn__lock_take(&s->lock);
+    kn__lock_take(&s->lock, kn__self);
     s->earn = 1;
-    kn__lock_open(&s->lock);
+    kn__lock_open(&s->lock, kn__self);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, step_in_bursts, s), 0);
