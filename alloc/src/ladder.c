@@ -9,7 +9,7 @@
 #include "observe.h"
 
 enum { QUERIES = 2, POLL_GAP_MAX = 64 };
-enum { MOVED_TIMES = 4, SETTLED_TIMES = 1024, DOUBLED_MAX = 5 };
+enum { MOVED_TIMES = 8, SETTLED_TIMES = 1024, DOUBLED_MAX = 6 };
 
 typedef struct request {
     kn__stream *stream;
@@ -216,19 +216,20 @@ static bool grow(kn_pool *pool, request *r) {
     return false;
 }
 
-/* Whether growth would leave too much unused: 1/32 of what is live, to begin with. Moving has its
- * price, so work that doesn't fit must settle: each time the pool has moved its memory so often the
- * share doubles, until what is in use finds its place with no move. After a long time without any
- * the work is another one, and so is the account. */
+/* Whether growth would leave too much unused: 1/64 of what is live, or was, to begin with. Moving
+ * has its price, so work that doesn't fit must settle: when the pool has moved its memory a few
+ * times over the share doubles, and again each time it has moved it once more, until what is in use
+ * finds its place with no move. After a long time without any the work is another one, and so is
+ * the account. */
 static bool wasteful(kn_pool *pool, const request *r) {
     uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = (uint64_t)pool->live_max;
-    uint64_t grown = pool->reserved + r->size, account = MOVED_TIMES * pool->reserved_max + 1;
     if (pool->handed_out - pool->handed_at_move > SETTLED_TIMES * pool->reserved_max) {
         pool->moved_before = pool->moved;
     }
-    uint64_t doubled = (pool->moved - pool->moved_before) / account;
-    if (doubled > DOUBLED_MAX) return false;
-    return grown > live + (live / 32 << doubled) && grown > most + (most / 64 << doubled);
+    uint64_t moved_times = (pool->moved - pool->moved_before) / (pool->reserved_max + 1);
+    uint64_t doubled = moved_times < MOVED_TIMES ? 0 : moved_times - MOVED_TIMES + 1;
+    if (live > most) most = live;
+    return doubled <= DOUBLED_MAX && pool->reserved + r->size > most + (most / 64 << doubled);
 }
 
 /* Where growth would waste memory, the slots that this thread keeps and the slabs that are empty go
