@@ -2,7 +2,7 @@
  * test runs on both. */
 #include "fake_cuda_fixture.h"
 
-#include <knet/pool.h>
+#include <knet/pool_graph.h>
 
 #include <pthread.h>
 
@@ -123,6 +123,47 @@ static void pinned_memory_waits_for_its_copies(void **state) {
     kn_free(pool, target);
     kn_stream_destroy(device, stream);
     kn_pool_destroy(pinned);
+    kn_pool_destroy(pool);
+}
+
+/* Calls that a capture forbids, or that would be part of the graph. */
+static uint64_t calls_with_events(void) {
+    return fake_cuda_calls("cuEventRecord") + fake_cuda_calls("cuEventQuery") +
+           fake_cuda_calls("cuEventSynchronize") + fake_cuda_calls("cuStreamWaitEvent") +
+           fake_cuda_calls("cuStreamSynchronize") + fake_cuda_calls("cuMemUnmap");
+}
+
+static void captured_graph_keeps_its_memory(void **state) {
+    kn_device *device = device_of(state);
+    kn_pool *pool = pool_create(state, 0);
+    kn_pool_graph *memory = NULL;
+    kn_stream s = NULL, other = NULL;
+    void *inside = NULL, *again = NULL, *beside = NULL, *before = NULL;
+    assert_ok(kn_stream_create(&s, device));
+    assert_ok(kn_stream_create(&other, device));
+    assert_ok(kn_alloc(&before, pool, 4 * (size_t)MIB, s));
+    kn_free(pool, before);
+    assert_ok(kn_pool_graph_create(&memory, pool));
+    assert_ok(kn_pool_graph_begin(memory, s));
+    fake_cuda_capture(s, true);
+    uint64_t n = calls_with_events();
+    assert_ok(kn_alloc(&inside, pool, 4 * (size_t)MIB, s)); /* it may grow meanwhile */
+    kn_free(pool, inside);
+    assert_ok(kn_alloc(&again, pool, 4 * (size_t)MIB, s));
+    assert_ptr_equal(inside, again);
+    kn_free(pool, again);
+    assert_int_equal(calls_with_events(), n);
+    fake_cuda_capture(s, false);
+    assert_ok(kn_pool_graph_end(memory, s));
+    for (int i = 0; i < 2; i++) { /* nobody else's, of whichever stream */
+        assert_ok(kn_alloc(&beside, pool, 4 * (size_t)MIB, i ? s : other));
+        assert_ptr_not_equal(beside, inside);
+        kn_free(pool, beside);
+    }
+    kn_pool_graph_destroy(memory, s);
+    assert_ok(kn_pool_check(pool));
+    kn_stream_destroy(device, s);
+    kn_stream_destroy(device, other);
     kn_pool_destroy(pool);
 }
 
@@ -286,7 +327,7 @@ int main(void) {
     return RUN_TESTS(
         ON_BOTH(pool_gives_everything_back), ON_BOTH(same_sizes_again_do_not_reach_the_driver),
         ON_BOTH(block_in_use_elsewhere_is_not_handed_out),
-        ON_BOTH(pinned_memory_waits_for_its_copies),
+        ON_BOTH(pinned_memory_waits_for_its_copies), ON_BOTH(captured_graph_keeps_its_memory),
         ON_BOTH(full_device_is_out_of_memory_and_the_pool_goes_on),
         ON_BOTH(limit_holds_and_trim_gives_back), ON_BOTH(driver_call_that_fails_breaks_no_pool),
         ON_BOTH(function_that_fails_from_then_on_breaks_no_pool), ON_BOTH(threads_share_a_pool));
