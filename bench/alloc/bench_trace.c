@@ -1,7 +1,10 @@
-/* What a trace costs an operation of the pool: hot pairs with it and without, in turn. The file is
- * on the disk of the temporary directory, and so is its price. */
+/* What a trace costs an operation of the pool: hot pairs with it and without, in turn; then the
+ * same beside a second thread that has had an event, from when on each event has its own time. The
+ * file is on the disk of the temporary directory, and so is its price. */
 #include <knet/pool.h>
 #include <knet/trace.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,10 +35,45 @@ static double time_hot(kn_pool *pool, long n) {
     return (double)(bench_now_ns() - begin) / (2.0 * (double)n);
 }
 
+/* A thread that has one pair in the trace and then only lives on. */
+typedef struct neighbour {
+    kn_pool *pool;
+    pthread_t thread;
+    sem_t ready, over;
+} neighbour;
+
+static void *live_beside(void *ctx) {
+    neighbour *self = ctx;
+    hot(self->pool, 1);
+    sem_post(&self->ready);
+    sem_wait(&self->over);
+    return NULL;
+}
+
+static void neighbour_begin(neighbour *self) {
+    sem_init(&self->ready, 0, 0);
+    sem_init(&self->over, 0, 0);
+    if (pthread_create(&self->thread, NULL, live_beside, self) != 0) {
+        fprintf(stderr, "bench_trace: no second thread\n");
+        exit(1);
+    }
+    sem_wait(&self->ready);
+}
+
+static void neighbour_end(neighbour *self) {
+    sem_post(&self->over);
+    pthread_join(self->thread, NULL);
+    sem_destroy(&self->ready);
+    sem_destroy(&self->over);
+}
+
 /* A new file each time; making it and closing it is not what an operation costs. */
-static double time_traced(kn_pool *pool, long n) {
+static double time_traced(kn_pool *pool, long n, bool beside) {
+    neighbour second = {.pool = pool};
     must(kn_trace_begin(path, NULL));
+    if (beside) neighbour_begin(&second);
     double ns = time_hot(pool, n);
+    if (beside) neighbour_end(&second);
     must(kn_trace_end());
     unlink(path);
     return ns;
@@ -52,17 +90,17 @@ static double median(double *x, int n) {
 }
 
 /* In turn, so that a slow spell hits both. */
-static void bench(kn_pool *pool) {
+static void bench(kn_pool *pool, const char *metric, bool beside) {
     enum { REPEATS = 31, PAIRS = 500000 };
     double on[REPEATS], off[REPEATS], ratio[REPEATS];
     int n = bench_quick() ? 7 : REPEATS;
     hot(pool, PAIRS);
     for (int i = 0; i < n; i++) {
-        on[i] = time_traced(pool, PAIRS);
+        on[i] = time_traced(pool, PAIRS, beside);
         off[i] = time_hot(pool, PAIRS);
         ratio[i] = on[i] / off[i];
     }
-    bench_emit_ratio("pool", "trace_ns", median(on, n), "ns", median(off, n), median(ratio, n));
+    bench_emit_ratio("pool", metric, median(on, n), "ns", median(off, n), median(ratio, n));
 }
 
 int main(int argc, char **argv) {
@@ -77,7 +115,8 @@ int main(int argc, char **argv) {
     close(fd);
     kn_pool *pool = kn_device_pool(kn_device_host());
     if (!pool) must(kn_check());
-    bench(pool);
+    bench(pool, "trace_ns", false);
+    bench(pool, "trace_threads_ns", true);
     unlink(path);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "pool_fixture.h"
+#include "trace_ring.h"
 
 static char path[] = "/tmp/knet-trace-XXXXXX";
 
@@ -407,6 +408,40 @@ static void a_lone_thread_has_small_events_and_times_within_its_trace(void **sta
     fixture_end(&f);
 }
 
+/* The clock: what one thread read before it passed something on is not later than what another
+ * reads when it has got it. */
+enum { READINGS = 400000 };
+static struct {
+    uint64_t ticks[READINGS];
+    _Alignas(64) _Atomic uint32_t n;
+} told;
+
+static void *tell_readings(void *ctx) {
+    for (uint32_t i = 1; i < READINGS; i++) {
+        told.ticks[i] = kn__trace_ticks();
+        atomic_store_explicit(&told.n, i, memory_order_release);
+    }
+    return ctx;
+}
+
+/* Nothing here waits for what is told: whoever waits has guessed wrong when it comes, and starts
+ * again. */
+static void a_clock_read_after_anothers_is_later(void **state) {
+    (void)state;
+    static uint32_t heard[READINGS];
+    static uint64_t ticks[READINGS];
+    pthread_t thread;
+    uint32_t n = 0, n_told = 0;
+    pthread_create(&thread, NULL, tell_readings, NULL);
+    while (n_told < READINGS - 1) {
+        n_told = atomic_load_explicit(&told.n, memory_order_acquire);
+        ticks[n % READINGS] = kn__trace_ticks();
+        heard[n++ % READINGS] = n_told;
+    }
+    pthread_join(thread, NULL);
+    for (uint32_t i = 0; i < READINGS; i++) assert_true(ticks[i] >= told.ticks[heard[i]]);
+}
+
 /* What can't be. */
 
 static void wrong_use_and_paths_that_cannot_be_written_are_errors(void **state) {
@@ -520,6 +555,7 @@ int main(void) {
                            TEST(an_observer_hears_the_same_with_a_trace_as_without),
                            TEST(every_event_of_every_thread_is_there_and_in_its_order),
                            TEST(a_lone_thread_has_small_events_and_times_within_its_trace),
+                           TEST(a_clock_read_after_anothers_is_later),
                            TEST(wrong_use_and_paths_that_cannot_be_written_are_errors),
                            TEST(a_full_disk_costs_events_not_the_program),
                            TEST(a_fork_leaves_the_trace_to_the_parent),
