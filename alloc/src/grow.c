@@ -171,15 +171,23 @@ static bool usable_free(const kn_pool *pool, const kn__stream *by, const kn__blo
     return block && block->state == KN__FREE && kn__epoch_usable(pool, by, block);
 }
 
-static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align) {
+/* Or after a wait on the device. */
+static bool claimable(const kn_pool *pool, const kn__stream *by, const kn__block *block,
+                      bool waits) {
+    if (usable_free(pool, by, block)) return true;
+    return waits && block && block->state == KN__FREE && !block->stream->graph;
+}
+
+static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
+                          bool waits) {
     kn__plan best = {NULL, SIZE_MAX};
     for (kn__block *hole = pool->range.holes; hole; hole = hole->next) {
         const kn__block *left = hole->left, *right = hole->right;
-        uintptr_t start = (uintptr_t)(usable_free(pool, by, left) ? left->ptr : hole->ptr);
+        uintptr_t start = (uintptr_t)(claimable(pool, by, left, waits) ? left->ptr : hole->ptr);
         uintptr_t need_end = round_up(start, align) + size, end = (uintptr_t)hole->ptr;
         size_t bytes = need_end > end ? round_up(need_end - end, pool->range.unit) : 0;
         if (bytes > hole->size) {
-            size_t beyond = usable_free(pool, by, right) ? right->size : 0;
+            size_t beyond = claimable(pool, by, right, waits) ? right->size : 0;
             if (need_end - end > hole->size + beyond) continue;
             bytes = hole->size;
         }
@@ -228,8 +236,24 @@ static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
     return map_all(pool, plan->hole->ptr, plan->bytes, handle, mapped);
 }
 
-static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    kn__plan plan = make_plan(pool, stream, size, align);
+/* For what the plan counts on; nothing where no wait is needed. */
+static kn_status plan_wait(kn_pool *pool, kn__stream *by, const kn__plan *plan) {
+    const kn__block *left = plan->hole->left, *right = plan->hole->right;
+    if (left && left->state == KN__FREE)
+        KN_TRY(kn__epoch_wait(pool, by, left->stream, left->epoch));
+    if (plan->bytes < plan->hole->size || !right || right->state != KN__FREE) return KN_OK;
+    return kn__epoch_wait(pool, by, right->stream, right->epoch);
+}
+
+static kn__plan plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t align, bool waits) {
+    kn__plan plan = make_plan(pool, by, size, align, waits);
+    if (!waits || !plan.hole || plan_wait(pool, by, &plan) == KN_OK) return plan;
+    return make_plan(pool, by, size, align, false);
+}
+
+static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align,
+                            bool waits) {
+    kn__plan plan = plan_ahead(pool, stream, size, align, waits);
     if (!plan.hole) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: no room for %zu bytes in its range of %zu", pool->name,
                        size, pool->range.size);
@@ -300,12 +324,12 @@ static kn_status segment_grow(kn_pool *pool, kn__stream *stream, size_t size, si
     return segment_add(pool, stream, exact);
 }
 
-kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
     if (size > RANGE_MAX) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
                        size);
     }
-    return pool->range.base ? range_grow(pool, stream, size, align)
+    return pool->range.base ? range_grow(pool, stream, size, align, waits)
                             : segment_grow(pool, stream, size, align);
 }
 
@@ -442,12 +466,14 @@ typedef bool (*visit_fn)(kn_pool *pool, kn__block *block, void *ctx);
 
 /* By size, the smallest first: a bin's blocks are of about one size. */
 static bool visit_bins(kn_pool *pool, const kn__stream *stream, visit_fn fn, void *ctx) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        kn__block *block = stream->bins.head[bin];
-        if (block && block->size < pool->range.unit / 2) continue;
-        for (kn__block *next; block; block = next) {
-            next = block->next;
-            if (fn(pool, block, ctx)) return true;
+    for (unsigned word = 0; word < KN__BINS / 64; word++) {
+        for (uint64_t bits = stream->bins.words[word]; bits; bits &= bits - 1) {
+            kn__block *block = stream->bins.head[word * 64 + (unsigned)__builtin_ctzll(bits)];
+            if (block && block->size < pool->range.unit / 2) continue;
+            for (kn__block *next; block; block = next) {
+                next = block->next;
+                if (fn(pool, block, ctx)) return true;
+            }
         }
     }
     return false;
@@ -497,11 +523,10 @@ static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
     return h->bytes >= h->plan->bytes;
 }
 
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
-                 bool grow) {
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
     if (size > RANGE_MAX) return false;
-    kn__plan plan = make_plan(pool, stream, size, align);
-    if (!plan.hole || pool->reserved + plan.bytes <= well_below) return false;
+    kn__plan plan = plan_ahead(pool, stream, size, align, waits);
+    if (!plan.hole) return false;
     if (plan.bytes == 0) {
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;
@@ -509,13 +534,11 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, u
     harvest found = {.by = stream, .plan = &plan}, moving = found;
     size_t mapped = 0;
     visit_large(pool, count_handles, &found);
-    if (found.bytes < plan.bytes && (!grow || plan.bytes - found.bytes > headroom(pool))) {
-        return false;
-    }
+    if (found.bytes < plan.bytes && plan.bytes - found.bytes > headroom(pool)) return false;
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     visit_large(pool, move_handles, &moving);
     size_t moved = moving.bytes;
-    if (moved < plan.bytes && grow && plan.bytes - moved <= headroom(pool)) {
+    if (moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
         (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
     }
     moved += mapped;

@@ -18,6 +18,7 @@ typedef struct request {
     kn__block *found;
     kn__cache *cache; /* this thread's, or NULL */
     bool capturing;
+    bool waits; /* may wait for other streams on the device */
     kn_status device_status;
     char device_said[200]; /* why it gave no memory; empty: it wasn't asked */
 } request;
@@ -140,12 +141,17 @@ static void choose(stretch *best, const request *r, kn__block *seed) {
     if (!best->head || run.price < best->price) *best = run;
 }
 
+/* The largest first, of the bins that are not empty. */
 static void choose_of_stream(stretch *best, const request *r, const kn__stream *stream) {
     int n = 0;
-    for (unsigned bin = KN__BINS; bin-- > 0;) {
-        for (kn__block *b = stream->bins.head[bin]; b; b = b->next) {
-            if (n++ == SEEDS || b->size < r->size / SEED_SHARE) return;
-            choose(best, r, b);
+    for (int word = KN__BINS / 64 - 1; word >= 0; word--) {
+        for (uint64_t bits = stream->bins.words[word], top; bits; bits &= ~top) {
+            int bit = 63 - __builtin_clzll(bits);
+            top = 1ull << bit;
+            for (kn__block *b = stream->bins.head[word * 64 + bit]; b; b = b->next) {
+                if (n++ == SEEDS || b->size < r->size / SEED_SHARE) return;
+                choose(best, r, b);
+            }
         }
     }
 }
@@ -209,7 +215,7 @@ static bool steal(kn_pool *pool, request *r) {
 
 static bool grow(kn_pool *pool, request *r) {
     bool asked = pool->limit - pool->reserved >= r->size && pool->limit > pool->reserved;
-    kn_status status = kn__grow(pool, r->stream, r->size, r->align);
+    kn_status status = kn__grow(pool, r->stream, r->size, r->align, r->waits);
     if (status == KN_OK) return own(pool, r);
     r->device_status = status;
     if (asked) snprintf(r->device_said, sizeof r->device_said, "%.199s", kn_last_error()->message);
@@ -242,7 +248,7 @@ static bool compact(kn_pool *pool, request *r) {
     if (own(pool, r)) return true;
     if (!pool->range.base) return false;
     uint64_t before = pool->moved;
-    bool done = kn__harvest(pool, r->stream, r->size, r->align, pool->reserved, true);
+    bool done = kn__harvest(pool, r->stream, r->size, r->align, r->waits);
     if (pool->moved != before) pool->handed_at_move = pool->handed_out;
     return done && own(pool, r);
 }
@@ -273,7 +279,7 @@ static bool callbacks(kn_pool *pool, request *r) {
  * moved, by giving back so many that a new one fits. */
 static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
-        return kn__harvest(pool, r->stream, r->size, r->align, 0, true) && own(pool, r);
+        return kn__harvest(pool, r->stream, r->size, r->align, r->waits) && own(pool, r);
     }
     uint64_t before = pool->reserved;
     bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;
@@ -353,6 +359,7 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
+    r->waits = (now & FOREIGN) && (now & WAITS);
     uint64_t start = now_ns();
     kn__kept_release(pool);
     for (int i = 0; i < KN__RUNGS; i++) {

@@ -431,13 +431,13 @@ void kn__blocks_visit(kn_pool *pool, bool (*fn)(void *ctx, kn__block *block), vo
 
 /* grow.c: memory from the device and back to it. Under the lock. */
 kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes);
-kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+/* Both `waits`: the stream may wait, on the device, for a free neighbour that saves memory. */
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
 /* Gives back free, finished memory until at most keep_bytes are reserved. */
 void kn__shrink(kn_pool *pool, size_t keep_bytes);
-/* Moves memory of free, finished handles to where `size` bytes then fit; `grow`: what is missing
- * may come from the device. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, uint64_t well_below,
-                 bool grow);
+/* Moves memory of free, finished handles to where `size` bytes then fit; what is missing comes from
+ * the device. */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
 /* There are as many bytes, free or within the limit, though not side by side. */
 bool kn__range_scattered(const kn_pool *pool, size_t size);
 void kn__memory_release(kn_pool *pool); /* all of it */

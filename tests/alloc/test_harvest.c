@@ -91,6 +91,23 @@ static void what_waits_is_taken_with_what_is_free_behind_it(void **state) {
     fixture_end(&f);
 }
 
+/* What another stream freed beside the new memory counts, after a wait on the device. */
+static void growth_takes_what_is_free_beside_it(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream a = new_stream(&f), b = new_stream(&f);
+    void *small = must_alloc(f.pool, 32 * MiB, a);
+    kn_sim_work(f.sim, a, small, 32 * MiB, 1);
+    assert_ok(kn_free(f.pool, small));
+    void *big = must_alloc(f.pool, 40 * MiB, b);
+    kn_sim_work(f.sim, b, big, 40 * MiB, 2);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 40 * MiB);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    kn_sim_drain(f.sim);
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
 enum { SLOTS = 24, ROUNDS = 300 };
 
 /* The same requests in each call, whose sizes and lifetimes are of all lengths. */
@@ -128,5 +145,5 @@ static void work_that_repeats_settles(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
                      TEST(what_waits_is_taken_with_what_is_free_behind_it),
-                     TEST(work_that_repeats_settles));
+                     TEST(growth_takes_what_is_free_beside_it), TEST(work_that_repeats_settles));
 }
