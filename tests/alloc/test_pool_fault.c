@@ -1,5 +1,7 @@
 /* Every call to the device fails: the nth once, and from the nth on. Whatever happens, the status
  * is right, no rule is broken, nothing leaks, and the pool works when the device works again. */
+#include <knet/pool_graph.h>
+
 #include "pool_fixture.h"
 
 /* Work that reaches every kind of call: growth, stealing, foreign uses, harvest, waiting, trim. */
@@ -30,6 +32,23 @@ static void play_free(play *p, size_t i) {
     p->live[i] = p->live[--p->n_live];
 }
 
+/* A step is captured, launched once, and goes; what of it fails is left out. */
+static void play_graph(play *p) {
+    kn_pool_graph *graph = NULL;
+    void *large = NULL, *small = NULL;
+    assert_ok(kn_pool_graph_create(&graph, p->f.pool));
+    assert_ok(kn_pool_graph_begin(graph, p->s));
+    kn_sim_capture(p->f.sim, p->s, true);
+    kn_status status = kn_alloc(&large, p->f.pool, 3 * MiB, p->s);
+    if (status == KN_OK) status = kn_alloc(&small, p->f.pool, 1000, p->s);
+    assert_ok(kn_free(p->f.pool, large));
+    kn_sim_capture(p->f.sim, p->s, false);
+    assert_ok(kn_pool_graph_end(graph, p->s));
+    assert_ok(kn_free(p->f.pool, small));
+    if (status == KN_OK) kn_sim_work(p->f.sim, p->s, large, 3 * MiB, ++p->n_users);
+    kn_pool_graph_destroy(graph, p->s);
+}
+
 static void play_all(play *p) {
     for (int i = 0; i < 10; i++) play_alloc(p, (size_t)(i + 1) * 700 * KiB, p->s);
     play_alloc(p, 1000, p->s);
@@ -45,6 +64,7 @@ static void play_all(play *p) {
     play_alloc(p, 9 * MiB, p->s);
     for (int i = 0; i < 4; i++) play_free(p, (size_t)i);
     play_alloc(p, 14 * MiB, p->t);
+    play_graph(p);
     kn_stream_retire(p->f.device, p->t);
     assert_int_equal(kn_pool_trim(p->f.pool, 4 * MiB), KN_OK);
     play_alloc(p, 12 * MiB, p->s);

@@ -93,7 +93,9 @@ KN_API const char *kn_pool_name(const kn_pool *pool);
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the
- * largest free block and who owns most; the pool stays usable. */
+ * largest free block and who owns most; the pool stays usable. CUDA: the driver refused for another
+ * reason. DEVICE: in a child of fork(). UNSUPPORTED: cudaStreamPerThread, see kn_stream_of_thread.
+ * On failure *out is NULL. */
 KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
                                         kn_stream stream);
 /* The same at a multiple of `align`, a power of two; any block is at one of 256. Errors: INVALID

@@ -19,6 +19,9 @@
  * what nobody uses, or grows. Blocks that are live at the end stay so; freed later they remain the
  * graph's.
  *
+ * A pinned pool knows no graphs: what a captured copy reads or writes there must stay allocated
+ * until the graph is gone.
+ *
  * A capture that failed is rolled back by kn_pool_graph_end, the frees that are missing and
  * kn_pool_graph_destroy. Several graphs may share one memory, one capture after the other, if no
  * two of them run at the same time. Several streams may be captured at once, into one memory or
