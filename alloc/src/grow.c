@@ -165,6 +165,7 @@ static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_by
 typedef struct kn__plan {
     kn__block *hole;
     size_t bytes;
+    const char *end; /* of the request: in the hole, or in the block after it */
 } kn__plan;
 
 static bool usable_free(const kn_pool *pool, const kn__stream *by, const kn__block *block) {
@@ -180,7 +181,7 @@ static bool claimable(const kn_pool *pool, const kn__stream *by, const kn__block
 
 static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
                           bool waits) {
-    kn__plan best = {NULL, SIZE_MAX};
+    kn__plan best = {.bytes = SIZE_MAX};
     for (kn__block *hole = pool->range.holes; hole; hole = hole->next) {
         const kn__block *left = hole->left, *right = hole->right;
         uintptr_t start = (uintptr_t)(claimable(pool, by, left, waits) ? left->ptr : hole->ptr);
@@ -191,7 +192,7 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
             if (need_end - end > hole->size + beyond) continue;
             bytes = hole->size;
         }
-        if (bytes < best.bytes) best = (kn__plan){hole, bytes};
+        if (bytes < best.bytes) best = (kn__plan){hole, bytes, (const char *)need_end};
     }
     return best;
 }
@@ -454,11 +455,12 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     return KN_OK;
 }
 
-/* A free block that a plan counts on, so that it must stay. */
-static bool kept(const kn_pool *pool, const kn__stream *by, const kn__plan *plan,
-                 const kn__block *block) {
-    if (block == plan->hole->left) return usable_free(pool, by, block);
-    return block == plan->hole->right && plan->bytes == plan->hole->size;
+/* From where on the memory of a free block may go: the plan counts on what is before. */
+static const char *spare_from(const kn_pool *pool, const kn__stream *by, const kn__plan *plan,
+                              const kn__block *block) {
+    bool left = block == plan->hole->left && usable_free(pool, by, block);
+    bool right = block == plan->hole->right && plan->end > block->ptr;
+    return left ? block->ptr + block->size : right ? plan->end : block->ptr;
 }
 
 /* One step of a walk over the free blocks that may hold whole handles; true: far enough. */
@@ -497,9 +499,10 @@ typedef struct harvest {
  * fit it together. */
 static bool count_handles(kn_pool *pool, kn__block *block, void *ctx) {
     harvest *h = ctx;
-    if (kept(pool, h->by, h->plan, block)) return false;
     const char *below = block->ptr + block->size;
-    for (char *at; h->bytes < h->plan->bytes && (at = free_handle(pool, block, below));
+    const char *from = spare_from(pool, h->by, h->plan, block);
+    for (char *at;
+         h->bytes < h->plan->bytes && (at = free_handle(pool, block, below)) && at >= from;
          below = at) {
         size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
         if (span <= h->plan->hole->size) h->bytes += span;
@@ -509,9 +512,10 @@ static bool count_handles(kn_pool *pool, kn__block *block, void *ctx) {
 
 static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
     harvest *h = ctx;
+    const char *from = spare_from(pool, h->by, h->plan, block);
     char *at;
-    while (!kept(pool, h->by, h->plan, block) && h->bytes < h->plan->bytes &&
-           (at = free_handle(pool, block, block->ptr + block->size))) {
+    while (h->bytes < h->plan->bytes && (at = free_handle(pool, block, block->ptr + block->size)) &&
+           at >= from) {
         size_t span = granule_of(&pool->range, at)->span * pool->range.unit;
         bool more = at > block->ptr;
         if (span > h->plan->hole->size - h->bytes) break;
@@ -523,10 +527,11 @@ static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
     return h->bytes >= h->plan->bytes;
 }
 
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits,
+                 uint64_t most) {
     if (size > RANGE_MAX) return false;
     kn__plan plan = plan_ahead(pool, stream, size, align, waits);
-    if (!plan.hole) return false;
+    if (!plan.hole || (plan.bytes && pool->reserved + plan.bytes <= most)) return false;
     if (plan.bytes == 0) {
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;

@@ -222,12 +222,12 @@ static bool grow(kn_pool *pool, request *r) {
     return false;
 }
 
-/* Whether growth would leave too much unused: 1/64 of what is live, or was, to begin with. Moving
- * has its price, so work that doesn't fit must settle: when the pool has moved its memory a few
- * times over the share doubles, and again each time it has moved it once more, until what is in use
- * finds its place with no move. After a long time without any the work is another one, and so is
- * the account. */
-static bool wasteful(kn_pool *pool, const request *r) {
+/* What the pool may reserve before memory is moved instead: 1/64 more than is live, or was, to
+ * begin with. Moving has its price, so work that doesn't fit must settle: when the pool has moved
+ * its memory a few times over the share doubles, and again each time it has moved it once more,
+ * until what is in use finds its place with no move. After a long time without any the work is
+ * another one, and so is the account. */
+static uint64_t well_used(kn_pool *pool, const request *r) {
     uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = (uint64_t)pool->live_max;
     if (pool->handed_out - pool->handed_at_move > SETTLED_TIMES * pool->reserved_max) {
         pool->moved_before = pool->moved;
@@ -235,20 +235,21 @@ static bool wasteful(kn_pool *pool, const request *r) {
     uint64_t moved_times = (pool->moved - pool->moved_before) / (pool->reserved_max + 1);
     uint64_t doubled = moved_times < MOVED_TIMES ? 0 : moved_times - MOVED_TIMES + 1;
     if (live > most) most = live;
-    return doubled <= DOUBLED_MAX && pool->reserved + r->size > most + (most / 64 << doubled);
+    return doubled > DOUBLED_MAX ? UINT64_MAX : most + (most / 64 << doubled);
 }
 
-/* Where growth would waste memory, the slots that this thread keeps and the slabs that are empty go
- * back first; then memory that is free and done with moves. Nothing waits for it to be done. */
+/* Where growth would leave too much unused, the slots that this thread keeps and the slabs that are
+ * empty go back first; then memory that is free and done with moves. Nothing waits for it to be
+ * done. */
 static bool compact(kn_pool *pool, request *r) {
-    if (!wasteful(pool, r)) return false;
+    uint64_t most = well_used(pool, r), before = pool->moved;
+    if (pool->reserved + r->size <= most) return false;
     if (r->cache) kn__cache_flush(pool, r->cache);
     kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);
     if (own(pool, r)) return true;
     if (!pool->range.base) return false;
-    uint64_t before = pool->moved;
-    bool done = kn__harvest(pool, r->stream, r->size, r->align, r->waits);
+    bool done = kn__harvest(pool, r->stream, r->size, r->align, r->waits, most);
     if (pool->moved != before) pool->handed_at_move = pool->handed_out;
     return done && own(pool, r);
 }
@@ -279,7 +280,7 @@ static bool callbacks(kn_pool *pool, request *r) {
  * moved, by giving back so many that a new one fits. */
 static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
-        return kn__harvest(pool, r->stream, r->size, r->align, r->waits) && own(pool, r);
+        return kn__harvest(pool, r->stream, r->size, r->align, r->waits, 0) && own(pool, r);
     }
     uint64_t before = pool->reserved;
     bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;

@@ -436,8 +436,9 @@ kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align,
 /* Gives back free, finished memory until at most keep_bytes are reserved. */
 void kn__shrink(kn_pool *pool, size_t keep_bytes);
 /* Moves memory of free, finished handles to where `size` bytes then fit; what is missing comes from
- * the device. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
+ * the device. Not where growth alone leaves at most `most` bytes reserved. */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits,
+                 uint64_t most);
 /* There are as many bytes, free or within the limit, though not side by side. */
 bool kn__range_scattered(const kn_pool *pool, size_t size);
 void kn__memory_release(kn_pool *pool); /* all of it */

@@ -108,6 +108,27 @@ static void growth_takes_what_is_free_beside_it(void **state) {
     fixture_end(&f);
 }
 
+/* A hole, and behind it more free memory than is needed to make up for its size: what is left of
+ * that goes into the hole. */
+static void what_is_free_behind_a_hole_fills_it(void **state) {
+    (void)state;
+    fixture f = instant_make(1 * GiB, NULL);
+    void *before = must_alloc(f.pool, 20 * MiB, NULL), *gone = must_alloc(f.pool, 20 * MiB, NULL);
+    void *behind = must_alloc(f.pool, 60 * MiB, NULL), *after = must_alloc(f.pool, 2 * MiB, NULL);
+    assert_ok(kn_free(f.pool, gone));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 82 * MiB);
+    void *last = must_alloc(f.pool, 24 * MiB, NULL);
+    assert_ok(kn_free(f.pool, behind));
+    void *big = must_alloc(f.pool, 70 * MiB, NULL); /* 20 of the hole, and 50 behind it */
+    assert_int_equal(stats_of(f.pool).moved_bytes, 10 * MiB);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 116 * MiB);
+    assert_int_equal(stats_of(f.pool).live_bytes, 116 * MiB);
+    void *all[] = {before, after, last, big};
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
 enum { SLOTS = 24, ROUNDS = 300 };
 
 /* The same requests in each call, whose sizes and lifetimes are of all lengths. */
@@ -145,5 +166,6 @@ static void work_that_repeats_settles(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
                      TEST(what_waits_is_taken_with_what_is_free_behind_it),
-                     TEST(growth_takes_what_is_free_beside_it), TEST(work_that_repeats_settles));
+                     TEST(growth_takes_what_is_free_beside_it),
+                     TEST(what_is_free_behind_a_hole_fills_it), TEST(work_that_repeats_settles));
 }
