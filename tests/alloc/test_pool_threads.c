@@ -157,11 +157,13 @@ static void *hand_over_working(void *ctx) {
     worker *w = ctx;
     kn_device *device = kn_pool_device(w->pool);
     const char *text = getenv("KNET_TEST_OPS");
-    for (size_t n = text ? (size_t)strtoull(text, NULL, 0) : ROUNDS; n > 0; n--) {
+    size_t n_rounds = text ? (size_t)strtoull(text, NULL, 0) : ROUNDS;
+    for (size_t n = n_rounds; n > 0; n--) {
         handed *mine = make_handed(w);
         w->n_failed += take_over(w, atomic_exchange(&w->ring[next_random(&w->seed) % RING], mine));
         while (next_random(&w->seed) % 6) (void)kn_sim_step(w->sim, w->stream);
-        if (w->stream && next_random(&w->seed) % 500 == 0) {
+        if (next_random(&w->seed) % 1000 == 0) kn_sim_drain(w->sim); /* of streams that are gone */
+        if (w->stream && n % (n_rounds / 8 + 1) == 0) { /* the device forgets none: not too many */
             kn_stream_destroy(device, w->stream);
             w->n_failed += kn_stream_create(&w->stream, device) != KN_OK;
         }
