@@ -21,6 +21,7 @@ _Static_assert(sizeof(kn_trace_header) == 64, "the header's layout is the file's
 _Static_assert(sizeof(kn_trace_record) == 16, "a record's layout is the file's");
 
 enum { DRAIN_EVERY_NS = 10000000 };
+enum { SHORT_TICKS = 1 << 14, SHORT_TURNS = 64 }; /* so many of those: nobody has the turn */
 
 static struct {
     pthread_mutex_t lock; /* guards all below; a leaf: nothing is called with it held */
@@ -41,7 +42,7 @@ static _Atomic(kn_pool *) only_pool; /* NULL: all */
 static _Atomic uint64_t n_ringless;  /* events of threads that got no ring */
 static _Atomic uint32_t pools_seen;  /* numbers given out */
 static atomic_bool half_full;        /* a ring is half full */
-_Atomic uint64_t kn__trace_now;
+_Atomic uint64_t kn__trace_turn = 2;
 
 /* The file. Under the lock. */
 
@@ -104,12 +105,8 @@ static void put_clock(void) {
 
 /* Rings. */
 
-/* All rings say everything again. Under the lock. */
-static void renew_all(void) {
-    uint64_t now = atomic_load_explicit(&kn__trace_now, memory_order_relaxed);
-    bool several = trace.rings && trace.rings->next;
-    atomic_store_explicit(&kn__trace_now, (now | 1) + 1 + several, memory_order_release);
-}
+/* All rings say everything again. */
+static void renew_all(void) { atomic_fetch_add(&kn__trace_turn, 2); }
 
 /* In pieces, so that a writer whose ring was full soon goes on. */
 static void drain(kn__ring *ring) {
@@ -166,18 +163,27 @@ static void make_room(kn__ring *ring) {
     ring->room_until = quarter < tail + ROOM ? quarter : tail + ROOM;
 }
 
-static void say_time(kn__ring *ring) {
-    uint64_t ticks = kn__trace_ticks();
-    if (ticks > ring->time_ticks) ring->time_ticks = ticks; /* another core's may be behind */
-    kn__ring_put(ring, KN_TRACE_TIME, ring->time_ticks);
-    ring->alarm = atomic_load_explicit(&ring->head, memory_order_relaxed) + ring->stride;
+/* The next turn, or what it is when nobody has it any more. */
+static uint64_t take_turn(const kn__ring *ring) {
+    uint64_t turn = atomic_load_explicit(&kn__trace_turn, memory_order_acquire);
+    if (turn & 1) return turn;
+    if (ring->n_short > SHORT_TURNS) return atomic_fetch_or(&kn__trace_turn, 1) | 1;
+    return atomic_fetch_add(&kn__trace_turn, 2) + 2;
 }
 
-static void renew(kn__ring *ring, uint64_t now) {
-    ring->now = now;
-    ring->stride = now & 1 ? 1 : KN__RING_STRIDE;
+static void renew(kn__ring *ring) {
+    uint64_t ticks;
+    do {
+        ring->turn = take_turn(ring);
+        ticks = kn__trace_ticks();
+        bool soon = ticks - ring->renewed_ticks < SHORT_TICKS;
+        ring->n_short = soon ? ring->n_short + 1 : 0;
+        ring->renewed_ticks = ticks;
+    } while (!(ring->turn & 1) && !kn__ring_has_turn(ring));
+    ring->stride = ring->turn & 1 ? 1 : KN__RING_STRIDE;
     ring->pool = NULL;
-    say_time(ring);
+    if (ticks > ring->time_ticks) ring->time_ticks = ticks; /* another core's may be behind */
+    kn__ring_put(ring, KN_TRACE_TIME, ring->time_ticks);
 }
 
 static void say_stream(kn__ring *ring, kn_pool *pool, kn_stream stream) {
@@ -196,7 +202,6 @@ static kn__ring *ring_make(void) {
     ring->thread = ++trace.n_threads;
     ring->next = trace.rings;
     trace.rings = ring;
-    renew_all();
     pthread_mutex_unlock(&trace.lock);
     return self->ring = ring;
 }
@@ -210,7 +215,6 @@ void kn__thread_end_trace(kn__thread *thread) {
     kn__ring **link = &trace.rings;
     while (*link != ring) link = &(*link)->next;
     *link = ring->next;
-    renew_all();
     pthread_mutex_unlock(&trace.lock);
     free(ring);
 }
@@ -218,7 +222,7 @@ void kn__thread_end_trace(kn__thread *thread) {
 /* Noting an event. */
 
 /* The thread's ring, all that an event leaves unsaid being said. NULL: there is nothing to say. */
-static kn__ring *ring_for(kn_pool *pool, kn_stream stream, bool any_stream) {
+static kn__ring *ring_for(kn_pool *pool, kn_stream stream, bool any_stream, bool due) {
     kn_pool *only = atomic_load_explicit(&only_pool, memory_order_relaxed);
     if (only && only != pool) return NULL;
     kn__ring *ring = kn__self ? kn__self->ring : NULL;
@@ -226,21 +230,22 @@ static kn__ring *ring_for(kn_pool *pool, kn_stream stream, bool any_stream) {
         atomic_fetch_add(&n_ringless, 1);
         return NULL;
     }
-    uint64_t now = atomic_load_explicit(&kn__trace_now, memory_order_acquire);
     make_room(ring);
-    if (ring->now != now) renew(ring, now);
+    due = due || ring->turn != atomic_load_explicit(&kn__trace_turn, memory_order_acquire);
+    if (due) renew(ring);
     if (ring->pool != pool || (!any_stream && ring->stream != stream)) {
         say_stream(ring, pool, any_stream ? ring->stream : stream);
     }
+    if (due) ring->alarm = atomic_load_explicit(&ring->head, memory_order_relaxed) + ring->stride;
     return ring;
 }
 
 static __attribute__((noinline, cold)) void note_slow(kn_pool *pool, kn_trace_kind kind,
                                                       uint64_t ptr, uint64_t size, kn_stream stream,
                                                       bool any_stream) {
-    kn__ring *ring = ring_for(pool, stream, any_stream);
+    kn__ring *ring = ring_for(pool, stream, any_stream, false);
     if (!ring || kn__ring_push(ring, kind, ptr, size)) return;
-    say_time(ring);
+    (void)ring_for(pool, stream, any_stream, true);
     (void)kn__ring_push(ring, kind, ptr, size);
 }
 
@@ -249,7 +254,7 @@ static inline void note(kn_pool *pool, kn_trace_kind kind, uint64_t ptr, uint64_
     bool any_stream = kind != KN_TRACE_ALLOC && kind != KN_TRACE_USE;
     kn__ring *ring = kn__self ? kn__self->ring : NULL;
     if (KN__LIKELY(ring &&
-                   ring->now == atomic_load_explicit(&kn__trace_now, memory_order_acquire) &&
+                   ring->turn == atomic_load_explicit(&kn__trace_turn, memory_order_acquire) &&
                    ring->pool == pool && (any_stream || ring->stream == stream)) &&
         KN__LIKELY(kn__ring_push(ring, kind, ptr, size))) {
         return;
@@ -318,7 +323,7 @@ static void note_pool(void *ctx, kn_pool *pool) {
     uint64_t name[3] = {0};
     (void)ctx;
     if (!pool->trace_id) pool->trace_id = atomic_fetch_add(&pools_seen, 1) + 1;
-    kn__ring *ring = ring_for(pool, NULL, true);
+    kn__ring *ring = ring_for(pool, NULL, true, false);
     if (!ring) return;
     memcpy(name, pool->name, strnlen(pool->name, sizeof name));
     for (uint64_t i = 0; i < 3; i++) kn__ring_put(ring, KN_TRACE_NAME | i << 8, name[i]);
@@ -327,9 +332,7 @@ static void note_pool(void *ctx, kn_pool *pool) {
 
 /* Where another was before: no ring may take it for that. */
 static void on_pool_create(kn_pool *pool) {
-    pthread_mutex_lock(&trace.lock);
     renew_all();
-    pthread_mutex_unlock(&trace.lock);
     note_pool(NULL, pool);
     const kn_observer *next = kn__observer_behind();
     if (next && next->on_pool_create) next->on_pool_create(pool);

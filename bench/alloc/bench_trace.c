@@ -1,6 +1,6 @@
 /* What a trace costs an operation of the pool: hot pairs with it and without, in turn; then the
- * same beside a second thread that has had an event, from when on each event has its own time. The
- * file is on the disk of the temporary directory, and so is its price. */
+ * same beside a second thread that has had events. The file is on the disk of the temporary
+ * directory, and so is its price. */
 #include <knet/pool.h>
 #include <knet/trace.h>
 #include <pthread.h>

@@ -378,7 +378,7 @@ static void every_event_of_every_thread_is_there_and_in_its_order(void **state) 
     fixture_end(&f);
 }
 
-/* A lone thread reads its clock now and then only. */
+/* Who has the turn reads its clock now and then only. */
 static void a_lone_thread_has_small_events_and_times_within_its_trace(void **state) {
     (void)state;
     fixture f = fixture_make(GiB, false, NULL);
@@ -403,7 +403,7 @@ static void a_lone_thread_has_small_events_and_times_within_its_trace(void **sta
         n_times += ticks > before;
         before = ticks;
     }
-    assert_true(n_times >= got.n / 16);
+    assert_true(n_times >= got.n / 32);
     file_free(&got);
     fixture_end(&f);
 }

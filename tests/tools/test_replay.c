@@ -283,8 +283,8 @@ static void frees_of_other_threads_stand_behind_their_allocations(void **state) 
     fixture_end(&f);
 }
 
-/* Blocks go from hand to hand as threads come and go: now one is alone with the trace, and reads
- * its clock now and then only, now there are two. */
+/* Blocks go from hand to hand as threads come and go: now one has the turn in the trace, and reads
+ * its clock now and then only, now another. */
 enum { HANDS = 300, BLOCKS = 24 };
 
 typedef struct hand {
@@ -322,6 +322,48 @@ static void blocks_go_from_hand_to_hand_as_threads_come_and_go(void **state) {
     assert_ok(kn_trace_end());
     assert_ok(kn__trace_read(&trace, path_of("t.kntrace"), false));
     assert_int_equal(trace.n_steps, 2 * BLOCKS * (2 * HANDS + 1));
+    assert_int_equal(trace.n_before, 0);
+    fixture_end(&f);
+}
+
+/* Threads put blocks on a table and free what lay there, in bursts: they take the turn from each
+ * other, and from a few of them on all at once. */
+enum { SITTERS = 3, PLACES = 32, BURSTS = 200, BURST = 100 };
+
+typedef struct table {
+    kn_pool *pool;
+    _Atomic(void *) places[PLACES];
+} table;
+
+static void *sit_at(void *ctx) {
+    table *t = ctx;
+    for (int i = 0; i < BURSTS * BURST; i++) {
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, t->pool, i % 64 ? 512 : 200000, NULL) < 0) return t;
+        void *before = atomic_exchange(&t->places[i * 7 % PLACES], ptr);
+        if (kn_free(t->pool, before) < 0) return t;
+        if (i % BURST == 0) sched_yield();
+    }
+    return NULL;
+}
+
+static void blocks_that_threads_take_from_each_other_are_in_order(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    table t = {.pool = f.pool};
+    pthread_t threads[SITTERS];
+    kn__trace_release(&trace);
+    assert_ok(kn_trace_begin(path_of("t.kntrace"), NULL));
+    for (int i = 0; i < SITTERS; i++) pthread_create(&threads[i], NULL, sit_at, &t);
+    for (int i = 0; i < SITTERS; i++) {
+        void *wrong = NULL;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+    for (int i = 0; i < PLACES; i++) assert_ok(kn_free(f.pool, t.places[i]));
+    assert_ok(kn_trace_end());
+    assert_ok(kn__trace_read(&trace, path_of("t.kntrace"), false));
+    assert_int_equal(trace.n_steps, 2 * SITTERS * BURSTS * BURST);
     assert_int_equal(trace.n_before, 0);
     fixture_end(&f);
 }
@@ -523,8 +565,10 @@ int main(void) {
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
-        TEST(frees_of_other_threads_stand_behind_their_allocations),
+        /* before the next one, whose threads never let go of the turn */
         TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
+        TEST(blocks_that_threads_take_from_each_other_are_in_order),
+        TEST(frees_of_other_threads_stand_behind_their_allocations),
         TEST(a_snapshot_of_pytorch_is_played_from_what_lived_before),
         TEST(bad_pickles_are_errors_and_nothing_is_run));
     kn__trace_release(&trace);

@@ -17,9 +17,9 @@
  * puts them together again.
  *
  * Events of one thread stand in order; those of several threads are put in order by time_ticks, and
- * then a block's free stands behind its allocation whoever freed it. While only one thread has
- * events its clock is read once in 8 of them, and after 10 ms: those between have the time that was
- * read last. From a second thread's first event on each event has its own.
+ * then a block's free stands behind its allocation whoever freed it. The clock is read once in 16
+ * events, after 10 ms, and when another thread had events: those between have the time that was
+ * read last. Once threads have had events at the same time, each has its own from then on.
  *
  * A trace that ended well has KN_TRACE_END as its last record.
  */
