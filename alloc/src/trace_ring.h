@@ -21,7 +21,7 @@
 enum {
     KN__RING_RECORDS = 8192,
     KN__RING_SLACK = 16,  /* more than any event takes with all that is said before it */
-    KN__RING_STRIDE = 16, /* records of one reading of the clock, where it has the turn */
+    KN__RING_STRIDE = 32, /* records of one reading of the clock, where it has the turn */
     KN__RING_PIECE = 2048 /* written at a time; at half a ring the reader is woken */
 };
 

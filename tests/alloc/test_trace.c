@@ -403,7 +403,7 @@ static void a_lone_thread_has_small_events_and_times_within_its_trace(void **sta
         n_times += ticks > before;
         before = ticks;
     }
-    assert_true(n_times >= got.n / 32);
+    assert_true(n_times >= got.n / 64);
     file_free(&got);
     fixture_end(&f);
 }

@@ -17,7 +17,7 @@
  * puts them together again.
  *
  * Events of one thread stand in order; those of several threads are put in order by time_ticks, and
- * then a block's free stands behind its allocation whoever freed it. The clock is read once in 16
+ * then a block's free stands behind its allocation whoever freed it. The clock is read once in 32
  * events, after 10 ms, and when another thread had events: those between have the time that was
  * read last. Once threads have had events at the same time, each has its own from then on.
  *
