@@ -147,6 +147,7 @@ static inline kn__block *record_make(kn_pool *pool, kn__stream *stream, char *pt
     kn__block *block = pool->spare;
     if (KN__UNLIKELY(!block) && !(block = records_add(pool))) return NULL;
     pool->spare = block->next;
+    __builtin_prefetch(block->next, 1); /* of many it may have gone from the cache */
     block->ptr = ptr;
     block->size = size;
     block->stream = stream;
