@@ -7,7 +7,7 @@
  * away, makes every thread of the process pass a memory barrier (membarrier), and waits until the
  * former owner is outside. Then the exchange is what counts, for all, until a thread has earned the
  * lock again; after each end it has to take it twice as often. A thread is inside one lock at a
- * time.
+ * time: another one, which a device's driver may take meanwhile, it takes as others do.
  *
  * Who finds the lock held spins a little, then sleeps. The one who opens it looks for sleepers
  * after the store, with no fence between the two: in a rare race it misses one, which then wakes by
@@ -35,7 +35,8 @@ void kn__lock_open_slow(kn__lock *lock);
 
 /* `self` is kn__self: NULL, or the calling thread's. */
 static inline void kn__lock_take(kn__lock *lock, kn__thread *self) {
-    if (__builtin_expect(self && atomic_load_explicit(&lock->owner, memory_order_relaxed) == self,
+    if (__builtin_expect(self && atomic_load_explicit(&lock->owner, memory_order_relaxed) == self &&
+                             !atomic_load_explicit(&self->inside, memory_order_relaxed),
                          1)) {
         atomic_store_explicit(&self->inside, lock, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst); /* who ends the ownership adds the real one */

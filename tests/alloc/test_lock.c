@@ -101,6 +101,29 @@ static void another_thread_waits_for_the_owner_to_come_out(void **state) {
     free(s);
 }
 
+static void lock_is_held_while_another_one_is_taken_inside(void **state) {
+    (void)state;
+    kn__thread self;
+    shared *s, *inner;
+    setup(&s, &self);
+    setup(&inner, &self);
+    assert_ptr_equal(atomic_load(&s->lock.owner), &self);
+    kn__lock_take(&s->lock, kn__self);
+    step(inner);
+    long before = s->a;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, step_once, s), 0);
+    while (!atomic_load(&s->n_waiting)) nap(1000);
+    nap(20000000);
+    assert_int_equal(s->a, before);
+    kn__lock_open(&s->lock, kn__self);
+    pthread_join(thread, NULL);
+    assert_int_equal(s->a, before + 1);
+    step(inner);
+    free(inner);
+    free(s);
+}
+
 enum { THREADS = 2, BURSTS = 2000 };
 
 static void *step_in_bursts(void *ctx) {
@@ -149,6 +172,7 @@ int main(void) {
         cmocka_unit_test(thread_that_takes_it_often_owns_it),
         cmocka_unit_test(another_thread_ends_the_ownership),
         cmocka_unit_test(another_thread_waits_for_the_owner_to_come_out),
+        cmocka_unit_test(lock_is_held_while_another_one_is_taken_inside),
         cmocka_unit_test(threads_exclude_each_other_as_ownership_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
