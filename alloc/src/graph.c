@@ -30,6 +30,18 @@ kn_status kn_pool_graph_create(kn_pool_graph **out, kn_pool *pool) {
     return KN_OK;
 }
 
+/* The first time that something is allocated, by a way that is slow anyway, for a stream that is
+ * captured and has not begun. Not an error: blocks that are kept as long as the graph are safe. */
+void kn__graph_missing(const kn_pool *pool) {
+    static atomic_bool told;
+    if (atomic_exchange(&told, true)) return;
+    kn_log_write(1,
+                 "pool %s: allocation for a stream that is being captured, without "
+                 "kn_pool_graph_begin: what is freed goes to others, and launches of the graph "
+                 "overwrite it",
+                 pool->name);
+}
+
 /* The graph's part of the stream; NULL: there is none yet. */
 static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
     kn_pool *pool = graph->pool;

@@ -262,8 +262,12 @@ static bool flush(kn_pool *pool, request *r) {
     return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
 }
 
+/* What a callback allocates itself calls none: it would call itself for ever. */
 static bool callbacks(kn_pool *pool, request *r) {
     int n_called = 0;
+    kn__thread *self = kn__self;
+    if (self && self->in_callback) return false;
+    if (self) self->in_callback = true;
     for (int i = 0; i < KN__OOM_CALLBACKS; i++) {
         kn_oom_fn fn = pool->oom[i].fn;
         void *ctx = pool->oom[i].ctx;
@@ -273,6 +277,7 @@ static bool callbacks(kn_pool *pool, request *r) {
         kn__pool_lock(pool);
         n_called++;
     }
+    if (self) self->in_callback = false;
     return n_called && flush(pool, r);
 }
 
@@ -356,6 +361,7 @@ static uint64_t now_ns(void) {
 
 static bool climb_once(kn_pool *pool, request *r, bool again) {
     bool capturing = r->capturing = kn__stream_capturing(pool, r->stream->handle);
+    if (capturing && r->stream->handle && !r->stream->graph) kn__graph_missing(pool);
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
     if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;

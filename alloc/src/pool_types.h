@@ -546,6 +546,7 @@ void kn__decay(kn_pool *pool);
 /* graph.c */
 void kn__graphs_orphan(kn_pool *pool);                        /* the pool goes */
 void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle); /* under the lock */
+void kn__graph_missing(const kn_pool *pool); /* logs, once, that a capture has not begun here */
 
 /* pool.c */
 void kn__trim(kn_pool *pool, size_t keep_bytes); /* under the lock */

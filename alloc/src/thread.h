@@ -25,6 +25,7 @@ typedef struct kn__thread {
     uint8_t tag;                 /* what is allocated now counts for it; 0: none */
     uint8_t tags[KN__TAG_DEPTH]; /* those outside it */
     uint32_t tag_depth;          /* pushed and not popped; may exceed what is kept */
+    bool in_callback;            /* of a pool that ran out of memory; see ladder.c */
     struct kn__ring *ring;       /* of trace events; NULL: none yet */
     bool error_has_site;         /* the call site is the user's own, not one in library code */
     kn_error error;

@@ -343,6 +343,32 @@ static void wrong_use_is_told(void **state) {
     fixture_end(&f);
 }
 
+static int n_warned;
+static void count_warnings(void *ctx, int level, const char *text) {
+    (void)ctx;
+    n_warned += level == 1 && strstr(text, "without kn_pool_graph_begin");
+}
+
+static void an_allocation_without_a_graph_is_told_once(void **state) {
+    (void)state;
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    kn_log_attach(count_warnings, NULL);
+    kn_pool_graph *graph = begin(&f, s); /* as it should be */
+    void *a = must_alloc(f.pool, 3 * MiB, s), *b = must_alloc(f.pool, 3 * MiB, t);
+    end(&f, graph, s);
+    assert_int_equal(n_warned, 0);
+    kn_sim_capture(f.sim, t, true);
+    void *c = must_alloc(f.pool, 30 * MiB, t), *d = must_alloc(f.pool, 60 * MiB, t);
+    kn_sim_capture(f.sim, t, false);
+    assert_int_equal(n_warned, 1);
+    kn_log_attach(NULL, NULL);
+    void *const all[] = {a, b, c, d};
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, all[i]));
+    kn_pool_graph_destroy(graph, s);
+    fixture_end(&f);
+}
+
 static int occurrences(const char *text, const char *what) {
     int n = 0;
     for (const char *at = text; (at = strstr(at, what)); at++) n++;
@@ -433,13 +459,13 @@ static void random_graphs_are_never_disturbed(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
-                     TEST(inside_a_capture_memory_is_reused_at_once),
-                     TEST(a_capture_takes_nothing_that_is_in_use),
-                     TEST(a_capture_asks_and_waits_for_nothing),
-                     TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
-                     TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
-                     TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
-                     TEST(wrong_use_is_told), TEST(the_snapshot_says_what_is_a_graphs),
-                     TEST(random_graphs_are_never_disturbed));
+    return RUN_TESTS(
+        TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
+        TEST(inside_a_capture_memory_is_reused_at_once),
+        TEST(a_capture_takes_nothing_that_is_in_use), TEST(a_capture_asks_and_waits_for_nothing),
+        TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
+        TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
+        TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
+        TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
+        TEST(the_snapshot_says_what_is_a_graphs), TEST(random_graphs_are_never_disturbed));
 }

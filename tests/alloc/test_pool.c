@@ -399,6 +399,34 @@ static void callback_may_free_what_is_wanted(void **state) {
     fixture_end(&f);
 }
 
+typedef struct greedy {
+    int n_calls;
+    kn_status status; /* of its own allocation */
+} greedy;
+
+static size_t allocate_as_well(void *ctx, kn_pool *pool, size_t wanted_bytes) {
+    greedy *g = ctx;
+    void *ptr = NULL, *small = NULL;
+    g->n_calls++;
+    g->status = kn_alloc(&ptr, pool, wanted_bytes, NULL);
+    if (kn_alloc(&small, pool, 300, NULL) == KN_OK) kn_free(pool, small);
+    return 0;
+}
+
+static void callback_that_allocates_is_not_called_for_that(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
+    greedy g = {.status = KN_OK};
+    void *big = NULL;
+    assert_ok(kn_pool_oom_attach(f.pool, allocate_as_well, &g));
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(kn_alloc(&big, f.pool, 20 * MiB, NULL), KN_ERR_OOM);
+        assert_int_equal(g.n_calls, i);
+        assert_int_equal(g.status, KN_ERR_OOM);
+    }
+    fixture_end(&f);
+}
+
 static void soft_limit_asks_the_callback_before_it_grows(void **state) {
     (void)state;
     kn_pool_options options = {.limit_bytes = 64 * MiB, .soft_limit_bytes = 16 * MiB};
@@ -616,7 +644,9 @@ int main(void) {
         TEST(lowered_limit_gives_back), TEST(trim_keeps_what_it_is_told),
         TEST(harvest_serves_what_fragments_can_not), TEST(harvest_stays_below_the_limit),
         TEST(plain_segments_are_given_back_for_a_bigger_one),
-        TEST(callback_may_free_what_is_wanted), TEST(soft_limit_asks_the_callback_before_it_grows),
+        TEST(callback_may_free_what_is_wanted),
+        TEST(callback_that_allocates_is_not_called_for_that),
+        TEST(soft_limit_asks_the_callback_before_it_grows),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),
         TEST(more_pools_than_threads_cache), TEST(same_trace_gives_same_addresses),
         TEST(destroy_of_null_is_nothing), TEST(only_pools_of_the_caller_are_destroyed),

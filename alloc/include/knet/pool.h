@@ -166,7 +166,8 @@ static inline void kn_tag_end_(int *begun) {
     __attribute__((unused, cleanup(kn_tag_end_))) int KN_TAG_CAT(kn_tag_, __COUNTER__) =           \
         kn_tag_begin_(name)
 
-/* Called before an allocation fails; returns bytes freed. May call kn_free, not kn_alloc. */
+/* Called before an allocation fails; returns bytes freed. May call kn_free; what it allocates
+ * itself may fail sooner, since no callback is called for that. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);
 /* Adds a callback; it is called on the thread whose allocation would fail, with no lock of the pool
  * held. Errors: INVALID for a NULL function, or when the pool has 16 already. */

@@ -12,7 +12,8 @@
  *     kn_pool_graph_destroy(memory, other);         // after the last launch
  *
  * Without it, what a captured graph uses is handed out again as soon as it is freed, and a launch
- * overwrites what others have there.
+ * overwrites what others have there. The log is told so once, when such an allocation is not served
+ * from what the stream has at hand: that is seen where it costs nothing, no sooner.
  *
  * Inside, a freed block is reused by later allocations of the same stream at once. No event is
  * recorded, asked or waited for while the stream is captured, and no memory moves: the pool takes
