@@ -317,7 +317,7 @@ static void retired_finish(kn_pool *pool, kn__stream *stream) {
 
 /* The first n marks happened. */
 static void marks_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
-    stream->done = stream->marks[n - 1].epoch;
+    if (stream->marks[n - 1].epoch > stream->done) stream->done = stream->marks[n - 1].epoch;
     for (uint32_t i = 0; i < n; i++) event_put(pool, stream->marks[i].event);
     stream->n_marks -= n;
     memmove(stream->marks, stream->marks + n, stream->n_marks * sizeof stream->marks[0]);

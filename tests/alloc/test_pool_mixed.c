@@ -101,7 +101,8 @@ static void use_elsewhere(model *m, const piece *p) {
     int by = (int)below(STREAMS);
     if (graph_of_stream(m, by) >= 0 || p->graph >= 0) return;
     if (p->home >= 0 && graph_of_stream(m, p->home) >= 0) return;
-    if (p->home >= 0) { /* its stream was waited for when it went, below */
+    kn_sim_fail(m->sim, KN_SIM_ANY, 0, false); /* what fails is to be the pool's */
+    if (p->home >= 0) {                        /* its stream was waited for when it went, below */
         kn_event *event = NULL;
         assert_ok(kn_event_create(&event, m->device));
         assert_ok(kn_event_record(event, m->streams[p->home]));
@@ -347,12 +348,21 @@ static void model_end(model *m) {
     free(m);
 }
 
+/* Once: the next call of some kind, or the one after it. */
+static void fail_soon(model *m) {
+    static const kn_sim_call calls[] = {
+        KN_SIM_SEGMENT_ALLOC, KN_SIM_HANDLE_CREATE, KN_SIM_HANDLE_MAP,
+        KN_SIM_HANDLE_UNMAP,  KN_SIM_EVENT_CREATE,  KN_SIM_EVENT_RECORD,
+        KN_SIM_EVENT_QUERY,   KN_SIM_EVENT_WAIT,    KN_SIM_EVENT_SYNC};
+    kn_sim_fail(m->sim, calls[below(sizeof calls / sizeof *calls)], 1 + below(2), false);
+}
+
 static void model_run(uint64_t capacity, bool plain, const kn_pool_options *second,
                       size_t fail_every) {
     model *m = model_make(capacity, plain, second);
     m->failing = fail_every > 0;
     for (size_t n = n_steps(); n > 0; n--) {
-        if (fail_every && n % fail_every == 0) kn_sim_fail(m->sim, KN_SIM_HANDLE_CREATE, 1, false);
+        if (fail_every && n % fail_every == 0) fail_soon(m);
         step(m);
         check(m);
     }
@@ -374,12 +384,17 @@ static void plain_segments(void **state) {
     model_run(1 * GiB, true, &(kn_pool_options){.decay_ns = 5000}, 0);
 }
 
-static void growth_that_fails(void **state) {
+static void calls_that_fail(void **state) {
     (void)state;
-    model_run(160 * MiB, false, NULL, 53);
+    model_run(160 * MiB, false, NULL, 17);
+}
+
+static void calls_that_fail_on_plain_segments(void **state) {
+    (void)state;
+    model_run(512 * MiB, true, &(kn_pool_options){.limit_bytes = 300 * MiB}, 17);
 }
 
 int main(void) {
     return RUN_TESTS(TEST(with_room), TEST(short_of_memory), TEST(plain_segments),
-                     TEST(growth_that_fails));
+                     TEST(calls_that_fail), TEST(calls_that_fail_on_plain_segments));
 }
