@@ -488,7 +488,7 @@ kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream hand
 }
 
 static const char *const NOT_OURS =
-    "is no live block of the pool: freed already, or another pool's";
+    "is no live block of the pool: freed already, inside a block, or another pool's";
 
 /* A record that was dropped has no address; one that is not live was freed. */
 const char *kn__block_misuse(const kn__block *block, const char *ptr) {

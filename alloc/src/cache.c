@@ -328,6 +328,10 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     }
     KN_TRY(stream_check(pool, &stream));
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) {
+        kn__pool_lock(pool);
+        pool->n_ooms++;
+        kn__pool_unlock(pool);
+        kn__tell_oom(pool, size);
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes aligned to %zu are more than any device has",
                        pool->name, size, align);
     }

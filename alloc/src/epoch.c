@@ -436,7 +436,8 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream) {
     kn__kept_release(pool);
     stream->dirty = true; /* blocks that are live now are covered by the same event */
     kn_status status = kn__epoch_close(pool, stream);
-    if (status < 0 && pool->driver->stream_sync(pool->impl, stream->handle) == KN_OK) {
+    bool captured = kn__stream_capturing(pool, stream->handle); /* which a sync would end */
+    if (status < 0 && !captured && pool->driver->stream_sync(pool->impl, stream->handle) == KN_OK) {
         pool->n_syncs++;
         stream->done = stream->epoch++;
     } else if (status < 0) {

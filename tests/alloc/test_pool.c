@@ -255,7 +255,9 @@ static void limit_holds_and_pool_stays_usable(void **state) {
     assert_ok(kn_free(f.pool, a));
     b = must_alloc(f.pool, 7 * MiB, NULL);
     assert_ok(kn_free(f.pool, b));
+    assert_int_equal(stats_of(f.pool).n_ooms, 1);
     assert_fails(kn_alloc(&b, f.pool, SIZE_MAX, NULL), KN_ERR_OOM, "more than any device has");
+    assert_int_equal(stats_of(f.pool).n_ooms, 2);
     fixture_end(&f);
 }
 

@@ -129,6 +129,21 @@ static void slow_stream_blocks_nobody_else(void **state) {
     fixture_end(&f);
 }
 
+static void stream_that_is_retired_while_it_is_captured_is_not_waited_for(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f);
+    void *a = must_alloc(f.pool, 5 * MiB, s);
+    kn_sim_capture(f.sim, s, true); /* the simulator minds a wait for it */
+    kn_stream_retire(f.device, s);
+    kn_sim_capture(f.sim, s, false);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_ok(kn_free(f.pool, a)); /* nobody knows when its work is done */
+    assert_ok(kn_pool_check(f.pool));
+    kn_pool_destroy(f.pool);
+    assert_no_violation(f.sim);
+}
+
 static void retired_stream_leaves_its_memory_to_others(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -249,6 +264,7 @@ int main(void) {
         TEST(memory_of_another_stream_is_taken_with_a_wait_on_the_device),
         TEST(one_event_covers_all_frees_before_it), TEST(foreign_use_delays_reuse_until_it_is_done),
         TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_nobody_else),
+        TEST(stream_that_is_retired_while_it_is_captured_is_not_waited_for),
         TEST(retired_stream_leaves_its_memory_to_others),
         TEST(many_streams_come_and_go_without_growth),
         TEST(event_that_can_not_be_recorded_costs_memory_not_safety),
