@@ -237,7 +237,7 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
     unsigned taken;
     while (!(taken = kn__slab_take(pool, stream, class, out, *n))) {
         kn__block *block = NULL;
-        size_t bytes = kn__slab_bytes(class);
+        size_t bytes = kn__slab_bytes(stream, class);
         KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
         if (block && !kn__slab_new(pool, block, class)) {
             kn__block_release(pool, block);

@@ -149,6 +149,7 @@ struct kn__stream {
     kn__use *oldest_use, *youngest_use; /* uses whose blocks were freed */
     kn__bins bins;
     kn__slab *partial[KN__CLASSES]; /* slabs with free slots */
+    uint32_t n_slabs[KN__CLASSES];  /* all of them */
 };
 
 /* A slot is live when `use` is not zero: the bytes requested, and above them its tag. The top bit
@@ -444,7 +445,7 @@ bool kn__range_scattered(const kn_pool *pool, size_t size);
 void kn__memory_release(kn_pool *pool); /* all of it */
 
 /* slab.c */
-size_t kn__slab_bytes(unsigned class);
+size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of the next one */
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
 unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
                        unsigned n);

@@ -3,13 +3,21 @@
 
 #include "pool_types.h"
 
-/* Small slabs for small classes, so that many classes cost little; at most KN__SLAB_SLOTS slots. */
-size_t kn__slab_bytes(unsigned class) {
-    size_t slot = kn__class_bytes(class);
-    if (slot <= 1 << 10) return KN__PAGE;
-    if (slot <= 8 << 10) return (size_t)256 << 10;
-    if (slot <= 64 << 10) return (size_t)512 << 10;
-    return (size_t)slot * 8 > (2 << 20) ? (size_t)4 << 20 : (size_t)2 << 20;
+enum {
+    FIRST = 8, /* slots of a class's first slab, at least */
+    SAME = 2   /* slabs of a size, then they are larger */
+};
+
+/* A class's slabs grow with its slots, from 8 of them or a page on, so that a class that is used
+ * little costs little; at most KN__SLAB_SLOTS slots. */
+size_t kn__slab_bytes(const kn__stream *stream, unsigned class) {
+    size_t slot = kn__class_bytes(class), most = KN__PAGE;
+    if (slot > 1 << 10) most = (size_t)256 << 10;
+    if (slot > 8 << 10) most = (size_t)512 << 10;
+    if (slot > 64 << 10) most = slot * 8 > (2 << 20) ? (size_t)4 << 20 : (size_t)2 << 20;
+    size_t least = slot * FIRST, n = stream->n_slabs[class];
+    least = (least * (1 + n / SAME) + KN__PAGE - 1) / KN__PAGE * KN__PAGE;
+    return least < most ? least : most;
 }
 
 static size_t record_bytes(unsigned n_slots) {
@@ -36,7 +44,7 @@ static void unlink_partial(kn__slab *slab) {
 }
 
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
-    size_t slot = kn__class_bytes(class), bytes = kn__slab_bytes(class);
+    size_t slot = kn__class_bytes(class), bytes = block->size;
     unsigned n_slots = (unsigned)(bytes / slot), grains = (unsigned)(slot / KN__GRAIN);
     kn__slab *slab = kn__meta_alloc(&pool->meta, record_bytes(n_slots));
     if (!slab) return NULL;
@@ -52,6 +60,7 @@ kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
     kn__block_set(block, KN__SLAB, 0);
     block->slab = slab;
     kn__pages_set(pool, slab->base, bytes >> KN__PAGE_SHIFT, (uintptr_t)slab | KN__TAG_SLAB);
+    slab->stream->n_slabs[class]++;
     link_partial(slab);
     return slab;
 }
@@ -60,6 +69,7 @@ static void slab_release(kn_pool *pool, kn__slab *slab) {
     kn__block *block = slab->block;
     kn__pages_set(pool, slab->base, block->size >> KN__PAGE_SHIFT, 0);
     unlink_partial(slab);
+    slab->stream->n_slabs[slab->class]--;
     kn__meta_free(&pool->meta, slab, record_bytes(slab->n_slots));
     kn__block_release(pool, block);
 }
@@ -99,6 +109,8 @@ void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
 
 void kn__slab_move(kn__slab *slab, kn__stream *stream) {
     if (slab->n_free) unlink_partial(slab);
+    slab->stream->n_slabs[slab->class]--;
+    stream->n_slabs[slab->class]++;
     slab->stream = stream;
     if (slab->n_free) link_partial(slab);
 }

@@ -261,6 +261,20 @@ static void limit_holds_and_pool_stays_usable(void **state) {
     fixture_end(&f);
 }
 
+static void sizes_that_are_used_little_cost_little(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *blocks[64];
+    int n = 0;
+    for (size_t size = 1024; size <= 64 * KiB; size += size / 4) {
+        blocks[n++] = must_alloc(f.pool, size, NULL);
+    }
+    kn_pool_stats s = stats_of(f.pool); /* eight of each size, and a page more at most */
+    assert_true(s.reserved_bytes <= 8 * s.live_bytes + (uint64_t)n * 64 * KiB + 2 * MiB);
+    while (n) assert_ok(kn_free(f.pool, blocks[--n]));
+    fixture_end(&f);
+}
+
 static void fraction_of_the_device_is_a_limit(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.device_fraction = 0.25});
@@ -642,10 +656,10 @@ int main(void) {
         TEST(free_block_merges_with_both_neighbours), TEST(steady_state_calls_the_device_never),
         TEST(stats_add_up), TEST(live_maximum_is_exact), TEST(stats_of_an_older_layout_are_cut),
         TEST(misuse_is_an_error_and_changes_nothing), TEST(option_errors_name_the_option),
-        TEST(limit_holds_and_pool_stays_usable), TEST(fraction_of_the_device_is_a_limit),
-        TEST(lowered_limit_gives_back), TEST(trim_keeps_what_it_is_told),
-        TEST(harvest_serves_what_fragments_can_not), TEST(harvest_stays_below_the_limit),
-        TEST(plain_segments_are_given_back_for_a_bigger_one),
+        TEST(limit_holds_and_pool_stays_usable), TEST(sizes_that_are_used_little_cost_little),
+        TEST(fraction_of_the_device_is_a_limit), TEST(lowered_limit_gives_back),
+        TEST(trim_keeps_what_it_is_told), TEST(harvest_serves_what_fragments_can_not),
+        TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_what_is_wanted),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows),
