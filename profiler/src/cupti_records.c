@@ -107,13 +107,36 @@ const char **kn__cupti_name(void *at) {
     return is_kernel ? (const char **)(void *)&((CUpti_ActivityKernel9 *)at)->name : NULL;
 }
 
+/* Of a record of the kind, if all that is read above is to be in it. */
+static size_t least_bytes(uint32_t kind) {
+    switch (kind) {
+        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+            return sizeof(CUpti_ActivityKernel9);
+        case CUPTI_ACTIVITY_KIND_MEMCPY:
+            return sizeof(CUpti_ActivityMemcpy5);
+        case CUPTI_ACTIVITY_KIND_MEMCPY2:
+            return sizeof(CUpti_ActivityMemcpyPtoP4);
+        case CUPTI_ACTIVITY_KIND_MEMSET:
+            return sizeof(CUpti_ActivityMemset4);
+        case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+            return sizeof(CUpti_ActivityGraphTrace2);
+        case CUPTI_ACTIVITY_KIND_OVERHEAD:
+            return sizeof(CUpti_ActivityOverhead3);
+        case CUPTI_ACTIVITY_KIND_MEMORY2:
+            return sizeof(CUpti_ActivityMemory4);
+        default:
+            return sizeof(CUpti_Activity);
+    }
+}
+
 void *kn__cupti_next(void *bytes, size_t used, void *at, const kn__record_sizes *sizes) {
     unsigned char *next = bytes, *end = next + used;
     if (at) next = (unsigned char *)at + sizes->of[kn__cupti_kind(at)];
     if (end - next < (ptrdiff_t)sizeof(CUpti_Activity)) return NULL;
     uint32_t kind = kn__cupti_kind(next);
-    bool fits = kind < KN__KINDS_MAX && sizes->of[kind] && end - next >= sizes->of[kind];
-    return fits ? next : NULL;
+    size_t size = kind < KN__KINDS_MAX ? sizes->of[kind] : 0, left = (size_t)(end - next);
+    bool whole = size >= least_bytes(kind) && size % _Alignof(CUpti_Activity) == 0;
+    return whole && left >= size ? next : NULL;
 }
 
 const kn__record_sizes *kn__cupti_sizes(void) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cupti_records.h"
 #include "report_maker.h"
 #include "test.h"
 
@@ -172,6 +173,43 @@ static void any_bytes_are_played_without_harm(void **state) {
     }
 }
 
+/* Adds to what the recording says of the length of each kind of record. */
+static void change_sizes(int by) {
+    static char bytes[1 << 20];
+    FILE *file = fopen(recording, "rb");
+    size_t n = fread(bytes, 1, sizeof bytes, file), n_changed = 0;
+    fclose(file);
+    uint32_t head[2]; /* kind and bytes of a chunk */
+    for (size_t at = 12; at + sizeof head <= n; at += sizeof head + head[1]) {
+        memcpy(head, &bytes[at], sizeof head);
+        kn__record_sizes sizes;
+        if (head[1] != sizeof sizes || at + sizeof head + sizeof sizes > n) continue;
+        memcpy(&sizes, &bytes[at + sizeof head], sizeof sizes);
+        for (int kind = 0; kind < KN__KINDS_MAX; kind++) {
+            if (sizes.of[kind]) sizes.of[kind] = (uint16_t)(sizes.of[kind] + by);
+        }
+        memcpy(&bytes[at + sizeof head], &sizes, sizeof sizes);
+        n_changed++;
+    }
+    assert_true(n_changed > 0);
+    file = fopen(recording, "wb");
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+static void records_of_lengths_that_can_not_be_are_not_read(void **state) {
+    (void)state;
+    const int wrong[] = {1, -3, -64};
+    for (int i = 0; i < 3; i++) {
+        record("1", "");
+        change_sizes(wrong[i]);
+        play(recording, NULL, "lengths");
+        const kn__row *row = find_row(&report, "lengths");
+        assert_true(!row || row->n_gpu == 0);
+        kn__report_release(&report);
+    }
+}
+
 static void other_files_are_refused(void **state) {
     (void)state;
     assert_fails(kn__activity_start(kn__replay_source("/nowhere/recording", NULL)), KN_ERR_IO,
@@ -208,6 +246,7 @@ int main(int argc, char **argv) {
         TEST_WITH(an_old_recording_can_still_be_played, setup, teardown),
         TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, setup, teardown),
         TEST_WITH(any_bytes_are_played_without_harm, setup, teardown),
+        TEST_WITH(records_of_lengths_that_can_not_be_are_not_read, setup, teardown),
         TEST_WITH(other_files_are_refused, setup, teardown),
         TEST_WITH(a_recording_that_cannot_be_written_is_told, setup, teardown),
     };
