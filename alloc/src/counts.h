@@ -61,13 +61,15 @@ static inline void kn__count_pool_free(kn_pool *pool, size_t live, size_t reques
     pool->requested -= (int64_t)requested;
 }
 
+/* Freed: both below zero. */
 static inline void kn__count_locked(kn_pool *pool, kn__cache *cache, unsigned tag, int64_t live,
                                     int64_t requested) {
     if (cache) kn__count_fold(pool, cache);
-    pool->live += live;
-    pool->requested += requested;
-    pool->n_allocs += live > 0;
-    if (pool->live > pool->live_max) pool->live_max = pool->live;
+    if (live > 0) {
+        kn__count_pool_alloc(pool, (size_t)live, (size_t)requested);
+    } else {
+        kn__count_pool_free(pool, (size_t)-live, (size_t)-requested);
+    }
     if (KN__UNLIKELY(tag)) kn__tag_count_locked(pool, tag, live);
 }
 

@@ -39,6 +39,7 @@ static inline unsigned kn__tag_now(void) { return kn__self ? kn__self->tag : 0; 
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
 
+/* In the child of a fork, which has one thread. */
 void kn__threads_fork_child(void);
 
 /* Called at a thread's end, in device.c, cache.c and trace.c: give back what the thread holds. */

@@ -54,6 +54,19 @@ static void *step_once(void *ctx) {
 
 static void nap(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
 
+/* The lock is held by this thread. */
+static void assert_others_wait_until_it_is_opened(shared *s) {
+    long before = s->a;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, step_once, s), 0);
+    while (!atomic_load(&s->n_waiting)) nap(1000);
+    nap(20000000);
+    assert_int_equal(s->a, before);
+    kn__lock_open(&s->lock, kn__self);
+    pthread_join(thread, NULL);
+    assert_int_equal(s->a, before + 1);
+}
+
 static void thread_that_takes_it_often_owns_it(void **state) {
     (void)state;
     kn__thread self;
@@ -89,15 +102,7 @@ static void another_thread_waits_for_the_owner_to_come_out(void **state) {
     shared *s;
     setup(&s, &self);
     kn__lock_take(&s->lock, kn__self);
-    long before = s->a;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, step_once, s), 0);
-    while (!atomic_load(&s->n_waiting)) nap(1000);
-    nap(20000000);
-    assert_int_equal(s->a, before);
-    kn__lock_open(&s->lock, kn__self);
-    pthread_join(thread, NULL);
-    assert_int_equal(s->a, before + 1);
+    assert_others_wait_until_it_is_opened(s);
     free(s);
 }
 
@@ -110,15 +115,7 @@ static void lock_is_held_while_another_one_is_taken_inside(void **state) {
     assert_ptr_equal(atomic_load(&s->lock.owner), &self);
     kn__lock_take(&s->lock, kn__self);
     step(inner);
-    long before = s->a;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, step_once, s), 0);
-    while (!atomic_load(&s->n_waiting)) nap(1000);
-    nap(20000000);
-    assert_int_equal(s->a, before);
-    kn__lock_open(&s->lock, kn__self);
-    pthread_join(thread, NULL);
-    assert_int_equal(s->a, before + 1);
+    assert_others_wait_until_it_is_opened(s);
     step(inner);
     free(inner);
     free(s);
