@@ -471,7 +471,7 @@ kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream hand
     kn__thread *self = kn__self;
     kn__cache *cache = self ? self->caches[pool->slot] : NULL;
     if (KN__UNLIKELY(!cache)) return kn__large_alloc(out, pool, size, KN__BLOCK_GRAIN, handle);
-    kn__lock_take(&pool->lock, self);
+    kn__pool_lock(pool);
     kn__stream *stream = pool->recent;
     if (KN__UNLIKELY(!stream || stream->handle != handle || stream->retired || self->tag ||
                      kn__observer())) {
@@ -483,7 +483,7 @@ kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream hand
     kn__count_pool_alloc(pool, block->size, size);
     block_hand_out(pool, block, size, 0);
     *out = block->ptr;
-    kn__pool_unlock_by(pool, self);
+    kn__pool_unlock(pool);
     return KN_OK;
 }
 
@@ -536,7 +536,7 @@ static __attribute__((noinline)) kn_status free_rare(kn_pool *pool, char *ptr) {
 kn_status kn__block_dealloc(kn_pool *pool, char *ptr, kn__block *block) {
     kn__thread *self = kn__self;
     __builtin_prefetch(block);
-    kn__lock_take(&pool->lock, self);
+    kn__pool_lock(pool);
     if (KN__UNLIKELY(block->ptr != ptr || block->state != KN__LIVE || block->waiter || block->tag ||
                      block->stream->retired || !self || kn__observer())) {
         return free_rare(pool, ptr);
@@ -547,6 +547,6 @@ kn_status kn__block_dealloc(kn_pool *pool, char *ptr, kn__block *block) {
     if (cache) kn__count_fold(pool, cache);
     kn__count_pool_free(pool, block->size, block->size - block->slack);
     arena_free(pool, block);
-    kn__pool_unlock_by(pool, self);
+    kn__pool_unlock(pool);
     return KN_OK;
 }

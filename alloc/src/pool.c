@@ -16,7 +16,7 @@ void kn__pool_unlock_act(kn_pool *pool) {
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
     pool->on_unlock = pool->decay_ns != 0;
-    kn__lock_open(&pool->lock, kn__self);
+    kn__lock_open(&pool->lock);
     const kn_observer *observer = kn__observer();
     if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
 }
@@ -30,9 +30,8 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
 }
 
 kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-/* All pools' at once: as nobody's own. */
-void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take_slow(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open_slow(&pool->lock); }
+void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
+void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
 
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
@@ -118,7 +117,6 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     kn_pool *pool = mmap(NULL, sizeof *pool, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pool == MAP_FAILED) return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
-    kn__locks_init();
     pool->device = device;
     pool->driver = kn_device_driver_get(device, &pool->impl);
     atomic_store(&pool->generation, 1);

@@ -344,16 +344,15 @@ struct kn_pool {
 };
 
 /* pool.c, stats.c, snapshot.c */
-static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock, kn__self); }
+static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
 void kn__pool_unlock_act(kn_pool *pool); /* decay; and the observer hears of reserved memory */
-static inline void kn__pool_unlock_by(kn_pool *pool, kn__thread *self) {
+static inline void kn__pool_unlock(kn_pool *pool) {
     if (KN__UNLIKELY(pool->on_unlock)) {
         kn__pool_unlock_act(pool);
     } else {
-        kn__lock_open(&pool->lock, self);
+        kn__lock_open(&pool->lock);
     }
 }
-static inline void kn__pool_unlock(kn_pool *pool) { kn__pool_unlock_by(pool, kn__self); }
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
 int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
