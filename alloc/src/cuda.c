@@ -134,6 +134,15 @@ static kn_status info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
+static kn_status free_bytes(void *impl, uint64_t *out) {
+    const cuda_device *self = impl;
+    size_t bytes = 0, total_bytes = 0;
+    IN_CONTEXT(self, RELAXED);
+    KN_TRY(CALL(self, 0, cuMemGetInfo, &bytes, &total_bytes));
+    *out = bytes;
+    return KN_OK;
+}
+
 /* --- memory ------------------------------------------------------------------------------- */
 
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
@@ -259,7 +268,7 @@ static kn_status stream_sync(void *impl, kn_stream stream) {
 
 static uint64_t stream_id(void *impl, kn_stream stream) {
     const cuda_device *self = impl;
-    unsigned long long id = (unsigned long long)(uintptr_t)stream;
+    unsigned long long id = 0;
     context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
     if (scope.result == KN__CU_SUCCESS) (void)self->api->cuStreamGetId(stream, &id);
     return id;
@@ -336,12 +345,13 @@ static bool alive(void *impl) {
 }
 
 #define COMMON_DRIVER                                                                              \
-    .kind = KN_DEVICE_CUDA, .info_read = info_read, .segment_alloc = segment_alloc,                \
-    .segment_free = segment_free, .pinned_alloc = pinned_alloc, .pinned_free = pinned_free,        \
-    .copy = copy, .fill = fill, .stream_create = stream_create, .stream_destroy = stream_destroy,  \
-    .stream_sync = stream_sync, .stream_id = stream_id, .stream_capturing = stream_capturing,      \
-    .event_create = event_create, .event_destroy = event_destroy, .event_record = event_record,    \
-    .event_query = event_query, .event_wait = event_wait, .event_sync = event_sync, .alive = alive
+    .kind = KN_DEVICE_CUDA, .info_read = info_read, .free_bytes = free_bytes,                      \
+    .segment_alloc = segment_alloc, .segment_free = segment_free, .pinned_alloc = pinned_alloc,    \
+    .pinned_free = pinned_free, .copy = copy, .fill = fill, .stream_create = stream_create,        \
+    .stream_destroy = stream_destroy, .stream_sync = stream_sync, .stream_id = stream_id,          \
+    .stream_capturing = stream_capturing, .event_create = event_create,                            \
+    .event_destroy = event_destroy, .event_record = event_record, .event_query = event_query,      \
+    .event_wait = event_wait, .event_sync = event_sync, .alive = alive
 
 static const kn_device_driver plain_driver = {COMMON_DRIVER};
 static const kn_device_driver virtual_driver = {

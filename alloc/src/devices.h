@@ -33,9 +33,9 @@ const char *kn__pool_delist(kn_pool *pool);
 
 /* pool.c: the stream goes away; what waits on it is recorded now. Links of the device's list. */
 kn_status kn__pool_create_default(kn_pool **out, kn_device *device);
-/* pinned.c: the driver of a pinned pool; the record of the CPU, NULL: no host memory. */
+/* pinned.c: the driver of a pinned pool, and the record of the CPU. */
 void kn__pinned_driver(kn_pool *pool);
-bool kn__pinned_home(kn_pool *pool);
+kn_status kn__pinned_home(kn_pool *pool);
 
 void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
 kn_pool **kn__pool_link(kn_pool *pool);

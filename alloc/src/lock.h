@@ -17,9 +17,8 @@ void kn__lock_wake(kn__lock *lock); /* one of those that sleep */
 
 static inline void kn__lock_take(kn__lock *lock) {
     uint32_t open = 0;
-    if (__builtin_expect(!atomic_compare_exchange_strong_explicit(&lock->state, &open, 1,
-                                                                  memory_order_acquire,
-                                                                  memory_order_relaxed),
+    if (__builtin_expect(!atomic_compare_exchange_strong_explicit(
+                             &lock->state, &open, 1, memory_order_acquire, memory_order_relaxed),
                          0)) {
         kn__lock_wait(lock);
     }

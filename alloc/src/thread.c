@@ -1,7 +1,12 @@
 #include "thread.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "gate.h"
 
 _Thread_local kn__thread *kn__self __attribute__((tls_model("initial-exec")));
 
@@ -35,3 +40,9 @@ kn__thread *kn__thread_get(void) {
     if (key_made) pthread_setspecific(key, thread); /* on failure: a leak at the thread's end */
     return kn__self = thread;
 }
+
+static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+bool kn__threads_fence_init(void) { return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
+
+bool kn__threads_fence(void) { return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }

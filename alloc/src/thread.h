@@ -9,7 +9,7 @@
 #include <knet/device.h>
 #include <stdatomic.h>
 
-enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64, KN__TAG_DEPTH = 32 };
+enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 1024, KN__TAG_DEPTH = 32 };
 
 struct kn__cache;
 
@@ -34,6 +34,9 @@ static inline unsigned kn__tag_now(void) { return kn__self ? kn__self->tag : 0; 
 
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
+
+/* The system can make all threads of the process pass a memory barrier; see gate.h. */
+bool kn__threads_fence_init(void);
 
 /* Called at a thread's end, in device.c, cache.c and trace.c: give back what the thread holds. */
 void kn__thread_end_streams(kn__thread *thread);

@@ -22,6 +22,9 @@ typedef struct kn_device_driver {
     bool ordered;     /* all streams are program order (the host): no events, no foreign uses */
 
     kn_status (*info_read)(void *impl, kn_device_info *out);
+    /* What the device has free now, for every process; asked at each growth of a pool. NULL: the
+     * pool's limit alone counts. */
+    kn_status (*free_bytes)(void *impl, uint64_t *out);
 
     /* Plain segments: memory at an address of the driver's choice, aligned to 2 MiB where it can
      * be, to 256 at least. */
@@ -59,6 +62,8 @@ typedef struct kn_device_driver {
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);
+    kn_status (*stream_check)(void *impl, kn_stream stream);
+    kn_status (*device_sync)(void *impl);
 
     /* Events without timing. Only for devices that are not `ordered`. */
     kn_status (*event_create)(void *impl, void **out);
