@@ -497,7 +497,7 @@ void kn__block_adopt(kn_pool *pool, kn__block *block, kn__stream *by);
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream);
 void kn__epoch_close_full(kn_pool *pool, kn__stream *stream);
 static inline void kn__epoch_close_if_full(kn_pool *pool, kn__stream *stream) {
-    if (KN__UNLIKELY(stream->open_bytes > pool->close_bytes)) kn__epoch_close_full(pool, stream);
+    if (KN__UNLIKELY(stream->open_bytes >= pool->close_bytes)) kn__epoch_close_full(pool, stream);
 }
 void kn__close_bytes_set(kn_pool *pool);
 /* `by` waits, on the device, for the epoch of another stream. */
