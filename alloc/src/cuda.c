@@ -198,15 +198,18 @@ static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
 
 static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t handle) {
     const cuda_device *self = impl;
+    IN_CONTEXT(self, RELAXED);
+    return CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0);
+}
+
+static kn_status range_access(void *impl, void *at, size_t size_bytes) {
+    const cuda_device *self = impl;
     cu_mem_access access = {
         .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = self->ordinal},
         .flags = KN__CU_MEM_ACCESS_READWRITE,
     };
     IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0));
-    kn_status status = CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
-    if (status < 0) CALL_VOID(self, size_bytes, cuMemUnmap, address(at), size_bytes);
-    return status;
+    return CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
 }
 
 static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
@@ -351,6 +354,7 @@ static const kn_device_driver virtual_driver = {
     .handle_create = handle_create,
     .handle_destroy = handle_destroy,
     .handle_map = handle_map,
+    .range_access = range_access,
     .handle_unmap = handle_unmap,
 };
 

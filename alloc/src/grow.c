@@ -123,10 +123,17 @@ static kn_status unmap_and_destroy(kn_pool *pool, char *at) {
     return KN_OK;
 }
 
+static kn_status map_usable(kn_pool *pool, char *at, size_t bytes, uint64_t handle) {
+    KN_TRY(pool->driver->handle_map(pool->impl, at, bytes, handle));
+    kn_status status = pool->driver->range_access(pool->impl, at, bytes);
+    if (status < 0) (void)pool->driver->handle_unmap(pool->impl, at, bytes);
+    return status;
+}
+
 static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     uint64_t handle = 0;
     KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
-    kn_status status = pool->driver->handle_map(pool->impl, at, bytes, handle);
+    kn_status status = map_usable(pool, at, bytes, handle);
     if (status < 0) {
         pool->driver->handle_destroy(pool->impl, handle, bytes);
         return status;
@@ -443,7 +450,7 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     }
     granule->span = 0;
     hole_make(pool, gone);
-    status = pool->driver->handle_map(pool->impl, to, bytes, handle);
+    status = map_usable(pool, to, bytes, handle);
     if (status < 0) {
         pool->driver->handle_destroy(pool->impl, handle, bytes);
         kn__pool_reserve_add(pool, -(int64_t)bytes);

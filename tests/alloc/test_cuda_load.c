@@ -147,7 +147,8 @@ static bool has_only_segments(kn_device *device) {
     kn_device_info info;
     const kn_device_driver *driver = kn_device_driver_get(device, &impl);
     if (driver->range_reserve || driver->range_release || driver->handle_create ||
-        driver->handle_destroy || driver->handle_map || driver->handle_unmap) {
+        driver->handle_destroy || driver->handle_map || driver->handle_unmap ||
+        driver->range_access) {
         return false;
     }
     if (kn_device_info_read(&info, sizeof info, device) < 0 || info.granularity_bytes) return false;
