@@ -632,15 +632,8 @@ kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     kn_sim *sim = calloc(1, sizeof *sim);
     if (!sim) return KN_FAIL(KN_ERR_OOM, "kn_sim_create: no host memory");
     sim->driver = VIRTUAL;
-    if (options->plain) {
-        sim->driver.range_reserve = NULL;
-        sim->driver.range_release = NULL;
-        sim->driver.handle_create = NULL;
-        sim->driver.handle_destroy = NULL;
-        sim->driver.handle_map = NULL;
-        sim->driver.handle_unmap = NULL;
-        sim->driver.range_access = NULL;
-    }
+    if (options->plain) kn__driver_make_plain(&sim->driver);
+    if (options->no_stream_ids) sim->driver.stream_id = NULL;
     sim->capacity = options->capacity_bytes ? options->capacity_bytes : (uint64_t)64 << 30;
     sim->next_address = BASE;
     sim->instant = options->instant;

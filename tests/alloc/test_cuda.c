@@ -243,6 +243,21 @@ static void stream_ids_differ_even_where_handles_repeat(void **state) {
     }
 }
 
+static void stream_id_is_asked_for_once_unless_a_context_is_needed(void **state) {
+    (void)state;
+    void *impl = NULL;
+    kn_stream stream = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->stream_create(impl, &stream));
+    fake_cuda_reset();
+    uint64_t id = driver->stream_id(impl, stream);
+    assert_int_equal(fake_cuda_count().n_calls, 1);
+    fake_cuda_fail("cuStreamGetId", 1, 1, 201);
+    assert_int_equal(driver->stream_id(impl, stream), id);
+    assert_int_equal(fake_cuda_calls("cuCtxPopCurrent"), 1);
+    driver->stream_destroy(impl, stream);
+}
+
 static void event_is_reached_when_its_stream_gets_there(void **state) {
     (void)state;
     kn_device *device = cuda_device_get();
@@ -318,6 +333,7 @@ int main(void) {
                      CUDA_TEST(context_that_is_current_already_is_not_pushed_again),
                      CUDA_TEST(graph_capture_of_another_thread_is_not_spoiled),
                      CUDA_TEST(stream_ids_differ_even_where_handles_repeat),
+                     CUDA_TEST(stream_id_is_asked_for_once_unless_a_context_is_needed),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
                      CUDA_TEST(threads_may_call_it_together));
 }

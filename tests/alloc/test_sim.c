@@ -236,6 +236,14 @@ static void instant_device_finishes_what_it_is_given(void **state) {
     end(&d);
 }
 
+static void driver_without_stream_ids_can_be_had(void **state) {
+    (void)state;
+    kn_sim *sim = NULL;
+    assert_ok(kn_sim_create(&sim, &(kn_sim_options){.no_stream_ids = true}));
+    assert_null(kn_sim_driver(sim)->stream_id);
+    kn_sim_destroy(sim);
+}
+
 static void clock_moves_when_told(void **state) {
     (void)state;
     device d = make();
@@ -263,5 +271,6 @@ int main(void) {
         TEST(access_ends_when_the_handle_is_unmapped), TEST(access_is_for_whole_mapped_handles),
         TEST(maps_without_access_can_always_be_undone), TEST(capacity_holds),
         TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
-        TEST(clock_moves_when_told), TEST(reserved_options_must_be_zero));
+        TEST(driver_without_stream_ids_can_be_had), TEST(clock_moves_when_told),
+        TEST(reserved_options_must_be_zero));
 }

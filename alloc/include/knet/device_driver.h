@@ -56,9 +56,9 @@ typedef struct kn_device_driver {
     kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
-    /* A number that is never used again for another stream, as handles are. Never fails; NULL: the
-     * handle's value. For tests and tools: pools know a stream by its handle, and so want
-     * kn_stream_retire before a stream is destroyed. */
+    /* A number that no other stream of this process ever has, while handles are used again. Never
+     * fails, and is cheap: pools ask at each allocation. NULL: the driver has no such numbers;
+     * pools then know a stream by its handle alone, and need kn_stream_retire before it goes. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);

@@ -30,6 +30,7 @@ typedef struct kn_sim_options {
     uint64_t capacity_bytes; /* 0: 64 GiB */
     bool plain;              /* no virtual memory: the pool grows by segments */
     bool instant;            /* what is enqueued happens at once, as on an idle device */
+    bool no_stream_ids;      /* as a CUDA driver before 12.0 */
     uint64_t reserved[4];    /* zero */
 } kn_sim_options;
 
