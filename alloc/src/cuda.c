@@ -11,7 +11,8 @@
 
 typedef struct cuda_device {
     const kn__cuda_api *api;
-    kn_device *registered; /* NULL until it was found for the first time */
+    kn_device_driver driver; /* less what this device and its driver lack */
+    kn_device *registered;   /* NULL until it was found for the first time */
     int index;
     cu_device ordinal;
     cu_context context; /* the primary one, retained for the life of the process */
@@ -207,15 +208,18 @@ static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
 
 static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t handle) {
     const cuda_device *self = impl;
+    IN_CONTEXT(self, RELAXED);
+    return CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0);
+}
+
+static kn_status range_access(void *impl, void *at, size_t size_bytes) {
+    const cuda_device *self = impl;
     cu_mem_access access = {
         .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = self->ordinal},
         .flags = KN__CU_MEM_ACCESS_READWRITE,
     };
     IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0));
-    kn_status status = CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
-    if (status < 0) CALL_VOID(self, size_bytes, cuMemUnmap, address(at), size_bytes);
-    return status;
+    return CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
 }
 
 static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
@@ -266,9 +270,13 @@ static kn_status stream_sync(void *impl, kn_stream stream) {
     return CALL(self, 0, cuStreamSynchronize, stream);
 }
 
+/* The default streams are those of a context; that of another stream is known, so that it is first
+ * asked for in no context, which is cheaper. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
     const cuda_device *self = impl;
     unsigned long long id = 0;
+    bool direct = kn__cuda_alive() && !kn__stream_is_default(stream);
+    if (direct && self->api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
     context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
     if (scope.result == KN__CU_SUCCESS) (void)self->api->cuStreamGetId(stream, &id);
     return id;
@@ -344,24 +352,35 @@ static bool alive(void *impl) {
     return false;
 }
 
-#define COMMON_DRIVER                                                                              \
-    .kind = KN_DEVICE_CUDA, .info_read = info_read, .free_bytes = free_bytes,                      \
-    .segment_alloc = segment_alloc, .segment_free = segment_free, .pinned_alloc = pinned_alloc,    \
-    .pinned_free = pinned_free, .copy = copy, .fill = fill, .stream_create = stream_create,        \
-    .stream_destroy = stream_destroy, .stream_sync = stream_sync, .stream_id = stream_id,          \
-    .stream_capturing = stream_capturing, .event_create = event_create,                            \
-    .event_destroy = event_destroy, .event_record = event_record, .event_query = event_query,      \
-    .event_wait = event_wait, .event_sync = event_sync, .alive = alive
-
-static const kn_device_driver plain_driver = {COMMON_DRIVER};
-static const kn_device_driver virtual_driver = {
-    COMMON_DRIVER,
+static const kn_device_driver whole_driver = {
+    .kind = KN_DEVICE_CUDA,
+    .info_read = info_read,
+    .free_bytes = free_bytes,
+    .segment_alloc = segment_alloc,
+    .segment_free = segment_free,
+    .pinned_alloc = pinned_alloc,
+    .pinned_free = pinned_free,
     .range_reserve = range_reserve,
     .range_release = range_release,
     .handle_create = handle_create,
     .handle_destroy = handle_destroy,
     .handle_map = handle_map,
+    .range_access = range_access,
     .handle_unmap = handle_unmap,
+    .copy = copy,
+    .fill = fill,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_sync = stream_sync,
+    .stream_id = stream_id,
+    .stream_capturing = stream_capturing,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_query = event_query,
+    .event_wait = event_wait,
+    .event_sync = event_sync,
+    .alive = alive,
 };
 
 static kn_status read_attribute(const cuda_device *self, int *out, unsigned int attribute) {
@@ -393,14 +412,15 @@ static kn_status find_locked(kn_device **out, const kn__cuda_api *api, int index
     if (!devices) return KN_FAIL(KN_ERR_OOM, "no host memory for %d CUDA devices", n_devices);
     cuda_device *self = &devices[index];
     if (!self->registered) {
-        cuda_device fresh = {.api = api, .index = index};
+        cuda_device fresh = {.api = api, .driver = whole_driver, .index = index};
         if (!self->context) {
             KN_TRY(probe(&fresh));
+            if (!fresh.granularity_bytes) kn__driver_make_plain(&fresh.driver);
+            if (!api->cuStreamGetId) fresh.driver.stream_id = NULL;
             *self = fresh;
         }
         snprintf(name, sizeof name, "cuda:%d", index);
-        KN_TRY(kn_device_register(&self->registered, name,
-                                  self->granularity_bytes ? &virtual_driver : &plain_driver, self));
+        KN_TRY(kn_device_register(&self->registered, name, &self->driver, self));
     }
     *out = self->registered;
     return KN_OK;

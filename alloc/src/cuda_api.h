@@ -67,6 +67,11 @@ enum {
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
 
+/* cuGetProcAddress, which finds all others, in its first form: that of CUDA 11.3, which newer
+ * drivers serve too. So 11.3 is the oldest driver that will do. */
+typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, uint64_t flags);
+#define KN__CUDA_OLDEST "CUDA 11.3 (driver 465)"
+
 /* X(name, version that fixed this ABI, parameters). All return cu_result. */
 #define KN__CUDA_API(X)                                                                            \
     X(cuInit, 2000, (unsigned int flags))                                                          \
@@ -108,7 +113,6 @@ enum {
     X(cuStreamCreate, 2000, (cu_stream * out, unsigned int flags))                                 \
     X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
     X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
-    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
     X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
     X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
     X(cuEventCreate, 2000, (cu_event * out, unsigned int flags))                                   \
@@ -116,10 +120,14 @@ enum {
     X(cuEventRecord, 2000, (cu_event event, cu_stream stream))                                     \
     X(cuEventQuery, 2000, (cu_event event))                                                        \
     X(cuEventSynchronize, 2000, (cu_event event))
+/* NULL where the driver is older. */
+#define KN__CUDA_API_OPTIONAL(X)                                                                   \
+    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))
 
 typedef struct kn__cuda_api {
 #define X(name, version, params) cu_result(*name) params;
     KN__CUDA_API(X)
+    KN__CUDA_API_OPTIONAL(X)
 #undef X
 } kn__cuda_api;
 

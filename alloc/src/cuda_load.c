@@ -9,9 +9,6 @@
 
 enum { MESSAGE_BYTES = 768 };
 
-typedef cu_result (*get_proc_fn)(const char *name, void **out, int version,
-                                 unsigned long long flags, unsigned int *found);
-
 static struct {
     pthread_once_t once;
     kn__cuda_api api;
@@ -36,41 +33,41 @@ static int driver_version(void *library) {
 
 static void fail_old(void *library, const char *missing) {
     int version = driver_version(library);
-    snprintf(
-        cuda.failure, sizeof cuda.failure,
-        "the CUDA driver is too old: it serves CUDA %d.%d and lacks %s; CUDA 12.0 (driver 525) "
-        "or newer is needed: update NVIDIA's driver, or use the cpu device",
-        version / 1000, version % 1000 / 10, missing);
+    snprintf(cuda.failure, sizeof cuda.failure,
+             "the CUDA driver is too old: it serves CUDA %d.%d and lacks %s; " KN__CUDA_OLDEST
+             " or newer is needed: update NVIDIA's driver, or use the cpu device",
+             version / 1000, version % 1000 / 10, missing);
 }
 
-static bool resolve(void *library, get_proc_fn get_proc, const char *name, int version,
-                    void *out_fn) {
+static bool resolve(void *library, cu_get_proc_fn get_proc, const char *name, int version,
+                    bool optional, void *out_fn) {
     void *symbol = NULL;
-    unsigned int found = 0;
-    cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM, &found);
+    cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM);
     if (result == KN__CU_ERROR_STUB_LIBRARY) {
         snprintf(cuda.failure, sizeof cuda.failure,
                  "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: take its "
                  "folder out of LD_LIBRARY_PATH, or use the cpu device");
         return false;
     }
-    if (result != KN__CU_SUCCESS || !symbol) {
-        fail_old(library, name);
-        return false;
-    }
-    memcpy(out_fn, &symbol, sizeof symbol);
-    return true;
+    bool found = result == KN__CU_SUCCESS && symbol;
+    if (found) memcpy(out_fn, &symbol, sizeof symbol);
+    if (!found && !optional) fail_old(library, name);
+    return found || optional;
 }
 
 static bool resolve_all(void *library) {
-    get_proc_fn get_proc = NULL;
-    if (!find_symbol(library, "cuGetProcAddress_v2", &get_proc)) {
-        fail_old(library, "cuGetProcAddress_v2");
+    cu_get_proc_fn get_proc = NULL;
+    if (!find_symbol(library, "cuGetProcAddress", &get_proc)) {
+        fail_old(library, "cuGetProcAddress");
         return false;
     }
 #define X(name, version, params)                                                                   \
-    if (!resolve(library, get_proc, #name, version, &cuda.api.name)) return false;
+    if (!resolve(library, get_proc, #name, version, false, &cuda.api.name)) return false;
     KN__CUDA_API(X)
+#undef X
+#define X(name, version, params)                                                                   \
+    if (!resolve(library, get_proc, #name, version, true, &cuda.api.name)) return false;
+    KN__CUDA_API_OPTIONAL(X)
 #undef X
     return true;
 }

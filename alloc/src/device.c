@@ -121,6 +121,16 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
     return KN_OK;
 }
 
+void kn__driver_make_plain(kn_device_driver *driver) {
+    driver->range_reserve = NULL;
+    driver->range_release = NULL;
+    driver->handle_create = NULL;
+    driver->handle_destroy = NULL;
+    driver->handle_map = NULL;
+    driver->handle_unmap = NULL;
+    driver->range_access = NULL;
+}
+
 /* Pools of a device. */
 
 void kn__registry_lock(void) { pthread_mutex_lock(&registry_lock); }

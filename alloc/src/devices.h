@@ -5,6 +5,11 @@
 #include <knet/device_driver.h>
 #include <knet/pool.h>
 
+/* device.c: takes virtual memory out of a table of functions; and whether the handle is one of the
+ * default streams': NULL and 1 the legacy one, 2 the calling thread's own. */
+void kn__driver_make_plain(kn_device_driver *driver);
+static inline bool kn__stream_is_default(kn_stream stream) { return (uintptr_t)stream <= 2; }
+
 /* cuda.c: finds and registers "cuda:index". Errors: DEVICE, saying why there is none. */
 kn_status kn__cuda_find(kn_device **out, int index);
 int kn__cuda_count(void);

@@ -163,26 +163,32 @@ static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     return KN_OK;
 }
 
+/* Makes the handles mapped in [at, at + *bytes) usable. After a failure they are given back, the
+ * last first: *bytes says how many bytes stay, which can't be unmapped. */
+static kn_status map_finish(kn_pool *pool, char *at, size_t *bytes, kn_status status) {
+    if (status == KN_OK && *bytes) status = pool->driver->range_access(pool->impl, at, *bytes);
+    if (status == KN_OK) return KN_OK;
+    kn_error error = *kn_last_error();
+    const kn__range *range = &pool->range;
+    for (size_t n = *bytes / range->unit; n-- > 0;) {
+        if (!granule_of(range, at + n * range->unit)->span) continue;
+        if (unmap_and_destroy(pool, at + n * range->unit) < 0) break;
+        *bytes = n * range->unit;
+    }
+    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+}
+
 /* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. *mapped says how many bytes
  * are mapped afterwards: none after a failure, unless they can't be unmapped either. */
 static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes,
                          size_t *mapped) {
-    size_t done = 0;
     kn_status status = KN_OK;
-    while (done < bytes && status == KN_OK) {
-        size_t piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
-        status = map_one(pool, at + done, piece);
-        if (status == KN_OK) done += piece;
+    for (*mapped = 0; *mapped < bytes && status == KN_OK;) {
+        size_t piece = bytes - *mapped < handle_bytes ? bytes - *mapped : handle_bytes;
+        status = map_one(pool, at + *mapped, piece);
+        if (status == KN_OK) *mapped += piece;
     }
-    if (status < 0) { /* the pieces before the failure are whole handles */
-        kn_error error = *kn_last_error();
-        while (done && unmap_and_destroy(pool, at + done - handle_bytes) == KN_OK) {
-            done -= handle_bytes;
-        }
-        status = kn_fail_at(error.file, error.line, status, "%s", error.message);
-    }
-    *mapped = done;
-    return status;
+    return map_finish(pool, at, mapped, status);
 }
 
 /* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
@@ -567,7 +573,8 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     visit_large(pool, move_handles, &moving);
     size_t moved = moving.bytes;
-    if (moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
+    kn_status status = map_finish(pool, plan.hole->ptr, &moved, KN_OK);
+    if (status == KN_OK && moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
         (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved,
                       handle_size(pool, plan.bytes - moved), &mapped);
     }

@@ -49,6 +49,7 @@ typedef struct extent {
     char *ptr;
     size_t size;
     uint64_t handle; /* 0: a segment */
+    bool access;     /* work may use it */
 } extent;
 
 typedef struct handle {
@@ -87,9 +88,10 @@ static void *grown(void *ptr, size_t size_bytes) {
 }
 
 static const char *const CALL_NAMES[KN_SIM_CALLS] = {
-    "any",        "segment_alloc", "range_reserve", "handle_create", "handle_map",   "handle_unmap",
-    "copy",       "stream_create", "stream_sync",   "event_create",  "event_record", "event_query",
-    "event_wait", "event_sync",    "info_read",     "pinned_alloc"};
+    "any",          "segment_alloc", "range_reserve", "handle_create", "handle_map",
+    "handle_unmap", "range_access",  "copy",          "stream_create", "stream_sync",
+    "event_create", "event_record",  "event_query",   "event_wait",    "event_sync",
+    "info_read",    "pinned_alloc"};
 
 KN_PRINTF(2, 3) static void violate(kn_sim *sim, const char *fmt, ...) {
     if (sim->n_violations++) return;
@@ -162,17 +164,21 @@ static void extent_add(kn_sim *sim, char *ptr, size_t size, uint64_t number) {
         sim->extents = grown(sim->extents, sim->extents_room * sizeof *sim->extents);
     }
     memmove(&sim->extents[i + 1], &sim->extents[i], (sim->n_extents - i) * sizeof *sim->extents);
-    sim->extents[i] = (extent){ptr, size, number};
+    sim->extents[i] = (extent){ptr, size, number, number == 0};
     sim->n_extents++;
 }
 
-static bool has_memory(const kn_sim *sim, const char *ptr, size_t size) {
-    const char *end = ptr + size;
-    for (size_t i = extent_index(sim, ptr); ptr < end; i++) {
-        if (i == sim->n_extents || sim->extents[i].ptr > ptr) return false;
-        ptr = sim->extents[i].ptr + sim->extents[i].size;
+static void check_memory(kn_sim *sim, const char *ptr, size_t size, const char *who) {
+    const char *at = ptr, *end = ptr + size;
+    for (size_t i = extent_index(sim, at); at < end; i++) {
+        bool mapped = i < sim->n_extents && sim->extents[i].ptr <= at;
+        if (!mapped || !sim->extents[i].access) {
+            violate(sim, "%s %p, where there is no %s", who, (const void *)ptr,
+                    mapped ? "access to the memory" : "memory");
+            return;
+        }
+        at = sim->extents[i].ptr + sim->extents[i].size;
     }
-    return true;
 }
 
 /* The first work that may still use the bytes; not what is ordered before the next thing of
@@ -336,14 +342,33 @@ static kn_status sim_handle_map(void *impl, void *at, size_t size_bytes, uint64_
     return leave(sim, KN_SIM_HANDLE_MAP, KN_OK);
 }
 
+/* To undo a map never fails: no work can use the memory yet. */
 static kn_status sim_handle_unmap(void *impl, void *at, size_t size_bytes) {
-    ENTER(impl, KN_SIM_HANDLE_UNMAP);
+    kn_sim *sim = enter(impl, KN_SIM_HANDLE_UNMAP);
     size_t i = extent_index(sim, at);
-    if (i < sim->n_extents && sim->extents[i].ptr == at && sim->extents[i].handle) {
-        sim->handles[sim->extents[i].handle - 1].mapped = false;
+    const extent *mapped =
+        i < sim->n_extents && sim->extents[i].ptr == at ? &sim->extents[i] : NULL;
+    kn_status status = mapped && !mapped->access ? KN_OK : scripted(sim, KN_SIM_HANDLE_UNMAP);
+    if (status == KN_OK) {
+        if (mapped && mapped->handle) sim->handles[mapped->handle - 1].mapped = false;
+        extent_remove(sim, at, size_bytes);
     }
-    extent_remove(sim, at, size_bytes);
-    return leave(sim, KN_SIM_HANDLE_UNMAP, KN_OK);
+    return leave(sim, KN_SIM_HANDLE_UNMAP, status);
+}
+
+static kn_status sim_range_access(void *impl, void *ptr, size_t size_bytes) {
+    ENTER(impl, KN_SIM_RANGE_ACCESS);
+    char *at = ptr, *end = at + size_bytes;
+    for (size_t i = extent_index(sim, at); at < end; i++) {
+        if (i == sim->n_extents || sim->extents[i].ptr != at || !sim->extents[i].handle) break;
+        sim->extents[i].access = true;
+        at += sim->extents[i].size;
+    }
+    if (at != end) {
+        violate(sim, "access is given to %zu bytes at %p, which aren't whole mapped handles",
+                size_bytes, ptr);
+    }
+    return leave(sim, KN_SIM_RANGE_ACCESS, KN_OK);
 }
 
 /* Streams. */
@@ -542,7 +567,7 @@ static void work(kn_sim *sim, size_t i, const void *ptr, size_t size, uint64_t u
         violate(sim, "bytes at %p are used for user %llu while work of user %llu may use them", ptr,
                 (unsigned long long)user, (unsigned long long)other->user);
     }
-    if (!has_memory(sim, ptr, size)) violate(sim, "work uses %p, where there is no memory", ptr);
+    check_memory(sim, ptr, size, "work uses");
     thing *t = enqueue(sim, i, WORK);
     t->ptr = ptr;
     t->size = size;
@@ -554,12 +579,8 @@ static kn_status sim_copy(void *impl, void *dst, const void *src, size_t size_by
                           bool to_host, kn_stream stream) {
     ENTER(impl, KN_SIM_COPY);
     (void)queue_index(sim, stream);
-    if (!to_host && !has_memory(sim, dst, size_bytes)) {
-        violate(sim, "a copy writes to %p, where there is no memory", dst);
-    }
-    if (!from_host && !has_memory(sim, src, size_bytes)) {
-        violate(sim, "a copy reads from %p, where there is no memory", src);
-    }
+    if (!to_host) check_memory(sim, dst, size_bytes, "a copy writes to");
+    if (!from_host) check_memory(sim, src, size_bytes, "a copy reads from");
     return leave(sim, KN_SIM_COPY, KN_OK);
 }
 
@@ -594,6 +615,7 @@ static const kn_device_driver VIRTUAL = {
     .handle_destroy = sim_handle_destroy,
     .handle_map = sim_handle_map,
     .handle_unmap = sim_handle_unmap,
+    .range_access = sim_range_access,
     .copy = sim_copy,
     .fill = sim_fill,
     .stream_create = sim_stream_create,
@@ -619,14 +641,8 @@ kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     kn_sim *sim = calloc(1, sizeof *sim);
     if (!sim) return KN_FAIL(KN_ERR_OOM, "kn_sim_create: no host memory");
     sim->driver = VIRTUAL;
-    if (options->plain) {
-        sim->driver.range_reserve = NULL;
-        sim->driver.range_release = NULL;
-        sim->driver.handle_create = NULL;
-        sim->driver.handle_destroy = NULL;
-        sim->driver.handle_map = NULL;
-        sim->driver.handle_unmap = NULL;
-    }
+    if (options->plain) kn__driver_make_plain(&sim->driver);
+    if (options->no_stream_ids) sim->driver.stream_id = NULL;
     sim->capacity = options->capacity_bytes ? options->capacity_bytes : (uint64_t)64 << 30;
     sim->next_address = BASE;
     sim->instant = options->instant;

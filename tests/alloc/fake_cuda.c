@@ -227,33 +227,27 @@ cu_result fake_cuThreadExchangeStreamCaptureMode(unsigned int *mode) {
 FAKE_API cu_result cuDriverGetVersion(int *out);
 cu_result cuDriverGetVersion(int *out) { return fake_cuDriverGetVersion(out); }
 
-#ifdef FAKE_CUDA_OLD /* the variant that stands for a driver before CUDA 12 */
-#define cuGetProcAddress_v2 cuGetProcAddress
-#endif
-FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **out, int version,
-                                       unsigned long long flags, unsigned int *found);
-cu_result cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags,
-                              unsigned int *found) {
+#ifndef FAKE_CUDA_OLD /* the variant without it stands for a driver before CUDA 11.3 */
+FAKE_API cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
+cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {
     static const kn__cuda_api api = {
 #define X(fn, since, params) .fn = fake_##fn,
-        KN__CUDA_API(X)
+        KN__CUDA_API(X) KN__CUDA_API_OPTIONAL(X)
 #undef X
     };
     *out = NULL;
-    *found = 1;
     if (fake_machine.is_stub) return KN__CU_ERROR_STUB_LIBRARY;
     if (version > fake_machine.driver_version || flags != KN__CU_GET_PROC_LEGACY_STREAM) {
         return INVALID_VALUE;
     }
 #define X(fn, since, params)                                                                       \
-    if (strcmp(name, #fn) == 0 && version >= (since)) {                                            \
-        memcpy(out, &api.fn, sizeof *out);                                                         \
-        *found = 0;                                                                                \
-    }
+    if (strcmp(name, #fn) == 0 && version >= (since)) memcpy(out, &api.fn, sizeof *out);
     KN__CUDA_API(X)
+    KN__CUDA_API_OPTIONAL(X)
 #undef X
     return KN__CU_SUCCESS;
 }
+#endif
 
 /* --- what tests see ------------------------------------------------------------------------ */
 

@@ -76,10 +76,12 @@ cu_result fake_cuStreamSynchronize(cu_stream stream) {
     return fake_end(KN__CU_SUCCESS);
 }
 
+/* Needs a context to know whose default stream is meant. */
 cu_result fake_cuStreamGetId(cu_stream stream, unsigned long long *out) {
-    BEGIN(fake_begin_in_context);
+    BEGIN(fake_begin);
     stream = fake_stream_of(stream);
     REQUIRE(known(stream));
+    REQUIRE(stream != &fake.default_stream || fake_current_device() >= 0);
     *out = stream->id;
     return fake_end(KN__CU_SUCCESS);
 }

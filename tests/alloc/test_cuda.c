@@ -66,9 +66,11 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     char *first = range, *second = first + 4 * (size_t)GRANULE;
     assert_ok(driver->handle_create(impl, &handle, 2 * (size_t)GRANULE));
     assert_ok(driver->handle_map(impl, first, 2 * (size_t)GRANULE, handle));
+    assert_ok(driver->range_access(impl, first, 2 * (size_t)GRANULE));
     assert_ok(driver->fill(impl, first, 5, 2 * (size_t)GRANULE, NULL));
     assert_ok(driver->handle_unmap(impl, first, 2 * (size_t)GRANULE));
     assert_ok(driver->handle_map(impl, second, 2 * (size_t)GRANULE, handle));
+    assert_ok(driver->range_access(impl, second, 2 * (size_t)GRANULE));
     char last = 0;
     assert_ok(driver->copy(impl, &last, second + 2 * (size_t)GRANULE - 1, 1, false, true, NULL));
     assert_int_equal(last, 5);
@@ -77,20 +79,56 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     driver->range_release(impl, range, 8 * (size_t)GRANULE);
 }
 
-static void mapping_that_gets_no_access_is_undone(void **state) {
-    (void)state;
+enum { RUN = 3, RUN_BYTES = RUN * GRANULE };
+
+/* A range in which a run of handles is mapped that nothing may use yet. */
+static char *map_run(uint64_t handles[RUN]) {
     void *impl = NULL, *range = NULL;
     const kn_device_driver *driver = driver_get(&impl);
-    uint64_t handle = 0;
-    assert_ok(driver->range_reserve(impl, &range, GRANULE));
-    assert_ok(driver->handle_create(impl, &handle, GRANULE));
+    assert_ok(driver->range_reserve(impl, &range, RUN_BYTES));
+    for (size_t i = 0; i < RUN; i++) {
+        assert_ok(driver->handle_create(impl, &handles[i], GRANULE));
+        assert_ok(driver->handle_map(impl, (char *)range + i * GRANULE, GRANULE, handles[i]));
+    }
+    return range;
+}
+
+static void unmap_run(char *range, const uint64_t handles[RUN]) {
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    for (size_t i = 0; i < RUN; i++) {
+        assert_ok(driver->handle_unmap(impl, range + i * GRANULE, GRANULE));
+        driver->handle_destroy(impl, handles[i], GRANULE);
+    }
+    driver->range_release(impl, range, RUN_BYTES);
+}
+
+static void one_call_makes_a_run_of_handles_usable(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    uint64_t handles[RUN];
+    char *range = map_run(handles), last = 0;
+    assert_int_equal(fake_cuda_calls("cuMemSetAccess"), 0);
+    assert_ok(driver->range_access(impl, range, RUN_BYTES));
+    assert_int_equal(fake_cuda_calls("cuMemSetAccess"), 1);
+    assert_ok(driver->fill(impl, range, 6, RUN_BYTES, NULL));
+    assert_ok(driver->copy(impl, &last, range + RUN_BYTES - 1, 1, false, true, NULL));
+    assert_int_equal(last, 6);
+    unmap_run(range, handles);
+}
+
+static void run_that_gets_no_access_stays_mapped(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    uint64_t handles[RUN];
+    char *range = map_run(handles);
     fake_cuda_fail("cuMemSetAccess", 1, 1, 1);
-    assert_fails(driver->handle_map(impl, range, GRANULE, handle), KN_ERR_CUDA, "cuMemSetAccess");
-    assert_int_equal(fake_cuda_count().n_mapped, 0);
-    assert_ok(driver->handle_map(impl, range, GRANULE, handle));
-    assert_ok(driver->handle_unmap(impl, range, GRANULE));
-    driver->handle_destroy(impl, handle, GRANULE);
-    driver->range_release(impl, range, GRANULE);
+    assert_fails(driver->range_access(impl, range, RUN_BYTES), KN_ERR_CUDA,
+                 "cuMemSetAccess of 6291456 bytes");
+    assert_int_equal(fake_cuda_count().n_mapped, RUN);
+    unmap_run(range, handles);
 }
 
 static void failure_names_function_size_device_code_and_text(void **state) {
@@ -205,6 +243,21 @@ static void stream_ids_differ_even_where_handles_repeat(void **state) {
     }
 }
 
+static void stream_id_is_asked_for_once_unless_a_context_is_needed(void **state) {
+    (void)state;
+    void *impl = NULL;
+    kn_stream stream = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->stream_create(impl, &stream));
+    fake_cuda_reset();
+    uint64_t id = driver->stream_id(impl, stream);
+    assert_int_equal(fake_cuda_count().n_calls, 1);
+    fake_cuda_fail("cuStreamGetId", 1, 1, 201);
+    assert_int_equal(driver->stream_id(impl, stream), id);
+    assert_int_equal(fake_cuda_calls("cuCtxPopCurrent"), 1);
+    driver->stream_destroy(impl, stream);
+}
+
 static void event_is_reached_when_its_stream_gets_there(void **state) {
     (void)state;
     kn_device *device = cuda_device_get();
@@ -272,13 +325,15 @@ int main(void) {
                      CUDA_TEST(info_is_what_the_driver_says),
                      CUDA_TEST(bytes_go_to_the_device_within_it_and_back),
                      CUDA_TEST(handle_keeps_its_bytes_when_it_is_mapped_elsewhere),
-                     CUDA_TEST(mapping_that_gets_no_access_is_undone),
+                     CUDA_TEST(one_call_makes_a_run_of_handles_usable),
+                     CUDA_TEST(run_that_gets_no_access_stays_mapped),
                      CUDA_TEST(failure_names_function_size_device_code_and_text),
                      CUDA_TEST(full_device_is_out_of_memory_and_not_a_cuda_error),
                      CUDA_TEST(context_of_the_caller_is_put_back),
                      CUDA_TEST(context_that_is_current_already_is_not_pushed_again),
                      CUDA_TEST(graph_capture_of_another_thread_is_not_spoiled),
                      CUDA_TEST(stream_ids_differ_even_where_handles_repeat),
+                     CUDA_TEST(stream_id_is_asked_for_once_unless_a_context_is_needed),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
                      CUDA_TEST(threads_may_call_it_together));
 }

@@ -29,6 +29,7 @@ static kn_status use_mapping(const kn_device_driver *driver, void *impl) {
     if (status < 0) return range ? KN_ERR_INTERNAL : status;
     KN_TRY_GOTO(status, driver->handle_create(impl, &handle, GRANULE));
     KN_TRY_GOTO(status, driver->handle_map(impl, range, GRANULE, handle));
+    KN_TRY_GOTO(status, driver->range_access(impl, range, GRANULE));
     KN_TRY_GOTO(status, driver->handle_unmap(impl, range, GRANULE));
 cleanup:
     fake_cuda_fail(NULL, 1, 0, 0);

@@ -85,21 +85,40 @@ static void missing_driver_says_what_to_install(void **state) {
     assert_device_error(found, "install NVIDIA's driver, or use the cpu device");
 }
 
-static void make_version_11_4(fake_cuda_machine *machine) { machine->driver_version = 11040; }
+static void make_version_11_2(fake_cuda_machine *machine) { machine->driver_version = 11020; }
 
 static void old_driver_says_its_version_and_the_one_needed(void **state) {
     (void)state;
     finding found = find_in_child(
-        (scenario){.driver = FAKE_CUDA_OLD, .name = "cuda", .prepare = make_version_11_4});
-    assert_device_error(found, "it serves CUDA 11.4 and lacks cuGetProcAddress_v2");
-    assert_device_error(found, "CUDA 12.0 (driver 525) or newer is needed");
+        (scenario){.driver = FAKE_CUDA_OLD, .name = "cuda", .prepare = make_version_11_2});
+    assert_device_error(found, "it serves CUDA 11.2 and lacks cuGetProcAddress;");
+    assert_device_error(found, "CUDA 11.3 (driver 465) or newer is needed");
 }
+
+static void make_version_10_1(fake_cuda_machine *machine) { machine->driver_version = 10010; }
 
 static void driver_without_one_function_names_it(void **state) {
     (void)state;
     finding found = find_in_child(
-        (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_11_4});
-    assert_device_error(found, "lacks cuStreamGetId");
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_10_1});
+    assert_device_error(found, "lacks cuMemGetAllocationGranularity");
+}
+
+static void make_version_11_3(fake_cuda_machine *machine) { machine->driver_version = 11030; }
+
+static bool has_no_stream_ids(kn_device *device) {
+    void *impl = NULL;
+    return !kn_device_driver_get(device, &impl)->stream_id;
+}
+
+static void oldest_driver_that_will_do_has_no_stream_ids(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){.driver = FAKE_CUDA,
+                                             .name = "cuda",
+                                             .prepare = make_version_11_3,
+                                             .look = has_no_stream_ids});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
 }
 
 static void make_stub(fake_cuda_machine *machine) { machine->is_stub = true; }
@@ -147,7 +166,8 @@ static bool has_only_segments(kn_device *device) {
     kn_device_info info;
     const kn_device_driver *driver = kn_device_driver_get(device, &impl);
     if (driver->range_reserve || driver->range_release || driver->handle_create ||
-        driver->handle_destroy || driver->handle_map || driver->handle_unmap) {
+        driver->handle_destroy || driver->handle_map || driver->handle_unmap ||
+        driver->range_access) {
         return false;
     }
     if (kn_device_info_read(&info, sizeof info, device) < 0 || info.granularity_bytes) return false;
@@ -247,13 +267,15 @@ static void driver_that_unloads_is_called_no_more(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(missing_driver_says_what_to_install),
-        TEST(old_driver_says_its_version_and_the_one_needed),
-        TEST(driver_without_one_function_names_it), TEST(stub_for_linking_is_told_from_a_driver),
-        TEST(failed_start_names_the_error_and_the_remedy),
-        TEST(index_past_the_last_says_how_many_there_are),
-        TEST(device_without_virtual_memory_grows_by_segments),
-        TEST(device_that_could_not_be_opened_can_be_found_later),
-        TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
+    return RUN_TESTS(TEST(missing_driver_says_what_to_install),
+                     TEST(old_driver_says_its_version_and_the_one_needed),
+                     TEST(driver_without_one_function_names_it),
+                     TEST(oldest_driver_that_will_do_has_no_stream_ids),
+                     TEST(stub_for_linking_is_told_from_a_driver),
+                     TEST(failed_start_names_the_error_and_the_remedy),
+                     TEST(index_past_the_last_says_how_many_there_are),
+                     TEST(device_without_virtual_memory_grows_by_segments),
+                     TEST(device_that_could_not_be_opened_can_be_found_later),
+                     TEST(child_of_fork_is_told_why_it_has_no_gpu),
+                     TEST(driver_that_unloads_is_called_no_more));
 }

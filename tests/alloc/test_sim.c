@@ -124,6 +124,77 @@ static void handles_are_mapped_once_and_unmapped_before_they_go(void **state) {
     end(&d);
 }
 
+/* Three handles of 2 MiB side by side, which nothing may use yet. */
+static char *map_run(device *d, uint64_t handles[3]) {
+    void *range = NULL;
+    assert_ok(d->driver->range_reserve(d->sim, &range, 16 * MiB));
+    for (size_t i = 0; i < 3; i++) {
+        char *at = (char *)range + i * 2 * MiB;
+        assert_ok(d->driver->handle_create(d->sim, &handles[i], 2 * MiB));
+        assert_ok(d->driver->handle_map(d->sim, at, 2 * MiB, handles[i]));
+    }
+    return range;
+}
+
+static void work_needs_access(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t handles[3];
+    char *range = map_run(&d, handles);
+    assert_ok(d.driver->range_access(d.sim, range, 4 * MiB));
+    kn_sim_work(d.sim, d.s, range + 1 * MiB, 3 * MiB, 1);
+    assert_no_violation(d.sim);
+    assert_int_equal(kn_sim_calls(d.sim, KN_SIM_RANGE_ACCESS), 1);
+    kn_sim_work(d.sim, d.s, range + 1 * MiB, 3 * MiB + 1, 1);
+    assert_violation(&d, "no access");
+    end(&d);
+}
+
+static void access_ends_when_the_handle_is_unmapped(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t handles[3];
+    char *range = map_run(&d, handles);
+    assert_ok(d.driver->range_access(d.sim, range, 6 * MiB));
+    assert_ok(d.driver->handle_unmap(d.sim, range, 2 * MiB));
+    assert_ok(d.driver->handle_map(d.sim, range, 2 * MiB, handles[0]));
+    assert_ok(d.driver->copy(d.sim, range + 2 * MiB, range + 4 * MiB, 100, false, false, d.s));
+    assert_no_violation(d.sim);
+    assert_ok(d.driver->copy(d.sim, range + 2 * MiB, range, 100, false, false, d.s));
+    assert_violation(&d, "a copy reads from");
+    end(&d);
+}
+
+static void access_is_for_whole_mapped_handles(void **state) {
+    (void)state;
+    const size_t wrong[][2] = {
+        {0, 3 * MiB}, {1 * MiB, 1 * MiB}, {4 * MiB, 4 * MiB}, {8 * MiB, MiB}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        device d = make();
+        uint64_t handles[3];
+        char *range = map_run(&d, handles);
+        assert_ok(d.driver->range_access(d.sim, range + wrong[i][0], wrong[i][1]));
+        assert_violation(&d, "aren't whole mapped handles");
+        end(&d);
+    }
+}
+
+static void maps_without_access_can_always_be_undone(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t handles[3];
+    char *range = map_run(&d, handles);
+    assert_ok(d.driver->range_access(d.sim, range, 2 * MiB));
+    kn_sim_fail(d.sim, KN_SIM_ANY, 1, true);
+    assert_fails(d.driver->range_access(d.sim, range + 2 * MiB, 4 * MiB), KN_ERR_CUDA,
+                 "range_access");
+    assert_fails(d.driver->handle_unmap(d.sim, range, 2 * MiB), KN_ERR_CUDA, "handle_unmap");
+    assert_ok(d.driver->handle_unmap(d.sim, range + 2 * MiB, 2 * MiB));
+    assert_ok(d.driver->handle_unmap(d.sim, range + 4 * MiB, 2 * MiB));
+    assert_no_violation(d.sim);
+    end(&d);
+}
+
 static void capacity_holds(void **state) {
     (void)state;
     device d = make();
@@ -165,6 +236,14 @@ static void instant_device_finishes_what_it_is_given(void **state) {
     end(&d);
 }
 
+static void driver_without_stream_ids_can_be_had(void **state) {
+    (void)state;
+    kn_sim *sim = NULL;
+    assert_ok(kn_sim_create(&sim, &(kn_sim_options){.no_stream_ids = true}));
+    assert_null(kn_sim_driver(sim)->stream_id);
+    kn_sim_destroy(sim);
+}
+
 static void clock_moves_when_told(void **state) {
     (void)state;
     device d = make();
@@ -188,7 +267,10 @@ int main(void) {
         TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
         TEST(wait_orders_streams_transitively), TEST(memory_taken_away_under_work_is_seen),
         TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
-        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(capacity_holds),
+        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(work_needs_access),
+        TEST(access_ends_when_the_handle_is_unmapped), TEST(access_is_for_whole_mapped_handles),
+        TEST(maps_without_access_can_always_be_undone), TEST(capacity_holds),
         TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
-        TEST(clock_moves_when_told), TEST(reserved_options_must_be_zero));
+        TEST(driver_without_stream_ids_can_be_had), TEST(clock_moves_when_told),
+        TEST(reserved_options_must_be_zero));
 }

@@ -34,6 +34,7 @@ static inline kn_device *gpu_plain_get(void) {
     plain.handle_destroy = NULL;
     plain.handle_map = NULL;
     plain.handle_unmap = NULL;
+    plain.range_access = NULL;
     if (kn_device_register(&device, "cuda-plain", &plain, impl) < 0) return NULL;
     return device;
 }

@@ -38,13 +38,16 @@ typedef struct kn_device_driver {
 
     /* Virtual memory; all NULL where it is missing: the pool then grows by plain segments.
      * reserve: addresses without memory. handle: physical memory, mapped and unmapped only whole.
-     */
+     * What is mapped can't be used yet: range_access makes a run of whole handles readable and
+     * writable, all of them or, after an error, none. It is called once for a run of maps, and
+     * again wherever a handle is mapped anew. Until then handle_unmap fails only where the device
+     * is lost, so that a pool can take its maps back. */
     kn_status (*range_reserve)(void *impl, void **out, size_t size_bytes);
     void (*range_release)(void *impl, void *ptr, size_t size_bytes);
     kn_status (*handle_create)(void *impl, uint64_t *out, size_t size_bytes);
     void (*handle_destroy)(void *impl, uint64_t handle, size_t size_bytes);
-    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes,
-                            uint64_t handle); /* readable and writable */
+    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes, uint64_t handle);
+    kn_status (*range_access)(void *impl, void *at, size_t size_bytes);
     kn_status (*handle_unmap)(void *impl, void *at, size_t size_bytes);
 
     /* Copies within the device, to it and from it; which one `to_host` / `from_host` say (both
@@ -56,9 +59,9 @@ typedef struct kn_device_driver {
     kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
-    /* A number that is never used again for another stream, as handles are. Never fails; NULL: the
-     * handle's value. For tests and tools: pools know a stream by its handle, and so want
-     * kn_stream_retire before a stream is destroyed. */
+    /* A number above 0 that no other stream of this process ever has, while handles are used again;
+     * 0 when the driver can't tell. It is cheap: pools ask at each allocation. NULL: the driver has no such numbers;
+     * pools then know a stream by its handle alone, and need kn_stream_retire before it goes. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);

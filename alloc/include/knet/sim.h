@@ -4,7 +4,8 @@
  * asynchronous: work is done only when the test lets it (kn_sim_step, kn_sim_drain) or when
  * somebody waits for it. It fails where it is told to, and it checks: kn_sim_work says which bytes
  * a piece of work uses, and for whom; bytes used for somebody else while that work may still run
- * are a violation, and so are bytes without memory and memory taken away under work.
+ * are a violation, and so are bytes without memory, mapped memory that was given no access, and
+ * memory taken away under work.
  *
  *     kn_sim *sim = NULL; kn_device *dev = NULL;
  *     KN_TRY(kn_sim_create(&sim, &(kn_sim_options){.capacity_bytes = 1 << 30}));
@@ -29,6 +30,7 @@ typedef struct kn_sim_options {
     uint64_t capacity_bytes; /* 0: 64 GiB */
     bool plain;              /* no virtual memory: the pool grows by segments */
     bool instant;            /* what is enqueued happens at once, as on an idle device */
+    bool no_stream_ids;      /* as a CUDA driver before 12.0 */
     uint64_t reserved[4];    /* zero */
 } kn_sim_options;
 
@@ -40,6 +42,7 @@ typedef enum kn_sim_call {
     KN_SIM_HANDLE_CREATE,
     KN_SIM_HANDLE_MAP,
     KN_SIM_HANDLE_UNMAP,
+    KN_SIM_RANGE_ACCESS,
     KN_SIM_COPY,
     KN_SIM_STREAM_CREATE,
     KN_SIM_STREAM_SYNC,
