@@ -23,7 +23,7 @@ static inline unsigned bin_of(size_t size) {
 
 /* Bins. */
 
-void kn__bins_insert(kn__bins *bins, kn__block *block) {
+inline void kn__bins_insert(kn__bins *bins, kn__block *block) {
     unsigned bin = bin_of(block->size);
     kn__block *next = bins->head[bin];
     block->prev = NULL;
@@ -37,7 +37,7 @@ void kn__bins_insert(kn__bins *bins, kn__block *block) {
     bins->n_used++;
 }
 
-void kn__bins_remove(kn__bins *bins, kn__block *block) {
+inline void kn__bins_remove(kn__bins *bins, kn__block *block) {
     kn__block *next = block->next, *prev = block->prev;
     if (next) next->prev = prev;
     if (prev) {
@@ -85,7 +85,7 @@ static inline kn__block *probe_bin(const kn__bins *bins, unsigned bin, size_t si
     return best;
 }
 
-kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
+inline kn__block *kn__bins_find(const kn__bins *bins, size_t size, size_t align) {
     unsigned bin = bin_of(size),
              sure = align > KN__BLOCK_GRAIN ? bin_of(size + align) + 1 : bin + 1;
     if (sure > KN__BINS) sure = KN__BINS;
@@ -111,7 +111,7 @@ kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const
 
 /* Blocks. */
 
-void kn__block_assign(kn__block *block, kn__stream *stream) {
+inline void kn__block_assign(kn__block *block, kn__stream *stream) {
     block->stream->refs--;
     block->stream = stream;
     stream->refs++;
@@ -129,7 +129,7 @@ static kn__block *records_add(kn_pool *pool) {
     return pool->spare;
 }
 
-bool kn__block_room(kn_pool *pool) {
+inline bool kn__block_room(kn_pool *pool) {
     return (pool->spare && pool->spare->next) || records_add(pool);
 }
 
@@ -154,7 +154,7 @@ kn__block *kn__block_new(kn_pool *pool, kn__stream *stream, char *ptr, size_t si
     return block;
 }
 
-void kn__block_drop(kn_pool *pool, kn__block *block) {
+inline void kn__block_drop(kn_pool *pool, kn__block *block) {
     block->stream->refs--;
     block->ptr = NULL; /* a stale pointer finds no block here */
     kn__block_set(block, KN__FREE, 0);
@@ -162,7 +162,7 @@ void kn__block_drop(kn_pool *pool, kn__block *block) {
     pool->spare = block;
 }
 
-kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
+inline kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
     kn__block *right = record_make(pool, block->stream, block->ptr + size, block->size - size);
     if (!right) return NULL;
     block->size = size;
@@ -174,7 +174,7 @@ kn__block *kn__block_split(kn_pool *pool, kn__block *block, size_t size) {
     return right;
 }
 
-void kn__block_absorb_right(kn_pool *pool, kn__block *block) {
+inline void kn__block_absorb_right(kn_pool *pool, kn__block *block) {
     kn__block *right = block->right;
     KN_ASSERT(right && block->ptr + block->size == right->ptr);
     block->size += right->size;
@@ -185,7 +185,8 @@ void kn__block_absorb_right(kn_pool *pool, kn__block *block) {
 }
 
 /* Whether a free neighbour joins a block that becomes free for `stream`. */
-static bool joins(const kn_pool *pool, const kn__stream *stream, const kn__block *neighbour) {
+static inline bool joins(const kn_pool *pool, const kn__stream *stream,
+                         const kn__block *neighbour) {
     if (!neighbour || neighbour->state != KN__FREE) return false;
     if (neighbour->stream == stream) return true;
     if (neighbour->stream != pool->idle) return false;
@@ -193,7 +194,7 @@ static bool joins(const kn_pool *pool, const kn__stream *stream, const kn__block
 }
 
 /* Takes a free neighbour out of its bin, for the stream. */
-static void join(kn__stream *stream, kn__block *neighbour) {
+static inline void join(kn__stream *stream, kn__block *neighbour) {
     kn__bins_remove(&neighbour->stream->bins, neighbour);
     if (neighbour->stream == stream) return;
     kn__block_set(neighbour, KN__FREE, 0);
@@ -201,7 +202,8 @@ static void join(kn__stream *stream, kn__block *neighbour) {
 }
 
 /* Loops: a block of the idle stream may have one of the stream's own as its next neighbour. */
-kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch) {
+inline kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream,
+                                 uint64_t epoch) {
     pool->n_changes++;
     if (epoch == stream->epoch) stream->open_bytes += block->size;
     if (block->stream != stream) kn__block_assign(block, stream);
@@ -219,7 +221,7 @@ kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, u
     return block;
 }
 
-void kn__block_release(kn_pool *pool, kn__block *block) {
+inline void kn__block_release(kn_pool *pool, kn__block *block) {
     kn__stream *home = block->stream;
     uint64_t epoch = kn__stream_epoch(home);
     if (home->retired && kn__epoch_finished(pool, home, epoch)) {
@@ -229,8 +231,8 @@ void kn__block_release(kn_pool *pool, kn__block *block) {
     }
 }
 
-kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
-                          size_t align) {
+inline kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
+                                 size_t align) {
     KN_ASSERT(block->state == KN__FREE && kn__block_fits(block, size, align));
     size_t skip = aligning(block, align), rest = block->size - skip - size;
     kn__bins *bins = &block->stream->bins;
@@ -255,7 +257,7 @@ static kn__block *better(kn__block *own, kn__block *idle) {
     return own->ptr < idle->ptr ? own : idle;
 }
 
-kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+inline kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
     kn__block *own = kn__bins_find(&stream->bins, size, align);
     if (KN__LIKELY(!pool->idle->bins.n_used)) return own;
     return better(own, kn__bins_find(&pool->idle->bins, size, align));
@@ -344,6 +346,7 @@ static void tell_free(kn_pool *pool, kn__block *block) {
 }
 
 kn_status kn__block_dealloc(kn_pool *pool, char *ptr) {
+    __builtin_prefetch((const void *)kn__page_get(pool, ptr)); /* of many it is not in the cache */
     kn__pool_lock(pool);
     uintptr_t entry = kn__page_get(pool, ptr); /* again: it may have changed before the lock */
     kn__block *block = entry & KN__TAG_SLAB ? NULL : (kn__block *)entry;

@@ -247,18 +247,20 @@ void kn__thread_end_caches(kn__thread *thread) {
 
 /* Allocation. */
 
-static inline kn__entry *stack_top(kn__rack *rack, const kn__stack *stack) {
-    return (kn__entry *)(void *)((char *)rack->entries + KN__READ(stack->top));
+static inline kn__entry *entry_at(kn__rack *rack, uint32_t top) {
+    return (kn__entry *)(void *)((char *)rack->entries + top);
 }
 
 static inline kn__entry stack_pop(kn__rack *rack, kn__stack *stack) {
-    KN__WRITE(stack->top, KN__READ(stack->top) - (uint32_t)sizeof(kn__entry));
-    return *stack_top(rack, stack);
+    uint32_t top = KN__READ(stack->top) - (uint32_t)sizeof(kn__entry);
+    KN__WRITE(stack->top, top);
+    return *entry_at(rack, top);
 }
 
 static inline void stack_push(kn__rack *rack, kn__stack *stack, kn__entry entry) {
-    *stack_top(rack, stack) = entry;
-    KN__WRITE(stack->top, KN__READ(stack->top) + (uint32_t)sizeof(kn__entry));
+    uint32_t top = KN__READ(stack->top);
+    *entry_at(rack, top) = entry;
+    KN__WRITE(stack->top, top + (uint32_t)sizeof(kn__entry));
 }
 
 /* Counted already. */
@@ -389,24 +391,41 @@ kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t 
     return alloc_slow(out, pool, size_bytes, align > KN__GRAIN ? align : KN__GRAIN, stream);
 }
 
+/* Under a tag, or observed. */
+static __attribute__((noinline)) kn_status hand_out_rare(void **out, kn_pool *pool,
+                                                         kn__cache *cache, kn__entry entry,
+                                                         size_t size, kn_stream stream) {
+    size_t live = kn__class_bytes(kn__class_of(size));
+    unsigned tag = kn__tag_now();
+    kn__count_alloc(cache, live, size);
+    if (tag) tag = kn__tag_alloc(cache, tag, live);
+    slot_hand_out(out, pool, entry, tag, live, size, stream);
+    return KN_OK;
+}
+
 /* What the branches below lead to is called last, so that this needs no stack of its own. */
 static inline kn_status alloc_of_key(void **out, kn_pool *pool, size_t size, kn_stream stream,
                                      uint64_t key) {
     kn__thread *self = kn__self;
-    if (KN__UNLIKELY(!self || size - 1 >= pool->fast_max || self->tag || kn__observer())) {
-        return alloc_slow(out, pool, size, KN__GRAIN, stream);
+    if (KN__UNLIKELY(!self || size - 1 >= pool->fast_max)) {
+        return size > pool->slab_max && size <= pool->size_max
+                   ? kn__block_alloc(out, pool, size, KN__BLOCK_GRAIN, stream)
+                   : alloc_slow(out, pool, size, KN__GRAIN, stream);
     }
     kn__cache *cache = self->caches[pool->slot];
     if (KN__UNLIKELY(!cache)) return alloc_slow(out, pool, size, KN__GRAIN, stream);
     kn__rack *rack = cache->current;
     kn__stack *stack = &rack->stacks[kn__class_of(size)];
-    if (KN__UNLIKELY(!kn__gate_enter(&cache->gate, &pool->generation, &rack->generation) ||
-                     rack->key != key || !kn__stack_bytes(stack))) {
+    bool inside = kn__gate_enter(&cache->gate, &pool->generation, &rack->generation);
+    if (KN__UNLIKELY(!inside || rack->key != key || !kn__stack_bytes(stack))) {
         kn__gate_leave(&cache->gate);
         return alloc_slow(out, pool, size, KN__GRAIN, stream);
     }
     kn__entry entry = stack_pop(rack, stack);
     kn__gate_leave(&cache->gate);
+    if (KN__UNLIKELY(self->tag || kn__observer())) {
+        return hand_out_rare(out, pool, cache, entry, size, stream);
+    }
     kn__count_alloc(cache, stack->slot_bytes, size);
     KN__WRITE(entry.slot->both, size); /* no tag, no owner */
     *out = entry.ptr;
@@ -439,8 +458,8 @@ static const char *const INSIDE = "points into a block, not to its start";
 
 /* Why the pointer is no live slot of the slab; NULL: it is one. */
 static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
-    uint32_t i = kn__slab_index(slab, ptr);
-    if (i >= slab->n_slots || !kn__slab_starts(slab, ptr)) return INSIDE;
+    uint32_t i;
+    if (!kn__slab_find(&i, slab, ptr) || i >= slab->n_slots) return INSIDE;
     return KN__READ(slab->slots[i].use) ? NULL : FREED;
 }
 
@@ -509,26 +528,32 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
 }
 
 static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
-    if (!ptr) return KN_OK;
-    if (pool->decay_ns) kn__decay_tick(pool);
     uintptr_t entry = kn__page_get(pool, ptr);
-    if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
-    return kn__block_dealloc(pool, ptr);
+    if (pool->decay_ns) kn__decay_tick(pool);
+    return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
+}
+
+static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, const kn__slab *slab,
+                                                        uint32_t use) {
+    kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
+    kn__tag_free(cache, kn__slot_tag(use), slab->slot_bytes);
+    return KN_OK;
 }
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
     kn__cache *cache = kn__cache_of_thread(pool);
-    if (KN__UNLIKELY(!(entry & KN__TAG_SLAB) || !cache || kn__observer())) {
-        return free_slow(pool, ptr);
-    }
+    if (!(entry & KN__TAG_SLAB)) return ptr ? kn__block_dealloc(pool, ptr) : KN_OK;
+    if (KN__UNLIKELY(!cache || kn__observer())) return free_slow(pool, ptr);
     kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
-    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    uint32_t i;
+    bool starts = kn__slab_find(&i, slab, ptr);
+    kn__slot *slot = &slab->slots[i];
     uint32_t use = KN__READ(slot->use);
     kn__rack *rack = cache->current;
     kn__stack *stack = &rack->stacks[slab->class];
-    /* A tag, or a use on other streams, or a free slot: none is a size alone. */
-    if (KN__UNLIKELY(use - 1 >= KN__SLAB_MAX || !kn__slab_starts(slab, ptr) ||
+    /* Free, or used on other streams. */
+    if (KN__UNLIKELY((int32_t)use <= 0 || !starts ||
                      !kn__gate_enter(&cache->gate, &pool->generation, &rack->generation) ||
                      rack->stream != slab->stream || kn__stack_bytes(stack) >= slab->depth_bytes)) {
         kn__gate_leave(&cache->gate);
@@ -537,6 +562,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
     KN__WRITE(slot->use, 0);
     stack_push(rack, stack, (kn__entry){ptr, slot});
     kn__gate_leave(&cache->gate);
+    if (KN__UNLIKELY(kn__slot_tag(use))) return count_tagged(cache, slab, use);
     kn__count_free(cache, slab->slot_bytes, use);
     return KN_OK;
 }

@@ -155,7 +155,7 @@ static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream ha
     return KN_OK;
 }
 
-kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle) {
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle) {
     uint64_t key = kn__stream_key(pool, handle);
     kn__stream *stream = pool->recent;
     if (KN__UNLIKELY(!stream || stream->key != key)) {

@@ -43,7 +43,7 @@ void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
     pool->decay_ns = 0;
-    pool->fast_max = 0;
+    pool->fast_max = pool->size_max = 0;
 }
 
 /* Options. */
@@ -96,6 +96,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->soft_limit = o->soft_limit_bytes ? o->soft_limit_bytes : SIZE_MAX;
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
     pool->fast_max = o->decay_ns ? 0 : pool->slab_max;
+    pool->size_max = KN__SIZE_LIMIT;
     pool->n_classes = kn__class_of(pool->slab_max) + 1;
     pool->pinned = o->pinned && !pool->driver->ordered;
     pool->ordered = pool->driver->ordered;

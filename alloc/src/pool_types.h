@@ -40,7 +40,7 @@ enum {
     KN__SLAB_DEFAULT = 1 << 16,
     KN__CLASSES = 80,     /* size classes up to KN__SLAB_MAX */
     KN__SLAB_SLOTS = 256, /* most slots a slab has */
-    KN__RACK_DEPTH = 63,  /* most slots of a class in a rack: frames of 64 blocks stay in it */
+    KN__RACK_DEPTH = 127, /* most slots of a class in a rack: frames of 64 blocks stay in it */
     KN__BINS = 512,       /* 16 per doubling of the block's size */
     KN__MARKS = 16,       /* most events outstanding on a stream */
     KN__OOM_CALLBACKS = 16,
@@ -282,8 +282,9 @@ struct kn_pool {
     /* Read by every call. */
     uint32_t slot; /* in kn__thread.caches; KN__POOL_SLOTS: no thread keeps a cache of this pool */
     _Atomic uint32_t generation; /* see gate.h */
-    size_t
-        fast_max; /* most bytes of the fast path; 0 in a pool that is dead, or watches its decay */
+    /* Most bytes of a request on the fast path (0 also where decay is watched), of a slot, and of
+     * any request; 0 in a pool that is dead. */
+    size_t fast_max, slab_max, size_max;
     uintptr_t stream_mask; /* 0 where it is the same on whose behalf memory is allocated */
     bool has_ids;          /* the driver tells streams apart by id */
 
@@ -309,7 +310,6 @@ struct kn_pool {
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
     uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
-    size_t slab_max;
     unsigned n_classes;
 
     kn__segment *segments;
@@ -375,9 +375,9 @@ static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->ordered;
 /* Page map: what an address belongs to; see pagemap.c. */
 #define KN__TAG_SLAB 1u
 static inline uintptr_t kn__page_get(const kn_pool *pool, const void *ptr) {
-    uintptr_t address = (uintptr_t)ptr;
-    if (KN__UNLIKELY(address >> 48)) return 0;
-    kn__leaf *leaf = atomic_load_explicit(&pool->top[address >> 32], memory_order_acquire);
+    uintptr_t address = (uintptr_t)ptr, i = address >> 32;
+    if (KN__UNLIKELY(i >= sizeof pool->top / sizeof pool->top[0])) return 0;
+    kn__leaf *leaf = atomic_load_explicit(&pool->top[i], memory_order_acquire);
     if (KN__UNLIKELY(!leaf)) return 0;
     return atomic_load_explicit(&leaf->pages[address >> KN__PAGE_SHIFT & 0xffff],
                                 memory_order_relaxed);
@@ -465,21 +465,30 @@ unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsig
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
 void kn__slabs_release_empty(kn_pool *pool);
 void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
-static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
-    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
-    return (uint32_t)(grains * slab->inverse >> 32);
+/* The slot that the address lies in. False: it is not where the slot starts; only there the
+ * product's lower half is small. Slots have at most 2^12 grains and a slab 2^14, so rounding the
+ * inverse up adds less than it may. */
+static inline bool kn__slab_find(uint32_t *slot, const kn__slab *slab, const void *ptr) {
+    uint64_t product = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN * slab->inverse;
+    *slot = (uint32_t)(product >> 32);
+    return (uint32_t)product < slab->inverse && (uintptr_t)ptr % KN__GRAIN == 0;
 }
-/* Whether a slot starts at the address: only then the product's lower half is small. Slots have at
- * most 2^12 grains and a slab 2^14, so rounding the inverse up adds less than it may. */
-static inline bool kn__slab_starts(const kn__slab *slab, const void *ptr) {
-    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
-    return (uint32_t)(grains * slab->inverse) < slab->inverse && (uintptr_t)ptr % KN__GRAIN == 0;
+static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
+    uint32_t slot;
+    (void)kn__slab_find(&slot, slab, ptr);
+    return slot;
 }
 
 /* epoch.c: streams and what waits on them. Under the lock. */
 /* The stream's record, made at first use. Errors: OOM (no host memory), or the driver's, of a
  * stream of another context. */
-kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle);
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle);
+static inline kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle) {
+    bool plain = !handle || (!pool->has_ids && (uintptr_t)handle > KN__STREAM_PER_THREAD);
+    *out = pool->recent;
+    if (KN__LIKELY(plain && *out && (*out)->key == (uintptr_t)handle)) return KN_OK;
+    return kn__stream_find(out, pool, handle);
+}
 uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle); /* with the lock open too */
 kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key); /* not yet found */
 bool kn__streams_room(kn_pool *pool);    /* for one more; false: no host memory */
