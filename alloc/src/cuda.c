@@ -5,6 +5,7 @@
 #include <knet/device_driver.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct cuda_device {
     cu_context context; /* the primary one, retained for the life of the process */
     int compute_major, compute_minor;
     size_t granularity_bytes; /* 0: no virtual memory */
+    atomic_bool lost;         /* by a sticky error, which was logged */
 } cuda_device;
 
 /* One function's stay in the device's context. */
@@ -29,43 +31,74 @@ typedef struct context_scope {
     const char *function; /* that gave the result */
 } context_scope;
 
-/* A call on the driver, between the observer's begin and end. */
-#define RAW_CALL(self, name, ...)                                                                  \
+/* A call on the driver of `self`, between the observer's begin and end; `args` in parentheses. */
+#define RAW_CALL(name, args)                                                                       \
     __extension__({                                                                                \
         cu_result result_;                                                                         \
-        KN__CALL(#name, result_ = (self)->api->name(__VA_ARGS__));                                 \
+        KN__CALL(#name, result_ = self->api->name args);                                           \
         result_;                                                                                   \
     })
 /* The same, as a status. */
-#define CALL(self, size_bytes, name, ...)                                                          \
-    kn__cuda_check(RAW_CALL(self, name, __VA_ARGS__), #name, (size_bytes), (self)->index,          \
-                   __FILE__, __LINE__)
+#define CALL(size_bytes, name, args)                                                               \
+    check(self, RAW_CALL(name, args), #name, (size_bytes), __LINE__)
 /* The same where nothing can be returned: a failure is logged. */
-#define CALL_VOID(self, size_bytes, name, ...)                                                     \
-    (void)log_failure(RAW_CALL(self, name, __VA_ARGS__), #name, (size_bytes), (self)->index)
+#define CALL_VOID(size_bytes, name, args) log_failure(self, RAW_CALL(name, args), #name, size_bytes)
 
 /* What every function of the table that works in the context begins with. RELAXED goes round calls
  * that would otherwise spoil a graph capture of another thread. */
 enum { AS_IS = 0, RELAXED = 1 };
-#define IN_CONTEXT(self, capture)                                                                  \
+#define ENTER_SCOPE(impl, capture)                                                                 \
+    cuda_device *self = (impl);                                                                    \
     context_scope scope_ __attribute__((cleanup(context_leave))) =                                 \
-        context_enter((self), (capture) == RELAXED);                                               \
-    KN_TRY(kn__cuda_check(scope_.result, scope_.function, 0, (self)->index, __FILE__, __LINE__))
-#define IN_CONTEXT_VOID(self, capture)                                                             \
-    context_scope scope_ __attribute__((cleanup(context_leave))) =                                 \
-        context_enter((self), (capture) == RELAXED);                                               \
-    if (!log_failure(scope_.result, scope_.function, 0, (self)->index)) return
+        context_enter(self, (capture) == RELAXED)
+#define ENTER(impl, capture)                                                                       \
+    ENTER_SCOPE(impl, capture);                                                                    \
+    KN_TRY(check(self, scope_.result, scope_.function, 0, __LINE__))
+#define ENTER_VOID(impl, capture)                                                                  \
+    ENTER_SCOPE(impl, capture);                                                                    \
+    log_failure(self, scope_.result, scope_.function, 0);                                          \
+    if (scope_.result != KN__CU_SUCCESS) return
 
-/* Nothing is logged about a driver that is gone: at exit that is how things end. */
-static bool log_failure(cu_result result, const char *function, size_t size_bytes, int index) {
-    if (result == KN__CU_SUCCESS) return true;
-    char text[512];
-    kn__cuda_describe(text, sizeof text, result, function, size_bytes, index);
-    if (result != KN__CU_ERROR_DEINITIALIZED) kn_log_write(0, "%s", text);
-    return false;
+static bool is_sticky(cu_result result) {
+    switch (result) {
+#define X(name, value) case KN__CU_ERROR_##name:
+        KN__CUDA_STICKY_ERRORS(X)
+#undef X
+        return true;
+        default:
+            return false;
+    }
 }
 
-static context_scope context_enter(const cuda_device *self, bool relaxed) {
+/* A sticky error is logged by the call that sees it first, and by no other: all calls that follow
+ * fail alike. Before the device is found they have other causes. */
+static void log_lost(cuda_device *self, const char *text) {
+    if (!self->context || atomic_exchange(&self->lost, true)) return;
+    kn_log_write(0, "cuda:%d can't be used any more, and the program must be started again: %s",
+                 self->index, text);
+}
+
+/* Nothing is logged about a driver that is gone: at exit that is how things end. */
+static void log_failure(cuda_device *self, cu_result result, const char *function,
+                        size_t size_bytes) {
+    if (result == KN__CU_SUCCESS) return;
+    char text[512];
+    kn__cuda_describe(text, sizeof text, result, function, size_bytes, self->index);
+    if (is_sticky(result)) {
+        log_lost(self, text);
+    } else if (result != KN__CU_ERROR_DEINITIALIZED) {
+        kn_log_write(0, "%s", text);
+    }
+}
+
+static kn_status check(cuda_device *self, cu_result result, const char *function, size_t size_bytes,
+                       int line) {
+    kn_status status = kn__cuda_check(result, function, size_bytes, self->index, __FILE__, line);
+    if (is_sticky(result)) log_lost(self, kn_last_error()->message);
+    return status;
+}
+
+static context_scope context_enter(cuda_device *self, bool relaxed) {
     context_scope scope = {.self = self, .function = "cuCtxGetCurrent"};
     cu_context current = NULL;
     scope.result = KN__CU_ERROR_DEINITIALIZED;
@@ -117,16 +150,15 @@ static void read_driver_text(const cuda_device *self, char *out, size_t out_byte
 }
 
 static kn_status info_read(void *impl, kn_device_info *out) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     kn_device_info info = {.kind = KN_DEVICE_CUDA,
                            .index = self->index,
                            .compute_major = self->compute_major,
                            .compute_minor = self->compute_minor,
                            .granularity_bytes = self->granularity_bytes};
     size_t free_bytes = 0, total_bytes = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, 0, cuMemGetInfo, &free_bytes, &total_bytes));
-    KN_TRY(CALL(self, 0, cuDeviceGetName, info.model, sizeof info.model, self->ordinal));
+    KN_TRY(CALL(0, cuMemGetInfo, (&free_bytes, &total_bytes)));
+    KN_TRY(CALL(0, cuDeviceGetName, (info.model, sizeof info.model, self->ordinal)));
     info.free_bytes = free_bytes;
     info.total_bytes = total_bytes;
     snprintf(info.name, sizeof info.name, "cuda:%d", self->index);
@@ -136,10 +168,9 @@ static kn_status info_read(void *impl, kn_device_info *out) {
 }
 
 static kn_status free_bytes(void *impl, uint64_t *out) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     size_t bytes = 0, total_bytes = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, 0, cuMemGetInfo, &bytes, &total_bytes));
+    KN_TRY(CALL(0, cuMemGetInfo, (&bytes, &total_bytes)));
     *out = bytes;
     return KN_OK;
 }
@@ -147,194 +178,192 @@ static kn_status free_bytes(void *impl, uint64_t *out) {
 /* --- memory ------------------------------------------------------------------------------- */
 
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_ptr ptr = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemAlloc, &ptr, size_bytes));
+    KN_TRY(CALL(size_bytes, cuMemAlloc, (&ptr, size_bytes)));
     *out = (void *)(uintptr_t)ptr;
     return KN_OK;
 }
 
 static void segment_free(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemFree, address(ptr));
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemFree, (address(ptr)));
 }
 
 /* Locked for all contexts. */
 static kn_status pinned_alloc(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemHostAlloc, out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE);
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemHostAlloc, (out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE));
 }
 
 static void pinned_free(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemFreeHost, ptr);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemFreeHost, (ptr));
 }
 
 static kn_status range_reserve(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_ptr ptr = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemAddressReserve, &ptr, size_bytes, self->granularity_bytes, 0,
-                0));
+    KN_TRY(
+        CALL(size_bytes, cuMemAddressReserve, (&ptr, size_bytes, self->granularity_bytes, 0, 0)));
     *out = (void *)(uintptr_t)ptr;
     return KN_OK;
 }
 
 static void range_release(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemAddressFree, address(ptr), size_bytes);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemAddressFree, (address(ptr), size_bytes));
 }
 
 static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_mem_prop prop = mem_prop(self);
     cu_handle handle = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemCreate, &handle, size_bytes, &prop, 0));
+    KN_TRY(CALL(size_bytes, cuMemCreate, (&handle, size_bytes, &prop, 0)));
     *out = handle;
     return KN_OK;
 }
 
 static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemRelease, handle);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemRelease, (handle));
 }
 
 static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t handle) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0);
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemMap, (address(at), size_bytes, 0, handle, 0));
 }
 
 static kn_status range_access(void *impl, void *at, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_mem_access access = {
         .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = self->ordinal},
         .flags = KN__CU_MEM_ACCESS_READWRITE,
     };
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
+    return CALL(size_bytes, cuMemSetAccess, (address(at), size_bytes, &access, 1));
 }
 
 static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemUnmap, address(at), size_bytes);
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemUnmap, (address(at), size_bytes));
 }
 
 static kn_status copy(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
                       bool to_host, kn_stream stream) {
-    const cuda_device *self = impl;
+    ENTER(impl, AS_IS);
     KN_ASSERT(!(from_host && to_host));
-    IN_CONTEXT(self, AS_IS);
     if (from_host) {
-        return CALL(self, size_bytes, cuMemcpyHtoDAsync, address(dst), src, size_bytes, stream);
+        return CALL(size_bytes, cuMemcpyHtoDAsync, (address(dst), src, size_bytes, stream));
     }
     if (to_host) {
-        return CALL(self, size_bytes, cuMemcpyDtoHAsync, dst, address(src), size_bytes, stream);
+        return CALL(size_bytes, cuMemcpyDtoHAsync, (dst, address(src), size_bytes, stream));
     }
-    return CALL(self, size_bytes, cuMemcpyDtoDAsync, address(dst), address(src), size_bytes,
-                stream);
+    return CALL(size_bytes, cuMemcpyDtoDAsync, (address(dst), address(src), size_bytes, stream));
 }
 
 static kn_status fill(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, size_bytes, cuMemsetD8Async, address(dst), (unsigned char)byte, size_bytes,
-                stream);
+    ENTER(impl, AS_IS);
+    return CALL(size_bytes, cuMemsetD8Async,
+                (address(dst), (unsigned char)byte, size_bytes, stream));
 }
 
 /* --- streams and events ------------------------------------------------------------------- */
 
 static kn_status stream_create(void *impl, kn_stream *out) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuStreamCreate, out, KN__CU_STREAM_NON_BLOCKING);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuStreamCreate, (out, KN__CU_STREAM_NON_BLOCKING));
 }
 
 static void stream_destroy(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, 0, cuStreamDestroy, stream);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(0, cuStreamDestroy, (stream));
 }
 
 static kn_status stream_sync(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuStreamSynchronize, stream);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuStreamSynchronize, (stream));
+}
+
+static kn_status device_sync(void *impl) {
+    ENTER(impl, RELAXED);
+    return CALL(0, cuCtxSynchronize, ());
 }
 
 /* The default streams are those of a context; that of another stream is known, so that it is first
  * asked for in no context, which is cheaper. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
+    const kn__cuda_api *api = ((const cuda_device *)impl)->api;
     unsigned long long id = 0;
     bool direct = kn__cuda_alive() && !kn__stream_is_default(stream);
-    if (direct && self->api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
-    context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
-    if (scope.result == KN__CU_SUCCESS) (void)self->api->cuStreamGetId(stream, &id);
+    if (direct && api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
+    ENTER_SCOPE(impl, AS_IS);
+    if (scope_.result == KN__CU_SUCCESS) (void)api->cuStreamGetId(stream, &id);
     return id;
+}
+
+/* A stream of a green context (CUDA 12.4) has a context of its own, made from the primary one of
+ * its device, where the device's memory and events are as good: cuStreamGetCtx alone would refuse
+ * it. A stream that the driver says nothing about will do; its use then fails. */
+static kn_status stream_check(void *impl, kn_stream stream) {
+    if (kn__stream_is_default(stream)) return KN_OK; /* of any context: they are used in ours */
+    ENTER(impl, AS_IS);
+    cu_context context = NULL;
+    cu_green_context green = NULL;
+    cu_result result = RAW_CALL(cuStreamGetCtx, (stream, &context));
+    if (result != KN__CU_SUCCESS || context == self->context) return KN_OK;
+    if (self->api->cuStreamGetGreenCtx) (void)RAW_CALL(cuStreamGetGreenCtx, (stream, &green));
+    if (green) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "stream %p belongs to another context than the primary one of cuda:%d, which "
+                   "the CUDA runtime uses: create it with that context current",
+                   (void *)stream, self->index);
 }
 
 /* The legacy default stream answers with an error while a stream that synchronizes with it is
  * being captured. Work on it would spoil that capture, so it counts as captured itself. */
 static bool stream_capturing(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
     unsigned int status = KN__CU_CAPTURE_STATUS_NONE;
-    context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
-    if (scope.result != KN__CU_SUCCESS) return false;
+    ENTER_SCOPE(impl, AS_IS);
+    if (scope_.result != KN__CU_SUCCESS) return false;
     cu_result result = self->api->cuStreamIsCapturing(stream, &status);
     return result == KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT || status != KN__CU_CAPTURE_STATUS_NONE;
 }
 
 static kn_status event_create(void *impl, void **out) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_event event = NULL;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, 0, cuEventCreate, &event, KN__CU_EVENT_DISABLE_TIMING));
+    KN_TRY(CALL(0, cuEventCreate, (&event, KN__CU_EVENT_DISABLE_TIMING)));
     *out = event;
     return KN_OK;
 }
 
 static void event_destroy(void *impl, void *event) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, 0, cuEventDestroy, event);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(0, cuEventDestroy, (event));
 }
 
 static kn_status event_record(void *impl, void *event, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, 0, cuEventRecord, event, stream);
+    ENTER(impl, AS_IS);
+    return CALL(0, cuEventRecord, (event, stream));
 }
 
 static kn_status event_query(void *impl, void *event, bool *done) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    cu_result result = RAW_CALL(self, cuEventQuery, event);
-    bool reached = result == KN__CU_SUCCESS;
-    if (result == KN__CU_ERROR_NOT_READY) result = KN__CU_SUCCESS;
-    KN_TRY(kn__cuda_check(result, "cuEventQuery", 0, self->index, __FILE__, __LINE__));
+    ENTER(impl, RELAXED);
+    cu_result result = RAW_CALL(cuEventQuery, (event));
+    bool reached = result != KN__CU_ERROR_NOT_READY;
+    if (reached) KN_TRY(check(self, result, "cuEventQuery", 0, __LINE__));
     *done = reached;
     return KN_OK;
 }
 
 static kn_status event_wait(void *impl, void *event, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, 0, cuStreamWaitEvent, stream, event, 0);
+    ENTER(impl, AS_IS);
+    return CALL(0, cuStreamWaitEvent, (stream, event, 0));
 }
 
 static kn_status event_sync(void *impl, void *event) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuEventSynchronize, event);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuEventSynchronize, (event));
 }
 
 /* --- finding ------------------------------------------------------------------------------ */
@@ -372,7 +401,9 @@ static const kn_device_driver whole_driver = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_sync = stream_sync,
+    .device_sync = device_sync,
     .stream_id = stream_id,
+    .stream_check = stream_check,
     .stream_capturing = stream_capturing,
     .event_create = event_create,
     .event_destroy = event_destroy,
@@ -383,23 +414,23 @@ static const kn_device_driver whole_driver = {
     .alive = alive,
 };
 
-static kn_status read_attribute(const cuda_device *self, int *out, unsigned int attribute) {
-    return CALL(self, 0, cuDeviceGetAttribute, out, attribute, self->ordinal);
+static kn_status read_attribute(cuda_device *self, int *out, unsigned int attribute) {
+    return CALL(0, cuDeviceGetAttribute, (out, attribute, self->ordinal));
 }
 
 static kn_status probe(cuda_device *self) {
     int has_virtual_memory = 0;
-    KN_TRY(CALL(self, 0, cuDeviceGet, &self->ordinal, self->index));
+    KN_TRY(CALL(0, cuDeviceGet, (&self->ordinal, self->index)));
     KN_TRY(read_attribute(self, &self->compute_major, KN__CU_ATTRIBUTE_COMPUTE_MAJOR));
     KN_TRY(read_attribute(self, &self->compute_minor, KN__CU_ATTRIBUTE_COMPUTE_MINOR));
     KN_TRY(read_attribute(self, &has_virtual_memory, KN__CU_ATTRIBUTE_VIRTUAL_MEMORY));
     if (has_virtual_memory) {
         cu_mem_prop prop = mem_prop(self);
-        KN_TRY(CALL(self, 0, cuMemGetAllocationGranularity, &self->granularity_bytes, &prop,
-                    KN__CU_MEM_GRANULARITY_MINIMUM));
+        KN_TRY(CALL(0, cuMemGetAllocationGranularity,
+                    (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
     }
     /* Last, for it is the one thing acquired. */
-    return CALL(self, 0, cuDevicePrimaryCtxRetain, &self->context, self->ordinal);
+    return CALL(0, cuDevicePrimaryCtxRetain, (&self->context, self->ordinal));
 }
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -18,6 +18,7 @@ typedef unsigned long long cu_handle; /* physical memory */
 typedef struct CUctx_st *cu_context;
 typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
+typedef struct CUgreenCtx_st *cu_green_context;
 
 typedef struct cu_mem_location {
     unsigned int type;
@@ -41,8 +42,31 @@ typedef struct cu_mem_access {
     unsigned int flags;
 } cu_mem_access;
 
+/* X(name, value): errors after which a context is of no use: every later call returns the same one,
+ * until the process is started again. */
+#define KN__CUDA_STICKY_ERRORS(X)                                                                  \
+    X(ECC_UNCORRECTABLE, 214)                                                                      \
+    X(NVLINK_UNCORRECTABLE, 220)                                                                   \
+    X(CONTAINED, 226)                                                                              \
+    X(ILLEGAL_ADDRESS, 700)                                                                        \
+    X(LAUNCH_TIMEOUT, 702)                                                                         \
+    X(ASSERT, 710)                                                                                 \
+    X(HARDWARE_STACK_ERROR, 714)                                                                   \
+    X(ILLEGAL_INSTRUCTION, 715)                                                                    \
+    X(MISALIGNED_ADDRESS, 716)                                                                     \
+    X(INVALID_ADDRESS_SPACE, 717)                                                                  \
+    X(INVALID_PC, 718)                                                                             \
+    X(LAUNCH_FAILED, 719)                                                                          \
+    X(TENSOR_MEMORY_LEAK, 721)                                                                     \
+    X(MPS_CLIENT_TERMINATED, 810)                                                                  \
+    X(EXTERNAL_DEVICE, 911)                                                                        \
+    X(UNKNOWN, 999)
+
 enum {
-    KN__CU_SUCCESS = 0,
+#define X(name, value) KN__CU_ERROR_##name = value,
+    KN__CUDA_STICKY_ERRORS(X)
+#undef X
+        KN__CU_SUCCESS = 0,
     KN__CU_ERROR_OUT_OF_MEMORY = 2,
     KN__CU_ERROR_NOT_INITIALIZED = 3,
     KN__CU_ERROR_DEINITIALIZED = 4,
@@ -86,6 +110,7 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuCtxGetCurrent, 4000, (cu_context * out))                                                   \
     X(cuCtxPushCurrent, 4000, (cu_context context))                                                \
     X(cuCtxPopCurrent, 4000, (cu_context * out))                                                   \
+    X(cuCtxSynchronize, 2000, (void))                                                              \
     X(cuThreadExchangeStreamCaptureMode, 10010, (unsigned int *mode))                              \
     X(cuMemGetInfo, 3020, (size_t * free_bytes, size_t * total_bytes))                             \
     X(cuMemAlloc, 3020, (cu_ptr * out, size_t size_bytes))                                         \
@@ -113,6 +138,7 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuStreamCreate, 2000, (cu_stream * out, unsigned int flags))                                 \
     X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
     X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
+    X(cuStreamGetCtx, 9020, (cu_stream stream, cu_context * out))                                  \
     X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
     X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
     X(cuEventCreate, 2000, (cu_event * out, unsigned int flags))                                   \
@@ -122,7 +148,8 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuEventSynchronize, 2000, (cu_event event))
 /* NULL where the driver is older. */
 #define KN__CUDA_API_OPTIONAL(X)                                                                   \
-    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))
+    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
+    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))
 
 typedef struct kn__cuda_api {
 #define X(name, version, params) cu_result(*name) params;

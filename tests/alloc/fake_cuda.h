@@ -53,6 +53,10 @@ FAKE_API void fake_cuda_release(cu_stream stream);
 /* Begins or ends a graph capture in global mode, as by another thread. */
 FAKE_API void fake_cuda_capture(cu_stream stream, bool on);
 
+/* A stream as the program itself makes it, in a context of its choice, `green`: in a green context
+ * made from that one. Destroyed like any other. */
+FAKE_API cu_stream fake_cuda_stream(cu_context context, bool green);
+
 /* The context stack of this thread, as another library would use it. */
 FAKE_API cu_context fake_cuda_foreign_context(void);
 FAKE_API cu_context fake_cuda_primary_context(int device);

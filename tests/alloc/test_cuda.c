@@ -258,6 +258,102 @@ static void stream_id_is_asked_for_once_unless_a_context_is_needed(void **state)
     driver->stream_destroy(impl, stream);
 }
 
+static void refused_as_foreign(const kn_device_driver *driver, void *impl, kn_stream stream) {
+    assert_fails(driver->stream_check(impl, stream), KN_ERR_INVALID,
+                 "belongs to another context than the primary one of cuda:0");
+    driver->stream_destroy(impl, stream);
+}
+
+static void stream_of_another_context_is_refused(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    refused_as_foreign(driver, impl, fake_cuda_stream(fake_cuda_foreign_context(), false));
+    refused_as_foreign(driver, impl, fake_cuda_stream(fake_cuda_primary_context(1), false));
+}
+
+static void stream_of_the_devices_own_context_will_do(void **state) {
+    (void)state;
+    void *impl = NULL;
+    kn_stream stream = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->stream_create(impl, &stream));
+    assert_ok(driver->stream_check(impl, stream));
+    driver->stream_destroy(impl, stream);
+    fake_cuda_reset();
+    for (uintptr_t handle = 0; handle <= 2; handle++) {
+        assert_ok(driver->stream_check(impl, (kn_stream)handle));
+    }
+    assert_int_equal(fake_cuda_count().n_calls, 0); /* they are those of the context in use */
+}
+
+static void stream_of_a_green_context_will_do(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    kn_stream green = fake_cuda_stream(fake_cuda_primary_context(0), true);
+    assert_ok(driver->stream_check(impl, green));
+    driver->stream_destroy(impl, green);
+}
+
+static void stream_that_the_driver_says_nothing_about_will_do(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    kn_stream stream = fake_cuda_stream(fake_cuda_foreign_context(), false);
+    fake_cuda_fail("cuStreamGetCtx", 1, 1, 801);
+    assert_ok(driver->stream_check(impl, stream));
+    fake_cuda_fail("cuStreamGetGreenCtx", 1, 1, 801); /* says nothing of green contexts */
+    refused_as_foreign(driver, impl, stream);
+}
+
+static void wait_for_the_device_ends_the_work_of_all_streams(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->device_sync(impl));
+    assert_int_equal(fake_cuda_calls("cuCtxSynchronize"), 1);
+    fake_cuda_fail("cuCtxSynchronize", 1, 1, 700);
+    assert_fails(driver->device_sync(impl), KN_ERR_CUDA, "cuCtxSynchronize on cuda:0");
+}
+
+/* What a thread sees of its own default stream. */
+typedef struct own_stream {
+    uint64_t id;
+    bool done, failed;
+} own_stream;
+
+static void *use_own_stream(void *ctx) {
+    own_stream *own = ctx;
+    void *impl = NULL, *event = NULL;
+    kn_stream stream = (kn_stream)2;
+    const kn_device_driver *driver = driver_get(&impl);
+    own->id = driver->stream_id(impl, stream);
+    own->failed = driver->event_create(impl, &event) < 0 ||
+                  driver->event_record(impl, event, stream) < 0 ||
+                  driver->event_wait(impl, event, stream) < 0 ||
+                  driver->event_query(impl, event, &own->done) < 0 ||
+                  driver->stream_capturing(impl, stream) || driver->stream_sync(impl, stream) < 0;
+    if (event) driver->event_destroy(impl, event);
+    return NULL;
+}
+
+static void per_thread_handle_is_another_stream_in_each_thread(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    own_stream mine = {0}, other = {0};
+    pthread_t thread;
+    use_own_stream(&mine);
+    assert_int_equal(pthread_create(&thread, NULL, use_own_stream, &other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(mine.failed || other.failed);
+    assert_true(mine.done && other.done);
+    assert_true(mine.id != other.id && mine.id != driver->stream_id(impl, NULL));
+    assert_int_equal(driver->stream_id(impl, (kn_stream)2), mine.id);
+    assert_int_equal(driver->stream_id(impl, (kn_stream)1), driver->stream_id(impl, NULL));
+}
+
 static void event_is_reached_when_its_stream_gets_there(void **state) {
     (void)state;
     kn_device *device = cuda_device_get();
@@ -334,6 +430,12 @@ int main(void) {
                      CUDA_TEST(graph_capture_of_another_thread_is_not_spoiled),
                      CUDA_TEST(stream_ids_differ_even_where_handles_repeat),
                      CUDA_TEST(stream_id_is_asked_for_once_unless_a_context_is_needed),
+                     CUDA_TEST(stream_of_another_context_is_refused),
+                     CUDA_TEST(stream_of_the_devices_own_context_will_do),
+                     CUDA_TEST(stream_of_a_green_context_will_do),
+                     CUDA_TEST(stream_that_the_driver_says_nothing_about_will_do),
+                     CUDA_TEST(wait_for_the_device_ends_the_work_of_all_streams),
+                     CUDA_TEST(per_thread_handle_is_another_stream_in_each_thread),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
                      CUDA_TEST(threads_may_call_it_together));
 }

@@ -108,7 +108,14 @@ static void make_version_11_3(fake_cuda_machine *machine) { machine->driver_vers
 
 static bool has_no_stream_ids(kn_device *device) {
     void *impl = NULL;
-    return !kn_device_driver_get(device, &impl)->stream_id;
+    const kn_device_driver *driver = kn_device_driver_get(device, &impl);
+    cu_stream (*make_stream)(cu_context, bool) = NULL;
+    cu_context (*primary)(int) = NULL;
+    fake_function("fake_cuda_stream", &make_stream);
+    fake_function("fake_cuda_primary_context", &primary);
+    return !driver->stream_id &&
+           driver->stream_check(impl, make_stream(primary(1), false)) == KN_ERR_INVALID &&
+           driver->stream_check(impl, make_stream(primary(0), false)) == KN_OK;
 }
 
 static void oldest_driver_that_will_do_has_no_stream_ids(void **state) {

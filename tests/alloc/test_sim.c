@@ -1,4 +1,6 @@
 /* The checker checked: the simulated device sees what it is there to see. */
+#include <pthread.h>
+
 #include "pool_fixture.h"
 
 typedef struct device {
@@ -8,16 +10,20 @@ typedef struct device {
     void *memory;
 } device;
 
-static device make(void) {
+#define LEGACY ((kn_stream)1) /* the handles of the default streams */
+#define PER_THREAD ((kn_stream)2)
+
+static device make_with(const kn_sim_options *options) {
     device d = {0};
-    kn_sim_options options = {.capacity_bytes = 16 * MiB};
-    assert_ok(kn_sim_create(&d.sim, &options));
+    assert_ok(kn_sim_create(&d.sim, options));
     d.driver = kn_sim_driver(d.sim);
     assert_ok(d.driver->stream_create(d.sim, &d.s));
     assert_ok(d.driver->stream_create(d.sim, &d.t));
     assert_ok(d.driver->segment_alloc(d.sim, &d.memory, 4 * MiB));
     return d;
 }
+
+static device make(void) { return make_with(&(kn_sim_options){.capacity_bytes = 16 * MiB}); }
 
 static void end(device *d) { kn_sim_destroy(d->sim); }
 
@@ -224,15 +230,211 @@ static void scripted_calls_fail_once_or_for_ever(void **state) {
 
 static void instant_device_finishes_what_it_is_given(void **state) {
     (void)state;
-    device d = {0};
+    device d = make_with(&(kn_sim_options){.instant = true});
     void *event = NULL;
     bool done = false;
-    assert_ok(kn_sim_create(&d.sim, &(kn_sim_options){.instant = true}));
-    d.driver = kn_sim_driver(d.sim);
     assert_ok(d.driver->event_create(d.sim, &event));
-    assert_ok(d.driver->event_record(d.sim, event, NULL));
+    assert_ok(d.driver->event_record(d.sim, event, d.s));
     assert_ok(d.driver->event_query(d.sim, event, &done));
     assert_true(done);
+    assert_ok(d.driver->event_wait(d.sim, event, d.t));
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    assert_int_equal(kn_sim_pending(d.sim, d.s) + kn_sim_pending(d.sim, d.t), 0);
+    end(&d);
+}
+
+static void slow_stream_delays_what_waits_for_it_alone(void **state) {
+    (void)state;
+    device d = make_with(&(kn_sim_options){.instant = true});
+    kn_stream u = NULL;
+    void *event = NULL;
+    assert_ok(d.driver->stream_create(d.sim, &u));
+    assert_ok(d.driver->event_create(d.sim, &event));
+    kn_sim_hold(d.sim, d.s, true);
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    assert_ok(d.driver->event_record(d.sim, event, d.s));
+    assert_ok(d.driver->event_wait(d.sim, event, d.t));
+    kn_sim_work(d.sim, d.t, d.memory, 1000, 2);
+    kn_sim_work(d.sim, u, (char *)d.memory + 1000, 1000, 3);
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 2);
+    assert_int_equal(kn_sim_pending(d.sim, d.t), 2);
+    assert_int_equal(kn_sim_pending(d.sim, u), 0);
+    assert_true(kn_sim_step(d.sim, d.s));
+    assert_int_equal(kn_sim_pending(d.sim, d.t), 2);
+    assert_true(kn_sim_step(d.sim, d.s)); /* the event: t catches up */
+    assert_int_equal(kn_sim_pending(d.sim, d.t), 0);
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 2);
+    kn_sim_hold(d.sim, d.s, false);
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 0);
+    assert_no_violation(d.sim);
+    end(&d);
+}
+
+static void stream_id_is_never_used_again_and_costs_no_call(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t legacy = d.driver->stream_id(d.sim, NULL), first = d.driver->stream_id(d.sim, d.t);
+    d.driver->stream_destroy(d.sim, d.t);
+    kn_stream again = NULL;
+    assert_ok(d.driver->stream_create(d.sim, &again));
+    assert_ptr_equal(again, d.t);
+    uint64_t calls = kn_sim_calls(d.sim, KN_SIM_ANY), second = d.driver->stream_id(d.sim, again);
+    assert_int_equal(kn_sim_calls(d.sim, KN_SIM_ANY), calls);
+    assert_true(first != second && first != legacy && second != legacy);
+    assert_int_equal(d.driver->stream_id(d.sim, LEGACY), legacy);
+    assert_no_violation(d.sim);
+    d.driver->stream_destroy(d.sim, again);
+    (void)d.driver->stream_id(d.sim, again);
+    assert_violation(&d, "does not exist");
+    end(&d);
+}
+
+static void work_of_a_destroyed_stream_goes_on(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.t, d.memory, 1000, 1);
+    d.driver->stream_destroy(d.sim, d.t);
+    assert_ok(d.driver->stream_create(d.sim, &d.t)); /* the handle again */
+    assert_int_equal(kn_sim_pending(d.sim, d.t), 0);
+    kn_sim_work(d.sim, d.t, d.memory, 1000, 2);
+    assert_violation(&d, "used for user 2 while work of user 1");
+    end(&d);
+}
+
+static void default_streams_are_not_destroyed(void **state) {
+    (void)state;
+    for (uintptr_t handle = 0; handle <= 2; handle++) {
+        device d = make();
+        d.driver->stream_destroy(d.sim, (kn_stream)handle);
+        assert_violation(&d, "a default stream is destroyed");
+        end(&d);
+    }
+}
+
+/* A thread that uses its own default stream as the test says. */
+typedef struct own_stream {
+    device *d;
+    uint64_t id;
+    kn_stream name;
+    void *event;
+} own_stream;
+
+static void *use_own_stream(void *ctx) {
+    own_stream *own = ctx;
+    device *d = own->d;
+    own->id = d->driver->stream_id(d->sim, PER_THREAD);
+    own->name = kn_sim_stream_of_thread(d->sim);
+    kn_sim_work(d->sim, PER_THREAD, d->memory, 1000, 1);
+    bool failed = d->driver->event_record(d->sim, own->event, PER_THREAD) < 0;
+    return failed ? own : NULL;
+}
+
+static own_stream run_thread(device *d) {
+    own_stream own = {.d = d};
+    pthread_t thread;
+    void *failed = NULL;
+    assert_ok(d->driver->event_create(d->sim, &own.event));
+    assert_int_equal(pthread_create(&thread, NULL, use_own_stream, &own), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    return own;
+}
+
+static void per_thread_handle_is_another_stream_in_each_thread(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t mine = d.driver->stream_id(d.sim, PER_THREAD);
+    own_stream a = run_thread(&d), b = run_thread(&d);
+    assert_true(a.id != b.id && a.id != mine && b.id != mine);
+    assert_true(mine != d.driver->stream_id(d.sim, NULL));
+    assert_int_equal(d.driver->stream_id(d.sim, PER_THREAD), mine);
+    assert_int_equal(d.driver->stream_id(d.sim, a.name), a.id);
+    assert_int_equal(kn_sim_pending(d.sim, PER_THREAD), 0);
+    assert_int_equal(kn_sim_pending(d.sim, a.name), 2);
+    assert_true(kn_sim_step(d.sim, a.name) && kn_sim_step(d.sim, a.name));
+    assert_int_equal(kn_sim_pending(d.sim, b.name), 2);
+    assert_no_violation(d.sim);
+    kn_sim_work(d.sim, PER_THREAD, d.memory, 1000, 2);
+    assert_violation(&d, "used for user 2 while work of user 1"); /* that of b */
+    end(&d);
+}
+
+static void *make_streams(void *ctx) {
+    const device *d = ctx;
+    uint64_t last = 0;
+    for (int i = 0; i < 200; i++) {
+        kn_stream stream = NULL;
+        if (d->driver->stream_create(d->sim, &stream) < 0) return ctx;
+        uint64_t id = d->driver->stream_id(d->sim, stream);
+        if (id <= last || id == d->driver->stream_id(d->sim, PER_THREAD)) return ctx;
+        d->driver->stream_destroy(d->sim, stream);
+        last = id;
+    }
+    return NULL;
+}
+
+static void threads_may_ask_for_ids_together(void **state) {
+    (void)state;
+    enum { N = 4 };
+    device d = make();
+    pthread_t threads[N];
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, make_streams, &d), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        void *failed = NULL;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_no_violation(d.sim);
+    end(&d);
+}
+
+static void event_orders_the_streams_of_threads(void **state) {
+    (void)state;
+    device d = make();
+    own_stream a = run_thread(&d);
+    assert_ok(d.driver->event_wait(d.sim, a.event, PER_THREAD));
+    kn_sim_work(d.sim, PER_THREAD, d.memory, 1000, 2);
+    assert_no_violation(d.sim);
+    assert_ok(d.driver->stream_sync(d.sim, PER_THREAD));
+    assert_int_equal(kn_sim_pending(d.sim, a.name), 0);
+    end(&d);
+}
+
+static void stream_of_another_context_is_refused(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_foreign(d.sim, d.t);
+    assert_ok(d.driver->stream_check(d.sim, d.s));
+    assert_ok(d.driver->stream_check(d.sim, NULL));
+    assert_ok(d.driver->stream_check(d.sim, PER_THREAD));
+    assert_fails(d.driver->stream_check(d.sim, d.t), KN_ERR_INVALID, "another context");
+    assert_int_equal(kn_sim_calls(d.sim, KN_SIM_STREAM_CHECK), 4);
+    d.driver->stream_destroy(d.sim, d.t);
+    assert_ok(d.driver->stream_create(d.sim, &d.t)); /* the handle again */
+    assert_ok(d.driver->stream_check(d.sim, d.t));
+    kn_sim_fail(d.sim, KN_SIM_STREAM_CHECK, 1, false);
+    assert_fails(d.driver->stream_check(d.sim, d.s), KN_ERR_CUDA, "stream_check");
+    end(&d);
+}
+
+static void wait_for_the_device_ends_the_work_of_destroyed_streams_too(void **state) {
+    (void)state;
+    device d = make();
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    kn_sim_work(d.sim, d.t, (char *)d.memory + 1000, 1000, 2);
+    d.driver->stream_destroy(d.sim, d.t);
+    kn_sim_fail(d.sim, KN_SIM_DEVICE_SYNC, 1, false);
+    assert_fails(d.driver->device_sync(d.sim), KN_ERR_CUDA, "device_sync");
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 1);
+    assert_ok(d.driver->device_sync(d.sim));
+    assert_int_equal(kn_sim_calls(d.sim, KN_SIM_DEVICE_SYNC), 2);
+    kn_sim_work(d.sim, NULL, d.memory, 4 * MiB, 3);
+    assert_no_violation(d.sim);
+    kn_sim_capture(d.sim, d.s, true);
+    assert_ok(d.driver->device_sync(d.sim));
+    assert_violation(&d, "being captured");
     end(&d);
 }
 
@@ -271,6 +473,13 @@ int main(void) {
         TEST(access_ends_when_the_handle_is_unmapped), TEST(access_is_for_whole_mapped_handles),
         TEST(maps_without_access_can_always_be_undone), TEST(capacity_holds),
         TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
+        TEST(slow_stream_delays_what_waits_for_it_alone),
+        TEST(stream_id_is_never_used_again_and_costs_no_call),
+        TEST(work_of_a_destroyed_stream_goes_on), TEST(default_streams_are_not_destroyed),
+        TEST(per_thread_handle_is_another_stream_in_each_thread),
+        TEST(threads_may_ask_for_ids_together), TEST(event_orders_the_streams_of_threads),
+        TEST(stream_of_another_context_is_refused),
+        TEST(wait_for_the_device_ends_the_work_of_destroyed_streams_too),
         TEST(driver_without_stream_ids_can_be_had), TEST(clock_moves_when_told),
         TEST(reserved_options_must_be_zero));
 }

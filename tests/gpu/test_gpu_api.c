@@ -7,6 +7,9 @@
 #include <cudaTypedefs.h>
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " is not " #theirs)
+#define X(name, value) SAME(value, CUDA_ERROR_##name);
+KN__CUDA_STICKY_ERRORS(X)
+#undef X
 SAME(KN__CU_SUCCESS, CUDA_SUCCESS);
 SAME(KN__CU_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
 SAME(KN__CU_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED);

@@ -6,6 +6,10 @@
  * multiples of the granularity (of 4096 where there is none). No function may call into a pool,
  * print, or wait for the device, except *_sync. Functions may be called from any thread. An
  * optional function may be NULL; the comment says what is done instead.
+ *
+ * Streams are CUDA's handles. NULL and 1 are the legacy default stream. 2 is the calling thread's
+ * own default stream: the same handle is another stream in each thread, told apart by stream_id,
+ * and only the thread itself can record an event on it or make it wait.
  */
 #ifndef KNET_DEVICE_DRIVER_H
 #define KNET_DEVICE_DRIVER_H
@@ -59,14 +63,20 @@ typedef struct kn_device_driver {
     kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
+    /* The host waits for all work of the device, that of destroyed streams too. Not while a stream
+     * is being captured: it would end the capture. NULL: such work can't be waited for. */
+    kn_status (*device_sync)(void *impl);
     /* A number above 0 that no other stream of this process ever has, while handles are used again;
-     * 0 when the driver can't tell. It is cheap: pools ask at each allocation. NULL: the driver has no such numbers;
+     * 0 when the driver can't tell. It is cheap: pools ask at each allocation on a stream that was
+     * created. NULL: the driver has no such numbers;
      * pools then know a stream by its handle alone, and need kn_stream_retire before it goes. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
+    /* INVALID, with a text for the user, for a stream of another context than the device's, where
+     * events and memory of the device are of no use; pools ask when they first see a stream. NULL:
+     * every stream will do. */
+    kn_status (*stream_check)(void *impl, kn_stream stream);
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);
-    kn_status (*stream_check)(void *impl, kn_stream stream);
-    kn_status (*device_sync)(void *impl);
 
     /* Events without timing. Only for devices that are not `ordered`. */
     kn_status (*event_create)(void *impl, void **out);

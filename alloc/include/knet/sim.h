@@ -1,11 +1,15 @@
 /* The simulated device: a GPU without memory, for tests and for the replay of traces.
  *
  * It gives addresses, which must not be read or written, up to a fixed capacity. Its streams are
- * asynchronous: work is done only when the test lets it (kn_sim_step, kn_sim_drain) or when
- * somebody waits for it. It fails where it is told to, and it checks: kn_sim_work says which bytes
- * a piece of work uses, and for whom; bytes used for somebody else while that work may still run
+ * asynchronous: work is done only when the test lets it (kn_sim_step, kn_sim_drain) or when the
+ * host waits for it. It fails where it is told to, and it checks: kn_sim_work says which bytes a
+ * piece of work uses, and for which user; bytes used for another user while that work may still run
  * are a violation, and so are bytes without memory, mapped memory that was given no access, and
  * memory taken away under work.
+ *
+ * Streams are like CUDA's. The work of a destroyed stream goes on; its handle is soon another
+ * stream's, with another id. NULL and 1 are the legacy default stream, 2 is the calling thread's
+ * own one.
  *
  *     kn_sim *sim = NULL; kn_device *dev = NULL;
  *     KN_TRY(kn_sim_create(&sim, &(kn_sim_options){.capacity_bytes = 1 << 30}));
@@ -29,7 +33,8 @@ typedef struct kn_sim kn_sim;
 typedef struct kn_sim_options {
     uint64_t capacity_bytes; /* 0: 64 GiB */
     bool plain;              /* no virtual memory: the pool grows by segments */
-    bool instant;            /* what is enqueued happens at once, as on an idle device */
+    bool instant;            /* what is enqueued happens at once, as on an idle GPU that keeps up;
+                                what a held stream delays waits (kn_sim_hold) */
     bool no_stream_ids;      /* as a CUDA driver before 12.0 */
     uint64_t reserved[4];    /* zero */
 } kn_sim_options;
@@ -46,6 +51,8 @@ typedef enum kn_sim_call {
     KN_SIM_COPY,
     KN_SIM_STREAM_CREATE,
     KN_SIM_STREAM_SYNC,
+    KN_SIM_STREAM_CHECK,
+    KN_SIM_DEVICE_SYNC,
     KN_SIM_EVENT_CREATE,
     KN_SIM_EVENT_RECORD,
     KN_SIM_EVENT_QUERY,
@@ -68,14 +75,22 @@ KN_API void kn_sim_fail(kn_sim *sim, kn_sim_call call, uint64_t nth, bool foreve
 /* How many calls of this kind were made; of those that can fail, for KN_SIM_ANY. */
 KN_API uint64_t kn_sim_calls(kn_sim *sim, kn_sim_call call);
 
-/* Enqueues work on the stream that uses [ptr, ptr + size_bytes) for `user`, a number of the test's,
- * such as one for each allocation. */
+/* Enqueues work on the stream that uses [ptr, ptr + size_bytes) for `user`, a number that the test
+ * chooses, such as one for each allocation. */
 KN_API void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes,
                         uint64_t user);
+/* The calling thread's own stream by a name that every thread may use with the functions here; 2
+ * means the caller's own. */
+KN_API kn_stream kn_sim_stream_of_thread(kn_sim *sim);
 /* The stream is being captured into a graph, or no longer: to record, to wait or to be waited for
- * is a violation meanwhile. Work of a captured stream is the test's to enqueue, where it launches
- * the graph. */
+ * is a violation meanwhile. The test enqueues the work of a captured stream where it launches the
+ * graph. */
 KN_API void kn_sim_capture(kn_sim *sim, kn_stream stream, bool on);
+/* The stream belongs to another context from now on: stream_check refuses it. */
+KN_API void kn_sim_foreign(kn_sim *sim, kn_stream stream);
+/* On an instant device: this stream is slow, or no longer. What is enqueued on it happens only by
+ * kn_sim_step and kn_sim_drain or when the host waits for it. */
+KN_API void kn_sim_hold(kn_sim *sim, kn_stream stream, bool on);
 /* Lets the oldest thing on the stream happen; false when it is empty or waits for another. */
 KN_API bool kn_sim_step(kn_sim *sim, kn_stream stream);
 /* Lets everything on every stream happen. */
