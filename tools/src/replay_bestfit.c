@@ -33,20 +33,20 @@ static void bestfit_destroy(void *policy) {
     free(b);
 }
 
-static kn_status bestfit_create(void **out, const kn__trace *trace, uint64_t device_bytes) {
+static kn_status bestfit_create(void **out, const kn__trace *trace) {
     bestfit *b = calloc(1, sizeof *b);
     if (b) b->run_of = calloc(trace->n_blocks, sizeof *b->run_of);
     if (!b || !b->run_of) {
         bestfit_destroy(b);
         return KN_FAIL(KN_ERR_OOM, "no memory for the policy");
     }
-    b->device_bytes = device_bytes;
     *out = b;
     return KN_OK;
 }
 
-static kn_status bestfit_renew(void *policy) {
+static kn_status bestfit_renew(void *policy, uint64_t device_bytes) {
     bestfit *b = policy;
+    b->device_bytes = device_bytes;
     memset(b->bins, 0, sizeof b->bins);
     memset(b->full, 0, sizeof b->full);
     b->n_runs = 1;
