@@ -1,5 +1,5 @@
 /* The player: the same trace, the same addresses; the policies agree on what is live; streams;
- * devices that are too small, and the smallest that is not. */
+ * devices that are too small; the search for the smallest device. */
 #include "replay.h"
 #include "replay_policy.h"
 #include "test.h"
@@ -205,7 +205,7 @@ static kn_status fails(void *ctx, bool *out, uint64_t n_granules) {
     return KN_FAIL(KN_ERR_INVALID, "on purpose");
 }
 
-static void the_search_finds_where_sizes_begin_to_complete(void **state) {
+static void the_search_finds_the_first_size_that_completes(void **state) {
     (void)state;
     for (uint64_t low = 1; low < SIZES; low += 37) {
         for (uint64_t first = low; first < SIZES; first++) {
@@ -242,7 +242,7 @@ static void the_search_never_claims_a_size_below_one_that_failed(void **state) {
     }
 }
 
-static void the_search_ends_where_nothing_completes_or_a_play_is_an_error(void **state) {
+static void the_search_ends_when_the_largest_size_fails_and_at_errors(void **state) {
     (void)state;
     pattern x = {{false}, {false}};
     uint64_t fits = 7;
@@ -286,8 +286,8 @@ static void a_policy_completes_on_the_smallest_device_that_was_found(void **stat
     }
 }
 
-/* Best fit asks for the same memory whatever the device has. */
-static void best_fit_fits_where_the_device_has_what_it_reserves(void **state) {
+/* Best fit reserves the same memory on a device of any size. */
+static void best_fit_completes_on_a_device_of_the_size_it_reserves(void **state) {
     (void)state;
     kn__trace trace = make_trace(1);
     static kn__played p;
@@ -306,9 +306,9 @@ int main(void) {
                      TEST(best_fit_and_classes_are_what_they_say),
                      TEST(a_device_that_is_too_small_is_a_result_that_says_so),
                      TEST(the_device_has_eight_times_the_peak_and_at_least_1_gib),
-                     TEST(the_search_finds_where_sizes_begin_to_complete),
+                     TEST(the_search_finds_the_first_size_that_completes),
                      TEST(the_search_never_claims_a_size_below_one_that_failed),
-                     TEST(the_search_ends_where_nothing_completes_or_a_play_is_an_error),
+                     TEST(the_search_ends_when_the_largest_size_fails_and_at_errors),
                      TEST(a_policy_completes_on_the_smallest_device_that_was_found),
-                     TEST(best_fit_fits_where_the_device_has_what_it_reserves));
+                     TEST(best_fit_completes_on_a_device_of_the_size_it_reserves));
 }

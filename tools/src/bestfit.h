@@ -1,9 +1,9 @@
 /* Exact best fit, lowest address first, in one range of addresses that grows at its end by 2 MiB
- * and never shrinks: the reference that pools are compared with. It has no lock and touches no
- * device; addresses are offsets from the start of the range.
+ * and never shrinks: the reference for pools. It has no lock and calls no device; addresses are
+ * offsets from the start of the range.
  *
- * A run is a stretch of the range, free or not, known by a number. Free runs lie in lists, such as
- * one for each stream; neighbours in the same list are merged.
+ * A run is a part of the range, free or taken, and has a number. Free runs are kept in lists, such
+ * as one for each stream; free neighbours in the same list are merged.
  */
 #ifndef KN_BESTFIT_H
 #define KN_BESTFIT_H
@@ -21,7 +21,7 @@ typedef struct kn__run {
 } kn__run;
 
 typedef struct kn__bestfit {
-    uint64_t bytes_max, end; /* of the range: the limit, what it has */
+    uint64_t bytes_max, end; /* of the range: limit and size */
     kn__run *runs;
     uint32_t n_runs, room, spare, last; /* `spare` heads the unused records */
     uint32_t n_lists;
@@ -31,11 +31,11 @@ typedef struct kn__bestfit {
 
 KN_MUST_CHECK kn_status kn__bestfit_init(kn__bestfit *b, uint32_t n_lists);
 void kn__bestfit_release(kn__bestfit *b);
-/* Empties the range; it may grow to bytes_max. */
+/* Empties the range and lets it grow to bytes_max. */
 void kn__bestfit_reset(kn__bestfit *b, uint64_t bytes_max);
 
-/* Takes the smallest run of the list that holds `size`; what is left of it goes to list `rest`. The
- * number is KN__RUN_NONE when there is none. Errors: OOM, of the host. */
+/* Takes the smallest run of `list` that holds `size` and adds the remainder to list `rest`. *out is
+ * KN__RUN_NONE if no run is large enough. Errors: OOM, of the host. */
 KN_MUST_CHECK kn_status kn__bestfit_take(uint32_t *out, kn__bestfit *b, uint32_t list,
                                          uint32_t rest, uint64_t size);
 /* Lengthens the range so that it ends in a free run of `size` or more, in the list. Errors: OOM. */

@@ -61,7 +61,8 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
          .help = "timed plays of each kind [5 or more, by the time they take]"},
         {"partial", KN__OPT_FLAG, &o->partial,
          .help = "take a trace that begins late, ends early or has gaps"},
-        {"fits", KN__OPT_FLAG, &o->fits, .help = "search for the smallest device that will do"},
+        {"fits", KN__OPT_FLAG, &o->fits,
+         .help = "also find the smallest device on which a trace completes"},
         {"json", KN__OPT_FLAG, &o->json, .help = "one JSON object for each trace and policy"},
     };
     const kn__command command = {

@@ -124,10 +124,10 @@ extern const char *const kn__policy_names[];
 KN_MUST_CHECK kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
                                  const kn__play_options *options);
 
-/* The smallest device on which the policy completes the trace: a multiple of 2 MiB, found by
- * bisection from the peak up to options->device_bytes. A policy need not complete on every device
- * that is larger than one on which it does. So the result is a size such that it and all larger
- * ones tried complete, among them the 15 that follow it. 0: the largest fails. Errors: as
+/* Finds the smallest device on which the policy completes the trace: a multiple of 2 MiB, by
+ * bisection between the peak and options->device_bytes. A policy can fail on one device and
+ * complete on a smaller one, so the result is the smallest size such that it and all larger sizes
+ * tried complete; the 15 sizes above it are always tried. 0: the largest size fails. Errors: as
  * kn__play. */
 KN_MUST_CHECK kn_status kn__play_fits(uint64_t *fits_bytes, const kn__trace *trace,
                                       const char *policy, const kn__play_options *options);

@@ -14,8 +14,8 @@ typedef struct arena {
     kn_stream *streams;
 } arena;
 
-/* The simulator's device has one size for good and counts only calls that can fail. These functions
- * give it the size of the play and count what is returned. One play at a time. */
+/* The simulator has a fixed capacity and counts only calls that can fail. These functions give it
+ * the capacity of the play and count frees. One play at a time. */
 static struct {
     kn_device_driver sim; /* the functions called from here */
     uint64_t capacity_bytes, held_bytes, n_frees;

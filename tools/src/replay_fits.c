@@ -1,4 +1,4 @@
-/* The search for the smallest device that will do. */
+/* The search for the smallest device on which a trace completes. */
 #include "replay_policy.h"
 
 /* Halves [low, high] until one size is left; `high` completes. */
@@ -18,7 +18,7 @@ static kn_status bisect(uint64_t *fits, uint64_t low, uint64_t high, kn__complet
     return KN_OK;
 }
 
-/* Tries the size that was found and the next larger ones. A failure moves the result above it. */
+/* Tries the size found and the next larger ones. A failure moves the result above it. */
 static kn_status confirm(uint64_t *fits, uint64_t high, kn__completes_fn completes, void *ctx) {
     int n_in_a_row = 0;
     for (uint64_t at = *fits; at <= high && n_in_a_row < KN__FITS_IN_A_ROW; at++) {

@@ -1,5 +1,5 @@
-/* The player: one pass that looks, then passes that are timed; and the search for the smallest
- * device, which is passes that look. */
+/* The player: one pass that looks, then passes that are timed. The search for the smallest device
+ * repeats the pass that looks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ typedef struct play {
     void **slots;    /* by block */
     uint64_t *sizes; /* by block, of those allocated so far */
     uint64_t live;
-    double share, look_share; /* of the work: done; the next pass that looks */
+    double share, look_share; /* of the work: done so far; of one pass that looks */
 } play;
 
 /* The thread's own time: others on the machine don't count. */
@@ -212,9 +212,9 @@ static kn_status time_it(play *p) {
     return KN_OK;
 }
 
-/* Eight times the peak: what is reserved stays far below the share of the device from which on a
- * pool saves memory. Not below 1 GiB: each stream and each size of small blocks holds a handle of
- * 2 MiB, however small the peak. */
+/* Eight times the peak: a pool that is nearly full of live memory waits and moves to save memory,
+ * and its reserved bytes say less. At least 1 GiB: each stream and each size class of small blocks
+ * holds a handle of 2 MiB, however small the peak. */
 static uint64_t enough_bytes(const kn__trace *trace) {
     const uint64_t least = (uint64_t)1 << 30;
     if (trace->peak_live_bytes > UINT64_MAX / 16) return UINT64_MAX / 2;

@@ -25,13 +25,12 @@ typedef struct kn__policy {
 
 extern const kn__policy kn__policy_arena, kn__policy_classes, kn__policy_bestfit;
 
-/* Whether the trace completes on a device of that many granules. */
+/* Sets *out to whether the trace completes on a device of this many granules. */
 typedef kn_status (*kn__completes_fn)(void *ctx, bool *out, uint64_t n_granules);
 
 enum { KN__FITS_IN_A_ROW = 16 };
-/* The smallest size in [low, high] such that it and all larger sizes tried complete; 0: `high`
- * fails. Tried are those of a bisection, then the result and the sizes that follow it,
- * KN__FITS_IN_A_ROW in all. */
+/* Finds the smallest size in [low, high] such that it and all larger sizes tried complete; 0 if
+ * `high` fails. Tries the sizes of a bisection, then KN__FITS_IN_A_ROW sizes from the result up. */
 kn_status kn__fits_search(uint64_t *fits, uint64_t low, uint64_t high, kn__completes_fn completes,
                           void *ctx);
 
