@@ -21,6 +21,12 @@ static kn_status null_info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
+static kn_status null_free_bytes(void *impl, uint64_t *out) {
+    null_device *d = impl;
+    *out = d->capacity_bytes - atomic_load(&d->held_bytes);
+    return KN_OK;
+}
+
 static kn_status hold(null_device *d, size_t size_bytes) {
     uint64_t before = atomic_fetch_add(&d->held_bytes, size_bytes);
     if (before <= d->capacity_bytes && size_bytes <= d->capacity_bytes - before) return KN_OK;
@@ -71,6 +77,11 @@ static kn_status null_handle_map(void *impl, void *at, size_t size_bytes, uint64
     return KN_OK;
 }
 
+static kn_status null_range_access(void *impl, void *at, size_t size_bytes) {
+    (void)impl, (void)at, (void)size_bytes;
+    return KN_OK;
+}
+
 static kn_status null_handle_unmap(void *impl, void *at, size_t size_bytes) {
     (void)at, (void)size_bytes;
     count(&((null_device *)impl)->n_unmaps);
@@ -97,6 +108,11 @@ static kn_status null_stream_create(void *impl, kn_stream *out) {
 }
 
 static void null_stream_destroy(void *impl, kn_stream stream) { (void)impl, (void)stream; }
+
+static uint64_t null_stream_id(void *impl, kn_stream stream) {
+    (void)impl;
+    return (uintptr_t)stream / 16;
+}
 
 static kn_status null_stream_sync(void *impl, kn_stream stream) {
     (void)impl, (void)stream;
@@ -137,6 +153,7 @@ static kn_status null_event_sync(void *impl, void *event) {
 static const kn_device_driver DRIVER = {
     .kind = KN_DEVICE_SIM,
     .info_read = null_info_read,
+    .free_bytes = null_free_bytes,
     .segment_alloc = null_segment_alloc,
     .segment_free = null_segment_free,
     .range_reserve = null_range_reserve,
@@ -144,12 +161,14 @@ static const kn_device_driver DRIVER = {
     .handle_create = null_handle_create,
     .handle_destroy = null_handle_destroy,
     .handle_map = null_handle_map,
+    .range_access = null_range_access,
     .handle_unmap = null_handle_unmap,
     .copy = null_copy,
     .fill = null_fill,
     .stream_create = null_stream_create,
     .stream_destroy = null_stream_destroy,
     .stream_sync = null_stream_sync,
+    .stream_id = null_stream_id,
     .event_create = null_event_create,
     .event_destroy = null_event_destroy,
     .event_record = null_event_record,

@@ -28,6 +28,12 @@ static kn_status info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
+static kn_status free_bytes(void *impl, uint64_t *out) {
+    (void)impl;
+    *out = device.capacity_bytes - device.held_bytes;
+    return KN_OK;
+}
+
 static kn_status room_check(size_t size_bytes) {
     uint64_t left = device.capacity_bytes - device.held_bytes;
     if (size_bytes <= left) return KN_OK;
@@ -71,6 +77,7 @@ static kn_status make_device(arena *a, uint32_t n_streams) {
     device.sim = a->driver = *kn_sim_driver(a->sim);
     device.held_bytes = 0;
     a->driver.info_read = info_read;
+    a->driver.free_bytes = free_bytes;
     a->driver.segment_alloc = segment_alloc;
     a->driver.segment_free = segment_free;
     a->driver.handle_create = handle_create;
