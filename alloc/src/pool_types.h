@@ -573,8 +573,8 @@ void kn__decay(kn_pool *pool);      /* under the lock */
 void kn__decay_tick(kn_pool *pool); /* now and then, of calls that take no lock */
 
 /* graph.c */
-void kn__graphs_orphan(kn_pool *pool);                        /* the pool goes */
-void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle); /* under the lock */
+void kn__graphs_orphan(kn_pool *pool);                    /* the pool goes */
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key); /* under the lock */
 void kn__graph_missing(const kn_pool *pool); /* logs, once, that a capture has not begun here */
 
 /* pool.c */

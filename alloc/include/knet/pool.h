@@ -51,6 +51,7 @@ typedef struct kn_pool_options {
     X(requested_bytes, "requested", NOW, BYTES, "handed out, as asked for")                        \
     X(reserved_bytes, "reserved", NOW, BYTES, "taken from the device")                             \
     X(reserved_bytes_max, "reserved", PEAK, BYTES, "")                                             \
+    X(cached_bytes, "cached", NOW, BYTES, "free slots in threads' caches")                         \
     X(waiting_bytes, "waiting", NOW, BYTES, "freed, and still in use on other streams")            \
     X(metadata_bytes, "records", NOW, BYTES, "host memory for the pool's own records")             \
     X(moved_bytes, "moved", TOTAL, BYTES, "unmapped here and mapped there")                        \
@@ -96,7 +97,7 @@ KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the
  * largest free block and who owns most; the pool stays usable. CUDA: the driver refused for another
- * reason. DEVICE: in a child of fork(). UNSUPPORTED: cudaStreamPerThread, see kn_stream_of_thread.
+ * reason. DEVICE: in a child of fork(). INVALID: a stream of another context.
  * On failure *out is NULL. */
 KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
                                         kn_stream stream);
