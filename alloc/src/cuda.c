@@ -60,14 +60,9 @@ enum { AS_IS = 0, RELAXED = 1 };
     if (scope_.result != KN__CU_SUCCESS) return
 
 static bool is_sticky(cu_result result) {
-    switch (result) {
-#define X(name, value) case KN__CU_ERROR_##name:
-        KN__CUDA_STICKY_ERRORS(X)
+#define X(name, value) || result == (value)
+    return false KN__CUDA_STICKY_ERRORS(X);
 #undef X
-        return true;
-        default:
-            return false;
-    }
 }
 
 /* A sticky error is logged by the call that sees it first, and by no other: all calls that follow

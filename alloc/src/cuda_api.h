@@ -63,10 +63,7 @@ typedef struct cu_mem_access {
     X(UNKNOWN, 999)
 
 enum {
-#define X(name, value) KN__CU_ERROR_##name = value,
-    KN__CUDA_STICKY_ERRORS(X)
-#undef X
-        KN__CU_SUCCESS = 0,
+    KN__CU_SUCCESS = 0,
     KN__CU_ERROR_OUT_OF_MEMORY = 2,
     KN__CU_ERROR_NOT_INITIALIZED = 3,
     KN__CU_ERROR_DEINITIALIZED = 4,
@@ -91,12 +88,13 @@ enum {
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
 
-/* cuGetProcAddress, which finds all others, in its first form: that of CUDA 11.3, which newer
- * drivers serve too. So 11.3 is the oldest driver that will do. */
+/* cuGetProcAddress, which finds all others, in its first form: newer drivers serve it too. It came
+ * with CUDA 11.3, so that is the oldest driver that will do. */
 typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, uint64_t flags);
-#define KN__CUDA_OLDEST "CUDA 11.3 (driver 465)"
+enum { KN__CUDA_OLDEST = 11030 };
 
-/* X(name, version that fixed this ABI, parameters). All return cu_result. */
+/* X(name, version that fixed this ABI, parameters). All return cu_result. Those that came after the
+ * oldest driver are NULL where the driver lacks them. */
 #define KN__CUDA_API(X)                                                                            \
     X(cuInit, 2000, (unsigned int flags))                                                          \
     X(cuGetErrorName, 6000, (cu_result result, const char **out))                                  \
@@ -139,6 +137,8 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
     X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
     X(cuStreamGetCtx, 9020, (cu_stream stream, cu_context * out))                                  \
+    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))                      \
+    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
     X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
     X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
     X(cuEventCreate, 2000, (cu_event * out, unsigned int flags))                                   \
@@ -146,15 +146,10 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuEventRecord, 2000, (cu_event event, cu_stream stream))                                     \
     X(cuEventQuery, 2000, (cu_event event))                                                        \
     X(cuEventSynchronize, 2000, (cu_event event))
-/* NULL where the driver is older. */
-#define KN__CUDA_API_OPTIONAL(X)                                                                   \
-    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
-    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))
 
 typedef struct kn__cuda_api {
 #define X(name, version, params) cu_result(*name) params;
     KN__CUDA_API(X)
-    KN__CUDA_API_OPTIONAL(X)
 #undef X
 } kn__cuda_api;
 

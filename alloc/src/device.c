@@ -83,13 +83,9 @@ kn_status kn_device_find(kn_device **out, const char *name) {
     if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
     char canonical[32];
     int index = cuda_index(name);
-    if (index >= 0) {
-        snprintf(canonical, sizeof canonical, "cuda:%d", index);
-    } else {
-        snprintf(canonical, sizeof canonical, "%s", name);
-    }
+    if (index >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", index);
     pthread_mutex_lock(&registry_lock);
-    kn_device *device = find_registered(canonical);
+    kn_device *device = find_registered(index >= 0 ? canonical : name);
     pthread_mutex_unlock(&registry_lock);
     if (device) {
         *out = device;
@@ -207,15 +203,25 @@ kn_pool *kn_device_pinned_pool(kn_device *device) {
     return pool_once(&device->pinned_pool, device, make_pinned);
 }
 
-/* Streams. */
+/* Streams. On an ordered device there is one, NULL. */
 
 kn_status kn_stream_create(kn_stream *out, kn_device *device) {
     KN_TRY(kn__device_usable(device));
-    return device->driver->stream_create(device->impl, out);
+    if (!device->driver->ordered) return device->driver->stream_create(device->impl, out);
+    *out = NULL;
+    return KN_OK;
+}
+
+static bool can_go(const kn_device *device, kn_stream stream, const char *function) {
+    if (device->driver->ordered) return false;
+    if (!kn__stream_is_default(stream)) return true;
+    kn_log_write(0, "%s: %s: the stream %p is a default stream, which never goes", function,
+                 device->name, (void *)stream);
+    return false;
 }
 
 void kn_stream_retire(kn_device *device, kn_stream stream) {
-    if (device->driver->ordered) return;
+    if (!can_go(device, stream, "kn_stream_retire")) return;
     pthread_mutex_lock(&registry_lock);
     for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
         kn__pool_stream_retire(pool, stream);
@@ -224,20 +230,17 @@ void kn_stream_retire(kn_device *device, kn_stream stream) {
 }
 
 void kn_stream_destroy(kn_device *device, kn_stream stream) {
-    if (!stream) return;
+    if (!stream || !can_go(device, stream, "kn_stream_destroy")) return;
     kn_stream_retire(device, stream);
     device->driver->stream_destroy(device->impl, stream);
 }
 
 kn_status kn_stream_sync(kn_device *device, kn_stream stream) {
-    return device->driver->stream_sync(device->impl, stream);
+    return device->driver->ordered ? KN_OK : device->driver->stream_sync(device->impl, stream);
 }
 
 kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
-    if (device->driver->ordered) {
-        *out = NULL;
-        return KN_OK;
-    }
+    if (device->driver->ordered) return kn_stream_create(out, device);
     kn__thread *self = kn__thread_get();
     if (!self) return KN_FAIL(KN_ERR_OOM, "kn_stream_of_thread: no host memory");
     for (int i = 0; i < self->n_streams; i++) {

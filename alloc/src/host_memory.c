@@ -47,12 +47,7 @@ struct hooks {
     void *(*alloc)(hooks *, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
                    unsigned arena);
     bool (*dalloc)(hooks *, void *addr, size_t size, bool committed, unsigned arena);
-    void (*destroy)(hooks *, void *addr, size_t size, bool committed, unsigned arena);
-    bool (*commit)(hooks *, void *addr, size_t size, size_t offset, size_t length, unsigned arena);
-    bool (*decommit)(hooks *, void *addr, size_t size, size_t offset, size_t length,
-                     unsigned arena);
-    bool (*purge_lazy)(hooks *, void *addr, size_t size, size_t offset, size_t length,
-                       unsigned arena);
+    void (*destroy)(void), (*commit)(void), (*decommit)(void), (*purge_lazy)(void); /* all NULL */
     bool (*purge_forced)(hooks *, void *addr, size_t size, size_t offset, size_t length,
                          unsigned arena);
     bool (*split)(hooks *, void *addr, size_t size, size_t size_a, size_t size_b, bool committed,
@@ -76,10 +71,6 @@ static bool extent_dalloc(hooks *h, void *addr, size_t size, bool committed, uns
     return false; /* done */
 }
 
-static void extent_destroy(hooks *h, void *addr, size_t size, bool committed, unsigned arena) {
-    (void)extent_dalloc(h, addr, size, committed, arena);
-}
-
 static bool extent_purge(hooks *h, void *addr, size_t size, size_t offset, size_t length,
                          unsigned arena) {
     (void)h, (void)size, (void)arena;
@@ -100,7 +91,6 @@ static bool extent_merge(hooks *h, void *addr_a, size_t size_a, void *addr_b, si
 
 static hooks our_hooks = {.alloc = extent_alloc,
                           .dalloc = extent_dalloc,
-                          .destroy = extent_destroy,
                           .purge_forced = extent_purge,
                           .split = extent_split,
                           .merge = extent_merge};

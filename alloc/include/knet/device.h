@@ -2,8 +2,9 @@
  * for tests.
  *
  * A kn_device belongs to the registry and lives as long as the process. A kn_stream is the driver's
- * native handle (cudaStream_t, CUstream); NULL is the legacy default stream. On the host every
- * stream is program order.
+ * native handle (cudaStream_t, CUstream) and belongs to the device's primary context, in which the
+ * CUDA runtime works, or to a green context made from it. NULL and cudaStreamLegacy are the default
+ * stream, cudaStreamPerThread is the calling thread's. On the host every stream is program order.
  *
  *     kn_device *dev = NULL;
  *     KN_TRY(kn_device_find(&dev, "cuda:0"));
@@ -64,9 +65,11 @@ KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t o
 
 /* A new non-blocking stream. */
 KN_API KN_MUST_CHECK kn_status kn_stream_create(kn_stream *out, kn_device *device);
-/* Retires and destroys a stream made by kn_stream_create. */
+/* Retires and destroys a stream made by kn_stream_create. NULL is nothing. */
 KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
-/* Call before you destroy a stream of your own: pools record what still waits on it. */
+/* Call before you destroy a stream of your own: pools record what still waits on it. A default
+ * stream (NULL, cudaStreamLegacy, cudaStreamPerThread) never goes: nothing is done, and an error
+ * is logged. */
 KN_API void kn_stream_retire(kn_device *device, kn_stream stream);
 /* Waits on the host until all work enqueued on the stream is done. */
 KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream stream);

@@ -23,7 +23,8 @@ extern "C" {
 typedef struct kn_device_driver {
     kn_device_kind kind;
     bool host_access; /* the CPU may read and write this device's memory */
-    bool ordered;     /* all streams are program order (the host): no events, no foreign uses */
+    bool ordered;     /* all streams are program order (the host): no foreign uses; what is below
+                         for streams and events is never called */
 
     kn_status (*info_read)(void *impl, kn_device_info *out);
 
@@ -57,7 +58,7 @@ typedef struct kn_device_driver {
                       bool to_host, kn_stream stream);
     kn_status (*fill)(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream);
 
-    kn_status (*stream_create)(void *impl, kn_stream *out);
+    kn_status (*stream_create)(void *impl, kn_stream *out); /* a non-blocking one */
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
     /* The host waits for all work of the device, that of destroyed streams too. Not while a stream
@@ -74,7 +75,7 @@ typedef struct kn_device_driver {
     /* Whether the stream is being captured into a graph; NULL: never. */
     bool (*stream_capturing)(void *impl, kn_stream stream);
 
-    /* Events without timing. Only for devices that are not `ordered`. */
+    /* Events without timing. */
     kn_status (*event_create)(void *impl, void **out);
     void (*event_destroy)(void *impl, void *event);
     kn_status (*event_record)(void *impl, void *event, kn_stream stream);
