@@ -17,7 +17,7 @@ static struct {
     atomic_bool deinitialized;
 } cuda = {.once = PTHREAD_ONCE_INIT};
 
-/* dlsym's void pointer as a function pointer: a cast that ISO C has no words for. */
+/* ISO C has no cast from dlsym's void pointer to a function pointer. */
 static bool find_symbol(void *library, const char *name, void *out_fn) {
     void *symbol = dlsym(library, name);
     memcpy(out_fn, &symbol, sizeof symbol);
@@ -46,8 +46,8 @@ static bool resolve(void *library, cu_get_proc_fn get_proc, const char *name, in
     cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM);
     if (result == KN__CU_ERROR_STUB_LIBRARY) {
         snprintf(cuda.failure, sizeof cuda.failure,
-                 "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: take its "
-                 "folder out of LD_LIBRARY_PATH, or use the cpu device");
+                 "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: remove its "
+                 "folder from LD_LIBRARY_PATH, or use the cpu device");
         return false;
     }
     bool found = result == KN__CU_SUCCESS && symbol, needed = version <= KN__CUDA_OLDEST;
@@ -81,7 +81,7 @@ static const char *advice(cu_result result) {
     }
 }
 
-/* What the driver says of a result, by one of its two functions for that. */
+/* Name or text of a result; `get` is the driver's function for it. */
 static const char *ask(cu_result (*get)(cu_result, const char **), cu_result result,
                        const char *unknown) {
     const char *text = NULL;

@@ -1,4 +1,4 @@
-/* The host device. Every stream is program order: no streams, no events, no foreign uses. */
+/* The host device. It works in program order, without streams and events. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysinfo.h>
