@@ -58,7 +58,6 @@ static void sort_owners(kn__census *c) {
 
 void kn__census_take(kn__census *out, kn_pool *pool) {
     memset(out, 0, sizeof *out);
-    kn__kept_release(pool);
     kn__blocks_visit(pool, visit, out);
     sort_owners(out);
 }

@@ -119,7 +119,6 @@ static uint64_t mapped_bytes(const kn__range *range) {
 static kn_status check_all(kn_pool *pool) {
     totals t = {0};
     size_t n_binned = 0;
-    kn__kept_release(pool);
     for (const kn__block *b = pool->range.first; b; b = b->right) KN_TRY(check_block(pool, b, &t));
     if (pool->range.base) t.reserved = mapped_bytes(&pool->range);
     for (const kn__segment *s = pool->segments; s; s = s->next) {

@@ -162,6 +162,14 @@ static kn_status info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
+static kn_status free_bytes(void *impl, uint64_t *out) {
+    ENTER(impl, RELAXED);
+    size_t bytes = 0, total_bytes = 0;
+    KN_TRY(CALL(0, cuMemGetInfo, (&bytes, &total_bytes)));
+    *out = bytes;
+    return KN_OK;
+}
+
 /* --- memory ------------------------------------------------------------------------------- */
 
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
@@ -280,7 +288,7 @@ static kn_status device_sync(void *impl) {
  * the first attempt saves the switch. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
     const kn__cuda_api *api = ((const cuda_device *)impl)->api;
-    unsigned long long id = (unsigned long long)(uintptr_t)stream;
+    unsigned long long id = 0;
     bool direct = kn__cuda_alive() && !kn__stream_is_default(stream);
     if (direct && api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
     ENTER_SCOPE(impl, AS_IS);
@@ -371,6 +379,7 @@ static bool alive(void *impl) {
 static const kn_device_driver whole_driver = {
     .kind = KN_DEVICE_CUDA,
     .info_read = info_read,
+    .free_bytes = free_bytes,
     .segment_alloc = segment_alloc,
     .segment_free = segment_free,
     .pinned_alloc = pinned_alloc,

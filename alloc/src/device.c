@@ -378,7 +378,6 @@ static void fork_parent(void) {
 
 static void fork_child(void) {
     kn__log_fork_child();
-    kn__threads_fork_child();
     kn__observer_fork_child();
     kn__cuda_fork_child();
     for (kn_device *device = devices; device; device = device->next) {

@@ -46,10 +46,9 @@ void kn__pool_fork_lock(kn_pool *pool);
 void kn__pool_fork_unlock(kn_pool *pool);
 void kn__pool_fork_kill(kn_pool *pool);
 
-/* pinned.c: sets the driver of a pinned pool; creates the CPU's home stream, false: no host memory.
- */
+/* pinned.c: sets the driver of a pinned pool; creates the CPU's home stream. */
 void kn__pinned_driver(kn_pool *pool);
-bool kn__pinned_home(kn_pool *pool);
+kn_status kn__pinned_home(kn_pool *pool);
 
 /* Whether the driver can be called. Errors: DEVICE in a child of fork(). */
 kn_status kn__device_usable(const kn_device *device);

@@ -53,7 +53,7 @@ static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
 }
 
 static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
-    kn__stream *part = kn__stream_make(graph->pool, handle);
+    kn__stream *part = kn__stream_make(graph->pool, handle, kn__stream_key(graph->pool, handle));
     if (!part) return NULL;
     part->graph = graph;
     part->hidden = true;
@@ -66,22 +66,21 @@ static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
 static void change_places(kn_pool *pool, kn__stream *hide, kn__stream *show) {
     kn__cache *cache = kn__cache_of_thread(pool);
     if (cache) kn__cache_flush(pool, cache);
-    kn__kept_release(pool);
     if (hide) hide->hidden = true;
     if (show) show->hidden = false;
-    pool->recent = NULL;
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    kn__streams_changed(pool);
 }
 
 static kn_status begin_locked(kn_pool_graph *graph, kn_stream handle) {
     kn_pool *pool = graph->pool;
-    kn__stream *shown = kn__stream_get(pool, handle);
-    if (shown && shown->graph) {
+    kn__stream *shown;
+    KN_TRY(kn__stream_get(&shown, pool, handle));
+    if (shown->graph) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_begin: pool %s: the stream has begun already",
                        pool->name);
     }
     kn__stream *part = find_part(graph, handle);
-    if (shown && !part) part = make_part(graph, handle);
+    if (!part) part = make_part(graph, handle);
     if (!part) {
         return KN_FAIL(KN_ERR_OOM, "kn_pool_graph_begin: pool %s: no host memory", pool->name);
     }
@@ -204,13 +203,13 @@ static void move_free(const move *m) {
 static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
     move m = {pool, part, target};
     if (!part->hidden) end_part(pool, part);
-    kn__kept_release(pool);
     kn__blocks_visit(pool, move_block, &m);
     move_uses(&m);
     move_free(&m);
-    target->dirty = true;
+    target->open_bytes++;
     part->graph = NULL;
-    part->hidden = part->dirty = false;
+    part->hidden = false;
+    part->open_bytes = 0;
     part->retired = true; /* its record is used again when no thread has a rack of it */
 }
 
@@ -220,12 +219,14 @@ static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
         kn__stream *part = pool->streams[i];
         if (part->graph != graph) continue;
         if (!part->hidden) end_part(pool, part);
-        kn__stream *target = kn__stream_get(pool, handle);
-        if (target) {
+        kn__stream *target;
+        if (kn__stream_get(&target, pool, handle) == KN_OK) {
             part_destroy(pool, part, target);
         } else {
-            kn_log_write(1, "kn_pool_graph_destroy: pool %s: no host memory: %s", pool->name,
-                         "the graph's memory is lost until the pool goes");
+            kn_log_write(1,
+                         "kn_pool_graph_destroy: pool %s: the graph's memory is lost until the "
+                         "pool is destroyed: %s",
+                         pool->name, kn_last_error()->message);
             part->graph = NULL;
             part->lost = true;
         }
@@ -233,7 +234,7 @@ static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
     kn_pool_graph **link = &pool->graphs;
     while (*link != graph) link = &(*link)->next;
     *link = graph->next;
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    kn__streams_changed(pool);
 }
 
 void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) {

@@ -17,13 +17,39 @@ static const size_t SEGMENT_MIN = (size_t)32 << 20, SEGMENT_MAX = (size_t)512 <<
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-static size_t headroom(const kn_pool *pool) {
-    return pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+/* What the limit and the device leave. */
+
+void kn__device_free_read(kn_pool *pool) {
+    uint64_t bytes;
+    if (pool->driver->free_bytes && pool->driver->free_bytes(pool->impl, &bytes) == KN_OK) {
+        pool->device_free = bytes;
+    }
+}
+
+uint64_t kn__pool_capacity(const kn_pool *pool) {
+    uint64_t most = pool->reserved + pool->device_free; /* UINT64_MAX: the device doesn't say */
+    if (most < pool->reserved) most = UINT64_MAX;
+    return pool->limit < most ? pool->limit : most;
+}
+
+bool kn__pool_pressed(const kn_pool *pool, size_t size) {
+    uint64_t most = kn__pool_capacity(pool);
+    if (pool->soft_limit < most) most = pool->soft_limit;
+    return (double)(pool->reserved + size) > pool->pressure * (double)most;
+}
+
+static uint64_t headroom(const kn_pool *pool) {
+    uint64_t most = kn__pool_capacity(pool);
+    return most > pool->reserved ? most - pool->reserved : 0;
 }
 
 static kn_status over_limit(const kn_pool *pool, size_t bytes) {
-    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are beyond the limit of %zu", pool->name,
-                   bytes, pool->limit);
+    if (pool->reserved + bytes > pool->limit) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are beyond the limit of %zu",
+                       pool->name, bytes, pool->limit);
+    }
+    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are needed, the device has %llu free",
+                   pool->name, bytes, (unsigned long long)pool->device_free);
 }
 
 /* Holes. */
@@ -102,7 +128,6 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
     kn__block_set(hole, KN__HOLE, 0);
     range->base = base;
     range->size = size;
-    range->total = total_bytes;
     range->granules = table;
     range->first = hole;
     hole_link(range, hole);
@@ -123,17 +148,10 @@ static kn_status unmap_and_destroy(kn_pool *pool, char *at) {
     return KN_OK;
 }
 
-static kn_status map_usable(kn_pool *pool, char *at, size_t bytes, uint64_t handle) {
-    KN_TRY(pool->driver->handle_map(pool->impl, at, bytes, handle));
-    kn_status status = pool->driver->range_access(pool->impl, at, bytes);
-    if (status < 0) (void)pool->driver->handle_unmap(pool->impl, at, bytes);
-    return status;
-}
-
 static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     uint64_t handle = 0;
     KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
-    kn_status status = map_usable(pool, at, bytes, handle);
+    kn_status status = pool->driver->handle_map(pool->impl, at, bytes, handle);
     if (status < 0) {
         pool->driver->handle_destroy(pool->impl, handle, bytes);
         return status;
@@ -145,26 +163,32 @@ static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     return KN_OK;
 }
 
+/* Makes the handles mapped in [at, at + *bytes) usable. After a failure they are given back, the
+ * last first: *bytes says how many bytes stay, which can't be unmapped. */
+static kn_status map_finish(kn_pool *pool, char *at, size_t *bytes, kn_status status) {
+    if (status == KN_OK && *bytes) status = pool->driver->range_access(pool->impl, at, *bytes);
+    if (status == KN_OK) return KN_OK;
+    kn_error error = *kn_last_error();
+    const kn__range *range = &pool->range;
+    for (size_t n = *bytes / range->unit; n-- > 0;) {
+        if (!granule_of(range, at + n * range->unit)->span) continue;
+        if (unmap_and_destroy(pool, at + n * range->unit) < 0) break;
+        *bytes = n * range->unit;
+    }
+    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+}
+
 /* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. *mapped says how many bytes
  * are mapped afterwards: none after a failure, unless they can't be unmapped either. */
 static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes,
                          size_t *mapped) {
-    size_t done = 0;
     kn_status status = KN_OK;
-    while (done < bytes && status == KN_OK) {
-        size_t piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
-        status = map_one(pool, at + done, piece);
-        if (status == KN_OK) done += piece;
+    for (*mapped = 0; *mapped < bytes && status == KN_OK;) {
+        size_t piece = bytes - *mapped < handle_bytes ? bytes - *mapped : handle_bytes;
+        status = map_one(pool, at + *mapped, piece);
+        if (status == KN_OK) *mapped += piece;
     }
-    if (status < 0) { /* the pieces before the failure are whole handles */
-        kn_error error = *kn_last_error();
-        while (done && unmap_and_destroy(pool, at + done - handle_bytes) == KN_OK) {
-            done -= handle_bytes;
-        }
-        status = kn_fail_at(error.file, error.line, status, "%s", error.message);
-    }
-    *mapped = done;
-    return status;
+    return map_finish(pool, at, mapped, status);
 }
 
 /* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
@@ -222,20 +246,20 @@ static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
     return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
-/* Grows with the pool, and shrinks with what is left: the last handles are small ones. */
-static size_t handle_size(const kn_pool *pool) {
-    uint64_t total = pool->limit < pool->range.total ? pool->limit : pool->range.total;
-    uint64_t left = total > pool->reserved ? total - pool->reserved : 0,
-             wanted = pool->reserved / 256;
+/* Grows with the pool and with the request, and shrinks with what is left: the last handles are
+ * small ones. */
+static size_t handle_size(const kn_pool *pool, size_t bytes) {
+    uint64_t left = headroom(pool) / 16, wanted = pool->reserved / 256;
     size_t size = pool->range.unit;
-    if (wanted > left / 16) wanted = left / 16;
+    if (wanted < bytes / 64) wanted = bytes / 64;
+    if (wanted > left) wanted = left;
     while (size * 2 <= HANDLE_MAX && size * 2 <= wanted) size *= 2;
     return size;
 }
 
 /* In whole handles of the size that fits the pool, or exactly where that is too much. */
 static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
-    size_t handle = handle_size(pool), rounded = round_up(plan->bytes, handle);
+    size_t handle = handle_size(pool, plan->bytes), rounded = round_up(plan->bytes, handle);
     if (plan->bytes > headroom(pool)) return over_limit(pool, plan->bytes);
     if (rounded > plan->bytes && rounded <= plan->hole->size && rounded <= headroom(pool)) {
         kn_status status = map_all(pool, plan->hole->ptr, rounded, handle, mapped);
@@ -259,9 +283,8 @@ static kn__plan plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t al
     return make_plan(pool, by, size, align, false);
 }
 
-static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align,
-                            bool waits) {
-    kn__plan plan = plan_ahead(pool, stream, size, align, waits);
+static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    kn__plan plan = make_plan(pool, stream, size, align, false);
     if (!plan.hole) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: no room for %zu bytes in its range of %zu", pool->name,
                        size, pool->range.size);
@@ -332,12 +355,13 @@ static kn_status segment_grow(kn_pool *pool, kn__stream *stream, size_t size, si
     return segment_add(pool, stream, exact);
 }
 
-kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
     if (size > RANGE_MAX) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
                        size);
     }
-    return pool->range.base ? range_grow(pool, stream, size, align, waits)
+    kn__device_free_read(pool);
+    return pool->range.base ? range_grow(pool, stream, size, align)
                             : segment_grow(pool, stream, size, align);
 }
 
@@ -450,7 +474,7 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     }
     granule->span = 0;
     hole_make(pool, gone);
-    status = map_usable(pool, to, bytes, handle);
+    status = pool->driver->handle_map(pool->impl, to, bytes, handle);
     if (status < 0) {
         pool->driver->handle_destroy(pool->impl, handle, bytes);
         kn__pool_reserve_add(pool, -(int64_t)bytes);
@@ -534,11 +558,10 @@ static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
     return h->bytes >= h->plan->bytes;
 }
 
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits,
-                 uint64_t most) {
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
     if (size > RANGE_MAX) return false;
     kn__plan plan = plan_ahead(pool, stream, size, align, waits);
-    if (!plan.hole || (plan.bytes && pool->reserved + plan.bytes <= most)) return false;
+    if (!plan.hole) return false;
     if (plan.bytes == 0) {
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;
@@ -550,8 +573,10 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     visit_large(pool, move_handles, &moving);
     size_t moved = moving.bytes;
-    if (moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
-        (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
+    kn_status status = map_finish(pool, plan.hole->ptr, &moved, KN_OK);
+    if (status == KN_OK && moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
+        (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved,
+                      handle_size(pool, plan.bytes - moved), &mapped);
     }
     moved += mapped;
     if (moved) hole_fill(pool, stream, plan.hole, moved);
@@ -559,13 +584,26 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
 }
 
 bool kn__range_scattered(const kn_pool *pool, size_t size) {
-    size_t most = pool->range.size / 2; /* what the device has */
-    if (most > pool->limit) most = pool->limit;
-    size_t bytes = most > pool->reserved ? most - (size_t)pool->reserved : 0;
+    uint64_t bytes = headroom(pool);
     for (const kn__block *block = pool->range.first; block; block = block->right) {
         if (block->state == KN__FREE) bytes += block->size;
     }
     return bytes >= size;
+}
+
+static bool add_handles(kn_pool *pool, kn__block *block, void *ctx) {
+    uint64_t *bytes = ctx;
+    const char *below = block->ptr + block->size;
+    for (char *at; (at = free_handle(pool, block, below)); below = at) {
+        *bytes += granule_of(&pool->range, at)->span * pool->range.unit;
+    }
+    return false;
+}
+
+uint64_t kn__idle_handles(kn_pool *pool) {
+    uint64_t bytes = 0;
+    visit_large(pool, add_handles, &bytes);
+    return bytes;
 }
 
 void kn__memory_release(kn_pool *pool) {

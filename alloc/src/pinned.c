@@ -24,11 +24,13 @@ void kn__pinned_driver(kn_pool *pool) {
     own->segment_alloc = locked ? own->pinned_alloc : plain_alloc;
     own->segment_free = locked ? own->pinned_free : plain_free;
     own->range_reserve = NULL;
+    own->free_bytes = NULL;
     pool->driver = own;
 }
 
-bool kn__pinned_home(kn_pool *pool) {
-    kn__stream *home = kn__stream_get(pool, NULL);
-    if (home) home->done = KN__EPOCH_NEVER;
-    return home != NULL;
+kn_status kn__pinned_home(kn_pool *pool) {
+    kn__stream *home;
+    KN_TRY(kn__stream_get(&home, pool, NULL));
+    home->done = KN__EPOCH_NEVER;
+    return KN_OK;
 }

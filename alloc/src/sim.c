@@ -253,6 +253,13 @@ static char *addresses(kn_sim *sim, size_t size) {
     return ptr;
 }
 
+static kn_status sim_free_bytes(void *impl, uint64_t *out) {
+    kn_sim *sim = impl;
+    LOCKED(sim);
+    *out = sim->capacity - sim->bytes;
+    return KN_OK;
+}
+
 static kn_status sim_segment_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, KN_SIM_SEGMENT_ALLOC);
     KN_TRY(bytes_add(sim, size_bytes));
@@ -633,6 +640,7 @@ static kn_status sim_info_read(void *impl, kn_device_info *out) {
 static const kn_device_driver VIRTUAL = {
     .kind = KN_DEVICE_SIM,
     .info_read = sim_info_read,
+    .free_bytes = sim_free_bytes,
     .segment_alloc = sim_segment_alloc,
     .segment_free = sim_segment_free,
     .pinned_alloc = sim_pinned_alloc,

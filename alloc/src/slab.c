@@ -87,9 +87,7 @@ static unsigned take_from(kn__slab *slab, kn__entry *out, unsigned n) {
     return taken;
 }
 
-unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
-                       unsigned n) {
-    (void)pool;
+unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n) {
     unsigned taken = 0;
     while (taken < n && stream->partial[class]) {
         kn__slab *slab = stream->partial[class];

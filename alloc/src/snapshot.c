@@ -63,7 +63,6 @@ static void write_segment(kn__writer *w, const kn_pool *pool, const char *kind, 
 
 static void write_pool(kn__writer *w, kn_pool *pool) {
     kn_pool_stats stats;
-    kn__kept_release(pool);
     kn__pool_stats(&stats, pool);
     kn__write_text(w, "{");
     kn__pool_write_json_head(w, pool);

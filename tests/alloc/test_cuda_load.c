@@ -260,7 +260,7 @@ static bool is_silent_after_shutdown(kn_device *device) {
     if (driver->segment_alloc(impl, &segment, 100) != KN_ERR_CUDA) return false;
     if (!strstr(kn_last_error()->message, "shutting down")) return false;
     if (driver->event_query(impl, event, &done) != KN_ERR_CUDA) return false;
-    if (driver->stream_id(impl, stream) == 0 || driver->stream_capturing(impl, stream))
+    if (driver->stream_id(impl, stream) != 0 || driver->stream_capturing(impl, stream))
         return false;
     return count().n_calls == n_calls && count().n_violations == 0;
 }

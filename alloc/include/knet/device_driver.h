@@ -27,6 +27,9 @@ typedef struct kn_device_driver {
                          the pools never call their functions */
 
     kn_status (*info_read)(void *impl, kn_device_info *out);
+    /* Bytes of the device that are free now, shared by all processes; pools call it at each growth.
+     * Optional; without it only a pool's own limits count. */
+    kn_status (*free_bytes)(void *impl, uint64_t *out);
 
     /* Plain segments. The driver chooses the address: aligned to 256 bytes at least, to 2 MiB if
      * possible. */
@@ -65,10 +68,10 @@ typedef struct kn_device_driver {
      * invalidate a graph capture: the caller makes sure that no stream is being captured. Optional;
      * without it memory of a stream that was destroyed without kn_stream_retire stays unused. */
     kn_status (*device_sync)(void *impl);
-    /* A number that is unique for the life of the process, while handles are reused. Never fails.
-     * Must be cheap: pools call it at each allocation on a created stream. Optional; without it
-     * pools identify a stream by its handle, and the program must call kn_stream_retire before it
-     * destroys a stream. */
+    /* A number above 0 that is unique for the life of the process, while handles are reused; 0 if
+     * the driver fails. Must be cheap: pools call it at each allocation on a created stream.
+     * Optional; without it pools identify a stream by its handle, and the program must call
+     * kn_stream_retire before it destroys a stream. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Rejects a stream of another context than the device's with INVALID and a message for the
      * user. Pools call it when they see a stream for the first time. Optional; without it every

@@ -30,6 +30,8 @@ typedef struct kn_pool_options {
         soft_limit_bytes;   /* above it the pool harvests and calls back before it grows; 0: none */
     size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
     double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
+    double pressure; /* in (0, 1]: when the pool would reserve more than this share of the memory
+                        that it can have, free memory moves before it grows; 0: 0.9 */
     uint64_t decay_ns;      /* memory idle for so long goes back to the device; 0: never */
     uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's. Called inside
                                         the pool's calls, whose functions it must not call */
