@@ -12,40 +12,41 @@
 
 typedef struct cuda_device {
     const kn__cuda_api *api;
-    kn_device_driver driver; /* less what this device and its driver lack */
-    kn_device *registered;   /* NULL until it was found for the first time */
+    kn_device_driver driver; /* NULL for what this device or its driver lacks */
+    kn_device *registered;   /* NULL until it is found for the first time */
     int index;
     cu_device ordinal;
     cu_context context; /* the primary one, retained for the life of the process */
     int compute_major, compute_minor;
     size_t granularity_bytes; /* 0: no virtual memory */
-    atomic_bool lost;         /* by a sticky error, which was logged */
+    atomic_bool lost;         /* after a sticky error, which is logged once */
 } cuda_device;
 
-/* One function's stay in the device's context. */
+/* From entering the device's context to leaving it, within one function. */
 typedef struct context_scope {
     const cuda_device *self;
     bool pushed, relaxed;
     unsigned int capture_mode; /* the thread's own, while `relaxed` */
     cu_result result;
-    const char *function; /* that gave the result */
+    const char *function; /* the one that returned `result` */
 } context_scope;
 
-/* A call on the driver of `self`, between the observer's begin and end; `args` in parentheses. */
+/* Calls a driver function for `self` and reports the call to the observer; `args` in parentheses.
+ */
 #define RAW_CALL(name, args)                                                                       \
     __extension__({                                                                                \
         cu_result result_;                                                                         \
         KN__CALL(#name, result_ = self->api->name args);                                           \
         result_;                                                                                   \
     })
-/* The same, as a status. */
+/* The same; returns a status. */
 #define CALL(size_bytes, name, args)                                                               \
     check(self, RAW_CALL(name, args), #name, (size_bytes), __LINE__)
-/* The same where nothing can be returned: a failure is logged. */
+/* The same in functions that return nothing: logs a failure. */
 #define CALL_VOID(size_bytes, name, args) log_failure(self, RAW_CALL(name, args), #name, size_bytes)
 
-/* What every function of the table that works in the context begins with. RELAXED goes round calls
- * that would otherwise spoil a graph capture of another thread. */
+/* First statement of every function that needs the context. RELAXED lets calls through that would
+ * otherwise invalidate a graph capture of another thread. */
 enum { AS_IS = 0, RELAXED = 1 };
 #define ENTER_SCOPE(impl, capture)                                                                 \
     cuda_device *self = (impl);                                                                    \
@@ -60,25 +61,19 @@ enum { AS_IS = 0, RELAXED = 1 };
     if (scope_.result != KN__CU_SUCCESS) return
 
 static bool is_sticky(cu_result result) {
-    switch (result) {
-#define X(name, value) case KN__CU_ERROR_##name:
-        KN__CUDA_STICKY_ERRORS(X)
+#define X(name, value) || result == (value)
+    return false KN__CUDA_STICKY_ERRORS(X);
 #undef X
-        return true;
-        default:
-            return false;
-    }
 }
 
-/* A sticky error is logged by the call that sees it first, and by no other: all calls that follow
- * fail alike. Before the device is found they have other causes. */
+/* Logs the first sticky error of the device; all later calls fail the same way. While the device is
+ * being opened these errors have other causes, and are only returned. */
 static void log_lost(cuda_device *self, const char *text) {
     if (!self->context || atomic_exchange(&self->lost, true)) return;
-    kn_log_write(0, "cuda:%d can't be used any more, and the program must be started again: %s",
-                 self->index, text);
+    kn_log_write(0, "cuda:%d is lost to this process, restart the program: %s", self->index, text);
 }
 
-/* Nothing is logged about a driver that is gone: at exit that is how things end. */
+/* Ignores CUDA_ERROR_DEINITIALIZED: at exit the driver may unload first. */
 static void log_failure(cuda_device *self, cu_result result, const char *function,
                         size_t size_bytes) {
     if (result == KN__CU_SUCCESS) return;
@@ -190,7 +185,7 @@ static void segment_free(void *impl, void *ptr, size_t size_bytes) {
     CALL_VOID(size_bytes, cuMemFree, (address(ptr)));
 }
 
-/* Locked for all contexts. */
+/* Page-locked for all contexts. */
 static kn_status pinned_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, RELAXED);
     return CALL(size_bytes, cuMemHostAlloc, (out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE));
@@ -289,8 +284,8 @@ static kn_status device_sync(void *impl) {
     return CALL(0, cuCtxSynchronize, ());
 }
 
-/* The default streams are those of a context; that of another stream is known, so that it is first
- * asked for in no context, which is cheaper. */
+/* The id of a default stream depends on the current context. That of a created stream doesn't, so
+ * the first attempt saves the switch. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
     const kn__cuda_api *api = ((const cuda_device *)impl)->api;
     unsigned long long id = 0;
@@ -301,11 +296,12 @@ static uint64_t stream_id(void *impl, kn_stream stream) {
     return id;
 }
 
-/* A stream of a green context (CUDA 12.4) has a context of its own, made from the primary one of
- * its device, where the device's memory and events are as good: cuStreamGetCtx alone would refuse
- * it. A stream that the driver says nothing about will do; its use then fails. */
+/* cuStreamGetCtx doesn't return the primary context for a stream of a green context (CUDA 12.4),
+ * but the green context as a cu_context of its own. Such a stream is accepted: a green context
+ * shares memory and events with the primary one it was made from. So is a stream that the driver
+ * reports nothing about: if it is wrong after all, the driver rejects its use. */
 static kn_status stream_check(void *impl, kn_stream stream) {
-    if (kn__stream_is_default(stream)) return KN_OK; /* of any context: they are used in ours */
+    if (kn__stream_is_default(stream)) return KN_OK; /* these always mean our context's */
     ENTER(impl, AS_IS);
     cu_context context = NULL;
     cu_green_context green = NULL;
@@ -314,13 +310,13 @@ static kn_status stream_check(void *impl, kn_stream stream) {
     if (self->api->cuStreamGetGreenCtx) (void)RAW_CALL(cuStreamGetGreenCtx, (stream, &green));
     if (green) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,
-                   "stream %p belongs to another context than the primary one of cuda:%d, which "
-                   "the CUDA runtime uses: create it with that context current",
+                   "stream %p belongs to another context than the primary one of cuda:%d: create "
+                   "it with that context current, as cudaSetDevice makes it",
                    (void *)stream, self->index);
 }
 
-/* The legacy default stream answers with an error while a stream that synchronizes with it is
- * being captured. Work on it would spoil that capture, so it counts as captured itself. */
+/* The driver returns an error for the legacy default stream while a stream that synchronizes with
+ * it is being captured. Work on it would invalidate that capture, so it counts as captured. */
 static bool stream_capturing(void *impl, kn_stream stream) {
     unsigned int status = KN__CU_CAPTURE_STATUS_NONE;
     ENTER_SCOPE(impl, AS_IS);
@@ -368,8 +364,7 @@ static kn_status event_sync(void *impl, void *event) {
 
 /* --- finding ------------------------------------------------------------------------------ */
 
-/* Asks the driver rather than our own memory of it: nothing else may have been called since it
- * began to unload. */
+/* Calls the driver: no other call may have failed since it began to unload. */
 static bool alive(void *impl) {
     const cuda_device *self = impl;
     cu_context current = NULL;
@@ -429,13 +424,13 @@ static kn_status probe(cuda_device *self) {
         KN_TRY(CALL(0, cuMemGetAllocationGranularity,
                     (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
     }
-    /* Last, for it is the one thing acquired. */
+    /* Last, because only this one would have to be released. */
     return CALL(0, cuDevicePrimaryCtxRetain, (&self->context, self->ordinal));
 }
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 void kn__cuda_fork_child(void) { devices_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
-static cuda_device *devices; /* one each, made with the first found; under devices_lock */
+static cuda_device *devices; /* one for each CUDA device; under devices_lock */
 
 static kn_status find_locked(kn_device **out, const kn__cuda_api *api, int index, int n_devices) {
     char name[16];

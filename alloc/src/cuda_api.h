@@ -1,10 +1,10 @@
-/* The part of the CUDA driver API that the cuda device uses, declared here so that no toolkit is
- * needed to build it. Everything binary (values, layouts, prototypes) is compared with NVIDIA's
- * header in tests/gpu/test_gpu_api.c wherever that header exists.
+/* The part of the CUDA driver API that the cuda device uses. Declared here, so that the build needs
+ * no toolkit; tests/gpu/test_gpu_api.c compares values, layouts and prototypes with NVIDIA's header
+ * where it is installed.
  *
- * Names keep the driver's spelling after our prefix: CUdeviceptr is cu_ptr, CU_EVENT_DISABLE_TIMING
- * is KN__CU_EVENT_DISABLE_TIMING. Entry points are asked for by name and version, which fixes their
- * ABI for good: a newer driver keeps serving it.
+ * Names are the driver's with our prefix: CUdeviceptr is cu_ptr, CU_EVENT_DISABLE_TIMING is
+ * KN__CU_EVENT_DISABLE_TIMING. Entry points are looked up by name and version; the version fixes
+ * the ABI, and newer drivers keep it.
  */
 #ifndef KNET_CUDA_API_H
 #define KNET_CUDA_API_H
@@ -42,8 +42,8 @@ typedef struct cu_mem_access {
     unsigned int flags;
 } cu_mem_access;
 
-/* X(name, value): errors after which a context is of no use: every later call returns the same one,
- * until the process is started again. */
+/* X(name, value): sticky errors. Every later call in the context returns the same one; only a new
+ * process gets a working context. */
 #define KN__CUDA_STICKY_ERRORS(X)                                                                  \
     X(ECC_UNCORRECTABLE, 214)                                                                      \
     X(NVLINK_UNCORRECTABLE, 220)                                                                   \
@@ -63,10 +63,7 @@ typedef struct cu_mem_access {
     X(UNKNOWN, 999)
 
 enum {
-#define X(name, value) KN__CU_ERROR_##name = value,
-    KN__CUDA_STICKY_ERRORS(X)
-#undef X
-        KN__CU_SUCCESS = 0,
+    KN__CU_SUCCESS = 0,
     KN__CU_ERROR_OUT_OF_MEMORY = 2,
     KN__CU_ERROR_NOT_INITIALIZED = 3,
     KN__CU_ERROR_DEINITIALIZED = 4,
@@ -91,12 +88,13 @@ enum {
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
 
-/* cuGetProcAddress, which finds all others, in its first form: that of CUDA 11.3, which newer
- * drivers serve too. So 11.3 is the oldest driver that will do. */
+/* The first version of cuGetProcAddress, by which all others are looked up. It came with CUDA 11.3,
+ * the oldest driver that the device works with, and newer ones still export it. */
 typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, uint64_t flags);
-#define KN__CUDA_OLDEST "CUDA 11.3 (driver 465)"
+enum { KN__CUDA_OLDEST = 11030 };
 
-/* X(name, version that fixed this ABI, parameters). All return cu_result. */
+/* X(name, version that fixed this ABI, parameters). All return cu_result. Functions newer than
+ * KN__CUDA_OLDEST are optional: NULL if the driver lacks them. */
 #define KN__CUDA_API(X)                                                                            \
     X(cuInit, 2000, (unsigned int flags))                                                          \
     X(cuGetErrorName, 6000, (cu_result result, const char **out))                                  \
@@ -139,6 +137,8 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
     X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
     X(cuStreamGetCtx, 9020, (cu_stream stream, cu_context * out))                                  \
+    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))                      \
+    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
     X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
     X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
     X(cuEventCreate, 2000, (cu_event * out, unsigned int flags))                                   \
@@ -146,33 +146,27 @@ typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, u
     X(cuEventRecord, 2000, (cu_event event, cu_stream stream))                                     \
     X(cuEventQuery, 2000, (cu_event event))                                                        \
     X(cuEventSynchronize, 2000, (cu_event event))
-/* NULL where the driver is older. */
-#define KN__CUDA_API_OPTIONAL(X)                                                                   \
-    X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
-    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))
 
 typedef struct kn__cuda_api {
 #define X(name, version, params) cu_result(*name) params;
     KN__CUDA_API(X)
-    KN__CUDA_API_OPTIONAL(X)
 #undef X
 } kn__cuda_api;
 
-/* The loaded driver, ready after cuInit. Loads it at first use; a failure is remembered and
- * reported again by every call. Errors: DEVICE: no libcuda.so.1, too old, cuInit failed, no device;
- * each says what to do. */
+/* Loads the driver at first use and calls cuInit. Later calls return the first result. Errors:
+ * DEVICE, with the reason (no libcuda.so.1, too old, cuInit failed, no device) and the remedy. */
 KN_MUST_CHECK kn_status kn__cuda_load(const kn__cuda_api **out, int *n_devices);
 
-/* "cuMemCreate of 2097152 bytes on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory": the one
- * place where a driver's result becomes a text, cut to out_bytes. size_bytes 0 is left out. */
+/* Formats "cuMemCreate of 2097152 bytes on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory",
+ * cut to out_bytes; omits size_bytes 0. Every failed result passes through here. */
 void kn__cuda_describe(char *out, size_t out_bytes, cu_result result, const char *function,
                        size_t size_bytes, int index);
-/* The same as an error: KN_OK for success, OOM for the driver's own out-of-memory, CUDA for all
- * else. */
+/* Records that text as an error: OOM for CUDA_ERROR_OUT_OF_MEMORY, CUDA for others. KN_OK for
+ * success. */
 kn_status kn__cuda_check(cu_result result, const char *function, size_t size_bytes, int index,
                          const char *file, int line);
 
-/* Whether the driver still takes calls: false from the first CUDA_ERROR_DEINITIALIZED on. */
+/* False after the first CUDA_ERROR_DEINITIALIZED: the driver is unloading. */
 bool kn__cuda_alive(void);
 
 #endif

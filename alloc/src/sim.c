@@ -1,6 +1,6 @@
-/* The simulated device. Streams are queues of things that happen when the test says so; vector
- * clocks say which work is ordered before which, so that reuse too early is seen when it is
- * enqueued, whether or not it would have hurt. */
+/* The simulated device. A stream is a queue of items that run when the test lets them. Vector
+ * clocks tell which work is ordered before which, so that reuse too early is detected when it is
+ * enqueued, whatever order the test then runs. */
 #include <knet/sim.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,39 +17,39 @@ enum { STREAMS = 4096, THREADS = 4096, SLOTS = STREAMS + THREADS, PER_THREAD = 2
 static const uintptr_t BASE = (uintptr_t)1 << 44;
 static const size_t ALIGN = (size_t)2 << 20;
 
-typedef enum thing_kind { WORK, RECORD, WAIT } thing_kind;
+typedef enum item_kind { WORK, RECORD, WAIT } item_kind;
 typedef struct queue queue;
 
-/* By queue: how many of its things are ordered before a point. */
+/* By queue: how many of its items are ordered before a point. */
 typedef struct vclock {
     uint64_t *counts;
     size_t n;
 } vclock;
 
 typedef struct sim_event {
-    queue *queue; /* where it was recorded last */
-    uint64_t recorded, happened;
-    vclock clock;           /* of the queue when it was recorded */
-    struct sim_event *next; /* all there ever were */
+    queue *queue; /* of the last record */
+    uint64_t recorded, reached;
+    vclock clock;           /* of the queue at that record */
+    struct sim_event *next; /* of all events, destroyed ones too */
 } sim_event;
 
-typedef struct thing {
-    thing_kind kind;
+typedef struct item {
+    item_kind kind;
     uint64_t index; /* in its queue, from 1 */
     const char *ptr;
     size_t size;
     uint64_t user;
     sim_event *event;
-    uint64_t serial; /* of the event's records */
-} thing;
+    uint64_t serial; /* of the event's record */
+} item;
 
 struct queue {
-    size_t index;  /* among all there ever were */
-    thing *things; /* those that have not happened: [head, head + n) */
+    size_t index; /* among all queues, those of destroyed streams too */
+    item *items;  /* those that have not run: [head, head + n) */
     size_t head, n, room;
     uint64_t n_enqueued;
-    vclock clock;   /* before the next thing here */
-    bool capturing; /* nothing may be enqueued nor waited for */
+    vclock clock;   /* of the next item */
+    bool capturing; /* recording, waiting and being waited for are violations */
     bool held, foreign;
 };
 
@@ -72,12 +72,12 @@ struct kn_sim {
     uintptr_t next_address;
     queue **queues;
     size_t n_queues;
-    _Atomic(queue *) streams[SLOTS]; /* by number: those made, and behind them the threads' own */
+    _Atomic(queue *) streams[SLOTS]; /* by number: created ones, then one a thread */
     extent *extents;                 /* by address */
     size_t n_extents, extents_room;
     handle *handles; /* by number */
     size_t n_handles, handles_room;
-    uint64_t unused_handle; /* where to look for one */
+    uint64_t unused_handle; /* no lower one is unused */
     sim_event *events;
     uint64_t calls[KN_SIM_CALLS];
     kn_sim_call fail_call;
@@ -88,14 +88,14 @@ struct kn_sim {
     char violation[256];
 };
 
-/* The simulator is a tool of tests: with no host memory left it can't say anything true. */
+/* Without host memory the checks would be wrong, so it traps. */
 static void *grown(void *ptr, size_t size_bytes) {
     void *p = realloc(ptr, size_bytes);
     if (!p) __builtin_trap();
     return p;
 }
 
-/* Room for one more behind n. */
+/* An array with room for item n. */
 static void *roomy(void *ptr, size_t n, size_t *room, size_t item_bytes) {
     if (n < *room) return ptr;
     *room = *room ? 2 * *room : 64;
@@ -116,7 +116,7 @@ KN_PRINTF(2, 3) static void violate(kn_sim *sim, const char *fmt, ...) {
     va_end(args);
 }
 
-/* The lock, held to the end of the block. */
+/* Locks the device until the end of the block. */
 #define LOCKED(sim) kn_sim *const locked_ __attribute__((cleanup(unlock), unused)) = lock(sim)
 
 static kn_sim *lock(kn_sim *sim) {
@@ -126,12 +126,12 @@ static kn_sim *lock(kn_sim *sim) {
 
 static void unlock(kn_sim *const *sim) { pthread_mutex_unlock(&(*sim)->lock); }
 
-/* A driver function from here to its end. */
+/* First statement of a driver function: notifies the observer and locks the device, to its end. */
 #define CALLED(impl, call)                                                                         \
     kn_sim *sim = (impl);                                                                          \
     const kn_sim_call called_ __attribute__((cleanup(call_end), unused)) = call_begin(call);       \
     LOCKED(sim)
-/* The same of one that can fail. */
+/* The same in a function that can be scripted to fail. */
 #define ENTER(impl, call)                                                                          \
     CALLED(impl, call);                                                                            \
     KN_TRY(scripted(sim, call))
@@ -164,7 +164,7 @@ static kn_status scripted(kn_sim *sim, kn_sim_call call) {
 
 /* Memory. */
 
-static size_t extent_index(const kn_sim *sim, const char *ptr) { /* first that ends behind ptr */
+static size_t extent_index(const kn_sim *sim, const char *ptr) { /* first that ends after ptr */
     size_t lo = 0, hi = sim->n_extents;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
@@ -194,24 +194,24 @@ static void check_memory(kn_sim *sim, const char *ptr, size_t size, const char *
     for (size_t i = extent_index(sim, at); at < end; i++) {
         bool mapped = i < sim->n_extents && sim->extents[i].ptr <= at;
         if (!mapped || !sim->extents[i].access) {
-            violate(sim, "%s %p, where there is no %s", who, (const void *)ptr,
-                    mapped ? "access to the memory" : "memory");
+            violate(sim, "%s %p, which is %s", who, (const void *)ptr,
+                    mapped ? "mapped without access" : "not allocated");
             return;
         }
         at = sim->extents[i].ptr + sim->extents[i].size;
     }
 }
 
-/* The first work that may still use the bytes; not what is ordered before the next thing of
- * `after`, and with `after` not the work of the same user. */
-static const thing *find_work(const kn_sim *sim, const char *ptr, size_t size, const queue *after,
-                              uint64_t user) {
+/* Work that may still use the bytes. With `after`, ignores work of that queue and of the same user,
+ * and work that is ordered before the queue's next item. */
+static const item *find_work(const kn_sim *sim, const char *ptr, size_t size, const queue *after,
+                             uint64_t user) {
     for (size_t q = 0; q < sim->n_queues; q++) {
         const queue *other = sim->queues[q];
         if (other == after) continue;
         uint64_t ordered = after && q < after->clock.n ? after->clock.counts[q] : 0;
         for (size_t i = 0; i < other->n; i++) {
-            const thing *t = &other->things[other->head + i];
+            const item *t = &other->items[other->head + i];
             if (t->kind != WORK || t->index <= ordered) continue;
             if (after && t->user == user) continue;
             if (t->ptr < ptr + size && ptr < t->ptr + t->size) return t;
@@ -223,12 +223,13 @@ static const thing *find_work(const kn_sim *sim, const char *ptr, size_t size, c
 static void extent_remove(kn_sim *sim, char *ptr, size_t size) {
     size_t i = extent_index(sim, ptr);
     if (i == sim->n_extents || sim->extents[i].ptr != ptr || sim->extents[i].size != size) {
-        violate(sim, "%zu bytes at %p are given back, which were not given so", size, (void *)ptr);
+        violate(sim, "free or unmap of %zu bytes at %p, which is not one segment or mapping", size,
+                (void *)ptr);
         return;
     }
-    const thing *work = find_work(sim, ptr, size, NULL, 0);
+    const item *work = find_work(sim, ptr, size, NULL, 0);
     if (work) {
-        violate(sim, "memory at %p is taken away under work of user %llu", (void *)ptr,
+        violate(sim, "memory at %p is freed or unmapped under work of user %llu", (void *)ptr,
                 (unsigned long long)work->user);
     }
     sim->n_extents--;
@@ -237,7 +238,7 @@ static void extent_remove(kn_sim *sim, char *ptr, size_t size) {
 
 static kn_status bytes_add(kn_sim *sim, size_t size) {
     if (size > sim->capacity - sim->bytes) {
-        return KN_FAIL(KN_ERR_OOM, "sim: %zu bytes asked for, %llu of %llu are left", size,
+        return KN_FAIL(KN_ERR_OOM, "sim: %zu bytes requested, %llu of %llu are free", size,
                        (unsigned long long)(sim->capacity - sim->bytes),
                        (unsigned long long)sim->capacity);
     }
@@ -247,16 +248,15 @@ static kn_status bytes_add(kn_sim *sim, size_t size) {
 }
 
 static char *addresses(kn_sim *sim, size_t size) {
-    char *ptr = (char *)sim->next_address; /* never given twice: stale pointers stay stale */
+    char *ptr = (char *)sim->next_address; /* never reused: stale pointers stay stale */
     sim->next_address += (size + ALIGN - 1) / ALIGN * ALIGN + ALIGN;
     return ptr;
 }
 
 static kn_status sim_free_bytes(void *impl, uint64_t *out) {
     kn_sim *sim = impl;
-    pthread_mutex_lock(&sim->lock);
+    LOCKED(sim);
     *out = sim->capacity - sim->bytes;
-    pthread_mutex_unlock(&sim->lock);
     return KN_OK;
 }
 
@@ -275,7 +275,7 @@ static void sim_segment_free(void *impl, void *ptr, size_t size_bytes) {
     sim->objects--;
 }
 
-/* Memory that is there indeed: the CPU may use it. */
+/* Real memory: the CPU may use it. */
 static kn_status sim_pinned_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, KN_SIM_PINNED_ALLOC);
     KN_TRY(kn__host_memory_alloc(out, size_bytes));
@@ -349,7 +349,7 @@ static kn_status sim_handle_map(void *impl, void *at, size_t size_bytes, uint64_
     return KN_OK;
 }
 
-/* To undo a map never fails: no work can use the memory yet. */
+/* Before range_access it can't be scripted to fail: it undoes a map. */
 static kn_status sim_handle_unmap(void *impl, void *at, size_t size_bytes) {
     CALLED(impl, KN_SIM_HANDLE_UNMAP);
     size_t i = extent_index(sim, at);
@@ -370,7 +370,7 @@ static kn_status sim_range_access(void *impl, void *ptr, size_t size_bytes) {
         at += sim->extents[i].size;
     }
     if (at != end) {
-        violate(sim, "access is given to %zu bytes at %p, which aren't whole mapped handles",
+        violate(sim, "range_access of %zu bytes at %p, which are not whole mapped handles",
                 size_bytes, ptr);
     }
     return KN_OK;
@@ -381,7 +381,7 @@ static kn_status sim_range_access(void *impl, void *ptr, size_t size_bytes) {
 static kn_stream stream_handle(size_t number) { return (kn_stream)(uintptr_t)(number * 16); }
 
 static size_t thread_number(void) {
-    static atomic_size_t n_threads; /* that asked */
+    static atomic_size_t n_threads; /* that have a number */
     static _Thread_local size_t number;
     if (!number) number = ++n_threads;
     return number;
@@ -389,7 +389,7 @@ static size_t thread_number(void) {
 
 static size_t stream_number(kn_stream stream) {
     if ((uintptr_t)stream == PER_THREAD) return STREAMS + thread_number();
-    return (uintptr_t)stream / 16; /* 0: NULL, and its other name, 1 */
+    return (uintptr_t)stream / 16; /* 0: NULL and cudaStreamLegacy */
 }
 
 static queue *queue_new(kn_sim *sim) {
@@ -400,7 +400,7 @@ static queue *queue_new(kn_sim *sim) {
     return sim->queues[sim->n_queues++] = q;
 }
 
-/* Needs no lock: queues stay. NULL: there is none. */
+/* Needs no lock, because queues are not freed. NULL if there is no such stream. */
 static queue *queue_find(kn_sim *sim, kn_stream stream) {
     size_t number = stream_number(stream);
     return number < SLOTS ? sim->streams[number] : NULL;
@@ -423,7 +423,7 @@ static void clock_fit(vclock *clock, size_t n) {
     clock->n = n;
 }
 
-/* What is ordered before either. */
+/* Adds what is ordered before `other`. */
 static void clock_join(vclock *clock, const vclock *other) {
     clock_fit(clock, other->n);
     for (size_t i = 0; i < other->n; i++) {
@@ -431,26 +431,26 @@ static void clock_join(vclock *clock, const vclock *other) {
     }
 }
 
-/* The oldest thing of the queue happens; false: there is none, or it waits. */
+/* Runs the oldest item; false if there is none, or if it waits. */
 static bool step(queue *q) {
     if (!q->n) return false;
-    thing *t = &q->things[q->head];
-    if (t->kind == WAIT && t->event->happened < t->serial) return false;
-    if (t->kind == RECORD && t->event->happened < t->serial) t->event->happened = t->serial;
+    item *t = &q->items[q->head];
+    if (t->kind == WAIT && t->event->reached < t->serial) return false;
+    if (t->kind == RECORD && t->event->reached < t->serial) t->event->reached = t->serial;
     q->head++;
     q->n--;
     return true;
 }
 
-/* Until the queue has nothing left, or until the event has happened. */
+/* Runs the queue until it is empty, or until the event is reached. */
 static void run(kn_sim *sim, queue *q, const sim_event *event, uint64_t serial) {
-    while (q->n && !(event && event->happened >= serial)) {
+    while (q->n && !(event && event->reached >= serial)) {
         if (step(q)) continue;
-        const thing *blocked = &q->things[q->head];
+        const item *blocked = &q->items[q->head];
         sim_event *other = blocked->event;
         run(sim, other->queue, other, blocked->serial);
-        if (other->happened < blocked->serial) {
-            violate(sim, "a stream waits for an event that can't happen");
+        if (other->reached < blocked->serial) {
+            violate(sim, "a stream waits for an event that is never reached");
             return;
         }
     }
@@ -460,7 +460,7 @@ static void run_all(kn_sim *sim) {
     for (size_t i = 0; i < sim->n_queues; i++) run(sim, sim->queues[i], NULL, 0);
 }
 
-/* An instant device does what nothing holds up. */
+/* On an instant device: runs all that waits for no held stream. */
 static void keep_up(kn_sim *sim) {
     for (bool progress = sim->instant; progress;) {
         progress = false;
@@ -470,14 +470,14 @@ static void keep_up(kn_sim *sim) {
     }
 }
 
-static void enqueue(kn_sim *sim, queue *q, thing t) {
+static void enqueue(kn_sim *sim, queue *q, item t) {
     if (q->head + q->n == q->room) {
-        if (q->head) memmove(q->things, q->things + q->head, q->n * sizeof *q->things);
+        if (q->head) memmove(q->items, q->items + q->head, q->n * sizeof *q->items);
         q->head = 0;
-        q->things = roomy(q->things, 2 * q->n, &q->room, sizeof *q->things);
+        q->items = roomy(q->items, 2 * q->n, &q->room, sizeof *q->items);
     }
     t.index = ++q->n_enqueued;
-    q->things[q->head + q->n++] = t;
+    q->items[q->head + q->n++] = t;
     clock_fit(&q->clock, q->index + 1);
     q->clock.counts[q->index] = q->n_enqueued;
     keep_up(sim);
@@ -485,7 +485,7 @@ static void enqueue(kn_sim *sim, queue *q, thing t) {
 
 static kn_status sim_stream_create(void *impl, kn_stream *out) {
     ENTER(impl, KN_SIM_STREAM_CREATE);
-    size_t number = 1; /* the lowest unused: handles of destroyed streams come back soon */
+    size_t number = 1; /* the lowest unused: handles are reused soon */
     while (number < STREAMS && sim->streams[number]) number++;
     if (number == STREAMS) return KN_FAIL(KN_ERR_OOM, "sim: more than %d streams", STREAMS);
     sim->streams[number] = queue_new(sim);
@@ -494,7 +494,7 @@ static kn_status sim_stream_create(void *impl, kn_stream *out) {
     return KN_OK;
 }
 
-/* What is on the stream still happens, as on a GPU. */
+/* The queue stays: its work continues. */
 static void sim_stream_destroy(void *impl, kn_stream stream) {
     CALLED(impl, KN_SIM_ANY);
     if (kn__stream_is_default(stream)) violate(sim, "a default stream is destroyed");
@@ -503,13 +503,13 @@ static void sim_stream_destroy(void *impl, kn_stream stream) {
     sim->objects--;
 }
 
-static void not_captured(kn_sim *sim, const queue *q, const char *what) {
-    if (q->capturing) violate(sim, "%s on a stream that is being captured", what);
+static void not_captured(kn_sim *sim, const queue *q, kn_sim_call call) {
+    if (q->capturing) violate(sim, "%s while the stream is being captured", CALL_NAMES[call]);
 }
 
 static kn_status sim_stream_sync(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_SYNC);
-    not_captured(sim, queue_of(sim, stream), "a wait of the host");
+    not_captured(sim, queue_of(sim, stream), KN_SIM_STREAM_SYNC);
     run(sim, queue_of(sim, stream), NULL, 0);
     return KN_OK;
 }
@@ -517,7 +517,7 @@ static kn_status sim_stream_sync(void *impl, kn_stream stream) {
 static kn_status sim_device_sync(void *impl) {
     ENTER(impl, KN_SIM_DEVICE_SYNC);
     for (size_t i = 0; i < sim->n_queues; i++) {
-        not_captured(sim, sim->queues[i], "a wait of the host for all");
+        not_captured(sim, sim->queues[i], KN_SIM_DEVICE_SYNC);
     }
     run_all(sim);
     return KN_OK;
@@ -528,7 +528,7 @@ static bool sim_stream_capturing(void *impl, kn_stream stream) {
     return queue_of(sim, stream)->capturing;
 }
 
-/* With no lock where the stream is known: pools ask often. */
+/* Without the lock if the stream exists: pools call it at each allocation. */
 static uint64_t sim_stream_id(void *impl, kn_stream stream) {
     const queue *q = queue_find(impl, stream);
     if (q) return q->index + 1;
@@ -539,7 +539,7 @@ static uint64_t sim_stream_id(void *impl, kn_stream stream) {
 static kn_status sim_stream_check(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_CHECK);
     if (kn__stream_is_default(stream) || !queue_of(sim, stream)->foreign) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "sim: the stream %p belongs to another context", (void *)stream);
+    return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
 }
 
 /* Events. */
@@ -555,7 +555,7 @@ static kn_status sim_event_create(void *impl, void **out) {
     return KN_OK;
 }
 
-/* The record stays: streams may still wait for it. */
+/* The record is not freed: streams may still wait for it. */
 static void sim_event_destroy(void *impl, void *event) {
     CALLED(impl, KN_SIM_ANY);
     (void)event;
@@ -566,9 +566,9 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
     ENTER(impl, KN_SIM_EVENT_RECORD);
     sim_event *event = native;
     queue *q = queue_of(sim, stream);
-    not_captured(sim, q, "an event was recorded");
+    not_captured(sim, q, KN_SIM_EVENT_RECORD);
     event->queue = q;
-    enqueue(sim, q, (thing){.kind = RECORD, .event = event, .serial = ++event->recorded});
+    enqueue(sim, q, (item){.kind = RECORD, .event = event, .serial = ++event->recorded});
     event->clock.n = 0;
     clock_join(&event->clock, &q->clock);
     return KN_OK;
@@ -577,7 +577,7 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
 static kn_status sim_event_query(void *impl, void *native, bool *done) {
     ENTER(impl, KN_SIM_EVENT_QUERY);
     const sim_event *event = native;
-    *done = event->happened == event->recorded;
+    *done = event->reached == event->recorded;
     return KN_OK;
 }
 
@@ -586,9 +586,9 @@ static kn_status sim_event_wait(void *impl, void *native, kn_stream stream) {
     sim_event *event = native;
     queue *q = queue_of(sim, stream);
     if (!event->recorded) return KN_OK;
-    not_captured(sim, q, "a wait for an event was enqueued");
+    not_captured(sim, q, KN_SIM_EVENT_WAIT);
     clock_join(&q->clock, &event->clock);
-    enqueue(sim, q, (thing){.kind = WAIT, .event = event, .serial = event->recorded});
+    enqueue(sim, q, (item){.kind = WAIT, .event = event, .serial = event->recorded});
     return KN_OK;
 }
 
@@ -599,16 +599,16 @@ static kn_status sim_event_sync(void *impl, void *native) {
     return KN_OK;
 }
 
-/* Copies move nothing: there is no memory. What they use is checked. */
+/* Copies move no bytes; they check their addresses. */
 
 static void work(kn_sim *sim, queue *q, const void *ptr, size_t size, uint64_t user) {
-    const thing *other = find_work(sim, ptr, size, q, user);
+    const item *other = find_work(sim, ptr, size, q, user);
     if (other) {
         violate(sim, "bytes at %p are used for user %llu while work of user %llu may use them", ptr,
                 (unsigned long long)user, (unsigned long long)other->user);
     }
     check_memory(sim, ptr, size, "work uses");
-    enqueue(sim, q, (thing){.kind = WORK, .ptr = ptr, .size = size, .user = user});
+    enqueue(sim, q, (item){.kind = WORK, .ptr = ptr, .size = size, .user = user});
 }
 
 static kn_status sim_copy(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
@@ -693,7 +693,7 @@ kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
 void kn_sim_destroy(kn_sim *sim) {
     if (!sim) return;
     for (size_t i = 0; i < sim->n_queues; i++) {
-        free(sim->queues[i]->things);
+        free(sim->queues[i]->items);
         free(sim->queues[i]->clock.counts);
         free(sim->queues[i]);
     }
@@ -756,9 +756,9 @@ void kn_sim_hold(kn_sim *sim, kn_stream stream, bool on) {
 
 bool kn_sim_step(kn_sim *sim, kn_stream stream) {
     LOCKED(sim);
-    bool happened = step(queue_of(sim, stream));
+    bool ran = step(queue_of(sim, stream));
     keep_up(sim);
-    return happened;
+    return ran;
 }
 
 void kn_sim_drain(kn_sim *sim) {
@@ -783,7 +783,7 @@ uint64_t kn_sim_violations(kn_sim *sim, char *out, size_t out_bytes) {
     return sim->n_violations;
 }
 
-/* The device "sim", made at first use. */
+/* The device "sim", created at first use. */
 kn_status kn__sim_find(kn_device **out) {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     static kn_device *device;

@@ -233,7 +233,7 @@ FAKE_API cu_result cuGetProcAddress(const char *name, void **out, int version, u
 cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {
     static const kn__cuda_api api = {
 #define X(fn, since, params) .fn = fake_##fn,
-        KN__CUDA_API(X) KN__CUDA_API_OPTIONAL(X)
+        KN__CUDA_API(X)
 #undef X
     };
     *out = NULL;
@@ -244,7 +244,6 @@ cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t f
 #define X(fn, since, params)                                                                       \
     if (strcmp(name, #fn) == 0 && version >= (since)) memcpy(out, &api.fn, sizeof *out);
     KN__CUDA_API(X)
-    KN__CUDA_API_OPTIONAL(X)
 #undef X
     return KN__CU_SUCCESS;
 }

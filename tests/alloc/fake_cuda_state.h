@@ -128,7 +128,6 @@ void fake_run_all(void);
 /* The driver's functions. */
 #define X(name, version, params) cu_result fake_##name params;
 KN__CUDA_API(X)
-KN__CUDA_API_OPTIONAL(X)
 #undef X
 
 #endif

@@ -170,7 +170,7 @@ static void sticky_error_is_logged_once(void **state) {
     }
     assert_int_equal(n_logged, 1);
     assert_string_equal(logged,
-                        "cuda:1 can't be used any more, and the program must be started again: "
+                        "cuda:1 is lost to this process, restart the program: "
                         "cuMemAlloc of 2097152 bytes on cuda:1: CUDA_ERROR_LAUNCH_FAILED (719), "
                         "unspecified launch failure");
     fake_cuda_fail("cuMemFree", 1, 1, 1);

@@ -88,7 +88,7 @@ static void memory_taken_away_under_work_is_seen(void **state) {
     device d = make();
     kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
     d.driver->segment_free(d.sim, d.memory, 4 * MiB);
-    assert_violation(&d, "taken away under work of user 1");
+    assert_violation(&d, "freed or unmapped under work of user 1");
     end(&d);
 }
 
@@ -96,7 +96,7 @@ static void work_without_memory_is_seen(void **state) {
     (void)state;
     device d = make();
     kn_sim_work(d.sim, d.s, (char *)d.memory + 4 * MiB - 10, 11, 1);
-    assert_violation(&d, "no memory");
+    assert_violation(&d, "not allocated");
     end(&d);
 }
 
@@ -104,7 +104,7 @@ static void wrong_sizes_are_seen(void **state) {
     (void)state;
     device d = make();
     d.driver->segment_free(d.sim, d.memory, 2 * MiB);
-    assert_violation(&d, "not given so");
+    assert_violation(&d, "not one segment or mapping");
     end(&d);
 }
 
@@ -152,7 +152,7 @@ static void work_needs_access(void **state) {
     assert_no_violation(d.sim);
     assert_int_equal(kn_sim_calls(d.sim, KN_SIM_RANGE_ACCESS), 1);
     kn_sim_work(d.sim, d.s, range + 1 * MiB, 3 * MiB + 1, 1);
-    assert_violation(&d, "no access");
+    assert_violation(&d, "mapped without access");
     end(&d);
 }
 
@@ -180,7 +180,7 @@ static void access_is_for_whole_mapped_handles(void **state) {
         uint64_t handles[3];
         char *range = map_run(&d, handles);
         assert_ok(d.driver->range_access(d.sim, range + wrong[i][0], wrong[i][1]));
-        assert_violation(&d, "aren't whole mapped handles");
+        assert_violation(&d, "are not whole mapped handles");
         end(&d);
     }
 }

@@ -62,7 +62,6 @@ SAME_FIELD(cu_mem_access, flags, CUmemAccessDesc, flags);
     _Static_assert(__builtin_types_compatible_p(our_##name, PFN_##name##_v##version),              \
                    #name " is declared otherwise in cuda.h");
 KN__CUDA_API(X)
-KN__CUDA_API_OPTIONAL(X)
 #undef X
 _Static_assert(__builtin_types_compatible_p(cu_get_proc_fn, PFN_cuGetProcAddress_v11030),
                "cuGetProcAddress is declared otherwise in cuda.h");
@@ -72,7 +71,6 @@ static void declarations_match_cuda_h(void **state) {
     int n = 0;
 #define X(name, version, params) n += (version) <= CUDA_VERSION;
     KN__CUDA_API(X)
-    KN__CUDA_API_OPTIONAL(X)
 #undef X
     assert_true(n > 30);
     print_message("%d entry points as in cuda.h of CUDA %d.%d\n", n, CUDA_VERSION / 1000,
