@@ -245,9 +245,12 @@ void kn__thread_end_default_stream(kn__thread *thread) {
 
 /* Limits. */
 
+/* What is finished first: what the caches give back now joins it, and is finished later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
+    kn__epochs_settle(pool);
+    kn__shrink(pool, keep_bytes);
+    if (pool->reserved <= keep_bytes) return;
     kn__caches_flush(pool);
-    kn__epochs_settle(pool); /* what waited goes back to its slab first */
     kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
