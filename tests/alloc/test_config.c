@@ -177,9 +177,14 @@ static void a_writer_cuts_what_does_not_fit(void **state) {
     kn__write(&w, "%d", 12345);
     kn__write_text(&w, "67890");
     assert_string_equal(text, "1234567");
+    assert_true(w.cut);
     w = kn__writer_of(text, sizeof text);
-    kn__write_json_string(&w, "\"\n\\");
+    w.json = true;
+    kn__add_text(&w, NULL, 0, "\"\n\\");
     assert_string_equal(text, "\"\\\"\\u00");
+    w = kn__writer_of(text, sizeof text);
+    kn__write_text(&w, "1234567");
+    assert_false(w.cut);
 }
 
 int main(int argc, char **argv) {
