@@ -186,6 +186,8 @@ void kn__alloc_config_help(kn__writer *w) {
         snprintf(left, sizeof left, "%s%s", WORDS[i].name, KINDS[WORDS[i].kind].shown);
         kn__write(w, "  %-15s  %s\n", left, WORDS[i].help);
     }
-    kn__write(w, "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id.\n",
+    kn__write(w,
+              "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id.\n"
+              "Setuid programs ignore KNET_ALLOC.\n",
               KINDS[SIZE].wanted, KINDS[TIME].wanted);
 }

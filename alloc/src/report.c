@@ -37,7 +37,8 @@ static void fork_child(void) { files = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZE
 __attribute__((constructor)) static void start(void) {
     char text[8192], path[1024];
     kn__writer messages = kn__writer_of(text, sizeof text);
-    kn__alloc_config_read(&config, getenv("KNET_ALLOC"), &messages);
+    /* Not in a setuid program, whose files its user must not choose. */
+    kn__alloc_config_read(&config, secure_getenv("KNET_ALLOC"), &messages);
     reader = getpid();
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);

@@ -2,12 +2,15 @@
  * same way: test_report PROGRAM NAME. */
 #include <cjson/cJSON.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <knet/observer.h>
 #include <knet/pool.h>
 #include <knet/trace.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -413,6 +416,44 @@ static void a_slow_file_blocks_only_what_writes_to_it(void **state) {
     assert_int_equal(n_lines_of_json("child.json"), 1);
 }
 
+/* As the user nobody. Returns the exit code; -1: it has none. */
+static int run_as_nobody(const char *name, const char *words) {
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (chdir(dir) != 0 || setgroups(0, NULL) != 0) _exit(99);
+        if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(99);
+        setenv("KNET_ALLOC", words, 1);
+        execl(name, name, (char *)NULL);
+        _exit(99);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
+    return WEXITSTATUS(status);
+}
+
+static bool there(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Their user must not choose files that are written with the rights of another. */
+static void setuid_programs_write_no_files(void **state) {
+    (void)state;
+    char command[4096];
+    struct statvfs fs;
+    snprintf(command, sizeof command,
+             "cd %s && chmod 777 . && cp '%s' plain && cp plain setuid && chmod 4755 setuid", dir,
+             program);
+    bool can = geteuid() == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 &&
+               statvfs(dir, &fs) == 0 && !(fs.f_flag & ST_NOSUID) && system(command) == 0;
+    if (!can || run_as_nobody("./plain", "stats=plain.txt") != 0) skip();
+    assert_true(there("plain.txt"));
+    int code = run_as_nobody("./setuid", "stats=a.txt,snapshot=b.txt,trace=c.txt,oom=d.txt");
+    assert_int_equal(code, 0);
+    assert_false(there("a.txt") || there("b.txt") || there("c.txt") || there("d.txt"));
+}
+
 int main(int argc, char **argv) {
     if (argc > 2) return run_one(argv[2]);
     if (argc < 2 || !mkdtemp(dir)) return 1;
@@ -426,7 +467,7 @@ int main(int argc, char **argv) {
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
         TEST(files_that_cannot_be_written_are_reported),
         TEST(threads_that_fail_at_once_leave_a_line_each), TEST(the_longest_names_fit_a_report),
-        TEST(a_slow_file_blocks_only_what_writes_to_it));
+        TEST(a_slow_file_blocks_only_what_writes_to_it), TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) || failed;
