@@ -32,8 +32,8 @@ void kn__config_say(const char *fmt, ...) KN_PRINTF(1, 2);
 /* The pool is destroyed or the process ends: writes its statistics, and at exit its snapshot, to
  * the files that the environment names. */
 void kn__config_report(kn_pool *pool, bool at_exit);
-/* An allocation of the pool failed: writes the report of it. Under the pool's lock; the thread's
- * last error stays. */
+/* An allocation of the pool failed: writes the report of it. Call it with the pool's lock open; the
+ * thread's last error stays. */
 void kn__config_report_oom(kn_pool *pool);
 
 #endif

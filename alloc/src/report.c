@@ -78,7 +78,7 @@ static kn_status write_oom(kn_pool *pool, const char *path, bool append, const c
     static char text[32 << 10];
     kn__writer w = kn__writer_of(text, sizeof text);
     w.json = true;
-    oom = *pool->last_oom;
+    kn__oom_read(&oom, pool);
     kn__oom_write(&w, NULL, pool, &oom);
     kn__write_text(&w, "\n");
     return kn__writer_save(&w, path, append, function);

@@ -232,6 +232,11 @@ static bool fails(kn_pool *pool) {
     return kn_alloc(&none, pool, TOO_MUCH, NULL) == KN_ERR_OOM && said("128.00 GiB asked for");
 }
 
+static bool allocates(kn_pool *pool) {
+    void *ptr = NULL;
+    return kn_alloc(&ptr, pool, 1 << 20, NULL) == KN_OK && kn_free(pool, ptr) == KN_OK;
+}
+
 enum { THREADS = 6, FAILURES = 10 };
 
 static void *fail_often(void *pool) {
@@ -330,6 +335,15 @@ static void end_slow(slow *s, pthread_t thread, int full) {
     assert_true(s->ok);
 }
 
+static void an_allocation_returns_while_another_one_reports(void **state) {
+    (void)state;
+    int full;
+    slow s = {.pool = pool_of_long_names(), .fn = fails}; /* whose report is longer than a page */
+    pthread_t thread = begin_slow(&s, &full);
+    assert_true(allocates(s.pool));
+    end_slow(&s, thread, full);
+}
+
 static bool destroys(kn_pool *pool) {
     kn_pool_destroy(pool);
     return true;
@@ -359,6 +373,7 @@ static void a_child_reports_while_its_parent_does(void **state) {
 }
 
 static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once), TEST(the_longest_names_fail),
+                                        TEST(an_allocation_returns_while_another_one_reports),
                                         TEST(a_child_reports_while_its_parent_does)};
 
 static int run_one(const char *name) {
@@ -412,6 +427,7 @@ static void a_slow_file_blocks_only_what_writes_to_it(void **state) {
     char path[256];
     snprintf(path, sizeof path, "%s/fifo", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
+    run_own("oom=fifo,limit=1GiB", "an_allocation_returns_while_another_one_reports");
     run_own("stats=fifo,oom=child.json", "a_child_reports_while_its_parent_does");
     assert_int_equal(n_lines_of_json("child.json"), 1);
 }
