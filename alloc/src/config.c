@@ -84,6 +84,8 @@ static const struct word {
      "use up free memory before the pool reserves more than this"},
     {"fraction", SHARE, AT(pool.device_fraction),
      "the limit as a share of the device's memory, such as 0.9"},
+    {"pressure", SHARE, AT(pool.pressure),
+     "the share of the memory in use above which requests may wait for streams; default: 0.9"},
     {"slab_max", SLAB_SIZE, AT(pool.slab_max_bytes),
      "the largest size served from slabs; default: 64KiB"},
     {"decay", TIME, AT(pool.decay_ns),

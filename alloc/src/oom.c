@@ -26,7 +26,8 @@ static void write_text(kn__writer *w, const kn__oom *oom) {
     if (oom->capturing) kn__write_text(w, " on a stream that is being captured");
     add(w, "; live", r->stats.live_bytes);
     add(w, ", unused", unused_bytes(&r->stats));
-    add(w, " (largest free block", r->census.largest_free_bytes);
+    add(w, " (in threads' caches", r->stats.cached_bytes);
+    add(w, ", largest free block", r->census.largest_free_bytes);
     add(w, ", waiting for other streams", r->stats.waiting_bytes);
     add(w, "), reserved", r->stats.reserved_bytes);
     if (r->limit_bytes == SIZE_MAX) {

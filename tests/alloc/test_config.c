@@ -31,11 +31,13 @@ static void unset_and_empty_are_the_defaults(void **state) {
 static void every_word_sets_its_option(void **state) {
     (void)state;
     kn__alloc_config c = read_ok(
-        "limit=8GiB,soft_limit=6.5GiB,fraction=0.9,slab_max=1MiB,decay=10s,trace=t.kntrace,stats,"
+        "limit=8GiB,soft_limit=6.5GiB,fraction=0.9,pressure=0.85,slab_max=1MiB,decay=10s,trace=t."
+        "kntrace,stats,"
         "snapshot=s.json,oom=o.json,help");
     assert_int_equal(c.pool.limit_bytes, (uint64_t)8 << 30);
     assert_int_equal(c.pool.soft_limit_bytes, (uint64_t)13 << 29);
     assert_close(c.pool.device_fraction, 0.9, 0, 1e-15);
+    assert_close(c.pool.pressure, 0.85, 0, 1e-15);
     assert_int_equal(c.pool.slab_max_bytes, 1 << 20);
     assert_int_equal(c.pool.decay_ns, 10000000000u);
     assert_string_equal(c.trace, "t.kntrace");
@@ -106,6 +108,8 @@ static void each_wrong_word_is_one_line_and_changes_nothing(void **state) {
         {"fraction=90%", "fraction=X takes"},
         {"fraction=nan", "fraction=X takes"},
         {"fraction=18446744074", "fraction=X takes"},
+        {"pressure=0", "pressure=X takes a number above 0, at most 1"},
+        {"pressure=1.1", "pressure=X takes"},
         {"slab_max=1KiB", "slab_max=SIZE takes a size from 64KiB to 1MiB"},
         {"slab_max=2MiB", "slab_max=SIZE takes"},
         {"decay=10", "decay=TIME takes a number above 0 and ns, us, ms, s, min or h"},
