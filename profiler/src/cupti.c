@@ -17,8 +17,7 @@
 #include "scope.h"
 
 enum {
-    BUFFER_BYTES = 1 << 20,
-    BUFFERS_MAX = 24, /* what CUPTI may hold at once; 24 MiB */
+    BUFFER_BYTES = 1 << 17, /* CUPTI fills one for each thread that launches */
     BATCH = 256,
     CONTEXTS_MAX = 16,
     CALLS_MAX = 1024, /* of the runtime and of the driver each */
@@ -111,23 +110,41 @@ static kn_status check(CUptiResult result, const char *call) {
 
 typedef struct buffer {
     struct buffer *next;
-    uint8_t *bytes;
     size_t used;
 } buffer;
 
-static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the lists */
-static buffer buffers[BUFFERS_MAX];
+/* Half of the timer's memory is CUPTI's from the start, so that nothing else can take it; more
+ * while there is some. Buffers lie side by side, untouched pages take no memory. */
+static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static uint8_t *arena;
+static buffer *buffers;
+static size_t n_buffers_max, n_reserved, n_made, n_full;
 static buffer *free_list, *full_list;
-static int n_made;
+
+static void wake_drain(void);
+
+static kn_status reserve_buffers(void) {
+    if (arena) return KN_OK;
+    uint64_t limit = kn__budget_limit();
+    n_buffers_max = limit / BUFFER_BYTES;
+    buffers = calloc(n_buffers_max, sizeof *buffers);
+    void *bytes = mmap(NULL, n_buffers_max * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!buffers || bytes == MAP_FAILED) {
+        free(buffers);
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: no memory for CUPTI's buffers");
+    }
+    arena = bytes;
+    while (n_reserved < n_buffers_max / 2 && kn__budget_take(BUFFER_BYTES)) n_reserved++;
+    return KN_OK;
+}
+
+static uint8_t *bytes_of(const buffer *b) { return arena + (size_t)(b - buffers) * BUFFER_BYTES; }
 
 static buffer *make_buffer(void) {
-    if (n_made == BUFFERS_MAX || !kn__budget_take(BUFFER_BYTES)) return NULL;
-    void *bytes =
-        mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bytes == MAP_FAILED) return NULL;
-    buffer *b = &buffers[n_made++];
-    b->bytes = bytes;
-    return b;
+    if (n_made == n_buffers_max) return NULL;
+    if (n_made >= n_reserved && !kn__budget_take(BUFFER_BYTES)) return NULL;
+    return &buffers[n_made++];
 }
 
 /* On the launching thread. With none left CUPTI drops records and counts them. */
@@ -140,16 +157,14 @@ static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_recor
         b = make_buffer();
     }
     pthread_mutex_unlock(&buffers_lock);
-    *bytes = b ? b->bytes : NULL;
+    *bytes = b ? bytes_of(b) : NULL;
     *size = b ? BUFFER_BYTES : 0;
     *max_records = 0; /* as many as fit */
 }
 
 static buffer *buffer_of(const uint8_t *bytes) {
-    for (int i = 0; i < n_made; i++) {
-        if (buffers[i].bytes == bytes) return &buffers[i];
-    }
-    return NULL;
+    size_t at = (size_t)(bytes - arena);
+    return bytes >= arena && at < n_made * BUFFER_BYTES ? &buffers[at / BUFFER_BYTES] : NULL;
 }
 
 static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size,
@@ -161,13 +176,16 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *by
         b->used = used;
         b->next = full_list;
         full_list = b;
+        n_full++;
     }
+    bool many = 4 * n_full >= n_reserved;
     pthread_mutex_unlock(&buffers_lock);
+    if (many) wake_drain();
 }
 
 /* CUPTI was told that buffers come zeroed. */
 static void recycle(buffer *b) {
-    memset(b->bytes, 0, b->used);
+    memset(bytes_of(b), 0, b->used);
     pthread_mutex_lock(&buffers_lock);
     b->next = free_list;
     free_list = b;
@@ -187,8 +205,9 @@ static void walk(const buffer *b, kn__record_fn fn, void *sink) {
     kn__record batch[BATCH];
     kn__record_sizes seen = {{0}};
     size_t n = 0;
+    uint8_t *bytes = bytes_of(b);
     CUpti_Activity *any = NULL, *before = NULL;
-    while (cupti.cuptiActivityGetNextRecord(b->bytes, b->used, &any) == CUPTI_SUCCESS) {
+    while (cupti.cuptiActivityGetNextRecord(bytes, b->used, &any) == CUPTI_SUCCESS) {
         if (before) note_length(&seen, before, any);
         before = any;
         if (!kn__cupti_read(&batch[n], any)) continue;
@@ -200,8 +219,8 @@ static void walk(const buffer *b, kn__record_fn fn, void *sink) {
     }
     if (n) fn(sink, batch, n);
     if (!cupti.recording) return;
-    if (before && !seen.of[before->kind]) note_length(&seen, before, b->bytes + b->used);
-    kn__recorder_buffer(b->bytes, b->used, &seen);
+    if (before && !seen.of[before->kind]) note_length(&seen, before, bytes + b->used);
+    kn__recorder_buffer(bytes, b->used, &seen);
 }
 
 static void drain(void *ctx, kn__record_fn fn, void *sink) {
@@ -210,6 +229,7 @@ static void drain(void *ctx, kn__record_fn fn, void *sink) {
     pthread_mutex_lock(&buffers_lock);
     buffer *list = full_list;
     full_list = NULL;
+    n_full = 0;
     pthread_mutex_unlock(&buffers_lock);
     for (buffer *b = list, *next; b; b = next) {
         next = b->next;
@@ -417,17 +437,30 @@ static void disable_kinds(void) {
 
 /* ---- start and stop ---- */
 
-static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects thread_runs */
+static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static pthread_cond_t thread_wakes = PTHREAD_COND_INITIALIZER;
-static bool thread_runs;
+static bool thread_runs, drain_wanted;
 
+/* A quarter of the buffers wait for the drain: the period is too long. */
+static void wake_drain(void) {
+    pthread_mutex_lock(&thread_lock);
+    drain_wanted = true;
+    pthread_cond_signal(&thread_wakes);
+    pthread_mutex_unlock(&thread_lock);
+}
+
+/* Waits for the end of the period, the end of the thread, or wake_drain. */
 static void wait_period(void) {
     struct timespec until;
+    int error = 0;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += PERIOD_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&thread_wakes, &thread_lock, &until);
+    while (thread_runs && !drain_wanted && !error) {
+        error = pthread_cond_timedwait(&thread_wakes, &thread_lock, &until);
+    }
+    drain_wanted = false;
 }
 
 static void *run_thread(void *arg) {
@@ -537,6 +570,7 @@ static kn_status begin(void) {
 static kn_status start(void *ctx) {
     (void)ctx;
     KN_TRY(load());
+    KN_TRY(reserve_buffers());
     kn_status status = begin();
     if (status < 0 && cupti.subscriber) {
         cupti.cuptiUnsubscribe(cupti.subscriber);

@@ -159,6 +159,8 @@ void kn__json_add(kn__text *text, const kn__report *report) {
     add_unsigned(text, "measured_ns", report->root.time_ns);
     add_unsigned(text, "n_threads", report->n_threads);
     add_unsigned(text, "n_unrecorded", report->n_unrecorded);
+    add_unsigned(text, "buffer_bytes", report->buffer_bytes);
+    kn__text_printf(text, ",\"buffer_full\":%s", report->buffer_full ? "true" : "false");
     kn__text_printf(text, ",\n\"steps\":{\"n\":%" PRIu64, report->steps.n);
     add_unsigned(text, "n_timed", report->steps.n_timed);
     add_unsigned(text, "sum_ns", report->steps.sum_ns);

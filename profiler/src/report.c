@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "activity.h"
+#include "budget.h"
 #include "kernel.h"
 
 /* ---- reading a tree that its thread goes on writing ---- */
@@ -196,6 +197,8 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     out->n_threads = kn__tree_threads();
     kn__activity_drain();
     kn__activity_balance(&out->balance);
+    out->buffer_bytes = kn__budget_limit();
+    out->buffer_full = kn__budget_was_full();
     KN_TRY(add_unknown(out));
     KN_TRY(add_costs(out));
     KN_TRY(add_external(out));

@@ -79,7 +79,9 @@ typedef struct kn__report {
     kn__row root; /* children: the top level; its own values: sums over them */
     uint64_t wall_ns, n_threads, n_unrecorded;
     bool has_memory, has_gpu;
-    kn__row outside; /* memory allocated with no scope open */
+    uint64_t buffer_bytes; /* the bound of the timer's own memory */
+    bool buffer_full;      /* and it was reached */
+    kn__row outside;       /* memory allocated with no scope open */
     kn__memory_totals memory;
     kn__series live; /* over time, ns */
     kn__steps steps;

@@ -354,6 +354,14 @@ static void add_run(kn__text *text, const layout *l) {
     kn__text_puts(text, "\n");
 }
 
+static void add_full(kn__text *text, const kn__report *report) {
+    if (!report->buffer_full) return;
+    kn__text_printf(text,
+                    " the timer's own memory (%s) was full, this table is not complete: raise "
+                    "KNET_TIMER=buf=\n",
+                    kn__cell_bytes((double)report->buffer_bytes).text);
+}
+
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
@@ -405,6 +413,7 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     if (!options->bare) {
         add_balance(text, &report->balance);
         add_run(text, &l);
+        add_full(text, report);
         if (report->has_memory) add_pools(text, report);
     }
     add_head(text, &l);

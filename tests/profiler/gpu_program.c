@@ -1,6 +1,7 @@
 /* A program that "uses the GPU" through the mock CUPTI: argv[1] is the mock's path, argv[2] the
  * number of threads. Each thread launches 1000 kernels of 2 µs in train/gemm and 250 copies of 1 µs
- * in train. "graph", "memory" and "calls" in place of a number: what the functions below say. */
+ * in train. "crowd": 128 threads
+ * with a fifth of that each. "graph", "memory" and "calls": what the functions below say. */
 #include <dlfcn.h>
 #include <knet/prof.h>
 #include <pthread.h>
@@ -9,12 +10,17 @@
 
 #include "mock_cupti.h"
 
+enum { THREADS_MAX = 128 };
+
 static void *mock;
+static pthread_barrier_t start_line; /* all threads live at once */
+static int n_rounds = 1000;
 static mock_launch_fn launch;
 
 static void *train(void *arg) {
+    pthread_barrier_wait(&start_line);
     KN_SCOPE("train");
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < n_rounds; i++) {
         {
             KN_SCOPE("gemm");
             launch(MOCK_KERNEL, "_ZN7cutlass6KernelI4GemmLi128EEEvT_", 2000, 0);
@@ -24,16 +30,24 @@ static void *train(void *arg) {
     launch(MOCK_SET, NULL, 500, 0);
     launch(MOCK_PEER_COPY, NULL, 700, 0);
     launch(MOCK_KERNEL, "fails", 1000, 1);
+    pthread_barrier_wait(&start_line);
     return arg;
 }
 
 static int run_threads(int n) {
-    pthread_t threads[16];
+    pthread_t threads[THREADS_MAX];
+    if (n < 1 || n > THREADS_MAX) return 98;
+    pthread_barrier_init(&start_line, NULL, (unsigned)n);
     for (int i = 0; i < n; i++) {
         if (pthread_create(&threads[i], NULL, train, NULL) != 0) return 98;
     }
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     return 6;
+}
+
+static int run_crowd(void) {
+    n_rounds = 200;
+    return run_threads(THREADS_MAX);
 }
 
 static void *find(const char *name) { return dlsym(mock, name); }
@@ -105,5 +119,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "graph") == 0) return run_graph();
     if (strcmp(argv[2], "memory") == 0) return run_memory();
     if (strcmp(argv[2], "calls") == 0) return run_calls();
+    if (strcmp(argv[2], "crowd") == 0) return run_crowd();
     return run_threads(atoi(argv[2]));
 }

@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { RECORDS_MAX = 1 << 16, NODE_COPY = 1000 };
+enum { RECORDS_MAX = 1 << 16, NODE_COPY = 1000, OWN_MAX = 512 };
 
 /* Calls by domain and number, as the real library lists them. */
 static const char *const call_names[3][520] = {
@@ -64,6 +64,15 @@ typedef union record {
 
 static record records[RECORDS_MAX];
 static size_t n_records;
+
+/* With "own": the buffer that a thread fills. */
+typedef struct own_buffer {
+    uint8_t *bytes; /* NULL: none */
+    size_t size, used;
+} own_buffer;
+static own_buffer own_buffers[OWN_MAX];
+static int n_own;
+static _Thread_local own_buffer *mine;
 
 static bool has_word(const char *word) {
     const char *list = getenv("MOCK_CUPTI");
@@ -215,9 +224,9 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityGetNextRecord(uint8_t *bytes, size_t us
     return size_of((*at)->kind) ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_KIND;
 }
 
-/* Fills one buffer with at most n records, taken at random; the lock is not held across callbacks.
- */
-static void deliver(size_t n) {
+/* Fills one buffer with at most n records, taken at random; returns how many. The lock is not held
+ * across callbacks. */
+static size_t deliver(size_t n) {
     uint8_t *bytes = NULL;
     size_t size = 0, max = 0, used = 0;
     request(&bytes, &size, &max);
@@ -226,7 +235,8 @@ static void deliver(size_t n) {
         bytes = NULL;
     }
     pthread_mutex_lock(&lock);
-    for (; n && n_records; n--) {
+    size_t n_done = 0;
+    for (; n_done < n && n_records; n_done++) {
         size_t i = (size_t)random_below(n_records), length = size_of(records[i].any.kind);
         if (bytes && used + length > size) break;
         if (bytes) memcpy(bytes + used, &records[i], length);
@@ -236,9 +246,43 @@ static void deliver(size_t n) {
     }
     pthread_mutex_unlock(&lock);
     if (bytes) complete(NULL, 0, bytes, size, used);
+    return n_done;
+}
+
+/* Takes the thread's buffer away from it and completes it. */
+static void complete_own(own_buffer *b) {
+    pthread_mutex_lock(&lock);
+    own_buffer full = *b;
+    *b = (own_buffer){0};
+    pthread_mutex_unlock(&lock);
+    if (full.bytes) complete(NULL, 0, full.bytes, full.size, full.used);
+}
+
+static void keep_own(const record *r) {
+    size_t length = size_of(r->any.kind);
+    if (!enabled_kinds[r->any.kind]) return;
+    pthread_mutex_lock(&lock);
+    if (!mine) mine = &own_buffers[n_own++];
+    if (!mine->bytes || mine->used + length > mine->size) {
+        own_buffer b = {0};
+        size_t max = 0;
+        pthread_mutex_unlock(&lock);
+        complete_own(mine);
+        request(&b.bytes, &b.size, &max);
+        pthread_mutex_lock(&lock);
+        *mine = b; /* the thread's own: a flush finds none meanwhile */
+    }
+    if (mine->bytes) {
+        memcpy(mine->bytes + mine->used, r, length);
+        mine->used += length;
+    } else {
+        n_dropped++;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
+    for (int i = 0; i < OWN_MAX && has_word("own"); i++) complete_own(&own_buffers[i]);
     pthread_mutex_lock(&lock);
     size_t n = n_records;
     if (has_word("late") && !(flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)) {
@@ -246,9 +290,9 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
     }
     pthread_mutex_unlock(&lock);
     while (n > 0) {
-        size_t most = has_word("split") ? 130 : 700, part = n > most ? most : n;
-        deliver(part);
-        n -= part;
+        size_t most = has_word("split") ? 130 : 700, done = deliver(n > most ? most : n);
+        if (!done) break;
+        n -= done;
     }
     return CUPTI_SUCCESS;
 }
@@ -302,6 +346,11 @@ static void add_work(work w, uint64_t ns) {
     now += 10;
     if (!has_word("zero")) w.start = now, w.end = now + ns;
     fill(&r, &w);
+    if (has_word("own")) {
+        pthread_mutex_unlock(&lock);
+        keep_own(&r);
+        return;
+    }
     keep(&r);
     if (has_word("twice")) keep(&r);
     pthread_mutex_unlock(&lock);

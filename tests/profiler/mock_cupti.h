@@ -4,7 +4,8 @@
  * (the N-th call fails), driver (records carry the driver call's id), zero (no times), drop=N
  * (every N-th record is lost), late (a flush delivers only some of what there is), split (few
  * records a buffer), twice (every record comes two times), wrap (ids go round), full (no buffer is
- * taken), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
+ * taken), own (each thread fills a buffer of its own, as CUPTI 13 does, and completes it when it is
+ * full), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
  * libcupti.so.13).
  */
 #ifndef KNET_MOCK_CUPTI_H

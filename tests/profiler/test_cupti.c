@@ -146,6 +146,33 @@ static void late_and_shuffled_records_of_many_threads_all_arrive(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void a_crowd_of_threads_loses_nothing(void **state) {
+    (void)state;
+    outcome o = run("own", "crowd", mock);
+    assert_int_equal(o.code, 6);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 128 * 252);
+    assert_int_equal(number(gpu, "timed"), 128 * 252);
+    assert_int_equal(number(gpu, "n_unattributed"), 0);
+    assert_int_equal(number(path(o.json, "train/gemm"), "gpu_ns"), 128 * 200 * 2000);
+    assert_false(cJSON_IsTrue(cJSON_GetObjectItem(o.json, "buffer_full")));
+    cJSON_Delete(o.json);
+}
+
+static void a_full_budget_names_the_word_that_raises_it(void **state) {
+    (void)state;
+    outcome o = run_tier("gpu,buf=1M", "own", "crowd", mock);
+    assert_int_equal(o.code, 6);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 128 * 252);
+    assert_true(number(gpu, "dropped") > 0);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(o.json, "buffer_full")));
+    const char *told = strstr(o.err, "(1.00MiB) was full");
+    assert_non_null(told);
+    assert_non_null(strstr(told, "raise KNET_TIMER=buf="));
+    cJSON_Delete(o.json);
+}
+
 static void dropped_records_are_counted(void **state) {
     (void)state;
     outcome o = run("drop=4", "1", mock);
@@ -373,6 +400,7 @@ int main(int argc, char **argv) {
         TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
+        TEST(a_crowd_of_threads_loses_nothing), TEST(a_full_budget_names_the_word_that_raises_it),
         TEST(dropped_records_are_counted), TEST(records_may_come_in_many_buffers),
         TEST(ids_may_go_round), TEST(a_launch_with_two_records_is_one_launch),
         TEST(without_buffers_all_is_dropped),

@@ -267,6 +267,8 @@ static void read_all(reader *r, const cJSON *json) {
     read_unsigned(r, &report->wall_ns, json, "wall_ns");
     read_unsigned(r, &report->n_threads, json, "n_threads");
     read_unsigned(r, &report->n_unrecorded, json, "n_unrecorded");
+    read_unsigned(r, &report->buffer_bytes, json, "buffer_bytes");
+    report->buffer_full = is_true(json, "buffer_full");
     read_steps(r, get(json, "steps"));
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));

@@ -157,6 +157,8 @@ kn_status kn__report_flatten(kn__report *out, const kn__report *report) {
     out->wall_ns = report->wall_ns;
     out->n_threads = report->n_threads;
     out->n_unrecorded = report->n_unrecorded;
+    out->buffer_bytes = report->buffer_bytes;
+    out->buffer_full = report->buffer_full;
     out->has_memory = report->has_memory;
     out->outside = report->outside;
     out->memory = report->memory;
