@@ -15,6 +15,7 @@
 #include "memory.h"
 #include "replay.h"
 #include "scope.h"
+#include "thread.h"
 
 enum {
     BUFFER_BYTES = 1 << 17, /* CUPTI fills one for each thread that launches */
@@ -149,6 +150,9 @@ static buffer *make_buffer(void) {
 
 /* On the launching thread. With none left CUPTI drops records and counts them. */
 static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_records) {
+    *bytes = NULL;
+    *size = *max_records = 0; /* as many records as fit */
+    if (atomic_load(&kn__forked)) return;
     pthread_mutex_lock(&buffers_lock);
     buffer *b = free_list;
     if (b) {
@@ -157,9 +161,9 @@ static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_recor
         b = make_buffer();
     }
     pthread_mutex_unlock(&buffers_lock);
-    *bytes = b ? bytes_of(b) : NULL;
-    *size = b ? BUFFER_BYTES : 0;
-    *max_records = 0; /* as many as fit */
+    if (!b) return;
+    *bytes = bytes_of(b);
+    *size = BUFFER_BYTES;
 }
 
 static buffer *buffer_of(const uint8_t *bytes) {
@@ -170,6 +174,7 @@ static buffer *buffer_of(const uint8_t *bytes) {
 static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size,
                                  size_t used) {
     (void)context, (void)stream, (void)size;
+    if (atomic_load(&kn__forked)) return;
     pthread_mutex_lock(&buffers_lock);
     buffer *b = buffer_of(bytes);
     if (b) {
@@ -271,7 +276,9 @@ static int n_contexts;
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t exit_hook = PTHREAD_ONCE_INIT;
 
-static void at_exit(void) { kn__activity_stop(); }
+static void at_exit(void) {
+    if (!atomic_load(&kn__forked)) kn__activity_stop();
+}
 static void hook_exit(void) { atexit(at_exit); }
 
 /* Remembered for the wait at the end. The hook is set from inside the first call of CUDA, so that
@@ -367,6 +374,7 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
                                  const void *data) {
     const CUpti_CallbackData *call = data;
     (void)user;
+    if (atomic_load_explicit(&kn__forked, memory_order_relaxed)) return;
     if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
         on_resource(id, data);
         return;
@@ -559,7 +567,7 @@ static kn_status begin(void) {
     }
     thread_runs = true;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run_thread, NULL) == 0) {
+    if (kn__thread_start(&thread, run_thread, NULL) == 0) {
         pthread_detach(thread);
         return KN_OK;
     }

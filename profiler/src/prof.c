@@ -23,7 +23,6 @@
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
-static bool forked;         /* this process is such a child */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -59,7 +58,7 @@ static void say(kn__text *text) {
 
 /* The child has the parent's scopes, but one thread, and its report would be the parent's again. */
 static void forget_in_child(void) {
-    forked = true;
+    atomic_store(&kn__forked, true);
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
     kn__trace_forget();
@@ -181,7 +180,7 @@ static kn_status child_can_not(const char *function) {
 
 kn_status kn_prof_report(const char *path) {
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
-    if (forked) return child_can_not("kn_prof_report");
+    if (atomic_load(&kn__forked)) return child_can_not("kn_prof_report");
     if (!clock_started) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_prof_report: the timer is off; set KNET_TIMER=1");
     }
@@ -205,7 +204,7 @@ static kn_status observe(void) {
 
 /* Where a report comes at exit, KNET_TIMER's words have said which scopes are in it. */
 kn_status kn_prof_owners_on(void) {
-    if (forked) return child_can_not("kn_prof_owners_on");
+    if (atomic_load(&kn__forked)) return child_can_not("kn_prof_owners_on");
     pthread_mutex_lock(&start_lock);
     kn_status status = KN_OK;
     start_clock(config.clock);
@@ -280,11 +279,11 @@ static void allow(bool on, unsigned reason) {
 static void measure(bool on) { allow(on, OUTSIDE_STEPS); }
 
 void kn_prof_pause(void) {
-    if (!forked) allow(false, PAUSED);
+    if (!atomic_load(&kn__forked)) allow(false, PAUSED);
 }
 
 void kn_prof_resume(void) {
-    if (!forked) allow(true, PAUSED);
+    if (!atomic_load(&kn__forked)) allow(true, PAUSED);
 }
 
 static void start_steps(void) {

@@ -91,6 +91,10 @@ struct kn__tree {
     kn__count n_unrecorded;         /* scopes opened too deep or beyond the number of nodes */
 };
 
+/* This process is a child of one that was timed: its other threads are gone, and any lock of ours
+ * may be held for ever. Nothing of the timer works here, and no lock is taken. */
+extern atomic_bool kn__forked;
+
 /* This thread's tree; NULL until its first scope. */
 extern _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
 /* The same while scopes need no extras on this thread, else kn__tree_none, in which no label is

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "thread.h"
+
 static sem_t wake;
 static atomic_bool asked, ending;
 static bool running; /* there is a thread to join */
@@ -51,21 +53,11 @@ static void *watch(void *arg) {
     }
 }
 
-/* The program's signals are for its own threads. */
-static int start_thread(void) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&thread, NULL, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void)) {
     period_ns = every_ns;
     make_report = report;
     sem_init(&wake, 0, 0);
-    int error = start_thread();
+    int error = kn__thread_start(&thread, watch, NULL);
     if (error) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "no reports while the program runs: no thread: %s",
                        strerror(error));

@@ -1,12 +1,17 @@
 /* A program that "uses the GPU" through the mock CUPTI: argv[1] is the mock's path, argv[2] the
  * number of threads. Each thread launches 1000 kernels of 2 µs in train/gemm and 250 copies of 1 µs
  * in train. "crowd": 128 threads
- * with a fifth of that each. "graph", "memory" and "calls": what the functions below say. */
+ * with a fifth of that each. "forks", "signals", "graph", "memory" and "calls": what the functions
+ * below say. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "mock_cupti.h"
 
@@ -112,10 +117,52 @@ static int run_calls(void) {
     return 6;
 }
 
+/* 1,000 children end by exit() while the drain works; returns how many don't end. */
+static int run_forks(void) {
+    int n_stuck = 0;
+    for (int i = 0; i < 1000; i++) {
+        {
+            KN_SCOPE("train");
+            for (int k = 0; k < 60; k++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
+        }
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            launch(MOCK_KERNEL, "in the child", 1000, 0);
+            kn_prof_pause();
+            kn_prof_resume();
+            exit(7);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        n_stuck += !WIFEXITED(status) || WEXITSTATUS(status) != 7;
+    }
+    return n_stuck ? 1 : 6;
+}
+
+/* The signals that each thread but this one blocks, a line each. */
+static int run_signals(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; tasks && (task = readdir(tasks));) {
+        char path[300], line[256];
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        bool is_other = task->d_name[0] != '.' && atoi(task->d_name) != getpid();
+        FILE *file = is_other ? fopen(path, "r") : NULL;
+        while (file && fgets(line, sizeof line, file)) {
+            if (strncmp(line, "SigBlk:", 7) == 0) fputs(line, stderr);
+        }
+        if (file) fclose(file);
+    }
+    if (tasks) closedir(tasks);
+    return 6;
+}
+
 int main(int argc, char **argv) {
     mock = argc > 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
     if (!mock) return 99;
     *(void **)(void *)&launch = find("mock_launch");
+    if (strcmp(argv[2], "forks") == 0) return run_forks();
+    if (strcmp(argv[2], "signals") == 0) return run_signals();
     if (strcmp(argv[2], "graph") == 0) return run_graph();
     if (strcmp(argv[2], "memory") == 0) return run_memory();
     if (strcmp(argv[2], "calls") == 0) return run_calls();

@@ -74,6 +74,11 @@ static own_buffer own_buffers[OWN_MAX];
 static int n_own;
 static _Thread_local own_buffer *mine;
 
+/* Another thread of the parent may have held it. */
+static void unlock_in_child(void) { lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
+
+__attribute__((constructor)) static void load(void) { pthread_atfork(NULL, NULL, unlock_in_child); }
+
 static bool has_word(const char *word) {
     const char *list = getenv("MOCK_CUPTI");
     return list && strstr(list, word);

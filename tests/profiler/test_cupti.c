@@ -1,6 +1,7 @@
 /* GPU times in a whole program, by a mock of CUPTI. */
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -222,6 +223,35 @@ static void without_buffers_all_is_dropped(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void children_that_exit_end_and_leave_the_parents_report_alone(void **state) {
+    (void)state;
+    outcome o = run("", "forks", mock);
+    assert_int_equal(o.code, 6);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 60000);
+    assert_int_equal(number(gpu, "timed"), 60000);
+    assert_int_equal(number(child(child(o.json, "train"), "saxpy"), "n_gpu"), 60000);
+    const char *table = strstr(o.err, "launched ");
+    assert_non_null(table);
+    assert_null(strstr(table + 1, "launched ")); /* one report, the parent's */
+    cJSON_Delete(o.json);
+}
+
+static void the_timers_threads_block_all_signals(void **state) {
+    (void)state;
+    outcome o = run_tier("gpu,every=1h", "", "signals", mock);
+    int n = 0;
+    for (const char *at = o.err; (at = strstr(at, "SigBlk:")); n++) {
+        uint64_t blocked = strtoull(at + 7, NULL, 16);
+        at++;
+        for (int i = 1; i < 32; i++) {
+            if (i != SIGKILL && i != SIGSTOP) assert_true(blocked >> (i - 1) & 1);
+        }
+    }
+    assert_int_equal(n, 2); /* the drain and the reports while the program runs */
+    cJSON_Delete(o.json);
+}
+
 /* ---- graphs ---- */
 
 static void replayed_kernels_stand_under_the_scope_they_were_captured_in(void **state) {
@@ -404,6 +434,8 @@ int main(int argc, char **argv) {
         TEST(dropped_records_are_counted), TEST(records_may_come_in_many_buffers),
         TEST(ids_may_go_round), TEST(a_launch_with_two_records_is_one_launch),
         TEST(without_buffers_all_is_dropped),
+        TEST(children_that_exit_end_and_leave_the_parents_report_alone),
+        TEST(the_timers_threads_block_all_signals),
         TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),
         TEST(the_lite_tier_times_a_graph_as_one), TEST(a_version_that_loses_times_says_so),
         TEST(memory_past_the_pools_has_its_row_and_its_scope),
