@@ -28,7 +28,7 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
                     row->alloc_bytes, row->n_allocs, row->temporary_bytes, row->freed_bytes,
                     row->held, row->held_at_peak);
     kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64, row->peak, row->rise,
-                    row->peak_inexact ? "no" : "yes", row->gpu_ns, row->n_gpu);
+                    kn__row_peak_exact(row) ? "yes" : "no", row->gpu_ns, row->n_gpu);
     kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 "\n", row->n_pending, row->gpu_bytes);
     for (const kn__row *child = row->first; child; child = child->next) add_csv_row(text, child);
 }

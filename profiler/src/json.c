@@ -55,7 +55,7 @@ static void add_memory(kn__text *text, const kn__row *row) {
     add_signed(text, "held_at_peak_bytes", row->held_at_peak);
     add_signed(text, "peak_bytes", row->peak);
     add_signed(text, "rise_bytes", row->rise);
-    kn__text_printf(text, ",\"peak_exact\":%s", row->peak_inexact ? "false" : "true");
+    kn__text_printf(text, ",\"peak_exact\":%s", kn__row_peak_exact(row) ? "true" : "false");
 }
 
 static void add_row(kn__text *text, const kn__report *report, const kn__row *row) {

@@ -162,7 +162,6 @@ static format format_of(const char *path) {
 }
 
 static kn_status take_report(kn__report *report) {
-    if (kn__tree_mine) kn__memory_fold(kn__tree_mine);
     uint64_t wall_ns = measured_so_far(), now = kn__clock_now();
     KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
     report->wall_ns = wall_ns;

@@ -39,7 +39,7 @@ struct kn__row {
     int64_t held;                          /* live now */
     int64_t held_at_peak; /* its own blocks, live when all pools together held most */
     int64_t peak, rise;   /* most that was live while it was open, and how far above its entry */
-    bool peak_inexact;    /* another thread allocated or freed meanwhile */
+    int64_t peak_most;    /* the bound of a peak that is not exact (kn__row_peak_exact) */
 
     uint64_t gpu_ns, n_gpu;
     uint64_t n_pending; /* launches whose GPU time is not known yet */
@@ -55,6 +55,9 @@ typedef struct kn__steps {
     uint64_t sum_ns, min_ns, max_ns; /* of the intervals */
     double squares_ns2;              /* sum of their squares */
 } kn__steps;
+
+/* Whether `peak` is the mark itself, not only a lower bound of it. */
+static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_most <= row->peak; }
 
 /* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
 double kn__row_sigma(const kn__row *row);

@@ -130,7 +130,7 @@ static void add_amounts(kn__row *row, const kn__row *child) {
     row->held =
         (int64_t)((uint64_t)row->held + (uint64_t)child->held); /* a file may hold anything */
     row->peak = kn__max_i64(row->peak, child->peak);
-    row->peak_inexact |= child->peak_inexact;
+    row->peak_most = kn__max_i64(row->peak_most, child->peak_most);
 }
 
 /* Amounts that nodes keep for themselves become those of the whole subtree. */

@@ -35,7 +35,7 @@ static inline kn_scope open_fast(kn__tree *tree, kn__node *parent, kn__node *nod
 static kn_scope open_extra(kn__tree *tree, kn__node *node) {
     kn__node *parent = node->parent;
     enter(tree, parent, node);
-    node->extras = (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed);
+    KN__STORE(node->extras, (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed));
     if (node->extras & KN__PROF_NVTX) kn__nvtx_push(node);
     if (node->extras & KN__PROF_MEM) kn__memory_enter(tree, node);
     uint64_t now = kn__clock_now();
@@ -74,10 +74,10 @@ static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
 static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
     unsigned extras = node->extras;
     uint64_t start = node->start;
-    node->extras = 0;
+    if (extras & KN__PROF_MEM) kn__memory_leave(tree, node); /* a reader sees it open or counted */
     close_fast(tree, node, now);
+    if (extras) KN__STORE(node->extras, 0);
     if (extras & KN__PROF_TRACE) kn__trace_scope(tree, node, start, now);
-    if (extras & KN__PROF_MEM) kn__memory_leave(tree, node);
     if (extras & KN__PROF_NVTX) kn__nvtx_pop();
 }
 

@@ -148,9 +148,10 @@ static kn__cell spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
 static double gpu_total(const kn__report *report) { return (double)report->root.gpu_ns; }
 
 static kn__cell peak_cell(const kn__row *row) {
-    if (row->peak <= 0) return dash;
+    bool exact = kn__row_peak_exact(row);
+    if (row->peak <= 0 && exact) return dash;
     kn__cell bytes = kn__cell_bytes((double)row->peak), cell = {""};
-    size_t mark = row->peak_inexact;
+    size_t mark = !exact;
     if (mark) cell.text[0] = '~';
     memcpy(cell.text + mark, bytes.text, sizeof cell.text - 1 - mark);
     return cell;

@@ -46,7 +46,7 @@ struct kn__node {
     kn__node *opened;        /* the child that was opened last */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
     uint16_t depth;          /* 0 for the root */
-    uint16_t extras;         /* what leaving has to undo: KN__PROF_MEM, KN__PROF_NVTX */
+    uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     kn__count ticks_first;
     const char *label; /* our copy */
@@ -55,10 +55,11 @@ struct kn__node {
     kn__node *last_child;
     uint64_t first_start; /* when it was made */
 
-    /* Memory: windows are the owner's, the rest stands under the lock. */
-    int64_t hwm_saved, live_before;
-    uint32_t foreign_before, is_disturbed;
-    int64_t peak, rise; /* KN__STORE and KN__LOAD too */
+    /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */
+    int64_t hwm_saved, live_before, live_max_before; /* of the call that is open */
+    int64_t peak, rise;                              /* of the calls that ended */
+    int64_t peak_most; /* more than this it can't have been, where `peak` is not exact */
+    uint32_t foreign_before;
     uint64_t alloc_bytes, n_allocs, freed_bytes;
     uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
     int64_t held, held_at_peak;
@@ -76,7 +77,7 @@ struct kn__tree {
     kn__node *current; /* innermost open node, or the root */
     kn__node root;
 
-    /* Memory as this thread saw it (memory.h). */
+    /* Memory as this thread saw it (memory.h); KN__STORE and KN__LOAD. */
     int64_t hwm;
     uint64_t n_events;
     const void *last_block; /* allocated last, and nothing since */

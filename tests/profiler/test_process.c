@@ -352,6 +352,51 @@ static void a_forked_child_can_have_no_report(void **state) {
     assert_int_equal(occurrences(o.err, "Section"), 1);
 }
 
+static cJSON *read_json(const char *name) {
+    static char text[1 << 20];
+    read_path(name, text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    return json;
+}
+
+static double number(const cJSON *object, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsNumber(item)) fail_msg("no number %s", key);
+    return item->valuedouble;
+}
+
+static const cJSON *nth(const cJSON *object, const char *list, int i) {
+    return cJSON_GetArrayItem(cJSON_GetObjectItem(object, list), i);
+}
+
+static void the_mark_of_a_pool_is_its_own(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        outcome o = run("eight threads", "json=data.json,out=/dev/null");
+        assert_int_equal(o.code, 0);
+        cJSON *json = read_json("data.json");
+        const cJSON *memory = cJSON_GetObjectItem(json, "memory");
+        double mark = strtod(o.out, NULL);
+        assert_true(number(nth(memory, "pools", 0), "live_bytes_max") == mark);
+        assert_true(number(memory, "live_bytes_max") == mark);
+        assert_true(number(nth(json, "scopes", 0), "peak_bytes") <= mark);
+        cJSON_Delete(json);
+    }
+}
+
+static void a_scope_shows_what_threads_hold_in_it(void **state) {
+    (void)state;
+    outcome o = run("hold", NULL);
+    assert_int_equal(o.code, 0);
+    cJSON *json = read_json("held.json");
+    const cJSON *parallel = nth(json, "scopes", 0);
+    assert_string_equal(cJSON_GetObjectItem(parallel, "label")->valuestring, "parallel");
+    assert_true(number(parallel, "peak_bytes") == 320 << 20);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(parallel, "peak_exact")));
+    cJSON_Delete(json);
+}
+
 static void both_clocks_work(void **state) {
     (void)state;
     static const char *const words[] = {"clock=tsc", "clock=monotonic"};
@@ -377,7 +422,8 @@ int main(int argc, char **argv) {
         TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
         TEST(a_pause_leaves_out_what_happens_in_it),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
-        TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work),
+        TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
+        TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
         TEST(a_signal_asks_for_a_report), TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),

@@ -48,7 +48,8 @@ static void make_report(kn__report *report, bool with_extra) {
     add_values(train, 1);
     add_values(conv, 2);
     add_values(odd, 3);
-    odd->open = odd->peak_inexact = true;
+    odd->open = true;
+    odd->peak_most = INT64_MAX;
     report->memory.live = 50;
     report->memory.live_max = 90000;
     report->memory.n_pools = 1;

@@ -45,7 +45,7 @@ static void add_marks(kn__report *report) {
     train->peak = step->peak = 734003200;
     kn__row *backward = step->first->next;
     backward->peak = 629145600;
-    backward->peak_inexact = true;
+    backward->peak_most = INT64_MAX;
     backward->held_at_peak = 90000000;
     step->held_at_peak = 644003200;
     report->memory.live_max = 734003200;

@@ -173,6 +173,63 @@ static int two_threads(void) {
     return 0;
 }
 
+static kn_pool *pool_of_all;
+
+static void *allocate_at_random(void *arg) {
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    void *blocks[64] = {0};
+    KN_SCOPE("allocating");
+    for (int i = 0; i < 2000; i++) {
+        void **block = &blocks[rand_r(&seed) % 64];
+        if (*block && kn_free(pool_of_all, *block) < 0) abort();
+        size_t bytes = 256u * (1u + (unsigned)rand_r(&seed) % 4000);
+        if (*block || kn_alloc(block, pool_of_all, bytes, NULL) < 0) *block = NULL;
+    }
+    for (int i = 0; i < 64; i++) {
+        if (blocks[i] && kn_free(pool_of_all, blocks[i]) < 0) abort();
+    }
+    return NULL;
+}
+
+/* Says what the pool's own mark is. */
+static int eight_threads_allocate(void) {
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    kn_pool_stats stats;
+    if (kn_pool_create(&pool_of_all, kn_device_host(), NULL) < 0) return 1;
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, allocate_at_random, (void *)(i + 1)) != 0) return 1;
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    kn_pool_stats_read(&stats, sizeof stats, pool_of_all);
+    printf("%llu\n", (unsigned long long)stats.live_bytes_max);
+    return 0;
+}
+
+static void *hold_64_mib(void *arg) {
+    void *block = NULL;
+    if (kn_alloc(&block, pool_of_all, 64 << 20, NULL) < 0) abort();
+    pthread_barrier_wait(arg); /* all hold theirs */
+    return kn_free(pool_of_all, block) < 0 ? NULL : arg;
+}
+
+/* 256 MiB of four threads, in a scope of another thread, which holds 64 MiB itself. */
+static int hold_in_threads(void) {
+    pthread_t threads[4];
+    pthread_barrier_t barrier;
+    void *block = NULL;
+    if (kn_prof_owners_on() < 0) return 1;
+    if (kn_pool_create(&pool_of_all, kn_device_host(), NULL) < 0) return 1;
+    if (kn_alloc(&block, pool_of_all, 64 << 20, NULL) < 0) return 1;
+    KN_SCOPE("parallel");
+    pthread_barrier_init(&barrier, NULL, 4);
+    for (int i = 0; i < 4; i++) {
+        if (pthread_create(&threads[i], NULL, hold_64_mib, &barrier) != 0) return 1;
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    return kn_prof_report("held.json") < 0;
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -191,6 +248,8 @@ int main(int argc, char **argv) {
                 {"nodes", many_nodes},
                 {"wait", wait_for_report},
                 {"signal", raise_signal},
+                {"eight threads", eight_threads_allocate},
+                {"hold", hold_in_threads},
                 {"two threads", two_threads}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();

@@ -98,7 +98,7 @@ static void read_memory(reader *r, kn__row *row, const cJSON *json) {
     read_signed(r, &row->held_at_peak, json, "held_at_peak_bytes");
     read_signed(r, &row->peak, json, "peak_bytes");
     read_signed(r, &row->rise, json, "rise_bytes");
-    row->peak_inexact = cJSON_IsFalse(get(json, "peak_exact"));
+    row->peak_most = cJSON_IsFalse(get(json, "peak_exact")) ? INT64_MAX : 0;
 }
 
 static void read_spread(reader *r, kn__row *row, const cJSON *json) {

@@ -73,7 +73,7 @@ static void add_values(kn__row *to, const kn__row *row) {
     to->n_pending += row->n_pending;
     to->n_gpu += row->n_gpu;
     to->peak = kn__max_i64(to->peak, row->peak);
-    to->peak_inexact |= row->peak_inexact;
+    to->peak_most = kn__max_i64(to->peak_most, row->peak_most);
     to->held_at_peak = (int64_t)((uint64_t)to->held_at_peak + (uint64_t)row->held_at_peak);
     to->max_ns = kn__max_u64(to->max_ns, row->max_ns);
     if (row->min_ns && row->min_ns < to->min_ns) to->min_ns = row->min_ns;
