@@ -379,6 +379,15 @@ static uint64_t sum_rings(uint64_t *lost) {
     return launched - n_cancelled;
 }
 
+static uint64_t sum_lost_entries(void) {
+    uint64_t n = 0;
+    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        const struct kn__ring *ring = KN__LOAD(tree->ring);
+        if (ring) n += KN__LOAD(ring->n_lost) + KN__LOAD(ring->n_lost_other);
+    }
+    return n;
+}
+
 /* Its launch is not known: it was before the start, or no ring had room for it. */
 static void give_up(const kn__record *r) {
     uint64_t lost;
@@ -396,9 +405,15 @@ static void give_up(const kn__record *r) {
 }
 
 static void join(void *sink, const kn__record *records, size_t n) {
+    bool up_to_date = false;
     (void)sink;
     for (size_t i = 0; i < n; i++) {
         if (attribute(&records[i])) continue;
+        if (!up_to_date) { /* launched since the rings were looked at */
+            drain_rings();
+            up_to_date = true;
+            if (attribute(&records[i])) continue;
+        }
         if (n_late < LATE_MAX) {
             late[n_late++] = records[i];
         } else {
@@ -510,6 +525,7 @@ void kn__activity_balance(kn__balance *out) {
                              .unattributed_ns = unattributed_ns,
                              .n_unattributed = n_unattributed};
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
+        out->n_lost = dropped + sum_lost_entries();
         out->dropped = dropped < open ? dropped : open;
         out->pending = open - out->dropped;
         if (source->notice) out->notice = source->notice(source->ctx);

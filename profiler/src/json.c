@@ -150,6 +150,7 @@ static void add_gpu(kn__text *text, const kn__balance *b) {
     add_unsigned(text, "untimed", b->untimed);
     add_unsigned(text, "unattributed_ns", b->unattributed_ns);
     add_unsigned(text, "n_unattributed", b->n_unattributed);
+    add_unsigned(text, "n_lost", b->n_lost);
     kn__text_puts(text, "},");
 }
 

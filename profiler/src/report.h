@@ -68,11 +68,19 @@ typedef struct kn__cost {
     uint64_t ns, n;
 } kn__cost;
 
+/* Who held memory: a path and its bytes. */
+typedef struct kn__owner {
+    const char *path;
+    int64_t bytes;
+} kn__owner;
+enum { KN__OWNERS_SHOWN = 5 };
+
 /* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
 typedef struct kn__balance {
     const char *source; /* NULL: no source of records */
     uint64_t launched, timed, pending, dropped, untimed;
     uint64_t unattributed_ns, n_unattributed;
+    uint64_t n_lost; /* records and calls, of a graph's launch too: as told by who lost them */
     kn__cost costs[KN__COSTS_MAX]; /* of the timer itself */
     kn__external external;
     const char *notice; /* what the reader should know; NULL: nothing */
@@ -89,6 +97,10 @@ typedef struct kn__report {
     kn__series live; /* over time, ns */
     kn__steps steps;
     kn__balance balance;
+    /* Largest first; noted when the rows were summed up: leaving out rows changes nothing here. */
+    kn__owner owners[KN__OWNERS_SHOWN], holders[KN__OWNERS_SHOWN];
+    int n_owners, n_holders;
+    bool owners_noted;
 
     void *blocks; /* of rows; owned, as the next */
     void *labels;
@@ -112,10 +124,10 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label);
 /* A copy of the text that lives as long as the report; NULL: no memory. */
 const char *kn__report_keep(kn__report *report, const char *text);
-/* Sums up: what rows have of their own becomes what their subtrees have, and root's values come
- * from the top level. After the last row was filled. */
+/* Sums up and notes the owners of memory: what rows have of their own becomes what their subtrees
+ * have, and root's values come from the top level. After the last row was filled. */
 void kn__report_finish(kn__report *report);
-/* Root's values alone: of rows whose values are those of their subtrees already. */
+/* The same for rows whose values are those of their subtrees already. */
 void kn__report_sum(kn__report *report);
 /* Orders the children of every row: largest first, names and first sight ascending. */
 void kn__report_sort(kn__report *report, kn__sort by);

@@ -5,7 +5,7 @@
 
 #include "name.h"
 
-enum { LABEL_MIN = 9, LABEL_WISH = 24, OWNERS_SHOWN = 5, PATH_BYTES = 512 };
+enum { LABEL_MIN = 9, LABEL_WISH = 24, PATH_BYTES = 512 };
 
 typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_MEMORY, N_GROUPS } group;
 
@@ -332,6 +332,9 @@ static void add_balance(kn__text *text, const kn__balance *b) {
                         (unsigned long long)b->n_unattributed,
                         kn__cell_time((double)b->unattributed_ns, true).text);
     }
+    if (b->n_lost) {
+        kn__text_printf(text, "; %llu records were lost", (unsigned long long)b->n_lost);
+    }
     kn__text_puts(text, "\n");
     if (b->notice) kn__text_printf(text, " %s: %s\n", b->source, b->notice);
 }
@@ -387,26 +390,23 @@ static void add_pools(kn__text *text, const kn__report *report) {
     }
 }
 
-static void add_owner(kn__text *text, const kn__row *row, int64_t held, const char *before) {
-    char path[PATH_BYTES];
-    kn__report_path(path, sizeof path, row);
-    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)held).text);
-    kn__text_label(text, path, PATH_BYTES, 0);
+static void add_owner(kn__text *text, const kn__owner *owner, const char *before) {
+    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)owner->bytes).text);
+    kn__text_label(text, owner->path, PATH_BYTES, 0);
 }
 
 static void add_owners(kn__text *text, const kn__report *report) {
-    const kn__row *owners[OWNERS_SHOWN];
-    int n = kn__report_owners(owners, OWNERS_SHOWN, report);
-    if (n) {
+    if (report->n_owners) {
         kn__text_printf(text, " at the high-water mark of %s",
                         kn__cell_bytes((double)report->memory.live_max).text);
     }
-    for (int i = 0; i < n; i++) add_owner(text, owners[i], owners[i]->held_at_peak, i ? "," : ":");
-    if (n) kn__text_puts(text, "\n");
-    n = kn__report_holders(owners, OWNERS_SHOWN, report);
-    if (n) kn__text_puts(text, " not freed");
-    for (int i = 0; i < n; i++) add_owner(text, owners[i], kn__row_held(owners[i]), i ? "," : ":");
-    if (n) kn__text_puts(text, "\n");
+    for (int i = 0; i < report->n_owners; i++) add_owner(text, &report->owners[i], i ? "," : ":");
+    if (report->n_owners) kn__text_puts(text, "\n");
+    if (report->n_holders) kn__text_puts(text, " not freed");
+    for (int i = 0; i < report->n_holders; i++) {
+        add_owner(text, &report->holders[i], i ? "," : ":");
+    }
+    if (report->n_holders) kn__text_puts(text, "\n");
 }
 
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {

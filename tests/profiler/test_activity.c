@@ -294,6 +294,7 @@ static void a_full_ring_counts_what_it_could_not_keep(void **state) {
     assert_int_equal(b.launched, MANY);
     assert_int_equal(b.timed, MANY);
     assert_int_equal(b.n_unattributed, MANY - KEPT);
+    assert_int_equal(b.n_lost - before.n_lost, MANY - KEPT);
     take_report(&report);
     assert_true(report.buffer_full);
 }

@@ -182,6 +182,21 @@ static void dropped_records_are_counted(void **state) {
     assert_int_equal(number(gpu, "dropped"), 313);
     assert_int_equal(number(gpu, "timed"), 1252 - 313);
     assert_int_equal(number(gpu, "pending"), 0);
+    assert_int_equal(number(gpu, "n_lost"), 313);
+    assert_non_null(strstr(o.err, "; 313 records were lost"));
+    cJSON_Delete(o.json);
+}
+
+/* Each launch has records left, so none of them is dropped. */
+static void records_lost_inside_a_graph_launch_show(void **state) {
+    (void)state;
+    outcome o = run("drop=4", "graph", mock);
+    const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
+    assert_int_equal(number(gpu, "launched"), 50);
+    assert_int_equal(number(gpu, "timed"), 50);
+    assert_int_equal(number(gpu, "dropped"), 0);
+    assert_int_equal(number(gpu, "n_lost"), 152 / 4);
+    assert_non_null(strstr(o.err, "; 38 records were lost"));
     cJSON_Delete(o.json);
 }
 
@@ -431,9 +446,9 @@ int main(int argc, char **argv) {
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
         TEST(a_crowd_of_threads_loses_nothing), TEST(a_full_budget_names_the_word_that_raises_it),
-        TEST(dropped_records_are_counted), TEST(records_may_come_in_many_buffers),
-        TEST(ids_may_go_round), TEST(a_launch_with_two_records_is_one_launch),
-        TEST(without_buffers_all_is_dropped),
+        TEST(dropped_records_are_counted), TEST(records_lost_inside_a_graph_launch_show),
+        TEST(records_may_come_in_many_buffers), TEST(ids_may_go_round),
+        TEST(a_launch_with_two_records_is_one_launch), TEST(without_buffers_all_is_dropped),
         TEST(children_that_exit_end_and_leave_the_parents_report_alone),
         TEST(the_timers_threads_block_all_signals),
         TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),

@@ -175,6 +175,9 @@ static void read_pools(reader *r, const cJSON *json) {
         read_unsigned(r, &use->reserved_max, item, "reserved_bytes_max");
         read_unsigned(r, &use->n_allocs, item, "n_allocs");
         read_unsigned(r, &use->n_ooms, item, "n_ooms");
+        read_signed(r, &use->leaked, item, "leaked_bytes");
+        read_unsigned(r, &use->device_used, item, "device_used_bytes");
+        read_unsigned(r, &use->device_total, item, "device_total_bytes");
     }
 }
 
@@ -230,6 +233,7 @@ static void read_gpu(reader *r, const cJSON *json) {
     read_unsigned(r, &b->untimed, json, "untimed");
     read_unsigned(r, &b->unattributed_ns, json, "unattributed_ns");
     read_unsigned(r, &b->n_unattributed, json, "n_unattributed");
+    read_unsigned(r, &b->n_lost, json, "n_lost");
 }
 
 static void read_steps(reader *r, const cJSON *json) {
