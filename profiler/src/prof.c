@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -255,6 +256,26 @@ static void report_now(void) {
     pthread_mutex_unlock(&report_lock);
 }
 
+static void say_steps_missing(void) {
+    uint64_t seen = kn__steps_seen();
+    if (seen + 1 >= config.first_step) return;
+    kn__text text = {0};
+    kn__text_printf(&text,
+                    "KNET_TIMER: nothing was measured: the program ended after %llu steps, before "
+                    "step %llu\n",
+                    (unsigned long long)seen, (unsigned long long)config.first_step);
+    say(&text);
+}
+
+/* All that comes at exit. */
+static void finish_now(void) {
+    kn__activity_stop();
+    say_failure(kn__recorder_finish());
+    say_failure(kn__trace_finish());
+    say_steps_missing();
+    report_now();
+}
+
 static int scopes_wanted(void) {
     return config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_;
 }
@@ -291,7 +312,7 @@ static void start_steps(void) {
     want(KN_PROF_STEPS_ | scopes_wanted());
     if (plan.first > 1) measure(false);
     if (config.every_ns || config.signal) {
-        say_failure(kn__watch_start(config.every_ns, config.signal, report_now));
+        say_failure(kn__watch_start(config.every_ns, config.signal, report_now, finish_now));
     }
 }
 
@@ -314,7 +335,8 @@ static void start_tables(void) {
 
 __attribute__((constructor)) static void start(void) {
     kn__text messages = {0};
-    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), &messages);
+    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), getauxval(AT_SECURE),
+                    &messages);
     if (config.help) kn__config_help(&messages);
     say(&messages);
     bool listening = kn__nvtx_start();
@@ -328,25 +350,10 @@ __attribute__((constructor)) static void start(void) {
     if (config.tier >= KN__TIER_CPU) start_tables();
 }
 
-static void say_steps_missing(void) {
-    uint64_t seen = kn__steps_seen();
-    if (seen + 1 >= config.first_step) return;
-    kn__text text = {0};
-    kn__text_printf(&text,
-                    "KNET_TIMER: nothing was measured: the program ended after %llu steps, before "
-                    "step %llu\n",
-                    (unsigned long long)seen, (unsigned long long)config.first_step);
-    say(&text);
-}
-
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     int error = errno;
     kn__watch_stop();
-    kn__activity_stop();
-    say_failure(kn__recorder_finish());
-    say_failure(kn__trace_finish());
-    say_steps_missing();
-    report_now();
+    finish_now();
     errno = error;
 }

@@ -1,5 +1,9 @@
 /* The timer in whole programs: what they print, where, and that nothing else changes. */
 #include <cjson/cJSON.h>
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,8 +12,10 @@
 static const char *program;
 static char dir[] = "/tmp/knet-timer-XXXXXX";
 
+static rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
+
 typedef struct outcome {
-    int code;
+    int code, signal;
     char out[4096], err[65536];
 } outcome;
 
@@ -28,6 +34,10 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
         if (chdir(dir) != 0) _exit(98);
         timer ? setenv("KNET_TIMER", timer, 1) : unsetenv("KNET_TIMER");
         autograd ? setenv("AUTOGRAD_TIMER", autograd, 1) : unsetenv("AUTOGRAD_TIMER");
+        struct rlimit limit = {file_bytes_max, RLIM_INFINITY};
+        if (file_bytes_max) setrlimit(RLIMIT_FSIZE, &limit);
+        if (file_bytes_max) signal(SIGXFSZ, SIG_IGN);
+        if (strcmp(way, "hup ignored") == 0) signal(SIGHUP, SIG_IGN);
         dup2(fileno(out), 1);
         dup2(fileno(err), 2);
         execl(program, program, way, (char *)NULL);
@@ -36,6 +46,7 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
     int status = 0;
     waitpid(child, &status, 0);
     o->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    o->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     read_all(out, o->out, sizeof o->out);
     read_all(err, o->err, sizeof o->err);
 }
@@ -152,6 +163,14 @@ static void read_path(const char *name, char *out, size_t size) {
     unlink(path);
 }
 
+static cJSON *read_json(const char *name) {
+    static char text[1 << 20];
+    read_path(name, text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    return json;
+}
+
 static void reports_go_where_the_words_say(void **state) {
     (void)state;
     outcome o = run("plain",
@@ -250,6 +269,108 @@ static void a_signal_asks_for_a_report(void **state) {
     assert_row(text, "\n signalled ", "1");
     o = run("signal", "1"); /* not asked for: the signal does what it always does */
     assert_int_equal(o.code, -1);
+}
+
+static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state) {
+    (void)state;
+    static const struct {
+        const char *way, *words;
+        int number;
+    } cases[] = {{"term", "signal=TERM,ascii,json=data.json,trace=trace.json", SIGTERM},
+                 {"int", "signal=INT,ascii,json=data.json,trace=trace.json", SIGINT},
+                 {"hup", "signal=HUP,ascii,json=data.json,trace=trace.json", SIGHUP}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outcome o = run(cases[i].way, cases[i].words);
+        assert_int_equal(o.signal, cases[i].number);
+        assert_int_equal(occurrences(o.err, "Section"), 1);
+        assert_row(o.err, "\n ended ", "1");
+        cJSON_Delete(read_json("data.json"));
+        cJSON_Delete(read_json("trace.json"));
+    }
+    outcome o = run("term", "1");
+    assert_int_equal(o.signal, SIGTERM);
+    assert_int_equal(occurrences(o.err, "Section"), 0);
+}
+
+static void a_signal_that_is_ignored_ends_nothing(void **state) {
+    (void)state;
+    outcome o = run("hup ignored", "signal=HUP,out=early.txt");
+    assert_int_equal(o.code, 0);
+    static char text[65536];
+    read_path("early.txt", text, sizeof text);
+    assert_row(text, "\n signalled ", "1");
+}
+
+static void a_signal_ends_a_child_as_ever(void **state) {
+    (void)state;
+    outcome o = run("child term", "signal=TERM");
+    assert_int_equal(o.code, 7);
+}
+
+static int n_files(void) {
+    int n = 0;
+    DIR *all = opendir(dir);
+    while (readdir(all)) n++;
+    closedir(all);
+    return n - 2;
+}
+
+/* `name` long: there can be no file beside it, and the old one is written over. */
+static void fill_the_disk(const char *name) {
+    static char before[1 << 20], after[1 << 20];
+    char path[400], words[400];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(words, sizeof words, "out=%s", name);
+    run("steps", words);
+    chmod(path, 0640);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    read_all(file, before, sizeof before);
+    file_bytes_max = strlen(before) + 100;
+    outcome o = run("nodes", words);
+    file_bytes_max = 0;
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "cannot write the timer's report to "));
+    assert_non_null(strstr(o.err, "Section"));
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    read_all(file, after, sizeof after);
+    assert_string_equal(before, after);
+    assert_int_equal(n_files(), 1);
+    run("plain", words); /* there is room again, and less to write */
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    read_path(name, after, sizeof after);
+    assert_row(after, "\n step ", "3");
+    assert_string_equal(after + strlen(after) - 4, "─\n");
+}
+
+static void a_full_disk_leaves_the_older_report(void **state) {
+    (void)state;
+    char name[251];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    fill_the_disk("table.txt");
+    fill_the_disk(name);
+}
+
+static void a_report_may_go_through_a_link(void **state) {
+    (void)state;
+    static char text[65536];
+    char link[64];
+    snprintf(link, sizeof link, "%s/link.txt", dir);
+    for (int i = 0; i < 2; i++) { /* to a file that is not there yet, and to one that is */
+        if (!i) assert_int_equal(symlink("target.txt", link), 0);
+        outcome o = run("plain", "out=link.txt");
+        assert_string_equal(o.err, "");
+        struct stat info;
+        assert_int_equal(lstat(link, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+    }
+    read_path("target.txt", text, sizeof text);
+    assert_row(text, "\n step ", "3");
+    unlink(link);
 }
 
 static void the_bound_of_memory_holds_and_what_it_cost_is_told(void **state) {
@@ -352,14 +473,6 @@ static void a_forked_child_can_have_no_report(void **state) {
     assert_int_equal(occurrences(o.err, "Section"), 1);
 }
 
-static cJSON *read_json(const char *name) {
-    static char text[1 << 20];
-    read_path(name, text, sizeof text);
-    cJSON *json = cJSON_Parse(text);
-    assert_non_null(json);
-    return json;
-}
-
 static double number(const cJSON *object, const char *key) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
     if (!cJSON_IsNumber(item)) fail_msg("no number %s", key);
@@ -426,7 +539,11 @@ int main(int argc, char **argv) {
         TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
-        TEST(a_signal_asks_for_a_report), TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
+        TEST(a_signal_asks_for_a_report),
+        TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
+        TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
+        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_may_go_through_a_link),
+        TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);
     return failed;

@@ -149,6 +149,35 @@ static int raise_signal(void) {
     return raise(SIGUSR2) != 0 ? 1 : wait_for_report();
 }
 
+static int raise_for_ever(int number) {
+    KN_SCOPE("ended");
+    raise(number);
+    for (int i = 0; i < 2000; i++) usleep(5000);
+    return 3;
+}
+
+static int get_term(void) { return raise_for_ever(SIGTERM); }
+static int get_int(void) { return raise_for_ever(SIGINT); }
+static int get_hup(void) { return raise_for_ever(SIGHUP); }
+
+/* Which the caller ignores. */
+static int get_hup_and_go_on(void) {
+    KN_SCOPE("signalled");
+    return raise(SIGHUP) != 0 ? 1 : wait_for_report();
+}
+
+/* The child dies as without the timer. */
+static int child_gets_term(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        raise(SIGTERM);
+        _exit(4);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM ? 7 : 8;
+}
+
 /* More than a megabyte of them. */
 static int many_nodes(void) {
     for (int i = 0; i < 20000; i++) {
@@ -250,6 +279,11 @@ int main(int argc, char **argv) {
                 {"signal", raise_signal},
                 {"eight threads", eight_threads_allocate},
                 {"hold", hold_in_threads},
+                {"term", get_term},
+                {"int", get_int},
+                {"hup", get_hup},
+                {"hup ignored", get_hup_and_go_on},
+                {"child term", child_gets_term},
                 {"two threads", two_threads}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
