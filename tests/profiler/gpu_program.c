@@ -157,10 +157,93 @@ static int run_signals(void) {
     return 6;
 }
 
+/* 4 copies, two of them of nothing. */
+static int run_copies(void) {
+    mock_copy_fn copy;
+    *(void **)(void *)&copy = find("mock_copy");
+    KN_SCOPE("copies");
+    for (int i = 0; i < 2; i++) {
+        copy(4096);
+        copy(0);
+    }
+    return 6;
+}
+
+/* The context goes before the program ends. */
+static int run_context(void) {
+    mock_destroy_context_fn destroy;
+    *(void **)(void *)&destroy = find("mock_destroy_context");
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    destroy();
+    return 6;
+}
+
+static uint64_t count(const char *name) {
+    mock_count_fn fn;
+    *(void **)(void *)&fn = find(name);
+    return fn();
+}
+
+/* Launches a little and waits until somebody asks for the records. */
+static int run_wait(void) {
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    for (int i = 0; i < 4000 && count("mock_flushes") == 0; i++) usleep(5000);
+    return count("mock_flushes") ? 6 : 5;
+}
+
+/* Whether CUPTI makes records in a pause. */
+static int run_pause(void) {
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    kn_prof_pause();
+    uint64_t before = count("mock_made");
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    bool made = count("mock_made") > before;
+    kn_prof_resume();
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    return made ? 5 : 6;
+}
+
+/* 300 graphs of 500 nodes, each replayed once and destroyed. */
+static int run_many_graphs(void) {
+    mock_capture_fn capture;
+    mock_instantiate_fn instantiate;
+    mock_replay_fn replay;
+    mock_destroy_fn destroy;
+    *(void **)(void *)&capture = find("mock_capture");
+    *(void **)(void *)&instantiate = find("mock_instantiate");
+    *(void **)(void *)&replay = find("mock_replay");
+    *(void **)(void *)&destroy = find("mock_destroy");
+    KN_SCOPE("train");
+    for (uint64_t i = 0; i < 300; i++) {
+        uint64_t graph = 2000000 + 5000 * i, first = 10000000 + 2000 * i;
+        {
+            KN_SCOPE("captured");
+            for (uint64_t k = 0; k < 500; k++) capture(graph, first + k);
+        }
+        instantiate(graph, first, first + 499);
+        replay(first, first + 1, 1000);
+        destroy(graph, 0);
+        kn_status flushed = kn_prof_report("/dev/null"); /* joins, so that they can be forgotten */
+        if (flushed < 0) return 5;
+    }
+    return 6;
+}
+
 int main(int argc, char **argv) {
     mock = argc > 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
     if (!mock) return 99;
     *(void **)(void *)&launch = find("mock_launch");
+    const struct {
+        const char *name;
+        int (*run)(void);
+    } ways[] = {{"copies", run_copies},
+                {"context", run_context},
+                {"wait", run_wait},
+                {"pause", run_pause},
+                {"graphs", run_many_graphs}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
+    }
     if (strcmp(argv[2], "forks") == 0) return run_forks();
     if (strcmp(argv[2], "signals") == 0) return run_signals();
     if (strcmp(argv[2], "graph") == 0) return run_graph();
