@@ -466,7 +466,7 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
     }
     if (id >= CALLS_MAX) return;
     const call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
-    bool sampled = mine.n++ % SAMPLES == 0;
+    bool sampled = ++mine.n % SAMPLES == 0; /* not the first of a thread: it makes the ring */
     uint64_t start = sampled ? kn__clock_now() : 0;
     call->callbackSite == CUPTI_API_ENTER ? enter(info, call) : leave(info, call);
     if (sampled) kn__activity_spent(SAMPLES * (kn__clock_now() - start));

@@ -58,27 +58,31 @@ typedef struct layout {
     const kn__table_options *options;
     bool shown[N_COLUMNS];
     int label; /* characters of the label column: L of the layout's description */
+    kn__names names;
 } layout;
 
 static bool is_hidden(const layout *l, const kn__row *row) {
     return l->options->depth > 0 && row->depth > l->options->depth;
 }
 
-enum { LABEL_BYTES = 512 };
-
 /* A kernel's name is shortened for the eye; JSON and CSV have it whole. */
-static const char *label_of(const kn__row *row, char *out) {
-    if (!row->is_kernel) return row->label;
-    kn__name_short(out, LABEL_BYTES, row->label);
-    return out;
+static const char *label_of(const layout *l, const kn__row *row) {
+    const char *shown = row->is_kernel ? kn__names_get(&l->names, row->label) : NULL;
+    return shown ? shown : row->label;
+}
+
+static void add_names(kn__names *names, const kn__row *row) {
+    for (; row; row = row->next) {
+        if (row->is_kernel) kn__names_add(names, row->label);
+        add_names(names, row->first);
+    }
 }
 
 static int longest_label(const layout *l, const kn__row *row) {
     int longest = 0;
     for (; row; row = row->next) {
         if (is_hidden(l, row)) continue;
-        char name[LABEL_BYTES];
-        int own = kn__text_width(label_of(row, name)) + 2 * row->depth;
+        int own = kn__text_width(label_of(l, row)) + 2 * row->depth;
         int inner = longest_label(l, row->first);
         if (own > longest) longest = own;
         if (inner > longest) longest = inner;
@@ -110,6 +114,8 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
     }
     if (options->columns_2018) l.shown[PEAK] = false;
     for (int i = TIME_MIN; i <= TIME_FIRST; i++) l.shown[i] = options->spread;
+    add_names(&l.names, report->root.first);
+    kn__names_settle(&l.names);
     int wanted = longest_label(&l, report->root.first);
     if (options->width > 0) {
         int width = options->width - (report->root.n_pending > 0); /* for " +" */
@@ -171,8 +177,14 @@ static kn__cell gpu_cell(const layout *l, column_id id, const kn__row *row) {
                           : per_call(l, row, ns, true);
 }
 
+/* A row that only stands above others: it was never called. */
+static bool is_heading(const kn__row *row) {
+    return !row->is_kernel && !row->n_calls && !row->time_ns;
+}
+
 static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
     if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
+    if (is_heading(row) && columns[id].group == GROUP_TIME) return dash;
     double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
     switch (id) {
         case TIME:
@@ -292,10 +304,9 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     int indent = 2 * (row->depth - 1);
     int deep = indent < l->label ? indent : l->label; /* a very narrow table */
     kn__text_repeat(text, " ", 1 + deep);
-    char name[LABEL_BYTES];
-    kn__text_label(text, label_of(row, name), l->label - deep, l->label + 2 - deep);
+    kn__text_label(text, label_of(l, row), l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
-    kn__text_right(text, kn__cell_count((double)n).text, 5);
+    kn__text_right(text, is_heading(row) ? "-" : kn__cell_count((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
         kn__cell cell = cell_of(l, i, row);
@@ -423,4 +434,5 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     add_rule(text, &l, table_width(&l));
     kn__text_puts(text, "\n");
     if (!options->bare && report->has_memory) add_owners(text, report);
+    kn__names_release(&l.names);
 }

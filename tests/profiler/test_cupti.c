@@ -462,6 +462,12 @@ static void replayed_kernels_stand_under_the_scope_they_were_captured_in(void **
         assert_int_equal(number(before, "n_gpu"), 2);
         assert_int_equal(number(path(o.json, "train/step"), "gpu_ns"), 152000);
         assert_false(has_child(path(o.json, "train/forward/conv"), "graph_kernel"));
+        const char *row = strstr(o.err, "\n     [captured] "); /* calls, time, its share, average */
+        assert_non_null(row);
+        char n_calls[8] = "";
+        sscanf(row + 17, "%7s", n_calls);
+        assert_string_equal(n_calls, "-");
+        assert_null(memmem(row, 120, "0.00ns", 6));
         const cJSON *gpu = cJSON_GetObjectItem(o.json, "gpu");
         assert_int_equal(number(gpu, "launched"), 50); /* capturing launches nothing */
         assert_int_equal(number(gpu, "timed"), 50);
@@ -558,6 +564,17 @@ static void what_the_timer_takes_stands_apart(void **state) {
     assert_int_equal(number(flush, "time_ns"), 21 * 5000);
     assert_true(number(child(row, "joining records"), "n_calls") >= 1);
     assert_int_equal(number(o.json, "measured_ns"), number(child(o.json, "train"), "time_ns"));
+    cJSON_Delete(o.json);
+}
+
+/* A thread's first call, which makes its ring, would count 64 times. */
+static void the_first_call_of_a_thread_is_not_measured(void **state) {
+    (void)state;
+    outcome o = run("", "context", mock); /* 4 callbacks */
+    assert_false(has_child(child(o.json, "~profiler~"), "callbacks at launches (sampled)"));
+    cJSON_Delete(o.json);
+    o = run("", "calls", mock);
+    assert_true(has_child(child(o.json, "~profiler~"), "callbacks at launches (sampled)"));
     cJSON_Delete(o.json);
 }
 
@@ -659,6 +676,7 @@ int main(int argc, char **argv) {
         TEST(the_lite_tier_times_a_graph_as_one), TEST(a_version_that_loses_times_says_so),
         TEST(memory_past_the_pools_has_its_row_and_its_scope),
         TEST(the_full_tier_has_a_row_for_every_call), TEST(what_the_timer_takes_stands_apart),
+        TEST(the_first_call_of_a_thread_is_not_measured),
         TEST(who_holds_cupti_is_told_from_the_environment), TEST(records_without_times_are_counted),
         TEST(another_tool_leaves_the_cpu_table_and_is_named),
         TEST(without_driver_or_library_the_cpu_table_remains),
