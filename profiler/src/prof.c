@@ -13,6 +13,7 @@
 #include "env.h"
 #include "export.h"
 #include "json.h"
+#include "labels.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "replay.h"
@@ -70,6 +71,7 @@ static void forget_in_child(void) {
 static void start_clock(kn__clock_kind kind) {
     if (clock_started) return;
     clock_started = true;
+    kn__labels_start();
     kn__clock_start(kind);
     if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
     measured_since_ns = kn__clock_monotonic_ns();

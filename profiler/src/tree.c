@@ -126,6 +126,11 @@ static kn__node *count_unrecorded(kn__tree *tree) {
     return NULL;
 }
 
+kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key,
+                        const char *label) {
+    return tree->n_table ? *find_slot(tree, parent, key, label) : NULL;
+}
+
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
     if (2 * tree->n_nodes >= tree->n_table && !grow_table(tree)) return count_unrecorded(tree);
     kn__node **slot = find_slot(tree, parent, key, label);

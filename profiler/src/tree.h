@@ -44,6 +44,7 @@ struct kn__node {
     kn__count ticks_min, ticks_max;
 
     kn__node *opened;        /* the child that was opened last */
+    uint64_t site;           /* what opened it: the call and the depth of the stack; 0: not known */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
     uint16_t depth;          /* 0 for the root */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
@@ -110,6 +111,9 @@ kn__tree *kn__tree_get(void);
 /* The child of this label, made at first sight. `key` is the address of a static label or NULL.
  * NULL when the tree is full; it is counted then. */
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
+
+/* The same child if there is one. */
+kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key, const char *label);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);

@@ -9,7 +9,7 @@
 
 #include "test.h"
 
-static const char *program;
+static const char *program, *plugins[2];
 static char dir[] = "/tmp/knet-timer-XXXXXX";
 
 static rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
@@ -40,7 +40,7 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
         if (strcmp(way, "hup ignored") == 0) signal(SIGHUP, SIG_IGN);
         dup2(fileno(out), 1);
         dup2(fileno(err), 2);
-        execl(program, program, way, (char *)NULL);
+        execl(program, program, way, plugins[0], plugins[1], (char *)NULL);
         _exit(97);
     }
     int status = 0;
@@ -510,6 +510,31 @@ static void a_scope_shows_what_threads_hold_in_it(void **state) {
     cJSON_Delete(json);
 }
 
+static void labels_of_unloaded_plugins_stay_their_own(void **state) {
+    (void)state;
+    outcome o = run("plugins", "1");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n alpha ", "3");
+    assert_row(o.err, "\n gamma ", "3");
+    assert_int_equal(occurrences(o.err, "alpha"), 1);
+    o = run("plugins", "nomem");
+    assert_row(o.err, "\n alpha ", "3");
+    assert_row(o.err, "\n gamma ", "3");
+}
+
+static void scopes_left_by_longjmp_do_not_nest(void **state) {
+    (void)state;
+    outcome o = run("jump", "1");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n outer ", "1");
+    assert_row(o.err, "\n   inner ", "1.00k");
+    assert_row(o.err, "\n     innermost ", "1.00k");
+    assert_int_equal(occurrences(o.err, "inner "), 1);
+    o = run("recursion", "1"); /* the same block, entered inside itself */
+    assert_int_equal(occurrences(o.err, "recursion "), 20);
+    assert_row(o.err, "\n       recursion ", "10");
+}
+
 static void both_clocks_work(void **state) {
     (void)state;
     static const char *const words[] = {"clock=tsc", "clock=monotonic"};
@@ -521,8 +546,10 @@ static void both_clocks_work(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2 || !mkdtemp(dir)) return 1;
+    if (argc < 4 || !mkdtemp(dir)) return 1;
     program = argv[1];
+    plugins[0] = argv[2];
+    plugins[1] = argv[3];
     int failed = RUN_TESTS(
         TEST(without_the_variable_nothing_is_printed), TEST(one_prints_the_table_at_exit),
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
@@ -536,6 +563,7 @@ int main(int argc, char **argv) {
         TEST(a_pause_leaves_out_what_happens_in_it),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
         TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
+        TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),

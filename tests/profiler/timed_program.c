@@ -1,7 +1,9 @@
 /* A program of many ways to end, for test_process.c: argv[1] says which. */
+#include <dlfcn.h>
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,6 +180,46 @@ static int child_gets_term(void) {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM ? 7 : 8;
 }
 
+static jmp_buf way_out;
+
+static void leave_by_longjmp(void) {
+    KN_SCOPE("inner");
+    KN_SCOPE("innermost");
+    longjmp(way_out, 1);
+}
+
+static int jump(void) {
+    KN_SCOPE("outer");
+    for (volatile int i = 0; i < 1000; i++) {
+        if (setjmp(way_out) == 0) leave_by_longjmp();
+    }
+    return 0;
+}
+
+static void recurse(int n) {
+    KN_SCOPE("recursion");
+    if (n > 0) recurse(n - 1);
+    __asm__ volatile("" ::: "memory"); /* no tail call */
+}
+
+static int go_deep(void) {
+    for (int i = 0; i < 10; i++) recurse(19);
+    return 0;
+}
+
+/* One plug-in after the other, which the system loads at the same addresses. */
+static int load_plugins(const char *const *paths, int n) {
+    for (int i = 0; i < n; i++) {
+        void *library = dlopen(paths[i], RTLD_NOW);
+        void (*run)(void) = NULL;
+        if (library) *(void **)(void *)&run = dlsym(library, "plugin_run");
+        if (!run) return 1;
+        for (int k = 0; k < 3; k++) run();
+        dlclose(library);
+    }
+    return 0;
+}
+
 /* More than a megabyte of them. */
 static int many_nodes(void) {
     for (int i = 0; i < 20000; i++) {
@@ -284,7 +326,12 @@ int main(int argc, char **argv) {
                 {"hup", get_hup},
                 {"hup ignored", get_hup_and_go_on},
                 {"child term", child_gets_term},
+                {"jump", jump},
+                {"recursion", go_deep},
                 {"two threads", two_threads}};
+    if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
+        return load_plugins((const char *const *)argv + 2, argc - 2);
+    }
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }
