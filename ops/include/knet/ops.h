@@ -59,8 +59,8 @@ KN_API kn_tensor *kn_sign(kn_tensor *x); /* -1, 0, 1; its gradient is zero */
 KN_API kn_tensor *kn_exp(kn_tensor *x);
 KN_API kn_tensor *kn_log(kn_tensor *x);
 KN_API kn_tensor *kn_sqrt(kn_tensor *x);
-KN_API kn_tensor *kn_relu(kn_tensor *x);
-KN_API kn_tensor *kn_sigm(kn_tensor *x); /* 1 / (1 + e^-x) */
+KN_API kn_tensor *kn_relu(kn_tensor *x); /* 0 for negative x; NaN stays NaN */
+KN_API kn_tensor *kn_sigm(kn_tensor *x); /* 1 / (1 + e^-x), error below 2 ulp */
 KN_API kn_tensor *kn_tanh(kn_tensor *x);
 
 /* --- reductions over axes (KN_ALL: all) --- */
