@@ -118,6 +118,76 @@ static void empty_batches_give_zero_gradients(void **state) {
     kn_params_destroy(set);
 }
 
+/* --- slices --- */
+
+static uint64_t allocations(void) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+    return stats.n_allocs;
+}
+
+/* Adds up the windows of `half` rows (or columns) of a [2·half,2] parameter. Returns the
+ * allocations of backward. */
+static uint64_t sum_of_windows(kn_tensor *w, int half, bool rows) {
+    KN_TAPE();
+    kn_tensor *x = rows ? w : kn_transpose(w, KN_ALL), *y = NULL;
+    for (int t = 0; t <= half; t++) {
+        kn_tensor *window = rows ? kn_slice(x, KN_SHAPE(t, 0), KN_SHAPE(t + half, 2))
+                                 : kn_slice(x, KN_SHAPE(0, t), KN_SHAPE(2, t + half));
+        y = y ? kn_add(y, window) : window;
+    }
+    uint64_t before = allocations();
+    assert_ok(kn_backward(sum_all(y)));
+    uint64_t made = allocations() - before;
+    for (int i = 0; i < 2 * half; i++) {
+        int first = i < half ? 0 : i - half + 1, last = i < half ? i : half;
+        assert_close(ops_at(kn_grad(w), 2 * i), last - first + 1, 0, 0);
+        assert_close(ops_at(kn_grad(w), 2 * i + 1), last - first + 1, 0, 0);
+    }
+    return made;
+}
+
+static uint64_t allocations_of_windows(int half, bool rows) {
+    kn_params *set = params_f32();
+    kn_optim *sgd = NULL;
+    kn_tensor *w = kn_param(set, KN_SHAPE(2 * half, 2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
+    assert_ok(kn_sgd_create(&sgd, set, 0, NULL));
+    sum_of_windows(w, half, rows); /* the arena of gradients is made here */
+    {
+        KN_FRAME();
+        assert_ok(kn_optim_step(sgd));
+    }
+    uint64_t made = sum_of_windows(w, half, rows);
+    kn_optim_destroy(sgd);
+    kn_params_destroy(set);
+    return made;
+}
+
+/* Zeros of x's size for each slice would make backward quadratic in their number. */
+static void gradients_of_slices_add_up_in_one_buffer(void **state) {
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        assert_int_equal(allocations_of_windows(64, rows), allocations_of_windows(3, rows));
+    }
+}
+
+/* The first gradient of x is shared with z: slices must not add to it. */
+static void a_slice_leaves_a_shared_gradient_alone(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(3), "a", 1, 2, 3),
+              *b = PARAM(set, KN_SHAPE(3), "b", 4, 5, 6);
+    KN_TAPE();
+    kn_tensor *x = kn_affine(a, 2, 0), *z = kn_affine(b, 3, 0);
+    kn_tensor *first = kn_slice(x, KN_SHAPE(0), KN_SHAPE(2)),
+              *last = kn_slice(x, KN_SHAPE(1), KN_SHAPE(3));
+    kn_tensor *y = kn_add(x, z); /* backward comes here first and gives both the same gradient */
+    assert_ok(kn_backward(kn_add(sum_all(y), kn_add(sum_all(first), sum_all(last)))));
+    assert_values(kn_grad(a), 2 * 2, 3 * 2, 2 * 2);
+    assert_values(kn_grad(b), 3, 3, 3);
+    kn_params_destroy(set);
+}
+
 /* --- sets --- */
 
 static void two_sets_get_their_own(void **state) {
@@ -247,7 +317,8 @@ int main(void) {
         OPS_TEST(a_parameter_used_twice_gets_both_gradients),
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
-        OPS_TEST(two_sets_get_their_own), OPS_TEST(gradients_lie_in_the_order_of_use),
-        OPS_TEST(backward_peaks_at_the_live_set), OPS_TEST(values_nobody_needs_are_not_kept),
-        OPS_TEST(steady_steps_keep_live_bytes_flat));
+        OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
+        OPS_TEST(a_slice_leaves_a_shared_gradient_alone), OPS_TEST(two_sets_get_their_own),
+        OPS_TEST(gradients_lie_in_the_order_of_use), OPS_TEST(backward_peaks_at_the_live_set),
+        OPS_TEST(values_nobody_needs_are_not_kept), OPS_TEST(steady_steps_keep_live_bytes_flat));
 }

@@ -521,12 +521,13 @@ static void random_cases(void) {
 static void slice_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
     parity_operand y = x;
     for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = attr.stop[d] - attr.start[d];
-    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back};
-    for (int i = 0; i < 2; i++) {
+    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back, KN_OP_slice_back};
+    for (int i = 0; i < (dtype ? 2 : 3); i++) { /* the third adds */
         parity_case *c = add(ops[i], COMPARE_EXACT);
         c->n_in = 1;
         c->in[0] = of_dtype(i ? y : x, dtype), c->in[0].limit = 100;
-        c->out = of_dtype(like(i ? x : y, FILL_GUARD), dtype);
+        c->out = of_dtype(like(i ? x : y, i == 2 ? FILL_UNIFORM : FILL_GUARD), dtype);
+        c->accumulate = i == 2;
         set_attr(c, &attr, sizeof attr);
     }
 }

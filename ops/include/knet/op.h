@@ -139,7 +139,7 @@ typedef struct kn_op_call {
     kn_shape shape;
     kn_device *device; /* NULL: that of in[0] */
     bool accumulate;   /* with `out`: out += result, for ops that support it (matmul, linear's and
-                          conv_weight's, sum) */
+                          conv_weight's, sum, slice_back of f32 and f64) */
     bool
         want_aux; /* make aux, of aux_dtype and aux_shape; set by ops that need it when recording */
     kn_dtype aux_dtype;
