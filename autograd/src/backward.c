@@ -213,15 +213,14 @@ kn_status kn__pass_run(kn__pass *pass) {
 /* --- kn_backward --- */
 
 static kn_status check_loss(const kn_tensor *loss) {
-    if (!loss || loss == KN_NONE) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is %s", loss ? "KN_NONE" : "NULL");
-    }
+    const char *problem = kn_tensor_problem(loss);
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss %s", problem);
     if (loss->n != 1) {
         char text[128];
         return KN_FAIL(KN_ERR_SHAPE, "kn_backward: the loss has shape %s; it must be one number",
                        kn_shape_text(text, sizeof text, kn_tensor_shape(loss)));
     }
-    if (loss->grad_kind == KN__GRAD_SPENT || loss->consumed) {
+    if (loss->grad_kind == KN__GRAD_SPENT) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_backward: an earlier kn_backward consumed the tape of this loss");
     }

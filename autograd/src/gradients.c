@@ -75,12 +75,8 @@ static kn_status answers(kn_tensor *dx[], kn__pass *pass) {
 static kn_status check_targets(kn_tensor *const x[], int n_x) {
     if (n_x < 1 || !x) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no x to differentiate by");
     for (int i = 0; i < n_x; i++) {
-        if (!x[i] || x[i] == KN_NONE || x[i]->consumed) {
-            return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] is %s", i,
-                           !x[i]            ? "NULL"
-                           : x[i]->consumed ? "a value that kn_backward consumed"
-                                            : "KN_NONE");
-        }
+        const char *problem = kn_tensor_problem(x[i]);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] %s", i, problem);
         bool foreign = x[i]->grad_kind == KN__GRAD_NODE && x[i]->grad &&
                        ((kn__node *)x[i]->grad)->tape != kn_frame_tape();
         if (!x[i]->grad || foreign) {
@@ -100,12 +96,11 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
             return KN_FAIL(KN_ERR_INVALID, "kn_gradients: a reserved option is not zero");
         }
     }
-    if (!dx || !y || y == KN_NONE) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_gradients: %s is %s", dx ? "y" : "dx",
-                       dx && y ? "KN_NONE" : "NULL");
-    }
+    if (!dx) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: dx is NULL");
+    const char *problem = kn_tensor_problem(y);
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y %s", problem);
     if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no tape is open");
-    if (y->consumed || (y->grad_kind == KN__GRAD_SPENT && !y->grad)) {
+    if (y->grad_kind == KN__GRAD_SPENT && !y->grad) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
     }
     if (y->grad_kind == KN__GRAD_NODE && y->grad &&

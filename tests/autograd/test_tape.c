@@ -452,7 +452,7 @@ static void a_gradient_that_is_not_of_its_inputs_kind_is_an_error(void **state) 
                      "mistyped: backward gave f64 for x[1], which is f32");
         in[1] = to_w ? w : kn_mul(w, w);
         assert_fails(kn_backward(sum_all(kn_apply(&hollow, in, 2, NULL, NULL))), KN_ERR_INVALID,
-                     "hollow: backward gave a consumed value for x[1]");
+                     "hollow: backward gave a value for x[1] that was consumed");
     }
     kn_params_destroy(set);
 }
@@ -481,6 +481,58 @@ static void a_rule_can_neither_save_nor_give_a_consumed_value(void **state) {
     assert_op_fails(kn_apply(&saving, &x, 1, NULL, NULL), KN_ERR_INVALID,
                     "saving: the value to save at 2 was consumed");
     assert_op_fails(kn_apply(&gone, &x, 1, NULL, NULL), KN_ERR_INVALID, "no result");
+}
+
+/* --- aliases and tensors that ended --- */
+
+static void gradients_pass_through_ops_that_change_nothing(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_mul(w, w);
+        kn_tensor *y = kn_to(kn_cast(kn_dropout(x, 0, NULL), KN_F32), kn_device_host());
+        y = kn_broadcast(y, KN_SHAPE(2));
+        assert_ok(kn_backward(sum_all(kn_add(kn_mul(y, x), kn_cast(w, KN_F32)))));
+        assert_values(kn_grad(w), 4 * 8 + 1, 4 * 27 + 1); /* of w⁴ + w */
+        assert_op_fails(kn_relu(y), KN_ERR_INVALID, "consumed");
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_mul(w, w);
+        kn_drop(kn_dropout(x, 0, NULL));
+        assert_ok(kn_backward(sum_all(x)));
+        assert_values(kn_grad(w), 33 + 4, 109 + 6);
+    }
+    kn_params_destroy(set);
+}
+
+static void what_ended_is_not_differentiated(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2), *y, *dx = NULL;
+    {
+        KN_TAPE();
+        y = kn_mul(w, w);
+    }
+    {
+        KN_TAPE();
+        kn_tensor *good = kn_mul(w, w);
+        assert_fails(kn_backward(y), KN_ERR_INVALID, "kn_backward: the loss has ended");
+        assert_fails(kn_gradients(&dx, y, &w, 1, NULL), KN_ERR_INVALID, "y has ended");
+        assert_fails(kn_gradients(&dx, good, &y, 1, NULL), KN_ERR_INVALID, "x[0] has ended");
+        assert_op_fails(kn_watch(y), KN_ERR_INVALID, "kn_watch: x has ended");
+        assert_op_fails(kn_apply(&cube, &y, 1, NULL, NULL), KN_ERR_INVALID, "cube: x[0] has ended");
+        assert_op_fails(kn_grad(y), KN_ERR_INVALID, "kn_grad: w has ended");
+        assert_op_fails(kn_grad(NULL), KN_ERR_INVALID, "kn_grad: w is NULL");
+        assert_op_fails(kn_grad(good), KN_ERR_INVALID, "kn_grad: w is no parameter");
+    }
+    KN_FRAME();
+    kn_tensor *gw = kn_grad(w);
+    kn_params_destroy(set);
+    assert_op_fails(kn_relu(gw), KN_ERR_INVALID, "has ended");
+    assert_op_fails(kn_relu(w), KN_ERR_INVALID, "has ended");
 }
 
 /* --- threads --- */
@@ -568,6 +620,8 @@ int main(void) {
         OPS_TEST(the_context_is_freed_once_whatever_happens),
         OPS_TEST(a_gradient_that_is_not_of_its_inputs_kind_is_an_error),
         OPS_TEST(a_rule_can_neither_save_nor_give_a_consumed_value),
+        OPS_TEST(gradients_pass_through_ops_that_change_nothing),
+        OPS_TEST(what_ended_is_not_differentiated),
         OPS_TEST(a_value_of_another_threads_tape_is_not_differentiated),
         OPS_TEST(each_thread_has_a_tape_of_its_own));
 }

@@ -430,7 +430,7 @@ static void bad_inputs_name_op_values_and_shapes(void **state) {
     assert_fails(kn_add_into(x, y), KN_ERR_SHAPE, "(x [2,3], y [4])");
     assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill: x is NULL");
     kn_tensor_consume(x);
-    assert_op_fails(kn_relu(x), KN_ERR_INVALID, "kn_relu: x [2,3] was consumed by kn_backward");
+    assert_op_fails(kn_relu(x), KN_ERR_INVALID, "was consumed by kn_backward");
     assert_ok(kn_check());
 }
 
