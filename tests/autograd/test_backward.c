@@ -17,6 +17,44 @@ static void a_shared_gradient_is_never_added_to_in_place(void **state) {
     kn_params_destroy(set);
 }
 
+/* z hands its gradient to h and q; then the product, recorded before z, adds to h's. */
+static kn_tensor *residual(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *m = kn_matmul(h, x[2]), *z = kn_add(h, q);
+    return kn_add(sum_all(kn_mul(m, m)), sum_all(kn_mul(z, z)));
+}
+
+/* The same by views: h's first gradient is a view of what z handed to q. */
+static kn_tensor *views(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *t = kn_exp(h);
+    kn_tensor *z = kn_add(kn_reshape(h, KN_SHAPE(9)), kn_reshape(q, KN_SHAPE(9)));
+    return kn_add(sum_all(kn_mul(kn_matmul(t, x[2]), t)), sum_all(kn_mul(z, z)));
+}
+
+static kn_tensor *aliases(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *m = kn_matmul(h, x[2]);
+    kn_tensor *z = kn_add(kn_dropout(h, 0, NULL), kn_cast(q, KN_F64));
+    return kn_add(sum_all(kn_mul(m, m)), sum_all(kn_mul(z, z)));
+}
+
+static void gradients_that_meet_leave_those_they_share_alone(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x[3];
+    for (int i = 0; i < 3; i++) {
+        double values[9];
+        for (int j = 0; j < 9; j++) values[j] = test_random_uniform(-1, 1);
+        x[i] = kn_tensor_from(values, KN_F64, KN_SHAPE(3, 3));
+    }
+    for (int order = 1; order <= 2; order++) {
+        assert_ok(kn_gradcheck(residual, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(views, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(aliases, NULL, x, 3, order, 1e-6, 1e-8));
+    }
+}
+
 static void one_value_used_many_times(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -286,6 +324,59 @@ static void values_nobody_needs_are_not_kept(void **state) {
     kn_params_destroy(set);
 }
 
+static uint64_t live_of(kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    return stats.live_bytes;
+}
+
+/* Of a product with a constant only the constant is saved: y's own gradient is not wanted. */
+static void a_product_with_a_constant_keeps_the_constant_alone(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 8 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(N)), w);
+        uint64_t before = live_of(pool);
+        {
+            KN_FRAME();
+            for (int i = 0; i < LAYERS; i++) y = kn_mul(kn_full(KN_SHAPE(N), i), y);
+            kn_keep(y);
+        }
+        assert_true(live_of(pool) - before <= (LAYERS + 1) * N * sizeof(float) + 8192);
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* What a rule makes on its way to a gradient goes as soon as its node is done. */
+static void temporaries_of_backward_go_with_their_node(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 20 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    kn_pool_stats stats;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *c = kn_ones(KN_SHAPE(N)), *y = kn_mul(c, w);
+        for (int i = 0; i < LAYERS; i++) y = kn_maximum(y, c);
+        kn_tensor *loss = sum_all(y);
+        uint64_t forward = live_of(pool);
+        assert_ok(kn_backward(loss));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        /* two gradients, and maximum's: comparisons, their shares, the product */
+        assert_true(stats.live_bytes_max <= forward + 8 * N * sizeof(float));
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
 static void steady_steps_keep_live_bytes_flat(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -313,12 +404,16 @@ static void steady_steps_keep_live_bytes_flat(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(a_shared_gradient_is_never_added_to_in_place), OPS_TEST(one_value_used_many_times),
-        OPS_TEST(a_parameter_used_twice_gets_both_gradients),
+        OPS_TEST(a_shared_gradient_is_never_added_to_in_place),
+        OPS_TEST(gradients_that_meet_leave_those_they_share_alone),
+        OPS_TEST(one_value_used_many_times), OPS_TEST(a_parameter_used_twice_gets_both_gradients),
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
         OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
         OPS_TEST(a_slice_leaves_a_shared_gradient_alone), OPS_TEST(two_sets_get_their_own),
         OPS_TEST(gradients_lie_in_the_order_of_use), OPS_TEST(backward_peaks_at_the_live_set),
-        OPS_TEST(values_nobody_needs_are_not_kept), OPS_TEST(steady_steps_keep_live_bytes_flat));
+        OPS_TEST(values_nobody_needs_are_not_kept),
+        OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
+        OPS_TEST(temporaries_of_backward_go_with_their_node),
+        OPS_TEST(steady_steps_keep_live_bytes_flat));
 }

@@ -566,6 +566,49 @@ static void a_value_of_another_threads_tape_is_not_differentiated(void **state) 
     assert_values(dx, 6);
 }
 
+typedef struct borrowed {
+    kn_tensor *value;
+    float grad[2];
+    kn_status status;
+} borrowed;
+
+static void *multiply_borrowed(void *arg) {
+    borrowed *b = arg;
+    kn_params *set = NULL;
+    b->status = kn_params_create(&set, NULL);
+    if (b->status < 0) return NULL;
+    kn_tensor *v = kn_param(set, KN_SHAPE(2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "v");
+    {
+        KN_TAPE();
+        b->status = kn_backward(sum_all(kn_mul(v, b->value)));
+        if (b->status == KN_OK) b->status = kn_copy_out(b->grad, sizeof b->grad, kn_grad(v));
+    }
+    kn_params_destroy(set);
+    return NULL;
+}
+
+/* Its gradient would be written to a node of the other thread's tape. */
+static void a_value_of_another_threads_tape_is_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    KN_SLOT(slot);
+    kn_tensor *y = kn_mul(w, w);
+    assert_ok(kn_hold(&slot, y));
+    borrowed b = {.value = slot};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, multiply_borrowed, &b), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(b.status, KN_OK);
+    assert_close((double)b.grad[0], 4, 0, 0);
+    assert_close((double)b.grad[1], 9, 0, 0);
+    assert_ok(kn_tape_check());
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4, 6);
+    kn_params_destroy(set);
+}
+
 static void *train_alone(void *failures) {
     kn_params *set = NULL;
     if (kn_params_create(&set, NULL) < 0) return failures;
@@ -623,5 +666,6 @@ int main(void) {
         OPS_TEST(gradients_pass_through_ops_that_change_nothing),
         OPS_TEST(what_ended_is_not_differentiated),
         OPS_TEST(a_value_of_another_threads_tape_is_not_differentiated),
+        OPS_TEST(a_value_of_another_threads_tape_is_a_constant),
         OPS_TEST(each_thread_has_a_tape_of_its_own));
 }
