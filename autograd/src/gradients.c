@@ -43,6 +43,13 @@ static void mark(const kn__pass *pass) {
     }
 }
 
+/* A later kn_backward over the kept tape has no slots. */
+static void unmark(const kn__pass *pass) {
+    for (int i = 0; i < pass->n_x; i++) {
+        if (pass->x[i]->grad_kind == KN__GRAD_NODE) ((kn__node *)pass->x[i]->grad)->target = 0;
+    }
+}
+
 /* --- answers --- */
 
 static void release_slots(kn__pass *pass) {
@@ -149,10 +156,12 @@ static kn_status gradients(kn_tensor *dx[], kn__pass *pass, kn_tensor *y) {
     if (status == KN_OK) status = walk(pass, y);
     kn_frame_end(&frame);
     if (status == KN_OK) status = answers(dx, pass);
-    if (!pass->keep)
+    if (!pass->keep) {
         kn__tape_clear(pass->tape);
-    else if (status < 0)
-        drop_all(pass->tape);
+        return status;
+    }
+    unmark(pass);
+    if (status < 0) drop_all(pass->tape);
     return status;
 }
 

@@ -32,6 +32,16 @@ static kn_tensor *views(void *ctx, kn_tensor *const x[]) {
     return kn_add(sum_all(kn_mul(kn_matmul(t, x[2]), t)), sum_all(kn_mul(z, z)));
 }
 
+/* h's second gradient is a view as well, of what the second sum handed to r. */
+static kn_tensor *views_twice(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *q = kn_reshape(kn_sigm(x[1]), KN_SHAPE(9)),
+              *r = kn_reshape(kn_exp(x[2]), KN_SHAPE(9));
+    kn_tensor *h = kn_tanh(x[0]), *first = kn_reshape(h, KN_SHAPE(9));
+    kn_tensor *a = kn_add(first, r), *b = kn_add(kn_reshape(h, KN_SHAPE(9)), q);
+    return kn_add(sum_all(kn_mul(a, a)), sum_all(kn_mul(b, b)));
+}
+
 static kn_tensor *aliases(void *ctx, kn_tensor *const x[]) {
     (void)ctx;
     kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *m = kn_matmul(h, x[2]);
@@ -51,6 +61,7 @@ static void gradients_that_meet_leave_those_they_share_alone(void **state) {
     for (int order = 1; order <= 2; order++) {
         assert_ok(kn_gradcheck(residual, NULL, x, 3, order, 1e-6, 1e-8));
         assert_ok(kn_gradcheck(views, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(views_twice, NULL, x, 3, order, 1e-6, 1e-8));
         assert_ok(kn_gradcheck(aliases, NULL, x, 3, order, 1e-6, 1e-8));
     }
 }
@@ -156,6 +167,33 @@ static void empty_batches_give_zero_gradients(void **state) {
     kn_params_destroy(set);
 }
 
+static kn_status same_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_affine(x[0], 1, 0);
+    return kn_check();
+}
+static kn_status constant_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)dy;
+    dx[0] = kn_call_ctx(call);
+    return KN_OK;
+}
+static const kn_rule constant_slope = {
+    .name = "constant", .forward = same_forward, .backward = constant_backward};
+
+/* Neither taken from its frame nor added to. */
+static void a_gradient_that_the_caller_owns_stays_the_callers(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *slope = F32(KN_SHAPE(2), 5, 7), *x = kn_affine(w, 1, 0);
+    kn_tensor *y = kn_add(kn_mul(x, x), kn_apply(&constant_slope, &x, 1, slope, NULL));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4 + 5, 6 + 7);
+    assert_values(slope, 5, 7);
+    kn_params_destroy(set);
+}
+
 /* --- slices --- */
 
 static uint64_t allocations(void) {
@@ -226,6 +264,27 @@ static void a_slice_leaves_a_shared_gradient_alone(void **state) {
     kn_params_destroy(set);
 }
 
+/* Nothing computes in f16: one slice's gradient is a move, a second one would have to be added. */
+static void gradients_of_f16_slices_cannot_be_added(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(3), "w", 1, 2, 3);
+    for (int twice = 0; twice < 2; twice++) {
+        KN_TAPE();
+        kn_tensor *x = kn_cast(w, KN_F16);
+        kn_tensor *y = kn_cast(kn_slice(x, KN_SHAPE(0), KN_SHAPE(2)), KN_F32);
+        if (twice) y = kn_add(y, kn_cast(kn_slice(x, KN_SHAPE(1), KN_SHAPE(3)), KN_F32));
+        kn_tensor *loss = sum_all(y);
+        if (twice) {
+            assert_fails(kn_backward(loss), KN_ERR_DTYPE, "f16");
+        } else {
+            assert_ok(kn_backward(loss));
+            assert_values(kn_grad(w), 1, 1, 0);
+        }
+    }
+    kn_params_destroy(set);
+}
+
 /* --- sets --- */
 
 static void two_sets_get_their_own(void **state) {
@@ -248,6 +307,7 @@ static void gradients_lie_in_the_order_of_use(void **state) {
     kn_tensor *c = PARAM(set, KN_SHAPE(1), "c", 5);
     KN_FRAME();
     kn_tensor *ga = kn_grad(a), *gb = kn_grad(b), *gc = kn_grad(c), *all = kn_params_grad(set);
+    const void *place = NULL;
     for (int i = 1; i <= 2; i++) {
         KN_TAPE();
         kn_tensor *y = kn_mul(kn_exp(kn_affine(b, 0, 0)), b); /* b, made first, is ready last */
@@ -257,7 +317,9 @@ static void gradients_lie_in_the_order_of_use(void **state) {
         assert_values(ga, 15 * i);
         assert_values(gb, 10 * i);
         assert_values(gc, 6 * i);
+        if (i == 1) place = kn_data(all);
     }
+    assert_ptr_equal(kn_data(all), place); /* moved once, after the first backward */
     assert_ptr_equal(all, kn_params_grad(set));
     assert_ptr_equal(kn_data(all), kn_data(ga)); /* a's is ready first */
     assert_true((const char *)kn_data(gb) > (const char *)kn_data(gc));
@@ -267,15 +329,17 @@ static void gradients_lie_in_the_order_of_use(void **state) {
 
 /* --- memory --- */
 
-static uint64_t peak_of(kn_params *set, kn_tensor *w, int layers, int64_t n, bool backward) {
-    (void)set;
+static kn_tensor *scaled(kn_tensor *x) { return kn_affine(x, 1.01, 0); }
+
+static uint64_t peak_of(kn_tensor *(*layer)(kn_tensor *), kn_tensor *w, int layers, int64_t n,
+                        bool backward) {
     kn_pool *pool = NULL;
     assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
     kn_pool_stats stats;
     {
         KN_TAPE(.pool = pool);
         kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(n)), w);
-        for (int i = 0; i < layers; i++) y = kn_affine(y, 1.01, 0);
+        for (int i = 0; i < layers; i++) y = layer(y);
         kn_tensor *loss = sum_all(y);
         if (backward) assert_ok(kn_backward(loss));
     }
@@ -291,10 +355,13 @@ static void backward_peaks_at_the_live_set(void **state) {
     enum { N = 1 << 14, LAYERS = 20 };
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
-    uint64_t forward = peak_of(set, w, LAYERS, N, false);
-    uint64_t both = peak_of(set, w, LAYERS, N, true);
-    assert_true(forward >= LAYERS * N * sizeof(float));
-    assert_true(both <= forward + 2 * N * sizeof(float) + 8192);
+    kn_tensor *(*const layers[])(kn_tensor *) = {scaled, kn_tanh}; /* the second saves its result */
+    for (int i = 0; i < 2; i++) {
+        uint64_t forward = peak_of(layers[i], w, LAYERS, N, false);
+        uint64_t both = peak_of(layers[i], w, LAYERS, N, true);
+        assert_true(forward >= LAYERS * N * sizeof(float));
+        assert_true(both <= forward + 2 * N * sizeof(float) + 8192);
+    }
     kn_params_destroy(set);
 }
 
@@ -377,6 +444,53 @@ static void temporaries_of_backward_go_with_their_node(void **state) {
     kn_params_destroy(set);
 }
 
+/* Backward begins with it: the loss doesn't depend on it. */
+static void what_was_recorded_after_the_loss_goes_first(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 20 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    kn_pool_stats stats;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(N)), w), *loss = sum_all(kn_maximum(y, y));
+        {
+            KN_FRAME();
+            for (int i = 0; i < LAYERS; i++) y = kn_tanh(y);
+        } /* the tape alone keeps them */
+        uint64_t forward = live_of(pool);
+        assert_true(forward >= LAYERS * N * sizeof(float));
+        assert_ok(kn_backward(loss));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        assert_true(stats.live_bytes_max <= forward + N * sizeof(float));
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* The gradient of the logits that cross_entropy leaves beside its result is the tape's alone. */
+static void second_results_go_with_the_tape(void **state) {
+    (void)state;
+    enum { ROWS = 64, CLASSES = 256 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *x = kn_ones(KN_SHAPE(ROWS, CLASSES)), *labels = kn_argmax(x, 1);
+        uint64_t before = live_of(pool);
+        kn_tensor *loss = kn_cross_entropy(kn_mul(x, w), labels);
+        assert_true(live_of(pool) - before >= (uint64_t)2 * ROWS * CLASSES * sizeof(float));
+        assert_ok(kn_backward(loss));
+        assert_true(live_of(pool) - before < 4096);
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
 static void steady_steps_keep_live_bytes_flat(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -410,10 +524,13 @@ int main(void) {
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
         OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
-        OPS_TEST(a_slice_leaves_a_shared_gradient_alone), OPS_TEST(two_sets_get_their_own),
+        OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
+        OPS_TEST(a_slice_leaves_a_shared_gradient_alone),
+        OPS_TEST(gradients_of_f16_slices_cannot_be_added), OPS_TEST(two_sets_get_their_own),
         OPS_TEST(gradients_lie_in_the_order_of_use), OPS_TEST(backward_peaks_at_the_live_set),
         OPS_TEST(values_nobody_needs_are_not_kept),
         OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
         OPS_TEST(temporaries_of_backward_go_with_their_node),
-        OPS_TEST(steady_steps_keep_live_bytes_flat));
+        OPS_TEST(what_was_recorded_after_the_loss_goes_first),
+        OPS_TEST(second_results_go_with_the_tape), OPS_TEST(steady_steps_keep_live_bytes_flat));
 }

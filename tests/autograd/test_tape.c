@@ -1,4 +1,5 @@
 #include <knet/tape.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include "autograd_test.h"
@@ -229,6 +230,95 @@ static void gradients_by_values_in_the_middle(void **state) {
     assert_values(dx[0], 2, 3);
     assert_values(dx[1], 12, 27);
     assert_values(dx[2], 1, 1);
+    assert_values(h, 4, 9); /* values that were asked about stay */
+    assert_values(x, 2, 3);
+}
+
+static uint64_t allocations(void) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+    return stats.n_allocs;
+}
+
+static void gradients_walk_only_towards_their_targets(void **state) {
+    (void)state;
+    uint64_t made[2];
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *h = kn_watch(F32(KN_SHAPE(1), 3)), *dx;
+        for (int layer = 0; layer < (i ? 30 : 1); layer++) h = kn_tanh(h);
+        kn_tensor *y = kn_mul(x, h);
+        uint64_t before = allocations();
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        made[i] = allocations() - before;
+        assert_values(dx, ops_at(dx, 0));
+    }
+    assert_int_equal(made[0], made[1]);
+}
+
+static void a_watched_value_survives_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 5, 7));
+    assert_ok(kn_backward(sum_all(kn_mul(kn_mul(x, w), x))));
+    assert_values(kn_grad(w), 25, 49);
+    assert_values(x, 5, 7);
+    kn_params_destroy(set);
+}
+
+static void a_watched_value_passes_its_gradient_on(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_mul(w, w), *seen = kn_watch(x), *of_param = kn_watch(w), *dx[3];
+    kn_tensor *y = kn_add(kn_mul(seen, x), of_param); /* w⁴ + w */
+    kn_gradients_options keep = {.keep = 1};
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){seen, of_param, w}, 3, &keep));
+    assert_values(dx[0], 4, 9);
+    assert_values(dx[1], 1, 1);
+    assert_values(dx[2], 4 * 8 + 1, 4 * 27 + 1);
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4 * 8 + 1, 4 * 27 + 1);
+    kn_params_destroy(set);
+}
+
+/* --- the tape's own memory --- */
+
+static void a_consumed_tapes_memory_is_used_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    const void *node = NULL;
+    KN_TAPE();
+    for (int i = 0; i < 3; i++) {
+        kn_tensor *y = kn_mul(w, w);
+        if (i) assert_ptr_equal(y->grad, node);
+        node = y->grad;
+        for (int k = 0; k < 1000; k++) y = kn_neg(y);
+        assert_ok(kn_backward(y));
+    }
+    kn_params_destroy(set);
+}
+
+static void what_a_big_tape_needed_once_is_given_back(void **state) {
+    (void)state;
+    size_t before = 0, after = 0;
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2));
+        for (int k = 0; k < (i ? 200000 : 1000); k++) {
+            KN_FRAME();
+            kn_neg(x);
+        }
+        before = after, after = mallinfo2().uordblks;
+    }
+    size_t open = after;
+    after = mallinfo2().uordblks;
+    /* sanitizers have a malloc of their own, of which this tells nothing */
+    assert_true(open == before || (open > before + (16u << 20) && after < before + (6u << 20)));
 }
 
 static void a_kept_tape_answers_again(void **state) {
@@ -372,6 +462,98 @@ static void a_value_saved_from_inside_is_never_taken_for_a_constant(void **state
     kn_tensor *y = kn_apply(&inner, &x, 1, NULL, NULL);
     kn_gradients_options again = {.again = 1};
     assert_fails(kn_gradients(&dx, y, &x, 1, &again), KN_ERR_UNSUPPORTED, "inner");
+}
+
+/* Half of x², each; the first hands out its gradient from a slot, which the second empties. */
+static kn_tensor *given;
+static kn_status half_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_call_save(call, 0, x[0]);
+    *y = kn_affine(kn_mul(x[0], x[0]), 0.5, 0);
+    return kn_check();
+}
+static kn_status giving_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    KN_FRAME();
+    kn_status status = kn_hold(&given, kn_mul(dy, kn_call_saved(call, 0)));
+    dx[0] = given;
+    return status;
+}
+static kn_status emptying_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    kn_unhold(&given);
+    if (!kn_call_ctx(call)) dx[0] = kn_mul(dy, kn_call_saved(call, 0));
+    return kn_check();
+}
+static const kn_rule giving = {
+    .name = "giving", .forward = half_forward, .backward = giving_backward};
+static const kn_rule emptying = {
+    .name = "emptying", .forward = half_forward, .backward = emptying_backward};
+
+/* An addition in place would be missing in the second derivative. */
+static void recorded_gradients_are_never_added_to_in_place(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_gradients_options again = {.again = 1};
+    for (int by_product = 0; by_product < 2; by_product++) {
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 1), 3)), *dx = NULL, *ddx = NULL;
+        kn_tensor *y = by_product ? kn_matmul(x, x) : kn_neg(kn_ones(KN_SHAPE(1, 1)));
+        y = kn_add(y, kn_apply(&emptying, &x, 1, by_product ? &again : NULL, NULL));
+        y = kn_add(y, kn_apply(&giving, &x, 1, NULL, NULL)); /* backward comes here first */
+        assert_ok(kn_gradients(&dx, y, &x, 1, &again));
+        assert_values(dx, by_product ? 3 + 2 * 3 : 3 + 3);
+        assert_ok(kn_gradients(&ddx, dx, &x, 1, &again));
+        assert_values(ddx, by_product ? 1 + 2 : 1 + 1);
+    }
+}
+
+static kn_status exp_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    *y = kn_exp(x[0]);
+    kn_call_save(call, 0, *y);
+    return kn_check();
+}
+static kn_status exp_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    dx[0] = kn_mul(dy, kn_call_saved(call, 0));
+    return kn_check();
+}
+static const kn_rule exponential = {
+    .name = "exponential", .forward = exp_forward, .backward = exp_backward};
+static kn_tensor *f_exponential(void *ctx, kn_tensor *const x[]) {
+    return kn_apply(&exponential, x, 1, ctx, NULL);
+}
+
+static void a_rule_may_save_its_result(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = F64(KN_SHAPE(3), 0.5, -1, 2);
+    for (int order = 1; order <= 2; order++) {
+        assert_ok(kn_gradcheck(f_exponential, NULL, &x, 1, order, 1e-8, 1e-9));
+    }
+}
+
+static void what_a_rule_saved_must_not_be_written(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_apply(&exponential, &x, 1, NULL, NULL);
+    *(float *)kn_data_mut(y) = 1;
+    assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_INVALID,
+                 "saved value 0, which was written after it was saved");
+}
+
+static kn_status sign_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_gt(x[0], kn_zeros(KN_SCALAR));
+    return kn_check();
+}
+static const kn_rule is_positive = {
+    .name = "is_positive", .forward = sign_forward, .backward = exp_backward};
+
+static void a_rules_result_without_gradient_is_not_recorded(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2));
+    kn_tensor *y = kn_apply(&is_positive, &x, 1, NULL, NULL);
+    assert_int_equal(kn_tensor_dtype(y), KN_BOOL);
+    assert_null(y->grad);
+    assert_int_equal(kn_tape_nodes(), 1); /* x */
 }
 
 static kn_status failing_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
@@ -655,8 +837,17 @@ int main(void) {
         OPS_TEST(a_saved_value_that_was_written_is_an_error_that_names_the_op),
         OPS_TEST(watching_says_what_it_cannot_watch),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
-        OPS_TEST(gradients_by_values_in_the_middle), OPS_TEST(a_kept_tape_answers_again),
-        OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
+        OPS_TEST(gradients_by_values_in_the_middle),
+        OPS_TEST(gradients_walk_only_towards_their_targets),
+        OPS_TEST(a_watched_value_survives_backward),
+        OPS_TEST(a_watched_value_passes_its_gradient_on),
+        OPS_TEST(a_consumed_tapes_memory_is_used_again),
+        OPS_TEST(what_a_big_tape_needed_once_is_given_back),
+        OPS_TEST(recorded_gradients_are_never_added_to_in_place),
+        OPS_TEST(a_rule_may_save_its_result), OPS_TEST(what_a_rule_saved_must_not_be_written),
+        OPS_TEST(a_rules_result_without_gradient_is_not_recorded),
+        OPS_TEST(a_kept_tape_answers_again), OPS_TEST(derivatives_of_third_order),
+        OPS_TEST(a_gradient_penalty_reaches_the_parameters),
         OPS_TEST(bad_calls_of_gradients_say_why), OPS_TEST(an_op_of_ones_own_differentiates_twice),
         OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rule_that_is_for_once_says_so),
         OPS_TEST(a_value_saved_from_inside_is_never_taken_for_a_constant),
