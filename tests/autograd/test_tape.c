@@ -103,6 +103,33 @@ static void values_in_slots_and_the_loss_survive_backward(void **state) {
     kn_params_destroy(set);
 }
 
+static void a_value_whose_slot_was_emptied_is_consumed(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *square = kn_mul(w, w), *slot = NULL;
+    assert_ok(kn_hold(&slot, square));
+    kn_unhold(&slot);
+    assert_ok(kn_backward(kn_mul(square, w)));
+    assert_op_fails(kn_exp(square), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+/* Its gradient would be that of the sum alone. */
+static void a_tensor_that_is_added_to_stays_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4);
+    KN_TAPE();
+    kn_tensor *total = F32(KN_SCALAR, 1), *x = kn_mul(w, w);
+    assert_ptr_equal(kn_sum_mask(x, 1, false, total), total);
+    assert_values(total, 1 + 9 + 16);
+    assert_null(total->grad);
+    assert_int_equal(kn_tape_nodes(), 1);
+    kn_params_destroy(set);
+}
+
 static void a_metric_beside_the_loss_can_be_read_after_backward(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -830,6 +857,8 @@ int main(void) {
         OPS_TEST(a_tape_can_be_opened_again_and_again),
         OPS_TEST(what_survives_a_tape_is_a_constant),
         OPS_TEST(values_in_slots_and_the_loss_survive_backward),
+        OPS_TEST(a_value_whose_slot_was_emptied_is_consumed),
+        OPS_TEST(a_tensor_that_is_added_to_stays_a_constant),
         OPS_TEST(a_metric_beside_the_loss_can_be_read_after_backward),
         OPS_TEST(layers_may_open_frames_of_their_own),
         OPS_TEST(losses_that_cannot_be_differentiated_say_why),

@@ -264,6 +264,22 @@ static void frames_that_a_thread_leaves_open_end_with_it(void **state) {
     assert_true(made); /* and the fixture finds no byte of it */
 }
 
+static void releasing_to_a_mark_leaves_outer_frames_alone(void **state) {
+    (void)state;
+    KN_FRAME();
+    uint32_t mark = kn_frame_mark();
+    kn_tensor *outer = F32(KN_SHAPE(1), 1), *inner;
+    {
+        KN_FRAME();
+        inner = F32(KN_SHAPE(1), 2);
+        kn_frame_release_to(mark);
+        assert_op_fails(kn_neg(inner), KN_ERR_INVALID, "has ended");
+        assert_values(outer, 1);
+    }
+    kn_frame_release_to(mark);
+    assert_op_fails(kn_neg(outer), KN_ERR_INVALID, "has ended");
+}
+
 /* --- results that are their input --- */
 
 static kn_tensor *dropout_of_none(kn_tensor *x) { return kn_dropout(x, 0, NULL); }
@@ -431,6 +447,7 @@ int main(void) {
         OPS_TEST(a_frames_pool_serves_its_results),
         OPS_TEST(too_much_for_the_pool_is_an_error_that_names_the_shape),
         OPS_TEST(frames_that_a_thread_leaves_open_end_with_it),
+        OPS_TEST(releasing_to_a_mark_leaves_outer_frames_alone),
         OPS_TEST(an_op_that_changes_nothing_gives_an_alias),
         OPS_TEST(use_after_a_frames_end_is_an_error), OPS_TEST(use_after_drop_is_an_error),
         OPS_TEST(use_after_a_slot_was_emptied_is_an_error),

@@ -165,7 +165,7 @@ static long double sigm_exact(double x) {
 
 enum { SIGM_N = 1 << 16 };
 
-static void sigm_f32_is_right_to_2_ulp(void **state) {
+static void sigm_f32_is_right_to_two_ulp(void **state) {
     (void)state;
     static float x[SIGM_N];
     for (int round = 0; round < 24; round++) {
@@ -182,7 +182,7 @@ static void sigm_f32_is_right_to_2_ulp(void **state) {
     }
 }
 
-static void sigm_f64_is_right_to_2_ulp(void **state) {
+static void sigm_f64_is_right_to_one_and_a_half_ulp(void **state) {
     (void)state;
     static double x[SIGM_N];
     for (int round = 0; round < 24; round++) {
@@ -194,8 +194,8 @@ static void sigm_f64_is_right_to_2_ulp(void **state) {
         KN_FRAME();
         const double *y = kn_data(kn_sigm(kn_tensor_from(x, KN_F64, KN_SHAPE(SIGM_N))));
         for (int i = 0; i < SIGM_N; i++) {
-            double off = ulps_of(y[i], sigm_exact(x[i]), 53, -1022);
-            if (off > 2) fail_msg("sigm(%.17g) is %.3f ulp off", x[i], off);
+            double off = ulps_of(y[i], sigm_exact(x[i]), 53, -1022); /* as sigm.h says: 1.4 */
+            if (off > 1.5) fail_msg("sigm(%.17g) is %.3f ulp off", x[i], off);
         }
     }
 }
@@ -427,6 +427,7 @@ static void bad_inputs_name_op_values_and_shapes(void **state) {
     assert_op_fails(kn_unary_back(KN_OP_relu_back, x, y), KN_ERR_SHAPE, "(s [2,3], g [4])");
     assert_op_fails(kn_zeros(KN_SHAPE(2, -3)), KN_ERR_SHAPE, "[2,-3]");
     assert_op_fails(kn_zeros(KN_SHAPE(1ll << 40, 1ll << 40)), KN_ERR_SHAPE, "too large");
+    assert_op_fails(kn_zeros(KN_SHAPE(1ll << 62)), KN_ERR_SHAPE, "too large"); /* in bytes */
     assert_fails(kn_add_into(x, y), KN_ERR_SHAPE, "(x [2,3], y [4])");
     assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill: x is NULL");
     kn_tensor_consume(x);
@@ -440,7 +441,7 @@ int main(void) {
         OPS_TEST(the_larger_or_smaller_of_a_nan_is_nan),
         OPS_TEST(functions_are_right_to_the_last_places_over_all_floats),
         OPS_TEST(relu_of_nan_is_nan_and_passes_its_gradient_on),
-        OPS_TEST(sigm_f32_is_right_to_2_ulp), OPS_TEST(sigm_f64_is_right_to_2_ulp),
+        OPS_TEST(sigm_f32_is_right_to_two_ulp), OPS_TEST(sigm_f64_is_right_to_one_and_a_half_ulp),
         OPS_TEST(sigm_of_the_extremes), OPS_TEST(sigm_has_the_same_bits_for_every_instruction_set),
         OPS_TEST(f64_functions_are_the_c_librarys), OPS_TEST(slopes_match_their_formulas),
         OPS_TEST(random_shapes_broadcast_as_one_index_at_a_time),

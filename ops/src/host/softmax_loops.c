@@ -12,8 +12,8 @@
 #define LOG log
 #endif
 
-/* NaN anywhere gives NaN: it fails every comparison, so it is kept once met. */
-static inline real larger(real a, real b) { return a > b || a != a ? a : b; }
+/* A NaN may get lost here: the sum of the exponentials keeps it. */
+static inline real larger(real a, real b) { return a > b ? a : b; }
 
 static real row_max(const real *x, int64_t n) {
     real most = -(real)INFINITY;
@@ -22,7 +22,7 @@ static real row_max(const real *x, int64_t n) {
         kn_vec best = kn_vec_load(x);
         for (i = KN_LANES; i + KN_LANES <= n; i += KN_LANES) {
             kn_vec v = kn_vec_load(x + i);
-            best = kn_vec_select((best > v) | (best != best), best, v);
+            best = kn_vec_select(best > v, best, v);
         }
         for (int l = 0; l < KN_LANES; l++) most = larger(most, best[l]);
     }
