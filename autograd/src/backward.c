@@ -189,14 +189,14 @@ static void drop_grad(kn__node *n) {
 
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
 static kn_status pass_node(kn__pass *pass, kn__node *n) {
-    bool reached = n->grad != NULL, leaf = n->op == KN__OP_WATCH;
-    if (reached && !leaf) KN_TRY(node_back(pass, n));
+    bool reached = n->grad != NULL;
+    if (reached) KN_TRY(node_back(pass, n));
     if (reached && n->target) {
         pass->slots[n->target - 1] = n->grad;
         n->grad = NULL;
     }
     drop_grad(n);
-    if (!pass->keep) kn__node_retire(n, reached && !leaf && !n->target && n != pass->from);
+    if (!pass->keep) kn__node_retire(n, reached && !n->target && n != pass->from);
     if (!pass->again) kn_frame_release_to(pass->mark);
     return KN_OK;
 }

@@ -59,11 +59,13 @@ static void release_slots(kn__pass *pass) {
     }
 }
 
-/* A tensor of the caller's frame. Recorded ones are somebody's already, and keep their node. */
+/* A tensor of the caller's frame, and of nobody else: dropping it leaves the others alone. */
 static kn_tensor *answer(const kn__pass *pass, int i) {
     for (int j = 0; j <= i; j++) { /* the first of equal targets has the answer */
         kn_tensor *dx = pass->slots[j];
-        if (pass->x[j] == pass->x[i] && dx) return pass->again ? dx : kn_tensor_alias(dx);
+        if (pass->x[j] != pass->x[i] || !dx) continue;
+        return pass->again ? kn_reshape(dx, kn_tensor_shape(dx)) /* which is recorded */
+                           : kn_tensor_alias(dx);
     }
     kn_tensor *x = pass->x[i];
     return kn__filled(x->storage->device, (kn_dtype)x->dtype, kn_tensor_shape(x), 0);

@@ -167,6 +167,13 @@ static void empty_batches_give_zero_gradients(void **state) {
     kn_params_destroy(set);
 }
 
+static bool recorded;
+static kn_status noting_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    recorded = kn_frame_recording();
+    dx[0] = dy;
+    return KN_OK;
+}
 static kn_status same_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_affine(x[0], 1, 0);
@@ -180,6 +187,26 @@ static kn_status constant_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy
 static const kn_rule constant_slope = {
     .name = "constant", .forward = same_forward, .backward = constant_backward};
 
+static const kn_rule noting = {
+    .name = "noting", .forward = same_forward, .backward = noting_backward};
+
+static void backward_records_only_what_is_differentiated_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    for (int i = 0; i < 3; i++) {
+        KN_TAPE();
+        kn_tensor *y = kn_apply(&noting, &w, 1, NULL, NULL), *dw = NULL;
+        recorded = i < 2;
+        if (i == 0)
+            assert_ok(kn_backward(y));
+        else
+            assert_ok(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.again = i == 2}));
+        assert_int_equal(recorded, i == 2);
+    }
+    kn_params_destroy(set);
+}
+
 /* Neither taken from its frame nor added to. */
 static void a_gradient_that_the_caller_owns_stays_the_callers(void **state) {
     (void)state;
@@ -187,8 +214,8 @@ static void a_gradient_that_the_caller_owns_stays_the_callers(void **state) {
     kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
     KN_TAPE();
     kn_tensor *slope = F32(KN_SHAPE(2), 5, 7), *x = kn_affine(w, 1, 0);
-    kn_tensor *y = kn_add(kn_mul(x, x), kn_apply(&constant_slope, &x, 1, slope, NULL));
-    assert_ok(kn_backward(sum_all(y)));
+    kn_tensor *square = kn_mul(x, x), *flat = kn_apply(&constant_slope, &x, 1, slope, NULL);
+    assert_ok(kn_backward(sum_all(kn_add(square, flat)))); /* slope is x's first gradient */
     assert_values(kn_grad(w), 4 + 5, 6 + 7);
     assert_values(slope, 5, 7);
     kn_params_destroy(set);
@@ -491,6 +518,25 @@ static void second_results_go_with_the_tape(void **state) {
     kn_params_destroy(set);
 }
 
+/* There is memory for the loss, not for the gradient of the logits beside it. */
+static void a_failed_call_gives_its_result_back_at_once(void **state) {
+    (void)state;
+    enum { ROWS = 1 << 10, CLASSES = 1 << 12 }; /* 16 MiB */
+    kn_pool *pool = NULL;
+    kn_pool_options limit = {.limit_bytes = 24 << 20};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &limit));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(ROWS, CLASSES)));
+        kn_tensor *labels = kn_argmax(x, 1);
+        uint64_t before = live_of(pool);
+        assert_op_fails(kn_cross_entropy(x, labels), KN_ERR_OOM,
+                        "no memory for a tensor [1024,4096]");
+        assert_int_equal(live_of(pool), before);
+    }
+    kn_pool_destroy(pool);
+}
+
 static void steady_steps_keep_live_bytes_flat(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -524,6 +570,7 @@ int main(void) {
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
         OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
+        OPS_TEST(backward_records_only_what_is_differentiated_again),
         OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
         OPS_TEST(a_slice_leaves_a_shared_gradient_alone),
         OPS_TEST(gradients_of_f16_slices_cannot_be_added), OPS_TEST(two_sets_get_their_own),
@@ -532,5 +579,7 @@ int main(void) {
         OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
         OPS_TEST(temporaries_of_backward_go_with_their_node),
         OPS_TEST(what_was_recorded_after_the_loss_goes_first),
-        OPS_TEST(second_results_go_with_the_tape), OPS_TEST(steady_steps_keep_live_bytes_flat));
+        OPS_TEST(second_results_go_with_the_tape),
+        OPS_TEST(a_failed_call_gives_its_result_back_at_once),
+        OPS_TEST(steady_steps_keep_live_bytes_flat));
 }

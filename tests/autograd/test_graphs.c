@@ -181,7 +181,7 @@ static kn_tensor *build(void *ctx, kn_tensor *const x[]) {
     g->state = g->seed;
     for (int i = 0; i < INPUTS; i++) v[i] = x[i];
     for (int i = 0; i < g->n_steps; i++) {
-        kn_tensor *y = step(g, v[pick(g, n)], v[pick(g, n)]);
+        kn_tensor *a = v[pick(g, n)], *b = v[pick(g, n)], *y = step(g, a, b);
         if (!y) return NULL;
         if (fits(y)) v[n++] = y;
     }

@@ -103,6 +103,18 @@ static void values_in_slots_and_the_loss_survive_backward(void **state) {
     kn_params_destroy(set);
 }
 
+static void integers_are_not_recorded(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4);
+    KN_TAPE();
+    kn_tensor *i = kn_cast(w, KN_I64);
+    assert_null(i->grad);
+    assert_null(kn_slice(i, KN_SHAPE(0), KN_SHAPE(1))->grad);
+    assert_int_equal(kn_tape_nodes(), 0);
+    kn_params_destroy(set);
+}
+
 static void a_value_whose_slot_was_emptied_is_consumed(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -346,6 +358,30 @@ static void what_a_big_tape_needed_once_is_given_back(void **state) {
     after = mallinfo2().uordblks;
     /* sanitizers have a malloc of their own, of which this tells nothing */
     assert_true(open == before || (open > before + (16u << 20) && after < before + (6u << 20)));
+}
+
+static void each_gradient_is_a_tensor_of_its_own(void **state) {
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE();
+        kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3));
+        kn_tensor *in[] = {a, b, a}, *dx[3], *dda = NULL, *y = kn_add(kn_mul(a, a), b);
+        kn_tensor *square = kn_mul(y, y); /* by a: 4a·y, by b: 2y */
+        assert_ok(kn_gradients(dx, square, in, 3, &(kn_gradients_options){.again = again}));
+        kn_drop(dx[2]);
+        assert_values(dx[0], 4 * 2 * 7);
+        assert_values(dx[1], 2 * 7);
+        if (again) {
+            assert_ok(kn_gradients(&dda, dx[0], &a, 1, NULL));
+            assert_values(dda, 4 * 7 + 4 * 2 * 2 * 2);
+        }
+    }
+    KN_TAPE();
+    kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3)), *dx[2];
+    kn_tensor *in[] = {a, b}; /* the sum gives both the same */
+    assert_ok(kn_gradients(dx, kn_add(a, b), in, 2, &(kn_gradients_options){.again = 1}));
+    kn_drop(dx[0]);
+    assert_values(dx[1], 1);
 }
 
 static void a_kept_tape_answers_again(void **state) {
@@ -857,7 +893,7 @@ int main(void) {
         OPS_TEST(a_tape_can_be_opened_again_and_again),
         OPS_TEST(what_survives_a_tape_is_a_constant),
         OPS_TEST(values_in_slots_and_the_loss_survive_backward),
-        OPS_TEST(a_value_whose_slot_was_emptied_is_consumed),
+        OPS_TEST(integers_are_not_recorded), OPS_TEST(a_value_whose_slot_was_emptied_is_consumed),
         OPS_TEST(a_tensor_that_is_added_to_stays_a_constant),
         OPS_TEST(a_metric_beside_the_loss_can_be_read_after_backward),
         OPS_TEST(layers_may_open_frames_of_their_own),
@@ -875,8 +911,8 @@ int main(void) {
         OPS_TEST(recorded_gradients_are_never_added_to_in_place),
         OPS_TEST(a_rule_may_save_its_result), OPS_TEST(what_a_rule_saved_must_not_be_written),
         OPS_TEST(a_rules_result_without_gradient_is_not_recorded),
-        OPS_TEST(a_kept_tape_answers_again), OPS_TEST(derivatives_of_third_order),
-        OPS_TEST(a_gradient_penalty_reaches_the_parameters),
+        OPS_TEST(each_gradient_is_a_tensor_of_its_own), OPS_TEST(a_kept_tape_answers_again),
+        OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
         OPS_TEST(bad_calls_of_gradients_say_why), OPS_TEST(an_op_of_ones_own_differentiates_twice),
         OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rule_that_is_for_once_says_so),
         OPS_TEST(a_value_saved_from_inside_is_never_taken_for_a_constant),
