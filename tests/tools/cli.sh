@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # cli.sh KNET JSON_GET CASE [SANITIZERS]: runs the command as a user would, and checks exit code and messages.
 set -euo pipefail
+export LC_ALL=C.UTF-8   # for the patterns below
 knet=$1 json_get=$2 case=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

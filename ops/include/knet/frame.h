@@ -33,7 +33,7 @@ typedef struct kn_frame_options {
     kn_dtype dtype;       /* of tensors made from nothing: KN_F32 or KN_F64 */
     int record;           /* KN_OFF: don't record, though a tape is open; 0: inherit */
     int threads;          /* of host kernels; results don't depend on it; 0: inherit. Outermost:
-                           * OMP_NUM_THREADS, else the processors that affinity and control group allow */
+                           * OMP_NUM_THREADS, else what affinity and control group allow */
     uint64_t reserved[4]; /* zero */
 } kn_frame_options;
 
