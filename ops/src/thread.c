@@ -1,8 +1,9 @@
 #include "thread.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+#include "cores.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
 
@@ -48,7 +49,7 @@ kn__ops_thread *kn__ops_thread_make(void) {
     self->host = kn_device_host();
     self->ended_last = (void **)&self->ended;
     self->defaults =
-        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = omp_get_max_threads()};
+        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = kn__threads_default()};
     if (key_made) pthread_setspecific(key, self);
     return kn__ops_self = self;
 }
