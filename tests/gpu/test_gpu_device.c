@@ -1,7 +1,6 @@
 /* The device table on a real GPU. */
 #include "gpu.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 static kn_device *gpu;
@@ -201,22 +200,15 @@ static void stream_ids_are_never_used_twice(void **state) {
     }
 }
 
-static bool find_driver_function(const char *name, void *out_fn) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = library ? dlsym(library, name) : NULL;
-    memcpy(out_fn, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 /* In global mode, the default, a capture is spoiled by unsafe calls of any thread. */
 static void graph_capture_outlives_our_calls(void **state) {
     (void)state;
     enum { GLOBAL = 0 };
     unsigned int (*begin)(kn_stream, int) = NULL, (*end)(kn_stream, void **) = NULL;
     unsigned int (*graph_destroy)(void *) = NULL;
-    if (!find_driver_function("cuStreamBeginCapture_v2", &begin) ||
-        !find_driver_function("cuStreamEndCapture", &end) ||
-        !find_driver_function("cuGraphDestroy", &graph_destroy)) {
+    if (!gpu_find_function("cuStreamBeginCapture_v2", &begin) ||
+        !gpu_find_function("cuStreamEndCapture", &end) ||
+        !gpu_find_function("cuGraphDestroy", &graph_destroy)) {
         skip();
     }
     void *impl = NULL, *target = NULL, *segment = NULL, *graph = NULL;
@@ -251,7 +243,7 @@ static void graph_capture_outlives_our_calls(void **state) {
 static void *current_context(void) {
     unsigned int (*get_current)(void **) = NULL;
     void *context = NULL;
-    if (!find_driver_function("cuCtxGetCurrent", &get_current)) return NULL;
+    if (!gpu_find_function("cuCtxGetCurrent", &get_current)) return NULL;
     return get_current(&context) == 0 ? context : NULL;
 }
 
