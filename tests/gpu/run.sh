@@ -270,7 +270,7 @@ print_summary() {
   fi
   grep -ah '== .*: .* tests, errors in' "$logs"/sanitize-*.log 2>/dev/null
   echo "figures:"
-  grep -hE 'ceiling|"torch"|grow_by_handle|cuMem(Alloc|Free|Unmap)_(2|1024)MiB|record_query|pair|table_' \
+  grep -hE 'ceiling|"torch"|grow_by_handle|cuMem(Alloc|Free|Unmap)_(2|1024)MiB|record_query|pair|table_|membarrier|cuStream|cuEvent(Record|Query)_ns|cuMemGetInfo' \
     "$results/bench.jsonl" 2>/dev/null |
     sed -E 's/\{"bench": ?"([^"]*)", ?"metric": ?"([^"]*)", ?"value": ?([^,]*), ?"unit": ?"([^"]*)".*"ratio": ?(.*)\}/  \1 \2 = \3 \4 (ratio \5)/'
 }
