@@ -10,7 +10,7 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
 
-/* --- records of threads that are gone --- */
+/* --- records of threads that ended --- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static kn_tensor *left; /* the oldest first */

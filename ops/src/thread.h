@@ -52,9 +52,9 @@ static inline kn__ops_thread *kn__ops_thread_get(void) {
 }
 
 /* Records of tensors that ended lie idle, so that use after the end is found: the last 1,024 of a
- * thread, and as many of threads that are gone. */
+ * thread, and as many of threads that ended. */
 enum { KN__ENDED_MIN = 1024 };
-/* A record from those of threads that are gone, or new; NULL: no memory. */
+/* A record that an ended thread left, or a new one; NULL: no memory. */
 kn_tensor *kn__record_new(void);
 /* Leaves n records, linked by `grad` up to the link at `last`, to other threads. */
 void kn__records_leave(kn_tensor *first, void **last, uint32_t n);

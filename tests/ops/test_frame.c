@@ -310,7 +310,7 @@ static void an_op_that_changes_nothing_gives_an_alias(void **state) {
         assert_values(y, 1, 2, 3, 4);
         {
             KN_FRAME();
-            y = ops[i](y); /* of an outer frame: the result goes with this one */
+            y = ops[i](y); /* an outer frame's; the result ends with this frame */
         }
         assert_fails((kn_relu(y), kn_check()), KN_ERR_INVALID, "has ended");
     }
@@ -417,7 +417,7 @@ static void *makes_tensors(void *made) {
     return NULL;
 }
 
-static void the_end_is_known_when_the_thread_is_gone(void **state) {
+static void the_end_is_known_after_the_thread_ended(void **state) {
     (void)state;
     static kn_tensor *made[4][1000];
     KN_FRAME();
@@ -477,6 +477,6 @@ int main(void) {
         OPS_TEST(use_after_a_slot_was_emptied_is_an_error),
         OPS_TEST(the_end_is_known_for_a_thousand_tensors),
         OPS_TEST(records_of_ended_tensors_are_used_again),
-        OPS_TEST(the_end_is_known_when_the_thread_is_gone),
+        OPS_TEST(the_end_is_known_after_the_thread_ended),
         OPS_TEST(a_thread_without_frames_can_end_a_tensor));
 }
