@@ -538,7 +538,7 @@ static uint64_t sim_stream_id(void *impl, kn_stream stream) {
 
 static kn_status sim_stream_check(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_CHECK);
-    if (kn__stream_is_default(stream) || !queue_of(sim, stream)->foreign) return KN_OK;
+    if (!queue_of(sim, stream)->foreign) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
 }
 

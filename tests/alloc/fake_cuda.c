@@ -245,6 +245,7 @@ cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t f
     if (strcmp(name, #fn) == 0 && version >= (since)) memcpy(out, &api.fn, sizeof *out);
     KN__CUDA_API(X)
 #undef X
+    if (fake_machine.lacks && strcmp(name, fake_machine.lacks) == 0) *out = NULL;
     return KN__CU_SUCCESS;
 }
 #endif
@@ -264,6 +265,7 @@ fake_cuda_counts fake_cuda_count(void) {
         .n_streams = count_kind(STREAM),
         .n_events = count_kind(EVENT),
         .n_contexts = fake_thread.n_contexts,
+        .capture_mode = fake_thread.capture_mode,
         .n_violations = fake.n_violations,
     };
     for (int i = 0; i < DEVICES_MAX; i++) counts.used_bytes += fake.used_bytes[i];

@@ -96,12 +96,16 @@ static void old_driver_says_its_version_and_the_one_needed(void **state) {
 }
 
 static void make_version_10_1(fake_cuda_machine *machine) { machine->driver_version = 10010; }
+static void make_incomplete(fake_cuda_machine *machine) { machine->lacks = "cuEventQuery"; }
 
 static void driver_without_one_function_names_it(void **state) {
     (void)state;
     finding found = find_in_child(
         (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_10_1});
     assert_device_error(found, "lacks cuMemGetAllocationGranularity");
+    found =
+        find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_incomplete});
+    assert_device_error(found, "lacks cuEventQuery;");
 }
 
 static void make_version_11_3(fake_cuda_machine *machine) { machine->driver_version = 11030; }
@@ -118,7 +122,7 @@ static bool has_no_stream_ids(kn_device *device) {
            driver->stream_check(impl, make_stream(primary(0), false)) == KN_OK;
 }
 
-static void oldest_driver_that_will_do_has_no_stream_ids(void **state) {
+static void oldest_supported_driver_has_no_stream_ids(void **state) {
     (void)state;
     finding found = find_in_child((scenario){.driver = FAKE_CUDA,
                                              .name = "cuda",
@@ -191,9 +195,17 @@ static void device_without_virtual_memory_grows_by_segments(void **state) {
     assert_true(found.extra);
 }
 
-/* Finds cuda:1 with each driver call failing in turn, until none does. */
+static int n_logged;
+static void count_log(void *ctx, int level, const char *text) {
+    (void)ctx, (void)level, (void)text;
+    n_logged++;
+}
+
+/* Finds cuda:1 with each driver call failing in turn, until none does. All is returned, and nothing
+ * logged. */
 static bool survives_every_failure(kn_device *unused) {
     (void)unused;
+    kn_log_attach(count_log, NULL);
     void (*fail_nth)(const char *, int, int, cu_result) = NULL;
     fake_cuda_counts (*count)(void) = NULL;
     fake_function("fake_cuda_fail", &fail_nth);
@@ -203,7 +215,7 @@ static bool survives_every_failure(kn_device *unused) {
         fail_nth(NULL, n, 1, 700);
         kn_status status = kn_device_find(&device, "cuda:1");
         if (count().n_contexts || count().n_violations) return false;
-        if (status == KN_OK) return device && n > 3;
+        if (status == KN_OK) return device && n > 3 && n_logged == 0;
         if (status != KN_ERR_CUDA || device) return false;
     }
     return false;
@@ -251,6 +263,7 @@ static bool is_silent_after_shutdown(kn_device *device) {
     if (!driver->alive(impl) || driver->segment_alloc(impl, &segment, 100) < 0) return false;
     if (driver->event_create(impl, &event) < 0) return false;
     if (driver->stream_create(impl, &stream) < 0) return false;
+    kn_log_attach(count_log, NULL);
     fail_nth(NULL, 1, 1, KN__CU_ERROR_DEINITIALIZED); /* the driver begins to unload */
     if (driver->alive(impl)) return false;
     uint64_t n_calls = count().n_calls;
@@ -262,7 +275,7 @@ static bool is_silent_after_shutdown(kn_device *device) {
     if (driver->event_query(impl, event, &done) != KN_ERR_CUDA) return false;
     if (driver->stream_id(impl, stream) != 0 || driver->stream_capturing(impl, stream))
         return false;
-    return count().n_calls == n_calls && count().n_violations == 0;
+    return count().n_calls == n_calls && count().n_violations == 0 && n_logged == 0;
 }
 
 static void driver_that_unloads_is_called_no_more(void **state) {
@@ -274,15 +287,14 @@ static void driver_that_unloads_is_called_no_more(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(missing_driver_says_what_to_install),
-                     TEST(old_driver_says_its_version_and_the_one_needed),
-                     TEST(driver_without_one_function_names_it),
-                     TEST(oldest_driver_that_will_do_has_no_stream_ids),
-                     TEST(stub_for_linking_is_told_from_a_driver),
-                     TEST(failed_start_names_the_error_and_the_remedy),
-                     TEST(index_past_the_last_says_how_many_there_are),
-                     TEST(device_without_virtual_memory_grows_by_segments),
-                     TEST(device_that_could_not_be_opened_can_be_found_later),
-                     TEST(child_of_fork_is_told_why_it_has_no_gpu),
-                     TEST(driver_that_unloads_is_called_no_more));
+    return RUN_TESTS(
+        TEST(missing_driver_says_what_to_install),
+        TEST(old_driver_says_its_version_and_the_one_needed),
+        TEST(driver_without_one_function_names_it), TEST(oldest_supported_driver_has_no_stream_ids),
+        TEST(stub_for_linking_is_told_from_a_driver),
+        TEST(failed_start_names_the_error_and_the_remedy),
+        TEST(index_past_the_last_says_how_many_there_are),
+        TEST(device_without_virtual_memory_grows_by_segments),
+        TEST(device_that_could_not_be_opened_can_be_found_later),
+        TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
 }
