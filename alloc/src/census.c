@@ -11,8 +11,11 @@ static void hold(kn__census *c, uint32_t owner, uint64_t bytes) {
     while (i < c->n_owners && c->owners[i].owner != owner) i++;
     if (i == KN__OWNERS) return;
     if (i == c->n_owners) c->owners[c->n_owners++] = (kn__holding){.owner = owner};
-    c->owners[i].bytes += bytes;
-    c->owners[i].n_blocks++;
+    kn__holding h = c->owners[i];
+    h.bytes += bytes;
+    h.n_blocks++;
+    for (; i > 0 && c->owners[i - 1].bytes < h.bytes; i--) c->owners[i] = c->owners[i - 1];
+    c->owners[i] = h;
 }
 
 static void visit_slab(kn__census *c, const kn__slab *slab) {
@@ -46,18 +49,7 @@ static bool visit(void *ctx, kn__block *block) {
     return true;
 }
 
-/* By hand: qsort may take memory. */
-static void sort_owners(kn__census *c) {
-    for (int i = 1; i < c->n_owners; i++) {
-        kn__holding h = c->owners[i];
-        int at = i;
-        for (; at > 0 && c->owners[at - 1].bytes < h.bytes; at--) c->owners[at] = c->owners[at - 1];
-        c->owners[at] = h;
-    }
-}
-
 void kn__census_take(kn__census *out, kn_pool *pool) {
     memset(out, 0, sizeof *out);
     kn__blocks_visit(pool, visit, out);
-    sort_owners(out);
 }

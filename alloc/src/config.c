@@ -1,217 +1,160 @@
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pool_types.h"
 
 /* ---- values ---- */
 
+enum { NANO = 1000000000 };
+
 typedef struct suffix {
-    const char *text;
+    const char *text; /* NULL: the end */
     uint64_t factor;
 } suffix;
 
 static const suffix SIZES[] = {{"B", 1},
-                               {"KiB", (uint64_t)1 << 10},
-                               {"MiB", (uint64_t)1 << 20},
-                               {"GiB", (uint64_t)1 << 30},
-                               {"TiB", (uint64_t)1 << 40},
+                               {"KiB", 1024},
+                               {"MiB", 1048576},
+                               {"GiB", 1073741824},
+                               {"TiB", 1099511627776},
                                {"KB", 1000},
                                {"MB", 1000000},
                                {"GB", 1000000000},
                                {"TB", 1000000000000},
-                               {"", 1}};
+                               {"", 1},
+                               {NULL, 0}};
 static const suffix TIMES[] = {{"ns", 1},         {"us", 1000},         {"ms", 1000000},
-                               {"s", 1000000000}, {"min", 60000000000}, {"h", 3600000000000}};
-#define SIZE_WANTED "a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
-#define TIME_WANTED "a number above 0 and ns, us, ms, s, min or h"
-#define FRACTION_WANTED "a number above 0, at most 1"
-#define PATH_WANTED "a path of 1 to 511 characters"
+                               {"s", 1000000000}, {"min", 60000000000}, {"h", 3600000000000},
+                               {NULL, 0}};
+static const suffix BILLIONTHS[] = {{"", NANO}, {NULL, 0}};
 
-enum { NANO = 1000000000 };
-
-/* Digits with at most nine decimals, in any locale: whole and billionths. Returns what is behind
- * them; NULL: no such number. */
-static const char *parse_number(const char *at, uint64_t *whole, uint64_t *nano) {
-    const char *start = at;
-    *whole = *nano = 0;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(*whole, (uint64_t)10, whole)) return NULL;
-        if (__builtin_add_overflow(*whole, (uint64_t)(*at - '0'), whole)) return NULL;
+/* Digits, perhaps with one to nine decimals, and a suffix. By hand where strtod would ask the
+ * locale and round. */
+static bool parse_number(uint64_t *out, const char *value, const suffix *s) {
+    char *end;
+    uint64_t nano = 0, unit = NANO / 10;
+    if (*value < '0' || *value > '9') return false;
+    errno = 0;
+    uint64_t whole = strtoull(value, &end, 10);
+    if (errno) return false;
+    if (*end == '.') {
+        for (end++; *end >= '0' && *end <= '9' && unit; end++, unit /= 10) {
+            nano += unit * (uint64_t)(*end - '0');
+        }
+        if (end[-1] == '.') return false;
     }
-    if (at == start) return NULL;
-    if (*at != '.') return at;
-    start = ++at;
-    for (uint64_t unit = NANO / 10; *at >= '0' && *at <= '9'; at++, unit /= 10) {
-        if (!unit) return NULL;
-        *nano += unit * (uint64_t)(*at - '0');
-    }
-    return at == start ? NULL : at;
-}
-
-static bool parse_scaled(uint64_t *out, const char *value, const suffix *suffixes, size_t n) {
-    uint64_t whole, nano, scaled;
-    const char *end = parse_number(value, &whole, &nano);
-    for (size_t i = 0; end && i < n; i++) {
-        if (strcmp(suffixes[i].text, end) != 0) continue;
-        uint64_t factor = suffixes[i].factor; /* and nano billionths of it, exactly */
-        uint64_t rest = factor / NANO * nano + factor % NANO * nano / NANO;
-        if (__builtin_mul_overflow(whole, factor, &scaled)) return false;
-        if (__builtin_add_overflow(scaled, rest, &scaled)) return false;
-        *out = scaled;
-        return scaled > 0;
-    }
-    return false;
-}
-
-static bool parse_size(size_t *out, const char *value) {
-    uint64_t bytes = 0;
-    if (!parse_scaled(&bytes, value, SIZES, sizeof SIZES / sizeof *SIZES)) return false;
-    if (bytes > (uint64_t)1 << 60) return false;
-    *out = (size_t)bytes;
-    return true;
-}
-
-static bool parse_path(char *out, const char *value) {
-    return *value && snprintf(out, KN__CONFIG_PATH_BYTES, "%s", value) < KN__CONFIG_PATH_BYTES;
+    while (s->text && strcmp(s->text, end) != 0) s++;
+    if (!s->text || __builtin_mul_overflow(whole, s->factor, out)) return false;
+    uint64_t rest = s->factor / NANO * nano + s->factor % NANO * nano / NANO;
+    return !__builtin_add_overflow(*out, rest, out);
 }
 
 /* ---- words ---- */
 
-/* Sets what the word says; false: the value is not one of its values. */
-typedef bool (*apply_fn)(kn__alloc_config *config, const char *value);
+typedef enum kind { SIZE, SLAB_SIZE, SHARE, TIME, FILE_NAME, FILE_OR_STDERR, SWITCH } kind;
 
-static bool set_limit(kn__alloc_config *c, const char *value) {
-    return parse_size(&c->pool.limit_bytes, value);
-}
+static const struct {
+    const char *shown, *wanted;
+    const suffix *suffixes; /* of numbers */
+    uint64_t min, max;
+} KINDS[] = {
+    [SIZE] = {"=SIZE", "a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB", SIZES, 1,
+              1ull << 60},
+    [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", SIZES, KN__PAGE, KN__SLAB_MAX},
+    [SHARE] = {"=X", "a number above 0, at most 1", BILLIONTHS, 1, NANO},
+    [TIME] = {"=TIME", "a number above 0 and ns, us, ms, s, min or h", TIMES, 1, UINT64_MAX},
+    [FILE_NAME] = {"=FILE", "a path of 1 to 511 characters"},
+    [FILE_OR_STDERR] = {"[=FILE]", "a path of 1 to 511 characters"},
+    [SWITCH] = {"", "no value"},
+};
 
-static bool set_soft_limit(kn__alloc_config *c, const char *value) {
-    return parse_size(&c->pool.soft_limit_bytes, value);
-}
-
-static bool set_fraction(kn__alloc_config *c, const char *value) {
-    uint64_t whole, nano;
-    const char *end = parse_number(value, &whole, &nano);
-    if (!end || *end || whole > 1 || whole * NANO + nano == 0 || whole * NANO + nano > NANO) {
-        return false;
-    }
-    c->pool.device_fraction = (double)whole + (double)nano / NANO;
-    return true;
-}
-
-static bool set_slab_max(kn__alloc_config *c, const char *value) {
-    size_t bytes = 0;
-    if (!parse_size(&bytes, value) || bytes < KN__PAGE || bytes > KN__SLAB_MAX) return false;
-    c->pool.slab_max_bytes = bytes;
-    return true;
-}
-
-static bool set_decay(kn__alloc_config *c, const char *value) {
-    return parse_scaled(&c->pool.decay_ns, value, TIMES, sizeof TIMES / sizeof *TIMES);
-}
-
-static bool set_trace(kn__alloc_config *c, const char *value) {
-    return parse_path(c->trace, value);
-}
-
-static bool set_stats(kn__alloc_config *c, const char *value) {
-    return parse_path(c->stats, value ? value : "-");
-}
-
-static bool set_snapshot(kn__alloc_config *c, const char *value) {
-    return parse_path(c->snapshot, value);
-}
-
-static bool set_oom(kn__alloc_config *c, const char *value) { return parse_path(c->oom, value); }
-
-static bool set_help(kn__alloc_config *c, const char *value) {
-    (void)value;
-    return c->help = true;
-}
-
-enum { NO_VALUE, VALUE, VALUE_OR_NONE };
-
-typedef struct word {
-    const char *name, *shown;
-    int takes;
-    apply_fn apply;
-    const char *wanted, *help;
-} word;
-
-static const word WORDS[] = {
-    {"limit", "SIZE", VALUE, set_limit, SIZE_WANTED, "most a device's pool may reserve"},
-    {"soft_limit", "SIZE", VALUE, set_soft_limit, SIZE_WANTED,
-     "above it memory that is free is used up before the pool grows"},
-    {"fraction", "X", VALUE, set_fraction, FRACTION_WANTED,
+static const struct word {
+    const char *name;
+    kind kind;
+    size_t offset; /* in kn__alloc_config */
+    const char *help;
+} WORDS[] = {
+#define AT(member) offsetof(kn__alloc_config, member)
+    {"limit", SIZE, AT(pool.limit_bytes), "the most memory that a pool reserves"},
+    {"soft_limit", SIZE, AT(pool.soft_limit_bytes),
+     "use up free memory before the pool reserves more than this"},
+    {"fraction", SHARE, AT(pool.device_fraction),
      "the limit as a share of the device's memory, such as 0.9"},
-    {"slab_max", "SIZE", VALUE, set_slab_max, "a size from 64KiB to 1MiB",
-     "largest size served from slabs; 64KiB"},
-    {"decay", "TIME", VALUE, set_decay, TIME_WANTED,
-     "memory idle for so long goes back to the device; never"},
-    {"trace", "FILE", VALUE, set_trace, PATH_WANTED,
-     "every allocation and free of every pool, for knet replay"},
-    {"stats", "[FILE]", VALUE_OR_NONE, set_stats, PATH_WANTED,
-     "each pool's counters when it goes or at exit; JSON if FILE ends in .json"},
-    {"snapshot", "FILE", VALUE, set_snapshot, PATH_WANTED,
-     "every block of each pool at exit, as JSON"},
-    {"oom", "FILE", VALUE, set_oom, PATH_WANTED,
-     "each allocation that failed, and who held the memory: a line of JSON"},
-    {"help", "", NO_VALUE, set_help, "", "this text"},
+    {"pressure", SHARE, AT(pool.pressure),
+     "the share of the memory in use above which requests may wait for streams; default: 0.9"},
+    {"slab_max", SLAB_SIZE, AT(pool.slab_max_bytes),
+     "the largest size served from slabs; default: 64KiB"},
+    {"decay", TIME, AT(pool.decay_ns),
+     "return memory that has been idle this long; default: never"},
+    {"trace", FILE_NAME, AT(trace), "record every allocation and free, for knet replay"},
+    {"stats", FILE_OR_STDERR, AT(stats),
+     "each pool's counters when it is destroyed or at exit; JSON if FILE ends in .json"},
+    {"snapshot", FILE_NAME, AT(snapshot), "every block of each pool at exit, as JSON"},
+    {"oom", FILE_NAME, AT(oom), "a line of JSON for each allocation that fails"},
+    {"help", SWITCH, AT(help), "print this text"},
+#undef AT
 };
 enum { N_WORDS = sizeof WORDS / sizeof *WORDS };
 
-static void list_words(kn__writer *w) {
-    for (int i = 0; i < N_WORDS; i++) {
-        kn__write(w, "%s%s%s", i ? ", " : "", WORDS[i].name, WORDS[i].takes == VALUE ? "=" : "");
+/* Sets what the word names; false, with nothing changed: the value is not one of its values. NULL:
+ * the word has no value. */
+static bool apply(kn__alloc_config *config, const struct word *w, const char *value) {
+    void *at = (char *)config + w->offset;
+    uint64_t n;
+    if (w->kind == SWITCH) {
+        if (!value) *(bool *)at = true;
+        return !value;
     }
+    if (!value && w->kind != FILE_OR_STDERR) return false;
+    if (KINDS[w->kind].suffixes) {
+        if (!parse_number(&n, value, KINDS[w->kind].suffixes)) return false;
+        if (n < KINDS[w->kind].min || n > KINDS[w->kind].max) return false;
+        double share = (double)n / NANO;
+        memcpy(at, w->kind == SHARE ? (void *)&share : &n, sizeof n);
+        return true;
+    }
+    if (!value) value = "-";
+    size_t length = strlen(value);
+    if (length == 0 || length >= KN__CONFIG_PATH_BYTES) return false;
+    memcpy(at, value, length + 1);
+    return true;
 }
 
-/* The word as it was written, with what can't be shown left out. */
+/* Starts a message about the word as it was written; what can't be shown is replaced. */
 static void quote(kn__writer *w, const char *text, size_t length) {
     kn__write_text(w, "KNET_ALLOC: \"");
     for (size_t i = 0; i < length && i < 80; i++) {
         kn__write(w, "%c", text[i] < 0x20 || text[i] > 0x7e ? '?' : text[i]);
     }
-    kn__write_text(w, length > 80 ? "...\" " : "\" ");
-}
-
-static const word *find_word(const char *name, size_t length) {
-    for (int i = 0; i < N_WORDS; i++) {
-        if (strlen(WORDS[i].name) == length && memcmp(WORDS[i].name, name, length) == 0) {
-            return &WORDS[i];
-        }
-    }
-    return NULL;
+    kn__write_text(w, length > 80 ? "...\" is ignored: " : "\" is ignored: ");
 }
 
 static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
-    size_t length = strlen(text), name = strcspn(text, "=");
-    const char *value = text[name] ? text + name + 1 : NULL;
-    const word *w = find_word(text, name);
-    kn__alloc_config changed = *out;
-    if (w && !(value && w->takes == NO_VALUE) && !(!value && w->takes == VALUE) &&
-        w->apply(&changed, value)) {
-        *out = changed;
+    size_t length = strcspn(text, "=");
+    const char *value = text[length] ? text + length + 1 : NULL;
+    const struct word *w = WORDS, *end = WORDS + N_WORDS;
+    while (w < end && (strlen(w->name) != length || memcmp(w->name, text, length) != 0)) w++;
+    if (w < end && apply(out, w, value)) return;
+    quote(messages, text, strlen(text));
+    if (w < end) {
+        const char *shown = KINDS[w->kind].shown;
+        kn__write(messages, "%s%s takes %s\n", w->name, shown, KINDS[w->kind].wanted);
         return;
     }
-    quote(messages, text, length);
-    if (!w) {
-        kn__write_text(messages, "is not a word of the allocator; the words are ");
-        list_words(messages);
-    } else if (value && w->takes == NO_VALUE) {
-        kn__write(messages, "takes no value: write %s", w->name);
-    } else {
-        kn__write(messages, "is not %s=%s: %s wants %s", w->name, w->shown, w->name, w->wanted);
-    }
+    kn__write_text(messages, "there is no such word; the words are");
+    for (w = WORDS; w < end; w++) kn__write(messages, "%s %s", w > WORDS ? "," : "", w->name);
     kn__write_text(messages, "\n");
 }
 
 static void check_together(kn__alloc_config *out, kn__writer *messages) {
     kn_pool_options *o = &out->pool;
     if (!o->limit_bytes || o->soft_limit_bytes <= o->limit_bytes) return;
-    kn__write(messages, "KNET_ALLOC: soft_limit is %zu bytes, above limit, which is %zu: %s\n",
-              o->soft_limit_bytes, o->limit_bytes, "it is left out");
+    kn__write(messages, "KNET_ALLOC: soft_limit is ignored: its %zu bytes are above limit, %zu\n",
+              o->soft_limit_bytes, o->limit_bytes);
     o->soft_limit_bytes = 0;
 }
 
@@ -222,7 +165,7 @@ void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *
         size_t length = strcspn(list, ",");
         if (length >= sizeof text) {
             quote(messages, list, length);
-            kn__write(messages, "is too long: %zu characters\n", length);
+            kn__write(messages, "it is too long: %zu characters\n", length);
         } else if (length > 0) {
             memcpy(text, list, length);
             text[length] = '\0';
@@ -238,16 +181,15 @@ void kn__alloc_config_help(kn__writer *w) {
                    "KNET_ALLOC is a list of words separated by commas, such as\n"
                    "  KNET_ALLOC=stats\n"
                    "  KNET_ALLOC=limit=8GiB,decay=10s,trace=run.%p.kntrace,oom=oom.json\n"
-                   "The words; those with SIZE, X and TIME are for the devices' default pools:\n");
+                   "The words; those with SIZE, X or TIME set options of the devices' default "
+                   "pools:\n");
     for (int i = 0; i < N_WORDS; i++) {
         char left[32];
-        const word *d = &WORDS[i];
-        const char *equals = d->takes == VALUE ? "=" : "";
-        bool optional = d->takes == VALUE_OR_NONE;
-        snprintf(left, sizeof left, "%s%s%s", d->name, optional ? "[=FILE]" : equals,
-                 optional ? "" : d->shown);
-        kn__write(w, "  %-15s  %s\n", left, d->help);
+        snprintf(left, sizeof left, "%s%s", WORDS[i].name, KINDS[WORDS[i].kind].shown);
+        kn__write(w, "  %-15s  %s\n", left, WORDS[i].help);
     }
-    kn__write_text(w, "SIZE is " SIZE_WANTED "; TIME is " TIME_WANTED
-                      ".\nFILE - is stderr; %p in a name is the process id.\n");
+    kn__write(w,
+              "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id.\n"
+              "Setuid programs ignore KNET_ALLOC.\n",
+              KINDS[SIZE].wanted, KINDS[TIME].wanted);
 }

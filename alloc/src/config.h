@@ -1,7 +1,7 @@
-/* The words of KNET_ALLOC: read once, when the library is loaded, and nowhere else.
+/* The words of KNET_ALLOC, which are read once, when the library is loaded, in report.c alone.
  *
- * A list separated by commas; later words win. A word that is wrong is reported on stderr, a line a
- * word, and skipped; the others count. */
+ * A list separated by commas; later words win. Each wrong word is ignored and reported by a line on
+ * stderr. */
 #ifndef KNET_ALLOC_CONFIG_H
 #define KNET_ALLOC_CONFIG_H
 
@@ -20,17 +20,20 @@ typedef struct kn__alloc_config {
     char oom[KN__CONFIG_PATH_BYTES];
 } kn__alloc_config;
 
-/* Reads a list (NULL: none). What is wrong in it is told in `messages`. */
+/* Reads a list; NULL is an empty one. Wrong words are ignored and reported in `messages`. */
 void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *messages);
 /* The grammar, as KNET_ALLOC=help prints it. */
 void kn__alloc_config_help(kn__writer *w);
 
-/* report.c: what the environment said. */
+/* report.c */
 const kn__alloc_config *kn__alloc_config_get(void);
-/* One line to stderr, about what the environment asked for. */
+/* Writes a message about the environment's words to stderr. */
 void kn__config_say(const char *fmt, ...) KN_PRINTF(1, 2);
-/* The pool goes, or the process ends: its statistics, and at exit its snapshot, where asked for. */
+/* The pool is destroyed or the process ends: writes its statistics, and at exit its snapshot, to
+ * the files that the environment names. */
 void kn__config_report(kn_pool *pool, bool at_exit);
-void kn__config_report_oom(kn_pool *pool); /* under the pool's lock */
+/* An allocation of the pool failed: writes the report of it. Call it with the pool's lock open; the
+ * thread's last error stays. */
+void kn__config_report_oom(kn_pool *pool);
 
 #endif

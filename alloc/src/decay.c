@@ -47,10 +47,7 @@ static void give_back(kn_pool *pool) {
         return;
     }
     uint64_t before = pool->reserved;
-    kn__caches_flush(pool);
-    kn__epochs_settle(pool);
-    kn__slabs_release_empty(pool);
-    kn__shrink(pool, pool->decay_keep);
+    kn__trim(pool, pool->decay_keep);
     pool->decayed += before - pool->reserved;
 }
 

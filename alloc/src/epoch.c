@@ -144,6 +144,7 @@ static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream ha
     kn__stream *other = named ? find_by_handle(pool, handle) : NULL;
     if (other && (*out = same_stream(pool, other, key))) return KN_OK;
     if (pool->driver->stream_check) KN_TRY(pool->driver->stream_check(pool->impl, handle));
+    if ((uintptr_t)handle == KN__STREAM_PER_THREAD && kn__self) kn__self->has_default_stream = true;
     kn__stream *stream = *out = kn__stream_make(pool, handle, key);
     if (!stream) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a stream", pool->name);
     place(pool, stream);

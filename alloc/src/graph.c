@@ -45,9 +45,10 @@ void kn__graph_missing(const kn_pool *pool) {
 /* The graph's part of the stream; NULL: there is none yet. */
 static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
     kn_pool *pool = graph->pool;
+    uint64_t key = kn__stream_key(pool, handle);
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->graph == graph && stream->handle == handle) return stream;
+        if (stream->graph == graph && stream->key == key) return stream;
     }
     return NULL;
 }
@@ -119,7 +120,7 @@ static void end_part(kn_pool *pool, kn__stream *part) {
     kn__stream *own = NULL;
     for (uint32_t i = 0; i < pool->n_streams && !own; i++) {
         kn__stream *stream = pool->streams[i];
-        bool same = stream->handle == part->handle && !stream->graph && !stream->retired;
+        bool same = stream->key == part->key && !stream->graph && !stream->retired;
         if (same && stream->hidden) own = stream;
     }
     change_places(pool, part, own);
@@ -255,9 +256,9 @@ void kn__graphs_orphan(kn_pool *pool) {
     kn__pool_unlock(pool);
 }
 
-void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle) {
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *part = pool->streams[i];
-        if (part->graph && part->handle == handle && !part->hidden) end_part(pool, part);
+        if (part->graph && part->key == key && !part->hidden) end_part(pool, part);
     }
 }

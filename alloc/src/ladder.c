@@ -235,7 +235,7 @@ static bool flush_own(kn_pool *pool, request *r) {
  * and done with move to where they are wanted. Nothing waits. Where there is no pressure, only when
  * a quarter of what is reserved, and a good part of the device, would move; and not for ever: work
  * that fragments whatever moves must settle. */
-enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, MOVED_TIMES = 4 };
+enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16, MOVED_TIMES = 4 };
 
 static bool mostly_idle(kn_pool *pool) {
     uint64_t least = pool->reserved / IDLE_SHARE;
@@ -244,8 +244,11 @@ static bool mostly_idle(kn_pool *pool) {
     }
     uint64_t live = (uint64_t)kn__pool_live(pool);
     if (pool->reserved < live + least || pool->moved > MOVED_TIMES * pool->reserved) return false;
+    if (pool->reserved < pool->idle_check) return false;
     kn__epochs_settle(pool);
-    return kn__idle_handles(pool) >= least;
+    bool idle = kn__idle_handles(pool) >= least;
+    pool->idle_check = idle ? 0 : pool->reserved + pool->reserved / IDLE_STEP;
+    return idle;
 }
 
 static bool compact(kn_pool *pool, request *r) {

@@ -217,9 +217,9 @@ kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
 void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
-    kn__pool_lock(pool);
-    kn__graphs_stream_gone(pool, handle);
     uint64_t key = kn__stream_key(pool, handle);
+    kn__pool_lock(pool);
+    kn__graphs_stream_gone(pool, key);
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         if (stream->key != key || stream->retired || stream->graph) continue;
@@ -229,11 +229,28 @@ void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
     kn__pool_unlock(pool);
 }
 
+static void retire_default(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    if (kn__device_alive(pool->device)) {
+        kn__pool_stream_retire(pool, (kn_stream)(uintptr_t)KN__STREAM_PER_THREAD);
+    }
+}
+
+void kn__thread_end_default_stream(kn__thread *thread) {
+    if (!thread->has_default_stream) return;
+    kn__registry_lock();
+    kn__pools_visit(retire_default, NULL);
+    kn__registry_unlock();
+}
+
 /* Limits. */
 
+/* What is finished first: what the caches give back now joins it, and is finished later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
+    kn__epochs_settle(pool);
+    kn__shrink(pool, keep_bytes);
+    if (pool->reserved <= keep_bytes) return;
     kn__caches_flush(pool);
-    kn__epochs_settle(pool); /* what waited goes back to its slab first */
     kn__slabs_release_empty(pool);
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);

@@ -309,6 +309,7 @@ struct kn_pool {
     uint32_t trace_id;        /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
+    uint64_t idle_check;      /* reserved bytes below which idle handles are not counted again */
     uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
     unsigned n_classes;
 
@@ -573,8 +574,8 @@ void kn__decay(kn_pool *pool);      /* under the lock */
 void kn__decay_tick(kn_pool *pool); /* now and then, of calls that take no lock */
 
 /* graph.c */
-void kn__graphs_orphan(kn_pool *pool);                        /* the pool goes */
-void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle); /* under the lock */
+void kn__graphs_orphan(kn_pool *pool);                    /* the pool goes */
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key); /* under the lock */
 void kn__graph_missing(const kn_pool *pool); /* logs, once, that a capture has not begun here */
 
 /* pool.c */

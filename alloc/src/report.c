@@ -1,8 +1,8 @@
-/* What the environment asks for: begun when the library is loaded, written when a pool goes, when
- * memory runs out and at exit. */
+/* What KNET_ALLOC asks for: begun when the library is loaded, written when a pool is destroyed,
+ * when memory runs out and at exit. */
 #include <knet/trace.h>
+#include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,76 +13,82 @@
 #include "observe.h"
 
 static kn__alloc_config config;
-static pid_t reader; /* a child of fork() reports nothing: its parent does */
-static atomic_bool stats_begun, snapshot_begun, oom_begun;
+static pid_t reader; /* a child of fork() reports failed allocations alone */
+static pthread_mutex_t files = PTHREAD_MUTEX_INITIALIZER; /* reports are written one by one */
+static bool stats_begun, snapshot_begun, oom_begun;
 
 const kn__alloc_config *kn__alloc_config_get(void) { return &config; }
 
-static void to_stderr(const char *text) {
-    size_t left = strlen(text);
-    while (left) {
-        ssize_t n = write(STDERR_FILENO, text, left);
-        if (n <= 0) return;
-        text += n;
-        left -= (size_t)n;
-    }
-}
-
 void kn__config_say(const char *fmt, ...) {
-    char text[2400];
+    char text[8192];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    to_stderr(text);
+    (void)kn__write_all(STDERR_FILENO, text, strlen(text));
 }
 
 static void say_failure(kn_status status) {
     if (status < 0) kn__config_say("KNET_ALLOC: %s\n", kn_last_error()->message);
 }
 
+static void fork_child(void) { files = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
+
 __attribute__((constructor)) static void start(void) {
-    char text[8192];
+    char text[8192], path[1024];
     kn__writer messages = kn__writer_of(text, sizeof text);
-    kn__alloc_config_read(&config, getenv("KNET_ALLOC"), &messages);
+    /* Not in a setuid program, whose files its user must not choose. */
+    kn__alloc_config_read(&config, secure_getenv("KNET_ALLOC"), &messages);
     reader = getpid();
+    pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
-    to_stderr(text);
+    kn__config_say("%s", text);
     if (!config.trace[0]) return;
-    char path[1024];
-    say_failure(kn__path_expand(path, sizeof path, config.trace) ? kn_trace_begin(path, NULL)
-                                                                 : KN_ERR_IO);
+    if (kn__path_expand(path, sizeof path, config.trace)) {
+        say_failure(kn_trace_begin(path, NULL));
+    } else {
+        kn__config_say("KNET_ALLOC: trace: the path is too long\n");
+    }
+}
+
+/* The first report replaces the file of another run, the others are appended to it. */
+static void report(kn_pool *pool, const char *path, bool *begun, const char *name,
+                   kn_status (*write_fn)(kn_pool *, const char *, bool, const char *)) {
+    pthread_mutex_lock(&files);
+    kn_status status = write_fn(pool, path, *begun, name);
+    if (status == KN_OK) *begun = true;
+    say_failure(status);
+    pthread_mutex_unlock(&files);
 }
 
 void kn__config_report(kn_pool *pool, bool at_exit) {
-    if (!config.stats[0] && !config.snapshot[0]) return;
-    if (getpid() != reader) return;
+    if ((!config.stats[0] && !config.snapshot[0]) || getpid() != reader) return;
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, pool);
     if (!stats.n_allocs && !stats.n_ooms) return; /* it was never used */
-    if (config.stats[0]) {
-        bool append = atomic_exchange(&stats_begun, true);
-        say_failure(kn__pool_print(pool, config.stats, append, "stats"));
-    }
+    if (config.stats[0]) report(pool, config.stats, &stats_begun, "stats", kn__pool_print);
     if (config.snapshot[0] && at_exit) {
-        bool append = atomic_exchange(&snapshot_begun, true);
-        say_failure(kn__pool_snapshot(pool, config.snapshot, append, "snapshot"));
+        report(pool, config.snapshot, &snapshot_begun, "snapshot", kn__pool_snapshot);
     }
 }
 
+/* There may be no host memory: the longest text fits. */
+static kn_status write_oom(kn_pool *pool, const char *path, bool append, const char *function) {
+    static kn__oom oom;
+    static char text[32 << 10];
+    kn__writer w = kn__writer_of(text, sizeof text);
+    w.json = true;
+    kn__oom_read(&oom, pool);
+    kn__oom_write(&w, NULL, pool, &oom);
+    kn__write_text(&w, "\n");
+    return kn__writer_save(&w, path, append, function);
+}
+
 void kn__config_report_oom(kn_pool *pool) {
-    static const char function[] = "out of memory";
     if (!config.oom[0]) return;
-    char buffer[KN__WRITER_BYTES];
-    kn__writer w;
-    bool append = atomic_exchange(&oom_begun, true);
-    kn_status status = kn__writer_open(&w, config.oom, append, function, buffer, sizeof buffer);
-    if (status == KN_OK) {
-        kn__oom_write_json(&w, pool, pool->last_oom);
-        kn__write_text(&w, "\n");
-        status = kn__writer_close(&w, config.oom, function);
-    }
-    say_failure(status);
+    kn_error error = *kn_last_error(); /* what the program is to see, should the file fail */
+    report(pool, config.oom, &oom_begun, "out of memory", write_oom);
+    if (error.status < 0) kn_fail_at(error.file, error.line, error.status, "%s", error.message);
 }
 
 static void report_at_exit(void *ctx, kn_pool *pool) {

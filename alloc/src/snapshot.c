@@ -4,95 +4,74 @@
 
 #define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
 
-static void write_owner(kn__writer *w, uint32_t owner) {
-    if (!owner) return;
+static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag) {
     char name[256];
-    kn__owner_name(owner, name, sizeof name);
-    kn__write_text(w, ",\"owner\":");
-    kn__write_json_string(w, name);
-}
-
-static void write_tag(kn__writer *w, unsigned tag) {
-    if (!tag) return;
-    kn__write_text(w, ",\"tag\":");
-    kn__write_json_string(w, kn__tag_name(tag));
+    kn__add(w, "requested", KN__BYTES, requested);
+    if (owner) {
+        kn__owner_name(owner, name, sizeof name);
+        kn__add_text(w, "owner", 0, name);
+    }
+    if (tag) kn__add_text(w, "tag", 0, kn__tag_name(tag));
 }
 
 static void write_slots(kn__writer *w, const kn__slab *slab) {
-    const char *comma = "";
-    kn__write(w, ",\"slot_bytes\":%u,\"slots\":%u,\"live\":[", slab->slot_bytes, slab->n_slots);
+    kn__add(w, "slot_bytes", KN__BYTES, slab->slot_bytes);
+    kn__add(w, "slots", KN__COUNT, slab->n_slots);
+    kn__open(w, "live", "[");
     for (unsigned i = 0; i < slab->n_slots; i++) {
         uint32_t use = READ(slab->slots[i].use), requested = kn__slot_requested(use);
         if (!requested) continue;
-        kn__write(w, "%s{\"slot\":%u,\"requested\":%u", comma, i, requested);
-        write_owner(w, READ(slab->slots[i].owner));
-        write_tag(w, kn__slot_tag(use));
-        kn__write_text(w, "}");
-        comma = ",";
+        kn__open(w, NULL, "{");
+        kn__add(w, "slot", KN__COUNT, i);
+        write_live(w, requested, READ(slab->slots[i].owner), kn__slot_tag(use));
+        kn__close(w, "}");
     }
-    kn__write_text(w, "]");
+    kn__close(w, "]");
 }
 
 static void write_block(kn__writer *w, const kn_pool *pool, const kn__block *block) {
     static const char *const STATES[] = {"", "free", "live", "slab", "waiting", "hole"};
-    kn__write(w, "{\"address\":%llu,\"size\":%zu,\"state\":\"%s\"",
-              (unsigned long long)(uintptr_t)block->ptr, block->size, STATES[block->state]);
+    kn__open(w, NULL, "\n{");
+    kn__add(w, "address", KN__COUNT, (uintptr_t)block->ptr);
+    kn__add(w, "size", KN__BYTES, block->size);
+    kn__add_text(w, "state", 0, STATES[block->state]);
     if (block->stream != pool->idle) {
-        kn__write(w, ",\"stream\":%llu", (unsigned long long)(uintptr_t)block->stream->handle);
+        kn__add(w, "stream", KN__COUNT, (uintptr_t)block->stream->handle);
     }
-    if (block->stream->graph) kn__write_text(w, ",\"graph\":true");
+    if (block->stream->graph) kn__add_flag(w, "graph", true);
     if (block->state == KN__LIVE) {
-        kn__write(w, ",\"requested\":%zu", block->size - block->slack);
-        write_owner(w, READ(block->owner));
+        write_live(w, block->size - block->slack, READ(block->owner), block->tag);
+    } else if (block->state == KN__SLAB) {
+        write_slots(w, block->slab);
     }
-    if (block->state == KN__LIVE) write_tag(w, block->tag);
-    if (block->state == KN__SLAB) write_slots(w, block->slab);
-    kn__write_text(w, "}");
+    kn__close(w, "}");
 }
 
-static void write_segment(kn__writer *w, const kn_pool *pool, const char *kind, const char *ptr,
-                          size_t size, const kn__block *first, bool comma) {
-    kn__write(w, "%s\n{\"kind\":\"%s\",\"address\":%llu,\"size\":%zu,\"blocks\":[",
-              comma ? "," : "", kind, (unsigned long long)(uintptr_t)ptr, size);
-    for (const kn__block *block = first; block; block = block->right) {
-        kn__write_text(w, block == first ? "\n" : ",\n");
-        write_block(w, pool, block);
-    }
-    kn__write_text(w, "]}");
+static void write_segment(kn__writer *w, const kn_pool *pool, const char *kind,
+                          const kn__segment *segment) {
+    kn__open(w, NULL, "\n{");
+    kn__add_text(w, "kind", 0, kind);
+    kn__add(w, "address", KN__COUNT, (uintptr_t)segment->ptr);
+    kn__add(w, "size", KN__BYTES, segment->size);
+    kn__open(w, "blocks", "[");
+    for (const kn__block *b = segment->first; b; b = b->right) write_block(w, pool, b);
+    kn__close(w, "]}");
 }
 
-static void write_pool(kn__writer *w, kn_pool *pool) {
-    kn_pool_stats stats;
-    kn__pool_stats(&stats, pool);
-    kn__write_text(w, "{");
-    kn__pool_write_json_head(w, pool);
-    kn__stats_write_json(w, &stats);
-    kn__write_text(w, ",\n");
-    kn__ladder_write_json(w, pool);
-    if (pool->last_oom->status < 0) {
-        kn__write_text(w, ",\n\"last_oom\":");
-        kn__oom_write_json(w, pool, pool->last_oom);
+static void write_blocks(kn__writer *w, kn_pool *pool) {
+    const kn__range *r = &pool->range;
+    const kn__segment range = {.ptr = r->base, .size = r->size, .first = r->first};
+    if (pool->last_oom->status < 0) kn__oom_write(w, "last_oom", pool, pool->last_oom);
+    kn__open(w, "segments", "[");
+    if (r->base) write_segment(w, pool, "range", &range);
+    for (const kn__segment *s = pool->segments; s; s = s->next) {
+        write_segment(w, pool, "segment", s);
     }
-    kn__write_text(w, ",\n\"segments\":[");
-    const kn__range *range = &pool->range;
-    if (range->base) {
-        write_segment(w, pool, "range", range->base, range->size, range->first, false);
-    }
-    for (const kn__segment *segment = pool->segments; segment; segment = segment->next) {
-        write_segment(w, pool, "segment", segment->ptr, segment->size, segment->first,
-                      range->base || segment != pool->segments);
-    }
-    kn__write_text(w, "]}\n");
+    kn__close(w, "]");
 }
 
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function) {
-    char buffer[KN__WRITER_BYTES];
-    kn__writer w;
-    KN_TRY(kn__writer_open(&w, path, append, function, buffer, sizeof buffer));
-    kn__pool_lock(pool);
-    write_pool(&w, pool);
-    kn__pool_unlock(pool);
-    return kn__writer_close(&w, path, function);
+    return kn__pool_save(pool, true, write_blocks, path, append, function);
 }
 
 kn_status kn_pool_snapshot(kn_pool *pool, const char *path) {

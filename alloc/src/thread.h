@@ -18,6 +18,7 @@ typedef struct kn__thread {
     kn_device *stream_devices[KN__THREAD_STREAMS];
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
+    bool has_default_stream;     /* it allocated for cudaStreamPerThread */
     uint8_t tag;                 /* what is allocated now counts for it; 0: none */
     uint8_t tags[KN__TAG_DEPTH]; /* those outside it */
     uint32_t tag_depth;          /* pushed and not popped; may exceed what is kept */
@@ -38,7 +39,8 @@ kn__thread *kn__thread_get(void);
 /* The system can make all threads of the process pass a memory barrier; see gate.h. */
 bool kn__threads_fence_init(void);
 
-/* Called at a thread's end, in device.c, cache.c and trace.c: give back what the thread holds. */
+/* Called at a thread's end, in pool.c, device.c, cache.c and trace.c: give back what it holds. */
+void kn__thread_end_default_stream(kn__thread *thread);
 void kn__thread_end_streams(kn__thread *thread);
 void kn__thread_end_caches(kn__thread *thread);
 void kn__thread_end_trace(kn__thread *thread); /* the last: the others may have events */

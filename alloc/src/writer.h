@@ -1,35 +1,61 @@
-/* Text and JSON into a buffer or a file, with no memory but the caller's: for what has to be said
- * when there is none, too. */
+/* Text and JSON in memory, and files made of it. Text is made under a pool's lock, files are
+ * written without: a disk may be slow, and a pipe without a reader. */
 #ifndef KNET_ALLOC_WRITER_H
 #define KNET_ALLOC_WRITER_H
 
 #include <knet/status.h>
 
 typedef struct kn__writer {
-    int fd;    /* -1: a buffer alone; what doesn't fit is cut */
-    int error; /* errno of the first write that failed; 0: none did */
     size_t n, room;
-    char *data; /* always ends in a zero */
+    char *data; /* ends in a zero */
+    bool paged; /* in pages of the system, as many as it takes; else in the caller's buffer */
+    bool json;  /* lists and counters are written as JSON, not as tables */
+    bool cut;   /* some text did not fit */
+    const char *headings; /* of a table, until its first row */
 } kn__writer;
 
-enum { KN__WRITER_BYTES = 4096 };
+kn__writer kn__writer_of(char *buffer, size_t bytes);
+/* Its memory does not come from malloc, which may wait for the pool whose lock is held. */
+kn__writer kn__writer_paged(bool json);
+/* Writes the text to a file and releases the pages; call it with no lock of a pool held. "-" is
+ * stderr, %p in the path the process id. Writes a new file beside an older report, then renames it,
+ * so that the older one stays if the disk is full. Links, pipes, devices and empty files are
+ * written in place; `append` adds to the file. Errors: OOM when the text is not complete, IO; both
+ * name the path and the function called. */
+KN_MUST_CHECK kn_status kn__writer_save(kn__writer *w, const char *path, bool append,
+                                        const char *function);
 
+/* Returns 0 or an errno. */
+int kn__write_all(int fd, const char *text, size_t length);
 /* %p is the process id; false: the path is too long. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
-kn__writer kn__writer_of(char *buffer, size_t bytes);
-/* Opens a file, emptied first unless `append`; "-" is stderr, %p in the path the process id.
- * Errors: IO, naming the path and the function that was called. */
-KN_MUST_CHECK kn_status kn__writer_open(kn__writer *out, const char *path, bool append,
-                                        const char *function, char *buffer, size_t bytes);
-/* Writes what is left and closes. Errors: IO, the same way. */
-KN_MUST_CHECK kn_status kn__writer_close(kn__writer *w, const char *path, const char *function);
-
 void kn__write_text(kn__writer *w, const char *text);
 void kn__write(kn__writer *w, const char *fmt, ...) KN_PRINTF(2, 3);
-/* "300 bytes", "1.5 KiB", "2.25 GiB" */
-void kn__write_bytes(kn__writer *w, uint64_t bytes);
-/* With its quotes; what is no UTF-8 becomes U+FFFD. */
-void kn__write_json_string(kn__writer *w, const char *text);
+typedef struct kn__size_text {
+    char text[24];
+} kn__size_text;
+kn__size_text kn__size(uint64_t bytes); /* "300 bytes", "1.5 KiB", "2.25 GiB" */
+
+/* Each value has a name. In JSON it is a member of the object that is open, or with no name an
+ * element of the array; otherwise it is a cell of a table's row. */
+
+typedef enum kn__unit {
+    KN__COUNT,
+    KN__BYTES,
+    KN__NS,     /* in the table, ms */
+    KN__KEY,    /* a count, as the first cell */
+    KN__HANDLE, /* as the first cell */
+} kn__unit;
+
+void kn__add(kn__writer *w, const char *name, kn__unit unit, uint64_t value); /* UINT64_MAX: null */
+void kn__add_flag(kn__writer *w, const char *name, bool set);
+/* Bytes that are not UTF-8 become U+FFFD in JSON. `width` of the table's first cell. */
+void kn__add_text(kn__writer *w, const char *name, int width, const char *text);
+/* An array or object of JSON, with the brackets given; an object is a row of the table. */
+void kn__open(kn__writer *w, const char *name, const char *bracket);
+void kn__close(kn__writer *w, const char *bracket);
+/* An array; a table, with headings before its first row. */
+void kn__open_list(kn__writer *w, const char *name, const char *headings);
 
 #endif

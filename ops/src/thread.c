@@ -1,8 +1,9 @@
 #include "thread.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+#include "cores.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
 
@@ -11,7 +12,7 @@ static pthread_key_t key;
 static bool key_made;
 
 static void free_headers(kn__ops_thread *self) {
-    for (kn_tensor *t = self->free_tensors, *next; t; t = next) {
+    for (kn_tensor *t = self->ended, *next; t; t = next) {
         next = t->grad;
         free(t);
     }
@@ -46,8 +47,9 @@ kn__ops_thread *kn__ops_thread_make(void) {
     kn__ops_thread *self = calloc(1, sizeof *self);
     if (!self) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a thread's frames");
     self->host = kn_device_host();
+    self->ended_last = (void **)&self->ended;
     self->defaults =
-        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = omp_get_max_threads()};
+        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = kn__threads_default()};
     if (key_made) pthread_setspecific(key, self);
     return kn__ops_self = self;
 }

@@ -139,6 +139,85 @@ static void fragmented_memory_moves_where_the_device_is_nearly_full(void **state
     assert_true(tight.moved_bytes <= 5 * tight.reserved_bytes_max);
 }
 
+typedef struct device_calls {
+    uint64_t creates, maps, accesses, unmaps, events, queries, syncs;
+} device_calls;
+
+static device_calls calls_of(kn_sim *sim) {
+    return (device_calls){
+        kn_sim_calls(sim, KN_SIM_HANDLE_CREATE), kn_sim_calls(sim, KN_SIM_HANDLE_MAP),
+        kn_sim_calls(sim, KN_SIM_RANGE_ACCESS),  kn_sim_calls(sim, KN_SIM_HANDLE_UNMAP),
+        kn_sim_calls(sim, KN_SIM_EVENT_RECORD),  kn_sim_calls(sim, KN_SIM_EVENT_QUERY),
+        kn_sim_calls(sim, KN_SIM_EVENT_SYNC)};
+}
+
+/* What can't be had whatever is given back fails after one look: nothing is mapped, moved, given
+ * back or waited for, and the cache stays. */
+static void hopeless_request_changes_nothing(void **state) {
+    (void)state;
+    const size_t hopeless[] = {12 * GiB, 16 * GiB, 17 * GiB, (size_t)1 << 42};
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(16 * GiB, plain, NULL);
+        kn_stream s = new_stream(&f);
+        void *live[10], *cached[4], *small = must_alloc(f.pool, 1000, s);
+        for (int i = 0; i < 10; i++) live[i] = must_alloc(f.pool, 512 * MiB, s);
+        for (int i = 0; i < 4; i++) cached[i] = must_alloc(f.pool, 100 * MiB, s);
+        for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, cached[i]));
+        assert_ok(kn_free(f.pool, small));
+        kn_pool_stats before = stats_of(f.pool);
+        device_calls calls = calls_of(f.sim);
+        for (int i = 0; i < 4; i++) {
+            void *x = &x;
+            assert_fails(kn_alloc(&x, f.pool, hopeless[i], s), KN_ERR_OOM, "out of memory");
+            assert_null(x);
+        }
+        device_calls after = calls_of(f.sim);
+        assert_memory_equal(&after, &calls, sizeof calls);
+        kn_pool_stats stats = stats_of(f.pool);
+        assert_int_equal(stats.reserved_bytes, before.reserved_bytes);
+        assert_int_equal(stats.cached_bytes, before.cached_bytes);
+        assert_int_equal(stats.n_ooms, 4);
+        for (int i = 0; i < 4; i++) cached[i] = must_alloc(f.pool, 100 * MiB, s);
+        assert_int_equal(stats_of(f.pool).reserved_bytes, before.reserved_bytes);
+        for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, cached[i]));
+        for (int i = 0; i < 10; i++) assert_ok(kn_free(f.pool, live[i]));
+        fixture_end(&f);
+    }
+}
+
+/* Other processes hold memory too: what is left of the device counts, not its size. */
+static void memory_that_others_hold_is_not_mapped_for_nothing(void **state) {
+    (void)state;
+    fixture f = fixture_make(16 * GiB, false, NULL);
+    kn_pool *others = NULL;
+    assert_ok(kn_pool_create(&others, f.device, NULL));
+    void *theirs = must_alloc(others, 10 * GiB, NULL), *ours = must_alloc(f.pool, 1 * GiB, NULL);
+    uint64_t maps = kn_sim_calls(f.sim, KN_SIM_HANDLE_MAP);
+    void *x = NULL;
+    assert_fails(kn_alloc(&x, f.pool, 8 * GiB, NULL), KN_ERR_OOM, "out of memory");
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_MAP), maps);
+    assert_ok(kn_free(others, theirs));
+    kn_pool_destroy(others);
+    x = must_alloc(f.pool, 8 * GiB, NULL); /* the pool looks again */
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, ours));
+    fixture_end(&f);
+}
+
+static void handles_are_as_large_as_the_request_wants(void **state) {
+    (void)state;
+    fixture f = fixture_make(80 * GiB, false, NULL);
+    void *x = must_alloc(f.pool, 35 * GiB, NULL);
+    assert_true(kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE) <= 600);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_RANGE_ACCESS), 1); /* one for all of them */
+    void *y = must_alloc(f.pool, 1 * GiB, NULL);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_RANGE_ACCESS), 2);
+    assert_true(stats_of(f.pool).reserved_bytes <= stats_of(f.pool).live_bytes / 64 * 65);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
 /* An observer that counts a free only after the block is to be had again sees its address handed
  * out twice, and its sums drift. */
 enum { GRAINS = 1 << 22 }; /* of 256 bytes: a window as large as the pool's addresses */
@@ -205,5 +284,8 @@ int main(void) {
                      TEST(an_epoch_is_recorded_once),
                      TEST(records_are_a_thousandth_of_a_large_pool),
                      TEST(fragmented_memory_moves_where_the_device_is_nearly_full),
+                     TEST(hopeless_request_changes_nothing),
+                     TEST(memory_that_others_hold_is_not_mapped_for_nothing),
+                     TEST(handles_are_as_large_as_the_request_wants),
                      TEST(observer_never_sees_an_address_twice));
 }

@@ -1,6 +1,16 @@
-/* Whole programs under KNET_ALLOC: test_report PROGRAM. */
+/* Whole programs under KNET_ALLOC: test_report PROGRAM. And some of its own, which it runs in the
+ * same way: test_report PROGRAM NAME. */
 #include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <knet/observer.h>
+#include <knet/pool.h>
 #include <knet/trace.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,16 +36,27 @@ static size_t slurp(char *text, size_t bytes, const char *name) {
 }
 
 /* In the test's folder. */
-static ran run(const char *words, const char *arguments) {
+static ran run_program(const char *path, const char *words, const char *arguments) {
     ran r;
     char command[4096];
     snprintf(command, sizeof command, "cd %s && KNET_ALLOC='%s' '%s' %s >out 2>err", dir, words,
-             program, arguments);
+             path, arguments);
     int code = system(command);
     slurp(r.out, sizeof r.out, "out");
     slurp(r.err, sizeof r.err, "err");
     if (!WIFEXITED(code) || WEXITSTATUS(code) != 0) fail_msg("%s: %d: %s", command, code, r.err);
     return r;
+}
+
+static ran run(const char *words, const char *arguments) {
+    return run_program(program, words, arguments);
+}
+
+static void run_own(const char *words, const char *name) {
+    char self[1024] = "", arguments[64];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(arguments, sizeof arguments, "- %s", name);
+    (void)run_program(self, words, arguments);
 }
 
 static int occurrences(const char *text, const char *piece) {
@@ -50,21 +71,21 @@ static double number(const cJSON *object, const char *name) {
     return item->valuedouble;
 }
 
-static void without_words_nothing_is_said(void **state) {
+static void without_words_nothing_is_printed(void **state) {
     (void)state;
     assert_string_equal(run("", "").err, "");
     assert_string_equal(run("limit=1GiB,decay=1h", "named").err, "");
 }
 
-static void wrong_words_are_told_and_the_program_goes_on(void **state) {
+static void wrong_words_are_reported_and_ignored(void **state) {
     (void)state;
     ran r = run("stast,limit=lots", "");
     assert_int_equal(occurrences(r.err, "\n"), 2);
-    assert_non_null(strstr(r.err, "KNET_ALLOC: \"stast\" is not a word of the allocator"));
-    assert_non_null(strstr(r.err, "KNET_ALLOC: \"limit=lots\" is not limit=SIZE"));
+    assert_non_null(strstr(r.err, "KNET_ALLOC: \"stast\" is ignored: there is no such word"));
+    assert_non_null(strstr(r.err, "KNET_ALLOC: \"limit=lots\" is ignored: limit=SIZE takes"));
 }
 
-static void help_is_told_and_the_program_goes_on(void **state) {
+static void help_is_printed_and_the_program_runs(void **state) {
     (void)state;
     ran r = run("help,stats", "");
     assert_non_null(strstr(r.err, "KNET_ALLOC is a list of words"));
@@ -79,7 +100,7 @@ static void limits_hold_for_default_pools(void **state) {
     assert_non_null(strstr(r.out, "of a limit of 16.00 GiB"));
 }
 
-static void options_the_device_can_not_have_are_told_and_left_out(void **state) {
+static void options_that_do_not_fit_the_device_are_reported_and_ignored(void **state) {
     (void)state;
     ran r = run("limit=65GiB", "oom");
     assert_int_equal(occurrences(r.err, "\n"), 1);
@@ -92,10 +113,13 @@ static void options_the_device_can_not_have_are_told_and_left_out(void **state) 
 static void stats_are_a_table_for_each_pool(void **state) {
     (void)state;
     ran r = run("stats", "named oom exit");
-    const char *own = strstr(r.err, "pool own on sim, limit 1.00 GiB\n");
+    const char *own = strstr(r.err, "pool own on sim\n");
     const char *other = strstr(r.err, "pool sim on sim\n");
     assert_true(own && other && own < other); /* it went first */
     assert_int_equal(occurrences(r.err, "pool "), 2);
+    const char *limit = strstr(r.err, "\n  limit                  1.00 GiB");
+    assert_true(limit && limit < other); /* the other has none */
+    assert_int_equal(occurrences(r.err, "\n  limit "), 1);
     for (const char *const *row =
              (const char *const[]){"now         peak        total", "live", "3.0 MiB",
                                    "allocations               ", "slots of", "512", "stream",
@@ -106,7 +130,7 @@ static void stats_are_a_table_for_each_pool(void **state) {
     r = run("stats=stats.txt", "fork");
     assert_string_equal(r.err, "");
     slurp(r.err, sizeof r.err, "stats.txt");
-    assert_int_equal(occurrences(r.err, "pool sim"), 1); /* the child says nothing */
+    assert_int_equal(occurrences(r.err, "pool sim"), 1); /* the child writes none */
 }
 
 static void stats_are_a_line_of_json_for_each_pool(void **state) {
@@ -179,26 +203,287 @@ static void trace_has_the_whole_run(void **state) {
     assert_string_equal(header.magic, KN_TRACE_MAGIC);
 }
 
-static void what_can_not_be_written_is_told(void **state) {
+static void files_that_cannot_be_written_are_reported(void **state) {
     (void)state;
     ran r = run("stats=none/a,snapshot=none/b,oom=none/c,trace=none/d", "oom");
     assert_non_null(strstr(r.err, "KNET_ALLOC: stats: "));
-    assert_non_null(strstr(r.err, "none/b can't be written: No such file"));
-    assert_int_equal(occurrences(r.err, "none/c can't be written"), 2); /* once for each */
-    assert_int_equal(occurrences(r.err, "none/d can't be written"), 1);
+    assert_int_equal(occurrences(r.out, "pool sim: out of memory: "), 2); /* the error stays */
+    assert_non_null(strstr(r.err, "cannot write none/b: No such file"));
+    assert_int_equal(occurrences(r.err, "cannot write none/c"), 2); /* once for each */
+    assert_int_equal(occurrences(r.err, "cannot write none/d"), 1);
+}
+
+/* ---- programs of our own ---- */
+
+static const size_t TOO_MUCH = (size_t)1 << 37;
+
+static kn_pool *sim_pool(void) {
+    kn_device *device = NULL;
+    assert_ok(kn_device_find(&device, "sim"));
+    kn_pool *pool = kn_device_pool(device);
+    assert_non_null(pool);
+    return pool;
+}
+
+static bool said(const char *text) { return strstr(kn_last_error()->message, text) != NULL; }
+
+static bool fails(kn_pool *pool) {
+    void *none = NULL;
+    return kn_alloc(&none, pool, TOO_MUCH, NULL) == KN_ERR_OOM && said("128.00 GiB asked for");
+}
+
+static bool allocates(kn_pool *pool) {
+    void *ptr = NULL;
+    return kn_alloc(&ptr, pool, 1 << 20, NULL) == KN_OK && kn_free(pool, ptr) == KN_OK;
+}
+
+enum { THREADS = 6, FAILURES = 10 };
+
+static void *fail_often(void *pool) {
+    for (int i = 0; i < FAILURES; i++) {
+        if (!fails(pool)) return pool;
+    }
+    return NULL;
+}
+
+static void threads_fail_at_once(void **state) {
+    (void)state;
+    pthread_t threads[THREADS];
+    kn_pool *pool = sim_pool();
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, fail_often, pool), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong = NULL;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+}
+
+/* Each character takes six in JSON. */
+static bool name_of(uint32_t owner, char *out, size_t out_bytes) {
+    memset(out, 1, out_bytes - 1);
+    out[0] = (char)('a' + owner);
+    out[out_bytes - 1] = '\0';
+    return true;
+}
+
+static uint32_t owner_of(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)pool, (void)ptr, (void)stream;
+    return (uint32_t)(size >> 21);
+}
+
+static const kn_observer OBSERVER = {.on_alloc = owner_of, .owner_name = name_of};
+
+static kn_pool *pool_of_long_names(void) {
+    char name[64];
+    kn_pool *pool = sim_pool();
+    assert_ok(kn_observer_attach(&OBSERVER));
+    for (uint32_t i = 1; i < 20; i++) {
+        void *ptr = NULL;
+        (void)name_of(i, name, sizeof name);
+        KN_TAG(name);
+        assert_ok(kn_alloc(&ptr, pool, (size_t)i << 21, NULL));
+    }
+    for (size_t size = 1; size < 80; size++) { /* of all classes */
+        void *ptr = NULL;
+        assert_ok(kn_alloc(&ptr, pool, size * 800, NULL));
+    }
+    return pool;
+}
+
+static void the_longest_names_fail(void **state) {
+    (void)state;
+    assert_true(fails(pool_of_long_names()));
+    assert_true(said("; held by ") && said("; tagged "));
+}
+
+typedef struct slow {
+    kn_pool *pool;
+    bool (*fn)(kn_pool *pool);
+    bool ok;
+    atomic_bool returned;
+} slow;
+
+static void *run_slow(void *ctx) {
+    slow *s = ctx;
+    s->ok = s->fn(s->pool);
+    atomic_store(&s->returned, true);
+    return NULL;
+}
+
+/* Starts it, and returns when its report has filled a pipe of one page. */
+static pthread_t begin_slow(slow *s, int *full) {
+    pthread_t thread;
+    char first;
+    *full = open("fifo", O_RDWR);
+    assert_true(*full >= 0 && fcntl(*full, F_SETPIPE_SZ, 4096) == 4096);
+    assert_int_equal(pthread_create(&thread, NULL, run_slow, s), 0);
+    assert_int_equal(read(*full, &first, 1), 1);
+    return thread;
+}
+
+static void end_slow(slow *s, pthread_t thread, int full) {
+    char text[4096];
+    assert_false(atomic_load(&s->returned));
+    int fd = open("fifo", O_RDONLY);
+    close(full);
+    while (read(fd, text, sizeof text) > 0) {
+    }
+    close(fd);
+    pthread_join(thread, NULL);
+    assert_true(s->ok);
+}
+
+static void an_allocation_returns_while_another_one_reports(void **state) {
+    (void)state;
+    int full;
+    slow s = {.pool = pool_of_long_names(), .fn = fails}; /* whose report is longer than a page */
+    pthread_t thread = begin_slow(&s, &full);
+    assert_true(allocates(s.pool));
+    end_slow(&s, thread, full);
+}
+
+static bool destroys(kn_pool *pool) {
+    kn_pool_destroy(pool);
+    return true;
+}
+
+/* The child has no copy of the thread that is writing. */
+static void a_child_reports_while_its_parent_does(void **state) {
+    (void)state;
+    int full, status = -1;
+    slow s = {.fn = destroys};
+    assert_ok(kn_pool_create(&s.pool, kn_device_host(), NULL));
+    for (size_t size = 1; size < 160; size++) {
+        void *ptr = NULL;
+        assert_ok(kn_alloc(&ptr, s.pool, size * 400, NULL));
+    }
+    pthread_t thread = begin_slow(&s, &full);
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *none = NULL;
+        kn_pool *pool = NULL;
+        kn_pool_options options = {.limit_bytes = 1 << 20};
+        if (kn_pool_create(&pool, kn_device_host(), &options) < 0) _exit(1);
+        _exit(kn_alloc(&none, pool, 1 << 21, NULL) == KN_ERR_OOM ? 0 : 1);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    end_slow(&s, thread, full);
+}
+
+static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once), TEST(the_longest_names_fail),
+                                        TEST(an_allocation_returns_while_another_one_reports),
+                                        TEST(a_child_reports_while_its_parent_does)};
+
+static int run_one(const char *name) {
+    for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++) {
+        const struct CMUnitTest one[] = {OWN[i]};
+        if (strcmp(OWN[i].name, name) == 0) return cmocka_run_group_tests(one, NULL, NULL);
+    }
+    return 1;
+}
+
+/* ---- the files of these ---- */
+
+static int n_lines_of_json(const char *name) {
+    static char text[1 << 20];
+    int n = 0;
+    slurp(text, sizeof text, name);
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, n++) {
+        *end = '\0';
+        cJSON *root = cJSON_Parse(line);
+        if (!root) fail_msg("line %d of %s: %s", n, name, line);
+        assert_true(number(root, "requested_bytes") >= 2097152.0);
+        cJSON_Delete(root);
+    }
+    return n;
+}
+
+static void make_older(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("older\n", file);
+    fclose(file);
+}
+
+static void threads_that_fail_at_once_leave_a_line_each(void **state) {
+    (void)state;
+    make_older("threads.json");
+    run_own("oom=threads.json,limit=64MiB", "threads_fail_at_once");
+    assert_int_equal(n_lines_of_json("threads.json"), THREADS * FAILURES);
+}
+
+static void the_longest_names_fit_a_report(void **state) {
+    (void)state;
+    run_own("oom=names.json", "the_longest_names_fail");
+    assert_int_equal(n_lines_of_json("names.json"), 1);
+}
+
+static void a_slow_file_blocks_only_what_writes_to_it(void **state) {
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/fifo", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    run_own("oom=fifo,limit=1GiB", "an_allocation_returns_while_another_one_reports");
+    run_own("stats=fifo,oom=child.json", "a_child_reports_while_its_parent_does");
+    assert_int_equal(n_lines_of_json("child.json"), 1);
+}
+
+/* As the user nobody. Returns the exit code; -1: it has none. */
+static int run_as_nobody(const char *name, const char *words) {
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (chdir(dir) != 0 || setgroups(0, NULL) != 0) _exit(99);
+        if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(99);
+        setenv("KNET_ALLOC", words, 1);
+        execl(name, name, (char *)NULL);
+        _exit(99);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
+    return WEXITSTATUS(status);
+}
+
+static bool there(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Their user must not choose files that are written with the rights of another. */
+static void setuid_programs_write_no_files(void **state) {
+    (void)state;
+    char command[4096];
+    struct statvfs fs;
+    snprintf(command, sizeof command,
+             "cd %s && chmod 777 . && cp '%s' plain && cp plain setuid && chmod 4755 setuid", dir,
+             program);
+    bool can = geteuid() == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 &&
+               statvfs(dir, &fs) == 0 && !(fs.f_flag & ST_NOSUID) && system(command) == 0;
+    if (!can || run_as_nobody("./plain", "stats=plain.txt") != 0) skip();
+    assert_true(there("plain.txt"));
+    int code = run_as_nobody("./setuid", "stats=a.txt,snapshot=b.txt,trace=c.txt,oom=d.txt");
+    assert_int_equal(code, 0);
+    assert_false(there("a.txt") || there("b.txt") || there("c.txt") || there("d.txt"));
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2) return run_one(argv[2]);
     if (argc < 2 || !mkdtemp(dir)) return 1;
     program = argv[1];
     int failed = RUN_TESTS(
-        TEST(without_words_nothing_is_said), TEST(wrong_words_are_told_and_the_program_goes_on),
-        TEST(help_is_told_and_the_program_goes_on), TEST(limits_hold_for_default_pools),
-        TEST(options_the_device_can_not_have_are_told_and_left_out),
+        TEST(without_words_nothing_is_printed), TEST(wrong_words_are_reported_and_ignored),
+        TEST(help_is_printed_and_the_program_runs), TEST(limits_hold_for_default_pools),
+        TEST(options_that_do_not_fit_the_device_are_reported_and_ignored),
         TEST(stats_are_a_table_for_each_pool), TEST(stats_are_a_line_of_json_for_each_pool),
         TEST(snapshot_has_every_live_block_at_exit),
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
-        TEST(what_can_not_be_written_is_told));
+        TEST(files_that_cannot_be_written_are_reported),
+        TEST(threads_that_fail_at_once_leave_a_line_each), TEST(the_longest_names_fit_a_report),
+        TEST(a_slow_file_blocks_only_what_writes_to_it), TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) || failed;

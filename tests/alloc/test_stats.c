@@ -1,5 +1,12 @@
-/* Counters by name: the struct, the table and the JSON are made from one list. */
+/* Counters by name: one list makes the struct, the table and the JSON. And the files of reports. */
 #include <cjson/cJSON.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pool_fixture.h"
@@ -111,11 +118,12 @@ static void table_has_a_row_for_each(void **state) {
         if (!strstr(text, ROWS[i])) fail_msg("no \"%s\" in\n%s", ROWS[i], text);
     }
     assert_fails(kn_pool_print(f.pool, "/none/such"), KN_ERR_IO,
-                 "kn_pool_print: /none/such can't be written");
+                 "kn_pool_print: cannot write /none/such");
     kn_pool_destroy(f.pool);
 }
 
-/* Names are the program's, cut where they are too long: what is no UTF-8 is replaced. */
+/* The program chooses names; they may be cut within a character. Bytes that are not UTF-8 are
+ * replaced. */
 static void names_of_any_bytes_are_valid_json(void **state) {
     (void)state;
     char path[] = "/tmp/knet_stats_XXXXXX.json", text[32768], name[80] = "";
@@ -145,8 +153,185 @@ static void names_of_any_bytes_are_valid_json(void **state) {
     kn_pool_destroy(f.pool);
 }
 
+/* ---- files ---- */
+
+static kn_status (*const WRITERS[])(kn_pool *, const char *) = {kn_pool_print, kn_pool_print,
+                                                                kn_pool_snapshot, kn_pool_oom_json};
+static const char *const FILES[] = {"table", "stats.json", "snapshot", "oom"};
+enum { N_WRITERS = 4 };
+
+/* A pool whose reports are all longer than a page. */
+static fixture make_large(void) {
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    void *none = NULL;
+    for (int i = 0; i < 70; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "a_tag_with_a_rather_long_name_of_its_own_%06d", i);
+        KN_TAG(tag);
+        (void)must_alloc(f.pool, 512 + 256 * (size_t)i, new_stream(&f));
+        (void)must_alloc(f.pool, 100 * KiB, NULL);
+    }
+    assert_int_equal(kn_alloc(&none, f.pool, GiB, NULL), KN_ERR_OOM);
+    return f;
+}
+
+typedef struct report {
+    kn_pool *pool;
+    kn_status (*write_fn)(kn_pool *pool, const char *path);
+    const char *path;
+    kn_status status;
+    atomic_bool returned;
+} report;
+
+static void *write_report(void *ctx) {
+    report *r = ctx;
+    r->status = r->write_fn(r->pool, r->path);
+    atomic_store(&r->returned, true);
+    return NULL;
+}
+
+static bool is_whole(const char *text, const char *name) {
+    if (strcmp(name, "table") == 0) return strstr(text, "\n  0x10 ") && strstr(text, "\n  tag ");
+    cJSON *root = cJSON_Parse(text);
+    cJSON_Delete(root);
+    return root != NULL;
+}
+
+/* The file is a pipe of one page, which stays full until the allocation has returned. */
+static void allocation_returns_while_a_report_is_written(void **state) {
+    (void)state;
+    static char text[1 << 18];
+    char dir[] = "/tmp/knet_stats_XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    fixture f = make_large();
+    for (int i = 0; i < N_WRITERS; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, FILES[i]);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        int full = open(path, O_RDWR), n = 1;
+        assert_true(full >= 0 && fcntl(full, F_SETPIPE_SZ, 4096) == 4096);
+        report r = {.pool = f.pool, .write_fn = WRITERS[i], .path = path};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, write_report, &r), 0);
+        assert_int_equal(read(full, text, 1), 1); /* it is being written */
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 3 * MiB, NULL)));
+        assert_false(atomic_load(&r.returned));
+        int fd = open(path, O_RDONLY);
+        close(full);
+        for (ssize_t more; (more = read(fd, text + n, sizeof text - 1 - (size_t)n)) > 0;) {
+            n += (int)more;
+        }
+        close(fd);
+        text[n] = '\0';
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(r.status, KN_OK);
+        if (n <= 4097 || !is_whole(text, FILES[i])) fail_msg("%s: %d: %s", FILES[i], n, text);
+        remove(path);
+    }
+    rmdir(dir);
+    kn_pool_destroy(f.pool);
+}
+
+static void assert_file(const char *path, const char *want) {
+    char text[256] = "";
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(text, want);
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int n_files(const char *path) {
+    int n = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir));) n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static void a_full_disk_leaves_the_older_report(void **state) {
+    (void)state;
+    char dir[] = "/tmp/knet_stats_XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    fixture f = make_large();
+    signal(SIGXFSZ, SIG_IGN);
+    for (int i = 0; i < N_WRITERS; i++) {
+        struct rlimit all, some;
+        snprintf(path, sizeof path, "%s/%s", dir, FILES[i]);
+        write_file(path, "older");
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+        some = (struct rlimit){.rlim_cur = 1000, .rlim_max = all.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &some), 0);
+        kn_status status = WRITERS[i](f.pool, path);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+        assert_int_equal(status, KN_ERR_IO);
+        assert_non_null(strstr(kn_last_error()->message, ": File too large"));
+        assert_non_null(strstr(kn_last_error()->message, path));
+        assert_file(path, "older");
+        assert_int_equal(n_files(dir), 1);
+        remove(path);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    rmdir(dir);
+    kn_pool_destroy(f.pool);
+}
+
+/* The new file has the mode of the older one, which other users may not be allowed to read. */
+static void a_report_replaces_an_older_one_as_a_whole(void **state) {
+    (void)state;
+    char dir[] = "/tmp/knet_stats_XXXXXX", path[64], link[64], text[1 << 15];
+    struct stat before, after;
+    assert_non_null(mkdtemp(dir));
+    fixture f = make();
+    snprintf(path, sizeof path, "%s/stats.json", dir);
+    snprintf(link, sizeof link, "%s/link.json", dir);
+    write_file(path, "older");
+    assert_int_equal(chmod(path, 0640), 0);
+    int old = open(path, O_RDONLY);
+    assert_ok(kn_pool_print(f.pool, path));
+    assert_int_equal(read(old, text, sizeof text), 5); /* the older one, as a reader has it */
+    close(old);
+    assert_true(stat(path, &before) == 0 && (before.st_mode & 0777) == 0640);
+    assert_int_equal(symlink(path, link), 0);
+    assert_ok(kn_pool_print(f.pool, link)); /* through a link: the file itself */
+    assert_true(lstat(link, &after) == 0 && S_ISLNK(after.st_mode));
+    assert_true(stat(path, &after) == 0 && after.st_ino == before.st_ino);
+    assert_true(after.st_size == before.st_size);
+    assert_int_equal(n_files(dir), 2);
+    remove(link);
+    slurp(text, sizeof text, path);
+    assert_true(is_whole(text, "stats.json"));
+    rmdir(dir);
+    kn_pool_destroy(f.pool);
+}
+
+/* The program may read it through the descriptor with which it created the file. */
+static void an_empty_file_is_written_in_place(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_stats_XXXXXX", text[1 << 15] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    fixture f = make();
+    assert_ok(kn_pool_print(f.pool, path));
+    assert_true(read(fd, text, sizeof text - 1) > 100);
+    assert_true(strncmp(text, "pool a ", 7) == 0);
+    close(fd);
+    remove(path);
+    kn_pool_destroy(f.pool);
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(every_counter_is_read_by_its_name),
-                     TEST(json_has_every_counter_class_stream_rung_and_tag),
-                     TEST(table_has_a_row_for_each), TEST(names_of_any_bytes_are_valid_json));
+    return RUN_TESTS(
+        TEST(every_counter_is_read_by_its_name),
+        TEST(json_has_every_counter_class_stream_rung_and_tag), TEST(table_has_a_row_for_each),
+        TEST(names_of_any_bytes_are_valid_json), TEST(allocation_returns_while_a_report_is_written),
+        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_replaces_an_older_one_as_a_whole),
+        TEST(an_empty_file_is_written_in_place));
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # replay_cli.sh KNET JSON_GET: knet replay as a user runs it, exit codes and messages.
 set -euo pipefail
+export LC_ALL=C.UTF-8   # for the patterns below
 knet=$1 json_get=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -283,8 +283,7 @@ static void frees_of_other_threads_stand_behind_their_allocations(void **state) 
     fixture_end(&f);
 }
 
-/* Blocks go from hand to hand as threads come and go: now one has the turn in the trace, and reads
- * its clock now and then only, now another. */
+/* Each thread frees the blocks of the last one and allocates new ones. */
 enum { HANDS = 300, BLOCKS = 24 };
 
 typedef struct hand {
@@ -326,8 +325,7 @@ static void blocks_go_from_hand_to_hand_as_threads_come_and_go(void **state) {
     fixture_end(&f);
 }
 
-/* Threads put blocks on a table and free what lay there, in bursts: they take the turn from each
- * other, and from a few of them on all at once. */
+/* Each thread exchanges its new block for one of another thread, and frees that. */
 enum { SITTERS = 3, PLACES = 32, BURSTS = 200, BURST = 100 };
 
 typedef struct table {
@@ -565,7 +563,6 @@ int main(void) {
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
-        /* before the next one, whose threads never let go of the turn */
         TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
         TEST(blocks_that_threads_take_from_each_other_are_in_order),
         TEST(frees_of_other_threads_stand_behind_their_allocations),

@@ -1,5 +1,8 @@
 /* The player: the same trace, the same addresses; the policies agree on what is live; streams;
  * devices that are too small; the search for the smallest device. */
+#include <knet/device.h>
+#include <stdio.h>
+
 #include "replay.h"
 #include "replay_policy.h"
 #include "test.h"
@@ -184,6 +187,43 @@ static void the_device_has_eight_times_the_peak_and_at_least_1_gib(void **state)
     }
 }
 
+/* The device that was registered last. */
+static kn_device *replay_device(void) {
+    kn_device *device = NULL, *last = NULL;
+    char name[32];
+    for (int i = 1;; i++) {
+        snprintf(name, sizeof name, "replay:%d", i);
+        if (kn_device_find(&device, name) < 0) break;
+        last = device;
+    }
+    return last;
+}
+
+static void the_device_has_the_size_that_the_play_asks_for(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    kn_device_info info;
+    void *p = NULL;
+    assert_ok(kn__policy_arena.create(&p, &trace));
+    for (uint64_t gib = 1; gib <= 3; gib++) {
+        void **slots = calloc(trace.n_blocks, sizeof *slots);
+        size_t done = 0;
+        kn__counts counts;
+        assert_ok(kn__policy_arena.renew(p, gib << 30));
+        assert_ok(kn_device_info_read(&info, sizeof info, replay_device()));
+        assert_int_equal(info.total_bytes, gib << 30);
+        assert_int_equal(info.free_bytes, gib << 30);
+        assert_ok(kn__policy_arena.run(p, trace.steps, 0, 1, slots, &done));
+        kn__policy_arena.counts(p, &counts);
+        assert_ok(kn_device_info_read(&info, sizeof info, replay_device()));
+        assert_int_equal(info.free_bytes, (gib << 30) - counts.reserved_bytes);
+        kn__policy_arena.free_one(p, trace.steps[0].block, slots[trace.steps[0].block]);
+        free(slots);
+    }
+    kn__policy_arena.destroy(p);
+    kn__trace_release(&trace);
+}
+
 /* The smallest device. */
 
 enum { SIZES = 300 };
@@ -242,6 +282,14 @@ static void the_search_never_claims_a_size_below_one_that_failed(void **state) {
     }
 }
 
+/* Completes once on each device. */
+static kn_status completes_once(void *ctx, bool *out, uint64_t n_granules) {
+    pattern *x = ctx;
+    *out = !x->tried[n_granules];
+    x->tried[n_granules] = true;
+    return KN_OK;
+}
+
 static void the_search_ends_when_the_largest_size_fails_and_at_errors(void **state) {
     (void)state;
     pattern x = {{false}, {false}};
@@ -253,6 +301,9 @@ static void the_search_ends_when_the_largest_size_fails_and_at_errors(void **sta
     assert_ok(kn__fits_search(&fits, 5, 4, pattern_completes, &x));
     assert_int_equal(fits, 0);
     assert_false(x.tried[4]);
+    x = (pattern){{false}, {false}};
+    assert_ok(kn__fits_search(&fits, SIZES - 1, SIZES - 1, completes_once, &x));
+    assert_int_equal(fits, 0);
     assert_fails(kn__fits_search(&fits, 1, 1, fails, NULL), KN_ERR_INVALID, "purpose");
 }
 
@@ -306,6 +357,7 @@ int main(void) {
                      TEST(best_fit_and_classes_are_what_they_say),
                      TEST(a_device_that_is_too_small_is_a_result_that_says_so),
                      TEST(the_device_has_eight_times_the_peak_and_at_least_1_gib),
+                     TEST(the_device_has_the_size_that_the_play_asks_for),
                      TEST(the_search_finds_the_first_size_that_completes),
                      TEST(the_search_never_claims_a_size_below_one_that_failed),
                      TEST(the_search_ends_when_the_largest_size_fails_and_at_errors),

@@ -28,12 +28,12 @@ typedef struct kn_frame {
 
 typedef struct kn_frame_options {
     kn_device *device;
-    kn_stream stream; /* NULL: the thread's own stream of the device */
-    kn_pool *pool;    /* must be a pool of the device */
-    kn_dtype dtype;   /* of tensors made from nothing: KN_F32 or KN_F64 */
-    int record;       /* KN_OFF: don't record, though a tape is open; 0: inherit */
-    int threads; /* of host kernels; results don't depend on it; 0: inherit, outermost OMP's choice
-                  */
+    kn_stream stream;     /* NULL: the thread's own stream of the device */
+    kn_pool *pool;        /* must be a pool of the device */
+    kn_dtype dtype;       /* of tensors made from nothing: KN_F32 or KN_F64 */
+    int record;           /* KN_OFF: don't record, though a tape is open; 0: inherit */
+    int threads;          /* of host kernels; results don't depend on it; 0: inherit. Outermost:
+                           * OMP_NUM_THREADS, else what affinity and control group allow */
     uint64_t reserved[4]; /* zero */
 } kn_frame_options;
 

@@ -2,7 +2,8 @@
  *
  * Every tensor that an op returns belongs to the innermost open frame of the thread (frame.h) and
  * goes when that frame ends, unless kn_keep moved it one frame out or a slot holds it. Nobody frees
- * tensors one by one.
+ * tensors one by one. Using a tensor after its end is an INVALID error that says where it was made:
+ * a thread reuses the record of a tensor after 1,024 later ones have ended, not before.
  *
  *     KN_FRAME();
  *     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(64, 784));

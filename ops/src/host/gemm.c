@@ -4,9 +4,9 @@
 #include "gemm.h"
 
 #include <dnnl.h>
-#include <omp.h>
 #include <string.h>
 
+#include "../libgomp.h"
 #include "chunks.h"
 #include "gemm_packed.h"
 #include "slots.h"
