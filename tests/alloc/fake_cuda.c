@@ -190,7 +190,9 @@ cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device 
 cu_result fake_cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     BEGIN(fake_begin);
     *out = &fake.contexts[device];
-    return fake_end(KN__CU_SUCCESS);
+    (void)fake_end(KN__CU_SUCCESS);
+    usleep(fake_machine.open_us);
+    return KN__CU_SUCCESS;
 }
 
 cu_result fake_cuCtxGetCurrent(cu_context *out) {

@@ -30,6 +30,7 @@ typedef struct fake_cuda_machine {
     bool is_stub;          /* the toolkit's library for linking */
     bool has_virtual_memory;
     const char *lacks;       /* a function that the driver doesn't have */
+    unsigned int open_us;    /* cuDevicePrimaryCtxRetain takes this long */
     uint64_t capacity_bytes; /* of each device */
 } fake_cuda_machine;
 FAKE_API fake_cuda_machine *fake_cuda_machine_get(void);

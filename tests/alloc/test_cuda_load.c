@@ -6,6 +6,8 @@
 #include <knet/device_driver.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,11 +178,7 @@ static bool has_only_segments(kn_device *device) {
     void *impl = NULL, *segment = NULL;
     kn_device_info info;
     const kn_device_driver *driver = kn_device_driver_get(device, &impl);
-    if (driver->range_reserve || driver->range_release || driver->handle_create ||
-        driver->handle_destroy || driver->handle_map || driver->handle_unmap ||
-        driver->range_access) {
-        return false;
-    }
+    if (driver->range_reserve) return false;
     if (kn_device_info_read(&info, sizeof info, device) < 0 || info.granularity_bytes) return false;
     if (driver->segment_alloc(impl, &segment, 100) < 0) return false;
     driver->segment_free(impl, segment, 100);
@@ -225,6 +223,64 @@ static void device_that_could_not_be_opened_can_be_found_later(void **state) {
     (void)state;
     finding found = find_in_child(
         (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = survives_every_failure});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+static void make_slow(fake_cuda_machine *machine) { machine->open_us = 20000; }
+
+static void *find_other(void *unused) {
+    (void)unused;
+    kn_device *device = NULL;
+    return kn_device_find(&device, "cuda:1") == KN_OK ? device : NULL;
+}
+
+static bool is_one_for_all_threads(kn_device *unused) {
+    (void)unused;
+    enum { N = 4 };
+    pthread_t threads[N];
+    void *found[N];
+    bool same = true;
+    for (int i = 0; i < N; i++) {
+        if (pthread_create(&threads[i], NULL, find_other, NULL) != 0) abort();
+    }
+    for (int i = 0; i < N; i++) pthread_join(threads[i], &found[i]);
+    for (int i = 0; i < N; i++) same = same && found[i] && found[i] == found[0];
+    return same;
+}
+
+static void device_is_opened_once_for_all_threads(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){
+        .driver = FAKE_CUDA, .name = "cuda", .prepare = make_slow, .look = is_one_for_all_threads});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+/* Forks while a thread opens cuda:1; the child opens another device. */
+static bool child_opens_a_device(kn_device *unused) {
+    (void)unused;
+    uint64_t (*calls)(const char *) = NULL;
+    fake_function("fake_cuda_calls", &calls);
+    uint64_t before = calls("cuDevicePrimaryCtxRetain");
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, find_other, NULL) != 0) abort();
+    while (calls("cuDevicePrimaryCtxRetain") == before) sched_yield();
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        kn_device *device = NULL;
+        alarm(20); /* ends a child that hangs */
+        _exit(kn_device_find(&device, "sim") == KN_OK ? 0 : 1);
+    }
+    pthread_join(thread, NULL);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void child_of_fork_opens_devices_while_the_parent_does(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){
+        .driver = FAKE_CUDA, .name = "cuda", .prepare = make_slow, .look = child_opens_a_device});
     assert_int_equal(found.status, KN_OK);
     assert_true(found.extra);
 }
@@ -296,5 +352,7 @@ int main(void) {
         TEST(index_past_the_last_says_how_many_there_are),
         TEST(device_without_virtual_memory_grows_by_segments),
         TEST(device_that_could_not_be_opened_can_be_found_later),
+        TEST(device_is_opened_once_for_all_threads),
+        TEST(child_of_fork_opens_devices_while_the_parent_does),
         TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
 }

@@ -474,12 +474,18 @@ static void device_sync_runs_the_work_of_destroyed_streams(void **state) {
     end(&d);
 }
 
-static void stream_ids_can_be_left_out(void **state) {
+static void options_leave_out_stream_ids_and_virtual_memory(void **state) {
     (void)state;
-    kn_sim *sim = NULL;
-    assert_ok(kn_sim_create(&sim, &(kn_sim_options){.no_stream_ids = true}));
-    assert_null(kn_sim_driver(sim)->stream_id);
-    kn_sim_destroy(sim);
+    device d = make_with(&(kn_sim_options){.no_stream_ids = true, .plain = true}), e = make();
+    kn_device_info with = {0}, without = {0};
+    assert_null(d.driver->stream_id);
+    assert_null(d.driver->range_reserve);
+    assert_ok(d.driver->info_read(d.sim, &without));
+    assert_ok(e.driver->info_read(e.sim, &with));
+    assert_int_equal(without.granularity_bytes, 0);
+    assert_int_equal(with.granularity_bytes, 2 * MiB);
+    end(&d);
+    end(&e);
 }
 
 static void clock_moves_when_told(void **state) {
@@ -516,6 +522,7 @@ int main(void) {
         TEST(per_thread_handle_is_another_stream_in_each_thread),
         TEST(threads_may_ask_for_ids_together), TEST(event_orders_the_streams_of_threads),
         TEST(stream_of_another_context_is_rejected),
-        TEST(device_sync_runs_the_work_of_destroyed_streams), TEST(stream_ids_can_be_left_out),
-        TEST(clock_moves_when_told), TEST(reserved_options_must_be_zero));
+        TEST(device_sync_runs_the_work_of_destroyed_streams),
+        TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_when_told),
+        TEST(reserved_options_must_be_zero));
 }
