@@ -27,6 +27,7 @@ struct kn_event {
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* opens one device at a time */
 static kn_device host_device = {
     .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
 static kn_device *const devices = &host_device; /* head of the list */
@@ -79,23 +80,34 @@ static int cuda_index(const char *name) {
     return *end == '\0' && errno == 0 && index < 1000 ? (int)index : -1;
 }
 
-kn_status kn_device_find(kn_device **out, const char *name) {
-    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
-    char canonical[32];
-    int index = cuda_index(name);
-    if (index >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", index);
+static bool find(kn_device **out, const char *name) {
     pthread_mutex_lock(&registry_lock);
-    kn_device *device = find_registered(index >= 0 ? canonical : name);
+    kn_device *device = find_registered(name);
     pthread_mutex_unlock(&registry_lock);
-    if (device) {
-        *out = device;
-        return KN_OK;
-    }
-    if (index >= 0) return kn__cuda_find(out, index);
-    if (strcmp(name, "sim") == 0) return kn__sim_find(out);
+    if (device) *out = device;
+    return device != NULL;
+}
+
+static kn_status open_locked(kn_device **out, const char *name, int cuda) {
+    if (find(out, name)) return KN_OK; /* another thread opened it */
+    if (cuda >= 0) return kn__cuda_open(out, name, cuda);
+    if (strcmp(name, "sim") == 0) return kn__sim_open(out);
     return KN_FAIL(KN_ERR_INVALID,
                    "no device is named \"%s\"; there are \"cpu\", \"cuda\", \"cuda:N\" and \"sim\"",
                    name);
+}
+
+kn_status kn_device_find(kn_device **out, const char *name) {
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
+    char canonical[32];
+    int cuda = cuda_index(name);
+    if (cuda >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", cuda);
+    if (cuda >= 0) name = canonical;
+    if (find(out, name)) return KN_OK;
+    pthread_mutex_lock(&open_lock);
+    kn_status status = open_locked(out, name, cuda);
+    pthread_mutex_unlock(&open_lock);
+    return status;
 }
 
 kn_device *kn_device_host(void) { return &host_device; }
@@ -115,16 +127,6 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
     memset(out, 0, out_bytes);
     memcpy(out, &info, out_bytes < sizeof info ? out_bytes : sizeof info);
     return KN_OK;
-}
-
-void kn__driver_make_plain(kn_device_driver *driver) {
-    driver->range_reserve = NULL;
-    driver->range_release = NULL;
-    driver->handle_create = NULL;
-    driver->handle_destroy = NULL;
-    driver->handle_map = NULL;
-    driver->handle_unmap = NULL;
-    driver->range_access = NULL;
 }
 
 /* Pools of a device. */
@@ -379,7 +381,7 @@ static void fork_parent(void) {
 static void fork_child(void) {
     kn__log_fork_child();
     kn__observer_fork_child();
-    kn__cuda_fork_child();
+    open_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (kn_device *device = devices; device; device = device->next) {
         device->pool_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         if (device->driver->ordered) continue;
