@@ -341,7 +341,7 @@ static kn_status begin_locked(const char *path) {
     }
     trace.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (trace.fd < 0 || write_all(&header, sizeof header) < sizeof header) {
-        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: %s can't be written: %s", path, strerror(errno));
+        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(errno));
     }
     int error = start_thread();
     if (error) {
