@@ -27,8 +27,6 @@ static inline uint32_t generation_of(const kn_pool *pool) {
 }
 
 void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
-    if (KN__READ(cache->n_allocs) == 0 && KN__READ(cache->live) == 0)
-        return; /* nothing since the last */
     int64_t high = pool->live + KN__READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
     pool->live += KN__READ(cache->live);
