@@ -36,10 +36,6 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
 
-kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
-
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
     pool->decay_ns = 0;
