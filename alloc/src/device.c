@@ -138,7 +138,7 @@ void kn__registry_unlock(void) { pthread_mutex_unlock(&registry_lock); }
  * or by replay. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device) {
     pthread_mutex_lock(&registry_lock);
-    *kn__pool_link(pool) = device->pools;
+    pool->link = device->pools;
     device->pools = pool;
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_create) observer->on_pool_create(pool);
@@ -148,12 +148,12 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device) {
 static const char *delist(kn_pool *pool) {
     for (kn_device *device = devices; device; device = device->next) {
         kn_pool **link = &device->pools;
-        while (*link && *link != pool) link = kn__pool_link(*link);
+        while (*link && *link != pool) link = &(*link)->link;
         if (!*link) continue;
         if (pool == device->default_pool || pool == device->pinned_pool) {
             return "is a default pool of its device, which can't be destroyed";
         }
-        *link = *kn__pool_link(pool);
+        *link = pool->link;
         return NULL;
     }
     return "is not a pool; was it destroyed before?";
@@ -168,7 +168,7 @@ const char *kn__pool_delist(kn_pool *pool) {
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
     for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) fn(ctx, pool);
     }
 }
 
@@ -225,7 +225,7 @@ static bool can_go(const kn_device *device, kn_stream stream, const char *functi
 void kn_stream_retire(kn_device *device, kn_stream stream) {
     if (!can_go(device, stream, "kn_stream_retire")) return;
     pthread_mutex_lock(&registry_lock);
-    for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+    for (kn_pool *pool = device->pools; pool; pool = pool->link) {
         kn__pool_stream_retire(pool, stream);
     }
     pthread_mutex_unlock(&registry_lock);
@@ -360,20 +360,24 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
  * consistent. Other locks may belong to threads that the child lacks: it initializes them again.
  * The host device and its pools keep working in the child; other drivers don't. */
 
-static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
-    for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
-    }
+static void lock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_take(&pool->lock);
+}
+
+static void unlock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_open(&pool->lock);
 }
 
 static void fork_prepare(void) {
     pthread_mutex_lock(&registry_lock);
     kn__caches_lock();
-    visit_pools_locked(kn__pool_fork_lock);
+    kn__pools_visit(lock_pool, NULL);
 }
 
 static void fork_parent(void) {
-    visit_pools_locked(kn__pool_fork_unlock);
+    kn__pools_visit(unlock_pool, NULL);
     kn__caches_unlock();
     pthread_mutex_unlock(&registry_lock);
 }
@@ -386,7 +390,7 @@ static void fork_child(void) {
         device->pool_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         if (device->driver->ordered) continue;
         device->forked = true;
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) {
             kn__pool_fork_kill(pool);
         }
     }

@@ -34,14 +34,10 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device);
  * not in the list. */
 const char *kn__pool_delist(kn_pool *pool);
 
-/* pool.c: the device's default pool; the stream is about to be destroyed: record its events now;
- * the next pool in the device's list; locks and unlocks the pool for a fork(); makes the pool
- * refuse requests, in a child that can't use the driver. */
+/* pool.c: creates the device's default pool; records the events of a stream that will be destroyed;
+ * makes the pool refuse requests, in a child of fork() that can't use the driver. */
 kn_status kn__pool_create_default(kn_pool **out, kn_device *device);
 void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
-kn_pool **kn__pool_link(kn_pool *pool);
-void kn__pool_fork_lock(kn_pool *pool);
-void kn__pool_fork_unlock(kn_pool *pool);
 void kn__pool_fork_kill(kn_pool *pool);
 
 /* pinned.c: sets the driver of a pinned pool; creates the CPU's home stream. */
