@@ -247,12 +247,30 @@ static bool of_another_thread(const kn__stream *stream) {
            stream->key != ((uintptr_t)kn__self | KN__STREAM_PER_THREAD);
 }
 
+/* An event on the stream that has its handle now would say nothing of this one's work. */
+static bool destroyed_unannounced(const kn_pool *pool, const kn__stream *stream) {
+    if ((stream->key & KEY_ID) != KEY_ID) return false;
+    uint64_t now = kn__stream_key(pool, stream->handle);
+    return (now & KEY_ID) == KEY_ID && now != stream->key;
+}
+
+/* Something was freed in the open epoch, and only an event can say when that is finished. */
+static bool epoch_is_open(const kn_pool *pool, const kn__stream *stream) {
+    if (!stream->open_bytes || stream->retired || stream->graph) return false;
+    return !kn__epoch_finished(pool, stream, stream->epoch); /* else it is the CPU's own */
+}
+
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
     const char *why = NULL;
-    if (!stream->open_bytes || stream->retired || stream->graph) return KN_OK;
-    if (kn__epoch_finished(pool, stream, stream->epoch)) return KN_OK; /* the CPU's own */
-    if (of_another_thread(stream)) why = "another thread's cudaStreamPerThread";
-    if (!why && kn__stream_capturing(pool, stream->handle)) why = "a stream that is captured";
+    if (!epoch_is_open(pool, stream)) return KN_OK;
+    if (of_another_thread(stream)) {
+        why = "another thread's cudaStreamPerThread";
+    } else if (destroyed_unannounced(pool, stream)) {
+        why = "a stream that was destroyed";
+        kn__stream_retire(pool, stream, true);
+    } else if (kn__stream_capturing(pool, stream->handle)) {
+        why = "a stream that is captured";
+    }
     if (!why) return record(pool, stream);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
 }

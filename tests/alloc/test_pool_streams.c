@@ -285,6 +285,24 @@ static void stream_with_the_handle_of_a_destroyed_one_is_another_stream(void **s
     }
 }
 
+/* The pool knows the old stream, and never sees the new one: an event on it happens at once. */
+static void no_event_is_recorded_on_the_successor_of_a_destroyed_stream(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
+    void *x = must_alloc(f.pool, 40 * MiB, s), *small = must_alloc(f.pool, 5 * MiB, other);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    destroy_unannounced(&f, s);
+    assert_ptr_equal(new_stream(&f), s);
+    assert_ok(kn_free(f.pool, x));
+    void *y = must_alloc(f.pool, 50 * MiB, other);
+    kn_sim_work(f.sim, other, y, 50 * MiB, 2); /* the simulator minds if s's work may still run */
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_DEVICE_SYNC), 1);
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_free(f.pool, small));
+    fixture_end(&f);
+}
+
 /* Nothing tells when the work of such a stream is done but a wait for the device: the last resort.
  */
 static void memory_of_a_destroyed_stream_comes_back_before_memory_runs_out(void **state) {
@@ -529,6 +547,7 @@ int main(void) {
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
         TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
+        TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),
