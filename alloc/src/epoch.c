@@ -525,27 +525,30 @@ bool kn__epochs_sync_one(kn_pool *pool) {
     return false;
 }
 
+/* What only a wait for the device can tell to be done. */
+static bool needs_device(const kn_pool *pool, const kn__stream *stream) {
+    return epoch_is_open(pool, stream) || (stream->lost && stream->refs > 0);
+}
+
 bool kn__epochs_finish(kn_pool *pool) {
     if (kn__pool_ordered(pool)) return true;
     bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         stream->open_bytes += stream->refs > 0;
-        if (kn__epoch_close(pool, stream) < 0) {
-            kn_log_write(1, "kn_pool_destroy: pool %s: a stream can't be waited for: %s",
-                         pool->name, kn_last_error()->message);
-            all = false;
-        }
+        (void)kn__epoch_close(pool, stream);
     }
     while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        all &= pool->streams[i]->n_marks == 0;
-        all &= !pool->streams[i]->lost || pool->streams[i]->refs == 0;
-        for (uint32_t m = 0; m < pool->streams[i]->n_marks; m++) {
-            event_put(pool, pool->streams[i]->marks[m].event);
+        kn__stream *stream = pool->streams[i];
+        if (needs_device(pool, stream) || stream->n_marks) {
+            kn_log_write(1, "kn_pool_destroy: pool %s: stream %p can't be waited for: %s",
+                         pool->name, (void *)stream->handle, kn_last_error()->message);
+            all = false;
         }
-        pool->streams[i]->n_marks = 0;
+        for (uint32_t m = 0; m < stream->n_marks; m++) event_put(pool, stream->marks[m].event);
+        stream->n_marks = 0;
     }
     while (pool->n_events_free) {
         pool->driver->event_destroy(pool->impl, pool->events[--pool->n_events_free]);
@@ -576,23 +579,36 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
     kn__streams_changed(pool);
 }
 
+/* A capture, which a wait for the device would spoil. */
+static bool captures(const kn_pool *pool, const kn__stream *stream) {
+    if (stream->graph && !stream->hidden) return true;
+    return !stream->retired && !of_another_thread(stream) &&
+           kn__stream_capturing(pool, stream->handle);
+}
+
+/* Behind a wait for the device. */
+static void stream_done(kn_pool *pool, kn__stream *stream) {
+    if (epoch_is_open(pool, stream)) {
+        stream->epoch++;
+        stream->open_bytes = 0;
+        stream->done = stream->epoch - 1;
+    }
+    if (stream->lost) stream->done = kn__stream_epoch(stream);
+    if (stream->n_marks) marks_done(pool, stream, stream->n_marks);
+    uses_finish(pool, stream);
+    if (stream->lost) retired_finish(pool, stream);
+    stream->lost = false;
+}
+
 bool kn__epochs_recover(kn_pool *pool) {
     bool any = false;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        const kn__stream *stream = pool->streams[i];
-        any |= stream->lost && stream->refs > 0;
-        if (!stream->retired && kn__stream_capturing(pool, stream->handle)) return false;
+        any |= needs_device(pool, pool->streams[i]);
+        if (captures(pool, pool->streams[i])) return false;
     }
     if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0)
         return false;
     pool->n_syncs++;
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (!stream->lost) continue;
-        stream->lost = false;
-        stream->done = kn__stream_epoch(stream);
-        uses_finish(pool, stream);
-        retired_finish(pool, stream);
-    }
+    for (uint32_t i = 0; i < pool->n_streams; i++) stream_done(pool, pool->streams[i]);
     return true;
 }

@@ -409,6 +409,49 @@ static void default_stream_of_a_thread_is_its_own(void **state) {
     fixture_end(&f);
 }
 
+typedef struct guest {
+    fixture *f;
+    pthread_barrier_t here;
+    bool failed;
+} guest;
+
+/* Frees on its default stream, whose work is not done, and stays. */
+static void *stay(void *ctx) {
+    guest *g = ctx;
+    void *x = NULL;
+    g->failed = kn_alloc(&x, g->f->pool, 40 * MiB, PER_THREAD) < 0;
+    if (x) kn_sim_work(g->f->sim, PER_THREAD, x, 40 * MiB, 1);
+    if (kn_free(g->f->pool, x) < 0) g->failed = true;
+    pthread_barrier_wait(&g->here);
+    pthread_barrier_wait(&g->here);
+    return NULL;
+}
+
+/* Only the thread itself can record an event there, and it may never come by again. */
+static void memory_of_another_threads_default_stream_is_not_out_of_reach(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fixture f = fixture_make(64 * MiB, false, NULL);
+        guest g = {.f = &f};
+        void *own = must_alloc(f.pool, 5 * MiB, NULL);
+        pthread_t thread;
+        assert_int_equal(pthread_barrier_init(&g.here, NULL, 2), 0);
+        assert_int_equal(pthread_create(&thread, NULL, stay, &g), 0);
+        pthread_barrier_wait(&g.here);
+        if (i) {
+            void *x = must_alloc(f.pool, 50 * MiB, NULL);
+            kn_sim_work(f.sim, NULL, x, 50 * MiB, 2);
+            assert_ok(kn_free(f.pool, x));
+        }
+        assert_ok(kn_free(f.pool, own));
+        fixture_end(&f); /* with nothing left on the device */
+        pthread_barrier_wait(&g.here);
+        pthread_join(thread, NULL);
+        pthread_barrier_destroy(&g.here);
+        assert_false(g.failed);
+    }
+}
+
 static void stream_that_is_retired_while_it_is_captured_is_not_waited_for(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -551,6 +594,7 @@ int main(void) {
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),
+        TEST(memory_of_another_threads_default_stream_is_not_out_of_reach),
         TEST(stream_that_is_retired_while_it_is_captured_is_not_waited_for),
         TEST(retired_stream_leaves_its_memory_to_others),
         TEST(many_streams_come_and_go_without_growth),
