@@ -255,12 +255,30 @@ static bool of_another_thread(const kn__stream *stream) {
            stream->key != ((uintptr_t)kn__self | KN__STREAM_PER_THREAD);
 }
 
+/* An event on the stream that has its handle now would say nothing of this one's work. */
+static bool destroyed_unannounced(const kn_pool *pool, const kn__stream *stream) {
+    if ((stream->key & KEY_ID) != KEY_ID) return false;
+    uint64_t now = kn__stream_key(pool, stream->handle);
+    return (now & KEY_ID) == KEY_ID && now != stream->key;
+}
+
+/* Something was freed in the open epoch, and only an event can say when that is finished. */
+static bool epoch_is_open(const kn_pool *pool, const kn__stream *stream) {
+    if (!stream->open_bytes || stream->retired || stream->graph) return false;
+    return !kn__epoch_finished(pool, stream, stream->epoch); /* else it is the CPU's own */
+}
+
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
     const char *why = NULL;
-    if (!stream->open_bytes || stream->retired || stream->graph) return KN_OK;
-    if (kn__epoch_finished(pool, stream, stream->epoch)) return KN_OK; /* the CPU's own */
-    if (of_another_thread(stream)) why = "another thread's cudaStreamPerThread";
-    if (!why && kn__stream_capturing(pool, stream->handle)) why = "a stream that is captured";
+    if (!epoch_is_open(pool, stream)) return KN_OK;
+    if (of_another_thread(stream)) {
+        why = "another thread's cudaStreamPerThread";
+    } else if (destroyed_unannounced(pool, stream)) {
+        why = "a stream that was destroyed";
+        kn__stream_retire(pool, stream, true);
+    } else if (kn__stream_capturing(pool, stream->handle)) {
+        why = "a stream that is captured";
+    }
     if (!why) return record(pool, stream);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
 }
@@ -486,27 +504,30 @@ bool kn__epochs_sync_one(kn_pool *pool) {
     return false;
 }
 
+/* What only a wait for the device can tell to be done. */
+static bool needs_device(const kn_pool *pool, const kn__stream *stream) {
+    return epoch_is_open(pool, stream) || (stream->lost && stream->refs > 0);
+}
+
 bool kn__epochs_finish(kn_pool *pool) {
     if (pool->ordered) return true;
     bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         stream->open_bytes += stream->refs > 0;
-        if (kn__epoch_close(pool, stream) < 0) {
-            kn_log_write(1, "kn_pool_destroy: pool %s: a stream can't be waited for: %s",
-                         pool->name, kn_last_error()->message);
-            all = false;
-        }
+        (void)kn__epoch_close(pool, stream);
     }
     while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        all &= pool->streams[i]->n_marks == 0;
-        all &= !pool->streams[i]->lost || pool->streams[i]->refs == 0;
-        for (uint32_t m = 0; m < pool->streams[i]->n_marks; m++) {
-            event_put(pool, pool->streams[i]->marks[m].event);
+        kn__stream *stream = pool->streams[i];
+        if (needs_device(pool, stream) || stream->n_marks) {
+            kn_log_write(1, "kn_pool_destroy: pool %s: stream %p can't be waited for: %s",
+                         pool->name, (void *)stream->handle, kn_last_error()->message);
+            all = false;
         }
-        pool->streams[i]->n_marks = 0;
+        for (uint32_t m = 0; m < stream->n_marks; m++) event_put(pool, stream->marks[m].event);
+        stream->n_marks = 0;
     }
     while (pool->n_events_free) {
         pool->driver->event_destroy(pool->impl, pool->events[--pool->n_events_free]);
@@ -537,23 +558,36 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
     kn__streams_changed(pool);
 }
 
+/* A capture, which a wait for the device would spoil. */
+static bool captures(const kn_pool *pool, const kn__stream *stream) {
+    if (stream->graph && !stream->hidden) return true;
+    return !stream->retired && !of_another_thread(stream) &&
+           kn__stream_capturing(pool, stream->handle);
+}
+
+/* Behind a wait for the device. */
+static void stream_done(kn_pool *pool, kn__stream *stream) {
+    if (epoch_is_open(pool, stream)) {
+        stream->epoch++;
+        stream->open_bytes = 0;
+        stream->done = stream->epoch - 1;
+    }
+    if (stream->lost) stream->done = kn__stream_epoch(stream);
+    if (stream->n_marks) marks_done(pool, stream, stream->n_marks);
+    uses_finish(pool, stream);
+    if (stream->lost) retired_finish(pool, stream);
+    stream->lost = false;
+}
+
 bool kn__epochs_recover(kn_pool *pool) {
     bool any = false;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        const kn__stream *stream = pool->streams[i];
-        any |= stream->lost && stream->refs > 0;
-        if (!stream->retired && kn__stream_capturing(pool, stream->handle)) return false;
+        any |= needs_device(pool, pool->streams[i]);
+        if (captures(pool, pool->streams[i])) return false;
     }
     if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0)
         return false;
     pool->n_syncs++;
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (!stream->lost) continue;
-        stream->lost = false;
-        stream->done = kn__stream_epoch(stream);
-        uses_finish(pool, stream);
-        retired_finish(pool, stream);
-    }
+    for (uint32_t i = 0; i < pool->n_streams; i++) stream_done(pool, pool->streams[i]);
     return true;
 }

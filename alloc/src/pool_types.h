@@ -532,7 +532,9 @@ void kn__epochs_poll(kn_pool *pool, int n_queries);
 void kn__epochs_close_used(kn_pool *pool); /* of streams that freed blocks wait for */
 void kn__epochs_settle(kn_pool *pool);     /* closes and polls all; merges what is finished */
 bool kn__epochs_sync_one(kn_pool *pool);   /* the host waits for one epoch; false: none is left */
-bool kn__epochs_recover(kn_pool *pool); /* the host waits for lost streams; false: there is none */
+/* The host waits for the device, for streams that are lost and epochs that no event can close;
+ * false: there is none, or something is captured. */
+bool kn__epochs_recover(kn_pool *pool);
 /* The host waits for all; false: some stream can't be waited for. */
 bool kn__epochs_finish(kn_pool *pool);
 kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream);
