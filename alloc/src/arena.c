@@ -117,6 +117,17 @@ inline void kn__block_assign(kn__block *block, kn__stream *stream) {
     stream->refs++;
 }
 
+void kn__free_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch) {
+    for (unsigned bin = 0; bin < KN__BINS && from->bins.n_used; bin++) {
+        for (kn__block *block = from->bins.head[bin], *next; block; block = next) {
+            next = block->next;
+            if (block->epoch > last) continue;
+            kn__bins_remove(&from->bins, block);
+            kn__block_free(pool, block, to, epoch);
+        }
+    }
+}
+
 /* Records. */
 
 static kn__block *records_add(kn_pool *pool) {

@@ -27,8 +27,6 @@ static inline uint32_t generation_of(const kn_pool *pool) {
 }
 
 void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
-    if (KN__READ(cache->n_allocs) == 0 && KN__READ(cache->live) == 0)
-        return; /* nothing since the last */
     int64_t high = pool->live + KN__READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
     pool->live += KN__READ(cache->live);
@@ -117,7 +115,7 @@ static void cache_renew(kn_pool *pool, kn__cache *cache) {
     cache->generation = generation;
     cache->current = (kn__rack *)(uintptr_t)&no_rack;
     kn__cache_flush(pool, cache);
-    memset(cache->places, 0, cache->n_places * sizeof *cache->places);
+    for (size_t i = 0; i < cache->n_places; i++) cache->places[i] = NULL;
     for (kn__rack **link = &cache->racks; *link;) {
         kn__rack *rack = *link;
         rack->generation = generation;
@@ -598,7 +596,7 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
 }
 
 kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
-    if (!ptr || kn__pool_ordered(pool)) return KN_OK;
+    if (!ptr || pool->ordered) return KN_OK;
     /* NULL is the CPU in a pinned pool: the legacy default stream has its other handle there. */
     if (pool->pinned && !stream) stream = (kn_stream)(uintptr_t)KN__STREAM_LEGACY;
     const char *why = NULL;

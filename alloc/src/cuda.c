@@ -4,7 +4,6 @@
 
 #include <knet/device_driver.h>
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,6 @@
 typedef struct cuda_device {
     const kn__cuda_api *api;
     kn_device_driver driver; /* NULL for what this device or its driver lacks */
-    kn_device *registered;   /* NULL until it is found for the first time */
     int index;
     cu_device ordinal;
     cu_context context; /* the primary one, retained for the life of the process */
@@ -362,7 +360,7 @@ static kn_status event_sync(void *impl, void *event) {
     return CALL(0, cuEventSynchronize, (event));
 }
 
-/* --- finding ------------------------------------------------------------------------------ */
+/* --- opening ------------------------------------------------------------------------------ */
 
 /* Calls the driver: no other call may have failed since it began to unload. */
 static bool alive(void *impl) {
@@ -424,46 +422,27 @@ static kn_status probe(cuda_device *self) {
         KN_TRY(CALL(0, cuMemGetAllocationGranularity,
                     (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
     }
-    /* Last, because only this one would have to be released. */
+    /* Last, and never released. */
     return CALL(0, cuDevicePrimaryCtxRetain, (&self->context, self->ordinal));
 }
 
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-void kn__cuda_fork_child(void) { devices_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
-static cuda_device *devices; /* one for each CUDA device; under devices_lock */
-
-static kn_status find_locked(kn_device **out, const kn__cuda_api *api, int index, int n_devices) {
-    char name[16];
-    if (!devices) devices = calloc((size_t)n_devices, sizeof *devices);
-    if (!devices) return KN_FAIL(KN_ERR_OOM, "no host memory for %d CUDA devices", n_devices);
-    cuda_device *self = &devices[index];
-    if (!self->registered) {
-        cuda_device fresh = {.api = api, .driver = whole_driver, .index = index};
-        if (!self->context) {
-            KN_TRY(probe(&fresh));
-            if (!fresh.granularity_bytes) kn__driver_make_plain(&fresh.driver);
-            if (!api->cuStreamGetId) fresh.driver.stream_id = NULL;
-            *self = fresh;
-        }
-        snprintf(name, sizeof name, "cuda:%d", index);
-        KN_TRY(kn_device_register(&self->registered, name, &self->driver, self));
-    }
-    *out = self->registered;
-    return KN_OK;
-}
-
-kn_status kn__cuda_find(kn_device **out, int index) {
+kn_status kn__cuda_open(kn_device **out, const char *name, int index) {
     const kn__cuda_api *api = NULL;
     int n_devices = 0;
     KN_TRY(kn__cuda_load(&api, &n_devices));
-    if (index < 0 || index >= n_devices) {
+    if (index >= n_devices) {
         return KN_FAIL(KN_ERR_DEVICE,
-                       "no cuda:%d: this process sees %d CUDA device%s, cuda:0 to cuda:%d; "
+                       "no %s: this process sees %d CUDA device%s, cuda:0 to cuda:%d; "
                        "CUDA_VISIBLE_DEVICES chooses which",
-                       index, n_devices, n_devices == 1 ? "" : "s", n_devices - 1);
+                       name, n_devices, n_devices == 1 ? "" : "s", n_devices - 1);
     }
-    pthread_mutex_lock(&devices_lock);
-    kn_status status = find_locked(out, api, index, n_devices);
-    pthread_mutex_unlock(&devices_lock);
+    cuda_device *self = malloc(sizeof *self);
+    if (!self) return KN_FAIL(KN_ERR_OOM, "no host memory for %s", name);
+    *self = (cuda_device){.api = api, .driver = whole_driver, .index = index};
+    kn_status status = probe(self);
+    if (!self->granularity_bytes) self->driver.range_reserve = NULL;
+    if (!api->cuStreamGetId) self->driver.stream_id = NULL;
+    if (status == KN_OK) status = kn_device_register(out, name, &self->driver, self);
+    if (status < 0) free(self);
     return status;
 }

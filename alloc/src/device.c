@@ -27,6 +27,7 @@ struct kn_event {
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* opens one device at a time */
 static kn_device host_device = {
     .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
 static kn_device *const devices = &host_device; /* head of the list */
@@ -79,23 +80,34 @@ static int cuda_index(const char *name) {
     return *end == '\0' && errno == 0 && index < 1000 ? (int)index : -1;
 }
 
-kn_status kn_device_find(kn_device **out, const char *name) {
-    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
-    char canonical[32];
-    int index = cuda_index(name);
-    if (index >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", index);
+static bool find(kn_device **out, const char *name) {
     pthread_mutex_lock(&registry_lock);
-    kn_device *device = find_registered(index >= 0 ? canonical : name);
+    kn_device *device = find_registered(name);
     pthread_mutex_unlock(&registry_lock);
-    if (device) {
-        *out = device;
-        return KN_OK;
-    }
-    if (index >= 0) return kn__cuda_find(out, index);
-    if (strcmp(name, "sim") == 0) return kn__sim_find(out);
+    if (device) *out = device;
+    return device != NULL;
+}
+
+static kn_status open_locked(kn_device **out, const char *name, int cuda) {
+    if (find(out, name)) return KN_OK; /* another thread opened it */
+    if (cuda >= 0) return kn__cuda_open(out, name, cuda);
+    if (strcmp(name, "sim") == 0) return kn__sim_open(out);
     return KN_FAIL(KN_ERR_INVALID,
                    "no device is named \"%s\"; there are \"cpu\", \"cuda\", \"cuda:N\" and \"sim\"",
                    name);
+}
+
+kn_status kn_device_find(kn_device **out, const char *name) {
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
+    char canonical[32];
+    int cuda = cuda_index(name);
+    if (cuda >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", cuda);
+    if (cuda >= 0) name = canonical;
+    if (find(out, name)) return KN_OK;
+    pthread_mutex_lock(&open_lock);
+    kn_status status = open_locked(out, name, cuda);
+    pthread_mutex_unlock(&open_lock);
+    return status;
 }
 
 kn_device *kn_device_host(void) { return &host_device; }
@@ -117,16 +129,6 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
     return KN_OK;
 }
 
-void kn__driver_make_plain(kn_device_driver *driver) {
-    driver->range_reserve = NULL;
-    driver->range_release = NULL;
-    driver->handle_create = NULL;
-    driver->handle_destroy = NULL;
-    driver->handle_map = NULL;
-    driver->handle_unmap = NULL;
-    driver->range_access = NULL;
-}
-
 /* Pools of a device. */
 
 void kn__registry_lock(void) { pthread_mutex_lock(&registry_lock); }
@@ -136,7 +138,7 @@ void kn__registry_unlock(void) { pthread_mutex_unlock(&registry_lock); }
  * or by replay. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device) {
     pthread_mutex_lock(&registry_lock);
-    *kn__pool_link(pool) = device->pools;
+    pool->link = device->pools;
     device->pools = pool;
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_create) observer->on_pool_create(pool);
@@ -146,12 +148,12 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device) {
 static const char *delist(kn_pool *pool) {
     for (kn_device *device = devices; device; device = device->next) {
         kn_pool **link = &device->pools;
-        while (*link && *link != pool) link = kn__pool_link(*link);
+        while (*link && *link != pool) link = &(*link)->link;
         if (!*link) continue;
         if (pool == device->default_pool || pool == device->pinned_pool) {
             return "is a default pool of its device, which can't be destroyed";
         }
-        *link = *kn__pool_link(pool);
+        *link = pool->link;
         return NULL;
     }
     return "is not a pool; was it destroyed before?";
@@ -166,7 +168,7 @@ const char *kn__pool_delist(kn_pool *pool) {
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
     for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) fn(ctx, pool);
     }
 }
 
@@ -223,7 +225,7 @@ static bool can_go(const kn_device *device, kn_stream stream, const char *functi
 void kn_stream_retire(kn_device *device, kn_stream stream) {
     if (!can_go(device, stream, "kn_stream_retire")) return;
     pthread_mutex_lock(&registry_lock);
-    for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+    for (kn_pool *pool = device->pools; pool; pool = pool->link) {
         kn__pool_stream_retire(pool, stream);
     }
     pthread_mutex_unlock(&registry_lock);
@@ -358,20 +360,24 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
  * consistent. Other locks may belong to threads that the child lacks: it initializes them again.
  * The host device and its pools keep working in the child; other drivers don't. */
 
-static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
-    for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
-    }
+static void lock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_take(&pool->lock);
+}
+
+static void unlock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_open(&pool->lock);
 }
 
 static void fork_prepare(void) {
     pthread_mutex_lock(&registry_lock);
     kn__caches_lock();
-    visit_pools_locked(kn__pool_fork_lock);
+    kn__pools_visit(lock_pool, NULL);
 }
 
 static void fork_parent(void) {
-    visit_pools_locked(kn__pool_fork_unlock);
+    kn__pools_visit(unlock_pool, NULL);
     kn__caches_unlock();
     pthread_mutex_unlock(&registry_lock);
 }
@@ -379,12 +385,12 @@ static void fork_parent(void) {
 static void fork_child(void) {
     kn__log_fork_child();
     kn__observer_fork_child();
-    kn__cuda_fork_child();
+    open_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (kn_device *device = devices; device; device = device->next) {
         device->pool_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         if (device->driver->ordered) continue;
         device->forked = true;
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) {
             kn__pool_fork_kill(pool);
         }
     }

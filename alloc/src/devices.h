@@ -5,21 +5,19 @@
 #include <knet/device_driver.h>
 #include <knet/pool.h>
 
-/* device.c: removes virtual memory from a table. */
-void kn__driver_make_plain(kn_device_driver *driver);
 /* NULL, cudaStreamLegacy and cudaStreamPerThread. */
 static inline bool kn__stream_is_default(kn_stream stream) { return (uintptr_t)stream <= 2; }
 
-/* cuda.c: finds and registers "cuda:index". Errors: DEVICE, with the reason. */
-kn_status kn__cuda_find(kn_device **out, int index);
+/* cuda.c: opens CUDA device `index` and registers it under `name`; device.c calls it from one
+ * thread at a time. Errors: DEVICE, with the reason. */
+kn_status kn__cuda_open(kn_device **out, const char *name, int index);
 int kn__cuda_count(void);
-void kn__cuda_fork_child(void);
 
 /* status.c */
 void kn__log_fork_child(void);
 
-/* sim.c: finds and registers "sim", with its default capacity. */
-kn_status kn__sim_find(kn_device **out);
+/* sim.c: creates and registers "sim", with its default capacity. */
+kn_status kn__sim_open(kn_device **out);
 
 /* host.c: the driver of "cpu". */
 extern const kn_device_driver kn__host_driver;
@@ -36,14 +34,10 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device);
  * not in the list. */
 const char *kn__pool_delist(kn_pool *pool);
 
-/* pool.c: the device's default pool; the stream is about to be destroyed: record its events now;
- * the next pool in the device's list; locks and unlocks the pool for a fork(); makes the pool
- * refuse requests, in a child that can't use the driver. */
+/* pool.c: creates the device's default pool; records the events of a stream that will be destroyed;
+ * makes the pool refuse requests, in a child of fork() that can't use the driver. */
 kn_status kn__pool_create_default(kn_pool **out, kn_device *device);
 void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
-kn_pool **kn__pool_link(kn_pool *pool);
-void kn__pool_fork_lock(kn_pool *pool);
-void kn__pool_fork_unlock(kn_pool *pool);
 void kn__pool_fork_kill(kn_pool *pool);
 
 /* pinned.c: sets the driver of a pinned pool; creates the CPU's home stream. */

@@ -86,7 +86,7 @@ static void stream_reuse(kn__stream *stream, kn_stream handle) {
 void kn__close_bytes_set(kn_pool *pool) {
     uint64_t share = pool->reserved / CLOSE_SHARE;
     pool->close_bytes = share > CLOSE_BYTES_MIN ? share : CLOSE_BYTES_MIN;
-    if (pool->n_streams <= 1 || kn__pool_ordered(pool)) pool->close_bytes = UINT64_MAX;
+    if (pool->n_streams <= 1 || pool->ordered) pool->close_bytes = UINT64_MAX;
 }
 
 kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key) {
@@ -114,6 +114,14 @@ uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
     if (value <= KN__STREAM_LEGACY) return pool->pinned ? value : 0;
     uint64_t id = pool->has_ids ? pool->driver->stream_id(pool->impl, handle) : 0;
     return id ? id << 2 | KEY_ID : value;
+}
+
+kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        kn__stream *stream = pool->streams[i];
+        if (stream->key == key && stream->graph == graph && !stream->retired) return stream;
+    }
+    return NULL;
 }
 
 static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle) {
@@ -174,7 +182,7 @@ bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
 }
 
 bool kn__epoch_finished(const kn_pool *pool, const kn__stream *stream, uint64_t epoch) {
-    return stream == pool->idle || kn__pool_ordered(pool) || epoch <= stream->done;
+    return stream == pool->idle || pool->ordered || epoch <= stream->done;
 }
 
 static uint64_t waited(const kn__stream *by, const kn__stream *stream) {
@@ -247,12 +255,30 @@ static bool of_another_thread(const kn__stream *stream) {
            stream->key != ((uintptr_t)kn__self | KN__STREAM_PER_THREAD);
 }
 
+/* An event on the stream that has its handle now would say nothing of this one's work. */
+static bool destroyed_unannounced(const kn_pool *pool, const kn__stream *stream) {
+    if ((stream->key & KEY_ID) != KEY_ID) return false;
+    uint64_t now = kn__stream_key(pool, stream->handle);
+    return (now & KEY_ID) == KEY_ID && now != stream->key;
+}
+
+/* Something was freed in the open epoch, and only an event can say when that is finished. */
+static bool epoch_is_open(const kn_pool *pool, const kn__stream *stream) {
+    if (!stream->open_bytes || stream->retired || stream->graph) return false;
+    return !kn__epoch_finished(pool, stream, stream->epoch); /* else it is the CPU's own */
+}
+
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
     const char *why = NULL;
-    if (!stream->open_bytes || stream->retired || stream->graph) return KN_OK;
-    if (kn__epoch_finished(pool, stream, stream->epoch)) return KN_OK; /* the CPU's own */
-    if (of_another_thread(stream)) why = "another thread's cudaStreamPerThread";
-    if (!why && kn__stream_capturing(pool, stream->handle)) why = "a stream that is captured";
+    if (!epoch_is_open(pool, stream)) return KN_OK;
+    if (of_another_thread(stream)) {
+        why = "another thread's cudaStreamPerThread";
+    } else if (destroyed_unannounced(pool, stream)) {
+        why = "a stream that was destroyed";
+        kn__stream_retire(pool, stream, true);
+    } else if (kn__stream_capturing(pool, stream->handle)) {
+        why = "a stream that is captured";
+    }
     if (!why) return record(pool, stream);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
 }
@@ -296,22 +322,6 @@ kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint
 
 /* Waiters: freed blocks and slots that other streams may still use. */
 
-static void waiter_link(kn__waiter **head, kn__waiter *waiter) {
-    waiter->prev = NULL;
-    waiter->next = *head;
-    if (waiter->next) waiter->next->prev = waiter;
-    *head = waiter;
-}
-
-static void waiter_unlink(kn__waiter **head, kn__waiter *waiter) {
-    if (waiter->next) waiter->next->prev = waiter->prev;
-    if (waiter->prev) {
-        waiter->prev->next = waiter->next;
-    } else {
-        *head = waiter->next;
-    }
-}
-
 static size_t waiter_bytes(const kn__waiter *waiter) {
     return waiter->block ? waiter->block->size : waiter->slab->slot_bytes;
 }
@@ -338,7 +348,7 @@ kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream) {
 
 void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
     size_t bytes = waiter_bytes(waiter);
-    waiter_link(&pool->waiters, waiter);
+    KN__LIST_ADD(&pool->waiters, waiter);
     pool->waiting_bytes += bytes;
     if (waiter->block) {
         kn__block *block = waiter->block;
@@ -373,7 +383,7 @@ static void waiter_drop(kn_pool *pool, kn__waiter *waiter) {
 /* All uses are done: the block is its home stream's again. */
 static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
     if (waiter->block || waiter->slab) {
-        waiter_unlink(&pool->waiters, waiter);
+        KN__LIST_REMOVE(&pool->waiters, waiter);
         pool->waiting_bytes -= waiter_bytes(waiter);
     }
     if (waiter->block) {
@@ -394,7 +404,7 @@ kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by) {
     for (kn__use *use = waiter->uses; use; use = use->next) {
         KN_TRY(kn__epoch_wait(pool, by, use->stream, use->epoch));
     }
-    waiter_unlink(&pool->waiters, waiter);
+    KN__LIST_REMOVE(&pool->waiters, waiter);
     pool->waiting_bytes -= waiter_bytes(waiter);
     waiter->block = NULL; /* the record stays until its uses leave their streams' queues */
     kn__block_free(pool, block, by, by->epoch);
@@ -412,14 +422,9 @@ static void uses_finish(kn_pool *pool, kn__stream *stream) {
     }
 }
 
-/* Free blocks of a stream that is gone and done belong to all. */
+/* All streams may use the free blocks of a retired stream whose work is finished. */
 static void retired_finish(kn_pool *pool, kn__stream *stream) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block; (block = stream->bins.head[bin]);) {
-            kn__bins_remove(&stream->bins, block);
-            kn__block_free(pool, block, pool->idle, 0);
-        }
-    }
+    kn__free_move(pool, stream, KN__EPOCH_NEVER, pool->idle, 0);
 }
 
 /* The first n marks happened. */
@@ -473,7 +478,7 @@ void kn__epochs_close_used(kn_pool *pool) {
 }
 
 void kn__epochs_settle(kn_pool *pool) {
-    if (kn__pool_ordered(pool)) return;
+    if (pool->ordered) return;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         (void)marks_poll(pool, stream, KN__MARKS);
@@ -483,15 +488,7 @@ void kn__epochs_settle(kn_pool *pool) {
         uses_finish(pool, stream);
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        for (unsigned bin = 0; bin < KN__BINS; bin++) {
-            for (kn__block *block = stream->bins.head[bin], *next; block; block = next) {
-                next = block->next;
-                if (block->epoch > stream->done) continue;
-                kn__bins_remove(&stream->bins, block);
-                kn__block_free(pool, block, pool->idle, 0);
-            }
-        }
+        kn__free_move(pool, pool->streams[i], pool->streams[i]->done, pool->idle, 0);
     }
 }
 
@@ -507,27 +504,30 @@ bool kn__epochs_sync_one(kn_pool *pool) {
     return false;
 }
 
+/* What only a wait for the device can tell to be done. */
+static bool needs_device(const kn_pool *pool, const kn__stream *stream) {
+    return epoch_is_open(pool, stream) || (stream->lost && stream->refs > 0);
+}
+
 bool kn__epochs_finish(kn_pool *pool) {
-    if (kn__pool_ordered(pool)) return true;
+    if (pool->ordered) return true;
     bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         stream->open_bytes += stream->refs > 0;
-        if (kn__epoch_close(pool, stream) < 0) {
-            kn_log_write(1, "kn_pool_destroy: pool %s: a stream can't be waited for: %s",
-                         pool->name, kn_last_error()->message);
-            all = false;
-        }
+        (void)kn__epoch_close(pool, stream);
     }
     while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        all &= pool->streams[i]->n_marks == 0;
-        all &= !pool->streams[i]->lost || pool->streams[i]->refs == 0;
-        for (uint32_t m = 0; m < pool->streams[i]->n_marks; m++) {
-            event_put(pool, pool->streams[i]->marks[m].event);
+        kn__stream *stream = pool->streams[i];
+        if (needs_device(pool, stream) || stream->n_marks) {
+            kn_log_write(1, "kn_pool_destroy: pool %s: stream %p can't be waited for: %s",
+                         pool->name, (void *)stream->handle, kn_last_error()->message);
+            all = false;
         }
-        pool->streams[i]->n_marks = 0;
+        for (uint32_t m = 0; m < stream->n_marks; m++) event_put(pool, stream->marks[m].event);
+        stream->n_marks = 0;
     }
     while (pool->n_events_free) {
         pool->driver->event_destroy(pool->impl, pool->events[--pool->n_events_free]);
@@ -558,23 +558,36 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
     kn__streams_changed(pool);
 }
 
+/* A capture, which a wait for the device would spoil. */
+static bool captures(const kn_pool *pool, const kn__stream *stream) {
+    if (stream->graph && !stream->hidden) return true;
+    return !stream->retired && !of_another_thread(stream) &&
+           kn__stream_capturing(pool, stream->handle);
+}
+
+/* Behind a wait for the device. */
+static void stream_done(kn_pool *pool, kn__stream *stream) {
+    if (epoch_is_open(pool, stream)) {
+        stream->epoch++;
+        stream->open_bytes = 0;
+        stream->done = stream->epoch - 1;
+    }
+    if (stream->lost) stream->done = kn__stream_epoch(stream);
+    if (stream->n_marks) marks_done(pool, stream, stream->n_marks);
+    uses_finish(pool, stream);
+    if (stream->lost) retired_finish(pool, stream);
+    stream->lost = false;
+}
+
 bool kn__epochs_recover(kn_pool *pool) {
     bool any = false;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        const kn__stream *stream = pool->streams[i];
-        any |= stream->lost && stream->refs > 0;
-        if (!stream->retired && kn__stream_capturing(pool, stream->handle)) return false;
+        any |= needs_device(pool, pool->streams[i]);
+        if (captures(pool, pool->streams[i])) return false;
     }
     if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0)
         return false;
     pool->n_syncs++;
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (!stream->lost) continue;
-        stream->lost = false;
-        stream->done = kn__stream_epoch(stream);
-        uses_finish(pool, stream);
-        retired_finish(pool, stream);
-    }
+    for (uint32_t i = 0; i < pool->n_streams; i++) stream_done(pool, pool->streams[i]);
     return true;
 }

@@ -42,15 +42,9 @@ void kn__graph_missing(const kn_pool *pool) {
                  pool->name);
 }
 
-/* The graph's part of the stream; NULL: there is none yet. */
+/* The graph's part of the stream, or NULL. */
 static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
-    kn_pool *pool = graph->pool;
-    uint64_t key = kn__stream_key(pool, handle);
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (stream->graph == graph && stream->key == key) return stream;
-    }
-    return NULL;
+    return kn__stream_lookup(graph->pool, kn__stream_key(graph->pool, handle), graph);
 }
 
 static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
@@ -104,27 +98,9 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
     return status;
 }
 
-/* What the part has and never used is everybody's again. */
-static void release_unused(kn_pool *pool, kn__stream *part) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block = part->bins.head[bin], *next; block; block = next) {
-            next = block->next;
-            if (block->epoch) continue;
-            kn__bins_remove(&part->bins, block);
-            kn__block_free(pool, block, pool->idle, 0);
-        }
-    }
-}
-
 static void end_part(kn_pool *pool, kn__stream *part) {
-    kn__stream *own = NULL;
-    for (uint32_t i = 0; i < pool->n_streams && !own; i++) {
-        kn__stream *stream = pool->streams[i];
-        bool same = stream->key == part->key && !stream->graph && !stream->retired;
-        if (same && stream->hidden) own = stream;
-    }
-    change_places(pool, part, own);
-    release_unused(pool, part);
+    change_places(pool, part, kn__stream_lookup(pool, part->key, NULL));
+    kn__free_move(pool, part, 0, pool->idle, 0); /* what the graph never used */
 }
 
 kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
@@ -143,7 +119,6 @@ kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
 /* ---- the graph goes ---- */
 
 typedef struct move {
-    kn_pool *pool;
     kn__stream *part, *target;
 } move;
 
@@ -192,21 +167,11 @@ static void move_uses(const move *m) {
     m->part->oldest_use = m->part->youngest_use = NULL;
 }
 
-static void move_free(const move *m) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block; (block = m->part->bins.head[bin]);) {
-            kn__bins_remove(&m->part->bins, block);
-            kn__block_free(m->pool, block, m->target, kn__stream_epoch(m->target));
-        }
-    }
-}
-
 static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
-    move m = {pool, part, target};
-    if (!part->hidden) end_part(pool, part);
+    move m = {part, target};
     kn__blocks_visit(pool, move_block, &m);
     move_uses(&m);
-    move_free(&m);
+    kn__free_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
     target->open_bytes++;
     part->graph = NULL;
     part->hidden = false;
@@ -229,7 +194,8 @@ static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
                          "pool is destroyed: %s",
                          pool->name, kn_last_error()->message);
             part->graph = NULL;
-            part->lost = true;
+            part->epoch++;
+            part->retired = part->lost = true;
         }
     }
     kn_pool_graph **link = &pool->graphs;

@@ -54,38 +54,23 @@ static kn_status over_limit(const kn_pool *pool, size_t bytes) {
 
 /* Holes. */
 
-/* Holes lie few blocks apart, or there are few. */
-static void hole_link(kn__range *range, kn__block *hole) {
-    kn__block *left = hole->left, *prev = NULL, *next = range->holes;
-    while (left && left->state != KN__HOLE && next && next->ptr < hole->ptr) {
-        left = left->left;
-        prev = next;
-        next = next->next;
+/* The last hole before the block. Walks along the blocks and along the holes at once: holes lie few
+ * blocks apart, or there are few. */
+static kn__block *hole_before(const kn__range *range, const kn__block *block) {
+    kn__block *left = block->left, *prev = NULL, *next = range->holes;
+    for (; next && next->ptr < block->ptr; left = left->left, prev = next, next = next->next) {
+        if (left->state == KN__HOLE) return left;
     }
-    if (next && next->ptr < hole->ptr) { /* the walk along the blocks was the shorter one */
-        prev = left;
-        next = left ? left->next : range->holes;
-    }
-    hole->prev = prev;
-    hole->next = next;
-    if (next) next->prev = hole;
-    *(prev ? &prev->next : &range->holes) = hole;
+    return prev;
 }
 
-static void hole_unlink(kn__range *range, kn__block *hole) {
-    if (hole->next) hole->next->prev = hole->prev;
-    if (hole->prev) {
-        hole->prev->next = hole->next;
-    } else {
-        range->holes = hole->next;
-    }
-}
-
-static void hole_link_behind(kn__block *hole, kn__block *prev) {
+/* `prev`: the hole before it, or NULL. */
+static void hole_link(kn__range *range, kn__block *hole, kn__block *prev) {
+    kn__block **link = prev ? &prev->next : &range->holes;
     hole->prev = prev;
-    hole->next = prev->next;
+    hole->next = *link;
     if (hole->next) hole->next->prev = hole;
-    prev->next = hole;
+    *link = hole;
 }
 
 /* A block that just lost its memory, out of the bins. */
@@ -93,7 +78,7 @@ static void hole_make(kn_pool *pool, kn__block *block) {
     kn__block_set(block, KN__HOLE, 0);
     if (block->stream != pool->idle) kn__block_assign(block, pool->idle);
     if (block->right && block->right->state == KN__HOLE) {
-        hole_unlink(&pool->range, block->right);
+        KN__LIST_REMOVE(&pool->range.holes, block->right);
         kn__block_absorb_right(pool, block);
     }
     if (block->left && block->left->state == KN__HOLE) {
@@ -101,7 +86,7 @@ static void hole_make(kn_pool *pool, kn__block *block) {
         kn__block_absorb_right(pool, block);
         return;
     }
-    hole_link(&pool->range, block);
+    hole_link(&pool->range, block, hole_before(&pool->range, block));
 }
 
 /* The range. */
@@ -130,7 +115,7 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
     range->size = size;
     range->granules = table;
     range->first = hole;
-    hole_link(range, hole);
+    hole_link(range, hole, NULL);
     return KN_OK;
 }
 
@@ -232,8 +217,8 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
  * record for the rest of the hole was made sure of before. */
 static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
     kn__block *rest = hole->size > bytes ? kn__block_split(pool, hole, bytes) : NULL;
-    if (rest) hole_link_behind(rest, hole);
-    hole_unlink(&pool->range, hole);
+    if (rest) hole_link(&pool->range, rest, hole);
+    KN__LIST_REMOVE(&pool->range.holes, hole);
     if (usable_free(pool, stream, hole->left)) kn__block_adopt(pool, hole->left, stream);
     if (usable_free(pool, stream, hole->right)) kn__block_adopt(pool, hole->right, stream);
     kn__block_free(pool, hole, stream, 0);
@@ -322,9 +307,8 @@ static kn_status segment_add(kn_pool *pool, kn__stream *stream, size_t bytes) {
         return status;
     }
     block->ptr = ptr;
-    *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block, .next = pool->segments};
-    if (segment->next) segment->next->prev = segment;
-    pool->segments = segment;
+    *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block};
+    KN__LIST_ADD(&pool->segments, segment);
     pool->n_device_allocs++;
     kn__pool_reserve_add(pool, (int64_t)bytes);
     kn__block_free(pool, block, stream, 0);
@@ -334,12 +318,7 @@ static kn_status segment_add(kn_pool *pool, kn__stream *stream, size_t bytes) {
 static void segment_remove(kn_pool *pool, kn__segment *segment) {
     pool->driver->segment_free(pool->impl, segment->ptr, segment->size);
     kn__pool_reserve_add(pool, -(int64_t)segment->size);
-    if (segment->next) segment->next->prev = segment->prev;
-    if (segment->prev) {
-        segment->prev->next = segment->next;
-    } else {
-        pool->segments = segment->next;
-    }
+    KN__LIST_REMOVE(&pool->segments, segment);
     kn__meta_free(&pool->meta, segment, sizeof *segment);
 }
 
@@ -411,14 +390,10 @@ static void unpunch(kn_pool *pool, kn__block *piece) {
     kn__block_free(pool, piece, piece->stream, piece->epoch);
 }
 
-static kn__block *last_hole(const kn_pool *pool) {
-    kn__block *hole = pool->range.holes;
-    while (hole && hole->next) hole = hole->next;
-    return hole;
-}
-
 static kn__block *last_block(const kn_pool *pool) {
-    kn__block *block = pool->range.holes ? last_hole(pool) : pool->range.first;
+    kn__block *block = pool->range.holes;
+    while (block && block->next) block = block->next;
+    if (!block) block = pool->range.first;
     while (block && block->right) block = block->right;
     return block;
 }
@@ -581,14 +556,6 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     moved += mapped;
     if (moved) hole_fill(pool, stream, plan.hole, moved);
     return moved >= plan.bytes;
-}
-
-bool kn__range_scattered(const kn_pool *pool, size_t size) {
-    uint64_t bytes = headroom(pool);
-    for (const kn__block *block = pool->range.first; block; block = block->right) {
-        if (block->state == KN__FREE) bytes += block->size;
-    }
-    return bytes >= size;
 }
 
 static bool add_handles(kn_pool *pool, kn__block *block, void *ctx) {

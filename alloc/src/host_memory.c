@@ -102,20 +102,15 @@ static bool arena_made;
 static _Atomic uint64_t given_bytes;
 static unsigned arena_index;
 
-static void set_decay(const char *what) {
-    char name[64];
-    ptrdiff_t now = 0; /* keep no freed pages */
-    snprintf(name, sizeof name, "arena.%u.%s_decay_ms", arena_index, what);
-    (void)mallctl(name, NULL, NULL, &now, sizeof now);
-}
-
 static void arena_make(void) {
     if (!mallocx || !dallocx || !mallctl) return;
     hooks *h = &our_hooks;
     size_t size = sizeof arena_index;
     if (mallctl("arenas.create", &arena_index, &size, &h, sizeof h) != 0) return;
-    set_decay("dirty");
-    set_decay("muzzy");
+    char name[64];
+    ptrdiff_t now = 0; /* keep no freed pages */
+    snprintf(name, sizeof name, "arena.%u.dirty_decay_ms", arena_index);
+    (void)mallctl(name, NULL, NULL, &now, sizeof now);
     arena_made = true;
 }
 

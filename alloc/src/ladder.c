@@ -294,10 +294,11 @@ static bool harvest(kn_pool *pool, request *r) {
     return pool->reserved < before && grow(pool, r);
 }
 
-/* Free memory that lies scattered parts the holes; without it they join. */
+/* Handles that are too large for the hole to be moved there are replaced by new ones; the holes
+ * between free blocks merge. */
 static bool give_back(kn_pool *pool, request *r) {
     uint64_t before = pool->reserved;
-    if (!pool->range.base || !kn__range_scattered(pool, r->size)) return false;
+    if (!pool->range.base) return false;
     kn__shrink(pool, 0);
     return pool->reserved < before && grow(pool, r);
 }
@@ -350,7 +351,7 @@ static const struct {
     {"harvest", harvest, CALM | ROOM},        /* memory of free handles, to where it is wanted */
     {"grow above the soft limit", grow, CALM | ABOVE_SOFT | ROOM},
     {"wait", wait_for_epochs, CALM | ROOM}, /* the host waits for one epoch after another */
-    {"give back", give_back, CALM | ROOM},  /* all that is free, where it is enough but scattered */
+    {"give back", give_back, CALM | ROOM},  /* unmaps all that is free, and grows again */
 };
 
 const char *kn__rung_name(int rung) { return LADDER[rung].name; }
@@ -372,7 +373,7 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     if (capturing && r->stream->handle && !r->stream->graph) kn__graph_missing(pool);
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
-    if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
+    if (!capturing && !pool->ordered) now |= FOREIGN;
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
     r->waits = (now & FOREIGN) && (now & WAITS);
     if (hopeless(pool, r)) kn__device_free_read(pool); /* others may have given memory back */

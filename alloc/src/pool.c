@@ -36,10 +36,6 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
 
-kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open(&pool->lock); }
-
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
     pool->decay_ns = 0;
@@ -220,9 +216,8 @@ void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
     uint64_t key = kn__stream_key(pool, handle);
     kn__pool_lock(pool);
     kn__graphs_stream_gone(pool, key);
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (stream->key != key || stream->retired || stream->graph) continue;
+    kn__stream *stream = kn__stream_lookup(pool, key, NULL);
+    if (stream) {
         kn__stream_retire(pool, stream, false);
         kn__caches_flush(pool); /* no slab of the stream is held back by a thread that is idle */
     }

@@ -55,6 +55,20 @@ enum { KN__STREAM_LEGACY = 1, KN__STREAM_PER_THREAD = 2 };
 
 #define KN__EPOCH_NEVER ((uint64_t)1 << 55) /* beyond any epoch */
 
+/* Lists of what has the members `next` and `prev`. */
+#define KN__LIST_ADD(head, node)                                                                   \
+    do {                                                                                           \
+        (node)->prev = NULL;                                                                       \
+        (node)->next = *(head);                                                                    \
+        if ((node)->next) (node)->next->prev = (node);                                             \
+        *(head) = (node);                                                                          \
+    } while (0)
+#define KN__LIST_REMOVE(head, node)                                                                \
+    do {                                                                                           \
+        if ((node)->next) (node)->next->prev = (node)->prev;                                       \
+        *((node)->prev ? &(node)->prev->next : (head)) = (node)->next;                             \
+    } while (0)
+
 typedef struct kn__stream kn__stream;
 typedef struct kn__slab kn__slab;
 typedef struct kn__waiter kn__waiter;
@@ -371,7 +385,6 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
 /* Write a file; `function` is named in errors. */
 kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function);
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
-static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->ordered; }
 
 /* Page map: what an address belongs to; see pagemap.c. */
 #define KN__TAG_SLAB 1u
@@ -427,7 +440,9 @@ kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const
                                 size_t size, size_t align);
 /* Makes the block free for `stream` in its epoch `epoch`, and merges it with its neighbours. */
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch);
-/* The same for the block's home stream, from now on. */
+/* Moves the stream's free blocks of epochs up to `last` to another stream's epoch. */
+void kn__free_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch);
+/* Makes the block free for its home stream, from now on. */
 void kn__block_release(kn_pool *pool, kn__block *block);
 /* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
@@ -455,9 +470,7 @@ void kn__shrink(kn_pool *pool, size_t keep_bytes);
  */
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
 uint64_t kn__idle_handles(kn_pool *pool); /* bytes of the handles that could be moved */
-/* There are as many bytes, free or within the limit, though not side by side. */
-bool kn__range_scattered(const kn_pool *pool, size_t size);
-void kn__memory_release(kn_pool *pool); /* all of it */
+void kn__memory_release(kn_pool *pool);   /* all of it */
 
 /* slab.c */
 size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of the next one */
@@ -490,6 +503,8 @@ static inline kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_strea
     if (KN__LIKELY(plain && *out && (*out)->key == (uintptr_t)handle)) return KN_OK;
     return kn__stream_find(out, pool, handle);
 }
+/* The stream, or a graph's part of it, hidden or not; NULL: there is none. */
+kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph);
 uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle); /* with the lock open too */
 kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key); /* not yet found */
 bool kn__streams_room(kn_pool *pool);    /* for one more; false: no host memory */
@@ -517,7 +532,9 @@ void kn__epochs_poll(kn_pool *pool, int n_queries);
 void kn__epochs_close_used(kn_pool *pool); /* of streams that freed blocks wait for */
 void kn__epochs_settle(kn_pool *pool);     /* closes and polls all; merges what is finished */
 bool kn__epochs_sync_one(kn_pool *pool);   /* the host waits for one epoch; false: none is left */
-bool kn__epochs_recover(kn_pool *pool); /* the host waits for lost streams; false: there is none */
+/* The host waits for the device, for streams that are lost and epochs that no event can close;
+ * false: there is none, or something is captured. */
+bool kn__epochs_recover(kn_pool *pool);
 /* The host waits for all; false: some stream can't be waited for. */
 bool kn__epochs_finish(kn_pool *pool);
 kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream);

@@ -409,9 +409,8 @@ static queue *queue_find(kn_sim *sim, kn_stream stream) {
 static queue *queue_of(kn_sim *sim, kn_stream stream) {
     queue *q = queue_find(sim, stream);
     size_t number = stream_number(stream);
-    if (!q && (uintptr_t)stream == PER_THREAD && number < SLOTS) {
-        return sim->streams[number] = queue_new(sim);
-    }
+    bool own = (uintptr_t)stream == PER_THREAD && number < SLOTS;
+    if (!q && own) sim->streams[number] = q = queue_new(sim);
     if (!q) violate(sim, "stream %p does not exist", (void *)stream);
     return q ? q : sim->queues[0];
 }
@@ -538,7 +537,7 @@ static uint64_t sim_stream_id(void *impl, kn_stream stream) {
 
 static kn_status sim_stream_check(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_CHECK);
-    if (kn__stream_is_default(stream) || !queue_of(sim, stream)->foreign) return KN_OK;
+    if (!queue_of(sim, stream)->foreign) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
 }
 
@@ -679,7 +678,7 @@ kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     kn_sim *sim = calloc(1, sizeof *sim);
     if (!sim) return KN_FAIL(KN_ERR_OOM, "kn_sim_create: no host memory");
     sim->driver = VIRTUAL;
-    if (options->plain) kn__driver_make_plain(&sim->driver);
+    if (options->plain) sim->driver.range_reserve = NULL;
     if (options->no_stream_ids) sim->driver.stream_id = NULL;
     sim->capacity = options->capacity_bytes ? options->capacity_bytes : (uint64_t)64 << 30;
     sim->next_address = BASE;
@@ -783,16 +782,10 @@ uint64_t kn_sim_violations(kn_sim *sim, char *out, size_t out_bytes) {
     return sim->n_violations;
 }
 
-/* The device "sim", created at first use. */
-kn_status kn__sim_find(kn_device **out) {
-    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
-    static kn_device *device;
-    pthread_mutex_lock(&once);
+kn_status kn__sim_open(kn_device **out) {
     kn_sim *sim = NULL;
-    kn_status status = KN_OK;
-    if (!device) status = kn_sim_create(&sim, NULL);
-    if (sim) status = kn_device_register(&device, "sim", kn_sim_driver(sim), sim);
-    if (device) *out = device;
-    pthread_mutex_unlock(&once);
+    KN_TRY(kn_sim_create(&sim, NULL));
+    kn_status status = kn_device_register(out, "sim", kn_sim_driver(sim), sim);
+    if (status < 0) kn_sim_destroy(sim);
     return status;
 }

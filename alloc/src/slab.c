@@ -27,20 +27,11 @@ static size_t record_bytes(unsigned n_slots) {
 /* The list of slabs that have free slots. */
 
 static void link_partial(kn__slab *slab) {
-    kn__slab **head = &slab->stream->partial[slab->class];
-    slab->prev = NULL;
-    slab->next = *head;
-    if (slab->next) slab->next->prev = slab;
-    *head = slab;
+    KN__LIST_ADD(&slab->stream->partial[slab->class], slab);
 }
 
 static void unlink_partial(kn__slab *slab) {
-    if (slab->next) slab->next->prev = slab->prev;
-    if (slab->prev) {
-        slab->prev->next = slab->next;
-    } else {
-        slab->stream->partial[slab->class] = slab->next;
-    }
+    KN__LIST_REMOVE(&slab->stream->partial[slab->class], slab);
 }
 
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {

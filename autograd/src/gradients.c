@@ -59,7 +59,7 @@ static void release_slots(kn__pass *pass) {
     }
 }
 
-/* A tensor of the caller's frame, and of nobody else: dropping it leaves the others alone. */
+/* Each answer is a tensor of its own in the caller's frame: dropping it leaves the others alone. */
 static kn_tensor *answer(const kn__pass *pass, int i) {
     for (int j = 0; j <= i; j++) { /* the first of equal targets has the answer */
         kn_tensor *dx = pass->slots[j];

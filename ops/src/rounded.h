@@ -1,5 +1,5 @@
-/* Arithmetic that gives the same bits on every device: single operations, each correctly rounded.
- * nvcc would otherwise fuse a product and a sum; the host's compiler is told not to. */
+/* Arithmetic with the same bits on every device: single operations, each correctly rounded. The
+ * intrinsics keep nvcc from fusing a product and a sum; -ffp-contract=off does so on the host. */
 #ifndef KN_ROUNDED_H
 #define KN_ROUNDED_H
 

@@ -6,10 +6,7 @@
 #include "run.h"
 #include "thread.h"
 
-enum {
-    ENDED_MIN = 1024, /* records that lie idle, so that use after a tensor's end is found */
-    ENDED_MAX = 4096  /* beyond that they go back to malloc */
-};
+enum { ENDED_MAX = 4096 }; /* records of ended tensors: more go back to malloc */
 
 /* Sanitizers see a storage header's use after its end only when it went back to malloc. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -89,7 +86,7 @@ static kn_tensor *oldest_ended(kn__ops_thread *self) {
 
 /* The caller sets storage, data, dtype and shape. */
 static kn_tensor *header_new(kn__ops_thread *self) {
-    kn_tensor *t = self->n_ended > ENDED_MIN ? oldest_ended(self) : aligned_alloc(64, sizeof *t);
+    kn_tensor *t = self->n_ended > KN__ENDED_MIN ? oldest_ended(self) : kn__record_new();
     if (!t) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
     atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&t->holds, 0, memory_order_relaxed);
@@ -106,15 +103,15 @@ static kn_tensor *header_new(kn__ops_thread *self) {
 /* Shape, file and line stay for the message. */
 static void header_free(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
-    if (!self) {
-        free(t);
-        return;
-    }
     atomic_store_explicit(&t->refs, 0, memory_order_relaxed);
     t->state = KN_TENSOR_ENDED;
     t->storage = NULL;
     t->data = NULL;
     t->grad = NULL;
+    if (!self) {
+        kn__records_leave(t, &t->grad, 1);
+        return;
+    }
     *self->ended_last = t;
     self->ended_last = &t->grad;
     if (++self->n_ended > ENDED_MAX) free(oldest_ended(self));

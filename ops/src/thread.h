@@ -51,6 +51,14 @@ static inline kn__ops_thread *kn__ops_thread_get(void) {
     return __builtin_expect(self != NULL, 1) ? self : kn__ops_thread_make();
 }
 
+/* Records of tensors that ended lie idle, so that use after the end is found: the last 1,024 of a
+ * thread, and as many of threads that ended. */
+enum { KN__ENDED_MIN = 1024 };
+/* A record that an ended thread left, or a new one; NULL: no memory. */
+kn_tensor *kn__record_new(void);
+/* Leaves n records, linked by `grad` up to the link at `last`, to other threads. */
+void kn__records_leave(kn_tensor *first, void **last, uint32_t n);
+
 /* Ends every frame above `depth`. */
 void kn__frames_end(kn__ops_thread *self, uint32_t depth);
 /* The thread's event of a device. */

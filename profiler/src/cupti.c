@@ -505,7 +505,7 @@ static int enable_calls(CUpti_CallbackDomain domain) {
     return n;
 }
 
-/* Without those of graphs their kernels stand where the graph is launched. */
+/* Without the callbacks of graphs, kernels are counted in the scope that launches the graph. */
 static void enable_resources(void) {
     static const CUpti_CallbackId wanted[] = {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
                                               CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
@@ -767,8 +767,7 @@ static void pause_kinds(void *ctx, bool paused) {
 /* Versions that are known to lose something. */
 static const char *notice(void *ctx) {
     (void)ctx;
-    if (gave_up)
-        return "the GPU was still at work 5 s after the end; what it did not end has no time";
+    if (gave_up) return "the GPU was still at work 5 s after the end; unfinished work has no time";
     if (cupti.version == 22) return "CUPTI of CUDA 12.4 may lose kernels";
     if (cupti.version / 100 == 1300 && n_zero_nodes) {
         return "this CUPTI gave kernels of replayed graphs no time, and its memory may grow with "

@@ -4,7 +4,7 @@
 #ifndef KNET_CUPTI_FIND_H
 #define KNET_CUPTI_FIND_H
 
-/* A handle of dlopen, for the life of the process; NULL: there is none, and dlerror() says why. */
+/* A handle of dlopen that is never closed; NULL: not found, dlerror() gives the reason. */
 void *kn__cupti_open(void);
 
 #endif

@@ -211,7 +211,7 @@ static bool set_clock(kn__config *c, const char *value) {
     return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
 }
 
-/* What a word names, and what it says nothing without. */
+/* Whether a word names a file, and what it needs to have an effect. */
 enum { FILE_NAME = 1, FOR_TABLE = 2, FOR_GPU = 4, FOR_FLAME = 8 };
 
 typedef struct word {

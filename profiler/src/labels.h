@@ -1,16 +1,15 @@
-/* Labels that a scope may be known by through their address.
+/* Which labels can be compared by address.
  *
- * A label of a plug-in that is unloaded leaves its address to whatever is loaded next. So the
- * address says which label it is only where nothing is ever unloaded: in what was loaded before the
- * timer, in libraries linked with -z nodelete, and outside of libraries. Other labels are compared
- * as text.
+ * When a plug-in is unloaded, the next one may have another label at the same address. Addresses
+ * are compared only for labels in libraries that stay loaded (those loaded before the timer, and
+ * those linked with -z nodelete) and outside of libraries. Other labels are compared as text.
  */
 #ifndef KNET_LABELS_H
 #define KNET_LABELS_H
 
 #include <stdbool.h>
 
-/* Notes what is loaded now. */
+/* Records which libraries are loaded now. */
 void kn__labels_start(void);
 
 /* Whether the label is known to lie in a library that may be unloaded; a few comparisons. */

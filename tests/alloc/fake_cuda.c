@@ -190,7 +190,9 @@ cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device 
 cu_result fake_cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     BEGIN(fake_begin);
     *out = &fake.contexts[device];
-    return fake_end(KN__CU_SUCCESS);
+    (void)fake_end(KN__CU_SUCCESS);
+    usleep(fake_machine.open_us);
+    return KN__CU_SUCCESS;
 }
 
 cu_result fake_cuCtxGetCurrent(cu_context *out) {
@@ -245,6 +247,7 @@ cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t f
     if (strcmp(name, #fn) == 0 && version >= (since)) memcpy(out, &api.fn, sizeof *out);
     KN__CUDA_API(X)
 #undef X
+    if (fake_machine.lacks && strcmp(name, fake_machine.lacks) == 0) *out = NULL;
     return KN__CU_SUCCESS;
 }
 #endif
@@ -264,6 +267,7 @@ fake_cuda_counts fake_cuda_count(void) {
         .n_streams = count_kind(STREAM),
         .n_events = count_kind(EVENT),
         .n_contexts = fake_thread.n_contexts,
+        .capture_mode = fake_thread.capture_mode,
         .n_violations = fake.n_violations,
     };
     for (int i = 0; i < DEVICES_MAX; i++) counts.used_bytes += fake.used_bytes[i];

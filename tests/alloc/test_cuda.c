@@ -118,7 +118,7 @@ static void one_call_makes_a_run_of_handles_usable(void **state) {
     unmap_run(range, handles);
 }
 
-static void run_that_gets_no_access_stays_mapped(void **state) {
+static void run_stays_mapped_when_access_fails(void **state) {
     (void)state;
     void *impl = NULL;
     const kn_device_driver *driver = driver_get(&impl);
@@ -186,10 +186,11 @@ static void call_everything(void) {
     driver->stream_destroy(impl, stream);
 }
 
-static void context_of_the_caller_is_put_back(void **state) {
+static void context_and_capture_mode_of_the_caller_are_restored(void **state) {
     (void)state;
     call_everything();
     assert_int_equal(fake_cuda_count().n_contexts, 0);
+    assert_int_equal(fake_cuda_count().capture_mode, 0); /* global, as in every new thread */
     fake_cuda_context_push(fake_cuda_foreign_context());
     call_everything();
     assert_int_equal(fake_cuda_count().n_contexts, 1);
@@ -258,21 +259,21 @@ static void stream_id_is_asked_for_once_unless_a_context_is_needed(void **state)
     driver->stream_destroy(impl, stream);
 }
 
-static void refused_as_foreign(const kn_device_driver *driver, void *impl, kn_stream stream) {
+static void assert_rejected(const kn_device_driver *driver, void *impl, kn_stream stream) {
     assert_fails(driver->stream_check(impl, stream), KN_ERR_INVALID,
                  "belongs to another context than the primary one of cuda:0");
     driver->stream_destroy(impl, stream);
 }
 
-static void stream_of_another_context_is_refused(void **state) {
+static void stream_of_another_context_is_rejected(void **state) {
     (void)state;
     void *impl = NULL;
     const kn_device_driver *driver = driver_get(&impl);
-    refused_as_foreign(driver, impl, fake_cuda_stream(fake_cuda_foreign_context(), false));
-    refused_as_foreign(driver, impl, fake_cuda_stream(fake_cuda_primary_context(1), false));
+    assert_rejected(driver, impl, fake_cuda_stream(fake_cuda_foreign_context(), false));
+    assert_rejected(driver, impl, fake_cuda_stream(fake_cuda_primary_context(1), false));
 }
 
-static void stream_of_the_devices_own_context_will_do(void **state) {
+static void stream_of_the_primary_context_is_accepted(void **state) {
     (void)state;
     void *impl = NULL;
     kn_stream stream = NULL;
@@ -287,7 +288,7 @@ static void stream_of_the_devices_own_context_will_do(void **state) {
     assert_int_equal(fake_cuda_count().n_calls, 0); /* they are those of the context in use */
 }
 
-static void stream_of_a_green_context_will_do(void **state) {
+static void stream_of_a_green_context_is_accepted(void **state) {
     (void)state;
     void *impl = NULL;
     const kn_device_driver *driver = driver_get(&impl);
@@ -296,7 +297,7 @@ static void stream_of_a_green_context_will_do(void **state) {
     driver->stream_destroy(impl, green);
 }
 
-static void stream_that_the_driver_says_nothing_about_will_do(void **state) {
+static void stream_of_unknown_context_is_accepted(void **state) {
     (void)state;
     void *impl = NULL;
     const kn_device_driver *driver = driver_get(&impl);
@@ -304,10 +305,10 @@ static void stream_that_the_driver_says_nothing_about_will_do(void **state) {
     fake_cuda_fail("cuStreamGetCtx", 1, 1, 801);
     assert_ok(driver->stream_check(impl, stream));
     fake_cuda_fail("cuStreamGetGreenCtx", 1, 1, 801); /* says nothing of green contexts */
-    refused_as_foreign(driver, impl, stream);
+    assert_rejected(driver, impl, stream);
 }
 
-static void wait_for_the_device_ends_the_work_of_all_streams(void **state) {
+static void device_sync_calls_the_driver_once_and_reports_its_error(void **state) {
     (void)state;
     void *impl = NULL;
     const kn_device_driver *driver = driver_get(&impl);
@@ -384,6 +385,21 @@ static void event_is_reached_when_its_stream_gets_there(void **state) {
     kn_stream_destroy(device, fast);
 }
 
+static void failed_query_leaves_the_result_unchanged(void **state) {
+    (void)state;
+    void *impl = NULL, *event = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    bool done = false;
+    assert_ok(driver->event_create(impl, &event));
+    assert_ok(driver->event_record(impl, event, NULL));
+    fake_cuda_fail("cuEventQuery", 1, 1, 700);
+    assert_fails(driver->event_query(impl, event, &done), KN_ERR_CUDA, "cuEventQuery");
+    assert_false(done);
+    assert_ok(driver->event_query(impl, event, &done));
+    assert_true(done);
+    driver->event_destroy(impl, event);
+}
+
 static void *call_everything_often(void *unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {
@@ -422,20 +438,21 @@ int main(void) {
                      CUDA_TEST(bytes_go_to_the_device_within_it_and_back),
                      CUDA_TEST(handle_keeps_its_bytes_when_it_is_mapped_elsewhere),
                      CUDA_TEST(one_call_makes_a_run_of_handles_usable),
-                     CUDA_TEST(run_that_gets_no_access_stays_mapped),
+                     CUDA_TEST(run_stays_mapped_when_access_fails),
                      CUDA_TEST(failure_names_function_size_device_code_and_text),
                      CUDA_TEST(full_device_is_out_of_memory_and_not_a_cuda_error),
-                     CUDA_TEST(context_of_the_caller_is_put_back),
+                     CUDA_TEST(context_and_capture_mode_of_the_caller_are_restored),
                      CUDA_TEST(context_that_is_current_already_is_not_pushed_again),
                      CUDA_TEST(graph_capture_of_another_thread_is_not_spoiled),
                      CUDA_TEST(stream_ids_differ_even_where_handles_repeat),
                      CUDA_TEST(stream_id_is_asked_for_once_unless_a_context_is_needed),
-                     CUDA_TEST(stream_of_another_context_is_refused),
-                     CUDA_TEST(stream_of_the_devices_own_context_will_do),
-                     CUDA_TEST(stream_of_a_green_context_will_do),
-                     CUDA_TEST(stream_that_the_driver_says_nothing_about_will_do),
-                     CUDA_TEST(wait_for_the_device_ends_the_work_of_all_streams),
+                     CUDA_TEST(stream_of_another_context_is_rejected),
+                     CUDA_TEST(stream_of_the_primary_context_is_accepted),
+                     CUDA_TEST(stream_of_a_green_context_is_accepted),
+                     CUDA_TEST(stream_of_unknown_context_is_accepted),
+                     CUDA_TEST(device_sync_calls_the_driver_once_and_reports_its_error),
                      CUDA_TEST(per_thread_handle_is_another_stream_in_each_thread),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
+                     CUDA_TEST(failed_query_leaves_the_result_unchanged),
                      CUDA_TEST(threads_may_call_it_together));
 }

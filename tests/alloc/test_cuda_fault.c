@@ -126,7 +126,7 @@ static void keep_log(void *ctx, int level, const char *text) {
     snprintf(logged, sizeof logged, "%s", text);
 }
 
-static void failure_that_nobody_can_be_told_is_logged(void **state) {
+static void failure_in_a_void_function_is_logged(void **state) {
     (void)state;
     void *impl = NULL, *segment = NULL;
     const kn_device_driver *driver = driver_get(&impl);
@@ -184,6 +184,6 @@ int main(void) {
     return RUN_TESTS(CUDA_TEST(one_failed_call_leaves_nothing_behind),
                      CUDA_TEST(device_that_fails_from_then_on_leaves_nothing_behind),
                      CUDA_TEST(out_of_memory_anywhere_is_reported_as_such),
-                     CUDA_TEST(failure_that_nobody_can_be_told_is_logged),
+                     CUDA_TEST(failure_in_a_void_function_is_logged),
                      CUDA_TEST(sticky_error_is_logged_once));
 }

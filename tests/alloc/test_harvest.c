@@ -135,6 +135,29 @@ static void what_is_free_behind_a_hole_fills_it(void **state) {
     fixture_end(&f);
 }
 
+/* Free handles of 16 MiB, apart, and a hole of 24 MiB: only one can be moved there. */
+static void handles_larger_than_a_hole_are_replaced(void **state) {
+    (void)state;
+    enum { N = 64 };
+    fixture f = instant_make(1050 * MiB, NULL);
+    void *first = must_alloc(f.pool, 24 * MiB, NULL), *keep = must_alloc(f.pool, 2 * MiB, NULL);
+    void *all = must_alloc(f.pool, N * 16 * MiB, NULL), *pieces[N];
+    assert_ok(kn_free(f.pool, all));
+    for (int i = 0; i < N; i++) pieces[i] = must_alloc(f.pool, 16 * MiB, NULL);
+    assert_ok(kn_free(f.pool, first));
+    assert_ok(kn_pool_limit(f.pool, 1026 * MiB)); /* the hole */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 1026 * MiB);
+    for (int i = 1; i < 5; i += 2) assert_ok(kn_free(f.pool, pieces[i]));
+    first = must_alloc(f.pool, 24 * MiB, NULL);
+    assert_true(stats_of(f.pool).reserved_bytes <= 1026 * MiB);
+    for (int i = 0; i < N; i++) {
+        if (i != 1 && i != 3) assert_ok(kn_free(f.pool, pieces[i]));
+    }
+    assert_ok(kn_free(f.pool, first));
+    assert_ok(kn_free(f.pool, keep));
+    fixture_end(&f);
+}
+
 enum { SLOTS = 24, ROUNDS = 300 };
 
 /* The same requests in each call, whose sizes and lifetimes are of all lengths. */
@@ -173,5 +196,7 @@ int main(void) {
     return RUN_TESTS(TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
                      TEST(what_waits_is_taken_with_what_is_free_behind_it),
                      TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
-                     TEST(what_is_free_behind_a_hole_fills_it), TEST(work_that_repeats_settles));
+                     TEST(what_is_free_behind_a_hole_fills_it),
+                     TEST(handles_larger_than_a_hole_are_replaced),
+                     TEST(work_that_repeats_settles));
 }

@@ -132,9 +132,9 @@ static void every_call_fails_from_then_on(void **state) {
 
 static void growth_that_fails_half_way_rolls_back(void **state) {
     (void)state;
-    kn_sim_call calls[] = {KN_SIM_HANDLE_CREATE, KN_SIM_HANDLE_MAP};
-    for (int c = 0; c < 2; c++) {
-        for (uint64_t nth = 1; nth <= 4; nth++) {
+    kn_sim_call calls[] = {KN_SIM_HANDLE_CREATE, KN_SIM_HANDLE_MAP, KN_SIM_RANGE_ACCESS};
+    for (int c = 0; c < 3; c++) {
+        for (uint64_t nth = 1; nth <= (c < 2 ? 4 : 1); nth++) {
             fixture f = fixture_make(1 * GiB, false, NULL);
             void *keep = must_alloc(f.pool, 1000, NULL), *big = NULL;
             uint64_t reserved = stats_of(f.pool).reserved_bytes;

@@ -285,6 +285,24 @@ static void stream_with_the_handle_of_a_destroyed_one_is_another_stream(void **s
     }
 }
 
+/* The pool knows the old stream, and never sees the new one: an event on it happens at once. */
+static void no_event_is_recorded_on_the_successor_of_a_destroyed_stream(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
+    void *x = must_alloc(f.pool, 40 * MiB, s), *small = must_alloc(f.pool, 5 * MiB, other);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    destroy_unannounced(&f, s);
+    assert_ptr_equal(new_stream(&f), s);
+    assert_ok(kn_free(f.pool, x));
+    void *y = must_alloc(f.pool, 50 * MiB, other);
+    kn_sim_work(f.sim, other, y, 50 * MiB, 2); /* the simulator minds if s's work may still run */
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_DEVICE_SYNC), 1);
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_free(f.pool, small));
+    fixture_end(&f);
+}
+
 /* Nothing tells when the work of such a stream is done but a wait for the device: the last resort.
  */
 static void memory_of_a_destroyed_stream_comes_back_before_memory_runs_out(void **state) {
@@ -389,6 +407,49 @@ static void default_stream_of_a_thread_is_its_own(void **state) {
     assert_ok(kn_pool_trim(f.pool, 0)); /* what the ended thread's stream had comes back too */
     assert_int_equal(stats_of(f.pool).reserved_bytes, 0);
     fixture_end(&f);
+}
+
+typedef struct guest {
+    fixture *f;
+    pthread_barrier_t here;
+    bool failed;
+} guest;
+
+/* Frees on its default stream, whose work is not done, and stays. */
+static void *stay(void *ctx) {
+    guest *g = ctx;
+    void *x = NULL;
+    g->failed = kn_alloc(&x, g->f->pool, 40 * MiB, PER_THREAD) < 0;
+    if (x) kn_sim_work(g->f->sim, PER_THREAD, x, 40 * MiB, 1);
+    if (kn_free(g->f->pool, x) < 0) g->failed = true;
+    pthread_barrier_wait(&g->here);
+    pthread_barrier_wait(&g->here);
+    return NULL;
+}
+
+/* Only the thread itself can record an event there, and it may never come by again. */
+static void memory_of_another_threads_default_stream_is_not_out_of_reach(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fixture f = fixture_make(64 * MiB, false, NULL);
+        guest g = {.f = &f};
+        void *own = must_alloc(f.pool, 5 * MiB, NULL);
+        pthread_t thread;
+        assert_int_equal(pthread_barrier_init(&g.here, NULL, 2), 0);
+        assert_int_equal(pthread_create(&thread, NULL, stay, &g), 0);
+        pthread_barrier_wait(&g.here);
+        if (i) {
+            void *x = must_alloc(f.pool, 50 * MiB, NULL);
+            kn_sim_work(f.sim, NULL, x, 50 * MiB, 2);
+            assert_ok(kn_free(f.pool, x));
+        }
+        assert_ok(kn_free(f.pool, own));
+        fixture_end(&f); /* with nothing left on the device */
+        pthread_barrier_wait(&g.here);
+        pthread_join(thread, NULL);
+        pthread_barrier_destroy(&g.here);
+        assert_false(g.failed);
+    }
 }
 
 static void stream_that_is_retired_while_it_is_captured_is_not_waited_for(void **state) {
@@ -529,9 +590,11 @@ int main(void) {
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
         TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
+        TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),
+        TEST(memory_of_another_threads_default_stream_is_not_out_of_reach),
         TEST(stream_that_is_retired_while_it_is_captured_is_not_waited_for),
         TEST(retired_stream_leaves_its_memory_to_others),
         TEST(many_streams_come_and_go_without_growth),

@@ -83,6 +83,22 @@ static void wait_orders_streams_transitively(void **state) {
     end(&d);
 }
 
+static void event_orders_by_its_last_record_only(void **state) {
+    (void)state;
+    device d = make();
+    kn_stream u = NULL;
+    void *event = NULL;
+    assert_ok(d.driver->stream_create(d.sim, &u));
+    assert_ok(d.driver->event_create(d.sim, &event));
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    assert_ok(d.driver->event_record(d.sim, event, d.s));
+    assert_ok(d.driver->event_record(d.sim, event, d.t));
+    assert_ok(d.driver->event_wait(d.sim, event, u));
+    kn_sim_work(d.sim, u, d.memory, 1000, 2);
+    assert_violation(&d, "used for user 2 while work of user 1");
+    end(&d);
+}
+
 static void memory_taken_away_under_work_is_seen(void **state) {
     (void)state;
     device d = make();
@@ -173,6 +189,10 @@ static void access_ends_when_the_handle_is_unmapped(void **state) {
 
 static void access_is_for_whole_mapped_handles(void **state) {
     (void)state;
+    device e = make();
+    assert_ok(e.driver->range_access(e.sim, e.memory, 4 * MiB)); /* a segment */
+    assert_violation(&e, "are not whole mapped handles");
+    end(&e);
     const size_t wrong[][2] = {
         {0, 3 * MiB}, {1 * MiB, 1 * MiB}, {4 * MiB, 4 * MiB}, {8 * MiB, MiB}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -198,6 +218,22 @@ static void maps_without_access_can_always_be_undone(void **state) {
     assert_ok(d.driver->handle_unmap(d.sim, range + 2 * MiB, 2 * MiB));
     assert_ok(d.driver->handle_unmap(d.sim, range + 4 * MiB, 2 * MiB));
     assert_no_violation(d.sim);
+    end(&d);
+}
+
+static void handle_numbers_are_reused(void **state) {
+    (void)state;
+    device d = make();
+    uint64_t first = 0, again = 0, second = 0;
+    assert_ok(d.driver->handle_create(d.sim, &first, 2 * MiB));
+    d.driver->handle_destroy(d.sim, first, 2 * MiB);
+    assert_ok(d.driver->handle_create(d.sim, &again, 2 * MiB));
+    assert_ok(d.driver->handle_create(d.sim, &second, 2 * MiB));
+    assert_int_equal(again, first);
+    assert_int_equal(second, first + 1);
+    assert_no_violation(d.sim);
+    d.driver->handle_destroy(d.sim, second + 1, 2 * MiB);
+    assert_violation(&d, "does not exist");
     end(&d);
 }
 
@@ -243,7 +279,7 @@ static void instant_device_finishes_what_it_is_given(void **state) {
     end(&d);
 }
 
-static void slow_stream_delays_what_waits_for_it_alone(void **state) {
+static void slow_stream_delays_only_streams_that_wait_for_it(void **state) {
     (void)state;
     device d = make_with(&(kn_sim_options){.instant = true});
     kn_stream u = NULL;
@@ -402,7 +438,7 @@ static void event_orders_the_streams_of_threads(void **state) {
     end(&d);
 }
 
-static void stream_of_another_context_is_refused(void **state) {
+static void stream_of_another_context_is_rejected(void **state) {
     (void)state;
     device d = make();
     kn_sim_foreign(d.sim, d.t);
@@ -419,7 +455,7 @@ static void stream_of_another_context_is_refused(void **state) {
     end(&d);
 }
 
-static void wait_for_the_device_ends_the_work_of_destroyed_streams_too(void **state) {
+static void device_sync_runs_the_work_of_destroyed_streams(void **state) {
     (void)state;
     device d = make();
     kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
@@ -438,12 +474,18 @@ static void wait_for_the_device_ends_the_work_of_destroyed_streams_too(void **st
     end(&d);
 }
 
-static void driver_without_stream_ids_can_be_had(void **state) {
+static void options_leave_out_stream_ids_and_virtual_memory(void **state) {
     (void)state;
-    kn_sim *sim = NULL;
-    assert_ok(kn_sim_create(&sim, &(kn_sim_options){.no_stream_ids = true}));
-    assert_null(kn_sim_driver(sim)->stream_id);
-    kn_sim_destroy(sim);
+    device d = make_with(&(kn_sim_options){.no_stream_ids = true, .plain = true}), e = make();
+    kn_device_info with = {0}, without = {0};
+    assert_null(d.driver->stream_id);
+    assert_null(d.driver->range_reserve);
+    assert_ok(d.driver->info_read(d.sim, &without));
+    assert_ok(e.driver->info_read(e.sim, &with));
+    assert_int_equal(without.granularity_bytes, 0);
+    assert_int_equal(with.granularity_bytes, 2 * MiB);
+    end(&d);
+    end(&e);
 }
 
 static void clock_moves_when_told(void **state) {
@@ -467,19 +509,20 @@ static void reserved_options_must_be_zero(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
-        TEST(wait_orders_streams_transitively), TEST(memory_taken_away_under_work_is_seen),
-        TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
-        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(work_needs_access),
-        TEST(access_ends_when_the_handle_is_unmapped), TEST(access_is_for_whole_mapped_handles),
-        TEST(maps_without_access_can_always_be_undone), TEST(capacity_holds),
+        TEST(wait_orders_streams_transitively), TEST(event_orders_by_its_last_record_only),
+        TEST(memory_taken_away_under_work_is_seen), TEST(work_without_memory_is_seen),
+        TEST(wrong_sizes_are_seen), TEST(handles_are_mapped_once_and_unmapped_before_they_go),
+        TEST(work_needs_access), TEST(access_ends_when_the_handle_is_unmapped),
+        TEST(access_is_for_whole_mapped_handles), TEST(maps_without_access_can_always_be_undone),
+        TEST(handle_numbers_are_reused), TEST(capacity_holds),
         TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
-        TEST(slow_stream_delays_what_waits_for_it_alone),
+        TEST(slow_stream_delays_only_streams_that_wait_for_it),
         TEST(stream_id_is_never_used_again_and_costs_no_call),
         TEST(work_of_a_destroyed_stream_goes_on), TEST(default_streams_are_not_destroyed),
         TEST(per_thread_handle_is_another_stream_in_each_thread),
         TEST(threads_may_ask_for_ids_together), TEST(event_orders_the_streams_of_threads),
-        TEST(stream_of_another_context_is_refused),
-        TEST(wait_for_the_device_ends_the_work_of_destroyed_streams_too),
-        TEST(driver_without_stream_ids_can_be_had), TEST(clock_moves_when_told),
+        TEST(stream_of_another_context_is_rejected),
+        TEST(device_sync_runs_the_work_of_destroyed_streams),
+        TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_when_told),
         TEST(reserved_options_must_be_zero));
 }

@@ -68,6 +68,8 @@ static void uses_growth_trims_failures_and_pools_are_events(void **state) {
     assert_int_equal(file_first(&got, KN_TRACE_OOM)->size, 100 * MiB);
     assert_true(file_first(&got, KN_TRACE_GROW)->size >= MiB);
     assert_int_equal(file_first(&got, KN_TRACE_TRIM)->ptr, 0);
+    assert_in_range(file_first(&got, KN_TRACE_TRIM)->size, MiB, 64 * MiB);
+    assert_true(file_first(&got, KN_TRACE_POOL_GONE)->time_ticks <= file_clock_ticks(&got, 1));
     assert_int_equal(got.n_pools, 2);
     assert_string_equal(got.pool_names[0], "a pool of the test's");
     assert_string_equal(got.pool_names[1], "second"); /* made while the trace runs */
@@ -206,7 +208,8 @@ static void each_event_takes_16_bytes_and_has_a_time_of_its_own(void **state) {
     (void)state;
     fixture f = fixture_make(GiB, false, NULL);
     trace_begin(NULL);
-    for (int i = 0; i < PAIRS; i++) kn_free(f.pool, must_alloc(f.pool, 512, NULL));
+    kn_stream stream = new_stream(&f);
+    for (int i = 0; i < PAIRS; i++) kn_free(f.pool, must_alloc(f.pool, 512, stream));
     file got = trace_end();
     assert_true(got.n >= 2 * PAIRS);
     assert_true(got.n_records * sizeof *got.records <= 17 * got.n + 4096);
@@ -227,8 +230,8 @@ static void each_event_takes_16_bytes_and_has_a_time_of_its_own(void **state) {
 static void times_far_apart_are_kept_and_times_never_decrease(void **state) {
     (void)state;
     static kn__ring ring;
-    static const uint64_t ticks[] = {5, 5 + UINT32_MAX, 6 + 2 * (uint64_t)UINT32_MAX,
-                                     7, 1u << 20,       (uint64_t)1 << 60};
+    const uint64_t far = UINT32_MAX; /* the most that an event can hold */
+    const uint64_t ticks[] = {5, 5 + far, 6 + 2 * far, 7, 1 << 20, (uint64_t)1 << 60};
     enum { N = sizeof ticks / sizeof *ticks };
     kn_trace_thread thread = {0};
     uint64_t latest = 0, n_events = 0;
@@ -270,7 +273,7 @@ static void a_size_beyond_48_bits_is_capped_and_changes_no_time(void **state) {
 
 static struct {
     int allocs, frees, uses, pools, pools_gone, ooms, calls_begun, calls_ended;
-    int64_t reserved;
+    int64_t reserved, grown;
 } heard;
 static uint32_t owner_given_back;
 
@@ -298,6 +301,7 @@ static void hear_use(kn_pool *pool, void *ptr, kn_stream stream) {
 static void hear_reserve(kn_pool *pool, int64_t delta, uint64_t reserved) {
     (void)pool, (void)reserved;
     heard.reserved += delta;
+    heard.grown += delta > 0 ? delta : 0;
 }
 static void hear_oom(kn_pool *pool, size_t wanted) {
     (void)pool, (void)wanted;
@@ -345,6 +349,8 @@ static void an_observer_is_called_the_same_with_and_without_a_trace(void **state
     int first_calls = heard.calls_begun;
     assert_true(heard.allocs == 1 && heard.frees == 1 && heard.uses == 1 && heard.pools == 1);
     assert_true(heard.pools_gone == 1 && heard.ooms == 1 && heard.reserved == 0);
+    int64_t first_grown = heard.grown;
+    assert_true(first_grown > 0);
     assert_true(first_calls > 0 && heard.calls_ended == first_calls);
 
     trace_begin(NULL);
@@ -352,6 +358,7 @@ static void an_observer_is_called_the_same_with_and_without_a_trace(void **state
     file got = trace_end();
     assert_true(heard.allocs == 2 && heard.frees == 2 && heard.uses == 2 && heard.pools == 2);
     assert_true(heard.pools_gone == 2 && heard.ooms == 2 && heard.reserved == 0);
+    assert_int_equal(heard.grown, 2 * first_grown);
     assert_true(heard.calls_begun == 2 * first_calls && heard.calls_ended == 2 * first_calls);
     assert_int_equal(file_count(&got, KN_TRACE_ALLOC), 1);
     file_free(&got);

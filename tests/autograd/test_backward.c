@@ -447,7 +447,7 @@ static void a_product_with_a_constant_keeps_the_constant_alone(void **state) {
     kn_params_destroy(set);
 }
 
-/* What a rule makes on its way to a gradient goes as soon as its node is done. */
+/* Backward frees the temporaries of a rule as soon as it leaves the node. */
 static void temporaries_of_backward_go_with_their_node(void **state) {
     (void)state;
     enum { N = 1 << 14, LAYERS = 20 };

@@ -356,7 +356,7 @@ static void what_a_big_tape_needed_once_is_given_back(void **state) {
     }
     size_t open = after;
     after = mallinfo2().uordblks;
-    /* sanitizers have a malloc of their own, of which this tells nothing */
+    /* sanitizers replace malloc: then mallinfo2 stays the same */
     assert_true(open == before || (open > before + (16u << 20) && after < before + (6u << 20)));
 }
 

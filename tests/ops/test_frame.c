@@ -310,7 +310,7 @@ static void an_op_that_changes_nothing_gives_an_alias(void **state) {
         assert_values(y, 1, 2, 3, 4);
         {
             KN_FRAME();
-            y = ops[i](y); /* of an outer frame: the result goes with this one */
+            y = ops[i](y); /* an outer frame's; the result ends with this frame */
         }
         assert_fails((kn_relu(y), kn_check()), KN_ERR_INVALID, "has ended");
     }
@@ -410,6 +410,30 @@ static void records_of_ended_tensors_are_used_again(void **state) {
     }
 }
 
+static void *makes_tensors(void *made) {
+    kn_tensor **t = made;
+    KN_FRAME();
+    for (int i = 0; i < 1000; i++) t[i] = kn_ones(KN_SHAPE(2));
+    return NULL;
+}
+
+static void the_end_is_known_after_the_thread_ended(void **state) {
+    (void)state;
+    static kn_tensor *made[4][1000];
+    KN_FRAME();
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, makes_tensors, made[i]), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        for (int j = 0; j < 1000; j++) {
+            assert_op_fails(kn_relu(made[i][j]), KN_ERR_INVALID, "has ended");
+        }
+    }
+    int again = 0; /* a later thread reuses the first one's records */
+    for (int j = 0; j < 1000; j++) again += made[2][j] == made[0][500];
+    assert_int_equal(again, 1);
+}
+
 static void *ends_tensors(void *slot) {
     kn_unhold(slot);
     return NULL;
@@ -453,5 +477,6 @@ int main(void) {
         OPS_TEST(use_after_a_slot_was_emptied_is_an_error),
         OPS_TEST(the_end_is_known_for_a_thousand_tensors),
         OPS_TEST(records_of_ended_tensors_are_used_again),
+        OPS_TEST(the_end_is_known_after_the_thread_ended),
         OPS_TEST(a_thread_without_frames_can_end_a_tensor));
 }

@@ -120,6 +120,56 @@ static void a_second_source_is_refused(void **state) {
     assert_fails(kn__activity_start(source), KN_ERR_INVALID, "records come from synthetic already");
 }
 
+/* ---- a record that comes too early ---- */
+
+static const kn__record early = {.id = 95000, .name = "early", .start_ns = 5, .end_ns = 25};
+static bool early_is_due;
+
+static kn_status start_early(void *ctx) {
+    (void)ctx;
+    early_is_due = true;
+    return KN_OK;
+}
+
+static void drain_early(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx;
+    if (early_is_due) fn(sink, &early, 1);
+    early_is_due = false;
+}
+
+static void stop_early(void *ctx) { (void)ctx; }
+
+static uint64_t dropped_early(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static void a_record_waits_one_drain_for_its_launch(void **state) {
+    (void)state;
+    static const kn__source source = {.name = "early",
+                                      .start = start_early,
+                                      .stop = stop_early,
+                                      .drain = drain_early,
+                                      .dropped = dropped_early};
+    for (int is_late = 0; is_late < 2; is_late++) {
+        kn__balance before;
+        kn__activity_stop();
+        kn__activity_balance(&before);
+        assert_ok(kn__activity_start(&source));
+        KN_SCOPE("early");
+        kn__activity_drain();
+        if (is_late) kn__activity_drain();
+        kn__activity_launch(early.id);
+        kn__activity_drain();
+        kn__balance b = since(&before);
+        assert_int_equal(b.launched, 1);
+        assert_int_equal(b.timed, !is_late);
+        assert_int_equal(b.n_unattributed, is_late);
+        if (is_late) kn__activity_cancel(early.id); /* its record is gone */
+        kn__activity_stop();
+    }
+}
+
 /* ---- random runs ----
  * Each uses ids of its own: an id must not come back while its last launch may still be known. */
 
@@ -359,6 +409,7 @@ int main(void) {
         TEST_WITH(what_a_ring_grew_by_is_returned, setup, teardown),
         TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
         TEST_WITH(rows_say_how_many_records_they_wait_for, setup, teardown),
+        TEST_WITH(a_record_waits_one_drain_for_its_launch, setup, teardown),
         TEST_WITH(a_second_source_is_refused, setup, teardown),
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
         TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),

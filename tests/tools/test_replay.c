@@ -210,18 +210,18 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
         const char *message;
     } cases[] = {
         {1, 0, 'k', "the file ends 15 bytes into a record"},
-        {16, 0, 'k', "ends without an end"},
+        {16, 0, 'k', "the trace has no end"},
         {0, offsetof(kn_trace_header, version), 1, "version 1 with records of 16 bytes"},
         {0, offsetof(kn_trace_header, record_bytes), 40, "records of 40 bytes"},
         {0, offsetof(kn_trace_header, byte_order), 1, "byte order 0x01020301"},
-        {0, header, 200, "byte 64: 200 is no kind of record"},
-        {0, header, 9, "byte 64: 9 is no kind of record"},
-        {0, header, KN_TRACE_TIME, "byte 64: a record of no thread"},
-        {0, header, KN_TRACE_ALLOC, "byte 64: a record of no thread"},
-        {0, header + 4, 1, "thread 16777216 is beyond 1048576"},
-        {0, stream + 2, 200, "is beyond 4096"},
-        {0, stream, KN_TRACE_END, "records behind the end"},
-        {0, end, KN_TRACE_FREE, "ends without an end"},
+        {0, header, 200, "byte 64: unknown kind of record 200"},
+        {0, header, 9, "byte 64: unknown kind of record 9"},
+        {0, header, KN_TRACE_TIME, "byte 64: a record before that of its thread"},
+        {0, header, KN_TRACE_ALLOC, "byte 64: a record before that of its thread"},
+        {0, header + 4, 1, "thread number 16777216; the limit is 1048576"},
+        {0, stream + 2, 200, "the limit is 4096"},
+        {0, stream, KN_TRACE_END, "records after the end"},
+        {0, end, KN_TRACE_FREE, "the trace has no end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(bent, bytes, n);
@@ -234,11 +234,11 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
     assert_fails(read_bytes("t.kntrace", bent, n, false), KN_ERR_FORMAT, "3 events were lost");
     assert_ok(read_bytes("t.kntrace", bent, n, true));
     bent[end + 8] ^= 1;
-    assert_fails(read_bytes("t.kntrace", bent, n, true), KN_ERR_FORMAT, "were written");
+    assert_fails(read_bytes("t.kntrace", bent, n, true), KN_ERR_FORMAT, "its end says");
     memcpy(bent, bytes, n);
     memcpy(bent + n, bytes + end, n - end);
     assert_fails(read_bytes("t.kntrace", bent, n + (n - end), true), KN_ERR_FORMAT,
-                 "records behind the end");
+                 "records after the end");
     assert_fails(read_bytes("t.kntrace", bytes, header / 2, false), KN_ERR_FORMAT,
                  "the file ends at byte 32");
     assert_ok(read_bytes("t.kntrace", bytes, end - 1, true));

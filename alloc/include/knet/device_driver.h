@@ -41,12 +41,12 @@ typedef struct kn_device_driver {
     kn_status (*pinned_alloc)(void *impl, void **out, size_t size_bytes);
     void (*pinned_free)(void *impl, void *ptr, size_t size_bytes);
 
-    /* Virtual memory. Optional, all of it; without it pools grow by plain segments.
-     * range_reserve reserves addresses. handle_create allocates physical memory; a handle is mapped
-     * and unmapped as a whole. Mapped memory is not accessible yet: range_access makes a run of
-     * mapped handles readable and writable, or fails for all of them. A pool calls it once for each
-     * run, and again after it maps a handle elsewhere. Before range_access, handle_unmap fails only
-     * on a lost device, so that a pool can always undo its maps. */
+    /* Virtual memory. Optional: if range_reserve is NULL, the others are ignored and pools grow by
+     * plain segments. range_reserve reserves addresses. handle_create allocates physical memory; a
+     * handle is mapped and unmapped as a whole. Mapped memory is not accessible yet: range_access
+     * makes a run of mapped handles readable and writable, or fails for all of them. A pool calls
+     * it once for each run, and again after it maps a handle elsewhere. Before range_access,
+     * handle_unmap fails only on a lost device, so that a pool can always undo its maps. */
     kn_status (*range_reserve)(void *impl, void **out, size_t size_bytes);
     void (*range_release)(void *impl, void *ptr, size_t size_bytes);
     kn_status (*handle_create)(void *impl, uint64_t *out, size_t size_bytes);

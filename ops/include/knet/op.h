@@ -107,7 +107,7 @@ struct kn_tensor {
 };
 
 /* What keeps t from being read, to follow its name in a message: "is NULL", "was consumed by
- * kn_backward; …"; NULL: nothing does. Of a tensor that ended this is known until its record is
+ * kn_backward; …"; NULL if t can be read. Detects a tensor that ended until its record is
  * reused: see tensor.h. */
 KN_API const char *kn_tensor_problem(const kn_tensor *t);
 KN_API kn_tensor *kn_tensor_retain(kn_tensor *t);
