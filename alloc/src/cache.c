@@ -272,13 +272,22 @@ static void slot_hand_out(void **out, kn_pool *pool, kn__entry entry, unsigned t
     *out = entry.ptr;
 }
 
+/* Of a new slab: where memory is short and no block is large enough, of one that has a slot. */
+static size_t slab_size(kn_pool *pool, kn__stream *stream, unsigned class) {
+    size_t bytes = kn__slab_bytes(stream, class), slot = kn__class_bytes(class);
+    if (!kn__pool_pressed(pool, bytes) || kn__arena_find(pool, stream, bytes, KN__PAGE)) {
+        return bytes;
+    }
+    return (slot + KN__PAGE - 1) / KN__PAGE * KN__PAGE;
+}
+
 /* At least one free slot, at most n. Under the lock. */
 static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stream *stream,
                             unsigned class, size_t requested) {
     unsigned taken;
     while (!(taken = kn__slab_take(stream, class, out, *n))) {
         kn__block *block = NULL;
-        size_t bytes = kn__slab_bytes(stream, class);
+        size_t bytes = slab_size(pool, stream, class);
         KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
         if (block && !kn__slab_new(pool, block, class)) {
             kn__block_release(pool, block);

@@ -362,10 +362,12 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* No more than this fits, whatever is given back: what is live stays. */
+/* No more than this fits, whatever is given back: what is live stays. For a class one slot does,
+ * which another thread's cache may have. */
 static bool hopeless(kn_pool *pool, const request *r) {
     uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
-    return r->size > most || r->size > most - (live < most ? live : most);
+    size_t least = r->class == KN__NO_CLASS ? r->size : kn__class_bytes(r->class);
+    return least > most - (live < most ? live : most);
 }
 
 static bool climb_once(kn_pool *pool, request *r, bool again) {

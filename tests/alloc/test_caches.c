@@ -107,11 +107,63 @@ static void idle_threads_do_not_make_memory_run_out(void **state) {
     fixture_end(&f);
 }
 
+typedef struct giver {
+    fixture *f;
+    void *slots[4];
+    pthread_barrier_t here;
+    int n_failed;
+} giver;
+
+static void *free_and_block(void *ctx) {
+    giver *s = ctx;
+    for (int i = 0; i < 4; i++) s->n_failed += kn_free(s->f->pool, s->slots[i]) != KN_OK;
+    pthread_barrier_wait(&s->here);
+    pthread_barrier_wait(&s->here);
+    return NULL;
+}
+
+/* The device is full but for the slots in the cache of a blocked thread: too little for a slab. */
+static void one_slot_of_another_threads_cache_is_enough(void **state) {
+    (void)state;
+    fixture f = instant_make(8 * MiB);
+    giver s = {.f = &f};
+    void *all[128];
+    pthread_t thread;
+    for (int i = 0; i < 128; i++) all[i] = must_alloc(f.pool, 64 * KiB, NULL);
+    for (int i = 0; i < 4; i++) s.slots[i] = all[i];
+    assert_int_equal(pthread_barrier_init(&s.here, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, free_and_block, &s), 0);
+    pthread_barrier_wait(&s.here);
+    for (int i = 0; i < 4; i++) all[i] = must_alloc(f.pool, 64 * KiB, NULL);
+    pthread_barrier_wait(&s.here);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&s.here);
+    assert_int_equal(s.n_failed, 0);
+    for (int i = 0; i < 128; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
+/* Slabs grow with the class; where memory is short a page that has a slot will do. */
+static void slab_is_small_where_memory_is_short(void **state) {
+    (void)state;
+    fixture f = instant_make(8 * MiB);
+    void *small[64], *pages[128], *x = NULL;
+    int n = 0;
+    for (int i = 0; i < 64; i++) small[i] = must_alloc(f.pool, 8 * KiB, NULL);
+    while (n < 128 && kn_alloc(&x, f.pool, 65 * KiB, NULL) == KN_OK) pages[n++] = x;
+    assert_ok(kn_free(f.pool, pages[--n]));
+    void *last = must_alloc(f.pool, 64 * KiB, NULL);
+    assert_ok(kn_free(f.pool, last));
+    for (int i = 0; i < 64; i++) assert_ok(kn_free(f.pool, small[i]));
+    while (n) assert_ok(kn_free(f.pool, pages[--n]));
+    fixture_end(&f);
+}
+
 /* A stream that goes leaves nothing behind in the caches of threads that don't come by again. */
 static void stream_that_goes_leaves_nothing_in_caches(void **state) {
     (void)state;
     static crowd c;
-    fixture f = instant_make(1 * GiB);
+    fixture f = instant_make(256 * MiB); /* a small device: little that is idle is moved */
     kn_stream streams[4];
     for (int i = 0; i < 4; i++) streams[i] = new_stream(&f);
     crowd_begin(&c, &f, 4, streams, 4);
@@ -225,6 +277,8 @@ static void peak_of_small_blocks_is_exact(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(trim_takes_the_caches_of_blocked_threads),
                      TEST(idle_threads_do_not_make_memory_run_out),
+                     TEST(one_slot_of_another_threads_cache_is_enough),
+                     TEST(slab_is_small_where_memory_is_short),
                      TEST(stream_that_goes_leaves_nothing_in_caches),
                      TEST(caches_of_busy_threads_may_be_called_back),
                      TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));
