@@ -323,7 +323,7 @@ struct kn_pool {
     uint32_t trace_id;        /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
-    uint64_t idle_check;      /* reserved bytes below which idle handles are not counted again */
+    uint64_t idle_check;      /* growth to less than this doesn't count idle handles again */
     uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
     unsigned n_classes;
 
