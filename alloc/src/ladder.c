@@ -226,7 +226,7 @@ static bool grow(kn_pool *pool, request *r) {
 
 static bool flush_own(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__slabs_release_empty(pool);
+    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     return own(pool, r);
 }

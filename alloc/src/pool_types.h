@@ -477,7 +477,8 @@ size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of t
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
 unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n);
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
-void kn__slabs_release_empty(kn_pool *pool);
+void kn__slabs_release(kn_pool *pool); /* those that are empty */
+void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream);
 void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
 /* The slot that the address lies in. False: it is not where the slot starts; only there the
  * product's lower half is small. Slots have at most 2^12 grains and a slab 2^14, so rounding the
