@@ -554,6 +554,7 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
                      gone ? "was destroyed without kn_stream_retire" : "can't be waited for");
     }
     stream->retired = true;
+    kn__stream_slabs_release(pool, stream);
     if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream))) retired_finish(pool, stream);
     kn__streams_changed(pool);
 }

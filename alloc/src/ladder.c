@@ -226,7 +226,7 @@ static bool grow(kn_pool *pool, request *r) {
 
 static bool flush_own(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__slabs_release_empty(pool);
+    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     return own(pool, r);
 }
@@ -237,14 +237,14 @@ static bool flush_own(kn_pool *pool, request *r) {
  * that fragments whatever moves must settle. */
 enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16, MOVED_TIMES = 4 };
 
-static bool mostly_idle(kn_pool *pool) {
+static bool mostly_idle(kn_pool *pool, size_t size) {
     uint64_t least = pool->reserved / IDLE_SHARE;
     if (least < kn__pool_capacity(pool) / IDLE_DEVICE_SHARE) {
         least = kn__pool_capacity(pool) / IDLE_DEVICE_SHARE;
     }
     uint64_t live = (uint64_t)kn__pool_live(pool);
     if (pool->reserved < live + least || pool->moved > MOVED_TIMES * pool->reserved) return false;
-    if (pool->reserved < pool->idle_check) return false;
+    if (pool->reserved + size < pool->idle_check) return false;
     kn__epochs_settle(pool);
     bool idle = kn__idle_handles(pool) >= least;
     pool->idle_check = idle ? 0 : pool->reserved + pool->reserved / IDLE_STEP;
@@ -253,7 +253,7 @@ static bool mostly_idle(kn_pool *pool) {
 
 static bool compact(kn_pool *pool, request *r) {
     if (!pool->range.base) return false;
-    if (!kn__pool_pressed(pool, r->size) && !mostly_idle(pool)) return false;
+    if (!kn__pool_pressed(pool, r->size) && !mostly_idle(pool, r->size)) return false;
     return flush_own(pool, r) ||
            (kn__harvest(pool, r->stream, r->size, r->align, false) && own(pool, r));
 }

@@ -323,7 +323,7 @@ struct kn_pool {
     uint32_t trace_id;        /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
-    uint64_t idle_check;      /* reserved bytes below which idle handles are not counted again */
+    uint64_t idle_check;      /* growth to less than this doesn't count idle handles again */
     uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
     unsigned n_classes;
 
@@ -477,7 +477,8 @@ size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of t
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
 unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n);
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
-void kn__slabs_release_empty(kn_pool *pool);
+void kn__slabs_release(kn_pool *pool); /* those that are empty */
+void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream);
 void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
 /* The slot that the address lies in. False: it is not where the slot starts; only there the
  * product's lower half is small. Slots have at most 2^12 grains and a slab 2^14, so rounding the

@@ -104,13 +104,15 @@ void kn__slab_move(kn__slab *slab, kn__stream *stream) {
     if (slab->n_free) link_partial(slab);
 }
 
-void kn__slabs_release_empty(kn_pool *pool) {
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        for (unsigned class = 0; class < KN__CLASSES; class ++) {
-            for (kn__slab *slab = pool->streams[i]->partial[class], *next; slab; slab = next) {
-                next = slab->next;
-                if (slab->n_free == slab->n_slots) slab_release(pool, slab);
-            }
+void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream) {
+    for (unsigned class = 0; class < pool->n_classes; class ++) {
+        for (kn__slab *slab = stream->partial[class], *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->n_free == slab->n_slots) slab_release(pool, slab);
         }
     }
+}
+
+void kn__slabs_release(kn_pool *pool) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) kn__stream_slabs_release(pool, pool->streams[i]);
 }

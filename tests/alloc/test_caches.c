@@ -177,6 +177,23 @@ static void stream_that_goes_leaves_nothing_in_caches(void **state) {
     fixture_end(&f);
 }
 
+/* A slab that was emptied before its stream was destroyed. */
+static void stream_that_goes_leaves_no_empty_slab(void **state) {
+    (void)state;
+    fixture f = instant_make(1 * GiB);
+    kn_stream first = new_stream(&f), second = new_stream(&f), third = new_stream(&f);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * KiB, second)));
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * KiB, first)));
+    uint64_t reserved = stats_of(f.pool).reserved_bytes;
+    kn_stream_destroy(f.device, first); /* empties all caches */
+    assert_int_equal(stats_of(f.pool).cached_bytes, 0);
+    kn_stream_destroy(f.device, second);
+    void *all = must_alloc(f.pool, reserved, third);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, reserved);
+    assert_ok(kn_free(f.pool, all));
+    fixture_end(&f);
+}
+
 /* Threads at work while their caches are called back all the time: no slot has two owners. */
 
 typedef struct busy {
@@ -280,6 +297,7 @@ int main(void) {
                      TEST(one_slot_of_another_threads_cache_is_enough),
                      TEST(slab_is_small_where_memory_is_short),
                      TEST(stream_that_goes_leaves_nothing_in_caches),
+                     TEST(stream_that_goes_leaves_no_empty_slab),
                      TEST(caches_of_busy_threads_may_be_called_back),
                      TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));
 }

@@ -158,6 +158,25 @@ static void handles_larger_than_a_hole_are_replaced(void **state) {
     fixture_end(&f);
 }
 
+/* A growth found no idle handle; by the next one, which is large, all are idle. */
+static void large_growth_looks_for_idle_memory_again(void **state) {
+    (void)state;
+    enum { N = 64 };
+    fixture f = instant_make(1 * GiB, NULL);
+    void *blocks[N];
+    for (int i = 0; i < N; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, NULL);
+    for (int i = 0; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i])); /* half of each handle */
+    void *last = must_alloc(f.pool, 2 * MiB, NULL);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, (N + 2) * MiB);
+    for (int i = 1; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i]));
+    void *big = must_alloc(f.pool, (N + 4) * MiB, NULL);
+    assert_int_equal(stats_of(f.pool).moved_bytes, N * MiB);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, (N + 6) * MiB);
+    assert_ok(kn_free(f.pool, last));
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
 enum { SLOTS = 24, ROUNDS = 300 };
 
 /* The same requests in each call, whose sizes and lifetimes are of all lengths. */
@@ -193,10 +212,10 @@ static void work_that_repeats_settles(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
-                     TEST(what_waits_is_taken_with_what_is_free_behind_it),
-                     TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
-                     TEST(what_is_free_behind_a_hole_fills_it),
-                     TEST(handles_larger_than_a_hole_are_replaced),
-                     TEST(work_that_repeats_settles));
+    return RUN_TESTS(
+        TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
+        TEST(what_waits_is_taken_with_what_is_free_behind_it),
+        TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
+        TEST(what_is_free_behind_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
+        TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles));
 }
