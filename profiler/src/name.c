@@ -346,33 +346,54 @@ static bool is_same(const pieces *a, const pieces *b, int i) {
            memcmp(a->all[i].at, b->all[i].at, a->all[i].length) == 0;
 }
 
-/* Names of one template: keeps the pieces in which not all agree. */
-static void tell_apart(shown **group, size_t n) {
-    bool differ[PIECES_MAX] = {false};
-    pieces first, p;
-    read_pieces(&first, group[0]->label);
+/* Whether one piece alone tells all of them apart. */
+static bool is_enough(const pieces *all, size_t n, int k) {
     for (size_t i = 1; i < n; i++) {
-        read_pieces(&p, group[i]->label);
-        for (int k = 0; k < PIECES_MAX; k++) differ[k] |= !is_same(&first, &p, k);
-    }
-    for (size_t i = 0; i < n; i++) {
-        char text[SHORT_BYTES];
-        writer w = {text, 0, sizeof text};
-        pieces chosen = {.n = 0};
-        read_pieces(&p, group[i]->label);
-        for (int k = 0; k < p.n; k++) {
-            if (differ[k]) chosen.all[chosen.n++] = p.all[k];
+        for (size_t j = 0; j < i; j++) {
+            if (is_same(&all[i], &all[j], k)) return false;
         }
-        if (!chosen.n) continue;
-        add_text(&w, group[i]->text);
-        add(&w, "<", 1);
-        add_list(&w, &chosen, 0);
-        add(&w, ">", 1);
-        char *kept = strdup(text);
-        if (!kept) continue;
-        free(group[i]->text);
-        group[i]->text = kept;
     }
+    return true;
+}
+
+/* The first piece that is enough, else all in which they differ. */
+static void choose(bool *chosen, const pieces *all, size_t n) {
+    for (int k = 0; k < PIECES_MAX; k++) {
+        for (size_t i = 1; i < n; i++) chosen[k] |= !is_same(&all[0], &all[i], k);
+        if (!chosen[k] || !is_enough(all, n, k)) continue;
+        memset(chosen, 0, PIECES_MAX * sizeof *chosen);
+        chosen[k] = true;
+        return;
+    }
+}
+
+static void show(shown *name, const pieces *p, const bool *chosen) {
+    char text[SHORT_BYTES] = "";
+    writer w = {text, 0, sizeof text};
+    pieces kept = {.n = 0};
+    for (int k = 0; k < p->n; k++) {
+        if (chosen[k]) kept.all[kept.n++] = p->all[k];
+    }
+    if (!kept.n) return;
+    add_text(&w, name->text);
+    add(&w, "<", 1);
+    add_list(&w, &kept, 0);
+    add(&w, ">", 1);
+    char *copy = strdup(text);
+    if (!copy) return;
+    free(name->text);
+    name->text = copy;
+}
+
+/* Names of one template. */
+static void tell_apart(shown **group, size_t n) {
+    bool chosen[PIECES_MAX] = {false};
+    pieces *all = malloc(n * sizeof *all);
+    if (!all) return;
+    for (size_t i = 0; i < n; i++) read_pieces(&all[i], group[i]->label);
+    choose(chosen, all, n);
+    for (size_t i = 0; i < n; i++) show(group[i], &all[i], chosen);
+    free(all);
 }
 
 static void tell_groups_apart(shown **order, size_t n) {

@@ -164,6 +164,18 @@ static int run_signals(void) {
     return 6;
 }
 
+/* As many scopes as there is memory for, and then 10 launches. */
+static int run_scopes(void) {
+    for (int i = 0; i < 20000; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "scope %d", i);
+        kn_scope scope = kn_scope_begin(label);
+        kn_scope_end(&scope);
+    }
+    for (int i = 0; i < 10; i++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    return 6;
+}
+
 /* 4 copies, two of them of nothing. */
 static int run_copies(void) {
     mock_copy_fn copy;
@@ -243,11 +255,8 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"copies", run_copies},
-                {"context", run_context},
-                {"wait", run_wait},
-                {"pause", run_pause},
-                {"graphs", run_many_graphs}};
+    } ways[] = {{"copies", run_copies}, {"scopes", run_scopes}, {"context", run_context},
+                {"wait", run_wait},     {"pause", run_pause},   {"graphs", run_many_graphs}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
     }

@@ -574,5 +574,12 @@ EXPORT void mock_destroy_context(void) {
     if (destroyed) *destroyed = the_context;
 }
 
-EXPORT uint64_t mock_flushes(void) { return n_flushes; }
-EXPORT uint64_t mock_made(void) { return n_made; }
+static uint64_t read_count(const uint64_t *count) {
+    pthread_mutex_lock(&lock);
+    uint64_t n = *count;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+EXPORT uint64_t mock_flushes(void) { return read_count(&n_flushes); }
+EXPORT uint64_t mock_made(void) { return read_count(&n_made); }

@@ -183,6 +183,14 @@ static void a_full_budget_names_the_word_that_raises_it(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void scopes_do_not_take_the_memory_of_cupti(void **state) {
+    (void)state;
+    outcome o = run_tier("gpu,buf=1M", "", "scopes", mock);
+    assert_int_equal(o.code, 6);
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "timed"), 10);
+    cJSON_Delete(o.json);
+}
+
 static void dropped_records_are_counted(void **state) {
     (void)state;
     outcome o = run("drop=4", "1", mock);
@@ -272,7 +280,7 @@ static void the_timers_threads_block_all_signals(void **state) {
             if (i != SIGKILL && i != SIGSTOP) assert_true(blocked >> (i - 1) & 1);
         }
     }
-    assert_int_equal(n, 2); /* the drain and the reports while the program runs */
+    assert_true(n >= 2); /* the drain, the reports while the program runs, and a sanitizer's own */
     cJSON_Delete(o.json);
 }
 
@@ -668,9 +676,10 @@ int main(int argc, char **argv) {
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
         TEST(a_crowd_of_threads_loses_nothing), TEST(a_full_budget_names_the_word_that_raises_it),
-        TEST(dropped_records_are_counted), TEST(records_lost_inside_a_graph_launch_show),
-        TEST(records_may_come_in_many_buffers), TEST(ids_may_go_round),
-        TEST(a_launch_with_two_records_is_one_launch), TEST(without_buffers_all_is_dropped),
+        TEST(scopes_do_not_take_the_memory_of_cupti), TEST(dropped_records_are_counted),
+        TEST(records_lost_inside_a_graph_launch_show), TEST(records_may_come_in_many_buffers),
+        TEST(ids_may_go_round), TEST(a_launch_with_two_records_is_one_launch),
+        TEST(without_buffers_all_is_dropped),
         TEST(children_that_exit_end_and_leave_the_parents_report_alone),
         TEST(the_timers_threads_block_all_signals), TEST(the_end_waits_for_the_gpu),
         TEST(the_wait_for_the_gpu_ends), TEST(a_destroyed_context_is_not_waited_for),
