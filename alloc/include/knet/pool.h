@@ -11,9 +11,10 @@
  * memory first moves to where it is wanted; when it can't grow, it takes memory of other streams
  * after a wait on the device; only then the host waits.
  *
- * Streams are told apart by the driver's id where it has ids (CUDA 12), so a destroyed stream whose
- * handle is reused is safe; else call kn_stream_retire before you destroy a stream of your own.
- * cudaStreamPerThread is the calling thread's stream.
+ * Call kn_stream_retire before you destroy a stream of your own. Where the driver has stream ids
+ * (CUDA 12), a handle that is reused after a missing call is safe: memory of the destroyed stream
+ * stays out of use until the pool would run out. cudaStreamPerThread is the calling thread's
+ * stream.
  *
  *     void *x = NULL;
  *     KN_TRY(kn_alloc(&x, pool, bytes, stream));
