@@ -1,10 +1,11 @@
 /* The trace: an observer in front of the attached one, a ring of events for each thread, and a
- * thread that writes the rings to the file.
+ * thread that drains the rings into the file.
  *
- * Where no trace runs it costs nothing, as an observer does. Only the drain thread writes events,
- * with all signals blocked, so that a SIGXFSZ or SIGPIPE of the file never reaches the program. It
- * calls no code of the program, and takes no lock but the trace's: a thread may wait for it with
- * any other lock held. */
+ * As an observer it costs nothing while no trace is running. Only the drain thread writes events.
+ * It blocks all signals, so a SIGXFSZ or SIGPIPE that a write raises never reaches the program. It
+ * calls no function of the program and takes no lock but the trace's: threads may wait for it with
+ * any other lock held. It holds that lock while it writes, so a thread also waits for a slow disk
+ * when it has its first event, ends or forks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,12 +25,12 @@ _Static_assert(sizeof(kn_trace_record) == 16, "a record's layout is the file's")
 enum { DRAIN_EVERY_NS = 10000000 }; /* the most that a killed program loses, if the disk keeps up */
 
 static struct {
-    pthread_mutex_t lock; /* guards all below; taken after any other, but before the observer's */
-    pthread_cond_t wake, room; /* the drain thread waits for one, threads with full rings for the
-                                  other */
-    enum { OFF, STARTING, RUNNING, STOPPING } state;
+    pthread_mutex_t lock; /* guards all below; taken after all other locks but the observer's */
+    pthread_cond_t wake;  /* the drain thread waits for it */
+    pthread_cond_t room;  /* threads with full rings wait for it */
+    enum { OFF, RUNNING, STOPPING } state;
     kn__ring *rings;
-    uint32_t n_threads; /* that ever had a ring */
+    uint32_t n_threads; /* that have had a ring */
     int fd;
     int error; /* errno of the write that failed; 0: none */
     uint64_t n_events, n_lost;
@@ -41,8 +42,7 @@ static struct {
            .fd = -1};
 
 static _Atomic uint64_t generation; /* counts traces; a new file repeats time, pool and stream */
-static _Atomic uint32_t only_pool;  /* its number; 0: all pools */
-static _Atomic uint64_t n_ringless; /* events of threads that got no memory for a ring */
+static _Atomic uint32_t only_pool;  /* number of the pool that is traced; 0: all */
 static atomic_int unlogged;         /* errno for the log; 0: none */
 static uint32_t n_pools;            /* numbers given so far; under the registry's lock */
 
@@ -124,7 +124,6 @@ static void *drain_loop(void *ctx) {
     }
     drain_all();
     put_clock();
-    trace.n_lost += atomic_exchange(&n_ringless, 0);
     put(&(kn_trace_record){KN_TRACE_END | trace.n_lost << 8, trace.n_events}, 1);
     close_file();
     pthread_mutex_unlock(&trace.lock);
@@ -185,9 +184,8 @@ static void wait_for_room(const kn__ring *ring) {
 }
 
 static void make_room(kn__ring *ring) {
-    uint64_t n = n_undrained(ring);
-    if (n >= KN__RING_RECORDS / 2) pthread_cond_signal(&trace.wake);
-    if (n > KN__RING_FULL) wait_for_room(ring);
+    if (n_undrained(ring) >= KN__RING_RECORDS / 2) pthread_cond_signal(&trace.wake);
+    if (n_undrained(ring) > KN__RING_FULL) wait_for_room(ring);
     ring->check_at = atomic_load_explicit(&ring->head, memory_order_relaxed) + KN__RING_STEP;
     int error = atomic_load(&unlogged) ? atomic_exchange(&unlogged, 0) : 0;
     if (error) kn_log_write(0, "trace: events are lost from here on: %s", strerror(error));
@@ -209,7 +207,9 @@ static __attribute__((noinline, cold)) kn__ring *ring_prepare(const kn_pool *poo
     if (only && only != pool->trace_id) return NULL;
     kn__ring *ring = my_ring() ? my_ring() : ring_make();
     if (!ring) {
-        atomic_fetch_add(&n_ringless, 1);
+        pthread_mutex_lock(&trace.lock);
+        trace.n_lost++;
+        pthread_mutex_unlock(&trace.lock);
         return NULL;
     }
     make_room(ring);
@@ -250,13 +250,11 @@ static void note_pool(void *ctx, kn_pool *pool) {
  * this thread's, so its record does not change. */
 static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
-    if (entry & KN__TAG_SLAB) {
-        const kn__slab *slab = (const kn__slab *)(entry - KN__TAG_SLAB);
-        const kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
-        return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
-    }
     const kn__block *block = (const kn__block *)entry;
-    return block->size - block->slack;
+    const kn__slab *slab = (const kn__slab *)(entry - KN__TAG_SLAB);
+    if (!(entry & KN__TAG_SLAB)) return block->size - block->slack;
+    const kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
 }
 
 /* The observer. It passes on all that it is given to the attached one. */
@@ -352,11 +350,10 @@ static kn_status begin_locked(const char *path) {
     drain_all(); /* drops events that came too late for the last trace */
     trace.error = 0;
     trace.n_events = trace.n_lost = 0;
-    atomic_store(&n_ringless, 0);
     atomic_store(&unlogged, 0);
     snprintf(trace.path, sizeof trace.path, "%s", path);
     put_clock();
-    trace.state = STARTING;
+    trace.state = RUNNING;
     return KN_OK;
 }
 
@@ -373,14 +370,13 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
     if (status < 0 && trace.state == OFF) close_file();
     pthread_mutex_unlock(&trace.lock);
     KN_TRY(status);
-    kn__registry_lock(); /* no pool is made between the two calls */
+    kn__registry_lock(); /* until the observer is in place: no pool is created meanwhile */
     atomic_store(&only_pool, options->pool ? number_of(options->pool) : 0);
     kn__pools_visit(note_pool, NULL);
-    kn__observer_tap(&tap, &tap);
-    kn__registry_unlock();
     pthread_mutex_lock(&trace.lock);
-    trace.state = RUNNING;
+    if (trace.state == RUNNING) kn__observer_tap(&tap, &tap); /* else it was ended already */
     pthread_mutex_unlock(&trace.lock);
+    kn__registry_unlock();
     return KN_OK;
 }
 
@@ -410,7 +406,7 @@ kn_status kn_trace_end(void) {
 
 void kn_trace_stats_read(kn_trace_stats *out, size_t out_bytes) {
     pthread_mutex_lock(&trace.lock);
-    kn_trace_stats stats = {trace.n_events, trace.n_lost + atomic_load(&n_ringless)};
+    kn_trace_stats stats = {trace.n_events, trace.n_lost};
     pthread_mutex_unlock(&trace.lock);
     memset(out, 0, out_bytes);
     memcpy(out, &stats, out_bytes < sizeof stats ? out_bytes : sizeof stats);

@@ -36,16 +36,17 @@ static inline uint64_t kn__clock_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The time, in ticks of a clock that all cores share. It is later than the time of every event that
- * the caller knows of: a thread that gets a block from another one reads a later time than that one
- * read before it passed the block on. Two things make it so on x86-64:
- * - The time is not read early. A processor that predicts a branch executes a plain rdtsc before
- *   the load that the branch waits for, here the load that gets the block. lfence waits until all
- *   loads before it are complete.
- * - The time is not read late. Stores become visible to other cores only after all instructions
- *   before them have retired, rdtsc among them: no fence is needed between it and the store that
- *   passes the block on.
- * Elsewhere clock_gettime orders itself in the same way. */
+/* The time, in ticks of a clock that all cores share. It is later than every time that the caller
+ * can know of: a thread that receives a block from another reads a later time than the other read
+ * before it passed the block on. On x86-64 this takes two things:
+ * - The clock is not read too early. A processor executes ahead: it may execute rdtsc while the
+ *   load that receives the block still waits for memory. lfence waits until all earlier
+ *   instructions, loads among them, are complete. (rdtscp waits in the same way and costs the same,
+ *   but not all processors and virtual machines have it.)
+ * - The clock is not read too late. Stores become visible to other cores in program order, and only
+ *   when all earlier instructions, rdtsc among them, are complete. So the store that passes the
+ *   block on needs no fence before it.
+ * Elsewhere clock_gettime does both. */
 static inline uint64_t kn__trace_ticks(void) {
 #if defined __x86_64__
     __builtin_ia32_lfence();

@@ -219,7 +219,7 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
         {0, header, KN_TRACE_TIME, "byte 64: a record before that of its thread"},
         {0, header, KN_TRACE_ALLOC, "byte 64: a record before that of its thread"},
         {0, header + 4, 1, "thread number 16777216; the limit is 1048576"},
-        {0, stream + 2, 200, "the limit is 4096"},
+        {0, stream + 3, 200, "the limit is 65536"},
         {0, stream, KN_TRACE_END, "records after the end"},
         {0, end, KN_TRACE_FREE, "the trace has no end"},
     };

@@ -8,7 +8,7 @@
 
 #include "replay_input.h"
 
-enum { POOLS_MAX = 4096, THREADS_MAX = 1 << 20 };
+enum { POOLS_MAX = 1 << 16, THREADS_MAX = 1 << 20 }; /* created in the life of a process */
 
 typedef struct event {
     kn_trace_event e;
@@ -24,6 +24,7 @@ typedef struct reader {
     size_t n_threads, thread; /* the number in the last THREAD record */
     bool ended;
     uint64_t n_events, n_lost; /* of all kinds and pools */
+    uint32_t pool_max;         /* largest number of a pool with events */
     uint32_t n_of_pool[POOLS_MAX];
     char name_of_pool[POOLS_MAX][25];
 } reader;
@@ -104,6 +105,7 @@ static kn_status take_event(reader *r, const kn_trace_thread *thread, const kn_t
     if (e->kind == KN_TRACE_OOM) r->b->trace.n_ooms++;
     if (e->kind > KN_TRACE_USE) return KN_OK;
     r->n_of_pool[e->pool]++;
+    if (e->pool > r->pool_max) r->pool_max = e->pool;
     return keep(r, e);
 }
 
@@ -197,7 +199,7 @@ static kn_status sort_by_time(reader *r) {
 
 static uint32_t choose_pool(reader *r) {
     uint32_t best = 0, n_pools = 0;
-    for (uint32_t i = 0; i < POOLS_MAX; i++) {
+    for (uint32_t i = 0; i <= r->pool_max; i++) {
         n_pools += r->n_of_pool[i] > 0;
         if (r->n_of_pool[i] > r->n_of_pool[best]) best = i;
     }
