@@ -14,7 +14,7 @@
 
 enum {
     HELPERS_MAX = 1023,
-    SPINS = 1000, /* tens of microseconds: longer than from one op's loop to the next */
+    SPINS = 3000, /* about 0.1 ms: longer than from one op to the next in a small model */
 };
 
 typedef struct loop {
