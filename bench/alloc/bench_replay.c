@@ -116,7 +116,7 @@ static void make_convnet(kn__trace *out) {
     uint64_t saved[STAGES][3];
     maker m;
     maker_init(&m, "convnet");
-    for (int i = 0; i < STAGES; i++) (void)make(&m, (uint64_t)(64 << i / 4) * (64 << i / 4) * 9);
+    for (int i = 0; i < STAGES; i++) (void)make(&m, (uint64_t)((64 << i / 4) * (64 << i / 4) * 9));
     for (int step = 0; step < 8; step++) {
         uint64_t batch = 16 + 16 * below(&m, 3), dx = 0;
         for (int i = 0; i < STAGES; i++) {

@@ -14,7 +14,7 @@
 
 enum {
     HELPERS_MAX = 1023,
-    SPINS = 1000, /* tens of microseconds: longer than from one op's loop to the next */
+    SPINS = 3000, /* about 0.1 ms: longer than from one op to the next in a small model */
 };
 
 typedef struct loop {
@@ -33,7 +33,7 @@ static struct {
     loop *last;
     int n_helpers, n_asleep, n_waiting; /* waiting: callers, for helpers to leave */
     _Atomic uint32_t n_posted;          /* loops so far */
-} team = {.lock = PTHREAD_MUTEX_INITIALIZER,
+} team = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
           .work = PTHREAD_COND_INITIALIZER,
           .left = PTHREAD_COND_INITIALIZER};
 
@@ -74,7 +74,7 @@ static void wait_for_work_locked(uint32_t n_seen) {
         relax();
     }
     pthread_mutex_lock(&team.lock);
-    if (atomic_load_explicit(&team.n_posted, memory_order_relaxed) != n_seen) return;
+    if (find_locked()) return; /* posted by now, counted or not */
     team.n_asleep++;
     pthread_cond_wait(&team.work, &team.lock);
     team.n_asleep--;
@@ -109,7 +109,7 @@ static void *helper_run(void *unused) {
 
 /* A child has the forking thread alone, and another thread may have held the lock. */
 static void forget_in_child(void) {
-    pthread_mutex_init(&team.lock, NULL);
+    team.lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_init(&team.work, NULL);
     pthread_cond_init(&team.left, NULL);
     team.last = NULL;
@@ -137,9 +137,10 @@ static void post(loop *l) {
     while (team.n_helpers < l->n_wanted && helper_start()) team.n_helpers++;
     l->previous = team.last;
     team.last = l;
-    atomic_fetch_add_explicit(&team.n_posted, 1, memory_order_relaxed);
     int n_wake = team.n_asleep < l->n_wanted ? team.n_asleep : l->n_wanted;
     pthread_mutex_unlock(&team.lock);
+    /* Only now: a helper that spins on it wants the lock next. */
+    atomic_fetch_add_explicit(&team.n_posted, 1, memory_order_relaxed);
     for (int i = 0; i < n_wake; i++) pthread_cond_signal(&team.work);
 }
 
