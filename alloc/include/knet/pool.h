@@ -125,8 +125,8 @@ KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, 
  * naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
- * is in use. Of the threads' caches only the calling thread's is emptied: what others cache counts
- * as in use. */
+ * is in use. Empties all threads' caches, but for one whose thread is inside kn_alloc or kn_free at
+ * that moment. */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
 /* Writes every segment and block as JSON: address, size, state, stream, and of what is live the
  * bytes asked for, its owner and tag; what is a graph's (pool_graph.h) says so. Errors: IO, naming
