@@ -362,10 +362,12 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* No more than this fits, whatever is given back: what is live stays. For a class one slot does,
- * which another thread's cache may have. */
+/* No more than this fits, whatever is given back: what is live stays. What is held above a limit
+ * that was lowered is used too. For a class one slot does, which another thread's cache may have.
+ */
 static bool hopeless(kn_pool *pool, const request *r) {
     uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
+    if (most < pool->reserved) most = pool->reserved;
     size_t least = r->class == KN__NO_CLASS ? r->size : kn__class_bytes(r->class);
     return least > most - (live < most ? live : most);
 }

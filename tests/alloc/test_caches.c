@@ -143,6 +143,23 @@ static void one_slot_of_another_threads_cache_is_enough(void **state) {
     fixture_end(&f);
 }
 
+/* A limit below what is live: what is held serves, wherever it is. */
+static void memory_above_a_lowered_limit_is_in_reach(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f);
+    void *a = must_alloc(f.pool, 20 * MiB, NULL), *b = must_alloc(f.pool, 20 * MiB, s);
+    void *c = must_alloc(f.pool, 4 * MiB, s);
+    kn_sim_work(f.sim, s, b, 20 * MiB, 1);
+    assert_ok(kn_free(f.pool, b));
+    assert_ok(kn_pool_limit(f.pool, 10 * MiB)); /* nothing can be given back */
+    void *x = must_alloc(f.pool, 8 * MiB, NULL);
+    kn_sim_work(f.sim, NULL, x, 8 * MiB, 2);
+    void *all[] = {a, c, x};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
 /* Slabs grow with the class; where memory is short a page that has a slot will do. */
 static void slab_is_small_where_memory_is_short(void **state) {
     (void)state;
@@ -295,6 +312,7 @@ int main(void) {
     return RUN_TESTS(TEST(trim_takes_the_caches_of_blocked_threads),
                      TEST(idle_threads_do_not_make_memory_run_out),
                      TEST(one_slot_of_another_threads_cache_is_enough),
+                     TEST(memory_above_a_lowered_limit_is_in_reach),
                      TEST(slab_is_small_where_memory_is_short),
                      TEST(stream_that_goes_leaves_nothing_in_caches),
                      TEST(stream_that_goes_leaves_no_empty_slab),
