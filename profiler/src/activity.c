@@ -64,6 +64,7 @@ static bool running;
 static table young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
+static uint64_t n_unknown; /* launches that the tables had no room for */
 static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
 static uint64_t n_drains, drain_ns;
 static kn__cost overheads[KN__COSTS_MAX]; /* by the source's own account */
@@ -249,7 +250,10 @@ static bool make_room(void) {
 }
 
 static void insert(const entry *e) {
-    if (!make_room()) return;
+    if (!make_room()) {
+        n_unknown += e->id == e->launch && !(e->node & 1);
+        return;
+    }
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
     *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
@@ -369,7 +373,7 @@ static bool attribute(const kn__record *r) {
 
 static uint64_t sum_rings(uint64_t *lost) {
     uint64_t launched = atomic_load_explicit(&n_without_tree, memory_order_relaxed);
-    *lost = launched;
+    *lost = launched + n_unknown;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         const struct kn__ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
@@ -380,7 +384,7 @@ static uint64_t sum_rings(uint64_t *lost) {
 }
 
 static uint64_t sum_lost_entries(void) {
-    uint64_t n = 0;
+    uint64_t n = n_unknown;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         const struct kn__ring *ring = KN__LOAD(tree->ring);
         if (ring) n += KN__LOAD(ring->n_lost) + KN__LOAD(ring->n_lost_other);
@@ -473,6 +477,7 @@ kn_status kn__activity_start(const kn__source *wanted) {
     if (status >= 0) {
         source = wanted;
         running = true;
+        (void)make_room(); /* before scopes take all memory */
         forget_old(); /* a source's ids are its own */
         forget_old();
     }

@@ -322,7 +322,7 @@ static void fill_the_disk(const char *name) {
     struct stat info;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     snprintf(words, sizeof words, "out=%s", name);
-    run("steps", words);
+    run("plain", words);
     chmod(path, 0640);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -338,12 +338,12 @@ static void fill_the_disk(const char *name) {
     read_all(file, after, sizeof after);
     assert_string_equal(before, after);
     assert_int_equal(n_files(), 1);
-    run("plain", words); /* there is room again, and less to write */
+    run("steps", words); /* there is room again, and less to write */
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0640);
     read_path(name, after, sizeof after);
-    assert_row(after, "\n step ", "3");
-    assert_string_equal(after + strlen(after) - 4, "─\n");
+    assert_row(after, "\n step ", "10");
+    assert_true(strlen(after) < strlen(before)); /* nothing of the longer one is left */
 }
 
 static void a_full_disk_leaves_the_older_report(void **state) {
