@@ -319,7 +319,7 @@ kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
     if (KN__UNLIKELY(status < 0)) {
         kn__pool_unlock(pool);
         *out = NULL;
-        kn__tell_oom(pool, size);
+        if (status != KN_ERR_INVALID) kn__tell_oom(pool, size);
         return status;
     }
     size_t rounded = block->size;

@@ -67,14 +67,15 @@ void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
     }
 }
 
-void kn__caches_flush(kn_pool *pool) {
+bool kn__caches_flush(kn_pool *pool) {
     kn__cache *own = kn__cache_of_thread(pool);
-    bool others = kn__gates_call_back(&pool->generation);
+    bool others = kn__gates_call_back(&pool->generation), all = true;
     for (kn__cache *cache = pool->caches; cache; cache = cache->next) {
-        if (cache == own || (others && kn__gate_is_shut(&cache->gate))) {
-            kn__cache_flush(pool, cache);
-        }
+        bool may = cache == own || (others && kn__gate_is_shut(&cache->gate));
+        if (may) kn__cache_flush(pool, cache);
+        all &= may;
     }
+    return all;
 }
 
 uint64_t kn__caches_bytes(const kn_pool *pool) {
@@ -344,7 +345,7 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned cl
         }
         kn__pool_unlock(pool);
         if (status < 0) {
-            kn__tell_oom(pool, size);
+            if (status != KN_ERR_INVALID) kn__tell_oom(pool, size);
             return status;
         }
     }

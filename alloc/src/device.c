@@ -49,6 +49,14 @@ kn_status kn_device_register(kn_device **out, const char *name, const kn_device_
                        "characters",
                        name);
     }
+    bool whole = driver->range_release && driver->handle_create && driver->handle_destroy &&
+                 driver->handle_map && driver->handle_unmap && driver->range_access;
+    if (driver->range_reserve && !whole) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_device_register: %s has range_reserve, but not all functions of virtual "
+                       "memory",
+                       name);
+    }
     kn_device *device = calloc(1, sizeof *device);
     if (!device) return KN_FAIL(KN_ERR_OOM, "kn_device_register: no host memory for %s", name);
     memcpy(device->name, name, length + 1);

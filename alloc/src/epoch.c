@@ -13,8 +13,6 @@
 #include "observe.h"
 #include "pool_types.h"
 
-enum { WAITED_MAX = 1024 };
-
 /* The least that closes an epoch: an event each 64 MiB costs less than the work on 64 MiB. Of a
  * large pool it is 1/64 of what is reserved. */
 static const uint64_t CLOSE_BYTES_MIN = (uint64_t)64 << 20;
@@ -289,7 +287,6 @@ void kn__epoch_close_full(kn_pool *pool, kn__stream *stream) {
 }
 
 static void remember_wait(kn_pool *pool, kn__stream *by, const kn__stream *stream, uint64_t epoch) {
-    if (stream->index >= WAITED_MAX) return;
     if (stream->index >= by->n_waited) {
         uint32_t n = by->n_waited ? by->n_waited : 8;
         while (n <= stream->index) n *= 2;

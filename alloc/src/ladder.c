@@ -288,9 +288,9 @@ static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
         return kn__harvest(pool, r->stream, r->size, r->align, r->waits) && own(pool, r);
     }
-    uint64_t before = pool->reserved;
-    bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;
-    kn__shrink(pool, limited ? pool->limit - r->size - KN__UNIT : 0);
+    uint64_t before = pool->reserved, most = kn__pool_capacity(pool);
+    bool known = most != UINT64_MAX && most > r->size + KN__UNIT;
+    kn__shrink(pool, known ? most - r->size - KN__UNIT : 0);
     return pool->reserved < before && grow(pool, r);
 }
 
@@ -402,6 +402,20 @@ static uint64_t stamp(const kn_pool *pool) {
     return pool->n_changes + pool->n_device_allocs + pool->n_device_frees + pool->n_events;
 }
 
+/* A thread that is at work in its cache keeps all of it. It soon comes out, unless it was preempted
+ * there: a request that would fail without that memory waits for it, for a while. */
+static bool wait_for_caches(kn_pool *pool, request *r) {
+    enum { WAITS_MAX = 100 };
+    const struct timespec wait = {.tv_nsec = 1000000};
+    for (int i = 0; i < WAITS_MAX && !hopeless(pool, r) && !kn__caches_flush(pool); i++) {
+        kn__pool_unlock(pool);
+        nanosleep(&wait, NULL);
+        kn__pool_lock(pool);
+        if (climb_once(pool, r, true)) return true;
+    }
+    return false;
+}
+
 /* What one rung does may be what an earlier one needs. So a request fails only after a climb that
  * changed nothing: the same one made again would fail too. */
 static bool climb(kn_pool *pool, request *r) {
@@ -412,6 +426,7 @@ static bool climb(kn_pool *pool, request *r) {
         done = climb_once(pool, r, true);
         if (stamp(pool) == before) break;
     }
+    done = done || wait_for_caches(pool, r);
     pool->n_ooms += !done;
     return done;
 }

@@ -584,7 +584,8 @@ void kn__caches_detach(kn_pool *pool);                /* the pool goes */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache); /* its counters into the pool's */
 /* All its slots into the slabs: of the thread's own, or after kn__gates_call_back. */
 void kn__cache_flush(kn_pool *pool, kn__cache *cache);
-void kn__caches_flush(kn_pool *pool); /* all threads', but those that are at work in theirs */
+/* All threads'; false: some thread was at work in its cache, which was left alone. */
+bool kn__caches_flush(kn_pool *pool);
 uint64_t kn__caches_bytes(const kn_pool *pool);
 
 /* decay.c: what was idle for long goes back. */

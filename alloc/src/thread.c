@@ -18,8 +18,8 @@ static void thread_end(void *value) {
     kn__thread *thread = value;
     kn__self = thread; /* destructors that ran before ours may have used the library again */
     kn__thread_end_default_stream(thread);
+    kn__thread_end_streams(thread); /* before its caches: what it logs may allocate */
     kn__thread_end_caches(thread);
-    kn__thread_end_streams(thread);
     kn__thread_end_trace(thread);
     kn__self = NULL;
     free(thread);

@@ -1,5 +1,6 @@
 /* Threads' caches: memory in them is never out of reach, whatever the thread does. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -274,6 +275,51 @@ static void caches_of_busy_threads_may_be_called_back(void **state) {
     fixture_end(&f);
 }
 
+/* A thread is stopped by a signal again and again, often while it is at work in its cache, which
+ * has nearly all memory: a request waits until the thread goes on. */
+
+static _Atomic bool stopped;
+
+static void stay_a_while(int signal) {
+    (void)signal;
+    atomic_store(&stopped, true);
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+static void *alloc_and_free(void *ctx) {
+    busy *b = ctx;
+    void *slot = NULL;
+    size_t size = 8 * KiB;
+    for (; !atomic_load(b->stop); b->n_rounds++) { /* 20 classes; one slot is live at a time */
+        if (kn_alloc(&slot, b->f->pool, size, NULL) == KN_OK) (void)kn_free(b->f->pool, slot);
+        if (b->n_rounds % 64 == 0) size = size >= 60 * KiB ? 8 * KiB : size + 2 * KiB;
+    }
+    return NULL;
+}
+
+static void thread_that_is_preempted_in_its_cache_is_waited_for(void **state) {
+    (void)state;
+    fixture f = instant_make(8 * MiB);
+    _Atomic bool stop = false;
+    busy b = {.f = &f, .stop = &stop};
+    struct sigaction action = {.sa_handler = stay_a_while};
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, alloc_and_free, &b), 0);
+    for (int i = 0; i < 100; i++) {
+        void *big = NULL;
+        atomic_store(&stopped, false);
+        pthread_kill(thread, SIGUSR1);
+        while (!atomic_load(&stopped)) nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+        assert_ok(kn_alloc(&big, f.pool, 4800 * KiB, NULL));
+        assert_ok(kn_free(f.pool, big));
+        nanosleep(&(struct timespec){.tv_nsec = 6000000}, NULL); /* the cache fills again */
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+}
+
 /* A thread keeps slots of each pool, of many. */
 static void every_pool_of_many_has_caches(void **state) {
     (void)state;
@@ -317,5 +363,6 @@ int main(void) {
                      TEST(stream_that_goes_leaves_nothing_in_caches),
                      TEST(stream_that_goes_leaves_no_empty_slab),
                      TEST(caches_of_busy_threads_may_be_called_back),
+                     TEST(thread_that_is_preempted_in_its_cache_is_waited_for),
                      TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));
 }

@@ -37,6 +37,10 @@ static void names_are_registered_once(void **state) {
     assert_fails(kn_device_register(&device, kn_device_name(f.device), driver, f.sim),
                  KN_ERR_INVALID, "registered already");
     assert_fails(kn_device_register(&device, "", driver, f.sim), KN_ERR_INVALID, "1 to 15");
+    kn_device_driver half = *driver;
+    half.range_access = NULL;
+    assert_fails(kn_device_register(&device, "half", &half, f.sim), KN_ERR_INVALID,
+                 "range_reserve");
     assert_fails(kn_device_register(&device, "a-name-of-16-chr", driver, f.sim), KN_ERR_INVALID,
                  "1 to 15");
     assert_null(device);

@@ -94,7 +94,8 @@ typedef struct kn_device_driver {
 } kn_device_driver;
 
 /* Registers a device under a name such as "cuda:0". Borrows `driver` and `impl` for the life of the
- * process. Errors: INVALID if the name is taken, empty or longer than 15 characters. */
+ * process. Errors: INVALID if the name is taken, empty or longer than 15 characters, or if the
+ * driver has only some of the functions of virtual memory. */
 KN_API KN_MUST_CHECK kn_status kn_device_register(kn_device **out, const char *name,
                                                   const kn_device_driver *driver, void *impl);
 
