@@ -68,12 +68,11 @@ void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
 }
 
 bool kn__caches_flush(kn_pool *pool) {
-    kn__cache *own = kn__cache_of_thread(pool);
-    bool others = kn__gates_call_back(&pool->generation), all = true;
-    for (kn__cache *cache = pool->caches; cache; cache = cache->next) {
-        bool may = cache == own || (others && kn__gate_is_shut(&cache->gate));
-        if (may) kn__cache_flush(pool, cache);
-        all &= may;
+    bool all = kn__gates_call_back(&pool->generation);
+    for (kn__cache *cache = all ? pool->caches : NULL; cache; cache = cache->next) {
+        bool shut = kn__gate_is_shut(&cache->gate);
+        if (shut) kn__cache_flush(pool, cache);
+        all &= shut;
     }
     return all;
 }
@@ -127,14 +126,15 @@ static void cache_renew(kn_pool *pool, kn__cache *cache) {
         }
         *link = rack->next;
         rack->stream->refs--;
-        cache->n_racks--;
         free(rack);
     }
 }
 
 /* Room for one rack more in the table, at most half full. */
 static bool racks_room(kn__cache *cache) {
-    if (cache->n_racks < cache->n_places / 2) return true;
+    size_t n_racks = 0;
+    for (const kn__rack *rack = cache->racks; rack; rack = rack->next) n_racks++;
+    if (n_racks < cache->n_places / 2) return true;
     size_t n = cache->n_places ? 2 * cache->n_places : 4;
     kn__rack **places = calloc(n, sizeof *places);
     if (!places) return false;
@@ -162,7 +162,6 @@ static kn__rack *rack_get(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
         rack->generation = generation_of(pool);
         rack->next = cache->racks;
         cache->racks = rack;
-        cache->n_racks++;
         *place_of(cache, rack->key) = rack;
         stream->refs++;
     }

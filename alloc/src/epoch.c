@@ -69,10 +69,6 @@ bool kn__streams_room(kn_pool *pool) {
     return true;
 }
 
-static bool reusable(const kn__stream *stream) {
-    return stream->retired && stream->refs == 0 && stream->n_marks == 0;
-}
-
 static void stream_reuse(kn__stream *stream, kn_stream handle) {
     stream->handle = handle;
     stream->open_bytes = 0;
@@ -90,7 +86,7 @@ void kn__close_bytes_set(kn_pool *pool) {
 kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key) {
     kn__stream *stream = NULL;
     for (uint32_t i = 0; i < pool->n_streams && !stream; i++) {
-        if (reusable(pool->streams[i])) stream = pool->streams[i];
+        if (pool->streams[i]->retired && pool->streams[i]->refs == 0) stream = pool->streams[i];
     }
     if (stream) {
         stream_reuse(stream, handle);

@@ -94,7 +94,6 @@ typedef struct stretch {
     kn__block *head;   /* the first of what might join it when it is freed … */
     kn__block *before; /* … and what is left of that, and stays; NULL: the segment starts there */
     char *begin, *end;
-    size_t price;
 } stretch;
 
 static bool joinable(const kn__block *block) {
@@ -134,25 +133,11 @@ static kn__block *piece(const stretch *run, bool waiting) {
     return block && block->ptr < run->end ? block : NULL;
 }
 
-/* Events that would have to be recorded before the stream can wait for all of it, at most. */
-static size_t unrecorded(const request *r, const kn__block *block) {
-    const kn__stream *home = block->stream;
-    size_t n = home != r->stream && home->open_bytes && block->epoch == home->epoch;
-    if (block->state != KN__WAITING) return n;
-    for (const kn__use *use = block->waiter->uses; use; use = use->next) {
-        n += use->stream != r->stream && use->epoch == use->stream->epoch;
-    }
-    return n;
-}
-
+/* The shortest of the runs. */
 static void choose(stretch *best, const request *r, kn__block *seed) {
     stretch run;
     if (!measure(&run, r, seed)) return;
-    run.price = (size_t)(run.end - run.begin);
-    for (const kn__block *b = piece(&run, false); b && b->ptr < run.end; b = b->right) {
-        run.price += unrecorded(r, b) * r->size;
-    }
-    if (!best->head || run.price < best->price) *best = run;
+    if (!best->head || run.end - run.begin < best->end - best->begin) *best = run;
 }
 
 /* The largest first, of the bins that are not empty. */
@@ -209,10 +194,9 @@ static bool take_stolen(kn_pool *pool, request *r, kn__block *block) {
 static bool steal(kn_pool *pool, request *r) {
     if (pool->n_streams <= 1) return false;
     kn__block *block = find_foreign(pool, r, true);
-    if (block && block->size / 2 < r->size && take_stolen(pool, r, block)) return true;
+    if (block && take_stolen(pool, r, block)) return true;
     stretch run = find_run(pool, r);
-    if (run.head) return take_run(pool, r, &run);
-    return block && take_stolen(pool, r, block);
+    return run.head && take_run(pool, r, &run);
 }
 
 static bool grow(kn_pool *pool, request *r) {
@@ -233,9 +217,8 @@ static bool flush_own(kn_pool *pool, request *r) {
 
 /* Before growth: what this thread caches and slabs that are empty, then whole handles that are free
  * and done with move to where they are wanted. Nothing waits. Where there is no pressure, only when
- * a quarter of what is reserved, and a good part of the device, would move; and not for ever: work
- * that fragments whatever moves must settle. */
-enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16, MOVED_TIMES = 4 };
+ * a quarter of what is reserved, and a good part of the device, would move. */
+enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16 };
 
 static bool mostly_idle(kn_pool *pool, size_t size) {
     uint64_t least = pool->reserved / IDLE_SHARE;
@@ -243,7 +226,7 @@ static bool mostly_idle(kn_pool *pool, size_t size) {
         least = kn__pool_capacity(pool) / IDLE_DEVICE_SHARE;
     }
     uint64_t live = (uint64_t)kn__pool_live(pool);
-    if (pool->reserved < live + least || pool->moved > MOVED_TIMES * pool->reserved) return false;
+    if (pool->reserved < live + least) return false;
     if (pool->reserved + size < pool->idle_check) return false;
     kn__epochs_settle(pool);
     bool idle = kn__idle_handles(pool) >= least;

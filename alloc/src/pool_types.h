@@ -254,7 +254,7 @@ struct kn__cache {
     _Atomic uint64_t n_allocs;
     kn__rack *racks;
     kn__rack **places; /* the same by key: a hash table */
-    size_t n_places, n_racks;
+    size_t n_places;
     kn__tag_counts *_Atomic tags; /* KN__TAGS of them; NULL: the thread has used none here */
     uint64_t tags_used;           /* since they were folded: a bit for each tag modulo 64 */
     kn_pool *pool;

@@ -195,6 +195,24 @@ static void stream_that_goes_leaves_nothing_in_caches(void **state) {
     fixture_end(&f);
 }
 
+/* A slot that was freed last is allocated first, from the cache; from a slab it would be the
+ * lowest.
+ */
+static void caches_serve_again_after_they_were_called_back(void **state) {
+    (void)state;
+    fixture f = instant_make(1 * GiB);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 1000, NULL)));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    void *slots[4];
+    for (int i = 0; i < 4; i++) slots[i] = must_alloc(f.pool, 1000, NULL);
+    for (int i = 3; i >= 0; i--) {
+        assert_ok(kn_free(f.pool, slots[i]));
+        assert_ptr_equal(must_alloc(f.pool, 1000, NULL), slots[i]);
+    }
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, slots[i]));
+    fixture_end(&f);
+}
+
 /* A slab that was emptied before its stream was destroyed. */
 static void stream_that_goes_leaves_no_empty_slab(void **state) {
     (void)state;
@@ -362,6 +380,7 @@ int main(void) {
                      TEST(slab_is_small_where_memory_is_short),
                      TEST(stream_that_goes_leaves_nothing_in_caches),
                      TEST(stream_that_goes_leaves_no_empty_slab),
+                     TEST(caches_serve_again_after_they_were_called_back),
                      TEST(caches_of_busy_threads_may_be_called_back),
                      TEST(thread_that_is_preempted_in_its_cache_is_waited_for),
                      TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));

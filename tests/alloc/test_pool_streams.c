@@ -142,11 +142,10 @@ static void slow_stream_blocks_nobody_else(void **state) {
     }
 }
 
-/* In how many of 40 steps the computing stream can't run alone: it makes a buffer each step, which
- * the communicating stream reads one step late. `live`: bytes of other blocks. */
-static int blocked_steps(uint64_t capacity, size_t live) {
+/* In how many of 40 steps the computing stream can't run alone: it makes a buffer of n bytes each
+ * step, which the communicating stream reads one step late. `live`: bytes of other blocks. */
+static int blocked_steps(uint64_t capacity, size_t live, size_t n) {
     enum { STEPS = 40, EACH = 4 }; /* things that the slow stream has to do for a step */
-    const size_t n = 64 * MiB;
     fixture f = fixture_make(capacity, false, NULL);
     kn_stream compute = new_stream(&f), communicate = new_stream(&f);
     void *rest = live ? must_alloc(f.pool, live, compute) : NULL;
@@ -172,32 +171,121 @@ static int blocked_steps(uint64_t capacity, size_t live) {
 
 static void no_stream_waits_while_the_device_has_room(void **state) {
     (void)state;
-    assert_int_equal(blocked_steps(8 * GiB, 0), 0);
-    assert_int_equal(blocked_steps(8 * GiB, 8 * GiB / 100 * 85), 0);
-    assert_true(blocked_steps(200 * MiB, 0) == 0); /* three buffers fit */
-    assert_true(blocked_steps(68 * MiB, 0) > 0);   /* one: then it has to wait */
+    assert_int_equal(blocked_steps(8 * GiB, 0, 64 * MiB), 0);
+    assert_int_equal(blocked_steps(8 * GiB, 0, 4 * MiB), 0); /* less than closes an epoch */
+    assert_int_equal(blocked_steps(8 * GiB, 8 * GiB / 100 * 85, 64 * MiB), 0);
+    assert_true(blocked_steps(200 * MiB, 0, 64 * MiB) == 0); /* three buffers fit */
+    assert_true(blocked_steps(68 * MiB, 0, 64 * MiB) > 0);   /* one: then it has to wait */
 }
 
 /* What a stream freed and is done with serves another one, and the pool hardly grows. */
 static void finished_work_hands_its_memory_over(void **state) {
     (void)state;
     enum { N = 200 };
-    fixture f = fixture_make(16 * GiB, false, NULL);
-    kn_stream first = new_stream(&f), second = new_stream(&f);
-    void *blocks[N], *seen = must_alloc(f.pool, 1 * MiB, second);
-    uint64_t reserved = 0;
-    for (int stage = 0; stage < 2; stage++) {
-        for (size_t i = 0; i < N; i++) {
-            blocks[i] = must_alloc(f.pool, (1 + i * 7 % 13) * MiB, stage ? second : first);
-            kn_sim_drain(f.sim); /* the device keeps up */
+    for (int late = 0; late < 2; late++) { /* the pool knows of the second stream only then */
+        fixture f = fixture_make(16 * GiB, false, NULL);
+        kn_stream first = new_stream(&f), second = new_stream(&f);
+        void *blocks[N], *seen = must_alloc(f.pool, 1 * MiB, late ? first : second);
+        uint64_t reserved = 0;
+        for (int stage = 0; stage < 2; stage++) {
+            for (size_t i = 0; i < N; i++) {
+                blocks[i] = must_alloc(f.pool, (1 + i * 7 % 13) * MiB, stage ? second : first);
+                kn_sim_drain(f.sim); /* the device keeps up */
+            }
+            for (size_t i = N; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
+            kn_sim_drain(f.sim);
+            if (!stage) reserved = stats_of(f.pool).reserved_bytes;
         }
-        for (size_t i = N; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
-        kn_sim_drain(f.sim);
-        if (!stage) reserved = stats_of(f.pool).reserved_bytes;
+        assert_true(stats_of(f.pool).reserved_bytes <= reserved + reserved / 10);
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), 0);
+        assert_ok(kn_free(f.pool, seen));
+        fixture_end(&f);
     }
-    assert_true(stats_of(f.pool).reserved_bytes <= reserved + reserved / 10);
-    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), 0);
-    assert_ok(kn_free(f.pool, seen));
+}
+
+/* From the second stream on an event is recorded when much was freed, whether the pool grows or
+ * not. */
+static void stream_that_only_reads_counts_as_a_second_one(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), reader = new_stream(&f);
+    void *x = must_alloc(f.pool, 200 * MiB, s), *y = must_alloc(f.pool, 1 * MiB, s);
+    assert_ok(kn_block_use(f.pool, y, reader));
+    assert_ok(kn_free(f.pool, x));
+    assert_int_equal(stats_of(f.pool).n_events, 1);
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
+/* In a large pool an event covers 1/64 of what is reserved. */
+static void large_pool_records_few_events(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *large = must_alloc(f.pool, 32 * GiB, s);
+    for (int i = 0; i < 128; i++) assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * MiB, t)));
+    assert_in_range(stats_of(f.pool).n_events, 128 / 10, 128 / 8);
+    assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
+/* Each takes a part of what another stream is done with, and the rest stays for large requests. */
+static void small_requests_of_many_streams_leave_a_large_block_whole(void **state) {
+    (void)state;
+    enum { STREAMS = 64 };
+    fixture f = fixture_make(72 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), streams[STREAMS];
+    void *small[STREAMS], *large = must_alloc(f.pool, 32 * GiB, s);
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(&f);
+    assert_ok(kn_block_use(f.pool, large, streams[0]));
+    assert_ok(kn_free(f.pool, large));
+    kn_sim_drain(f.sim);
+    for (int i = 0; i < STREAMS; i++) small[i] = must_alloc(f.pool, 1 * MiB, streams[i]);
+    large = must_alloc(f.pool, 24 * GiB, s);
+    assert_true(stats_of(f.pool).reserved_bytes <= 33 * GiB);
+    for (int i = 0; i < STREAMS; i++) assert_ok(kn_free(f.pool, small[i]));
+    assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
+/* What is left of memory that a stream waited for is in use until then, for a third stream too. */
+static void rest_of_stolen_memory_is_not_finished(void **state) {
+    (void)state;
+    fixture f = fixture_make(1280 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *x = must_alloc(f.pool, 15 * MiB, s), *rest = must_alloc(f.pool, 1265 * MiB, s);
+    kn_sim_work(f.sim, s, x, 15 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    void *y = must_alloc(f.pool, 9 * MiB, t), *z = must_alloc(f.pool, 1 * MiB, u);
+    kn_sim_work(f.sim, u, z, 1 * MiB, 2); /* the simulator minds if it is beside the first */
+    kn_sim_work(f.sim, t, y, 9 * MiB, 3);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    void *all[] = {y, z, rest};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
+/* The record of a stream is used again; what its last stream waited for, the new one did not. */
+static void new_stream_has_waited_for_nothing(void **state) {
+    (void)state;
+    fixture f = fixture_make(60 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *x = must_alloc(f.pool, 28 * MiB, s), *y = must_alloc(f.pool, 32 * MiB, s);
+    kn_sim_work(f.sim, s, x, 28 * MiB, 1);
+    kn_sim_work(f.sim, s, y, 32 * MiB, 2);
+    void *keep = NULL;
+    assert_int_equal(kn_alloc(&keep, f.pool, 1 * MiB, s), KN_ERR_OOM);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 28 * MiB, t)));
+    void *taken = must_alloc(f.pool, 28 * MiB, u); /* from t */
+    kn_stream_destroy(f.device, t);
+    kn_stream v = new_stream(&f);
+    void *z = must_alloc(f.pool, 32 * MiB, v);
+    kn_sim_work(f.sim, v, z, 32 * MiB, 3);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_ok(kn_free(f.pool, taken));
+    assert_ok(kn_free(f.pool, z));
     fixture_end(&f);
 }
 
@@ -349,6 +437,36 @@ static void drivers_without_ids_know_streams_by_their_handles(void **state) {
     fixture_end(&f);
 }
 
+static bool id_fails;
+static uint64_t (*stream_id)(void *impl, kn_stream stream);
+static uint64_t id_or_0(void *impl, kn_stream stream) {
+    return id_fails ? 0 : stream_id(impl, stream);
+}
+
+static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    static kn_device_driver driver;
+    driver = *kn_sim_driver(f.sim);
+    stream_id = driver.stream_id;
+    driver.stream_id = id_or_0;
+    kn_pool_destroy(f.pool);
+    assert_ok(kn_device_register(&f.device, "sim:ids", &driver, f.sim));
+    assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+    kn_stream s = new_stream(&f);
+    void *first = NULL;
+    for (int i = 0; i < 6; i++) {
+        id_fails = i % 2 == 0;
+        void *x = must_alloc(f.pool, 5 * MiB, s);
+        kn_sim_work(f.sim, s, x, 5 * MiB, 1);
+        if (!first) first = x;
+        assert_ptr_equal(x, first);
+        assert_ok(kn_free(f.pool, x));
+    }
+    kn_stream_destroy(f.device, s);
+    fixture_end(&f);
+}
+
 static void stream_of_another_context_is_refused(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -492,7 +610,9 @@ static void retired_stream_leaves_its_memory_to_others(void **state) {
 static void many_streams_come_and_go_without_growth(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
+    uint64_t metadata = 0;
     for (int i = 0; i < 300; i++) {
+        if (i == 50) metadata = stats_of(f.pool).metadata_bytes;
         kn_stream s = new_stream(&f);
         void *a = must_alloc(f.pool, 1000, s), *b = must_alloc(f.pool, 2 * MiB, s);
         kn_sim_work(f.sim, s, a, 1000, 2 * (uint64_t)i + 1);
@@ -504,6 +624,7 @@ static void many_streams_come_and_go_without_growth(void **state) {
     }
     assert_int_equal(stats_of(f.pool).n_syncs, 0);
     assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
+    assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
     fixture_end(&f);
 }
 
@@ -588,11 +709,15 @@ int main(void) {
         TEST(one_event_covers_all_frees_before_it), TEST(foreign_use_delays_reuse_until_it_is_done),
         TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_nobody_else),
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
+        TEST(stream_that_only_reads_counts_as_a_second_one), TEST(large_pool_records_few_events),
+        TEST(small_requests_of_many_streams_leave_a_large_block_whole),
+        TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
         TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
         TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
+        TEST(stream_whose_id_is_not_always_known_stays_the_same),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),
         TEST(memory_of_another_threads_default_stream_is_not_out_of_reach),
         TEST(stream_that_is_retired_while_it_is_captured_is_not_waited_for),
