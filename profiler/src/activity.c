@@ -478,7 +478,7 @@ kn_status kn__activity_start(const kn__source *wanted) {
         source = wanted;
         running = true;
         (void)make_room(); /* before scopes take all memory */
-        forget_old(); /* a source's ids are its own */
+        forget_old();      /* a source's ids are its own */
         forget_old();
     }
     pthread_mutex_unlock(&drain_lock);
