@@ -31,7 +31,7 @@ static void *publish_times(void *ctx) {
 
 static void a_time_is_later_than_any_time_known_before(void **state) {
     (void)state;
-    enum { CHANGES = 20000, READS = 30000000 }; /* on one core there are few changes */
+    enum { CHANGES = 20000, READS = 60000000 }; /* on one core there are few changes */
     pthread_t thread;
     uint64_t before = 0;
     int n_changes = 0, n_wrong = 0;

@@ -244,6 +244,45 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
     assert_ok(read_bytes("t.kntrace", bytes, end - 1, true));
 }
 
+static void events_of_pool_0_are_ignored(void **state) {
+    (void)state;
+    unsigned char bytes[4096];
+    size_t n = record(bytes, sizeof bytes), at = find_record(bytes, n, KN_TRACE_ALLOC);
+    while (bytes[at] != KN_TRACE_STREAM) at -= sizeof(kn_trace_record);
+    memset(bytes + at + 1, 0, 7); /* the pool "idle" */
+    assert_ok(read_bytes("t.kntrace", bytes, n, false));
+    assert_string_equal(trace.about, "");
+    assert_int_equal(trace.n_steps, 7);
+}
+
+static void events_with_the_same_time_keep_the_order_of_their_thread(void **state) {
+    (void)state;
+    struct {
+        kn_trace_header header;
+        kn_trace_record records[11];
+    } file = {{.magic = KN_TRACE_MAGIC,
+               .version = KN_TRACE_VERSION,
+               .record_bytes = sizeof(kn_trace_record),
+               .byte_order = 0x01020304},
+              {{KN_TRACE_THREAD | 1 << 8, 0},
+               {KN_TRACE_TIME, 100},
+               {KN_TRACE_STREAM | 1 << 8, 0},
+               {KN_TRACE_ALLOC | 0x1000, 512},
+               {KN_TRACE_FREE | 0x1000, 512},
+               {KN_TRACE_ALLOC | 0x1000, 256},
+               {KN_TRACE_THREAD | 2 << 8, 0},
+               {KN_TRACE_TIME, 50}, /* the events are not in order of time */
+               {KN_TRACE_STREAM | 1 << 8, 0},
+               {KN_TRACE_ALLOC | 0x2000, 768},
+               {KN_TRACE_END, 4}}};
+    assert_ok(read_bytes("t.kntrace", &file, sizeof file, false));
+    assert_int_equal(trace.n_steps, 4);
+    assert_step(0, KN__STEP_ALLOC, 0, 768, 0);
+    assert_step(1, KN__STEP_ALLOC, 1, 512, 0);
+    assert_step(2, KN__STEP_FREE, 1, 0, 0);
+    assert_step(3, KN__STEP_ALLOC, 2, 256, 0);
+}
+
 /* One thread allocates, another frees; addresses come back from one to the other at once. */
 enum { PASSED_ON = 20000 };
 static _Atomic(void *) passed_on;
@@ -562,7 +601,8 @@ int main(void) {
         TEST(gzip_is_read_like_plain), TEST(bad_csv_is_an_error_with_its_line_and_value),
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
-        TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
+        TEST(our_own_trace_that_is_cut_or_bent_is_an_error), TEST(events_of_pool_0_are_ignored),
+        TEST(events_with_the_same_time_keep_the_order_of_their_thread),
         TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
         TEST(blocks_that_threads_take_from_each_other_are_in_order),
         TEST(frees_of_other_threads_stand_behind_their_allocations),
