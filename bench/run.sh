@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the benchmarks and writes build/bench.jsonl: one JSON object a line, {bench, metric, value, unit, baseline, ratio}.
 # --quick: fewer repeats. Every figure stands beside a baseline measured in the same run; where PyTorch is the baseline
-# it is Debian's, installed if missing, and reported as absent where it can't be.
+# it is Debian's, installed if missing, and reported as absent where it can't be. Instructions are counted by valgrind,
+# likewise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 quick=()
@@ -12,7 +13,7 @@ case ${1:-} in
 esac
 
 tools/install-deps.sh build
-tools/install-deps.sh bench || echo "bench/run.sh: PyTorch is absent; its figures are left out" >&2
+tools/install-deps.sh bench || echo "bench/run.sh: PyTorch or valgrind is absent; figures are left out" >&2
 
 # Release code; an environment that slows OpenBLAS down would slow both sides.
 unset OPENBLAS_CORETYPE OPENBLAS_L2_SIZE KNET_TIMER KNET_ALLOC
@@ -28,4 +29,8 @@ for program in "$build"/bench/bench_*; do
   echo "== $(basename "$program")" >&2
   "$program" "${quick[@]}" | tee -a $out
 done
+if [ -x "$build/bench/pair_frames" ]; then
+  echo "== pair_instr.sh" >&2
+  bench/alloc/pair_instr.sh "$build/bench/pair_frames" | tee -a $out
+fi
 echo "wrote $out: $(wc -l <$out) figures" >&2

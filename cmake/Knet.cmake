@@ -21,8 +21,17 @@ find_package(PkgConfig REQUIRED)
 add_library(knet_options INTERFACE)
 target_compile_definitions(knet_options INTERFACE _GNU_SOURCE $<$<BOOL:${KNET_CHECKED}>:KN_CHECKED>)
 target_compile_options(knet_options INTERFACE
-  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
+                          $<$<BOOL:${KNET_WERROR}>:-Werror>
                           -fno-math-errno -ffp-contract=off -fno-semantic-interposition>)
+# Of clang: constants are enums, next to doubles too; an `inline` definition whose header declares it without is external.
+include(CheckCCompilerFlag)
+foreach(warning enum-float-conversion static-in-inline)
+  check_c_compiler_flag(-W${warning} KNET_HAS_W_${warning})
+  if(KNET_HAS_W_${warning})
+    target_compile_options(knet_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wno-${warning}>)
+  endif()
+endforeach()
 if(KNET_SANITIZE)
   target_compile_options(knet_options INTERFACE -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer
                                                 -fno-sanitize-recover=all)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, on Debian 12 and its relatives: tools/install-deps.sh build|test|bench …
-#   build  to compile and train        test  also to test        bench  also to compare with PyTorch
+#   build  to compile and train        test  also to test        bench  also to compare with PyTorch, and valgrind
 # As root with apt-get, else through sudo; when neither is possible it prints the list and ends with 1.
 # The CUDA toolkit and cuDNN are no Debian packages: they are used where nvcc is found, and not needed.
 set -euo pipefail
@@ -8,7 +8,7 @@ set -euo pipefail
 build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev libcjson-dev
        dataset-fashion-mnist)
 test=(g++ libcmocka-dev git procps)
-bench=(python3-torch python3-numpy libopenblas0-openmp)
+bench=(python3-torch python3-numpy libopenblas0-openmp valgrind)
 
 want=()
 for group in "${@:-build}"; do

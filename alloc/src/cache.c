@@ -1,8 +1,9 @@
 /* kn_alloc and kn_free: a thread's own slots first, with no lock; then the slabs; then the arena.
  *
  * A thread has a cache per pool, a cache has a rack per stream, a rack has a stack of slots per
- * size class. Racks of streams that were retired since are found by the pool's generation and
- * emptied by their thread when it next comes by. */
+ * size class. A cache belongs to its thread, but whoever holds the pool's lock can call all caches
+ * back; see gate.h. A rack whose generation is not the pool's was called back, or streams were
+ * retired or captured since: its thread takes the lock and renews its cache. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@
 #include "pool_types.h"
 
 static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER; /* who has caches of which pool */
-static uint64_t slots_taken;
+static uint64_t slots_taken[KN__POOL_SLOTS / 64];
+static bool fenced; /* threads can be made to pass a barrier: without it there are no caches */
 static const kn__rack no_rack; /* of generation 0, which no pool has */
 
 void kn__caches_lock(void) { pthread_mutex_lock(&caches_lock); }
@@ -25,8 +27,6 @@ static inline uint32_t generation_of(const kn_pool *pool) {
 }
 
 void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
-    if (KN__READ(cache->n_allocs) == 0 && KN__READ(cache->live) == 0)
-        return; /* nothing since the last */
     int64_t high = pool->live + KN__READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
     pool->live += KN__READ(cache->live);
@@ -53,71 +53,120 @@ static void rack_flush_class(kn_pool *pool, kn__rack *rack, unsigned class, unsi
     unsigned gone = kn__stack_n(stack) - n;
     for (unsigned i = 0; i < gone; i++) {
         kn__slab *slab = slab_of(pool, rack->entries[class][i].ptr);
-        kn__slab_put(pool, slab, kn__slab_index(slab, rack->entries[class][i].ptr));
+        kn__slab_put(pool, slab, (uint32_t)(rack->entries[class][i].slot - slab->slots));
     }
     memmove(rack->entries[class], rack->entries[class] + gone, n * sizeof(kn__entry));
     kn__stack_set_n(stack, n);
 }
 
-static void rack_flush(kn_pool *pool, kn__rack *rack) {
-    for (unsigned class = 0; class < pool->n_classes; class ++) {
-        if (kn__stack_n(&rack->stacks[class])) rack_flush_class(pool, rack, class, 0);
+void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
+    for (kn__rack *rack = cache->racks; rack; rack = rack->next) {
+        for (unsigned class = 0; class < pool->n_classes; class ++) {
+            if (kn__stack_n(&rack->stacks[class])) rack_flush_class(pool, rack, class, 0);
+        }
     }
 }
 
-void kn__cache_flush(kn_pool *pool, kn__cache *cache) {
-    for (kn__rack *rack = cache->racks; rack; rack = rack->next) rack_flush(pool, rack);
+void kn__caches_flush(kn_pool *pool) {
+    kn__cache *own = kn__cache_of_thread(pool);
+    bool others = kn__gates_call_back(&pool->generation);
+    for (kn__cache *cache = pool->caches; cache; cache = cache->next) {
+        if (cache == own || (others && kn__gate_is_shut(&cache->gate))) {
+            kn__cache_flush(pool, cache);
+        }
+    }
 }
 
-/* Streams were retired, or captured into a graph: their racks go. Under the lock. */
+uint64_t kn__caches_bytes(const kn_pool *pool) {
+    uint64_t bytes = 0;
+    for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
+        for (const kn__rack *rack = cache->racks; rack; rack = rack->next) {
+            for (unsigned class = 0; class < pool->n_classes; class ++) {
+                bytes += (uint64_t)kn__stack_n(&rack->stacks[class]) * kn__class_bytes(class);
+            }
+        }
+    }
+    return bytes;
+}
+
+static kn__rack **place_of(const kn__cache *cache, uint64_t key) {
+    size_t mask = cache->n_places - 1, i = (size_t)((key * 0x9E3779B97F4A7C15u) >> 32) & mask;
+    while (cache->places[i] && cache->places[i]->key != key) i = (i + 1) & mask;
+    return &cache->places[i];
+}
+
+/* The rack of the key, made the current one, when it may be used with no lock: then this thread is
+ * inside its gate. NULL: it is outside. */
+static kn__rack *rack_enter(const kn_pool *pool, kn__cache *cache, uint64_t key) {
+    kn__rack *rack = cache->n_places ? *place_of(cache, key) : NULL;
+    if (!rack) return NULL;
+    if (kn__gate_enter(&cache->gate, &pool->generation, &rack->generation)) {
+        return cache->current = rack;
+    }
+    kn__gate_leave(&cache->gate);
+    return NULL;
+}
+
+/* Called back, or streams were retired or captured: all is flushed, and racks of streams that are
+ * gone go. By the cache's thread, under the lock. */
 static void cache_renew(kn_pool *pool, kn__cache *cache) {
     uint32_t generation = generation_of(pool);
+    if (cache->generation == generation) return;
+    cache->generation = generation;
     cache->current = (kn__rack *)(uintptr_t)&no_rack;
+    kn__cache_flush(pool, cache);
+    for (size_t i = 0; i < cache->n_places; i++) cache->places[i] = NULL;
     for (kn__rack **link = &cache->racks; *link;) {
         kn__rack *rack = *link;
         rack->generation = generation;
         if (!rack->stream->retired && !rack->stream->hidden) {
+            *place_of(cache, rack->key) = rack;
             link = &rack->next;
             continue;
         }
-        rack_flush(pool, rack);
         *link = rack->next;
         rack->stream->refs--;
+        cache->n_racks--;
         free(rack);
     }
+}
+
+/* Room for one rack more in the table, at most half full. */
+static bool racks_room(kn__cache *cache) {
+    if (cache->n_racks < cache->n_places / 2) return true;
+    size_t n = cache->n_places ? 2 * cache->n_places : 4;
+    kn__rack **places = calloc(n, sizeof *places);
+    if (!places) return false;
+    free(cache->places);
+    cache->places = places;
+    cache->n_places = n;
+    for (kn__rack *rack = cache->racks; rack; rack = rack->next) *place_of(cache, rack->key) = rack;
+    return true;
 }
 
 /* The rack of the stream, made if need be; NULL: no host memory. Under the lock. */
 static kn__rack *rack_get(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
     cache_renew(pool, cache);
-    kn__rack *rack = cache->racks;
-    while (rack && rack->stream != stream) rack = rack->next;
+    kn__rack *rack = cache->n_places ? *place_of(cache, stream->key) : NULL;
     if (!rack) {
+        if (!racks_room(cache)) return NULL;
         rack = calloc(1, sizeof *rack + pool->n_classes * sizeof rack->entries[0]);
         if (!rack) return NULL;
         for (unsigned class = 0; class < pool->n_classes; class ++) {
-            rack->stacks[class] = (kn__stack){.top = class * KN__STACK_BYTES,
-                                              .slot_bytes = (uint32_t)kn__class_bytes(class)};
+            rack->stacks[class].top = class * KN__STACK_BYTES;
+            rack->stacks[class].slot_bytes = (uint32_t)kn__class_bytes(class);
         }
-        rack->handle = stream->handle;
+        rack->key = stream->key;
         rack->stream = stream;
         rack->generation = generation_of(pool);
         rack->next = cache->racks;
         cache->racks = rack;
+        cache->n_racks++;
+        *place_of(cache, rack->key) = rack;
         stream->refs++;
     }
+    KN_ASSERT(rack->stream == stream);
     return cache->current = rack;
-}
-
-/* The rack that takes a stream's slots, when the thread has it already: no lock. */
-static kn__rack *rack_known(const kn_pool *pool, kn__cache *cache, const kn__stream *stream,
-                            kn_stream handle) {
-    uint32_t generation = generation_of(pool);
-    for (kn__rack *rack = cache->racks; rack; rack = rack->next) {
-        if (rack->generation != generation) return NULL;
-        if (stream ? rack->stream == stream : rack->handle == handle) return cache->current = rack;
-    }
-    return NULL;
 }
 
 /* Caches. */
@@ -140,36 +189,44 @@ kn__cache *kn__cache_make(kn_pool *pool) {
     return cache;
 }
 
-static void cache_destroy(kn__cache *cache) {
+/* Under both locks. */
+static void cache_destroy(kn_pool *pool, kn__cache *cache) {
+    kn__cache_fold(pool, cache);
+    kn__cache_flush(pool, cache);
+    kn__cache **link = &pool->caches;
+    while (*link != cache) link = &(*link)->next;
+    *link = cache->next;
+    cache->thread->caches[pool->slot] = NULL;
     for (kn__rack *rack = cache->racks, *next; rack; rack = next) {
         next = rack->next;
         rack->stream->refs--;
         free(rack);
     }
+    free(cache->places);
     free(KN__READ(cache->tags));
     free(cache);
 }
 
 void kn__caches_attach(kn_pool *pool) {
     kn__caches_lock();
-    pool->slot = ~slots_taken ? (uint32_t)__builtin_ctzll(~slots_taken) : KN__POOL_SLOTS;
-    if (pool->slot < KN__POOL_SLOTS) slots_taken |= 1ull << pool->slot;
+    if (!fenced) fenced = kn__threads_fence_init();
+    uint32_t word = 0;
+    while (word < KN__POOL_SLOTS / 64 && !~slots_taken[word]) word++;
+    pool->slot = KN__POOL_SLOTS;
+    if (fenced && word < KN__POOL_SLOTS / 64) {
+        unsigned bit = (unsigned)__builtin_ctzll(~slots_taken[word]);
+        slots_taken[word] |= 1ull << bit;
+        pool->slot = word * 64 + bit;
+    }
     kn__caches_unlock();
 }
 
 void kn__caches_detach(kn_pool *pool) {
     kn__caches_lock();
     kn__pool_lock(pool);
-    while (pool->caches) {
-        kn__cache *cache = pool->caches;
-        pool->caches = cache->next;
-        cache->thread->caches[pool->slot] = NULL;
-        kn__cache_fold(pool, cache);
-        kn__cache_flush(pool, cache);
-        cache_destroy(cache);
-    }
+    while (pool->caches) cache_destroy(pool, pool->caches);
     kn__pool_unlock(pool);
-    if (pool->slot < KN__POOL_SLOTS) slots_taken &= ~(1ull << pool->slot);
+    if (pool->slot < KN__POOL_SLOTS) slots_taken[pool->slot / 64] &= ~(1ull << pool->slot % 64);
     kn__caches_unlock();
 }
 
@@ -180,64 +237,57 @@ void kn__thread_end_caches(kn__thread *thread) {
         if (!cache) continue;
         kn_pool *pool = cache->pool;
         kn__pool_lock(pool);
-        kn__cache_fold(pool, cache);
-        kn__cache_flush(pool, cache);
-        kn__cache **link = &pool->caches;
-        while (*link != cache) link = &(*link)->next;
-        *link = cache->next;
-        cache_destroy(cache);
+        cache_destroy(pool, cache);
         kn__pool_unlock(pool);
-        thread->caches[i] = NULL;
     }
     kn__caches_unlock();
 }
 
 /* Allocation. */
 
-static void *slot_hand_out(kn_pool *pool, kn__entry entry, unsigned tag, size_t live,
-                           size_t requested, kn_stream stream) {
+static inline kn__entry *entry_at(kn__rack *rack, uint32_t top) {
+    return (kn__entry *)(void *)((char *)rack->entries + top);
+}
+
+static inline kn__entry stack_pop(kn__rack *rack, kn__stack *stack) {
+    uint32_t top = KN__READ(stack->top) - (uint32_t)sizeof(kn__entry);
+    KN__WRITE(stack->top, top);
+    return *entry_at(rack, top);
+}
+
+static inline void stack_push(kn__rack *rack, kn__stack *stack, kn__entry entry) {
+    uint32_t top = KN__READ(stack->top);
+    *entry_at(rack, top) = entry;
+    KN__WRITE(stack->top, top + (uint32_t)sizeof(kn__entry));
+}
+
+/* Counted already. */
+static void slot_hand_out(void **out, kn_pool *pool, kn__entry entry, unsigned tag, size_t live,
+                          size_t requested, kn_stream stream) {
     KN__WRITE(entry.slot->use, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;
     if (observer && observer->on_alloc) owner = observer->on_alloc(pool, entry.ptr, live, stream);
     KN__WRITE(entry.slot->owner, owner);
-    return entry.ptr;
+    *out = entry.ptr;
 }
 
-static inline kn__entry *stack_top(kn__rack *rack, const kn__stack *stack) {
-    return (kn__entry *)(void *)((char *)rack->entries + stack->top);
-}
-
-static inline kn__entry stack_pop(kn__rack *rack, kn__stack *stack) {
-    stack->top -= (uint32_t)sizeof(kn__entry);
-    return *stack_top(rack, stack);
-}
-
-static inline void stack_push(kn__rack *rack, kn__stack *stack, kn__entry entry) {
-    *stack_top(rack, stack) = entry;
-    stack->top += (uint32_t)sizeof(kn__entry);
-}
-
-/* Under a tag, or observed. */
-static __attribute__((noinline)) kn_status rack_pop(void **out, kn_pool *pool, kn__cache *cache,
-                                                    kn__rack *rack, kn__stack *stack,
-                                                    size_t requested) {
-    unsigned tag = kn__tag_now();
-    size_t live = stack->slot_bytes;
-    kn__entry entry = stack_pop(rack, stack);
-    kn__count_alloc(cache, live, requested);
-    if (tag) tag = kn__tag_alloc(cache, tag, live);
-    *out = slot_hand_out(pool, entry, tag, live, requested, rack->handle);
-    return KN_OK;
+/* Of a new slab: where memory is short and no block is large enough, of one that has a slot. */
+static size_t slab_size(kn_pool *pool, kn__stream *stream, unsigned class) {
+    size_t bytes = kn__slab_bytes(stream, class), slot = kn__class_bytes(class);
+    if (!kn__pool_pressed(pool, bytes) || kn__arena_find(pool, stream, bytes, KN__PAGE)) {
+        return bytes;
+    }
+    return (slot + KN__PAGE - 1) / KN__PAGE * KN__PAGE;
 }
 
 /* At least one free slot, at most n. Under the lock. */
 static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stream *stream,
                             unsigned class, size_t requested) {
     unsigned taken;
-    while (!(taken = kn__slab_take(pool, stream, class, out, *n))) {
+    while (!(taken = kn__slab_take(stream, class, out, *n))) {
         kn__block *block = NULL;
-        size_t bytes = kn__slab_bytes(stream, class);
+        size_t bytes = slab_size(pool, stream, class);
         KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
         if (block && !kn__slab_new(pool, block, class)) {
             kn__block_release(pool, block);
@@ -248,60 +298,58 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
     return KN_OK;
 }
 
-/* Fills the rack's stack, if it is empty. Under the lock. */
-static kn_status rack_fill(kn_pool *pool, kn__rack *rack, unsigned class, size_t requested) {
-    kn__stack *stack = &rack->stacks[class];
-    if (kn__stack_n(stack)) return KN_OK;
+/* One slot for the caller, and half a stack for its rack where that is empty. Under the lock; the
+ * ladder may open it, so the rack is looked for afterwards. */
+static kn_status slot_refill(kn__entry *out, kn_pool *pool, kn__cache *cache, unsigned class,
+                             size_t requested, kn_stream handle) {
     kn__entry taken[KN__RACK_DEPTH];
-    unsigned n = kn__class_depth(class) / 2;
-    KN_TRY(slots_take(taken, &n, pool, rack->stream, class, requested));
-    KN_ASSERT(!kn__stack_n(stack)); /* callbacks may have freed; the ladder flushed it */
-    memcpy(rack->entries[class], taken, n * sizeof taken[0]);
-    kn__stack_set_n(stack, n);
+    kn__stream *stream;
+    unsigned n = cache ? (kn__class_depth(class) + 1) / 2 : 1;
+    KN_TRY(kn__stream_get(&stream, pool, handle));
+    KN_TRY(slots_take(taken, &n, pool, stream, class, requested));
+    *out = taken[--n];
+    kn__rack *rack = cache ? rack_get(pool, cache, stream) : NULL;
+    kn__stack *stack = rack ? &rack->stacks[class] : NULL;
+    for (; n; n--) {
+        if (stack && kn__stack_n(stack) < kn__class_depth(class)) {
+            stack_push(rack, stack, taken[n - 1]);
+        } else {
+            kn__slab *slab = slab_of(pool, taken[n - 1].ptr);
+            kn__slab_put(pool, slab, (uint32_t)(taken[n - 1].slot - slab->slots));
+        }
+    }
     return KN_OK;
 }
 
 static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned class,
                              kn_stream handle) {
-    unsigned n = 1, tag = kn__tag_now();
+    unsigned tag = kn__tag_now();
     size_t live = kn__class_bytes(class);
+    kn__entry entry = {0};
     kn__cache *cache = kn__cache_get(pool);
-    kn__rack *rack = cache ? rack_known(pool, cache, NULL, handle) : NULL;
-    if (rack && kn__stack_n(&rack->stacks[class])) {
-        return rack_pop(out, pool, cache, rack, &rack->stacks[class], size);
-    }
-    kn__entry one;
-    kn__pool_lock(pool);
-    kn__stream *stream = kn__stream_get(pool, handle);
-    kn_status status = stream ? KN_OK : kn__no_stream(pool);
-    if (cache) kn__cache_fold(pool, cache);
-    rack = stream && cache ? rack_get(pool, cache, stream) : NULL;
+    kn__rack *rack = cache ? rack_enter(pool, cache, kn__stream_key(pool, handle)) : NULL;
     if (rack) {
-        status = rack_fill(pool, rack, class, size);
-    } else if (status == KN_OK) {
-        status = slots_take(&one, &n, pool, stream, class, size);
-        if (status == KN_OK) kn__count_locked(pool, NULL, tag, (int64_t)live, (int64_t)size);
+        if (kn__stack_n(&rack->stacks[class])) entry = stack_pop(rack, &rack->stacks[class]);
+        kn__gate_leave(&cache->gate);
     }
-    kn__pool_unlock(pool);
-    if (status < 0) {
-        kn__tell_oom(pool, size);
-        return status;
+    if (entry.ptr) {
+        kn__count_alloc(cache, live, size);
+        if (tag) tag = kn__tag_alloc(cache, tag, live);
+    } else {
+        kn__pool_lock(pool);
+        if (cache) kn__cache_fold(pool, cache);
+        kn_status status = slot_refill(&entry, pool, cache, class, size, handle);
+        if (status == KN_OK) {
+            kn__count_locked(pool, cache, tag, (int64_t)live, (int64_t)size);
+        }
+        kn__pool_unlock(pool);
+        if (status < 0) {
+            kn__tell_oom(pool, size);
+            return status;
+        }
     }
-    if (rack) return rack_pop(out, pool, cache, rack, &rack->stacks[class], size);
-    *out = slot_hand_out(pool, one, tag, live, size, handle);
+    slot_hand_out(out, pool, entry, tag, live, size, handle);
     return KN_OK;
-}
-
-enum { SPECIAL_STREAMS = 2 }; /* the handles 1 and 2 name no one stream */
-
-static kn_status stream_check(const kn_pool *pool, kn_stream *stream) {
-    if (pool->driver->kind != KN_DEVICE_CUDA) return KN_OK;
-    if ((uintptr_t)*stream == 1) *stream = NULL; /* CU_STREAM_LEGACY */
-    if ((uintptr_t)*stream != 2) return KN_OK;
-    return KN_FAIL(KN_ERR_UNSUPPORTED,
-                   "pool %s: cudaStreamPerThread is another stream in every thread; use "
-                   "kn_stream_of_thread",
-                   pool->name);
 }
 
 /* The class whose slots are large enough and aligned; all of a slab's are where their size is a
@@ -326,7 +374,6 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
             "used; start it with exec",
             pool->name, kn_device_name(pool->device));
     }
-    KN_TRY(stream_check(pool, &stream));
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) {
         kn__pool_lock(pool);
         pool->n_ooms++;
@@ -335,9 +382,10 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes aligned to %zu are more than any device has",
                        pool->name, size, align);
     }
+    if (pool->decay_ns) kn__decay_tick(pool);
     unsigned class = aligned_class(pool, size, align);
     return class < pool->n_classes ? alloc_small(out, pool, size, class, stream)
-                                   : kn__large_alloc(out, pool, size, align, stream);
+                                   : kn__block_alloc(out, pool, size, align, stream);
 }
 
 kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t align,
@@ -350,33 +398,56 @@ kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t 
     return alloc_slow(out, pool, size_bytes, align > KN__GRAIN ? align : KN__GRAIN, stream);
 }
 
+/* Under a tag, or observed. */
+static __attribute__((noinline)) kn_status hand_out_rare(void **out, kn_pool *pool,
+                                                         kn__cache *cache, kn__entry entry,
+                                                         size_t size, kn_stream stream) {
+    size_t live = kn__class_bytes(kn__class_of(size));
+    unsigned tag = kn__tag_now();
+    kn__count_alloc(cache, live, size);
+    if (tag) tag = kn__tag_alloc(cache, tag, live);
+    slot_hand_out(out, pool, entry, tag, live, size, stream);
+    return KN_OK;
+}
+
 /* What the branches below lead to is called last, so that this needs no stack of its own. */
+static inline kn_status alloc_of_key(void **out, kn_pool *pool, size_t size, kn_stream stream,
+                                     uint64_t key) {
+    kn__thread *self = kn__self;
+    if (KN__UNLIKELY(!self || size - 1 >= pool->fast_max)) {
+        return size > pool->slab_max && size <= pool->size_max
+                   ? kn__block_alloc(out, pool, size, KN__BLOCK_GRAIN, stream)
+                   : alloc_slow(out, pool, size, KN__GRAIN, stream);
+    }
+    kn__cache *cache = self->caches[pool->slot];
+    if (KN__UNLIKELY(!cache)) return alloc_slow(out, pool, size, KN__GRAIN, stream);
+    kn__rack *rack = cache->current;
+    kn__stack *stack = &rack->stacks[kn__class_of(size)];
+    bool inside = kn__gate_enter(&cache->gate, &pool->generation, &rack->generation);
+    if (KN__UNLIKELY(!inside || rack->key != key || !kn__stack_bytes(stack))) {
+        kn__gate_leave(&cache->gate);
+        return alloc_slow(out, pool, size, KN__GRAIN, stream);
+    }
+    kn__entry entry = stack_pop(rack, stack);
+    kn__gate_leave(&cache->gate);
+    if (KN__UNLIKELY(self->tag || kn__observer())) {
+        return hand_out_rare(out, pool, cache, entry, size, stream);
+    }
+    kn__count_alloc(cache, stack->slot_bytes, size);
+    KN__WRITE(entry.slot->both, size); /* no tag, no owner */
+    *out = entry.ptr;
+    return KN_OK;
+}
+
+static __attribute__((noinline)) kn_status alloc_of_id(void **out, kn_pool *pool, size_t size,
+                                                       kn_stream stream) {
+    return alloc_of_key(out, pool, size, stream, kn__stream_key(pool, stream));
+}
+
 kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
-    kn__thread *self = kn__self;
-    if (KN__LIKELY(self && size_bytes - 1 < pool->slab_max)) {
-        kn__cache *cache = self->caches[pool->slot];
-        if (KN__UNLIKELY(!cache)) return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
-        kn__rack *rack = cache->current;
-        kn__stack *stack = &rack->stacks[kn__class_of(size_bytes)];
-        if (KN__UNLIKELY(rack->handle != stream || rack->generation != generation_of(pool) ||
-                         !kn__stack_bytes(stack))) {
-            return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
-        }
-        if (KN__UNLIKELY(self->tag || kn__observer())) {
-            return rack_pop(out, pool, cache, rack, stack, size_bytes);
-        }
-        kn__count_alloc(cache, stack->slot_bytes, size_bytes);
-        kn__entry entry = stack_pop(rack, stack);
-        KN__WRITE(entry.slot->both, size_bytes); /* no tag, no owner */
-        *out = entry.ptr;
-        return KN_OK;
-    }
-    if (KN__LIKELY(size_bytes - 1 < pool->large_max && size_bytes > pool->slab_max &&
-                   (uintptr_t)stream - 1 >= SPECIAL_STREAMS)) {
-        return kn__block_alloc(out, pool, size_bytes, stream);
-    }
-    return alloc_slow(out, pool, size_bytes, KN__GRAIN, stream);
+    if (KN__UNLIKELY(stream && pool->has_ids)) return alloc_of_id(out, pool, size_bytes, stream);
+    return alloc_of_key(out, pool, size_bytes, stream, (uintptr_t)stream);
 }
 
 /* Freeing. */
@@ -394,28 +465,9 @@ static const char *const INSIDE = "points into a block, not to its start";
 
 /* Why the pointer is no live slot of the slab; NULL: it is one. */
 static const char *slot_misuse(const kn__slab *slab, const char *ptr) {
-    uint32_t i = kn__slab_index(slab, ptr);
-    if (i >= slab->n_slots || !kn__slab_starts(slab, ptr)) return INSIDE;
+    uint32_t i;
+    if (!kn__slab_find(&i, slab, ptr) || i >= slab->n_slots) return INSIDE;
     return KN__READ(slab->slots[i].use) ? NULL : FREED;
-}
-
-static inline void slot_tell_free(kn_pool *pool, kn__slot *slot, void *ptr, size_t live) {
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->on_free) observer->on_free(pool, ptr, live, KN__READ(slot->owner));
-}
-
-/* Under a tag, or observed. */
-static __attribute__((noinline)) kn_status rack_push(kn_pool *pool, kn__cache *cache,
-                                                     kn__rack *rack, kn__slab *slab, kn__slot *slot,
-                                                     void *ptr) {
-    uint32_t use = KN__READ(slot->use);
-    unsigned tag = kn__slot_tag(use);
-    slot_tell_free(pool, slot, ptr, slab->slot_bytes); /* before another can have it */
-    kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
-    if (tag) kn__tag_free(cache, tag, slab->slot_bytes);
-    KN__WRITE(slot->use, 0);
-    stack_push(rack, &rack->stacks[slab->class], (kn__entry){ptr, slot});
-    return KN_OK;
 }
 
 /* A slot that other streams use: it waits for them. Under the lock. */
@@ -429,78 +481,96 @@ static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
     kn__waiter_enqueue(pool, waiter);
 }
 
-/* Not through a rack: the slot has foreign uses, its stream is gone, or there is no cache. */
-static void slot_free_locked(kn_pool *pool, kn__slab *slab, uint32_t i, void *ptr) {
-    kn__slot *slot = &slab->slots[i];
-    slot_tell_free(pool, slot, ptr, slab->slot_bytes);
-    kn__pool_lock(pool);
-    uint32_t use = KN__READ(slot->use);
-    kn__count_locked(pool, kn__cache_of_thread(pool), kn__slot_tag(use), -(int64_t)slab->slot_bytes,
-                     -(int64_t)kn__slot_requested(use));
-    KN__WRITE(slot->use, 0);
-    if (use & KN__SLOT_SHARED) {
+/* Into the thread's rack of the stream, or into the slab where there is none: the slot has foreign
+ * uses, its stream is gone, or there is no cache. Under the lock. */
+static void slot_put(kn_pool *pool, kn__cache *cache, kn__slab *slab, kn__slot *slot, void *ptr,
+                     bool shared) {
+    uint32_t i = (uint32_t)(slot - slab->slots);
+    unsigned class = slab->class, depth = kn__class_depth(class);
+    bool gone = slab->stream->retired || slab->stream->hidden;
+    kn__rack *rack = cache && !shared && !gone ? rack_get(pool, cache, slab->stream) : NULL;
+    if (shared) {
         slot_wait(pool, slab, i);
-    } else {
+    } else if (!rack) {
         kn__slab_put(pool, slab, i);
+    } else {
+        kn__stack *stack = &rack->stacks[class];
+        if (kn__stack_n(stack) >= depth) rack_flush_class(pool, rack, class, depth / 2);
+        stack_push(rack, stack, (kn__entry){ptr, slot});
     }
-    kn__pool_unlock(pool);
 }
 
 static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     const char *why = slot_misuse(slab, ptr);
     if (why) return kn__misuse(pool, "kn_free", ptr, why);
-    uint32_t i = kn__slab_index(slab, ptr);
-    unsigned class = slab->class, depth = kn__class_depth(class);
-    kn__slot *slot = &slab->slots[i];
+    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    uint32_t use = KN__READ(slot->use);
+    size_t live = slab->slot_bytes, requested = kn__slot_requested(use);
+    bool shared = use & KN__SLOT_SHARED, pushed = false;
+    unsigned tag = kn__slot_tag(use);
+    const kn_observer *observer = kn__observer(); /* hears of it before another can have it */
+    if (observer && observer->on_free) observer->on_free(pool, ptr, live, KN__READ(slot->owner));
     kn__cache *cache = kn__cache_get(pool);
-    kn__rack *rack = NULL;
-    if (cache && !(KN__READ(slot->use) & KN__SLOT_SHARED)) {
-        rack = rack_known(pool, cache, slab->stream, NULL);
-        if (!rack || kn__stack_n(&rack->stacks[class]) >= depth) {
-            kn__pool_lock(pool);
-            kn__cache_fold(pool, cache);
-            bool gone = slab->stream->retired || slab->stream->hidden;
-            rack = gone ? NULL : rack_get(pool, cache, slab->stream);
-            if (rack && kn__stack_n(&rack->stacks[class]) >= depth) {
-                rack_flush_class(pool, rack, class, depth / 2);
-            }
-            kn__pool_unlock(pool);
+    kn__rack *rack = cache && !shared ? rack_enter(pool, cache, slab->stream->key) : NULL;
+    if (rack) {
+        kn__stack *stack = &rack->stacks[slab->class];
+        pushed = rack->stream == slab->stream && kn__stack_bytes(stack) < slab->depth_bytes;
+        if (pushed) {
+            KN__WRITE(slot->use, 0);
+            stack_push(rack, stack, (kn__entry){ptr, slot});
         }
+        kn__gate_leave(&cache->gate);
     }
-    if (rack) return rack_push(pool, cache, rack, slab, slot, ptr);
-    slot_free_locked(pool, slab, i, ptr);
+    if (pushed) {
+        kn__count_free(cache, live, requested);
+        if (tag) kn__tag_free(cache, tag, live);
+        return KN_OK;
+    }
+    kn__pool_lock(pool);
+    kn__count_locked(pool, cache, tag, -(int64_t)live, -(int64_t)requested);
+    KN__WRITE(slot->use, 0);
+    slot_put(pool, cache, slab, slot, ptr, shared);
+    kn__pool_unlock(pool);
     return KN_OK;
 }
 
 static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
-    if (!ptr) return KN_OK;
     uintptr_t entry = kn__page_get(pool, ptr);
-    if (entry & KN__TAG_SLAB) return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
-    return entry ? kn__block_dealloc(pool, ptr, (kn__block *)entry)
-                 : kn__misuse(pool, "kn_free", ptr, kn__block_misuse(NULL, ptr));
+    if (pool->decay_ns) kn__decay_tick(pool);
+    return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
+}
+
+static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, const kn__slab *slab,
+                                                        uint32_t use) {
+    kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
+    kn__tag_free(cache, kn__slot_tag(use), slab->slot_bytes);
+    return KN_OK;
 }
 
 kn_status kn_free(kn_pool *pool, void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
-    if (KN__UNLIKELY(!entry)) return free_slow(pool, ptr);
-    if (!(entry & KN__TAG_SLAB)) return kn__block_dealloc(pool, ptr, (kn__block *)entry);
-    kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
     kn__cache *cache = kn__cache_of_thread(pool);
-    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    if (!(entry & KN__TAG_SLAB)) return ptr ? kn__block_dealloc(pool, ptr) : KN_OK;
+    if (KN__UNLIKELY(!cache || kn__observer())) return free_slow(pool, ptr);
+    kn__slab *slab = (kn__slab *)(entry - KN__TAG_SLAB);
+    uint32_t i;
+    bool starts = kn__slab_find(&i, slab, ptr);
+    kn__slot *slot = &slab->slots[i];
     uint32_t use = KN__READ(slot->use);
-    if (KN__UNLIKELY(!cache || !kn__slab_starts(slab, ptr))) return free_slow(pool, ptr);
     kn__rack *rack = cache->current;
     kn__stack *stack = &rack->stacks[slab->class];
-    if (KN__UNLIKELY(rack->stream != slab->stream || rack->generation != generation_of(pool) ||
-                     kn__stack_bytes(stack) >= slab->depth_bytes || (int32_t)use <= 0)) {
+    /* Free, or used on other streams. */
+    if (KN__UNLIKELY((int32_t)use <= 0 || !starts ||
+                     !kn__gate_enter(&cache->gate, &pool->generation, &rack->generation) ||
+                     rack->stream != slab->stream || kn__stack_bytes(stack) >= slab->depth_bytes)) {
+        kn__gate_leave(&cache->gate);
         return free_slow(pool, ptr);
     }
-    if (KN__UNLIKELY(kn__slot_tag(use) || kn__observer())) {
-        return rack_push(pool, cache, rack, slab, slot, ptr);
-    }
-    kn__count_free(cache, slab->slot_bytes, use);
     KN__WRITE(slot->use, 0);
     stack_push(rack, stack, (kn__entry){ptr, slot});
+    kn__gate_leave(&cache->gate);
+    if (KN__UNLIKELY(kn__slot_tag(use))) return count_tagged(cache, slab, use);
+    kn__count_free(cache, slab->slot_bytes, use);
     return KN_OK;
 }
 
@@ -528,17 +598,16 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
     kn__block *block = is_slot ? slab->block : (kn__block *)entry;
     *why = is_slot ? slot_misuse(slab, ptr) : kn__block_misuse(block, ptr);
     if (*why) return KN_ERR_INVALID;
-    kn__stream *stream = kn__stream_get(pool, handle);
-    if (!stream) return kn__no_stream(pool);
+    kn__stream *stream;
+    KN_TRY(kn__stream_get(&stream, pool, handle));
     if (stream == block->stream) return KN_OK;
     return is_slot ? slot_use(pool, slab, ptr, stream) : kn__use_add(pool, &block->waiter, stream);
 }
 
 kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
-    if (!ptr || kn__pool_ordered(pool)) return KN_OK;
-    KN_TRY(stream_check(pool, &stream));
-    /* NULL is the CPU in a pinned pool; 1 is what CUDA calls the legacy default stream too. */
-    if (pool->pinned && !stream) stream = (kn_stream)(uintptr_t)1;
+    if (!ptr || pool->ordered) return KN_OK;
+    /* NULL is the CPU in a pinned pool: the legacy default stream has its other handle there. */
+    if (pool->pinned && !stream) stream = (kn_stream)(uintptr_t)KN__STREAM_LEGACY;
     const char *why = NULL;
     kn__pool_lock(pool);
     kn_status status = use_locked(pool, ptr, stream, &why);

@@ -1,9 +1,8 @@
 #include "census.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+#include "counts.h"
 
 static void hold(kn__census *c, uint32_t owner, uint64_t bytes) {
     if (!owner) return;
@@ -24,10 +23,10 @@ static void visit_slab(kn__census *c, const kn__slab *slab) {
     use->n_slots += slab->n_slots;
     use->n_waiting += slab->n_waiting;
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        if (!READ(slab->slots[i].use)) continue;
+        if (!KN__READ(slab->slots[i].use)) continue;
         use->n_live++;
         c->n_live++;
-        hold(c, READ(slab->slots[i].owner), slab->slot_bytes);
+        hold(c, KN__READ(slab->slots[i].owner), slab->slot_bytes);
     }
 }
 
@@ -42,7 +41,7 @@ static bool visit(void *ctx, kn__block *block) {
         c->n_live++;
         c->n_large++;
         c->large_bytes += block->size;
-        hold(c, READ(block->owner), block->size);
+        hold(c, KN__READ(block->owner), block->size);
     } else if (block->state == KN__SLAB) {
         visit_slab(c, block->slab);
     }
@@ -51,6 +50,5 @@ static bool visit(void *ctx, kn__block *block) {
 
 void kn__census_take(kn__census *out, kn_pool *pool) {
     memset(out, 0, sizeof *out);
-    kn__kept_release(pool);
     kn__blocks_visit(pool, visit, out);
 }

@@ -1,9 +1,7 @@
 /* kn_pool_check: walks everything and compares what is said twice. */
 #include <string.h>
 
-#include "pool_types.h"
-
-#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+#include "counts.h"
 
 typedef struct totals {
     uint64_t reserved, live, waiting;
@@ -31,7 +29,7 @@ static unsigned cached_slots(const kn_pool *pool, const kn__slab *slab) {
 static kn_status check_slab(const kn_pool *pool, const kn__slab *slab, totals *t) {
     unsigned n_live = 0, n_free = 0;
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        bool live = READ(slab->slots[i].use) != 0;
+        bool live = KN__READ(slab->slots[i].use) != 0;
         bool unused = slab->free[i / 64] >> i % 64 & 1;
         EXPECT(!(live && unused), "slot %u of the slab at %p is both live and free", i,
                (void *)slab->base);
@@ -119,7 +117,6 @@ static uint64_t mapped_bytes(const kn__range *range) {
 static kn_status check_all(kn_pool *pool) {
     totals t = {0};
     size_t n_binned = 0;
-    kn__kept_release(pool);
     for (const kn__block *b = pool->range.first; b; b = b->right) KN_TRY(check_block(pool, b, &t));
     if (pool->range.base) t.reserved = mapped_bytes(&pool->range);
     for (const kn__segment *s = pool->segments; s; s = s->next) {

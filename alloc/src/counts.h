@@ -43,33 +43,16 @@ static inline void kn__tag_free(kn__cache *cache, unsigned tag, size_t live) {
     }
 }
 
-/* The others, under the lock, are for what doesn't pass through a rack. */
-
-static inline void kn__count_fold(kn_pool *pool, kn__cache *cache) {
-    if (KN__READ(cache->n_allocs) || KN__READ(cache->live)) kn__cache_fold(pool, cache);
-}
-
-static inline void kn__count_pool_alloc(kn_pool *pool, size_t live, size_t requested) {
-    pool->live += (int64_t)live;
-    pool->requested += (int64_t)requested;
-    pool->n_allocs++;
-    if (pool->live > pool->live_max) pool->live_max = pool->live;
-}
-
-static inline void kn__count_pool_free(kn_pool *pool, size_t live, size_t requested) {
-    pool->live -= (int64_t)live;
-    pool->requested -= (int64_t)requested;
-}
+/* Under the lock: for what doesn't pass through a rack. */
 
 /* Freed: both below zero. */
 static inline void kn__count_locked(kn_pool *pool, kn__cache *cache, unsigned tag, int64_t live,
                                     int64_t requested) {
-    if (cache) kn__count_fold(pool, cache);
-    if (live > 0) {
-        kn__count_pool_alloc(pool, (size_t)live, (size_t)requested);
-    } else {
-        kn__count_pool_free(pool, (size_t)-live, (size_t)-requested);
-    }
+    if (cache && (KN__READ(cache->n_allocs) || KN__READ(cache->live))) kn__cache_fold(pool, cache);
+    pool->live += live;
+    pool->requested += requested;
+    pool->n_allocs += live > 0;
+    if (pool->live > pool->live_max) pool->live_max = pool->live;
     if (KN__UNLIKELY(tag)) kn__tag_count_locked(pool, tag, live);
 }
 

@@ -4,67 +4,94 @@
 
 #include <knet/device_driver.h>
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct cuda_device {
     const kn__cuda_api *api;
-    kn_device *registered; /* NULL until it was found for the first time */
+    kn_device_driver driver; /* NULL for what this device or its driver lacks */
     int index;
     cu_device ordinal;
     cu_context context; /* the primary one, retained for the life of the process */
     int compute_major, compute_minor;
     size_t granularity_bytes; /* 0: no virtual memory */
+    atomic_bool lost;         /* after a sticky error, which is logged once */
 } cuda_device;
 
-/* One function's stay in the device's context. */
+/* From entering the device's context to leaving it, within one function. */
 typedef struct context_scope {
     const cuda_device *self;
     bool pushed, relaxed;
     unsigned int capture_mode; /* the thread's own, while `relaxed` */
     cu_result result;
-    const char *function; /* that gave the result */
+    const char *function; /* the one that returned `result` */
 } context_scope;
 
-/* A call on the driver, between the observer's begin and end. */
-#define RAW_CALL(self, name, ...)                                                                  \
+/* Calls a driver function for `self` and reports the call to the observer; `args` in parentheses.
+ */
+#define RAW_CALL(name, args)                                                                       \
     __extension__({                                                                                \
         cu_result result_;                                                                         \
-        KN__CALL(#name, result_ = (self)->api->name(__VA_ARGS__));                                 \
+        KN__CALL(#name, result_ = self->api->name args);                                           \
         result_;                                                                                   \
     })
-/* The same, as a status. */
-#define CALL(self, size_bytes, name, ...)                                                          \
-    kn__cuda_check(RAW_CALL(self, name, __VA_ARGS__), #name, (size_bytes), (self)->index,          \
-                   __FILE__, __LINE__)
-/* The same where nothing can be returned: a failure is logged. */
-#define CALL_VOID(self, size_bytes, name, ...)                                                     \
-    (void)log_failure(RAW_CALL(self, name, __VA_ARGS__), #name, (size_bytes), (self)->index)
+/* The same; returns a status. */
+#define CALL(size_bytes, name, args)                                                               \
+    check(self, RAW_CALL(name, args), #name, (size_bytes), __LINE__)
+/* The same in functions that return nothing: logs a failure. */
+#define CALL_VOID(size_bytes, name, args) log_failure(self, RAW_CALL(name, args), #name, size_bytes)
 
-/* What every function of the table that works in the context begins with. RELAXED goes round calls
- * that would otherwise spoil a graph capture of another thread. */
+/* First statement of every function that needs the context. RELAXED lets calls through that would
+ * otherwise invalidate a graph capture of another thread. */
 enum { AS_IS = 0, RELAXED = 1 };
-#define IN_CONTEXT(self, capture)                                                                  \
+#define ENTER_SCOPE(impl, capture)                                                                 \
+    cuda_device *self = (impl);                                                                    \
     context_scope scope_ __attribute__((cleanup(context_leave))) =                                 \
-        context_enter((self), (capture) == RELAXED);                                               \
-    KN_TRY(kn__cuda_check(scope_.result, scope_.function, 0, (self)->index, __FILE__, __LINE__))
-#define IN_CONTEXT_VOID(self, capture)                                                             \
-    context_scope scope_ __attribute__((cleanup(context_leave))) =                                 \
-        context_enter((self), (capture) == RELAXED);                                               \
-    if (!log_failure(scope_.result, scope_.function, 0, (self)->index)) return
+        context_enter(self, (capture) == RELAXED)
+#define ENTER(impl, capture)                                                                       \
+    ENTER_SCOPE(impl, capture);                                                                    \
+    KN_TRY(check(self, scope_.result, scope_.function, 0, __LINE__))
+#define ENTER_VOID(impl, capture)                                                                  \
+    ENTER_SCOPE(impl, capture);                                                                    \
+    log_failure(self, scope_.result, scope_.function, 0);                                          \
+    if (scope_.result != KN__CU_SUCCESS) return
 
-/* Nothing is logged about a driver that is gone: at exit that is how things end. */
-static bool log_failure(cu_result result, const char *function, size_t size_bytes, int index) {
-    if (result == KN__CU_SUCCESS) return true;
-    char text[512];
-    kn__cuda_describe(text, sizeof text, result, function, size_bytes, index);
-    if (result != KN__CU_ERROR_DEINITIALIZED) kn_log_write(0, "%s", text);
-    return false;
+static bool is_sticky(cu_result result) {
+#define X(name, value) || result == (value)
+    return false KN__CUDA_STICKY_ERRORS(X);
+#undef X
 }
 
-static context_scope context_enter(const cuda_device *self, bool relaxed) {
+/* Logs the first sticky error of the device; all later calls fail the same way. While the device is
+ * being opened these errors have other causes, and are only returned. */
+static void log_lost(cuda_device *self, const char *text) {
+    if (!self->context || atomic_exchange(&self->lost, true)) return;
+    kn_log_write(0, "cuda:%d is lost to this process, restart the program: %s", self->index, text);
+}
+
+/* Ignores CUDA_ERROR_DEINITIALIZED: at exit the driver may unload first. */
+static void log_failure(cuda_device *self, cu_result result, const char *function,
+                        size_t size_bytes) {
+    if (result == KN__CU_SUCCESS) return;
+    char text[512];
+    kn__cuda_describe(text, sizeof text, result, function, size_bytes, self->index);
+    if (is_sticky(result)) {
+        log_lost(self, text);
+    } else if (result != KN__CU_ERROR_DEINITIALIZED) {
+        kn_log_write(0, "%s", text);
+    }
+}
+
+static kn_status check(cuda_device *self, cu_result result, const char *function, size_t size_bytes,
+                       int line) {
+    kn_status status = kn__cuda_check(result, function, size_bytes, self->index, __FILE__, line);
+    if (is_sticky(result)) log_lost(self, kn_last_error()->message);
+    return status;
+}
+
+static context_scope context_enter(cuda_device *self, bool relaxed) {
     context_scope scope = {.self = self, .function = "cuCtxGetCurrent"};
     cu_context current = NULL;
     scope.result = KN__CU_ERROR_DEINITIALIZED;
@@ -116,16 +143,15 @@ static void read_driver_text(const cuda_device *self, char *out, size_t out_byte
 }
 
 static kn_status info_read(void *impl, kn_device_info *out) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     kn_device_info info = {.kind = KN_DEVICE_CUDA,
                            .index = self->index,
                            .compute_major = self->compute_major,
                            .compute_minor = self->compute_minor,
                            .granularity_bytes = self->granularity_bytes};
     size_t free_bytes = 0, total_bytes = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, 0, cuMemGetInfo, &free_bytes, &total_bytes));
-    KN_TRY(CALL(self, 0, cuDeviceGetName, info.model, sizeof info.model, self->ordinal));
+    KN_TRY(CALL(0, cuMemGetInfo, (&free_bytes, &total_bytes)));
+    KN_TRY(CALL(0, cuDeviceGetName, (info.model, sizeof info.model, self->ordinal)));
     info.free_bytes = free_bytes;
     info.total_bytes = total_bytes;
     snprintf(info.name, sizeof info.name, "cuda:%d", self->index);
@@ -134,196 +160,209 @@ static kn_status info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
+static kn_status free_bytes(void *impl, uint64_t *out) {
+    ENTER(impl, RELAXED);
+    size_t bytes = 0, total_bytes = 0;
+    KN_TRY(CALL(0, cuMemGetInfo, (&bytes, &total_bytes)));
+    *out = bytes;
+    return KN_OK;
+}
+
 /* --- memory ------------------------------------------------------------------------------- */
 
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_ptr ptr = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemAlloc, &ptr, size_bytes));
+    KN_TRY(CALL(size_bytes, cuMemAlloc, (&ptr, size_bytes)));
     *out = (void *)(uintptr_t)ptr;
     return KN_OK;
 }
 
 static void segment_free(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemFree, address(ptr));
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemFree, (address(ptr)));
 }
 
-/* Locked for all contexts. */
+/* Page-locked for all contexts. */
 static kn_status pinned_alloc(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemHostAlloc, out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE);
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemHostAlloc, (out, size_bytes, KN__CU_MEM_HOST_ALLOC_PORTABLE));
 }
 
 static void pinned_free(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemFreeHost, ptr);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemFreeHost, (ptr));
 }
 
 static kn_status range_reserve(void *impl, void **out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_ptr ptr = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemAddressReserve, &ptr, size_bytes, self->granularity_bytes, 0,
-                0));
+    KN_TRY(
+        CALL(size_bytes, cuMemAddressReserve, (&ptr, size_bytes, self->granularity_bytes, 0, 0)));
     *out = (void *)(uintptr_t)ptr;
     return KN_OK;
 }
 
 static void range_release(void *impl, void *ptr, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemAddressFree, address(ptr), size_bytes);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemAddressFree, (address(ptr), size_bytes));
 }
 
 static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_mem_prop prop = mem_prop(self);
     cu_handle handle = 0;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemCreate, &handle, size_bytes, &prop, 0));
+    KN_TRY(CALL(size_bytes, cuMemCreate, (&handle, size_bytes, &prop, 0)));
     *out = handle;
     return KN_OK;
 }
 
 static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, size_bytes, cuMemRelease, handle);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(size_bytes, cuMemRelease, (handle));
 }
 
 static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t handle) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemMap, (address(at), size_bytes, 0, handle, 0));
+}
+
+static kn_status range_access(void *impl, void *at, size_t size_bytes) {
+    ENTER(impl, RELAXED);
     cu_mem_access access = {
         .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = self->ordinal},
         .flags = KN__CU_MEM_ACCESS_READWRITE,
     };
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, size_bytes, cuMemMap, address(at), size_bytes, 0, handle, 0));
-    kn_status status = CALL(self, size_bytes, cuMemSetAccess, address(at), size_bytes, &access, 1);
-    if (status < 0) CALL_VOID(self, size_bytes, cuMemUnmap, address(at), size_bytes);
-    return status;
+    return CALL(size_bytes, cuMemSetAccess, (address(at), size_bytes, &access, 1));
 }
 
 static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, size_bytes, cuMemUnmap, address(at), size_bytes);
+    ENTER(impl, RELAXED);
+    return CALL(size_bytes, cuMemUnmap, (address(at), size_bytes));
 }
 
 static kn_status copy(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
                       bool to_host, kn_stream stream) {
-    const cuda_device *self = impl;
+    ENTER(impl, AS_IS);
     KN_ASSERT(!(from_host && to_host));
-    IN_CONTEXT(self, AS_IS);
     if (from_host) {
-        return CALL(self, size_bytes, cuMemcpyHtoDAsync, address(dst), src, size_bytes, stream);
+        return CALL(size_bytes, cuMemcpyHtoDAsync, (address(dst), src, size_bytes, stream));
     }
     if (to_host) {
-        return CALL(self, size_bytes, cuMemcpyDtoHAsync, dst, address(src), size_bytes, stream);
+        return CALL(size_bytes, cuMemcpyDtoHAsync, (dst, address(src), size_bytes, stream));
     }
-    return CALL(self, size_bytes, cuMemcpyDtoDAsync, address(dst), address(src), size_bytes,
-                stream);
+    return CALL(size_bytes, cuMemcpyDtoDAsync, (address(dst), address(src), size_bytes, stream));
 }
 
 static kn_status fill(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, size_bytes, cuMemsetD8Async, address(dst), (unsigned char)byte, size_bytes,
-                stream);
+    ENTER(impl, AS_IS);
+    return CALL(size_bytes, cuMemsetD8Async,
+                (address(dst), (unsigned char)byte, size_bytes, stream));
 }
 
 /* --- streams and events ------------------------------------------------------------------- */
 
 static kn_status stream_create(void *impl, kn_stream *out) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuStreamCreate, out, KN__CU_STREAM_NON_BLOCKING);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuStreamCreate, (out, KN__CU_STREAM_NON_BLOCKING));
 }
 
 static void stream_destroy(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, 0, cuStreamDestroy, stream);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(0, cuStreamDestroy, (stream));
 }
 
 static kn_status stream_sync(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuStreamSynchronize, stream);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuStreamSynchronize, (stream));
 }
 
+static kn_status device_sync(void *impl) {
+    ENTER(impl, RELAXED);
+    return CALL(0, cuCtxSynchronize, ());
+}
+
+/* The id of a default stream depends on the current context. That of a created stream doesn't, so
+ * the first attempt saves the switch. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
-    unsigned long long id = (unsigned long long)(uintptr_t)stream;
-    context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
-    if (scope.result == KN__CU_SUCCESS) (void)self->api->cuStreamGetId(stream, &id);
+    const kn__cuda_api *api = ((const cuda_device *)impl)->api;
+    unsigned long long id = 0;
+    bool direct = kn__cuda_alive() && !kn__stream_is_default(stream);
+    if (direct && api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
+    ENTER_SCOPE(impl, AS_IS);
+    if (scope_.result == KN__CU_SUCCESS) (void)api->cuStreamGetId(stream, &id);
     return id;
 }
 
-/* The legacy default stream answers with an error while a stream that synchronizes with it is
- * being captured. Work on it would spoil that capture, so it counts as captured itself. */
+/* cuStreamGetCtx doesn't return the primary context for a stream of a green context (CUDA 12.4),
+ * but the green context as a cu_context of its own. Such a stream is accepted: a green context
+ * shares memory and events with the primary one it was made from. So is a stream that the driver
+ * reports nothing about: if it is wrong after all, the driver rejects its use. */
+static kn_status stream_check(void *impl, kn_stream stream) {
+    if (kn__stream_is_default(stream)) return KN_OK; /* these always mean our context's */
+    ENTER(impl, AS_IS);
+    cu_context context = NULL;
+    cu_green_context green = NULL;
+    cu_result result = RAW_CALL(cuStreamGetCtx, (stream, &context));
+    if (result != KN__CU_SUCCESS || context == self->context) return KN_OK;
+    if (self->api->cuStreamGetGreenCtx) (void)RAW_CALL(cuStreamGetGreenCtx, (stream, &green));
+    if (green) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "stream %p belongs to another context than the primary one of cuda:%d: create "
+                   "it with that context current, as cudaSetDevice makes it",
+                   (void *)stream, self->index);
+}
+
+/* The driver returns an error for the legacy default stream while a stream that synchronizes with
+ * it is being captured. Work on it would invalidate that capture, so it counts as captured. */
 static bool stream_capturing(void *impl, kn_stream stream) {
-    const cuda_device *self = impl;
     unsigned int status = KN__CU_CAPTURE_STATUS_NONE;
-    context_scope scope __attribute__((cleanup(context_leave))) = context_enter(self, false);
-    if (scope.result != KN__CU_SUCCESS) return false;
+    ENTER_SCOPE(impl, AS_IS);
+    if (scope_.result != KN__CU_SUCCESS) return false;
     cu_result result = self->api->cuStreamIsCapturing(stream, &status);
     return result == KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT || status != KN__CU_CAPTURE_STATUS_NONE;
 }
 
 static kn_status event_create(void *impl, void **out) {
-    const cuda_device *self = impl;
+    ENTER(impl, RELAXED);
     cu_event event = NULL;
-    IN_CONTEXT(self, RELAXED);
-    KN_TRY(CALL(self, 0, cuEventCreate, &event, KN__CU_EVENT_DISABLE_TIMING));
+    KN_TRY(CALL(0, cuEventCreate, (&event, KN__CU_EVENT_DISABLE_TIMING)));
     *out = event;
     return KN_OK;
 }
 
 static void event_destroy(void *impl, void *event) {
-    const cuda_device *self = impl;
-    IN_CONTEXT_VOID(self, RELAXED);
-    CALL_VOID(self, 0, cuEventDestroy, event);
+    ENTER_VOID(impl, RELAXED);
+    CALL_VOID(0, cuEventDestroy, (event));
 }
 
 static kn_status event_record(void *impl, void *event, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, 0, cuEventRecord, event, stream);
+    ENTER(impl, AS_IS);
+    return CALL(0, cuEventRecord, (event, stream));
 }
 
 static kn_status event_query(void *impl, void *event, bool *done) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    cu_result result = RAW_CALL(self, cuEventQuery, event);
-    bool reached = result == KN__CU_SUCCESS;
-    if (result == KN__CU_ERROR_NOT_READY) result = KN__CU_SUCCESS;
-    KN_TRY(kn__cuda_check(result, "cuEventQuery", 0, self->index, __FILE__, __LINE__));
+    ENTER(impl, RELAXED);
+    cu_result result = RAW_CALL(cuEventQuery, (event));
+    bool reached = result != KN__CU_ERROR_NOT_READY;
+    if (reached) KN_TRY(check(self, result, "cuEventQuery", 0, __LINE__));
     *done = reached;
     return KN_OK;
 }
 
 static kn_status event_wait(void *impl, void *event, kn_stream stream) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, AS_IS);
-    return CALL(self, 0, cuStreamWaitEvent, stream, event, 0);
+    ENTER(impl, AS_IS);
+    return CALL(0, cuStreamWaitEvent, (stream, event, 0));
 }
 
 static kn_status event_sync(void *impl, void *event) {
-    const cuda_device *self = impl;
-    IN_CONTEXT(self, RELAXED);
-    return CALL(self, 0, cuEventSynchronize, event);
+    ENTER(impl, RELAXED);
+    return CALL(0, cuEventSynchronize, (event));
 }
 
-/* --- finding ------------------------------------------------------------------------------ */
+/* --- opening ------------------------------------------------------------------------------ */
 
-/* Asks the driver rather than our own memory of it: nothing else may have been called since it
- * began to unload. */
+/* Calls the driver: no other call may have failed since it began to unload. */
 static bool alive(void *impl) {
     const cuda_device *self = impl;
     cu_context current = NULL;
@@ -335,79 +374,75 @@ static bool alive(void *impl) {
     return false;
 }
 
-#define COMMON_DRIVER                                                                              \
-    .kind = KN_DEVICE_CUDA, .info_read = info_read, .segment_alloc = segment_alloc,                \
-    .segment_free = segment_free, .pinned_alloc = pinned_alloc, .pinned_free = pinned_free,        \
-    .copy = copy, .fill = fill, .stream_create = stream_create, .stream_destroy = stream_destroy,  \
-    .stream_sync = stream_sync, .stream_id = stream_id, .stream_capturing = stream_capturing,      \
-    .event_create = event_create, .event_destroy = event_destroy, .event_record = event_record,    \
-    .event_query = event_query, .event_wait = event_wait, .event_sync = event_sync, .alive = alive
-
-static const kn_device_driver plain_driver = {COMMON_DRIVER};
-static const kn_device_driver virtual_driver = {
-    COMMON_DRIVER,
+static const kn_device_driver whole_driver = {
+    .kind = KN_DEVICE_CUDA,
+    .info_read = info_read,
+    .free_bytes = free_bytes,
+    .segment_alloc = segment_alloc,
+    .segment_free = segment_free,
+    .pinned_alloc = pinned_alloc,
+    .pinned_free = pinned_free,
     .range_reserve = range_reserve,
     .range_release = range_release,
     .handle_create = handle_create,
     .handle_destroy = handle_destroy,
     .handle_map = handle_map,
+    .range_access = range_access,
     .handle_unmap = handle_unmap,
+    .copy = copy,
+    .fill = fill,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_sync = stream_sync,
+    .device_sync = device_sync,
+    .stream_id = stream_id,
+    .stream_check = stream_check,
+    .stream_capturing = stream_capturing,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_query = event_query,
+    .event_wait = event_wait,
+    .event_sync = event_sync,
+    .alive = alive,
 };
 
-static kn_status read_attribute(const cuda_device *self, int *out, unsigned int attribute) {
-    return CALL(self, 0, cuDeviceGetAttribute, out, attribute, self->ordinal);
+static kn_status read_attribute(cuda_device *self, int *out, unsigned int attribute) {
+    return CALL(0, cuDeviceGetAttribute, (out, attribute, self->ordinal));
 }
 
 static kn_status probe(cuda_device *self) {
     int has_virtual_memory = 0;
-    KN_TRY(CALL(self, 0, cuDeviceGet, &self->ordinal, self->index));
+    KN_TRY(CALL(0, cuDeviceGet, (&self->ordinal, self->index)));
     KN_TRY(read_attribute(self, &self->compute_major, KN__CU_ATTRIBUTE_COMPUTE_MAJOR));
     KN_TRY(read_attribute(self, &self->compute_minor, KN__CU_ATTRIBUTE_COMPUTE_MINOR));
     KN_TRY(read_attribute(self, &has_virtual_memory, KN__CU_ATTRIBUTE_VIRTUAL_MEMORY));
     if (has_virtual_memory) {
         cu_mem_prop prop = mem_prop(self);
-        KN_TRY(CALL(self, 0, cuMemGetAllocationGranularity, &self->granularity_bytes, &prop,
-                    KN__CU_MEM_GRANULARITY_MINIMUM));
+        KN_TRY(CALL(0, cuMemGetAllocationGranularity,
+                    (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
     }
-    /* Last, for it is the one thing acquired. */
-    return CALL(self, 0, cuDevicePrimaryCtxRetain, &self->context, self->ordinal);
+    /* Last, and never released. */
+    return CALL(0, cuDevicePrimaryCtxRetain, (&self->context, self->ordinal));
 }
 
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-void kn__cuda_fork_child(void) { devices_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
-static cuda_device *devices; /* one each, made with the first found; under devices_lock */
-
-static kn_status find_locked(kn_device **out, const kn__cuda_api *api, int index, int n_devices) {
-    char name[16];
-    if (!devices) devices = calloc((size_t)n_devices, sizeof *devices);
-    if (!devices) return KN_FAIL(KN_ERR_OOM, "no host memory for %d CUDA devices", n_devices);
-    cuda_device *self = &devices[index];
-    if (!self->registered) {
-        cuda_device fresh = {.api = api, .index = index};
-        if (!self->context) {
-            KN_TRY(probe(&fresh));
-            *self = fresh;
-        }
-        snprintf(name, sizeof name, "cuda:%d", index);
-        KN_TRY(kn_device_register(&self->registered, name,
-                                  self->granularity_bytes ? &virtual_driver : &plain_driver, self));
-    }
-    *out = self->registered;
-    return KN_OK;
-}
-
-kn_status kn__cuda_find(kn_device **out, int index) {
+kn_status kn__cuda_open(kn_device **out, const char *name, int index) {
     const kn__cuda_api *api = NULL;
     int n_devices = 0;
     KN_TRY(kn__cuda_load(&api, &n_devices));
-    if (index < 0 || index >= n_devices) {
+    if (index >= n_devices) {
         return KN_FAIL(KN_ERR_DEVICE,
-                       "no cuda:%d: this process sees %d CUDA device%s, cuda:0 to cuda:%d; "
+                       "no %s: this process sees %d CUDA device%s, cuda:0 to cuda:%d; "
                        "CUDA_VISIBLE_DEVICES chooses which",
-                       index, n_devices, n_devices == 1 ? "" : "s", n_devices - 1);
+                       name, n_devices, n_devices == 1 ? "" : "s", n_devices - 1);
     }
-    pthread_mutex_lock(&devices_lock);
-    kn_status status = find_locked(out, api, index, n_devices);
-    pthread_mutex_unlock(&devices_lock);
+    cuda_device *self = malloc(sizeof *self);
+    if (!self) return KN_FAIL(KN_ERR_OOM, "no host memory for %s", name);
+    *self = (cuda_device){.api = api, .driver = whole_driver, .index = index};
+    kn_status status = probe(self);
+    if (!self->granularity_bytes) self->driver.range_reserve = NULL;
+    if (!api->cuStreamGetId) self->driver.stream_id = NULL;
+    if (status == KN_OK) status = kn_device_register(out, name, &self->driver, self);
+    if (status < 0) free(self);
     return status;
 }

@@ -1,10 +1,10 @@
-/* The part of the CUDA driver API that the cuda device uses, declared here so that no toolkit is
- * needed to build it. Everything binary (values, layouts, prototypes) is compared with NVIDIA's
- * header in tests/gpu/test_gpu_api.c wherever that header exists.
+/* The part of the CUDA driver API that the cuda device uses. Declared here, so that the build needs
+ * no toolkit; tests/gpu/test_gpu_api.c compares values, layouts and prototypes with NVIDIA's header
+ * where it is installed.
  *
- * Names keep the driver's spelling after our prefix: CUdeviceptr is cu_ptr, CU_EVENT_DISABLE_TIMING
- * is KN__CU_EVENT_DISABLE_TIMING. Entry points are asked for by name and version, which fixes their
- * ABI for good: a newer driver keeps serving it.
+ * Names are the driver's with our prefix: CUdeviceptr is cu_ptr, CU_EVENT_DISABLE_TIMING is
+ * KN__CU_EVENT_DISABLE_TIMING. Entry points are looked up by name and version; the version fixes
+ * the ABI, and newer drivers keep it.
  */
 #ifndef KNET_CUDA_API_H
 #define KNET_CUDA_API_H
@@ -18,6 +18,7 @@ typedef unsigned long long cu_handle; /* physical memory */
 typedef struct CUctx_st *cu_context;
 typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
+typedef struct CUgreenCtx_st *cu_green_context;
 
 typedef struct cu_mem_location {
     unsigned int type;
@@ -40,6 +41,26 @@ typedef struct cu_mem_access {
     cu_mem_location location;
     unsigned int flags;
 } cu_mem_access;
+
+/* X(name, value): sticky errors. Every later call in the context returns the same one; only a new
+ * process gets a working context. */
+#define KN__CUDA_STICKY_ERRORS(X)                                                                  \
+    X(ECC_UNCORRECTABLE, 214)                                                                      \
+    X(NVLINK_UNCORRECTABLE, 220)                                                                   \
+    X(CONTAINED, 226)                                                                              \
+    X(ILLEGAL_ADDRESS, 700)                                                                        \
+    X(LAUNCH_TIMEOUT, 702)                                                                         \
+    X(ASSERT, 710)                                                                                 \
+    X(HARDWARE_STACK_ERROR, 714)                                                                   \
+    X(ILLEGAL_INSTRUCTION, 715)                                                                    \
+    X(MISALIGNED_ADDRESS, 716)                                                                     \
+    X(INVALID_ADDRESS_SPACE, 717)                                                                  \
+    X(INVALID_PC, 718)                                                                             \
+    X(LAUNCH_FAILED, 719)                                                                          \
+    X(TENSOR_MEMORY_LEAK, 721)                                                                     \
+    X(MPS_CLIENT_TERMINATED, 810)                                                                  \
+    X(EXTERNAL_DEVICE, 911)                                                                        \
+    X(UNKNOWN, 999)
 
 enum {
     KN__CU_SUCCESS = 0,
@@ -67,7 +88,13 @@ enum {
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
 
-/* X(name, version that fixed this ABI, parameters). All return cu_result. */
+/* The first version of cuGetProcAddress, by which all others are looked up. It came with CUDA 11.3,
+ * the oldest driver that the device works with, and newer ones still export it. */
+typedef cu_result (*cu_get_proc_fn)(const char *name, void **out, int version, uint64_t flags);
+enum { KN__CUDA_OLDEST = 11030 };
+
+/* X(name, version that fixed this ABI, parameters). All return cu_result. Functions newer than
+ * KN__CUDA_OLDEST are optional: NULL if the driver lacks them. */
 #define KN__CUDA_API(X)                                                                            \
     X(cuInit, 2000, (unsigned int flags))                                                          \
     X(cuGetErrorName, 6000, (cu_result result, const char **out))                                  \
@@ -81,6 +108,7 @@ enum {
     X(cuCtxGetCurrent, 4000, (cu_context * out))                                                   \
     X(cuCtxPushCurrent, 4000, (cu_context context))                                                \
     X(cuCtxPopCurrent, 4000, (cu_context * out))                                                   \
+    X(cuCtxSynchronize, 2000, (void))                                                              \
     X(cuThreadExchangeStreamCaptureMode, 10010, (unsigned int *mode))                              \
     X(cuMemGetInfo, 3020, (size_t * free_bytes, size_t * total_bytes))                             \
     X(cuMemAlloc, 3020, (cu_ptr * out, size_t size_bytes))                                         \
@@ -108,6 +136,8 @@ enum {
     X(cuStreamCreate, 2000, (cu_stream * out, unsigned int flags))                                 \
     X(cuStreamDestroy, 4000, (cu_stream stream))                                                   \
     X(cuStreamSynchronize, 2000, (cu_stream stream))                                               \
+    X(cuStreamGetCtx, 9020, (cu_stream stream, cu_context * out))                                  \
+    X(cuStreamGetGreenCtx, 12040, (cu_stream stream, cu_green_context * out))                      \
     X(cuStreamGetId, 12000, (cu_stream stream, unsigned long long *out))                           \
     X(cuStreamIsCapturing, 10000, (cu_stream stream, unsigned int *out))                           \
     X(cuStreamWaitEvent, 3020, (cu_stream stream, cu_event event, unsigned int flags))             \
@@ -123,21 +153,20 @@ typedef struct kn__cuda_api {
 #undef X
 } kn__cuda_api;
 
-/* The loaded driver, ready after cuInit. Loads it at first use; a failure is remembered and
- * reported again by every call. Errors: DEVICE: no libcuda.so.1, too old, cuInit failed, no device;
- * each says what to do. */
+/* Loads the driver at first use and calls cuInit. Later calls return the first result. Errors:
+ * DEVICE, with the reason (no libcuda.so.1, too old, cuInit failed, no device) and the remedy. */
 KN_MUST_CHECK kn_status kn__cuda_load(const kn__cuda_api **out, int *n_devices);
 
-/* "cuMemCreate of 2097152 bytes on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory": the one
- * place where a driver's result becomes a text, cut to out_bytes. size_bytes 0 is left out. */
+/* Formats "cuMemCreate of 2097152 bytes on cuda:0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory",
+ * cut to out_bytes; omits size_bytes 0. Every failed result passes through here. */
 void kn__cuda_describe(char *out, size_t out_bytes, cu_result result, const char *function,
                        size_t size_bytes, int index);
-/* The same as an error: KN_OK for success, OOM for the driver's own out-of-memory, CUDA for all
- * else. */
+/* Records that text as an error: OOM for CUDA_ERROR_OUT_OF_MEMORY, CUDA for others. KN_OK for
+ * success. */
 kn_status kn__cuda_check(cu_result result, const char *function, size_t size_bytes, int index,
                          const char *file, int line);
 
-/* Whether the driver still takes calls: false from the first CUDA_ERROR_DEINITIALIZED on. */
+/* False after the first CUDA_ERROR_DEINITIALIZED: the driver is unloading. */
 bool kn__cuda_alive(void);
 
 #endif

@@ -9,9 +9,6 @@
 
 enum { MESSAGE_BYTES = 768 };
 
-typedef cu_result (*get_proc_fn)(const char *name, void **out, int version,
-                                 unsigned long long flags, unsigned int *found);
-
 static struct {
     pthread_once_t once;
     kn__cuda_api api;
@@ -20,7 +17,7 @@ static struct {
     atomic_bool deinitialized;
 } cuda = {.once = PTHREAD_ONCE_INIT};
 
-/* dlsym's void pointer as a function pointer: a cast that ISO C has no words for. */
+/* ISO C has no cast from dlsym's void pointer to a function pointer. */
 static bool find_symbol(void *library, const char *name, void *out_fn) {
     void *symbol = dlsym(library, name);
     memcpy(out_fn, &symbol, sizeof symbol);
@@ -36,36 +33,33 @@ static int driver_version(void *library) {
 
 static void fail_old(void *library, const char *missing) {
     int version = driver_version(library);
-    snprintf(
-        cuda.failure, sizeof cuda.failure,
-        "the CUDA driver is too old: it serves CUDA %d.%d and lacks %s; CUDA 12.0 (driver 525) "
-        "or newer is needed: update NVIDIA's driver, or use the cpu device",
-        version / 1000, version % 1000 / 10, missing);
+    snprintf(cuda.failure, sizeof cuda.failure,
+             "the CUDA driver is too old: it serves CUDA %d.%d and lacks %s; CUDA %d.%d (driver "
+             "465) or newer is needed: update NVIDIA's driver, or use the cpu device",
+             version / 1000, version % 1000 / 10, missing, KN__CUDA_OLDEST / 1000,
+             KN__CUDA_OLDEST % 1000 / 10);
 }
 
-static bool resolve(void *library, get_proc_fn get_proc, const char *name, int version,
+static bool resolve(void *library, cu_get_proc_fn get_proc, const char *name, int version,
                     void *out_fn) {
     void *symbol = NULL;
-    unsigned int found = 0;
-    cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM, &found);
+    cu_result result = get_proc(name, &symbol, version, KN__CU_GET_PROC_LEGACY_STREAM);
     if (result == KN__CU_ERROR_STUB_LIBRARY) {
         snprintf(cuda.failure, sizeof cuda.failure,
-                 "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: take its "
-                 "folder out of LD_LIBRARY_PATH, or use the cpu device");
+                 "libcuda.so.1 is the CUDA toolkit's stub for linking and no driver: remove its "
+                 "folder from LD_LIBRARY_PATH, or use the cpu device");
         return false;
     }
-    if (result != KN__CU_SUCCESS || !symbol) {
-        fail_old(library, name);
-        return false;
-    }
-    memcpy(out_fn, &symbol, sizeof symbol);
-    return true;
+    bool found = result == KN__CU_SUCCESS && symbol, needed = version <= KN__CUDA_OLDEST;
+    if (found) memcpy(out_fn, &symbol, sizeof symbol);
+    if (!found && needed) fail_old(library, name);
+    return found || !needed;
 }
 
 static bool resolve_all(void *library) {
-    get_proc_fn get_proc = NULL;
-    if (!find_symbol(library, "cuGetProcAddress_v2", &get_proc)) {
-        fail_old(library, "cuGetProcAddress_v2");
+    cu_get_proc_fn get_proc = NULL;
+    if (!find_symbol(library, "cuGetProcAddress", &get_proc)) {
+        fail_old(library, "cuGetProcAddress");
         return false;
     }
 #define X(name, version, params)                                                                   \
@@ -87,21 +81,25 @@ static const char *advice(cu_result result) {
     }
 }
 
+/* Name or text of a result; `get` is the driver's function for it. */
+static const char *ask(cu_result (*get)(cu_result, const char **), cu_result result,
+                       const char *unknown) {
+    const char *text = NULL;
+    bool known = get && kn__cuda_alive() && get(result, &text) == KN__CU_SUCCESS && text;
+    return known ? text : unknown;
+}
+
 static const char *result_name(cu_result result) {
-    const char *name = NULL;
     if (result == KN__CU_ERROR_DEINITIALIZED) return "CUDA_ERROR_DEINITIALIZED";
-    if (!cuda.api.cuGetErrorName || !kn__cuda_alive()) return "CUDA error";
-    return cuda.api.cuGetErrorName(result, &name) == KN__CU_SUCCESS && name ? name : "CUDA error";
+    return ask(cuda.api.cuGetErrorName, result, "CUDA error");
 }
 
 static const char *result_text(cu_result result) {
-    const char *text = NULL;
     if (result == KN__CU_ERROR_DEINITIALIZED) return "the CUDA driver is shutting down";
     if (result == KN__CU_ERROR_NOT_INITIALIZED) {
         return "the CUDA driver is not initialized here (after fork() the child can't use it)";
     }
-    if (!cuda.api.cuGetErrorString || !kn__cuda_alive()) return "unknown";
-    return cuda.api.cuGetErrorString(result, &text) == KN__CU_SUCCESS && text ? text : "unknown";
+    return ask(cuda.api.cuGetErrorString, result, "unknown");
 }
 
 static void load_once(void) {

@@ -15,6 +15,15 @@ static uint64_t now_ns(const kn_pool *pool) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+enum { TICKS = 64 }; /* calls that take no lock between two looks at the clock */
+
+void kn__decay_tick(kn_pool *pool) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    if (!cache || ++cache->n_ticks % TICKS) return;
+    kn__pool_lock(pool);
+    kn__pool_unlock(pool); /* looks at the clock */
+}
+
 /* While a stream is captured nothing may be asked of the device. */
 static bool quiet(const kn_pool *pool) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
@@ -29,7 +38,8 @@ static uint64_t to_keep(kn_pool *pool, uint64_t peak) {
     kn__census census;
     kn__census_take(&census, pool);
     uint64_t live = (uint64_t)kn__pool_live(pool), held = pool->reserved - census.free_bytes;
-    return peak + (held > live ? held - live : 0);
+    /* What is returned is whole handles: one more than needed would come back with the next use. */
+    return peak + (held > live ? held - live : 0) + KN__UNIT;
 }
 
 static void give_back(kn_pool *pool) {
@@ -37,9 +47,7 @@ static void give_back(kn_pool *pool) {
         return;
     }
     uint64_t before = pool->reserved;
-    kn__epochs_settle(pool);
-    kn__slabs_release_empty(pool);
-    kn__shrink(pool, pool->decay_keep);
+    kn__trim(pool, pool->decay_keep);
     pool->decayed += before - pool->reserved;
 }
 

@@ -11,14 +11,14 @@
 #include "pool_types.h"
 
 struct kn_device {
-    struct kn_device *next; /* in the registry; devices never go */
+    struct kn_device *next; /* in the registry, which only grows */
     char name[16];
     const kn_device_driver *driver;
     void *impl;
     kn_pool *pools;                               /* guarded by registry_lock */
-    _Atomic(kn_pool *) default_pool, pinned_pool; /* made once, under pool_lock */
+    _Atomic(kn_pool *) default_pool, pinned_pool; /* created once, under pool_lock */
     pthread_mutex_t pool_lock;
-    bool forked; /* registered before a fork() and not usable in this child of it */
+    bool forked; /* registered before a fork(); unusable in this child */
 };
 
 struct kn_event {
@@ -27,9 +27,10 @@ struct kn_event {
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* opens one device at a time */
 static kn_device host_device = {
     .name = "cpu", .driver = &kn__host_driver, .pool_lock = PTHREAD_MUTEX_INITIALIZER};
-static kn_device *const devices = &host_device; /* the first */
+static kn_device *const devices = &host_device; /* head of the list */
 
 /* Registry. */
 
@@ -69,7 +70,7 @@ kn_status kn_device_register(kn_device **out, const char *name, const kn_device_
     return KN_OK;
 }
 
-/* N of "cuda:N"; 0 for "cuda"; -1 when the name is none of them. */
+/* N of "cuda:N"; 0 for "cuda"; -1 for other names. */
 static int cuda_index(const char *name) {
     if (strcmp(name, "cuda") == 0) return 0;
     if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
@@ -79,27 +80,34 @@ static int cuda_index(const char *name) {
     return *end == '\0' && errno == 0 && index < 1000 ? (int)index : -1;
 }
 
-kn_status kn_device_find(kn_device **out, const char *name) {
-    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
-    char canonical[32];
-    int index = cuda_index(name);
-    if (index >= 0) {
-        snprintf(canonical, sizeof canonical, "cuda:%d", index);
-    } else {
-        snprintf(canonical, sizeof canonical, "%s", name);
-    }
+static bool find(kn_device **out, const char *name) {
     pthread_mutex_lock(&registry_lock);
-    kn_device *device = find_registered(canonical);
+    kn_device *device = find_registered(name);
     pthread_mutex_unlock(&registry_lock);
-    if (device) {
-        *out = device;
-        return KN_OK;
-    }
-    if (index >= 0) return kn__cuda_find(out, index);
-    if (strcmp(name, "sim") == 0) return kn__sim_find(out);
+    if (device) *out = device;
+    return device != NULL;
+}
+
+static kn_status open_locked(kn_device **out, const char *name, int cuda) {
+    if (find(out, name)) return KN_OK; /* another thread opened it */
+    if (cuda >= 0) return kn__cuda_open(out, name, cuda);
+    if (strcmp(name, "sim") == 0) return kn__sim_open(out);
     return KN_FAIL(KN_ERR_INVALID,
                    "no device is named \"%s\"; there are \"cpu\", \"cuda\", \"cuda:N\" and \"sim\"",
                    name);
+}
+
+kn_status kn_device_find(kn_device **out, const char *name) {
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_device_find: the name is NULL");
+    char canonical[32];
+    int cuda = cuda_index(name);
+    if (cuda >= 0) snprintf(canonical, sizeof canonical, "cuda:%d", cuda);
+    if (cuda >= 0) name = canonical;
+    if (find(out, name)) return KN_OK;
+    pthread_mutex_lock(&open_lock);
+    kn_status status = open_locked(out, name, cuda);
+    pthread_mutex_unlock(&open_lock);
+    return status;
 }
 
 kn_device *kn_device_host(void) { return &host_device; }
@@ -126,11 +134,11 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
 void kn__registry_lock(void) { pthread_mutex_lock(&registry_lock); }
 void kn__registry_unlock(void) { pthread_mutex_unlock(&registry_lock); }
 
-/* Told under the lock, so that an observer attached now hears of the pool once: here or by replay.
- */
+/* Notifies the observer under the lock, so that one that attaches now hears of the pool once: here
+ * or by replay. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device) {
     pthread_mutex_lock(&registry_lock);
-    *kn__pool_link(pool) = device->pools;
+    pool->link = device->pools;
     device->pools = pool;
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_create) observer->on_pool_create(pool);
@@ -140,15 +148,15 @@ void kn__pool_enlist(kn_pool *pool, kn_device *device) {
 static const char *delist(kn_pool *pool) {
     for (kn_device *device = devices; device; device = device->next) {
         kn_pool **link = &device->pools;
-        while (*link && *link != pool) link = kn__pool_link(*link);
+        while (*link && *link != pool) link = &(*link)->link;
         if (!*link) continue;
         if (pool == device->default_pool || pool == device->pinned_pool) {
-            return "is the device's own, and stays";
+            return "is a default pool of its device, which can't be destroyed";
         }
-        *link = *kn__pool_link(pool);
+        *link = pool->link;
         return NULL;
     }
-    return "is no pool: destroyed already?";
+    return "is not a pool; was it destroyed before?";
 }
 
 const char *kn__pool_delist(kn_pool *pool) {
@@ -160,7 +168,7 @@ const char *kn__pool_delist(kn_pool *pool) {
 
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
     for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(ctx, pool);
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) fn(ctx, pool);
     }
 }
 
@@ -197,37 +205,44 @@ kn_pool *kn_device_pinned_pool(kn_device *device) {
     return pool_once(&device->pinned_pool, device, make_pinned);
 }
 
-/* Streams. */
+/* Streams. An ordered device has one, NULL. */
 
 kn_status kn_stream_create(kn_stream *out, kn_device *device) {
     KN_TRY(kn__device_usable(device));
-    return device->driver->stream_create(device->impl, out);
+    if (!device->driver->ordered) return device->driver->stream_create(device->impl, out);
+    *out = NULL;
+    return KN_OK;
+}
+
+static bool can_go(const kn_device *device, kn_stream stream, const char *function) {
+    if (device->driver->ordered) return false;
+    if (!kn__stream_is_default(stream)) return true;
+    kn_log_write(0, "%s: %s: %p is a default stream, which can't be destroyed", function,
+                 device->name, (void *)stream);
+    return false;
 }
 
 void kn_stream_retire(kn_device *device, kn_stream stream) {
-    if (device->driver->ordered) return;
+    if (!can_go(device, stream, "kn_stream_retire")) return;
     pthread_mutex_lock(&registry_lock);
-    for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+    for (kn_pool *pool = device->pools; pool; pool = pool->link) {
         kn__pool_stream_retire(pool, stream);
     }
     pthread_mutex_unlock(&registry_lock);
 }
 
 void kn_stream_destroy(kn_device *device, kn_stream stream) {
-    if (!stream) return;
+    if (!stream || !can_go(device, stream, "kn_stream_destroy")) return;
     kn_stream_retire(device, stream);
     device->driver->stream_destroy(device->impl, stream);
 }
 
 kn_status kn_stream_sync(kn_device *device, kn_stream stream) {
-    return device->driver->stream_sync(device->impl, stream);
+    return device->driver->ordered ? KN_OK : device->driver->stream_sync(device->impl, stream);
 }
 
 kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
-    if (device->driver->ordered) {
-        *out = NULL;
-        return KN_OK;
-    }
+    if (device->driver->ordered) return kn_stream_create(out, device);
     kn__thread *self = kn__thread_get();
     if (!self) return KN_FAIL(KN_ERR_OOM, "kn_stream_of_thread: no host memory");
     for (int i = 0; i < self->n_streams; i++) {
@@ -269,7 +284,7 @@ void kn__thread_end_streams(kn__thread *thread) {
     thread->n_streams = 0;
 }
 
-/* Events. On an ordered device an event is done when it is recorded. */
+/* Events. On an ordered device they are reached when they are recorded. */
 
 kn_status kn_event_create(kn_event **out, kn_device *device) {
     kn_event *event = calloc(1, sizeof *event);
@@ -341,38 +356,41 @@ kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_byt
     return device->driver->fill(device->impl, dst, byte, size_bytes, stream);
 }
 
-/* fork: the locks of what must be whole in the child are taken before. The other locks may be held
- * by threads the child doesn't have, and are made anew there. The host device and its pools go on
- * in the child; the drivers of others can't. */
+/* fork: the parent locks the registry, the caches and the pools first, so that the child finds them
+ * consistent. Other locks may belong to threads that the child lacks: it initializes them again.
+ * The host device and its pools keep working in the child; other drivers don't. */
 
-static void visit_pools_locked(void (*fn)(kn_pool *pool)) {
-    for (kn_device *device = devices; device; device = device->next) {
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) fn(pool);
-    }
+static void lock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_take(&pool->lock);
+}
+
+static void unlock_pool(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    kn__lock_open(&pool->lock);
 }
 
 static void fork_prepare(void) {
     pthread_mutex_lock(&registry_lock);
     kn__caches_lock();
-    visit_pools_locked(kn__pool_fork_lock);
+    kn__pools_visit(lock_pool, NULL);
 }
 
 static void fork_parent(void) {
-    visit_pools_locked(kn__pool_fork_unlock);
+    kn__pools_visit(unlock_pool, NULL);
     kn__caches_unlock();
     pthread_mutex_unlock(&registry_lock);
 }
 
 static void fork_child(void) {
     kn__log_fork_child();
-    kn__threads_fork_child();
     kn__observer_fork_child();
-    kn__cuda_fork_child();
+    open_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (kn_device *device = devices; device; device = device->next) {
         device->pool_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         if (device->driver->ordered) continue;
         device->forked = true;
-        for (kn_pool *pool = device->pools; pool; pool = *kn__pool_link(pool)) {
+        for (kn_pool *pool = device->pools; pool; pool = pool->link) {
             kn__pool_fork_kill(pool);
         }
     }

@@ -1,20 +1,23 @@
-/* The devices of this library and what they share inside it. */
+/* Inside the library: its devices, and what they share with the pools. */
 #ifndef KNET_ALLOC_DEVICES_H
 #define KNET_ALLOC_DEVICES_H
 
 #include <knet/device_driver.h>
 #include <knet/pool.h>
 
-/* cuda.c: finds and registers "cuda:index". Errors: DEVICE, saying why there is none. */
-kn_status kn__cuda_find(kn_device **out, int index);
+/* NULL, cudaStreamLegacy and cudaStreamPerThread. */
+static inline bool kn__stream_is_default(kn_stream stream) { return (uintptr_t)stream <= 2; }
+
+/* cuda.c: opens CUDA device `index` and registers it under `name`; device.c calls it from one
+ * thread at a time. Errors: DEVICE, with the reason. */
+kn_status kn__cuda_open(kn_device **out, const char *name, int index);
 int kn__cuda_count(void);
-void kn__cuda_fork_child(void);
 
 /* status.c */
 void kn__log_fork_child(void);
 
-/* sim.c: finds and registers "sim", with its default capacity. */
-kn_status kn__sim_find(kn_device **out);
+/* sim.c: creates and registers "sim", with its default capacity. */
+kn_status kn__sim_open(kn_device **out);
 
 /* host.c: the driver of "cpu". */
 extern const kn_device_driver kn__host_driver;
@@ -22,30 +25,27 @@ extern const kn_device_driver kn__host_driver;
 /* host_memory.c: segments of host memory, aligned to huge pages. */
 kn_status kn__host_memory_alloc(void **out, size_t size_bytes);
 void kn__host_memory_free(void *ptr, size_t size_bytes);
-uint64_t kn__host_memory_overhead(void); /* what the backing store holds beyond what it gave */
+uint64_t kn__host_memory_overhead(void); /* of the backing store, beyond the segments */
 void kn__host_memory_name(char *out, size_t out_bytes); /* "jemalloc 5.3.0" or "mmap" */
 
-/* device.c: pools register themselves, and the observer is told; the list is what stream retirement
- * and the observer walk. */
+/* device.c: adds a new pool to the device's list, for stream retirement and the observer. */
 void kn__pool_enlist(kn_pool *pool, kn_device *device);
-/* NULL: done; else why it can't go. A pool that is gone already is not touched. */
+/* Removes it. Returns NULL, or the reason why it can't be destroyed; doesn't read a pool that is
+ * not in the list. */
 const char *kn__pool_delist(kn_pool *pool);
 
-/* pool.c: the stream goes away; what waits on it is recorded now. Links of the device's list. */
+/* pool.c: creates the device's default pool; records the events of a stream that will be destroyed;
+ * makes the pool refuse requests, in a child of fork() that can't use the driver. */
 kn_status kn__pool_create_default(kn_pool **out, kn_device *device);
-/* pinned.c: the driver of a pinned pool; the record of the CPU, NULL: no host memory. */
-void kn__pinned_driver(kn_pool *pool);
-bool kn__pinned_home(kn_pool *pool);
-
 void kn__pool_stream_retire(kn_pool *pool, kn_stream stream);
-kn_pool **kn__pool_link(kn_pool *pool);
+void kn__pool_fork_kill(kn_pool *pool);
 
-void kn__pool_fork_lock(kn_pool *pool);
-void kn__pool_fork_unlock(kn_pool *pool);
-void kn__pool_fork_kill(kn_pool *pool); /* in the child, of a device whose driver is lost */
+/* pinned.c: sets the driver of a pinned pool; creates the CPU's home stream. */
+void kn__pinned_driver(kn_pool *pool);
+kn_status kn__pinned_home(kn_pool *pool);
 
-/* Whether the device's driver may be called: not in a child of fork(). Errors: DEVICE. */
+/* Whether the driver can be called. Errors: DEVICE in a child of fork(). */
 kn_status kn__device_usable(const kn_device *device);
-bool kn__device_alive(const kn_device *device); /* nor once the process unloads it */
+bool kn__device_alive(const kn_device *device); /* false too while the process unloads it */
 
 #endif

@@ -1,9 +1,13 @@
 /* Streams, and what waits on them.
  *
- * What is freed on a stream belongs to the stream's open epoch. Nothing is recorded then. Only when
- * another stream wants the memory, or the block was used on another stream, is the epoch closed:
- * one event, recorded after every free it covers. A stream that waited for an epoch of another one
- * may use all that was freed in it and before, with no further event. */
+ * What is freed on a stream belongs to the stream's open epoch. An epoch closes with one event,
+ * recorded after every free it covers: when much was freed in it and the pool has several streams,
+ * when blocks that it uses are wanted, or when another stream takes its memory. A stream that
+ * waited for an epoch of another one may use all that was freed in it and before, with no further
+ * event.
+ *
+ * Streams are told apart by a key: the driver's id of the stream, which is never used again, where
+ * the driver has ids; else the handle. */
 #include <string.h>
 
 #include "observe.h"
@@ -11,9 +15,10 @@
 
 enum { WAITED_MAX = 1024 };
 
-/* Above this much freed and waiting memory events are recorded at the free: waiting longer would
- * make them cover ever more later work. */
-static const size_t OPEN_BYTES_MAX = (size_t)256 << 20;
+/* The least that closes an epoch: an event each 64 MiB costs less than the work on 64 MiB. Of a
+ * large pool it is 1/64 of what is reserved. */
+static const uint64_t CLOSE_BYTES_MIN = (uint64_t)64 << 20;
+enum { CLOSE_SHARE = 64 };
 
 /* Streams. */
 
@@ -27,44 +32,149 @@ kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index) {
     return stream;
 }
 
+static size_t place_of(const kn_pool *pool, uint64_t key) {
+    return (size_t)((key * 0x9E3779B97F4A7C15u) >> 32) & (pool->n_places - 1);
+}
+
+/* The table has the streams that can be found: neither retired nor hidden. */
+static void place(kn_pool *pool, kn__stream *stream) {
+    if (stream->retired || stream->hidden) return;
+    size_t i = place_of(pool, stream->key);
+    while (pool->places[i]) i = (i + 1) & (pool->n_places - 1);
+    pool->places[i] = stream;
+}
+
+void kn__streams_changed(kn_pool *pool) {
+    pool->recent = NULL;
+    memset(pool->places, 0, pool->n_places * sizeof *pool->places);
+    for (uint32_t i = 0; i < pool->n_streams; i++) place(pool, pool->streams[i]);
+    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+}
+
+/* Room for one stream more, in the list and, at most half full, in the table. */
+bool kn__streams_room(kn_pool *pool) {
+    if (pool->n_streams < pool->n_places / 2) return true;
+    size_t n = pool->n_places ? 2 * pool->n_places : 16;
+    kn__stream **places = kn__meta_alloc(&pool->meta, n * sizeof(kn__stream *));
+    kn__stream **streams =
+        kn__meta_grow(&pool->meta, pool->streams, pool->n_places / 2 * sizeof(kn__stream *),
+                      n / 2 * sizeof(kn__stream *));
+    if (streams) pool->streams = streams;
+    if (!streams || !places) {
+        kn__meta_free(&pool->meta, places, n * sizeof(kn__stream *));
+        return false;
+    }
+    kn__meta_free(&pool->meta, pool->places, pool->n_places * sizeof(kn__stream *));
+    pool->places = places;
+    pool->n_places = n;
+    for (uint32_t i = 0; i < pool->n_streams; i++) place(pool, pool->streams[i]);
+    return true;
+}
+
 static bool reusable(const kn__stream *stream) {
     return stream->retired && stream->refs == 0 && stream->n_marks == 0;
 }
 
-static kn__stream *stream_reuse(kn__stream *stream, kn_stream handle) {
+static void stream_reuse(kn__stream *stream, kn_stream handle) {
     stream->handle = handle;
-    stream->retired = stream->dirty = stream->lost = stream->hidden = false;
+    stream->open_bytes = 0;
+    stream->retired = stream->lost = stream->hidden = false;
     stream->done = stream->epoch++; /* numbers are never used twice: others remember them */
     if (stream->waited) memset(stream->waited, 0, stream->n_waited * sizeof *stream->waited);
+}
+
+void kn__close_bytes_set(kn_pool *pool) {
+    uint64_t share = pool->reserved / CLOSE_SHARE;
+    pool->close_bytes = share > CLOSE_BYTES_MIN ? share : CLOSE_BYTES_MIN;
+    if (pool->n_streams <= 1 || pool->ordered) pool->close_bytes = UINT64_MAX;
+}
+
+kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key) {
+    kn__stream *stream = NULL;
+    for (uint32_t i = 0; i < pool->n_streams && !stream; i++) {
+        if (reusable(pool->streams[i])) stream = pool->streams[i];
+    }
+    if (stream) {
+        stream_reuse(stream, handle);
+    } else {
+        if (!kn__streams_room(pool)) return NULL;
+        if (!(stream = kn__stream_new(pool, handle, pool->n_streams))) return NULL;
+        pool->streams[pool->n_streams++] = stream;
+    }
+    stream->key = key;
     return stream;
 }
 
-kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle) {
+/* Two low bits say what kind of key it is: 0 a handle, 1 and 2 see KN__STREAM_…, 3 an id. */
+enum { KEY_ID = 3 };
+
+uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
+    uintptr_t value = (uintptr_t)handle;
+    if (value == KN__STREAM_PER_THREAD) return (uintptr_t)kn__thread_get() | value;
+    if (value <= KN__STREAM_LEGACY) return pool->pinned ? value : 0;
+    uint64_t id = pool->has_ids ? pool->driver->stream_id(pool->impl, handle) : 0;
+    return id ? id << 2 | KEY_ID : value;
+}
+
+kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->handle == handle && !stream->retired && !stream->hidden) {
-            return pool->recent = stream;
-        }
+        if (stream->key == key && stream->graph == graph && !stream->retired) return stream;
     }
-    return pool->recent = kn__stream_make(pool, handle);
+    return NULL;
 }
 
-kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle) {
+static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        if (reusable(pool->streams[i])) return stream_reuse(pool->streams[i], handle);
+        kn__stream *stream = pool->streams[i];
+        if (stream->handle == handle && !stream->retired && !stream->graph) return stream;
     }
-    if (pool->n_streams == pool->streams_room) {
-        uint32_t room = pool->streams_room ? 2 * pool->streams_room : 8;
-        kn__stream **streams =
-            kn__meta_grow(&pool->meta, pool->streams, pool->streams_room * sizeof *streams,
-                          room * sizeof *streams);
-        if (!streams) return NULL;
-        pool->streams = streams;
-        pool->streams_room = room;
+    return NULL;
+}
+
+/* Another stream has this handle. Where the driver told no id, of one of the two, it is the same
+ * one; else the other was destroyed unannounced: what it had enqueued may still run, and no event
+ * can be recorded on it. */
+static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
+    if ((key & KEY_ID) != KEY_ID) return other;
+    if ((other->key & KEY_ID) != KEY_ID) {
+        other->key = key;
+        kn__streams_changed(pool);
+        return other;
     }
-    kn__stream *stream = kn__stream_new(pool, handle, pool->n_streams);
-    if (stream) pool->streams[pool->n_streams++] = stream;
-    return stream;
+    kn__stream_retire(pool, other, true);
+    return NULL;
+}
+
+static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream handle,
+                                   uint64_t key) {
+    bool named = (uintptr_t)handle > KN__STREAM_PER_THREAD;
+    kn__stream *other = named ? find_by_handle(pool, handle) : NULL;
+    if (other && (*out = same_stream(pool, other, key))) return KN_OK;
+    if (pool->driver->stream_check) KN_TRY(pool->driver->stream_check(pool->impl, handle));
+    if ((uintptr_t)handle == KN__STREAM_PER_THREAD && kn__self) kn__self->has_default_stream = true;
+    kn__stream *stream = *out = kn__stream_make(pool, handle, key);
+    if (!stream) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a stream", pool->name);
+    place(pool, stream);
+    /* Now that there are two, what the first one freed may be wanted by the other. */
+    if (pool->close_bytes == UINT64_MAX) kn__close_bytes_set(pool);
+    for (uint32_t i = 0; pool->n_streams == 2 && i < 2; i++) {
+        (void)kn__epoch_close(pool, pool->streams[i]);
+    }
+    return KN_OK;
+}
+
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle) {
+    uint64_t key = kn__stream_key(pool, handle);
+    kn__stream *stream = pool->recent;
+    if (KN__UNLIKELY(!stream || stream->key != key)) {
+        size_t i = place_of(pool, key);
+        while ((stream = pool->places[i]) && stream->key != key) i = (i + 1) & (pool->n_places - 1);
+        if (!stream) KN_TRY(stream_first_seen(&stream, pool, handle, key));
+        pool->recent = stream;
+    }
+    *out = stream;
+    return KN_OK;
 }
 
 bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
@@ -72,7 +182,7 @@ bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
 }
 
 bool kn__epoch_finished(const kn_pool *pool, const kn__stream *stream, uint64_t epoch) {
-    return stream == pool->idle || kn__pool_ordered(pool) || epoch <= stream->done;
+    return stream == pool->idle || pool->ordered || epoch <= stream->done;
 }
 
 static uint64_t waited(const kn__stream *by, const kn__stream *stream) {
@@ -125,34 +235,57 @@ static void event_put(kn_pool *pool, void *event) {
  * more, later. */
 static kn_status record(kn_pool *pool, kn__stream *stream) {
     bool full = stream->n_marks == KN__MARKS;
-    void *event = NULL;
-    if (full) {
-        event = stream->marks[KN__MARKS - 1].event;
-    } else {
-        KN_TRY(event_get(pool, &event));
-    }
+    void *event = full ? stream->marks[KN__MARKS - 1].event : NULL;
+    if (!full) KN_TRY(event_get(pool, &event));
     kn_status status = pool->driver->event_record(pool->impl, event, stream->handle);
     if (status < 0) {
         if (!full) event_put(pool, event);
         return status;
     }
     if (!full) stream->n_marks++;
-    stream->marks[stream->n_marks - 1] = (kn__mark){.epoch = stream->epoch, .event = event};
-    stream->epoch++;
-    stream->dirty = false;
+    stream->marks[stream->n_marks - 1] = (kn__mark){.epoch = stream->epoch++, .event = event};
+    stream->open_bytes = 0;
     pool->n_events++;
     return KN_OK;
 }
 
+/* The stream that each thread has under one handle: only the thread itself can name it. */
+static bool of_another_thread(const kn__stream *stream) {
+    return (uintptr_t)stream->handle == KN__STREAM_PER_THREAD &&
+           stream->key != ((uintptr_t)kn__self | KN__STREAM_PER_THREAD);
+}
+
+/* An event on the stream that has its handle now would say nothing of this one's work. */
+static bool destroyed_unannounced(const kn_pool *pool, const kn__stream *stream) {
+    if ((stream->key & KEY_ID) != KEY_ID) return false;
+    uint64_t now = kn__stream_key(pool, stream->handle);
+    return (now & KEY_ID) == KEY_ID && now != stream->key;
+}
+
+/* Something was freed in the open epoch, and only an event can say when that is finished. */
+static bool epoch_is_open(const kn_pool *pool, const kn__stream *stream) {
+    if (!stream->open_bytes || stream->retired || stream->graph) return false;
+    return !kn__epoch_finished(pool, stream, stream->epoch); /* else it is the CPU's own */
+}
+
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
-    if (!stream->dirty || stream->retired || stream->graph) return KN_OK;
-    if (kn__epoch_finished(pool, stream, stream->epoch)) return KN_OK; /* the CPU's own */
-    if (kn__stream_capturing(pool, stream->handle)) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED,
-                       "pool %s: a stream that is being captured holds memory that is wanted",
-                       pool->name);
+    const char *why = NULL;
+    if (!epoch_is_open(pool, stream)) return KN_OK;
+    if (of_another_thread(stream)) {
+        why = "another thread's cudaStreamPerThread";
+    } else if (destroyed_unannounced(pool, stream)) {
+        why = "a stream that was destroyed";
+        kn__stream_retire(pool, stream, true);
+    } else if (kn__stream_capturing(pool, stream->handle)) {
+        why = "a stream that is captured";
     }
-    return record(pool, stream);
+    if (!why) return record(pool, stream);
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
+}
+
+/* After a failure the stream frees as much again before it tries once more. */
+void kn__epoch_close_full(kn_pool *pool, kn__stream *stream) {
+    if (kn__epoch_close(pool, stream) < 0) stream->open_bytes = 1;
 }
 
 static void remember_wait(kn_pool *pool, kn__stream *by, const kn__stream *stream, uint64_t epoch) {
@@ -189,22 +322,6 @@ kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint
 
 /* Waiters: freed blocks and slots that other streams may still use. */
 
-static void waiter_link(kn__waiter **head, kn__waiter *waiter) {
-    waiter->prev = NULL;
-    waiter->next = *head;
-    if (waiter->next) waiter->next->prev = waiter;
-    *head = waiter;
-}
-
-static void waiter_unlink(kn__waiter **head, kn__waiter *waiter) {
-    if (waiter->next) waiter->next->prev = waiter->prev;
-    if (waiter->prev) {
-        waiter->prev->next = waiter->next;
-    } else {
-        *head = waiter->next;
-    }
-}
-
 static size_t waiter_bytes(const kn__waiter *waiter) {
     return waiter->block ? waiter->block->size : waiter->slab->slot_bytes;
 }
@@ -230,11 +347,17 @@ kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream) {
 }
 
 void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
-    waiter_link(&pool->waiters, waiter);
+    size_t bytes = waiter_bytes(waiter);
+    KN__LIST_ADD(&pool->waiters, waiter);
+    pool->waiting_bytes += bytes;
+    if (waiter->block) {
+        kn__block *block = waiter->block;
+        kn__block_set(block, KN__WAITING, kn__stream_epoch(block->stream));
+        if (!block->stream->retired) block->stream->open_bytes += bytes;
+    }
     for (kn__use *use = waiter->uses; use; use = use->next) {
         kn__stream *stream = use->stream;
         use->epoch = kn__stream_epoch(stream);
-        stream->dirty |= !stream->retired;
         if (stream->youngest_use) {
             stream->youngest_use->younger = use;
         } else {
@@ -242,16 +365,10 @@ void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
         }
         stream->youngest_use = use;
         waiter->n_uses++;
+        if (stream->retired) continue;
+        stream->open_bytes += bytes;
+        kn__epoch_close_if_full(pool, stream);
     }
-    size_t bytes = waiter_bytes(waiter);
-    pool->waiting_bytes += bytes;
-    pool->waiting_open_bytes += bytes;
-    if (waiter->block) {
-        kn__block *block = waiter->block;
-        kn__block_set(block, KN__WAITING, kn__stream_epoch(block->stream));
-        block->stream->dirty |= !block->stream->retired;
-    }
-    if (pool->waiting_open_bytes > OPEN_BYTES_MAX) kn__epochs_close_used(pool);
 }
 
 static void waiter_drop(kn_pool *pool, kn__waiter *waiter) {
@@ -266,7 +383,7 @@ static void waiter_drop(kn_pool *pool, kn__waiter *waiter) {
 /* All uses are done: the block is its home stream's again. */
 static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
     if (waiter->block || waiter->slab) {
-        waiter_unlink(&pool->waiters, waiter);
+        KN__LIST_REMOVE(&pool->waiters, waiter);
         pool->waiting_bytes -= waiter_bytes(waiter);
     }
     if (waiter->block) {
@@ -287,7 +404,7 @@ kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by) {
     for (kn__use *use = waiter->uses; use; use = use->next) {
         KN_TRY(kn__epoch_wait(pool, by, use->stream, use->epoch));
     }
-    waiter_unlink(&pool->waiters, waiter);
+    KN__LIST_REMOVE(&pool->waiters, waiter);
     pool->waiting_bytes -= waiter_bytes(waiter);
     waiter->block = NULL; /* the record stays until its uses leave their streams' queues */
     kn__block_free(pool, block, by, by->epoch);
@@ -305,18 +422,14 @@ static void uses_finish(kn_pool *pool, kn__stream *stream) {
     }
 }
 
-/* Free blocks of a stream that is gone and done belong to all. */
+/* All streams may use the free blocks of a retired stream whose work is finished. */
 static void retired_finish(kn_pool *pool, kn__stream *stream) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block; (block = stream->bins.head[bin]);) {
-            kn__bins_remove(&stream->bins, block);
-            kn__block_free(pool, block, pool->idle, 0);
-        }
-    }
+    kn__free_move(pool, stream, KN__EPOCH_NEVER, pool->idle, 0);
 }
 
 /* The first n marks happened. */
 static void marks_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
+    pool->n_changes++;
     if (stream->marks[n - 1].epoch > stream->done) stream->done = stream->marks[n - 1].epoch;
     for (uint32_t i = 0; i < n; i++) event_put(pool, stream->marks[i].event);
     stream->n_marks -= n;
@@ -332,33 +445,30 @@ static bool mark_happened(kn_pool *pool, const kn__stream *stream, uint32_t i) {
     return status == KN_OK && done;
 }
 
-enum { FEW_MARKS = 8 };
-
-/* The youngest mark first, which says it of all before it; else, of many, one in the middle.
- * Returns how many were asked. */
-static int marks_poll(kn_pool *pool, kn__stream *stream) {
-    uint32_t n = stream->n_marks;
-    if (!n) return 0;
-    if (mark_happened(pool, stream, n - 1)) {
-        marks_done(pool, stream, n);
-        return 1;
+/* The oldest first, until one has not happened. Returns how many were asked. */
+static int marks_poll(kn_pool *pool, kn__stream *stream, int n_queries) {
+    uint32_t n_done = 0;
+    int n_asked = 0;
+    while (n_done < stream->n_marks && n_asked < n_queries) {
+        n_asked++;
+        if (!mark_happened(pool, stream, n_done)) break;
+        n_done++;
     }
-    if (n < FEW_MARKS) return 1;
-    if (mark_happened(pool, stream, (n - 1) / 2)) marks_done(pool, stream, (n - 1) / 2 + 1);
-    return 2;
+    if (n_done) marks_done(pool, stream, n_done);
+    return n_asked;
 }
 
 void kn__epochs_poll(kn_pool *pool, int n_queries) {
-    for (uint32_t i = 0; i < pool->n_streams && n_queries > 0; i++) {
-        kn__stream *stream = pool->streams[(pool->poll_next + i) % pool->n_streams];
-        uses_finish(pool, stream);
-        n_queries -= marks_poll(pool, stream);
+    uint32_t n = pool->n_streams, first = pool->poll_next;
+    for (uint32_t i = 0; i < n && n_queries > 0; i++) {
+        kn__stream *stream = pool->streams[(first + i) % n];
+        pool->poll_next = (first + i + 1) % n;
+        uses_finish(pool, stream); /* of a stream that was retired before */
+        n_queries -= marks_poll(pool, stream, n_queries);
     }
-    if (pool->n_streams) pool->poll_next = (pool->poll_next + 1) % pool->n_streams;
 }
 
 void kn__epochs_close_used(kn_pool *pool) {
-    pool->waiting_open_bytes = 0;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
         const kn__use *last = stream->youngest_use;
@@ -368,26 +478,17 @@ void kn__epochs_close_used(kn_pool *pool) {
 }
 
 void kn__epochs_settle(kn_pool *pool) {
-    kn__kept_release(pool);
-    if (kn__pool_ordered(pool)) return;
+    if (pool->ordered) return;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        (void)marks_poll(pool, stream);
+        (void)marks_poll(pool, stream, KN__MARKS);
         bool lags = stream->n_marks > 0;
         (void)kn__epoch_close(pool, stream);
-        if (!lags) (void)marks_poll(pool, stream);
+        if (!lags) (void)marks_poll(pool, stream, KN__MARKS);
         uses_finish(pool, stream);
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        for (unsigned bin = 0; bin < KN__BINS; bin++) {
-            for (kn__block *block = stream->bins.head[bin], *next; block; block = next) {
-                next = block->next;
-                if (block->epoch > stream->done) continue;
-                kn__bins_remove(&stream->bins, block);
-                kn__block_free(pool, block, pool->idle, 0);
-            }
-        }
+        kn__free_move(pool, pool->streams[i], pool->streams[i]->done, pool->idle, 0);
     }
 }
 
@@ -403,28 +504,30 @@ bool kn__epochs_sync_one(kn_pool *pool) {
     return false;
 }
 
+/* What only a wait for the device can tell to be done. */
+static bool needs_device(const kn_pool *pool, const kn__stream *stream) {
+    return epoch_is_open(pool, stream) || (stream->lost && stream->refs > 0);
+}
+
 bool kn__epochs_finish(kn_pool *pool) {
-    kn__kept_release(pool);
-    if (kn__pool_ordered(pool)) return true;
+    if (pool->ordered) return true;
     bool all = true;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        stream->dirty |= stream->refs > 0;
-        if (kn__epoch_close(pool, stream) < 0) {
-            kn_log_write(1, "kn_pool_destroy: pool %s: a stream can't be waited for: %s",
-                         pool->name, kn_last_error()->message);
-            all = false;
-        }
+        stream->open_bytes += stream->refs > 0;
+        (void)kn__epoch_close(pool, stream);
     }
-    while (kn__epochs_sync_one(pool)) {
+    while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
     }
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        all &= pool->streams[i]->n_marks == 0;
-        all &= !pool->streams[i]->lost || pool->streams[i]->refs == 0;
-        for (uint32_t m = 0; m < pool->streams[i]->n_marks; m++) {
-            event_put(pool, pool->streams[i]->marks[m].event);
+        kn__stream *stream = pool->streams[i];
+        if (needs_device(pool, stream) || stream->n_marks) {
+            kn_log_write(1, "kn_pool_destroy: pool %s: stream %p can't be waited for: %s",
+                         pool->name, (void *)stream->handle, kn_last_error()->message);
+            all = false;
         }
-        pool->streams[i]->n_marks = 0;
+        for (uint32_t m = 0; m < stream->n_marks; m++) event_put(pool, stream->marks[m].event);
+        stream->n_marks = 0;
     }
     while (pool->n_events_free) {
         pool->driver->event_destroy(pool->impl, pool->events[--pool->n_events_free]);
@@ -432,20 +535,60 @@ bool kn__epochs_finish(kn_pool *pool) {
     return all;
 }
 
-void kn__stream_retire(kn_pool *pool, kn__stream *stream) {
-    kn__kept_release(pool);
-    stream->dirty = true; /* blocks that are live now are covered by the same event */
-    kn_status status = kn__epoch_close(pool, stream);
-    bool captured = kn__stream_capturing(pool, stream->handle); /* which a sync would end */
-    if (status < 0 && !captured && pool->driver->stream_sync(pool->impl, stream->handle) == KN_OK) {
-        pool->n_syncs++;
-        stream->done = stream->epoch++;
-    } else if (status < 0) {
-        stream->epoch++; /* never known to be done: its memory stays out of use */
+/* Its work ends with an event, or else with a wait of the host. A stream that is gone already, or
+ * captured, has neither: its memory is lost until the whole device is waited for. */
+void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
+    stream->open_bytes++; /* blocks that are live now are covered by the same event */
+    kn_status status = gone ? KN_ERR_CUDA : kn__epoch_close(pool, stream);
+    if (status < 0 && !gone && !kn__stream_capturing(pool, stream->handle)) {
+        status = pool->driver->stream_sync(pool->impl, stream->handle);
+        pool->n_syncs += status == KN_OK;
+        if (status == KN_OK) stream->done = stream->epoch++;
+    }
+    if (status < 0) {
+        stream->epoch++;
         stream->lost = true;
-        kn_log_write(1, "pool %s: a stream was retired and can't be waited for: %s", pool->name,
-                     kn_last_error()->message);
+        kn_log_write(1,
+                     "pool %s: stream %p %s: its memory is reused only after a wait for the device",
+                     pool->name, (void *)stream->handle,
+                     gone ? "was destroyed without kn_stream_retire" : "can't be waited for");
     }
     stream->retired = true;
+    kn__stream_slabs_release(pool, stream);
     if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream))) retired_finish(pool, stream);
+    kn__streams_changed(pool);
+}
+
+/* A capture, which a wait for the device would spoil. */
+static bool captures(const kn_pool *pool, const kn__stream *stream) {
+    if (stream->graph && !stream->hidden) return true;
+    return !stream->retired && !of_another_thread(stream) &&
+           kn__stream_capturing(pool, stream->handle);
+}
+
+/* Behind a wait for the device. */
+static void stream_done(kn_pool *pool, kn__stream *stream) {
+    if (epoch_is_open(pool, stream)) {
+        stream->epoch++;
+        stream->open_bytes = 0;
+        stream->done = stream->epoch - 1;
+    }
+    if (stream->lost) stream->done = kn__stream_epoch(stream);
+    if (stream->n_marks) marks_done(pool, stream, stream->n_marks);
+    uses_finish(pool, stream);
+    if (stream->lost) retired_finish(pool, stream);
+    stream->lost = false;
+}
+
+bool kn__epochs_recover(kn_pool *pool) {
+    bool any = false;
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        any |= needs_device(pool, pool->streams[i]);
+        if (captures(pool, pool->streams[i])) return false;
+    }
+    if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0)
+        return false;
+    pool->n_syncs++;
+    for (uint32_t i = 0; i < pool->n_streams; i++) stream_done(pool, pool->streams[i]);
+    return true;
 }

@@ -42,18 +42,13 @@ void kn__graph_missing(const kn_pool *pool) {
                  pool->name);
 }
 
-/* The graph's part of the stream; NULL: there is none yet. */
+/* The graph's part of the stream, or NULL. */
 static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
-    kn_pool *pool = graph->pool;
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (stream->graph == graph && stream->handle == handle) return stream;
-    }
-    return NULL;
+    return kn__stream_lookup(graph->pool, kn__stream_key(graph->pool, handle), graph);
 }
 
 static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
-    kn__stream *part = kn__stream_make(graph->pool, handle);
+    kn__stream *part = kn__stream_make(graph->pool, handle, kn__stream_key(graph->pool, handle));
     if (!part) return NULL;
     part->graph = graph;
     part->hidden = true;
@@ -66,22 +61,21 @@ static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
 static void change_places(kn_pool *pool, kn__stream *hide, kn__stream *show) {
     kn__cache *cache = kn__cache_of_thread(pool);
     if (cache) kn__cache_flush(pool, cache);
-    kn__kept_release(pool);
     if (hide) hide->hidden = true;
     if (show) show->hidden = false;
-    pool->recent = NULL;
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    kn__streams_changed(pool);
 }
 
 static kn_status begin_locked(kn_pool_graph *graph, kn_stream handle) {
     kn_pool *pool = graph->pool;
-    kn__stream *shown = kn__stream_get(pool, handle);
-    if (shown && shown->graph) {
+    kn__stream *shown;
+    KN_TRY(kn__stream_get(&shown, pool, handle));
+    if (shown->graph) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_begin: pool %s: the stream has begun already",
                        pool->name);
     }
     kn__stream *part = find_part(graph, handle);
-    if (shown && !part) part = make_part(graph, handle);
+    if (!part) part = make_part(graph, handle);
     if (!part) {
         return KN_FAIL(KN_ERR_OOM, "kn_pool_graph_begin: pool %s: no host memory", pool->name);
     }
@@ -104,27 +98,9 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
     return status;
 }
 
-/* What the part has and never used is everybody's again. */
-static void release_unused(kn_pool *pool, kn__stream *part) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block = part->bins.head[bin], *next; block; block = next) {
-            next = block->next;
-            if (block->epoch) continue;
-            kn__bins_remove(&part->bins, block);
-            kn__block_free(pool, block, pool->idle, 0);
-        }
-    }
-}
-
 static void end_part(kn_pool *pool, kn__stream *part) {
-    kn__stream *own = NULL;
-    for (uint32_t i = 0; i < pool->n_streams && !own; i++) {
-        kn__stream *stream = pool->streams[i];
-        bool same = stream->handle == part->handle && !stream->graph && !stream->retired;
-        if (same && stream->hidden) own = stream;
-    }
-    change_places(pool, part, own);
-    release_unused(pool, part);
+    change_places(pool, part, kn__stream_lookup(pool, part->key, NULL));
+    kn__free_move(pool, part, 0, pool->idle, 0); /* what the graph never used */
 }
 
 kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
@@ -143,7 +119,6 @@ kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
 /* ---- the graph goes ---- */
 
 typedef struct move {
-    kn_pool *pool;
     kn__stream *part, *target;
 } move;
 
@@ -192,25 +167,15 @@ static void move_uses(const move *m) {
     m->part->oldest_use = m->part->youngest_use = NULL;
 }
 
-static void move_free(const move *m) {
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (kn__block *block; (block = m->part->bins.head[bin]);) {
-            kn__bins_remove(&m->part->bins, block);
-            kn__block_free(m->pool, block, m->target, kn__stream_epoch(m->target));
-        }
-    }
-}
-
 static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
-    move m = {pool, part, target};
-    if (!part->hidden) end_part(pool, part);
-    kn__kept_release(pool);
+    move m = {part, target};
     kn__blocks_visit(pool, move_block, &m);
     move_uses(&m);
-    move_free(&m);
-    target->dirty = true;
+    kn__free_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
+    target->open_bytes++;
     part->graph = NULL;
-    part->hidden = part->dirty = false;
+    part->hidden = false;
+    part->open_bytes = 0;
     part->retired = true; /* its record is used again when no thread has a rack of it */
 }
 
@@ -220,20 +185,23 @@ static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
         kn__stream *part = pool->streams[i];
         if (part->graph != graph) continue;
         if (!part->hidden) end_part(pool, part);
-        kn__stream *target = kn__stream_get(pool, handle);
-        if (target) {
+        kn__stream *target;
+        if (kn__stream_get(&target, pool, handle) == KN_OK) {
             part_destroy(pool, part, target);
         } else {
-            kn_log_write(1, "kn_pool_graph_destroy: pool %s: no host memory: %s", pool->name,
-                         "the graph's memory is lost until the pool goes");
+            kn_log_write(1,
+                         "kn_pool_graph_destroy: pool %s: the graph's memory is lost until the "
+                         "pool is destroyed: %s",
+                         pool->name, kn_last_error()->message);
             part->graph = NULL;
-            part->lost = true;
+            part->epoch++;
+            part->retired = part->lost = true;
         }
     }
     kn_pool_graph **link = &pool->graphs;
     while (*link != graph) link = &(*link)->next;
     *link = graph->next;
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    kn__streams_changed(pool);
 }
 
 void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) {
@@ -254,9 +222,9 @@ void kn__graphs_orphan(kn_pool *pool) {
     kn__pool_unlock(pool);
 }
 
-void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle) {
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *part = pool->streams[i];
-        if (part->graph && part->handle == handle && !part->hidden) end_part(pool, part);
+        if (part->graph && part->key == key && !part->hidden) end_part(pool, part);
     }
 }

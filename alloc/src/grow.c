@@ -17,49 +17,60 @@ static const size_t SEGMENT_MIN = (size_t)32 << 20, SEGMENT_MAX = (size_t)512 <<
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-static size_t headroom(const kn_pool *pool) {
-    return pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
+/* What the limit and the device leave. */
+
+void kn__device_free_read(kn_pool *pool) {
+    uint64_t bytes;
+    if (pool->driver->free_bytes && pool->driver->free_bytes(pool->impl, &bytes) == KN_OK) {
+        pool->device_free = bytes;
+    }
+}
+
+uint64_t kn__pool_capacity(const kn_pool *pool) {
+    uint64_t most = pool->reserved + pool->device_free; /* UINT64_MAX: the device doesn't say */
+    if (most < pool->reserved) most = UINT64_MAX;
+    return pool->limit < most ? pool->limit : most;
+}
+
+bool kn__pool_pressed(const kn_pool *pool, size_t size) {
+    uint64_t most = kn__pool_capacity(pool);
+    if (pool->soft_limit < most) most = pool->soft_limit;
+    return (double)(pool->reserved + size) > pool->pressure * (double)most;
+}
+
+static uint64_t headroom(const kn_pool *pool) {
+    uint64_t most = kn__pool_capacity(pool);
+    return most > pool->reserved ? most - pool->reserved : 0;
 }
 
 static kn_status over_limit(const kn_pool *pool, size_t bytes) {
-    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are beyond the limit of %zu", pool->name,
-                   bytes, pool->limit);
+    if (pool->reserved + bytes > pool->limit) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are beyond the limit of %zu",
+                       pool->name, bytes, pool->limit);
+    }
+    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are needed, the device has %llu free",
+                   pool->name, bytes, (unsigned long long)pool->device_free);
 }
 
 /* Holes. */
 
-/* Holes lie few blocks apart, or there are few. */
-static void hole_link(kn__range *range, kn__block *hole) {
-    kn__block *left = hole->left, *prev = NULL, *next = range->holes;
-    while (left && left->state != KN__HOLE && next && next->ptr < hole->ptr) {
-        left = left->left;
-        prev = next;
-        next = next->next;
+/* The last hole before the block. Walks along the blocks and along the holes at once: holes lie few
+ * blocks apart, or there are few. */
+static kn__block *hole_before(const kn__range *range, const kn__block *block) {
+    kn__block *left = block->left, *prev = NULL, *next = range->holes;
+    for (; next && next->ptr < block->ptr; left = left->left, prev = next, next = next->next) {
+        if (left->state == KN__HOLE) return left;
     }
-    if (next && next->ptr < hole->ptr) { /* the walk along the blocks was the shorter one */
-        prev = left;
-        next = left ? left->next : range->holes;
-    }
-    hole->prev = prev;
-    hole->next = next;
-    if (next) next->prev = hole;
-    *(prev ? &prev->next : &range->holes) = hole;
+    return prev;
 }
 
-static void hole_unlink(kn__range *range, kn__block *hole) {
-    if (hole->next) hole->next->prev = hole->prev;
-    if (hole->prev) {
-        hole->prev->next = hole->next;
-    } else {
-        range->holes = hole->next;
-    }
-}
-
-static void hole_link_behind(kn__block *hole, kn__block *prev) {
+/* `prev`: the hole before it, or NULL. */
+static void hole_link(kn__range *range, kn__block *hole, kn__block *prev) {
+    kn__block **link = prev ? &prev->next : &range->holes;
     hole->prev = prev;
-    hole->next = prev->next;
+    hole->next = *link;
     if (hole->next) hole->next->prev = hole;
-    prev->next = hole;
+    *link = hole;
 }
 
 /* A block that just lost its memory, out of the bins. */
@@ -67,7 +78,7 @@ static void hole_make(kn_pool *pool, kn__block *block) {
     kn__block_set(block, KN__HOLE, 0);
     if (block->stream != pool->idle) kn__block_assign(block, pool->idle);
     if (block->right && block->right->state == KN__HOLE) {
-        hole_unlink(&pool->range, block->right);
+        KN__LIST_REMOVE(&pool->range.holes, block->right);
         kn__block_absorb_right(pool, block);
     }
     if (block->left && block->left->state == KN__HOLE) {
@@ -75,7 +86,7 @@ static void hole_make(kn_pool *pool, kn__block *block) {
         kn__block_absorb_right(pool, block);
         return;
     }
-    hole_link(&pool->range, block);
+    hole_link(&pool->range, block, hole_before(&pool->range, block));
 }
 
 /* The range. */
@@ -102,10 +113,9 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
     kn__block_set(hole, KN__HOLE, 0);
     range->base = base;
     range->size = size;
-    range->total = total_bytes;
     range->granules = table;
     range->first = hole;
-    hole_link(range, hole);
+    hole_link(range, hole, NULL);
     return KN_OK;
 }
 
@@ -138,26 +148,32 @@ static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     return KN_OK;
 }
 
+/* Makes the handles mapped in [at, at + *bytes) usable. After a failure they are given back, the
+ * last first: *bytes says how many bytes stay, which can't be unmapped. */
+static kn_status map_finish(kn_pool *pool, char *at, size_t *bytes, kn_status status) {
+    if (status == KN_OK && *bytes) status = pool->driver->range_access(pool->impl, at, *bytes);
+    if (status == KN_OK) return KN_OK;
+    kn_error error = *kn_last_error();
+    const kn__range *range = &pool->range;
+    for (size_t n = *bytes / range->unit; n-- > 0;) {
+        if (!granule_of(range, at + n * range->unit)->span) continue;
+        if (unmap_and_destroy(pool, at + n * range->unit) < 0) break;
+        *bytes = n * range->unit;
+    }
+    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+}
+
 /* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. *mapped says how many bytes
  * are mapped afterwards: none after a failure, unless they can't be unmapped either. */
 static kn_status map_all(kn_pool *pool, char *at, size_t bytes, size_t handle_bytes,
                          size_t *mapped) {
-    size_t done = 0;
     kn_status status = KN_OK;
-    while (done < bytes && status == KN_OK) {
-        size_t piece = bytes - done < handle_bytes ? bytes - done : handle_bytes;
-        status = map_one(pool, at + done, piece);
-        if (status == KN_OK) done += piece;
+    for (*mapped = 0; *mapped < bytes && status == KN_OK;) {
+        size_t piece = bytes - *mapped < handle_bytes ? bytes - *mapped : handle_bytes;
+        status = map_one(pool, at + *mapped, piece);
+        if (status == KN_OK) *mapped += piece;
     }
-    if (status < 0) { /* the pieces before the failure are whole handles */
-        kn_error error = *kn_last_error();
-        while (done && unmap_and_destroy(pool, at + done - handle_bytes) == KN_OK) {
-            done -= handle_bytes;
-        }
-        status = kn_fail_at(error.file, error.line, status, "%s", error.message);
-    }
-    *mapped = done;
-    return status;
+    return map_finish(pool, at, mapped, status);
 }
 
 /* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
@@ -201,8 +217,8 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
  * record for the rest of the hole was made sure of before. */
 static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
     kn__block *rest = hole->size > bytes ? kn__block_split(pool, hole, bytes) : NULL;
-    if (rest) hole_link_behind(rest, hole);
-    hole_unlink(&pool->range, hole);
+    if (rest) hole_link(&pool->range, rest, hole);
+    KN__LIST_REMOVE(&pool->range.holes, hole);
     if (usable_free(pool, stream, hole->left)) kn__block_adopt(pool, hole->left, stream);
     if (usable_free(pool, stream, hole->right)) kn__block_adopt(pool, hole->right, stream);
     kn__block_free(pool, hole, stream, 0);
@@ -215,20 +231,20 @@ static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
     return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
-/* Grows with the pool, and shrinks with what is left: the last handles are small ones. */
-static size_t handle_size(const kn_pool *pool) {
-    uint64_t total = pool->limit < pool->range.total ? pool->limit : pool->range.total;
-    uint64_t left = total > pool->reserved ? total - pool->reserved : 0,
-             wanted = pool->reserved / 256;
+/* Grows with the pool and with the request, and shrinks with what is left: the last handles are
+ * small ones. */
+static size_t handle_size(const kn_pool *pool, size_t bytes) {
+    uint64_t left = headroom(pool) / 16, wanted = pool->reserved / 256;
     size_t size = pool->range.unit;
-    if (wanted > left / 16) wanted = left / 16;
+    if (wanted < bytes / 64) wanted = bytes / 64;
+    if (wanted > left) wanted = left;
     while (size * 2 <= HANDLE_MAX && size * 2 <= wanted) size *= 2;
     return size;
 }
 
 /* In whole handles of the size that fits the pool, or exactly where that is too much. */
 static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
-    size_t handle = handle_size(pool), rounded = round_up(plan->bytes, handle);
+    size_t handle = handle_size(pool, plan->bytes), rounded = round_up(plan->bytes, handle);
     if (plan->bytes > headroom(pool)) return over_limit(pool, plan->bytes);
     if (rounded > plan->bytes && rounded <= plan->hole->size && rounded <= headroom(pool)) {
         kn_status status = map_all(pool, plan->hole->ptr, rounded, handle, mapped);
@@ -252,9 +268,8 @@ static kn__plan plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t al
     return make_plan(pool, by, size, align, false);
 }
 
-static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align,
-                            bool waits) {
-    kn__plan plan = plan_ahead(pool, stream, size, align, waits);
+static kn_status range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    kn__plan plan = make_plan(pool, stream, size, align, false);
     if (!plan.hole) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: no room for %zu bytes in its range of %zu", pool->name,
                        size, pool->range.size);
@@ -292,9 +307,8 @@ static kn_status segment_add(kn_pool *pool, kn__stream *stream, size_t bytes) {
         return status;
     }
     block->ptr = ptr;
-    *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block, .next = pool->segments};
-    if (segment->next) segment->next->prev = segment;
-    pool->segments = segment;
+    *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block};
+    KN__LIST_ADD(&pool->segments, segment);
     pool->n_device_allocs++;
     kn__pool_reserve_add(pool, (int64_t)bytes);
     kn__block_free(pool, block, stream, 0);
@@ -304,12 +318,7 @@ static kn_status segment_add(kn_pool *pool, kn__stream *stream, size_t bytes) {
 static void segment_remove(kn_pool *pool, kn__segment *segment) {
     pool->driver->segment_free(pool->impl, segment->ptr, segment->size);
     kn__pool_reserve_add(pool, -(int64_t)segment->size);
-    if (segment->next) segment->next->prev = segment->prev;
-    if (segment->prev) {
-        segment->prev->next = segment->next;
-    } else {
-        pool->segments = segment->next;
-    }
+    KN__LIST_REMOVE(&pool->segments, segment);
     kn__meta_free(&pool->meta, segment, sizeof *segment);
 }
 
@@ -325,12 +334,13 @@ static kn_status segment_grow(kn_pool *pool, kn__stream *stream, size_t size, si
     return segment_add(pool, stream, exact);
 }
 
-kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
     if (size > RANGE_MAX) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
                        size);
     }
-    return pool->range.base ? range_grow(pool, stream, size, align, waits)
+    kn__device_free_read(pool);
+    return pool->range.base ? range_grow(pool, stream, size, align)
                             : segment_grow(pool, stream, size, align);
 }
 
@@ -380,14 +390,10 @@ static void unpunch(kn_pool *pool, kn__block *piece) {
     kn__block_free(pool, piece, piece->stream, piece->epoch);
 }
 
-static kn__block *last_hole(const kn_pool *pool) {
-    kn__block *hole = pool->range.holes;
-    while (hole && hole->next) hole = hole->next;
-    return hole;
-}
-
 static kn__block *last_block(const kn_pool *pool) {
-    kn__block *block = pool->range.holes ? last_hole(pool) : pool->range.first;
+    kn__block *block = pool->range.holes;
+    while (block && block->next) block = block->next;
+    if (!block) block = pool->range.first;
     while (block && block->right) block = block->right;
     return block;
 }
@@ -527,11 +533,10 @@ static bool move_handles(kn_pool *pool, kn__block *block, void *ctx) {
     return h->bytes >= h->plan->bytes;
 }
 
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits,
-                 uint64_t most) {
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
     if (size > RANGE_MAX) return false;
     kn__plan plan = plan_ahead(pool, stream, size, align, waits);
-    if (!plan.hole || (plan.bytes && pool->reserved + plan.bytes <= most)) return false;
+    if (!plan.hole) return false;
     if (plan.bytes == 0) {
         kn__block_adopt(pool, plan.hole->left, stream);
         return true;
@@ -543,22 +548,29 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     if (make_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     visit_large(pool, move_handles, &moving);
     size_t moved = moving.bytes;
-    if (moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
-        (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved, handle_size(pool), &mapped);
+    kn_status status = map_finish(pool, plan.hole->ptr, &moved, KN_OK);
+    if (status == KN_OK && moved < plan.bytes && plan.bytes - moved <= headroom(pool)) {
+        (void)map_all(pool, plan.hole->ptr + moved, plan.bytes - moved,
+                      handle_size(pool, plan.bytes - moved), &mapped);
     }
     moved += mapped;
     if (moved) hole_fill(pool, stream, plan.hole, moved);
     return moved >= plan.bytes;
 }
 
-bool kn__range_scattered(const kn_pool *pool, size_t size) {
-    size_t most = pool->range.size / 2; /* what the device has */
-    if (most > pool->limit) most = pool->limit;
-    size_t bytes = most > pool->reserved ? most - (size_t)pool->reserved : 0;
-    for (const kn__block *block = pool->range.first; block; block = block->right) {
-        if (block->state == KN__FREE) bytes += block->size;
+static bool add_handles(kn_pool *pool, kn__block *block, void *ctx) {
+    uint64_t *bytes = ctx;
+    const char *below = block->ptr + block->size;
+    for (char *at; (at = free_handle(pool, block, below)); below = at) {
+        *bytes += granule_of(&pool->range, at)->span * pool->range.unit;
     }
-    return bytes >= size;
+    return false;
+}
+
+uint64_t kn__idle_handles(kn_pool *pool) {
+    uint64_t bytes = 0;
+    visit_large(pool, add_handles, &bytes);
+    return bytes;
 }
 
 void kn__memory_release(kn_pool *pool) {

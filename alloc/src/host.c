@@ -1,4 +1,4 @@
-/* The host device. Every stream is program order: no events, no foreign uses. */
+/* The host device. It works in program order, without streams and events. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -55,19 +55,6 @@ static kn_status host_fill(void *impl, void *dst, int byte, size_t size_bytes, k
     return KN_OK;
 }
 
-static kn_status host_stream_create(void *impl, kn_stream *out) {
-    (void)impl;
-    *out = NULL;
-    return KN_OK;
-}
-
-static void host_stream_destroy(void *impl, kn_stream stream) { (void)impl, (void)stream; }
-
-static kn_status host_stream_sync(void *impl, kn_stream stream) {
-    (void)impl, (void)stream;
-    return KN_OK;
-}
-
 const kn_device_driver kn__host_driver = {
     .kind = KN_DEVICE_HOST,
     .host_access = true,
@@ -77,7 +64,4 @@ const kn_device_driver kn__host_driver = {
     .segment_free = host_segment_free,
     .copy = host_copy,
     .fill = host_fill,
-    .stream_create = host_stream_create,
-    .stream_destroy = host_stream_destroy,
-    .stream_sync = host_stream_sync,
 };

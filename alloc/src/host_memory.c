@@ -1,10 +1,10 @@
-/* Where the host's segments come from.
+/* Segments of host memory.
  *
- * Pages are mapped aligned to huge pages and marked so that the kernel gives huge ones on touch.
- * Where jemalloc is in the process, segments come from an arena of ours in it, whose extents are
- * these pages: jemalloc's statistics then show them. It can't be loaded late (static thread-local
- * storage) and must not be linked by us (it would replace the user's malloc), so it is referred to
- * weakly. Elsewhere the pages themselves are the segments. Both give memory back at once. */
+ * Pages are mapped aligned to huge pages, and madvise asks the kernel for huge pages. If the
+ * process has jemalloc, segments come from an arena of ours in it, whose extents are these pages,
+ * so that jemalloc's statistics include them. jemalloc can't be loaded late (static thread-local
+ * storage), and linking it would replace the user's malloc; so the references are weak. Without
+ * jemalloc the pages are the segments. Both return memory to the system at once. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "devices.h"
 #include "observe.h"
 
-/* The public functions of jemalloc, absent in most processes. */
+/* Public functions of jemalloc; NULL in most processes. */
 __attribute__((weak)) void *mallocx(size_t size, int flags);
 __attribute__((weak)) void dallocx(void *ptr, int flags);
 __attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new_value,
@@ -47,12 +47,7 @@ struct hooks {
     void *(*alloc)(hooks *, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
                    unsigned arena);
     bool (*dalloc)(hooks *, void *addr, size_t size, bool committed, unsigned arena);
-    void (*destroy)(hooks *, void *addr, size_t size, bool committed, unsigned arena);
-    bool (*commit)(hooks *, void *addr, size_t size, size_t offset, size_t length, unsigned arena);
-    bool (*decommit)(hooks *, void *addr, size_t size, size_t offset, size_t length,
-                     unsigned arena);
-    bool (*purge_lazy)(hooks *, void *addr, size_t size, size_t offset, size_t length,
-                       unsigned arena);
+    void (*destroy)(void), (*commit)(void), (*decommit)(void), (*purge_lazy)(void); /* all NULL */
     bool (*purge_forced)(hooks *, void *addr, size_t size, size_t offset, size_t length,
                          unsigned arena);
     bool (*split)(hooks *, void *addr, size_t size, size_t size_a, size_t size_b, bool committed,
@@ -64,7 +59,7 @@ struct hooks {
 static void *extent_alloc(hooks *h, void *new_addr, size_t size, size_t alignment, bool *zero,
                           bool *commit, unsigned arena) {
     (void)h, (void)arena;
-    if (new_addr) return NULL; /* an address can't be promised */
+    if (new_addr) return NULL; /* the address can't be chosen */
     void *ptr = pages_map(size, alignment);
     if (ptr) *zero = *commit = true;
     return ptr;
@@ -73,11 +68,7 @@ static void *extent_alloc(hooks *h, void *new_addr, size_t size, size_t alignmen
 static bool extent_dalloc(hooks *h, void *addr, size_t size, bool committed, unsigned arena) {
     (void)h, (void)committed, (void)arena;
     pages_unmap(addr, size);
-    return false; /* done */
-}
-
-static void extent_destroy(hooks *h, void *addr, size_t size, bool committed, unsigned arena) {
-    (void)extent_dalloc(h, addr, size, committed, arena);
+    return false; /* success */
 }
 
 static bool extent_purge(hooks *h, void *addr, size_t size, size_t offset, size_t length,
@@ -89,7 +80,7 @@ static bool extent_purge(hooks *h, void *addr, size_t size, size_t offset, size_
 static bool extent_split(hooks *h, void *addr, size_t size, size_t size_a, size_t size_b,
                          bool committed, unsigned arena) {
     (void)h, (void)addr, (void)size, (void)size_a, (void)size_b, (void)committed, (void)arena;
-    return false; /* pages can be unmapped in any pieces */
+    return false; /* success: pages can be unmapped in any pieces */
 }
 
 static bool extent_merge(hooks *h, void *addr_a, size_t size_a, void *addr_b, size_t size_b,
@@ -100,7 +91,6 @@ static bool extent_merge(hooks *h, void *addr_a, size_t size_a, void *addr_b, si
 
 static hooks our_hooks = {.alloc = extent_alloc,
                           .dalloc = extent_dalloc,
-                          .destroy = extent_destroy,
                           .purge_forced = extent_purge,
                           .split = extent_split,
                           .merge = extent_merge};
@@ -112,20 +102,15 @@ static bool arena_made;
 static _Atomic uint64_t given_bytes;
 static unsigned arena_index;
 
-static void set_decay(const char *what) {
-    char name[64];
-    ptrdiff_t now = 0; /* what is given back is not kept */
-    snprintf(name, sizeof name, "arena.%u.%s_decay_ms", arena_index, what);
-    (void)mallctl(name, NULL, NULL, &now, sizeof now);
-}
-
 static void arena_make(void) {
     if (!mallocx || !dallocx || !mallctl) return;
     hooks *h = &our_hooks;
     size_t size = sizeof arena_index;
     if (mallctl("arenas.create", &arena_index, &size, &h, sizeof h) != 0) return;
-    set_decay("dirty");
-    set_decay("muzzy");
+    char name[64];
+    ptrdiff_t now = 0; /* keep no freed pages */
+    snprintf(name, sizeof name, "arena.%u.dirty_decay_ms", arena_index);
+    (void)mallctl(name, NULL, NULL, &now, sizeof now);
     arena_made = true;
 }
 
@@ -158,7 +143,7 @@ void kn__host_memory_free(void *ptr, size_t size_bytes) {
     }
 }
 
-/* A counter of our arena; 0 where jemalloc was built without. */
+/* A counter of our arena; 0 if jemalloc was built without statistics. */
 static uint64_t arena_stat(const char *what) {
     char name[64];
     size_t value = 0, bytes = sizeof value;
@@ -166,12 +151,11 @@ static uint64_t arena_stat(const char *what) {
     return mallctl(name, &value, &bytes, NULL, 0) == 0 ? value : 0;
 }
 
-/* jemalloc rounds sizes up to classes of its own and keeps records of its extents; mapped pages are
- * exactly what was asked for. */
+/* jemalloc rounds sizes up to its classes and allocates metadata; mmap has neither. */
 uint64_t kn__host_memory_overhead(void) {
     if (!have_arena()) return 0;
     uint64_t epoch = 1;
-    (void)mallctl("epoch", NULL, NULL, &epoch, sizeof epoch); /* counters of now */
+    (void)mallctl("epoch", NULL, NULL, &epoch, sizeof epoch); /* refreshes the counters */
     uint64_t mapped = arena_stat("mapped"), given = atomic_load(&given_bytes);
     return arena_stat("base") + (mapped > given ? mapped - given : 0);
 }

@@ -1,5 +1,10 @@
 /* What is tried for a request, rung after rung, the pool searched again after each; see the table
- * LADDER. Then the error, which says who holds what. No rung waits for the whole device. */
+ * LADDER. Then the error, which says who holds what.
+ *
+ * While there is memory no stream waits for another: what streams are known to be done with comes
+ * before growth, and all that waits comes after it. Where most of the memory is reserved
+ * (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No rung waits
+ * for the whole device but the last one, which is for streams that were destroyed unannounced. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,8 +13,7 @@
 #include "config.h"
 #include "observe.h"
 
-enum { QUERIES = 2, POLL_GAP_MAX = 64 };
-enum { MOVED_TIMES = 8, SETTLED_TIMES = 1024, DOUBLED_MAX = 6 };
+enum { QUERIES = 8 }; /* of events, for a request: fewer than a growth costs */
 
 typedef struct request {
     kn__stream *stream;
@@ -51,25 +55,35 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     return best;
 }
 
-static bool find_finished(kn_pool *pool, request *r) {
-    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+/* So much of a block becomes the taker's, so that it need not come back at once. */
+static const size_t ADOPTED_MAX = (size_t)64 << 20;
+enum { ADOPTED_SHARE = 128 }; /* of what is reserved */
+
+/* A free block of another stream, usable or waited for. */
+static bool take_foreign(kn_pool *pool, request *r, kn__block *block) {
+    if (!block) return false;
+    size_t some = kn__block_round(pool->reserved / ADOPTED_SHARE);
+    if (some > ADOPTED_MAX) some = ADOPTED_MAX;
+    if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
+        uint64_t epoch =
+            kn__epoch_finished(pool, block->stream, block->epoch) ? 0 : r->stream->epoch;
+        block = kn__block_take(pool, block, r->stream, some, KN__BLOCK_GRAIN);
+        if (!block) return false;
+        block = kn__block_free(pool, block, r->stream, epoch);
+    }
+    return take(pool, r, block);
 }
 
-/* What is known to be done comes first. Where asking was of no use, it is left out for twice as
- * many requests as the last time: streams that lag behind don't catch up by being asked. */
+static bool find_finished(kn_pool *pool, request *r) {
+    return own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
+}
+
+/* What streams are known to be done with; then a few events are asked. */
 static bool finished(kn_pool *pool, request *r) {
     if (find_finished(pool, r)) return true;
-    if (pool->poll_skip) {
-        pool->poll_skip--;
-        return false;
-    }
     if (pool->waiters) kn__epochs_close_used(pool);
     kn__epochs_poll(pool, QUERIES);
-    bool found = find_finished(pool, r);
-    pool->poll_gap = found ? 0 : pool->poll_gap ? 2 * pool->poll_gap : 1;
-    if (pool->poll_gap > POLL_GAP_MAX) pool->poll_gap = POLL_GAP_MAX;
-    pool->poll_skip = pool->poll_gap;
-    return found;
+    return find_finished(pool, r);
 }
 
 /* Neighbours that are free or wait to be, of whichever streams, may do together what none does
@@ -123,7 +137,7 @@ static kn__block *piece(const stretch *run, bool waiting) {
 /* Events that would have to be recorded before the stream can wait for all of it, at most. */
 static size_t unrecorded(const request *r, const kn__block *block) {
     const kn__stream *home = block->stream;
-    size_t n = home != r->stream && home->dirty && block->epoch == home->epoch;
+    size_t n = home != r->stream && home->open_bytes && block->epoch == home->epoch;
     if (block->state != KN__WAITING) return n;
     for (const kn__use *use = block->waiter->uses; use; use = use->next) {
         n += use->stream != r->stream && use->epoch == use->stream->epoch;
@@ -186,24 +200,12 @@ static bool take_run(kn_pool *pool, request *r, const stretch *run) {
     return take(pool, r, kn__block_free(pool, first, r->stream, r->stream->epoch));
 }
 
-/* So much of a stolen block becomes the thief's, so that it need not come back at once: a share of
- * what is reserved. */
-static const size_t ADOPTED_MAX = (size_t)64 << 20;
-enum { ADOPTED_SHARE = 128 };
-
 static bool take_stolen(kn_pool *pool, request *r, kn__block *block) {
     if (kn__epoch_wait(pool, r->stream, block->stream, block->epoch) < 0) return false;
-    size_t some = kn__block_round(pool->reserved / ADOPTED_SHARE);
-    if (some > ADOPTED_MAX) some = ADOPTED_MAX;
-    if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
-        block = kn__block_take(pool, block, r->stream, some, KN__BLOCK_GRAIN);
-        if (!block) return false;
-        block = kn__block_free(pool, block, r->stream, r->stream->epoch);
-    }
-    return take(pool, r, block);
+    return take_foreign(pool, r, block);
 }
 
-/* The tightest: one block, or what waits and neighbours that do together. */
+/* After a wait on the device: one block, or what waits and neighbours that do together. */
 static bool steal(kn_pool *pool, request *r) {
     if (pool->n_streams <= 1) return false;
     kn__block *block = find_foreign(pool, r, true);
@@ -215,51 +217,50 @@ static bool steal(kn_pool *pool, request *r) {
 
 static bool grow(kn_pool *pool, request *r) {
     bool asked = pool->limit - pool->reserved >= r->size && pool->limit > pool->reserved;
-    kn_status status = kn__grow(pool, r->stream, r->size, r->align, r->waits);
+    kn_status status = kn__grow(pool, r->stream, r->size, r->align);
     if (status == KN_OK) return own(pool, r);
     r->device_status = status;
     if (asked) snprintf(r->device_said, sizeof r->device_said, "%.199s", kn_last_error()->message);
     return false;
 }
 
-/* What the pool may reserve before memory is moved instead: 1/64 more than is live, or was, to
- * begin with. Moving has its price, so work that doesn't fit must settle: when the pool has moved
- * its memory a few times over the share doubles, and again each time it has moved it once more,
- * until what is in use finds its place with no move. After a long time without any the work is
- * another one, and so is the account. */
-static uint64_t well_used(kn_pool *pool, const request *r) {
-    uint64_t live = (uint64_t)kn__pool_live(pool) + r->size, most = (uint64_t)pool->live_max;
-    if (pool->handed_out - pool->handed_at_move > SETTLED_TIMES * pool->reserved_max) {
-        pool->moved_before = pool->moved;
-    }
-    uint64_t moved_times = (pool->moved - pool->moved_before) / (pool->reserved_max + 1);
-    uint64_t doubled = moved_times < MOVED_TIMES ? 0 : moved_times - MOVED_TIMES + 1;
-    if (live > most) most = live;
-    return doubled > DOUBLED_MAX ? UINT64_MAX : most + (most / 64 << doubled);
+static bool flush_own(kn_pool *pool, request *r) {
+    if (r->cache) kn__cache_flush(pool, r->cache);
+    kn__slabs_release(pool);
+    kn__epochs_settle(pool);
+    return own(pool, r);
 }
 
-/* Where growth would leave too much unused, the slots that this thread keeps and the slabs that are
- * empty go back first; then memory that is free and done with moves. Nothing waits for it to be
- * done. */
-static bool compact(kn_pool *pool, request *r) {
-    uint64_t most = well_used(pool, r), before = pool->moved;
-    if (pool->reserved + r->size <= most) return false;
-    if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__slabs_release_empty(pool);
+/* Before growth: what this thread caches and slabs that are empty, then whole handles that are free
+ * and done with move to where they are wanted. Nothing waits. Where there is no pressure, only when
+ * a quarter of what is reserved, and a good part of the device, would move; and not for ever: work
+ * that fragments whatever moves must settle. */
+enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16, MOVED_TIMES = 4 };
+
+static bool mostly_idle(kn_pool *pool, size_t size) {
+    uint64_t least = pool->reserved / IDLE_SHARE;
+    if (least < kn__pool_capacity(pool) / IDLE_DEVICE_SHARE) {
+        least = kn__pool_capacity(pool) / IDLE_DEVICE_SHARE;
+    }
+    uint64_t live = (uint64_t)kn__pool_live(pool);
+    if (pool->reserved < live + least || pool->moved > MOVED_TIMES * pool->reserved) return false;
+    if (pool->reserved + size < pool->idle_check) return false;
     kn__epochs_settle(pool);
-    if (own(pool, r)) return true;
+    bool idle = kn__idle_handles(pool) >= least;
+    pool->idle_check = idle ? 0 : pool->reserved + pool->reserved / IDLE_STEP;
+    return idle;
+}
+
+static bool compact(kn_pool *pool, request *r) {
     if (!pool->range.base) return false;
-    bool done = kn__harvest(pool, r->stream, r->size, r->align, r->waits, most);
-    if (pool->moved != before) pool->handed_at_move = pool->handed_out;
-    return done && own(pool, r);
+    if (!kn__pool_pressed(pool, r->size) && !mostly_idle(pool, r->size)) return false;
+    return flush_own(pool, r) ||
+           (kn__harvest(pool, r->stream, r->size, r->align, false) && own(pool, r));
 }
 
 static bool flush(kn_pool *pool, request *r) {
-    if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__kept_release(pool); /* a callback may have freed */
-    kn__slabs_release_empty(pool);
-    kn__epochs_settle(pool);
-    return own(pool, r) || take(pool, r, find_foreign(pool, r, false));
+    kn__caches_flush(pool);
+    return flush_own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
 }
 
 /* What a callback allocates itself calls none: it would call itself for ever. */
@@ -285,7 +286,7 @@ static bool callbacks(kn_pool *pool, request *r) {
  * moved, by giving back so many that a new one fits. */
 static bool harvest(kn_pool *pool, request *r) {
     if (pool->range.base) {
-        return kn__harvest(pool, r->stream, r->size, r->align, r->waits, 0) && own(pool, r);
+        return kn__harvest(pool, r->stream, r->size, r->align, r->waits) && own(pool, r);
     }
     uint64_t before = pool->reserved;
     bool limited = pool->limit != SIZE_MAX && pool->limit > r->size + KN__UNIT;
@@ -293,16 +294,17 @@ static bool harvest(kn_pool *pool, request *r) {
     return pool->reserved < before && grow(pool, r);
 }
 
-/* Free memory that lies scattered parts the holes; without it they join. */
+/* Handles that are too large for the hole to be moved there are replaced by new ones; the holes
+ * between free blocks merge. */
 static bool give_back(kn_pool *pool, request *r) {
     uint64_t before = pool->reserved;
-    if (!pool->range.base || !kn__range_scattered(pool, r->size)) return false;
+    if (!pool->range.base) return false;
     kn__shrink(pool, 0);
     return pool->reserved < before && grow(pool, r);
 }
 
 static bool wait_for_epochs(kn_pool *pool, request *r) {
-    while (kn__epochs_sync_one(pool)) {
+    while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
         if (flush(pool, r) || harvest(pool, r)) return true;
     }
     return false;
@@ -319,7 +321,6 @@ static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested
                      .stream = r->stream->handle};
     memcpy(oom->device_said, r->device_said, sizeof oom->device_said);
     kn__oom_fill(oom, pool);
-    kn__config_report_oom(pool);
     return kn__oom_fail(pool, oom);
 }
 
@@ -330,7 +331,8 @@ enum {
     CALM = 2,       /* the stream isn't being captured: nothing is asked of the device then */
     BELOW_SOFT = 4, /* growth would stay below the soft limit, or the stream is being captured */
     ABOVE_SOFT = 8,
-    FIRST = 32 /* not when all is tried again */
+    FIRST = 32, /* not when all is tried again */
+    ROOM = 64   /* not for a request beyond all that is not live */
 };
 
 static const struct {
@@ -338,17 +340,18 @@ static const struct {
     bool (*fn)(kn_pool *pool, request *r);
     int when;
 } LADDER[KN__RUNGS] = {
-    {"own", own, 0},                         /* what the stream may use with no wait */
-    {"finished", finished, FOREIGN},         /* what streams are done with, as events say */
-    {"steal", steal, FOREIGN | WAITS},       /* of other streams, after a wait on the device */
-    {"compact", compact, CALM | BELOW_SOFT}, /* free memory moves, where growth would waste */
-    {"grow", grow, BELOW_SOFT},              /* new memory, within the limit */
-    {"flush", flush, CALM},                  /* this thread's cache; all that is finished, merged */
-    {"callbacks", callbacks, CALM | FIRST},  /* the user's */
-    {"harvest", harvest, CALM},              /* memory of free handles, to where it is wanted */
-    {"grow above the soft limit", grow, CALM | ABOVE_SOFT},
-    {"wait", wait_for_epochs, CALM}, /* the host waits for one epoch after another */
-    {"give back", give_back, CALM},  /* all that is free, where it is enough but scattered */
+    {"own", own, 0},                 /* what the stream may use with no wait */
+    {"finished", finished, FOREIGN}, /* what streams are done with, as events say */
+    {"compact", compact,
+     CALM | BELOW_SOFT | ROOM},        /* under pressure free memory moves; nothing waits */
+    {"grow", grow, BELOW_SOFT | ROOM}, /* new memory, within the limit */
+    {"flush", flush, CALM | ROOM},     /* all threads' caches; all that is finished, merged */
+    {"steal", steal, FOREIGN | WAITS | ROOM}, /* of other streams, after a wait on the device */
+    {"callbacks", callbacks, CALM | FIRST},   /* the user's */
+    {"harvest", harvest, CALM | ROOM},        /* memory of free handles, to where it is wanted */
+    {"grow above the soft limit", grow, CALM | ABOVE_SOFT | ROOM},
+    {"wait", wait_for_epochs, CALM | ROOM}, /* the host waits for one epoch after another */
+    {"give back", give_back, CALM | ROOM},  /* unmaps all that is free, and grows again */
 };
 
 const char *kn__rung_name(int rung) { return LADDER[rung].name; }
@@ -359,18 +362,30 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* No more than this fits, whatever is given back: what is live stays. What is held above a limit
+ * that was lowered is used too. For a class one slot does, which another thread's cache may have.
+ */
+static bool hopeless(kn_pool *pool, const request *r) {
+    uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
+    if (most < pool->reserved) most = pool->reserved;
+    size_t least = r->class == KN__NO_CLASS ? r->size : kn__class_bytes(r->class);
+    return least > most - (live < most ? live : most);
+}
+
 static bool climb_once(kn_pool *pool, request *r, bool again) {
     bool capturing = r->capturing = kn__stream_capturing(pool, r->stream->handle);
     if (capturing && r->stream->handle && !r->stream->graph) kn__graph_missing(pool);
     bool above = !capturing && pool->reserved + r->size > pool->soft_limit;
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
-    if (!capturing && !kn__pool_ordered(pool)) now |= FOREIGN;
+    if (!capturing && !pool->ordered) now |= FOREIGN;
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
     r->waits = (now & FOREIGN) && (now & WAITS);
+    if (hopeless(pool, r)) kn__device_free_read(pool); /* others may have given memory back */
     uint64_t start = now_ns();
-    kn__kept_release(pool);
     for (int i = 0; i < KN__RUNGS; i++) {
-        if ((LADDER[i].when & now) != LADDER[i].when) continue;
+        int when = LADDER[i].when;
+        if (when & ROOM) now = hopeless(pool, r) ? now & ~ROOM : now | ROOM;
+        if ((when & now) != when) continue;
         bool done = LADDER[i].fn(pool, r);
         uint64_t end = now_ns();
         pool->rungs[i].n_tried += !again;
@@ -382,21 +397,9 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     return false;
 }
 
-static uint64_t stamp_stream(uint64_t n, const kn__stream *stream) {
-    n = (n ^ stream->refs ^ stream->epoch << 20 ^ stream->done << 40) * 0x9E3779B97F4A7C15u;
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        n = (n ^ (uintptr_t)stream->bins.head[bin]) * 0x9E3779B97F4A7C15u;
-    }
-    return n;
-}
-
-/* A number that is another one when a rung has changed anything: blocks that are made, joined or
- * handed over are counted by their streams. */
+/* A number that is another one when a rung has changed anything. */
 static uint64_t stamp(const kn_pool *pool) {
-    uint64_t n = pool->moved + pool->reserved * 3 + pool->n_syncs * 5 + pool->n_events * 7;
-    n = stamp_stream(n, pool->idle);
-    for (uint32_t i = 0; i < pool->n_streams; i++) n = stamp_stream(n, pool->streams[i]);
-    return n;
+    return pool->n_changes + pool->n_device_allocs + pool->n_device_frees + pool->n_events;
 }
 
 /* What one rung does may be what an earlier one needs. So a request fails only after a climb that

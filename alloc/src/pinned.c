@@ -6,29 +6,21 @@
 #include "devices.h"
 #include "pool_types.h"
 
-static kn_status plain_alloc(void *impl, void **out, size_t size_bytes) {
-    (void)impl;
-    return kn__host_memory_alloc(out, size_bytes);
-}
-
-static void plain_free(void *impl, void *ptr, size_t size_bytes) {
-    (void)impl;
-    kn__host_memory_free(ptr, size_bytes);
-}
-
 void kn__pinned_driver(kn_pool *pool) {
     kn_device_driver *own = &pool->own_driver;
     *own = *pool->driver;
     bool locked = own->pinned_alloc && own->pinned_free;
     own->host_access = true;
-    own->segment_alloc = locked ? own->pinned_alloc : plain_alloc;
-    own->segment_free = locked ? own->pinned_free : plain_free;
+    own->segment_alloc = locked ? own->pinned_alloc : kn__host_driver.segment_alloc;
+    own->segment_free = locked ? own->pinned_free : kn__host_driver.segment_free;
     own->range_reserve = NULL;
+    own->free_bytes = NULL;
     pool->driver = own;
 }
 
-bool kn__pinned_home(kn_pool *pool) {
-    kn__stream *home = kn__stream_get(pool, NULL);
-    if (home) home->done = KN__EPOCH_NEVER;
-    return home != NULL;
+kn_status kn__pinned_home(kn_pool *pool) {
+    kn__stream *home;
+    KN_TRY(kn__stream_get(&home, pool, NULL));
+    home->done = KN__EPOCH_NEVER;
+    return KN_OK;
 }

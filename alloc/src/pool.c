@@ -16,7 +16,7 @@ void kn__pool_unlock_act(kn_pool *pool) {
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
     pool->on_unlock = pool->decay_ns != 0;
-    kn__lock_open(&pool->lock, kn__self);
+    kn__lock_open(&pool->lock);
     const kn_observer *observer = kn__observer();
     if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
 }
@@ -26,21 +26,25 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     pool->reserve_delta += delta_bytes;
     pool->on_unlock = true;
     pool->n_device_frees += delta_bytes < 0;
+    if (pool->device_free != UINT64_MAX) {
+        uint64_t taken = delta_bytes > 0 ? (uint64_t)delta_bytes : 0;
+        pool->device_free =
+            taken ? pool->device_free - (taken < pool->device_free ? taken : pool->device_free)
+                  : pool->device_free + (uint64_t)-delta_bytes;
+    }
+    kn__close_bytes_set(pool);
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
-
-kn_pool **kn__pool_link(kn_pool *pool) { return &pool->link; }
-/* All pools' at once: as nobody's own. */
-void kn__pool_fork_lock(kn_pool *pool) { kn__lock_take_slow(&pool->lock); }
-void kn__pool_fork_unlock(kn_pool *pool) { kn__lock_open_slow(&pool->lock); }
 
 void kn__pool_fork_kill(kn_pool *pool) {
     pool->dead = true;
     pool->decay_ns = 0;
-    pool->slab_max = pool->large_max = 0; /* no allocation passes the fast path */
+    pool->fast_max = pool->size_max = 0;
 }
 
 /* Options. */
+
+static const double PRESSURE = 0.9; /* by default */
 
 static kn_status check_options(const kn_pool_options *o, const kn_device_info *info) {
     for (int i = 0; i < 4; i++) {
@@ -51,6 +55,10 @@ static kn_status check_options(const kn_pool_options *o, const kn_device_info *i
     if (!(o->device_fraction >= 0 && o->device_fraction <= 1)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: device_fraction is %g, not in (0, 1]",
                        o->device_fraction);
+    }
+    if (!(o->pressure >= 0 && o->pressure <= 1)) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: pressure is %g, not in (0, 1]",
+                       o->pressure);
     }
     if (o->slab_max_bytes && (o->slab_max_bytes < KN__PAGE || o->slab_max_bytes > KN__SLAB_MAX)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: slab_max_bytes is %zu, not in [%d, %d]",
@@ -83,11 +91,15 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     }
     pool->soft_limit = o->soft_limit_bytes ? o->soft_limit_bytes : SIZE_MAX;
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
-    pool->large_max = KN__SIZE_LIMIT;
+    pool->fast_max = o->decay_ns ? 0 : pool->slab_max;
+    pool->size_max = KN__SIZE_LIMIT;
     pool->n_classes = kn__class_of(pool->slab_max) + 1;
     pool->pinned = o->pinned && !pool->driver->ordered;
     pool->ordered = pool->driver->ordered;
     pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
+    pool->has_ids = pool->driver->stream_id && !pool->ordered;
+    pool->pressure = o->pressure > 0 ? o->pressure : PRESSURE;
+    pool->device_free = pool->close_bytes = UINT64_MAX;
     pool->decay_ns = o->decay_ns;
     pool->on_unlock = o->decay_ns != 0;
     pool->clock_fn = o->clock_fn;
@@ -118,7 +130,6 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     kn_pool *pool = mmap(NULL, sizeof *pool, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pool == MAP_FAILED) return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
-    kn__locks_init();
     pool->device = device;
     pool->driver = kn_device_driver_get(device, &pool->impl);
     atomic_store(&pool->generation, 1);
@@ -127,8 +138,10 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     pool->idle = kn__stream_new(pool, NULL, UINT32_MAX);
     pool->last_oom = kn__meta_alloc(&pool->meta, sizeof *pool->last_oom);
     kn_status status = KN_OK;
-    if (!pool->idle || !pool->last_oom || (pool->pinned && !kn__pinned_home(pool)))
+    if (!pool->idle || !pool->last_oom || !kn__streams_room(pool)) {
         status = KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
+    }
+    if (status == KN_OK && pool->pinned) status = kn__pinned_home(pool);
     if (status == KN_OK && pool->driver->range_reserve && info.granularity_bytes) {
         status = kn__range_create(pool, info.total_bytes, info.granularity_bytes);
     }
@@ -200,25 +213,40 @@ kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
 void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
+    uint64_t key = kn__stream_key(pool, handle);
     kn__pool_lock(pool);
-    kn__graphs_stream_gone(pool, handle);
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *stream = pool->streams[i];
-        if (stream->handle != handle || stream->retired || stream->graph) continue;
-        kn__stream_retire(pool, stream);
-        atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    kn__graphs_stream_gone(pool, key);
+    kn__stream *stream = kn__stream_lookup(pool, key, NULL);
+    if (stream) {
+        kn__stream_retire(pool, stream, false);
+        kn__caches_flush(pool); /* no slab of the stream is held back by a thread that is idle */
     }
     kn__pool_unlock(pool);
 }
 
+static void retire_default(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    if (kn__device_alive(pool->device)) {
+        kn__pool_stream_retire(pool, (kn_stream)(uintptr_t)KN__STREAM_PER_THREAD);
+    }
+}
+
+void kn__thread_end_default_stream(kn__thread *thread) {
+    if (!thread->has_default_stream) return;
+    kn__registry_lock();
+    kn__pools_visit(retire_default, NULL);
+    kn__registry_unlock();
+}
+
 /* Limits. */
 
+/* What is finished first: what the caches give back now joins it, and is finished later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
-    kn__cache *cache = kn__cache_of_thread(pool);
-    if (cache) kn__cache_flush(pool, cache);
-    kn__kept_release(pool);
-    kn__epochs_settle(pool); /* what waited goes back to its slab first */
-    kn__slabs_release_empty(pool);
+    kn__epochs_settle(pool);
+    kn__shrink(pool, keep_bytes);
+    if (pool->reserved <= keep_bytes) return;
+    kn__caches_flush(pool);
+    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
 }

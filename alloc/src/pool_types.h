@@ -8,9 +8,9 @@
  * waiter   a freed block that other streams may still use
  * rack     one thread's slots of one stream, by size class
  *
- * Nothing is kept in the memory that is managed: it may be on a GPU. All but racks and the counters
- * of caches is guarded by the pool's lock. Blocks, slabs and waiters are never given back to the
- * system before the pool goes, so a stale pointer reads an old record, not a fault.
+ * Nothing is kept in the memory that is managed: it may be on a GPU. All but racks (gate.h) and the
+ * counters of caches is guarded by the pool's lock. Blocks, slabs and waiters are never returned to
+ * the system before the pool goes, so a stale pointer reads an old record, not a fault.
  */
 #ifndef KNET_ALLOC_POOL_TYPES_H
 #define KNET_ALLOC_POOL_TYPES_H
@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "gate.h"
 #include "lock.h"
 #include "meta.h"
 #include "thread.h"
@@ -39,7 +40,7 @@ enum {
     KN__SLAB_DEFAULT = 1 << 16,
     KN__CLASSES = 80,     /* size classes up to KN__SLAB_MAX */
     KN__SLAB_SLOTS = 256, /* most slots a slab has */
-    KN__RACK_DEPTH = 31,  /* most slots of a class in a rack */
+    KN__RACK_DEPTH = 127, /* most slots of a class in a rack: frames of 64 blocks stay in it */
     KN__BINS = 512,       /* 16 per doubling of the block's size */
     KN__MARKS = 16,       /* most events outstanding on a stream */
     KN__OOM_CALLBACKS = 16,
@@ -49,7 +50,24 @@ enum {
     KN__RUNGS = 11,                /* of the ladder */
 };
 
+/* Handles that name no one stream. */
+enum { KN__STREAM_LEGACY = 1, KN__STREAM_PER_THREAD = 2 };
+
 #define KN__EPOCH_NEVER ((uint64_t)1 << 55) /* beyond any epoch */
+
+/* Lists of what has the members `next` and `prev`. */
+#define KN__LIST_ADD(head, node)                                                                   \
+    do {                                                                                           \
+        (node)->prev = NULL;                                                                       \
+        (node)->next = *(head);                                                                    \
+        if ((node)->next) (node)->next->prev = (node);                                             \
+        *(head) = (node);                                                                          \
+    } while (0)
+#define KN__LIST_REMOVE(head, node)                                                                \
+    do {                                                                                           \
+        if ((node)->next) (node)->next->prev = (node)->prev;                                       \
+        *((node)->prev ? &(node)->prev->next : (head)) = (node)->next;                             \
+    } while (0)
 
 typedef struct kn__stream kn__stream;
 typedef struct kn__slab kn__slab;
@@ -61,8 +79,7 @@ typedef enum kn__state {
     KN__LIVE,
     KN__SLAB,    /* cut into slots */
     KN__WAITING, /* freed; other streams may still use it */
-    KN__HOLE,    /* addresses of the range without memory */
-    KN__KEPT     /* freed last, and whole for the next request; see arena.c */
+    KN__HOLE     /* addresses of the range without memory */
 } kn__state;
 
 /* One cache line: what moves between bins touches neighbours, and there are many blocks. */
@@ -134,12 +151,13 @@ struct kn__waiter {
 
 struct kn__stream {
     kn_stream handle;
+    uint64_t key; /* what tells it apart; see epoch.c */
     uint32_t index;
     bool retired;
-    bool lost;            /* retired, and nobody will know when its work is done */
+    bool lost;            /* retired, with no event that says when its work is done */
     bool hidden;          /* its handle names another record now; see graph.c */
     kn_pool_graph *graph; /* this is a graph's own part of a stream; NULL: it is the stream */
-    bool dirty;           /* something was freed in the open epoch */
+    uint64_t open_bytes;  /* freed in the open epoch; 0: nothing */
     uint64_t epoch, done; /* the open epoch; all up to `done` are finished */
     uint64_t *waited;     /* by index of another stream: its epoch that this one waits for */
     uint32_t n_waited;
@@ -191,27 +209,29 @@ typedef struct kn__entry {
  * how many there are. */
 enum { KN__STACK_BYTES = (KN__RACK_DEPTH + 1) * sizeof(kn__entry) };
 typedef struct kn__stack {
-    uint32_t top; /* offset of the first unused entry from the rack's first */
+    _Atomic uint32_t top; /* offset of the first unused entry from the rack's first */
     uint32_t slot_bytes;
 } kn__stack;
 
 typedef struct kn__rack {
-    kn_stream handle;
+    uint64_t key; /* the stream's */
     kn__stream *stream;
-    uint32_t generation; /* of the pool; streams were retired since when it differs */
+    uint32_t generation; /* of the pool when the cache was renewed; see gate.h */
     struct kn__rack *next;
     kn__stack stacks[KN__CLASSES];
     kn__entry entries[][KN__RACK_DEPTH + 1];
 } kn__rack;
 
 static inline unsigned kn__stack_bytes(const kn__stack *stack) {
-    return stack->top % KN__STACK_BYTES;
+    return atomic_load_explicit(&stack->top, memory_order_relaxed) % KN__STACK_BYTES;
 }
 static inline unsigned kn__stack_n(const kn__stack *stack) {
     return kn__stack_bytes(stack) / (unsigned)sizeof(kn__entry);
 }
 static inline void kn__stack_set_n(kn__stack *stack, unsigned n) {
-    stack->top = stack->top - kn__stack_bytes(stack) + n * (unsigned)sizeof(kn__entry);
+    uint32_t top = atomic_load_explicit(&stack->top, memory_order_relaxed);
+    top += n * (uint32_t)sizeof(kn__entry) - kn__stack_bytes(stack);
+    atomic_store_explicit(&stack->top, top, memory_order_relaxed);
 }
 
 /* What one tag has: a thread's part, as the counters of its cache are, and a pool's. */
@@ -228,9 +248,13 @@ typedef struct kn__tag_total {
  * only the thread writes them, others read. */
 struct kn__cache {
     kn__rack *current; /* of the stream used last; never NULL */
+    kn__gate gate;     /* of all racks */
+    uint32_t generation, n_ticks;
     _Atomic int64_t live, live_max, requested;
     _Atomic uint64_t n_allocs;
     kn__rack *racks;
+    kn__rack **places; /* the same by key: a hash table */
+    size_t n_places, n_racks;
     kn__tag_counts *_Atomic tags; /* KN__TAGS of them; NULL: the thread has used none here */
     uint64_t tags_used;           /* since they were folded: a bit for each tag modulo 64 */
     kn_pool *pool;
@@ -255,7 +279,6 @@ typedef struct kn__range {
     char *base; /* NULL where virtual memory is missing */
     size_t size;
     kn__block *first;
-    uint64_t total;   /* what the device has */
     kn__block *holes; /* by address */
     kn__granule *granules;
     size_t unit; /* granularity of handles */
@@ -272,21 +295,23 @@ typedef struct kn__leaf {
 struct kn_pool {
     /* Read by every call. */
     uint32_t slot; /* in kn__thread.caches; KN__POOL_SLOTS: no thread keeps a cache of this pool */
-    _Atomic uint32_t generation;
-    size_t slab_max;       /* 0 in a pool that is dead */
-    size_t large_max;      /* most bytes of a request; 0 in a pool that is dead */
+    _Atomic uint32_t generation; /* see gate.h */
+    /* Most bytes of a request on the fast path (0 also where decay is watched), of a slot, and of
+     * any request; 0 in a pool that is dead. */
+    size_t fast_max, slab_max, size_max;
     uintptr_t stream_mask; /* 0 where it is the same on whose behalf memory is allocated */
+    bool has_ids;          /* the driver tells streams apart by id */
 
     /* Of every allocation from the arena. */
     _Alignas(64) kn__lock lock;
     bool on_unlock;                    /* there is something to do when the lock is opened */
     kn__block *spare;                  /* records of blocks, unused */
-    kn__block *kept;                   /* the block freed last, whole; NULL: none */
     kn__stream *recent;                /* asked for last */
     kn__stream *idle;                  /* blocks in its bins are free for every stream */
     int64_t live, live_max, requested; /* folded counters */
     uint64_t n_allocs;
-    uint64_t handed_out; /* bytes of blocks, since the pool was made */
+    uint64_t n_changes;   /* of free blocks and of what streams are done with */
+    uint64_t close_bytes; /* freed in an open epoch: then it closes */
 
     kn__meta meta;
 
@@ -297,20 +322,23 @@ struct kn_pool {
     char name[64];
     uint32_t trace_id;        /* in traces; 0: none yet */
     size_t limit, soft_limit; /* SIZE_MAX: none */
+    double pressure;          /* see kn__pool_pressed */
+    uint64_t idle_check;      /* growth to less than this doesn't count idle handles again */
+    uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
     unsigned n_classes;
 
     kn__segment *segments;
     kn__range range;
     kn__stream **streams; /* by index */
-    uint32_t n_streams, streams_room;
+    uint32_t n_streams;
+    kn__stream **places; /* those that can be found, by key: a hash table */
+    size_t n_places;
     kn_pool_graph *graphs;
-    void **events; /* recorded by nobody, for reuse */
+    void **events; /* free list of events */
     uint32_t n_events_free, events_room;
     kn__waiter *waiters; /* freed and waiting */
     size_t waiting_bytes;
-    size_t waiting_open_bytes;    /* freed since the streams that use them had an event */
-    uint32_t poll_next;           /* index of the stream to be asked first */
-    uint32_t poll_gap, poll_skip; /* requests between two polls, and until the next */
+    uint32_t poll_next; /* index of the stream to be asked first */
     kn__cache *caches;
     struct {
         kn_oom_fn fn;
@@ -331,8 +359,6 @@ struct kn_pool {
 
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
-    uint64_t moved_before; /* when the account of moves was opened; ladder.c */
-    uint64_t handed_at_move;
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
     uint64_t decayed;      /* bytes given back as they were idle */
     uint64_t n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses, n_ooms;
@@ -344,30 +370,28 @@ struct kn_pool {
 };
 
 /* pool.c, stats.c, snapshot.c */
-static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock, kn__self); }
+static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
 void kn__pool_unlock_act(kn_pool *pool); /* decay; and the observer hears of reserved memory */
-static inline void kn__pool_unlock_by(kn_pool *pool, kn__thread *self) {
+static inline void kn__pool_unlock(kn_pool *pool) {
     if (KN__UNLIKELY(pool->on_unlock)) {
         kn__pool_unlock_act(pool);
     } else {
-        kn__lock_open(&pool->lock, self);
+        kn__lock_open(&pool->lock);
     }
 }
-static inline void kn__pool_unlock(kn_pool *pool) { kn__pool_unlock_by(pool, kn__self); }
 void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes);
 int64_t kn__pool_live(const kn_pool *pool);             /* under the lock */
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
 /* Write a file; `function` is named in errors. */
 kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function);
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
-static inline bool kn__pool_ordered(const kn_pool *pool) { return pool->ordered; }
 
 /* Page map: what an address belongs to; see pagemap.c. */
 #define KN__TAG_SLAB 1u
 static inline uintptr_t kn__page_get(const kn_pool *pool, const void *ptr) {
-    uintptr_t address = (uintptr_t)ptr;
-    if (KN__UNLIKELY(address >> 48)) return 0;
-    kn__leaf *leaf = atomic_load_explicit(&pool->top[address >> 32], memory_order_acquire);
+    uintptr_t address = (uintptr_t)ptr, i = address >> 32;
+    if (KN__UNLIKELY(i >= sizeof pool->top / sizeof pool->top[0])) return 0;
+    kn__leaf *leaf = atomic_load_explicit(&pool->top[i], memory_order_acquire);
     if (KN__UNLIKELY(!leaf)) return 0;
     return atomic_load_explicit(&leaf->pages[address >> KN__PAGE_SHIFT & 0xffff],
                                 memory_order_relaxed);
@@ -416,14 +440,13 @@ kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const
                                 size_t size, size_t align);
 /* Makes the block free for `stream` in its epoch `epoch`, and merges it with its neighbours. */
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch);
-/* The same for the block's home stream, from now on. */
+/* Moves the stream's free blocks of epochs up to `last` to another stream's epoch. */
+void kn__free_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch);
+/* Makes the block free for its home stream, from now on. */
 void kn__block_release(kn_pool *pool, kn__block *block);
 /* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
                           size_t align);
-/* Releases the block that is kept whole. Whoever looks at all blocks calls it first: nobody but
- * arena.c meets a block in the state KN__KEPT. */
-void kn__kept_release(kn_pool *pool);
 /* Good fit among what the stream may use with no wait. */
 kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
 bool kn__block_fits(const kn__block *block, size_t size, size_t align);
@@ -432,46 +455,61 @@ void kn__blocks_visit(kn_pool *pool, bool (*fn)(void *ctx, kn__block *block), vo
 
 /* grow.c: memory from the device and back to it. Under the lock. */
 kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes);
-/* Both `waits`: the stream may wait, on the device, for a free neighbour that saves memory. */
-kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align);
+void kn__device_free_read(kn_pool *pool);
+/* The most the pool may come to reserve: by its limit, and by what the device had free when it was
+ * asked last. */
+uint64_t kn__pool_capacity(const kn_pool *pool);
+/* Whether memory is short for this request: with it the pool would reserve more than a share
+ * (kn_pool_options.pressure) of its capacity or of its soft limit. */
+bool kn__pool_pressed(const kn_pool *pool, size_t size);
 /* Gives back free, finished memory until at most keep_bytes are reserved. */
 void kn__shrink(kn_pool *pool, size_t keep_bytes);
 /* Moves memory of free, finished handles to where `size` bytes then fit; what is missing comes from
- * the device. Not where growth alone leaves at most `most` bytes reserved. */
-bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits,
-                 uint64_t most);
-/* There are as many bytes, free or within the limit, though not side by side. */
-bool kn__range_scattered(const kn_pool *pool, size_t size);
-void kn__memory_release(kn_pool *pool); /* all of it */
+ * the device. `waits`: the stream may wait, on the device, for a free neighbour that saves memory.
+ */
+bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
+uint64_t kn__idle_handles(kn_pool *pool); /* bytes of the handles that could be moved */
+void kn__memory_release(kn_pool *pool);   /* all of it */
 
 /* slab.c */
 size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of the next one */
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
-unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
-                       unsigned n);
+unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n);
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
-void kn__slabs_release_empty(kn_pool *pool);
+void kn__slabs_release(kn_pool *pool); /* those that are empty */
+void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream);
 void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
-static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
-    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
-    return (uint32_t)(grains * slab->inverse >> 32);
+/* The slot that the address lies in. False: it is not where the slot starts; only there the
+ * product's lower half is small. Slots have at most 2^12 grains and a slab 2^14, so rounding the
+ * inverse up adds less than it may. */
+static inline bool kn__slab_find(uint32_t *slot, const kn__slab *slab, const void *ptr) {
+    uint64_t product = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN * slab->inverse;
+    *slot = (uint32_t)(product >> 32);
+    return (uint32_t)product < slab->inverse && (uintptr_t)ptr % KN__GRAIN == 0;
 }
-/* Whether a slot starts at the address: only then the product's lower half is small. Slots have at
- * most 2^12 grains and a slab 2^14, so rounding the inverse up adds less than it may. */
-static inline bool kn__slab_starts(const kn__slab *slab, const void *ptr) {
-    uint64_t grains = (uint64_t)((const char *)ptr - slab->base) / KN__GRAIN;
-    return (uint32_t)(grains * slab->inverse) < slab->inverse && (uintptr_t)ptr % KN__GRAIN == 0;
+static inline uint32_t kn__slab_index(const kn__slab *slab, const void *ptr) {
+    uint32_t slot;
+    (void)kn__slab_find(&slot, slab, ptr);
+    return slot;
 }
 
 /* epoch.c: streams and what waits on them. Under the lock. */
-kn__stream *kn__stream_find(kn_pool *pool, kn_stream handle); /* or makes it */
-kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle); /* another of the same handle */
-/* NULL: no host memory. */
-static inline kn__stream *kn__stream_get(kn_pool *pool, kn_stream handle) {
-    kn__stream *recent = pool->recent;
-    if (KN__LIKELY(recent && recent->handle == handle && !recent->retired)) return recent;
-    return kn__stream_find(pool, handle);
+/* The stream's record, made at first use. Errors: OOM (no host memory), or the driver's, of a
+ * stream of another context. */
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle);
+static inline kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle) {
+    bool plain = !handle || (!pool->has_ids && (uintptr_t)handle > KN__STREAM_PER_THREAD);
+    *out = pool->recent;
+    if (KN__LIKELY(plain && *out && (*out)->key == (uintptr_t)handle)) return KN_OK;
+    return kn__stream_find(out, pool, handle);
 }
+/* The stream, or a graph's part of it, hidden or not; NULL: there is none. */
+kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph);
+uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle); /* with the lock open too */
+kn__stream *kn__stream_make(kn_pool *pool, kn_stream handle, uint64_t key); /* not yet found */
+bool kn__streams_room(kn_pool *pool);    /* for one more; false: no host memory */
+void kn__streams_changed(kn_pool *pool); /* some were retired, hidden or shown */
 kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index);
 static inline uint64_t kn__stream_epoch(const kn__stream *stream) { /* of what is freed now */
     return stream->retired ? stream->epoch - 1 : stream->epoch;
@@ -483,6 +521,11 @@ bool kn__epoch_usable(const kn_pool *pool, const kn__stream *by, const kn__block
 void kn__block_adopt(kn_pool *pool, kn__block *block, kn__stream *by);
 /* Records the event of the open epoch, if anything was freed in it. */
 kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream);
+void kn__epoch_close_full(kn_pool *pool, kn__stream *stream);
+static inline void kn__epoch_close_if_full(kn_pool *pool, kn__stream *stream) {
+    if (KN__UNLIKELY(stream->open_bytes >= pool->close_bytes)) kn__epoch_close_full(pool, stream);
+}
+void kn__close_bytes_set(kn_pool *pool);
 /* `by` waits, on the device, for the epoch of another stream. */
 kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint64_t epoch);
 /* Asks at most n_queries events; releases what became free. */
@@ -490,12 +533,15 @@ void kn__epochs_poll(kn_pool *pool, int n_queries);
 void kn__epochs_close_used(kn_pool *pool); /* of streams that freed blocks wait for */
 void kn__epochs_settle(kn_pool *pool);     /* closes and polls all; merges what is finished */
 bool kn__epochs_sync_one(kn_pool *pool);   /* the host waits for one epoch; false: none is left */
+/* The host waits for the device, for streams that are lost and epochs that no event can close;
+ * false: there is none, or something is captured. */
+bool kn__epochs_recover(kn_pool *pool);
 /* The host waits for all; false: some stream can't be waited for. */
 bool kn__epochs_finish(kn_pool *pool);
 kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream);
 void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter);
 kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by);
-void kn__stream_retire(kn_pool *pool, kn__stream *stream);
+void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone); /* gone: destroyed already */
 bool kn__stream_capturing(const kn_pool *pool, kn_stream handle);
 
 /* ladder.c: a block of `size` for `stream`, by every means there is; or, for a size class, until
@@ -510,11 +556,8 @@ static inline kn__cache *kn__cache_of_thread(const kn_pool *pool) { /* NULL: it 
 const char *kn__rung_name(int rung);
 
 /* Blocks of their own, too large for slabs or aligned to more than a slab is. */
-kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, kn_stream handle);
-kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle);
-/* `block`: what the page map said of the address before the lock. */
-kn_status kn__block_dealloc(kn_pool *pool, char *ptr, kn__block *block);
-kn_status kn__no_stream(const kn_pool *pool); /* the error: no host memory for a stream */
+kn_status kn__block_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle);
+kn_status kn__block_dealloc(kn_pool *pool, char *ptr);
 void kn__tell_oom(kn_pool *pool, size_t wanted);
 const char *kn__block_misuse(const kn__block *block, const char *ptr); /* NULL: it is live */
 
@@ -536,17 +579,21 @@ static inline kn__cache *kn__cache_get(kn_pool *pool) {
 kn_status kn__misuse(kn_pool *pool, const char *call, const void *ptr, const char *why);
 void kn__caches_lock(void); /* taken before any pool's lock */
 void kn__caches_unlock(void);
-void kn__caches_attach(kn_pool *pool);                 /* gives the pool its slot */
-void kn__caches_detach(kn_pool *pool);                 /* the pool goes */
-void kn__cache_fold(kn_pool *pool, kn__cache *cache);  /* its counters into the pool's */
-void kn__cache_flush(kn_pool *pool, kn__cache *cache); /* all its slots into the slabs */
+void kn__caches_attach(kn_pool *pool);                /* gives the pool its slot */
+void kn__caches_detach(kn_pool *pool);                /* the pool goes */
+void kn__cache_fold(kn_pool *pool, kn__cache *cache); /* its counters into the pool's */
+/* All its slots into the slabs: of the thread's own, or after kn__gates_call_back. */
+void kn__cache_flush(kn_pool *pool, kn__cache *cache);
+void kn__caches_flush(kn_pool *pool); /* all threads', but those that are at work in theirs */
+uint64_t kn__caches_bytes(const kn_pool *pool);
 
-/* decay.c: what was idle for long goes back. Under the lock. */
-void kn__decay(kn_pool *pool);
+/* decay.c: what was idle for long goes back. */
+void kn__decay(kn_pool *pool);      /* under the lock */
+void kn__decay_tick(kn_pool *pool); /* now and then, of calls that take no lock */
 
 /* graph.c */
-void kn__graphs_orphan(kn_pool *pool);                        /* the pool goes */
-void kn__graphs_stream_gone(kn_pool *pool, kn_stream handle); /* under the lock */
+void kn__graphs_orphan(kn_pool *pool);                    /* the pool goes */
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key); /* under the lock */
 void kn__graph_missing(const kn_pool *pool); /* logs, once, that a capture has not begun here */
 
 /* pool.c */

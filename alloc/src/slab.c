@@ -27,20 +27,11 @@ static size_t record_bytes(unsigned n_slots) {
 /* The list of slabs that have free slots. */
 
 static void link_partial(kn__slab *slab) {
-    kn__slab **head = &slab->stream->partial[slab->class];
-    slab->prev = NULL;
-    slab->next = *head;
-    if (slab->next) slab->next->prev = slab;
-    *head = slab;
+    KN__LIST_ADD(&slab->stream->partial[slab->class], slab);
 }
 
 static void unlink_partial(kn__slab *slab) {
-    if (slab->next) slab->next->prev = slab->prev;
-    if (slab->prev) {
-        slab->prev->next = slab->next;
-    } else {
-        slab->stream->partial[slab->class] = slab->next;
-    }
+    KN__LIST_REMOVE(&slab->stream->partial[slab->class], slab);
 }
 
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class) {
@@ -87,9 +78,7 @@ static unsigned take_from(kn__slab *slab, kn__entry *out, unsigned n) {
     return taken;
 }
 
-unsigned kn__slab_take(kn_pool *pool, kn__stream *stream, unsigned class, kn__entry *out,
-                       unsigned n) {
-    (void)pool;
+unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n) {
     unsigned taken = 0;
     while (taken < n && stream->partial[class]) {
         kn__slab *slab = stream->partial[class];
@@ -115,13 +104,15 @@ void kn__slab_move(kn__slab *slab, kn__stream *stream) {
     if (slab->n_free) link_partial(slab);
 }
 
-void kn__slabs_release_empty(kn_pool *pool) {
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        for (unsigned class = 0; class < KN__CLASSES; class ++) {
-            for (kn__slab *slab = pool->streams[i]->partial[class], *next; slab; slab = next) {
-                next = slab->next;
-                if (slab->n_free == slab->n_slots) slab_release(pool, slab);
-            }
+void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream) {
+    for (unsigned class = 0; class < pool->n_classes; class ++) {
+        for (kn__slab *slab = stream->partial[class], *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->n_free == slab->n_slots) slab_release(pool, slab);
         }
     }
+}
+
+void kn__slabs_release(kn_pool *pool) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) kn__stream_slabs_release(pool, pool->streams[i]);
 }

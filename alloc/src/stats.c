@@ -31,6 +31,7 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
                            .requested_bytes = at_least_zero(requested),
                            .reserved_bytes = pool->reserved,
                            .reserved_bytes_max = pool->reserved_max,
+                           .cached_bytes = kn__caches_bytes(pool),
                            .waiting_bytes = pool->waiting_bytes,
                            .metadata_bytes = pool->meta.total_bytes,
                            .moved_bytes = pool->moved,

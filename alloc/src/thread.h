@@ -1,27 +1,24 @@
 /* What this library keeps for a thread: its error, its streams, its caches of blocks.
  *
  * Thread-local storage is scarce in a library that is loaded late, so a thread has one pointer
- * there, and beside it, in status.c, only whether an error is pending or was lost. What the pointer
- * leads to is made at first need, and another thread's when the thread has ended: it is never given
- * back, since others may look into it. */
+ * there, and beside it, in status.c, only whether an error is pending or was lost. The record it
+ * points to is made at first use and freed at the thread's end. */
 #ifndef KNET_ALLOC_THREAD_H
 #define KNET_ALLOC_THREAD_H
 
 #include <knet/device.h>
 #include <stdatomic.h>
 
-enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 64, KN__TAG_DEPTH = 32 };
+enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 1024, KN__TAG_DEPTH = 32 };
 
 struct kn__cache;
-struct kn__lock;
 
 typedef struct kn__thread {
-    _Atomic(struct kn__lock *) inside;            /* the one that it owns and holds; see lock.h */
-    struct kn__thread *next;                      /* among those that ended */
     struct kn__cache *caches[KN__POOL_SLOTS + 1]; /* by the pool's slot; the last: none */
     kn_device *stream_devices[KN__THREAD_STREAMS];
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
+    bool has_default_stream;     /* it allocated for cudaStreamPerThread */
     uint8_t tag;                 /* what is allocated now counts for it; 0: none */
     uint8_t tags[KN__TAG_DEPTH]; /* those outside it */
     uint32_t tag_depth;          /* pushed and not popped; may exceed what is kept */
@@ -39,10 +36,11 @@ static inline unsigned kn__tag_now(void) { return kn__self ? kn__self->tag : 0; 
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
 
-/* In the child of a fork, which has one thread. */
-void kn__threads_fork_child(void);
+/* The system can make all threads of the process pass a memory barrier; see gate.h. */
+bool kn__threads_fence_init(void);
 
-/* Called at a thread's end, in device.c, cache.c and trace.c: give back what the thread holds. */
+/* Called at a thread's end, in pool.c, device.c, cache.c and trace.c: give back what it holds. */
+void kn__thread_end_default_stream(kn__thread *thread);
 void kn__thread_end_streams(kn__thread *thread);
 void kn__thread_end_caches(kn__thread *thread);
 void kn__thread_end_trace(kn__thread *thread); /* the last: the others may have events */

@@ -1,14 +1,5 @@
-/* A thread's ring of trace records: one writer, its thread; one reader at a time, trace.c.
- *
- * The clock costs more than all else here, so one thread at a time has the turn, and reads it now
- * and then only. An event of the thread that has the turn may be dated back, to the last reading,
- * and none that it follows is dated later:
- * - Whoever takes the turn changes kn__trace_turn, then reads its clock. Who is handed a block by
- *   it sees the change, and takes the turn before it notes an event.
- * - A reading counts only if the turn was still the reader's behind it: so it is earlier than the
- *   first of the next who takes the turn, though the reader may hear of that late.
- * Threads that take it from each other all the time make it odd: from then on nobody has it, and
- * each event has a reading of its own. */
+/* A ring of trace records: one writer, the thread that owns it; one reader, the drain thread of
+ * trace.c. */
 #ifndef KNET_ALLOC_TRACE_RING_H
 #define KNET_ALLOC_TRACE_RING_H
 
@@ -20,54 +11,49 @@
 
 enum {
     KN__RING_RECORDS = 8192,
-    KN__RING_SLACK = 16,  /* more than any event takes with all that is said before it */
-    KN__RING_STRIDE = 32, /* records of one reading of the clock, where it has the turn */
-    KN__RING_PIECE = 2048 /* written at a time; at half a ring the reader is woken */
+    KN__RING_STEP = 2048, /* the writer checks for room once in so many records */
+    KN__RING_SLACK = 16,  /* more records than one event needs with all that precedes it */
+    KN__RING_FULL = KN__RING_RECORDS - KN__RING_STEP - KN__RING_SLACK
 };
 
 typedef struct kn__ring {
-    _Atomic uint64_t head; /* records ever written */
-    uint64_t alarm;        /* the head at which the clock is read */
-    uint64_t turn;         /* kn__trace_turn when all below was last renewed */
-    kn_pool *pool;         /* of the last event; NULL: has to be said again */
-    kn_stream stream;      /* of the last that had one */
-    uint64_t time_ticks;
-    uint64_t room_until; /* the head at which the reader's tail has to be looked at again */
-    uint64_t stride;
-    uint64_t renewed_ticks;
-    uint32_t n_short; /* turns of this ring, one behind the other, that soon were over */
-    uint32_t thread;
+    _Atomic uint64_t head; /* records written since the ring was made */
+    uint64_t check_at;     /* the head at which the writer checks for room */
+    uint64_t generation;   /* of the trace that the next four fields describe */
+    uint64_t time_ticks;   /* of the last event; this and the next two as in a kn_trace_thread */
+    kn_stream stream;
+    uint32_t pool;
+    uint32_t thread; /* number in the file */
+    bool ended;      /* the thread is gone; free the ring once it is drained */
     struct kn__ring *next;
-    _Alignas(64) _Atomic uint64_t tail; /* records ever taken out */
+    _Alignas(64) _Atomic uint64_t tail; /* records drained */
     _Alignas(64) kn_trace_record records[KN__RING_RECORDS];
 } kn__ring;
 
-/* In trace.c. It only grows: when the turn is taken, a pool is made or a trace begins, and every 10
- * ms. */
-extern _Atomic uint64_t kn__trace_turn __attribute__((visibility("hidden")));
+static inline uint64_t kn__clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
-/* Later than all that was seen before the call: without the fence a processor that guesses that a
- * block will come reads its clock before it has the block, and the block's free would be the
- * earlier. */
+/* The time, in ticks of a clock that all cores share. It is later than every time that the caller
+ * can know of: a thread that receives a block from another reads a later time than the other read
+ * before it passed the block on. On x86-64 this takes two things:
+ * - The clock is not read too early. A processor executes ahead: it may execute rdtsc while the
+ *   load that receives the block still waits for memory. lfence waits until all earlier
+ *   instructions, loads among them, are complete. (rdtscp waits in the same way and costs the same,
+ *   but not all processors and virtual machines have it.)
+ * - The clock is not read too late. Stores become visible to other cores in program order, and only
+ *   when all earlier instructions, rdtsc among them, are complete. So the store that passes the
+ *   block on needs no fence before it.
+ * Elsewhere clock_gettime does both. */
 static inline uint64_t kn__trace_ticks(void) {
 #if defined __x86_64__
     __builtin_ia32_lfence();
     return __builtin_ia32_rdtsc();
 #else
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return kn__clock_ns(CLOCK_MONOTONIC);
 #endif
-}
-
-/* Looked at behind the last reading of the clock. */
-static inline bool kn__ring_has_turn(const kn__ring *ring) {
-#if defined __x86_64__
-    __builtin_ia32_lfence();
-#else
-    atomic_thread_fence(memory_order_seq_cst);
-#endif
-    return ring->turn == atomic_load_explicit(&kn__trace_turn, memory_order_acquire);
 }
 
 static inline void kn__ring_put(kn__ring *ring, uint64_t a, uint64_t b) {
@@ -76,21 +62,16 @@ static inline void kn__ring_put(kn__ring *ring, uint64_t a, uint64_t b) {
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* False: all has to be renewed first, by trace.c. */
-static inline bool kn__ring_push(kn__ring *ring, kn_trace_kind kind, uint64_t ptr, uint64_t size) {
-    uint64_t passed = 0, head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    if (head >= ring->alarm) {
-        uint64_t ticks = kn__trace_ticks();
-        passed = ticks - ring->time_ticks;
-        bool known = ring->stride == 1 || kn__ring_has_turn(ring);
-        if (__builtin_expect(head >= ring->room_until || passed > UINT32_MAX || !known, 0)) {
-            return false;
-        }
-        ring->time_ticks = ticks;
-        ring->alarm = head + ring->stride;
+/* A thread's times never decrease, even where the clocks of two cores differ. */
+static inline void kn__ring_put_event(kn__ring *ring, kn_trace_kind kind, uint64_t ptr,
+                                      uint64_t size, uint64_t ticks) {
+    uint64_t passed = ticks > ring->time_ticks ? ticks - ring->time_ticks : 0;
+    ring->time_ticks += passed;
+    if (__builtin_expect(passed > UINT32_MAX, 0)) {
+        kn__ring_put(ring, KN_TRACE_TIME, ticks);
+        passed = 0;
     }
-    kn__ring_put(ring, ptr | (uint64_t)kind | passed << 48, size | passed >> 16 << 48);
-    return true;
+    kn__ring_put(ring, (uint64_t)kind | ptr | passed << 48, size | passed >> 16 << 48);
 }
 
 #endif

@@ -203,6 +203,6 @@ kn_status kn__writer_save(kn__writer *w, const char *path, bool append, const ch
     int error = w->cut ? ENOMEM : save(w, path, append);
     if (w->paged && w->room) munmap(w->data, w->room);
     if (!error) return KN_OK;
-    return KN_FAIL(w->cut ? KN_ERR_OOM : KN_ERR_IO, "%s: %s can't be written: %s", function, path,
+    return KN_FAIL(w->cut ? KN_ERR_OOM : KN_ERR_IO, "%s: cannot write %s: %s", function, path,
                    strerror(error));
 }

@@ -47,8 +47,8 @@ void kn_call_save(kn_call *call, int i, kn_tensor *t) {
     KN_ASSERT(i >= 0 && i < SAVED_MAX);
     if (i < 0 || i >= SAVED_MAX || !t || t == KN_NONE) return;
     if (!t->storage) {
-        KN_FAIL_NULL(KN_ERR_INVALID, "%s: the value to save at %d was consumed by kn_backward",
-                     call->rule->name, i);
+        KN_FAIL_NULL(KN_ERR_INVALID, "%s: the value to save at %d %s", call->rule->name, i,
+                     kn_tensor_problem(t));
         return;
     }
     kn_tensor *old = call->saved[i].t;
@@ -83,10 +83,8 @@ static kn_status check_inputs(const kn_rule *rule, kn_tensor *const x[], int n_x
                        KN_OP_INPUTS_MAX);
     }
     for (int i = 0; i < n_x; i++) {
-        if (!x[i] || x[i]->consumed) {
-            return KN_FAIL(KN_ERR_INVALID, "%s: x[%d] is %s", rule->name, i,
-                           x[i] ? "a value that kn_backward consumed" : "NULL");
-        }
+        const char *problem = x[i] == KN_NONE ? NULL : kn_tensor_problem(x[i]);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "%s: x[%d] %s", rule->name, i, problem);
     }
     return KN_OK;
 }
@@ -98,7 +96,7 @@ static kn_status run_forward(kn_tensor **out, kn_call *call, kn_tensor *const x[
     kn_tensor *y = NULL;
     KN_TRY(call->rule->forward(&y, call, x));
     KN_TRY(kn_check());
-    if (!y || !y->storage) { /* NULL, KN_NONE, consumed */
+    if (!y || !y->storage) { /* NULL, KN_NONE, consumed, ended */
         return KN_FAIL(KN_ERR_INVALID, "%s: forward gave no result", call->rule->name);
     }
     *out = kn_tensor_retain(y);
@@ -213,7 +211,8 @@ static kn_status check_gradient(kn__back *b, const kn_call *call, int i, const k
     const char *name = call->rule->name;
     const struct input *in = &call->input[i];
     if (!dx->storage) {
-        return KN_FAIL(KN_ERR_INVALID, "%s: backward gave a consumed value for x[%d]", name, i);
+        return KN_FAIL(KN_ERR_INVALID, "%s: backward gave a value for x[%d] that %s", name, i,
+                       kn_tensor_problem(dx));
     }
     const kn_shape *want = kn__node_shape(b->node, i);
     if (dx->n_dims != want->n_dims ||

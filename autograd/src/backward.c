@@ -189,14 +189,14 @@ static void drop_grad(kn__node *n) {
 
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
 static kn_status pass_node(kn__pass *pass, kn__node *n) {
-    bool reached = n->grad != NULL, leaf = n->op == KN__OP_WATCH;
-    if (reached && !leaf) KN_TRY(node_back(pass, n));
+    bool reached = n->grad != NULL;
+    if (reached) KN_TRY(node_back(pass, n));
     if (reached && n->target) {
         pass->slots[n->target - 1] = n->grad;
         n->grad = NULL;
     }
     drop_grad(n);
-    if (!pass->keep) kn__node_retire(n, reached && !leaf && !n->target && n != pass->from);
+    if (!pass->keep) kn__node_retire(n, reached && !n->target && n != pass->from);
     if (!pass->again) kn_frame_release_to(pass->mark);
     return KN_OK;
 }
@@ -213,15 +213,14 @@ kn_status kn__pass_run(kn__pass *pass) {
 /* --- kn_backward --- */
 
 static kn_status check_loss(const kn_tensor *loss) {
-    if (!loss || loss == KN_NONE) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is %s", loss ? "KN_NONE" : "NULL");
-    }
+    const char *problem = kn_tensor_problem(loss);
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss %s", problem);
     if (loss->n != 1) {
         char text[128];
         return KN_FAIL(KN_ERR_SHAPE, "kn_backward: the loss has shape %s; it must be one number",
                        kn_shape_text(text, sizeof text, kn_tensor_shape(loss)));
     }
-    if (loss->grad_kind == KN__GRAD_SPENT || loss->consumed) {
+    if (loss->grad_kind == KN__GRAD_SPENT) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_backward: an earlier kn_backward consumed the tape of this loss");
     }

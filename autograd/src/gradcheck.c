@@ -143,12 +143,8 @@ static kn_status check_arguments(kn_tensor *const x[], int n_x, int order) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck opens tapes of its own; one is open already");
     }
     for (int i = 0; i < n_x; i++) {
-        if (!x[i] || !x[i]->storage) {
-            return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck: x[%d] is %s", i,
-                           !x[i]             ? "NULL"
-                           : x[i] == KN_NONE ? "KN_NONE"
-                                             : "a value that kn_backward consumed");
-        }
+        const char *problem = kn_tensor_problem(x[i]);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck: x[%d] %s", i, problem);
         if (x[i]->dtype != KN_F64 || x[i]->storage->device != kn_device_host()) {
             return KN_FAIL(KN_ERR_DTYPE, "kn_gradcheck: x[%d] is not f64 on the host", i);
         }

@@ -43,6 +43,13 @@ static void mark(const kn__pass *pass) {
     }
 }
 
+/* A later kn_backward over the kept tape has no slots. */
+static void unmark(const kn__pass *pass) {
+    for (int i = 0; i < pass->n_x; i++) {
+        if (pass->x[i]->grad_kind == KN__GRAD_NODE) ((kn__node *)pass->x[i]->grad)->target = 0;
+    }
+}
+
 /* --- answers --- */
 
 static void release_slots(kn__pass *pass) {
@@ -52,11 +59,13 @@ static void release_slots(kn__pass *pass) {
     }
 }
 
-/* A tensor of the caller's frame. Recorded ones are somebody's already, and keep their node. */
+/* Each answer is a tensor of its own in the caller's frame: dropping it leaves the others alone. */
 static kn_tensor *answer(const kn__pass *pass, int i) {
     for (int j = 0; j <= i; j++) { /* the first of equal targets has the answer */
         kn_tensor *dx = pass->slots[j];
-        if (pass->x[j] == pass->x[i] && dx) return pass->again ? dx : kn_tensor_alias(dx);
+        if (pass->x[j] != pass->x[i] || !dx) continue;
+        return pass->again ? kn_reshape(dx, kn_tensor_shape(dx)) /* which is recorded */
+                           : kn_tensor_alias(dx);
     }
     kn_tensor *x = pass->x[i];
     return kn__filled(x->storage->device, (kn_dtype)x->dtype, kn_tensor_shape(x), 0);
@@ -75,12 +84,8 @@ static kn_status answers(kn_tensor *dx[], kn__pass *pass) {
 static kn_status check_targets(kn_tensor *const x[], int n_x) {
     if (n_x < 1 || !x) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no x to differentiate by");
     for (int i = 0; i < n_x; i++) {
-        if (!x[i] || x[i] == KN_NONE || x[i]->consumed) {
-            return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] is %s", i,
-                           !x[i]            ? "NULL"
-                           : x[i]->consumed ? "a value that kn_backward consumed"
-                                            : "KN_NONE");
-        }
+        const char *problem = kn_tensor_problem(x[i]);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] %s", i, problem);
         bool foreign = x[i]->grad_kind == KN__GRAD_NODE && x[i]->grad &&
                        ((kn__node *)x[i]->grad)->tape != kn_frame_tape();
         if (!x[i]->grad || foreign) {
@@ -100,12 +105,11 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
             return KN_FAIL(KN_ERR_INVALID, "kn_gradients: a reserved option is not zero");
         }
     }
-    if (!dx || !y || y == KN_NONE) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_gradients: %s is %s", dx ? "y" : "dx",
-                       dx && y ? "KN_NONE" : "NULL");
-    }
+    if (!dx) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: dx is NULL");
+    const char *problem = kn_tensor_problem(y);
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y %s", problem);
     if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no tape is open");
-    if (y->consumed || (y->grad_kind == KN__GRAD_SPENT && !y->grad)) {
+    if (y->grad_kind == KN__GRAD_SPENT && !y->grad) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
     }
     if (y->grad_kind == KN__GRAD_NODE && y->grad &&
@@ -154,10 +158,12 @@ static kn_status gradients(kn_tensor *dx[], kn__pass *pass, kn_tensor *y) {
     if (status == KN_OK) status = walk(pass, y);
     kn_frame_end(&frame);
     if (status == KN_OK) status = answers(dx, pass);
-    if (!pass->keep)
+    if (!pass->keep) {
         kn__tape_clear(pass->tape);
-    else if (status < 0)
-        drop_all(pass->tape);
+        return status;
+    }
+    unmark(pass);
+    if (status < 0) drop_all(pass->tape);
     return status;
 }
 

@@ -407,9 +407,10 @@ static kn_status settle_one(kn__param *p) {
 
 kn_tensor *kn_grad(kn_tensor *w) {
     if (kn_pending()) return NULL;
-    if (!w || w->grad_kind != KN__GRAD_PARAM) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is %s",
-                            w ? "no parameter; see kn_gradients" : "NULL");
+    const char *problem = kn_tensor_problem(w);
+    if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w %s", problem);
+    if (w->grad_kind != KN__GRAD_PARAM) {
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is no parameter; see kn_gradients");
     }
     kn__param *p = w->grad;
     kn_status status = settle_one(p);

@@ -323,11 +323,22 @@ static kn_shape move_shape(const int64_t *dim, int n_dims) {
     return shape;
 }
 
+/* Slices of one tensor add up in one buffer: zeros are made for the first alone. */
 kn_tensor *kn__rule_slice(kn__back *b, int i) {
-    (void)i;
     const kn_attr_move *attr = kn__back_attr(b);
     kn_shape shape = kn__back_shape(b, 0);
-    return kn_slice_back(b->g, move_shape(attr->start, shape.n_dims), shape);
+    kn_dtype dtype = (kn_dtype)b->g->dtype;
+    if (dtype != KN_F32 && dtype != KN_F64) {
+        return kn_slice_back(b->g, move_shape(attr->start, shape.n_dims), shape);
+    }
+    kn_op_call call = {.op = KN_OP_slice_back,
+                       .n_in = 1,
+                       .in = &b->g,
+                       .attr = attr,
+                       .attr_bytes = sizeof *attr,
+                       .dtype = dtype,
+                       .shape = shape};
+    return kn__back_run(b, i, &call);
 }
 
 kn_tensor *kn__rule_slice_back(kn__back *b, int i) {

@@ -316,12 +316,8 @@ __attribute__((constructor)) static void attach(void) { kn_recorder_attach(&reco
 
 kn_tensor *kn_watch(kn_tensor *x) {
     if (kn_pending()) return NULL;
-    if (!x || x == KN_NONE || !x->storage) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_watch: x is %s",
-                            !x             ? "NULL"
-                            : x == KN_NONE ? "KN_NONE"
-                                           : "a value that kn_backward consumed");
-    }
+    const char *problem = kn_tensor_problem(x);
+    if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_watch: x %s", problem);
     if (!kn__dtype_is_float(x->dtype)) {
         return KN_FAIL_NULL(KN_ERR_DTYPE, "kn_watch: x is %s, which has no gradient",
                             kn_dtype_name((kn_dtype)x->dtype));

@@ -1,7 +1,13 @@
-/* Replays of traces on the simulated device: time an operation beside exact best fit with no lock,
- * and reserved beside live bytes. The traces: a transformer's and a convolution net's training
- * steps, made here from a seed, and every file in $KNET_TRACES, or in ../shared/traces. */
+/* Replays of traces on the simulated device, for each trace:
+ *
+ *   _ns        time of an operation, beside exact best fit with no lock
+ *   _reserved  on a device of eight times the peak, beside the peak of live bytes
+ *   _fits      the smallest device on which the trace completes, beside that peak
+ *
+ * The traces: a transformer's and a convolution net's training steps, made here from a seed, and
+ * every file in $KNET_TRACES, or in ../shared/traces. */
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +116,7 @@ static void make_convnet(kn__trace *out) {
     uint64_t saved[STAGES][3];
     maker m;
     maker_init(&m, "convnet");
-    for (int i = 0; i < STAGES; i++) (void)make(&m, (uint64_t)(64 << i / 4) * (64 << i / 4) * 9);
+    for (int i = 0; i < STAGES; i++) (void)make(&m, (uint64_t)((64 << i / 4) * (64 << i / 4) * 9));
     for (int step = 0; step < 8; step++) {
         uint64_t batch = 16 + 16 * below(&m, 3), dx = 0;
         for (int i = 0; i < STAGES; i++) {
@@ -138,19 +144,27 @@ static void make_convnet(kn__trace *out) {
 
 /* Figures. */
 
+static void emit(const char *trace, const char *what, double value, const char *unit,
+                 double baseline) {
+    char metric[192];
+    snprintf(metric, sizeof metric, "%s_%s", trace, what);
+    bench_emit("replay", metric, value, unit, baseline);
+}
+
 static void bench_trace(const char *name, kn__trace *trace) {
     static kn__played arena, bestfit;
-    char metric[192];
     kn__play_options options = {.repeats = bench_quick() ? 7 : 51};
+    uint64_t fits = 0;
     must(kn__play(&arena, trace, "arena", &options));
     must(kn__play(&bestfit, trace, "bestfit", &options));
-    if (arena.oom) fprintf(stderr, "bench_replay: %s: %s\n", name, arena.oom_text);
-    if (!arena.oom) {
-        snprintf(metric, sizeof metric, "%s_ns", name);
-        bench_emit("replay", metric, arena.ns_per_op, "ns", bestfit.ns_per_op);
-        snprintf(metric, sizeof metric, "%s_reserved", name);
-        bench_emit("replay", metric, (double)arena.counts.reserved_bytes_max, "bytes",
-                   (double)arena.peak_live_bytes);
+    if (arena.oom) {
+        fprintf(stderr, "bench_replay: %s: %s\n", name, arena.oom_text);
+    } else {
+        double peak = (double)arena.peak_live_bytes;
+        must(kn__play_fits(&fits, trace, "arena", &options));
+        emit(name, "ns", arena.ns_per_op, "ns", bestfit.ns_per_op);
+        emit(name, "reserved", (double)arena.counts.reserved_bytes_max, "bytes", peak);
+        emit(name, "fits", fits ? (double)fits : (double)NAN, "bytes", peak);
     }
     kn__trace_release(trace);
 }

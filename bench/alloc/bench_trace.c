@@ -1,10 +1,9 @@
-/* What a trace costs an operation of the pool: hot pairs with it and without, in turn; then the
- * same beside a second thread that has had events. The file is on the disk of the temporary
- * directory, and so is its price. */
+/* The cost of a trace for an operation of the pool: pairs of an allocation and a free with a trace
+ * and without, in turn, on one thread and on two at once. The file is on the disk of the temporary
+ * directory, and the cost of writing it is included. */
 #include <knet/pool.h>
 #include <knet/trace.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -28,52 +27,45 @@ static void hot(kn_pool *pool, long n) {
     }
 }
 
-/* ns an operation. */
-static double time_hot(kn_pool *pool, long n) {
-    uint64_t begin = bench_now_ns();
-    hot(pool, n);
-    return (double)(bench_now_ns() - begin) / (2.0 * (double)n);
-}
-
-/* A thread that has one pair in the trace and then only lives on. */
-typedef struct neighbour {
+typedef struct worker {
     kn_pool *pool;
-    pthread_t thread;
-    sem_t ready, over;
-} neighbour;
+    long n;
+    pthread_barrier_t *start;
+} worker;
 
-static void *live_beside(void *ctx) {
-    neighbour *self = ctx;
-    hot(self->pool, 1);
-    sem_post(&self->ready);
-    sem_wait(&self->over);
+static void *work(void *ctx) {
+    worker *self = ctx;
+    pthread_barrier_wait(self->start);
+    hot(self->pool, self->n);
     return NULL;
 }
 
-static void neighbour_begin(neighbour *self) {
-    sem_init(&self->ready, 0, 0);
-    sem_init(&self->over, 0, 0);
-    if (pthread_create(&self->thread, NULL, live_beside, self) != 0) {
-        fprintf(stderr, "bench_trace: no second thread\n");
-        exit(1);
+/* ns of an operation, of which each thread executes 2 n. */
+static double time_hot(kn_pool *pool, long n, int n_threads) {
+    enum { THREADS_MAX = 2 };
+    pthread_t threads[THREADS_MAX];
+    pthread_barrier_t start;
+    worker w = {pool, n, &start};
+    pthread_barrier_init(&start, NULL, (unsigned)n_threads);
+    for (int i = 1; i < n_threads; i++) {
+        if (pthread_create(&threads[i], NULL, work, &w) != 0) {
+            fprintf(stderr, "bench_trace: no second thread\n");
+            exit(1);
+        }
     }
-    sem_wait(&self->ready);
+    pthread_barrier_wait(&start);
+    uint64_t begin = bench_now_ns();
+    hot(pool, n);
+    for (int i = 1; i < n_threads; i++) pthread_join(threads[i], NULL);
+    double ns = (double)(bench_now_ns() - begin) / (2.0 * (double)n);
+    pthread_barrier_destroy(&start);
+    return ns;
 }
 
-static void neighbour_end(neighbour *self) {
-    sem_post(&self->over);
-    pthread_join(self->thread, NULL);
-    sem_destroy(&self->ready);
-    sem_destroy(&self->over);
-}
-
-/* A new file each time; making it and closing it is not what an operation costs. */
-static double time_traced(kn_pool *pool, long n, bool beside) {
-    neighbour second = {.pool = pool};
+/* A new file each time. Its creation and its end are not counted. */
+static double time_traced(kn_pool *pool, long n, int n_threads) {
     must(kn_trace_begin(path, NULL));
-    if (beside) neighbour_begin(&second);
-    double ns = time_hot(pool, n);
-    if (beside) neighbour_end(&second);
+    double ns = time_hot(pool, n, n_threads);
     must(kn_trace_end());
     unlink(path);
     return ns;
@@ -90,14 +82,14 @@ static double median(double *x, int n) {
 }
 
 /* In turn, so that a slow spell hits both. */
-static void bench(kn_pool *pool, const char *metric, bool beside) {
+static void bench(kn_pool *pool, const char *metric, int n_threads) {
     enum { REPEATS = 31, PAIRS = 500000 };
     double on[REPEATS], off[REPEATS], ratio[REPEATS];
     int n = bench_quick() ? 7 : REPEATS;
     hot(pool, PAIRS);
     for (int i = 0; i < n; i++) {
-        on[i] = time_traced(pool, PAIRS, beside);
-        off[i] = time_hot(pool, PAIRS);
+        on[i] = time_traced(pool, PAIRS, n_threads);
+        off[i] = time_hot(pool, PAIRS, n_threads);
         ratio[i] = on[i] / off[i];
     }
     bench_emit_ratio("pool", metric, median(on, n), "ns", median(off, n), median(ratio, n));
@@ -115,8 +107,8 @@ int main(int argc, char **argv) {
     close(fd);
     kn_pool *pool = kn_device_pool(kn_device_host());
     if (!pool) must(kn_check());
-    bench(pool, "trace_ns", false);
-    bench(pool, "trace_threads_ns", true);
+    bench(pool, "trace_ns", 1);
+    bench(pool, "trace_threads_ns", 2);
     unlink(path);
     return 0;
 }

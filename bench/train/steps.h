@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Ours: serves standard input until it ends. Returns the process's exit status. */
+/* Ours: serves standard input until it ends. threads 0: the default. Returns the process's exit
+ * status. */
 int steps_serve(int threads);
 
 typedef struct stepper {
@@ -15,7 +16,8 @@ typedef struct stepper {
     FILE *to, *from;
 } stepper;
 
-/* Starts a program; `variable` (NULL: none) is an addition to its environment, "NAME=value". */
+/* Starts a program; `variable` (NULL: none) is an addition to its environment, "NAME=value", or
+ * "NAME" to take it out. */
 void stepper_start(stepper *s, char *const argv[], const char *variable);
 /* Median ns of a step; NAN when the process doesn't answer. */
 double stepper_ask(stepper *s, const char *model, int n_steps);

@@ -1,15 +1,19 @@
 /* Training steps of LeNet (batch 128) and a small MLP (batch 100), SGD, on two threads, beside
  * PyTorch's and beside themselves with the timer on; in turn, a short run each, so that a slow
- * spell of the machine hits all alike. */
+ * spell of the machine hits all alike. Last, LeNet's step while two other processes keep a
+ * processor busy each: on the default number of threads beside the better of one and two. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "steps.h"
 
-enum { THREADS = 2, ROUNDS_MAX = 31 };
+enum { ROUNDS_MAX = 31 };
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -44,20 +48,56 @@ static void emit(const rounds *r, const char *metric, int n_rounds) {
                      median(r->ns[2], n_rounds) * 1e-6, median(r->ratio[0], n_rounds));
 }
 
+/* --- with busy neighbours --- */
+
+enum { NEIGHBOURS = 2 };
+
+static void neighbours_start(pid_t pid[NEIGHBOURS]) {
+    for (int i = 0; i < NEIGHBOURS; i++) {
+        pid[i] = fork();
+        if (pid[i]) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (volatile unsigned turns = 0;; turns++) continue;
+    }
+}
+
+static void neighbours_stop(const pid_t pid[NEIGHBOURS]) {
+    for (int i = 0; i < NEIGHBOURS; i++) {
+        if (pid[i] <= 0) continue;
+        kill(pid[i], SIGKILL);
+        waitpid(pid[i], NULL, 0);
+    }
+}
+
+static void run_busy(char *self, int n_rounds, int n_steps) {
+    char serve[] = "--serve", threads[3][2] = {"0", "1", "2"};
+    stepper s[3];
+    rounds r;
+    pid_t neighbours[NEIGHBOURS];
+    for (int who = 0; who < 3; who++)
+        stepper_start(&s[who], (char *[]){self, serve, threads[who], NULL}, "OMP_NUM_THREADS");
+    neighbours_start(neighbours);
+    run(&r, s, "lenet", n_rounds, n_steps);
+    neighbours_stop(neighbours);
+    for (int who = 0; who < 3; who++) stepper_stop(&s[who]);
+    double best = fmin(median(r.ns[1], n_rounds), median(r.ns[2], n_rounds));
+    bench_emit("train", "lenet_busy", median(r.ns[0], n_rounds) * 1e-6, "ms", best * 1e-6);
+}
+
 int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--serve") == 0) return steps_serve(THREADS);
+    if (argc == 3 && strcmp(argv[1], "--serve") == 0) return steps_serve(atoi(argv[2]));
     bench_init(argc, argv);
     signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */
     setenv("OMP_NUM_THREADS", "2", 1);
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    char self[] = "/proc/self/exe", serve[] = "--serve", python[] = "/usr/bin/python3";
-    char script[] = PEER_SCRIPT, threads[] = "2";
+    char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", python[] = "/usr/bin/python3";
+    char script[] = PEER_SCRIPT;
     stepper s[3];
-    stepper_start(&s[0], (char *[]){self, serve, NULL}, NULL);
-    stepper_start(&s[1], (char *[]){self, serve, NULL}, "KNET_TIMER=1,out=/dev/null");
+    stepper_start(&s[0], (char *[]){self, serve, two, NULL}, NULL);
+    stepper_start(&s[1], (char *[]){self, serve, two, NULL}, "KNET_TIMER=1,out=/dev/null");
     /* PyTorch with the BLAS that shares its threads: the other one's fight with them. */
-    stepper_start(&s[2], (char *[]){python, script, threads, NULL},
+    stepper_start(&s[2], (char *[]){python, script, two, NULL},
                   "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp");
     rounds lenet, mlp;
     int n_rounds = bench_quick() ? 5 : 21;
@@ -70,6 +110,7 @@ int main(int argc, char **argv) {
     bench_emit_ratio("train", "mlp_timer", median(mlp.ns[1], n_rounds) * 1e-6, "ms",
                      median(mlp.ns[0], n_rounds) * 1e-6, median(mlp.ratio[1], n_rounds));
     for (int who = 0; who < 3; who++) stepper_stop(&s[who]);
+    run_busy(self, n_rounds, 10);
     if (isnan(median(lenet.ns[2], n_rounds)))
         fprintf(stderr, "bench_train: PyTorch is absent, so its figures are missing\n");
     return isnan(median(lenet.ns[0], n_rounds));

@@ -54,17 +54,12 @@ void *kn__fail_inputs(kn_op op, const char *names, kn_tensor *const in[], int n_
 }
 
 static bool missing(kn_op op, const char *names, kn_tensor *const in[], int i) {
-    char name[32], shape[256];
+    if (kn_pending()) return false;
+    char name[32], text[64];
     name_of(name, sizeof name, names, i);
-    if (!in[i]) {
-        kn_op_fail(op, KN_ERR_INVALID, "%s is NULL", name);
-    } else if (in[i] == &kn__none) {
-        kn_op_fail(op, KN_ERR_INVALID, "%s is KN_NONE", name);
-    } else {
-        kn_op_fail(op, KN_ERR_INVALID,
-                   "%s %s was consumed by kn_backward; a slot (kn_hold) keeps it", name,
-                   kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[i])));
-    }
+    snprintf(text, sizeof text, "kn_%s: %s", kn_op_name(op), name);
+    kn_error_defer(kn__fail_unreadable(text, in[i]));
+    kn_error_op(kn_op_name(op));
     return false;
 }
 

@@ -47,7 +47,8 @@
  * normal          state I64[2]        out; scalars: a = mean, b = stddev
  * dropout         x, state I64[2]     y like x; scalars: a = p
  * slice           x                   any dtype; move: start, stop (normalised)
- * slice_back      g                   any dtype; zeros of out's shape with g at start; move
+ * slice_back      g                   any dtype; zeros of out's shape with g at start; move; f32
+ *                                     and f64 may accumulate
  * transpose       x                   any dtype; move: out's dimension i is x's start[i]
  * concat          x[0] … x[n-1]       any dtype; move: axis in start[0]
  * cast            x                   from any dtype to out's: toward zero to integers, saturated,

@@ -189,7 +189,7 @@ kn_tensor *(kn_cast)(kn_tensor *x, kn_dtype dtype) {
     if (!kn_dtype_bytes(dtype)) {
         return kn__fail_inputs(KN_OP_cast, "x", &x, 1, KN_ERR_DTYPE, "%d is no dtype", (int)dtype);
     }
-    if (x->dtype == dtype) return x;
+    if (x->dtype == dtype) return kn__op_same(x);
     kn_op_call call = {
         .op = KN_OP_cast, .n_in = 1, .in = &x, .dtype = dtype, .shape = kn_tensor_shape(x)};
     return kn_op_run(&call);

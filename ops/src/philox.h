@@ -25,26 +25,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define KN_HOST_DEVICE __host__ __device__
-#else
-#define KN_HOST_DEVICE
-#endif
-
-/* One rounding each: nvcc would otherwise fuse a product and a sum. */
-#ifdef __CUDA_ARCH__
-#define KN_MUL_F32(a, b) __fmul_rn(a, b)
-#define KN_ADD_F32(a, b) __fadd_rn(a, b)
-#define KN_MUL_F64(a, b) __dmul_rn(a, b)
-#define KN_ADD_F64(a, b) __dadd_rn(a, b)
-#define KN_SQRT_F64(a) __dsqrt_rn(a)
-#else
-#define KN_MUL_F32(a, b) ((a) * (b))
-#define KN_ADD_F32(a, b) ((a) + (b))
-#define KN_MUL_F64(a, b) ((a) * (b))
-#define KN_ADD_F64(a, b) ((a) + (b))
-#define KN_SQRT_F64(a) __builtin_sqrt(a)
-#endif
+#include "rounded.h"
 
 #define KN_PHILOX_M0 0xD2511F53u
 #define KN_PHILOX_M1 0xCD9E8D57u

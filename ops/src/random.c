@@ -135,7 +135,7 @@ kn_tensor *(kn_dropout)(kn_tensor *x, double p, kn_rng *rng) {
     if (!(p >= 0 && p <= 1)) {
         return kn__fail_inputs(op, "x", &x, 1, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
     }
-    if (p == 0) return x;
+    if (p == 0) return kn__op_same(x);
     kn_tensor *state = kn_rng_take(rng, x->storage->device, x->n);
     return state ? kn_dropout_state(x, p, state) : NULL;
 }

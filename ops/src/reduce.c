@@ -104,7 +104,7 @@ kn_tensor *(kn_broadcast)(kn_tensor *x, kn_shape shape) {
         return kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "x can't be broadcast to %s",
                                kn_shape_text(text, sizeof text, shape));
     }
-    if (kn__shape_equal(&x_shape, &shape)) return x;
+    if (kn__shape_equal(&x_shape, &shape)) return kn__op_same(x);
     kn_op_call call = {.op = op, .n_in = 1, .in = &x, .dtype = (kn_dtype)x->dtype, .shape = shape};
     return kn_op_run(&call);
 }

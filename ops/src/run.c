@@ -54,12 +54,7 @@ static kn_status use_all(kn__ops_thread *self, const kn_op_call *call, kn_stream
 void *kn_op_data(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
-    if (!kn__is_whole(t)) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "the data of %s was asked for",
-                            !t               ? "NULL"
-                            : t == &kn__none ? "KN_NONE"
-                                             : "a tensor that kn_backward consumed");
-    }
+    if (!kn__is_whole(t)) return kn_error_defer(kn__fail_unreadable("kn_data: t", t));
     const kn_storage *s = t->storage;
     if (s->device == self->host) return t->data;
     kn_stream stream = NULL;
@@ -169,6 +164,10 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     kn_status status = run(self, call, device);
     kn_scope_end(&scope);
     return __builtin_expect(status < 0, 0) ? failed(call, given, status) : call->out;
+}
+
+kn_tensor *kn__op_same(kn_tensor *x) {
+    return kn__op_view(KN_OP_reshape, x, kn_tensor_shape(x), 0, NULL, 0);
 }
 
 kn_tensor *kn__op_view(kn_op op, kn_tensor *x, kn_shape shape, int64_t offset, const void *attr,

@@ -18,7 +18,7 @@ const kn_kernel_fn *kn__device_kernels(const kn_device *device);
 
 /* --- argument checks; `names` are the inputs' names, such as "x w b" --- */
 
-/* Whether the call may go on: every input is there, not consumed, and all are on one device.
+/* Whether the call may go on: every input can be read, and all are on one device.
  * KN_NONE is fine where bit i of `optional` is set. Otherwise false, and an error is pending. */
 bool kn__inputs_check(kn_op op, const char *names, kn_tensor *const in[], int n_in,
                       unsigned optional);
@@ -28,6 +28,8 @@ bool kn__floats_check(kn_op op, const char *names, kn_tensor *const in[], int n_
 /* Fails the op, with "(x [2,3], w [4])" of its inputs at the end of the message. Returns NULL. */
 void *kn__fail_inputs(kn_op op, const char *names, kn_tensor *const in[], int n_in,
                       kn_status status, const char *fmt, ...) KN_PRINTF(6, 7);
+/* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */
+kn_status kn__fail_unreadable(const char *name, const kn_tensor *t);
 /* NumPy's rule; false when the shapes don't fit. */
 bool kn__broadcast_shape(kn_shape *out, const kn_shape *a, const kn_shape *b);
 bool kn__shape_equal(const kn_shape *a, const kn_shape *b);
@@ -61,6 +63,9 @@ static inline void kn__shape_copy(kn_shape *shape, const kn_tensor *t) {
     __builtin_memcpy(shape->dim, t->dim, sizeof shape->dim);
 }
 
+/* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.
+ */
+kn_tensor *kn__op_same(kn_tensor *x);
 /* A view as the result of an op: made and recorded, without scope or kernel. */
 kn_tensor *kn__op_view(kn_op op, kn_tensor *x, kn_shape shape, int64_t offset, const void *attr,
                        size_t attr_bytes);

@@ -6,11 +6,13 @@
 #include "run.h"
 #include "thread.h"
 
-/* Sanitizers see a header's use after its end only when it went back to malloc. */
+enum { ENDED_MAX = 4096 }; /* records of ended tensors: more go back to malloc */
+
+/* Sanitizers see a storage header's use after its end only when it went back to malloc. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { FREE_MAX = 0 };
+enum { STORAGES_MAX = 0 };
 #else
-enum { FREE_MAX = 4096 };
+enum { STORAGES_MAX = 4096 };
 #endif
 
 struct kn_tensor kn__none = {.owned = UINT32_MAX};
@@ -71,21 +73,26 @@ kn_device *kn_tensor_device(const kn_tensor *t) {
 
 /* --- headers and storage --- */
 
+_Static_assert(sizeof(kn_tensor) == 128, "two cache lines");
+
+static kn_tensor *oldest_ended(kn__ops_thread *self) {
+    kn_tensor *t = self->ended, *next = t->grad; /* never the last one */
+    self->ended = next;
+    self->n_ended--;
+    __builtin_prefetch(next, 1); /* by then it left the first cache */
+    __builtin_prefetch((char *)next + 64, 1);
+    return t;
+}
+
+/* The caller sets storage, data, dtype and shape. */
 static kn_tensor *header_new(kn__ops_thread *self) {
-    kn_tensor *t = self->free_tensors;
-    if (t) {
-        self->free_tensors = t->grad;
-        self->n_free_tensors--;
-    } else if (!(t = malloc(sizeof *t))) {
-        return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
-    }
+    kn_tensor *t = self->n_ended > KN__ENDED_MIN ? oldest_ended(self) : kn__record_new();
+    if (!t) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
     atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&t->holds, 0, memory_order_relaxed);
     t->owned = UINT32_MAX;
     t->layout = KN_LAYOUT_PLAIN;
-    t->consumed = 0;
-    t->storage = NULL;
-    t->data = NULL;
+    t->state = KN_TENSOR_LIVE;
     t->grad = NULL;
     t->file = NULL;
     t->line = 0;
@@ -93,15 +100,21 @@ static kn_tensor *header_new(kn__ops_thread *self) {
     return t;
 }
 
+/* Shape, file and line stay for the message. */
 static void header_free(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
-    if (!self || self->n_free_tensors + 1 > FREE_MAX) {
-        free(t);
+    atomic_store_explicit(&t->refs, 0, memory_order_relaxed);
+    t->state = KN_TENSOR_ENDED;
+    t->storage = NULL;
+    t->data = NULL;
+    t->grad = NULL;
+    if (!self) {
+        kn__records_leave(t, &t->grad, 1);
         return;
     }
-    t->grad = self->free_tensors;
-    self->free_tensors = t;
-    self->n_free_tensors++;
+    *self->ended_last = t;
+    self->ended_last = &t->grad;
+    if (++self->n_ended > ENDED_MAX) free(oldest_ended(self));
 }
 
 static void set_shape(kn_tensor *t, const kn_shape *shape, int64_t n) {
@@ -123,7 +136,7 @@ static kn_storage *storage_header(kn__ops_thread *self) {
 
 static void storage_header_free(kn_storage *s) {
     kn__ops_thread *self = kn__ops_self;
-    if (!self || self->n_free_storages + 1 > FREE_MAX) {
+    if (!self || self->n_free_storages + 1 > STORAGES_MAX) {
         free(s);
         return;
     }
@@ -166,11 +179,13 @@ static void storage_release(kn_storage *s) {
 }
 
 kn_tensor *kn_tensor_retain(kn_tensor *t) {
+    KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
     if (t && t != &kn__none) ref(&t->refs);
     return t;
 }
 
 void kn_tensor_release(kn_tensor *t) {
+    KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
     if (!t || t == &kn__none || !unref(&t->refs)) return;
     if (t->grad && kn__recorder) kn__recorder->grad_release(t);
     if (t->storage) storage_release(t->storage);
@@ -258,8 +273,26 @@ void kn_tensor_consume(kn_tensor *t) {
     kn_storage *s = t->storage;
     t->storage = NULL;
     t->data = NULL;
-    t->consumed = 1;
+    t->state = KN_TENSOR_CONSUMED;
     storage_release(s);
+}
+
+const char *kn_tensor_problem(const kn_tensor *t) {
+    if (!t) return "is NULL";
+    if (t == &kn__none) return "is KN_NONE";
+    if (t->storage) return NULL;
+    return t->state == KN_TENSOR_CONSUMED
+               ? "was consumed by kn_backward; a slot (kn_hold) keeps it"
+               : "has ended with its frame or by kn_drop; kn_keep or a slot (kn_hold) keeps it";
+}
+
+kn_status kn__fail_unreadable(const char *name, const kn_tensor *t) {
+    char shape[256] = "", site[256] = "";
+    bool known = t && t != &kn__none;
+    if (known) kn_shape_text(shape, sizeof shape, kn_tensor_shape(t));
+    if (known && t->file) snprintf(site, sizeof site, " (%s:%d)", t->file, t->line);
+    return KN_FAIL(KN_ERR_INVALID, "%s%s%s%s %s", name, known ? " " : "", shape, site,
+                   kn_tensor_problem(t));
 }
 
 /* --- slots --- */
@@ -267,6 +300,7 @@ void kn_tensor_consume(kn_tensor *t) {
 kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
     KN_TRY(kn_check());
     if (!t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: t is NULL");
+    if (t->state == KN_TENSOR_ENDED) return kn__fail_unreadable("kn_hold: t", t);
     kn_tensor *old = *slot;
     kn_tensor_retain(t);
     if (t != &kn__none) ref(&t->holds);
@@ -288,8 +322,8 @@ kn_tensor *kn_located(kn_tensor *t, const char *file, int line) {
         if (kn_pending()) kn_error_site(file, line);
         return NULL;
     }
-    if (__atomic_load_n(&t->file, __ATOMIC_RELAXED) || t == &kn__none) return t;
-    __atomic_store_n(&t->line, line, __ATOMIC_RELAXED); /* some ops return their shared input */
-    __atomic_store_n(&t->file, file, __ATOMIC_RELAXED);
+    if (t->file) return t;
+    t->line = line;
+    t->file = file;
     return t;
 }

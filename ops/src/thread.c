@@ -1,8 +1,9 @@
 #include "thread.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+#include "cores.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
 
@@ -10,11 +11,42 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
 
-static void free_headers(kn__ops_thread *self) {
-    for (kn_tensor *t = self->free_tensors, *next; t; t = next) {
-        next = t->grad;
-        free(t);
+/* --- records of threads that ended --- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static kn_tensor *left; /* the oldest first */
+static void **left_last = (void **)&left;
+static _Atomic uint32_t n_left;
+
+void kn__records_leave(kn_tensor *first, void **last, uint32_t n) {
+    if (!n) return;
+    pthread_mutex_lock(&lock);
+    *left_last = first;
+    left_last = last;
+    atomic_fetch_add_explicit(&n_left, n, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+static kn_tensor *take_left(void) {
+    pthread_mutex_lock(&lock);
+    kn_tensor *t = n_left > KN__ENDED_MIN ? left : NULL;
+    if (t) {
+        left = t->grad;
+        n_left--;
     }
+    pthread_mutex_unlock(&lock);
+    return t;
+}
+
+kn_tensor *kn__record_new(void) {
+    kn_tensor *t = NULL;
+    if (atomic_load_explicit(&n_left, memory_order_relaxed) > KN__ENDED_MIN) t = take_left();
+    return t ? t : aligned_alloc(64, sizeof *t);
+}
+
+/* --- a thread's end --- */
+
+static void free_storages(kn__ops_thread *self) {
     for (kn_storage *s = self->free_storages, *next; s; s = next) {
         next = s->data;
         free(s);
@@ -26,7 +58,8 @@ static void thread_end(void *value) {
     kn__ops_self = self;
     kn__frames_end(self, 0);
     for (int i = 0; i < self->n_events; i++) kn_event_destroy(self->events[i]);
-    free_headers(self);
+    kn__records_leave(self->ended, self->ended_last, self->n_ended);
+    free_storages(self);
     free(self->frames);
     free(self->owned);
     free(self);
@@ -39,6 +72,12 @@ static void make_key(void) { key_made = pthread_key_create(&key, thread_end) == 
 __attribute__((destructor)) static void delete_key(void) {
     if (key_made) pthread_key_delete(key);
     key_made = false;
+    for (kn_tensor *next; left; left = next) {
+        next = left->grad;
+        free(left);
+    }
+    left_last = (void **)&left;
+    n_left = 0;
 }
 
 kn__ops_thread *kn__ops_thread_make(void) {
@@ -46,8 +85,9 @@ kn__ops_thread *kn__ops_thread_make(void) {
     kn__ops_thread *self = calloc(1, sizeof *self);
     if (!self) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a thread's frames");
     self->host = kn_device_host();
+    self->ended_last = (void **)&self->ended;
     self->defaults =
-        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = omp_get_max_threads()};
+        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = kn__threads_default()};
     if (key_made) pthread_setspecific(key, self);
     return kn__ops_self = self;
 }

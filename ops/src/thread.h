@@ -1,4 +1,4 @@
-/* What this library keeps for a thread: its frames, the tensors they own, free headers.
+/* What this library keeps for a thread: its frames, the tensors they own, free records.
  *
  * One pointer of thread-local storage; what it points to is made at first need and freed when the
  * thread ends. The owned tensors are one vector, cut into one segment per open frame: the innermost
@@ -31,9 +31,10 @@ typedef struct kn__ops_thread {
     uint32_t n_frames, frames_cap, serial;
     int n_events;
     kn_device *host;
-    kn_tensor *free_tensors;   /* linked by `grad` */
+    kn_tensor *ended;  /* records of tensors that ended, the oldest first; linked by `grad` */
+    void **ended_last; /* the link at the list's end */
     kn_storage *free_storages; /* linked by `data` */
-    uint32_t n_free_tensors, n_free_storages;
+    uint32_t n_ended, n_free_storages;
     kn__frame *frames;
     kn__frame defaults; /* what an outermost frame inherits */
     kn_device *event_devices[KN__THREAD_EVENTS];
@@ -50,6 +51,14 @@ static inline kn__ops_thread *kn__ops_thread_get(void) {
     return __builtin_expect(self != NULL, 1) ? self : kn__ops_thread_make();
 }
 
+/* Records of tensors that ended lie idle, so that use after the end is found: the last 1,024 of a
+ * thread, and as many of threads that ended. */
+enum { KN__ENDED_MIN = 1024 };
+/* A record that an ended thread left, or a new one; NULL: no memory. */
+kn_tensor *kn__record_new(void);
+/* Leaves n records, linked by `grad` up to the link at `last`, to other threads. */
+void kn__records_leave(kn_tensor *first, void **last, uint32_t n);
+
 /* Ends every frame above `depth`. */
 void kn__frames_end(kn__ops_thread *self, uint32_t depth);
 /* The thread's event of a device. */
@@ -58,7 +67,7 @@ kn_status kn__thread_event(kn_event **out, kn__ops_thread *self, kn_device *devi
 /* --- tensor.c --- */
 extern struct kn_tensor kn__none __attribute__((visibility("hidden")));
 
-/* Whether t can be read: not NULL, not KN_NONE, not consumed. */
+/* Whether t can be read: not NULL, not KN_NONE, neither consumed nor ended. */
 static inline bool kn__is_whole(const kn_tensor *t) { return t && t->storage; }
 
 /* A tensor of the innermost frame with new storage; NULL: pending. `op` names it in errors. */

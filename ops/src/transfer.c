@@ -39,13 +39,10 @@ kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
 
 static kn_status readable(const char *who, kn_tensor *t) {
     KN_TRY(kn_check());
-    if (!t) return KN_FAIL(KN_ERR_INVALID, "%s: t is NULL", who);
-    if (t == &kn__none) return KN_FAIL(KN_ERR_INVALID, "%s: t is KN_NONE", who);
     if (kn__is_whole(t)) return KN_OK;
-    char text[256];
-    return KN_FAIL(KN_ERR_INVALID,
-                   "%s: t %s was consumed by kn_backward; a slot (kn_hold) keeps it", who,
-                   kn_shape_text(text, sizeof text, kn_tensor_shape(t)));
+    char name[32];
+    snprintf(name, sizeof name, "%s: t", who);
+    return kn__fail_unreadable(name, t);
 }
 
 /* Waits for the tensor's own stream, and for nothing else. */
@@ -138,7 +135,7 @@ static kn_tensor *moved(kn__ops_thread *self, kn_tensor *x, kn_device *device) {
 kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
     if (!kn__inputs_check(KN_OP_to, "x", &x, 1, 0)) return NULL;
     if (!device) return kn_op_fail(KN_OP_to, KN_ERR_INVALID, "device is NULL");
-    if (x->storage->device == device) return x;
+    if (x->storage->device == device) return kn__op_same(x);
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (x->storage->device != self->host && device != self->host) { /* two GPUs: by the host */

@@ -12,7 +12,8 @@
 #include "trace.h"
 
 enum {
-    RING_ENTRIES = 1 << 16,       /* 1 MiB for each thread that launches */
+    SEGMENT_ENTRIES_MIN = 1 << 8, /* 4 KiB for each thread that launches */
+    SEGMENT_ENTRIES_MAX = 1 << 16,
     GENERATION_ENTRIES = 1 << 17, /* ids known: at least this many, at most twice as many */
     LATE_MAX = 1 << 14            /* records kept because their launch isn't known yet */
 };
@@ -30,12 +31,24 @@ typedef struct launch {
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
+/* A part of a thread's ring. When it is full the thread continues in the next one, twice as large;
+ * the drain frees a part that it has emptied and that has a successor. */
+typedef struct segment {
+    struct segment *next; /* KN__STORE is the thread's last access */
+    uint64_t n_entries;   /* a power of two */
+    uint64_t head_seen;   /* the thread's copy of head */
+    kn__count tail;
+    _Alignas(64) kn__count head;
+    entry entries[];
+} segment;
+
 /* One producer, its thread; one consumer, the drain. */
 struct kn__ring {
-    _Alignas(64) kn__count tail, n_launched, n_lost; /* lost: launches there was no room for */
-    uint64_t head_seen;                              /* the producer's copy of head */
-    _Alignas(64) kn__count head;
-    entry entries[RING_ENTRIES];
+    segment *writes;
+    kn__count n_launched;
+    kn__count n_lost;       /* launches that found no room */
+    kn__count n_lost_other; /* other entries that found none */
+    _Alignas(64) segment *reads;
 };
 
 /* Ids in the order of their launch: two tables, and when the younger one is full the older one is
@@ -51,6 +64,7 @@ static bool running;
 static table young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
+static uint64_t n_unknown; /* launches that the tables had no room for */
 static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
 static uint64_t n_drains, drain_ns;
 static kn__cost overheads[KN__COSTS_MAX]; /* by the source's own account */
@@ -64,11 +78,35 @@ static kn__node ignored;
 
 /* ---- the launching thread ---- */
 
+static size_t segment_bytes(uint64_t n_entries) {
+    return sizeof(segment) + (size_t)n_entries * sizeof(entry);
+}
+
+static segment *make_segment(uint64_t n_entries) {
+    size_t size = segment_bytes(n_entries);
+    if (!kn__budget_take(size)) return NULL;
+    segment *s = aligned_alloc(64, size);
+    if (!s) {
+        kn__budget_return(size);
+        return NULL;
+    }
+    *s = (segment){.n_entries = n_entries};
+    return s;
+}
+
+static void free_segment(segment *s) {
+    kn__budget_return(segment_bytes(s->n_entries));
+    free(s);
+}
+
 static struct kn__ring *make_ring(kn__tree *tree) {
-    if (!kn__budget_take(sizeof(struct kn__ring))) return NULL;
-    struct kn__ring *ring = aligned_alloc(64, (sizeof *ring + 63) / 64 * 64);
-    if (!ring) return NULL;
-    memset(ring, 0, offsetof(struct kn__ring, entries));
+    segment *first = make_segment(SEGMENT_ENTRIES_MIN);
+    struct kn__ring *ring = first ? aligned_alloc(64, sizeof *ring) : NULL;
+    if (!ring) {
+        if (first) free_segment(first);
+        return NULL;
+    }
+    *ring = (struct kn__ring){.writes = first, .reads = first};
     KN__STORE(tree->ring, ring);
     return ring;
 }
@@ -78,14 +116,35 @@ static struct kn__ring *my_ring(kn__tree *tree) {
     return tree->ring ? tree->ring : make_ring(tree);
 }
 
+static bool is_full(const segment *s) { return s->tail - s->head_seen == s->n_entries; }
+
+/* Where the next entry goes; NULL: the drain is behind and there is no memory left. */
+static segment *find_room(struct kn__ring *ring) {
+    segment *s = ring->writes;
+    if (!is_full(s)) return s;
+    s->head_seen = KN__LOAD(s->head);
+    if (!is_full(s)) return s;
+    segment *bigger =
+        make_segment(s->n_entries < SEGMENT_ENTRIES_MAX ? 2 * s->n_entries : SEGMENT_ENTRIES_MAX);
+    if (!bigger) return NULL;
+    ring->writes = bigger;
+    KN__STORE(s->next, bigger);
+    return bigger;
+}
+
 /* Never waits for the drain. */
 static bool push(struct kn__ring *ring, entry e) {
-    uint64_t tail = ring->tail;
-    if (tail - ring->head_seen == RING_ENTRIES) ring->head_seen = KN__LOAD(ring->head);
-    if (tail - ring->head_seen == RING_ENTRIES) return false;
-    ring->entries[tail % RING_ENTRIES] = e;
-    KN__STORE(ring->tail, tail + 1);
+    segment *s = find_room(ring);
+    if (!s) return false;
+    s->entries[s->tail & (s->n_entries - 1)] = e;
+    KN__STORE(s->tail, s->tail + 1);
     return true;
+}
+
+/* Anything but a launch: without it a record may not find its launch. */
+static void push_other(kn__tree *tree, entry e) {
+    struct kn__ring *ring = my_ring(tree);
+    if (ring && !push(ring, e)) KN__STORE(ring->n_lost_other, ring->n_lost_other + 1);
 }
 
 static uintptr_t plain(kn__node *node) { return (uintptr_t)node; }
@@ -96,9 +155,8 @@ static bool is_wanted(void) { return kn_prof_is_on_(KN_PROF_ALL_ | KN_PROF_GRAD_
 
 void kn__activity_note(uint32_t id, bool ours) {
     kn__tree *tree = kn__tree_get();
-    struct kn__ring *ring = my_ring(tree);
-    kn__node *node = ours || !ring || !is_wanted() ? &ignored : tree->current;
-    if (ring) (void)push(ring, (entry){id, id, note(node)});
+    kn__node *node = ours || !tree || !is_wanted() ? &ignored : tree->current;
+    push_other(tree, (entry){id, id, note(node)});
 }
 
 void kn__activity_spent(uint64_t ticks) {
@@ -123,14 +181,17 @@ void kn__activity_launch(uint32_t id) {
 
 void kn__activity_alias(uint32_t id, uint32_t launch_id) {
     kn__tree *tree = kn__tree_get();
-    struct kn__ring *ring = my_ring(tree);
-    if (ring)
-        (void)push(ring, (entry){id, launch_id, plain(is_wanted() ? tree->current : &ignored)});
+    kn__node *node = tree && is_wanted() ? tree->current : &ignored;
+    push_other(tree, (entry){id, launch_id, plain(node)});
 }
 
 void kn__activity_cancel(uint32_t launch_id) {
     struct kn__ring *ring = my_ring(kn__tree_get());
-    if (ring) (void)push(ring, (entry){launch_id, launch_id, 0});
+    if (!ring && is_wanted()) {
+        atomic_fetch_sub_explicit(&n_without_tree, 1, memory_order_relaxed);
+    } else if (ring && !push(ring, (entry){launch_id, launch_id, 0})) {
+        KN__STORE(ring->n_launched, ring->n_launched - 1);
+    }
 }
 
 /* ---- ids ---- */
@@ -189,7 +250,10 @@ static bool make_room(void) {
 }
 
 static void insert(const entry *e) {
-    if (!make_room()) return;
+    if (!make_room()) {
+        n_unknown += e->id == e->launch && !(e->node & 1);
+        return;
+    }
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
     *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
@@ -198,10 +262,12 @@ static void insert(const entry *e) {
 
 static void cancel(uint32_t id) {
     launch *l = find(id);
-    if (!l || l->state != PENDING) return;
-    count_pending(l, -1);
-    l->state = CANCELLED;
-    n_cancelled++;
+    if (l && l->state != PENDING) return;
+    if (l) {
+        count_pending(l, -1);
+        l->state = CANCELLED;
+    }
+    n_cancelled++; /* there was no room for the launch, but it was counted */
 }
 
 static kn__told told(const entry *e) {
@@ -216,13 +282,23 @@ static void take_entry(const entry *e) {
     if (listens) listens(told(e), e->id, e->launch, node_of(e));
 }
 
+/* `next` is read before `tail`: once there is a successor the tail stays. */
+static void drain_ring(struct kn__ring *ring) {
+    for (;;) {
+        segment *s = ring->reads, *next = KN__LOAD(s->next);
+        uint64_t head = s->head, tail = KN__LOAD(s->tail);
+        for (; head != tail; head++) take_entry(&s->entries[head & (s->n_entries - 1)]);
+        KN__STORE(s->head, head);
+        if (!next) return;
+        ring->reads = next;
+        free_segment(s);
+    }
+}
+
 static void drain_rings(void) {
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         struct kn__ring *ring = KN__LOAD(tree->ring);
-        if (!ring) continue;
-        uint64_t head = ring->head, tail = KN__LOAD(ring->tail);
-        for (; head != tail; head++) take_entry(&ring->entries[head % RING_ENTRIES]);
-        KN__STORE(ring->head, head);
+        if (ring) drain_ring(ring);
     }
 }
 
@@ -297,7 +373,7 @@ static bool attribute(const kn__record *r) {
 
 static uint64_t sum_rings(uint64_t *lost) {
     uint64_t launched = atomic_load_explicit(&n_without_tree, memory_order_relaxed);
-    *lost = launched;
+    *lost = launched + n_unknown;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         const struct kn__ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
@@ -305,6 +381,15 @@ static uint64_t sum_rings(uint64_t *lost) {
         launched += KN__LOAD(ring->n_launched);
     }
     return launched - n_cancelled;
+}
+
+static uint64_t sum_lost_entries(void) {
+    uint64_t n = n_unknown;
+    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        const struct kn__ring *ring = KN__LOAD(tree->ring);
+        if (ring) n += KN__LOAD(ring->n_lost) + KN__LOAD(ring->n_lost_other);
+    }
+    return n;
 }
 
 /* Its launch is not known: it was before the start, or no ring had room for it. */
@@ -324,9 +409,15 @@ static void give_up(const kn__record *r) {
 }
 
 static void join(void *sink, const kn__record *records, size_t n) {
+    bool up_to_date = false;
     (void)sink;
     for (size_t i = 0; i < n; i++) {
         if (attribute(&records[i])) continue;
+        if (!up_to_date) { /* launched since the rings were looked at */
+            drain_rings();
+            up_to_date = true;
+            if (attribute(&records[i])) continue;
+        }
         if (n_late < LATE_MAX) {
             late[n_late++] = records[i];
         } else {
@@ -386,6 +477,7 @@ kn_status kn__activity_start(const kn__source *wanted) {
     if (status >= 0) {
         source = wanted;
         running = true;
+        (void)make_room(); /* before scopes take all memory */
         forget_old(); /* a source's ids are its own */
         forget_old();
     }
@@ -438,6 +530,7 @@ void kn__activity_balance(kn__balance *out) {
                              .unattributed_ns = unattributed_ns,
                              .n_unattributed = n_unattributed};
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
+        out->n_lost = dropped + sum_lost_entries();
         out->dropped = dropped < open ? dropped : open;
         out->pending = open - out->dropped;
         if (source->notice) out->notice = source->notice(source->ctx);

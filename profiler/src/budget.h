@@ -11,9 +11,13 @@ enum { KN__BUFFER_BYTES = 32 << 20, KN__BUFFER_BYTES_MIN = 1 << 20 };
 
 /* Before the first scope. */
 void kn__budget_set(uint64_t bytes);
-/* Counts the bytes; false: that would be too many, and nothing is counted. Never given back: what
- * the timer makes it keeps. */
+/* Counts the bytes; false: that would be too many, and nothing is counted. */
 bool kn__budget_take(size_t bytes);
+/* Bytes that were taken and freed. */
+void kn__budget_return(size_t bytes);
 uint64_t kn__budget_used(void);
+uint64_t kn__budget_limit(void);
+/* Whether some bytes were refused: the report says so. */
+bool kn__budget_was_full(void);
 
 #endif

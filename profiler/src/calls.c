@@ -38,6 +38,20 @@ kn__call kn__call_kind(const char *name) {
     return STARTS_WITH(name, quiet) ? KN__CALL_QUIET : KN__CALL_PLAIN;
 }
 
+bool kn__call_counts(const char *name) {
+    static const char *const counting[] = {
+        "cudaMemcpy",        "cudaMemcpyAsync", "cudaMemset",        "cudaMemsetAsync",
+        "cuMemcpy",          "cuMemcpyHtoD",    "cuMemcpyHtoDAsync", "cuMemcpyDtoH",
+        "cuMemcpyDtoHAsync", "cuMemcpyDtoD",    "cuMemsetD8",        "cuMemcpyDtoDAsync",
+        "cuMemsetD16",       "cuMemsetD8Async", "cuMemsetD32",       "cuMemcpyAsync",
+        "cuMemsetD16Async",  "cuMemsetD32Async"};
+    size_t length = strcspn(name, "_"); /* _v3020, _v2, _ptsz, _ptds */
+    for (size_t i = 0; i < sizeof counting / sizeof *counting; i++) {
+        if (strlen(counting[i]) == length && memcmp(counting[i], name, length) == 0) return true;
+    }
+    return false;
+}
+
 void kn__call_label(char *out, size_t out_bytes, const char *name) {
     size_t length = strlen(name), end = length;
     while (end && isdigit((unsigned char)name[end - 1])) end--;

@@ -4,6 +4,7 @@
 #ifndef KNET_CALLS_H
 #define KNET_CALLS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef enum kn__call {
@@ -16,6 +17,10 @@ typedef enum kn__call {
 
 /* "cudaMemcpyAsync_ptsz_v7000" and the like. */
 kn__call kn__call_kind(const char *name);
+
+/* Whether the call's third argument is how many bytes or elements it copies or sets: with 0 the GPU
+ * has nothing to do, and there is no record. */
+bool kn__call_counts(const char *name);
 
 /* The name without its version: "cudaMemcpyAsync_ptsz". Cut to fit. */
 void kn__call_label(char *out, size_t out_bytes, const char *name);

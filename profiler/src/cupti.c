@@ -9,16 +9,17 @@
 
 #include "budget.h"
 #include "calls.h"
+#include "cupti_find.h"
 #include "cupti_records.h"
 #include "cupti_source.h"
 #include "graph.h"
 #include "memory.h"
 #include "replay.h"
 #include "scope.h"
+#include "thread.h"
 
 enum {
-    BUFFER_BYTES = 1 << 20,
-    BUFFERS_MAX = 24, /* what CUPTI may hold at once; 24 MiB */
+    BUFFER_BYTES = 1 << 17, /* CUPTI fills one for each thread that launches */
     BATCH = 256,
     CONTEXTS_MAX = 16,
     CALLS_MAX = 1024, /* of the runtime and of the driver each */
@@ -26,6 +27,7 @@ enum {
     SAMPLES = 64, /* one callback of so many is timed */
     PERIOD_NS = 100 * 1000 * 1000
 };
+static const uint64_t WAIT_NS = 5000000000; /* for the GPU, at the end */
 
 /* ---- the library ---- */
 
@@ -80,10 +82,9 @@ static bool is_wanted(int i) {
 }
 
 static kn_status load(void) {
-    static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
-    for (int i = 0; i < 3 && !cupti.library; i++) {
-        const char *name = cupti.path[0] ? cupti.path : names[i];
-        cupti.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!cupti.library) {
+        cupti.library =
+            cupti.path[0] ? dlopen(cupti.path, RTLD_NOW | RTLD_LOCAL) : kn__cupti_open();
     }
     if (!cupti.library) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: libcupti can't be loaded: %s", dlerror());
@@ -111,27 +112,48 @@ static kn_status check(CUptiResult result, const char *call) {
 
 typedef struct buffer {
     struct buffer *next;
-    uint8_t *bytes;
     size_t used;
 } buffer;
 
-static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the lists */
-static buffer buffers[BUFFERS_MAX];
+/* Half of the timer's memory is CUPTI's from the start, so that nothing else can take it; more
+ * while there is some. Buffers lie side by side, untouched pages take no memory. */
+static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static uint8_t *arena;
+static buffer *buffers;
+static size_t n_buffers_max, n_reserved, n_made, n_full;
 static buffer *free_list, *full_list;
-static int n_made;
+
+static void wake_drain(void);
+
+static kn_status reserve_buffers(void) {
+    if (arena) return KN_OK;
+    uint64_t limit = kn__budget_limit();
+    n_buffers_max = limit / BUFFER_BYTES;
+    buffers = calloc(n_buffers_max, sizeof *buffers);
+    void *bytes = mmap(NULL, n_buffers_max * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!buffers || bytes == MAP_FAILED) {
+        free(buffers);
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: no memory for CUPTI's buffers");
+    }
+    arena = bytes;
+    while (n_reserved < n_buffers_max / 2 && kn__budget_take(BUFFER_BYTES)) n_reserved++;
+    return KN_OK;
+}
+
+static uint8_t *bytes_of(const buffer *b) { return arena + (size_t)(b - buffers) * BUFFER_BYTES; }
 
 static buffer *make_buffer(void) {
-    if (n_made == BUFFERS_MAX || !kn__budget_take(BUFFER_BYTES)) return NULL;
-    void *bytes =
-        mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bytes == MAP_FAILED) return NULL;
-    buffer *b = &buffers[n_made++];
-    b->bytes = bytes;
-    return b;
+    if (n_made == n_buffers_max) return NULL;
+    if (n_made >= n_reserved && !kn__budget_take(BUFFER_BYTES)) return NULL;
+    return &buffers[n_made++];
 }
 
 /* On the launching thread. With none left CUPTI drops records and counts them. */
 static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_records) {
+    *bytes = NULL;
+    *size = *max_records = 0; /* as many records as fit */
+    if (atomic_load(&kn__forked)) return;
     pthread_mutex_lock(&buffers_lock);
     buffer *b = free_list;
     if (b) {
@@ -140,34 +162,36 @@ static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_recor
         b = make_buffer();
     }
     pthread_mutex_unlock(&buffers_lock);
-    *bytes = b ? b->bytes : NULL;
-    *size = b ? BUFFER_BYTES : 0;
-    *max_records = 0; /* as many as fit */
+    if (!b) return;
+    *bytes = bytes_of(b);
+    *size = BUFFER_BYTES;
 }
 
 static buffer *buffer_of(const uint8_t *bytes) {
-    for (int i = 0; i < n_made; i++) {
-        if (buffers[i].bytes == bytes) return &buffers[i];
-    }
-    return NULL;
+    size_t at = (size_t)(bytes - arena);
+    return bytes >= arena && at < n_made * BUFFER_BYTES ? &buffers[at / BUFFER_BYTES] : NULL;
 }
 
 static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size,
                                  size_t used) {
     (void)context, (void)stream, (void)size;
+    if (atomic_load(&kn__forked)) return;
     pthread_mutex_lock(&buffers_lock);
     buffer *b = buffer_of(bytes);
     if (b) {
         b->used = used;
         b->next = full_list;
         full_list = b;
+        n_full++;
     }
+    bool many = 4 * n_full >= n_reserved;
     pthread_mutex_unlock(&buffers_lock);
+    if (many) wake_drain();
 }
 
 /* CUPTI was told that buffers come zeroed. */
 static void recycle(buffer *b) {
-    memset(b->bytes, 0, b->used);
+    memset(bytes_of(b), 0, b->used);
     pthread_mutex_lock(&buffers_lock);
     b->next = free_list;
     free_list = b;
@@ -176,22 +200,62 @@ static void recycle(buffer *b) {
 
 /* ---- records ---- */
 
-static uint64_t n_zero_nodes; /* kernels of graphs without a time; the drain's */
+static uint64_t n_zero_nodes; /* kernels of graphs without a time; the drain's, as the next */
+static uint64_t n_incomplete; /* records that CUPTI handed over before they were written */
 
 static void note_length(kn__record_sizes *seen, const CUpti_Activity *from, const void *to) {
     ptrdiff_t length = (const unsigned char *)to - (const unsigned char *)from;
     if ((int)from->kind < KN__KINDS_MAX && length > 0) seen->of[from->kind] = (uint16_t)length;
 }
 
+/* The lengths of our headers, but for those that were seen. */
+static kn__record_sizes known_lengths(const kn__record_sizes *seen) {
+    kn__record_sizes known = *kn__cupti_sizes();
+    for (int i = 0; i < KN__KINDS_MAX; i++) {
+        if (seen->of[i]) known.of[i] = seen->of[i];
+    }
+    return known;
+}
+
+/* CUPTI's own walk ends at a record that is not complete: continues after it. */
+static CUpti_Activity *skip_incomplete(const buffer *b, CUpti_Activity *before,
+                                       const kn__record_sizes *seen) {
+    uint8_t *bytes = bytes_of(b), *bad = bytes;
+    kn__record_sizes known = known_lengths(seen);
+    if (before) bad = (uint8_t *)before + known.of[(int)before->kind % KN__KINDS_MAX];
+    n_incomplete++;
+    return kn__cupti_skip(bytes, b->used, bad, &known);
+}
+
+typedef struct walker {
+    const buffer *buffer;
+    CUpti_Activity *at;
+    kn__record_sizes seen;
+} walker;
+
+static bool step(walker *w) {
+    CUpti_Activity *before = w->at;
+    CUptiResult result =
+        cupti.cuptiActivityGetNextRecord(bytes_of(w->buffer), w->buffer->used, &w->at);
+    if (result == CUPTI_SUCCESS) {
+        if (before) note_length(&w->seen, before, w->at);
+        return true;
+    }
+    if (result == CUPTI_ERROR_INVALID_KIND) {
+        w->at = skip_incomplete(w->buffer, before, &w->seen);
+        if (w->at) return true;
+    } else if (before && !w->seen.of[before->kind]) {
+        note_length(&w->seen, before, bytes_of(w->buffer) + w->buffer->used);
+    }
+    return false;
+}
+
 static void walk(const buffer *b, kn__record_fn fn, void *sink) {
     kn__record batch[BATCH];
-    kn__record_sizes seen = {{0}};
+    walker w = {.buffer = b};
     size_t n = 0;
-    CUpti_Activity *any = NULL, *before = NULL;
-    while (cupti.cuptiActivityGetNextRecord(b->bytes, b->used, &any) == CUPTI_SUCCESS) {
-        if (before) note_length(&seen, before, any);
-        before = any;
-        if (!kn__cupti_read(&batch[n], any)) continue;
+    while (step(&w)) {
+        if (!kn__cupti_read(&batch[n], w.at)) continue;
         n_zero_nodes += batch[n].graph_node && !batch[n].end_ns;
         if (++n == BATCH) {
             fn(sink, batch, n);
@@ -199,9 +263,7 @@ static void walk(const buffer *b, kn__record_fn fn, void *sink) {
         }
     }
     if (n) fn(sink, batch, n);
-    if (!cupti.recording) return;
-    if (before && !seen.of[before->kind]) note_length(&seen, before, b->bytes + b->used);
-    kn__recorder_buffer(b->bytes, b->used, &seen);
+    if (cupti.recording) kn__recorder_buffer(bytes_of(b), b->used, &w.seen);
 }
 
 static void drain(void *ctx, kn__record_fn fn, void *sink) {
@@ -210,6 +272,7 @@ static void drain(void *ctx, kn__record_fn fn, void *sink) {
     pthread_mutex_lock(&buffers_lock);
     buffer *list = full_list;
     full_list = NULL;
+    n_full = 0;
     pthread_mutex_unlock(&buffers_lock);
     for (buffer *b = list, *next; b; b = next) {
         next = b->next;
@@ -223,7 +286,7 @@ static uint64_t dropped(void *ctx) {
     size_t n = 0;
     (void)ctx;
     if (cupti.cuptiActivityGetNumDroppedRecords(NULL, 0, &n) == CUPTI_SUCCESS) total += n;
-    return total;
+    return total + n_incomplete;
 }
 
 /* ---- launches ---- */
@@ -240,6 +303,7 @@ static _Thread_local call_state mine __attribute__((tls_model("initial-exec")));
 
 typedef struct call_info {
     kn__call kind;
+    bool counts; /* kn__call_counts */
     char label[LABEL_BYTES];
 } call_info;
 
@@ -248,23 +312,39 @@ static call_info calls[2]
 
 static CUcontext contexts[CONTEXTS_MAX];
 static int n_contexts;
+static atomic_uint n_destroyed; /* a thread that knows a context looks again after this changed */
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t exit_hook = PTHREAD_ONCE_INIT;
 
-static void at_exit(void) { kn__activity_stop(); }
+static void at_exit(void) {
+    if (!atomic_load(&kn__forked)) kn__activity_stop();
+}
 static void hook_exit(void) { atexit(at_exit); }
 
 /* Remembered for the wait at the end. The hook is set from inside the first call of CUDA, so that
  * it runs before CUDA's own. */
 static void see_context(CUcontext context) {
     static _Thread_local CUcontext last __attribute__((tls_model("initial-exec")));
-    if (context == last) return;
+    static _Thread_local unsigned seen_destroyed __attribute__((tls_model("initial-exec")));
+    unsigned now = atomic_load_explicit(&n_destroyed, memory_order_relaxed);
+    if (context == last && now == seen_destroyed) return;
     last = context;
+    seen_destroyed = now;
     pthread_once(&exit_hook, hook_exit);
     pthread_mutex_lock(&contexts_lock);
     int i = 0;
     while (i < n_contexts && contexts[i] != context) i++;
     if (i == n_contexts && i < CONTEXTS_MAX) contexts[n_contexts++] = context;
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+/* Its address may be another context's from now on. */
+static void forget_context(CUcontext context) {
+    pthread_mutex_lock(&contexts_lock);
+    int i = 0;
+    while (i < n_contexts && contexts[i] != context) i++;
+    if (i < n_contexts) contexts[i] = contexts[--n_contexts];
+    atomic_fetch_add(&n_destroyed, 1);
     pthread_mutex_unlock(&contexts_lock);
 }
 
@@ -275,6 +355,12 @@ static bool has_failed(const CUpti_CallbackData *call) {
 
 static bool is_launch(const call_info *info) {
     return info->kind == KN__CALL_LAUNCH || info->kind == KN__CALL_GRAPH_LAUNCH;
+}
+
+/* Copies or sets nothing. */
+static bool is_empty(const call_info *info, const CUpti_CallbackData *call) {
+    const size_t *arguments = call->functionParams; /* a pointer, another or a value, the count */
+    return info->counts && arguments && arguments[2] == 0;
 }
 
 /* Whoever wrapped the call has opened a scope of its name already. */
@@ -290,6 +376,8 @@ static void enter(const call_info *info, const CUpti_CallbackData *call) {
     if (mine.depth++ == 0 && cupti.tier == KN__CUPTI_CALLS) open_call(info);
     if (mine.launch_depth) {
         kn__activity_alias(id, mine.launch);
+    } else if (is_launch(info) && is_empty(info, call)) {
+        kn__activity_note(id, false);
     } else if (is_launch(info)) {
         mine.launch = id;
         mine.launch_depth = mine.depth;
@@ -315,19 +403,35 @@ static void on_node_created(const CUpti_GraphData *graph, uint64_t id) {
     kn__graph_created(id, graph->graph);
 }
 
-static void on_resource(CUpti_CallbackId what, const CUpti_ResourceData *data) {
-    const CUpti_GraphData *graph = data->resourceDescriptor;
-    uint64_t id = 0, original = 0;
-    if (!graph) return;
+/* The copies that an executable graph is made of come before its own address: until then they are
+ * noted under an address of this thread's. */
+static _Thread_local bool instantiating __attribute__((tls_model("initial-exec")));
+
+static void on_node_cloned(const CUpti_GraphData *graph, uint64_t id) {
+    uint64_t original = 0;
+    const void *owner = graph->graphExec ? (const void *)graph->graphExec
+                        : instantiating  ? (const void *)&mine
+                                         : (const void *)graph->graph;
+    if (graph->originalNode) cupti.graph_node_id(graph->originalNode, &original);
+    kn__graph_cloned(id, original, owner);
+}
+
+static void on_graph(CUpti_CallbackId what, const CUpti_GraphData *graph) {
+    uint64_t id = 0;
     if (graph->node) cupti.graph_node_id(graph->node, &id);
     switch (what) {
         case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED:
             on_node_created(graph, id);
             break;
         case CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED:
-            if (graph->originalNode) cupti.graph_node_id(graph->originalNode, &original);
-            kn__graph_cloned(id, original,
-                             graph->graphExec ? (void *)graph->graphExec : graph->graph);
+            on_node_cloned(graph, id);
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING:
+            instantiating = true;
+            break;
+        case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED:
+            instantiating = false;
+            kn__graph_move(&mine, graph->graphExec);
             break;
         case CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING:
             kn__graph_node_destroyed(id);
@@ -343,17 +447,26 @@ static void on_resource(CUpti_CallbackId what, const CUpti_ResourceData *data) {
     }
 }
 
+static void on_resource(CUpti_CallbackId what, const CUpti_ResourceData *data) {
+    if (what == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) {
+        forget_context(data->context);
+    } else if (data->resourceDescriptor) {
+        on_graph(what, data->resourceDescriptor);
+    }
+}
+
 static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                  const void *data) {
     const CUpti_CallbackData *call = data;
     (void)user;
+    if (atomic_load_explicit(&kn__forked, memory_order_relaxed)) return;
     if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
         on_resource(id, data);
         return;
     }
     if (id >= CALLS_MAX) return;
     const call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
-    bool sampled = mine.n++ % SAMPLES == 0;
+    bool sampled = ++mine.n % SAMPLES == 0; /* not the first of a thread: it makes the ring */
     uint64_t start = sampled ? kn__clock_now() : 0;
     call->callbackSite == CUPTI_API_ENTER ? enter(info, call) : leave(info, call);
     if (sampled) kn__activity_spent(SAMPLES * (kn__clock_now() - start));
@@ -375,27 +488,35 @@ static bool is_followed(kn__call kind) {
     return false;
 }
 
-static kn_status enable_calls(CUpti_CallbackDomain domain) {
+/* A call that CUPTI refuses to follow is left out; returns how many launches are followed. */
+static int enable_calls(CUpti_CallbackDomain domain) {
     const char *name = NULL;
+    int n = 0;
     for (uint32_t id = 1; id < CALLS_MAX; id++) {
         if (cupti.cuptiGetCallbackName(domain, id, &name) != CUPTI_SUCCESS) break;
         call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
         if (!name || !is_followed(kn__call_kind(name))) continue;
         info->kind = kn__call_kind(name);
+        info->counts = kn__call_counts(name);
         kn__call_label(info->label, sizeof info->label, name);
-        CUPTI_TRY(cuptiEnableCallback, 1, cupti.subscriber, domain, id);
+        CUptiResult result = cupti.cuptiEnableCallback(1, cupti.subscriber, domain, id);
+        n += result == CUPTI_SUCCESS && is_launch(info);
     }
-    return KN_OK;
+    return n;
 }
 
-/* Without them the kernels of graphs stand where the graph is launched. */
-static void enable_graphs(void) {
-    static const CUpti_CallbackId wanted[] = {
-        CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
-        CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
-        CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING};
-    if (!cupti.graph_node_id) return;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+/* Without the callbacks of graphs, kernels are counted in the scope that launches the graph. */
+static void enable_resources(void) {
+    static const CUpti_CallbackId wanted[] = {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+                                              CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+                                              CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                                              CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING,
+                                              CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+                                              CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING,
+                                              CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,
+                                              CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING};
+    bool graphs = cupti.graph_node_id && cupti.tier != KN__CUPTI_GRAPHS;
+    for (size_t i = 0; i < (graphs ? sizeof wanted / sizeof *wanted : 1); i++) {
         cupti.cuptiEnableCallback(1, cupti.subscriber, CUPTI_CB_DOMAIN_RESOURCE, wanted[i]);
     }
 }
@@ -417,17 +538,35 @@ static void disable_kinds(void) {
 
 /* ---- start and stop ---- */
 
-static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects thread_runs */
+static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static pthread_cond_t thread_wakes = PTHREAD_COND_INITIALIZER;
-static bool thread_runs;
+static bool thread_runs, drain_wanted;
 
+static struct timespec after(uint64_t ns) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    ns += (uint64_t)t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* A quarter of the buffers wait for the drain: the period is too long. */
+static void wake_drain(void) {
+    pthread_mutex_lock(&thread_lock);
+    drain_wanted = true;
+    pthread_cond_signal(&thread_wakes);
+    pthread_mutex_unlock(&thread_lock);
+}
+
+/* Waits for the end of the period, the end of the thread, or wake_drain. */
 static void wait_period(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += PERIOD_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&thread_wakes, &thread_lock, &until);
+    struct timespec until = after(PERIOD_NS);
+    int error = 0;
+    while (thread_runs && !drain_wanted && !error) {
+        error = pthread_cond_timedwait(&thread_wakes, &thread_lock, &until);
+    }
+    drain_wanted = false;
 }
 
 static void *run_thread(void *arg) {
@@ -515,9 +654,12 @@ static kn_status begin(void) {
     size_t size = sizeof yes;
     cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &yes);
     CUPTI_TRY(cuptiActivityRegisterCallbacks, on_request, on_complete);
-    KN_TRY(enable_calls(CUPTI_CB_DOMAIN_RUNTIME_API));
-    KN_TRY(enable_calls(CUPTI_CB_DOMAIN_DRIVER_API));
-    if (cupti.tier != KN__CUPTI_GRAPHS) enable_graphs();
+    int n_followed = enable_calls(CUPTI_CB_DOMAIN_RUNTIME_API);
+    n_followed += enable_calls(CUPTI_CB_DOMAIN_DRIVER_API);
+    if (!n_followed) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: CUPTI follows no launch");
+    }
+    enable_resources();
     KN_TRY(enable_kinds());
     if (cupti.record[0]) {
         KN_TRY(kn__recorder_start(cupti.record, cupti.version));
@@ -526,7 +668,7 @@ static kn_status begin(void) {
     }
     thread_runs = true;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run_thread, NULL) == 0) {
+    if (kn__thread_start(&thread, run_thread, NULL) == 0) {
         pthread_detach(thread);
         return KN_OK;
     }
@@ -537,6 +679,7 @@ static kn_status begin(void) {
 static kn_status start(void *ctx) {
     (void)ctx;
     KN_TRY(load());
+    KN_TRY(reserve_buffers());
     kn_status status = begin();
     if (status < 0 && cupti.subscriber) {
         cupti.cuptiUnsubscribe(cupti.subscriber);
@@ -546,7 +689,7 @@ static kn_status start(void *ctx) {
 }
 
 /* What the GPU has not finished yet has no end time. The driver is used if the program has it
- * loaded; a context that is gone says so and is passed over. */
+ * loaded. */
 static void wait_for_gpu(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (!driver) return;
@@ -554,28 +697,57 @@ static void wait_for_gpu(void) {
     *(void **)(void *)&push = dlsym(driver, "cuCtxPushCurrent_v2");
     *(void **)(void *)&pop = dlsym(driver, "cuCtxPopCurrent_v2");
     *(void **)(void *)&sync = dlsym(driver, "cuCtxSynchronize");
+    CUcontext live[CONTEXTS_MAX];
     pthread_mutex_lock(&contexts_lock);
     int n = push && pop && sync ? n_contexts : 0;
+    memcpy(live, contexts, sizeof live);
     pthread_mutex_unlock(&contexts_lock);
     for (int i = 0; i < n; i++) {
         CUcontext old;
-        if (push(contexts[i]) != CUDA_SUCCESS) continue;
+        if (push(live[i]) != CUDA_SUCCESS) continue;
         (void)sync();
         (void)pop(&old);
     }
     dlclose(driver);
 }
 
-/* The one wait of the whole run. CUPTI itself is not finalised: that is where it crashes. */
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER; /* protects has_waited */
+static pthread_cond_t wait_ends = PTHREAD_COND_INITIALIZER;
+static bool has_waited, gave_up;
+
+static void *wait_in_thread(void *arg) {
+    wait_for_gpu();
+    pthread_mutex_lock(&wait_lock);
+    has_waited = true;
+    pthread_cond_signal(&wait_ends);
+    pthread_mutex_unlock(&wait_lock);
+    return arg;
+}
+
+/* A kernel that never ends must not keep the program from ending. */
+static void wait_a_while(void) {
+    struct timespec until = after(WAIT_NS);
+    pthread_t thread;
+    int error = 0;
+    if (!n_contexts || kn__thread_start(&thread, wait_in_thread, NULL) != 0) return;
+    pthread_detach(thread);
+    pthread_mutex_lock(&wait_lock);
+    while (!has_waited && !error) error = pthread_cond_timedwait(&wait_ends, &wait_lock, &until);
+    gave_up = !has_waited;
+    pthread_mutex_unlock(&wait_lock);
+}
+
+/* The one wait of the whole run. CUPTI itself is not finalised: that is where it crashes. Before
+ * 13.1 disabling may hang. */
 static void stop(void *ctx) {
     (void)ctx;
     pthread_mutex_lock(&thread_lock);
     thread_runs = false;
     pthread_cond_signal(&thread_wakes);
     pthread_mutex_unlock(&thread_lock);
-    wait_for_gpu();
+    wait_a_while();
     cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    disable_kinds();
+    if (cupti.version >= 130100) disable_kinds();
     cupti.cuptiUnsubscribe(cupti.subscriber);
     cupti.subscriber = NULL;
 }
@@ -595,6 +767,7 @@ static void pause_kinds(void *ctx, bool paused) {
 /* Versions that are known to lose something. */
 static const char *notice(void *ctx) {
     (void)ctx;
+    if (gave_up) return "the GPU was still at work 5 s after the end; unfinished work has no time";
     if (cupti.version == 22) return "CUPTI of CUDA 12.4 may lose kernels";
     if (cupti.version / 100 == 1300 && n_zero_nodes) {
         return "this CUPTI gave kernels of replayed graphs no time, and its memory may grow with "

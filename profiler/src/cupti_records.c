@@ -129,14 +129,40 @@ static size_t least_bytes(uint32_t kind) {
     }
 }
 
+static size_t whole_size(const void *at, size_t left, const kn__record_sizes *sizes) {
+    if (left < sizeof(CUpti_Activity)) return 0;
+    uint32_t kind = kn__cupti_kind(at);
+    size_t size = kind < KN__KINDS_MAX ? sizes->of[kind] : 0;
+    bool whole = size >= least_bytes(kind) && size % _Alignof(CUpti_Activity) == 0;
+    return whole && size <= left ? size : 0;
+}
+
+/* How far whole records go; *n: how many. */
+static const unsigned char *walk_whole(const unsigned char *at, const unsigned char *end,
+                                       const kn__record_sizes *sizes, int *n) {
+    *n = 0;
+    for (size_t size; (size = whole_size(at, (size_t)(end - at), sizes)); at += size) ++*n;
+    return at;
+}
+
+void *kn__cupti_skip(void *bytes, size_t used, void *at, const kn__record_sizes *sizes) {
+    unsigned char *next = at, *end = (unsigned char *)bytes + used;
+    for (next += _Alignof(CUpti_Activity); next < end; next += _Alignof(CUpti_Activity)) {
+        int n = 0;
+        const unsigned char *stop = walk_whole(next, end, sizes, &n);
+        bool fits = stop == end ||
+                    (end - stop >= (ptrdiff_t)sizeof(CUpti_Activity) && !kn__cupti_kind(stop));
+        if (n > 0 && fits) return next;
+    }
+    return NULL;
+}
+
 void *kn__cupti_next(void *bytes, size_t used, void *at, const kn__record_sizes *sizes) {
     unsigned char *next = bytes, *end = next + used;
     if (at) next = (unsigned char *)at + sizes->of[kn__cupti_kind(at)];
     if (end - next < (ptrdiff_t)sizeof(CUpti_Activity)) return NULL;
-    uint32_t kind = kn__cupti_kind(next);
-    size_t size = kind < KN__KINDS_MAX ? sizes->of[kind] : 0, left = (size_t)(end - next);
-    bool whole = size >= least_bytes(kind) && size % _Alignof(CUpti_Activity) == 0;
-    return whole && left >= size ? next : NULL;
+    if (whole_size(next, (size_t)(end - next), sizes)) return next;
+    return kn__cupti_kind(next) ? NULL : kn__cupti_skip(bytes, used, next, sizes);
 }
 
 const kn__record_sizes *kn__cupti_sizes(void) {

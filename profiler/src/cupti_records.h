@@ -22,9 +22,14 @@ uint32_t kn__cupti_kind(const void *at);
 /* The address of the kernel's name in a record, to be read or changed; NULL: it has none. */
 const char **kn__cupti_name(void *at);
 
-/* The record after `at` (NULL: the first) of `used` bytes; NULL: no more, or one whose length is
- * not known, or can't be. */
+/* The record after `at` (NULL: the first) of `used` bytes, past those that were not completed;
+ * NULL: no more, or one whose length is not known, or can't be. */
 void *kn__cupti_next(void *bytes, size_t used, void *at, const kn__record_sizes *sizes);
+
+/* The first record behind the one at `at` that CUPTI did not complete, whose kind is therefore not
+ * known: from there on the buffer is whole records, or whole ones up to the next such. NULL: none.
+ */
+void *kn__cupti_skip(void *bytes, size_t used, void *at, const kn__record_sizes *sizes);
 
 /* The sizes in the headers that this library was built with. */
 const kn__record_sizes *kn__cupti_sizes(void);

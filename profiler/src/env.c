@@ -182,9 +182,10 @@ static bool set_skip(kn__config *c, const char *value) {
 }
 
 static bool set_signal(kn__config *c, const char *value) {
-    static const char *const names[] = {"USR1", "USR2"};
-    int at = find_name(value, names, 2);
-    c->signal = at == 0 ? SIGUSR1 : SIGUSR2;
+    static const char *const names[] = {"USR1", "USR2", "TERM", "INT", "HUP"};
+    static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+    int at = find_name(value, names, (int)(sizeof names / sizeof *names));
+    if (at >= 0) c->signal = numbers[at];
     return at >= 0;
 }
 
@@ -210,51 +211,66 @@ static bool set_clock(kn__config *c, const char *value) {
     return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
 }
 
+/* Whether a word names a file, and what it needs to have an effect. */
+enum { FILE_NAME = 1, FOR_TABLE = 2, FOR_GPU = 4, FOR_FLAME = 8 };
+
 typedef struct word {
     const char *name, *values; /* values NULL: takes none */
     apply_fn apply;            /* NULL: not built */
     const char *help;
+    unsigned about;
 } word;
 
 static const word words[] = {
-    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem"},
-    {"0", NULL, set_off, "nothing; also off, or the variable unset or empty"},
-    {"off", NULL, set_off, NULL},
-    {"cpu", NULL, set_cpu, "scopes, timed on the CPU"},
-    {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table"},
+    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", 0},
+    {"0", NULL, set_off, "nothing; also off, or the variable unset or empty", 0},
+    {"off", NULL, set_off, NULL, 0},
+    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", 0},
+    {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table", 0},
     {"gpu", NULL, set_gpu,
-     "and kernels, copies and sets of the GPU in the scope that launched them"},
-    {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost"},
-    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver"},
+     "and kernels, copies and sets of the GPU in the scope that launched them", 0},
+    {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost",
+     0},
+    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver", 0},
     {"steps", "A-B", set_steps,
-     "only these steps are measured, as kn_step counts them; A- has no end"},
-    {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-"},
-    {"mem", NULL, set_memory, "memory of each scope (on unless nomem)"},
-    {"nomem", NULL, set_no_memory, "no memory columns"},
+     "only these steps are measured, as kn_step counts them; A- has no end", FOR_TABLE},
+    {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-",
+     FOR_TABLE},
+    {"mem", NULL, set_memory, "memory of each scope (on unless nomem)", FOR_TABLE},
+    {"nomem", NULL, set_no_memory, "no memory columns", FOR_TABLE},
     {"every", "TIME|Nsteps", set_every,
-     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps"},
-    {"signal", "USR1|USR2", set_signal, "a report when the program gets this signal"},
+     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps", FOR_TABLE},
+    {"signal", "USR1|USR2|TERM|INT|HUP", set_signal,
+     "a report when the program gets this signal; TERM, INT and HUP then end it as ever",
+     FOR_TABLE},
     {"out", "FILE", set_out,
-     "where the table goes: - is stderr; in any name %p is the process id, %r the rank"},
-    {"json", "FILE", set_json, "the same data as JSON"},
-    {"trace", "FILE", set_trace, "every scope and kernel for Perfetto or chrome://tracing (JSON)"},
-    {"csv", "FILE", set_csv, "the rows for a spreadsheet"},
-    {"folded", "FILE", set_folded, "stacks for flame graph tools"},
-    {"flame", "FILE", set_flame, "a flame graph (SVG)"},
-    {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time"},
-    {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time"},
-    {"depth", "N", set_depth, "levels shown; 0 is all"},
-    {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's"},
+     "where the table goes: - is stderr; in any name %p is the process id, %r the rank",
+     FOR_TABLE | FILE_NAME},
+    {"json", "FILE", set_json, "the same data as JSON", FOR_TABLE | FILE_NAME},
+    {"trace", "FILE", set_trace, "every scope and kernel for Perfetto or chrome://tracing (JSON)",
+     FOR_TABLE | FILE_NAME},
+    {"csv", "FILE", set_csv, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME},
+    {"folded", "FILE", set_folded, "stacks for flame graph tools", FOR_TABLE | FILE_NAME},
+    {"flame", "FILE", set_flame, "a flame graph (SVG)", FOR_TABLE | FILE_NAME},
+    {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time",
+     FOR_TABLE | FOR_FLAME},
+    {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time", FOR_TABLE},
+    {"depth", "N", set_depth, "levels shown; 0 is all", FOR_TABLE},
+    {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
+     FOR_TABLE},
     {"columns", "2018|all|spread", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first"},
-    {"threads", NULL, set_threads, "a table for each thread too"},
-    {"ascii", NULL, set_ascii, "rules of '-'"},
-    {"unicode", NULL, set_unicode, "rules of '─'"},
-    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 32M"},
-    {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it"},
-    {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again"},
-    {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call"},
-    {"help", NULL, set_help, "this text"},
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first",
+     FOR_TABLE},
+    {"threads", NULL, set_threads, "a table for each thread too", FOR_TABLE},
+    {"ascii", NULL, set_ascii, "rules of '-'", FOR_TABLE},
+    {"unicode", NULL, set_unicode, "rules of '─'", FOR_TABLE},
+    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 32M", 0},
+    {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME},
+    {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again",
+     FOR_GPU | FILE_NAME},
+    {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call",
+     0},
+    {"help", NULL, set_help, "this text", 0},
 };
 
 enum { N_WORDS = sizeof words / sizeof *words };
@@ -270,13 +286,19 @@ static void list_words(kn__text *text) {
     }
 }
 
+static void warn(kn__text *messages, const char *variable, const char *text, const char *why) {
+    kn__text_printf(messages, "%s: \"", variable);
+    kn__text_label(messages, text, 80, 0);
+    kn__text_printf(messages, "\" %s\n", why);
+}
+
 /* A line; the first one says what there is. */
 static void complain(kn__text *messages, const char *variable, const char *text, const char *why) {
     bool is_first = messages->length == 0;
-    kn__text_printf(messages, "%s: \"", variable);
-    kn__text_label(messages, text, 80, 0);
-    kn__text_printf(messages, "\" %s", why);
-    if (is_first) list_words(messages);
+    warn(messages, variable, text, why);
+    if (!is_first || messages->failed) return;
+    messages->length--; /* the end of the line */
+    list_words(messages);
     kn__text_puts(messages, "\n");
 }
 
@@ -289,41 +311,72 @@ static const word *find_word(const char *name, size_t length) {
     return NULL;
 }
 
-static void read_word(kn__config *out, const char *variable, const char *text, kn__text *messages) {
+/* Where the words are read from, and for whom. */
+typedef struct list {
+    kn__config *config;
+    const char *variable;
+    kn__text *messages;
+    bool is_secure;
+} list;
+
+static const word *word_of(const char *text, const char **value) {
     const char *equals = strchr(text, '=');
-    const word *w = find_word(text, equals ? (size_t)(equals - text) : strlen(text));
-    kn__config changed = *out;
+    *value = equals ? equals + 1 : NULL;
+    return find_word(text, equals ? (size_t)(equals - text) : strlen(text));
+}
+
+static void read_word(const list *l, const char *text) {
+    const char *value = NULL;
+    const word *w = word_of(text, &value);
+    kn__config changed = *l->config;
     if (!w) {
-        complain(messages, variable, text, "is not a word of the timer");
+        complain(l->messages, l->variable, text, "is not a word of the timer");
     } else if (!w->apply) {
-        complain(messages, variable, text, "is not built into this library");
-    } else if (!w->values != !equals) {
-        complain(messages, variable, text, w->values ? "wants a value" : "takes no value");
-    } else if (!w->apply(&changed, equals ? equals + 1 : "")) {
-        complain(messages, variable, text, "has a value that does not fit");
+        complain(l->messages, l->variable, text, "is not built into this library");
+    } else if (!w->values != !value) {
+        complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value");
+    } else if (l->is_secure && w->about & FILE_NAME && strcmp(value, "-") != 0) {
+        warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
+    } else if (!w->apply(&changed, value ? value : "")) {
+        complain(l->messages, l->variable, text, "has a value that does not fit");
     } else {
-        *out = changed;
+        *l->config = changed;
     }
 }
 
-static void read_list(kn__config *out, const char *variable, const char *list, kn__text *messages) {
+/* Words that are right, but say nothing beside the others. */
+static void check_effect(const list *l, const char *text) {
+    const char *value = NULL;
+    const word *w = word_of(text, &value);
+    const kn__config *c = l->config;
+    unsigned about = w && w->apply ? w->about : 0;
+    if (about & FOR_TABLE && c->tier < KN__TIER_CPU) {
+        warn(l->messages, l->variable, text, "has no effect: nvtx makes no table");
+    } else if (about & FOR_GPU && c->tier < KN__TIER_GPU_LITE) {
+        warn(l->messages, l->variable, text, "has no effect without gpu, gpu-lite or full");
+    } else if (about & FOR_FLAME && !c->folded[0] && !c->flame[0]) {
+        warn(l->messages, l->variable, text, "has no effect without folded= or flame=");
+    }
+}
+
+static void for_each_word(const list *l, const char *at, void (*fn)(const list *, const char *)) {
     char text[KN__PATH_BYTES + 16];
-    while (*list) {
-        size_t length = strcspn(list, ",");
-        if (length >= sizeof text) {
-            kn__text_printf(messages, "%s: a word of %zu characters is too long\n", variable,
-                            length);
-        } else if (length > 0) {
-            memcpy(text, list, length);
+    while (*at) {
+        size_t length = strcspn(at, ",");
+        if (length > 0 && length < sizeof text) {
+            memcpy(text, at, length);
             text[length] = '\0';
-            read_word(out, variable, text, messages);
+            fn(l, text);
+        } else if (length > 0 && fn == read_word) {
+            kn__text_printf(l->messages, "%s: a word of %zu characters is too long\n", l->variable,
+                            length);
         }
-        list += length + (list[length] == ',');
+        at += length + (at[length] == ',');
     }
 }
 
 void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
-                     kn__text *messages) {
+                     bool is_secure, kn__text *messages) {
     *out = (kn__config){.memory = true,
                         .width = -1,
                         .clock = KN__CLOCK_TSC,
@@ -331,19 +384,24 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
                         .first_step = 1,
                         .buffer_bytes = KN__BUFFER_BYTES};
     bool all = knet_timer && *knet_timer, grad = autograd_timer && *autograd_timer;
+    list grads = {out, "AUTOGRAD_TIMER", messages, is_secure};
+    list words_of_all = {out, "KNET_TIMER", messages, is_secure};
     if (grad) {
         out->tier = KN__TIER_CPU;
-        read_list(out, "AUTOGRAD_TIMER", autograd_timer, messages);
+        for_each_word(&grads, autograd_timer, read_word);
         out->grad_only = out->tier != KN__TIER_OFF;
     }
     if (all) { /* any list but 0, off and nvtx is a wish for the table, even one with a slip in it
                 */
         kn__tier before = out->tier;
         out->tier = KN__TIER_CPU;
-        read_list(out, "KNET_TIMER", knet_timer, messages);
+        for_each_word(&words_of_all, knet_timer, read_word);
         if (out->tier >= KN__TIER_CPU) out->grad_only = false;
         if (out->tier < KN__TIER_CPU && before > out->tier) out->tier = before;
     }
+    if (out->tier == KN__TIER_OFF) return;
+    if (grad) for_each_word(&grads, autograd_timer, check_effect);
+    if (all) for_each_word(&words_of_all, knet_timer, check_effect);
 }
 
 void kn__config_help(kn__text *text) {

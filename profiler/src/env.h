@@ -45,10 +45,11 @@ typedef struct kn__config {
     uint64_t buffer_bytes;          /* most memory that the timer takes for itself */
 } kn__config;
 
-/* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them is told in
- * `messages`, a line a word. */
+/* Reads the values of KNET_TIMER and AUTOGRAD_TIMER (NULL: unset). What is wrong in them, or has no
+ * effect, is told in `messages`, a line a word. `is_secure`: the program has rights that its caller
+ * lacks (setuid), so that words that name files are ignored. */
 void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
-                     kn__text *messages);
+                     bool is_secure, kn__text *messages);
 
 /* The grammar, as KNET_TIMER=help prints it. */
 void kn__config_help(kn__text *text);

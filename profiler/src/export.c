@@ -17,10 +17,28 @@ static void add_quoted(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
 }
 
+/* A slash in a label is "\/", a backslash "\\": a path has one reading. */
+static void add_path(kn__text *text, const kn__row *row) {
+    if (row->depth > 1) {
+        add_path(text, row->parent);
+        kn__text_puts(text, "/");
+    }
+    for (const char *s = row->label; *s; s++) {
+        if (*s == '/' || *s == '\\') kn__text_puts(text, "\\");
+        kn__text_add(text, s, 1);
+    }
+}
+
+static void add_quoted_path(kn__text *text, const kn__row *row) {
+    kn__text path = {0};
+    add_path(&path, row);
+    add_quoted(text, path.data && !path.failed ? path.data : "");
+    text->failed |= path.failed;
+    kn__text_release(&path);
+}
+
 static void add_csv_row(kn__text *text, const kn__row *row) {
-    char path[PATH_BYTES];
-    kn__report_path(path, sizeof path, row);
-    add_quoted(text, path);
+    add_quoted_path(text, row);
     kn__text_printf(text, ",%d,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.0f,%" PRIu64,
                     row->depth, row->is_kernel ? "kernel" : "scope", row->n_calls, row->time_ns,
                     row->min_ns, row->max_ns, kn__row_sigma(row), row->first_ns);
@@ -28,7 +46,7 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
                     row->alloc_bytes, row->n_allocs, row->temporary_bytes, row->freed_bytes,
                     row->held, row->held_at_peak);
     kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64, row->peak, row->rise,
-                    row->peak_inexact ? "no" : "yes", row->gpu_ns, row->n_gpu);
+                    kn__row_peak_exact(row) ? "yes" : "no", row->gpu_ns, row->n_gpu);
     kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 "\n", row->n_pending, row->gpu_bytes);
     for (const kn__row *child = row->first; child; child = child->next) add_csv_row(text, child);
 }

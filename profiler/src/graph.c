@@ -96,6 +96,14 @@ void kn__graph_node_destroyed(uint64_t id) {
     pthread_mutex_unlock(&lock);
 }
 
+void kn__graph_move(const void *from, const void *to) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_slots; i++) {
+        if (slots[i].id && slots[i].graph == from) slots[i].graph = to;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void kn__graph_destroyed(const void *graph) {
     pthread_mutex_lock(&lock);
     for (size_t i = 0; graph && i < n_slots; i++) {

@@ -16,6 +16,9 @@ enum { KN__GRAPH_NODES_MAX = 1 << 16 };
 void kn__graph_created(uint64_t id, const void *graph);
 /* A node was made as a copy of another. */
 void kn__graph_cloned(uint64_t id, uint64_t original, const void *graph);
+/* The nodes noted under one graph are those of another: of the executable graph that they were
+ * copied for, whose address was not known yet. */
+void kn__graph_move(const void *from, const void *to);
 /* A node, or all nodes of a graph, will not be launched again. Records of them that are still under
  * way find their scope until two more drains have passed. */
 void kn__graph_node_destroyed(uint64_t id);

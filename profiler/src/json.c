@@ -55,7 +55,7 @@ static void add_memory(kn__text *text, const kn__row *row) {
     add_signed(text, "held_at_peak_bytes", row->held_at_peak);
     add_signed(text, "peak_bytes", row->peak);
     add_signed(text, "rise_bytes", row->rise);
-    kn__text_printf(text, ",\"peak_exact\":%s", row->peak_inexact ? "false" : "true");
+    kn__text_printf(text, ",\"peak_exact\":%s", kn__row_peak_exact(row) ? "true" : "false");
 }
 
 static void add_row(kn__text *text, const kn__report *report, const kn__row *row) {
@@ -150,6 +150,7 @@ static void add_gpu(kn__text *text, const kn__balance *b) {
     add_unsigned(text, "untimed", b->untimed);
     add_unsigned(text, "unattributed_ns", b->unattributed_ns);
     add_unsigned(text, "n_unattributed", b->n_unattributed);
+    add_unsigned(text, "n_lost", b->n_lost);
     kn__text_puts(text, "},");
 }
 
@@ -159,6 +160,8 @@ void kn__json_add(kn__text *text, const kn__report *report) {
     add_unsigned(text, "measured_ns", report->root.time_ns);
     add_unsigned(text, "n_threads", report->n_threads);
     add_unsigned(text, "n_unrecorded", report->n_unrecorded);
+    add_unsigned(text, "buffer_bytes", report->buffer_bytes);
+    kn__text_printf(text, ",\"buffer_full\":%s", report->buffer_full ? "true" : "false");
     kn__text_printf(text, ",\n\"steps\":{\"n\":%" PRIu64, report->steps.n);
     add_unsigned(text, "n_timed", report->steps.n_timed);
     add_unsigned(text, "sum_ns", report->steps.sum_ns);

@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 64 };
 
-_Atomic(int64_t) kn__memory_live;
+_Atomic(int64_t) kn__memory_live, kn__memory_live_max;
 _Atomic(uint64_t) kn__memory_events;
 
 /* Protects all below and the memory block of every node. Held for a dozen instructions and
@@ -20,13 +21,17 @@ _Atomic(uint64_t) kn__memory_events;
 static atomic_bool lock;
 static atomic_bool stopped;
 
-static int64_t live_max;
 static uint64_t epoch = 1; /* grows with every new maximum */
 static kn__node **rows[CHUNKS_MAX];
 static uint32_t n_rows; /* row 0 is "no owner" */
 static kn__pool_use pools[KN__POOLS_MAX];
 static int n_pools;
 static kn__pool_use *last_pool = &pools[0];
+
+/* Held while statistics are read from a pool, so that it lives as long. Taken before any pool's
+ * lock and before ours. */
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static kn__node outside = {.label = "(outside any scope)"};
 
 static void take_lock(void) {
@@ -77,9 +82,9 @@ static int64_t change_live(int64_t delta) {
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed) + delta;
     atomic_store_explicit(&kn__memory_live, live, memory_order_relaxed);
     uint64_t n = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
-    atomic_store_explicit(&kn__memory_events, n + 1, memory_order_relaxed);
-    if (live > live_max) {
-        live_max = live;
+    atomic_store_explicit(&kn__memory_events, n + 1, memory_order_release);
+    if (live > atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed)) {
+        atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
         epoch++;
     }
     kn__series_add(live);
@@ -88,18 +93,14 @@ static int64_t change_live(int64_t delta) {
 
 static int64_t count_block(kn_pool *pool, int64_t delta) {
     kn__pool_use *use = find_pool(pool);
-    if (use) {
-        use->live += delta;
-        use->live_max = kn__max_i64(use->live_max, use->live);
-        use->n_allocs += delta > 0;
-    }
+    if (use) use->live += delta;
     return change_live(delta);
 }
 
 /* After a change of live bytes by this thread. */
 static void count_mine(kn__tree *tree, int64_t live) {
     if (!tree) return;
-    tree->n_events++;
+    KN__STORE(tree->n_events, tree->n_events + 1);
     kn__trace_memory(tree, live);
 }
 
@@ -119,7 +120,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     if (tree) {
         kn__tree_fast = &kn__tree_none; /* from now on this thread's scopes look at memory */
         count_mine(tree, live);
-        tree->hwm = kn__max_i64(tree->hwm, live);
+        KN__STORE(tree->hwm, kn__max_i64(tree->hwm, live));
         tree->last_block = ptr;
     }
     return row;
@@ -166,19 +167,9 @@ static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_byt
     take_lock();
     kn__pool_use *use = find_pool(pool);
     bool most = use && reserved_bytes > use->reserved_max;
-    if (use) use->reserved = reserved_bytes;
     if (most) use->reserved_max = reserved_bytes;
     give_lock();
     if (most) ask_device(pool);
-}
-
-static void on_oom(kn_pool *pool, size_t wanted_bytes) {
-    (void)wanted_bytes;
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
-    take_lock();
-    kn__pool_use *use = find_pool(pool);
-    if (use) use->n_ooms++;
-    give_lock();
 }
 
 /* A free slot; one that a destroyed pool of the same name left is gone on with. */
@@ -194,6 +185,16 @@ static kn__pool_use *make_pool(const char *name) {
     return use;
 }
 
+/* What the pool counts itself, and what pools of its name counted that were destroyed. */
+static void fill_use(kn__pool_use *use, const kn_pool_stats *stats) {
+    use->live = (int64_t)stats->live_bytes;
+    use->live_max = kn__max_i64(use->live_max, (int64_t)stats->live_bytes_max);
+    use->reserved = stats->reserved_bytes;
+    use->reserved_max = kn__max_u64(use->reserved_max, stats->reserved_bytes_max);
+    use->n_allocs = use->n_allocs_before + stats->n_allocs;
+    use->n_ooms = use->n_ooms_before + stats->n_ooms;
+}
+
 /* A pool may have lived before the observer was attached: its marks start at what it says. */
 static void on_pool_create(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
@@ -204,33 +205,41 @@ static void on_pool_create(kn_pool *pool) {
     kn__pool_use *use = make_pool(kn_pool_name(pool));
     if (use) {
         use->pool = pool;
-        use->live = delta;
-        use->live_max = kn__max_i64(use->live_max, (int64_t)stats.live_bytes_max);
-        use->reserved = stats.reserved_bytes;
-        use->reserved_max = kn__max_u64(use->reserved_max, stats.reserved_bytes_max);
-        use->n_allocs += stats.n_allocs;
+        fill_use(use, &stats);
     }
     if (delta) live = change_live(delta);
     give_lock();
     if (!delta || !kn__tree_mine) return;
     count_mine(kn__tree_mine, live);
-    kn__tree_mine->hwm = kn__max_i64(kn__tree_mine->hwm, live);
+    KN__STORE(kn__tree_mine->hwm, kn__max_i64(kn__tree_mine->hwm, live));
+}
+
+/* Its marks stay for the report; what it reserved is about to be returned. */
+static void forget_pool(kn__pool_use *use, const kn_pool_stats *stats) {
+    fill_use(use, stats);
+    use->pool = NULL;
+    use->leaked += use->live;
+    use->n_allocs_before = use->n_allocs;
+    use->n_ooms_before = use->n_ooms;
+    use->live = 0;
+    use->reserved = 0;
 }
 
 static void on_pool_destroy(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    kn_pool_stats stats = {0};
     int64_t delta = 0, live = 0;
+    pthread_mutex_lock(&pools_lock);
+    kn_pool_stats_read(&stats, sizeof stats, pool);
     take_lock();
     kn__pool_use *use = find_pool(pool);
-    if (use) { /* its marks stay for the report; what it reserved is about to be given back */
+    if (use) {
         delta = -use->live;
         if (delta) live = change_live(delta);
-        use->pool = NULL;
-        use->leaked += use->live;
-        use->live = 0;
-        use->reserved = 0;
+        forget_pool(use, &stats);
     }
     give_lock();
+    pthread_mutex_unlock(&pools_lock);
     if (delta) count_mine(kn__tree_mine, live);
 }
 
@@ -266,7 +275,6 @@ static const kn_observer blocks_and_calls = {
     .on_alloc = on_alloc,
     .on_free = on_free,
     .on_reserve = on_reserve,
-    .on_oom = on_oom,
     .on_pool_create = on_pool_create,
     .on_pool_destroy = on_pool_destroy,
     .owner_name = owner_name,
@@ -291,14 +299,28 @@ kn_status kn__memory_start(bool with_blocks) {
 
 void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }
 
+/* From the pools themselves: what threads tell us comes a moment later, and in another order. */
+static void read_pools(kn__memory_totals *out) {
+    for (int i = 0; i < out->n_pools; i++) {
+        kn_pool_stats stats;
+        if (!out->pools[i].pool) continue;
+        kn_pool_stats_read(&stats, sizeof stats, out->pools[i].pool);
+        fill_use(&out->pools[i], &stats);
+    }
+    if (out->n_pools == 1) out->live_max = out->pools[0].live_max;
+}
+
 void kn__memory_totals_read(kn__memory_totals *out) {
+    pthread_mutex_lock(&pools_lock);
     take_lock();
     out->live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
-    out->live_max = live_max;
+    out->live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed);
     out->n_events = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
     out->n_pools = n_pools;
     memcpy(out->pools, pools, sizeof pools);
     give_lock();
+    read_pools(out);
+    pthread_mutex_unlock(&pools_lock);
 }
 
 void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
@@ -315,13 +337,16 @@ void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
     give_lock();
 }
 
-void kn__memory_fold(kn__tree *tree) {
-    int64_t hwm = tree->hwm;
-    for (kn__node *node = tree->current; node && node->extras & KN__PROF_MEM; node = node->parent) {
-        KN__STORE(node->peak, kn__max_i64(node->peak, hwm));
-        KN__STORE(node->rise, kn__max_i64(node->rise, hwm - node->live_before));
-        hwm = kn__max_i64(hwm, node->hwm_saved);
+bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__node *node,
+                          int64_t inner) {
+    uint64_t start = KN__LOAD(node->start);
+    if (!start || !(KN__LOAD(node->extras) & KN__PROF_MEM)) return false;
+    int64_t hwm = kn__max_i64(inner, KN__LOAD(tree->hwm)), most = 0;
+    if (kn__memory_foreign(tree) != KN__LOAD(node->foreign_before)) {
+        hwm = kn__memory_disturbed(&most, node, hwm);
     }
+    *out = (kn__memory_mark){hwm, most, hwm - KN__LOAD(node->live_before)};
+    return KN__LOAD(node->start) == start;
 }
 
 const kn__node *kn__memory_outside(void) { return &outside; }

@@ -3,9 +3,11 @@
  * A block belongs to the scope that was open on the thread that allocated it. Under one lock:
  * what each scope holds, and what each held when the live bytes of all pools together were highest
  * (exact for any threads, in O(1) an event: a node keeps its value of the last maximum, told by an
- * epoch). Beside the lock, by the thread alone: the high-water mark while a scope was open, which
- * is exact unless another thread allocated or freed meanwhile; such calls are counted
- * (n_disturbed).
+ * epoch). Beside the lock, by the thread alone: the high-water mark while a scope is open. It is
+ * exact when no other thread allocated or freed meanwhile, or when the highest mark of the whole
+ * run was reached meanwhile, by any thread; else it lies between two bounds.
+ *
+ * What pools count themselves (live and reserved bytes and their marks) is read from them.
  */
 #ifndef KNET_MEMORY_H
 #define KNET_MEMORY_H
@@ -24,7 +26,8 @@ typedef struct kn__pool_use {
     int64_t live, live_max;
     uint64_t reserved, reserved_max;
     uint64_t n_allocs, n_ooms;
-    int64_t leaked; /* live when a pool of this name was destroyed */
+    uint64_t n_allocs_before, n_ooms_before; /* of pools of the name that were destroyed */
+    int64_t leaked;                          /* live when a pool of this name was destroyed */
     /* What the device's driver said when the pool had reserved most: of all processes; total 0: it
      * wasn't asked. */
     uint64_t device_used, device_total;
@@ -44,7 +47,7 @@ typedef struct kn__memory_row {
     int64_t held, held_at_peak;
 } kn__memory_row;
 
-extern _Atomic(int64_t) kn__memory_live;
+extern _Atomic(int64_t) kn__memory_live, kn__memory_live_max; /* of all pools */
 extern _Atomic(uint64_t) kn__memory_events;
 
 /* The observer; `with_blocks` false: driver calls only. */
@@ -58,8 +61,14 @@ void kn__memory_totals_read(kn__memory_totals *out);
 /* Live bytes over time, in ticks. */
 void kn__memory_series_read(kn__series *out);
 void kn__memory_row_read(kn__memory_row *out, const kn__node *node);
-/* Brings the marks of this thread's open scopes up to date; on the thread that owns the tree. */
-void kn__memory_fold(kn__tree *tree);
+/* A high-water mark that lies between two bounds; equal: it is exact. */
+typedef struct kn__memory_mark {
+    int64_t peak, peak_most, rise;
+} kn__memory_mark;
+/* The mark of a scope that is open, by any thread; `inner`: the highest mark of the scopes open
+ * inside it. False: it is not open, or was opened before memory was followed. */
+bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__node *node,
+                          int64_t inner);
 /* Whether this thread is in a driver call of a pool. */
 bool kn__memory_in_call(void);
 /* What was allocated with no scope open. */
@@ -70,25 +79,40 @@ static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : 
 
 /* Events of other threads, as far as the low half tells. */
 static inline uint32_t kn__memory_foreign(const kn__tree *tree) {
-    return (uint32_t)(atomic_load_explicit(&kn__memory_events, memory_order_relaxed) -
-                      tree->n_events);
+    return (uint32_t)(atomic_load_explicit(&kn__memory_events, memory_order_acquire) -
+                      KN__LOAD(tree->n_events));
 }
 
-/* On entry the mark starts at what is live; on exit it rises the mark outside. */
+/* On entry the mark starts at what is live; on exit it rises the mark outside. What others do is
+ * looked at first: an event in between counts as one inside. */
 static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
+    KN__STORE(node->foreign_before, kn__memory_foreign(tree));
+    KN__STORE(node->live_max_before,
+              atomic_load_explicit(&kn__memory_live_max, memory_order_acquire));
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
-    node->hwm_saved = tree->hwm;
-    node->live_before = live;
-    tree->hwm = live;
-    node->foreign_before = kn__memory_foreign(tree);
+    KN__STORE(node->hwm_saved, tree->hwm);
+    KN__STORE(node->live_before, live);
+    KN__STORE(tree->hwm, live);
+}
+
+/* The mark of a scope in which other threads allocated or freed: that of the run, if it rose
+ * meanwhile, else at least what this thread saw. */
+static inline int64_t kn__memory_disturbed(int64_t *most, const kn__node *node, int64_t hwm) {
+    int64_t live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_acquire);
+    int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
+    *most = live_max;
+    return live_max > KN__LOAD(node->live_max_before) ? live_max : kn__max_i64(hwm, live);
 }
 
 static inline void kn__memory_leave(kn__tree *tree, kn__node *node) {
-    int64_t hwm = tree->hwm;
+    int64_t hwm = tree->hwm, most = 0;
+    if (kn__memory_foreign(tree) != node->foreign_before) {
+        hwm = kn__memory_disturbed(&most, node, hwm);
+        if (most > node->peak_most) KN__STORE(node->peak_most, most);
+    }
     if (hwm > node->peak) KN__STORE(node->peak, hwm);
     if (hwm - node->live_before > node->rise) KN__STORE(node->rise, hwm - node->live_before);
-    if (kn__memory_foreign(tree) != node->foreign_before) KN__STORE(node->is_disturbed, 1);
-    tree->hwm = kn__max_i64(node->hwm_saved, hwm);
+    KN__STORE(tree->hwm, kn__max_i64(node->hwm_saved, hwm));
 }
 
 #endif

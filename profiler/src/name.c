@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct writer {
@@ -16,42 +17,74 @@ static void add(writer *w, const char *text, size_t length) {
     w->out[w->at] = '\0';
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static void add_text(writer *w, const char *text) { add(w, text, strlen(text)); }
 
-/* <length><identifier>; moves *s behind it. */
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+
+/* A piece of a name: a template argument or the type of a parameter. */
+typedef struct piece {
+    const char *at;
+    size_t length;
+} piece;
+
+enum { PIECES_MAX = 24, DEPTH_MAX = 20, SHORT_BYTES = 512 };
+
+typedef struct pieces {
+    piece all[PIECES_MAX];
+    int n;
+} pieces;
+
+static void add_piece(pieces *p, const char *at, const char *end) {
+    if (p && p->n < PIECES_MAX) p->all[p->n++] = (piece){at, (size_t)(end - at)};
+}
+
+/* ---- mangled names ---- */
+
+/* <length><identifier>; moves *s to what follows. */
 static bool read_identifier(const char **s, writer *w) {
     size_t length = 0;
     const char *at = *s;
     for (; is_digit(*at) && length < 4096; at++) length = 10 * length + (size_t)(*at - '0');
     if (length == 0 || strnlen(at, length) < length) return false;
-    if (w->at) add(w, "::", 2);
-    if (length > 10 && strncmp(at, "_GLOBAL__N", 10) == 0) {
+    if (w && w->at) add(w, "::", 2);
+    if (w && length > 10 && strncmp(at, "_GLOBAL__N", 10) == 0) {
         add(w, "(anonymous)", 11);
-    } else {
+    } else if (w) {
         add(w, at, length);
     }
     *s = at + length;
     return true;
 }
 
-/* Template arguments nest and may hold anything; they end where their E stands. */
-static bool skip_arguments(const char **s) {
+/* "St", "Sa" and so on, "S_", "S1A_"; "T_", "T0_". */
+static const char *skip_reference(const char *s) {
+    if (s[0] == 'S' && s[1] >= 'a' && s[1] <= 'z') return s + 2;
+    const char *at = s + 1;
+    while (is_digit(*at) || is_upper(*at)) at++;
+    return *at == '_' ? at + 1 : s + 1;
+}
+
+static bool is_opener(char c) { return c == 'I' || c == 'N' || c == 'J' || c == 'X' || c == 'F'; }
+
+/* From an opener to behind its E: groups nest and may hold anything. */
+static bool skip_group(const char **s) {
     int depth = 0;
     for (const char *at = *s; *at;) {
-        if (is_digit(*at) && at > *s) { /* identifiers may contain I and E */
-            size_t length = 0;
-            while (is_digit(*at)) length = 10 * length + (size_t)(*at++ - '0');
-            bool literal = at[0] == 'E' || length > strlen(at);
-            if (!literal) at += length;
-            continue;
+        if (is_digit(*at)) { /* identifiers may contain I and E */
+            const char *name = at;
+            if (read_identifier(&at, NULL)) continue;
+            at = name + 1;
+        } else if (*at == 'L') { /* a literal: type, digits, E */
+            at += strcspn(at, "E");
+            at += *at == 'E';
+        } else if (*at == 'S' || *at == 'T') {
+            at = skip_reference(at);
+        } else {
+            depth += is_opener(*at);
+            depth -= *at == 'E';
+            at++;
         }
-        if (*at == 'L' && (is_digit(at[2]) || at[2] == 'n')) { /* a literal: type, digits, E */
-            at += strcspn(at, "E") + 1;
-            continue;
-        }
-        depth += *at == 'I' || *at == 'N' || *at == 'J' || *at == 'X';
-        depth -= *at == 'E';
-        at++;
         if (depth == 0) {
             *s = at;
             return true;
@@ -60,32 +93,350 @@ static bool skip_arguments(const char **s) {
     return false;
 }
 
-/* N … E: identifiers and their template arguments; the first thing not understood ends it. */
-static bool read_nested(const char *s, writer *w) {
-    while (*s == 'K' || *s == 'V' || *s == 'r') s++;
-    if (strncmp(s, "St", 2) == 0) {
-        add(w, "std", 3);
-        s += 2;
+/* One type or one template argument. */
+static bool skip_type(const char **s) {
+    const char *at = *s;
+    while (*at && strchr("PROKVr", *at)) at++;
+    if (*at == 'D' && at[1] == 'p') at += 2; /* a pack's expansion */
+    if (!*at || *at == 'E') return false;
+    if (*at == 'L' || is_opener(*at)) {
+        if (*at == 'L') {
+            at += strcspn(at, "E");
+            at += *at == 'E';
+        } else if (!skip_group(&at)) {
+            return false;
+        }
+        *s = at;
+        return true;
     }
-    while (*s && *s != 'E') {
-        if (is_digit(*s)) {
-            if (!read_identifier(&s, w)) return false;
-        } else if (*s != 'I' || !skip_arguments(&s)) {
+    if (is_digit(*at)) {
+        if (!read_identifier(&at, NULL)) return false;
+    } else if (*at == 'S' || *at == 'T') {
+        bool is_std = at[1] == 't' && *at == 'S';
+        at = skip_reference(at);
+        if (is_std && is_digit(*at) && !read_identifier(&at, NULL)) return false;
+    } else if (*at == 'D' && at[1]) {
+        at += 2;
+    } else {
+        at++;
+    }
+    if (*at == 'I' && !skip_group(&at)) return false;
+    *s = at;
+    return true;
+}
+
+/* What stands between an I and its E. */
+static void split_group(pieces *p, const char *at, const char *end) {
+    for (const char *next = at; at < end && skip_type(&next) && next <= end; at = next) {
+        add_piece(p, at, next);
+    }
+}
+
+static bool read_arguments(const char **s, pieces *p) {
+    const char *start = *s + 1;
+    if (!skip_group(s)) return false;
+    split_group(p, start, *s - 1);
+    return true;
+}
+
+/* N … E: identifiers and their template arguments; the first thing not understood ends it. */
+static bool read_nested(const char **s, writer *w, pieces *p) {
+    while (**s == 'K' || **s == 'V' || **s == 'r') ++*s;
+    if (strncmp(*s, "St", 2) == 0) {
+        add_text(w, "std");
+        *s += 2;
+    }
+    while (**s && **s != 'E') {
+        if (is_digit(**s)) {
+            if (!read_identifier(s, w)) return false;
+        } else if (**s != 'I' || !read_arguments(s, p)) {
             break;
         }
     }
+    *s += **s == 'E';
     return w->at > 0;
+}
+
+static bool read_mangled(const char *name, writer *w, pieces *p) {
+    const char *s = name + 2;
+    bool good;
+    if (*s == 'N') {
+        s++;
+        good = read_nested(&s, w, p);
+    } else {
+        s += *s == 'L';
+        good = read_identifier(&s, w) && (*s != 'I' || read_arguments(&s, p));
+    }
+    if (good) split_group(p, s, s + strlen(s)); /* parameters, where overloads differ */
+    return good;
+}
+
+/* ---- names that were demangled already ---- */
+
+static const char *close_of(const char *open) {
+    int depth = 0;
+    for (const char *s = open; *s; s++) {
+        depth += *s == '<' || *s == '(';
+        depth -= *s == ')' || (*s == '>' && s[-1] != '-');
+        if (depth == 0) return s;
+    }
+    return NULL;
+}
+
+static void split_list(pieces *p, const char *at, const char *end) {
+    for (const char *s = at; at < end && s <= end; s++) {
+        const char *close = s < end && (*s == '<' || *s == '(') ? close_of(s) : NULL;
+        if (close && close < end) s = close;
+        if (s < end && *s != ',') continue;
+        while (at < s && *at == ' ') at++;
+        add_piece(p, at, s);
+        at = s + 1;
+    }
+}
+
+/* "void name<arguments>(parameters)" */
+static bool read_plain(const char *name, writer *w, pieces *p) {
+    const char *open = name + strcspn(name, "<(");
+    const char *base = open;
+    if (!*open || open == name) return false;
+    while (base > name && base[-1] != ' ') base--;
+    add(w, base, (size_t)(open - base));
+    while (*open == '<' || *open == '(') {
+        const char *close = close_of(open);
+        if (!close) return false;
+        split_list(p, open + 1, close);
+        open = close + 1;
+    }
+    return w->at > 0 && !*open;
+}
+
+static bool read_name(const char *name, writer *w, pieces *p) {
+    return strncmp(name, "_Z", 2) == 0 ? read_mangled(name, w, p) : read_plain(name, w, p);
 }
 
 void kn__name_short(char *out, size_t out_bytes, const char *name) {
     writer w = {out, 0, out_bytes};
-    bool good = false;
     out[0] = '\0';
-    if (strncmp(name, "_ZN", 3) == 0) {
-        good = read_nested(name + 3, &w);
-    } else if (strncmp(name, "_Z", 2) == 0) {
-        const char *s = name + 2 + (name[2] == 'L');
-        good = read_identifier(&s, &w);
+    if (!read_name(name, &w, NULL)) snprintf(out, out_bytes, "%s", name);
+}
+
+/* ---- pieces as people read them ---- */
+
+static const char *builtin(char c) {
+    static const char *const names[26] = {['v' - 'a'] = "void",
+                                          ['b' - 'a'] = "bool",
+                                          ['c' - 'a'] = "char",
+                                          ['a' - 'a'] = "signed char",
+                                          ['h' - 'a'] = "uchar",
+                                          ['s' - 'a'] = "short",
+                                          ['t' - 'a'] = "ushort",
+                                          ['i' - 'a'] = "int",
+                                          ['j' - 'a'] = "unsigned",
+                                          ['l' - 'a'] = "long",
+                                          ['m' - 'a'] = "ulong",
+                                          ['x' - 'a'] = "long long",
+                                          ['y' - 'a'] = "unsigned long long",
+                                          ['f' - 'a'] = "float",
+                                          ['d' - 'a'] = "double"};
+    return c >= 'a' && c <= 'z' ? names[c - 'a'] : NULL;
+}
+
+static void add_type(writer *w, const char *at, size_t length, int depth);
+
+static void add_list(writer *w, const pieces *p, int depth) {
+    for (int i = 0; i < p->n; i++) {
+        if (i) add(w, ", ", 2);
+        add_type(w, p->all[i].at, p->all[i].length, depth);
     }
-    if (!good) snprintf(out, out_bytes, "%s", name);
+}
+
+/* The innermost name of a class, with its arguments. */
+static bool add_class(writer *w, const char *at, const char *end, int depth) {
+    char last[SHORT_BYTES] = "";
+    pieces arguments = {.n = 0};
+    while (at < end && *at != 'E') {
+        if (is_digit(*at)) {
+            writer name = {last, 0, sizeof last};
+            if (!read_identifier(&at, &name)) return false;
+            arguments.n = 0;
+        } else if (*at == 'I') {
+            if (!read_arguments(&at, &arguments)) return false;
+        } else if (*at == 'S' || *at == 'T') {
+            at = skip_reference(at);
+        } else {
+            at++;
+        }
+    }
+    if (!last[0]) return false;
+    add_text(w, last);
+    if (!arguments.n || depth == DEPTH_MAX) return true;
+    add(w, "<", 1);
+    add_list(w, &arguments, depth + 1);
+    add(w, ">", 1);
+    return true;
+}
+
+/* Li4E, Lb1E, Lin3E; of an enum its number alone. */
+static void add_literal(writer *w, const char *at, size_t length) {
+    const char *end = at + length - 1, *value = end;
+    while (value > at && is_digit(value[-1])) value--;
+    if (at[1] == 'b' && end - value == 1) {
+        add_text(w, *value == '1' ? "true" : "false");
+        return;
+    }
+    if (value[-1] == 'n') add(w, "-", 1);
+    add(w, value, (size_t)(end - value));
+}
+
+static void add_type(writer *w, const char *at, size_t length, int depth) {
+    const char *end = at + length;
+    int n_stars = 0;
+    while (at < end && *at && strchr("PROKVr", *at)) n_stars += *at++ == 'P';
+    size_t left = (size_t)(end - at);
+    if (left > 2 && *at == 'L') {
+        add_literal(w, at, left);
+    } else if (left == 1 && builtin(*at)) {
+        add_text(w, builtin(*at));
+    } else if (left == 2 && strncmp(at, "Dh", 2) == 0) {
+        add_text(w, "half");
+    } else if (!left || !add_class(w, at + (*at == 'N'), end, depth)) {
+        add(w, at, left);
+    }
+    while (n_stars-- > 0) add(w, "*", 1);
+}
+
+/* ---- the names of a table ---- */
+
+typedef struct kn__shown_name {
+    const char *label;
+    char *text;
+} shown;
+
+void kn__names_add(kn__names *names, const char *label) {
+    if (names->n == names->size) {
+        size_t size = names->size ? 2 * names->size : 64;
+        shown *all = realloc(names->all, size * sizeof *all);
+        if (!all) return;
+        names->all = all;
+        names->size = size;
+    }
+    names->all[names->n++] = (shown){label, NULL};
+}
+
+static int by_label(const void *a, const void *b) {
+    return strcmp(((const shown *)a)->label, ((const shown *)b)->label);
+}
+
+static int by_text(const void *a, const void *b) {
+    const shown *x = *(shown *const *)a, *y = *(shown *const *)b;
+    int order = strcmp(x->text, y->text);
+    return order ? order : strcmp(x->label, y->label);
+}
+
+static void read_pieces(pieces *p, const char *label) {
+    char base[SHORT_BYTES];
+    writer w = {base, 0, sizeof base};
+    *p = (pieces){.n = 0};
+    if (!read_name(label, &w, p)) p->n = 0;
+}
+
+static bool is_same(const pieces *a, const pieces *b, int i) {
+    if (i >= a->n || i >= b->n) return a->n == b->n;
+    return a->all[i].length == b->all[i].length &&
+           memcmp(a->all[i].at, b->all[i].at, a->all[i].length) == 0;
+}
+
+/* Whether one piece alone tells all of them apart. */
+static bool is_enough(const pieces *all, size_t n, int k) {
+    for (size_t i = 1; i < n; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (is_same(&all[i], &all[j], k)) return false;
+        }
+    }
+    return true;
+}
+
+/* The first piece that is enough, else all in which they differ. */
+static void choose(bool *chosen, const pieces *all, size_t n) {
+    for (int k = 0; k < PIECES_MAX; k++) {
+        for (size_t i = 1; i < n; i++) chosen[k] |= !is_same(&all[0], &all[i], k);
+        if (!chosen[k] || !is_enough(all, n, k)) continue;
+        memset(chosen, 0, PIECES_MAX * sizeof *chosen);
+        chosen[k] = true;
+        return;
+    }
+}
+
+static void show(shown *name, const pieces *p, const bool *chosen) {
+    char text[SHORT_BYTES] = "";
+    writer w = {text, 0, sizeof text};
+    pieces kept = {.n = 0};
+    for (int k = 0; k < p->n; k++) {
+        if (chosen[k]) kept.all[kept.n++] = p->all[k];
+    }
+    if (!kept.n) return;
+    add_text(&w, name->text);
+    add(&w, "<", 1);
+    add_list(&w, &kept, 0);
+    add(&w, ">", 1);
+    char *copy = strdup(text);
+    if (!copy) return;
+    free(name->text);
+    name->text = copy;
+}
+
+/* Names of one template. */
+static void tell_apart(shown **group, size_t n) {
+    bool chosen[PIECES_MAX] = {false};
+    pieces *all = malloc(n * sizeof *all);
+    if (!all) return;
+    for (size_t i = 0; i < n; i++) read_pieces(&all[i], group[i]->label);
+    choose(chosen, all, n);
+    for (size_t i = 0; i < n; i++) show(group[i], &all[i], chosen);
+    free(all);
+}
+
+static void tell_groups_apart(shown **order, size_t n) {
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && strcmp(order[i]->text, order[end]->text) == 0;) end++;
+        if (end - i > 1) tell_apart(order + i, end - i);
+    }
+}
+
+void kn__names_settle(kn__names *names) {
+    size_t n = 0;
+    if (!names->n) return;
+    qsort(names->all, names->n, sizeof *names->all, by_label);
+    for (size_t i = 0; i < names->n; i++) {
+        if (n && strcmp(names->all[n - 1].label, names->all[i].label) == 0) continue;
+        names->all[n++] = names->all[i];
+    }
+    names->n = n;
+    shown **order = malloc(n * sizeof *order);
+    bool complete = order != NULL;
+    for (size_t i = 0; i < n && complete; i++) {
+        char text[SHORT_BYTES];
+        kn__name_short(text, sizeof text, names->all[i].label);
+        names->all[i].text = strdup(text);
+        complete = names->all[i].text != NULL;
+        order[i] = &names->all[i];
+    }
+    if (complete) {
+        qsort(order, n, sizeof *order, by_text);
+        tell_groups_apart(order, n);
+    }
+    free(order);
+}
+
+const char *kn__names_get(const kn__names *names, const char *label) {
+    shown key = {label, NULL};
+    const shown *found =
+        names->n ? bsearch(&key, names->all, names->n, sizeof key, by_label) : NULL;
+    return found ? found->text : NULL;
+}
+
+void kn__names_release(kn__names *names) {
+    for (size_t i = 0; i < names->n; i++) free(names->all[i].text);
+    free(names->all);
+    *names = (kn__names){0};
 }

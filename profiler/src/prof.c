@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "env.h"
 #include "export.h"
 #include "json.h"
+#include "labels.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "replay.h"
@@ -23,7 +25,6 @@
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
-static bool forked;         /* this process is such a child */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -59,7 +60,7 @@ static void say(kn__text *text) {
 
 /* The child has the parent's scopes, but one thread, and its report would be the parent's again. */
 static void forget_in_child(void) {
-    forked = true;
+    atomic_store(&kn__forked, true);
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
     kn__trace_forget();
@@ -70,6 +71,7 @@ static void forget_in_child(void) {
 static void start_clock(kn__clock_kind kind) {
     if (clock_started) return;
     clock_started = true;
+    kn__labels_start();
     kn__clock_start(kind);
     if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
     measured_since_ns = kn__clock_monotonic_ns();
@@ -163,7 +165,6 @@ static format format_of(const char *path) {
 }
 
 static kn_status take_report(kn__report *report) {
-    if (kn__tree_mine) kn__memory_fold(kn__tree_mine);
     uint64_t wall_ns = measured_so_far(), now = kn__clock_now();
     KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
     report->wall_ns = wall_ns;
@@ -181,7 +182,7 @@ static kn_status child_can_not(const char *function) {
 
 kn_status kn_prof_report(const char *path) {
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
-    if (forked) return child_can_not("kn_prof_report");
+    if (atomic_load(&kn__forked)) return child_can_not("kn_prof_report");
     if (!clock_started) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_prof_report: the timer is off; set KNET_TIMER=1");
     }
@@ -205,7 +206,7 @@ static kn_status observe(void) {
 
 /* Where a report comes at exit, KNET_TIMER's words have said which scopes are in it. */
 kn_status kn_prof_owners_on(void) {
-    if (forked) return child_can_not("kn_prof_owners_on");
+    if (atomic_load(&kn__forked)) return child_can_not("kn_prof_owners_on");
     pthread_mutex_lock(&start_lock);
     kn_status status = KN_OK;
     start_clock(config.clock);
@@ -257,6 +258,26 @@ static void report_now(void) {
     pthread_mutex_unlock(&report_lock);
 }
 
+static void say_steps_missing(void) {
+    uint64_t seen = kn__steps_seen();
+    if (seen + 1 >= config.first_step) return;
+    kn__text text = {0};
+    kn__text_printf(&text,
+                    "KNET_TIMER: nothing was measured: the program ended after %llu steps, before "
+                    "step %llu\n",
+                    (unsigned long long)seen, (unsigned long long)config.first_step);
+    say(&text);
+}
+
+/* All that comes at exit. */
+static void finish_now(void) {
+    kn__activity_stop();
+    say_failure(kn__recorder_finish());
+    say_failure(kn__trace_finish());
+    say_steps_missing();
+    report_now();
+}
+
 static int scopes_wanted(void) {
     return config.grad_only ? KN_PROF_GRAD_ : KN_PROF_ALL_ | KN_PROF_GRAD_;
 }
@@ -280,11 +301,11 @@ static void allow(bool on, unsigned reason) {
 static void measure(bool on) { allow(on, OUTSIDE_STEPS); }
 
 void kn_prof_pause(void) {
-    if (!forked) allow(false, PAUSED);
+    if (!atomic_load(&kn__forked)) allow(false, PAUSED);
 }
 
 void kn_prof_resume(void) {
-    if (!forked) allow(true, PAUSED);
+    if (!atomic_load(&kn__forked)) allow(true, PAUSED);
 }
 
 static void start_steps(void) {
@@ -293,7 +314,7 @@ static void start_steps(void) {
     want(KN_PROF_STEPS_ | scopes_wanted());
     if (plan.first > 1) measure(false);
     if (config.every_ns || config.signal) {
-        say_failure(kn__watch_start(config.every_ns, config.signal, report_now));
+        say_failure(kn__watch_start(config.every_ns, config.signal, report_now, finish_now));
     }
 }
 
@@ -309,18 +330,20 @@ static void start_gpu(void) {
 static void start_tables(void) {
     say_failure(config.memory ? observe() : kn__memory_start(false));
     if (config.trace[0]) start_trace();
-    if (config.tier >= KN__TIER_GPU_LITE) start_gpu();
     start_steps();
     report_at_exit = true;
 }
 
 __attribute__((constructor)) static void start(void) {
     kn__text messages = {0};
-    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), &messages);
+    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), getauxval(AT_SECURE),
+                    &messages);
     if (config.help) kn__config_help(&messages);
     say(&messages);
-    bool listening = kn__nvtx_start();
     kn__budget_set(config.buffer_bytes);
+    if (config.tier != KN__TIER_OFF) start_clock(config.clock);
+    if (config.tier >= KN__TIER_GPU_LITE) start_gpu();
+    bool listening = kn__nvtx_start(); /* after CUPTI: 13.0 crashes when it comes second */
     if (config.tier == KN__TIER_OFF && !listening) return;
     start_clock(config.clock);
     if (listening) {
@@ -330,25 +353,10 @@ __attribute__((constructor)) static void start(void) {
     if (config.tier >= KN__TIER_CPU) start_tables();
 }
 
-static void say_steps_missing(void) {
-    uint64_t seen = kn__steps_seen();
-    if (seen + 1 >= config.first_step) return;
-    kn__text text = {0};
-    kn__text_printf(&text,
-                    "KNET_TIMER: nothing was measured: the program ended after %llu steps, before "
-                    "step %llu\n",
-                    (unsigned long long)seen, (unsigned long long)config.first_step);
-    say(&text);
-}
-
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     int error = errno;
     kn__watch_stop();
-    kn__activity_stop();
-    say_failure(kn__recorder_finish());
-    say_failure(kn__trace_finish());
-    say_steps_missing();
-    report_now();
+    finish_now();
     errno = error;
 }

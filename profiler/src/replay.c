@@ -1,12 +1,16 @@
 #include "replay.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { NAMES_MAX = 4096, PATH_BYTES = 4096, CHUNK_BYTES_MAX = 16 << 20 };
+#include "text.h"
+
+enum { NAMES_MAX = 4096, PATH_BYTES = 4096, CHUNK_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
 enum { SIZES = 1, NAME, LAUNCH, BUFFER };
 
 static const char magic[8] = {'K', 'N', 'E', 'T', 'A', 'C', 'T', '1'};
@@ -22,19 +26,41 @@ typedef struct launch_head {
 
 /* ---- recording ---- */
 
+/* The bytes are kept here, not by stdio: exit() of a forked child would write them again. */
 static struct {
-    FILE *file;
-    int error; /* errno of the first write that failed */
+    bool on;
+    int fd, error; /* error: errno of the first write that failed */
+    size_t n_out;
+    char out[OUT_BYTES];
     uint64_t n_bytes;
     kn__record_sizes sizes;
     const char *names[NAMES_MAX]; /* addresses that were written */
     int n_names;
 } recorder;
 
+static void write_out(const char *bytes, size_t n) {
+    while (n > 0 && !recorder.error) {
+        ssize_t done = write(recorder.fd, bytes, n);
+        if (done == 0 || (done < 0 && errno != EINTR)) recorder.error = done ? errno : EIO;
+        if (done <= 0) continue;
+        bytes += done;
+        n -= (size_t)done;
+    }
+}
+
+static void flush_out(void) {
+    write_out(recorder.out, recorder.n_out);
+    recorder.n_out = 0;
+}
+
 static void put(const void *bytes, size_t n) {
-    if (recorder.error || !recorder.file) return;
-    errno = 0;
-    if (fwrite(bytes, 1, n, recorder.file) != n) recorder.error = errno ? errno : EIO;
+    if (n > OUT_BYTES - recorder.n_out) flush_out();
+    if (n > OUT_BYTES) {
+        write_out(bytes, n);
+    } else {
+        memcpy(recorder.out + recorder.n_out, bytes, n);
+        recorder.n_out += n;
+    }
 }
 
 /* A chunk of two parts; beyond the bound there are no more. */
@@ -47,13 +73,18 @@ static void put_chunk(uint32_t kind, const void *a, size_t n_a, const void *b, s
     if (n_b) put(b, n_b);
 }
 
-kn_status kn__recorder_start(const char *path, uint32_t version) {
-    recorder.file = fopen(path, "wb");
-    if (!recorder.file) {
+kn_status kn__recorder_start(const char *name, uint32_t version) {
+    char path[KN__PATH_EXPANDED_BYTES];
+    if (!kn__path_expand(path, sizeof path, name)) {
+        return KN_FAIL(KN_ERR_IO, "recording: the path %.64s… is too long", name);
+    }
+    recorder.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    recorder.on = recorder.fd >= 0;
+    if (!recorder.on) {
         return KN_FAIL(KN_ERR_IO, "recording: %s: %s", path, strerror(errno));
     }
     recorder.error = 0;
-    recorder.n_bytes = 0;
+    recorder.n_bytes = recorder.n_out = 0;
     recorder.n_names = 0;
     recorder.sizes = (kn__record_sizes){{0}};
     put(magic, sizeof magic);
@@ -82,7 +113,7 @@ static void put_name(const char *name) {
 }
 
 void kn__recorder_buffer(void *bytes, size_t used, const kn__record_sizes *seen) {
-    if (!recorder.file) return;
+    if (!recorder.on) return;
     put_sizes(seen);
     for (void *at = NULL; (at = kn__cupti_next(bytes, used, at, &recorder.sizes));) {
         const char **name = kn__cupti_name(at);
@@ -103,13 +134,14 @@ static size_t add_labels(char *out, const kn__node *node) {
 void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node) {
     char path[PATH_BYTES];
     launch_head head = {id, launch_id, (uint32_t)what};
-    if (recorder.file) put_chunk(LAUNCH, &head, sizeof head, path, add_labels(path, node));
+    if (recorder.on) put_chunk(LAUNCH, &head, sizeof head, path, add_labels(path, node));
 }
 
 kn_status kn__recorder_finish(void) {
-    if (!recorder.file) return KN_OK;
-    if (fclose(recorder.file) != 0 && !recorder.error) recorder.error = errno;
-    recorder.file = NULL;
+    if (!recorder.on) return KN_OK;
+    flush_out();
+    if (close(recorder.fd) != 0 && !recorder.error) recorder.error = errno;
+    recorder.on = false;
     if (!recorder.error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "recording: the file is not complete: %s", strerror(recorder.error));
 }

@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "activity.h"
+#include "budget.h"
 #include "kernel.h"
 
 /* ---- reading a tree that its thread goes on writing ---- */
 
 typedef struct reading {
+    const kn__tree *tree;
     double tick_ns;
     uint64_t now;
 } reading;
@@ -23,7 +25,15 @@ static uint64_t read_ticks(const kn__node *node, uint64_t now, bool *open) {
     }
 }
 
-static void add_memory(kn__row *row, const kn__node *node) {
+static void add_mark(kn__row *row, int64_t peak, int64_t peak_most, int64_t rise) {
+    row->peak = kn__max_i64(row->peak, peak);
+    row->peak_most = kn__max_i64(row->peak_most, peak_most);
+    row->rise = kn__max_i64(row->rise, rise);
+}
+
+/* Blocks that a scope holds were live together while it was open, also where it was opened before
+ * memory was followed. */
+static void add_memory(kn__row *row, const kn__node *node, bool has_mark) {
     kn__memory_row memory;
     kn__memory_row_read(&memory, node);
     row->alloc_bytes += memory.alloc_bytes;
@@ -33,9 +43,19 @@ static void add_memory(kn__row *row, const kn__node *node) {
     row->n_temporary += memory.n_temporary;
     row->held += memory.held;
     row->held_at_peak += memory.held_at_peak;
-    row->peak = kn__max_i64(row->peak, KN__LOAD(node->peak));
-    row->rise = kn__max_i64(row->rise, KN__LOAD(node->rise));
-    row->peak_inexact |= KN__LOAD(node->is_disturbed) != 0;
+    int64_t peak = KN__LOAD(node->peak), held = kn__max_i64(memory.held, memory.held_at_peak);
+    add_mark(row, peak, KN__LOAD(node->peak_most), KN__LOAD(node->rise));
+    if (!has_mark && held > peak) add_mark(row, held, INT64_MAX, 0);
+}
+
+/* The marks of a scope that is open and, in *inner, what its parent's mark includes. */
+static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const kn__node *node,
+                          int64_t inside) {
+    kn__memory_mark mark;
+    if (!kn__memory_open_mark(&mark, r->tree, node, inside)) return false;
+    add_mark(row, mark.peak, mark.peak_most, mark.rise);
+    *inner = kn__max_i64(*inner, kn__max_i64(mark.peak, KN__LOAD(node->hwm_saved)));
+    return true;
 }
 
 static void add_times(kn__row *row, const kn__node *node, const reading *r) {
@@ -160,16 +180,20 @@ static kn_status add_external(kn__report *report) {
     return KN_OK;
 }
 
+/* `inner`: the highest mark of memory of the children that are open. */
 static kn_status add_children(kn__report *report, kn__row *row, const kn__node *node,
-                              const reading *r) {
+                              const reading *r, int64_t *inner) {
     const kn__node *child = atomic_load_explicit(&node->first_child, memory_order_acquire);
     for (; child; child = atomic_load_explicit(&child->next, memory_order_acquire)) {
         kn__row *child_row = kn__report_row(report, row, child->label);
+        int64_t inside = 0;
         if (!child_row) return no_memory();
         add_times(child_row, child, r);
-        if (report->has_memory) add_memory(child_row, child);
         KN_TRY(add_kernels(report, child_row, child));
-        KN_TRY(add_children(report, child_row, child, r));
+        KN_TRY(add_children(report, child_row, child, r, &inside));
+        if (!report->has_memory) continue;
+        bool has_mark = add_open_mark(child_row, inner, r, child, inside);
+        add_memory(child_row, child, has_mark); /* a call that ended meanwhile is counted now */
     }
     return KN_OK;
 }
@@ -184,6 +208,15 @@ static void place_in_time(kn__row *row, double tick_ns) {
     for (kn__row *child = row->first; child; child = child->next) place_in_time(child, tick_ns);
 }
 
+/* Threads tell of what they freed a moment late: no row shows more than the pool had. */
+static void bound_peaks(kn__row *row, int64_t most) {
+    if (row->peak > most) row->peak = most;
+    if (row->peak_most > most) row->peak_most = most;
+    for (kn__row *child = row->first; child; child = child->next) {
+        if (!child->is_extra) bound_peaks(child, most);
+    }
+}
+
 static void take_live(kn__series *out, double tick_ns) {
     kn__memory_series_read(out);
     out->max_at = since_start(out->max_at, tick_ns);
@@ -196,21 +229,25 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     out->n_threads = kn__tree_threads();
     kn__activity_drain();
     kn__activity_balance(&out->balance);
+    out->buffer_bytes = kn__budget_limit();
+    out->buffer_full = kn__budget_was_full();
     KN_TRY(add_unknown(out));
     KN_TRY(add_costs(out));
     KN_TRY(add_external(out));
-    reading r = {tick_ns, now};
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        reading r = {tree, tick_ns, now};
+        int64_t inner = 0;
         out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
         KN_TRY(add_unattributed(out, &tree->root));
-        KN_TRY(add_children(out, &out->root, &tree->root, &r));
+        KN_TRY(add_children(out, &out->root, &tree->root, &r, &inner));
     }
     if (out->has_memory) {
-        add_memory(&out->outside, kn__memory_outside());
+        add_memory(&out->outside, kn__memory_outside(), true);
         kn__memory_totals_read(&out->memory);
         take_live(&out->live, tick_ns);
     }
     kn__report_finish(out);
+    if (out->memory.n_pools == 1) bound_peaks(&out->root, out->memory.live_max);
     place_in_time(&out->root, tick_ns);
     return KN_OK;
 }
@@ -221,8 +258,9 @@ kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t n
     out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
     out->n_threads = 1;
     out->n_unrecorded = KN__LOAD(tree->n_unrecorded);
-    reading r = {tick_ns, now};
-    KN_TRY(add_children(out, &out->root, &tree->root, &r));
+    reading r = {tree, tick_ns, now};
+    int64_t inner = 0;
+    KN_TRY(add_children(out, &out->root, &tree->root, &r, &inner));
     kn__report_finish(out);
     return KN_OK;
 }

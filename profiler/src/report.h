@@ -39,7 +39,7 @@ struct kn__row {
     int64_t held;                          /* live now */
     int64_t held_at_peak; /* its own blocks, live when all pools together held most */
     int64_t peak, rise;   /* most that was live while it was open, and how far above its entry */
-    bool peak_inexact;    /* another thread allocated or freed meanwhile */
+    int64_t peak_most;    /* the bound of a peak that is not exact (kn__row_peak_exact) */
 
     uint64_t gpu_ns, n_gpu;
     uint64_t n_pending; /* launches whose GPU time is not known yet */
@@ -56,6 +56,9 @@ typedef struct kn__steps {
     double squares_ns2;              /* sum of their squares */
 } kn__steps;
 
+/* Whether `peak` is the mark itself, not only a lower bound of it. */
+static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_most <= row->peak; }
+
 /* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
 double kn__row_sigma(const kn__row *row);
 
@@ -65,11 +68,19 @@ typedef struct kn__cost {
     uint64_t ns, n;
 } kn__cost;
 
+/* Who held memory: a path and its bytes. */
+typedef struct kn__owner {
+    const char *path;
+    int64_t bytes;
+} kn__owner;
+enum { KN__OWNERS_SHOWN = 5 };
+
 /* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
 typedef struct kn__balance {
     const char *source; /* NULL: no source of records */
     uint64_t launched, timed, pending, dropped, untimed;
     uint64_t unattributed_ns, n_unattributed;
+    uint64_t n_lost; /* records and calls, of a graph's launch too: as told by who lost them */
     kn__cost costs[KN__COSTS_MAX]; /* of the timer itself */
     kn__external external;
     const char *notice; /* what the reader should know; NULL: nothing */
@@ -79,11 +90,17 @@ typedef struct kn__report {
     kn__row root; /* children: the top level; its own values: sums over them */
     uint64_t wall_ns, n_threads, n_unrecorded;
     bool has_memory, has_gpu;
-    kn__row outside; /* memory allocated with no scope open */
+    uint64_t buffer_bytes; /* the bound of the timer's own memory */
+    bool buffer_full;      /* and it was reached */
+    kn__row outside;       /* memory allocated with no scope open */
     kn__memory_totals memory;
     kn__series live; /* over time, ns */
     kn__steps steps;
     kn__balance balance;
+    /* Largest first; noted when the rows were summed up: leaving out rows changes nothing here. */
+    kn__owner owners[KN__OWNERS_SHOWN], holders[KN__OWNERS_SHOWN];
+    int n_owners, n_holders;
+    bool owners_noted;
 
     void *blocks; /* of rows; owned, as the next */
     void *labels;
@@ -107,10 +124,10 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label);
 /* A copy of the text that lives as long as the report; NULL: no memory. */
 const char *kn__report_keep(kn__report *report, const char *text);
-/* Sums up: what rows have of their own becomes what their subtrees have, and root's values come
- * from the top level. After the last row was filled. */
+/* Sums up and notes the owners of memory: what rows have of their own becomes what their subtrees
+ * have, and root's values come from the top level. After the last row was filled. */
 void kn__report_finish(kn__report *report);
-/* Root's values alone: of rows whose values are those of their subtrees already. */
+/* The same for rows whose values are those of their subtrees already. */
 void kn__report_sum(kn__report *report);
 /* Orders the children of every row: largest first, names and first sight ascending. */
 void kn__report_sort(kn__report *report, kn__sort by);

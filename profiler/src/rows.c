@@ -6,7 +6,7 @@
 
 #include "text.h"
 
-enum { BLOCK_ROWS = 256, TABLE_MIN = 256 };
+enum { BLOCK_ROWS = 256, TABLE_MIN = 256, OWNER_PATH_BYTES = 512 };
 
 typedef struct block {
     struct block *next;
@@ -130,7 +130,7 @@ static void add_amounts(kn__row *row, const kn__row *child) {
     row->held =
         (int64_t)((uint64_t)row->held + (uint64_t)child->held); /* a file may hold anything */
     row->peak = kn__max_i64(row->peak, child->peak);
-    row->peak_inexact |= child->peak_inexact;
+    row->peak_most = kn__max_i64(row->peak_most, child->peak_most);
 }
 
 /* Amounts that nodes keep for themselves become those of the whole subtree. */
@@ -157,16 +157,6 @@ static void sum_times(kn__report *report) {
         report->root.n_calls += row->n_calls;
     }
     report->has_gpu = report->root.n_gpu > 0 || report->balance.source != NULL;
-}
-
-void kn__report_finish(kn__report *report) {
-    include_children(&report->root);
-    sum_times(report);
-}
-
-void kn__report_sum(kn__report *report) {
-    for (kn__row *row = report->root.first; row; row = row->next) add_amounts(&report->root, row);
-    sum_times(report);
 }
 
 static int compare(const kn__row *a, const kn__row *b, kn__sort by) {
@@ -281,4 +271,37 @@ void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {
         if (!kn__path_prepend(out, &at, row->label)) break;
     }
     kn__path_finish(out, out_bytes, at);
+}
+
+/* ---- after the last row ---- */
+
+static int note_largest(kn__owner *out, kn__report *report, int64_t (*amount)(const kn__row *row)) {
+    const kn__row *rows[KN__OWNERS_SHOWN];
+    int n = rank(rows, KN__OWNERS_SHOWN, report, amount), n_kept = 0;
+    for (int i = 0; i < n; i++) {
+        char path[OWNER_PATH_BYTES];
+        kn__report_path(path, sizeof path, rows[i]);
+        const char *kept = kn__report_keep(report, path);
+        if (kept) out[n_kept++] = (kn__owner){kept, amount(rows[i])};
+    }
+    return n_kept;
+}
+
+static void note_owners(kn__report *report) {
+    if (report->owners_noted) return;
+    report->owners_noted = true;
+    report->n_owners = note_largest(report->owners, report, held_at_peak);
+    report->n_holders = note_largest(report->holders, report, kn__row_held);
+}
+
+void kn__report_finish(kn__report *report) {
+    include_children(&report->root);
+    sum_times(report);
+    note_owners(report);
+}
+
+void kn__report_sum(kn__report *report) {
+    for (kn__row *row = report->root.first; row; row = row->next) add_amounts(&report->root, row);
+    sum_times(report);
+    note_owners(report);
 }

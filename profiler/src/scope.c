@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "labels.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "scope.h"
@@ -27,15 +28,17 @@ static inline kn_scope start_at(kn__node *node, uint64_t now) {
     return (kn_scope){now};
 }
 
-static inline kn_scope open_fast(kn__tree *tree, kn__node *parent, kn__node *node) {
+static inline kn_scope open_fast(kn__tree *tree, kn__node *parent, kn__node *node, uint64_t site) {
     enter(tree, parent, node);
+    node->site = site;
     return start_at(node, kn__clock_tsc());
 }
 
-static kn_scope open_extra(kn__tree *tree, kn__node *node) {
+static kn_scope open_extra(kn__tree *tree, kn__node *node, uint64_t site) {
     kn__node *parent = node->parent;
     enter(tree, parent, node);
-    node->extras = (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed);
+    node->site = site;
+    KN__STORE(node->extras, (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed));
     if (node->extras & KN__PROF_NVTX) kn__nvtx_push(node);
     if (node->extras & KN__PROF_MEM) kn__memory_enter(tree, node);
     uint64_t now = kn__clock_now();
@@ -74,10 +77,10 @@ static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
 static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
     unsigned extras = node->extras;
     uint64_t start = node->start;
-    node->extras = 0;
+    if (extras & KN__PROF_MEM) kn__memory_leave(tree, node); /* a reader sees it open or counted */
     close_fast(tree, node, now);
+    if (extras) KN__STORE(node->extras, 0);
     if (extras & KN__PROF_TRACE) kn__trace_scope(tree, node, start, now);
-    if (extras & KN__PROF_MEM) kn__memory_leave(tree, node);
     if (extras & KN__PROF_NVTX) kn__nvtx_pop();
 }
 
@@ -89,34 +92,6 @@ static inline bool has_text(const kn__node *node, const char *label) {
     return !node->key && strcmp(node->label, label) == 0;
 }
 
-/* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child. */
-__attribute__((noinline)) static kn_scope open_slow(const char *key, const char *label) {
-    kn_scope off = {0};
-    kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
-    if (!tree) return off;
-    kn__node *parent = tree->current, *node = guess(parent);
-    if (!(key ? node->key == key : has_text(node, label))) {
-        node = kn__tree_child(tree, parent, key, label);
-        if (!node) return off;
-        if (parent->opened->parent == parent) parent->opened->after = node;
-    }
-    return kn__tree_fast == tree ? open_fast(tree, parent, node) : open_extra(tree, node);
-}
-
-kn_scope kn_scope_begin_static_on_(const char *label) {
-    kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
-    if (LIKELY(node->key == label)) return open_fast(tree, parent, node);
-    return open_slow(label, label);
-}
-
-kn_scope kn_scope_begin_on_(const char *label) {
-    kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
-    if (LIKELY(has_text(node, label))) return open_fast(tree, parent, node);
-    return open_slow(NULL, label);
-}
-
 /* Not the innermost scope: one that others were left open in, or one that is closed already. */
 static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
     kn__node *target = tree->current;
@@ -124,6 +99,76 @@ static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
     if (!target) return;
     kn__node *outside = target->parent;
     while (tree->current != outside) close_node(tree, tree->current, now);
+}
+
+/* The same call at the same depth of the stack has opened this label, and it is still open: its
+ * function was left by longjmp, as were those of the scopes inside it. */
+static void close_abandoned(kn__tree *tree, const char *key, uint64_t site) {
+    for (const kn__node *node = tree->current; node->parent; node = node->parent) {
+        if (node->site != site || node->key != key) continue;
+        close_down_to(tree, node->start, kn__clock_now());
+        return;
+    }
+}
+
+/* At first sight: whether the address of the label is good enough a key. */
+static kn__node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site) {
+    if (key && kn__label_may_vanish_new(label)) key = NULL;
+    if (key && site) close_abandoned(tree, key, site);
+    return kn__tree_child(tree, tree->current, key, label);
+}
+
+static kn__node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site) {
+    if (key && kn__label_may_vanish(label)) key = NULL;
+    if (!key && has_text(guess(tree->current), label)) return guess(tree->current);
+    kn__node *node = kn__tree_find(tree, tree->current, key, label);
+    return node ? node : make_child(tree, key, label, site);
+}
+
+/* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child. */
+__attribute__((noinline)) static kn_scope open_slow(const char *key, const char *label,
+                                                    uint64_t site) {
+    kn_scope off = {0};
+    kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
+    if (!tree) return off;
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (!(key ? node->key == key : has_text(node, label))) {
+        node = find_child(tree, key, label, site);
+        if (!node) return off;
+        parent = node->parent;
+        if (parent->opened->parent == parent) parent->opened->after = node;
+    }
+    return kn__tree_fast == tree ? open_fast(tree, parent, node, site)
+                                 : open_extra(tree, node, site);
+}
+
+/* The return address and where the caller's stack was: the scope of a block is open once for both.
+ */
+#define CALL_SITE()                                                                                \
+    ((uint64_t)(uintptr_t)__builtin_dwarf_cfa() << 32 ^                                            \
+     (uint64_t)(uintptr_t)__builtin_return_address(0))
+
+kn_scope kn_scope_begin_block_on_(const char *label) {
+    kn__tree *tree = kn__tree_fast;
+    kn__node *parent = tree->current, *node = guess(parent);
+    uint64_t site = CALL_SITE();
+    if (LIKELY(node->key == label)) return open_fast(tree, parent, node, site);
+    return open_slow(label, label, site);
+}
+
+/* Any call may open any of these two: of a loop, of an interpreter. Their site says nothing. */
+kn_scope kn_scope_begin_static_on_(const char *label) {
+    kn__tree *tree = kn__tree_fast;
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (LIKELY(node->key == label)) return open_fast(tree, parent, node, 0);
+    return open_slow(label, label, 0);
+}
+
+kn_scope kn_scope_begin_on_(const char *label) {
+    kn__tree *tree = kn__tree_fast;
+    kn__node *parent = tree->current, *node = guess(parent);
+    if (LIKELY(has_text(node, label))) return open_fast(tree, parent, node, 0);
+    return open_slow(NULL, label, 0);
 }
 
 __attribute__((noinline)) static void end_slow(uint64_t start) {
@@ -152,7 +197,9 @@ void kn_scope_end_on_(kn_scope *scope) {
 
 void kn__scope_end_key(const char *key) {
     kn__tree *tree = kn__tree_mine;
-    if (tree && tree->current->parent && tree->current->key == key) {
+    const kn__node *node = tree ? tree->current : NULL;
+    if (!node || !node->parent) return;
+    if (node->key == key || (!node->key && strcmp(node->label, key) == 0)) {
         close_node(tree, tree->current, kn__clock_now());
     }
 }

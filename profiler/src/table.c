@@ -5,7 +5,7 @@
 
 #include "name.h"
 
-enum { LABEL_MIN = 9, LABEL_WISH = 24, OWNERS_SHOWN = 5, PATH_BYTES = 512 };
+enum { LABEL_MIN = 9, LABEL_WISH = 24, PATH_BYTES = 512 };
 
 typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_MEMORY, N_GROUPS } group;
 
@@ -58,27 +58,31 @@ typedef struct layout {
     const kn__table_options *options;
     bool shown[N_COLUMNS];
     int label; /* characters of the label column: L of the layout's description */
+    kn__names names;
 } layout;
 
 static bool is_hidden(const layout *l, const kn__row *row) {
     return l->options->depth > 0 && row->depth > l->options->depth;
 }
 
-enum { LABEL_BYTES = 512 };
-
 /* A kernel's name is shortened for the eye; JSON and CSV have it whole. */
-static const char *label_of(const kn__row *row, char *out) {
-    if (!row->is_kernel) return row->label;
-    kn__name_short(out, LABEL_BYTES, row->label);
-    return out;
+static const char *label_of(const layout *l, const kn__row *row) {
+    const char *shown = row->is_kernel ? kn__names_get(&l->names, row->label) : NULL;
+    return shown ? shown : row->label;
+}
+
+static void add_names(kn__names *names, const kn__row *row) {
+    for (; row; row = row->next) {
+        if (row->is_kernel) kn__names_add(names, row->label);
+        add_names(names, row->first);
+    }
 }
 
 static int longest_label(const layout *l, const kn__row *row) {
     int longest = 0;
     for (; row; row = row->next) {
         if (is_hidden(l, row)) continue;
-        char name[LABEL_BYTES];
-        int own = kn__text_width(label_of(row, name)) + 2 * row->depth;
+        int own = kn__text_width(label_of(l, row)) + 2 * row->depth;
         int inner = longest_label(l, row->first);
         if (own > longest) longest = own;
         if (inner > longest) longest = inner;
@@ -110,6 +114,8 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
     }
     if (options->columns_2018) l.shown[PEAK] = false;
     for (int i = TIME_MIN; i <= TIME_FIRST; i++) l.shown[i] = options->spread;
+    add_names(&l.names, report->root.first);
+    kn__names_settle(&l.names);
     int wanted = longest_label(&l, report->root.first);
     if (options->width > 0) {
         int width = options->width - (report->root.n_pending > 0); /* for " +" */
@@ -148,9 +154,10 @@ static kn__cell spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
 static double gpu_total(const kn__report *report) { return (double)report->root.gpu_ns; }
 
 static kn__cell peak_cell(const kn__row *row) {
-    if (row->peak <= 0) return dash;
+    bool exact = kn__row_peak_exact(row);
+    if (row->peak <= 0 && exact) return dash;
     kn__cell bytes = kn__cell_bytes((double)row->peak), cell = {""};
-    size_t mark = row->peak_inexact;
+    size_t mark = !exact;
     if (mark) cell.text[0] = '~';
     memcpy(cell.text + mark, bytes.text, sizeof cell.text - 1 - mark);
     return cell;
@@ -170,8 +177,14 @@ static kn__cell gpu_cell(const layout *l, column_id id, const kn__row *row) {
                           : per_call(l, row, ns, true);
 }
 
+/* A row that only stands above others: it was never called. */
+static bool is_heading(const kn__row *row) {
+    return !row->is_kernel && !row->n_calls && !row->time_ns;
+}
+
 static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
     if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
+    if (is_heading(row) && columns[id].group == GROUP_TIME) return dash;
     double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
     switch (id) {
         case TIME:
@@ -291,10 +304,9 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     int indent = 2 * (row->depth - 1);
     int deep = indent < l->label ? indent : l->label; /* a very narrow table */
     kn__text_repeat(text, " ", 1 + deep);
-    char name[LABEL_BYTES];
-    kn__text_label(text, label_of(row, name), l->label - deep, l->label + 2 - deep);
+    kn__text_label(text, label_of(l, row), l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
-    kn__text_right(text, kn__cell_count((double)n).text, 5);
+    kn__text_right(text, is_heading(row) ? "-" : kn__cell_count((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
         kn__cell cell = cell_of(l, i, row);
@@ -331,6 +343,9 @@ static void add_balance(kn__text *text, const kn__balance *b) {
                         (unsigned long long)b->n_unattributed,
                         kn__cell_time((double)b->unattributed_ns, true).text);
     }
+    if (b->n_lost) {
+        kn__text_printf(text, "; %llu records were lost", (unsigned long long)b->n_lost);
+    }
     kn__text_puts(text, "\n");
     if (b->notice) kn__text_printf(text, " %s: %s\n", b->source, b->notice);
 }
@@ -352,6 +367,14 @@ static void add_run(kn__text *text, const layout *l) {
                         (unsigned long long)r->n_unrecorded);
     }
     kn__text_puts(text, "\n");
+}
+
+static void add_full(kn__text *text, const kn__report *report) {
+    if (!report->buffer_full) return;
+    kn__text_printf(text,
+                    " the timer's own memory (%s) was full, this table is not complete: raise "
+                    "KNET_TIMER=buf=\n",
+                    kn__cell_bytes((double)report->buffer_bytes).text);
 }
 
 static void add_pools(kn__text *text, const kn__report *report) {
@@ -378,26 +401,23 @@ static void add_pools(kn__text *text, const kn__report *report) {
     }
 }
 
-static void add_owner(kn__text *text, const kn__row *row, int64_t held, const char *before) {
-    char path[PATH_BYTES];
-    kn__report_path(path, sizeof path, row);
-    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)held).text);
-    kn__text_label(text, path, PATH_BYTES, 0);
+static void add_owner(kn__text *text, const kn__owner *owner, const char *before) {
+    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)owner->bytes).text);
+    kn__text_label(text, owner->path, PATH_BYTES, 0);
 }
 
 static void add_owners(kn__text *text, const kn__report *report) {
-    const kn__row *owners[OWNERS_SHOWN];
-    int n = kn__report_owners(owners, OWNERS_SHOWN, report);
-    if (n) {
+    if (report->n_owners) {
         kn__text_printf(text, " at the high-water mark of %s",
                         kn__cell_bytes((double)report->memory.live_max).text);
     }
-    for (int i = 0; i < n; i++) add_owner(text, owners[i], owners[i]->held_at_peak, i ? "," : ":");
-    if (n) kn__text_puts(text, "\n");
-    n = kn__report_holders(owners, OWNERS_SHOWN, report);
-    if (n) kn__text_puts(text, " not freed");
-    for (int i = 0; i < n; i++) add_owner(text, owners[i], kn__row_held(owners[i]), i ? "," : ":");
-    if (n) kn__text_puts(text, "\n");
+    for (int i = 0; i < report->n_owners; i++) add_owner(text, &report->owners[i], i ? "," : ":");
+    if (report->n_owners) kn__text_puts(text, "\n");
+    if (report->n_holders) kn__text_puts(text, " not freed");
+    for (int i = 0; i < report->n_holders; i++) {
+        add_owner(text, &report->holders[i], i ? "," : ":");
+    }
+    if (report->n_holders) kn__text_puts(text, "\n");
 }
 
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {
@@ -405,6 +425,7 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     if (!options->bare) {
         add_balance(text, &report->balance);
         add_run(text, &l);
+        add_full(text, report);
         if (report->has_memory) add_pools(text, report);
     }
     add_head(text, &l);
@@ -413,4 +434,5 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     add_rule(text, &l, table_width(&l));
     kn__text_puts(text, "\n");
     if (!options->bare && report->has_memory) add_owners(text, report);
+    kn__names_release(&l.names);
 }

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void kn__text_release(kn__text *text) {
@@ -215,16 +217,59 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     return !*path;
 }
 
-static kn_status write_file(const kn__text *text, const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool ok = fd >= 0 && write_all(fd, text->data, text->length);
+static bool write_and_close(int fd, const kn__text *text) {
+    bool ok = write_all(fd, text->data, text->length);
     int error = errno;
-    if (fd >= 0 && close(fd) != 0 && ok) {
-        ok = false;
-        error = errno;
+    if (close(fd) != 0 && ok) return false;
+    errno = error;
+    return ok;
+}
+
+/* A device, a pipe, or what a dangling link points at. */
+static bool write_to(const char *path, const kn__text *text) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return fd >= 0 && write_and_close(fd, text);
+}
+
+/* Where no file can be made beside it: what it will take is allocated first. */
+static bool overwrite(const char *path, const kn__text *text) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return false;
+    int error = posix_fallocate(fd, 0, (off_t)text->length);
+    if (!error || error == EINVAL || error == EOPNOTSUPP) {
+        return write_and_close(fd, text) && truncate(path, (off_t)text->length) == 0;
     }
-    if (ok) return KN_OK;
-    return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to %s: %s", path, strerror(error));
+    close(fd);
+    errno = error;
+    return false;
+}
+
+/* An older report stays until the new one is complete. */
+static bool replace(const char *path, const struct stat *old, const kn__text *text) {
+    char beside[KN__PATH_EXPANDED_BYTES + 32];
+    snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid());
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return overwrite(path, text);
+    if (old) (void)fchmod(fd, old->st_mode & 07777);
+    if (write_and_close(fd, text) && rename(beside, path) == 0) return true;
+    int error = errno;
+    unlink(beside);
+    errno = error;
+    return false;
+}
+
+static bool write_path(const char *path, const kn__text *text) {
+    char target[PATH_MAX];
+    struct stat file, link;
+    bool is_there = stat(path, &file) == 0, is_named = lstat(path, &link) == 0;
+    if (!is_named) return replace(path, NULL, text);
+    if (!is_there || !S_ISREG(file.st_mode)) return write_to(path, text);
+    return replace(realpath(path, target) ? target : path, &file, text);
+}
+
+static kn_status write_file(const kn__text *text, const char *path) {
+    if (write_path(path, text)) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to %s: %s", path, strerror(errno));
 }
 
 kn_status kn__text_write(const kn__text *text, const char *path) {

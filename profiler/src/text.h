@@ -48,8 +48,9 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
 enum { KN__PATH_EXPANDED_BYTES = 4096 };
 
-/* Writes all of it to a file: "-" is stderr, "%p" in the path the process id. A path that can't be
- * written: the text goes to stderr with the reason. Errors: IO, naming the path. */
+/* Writes all of it to a file: "-" is stderr, "%p" in the path the process id. A file that exists is
+ * replaced once the new one is complete. A path that can't be written: the text goes to stderr with
+ * the reason. Errors: IO, naming the path. */
 kn_status kn__text_write(const kn__text *text, const char *path);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct kn__chunk {
     _Alignas(64) unsigned char bytes[];
 } chunk;
 
+atomic_bool kn__forked;
 _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
 _Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec"))) = &kn__tree_none;
 
@@ -125,6 +126,11 @@ static kn__node *count_unrecorded(kn__tree *tree) {
     return NULL;
 }
 
+kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key,
+                        const char *label) {
+    return tree->n_table ? *find_slot(tree, parent, key, label) : NULL;
+}
+
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
     if (2 * tree->n_nodes >= tree->n_table && !grow_table(tree)) return count_unrecorded(tree);
     kn__node **slot = find_slot(tree, parent, key, label);
@@ -143,6 +149,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
 
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
+    if (atomic_load(&kn__forked)) return;
     kn__scope_close_all(tree);
     kn__trace_flush(tree);
     kn__tree_mine = NULL;
@@ -182,6 +189,7 @@ static kn__tree *adopt_tree(void) {
 
 kn__tree *kn__tree_get(void) {
     if (kn__tree_mine) return kn__tree_mine;
+    if (atomic_load(&kn__forked)) return NULL;
     pthread_mutex_lock(&registry_lock);
     kn__tree *tree = adopt_tree();
     pthread_mutex_unlock(&registry_lock);

@@ -44,9 +44,10 @@ struct kn__node {
     kn__count ticks_min, ticks_max;
 
     kn__node *opened;        /* the child that was opened last */
+    uint64_t site;           /* what opened it: the call and the depth of the stack; 0: not known */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
     uint16_t depth;          /* 0 for the root */
-    uint16_t extras;         /* what leaving has to undo: KN__PROF_MEM, KN__PROF_NVTX */
+    uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     kn__count ticks_first;
     const char *label; /* our copy */
@@ -55,10 +56,11 @@ struct kn__node {
     kn__node *last_child;
     uint64_t first_start; /* when it was made */
 
-    /* Memory: windows are the owner's, the rest stands under the lock. */
-    int64_t hwm_saved, live_before;
-    uint32_t foreign_before, is_disturbed;
-    int64_t peak, rise; /* KN__STORE and KN__LOAD too */
+    /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */
+    int64_t hwm_saved, live_before, live_max_before; /* of the call that is open */
+    int64_t peak, rise;                              /* of the calls that ended */
+    int64_t peak_most; /* more than this it can't have been, where `peak` is not exact */
+    uint32_t foreign_before;
     uint64_t alloc_bytes, n_allocs, freed_bytes;
     uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
     int64_t held, held_at_peak;
@@ -76,7 +78,7 @@ struct kn__tree {
     kn__node *current; /* innermost open node, or the root */
     kn__node root;
 
-    /* Memory as this thread saw it (memory.h). */
+    /* Memory as this thread saw it (memory.h); KN__STORE and KN__LOAD. */
     int64_t hwm;
     uint64_t n_events;
     const void *last_block; /* allocated last, and nothing since */
@@ -90,6 +92,10 @@ struct kn__tree {
     struct kn__trace_buffer *trace; /* events (trace.c); KN__LOAD */
     kn__count n_unrecorded;         /* scopes opened too deep or beyond the number of nodes */
 };
+
+/* This process is a child of one that was timed: its other threads are gone, and any lock of ours
+ * may be held for ever. Nothing of the timer works here, and no lock is taken. */
+extern atomic_bool kn__forked;
 
 /* This thread's tree; NULL until its first scope. */
 extern _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
@@ -105,6 +111,9 @@ kn__tree *kn__tree_get(void);
 /* The child of this label, made at first sight. `key` is the address of a static label or NULL.
  * NULL when the tree is full; it is counted then. */
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
+
+/* The same child if there is one. */
+kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key, const char *label);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);

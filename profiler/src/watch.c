@@ -7,18 +7,23 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "thread.h"
 
 static sem_t wake;
-static atomic_bool asked, ending;
+static atomic_int caught; /* the signal; 0: none */
+static atomic_bool ending;
 static bool running; /* there is a thread to join */
 static pthread_t thread;
 static uint64_t period_ns;
-static void (*make_report)(void);
+static void (*make_report)(void), (*make_last_report)(void);
+static int watched;             /* signal; 0: none */
+static struct sigaction before; /* what the signal did */
 
 static void on_signal(int number) {
-    (void)number;
     int error = errno;
-    atomic_store(&asked, true);
+    atomic_store(&caught, number);
     sem_post(&wake);
     errno = error;
 }
@@ -39,6 +44,23 @@ static bool wait_for(const struct timespec *when) {
     }
 }
 
+static bool is_default(void) {
+    return !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_DFL;
+}
+
+static bool is_ignored(void) {
+    return !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN;
+}
+
+/* After the report a signal that ends programs does what it would have done. */
+static void answer(int number) {
+    bool is_ours_alone = number == SIGUSR1 || number == SIGUSR2;
+    is_default() && !is_ours_alone ? make_last_report() : make_report();
+    if (is_ours_alone || is_ignored()) return;
+    sigaction(number, &before, NULL);
+    kill(getpid(), number);
+}
+
 static void *watch(void *arg) {
     struct timespec next;
     clock_gettime(CLOCK_MONOTONIC, &next);
@@ -47,32 +69,30 @@ static void *watch(void *arg) {
         bool due = wait_for(&next);
         if (atomic_load(&ending)) return arg;
         if (due) next = later(next, period_ns);
-        if (atomic_exchange(&asked, false) || due) make_report();
+        int number = atomic_exchange(&caught, 0);
+        if (number) {
+            answer(number);
+        } else if (due) {
+            make_report();
+        }
     }
 }
 
-/* The program's signals are for its own threads. */
-static int start_thread(void) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&thread, NULL, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
-kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void)) {
+kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void),
+                          void (*last_report)(void)) {
     period_ns = every_ns;
     make_report = report;
+    make_last_report = last_report;
     sem_init(&wake, 0, 0);
-    int error = start_thread();
+    int error = kn__thread_start(&thread, watch, NULL);
     if (error) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "no reports while the program runs: no thread: %s",
                        strerror(error));
     }
     running = true;
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (signal) sigaction(signal, &action, NULL);
+    watched = signal;
+    if (signal) sigaction(signal, &action, &before);
     return KN_OK;
 }
 
@@ -84,4 +104,11 @@ void kn__watch_stop(void) {
     pthread_join(thread, NULL);
 }
 
-void kn__watch_forget(void) { running = false; }
+void kn__watch_forget(void) {
+    struct sigaction now;
+    running = false;
+    if (!watched || sigaction(watched, NULL, &now) != 0) return;
+    if (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == on_signal) {
+        sigaction(watched, &before, NULL);
+    }
+}

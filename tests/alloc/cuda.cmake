@@ -20,7 +20,7 @@ knet_test(alloc.cuda_fault SOURCES test_cuda_fault.c LINK KnetC::alloc fake_cuda
 knet_test(alloc.cuda_pool SOURCES test_cuda_pool.c LINK KnetC::alloc fake_cuda Threads::Threads LABELS unit fault)
 
 # Not linked: each test loads the driver it wants, by path.
-knet_test(alloc.cuda_load SOURCES test_cuda_load.c LINK KnetC::alloc ${CMAKE_DL_LIBS} LABELS unit fault)
+knet_test(alloc.cuda_load SOURCES test_cuda_load.c LINK KnetC::alloc Threads::Threads ${CMAKE_DL_LIBS} LABELS unit fault)
 add_dependencies(test_alloc_cuda_load fake_cuda fake_cuda_old)
 target_include_directories(test_alloc_cuda_load PRIVATE ${PROJECT_SOURCE_DIR}/alloc/src)
 target_compile_definitions(test_alloc_cuda_load PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>"

@@ -127,6 +127,7 @@ static const struct {
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver"},
 };
 
@@ -189,7 +190,9 @@ cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device 
 cu_result fake_cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     BEGIN(fake_begin);
     *out = &fake.contexts[device];
-    return fake_end(KN__CU_SUCCESS);
+    (void)fake_end(KN__CU_SUCCESS);
+    usleep(fake_machine.open_us);
+    return KN__CU_SUCCESS;
 }
 
 cu_result fake_cuCtxGetCurrent(cu_context *out) {
@@ -227,33 +230,27 @@ cu_result fake_cuThreadExchangeStreamCaptureMode(unsigned int *mode) {
 FAKE_API cu_result cuDriverGetVersion(int *out);
 cu_result cuDriverGetVersion(int *out) { return fake_cuDriverGetVersion(out); }
 
-#ifdef FAKE_CUDA_OLD /* the variant that stands for a driver before CUDA 12 */
-#define cuGetProcAddress_v2 cuGetProcAddress
-#endif
-FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **out, int version,
-                                       unsigned long long flags, unsigned int *found);
-cu_result cuGetProcAddress_v2(const char *name, void **out, int version, unsigned long long flags,
-                              unsigned int *found) {
+#ifndef FAKE_CUDA_OLD /* the variant without it stands for a driver before CUDA 11.3 */
+FAKE_API cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
+cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {
     static const kn__cuda_api api = {
 #define X(fn, since, params) .fn = fake_##fn,
         KN__CUDA_API(X)
 #undef X
     };
     *out = NULL;
-    *found = 1;
     if (fake_machine.is_stub) return KN__CU_ERROR_STUB_LIBRARY;
     if (version > fake_machine.driver_version || flags != KN__CU_GET_PROC_LEGACY_STREAM) {
         return INVALID_VALUE;
     }
 #define X(fn, since, params)                                                                       \
-    if (strcmp(name, #fn) == 0 && version >= (since)) {                                            \
-        memcpy(out, &api.fn, sizeof *out);                                                         \
-        *found = 0;                                                                                \
-    }
+    if (strcmp(name, #fn) == 0 && version >= (since)) memcpy(out, &api.fn, sizeof *out);
     KN__CUDA_API(X)
 #undef X
+    if (fake_machine.lacks && strcmp(name, fake_machine.lacks) == 0) *out = NULL;
     return KN__CU_SUCCESS;
 }
+#endif
 
 /* --- what tests see ------------------------------------------------------------------------ */
 
@@ -270,6 +267,7 @@ fake_cuda_counts fake_cuda_count(void) {
         .n_streams = count_kind(STREAM),
         .n_events = count_kind(EVENT),
         .n_contexts = fake_thread.n_contexts,
+        .capture_mode = fake_thread.capture_mode,
         .n_violations = fake.n_violations,
     };
     for (int i = 0; i < DEVICES_MAX; i++) counts.used_bytes += fake.used_bytes[i];

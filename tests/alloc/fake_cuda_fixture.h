@@ -1,5 +1,5 @@
-/* What every test over the fake driver is wrapped in: a clean start, and at the end no violation,
- * an unchanged context stack and nothing left over. */
+/* Setup and teardown of every test on the fake driver: a clean start; at the end no violation, no
+ * leak, and the thread's context stack unchanged. */
 #ifndef KNET_FAKE_CUDA_FIXTURE_H
 #define KNET_FAKE_CUDA_FIXTURE_H
 

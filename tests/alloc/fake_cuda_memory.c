@@ -158,16 +158,20 @@ cu_result fake_cuMemMap(cu_ptr at, size_t size_bytes, size_t offset, cu_handle k
     return fake_end(KN__CU_SUCCESS);
 }
 
+/* Of whole mappings, one after the other. */
 cu_result fake_cuMemSetAccess(cu_ptr at, size_t size_bytes, const cu_mem_access *access, size_t n) {
     BEGIN(fake_begin_in_context);
-    object *mapping = fake_find(MAPPING, at);
-    REQUIRE(mapping && mapping->size_bytes == size_bytes && n == 1);
-    REQUIRE(access->flags == KN__CU_MEM_ACCESS_READWRITE);
-    object *handle = fake_find(HANDLE, mapping->handle);
-    REQUIRE(handle && access->location.id == handle->device);
-    void *got = mmap(fake_host(at), size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                     fake.memory_file, (off_t)handle->file_offset);
-    if (got == MAP_FAILED) abort();
+    REQUIRE(n == 1 && access->flags == KN__CU_MEM_ACCESS_READWRITE);
+    const object *mapping = NULL;
+    for (cu_ptr end = at + size_bytes; at < end; at += mapping->size_bytes) {
+        mapping = fake_find(MAPPING, at);
+        REQUIRE(mapping && mapping->size_bytes <= end - at);
+        const object *handle = fake_find(HANDLE, mapping->handle);
+        REQUIRE(handle && access->location.id == handle->device);
+        void *got = mmap(fake_host(at), mapping->size_bytes, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, fake.memory_file, (off_t)handle->file_offset);
+        if (got == MAP_FAILED) abort();
+    }
     return fake_end(KN__CU_SUCCESS);
 }
 

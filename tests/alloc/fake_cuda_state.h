@@ -20,7 +20,7 @@ enum {
     STUCK = 999
 };
 
-typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM } object_kind;
+typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM, OWN_STREAM } object_kind;
 
 typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT } op_kind;
 typedef struct op {
@@ -43,6 +43,8 @@ struct CUevent_st {
 struct CUstream_st {
     bool held, capturing;
     uint64_t id;
+    cu_context context;
+    bool green;
     op *first, **last;
 };
 
@@ -87,6 +89,7 @@ typedef struct fake_thread_state {
     cu_context stack[CONTEXTS_MAX];
     int n_contexts;
     unsigned int capture_mode;
+    cu_stream own_stream; /* what handle 2 means here; made at first use */
 } fake_thread_state;
 
 extern fake_state fake;

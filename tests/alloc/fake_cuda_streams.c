@@ -2,12 +2,29 @@
 
 /* --- streams: queues of work, run at once unless held -------------------------------------- */
 
+static cu_stream make_stream(object_kind kind, cu_context context) {
+    cu_stream stream = calloc(1, sizeof *stream);
+    if (!stream) abort();
+    stream->id = ++fake.next_id + 100;
+    stream->context = context;
+    fake_add(kind, (uint64_t)(uintptr_t)stream, 0);
+    return stream;
+}
+
+/* NULL and 1 are the default stream, 2 the thread's own. */
 cu_stream fake_stream_of(cu_stream stream) {
-    return (uintptr_t)stream > 1 ? stream : &fake.default_stream; /* 1: its other name */
+    if ((uintptr_t)stream < 2) return &fake.default_stream;
+    if ((uintptr_t)stream > 2) return stream;
+    if (!fake_thread.own_stream) fake_thread.own_stream = make_stream(OWN_STREAM, NULL);
+    return fake_thread.own_stream;
+}
+
+static bool is_default(cu_stream stream) {
+    return stream == &fake.default_stream || stream == fake_thread.own_stream;
 }
 
 static bool known(cu_stream stream) {
-    return stream == &fake.default_stream || fake_find(STREAM, (uint64_t)(uintptr_t)stream);
+    return is_default(stream) || fake_find(STREAM, (uint64_t)(uintptr_t)stream);
 }
 
 static bool run_first(cu_stream stream) {
@@ -29,7 +46,7 @@ void fake_run_all(void) {
     for (bool progress = true; progress;) {
         progress = run_first(&fake.default_stream);
         for (int i = 0; i < fake.n_objects; i++) {
-            if (fake.objects[i].kind != STREAM) continue;
+            if (fake.objects[i].kind < STREAM) continue;
             while (run_first(fake_host(fake.objects[i].key))) progress = true;
         }
     }
@@ -49,12 +66,16 @@ static void enqueue(cu_stream stream, op work) {
 cu_result fake_cuStreamCreate(cu_stream *out, unsigned int flags) {
     BEGIN(fake_begin_in_context);
     REQUIRE(flags == KN__CU_STREAM_NON_BLOCKING);
-    cu_stream stream = calloc(1, sizeof *stream);
-    if (!stream) abort();
-    stream->id = ++fake.next_id + 100;
-    fake_add(STREAM, (uint64_t)(uintptr_t)stream, 0);
-    *out = stream;
+    *out = make_stream(STREAM, fake_thread.stack[fake_thread.n_contexts - 1]);
     return fake_end(KN__CU_SUCCESS);
+}
+
+cu_stream fake_cuda_stream(cu_context context, bool green) {
+    pthread_mutex_lock(&fake.lock);
+    cu_stream stream = make_stream(STREAM, context);
+    stream->green = green;
+    pthread_mutex_unlock(&fake.lock);
+    return stream;
 }
 
 cu_result fake_cuStreamDestroy(cu_stream stream) {
@@ -76,11 +97,40 @@ cu_result fake_cuStreamSynchronize(cu_stream stream) {
     return fake_end(KN__CU_SUCCESS);
 }
 
+/* Needs a context to know whose default stream is meant. */
 cu_result fake_cuStreamGetId(cu_stream stream, unsigned long long *out) {
-    BEGIN(fake_begin_in_context);
+    BEGIN(fake_begin);
     stream = fake_stream_of(stream);
     REQUIRE(known(stream));
+    REQUIRE(!is_default(stream) || fake_current_device() >= 0);
     *out = stream->id;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* A green context is a context of its own here. */
+cu_result fake_cuStreamGetCtx(cu_stream stream, cu_context *out) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(fake_find(STREAM, (uint64_t)(uintptr_t)stream));
+    *out = stream->green ? (cu_context)(void *)stream : stream->context;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuStreamGetGreenCtx(cu_stream stream, cu_green_context *out) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(fake_find(STREAM, (uint64_t)(uintptr_t)stream));
+    *out = stream->green ? (cu_green_context)(void *)stream : NULL;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* Ends a capture even in relaxed mode. */
+cu_result fake_cuCtxSynchronize(void) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(!fake.n_capturing);
+    fake_run_all();
+    for (int i = 0; i < fake.n_objects; i++) {
+        if (fake.objects[i].kind < STREAM) continue;
+        REQUIRE(!((cu_stream)fake_host(fake.objects[i].key))->first);
+    }
     return fake_end(KN__CU_SUCCESS);
 }
 

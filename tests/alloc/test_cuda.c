@@ -66,9 +66,11 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     char *first = range, *second = first + 4 * (size_t)GRANULE;
     assert_ok(driver->handle_create(impl, &handle, 2 * (size_t)GRANULE));
     assert_ok(driver->handle_map(impl, first, 2 * (size_t)GRANULE, handle));
+    assert_ok(driver->range_access(impl, first, 2 * (size_t)GRANULE));
     assert_ok(driver->fill(impl, first, 5, 2 * (size_t)GRANULE, NULL));
     assert_ok(driver->handle_unmap(impl, first, 2 * (size_t)GRANULE));
     assert_ok(driver->handle_map(impl, second, 2 * (size_t)GRANULE, handle));
+    assert_ok(driver->range_access(impl, second, 2 * (size_t)GRANULE));
     char last = 0;
     assert_ok(driver->copy(impl, &last, second + 2 * (size_t)GRANULE - 1, 1, false, true, NULL));
     assert_int_equal(last, 5);
@@ -77,20 +79,56 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     driver->range_release(impl, range, 8 * (size_t)GRANULE);
 }
 
-static void mapping_that_gets_no_access_is_undone(void **state) {
-    (void)state;
+enum { RUN = 3, RUN_BYTES = RUN * GRANULE };
+
+/* A range in which a run of handles is mapped that nothing may use yet. */
+static char *map_run(uint64_t handles[RUN]) {
     void *impl = NULL, *range = NULL;
     const kn_device_driver *driver = driver_get(&impl);
-    uint64_t handle = 0;
-    assert_ok(driver->range_reserve(impl, &range, GRANULE));
-    assert_ok(driver->handle_create(impl, &handle, GRANULE));
+    assert_ok(driver->range_reserve(impl, &range, RUN_BYTES));
+    for (size_t i = 0; i < RUN; i++) {
+        assert_ok(driver->handle_create(impl, &handles[i], GRANULE));
+        assert_ok(driver->handle_map(impl, (char *)range + i * GRANULE, GRANULE, handles[i]));
+    }
+    return range;
+}
+
+static void unmap_run(char *range, const uint64_t handles[RUN]) {
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    for (size_t i = 0; i < RUN; i++) {
+        assert_ok(driver->handle_unmap(impl, range + i * GRANULE, GRANULE));
+        driver->handle_destroy(impl, handles[i], GRANULE);
+    }
+    driver->range_release(impl, range, RUN_BYTES);
+}
+
+static void one_call_makes_a_run_of_handles_usable(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    uint64_t handles[RUN];
+    char *range = map_run(handles), last = 0;
+    assert_int_equal(fake_cuda_calls("cuMemSetAccess"), 0);
+    assert_ok(driver->range_access(impl, range, RUN_BYTES));
+    assert_int_equal(fake_cuda_calls("cuMemSetAccess"), 1);
+    assert_ok(driver->fill(impl, range, 6, RUN_BYTES, NULL));
+    assert_ok(driver->copy(impl, &last, range + RUN_BYTES - 1, 1, false, true, NULL));
+    assert_int_equal(last, 6);
+    unmap_run(range, handles);
+}
+
+static void run_stays_mapped_when_access_fails(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    uint64_t handles[RUN];
+    char *range = map_run(handles);
     fake_cuda_fail("cuMemSetAccess", 1, 1, 1);
-    assert_fails(driver->handle_map(impl, range, GRANULE, handle), KN_ERR_CUDA, "cuMemSetAccess");
-    assert_int_equal(fake_cuda_count().n_mapped, 0);
-    assert_ok(driver->handle_map(impl, range, GRANULE, handle));
-    assert_ok(driver->handle_unmap(impl, range, GRANULE));
-    driver->handle_destroy(impl, handle, GRANULE);
-    driver->range_release(impl, range, GRANULE);
+    assert_fails(driver->range_access(impl, range, RUN_BYTES), KN_ERR_CUDA,
+                 "cuMemSetAccess of 6291456 bytes");
+    assert_int_equal(fake_cuda_count().n_mapped, RUN);
+    unmap_run(range, handles);
 }
 
 static void failure_names_function_size_device_code_and_text(void **state) {
@@ -148,10 +186,11 @@ static void call_everything(void) {
     driver->stream_destroy(impl, stream);
 }
 
-static void context_of_the_caller_is_put_back(void **state) {
+static void context_and_capture_mode_of_the_caller_are_restored(void **state) {
     (void)state;
     call_everything();
     assert_int_equal(fake_cuda_count().n_contexts, 0);
+    assert_int_equal(fake_cuda_count().capture_mode, 0); /* global, as in every new thread */
     fake_cuda_context_push(fake_cuda_foreign_context());
     call_everything();
     assert_int_equal(fake_cuda_count().n_contexts, 1);
@@ -205,6 +244,117 @@ static void stream_ids_differ_even_where_handles_repeat(void **state) {
     }
 }
 
+static void stream_id_is_asked_for_once_unless_a_context_is_needed(void **state) {
+    (void)state;
+    void *impl = NULL;
+    kn_stream stream = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->stream_create(impl, &stream));
+    fake_cuda_reset();
+    uint64_t id = driver->stream_id(impl, stream);
+    assert_int_equal(fake_cuda_count().n_calls, 1);
+    fake_cuda_fail("cuStreamGetId", 1, 1, 201);
+    assert_int_equal(driver->stream_id(impl, stream), id);
+    assert_int_equal(fake_cuda_calls("cuCtxPopCurrent"), 1);
+    driver->stream_destroy(impl, stream);
+}
+
+static void assert_rejected(const kn_device_driver *driver, void *impl, kn_stream stream) {
+    assert_fails(driver->stream_check(impl, stream), KN_ERR_INVALID,
+                 "belongs to another context than the primary one of cuda:0");
+    driver->stream_destroy(impl, stream);
+}
+
+static void stream_of_another_context_is_rejected(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_rejected(driver, impl, fake_cuda_stream(fake_cuda_foreign_context(), false));
+    assert_rejected(driver, impl, fake_cuda_stream(fake_cuda_primary_context(1), false));
+}
+
+static void stream_of_the_primary_context_is_accepted(void **state) {
+    (void)state;
+    void *impl = NULL;
+    kn_stream stream = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->stream_create(impl, &stream));
+    assert_ok(driver->stream_check(impl, stream));
+    driver->stream_destroy(impl, stream);
+    fake_cuda_reset();
+    for (uintptr_t handle = 0; handle <= 2; handle++) {
+        assert_ok(driver->stream_check(impl, (kn_stream)handle));
+    }
+    assert_int_equal(fake_cuda_count().n_calls, 0); /* they are those of the context in use */
+}
+
+static void stream_of_a_green_context_is_accepted(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    kn_stream green = fake_cuda_stream(fake_cuda_primary_context(0), true);
+    assert_ok(driver->stream_check(impl, green));
+    driver->stream_destroy(impl, green);
+}
+
+static void stream_of_unknown_context_is_accepted(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    kn_stream stream = fake_cuda_stream(fake_cuda_foreign_context(), false);
+    fake_cuda_fail("cuStreamGetCtx", 1, 1, 801);
+    assert_ok(driver->stream_check(impl, stream));
+    fake_cuda_fail("cuStreamGetGreenCtx", 1, 1, 801); /* says nothing of green contexts */
+    assert_rejected(driver, impl, stream);
+}
+
+static void device_sync_calls_the_driver_once_and_reports_its_error(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    assert_ok(driver->device_sync(impl));
+    assert_int_equal(fake_cuda_calls("cuCtxSynchronize"), 1);
+    fake_cuda_fail("cuCtxSynchronize", 1, 1, 700);
+    assert_fails(driver->device_sync(impl), KN_ERR_CUDA, "cuCtxSynchronize on cuda:0");
+}
+
+/* What a thread sees of its own default stream. */
+typedef struct own_stream {
+    uint64_t id;
+    bool done, failed;
+} own_stream;
+
+static void *use_own_stream(void *ctx) {
+    own_stream *own = ctx;
+    void *impl = NULL, *event = NULL;
+    kn_stream stream = (kn_stream)2;
+    const kn_device_driver *driver = driver_get(&impl);
+    own->id = driver->stream_id(impl, stream);
+    own->failed = driver->event_create(impl, &event) < 0 ||
+                  driver->event_record(impl, event, stream) < 0 ||
+                  driver->event_wait(impl, event, stream) < 0 ||
+                  driver->event_query(impl, event, &own->done) < 0 ||
+                  driver->stream_capturing(impl, stream) || driver->stream_sync(impl, stream) < 0;
+    if (event) driver->event_destroy(impl, event);
+    return NULL;
+}
+
+static void per_thread_handle_is_another_stream_in_each_thread(void **state) {
+    (void)state;
+    void *impl = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    own_stream mine = {0}, other = {0};
+    pthread_t thread;
+    use_own_stream(&mine);
+    assert_int_equal(pthread_create(&thread, NULL, use_own_stream, &other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(mine.failed || other.failed);
+    assert_true(mine.done && other.done);
+    assert_true(mine.id != other.id && mine.id != driver->stream_id(impl, NULL));
+    assert_int_equal(driver->stream_id(impl, (kn_stream)2), mine.id);
+    assert_int_equal(driver->stream_id(impl, (kn_stream)1), driver->stream_id(impl, NULL));
+}
+
 static void event_is_reached_when_its_stream_gets_there(void **state) {
     (void)state;
     kn_device *device = cuda_device_get();
@@ -233,6 +383,21 @@ static void event_is_reached_when_its_stream_gets_there(void **state) {
     kn_event_destroy(after);
     kn_stream_destroy(device, slow);
     kn_stream_destroy(device, fast);
+}
+
+static void failed_query_leaves_the_result_unchanged(void **state) {
+    (void)state;
+    void *impl = NULL, *event = NULL;
+    const kn_device_driver *driver = driver_get(&impl);
+    bool done = false;
+    assert_ok(driver->event_create(impl, &event));
+    assert_ok(driver->event_record(impl, event, NULL));
+    fake_cuda_fail("cuEventQuery", 1, 1, 700);
+    assert_fails(driver->event_query(impl, event, &done), KN_ERR_CUDA, "cuEventQuery");
+    assert_false(done);
+    assert_ok(driver->event_query(impl, event, &done));
+    assert_true(done);
+    driver->event_destroy(impl, event);
 }
 
 static void *call_everything_often(void *unused) {
@@ -272,13 +437,22 @@ int main(void) {
                      CUDA_TEST(info_is_what_the_driver_says),
                      CUDA_TEST(bytes_go_to_the_device_within_it_and_back),
                      CUDA_TEST(handle_keeps_its_bytes_when_it_is_mapped_elsewhere),
-                     CUDA_TEST(mapping_that_gets_no_access_is_undone),
+                     CUDA_TEST(one_call_makes_a_run_of_handles_usable),
+                     CUDA_TEST(run_stays_mapped_when_access_fails),
                      CUDA_TEST(failure_names_function_size_device_code_and_text),
                      CUDA_TEST(full_device_is_out_of_memory_and_not_a_cuda_error),
-                     CUDA_TEST(context_of_the_caller_is_put_back),
+                     CUDA_TEST(context_and_capture_mode_of_the_caller_are_restored),
                      CUDA_TEST(context_that_is_current_already_is_not_pushed_again),
                      CUDA_TEST(graph_capture_of_another_thread_is_not_spoiled),
                      CUDA_TEST(stream_ids_differ_even_where_handles_repeat),
+                     CUDA_TEST(stream_id_is_asked_for_once_unless_a_context_is_needed),
+                     CUDA_TEST(stream_of_another_context_is_rejected),
+                     CUDA_TEST(stream_of_the_primary_context_is_accepted),
+                     CUDA_TEST(stream_of_a_green_context_is_accepted),
+                     CUDA_TEST(stream_of_unknown_context_is_accepted),
+                     CUDA_TEST(device_sync_calls_the_driver_once_and_reports_its_error),
+                     CUDA_TEST(per_thread_handle_is_another_stream_in_each_thread),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
+                     CUDA_TEST(failed_query_leaves_the_result_unchanged),
                      CUDA_TEST(threads_may_call_it_together));
 }

@@ -29,6 +29,7 @@ static kn_status use_mapping(const kn_device_driver *driver, void *impl) {
     if (status < 0) return range ? KN_ERR_INTERNAL : status;
     KN_TRY_GOTO(status, driver->handle_create(impl, &handle, GRANULE));
     KN_TRY_GOTO(status, driver->handle_map(impl, range, GRANULE, handle));
+    KN_TRY_GOTO(status, driver->range_access(impl, range, GRANULE));
     KN_TRY_GOTO(status, driver->handle_unmap(impl, range, GRANULE));
 cleanup:
     fake_cuda_fail(NULL, 1, 0, 0);
@@ -52,6 +53,7 @@ static kn_status use_streams(const kn_device_driver *driver, void *impl) {
     KN_TRY_GOTO(status, driver->event_query(impl, event, &done));
     KN_TRY_GOTO(status, driver->event_sync(impl, event));
     KN_TRY_GOTO(status, driver->stream_sync(impl, stream));
+    KN_TRY_GOTO(status, driver->device_sync(impl));
 cleanup:
     fake_cuda_fail(NULL, 1, 0, 0);
     if (event) driver->event_destroy(impl, event);
@@ -116,24 +118,65 @@ static void out_of_memory_anywhere_is_reported_as_such(void **state) {
 }
 
 static char logged[512];
+static int n_logged;
 static void keep_log(void *ctx, int level, const char *text) {
     (void)ctx;
     (void)level;
+    n_logged++;
     snprintf(logged, sizeof logged, "%s", text);
 }
 
-static void failure_that_nobody_can_be_told_is_logged(void **state) {
+static void failure_in_a_void_function_is_logged(void **state) {
     (void)state;
     void *impl = NULL, *segment = NULL;
     const kn_device_driver *driver = driver_get(&impl);
     assert_ok(driver->segment_alloc(impl, &segment, GRANULE));
     kn_log_attach(keep_log, NULL);
-    fake_cuda_fail("cuMemFree", 1, 1, 700);
+    n_logged = 0;
+    fake_cuda_fail("cuMemFree", 1, 2, 1);
+    driver->segment_free(impl, segment, GRANULE);
     driver->segment_free(impl, segment, GRANULE);
     kn_log_attach(NULL, NULL);
-    assert_non_null(strstr(logged,
-                           "cuMemFree of 2097152 bytes on cuda:0: "
-                           "CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+    assert_int_equal(n_logged, 2);
+    assert_string_equal(logged,
+                        "cuMemFree of 2097152 bytes on cuda:0: CUDA_ERROR_INVALID_VALUE (1), "
+                        "invalid argument");
+    driver->segment_free(impl, segment, GRANULE);
+}
+
+static const kn_device_driver *other_driver(void **impl) {
+    kn_device *device = NULL;
+    assert_ok(kn_device_find(&device, "cuda:1"));
+    return kn_device_driver_get(device, impl);
+}
+
+/* Of cuda:1, on which no other test fails. */
+static void sticky_error_is_logged_once(void **state) {
+    (void)state;
+    void *impl = NULL, *segment = NULL, *more = NULL;
+    const kn_device_driver *driver = other_driver(&impl);
+    assert_ok(driver->segment_alloc(impl, &segment, GRANULE));
+    kn_log_attach(keep_log, NULL);
+    n_logged = 0;
+    fake_cuda_fail("cuMemAlloc", 1, 1, KN__CU_ERROR_OUT_OF_MEMORY);
+    assert_fails(driver->segment_alloc(impl, &more, GRANULE), KN_ERR_OOM, "cuMemAlloc");
+    assert_int_equal(n_logged, 0);
+    for (int i = 0; i < 3; i++) {
+        fake_cuda_fail("cuMemAlloc", 1, 1, 719);
+        assert_fails(driver->segment_alloc(impl, &more, GRANULE), KN_ERR_CUDA,
+                     "CUDA_ERROR_LAUNCH_FAILED (719)");
+        fake_cuda_fail("cuMemFree", 1, 1, 719);
+        driver->segment_free(impl, segment, GRANULE);
+    }
+    assert_int_equal(n_logged, 1);
+    assert_string_equal(logged,
+                        "cuda:1 is lost to this process, restart the program: "
+                        "cuMemAlloc of 2097152 bytes on cuda:1: CUDA_ERROR_LAUNCH_FAILED (719), "
+                        "unspecified launch failure");
+    fake_cuda_fail("cuMemFree", 1, 1, 1);
+    driver->segment_free(impl, segment, GRANULE);
+    kn_log_attach(NULL, NULL);
+    assert_int_equal(n_logged, 2);
     driver->segment_free(impl, segment, GRANULE);
 }
 
@@ -141,5 +184,6 @@ int main(void) {
     return RUN_TESTS(CUDA_TEST(one_failed_call_leaves_nothing_behind),
                      CUDA_TEST(device_that_fails_from_then_on_leaves_nothing_behind),
                      CUDA_TEST(out_of_memory_anywhere_is_reported_as_such),
-                     CUDA_TEST(failure_that_nobody_can_be_told_is_logged));
+                     CUDA_TEST(failure_in_a_void_function_is_logged),
+                     CUDA_TEST(sticky_error_is_logged_once));
 }

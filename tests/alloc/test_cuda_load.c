@@ -6,6 +6,8 @@
 #include <knet/device_driver.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,21 +87,51 @@ static void missing_driver_says_what_to_install(void **state) {
     assert_device_error(found, "install NVIDIA's driver, or use the cpu device");
 }
 
-static void make_version_11_4(fake_cuda_machine *machine) { machine->driver_version = 11040; }
+static void make_version_11_2(fake_cuda_machine *machine) { machine->driver_version = 11020; }
 
 static void old_driver_says_its_version_and_the_one_needed(void **state) {
     (void)state;
     finding found = find_in_child(
-        (scenario){.driver = FAKE_CUDA_OLD, .name = "cuda", .prepare = make_version_11_4});
-    assert_device_error(found, "it serves CUDA 11.4 and lacks cuGetProcAddress_v2");
-    assert_device_error(found, "CUDA 12.0 (driver 525) or newer is needed");
+        (scenario){.driver = FAKE_CUDA_OLD, .name = "cuda", .prepare = make_version_11_2});
+    assert_device_error(found, "it serves CUDA 11.2 and lacks cuGetProcAddress;");
+    assert_device_error(found, "CUDA 11.3 (driver 465) or newer is needed");
 }
+
+static void make_version_10_1(fake_cuda_machine *machine) { machine->driver_version = 10010; }
+static void make_incomplete(fake_cuda_machine *machine) { machine->lacks = "cuEventQuery"; }
 
 static void driver_without_one_function_names_it(void **state) {
     (void)state;
     finding found = find_in_child(
-        (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_11_4});
-    assert_device_error(found, "lacks cuStreamGetId");
+        (scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_version_10_1});
+    assert_device_error(found, "lacks cuMemGetAllocationGranularity");
+    found =
+        find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_incomplete});
+    assert_device_error(found, "lacks cuEventQuery;");
+}
+
+static void make_version_11_3(fake_cuda_machine *machine) { machine->driver_version = 11030; }
+
+static bool has_no_stream_ids(kn_device *device) {
+    void *impl = NULL;
+    const kn_device_driver *driver = kn_device_driver_get(device, &impl);
+    cu_stream (*make_stream)(cu_context, bool) = NULL;
+    cu_context (*primary)(int) = NULL;
+    fake_function("fake_cuda_stream", &make_stream);
+    fake_function("fake_cuda_primary_context", &primary);
+    return !driver->stream_id &&
+           driver->stream_check(impl, make_stream(primary(1), false)) == KN_ERR_INVALID &&
+           driver->stream_check(impl, make_stream(primary(0), false)) == KN_OK;
+}
+
+static void oldest_supported_driver_has_no_stream_ids(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){.driver = FAKE_CUDA,
+                                             .name = "cuda",
+                                             .prepare = make_version_11_3,
+                                             .look = has_no_stream_ids});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
 }
 
 static void make_stub(fake_cuda_machine *machine) { machine->is_stub = true; }
@@ -146,10 +178,7 @@ static bool has_only_segments(kn_device *device) {
     void *impl = NULL, *segment = NULL;
     kn_device_info info;
     const kn_device_driver *driver = kn_device_driver_get(device, &impl);
-    if (driver->range_reserve || driver->range_release || driver->handle_create ||
-        driver->handle_destroy || driver->handle_map || driver->handle_unmap) {
-        return false;
-    }
+    if (driver->range_reserve) return false;
     if (kn_device_info_read(&info, sizeof info, device) < 0 || info.granularity_bytes) return false;
     if (driver->segment_alloc(impl, &segment, 100) < 0) return false;
     driver->segment_free(impl, segment, 100);
@@ -164,9 +193,17 @@ static void device_without_virtual_memory_grows_by_segments(void **state) {
     assert_true(found.extra);
 }
 
-/* Finds cuda:1 with each driver call failing in turn, until none does. */
+static int n_logged;
+static void count_log(void *ctx, int level, const char *text) {
+    (void)ctx, (void)level, (void)text;
+    n_logged++;
+}
+
+/* Finds cuda:1 with each driver call failing in turn, until none does. All is returned, and nothing
+ * logged. */
 static bool survives_every_failure(kn_device *unused) {
     (void)unused;
+    kn_log_attach(count_log, NULL);
     void (*fail_nth)(const char *, int, int, cu_result) = NULL;
     fake_cuda_counts (*count)(void) = NULL;
     fake_function("fake_cuda_fail", &fail_nth);
@@ -176,7 +213,7 @@ static bool survives_every_failure(kn_device *unused) {
         fail_nth(NULL, n, 1, 700);
         kn_status status = kn_device_find(&device, "cuda:1");
         if (count().n_contexts || count().n_violations) return false;
-        if (status == KN_OK) return device && n > 3;
+        if (status == KN_OK) return device && n > 3 && n_logged == 0;
         if (status != KN_ERR_CUDA || device) return false;
     }
     return false;
@@ -186,6 +223,64 @@ static void device_that_could_not_be_opened_can_be_found_later(void **state) {
     (void)state;
     finding found = find_in_child(
         (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = survives_every_failure});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+static void make_slow(fake_cuda_machine *machine) { machine->open_us = 20000; }
+
+static void *find_other(void *unused) {
+    (void)unused;
+    kn_device *device = NULL;
+    return kn_device_find(&device, "cuda:1") == KN_OK ? device : NULL;
+}
+
+static bool is_one_for_all_threads(kn_device *unused) {
+    (void)unused;
+    enum { N = 4 };
+    pthread_t threads[N];
+    void *found[N];
+    bool same = true;
+    for (int i = 0; i < N; i++) {
+        if (pthread_create(&threads[i], NULL, find_other, NULL) != 0) abort();
+    }
+    for (int i = 0; i < N; i++) pthread_join(threads[i], &found[i]);
+    for (int i = 0; i < N; i++) same = same && found[i] && found[i] == found[0];
+    return same;
+}
+
+static void device_is_opened_once_for_all_threads(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){
+        .driver = FAKE_CUDA, .name = "cuda", .prepare = make_slow, .look = is_one_for_all_threads});
+    assert_int_equal(found.status, KN_OK);
+    assert_true(found.extra);
+}
+
+/* Forks while a thread opens cuda:1; the child opens another device. */
+static bool child_opens_a_device(kn_device *unused) {
+    (void)unused;
+    uint64_t (*calls)(const char *) = NULL;
+    fake_function("fake_cuda_calls", &calls);
+    uint64_t before = calls("cuDevicePrimaryCtxRetain");
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, find_other, NULL) != 0) abort();
+    while (calls("cuDevicePrimaryCtxRetain") == before) sched_yield();
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        kn_device *device = NULL;
+        alarm(20); /* ends a child that hangs */
+        _exit(kn_device_find(&device, "sim") == KN_OK ? 0 : 1);
+    }
+    pthread_join(thread, NULL);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void child_of_fork_opens_devices_while_the_parent_does(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){
+        .driver = FAKE_CUDA, .name = "cuda", .prepare = make_slow, .look = child_opens_a_device});
     assert_int_equal(found.status, KN_OK);
     assert_true(found.extra);
 }
@@ -224,6 +319,7 @@ static bool is_silent_after_shutdown(kn_device *device) {
     if (!driver->alive(impl) || driver->segment_alloc(impl, &segment, 100) < 0) return false;
     if (driver->event_create(impl, &event) < 0) return false;
     if (driver->stream_create(impl, &stream) < 0) return false;
+    kn_log_attach(count_log, NULL);
     fail_nth(NULL, 1, 1, KN__CU_ERROR_DEINITIALIZED); /* the driver begins to unload */
     if (driver->alive(impl)) return false;
     uint64_t n_calls = count().n_calls;
@@ -233,9 +329,9 @@ static bool is_silent_after_shutdown(kn_device *device) {
     if (driver->segment_alloc(impl, &segment, 100) != KN_ERR_CUDA) return false;
     if (!strstr(kn_last_error()->message, "shutting down")) return false;
     if (driver->event_query(impl, event, &done) != KN_ERR_CUDA) return false;
-    if (driver->stream_id(impl, stream) == 0 || driver->stream_capturing(impl, stream))
+    if (driver->stream_id(impl, stream) != 0 || driver->stream_capturing(impl, stream))
         return false;
-    return count().n_calls == n_calls && count().n_violations == 0;
+    return count().n_calls == n_calls && count().n_violations == 0 && n_logged == 0;
 }
 
 static void driver_that_unloads_is_called_no_more(void **state) {
@@ -250,10 +346,13 @@ int main(void) {
     return RUN_TESTS(
         TEST(missing_driver_says_what_to_install),
         TEST(old_driver_says_its_version_and_the_one_needed),
-        TEST(driver_without_one_function_names_it), TEST(stub_for_linking_is_told_from_a_driver),
+        TEST(driver_without_one_function_names_it), TEST(oldest_supported_driver_has_no_stream_ids),
+        TEST(stub_for_linking_is_told_from_a_driver),
         TEST(failed_start_names_the_error_and_the_remedy),
         TEST(index_past_the_last_says_how_many_there_are),
         TEST(device_without_virtual_memory_grows_by_segments),
         TEST(device_that_could_not_be_opened_can_be_found_later),
+        TEST(device_is_opened_once_for_all_threads),
+        TEST(child_of_fork_opens_devices_while_the_parent_does),
         TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
 }

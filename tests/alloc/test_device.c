@@ -79,6 +79,61 @@ static void copies_need_the_host_on_one_side(void **state) {
     fixture_end(&g);
 }
 
+static char logged[256];
+static int n_logged;
+static void keep_log(void *ctx, int level, const char *text) {
+    (void)ctx;
+    assert_int_equal(level, 0);
+    snprintf(logged, sizeof logged, "%s", text);
+    n_logged++;
+}
+
+static int errors_logged(void (*call)(kn_device *, kn_stream), kn_device *device,
+                         kn_stream stream) {
+    n_logged = 0;
+    kn_log_attach(keep_log, NULL);
+    call(device, stream);
+    kn_log_attach(NULL, NULL);
+    return n_logged;
+}
+
+static void default_streams_are_neither_retired_nor_destroyed(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    void *a = must_alloc(f.pool, 1 * MiB, NULL);
+    kn_sim_work(f.sim, NULL, a, 1 * MiB, 1);
+    assert_ok(kn_free(f.pool, a));
+    uint64_t calls = kn_sim_calls(f.sim, KN_SIM_ANY), objects = kn_sim_objects(f.sim);
+    for (uintptr_t handle = 0; handle <= 2; handle++) {
+        kn_stream stream = (kn_stream)handle;
+        assert_int_equal(errors_logged(kn_stream_retire, f.device, stream), 1);
+        assert_non_null(strstr(logged, "kn_stream_retire"));
+        assert_non_null(strstr(logged, kn_device_name(f.device)));
+        assert_int_equal(errors_logged(kn_stream_destroy, f.device, stream), handle ? 1 : 0);
+    }
+    assert_non_null(strstr(logged, "kn_stream_destroy"));
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_ANY), calls);
+    assert_int_equal(kn_sim_objects(f.sim), objects);
+    a = must_alloc(f.pool, 1 * MiB, NULL); /* the stream's own again, with no wait */
+    kn_sim_work(f.sim, NULL, a, 1 * MiB, 2);
+    assert_int_equal(kn_sim_pending(f.sim, NULL), 2);
+    assert_ok(kn_free(f.pool, a));
+    fixture_end(&f);
+}
+
+static void host_has_one_stream(void **state) {
+    (void)state;
+    kn_device *host = kn_device_host();
+    kn_stream stream = (kn_stream)&stream, own = stream;
+    assert_ok(kn_stream_create(&stream, host));
+    assert_null(stream);
+    assert_ok(kn_stream_of_thread(&own, host));
+    assert_null(own);
+    assert_ok(kn_stream_sync(host, stream));
+    assert_int_equal(errors_logged(kn_stream_retire, host, stream), 0);
+    assert_int_equal(errors_logged(kn_stream_destroy, host, stream), 0);
+}
+
 /* The child's exit code: 0, or the number of the first thing that was wrong. */
 static int child_of_fork(fixture *f, void *inherited) {
     void *ptr = NULL;
@@ -169,6 +224,8 @@ int main(void) {
     return RUN_TESTS(TEST(devices_are_found_by_name), TEST(wrong_names_are_named),
                      TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
                      TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
-                     TEST(copies_need_the_host_on_one_side), TEST(child_of_fork_gets_a_clear_error),
+                     TEST(default_streams_are_neither_retired_nor_destroyed),
+                     TEST(host_has_one_stream), TEST(copies_need_the_host_on_one_side),
+                     TEST(child_of_fork_gets_a_clear_error),
                      TEST(child_of_fork_waits_for_no_thread_of_the_parent));
 }

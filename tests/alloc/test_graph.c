@@ -401,6 +401,44 @@ static void the_snapshot_says_what_is_a_graphs(void **state) {
 }
 
 /* Random captures, launches and other work, with a device that sees every use that overlaps. */
+/* A block from outside that a captured stream used is freed in the capture: its use ends with the
+ * graph, by what the stream of the last launch has done then. */
+static void use_by_a_captured_stream_ends_with_the_graph(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream home = new_stream(&f), caught = new_stream(&f), launches = new_stream(&f);
+    for (int i = 0; i < 3; i++) { /* epochs of the launching stream that are finished */
+        void *old = must_alloc(f.pool, 40 * MiB, launches);
+        kn_sim_work(f.sim, launches, old, 40 * MiB, 100);
+        assert_ok(kn_free(f.pool, old));
+        old = must_alloc(f.pool, 40 * MiB, home);
+        kn_sim_work(f.sim, home, old, 40 * MiB, 101);
+        assert_ok(kn_free(f.pool, old));
+        kn_sim_drain(f.sim);
+        assert_ok(kn_pool_trim(f.pool, 0));
+    }
+    void *x = must_alloc(f.pool, 30 * MiB, home), *y = NULL;
+    kn_sim_work(f.sim, home, x, 30 * MiB, 1);
+    kn_sim_drain(f.sim);
+    kn_pool_graph *graph = NULL;
+    assert_ok(kn_pool_graph_create(&graph, f.pool));
+    assert_ok(kn_pool_graph_begin(graph, caught));
+    kn_sim_capture(f.sim, caught, true);
+    assert_ok(kn_block_use(f.pool, x, caught));
+    assert_ok(kn_free(f.pool, x));
+    kn_sim_capture(f.sim, caught, false);
+    assert_ok(kn_pool_graph_end(graph, caught));
+    for (int i = 0; i < 3; i++) {
+        kn_sim_work(f.sim, launches, x, 30 * MiB, 1); /* a launch uses x still */
+        assert_fails(kn_alloc(&y, f.pool, 50 * MiB, home), KN_ERR_OOM, "out of memory");
+    }
+    kn_pool_graph_destroy(graph, launches);
+    y = must_alloc(f.pool, 50 * MiB, home);
+    kn_sim_work(f.sim, home, y, 50 * MiB, 2); /* after the launches: the simulator minds */
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
 static void random_graphs_are_never_disturbed(void **state) {
     (void)state;
     enum { GRAPHS = 4, LIVE = 30 };
@@ -459,13 +497,15 @@ static void random_graphs_are_never_disturbed(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
-        TEST(inside_a_capture_memory_is_reused_at_once),
-        TEST(a_capture_takes_nothing_that_is_in_use), TEST(a_capture_asks_and_waits_for_nothing),
-        TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
-        TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
-        TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
-        TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
-        TEST(the_snapshot_says_what_is_a_graphs), TEST(random_graphs_are_never_disturbed));
+    return RUN_TESTS(TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
+                     TEST(inside_a_capture_memory_is_reused_at_once),
+                     TEST(a_capture_takes_nothing_that_is_in_use),
+                     TEST(a_capture_asks_and_waits_for_nothing),
+                     TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
+                     TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
+                     TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
+                     TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
+                     TEST(the_snapshot_says_what_is_a_graphs),
+                     TEST(use_by_a_captured_stream_ends_with_the_graph),
+                     TEST(random_graphs_are_never_disturbed));
 }

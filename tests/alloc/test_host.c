@@ -91,6 +91,21 @@ static void trim_gives_memory_back_to_the_system(void **state) {
     kn_pool_destroy(pool);
 }
 
+static void freed_segments_return_to_the_system_at_once(void **state) {
+    (void)state;
+    enum { N = 16 };
+    void *impl = NULL, *segments[N];
+    const kn_device_driver *driver = kn_device_driver_get(kn_device_host(), &impl);
+    size_t before = resident_bytes();
+    for (int i = 0; i < N; i++) {
+        assert_ok(driver->segment_alloc(impl, &segments[i], 4 * MiB));
+        memset(segments[i], 1, 4 * MiB);
+    }
+    assert_true(resident_bytes() > before + N * 3 * MiB);
+    for (int i = 0; i < N; i++) driver->segment_free(impl, segments[i], 4 * MiB);
+    assert_true(resident_bytes() < before + N * 1 * MiB);
+}
+
 /* The kernel is asked for huge pages where a segment lies: its mapping has the flag. */
 static void segments_are_advised_to_be_huge(void **state) {
     (void)state;
@@ -215,7 +230,8 @@ int main(void) {
     return RUN_TESTS(
         TEST(info_names_the_machine_and_the_backing), TEST(memory_can_be_written_everywhere),
         TEST(steady_state_faults_no_pages), TEST(segments_are_large),
-        TEST(trim_gives_memory_back_to_the_system), TEST(segments_are_advised_to_be_huge),
+        TEST(trim_gives_memory_back_to_the_system),
+        TEST(freed_segments_return_to_the_system_at_once), TEST(segments_are_advised_to_be_huge),
         TEST(the_backing_takes_little_for_itself), TEST(decay_gives_memory_back_to_the_system),
         TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
         TEST(limit_is_reported_with_its_figures));

@@ -513,9 +513,12 @@ static void check_snapshot(kn_pool *pool) {
     cJSON *root = cJSON_Parse(text);
     assert_non_null(root);
     assert_string_equal(cJSON_GetObjectItem(root, "pool")->valuestring, "watched");
-    const cJSON *wait = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "ladder"), 9);
-    assert_string_equal(cJSON_GetObjectItem(wait, "rung")->valuestring, "wait");
-    assert_int_equal(cJSON_GetObjectItem(wait, "tried")->valueint, 1);
+    const cJSON *rung;
+    cJSON_ArrayForEach(rung, cJSON_GetObjectItem(root, "ladder")) {
+        const char *name = cJSON_GetObjectItem(rung, "rung")->valuestring;
+        if (strcmp(name, "callbacks") != 0) continue;
+        assert_int_equal(cJSON_GetObjectItem(rung, "tried")->valueint, 1);
+    }
     const cJSON *segment = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "segments"), 0), *block;
     double live = 0;
     cJSON_ArrayForEach(block, cJSON_GetObjectItem(segment, "blocks")) {

@@ -37,7 +37,10 @@ static void play_graph(play *p) {
     kn_pool_graph *graph = NULL;
     void *large = NULL, *small = NULL;
     assert_ok(kn_pool_graph_create(&graph, p->f.pool));
-    assert_ok(kn_pool_graph_begin(graph, p->s));
+    if (kn_pool_graph_begin(graph, p->s) < 0) { /* the stream could not be looked at */
+        kn_pool_graph_destroy(graph, p->s);
+        return;
+    }
     kn_sim_capture(p->f.sim, p->s, true);
     kn_status status = kn_alloc(&large, p->f.pool, 3 * MiB, p->s);
     if (status == KN_OK) status = kn_alloc(&small, p->f.pool, 1000, p->s);
@@ -57,7 +60,7 @@ static void play_all(play *p) {
     for (int i = 0; i < 5; i++) play_alloc(p, 3 * MiB, p->t);
     if (p->n_live) {
         kn_status status = kn_block_use(p->f.pool, p->live[0], p->t);
-        assert_int_equal(status, KN_OK);
+        assert_true(status == KN_OK || status == KN_ERR_CUDA);
     }
     play_free(p, 0);
     (void)kn_sim_step(p->f.sim, p->s);
@@ -129,9 +132,9 @@ static void every_call_fails_from_then_on(void **state) {
 
 static void growth_that_fails_half_way_rolls_back(void **state) {
     (void)state;
-    kn_sim_call calls[] = {KN_SIM_HANDLE_CREATE, KN_SIM_HANDLE_MAP};
-    for (int c = 0; c < 2; c++) {
-        for (uint64_t nth = 1; nth <= 4; nth++) {
+    kn_sim_call calls[] = {KN_SIM_HANDLE_CREATE, KN_SIM_HANDLE_MAP, KN_SIM_RANGE_ACCESS};
+    for (int c = 0; c < 3; c++) {
+        for (uint64_t nth = 1; nth <= (c < 2 ? 4 : 1); nth++) {
             fixture f = fixture_make(1 * GiB, false, NULL);
             void *keep = must_alloc(f.pool, 1000, NULL), *big = NULL;
             uint64_t reserved = stats_of(f.pool).reserved_bytes;

@@ -330,6 +330,7 @@ static void stream_of_a_thread_goes_with_it(void **state) {
         pthread_join(thread, NULL);
         assert_int_equal(w.n_failed, 0);
         assert_non_null(w.stream);
+        kn_sim_drain(f.sim);
         if (i == 4) objects = kn_sim_objects(f.sim);
     }
     assert_true(kn_sim_objects(f.sim) <= objects + 16); /* no stream stays; some events may */

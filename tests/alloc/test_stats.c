@@ -119,7 +119,7 @@ static void table_has_a_row_for_each(void **state) {
         if (!strstr(text, ROWS[i])) fail_msg("no \"%s\" in\n%s", ROWS[i], text);
     }
     assert_fails(kn_pool_print(f.pool, "/none/such"), KN_ERR_IO,
-                 "kn_pool_print: /none/such can't be written");
+                 "kn_pool_print: cannot write /none/such");
     for (int i = 0; i < 600; i++) memcpy(text + 2 * i, "./", 2);
     strcpy(text + 1200, "stats");
     assert_fails(kn_pool_print(f.pool, text), KN_ERR_IO, "File name too long");
@@ -398,7 +398,7 @@ static void a_full_disk_leaves_the_older_report(void **state) {
         kn_status status = WRITERS[i](f.pool, path);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
         assert_int_equal(status, KN_ERR_IO);
-        assert_non_null(strstr(kn_last_error()->message, "can't be written: File too large"));
+        assert_non_null(strstr(kn_last_error()->message, ": File too large"));
         assert_non_null(strstr(kn_last_error()->message, path));
         assert_file(path, "older");
         assert_int_equal(n_files(dir), 1);

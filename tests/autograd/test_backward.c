@@ -17,6 +17,55 @@ static void a_shared_gradient_is_never_added_to_in_place(void **state) {
     kn_params_destroy(set);
 }
 
+/* z hands its gradient to h and q; then the product, recorded before z, adds to h's. */
+static kn_tensor *residual(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *m = kn_matmul(h, x[2]), *z = kn_add(h, q);
+    return kn_add(sum_all(kn_mul(m, m)), sum_all(kn_mul(z, z)));
+}
+
+/* The same by views: h's first gradient is a view of what z handed to q. */
+static kn_tensor *views(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *t = kn_exp(h);
+    kn_tensor *z = kn_add(kn_reshape(h, KN_SHAPE(9)), kn_reshape(q, KN_SHAPE(9)));
+    return kn_add(sum_all(kn_mul(kn_matmul(t, x[2]), t)), sum_all(kn_mul(z, z)));
+}
+
+/* h's second gradient is a view as well, of what the second sum handed to r. */
+static kn_tensor *views_twice(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *q = kn_reshape(kn_sigm(x[1]), KN_SHAPE(9)),
+              *r = kn_reshape(kn_exp(x[2]), KN_SHAPE(9));
+    kn_tensor *h = kn_tanh(x[0]), *first = kn_reshape(h, KN_SHAPE(9));
+    kn_tensor *a = kn_add(first, r), *b = kn_add(kn_reshape(h, KN_SHAPE(9)), q);
+    return kn_add(sum_all(kn_mul(a, a)), sum_all(kn_mul(b, b)));
+}
+
+static kn_tensor *aliases(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *h = kn_tanh(x[0]), *q = kn_sigm(x[1]), *m = kn_matmul(h, x[2]);
+    kn_tensor *z = kn_add(kn_dropout(h, 0, NULL), kn_cast(q, KN_F64));
+    return kn_add(sum_all(kn_mul(m, m)), sum_all(kn_mul(z, z)));
+}
+
+static void gradients_that_meet_leave_those_they_share_alone(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x[3];
+    for (int i = 0; i < 3; i++) {
+        double values[9];
+        for (int j = 0; j < 9; j++) values[j] = test_random_uniform(-1, 1);
+        x[i] = kn_tensor_from(values, KN_F64, KN_SHAPE(3, 3));
+    }
+    for (int order = 1; order <= 2; order++) {
+        assert_ok(kn_gradcheck(residual, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(views, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(views_twice, NULL, x, 3, order, 1e-6, 1e-8));
+        assert_ok(kn_gradcheck(aliases, NULL, x, 3, order, 1e-6, 1e-8));
+    }
+}
+
 static void one_value_used_many_times(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -118,6 +167,151 @@ static void empty_batches_give_zero_gradients(void **state) {
     kn_params_destroy(set);
 }
 
+static bool recorded;
+static kn_status noting_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    recorded = kn_frame_recording();
+    dx[0] = dy;
+    return KN_OK;
+}
+static kn_status same_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_affine(x[0], 1, 0);
+    return kn_check();
+}
+static kn_status constant_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)dy;
+    dx[0] = kn_call_ctx(call);
+    return KN_OK;
+}
+static const kn_rule constant_slope = {
+    .name = "constant", .forward = same_forward, .backward = constant_backward};
+
+static const kn_rule noting = {
+    .name = "noting", .forward = same_forward, .backward = noting_backward};
+
+static void backward_records_only_what_is_differentiated_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    for (int i = 0; i < 3; i++) {
+        KN_TAPE();
+        kn_tensor *y = kn_apply(&noting, &w, 1, NULL, NULL), *dw = NULL;
+        recorded = i < 2;
+        if (i == 0)
+            assert_ok(kn_backward(y));
+        else
+            assert_ok(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.again = i == 2}));
+        assert_int_equal(recorded, i == 2);
+    }
+    kn_params_destroy(set);
+}
+
+/* Neither taken from its frame nor added to. */
+static void a_gradient_that_the_caller_owns_stays_the_callers(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *slope = F32(KN_SHAPE(2), 5, 7), *x = kn_affine(w, 1, 0);
+    kn_tensor *square = kn_mul(x, x), *flat = kn_apply(&constant_slope, &x, 1, slope, NULL);
+    assert_ok(kn_backward(sum_all(kn_add(square, flat)))); /* slope is x's first gradient */
+    assert_values(kn_grad(w), 4 + 5, 6 + 7);
+    assert_values(slope, 5, 7);
+    kn_params_destroy(set);
+}
+
+/* --- slices --- */
+
+static uint64_t allocations(void) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+    return stats.n_allocs;
+}
+
+/* Adds up the windows of `half` rows (or columns) of a [2·half,2] parameter. Returns the
+ * allocations of backward. */
+static uint64_t sum_of_windows(kn_tensor *w, int half, bool rows) {
+    KN_TAPE();
+    kn_tensor *x = rows ? w : kn_transpose(w, KN_ALL), *y = NULL;
+    for (int t = 0; t <= half; t++) {
+        kn_tensor *window = rows ? kn_slice(x, KN_SHAPE(t, 0), KN_SHAPE(t + half, 2))
+                                 : kn_slice(x, KN_SHAPE(0, t), KN_SHAPE(2, t + half));
+        y = y ? kn_add(y, window) : window;
+    }
+    uint64_t before = allocations();
+    assert_ok(kn_backward(sum_all(y)));
+    uint64_t made = allocations() - before;
+    for (int i = 0; i < 2 * half; i++) {
+        int first = i < half ? 0 : i - half + 1, last = i < half ? i : half;
+        assert_close(ops_at(kn_grad(w), 2 * i), last - first + 1, 0, 0);
+        assert_close(ops_at(kn_grad(w), 2 * i + 1), last - first + 1, 0, 0);
+    }
+    return made;
+}
+
+static uint64_t allocations_of_windows(int half, bool rows) {
+    kn_params *set = params_f32();
+    kn_optim *sgd = NULL;
+    kn_tensor *w = kn_param(set, KN_SHAPE(2 * half, 2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
+    assert_ok(kn_sgd_create(&sgd, set, 0, NULL));
+    sum_of_windows(w, half, rows); /* the arena of gradients is made here */
+    {
+        KN_FRAME();
+        assert_ok(kn_optim_step(sgd));
+    }
+    uint64_t made = sum_of_windows(w, half, rows);
+    kn_optim_destroy(sgd);
+    kn_params_destroy(set);
+    return made;
+}
+
+/* Zeros of x's size for each slice would make backward quadratic in their number. */
+static void gradients_of_slices_add_up_in_one_buffer(void **state) {
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        assert_int_equal(allocations_of_windows(64, rows), allocations_of_windows(3, rows));
+    }
+}
+
+/* The first gradient of x is shared with z: slices must not add to it. */
+static void a_slice_leaves_a_shared_gradient_alone(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(3), "a", 1, 2, 3),
+              *b = PARAM(set, KN_SHAPE(3), "b", 4, 5, 6);
+    KN_TAPE();
+    kn_tensor *x = kn_affine(a, 2, 0), *z = kn_affine(b, 3, 0);
+    kn_tensor *first = kn_slice(x, KN_SHAPE(0), KN_SHAPE(2)),
+              *last = kn_slice(x, KN_SHAPE(1), KN_SHAPE(3));
+    kn_tensor *y = kn_add(x, z); /* backward comes here first and gives both the same gradient */
+    assert_ok(kn_backward(kn_add(sum_all(y), kn_add(sum_all(first), sum_all(last)))));
+    assert_values(kn_grad(a), 2 * 2, 3 * 2, 2 * 2);
+    assert_values(kn_grad(b), 3, 3, 3);
+    kn_params_destroy(set);
+}
+
+/* Nothing computes in f16: one slice's gradient is a move, a second one would have to be added. */
+static void gradients_of_f16_slices_cannot_be_added(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(3), "w", 1, 2, 3);
+    for (int twice = 0; twice < 2; twice++) {
+        KN_TAPE();
+        kn_tensor *x = kn_cast(w, KN_F16);
+        kn_tensor *y = kn_cast(kn_slice(x, KN_SHAPE(0), KN_SHAPE(2)), KN_F32);
+        if (twice) y = kn_add(y, kn_cast(kn_slice(x, KN_SHAPE(1), KN_SHAPE(3)), KN_F32));
+        kn_tensor *loss = sum_all(y);
+        if (twice) {
+            assert_fails(kn_backward(loss), KN_ERR_DTYPE, "f16");
+        } else {
+            assert_ok(kn_backward(loss));
+            assert_values(kn_grad(w), 1, 1, 0);
+        }
+    }
+    kn_params_destroy(set);
+}
+
 /* --- sets --- */
 
 static void two_sets_get_their_own(void **state) {
@@ -140,6 +334,7 @@ static void gradients_lie_in_the_order_of_use(void **state) {
     kn_tensor *c = PARAM(set, KN_SHAPE(1), "c", 5);
     KN_FRAME();
     kn_tensor *ga = kn_grad(a), *gb = kn_grad(b), *gc = kn_grad(c), *all = kn_params_grad(set);
+    const void *place = NULL;
     for (int i = 1; i <= 2; i++) {
         KN_TAPE();
         kn_tensor *y = kn_mul(kn_exp(kn_affine(b, 0, 0)), b); /* b, made first, is ready last */
@@ -149,7 +344,9 @@ static void gradients_lie_in_the_order_of_use(void **state) {
         assert_values(ga, 15 * i);
         assert_values(gb, 10 * i);
         assert_values(gc, 6 * i);
+        if (i == 1) place = kn_data(all);
     }
+    assert_ptr_equal(kn_data(all), place); /* moved once, after the first backward */
     assert_ptr_equal(all, kn_params_grad(set));
     assert_ptr_equal(kn_data(all), kn_data(ga)); /* a's is ready first */
     assert_true((const char *)kn_data(gb) > (const char *)kn_data(gc));
@@ -159,15 +356,17 @@ static void gradients_lie_in_the_order_of_use(void **state) {
 
 /* --- memory --- */
 
-static uint64_t peak_of(kn_params *set, kn_tensor *w, int layers, int64_t n, bool backward) {
-    (void)set;
+static kn_tensor *scaled(kn_tensor *x) { return kn_affine(x, 1.01, 0); }
+
+static uint64_t peak_of(kn_tensor *(*layer)(kn_tensor *), kn_tensor *w, int layers, int64_t n,
+                        bool backward) {
     kn_pool *pool = NULL;
     assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
     kn_pool_stats stats;
     {
         KN_TAPE(.pool = pool);
         kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(n)), w);
-        for (int i = 0; i < layers; i++) y = kn_affine(y, 1.01, 0);
+        for (int i = 0; i < layers; i++) y = layer(y);
         kn_tensor *loss = sum_all(y);
         if (backward) assert_ok(kn_backward(loss));
     }
@@ -183,10 +382,13 @@ static void backward_peaks_at_the_live_set(void **state) {
     enum { N = 1 << 14, LAYERS = 20 };
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
-    uint64_t forward = peak_of(set, w, LAYERS, N, false);
-    uint64_t both = peak_of(set, w, LAYERS, N, true);
-    assert_true(forward >= LAYERS * N * sizeof(float));
-    assert_true(both <= forward + 2 * N * sizeof(float) + 8192);
+    kn_tensor *(*const layers[])(kn_tensor *) = {scaled, kn_tanh}; /* the second saves its result */
+    for (int i = 0; i < 2; i++) {
+        uint64_t forward = peak_of(layers[i], w, LAYERS, N, false);
+        uint64_t both = peak_of(layers[i], w, LAYERS, N, true);
+        assert_true(forward >= LAYERS * N * sizeof(float));
+        assert_true(both <= forward + 2 * N * sizeof(float) + 8192);
+    }
     kn_params_destroy(set);
 }
 
@@ -216,6 +418,125 @@ static void values_nobody_needs_are_not_kept(void **state) {
     kn_params_destroy(set);
 }
 
+static uint64_t live_of(kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    return stats.live_bytes;
+}
+
+/* Of a product with a constant only the constant is saved: y's own gradient is not wanted. */
+static void a_product_with_a_constant_keeps_the_constant_alone(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 8 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(N)), w);
+        uint64_t before = live_of(pool);
+        {
+            KN_FRAME();
+            for (int i = 0; i < LAYERS; i++) y = kn_mul(kn_full(KN_SHAPE(N), i), y);
+            kn_keep(y);
+        }
+        assert_true(live_of(pool) - before <= (LAYERS + 1) * N * sizeof(float) + 8192);
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* Backward frees the temporaries of a rule as soon as it leaves the node. */
+static void temporaries_of_backward_go_with_their_node(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 20 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    kn_pool_stats stats;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *c = kn_ones(KN_SHAPE(N)), *y = kn_mul(c, w);
+        for (int i = 0; i < LAYERS; i++) y = kn_maximum(y, c);
+        kn_tensor *loss = sum_all(y);
+        uint64_t forward = live_of(pool);
+        assert_ok(kn_backward(loss));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        /* two gradients, and maximum's: comparisons, their shares, the product */
+        assert_true(stats.live_bytes_max <= forward + 8 * N * sizeof(float));
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* Backward begins with it: the loss doesn't depend on it. */
+static void what_was_recorded_after_the_loss_goes_first(void **state) {
+    (void)state;
+    enum { N = 1 << 14, LAYERS = 20 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    kn_pool_stats stats;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *y = kn_mul(kn_ones(KN_SHAPE(N)), w), *loss = sum_all(kn_maximum(y, y));
+        {
+            KN_FRAME();
+            for (int i = 0; i < LAYERS; i++) y = kn_tanh(y);
+        } /* the tape alone keeps them */
+        uint64_t forward = live_of(pool);
+        assert_true(forward >= LAYERS * N * sizeof(float));
+        assert_ok(kn_backward(loss));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        assert_true(stats.live_bytes_max <= forward + N * sizeof(float));
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* The gradient of the logits that cross_entropy leaves beside its result is the tape's alone. */
+static void second_results_go_with_the_tape(void **state) {
+    (void)state;
+    enum { ROWS = 64, CLASSES = 256 };
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SCALAR, "w", 2);
+    kn_pool *pool = NULL;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *x = kn_ones(KN_SHAPE(ROWS, CLASSES)), *labels = kn_argmax(x, 1);
+        uint64_t before = live_of(pool);
+        kn_tensor *loss = kn_cross_entropy(kn_mul(x, w), labels);
+        assert_true(live_of(pool) - before >= (uint64_t)2 * ROWS * CLASSES * sizeof(float));
+        assert_ok(kn_backward(loss));
+        assert_true(live_of(pool) - before < 4096);
+    }
+    kn_pool_destroy(pool);
+    kn_params_destroy(set);
+}
+
+/* There is memory for the loss, not for the gradient of the logits beside it. */
+static void a_failed_call_gives_its_result_back_at_once(void **state) {
+    (void)state;
+    enum { ROWS = 1 << 10, CLASSES = 1 << 12 }; /* 16 MiB */
+    kn_pool *pool = NULL;
+    kn_pool_options limit = {.limit_bytes = 24 << 20};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &limit));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(ROWS, CLASSES)));
+        kn_tensor *labels = kn_argmax(x, 1);
+        uint64_t before = live_of(pool);
+        assert_op_fails(kn_cross_entropy(x, labels), KN_ERR_OOM,
+                        "no memory for a tensor [1024,4096]");
+        assert_int_equal(live_of(pool), before);
+    }
+    kn_pool_destroy(pool);
+}
+
 static void steady_steps_keep_live_bytes_flat(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -243,11 +564,22 @@ static void steady_steps_keep_live_bytes_flat(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(a_shared_gradient_is_never_added_to_in_place), OPS_TEST(one_value_used_many_times),
-        OPS_TEST(a_parameter_used_twice_gets_both_gradients),
+        OPS_TEST(a_shared_gradient_is_never_added_to_in_place),
+        OPS_TEST(gradients_that_meet_leave_those_they_share_alone),
+        OPS_TEST(one_value_used_many_times), OPS_TEST(a_parameter_used_twice_gets_both_gradients),
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
-        OPS_TEST(two_sets_get_their_own), OPS_TEST(gradients_lie_in_the_order_of_use),
-        OPS_TEST(backward_peaks_at_the_live_set), OPS_TEST(values_nobody_needs_are_not_kept),
+        OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
+        OPS_TEST(backward_records_only_what_is_differentiated_again),
+        OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
+        OPS_TEST(a_slice_leaves_a_shared_gradient_alone),
+        OPS_TEST(gradients_of_f16_slices_cannot_be_added), OPS_TEST(two_sets_get_their_own),
+        OPS_TEST(gradients_lie_in_the_order_of_use), OPS_TEST(backward_peaks_at_the_live_set),
+        OPS_TEST(values_nobody_needs_are_not_kept),
+        OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
+        OPS_TEST(temporaries_of_backward_go_with_their_node),
+        OPS_TEST(what_was_recorded_after_the_loss_goes_first),
+        OPS_TEST(second_results_go_with_the_tape),
+        OPS_TEST(a_failed_call_gives_its_result_back_at_once),
         OPS_TEST(steady_steps_keep_live_bytes_flat));
 }

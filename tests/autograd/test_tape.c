@@ -1,4 +1,5 @@
 #include <knet/tape.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include "autograd_test.h"
@@ -99,6 +100,45 @@ static void values_in_slots_and_the_loss_survive_backward(void **state) {
     assert_fails(kn_check(), KN_ERR_INVALID, "consumed");
     assert_null(kn_data(cube));
     assert_fails(kn_check(), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+static void integers_are_not_recorded(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4);
+    KN_TAPE();
+    kn_tensor *i = kn_cast(w, KN_I64);
+    assert_null(i->grad);
+    assert_null(kn_slice(i, KN_SHAPE(0), KN_SHAPE(1))->grad);
+    assert_int_equal(kn_tape_nodes(), 0);
+    kn_params_destroy(set);
+}
+
+static void a_value_whose_slot_was_emptied_is_consumed(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *square = kn_mul(w, w), *slot = NULL;
+    assert_ok(kn_hold(&slot, square));
+    kn_unhold(&slot);
+    assert_ok(kn_backward(kn_mul(square, w)));
+    assert_op_fails(kn_exp(square), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+/* Its gradient would be that of the sum alone. */
+static void a_tensor_that_is_added_to_stays_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4);
+    KN_TAPE();
+    kn_tensor *total = F32(KN_SCALAR, 1), *x = kn_mul(w, w);
+    assert_ptr_equal(kn_sum_mask(x, 1, false, total), total);
+    assert_values(total, 1 + 9 + 16);
+    assert_null(total->grad);
+    assert_int_equal(kn_tape_nodes(), 1);
     kn_params_destroy(set);
 }
 
@@ -229,6 +269,119 @@ static void gradients_by_values_in_the_middle(void **state) {
     assert_values(dx[0], 2, 3);
     assert_values(dx[1], 12, 27);
     assert_values(dx[2], 1, 1);
+    assert_values(h, 4, 9); /* values that were asked about stay */
+    assert_values(x, 2, 3);
+}
+
+static uint64_t allocations(void) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+    return stats.n_allocs;
+}
+
+static void gradients_walk_only_towards_their_targets(void **state) {
+    (void)state;
+    uint64_t made[2];
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *h = kn_watch(F32(KN_SHAPE(1), 3)), *dx;
+        for (int layer = 0; layer < (i ? 30 : 1); layer++) h = kn_tanh(h);
+        kn_tensor *y = kn_mul(x, h);
+        uint64_t before = allocations();
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        made[i] = allocations() - before;
+        assert_values(dx, ops_at(dx, 0));
+    }
+    assert_int_equal(made[0], made[1]);
+}
+
+static void a_watched_value_survives_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 5, 7));
+    assert_ok(kn_backward(sum_all(kn_mul(kn_mul(x, w), x))));
+    assert_values(kn_grad(w), 25, 49);
+    assert_values(x, 5, 7);
+    kn_params_destroy(set);
+}
+
+static void a_watched_value_passes_its_gradient_on(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_mul(w, w), *seen = kn_watch(x), *of_param = kn_watch(w), *dx[3];
+    kn_tensor *y = kn_add(kn_mul(seen, x), of_param); /* w⁴ + w */
+    kn_gradients_options keep = {.keep = 1};
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){seen, of_param, w}, 3, &keep));
+    assert_values(dx[0], 4, 9);
+    assert_values(dx[1], 1, 1);
+    assert_values(dx[2], 4 * 8 + 1, 4 * 27 + 1);
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4 * 8 + 1, 4 * 27 + 1);
+    kn_params_destroy(set);
+}
+
+/* --- the tape's own memory --- */
+
+static void a_consumed_tapes_memory_is_used_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+    const void *node = NULL;
+    KN_TAPE();
+    for (int i = 0; i < 3; i++) {
+        kn_tensor *y = kn_mul(w, w);
+        if (i) assert_ptr_equal(y->grad, node);
+        node = y->grad;
+        for (int k = 0; k < 1000; k++) y = kn_neg(y);
+        assert_ok(kn_backward(y));
+    }
+    kn_params_destroy(set);
+}
+
+static void what_a_big_tape_needed_once_is_given_back(void **state) {
+    (void)state;
+    size_t before = 0, after = 0;
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2));
+        for (int k = 0; k < (i ? 200000 : 1000); k++) {
+            KN_FRAME();
+            kn_neg(x);
+        }
+        before = after, after = mallinfo2().uordblks;
+    }
+    size_t open = after;
+    after = mallinfo2().uordblks;
+    /* sanitizers replace malloc: then mallinfo2 stays the same */
+    assert_true(open == before || (open > before + (16u << 20) && after < before + (6u << 20)));
+}
+
+static void each_gradient_is_a_tensor_of_its_own(void **state) {
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE();
+        kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3));
+        kn_tensor *in[] = {a, b, a}, *dx[3], *dda = NULL, *y = kn_add(kn_mul(a, a), b);
+        kn_tensor *square = kn_mul(y, y); /* by a: 4a·y, by b: 2y */
+        assert_ok(kn_gradients(dx, square, in, 3, &(kn_gradients_options){.again = again}));
+        kn_drop(dx[2]);
+        assert_values(dx[0], 4 * 2 * 7);
+        assert_values(dx[1], 2 * 7);
+        if (again) {
+            assert_ok(kn_gradients(&dda, dx[0], &a, 1, NULL));
+            assert_values(dda, 4 * 7 + 4 * 2 * 2 * 2);
+        }
+    }
+    KN_TAPE();
+    kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3)), *dx[2];
+    kn_tensor *in[] = {a, b}; /* the sum gives both the same */
+    assert_ok(kn_gradients(dx, kn_add(a, b), in, 2, &(kn_gradients_options){.again = 1}));
+    kn_drop(dx[0]);
+    assert_values(dx[1], 1);
 }
 
 static void a_kept_tape_answers_again(void **state) {
@@ -374,6 +527,98 @@ static void a_value_saved_from_inside_is_never_taken_for_a_constant(void **state
     assert_fails(kn_gradients(&dx, y, &x, 1, &again), KN_ERR_UNSUPPORTED, "inner");
 }
 
+/* Half of x², each; the first hands out its gradient from a slot, which the second empties. */
+static kn_tensor *given;
+static kn_status half_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_call_save(call, 0, x[0]);
+    *y = kn_affine(kn_mul(x[0], x[0]), 0.5, 0);
+    return kn_check();
+}
+static kn_status giving_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    KN_FRAME();
+    kn_status status = kn_hold(&given, kn_mul(dy, kn_call_saved(call, 0)));
+    dx[0] = given;
+    return status;
+}
+static kn_status emptying_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    kn_unhold(&given);
+    if (!kn_call_ctx(call)) dx[0] = kn_mul(dy, kn_call_saved(call, 0));
+    return kn_check();
+}
+static const kn_rule giving = {
+    .name = "giving", .forward = half_forward, .backward = giving_backward};
+static const kn_rule emptying = {
+    .name = "emptying", .forward = half_forward, .backward = emptying_backward};
+
+/* An addition in place would be missing in the second derivative. */
+static void recorded_gradients_are_never_added_to_in_place(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_gradients_options again = {.again = 1};
+    for (int by_product = 0; by_product < 2; by_product++) {
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 1), 3)), *dx = NULL, *ddx = NULL;
+        kn_tensor *y = by_product ? kn_matmul(x, x) : kn_neg(kn_ones(KN_SHAPE(1, 1)));
+        y = kn_add(y, kn_apply(&emptying, &x, 1, by_product ? &again : NULL, NULL));
+        y = kn_add(y, kn_apply(&giving, &x, 1, NULL, NULL)); /* backward comes here first */
+        assert_ok(kn_gradients(&dx, y, &x, 1, &again));
+        assert_values(dx, by_product ? 3 + 2 * 3 : 3 + 3);
+        assert_ok(kn_gradients(&ddx, dx, &x, 1, &again));
+        assert_values(ddx, by_product ? 1 + 2 : 1 + 1);
+    }
+}
+
+static kn_status exp_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    *y = kn_exp(x[0]);
+    kn_call_save(call, 0, *y);
+    return kn_check();
+}
+static kn_status exp_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    dx[0] = kn_mul(dy, kn_call_saved(call, 0));
+    return kn_check();
+}
+static const kn_rule exponential = {
+    .name = "exponential", .forward = exp_forward, .backward = exp_backward};
+static kn_tensor *f_exponential(void *ctx, kn_tensor *const x[]) {
+    return kn_apply(&exponential, x, 1, ctx, NULL);
+}
+
+static void a_rule_may_save_its_result(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = F64(KN_SHAPE(3), 0.5, -1, 2);
+    for (int order = 1; order <= 2; order++) {
+        assert_ok(kn_gradcheck(f_exponential, NULL, &x, 1, order, 1e-8, 1e-9));
+    }
+}
+
+static void what_a_rule_saved_must_not_be_written(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_apply(&exponential, &x, 1, NULL, NULL);
+    *(float *)kn_data_mut(y) = 1;
+    assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_INVALID,
+                 "saved value 0, which was written after it was saved");
+}
+
+static kn_status sign_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_gt(x[0], kn_zeros(KN_SCALAR));
+    return kn_check();
+}
+static const kn_rule is_positive = {
+    .name = "is_positive", .forward = sign_forward, .backward = exp_backward};
+
+static void a_rules_result_without_gradient_is_not_recorded(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2));
+    kn_tensor *y = kn_apply(&is_positive, &x, 1, NULL, NULL);
+    assert_int_equal(kn_tensor_dtype(y), KN_BOOL);
+    assert_null(y->grad);
+    assert_int_equal(kn_tape_nodes(), 1); /* x */
+}
+
 static kn_status failing_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_add(x[0], kn_zeros(KN_SHAPE(5)));
@@ -452,7 +697,7 @@ static void a_gradient_that_is_not_of_its_inputs_kind_is_an_error(void **state) 
                      "mistyped: backward gave f64 for x[1], which is f32");
         in[1] = to_w ? w : kn_mul(w, w);
         assert_fails(kn_backward(sum_all(kn_apply(&hollow, in, 2, NULL, NULL))), KN_ERR_INVALID,
-                     "hollow: backward gave a consumed value for x[1]");
+                     "hollow: backward gave a value for x[1] that was consumed");
     }
     kn_params_destroy(set);
 }
@@ -481,6 +726,58 @@ static void a_rule_can_neither_save_nor_give_a_consumed_value(void **state) {
     assert_op_fails(kn_apply(&saving, &x, 1, NULL, NULL), KN_ERR_INVALID,
                     "saving: the value to save at 2 was consumed");
     assert_op_fails(kn_apply(&gone, &x, 1, NULL, NULL), KN_ERR_INVALID, "no result");
+}
+
+/* --- aliases and tensors that ended --- */
+
+static void gradients_pass_through_ops_that_change_nothing(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_mul(w, w);
+        kn_tensor *y = kn_to(kn_cast(kn_dropout(x, 0, NULL), KN_F32), kn_device_host());
+        y = kn_broadcast(y, KN_SHAPE(2));
+        assert_ok(kn_backward(sum_all(kn_add(kn_mul(y, x), kn_cast(w, KN_F32)))));
+        assert_values(kn_grad(w), 4 * 8 + 1, 4 * 27 + 1); /* of w⁴ + w */
+        assert_op_fails(kn_relu(y), KN_ERR_INVALID, "consumed");
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_mul(w, w);
+        kn_drop(kn_dropout(x, 0, NULL));
+        assert_ok(kn_backward(sum_all(x)));
+        assert_values(kn_grad(w), 33 + 4, 109 + 6);
+    }
+    kn_params_destroy(set);
+}
+
+static void what_ended_is_not_differentiated(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2), *y, *dx = NULL;
+    {
+        KN_TAPE();
+        y = kn_mul(w, w);
+    }
+    {
+        KN_TAPE();
+        kn_tensor *good = kn_mul(w, w);
+        assert_fails(kn_backward(y), KN_ERR_INVALID, "kn_backward: the loss has ended");
+        assert_fails(kn_gradients(&dx, y, &w, 1, NULL), KN_ERR_INVALID, "y has ended");
+        assert_fails(kn_gradients(&dx, good, &y, 1, NULL), KN_ERR_INVALID, "x[0] has ended");
+        assert_op_fails(kn_watch(y), KN_ERR_INVALID, "kn_watch: x has ended");
+        assert_op_fails(kn_apply(&cube, &y, 1, NULL, NULL), KN_ERR_INVALID, "cube: x[0] has ended");
+        assert_op_fails(kn_grad(y), KN_ERR_INVALID, "kn_grad: w has ended");
+        assert_op_fails(kn_grad(NULL), KN_ERR_INVALID, "kn_grad: w is NULL");
+        assert_op_fails(kn_grad(good), KN_ERR_INVALID, "kn_grad: w is no parameter");
+    }
+    KN_FRAME();
+    kn_tensor *gw = kn_grad(w);
+    kn_params_destroy(set);
+    assert_op_fails(kn_relu(gw), KN_ERR_INVALID, "has ended");
+    assert_op_fails(kn_relu(w), KN_ERR_INVALID, "has ended");
 }
 
 /* --- threads --- */
@@ -512,6 +809,49 @@ static void a_value_of_another_threads_tape_is_not_differentiated(void **state) 
     assert_true(f.says_why);
     assert_ok(kn_gradients(&dx, f.y, &x, 1, NULL));
     assert_values(dx, 6);
+}
+
+typedef struct borrowed {
+    kn_tensor *value;
+    float grad[2];
+    kn_status status;
+} borrowed;
+
+static void *multiply_borrowed(void *arg) {
+    borrowed *b = arg;
+    kn_params *set = NULL;
+    b->status = kn_params_create(&set, NULL);
+    if (b->status < 0) return NULL;
+    kn_tensor *v = kn_param(set, KN_SHAPE(2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "v");
+    {
+        KN_TAPE();
+        b->status = kn_backward(sum_all(kn_mul(v, b->value)));
+        if (b->status == KN_OK) b->status = kn_copy_out(b->grad, sizeof b->grad, kn_grad(v));
+    }
+    kn_params_destroy(set);
+    return NULL;
+}
+
+/* Its gradient would be written to a node of the other thread's tape. */
+static void a_value_of_another_threads_tape_is_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    KN_SLOT(slot);
+    kn_tensor *y = kn_mul(w, w);
+    assert_ok(kn_hold(&slot, y));
+    borrowed b = {.value = slot};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, multiply_borrowed, &b), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(b.status, KN_OK);
+    assert_close((double)b.grad[0], 4, 0, 0);
+    assert_close((double)b.grad[1], 9, 0, 0);
+    assert_ok(kn_tape_check());
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4, 6);
+    kn_params_destroy(set);
 }
 
 static void *train_alone(void *failures) {
@@ -553,6 +893,8 @@ int main(void) {
         OPS_TEST(a_tape_can_be_opened_again_and_again),
         OPS_TEST(what_survives_a_tape_is_a_constant),
         OPS_TEST(values_in_slots_and_the_loss_survive_backward),
+        OPS_TEST(integers_are_not_recorded), OPS_TEST(a_value_whose_slot_was_emptied_is_consumed),
+        OPS_TEST(a_tensor_that_is_added_to_stays_a_constant),
         OPS_TEST(a_metric_beside_the_loss_can_be_read_after_backward),
         OPS_TEST(layers_may_open_frames_of_their_own),
         OPS_TEST(losses_that_cannot_be_differentiated_say_why),
@@ -560,7 +902,16 @@ int main(void) {
         OPS_TEST(a_saved_value_that_was_written_is_an_error_that_names_the_op),
         OPS_TEST(watching_says_what_it_cannot_watch),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
-        OPS_TEST(gradients_by_values_in_the_middle), OPS_TEST(a_kept_tape_answers_again),
+        OPS_TEST(gradients_by_values_in_the_middle),
+        OPS_TEST(gradients_walk_only_towards_their_targets),
+        OPS_TEST(a_watched_value_survives_backward),
+        OPS_TEST(a_watched_value_passes_its_gradient_on),
+        OPS_TEST(a_consumed_tapes_memory_is_used_again),
+        OPS_TEST(what_a_big_tape_needed_once_is_given_back),
+        OPS_TEST(recorded_gradients_are_never_added_to_in_place),
+        OPS_TEST(a_rule_may_save_its_result), OPS_TEST(what_a_rule_saved_must_not_be_written),
+        OPS_TEST(a_rules_result_without_gradient_is_not_recorded),
+        OPS_TEST(each_gradient_is_a_tensor_of_its_own), OPS_TEST(a_kept_tape_answers_again),
         OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
         OPS_TEST(bad_calls_of_gradients_say_why), OPS_TEST(an_op_of_ones_own_differentiates_twice),
         OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rule_that_is_for_once_says_so),
@@ -568,6 +919,9 @@ int main(void) {
         OPS_TEST(the_context_is_freed_once_whatever_happens),
         OPS_TEST(a_gradient_that_is_not_of_its_inputs_kind_is_an_error),
         OPS_TEST(a_rule_can_neither_save_nor_give_a_consumed_value),
+        OPS_TEST(gradients_pass_through_ops_that_change_nothing),
+        OPS_TEST(what_ended_is_not_differentiated),
         OPS_TEST(a_value_of_another_threads_tape_is_not_differentiated),
+        OPS_TEST(a_value_of_another_threads_tape_is_a_constant),
         OPS_TEST(each_thread_has_a_tape_of_its_own));
 }

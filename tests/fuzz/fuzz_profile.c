@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t way = size % 3; /* one variable, the other, both */
     kn__text messages = {0};
     kn__config config;
-    kn__config_read(&config, way ? words : NULL, way != 1 ? words : NULL, &messages);
+    kn__config_read(&config, way ? words : NULL, way != 1 ? words : NULL, way == 2, &messages);
     check(&config);
     kn__text_release(&messages);
     free(words);

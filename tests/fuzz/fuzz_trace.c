@@ -1,6 +1,6 @@
-/* Fuzzing of the readers of traces, one program for each. PREFIX is a beginning that makes
- * the reader its own; what is behind it is the fuzzer's. FUZZ_GZIP: a CSV that is packed; the
- * fuzzer's first four bytes say where the packed file is cut, and which of its bytes is changed. */
+/* Fuzzes the readers of traces, one program for each. The input is PREFIX, which selects the
+ * reader, followed by the fuzzer's bytes. FUZZ_GZIP: a compressed CSV; the fuzzer's first four
+ * bytes say which byte of the compressed file is changed, and where the file is cut. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void must(bool ok, const char *what) {
     abort();
 }
 
-/* What a reader lets through has to hold together. */
+/* Checks that a trace that a reader accepted is consistent. */
 static void check(const kn__trace *trace) {
     uint8_t *live = calloc(trace->n_blocks, 1);
     must(live != NULL, "calloc");
@@ -55,8 +55,8 @@ static void check(const kn__trace *trace) {
 }
 
 #ifdef FUZZ_GZIP
-/* Packs what is behind the first four bytes, and breaks it as they say: nowhere, if they are zero.
- */
+/* Compresses the bytes after the first four, then damages the result as those say; zeros leave it
+ * whole. */
 static void write_file(int fd, const uint8_t *data, size_t size) {
     static uint8_t text[1 << 16], packed[1 << 17];
     if (size < 4 || PREFIX_BYTES + size > sizeof text) return;

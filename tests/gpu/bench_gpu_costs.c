@@ -1,7 +1,8 @@
 /* What the driver's calls cost on this machine, and its copy bandwidth: the figures that the pool's
  * defaults rest on. One JSON line a figure; medians. Baselines: for work beside a busy stream the
  * same call on an idle device, for mapped memory cuMemAlloc of the same size, for our table the
- * bare driver call, for the pool the driver's own stream-ordered allocator. */
+ * bare driver call, for the pool the driver's own stream-ordered allocator; for the calls that the
+ * pool's policy rests on, a kn_alloc and kn_free of 64 bytes on a created stream. */
 #include "bench.h"
 #include "cuda_api.h"
 
@@ -9,11 +10,15 @@
 #include <knet/pool.h>
 
 #include <dlfcn.h>
+#include <linux/membarrier.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 enum { REPEATS = 15, LOOP = 2000, FILLS = 20 };
@@ -24,6 +29,7 @@ static const kn_device_driver *driver;
 static void *impl;
 static kn_stream busy_stream, stream;
 static void *scratch;
+static double hot_ns; /* of a kn_alloc and kn_free that a thread serves from its own cache */
 static const size_t scratch_bytes = 512 << 20;
 
 static void need(bool ok, const char *what) {
@@ -138,8 +144,10 @@ static void measure_memory(void) {
             measure_handle(mib, false, (handle_costs){none, none, none, none, none});
         measure_handle(mib, true, mapped);
         snprintf(metric, sizeof metric, "grow_by_handle_%zuMiB_us", mib);
-        bench_emit("gpu_driver", metric, mapped.create_us + mapped.map_us + mapped.access_us, "us",
-                   plain.alloc_us);
+        double grow_us = mapped.create_us + mapped.map_us + mapped.access_us;
+        bench_emit("gpu_driver", metric, grow_us, "us", plain.alloc_us);
+        snprintf(metric, sizeof metric, "grow_by_handle_%zuMiB_ns", mib);
+        bench_emit("gpu_driver", metric, grow_us * 1e3, "ns", hot_ns);
     }
 }
 
@@ -159,6 +167,21 @@ static void measure_memory(void) {
         bench_emit("gpu_driver", (metric), last_ns, "ns", base_);                                  \
     } while (0)
 
+/* One thread's own cache. On the default stream the driver is asked for no id; `stream` costs one.
+ */
+static void measure_hot_pair(void) {
+    double last_ns = 0;
+    void *block = NULL;
+    kn_pool *pool = kn_device_pool(gpu);
+    need(pool != NULL, "kn_device_pool");
+    LOOP_NS("hot_pair_default_stream_ns", (double)NAN,
+            need(kn_alloc(&block, pool, 64, NULL) == KN_OK, "kn_alloc");
+            kn_free(pool, block));
+    LOOP_NS("hot_pair_ns", last_ns, need(kn_alloc(&block, pool, 64, stream) == KN_OK, "kn_alloc");
+            kn_free(pool, block));
+    hot_ns = last_ns;
+}
+
 static void measure_calls(void) {
     double last_ns = 0;
     const double none = (double)NAN;
@@ -172,16 +195,16 @@ static void measure_calls(void) {
     CU(cuCtxGetCurrent, &context);
     CU(cuEventCreate, &event, KN__CU_EVENT_DISABLE_TIMING);
     CU(cuEventCreate, &unready, KN__CU_EVENT_DISABLE_TIMING);
-    LOOP_NS("cuMemGetInfo_ns", none, CU(cuMemGetInfo, &free_bytes, &total_bytes));
+    LOOP_NS("cuMemGetInfo_ns", hot_ns, CU(cuMemGetInfo, &free_bytes, &total_bytes));
     LOOP_NS("cuCtxGetCurrent_ns", none, CU(cuCtxGetCurrent, &context));
     LOOP_NS("cuCtxPushPop_ns", none, CU(cuCtxPushCurrent, context); CU(cuCtxPopCurrent, &context));
     LOOP_NS("cuThreadExchangeStreamCaptureMode_ns", none,
             CU(cuThreadExchangeStreamCaptureMode, &mode));
-    LOOP_NS("cuStreamGetId_ns", none, CU(cuStreamGetId, stream, &id));
-    LOOP_NS("cuStreamIsCapturing_ns", none, CU(cuStreamIsCapturing, stream, &status));
-    LOOP_NS("cuEventRecord_ns", none, CU(cuEventRecord, event, stream));
+    LOOP_NS("cuStreamGetId_ns", hot_ns, CU(cuStreamGetId, stream, &id));
+    LOOP_NS("cuStreamIsCapturing_ns", hot_ns, CU(cuStreamIsCapturing, stream, &status));
+    LOOP_NS("cuEventRecord_ns", hot_ns, CU(cuEventRecord, event, stream));
     LOOP_NS("table_event_record_ns", last_ns, (void)driver->event_record(impl, event, stream));
-    LOOP_NS("cuEventQuery_ns", none, CU(cuEventQuery, event));
+    LOOP_NS("cuEventQuery_ns", hot_ns, CU(cuEventQuery, event));
     LOOP_NS("table_event_query_ns", last_ns, (void)driver->event_query(impl, event, &done));
     LOOP_NS("cuStreamWaitEvent_ns", none, CU(cuStreamWaitEvent, stream, event, 0));
     LOOP_NS("table_event_wait_ns", last_ns, (void)driver->event_wait(impl, event, stream));
@@ -190,7 +213,7 @@ static void measure_calls(void) {
     samples pending = {.n = 0};
     for (int i = 0; i < REPEATS; i++) TIME(&pending, (void)cu->cuEventQuery(unready));
     settle();
-    bench_emit("gpu_driver", "cuEventQuery_pending_ns", median_us(&pending) * 1e3, "ns", none);
+    bench_emit("gpu_driver", "cuEventQuery_pending_ns", median_us(&pending) * 1e3, "ns", hot_ns);
     LOOP_NS("event_create_destroy_ns", none, CU(cuEventCreate, &unready, 2);
             CU(cuEventDestroy, unready));
     samples creates = {.n = 0};
@@ -245,6 +268,32 @@ static void measure_threads(void) {
     double one = record_query_ns(1);
     bench_emit("gpu_driver", "record_query_1_thread_ns", one, "ns", (double)NAN);
     bench_emit("gpu_driver", "record_query_16_threads_ns", record_query_ns(16), "ns", one);
+}
+
+static atomic_bool spinning;
+
+static void *spin(void *unused) {
+    while (atomic_load_explicit(&spinning, memory_order_relaxed)) {
+    }
+    return unused;
+}
+
+/* What the pool pays to call the threads' caches back: alone, and with threads to interrupt. */
+static void measure_membarrier(void) {
+    enum { THREADS = 8 };
+    double last_ns = 0;
+    pthread_t threads[THREADS];
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) return;
+    LOOP_NS("membarrier_ns", hot_ns,
+            (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
+    atomic_store(&spinning, true);
+    for (int i = 0; i < THREADS; i++) {
+        need(pthread_create(&threads[i], NULL, spin, NULL) == 0, "pthread_create");
+    }
+    LOOP_NS("membarrier_8_threads_ns", hot_ns,
+            (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
+    atomic_store(&spinning, false);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
 /* --- beside the driver's own allocator; host memory; ceiling -------------------------------- */
@@ -333,8 +382,10 @@ int main(int argc, char **argv) {
     need(kn_stream_create(&stream, gpu) == KN_OK, "stream");
     need(driver->segment_alloc(impl, &scratch, scratch_bytes) == KN_OK, "scratch");
     measure_copy_ceiling();
+    measure_hot_pair();
     measure_calls();
     measure_threads();
+    measure_membarrier();
     measure_pool(1000);
     measure_pool(20 * MIB);
     measure_memory();

@@ -209,7 +209,7 @@ sanitize() {
   local tool=$1 seconds=$2 begin=$SECONDS name bad=0 n=0
   command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer"; return 77; }
   for name in $(awk -F'\t' '$2 == 0 {print $3, $1}' "$work/tests.done" | sort -n | cut -d' ' -f2); do
-    [ "$name" = gpu.pool ] && continue  # it fills the card; slow here
+    case $name in gpu.pool|gpu.streams) continue ;; esac  # they fill the card; slow here
     [ $((seconds - (SECONDS - begin))) -lt 10 ] && break
     echo "== $tool $name"
     # Errors that tests provoke through the API (no memory, misuse) are theirs to check.
@@ -270,7 +270,7 @@ print_summary() {
   fi
   grep -ah '== .*: .* tests, errors in' "$logs"/sanitize-*.log 2>/dev/null
   echo "figures:"
-  grep -hE 'ceiling|"torch"|grow_by_handle|cuMem(Alloc|Free|Unmap)_(2|1024)MiB|record_query|pair|table_' \
+  grep -hE 'ceiling|"torch"|grow_by_handle|cuMem(Alloc|Free|Unmap)_(2|1024)MiB|record_query|pair|table_|membarrier|cuStream|cuEvent(Record|Query)_ns|cuMemGetInfo' \
     "$results/bench.jsonl" 2>/dev/null |
     sed -E 's/\{"bench": ?"([^"]*)", ?"metric": ?"([^"]*)", ?"value": ?([^,]*), ?"unit": ?"([^"]*)".*"ratio": ?(.*)\}/  \1 \2 = \3 \4 (ratio \5)/'
 }

@@ -7,6 +7,9 @@
 #include <cudaTypedefs.h>
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " is not " #theirs)
+#define X(name, value) SAME(value, CUDA_ERROR_##name);
+KN__CUDA_STICKY_ERRORS(X)
+#undef X
 SAME(KN__CU_SUCCESS, CUDA_SUCCESS);
 SAME(KN__CU_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
 SAME(KN__CU_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED);
@@ -60,6 +63,8 @@ SAME_FIELD(cu_mem_access, flags, CUmemAccessDesc, flags);
                    #name " is declared otherwise in cuda.h");
 KN__CUDA_API(X)
 #undef X
+_Static_assert(__builtin_types_compatible_p(cu_get_proc_fn, PFN_cuGetProcAddress_v11030),
+               "cuGetProcAddress is declared otherwise in cuda.h");
 
 static void declarations_match_cuda_h(void **state) {
     (void)state;

@@ -1,7 +1,6 @@
 /* The device table on a real GPU. */
 #include "gpu.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 static kn_device *gpu;
@@ -72,6 +71,7 @@ static void mapped_handles_make_one_range(void **state) {
         assert_ok(driver->handle_create(impl, &handles[i], (i + 1) * granule));
         assert_ok(driver->handle_map(impl, (char *)range + at, (i + 1) * granule, handles[i]));
     }
+    assert_ok(driver->range_access(impl, range, 6 * granule)); /* once for the run */
     round_trip(range, (char *)range + 3 * granule, 3 * granule, NULL);
     assert_ok(driver->fill(impl, range, 9, 6 * granule, NULL));
     gpu_assert_bytes(gpu, range, 6 * granule, 9, NULL);
@@ -95,6 +95,7 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     for (int i = 0; i < 3; i++) {
         char *at = (char *)range + 2 * (size_t)i * granule;
         assert_ok(driver->handle_map(impl, at, 2 * granule, handle));
+        assert_ok(driver->range_access(impl, at, 2 * granule));
         if (i == 0) assert_ok(driver->fill(impl, at, 77, 2 * granule, NULL));
         gpu_assert_bytes(gpu, at, 2 * granule, 77, NULL);
         assert_ok(driver->handle_unmap(impl, at, 2 * granule));
@@ -199,22 +200,15 @@ static void stream_ids_are_never_used_twice(void **state) {
     }
 }
 
-static bool find_driver_function(const char *name, void *out_fn) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = library ? dlsym(library, name) : NULL;
-    memcpy(out_fn, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 /* In global mode, the default, a capture is spoiled by unsafe calls of any thread. */
 static void graph_capture_outlives_our_calls(void **state) {
     (void)state;
     enum { GLOBAL = 0 };
     unsigned int (*begin)(kn_stream, int) = NULL, (*end)(kn_stream, void **) = NULL;
     unsigned int (*graph_destroy)(void *) = NULL;
-    if (!find_driver_function("cuStreamBeginCapture_v2", &begin) ||
-        !find_driver_function("cuStreamEndCapture", &end) ||
-        !find_driver_function("cuGraphDestroy", &graph_destroy)) {
+    if (!gpu_find_function("cuStreamBeginCapture_v2", &begin) ||
+        !gpu_find_function("cuStreamEndCapture", &end) ||
+        !gpu_find_function("cuGraphDestroy", &graph_destroy)) {
         skip();
     }
     void *impl = NULL, *target = NULL, *segment = NULL, *graph = NULL;
@@ -249,7 +243,7 @@ static void graph_capture_outlives_our_calls(void **state) {
 static void *current_context(void) {
     unsigned int (*get_current)(void **) = NULL;
     void *context = NULL;
-    if (!find_driver_function("cuCtxGetCurrent", &get_current)) return NULL;
+    if (!gpu_find_function("cuCtxGetCurrent", &get_current)) return NULL;
     return get_current(&context) == 0 ? context : NULL;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public header compiles alone, in C11 and in C++17, at strict warnings.
+# Every public header compiles alone, in C11, C++11 and C++20, at strict warnings.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
@@ -12,7 +12,9 @@ for header in */include/*.h */include/knet/*.h; do
     ops/include/knet/op.h) continue ;;   # for the project's own C libraries
   esac
   if command -v c++ >/dev/null; then
-    echo "#include \"$header\"" | c++ -std=c++17 "${warn[@]}" -Wno-pedantic "${include[@]}" -I. -x c++ - || bad=1
+    for standard in c++11 c++20; do
+      echo "#include \"$header\"" | c++ "-std=$standard" "${warn[@]}" "${include[@]}" -I. -x c++ - || bad=1
+    done
   fi
 done
 exit $bad

@@ -48,6 +48,8 @@ static double value_at(uint64_t seed, const parity_operand *o, int64_t i) {
             return special(r);
         case FILL_WIDE:
             return wide(r);
+        case FILL_OFFSET:
+            return 1e6 + 2 * unit;
         case FILL_INDEX:
             return (double)(int64_t)(r % (uint64_t)o->limit);
         case FILL_BEYOND:

@@ -19,6 +19,7 @@ typedef enum parity_fill {
     FILL_TIES,       /* few values, zero among them */
     FILL_SPECIAL,    /* the same, with NaN and infinities */
     FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts */
+    FILL_OFFSET,     /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
     FILL_INDEX,  /* 0 … limit - 1: labels, offsets in windows, bools */
     FILL_BEYOND, /* the same, one of them out of range */

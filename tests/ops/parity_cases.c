@@ -147,6 +147,13 @@ static void specials(kn_op op, kn_dtype out) { /* NaN, infinities, signed zeros 
     c->out = of_dtype(OPERAND(GUARD, 1000), out);
 }
 
+static void specials_of_one(kn_op op, parity_fill fill, bool back) {
+    parity_case *c = add(op, COMPARE_EXACT);
+    c->n_in = back ? 2 : 1, c->in[0] = like(OPERAND(UNIFORM, 1003), fill);
+    c->in[1] = back ? OPERAND(UNIFORM, 1003) : NONE;
+    c->out = OPERAND(GUARD, 1003);
+}
+
 static void pointwise_cases(void) {
 #define KN_UNARY(name, formula, saves, gradient)                                                   \
     each_shape(unary, KN_OP_##name);                                                               \
@@ -159,6 +166,10 @@ static void pointwise_cases(void) {
     specials(KN_OP_maximum, (kn_dtype)0);
     specials(KN_OP_minimum, (kn_dtype)0);
     specials(KN_OP_add, (kn_dtype)0);
+    specials_of_one(KN_OP_relu, FILL_SPECIAL, false);
+    specials_of_one(KN_OP_relu_back, FILL_SPECIAL, true);
+    specials_of_one(KN_OP_sigm, FILL_SPECIAL, false);
+    specials_of_one(KN_OP_sigm, FILL_WIDE, false);
 }
 
 static void where_of(parity_operand cond, parity_operand a, parity_operand b, parity_operand out) {
@@ -428,6 +439,17 @@ static void softmax_of(int axis, parity_operand x) {
     }
 }
 
+/* Logits so large that a sum with the logarithm would lose it. */
+static void large_logits(int64_t rows, int64_t classes, int axis) {
+    parity_operand x = OPERAND(OFFSET, rows, classes);
+    parity_case *c = add(KN_OP_logsoftmax, COMPARE_CLOSE);
+    c->n_in = 1, c->in[0] = x, c->out = like(x, FILL_GUARD);
+    ATTR(c, kn_attr_axes, 1u << axis, false);
+    c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = INDEX(KN_I64, classes, rows), c->out = SCALAR(GUARD);
+    c->aux = like(x, FILL_GUARD);
+}
+
 static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill fill) {
     parity_operand x = U(rows, classes), labels = INDEX(label, classes, rows);
     labels.fill = fill;
@@ -452,6 +474,9 @@ static void loss_cases(void) {
     softmax_of(1, U(3, 5000));
     softmax_of(0, U(12, 35));
     softmax_of(1, U(4, 6, 5, 3));
+    large_logits(5, 40, 1);
+    large_logits(3, 1500, 1);
+    large_logits(7, 70, 0);
     loss_of(100, 10, KN_U8, FILL_INDEX);
     loss_of(1, 1, KN_I64, FILL_INDEX);
     loss_of(37, 101, KN_I32, FILL_INDEX);
@@ -496,12 +521,13 @@ static void random_cases(void) {
 static void slice_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
     parity_operand y = x;
     for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = attr.stop[d] - attr.start[d];
-    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back};
-    for (int i = 0; i < 2; i++) {
+    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back, KN_OP_slice_back};
+    for (int i = 0; i < (dtype ? 2 : 3); i++) { /* the third adds */
         parity_case *c = add(ops[i], COMPARE_EXACT);
         c->n_in = 1;
         c->in[0] = of_dtype(i ? y : x, dtype), c->in[0].limit = 100;
-        c->out = of_dtype(like(i ? x : y, FILL_GUARD), dtype);
+        c->out = of_dtype(like(i ? x : y, i == 2 ? FILL_UNIFORM : FILL_GUARD), dtype);
+        c->accumulate = i == 2;
         set_attr(c, &attr, sizeof attr);
     }
 }

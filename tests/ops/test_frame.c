@@ -264,23 +264,219 @@ static void frames_that_a_thread_leaves_open_end_with_it(void **state) {
     assert_true(made); /* and the fixture finds no byte of it */
 }
 
+static void releasing_to_a_mark_leaves_outer_frames_alone(void **state) {
+    (void)state;
+    KN_FRAME();
+    uint32_t mark = kn_frame_mark();
+    kn_tensor *outer = F32(KN_SHAPE(1), 1), *inner;
+    {
+        KN_FRAME();
+        inner = F32(KN_SHAPE(1), 2);
+        kn_frame_release_to(mark);
+        assert_op_fails(kn_neg(inner), KN_ERR_INVALID, "has ended");
+        assert_values(outer, 1);
+    }
+    kn_frame_release_to(mark);
+    assert_op_fails(kn_neg(outer), KN_ERR_INVALID, "has ended");
+}
+
+/* --- results that are their input --- */
+
+static kn_tensor *dropout_of_none(kn_tensor *x) { return kn_dropout(x, 0, NULL); }
+static kn_tensor *cast_to_the_same(kn_tensor *x) { return kn_cast(x, kn_tensor_dtype(x)); }
+static kn_tensor *to_the_same(kn_tensor *x) { return kn_to(x, kn_tensor_device(x)); }
+static kn_tensor *broadcast_to_the_same(kn_tensor *x) {
+    return kn_broadcast(x, kn_tensor_shape(x));
+}
+
+static void an_op_that_changes_nothing_gives_an_alias(void **state) {
+    (void)state;
+    kn_tensor *(*const ops[])(kn_tensor *) = {dropout_of_none, cast_to_the_same, to_the_same,
+                                              broadcast_to_the_same};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        KN_FRAME();
+        kn_tensor *x = F32(KN_SHAPE(2, 2), 1, 2, 3, 4);
+        uint64_t live = ops_live_bytes();
+        kn_tensor *y = ops[i](x);
+        assert_non_null(y);
+        assert_ptr_not_equal(y, x);
+        assert_ptr_equal(kn_data(y), kn_data(x));
+        assert_shape(y, KN_SHAPE(2, 2));
+        assert_int_equal(ops_live_bytes(), live);
+        kn_drop(y);
+        assert_values(x, 1, 2, 3, 4);
+        y = ops[i](x);
+        kn_drop(x);
+        assert_values(y, 1, 2, 3, 4);
+        {
+            KN_FRAME();
+            y = ops[i](y); /* an outer frame's; the result ends with this frame */
+        }
+        assert_fails((kn_relu(y), kn_check()), KN_ERR_INVALID, "has ended");
+    }
+}
+
+/* --- use after the end --- */
+
+static void assert_ended(kn_tensor *t) {
+    double item;
+    float values[2];
+    KN_SLOT(slot);
+    assert_op_fails(kn_relu(t), KN_ERR_INVALID, "kn_relu: x [2] (");
+    assert_op_fails(kn_relu(t), KN_ERR_INVALID, "test_frame.c:");
+    assert_op_fails(kn_relu(t), KN_ERR_INVALID, "has ended with its frame or by kn_drop");
+    assert_op_fails(kn_add(F32(KN_SHAPE(2), 1, 2), t), KN_ERR_INVALID, "kn_add: b [2] (");
+    assert_op_fails(kn_reshape(t, KN_SHAPE(2, 1)), KN_ERR_INVALID, "has ended");
+    assert_op_fails((kn_tensor *)kn_data(t), KN_ERR_INVALID, "kn_data: t [2] (");
+    assert_op_fails(kn_data_mut(t), KN_ERR_INVALID, "has ended");
+    assert_fails(kn_item(&item, t), KN_ERR_INVALID, "kn_item: t [2] (");
+    assert_fails(kn_copy_out(values, sizeof values, t), KN_ERR_INVALID, "kn_copy_out: t [2] (");
+    assert_fails(kn_hold(&slot, t), KN_ERR_INVALID, "kn_hold: t [2] (");
+    assert_fails(kn_add_into(t, t), KN_ERR_INVALID, "has ended");
+    assert_null(slot);
+    assert_null(kn_tensor_device(t));
+    kn_drop(t); /* nothing */
+    assert_ptr_equal(kn_keep(t), t);
+}
+
+static void use_after_a_frames_end_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x, *view;
+    {
+        KN_FRAME();
+        x = F32(KN_SHAPE(2), 1, 2);
+        view = kn_reshape(F32(KN_SHAPE(1, 2), 1, 2), KN_SHAPE(2));
+    }
+    assert_ended(x);
+    assert_ended(view);
+}
+
+static void use_after_drop_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(2), 1, 2);
+    kn_drop(x);
+    assert_ended(x);
+}
+
+static void use_after_a_slot_was_emptied_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    KN_SLOT(slot);
+    {
+        KN_FRAME();
+        assert_ok(kn_hold(&slot, F32(KN_SHAPE(2), 1, 2)));
+    }
+    kn_tensor *x = slot;
+    assert_values(x, 1, 2);
+    kn_unhold(&slot);
+    assert_ended(x);
+}
+
+/* The record of a tensor lies idle until 1,024 later ones have ended. */
+static void the_end_is_known_for_a_thousand_tensors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *stale[1024], *one = kn_ones(KN_SHAPE(2));
+    {
+        KN_FRAME();
+        for (int i = 0; i < 1024; i++) stale[i] = kn_neg(one);
+    }
+    for (int i = 0; i < 1024; i++) {
+        KN_FRAME();
+        kn_neg(one); /* this one's record is older than all of them */
+        assert_op_fails(kn_relu(stale[i]), KN_ERR_INVALID, "has ended");
+    }
+}
+
+/* Records go round: neither do they grow in number nor is one in use twice. */
+static void records_of_ended_tensors_are_used_again(void **state) {
+    (void)state;
+    enum { N = 3000 };
+    static kn_tensor *first[N];
+    KN_FRAME();
+    kn_tensor *one = kn_ones(KN_SCALAR);
+    for (int round = 0; round < 3; round++) {
+        KN_FRAME();
+        int again = 0;
+        for (int i = 0; i < N; i++) {
+            kn_tensor *x = kn_affine(one, 0, i);
+            for (int j = 0; round == 2 && j < N && !again; j++) again = first[j] == x;
+            first[i] = x;
+        }
+        for (int i = 0; i < N; i++) assert_values(first[i], i);
+        assert_true(round < 2 || again);
+    }
+}
+
+static void *makes_tensors(void *made) {
+    kn_tensor **t = made;
+    KN_FRAME();
+    for (int i = 0; i < 1000; i++) t[i] = kn_ones(KN_SHAPE(2));
+    return NULL;
+}
+
+static void the_end_is_known_after_the_thread_ended(void **state) {
+    (void)state;
+    static kn_tensor *made[4][1000];
+    KN_FRAME();
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, makes_tensors, made[i]), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        for (int j = 0; j < 1000; j++) {
+            assert_op_fails(kn_relu(made[i][j]), KN_ERR_INVALID, "has ended");
+        }
+    }
+    int again = 0; /* a later thread reuses the first one's records */
+    for (int j = 0; j < 1000; j++) again += made[2][j] == made[0][500];
+    assert_int_equal(again, 1);
+}
+
+static void *ends_tensors(void *slot) {
+    kn_unhold(slot);
+    return NULL;
+}
+
+static void a_thread_without_frames_can_end_a_tensor(void **state) {
+    (void)state;
+    kn_tensor *slot = NULL;
+    {
+        KN_FRAME();
+        assert_ok(kn_hold(&slot, F32(KN_SHAPE(2), 1, 2)));
+    }
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, ends_tensors, &slot), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_null(slot);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(a_result_goes_with_its_frame),
-                     OPS_TEST(an_op_outside_any_frame_is_an_error),
-                     OPS_TEST(keep_moves_a_tensor_one_frame_out),
-                     OPS_TEST(keep_through_two_frames_and_twice_is_safe),
-                     OPS_TEST(keep_of_an_input_changes_nothing),
-                     OPS_TEST(keep_in_the_outermost_frame_is_an_error),
-                     OPS_TEST(drop_frees_early_and_only_the_frames_own),
-                     OPS_TEST(many_tensors_kept_and_dropped_in_random_order_are_all_freed),
-                     OPS_TEST(ending_a_frame_ends_those_inside_and_ending_twice_is_nothing),
-                     OPS_TEST(a_slot_outlives_frames),
-                     OPS_TEST(a_failed_tensor_leaves_the_slot_and_returns_its_error),
-                     OPS_TEST(an_error_nobody_took_goes_to_the_log_at_the_outermost_end),
-                     OPS_TEST(while_an_error_is_pending_ops_do_nothing),
-                     OPS_TEST(an_error_has_its_op_and_its_call_site),
-                     OPS_TEST(options_of_a_frame_are_checked_and_inherited),
-                     OPS_TEST(a_frames_pool_serves_its_results),
-                     OPS_TEST(too_much_for_the_pool_is_an_error_that_names_the_shape),
-                     OPS_TEST(frames_that_a_thread_leaves_open_end_with_it));
+    return RUN_TESTS(
+        OPS_TEST(a_result_goes_with_its_frame), OPS_TEST(an_op_outside_any_frame_is_an_error),
+        OPS_TEST(keep_moves_a_tensor_one_frame_out),
+        OPS_TEST(keep_through_two_frames_and_twice_is_safe),
+        OPS_TEST(keep_of_an_input_changes_nothing),
+        OPS_TEST(keep_in_the_outermost_frame_is_an_error),
+        OPS_TEST(drop_frees_early_and_only_the_frames_own),
+        OPS_TEST(many_tensors_kept_and_dropped_in_random_order_are_all_freed),
+        OPS_TEST(ending_a_frame_ends_those_inside_and_ending_twice_is_nothing),
+        OPS_TEST(a_slot_outlives_frames),
+        OPS_TEST(a_failed_tensor_leaves_the_slot_and_returns_its_error),
+        OPS_TEST(an_error_nobody_took_goes_to_the_log_at_the_outermost_end),
+        OPS_TEST(while_an_error_is_pending_ops_do_nothing),
+        OPS_TEST(an_error_has_its_op_and_its_call_site),
+        OPS_TEST(options_of_a_frame_are_checked_and_inherited),
+        OPS_TEST(a_frames_pool_serves_its_results),
+        OPS_TEST(too_much_for_the_pool_is_an_error_that_names_the_shape),
+        OPS_TEST(frames_that_a_thread_leaves_open_end_with_it),
+        OPS_TEST(releasing_to_a_mark_leaves_outer_frames_alone),
+        OPS_TEST(an_op_that_changes_nothing_gives_an_alias),
+        OPS_TEST(use_after_a_frames_end_is_an_error), OPS_TEST(use_after_drop_is_an_error),
+        OPS_TEST(use_after_a_slot_was_emptied_is_an_error),
+        OPS_TEST(the_end_is_known_for_a_thousand_tensors),
+        OPS_TEST(records_of_ended_tensors_are_used_again),
+        OPS_TEST(the_end_is_known_after_the_thread_ended),
+        OPS_TEST(a_thread_without_frames_can_end_a_tensor));
 }

@@ -164,7 +164,6 @@ static void casts_round_saturate_and_keep_what_fits(void **state) {
     kn_tensor *big = I64(KN_SHAPE(2), (1ll << 40) + 3, -5);
     assert_values(kn_cast(big, KN_F64), 1099511627779.0, -5);
     assert_memory_equal(kn_data(kn_cast(big, KN_I32)), ((int32_t[]){INT32_MAX, -5}), 8);
-    assert_ptr_equal(kn_cast(x, KN_F64), x);
     assert_op_fails(kn_cast(x, (kn_dtype)0), KN_ERR_DTYPE, "0 is no dtype");
 }
 
@@ -237,7 +236,6 @@ static void reading_out_checks_sizes(void **state) {
     assert_op_fails(kn_tensor_from(NULL, KN_F32, KN_SHAPE(2)), KN_ERR_INVALID, "data is NULL");
     assert_op_fails(kn_tensor_from(out, (kn_dtype)77, KN_SHAPE(2)), KN_ERR_DTYPE, "77");
     assert_shape(kn_tensor_from(NULL, KN_F32, KN_SHAPE(0)), KN_SHAPE(0));
-    assert_ptr_equal(kn_to(x, kn_device_host()), x);
     assert_op_fails(kn_to(x, NULL), KN_ERR_INVALID, "device is NULL");
 }
 

@@ -84,20 +84,49 @@ static void large_values_neither_overflow_nor_vanish(void **state) {
     }
 }
 
-static void nan_spoils_its_row_only(void **state) {
+/* The logarithm of the sum is not rounded to the maximum's last place. */
+static void a_large_maximum_costs_logsoftmax_no_digits(void **state) {
     (void)state;
-    FOR_BOTH_DTYPES(dtype) {
+    FOR_BOTH_DTYPES(dtype)
+    for (int axis = 0; axis < 2; axis++) {
         KN_FRAME();
-        double values[3 * 40] = {0};
-        values[40 + 7] = (double)NAN;
-        kn_tensor *y = kn_softmax(from_doubles(values, dtype, KN_SHAPE(3, 40)), 1);
-        for (int i = 0; i < 3 * 40; i++) {
-            if (i / 40 == 1)
-                assert_true(isnan(ops_at(y, i)));
-            else
-                assert_close(ops_at(y, i), 1.0 / 40, 1e-6, 0);
+        enum { N = 40 };
+        double large = dtype == KN_F32 ? 0x1p20 : 0x1p48, x[N * N];
+        for (int i = 0; i < N * N; i++) x[i] = large - (double)(int64_t)test_random_below(4);
+        kn_tensor *z = kn_logsoftmax(from_doubles(x, dtype, KN_SHAPE(N, N)), axis);
+        for (int line = 0; line < N; line++) {
+            int first = axis ? line * N : line, step = axis ? 1 : N;
+            double most = -INFINITY, sum = 0;
+            for (int i = 0; i < N; i++) most = fmax(most, x[first + i * step]);
+            for (int i = 0; i < N; i++) sum += exp(x[first + i * step] - most);
+            for (int i = 0; i < N; i++) {
+                double want = x[first + i * step] - most - log(sum);
+                assert_close(ops_at(z, first + i * step), want, dtype == KN_F32 ? 5e-7 : 1e-15, 0);
+            }
         }
     }
+}
+
+/* Wherever it is: in a vector, at the end, alone or not. */
+static void nan_spoils_its_line_only(void **state) {
+    (void)state;
+    enum { N = 43 };
+    FOR_BOTH_DTYPES(dtype)
+    for (int axis = 0; axis < 2; axis++)
+        for (int at = 0; at <= N; at++) {
+            KN_FRAME();
+            double values[N * N] = {0};
+            for (int i = 0; i < N; i++) { /* the last round: all of the line */
+                if (i == at || at == N) values[axis ? 7 * N + i : i * N + 7] = (double)NAN;
+            }
+            kn_tensor *x = from_doubles(values, dtype, KN_SHAPE(N, N));
+            kn_tensor *y = kn_softmax(x, axis), *z = kn_logsoftmax(x, axis);
+            for (int i = 0; i < N * N; i++) {
+                bool spoiled = (axis ? i / N : i % N) == 7;
+                assert_close(ops_at(y, i), spoiled ? NAN : 1.0 / N, 1e-6, 0);
+                assert_close(ops_at(z, i), spoiled ? NAN : -log(N), 1e-6, 0);
+            }
+        }
 }
 
 /* Computed with mpmath 1.3 at 50 digits: softmax of (1, 2, 3). */
@@ -130,6 +159,7 @@ static void the_number_of_threads_changes_no_bit(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_axis_matches_the_reference),
                      OPS_TEST(large_values_neither_overflow_nor_vanish),
-                     OPS_TEST(nan_spoils_its_row_only), OPS_TEST(known_values),
+                     OPS_TEST(a_large_maximum_costs_logsoftmax_no_digits),
+                     OPS_TEST(nan_spoils_its_line_only), OPS_TEST(known_values),
                      OPS_TEST(the_number_of_threads_changes_no_bit));
 }

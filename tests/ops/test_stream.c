@@ -33,6 +33,12 @@ static void results_follow_their_inputs_device(void **state) {
     assert_ptr_equal(kn_tensor_device(kn_zeros(KN_SHAPE(4))), kn_device_host());
     assert_op_fails(kn_add(x, kn_zeros(KN_SHAPE(4))), KN_ERR_DEVICE,
                     "kn_add: a is on sim:ops, b on cpu; see kn_to (a [4,4], b [4])");
+    { /* a frame on another device has that device's pool, whatever is around it */
+        KN_FRAME(.device = kn_device_host());
+        assert_ptr_equal(kn_frame_pool(), kn_device_pool(kn_device_host()));
+        KN_FRAME(.device = device);
+        assert_ptr_equal(kn_frame_pool(), kn_device_pool(device));
+    }
 }
 
 static void a_pool_of_another_device_is_refused(void **state) {

@@ -9,8 +9,12 @@ trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/prefix"
-flags=(-std=c11 -Wall -Wextra -Wpedantic -Werror)
-[ -z "$sanitize" ] || flags+=("-fsanitize=$sanitize")
+warnings=(-Wall -Wextra -Wpedantic -Wshadow -Werror)
+[ -z "$sanitize" ] || warnings+=("-fsanitize=$sanitize")
+flags=(-std=c11 "${warnings[@]}")
+# The C++ compiler of the same family, where there is one.
+cxx=$(sed -E 's,clang(-[0-9]+)?$,clang++\1,; s,gcc(-[0-9]+)?$,g++\1,; s,(^|/)cc$,\1c++,' <<<"${CC:-cc}")
+cxx=$(command -v "$cxx" || true)
 libdir=$(dirname "$(find "$work/prefix" -name 'libknet_alloc.so' | head -n 1)")
 export LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
 unset KNET_TIMER
@@ -18,14 +22,20 @@ unset KNET_TIMER
 case $mode in
   cmake)
     cmake -G Ninja -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
-          -DCMAKE_C_FLAGS="${flags[*]}" >"$work/configure.log"
+          -DCMAKE_C_FLAGS="${flags[*]}" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="${warnings[*]}" \
+          >"$work/configure.log"
     cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
-    "$work/consumer/whole"
-    "$work/consumer/timer" ;;
+    for program in whole timer ${cxx:+whole_cxx11 whole_cxx20}; do "$work/consumer/$program"; done ;;
   pkgconfig)
     # shellcheck disable=SC2046  # flags are words
     "${CC:-cc}" "${flags[@]}" -o "$work/all" "$here/consumer/all.c" $(pkg-config --cflags --libs knetc-train)
-    "$work/all" ;;
+    "$work/all"
+    [ -n "$cxx" ] || exit 0
+    for standard in c++11 c++20; do
+      # shellcheck disable=SC2046
+      "$cxx" "-std=$standard" "${warnings[@]}" -o "$work/all" "$here/consumer/all.cc" $(pkg-config --cflags --libs knetc-train)
+      "$work/all"
+    done ;;
   alloc) # the ten lines of the allocator's README, and the example that links nothing else
     readme=$here/../../alloc/README.md pool=$here/../../tools/examples/02_pool.c
     awk '/^```c$/ { on = 1; next } /^```$/ { exit } on' "$readme" >"$work/printed"

@@ -11,11 +11,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { RECORDS_MAX = 1 << 16, NODE_COPY = 1000 };
+enum { RECORDS_MAX = 1 << 16, NODE_COPY = 1000, OWN_MAX = 512 };
 
 /* Calls by domain and number, as the real library lists them. */
 static const char *const call_names[3][520] = {
     [CUPTI_CB_DOMAIN_DRIVER_API] = {[1] = "cuCtxSynchronize",
+                                    [276] = "cuMemcpyHtoD_v2",
                                     [243] = "cuMemAlloc_v2",
                                     [245] = "cuMemFree_v2",
                                     [307] = "cuLaunchKernel",
@@ -24,6 +25,7 @@ static const char *const call_names[3][520] = {
     [CUPTI_CB_DOMAIN_RUNTIME_API] = {[2] = "cudaGetDevice_v3020",
                                      [20] = "cudaMalloc_v3020",
                                      [22] = "cudaFree_v3020",
+                                     [31] = "cudaMemcpy_v3020",
                                      [165] = "cudaDeviceSynchronize_v3020",
                                      [211] = "cudaLaunchKernel_v7000",
                                      [311] = "cudaGraphLaunch_v10000"}};
@@ -31,7 +33,8 @@ typedef struct call {
     uint32_t runtime, driver;
 } call;
 static const call kernel_call = {211, 307}, graph_call = {311, 514}, malloc_call = {20, 243},
-                  free_call = {22, 245}, sync_call = {165, 1}, quiet_call = {2, 0};
+                  free_call = {22, 245}, sync_call = {165, 1}, quiet_call = {2, 0},
+                  copy_call = {31, 276};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static CUpti_CallbackFunc callback;
@@ -65,6 +68,20 @@ typedef union record {
 static record records[RECORDS_MAX];
 static size_t n_records;
 
+/* With "own": the buffer that a thread fills. */
+typedef struct own_buffer {
+    uint8_t *bytes; /* NULL: none */
+    size_t size, used;
+} own_buffer;
+static own_buffer own_buffers[OWN_MAX];
+static int n_own;
+static _Thread_local own_buffer *mine;
+
+/* Another thread of the parent may have held it. */
+static void unlock_in_child(void) { lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
+
+__attribute__((constructor)) static void load(void) { pthread_atfork(NULL, NULL, unlock_in_child); }
+
 static bool has_word(const char *word) {
     const char *list = getenv("MOCK_CUPTI");
     return list && strstr(list, word);
@@ -74,6 +91,27 @@ static int word_value(const char *word) {
     const char *list = getenv("MOCK_CUPTI"), *at = list ? strstr(list, word) : NULL;
     return at ? atoi(at + strlen(word)) : 0;
 }
+
+static uint64_t n_flushes, n_made;
+static bool is_torn_down;
+static CUcontext the_context = (CUcontext)(void *)&callback;
+
+/* Of the driver that the program has loaded. */
+static void *driver_symbol(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver ? dlsym(driver, name) : NULL;
+    if (driver) dlclose(driver);
+    return symbol;
+}
+
+static bool has_ended(void) {
+    const int *n_syncs = driver_symbol("mock_cuda_n_syncs");
+    return !has_word("unsynced") || (n_syncs && *n_syncs > 0);
+}
+
+/* CUDA's own handler, which its first call sets. */
+static void tear_down(void) { is_torn_down = has_word("teardown"); }
+static void hook_exit(void) { atexit(tear_down); }
 
 static CUptiResult called(void) {
     n_calls++;
@@ -103,7 +141,9 @@ EXPORT CUptiResult CUPTIAPI cuptiGetResultString(CUptiResult result, const char 
 EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc fn,
                                            void *user) {
     (void)user;
+    const char *tool = getenv("NVTX_INJECTION64_PATH");
     if (has_word("nodriver")) return CUPTI_ERROR_UNKNOWN;
+    if (has_word("order") && dlopen(tool, RTLD_NOW | RTLD_NOLOAD)) return CUPTI_ERROR_UNKNOWN;
     if (has_word("held")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     callback = fn;
     *handle = (CUpti_SubscriberHandle)(void *)&callback;
@@ -139,6 +179,9 @@ EXPORT CUptiResult CUPTIAPI cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id) 
 EXPORT CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t on, CUpti_SubscriberHandle handle,
                                                 CUpti_CallbackDomain domain, CUpti_CallbackId id) {
     (void)handle;
+    if (domain != CUPTI_CB_DOMAIN_RESOURCE && (int)id == word_value("refuse=")) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
     enabled_calls[domain][id] = on;
     return called();
 }
@@ -163,6 +206,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityEnable(CUpti_ActivityKind kind) {
 
 EXPORT CUptiResult CUPTIAPI cuptiActivityDisable(CUpti_ActivityKind kind) {
     enabled_kinds[kind] = false;
+    if (has_word("report")) fprintf(stderr, "mock: disabled %d\n", (int)kind);
     return CUPTI_SUCCESS;
 }
 
@@ -215,40 +259,92 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityGetNextRecord(uint8_t *bytes, size_t us
     return size_of((*at)->kind) ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_KIND;
 }
 
-/* Fills one buffer with at most n records, taken at random; the lock is not held across callbacks.
- */
-static void deliver(size_t n) {
+/* The timer said that its buffers come zeroed. */
+static void request_zeroed(uint8_t **bytes, size_t *size) {
+    size_t max = 0;
+    request(bytes, size, &max);
+    for (size_t i = 0; *bytes && i < *size; i++) {
+        if ((*bytes)[i]) abort();
+    }
+}
+
+/* Puts a record into a buffer; of one that is not complete there is the space alone. */
+static void put(uint8_t *at, const record *r) {
+    int every = word_value("incomplete=");
+    static uint64_t n_put;
+    if (!every || ++n_put % (uint64_t)every) memcpy(at, r, size_of(r->any.kind));
+}
+
+/* Fills one buffer with at most n records, taken at random; returns how many. The lock is not held
+ * across callbacks. */
+static size_t deliver(size_t n) {
     uint8_t *bytes = NULL;
-    size_t size = 0, max = 0, used = 0;
-    request(&bytes, &size, &max);
+    size_t size = 0, used = 0;
+    request_zeroed(&bytes, &size);
     if (bytes && has_word("full")) { /* as if there were none */
         complete(NULL, 0, bytes, size, 0);
         bytes = NULL;
     }
     pthread_mutex_lock(&lock);
-    for (; n && n_records; n--) {
+    size_t n_done = 0;
+    for (; n_done < n && n_records; n_done++) {
         size_t i = (size_t)random_below(n_records), length = size_of(records[i].any.kind);
         if (bytes && used + length > size) break;
-        if (bytes) memcpy(bytes + used, &records[i], length);
+        if (bytes) put(bytes + used, &records[i]);
         n_dropped += !bytes;
         used += length;
         records[i] = records[--n_records];
     }
     pthread_mutex_unlock(&lock);
     if (bytes) complete(NULL, 0, bytes, size, used);
+    return n_done;
+}
+
+/* Takes the thread's buffer away from it and completes it. */
+static void complete_own(own_buffer *b) {
+    pthread_mutex_lock(&lock);
+    own_buffer full = *b;
+    *b = (own_buffer){0};
+    pthread_mutex_unlock(&lock);
+    if (full.bytes) complete(NULL, 0, full.bytes, full.size, full.used);
+}
+
+static void keep_own(const record *r) {
+    size_t length = size_of(r->any.kind);
+    if (!enabled_kinds[r->any.kind]) return;
+    pthread_mutex_lock(&lock);
+    if (!mine) mine = &own_buffers[n_own++];
+    if (!mine->bytes || mine->used + length > mine->size) {
+        own_buffer b = {0};
+        pthread_mutex_unlock(&lock);
+        complete_own(mine);
+        request_zeroed(&b.bytes, &b.size);
+        pthread_mutex_lock(&lock);
+        *mine = b; /* the thread's own: a flush finds none meanwhile */
+    }
+    if (mine->bytes) {
+        put(mine->bytes + mine->used, r);
+        mine->used += length;
+    } else {
+        n_dropped++;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
+    for (int i = 0; i < OWN_MAX && has_word("own"); i++) complete_own(&own_buffers[i]);
     pthread_mutex_lock(&lock);
-    size_t n = n_records;
+    n_flushes++;
+    if (is_torn_down) n_records = 0;
+    size_t n = has_ended() ? n_records : 0;
     if (has_word("late") && !(flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)) {
         n = n ? (size_t)random_below(n) : 0;
     }
     pthread_mutex_unlock(&lock);
     while (n > 0) {
-        size_t most = has_word("split") ? 130 : 700, part = n > most ? most : n;
-        deliver(part);
-        n -= part;
+        size_t most = has_word("split") ? 130 : 700, done = deliver(n > most ? most : n);
+        if (!done) break;
+        n -= done;
     }
     return CUPTI_SUCCESS;
 }
@@ -288,6 +384,7 @@ static void fill(record *r, const work *w) {
 /* Under the lock. */
 static void keep(const record *r) {
     int drop = word_value("drop=");
+    n_made += enabled_kinds[r->any.kind];
     if (!enabled_kinds[r->any.kind]) return;
     if (n_records == RECORDS_MAX || (drop && ++n_records_made % (uint64_t)drop == 0)) {
         n_dropped++;
@@ -302,6 +399,11 @@ static void add_work(work w, uint64_t ns) {
     now += 10;
     if (!has_word("zero")) w.start = now, w.end = now + ns;
     fill(&r, &w);
+    if (has_word("own")) {
+        pthread_mutex_unlock(&lock);
+        keep_own(&r);
+        return;
+    }
     keep(&r);
     if (has_word("twice")) keep(&r);
     pthread_mutex_unlock(&lock);
@@ -317,12 +419,15 @@ static void add_overhead(void) {
     pthread_mutex_unlock(&lock);
 }
 
+static void *call_arguments; /* of the call that is under way */
+
 static void fire(CUpti_CallbackDomain domain, uint32_t cbid, CUpti_ApiCallbackSite site,
                  uint32_t id, int *result) {
     CUpti_CallbackData data = {.callbackSite = site,
                                .correlationId = id,
                                .functionReturnValue = result,
-                               .context = (CUcontext)(void *)&callback};
+                               .functionParams = call_arguments,
+                               .context = the_context};
     if (callback && enabled_calls[domain][cbid]) callback(NULL, domain, cbid, &data);
 }
 
@@ -333,6 +438,8 @@ typedef struct ids {
 } ids;
 
 static ids enter(call c) {
+    static pthread_once_t first = PTHREAD_ONCE_INIT;
+    pthread_once(&first, hook_exit);
     pthread_mutex_lock(&lock);
     ids i = {next_id, next_id + 1, has_word("driver") ? next_id + 1 : next_id};
     next_id += 2;
@@ -358,7 +465,7 @@ EXPORT void mock_launch(mock_kind kind, const char *name, uint64_t ns, int error
 static void *handle(uint64_t number) { return (void *)(uintptr_t)number; }
 
 static void fire_resource(CUpti_CallbackId what, CUpti_GraphData graph) {
-    CUpti_ResourceData data = {.resourceDescriptor = &graph};
+    CUpti_ResourceData data = {.context = the_context, .resourceDescriptor = &graph};
     if (callback && enabled_calls[CUPTI_CB_DOMAIN_RESOURCE][what]) {
         callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, what, &data);
     }
@@ -371,15 +478,22 @@ EXPORT void mock_capture(uint64_t graph, uint64_t node) {
     leave(kernel_call, i, 0);
 }
 
+/* "noexec": the nodes are copied into a graph of CUPTI's own, before the executable one is there.
+ */
 EXPORT void mock_instantiate(uint64_t graph, uint64_t first, uint64_t last) {
+    bool late = has_word("noexec");
+    CUpti_GraphData exec = {.graph = handle(graph), .graphExec = handle(graph + NODE_COPY)};
+    fire_resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING,
+                  (CUpti_GraphData){.graph = handle(graph)});
     for (uint64_t node = first; node <= last; node++) {
         fire_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
-                      (CUpti_GraphData){.graph = handle(graph),
+                      (CUpti_GraphData){.graph = handle(late ? graph + 1 : graph),
                                         .originalGraph = handle(graph),
                                         .node = handle(node + NODE_COPY),
                                         .originalNode = handle(node),
-                                        .graphExec = handle(graph + NODE_COPY)});
+                                        .graphExec = late ? NULL : exec.graphExec});
     }
+    fire_resource(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, exec);
 }
 
 EXPORT void mock_replay(uint64_t first, uint64_t last, uint64_t ns) {
@@ -435,3 +549,37 @@ EXPORT void mock_sync(void) {
     leave(sync_call, i, 0);
     add_overhead();
 }
+
+EXPORT void mock_copy(uint64_t bytes) {
+    struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } arguments = {&records, &records, bytes};
+    call_arguments = &arguments;
+    ids i = enter(copy_call);
+    if (bytes) add_work((work){.kind = MOCK_COPY, .id = i.record}, bytes);
+    leave(copy_call, i, 0);
+    call_arguments = NULL;
+}
+
+EXPORT void mock_destroy_context(void) {
+    CUpti_ResourceData data = {.context = the_context};
+    const void **destroyed = driver_symbol("mock_cuda_destroyed");
+    if (callback &&
+        enabled_calls[CUPTI_CB_DOMAIN_RESOURCE][CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING]) {
+        callback(NULL, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+                 &data);
+    }
+    if (destroyed) *destroyed = the_context;
+}
+
+static uint64_t read_count(const uint64_t *count) {
+    pthread_mutex_lock(&lock);
+    uint64_t n = *count;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+EXPORT uint64_t mock_flushes(void) { return read_count(&n_flushes); }
+EXPORT uint64_t mock_made(void) { return read_count(&n_made); }

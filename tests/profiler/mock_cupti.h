@@ -4,8 +4,13 @@
  * (the N-th call fails), driver (records carry the driver call's id), zero (no times), drop=N
  * (every N-th record is lost), late (a flush delivers only some of what there is), split (few
  * records a buffer), twice (every record comes two times), wrap (ids go round), full (no buffer is
- * taken), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
- * libcupti.so.13).
+ * taken), own (each thread fills a buffer of its own, as CUPTI 13 does, and completes it when it is
+ * full), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
+ * libcupti.so.13), incomplete=N (every N-th record is handed over before it was written), refuse=N
+ * (the call of this number can't be followed), noexec (the copies for an executable graph come
+ * before its address is known), unsynced (no work ends before the driver was waited for), teardown
+ * (what was not flushed when CUDA's own exit handler ran is lost), order (fails once NVTX has
+ * loaded a tool), report (says on stderr which kinds are disabled).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H
@@ -33,5 +38,12 @@ typedef void (*mock_destroy_fn)(uint64_t graph, uint64_t node);
 typedef void (*mock_memory_fn)(uint64_t address, uint64_t bytes, int is_alloc);
 /* cudaDeviceSynchronize, which takes a microsecond or more. */
 typedef void (*mock_sync_fn)(void);
+
+/* Copies `bytes` to the device; with 0 there is no record. */
+typedef void (*mock_copy_fn)(uint64_t bytes);
+/* Destroys the context of all calls so far. */
+typedef void (*mock_destroy_context_fn)(void);
+/* How often buffers were asked back, and how many records were made. */
+typedef uint64_t (*mock_count_fn)(void);
 
 #endif

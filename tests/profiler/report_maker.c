@@ -27,7 +27,6 @@ kn__row *add_row(kn__report *report, kn__row *parent, const char *label, uint64_
 }
 
 void take_report(kn__report *out) {
-    if (kn__tree_mine) kn__memory_fold(kn__tree_mine);
     uint64_t now = kn__clock_now();
     assert_ok(kn__report_take(out, now, kn__clock_tick_ns()));
 }

@@ -120,6 +120,94 @@ static void a_second_source_is_refused(void **state) {
     assert_fails(kn__activity_start(source), KN_ERR_INVALID, "records come from synthetic already");
 }
 
+/* ---- a record that comes too early ---- */
+
+static const kn__record early = {.id = 95000, .name = "early", .start_ns = 5, .end_ns = 25};
+static bool early_is_due;
+
+static kn_status start_early(void *ctx) {
+    (void)ctx;
+    early_is_due = true;
+    return KN_OK;
+}
+
+static void drain_early(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx;
+    if (early_is_due) fn(sink, &early, 1);
+    early_is_due = false;
+}
+
+static void stop_early(void *ctx) { (void)ctx; }
+
+static uint64_t dropped_early(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static void a_record_waits_one_drain_for_its_launch(void **state) {
+    (void)state;
+    static const kn__source source = {.name = "early",
+                                      .start = start_early,
+                                      .stop = stop_early,
+                                      .drain = drain_early,
+                                      .dropped = dropped_early};
+    for (int is_late = 0; is_late < 2; is_late++) {
+        kn__balance before;
+        kn__activity_stop();
+        kn__activity_balance(&before);
+        assert_ok(kn__activity_start(&source));
+        KN_SCOPE("early");
+        kn__activity_drain();
+        if (is_late) kn__activity_drain();
+        kn__activity_launch(early.id);
+        kn__activity_drain();
+        kn__balance b = since(&before);
+        assert_int_equal(b.launched, 1);
+        assert_int_equal(b.timed, !is_late);
+        assert_int_equal(b.n_unattributed, is_late);
+        if (is_late) kn__activity_cancel(early.id); /* its record is gone */
+        kn__activity_stop();
+    }
+}
+
+enum { IN_A_DRAIN = 20000 }; /* more than may be late */
+
+/* Launches that other threads make while records are handed over. */
+static void launch_and_drain(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx;
+    if (early_is_due) {
+        for (uint32_t i = 0; i < IN_A_DRAIN; i++) kn__activity_launch(8000000 + i);
+    }
+    for (uint32_t i = 0; early_is_due && i < IN_A_DRAIN; i += 100) {
+        kn__record records[100];
+        for (uint32_t k = 0; k < 100; k++) {
+            records[k] = early;
+            records[k].id = 8000000 + i + k;
+        }
+        fn(sink, records, 100);
+    }
+    early_is_due = false;
+}
+
+static void launches_made_during_a_drain_are_known_to_it(void **state) {
+    (void)state;
+    static const kn__source source = {.name = "busy",
+                                      .start = start_early,
+                                      .stop = stop_early,
+                                      .drain = launch_and_drain,
+                                      .dropped = dropped_early};
+    kn__balance before;
+    kn__activity_stop();
+    kn__activity_balance(&before);
+    assert_ok(kn__activity_start(&source));
+    KN_SCOPE("busy");
+    kn__activity_drain();
+    kn__balance b = since(&before);
+    assert_int_equal(b.launched, IN_A_DRAIN);
+    assert_int_equal(b.timed, IN_A_DRAIN);
+    assert_int_equal(b.n_unattributed, 0);
+}
+
 /* ---- random runs ----
  * Each uses ids of its own: an id must not come back while its last launch may still be known. */
 
@@ -218,19 +306,88 @@ static void the_order_of_records_changes_nothing(void **state) {
     }
 }
 
+/* Twice: the second time the ring wraps, as it is large enough. */
+static void a_ring_grows_with_what_is_launched_between_two_drains(void **state) {
+    (void)state;
+    enum { MANY = 100000 }; /* ids are known for as long */
+    for (uint32_t i = 0; i < 2; i++) {
+        kn__balance before;
+        kn__activity_balance(&before);
+        begin(&(synthetic_options){.records_max = 1, .first_id = 5000000 + 200000 * i});
+        KN_SCOPE("many at once");
+        for (int k = 0; k < MANY; k++) synthetic_launch("kernel");
+        kn__activity_stop();
+        kn__balance b = since(&before);
+        assert_int_equal(b.launched, MANY);
+        assert_int_equal(b.timed, MANY);
+        assert_int_equal(b.n_unattributed, 0);
+    }
+}
+
+static void what_a_ring_grew_by_is_returned(void **state) {
+    (void)state;
+    begin(&(synthetic_options){.records_max = 1, .first_id = 6500000});
+    KN_SCOPE("a burst");
+    enum { MANY = 5000, ENTRY_BYTES = 16 };
+    for (uint32_t i = 0; i < MANY; i++) { /* the tables of ids grow now */
+        kn__activity_note(9000000 + i, true);
+        if (i % 200 == 0) kn__activity_drain();
+    }
+    kn__activity_drain();
+    uint64_t before = kn__budget_used();
+    for (uint32_t i = 0; i < MANY; i++) kn__activity_note(9000000 + i, true);
+    assert_true(kn__budget_used() - before > MANY * ENTRY_BYTES);
+    kn__activity_drain();
+    assert_true(kn__budget_used() - before < MANY * ENTRY_BYTES);
+    assert_true(kn__budget_used() - before >
+                MANY * ENTRY_BYTES / 4); /* fewer parts the next time */
+}
+
+static void *wait_and_launch(void *arg) {
+    KN_SCOPE("one of many");
+    pthread_barrier_wait(arg);
+    synthetic_launch("kernel");
+    pthread_barrier_wait(arg);
+    return NULL;
+}
+
+static void a_thread_that_launches_takes_little_memory(void **state) {
+    (void)state;
+    enum { MANY = 128 };
+    pthread_t threads[MANY];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, MANY);
+    begin(&(synthetic_options){.records_max = 1, .first_id = 6900000});
+    uint64_t used = kn__budget_used();
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_and_launch, &barrier), 0);
+    }
+    for (int i = 0; i < MANY; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&barrier);
+    assert_in_range(kn__budget_used() - used, 0, MANY * (24 << 10)); /* nodes and a ring each */
+}
+
+/* One of the first tests: this thread's ring has not grown yet. */
 static void a_full_ring_counts_what_it_could_not_keep(void **state) {
     (void)state;
+    enum { MANY = 2000, KEPT = 256 };
+    begin(&(synthetic_options){.records_max = 1, .first_id = 5900000});
+    KN_SCOPE("too many at once");
+    synthetic_launch("kernel");
+    kn__activity_drain();
     kn__balance before;
     kn__activity_balance(&before);
-    begin(&(synthetic_options){.records_max = 1, .first_id = 5000000});
-    KN_SCOPE("too many at once");
-    enum { MANY = 70000 }; /* more than the ring holds between two drains */
+    kn__budget_set(kn__budget_used());
     for (int i = 0; i < MANY; i++) synthetic_launch("kernel");
+    for (uint32_t i = 0; i < 10; i++) kn__activity_note(9500000 + i, true);
     kn__activity_stop();
     kn__balance b = since(&before);
     assert_int_equal(b.launched, MANY);
     assert_int_equal(b.timed, MANY);
-    assert_int_equal(b.n_unattributed, MANY - 65536);
+    assert_int_equal(b.n_unattributed, MANY - KEPT);
+    assert_int_equal(b.n_lost - before.n_lost, MANY - KEPT + 10);
+    take_report(&report);
+    assert_true(report.buffer_full);
 }
 
 static void launches_in_a_pause_are_in_no_count(void **state) {
@@ -271,7 +428,7 @@ static void without_memory_left_every_launch_is_accounted_for(void **state) {
     kn__budget_set(used);
     for (int i = 0; i < MANY; i++) {
         ns += synthetic_launch("kernel");
-        if (i % 300 == 0) kn__activity_drain();
+        if (i % 200 == 0) kn__activity_drain();
     }
     ns += synthetic_launch("a kernel never seen before");
     kn__activity_stop();
@@ -289,12 +446,17 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
         TEST_WITH(without_memory_left_every_launch_is_accounted_for, setup, teardown),
+        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
+        TEST_WITH(what_a_ring_grew_by_is_returned, setup, teardown),
         TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
         TEST_WITH(rows_say_how_many_records_they_wait_for, setup, teardown),
+        TEST_WITH(a_record_waits_one_drain_for_its_launch, setup, teardown),
+        TEST_WITH(launches_made_during_a_drain_are_known_to_it, setup, teardown),
         TEST_WITH(a_second_source_is_refused, setup, teardown),
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
         TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),
-        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
+        TEST_WITH(a_ring_grows_with_what_is_launched_between_two_drains, setup, teardown),
+        TEST_WITH(a_thread_that_launches_takes_little_memory, setup, teardown),
         TEST_WITH(launches_in_a_pause_are_in_no_count, setup, teardown),
         TEST_WITH(dropped_records_leave_their_launches_counted, setup, teardown),
     };

@@ -8,7 +8,7 @@ static const char *golden_dir;
 
 static kn__config read_words(const char *knet, const char *autograd, kn__text *messages) {
     kn__config config;
-    kn__config_read(&config, knet, autograd, messages);
+    kn__config_read(&config, knet, autograd, false, messages);
     return config;
 }
 
@@ -178,6 +178,50 @@ static void words_beside_a_wrong_one_count(void **state) {
     kn__text_release(&messages);
 }
 
+static void assert_warns(const char *words, bool is_secure, const char *want) {
+    kn__text messages = {0};
+    kn__config config;
+    kn__config_read(&config, words, NULL, is_secure, &messages);
+    assert_string_equal(messages.data ? messages.data : "", want);
+    kn__text_release(&messages);
+}
+
+static void a_word_without_effect_is_told(void **state) {
+    (void)state;
+    assert_warns("nvtx,json=a.json", false,
+                 "KNET_TIMER: \"json=a.json\" has no effect: nvtx makes no table\n");
+    assert_warns("record=a,1,cupti=b", false,
+                 "KNET_TIMER: \"record=a\" has no effect without gpu, gpu-lite or full\n"
+                 "KNET_TIMER: \"cupti=b\" has no effect without gpu, gpu-lite or full\n");
+    assert_warns("weight=gpu", false,
+                 "KNET_TIMER: \"weight=gpu\" has no effect without folded= or flame=\n");
+    static const char *const good[] = {
+        "off,json=a",          "gpu-lite,record=a",     "weight=time,flame=a",
+        "folded=a,weight=gpu", "nvtx,buf=1M,clock=tsc", "json=a,depth=2"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_warns(good[i], false, "");
+}
+
+static void a_setuid_program_writes_no_file_that_a_word_names(void **state) {
+    (void)state;
+    static const char *const names[] = {"out",    "json",  "trace", "csv",
+                                        "folded", "flame", "cupti", "record"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char words[64], want[128];
+        snprintf(words, sizeof words, "gpu,%s=x", names[i]);
+        snprintf(want, sizeof want,
+                 "KNET_TIMER: \"%s=x\" is ignored: this program is setuid or setgid\n", names[i]);
+        assert_warns(words, true, want);
+    }
+    kn__text messages = {0};
+    kn__config config;
+    kn__config_read(&config, "gpu,json=x,out=y,out=-,cupti=z,depth=2", NULL, true, &messages);
+    assert_string_equal(config.json, "");
+    assert_string_equal(config.out, "-");
+    assert_string_equal(config.cupti, "");
+    assert_int_equal(config.depth, 2);
+    kn__text_release(&messages);
+}
+
 static void autograd_timer_alone_records_gradient_scopes(void **state) {
     (void)state;
     kn__text messages = {0};
@@ -251,7 +295,9 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(unset_empty_and_zero_are_off), TEST(one_is_the_table_with_memory_on_stderr),
         TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line_with_the_valid_ones),
-        TEST(words_beside_a_wrong_one_count), TEST(autograd_timer_alone_records_gradient_scopes),
+        TEST(words_beside_a_wrong_one_count), TEST(a_word_without_effect_is_told),
+        TEST(a_setuid_program_writes_no_file_that_a_word_names),
+        TEST(autograd_timer_alone_records_gradient_scopes),
         TEST(help_is_the_text_that_was_agreed_on), TEST(a_window_of_steps_is_read),
         TEST(reports_of_a_running_program_are_asked_for), TEST(the_bound_of_memory_is_read),
         TEST(any_bytes_are_read_without_harm), TEST(a_word_too_long_is_said));

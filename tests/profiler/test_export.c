@@ -49,6 +49,29 @@ static const char *read_field(const char *s, char *out, size_t size) {
     return s + 1;
 }
 
+static void paths_in_csv_have_one_reading(void **state) {
+    (void)state;
+    kn__text text = {0};
+    static char label[3000];
+    memset(label, 'x', sizeof label - 1);
+    kn__report_init(&report);
+    kn__row *row = add_row(&report, NULL, "a/b", 1, 1, 0);
+    add_row(&report, row, "c\\/", 1, 1, 0);
+    row = add_row(&report, NULL, "a", 1, 1, 0);
+    add_row(&report, add_row(&report, row, "b", 1, 1, 0), "", 1, 1, 0);
+    row = add_row(&report, add_row(&report, NULL, label, 1, 1, 0), label, 1, 1, 0);
+    kn__report_finish(&report);
+    kn__csv_add(&text, &report);
+    static const char *const want[] = {"\n\"a\\/b\",1,", "\n\"a\\/b/c\\\\\\/\",2,", "\n\"a/b\",2,",
+                                       "\n\"a/b/\",3,"};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_non_null(strstr(text.data, want[i]));
+    }
+    assert_true(text.length > 3 * sizeof label); /* nothing is cut */
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
 static void csv_is_read_back(void **state) {
     (void)state;
     kn__text text = {0};
@@ -192,6 +215,7 @@ int main(void) {
         TEST_WITH(csv_is_read_back, make_report, drop_report),
         TEST_WITH(folded_stacks_sum_up_to_the_total, make_report, drop_report),
         TEST_WITH(flame_graph_is_well_formed_and_complete, make_report, drop_report),
+        TEST(paths_in_csv_have_one_reading),
         TEST(any_label_makes_a_valid_flame_graph),
         TEST(an_empty_report_has_empty_exports),
     };

@@ -41,7 +41,7 @@ static void all_values_come_back(void **state) {
     kn__row *conv = add_row(&report, train, "conv", 7, 3000, 20);
     conv->freed_bytes = 50;
     conv->peak = 4096;
-    conv->peak_inexact = true;
+    conv->peak_most = INT64_MAX;
     conv->gpu_ns = 1234;
     conv->n_gpu = 7;
     kn__report_finish(&report);

@@ -80,7 +80,7 @@ static void rise_is_what_a_scope_needs_beyond_its_entry(void **state) {
     const kn__row *row = find_row(&report, "rise");
     assert_int_equal(row->rise, 300);
     assert_int_equal(row->peak, before + 300);
-    assert_false(row->peak_inexact);
+    assert_true(kn__row_peak_exact(row));
     give(1000, base);
 }
 
@@ -214,7 +214,7 @@ static void compare(const world *w) {
         assert_int_equal(row->held_at_peak, want.held_at_peak);
         assert_int_equal(row->peak, want.peak);
         assert_int_equal(row->rise, want.rise);
-        assert_false(row->peak_inexact);
+        assert_true(kn__row_peak_exact(row));
     }
     kn__report_release(&report);
 }
@@ -274,8 +274,114 @@ static void windows_that_other_threads_disturb_are_marked(void **state) {
         kn_scope_end(&scope);
     }
     take_report(&report);
-    assert_false(find_row(&report, "quiet")->peak_inexact);
-    assert_true(find_row(&report, "disturbed")->peak_inexact);
+    assert_true(kn__row_peak_exact(find_row(&report, "quiet")));
+    assert_false(kn__row_peak_exact(find_row(&report, "disturbed")));
+}
+
+/* Another thread, which ends before the scope that waits for it. */
+static void in_a_thread(void *(*run)(void *), void *arg) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run, arg), 0);
+    pthread_join(thread, NULL);
+}
+
+static void *reach_the_mark(void *arg) {
+    kn__memory_totals totals;
+    kn__memory_totals_read(&totals);
+    size_t bytes = (size_t)(totals.live_max - totals.live) + 1000;
+    give(bytes, alloc(bytes));
+    *(int64_t *)arg = totals.live_max + 1000;
+    return NULL;
+}
+
+static void a_scope_in_which_another_thread_reaches_the_mark_shows_it(void **state) {
+    (void)state;
+    int64_t mark = 0, before = atomic_load(&kn__memory_live);
+    {
+        KN_SCOPE("waits for a thread");
+        in_a_thread(reach_the_mark, &mark);
+        in_a_thread(disturb, NULL);
+    }
+    take_report(&report);
+    const kn__row *row = find_row(&report, "waits for a thread");
+    assert_int_equal(row->peak, mark);
+    assert_int_equal(row->rise, mark - before);
+    assert_true(kn__row_peak_exact(row));
+}
+
+static void *keep_a_block(void *arg) {
+    *(uint32_t *)arg = alloc(5000);
+    return NULL;
+}
+
+/* The block of another thread that is live at the end was live inside. */
+static void a_mark_that_is_not_exact_is_a_lower_bound(void **state) {
+    (void)state;
+    uint32_t owner = 0, own;
+    int64_t before = atomic_load(&kn__memory_live);
+    {
+        KN_SCOPE("bound from below");
+        own = alloc(300);
+        in_a_thread(keep_a_block, &owner);
+    }
+    give(300, own);
+    take_report(&report);
+    const kn__row *row = find_row(&report, "bound from below");
+    assert_int_equal(row->peak, before + 5300);
+    assert_false(kn__row_peak_exact(row));
+    give(5000, owner);
+    for (int i = 0; i < 2; i++) { /* a call that is exact and no lower than the bound settles it */
+        int64_t mark = 0;
+        KN_SCOPE("bound from below");
+        in_a_thread(i ? reach_the_mark : disturb, &mark);
+    }
+    kn__report_release(&report);
+    take_report(&report);
+    assert_true(kn__row_peak_exact(find_row(&report, "bound from below")));
+}
+
+typedef struct meeting {
+    pthread_barrier_t barrier;
+    int64_t before;
+} meeting;
+
+/* 700 bytes in outer before inner is open, which has 500; then 200 are live. */
+static void *hold_in_scopes(void *arg) {
+    meeting *m = arg;
+    m->before = atomic_load(&kn__memory_live);
+    KN_SCOPE("open outer");
+    uint32_t first = alloc(200);
+    give(500, alloc(500));
+    KN_SCOPE("open inner");
+    give(300, alloc(300));
+    pthread_barrier_wait(&m->barrier);
+    pthread_barrier_wait(&m->barrier);
+    give(200, first);
+    return NULL;
+}
+
+static void scopes_open_on_other_threads_have_their_marks(void **state) {
+    (void)state;
+    meeting m;
+    pthread_t thread;
+    pthread_barrier_init(&m.barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, hold_in_scopes, &m), 0);
+    pthread_barrier_wait(&m.barrier);
+    take_report(&report);
+    pthread_barrier_wait(&m.barrier);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&m.barrier);
+    const kn__row *outer = find_row(&report, "open outer");
+    const kn__row *inner = find_row(&report, "open outer/open inner");
+    assert_true(outer->open && inner->open);
+    assert_int_equal(outer->peak, m.before + 700);
+    assert_int_equal(outer->rise, 700);
+    assert_int_equal(inner->peak, m.before + 500);
+    assert_int_equal(inner->rise, 300);
+    assert_true(kn__row_peak_exact(outer) && kn__row_peak_exact(inner));
+    kn__report_release(&report);
+    take_report(&report);
+    assert_int_equal(find_row(&report, "open outer")->peak, m.before + 700);
 }
 
 static void a_real_pool_reports_its_blocks(void **state) {
@@ -320,7 +426,7 @@ static void a_pool_that_comes_and_goes_disturbs_nobody(void **state) {
         kn_pool_destroy(pool); /* with a live block */
     }
     take_report(&report);
-    assert_false(find_row(&report, "pool inside")->peak_inexact);
+    assert_true(kn__row_peak_exact(find_row(&report, "pool inside")));
     const kn__pool_use *use = NULL;
     for (int i = 0; i < report.memory.n_pools; i++) {
         if (strcmp(report.memory.pools[i].name, "short-lived") == 0) use = &report.memory.pools[i];
@@ -397,6 +503,9 @@ int main(void) {
         TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, teardown),
         TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, teardown),
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
+        TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, teardown),
+        TEST_WITH(a_mark_that_is_not_exact_is_a_lower_bound, setup, teardown),
+        TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
         TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),
         TEST_WITH(the_device_says_how_full_it_was, setup, teardown),

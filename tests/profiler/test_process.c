@@ -1,15 +1,21 @@
 /* The timer in whole programs: what they print, where, and that nothing else changes. */
 #include <cjson/cJSON.h>
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "test.h"
 
-static const char *program;
+static const char *program, *plugins[2];
 static char dir[] = "/tmp/knet-timer-XXXXXX";
 
+static rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
+
 typedef struct outcome {
-    int code;
+    int code, signal;
     char out[4096], err[65536];
 } outcome;
 
@@ -28,14 +34,19 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
         if (chdir(dir) != 0) _exit(98);
         timer ? setenv("KNET_TIMER", timer, 1) : unsetenv("KNET_TIMER");
         autograd ? setenv("AUTOGRAD_TIMER", autograd, 1) : unsetenv("AUTOGRAD_TIMER");
+        struct rlimit limit = {file_bytes_max, RLIM_INFINITY};
+        if (file_bytes_max) setrlimit(RLIMIT_FSIZE, &limit);
+        if (file_bytes_max) signal(SIGXFSZ, SIG_IGN);
+        if (strcmp(way, "hup ignored") == 0) signal(SIGHUP, SIG_IGN);
         dup2(fileno(out), 1);
         dup2(fileno(err), 2);
-        execl(program, program, way, (char *)NULL);
+        execl(program, program, way, plugins[0], plugins[1], (char *)NULL);
         _exit(97);
     }
     int status = 0;
     waitpid(child, &status, 0);
     o->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    o->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     read_all(out, o->out, sizeof o->out);
     read_all(err, o->err, sizeof o->err);
 }
@@ -152,6 +163,14 @@ static void read_path(const char *name, char *out, size_t size) {
     unlink(path);
 }
 
+static cJSON *read_json(const char *name) {
+    static char text[1 << 20];
+    read_path(name, text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    return json;
+}
+
 static void reports_go_where_the_words_say(void **state) {
     (void)state;
     outcome o = run("plain",
@@ -250,6 +269,108 @@ static void a_signal_asks_for_a_report(void **state) {
     assert_row(text, "\n signalled ", "1");
     o = run("signal", "1"); /* not asked for: the signal does what it always does */
     assert_int_equal(o.code, -1);
+}
+
+static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state) {
+    (void)state;
+    static const struct {
+        const char *way, *words;
+        int number;
+    } cases[] = {{"term", "signal=TERM,ascii,json=data.json,trace=trace.json", SIGTERM},
+                 {"int", "signal=INT,ascii,json=data.json,trace=trace.json", SIGINT},
+                 {"hup", "signal=HUP,ascii,json=data.json,trace=trace.json", SIGHUP}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outcome o = run(cases[i].way, cases[i].words);
+        assert_int_equal(o.signal, cases[i].number);
+        assert_int_equal(occurrences(o.err, "Section"), 1);
+        assert_row(o.err, "\n ended ", "1");
+        cJSON_Delete(read_json("data.json"));
+        cJSON_Delete(read_json("trace.json"));
+    }
+    outcome o = run("term", "1");
+    assert_int_equal(o.signal, SIGTERM);
+    assert_int_equal(occurrences(o.err, "Section"), 0);
+}
+
+static void a_signal_that_is_ignored_ends_nothing(void **state) {
+    (void)state;
+    outcome o = run("hup ignored", "signal=HUP,out=early.txt");
+    assert_int_equal(o.code, 0);
+    static char text[65536];
+    read_path("early.txt", text, sizeof text);
+    assert_row(text, "\n signalled ", "1");
+}
+
+static void a_signal_ends_a_child_as_ever(void **state) {
+    (void)state;
+    outcome o = run("child term", "signal=TERM");
+    assert_int_equal(o.code, 7);
+}
+
+static int n_files(void) {
+    int n = 0;
+    DIR *all = opendir(dir);
+    while (readdir(all)) n++;
+    closedir(all);
+    return n - 2;
+}
+
+/* `name` long: there can be no file beside it, and the old one is written over. */
+static void fill_the_disk(const char *name) {
+    static char before[1 << 20], after[1 << 20];
+    char path[400], words[400];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(words, sizeof words, "out=%s", name);
+    run("plain", words);
+    chmod(path, 0640);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    read_all(file, before, sizeof before);
+    file_bytes_max = strlen(before) + 100;
+    outcome o = run("nodes", words);
+    file_bytes_max = 0;
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "cannot write the timer's report to "));
+    assert_non_null(strstr(o.err, "Section"));
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    read_all(file, after, sizeof after);
+    assert_string_equal(before, after);
+    assert_int_equal(n_files(), 1);
+    run("steps", words); /* there is room again, and less to write */
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    read_path(name, after, sizeof after);
+    assert_row(after, "\n step ", "10");
+    assert_true(strlen(after) < strlen(before)); /* nothing of the longer one is left */
+}
+
+static void a_full_disk_leaves_the_older_report(void **state) {
+    (void)state;
+    char name[251];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    fill_the_disk("table.txt");
+    fill_the_disk(name);
+}
+
+static void a_report_may_go_through_a_link(void **state) {
+    (void)state;
+    static char text[65536];
+    char link[64];
+    snprintf(link, sizeof link, "%s/link.txt", dir);
+    for (int i = 0; i < 2; i++) { /* to a file that is not there yet, and to one that is */
+        if (!i) assert_int_equal(symlink("target.txt", link), 0);
+        outcome o = run("plain", "out=link.txt");
+        assert_string_equal(o.err, "");
+        struct stat info;
+        assert_int_equal(lstat(link, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+    }
+    read_path("target.txt", text, sizeof text);
+    assert_row(text, "\n step ", "3");
+    unlink(link);
 }
 
 static void the_bound_of_memory_holds_and_what_it_cost_is_told(void **state) {
@@ -352,6 +473,68 @@ static void a_forked_child_can_have_no_report(void **state) {
     assert_int_equal(occurrences(o.err, "Section"), 1);
 }
 
+static double number(const cJSON *object, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsNumber(item)) fail_msg("no number %s", key);
+    return item->valuedouble;
+}
+
+static const cJSON *nth(const cJSON *object, const char *list, int i) {
+    return cJSON_GetArrayItem(cJSON_GetObjectItem(object, list), i);
+}
+
+static void the_mark_of_a_pool_is_its_own(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        outcome o = run("eight threads", "json=data.json,out=/dev/null");
+        assert_int_equal(o.code, 0);
+        cJSON *json = read_json("data.json");
+        const cJSON *memory = cJSON_GetObjectItem(json, "memory");
+        double mark = strtod(o.out, NULL);
+        assert_true(number(nth(memory, "pools", 0), "live_bytes_max") == mark);
+        assert_true(number(memory, "live_bytes_max") == mark);
+        assert_true(number(nth(json, "scopes", 0), "peak_bytes") <= mark);
+        cJSON_Delete(json);
+    }
+}
+
+static void a_scope_shows_what_threads_hold_in_it(void **state) {
+    (void)state;
+    outcome o = run("hold", NULL);
+    assert_int_equal(o.code, 0);
+    cJSON *json = read_json("held.json");
+    const cJSON *parallel = nth(json, "scopes", 0);
+    assert_string_equal(cJSON_GetObjectItem(parallel, "label")->valuestring, "parallel");
+    assert_true(number(parallel, "peak_bytes") == 320 << 20);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(parallel, "peak_exact")));
+    cJSON_Delete(json);
+}
+
+static void labels_of_unloaded_plugins_stay_their_own(void **state) {
+    (void)state;
+    outcome o = run("plugins", "1");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n alpha ", "3");
+    assert_row(o.err, "\n gamma ", "3");
+    assert_int_equal(occurrences(o.err, "alpha"), 1);
+    o = run("plugins", "nomem");
+    assert_row(o.err, "\n alpha ", "3");
+    assert_row(o.err, "\n gamma ", "3");
+}
+
+static void scopes_left_by_longjmp_do_not_nest(void **state) {
+    (void)state;
+    outcome o = run("jump", "1");
+    assert_int_equal(o.code, 0);
+    assert_row(o.err, "\n outer ", "1");
+    assert_row(o.err, "\n   inner ", "1.00k");
+    assert_row(o.err, "\n     innermost ", "1.00k");
+    assert_int_equal(occurrences(o.err, "inner "), 1);
+    o = run("recursion", "1"); /* the same block, entered inside itself */
+    assert_int_equal(occurrences(o.err, "recursion "), 20);
+    assert_row(o.err, "\n       recursion ", "10");
+}
+
 static void both_clocks_work(void **state) {
     (void)state;
     static const char *const words[] = {"clock=tsc", "clock=monotonic"};
@@ -363,8 +546,10 @@ static void both_clocks_work(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2 || !mkdtemp(dir)) return 1;
+    if (argc < 4 || !mkdtemp(dir)) return 1;
     program = argv[1];
+    plugins[0] = argv[2];
+    plugins[1] = argv[3];
     int failed = RUN_TESTS(
         TEST(without_the_variable_nothing_is_printed), TEST(one_prints_the_table_at_exit),
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
@@ -377,10 +562,16 @@ int main(int argc, char **argv) {
         TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
         TEST(a_pause_leaves_out_what_happens_in_it),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
-        TEST(a_forked_child_can_have_no_report), TEST(both_clocks_work),
+        TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
+        TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
+        TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
-        TEST(a_signal_asks_for_a_report), TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
+        TEST(a_signal_asks_for_a_report),
+        TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
+        TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
+        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_may_go_through_a_link),
+        TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);
     return failed;

@@ -35,6 +35,7 @@ static void record(const char *what, const char *words) {
     if (child == 0) {
         setenv("KNET_TIMER", timer, 1);
         setenv("MOCK_CUPTI", words, 1);
+        if (strcmp(what, "forks") == 0) setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
         execl(program, program, mock, what, (char *)NULL);
         _exit(97);
     }
@@ -100,6 +101,16 @@ static void a_recording_plays_as_it_was(void **state) {
         assert_int_equal(report.balance.pending + report.balance.dropped, 0);
         kn__report_release(&report);
     }
+}
+
+static void children_that_exit_leave_the_recording_whole(void **state) {
+    (void)state;
+    record("forks", "");
+    play(recording, NULL, "with children");
+    const kn__row *train = find_row(&report, "with children/train");
+    assert_non_null(train);
+    assert_int_equal(train->n_gpu, 60000);
+    assert_int_equal(report.balance.n_unattributed, 0);
 }
 
 static void both_readers_agree(void **state) {
@@ -242,6 +253,7 @@ int main(int argc, char **argv) {
     close(fd);
     const struct CMUnitTest tests[] = {
         TEST_WITH(a_recording_plays_as_it_was, setup, teardown),
+        TEST_WITH(children_that_exit_leave_the_recording_whole, setup, teardown),
         TEST_WITH(both_readers_agree, setup, teardown),
         TEST_WITH(an_old_recording_can_still_be_played, setup, teardown),
         TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, setup, teardown),

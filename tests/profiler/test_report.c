@@ -48,7 +48,8 @@ static void make_report(kn__report *report, bool with_extra) {
     add_values(train, 1);
     add_values(conv, 2);
     add_values(odd, 3);
-    odd->open = odd->peak_inexact = true;
+    odd->open = true;
+    odd->peak_most = INT64_MAX;
     report->memory.live = 50;
     report->memory.live_max = 90000;
     report->memory.n_pools = 1;
@@ -58,13 +59,17 @@ static void make_report(kn__report *report, bool with_extra) {
                                              .reserved = 1 << 20,
                                              .reserved_max = 1 << 21,
                                              .n_allocs = 17,
-                                             .n_ooms = 1};
+                                             .n_ooms = 1,
+                                             .leaked = 12,
+                                             .device_used = 5 << 20,
+                                             .device_total = 9 << 20};
     report->live = (kn__series){
         3, 1500000, {{1000000, 60000, 50000}, {2000000, 90000, 70000}, {3000000, 70000, 50}}};
     report->outside.alloc_bytes = 33;
     report->outside.held_at_peak = 11;
     report->steps = (kn__steps){.n = 4, .n_timed = 3, .sum_ns = 900, .min_ns = 200, .max_ns = 400};
-    report->balance = (kn__balance){"cupti", 9, 5, 1, 2, 1, 77, 3, .notice = "as \"said\""};
+    report->balance =
+        (kn__balance){"cupti", 9, 5, 1, 2, 1, 77, 3, .n_lost = 40, .notice = "as \"said\""};
     if (with_extra) {
         kn__row *extra = add_row(report, NULL, "~profiler~", 3, 999, 0);
         extra->is_extra = true;
@@ -293,6 +298,58 @@ static void the_rows_that_top_leaves_out_are_summed_up(void **state) {
     kn__report_release(&report);
 }
 
+/* 10 rows with 2 below each; at the peak the last ones held most. */
+static void make_owners(kn__report *report) {
+    kn__report_init(report);
+    report->has_memory = true;
+    report->memory.live_max = 900;
+    for (int i = 0; i < 10; i++) {
+        char label[16];
+        snprintf(label, sizeof label, "row %d", i);
+        kn__row *row =
+            add_row(report, NULL, kn__report_keep(report, label), 2, 100 - (uint64_t)i, 10);
+        for (int k = 0; k < 2; k++) {
+            kn__row *below = add_row(report, row, k ? "b" : "a", 1, 9, 10);
+            below->held_at_peak = 10 * i + k;
+            below->held = k;
+        }
+    }
+    kn__report_finish(report);
+    kn__report_sort(report, KN__SORT_TIME);
+}
+
+static void leaving_out_rows_keeps_the_owners_of_the_peak(void **state) {
+    (void)state;
+    static const char owners[] =
+        " at the high-water mark of 900B: 91.0B row 9/b, 90.0B row 9/a, "
+        "81.0B row 8/b, 80.0B row 8/a, 71.0B row 7/b\n";
+    kn__report report, flat;
+    kn__text text = {0};
+    kn__table_options options = {0};
+    make_owners(&report);
+    assert_int_equal(kn__report_filter(&report, "row [0-4]"), 5);
+    kn__table_add(&text, &report, &options);
+    assert_non_null(strstr(text.data, owners));
+    kn__text_release(&text);
+    kn__report_release(&report);
+    make_owners(&report);
+    assert_ok(kn__report_flatten(&flat, &report));
+    assert_ok(kn__report_top(&report, 4));
+    kn__table_add(&text, &report, &options);
+    kn__table_add(&text, &flat, &options);
+    const char *first = strstr(text.data, owners);
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, owners));
+    int64_t sum = 0;
+    for (int i = 4; i < 10; i++) sum += 20 * i + 1;
+    assert_int_equal(find_row(&report, "(6 more)")->held_at_peak, sum);
+    assert_int_equal(find_row(&report, "(6 more)")->held, 6);
+    assert_int_equal(find_row(&flat, "b")->held, 10);
+    kn__text_release(&text);
+    kn__report_release(&flat);
+    kn__report_release(&report);
+}
+
 /* Own values add up to the total, whatever the tree. */
 static void flat_rows_add_up_to_the_whole(void **state) {
     (void)state;
@@ -366,6 +423,7 @@ int main(void) {
         TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
         TEST(nesting_has_a_bound), TEST(a_million_rows_are_read),
         TEST(files_that_cannot_be_read_are_named), TEST(a_filter_keeps_what_is_above_and_below),
-        TEST(the_rows_that_top_leaves_out_are_summed_up), TEST(flat_rows_add_up_to_the_whole),
+        TEST(the_rows_that_top_leaves_out_are_summed_up),
+        TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));
 }

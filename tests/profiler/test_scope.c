@@ -302,6 +302,20 @@ static void the_deviation_fits_between_shortest_and_longest(void **state) {
     assert_close(kn__row_sigma(&two), 0, 0, 0);
 }
 
+/* The label of a call may lie in a library that may be unloaded: then its node has none of its own.
+ */
+static void a_call_is_closed_by_its_name(void **state) {
+    (void)state;
+    kn_scope outer = kn_scope_begin("outer of a call");
+    char name[] = "a call";
+    (void)kn_scope_begin("a call");
+    kn__scope_end_key("another call");
+    assert_string_equal(kn__tree_mine->current->label, "a call");
+    kn__scope_end_key(name);
+    assert_string_equal(kn__tree_mine->current->label, "outer of a call");
+    kn_scope_end(&outer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(scopes_nest_and_count, setup, teardown),
@@ -311,6 +325,7 @@ int main(void) {
         TEST_WITH(ending_on_a_foreign_thread_is_nothing, setup, teardown),
         TEST_WITH(labels_of_equal_text_are_one_row, setup, teardown),
         TEST_WITH(text_labels_are_copied, setup, teardown),
+        TEST_WITH(a_call_is_closed_by_its_name, setup, teardown),
         TEST_WITH(open_scopes_are_in_the_report, setup, teardown),
         TEST_WITH(depth_is_bounded_and_the_rest_is_counted, setup, teardown),
         TEST_WITH(calls_are_wrapped_in_expressions_and_statements, setup, teardown),

@@ -156,7 +156,52 @@ static void trees_merge_to_the_same_in_any_order(void **state) {
     kn__report_release(&merged);
 }
 
+/* ---- a call that ends while it is read ---- */
+
+enum { CALL_TICKS = 1 << 29, NOW = 1 << 30 };
+#ifdef __SANITIZE_THREAD__ /* which is slow, and looks at order alone */
+enum { READINGS = 3000 };
+#else
+enum { READINGS = 300000 };
+#endif
+static kn__node ending = {.label = "ending", .ticks_min = UINT64_MAX};
+static atomic_bool stop_ending;
+
+/* As a scope is opened and closed, but that its past is forgotten before each call. */
+static void *end_calls(void *arg) {
+    for (uint64_t i = 0; !atomic_load(&stop_ending); i++) {
+        KN__STORE(ending.ticks, 0);
+        KN__STORE(ending.start, NOW - CALL_TICKS - i % 100000); /* no two alike soon */
+        for (volatile int k = 0; k < 10; k++) continue;
+        KN__STORE(ending.start, 0);
+        KN__STORE(ending.ticks, CALL_TICKS);
+        for (volatile int k = 0; k < 10; k++) continue;
+    }
+    return arg;
+}
+
+static void a_call_that_ends_while_it_is_read_counts_once(void **state) {
+    (void)state;
+    static kn__tree tree;
+    pthread_t thread;
+    uint64_t most = 0;
+    tree.root.label = "";
+    ending.parent = &tree.root;
+    atomic_store(&tree.root.first_child, &ending);
+    assert_int_equal(pthread_create(&thread, NULL, end_calls, NULL), 0);
+    for (int i = 0; i < READINGS; i++) {
+        kn__report report;
+        assert_ok(kn__report_take_tree(&report, &tree, NOW, 1.0));
+        if (report.root.first->time_ns > most) most = report.root.first->time_ns;
+        kn__report_release(&report);
+    }
+    atomic_store(&stop_ending, true);
+    pthread_join(thread, NULL);
+    assert_in_range(most, CALL_TICKS, CALL_TICKS + 100000);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run),
-                     TEST(trees_merge_to_the_same_in_any_order));
+                     TEST(trees_merge_to_the_same_in_any_order),
+                     TEST(a_call_that_ends_while_it_is_read_counts_once));
 }

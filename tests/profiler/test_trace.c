@@ -79,7 +79,7 @@ static void assert_nested(void) {
         if (strcmp(string(event, "ph"), "X") != 0) continue;
         double start = number(event, "ts"), end = start + number(event, "dur");
         int t = 0;
-        while (threads[t].tid && threads[t].tid != number(event, "tid")) t++;
+        while (threads[t].tid != 0 && threads[t].tid != number(event, "tid")) t++;
         assert_true(t < TIDS && start >= 0);
         threads[t].tid = number(event, "tid");
         int n = threads[t].n;

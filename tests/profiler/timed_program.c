@@ -1,7 +1,9 @@
 /* A program of many ways to end, for test_process.c: argv[1] says which. */
+#include <dlfcn.h>
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +151,75 @@ static int raise_signal(void) {
     return raise(SIGUSR2) != 0 ? 1 : wait_for_report();
 }
 
+static int raise_for_ever(int number) {
+    KN_SCOPE("ended");
+    raise(number);
+    for (int i = 0; i < 2000; i++) usleep(5000);
+    return 3;
+}
+
+static int get_term(void) { return raise_for_ever(SIGTERM); }
+static int get_int(void) { return raise_for_ever(SIGINT); }
+static int get_hup(void) { return raise_for_ever(SIGHUP); }
+
+/* Which the caller ignores. */
+static int get_hup_and_go_on(void) {
+    KN_SCOPE("signalled");
+    return raise(SIGHUP) != 0 ? 1 : wait_for_report();
+}
+
+/* The child dies as without the timer. */
+static int child_gets_term(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        raise(SIGTERM);
+        _exit(4);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM ? 7 : 8;
+}
+
+static jmp_buf way_out;
+
+static void leave_by_longjmp(void) {
+    KN_SCOPE("inner");
+    KN_SCOPE("innermost");
+    longjmp(way_out, 1);
+}
+
+static int jump(void) {
+    KN_SCOPE("outer");
+    for (volatile int i = 0; i < 1000; i++) {
+        if (setjmp(way_out) == 0) leave_by_longjmp();
+    }
+    return 0;
+}
+
+static void recurse(int n) {
+    KN_SCOPE("recursion");
+    if (n > 0) recurse(n - 1);
+    __asm__ volatile("" ::: "memory"); /* no tail call */
+}
+
+static int go_deep(void) {
+    for (int i = 0; i < 10; i++) recurse(19);
+    return 0;
+}
+
+/* One plug-in after the other, which the system loads at the same addresses. */
+static int load_plugins(const char *const *paths, int n) {
+    for (int i = 0; i < n; i++) {
+        void *library = dlopen(paths[i], RTLD_NOW);
+        void (*run)(void) = NULL;
+        if (library) *(void **)(void *)&run = dlsym(library, "plugin_run");
+        if (!run) return 1;
+        for (int k = 0; k < 3; k++) run();
+        dlclose(library);
+    }
+    return 0;
+}
+
 /* More than a megabyte of them. */
 static int many_nodes(void) {
     for (int i = 0; i < 20000; i++) {
@@ -173,6 +244,63 @@ static int two_threads(void) {
     return 0;
 }
 
+static kn_pool *pool_of_all;
+
+static void *allocate_at_random(void *arg) {
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    void *blocks[64] = {0};
+    KN_SCOPE("allocating");
+    for (int i = 0; i < 2000; i++) {
+        void **block = &blocks[rand_r(&seed) % 64];
+        if (*block && kn_free(pool_of_all, *block) < 0) abort();
+        size_t bytes = 256u * (1u + (unsigned)rand_r(&seed) % 4000);
+        if (*block || kn_alloc(block, pool_of_all, bytes, NULL) < 0) *block = NULL;
+    }
+    for (int i = 0; i < 64; i++) {
+        if (blocks[i] && kn_free(pool_of_all, blocks[i]) < 0) abort();
+    }
+    return NULL;
+}
+
+/* Says what the pool's own mark is. */
+static int eight_threads_allocate(void) {
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    kn_pool_stats stats;
+    if (kn_pool_create(&pool_of_all, kn_device_host(), NULL) < 0) return 1;
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], NULL, allocate_at_random, (void *)(i + 1)) != 0) return 1;
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    kn_pool_stats_read(&stats, sizeof stats, pool_of_all);
+    printf("%llu\n", (unsigned long long)stats.live_bytes_max);
+    return 0;
+}
+
+static void *hold_64_mib(void *arg) {
+    void *block = NULL;
+    if (kn_alloc(&block, pool_of_all, 64 << 20, NULL) < 0) abort();
+    pthread_barrier_wait(arg); /* all hold theirs */
+    return kn_free(pool_of_all, block) < 0 ? NULL : arg;
+}
+
+/* 256 MiB of four threads, in a scope of another thread, which holds 64 MiB itself. */
+static int hold_in_threads(void) {
+    pthread_t threads[4];
+    pthread_barrier_t barrier;
+    void *block = NULL;
+    if (kn_prof_owners_on() < 0) return 1;
+    if (kn_pool_create(&pool_of_all, kn_device_host(), NULL) < 0) return 1;
+    if (kn_alloc(&block, pool_of_all, 64 << 20, NULL) < 0) return 1;
+    KN_SCOPE("parallel");
+    pthread_barrier_init(&barrier, NULL, 4);
+    for (int i = 0; i < 4; i++) {
+        if (pthread_create(&threads[i], NULL, hold_64_mib, &barrier) != 0) return 1;
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    return kn_prof_report("held.json") < 0;
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -191,7 +319,19 @@ int main(int argc, char **argv) {
                 {"nodes", many_nodes},
                 {"wait", wait_for_report},
                 {"signal", raise_signal},
+                {"eight threads", eight_threads_allocate},
+                {"hold", hold_in_threads},
+                {"term", get_term},
+                {"int", get_int},
+                {"hup", get_hup},
+                {"hup ignored", get_hup_and_go_on},
+                {"child term", child_gets_term},
+                {"jump", jump},
+                {"recursion", go_deep},
                 {"two threads", two_threads}};
+    if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
+        return load_plugins((const char *const *)argv + 2, argc - 2);
+    }
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # replay_cli.sh KNET JSON_GET: knet replay as a user runs it, exit codes and messages.
 set -euo pipefail
+export LC_ALL=C.UTF-8   # for the patterns below
 knet=$1 json_get=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -27,7 +28,7 @@ gzip -k "$good"
 head -n 50 "$good" | sed '40s/allocate/alocate/' >"$work/bad.csv"
 head -c 300 "$good.gz" >"$work/cut.csv.gz"
 
-want 0 "$knet" replay --help;                      out_has '--device-bytes BYTES'; out_has 'Exit code 3'
+want 0 "$knet" replay --help;                      out_has '--device-bytes BYTES'; out_has '--fits'; out_has 'Exit code 3'
 want 2 "$knet" replay;                             err_has 'TRACE… is missing'
 want 2 "$knet" replay --polcy arena "$good";       err_has "did you mean '--policy'"
 want 2 "$knet" replay --policy arean "$good";      err_has "unknown policy 'arean'; did you mean 'arena'"
@@ -45,8 +46,20 @@ want 0 "$knet" replay --repeats 1 --json "$good"
 [ "$(json events)" = 300 ] && [ "$(json peak_live_bytes)" = 201000000 ] && [ "$(json oom)" = false ] || fail values
 [ "$(json policy)" = arena ] && [ "$(json file)" = "$good" ] && [ "$(json syncs)" = 0 ] || fail values
 for key in peak_reserved_bytes device_allocs device_frees maps ns_per_op; do json $key >/dev/null; done
+[ "$(json device_bytes)" = 1608515584 ] && [ "$(json fits)" = null ] || fail 'a device of 8 times the peak'
 want 0 "$knet" replay --repeats 1 --json --policy classes,bestfit "$good" "$good"
 [ "$(wc -l <"$work/out")" -eq 4 ] || fail 'an object for each trace and policy'
+
+# The smallest device: in the table and in the JSON, a bound of the search, and a device that fails.
+want 0 "$knet" replay --repeats 1 --fits --policy all "$good"
+out_has 'ratio +fits +allocs'
+for policy in arena classes bestfit; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4} +1\.[0-9]{4} +[0-9]+"; done
+want 0 "$knet" replay --repeats 1 --fits --json --policy bestfit "$good"
+[ "$(json fits)" = "$(json ratio)" ] || fail 'best fit needs what it reserves'
+want 3 "$knet" replay --repeats 1 --fits --device-bytes 64MiB "$good"
+out_has '^  arena +[0-9.]+ MiB +[0-9]\.[0-9]{4} +- '
+want 3 "$knet" replay --repeats 1 --fits --device-bytes 64MiB --json "$good"
+[ "$(json fits)" = null ] || fail 'fits'
 
 want 3 "$knet" replay --repeats 1 --device-bytes 64MiB "$good"
 err_has 'good.csv: policy arena: out of memory at event [0-9]+ of 300: .*asked for'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # report_cli.sh KNET JSON_GET: `knet report` and `knet diff` on profiles of a training run, and on bad files.
 set -euo pipefail
+export LC_ALL=C.UTF-8   # for the patterns below
 knet=$1 json_get=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,12 +1,15 @@
-/* The bar's line, as Knet.jl printed it. */
+/* The bar's line, as Knet.jl printed it, and how it fits a terminal. */
 #include <knet/progress.h>
+#include <pty.h>
+#include <unistd.h>
 
 #include "test.h"
 
 static void assert_line(int64_t done, int64_t total, double seconds, const char *message,
                         const char *want) {
     char line[512];
-    assert_string_equal(kn_progress_text(line, sizeof line, done, total, seconds, message), want);
+    assert_string_equal(kn_progress_text(line, sizeof line, 0, done, total, seconds, message),
+                        want);
 }
 
 static void the_line_has_bar_share_count_times_and_rate(void **state) {
@@ -29,11 +32,89 @@ static void every_eighth_keeps_the_width(void **state) {
     (void)state;
     for (int i = 0; i <= 160; i++) {
         char line[512];
-        kn_progress_text(line, sizeof line, i, 160, 1, "");
+        kn_progress_text(line, sizeof line, 0, i, 160, 1, "");
         int cells = 0;
         for (const char *c = line; strncmp(c, "┫", 3) != 0; c++) cells += (*c & 0xc0) != 0x80;
         assert_int_equal(cells, 21); /* the left edge and 20 cells */
     }
+}
+
+static int width(const char *text) {
+    int n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+static const char message[] = "epoch 1/3 loss 0.4321";
+
+static void assert_fits(int columns, const char *want) {
+    char line[512];
+    kn_progress_text(line, sizeof line, columns, 903, 1040, 95.86, message);
+    assert_string_equal(line, want);
+    assert_true(width(line) <= columns);
+}
+
+static void a_narrow_line_drops_what_matters_least(void **state) {
+    (void)state;
+    assert_fits(89,
+                "┣█████████████████▎  ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] "
+                "epoch 1/3 loss 0.4321");
+    assert_fits(79,
+                "┣████████████▏ ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] "
+                "epoch 1/3 loss 0.4321");
+    assert_fits(70, "┣████▎┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] epoch 1/3 loss 0.4321");
+    assert_fits(61, "┣████▎┫ [86.83%, 903/1040, 01:36/01:50] epoch 1/3 loss 0.4321");
+    assert_fits(50, "┣██████ ┫ [86.83%, 903/1040] epoch 1/3 loss 0.4321");
+    assert_fits(39, "┣█████▏┫ [86.83%] epoch 1/3 loss 0.4321");
+    assert_fits(30, "[86.83%] epoch 1/3 loss 0.4321");
+    assert_fits(20, "[86.83%] epoch 1/3 l");
+    assert_fits(4, "[86.");
+}
+
+static void no_width_is_exceeded(void **state) {
+    (void)state;
+    for (int columns = 1; columns < 200; columns++) {
+        for (int64_t done = 0; done <= 1000; done += 125) {
+            char line[512];
+            kn_progress_text(line, sizeof line, columns, done, 1000, 4000, "größe ▏ 0.5");
+            assert_true(width(line) <= columns);
+            assert_true(columns < 60 || strstr(line, "größe ▏ 0.5"));
+        }
+    }
+}
+
+/* What a terminal of this width gets from a bar that is shown often and taken away. */
+static void assert_in_place(int columns) {
+    char text[8192] = "", *piece = text;
+    int terminal = -1, program = -1;
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    assert_int_equal(openpty(&terminal, &program, NULL, NULL, &size), 0);
+    FILE *out = fdopen(program, "w");
+    kn_progress bar = kn_progress_begin(out, 1404);
+    for (int i = 0; i < 10; i++) kn_progress_show(&bar, 140 * i, message);
+    kn_progress_end(&bar);
+    fclose(out);
+    size_t length = 0;
+    for (ssize_t n; (n = read(terminal, text + length, sizeof text - 1 - length)) > 0;)
+        length += (size_t)n;
+    assert_true(length > 0);
+    assert_null(strchr(text, '\n'));
+    int n_shown = 0;
+    for (char *part; (part = strsep(&piece, "\r"));) {
+        char *end = strstr(part, "\033[K");
+        if (end) *end = '\0';
+        assert_true(width(part) < columns); /* the last column would wrap */
+        n_shown += strstr(part, "%]") || strstr(part, "%,");
+    }
+    assert_int_equal(n_shown, 10);
+    close(terminal);
+}
+
+static void the_bar_stays_on_one_line_of_the_terminal(void **state) {
+    (void)state;
+    assert_in_place(200);
+    assert_in_place(80);
+    assert_in_place(40);
 }
 
 static void off_where_the_file_is_no_terminal(void **state) {
@@ -67,5 +148,7 @@ static void clearing_leaves_an_empty_line(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(the_line_has_bar_share_count_times_and_rate),
                      TEST(the_ends_are_empty_and_full), TEST(every_eighth_keeps_the_width),
+                     TEST(a_narrow_line_drops_what_matters_least), TEST(no_width_is_exceeded),
+                     TEST(the_bar_stays_on_one_line_of_the_terminal),
                      TEST(off_where_the_file_is_no_terminal), TEST(clearing_leaves_an_empty_line));
 }

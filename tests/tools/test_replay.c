@@ -210,18 +210,18 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
         const char *message;
     } cases[] = {
         {1, 0, 'k', "the file ends 15 bytes into a record"},
-        {16, 0, 'k', "ends without an end"},
+        {16, 0, 'k', "the trace has no end"},
         {0, offsetof(kn_trace_header, version), 1, "version 1 with records of 16 bytes"},
         {0, offsetof(kn_trace_header, record_bytes), 40, "records of 40 bytes"},
         {0, offsetof(kn_trace_header, byte_order), 1, "byte order 0x01020301"},
-        {0, header, 200, "byte 64: 200 is no kind of record"},
-        {0, header, 9, "byte 64: 9 is no kind of record"},
-        {0, header, KN_TRACE_TIME, "byte 64: a record of no thread"},
-        {0, header, KN_TRACE_ALLOC, "byte 64: a record of no thread"},
-        {0, header + 4, 1, "thread 16777216 is beyond 1048576"},
-        {0, stream + 2, 200, "is beyond 4096"},
-        {0, stream, KN_TRACE_END, "records behind the end"},
-        {0, end, KN_TRACE_FREE, "ends without an end"},
+        {0, header, 200, "byte 64: unknown kind of record 200"},
+        {0, header, 9, "byte 64: unknown kind of record 9"},
+        {0, header, KN_TRACE_TIME, "byte 64: a record before that of its thread"},
+        {0, header, KN_TRACE_ALLOC, "byte 64: a record before that of its thread"},
+        {0, header + 4, 1, "thread number 16777216; the limit is 1048576"},
+        {0, stream + 3, 200, "the limit is 65536"},
+        {0, stream, KN_TRACE_END, "records after the end"},
+        {0, end, KN_TRACE_FREE, "the trace has no end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(bent, bytes, n);
@@ -234,11 +234,11 @@ static void our_own_trace_that_is_cut_or_bent_is_an_error(void **state) {
     assert_fails(read_bytes("t.kntrace", bent, n, false), KN_ERR_FORMAT, "3 events were lost");
     assert_ok(read_bytes("t.kntrace", bent, n, true));
     bent[end + 8] ^= 1;
-    assert_fails(read_bytes("t.kntrace", bent, n, true), KN_ERR_FORMAT, "were written");
+    assert_fails(read_bytes("t.kntrace", bent, n, true), KN_ERR_FORMAT, "its end says");
     memcpy(bent, bytes, n);
     memcpy(bent + n, bytes + end, n - end);
     assert_fails(read_bytes("t.kntrace", bent, n + (n - end), true), KN_ERR_FORMAT,
-                 "records behind the end");
+                 "records after the end");
     assert_fails(read_bytes("t.kntrace", bytes, header / 2, false), KN_ERR_FORMAT,
                  "the file ends at byte 32");
     assert_ok(read_bytes("t.kntrace", bytes, end - 1, true));
@@ -283,8 +283,7 @@ static void frees_of_other_threads_stand_behind_their_allocations(void **state) 
     fixture_end(&f);
 }
 
-/* Blocks go from hand to hand as threads come and go: now one has the turn in the trace, and reads
- * its clock now and then only, now another. */
+/* Each thread frees the blocks of the last one and allocates new ones. */
 enum { HANDS = 300, BLOCKS = 24 };
 
 typedef struct hand {
@@ -326,8 +325,7 @@ static void blocks_go_from_hand_to_hand_as_threads_come_and_go(void **state) {
     fixture_end(&f);
 }
 
-/* Threads put blocks on a table and free what lay there, in bursts: they take the turn from each
- * other, and from a few of them on all at once. */
+/* Each thread exchanges its new block for one of another thread, and frees that. */
 enum { SITTERS = 3, PLACES = 32, BURSTS = 200, BURST = 100 };
 
 typedef struct table {
@@ -565,7 +563,6 @@ int main(void) {
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
         TEST(our_own_trace_is_what_the_pool_was_asked_for),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error),
-        /* before the next one, whose threads never let go of the turn */
         TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
         TEST(blocks_that_threads_take_from_each_other_are_in_order),
         TEST(frees_of_other_threads_stand_behind_their_allocations),

@@ -1,5 +1,8 @@
 /* The player: the same trace, the same addresses; the policies agree on what is live; streams;
- * devices that are too small. */
+ * devices that are too small; the search for the smallest device. */
+#include <knet/device.h>
+#include <stdio.h>
+
 #include "replay.h"
 #include "replay_policy.h"
 #include "test.h"
@@ -45,8 +48,8 @@ static void addresses(uintptr_t *out, const kn__policy *policy, const kn__trace 
     size_t done = 0;
     void **slots = calloc(trace->n_blocks, sizeof *slots);
     uint64_t *sizes = calloc(trace->n_blocks, sizeof *sizes);
-    assert_ok(policy->create(&p, trace, (uint64_t)64 << 30));
-    assert_ok(policy->renew(p));
+    assert_ok(policy->create(&p, trace));
+    assert_ok(policy->renew(p, (uint64_t)64 << 30));
     for (size_t i = 0; i < trace->n_steps; i++) {
         const kn__step *step = &trace->steps[i];
         assert_ok(policy->run(p, trace->steps, i, i + 1, slots, &done));
@@ -168,10 +171,196 @@ static void a_device_that_is_too_small_is_a_result_that_says_so(void **state) {
     kn__trace_release(&trace);
 }
 
+static void the_device_has_eight_times_the_peak_and_at_least_1_gib(void **state) {
+    (void)state;
+    const uint64_t MiB = 1 << 20;
+    for (int large = 0; large < 2; large++) {
+        kn__builder b;
+        kn__trace trace;
+        static kn__played p;
+        kn__builder_init(&b, "made up");
+        assert_ok(kn__build_alloc(&b, 1, large ? 201 * MiB + 1 : MiB, 0));
+        assert_ok(kn__build_finish(&trace, &b));
+        assert_ok(kn__play(&p, &trace, "arena", &(kn__play_options){.repeats = 1}));
+        assert_int_equal(p.device_bytes, large ? 1610 * MiB : 1024 * MiB);
+        kn__trace_release(&trace);
+    }
+}
+
+/* The device that was registered last. */
+static kn_device *replay_device(void) {
+    kn_device *device = NULL, *last = NULL;
+    char name[32];
+    for (int i = 1;; i++) {
+        snprintf(name, sizeof name, "replay:%d", i);
+        if (kn_device_find(&device, name) < 0) break;
+        last = device;
+    }
+    return last;
+}
+
+static void the_device_has_the_size_that_the_play_asks_for(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    kn_device_info info;
+    void *p = NULL;
+    assert_ok(kn__policy_arena.create(&p, &trace));
+    for (uint64_t gib = 1; gib <= 3; gib++) {
+        void **slots = calloc(trace.n_blocks, sizeof *slots);
+        size_t done = 0;
+        kn__counts counts;
+        assert_ok(kn__policy_arena.renew(p, gib << 30));
+        assert_ok(kn_device_info_read(&info, sizeof info, replay_device()));
+        assert_int_equal(info.total_bytes, gib << 30);
+        assert_int_equal(info.free_bytes, gib << 30);
+        assert_ok(kn__policy_arena.run(p, trace.steps, 0, 1, slots, &done));
+        kn__policy_arena.counts(p, &counts);
+        assert_ok(kn_device_info_read(&info, sizeof info, replay_device()));
+        assert_int_equal(info.free_bytes, (gib << 30) - counts.reserved_bytes);
+        kn__policy_arena.free_one(p, trace.steps[0].block, slots[trace.steps[0].block]);
+        free(slots);
+    }
+    kn__policy_arena.destroy(p);
+    kn__trace_release(&trace);
+}
+
+/* The smallest device. */
+
+enum { SIZES = 300 };
+
+typedef struct pattern { /* which sizes complete; which were tried */
+    bool completes[SIZES], tried[SIZES];
+} pattern;
+
+static kn_status pattern_completes(void *ctx, bool *out, uint64_t n_granules) {
+    pattern *x = ctx;
+    assert_true(n_granules < SIZES);
+    x->tried[n_granules] = true;
+    *out = x->completes[n_granules];
+    return KN_OK;
+}
+
+static kn_status fails(void *ctx, bool *out, uint64_t n_granules) {
+    (void)ctx, (void)out, (void)n_granules;
+    return KN_FAIL(KN_ERR_INVALID, "on purpose");
+}
+
+static void the_search_finds_the_first_size_that_completes(void **state) {
+    (void)state;
+    for (uint64_t low = 1; low < SIZES; low += 37) {
+        for (uint64_t first = low; first < SIZES; first++) {
+            pattern x = {{false}, {false}};
+            uint64_t fits = 0;
+            for (uint64_t i = first; i < SIZES; i++) x.completes[i] = true;
+            assert_ok(kn__fits_search(&fits, low, SIZES - 1, pattern_completes, &x));
+            assert_int_equal(fits, first);
+            for (uint64_t i = 0; i < low; i++) assert_false(x.tried[i]);
+        }
+    }
+}
+
+static void the_search_never_claims_a_size_below_one_that_failed(void **state) {
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        pattern x = {{false}, {false}};
+        uint64_t fits = 0, first = test_random_below(SIZES), n_after = 0;
+        uint64_t lucky = 1 + test_random_below(100), unlucky = test_random_below(40);
+        for (uint64_t i = 0; i < SIZES; i++) {
+            x.completes[i] = test_random_below(100) >= (i < first ? lucky : unlucky);
+        }
+        assert_ok(kn__fits_search(&fits, 1, SIZES - 1, pattern_completes, &x));
+        if (!x.completes[SIZES - 1]) {
+            assert_int_equal(fits, 0);
+            continue;
+        }
+        assert_true(fits > 0 && x.tried[fits]);
+        for (uint64_t i = fits; i < SIZES; i++) {
+            if (x.tried[i]) assert_true(x.completes[i]);
+        }
+        for (uint64_t i = fits; i < SIZES && x.tried[i]; i++) n_after++;
+        assert_true(n_after >= KN__FITS_IN_A_ROW || fits + n_after == SIZES);
+    }
+}
+
+/* Completes once on each device. */
+static kn_status completes_once(void *ctx, bool *out, uint64_t n_granules) {
+    pattern *x = ctx;
+    *out = !x->tried[n_granules];
+    x->tried[n_granules] = true;
+    return KN_OK;
+}
+
+static void the_search_ends_when_the_largest_size_fails_and_at_errors(void **state) {
+    (void)state;
+    pattern x = {{false}, {false}};
+    uint64_t fits = 7;
+    assert_ok(kn__fits_search(&fits, 1, SIZES - 1, pattern_completes, &x));
+    assert_int_equal(fits, 0);
+    x = (pattern){{false}, {false}};
+    x.completes[4] = true;
+    assert_ok(kn__fits_search(&fits, 5, 4, pattern_completes, &x));
+    assert_int_equal(fits, 0);
+    assert_false(x.tried[4]);
+    x = (pattern){{false}, {false}};
+    assert_ok(kn__fits_search(&fits, SIZES - 1, SIZES - 1, completes_once, &x));
+    assert_int_equal(fits, 0);
+    assert_fails(kn__fits_search(&fits, 1, 1, fails, NULL), KN_ERR_INVALID, "purpose");
+}
+
+static bool completes_on(const kn__trace *trace, const char *policy, uint64_t device_bytes) {
+    static kn__played p;
+    kn__play_options options = {.repeats = 1, .device_bytes = device_bytes};
+    assert_ok(kn__play(&p, trace, policy, &options));
+    return !p.oom;
+}
+
+static void a_policy_completes_on_the_smallest_device_that_was_found(void **state) {
+    (void)state;
+    const uint64_t granule = 2 << 20;
+    for (int n_streams = 1; n_streams <= 3; n_streams += 2) {
+        kn__trace trace = make_trace(n_streams);
+        for (int i = 0; i < 3; i++) {
+            uint64_t fits = 0;
+            const char *policy = kn__policy_names[i];
+            assert_ok(kn__play_fits(&fits, &trace, policy, NULL));
+            assert_true(fits >= trace.peak_live_bytes && fits % granule == 0);
+            assert_true(completes_on(&trace, policy, fits));
+            assert_true(completes_on(&trace, policy, fits + granule));
+            if (fits - granule >= trace.peak_live_bytes) {
+                assert_false(completes_on(&trace, policy, fits - granule));
+            }
+            assert_ok(kn__play_fits(&fits, &trace, policy,
+                                    &(kn__play_options){.device_bytes = fits - granule}));
+            assert_int_equal(fits, 0);
+        }
+        kn__trace_release(&trace);
+    }
+}
+
+/* Best fit reserves the same memory on a device of any size. */
+static void best_fit_completes_on_a_device_of_the_size_it_reserves(void **state) {
+    (void)state;
+    kn__trace trace = make_trace(1);
+    static kn__played p;
+    uint64_t fits = 0;
+    assert_ok(kn__play(&p, &trace, "bestfit", &(kn__play_options){.repeats = 1}));
+    assert_ok(kn__play_fits(&fits, &trace, "bestfit", NULL));
+    assert_int_equal(fits, p.counts.reserved_bytes_max);
+    assert_fails(kn__play_fits(&fits, &trace, "buddy", NULL), KN_ERR_INVALID, "no policy 'buddy'");
+    kn__trace_release(&trace);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(the_same_trace_gets_the_same_addresses_and_no_block_lies_on_another),
                      TEST(policies_agree_on_what_is_live),
                      TEST(the_map_holds_what_is_live_at_the_peak),
                      TEST(best_fit_and_classes_are_what_they_say),
-                     TEST(a_device_that_is_too_small_is_a_result_that_says_so));
+                     TEST(a_device_that_is_too_small_is_a_result_that_says_so),
+                     TEST(the_device_has_eight_times_the_peak_and_at_least_1_gib),
+                     TEST(the_device_has_the_size_that_the_play_asks_for),
+                     TEST(the_search_finds_the_first_size_that_completes),
+                     TEST(the_search_never_claims_a_size_below_one_that_failed),
+                     TEST(the_search_ends_when_the_largest_size_fails_and_at_errors),
+                     TEST(a_policy_completes_on_the_smallest_device_that_was_found),
+                     TEST(best_fit_completes_on_a_device_of_the_size_it_reserves));
 }

@@ -22,7 +22,8 @@ void kn__report_line(kn__report *r, const char *fmt, ...) {
     va_start(args, fmt);
     vprintf(fmt, args);
     va_end(args);
-    fflush(stdout);
+    errno = 0;
+    if (fflush(stdout) != 0 && errno == EPIPE) r->reader_gone = true;
 }
 
 bool kn__report_end(kn__report *r, const char *command) {
@@ -30,7 +31,8 @@ bool kn__report_end(kn__report *r, const char *command) {
     errno = 0;
     if (!r->live) fputs(r->text, stdout);
     bool written = fflush(stdout) == 0 && !ferror(stdout);
-    if (!written)
+    if (errno == EPIPE) r->reader_gone = true;
+    if (!written && !r->reader_gone)
         fprintf(stderr, "%s: standard output can't be written%s%s; the result:\n%s", command,
                 errno ? ": " : "", errno ? strerror(errno) : "", r->text);
     free(r->text);

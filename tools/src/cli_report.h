@@ -1,6 +1,6 @@
 /* What a command prints on standard output: lines as they come, or one JSON object at the end.
  * Everything printed is kept until the end; when standard output can't be written, the result goes
- * to standard error instead of getting lost. */
+ * to standard error instead of getting lost, unless it is a pipe whose reader had enough. */
 #ifndef KN_CLI_REPORT_H
 #define KN_CLI_REPORT_H
 
@@ -11,14 +11,15 @@ typedef struct kn__report {
     FILE *kept; /* what was printed; JSON is written here */
     char *text;
     size_t text_bytes;
-    bool live; /* lines go to standard output at once */
+    bool live;        /* lines go to standard output at once */
+    bool reader_gone; /* standard output is a pipe that nobody reads any more */
 } kn__report;
 
 kn_status kn__report_begin(kn__report *report, bool live);
 /* One line, with its newline; nothing under JSON's !live. */
 void kn__report_line(kn__report *report, const char *fmt, ...) KN_PRINTF(2, 3);
 /* Finishes standard output and releases the report. False: it couldn't be written; said on standard
- * error, with the result. */
+ * error, with the result, unless the reader is gone. */
 bool kn__report_end(kn__report *report, const char *command);
 
 /* JSON values: null for what is not finite; a quoted string. */

@@ -1,6 +1,7 @@
 /* knet replay: reads allocation traces, plays them, and shows what each policy makes of them. */
 #include <inttypes.h>
 #include <knet/progress.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +17,13 @@ typedef struct options {
     const char *policy_text;
     const char *policies[POLICIES_MAX + 1];
     int64_t device_bytes, repeats;
-    bool partial, json;
+    bool partial, fits, json;
 } options;
+
+typedef struct result {
+    kn__played played;
+    uint64_t fits_bytes; /* 0: not searched for, or not found */
+} result;
 
 /* --- options --- */
 static bool policy_add(options *o, const char *name, size_t n) {
@@ -50,11 +56,13 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
         {"policy", KN__OPT_TEXT, &o->policy_text, .value_name = "LIST",
          .help = "arena, classes, bestfit, some of them with commas, or all [arena]"},
         {"device-bytes", KN__OPT_BYTES, &o->device_bytes, .value_name = "BYTES",
-         .help = "what the device has [enough: 64 GiB, or twice the peak]"},
+         .help = "what the device has [8 times the peak, 1 GiB at least]"},
         {"repeats", KN__OPT_COUNT, &o->repeats, .value_name = "N", .max = 51,
          .help = "timed plays of each kind [5 or more, by the time they take]"},
         {"partial", KN__OPT_FLAG, &o->partial,
          .help = "take a trace that begins late, ends early or has gaps"},
+        {"fits", KN__OPT_FLAG, &o->fits,
+         .help = "also find the smallest device on which a trace completes"},
         {"json", KN__OPT_FLAG, &o->json, .help = "one JSON object for each trace and policy"},
     };
     const kn__command command = {
@@ -70,6 +78,11 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
             "memory snapshot; gzip or not.\n"
             "Policies: arena is Knet.c's pool; classes caches by size class alone; bestfit "
             "is exact best fit\nin one range of addresses. The last two are references.\n"
+            "Fits: the smallest device on which a policy completes the trace, divided by the "
+            "peak of live bytes.\nThe search is a bisection in steps of 2 MiB, from the peak to "
+            "what the device has. A policy may\nfail on a device and complete on a smaller one, "
+            "so the result is the smallest size such that it\nand all larger sizes tried "
+            "complete; the next 15 steps are always tried.\n"
             "Exit code 3: a trace needs more memory than the device has.",
     };
     o->policy_text = "arena";
@@ -82,7 +95,13 @@ static double ratio_of(const kn__played *p) {
                               : 0;
 }
 
-static void trace_text(kn__report *r, const char *path, const kn__trace *t) {
+/* NAN: unknown. */
+static double fits_of(const result *x) {
+    bool known = x->fits_bytes && x->played.peak_live_bytes;
+    return known ? (double)x->fits_bytes / (double)x->played.peak_live_bytes : (double)NAN;
+}
+
+static void trace_text(kn__report *r, const options *o, const char *path, const kn__trace *t) {
     char steps[32], blocks[32], live[32], total[32];
     kn__report_line(r, "%s: %s, %s events, %s blocks, %s in all, %u stream%s\n", path, t->format,
                     kn__count_text(steps, sizeof steps, (int64_t)t->n_steps),
@@ -102,16 +121,22 @@ static void trace_text(kn__report *r, const char *path, const kn__trace *t) {
     if (t->n_ooms) {
         kn__report_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
     }
-    kn__report_line(r, "  %-8s %13s %7s %8s %8s %8s %7s %9s %9s\n", "policy", "peak reserved",
-                    "ratio", "allocs", "frees", "maps", "syncs", "ns/op", "first");
+    kn__report_line(r, "  %-8s %13s %7s", "policy", "peak reserved", "ratio");
+    if (o->fits) kn__report_line(r, " %7s", "fits");
+    kn__report_line(r, " %8s %8s %8s %7s %9s %9s\n", "allocs", "frees", "maps", "syncs", "ns/op",
+                    "first");
 }
 
-static void policy_text(kn__report *r, const kn__played *p) {
-    char reserved[32];
+static void policy_text(kn__report *r, const options *o, const result *x) {
+    char reserved[32], fits[16] = "-";
+    const kn__played *p = &x->played;
     const kn__counts *c = &p->counts;
-    kn__report_line(r, "  %-8s %13s %7.4f %8" PRIu64 " %8" PRIu64 " %8" PRIu64 " %7" PRIu64,
-                    p->policy, kn__bytes_text(reserved, sizeof reserved, c->reserved_bytes_max),
-                    ratio_of(p), c->device_allocs, c->device_frees, c->maps, c->syncs);
+    kn__report_line(r, "  %-8s %13s %7.4f", p->policy,
+                    kn__bytes_text(reserved, sizeof reserved, c->reserved_bytes_max), ratio_of(p));
+    if (x->fits_bytes) snprintf(fits, sizeof fits, "%.4f", fits_of(x));
+    if (o->fits) kn__report_line(r, " %7s", fits);
+    kn__report_line(r, " %8" PRIu64 " %8" PRIu64 " %8" PRIu64 " %7" PRIu64, c->device_allocs,
+                    c->device_frees, c->maps, c->syncs);
     if (p->oom) {
         kn__report_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
     } else {
@@ -188,7 +213,8 @@ static void pictures_json(FILE *out, const kn__played *p) {
     fputs("]}", out);
 }
 
-static void played_json(FILE *out, const char *path, const kn__trace *t, const kn__played *p) {
+static void result_json(FILE *out, const char *path, const kn__trace *t, const result *x) {
+    const kn__played *p = &x->played;
     const kn__counts *c = &p->counts;
     fputs("{\"file\":", out);
     kn__json_string(out, path);
@@ -204,6 +230,8 @@ static void played_json(FILE *out, const char *path, const kn__trace *t, const k
     number_json(out, "peak_reserved_bytes", c->reserved_bytes_max);
     fputs(",\"ratio\":", out);
     kn__json_number(out, ratio_of(p));
+    fputs(",\"fits\":", out);
+    kn__json_number(out, fits_of(x));
     number_json(out, "device_allocs", c->device_allocs);
     number_json(out, "device_frees", c->device_frees);
     number_json(out, "maps", c->maps);
@@ -235,32 +263,40 @@ static int fail(const char *path) {
     return KN__EXIT_FAILURE;
 }
 
+static kn_status play(result *x, const options *o, const kn__trace *t, const char *policy) {
+    kn_progress bar = kn_progress_begin(stderr, PROGRESS_STEPS);
+    kn__play_options how = {.device_bytes = (uint64_t)o->device_bytes,
+                            .repeats = (int)o->repeats,
+                            .progress = progress_show,
+                            .ctx = &bar};
+    kn_status status = kn__play(&x->played, t, policy, &how);
+    if (status == KN_OK && o->fits && !x->played.oom) {
+        status = kn__play_fits(&x->fits_bytes, t, policy, &how);
+    }
+    kn_progress_end(&bar);
+    return status;
+}
+
 static int play_policies(kn__report *r, const options *o, const char *path, const kn__trace *t) {
-    kn__played *played = calloc(POLICIES_MAX, sizeof *played);
+    result *results = calloc(POLICIES_MAX, sizeof *results);
     int exit_code = KN__EXIT_OK, n = 0;
-    if (!played) return KN__EXIT_FAILURE;
-    trace_text(r, path, t);
-    for (; o->policies[n] && exit_code != KN__EXIT_FAILURE; n++) {
-        kn_progress bar = kn_progress_begin(stderr, PROGRESS_STEPS);
-        kn__play_options how = {.device_bytes = (uint64_t)o->device_bytes,
-                                .repeats = (int)o->repeats,
-                                .progress = progress_show,
-                                .ctx = &bar};
-        kn_status status = kn__play(&played[n], t, o->policies[n], &how);
-        kn_progress_end(&bar);
-        if (status < 0) {
+    if (!results) return KN__EXIT_FAILURE;
+    trace_text(r, o, path, t);
+    for (; o->policies[n]; n++) {
+        const kn__played *p = &results[n].played;
+        if (play(&results[n], o, t, o->policies[n]) < 0) {
             exit_code = fail(path);
             break;
         }
-        policy_text(r, &played[n]);
-        if (o->json) played_json(r->kept, path, t, &played[n]);
-        if (!played[n].oom) continue;
+        policy_text(r, o, &results[n]);
+        if (o->json) result_json(r->kept, path, t, &results[n]);
+        if (!p->oom) continue;
         exit_code = KN__EXIT_OOM;
-        fprintf(stderr, "knet replay: %s: policy %s: out of memory at %s\n", path, played[n].policy,
-                played[n].oom_text);
+        fprintf(stderr, "knet replay: %s: policy %s: out of memory at %s\n", path, p->policy,
+                p->oom_text);
     }
-    for (int i = 0; i < n; i++) pictures_text(r, &played[i]);
-    free(played);
+    for (int i = 0; i < n; i++) pictures_text(r, &results[i].played);
+    free(results);
     return exit_code;
 }
 

@@ -102,23 +102,28 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
         .n_opts = sizeof table / sizeof *table,
         .epilogue =
             "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the"
-            "\nstep; a second one at once."};
+            "\nstep, and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once."};
     return kn__opts_parse(exit_code, &command, argc, argv);
 }
 
 /* --- interruption --- */
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* 0, or by which signal */
 
-static void interrupt(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
-}
+static void interrupt(int signal_number) { interrupted = signal_number; }
 
-/* The second Ctrl-C meets the default action. */
+/* The second Ctrl-C meets the default action; a second hang-up is common, from the shell and the
+ * kernel. What is ignored stays so (nohup), but for Ctrl-C: shells ignore it in what they start in
+ * the background. */
 static void interrupt_attach(void) {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = interrupt};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct sigaction before;
+        sigaction(ends[i], NULL, &before);
+        action.sa_flags = SA_RESTART | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
+        if (ends[i] == SIGINT || before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
+    }
 }
 
 /* --- set-up --- */
@@ -202,6 +207,7 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
                     "  loss %.4f  test accuracy %.2f %%  train %.2f s  test %.2f s\n",
                     epoch->index, s->options.epochs, epoch->loss, 100 * epoch->accuracy,
                     epoch->train_seconds, epoch->test_seconds);
+    if (s->report.reader_gone && !interrupted) interrupted = SIGPIPE;
 }
 
 static kn_status session_train(session *s) {
@@ -337,7 +343,7 @@ static int session_report(session *s, kn_status status, const kn_error *error) {
     } else {
         result_text(s);
     }
-    if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + SIGINT;
+    if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + interrupted;
     return exit_code;
 }
 

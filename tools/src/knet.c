@@ -1,6 +1,7 @@
 /* The `knet` command. */
 #include <fcntl.h>
 #include <knet/status.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static int help_print(FILE *out, int exit_code) {
         "\n`knet COMMAND --help` says more. `knet --version` prints the version.\n"
         "KNET_TIMER=1 prints at exit where time and memory went; KNET_TIMER=help its words.\n"
         "Exit codes: 0 success, 1 failure, 2 wrong usage or no such device, 3 out of memory,\n"
-        "130 interrupted.\n",
+        "130 interrupted, 143 terminated, 129 hung up, 141 nobody reads the output any more.\n",
         out);
     return exit_code;
 }
@@ -55,10 +56,7 @@ static void streams_reserve(void) {
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd) return;
 }
 
-int main(int argc, char **argv) {
-    streams_reserve();
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away is a failed write, not our end */
-    kn_log_attach(log_print, NULL);
+static int command_run(int argc, char **argv) {
     if (argc < 2) return help_print(stderr, KN__EXIT_USAGE);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return help_print(stdout, KN__EXIT_OK);
@@ -69,4 +67,21 @@ int main(int argc, char **argv) {
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
     return command_unknown(argv[1]);
+}
+
+/* Whether standard output is a pipe that nobody reads any more. */
+static bool reader_is_gone(void) {
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
+/* A reader that had enough (`knet … | head`) is a failed write and not our end, so that files are
+ * still written; the exit code is the one that the signal would have given. */
+int main(int argc, char **argv) {
+    streams_reserve();
+    signal(SIGPIPE, SIG_IGN);
+    kn_log_attach(log_print, NULL);
+    int exit_code = command_run(argc, argv);
+    if (exit_code == KN__EXIT_FAILURE && reader_is_gone()) exit_code = 128 + SIGPIPE;
+    return exit_code;
 }

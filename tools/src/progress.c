@@ -1,10 +1,11 @@
 #include <inttypes.h>
 #include <knet/progress.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CELLS = 20, SHOW_EVERY_NS = 125000000 };
+enum { CELLS = 20, CELLS_LEAST = 5, COLUMNS_UNKNOWN = 80, SHOW_EVERY_NS = 125000000 };
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -12,15 +13,34 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* 20 cells of eighths: full blocks, one partial block, spaces. */
-static void bar_text(char *out, size_t out_bytes, double share) {
+/* Appends to a text; what doesn't fit is left out. */
+static void add(char *out, size_t out_bytes, const char *text) {
+    strncat(out, text, out_bytes - strlen(out) - 1);
+}
+
+/* Characters of UTF-8, which take a column each here. */
+static int width(const char *text) {
+    int n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+static void cut(char *text, int columns) {
+    for (; *text; text++)
+        if ((*text & 0xc0) != 0x80 && columns-- == 0) break;
+    *text = '\0';
+}
+
+/* Cells in eighths: full blocks, one partial block, spaces. */
+static void add_bar(char *out, size_t out_bytes, double share, int n_cells) {
     static const char *const eighth[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-    int eighths = (int)(share * CELLS * 8); /* not rounded: full only at the end */
+    int eighths = (int)(share * n_cells * 8); /* not rounded: full only at the end */
     int full = eighths / 8, part = eighths % 8;
-    out[0] = '\0';
-    for (int i = 0; i < full; i++) strncat(out, "█", out_bytes - strlen(out) - 1);
-    strncat(out, eighth[part], out_bytes - strlen(out) - 1);
-    for (int i = full + (part > 0); i < CELLS; i++) strncat(out, " ", out_bytes - strlen(out) - 1);
+    add(out, out_bytes, "┣");
+    for (int i = 0; i < full; i++) add(out, out_bytes, "█");
+    add(out, out_bytes, eighth[part]);
+    for (int i = full + (part > 0); i < n_cells; i++) add(out, out_bytes, " ");
+    add(out, out_bytes, "┫ ");
 }
 
 /* 01:36, or 1:02:36 from an hour on. */
@@ -34,22 +54,59 @@ static void clock_text(char *out, size_t out_bytes, double seconds) {
     }
 }
 
-char *kn_progress_text(char *out, size_t out_bytes, int64_t done, int64_t total, double seconds,
-                       const char *message) {
-    char bar[CELLS * 4], elapsed[32], expected[32], rate[48];
-    double share = total > 0 ? (double)done / (double)total : 1;
-    if (share > 1) share = 1;
-    bar_text(bar, sizeof bar, share);
+/* The numbers, from the one that goes last in a narrow terminal. */
+enum { N_NUMBERS = 4 };
+typedef struct numbers {
+    char text[N_NUMBERS][72];
+} numbers;
+
+static numbers numbers_make(double share, int64_t done, int64_t total, double seconds) {
+    numbers n;
+    char elapsed[32], expected[32];
     clock_text(elapsed, sizeof elapsed, seconds);
     clock_text(expected, sizeof expected, share > 0 ? seconds / share : 0);
     double per_second = seconds > 0 ? (double)done / seconds : 0;
+    snprintf(n.text[0], sizeof n.text[0], "%.2f%%", 100 * share);
+    snprintf(n.text[1], sizeof n.text[1], "%" PRId64 "/%" PRId64, done, total);
+    snprintf(n.text[2], sizeof n.text[2], "%s/%s", elapsed, expected);
     if (per_second >= 1 || done == 0) {
-        snprintf(rate, sizeof rate, "%.2fi/s", per_second);
+        snprintf(n.text[3], sizeof n.text[3], "%.2fi/s", per_second);
     } else {
-        snprintf(rate, sizeof rate, "%.2fs/i", seconds / (double)done);
+        snprintf(n.text[3], sizeof n.text[3], "%.2fs/i", seconds / (double)done);
     }
-    snprintf(out, out_bytes, "┣%s┫ [%.2f%%, %" PRId64 "/%" PRId64 ", %s/%s, %s]%s%s", bar,
-             100 * share, done, total, elapsed, expected, rate, *message ? " " : "", message);
+    return n;
+}
+
+/* "[86.83%, 903/1040] message" */
+static void add_numbers(char *out, size_t out_bytes, const numbers *n, int n_shown,
+                        const char *message) {
+    for (int i = 0; i < n_shown; i++) {
+        add(out, out_bytes, i ? ", " : "[");
+        add(out, out_bytes, n->text[i]);
+    }
+    add(out, out_bytes, *message ? "] " : "]");
+    add(out, out_bytes, message);
+}
+
+/* Numbers go one by one until a bar of CELLS_LEAST fits beside the rest, then the bar goes. */
+char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
+                       double seconds, const char *message) {
+    enum { EDGES = 3 };
+    char rest[512];
+    double share = total > 0 ? (double)done / (double)total : 1;
+    if (share > 1) share = 1;
+    numbers n = numbers_make(share, done, total, seconds);
+    int n_shown = N_NUMBERS, cells = CELLS;
+    for (;; n_shown--) {
+        rest[0] = '\0';
+        add_numbers(rest, sizeof rest, &n, n_shown, message);
+        if (columns > 0) cells = columns - EDGES - width(rest);
+        if (cells >= CELLS_LEAST || n_shown == 1) break;
+    }
+    out[0] = '\0';
+    if (cells >= CELLS_LEAST) add_bar(out, out_bytes, share, cells < CELLS ? cells : CELLS);
+    add(out, out_bytes, rest);
+    if (columns > 0) cut(out, columns);
     return out;
 }
 
@@ -63,12 +120,20 @@ bool kn_progress_due(const kn_progress *p) {
     return p->out && now_ns() - p->shown_ns >= SHOW_EVERY_NS;
 }
 
+/* Asked each time: terminals change. A line that fills the last column would wrap in some. */
+static int columns_of(FILE *out) {
+    struct winsize size = {0};
+    int columns = COLUMNS_UNKNOWN;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
+    return columns > 1 ? columns - 1 : 1;
+}
+
 void kn_progress_show(kn_progress *p, int64_t done, const char *message) {
     if (!p->out) return;
     char text[512];
     p->shown_ns = now_ns();
-    kn_progress_text(text, sizeof text, done, p->total, (double)(p->shown_ns - p->begin_ns) * 1e-9,
-                     message);
+    kn_progress_text(text, sizeof text, columns_of(p->out), done, p->total,
+                     (double)(p->shown_ns - p->begin_ns) * 1e-9, message);
     fprintf(p->out, "\r%s\033[K", text);
     fflush(p->out);
 }

@@ -83,7 +83,7 @@ kn_status kn__build_fail(const kn__builder *b, const char *fmt, ...) KN_PRINTF(2
 /* Playing. */
 
 typedef struct kn__play_options {
-    uint64_t device_bytes; /* 0: enough */
+    uint64_t device_bytes; /* 0: eight times the peak, 1 GiB at least */
     int repeats;           /* timed; 0: by the time they take */
     /* Told now and then; may be NULL. `share` 0 … 1. */
     void (*progress)(void *ctx, double share);
@@ -123,5 +123,13 @@ typedef struct kn__played {
 extern const char *const kn__policy_names[];
 KN_MUST_CHECK kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
                                  const kn__play_options *options);
+
+/* Finds the smallest device on which the policy completes the trace: a multiple of 2 MiB, by
+ * bisection between the peak and options->device_bytes. A policy can fail on one device and
+ * complete on a smaller one, so the result is the smallest size such that it and all larger sizes
+ * tried complete; the 15 sizes above it are always tried. 0: the largest size fails. Errors: as
+ * kn__play. */
+KN_MUST_CHECK kn_status kn__play_fits(uint64_t *fits_bytes, const kn__trace *trace,
+                                      const char *policy, const kn__play_options *options);
 
 #endif

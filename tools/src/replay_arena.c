@@ -8,38 +8,79 @@
 typedef struct arena {
     kn_sim *sim;
     kn_device *device;
-    kn_device_driver driver; /* the simulator's, but it counts what is given back */
+    kn_device_driver driver; /* the simulator's, of the play's size */
     kn_pool *pool;
     uint32_t n_streams;
     kn_stream *streams;
 } arena;
 
-/* The simulator counts the calls that can fail; these can't. */
-static uint64_t n_device_frees;
-static void (*sim_segment_free)(void *impl, void *ptr, size_t size_bytes);
-static void (*sim_handle_destroy)(void *impl, uint64_t handle, size_t size_bytes);
+/* The simulator has a fixed capacity and counts only calls that can fail. These functions give it
+ * the capacity of the play and count frees. One play at a time. */
+static struct {
+    kn_device_driver sim; /* the functions called from here */
+    uint64_t capacity_bytes, held_bytes, n_frees;
+} device;
+
+static kn_status info_read(void *impl, kn_device_info *out) {
+    KN_TRY(device.sim.info_read(impl, out));
+    out->total_bytes = device.capacity_bytes;
+    out->free_bytes = device.capacity_bytes - device.held_bytes;
+    return KN_OK;
+}
+
+static kn_status free_bytes(void *impl, uint64_t *out) {
+    (void)impl;
+    *out = device.capacity_bytes - device.held_bytes;
+    return KN_OK;
+}
+
+static kn_status room_check(size_t size_bytes) {
+    uint64_t left = device.capacity_bytes - device.held_bytes;
+    if (size_bytes <= left) return KN_OK;
+    return KN_FAIL(KN_ERR_OOM, "%zu bytes asked for, the device has %llu of %llu left", size_bytes,
+                   (unsigned long long)left, (unsigned long long)device.capacity_bytes);
+}
+
+static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
+    KN_TRY(room_check(size_bytes));
+    KN_TRY(device.sim.segment_alloc(impl, out, size_bytes));
+    device.held_bytes += size_bytes;
+    return KN_OK;
+}
 
 static void segment_free(void *impl, void *ptr, size_t size_bytes) {
-    n_device_frees++;
-    sim_segment_free(impl, ptr, size_bytes);
+    device.n_frees++;
+    device.held_bytes -= size_bytes;
+    device.sim.segment_free(impl, ptr, size_bytes);
+}
+
+static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
+    KN_TRY(room_check(size_bytes));
+    KN_TRY(device.sim.handle_create(impl, out, size_bytes));
+    device.held_bytes += size_bytes;
+    return KN_OK;
 }
 
 static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
-    n_device_frees++;
-    sim_handle_destroy(impl, handle, size_bytes);
+    device.n_frees++;
+    device.held_bytes -= size_bytes;
+    device.sim.handle_destroy(impl, handle, size_bytes);
 }
 
-static kn_status make_device(arena *a, uint64_t device_bytes, uint32_t n_streams) {
+static kn_status make_device(arena *a, uint32_t n_streams) {
     static unsigned n_made;
     char name[16];
     /* On one stream nothing says how far the device lags behind: it is taken to keep up. On several
      * it does its work now and then (work_is_done), so that streams have to wait for each other. */
-    kn_sim_options options = {.capacity_bytes = device_bytes, .instant = n_streams == 1};
+    kn_sim_options options = {.capacity_bytes = UINT64_MAX, .instant = n_streams == 1};
     KN_TRY(kn_sim_create(&a->sim, &options));
-    a->driver = *kn_sim_driver(a->sim);
-    sim_segment_free = a->driver.segment_free;
-    sim_handle_destroy = a->driver.handle_destroy;
+    device.sim = a->driver = *kn_sim_driver(a->sim);
+    device.held_bytes = 0;
+    a->driver.info_read = info_read;
+    a->driver.free_bytes = free_bytes;
+    a->driver.segment_alloc = segment_alloc;
     a->driver.segment_free = segment_free;
+    a->driver.handle_create = handle_create;
     a->driver.handle_destroy = handle_destroy;
     snprintf(name, sizeof name, "replay:%u", ++n_made % 10000000);
     return kn_device_register(&a->device, name, &a->driver, a->sim);
@@ -69,10 +110,10 @@ static void arena_destroy(void *policy) {
     if (!a->device) free(a);
 }
 
-static kn_status arena_create(void **out, const kn__trace *trace, uint64_t device_bytes) {
+static kn_status arena_create(void **out, const kn__trace *trace) {
     arena *a = calloc(1, sizeof *a);
     if (!a) return KN_FAIL(KN_ERR_OOM, "no memory for a device");
-    kn_status status = make_device(a, device_bytes, trace->n_streams);
+    kn_status status = make_device(a, trace->n_streams);
     if (status == KN_OK) status = make_streams(a, trace);
     if (status < 0) {
         arena_destroy(a);
@@ -82,12 +123,13 @@ static kn_status arena_create(void **out, const kn__trace *trace, uint64_t devic
     return KN_OK;
 }
 
-static kn_status arena_renew(void *policy) {
+static kn_status arena_renew(void *policy, uint64_t device_bytes) {
     arena *a = policy;
     kn_sim_drain(a->sim);
     kn_pool_destroy(a->pool);
     a->pool = NULL;
-    n_device_frees = 0;
+    device.capacity_bytes = device_bytes;
+    device.n_frees = 0;
     return kn_pool_create(&a->pool, a->device, &(kn_pool_options){.name = "replay"});
 }
 
@@ -124,7 +166,7 @@ static void arena_counts(void *policy, kn__counts *out) {
     kn_pool_stats_read(&stats, sizeof stats, a->pool);
     *out = (kn__counts){.device_allocs = kn_sim_calls(a->sim, KN_SIM_HANDLE_CREATE) +
                                          kn_sim_calls(a->sim, KN_SIM_SEGMENT_ALLOC),
-                        .device_frees = n_device_frees,
+                        .device_frees = device.n_frees,
                         .maps = kn_sim_calls(a->sim, KN_SIM_HANDLE_MAP),
                         .syncs = stats.n_syncs,
                         .events = stats.n_events,

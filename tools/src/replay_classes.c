@@ -33,10 +33,9 @@ static void classes_destroy(void *policy) {
     free(c);
 }
 
-static kn_status classes_create(void **out, const kn__trace *trace, uint64_t device_bytes) {
+static kn_status classes_create(void **out, const kn__trace *trace) {
     classes *c = calloc(1, sizeof *c);
     if (!c) return KN_FAIL(KN_ERR_OOM, "no memory for the policy");
-    c->device_bytes = device_bytes;
     c->n_streams = trace->n_streams;
     c->n_blocks = trace->n_blocks;
     for (int k = 0; k < N_CLASSES; k++) c->class_bytes[k] = (uint64_t)floor(exp2(k / 3.0));
@@ -51,8 +50,9 @@ static kn_status classes_create(void **out, const kn__trace *trace, uint64_t dev
     return KN_OK;
 }
 
-static kn_status classes_renew(void *policy) {
+static kn_status classes_renew(void *policy, uint64_t device_bytes) {
     classes *c = policy;
+    c->device_bytes = device_bytes;
     for (size_t i = 0; i < (size_t)c->n_streams * N_CLASSES; i++) c->cached[i].n = 0;
     c->counts = (kn__counts){0};
     c->next = BASE;

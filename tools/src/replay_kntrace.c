@@ -1,5 +1,5 @@
-/* Our own binary traces. Threads' events come in batches, so they are put in order of time; of
- * several pools the one with the most events is played. */
+/* Reads our own binary traces. The events of each thread come in batches, and are sorted by time.
+ * Of several pools, the one with the most events is played. */
 #include <inttypes.h>
 #include <knet/trace.h>
 #include <stdio.h>
@@ -8,11 +8,11 @@
 
 #include "replay_input.h"
 
-enum { POOLS_MAX = 4096, THREADS_MAX = 1 << 20 };
+enum { POOLS_MAX = 1 << 16, THREADS_MAX = 1 << 20 }; /* created in the life of a process */
 
 typedef struct event {
     kn_trace_event e;
-    uint64_t at; /* its place in the file, for errors */
+    uint64_t at; /* its offset in the file, for errors */
 } event;
 
 typedef struct reader {
@@ -20,10 +20,11 @@ typedef struct reader {
     kn__input *in;
     event *events;
     size_t n, room;
-    kn_trace_thread *threads; /* by their numbers */
-    size_t n_threads, thread; /* the one whose records come now */
+    kn_trace_thread *threads; /* by number */
+    size_t n_threads, thread; /* the number in the last THREAD record */
     bool ended;
-    uint64_t n_events, n_lost; /* of all kinds */
+    uint64_t n_events, n_lost; /* of all kinds and pools */
+    uint32_t pool_max;         /* largest number of a pool with events */
     uint32_t n_of_pool[POOLS_MAX];
     char name_of_pool[POOLS_MAX][25];
 } reader;
@@ -52,7 +53,7 @@ static kn_status no_memory(const reader *r) {
 
 static kn_status take_end(reader *r, const kn_trace_record *record) {
     if (record->b != r->n_events) {
-        return kn__build_fail(r->b, "%" PRIu64 " events are here, %" PRIu64 " were written",
+        return kn__build_fail(r->b, "the file has %" PRIu64 " events, its end says %" PRIu64,
                               r->n_events, record->b);
     }
     r->ended = true;
@@ -63,7 +64,8 @@ static kn_status take_end(reader *r, const kn_trace_record *record) {
 static kn_status take_thread(reader *r, const kn_trace_record *record) {
     uint64_t thread = record->a >> 8;
     if (thread >= THREADS_MAX) {
-        return kn__build_fail(r->b, "thread %" PRIu64 " is beyond %d", thread, THREADS_MAX);
+        return kn__build_fail(r->b, "thread number %" PRIu64 "; the limit is %d", thread,
+                              THREADS_MAX);
     }
     if (thread >= r->n_threads) {
         size_t n = thread < 2 * r->n_threads ? 2 * r->n_threads : (size_t)thread + 1;
@@ -95,14 +97,15 @@ static kn_status keep(reader *r, const kn_trace_event *e) {
 
 static kn_status take_event(reader *r, const kn_trace_thread *thread, const kn_trace_event *e) {
     if (e->pool >= POOLS_MAX) {
-        return kn__build_fail(r->b, "pool %" PRIu32 " is beyond %d", e->pool, POOLS_MAX);
+        return kn__build_fail(r->b, "pool number %" PRIu32 "; the limit is %d", e->pool, POOLS_MAX);
     }
     r->n_events++;
-    if (e->pool == 0) return KN_OK; /* of the trace before */
+    if (e->pool == 0) return KN_OK; /* it came too late for the trace before */
     if (e->kind == KN_TRACE_POOL) memcpy(r->name_of_pool[e->pool], thread->name, 24);
     if (e->kind == KN_TRACE_OOM) r->b->trace.n_ooms++;
     if (e->kind > KN_TRACE_USE) return KN_OK;
     r->n_of_pool[e->pool]++;
+    if (e->pool > r->pool_max) r->pool_max = e->pool;
     return keep(r, e);
 }
 
@@ -116,33 +119,33 @@ static bool kind_known(unsigned kind) {
 
 static kn_status take(reader *r, const kn_trace_record *record) {
     unsigned kind = kn_trace_kind_of(record);
-    if (!kind_known(kind)) return kn__build_fail(r->b, "%u is no kind of record", kind);
+    if (!kind_known(kind)) return kn__build_fail(r->b, "unknown kind of record %u", kind);
     if (kind == KN_TRACE_END) return take_end(r, record);
     if (kind == KN_TRACE_THREAD) return take_thread(r, record);
-    if (!r->threads) return kn__build_fail(r->b, "a record of no thread");
+    if (!r->threads) return kn__build_fail(r->b, "a record before that of its thread");
     kn_trace_event e;
     kn_trace_thread *thread = &r->threads[r->thread];
     return kn_trace_event_read(&e, thread, record) ? take_event(r, thread, &e) : KN_OK;
 }
 
-/* At the file's end there are fewer bytes than an event's. */
+/* At the end of the file, after the last whole record. */
 static kn_status check_whole(reader *r, size_t odd_bytes) {
     if (r->b->lenient) return KN_OK;
     if (odd_bytes) {
         return kn__build_fail(r->b,
                               "the file ends %zu bytes into a record; --partial plays the "
-                              "rest",
+                              "events before it",
                               odd_bytes);
     }
     if (!r->ended) {
         return kn__build_fail(r->b,
-                              "the file ends without an end: its program or its disk "
-                              "did not get so far; --partial plays what is there");
+                              "the trace has no end: its program was killed, or a write failed; "
+                              "--partial plays the events that it has");
     }
     if (r->n_lost) {
         return kn__build_fail(r->b,
                               "%" PRIu64
-                              " events were lost when it was written; --partial "
+                              " events were lost when the trace was written; --partial "
                               "plays the others",
                               r->n_lost);
     }
@@ -157,13 +160,13 @@ static kn_status read_records(reader *r) {
         r->b->at = r->in->offset;
         KN_TRY(kn__input_peek(&bytes, &got, r->in, sizeof record));
         if (got < sizeof record) return check_whole(r, got);
-        if (r->ended) return kn__build_fail(r->b, "there are records behind the end");
+        if (r->ended) return kn__build_fail(r->b, "records after the end");
         KN_TRY(kn__input_read(r->in, &record, sizeof record));
         KN_TRY(take(r, &record));
     }
 }
 
-/* A stable sort: events of one time stay as they stood, as those of one thread must. */
+/* Stable: a thread's events with the same time must keep their order. */
 static bool merge_sort(event *events, size_t n) {
     event *other = malloc(n * sizeof *other), *from = events, *to = other;
     if (!other) return false;
@@ -196,7 +199,7 @@ static kn_status sort_by_time(reader *r) {
 
 static uint32_t choose_pool(reader *r) {
     uint32_t best = 0, n_pools = 0;
-    for (uint32_t i = 0; i < POOLS_MAX; i++) {
+    for (uint32_t i = 0; i <= r->pool_max; i++) {
         n_pools += r->n_of_pool[i] > 0;
         if (r->n_of_pool[i] > r->n_of_pool[best]) best = i;
     }

@@ -1,4 +1,5 @@
-/* The player: one pass that looks, then passes that are timed. */
+/* The player: one pass that looks, then passes that are timed. The search for the smallest device
+ * repeats the pass that looks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,9 @@
 #include "replay_policy.h"
 
 enum { REPEATS_MIN = 5, REPEATS_MAX = 51, WARM_UP = 3, CHUNK = 65536, CHUNK_STREAMS = 256 };
-static const uint64_t TIMED_NS = 300000000; /* of one kind of pass, by default */
+enum { PROBES = 32 };                              /* devices that a search tries, about */
+static const uint64_t TIMED_NS = 300000000;        /* of one kind of pass, by default */
+static const uint64_t GRANULE = (uint64_t)2 << 20; /* devices are multiples of it */
 
 static const kn__policy *const policies[] = {&kn__policy_arena, &kn__policy_classes,
                                              &kn__policy_bestfit};
@@ -25,7 +28,7 @@ typedef struct play {
     void **slots;    /* by block */
     uint64_t *sizes; /* by block, of those allocated so far */
     uint64_t live;
-    double share; /* of the work, done */
+    double share, look_share; /* of the work: done so far; of one pass that looks */
 } play;
 
 /* The thread's own time: others on the machine don't count. */
@@ -35,11 +38,22 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static uint64_t granules(uint64_t bytes) { return (bytes + GRANULE - 1) / GRANULE; }
+
 static void tell(const play *p, double share) {
     if (p->options->progress) p->options->progress(p->options->ctx, share);
 }
 
 /* The pass that looks. */
+
+static void out_reset(play *p, uint64_t device_bytes) {
+    memset(p->out, 0, sizeof *p->out);
+    p->out->policy = p->policy->name;
+    p->out->peak_live_bytes = p->trace->peak_live_bytes;
+    p->out->device_bytes = device_bytes;
+    p->out->ns_per_op = p->out->ns_per_op_first = (double)NAN;
+    p->live = 0;
+}
 
 static void sample(play *p, size_t at) {
     kn__counts counts;
@@ -115,14 +129,14 @@ static size_t next_stop(const play *p, size_t from, size_t sample_every) {
 
 static kn_status look(play *p) {
     size_t n = p->trace->n_steps, sample_every = (n + KN__SAMPLES - 1) / KN__SAMPLES;
-    kn_status status = p->policy->renew(p->ctx);
+    kn_status status = p->policy->renew(p->ctx, p->out->device_bytes);
     for (size_t at = 0, to; at < n && status == KN_OK; at = to) {
         to = next_stop(p, at, sample_every);
         status = advance(p, at, to, &p->out->n_steps);
         if (p->out->n_steps == p->trace->peak_at + 1) map_make(p);
         if (status == KN_OK && (to % sample_every == 0 || to == n)) sample(p, to);
         if (p->trace->n_streams > 1 && p->policy->work_is_done) p->policy->work_is_done(p->ctx);
-        tell(p, 0.3 * (double)to / (double)n);
+        tell(p, p->share + p->look_share * (double)to / (double)n);
     }
     if (status == KN_ERR_OOM) {
         take_oom(p, p->out->n_steps);
@@ -179,7 +193,7 @@ static kn_status time_it(play *p) {
     int n = 0;
     for (; !enough(p, n, begin); n++) {
         free_all(p);
-        KN_TRY(p->policy->renew(p->ctx));
+        KN_TRY(p->policy->renew(p->ctx, p->out->device_bytes));
         KN_TRY(timed_pass(p, &first[n]));
         tell(p, 0.3 + 0.3 * n / REPEATS_MAX);
     }
@@ -198,44 +212,81 @@ static kn_status time_it(play *p) {
     return KN_OK;
 }
 
-/* A device on which no policy that is any good runs out. */
+/* Eight times the peak: a pool that is nearly full of live memory waits and moves to save memory,
+ * and its reserved bytes say less. At least 1 GiB: each stream and each size class of small blocks
+ * holds a handle of 2 MiB, however small the peak. */
 static uint64_t enough_bytes(const kn__trace *trace) {
-    const uint64_t least = (uint64_t)64 << 30, unit = (uint64_t)1 << 30;
-    uint64_t bytes = (2 * trace->peak_live_bytes + unit - 1) / unit * unit;
+    const uint64_t least = (uint64_t)1 << 30;
+    if (trace->peak_live_bytes > UINT64_MAX / 16) return UINT64_MAX / 2;
+    uint64_t bytes = granules(8 * trace->peak_live_bytes) * GRANULE;
     return bytes > least ? bytes : least;
 }
 
-static kn_status play_all(play *p) {
+static kn_status play_init(play *p, const char *policy) {
+    static const kn__play_options defaults = {0};
+    if (!p->options) p->options = &defaults;
+    for (int i = 0; i < N_POLICIES; i++) {
+        if (strcmp(policies[i]->name, policy) == 0) p->policy = policies[i];
+    }
+    if (!p->policy) return KN_FAIL(KN_ERR_INVALID, "there is no policy '%s'", policy);
+    uint64_t bytes = p->options->device_bytes;
+    out_reset(p, bytes ? bytes : enough_bytes(p->trace));
     p->slots = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->slots);
     p->sizes = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->sizes);
     if (!p->slots || !p->sizes) return KN_FAIL(KN_ERR_OOM, "no memory to play the trace");
-    KN_TRY(p->policy->create(&p->ctx, p->trace, p->out->device_bytes));
-    p->out->ns_per_op = p->out->ns_per_op_first = (double)NAN;
-    KN_TRY(look(p));
-    if (p->out->oom) return KN_OK;
-    /* A device that is just large enough for one play need not be for the next: then no time. */
-    kn_status status = time_it(p);
-    return status == KN_ERR_OOM ? KN_OK : status;
+    return p->policy->create(&p->ctx, p->trace);
+}
+
+static void play_release(play *p) {
+    if (p->ctx) {
+        free_all(p);
+        p->policy->destroy(p->ctx);
+    }
+    free(p->slots);
+    free(p->sizes);
 }
 
 kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
                    const kn__play_options *options) {
-    static const kn__play_options defaults = {0};
-    play p = {.out = out, .trace = trace, .options = options ? options : &defaults};
-    for (int i = 0; i < N_POLICIES; i++) {
-        if (strcmp(policies[i]->name, policy) == 0) p.policy = policies[i];
-    }
-    if (!p.policy) return KN_FAIL(KN_ERR_INVALID, "there is no policy '%s'", policy);
-    memset(out, 0, sizeof *out);
-    out->policy = p.policy->name;
-    out->peak_live_bytes = trace->peak_live_bytes;
-    out->device_bytes = p.options->device_bytes ? p.options->device_bytes : enough_bytes(trace);
-    kn_status status = play_all(&p);
-    if (p.ctx) {
-        free_all(&p);
-        p.policy->destroy(p.ctx);
-    }
-    free(p.slots);
-    free(p.sizes);
+    play p = {.out = out, .trace = trace, .options = options, .look_share = 0.3};
+    kn_status status;
+    KN_TRY_GOTO(status, play_init(&p, policy));
+    KN_TRY_GOTO(status, look(&p));
+    if (out->oom) goto cleanup;
+    /* A device that is just large enough for one play need not be for the next: then no time. */
+    status = time_it(&p);
+    if (status == KN_ERR_OOM) status = KN_OK;
+cleanup:
+    play_release(&p);
+    return status;
+}
+
+/* The smallest device. */
+
+static kn_status completes(void *ctx, bool *out, uint64_t n_granules) {
+    play *p = ctx;
+    out_reset(p, n_granules * GRANULE);
+    p->look_share = (1 - p->share) / PROBES;
+    KN_TRY(look(p));
+    p->share += p->look_share;
+    free_all(p);
+    *out = !p->out->oom;
+    return KN_OK;
+}
+
+kn_status kn__play_fits(uint64_t *fits_bytes, const kn__trace *trace, const char *policy,
+                        const kn__play_options *options) {
+    kn__played *scratch = calloc(1, sizeof *scratch);
+    if (!scratch) return KN_FAIL(KN_ERR_OOM, "no memory to play the trace");
+    play p = {.out = scratch, .trace = trace, .options = options};
+    uint64_t fits = 0, least = trace->peak_live_bytes ? trace->peak_live_bytes : 1;
+    kn_status status;
+    KN_TRY_GOTO(status, play_init(&p, policy));
+    KN_TRY_GOTO(status, kn__fits_search(&fits, granules(least), scratch->device_bytes / GRANULE,
+                                        completes, &p));
+    *fits_bytes = fits * GRANULE;
+cleanup:
+    play_release(&p);
+    free(scratch);
     return status;
 }

@@ -10,10 +10,10 @@
 typedef struct kn__policy {
     const char *name;
     /* Host memory for `trace`; nothing on the device yet. */
-    kn_status (*create)(void **out, const kn__trace *trace, uint64_t device_bytes);
+    kn_status (*create)(void **out, const kn__trace *trace);
     void (*destroy)(void *policy);
-    /* An empty pool in place of the one there may be. */
-    kn_status (*renew)(void *policy);
+    /* Replaces the pool, if there is one, by an empty one on a device of this size. */
+    kn_status (*renew)(void *policy, uint64_t device_bytes);
     /* Plays steps [from, to); slots[block] is its address, NULL when not live. *done says how far
      * it came. Errors: OOM of the device. */
     kn_status (*run)(void *policy, const kn__step *steps, size_t from, size_t to, void **slots,
@@ -24,6 +24,15 @@ typedef struct kn__policy {
 } kn__policy;
 
 extern const kn__policy kn__policy_arena, kn__policy_classes, kn__policy_bestfit;
+
+/* Sets *out to whether the trace completes on a device of this many granules. */
+typedef kn_status (*kn__completes_fn)(void *ctx, bool *out, uint64_t n_granules);
+
+enum { KN__FITS_IN_A_ROW = 16 };
+/* Finds the smallest size in [low, high] such that it and all larger sizes tried complete; 0 if
+ * `high` fails. Tries the sizes of a bisection, then KN__FITS_IN_A_ROW sizes from the result up. */
+kn_status kn__fits_search(uint64_t *fits, uint64_t low, uint64_t high, kn__completes_fn completes,
+                          void *ctx);
 
 typedef kn_status (*kn__alloc_fn)(void *policy, void **out, const kn__step *step);
 typedef kn_status (*kn__free_fn)(void *policy, const kn__step *step, void *ptr);

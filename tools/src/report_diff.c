@@ -92,7 +92,7 @@ static double gpu_each(const kn__row *row) {
 static void compare_gpu(comparison *c, const kn__row *a, const kn__row *b) {
     double before = gpu_each(a), after = gpu_each(b);
     uint64_t n = b->is_kernel ? b->n_gpu : b->n_calls;
-    if (!before || !after || !is_beyond(before, after, c->threshold)) return;
+    if (before == 0 || after == 0 || !is_beyond(before, after, c->threshold)) return;
     if (!is_large((double)a->gpu_ns, (double)c->a->root.gpu_ns, (double)b->gpu_ns,
                   (double)c->b->root.gpu_ns, c->share)) {
         return;

@@ -98,7 +98,7 @@ static void read_memory(reader *r, kn__row *row, const cJSON *json) {
     read_signed(r, &row->held_at_peak, json, "held_at_peak_bytes");
     read_signed(r, &row->peak, json, "peak_bytes");
     read_signed(r, &row->rise, json, "rise_bytes");
-    row->peak_inexact = cJSON_IsFalse(get(json, "peak_exact"));
+    row->peak_most = cJSON_IsFalse(get(json, "peak_exact")) ? INT64_MAX : 0;
 }
 
 static void read_spread(reader *r, kn__row *row, const cJSON *json) {
@@ -175,6 +175,9 @@ static void read_pools(reader *r, const cJSON *json) {
         read_unsigned(r, &use->reserved_max, item, "reserved_bytes_max");
         read_unsigned(r, &use->n_allocs, item, "n_allocs");
         read_unsigned(r, &use->n_ooms, item, "n_ooms");
+        read_signed(r, &use->leaked, item, "leaked_bytes");
+        read_unsigned(r, &use->device_used, item, "device_used_bytes");
+        read_unsigned(r, &use->device_total, item, "device_total_bytes");
     }
 }
 
@@ -230,6 +233,7 @@ static void read_gpu(reader *r, const cJSON *json) {
     read_unsigned(r, &b->untimed, json, "untimed");
     read_unsigned(r, &b->unattributed_ns, json, "unattributed_ns");
     read_unsigned(r, &b->n_unattributed, json, "n_unattributed");
+    read_unsigned(r, &b->n_lost, json, "n_lost");
 }
 
 static void read_steps(reader *r, const cJSON *json) {
@@ -267,6 +271,8 @@ static void read_all(reader *r, const cJSON *json) {
     read_unsigned(r, &report->wall_ns, json, "wall_ns");
     read_unsigned(r, &report->n_threads, json, "n_threads");
     read_unsigned(r, &report->n_unrecorded, json, "n_unrecorded");
+    read_unsigned(r, &report->buffer_bytes, json, "buffer_bytes");
+    report->buffer_full = is_true(json, "buffer_full");
     read_steps(r, get(json, "steps"));
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));

@@ -73,10 +73,21 @@ static void add_values(kn__row *to, const kn__row *row) {
     to->n_pending += row->n_pending;
     to->n_gpu += row->n_gpu;
     to->peak = kn__max_i64(to->peak, row->peak);
-    to->peak_inexact |= row->peak_inexact;
+    to->peak_most = kn__max_i64(to->peak_most, row->peak_most);
+    to->held = (int64_t)((uint64_t)to->held + (uint64_t)row->held);
+    to->rise = kn__max_i64(to->rise, row->rise);
     to->held_at_peak = (int64_t)((uint64_t)to->held_at_peak + (uint64_t)row->held_at_peak);
     to->max_ns = kn__max_u64(to->max_ns, row->max_ns);
     if (row->min_ns && row->min_ns < to->min_ns) to->min_ns = row->min_ns;
+}
+
+/* Of the rows below: each has its own alone. */
+static int64_t held_inside(const kn__row *row) {
+    uint64_t sum = 0;
+    for (const kn__row *child = row->first; child; child = child->next) {
+        sum += (uint64_t)child->held_at_peak + (uint64_t)held_inside(child);
+    }
+    return (int64_t)sum;
 }
 
 static kn_status sum_up(kn__report *report, kn__row *parent, kn__row *rest) {
@@ -90,6 +101,7 @@ static kn_status sum_up(kn__report *report, kn__row *parent, kn__row *rest) {
     bool all_kernels = true, all_extra = true;
     for (kn__row *row = rest; row && row != sum; row = row->next) {
         add_values(sum, row);
+        sum->held_at_peak += held_inside(row);
         all_kernels = all_kernels && row->is_kernel;
         all_extra = all_extra && row->is_extra;
     }
@@ -119,6 +131,7 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static kn__row own_values(const kn__row *row) {
     kn__row own = *row;
+    own.held = kn__row_held(row);
     for (const kn__row *child = row->first; child; child = child->next) {
         own.time_ns = less(own.time_ns, child->time_ns);
         own.alloc_bytes = less(own.alloc_bytes, child->alloc_bytes);
@@ -157,12 +170,19 @@ kn_status kn__report_flatten(kn__report *out, const kn__report *report) {
     out->wall_ns = report->wall_ns;
     out->n_threads = report->n_threads;
     out->n_unrecorded = report->n_unrecorded;
+    out->buffer_bytes = report->buffer_bytes;
+    out->buffer_full = report->buffer_full;
     out->has_memory = report->has_memory;
     out->outside = report->outside;
     out->memory = report->memory;
     out->live = report->live;
     out->steps = report->steps;
     out->balance = report->balance;
+    memcpy(out->owners, report->owners, sizeof out->owners);
+    memcpy(out->holders, report->holders, sizeof out->holders);
+    out->n_owners = report->n_owners;
+    out->n_holders = report->n_holders;
+    out->owners_noted = true;
     KN_TRY(flatten(out, report->root.first));
     for (kn__row *row = out->root.first; row; row = row->next) {
         if (row->min_ns == UINT64_MAX) row->min_ns = 0;

@@ -2,14 +2,16 @@
  * for tests.
  *
  * A kn_device belongs to the registry and lives as long as the process. A kn_stream is the driver's
- * native handle (cudaStream_t, CUstream); NULL is the legacy default stream. On the host every
- * stream is program order.
+ * native handle (cudaStream_t, CUstream). It must belong to the device's primary context, which the
+ * CUDA runtime uses, or to a green context made from it. NULL and cudaStreamLegacy are the legacy
+ * default stream; cudaStreamPerThread is the calling thread's default stream. The host has one
+ * stream, NULL: it works in program order.
  *
  *     kn_device *dev = NULL;
  *     KN_TRY(kn_device_find(&dev, "cuda:0"));
  *
- * Threads: every function here may be called from any thread. Stream: work is enqueued, never
- * waited for, unless the function says so. The caller's current CUDA device is never changed.
+ * Threads: every function here may be called from any thread. Stream: functions enqueue work and
+ * don't wait for it, unless their comment says so. The caller's current CUDA device never changes.
  */
 #ifndef KNET_DEVICE_H
 #define KNET_DEVICE_H
@@ -35,67 +37,67 @@ typedef struct kn_device_info {
     int index;                        /* N of "cuda:N"; 0 for the others */
     int compute_major, compute_minor; /* CUDA compute capability; 0 elsewhere */
     uint64_t total_bytes;             /* physical memory */
-    uint64_t free_bytes;              /* as the driver says, for every process */
-    uint64_t granularity_bytes;       /* of virtual memory mappings; 0 when there are none */
+    uint64_t free_bytes;              /* that the driver reports, shared by all processes */
+    uint64_t granularity_bytes;       /* of virtual memory mappings; 0: no virtual memory */
     char name[16];                    /* "cpu", "cuda:0", "sim" */
     char model[128];                  /* "NVIDIA H100 80GB HBM3", the CPU's model name, … */
     char driver[64];                  /* driver or backing store and its version */
-    uint64_t overhead_bytes;          /* what the backing store holds beyond what pools took */
+    uint64_t overhead_bytes;          /* of the backing store, beyond the pools' own bytes */
 } kn_device_info;
 
 /* Finds a device by name: "cpu", "cuda" (= "cuda:0"), "cuda:N", "sim".
- * Errors: DEVICE when there is none, saying why not and what to do; INVALID for a name that is no
- * device name. */
+ * Errors: DEVICE if the machine lacks it, with the reason and the remedy; INVALID for other names.
+ */
 KN_API KN_MUST_CHECK kn_status kn_device_find(kn_device **out, const char *name);
 
 /* The host device; never NULL. */
 KN_API kn_device *kn_device_host(void);
 
-/* How many CUDA devices there are; 0 without a driver. */
+/* Number of CUDA devices; 0 without a driver. */
 KN_API int kn_device_cuda_count(void);
 
 KN_API const char *kn_device_name(const kn_device *device); /* "cpu", "cuda:0" */
-/* Host, CUDA or simulated; asks no driver. */
+/* Host, CUDA or simulated; calls no driver. */
 KN_API kn_device_kind kn_device_kind_get(const kn_device *device);
 
-/* Fills `out` (of out_bytes = sizeof *out). Asks the driver for the free bytes. */
+/* Fills `out` (of out_bytes = sizeof *out). Calls the driver to learn the free bytes. */
 KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes,
                                                    kn_device *device);
 
 /* A new non-blocking stream. */
 KN_API KN_MUST_CHECK kn_status kn_stream_create(kn_stream *out, kn_device *device);
-/* Retires and destroys a stream made by kn_stream_create. */
+/* Retires and destroys a stream made by kn_stream_create. No-op on NULL. Of other default streams
+ * it logs an error and does nothing. */
 KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
-/* Call before you destroy a stream of your own: pools record what still waits on it. */
+/* Call it before you destroy a stream of your own: pools record events for the memory that still
+ * waits for the stream. A default stream (NULL, cudaStreamLegacy, cudaStreamPerThread) can't be
+ * destroyed: the function logs an error and does nothing. */
 KN_API void kn_stream_retire(kn_device *device, kn_stream stream);
 /* Waits on the host until all work enqueued on the stream is done. */
 KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream stream);
-/* The calling thread's own non-blocking stream on this device, made at first use; NULL on the host.
- */
+/* The calling thread's own non-blocking stream on this device, created at first use; NULL on the
+ * host. */
 KN_API KN_MUST_CHECK kn_status kn_stream_of_thread(kn_stream *out, kn_device *device);
 
-/* Events: a point in a stream. A new one is recorded nowhere: it counts as reached. Errors: DEVICE
- * in a child of fork(), OOM, or the driver's. */
+/* Events: a point in a stream. A new event has no point; it counts as reached. Errors: DEVICE in a
+ * child of fork(), OOM, or the driver's. */
 KN_API KN_MUST_CHECK kn_status kn_event_create(kn_event **out, kn_device *device);
-/* What waits for the event goes on waiting for its point. NULL is nothing. */
+/* Streams that already wait keep waiting for the recorded point. No-op on NULL. */
 KN_API void kn_event_destroy(kn_event *event);
-/* The point is after all that is enqueued on the stream now; the event's earlier point is
- * forgotten.
- */
+/* Sets the point after all work that is enqueued on the stream now; replaces the earlier point. */
 KN_API KN_MUST_CHECK kn_status kn_event_record(kn_event *event, kn_stream stream);
-/* The stream waits, on the device, for the recorded point. */
+/* Makes the stream wait, on the device, for the recorded point. */
 KN_API KN_MUST_CHECK kn_status kn_event_wait(kn_event *event, kn_stream stream);
-/* Whether the point was reached; never waits. */
+/* Sets *done to whether the point was reached; never waits. */
 KN_API KN_MUST_CHECK kn_status kn_event_query(bool *done, kn_event *event);
 
-/* Copies between two devices, or within one; one of them must be the host unless both are the same
- * device. Enqueued on `stream`, a stream of the device that is not the host. From or to pageable
- * host memory the call may return only when the host memory may be reused. Errors: CUDA,
- * UNSUPPORTED (two different GPUs). */
+/* Copies within one device, or between a device and the host. `stream` belongs to the device that
+ * is not the host. With pageable host memory the call may wait until that memory can be reused.
+ * Errors: CUDA, UNSUPPORTED (two different GPUs). */
 KN_API KN_MUST_CHECK kn_status kn_device_copy(kn_device *dst_device, void *dst,
                                               kn_device *src_device, const void *src,
                                               size_t size_bytes, kn_stream stream);
-/* Sets bytes. */
+/* Sets size_bytes bytes to `byte`. */
 KN_API KN_MUST_CHECK kn_status kn_device_fill(kn_device *device, void *dst, int byte,
                                               size_t size_bytes, kn_stream stream);
 

@@ -1,11 +1,15 @@
-/* For those who add a device: the table of functions behind kn_device, and how to register one.
+/* How to add a device: the table of functions behind a kn_device, and how to register it.
  *
- * Contract, stated once. Every function gets the `impl` pointer of its registration. kn_status
- * functions return KN_OK or record an error with KN_FAIL; on failure outputs are untouched and
- * nothing was acquired. Sizes are > 0. Pointers and sizes of segments, ranges and handles are
- * multiples of the granularity (of 4096 where there is none). No function may call into a pool,
- * print, or wait for the device, except *_sync. Functions may be called from any thread. An
- * optional function may be NULL; the comment says what is done instead.
+ * Contract of every function: it gets the `impl` pointer of its registration. kn_status functions
+ * return KN_OK, or record an error with KN_FAIL; after an error the outputs are unchanged and
+ * nothing is allocated. Sizes are > 0. Pointers and sizes of segments, ranges and handles are
+ * multiples of the granularity, or of 4096 if the granularity is 0. Functions must not call a pool,
+ * print, or wait for the device; only the *_sync functions wait. Any thread may call them.
+ * "Optional" functions may be NULL; the comment says what happens then.
+ *
+ * Streams are CUDA handles. NULL and 1 are the legacy default stream. 2 is the default stream of
+ * the calling thread: each thread has its own, with its own stream_id, so only that thread can
+ * record an event on it or make it wait. Default streams are never destroyed.
  */
 #ifndef KNET_DEVICE_DRIVER_H
 #define KNET_DEVICE_DRIVER_H
@@ -19,48 +23,64 @@ extern "C" {
 typedef struct kn_device_driver {
     kn_device_kind kind;
     bool host_access; /* the CPU may read and write this device's memory */
-    bool ordered;     /* all streams are program order (the host): no events, no foreign uses */
+    bool ordered;     /* work runs in program order (the host): there are no streams and events, and
+                         the pools never call their functions */
 
     kn_status (*info_read)(void *impl, kn_device_info *out);
+    /* Bytes of the device that are free now, shared by all processes; pools call it at each growth.
+     * Optional; without it only a pool's own limits count. */
+    kn_status (*free_bytes)(void *impl, uint64_t *out);
 
-    /* Plain segments: memory at an address of the driver's choice, aligned to 2 MiB where it can
-     * be, to 256 at least. */
+    /* Plain segments. The driver chooses the address: aligned to 256 bytes at least, to 2 MiB if
+     * possible. */
     kn_status (*segment_alloc)(void *impl, void **out, size_t size_bytes);
     void (*segment_free)(void *impl, void *ptr, size_t size_bytes);
 
-    /* The same of page-locked host memory, which copies of this device read and write. NULL: pages
-     * that are not locked. */
+    /* Segments of page-locked host memory, for copies to and from this device. Optional; without
+     * them pinned pools use pages that are not locked. */
     kn_status (*pinned_alloc)(void *impl, void **out, size_t size_bytes);
     void (*pinned_free)(void *impl, void *ptr, size_t size_bytes);
 
-    /* Virtual memory; all NULL where it is missing: the pool then grows by plain segments.
-     * reserve: addresses without memory. handle: physical memory, mapped and unmapped only whole.
-     */
+    /* Virtual memory. Optional: if range_reserve is NULL, the others are ignored and pools grow by
+     * plain segments. range_reserve reserves addresses. handle_create allocates physical memory; a
+     * handle is mapped and unmapped as a whole. Mapped memory is not accessible yet: range_access
+     * makes a run of mapped handles readable and writable, or fails for all of them. A pool calls
+     * it once for each run, and again after it maps a handle elsewhere. Before range_access,
+     * handle_unmap fails only on a lost device, so that a pool can always undo its maps. */
     kn_status (*range_reserve)(void *impl, void **out, size_t size_bytes);
     void (*range_release)(void *impl, void *ptr, size_t size_bytes);
     kn_status (*handle_create)(void *impl, uint64_t *out, size_t size_bytes);
     void (*handle_destroy)(void *impl, uint64_t handle, size_t size_bytes);
-    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes,
-                            uint64_t handle); /* readable and writable */
+    kn_status (*handle_map)(void *impl, void *at, size_t size_bytes, uint64_t handle);
+    kn_status (*range_access)(void *impl, void *at, size_t size_bytes);
     kn_status (*handle_unmap)(void *impl, void *at, size_t size_bytes);
 
-    /* Copies within the device, to it and from it; which one `to_host` / `from_host` say (both
-     * false: within). */
+    /* Copies host to device (from_host), device to host (to_host), or within the device (neither).
+     */
     kn_status (*copy)(void *impl, void *dst, const void *src, size_t size_bytes, bool from_host,
                       bool to_host, kn_stream stream);
     kn_status (*fill)(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream);
 
-    kn_status (*stream_create)(void *impl, kn_stream *out);
+    kn_status (*stream_create)(void *impl, kn_stream *out); /* non-blocking */
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
-    /* A number that is never used again for another stream, as handles are. Never fails; NULL: the
-     * handle's value. For tests and tools: pools know a stream by its handle, and so want
-     * kn_stream_retire before a stream is destroyed. */
+    /* Makes the host wait for all work of the device, also that of destroyed streams. It would
+     * invalidate a graph capture: the caller makes sure that no stream is being captured. Optional;
+     * without it memory of a stream that was destroyed without kn_stream_retire stays unused. */
+    kn_status (*device_sync)(void *impl);
+    /* A number above 0 that is unique for the life of the process, while handles are reused; 0 if
+     * the driver fails. Must be cheap: pools call it at each allocation on a created stream.
+     * Optional; without it pools identify a stream by its handle, and the program must call
+     * kn_stream_retire before it destroys a stream. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
-    /* Whether the stream is being captured into a graph; NULL: never. */
+    /* Rejects a stream of another context than the device's with INVALID and a message for the
+     * user. Pools call it when they see a stream for the first time. Optional; without it every
+     * stream is accepted. */
+    kn_status (*stream_check)(void *impl, kn_stream stream);
+    /* True while the stream is being captured into a graph. Optional; without it: false. */
     bool (*stream_capturing)(void *impl, kn_stream stream);
 
-    /* Events without timing. Only for devices that are not `ordered`. */
+    /* Events without timing. */
     kn_status (*event_create)(void *impl, void **out);
     void (*event_destroy)(void *impl, void *event);
     kn_status (*event_record)(void *impl, void *event, kn_stream stream);
@@ -68,17 +88,17 @@ typedef struct kn_device_driver {
     kn_status (*event_wait)(void *impl, void *event, kn_stream stream); /* the stream waits */
     kn_status (*event_sync)(void *impl, void *event);                   /* the host waits */
 
-    /* Whether the driver can still be called; false once the process is unloading it. NULL: always.
-     */
+    /* False once the process is unloading the driver; no other function is called then. Optional;
+     * without it: true. */
     bool (*alive)(void *impl);
 } kn_device_driver;
 
-/* Registers a device under a name such as "cuda:0". `driver` and `impl` are borrowed for the life
- * of the process. Errors: INVALID for a name that is taken, empty or longer than 15 characters. */
+/* Registers a device under a name such as "cuda:0". Borrows `driver` and `impl` for the life of the
+ * process. Errors: INVALID if the name is taken, empty or longer than 15 characters. */
 KN_API KN_MUST_CHECK kn_status kn_device_register(kn_device **out, const char *name,
                                                   const kn_device_driver *driver, void *impl);
 
-/* The table and state of a registered device. */
+/* The table and the `impl` pointer of a registered device. */
 KN_API const kn_device_driver *kn_device_driver_get(const kn_device *device, void **impl);
 
 #ifdef __cplusplus

@@ -1,9 +1,20 @@
 /* Pools: a caching, stream-ordered allocator in front of a device.
  *
  * A block belongs to the stream it was allocated on. Freed, it is reusable on that stream at once,
- * with no event and no wait: the stream's order keeps it safe. A block that other streams use says
- * so with kn_block_use before it is freed; then it is reused only after their work. In steady state
- * no call reaches the driver.
+ * with no event and no wait: the stream's order keeps it safe. Mark a use on another stream with
+ * kn_block_use before you free the block; it is then reused only after that stream's work. In
+ * steady state no call reaches the driver.
+ *
+ * A request is served by what its stream freed, then by what other streams freed and are known to
+ * be done with, then by new memory. No stream waits for another while the pool can grow. When the
+ * pool would reserve more than nine tenths of the memory that it can have (options.pressure), free
+ * memory first moves to where it is wanted; when it can't grow, it takes memory of other streams
+ * after a wait on the device; only then the host waits.
+ *
+ * Call kn_stream_retire before you destroy a stream of your own. Where the driver has stream ids
+ * (CUDA 12), a handle that is reused after a missing call is safe: memory of the destroyed stream
+ * stays out of use until the pool would run out. cudaStreamPerThread is the calling thread's
+ * stream.
  *
  *     void *x = NULL;
  *     KN_TRY(kn_alloc(&x, pool, bytes, stream));
@@ -25,12 +36,15 @@ extern "C" {
 typedef struct kn_pool kn_pool;
 
 typedef struct kn_pool_options {
-    size_t limit_bytes; /* most the pool may reserve; 0: what the device has */
-    size_t
-        soft_limit_bytes;   /* above it the pool harvests and calls back before it grows; 0: none */
-    size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
-    double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
-    uint64_t decay_ns;      /* memory idle for so long goes back to the device; 0: never */
+    size_t limit_bytes;      /* most the pool may reserve; 0: what the device has */
+    size_t soft_limit_bytes; /* above it the pool uses all that is free, waits on the device and
+                                calls back before it grows; 0: none */
+    size_t slab_max_bytes;   /* largest size served from slabs; 0: 64 KiB */
+    double device_fraction;  /* limit as a share of the device's memory, in (0, 1]; 0: none */
+    double pressure;   /* in (0, 1]: when the pool would reserve more than this share of the memory
+                          that it can have (limits, and what the device has free), free memory moves
+                          before the pool grows; 0: 0.9 */
+    uint64_t decay_ns; /* return memory that has been idle this long; 0: never */
     uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's. Called inside
                                         the pool's calls, whose functions it must not call */
     void *clock_ctx;
@@ -49,10 +63,11 @@ typedef struct kn_pool_options {
     X(requested_bytes, "requested", NOW, BYTES, "handed out, as asked for")                        \
     X(reserved_bytes, "reserved", NOW, BYTES, "taken from the device")                             \
     X(reserved_bytes_max, "reserved", PEAK, BYTES, "")                                             \
+    X(cached_bytes, "cached", NOW, BYTES, "free slots in threads' caches")                         \
     X(waiting_bytes, "waiting", NOW, BYTES, "freed, and still in use on other streams")            \
     X(metadata_bytes, "records", NOW, BYTES, "host memory for the pool's own records")             \
     X(moved_bytes, "moved", TOTAL, BYTES, "unmapped here and mapped there")                        \
-    X(decayed_bytes, "decayed", TOTAL, BYTES, "given back as nobody wanted it for long")           \
+    X(decayed_bytes, "decayed", TOTAL, BYTES, "returned to the device after it was idle")          \
     X(n_allocs, "allocations", TOTAL, COUNT, "kn_alloc calls that succeeded")                      \
     X(n_device_allocs, "device allocations", TOTAL, COUNT, "segments and handles taken")           \
     X(n_device_frees, "device frees", TOTAL, COUNT, "segments and handles given back")             \
@@ -88,53 +103,57 @@ KN_API kn_pool *kn_device_pinned_pool(kn_device *device);
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
 /* Its name in reports; borrowed, as long as the pool lives. */
 KN_API const char *kn_pool_name(const kn_pool *pool);
-/* Changes the limit of a pool; below what is reserved it gives back what it can and holds the rest.
- * 0: none. */
+/* Changes the limit of a pool; 0: none. Where more is reserved, the pool returns what is free; the
+ * rest stays. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the
  * largest free block and who owns most; the pool stays usable. CUDA: the driver refused for another
- * reason. DEVICE: in a child of fork(). UNSUPPORTED: cudaStreamPerThread, see kn_stream_of_thread.
- * On failure *out is NULL. */
+ * reason. DEVICE: in a child of fork(). INVALID: a stream of another context. On failure *out is
+ * NULL, and a request that can't succeed changes nothing: no memory is mapped, moved or returned
+ * for it. */
 KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
                                         kn_stream stream);
-/* The same at a multiple of `align`, a power of two; any block is at one of 256. Errors: INVALID
- * for an `align` that is none. */
+/* The same at a multiple of `align`. Every block is aligned to 256 bytes at least. Errors: INVALID
+ * if `align` is not a power of two. */
 KN_API KN_MUST_CHECK kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes,
                                                 size_t align, kn_stream stream);
 /* Frees at once, in the order of the block's stream. The result may be ignored: misuse (not a block
- * of this pool, freed already) is an INVALID error, logged and counted, and changes nothing. NULL
- * is nothing. */
+ * of this pool, freed already) is an INVALID error, logged and counted, and changes nothing. No-op
+ * on NULL. */
 KN_API kn_status kn_free(kn_pool *pool, void *ptr);
 /* Marks a use on another stream; call it after that use was enqueued and before kn_free. The other
  * stream must have waited for the block's own (an event): the memory is safe to use there only
- * after what that stream had enqueued when the block was allocated. */
+ * after what that stream had enqueued when the block was allocated. Errors: INVALID for a pointer
+ * that is no live block (logged and counted) or a stream of another context; OOM: no host memory.
+ */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
 
 /* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool.
  * live_bytes_max is exact where one thread uses the pool; with several it may be off by what fits
  * their caches (a few MiB each), as their counters are put together only now and then. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
-/* One counter by its name, such as "live_bytes". Errors: INVALID for a name that is none. */
+/* One counter by its name, such as "live_bytes". Errors: INVALID if there is no such counter. */
 KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name);
 /* Writes all counters, by size class, stream and rung of the ladder too, and who holds most; as
  * JSON where the path ends in ".json". "-" is stderr, "%p" in a path the process id. Errors: IO,
  * naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
-/* Gives cached memory back to the device until at most keep_bytes are reserved, or all that is left
- * is in use. Of the threads' caches only the calling thread's is emptied: what others cache counts
- * as in use. */
+/* Returns free memory to the device until at most keep_bytes are reserved, or all that is left is
+ * in use. Empties the caches of all threads, also of threads that are blocked; only a thread that
+ * is inside a call of the pool at this moment keeps its slots. Memory that streams may still use
+ * stays: nothing waits. Errors: DEVICE in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
 /* Writes every segment and block as JSON: address, size, state, stream, and of what is live the
  * bytes asked for, its owner and tag; what is a graph's (pool_graph.h) says so. Errors: IO, naming
  * the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
-/* Walks the whole pool; for tests, where no other thread is in it (nor was at a fork() before).
- * Errors: INTERNAL, naming the first broken invariant. */
+/* Walks the whole pool and cross-checks its bookkeeping; for tests, while no other thread is in it
+ * (nor was at a fork() before). Errors: INTERNAL, naming the first broken invariant. */
 KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
 
-/* Writes what was said when memory last ran out as JSON: what was asked for, the counters, who held
- * most, how far the ladder was climbed. Errors: INVALID where it never did; IO, naming the path. */
+/* Writes a report of the last allocation that failed, as JSON: the request, the counters, who held
+ * most, how far the ladder was climbed. Errors: INVALID if none failed; IO, naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_oom_json(kn_pool *pool, const char *path);
 /* Tags: names for what memory is for. Each thread has a stack of them; a block counts for the tag
  * that was innermost where it was allocated, whoever frees it. Names are copied, told apart by

@@ -25,9 +25,7 @@ extern "C" {
 
 /* Opens a frame that records; kn_frame_end ends it. */
 KN_API kn_frame kn_tape_begin(const kn_frame_options *options);
-#define KN_TAPE(...)                                                                               \
-    KN_AT_EXIT(kn_frame_end, kn_frame) =                                                           \
-        kn_tape_begin(&(kn_frame_options){.reserved = {0}, __VA_ARGS__})
+#define KN_TAPE(...) KN_AT_EXIT(kn_frame_end, kn_frame) = KN_FRAME_BY_(kn_tape_begin, __VA_ARGS__)
 
 /* From a 0-dimensional (or one-element) loss into the gradients of the parameters it depends on. */
 KN_API KN_MUST_CHECK kn_status kn_backward(kn_tensor *loss);

@@ -28,12 +28,12 @@ typedef struct kn_frame {
 
 typedef struct kn_frame_options {
     kn_device *device;
-    kn_stream stream; /* NULL: the thread's own stream of the device */
-    kn_pool *pool;    /* must be a pool of the device */
-    kn_dtype dtype;   /* of tensors made from nothing: KN_F32 or KN_F64 */
-    int record;       /* KN_OFF: don't record, though a tape is open; 0: inherit */
-    int threads; /* of host kernels; results don't depend on it; 0: inherit, outermost OMP's choice
-                  */
+    kn_stream stream;     /* NULL: the thread's own stream of the device */
+    kn_pool *pool;        /* must be a pool of the device */
+    kn_dtype dtype;       /* of tensors made from nothing: KN_F32 or KN_F64 */
+    int record;           /* KN_OFF: don't record, though a tape is open; 0: inherit */
+    int threads;          /* of host kernels; results don't depend on it; 0: inherit. Outermost:
+                           * OMP_NUM_THREADS, else what affinity and control group allow */
     uint64_t reserved[4]; /* zero */
 } kn_frame_options;
 
@@ -48,10 +48,21 @@ KN_API kn_pool *kn_frame_pool(void);
 KN_API kn_dtype kn_frame_dtype(void);
 KN_API int kn_frame_threads(void);
 
-/* A frame until the end of the block: KN_FRAME(); or KN_FRAME(.device = d); */
-#define KN_FRAME(...)                                                                              \
-    KN_AT_EXIT(kn_frame_end, kn_frame) =                                                           \
-        kn_frame_begin(&(kn_frame_options){.reserved = {0}, __VA_ARGS__})
+/* A frame until the end of the block: KN_FRAME(); or KN_FRAME(.device = d); with options in C, and
+ * in C++ from C++20 on. */
+#define KN_FRAME(...) KN_AT_EXIT(kn_frame_end, kn_frame) = KN_FRAME_BY_(kn_frame_begin, __VA_ARGS__)
+
+#ifdef __cplusplus
+#define KN_FRAME_BY_(begin, ...)                                                                   \
+    [&] {                                                                                          \
+        _Pragma("GCC diagnostic push")                                                             \
+            _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"")                     \
+                kn_frame_options kn_options_{__VA_ARGS__};                                         \
+        _Pragma("GCC diagnostic pop") return begin(&kn_options_);                                  \
+    }()
+#else
+#define KN_FRAME_BY_(begin, ...) begin(&(kn_frame_options){.reserved = {0}, __VA_ARGS__})
+#endif
 
 #ifdef __cplusplus
 }

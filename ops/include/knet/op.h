@@ -86,12 +86,14 @@ typedef struct kn_storage {
         stream; /* of the last writer; a reader on another stream waits for it on the device */
 } kn_storage;
 
+enum { KN_TENSOR_LIVE = 0, KN_TENSOR_CONSUMED, KN_TENSOR_ENDED };
+
 struct kn_tensor {
     _Atomic uint32_t refs;  /* the frame's one, slots, saved values, parameters */
     _Atomic uint32_t holds; /* how many of them are slots */
     uint32_t owned; /* index among the thread's frame-owned tensors; UINT32_MAX: no frame's */
     uint8_t dtype, n_dims, layout;
-    uint8_t consumed; /* kn_backward took its storage */
+    uint8_t state; /* KN_TENSOR_*: why there is no storage */
     int64_t dim[KN_DIMS_MAX];
     int64_t n; /* elements */
     kn_storage *storage;
@@ -104,6 +106,10 @@ struct kn_tensor {
     uint32_t grad_kind; /* autograd's: what `grad` points to */
 };
 
+/* What keeps t from being read, to follow its name in a message: "is NULL", "was consumed by
+ * kn_backward; …"; NULL if t can be read. Detects a tensor that ended until its record is
+ * reused: see tensor.h. */
+KN_API const char *kn_tensor_problem(const kn_tensor *t);
 KN_API kn_tensor *kn_tensor_retain(kn_tensor *t);
 KN_API void kn_tensor_release(kn_tensor *t);
 /* A new tensor of the innermost frame on `device`, contents undefined. NULL: pending OOM error,
@@ -139,7 +145,7 @@ typedef struct kn_op_call {
     kn_shape shape;
     kn_device *device; /* NULL: that of in[0] */
     bool accumulate;   /* with `out`: out += result, for ops that support it (matmul, linear's and
-                          conv_weight's, sum) */
+                          conv_weight's, sum, slice_back of f32 and f64) */
     bool
         want_aux; /* make aux, of aux_dtype and aux_shape; set by ops that need it when recording */
     kn_dtype aux_dtype;

@@ -59,8 +59,8 @@ KN_API kn_tensor *kn_sign(kn_tensor *x); /* -1, 0, 1; its gradient is zero */
 KN_API kn_tensor *kn_exp(kn_tensor *x);
 KN_API kn_tensor *kn_log(kn_tensor *x);
 KN_API kn_tensor *kn_sqrt(kn_tensor *x);
-KN_API kn_tensor *kn_relu(kn_tensor *x);
-KN_API kn_tensor *kn_sigm(kn_tensor *x); /* 1 / (1 + e^-x) */
+KN_API kn_tensor *kn_relu(kn_tensor *x); /* 0 for negative x; NaN stays NaN */
+KN_API kn_tensor *kn_sigm(kn_tensor *x); /* 1 / (1 + e^-x), error below 2 ulp */
 KN_API kn_tensor *kn_tanh(kn_tensor *x);
 
 /* --- reductions over axes (KN_ALL: all) --- */
@@ -103,7 +103,7 @@ KN_API kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels);
 /* Share of rows whose largest score is at the label, in 0 … 1; NaN when a label is none of the
  * scores' columns; no gradient. */
 KN_API kn_tensor *kn_accuracy(kn_tensor *scores, kn_tensor *labels);
-/* 0 with probability p, else x/(1-p); no hidden training mode: p = 0 gives x. */
+/* 0 with probability p, else x/(1-p); no hidden training mode: p = 0 gives an alias of x. */
 KN_API kn_tensor *kn_dropout(kn_tensor *x, double p, kn_rng *rng);
 
 /* --- movement: any dtype --- */
@@ -114,9 +114,9 @@ KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 /* The result's dimension i is x's dimension axes[i]; KN_ALL reverses them. */
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
 KN_API kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis);
-KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape);
-KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);
-/* A copy on another device; x itself where it is there already. */
+KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
+KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* an alias where dtypes are equal */
+/* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
 
 /* --- the macros that add the call site --- */

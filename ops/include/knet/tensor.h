@@ -2,7 +2,8 @@
  *
  * Every tensor that an op returns belongs to the innermost open frame of the thread (frame.h) and
  * goes when that frame ends, unless kn_keep moved it one frame out or a slot holds it. Nobody frees
- * tensors one by one.
+ * tensors one by one. Using a tensor after its end is an INVALID error that says where it was made:
+ * the record of a tensor is reused after 1,024 later ones have ended, not before.
  *
  *     KN_FRAME();
  *     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(64, 784));
@@ -44,10 +45,21 @@ typedef struct kn_shape { /* by value */
     int n_dims;
 } kn_shape;
 
+#ifdef __cplusplus
+extern "C++" {
+template <typename... N>
+constexpr kn_shape kn_shape_of_(N... dim) {
+    return {{static_cast<int64_t>(dim)...}, static_cast<int>(sizeof...(dim))};
+}
+}
+#define KN_SHAPE(...) kn_shape_of_(__VA_ARGS__)
+#define KN_SCALAR kn_shape_of_()
+#else
 #define KN_SHAPE(...)                                                                              \
     ((kn_shape){{__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))})
 #define KN_SCALAR ((kn_shape){{0}, 0}) /* KN_SHAPE() isn't C11 */
-#define KN_ALL KN_SCALAR               /* as axes: all of them; KN_SHAPE(0, 2) names two */
+#endif
+#define KN_ALL KN_SCALAR /* as axes: all of them; KN_SHAPE(0, 2) names two */
 
 /* Stands for a tensor that is absent, such as a layer's bias. Never NULL: NULL means "failed". */
 extern KN_API kn_tensor *const KN_NONE;

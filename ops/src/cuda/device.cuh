@@ -3,6 +3,7 @@
 #ifndef KN_CUDA_DEVICE_CUH
 #define KN_CUDA_DEVICE_CUH
 
+#include "../sigm.h"
 #include "launch.h"
 
 // Every launch goes through here: no kernel takes dynamic shared memory. Tests build the same files
@@ -32,8 +33,8 @@ __device__ inline float sqrt_(float x) { return sqrtf(x); }
 __device__ inline double sqrt_(double x) { return sqrt(x); }
 __device__ inline float tanh_(float x) { return tanhf(x); }
 __device__ inline double tanh_(double x) { return tanh(x); }
-__device__ inline float sigm_(float x) { return 1.0f / (1.0f + expf(-x)); }
-__device__ inline double sigm_(double x) { return 1.0 / (1.0 + exp(-x)); }
+__device__ inline float sigm_(float x) { return kn__sigm_f32(x); }
+__device__ inline double sigm_(double x) { return kn__sigm_f64(x); }
 __device__ inline float pow_(float x, float y) { return powf(x, y); }
 __device__ inline double pow_(double x, double y) { return pow(x, y); }
 __device__ inline float abs_(float x) { return fabsf(x); }

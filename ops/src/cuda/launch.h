@@ -54,6 +54,7 @@ typedef struct kn__copy {
     size_t element_bytes;
     void *out;
     const void *in;
+    kn_dtype add; /* KN_F32 or KN_F64: out += in; 0: out = in */
 } kn__copy;
 cudaError_t kn__launch_copy(const kn__copy *p, cudaStream_t stream);
 /* in [batch, rows, cols] → out [batch, cols, rows] */

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(BLOCK)
         top = team_join<op_max, TEAM>(top);
         for (int64_t i = lane; i < n; i += TEAM) sum += exp_(in[i] - top);
         sum = team_join<op_sum, TEAM>(sum);
-        if (lane == 0) row_loss[r] = label < 0 ? not_a_number<T>() : top + log_(sum) - in[label];
+        if (lane == 0) row_loss[r] = label < 0 ? not_a_number<T>() : log_(sum) - (in[label] - top);
         if (!dlogits) continue;
         T scale = label < 0 ? not_a_number<T>() : share / sum;
         for (int64_t i = lane; i < n; i += TEAM)

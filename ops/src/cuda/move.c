@@ -31,7 +31,7 @@ static void widen(kn__copy *copy) {
 
 kn_status kn__copy_run(kn__copy *copy, const kn_kernel_call *call) {
     kn__region_merge(&copy->region, 2);
-    widen(copy);
+    if (!copy->add) widen(copy);
     return KN__CUDA_NAMED("copy_kernel", kn__launch_copy(copy, call->stream));
 }
 
@@ -67,9 +67,13 @@ kn_status kn__cuda_slice_back(const kn_kernel_call *call) {
     const kn_attr_move *attr = call->attr;
     kn_tensor *out = call->out, *g = call->in[0];
     size_t element_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
-    KN_TRY(KN__CUDA(cudaMemsetAsync, out->data, 0, (size_t)out->n * element_bytes, call->stream));
+    if (!call->accumulate) {
+        KN_TRY(
+            KN__CUDA(cudaMemsetAsync, out->data, 0, (size_t)out->n * element_bytes, call->stream));
+    }
     if (g->n == 0) return KN_OK;
     kn__copy copy = copy_of(g, NULL, g->data);
+    if (call->accumulate) copy.add = (kn_dtype)out->dtype;
     copy.out = window(copy.region.stride[0], out, out->data, attr->start);
     return kn__copy_run(&copy, call);
 }

@@ -1,5 +1,6 @@
 // Movement: copies between strided regions, tiled transposes, fills and casts. Copies know only the
-// size of an element; the C side widens elements to 16 bytes where the region allows it.
+// size of an element; the C side widens elements to 16 bytes where the region allows it. Those that
+// add know its type.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -17,7 +18,7 @@ struct copy_strides {
     int64_t dim[KN_DIMS_MAX], out[KN_DIMS_MAX], in[KN_DIMS_MAX];
 };
 
-template <class I, class E>
+template <class I, bool ADD, class E>
 __global__ void __launch_bounds__(BLOCK)
     copy_kernel(E *out, const E *in, int64_t n, copy_strides s) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
@@ -30,11 +31,14 @@ __global__ void __launch_bounds__(BLOCK)
             from += index * s.in[d];
             rest = outer;
         }
-        out[to] = in[from];
+        if constexpr (ADD)
+            out[to] += in[from];
+        else
+            out[to] = in[from];
     }
 }
 
-template <class E>
+template <class E, bool ADD = false>
 cudaError_t launch_copy(const kn__copy *p, cudaStream_t stream) {
     const kn__region *r = &p->region;
     copy_strides s = {};
@@ -48,9 +52,9 @@ cudaError_t launch_copy(const kn__copy *p, cudaStream_t stream) {
     E *out = (E *)p->out;
     const E *in = (const E *)p->in;
     if (r->n <= UINT32_MAX)
-        KN_LAUNCH(copy_kernel<uint32_t>, blocks, BLOCK, stream, out, in, r->n, s);
+        KN_LAUNCH((copy_kernel<uint32_t, ADD>), blocks, BLOCK, stream, out, in, r->n, s);
     else
-        KN_LAUNCH(copy_kernel<uint64_t>, blocks, BLOCK, stream, out, in, r->n, s);
+        KN_LAUNCH((copy_kernel<uint64_t, ADD>), blocks, BLOCK, stream, out, in, r->n, s);
     return cudaGetLastError();
 }
 
@@ -204,6 +208,10 @@ cudaError_t with_dtype(kn_dtype dtype, F body) {
 extern "C" {
 
 cudaError_t kn__launch_copy(const kn__copy *p, cudaStream_t stream) {
+    if (p->add) {
+        return with_float(p->add,
+                          [&](auto t) { return launch_copy<decltype(t), true>(p, stream); });
+    }
     switch (p->element_bytes) {
         case 1:
             return launch_copy<uint8_t>(p, stream);

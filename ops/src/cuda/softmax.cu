@@ -20,9 +20,9 @@ __global__ void __launch_bounds__(BLOCK) rows_kernel(T *y, const T *x, int64_t r
         top = team_join<op_max, TEAM>(top);
         for (int64_t i = lane; i < n; i += TEAM) sum += exp_(in[i] - top);
         sum = team_join<op_sum, TEAM>(sum);
-        T shift = top + log_(sum), scale = T(1) / sum;
+        T log_sum = log_(sum), scale = T(1) / sum;
         for (int64_t i = lane; i < n; i += TEAM)
-            out[i] = LOG ? in[i] - shift : exp_(in[i] - top) * scale;
+            out[i] = LOG ? (in[i] - top) - log_sum : exp_(in[i] - top) * scale;
     }
 }
 
@@ -36,9 +36,10 @@ __global__ void __launch_bounds__(BLOCK)
         T top = op_max::identity<T>(), sum = T(0);
         for (int64_t i = 0; i < n; i++) top = op_max::join(top, in[i * inner]);
         for (int64_t i = 0; i < n; i++) sum += exp_(in[i * inner] - top);
-        T shift = top + log_(sum), scale = T(1) / sum;
+        T log_sum = log_(sum), scale = T(1) / sum;
         for (int64_t i = 0; i < n; i++)
-            out[i * inner] = LOG ? in[i * inner] - shift : exp_(in[i * inner] - top) * scale;
+            out[i * inner] =
+                LOG ? (in[i * inner] - top) - log_sum : exp_(in[i * inner] - top) * scale;
     }
 }
 

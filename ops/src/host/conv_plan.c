@@ -3,10 +3,11 @@
 
 #include <dnnl_debug.h>
 #include <knet/prof_call.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../libgomp.h"
 
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s) {
     if (status == dnnl_success) return KN_OK;

@@ -4,9 +4,9 @@
 #include "gemm.h"
 
 #include <dnnl.h>
-#include <omp.h>
 #include <string.h>
 
+#include "../libgomp.h"
 #include "chunks.h"
 #include "gemm_packed.h"
 #include "slots.h"
@@ -40,8 +40,9 @@ static void zero_rows(const kn_gemm *g) {
 
 int kn__gemm_run(const kn_gemm *g, void *workspace) {
     if (!is_packed(g) && g->k > 0)
-        return dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k, 1.0f,
-                          g->a, g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, g->ldc);
+        return (int)dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k,
+                               1.0f, g->a, g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c,
+                               g->ldc);
     if (!g->accumulate) zero_rows(g);
     kn_matrix a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
     kn_matrix b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};

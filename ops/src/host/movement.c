@@ -3,6 +3,7 @@
 
 #include "../kernel.h"
 #include "chunks.h"
+#include "loops.h"
 #include "walk.h"
 
 enum { GRAIN_BYTES = 1 << 17 };
@@ -68,7 +69,7 @@ kn_status kn__host_broadcast(const kn_kernel_call *call) {
     return KN_OK;
 }
 
-/* --- boxes: a block of a larger array, copied out of it or into it --- */
+/* --- boxes: a block of a larger array, copied out of it or into it, or added to it --- */
 
 typedef struct box {
     char *to;
@@ -77,6 +78,8 @@ typedef struct box {
     int64_t outer[KN_DIMS_MAX], to_stride[KN_DIMS_MAX], from_stride[KN_DIMS_MAX]; /* in bytes */
     size_t row_bytes;
     int64_t rows, rows_each;
+    const kn_loops *add; /* NULL: copy */
+    int64_t row_n;       /* elements of a row, with `add` */
 } box;
 
 /* `inner` is the block's shape, `whole` the array's; whole trailing dimensions join the row. */
@@ -92,6 +95,7 @@ static void box_init(box *b, const kn_tensor *inner, const kn_tensor *whole, boo
         if (!full) break;
     }
     b->row_bytes = row;
+    b->add = NULL;
     b->n_outer = last > 0 ? last : 0;
     b->rows = 1;
     for (int i = b->n_outer - 1; i >= 0; i--) {
@@ -117,7 +121,12 @@ static void box_part(void *ctx, int64_t part) {
             to_at += index * b->to_stride[i];
             from_at += index * b->from_stride[i];
         }
-        memcpy(b->to + to_at, b->from + from_at, b->row_bytes);
+        char *row_to = b->to + to_at;
+        const char *row_from = b->from + from_at;
+        if (b->add)
+            b->add->binary(KN_OP_add, KN_FORM_VV, row_to, row_to, row_from, b->row_n);
+        else
+            memcpy(row_to, row_from, b->row_bytes);
     }
 }
 
@@ -149,10 +158,14 @@ kn_status kn__host_slice(const kn_kernel_call *call) {
 kn_status kn__host_slice_back(const kn_kernel_call *call) {
     const kn_attr_move *attr = call->attr;
     const kn_tensor *g = call->in[0], *out = call->out;
-    memset(out->data, 0, (size_t)out->n * element(out));
+    if (!call->accumulate) memset(out->data, 0, (size_t)out->n * element(out));
     if (g->n == 0) return KN_OK;
     box b;
     box_init(&b, g, out, true);
+    if (call->accumulate) {
+        b.add = kn__loops((kn_dtype)out->dtype);
+        b.row_n = (int64_t)(b.row_bytes / element(out));
+    }
     b.to = (char *)out->data + box_begin(out, attr->start);
     b.from = g->data;
     box_copy(call->threads, &b);

@@ -1,5 +1,5 @@
-/* exp, log, tanh and the logistic function in straight-line code that compilers vectorise; pow and
- * the f64 forms are the C library's. Included by *_loops.c files only.
+/* exp, log and tanh in straight-line code that compilers vectorise; pow and the f64 forms are the C
+ * library's. The logistic function is sigm.h's. Included by *_loops.c files only.
  *
  * f32: error below 2 ulp, the same bits for every instruction set (no fused multiply-add). The
  * polynomials are minimax fits (Remez exchange), their error below 0.1 ulp. */
@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "../sigm.h"
 #include "loops.h"
 
 #define T real
@@ -17,10 +18,10 @@
 #define T_EXP(x) kn_exp_(x)
 #define T_LOG(x) kn_log_(x)
 #define T_TANH(x) kn_tanh_(x)
-#define T_SIGM(x) kn_sigm_(x)
 
 #ifdef KN_REAL_IS_F32
 #define KN_REAL_FN(name) name##f
+#define T_SIGM(x) kn__sigm_f32(x)
 
 static inline uint32_t bits_of(float x) {
     uint32_t bits;
@@ -88,22 +89,13 @@ static inline float kn_tanh_(float x) {
     return size < 0.625f ? small : copysignf(large, x);
 }
 
-/* By e^-|x|, so that nothing overflows and small results keep their digits. */
-static inline float kn_sigm_(float x) {
-    float e = kn_exp_(-fabsf(x));
-    return (x < 0 ? e : 1.0f) / (1.0f + e);
-}
-
 #else
 #define KN_REAL_FN(name) name
+#define T_SIGM(x) kn__sigm_f64(x)
 
 static inline double kn_exp_(double x) { return exp(x); }
 static inline double kn_log_(double x) { return log(x); }
 static inline double kn_tanh_(double x) { return tanh(x); }
-static inline double kn_sigm_(double x) {
-    double e = exp(-fabs(x));
-    return (x < 0 ? e : 1.0) / (1.0 + e);
-}
 #endif
 
 #endif

@@ -1,5 +1,7 @@
 /* Softmax, log-softmax, their gradients, and the fused loss of one row. Sums run in the lanes of
- * one 64-byte vector, then pairwise, so their order doesn't depend on the instruction set. */
+ * one 64-byte vector, then pairwise, so their order doesn't depend on the instruction set.
+ * Log-softmax subtracts the maximum first: added to the logarithm it would round that away where
+ * it is large. */
 #include <math.h>
 
 #include "softmax_exp.h"
@@ -10,8 +12,8 @@
 #define LOG log
 #endif
 
-/* NaN anywhere gives NaN: it fails every comparison, so it is kept once met. */
-static inline real larger(real a, real b) { return a > b || a != a ? a : b; }
+/* A NaN may get lost here: the sum of the exponentials keeps it. */
+static inline real larger(real a, real b) { return a > b ? a : b; }
 
 static real row_max(const real *x, int64_t n) {
     real most = -(real)INFINITY;
@@ -20,7 +22,7 @@ static real row_max(const real *x, int64_t n) {
         kn_vec best = kn_vec_load(x);
         for (i = KN_LANES; i + KN_LANES <= n; i += KN_LANES) {
             kn_vec v = kn_vec_load(x + i);
-            best = kn_vec_select((best > v) | (best != best), best, v);
+            best = kn_vec_select(best > v, best, v);
         }
         for (int l = 0; l < KN_LANES; l++) most = larger(most, best[l]);
     }
@@ -62,8 +64,8 @@ void KN_LOOP(softmax_rows)(void *y, const void *x, int64_t rows, int64_t n, bool
     for (int64_t r = 0; r < rows; r++, in += n, out += n) {
         real most = row_max(in, n);
         if (logs) {
-            real shift = most + LOG(row_exp_sum(in, n, most));
-            for (int64_t i = 0; i < n; i++) out[i] = in[i] - shift;
+            real log_sum = LOG(row_exp_sum(in, n, most));
+            for (int64_t i = 0; i < n; i++) out[i] = (in[i] - most) - log_sum;
             continue;
         }
         for (int64_t i = 0; i < n; i++) out[i] = exp_nonpositive(in[i] - most);
@@ -101,9 +103,9 @@ static void columns_forward(real *y, const real *x, int64_t n, int64_t stride, i
             y[i * stride + j] = e;
         }
     if (logs) {
-        for (int j = 0; j < m; j++) most[j] += LOG(sum[j]);
+        for (int j = 0; j < m; j++) sum[j] = LOG(sum[j]);
         for (int64_t i = 0; i < n; i++)
-            for (int j = 0; j < m; j++) y[i * stride + j] = x[i * stride + j] - most[j];
+            for (int j = 0; j < m; j++) y[i * stride + j] = (x[i * stride + j] - most[j]) - sum[j];
     } else {
         for (int j = 0; j < m; j++) sum[j] = 1 / sum[j];
         for (int64_t i = 0; i < n; i++)

@@ -37,6 +37,7 @@ enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2, KN_PROF_STEPS_ = 4 };
 #endif
 KN_PROF_API_ kn_scope kn_scope_begin_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_static_on_(const char *label);
+KN_PROF_API_ kn_scope kn_scope_begin_block_on_(const char *label);
 KN_PROF_API_ void kn_scope_end_on_(kn_scope *scope);
 
 static inline bool kn_prof_is_on_(int which) {
@@ -54,8 +55,8 @@ static inline kn_scope kn_scope_begin(const char *label) {
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;
 }
 
-/* The same for a label whose bytes never change while the process lives, such as a literal:
- * compared by address alone. */
+/* The same for a label whose bytes never change while the process lives, or while the library that
+ * they are in is loaded, such as a literal: compared by address alone where that can't deceive. */
 static inline kn_scope kn_scope_begin_static(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_static_on_(label) : off;
@@ -109,9 +110,15 @@ KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 #define KN_CAT(a, b) KN_CAT_(a, b)
 /* gcc, clang, nvcc; C and C++ */
 #define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_at_, __COUNTER__)
+/* Not for users: the same, for KN_SCOPE alone. */
+static inline kn_scope kn_scope_begin_block_(const char *label) {
+    kn_scope off = {0};
+    return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_block_on_(label) : off;
+}
+
 /* A scope until the end of the block; a declaration: put it before any goto of its block. Takes a
- * literal. */
-#define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_static("" label "")
+ * literal. One that longjmp leaves open is closed when the same block is entered again. */
+#define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_block_("" label "")
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,8 @@ typedef struct kn_progress { /* caller's storage */
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
 /* Whether it is on, and an eighth of a second went by since it was last shown. */
 KN_API bool kn_progress_due(const kn_progress *progress);
-/* message may be "". */
+/* In place, on one line of the terminal, whatever its width. message may be ""; it has no line
+ * breaks. */
 KN_API void kn_progress_show(kn_progress *progress, int64_t done, const char *message);
 /* Takes the bar off the screen, to make room for a line of yours; the next show brings it back. */
 KN_API void kn_progress_clear(kn_progress *progress);
@@ -36,8 +37,10 @@ KN_API void kn_progress_end(kn_progress *progress); /* clears it for good */
 
 /* The line itself: a bar of 20 cells in eighths, then share, count, elapsed/expected time and rate:
  * "┣█████████████████▎  ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] loss 0.31". Below one a second
- * the rate is in seconds an iteration. Returns out. */
-KN_API char *kn_progress_text(char *out, size_t out_bytes, int64_t done, int64_t total,
+ * the rate is in seconds an iteration. Where that is more than `columns` characters (0: no limit),
+ * the bar shrinks, then rate, times and count go, then the bar, then the message's end. Returns
+ * out. */
+KN_API char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
                               double seconds, const char *message);
 
 #ifdef __cplusplus

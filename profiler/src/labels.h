@@ -1,0 +1,20 @@
+/* Which labels can be compared by address.
+ *
+ * When a plug-in is unloaded, the next one may have another label at the same address. Addresses
+ * are compared only for labels in libraries that stay loaded (those loaded before the timer, and
+ * those linked with -z nodelete) and outside of libraries. Other labels are compared as text.
+ */
+#ifndef KNET_LABELS_H
+#define KNET_LABELS_H
+
+#include <stdbool.h>
+
+/* Records which libraries are loaded now. */
+void kn__labels_start(void);
+
+/* Whether the label is known to lie in a library that may be unloaded; a few comparisons. */
+bool kn__label_may_vanish(const char *label);
+/* The same of a label that was never seen: looks at all libraries. */
+bool kn__label_may_vanish_new(const char *label);
+
+#endif

@@ -1,0 +1,11 @@
+/* Threads of the timer's own. They block all signals: the program's signals are for the program's
+ * threads. */
+#ifndef KNET_PROF_THREAD_H
+#define KNET_PROF_THREAD_H
+
+#include <pthread.h>
+
+/* As pthread_create; returns its error number. */
+int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg);
+
+#endif

@@ -1,0 +1,202 @@
+/* Loops over helper threads that all callers share. */
+#include <dirent.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "test.h"
+
+enum { N = 10000 };
+
+static void count(void *ctx, int64_t i) { ((int *)ctx)[i]++; }
+
+static bool loop_is_whole(int threads, int64_t n) {
+    static _Thread_local int seen[N];
+    memset(seen, 0, sizeof seen);
+    kn__parallel_for(threads, n, count, seen);
+    for (int64_t i = 0; i < N; i++)
+        if (seen[i] != (i < n)) return false;
+    return true;
+}
+
+static void every_index_runs_once(void **state) {
+    (void)state;
+    static const int threads[] = {0, 1, 2, 3, 8, 64};
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++)
+        for (int64_t n = 0; n <= N; n = n < 10 ? n + 1 : n * 10)
+            assert_true(loop_is_whole(threads[t], n));
+    for (int i = 0; i < 20000; i++) assert_true(loop_is_whole(2, 2 + i % 3));
+}
+
+/* Bodies that wait for each other need as many threads as there are bodies. */
+typedef struct meeting {
+    pthread_barrier_t barrier;
+    _Atomic int n_now, n_most;
+} meeting;
+
+static void meet(void *ctx, int64_t i) {
+    (void)i;
+    pthread_barrier_wait(&((meeting *)ctx)->barrier);
+}
+
+static void all_threads_take_part(void **state) {
+    (void)state;
+    meeting m = {0};
+    for (int n = 2; n <= 9; n++) {
+        pthread_barrier_init(&m.barrier, NULL, (unsigned)n);
+        kn__parallel_for(n, n, meet, &m);
+        pthread_barrier_destroy(&m.barrier);
+    }
+}
+
+static void mingle(void *ctx, int64_t i) {
+    meeting *m = ctx;
+    (void)i;
+    int now = atomic_fetch_add(&m->n_now, 1) + 1;
+    for (int most = atomic_load(&m->n_most); most < now;)
+        if (atomic_compare_exchange_weak(&m->n_most, &most, now)) break;
+    usleep(100);
+    atomic_fetch_sub(&m->n_now, 1);
+}
+
+static void no_more_threads_than_asked_for_run_at_once(void **state) {
+    (void)state;
+    assert_true(loop_is_whole(9, N)); /* eight helpers are there */
+    for (int threads = 2; threads <= 4; threads++) {
+        meeting m = {0};
+        kn__parallel_for(threads, 200, mingle, &m);
+        assert_in_range(atomic_load(&m.n_most), 1, threads);
+    }
+}
+
+static void run_inner(void *ctx, int64_t i) {
+    (void)i;
+    if (!loop_is_whole(4, 100)) atomic_store((_Atomic int *)ctx, 1);
+}
+
+static void a_loop_in_a_body_stays_on_its_thread(void **state) {
+    (void)state;
+    _Atomic int failed = 0;
+    kn__parallel_for(3, 100, run_inner, &failed);
+    assert_int_equal(failed, 0);
+}
+
+static sem_t entered, go_on;
+
+/* Held by both threads: the caller and the helper that there is. */
+static void hold(void *ctx, int64_t i) {
+    (void)ctx, (void)i;
+    sem_post(&entered);
+    sem_wait(&go_on);
+}
+
+static void *hold_both(void *ctx) {
+    kn__parallel_for(2, 2, hold, ctx);
+    return NULL;
+}
+
+static void a_caller_finishes_alone_when_no_helper_is_free(void **state) {
+    pthread_t other;
+    (void)state;
+    sem_init(&entered, 0, 0);
+    sem_init(&go_on, 0, 0);
+    pthread_create(&other, NULL, hold_both, NULL);
+    sem_wait(&entered);
+    sem_wait(&entered);
+    assert_true(loop_is_whole(2, N));
+    sem_post(&go_on);
+    sem_post(&go_on);
+    pthread_join(other, NULL);
+}
+
+static int n_tasks(void) {
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *e; (e = readdir(tasks));) n += e->d_name[0] != '.';
+    closedir(tasks);
+    return n;
+}
+
+static _Atomic int n_failed;
+static pthread_barrier_t together;
+
+static void *loop_often(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 2000; i++)
+        if (!loop_is_whole(2 + i % 3, 1 + i % 50)) atomic_fetch_add(&n_failed, 1);
+    pthread_barrier_wait(&together);
+    pthread_barrier_wait(&together);
+    return NULL;
+}
+
+static void callers_share_the_helpers(void **state) {
+    enum { CALLERS = 8 };
+    pthread_t caller[CALLERS];
+    (void)state;
+    int before = n_tasks();
+    atomic_store(&n_failed, 0);
+    pthread_barrier_init(&together, NULL, CALLERS + 1);
+    for (int i = 0; i < CALLERS; i++) pthread_create(&caller[i], NULL, loop_often, NULL);
+    pthread_barrier_wait(&together);
+    int added = n_tasks() - before - CALLERS;
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < CALLERS; i++) pthread_join(caller[i], NULL);
+    assert_int_equal(n_failed, 0);
+    assert_in_range(added, 0, 3);
+}
+
+static void a_forked_child_can_loop_and_end(void **state) {
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it takes no new threads in a child */
+#endif
+    assert_true(loop_is_whole(4, N));
+    for (int i = 0; i < 20; i++) {
+        int how = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            _exit(loop_is_whole(4, N) ? 7 : 1);
+        }
+        assert_int_equal(waitpid(child, &how, 0), child);
+        assert_true(WIFEXITED(how));
+        assert_int_equal(WEXITSTATUS(how), 7);
+    }
+}
+
+/* Which of the process's threads beside the caller takes signals? */
+static void helpers_block_all_signals(void **state) {
+    (void)state;
+    assert_true(loop_is_whole(4, N));
+    int n_helpers = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *e; (e = readdir(tasks));) {
+        char path[300], line[128];
+        if (e->d_name[0] == '.' || atoi(e->d_name) == getpid()) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", e->d_name);
+        FILE *status = fopen(path, "r");
+        if (!status) continue;
+        unsigned long long blocked = 0;
+        while (fgets(line, sizeof line, status)) sscanf(line, "SigBlk: %llx", &blocked);
+        fclose(status);
+        const int ours[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM, SIGPROF, SIGCHLD};
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+            assert_true(blocked >> (ours[i] - 1) & 1);
+        n_helpers++;
+    }
+    closedir(tasks);
+    assert_true(n_helpers >= 3);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(every_index_runs_once), TEST(all_threads_take_part),
+                     TEST(no_more_threads_than_asked_for_run_at_once),
+                     TEST(a_loop_in_a_body_stays_on_its_thread),
+                     TEST(a_caller_finishes_alone_when_no_helper_is_free),
+                     TEST(callers_share_the_helpers), TEST(a_forked_child_can_loop_and_end),
+                     TEST(helpers_block_all_signals));
+}
