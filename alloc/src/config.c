@@ -125,12 +125,12 @@ static bool apply(kn__alloc_config *config, const struct word *w, const char *va
 }
 
 /* Starts a message about the word as it was written; what can't be shown is replaced. */
-static void quote(kn__writer *w, const char *text, size_t length) {
+static void quote(kn__writer *w, const char *text) {
     kn__write_text(w, "KNET_ALLOC: \"");
-    for (size_t i = 0; i < length && i < 80; i++) {
-        kn__write(w, "%c", text[i] < 0x20 || text[i] > 0x7e ? '?' : text[i]);
+    for (int i = 0; *text && i < 80; i++, text++) {
+        kn__write(w, "%c", *text < 0x20 || *text > 0x7e ? '?' : *text);
     }
-    kn__write_text(w, length > 80 ? "...\" is ignored: " : "\" is ignored: ");
+    kn__write_text(w, *text ? "...\" is ignored: " : "\" is ignored: ");
 }
 
 static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
@@ -139,7 +139,7 @@ static void read_word(kn__alloc_config *out, const char *text, kn__writer *messa
     const struct word *w = WORDS, *end = WORDS + N_WORDS;
     while (w < end && (strlen(w->name) != length || memcmp(w->name, text, length) != 0)) w++;
     if (w < end && apply(out, w, value)) return;
-    quote(messages, text, strlen(text));
+    quote(messages, text);
     if (w < end) {
         const char *shown = KINDS[w->kind].shown;
         kn__write(messages, "%s%s takes %s\n", w->name, shown, KINDS[w->kind].wanted);
@@ -164,11 +164,10 @@ void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *
     while (list && *list) {
         size_t length = strcspn(list, ",");
         if (length >= sizeof text) {
-            quote(messages, list, length);
+            quote(messages, list);
             kn__write(messages, "it is too long: %zu characters\n", length);
         } else if (length > 0) {
-            memcpy(text, list, length);
-            text[length] = '\0';
+            snprintf(text, sizeof text, "%.*s", (int)length, list);
             read_word(out, text, messages);
         }
         list += length + (list[length] == ',');

@@ -65,7 +65,7 @@ void kn__oom_write(kn__writer *w, const char *name, const kn_pool *pool, const k
     kn__add(w, "stream", KN__HANDLE, (uintptr_t)oom->stream);
     kn__add(w, "unused_bytes", KN__BYTES, unused_bytes(&oom->report.stats));
     kn__add_text(w, "device_said", 0, oom->device_said);
-    kn__close(w, "}");
+    kn__close(w, name ? "}" : "}\n");
 }
 
 void kn__oom_read(kn__oom *out, kn_pool *pool) {
@@ -83,6 +83,5 @@ kn_status kn_pool_oom_json(kn_pool *pool, const char *path) {
     }
     kn__writer w = kn__writer_paged(true);
     kn__oom_write(&w, NULL, pool, &oom);
-    kn__write_text(&w, "\n");
     return kn__writer_save(&w, path, false, function);
 }

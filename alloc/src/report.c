@@ -80,7 +80,6 @@ static kn_status write_oom(kn_pool *pool, const char *path, bool append, const c
     w.json = true;
     kn__oom_read(&oom, pool);
     kn__oom_write(&w, NULL, pool, &oom);
-    kn__write_text(&w, "\n");
     return kn__writer_save(&w, path, append, function);
 }
 

@@ -76,12 +76,6 @@ static const counter COUNTERS[] = {
 enum { N_COUNTERS = sizeof COUNTERS / sizeof *COUNTERS };
 _Static_assert(sizeof(kn_pool_stats) == N_COUNTERS * sizeof(uint64_t), "one list of counters");
 
-static uint64_t value_of(const kn_pool_stats *stats, int i) {
-    uint64_t value;
-    memcpy(&value, (const char *)stats + (size_t)i * sizeof value, sizeof value);
-    return value;
-}
-
 kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
     int i = 0;
     while (i < N_COUNTERS && strcmp(COUNTERS[i].name, name) != 0) i++;
@@ -90,7 +84,7 @@ kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
     }
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, pool);
-    *out = value_of(&stats, i);
+    memcpy(out, (const char *)&stats + (size_t)i * sizeof *out, sizeof *out);
     return KN_OK;
 }
 
@@ -102,6 +96,8 @@ static void table_text(kn__writer *w, const char *fmt, const char *text) {
 
 /* Counters of one row are neighbours in the list, in the columns' order. */
 static void write_stats(kn__writer *w, const kn_pool_stats *stats) {
+    uint64_t values[N_COUNTERS];
+    memcpy(values, stats, sizeof values);
     table_text(w, "%33s         peak        total\n", "now");
     for (int i = 0; i < N_COUNTERS;) {
         const counter *first = &COUNTERS[i];
@@ -109,7 +105,7 @@ static void write_stats(kn__writer *w, const kn_pool_stats *stats) {
         for (int at = 0; at < COLUMNS; at++) {
             const counter *c = &COUNTERS[i];
             if (i < N_COUNTERS && strcmp(c->row, first->row) == 0 && (int)c->column == at) {
-                kn__add(w, c->name, c->unit, value_of(stats, i++));
+                kn__add(w, c->name, c->unit, values[i++]);
             } else {
                 table_text(w, "%13s", "");
             }
@@ -173,11 +169,9 @@ static void write_tags(kn__writer *w, const kn_tag_stats *tags, size_t n) {
 }
 
 static void write_owners(kn__writer *w, const kn__report *r) {
-    int n =
-        w->json || r->census.n_owners < KN__OWNERS_SHOWN ? r->census.n_owners : KN__OWNERS_SHOWN;
     kn__open_list(w, "held_by",
                   "  held by                                          live       blocks\n");
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < r->census.n_owners && (w->json || i < KN__OWNERS_SHOWN); i++) {
         kn__open(w, NULL, "{");
         kn__add_text(w, "name", 40, r->owners[i]);
         kn__add(w, "bytes", KN__BYTES, r->census.owners[i].bytes);
@@ -214,19 +208,16 @@ void kn__report_take(kn__report *out, kn_pool *pool) {
 static void write_figures(kn__writer *w, const kn_pool *pool, const kn__report *r) {
     const kn__census *c = &r->census;
     bool host = pool->driver->kind == KN_DEVICE_HOST;
-    add_row(w, "live_blocks", KN__COUNT, c->n_live, "live blocks", "handed out, slots too");
-    add_row(w, "large_blocks", KN__COUNT, c->n_large, "larger blocks",
-            "of these, too large for slots");
+    uint64_t backing = host ? kn__host_memory_overhead() : 0;
+    add_row(w, "live_blocks", KN__COUNT, c->n_live, "live blocks", "slots too");
+    add_row(w, "large_blocks", KN__COUNT, c->n_large, "larger blocks", "of these, not slots");
     add_row(w, "large_bytes", KN__BYTES, c->large_bytes, "in larger blocks", "");
     add_row(w, "free_bytes", KN__BYTES, c->free_bytes, "free", "in free blocks");
-    add_row(w, "shared_free_bytes", KN__BYTES, r->shared_free_bytes, "free, any stream",
-            "of these, in blocks that every stream may use");
+    add_row(w, "shared_free_bytes", KN__BYTES, r->shared_free_bytes, "free, any stream", "");
     add_row(w, "free_blocks", KN__COUNT, c->n_free, "free blocks", "");
     add_row(w, "largest_free_bytes", KN__BYTES, c->largest_free_bytes, "largest free block", "");
-    add_row(w, "graph_bytes", KN__BYTES, c->graph_bytes, "for graphs",
-            "reserved for captured graphs");
-    add_row(w, "backing_bytes", KN__BYTES, host ? kn__host_memory_overhead() : 0, "backing",
-            "overhead of the source of segments");
+    add_row(w, "graph_bytes", KN__BYTES, c->graph_bytes, "for graphs", "live or free");
+    add_row(w, "backing_bytes", KN__BYTES, backing, "backing", "overhead of the host's memory");
     add_row(w, "limit_bytes", KN__BYTES, r->limit_bytes, "limit", "");
     add_row(w, "soft_limit_bytes", KN__BYTES, r->soft_limit_bytes, "soft limit", "");
 }

@@ -71,6 +71,7 @@ static void sizes_and_times_are_exact(void **state) {
     }
     assert_int_equal(read_ok("decay=1ns").pool.decay_ns, 1);
     assert_int_equal(read_ok("decay=1.5ms").pool.decay_ns, 1500000);
+    assert_true(read_ok("decay=18446744073.709551615s").pool.decay_ns == UINT64_MAX);
     assert_int_equal(read_ok("decay=2min").pool.decay_ns, 120000000000u);
     assert_int_equal(read_ok("decay=0.25h").pool.decay_ns, 900000000000u);
     assert_close(read_ok("fraction=1").pool.device_fraction, 1, 0, 0);
@@ -115,6 +116,9 @@ static void each_wrong_word_is_one_line_and_changes_nothing(void **state) {
         {"decay=10", "decay=TIME takes a number above 0 and ns, us, ms, s, min or h"},
         {"decay=0s", "decay=TIME takes"},
         {"decay=9999999999999h", "decay=TIME takes"},
+        {"decay=18446744073709551616ns", "decay=TIME takes"},
+        {"decay=18446744073.709551616s", "decay=TIME takes"},
+        {"decay=18446744073.8s", "decay=TIME takes"},
         {"trace", "\"trace\" is ignored: trace=FILE takes a path"},
         {"trace=", "trace=FILE takes a path"},
         {"stats=", "stats[=FILE] takes a path"},
@@ -191,11 +195,35 @@ static void a_writer_cuts_what_does_not_fit(void **state) {
     assert_false(w.cut);
 }
 
+static void text_that_is_not_utf8_is_replaced(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *json;
+    } texts[] = {{"\xc2\xa9 \xe2\x82\xac", "\"\xc2\xa9 \xe2\x82\xac\""},
+                 {"\xf4\x8f\xbf\xbf", "\"\xf4\x8f\xbf\xbf\""},
+                 {"\xed\x9f\xbf", "\"\xed\x9f\xbf\""},
+                 {"\xc1\xbf", "\"\\ufffd\\ufffd\""}, /* longer than need be */
+                 {"\xe0\x9f\xbf", "\"\\ufffd\\ufffd\\ufffd\""},
+                 {"\xf0\x8f\xbf\xbf", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+                 {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},            /* half a pair */
+                 {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* beyond U+10FFFF */
+                 {"a\xe2\x82", "\"a\\ufffd\\ufffd\""},
+                 {"\x01\t\"\\", "\"\\u0001\\u0009\\\"\\\\\""}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char json[64];
+        kn__writer w = kn__writer_of(json, sizeof json);
+        w.json = true;
+        kn__add_text(&w, NULL, 0, texts[i].text);
+        assert_string_equal(json, texts[i].json);
+    }
+}
+
 int main(int argc, char **argv) {
     golden_dir = argc > 1 ? argv[1] : "golden";
     return RUN_TESTS(
         TEST(unset_and_empty_are_the_defaults), TEST(every_word_sets_its_option),
         TEST(sizes_and_times_are_exact), TEST(each_wrong_word_is_one_line_and_changes_nothing),
         TEST(a_soft_limit_above_the_limit_is_ignored), TEST(words_that_are_too_long_are_ignored),
-        TEST(help_matches_the_recorded_text), TEST(a_writer_cuts_what_does_not_fit));
+        TEST(help_matches_the_recorded_text), TEST(a_writer_cuts_what_does_not_fit),
+        TEST(text_that_is_not_utf8_is_replaced));
 }

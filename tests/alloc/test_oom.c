@@ -185,10 +185,14 @@ static void text_and_json_agree(void **state) {
     void *a = must_alloc(f.pool, 21 * MiB, NULL), *none = NULL;
     kn_tag_push("activations");
     void *b = must_alloc(f.pool, 3 * MiB, NULL), *c = must_alloc(f.pool, 1 * MiB, NULL);
+    kn_tag_push("gone");
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 1 * MiB, NULL)));
+    kn_tag_pop();
     kn_tag_pop();
     kn_tag_pop();
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         assert_fails(kn_alloc(&none, f.pool, 50 * MiB, NULL), KN_ERR_OOM, said[i]);
+        assert_null(strstr(kn_last_error()->message, "gone"));
     }
     cJSON *root = report(f.pool);
     assert_string_equal(cJSON_GetObjectItem(root, "pool")->valuestring, "full");

@@ -130,6 +130,8 @@ static void stats_are_a_table_for_each_pool(void **state) {
     r = run("stats=stats.txt", "fork");
     assert_string_equal(r.err, "");
     slurp(r.err, sizeof r.err, "stats.txt");
+    assert_int_equal(occurrences(r.err, "pool sim"), 1);
+    r = run("stats", "fork");
     assert_int_equal(occurrences(r.err, "pool sim"), 1); /* the child writes none */
 }
 
@@ -239,7 +241,10 @@ static bool allocates(kn_pool *pool) {
 
 enum { THREADS = 6, FAILURES = 10 };
 
+static pthread_barrier_t start;
+
 static void *fail_often(void *pool) {
+    pthread_barrier_wait(&start); /* the first reports are all due at once */
     for (int i = 0; i < FAILURES; i++) {
         if (!fails(pool)) return pool;
     }
@@ -250,6 +255,7 @@ static void threads_fail_at_once(void **state) {
     (void)state;
     pthread_t threads[THREADS];
     kn_pool *pool = sim_pool();
+    pthread_barrier_init(&start, NULL, THREADS);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, fail_often, pool), 0);
     }
@@ -258,6 +264,19 @@ static void threads_fail_at_once(void **state) {
         pthread_join(threads[i], &wrong);
         assert_null(wrong);
     }
+}
+
+/* Before the folder exists, and then with the report of another run in it. */
+static void an_allocation_fails_twice(void **state) {
+    (void)state;
+    kn_pool *pool = sim_pool();
+    assert_true(fails(pool));
+    assert_int_equal(mkdir("late", 0700), 0);
+    FILE *file = fopen("late/oom.json", "w");
+    assert_non_null(file);
+    fputs("older\n", file);
+    fclose(file);
+    assert_true(fails(pool));
 }
 
 /* Each character takes six in JSON. */
@@ -372,11 +391,13 @@ static void a_child_reports_while_its_parent_does(void **state) {
     end_slow(&s, thread, full);
 }
 
-static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once), TEST(the_longest_names_fail),
+static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once), TEST(an_allocation_fails_twice),
+                                        TEST(the_longest_names_fail),
                                         TEST(an_allocation_returns_while_another_one_reports),
                                         TEST(a_child_reports_while_its_parent_does)};
 
 static int run_one(const char *name) {
+    alarm(300); /* not for ever, should one thread wait for another */
     for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++) {
         const struct CMUnitTest one[] = {OWN[i]};
         if (strcmp(OWN[i].name, name) == 0) return cmocka_run_group_tests(one, NULL, NULL);
@@ -411,9 +432,17 @@ static void make_older(const char *name) {
 
 static void threads_that_fail_at_once_leave_a_line_each(void **state) {
     (void)state;
-    make_older("threads.json");
-    run_own("oom=threads.json,limit=64MiB", "threads_fail_at_once");
-    assert_int_equal(n_lines_of_json("threads.json"), THREADS * FAILURES);
+    for (int i = 0; i < 10; i++) {
+        make_older("threads.json");
+        run_own("oom=threads.json,limit=64MiB", "threads_fail_at_once");
+        assert_int_equal(n_lines_of_json("threads.json"), THREADS * FAILURES);
+    }
+}
+
+static void a_report_that_failed_leaves_the_next_one_the_first(void **state) {
+    (void)state;
+    run_own("oom=late/oom.json,limit=64MiB", "an_allocation_fails_twice");
+    assert_int_equal(n_lines_of_json("late/oom.json"), 1);
 }
 
 static void the_longest_names_fit_a_report(void **state) {
@@ -482,8 +511,10 @@ int main(int argc, char **argv) {
         TEST(snapshot_has_every_live_block_at_exit),
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
         TEST(files_that_cannot_be_written_are_reported),
-        TEST(threads_that_fail_at_once_leave_a_line_each), TEST(the_longest_names_fit_a_report),
-        TEST(a_slow_file_blocks_only_what_writes_to_it), TEST(setuid_programs_write_no_files));
+        TEST(threads_that_fail_at_once_leave_a_line_each),
+        TEST(a_report_that_failed_leaves_the_next_one_the_first),
+        TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_what_writes_to_it),
+        TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) || failed;

@@ -2,6 +2,7 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <knet/observer.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -119,7 +120,132 @@ static void table_has_a_row_for_each(void **state) {
     }
     assert_fails(kn_pool_print(f.pool, "/none/such"), KN_ERR_IO,
                  "kn_pool_print: cannot write /none/such");
+    for (int i = 0; i < 600; i++) memcpy(text + 2 * i, "./", 2);
+    strcpy(text + 1200, "stats");
+    assert_fails(kn_pool_print(f.pool, text), KN_ERR_IO, "File name too long");
     kn_pool_destroy(f.pool);
+}
+
+/* ---- lists ---- */
+
+static uint32_t owner_of(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)pool, (void)ptr, (void)stream;
+    return (uint32_t)(size >> 12);
+}
+
+static bool name_of(uint32_t owner, char *out, size_t out_bytes) {
+    snprintf(out, out_bytes, "layer %u", owner);
+    return true;
+}
+
+static const kn_observer OBSERVER = {.on_alloc = owner_of, .owner_name = name_of};
+
+static int occurrences(const char *text, const char *piece) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, piece)); at++) n++;
+    return n;
+}
+
+static char text_of_json[1 << 18];
+
+static cJSON *json_of(kn_status (*write_fn)(kn_pool *, const char *), kn_pool *pool) {
+    char path[] = "/tmp/knet_stats_XXXXXX.json";
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_ok(write_fn(pool, path));
+    slurp(text_of_json, sizeof text_of_json, path);
+    cJSON *root = cJSON_Parse(text_of_json);
+    if (!root) fail_msg("no JSON: %s", text_of_json);
+    return root;
+}
+
+static int length_of(const cJSON *root, const char *name) {
+    return cJSON_GetArraySize(cJSON_GetObjectItem(root, name));
+}
+
+/* 70 owners, each larger than the one before; the first 40 have a tag. */
+static fixture make_owned(void) {
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    assert_ok(kn_observer_attach(&OBSERVER));
+    for (size_t i = 1; i <= 70; i++) {
+        char tag[16] = "";
+        if (i <= 40) snprintf(tag, sizeof tag, "tag %zu", i);
+        KN_TAG(tag);
+        (void)must_alloc(f.pool, i << 12, NULL);
+    }
+    return f;
+}
+
+static void the_largest_owners_and_tags_are_listed(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_stats_XXXXXX", text[1 << 15];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    fixture f = make_owned();
+    assert_ok(kn_pool_print(f.pool, path));
+    slurp(text, sizeof text, path);
+    assert_int_equal(occurrences(text, "\n  layer "), 8);
+    assert_int_equal(occurrences(text, "\n  held by "), 1);
+    cJSON *root = json_of(kn_pool_print, f.pool);
+    assert_int_equal(length_of(root, "held_by"), 64);
+    assert_int_equal(length_of(root, "tags"), 32);
+    double last = 1e9;
+    const cJSON *owner;
+    cJSON_ArrayForEach(owner, cJSON_GetObjectItem(root, "held_by")) {
+        double bytes = cJSON_GetObjectItem(owner, "bytes")->valuedouble;
+        assert_true(bytes < last);
+        last = bytes;
+    }
+    cJSON_Delete(root);
+    assert_ok(kn_observer_attach(NULL));
+    kn_pool_destroy(f.pool);
+}
+
+static void a_failed_allocation_names_the_eight_largest(void **state) {
+    (void)state;
+    fixture f = make_owned();
+    void *none = NULL;
+    cJSON *root = json_of(kn_pool_snapshot, f.pool);
+    assert_null(cJSON_GetObjectItem(root, "last_oom"));
+    assert_int_equal(occurrences(text_of_json, "\"owner\":\"layer "), 70); /* blocks and slots */
+    assert_int_equal(occurrences(text_of_json, "\"tag\":\"tag "), 40);
+    cJSON_Delete(root);
+    assert_int_equal(kn_alloc(&none, f.pool, GiB, NULL), KN_ERR_OOM);
+    assert_int_equal(occurrences(kn_last_error()->message, "layer "), 8);
+    assert_int_equal(occurrences(kn_last_error()->message, "tag "), 8);
+    root = json_of(kn_pool_oom_json, f.pool);
+    assert_int_equal(length_of(root, "held_by"), 8);
+    assert_int_equal(length_of(root, "tags"), 8);
+    cJSON_Delete(root);
+    root = json_of(kn_pool_snapshot, f.pool);
+    assert_int_equal(length_of(cJSON_GetObjectItem(root, "last_oom"), "held_by"), 8);
+    cJSON_Delete(root);
+    assert_ok(kn_observer_attach(NULL));
+    kn_pool_destroy(f.pool);
+}
+
+static void streams_that_ended_are_not_listed(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *a = must_alloc(f.pool, 1 * MiB, s), *b = must_alloc(f.pool, 1 * MiB, t);
+    assert_ok(kn_free(f.pool, a));
+    kn_stream_destroy(f.device, s);
+    kn_sim_drain(f.sim);
+    assert_ok(kn_pool_trim(f.pool, 0));
+    cJSON *root = json_of(kn_pool_print, f.pool);
+    assert_int_equal(length_of(root, "streams"), 1);
+    assert_true(cJSON_GetObjectItem(root, "shared_free_bytes")->valuedouble > 0);
+    cJSON_Delete(root);
+    kn_stream_destroy(f.device, t);
+    root = json_of(kn_pool_print, f.pool); /* its block is live */
+    const cJSON *stream = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "streams"), 0);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(stream, "retired")));
+    cJSON_Delete(root);
+    assert_ok(kn_free(f.pool, b));
+    fixture_end(&f);
 }
 
 /* The program chooses names; they may be cut within a character. Bytes that are not UTF-8 are
@@ -286,18 +412,20 @@ static void a_full_disk_leaves_the_older_report(void **state) {
 /* The new file has the mode of the older one, which other users may not be allowed to read. */
 static void a_report_replaces_an_older_one_as_a_whole(void **state) {
     (void)state;
-    char dir[] = "/tmp/knet_stats_XXXXXX", path[64], link[64], text[1 << 15];
+    char dir[] = "/tmp/knet_stats_XXXXXX", path[64], link[96], text[1 << 15];
     struct stat before, after;
     assert_non_null(mkdtemp(dir));
     fixture f = make();
     snprintf(path, sizeof path, "%s/stats.json", dir);
-    snprintf(link, sizeof link, "%s/link.json", dir);
+    snprintf(link, sizeof link, "%s.%d.tmp", path, (int)gettid());
+    write_file(link, "a killed process left this");
     write_file(path, "older");
     assert_int_equal(chmod(path, 0640), 0);
     int old = open(path, O_RDONLY);
     assert_ok(kn_pool_print(f.pool, path));
     assert_int_equal(read(old, text, sizeof text), 5); /* the older one, as a reader has it */
     close(old);
+    snprintf(link, sizeof link, "%s/link.json", dir);
     assert_true(stat(path, &before) == 0 && (before.st_mode & 0777) == 0640);
     assert_int_equal(symlink(path, link), 0);
     assert_ok(kn_pool_print(f.pool, link)); /* through a link: the file itself */
@@ -309,6 +437,24 @@ static void a_report_replaces_an_older_one_as_a_whole(void **state) {
     slurp(text, sizeof text, path);
     assert_true(is_whole(text, "stats.json"));
     rmdir(dir);
+    kn_pool_destroy(f.pool);
+}
+
+static size_t memory_in_use(void) {
+    size_t n_pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_true(file && fscanf(file, "%zu", &n_pages) == 1);
+    fclose(file);
+    return n_pages * (size_t)getpagesize();
+}
+
+static void a_report_releases_its_memory(void **state) {
+    (void)state;
+    fixture f = make_large();
+    assert_ok(kn_pool_snapshot(f.pool, "/dev/null"));
+    size_t before = memory_in_use();
+    for (int i = 0; i < 200; i++) assert_ok(kn_pool_snapshot(f.pool, "/dev/null"));
+    assert_true(memory_in_use() < before + 4 * MiB);
     kn_pool_destroy(f.pool);
 }
 
@@ -331,7 +477,9 @@ int main(void) {
     return RUN_TESTS(
         TEST(every_counter_is_read_by_its_name),
         TEST(json_has_every_counter_class_stream_rung_and_tag), TEST(table_has_a_row_for_each),
+        TEST(the_largest_owners_and_tags_are_listed),
+        TEST(a_failed_allocation_names_the_eight_largest), TEST(streams_that_ended_are_not_listed),
         TEST(names_of_any_bytes_are_valid_json), TEST(allocation_returns_while_a_report_is_written),
         TEST(a_full_disk_leaves_the_older_report), TEST(a_report_replaces_an_older_one_as_a_whole),
-        TEST(an_empty_file_is_written_in_place));
+        TEST(a_report_releases_its_memory), TEST(an_empty_file_is_written_in_place));
 }
