@@ -154,7 +154,6 @@ static void fill_row(kn__row *row, bytes *b) {
     uint8_t flags = take(b);
     row->is_kernel = flags & 1;
     row->open = flags & 2;
-    row->peak_inexact = flags & 4;
     row->is_extra = (flags & 24) == 24;
     row->n_calls = take_number(b);
     row->time_ns = take_number(b);
@@ -163,6 +162,7 @@ static void fill_row(kn__row *row, bytes *b) {
     row->alloc_bytes = take_number(b);
     row->freed_bytes = take_number(b);
     row->peak = (int64_t)(take_number(b) >> 1);
+    row->peak_most = flags & 4 ? INT64_MAX : row->peak;
     row->held_at_peak = (int64_t)take_number(b);
     row->gpu_ns = take_number(b);
     row->n_gpu = take_number(b);
