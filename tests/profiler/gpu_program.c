@@ -164,7 +164,7 @@ static int run_signals(void) {
     return 6;
 }
 
-/* As many scopes as there is memory for, and then 10 launches. */
+/* As many scopes as there is memory for, and then 2000 launches. */
 static int run_scopes(void) {
     for (int i = 0; i < 20000; i++) {
         char label[32];
@@ -172,7 +172,7 @@ static int run_scopes(void) {
         kn_scope scope = kn_scope_begin(label);
         kn_scope_end(&scope);
     }
-    for (int i = 0; i < 10; i++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    for (int i = 0; i < 2000; i++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
     return 6;
 }
 

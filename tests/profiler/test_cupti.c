@@ -187,7 +187,7 @@ static void scopes_do_not_take_the_memory_of_cupti(void **state) {
     (void)state;
     outcome o = run_tier("gpu,buf=1M", "", "scopes", mock);
     assert_int_equal(o.code, 6);
-    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "timed"), 10);
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "timed"), 2000);
     cJSON_Delete(o.json);
 }
 

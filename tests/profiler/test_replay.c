@@ -113,6 +113,23 @@ static void children_that_exit_leave_the_recording_whole(void **state) {
     assert_int_equal(report.balance.n_unattributed, 0);
 }
 
+/* The first slot was not completed; what lies in it looks like a record, but leads to none. */
+static void what_lies_in_an_incomplete_record_is_no_record(void **state) {
+    (void)state;
+    const kn__record_sizes *sizes = kn__cupti_sizes();
+    size_t size = sizes->of[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL];
+    static _Alignas(8) unsigned char bytes[4096];
+    uint32_t set = CUPTI_ACTIVITY_KIND_MEMSET, unknown = KN__KINDS_MAX - 1;
+    uint32_t kernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    memcpy(bytes + 8, &set, sizeof set);
+    memcpy(bytes + 8 + sizes->of[set], &unknown, sizeof unknown);
+    for (size_t i = 1; i < 4; i++) memcpy(bytes + i * size, &kernel, sizeof kernel);
+    assert_ptr_equal(kn__cupti_next(bytes, 4 * size, NULL, sizes), bytes + size);
+    assert_ptr_equal(kn__cupti_next(bytes, 4 * size, bytes + size, sizes), bytes + 2 * size);
+    memset(bytes + 3 * size, 0, size); /* the last one neither */
+    assert_null(kn__cupti_next(bytes, 4 * size, bytes + 2 * size, sizes));
+}
+
 static void both_readers_agree(void **state) {
     (void)state;
     if (!has_cupti()) skip();
@@ -254,6 +271,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(a_recording_plays_as_it_was, setup, teardown),
         TEST_WITH(children_that_exit_leave_the_recording_whole, setup, teardown),
+        TEST(what_lies_in_an_incomplete_record_is_no_record),
         TEST_WITH(both_readers_agree, setup, teardown),
         TEST_WITH(an_old_recording_can_still_be_played, setup, teardown),
         TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, setup, teardown),

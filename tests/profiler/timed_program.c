@@ -165,7 +165,8 @@ static int get_hup(void) { return raise_for_ever(SIGHUP); }
 /* Which the caller ignores. */
 static int get_hup_and_go_on(void) {
     KN_SCOPE("signalled");
-    return raise(SIGHUP) != 0 ? 1 : wait_for_report();
+    if (raise(SIGHUP) != 0 || wait_for_report() != 0 || unlink("early.txt") != 0) return 1;
+    return raise(SIGHUP) != 0 ? 1 : wait_for_report(); /* and again */
 }
 
 /* The child dies as without the timer. */
