@@ -59,17 +59,23 @@ static size_t write_all(const void *data, size_t size_bytes) {
     return done;
 }
 
-/* After a failure nothing more is written: the file holds the records up to one point. */
+static uint64_t count_events(const kn_trace_record *records, size_t n) {
+    uint64_t n_events = 0;
+    for (size_t i = 0; i < n; i++) n_events += kn_trace_kind_of(&records[i]) < KN_TRACE_END;
+    return n_events;
+}
+
+/* After a failure nothing more is written: the file has all records up to one point, and perhaps a
+ * part of the next. */
 static void put(const kn_trace_record *records, size_t n) {
     size_t size = n * sizeof *records, done = trace.error ? 0 : write_all(records, size);
     if (done < size && !trace.error) {
         trace.error = errno;
         atomic_store(&unlogged, trace.error);
     }
-    for (size_t i = 0; i < n; i++) {
-        uint64_t *count = i < done / sizeof *records ? &trace.n_events : &trace.n_lost;
-        *count += kn_trace_kind_of(&records[i]) < KN_TRACE_END;
-    }
+    size_t whole = done / sizeof *records;
+    trace.n_events += count_events(records, whole);
+    trace.n_lost += count_events(records + whole, n - whole);
 }
 
 static void put_clock(void) {

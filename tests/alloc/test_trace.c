@@ -181,7 +181,7 @@ static void each_event_has_its_own_pool_stream_and_size(void **state) {
     fixture_end(&f);
 }
 
-/* A second trace: what the first one said of the thread has to be in its file too. */
+/* The thread, the pool and the stream are those of the trace before. */
 static void a_new_trace_repeats_time_pool_and_stream(void **state) {
     (void)state;
     fixture f = fixture_make(GiB, false, NULL);
@@ -269,7 +269,7 @@ static void a_size_beyond_48_bits_is_capped_and_changes_no_time(void **state) {
     fixture_end(&f);
 }
 
-/* An observer beside the trace. */
+/* An observer attached beside the trace. */
 
 static struct {
     int allocs, frees, uses, pools, pools_gone, ooms, calls_begun, calls_ended;
@@ -329,9 +329,9 @@ static const kn_observer listener = {.on_call_begin = hear_call,
                                      .on_pool_destroy = hear_pool_gone,
                                      .owner_name = name_owner,
                                      .on_use = hear_use};
-static const kn_observer deaf = {.on_alloc = NULL}; /* hears nothing */
+static const kn_observer deaf = {.on_alloc = NULL}; /* all its functions are NULL */
 
-/* One of each kind that an observer hears of; what it heard. */
+/* Causes at least one call of each function of an observer. */
 static void do_one_of_each(void) {
     fixture f = fixture_make(64 * MiB, false, NULL);
     void *ptr = must_alloc(f.pool, MiB, NULL), *none = NULL;
@@ -380,7 +380,7 @@ static void an_observer_keeps_its_owners_when_traces_begin_and_end(void **state)
     memset(&heard, 0, sizeof heard);
     void *before = must_alloc(f.pool, 512, NULL);
     trace_begin(NULL);
-    assert_int_equal(heard.pools, 0); /* it knows them already */
+    assert_int_equal(heard.pools, 0); /* attach reported them already */
     void *during = must_alloc(f.pool, MiB, NULL);
     assert_ok(kn_free(f.pool, before));
     assert_int_equal(owner_given_back, 41);

@@ -84,7 +84,7 @@ static void every_event_of_every_thread_is_recorded_in_order(void **state) {
         of[t].thread = got.events[i].thread;
         assert_true(e->time_ticks >= of[t].ticks);
         of[t].ticks = e->time_ticks;
-        /* each frees what it has just allocated */
+        /* a thread frees the block that it has just allocated */
         assert_int_equal(of[t].live, e->kind == KN_TRACE_ALLOC ? 0 : e->ptr);
         of[t].live = e->kind == KN_TRACE_ALLOC ? e->ptr : 0;
     }
@@ -145,7 +145,7 @@ static void *trace_one_pair(void *ctx) {
     return NULL;
 }
 
-/* A thread that allocates and frees a block each time that it is told to. */
+/* A thread that allocates and frees a block on each request. */
 typedef struct worker {
     fixture *f;
     pthread_t thread;
@@ -333,7 +333,7 @@ static void a_full_disk_costs_events_not_the_program(void **state) {
     setrlimit(RLIMIT_FSIZE, &tight);
     for (int i = 0; i < 3; i++) churn(&f);
     setrlimit(RLIMIT_FSIZE, &before);
-    churn(&f); /* with room again, but not in this file: it would miss what was lost */
+    churn(&f); /* there is room again, but the file must not skip events in the middle */
     kn_status status = kn_trace_end();
     kn_log_attach(NULL, NULL);
     assert_int_equal(status, KN_ERR_IO);
