@@ -65,6 +65,9 @@ typedef struct kn__oom {
 /* oom.c. The caller has filled in the request; this adds the report. Under the lock. */
 void kn__oom_fill(kn__oom *out, kn_pool *pool);
 kn_status kn__oom_fail(const kn_pool *pool, const kn__oom *oom); /* records the error */
+/* The thread has recorded such an error since its last report. */
+extern _Thread_local bool kn__oom_due
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
 void kn__oom_write(kn__writer *w, const char *name, const kn_pool *pool, const kn__oom *oom);
 void kn__oom_read(kn__oom *out, kn_pool *pool); /* the last one; takes the lock */
 

@@ -47,10 +47,13 @@ static void write_text(kn__writer *w, const kn__oom *oom) {
     }
 }
 
+_Thread_local bool kn__oom_due __attribute__((tls_model("initial-exec")));
+
 kn_status kn__oom_fail(const kn_pool *pool, const kn__oom *oom) {
     char text[1920];
     kn__writer w = kn__writer_of(text, sizeof text);
     write_text(&w, oom);
+    kn__oom_due = true;
     return KN_FAIL(oom->status, "pool %s: out of memory: %s", pool->name, text);
 }
 

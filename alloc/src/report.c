@@ -84,7 +84,9 @@ static kn_status write_oom(kn_pool *pool, const char *path, bool append, const c
 }
 
 void kn__config_report_oom(kn_pool *pool) {
-    if (!config.oom[0]) return;
+    bool due = kn__oom_due;
+    kn__oom_due = false;
+    if (!due || !config.oom[0]) return;
     kn_error error = *kn_last_error(); /* what the program is to see, should the file fail */
     report(pool, config.oom, &oom_begun, "out of memory", write_oom);
     if (error.status < 0) kn_fail_at(error.file, error.line, error.status, "%s", error.message);

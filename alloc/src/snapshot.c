@@ -1,8 +1,7 @@
 /* The snapshot: every segment and block of a pool, as JSON. */
 #include "census.h"
+#include "counts.h"
 #include "observe.h"
-
-#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
 
 static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag) {
     char name[256];
@@ -19,11 +18,11 @@ static void write_slots(kn__writer *w, const kn__slab *slab) {
     kn__add(w, "slots", KN__COUNT, slab->n_slots);
     kn__open(w, "live", "[");
     for (unsigned i = 0; i < slab->n_slots; i++) {
-        uint32_t use = READ(slab->slots[i].use), requested = kn__slot_requested(use);
+        uint32_t use = KN__READ(slab->slots[i].use), requested = kn__slot_requested(use);
         if (!requested) continue;
         kn__open(w, NULL, "{");
         kn__add(w, "slot", KN__COUNT, i);
-        write_live(w, requested, READ(slab->slots[i].owner), kn__slot_tag(use));
+        write_live(w, requested, KN__READ(slab->slots[i].owner), kn__slot_tag(use));
         kn__close(w, "}");
     }
     kn__close(w, "]");
@@ -40,7 +39,7 @@ static void write_block(kn__writer *w, const kn_pool *pool, const kn__block *blo
     }
     if (block->stream->graph) kn__add_flag(w, "graph", true);
     if (block->state == KN__LIVE) {
-        write_live(w, block->size - block->slack, READ(block->owner), block->tag);
+        write_live(w, block->size - block->slack, KN__READ(block->owner), block->tag);
     } else if (block->state == KN__SLAB) {
         write_slots(w, block->slab);
     }

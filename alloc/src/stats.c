@@ -2,17 +2,16 @@
 #include <string.h>
 
 #include "census.h"
+#include "counts.h"
 #include "devices.h"
 #include "observe.h"
-
-#define READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
 
 int64_t kn__pool_live(const kn_pool *pool) {
     int64_t live = pool->live;
     for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
-        live += READ(cache->live);
+        live += KN__READ(cache->live);
     }
     return live > 0 ? live : 0;
 }
@@ -21,10 +20,10 @@ void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
     int64_t live = pool->live, high = pool->live, requested = pool->requested;
     uint64_t n_allocs = pool->n_allocs;
     for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
-        live += READ(cache->live);
-        high += READ(cache->live_max);
-        requested += READ(cache->requested);
-        n_allocs += READ(cache->n_allocs);
+        live += KN__READ(cache->live);
+        high += KN__READ(cache->live_max);
+        requested += KN__READ(cache->requested);
+        n_allocs += KN__READ(cache->n_allocs);
     }
     *out = (kn_pool_stats){.live_bytes = at_least_zero(live),
                            .live_bytes_max = at_least_zero(high),

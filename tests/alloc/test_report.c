@@ -279,6 +279,16 @@ static void an_allocation_fails_twice(void **state) {
     assert_true(fails(pool));
 }
 
+/* The pool is not asked for these: there is no report of it. */
+static void sizes_beyond_all_devices_fail(void **state) {
+    (void)state;
+    void *none = NULL;
+    kn_pool *pool = sim_pool();
+    assert_int_equal(kn_alloc(&none, pool, (size_t)1 << 44, NULL), KN_ERR_OOM);
+    assert_true(fails(pool));
+    assert_int_equal(kn_alloc(&none, pool, (size_t)1 << 44, NULL), KN_ERR_OOM);
+}
+
 /* Each character takes six in JSON. */
 static bool name_of(uint32_t owner, char *out, size_t out_bytes) {
     memset(out, 1, out_bytes - 1);
@@ -391,7 +401,9 @@ static void a_child_reports_while_its_parent_does(void **state) {
     end_slow(&s, thread, full);
 }
 
-static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once), TEST(an_allocation_fails_twice),
+static const struct CMUnitTest OWN[] = {TEST(threads_fail_at_once),
+                                        TEST(an_allocation_fails_twice),
+                                        TEST(sizes_beyond_all_devices_fail),
                                         TEST(the_longest_names_fail),
                                         TEST(an_allocation_returns_while_another_one_reports),
                                         TEST(a_child_reports_while_its_parent_does)};
@@ -443,6 +455,12 @@ static void a_report_that_failed_leaves_the_next_one_the_first(void **state) {
     (void)state;
     run_own("oom=late/oom.json,limit=64MiB", "an_allocation_fails_twice");
     assert_int_equal(n_lines_of_json("late/oom.json"), 1);
+}
+
+static void each_report_is_written_once(void **state) {
+    (void)state;
+    run_own("oom=sizes.json", "sizes_beyond_all_devices_fail");
+    assert_int_equal(n_lines_of_json("sizes.json"), 1);
 }
 
 static void the_longest_names_fit_a_report(void **state) {
@@ -512,7 +530,7 @@ int main(int argc, char **argv) {
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
         TEST(files_that_cannot_be_written_are_reported),
         TEST(threads_that_fail_at_once_leave_a_line_each),
-        TEST(a_report_that_failed_leaves_the_next_one_the_first),
+        TEST(a_report_that_failed_leaves_the_next_one_the_first), TEST(each_report_is_written_once),
         TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_what_writes_to_it),
         TEST(setuid_programs_write_no_files));
     char command[64];

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <knet/observer.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -323,7 +324,19 @@ static bool is_whole(const char *text, const char *name) {
     return root != NULL;
 }
 
-/* The file is a pipe of one page, which stays full until the allocation has returned. */
+static void on_signal(int number) { (void)number; }
+
+static void interrupt(pthread_t thread) {
+    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART */
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    for (int i = 0; i < 200; i++) {
+        pthread_kill(thread, SIGUSR1);
+        sched_yield();
+    }
+}
+
+/* The file is a pipe of one page, which stays full until the allocation has returned. Signals do
+ * not end the report. */
 static void allocation_returns_while_a_report_is_written(void **state) {
     (void)state;
     static char text[1 << 18];
@@ -340,6 +353,7 @@ static void allocation_returns_while_a_report_is_written(void **state) {
         assert_int_equal(pthread_create(&thread, NULL, write_report, &r), 0);
         assert_int_equal(read(full, text, 1), 1); /* it is being written */
         assert_ok(kn_free(f.pool, must_alloc(f.pool, 3 * MiB, NULL)));
+        interrupt(thread);
         assert_false(atomic_load(&r.returned));
         int fd = open(path, O_RDONLY);
         close(full);
