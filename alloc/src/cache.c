@@ -298,8 +298,9 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
     return KN_OK;
 }
 
-/* One slot for the caller, and half a stack for its rack where that is empty. Under the lock; the
- * ladder may open it, so the rack is looked for afterwards. */
+/* One slot for the caller, and half a stack for its rack, which is empty: else the caller had a
+ * slot with no lock. Under the lock; the ladder may open it, so the rack is looked for afterwards.
+ */
 static kn_status slot_refill(kn__entry *out, kn_pool *pool, kn__cache *cache, unsigned class,
                              size_t requested, kn_stream handle) {
     kn__entry taken[KN__RACK_DEPTH];
@@ -310,8 +311,9 @@ static kn_status slot_refill(kn__entry *out, kn_pool *pool, kn__cache *cache, un
     *out = taken[--n];
     kn__rack *rack = cache ? rack_get(pool, cache, stream) : NULL;
     kn__stack *stack = rack ? &rack->stacks[class] : NULL;
+    KN_ASSERT(!stack || !kn__stack_n(stack));
     for (; n; n--) {
-        if (stack && kn__stack_n(stack) < kn__class_depth(class)) {
+        if (stack) {
             stack_push(rack, stack, taken[n - 1]);
         } else {
             kn__slab *slab = slab_of(pool, taken[n - 1].ptr);
@@ -337,7 +339,6 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned cl
         if (tag) tag = kn__tag_alloc(cache, tag, live);
     } else {
         kn__pool_lock(pool);
-        if (cache) kn__cache_fold(pool, cache);
         kn_status status = slot_refill(&entry, pool, cache, class, size, handle);
         if (status == KN_OK) {
             kn__count_locked(pool, cache, tag, (int64_t)live, (int64_t)size);
@@ -352,15 +353,11 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned cl
     return KN_OK;
 }
 
-/* The class whose slots are large enough and aligned; all of a slab's are where their size is a
- * multiple of the alignment. n_classes: none is. */
+/* The class whose slots are large enough and aligned: the class of a multiple of a power of two is
+ * a multiple of it too. n_classes: too large for a slab. */
 static unsigned aligned_class(const kn_pool *pool, size_t size, size_t align) {
     if (size > pool->slab_max || align > KN__PAGE) return pool->n_classes;
-    size_t rounded = (size + align - 1) & ~(align - 1);
-    if (kn__class_bytes(kn__class_of(rounded)) % align) {
-        rounded = (size_t)1 << (64 - __builtin_clzll(rounded - 1));
-    }
-    return kn__class_of(rounded);
+    return kn__class_of((size + align - 1) & ~(align - 1));
 }
 
 static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool, size_t size,
@@ -536,7 +533,6 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
 
 static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
     uintptr_t entry = kn__page_get(pool, ptr);
-    if (pool->decay_ns) kn__decay_tick(pool);
     return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
 }
 

@@ -114,10 +114,22 @@ static uint64_t mapped_bytes(const kn__range *range) {
     return bytes;
 }
 
+static kn_status check_holes(const kn_pool *pool, const totals *t) {
+    size_t n = 0;
+    const kn__block *prev = NULL;
+    for (const kn__block *hole = pool->range.holes; hole; prev = hole, hole = hole->next, n++) {
+        EXPECT(hole->prev == prev && (!prev || prev->ptr < hole->ptr),
+               "the hole at %p is out of order", (void *)hole->ptr);
+    }
+    EXPECT(n == t->n_holes, "%zu blocks are holes, %zu are listed", t->n_holes, n);
+    return KN_OK;
+}
+
 static kn_status check_all(kn_pool *pool) {
     totals t = {0};
     size_t n_binned = 0;
     for (const kn__block *b = pool->range.first; b; b = b->right) KN_TRY(check_block(pool, b, &t));
+    KN_TRY(check_holes(pool, &t));
     if (pool->range.base) t.reserved = mapped_bytes(&pool->range);
     for (const kn__segment *s = pool->segments; s; s = s->next) {
         size_t size = 0;

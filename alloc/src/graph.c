@@ -52,15 +52,12 @@ static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
     if (!part) return NULL;
     part->graph = graph;
     part->hidden = true;
-    part->done = 0; /* and for ever */
     return part;
 }
 
-/* One record instead of the other. Racks of the one that goes are emptied by their threads when
- * they next come by: this one's now. */
+/* Hides one record and shows the other. Threads flush racks of the hidden one when they next take
+ * the pool's lock to allocate. */
 static void change_places(kn_pool *pool, kn__stream *hide, kn__stream *show) {
-    kn__cache *cache = kn__cache_of_thread(pool);
-    if (cache) kn__cache_flush(pool, cache);
     if (hide) hide->hidden = true;
     if (show) show->hidden = false;
     kn__streams_changed(pool);
@@ -174,8 +171,6 @@ static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
     kn__free_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
     target->open_bytes++;
     part->graph = NULL;
-    part->hidden = false;
-    part->open_bytes = 0;
     part->retired = true; /* its record is used again when no thread has a rack of it */
 }
 

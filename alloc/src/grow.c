@@ -22,14 +22,12 @@ static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * u
 void kn__device_free_read(kn_pool *pool) {
     uint64_t bytes;
     if (pool->driver->free_bytes && pool->driver->free_bytes(pool->impl, &bytes) == KN_OK) {
-        pool->device_free = bytes;
+        pool->device_most = pool->reserved + bytes;
     }
 }
 
 uint64_t kn__pool_capacity(const kn_pool *pool) {
-    uint64_t most = pool->reserved + pool->device_free; /* UINT64_MAX: the device doesn't say */
-    if (most < pool->reserved) most = UINT64_MAX;
-    return pool->limit < most ? pool->limit : most;
+    return pool->limit < pool->device_most ? pool->limit : pool->device_most;
 }
 
 bool kn__pool_pressed(const kn_pool *pool, size_t size) {
@@ -49,7 +47,7 @@ static kn_status over_limit(const kn_pool *pool, size_t bytes) {
                        pool->name, bytes, pool->limit);
     }
     return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes more are needed, the device has %llu free",
-                   pool->name, bytes, (unsigned long long)pool->device_free);
+                   pool->name, bytes, (unsigned long long)headroom(pool));
 }
 
 /* Holes. */

@@ -26,12 +26,6 @@ void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
     pool->reserve_delta += delta_bytes;
     pool->on_unlock = true;
     pool->n_device_frees += delta_bytes < 0;
-    if (pool->device_free != UINT64_MAX) {
-        uint64_t taken = delta_bytes > 0 ? (uint64_t)delta_bytes : 0;
-        pool->device_free =
-            taken ? pool->device_free - (taken < pool->device_free ? taken : pool->device_free)
-                  : pool->device_free + (uint64_t)-delta_bytes;
-    }
     kn__close_bytes_set(pool);
     if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
 }
@@ -99,7 +93,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
     pool->has_ids = pool->driver->stream_id && !pool->ordered;
     pool->pressure = o->pressure > 0 ? o->pressure : PRESSURE;
-    pool->device_free = pool->close_bytes = UINT64_MAX;
+    pool->device_most = pool->close_bytes = UINT64_MAX;
     pool->decay_ns = o->decay_ns;
     pool->on_unlock = o->decay_ns != 0;
     pool->clock_fn = o->clock_fn;

@@ -324,7 +324,7 @@ struct kn_pool {
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
     uint64_t idle_check;      /* growth to less than this doesn't count idle handles again */
-    uint64_t device_free;     /* at the last growth, less what it took; UINT64_MAX: not known */
+    uint64_t device_most;     /* reserved + free on it, at the last growth; UINT64_MAX: unknown */
     unsigned n_classes;
 
     kn__segment *segments;

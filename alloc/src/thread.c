@@ -16,7 +16,6 @@ static bool key_made;
 
 static void thread_end(void *value) {
     kn__thread *thread = value;
-    kn__self = thread; /* destructors that ran before ours may have used the library again */
     kn__thread_end_default_stream(thread);
     kn__thread_end_streams(thread); /* before its caches: what it logs may allocate */
     kn__thread_end_caches(thread);
