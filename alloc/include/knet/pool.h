@@ -107,7 +107,7 @@ KN_API const char *kn_pool_name(const kn_pool *pool);
  * rest stays. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
-/* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, cached, limit, the
+/* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, unused, limit, the
  * largest free block and who owns most; the pool stays usable. CUDA: the driver refused for another
  * reason. DEVICE: in a child of fork(). INVALID: a stream of another context. On failure *out is
  * NULL, and a request that can't succeed changes nothing: no memory is mapped, moved or returned
