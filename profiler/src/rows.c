@@ -225,6 +225,14 @@ int64_t kn__row_held(const kn__row *row) {
 
 static int64_t held_at_peak(const kn__row *row) { return row->held_at_peak; }
 
+void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {
+    size_t at = kn__path_start(out, out_bytes);
+    for (; row && row->label[0]; row = row->parent) {
+        if (!kn__path_prepend(out, &at, row->label)) break;
+    }
+    kn__path_finish(out, out_bytes, at);
+}
+
 /* The largest n rows by some amount. */
 typedef struct ranking {
     const kn__row **rows;
@@ -232,10 +240,19 @@ typedef struct ranking {
     int64_t (*amount)(const kn__row *row);
 } ranking;
 
+/* Rows of one amount by their paths: a report that was read has its rows in another order. */
+static bool is_before(const ranking *r, const kn__row *row, int64_t amount, const kn__row *other) {
+    char path[OWNER_PATH_BYTES], other_path[OWNER_PATH_BYTES];
+    if (r->amount(other) != amount) return r->amount(other) < amount;
+    kn__report_path(path, sizeof path, row);
+    kn__report_path(other_path, sizeof other_path, other);
+    return strcmp(path, other_path) < 0;
+}
+
 static void keep_largest(ranking *r, const kn__row *row) {
     int64_t amount = row->is_extra ? 0 : r->amount(row);
     int at = r->used;
-    while (at > 0 && r->amount(r->rows[at - 1]) < amount) at--;
+    while (amount > 0 && at > 0 && is_before(r, row, amount, r->rows[at - 1])) at--;
     if (amount <= 0 || at == r->n) return;
     if (r->used < r->n) r->used++;
     memmove(r->rows + at + 1, r->rows + at, (size_t)(r->used - at - 1) * sizeof *r->rows);
@@ -263,14 +280,6 @@ int kn__report_owners(const kn__row **out, int n, const kn__report *report) {
 
 int kn__report_holders(const kn__row **out, int n, const kn__report *report) {
     return rank(out, n, report, kn__row_held);
-}
-
-void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {
-    size_t at = kn__path_start(out, out_bytes);
-    for (; row && row->label[0]; row = row->parent) {
-        if (!kn__path_prepend(out, &at, row->label)) break;
-    }
-    kn__path_finish(out, out_bytes, at);
 }
 
 /* ---- after the last row ---- */

@@ -101,7 +101,7 @@ static kn_status sum_up(kn__report *report, kn__row *parent, kn__row *rest) {
     bool all_kernels = true, all_extra = true;
     for (kn__row *row = rest; row && row != sum; row = row->next) {
         add_values(sum, row);
-        sum->held_at_peak += held_inside(row);
+        sum->held_at_peak = (int64_t)((uint64_t)sum->held_at_peak + (uint64_t)held_inside(row));
         all_kernels = all_kernels && row->is_kernel;
         all_extra = all_extra && row->is_extra;
     }
