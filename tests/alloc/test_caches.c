@@ -238,6 +238,30 @@ static void every_pool_of_many_has_caches(void **state) {
         assert_ok(kn_pool_check(pools[i]));
         kn_pool_destroy(pools[i]);
     }
+    for (int i = 0; i < 1100; i++) { /* a destroyed pool leaves its place to another one */
+        assert_ok(kn_pool_create(&pools[0], f.device, NULL));
+        if (i % 100 == 99) {
+            assert_ok(kn_free(pools[0], must_alloc(pools[0], 1000, NULL)));
+            assert_true(stats_of(pools[0]).cached_bytes > 0);
+        }
+        kn_pool_destroy(pools[0]);
+    }
+    fixture_end(&f);
+}
+
+/* Of each size a thread keeps 256 KiB or four slots. */
+static void cache_is_bounded(void **state) {
+    (void)state;
+    enum { N = 300 };
+    fixture f = instant_make(1 * GiB);
+    kn_stream s = new_stream(&f);
+    for (size_t size = 4 * KiB; size <= 64 * KiB; size *= 2) {
+        void *slots[N];
+        assert_ok(kn_pool_trim(f.pool, 0));
+        for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, size, i % 2 ? s : NULL);
+        for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, slots[i]));
+        assert_in_range(stats_of(f.pool).cached_bytes, size, 2 * 256 * KiB);
+    }
     fixture_end(&f);
 }
 
@@ -264,5 +288,6 @@ int main(void) {
                      TEST(stream_that_goes_leaves_no_empty_slab),
                      TEST(caches_serve_again_after_they_were_called_back),
                      TEST(caches_of_busy_threads_may_be_called_back),
-                     TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));
+                     TEST(every_pool_of_many_has_caches), TEST(cache_is_bounded),
+                     TEST(peak_of_small_blocks_is_exact));
 }

@@ -217,14 +217,61 @@ static void stream_that_only_reads_counts_as_a_second_one(void **state) {
     fixture_end(&f);
 }
 
+/* A large block that was used elsewhere: both streams record their events when it is freed. */
+static void free_of_a_large_block_records_the_events_of_its_uses(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 100 * MiB, s);
+    for (int i = 0; i < 1000; i++) assert_ok(kn_block_use(f.pool, x, t));
+    assert_true(stats_of(f.pool).metadata_bytes <= 128 * KiB); /* many uses are one */
+    assert_ok(kn_free(f.pool, x));
+    assert_int_equal(stats_of(f.pool).n_events, 2);
+    fixture_end(&f);
+}
+
+/* A block whose last user is gone, and was done with it before the free. */
+static void use_by_a_stream_that_went_ends_with_the_free(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 20 * MiB, s);
+    assert_ok(kn_block_use(f.pool, x, t));
+    kn_stream_destroy(f.device, t);
+    kn_sim_drain(f.sim);
+    void *y = must_alloc(f.pool, 20 * MiB, s); /* asks for the event */
+    assert_ok(kn_free(f.pool, x));
+    assert_ptr_equal(must_alloc(f.pool, 20 * MiB, s), x);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
+/* An event that can't be recorded is tried again after as much work, not at each free. */
+static void event_that_fails_is_not_tried_at_each_free(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *blocks[40], *x = must_alloc(f.pool, 100 * MiB, s), *y = must_alloc(f.pool, 1 * MiB, t);
+    for (int i = 0; i < 40; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, s);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 1, true);
+    assert_ok(kn_free(f.pool, x));
+    for (int i = 0; i < 40; i++) assert_ok(kn_free(f.pool, blocks[i]));
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_RECORD), 1);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 0, false);
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
 /* In a large pool an event covers 1/64 of what is reserved. */
 static void large_pool_records_few_events(void **state) {
     (void)state;
     fixture f = fixture_make(64 * GiB, false, NULL);
     kn_stream s = new_stream(&f), t = new_stream(&f);
-    void *large = must_alloc(f.pool, 32 * GiB, s);
+    void *first = must_alloc(f.pool, 1 * MiB, t), *large = must_alloc(f.pool, 32 * GiB, s);
     for (int i = 0; i < 128; i++) assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * MiB, t)));
     assert_in_range(stats_of(f.pool).n_events, 128 / 10, 128 / 8);
+    assert_ok(kn_free(f.pool, first));
     assert_ok(kn_free(f.pool, large));
     fixture_end(&f);
 }
@@ -509,6 +556,41 @@ static void default_stream_of_a_thread_is_its_own(void **state) {
     fixture_end(&f);
 }
 
+static pthread_barrier_t together;
+
+static void *work_and_stay(void *ctx) {
+    fixture *f = ctx;
+    void *x = NULL;
+    kn_status status = kn_alloc(&x, f->pool, 40 * MiB, PER_THREAD);
+    if (status == KN_OK) kn_sim_work(f->sim, PER_THREAD, x, 40 * MiB, 1);
+    if (status == KN_OK) status = kn_free(f->pool, x);
+    pthread_barrier_wait(&together);
+    pthread_barrier_wait(&together);
+    return status == KN_OK ? NULL : f;
+}
+
+/* The handle names this thread's own stream here: no event on it says that the other is done. */
+static void memory_of_another_threads_default_stream_waits_for_the_thread(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    pthread_t thread;
+    void *failed = NULL, *x = NULL;
+    void *mine = must_alloc(f.pool, 1 * MiB, PER_THREAD);
+    pthread_barrier_init(&together, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, work_and_stay, &f), 0);
+    pthread_barrier_wait(&together);
+    assert_int_equal(kn_alloc(&x, f.pool, 40 * MiB, PER_THREAD), KN_ERR_OOM);
+    pthread_barrier_wait(&together);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    x = must_alloc(f.pool, 40 * MiB, PER_THREAD); /* its event was recorded at its end */
+    kn_sim_work(f.sim, PER_THREAD, x, 40 * MiB, 2);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, mine));
+    pthread_barrier_destroy(&together);
+    fixture_end(&f);
+}
+
 static void stream_that_is_retired_while_it_is_captured_is_not_waited_for(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -546,25 +628,36 @@ static void retired_stream_leaves_its_memory_to_others(void **state) {
     fixture_end(&f);
 }
 
+/* Blocks are freed in time, after their stream, and after a use by another one. */
 static void many_streams_come_and_go_without_growth(void **state) {
     (void)state;
-    fixture f = fixture_make(64 * MiB, false, NULL);
-    uint64_t metadata = 0;
-    for (int i = 0; i < 300; i++) {
-        if (i == 50) metadata = stats_of(f.pool).metadata_bytes;
-        kn_stream s = new_stream(&f);
-        void *a = must_alloc(f.pool, 1000, s), *b = must_alloc(f.pool, 2 * MiB, s);
-        kn_sim_work(f.sim, s, a, 1000, 2 * (uint64_t)i + 1);
-        kn_sim_work(f.sim, s, b, 2 * MiB, 2 * (uint64_t)i + 2);
-        assert_ok(kn_free(f.pool, a));
-        assert_ok(kn_free(f.pool, b));
-        kn_stream_destroy(f.device, s);
-        if (i % 10 == 9) kn_sim_drain(f.sim);
+    for (int large = 0; large < 2; large++) {
+        fixture f = fixture_make(large ? 16 * GiB : 64 * MiB, false, NULL);
+        kn_stream reader = new_stream(&f);
+        uint64_t metadata = 0, reserved = 0;
+        void *late = NULL;
+        for (int i = 0; i < 1200; i++) {
+            if (i == 800) { /* by then it is steady */
+                metadata = stats_of(f.pool).metadata_bytes;
+                reserved = stats_of(f.pool).reserved_bytes;
+            }
+            kn_stream s = new_stream(&f);
+            void *a = must_alloc(f.pool, 1000, s), *b = must_alloc(f.pool, 2 * MiB, s);
+            kn_sim_work(f.sim, s, a, 1000, 2 * (uint64_t)i + 1);
+            kn_sim_work(f.sim, s, b, 2 * MiB, 2 * (uint64_t)i + 2);
+            if (i % 3 == 0) assert_ok(kn_block_use(f.pool, b, reader));
+            assert_ok(kn_free(f.pool, a));
+            assert_ok(kn_free(f.pool, late));
+            late = b;
+            kn_stream_destroy(f.device, s);
+            if (i % 10 == 9) kn_sim_drain(f.sim);
+        }
+        assert_int_equal(stats_of(f.pool).n_syncs, 0);
+        assert_true(stats_of(f.pool).reserved_bytes <= reserved);
+        assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
+        assert_ok(kn_free(f.pool, late));
+        fixture_end(&f);
     }
-    assert_int_equal(stats_of(f.pool).n_syncs, 0);
-    assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
-    assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
-    fixture_end(&f);
 }
 
 static void event_that_can_not_be_recorded_costs_memory_not_safety(void **state) {
@@ -649,6 +742,9 @@ int main(void) {
         TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_nobody_else),
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
         TEST(stream_that_only_reads_counts_as_a_second_one), TEST(large_pool_records_few_events),
+        TEST(free_of_a_large_block_records_the_events_of_its_uses),
+        TEST(use_by_a_stream_that_went_ends_with_the_free),
+        TEST(event_that_fails_is_not_tried_at_each_free),
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
         TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
         TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
@@ -657,6 +753,7 @@ int main(void) {
         TEST(drivers_without_ids_know_streams_by_their_handles),
         TEST(stream_whose_id_is_not_always_known_stays_the_same),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),
+        TEST(memory_of_another_threads_default_stream_waits_for_the_thread),
         TEST(stream_that_is_retired_while_it_is_captured_is_not_waited_for),
         TEST(retired_stream_leaves_its_memory_to_others),
         TEST(many_streams_come_and_go_without_growth),

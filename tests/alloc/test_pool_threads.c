@@ -322,8 +322,8 @@ static void *thread_stream(void *ctx) {
 static void stream_of_a_thread_goes_with_it(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
-    uint64_t objects = 0;
-    for (uint64_t i = 0; i < 20; i++) {
+    uint64_t objects = 0, metadata = 0;
+    for (uint64_t i = 0; i < 60; i++) {
         worker w = {.pool = f.pool, .sim = f.sim, .seed = i + 1};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, thread_stream, &w), 0);
@@ -331,9 +331,13 @@ static void stream_of_a_thread_goes_with_it(void **state) {
         assert_int_equal(w.n_failed, 0);
         assert_non_null(w.stream);
         kn_sim_drain(f.sim);
-        if (i == 4) objects = kn_sim_objects(f.sim);
+        if (i == 4) {
+            objects = kn_sim_objects(f.sim);
+            metadata = stats_of(f.pool).metadata_bytes;
+        }
     }
     assert_true(kn_sim_objects(f.sim) <= objects + 16); /* no stream stays; some events may */
+    assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
     fixture_end(&f);
 }
 
