@@ -278,7 +278,7 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
         size_t bytes = kn__slab_bytes(stream, class);
         KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
         if (block && !kn__slab_new(pool, block, class)) {
-            kn__block_release(pool, block);
+            kn__block_release(pool, block, kn__stream_epoch(stream));
             return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a slab", pool->name);
         }
     }

@@ -365,10 +365,7 @@ static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
         pool->waiting_bytes -= waiter_bytes(waiter);
     }
     if (waiter->block) {
-        kn__block *block = waiter->block;
-        bool gone = block->stream->retired && kn__epoch_finished(pool, block->stream, block->epoch);
-        /* its epoch is still that of its free */
-        kn__block_free(pool, block, gone ? pool->idle : block->stream, gone ? 0 : block->epoch);
+        kn__block_release(pool, waiter->block, waiter->block->epoch); /* that of its free */
     } else if (waiter->slab) {
         waiter->slab->n_waiting--;
         kn__slab_put(pool, waiter->slab, waiter->slot);
@@ -529,7 +526,6 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
                      gone ? "was destroyed without kn_stream_retire" : "can't be waited for");
     }
     stream->retired = true;
-    kn__stream_slabs_release(pool, stream);
     if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream))) retired_finish(pool, stream);
     kn__streams_changed(pool);
 }

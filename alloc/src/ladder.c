@@ -210,13 +210,12 @@ static bool grow(kn_pool *pool, request *r) {
 
 static bool flush_own(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     return own(pool, r);
 }
 
-/* Before growth: what this thread caches and slabs that are empty, then whole handles that are free
- * and done with move to where they are wanted. Nothing waits. Where there is no pressure, only when
+/* Before growth: what this thread caches, then whole handles that are free and done with move to
+ * where they are wanted. Nothing waits. Where there is no pressure, only when
  * a quarter of what is reserved, and a good part of the device, would move. */
 enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16 };
 

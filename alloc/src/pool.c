@@ -240,7 +240,6 @@ void kn__trim(kn_pool *pool, size_t keep_bytes) {
     kn__shrink(pool, keep_bytes);
     if (pool->reserved <= keep_bytes) return;
     kn__caches_flush(pool);
-    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
 }
