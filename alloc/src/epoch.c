@@ -545,8 +545,6 @@ bool kn__epochs_recover(kn_pool *pool) {
         if (!stream->lost) continue;
         stream->lost = false;
         stream->done = kn__stream_epoch(stream);
-        uses_finish(pool, stream);
-        retired_finish(pool, stream);
     }
     return true;
 }

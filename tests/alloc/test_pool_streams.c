@@ -184,15 +184,16 @@ static void finished_work_hands_its_memory_over(void **state) {
     enum { N = 200 };
     for (int late = 0; late < 2; late++) { /* the pool knows of the second stream only then */
         fixture f = fixture_make(16 * GiB, false, NULL);
+        const size_t n = late ? 20 : N; /* so little that handles are not moved */
         kn_stream first = new_stream(&f), second = new_stream(&f);
         void *blocks[N], *seen = must_alloc(f.pool, 1 * MiB, late ? first : second);
         uint64_t reserved = 0;
         for (int stage = 0; stage < 2; stage++) {
-            for (size_t i = 0; i < N; i++) {
+            for (size_t i = 0; i < n; i++) {
                 blocks[i] = must_alloc(f.pool, (1 + i * 7 % 13) * MiB, stage ? second : first);
                 kn_sim_drain(f.sim); /* the device keeps up */
             }
-            for (size_t i = N; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
+            for (size_t i = n; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
             kn_sim_drain(f.sim);
             if (!stage) reserved = stats_of(f.pool).reserved_bytes;
         }
@@ -288,10 +289,35 @@ static void small_requests_of_many_streams_leave_a_large_block_whole(void **stat
     assert_ok(kn_free(f.pool, large));
     kn_sim_drain(f.sim);
     for (int i = 0; i < STREAMS; i++) small[i] = must_alloc(f.pool, 1 * MiB, streams[i]);
+    for (int i = 0; i < STREAMS; i += 2) {
+        kn_sim_work(f.sim, streams[i], small[i], 1 * MiB, (uint64_t)i + 1);
+        assert_ok(kn_free(f.pool, small[i]));
+    }
     large = must_alloc(f.pool, 24 * GiB, s);
     assert_true(stats_of(f.pool).reserved_bytes <= 33 * GiB);
-    for (int i = 0; i < STREAMS; i++) assert_ok(kn_free(f.pool, small[i]));
+    assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+    for (int i = 1; i < STREAMS; i += 2) assert_ok(kn_free(f.pool, small[i]));
     assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
+/* Blocks that are freed after their streams went, and after all work, merge. */
+static void blocks_of_streams_that_went_merge(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *x = must_alloc(f.pool, 20 * MiB, s), *y = must_alloc(f.pool, 20 * MiB, t);
+    kn_stream_destroy(f.device, s);
+    kn_stream_destroy(f.device, t);
+    kn_sim_drain(f.sim);
+    void *z = must_alloc(f.pool, 20 * MiB, u); /* asks for the events */
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_pool_check(f.pool));
+    void *both = must_alloc(f.pool, 40 * MiB, u);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 60 * MiB);
+    assert_ok(kn_free(f.pool, both));
+    assert_ok(kn_free(f.pool, z));
     fixture_end(&f);
 }
 
@@ -482,7 +508,7 @@ static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
     kn_pool_destroy(f.pool);
     assert_ok(kn_device_register(&f.device, "sim:ids", &driver, f.sim));
     assert_ok(kn_pool_create(&f.pool, f.device, NULL));
-    kn_stream s = new_stream(&f);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
     void *first = NULL;
     for (int i = 0; i < 6; i++) {
         id_fails = i % 2 == 0;
@@ -491,6 +517,7 @@ static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
         if (!first) first = x;
         assert_ptr_equal(x, first);
         assert_ok(kn_free(f.pool, x));
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 5 * MiB, other)));
     }
     kn_stream_destroy(f.device, s);
     fixture_end(&f);
@@ -722,6 +749,72 @@ static void same_sequence_never_runs_out_later(void **state) {
     fixture_end(&f);
 }
 
+/* The memory of a stream that is destroyed when no event can be recorded is waited for. */
+static void stream_whose_last_event_fails_is_waited_for(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 40 * MiB, s);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 1, true);
+    kn_stream_destroy(f.device, s);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 0, false);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_STREAM_SYNC), 1);
+    x = must_alloc(f.pool, 40 * MiB, t);
+    assert_int_equal(stats_of(f.pool).n_syncs, 1);
+    assert_ok(kn_free(f.pool, x));
+    fixture_end(&f);
+}
+
+/* A wait for the whole device would break the capture. */
+static void device_is_not_waited_for_while_a_stream_is_captured(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), caught = new_stream(&f);
+    void *y = must_alloc(f.pool, 1 * MiB, caught), *x = must_alloc(f.pool, 40 * MiB, s);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    destroy_unannounced(&f, s);
+    kn_stream t = new_stream(&f);
+    void *small = must_alloc(f.pool, 1 * MiB, t);
+    kn_sim_capture(f.sim, caught, true);
+    assert_int_equal(kn_alloc(&x, f.pool, 40 * MiB, t), KN_ERR_OOM);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_DEVICE_SYNC), 0);
+    kn_sim_capture(f.sim, caught, false);
+    x = must_alloc(f.pool, 40 * MiB, t);
+    void *all[] = {x, y, small};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
+/* Memory whose streams can't be waited for stays with the device when the pool goes. */
+static void destroy_leaves_memory_that_may_be_in_use(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        fixture f = fixture_make(64 * MiB, false, NULL);
+        static kn_device_driver driver;
+        driver = *kn_sim_driver(f.sim);
+        driver.device_sync = NULL;
+        kn_pool_destroy(f.pool);
+        assert_ok(kn_device_register(&f.device, lost ? "sim:lost" : "sim:sync", &driver, f.sim));
+        assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+        kn_stream s = new_stream(&f);
+        void *x = must_alloc(f.pool, 8 * MiB, s);
+        kn_sim_work(f.sim, s, x, 8 * MiB, 1);
+        assert_ok(kn_free(f.pool, x));
+        if (lost) {
+            destroy_unannounced(&f, s);
+            assert_ok(kn_free(f.pool, must_alloc(f.pool, 8 * MiB, new_stream(&f))));
+        } else {
+            kn_sim_fail(f.sim, KN_SIM_EVENT_SYNC, 1, true);
+        }
+        kn_pool_destroy(f.pool);
+        assert_no_violation(f.sim);
+        assert_true(kn_sim_bytes(f.sim) >= 8 * MiB);
+    }
+}
+
 static void destroy_waits_for_the_streams(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -746,8 +839,9 @@ int main(void) {
         TEST(use_by_a_stream_that_went_ends_with_the_free),
         TEST(event_that_fails_is_not_tried_at_each_free),
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
-        TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
-        TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
+        TEST(blocks_of_streams_that_went_merge), TEST(rest_of_stolen_memory_is_not_finished),
+        TEST(new_stream_has_waited_for_nothing), TEST(many_streams_in_turn_reach_a_steady_state),
+        TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
@@ -759,5 +853,7 @@ int main(void) {
         TEST(many_streams_come_and_go_without_growth),
         TEST(event_that_can_not_be_recorded_costs_memory_not_safety),
         TEST(out_of_memory_is_never_spurious), TEST(same_sequence_never_runs_out_later),
-        TEST(destroy_waits_for_the_streams));
+        TEST(stream_whose_last_event_fails_is_waited_for),
+        TEST(device_is_not_waited_for_while_a_stream_is_captured),
+        TEST(destroy_leaves_memory_that_may_be_in_use), TEST(destroy_waits_for_the_streams));
 }
