@@ -112,7 +112,7 @@ static void cache_renew(kn_pool *pool, kn__cache *cache) {
     cache->generation = generation;
     cache->current = (kn__rack *)(uintptr_t)&no_rack;
     kn__cache_flush(pool, cache);
-    memset(cache->places, 0, cache->n_places * sizeof *cache->places);
+    for (size_t i = 0; i < cache->n_places; i++) cache->places[i] = NULL;
     for (kn__rack **link = &cache->racks; *link;) {
         kn__rack *rack = *link;
         rack->generation = generation;

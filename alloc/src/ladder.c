@@ -55,15 +55,13 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     return best;
 }
 
-/* So much of a block becomes the taker's, so that it need not come back at once. */
-static const size_t ADOPTED_MAX = (size_t)64 << 20;
-enum { ADOPTED_SHARE = 128 }; /* of what is reserved */
+/* This share of what is reserved becomes the taker's, so that it need not come back at once. */
+enum { ADOPTED_SHARE = 128 };
 
 /* A free block of another stream, usable or waited for. */
 static bool take_foreign(kn_pool *pool, request *r, kn__block *block) {
     if (!block) return false;
     size_t some = kn__block_round(pool->reserved / ADOPTED_SHARE);
-    if (some > ADOPTED_MAX) some = ADOPTED_MAX;
     if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
         uint64_t epoch =
             kn__epoch_finished(pool, block->stream, block->epoch) ? 0 : r->stream->epoch;

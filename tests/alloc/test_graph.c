@@ -472,7 +472,7 @@ static void use_by_a_graph_that_went_ends_with_its_last_launch(void **state) {
     kn_pool_graph_destroy(graph, launches);
     assert_ok(kn_free(f.pool, x));
     assert_ok(kn_free(f.pool, small));
-    void *slots[SLOTS];
+    void *slots[SLOTS], *z = must_alloc(f.pool, 2 * MiB, home); /* asks for events */
     for (int i = 0; i < SLOTS; i++) {
         slots[i] = must_alloc(f.pool, 1000, home);
         kn_sim_work(f.sim, home, slots[i], 1000, 2);
@@ -481,6 +481,7 @@ static void use_by_a_graph_that_went_ends_with_its_last_launch(void **state) {
     kn_sim_work(f.sim, home, y, 50 * MiB, 3);
     for (int i = 0; i < SLOTS; i++) assert_ok(kn_free(f.pool, slots[i]));
     assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_free(f.pool, z));
     fixture_end(&f);
 }
 

@@ -95,6 +95,29 @@ static void what_waits_is_taken_with_what_is_free_behind_it(void **state) {
     fixture_end(&f);
 }
 
+/* Of two runs of neighbours the shorter one that is enough, so that the other serves the next. */
+static void shortest_run_of_neighbours_is_taken(void **state) {
+    (void)state;
+    static const size_t mib[] = {20, 20, 2, 12, 12, 2};
+    fixture f = fixture_make(68 * MiB, false, NULL);
+    kn_stream a = new_stream(&f), b = new_stream(&f), c = new_stream(&f);
+    void *blocks[6];
+    for (size_t i = 0; i < 6; i++) {
+        blocks[i] = must_alloc(f.pool, mib[i] * MiB, i % 3 ? b : a);
+        kn_sim_work(f.sim, i % 3 ? b : a, blocks[i], mib[i] * MiB, 1 + i);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        if (mib[i] > 2) assert_ok(kn_free(f.pool, blocks[i]));
+    }
+    void *small = must_alloc(f.pool, 24 * MiB, c), *large = must_alloc(f.pool, 40 * MiB, c);
+    kn_sim_work(f.sim, c, small, 24 * MiB, 7);
+    kn_sim_work(f.sim, c, large, 40 * MiB, 8);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    void *all[] = {blocks[2], blocks[5], small, large};
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
 /* What another stream freed beside the new memory counts where memory is short, after a wait on the
  * device; where there is more, nobody waits. */
 static void growth_takes_what_is_free_beside_it_when_memory_is_short(void **state) {
@@ -258,7 +281,7 @@ int main(void) {
         TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
         TEST(what_waits_is_taken_with_what_is_free_behind_it),
         TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
-        TEST(growth_waits_for_what_is_free_after_a_hole),
+        TEST(shortest_run_of_neighbours_is_taken), TEST(growth_waits_for_what_is_free_after_a_hole),
         TEST(request_that_can_not_be_served_moves_nothing),
         TEST(what_is_free_behind_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
         TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles));

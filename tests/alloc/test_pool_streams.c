@@ -301,6 +301,26 @@ static void small_requests_of_many_streams_leave_a_large_block_whole(void **stat
     fixture_end(&f);
 }
 
+/* A small block beside it that is freed, and in use still, takes nothing of a large idle one. */
+static void large_idle_block_stays_for_all_streams(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *large = must_alloc(f.pool, 600 * MiB, s);
+    assert_ok(kn_free(f.pool, large));
+    kn_stream_destroy(f.device, s);
+    kn_sim_drain(f.sim);
+    void *small = must_alloc(f.pool, 1 * MiB, t); /* asks for the event */
+    kn_sim_work(f.sim, t, small, 1 * MiB, 1);
+    assert_ok(kn_free(f.pool, small));
+    large = must_alloc(f.pool, 590 * MiB, u);
+    kn_sim_work(f.sim, u, large, 590 * MiB, 2);
+    assert_true(run_alone(&f, u)); /* behind no work of t */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 600 * MiB);
+    assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
 /* Blocks that are freed after their streams went, and after all work, merge. */
 static void blocks_of_streams_that_went_merge(void **state) {
     (void)state;
@@ -839,9 +859,9 @@ int main(void) {
         TEST(use_by_a_stream_that_went_ends_with_the_free),
         TEST(event_that_fails_is_not_tried_at_each_free),
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
-        TEST(blocks_of_streams_that_went_merge), TEST(rest_of_stolen_memory_is_not_finished),
-        TEST(new_stream_has_waited_for_nothing), TEST(many_streams_in_turn_reach_a_steady_state),
-        TEST(host_waits_when_nothing_else_helps),
+        TEST(large_idle_block_stays_for_all_streams), TEST(blocks_of_streams_that_went_merge),
+        TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
+        TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
         TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),

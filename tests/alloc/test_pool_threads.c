@@ -312,10 +312,12 @@ static void *thread_stream(void *ctx) {
     kn_device *device = kn_pool_device(w->pool);
     w->n_failed += kn_stream_of_thread(&w->stream, device) != KN_OK;
     w->n_failed += kn_stream_of_thread(&again, device) != KN_OK || again != w->stream;
-    void *ptr = NULL;
-    w->n_failed += kn_alloc(&ptr, w->pool, 70000, w->stream) != KN_OK;
-    if (ptr) kn_sim_work(w->sim, w->stream, ptr, 70000, w->seed);
-    w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    for (size_t size = 70; size <= 70000; size *= 1000) {
+        void *ptr = NULL;
+        w->n_failed += kn_alloc(&ptr, w->pool, size, w->stream) != KN_OK;
+        if (ptr) kn_sim_work(w->sim, w->stream, ptr, size, w->seed);
+        w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    }
     return NULL;
 }
 
