@@ -11,8 +11,8 @@
 
 enum { PROBE = 4 }; /* blocks of a bin that are looked at */
 
-/* A free block of another stream's, or of nobody's, joins its neighbour only up to this size: the
- * join is then reusable by one stream alone, and the rest of a big one should stay for all. */
+/* A block that is freed merges with an idle neighbour only up to this size: the result belongs to
+ * one stream, and a large idle block should stay usable by all. */
 static const size_t ADOPT_MAX = (size_t)64 << 20;
 
 static inline unsigned bin_of(size_t size) {

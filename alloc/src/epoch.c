@@ -261,7 +261,7 @@ kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
     return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
 }
 
-/* After a failure the stream frees as much again before it tries once more. */
+/* After a failure it is tried again when as much was freed once more. */
 void kn__epoch_close_full(kn_pool *pool, kn__stream *stream) {
     if (kn__epoch_close(pool, stream) < 0) stream->open_bytes = 1;
 }

@@ -1,10 +1,11 @@
-/* What is tried for a request, rung after rung, the pool searched again after each; see the table
- * LADDER. Then the error, which says who holds what.
+/* Serves a request that the stream's own free blocks can't: tries one rung after another, see the
+ * table LADDER, and searches the pool after each. Then fails, with a report of all holders.
  *
- * While there is memory no stream waits for another: what streams are known to be done with comes
- * before growth, and all that waits comes after it. Where most of the memory is reserved
- * (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No rung waits
- * for the whole device but the last one, which is for streams that were destroyed unannounced. */
+ * While there is memory no stream waits for another: memory that streams are known to have finished
+ * with comes before growth, and every rung that waits comes after it. Where most of the memory is
+ * reserved (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No
+ * rung waits for the whole device but the last one, which is for streams that were destroyed
+ * unannounced. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -76,7 +77,7 @@ static bool find_finished(kn_pool *pool, request *r) {
     return own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
 }
 
-/* What streams are known to be done with; then a few events are asked. */
+/* Takes what streams are known to have finished with; then queries a few events. */
 static bool finished(kn_pool *pool, request *r) {
     if (find_finished(pool, r)) return true;
     if (pool->waiters) kn__epochs_close_used(pool);
@@ -84,8 +85,8 @@ static bool finished(kn_pool *pool, request *r) {
     return find_finished(pool, r);
 }
 
-/* Neighbours that are free or wait to be, of whichever streams, may do together what none does
- * alone. They are looked for round the largest that are too small. */
+/* Neighbours that are free or waiting, of any streams, may be large enough together. The search
+ * starts at the largest free blocks and at the youngest waiting ones. */
 enum { SEEDS = 32, PIECES = 64, SEED_SHARE = 8 };
 
 typedef struct stretch {
@@ -104,7 +105,8 @@ static bool fits(const request *r, const stretch *run) {
     return kn__block_fits(&whole, r->size, r->align);
 }
 
-/* The run round the seed, to its right first, no longer than needed; false: it is too short. */
+/* The run that contains the seed, extended to its right first, no longer than needed; false: it is
+ * too short. */
 static bool measure(stretch *out, const request *r, kn__block *seed) {
     stretch run = {.head = seed, .begin = seed->ptr, .end = seed->ptr + seed->size};
     int n = 0;
@@ -342,7 +344,7 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* No more than this fits, whatever is given back: what is live stays. */
+/* More than the capacity leaves beside the live bytes: no rung can serve it. */
 static bool hopeless(kn_pool *pool, const request *r) {
     uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
     return r->size > most || r->size > most - (live < most ? live : most);
