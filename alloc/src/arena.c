@@ -11,8 +11,8 @@
 
 enum { PROBE = 4 }; /* blocks of a bin that are looked at */
 
-/* A free block of another stream's, or of nobody's, joins its neighbour only up to this size: the
- * join is then reusable by one stream alone, and the rest of a big one should stay for all. */
+/* A block that is freed merges with an idle neighbour only up to this size: the result belongs to
+ * one stream, and a large idle block should stay usable by all. */
 static const size_t ADOPT_MAX = (size_t)64 << 20;
 
 static inline unsigned bin_of(size_t size) {
@@ -232,9 +232,8 @@ inline kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *st
     return block;
 }
 
-inline void kn__block_release(kn_pool *pool, kn__block *block) {
+inline void kn__block_release(kn_pool *pool, kn__block *block, uint64_t epoch) {
     kn__stream *home = block->stream;
-    uint64_t epoch = kn__stream_epoch(home);
     if (home->retired && kn__epoch_finished(pool, home, epoch)) {
         kn__block_free(pool, block, pool->idle, 0);
     } else {
@@ -374,7 +373,7 @@ kn_status kn__block_dealloc(kn_pool *pool, char *ptr) {
         block->waiter->block = block;
         kn__waiter_enqueue(pool, block->waiter);
     } else {
-        kn__block_release(pool, block);
+        kn__block_release(pool, block, kn__stream_epoch(home));
     }
     kn__epoch_close_if_full(pool, home);
     kn__pool_unlock(pool);

@@ -290,7 +290,7 @@ static kn_status slots_take(kn__entry *out, unsigned *n, kn_pool *pool, kn__stre
         size_t bytes = slab_size(pool, stream, class);
         KN_TRY(kn__ladder(&block, pool, stream, bytes, KN__PAGE, class, requested));
         if (block && !kn__slab_new(pool, block, class)) {
-            kn__block_release(pool, block);
+            kn__block_release(pool, block, kn__stream_epoch(stream));
             return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a slab", pool->name);
         }
     }
@@ -536,10 +536,10 @@ static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
     return free_slot(pool, (kn__slab *)(entry - KN__TAG_SLAB), ptr);
 }
 
-static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, const kn__slab *slab,
+static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, size_t live,
                                                         uint32_t use) {
-    kn__count_free(cache, slab->slot_bytes, kn__slot_requested(use));
-    kn__tag_free(cache, kn__slot_tag(use), slab->slot_bytes);
+    kn__count_free(cache, live, kn__slot_requested(use));
+    kn__tag_free(cache, kn__slot_tag(use), live);
     return KN_OK;
 }
 
@@ -562,11 +562,12 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
         kn__gate_leave(&cache->gate);
         return free_slow(pool, ptr);
     }
+    size_t live = slab->slot_bytes; /* outside the gate the slab may be gone */
     KN__WRITE(slot->use, 0);
     stack_push(rack, stack, (kn__entry){ptr, slot});
     kn__gate_leave(&cache->gate);
-    if (KN__UNLIKELY(kn__slot_tag(use))) return count_tagged(cache, slab, use);
-    kn__count_free(cache, slab->slot_bytes, use);
+    if (KN__UNLIKELY(kn__slot_tag(use))) return count_tagged(cache, live, use);
+    kn__count_free(cache, live, use);
     return KN_OK;
 }
 

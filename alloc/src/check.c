@@ -1,4 +1,4 @@
-/* kn_pool_check: walks everything and compares what is said twice. */
+/* kn_pool_check: walks all records and cross-checks redundant ones. */
 #include <string.h>
 
 #include "counts.h"

@@ -1,5 +1,5 @@
-/* Counting what is handed out. A thread counts in its own cache; under the pool's lock its counts
- * are put together with the pool's, so that peaks of one thread are exact. */
+/* Counters of live memory. A thread counts in its own cache; under the pool's lock its counts are
+ * added to the pool's, so that peaks of one thread are exact. */
 #ifndef KNET_ALLOC_COUNTS_H
 #define KNET_ALLOC_COUNTS_H
 

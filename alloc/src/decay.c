@@ -1,7 +1,7 @@
-/* Decay: memory that nobody wanted for a while goes back to the device.
+/* Decay: returns memory to the device that has been idle for a while.
  *
- * Over a window of time the pool keeps the most that was live. What it has beyond that, at the
- * window's end, was idle all the time. No thread: the pool's own calls look at the clock, where
+ * A pool records the peak of its live bytes in a window of time. Memory beyond the peak was idle in
+ * all of the window. There is no thread: the pool's own calls look at the clock, where
  * decay is on, and nothing waits: what streams may still use goes when a later window ends. */
 #include <time.h>
 

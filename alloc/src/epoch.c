@@ -277,7 +277,7 @@ kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
     return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: no event can be recorded on %s", pool->name, why);
 }
 
-/* After a failure the stream frees as much again before it tries once more. */
+/* After a failure it is tried again when as much was freed once more. */
 void kn__epoch_close_full(kn_pool *pool, kn__stream *stream) {
     if (kn__epoch_close(pool, stream) < 0) stream->open_bytes = 1;
 }
@@ -380,10 +380,7 @@ static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
         pool->waiting_bytes -= waiter_bytes(waiter);
     }
     if (waiter->block) {
-        kn__block *block = waiter->block;
-        bool gone = block->stream->retired && kn__epoch_finished(pool, block->stream, block->epoch);
-        /* its epoch is still that of its free */
-        kn__block_free(pool, block, gone ? pool->idle : block->stream, gone ? 0 : block->epoch);
+        kn__block_release(pool, waiter->block, waiter->block->epoch); /* that of its free */
     } else if (waiter->slab) {
         waiter->slab->n_waiting--;
         kn__slab_put(pool, waiter->slab, waiter->slot);
@@ -547,7 +544,6 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
                      gone ? "was destroyed without kn_stream_retire" : "can't be waited for");
     }
     stream->retired = true;
-    kn__stream_slabs_release(pool, stream);
     if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream))) retired_finish(pool, stream);
     kn__streams_changed(pool);
 }

@@ -1,9 +1,9 @@
 /* Memory of graphs.
  *
  * A stream that is captured into a graph has another record in its place, the graph's own part of
- * it: with its own free blocks, slabs and racks. Its epochs never end, so nobody else gets what was
- * freed in them. The stream's own record is hidden meanwhile; at the end the two change places, and
- * when the graph goes its part is freed on a stream. */
+ * it: with its own free blocks, slabs and racks. Its epochs never end, so other streams never get
+ * what was freed in them. The stream's own record is hidden meanwhile; at the end the two change
+ * places, and when the graph goes its part is freed on a stream. */
 #include <stdlib.h>
 
 #include "devices.h"
@@ -131,7 +131,7 @@ static void retarget_all(const move *m, kn__waiter *waiter) {
     for (kn__use *use = waiter->uses; use; use = use->next) retarget(m, use);
 }
 
-/* What is live, waits or is cut into slots. Free blocks follow. */
+/* Moves a block that is live, waits or is a slab. Free blocks are moved later. */
 static bool move_block(void *ctx, kn__block *block) {
     const move *m = ctx;
     if (block->state == KN__LIVE) retarget_all(m, block->waiter);
@@ -147,7 +147,7 @@ static bool move_block(void *ctx, kn__block *block) {
     return true;
 }
 
-/* Uses of blocks that were freed: they end with the target's open epoch. */
+/* Moves uses of freed blocks: they end with the target's open epoch. */
 static void move_uses(const move *m) {
     kn__use *use = m->part->oldest_use;
     if (!use) return;

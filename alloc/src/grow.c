@@ -211,8 +211,8 @@ static kn__plan make_plan(const kn_pool *pool, const kn__stream *by, size_t size
     return best;
 }
 
-/* The first `bytes` of the hole have memory now: free, never used, and joined to what is round. A
- * record for the rest of the hole was made sure of before. */
+/* The first `bytes` of the hole have memory now: makes them a free block, merged with its
+ * neighbours. make_room ensured a record for the rest of the hole. */
 static void hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
     kn__block *rest = hole->size > bytes ? kn__block_split(pool, hole, bytes) : NULL;
     if (rest) hole_link(&pool->range, rest, hole);
@@ -229,8 +229,8 @@ static kn_status make_room(kn_pool *pool, const char *at, size_t bytes) {
     return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
-/* Grows with the pool and with the request, and shrinks with what is left: the last handles are
- * small ones. */
+/* Grows with the pool and with the request, and shrinks with the headroom: the last handles are
+ * small. */
 static size_t handle_size(const kn_pool *pool, size_t bytes) {
     uint64_t left = headroom(pool) / 16, wanted = pool->reserved / 256;
     size_t size = pool->range.unit;

@@ -1,10 +1,11 @@
-/* What is tried for a request, rung after rung, the pool searched again after each; see the table
- * LADDER. Then the error, which says who holds what.
+/* Serves a request that the stream's own free blocks can't: tries one rung after another, see the
+ * table LADDER, and searches the pool after each. Then fails, with a report of all holders.
  *
- * While there is memory no stream waits for another: what streams are known to be done with comes
- * before growth, and all that waits comes after it. Where most of the memory is reserved
- * (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No rung waits
- * for the whole device but the last one, which is for streams that were destroyed unannounced. */
+ * While there is memory no stream waits for another: memory that streams are known to have finished
+ * with comes before growth, and every rung that waits comes after it. Where most of the memory is
+ * reserved (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No
+ * rung waits for the whole device but the last one, which is for streams that were destroyed
+ * unannounced. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -55,15 +56,13 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     return best;
 }
 
-/* So much of a block becomes the taker's, so that it need not come back at once. */
-static const size_t ADOPTED_MAX = (size_t)64 << 20;
-enum { ADOPTED_SHARE = 128 }; /* of what is reserved */
+/* This share of what is reserved becomes the taker's, so that it need not come back at once. */
+enum { ADOPTED_SHARE = 128 };
 
 /* A free block of another stream, usable or waited for. */
 static bool take_foreign(kn_pool *pool, request *r, kn__block *block) {
     if (!block) return false;
     size_t some = kn__block_round(pool->reserved / ADOPTED_SHARE);
-    if (some > ADOPTED_MAX) some = ADOPTED_MAX;
     if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
         uint64_t epoch =
             kn__epoch_finished(pool, block->stream, block->epoch) ? 0 : r->stream->epoch;
@@ -78,7 +77,7 @@ static bool find_finished(kn_pool *pool, request *r) {
     return own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
 }
 
-/* What streams are known to be done with; then a few events are asked. */
+/* Takes what streams are known to have finished with; then queries a few events. */
 static bool finished(kn_pool *pool, request *r) {
     if (find_finished(pool, r)) return true;
     if (pool->waiters) kn__epochs_close_used(pool);
@@ -86,8 +85,8 @@ static bool finished(kn_pool *pool, request *r) {
     return find_finished(pool, r);
 }
 
-/* Neighbours that are free or wait to be, of whichever streams, may do together what none does
- * alone. They are looked for round the largest that are too small. */
+/* Neighbours that are free or waiting, of any streams, may be large enough together. The search
+ * starts at the largest free blocks and at the youngest waiting ones. */
 enum { SEEDS = 32, PIECES = 64, SEED_SHARE = 8 };
 
 typedef struct stretch {
@@ -106,7 +105,8 @@ static bool fits(const request *r, const stretch *run) {
     return kn__block_fits(&whole, r->size, r->align);
 }
 
-/* The run round the seed, to its right first, no longer than needed; false: it is too short. */
+/* The run that contains the seed, extended to its right first, no longer than needed; false: it is
+ * too short. */
 static bool measure(stretch *out, const request *r, kn__block *seed) {
     stretch run = {.head = seed, .begin = seed->ptr, .end = seed->ptr + seed->size};
     int n = 0;
@@ -210,13 +210,12 @@ static bool grow(kn_pool *pool, request *r) {
 
 static bool flush_own(kn_pool *pool, request *r) {
     if (r->cache) kn__cache_flush(pool, r->cache);
-    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     return own(pool, r);
 }
 
-/* Before growth: what this thread caches and slabs that are empty, then whole handles that are free
- * and done with move to where they are wanted. Nothing waits. Where there is no pressure, only when
+/* Before growth: what this thread caches, then whole handles that are free and done with move to
+ * where they are wanted. Nothing waits. Where there is no pressure, only when
  * a quarter of what is reserved, and a good part of the device, would move. */
 enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16 };
 
@@ -390,11 +389,13 @@ static uint64_t stamp(const kn_pool *pool) {
 static bool wait_for_caches(kn_pool *pool, request *r) {
     enum { WAITS_MAX = 100 };
     const struct timespec wait = {.tv_nsec = 1000000};
-    for (int i = 0; i < WAITS_MAX && !hopeless(pool, r) && !kn__caches_flush(pool); i++) {
+    for (int i = 0; i < WAITS_MAX && !hopeless(pool, r); i++) {
+        bool all = kn__caches_flush(pool);
+        if (climb_once(pool, r, true)) return true;
+        if (all) break;
         kn__pool_unlock(pool);
         nanosleep(&wait, NULL);
         kn__pool_lock(pool);
-        if (climb_once(pool, r, true)) return true;
     }
     return false;
 }

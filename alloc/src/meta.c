@@ -20,7 +20,7 @@ static size_t slot_of(size_t size_bytes) {
     return (size_bytes + KN__META_GRAIN - 1) / KN__META_GRAIN;
 }
 
-/* Chunks grow with what there is, and are touched here, once, not on the way to an allocation. */
+/* Chunks grow with the total. Their pages are populated here, not by the allocations. */
 static bool add_chunk(kn__meta *meta, size_t min_bytes) {
     size_t size = (size_t)64 << 10;
     while (size < meta->total_bytes / 4 && size < (size_t)4 << 20) size *= 2;

@@ -16,7 +16,7 @@ typedef struct kn__meta {
 
 /* Zeroed memory, aligned to a cache line; NULL: no host memory. */
 void *kn__meta_alloc(kn__meta *meta, size_t size_bytes);
-/* For reuse at this size. What is large (10 KiB) is kept till the release: arrays that doubled. */
+/* Keeps it for reuse at this size. From 10 KiB on it is lost until the release. */
 void kn__meta_free(kn__meta *meta, void *ptr, size_t size_bytes);
 /* A larger array with the contents of the old one, which is freed; NULL: as before, no memory. */
 void *kn__meta_grow(kn__meta *meta, void *old, size_t old_bytes, size_t new_bytes);

@@ -47,7 +47,7 @@ static bool publish(const kn_observer *observer) {
     return !taken;
 }
 
-/* Under the registry's lock, as pools are made: each is told of once. */
+/* Holds the registry's lock, as the creation of pools does: each pool is reported once. */
 kn_status kn_observer_attach(const kn_observer *observer) {
     kn__registry_lock();
     bool published = publish(observer);

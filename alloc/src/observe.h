@@ -1,4 +1,4 @@
-/* The observer as this library sees it: one atomic pointer, NULL when nobody looks. */
+/* The observer as this library sees it: one atomic pointer, NULL when there is none. */
 #ifndef KNET_ALLOC_OBSERVE_H
 #define KNET_ALLOC_OBSERVE_H
 
@@ -24,7 +24,7 @@ static inline const kn_observer *kn__observer_behind(void) {
     return atomic_load_explicit(&kn__observer_attached, memory_order_acquire);
 }
 
-/* Round a call to a device's driver: KN__CALL("cuMemCreate", result = cuMemCreate(…)); */
+/* Wraps a call to a device's driver: KN__CALL("cuMemCreate", result = cuMemCreate(…)); */
 #define KN__CALL(name, ...)                                                                        \
     do {                                                                                           \
         const kn_observer *kn_o_ = kn__observer();                                                 \

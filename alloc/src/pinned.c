@@ -1,8 +1,8 @@
 /* Pinned pools: the pool's own code over page-locked segments of host memory.
  *
- * What is allocated is the CPU's to write at once. So it has one home, whatever stream is passed:
- * the CPU, whose epochs are always finished, while the uses by copies on streams are waited for as
- * any block's. No stream may wait for another on the CPU's behalf. */
+ * The CPU may write a block as soon as it is allocated. So all blocks have one home, whatever
+ * stream is passed: the CPU, whose epochs are always finished. Uses by copies on streams are waited
+ * for as in other pools. No stream may wait for another on behalf of the CPU. */
 #include "devices.h"
 #include "pool_types.h"
 

@@ -8,7 +8,7 @@
 #include "devices.h"
 #include "observe.h"
 
-/* The lock. What the observer has to hear about reserved memory is told when it is open again. */
+/* The lock. The observer hears of changes of reserved memory when the lock is open again. */
 
 void kn__pool_unlock_act(kn_pool *pool) {
     if (pool->decay_ns) kn__decay(pool);
@@ -234,13 +234,12 @@ void kn__thread_end_default_stream(kn__thread *thread) {
 
 /* Limits. */
 
-/* What is finished first: what the caches give back now joins it, and is finished later. */
+/* Finished memory first: what caches return merges with it, and finishes later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
     if (pool->reserved <= keep_bytes) return;
     kn__caches_flush(pool);
-    kn__slabs_release(pool);
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
 }

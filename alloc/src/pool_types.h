@@ -442,8 +442,8 @@ kn__block *kn__bins_find_usable(const kn_pool *pool, const kn__stream *by, const
 kn__block *kn__block_free(kn_pool *pool, kn__block *block, kn__stream *stream, uint64_t epoch);
 /* Moves the stream's free blocks of epochs up to `last` to another stream's epoch. */
 void kn__free_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch);
-/* Makes the block free for its home stream, from now on. */
-void kn__block_release(kn_pool *pool, kn__block *block);
+/* Makes the block free for its home stream, in its epoch `epoch`, or for all if that is over. */
+void kn__block_release(kn_pool *pool, kn__block *block, uint64_t epoch);
 /* Cuts what is asked for out of a free block that `stream` may use; KN_ERR_OOM: no host memory. */
 kn__block *kn__block_take(kn_pool *pool, kn__block *block, kn__stream *stream, size_t size,
                           size_t align);
@@ -476,9 +476,7 @@ void kn__memory_release(kn_pool *pool);   /* all of it */
 size_t kn__slab_bytes(const kn__stream *stream, unsigned class);         /* of the next one */
 kn__slab *kn__slab_new(kn_pool *pool, kn__block *block, unsigned class); /* takes a live block */
 unsigned kn__slab_take(kn__stream *stream, unsigned class, kn__entry *out, unsigned n);
-void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
-void kn__slabs_release(kn_pool *pool); /* those that are empty */
-void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream);
+void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot); /* may free the slab */
 void kn__slab_move(kn__slab *slab, kn__stream *stream); /* its block is moved by the caller */
 /* The slot that the address lies in. False: it is not where the slot starts; only there the
  * product's lower half is small. Slots have at most 2^12 grains and a slab 2^14, so rounding the

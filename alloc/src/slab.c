@@ -62,7 +62,7 @@ static void slab_release(kn_pool *pool, kn__slab *slab) {
     unlink_partial(slab);
     slab->stream->n_slabs[slab->class]--;
     kn__meta_free(&pool->meta, slab, record_bytes(slab->n_slots));
-    kn__block_release(pool, block);
+    kn__block_release(pool, block, kn__stream_epoch(block->stream));
 }
 
 static unsigned take_from(kn__slab *slab, kn__entry *out, unsigned n) {
@@ -92,8 +92,7 @@ void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
     KN_ASSERT(!(slab->free[slot / 64] >> slot % 64 & 1));
     slab->free[slot / 64] |= 1ull << slot % 64;
     if (slab->n_free++ == 0) link_partial(slab);
-    bool only = !slab->next && !slab->prev; /* one empty slab stays, against churn at the edge */
-    if (slab->n_free == slab->n_slots && (!only || slab->stream->retired)) slab_release(pool, slab);
+    if (slab->n_free == slab->n_slots) slab_release(pool, slab);
 }
 
 void kn__slab_move(kn__slab *slab, kn__stream *stream) {
@@ -102,17 +101,4 @@ void kn__slab_move(kn__slab *slab, kn__stream *stream) {
     stream->n_slabs[slab->class]++;
     slab->stream = stream;
     if (slab->n_free) link_partial(slab);
-}
-
-void kn__stream_slabs_release(kn_pool *pool, kn__stream *stream) {
-    for (unsigned class = 0; class < pool->n_classes; class ++) {
-        for (kn__slab *slab = stream->partial[class], *next; slab; slab = next) {
-            next = slab->next;
-            if (slab->n_free == slab->n_slots) slab_release(pool, slab);
-        }
-    }
-}
-
-void kn__slabs_release(kn_pool *pool) {
-    for (uint32_t i = 0; i < pool->n_streams; i++) kn__stream_slabs_release(pool, pool->streams[i]);
 }

@@ -43,7 +43,7 @@ static uint8_t tag_of(const char *name) {
 
 const char *kn__tag_name(unsigned tag) { return names[tag]; }
 
-/* The stack of a thread. What is pushed beyond its depth changes nothing. */
+/* The stack of a thread. Pushes beyond its depth are only counted. */
 
 void kn_tag_push(const char *name) {
     kn__thread *self = kn__thread_get();

@@ -317,7 +317,7 @@ static void *alloc_and_free(void *ctx) {
 
 static void thread_that_is_preempted_in_its_cache_is_waited_for(void **state) {
     (void)state;
-    fixture f = instant_make(8 * MiB);
+    fixture f = instant_make(12 * MiB); /* six handles: a live slot lies in two at most */
     _Atomic bool stop = false;
     busy b = {.f = &f, .stop = &stop};
     struct sigaction action = {.sa_handler = stay_a_while};
@@ -329,7 +329,7 @@ static void thread_that_is_preempted_in_its_cache_is_waited_for(void **state) {
         atomic_store(&stopped, false);
         pthread_kill(thread, SIGUSR1);
         while (!atomic_load(&stopped)) nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
-        assert_ok(kn_alloc(&big, f.pool, 4800 * KiB, NULL));
+        assert_ok(kn_alloc(&big, f.pool, 7600 * KiB, NULL));
         assert_ok(kn_free(f.pool, big));
         nanosleep(&(struct timespec){.tv_nsec = 6000000}, NULL); /* the cache fills again */
     }
@@ -352,6 +352,30 @@ static void every_pool_of_many_has_caches(void **state) {
     for (int i = 0; i < POOLS; i++) {
         assert_ok(kn_pool_check(pools[i]));
         kn_pool_destroy(pools[i]);
+    }
+    for (int i = 0; i < 1100; i++) { /* a destroyed pool leaves its place to another one */
+        assert_ok(kn_pool_create(&pools[0], f.device, NULL));
+        if (i % 100 == 99) {
+            assert_ok(kn_free(pools[0], must_alloc(pools[0], 1000, NULL)));
+            assert_true(stats_of(pools[0]).cached_bytes > 0);
+        }
+        kn_pool_destroy(pools[0]);
+    }
+    fixture_end(&f);
+}
+
+/* Of each size a thread keeps 256 KiB or four slots. */
+static void cache_is_bounded(void **state) {
+    (void)state;
+    enum { N = 300 };
+    fixture f = instant_make(1 * GiB);
+    kn_stream s = new_stream(&f);
+    for (size_t size = 4 * KiB; size <= 64 * KiB; size *= 2) {
+        void *slots[N];
+        assert_ok(kn_pool_trim(f.pool, 0));
+        for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, size, i % 2 ? s : NULL);
+        for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, slots[i]));
+        assert_in_range(stats_of(f.pool).cached_bytes, size, 2 * 256 * KiB);
     }
     fixture_end(&f);
 }
@@ -383,5 +407,6 @@ int main(void) {
                      TEST(caches_serve_again_after_they_were_called_back),
                      TEST(caches_of_busy_threads_may_be_called_back),
                      TEST(thread_that_is_preempted_in_its_cache_is_waited_for),
-                     TEST(every_pool_of_many_has_caches), TEST(peak_of_small_blocks_is_exact));
+                     TEST(every_pool_of_many_has_caches), TEST(cache_is_bounded),
+                     TEST(peak_of_small_blocks_is_exact));
 }

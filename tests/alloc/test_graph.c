@@ -301,12 +301,22 @@ static void destroy_order_is_free(void **state) {
     assert_ptr_equal(a, b);
     assert_ok(kn_free(f.pool, b));
     kn_pool_graph_destroy(NULL, s);
+    kn_sim_drain(f.sim);
+    kn_stream_destroy(f.device, s);
+    assert_all_goes(&f);
     fixture_end(&f);
 }
 
-static void a_stream_may_go_before_the_graph(void **state) {
-    (void)state;
-    fixture f = fixture_make(256 * MiB, false, NULL);
+static fixture fixture_without_ids(void) {
+    fixture f = {0};
+    kn_sim_options options = {.capacity_bytes = 256 * MiB, .no_stream_ids = true};
+    assert_ok(kn_sim_create(&f.sim, &options));
+    assert_ok(kn_device_register(&f.device, "sim:noid", kn_sim_driver(f.sim), f.sim));
+    assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+    return f;
+}
+
+static void stream_may_go_before_the_graph(fixture f) {
     kn_stream s = new_stream(&f), other = new_stream(&f);
     captured used = {.n = 0};
     kn_pool_graph *graph = begin(&f, s);
@@ -320,6 +330,12 @@ static void a_stream_may_go_before_the_graph(void **state) {
     launch(&f, &used, other, 1);
     kn_pool_graph_destroy(graph, other);
     fixture_end(&f);
+}
+
+static void a_stream_may_go_before_the_graph(void **state) {
+    (void)state;
+    stream_may_go_before_the_graph(fixture_make(256 * MiB, false, NULL));
+    stream_may_go_before_the_graph(fixture_without_ids());
 }
 
 static void wrong_use_is_told(void **state) {
@@ -400,34 +416,34 @@ static void the_snapshot_says_what_is_a_graphs(void **state) {
     fixture_end(&f);
 }
 
-/* Random captures, launches and other work, with a device that sees every use that overlaps. */
+/* Finished epochs of both streams, so that the numbers of new ones are above those of a graph's. */
+static void age(fixture *f, kn_stream a, kn_stream b) {
+    for (int i = 0; i < 6; i++) {
+        kn_stream stream = i % 2 ? a : b;
+        void *old = must_alloc(f->pool, 40 * MiB, stream);
+        kn_sim_work(f->sim, stream, old, 40 * MiB, 100);
+        assert_ok(kn_free(f->pool, old));
+        for (int k = 0; k < 2; k++) {
+            kn_sim_drain(f->sim);
+            assert_ok(kn_pool_trim(f->pool, 0));
+        }
+    }
+}
+
 /* A block from outside that a captured stream used is freed in the capture: its use ends with the
  * graph, by what the stream of the last launch has done then. */
 static void use_by_a_captured_stream_ends_with_the_graph(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     kn_stream home = new_stream(&f), caught = new_stream(&f), launches = new_stream(&f);
-    for (int i = 0; i < 3; i++) { /* epochs of the launching stream that are finished */
-        void *old = must_alloc(f.pool, 40 * MiB, launches);
-        kn_sim_work(f.sim, launches, old, 40 * MiB, 100);
-        assert_ok(kn_free(f.pool, old));
-        old = must_alloc(f.pool, 40 * MiB, home);
-        kn_sim_work(f.sim, home, old, 40 * MiB, 101);
-        assert_ok(kn_free(f.pool, old));
-        kn_sim_drain(f.sim);
-        assert_ok(kn_pool_trim(f.pool, 0));
-    }
+    age(&f, launches, home);
     void *x = must_alloc(f.pool, 30 * MiB, home), *y = NULL;
     kn_sim_work(f.sim, home, x, 30 * MiB, 1);
     kn_sim_drain(f.sim);
-    kn_pool_graph *graph = NULL;
-    assert_ok(kn_pool_graph_create(&graph, f.pool));
-    assert_ok(kn_pool_graph_begin(graph, caught));
-    kn_sim_capture(f.sim, caught, true);
+    kn_pool_graph *graph = begin(&f, caught);
     assert_ok(kn_block_use(f.pool, x, caught));
     assert_ok(kn_free(f.pool, x));
-    kn_sim_capture(f.sim, caught, false);
-    assert_ok(kn_pool_graph_end(graph, caught));
+    end(&f, graph, caught);
     for (int i = 0; i < 3; i++) {
         kn_sim_work(f.sim, launches, x, 30 * MiB, 1); /* a launch uses x still */
         assert_fails(kn_alloc(&y, f.pool, 50 * MiB, home), KN_ERR_OOM, "out of memory");
@@ -439,6 +455,75 @@ static void use_by_a_captured_stream_ends_with_the_graph(void **state) {
     fixture_end(&f);
 }
 
+/* The same when the graph goes before the block and the slot are freed. */
+static void use_by_a_graph_that_went_ends_with_its_last_launch(void **state) {
+    (void)state;
+    enum { SLOTS = 300 };
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream home = new_stream(&f), caught = new_stream(&f), launches = new_stream(&f);
+    age(&f, launches, home);
+    void *x = must_alloc(f.pool, 30 * MiB, home), *small = must_alloc(f.pool, 1000, home);
+    kn_pool_graph *graph = begin(&f, caught);
+    assert_ok(kn_block_use(f.pool, x, caught));
+    assert_ok(kn_block_use(f.pool, small, caught));
+    end(&f, graph, caught);
+    kn_sim_work(f.sim, launches, x, 30 * MiB, 1);
+    kn_sim_work(f.sim, launches, small, 1000, 1);
+    kn_pool_graph_destroy(graph, launches);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, small));
+    void *slots[SLOTS], *z = must_alloc(f.pool, 2 * MiB, home); /* asks for events */
+    for (int i = 0; i < SLOTS; i++) {
+        slots[i] = must_alloc(f.pool, 1000, home);
+        kn_sim_work(f.sim, home, slots[i], 1000, 2);
+    }
+    void *y = must_alloc(f.pool, 50 * MiB, home);
+    kn_sim_work(f.sim, home, y, 50 * MiB, 3);
+    for (int i = 0; i < SLOTS; i++) assert_ok(kn_free(f.pool, slots[i]));
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_free(f.pool, z));
+    fixture_end(&f);
+}
+
+/* A block of the graph's that waits for a reader outside when the graph goes: launches use it. */
+static void block_of_a_graph_that_waits_is_not_finished_with_its_reader(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream caught = new_stream(&f), reader = new_stream(&f), launches = new_stream(&f);
+    kn_stream home = new_stream(&f);
+    age(&f, launches, home);
+    kn_pool_graph *graph = begin(&f, caught);
+    void *x = must_alloc(f.pool, 50 * MiB, caught);
+    end(&f, graph, caught);
+    assert_ok(kn_block_use(f.pool, x, reader));
+    assert_ok(kn_free(f.pool, x));
+    kn_sim_work(f.sim, launches, x, 50 * MiB, 1);
+    kn_pool_graph_destroy(graph, launches);
+    void *y = must_alloc(f.pool, 50 * MiB, home);
+    kn_sim_work(f.sim, home, y, 50 * MiB, 2);
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
+/* What streams are done with when a capture begins is the capture's to use. */
+static void a_capture_takes_what_is_finished(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
+    void *a = must_alloc(f.pool, 100 * MiB, s), *b = must_alloc(f.pool, 50 * MiB, other);
+    assert_ok(kn_free(f.pool, a));
+    kn_sim_drain(f.sim); /* its event */
+    kn_pool_graph *graph = begin(&f, s);
+    a = must_alloc(f.pool, 100 * MiB, s);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 150 * MiB);
+    end(&f, graph, s);
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(f.pool, b));
+    kn_pool_graph_destroy(graph, s);
+    fixture_end(&f);
+}
+
+/* Random captures, launches and other work, with a device that sees every use that overlaps. */
 static void random_graphs_are_never_disturbed(void **state) {
     (void)state;
     enum { GRAPHS = 4, LIVE = 30 };
@@ -497,15 +582,17 @@ static void random_graphs_are_never_disturbed(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
-                     TEST(inside_a_capture_memory_is_reused_at_once),
-                     TEST(a_capture_takes_nothing_that_is_in_use),
-                     TEST(a_capture_asks_and_waits_for_nothing),
-                     TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
-                     TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
-                     TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
-                     TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
-                     TEST(the_snapshot_says_what_is_a_graphs),
-                     TEST(use_by_a_captured_stream_ends_with_the_graph),
-                     TEST(random_graphs_are_never_disturbed));
+    return RUN_TESTS(
+        TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
+        TEST(inside_a_capture_memory_is_reused_at_once),
+        TEST(a_capture_takes_nothing_that_is_in_use), TEST(a_capture_asks_and_waits_for_nothing),
+        TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
+        TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
+        TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
+        TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
+        TEST(the_snapshot_says_what_is_a_graphs),
+        TEST(use_by_a_captured_stream_ends_with_the_graph),
+        TEST(use_by_a_graph_that_went_ends_with_its_last_launch),
+        TEST(block_of_a_graph_that_waits_is_not_finished_with_its_reader),
+        TEST(a_capture_takes_what_is_finished), TEST(random_graphs_are_never_disturbed));
 }

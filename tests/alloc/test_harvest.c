@@ -19,15 +19,19 @@ static fixture instant_make(uint64_t capacity_bytes, const kn_pool_options *opti
 static void cached_slots_make_room_for_a_block(void **state) {
     (void)state;
     enum { N = 32 };
-    fixture f = instant_make(1 * GiB, &(kn_pool_options){.limit_bytes = 4 * MiB, .pressure = 0.5});
-    void *slots[N];
-    for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, 64 * KiB, NULL);
-    uint64_t reserved = stats_of(f.pool).reserved_bytes;
-    for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, slots[i]));
-    void *block = must_alloc(f.pool, reserved, NULL);
-    assert_int_equal(stats_of(f.pool).reserved_bytes, reserved);
-    assert_ok(kn_free(f.pool, block));
-    fixture_end(&f);
+    for (int soft = 0; soft < 2; soft++) { /* pressure counts from the soft limit too */
+        kn_pool_options options = {.pressure = 0.5};
+        *(soft ? &options.soft_limit_bytes : &options.limit_bytes) = 4 * MiB;
+        fixture f = instant_make(1 * GiB, &options);
+        void *slots[N];
+        for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, 64 * KiB, NULL);
+        uint64_t reserved = stats_of(f.pool).reserved_bytes;
+        for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, slots[i]));
+        void *block = must_alloc(f.pool, reserved, NULL);
+        assert_int_equal(stats_of(f.pool).reserved_bytes, reserved);
+        assert_ok(kn_free(f.pool, block));
+        fixture_end(&f);
+    }
 }
 
 /* `to` waits for `from` and uses the block. */
@@ -91,6 +95,29 @@ static void what_waits_is_taken_with_what_is_free_behind_it(void **state) {
     fixture_end(&f);
 }
 
+/* Of two runs of neighbours the shorter one that is enough, so that the other serves the next. */
+static void shortest_run_of_neighbours_is_taken(void **state) {
+    (void)state;
+    static const size_t mib[] = {20, 20, 2, 12, 12, 2};
+    fixture f = fixture_make(68 * MiB, false, NULL);
+    kn_stream a = new_stream(&f), b = new_stream(&f), c = new_stream(&f);
+    void *blocks[6];
+    for (size_t i = 0; i < 6; i++) {
+        blocks[i] = must_alloc(f.pool, mib[i] * MiB, i % 3 ? b : a);
+        kn_sim_work(f.sim, i % 3 ? b : a, blocks[i], mib[i] * MiB, 1 + i);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        if (mib[i] > 2) assert_ok(kn_free(f.pool, blocks[i]));
+    }
+    void *small = must_alloc(f.pool, 24 * MiB, c), *large = must_alloc(f.pool, 40 * MiB, c);
+    kn_sim_work(f.sim, c, small, 24 * MiB, 7);
+    kn_sim_work(f.sim, c, large, 40 * MiB, 8);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    void *all[] = {blocks[2], blocks[5], small, large};
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
 /* What another stream freed beside the new memory counts where memory is short, after a wait on the
  * device; where there is more, nobody waits. */
 static void growth_takes_what_is_free_beside_it_when_memory_is_short(void **state) {
@@ -112,6 +139,44 @@ static void growth_takes_what_is_free_beside_it_when_memory_is_short(void **stat
         assert_ok(kn_free(f.pool, big));
         fixture_end(&f);
     }
+}
+
+/* The same with a hole before what another stream freed. */
+static void growth_waits_for_what_is_free_after_a_hole(void **state) {
+    (void)state;
+    fixture f = fixture_make(40 * MiB, false, NULL);
+    kn_stream a = new_stream(&f), b = new_stream(&f);
+    void *hole = must_alloc(f.pool, 20 * MiB, a), *used = must_alloc(f.pool, 20 * MiB, a);
+    assert_ok(kn_free(f.pool, hole));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(kn_pool_trim(f.pool, 0));
+        kn_sim_drain(f.sim);
+    }
+    assert_ok(kn_pool_trim(f.pool, 0));
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 20 * MiB);
+    kn_sim_work(f.sim, a, used, 20 * MiB, 1);
+    assert_ok(kn_free(f.pool, used));
+    void *all = must_alloc(f.pool, 40 * MiB, b);
+    kn_sim_work(f.sim, b, all, 40 * MiB, 2);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), 1);
+    assert_ok(kn_free(f.pool, all));
+    fixture_end(&f);
+}
+
+/* What is free is not enough: nothing is moved in vain. */
+static void request_that_can_not_be_served_moves_nothing(void **state) {
+    (void)state;
+    enum { N = 64 };
+    fixture f = instant_make((N + 2) * MiB, NULL);
+    void *first = must_alloc(f.pool, 2 * MiB, NULL), *blocks[N], *none = NULL;
+    for (int i = 0; i < N; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, NULL);
+    for (int i = 0; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i])); /* half of each handle */
+    assert_ok(kn_free(f.pool, first));
+    assert_int_equal(kn_alloc(&none, f.pool, 6 * MiB, NULL), KN_ERR_OOM);
+    assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+    for (int i = 1; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i]));
+    fixture_end(&f);
 }
 
 /* A hole, and behind it more free memory than is needed to make up for its size: what is left of
@@ -216,6 +281,8 @@ int main(void) {
         TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
         TEST(what_waits_is_taken_with_what_is_free_behind_it),
         TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
+        TEST(shortest_run_of_neighbours_is_taken), TEST(growth_waits_for_what_is_free_after_a_hole),
+        TEST(request_that_can_not_be_served_moves_nothing),
         TEST(what_is_free_behind_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
         TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles));
 }

@@ -40,7 +40,11 @@ static void what_no_copy_uses_is_reused_at_once_whatever_the_stream(void **state
         assert_ptr_equal(a, b);
         assert_ok(kn_free(f.pool, b));
     }
+    char *read = must_alloc(f.pool, 1000, NULL); /* from now on the pool has two streams */
+    copy(&f, s, read, 1000, 1);
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(f.pool, must_alloc(f.pool, 50 * MiB, NULL)));
     assert_int_equal(stats_of(f.pool).n_events, 0);
+    assert_ok(kn_free(f.pool, read));
     kn_stream_destroy(f.device, s);
     fixture_end(&f);
 }

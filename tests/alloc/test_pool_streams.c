@@ -184,15 +184,16 @@ static void finished_work_hands_its_memory_over(void **state) {
     enum { N = 200 };
     for (int late = 0; late < 2; late++) { /* the pool knows of the second stream only then */
         fixture f = fixture_make(16 * GiB, false, NULL);
+        const size_t n = late ? 20 : N; /* so little that handles are not moved */
         kn_stream first = new_stream(&f), second = new_stream(&f);
         void *blocks[N], *seen = must_alloc(f.pool, 1 * MiB, late ? first : second);
         uint64_t reserved = 0;
         for (int stage = 0; stage < 2; stage++) {
-            for (size_t i = 0; i < N; i++) {
+            for (size_t i = 0; i < n; i++) {
                 blocks[i] = must_alloc(f.pool, (1 + i * 7 % 13) * MiB, stage ? second : first);
                 kn_sim_drain(f.sim); /* the device keeps up */
             }
-            for (size_t i = N; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
+            for (size_t i = n; i-- > 0;) assert_ok(kn_free(f.pool, blocks[i]));
             kn_sim_drain(f.sim);
             if (!stage) reserved = stats_of(f.pool).reserved_bytes;
         }
@@ -217,14 +218,61 @@ static void stream_that_only_reads_counts_as_a_second_one(void **state) {
     fixture_end(&f);
 }
 
+/* A large block that was used elsewhere: both streams record their events when it is freed. */
+static void free_of_a_large_block_records_the_events_of_its_uses(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 100 * MiB, s);
+    for (int i = 0; i < 1000; i++) assert_ok(kn_block_use(f.pool, x, t));
+    assert_true(stats_of(f.pool).metadata_bytes <= 128 * KiB); /* many uses are one */
+    assert_ok(kn_free(f.pool, x));
+    assert_int_equal(stats_of(f.pool).n_events, 2);
+    fixture_end(&f);
+}
+
+/* A block whose last user is gone, and was done with it before the free. */
+static void use_by_a_stream_that_went_ends_with_the_free(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 20 * MiB, s);
+    assert_ok(kn_block_use(f.pool, x, t));
+    kn_stream_destroy(f.device, t);
+    kn_sim_drain(f.sim);
+    void *y = must_alloc(f.pool, 20 * MiB, s); /* asks for the event */
+    assert_ok(kn_free(f.pool, x));
+    assert_ptr_equal(must_alloc(f.pool, 20 * MiB, s), x);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
+/* An event that can't be recorded is tried again after as much work, not at each free. */
+static void event_that_fails_is_not_tried_at_each_free(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *blocks[40], *x = must_alloc(f.pool, 100 * MiB, s), *y = must_alloc(f.pool, 1 * MiB, t);
+    for (int i = 0; i < 40; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, s);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 1, true);
+    assert_ok(kn_free(f.pool, x));
+    for (int i = 0; i < 40; i++) assert_ok(kn_free(f.pool, blocks[i]));
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_RECORD), 1);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 0, false);
+    assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
 /* In a large pool an event covers 1/64 of what is reserved. */
 static void large_pool_records_few_events(void **state) {
     (void)state;
     fixture f = fixture_make(64 * GiB, false, NULL);
     kn_stream s = new_stream(&f), t = new_stream(&f);
-    void *large = must_alloc(f.pool, 32 * GiB, s);
+    void *first = must_alloc(f.pool, 1 * MiB, t), *large = must_alloc(f.pool, 32 * GiB, s);
     for (int i = 0; i < 128; i++) assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * MiB, t)));
     assert_in_range(stats_of(f.pool).n_events, 128 / 10, 128 / 8);
+    assert_ok(kn_free(f.pool, first));
     assert_ok(kn_free(f.pool, large));
     fixture_end(&f);
 }
@@ -241,10 +289,55 @@ static void small_requests_of_many_streams_leave_a_large_block_whole(void **stat
     assert_ok(kn_free(f.pool, large));
     kn_sim_drain(f.sim);
     for (int i = 0; i < STREAMS; i++) small[i] = must_alloc(f.pool, 1 * MiB, streams[i]);
+    for (int i = 0; i < STREAMS; i += 2) {
+        kn_sim_work(f.sim, streams[i], small[i], 1 * MiB, (uint64_t)i + 1);
+        assert_ok(kn_free(f.pool, small[i]));
+    }
     large = must_alloc(f.pool, 24 * GiB, s);
     assert_true(stats_of(f.pool).reserved_bytes <= 33 * GiB);
-    for (int i = 0; i < STREAMS; i++) assert_ok(kn_free(f.pool, small[i]));
+    assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+    for (int i = 1; i < STREAMS; i += 2) assert_ok(kn_free(f.pool, small[i]));
     assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
+/* A small block beside it that is freed, and in use still, takes nothing of a large idle one. */
+static void large_idle_block_stays_for_all_streams(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *large = must_alloc(f.pool, 600 * MiB, s);
+    assert_ok(kn_free(f.pool, large));
+    kn_stream_destroy(f.device, s);
+    kn_sim_drain(f.sim);
+    void *small = must_alloc(f.pool, 1 * MiB, t); /* asks for the event */
+    kn_sim_work(f.sim, t, small, 1 * MiB, 1);
+    assert_ok(kn_free(f.pool, small));
+    large = must_alloc(f.pool, 590 * MiB, u);
+    kn_sim_work(f.sim, u, large, 590 * MiB, 2);
+    assert_true(run_alone(&f, u)); /* behind no work of t */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 600 * MiB);
+    assert_ok(kn_free(f.pool, large));
+    fixture_end(&f);
+}
+
+/* Blocks that are freed after their streams went, and after all work, merge. */
+static void blocks_of_streams_that_went_merge(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *x = must_alloc(f.pool, 20 * MiB, s), *y = must_alloc(f.pool, 20 * MiB, t);
+    kn_stream_destroy(f.device, s);
+    kn_stream_destroy(f.device, t);
+    kn_sim_drain(f.sim);
+    void *z = must_alloc(f.pool, 20 * MiB, u); /* asks for the events */
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_pool_check(f.pool));
+    void *both = must_alloc(f.pool, 40 * MiB, u);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, 60 * MiB);
+    assert_ok(kn_free(f.pool, both));
+    assert_ok(kn_free(f.pool, z));
     fixture_end(&f);
 }
 
@@ -453,7 +546,7 @@ static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
     kn_pool_destroy(f.pool);
     assert_ok(kn_device_register(&f.device, "sim:ids", &driver, f.sim));
     assert_ok(kn_pool_create(&f.pool, f.device, NULL));
-    kn_stream s = new_stream(&f);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
     void *first = NULL;
     for (int i = 0; i < 6; i++) {
         id_fails = i % 2 == 0;
@@ -462,6 +555,7 @@ static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
         if (!first) first = x;
         assert_ptr_equal(x, first);
         assert_ok(kn_free(f.pool, x));
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 5 * MiB, other)));
     }
     kn_stream_destroy(f.device, s);
     fixture_end(&f);
@@ -607,25 +701,36 @@ static void retired_stream_leaves_its_memory_to_others(void **state) {
     fixture_end(&f);
 }
 
+/* Blocks are freed in time, after their stream, and after a use by another one. */
 static void many_streams_come_and_go_without_growth(void **state) {
     (void)state;
-    fixture f = fixture_make(64 * MiB, false, NULL);
-    uint64_t metadata = 0;
-    for (int i = 0; i < 300; i++) {
-        if (i == 50) metadata = stats_of(f.pool).metadata_bytes;
-        kn_stream s = new_stream(&f);
-        void *a = must_alloc(f.pool, 1000, s), *b = must_alloc(f.pool, 2 * MiB, s);
-        kn_sim_work(f.sim, s, a, 1000, 2 * (uint64_t)i + 1);
-        kn_sim_work(f.sim, s, b, 2 * MiB, 2 * (uint64_t)i + 2);
-        assert_ok(kn_free(f.pool, a));
-        assert_ok(kn_free(f.pool, b));
-        kn_stream_destroy(f.device, s);
-        if (i % 10 == 9) kn_sim_drain(f.sim);
+    for (int large = 0; large < 2; large++) {
+        fixture f = fixture_make(large ? 16 * GiB : 64 * MiB, false, NULL);
+        kn_stream reader = new_stream(&f);
+        uint64_t metadata = 0, reserved = 0;
+        void *late = NULL;
+        for (int i = 0; i < 1200; i++) {
+            if (i == 800) { /* by then it is steady */
+                metadata = stats_of(f.pool).metadata_bytes;
+                reserved = stats_of(f.pool).reserved_bytes;
+            }
+            kn_stream s = new_stream(&f);
+            void *a = must_alloc(f.pool, 1000, s), *b = must_alloc(f.pool, 2 * MiB, s);
+            kn_sim_work(f.sim, s, a, 1000, 2 * (uint64_t)i + 1);
+            kn_sim_work(f.sim, s, b, 2 * MiB, 2 * (uint64_t)i + 2);
+            if (i % 3 == 0) assert_ok(kn_block_use(f.pool, b, reader));
+            assert_ok(kn_free(f.pool, a));
+            assert_ok(kn_free(f.pool, late));
+            late = b;
+            kn_stream_destroy(f.device, s);
+            if (i % 10 == 9) kn_sim_drain(f.sim);
+        }
+        assert_int_equal(stats_of(f.pool).n_syncs, 0);
+        assert_true(stats_of(f.pool).reserved_bytes <= reserved);
+        assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
+        assert_ok(kn_free(f.pool, late));
+        fixture_end(&f);
     }
-    assert_int_equal(stats_of(f.pool).n_syncs, 0);
-    assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
-    assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
-    fixture_end(&f);
 }
 
 static void event_that_can_not_be_recorded_costs_memory_not_safety(void **state) {
@@ -690,6 +795,72 @@ static void same_sequence_never_runs_out_later(void **state) {
     fixture_end(&f);
 }
 
+/* The memory of a stream that is destroyed when no event can be recorded is waited for. */
+static void stream_whose_last_event_fails_is_waited_for(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *x = must_alloc(f.pool, 40 * MiB, s);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 1, true);
+    kn_stream_destroy(f.device, s);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 0, false);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_STREAM_SYNC), 1);
+    x = must_alloc(f.pool, 40 * MiB, t);
+    assert_int_equal(stats_of(f.pool).n_syncs, 1);
+    assert_ok(kn_free(f.pool, x));
+    fixture_end(&f);
+}
+
+/* A wait for the whole device would break the capture. */
+static void device_is_not_waited_for_while_a_stream_is_captured(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), caught = new_stream(&f);
+    void *y = must_alloc(f.pool, 1 * MiB, caught), *x = must_alloc(f.pool, 40 * MiB, s);
+    kn_sim_work(f.sim, s, x, 40 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    destroy_unannounced(&f, s);
+    kn_stream t = new_stream(&f);
+    void *small = must_alloc(f.pool, 1 * MiB, t);
+    kn_sim_capture(f.sim, caught, true);
+    assert_int_equal(kn_alloc(&x, f.pool, 40 * MiB, t), KN_ERR_OOM);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_DEVICE_SYNC), 0);
+    kn_sim_capture(f.sim, caught, false);
+    x = must_alloc(f.pool, 40 * MiB, t);
+    void *all[] = {x, y, small};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
+/* Memory whose streams can't be waited for stays with the device when the pool goes. */
+static void destroy_leaves_memory_that_may_be_in_use(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        fixture f = fixture_make(64 * MiB, false, NULL);
+        static kn_device_driver driver;
+        driver = *kn_sim_driver(f.sim);
+        driver.device_sync = NULL;
+        kn_pool_destroy(f.pool);
+        assert_ok(kn_device_register(&f.device, lost ? "sim:lost" : "sim:sync", &driver, f.sim));
+        assert_ok(kn_pool_create(&f.pool, f.device, NULL));
+        kn_stream s = new_stream(&f);
+        void *x = must_alloc(f.pool, 8 * MiB, s);
+        kn_sim_work(f.sim, s, x, 8 * MiB, 1);
+        assert_ok(kn_free(f.pool, x));
+        if (lost) {
+            destroy_unannounced(&f, s);
+            assert_ok(kn_free(f.pool, must_alloc(f.pool, 8 * MiB, new_stream(&f))));
+        } else {
+            kn_sim_fail(f.sim, KN_SIM_EVENT_SYNC, 1, true);
+        }
+        kn_pool_destroy(f.pool);
+        assert_no_violation(f.sim);
+        assert_true(kn_sim_bytes(f.sim) >= 8 * MiB);
+    }
+}
+
 static void destroy_waits_for_the_streams(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -710,7 +881,11 @@ int main(void) {
         TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_nobody_else),
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
         TEST(stream_that_only_reads_counts_as_a_second_one), TEST(large_pool_records_few_events),
+        TEST(free_of_a_large_block_records_the_events_of_its_uses),
+        TEST(use_by_a_stream_that_went_ends_with_the_free),
+        TEST(event_that_fails_is_not_tried_at_each_free),
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
+        TEST(large_idle_block_stays_for_all_streams), TEST(blocks_of_streams_that_went_merge),
         TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
         TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
@@ -725,5 +900,7 @@ int main(void) {
         TEST(many_streams_come_and_go_without_growth),
         TEST(event_that_can_not_be_recorded_costs_memory_not_safety),
         TEST(out_of_memory_is_never_spurious), TEST(same_sequence_never_runs_out_later),
-        TEST(destroy_waits_for_the_streams));
+        TEST(stream_whose_last_event_fails_is_waited_for),
+        TEST(device_is_not_waited_for_while_a_stream_is_captured),
+        TEST(destroy_leaves_memory_that_may_be_in_use), TEST(destroy_waits_for_the_streams));
 }

@@ -204,6 +204,34 @@ static void what_another_thread_frees_is_taken_off(void **state) {
     fixture_end(&f);
 }
 
+static void *allocate_under_many_tags(void *ctx) {
+    fixture *f = ctx;
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "tag %d", i);
+        KN_TAG(name);
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, f->pool, 1000, NULL) < 0 || kn_free(f->pool, ptr) < 0) return f;
+    }
+    return NULL;
+}
+
+static void counts_of_all_tags_outlive_their_thread(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    pthread_t thread;
+    void *failed = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, allocate_under_many_tags, &f), 0);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "tag %d", i);
+        assert_tag(f.pool, name, 0, 1 * KiB, 1);
+    }
+    fixture_end(&f);
+}
+
 /* The last: it uses up the table of names. */
 static void names_beyond_the_table_share_a_tag(void **state) {
     (void)state;
@@ -231,5 +259,6 @@ int main(void) {
         TEST(no_name_is_no_tag_and_a_pop_too_many_is_nothing),
         TEST(a_stack_too_deep_keeps_the_deepest_that_fits),
         TEST(long_names_are_told_apart_by_their_start),
-        TEST(what_another_thread_frees_is_taken_off), TEST(names_beyond_the_table_share_a_tag));
+        TEST(what_another_thread_frees_is_taken_off), TEST(counts_of_all_tags_outlive_their_thread),
+        TEST(names_beyond_the_table_share_a_tag));
 }

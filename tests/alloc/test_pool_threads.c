@@ -312,18 +312,20 @@ static void *thread_stream(void *ctx) {
     kn_device *device = kn_pool_device(w->pool);
     w->n_failed += kn_stream_of_thread(&w->stream, device) != KN_OK;
     w->n_failed += kn_stream_of_thread(&again, device) != KN_OK || again != w->stream;
-    void *ptr = NULL;
-    w->n_failed += kn_alloc(&ptr, w->pool, 70000, w->stream) != KN_OK;
-    if (ptr) kn_sim_work(w->sim, w->stream, ptr, 70000, w->seed);
-    w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    for (size_t size = 70; size <= 70000; size *= 1000) {
+        void *ptr = NULL;
+        w->n_failed += kn_alloc(&ptr, w->pool, size, w->stream) != KN_OK;
+        if (ptr) kn_sim_work(w->sim, w->stream, ptr, size, w->seed);
+        w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    }
     return NULL;
 }
 
 static void stream_of_a_thread_goes_with_it(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
-    uint64_t objects = 0;
-    for (uint64_t i = 0; i < 20; i++) {
+    uint64_t objects = 0, metadata = 0;
+    for (uint64_t i = 0; i < 60; i++) {
         worker w = {.pool = f.pool, .sim = f.sim, .seed = i + 1};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, thread_stream, &w), 0);
@@ -331,9 +333,13 @@ static void stream_of_a_thread_goes_with_it(void **state) {
         assert_int_equal(w.n_failed, 0);
         assert_non_null(w.stream);
         kn_sim_drain(f.sim);
-        if (i == 4) objects = kn_sim_objects(f.sim);
+        if (i == 4) {
+            objects = kn_sim_objects(f.sim);
+            metadata = stats_of(f.pool).metadata_bytes;
+        }
     }
     assert_true(kn_sim_objects(f.sim) <= objects + 16); /* no stream stays; some events may */
+    assert_int_equal(stats_of(f.pool).metadata_bytes, metadata);
     fixture_end(&f);
 }
 
