@@ -215,9 +215,10 @@ static bool flush_own(kn_pool *pool, request *r) {
 }
 
 /* Before growth: what this thread caches, then whole handles that are free and done with move to
- * where they are wanted. Nothing waits. Where there is no pressure, only when
- * a quarter of what is reserved, and a good part of the device, would move. */
-enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16 };
+ * where they are wanted. Nothing waits. Where there is no pressure, only when a quarter of what is
+ * reserved, and a good part of the device, would move; and not for ever: work that fragments
+ * whatever moves must settle. */
+enum { IDLE_SHARE = 4, IDLE_DEVICE_SHARE = 64, IDLE_STEP = 16, MOVED_TIMES = 4 };
 
 static bool mostly_idle(kn_pool *pool, size_t size) {
     uint64_t least = pool->reserved / IDLE_SHARE;
@@ -225,7 +226,7 @@ static bool mostly_idle(kn_pool *pool, size_t size) {
         least = kn__pool_capacity(pool) / IDLE_DEVICE_SHARE;
     }
     uint64_t live = (uint64_t)kn__pool_live(pool);
-    if (pool->reserved < live + least) return false;
+    if (pool->reserved < live + least || pool->moved > MOVED_TIMES * pool->reserved) return false;
     if (pool->reserved + size < pool->idle_check) return false;
     kn__epochs_settle(pool);
     bool idle = kn__idle_handles(pool) >= least;

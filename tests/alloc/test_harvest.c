@@ -276,6 +276,33 @@ static void work_that_repeats_settles(void **state) {
     fixture_end(&f);
 }
 
+/* Lifetimes and sizes for which each placement fragments again: without an end to the moves each
+ * step would unmap and map. */
+static void work_that_moves_memory_again_and_again_settles(void **state) {
+    (void)state;
+    enum { FEW = 8 };
+    fixture f = instant_make(16 * GiB, NULL);
+    uint64_t before = 0;
+    for (int step = 0; step < 100; step++) {
+        void *live[FEW] = {NULL};
+        uint64_t seed = 7;
+        if (step == 80) before = device_calls(&f);
+        for (int i = 0; i < 200; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            size_t k = (seed >> 33) % FEW, size = 1 * MiB + (seed >> 20) % (300 * MiB);
+            assert_ok(kn_free(f.pool, live[k]));
+            live[k] = must_alloc(f.pool, size, NULL);
+        }
+        for (int k = 0; k < FEW; k++) assert_ok(kn_free(f.pool, live[k]));
+    }
+    kn_pool_stats stats = stats_of(f.pool);
+    assert_int_equal(device_calls(&f), before);
+    assert_true(stats.moved_bytes > 0);
+    assert_true(stats.moved_bytes <= 6 * stats.reserved_bytes_max);
+    assert_true(stats.reserved_bytes_max <= 2 * stats.live_bytes_max);
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
@@ -284,5 +311,6 @@ int main(void) {
         TEST(shortest_run_of_neighbours_is_taken), TEST(growth_waits_for_what_is_free_after_a_hole),
         TEST(request_that_can_not_be_served_moves_nothing),
         TEST(what_is_free_behind_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
-        TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles));
+        TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles),
+        TEST(work_that_moves_memory_again_and_again_settles));
 }
