@@ -2,16 +2,23 @@
 
 #include <stdatomic.h>
 
-fixture fixture_make(uint64_t capacity_bytes, bool plain, const kn_pool_options *options) {
+static fixture make(const kn_sim_options *sim_options, const kn_pool_options *options) {
     static atomic_int n_made;
     fixture f = {0};
     char name[16];
     snprintf(name, sizeof name, "sim:%d", atomic_fetch_add(&n_made, 1));
-    kn_sim_options sim_options = {.capacity_bytes = capacity_bytes, .plain = plain};
-    assert_ok(kn_sim_create(&f.sim, &sim_options));
+    assert_ok(kn_sim_create(&f.sim, sim_options));
     assert_ok(kn_device_register(&f.device, name, kn_sim_driver(f.sim), f.sim));
     assert_ok(kn_pool_create(&f.pool, f.device, options));
     return f;
+}
+
+fixture fixture_make(uint64_t capacity_bytes, bool plain, const kn_pool_options *options) {
+    return make(&(kn_sim_options){.capacity_bytes = capacity_bytes, .plain = plain}, options);
+}
+
+fixture fixture_instant(uint64_t capacity_bytes, const kn_pool_options *options) {
+    return make(&(kn_sim_options){.capacity_bytes = capacity_bytes, .instant = true}, options);
 }
 
 void assert_no_violation(kn_sim *sim) {

@@ -19,6 +19,8 @@ typedef struct fixture {
 
 /* A new device of this capacity; `plain`: without virtual memory. Options may be NULL. */
 fixture fixture_make(uint64_t capacity_bytes, bool plain, const kn_pool_options *options);
+/* The same on a device that does its work at once, as an idle GPU that keeps up. */
+fixture fixture_instant(uint64_t capacity_bytes, const kn_pool_options *options);
 /* Checks the pool, destroys it, and checks that nothing is left on the device and no rule broken.
  */
 void fixture_end(fixture *f);

@@ -6,18 +6,6 @@
 
 #include "pool_fixture.h"
 
-static fixture instant_make(uint64_t capacity_bytes) {
-    static int n_made;
-    fixture f = {0};
-    char name[16];
-    snprintf(name, sizeof name, "sim:idle%d", n_made++);
-    kn_sim_options options = {.capacity_bytes = capacity_bytes, .instant = true};
-    assert_ok(kn_sim_create(&f.sim, &options));
-    assert_ok(kn_device_register(&f.device, name, kn_sim_driver(f.sim), f.sim));
-    assert_ok(kn_pool_create(&f.pool, f.device, NULL));
-    return f;
-}
-
 /* A thread that fills its caches, then blocks. */
 typedef struct hoarder {
     fixture *f;
@@ -78,7 +66,7 @@ static void trim_takes_the_caches_of_blocked_threads(void **state) {
     (void)state;
     enum { THREADS = 16, STREAMS = 8 };
     static crowd c;
-    fixture f = instant_make(4 * GiB);
+    fixture f = fixture_instant(4 * GiB, NULL);
     kn_stream streams[STREAMS];
     for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(&f);
     crowd_begin(&c, &f, THREADS, streams, STREAMS);
@@ -97,7 +85,7 @@ static void trim_takes_the_caches_of_blocked_threads(void **state) {
 static void idle_threads_do_not_make_memory_run_out(void **state) {
     (void)state;
     static crowd c;
-    fixture f = instant_make(64 * MiB);
+    fixture f = fixture_instant(64 * MiB, NULL);
     void *small = must_alloc(f.pool, 512 * KiB, NULL);
     crowd_begin(&c, &f, HOARDERS_MAX, NULL, 1);
     void *big = must_alloc(f.pool, 32 * MiB, NULL);
@@ -126,7 +114,7 @@ static void *free_and_block(void *ctx) {
 /* The device is full but for the slots in the cache of a blocked thread: too little for a slab. */
 static void one_slot_of_another_threads_cache_is_enough(void **state) {
     (void)state;
-    fixture f = instant_make(8 * MiB);
+    fixture f = fixture_instant(8 * MiB, NULL);
     giver s = {.f = &f};
     void *all[128];
     pthread_t thread;
@@ -164,7 +152,7 @@ static void memory_above_a_lowered_limit_is_in_reach(void **state) {
 /* Slabs grow with the class; where memory is short a page that has a slot will do. */
 static void slab_is_small_where_memory_is_short(void **state) {
     (void)state;
-    fixture f = instant_make(8 * MiB);
+    fixture f = fixture_instant(8 * MiB, NULL);
     void *small[64], *pages[128], *x = NULL;
     int n = 0;
     for (int i = 0; i < 64; i++) small[i] = must_alloc(f.pool, 8 * KiB, NULL);
@@ -181,7 +169,7 @@ static void slab_is_small_where_memory_is_short(void **state) {
 static void stream_that_goes_leaves_nothing_in_caches(void **state) {
     (void)state;
     static crowd c;
-    fixture f = instant_make(256 * MiB); /* a small device: little that is idle is moved */
+    fixture f = fixture_instant(256 * MiB, NULL); /* a small device: little that is idle is moved */
     kn_stream streams[4];
     for (int i = 0; i < 4; i++) streams[i] = new_stream(&f);
     crowd_begin(&c, &f, 4, streams, 4);
@@ -200,7 +188,7 @@ static void stream_that_goes_leaves_nothing_in_caches(void **state) {
  */
 static void caches_serve_again_after_they_were_called_back(void **state) {
     (void)state;
-    fixture f = instant_make(1 * GiB);
+    fixture f = fixture_instant(1 * GiB, NULL);
     assert_ok(kn_free(f.pool, must_alloc(f.pool, 1000, NULL)));
     assert_ok(kn_pool_trim(f.pool, 0));
     void *slots[4];
@@ -216,7 +204,7 @@ static void caches_serve_again_after_they_were_called_back(void **state) {
 /* A slab that was emptied before its stream was destroyed. */
 static void stream_that_goes_leaves_no_empty_slab(void **state) {
     (void)state;
-    fixture f = instant_make(1 * GiB);
+    fixture f = fixture_instant(1 * GiB, NULL);
     kn_stream first = new_stream(&f), second = new_stream(&f), third = new_stream(&f);
     assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * KiB, second)));
     assert_ok(kn_free(f.pool, must_alloc(f.pool, 64 * KiB, first)));
@@ -272,7 +260,7 @@ static void *work(void *ctx) {
 static void caches_of_busy_threads_may_be_called_back(void **state) {
     (void)state;
     enum { THREADS = 3, ROUNDS = 3000 };
-    fixture f = instant_make(8 * MiB); /* addresses that don't share marks */
+    fixture f = fixture_instant(8 * MiB, NULL); /* addresses that don't share marks */
     _Atomic bool stop = false;
     busy all[THREADS];
     pthread_t threads[THREADS];
@@ -317,7 +305,7 @@ static void *alloc_and_free(void *ctx) {
 
 static void thread_that_is_preempted_in_its_cache_is_waited_for(void **state) {
     (void)state;
-    fixture f = instant_make(12 * MiB); /* six handles: a live slot lies in two at most */
+    fixture f = fixture_instant(12 * MiB, NULL); /* six handles: a live slot lies in two at most */
     _Atomic bool stop = false;
     busy b = {.f = &f, .stop = &stop};
     struct sigaction action = {.sa_handler = stay_a_while};
@@ -342,7 +330,7 @@ static void thread_that_is_preempted_in_its_cache_is_waited_for(void **state) {
 static void every_pool_of_many_has_caches(void **state) {
     (void)state;
     enum { POOLS = 200 };
-    fixture f = instant_make(16 * GiB);
+    fixture f = fixture_instant(16 * GiB, NULL);
     kn_pool *pools[POOLS];
     for (int i = 0; i < POOLS; i++) {
         assert_ok(kn_pool_create(&pools[i], f.device, NULL));
@@ -368,7 +356,7 @@ static void every_pool_of_many_has_caches(void **state) {
 static void cache_is_bounded(void **state) {
     (void)state;
     enum { N = 300 };
-    fixture f = instant_make(1 * GiB);
+    fixture f = fixture_instant(1 * GiB, NULL);
     kn_stream s = new_stream(&f);
     for (size_t size = 4 * KiB; size <= 64 * KiB; size *= 2) {
         void *slots[N];
@@ -384,7 +372,7 @@ static void cache_is_bounded(void **state) {
 static void peak_of_small_blocks_is_exact(void **state) {
     (void)state;
     enum { N = 400 };
-    fixture f = instant_make(1 * GiB);
+    fixture f = fixture_instant(1 * GiB, NULL);
     void *slots[N];
     for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, 10000, NULL);
     uint64_t peak = stats_of(f.pool).live_bytes;

@@ -2,19 +2,6 @@
  * first. Where there is room the pool grows, and work that repeats settles. */
 #include "pool_fixture.h"
 
-/* A device on which work is done at once. */
-static fixture instant_make(uint64_t capacity_bytes, const kn_pool_options *options) {
-    static int n_made;
-    fixture f = {0};
-    char name[16];
-    snprintf(name, sizeof name, "sim:now%d", n_made++);
-    kn_sim_options sim_options = {.capacity_bytes = capacity_bytes, .instant = true};
-    assert_ok(kn_sim_create(&f.sim, &sim_options));
-    assert_ok(kn_device_register(&f.device, name, kn_sim_driver(f.sim), f.sim));
-    assert_ok(kn_pool_create(&f.pool, f.device, options));
-    return f;
-}
-
 /* The slots that a thread keeps hold whole slabs back. */
 static void cached_slots_make_room_for_a_block(void **state) {
     (void)state;
@@ -22,7 +9,7 @@ static void cached_slots_make_room_for_a_block(void **state) {
     for (int soft = 0; soft < 2; soft++) { /* pressure counts from the soft limit too */
         kn_pool_options options = {.pressure = 0.5};
         *(soft ? &options.soft_limit_bytes : &options.limit_bytes) = 4 * MiB;
-        fixture f = instant_make(1 * GiB, &options);
+        fixture f = fixture_instant(1 * GiB, &options);
         void *slots[N];
         for (int i = 0; i < N; i++) slots[i] = must_alloc(f.pool, 64 * KiB, NULL);
         uint64_t reserved = stats_of(f.pool).reserved_bytes;
@@ -168,7 +155,7 @@ static void growth_waits_for_what_is_free_after_a_hole(void **state) {
 static void request_that_can_not_be_served_moves_nothing(void **state) {
     (void)state;
     enum { N = 64 };
-    fixture f = instant_make((N + 2) * MiB, NULL);
+    fixture f = fixture_instant((N + 2) * MiB, NULL);
     void *first = must_alloc(f.pool, 2 * MiB, NULL), *blocks[N], *none = NULL;
     for (int i = 0; i < N; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, NULL);
     for (int i = 0; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i])); /* half of each handle */
@@ -183,7 +170,7 @@ static void request_that_can_not_be_served_moves_nothing(void **state) {
  * that goes into the hole. */
 static void what_is_free_behind_a_hole_fills_it(void **state) {
     (void)state;
-    fixture f = instant_make(1 * GiB, NULL);
+    fixture f = fixture_instant(1 * GiB, NULL);
     void *before = must_alloc(f.pool, 20 * MiB, NULL), *gone = must_alloc(f.pool, 20 * MiB, NULL);
     void *behind = must_alloc(f.pool, 60 * MiB, NULL), *after = must_alloc(f.pool, 2 * MiB, NULL);
     assert_ok(kn_free(f.pool, gone));
@@ -204,7 +191,7 @@ static void what_is_free_behind_a_hole_fills_it(void **state) {
 static void handles_larger_than_a_hole_are_replaced(void **state) {
     (void)state;
     enum { N = 64 };
-    fixture f = instant_make(1050 * MiB, NULL);
+    fixture f = fixture_instant(1050 * MiB, NULL);
     void *first = must_alloc(f.pool, 24 * MiB, NULL), *keep = must_alloc(f.pool, 2 * MiB, NULL);
     void *all = must_alloc(f.pool, N * 16 * MiB, NULL), *pieces[N];
     assert_ok(kn_free(f.pool, all));
@@ -227,7 +214,7 @@ static void handles_larger_than_a_hole_are_replaced(void **state) {
 static void large_growth_looks_for_idle_memory_again(void **state) {
     (void)state;
     enum { N = 64 };
-    fixture f = instant_make(1 * GiB, NULL);
+    fixture f = fixture_instant(1 * GiB, NULL);
     void *blocks[N];
     for (int i = 0; i < N; i++) blocks[i] = must_alloc(f.pool, 1 * MiB, NULL);
     for (int i = 0; i < N; i += 2) assert_ok(kn_free(f.pool, blocks[i])); /* half of each handle */
@@ -262,7 +249,7 @@ static uint64_t device_calls(fixture *f) { return kn_sim_calls(f->sim, KN_SIM_AN
 /* Moves make up for what fragments, but not for ever: then the pool is large enough as it lies. */
 static void work_that_repeats_settles(void **state) {
     (void)state;
-    fixture f = instant_make(16 * GiB, NULL);
+    fixture f = fixture_instant(16 * GiB, NULL);
     uint64_t before = 0;
     for (int step = 0; step < 200; step++) {
         if (step == 190) before = device_calls(&f);
@@ -281,7 +268,7 @@ static void work_that_repeats_settles(void **state) {
 static void work_that_moves_memory_again_and_again_settles(void **state) {
     (void)state;
     enum { FEW = 8 };
-    fixture f = instant_make(16 * GiB, NULL);
+    fixture f = fixture_instant(16 * GiB, NULL);
     uint64_t before = 0;
     for (int step = 0; step < 100; step++) {
         void *live[FEW] = {NULL};
