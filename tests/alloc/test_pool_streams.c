@@ -1,5 +1,6 @@
 /* Several streams: reuse, stealing, waiting and retirement, on the simulated device. */
 #include <knet/device_driver.h>
+#include <knet/observer.h>
 #include <pthread.h>
 
 #include "pool_fixture.h"
@@ -561,9 +562,14 @@ static void stream_whose_id_is_not_always_known_stays_the_same(void **state) {
     fixture_end(&f);
 }
 
+static int n_ooms_told;
+static void count_oom(kn_pool *pool, size_t wanted) { n_ooms_told += pool && wanted; }
+
 static void stream_of_another_context_is_refused(void **state) {
     (void)state;
+    static const kn_observer observer = {.on_oom = count_oom};
     fixture f = fixture_make(64 * MiB, false, NULL);
+    assert_ok(kn_observer_attach(&observer));
     kn_stream s = new_stream(&f), ours = new_stream(&f);
     kn_sim_foreign(f.sim, s);
     const size_t sizes[] = {1000, 5 * MiB};
@@ -574,6 +580,8 @@ static void stream_of_another_context_is_refused(void **state) {
         assert_fails(kn_block_use(f.pool, y, s), KN_ERR_INVALID, "context");
         assert_ok(kn_free(f.pool, y));
     }
+    assert_ok(kn_observer_attach(NULL));
+    assert_int_equal(n_ooms_told, 0); /* memory did not run out */
     fixture_end(&f);
 }
 
