@@ -20,6 +20,8 @@ bool kn__budget_take(size_t bytes) {
 
 void kn__budget_return(size_t bytes) { atomic_fetch_sub(&used, bytes); }
 
+void kn__budget_note_full(void) { atomic_store(&was_full, true); }
+
 uint64_t kn__budget_used(void) { return atomic_load(&used); }
 uint64_t kn__budget_limit(void) { return atomic_load(&limit); }
 bool kn__budget_was_full(void) { return atomic_load(&was_full); }

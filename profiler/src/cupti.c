@@ -19,7 +19,8 @@
 #include "thread.h"
 
 enum {
-    BUFFER_BYTES = 1 << 17, /* CUPTI fills one for each thread that launches */
+    /* CUPTI fills one for each thread that launches, while the drain has another of each. */
+    BUFFER_BYTES = 1 << 16,
     BATCH = 256,
     CONTEXTS_MAX = 16,
     CALLS_MAX = 1024, /* of the runtime and of the driver each */
@@ -115,38 +116,44 @@ typedef struct buffer {
     size_t used;
 } buffer;
 
-/* Half of the timer's memory is CUPTI's from the start, so that nothing else can take it; more
- * while there is some. Buffers lie side by side, untouched pages take no memory. */
+/* Half of the timer's memory is CUPTI's from the start, and no more: neither the records nor the
+ * launches that they belong to can take the others' room. Buffers lie side by side, untouched pages
+ * take no memory. */
 static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static uint8_t *arena;
 static buffer *buffers;
-static size_t n_buffers_max, n_reserved, n_made, n_full;
+static size_t n_buffers, n_made, n_full;
 static buffer *free_list, *full_list;
 
 static void wake_drain(void);
 
 static kn_status reserve_buffers(void) {
     if (arena) return KN_OK;
-    uint64_t limit = kn__budget_limit();
-    n_buffers_max = limit / BUFFER_BYTES;
-    buffers = calloc(n_buffers_max, sizeof *buffers);
-    void *bytes = mmap(NULL, n_buffers_max * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+    size_t wanted = kn__budget_limit() / 2 / BUFFER_BYTES;
+    buffers = calloc(wanted, sizeof *buffers);
+    void *bytes = mmap(NULL, wanted * BUFFER_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!buffers || bytes == MAP_FAILED) {
         free(buffers);
         return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: no memory for CUPTI's buffers");
     }
     arena = bytes;
-    while (n_reserved < n_buffers_max / 2 && kn__budget_take(BUFFER_BYTES)) n_reserved++;
+    while (n_buffers < wanted && kn__budget_take(BUFFER_BYTES)) n_buffers++;
     return KN_OK;
 }
 
 static uint8_t *bytes_of(const buffer *b) { return arena + (size_t)(b - buffers) * BUFFER_BYTES; }
 
-static buffer *make_buffer(void) {
-    if (n_made == n_buffers_max) return NULL;
-    if (n_made >= n_reserved && !kn__budget_take(BUFFER_BYTES)) return NULL;
-    return &buffers[n_made++];
+static buffer *take_buffer_locked(void) {
+    buffer *b = free_list;
+    if (b) {
+        free_list = b->next;
+    } else if (n_made < n_buffers) {
+        b = &buffers[n_made++];
+    } else {
+        kn__budget_note_full();
+    }
+    return b;
 }
 
 /* On the launching thread. With none left CUPTI drops records and counts them. */
@@ -155,12 +162,7 @@ static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *max_recor
     *size = *max_records = 0; /* as many records as fit */
     if (atomic_load(&kn__forked)) return;
     pthread_mutex_lock(&buffers_lock);
-    buffer *b = free_list;
-    if (b) {
-        free_list = b->next;
-    } else {
-        b = make_buffer();
-    }
+    buffer *b = take_buffer_locked();
     pthread_mutex_unlock(&buffers_lock);
     if (!b) return;
     *bytes = bytes_of(b);
@@ -184,7 +186,7 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *by
         full_list = b;
         n_full++;
     }
-    bool many = 4 * n_full >= n_reserved;
+    bool many = 4 * n_full >= n_buffers;
     pthread_mutex_unlock(&buffers_lock);
     if (many) wake_drain();
 }

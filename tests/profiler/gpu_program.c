@@ -19,7 +19,7 @@ enum { THREADS_MAX = 128 };
 
 static void *mock;
 static pthread_barrier_t start_line; /* all threads live at once */
-static int n_rounds = 1000;
+static int n_rounds = 1000, pause_every;
 static mock_launch_fn launch;
 
 static void *train(void *arg) {
@@ -31,6 +31,7 @@ static void *train(void *arg) {
             launch(MOCK_KERNEL, "_ZN7cutlass6KernelI4GemmLi128EEEvT_", 2000, 0);
         }
         if (i % 4 == 0) launch(MOCK_COPY, NULL, 1000, 0);
+        if (pause_every && i % pause_every == 0) usleep(60000); /* the drain comes in between */
     }
     launch(MOCK_SET, NULL, 500, 0);
     launch(MOCK_PEER_COPY, NULL, 700, 0);
@@ -52,6 +53,7 @@ static int run_threads(int n) {
 
 static int run_crowd(void) {
     n_rounds = 200;
+    pause_every = 50;
     return run_threads(THREADS_MAX);
 }
 

@@ -5,12 +5,13 @@
  * (every N-th record is lost), late (a flush delivers only some of what there is), split (few
  * records a buffer), twice (every record comes two times), wrap (ids go round), full (no buffer is
  * taken), own (each thread fills a buffer of its own, as CUPTI 13 does, and completes it when it is
- * full), anonymous (who holds it is not said), version=N, real (buffers are walked by the real
- * libcupti.so.13), incomplete=N (every N-th record is handed over before it was written), refuse=N
- * (the call of this number can't be followed), noexec (the copies for an executable graph come
- * before its address is known), unsynced (no work ends before the driver was waited for), teardown
- * (what was not flushed when CUDA's own exit handler ran is lost), order (fails once NVTX has
- * loaded a tool), report (says on stderr which kinds are disabled).
+ * full), slow (the walk of a buffer takes two milliseconds), anonymous (who holds it is not said),
+ * version=N, real (buffers are walked by the real libcupti.so.13), incomplete=N (every N-th record
+ * is handed over before it was written), refuse=N (the call of this number can't be followed),
+ * noexec (the copies for an executable graph come before its address is known), unsynced (no work
+ * ends before the driver was waited for), teardown (what was not flushed when CUDA's own exit
+ * handler ran is lost), order (fails once NVTX has loaded a tool), report (says on stderr which
+ * kinds are disabled).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H
