@@ -3,12 +3,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "budget.h"
 #include "external.h"
 #include "graph.h"
 #include "kernel.h"
+#include "now.h"
 #include "trace.h"
 
 enum {
@@ -440,14 +440,8 @@ static void join_late(void) {
     n_late = n_late_before = kept;
 }
 
-static uint64_t thread_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void drain_locked(void) {
-    uint64_t start_ns = thread_ns();
+    uint64_t start_ns = kn__now_ns(CLOCK_THREAD_CPUTIME_ID);
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
     drain_rings();
@@ -455,7 +449,7 @@ static void drain_locked(void) {
     kn__external_apply();
     kn__graph_sweep();
     n_drains++;
-    drain_ns += thread_ns() - start_ns;
+    drain_ns += kn__now_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
 }
 
 void kn__activity_drain(void) {

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "cells.h"
+#include "file.h"
 
 enum { NAMES_MAX = 4096, PATH_BYTES = 4096, CHUNK_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
 enum { SIZES = 1, NAME, LAUNCH, BUFFER };

@@ -177,7 +177,7 @@ static void a_full_budget_names_the_word_that_raises_it(void **state) {
     assert_int_equal(number(gpu, "launched"), 128 * 252);
     assert_true(number(gpu, "dropped") > 0);
     assert_true(cJSON_IsTrue(cJSON_GetObjectItem(o.json, "buffer_full")));
-    const char *told = strstr(o.err, "(1.00MiB) was full");
+    const char *told = strstr(o.err, "(1.00 MiB) was full");
     assert_non_null(told);
     assert_non_null(strstr(told, "raise KNET_TIMER=buf="));
     cJSON_Delete(o.json);

@@ -155,7 +155,7 @@ static void a_wrong_word_is_one_line_with_the_valid_ones(void **state) {
                                         "signal=",
                                         "buf=1K",
                                         "buf=M",
-                                        "buf=32MB",
+                                        "buf=32mb",
                                         "buf=99999999999G",
                                         "threads=2"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -131,8 +131,8 @@ static void memory_columns_show_what_a_scope_took(void **state) {
     (void)state;
     outcome o = run("memory", "1");
     assert_int_equal(o.code, 0);
-    assert_non_null(strstr(o.err, "high-water mark 3.00MiB live"));
-    assert_non_null(strstr(o.err, "at the high-water mark of 3.00MiB: 3.00MiB allocating"));
+    assert_non_null(strstr(o.err, "high-water mark 3.00 MiB live"));
+    assert_non_null(strstr(o.err, "at the high-water mark of 3.00 MiB: 3.00 MiB allocating"));
     o = run("memory", "nomem");
     assert_null(strstr(o.err, "MiB"));
     assert_non_null(strstr(o.err, "allocating"));
@@ -451,7 +451,7 @@ static void owners_without_the_variable_print_no_report(void **state) {
     assert_string_equal(o.err, "");
     o = run("owners", "1");
     assert_int_equal(o.code, 0);
-    assert_non_null(strstr(o.err, "3.00MiB allocating"));
+    assert_non_null(strstr(o.err, "3.00 MiB allocating"));
 }
 
 static void owners_go_with_every_word(void **state) {
