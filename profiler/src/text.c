@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "write.h"
+
 void kn__text_release(kn__text *text) {
     free(text->data);
     *text = (kn__text){0};
@@ -177,17 +179,6 @@ kn__cell kn__cell_percent(double part, double of) {
     return cell;
 }
 
-static bool write_all(int fd, const char *bytes, size_t length) {
-    while (length > 0) {
-        ssize_t n = write(fd, bytes, length);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        bytes += n;
-        length -= (size_t)n;
-    }
-    return true;
-}
-
 /* Of this process among those of a job, as its launcher says. */
 static const char *rank_text(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
@@ -218,7 +209,7 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
 }
 
 static bool write_and_close(int fd, const kn__text *text) {
-    bool ok = write_all(fd, text->data, text->length);
+    bool ok = kn__write_all(fd, text->data, text->length);
     int error = errno;
     if (close(fd) != 0 && ok) return false;
     errno = error;
@@ -235,7 +226,10 @@ static bool write_to(const char *path, const kn__text *text) {
 static bool overwrite(const char *path, const kn__text *text) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return false;
+    kn__quiet quiet;
+    kn__quiet_begin(&quiet);
     int error = posix_fallocate(fd, 0, (off_t)text->length);
+    kn__quiet_end(&quiet);
     if (!error || error == EINVAL || error == EOPNOTSUPP) {
         return write_and_close(fd, text) && truncate(path, (off_t)text->length) == 0;
     }
@@ -276,7 +270,7 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
     if (text->failed) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
     if (!text->length) return KN_OK;
     if (strcmp(path, "-") == 0) {
-        if (write_all(STDERR_FILENO, text->data, text->length)) return KN_OK;
+        if (kn__write_all(STDERR_FILENO, text->data, text->length)) return KN_OK;
         return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(errno));
     }
     char full[KN__PATH_EXPANDED_BYTES];
@@ -287,9 +281,9 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
     if (status < 0) {
         kn__text reason = {0};
         kn__text_printf(&reason, "%s\n", kn_last_error()->message);
-        if (!reason.failed) write_all(STDERR_FILENO, reason.data, reason.length);
+        if (!reason.failed) kn__write_all(STDERR_FILENO, reason.data, reason.length);
         kn__text_release(&reason);
-        write_all(STDERR_FILENO, text->data, text->length);
+        kn__write_all(STDERR_FILENO, text->data, text->length);
     }
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include "budget.h"
 #include "json.h"
+#include "write.h"
 
 enum { EVENTS = 1 << 13, TAIL_BYTES = 256, OUT_BYTES = 1 << 16 };
 
@@ -124,13 +125,8 @@ static void write_out(void) {
     if (!fits || write_error || out.failed) {
         n_skipped += n_put;
     } else {
-        size_t done = 0;
-        while (done < out.length && !write_error) {
-            ssize_t n = write(fd, out.data + done, out.length - done);
-            if (n > 0) done += (size_t)n;
-            if (n <= 0 && errno != EINTR) write_error = n < 0 ? errno : EIO;
-        }
-        bytes += done;
+        if (!kn__write_all(fd, out.data, out.length)) write_error = errno;
+        bytes += out.length;
     }
     out.length = n_put = 0;
 }
