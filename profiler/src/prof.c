@@ -360,5 +360,6 @@ __attribute__((destructor)) static void finish(void) {
     int error = errno;
     kn__watch_stop();
     finish_now();
+    kn__watch_finish();
     errno = error;
 }

@@ -296,6 +296,45 @@ static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state
     assert_int_equal(occurrences(o.err, "Section"), 0);
 }
 
+static void unlink_file(const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    unlink(path);
+}
+
+static void make_pipe(void) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0666), 0);
+}
+
+static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
+    (void)state;
+    make_pipe(); /* which nobody reads */
+    outcome o = run("int twice", "signal=INT,out=pipe");
+    assert_int_equal(o.signal, SIGINT);
+    unlink_file("pipe");
+}
+
+static void wait_for_file(const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (int i = 0; i < 2000 && access(path, F_OK) != 0; i++) usleep(5000);
+}
+
+static void a_signal_during_the_last_report_waits_for_it(void **state) {
+    (void)state;
+    static char text[65536];
+    make_pipe();
+    outcome o = run("term at exit", "signal=TERM,out=pipe");
+    assert_int_equal(o.signal, SIGTERM);
+    wait_for_file("early.txt");
+    read_path("early.txt", text, sizeof text);
+    assert_int_equal(occurrences(text, "Section"), 1);
+    assert_row(text, "\n ended ", "1");
+    unlink_file("pipe");
+}
+
 static void a_signal_that_is_ignored_ends_nothing(void **state) {
     (void)state;
     outcome o = run("hup ignored", "signal=HUP,out=early.txt");
@@ -594,6 +633,8 @@ int main(int argc, char **argv) {
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
         TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
+        TEST(a_second_interrupt_does_not_wait_for_the_report),
+        TEST(a_signal_during_the_last_report_waits_for_it),
         TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
         TEST(a_full_disk_leaves_the_older_report), TEST(a_full_disk_ends_the_trace_alone),
         TEST(a_reader_that_has_gone_ends_the_table_alone), TEST(a_report_may_go_through_a_link),
