@@ -199,6 +199,49 @@ static int run_context(void) {
     return 6;
 }
 
+/* The timer's waits have no end by time while MOCK_CUPTI has the word "endless". */
+__attribute__((visibility("default"))) int pthread_cond_clockwait(pthread_cond_t *cond,
+                                                                  pthread_mutex_t *lock,
+                                                                  clockid_t clock,
+                                                                  const struct timespec *until) {
+    const char *list = getenv("MOCK_CUPTI");
+    int (*wait)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *) = NULL;
+    if (list && strstr(list, "endless")) return pthread_cond_wait(cond, lock);
+    *(void **)(void *)&wait = dlsym(RTLD_NEXT, "pthread_cond_clockwait");
+    return wait(cond, lock, clock, until);
+}
+
+/* A graph that is destroyed again and again, among 60,000 nodes. */
+static void *destroy_for_ever(void *arg) {
+    mock_destroy_fn destroy;
+    *(void **)(void *)&destroy = find("mock_destroy");
+    for (;;) destroy(3, 0);
+    return arg;
+}
+
+/* Children capture while the parent's other thread is in the table of graphs most of the time. */
+static int run_graph_forks(void) {
+    mock_capture_fn capture;
+    pthread_t thread;
+    *(void **)(void *)&capture = find("mock_capture");
+    KN_SCOPE("captured");
+    for (uint64_t i = 1; i <= 60000; i++) capture(7, i);
+    if (pthread_create(&thread, NULL, destroy_for_ever, NULL) != 0) return 98;
+    for (int i = 0; i < 20; i++) {
+        usleep(1000);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            capture(9, 200001);
+            _exit(7);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) return 1;
+    }
+    return 6;
+}
+
 static uint64_t count(const char *name) {
     mock_count_fn fn;
     *(void **)(void *)&fn = find(name);
@@ -208,6 +251,13 @@ static uint64_t count(const char *name) {
 /* Launches a little and waits until somebody asks for the records. */
 static int run_wait(void) {
     launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    for (int i = 0; i < 4000 && count("mock_flushes") == 0; i++) usleep(5000);
+    return count("mock_flushes") ? 6 : 5;
+}
+
+/* Fills a few buffers, and waits until somebody asks for the records. */
+static int run_wake(void) {
+    for (int i = 0; i < 1000; i++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
     for (int i = 0; i < 4000 && count("mock_flushes") == 0; i++) usleep(5000);
     return count("mock_flushes") ? 6 : 5;
 }
@@ -257,8 +307,10 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"copies", run_copies}, {"scopes", run_scopes}, {"context", run_context},
-                {"wait", run_wait},     {"pause", run_pause},   {"graphs", run_many_graphs}};
+    } ways[] = {{"copies", run_copies},   {"scopes", run_scopes},
+                {"context", run_context}, {"wait", run_wait},
+                {"wake", run_wake},       {"graph forks", run_graph_forks},
+                {"pause", run_pause},     {"graphs", run_many_graphs}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
     }
