@@ -57,6 +57,12 @@ static int run_crowd(void) {
     return run_threads(THREADS_MAX);
 }
 
+/* A buffer for each thread, and little else. */
+static int run_pack(void) {
+    n_rounds = 20;
+    return run_threads(THREADS_MAX);
+}
+
 static void *find(const char *name) { return dlsym(mock, name); }
 
 /* Nodes 1 and 2 are captured in train/forward/conv, node 3 in train/backward; 50 replays of 1 µs a
@@ -262,6 +268,15 @@ static int run_wake(void) {
     return count("mock_flushes") ? 6 : 5;
 }
 
+/* A report in the middle. */
+static int run_reports(void) {
+    for (int i = 0; i < 2000; i++) {
+        launch(MOCK_KERNEL, "saxpy", 1000, 0);
+        if (i == 999 && kn_prof_report("/dev/null") < 0) return 5;
+    }
+    return 6;
+}
+
 /* Whether CUPTI makes records in a pause. */
 static int run_pause(void) {
     launch(MOCK_KERNEL, "saxpy", 1000, 0);
@@ -309,7 +324,8 @@ int main(int argc, char **argv) {
         int (*run)(void);
     } ways[] = {{"copies", run_copies},   {"scopes", run_scopes},
                 {"context", run_context}, {"wait", run_wait},
-                {"wake", run_wake},       {"graph forks", run_graph_forks},
+                {"wake", run_wake},       {"pack", run_pack},
+                {"reports", run_reports}, {"graph forks", run_graph_forks},
                 {"pause", run_pause},     {"graphs", run_many_graphs}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
