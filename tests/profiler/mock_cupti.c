@@ -161,6 +161,7 @@ EXPORT CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle *handle, CU
 EXPORT CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
     (void)handle;
     callback = NULL;
+    if (has_word("report")) fprintf(stderr, "mock: unsubscribed\n");
     return CUPTI_SUCCESS;
 }
 

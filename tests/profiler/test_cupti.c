@@ -387,6 +387,7 @@ static void kinds_are_disabled_at_the_end_where_that_works(void **state) {
     outcome o = run("version=130001,report", "1", mock);
     assert_complete(&o, 1);
     assert_null(strstr(o.err, "mock: disabled"));
+    assert_non_null(strstr(o.err, "mock: unsubscribed"));
     cJSON_Delete(o.json);
     o = run("version=130100,report", "1", mock);
     assert_complete(&o, 1);
