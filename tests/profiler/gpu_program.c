@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,22 +219,24 @@ __attribute__((visibility("default"))) int pthread_cond_clockwait(pthread_cond_t
 }
 
 /* A graph that is destroyed again and again, among 60,000 nodes. */
-static void *destroy_for_ever(void *arg) {
+static void *destroy_graphs(void *are_enough) {
     mock_destroy_fn destroy;
     *(void **)(void *)&destroy = find("mock_destroy");
-    for (;;) destroy(3, 0);
-    return arg;
+    while (!atomic_load((atomic_bool *)are_enough)) destroy(3, 0);
+    return are_enough;
 }
 
 /* Children capture while the parent's other thread is in the table of graphs most of the time. */
 static int run_graph_forks(void) {
     mock_capture_fn capture;
     pthread_t thread;
+    atomic_bool are_enough = false;
+    int n_stuck = 0;
     *(void **)(void *)&capture = find("mock_capture");
     KN_SCOPE("captured");
     for (uint64_t i = 1; i <= 60000; i++) capture(7, i);
-    if (pthread_create(&thread, NULL, destroy_for_ever, NULL) != 0) return 98;
-    for (int i = 0; i < 20; i++) {
+    if (pthread_create(&thread, NULL, destroy_graphs, &are_enough) != 0) return 98;
+    for (int i = 0; i < 20 && !n_stuck; i++) {
         usleep(1000);
         pid_t child = fork();
         if (child == 0) {
@@ -243,9 +246,11 @@ static int run_graph_forks(void) {
         }
         int status = 0;
         waitpid(child, &status, 0);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) return 1;
+        n_stuck += !WIFEXITED(status) || WEXITSTATUS(status) != 7;
     }
-    return 6;
+    atomic_store(&are_enough, true);
+    pthread_join(thread, NULL);
+    return n_stuck ? 1 : 6;
 }
 
 static uint64_t count(const char *name) {
