@@ -242,6 +242,7 @@ static int run_graph_forks(void) {
         if (child == 0) {
             alarm(20);
             capture(9, 200001);
+            for (int k = 0; k < 500; k++) launch(MOCK_KERNEL, "in the child", 1000, 0);
             _exit(7);
         }
         int status = 0;

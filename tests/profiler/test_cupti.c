@@ -284,9 +284,9 @@ static void children_that_exit_end_and_leave_the_parents_report_alone(void **sta
     cJSON_Delete(o.json);
 }
 
-static void children_take_no_lock_of_the_parents_threads(void **state) {
+static void children_take_no_lock_and_no_buffer(void **state) {
     (void)state;
-    outcome o = run("", "graph forks", mock);
+    outcome o = run("own", "graph forks", mock);
     assert_int_equal(o.code, 6);
     cJSON_Delete(o.json);
 }
@@ -716,8 +716,7 @@ int main(int argc, char **argv) {
         TEST(the_wait_for_the_gpu_ends), TEST(a_destroyed_context_is_not_waited_for),
         TEST(records_are_flushed_before_cuda_is_torn_down),
         TEST(records_are_joined_while_the_program_runs), TEST(buffers_that_fill_up_wake_the_drain),
-        TEST(children_take_no_lock_of_the_parents_threads),
-        TEST(a_pause_switches_cupti_off_where_it_can),
+        TEST(children_take_no_lock_and_no_buffer), TEST(a_pause_switches_cupti_off_where_it_can),
         TEST(kinds_are_disabled_at_the_end_where_that_works),
         TEST(an_incomplete_record_hides_no_other),
         TEST(a_call_that_cannot_be_followed_costs_that_call_alone),
