@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Of this process among those of a job, as its launcher says. */
@@ -38,15 +41,64 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     return !*path;
 }
 
-int kn__write_all(int fd, const char *bytes, size_t length) {
+/* While it is quiet, this thread gets neither SIGPIPE (the reader has gone) nor SIGXFSZ (the file
+ * may not grow): calls fail with EPIPE and EFBIG. */
+typedef struct quiet {
+    sigset_t mask, pending; /* as they were */
+} quiet;
+
+static const int raised[] = {SIGPIPE, SIGXFSZ};
+enum { N_RAISED = sizeof raised / sizeof *raised };
+
+static sigset_t raised_set(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < N_RAISED; i++) sigaddset(&set, raised[i]);
+    return set;
+}
+
+static void quiet_begin(quiet *q) {
+    sigset_t set = raised_set();
+    sigpending(&q->pending);
+    pthread_sigmask(SIG_BLOCK, &set, &q->mask);
+}
+
+/* The signals are of this thread alone: takes those that came meanwhile. */
+static void quiet_end(const quiet *q) {
+    sigset_t set = raised_set();
+    for (int i = 0; i < N_RAISED; i++) {
+        if (sigismember(&q->pending, raised[i])) sigdelset(&set, raised[i]);
+    }
+    while (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0) continue;
+    pthread_sigmask(SIG_SETMASK, &q->mask, NULL);
+}
+
+static int write_loudly(int fd, const char *bytes, size_t length) {
     while (length > 0) {
         ssize_t n = write(fd, bytes, length);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno;
+        if (n <= 0) return n < 0 ? errno : EIO;
         bytes += n;
         length -= (size_t)n;
     }
     return 0;
+}
+
+int kn__write_all(int fd, const void *bytes, size_t length) {
+    quiet q;
+    quiet_begin(&q);
+    int error = write_loudly(fd, bytes, length);
+    quiet_end(&q);
+    return error;
+}
+
+/* Returns 0 or an errno. */
+static int allocate(int fd, size_t length) {
+    quiet q;
+    quiet_begin(&q);
+    int error = length ? posix_fallocate(fd, 0, (off_t)length) : 0;
+    quiet_end(&q);
+    return error == EINVAL || error == EOPNOTSUPP ? 0 : error;
 }
 
 static int write_and_close(int fd, const char *bytes, size_t length) {
@@ -63,8 +115,8 @@ static int write_with(int flags, const char *path, const char *bytes, size_t len
 static int overwrite(const char *path, const char *bytes, size_t length) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
-    int error = length ? posix_fallocate(fd, 0, (off_t)length) : 0;
-    if (error && error != EINVAL && error != EOPNOTSUPP) {
+    int error = allocate(fd, length);
+    if (error) {
         close(fd);
         return error;
     }

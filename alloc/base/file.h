@@ -11,8 +11,9 @@ enum { KN__PATH_EXPANDED_BYTES = 4096 };
  * one) for each "%r"; false: it has no room, and `out` holds its begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
-/* Writes all of it; returns 0 or an errno. */
-int kn__write_all(int fd, const char *bytes, size_t length);
+/* Writes all of it; returns 0 or an errno. A reader that has gone and a file that may not grow are
+ * errors, not signals: a report that can't be written must not end the program. */
+int kn__write_all(int fd, const void *bytes, size_t length);
 
 /* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
  * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no

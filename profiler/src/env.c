@@ -212,16 +212,17 @@ typedef struct word {
 } word;
 
 static const word words[] = {
-    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", 0},
+    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", FOR_TABLE},
     {"0", NULL, set_off, "nothing; also off, or the variable unset or empty", 0},
     {"off", NULL, set_off, NULL, 0},
-    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", 0},
+    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", FOR_TABLE},
     {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table", 0},
     {"gpu", NULL, set_gpu,
-     "and kernels, copies and sets of the GPU in the scope that launched them", 0},
+     "and kernels, copies and sets of the GPU in the scope that launched them", FOR_TABLE},
     {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost",
-     0},
-    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver", 0},
+     FOR_TABLE},
+    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver",
+     FOR_TABLE},
     {"steps", "A-B", set_steps,
      "only these steps are measured, as kn_step counts them; A- has no end", FOR_TABLE},
     {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-",

@@ -119,13 +119,8 @@ static void write_out(void) {
     if (!fits || write_error || out.failed) {
         n_skipped += n_put;
     } else {
-        size_t done = 0;
-        while (done < out.length && !write_error) {
-            ssize_t n = write(fd, out.data + done, out.length - done);
-            if (n > 0) done += (size_t)n;
-            if (n <= 0 && errno != EINTR) write_error = n < 0 ? errno : EIO;
-        }
-        bytes += done;
+        write_error = kn__write_all(fd, out.data, out.length);
+        bytes += out.length;
     }
     out.length = n_put = 0;
 }
