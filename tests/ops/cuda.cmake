@@ -15,6 +15,10 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   add_dependencies(test_ops_cuda_module knet_ops_cuda)
 
+  # The module on a fake GPU that counts what is enqueued.
+  include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
+  fake_gpu_library(fake_gpu tests/fake_gpu)
+
   # One test a kind of GPU, on the plan code alone.
   foreach(gpu h100 a100 t4 b200)
     add_test(NAME ops.cuda_plans_${gpu} COMMAND test_cuda_plans
