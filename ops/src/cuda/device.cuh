@@ -6,13 +6,15 @@
 #include "../sigm.h"
 #include "launch.h"
 
-// Every launch goes through here: no kernel takes dynamic shared memory. Tests build the same files
-// as C++ and run the kernels' threads as fibers on the host.
+// Every launch and every shared variable goes through here: no kernel takes dynamic shared memory.
+// Tests build the same files as C++ and run the kernels' threads as fibers on the host.
 #ifdef KN_EMULATE
 #include "emulate.h"
 #else
 #define KN_LAUNCH(kernel, blocks, threads, stream, ...)                                            \
     kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
+#define KN_SHARED(name, ...) __shared__ typename kn_dev::value_of<__VA_ARGS__>::type name
+#define KN_BLOCKS_MAX (1 << 20) /* of a grid-stride loop */
 #endif
 
 #define T_EXP(x) kn_dev::exp_(x)
@@ -67,7 +69,7 @@ cudaError_t with_label(kn_dtype dtype, F body) {
 // Blocks for `work` items of a grid-stride loop.
 inline unsigned blocks_for(int64_t work, int block = BLOCK) {
     int64_t blocks = (work + block - 1) / block;
-    return (unsigned)(blocks < 1 ? 1 : blocks > (1 << 20) ? 1 << 20 : blocks);
+    return (unsigned)(blocks < 1 ? 1 : blocks > KN_BLOCKS_MAX ? KN_BLOCKS_MAX : blocks);
 }
 
 __device__ inline int64_t thread_index() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -135,7 +137,7 @@ template <class Op, int TEAM, class T>
 __device__ T team_join(T x) {
     x = warp_join<Op>(x);
     if (TEAM == 32) return x;
-    __shared__ T warps[BLOCK / 32];
+    KN_SHARED(warps, T[BLOCK / 32]);
     __syncthreads();  // the last use of `warps` is over
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();

@@ -64,7 +64,7 @@ template <class E>
 __global__ void __launch_bounds__(TILE *TILE_ROWS)
     transpose_kernel(E *out, const E *in, int64_t n_tiles, int64_t rows, int64_t cols,
                      int64_t tiles_r, int64_t tiles_c) {
-    __shared__ E tile[TILE][TILE + 1];
+    KN_SHARED(tile, E[TILE][TILE + 1]);
     for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {
         int64_t c0 = t % tiles_c * TILE, r0 = t / tiles_c % tiles_r * TILE;
         int64_t base = t / tiles_c / tiles_r * rows * cols;

@@ -89,7 +89,7 @@ __device__ void advance_step(double *hyper) {
 template <int KIND, int N, class T>
 __global__ void __launch_bounds__(BLOCK)
     step_kernel(const __grid_constant__ table<N> t, const __grid_constant__ state<T> s) {
-    __shared__ rates<T> r;
+    KN_SHARED(r, rates<T>);
     if (threadIdx.x == 0) r = make_rates<KIND>(s);
     __syncthreads();
     int k = part_of(t, blockIdx.x);

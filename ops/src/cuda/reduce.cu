@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(BLOCK) rows_kernel(job<T> j) {
 
 template <class Op, class T>
 __global__ void __launch_bounds__(BLOCK) columns_kernel(job<T> j, int64_t n_groups) {
-    __shared__ T part[WARPS][32];
+    KN_SHARED(part, T[WARPS][32]);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int64_t b = blockIdx.x; b < n_groups * j.n_chunks; b += gridDim.x) {
         int64_t c = b / n_groups, o = (b - c * n_groups) * 32 + lane;
