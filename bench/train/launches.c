@@ -32,7 +32,8 @@ static kn_status train(steps *s, kn_device *gpu, const char *name) {
     KN_TRY_GOTO(status, kn_adam_create(&adam, params, 1e-3, NULL));
     KN_TRY_GOTO(status, kn_loader_create_synthetic(&loader, STEPS * 128, &options));
     fake_gpu_reset();
-    KN_TRY_GOTO(status, kn_train(&result, sizeof result, model, adam, loader, NULL, &train_options));
+    KN_TRY_GOTO(status,
+                kn_train(&result, sizeof result, model, adam, loader, NULL, &train_options));
 cleanup:
     kn_loader_destroy(loader);
     kn_optim_destroy(adam);

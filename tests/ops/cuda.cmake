@@ -53,12 +53,12 @@ endif()
 # The kernels on the host, as fibers.
 if(KNET_HAVE_CUDA AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
-  set(emulated ${kernels}/pointwise.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
+  set(emulated ${kernels}/pointwise.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
                ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off"
                               COMPILE_DEFINITIONS KN_EMULATE)
   knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c emulate.c ${emulated}
-            ${kernels}/pointwise.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
+            ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
             ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
             LINK KnetC::ops)
   target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset)

@@ -71,9 +71,10 @@ void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
 FAKE_API void __cudaUnregisterFatBinary(void **handle);
 void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
 
-FAKE_API void __cudaRegisterFunction(void **handle, const char *host_function, char *device_function,
-                                     const char *name, int thread_limit, uint3 *thread_id,
-                                     uint3 *block_id, dim3 *block, dim3 *grid, int *warp_size);
+FAKE_API void __cudaRegisterFunction(void **handle, const char *host_function,
+                                     char *device_function, const char *name, int thread_limit,
+                                     uint3 *thread_id, uint3 *block_id, dim3 *block, dim3 *grid,
+                                     int *warp_size);
 void __cudaRegisterFunction(void **handle, const char *host_function, char *device_function,
                             const char *name, int thread_limit, uint3 *thread_id, uint3 *block_id,
                             dim3 *block, dim3 *grid, int *warp_size) {
@@ -198,11 +199,11 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int n_wanted, cublasLtMatmulHeuristicResult_t *out,
     int *n);
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t lt, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t preference, int n_wanted, cublasLtMatmulHeuristicResult_t *out,
-    int *n) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int n_wanted,
+                                              cublasLtMatmulHeuristicResult_t *out, int *n) {
     (void)lt, (void)product, (void)a, (void)b, (void)c, (void)d, (void)preference, (void)n_wanted;
     BEGIN_OF(cublasStatus_t);
     memset(out, 0, sizeof *out);
@@ -231,7 +232,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t product,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* --- cuDNN: descriptors without attributes; the first configuration is one that fits ----------- */
+/* --- cuDNN: descriptors without attributes; the first configuration is one that fits -----------
+ */
 
 FAKE_API cudnnStatus_t cudnnCreate(cudnnHandle_t *out);
 cudnnStatus_t cudnnCreate(cudnnHandle_t *out) {
@@ -315,7 +317,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* --- what tests see ---------------------------------------------------------------------------- */
+/* --- what tests see ----------------------------------------------------------------------------
+ */
 
 fake_gpu_counts fake_gpu_count(void) {
     pthread_mutex_lock(&lock);
