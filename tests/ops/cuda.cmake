@@ -15,6 +15,10 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   add_dependencies(test_ops_cuda_module knet_ops_cuda)
 
+  # The module on a fake GPU that counts what is enqueued.
+  include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
+  fake_gpu_library(fake_gpu tests/fake_gpu)
+
   # One test a kind of GPU, on the plan code alone.
   foreach(gpu h100 a100 t4 b200)
     add_test(NAME ops.cuda_plans_${gpu} COMMAND test_cuda_plans
@@ -61,7 +65,7 @@ endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
    AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
-  set(emulated ${kernels}/pointwise.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
+  set(emulated ${kernels}/pointwise.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
                ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
   set(sanitize)
   if(KNET_SANITIZE)
@@ -70,7 +74,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
                               COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
   knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c emulate.c ${emulated}
-            ${kernels}/pointwise.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
+            ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
             ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
             LINK KnetC::ops)
   target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset)

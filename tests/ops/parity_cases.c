@@ -275,6 +275,32 @@ static void argmax_cases(void) {
     argmax_of(1, OPERAND(SPECIAL, 40, 5));
 }
 
+/* --- relu with the bias before it --- */
+
+static void relu_bias_of(int axis, bool accumulate, parity_operand x) {
+    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = x, c->out = like(x, FILL_GUARD);
+    c->aux = U(x.shape.dim[axis]), c->accumulate = accumulate;
+    if (!accumulate) c->aux.fill = FILL_GUARD;
+    ATTR(c, kn_attr_axes, ((1u << x.shape.n_dims) - 1) & ~(1u << axis), false);
+}
+
+static void relu_bias_cases(void) {
+    relu_bias_of(0, false, U(10));
+    relu_bias_of(1, false, U(100, 64));
+    relu_bias_of(1, true, U(37, 131));
+    relu_bias_of(1, true, U(1500, 20));
+    relu_bias_of(2, false, U(3, 7, 260));
+    relu_bias_of(1, false, U(5, 3, 12, 12));
+    relu_bias_of(1, true, U(5, 3, 7, 5));
+    relu_bias_of(1, true, U(16, 2, 96, 96));
+    relu_bias_of(1, false, U(2, 3, 50));
+    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = OPERAND(SPECIAL, 40, 30), c->in[1] = U(40, 30);
+    c->out = OPERAND(GUARD, 40, 30), c->aux = OPERAND(GUARD, 30);
+    ATTR(c, kn_attr_axes, 1, false);
+}
+
 /* --- products --- */
 
 static void matmul_of(int64_t m, int64_t k, int64_t n, int trans, bool accumulate) {
@@ -646,6 +672,7 @@ void parity_table_make(parity_table *out) {
     pointwise_cases();
     scalar_cases();
     reduce_cases();
+    relu_bias_cases();
     argmax_cases();
     product_cases();
     conv_cases();

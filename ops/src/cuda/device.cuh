@@ -131,18 +131,18 @@ __device__ T warp_join(T x) {
     return x;
 }
 
-// Joins over a team of TEAM threads of one block, 32 or the whole block of BLOCK; every thread gets
+// Joins over a team of TEAM threads of one block, 32 or all of its threads; every thread gets
 // the result. Always in the same order.
 template <class Op, int TEAM, class T>
 __device__ T team_join(T x) {
     x = warp_join<Op>(x);
     if (TEAM == 32) return x;
-    KN_SHARED(warps, T[BLOCK / 32]);
+    KN_SHARED(warps, T[TEAM / 32]);
     __syncthreads();  // the last use of `warps` is over
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();
     T y = warps[0];
-    for (int i = 1; i < BLOCK / 32; i++) y = Op::join(y, warps[i]);
+    for (int i = 1; i < TEAM / 32; i++) y = Op::join(y, warps[i]);
     return y;
 }
 

@@ -1,5 +1,6 @@
-// Losses over rows of scores. The first kernel makes one value a row, a warp or a block each; the
-// second joins them in a fixed order.
+// Losses over rows of scores: one value a row, made by a warp or a block each, and their mean,
+// joined in a fixed order. A batch that one block can do takes one kernel; larger ones take a
+// second.
 
 #include "device.cuh"
 
@@ -7,7 +8,12 @@ namespace {
 
 using namespace kn_dev;
 
-enum { ROW_WARP_MAX = 1024 };
+enum {
+    ROW_WARP_MAX = 1024,
+    ONE_BLOCK = 1024,             // threads of the block that does a whole batch,
+    ONE_BLOCK_TURNS = 8,          // in so many turns of its teams at most,
+    ONE_BLOCK_SCORES = 64 * 1024  // of so many scores
+};
 
 template <class T>
 __device__ T not_a_number() {
@@ -21,8 +27,8 @@ __device__ int64_t label_of(const L *labels, int64_t r, int64_t classes) {  // -
 }
 
 template <int TEAM, class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    cross_entropy_kernel(kn__loss p, const T *x, const L *labels, T *row_loss, T *dlogits) {
+__device__ void cross_entropy_rows(const kn__loss &p, const T *x, const L *labels, T *row_loss) {
+    T *dlogits = (T *)p.dlogits;
     int lane = threadIdx.x % TEAM;
     int64_t n = p.classes;
     T share = T(1) / (T)p.rows;
@@ -43,8 +49,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    nll_kernel(kn__loss p, const T *x, const L *labels, T *row_loss) {
+__device__ void nll_rows(const kn__loss &p, const T *x, const L *labels, T *row_loss) {
     for (int64_t r = thread_index(); r < p.rows; r += thread_count()) {
         int64_t label = label_of(labels, r, p.classes);
         row_loss[r] = label < 0 ? not_a_number<T>() : -x[r * p.classes + label];
@@ -52,8 +57,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    accuracy_kernel(kn__loss p, const T *x, const L *labels, T *row_loss) {
+__device__ void accuracy_rows(const kn__loss &p, const T *x, const L *labels, T *row_loss) {
     int lane = threadIdx.x % 32;
     int64_t n = p.classes;
     for (int64_t r = thread_index() / 32; r < p.rows; r += thread_count() / 32) {
@@ -73,13 +77,32 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(BLOCK) mean_kernel(T *out, const T *row_loss, int64_t rows) {
+template <int THREADS, class T>
+__device__ void mean_of_rows(T *out, const T *row_loss, int64_t rows) {
     T sum = T(0);
-    for (int64_t r = threadIdx.x; r < rows; r += BLOCK) sum += row_loss[r];
-    sum = team_join<op_sum, BLOCK>(sum);
+    for (int64_t r = threadIdx.x; r < rows; r += THREADS) sum += row_loss[r];
+    sum = team_join<op_sum, THREADS>(sum);
     if (threadIdx.x == 0) *out = sum / (T)rows;
 }
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK) mean_kernel(T *out, const T *row_loss, int64_t rows) {
+    mean_of_rows<BLOCK>(out, row_loss, rows);
+}
+
+// A kernel of the name for many blocks, or for ONE_BLOCK threads that make the mean too.
+#define ROWS_KERNEL(name, rows_function)                                                           \
+    template <int TEAM, int THREADS, class T, class L>                                             \
+    __global__ void __launch_bounds__(THREADS)                                                     \
+        name(kn__loss p, const T *x, const L *labels, T *row_loss) {                               \
+        rows_function(p, x, labels, row_loss);                                                     \
+        if (THREADS != ONE_BLOCK) return;                                                          \
+        __syncthreads();                                                                           \
+        mean_of_rows<THREADS>((T *)p.out, row_loss, p.rows);                                       \
+    }
+ROWS_KERNEL(cross_entropy_kernel, cross_entropy_rows<TEAM>)
+ROWS_KERNEL(nll_kernel, nll_rows)
+ROWS_KERNEL(accuracy_kernel, accuracy_rows)
 
 template <class T, class L>
 __global__ void __launch_bounds__(BLOCK)
@@ -91,7 +114,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// body(T{}, L{}) for the types of scores and labels, then the mean of what it made.
+// body(T{}, L{}) for the types of scores and labels.
 template <class F>
 cudaError_t with_types(const kn__loss *p, F body) {
     return with_float(p->dtype, [&](auto t) {
@@ -99,13 +122,23 @@ cudaError_t with_types(const kn__loss *p, F body) {
     });
 }
 
+bool fits_one_block(const kn__loss *p, int team) {
+    return p->rows * team <= ONE_BLOCK_TURNS * ONE_BLOCK &&
+           p->rows * p->classes <= ONE_BLOCK_SCORES && p->classes <= ROW_WARP_MAX;
+}
+
+// The mean of what a rows kernel made, unless that did it itself.
 template <class T>
-cudaError_t launch_mean(const kn__loss *p, cudaStream_t stream) {
+cudaError_t finish(const kn__loss *p, bool one_block, cudaStream_t stream) {
     cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
+    if (one_block || error != cudaSuccess) return error;
     KN_LAUNCH(mean_kernel, 1, BLOCK, stream, (T *)p->out, (const T *)p->row_loss, p->rows);
     return cudaGetLastError();
 }
+
+#define LAUNCH_ROWS(kernel, TEAM, THREADS, blocks)                                                 \
+    KN_LAUNCH((kernel<TEAM, THREADS>), blocks, THREADS, stream, *p, (const T *)p->scores,          \
+              (const L *)p->labels, (T *)p->row_loss)
 
 }  // namespace
 
@@ -115,15 +148,14 @@ cudaError_t kn__launch_cross_entropy(const kn__loss *p, cudaStream_t stream) {
     return with_types(p, [&](auto t, auto l) {
         using T = decltype(t);
         using L = decltype(l);
-        const T *x = (const T *)p->scores;
-        const L *labels = (const L *)p->labels;
-        if (p->classes <= ROW_WARP_MAX)
-            KN_LAUNCH(cross_entropy_kernel<32>, blocks_for(p->rows * 32), BLOCK, stream, *p, x,
-                      labels, (T *)p->row_loss, (T *)p->dlogits);
+        bool one = fits_one_block(p, 32);
+        if (one)
+            LAUNCH_ROWS(cross_entropy_kernel, 32, ONE_BLOCK, 1);
+        else if (p->classes <= ROW_WARP_MAX)
+            LAUNCH_ROWS(cross_entropy_kernel, 32, BLOCK, blocks_for(p->rows * 32));
         else
-            KN_LAUNCH(cross_entropy_kernel<BLOCK>, blocks_for(p->rows, 1), BLOCK, stream, *p, x,
-                      labels, (T *)p->row_loss, (T *)p->dlogits);
-        return launch_mean<T>(p, stream);
+            LAUNCH_ROWS(cross_entropy_kernel, BLOCK, BLOCK, blocks_for(p->rows, 1));
+        return finish<T>(p, one, stream);
     });
 }
 
@@ -131,9 +163,12 @@ cudaError_t kn__launch_nll(const kn__loss *p, cudaStream_t stream) {
     return with_types(p, [&](auto t, auto l) {
         using T = decltype(t);
         using L = decltype(l);
-        KN_LAUNCH(nll_kernel, blocks_for(p->rows), BLOCK, stream, *p, (const T *)p->scores,
-                  (const L *)p->labels, (T *)p->row_loss);
-        return launch_mean<T>(p, stream);
+        bool one = fits_one_block(p, 1);
+        if (one)
+            LAUNCH_ROWS(nll_kernel, 1, ONE_BLOCK, 1);
+        else
+            LAUNCH_ROWS(nll_kernel, 1, BLOCK, blocks_for(p->rows));
+        return finish<T>(p, one, stream);
     });
 }
 
@@ -141,9 +176,12 @@ cudaError_t kn__launch_accuracy(const kn__loss *p, cudaStream_t stream) {
     return with_types(p, [&](auto t, auto l) {
         using T = decltype(t);
         using L = decltype(l);
-        KN_LAUNCH(accuracy_kernel, blocks_for(p->rows * 32), BLOCK, stream, *p,
-                  (const T *)p->scores, (const L *)p->labels, (T *)p->row_loss);
-        return launch_mean<T>(p, stream);
+        bool one = fits_one_block(p, 32);
+        if (one)
+            LAUNCH_ROWS(accuracy_kernel, 32, ONE_BLOCK, 1);
+        else
+            LAUNCH_ROWS(accuracy_kernel, 32, BLOCK, blocks_for(p->rows * 32));
+        return finish<T>(p, one, stream);
     });
 }
 
