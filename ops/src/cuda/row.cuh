@@ -21,20 +21,26 @@ struct row_shape {
     static constexpr int TEAM = TEAM_, V = V_, K = K_, HELD = V * K;
 };
 
-// Calls body(row_shape) with the one for rows of n <= row_max<T>(BLOCK) elements. It depends on n
-// alone, so that a row is always summed in the same order.
+enum { SHORT_ROW = 128 };
+
+// Calls body(row_shape) with the one for rows of n elements, n <= SHORT_ROW. It depends on n alone,
+// so that a row is always summed in the same order.
+template <class T, class F>
+cudaError_t with_short_row(int64_t n, F body) {
+    constexpr int V = 16 / sizeof(T);
+    if (n % V == 0 && n <= 32 * V) return body(row_shape<32, V, 1>{});
+    if (n <= 32) return body(row_shape<32, 1, 1>{});
+    return body(row_shape<32, 1, SHORT_ROW / 32>{});
+}
+
+// The same for n <= row_max<T>(BLOCK).
 template <class T, class F>
 cudaError_t with_row(int64_t n, F body) {
-    constexpr int V = 16 / sizeof(T), HELD = ROW_BYTES / sizeof(T), WARP_MAX = row_max<T>(32);
-    if (n % V == 0) {
-        if (n <= 32 * V) return body(row_shape<32, V, 1>{});
-        if (n <= WARP_MAX) return body(row_shape<32, V, HELD / V>{});
-        return body(row_shape<BLOCK, V, HELD / V>{});
-    }
-    if (n <= 32) return body(row_shape<32, 1, 1>{});
-    if (n <= 128) return body(row_shape<32, 1, 4>{});
-    if (n <= WARP_MAX) return body(row_shape<32, 1, HELD>{});
-    return body(row_shape<BLOCK, 1, HELD>{});
+    constexpr int V = 16 / sizeof(T), HELD = row_max<T>(1);
+    if (n <= SHORT_ROW) return with_short_row<T>(n, body);
+    if (n <= row_max<T>(32))
+        return n % V ? body(row_shape<32, 1, HELD>{}) : body(row_shape<32, V, HELD / V>{});
+    return n % V ? body(row_shape<BLOCK, 1, HELD>{}) : body(row_shape<BLOCK, V, HELD / V>{});
 }
 
 // Teams of one launch: a row each.
