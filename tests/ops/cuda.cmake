@@ -38,6 +38,15 @@ if(KNET_HAVE_CUDA)
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endif()
 
+# What ptxas made of the kernels. Their images are uncompressed in builds with checks alone.
+if(KNET_HAVE_CUDA AND KNET_CHECKED)
+  add_library(knet_wrong_kernels OBJECT wrong_kernels.cu)
+  target_compile_options(knet_wrong_kernels PRIVATE --no-compress)
+  knet_test(ops.cuda_sass SOURCES test_cuda_sass.c
+            ARGS $<TARGET_FILE:knet_ops_cuda> $<TARGET_OBJECTS:knet_wrong_kernels>)
+  add_dependencies(test_ops_cuda_sass knet_ops_cuda knet_wrong_kernels)
+endif()
+
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
 knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c LINK KnetC::ops
           LABELS unit)
