@@ -362,13 +362,17 @@ static kn_status touch(kn_params *set, kn__pass *pass) {
     return KN_OK;
 }
 
+void kn__param_used(kn__param *p) {
+    if (p->order == INT_MAX && !p->set->ordered) p->order = p->set->n_used++;
+}
+
 kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
     kn_params *set = p->set;
     kn_status status = touch(set, pass);
     if (status < 0) return kn_error_defer(status);
     *fresh = p->cycle != set->cycle;
     p->cycle = set->cycle;
-    if (p->order == INT_MAX && !set->ordered) p->order = set->n_used++;
+    kn__param_used(p);
     return p->grad;
 }
 

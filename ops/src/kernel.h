@@ -17,6 +17,8 @@
  * pow_scalar      x                   scalars: x^a
  * fill            (none)              any dtype; scalars: a. Also into a given out
  * add_into        y                   out is x, given: x += y, one shape
+ * relu_bias_back  y, g                dx = relu_back(y, g); aux, given: the sum of dx over the axes
+ *                                     of attr, all but one, dropped; may accumulate into aux
  * sum mean max min  x                 axes (mask is 0 only for a 0-dim x). out's shape keeps or
  *                                     drops the axes: go by the mask. sum may accumulate. x may
  *                                     be empty (sum, mean)
@@ -67,7 +69,7 @@ typedef struct kn_kernel_call {
     kn_tensor *const *in; /* KN_NONE where absent */
     kn_tensor *out, *aux; /* aux NULL when not wanted */
     const void *attr;
-    bool accumulate; /* out += result */
+    bool accumulate; /* out += result; relu_bias_back: aux += result */
     kn_device *device;
     kn_stream stream;
     int threads; /* host kernels: how many to use; results must not depend on it */

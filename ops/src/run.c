@@ -132,7 +132,9 @@ static kn_status run(kn__ops_thread *self, kn_op_call *call, kn_device *device) 
         call->out = kn__tensor_make(self, pool, device, stream, call->dtype, &call->shape);
         if (!call->out) return kn_check();
     }
-    if (call->want_aux) {
+    if (call->aux) {
+        KN_TRY(kn__claim(self, call->aux->storage, stream));
+    } else if (call->want_aux) {
         call->aux = kn__tensor_make(self, pool, device, stream, call->aux_dtype, &call->aux_shape);
         if (!call->aux) return kn_check();
     }
