@@ -28,18 +28,12 @@ typedef struct kn__conv_key {
     int64_t stride[KN__CONV_SPATIAL], padding[KN__CONV_SPATIAL], dilation[KN__CONV_SPATIAL];
 } kn__conv_key;
 
-enum { KN__CONV_DESCRIPTORS_MAX = 64, KN__CONV_HEURISTICS_MAX = 40 };
-
 typedef struct kn__conv_plan {
     kn__cached cached;
     kn__conv_key key;
-    cudnnBackendDescriptor_t plan;
+    cudnnBackendDescriptor_t plan; /* all that is left of what it was made of */
     size_t workspace_bytes;
-    int n_tried;                           /* engine configurations looked at */
     _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */
-    /* Everything the plan was made of; lives as long as the plan. */
-    cudnnBackendDescriptor_t made[KN__CONV_DESCRIPTORS_MAX];
-    int n_made;
 } kn__conv_plan;
 
 /* A device description: of a GPU of this machine, or from JSON. */

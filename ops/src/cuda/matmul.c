@@ -109,37 +109,31 @@ static kn_status describe_preference(cublasLtMatmulPreferenceOpaque_t *out, cons
     return KN_OK;
 }
 
-/* Asks for the best algorithm; *found is false when there is none with this epilogue. */
-static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
+/* Asks for the best algorithm. Errors: UNSUPPORTED where there is none; cublasLt's. */
+static kn_status choose(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best;
     int n = 0;
     KN_TRY(describe_product(p, bias));
     KN_TRY(describe_preference(&preference, &p->key));
-    cublasStatus_t error = KN_PROF_FN(cublasLtMatmulAlgoGetHeuristic, lt, &p->product, &p->b, &p->a,
-                                      &p->c, &p->c, &preference, 1, &best, &n);
-    *found = error == CUBLAS_STATUS_SUCCESS && n > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    if (!*found) {
-        return error == CUBLAS_STATUS_SUCCESS || error == CUBLAS_STATUS_NOT_SUPPORTED
-                   ? KN_OK
-                   : kn__cublas_status(error, "cublasLtMatmulAlgoGetHeuristic");
+    KN_TRY(KN__CUBLAS(cublasLtMatmulAlgoGetHeuristic, lt, &p->product, &p->b, &p->a, &p->c, &p->c,
+                      &preference, 1, &best, &n));
+    if (n == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
+                       kn_dtype_name((kn_dtype)p->key.dtype), (long long)p->key.m,
+                       (long long)p->key.k, (long long)p->key.k, (long long)p->key.n);
     }
     p->algo = best.algo, p->workspace_bytes = best.workspaceSize;
     return KN_OK;
 }
 
+/* Versions differ in how they refuse an epilogue: whatever the error, a kernel can add the bias. */
 static kn_status build(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
-    bool found = false;
     KN_TRY(describe_matrices(p));
-    KN_TRY(choose(&found, p, lt, bias));
-    if (!found && bias) {
-        p->bias_apart = true;
-        KN_TRY(choose(&found, p, lt, NULL));
-    }
-    if (found) return KN_OK;
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
-                   kn_dtype_name((kn_dtype)p->key.dtype), (long long)p->key.m, (long long)p->key.k,
-                   (long long)p->key.k, (long long)p->key.n);
+    if (bias && choose(p, lt, bias) == KN_OK) return KN_OK;
+    p->bias_apart = bias != NULL;
+    return choose(p, lt, NULL);
 }
 
 static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt,
@@ -162,10 +156,10 @@ static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt,
 
 /* --- running --- */
 
-/* The largest power of two up to 256 that divides every address. */
+/* The largest power of two up to 16, the widest access, that divides every address: more would only
+ * make more plans. */
 static uint32_t alignment_of(const kn_kernel_call *call, const product *x) {
-    uintptr_t all =
-        (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 256;
+    uintptr_t all = (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 16;
     if (x->bias) all |= (uintptr_t)x->bias->data;
     return (uint32_t)(all & (~all + 1));
 }
