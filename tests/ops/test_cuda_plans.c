@@ -1,6 +1,7 @@
 /* Convolution plans for GPUs that are not here, from their descriptions (argv[1]: a JSON file):
  * every convolution of the table gets an engine of full precision. Each case runs in a child
  * process, for a library that crashes on one must not hide the others. */
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,45 @@ static void every_convolution_finds_an_engine(void **state) {
     assert_int_equal(n_failed, 0);
 }
 
+/* In the child: makes plans of LeNet's second layer for N batch sizes after one that loads what all
+ * share; 0 when each keeps less than the limit. */
+static int weigh_plans(void) {
+    enum { N = 20, BYTES_MOST = 128 << 10 };
+    cudnnBackendDescriptor_t device = NULL;
+    kn__conv_plan *plan[3 * (N + 1)] = {NULL};
+    size_t before = 0;
+    int n = 0;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    for (int batch = 1; batch <= N + 1 && status == KN_OK; batch++) {
+        if (batch == 2) before = mallinfo2().uordblks;
+        for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT && status == KN_OK; kind++) {
+            plan_case c = cases[1];
+            c.batch = batch;
+            kn__conv_key key = key_of(&c, (kn__conv_kind)kind, KN_F32);
+            status = kn__conv_plan_create(&plan[n++], &key, device);
+        }
+    }
+    size_t each = (mallinfo2().uordblks - before) / (3 * N);
+    while (n) kn__conv_plan_destroy(plan[--n]);
+    print_message("%zu bytes a plan\n", each);
+    return status < 0 || each > BYTES_MOST;
+}
+
+static void a_plan_keeps_less_than_128_kib(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int result = weigh_plans();
+        fflush(NULL);
+        _exit(result);
+    }
+    int result = 0;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+}
+
 static void a_description_that_is_none_is_an_error(void **state) {
     (void)state;
     cudnnBackendDescriptor_t device = NULL;
@@ -147,7 +187,7 @@ int main(int argc, char **argv) {
     } else if (read_description(argv[1]) < 0) {
         return 2;
     }
-    return RUN_TESTS(TEST(every_convolution_finds_an_engine),
+    return RUN_TESTS(TEST(every_convolution_finds_an_engine), TEST(a_plan_keeps_less_than_128_kib),
                      TEST(a_description_that_is_none_is_an_error),
                      TEST(an_impossible_convolution_is_an_error));
 }
