@@ -100,6 +100,7 @@ static kn__conv_key key_of(const kn_kernel_call *call, kn__conv_kind kind, const
     key.gpu = kn__gpu_index(call->device);
     key.accumulate = call->accumulate;
     key.flip = attr->flip;
+    key.math = call->math > KN_MATH_STRICT && key.dtype == KN_F32 ? KN_MATH_TF32 : KN_MATH_STRICT;
     key.alignment_bytes = alignment_of(x, w, y);
     copy_dims(key.x, x);
     copy_dims(key.w, w);

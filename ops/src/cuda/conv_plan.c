@@ -22,6 +22,7 @@ typedef struct builder {
     int n_tried; /* engine configurations looked at */
     cudnnBackendDescriptor_t plan;
     size_t workspace_bytes;
+    bool tf32;
 } builder;
 
 static void destroy(cudnnBackendDescriptor_t d) {
@@ -191,9 +192,9 @@ static bool has(const int32_t *notes, int64_t n, int32_t note) {
     return false;
 }
 
-/* Strict arithmetic, the same bits each time, nothing compiled at run time. Tensor cores round f32
- * inputs to 10 bits; for f64 they are exact. */
-static bool engine_fits(cudnnBackendDescriptor_t engine, bool is_double) {
+/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows: for
+ * f32 tensor cores round the factors to TF32; for f64 they are exact. */
+static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n_numeric = 0, n_behaviour = 0;
@@ -212,7 +213,8 @@ static bool engine_fits(cudnnBackendDescriptor_t engine, bool is_double) {
     if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
     if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
         return false;
-    return is_double || !has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    *tf32 = key->dtype == KN_F32 && has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    return !*tf32 || key->math == KN_MATH_TF32;
 }
 
 /* Tries one configuration; *done when it became the plan. */
@@ -221,11 +223,12 @@ static kn_status try_config(bool *done, builder *p, cudnnBackendDescriptor_t con
     int mark = p->n_made;
     cudnnBackendDescriptor_t engine, plan;
     int64_t n = 0, bytes = 0;
+    bool tf32 = false;
     p->n_tried++;
     KN_TRY(make(&engine, p, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
     if (KN_PROF_FN(cudnnBackendGetAttribute, config, CUDNN_ATTR_ENGINECFG_ENGINE,
                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
-        !engine_fits(engine, p->key->dtype == KN_F64)) {
+        !engine_fits(&tf32, engine, p->key)) {
         unmake(p, mark);
         return KN_OK;
     }
@@ -240,7 +243,7 @@ static kn_status try_config(bool *done, builder *p, cudnnBackendDescriptor_t con
         unmake(p, mark);
         return KN_OK;
     }
-    p->plan = plan, p->workspace_bytes = (size_t)bytes;
+    p->plan = plan, p->workspace_bytes = (size_t)bytes, p->tf32 = tf32;
     p->n_made--; /* it stays */
     *done = true;
     return KN_OK;
@@ -309,6 +312,7 @@ kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
     p->key = *key;
     p->plan = made.plan;
     p->workspace_bytes = made.workspace_bytes;
+    p->tf32 = made.tf32;
     *out = p;
     return KN_OK;
 }
@@ -368,7 +372,9 @@ kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, 
                             void *workspace) {
     kn__conv_pack wanted = {.data = {x, w, y}, .workspace = workspace}, *pack = NULL;
     KN_TRY(pack_take(&pack, plan, &wanted));
-    kn_status status = KN__CUDNN(cudnnBackendExecute, handle, plan->plan, pack->pack);
+    const char *label = plan->tf32 ? "cudnnBackendExecute (tf32)" : "cudnnBackendExecute";
+    kn_status status = kn__cudnn_status(
+        KN_PROF_CALL(label, cudnnBackendExecute(handle, plan->plan, pack->pack)), label);
     pack_destroy(atomic_exchange_explicit(&plan->spare, pack, memory_order_acq_rel));
     return status;
 }
