@@ -82,6 +82,68 @@ static void addresses_share_a_plan_from_16_bytes_on(void **state) {
     assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
 }
 
+/* --- math modes --- */
+
+static int compute_type_in(kn_math_mode math, kn_dtype dtype, kn_device *device) {
+    KN_FRAME(.device = device, .math = math, .dtype = dtype);
+    assert_non_null(new_linear());
+    return fake_gpu_compute_type();
+}
+
+static void products_compute_in_the_frames_mode(void **state) {
+    (void)state;
+    assert_int_equal(compute_type_in(0, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_STRICT, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, gpu), CUBLAS_COMPUTE_32F_FAST_TF32);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F32, gpu), CUBLAS_COMPUTE_32F_FAST_16BF);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F64, gpu), CUBLAS_COMPUTE_64F);
+}
+
+static void a_gpu_without_tensor_cores_for_a_mode_is_strict(void **state) {
+    (void)state;
+    kn_device *old = NULL;
+    fake_cuda_machine_get()->compute_major = 7;
+    assert_ok(kn_device_find(&old, "cuda:1"));
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, old), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F32, old), CUBLAS_COMPUTE_32F);
+}
+
+static void a_mode_that_cublaslt_refuses_becomes_strict(void **state) {
+    (void)state;
+    fake_gpu_fail("cublasLtMatmulAlgoGetHeuristic", 1, 2, CUBLAS_STATUS_NOT_SUPPORTED);
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_BIAS);
+}
+
+static int plans_of(const char *function, kn_math_mode math, kn_tensor *x, kn_tensor *w) {
+    KN_FRAME(.math = math);
+    int before = fake_gpu_calls(function);
+    assert_non_null(kn_tensor_numel(x) > 64 ? kn_conv(x, w, KN_NONE, NULL)
+                                            : kn_linear(x, w, KN_NONE));
+    return fake_gpu_calls(function) - before;
+}
+
+static void each_mode_has_plans_of_its_own(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    const char *ask = "cublasLtMatmulAlgoGetHeuristic";
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 4)), *w = kn_ones(KN_SHAPE(new_size(), 4));
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++)
+        assert_int_equal(plans_of(ask, (kn_math_mode)math, x, w), 1);
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++)
+        assert_int_equal(plans_of(ask, (kn_math_mode)math, x, w), 0);
+}
+
+static void convolutions_in_bf16_are_those_in_tf32(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    const char *make = "cudnnBackendSetAttribute";
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(new_size(), 3, 3, 3));
+    assert_true(plans_of(make, KN_MATH_STRICT, x, w) > 20);
+    assert_true(plans_of(make, KN_MATH_TF32, x, w) > 20);
+    assert_true(plans_of(make, KN_MATH_BF16, x, w) < 5); /* addresses at most */
+}
+
 /* --- convolutions --- */
 
 static void convolve(int64_t channels) {
@@ -196,6 +258,11 @@ int main(void) {
         CALLS_TEST(a_bias_is_added_by_the_product),
         CALLS_TEST(a_product_that_is_refused_twice_is_an_error),
         CALLS_TEST(addresses_share_a_plan_from_16_bytes_on),
+        CALLS_TEST(products_compute_in_the_frames_mode),
+        CALLS_TEST(a_gpu_without_tensor_cores_for_a_mode_is_strict),
+        CALLS_TEST(a_mode_that_cublaslt_refuses_becomes_strict),
+        CALLS_TEST(each_mode_has_plans_of_its_own),
+        CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
         CALLS_TEST(a_plan_keeps_two_descriptors), CALLS_TEST(a_plan_that_fails_keeps_no_descriptor),
         CALLS_TEST(a_stream_is_set_once), CALLS_TEST(a_thread_without_a_context_gets_one_once),
         CALLS_TEST(the_callers_context_is_put_back), CALLS_TEST(a_lost_gpu_is_logged_once));
