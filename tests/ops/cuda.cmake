@@ -57,19 +57,41 @@ if(KNET_HAVE_CUDA)
   add_dependencies(test_ops_parity_cuda knet_ops_cuda)
 endif()
 
-# The kernels on the host, as fibers.
-if(KNET_HAVE_CUDA AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+# The kernels on the host, as fibers: takes the toolkit's headers and a C++ compiler, in builds without CUDA (under
+# AddressSanitizer, say) too.
+if(NOT KNET_HAVE_CUDA)
+  find_package(CUDAToolkit QUIET)
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
+            PATH_SUFFIXES include)
+  include(CheckLanguage)
+  check_language(CXX)
+  if(CMAKE_CXX_COMPILER)
+    enable_language(CXX)
+  endif()
+endif()
+if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
+   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
   set(emulated ${kernels}/pointwise.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
                ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
-  set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off"
-                              COMPILE_DEFINITIONS KN_EMULATE)
+  set(sanitize)
+  if(KNET_SANITIZE)
+    set(sanitize -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  endif()
+  set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
+                              COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
   knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c emulate.c ${emulated}
             ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
             ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
-            LINK KnetC::ops)
+            LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0)  # else it maps memory for each fiber
   target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset)
   target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${kernels}
                              ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_cuda_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+
+  # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
+  add_library(knet_cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
+              ${kernels}/conv_plan.c ${kernels}/cache.c)
+  target_link_libraries(knet_cuda_c_files PRIVATE knet_options KnetC::ops)
+  target_include_directories(knet_cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 endif()

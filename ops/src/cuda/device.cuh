@@ -42,6 +42,8 @@ __device__ inline double pow_(double x, double y) { return pow(x, y); }
 __device__ inline float abs_(float x) { return fabsf(x); }
 __device__ inline double abs_(double x) { return fabs(x); }
 
+// Threads of a block. Kernels are bounded by (BLOCK, 1): without the 1, ptxas chooses how many blocks
+// share a multiprocessor, and spills registers to fit one more.
 enum { BLOCK = 256 };
 
 template <class T>
@@ -54,15 +56,6 @@ template <class F>
 cudaError_t with_float(kn_dtype dtype, F body) {
     if (dtype == KN_F32) return body(float{});
     if (dtype == KN_F64) return body(double{});
-    return cudaErrorInvalidValue;
-}
-
-// The same over the dtypes that labels may have.
-template <class F>
-cudaError_t with_label(kn_dtype dtype, F body) {
-    if (dtype == KN_I64) return body(int64_t{});
-    if (dtype == KN_I32) return body(int32_t{});
-    if (dtype == KN_U8) return body(uint8_t{});
     return cudaErrorInvalidValue;
 }
 

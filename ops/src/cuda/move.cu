@@ -19,7 +19,7 @@ struct copy_strides {
 };
 
 template <class I, bool ADD, class E>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     copy_kernel(E *out, const E *in, int64_t n, copy_strides s) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         int64_t to = 0, from = 0;
@@ -90,7 +90,7 @@ cudaError_t launch_transpose(void *out, const void *in, int64_t batch, int64_t r
 }
 
 template <class E>
-__global__ void __launch_bounds__(BLOCK) fill_kernel(E *out, E element, int64_t n) {
+__global__ void __launch_bounds__(BLOCK, 1) fill_kernel(E *out, E element, int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) out[i] = element;
 }
 
@@ -175,7 +175,7 @@ struct narrow<boolean> {
 };
 
 template <class D, class S>
-__global__ void __launch_bounds__(BLOCK) cast_kernel(D *out, const S *in, int64_t n) {
+__global__ void __launch_bounds__(BLOCK, 1) cast_kernel(D *out, const S *in, int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count())
         out[i] = narrow<D>::from(widen(in[i]));
 }
