@@ -128,8 +128,7 @@ static kn__node *layer_below(const kn__back *b) {
     kn__node *layer = kn__edge_node(kn__node_edges(b->node)[0]);
     if (!b->pass->to_params || !layer || b->g->n == 0) return NULL;
     if (layer->op != KN_OP_linear && layer->op != KN_OP_conv) return NULL;
-    bool only_reader = layer->n_users == 1 && !layer->grad;
-    return only_reader && kn__edge_param(kn__node_edges(layer)[2]) ? layer : NULL;
+    return layer->n_users == 1 && kn__edge_param(kn__node_edges(layer)[2]) ? layer : NULL;
 }
 
 kn_tensor *kn__rule_relu(kn__back *b, int i) {

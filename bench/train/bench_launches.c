@@ -7,7 +7,7 @@
 
 static int emit(const char *model, const char *metric, double most) {
     int n = 0;
-    if (launches_count(&n, model) < 0) {
+    if (launches_count(&n, model, KN_MATH_STRICT) < 0) {
         fprintf(stderr, "bench_launches: %s: %s\n", model, kn_last_error()->message);
         return 1;
     }

@@ -17,7 +17,7 @@ static bool step_done(void *ctx, const kn_train_step *step) {
     return true;
 }
 
-static kn_status train(steps *s, kn_device *gpu, const char *name) {
+static kn_status train(steps *s, kn_device *gpu, const char *name, kn_math_mode math) {
     kn_params *params = NULL;
     kn_model *model = NULL;
     kn_optim *adam = NULL;
@@ -26,7 +26,7 @@ static kn_status train(steps *s, kn_device *gpu, const char *name) {
     kn_loader_options options = {.batch = 128, .device = gpu, .split = KN_TRAIN};
     kn_train_options train_options = {.on_step_fn = step_done, .ctx = s};
     kn_train_result result;
-    KN_FRAME(.device = gpu);
+    KN_FRAME(.device = gpu, .math = (int)math);
     KN_TRY_GOTO(status, kn_params_create(&params, NULL));
     KN_TRY_GOTO(status, kn_model_create(&model, name, params));
     KN_TRY_GOTO(status, kn_adam_create(&adam, params, 1e-3, NULL));
@@ -42,11 +42,11 @@ cleanup:
     return status;
 }
 
-kn_status launches_count(int *out, const char *model) {
+kn_status launches_count(int *out, const char *model, kn_math_mode math) {
     kn_device *gpu = NULL;
     steps s = {.n = 0};
     KN_TRY(kn_device_find(&gpu, "cuda:0"));
-    KN_TRY(train(&s, gpu, model));
+    KN_TRY(train(&s, gpu, model, math));
     int last = s.launches[STEPS - 1] - s.launches[STEPS - 2];
     if (last != s.launches[STEPS - 2] - s.launches[STEPS - 3]) {
         return KN_FAIL(KN_ERR_INTERNAL, "%s: the last two steps differ in launches", model);

@@ -72,7 +72,8 @@ typedef struct kn_kernel_call {
     bool accumulate; /* out += result; relu_bias_back: aux += result */
     kn_device *device;
     kn_stream stream;
-    int threads; /* host kernels: how many to use; results must not depend on it */
+    int threads;       /* host kernels: how many to use; results must not depend on it */
+    kn_math_mode math; /* CUDA's products and convolutions of f32: precision that is allowed */
 } kn_kernel_call;
 
 typedef kn_status (*kn_kernel_fn)(const kn_kernel_call *call);
@@ -88,7 +89,7 @@ typedef struct kn_cuda_module {
     /* Text of the versions of CUDA runtime, cuBLAS and cuDNN for `knet info`. */
     void (*versions)(char *out, size_t out_bytes);
 } kn_cuda_module;
-enum { KN_CUDA_MODULE_ABI = 1 };
+enum { KN_CUDA_MODULE_ABI = 2 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 

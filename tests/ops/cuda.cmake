@@ -18,11 +18,18 @@ if(KNET_HAVE_CUDA)
   # The module on a fake GPU that counts what is enqueued.
   include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
   fake_gpu_library(fake_gpu tests/fake_gpu)
+  knet_test(ops.cuda_calls SOURCES test_cuda_calls.c LINK KnetC::ops fake_gpu)
+  target_include_directories(test_ops_cuda_calls SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+  add_dependencies(test_ops_cuda_calls knet_ops_cuda)
 
   # One test a kind of GPU, on the plan code alone.
   foreach(gpu h100 a100 t4 b200)
+    set(precision tf32)
+    if(gpu STREQUAL t4)
+      set(precision strict)
+    endif()
     add_test(NAME ops.cuda_plans_${gpu} COMMAND test_cuda_plans
-             ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json)
+             ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json ${precision})
     set_tests_properties(ops.cuda_plans_${gpu} PROPERTIES LABELS unit TIMEOUT 300)
   endforeach()
   add_test(NAME ops.cuda_plans_gpu COMMAND test_cuda_plans gpu)
