@@ -44,6 +44,11 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_parity_cuda PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_parity_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   add_dependencies(test_ops_parity_cuda knet_ops_cuda)
+  # A part of the cases, for compute-sanitizer: the tools that run it are among its labels.
+  add_test(NAME ops.parity_cuda_few COMMAND test_ops_parity_cuda few)
+  add_test(NAME ops.parity_cuda_own COMMAND test_ops_parity_cuda own)
+  set_tests_properties(ops.parity_cuda_few PROPERTIES LABELS "gpu;parity;memcheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
+  set_tests_properties(ops.parity_cuda_own PROPERTIES LABELS "gpu;parity;racecheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
 endif()
 
 # The kernels on the host, as fibers.
