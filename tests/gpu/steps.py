@@ -180,10 +180,9 @@ def versions(run, deadline):
     for argv in (["nvidia-smi"], ["nvcc", "--version"], ["uname", "-a"], ["nproc"]):
         try:
             execute(argv, run.log("versions"), deadline)
-        except Failure as missing:
+        except Failure:
             if argv[0] == "nvidia-smi":
                 raise
-            print(missing)
     code = ('import ctypes\nfor n in ("libcuda.so.1", "libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9",'
             ' "libcupti.so.13"):\n try:\n  ctypes.CDLL(n)\n  print(n, *{l.split()[-1] for l in open("/proc/self/maps")'
             ' if n.split(".so")[0] + ".so" in l})\n except OSError as e:\n  print("MISSING", e)\n')
@@ -523,7 +522,7 @@ def excerpt(path, n=6):
             lines = [line.rstrip()[:200] for line in file]
     except OSError:
         return []
-    return ([line for line in lines if SIGNS.search(line)][:n] + lines[-2:])
+    return list(dict.fromkeys([line for line in lines if SIGNS.search(line)][:n] + lines[-2:]))
 
 
 def summary(run):
