@@ -96,21 +96,29 @@ def n_gpu(profile, label):
     return sum(row["n_gpu"] for path, row in rows(profile) if path[-1] == label)
 
 
+GRAPHS = (("captured step", "launch"), ("second step", "second launch"))
+
+
 def captured_kernels(profile, plain, n_steps):
-    """Each launch of the graph gives the kernels of a plain step, under the scope they were captured in."""
+    """Each launch of a graph gives the kernels of a plain step, under the scope that it was captured in."""
     wrong = [] if n_gpu(profile, BEFORE) == 0 else [f"{n_gpu(profile, BEFORE)} kernels of an unknown graph"]
-    under = sum(row["n_gpu"] for path, row in rows(profile) if path[-2:] == ("[captured]", "captured step"))
     due = n_gpu(plain, "plain step")
     if due == 0 or due % n_steps:
         wrong.append(f"{due} kernels in {n_steps} plain steps")
-    if under != due:
-        wrong.append(f"{under} kernels under the captured step; {n_steps} plain steps have {due}")
+    for step, launch in GRAPHS:
+        under = sum(row["n_gpu"] for path, row in rows(profile) if path[-3:] == (launch, "[captured]", step))
+        if under != due:
+            wrong.append(f"{under} kernels under the {step}; {n_steps} plain steps have {due}")
     return wrong
 
 
-def graph_is_one_row(profile, plain, n_steps):
-    under = sum(row["n_gpu"] for path, row in rows(profile) if path[-2:] == ("launch", "[graph]"))
-    return [] if under == n_steps else [f"{under} graphs under launch, not {n_steps}"]
+def graph_is_one_row(profile, _, n_steps):
+    wrong = []
+    for _, launch in GRAPHS:
+        under = sum(row["n_gpu"] for path, row in rows(profile) if path[-2:] == (launch, "[graph]"))
+        if under != n_steps:
+            wrong.append(f"{under} graphs under {launch}, not {n_steps}")
+    return wrong
 
 
 def paused_work_is_absent(profile, plain):

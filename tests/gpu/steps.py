@@ -288,7 +288,7 @@ def sanitize(tool):
 
 def profile(run, step, argv, words, deadline):
     """Runs a program under KNET_TIMER=words; its profile."""
-    path = os.path.join(run.logs, f"{step}.{len(os.listdir(run.logs))}.json")
+    path = tempfile.mkstemp(prefix=step + ".", suffix=".json", dir=run.logs)[1]
     table = path[:-5] + ".txt"
     run.must(step, argv, deadline, {"KNET_TIMER": f"{words},json={path},out={table}"})
     loaded = profile_check.load(path)
