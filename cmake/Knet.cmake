@@ -15,6 +15,16 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
+# KNET_WANTED: the parts to build, checked.
+string(REPLACE "," ";" KNET_WANTED "${KNET_PARTS}")
+set(parts alloc profiler ops autograd tools)
+list(LENGTH KNET_WANTED n_wanted)
+list(SUBLIST parts 0 ${n_wanted} parts)
+if(NOT KNET_WANTED OR NOT KNET_WANTED STREQUAL parts)
+  message(FATAL_ERROR "KNET_PARTS is \"${KNET_PARTS}\", but must be the first parts of "
+                      "alloc,profiler,ops,autograd,tools: each needs those before it.")
+endif()
+
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
@@ -38,22 +48,53 @@ if(KNET_SANITIZE)
   target_link_options(knet_options INTERFACE -fsanitize=${KNET_SANITIZE})
 endif()
 
-# knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …])
+# knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …] [STATIC …] [SYSTEM …] [OBJECTS …])
 # Makes libknet_<part> and the alias KnetC::<part>. HEADERS are public, in include/knet; LINK libraries are part of
-# the interface (the parts to the left), PRIVATE ones are not.
-set(KNET_PARTS "" CACHE INTERNAL "")
+# the interface (the parts to the left), PRIVATE ones are not; STATIC ones are our own, linked into the library and
+# hidden in it; SYSTEM are folders of foreign headers; OBJECTS are compiled elsewhere.
+# Each file is compiled once, for the target knet_<part>_objects, which takes compile options. knet_<part>_inside is
+# the same library with its private functions in reach, for tests and benchmarks.
+set(KNET_BUILT "" CACHE INTERNAL "")
 function(knet_library part)
-  cmake_parse_arguments(A "" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(A "" "" "SOURCES;HEADERS;LINK;PRIVATE;STATIC;SYSTEM;OBJECTS" ${ARGN})
   set(target knet_${part})
-  add_library(${target} ${A_SOURCES})
+  set(private_folder .)
+  if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src)
+    set(private_folder src)
+  endif()
+  add_library(${target}_objects OBJECT ${A_SOURCES})
+  target_include_directories(${target}_objects PRIVATE include ${private_folder})
+  target_include_directories(${target}_objects SYSTEM PRIVATE ${A_SYSTEM})
+  target_link_libraries(${target}_objects PRIVATE knet_options ${A_LINK} ${A_STATIC} ${A_PRIVATE})
+
+  set(objects $<TARGET_OBJECTS:${target}_objects> ${A_OBJECTS})
+  add_library(${target} ${objects})
   add_library(KnetC::${part} ALIAS ${target})
   list(TRANSFORM A_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/include/)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${A_HEADERS})
-  target_include_directories(${target} PRIVATE src)
-  target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_PRIVATE})
+  target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_STATIC} ${A_PRIVATE})
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
-                        EXPORT_NAME ${part} VERIFY_INTERFACE_HEADER_SETS ON)
-  set(KNET_PARTS ${KNET_PARTS} ${part} CACHE INTERNAL "")
+                        EXPORT_NAME ${part} LINKER_LANGUAGE C VERIFY_INTERFACE_HEADER_SETS ON)
+  set(KNET_BUILT ${KNET_BUILT} ${part} CACHE INTERNAL "")
+
+  add_library(${target}_inside STATIC EXCLUDE_FROM_ALL ${objects})
+  target_include_directories(${target}_inside PUBLIC include ${private_folder})
+  target_include_directories(${target}_inside SYSTEM PUBLIC ${A_SYSTEM})
+  target_link_libraries(${target}_inside PUBLIC ${A_LINK} ${A_STATIC} ${A_PRIVATE} PRIVATE knet_options)
+  set_target_properties(${target}_inside PROPERTIES LINKER_LANGUAGE C)
+endfunction()
+
+# knet_static(<name> <part> SOURCES … INCLUDE … [LINK …] [PRIVATE …])
+# Our own code that several libraries link and hide. It's installed, as a part of <part>, where libraries are static.
+function(knet_static name part)
+  cmake_parse_arguments(A "" "" "SOURCES;INCLUDE;LINK;PRIVATE" ${ARGN})
+  set(target knet_${name})
+  add_library(${target} STATIC ${A_SOURCES})
+  list(TRANSFORM A_INCLUDE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${A_INCLUDE}>)
+  target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_PRIVATE})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY KNET_STATIC_${part} ${target})
 endfunction()
 
 # knet_test(<folder>.<stem> SOURCES … [LINK …] [LABELS …] [ARGS …] [ENV …] [TIMEOUT seconds])

@@ -2,7 +2,11 @@
 # Hints for installations in parts (Python's packages, say): CUDNN_ROOT, CUPTI_ROOT.
 
 set(KNET_HAVE_CUDA OFF)
-if(NOT KNET_CUDA STREQUAL "OFF")
+# The kernels are a module that is loaded when it's needed and calls back into libknet_ops.
+if(KNET_CUDA STREQUAL "ON" AND NOT BUILD_SHARED_LIBS)
+  message(FATAL_ERROR "KNET_CUDA=ON needs shared libraries; BUILD_SHARED_LIBS is OFF.")
+endif()
+if(BUILD_SHARED_LIBS AND NOT KNET_CUDA STREQUAL "OFF")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90)   # never "native": configuring must work with no GPU
   endif()

@@ -15,11 +15,25 @@ set(knet_text_ops "tensors and deep-learning operators on the CPU and on CUDA")
 set(knet_text_autograd "tape, gradients, parameters, optimisers")
 set(knet_text_train "data, models, training loop")
 
+# What a program that links them statically links besides.
+set(knet_libs_alloc -lpthread -ldl)
+set(knet_libs_profiler -lknet_report -lm)
+set(knet_libs_ops -ldnnl -lgomp)
+set(knet_libs_train -lz)
+
 file(RELATIVE_PATH knet_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-foreach(part IN LISTS KNET_PARTS)
+foreach(part IN LISTS KNET_BUILT)
   install(TARGETS knet_${part} EXPORT KnetC-${part}
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  set(LIBS_STATIC "")
+  if(NOT BUILD_SHARED_LIBS)
+    list(JOIN knet_libs_${part} " " LIBS_STATIC)
+    get_property(inside GLOBAL PROPERTY KNET_STATIC_${part})
+    if(inside)
+      install(TARGETS ${inside} EXPORT KnetC-${part} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    endif()
+  endif()
   install(EXPORT KnetC-${part} NAMESPACE KnetC:: DESTINATION ${knet_cmake_dir})
   set(PART ${part})
   set(DESCRIPTION "${knet_text_${part}}")

@@ -67,9 +67,9 @@ static const struct {
     [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", SIZES, KN__PAGE, KN__SLAB_MAX},
     [SHARE] = {"=X", "a number above 0, at most 1", BILLIONTHS, 1, NANO},
     [TIME] = {"=TIME", "a number above 0 and ns, us, ms, s, min or h", TIMES, 1, UINT64_MAX},
-    [FILE_NAME] = {"=FILE", "a path of 1 to 511 characters"},
-    [FILE_OR_STDERR] = {"[=FILE]", "a path of 1 to 511 characters"},
-    [SWITCH] = {"", "no value"},
+    [FILE_NAME] = {"=FILE", "a path of 1 to 511 characters", NULL, 0, 0},
+    [FILE_OR_STDERR] = {"[=FILE]", "a path of 1 to 511 characters", NULL, 0, 0},
+    [SWITCH] = {"", "no value", NULL, 0, 0},
 };
 
 static const struct word {

@@ -14,6 +14,7 @@
 #include "json.h"
 #include "memory.h"
 #include "table.h"
+#include "take.h"
 #include "trace.h"
 
 enum { BATCH = 50000, BATCHES = 20, NODES = 1000, EVENTS = 500000, TRIES = 5 };

@@ -17,6 +17,7 @@
 #define KNET_ACTIVITY_H
 
 #include "report.h"
+#include "tree.h"
 
 typedef enum kn__record_kind {
     KN__RECORD_WORK, /* a kernel, a copy, a set, or a whole graph */

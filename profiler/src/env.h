@@ -7,9 +7,11 @@
 #define KNET_ENV_H
 
 #include "budget.h"
+#include "clock.h"
 #include "export.h"
 #include "report.h"
 #include "text.h"
+#include "tree.h"
 
 enum { KN__PATH_BYTES = 512 };
 

@@ -4,16 +4,9 @@
 #ifndef KNET_EXTERNAL_H
 #define KNET_EXTERNAL_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "report.h"
 
 enum { KN__EXTERNAL_BLOCKS_MAX = 1 << 16 };
-
-typedef struct kn__external {
-    uint64_t n_allocs, alloc_bytes;
-    int64_t live, live_max;
-    uint64_t n_untracked; /* blocks there was no room for: their ends will not be seen */
-} kn__external;
 
 /* Records come in any order: they are kept until kn__external_apply, which takes them by time. */
 void kn__external_alloc(uint64_t time_ns, uint64_t address, uint64_t size_bytes);

@@ -14,32 +14,8 @@
 
 #include <knet/observer.h>
 
-#include "memory_series.h"
+#include "report.h"
 #include "tree.h"
-
-enum { KN__POOLS_MAX = 32 };
-
-/* One pool, by its own counters. */
-typedef struct kn__pool_use {
-    const kn_pool *pool; /* NULL: destroyed, or the slot is free */
-    char name[32];
-    int64_t live, live_max;
-    uint64_t reserved, reserved_max;
-    uint64_t n_allocs, n_ooms;
-    uint64_t n_allocs_before, n_ooms_before; /* of pools of the name that were destroyed */
-    int64_t leaked;                          /* live when a pool of this name was destroyed */
-    /* What the device's driver said when the pool had reserved most: of all processes; total 0: it
-     * wasn't asked. */
-    uint64_t device_used, device_total;
-} kn__pool_use;
-
-/* A copy of all that is not in the nodes. */
-typedef struct kn__memory_totals {
-    int64_t live, live_max;
-    uint64_t n_events;
-    int n_pools;
-    kn__pool_use pools[KN__POOLS_MAX];
-} kn__memory_totals;
 
 /* A copy of the memory block of a node; own values, without the children's. */
 typedef struct kn__memory_row {
@@ -73,9 +49,6 @@ bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__
 bool kn__memory_in_call(void);
 /* What was allocated with no scope open. */
 const kn__node *kn__memory_outside(void);
-
-static inline int64_t kn__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Events of other threads, as far as the low half tells. */
 static inline uint32_t kn__memory_foreign(const kn__tree *tree) {

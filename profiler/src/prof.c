@@ -20,6 +20,7 @@
 #include "scope.h"
 #include "steps.h"
 #include "table.h"
+#include "take.h"
 #include "trace.h"
 #include "watch.h"
 

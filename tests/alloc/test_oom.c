@@ -172,7 +172,7 @@ static void assert_holder(const cJSON *list, int i, const char *name, const char
 static void text_and_json_agree(void **state) {
     (void)state;
     static const char *const said[] = {
-        "pool full: out of memory: 50.0 MiB asked for; live 25.0 MiB, unused 1.0 MiB (in "
+        "pool full: out of memory: 50.0 MiB asked for; live 25.0 MiB, unused 1.0 MiB (in ",
         "threads' caches 0 bytes, largest free block 1.0 MiB, waiting for other streams 0 bytes), ",
         "reserved 26.0 MiB of a limit of 64.0 MiB",
         "; held by big \"layer\" 21.0 MiB, small 4.0 MiB",

@@ -11,10 +11,10 @@
 #include "export.h"
 #include "json.h"
 #include "name.h"
-#include "report_diff.h"
-#include "report_memory.h"
-#include "report_read.h"
-#include "report_select.h"
+#include "diff.h"
+#include "holders.h"
+#include "read.h"
+#include "select.h"
 #include "table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,10 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
-for folder in alloc profiler ops autograd tools; do include+=("-I$folder/include"); done
+for folder in alloc profiler ops autograd tools/train; do include+=("-I$folder/include"); done
 warn=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only)
 bad=0
-for header in */include/*.h */include/knet/*.h; do
+for header in */include/knet/*.h tools/train/include/*.h tools/train/include/knet/*.h; do
   echo "#include \"$header\"" | ${CC:-cc} -std=c11 "${warn[@]}" -Wstrict-prototypes "${include[@]}" -I. -x c - || bad=1
   case $header in
     ops/include/knet/op.h) continue ;;   # for the project's own C libraries

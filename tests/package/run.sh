@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
-# run.sh cmake|pkgconfig|timer|alloc BUILD_DIR [SANITIZERS]: installs the build into a fresh prefix, moves the prefix (packages
-# must be relocatable), then builds and runs a consumer against it.
+# run.sh cmake|pkgconfig|timer|alloc|static|parts BUILD_DIR [SANITIZERS]: installs the build into a fresh prefix, moves the
+# prefix (packages must be relocatable), then builds and runs a consumer against it. static and parts build the source
+# anew: all libraries static; the allocator and the profiler alone.
 set -euo pipefail
 mode=$1 build=$2 sanitize=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# build_anew OPTION…: without tests and benchmarks, quickly.
+build_anew() {
+  build=$work/build
+  cmake -G Ninja -S "$here/../.." -B "$build" -DCMAKE_C_COMPILER="${CC:-cc}" -DCMAKE_BUILD_TYPE=Debug -DKNET_TESTS=OFF \
+        -DKNET_BENCH=OFF -DKNET_CUDA=OFF "$@" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+  cmake --build "$build" >"$work/build.log" || { tail -n 40 "$work/build.log"; exit 1; }
+}
+case $mode in
+  static) build_anew -DBUILD_SHARED_LIBS=OFF ;;
+  parts) build_anew -DKNET_PARTS=alloc,profiler ;;
+esac
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/prefix"
 warnings=(-Wall -Wextra -Wpedantic -Wshadow -Werror)
@@ -15,7 +27,7 @@ flags=(-std=c11 "${warnings[@]}")
 # The C++ compiler of the same family, where there is one.
 cxx=$(sed -E 's,clang(-[0-9]+)?$,clang++\1,; s,gcc(-[0-9]+)?$,g++\1,; s,(^|/)cc$,\1c++,' <<<"${CC:-cc}")
 cxx=$(command -v "$cxx" || true)
-libdir=$(dirname "$(find "$work/prefix" -name 'libknet_alloc.so' | head -n 1)")
+libdir=$(dirname "$(find "$work/prefix" \( -name 'libknet_alloc.so' -o -name 'libknet_alloc.a' \) | head -n 1)")
 export LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
 unset KNET_TIMER
 
@@ -73,6 +85,32 @@ END
     { echo '__global__ void kernel(void *) {}'; echo 'static const dim3 grid(1), block(1);'
       cat "$work/printed"; } >"$work/lines.cu"
     "$nvcc" -c -o "$work/lines.o" "$work/lines.cu" -I"$work/prefix/include" ;;
+  static)
+    [ -z "$(find "$work/prefix" -name '*.so*')" ] || { echo "a static build installs no shared library"; exit 1; }
+    # shellcheck disable=SC2046
+    "${CC:-cc}" "${flags[@]}" -o "$work/all" "$here/consumer/all.c" $(pkg-config --cflags --libs knetc-train)
+    cmake -G Ninja -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/prefix" \
+          -DCMAKE_C_FLAGS="${flags[*]}" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="${warnings[*]}" \
+          >"$work/configure.log"
+    cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+    for program in "$work/all" "$work/consumer/whole" "$work/consumer/timer"; do
+      "$program"
+      if readelf -d "$program" | grep 'NEEDED.*knet_'; then echo "$program is linked to a shared library"; exit 1; fi
+    done
+    report=$(KNET_TIMER=1 "$work/all" 2>&1)
+    grep -q 'matmul' <<<"$report" || { echo "no table at exit: $report"; exit 1; }
+    # Each function of ours stands in one library.
+    twice=$(nm --defined-only "$libdir"/libknet_*.a | awk '$2 ~ /^[TDBR]$/ { print $3 }' | sort | uniq -d)
+    [ -z "$twice" ] || { echo "in two libraries: $twice"; exit 1; } ;;
+  parts)
+    if grep -iE 'dnnl|zlib|cudnn|jemalloc' "$build/CMakeCache.txt"; then
+      echo "the allocator and the profiler alone need none of these"
+      exit 1
+    fi
+    # shellcheck disable=SC2046
+    "${CC:-cc}" "${flags[@]}" -o "$work/timer" "$here/consumer/timer.c" $(pkg-config --cflags --libs knetc-profiler)
+    "$work/timer"
+    if find "$work/prefix" -name '*knet_ops*' -o -name '*autograd*' | grep .; then exit 1; fi ;;
   timer)
     # shellcheck disable=SC2046
     "${CC:-cc}" "${flags[@]}" -o "$work/timer" "$here/consumer/timer.c" $(pkg-config --cflags --libs knetc-profiler)

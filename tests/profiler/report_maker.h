@@ -2,7 +2,7 @@
 #ifndef KNET_REPORT_MAKER_H
 #define KNET_REPORT_MAKER_H
 
-#include "report.h"
+#include "take.h"
 
 /* The row of a path such as "train/forward"; NULL when there is none. */
 const kn__row *find_row(const kn__report *report, const char *path);

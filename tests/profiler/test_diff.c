@@ -1,5 +1,5 @@
 /* Two profiles compared: what counts as moved, and what is noise. */
-#include "report_diff.h"
+#include "diff.h"
 
 #include <cjson/cJSON.h>
 

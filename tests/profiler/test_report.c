@@ -1,5 +1,5 @@
 /* Profiles read back: all of their values, and every way a file can be bad. */
-#include "report_read.h"
+#include "read.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include "export.h"
 #include "json.h"
 #include "report_maker.h"
-#include "report_memory.h"
-#include "report_select.h"
+#include "holders.h"
+#include "select.h"
 #include "table.h"
 #include "test.h"
 

@@ -1,9 +1,11 @@
 # Inner loops of the host kernels, compiled for each real type and instruction set; loops.h chooses at run time.
+# Sets KNET_LOOPS_OBJECTS.
 set(KNET_LOOPS src/host/pointwise_loops.c src/host/reduce_loops.c src/host/cast_loops.c
     src/host/conv_loops.c src/host/conv_direct_loops.c src/host/gemm_loops.c src/host/window_loops.c
     src/host/softmax_loops.c
     src/host/random_loops.c src/host/optim_loops.c src/host/loops_table.c)
 set(KNET_ISAS v2)
+set(KNET_LOOPS_OBJECTS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(KNET_ISAS v2 v3 v4)
   set(KNET_ISA_FLAGS_v2 -march=x86-64-v2)
@@ -21,11 +23,8 @@ foreach(isa IN LISTS KNET_ISAS)
     add_library(${loops} OBJECT ${KNET_LOOPS})
     target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=${real} $<$<STREQUAL:${real},f32>:KN_REAL_IS_F32>)
     target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
-    target_link_libraries(${loops} PRIVATE knet_options)
-    target_include_directories(${loops} PRIVATE src
-      $<TARGET_PROPERTY:knet_ops,INTERFACE_INCLUDE_DIRECTORIES>
-      $<TARGET_PROPERTY:knet_profiler,INTERFACE_INCLUDE_DIRECTORIES>
-      $<TARGET_PROPERTY:knet_alloc,INTERFACE_INCLUDE_DIRECTORIES>)
-    target_sources(knet_ops PRIVATE $<TARGET_OBJECTS:${loops}>)
+    target_link_libraries(${loops} PRIVATE knet_options knet_profiler knet_alloc)
+    target_include_directories(${loops} PRIVATE include src)
+    list(APPEND KNET_LOOPS_OBJECTS $<TARGET_OBJECTS:${loops}>)
   endforeach()
 endforeach()

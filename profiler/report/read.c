@@ -1,4 +1,4 @@
-#include "report_read.h"
+#include "read.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>

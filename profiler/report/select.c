@@ -1,4 +1,4 @@
-#include "report_select.h"
+#include "select.h"
 
 #include <regex.h>
 #include <stdio.h>

@@ -11,9 +11,9 @@
 #include "export.h"
 #include "json.h"
 #include "opts.h"
-#include "report_memory.h"
-#include "report_read.h"
-#include "report_select.h"
+#include "holders.h"
+#include "read.h"
+#include "select.h"
 #include "table.h"
 
 typedef struct options {

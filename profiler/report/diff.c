@@ -1,4 +1,4 @@
-#include "report_diff.h"
+#include "diff.h"
 
 #include <inttypes.h>
 #include <math.h>

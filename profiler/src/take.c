@@ -1,10 +1,11 @@
-#include "report.h"
+#include "take.h"
 
 #include <string.h>
 
 #include "activity.h"
 #include "budget.h"
 #include "kernel.h"
+#include "memory.h"
 
 /* ---- reading a tree that its thread goes on writing ---- */
 

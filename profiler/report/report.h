@@ -1,14 +1,11 @@
 /* A report: the trees of all threads merged by path, as plain values that writers print.
  *
- * Taking one never stops a thread: what is still running is read as it stands, an open scope with
- * the time it has spent so far. Times are in nanoseconds, amounts of memory and GPU time of a row
- * include its children's.
+ * Times are in nanoseconds; amounts of memory and GPU time of a row include its children's.
  */
 #ifndef KNET_REPORT_H
 #define KNET_REPORT_H
 
-#include "external.h"
-#include "memory.h"
+#include <knet/status.h>
 
 typedef enum kn__sort {
     KN__SORT_TIME,
@@ -56,6 +53,9 @@ typedef struct kn__steps {
     double squares_ns2;              /* sum of their squares */
 } kn__steps;
 
+static inline int64_t kn__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 /* Whether `peak` is the mark itself, not only a lower bound of it. */
 static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_most <= row->peak; }
 
@@ -75,6 +75,13 @@ typedef struct kn__owner {
 } kn__owner;
 enum { KN__OWNERS_SHOWN = 5 };
 
+/* Device memory that no pool took, as the source of records tells. */
+typedef struct kn__external {
+    uint64_t n_allocs, alloc_bytes;
+    int64_t live, live_max;
+    uint64_t n_untracked; /* blocks there was no room for: their ends will not be seen */
+} kn__external;
+
 /* Where the records of GPU work went; balances: launched = timed + pending + dropped + untimed. */
 typedef struct kn__balance {
     const char *source; /* NULL: no source of records */
@@ -85,6 +92,44 @@ typedef struct kn__balance {
     kn__external external;
     const char *notice; /* what the reader should know; NULL: nothing */
 } kn__balance;
+
+enum { KN__POOLS_MAX = 32 };
+
+/* One pool, by its own counters. */
+typedef struct kn__pool_use {
+    const struct kn_pool *pool; /* NULL: destroyed, or the slot is free; in stored reports too */
+    char name[32];
+    int64_t live, live_max;
+    uint64_t reserved, reserved_max;
+    uint64_t n_allocs, n_ooms;
+    uint64_t n_allocs_before, n_ooms_before; /* of pools of the name that were destroyed */
+    int64_t leaked;                          /* live when a pool of this name was destroyed */
+    /* What the device's driver said when the pool had reserved most: of all processes; total 0: it
+     * wasn't asked. */
+    uint64_t device_used, device_total;
+} kn__pool_use;
+
+/* A copy of all that is not in the nodes. */
+typedef struct kn__memory_totals {
+    int64_t live, live_max;
+    uint64_t n_events;
+    int n_pools;
+    kn__pool_use pools[KN__POOLS_MAX];
+} kn__memory_totals;
+
+/* Live bytes over time. */
+enum { KN__SERIES_BINS = 1024 };
+
+typedef struct kn__series_bin {
+    uint64_t end; /* when its last change was: ns from the timer's start (ticks while it is kept) */
+    int64_t max, last; /* live bytes: most in the bin, and at its end */
+} kn__series_bin;
+
+typedef struct kn__series {
+    int n;
+    uint64_t max_at; /* when live bytes were highest */
+    kn__series_bin bins[KN__SERIES_BINS];
+} kn__series;
 
 typedef struct kn__report {
     kn__row root; /* children: the top level; its own values: sums over them */
@@ -108,12 +153,6 @@ typedef struct kn__report {
     size_t n_table, n_rows;
 } kn__report;
 
-/* Merges all trees; scopes that are open are taken as ending at `now`, in ticks. Errors: OOM; `out`
- * is to be released then too. */
-KN_MUST_CHECK kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns);
-/* The same of one thread's tree alone, without what is no thread's. */
-KN_MUST_CHECK kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t now,
-                                             double tick_ns);
 /* An empty report to add rows to; for tests and readers of stored reports. */
 void kn__report_init(kn__report *out);
 void kn__report_release(kn__report *report);

@@ -4,7 +4,7 @@
 #include "cmd.h"
 #include "cmd_profile.h"
 #include "opts.h"
-#include "report_diff.h"
+#include "diff.h"
 
 enum { N_FILES = 2 };
 

@@ -1,4 +1,4 @@
-#include "report_memory.h"
+#include "holders.h"
 
 #include <string.h>
 
