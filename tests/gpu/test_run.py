@@ -184,6 +184,7 @@ class Bundle(unittest.TestCase):
         self.assert_fails("sanitize-memcheck", "no summary", ["memcheck silent"])
         self.assert_fails("sanitize-memcheck", "no summary", ["memcheck 2"])
         self.assert_fails("sanitize-racecheck", "no summary", ["racecheck silent"])
+        self.assert_fails("sanitize-racecheck", "no summary", ["racecheck 2"])
 
     def test_sanitizer_that_is_missing_is_reported(self):
         os.remove(os.path.join(self.bin, "compute-sanitizer"))
@@ -353,7 +354,7 @@ class Checks(unittest.TestCase):
     def test_quiet_calls_and_strays_of_cupti_are_wrong(self):
         wrong = self.good("train-full")
         self.assertEqual(profile_check.calls_have_rows(wrong), [])
-        wrong["scopes"] = [row("forward", 1, [row("cudaGetDevice"), row("CUPTI buffer flush")])]
+        wrong["scopes"] = [row("forward", 1, [row("cudaGetLastError"), row("CUPTI buffer flush")])]
         self.assertEqual(len(profile_check.calls_have_rows(wrong)), 4)
 
     def test_profile_without_gpu_time_column_or_cupti_is_wrong(self):
@@ -370,6 +371,34 @@ class Checks(unittest.TestCase):
         self.assertEqual(len(profile_check.scopes_have_gpu_time(wrong, ("forward", "evaluate"))), 1)
         wrong["scopes"].append({**row("~outside pool~", extra=True), "held_bytes": 31})
         self.assertEqual(len(profile_check.memory_outside_pools(wrong)), 1)
+
+
+@unittest.skipUnless("KNET_MOCK_CUPTI" in os.environ, "the build has no CUPTI")
+class TimerOverAMock(unittest.TestCase):
+    """The checks read what the timer writes: of a program over a library that looks like CUPTI."""
+
+    def profile(self, what, words):
+        with tempfile.TemporaryDirectory() as folder:
+            path, table, mock = folder + "/p.json", folder + "/t.txt", os.environ["KNET_MOCK_CUPTI"]
+            subprocess.run([os.environ["KNET_GPU_PROGRAM"], mock, what], check=False, stderr=subprocess.DEVNULL,
+                           env={**os.environ, "KNET_TIMER": f"{words},cupti={mock},json={path},out={table}"})
+            made = profile_check.load(path)
+            with open(table, encoding="utf-8") as file:
+                made["table"] = file.read()
+        return made
+
+    def test_profiles_pass(self):
+        for what, words in (("1", "gpu"), ("graph", "gpu"), ("graph", "gpu-lite"), ("calls", "full")):
+            self.assertEqual(profile_check.gpu(self.profile(what, words)), [])
+        self.assertEqual(profile_check.calls_have_rows(self.profile("calls", "full")), [])
+        self.assertEqual(profile_check.scopes_have_gpu_time(self.profile("1", "gpu"), ("train",)), [])
+
+    def test_graphs_have_their_rows(self):
+        graph = self.profile("graph", "gpu")
+        self.assertEqual(profile_check.n_gpu(graph, profile_check.BEFORE), 2)
+        self.assertEqual(profile_check.n_gpu(graph, "[captured]"), 152)
+        self.assertEqual(profile_check.n_gpu(self.profile("graph", "gpu-lite"), "[graph]"), 50)
+        self.assertEqual(len(profile_check.calls_have_rows(graph)), 1)
 
 
 if __name__ == "__main__":
