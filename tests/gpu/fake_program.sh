@@ -15,6 +15,8 @@ case $rule in
     echo $! >>"$FAKE_PIDS"
     wait ;;
   leave) sleep 1000 & echo $! >>"$FAKE_PIDS" ;;
+  after) # the first process of what hung before is gone
+    grep -qsv ') Z' "/proc/$(head -n 1 "$FAKE_PIDS")/stat" && exit 1 ;;
   "inside "*) echo "[  SKIPPED ] ${rule#inside }" ;;
 esac
 

@@ -24,7 +24,8 @@ SCRIPTS = ("run.sh", "steps.py", "profile_check.py", "torch_baseline.py")
 PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "tests/gpu_timer_program",
             "tests/test_profiler_replay")
 # The other machine brings these: the C library and all of CUDA.
-FOREIGN = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cudart|cublas\w*|cudnn\w*|cupti|nvrtc[\w-]*|nvJitLink)\.so|ld-linux|linux-vdso")
+FOREIGN = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|ld-linux|linux-vdso|"
+                     r"lib(cuda|cudart|cublas\w*|cudnn\w*|cupti|nvrtc[\w-]*|nvJitLink)\.so")
 
 
 def fail(text):
@@ -82,8 +83,8 @@ def needed_libraries(stage):
     found = {}
     for folder, _, names in os.walk(os.path.join(stage, "build")):
         for name in names:
-            listed = subprocess.run(["ldd", os.path.join(folder, name)], capture_output=True, text=True, check=False).stdout
-            for line in listed.splitlines():
+            listed = subprocess.run(["ldd", os.path.join(folder, name)], capture_output=True, text=True, check=False)
+            for line in listed.stdout.splitlines():
                 words = line.split()
                 if len(words) > 2 and words[1] == "=>" and words[2].startswith("/"):
                     if not FOREIGN.match(words[0]) and not words[2].startswith((BUILD, stage)):

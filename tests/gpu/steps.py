@@ -198,7 +198,8 @@ def run_test(run, test, deadline):
     env = dict(pair.split("=", 1) for pair in map(run.placed, test["environment"]))
     code, why = None, ""
     try:
-        code = execute([run.placed(word) for word in test["command"]], run.log("test." + test["name"]), end, env, run.work)
+        argv = [run.placed(word) for word in test["command"]]
+        code = execute(argv, run.log("test." + test["name"]), end, env, run.work)
     except Failure as failure:
         why = str(failure)
     return code, why, time.monotonic() - begin
@@ -414,15 +415,17 @@ def bench_ops(run, deadline):
 
 def bench_train(run, deadline):
     peer = os.path.join(run.root, "peer", "steps.py")
-    run.must("bench-train", [run.build("bench/bench_train"), "--device", "cuda", "--peer", sys.executable, peer], deadline)
+    argv = [run.build("bench/bench_train"), "--device", "cuda", "--peer", sys.executable, peer]
+    run.must("bench-train", argv, deadline)
     figures_of(run, "bench-train", 6)
 
 
 def timer_cost(run, deadline):
     """A launch-bound step with the timer off, on and paused, in turn."""
     samples = {}
+    sides = [(words, "plain") for words in ("off", "1", "gpu", "gpu-lite")] + [("gpu", "pause")]
     for _ in range(3):
-        for words, mode in (("off", "plain"), ("1", "plain"), ("gpu", "plain"), ("gpu-lite", "plain"), ("gpu", "pause")):
+        for words, mode in sides:
             log = run.log("timer-cost")
             env = {} if words == "off" else {"KNET_TIMER": words + ",out=/dev/null"}
             demand(execute(timer_program(run, mode, 1000), log, deadline, env, run.work), "gpu_timer_program " + mode)

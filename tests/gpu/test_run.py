@@ -93,7 +93,7 @@ class Bundle(unittest.TestCase):
             file.write("cupti: launched 30 = timed 30\n Time GPU\n")
         self.pack()
 
-    def pack(self, without=None):
+    def pack(self, without=None, seconds=60):
         stage = tempfile.mkdtemp(dir=self.folder)
         for program in PROGRAMS:
             if program != without:
@@ -101,7 +101,7 @@ class Bundle(unittest.TestCase):
                 shutil.copy(FAKE, os.path.join(stage, "build", program))
         os.makedirs(os.path.join(stage, "build", "lib"), exist_ok=True)
         labels = {"test_a": ["gpu", "memcheck"], "test_b": ["gpu", "racecheck"]}
-        tests = [{"name": name, "seconds": 60, "alone": name == "test_alone", "labels": labels.get(name, ["gpu"]),
+        tests = [{"name": name, "seconds": seconds, "alone": name == "test_alone", "labels": labels.get(name, ["gpu"]),
                   "environment": [], "command": ["@BUILD@/tests/" + name]}
                  for name in ("test_a", "test_b", "test_c", "test_alone")]
         with open(os.path.join(stage, "tests.json"), "w") as file:
@@ -165,9 +165,9 @@ class Bundle(unittest.TestCase):
         self.assertEqual(self.run_bundle(CUDA_HOME=os.path.dirname(home)), 0, self.output)
 
     def test_limits_add_up(self):
-        listed = subprocess.run([os.path.join(HERE, "run.sh"), "list"], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run([os.path.join(HERE, "run.sh"), "list"], capture_output=True, text=True, check=True)
         total = {}
-        for line in listed.splitlines():
+        for line in listed.stdout.splitlines():
             name, _, seconds = line.split("\t")
             total[name] = total.get(name, 0) + int(seconds)
         self.assertEqual(sorted(total), ["correctness", "speed"])
@@ -223,6 +223,11 @@ class Bundle(unittest.TestCase):
         self.assertIn("2 of 4 tests: test_c, test_alone", self.line("tests"))
         self.assertIn("test_alone: did not run", self.output)
         self.assertEqual(self.line("sanitize-memcheck"), "ok")
+        self.assert_children_are_gone(2)
+
+    def test_test_that_hangs_is_killed_at_its_own_limit(self):
+        self.pack(seconds=2)
+        self.assert_fails("tests", "1 of 4 tests: test_c", ["test_c hang", "test_alone after"])
         self.assert_children_are_gone(2)
 
     def test_processes_that_a_program_leaves_are_killed(self):
@@ -312,7 +317,8 @@ class Lint(unittest.TestCase):
     TESTS, STEPS, CASES = {"gpu.device": ["gpu"], "alloc.pool": ["unit"]}, {"timer-gpu"}, {"some_case"}
 
     def wrong(self, settled_by, outcome="-"):
-        text = f"| what | checked by | settled by | expected | outcome |\n|---|---|---|---|---|\n| a | b | {settled_by} | c | {outcome} |\n"
+        text = ("| what | checked by | settled by | expected | outcome |\n|---|---|---|---|---|\n"
+                f"| a | b | {settled_by} | c | {outcome} |\n")
         return check_unverified.problems(text, self.TESTS, self.STEPS, self.CASES)
 
     def test_rows_that_name_a_check_pass(self):
@@ -320,8 +326,8 @@ class Lint(unittest.TestCase):
             self.assertEqual(self.wrong(settled_by), [])
 
     def test_rows_without_a_check_are_wrong(self):
-        for settled_by in ("", "no GPU test yet", "`some_case`", "`gpu.missing`", "`alloc.pool`", "the table of `timer-gpu`",
-                           "`gpu.device` (`no_case`)"):
+        for settled_by in ("", "no GPU test yet", "`some_case`", "`gpu.missing`", "`alloc.pool`",
+                           "the table of `timer-gpu`", "`gpu.device` (`no_case`)"):
             self.assertEqual(len(self.wrong(settled_by)), 1, settled_by)
         self.assertEqual(len(self.wrong("`gpu.device`", outcome="")), 1)
         self.assertEqual(len(check_unverified.problems("no table", self.TESTS, self.STEPS, self.CASES)), 1)
