@@ -91,7 +91,7 @@ def kill_group(process):
 def execute(argv, log, deadline, env=None, cwd=None):
     """Runs a program in a process group of its own; its exit code. Kills the group at the deadline."""
     with open(log, "ab") as out:
-        out.write(("$ " + " ".join(argv) + "\n").encode())
+        out.write(("$ " + " ".join(argv).split("\n")[0] + "\n").encode())
         out.flush()
         try:
             process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd,
@@ -517,12 +517,13 @@ def take_steps(run):
 SIGNS = re.compile(r"FAILED|error:|ERROR|returned|wrong|lacks|signal|MISSING|differ")
 
 
-def excerpt(path, n=6):
-    try:
-        with open(path, errors="replace") as file:
-            lines = [line.rstrip()[:200] for line in file]
-    except OSError:
+def excerpt(run, name, n=6):
+    """What the last log of a step or test says of its failure."""
+    logs = glob.glob(os.path.join(run.logs, name + "*.log"))
+    if not logs:
         return []
+    with open(max(logs, key=os.path.getmtime), errors="replace") as file:
+        lines = [line.rstrip()[:200] for line in file]
     return list(dict.fromkeys([line for line in lines if SIGNS.search(line)][:n] + lines[-2:]))
 
 
@@ -530,10 +531,10 @@ def summary(run):
     text = [f"== {run.name}"] + run.lines
     for name in run.failed:
         if name != "tests":
-            text += [f"-- {name}"] + excerpt(run.log(name))
+            text += [f"-- {name}"] + excerpt(run, name)
     for name, (wrong, seconds) in run.tests_done.items():
         if wrong:
-            text += [f"-- test {name}: {wrong}, after {seconds:.1f} s"] + excerpt(run.log("test." + name))
+            text += [f"-- test {name}: {wrong}, after {seconds:.1f} s"] + excerpt(run, "test." + name)
     if run.figures:
         text.append("figures:")
         for f in run.figures:
