@@ -311,6 +311,16 @@ class Bundle(unittest.TestCase):
         self.assertIn("missing or damaged", self.output)
 
 
+class Names(unittest.TestCase):
+    def test_ops_have_the_same_names_on_both_sides(self):
+        with open(os.path.join(HERE, "bench_gpu_ops.c")) as file:
+            ours = re.findall(r'^    \{"(\w+)", \w+, \d', file.read(), re.MULTILINE)
+        with open(os.path.join(HERE, "torch_baseline.py")) as file:
+            theirs = re.findall(r'yield \(?"(\w+)", lambda', file.read())
+        self.assertGreater(len(ours), 30)
+        self.assertEqual(ours, theirs)
+
+
 class Lint(unittest.TestCase):
     """What check_unverified.py says of a list's rows."""
 
