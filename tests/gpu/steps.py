@@ -1,7 +1,7 @@
 """The two runs on a machine with a GPU: `run.sh run correctness` and `run.sh run speed`.
 
 A run is a list of steps, each with a limit; the limits add up to less than nine minutes, so no step takes another's
-time. A step fails when a program ends with a code that it must not have, is skipped although there is a GPU, is
+time. KNET_GPU_STEP_SECONDS lowers them all. A step fails when a program ends with a code that it must not have, is skipped although there is a GPU, is
 missing, or runs into the limit: then every process that the step started is killed. Without a GPU the programs of the
 tests are started all the same (they must say that they skip), and the rest is skipped.
 """
@@ -287,7 +287,8 @@ def sanitize(tool):
 
 def profile(run, step, argv, words, deadline):
     """Runs a program under KNET_TIMER=words; its profile."""
-    path = tempfile.mkstemp(prefix=step + ".", suffix=".json", dir=run.logs)[1]
+    handle, path = tempfile.mkstemp(prefix=step + ".", suffix=".json", dir=run.logs)
+    os.close(handle)
     table = path[:-5] + ".txt"
     run.must(step, argv, deadline, {"KNET_TIMER": f"{words},json={path},out={table}"})
     loaded = profile_check.load(path)
