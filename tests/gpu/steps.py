@@ -1,9 +1,9 @@
 """The two runs on a machine with a GPU: `run.sh run correctness` and `run.sh run speed`.
 
 A run is a list of steps, each with a limit; the limits add up to less than nine minutes, so no step takes another's
-time. KNET_GPU_STEP_SECONDS lowers them all. A step fails when a program ends with a code that it must not have, is skipped although there is a GPU, is
-missing, or runs into the limit: then every process that the step started is killed. Without a GPU the programs of the
-tests are started all the same (they must say that they skip), and the rest is skipped.
+time. KNET_GPU_STEP_SECONDS lowers them all. A step fails when a program ends with a code that it must not have, skips
+although there is a GPU, is missing, or runs into the limit: then every process that the step started is killed. Without
+a GPU the programs of the tests are started all the same (they must say that they skip), and the rest is skipped.
 """
 import concurrent.futures
 import ctypes
