@@ -363,6 +363,7 @@ static void flat_rows_add_up_to_the_whole(void **state) {
         report.has_memory = true;
         kn__row *rows[40] = {NULL};
         uint64_t left[40] = {0}, time = 0, bytes = 0;
+        uint64_t gpu_ns = 0;
         int64_t held = 0;
         for (int i = 0; i < 40; i++) {
             int at = i ? (int)test_random_below((uint64_t)i + 1) - 1 : -1;
@@ -378,6 +379,7 @@ static void flat_rows_add_up_to_the_whole(void **state) {
             }
             bytes += 7;
             rows[i]->held += i;
+            rows[i]->gpu_ns += 3;
         }
         kn__report_finish(&report);
         assert_ok(kn__report_flatten(&flat, &report));
@@ -385,7 +387,9 @@ static void flat_rows_add_up_to_the_whole(void **state) {
         for (const kn__row *row = flat.root.first; row; row = row->next) {
             time += row->time_ns;
             held += row->held;
+            gpu_ns += row->gpu_ns;
         }
+        assert_int_equal(gpu_ns, 3 * 40);
         assert_int_equal(time, report.root.time_ns);
         assert_int_equal(held, 39 * 40 / 2);
         assert_int_equal(flat.root.alloc_bytes, bytes);
