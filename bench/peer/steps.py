@@ -1,7 +1,10 @@
 """The other side of bench/train: the same training steps in PyTorch.
 
-Reads lines "model steps" from standard input, runs that many steps, and answers with their median in nanoseconds.
-Tensors are made beforehand, so no loader is in the figures; the optimiser is plain SGD, as on our side.
+    steps.py THREADS [DEVICE [f32|tf32]]
+
+Reads lines "model steps" from standard input, runs that many steps, and answers with their median in nanoseconds; on a
+GPU with the mean, the wait for the last step included. Tensors are made beforehand, so no loader is in the figures; the
+optimiser is plain SGD, as on our side.
 """
 import gc
 import statistics
@@ -23,9 +26,10 @@ def mlp():
     return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), torch.rand(100, 784), 100, 0.5
 
 
-def step_of(make):
+def step_of(make, device):
     model, x, batch, rate = make()
-    y = torch.randint(10, (batch,))
+    model, x = model.to(device), x.to(device)
+    y = torch.randint(10, (batch,), device=device)
     optimiser = torch.optim.SGD(model.parameters(), rate)
 
     def step():
@@ -36,19 +40,35 @@ def step_of(make):
     return step
 
 
+def median_ns(step, count):
+    times = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        step()
+        times.append(time.perf_counter_ns() - start)
+    return int(statistics.median(times))
+
+
+def mean_ns(step, count):
+    start = time.perf_counter_ns()
+    for _ in range(count):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter_ns() - start) // count
+
+
 def main():
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+    tf32 = sys.argv[3:] == ["tf32"]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.set_num_threads(int(sys.argv[1]))
     torch.manual_seed(1)
-    steps = {"lenet": step_of(lenet), "mlp": step_of(mlp)}
+    steps = {"lenet": step_of(lenet, device), "mlp": step_of(mlp, device)}
+    measure = median_ns if device == "cpu" else mean_ns
     gc.disable()
     for line in sys.stdin:
         name, count = line.split()
-        times = []
-        for _ in range(int(count)):
-            start = time.perf_counter_ns()
-            steps[name]()
-            times.append(time.perf_counter_ns() - start)
-        print(int(statistics.median(times)), flush=True)
+        print(measure(steps[name], int(count)), flush=True)
 
 
 main()

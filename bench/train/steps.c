@@ -61,7 +61,23 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* A device works behind the host's back: the time of a step is that of all of them and of the wait
+ * for the last one, shared out. */
+static kn_status training_run_on_device(training *t, int n_steps) {
+    double loss = 0;
+    uint64_t start = bench_now_ns();
+    for (int i = 0; i < n_steps; i++) KN_TRY(training_step(t));
+    KN_TRY(kn_item(&loss, kn_sum(kn_params_grad(t->params), KN_ALL, false)));
+    printf("%llu\n", (unsigned long long)(bench_now_ns() - start) / (unsigned)n_steps);
+    fflush(stdout);
+    return KN_OK;
+}
+
 static kn_status training_run(training *t, int n_steps) {
+    if (kn_tensor_device(t->x) != kn_device_host()) {
+        KN_FRAME();
+        return training_run_on_device(t, n_steps);
+    }
     uint64_t *ns = calloc((size_t)n_steps, sizeof *ns);
     if (!ns) return KN_FAIL(KN_ERR_OOM, "no memory for the times of %d steps", n_steps);
     kn_status status = KN_OK;
@@ -87,14 +103,23 @@ static kn_status serve(training *lenet, training *mlp) {
     return KN_OK;
 }
 
-int steps_serve(int threads) {
+int steps_serve(int threads, const char *device_name) {
     training lenet = {0}, mlp = {0};
-    KN_FRAME(.threads = threads);
-    kn_status status = serve(&lenet, &mlp);
+    kn_device *device = NULL;
+    kn_status status = kn_device_find(&device, device_name);
+    KN_FRAME(.threads = threads, .device = device);
+    if (status == KN_OK) status = serve(&lenet, &mlp);
     if (status < 0) fprintf(stderr, "bench_train: %s\n", kn_last_error()->message);
     training_close(&lenet);
     training_close(&mlp);
     return status < 0;
+}
+
+bool steps_has_device(const char *name) {
+    kn_device *device = NULL;
+    if (kn_device_find(&device, name) == KN_OK) return true;
+    fprintf(stderr, "bench_train: skipped: %s\n", kn_last_error()->message);
+    return false;
 }
 
 /* --- processes that answer --- */

@@ -4,12 +4,15 @@
 #ifndef KNET_BENCH_STEPS_H
 #define KNET_BENCH_STEPS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Ours: serves standard input until it ends. threads 0: the default. Returns the process's exit
- * status. */
-int steps_serve(int threads);
+/* Ours: serves standard input until it ends. threads 0: the default. On another device than the CPU
+ * the time of a step is the mean. Returns the process's exit status. */
+int steps_serve(int threads, const char *device);
+/* Whether there is such a device; if not, says on stderr why. */
+bool steps_has_device(const char *device);
 
 typedef struct stepper {
     pid_t pid; /* 0: it could not be started, or has ended */

@@ -70,12 +70,12 @@ static void neighbours_stop(const pid_t pid[NEIGHBOURS]) {
 }
 
 static void run_busy(char *self, int n_rounds, int n_steps) {
-    char serve[] = "--serve", threads[3][2] = {"0", "1", "2"};
+    char serve[] = "--serve", threads[3][2] = {"0", "1", "2"}, cpu[] = "cpu";
     stepper s[3];
     rounds r;
     pid_t neighbours[NEIGHBOURS];
     for (int who = 0; who < 3; who++)
-        stepper_start(&s[who], (char *[]){self, serve, threads[who], NULL}, "OMP_NUM_THREADS");
+        stepper_start(&s[who], (char *[]){self, serve, threads[who], cpu, NULL}, "OMP_NUM_THREADS");
     neighbours_start(neighbours);
     run(&r, s, "lenet", n_rounds, n_steps);
     neighbours_stop(neighbours);
@@ -84,18 +84,69 @@ static void run_busy(char *self, int n_rounds, int n_steps) {
     bench_emit("train", "lenet_busy", median(r.ns[0], n_rounds) * 1e-6, "ms", best * 1e-6);
 }
 
+/* --- on a GPU --- */
+
+enum { DEVICE_STEPS = 200, DEVICE_ROUNDS = 9 };
+enum { OURS, TIMED, TIMED_GPU, PEER, PEER_TF32, DEVICE_SIDES };
+
+static void rounds_of(double out[DEVICE_SIDES], stepper s[DEVICE_SIDES], const char *model) {
+    double ns[DEVICE_SIDES][ROUNDS_MAX];
+    for (int who = 0; who < DEVICE_SIDES; who++) stepper_ask(&s[who], model, DEVICE_STEPS);
+    for (int i = 0; i < DEVICE_ROUNDS; i++)
+        for (int who = 0; who < DEVICE_SIDES; who++)
+            ns[who][i] = stepper_ask(&s[who], model, DEVICE_STEPS);
+    for (int who = 0; who < DEVICE_SIDES; who++) out[who] = median(ns[who], DEVICE_ROUNDS) * 1e-6;
+}
+
+static void emit_device(const char *model, const char *what, double ms, double baseline_ms) {
+    char metric[64];
+    snprintf(metric, sizeof metric, "%s_%s", model, what);
+    bench_emit("gpu_train", metric, ms, "ms", baseline_ms);
+}
+
+static int run_device(char *device, char *python, char *script) {
+    static const char *const models[] = {"lenet", "mlp"};
+    char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", f32[] = "f32",
+         tf32[] = "tf32";
+    char *const ours[] = {self, serve, two, device, NULL};
+    double ms[DEVICE_SIDES], known = 0;
+    stepper s[DEVICE_SIDES];
+    stepper_start(&s[OURS], ours, NULL);
+    stepper_start(&s[TIMED], ours, "KNET_TIMER=1,out=/dev/null");
+    stepper_start(&s[TIMED_GPU], ours, "KNET_TIMER=gpu,out=/dev/null");
+    stepper_start(&s[PEER], (char *[]){python, script, two, device, f32, NULL}, NULL);
+    stepper_start(&s[PEER_TF32], (char *[]){python, script, two, device, tf32, NULL}, NULL);
+    for (int i = 0; i < 2; i++) {
+        rounds_of(ms, s, models[i]);
+        emit_device(models[i], "step_ms", ms[OURS], ms[PEER]);
+        emit_device(models[i], "step_ms_tf32", ms[OURS], ms[PEER_TF32]);
+        emit_device(models[i], "timer", ms[TIMED], ms[OURS]);
+        emit_device(models[i], "timer_gpu", ms[TIMED_GPU], ms[OURS]);
+        for (int who = 0; who < DEVICE_SIDES; who++) known += ms[who];
+    }
+    for (int who = 0; who < DEVICE_SIDES; who++) stepper_stop(&s[who]);
+    if (isnan(known))
+        fprintf(stderr, "bench_train: one side did not answer; its figures are missing\n");
+    return isnan(known);
+}
+
 int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "--serve") == 0) return steps_serve(atoi(argv[2]));
+    if (argc == 4 && strcmp(argv[1], "--serve") == 0) return steps_serve(atoi(argv[2]), argv[3]);
+    if (argc == 6 && strcmp(argv[1], "--device") == 0) {
+        signal(SIGPIPE, SIG_IGN);
+        if (!steps_has_device(argv[2])) return 77;
+        return run_device(argv[2], argv[4], argv[5]);
+    }
     bench_init(argc, argv);
     signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */
     setenv("OMP_NUM_THREADS", "2", 1);
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", python[] = "/usr/bin/python3";
-    char script[] = PEER_SCRIPT;
+    char script[] = PEER_SCRIPT, cpu[] = "cpu";
     stepper s[3];
-    stepper_start(&s[0], (char *[]){self, serve, two, NULL}, NULL);
-    stepper_start(&s[1], (char *[]){self, serve, two, NULL}, "KNET_TIMER=1,out=/dev/null");
+    stepper_start(&s[0], (char *[]){self, serve, two, cpu, NULL}, NULL);
+    stepper_start(&s[1], (char *[]){self, serve, two, cpu, NULL}, "KNET_TIMER=1,out=/dev/null");
     /* PyTorch with the BLAS that shares its threads: the other one's fight with them. */
     stepper_start(&s[2], (char *[]){python, script, two, NULL},
                   "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp");

@@ -10,10 +10,14 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* cuda:0; skips the whole program where there is none. */
+#ifndef GPU_NAME
+#define GPU_NAME "cuda:0"
+#endif
+
+/* The card; skips the whole program where there is none. */
 static inline kn_device *gpu_get(void) {
     kn_device *device = NULL;
-    if (kn_device_find(&device, "cuda:0") < 0) test_skip_all(kn_last_error()->message);
+    if (kn_device_find(&device, GPU_NAME) < 0) test_skip_all(kn_last_error()->message);
     return device;
 }
 

@@ -1,17 +1,11 @@
 /* The pool's policy with real streams: who waits for whom, and whose bytes stay. Every test of a
- * pool runs on one that grows by mapped handles and on one that grows by plain segments.
- *
- * A gate, a host function that waits, holds one stream up while the test watches another. A closed
- * gate opens by itself after GATE_SECONDS, so that a stream or a call that waits for the held one
- * ends as a failure and not as a hang. */
+ * pool runs on one that grows by mapped handles and on one that grows by plain segments. A gate
+ * holds one stream up while the test watches another. */
+#include "gate.h"
 #include "gpu.h"
 
 #include <knet/pool.h>
 #include <knet/pool_graph.h>
-
-#include <errno.h>
-#include <pthread.h>
-#include <time.h>
 
 static kn_device *gpus[2]; /* cuda:0 and the same without virtual memory */
 
@@ -22,52 +16,9 @@ static kn_device *gpu_of(void **state) { return *(kn_device **)*state; }
 
 static const size_t BUFFER = 64 * MIB;
 static const kn_stream PER_THREAD = (kn_stream)(uintptr_t)2; /* cudaStreamPerThread */
-enum { GATE_SECONDS = 5 };
 
 typedef unsigned int result;
 typedef struct CUctx_st *context;
-static result (*launch_host_func)(kn_stream stream, void (*fn)(void *ctx), void *ctx);
-
-/* --- the gate: one for the whole program, so that it outlives a test that fails -------------- */
-
-static struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open, gave_up;
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .open = true};
-
-static void wait_at_gate(void *unused) {
-    (void)unused;
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += GATE_SECONDS;
-    pthread_mutex_lock(&gate.lock);
-    int error = 0;
-    while (!gate.open && error != ETIMEDOUT) {
-        error = pthread_cond_timedwait(&gate.opened, &gate.lock, &end);
-    }
-    gate.gave_up |= !gate.open;
-    pthread_mutex_unlock(&gate.lock);
-}
-
-/* Holds up what is enqueued on the stream from now on. The work of the last gate must be done. */
-static void gate_close(kn_stream stream) {
-    pthread_mutex_lock(&gate.lock);
-    gate.open = gate.gave_up = false;
-    pthread_mutex_unlock(&gate.lock);
-    assert_int_equal(launch_host_func(stream, wait_at_gate, NULL), 0);
-}
-
-/* True if the gate was closed until now: what was done meanwhile waited for the held stream in no
- * way. */
-static bool gate_open(void) {
-    pthread_mutex_lock(&gate.lock);
-    bool held = !gate.gave_up;
-    gate.open = true;
-    pthread_cond_broadcast(&gate.opened);
-    pthread_mutex_unlock(&gate.lock);
-    return held;
-}
 
 /* --- two streams and a pool ----------------------------------------------------------------- */
 
@@ -596,16 +547,6 @@ static void memory_moves_while_another_stream_works(void **state) {
 
 /* --------------------------------------------------------------------------------------------- */
 
-/* The functions that the test itself calls need the primary context to be current. */
-static bool context_enter(void) {
-    result (*retain)(context *, int) = NULL, (*push)(context) = NULL;
-    context primary = NULL;
-    return gpu_find_function("cuDevicePrimaryCtxRetain", &retain) &&
-           gpu_find_function("cuCtxPushCurrent_v2", &push) &&
-           gpu_find_function("cuLaunchHostFunc", &launch_host_func) && retain(&primary, 0) == 0 &&
-           push(primary) == 0;
-}
-
 static int load(void **state) {
     (void)state;
     load_kernels(gpus[0]);
@@ -616,7 +557,7 @@ int main(void) {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* no two streams share a queue */
     gpus[0] = gpu_get();
     gpus[1] = gpu_plain_get();
-    if (!gpus[1] || !context_enter()) return 1;
+    if (!gpus[1] || !gate_init()) return 1;
     /* Last what may end the process where the driver is otherwise than expected. */
     const struct CMUnitTest tests[] = {
         ON_BOTH(compute_never_waits_for_communication),

@@ -1,10 +1,11 @@
 """The same machine's ceilings and PyTorch's figures: one JSON line each, medians by CUDA events.
 
-Large copies and matrix products say what the card can do; LeNet and MLP steps (batch 128 and 100, eager, the same
-optimisers as `knet train`) and an allocate-free pair are what Knet.c's own figures stand beside.
+ceilings: large copies and matrix products, what the card can do; an allocate-free pair. ops: the ops of
+bench_gpu_ops.c under the same names, in runs of 20 calls; products and convolutions with TF32 and without.
 """
 import json
 import statistics
+import sys
 import time
 
 try:
@@ -48,42 +49,6 @@ def matmul_ceiling(name, dtype, tf32, n=8192):
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def lenet():
-    nn = torch.nn
-    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
-
-
-def mlp():
-    nn = torch.nn
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-
-
-def step_ms(model, batch, steps=200):
-    """Wall time of a training step over many, the host's work included."""
-    model = model.cuda()
-    x = torch.randn(batch, 1, 28, 28, device="cuda")
-    y = torch.randint(10, (batch,), device="cuda")
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    for _ in range(30):
-        step()
-    samples = []
-    for _ in range(5):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-        samples.append((time.perf_counter() - begin) * 1e3 / steps)
-    return statistics.median(samples)
-
-
 def allocation_pair_ns(size, repeats=20000):
     for _ in range(100):
         torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(size))
@@ -93,18 +58,79 @@ def allocation_pair_ns(size, repeats=20000):
     return (time.perf_counter_ns() - begin) / repeats
 
 
-def main():
-    if torch is None or not torch.cuda.is_available():
-        print("torch_baseline: no PyTorch with a GPU here")
-        raise SystemExit(77)
+def rand(*shape):
+    return torch.rand(*shape, device="cuda") * 0.9 + 0.1
+
+
+def ops():
+    """name, call, whether TF32 changes it. One at a time, so that its inputs are freed."""
+    nn, square = torch.nn.functional, (4096, 4096)
+    yield "matmul_1024", lambda a=rand(1024, 1024), b=rand(1024, 1024): a @ b, True
+    yield "matmul_4096", lambda a=rand(*square), b=rand(*square): a @ b, True
+    yield "linear_mlp", lambda x=rand(100, 784), w=rand(64, 784), b=rand(64): nn.linear(x, w, b), True
+    yield "linear_4096", lambda x=rand(*square), w=rand(*square), b=rand(4096): nn.linear(x, w, b), True
+    yield "conv_lenet1", lambda x=rand(128, 1, 28, 28), w=rand(20, 1, 5, 5), b=rand(20): nn.conv2d(x, w, b), True
+    yield "conv_lenet2", lambda x=rand(128, 20, 12, 12), w=rand(50, 20, 5, 5), b=rand(50): nn.conv2d(x, w, b), True
+    yield ("conv_3x3_64", lambda x=rand(32, 64, 56, 56), w=rand(64, 64, 3, 3), b=rand(64):
+           nn.conv2d(x, w, b, padding=1), True)
+    yield "relu", lambda x=rand(*square): torch.relu(x), False
+    yield "sigm", lambda x=rand(*square): torch.sigmoid(x), False
+    yield "tanh", lambda x=rand(*square): torch.tanh(x), False
+    yield "exp", lambda x=rand(*square): torch.exp(x), False
+    yield "affine", lambda x=rand(*square): torch.add(1, x, alpha=2), False
+    yield "add", lambda a=rand(*square), b=rand(*square): a + b, False
+    yield "add_row", lambda a=rand(*square), b=rand(4096): a + b, False
+    yield "mul", lambda a=rand(*square), b=rand(*square): a * b, False
+    yield "gt", lambda a=rand(*square), b=rand(*square): a > b, False
+    yield "sum_all", lambda x=rand(*square): x.sum(), False
+    yield "sum_rows", lambda x=rand(*square): x.sum(1), False
+    yield "sum_columns", lambda x=rand(*square): x.sum(0), False
+    yield "max_rows", lambda x=rand(*square): x.amax(1), False
+    yield "argmax_rows", lambda x=rand(*square): x.argmax(1), False
+    yield "softmax_1000", lambda x=rand(4096, 1000): torch.softmax(x, 1), False
+    yield "softmax_10", lambda x=rand(65536, 10): torch.softmax(x, 1), False
+    yield "logsoftmax_1000", lambda x=rand(4096, 1000): torch.log_softmax(x, 1), False
+    yield "maxpool", lambda x=rand(128, 20, 24, 24): nn.max_pool2d(x, 2), False
+    yield "avgpool", lambda x=rand(128, 20, 24, 24): nn.avg_pool2d(x, 2), False
+    yield "transpose", lambda x=rand(*square): x.t().contiguous(), False
+    yield "concat", lambda a=rand(*square), b=rand(*square): torch.cat((a, b), 1), False
+    yield "slice_columns", lambda x=rand(*square): x[:, 1024:3072].contiguous(), False
+    yield "dropout", lambda x=rand(*square): nn.dropout(x, 0.5), False
+    yield "uniform", lambda: torch.rand(*square, device="cuda"), False
+    yield "add_small", lambda a=rand(64), b=rand(64): a + b, False
+
+
+def allow_tf32(on):
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
+
+
+def measure_ops(calls=20):
+    for name, call, has_tf32 in ops():
+        def run(call=call):
+            for _ in range(calls):
+                call()
+        for tf32 in (False, True) if has_tf32 else (False,):
+            allow_tf32(tf32)
+            emit(f"torch_{name}_us" + ("_tf32" if tf32 else ""), median_ms(run, warmup=2) * 1e3 / calls, "us")
+    allow_tf32(False)
+
+
+def measure_ceilings():
     copy_ceiling()
     matmul_ceiling("f32", torch.float32, False)
     matmul_ceiling("tf32", torch.float32, True)
     matmul_ceiling("bf16", torch.bfloat16, False)
-    emit("lenet_step_ms", step_ms(lenet(), 128), "ms")
-    emit("mlp_step_ms", step_ms(mlp(), 100), "ms")
     for size in (1000, 20 << 20):
         emit(f"alloc_pair_{size}_ns", allocation_pair_ns(size), "ns")
+
+
+def main():
+    if torch is None or not torch.cuda.is_available():
+        print("torch_baseline: no PyTorch with a GPU here")
+        raise SystemExit(77)
+    with torch.no_grad():
+        {"ceilings": measure_ceilings, "ops": measure_ops}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ if(KNET_HAVE_CUDA)
     set_tests_properties(ops.cuda_plans_${gpu} PROPERTIES LABELS unit TIMEOUT 300)
   endforeach()
   add_test(NAME ops.cuda_plans_gpu COMMAND test_cuda_plans gpu)
-  set_tests_properties(ops.cuda_plans_gpu PROPERTIES LABELS gpu TIMEOUT 300 SKIP_RETURN_CODE 77)
+  set_tests_properties(ops.cuda_plans_gpu PROPERTIES LABELS gpu TIMEOUT 120 SKIP_RETURN_CODE 77)
   add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv_plan.c
                  ${PROJECT_SOURCE_DIR}/ops/src/cuda/context.c)
   target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops
@@ -45,16 +45,30 @@ if(KNET_HAVE_CUDA)
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endif()
 
+# What ptxas made of the kernels. Their images are uncompressed in builds with checks alone.
+if(KNET_HAVE_CUDA AND KNET_CHECKED)
+  add_library(knet_wrong_kernels OBJECT wrong_kernels.cu)
+  target_compile_options(knet_wrong_kernels PRIVATE --no-compress)
+  knet_test(ops.cuda_sass SOURCES test_cuda_sass.c
+            ARGS $<TARGET_FILE:knet_ops_cuda> $<TARGET_OBJECTS:knet_wrong_kernels>)
+  add_dependencies(test_ops_cuda_sass knet_ops_cuda knet_wrong_kernels)
+endif()
+
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
 knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c LINK KnetC::ops
           LABELS unit)
 target_include_directories(test_ops_parity_host PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 if(KNET_HAVE_CUDA)
   knet_test(ops.parity_cuda SOURCES test_parity_cuda.c parity.c parity_cases.c
-            LINK KnetC::ops CUDA::cudart LABELS parity gpu TIMEOUT 300)
+            LINK KnetC::ops CUDA::cudart LABELS parity gpu TIMEOUT 120)
   target_include_directories(test_ops_parity_cuda PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_parity_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   add_dependencies(test_ops_parity_cuda knet_ops_cuda)
+  # A part of the cases, for compute-sanitizer: the tools that run it are among its labels.
+  add_test(NAME ops.parity_cuda_few COMMAND test_ops_parity_cuda few)
+  add_test(NAME ops.parity_cuda_own COMMAND test_ops_parity_cuda own)
+  set_tests_properties(ops.parity_cuda_few PROPERTIES LABELS "gpu;parity;memcheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
+  set_tests_properties(ops.parity_cuda_own PROPERTIES LABELS "gpu;parity;racecheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
 endif()
 
 # The kernels on the host, as fibers: takes the toolkit's headers and a C++ compiler, in builds without CUDA (under

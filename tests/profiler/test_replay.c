@@ -149,6 +149,21 @@ static void both_readers_agree(void **state) {
     }
 }
 
+/* A recording of a card, given to the program: there is work in it, and it is joined the same. */
+static void both_readers_agree_on_the_given_file(void **state) {
+    (void)state;
+    assert_true(has_cupti());
+    play(fixture, NULL, "ours");
+    kn__report_release(&report);
+    play(fixture, walk_by_cupti, "theirs");
+    kn__report_sort(&report, KN__SORT_NAME);
+    const kn__row *ours = find_row(&report, "ours"), *theirs = find_row(&report, "theirs");
+    assert_true(ours && theirs && ours->n_gpu > 0);
+    print_message("%llu records, %llu ns of GPU time\n", (unsigned long long)ours->n_gpu,
+                  (unsigned long long)ours->gpu_ns);
+    assert_same(ours, theirs);
+}
+
 /* Kept with the tests: what later versions must go on reading. */
 static void an_old_recording_can_still_be_played(void **state) {
     (void)state;
@@ -260,7 +275,12 @@ static void a_recording_that_cannot_be_written_is_told(void **state) {
     assert_fails(kn__recorder_finish(), KN_ERR_IO, "not complete");
 }
 
+/* `compare FILE` reads a recording both ways, and runs nothing else. */
 int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "compare") == 0) {
+        fixture = argv[2];
+        return RUN_TESTS(TEST_WITH(both_readers_agree_on_the_given_file, setup, teardown));
+    }
     if (argc < 4) return 1;
     program = argv[1];
     mock = argv[2];
