@@ -16,8 +16,8 @@ set(knet_text_autograd "tape, gradients, parameters, optimisers")
 set(knet_text_train "data, models, training loop")
 
 # What a program that links them statically links besides.
-set(knet_libs_alloc -lpthread -ldl)
-set(knet_libs_profiler -lknet_report -lm)
+set(knet_libs_alloc -lknet_base -lm -lpthread -ldl)
+set(knet_libs_profiler -lknet_report -lknet_base)
 set(knet_libs_ops -ldnnl -lgomp)
 set(knet_libs_train -lz)
 

@@ -9,6 +9,7 @@
 
 #include "counts.h"
 #include "devices.h"
+#include "mix.h"
 #include "observe.h"
 #include "pool_types.h"
 
@@ -90,7 +91,7 @@ uint64_t kn__caches_bytes(const kn_pool *pool) {
 }
 
 static kn__rack **place_of(const kn__cache *cache, uint64_t key) {
-    size_t mask = cache->n_places - 1, i = (size_t)((key * 0x9E3779B97F4A7C15u) >> 32) & mask;
+    size_t mask = cache->n_places - 1, i = (size_t)((key * KN__GOLDEN) >> 32) & mask;
     while (cache->places[i] && cache->places[i]->key != key) i = (i + 1) & mask;
     return &cache->places[i];
 }

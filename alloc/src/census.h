@@ -31,7 +31,7 @@ void kn__census_take(kn__census *out, kn_pool *pool); /* under the lock */
 enum { KN__OWNER_NAME = 128, KN__TAGS_SHOWN = 32 };
 
 /* All that reports say of a pool at one moment, but for its streams. */
-typedef struct kn__report {
+typedef struct kn__figures {
     kn_pool_stats stats;
     kn__census census;
     char owners[KN__OWNERS][KN__OWNER_NAME];
@@ -40,14 +40,14 @@ typedef struct kn__report {
     kn_tag_stats tags[KN__TAGS_SHOWN];      /* the largest first */
     size_t n_tags;
     kn__rung rungs[KN__RUNGS];
-} kn__report;
+} kn__figures;
 
 /* stats.c. Takes no host memory. Under the lock. */
-void kn__report_take(kn__report *out, kn_pool *pool);
+void kn__figures_take(kn__figures *out, kn_pool *pool);
 /* Members of the JSON object that is open, or tables. `stats`: the name of an object of their own
  * for the members of kn_pool_stats; NULL: none. */
-void kn__report_write(kn__writer *w, const char *stats, const kn_pool *pool,
-                      const kn__report *report);
+void kn__figures_write(kn__writer *w, const char *stats, const kn_pool *pool,
+                       const kn__figures *figures);
 /* Writes the pool's report, and what `more_fn` adds under the lock, to a file. */
 kn_status kn__pool_save(kn_pool *pool, bool json, void (*more_fn)(kn__writer *w, kn_pool *pool),
                         const char *path, bool append, const char *function);
@@ -59,7 +59,7 @@ typedef struct kn__oom {
     bool slab, capturing;
     kn_stream stream;
     char device_said[200]; /* why it gave no memory; empty: it was not asked */
-    kn__report report;
+    kn__figures figures;
 } kn__oom;
 
 /* oom.c. The caller has filled in the request; this adds the report. Under the lock. */

@@ -1,72 +1,27 @@
 #include "config.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pool_types.h"
-
-/* ---- values ---- */
+#include "units.h"
+#include "words.h"
 
 enum { NANO = 1000000000 };
-
-typedef struct suffix {
-    const char *text; /* NULL: the end */
-    uint64_t factor;
-} suffix;
-
-static const suffix SIZES[] = {{"B", 1},
-                               {"KiB", 1024},
-                               {"MiB", 1048576},
-                               {"GiB", 1073741824},
-                               {"TiB", 1099511627776},
-                               {"KB", 1000},
-                               {"MB", 1000000},
-                               {"GB", 1000000000},
-                               {"TB", 1000000000000},
-                               {"", 1},
-                               {NULL, 0}};
-static const suffix TIMES[] = {{"ns", 1},         {"us", 1000},         {"ms", 1000000},
-                               {"s", 1000000000}, {"min", 60000000000}, {"h", 3600000000000},
-                               {NULL, 0}};
-static const suffix BILLIONTHS[] = {{"", NANO}, {NULL, 0}};
-
-/* Digits, perhaps with one to nine decimals, and a suffix. By hand where strtod would ask the
- * locale and round. */
-static bool parse_number(uint64_t *out, const char *value, const suffix *s) {
-    char *end;
-    uint64_t nano = 0, unit = NANO / 10;
-    if (*value < '0' || *value > '9') return false;
-    errno = 0;
-    uint64_t whole = strtoull(value, &end, 10);
-    if (errno) return false;
-    if (*end == '.') {
-        for (end++; *end >= '0' && *end <= '9' && unit; end++, unit /= 10) {
-            nano += unit * (uint64_t)(*end - '0');
-        }
-        if (end[-1] == '.') return false;
-    }
-    while (s->text && strcmp(s->text, end) != 0) s++;
-    if (!s->text || __builtin_mul_overflow(whole, s->factor, out)) return false;
-    uint64_t rest = s->factor / NANO * nano + s->factor % NANO * nano / NANO;
-    return !__builtin_add_overflow(*out, rest, out);
-}
-
-/* ---- words ---- */
 
 typedef enum kind { SIZE, SLAB_SIZE, SHARE, TIME, FILE_NAME, FILE_OR_STDERR, SWITCH } kind;
 
 static const struct {
     const char *shown, *wanted;
-    const suffix *suffixes; /* of numbers */
+    bool (*read_fn)(uint64_t *out, const char *text); /* of numbers */
     uint64_t min, max;
 } KINDS[] = {
-    [SIZE] = {"=SIZE", "a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB", SIZES, 1,
+    [SIZE] = {"=SIZE", "a number above 0, perhaps with " KN__BYTES_UNITS, kn__read_bytes, 1,
               1ull << 60},
-    [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", SIZES, KN__PAGE, KN__SLAB_MAX},
-    [SHARE] = {"=X", "a number above 0, at most 1", BILLIONTHS, 1, NANO},
-    [TIME] = {"=TIME", "a number above 0 and ns, us, ms, s, min or h", TIMES, 1, UINT64_MAX},
+    [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", kn__read_bytes, KN__PAGE, KN__SLAB_MAX},
+    [SHARE] = {"=X", "a number above 0, at most 1", kn__read_billionths, 1, NANO},
+    [TIME] = {"=TIME", "a number above 0 and " KN__DURATION_UNITS, kn__read_duration, 1,
+              UINT64_MAX},
     [FILE_NAME] = {"=FILE", "a path of 1 to 511 characters", NULL, 0, 0},
     [FILE_OR_STDERR] = {"[=FILE]", "a path of 1 to 511 characters", NULL, 0, 0},
     [SWITCH] = {"", "no value", NULL, 0, 0},
@@ -110,8 +65,8 @@ static bool apply(kn__alloc_config *config, const struct word *w, const char *va
         return !value;
     }
     if (!value && w->kind != FILE_OR_STDERR) return false;
-    if (KINDS[w->kind].suffixes) {
-        if (!parse_number(&n, value, KINDS[w->kind].suffixes)) return false;
+    if (KINDS[w->kind].read_fn) {
+        if (!KINDS[w->kind].read_fn(&n, value)) return false;
         if (n < KINDS[w->kind].min || n > KINDS[w->kind].max) return false;
         double share = (double)n / NANO;
         memcpy(at, w->kind == SHARE ? (void *)&share : &n, sizeof n);
@@ -124,13 +79,11 @@ static bool apply(kn__alloc_config *config, const struct word *w, const char *va
     return true;
 }
 
-/* Starts a message about the word as it was written; what can't be shown is replaced. */
+/* Starts a message about the word as it was written. */
 static void quote(kn__writer *w, const char *text) {
     kn__write_text(w, "KNET_ALLOC: \"");
-    for (int i = 0; *text && i < 80; i++, text++) {
-        kn__write(w, "%c", *text < 0x20 || *text > 0x7e ? '?' : *text);
-    }
-    kn__write_text(w, *text ? "...\" is ignored: " : "\" is ignored: ");
+    kn__text_shown(&w->text, text, 80);
+    kn__write_text(w, "\" is ignored: ");
 }
 
 static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
@@ -160,17 +113,15 @@ static void check_together(kn__alloc_config *out, kn__writer *messages) {
 
 void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *messages) {
     char text[KN__CONFIG_PATH_BYTES + 64];
+    size_t length;
     *out = (kn__alloc_config){.help = false};
-    while (list && *list) {
-        size_t length = strcspn(list, ",");
-        if (length >= sizeof text) {
-            quote(messages, list);
-            kn__write(messages, "it is too long: %zu characters\n", length);
-        } else if (length > 0) {
-            snprintf(text, sizeof text, "%.*s", (int)length, list);
+    while (list && kn__words_next(&list, text, sizeof text, &length)) {
+        if (length < sizeof text) {
             read_word(out, text, messages);
+        } else {
+            quote(messages, text);
+            kn__write(messages, "it is too long: %zu characters\n", length);
         }
-        list += length + (list[length] == ',');
     }
     check_together(out, messages);
 }
@@ -188,7 +139,8 @@ void kn__alloc_config_help(kn__writer *w) {
         kn__write(w, "  %-15s  %s\n", left, WORDS[i].help);
     }
     kn__write(w,
-              "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id.\n"
+              "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id, %%r "
+              "the rank.\n"
               "Setuid programs ignore KNET_ALLOC.\n",
               KINDS[SIZE].wanted, KINDS[TIME].wanted);
 }

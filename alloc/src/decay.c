@@ -7,12 +7,11 @@
 
 #include "census.h"
 #include "devices.h"
+#include "now.h"
 
 static uint64_t now_ns(const kn_pool *pool) {
     if (pool->clock_fn) return pool->clock_fn(pool->clock_ctx);
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return kn__now_ns(CLOCK_MONOTONIC);
 }
 
 enum { TICKS = 64 }; /* calls that take no lock between two looks at the clock */

@@ -340,6 +340,12 @@ kn_status kn_event_query(bool *done, kn_event *event) {
     return device->driver->event_query(device->impl, event->native, done);
 }
 
+kn_status kn_event_sync(kn_event *event) {
+    kn_device *device = event->device;
+    if (device->driver->ordered) return KN_OK;
+    return device->driver->event_sync(device->impl, event->native);
+}
+
 /* Copies. */
 
 kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,

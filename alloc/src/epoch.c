@@ -10,6 +10,7 @@
  * the driver has ids; else the handle. */
 #include <string.h>
 
+#include "mix.h"
 #include "observe.h"
 #include "pool_types.h"
 
@@ -31,7 +32,7 @@ kn__stream *kn__stream_new(kn_pool *pool, kn_stream handle, uint32_t index) {
 }
 
 static size_t place_of(const kn_pool *pool, uint64_t key) {
-    return (size_t)((key * 0x9E3779B97F4A7C15u) >> 32) & (pool->n_places - 1);
+    return (size_t)((key * KN__GOLDEN) >> 32) & (pool->n_places - 1);
 }
 
 /* The table has the streams that can be found: neither retired nor hidden. */

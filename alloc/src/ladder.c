@@ -12,6 +12,7 @@
 
 #include "census.h"
 #include "config.h"
+#include "now.h"
 #include "observe.h"
 
 enum { QUERIES = 8 }; /* of events, for a request: fewer than a growth costs */
@@ -339,12 +340,6 @@ static const struct {
 
 const char *kn__rung_name(int rung) { return LADDER[rung].name; }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* No more than this fits, whatever is given back: what is live stays. What is held above a limit
  * that was lowered is used too. For a class one slot does, which another thread's cache may have.
  */
@@ -364,13 +359,13 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
     r->waits = (now & FOREIGN) && (now & WAITS);
     if (hopeless(pool, r)) kn__device_free_read(pool); /* others may have given memory back */
-    uint64_t start = now_ns();
+    uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
     for (int i = 0; i < KN__RUNGS; i++) {
         int when = LADDER[i].when;
         if (when & ROOM) now = hopeless(pool, r) ? now & ~ROOM : now | ROOM;
         if ((when & now) != when) continue;
         bool done = LADDER[i].fn(pool, r);
-        uint64_t end = now_ns();
+        uint64_t end = kn__now_ns(CLOCK_MONOTONIC);
         pool->rungs[i].n_tried += !again;
         pool->rungs[i].n_served += done;
         pool->rungs[i].ns += end - start;

@@ -3,10 +3,11 @@
 
 #include "census.h"
 #include "observe.h"
+#include "units.h"
 
 void kn__oom_fill(kn__oom *out, kn_pool *pool) {
-    kn__report *r = &out->report;
-    kn__report_take(r, pool);
+    kn__figures *r = &out->figures;
+    kn__figures_take(r, pool);
     if (r->n_tags > KN__OWNERS_SHOWN) r->n_tags = KN__OWNERS_SHOWN;
     if (r->census.n_owners > KN__OWNERS_SHOWN) r->census.n_owners = KN__OWNERS_SHOWN;
 }
@@ -16,13 +17,13 @@ static uint64_t unused_bytes(const kn_pool_stats *s) {
 }
 
 static void add(kn__writer *w, const char *before, uint64_t bytes) {
-    kn__write(w, "%s %s", before, kn__size(bytes).text);
+    kn__write(w, "%s %s", before, kn__bytes_text((double)bytes).text);
 }
 
 static void write_text(kn__writer *w, const kn__oom *oom) {
-    const kn__report *r = &oom->report;
-    kn__write(w, "%s asked for", kn__size(oom->requested_bytes).text);
-    if (oom->slab) kn__write(w, " (a slab of %s)", kn__size(oom->needed_bytes).text);
+    const kn__figures *r = &oom->figures;
+    kn__write(w, "%s asked for", kn__bytes_text((double)oom->requested_bytes).text);
+    if (oom->slab) kn__write(w, " (a slab of %s)", kn__bytes_text((double)oom->needed_bytes).text);
     if (oom->capturing) kn__write_text(w, " on a stream that is being captured");
     add(w, "; live", r->stats.live_bytes);
     add(w, ", unused", unused_bytes(&r->stats));
@@ -59,14 +60,14 @@ kn_status kn__oom_fail(const kn_pool *pool, const kn__oom *oom) {
 
 void kn__oom_write(kn__writer *w, const char *name, const kn_pool *pool, const kn__oom *oom) {
     kn__open(w, name, "{");
-    kn__report_write(w, "stats", pool, &oom->report);
+    kn__figures_write(w, "stats", pool, &oom->figures);
     kn__add(w, "requested_bytes", KN__BYTES, oom->requested_bytes);
     kn__add(w, "needed_bytes", KN__BYTES, oom->needed_bytes);
     kn__add(w, "align", KN__BYTES, oom->align);
     kn__add_flag(w, "slab", oom->slab);
     kn__add_flag(w, "capturing", oom->capturing);
     kn__add(w, "stream", KN__HANDLE, (uintptr_t)oom->stream);
-    kn__add(w, "unused_bytes", KN__BYTES, unused_bytes(&oom->report.stats));
+    kn__add(w, "unused_bytes", KN__BYTES, unused_bytes(&oom->figures.stats));
     kn__add_text(w, "device_said", 0, oom->device_said);
     kn__close(w, name ? "}" : "}\n");
 }

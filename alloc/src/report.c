@@ -10,6 +10,7 @@
 
 #include "census.h"
 #include "config.h"
+#include "file.h"
 #include "observe.h"
 
 static kn__alloc_config config;

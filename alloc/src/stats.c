@@ -167,7 +167,7 @@ static void write_tags(kn__writer *w, const kn_tag_stats *tags, size_t n) {
     kn__close(w, "]");
 }
 
-static void write_owners(kn__writer *w, const kn__report *r) {
+static void write_owners(kn__writer *w, const kn__figures *r) {
     kn__open_list(w, "held_by",
                   "  held by                                          live       blocks\n");
     for (int i = 0; i < r->census.n_owners && (w->json || i < KN__OWNERS_SHOWN); i++) {
@@ -190,7 +190,7 @@ static size_t stream_free_bytes(const kn__stream *stream) {
     return bytes;
 }
 
-void kn__report_take(kn__report *out, kn_pool *pool) {
+void kn__figures_take(kn__figures *out, kn_pool *pool) {
     kn__pool_stats(&out->stats, pool);
     kn__census_take(&out->census, pool);
     for (int i = 0; i < out->census.n_owners; i++) {
@@ -204,7 +204,7 @@ void kn__report_take(kn__report *out, kn_pool *pool) {
     memcpy(out->rungs, pool->rungs, sizeof out->rungs);
 }
 
-static void write_figures(kn__writer *w, const kn_pool *pool, const kn__report *r) {
+static void write_figures(kn__writer *w, const kn_pool *pool, const kn__figures *r) {
     const kn__census *c = &r->census;
     bool host = pool->driver->kind == KN_DEVICE_HOST;
     uint64_t backing = host ? kn__host_memory_overhead() : 0;
@@ -221,7 +221,8 @@ static void write_figures(kn__writer *w, const kn_pool *pool, const kn__report *
     add_row(w, "soft_limit_bytes", KN__BYTES, r->soft_limit_bytes, "soft limit", "");
 }
 
-void kn__report_write(kn__writer *w, const char *stats, const kn_pool *pool, const kn__report *r) {
+void kn__figures_write(kn__writer *w, const char *stats, const kn_pool *pool,
+                       const kn__figures *r) {
     const char *device = kn_device_name(pool->device);
     if (w->json) {
         kn__add(w, "version", KN__COUNT, 1);
@@ -243,11 +244,11 @@ void kn__report_write(kn__writer *w, const char *stats, const kn_pool *pool, con
 kn_status kn__pool_save(kn_pool *pool, bool json, void (*more_fn)(kn__writer *w, kn_pool *pool),
                         const char *path, bool append, const char *function) {
     kn__writer w = kn__writer_paged(json);
-    kn__report report;
+    kn__figures figures;
     kn__pool_lock(pool);
-    kn__report_take(&report, pool);
+    kn__figures_take(&figures, pool);
     if (json) kn__open(&w, NULL, "{");
-    kn__report_write(&w, NULL, pool, &report);
+    kn__figures_write(&w, NULL, pool, &figures);
     more_fn(&w, pool);
     if (json) kn__close(&w, "}\n");
     kn__pool_unlock(pool);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "now.h"
 #include "observe.h"
 #include "pool_types.h"
 #include "trace_ring.h"
@@ -81,7 +82,7 @@ static void put(const kn_trace_record *records, size_t n) {
 static void put_clock(void) {
     put((kn_trace_record[]){{KN_TRACE_THREAD, 0},
                             {KN_TRACE_TIME, kn__trace_ticks()},
-                            {KN_TRACE_CLOCK, kn__clock_ns(CLOCK_MONOTONIC)}},
+                            {KN_TRACE_CLOCK, kn__now_ns(CLOCK_MONOTONIC)}},
         3);
 }
 
@@ -123,7 +124,7 @@ static void drain_all(void) {
 static void *drain_loop(void *ctx) {
     pthread_mutex_lock(&trace.lock);
     while (trace.state != STOPPING) {
-        uint64_t until = kn__clock_ns(CLOCK_REALTIME) + DRAIN_EVERY_NS;
+        uint64_t until = kn__now_ns(CLOCK_REALTIME) + DRAIN_EVERY_NS;
         struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
         drain_all(); /* before the wait: a thread with a full ring may have signalled already */
         pthread_cond_timedwait(&trace.wake, &trace.lock, &t);
@@ -339,7 +340,7 @@ static kn_status begin_locked(const char *path) {
                               .record_bytes = sizeof(kn_trace_record),
                               .byte_order = 0x01020304,
                               .process = (uint32_t)getpid(),
-                              .begin_ns = kn__clock_ns(CLOCK_REALTIME)};
+                              .begin_ns = kn__now_ns(CLOCK_REALTIME)};
     if (trace.state != OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: a trace runs already, into %s", trace.path);
     }

@@ -30,12 +30,6 @@ typedef struct kn__ring {
     _Alignas(64) kn_trace_record records[KN__RING_RECORDS];
 } kn__ring;
 
-static inline uint64_t kn__clock_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* The time, in ticks of a clock that all cores share. It is later than every time that the caller
  * can know of: a thread that receives a block from another reads a later time than the other read
  * before it passed the block on. On x86-64 this takes two things:

@@ -1,16 +1,13 @@
-/* Text and JSON in memory, and files made of it. Text is made under a pool's lock, files are
- * written without: a disk may be slow, and a pipe without a reader. */
+/* The values of reports, as JSON or as tables. Text is made under a pool's lock, files are written
+ * without: a disk may be slow, and a pipe without a reader. */
 #ifndef KNET_ALLOC_WRITER_H
 #define KNET_ALLOC_WRITER_H
 
-#include <knet/status.h>
+#include "text.h"
 
 typedef struct kn__writer {
-    size_t n, room;
-    char *data; /* ends in a zero */
-    bool paged; /* in pages of the system, as many as it takes; else in the caller's buffer */
-    bool json;  /* lists and counters are written as JSON, not as tables */
-    bool cut;   /* some text did not fit */
+    kn__text text;
+    bool json;            /* lists and counters are written as JSON, not as tables */
     const char *headings; /* of a table, until its first row */
 } kn__writer;
 
@@ -18,24 +15,13 @@ kn__writer kn__writer_of(char *buffer, size_t bytes);
 /* Its memory does not come from malloc, which may wait for the pool whose lock is held. */
 kn__writer kn__writer_paged(bool json);
 /* Writes the text to a file and releases the pages; call it with no lock of a pool held. "-" is
- * stderr, %p in the path the process id. Writes a new file beside an older report, then renames it,
- * so that the older one stays if the disk is full. Links, pipes, devices and empty files are
- * written in place; `append` adds to the file. Errors: OOM when the text is not complete, IO; both
- * name the path and the function called. */
+ * stderr; paths and files as in file.h; `append` adds to the file. Errors: OOM when the text is not
+ * complete, IO; both name the path and the function called. */
 KN_MUST_CHECK kn_status kn__writer_save(kn__writer *w, const char *path, bool append,
                                         const char *function);
 
-/* Returns 0 or an errno. */
-int kn__write_all(int fd, const char *text, size_t length);
-/* %p is the process id; false: the path is too long. */
-bool kn__path_expand(char *out, size_t out_bytes, const char *path);
-
 void kn__write_text(kn__writer *w, const char *text);
 void kn__write(kn__writer *w, const char *fmt, ...) KN_PRINTF(2, 3);
-typedef struct kn__size_text {
-    char text[24];
-} kn__size_text;
-kn__size_text kn__size(uint64_t bytes); /* "300 bytes", "1.5 KiB", "2.25 GiB" */
 
 /* Each value has a name. In JSON it is a member of the object that is open, or with no name an
  * element of the array; otherwise it is a cell of a table's row. */

@@ -247,8 +247,10 @@ static kn_status check_loss(const kn_tensor *loss) {
 static kn_status backward(kn_tensor *loss) {
     kn__node *from = loss->grad;
     kn__pass pass = {.tape = from->tape, .from = from, .mark = kn_frame_mark(), .to_params = true};
-    kn_tensor *unit =
-        kn__filled(loss->storage->device, (kn_dtype)loss->dtype, kn_tensor_shape(loss), 1);
+    bool implied = from->op < KN_OP_COUNT && kn__rules[from->op].knows_one;
+    kn_tensor *unit = KN_NONE;
+    if (!implied)
+        unit = kn__filled(loss->storage->device, (kn_dtype)loss->dtype, kn_tensor_shape(loss), 1);
     if (!unit) return kn_check();
     from->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);

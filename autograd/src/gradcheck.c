@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "mix.h"
 #include "tape.h"
 
 enum { ELEMENTS_MAX = 512 }; /* of one input; of larger ones, evenly spaced ones are checked */
@@ -24,9 +25,7 @@ typedef struct check {
 
 /* Numbers in ±[0.5, 1.5): none is so small that its element goes unchecked. */
 static double weight(int64_t i) {
-    uint64_t z = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z ^= z >> 27;
+    uint64_t z = kn__mix((uint64_t)(i + 1) * KN__GOLDEN);
     double u = (double)(z >> 11) * 0x1p-53;
     return z & 1 ? 0.5 + u : -0.5 - u;
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "mix.h"
+
 enum { NAME_MAX_BYTES = 256, SLICE_BYTES = 256 };
 
 kn_init kn_init_xavier(void) { return (kn_init){KN_INIT_XAVIER, 1, 0}; }
@@ -110,10 +112,8 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
 
 /* A parameter's numbers depend on the seed and on its place among the parameters alone. */
 static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_init init) {
-    uint64_t key = set->seed + 0x9E3779B97F4A7C15u * (uint64_t)(set->n + 1);
-    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;
-    key = (key ^ (key >> 27)) * 0x94D049BB133111EBu;
-    KN_TRY(kn_rng_state_set(set->rng, key ^ (key >> 31), 0));
+    uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(set->n + 1));
+    KN_TRY(kn_rng_state_set(set->rng, key, 0));
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     kn_tensor *w = initial_value(set, shape, init);
     if (!w)
@@ -362,13 +362,17 @@ static kn_status touch(kn_params *set, kn__pass *pass) {
     return KN_OK;
 }
 
+void kn__param_used(kn__param *p) {
+    if (p->order == INT_MAX && !p->set->ordered) p->order = p->set->n_used++;
+}
+
 kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
     kn_params *set = p->set;
     kn_status status = touch(set, pass);
     if (status < 0) return kn_error_defer(status);
     *fresh = p->cycle != set->cycle;
     p->cycle = set->cycle;
-    if (p->order == INT_MAX && !set->ordered) p->order = set->n_used++;
+    kn__param_used(p);
     return p->grad;
 }
 

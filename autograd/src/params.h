@@ -48,6 +48,8 @@ void kn__params_release(kn_params *set);
 kn_status kn__params_layout(kn_params *set);
 /* The layout is final from here on: optimiser state goes by its offsets. */
 kn_status kn__params_freeze(kn_params *set);
+/* Counts a parameter as used by the first backward, for the order of slices. */
+void kn__param_used(kn__param *p);
 /* The slice for a write of this pass; *fresh: overwrite it, else add to it. NULL: pending error. */
 kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh);
 /* Ends a pass: arranges slices in the order of use after the first one. Failed: the

@@ -5,6 +5,7 @@
  * saved value is kept only when the gradient that needs it is wanted: SAVE(what, for which inputs).
  */
 #include "rules.h"
+#include "params.h"
 
 enum { FOR_0 = 1, FOR_1 = 2, FOR_2 = 4 };
 
@@ -34,7 +35,7 @@ const kn__rule kn__rules[KN_OP_COUNT] = {
     [KN_OP_log_back] = RULE(log_back, SAVES2(SAVE(IN0, FOR_0 | FOR_1), SAVE(IN1, FOR_0))),
     [KN_OP_sqrt] = RULE(unary, SAVES1(SAVE(OUT, FOR_0))),
     [KN_OP_sqrt_back] = RULE(sqrt_back, SAVES2(SAVE(IN0, FOR_0 | FOR_1), SAVE(IN1, FOR_0))),
-    [KN_OP_relu] = RULE(unary, SAVES1(SAVE(OUT, FOR_0))),
+    [KN_OP_relu] = RULE(relu, SAVES1(SAVE(OUT, FOR_0))),
     [KN_OP_relu_back] = RULE(relu_back, SAVES1(SAVE(IN0, FOR_1))),
     [KN_OP_sigm] = RULE(unary, SAVES1(SAVE(OUT, FOR_0))),
     [KN_OP_sigm_back] = RULE(sigm_back, SAVES2(SAVE(IN0, FOR_0 | FOR_1), SAVE(IN1, FOR_0))),
@@ -63,6 +64,7 @@ const kn__rule kn__rules[KN_OP_COUNT] = {
     [KN_OP_pow_scalar] = RULE(pow_scalar, SAVES1(SAVE(IN0, FOR_0))),
     [KN_OP_fill] = NOGRAD,
     [KN_OP_add_into] = NOGRAD,
+    [KN_OP_relu_bias_back] = NOGRAD,
 
     [KN_OP_sum] = RULE(sum, SHAPES(FIRST)),
     [KN_OP_mean] = RULE(mean, SHAPES(FIRST)),
@@ -89,7 +91,8 @@ const kn__rule kn__rules[KN_OP_COUNT] = {
     [KN_OP_logsoftmax_back] =
         RULE(logsoftmax_back, SAVES2(SAVE(IN0, FOR_0 | FOR_1), SAVE(IN1, FOR_0))),
     [KN_OP_cross_entropy] =
-        RULE(cross_entropy, SAVES3(SAVE(AUX, FOR_0), SAVE(IN0, FOR_0), SAVE(IN1, FOR_0))),
+        RULE(cross_entropy, SAVES3(SAVE(AUX, FOR_0), SAVE(IN0, FOR_0), SAVE(IN1, FOR_0)),
+             .knows_one = 1),
     [KN_OP_nll] = RULE(nll, SAVES1(SAVE(IN1, FOR_0)), SHAPES(FIRST)),
     [KN_OP_nll_back] = RULE(nll_back, SAVES1(SAVE(IN0, FOR_1))),
     [KN_OP_accuracy] = NOGRAD,
@@ -117,6 +120,31 @@ const kn__rule kn__rules[KN_OP_COUNT] = {
 kn_tensor *kn__rule_unary(kn__back *b, int i) {
     (void)i;
     return kn_unary_back((kn_op)(b->node->op + 1), kn__back_saved(b, 0), b->g);
+}
+
+/* A linear or convolution layer that only this relu reads, with a bias that is a parameter: its
+ * gradient is the sum of relu's, so one op makes both. NULL: there is no such layer. */
+static kn__node *layer_below(const kn__back *b) {
+    kn__node *layer = kn__edge_node(kn__node_edges(b->node)[0]);
+    if (!b->pass->to_params || !layer || b->g->n == 0) return NULL;
+    if (layer->op != KN_OP_linear && layer->op != KN_OP_conv) return NULL;
+    return layer->n_users == 1 && kn__edge_param(kn__node_edges(layer)[2]) ? layer : NULL;
+}
+
+kn_tensor *kn__rule_relu(kn__back *b, int i) {
+    kn__node *layer = layer_below(b);
+    if (!layer) return kn__rule_unary(b, i);
+    kn__edge *edges = kn__node_edges(layer);
+    bool fresh = false;
+    kn__param *weight = kn__edge_param(edges[1]);
+    if (weight) kn__param_used(weight); /* its gradient comes later, its place before the bias's */
+    kn_tensor *db = kn__param_sink(kn__edge_param(edges[2]), b->pass, &fresh);
+    if (!db) return NULL;
+    int axis = layer->op == KN_OP_linear ? b->g->n_dims - 1 : 1;
+    kn_tensor *dx = kn_relu_bias_back(kn__back_saved(b, 0), b->g, axis, db, !fresh);
+    edges[2] = 0; /* the bias has its gradient */
+    layer->need &= ~(uint64_t)FOR_2;
+    return dx;
 }
 
 kn_tensor *kn__rule_zero(kn__back *b, int i) {

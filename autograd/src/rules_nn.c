@@ -180,7 +180,7 @@ kn_tensor *kn__rule_cross_entropy(kn__back *b, int i) {
     (void)i;
     kn_tensor *dlogits = kn__back_saved(b, 0);
     if (!b->pass->again && dlogits) {
-        bool is_loss = b->node == b->pass->from; /* then g is one */
+        bool is_loss = b->node == b->pass->from; /* then g is one, and in kn_backward KN_NONE */
         return is_loss ? dlogits : kn_mul(dlogits, b->g);
     }
     kn_tensor *logits = kn__back_saved(b, 1), *labels = kn__back_saved(b, 2);

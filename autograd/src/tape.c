@@ -138,11 +138,12 @@ kn__node *kn__tape_node(kn__tape *tape, int op, int n_in, int n_saved, int n_sha
 
 void kn__node_edge(kn__node *n, int i, const kn_tensor *in) {
     kn__edge edge = in->grad ? kn__edge_of(in) : 0;
-    const kn__node *from = kn__edge_node(edge);
+    kn__node *from = kn__edge_node(edge);
     if (from && from->tape != n->tape) edge = 0; /* another thread's tape: a constant here */
     kn__node_edges(n)[i] = edge;
     if (!edge) return;
     n->need |= (uint64_t)1 << i;
+    if (from && from->n_users < 2) from->n_users++;
     if (!from || from->leads_to_param) n->leads_to_param = 1;
 }
 

@@ -59,6 +59,7 @@ struct kn__node { /* followed by edges, saved values, shapes of inputs, attribut
     uint8_t n_in, n_saved, n_shapes;
     uint8_t leads_to_param; /* some path from here ends at a parameter */
     uint8_t wanted;         /* kn_gradients: on a path to a target */
+    uint8_t n_users;        /* edges that lead here; 2: two or more */
     int target;             /* kn_gradients: 1 + the index of its answer; 0: not asked for */
 };
 
@@ -150,6 +151,7 @@ typedef struct kn__rule {
     kn__rule_fn back;
     kn__save save[KN__SAVES_MAX];
     uint8_t n_saves, shapes, note, nograd;
+    uint8_t knows_one; /* as kn_backward's loss it takes KN_NONE for a gradient of one */
 } kn__rule;
 
 extern const kn__rule kn__rules[KN_OP_COUNT] __attribute__((visibility("hidden")));

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "mix.h"
 
 static void must(kn_status status) {
     if (status == KN_OK) return;
@@ -82,13 +83,6 @@ typedef struct churn {
     void **slots;
 } churn;
 
-static uint64_t random_next(uint64_t *state) { /* splitmix64 */
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 /* n allocations, each freed in the end, so that the script can be repeated. */
 static churn churn_make(kn_pool *pool, size_t n) {
     const uint64_t max = (uint64_t)1 << 20, cap = (uint64_t)16000 << 20;
@@ -99,9 +93,9 @@ static churn churn_make(kn_pool *pool, size_t n) {
     size_t n_live = 0, n_made = 0;
     uint64_t seed = 1, bytes = 0;
     while (n_made < n || n_live) {
-        uint32_t size = (uint32_t)(1 + random_next(&seed) % max);
+        uint32_t size = (uint32_t)(1 + kn__splitmix(&seed) % max);
         bool alloc =
-            n_made < n && (!n_live || random_next(&seed) % 100 < 73) && bytes + size <= cap;
+            n_made < n && (!n_live || kn__splitmix(&seed) % 100 < 73) && bytes + size <= cap;
         if (alloc) {
             live[n_live++] = (uint32_t)n_made;
             sizes[n_made] = size;
@@ -109,7 +103,7 @@ static churn churn_make(kn_pool *pool, size_t n) {
             c.script[c.n_operations].slot = (uint32_t)n_made++;
             c.script[c.n_operations++].size = size;
         } else {
-            size_t i = random_next(&seed) % n_live;
+            size_t i = kn__splitmix(&seed) % n_live;
             c.script[c.n_operations++].slot = live[i];
             bytes -= sizes[live[i]];
             live[i] = live[--n_live];
@@ -181,7 +175,7 @@ static double touch_ns(size_t n) {
     uint64_t seed = 1;
     for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
     for (size_t i = n; i-- > 1;) {
-        size_t k = random_next(&seed) % (i + 1);
+        size_t k = kn__splitmix(&seed) % (i + 1);
         uint32_t swapped = order[i];
         order[i] = order[k];
         order[k] = swapped;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "mix.h"
 #include "replay.h"
 
 static void must(kn_status status) {
@@ -28,12 +29,7 @@ typedef struct maker {
     uint64_t next, seed;
 } maker;
 
-static uint64_t below(maker *m, uint64_t n) { /* splitmix64 */
-    uint64_t z = (m->seed += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (z ^ (z >> 31)) % n;
-}
+static uint64_t below(maker *m, uint64_t n) { return kn__splitmix(&m->seed) % n; }
 
 static uint64_t make(maker *m, uint64_t n_floats) {
     must(kn__build_alloc(&m->b, ++m->next, n_floats * 4, 0));

@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "json.h"
 #include "memory.h"
+#include "now.h"
 #include "table.h"
 #include "take.h"
 #include "trace.h"
@@ -20,11 +21,7 @@
 enum { BATCH = 50000, BATCHES = 20, NODES = 1000, EVENTS = 500000, TRIES = 5 };
 
 /* Time of this thread alone: these runs are longer than a turn on a busy machine. */
-static uint64_t cpu_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+static uint64_t cpu_ns(void) { return kn__now_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 static kn__record records[BATCH];
 static uint32_t next_id = 1;

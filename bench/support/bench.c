@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "now.h"
+
 enum { PAIRS_MAX = 31 };
 
 static bool quick;
@@ -23,11 +25,7 @@ void bench_init(int argc, char **argv) {
 
 bool bench_quick(void) { return quick; }
 
-uint64_t bench_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+uint64_t bench_now_ns(void) { return kn__now_ns(CLOCK_MONOTONIC); }
 
 static double time_once(bench_fn fn, void *ctx, long n) {
     uint64_t start = bench_now_ns();

@@ -101,6 +101,27 @@ void kn_frame_release_to(uint32_t mark) {
     release_to(self, mark > self->frame->first ? mark : self->frame->first);
 }
 
+/* --- math modes --- */
+
+static _Atomic(int) process_math = KN_MATH_STRICT;
+
+const char *kn_math_mode_name(kn_math_mode mode) {
+    static const char *const names[] = {"none", "strict", "tf32", "bf16"};
+    return names[mode >= KN_MATH_STRICT && mode <= KN_MATH_BF16 ? mode : 0];
+}
+
+kn_status kn_math_mode_set(kn_math_mode mode) {
+    if (mode < KN_MATH_STRICT || mode > KN_MATH_BF16) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_math_mode_set: there is no mode %d", (int)mode);
+    }
+    atomic_store_explicit(&process_math, (int)mode, memory_order_relaxed);
+    return KN_OK;
+}
+
+kn_math_mode kn_math_mode_get(void) {
+    return (kn_math_mode)atomic_load_explicit(&process_math, memory_order_relaxed);
+}
+
 /* --- frames --- */
 
 static kn_status options_check(const kn_frame_options *o, const kn__frame *outer) {
@@ -119,6 +140,9 @@ static kn_status options_check(const kn_frame_options *o, const kn__frame *outer
     }
     if (o->threads < 0) {
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: threads is %d", o->threads);
+    }
+    if (o->math < 0 || o->math > KN_MATH_BF16) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: there is no math mode %d", o->math);
     }
     kn_device *device = o->device ? o->device : outer->device;
     if (o->pool && kn_pool_device(o->pool) != device) {
@@ -171,6 +195,10 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
     KN_TRY(place(&frame, o, outer));
     if (o->dtype) frame.dtype = o->dtype;
     if (o->threads) frame.threads = o->threads;
+    if (o->math)
+        frame.math = (kn_math_mode)o->math;
+    else if (!outer->serial)
+        frame.math = kn_math_mode_get();
     if (tape) {
         frame.tape = tape;
         frame.recording = true;
@@ -234,7 +262,7 @@ void kn_frame_end(kn_frame *frame) {
 /* --- what the innermost frame carries --- */
 
 static const kn__frame *innermost(void) {
-    static const kn__frame none = {.dtype = KN_F32, .threads = 1};
+    static const kn__frame none = {.dtype = KN_F32, .threads = 1, .math = KN_MATH_STRICT};
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return &none;
     return self->frame ? self->frame : &self->defaults;
@@ -259,5 +287,9 @@ kn_pool *kn_frame_pool(void) {
 
 kn_dtype kn_frame_dtype(void) { return innermost()->dtype; }
 int kn_frame_threads(void) { return innermost()->threads; }
+kn_math_mode kn_frame_math(void) {
+    const kn__frame *frame = innermost();
+    return frame->serial ? frame->math : kn_math_mode_get();
+}
 void *kn_frame_tape(void) { return innermost()->tape; }
 bool kn_frame_recording(void) { return innermost()->recording; }

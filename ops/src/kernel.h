@@ -17,6 +17,8 @@
  * pow_scalar      x                   scalars: x^a
  * fill            (none)              any dtype; scalars: a. Also into a given out
  * add_into        y                   out is x, given: x += y, one shape
+ * relu_bias_back  y, g                dx = relu_back(y, g); aux, given: the sum of dx over the axes
+ *                                     of attr, all but one, dropped; may accumulate into aux
  * sum mean max min  x                 axes (mask is 0 only for a 0-dim x). out's shape keeps or
  *                                     drops the axes: go by the mask. sum may accumulate. x may
  *                                     be empty (sum, mean)
@@ -67,10 +69,11 @@ typedef struct kn_kernel_call {
     kn_tensor *const *in; /* KN_NONE where absent */
     kn_tensor *out, *aux; /* aux NULL when not wanted */
     const void *attr;
-    bool accumulate; /* out += result */
+    bool accumulate; /* out += result; relu_bias_back: aux += result */
     kn_device *device;
     kn_stream stream;
-    int threads; /* host kernels: how many to use; results must not depend on it */
+    int threads;       /* host kernels: how many to use; results must not depend on it */
+    kn_math_mode math; /* CUDA's products and convolutions of f32: precision that is allowed */
 } kn_kernel_call;
 
 typedef kn_status (*kn_kernel_fn)(const kn_kernel_call *call);
@@ -86,7 +89,7 @@ typedef struct kn_cuda_module {
     /* Text of the versions of CUDA runtime, cuBLAS and cuDNN for `knet info`. */
     void (*versions)(char *out, size_t out_bytes);
 } kn_cuda_module;
-enum { KN_CUDA_MODULE_ABI = 1 };
+enum { KN_CUDA_MODULE_ABI = 2 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 

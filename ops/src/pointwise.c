@@ -41,6 +41,28 @@ kn_tensor *kn_unary_back(kn_op back_op, kn_tensor *s, kn_tensor *g) {
     return kn_op_run(&call);
 }
 
+kn_tensor *kn_relu_bias_back(kn_tensor *y, kn_tensor *g, int axis, kn_tensor *db, bool accumulate) {
+    const kn_op op = KN_OP_relu_bias_back;
+    kn_tensor *in[] = {y, g, db};
+    if (!kn__floats_check(op, "y g db", in, 3, 0) || !kn__axis(&axis, op, y, axis)) return NULL;
+    if (!kn__same_shape(y, g) || y->n == 0 || db->n != y->dim[axis]) {
+        return kn__fail_inputs(op, "y g db", in, 3, KN_ERR_SHAPE,
+                               "y and g must be alike and not empty, db [%lld]",
+                               (long long)y->dim[axis]);
+    }
+    kn_attr_axes attr = {((1u << y->n_dims) - 1) & ~(1u << axis), false};
+    kn_op_call call = {.op = op,
+                       .n_in = 2,
+                       .in = in,
+                       .aux = db,
+                       .attr = &attr,
+                       .attr_bytes = sizeof attr,
+                       .dtype = (kn_dtype)y->dtype,
+                       .shape = kn_tensor_shape(y),
+                       .accumulate = accumulate};
+    return kn_op_run(&call);
+}
+
 /* --- two inputs, broadcast --- */
 
 /* Both whole, of one device and floating dtype: what nearly every call has. */

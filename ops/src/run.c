@@ -99,9 +99,9 @@ static kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, kn_device *d
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", kn_op_name(call->op),
                        kn_device_name(device));
     }
-    kn_kernel_call kernel_call = {call->op,  call->n_in,          call->in,         call->out,
-                                  call->aux, call->attr,          call->accumulate, device,
-                                  stream,    self->frame->threads};
+    kn_kernel_call kernel_call = {call->op,  call->n_in,           call->in,         call->out,
+                                  call->aux, call->attr,           call->accumulate, device,
+                                  stream,    self->frame->threads, self->frame->math};
     if (device == self->host) return kernel(&kernel_call);
     KN_TRY(await_all(self, call, stream));
     KN_TRY(kernel(&kernel_call));
@@ -132,7 +132,9 @@ static kn_status run(kn__ops_thread *self, kn_op_call *call, kn_device *device) 
         call->out = kn__tensor_make(self, pool, device, stream, call->dtype, &call->shape);
         if (!call->out) return kn_check();
     }
-    if (call->want_aux) {
+    if (call->aux) {
+        KN_TRY(kn__claim(self, call->aux->storage, stream));
+    } else if (call->want_aux) {
         call->aux = kn__tensor_make(self, pool, device, stream, call->aux_dtype, &call->aux_shape);
         if (!call->aux) return kn_check();
     }

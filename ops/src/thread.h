@@ -18,6 +18,7 @@ typedef struct kn__frame {
     uint32_t first;  /* its first tensor in `owned` */
     kn_dtype dtype;
     int threads;
+    kn_math_mode math;
     bool recording;
     bool opens_tape; /* the tape ends with this frame */
 } kn__frame;

@@ -214,9 +214,9 @@ static const char *path_of(char *out, const kn__change *change) {
     return out[0] ? out : "(the run)";
 }
 
-static kn__cell cell_of(const kn__change *change, double value, bool ascii) {
-    if (is_bytes(change->what)) return kn__cell_bytes(value);
-    return change->what == KN__DIFF_CALLS ? kn__cell_count(value) : kn__cell_time(value, ascii);
+static kn__quantity cell_of(const kn__change *change, double value, bool ascii) {
+    if (is_bytes(change->what)) return kn__bytes_cell(value);
+    return change->what == KN__DIFF_CALLS ? kn__count_cell(value) : kn__time_cell(value, ascii);
 }
 
 static void add_percent(kn__text *text, const kn__change *change) {
@@ -229,7 +229,7 @@ static void add_percent(kn__text *text, const kn__change *change) {
 
 static void add_weight(kn__text *text, const kn__change *change, bool ascii) {
     double size = fabs(change->weight);
-    kn__cell cell = is_bytes(change->what) ? kn__cell_bytes(size) : kn__cell_time(size, ascii);
+    kn__quantity cell = is_bytes(change->what) ? kn__bytes_cell(size) : kn__time_cell(size, ascii);
     char signed_text[32];
     snprintf(signed_text, sizeof signed_text, "%s%s", change->weight < 0 ? "-" : "+", cell.text);
     kn__text_right(text, signed_text, 11);
@@ -249,17 +249,17 @@ static void add_line(kn__text *text, const kn__change *change, bool ascii) {
 }
 
 static void add_runs(kn__text *text, const kn__report *a, const kn__report *b, bool ascii) {
-    kn__text_printf(text, " run: %s", kn__cell_time((double)a->wall_ns, ascii).text);
-    kn__text_printf(text, " -> %s", kn__cell_time((double)b->wall_ns, ascii).text);
+    kn__text_printf(text, " run: %s", kn__time_cell((double)a->wall_ns, ascii).text);
+    kn__text_printf(text, " -> %s", kn__time_cell((double)b->wall_ns, ascii).text);
     if (a->steps.n_timed && b->steps.n_timed) {
         double before = (double)a->steps.sum_ns / (double)a->steps.n_timed;
         double after = (double)b->steps.sum_ns / (double)b->steps.n_timed;
-        kn__text_printf(text, "; a step: %s", kn__cell_time(before, ascii).text);
-        kn__text_printf(text, " -> %s", kn__cell_time(after, ascii).text);
+        kn__text_printf(text, "; a step: %s", kn__time_cell(before, ascii).text);
+        kn__text_printf(text, " -> %s", kn__time_cell(after, ascii).text);
     }
     if (a->has_memory && b->has_memory) {
-        kn__text_printf(text, "; most live: %s", kn__cell_bytes((double)a->memory.live_max).text);
-        kn__text_printf(text, " -> %s", kn__cell_bytes((double)b->memory.live_max).text);
+        kn__text_printf(text, "; most live: %s", kn__bytes_text((double)a->memory.live_max).text);
+        kn__text_printf(text, " -> %s", kn__bytes_text((double)b->memory.live_max).text);
     }
     kn__text_puts(text, "\n");
 }
@@ -297,7 +297,7 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
 static void add_change_json(kn__text *text, const kn__change *change) {
     char path[PATH_BYTES];
     kn__text_puts(text, "\n{\"path\":");
-    kn__json_add_string(text, path_of(path, change));
+    kn__text_json(text, path_of(path, change));
     kn__text_printf(text, ",\"what\":\"%s\",\"before\":%.17g,\"after\":%.17g", names[change->what],
                     change->a, change->b);
     kn__text_printf(text, ",\"unit\":\"%s\",\"in_all\":%.17g,\"worse\":%s}",

@@ -2,8 +2,8 @@
 #ifndef KN_REPORT_DIFF_H
 #define KN_REPORT_DIFF_H
 
+#include "cells.h"
 #include "report.h"
-#include "text.h"
 
 typedef struct kn__diff_options {
     double threshold; /* changes up to this part (0.05) of the value before are noise */

@@ -145,14 +145,14 @@ static unsigned colour_of(const kn__row *row) {
 
 static void add_numbers(kn__text *text, const kn__row *row) {
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
-    kn__text_printf(text, ": %s calls", kn__cell_count((double)n).text);
-    kn__text_printf(text, ", %s", kn__cell_time((double)row->time_ns, false).text);
+    kn__text_printf(text, ": %s calls", kn__count_cell((double)n).text);
+    kn__text_printf(text, ", %s", kn__time_cell((double)row->time_ns, false).text);
     if (row->n_gpu)
-        kn__text_printf(text, ", GPU %s", kn__cell_time((double)row->gpu_ns, false).text);
+        kn__text_printf(text, ", GPU %s", kn__time_cell((double)row->gpu_ns, false).text);
     if (row->alloc_bytes) {
-        kn__text_printf(text, ", %s allocated", kn__cell_bytes((double)row->alloc_bytes).text);
+        kn__text_printf(text, ", %s allocated", kn__bytes_text((double)row->alloc_bytes).text);
     }
-    if (row->peak > 0) kn__text_printf(text, ", peak %s", kn__cell_bytes((double)row->peak).text);
+    if (row->peak > 0) kn__text_printf(text, ", peak %s", kn__bytes_text((double)row->peak).text);
 }
 
 static void add_box(const flame *f, const kn__row *row, double x, double width) {
@@ -200,8 +200,8 @@ void kn__flame_add(kn__text *text, const kn__report *report, kn__weight weight) 
     static const char *const titles[] = {"Time", "GPU time", "Bytes allocated"};
     uint64_t total = weight_inside(&report->root, weight);
     int height = HEAD_HEIGHT + depth_of(report->root.first) * ROW_HEIGHT + 8;
-    kn__cell cell = weight == KN__WEIGHT_ALLOC ? kn__cell_bytes((double)total)
-                                               : kn__cell_time((double)total, false);
+    kn__quantity cell = weight == KN__WEIGHT_ALLOC ? kn__bytes_text((double)total)
+                                                   : kn__time_cell((double)total, false);
     kn__text_printf(text,
                     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "

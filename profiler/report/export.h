@@ -3,8 +3,8 @@
 #ifndef KNET_EXPORT_H
 #define KNET_EXPORT_H
 
+#include "cells.h"
 #include "report.h"
-#include "text.h"
 
 /* What the width of a row means in folded stacks and flame graphs. */
 typedef enum kn__weight { KN__WEIGHT_TIME, KN__WEIGHT_GPU, KN__WEIGHT_ALLOC } kn__weight;

@@ -10,8 +10,8 @@ enum { PATH_BYTES = 1024 };
 static void add_owner(kn__text *text, const kn__row *row, double of) {
     char path[PATH_BYTES];
     kn__report_path(path, sizeof path, row);
-    kn__text_right(text, kn__cell_bytes((double)row->held_at_peak).text, 9);
-    kn__text_right(text, kn__cell_percent((double)row->held_at_peak, of).text, 7);
+    kn__text_right(text, kn__bytes_cell((double)row->held_at_peak).text, 9);
+    kn__text_right(text, kn__percent_cell((double)row->held_at_peak, of).text, 7);
     kn__text_puts(text, "  ");
     kn__text_label(text, path, PATH_BYTES, 0);
     kn__text_puts(text, "\n");
@@ -27,8 +27,8 @@ static void add_owners(kn__text *text, const kn__report *report, int wanted) {
         sum += (double)owners[i]->held_at_peak;
     }
     if (of - sum < 1) return;
-    kn__text_right(text, kn__cell_bytes(of - sum).text, 9);
-    kn__text_right(text, kn__cell_percent(of - sum, of).text, 7);
+    kn__text_right(text, kn__bytes_cell(of - sum).text, 9);
+    kn__text_right(text, kn__percent_cell(of - sum, of).text, 7);
     kn__text_puts(text, "  by others, or from before the timer\n");
 }
 
@@ -94,7 +94,7 @@ static const char *mark_of(const graph *g, int column, double line, int height, 
 static void add_graph_line(kn__text *text, const graph *g, int line, int height, bool ascii) {
     bool labelled = line == height - 1 || line == height / 2;
     double value = line == height - 1 ? g->top : g->top * line / height;
-    kn__text_right(text, labelled ? kn__cell_bytes(value).text : "", AXIS);
+    kn__text_right(text, labelled ? kn__bytes_cell(value).text : "", AXIS);
     kn__text_puts(text, ascii ? " |" : " │");
     int end = g->n; /* no spaces at the end of a line */
     while (end > 0 && strcmp(mark_of(g, end - 1, line, height, ascii), " ") == 0) end--;
@@ -111,7 +111,7 @@ static void add_axis(kn__text *text, const graph *g, bool ascii) {
     kn__text_puts(text, "\n");
     kn__text_repeat(text, " ", AXIS + 2);
     kn__text_puts(text, "0");
-    kn__text_right(text, kn__cell_time(g->span_ns, ascii).text, g->n - 1);
+    kn__text_right(text, kn__time_cell(g->span_ns, ascii).text, g->n - 1);
     kn__text_puts(text, "\n");
 }
 
@@ -131,11 +131,11 @@ static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
         kn__text_printf(text, " %s: at most %s live", use->name,
-                        kn__cell_bytes((double)use->live_max).text);
-        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved_max).text);
-        kn__text_printf(text, "; at the end %s live", kn__cell_bytes((double)use->live).text);
-        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved).text);
-        kn__text_printf(text, "; %s allocations", kn__cell_count((double)use->n_allocs).text);
+                        kn__bytes_text((double)use->live_max).text);
+        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved_max).text);
+        kn__text_printf(text, "; at the end %s live", kn__bytes_text((double)use->live).text);
+        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved).text);
+        kn__text_printf(text, "; %s allocations", kn__count_cell((double)use->n_allocs).text);
         if (use->n_ooms) {
             kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
         }
@@ -151,10 +151,10 @@ void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_v
         return;
     }
     kn__text_printf(text, " high-water mark %s",
-                    kn__cell_bytes((double)report->memory.live_max).text);
+                    kn__bytes_text((double)report->memory.live_max).text);
     kn__text_printf(text, ", %s after the start",
-                    kn__cell_time((double)report->live.max_at, view->ascii).text);
-    kn__text_printf(text, " (of %s)\n", kn__cell_time((double)report->wall_ns, view->ascii).text);
+                    kn__time_cell((double)report->live.max_at, view->ascii).text);
+    kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, view->ascii).text);
     add_pools(text, report);
     add_owners(text, report, view->owners ? view->owners : OWNERS);
     add_graph(text, report, view);

@@ -2,8 +2,8 @@
 #ifndef KN_REPORT_MEMORY_H
 #define KN_REPORT_MEMORY_H
 
+#include "cells.h"
 #include "report.h"
-#include "text.h"
 
 typedef struct kn__memory_view {
     int width;  /* columns; 0: 100 */

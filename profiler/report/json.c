@@ -3,37 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Bytes of a valid UTF-8 character at `s`, as the standard defines it; 0 when there is none. */
-static size_t utf8_bytes(const unsigned char *s) {
-    if (s[0] < 0x80) return 1;
-    size_t n = s[0] >= 0xf5 ? 0 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool outside = (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90);
-    return overlong || outside ? 0 : n;
-}
-
-void kn__json_add_string(kn__text *text, const char *string) {
-    kn__text_puts(text, "\"");
-    for (const unsigned char *s = (const unsigned char *)string; *s;) {
-        size_t n = utf8_bytes(s);
-        if (*s == '"' || *s == '\\') {
-            kn__text_printf(text, "\\%c", *s++);
-        } else if (*s < 0x20 || *s == 0x7f) {
-            kn__text_printf(text, "\\u%04x", *s++);
-        } else if (n == 0) {
-            kn__text_puts(text, "\\ufffd");
-            s++;
-        } else {
-            kn__text_add(text, (const char *)s, n);
-            s += n;
-        }
-    }
-    kn__text_puts(text, "\"");
-}
-
 static void add_key(kn__text *text, const char *key) { kn__text_printf(text, "\"%s\":", key); }
 
 static void add_unsigned(kn__text *text, const char *key, uint64_t value) {
@@ -60,7 +29,7 @@ static void add_memory(kn__text *text, const kn__row *row) {
 
 static void add_row(kn__text *text, const kn__report *report, const kn__row *row) {
     kn__text_puts(text, "{\"label\":");
-    kn__json_add_string(text, row->label);
+    kn__text_json(text, row->label);
     add_unsigned(text, "n_calls", row->n_calls);
     add_unsigned(text, "time_ns", row->time_ns);
     add_unsigned(text, "min_ns", row->min_ns);
@@ -93,7 +62,7 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
 
 static void add_pool(kn__text *text, const kn__pool_use *use) {
     kn__text_puts(text, "{\"name\":");
-    kn__json_add_string(text, use->name);
+    kn__text_json(text, use->name);
     add_signed(text, "live_bytes", use->live);
     add_signed(text, "live_bytes_max", use->live_max);
     add_unsigned(text, "reserved_bytes", use->reserved);
@@ -126,7 +95,7 @@ static void add_pools(kn__text *text, const kn__report *report) {
     add_unsigned(text, "live_bytes_max_at_ns", report->live.max_at);
     add_live(text, &report->live);
     kn__text_puts(text, ",\n\"outside\":{\"label\":");
-    kn__json_add_string(text, report->outside.label);
+    kn__text_json(text, report->outside.label);
     add_memory(text, &report->outside);
     kn__text_puts(text, "},\"pools\":[");
     for (int i = 0; i < report->memory.n_pools; i++) {
@@ -138,10 +107,10 @@ static void add_pools(kn__text *text, const kn__report *report) {
 
 static void add_gpu(kn__text *text, const kn__balance *b) {
     kn__text_puts(text, "\n\"gpu\":{\"source\":");
-    kn__json_add_string(text, b->source ? b->source : "none");
+    kn__text_json(text, b->source ? b->source : "none");
     if (b->notice) {
         kn__text_puts(text, ",\"notice\":");
-        kn__json_add_string(text, b->notice);
+        kn__text_json(text, b->notice);
     }
     add_unsigned(text, "launched", b->launched);
     add_unsigned(text, "timed", b->timed);

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cells.h"
 #include "json.h"
-#include "text.h"
 
 /* Where we are, for messages; the first thing that is wrong is kept in `status`. */
 typedef struct reader {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.h"
+#include "cells.h"
+#include "mix.h"
 
 enum { BLOCK_ROWS = 256, TABLE_MIN = 256, OWNER_PATH_BYTES = 512 };
 
@@ -58,7 +59,7 @@ static kn__row *new_row(kn__report *report) {
 }
 
 static size_t hash_of(const kn__row *parent, const char *label) {
-    uint64_t h = (uint64_t)(uintptr_t)parent * 0x9E3779B97F4A7C15u;
+    uint64_t h = (uint64_t)(uintptr_t)parent * KN__GOLDEN;
     for (const char *c = label; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
     h *= 0xD6E8FEB86659FD93u;
     return (size_t)(h ^ h >> 32);

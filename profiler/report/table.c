@@ -133,47 +133,47 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
 
 /* ---- cells ---- */
 
-static const kn__cell dash = {"-"};
+static const kn__quantity dash = {"-"};
 
-static kn__cell bytes_cell(const layout *l, double bytes) {
+static kn__quantity bytes_cell(const layout *l, double bytes) {
     bool none = l->options->columns_2018 ? bytes < 1000 : bytes <= 0;
-    return none ? dash : kn__cell_bytes(bytes);
+    return none ? dash : kn__bytes_cell(bytes);
 }
 
-static kn__cell per_call(const layout *l, const kn__row *row, double amount, bool is_time) {
+static kn__quantity per_call(const layout *l, const kn__row *row, double amount, bool is_time) {
     if (!row->n_calls) return dash;
     double each = amount / (double)row->n_calls;
-    return is_time ? kn__cell_time(each, l->options->ascii) : bytes_cell(l, each);
+    return is_time ? kn__time_cell(each, l->options->ascii) : bytes_cell(l, each);
 }
 
 /* Of calls that ended. */
-static kn__cell spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
-    return row->max_ns ? kn__cell_time((double)ns, l->options->ascii) : dash;
+static kn__quantity spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
+    return row->max_ns ? kn__time_cell((double)ns, l->options->ascii) : dash;
 }
 
 static double gpu_total(const kn__report *report) { return (double)report->root.gpu_ns; }
 
-static kn__cell peak_cell(const kn__row *row) {
+static kn__quantity peak_cell(const kn__row *row) {
     bool exact = kn__row_peak_exact(row);
     if (row->peak <= 0 && exact) return dash;
-    kn__cell bytes = kn__cell_bytes((double)row->peak), cell = {""};
+    kn__quantity bytes = kn__bytes_cell((double)row->peak), cell = {""};
     size_t mark = !exact;
     if (mark) cell.text[0] = '~';
     memcpy(cell.text + mark, bytes.text, sizeof cell.text - 1 - mark);
     return cell;
 }
 
-static kn__cell alloc_percent(const layout *l, const kn__row *row) {
+static kn__quantity alloc_percent(const layout *l, const kn__row *row) {
     if (!l->options->columns_2018 && !row->alloc_bytes) return dash;
-    return kn__cell_percent((double)row->alloc_bytes, (double)l->report->root.alloc_bytes);
+    return kn__percent_cell((double)row->alloc_bytes, (double)l->report->root.alloc_bytes);
 }
 
-static kn__cell gpu_cell(const layout *l, column_id id, const kn__row *row) {
+static kn__quantity gpu_cell(const layout *l, column_id id, const kn__row *row) {
     if (!row->n_gpu) return dash;
     double ns = (double)row->gpu_ns;
-    if (id == GPU_PCT) return kn__cell_percent(ns, gpu_total(l->report));
-    if (id == GPU) return kn__cell_time(ns, l->options->ascii);
-    return row->is_kernel ? kn__cell_time(ns / (double)row->n_gpu, l->options->ascii)
+    if (id == GPU_PCT) return kn__percent_cell(ns, gpu_total(l->report));
+    if (id == GPU) return kn__time_cell(ns, l->options->ascii);
+    return row->is_kernel ? kn__time_cell(ns / (double)row->n_gpu, l->options->ascii)
                           : per_call(l, row, ns, true);
 }
 
@@ -182,15 +182,15 @@ static bool is_heading(const kn__row *row) {
     return !row->is_kernel && !row->n_calls && !row->time_ns;
 }
 
-static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
+static kn__quantity cell_of(const layout *l, column_id id, const kn__row *row) {
     if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
     if (is_heading(row) && columns[id].group == GROUP_TIME) return dash;
     double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
     switch (id) {
         case TIME:
-            return kn__cell_time(ns, l->options->ascii);
+            return kn__time_cell(ns, l->options->ascii);
         case TIME_PCT:
-            return kn__cell_percent(ns, (double)l->report->root.time_ns);
+            return kn__percent_cell(ns, (double)l->report->root.time_ns);
         case TIME_AVG:
             return per_call(l, row, ns, true);
         case TIME_MIN:
@@ -198,7 +198,7 @@ static kn__cell cell_of(const layout *l, column_id id, const kn__row *row) {
         case TIME_MAX:
             return spread_cell(l, row, row->max_ns);
         case TIME_SIGMA:
-            return row->n_ended > 1 ? kn__cell_time(kn__row_sigma(row), l->options->ascii) : dash;
+            return row->n_ended > 1 ? kn__time_cell(kn__row_sigma(row), l->options->ascii) : dash;
         case TIME_FIRST:
             return spread_cell(l, row, row->first_ns);
         case GPU:
@@ -254,22 +254,22 @@ static void add_underlines(kn__text *text, const layout *l) {
 
 static void add_total(kn__text *text, const layout *l, group g) {
     const kn__report *report = l->report;
-    kn__cell total = {""}, part = {""};
+    kn__quantity total = {""}, part = {""};
     if (g == GROUP_TIME) {
-        total = kn__cell_time((double)report->wall_ns, l->options->ascii);
-        part = kn__cell_percent((double)report->root.time_ns, (double)report->wall_ns);
+        total = kn__time_cell((double)report->wall_ns, l->options->ascii);
+        part = kn__percent_cell((double)report->root.time_ns, (double)report->wall_ns);
     } else if (g == GROUP_GPU) {
-        total = kn__cell_time(gpu_total(report), l->options->ascii);
+        total = kn__time_cell(gpu_total(report), l->options->ascii);
         double known = gpu_total(report) - (double)report->balance.unattributed_ns;
-        part = kn__cell_percent(known, gpu_total(report));
+        part = kn__percent_cell(known, gpu_total(report));
     } else {
         double all = (double)report->root.alloc_bytes + (double)report->outside.alloc_bytes;
         total = bytes_cell(l, all);
-        part = kn__cell_percent((double)report->root.alloc_bytes, all);
+        part = kn__percent_cell((double)report->root.alloc_bytes, all);
     }
     int span = group_width(l, g) - groups[g].gap;
     int pad = (g == GROUP_MEMORY ? 7 : 6) - kn__text_width(total.text);
-    char line[2 * sizeof(kn__cell) + 8];
+    char line[2 * sizeof(kn__quantity) + 8];
     snprintf(line, sizeof line, "%*s%s / %s", pad > 0 ? pad : 0, "", total.text, part.text);
     if (kn__text_width(line) > span) snprintf(line, sizeof line, "%s", total.text);
     if (g != GROUP_TIME) kn__text_repeat(text, " ", groups[g].gap);
@@ -306,10 +306,10 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     kn__text_repeat(text, " ", 1 + deep);
     kn__text_label(text, label_of(l, row), l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
-    kn__text_right(text, is_heading(row) ? "-" : kn__cell_count((double)n).text, 5);
+    kn__text_right(text, is_heading(row) ? "-" : kn__count_cell((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
-        kn__cell cell = cell_of(l, i, row);
+        kn__quantity cell = cell_of(l, i, row);
         kn__text_repeat(text, " ", columns[i].lead);
         if (i == ALLOC_PCT && l->options->columns_2018) {
             kn__text_left(text, cell.text, columns[i].width); /* the one column set to the left */
@@ -341,7 +341,7 @@ static void add_balance(kn__text *text, const kn__balance *b) {
     if (b->n_unattributed) {
         kn__text_printf(text, "; %llu records (%s) belong to no scope",
                         (unsigned long long)b->n_unattributed,
-                        kn__cell_time((double)b->unattributed_ns, true).text);
+                        kn__time_cell((double)b->unattributed_ns, true).text);
     }
     if (b->n_lost) {
         kn__text_printf(text, "; %llu records were lost", (unsigned long long)b->n_lost);
@@ -353,14 +353,14 @@ static void add_balance(kn__text *text, const kn__balance *b) {
 static void add_run(kn__text *text, const layout *l) {
     const kn__report *r = l->report;
     bool ascii = l->options->ascii;
-    kn__text_printf(text, " %s", kn__cell_time((double)r->wall_ns, ascii).text);
+    kn__text_printf(text, " %s", kn__time_cell((double)r->wall_ns, ascii).text);
     if (r->n_threads > 1) kn__text_printf(text, ", %llu threads", (unsigned long long)r->n_threads);
     if (r->steps.n) kn__text_printf(text, ", %llu steps", (unsigned long long)r->steps.n);
     if (r->steps.n_timed) {
         double mean = (double)r->steps.sum_ns / (double)r->steps.n_timed;
-        kn__text_printf(text, " of %s", kn__cell_time(mean, ascii).text);
-        kn__text_printf(text, " (%s", kn__cell_time((double)r->steps.min_ns, ascii).text);
-        kn__text_printf(text, " to %s)", kn__cell_time((double)r->steps.max_ns, ascii).text);
+        kn__text_printf(text, " of %s", kn__time_cell(mean, ascii).text);
+        kn__text_printf(text, " (%s", kn__time_cell((double)r->steps.min_ns, ascii).text);
+        kn__text_printf(text, " to %s)", kn__time_cell((double)r->steps.max_ns, ascii).text);
     }
     if (r->n_unrecorded) {
         kn__text_printf(text, ", %llu scopes not recorded (too deep or too many)",
@@ -374,25 +374,25 @@ static void add_full(kn__text *text, const kn__report *report) {
     kn__text_printf(text,
                     " the timer's own memory (%s) was full, this table is not complete: raise "
                     "KNET_TIMER=buf=\n",
-                    kn__cell_bytes((double)report->buffer_bytes).text);
+                    kn__bytes_text((double)report->buffer_bytes).text);
 }
 
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
         kn__text_printf(text, " %s: high-water mark %s live", use->name,
-                        kn__cell_bytes((double)use->live_max).text);
-        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved_max).text);
-        kn__text_printf(text, "; now %s live", kn__cell_bytes((double)use->live).text);
-        kn__text_printf(text, ", %s reserved", kn__cell_bytes((double)use->reserved).text);
+                        kn__bytes_text((double)use->live_max).text);
+        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved_max).text);
+        kn__text_printf(text, "; now %s live", kn__bytes_text((double)use->live).text);
+        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved).text);
         if (use->leaked) {
             kn__text_printf(text, "; %s live when it was destroyed",
-                            kn__cell_bytes((double)use->leaked).text);
+                            kn__bytes_text((double)use->leaked).text);
         }
         if (use->device_total) {
             kn__text_printf(text, "; then %s of the device's ",
-                            kn__cell_bytes((double)use->device_used).text);
-            kn__text_printf(text, "%s were in use", kn__cell_bytes((double)use->device_total).text);
+                            kn__bytes_text((double)use->device_used).text);
+            kn__text_printf(text, "%s were in use", kn__bytes_text((double)use->device_total).text);
         }
         if (use->n_ooms) {
             kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
@@ -402,14 +402,14 @@ static void add_pools(kn__text *text, const kn__report *report) {
 }
 
 static void add_owner(kn__text *text, const kn__owner *owner, const char *before) {
-    kn__text_printf(text, "%s %s ", before, kn__cell_bytes((double)owner->bytes).text);
+    kn__text_printf(text, "%s %s ", before, kn__bytes_text((double)owner->bytes).text);
     kn__text_label(text, owner->path, PATH_BYTES, 0);
 }
 
 static void add_owners(kn__text *text, const kn__report *report) {
     if (report->n_owners) {
         kn__text_printf(text, " at the high-water mark of %s",
-                        kn__cell_bytes((double)report->memory.live_max).text);
+                        kn__bytes_text((double)report->memory.live_max).text);
     }
     for (int i = 0; i < report->n_owners; i++) add_owner(text, &report->owners[i], i ? "," : ":");
     if (report->n_owners) kn__text_puts(text, "\n");

@@ -4,8 +4,8 @@
 #ifndef KNET_TABLE_H
 #define KNET_TABLE_H
 
+#include "cells.h"
 #include "report.h"
-#include "text.h"
 
 typedef struct kn__table_options {
     int width;         /* of the terminal; 0: as wide as need be */

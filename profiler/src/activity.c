@@ -3,12 +3,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "budget.h"
 #include "external.h"
 #include "graph.h"
 #include "kernel.h"
+#include "now.h"
 #include "trace.h"
 
 enum {
@@ -64,7 +64,8 @@ static bool running;
 static table young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
-static uint64_t n_unknown; /* launches that the tables had no room for */
+static uint64_t n_unknown;   /* launches that the tables had no room for */
+static uint64_t n_forgotten; /* launches whose record had not come when the tables were full */
 static uint64_t n_timed, n_untimed, n_cancelled, n_lost_found, unattributed_ns, n_unattributed;
 static uint64_t n_drains, drain_ns;
 static kn__cost overheads[KN__COSTS_MAX]; /* by the source's own account */
@@ -227,18 +228,29 @@ static bool grow(table *t) {
     return true;
 }
 
-static void forget_old(void) {
-    table empty = old;
-    old = young;
-    young = empty;
-    if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
-    young.n_used = 0;
-}
-
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
 static void count_pending(launch *l, int delta) {
     if (l->state != PENDING || l->id != l->launch) return;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
+}
+
+/* Their records, if there are any, find no launch any more. */
+static void forget_pending(const table *t) {
+    for (size_t i = 0; i < t->n_slots; i++) {
+        launch *l = &t->slots[i];
+        if (!l->node || l->state != PENDING || l->id != l->launch) continue;
+        count_pending(l, -1);
+        n_forgotten++;
+    }
+}
+
+static void forget_old(void) {
+    table empty = old;
+    forget_pending(&old);
+    old = young;
+    young = empty;
+    if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
+    young.n_used = 0;
 }
 
 /* Where neither may grow, generations are shorter. */
@@ -373,7 +385,7 @@ static bool attribute(const kn__record *r) {
 
 static uint64_t sum_rings(uint64_t *lost) {
     uint64_t launched = atomic_load_explicit(&n_without_tree, memory_order_relaxed);
-    *lost = launched + n_unknown;
+    *lost = launched + n_unknown + n_forgotten;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         const struct kn__ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
@@ -440,14 +452,8 @@ static void join_late(void) {
     n_late = n_late_before = kept;
 }
 
-static uint64_t thread_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void drain_locked(void) {
-    uint64_t start_ns = thread_ns();
+    uint64_t start_ns = kn__now_ns(CLOCK_THREAD_CPUTIME_ID);
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
     drain_rings();
@@ -455,7 +461,7 @@ static void drain_locked(void) {
     kn__external_apply();
     kn__graph_sweep();
     n_drains++;
-    drain_ns += thread_ns() - start_ns;
+    drain_ns += kn__now_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
 }
 
 void kn__activity_drain(void) {

@@ -1,6 +1,6 @@
 #include "clock.h"
 
-#include <time.h>
+#include "now.h"
 
 #if KN__HAVE_TSC
 #include <cpuid.h>
@@ -15,11 +15,7 @@ typedef struct pair {
 kn__clock_kind kn__clock_used;
 static pair first;
 
-uint64_t kn__clock_monotonic_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+uint64_t kn__clock_monotonic_ns(void) { return kn__now_ns(CLOCK_MONOTONIC); }
 
 bool kn__clock_tsc_invariant(void) {
 #if KN__HAVE_TSC

@@ -546,7 +546,7 @@ static bool thread_runs, drain_wanted;
 
 static struct timespec after(uint64_t ns) {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t); /* the other one may be set back */
     ns += (uint64_t)t.tv_nsec;
     t.tv_sec += (time_t)(ns / 1000000000);
     t.tv_nsec = (long)(ns % 1000000000);
@@ -566,7 +566,7 @@ static void wait_period(void) {
     struct timespec until = after(PERIOD_NS);
     int error = 0;
     while (thread_runs && !drain_wanted && !error) {
-        error = pthread_cond_timedwait(&thread_wakes, &thread_lock, &until);
+        error = pthread_cond_clockwait(&thread_wakes, &thread_lock, CLOCK_MONOTONIC, &until);
     }
     drain_wanted = false;
 }
@@ -731,10 +731,12 @@ static void wait_a_while(void) {
     struct timespec until = after(WAIT_NS);
     pthread_t thread;
     int error = 0;
-    if (!n_contexts || kn__thread_start(&thread, wait_in_thread, NULL) != 0) return;
+    if (kn__thread_start(&thread, wait_in_thread, NULL) != 0) return;
     pthread_detach(thread);
     pthread_mutex_lock(&wait_lock);
-    while (!has_waited && !error) error = pthread_cond_timedwait(&wait_ends, &wait_lock, &until);
+    while (!has_waited && !error) {
+        error = pthread_cond_clockwait(&wait_ends, &wait_lock, CLOCK_MONOTONIC, &until);
+    }
     gave_up = !has_waited;
     pthread_mutex_unlock(&wait_lock);
 }

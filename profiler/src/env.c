@@ -1,10 +1,12 @@
 #include "env.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "units.h"
+#include "words.h"
 
 /* Sets what the word says; false: the value is not one of its values. */
 typedef bool (*apply_fn)(kn__config *config, const char *value);
@@ -137,29 +139,25 @@ static bool set_columns(kn__config *c, const char *value) {
 
 /* A whole number from `least`; what follows it is at *end. */
 static bool read_count(uint64_t *out, const char *value, uint64_t least, const char **end) {
-    char *stop = NULL;
-    errno = 0;
-    unsigned long long n = strtoull(value, &stop, 10);
-    if (*value < '0' || *value > '9' || errno || n < least) return false;
-    *out = n;
-    *end = stop;
-    return true;
+    char digits[24];
+    size_t length = strspn(value, "0123456789");
+    *end = value + length;
+    snprintf(digits, sizeof digits, "%.*s", (int)length, value);
+    return length < sizeof digits && kn__read_count(out, digits) && *out >= least;
 }
-
-static bool scale(uint64_t *n, uint64_t by) { return !__builtin_mul_overflow(*n, by, n); }
 
 /* "30s", "500ms", "2m", "1h", "100steps" */
 static bool set_every(kn__config *c, const char *value) {
-    static const char *const names[] = {"ms", "s", "m", "h", "steps", "step"};
-    static const uint64_t units_ns[] = {1000000, 1000000000, 60000000000, 3600000000000, 0, 0};
     const char *unit = NULL;
     uint64_t n;
-    if (!read_count(&n, value, 1, &unit)) return false;
-    int at = find_name(unit, names, 6);
-    if (at < 0 || (units_ns[at] && !scale(&n, units_ns[at]))) return false;
-    c->every_ns = units_ns[at] ? n : 0;
-    c->every_steps = units_ns[at] ? 0 : n;
-    return n < (uint64_t)1 << 62;
+    bool in_steps = read_count(&n, value, 1, &unit) && unit[0] == 's' && unit[1] == 't';
+    if (in_steps ? strcmp(unit, "steps") != 0 && strcmp(unit, "step") != 0
+                 : !kn__read_duration(&n, value)) {
+        return false;
+    }
+    c->every_ns = in_steps ? 0 : n;
+    c->every_steps = in_steps ? n : 0;
+    return n > 0 && n < (uint64_t)1 << 62;
 }
 
 /* "10-12", "10-" (to the end), "10" (that one); the first step of a program is 1 */
@@ -189,16 +187,8 @@ static bool set_signal(kn__config *c, const char *value) {
     return at >= 0;
 }
 
-/* "32M", "500K", "1G", "4096" */
 static bool set_buffer(kn__config *c, const char *value) {
-    static const char *const names[] = {"", "K", "M", "G"};
-    const char *unit = NULL;
-    uint64_t n;
-    if (!read_count(&n, value, 1, &unit)) return false;
-    int at = find_name(unit, names, 4);
-    if (at < 0 || !scale(&n, (uint64_t)1 << (10 * at)) || n < KN__BUFFER_BYTES_MIN) return false;
-    c->buffer_bytes = n;
-    return true;
+    return kn__read_bytes(&c->buffer_bytes, value) && c->buffer_bytes >= KN__BUFFER_BYTES_MIN;
 }
 
 static bool set_threads(kn__config *c, const char *value) {
@@ -222,16 +212,17 @@ typedef struct word {
 } word;
 
 static const word words[] = {
-    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", 0},
+    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", FOR_TABLE},
     {"0", NULL, set_off, "nothing; also off, or the variable unset or empty", 0},
     {"off", NULL, set_off, NULL, 0},
-    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", 0},
+    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", FOR_TABLE},
     {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table", 0},
     {"gpu", NULL, set_gpu,
-     "and kernels, copies and sets of the GPU in the scope that launched them", 0},
+     "and kernels, copies and sets of the GPU in the scope that launched them", FOR_TABLE},
     {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost",
-     0},
-    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver", 0},
+     FOR_TABLE},
+    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver",
+     FOR_TABLE},
     {"steps", "A-B", set_steps,
      "only these steps are measured, as kn_step counts them; A- has no end", FOR_TABLE},
     {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-",
@@ -288,7 +279,7 @@ static void list_words(kn__text *text) {
 
 static void warn(kn__text *messages, const char *variable, const char *text, const char *why) {
     kn__text_printf(messages, "%s: \"", variable);
-    kn__text_label(messages, text, 80, 0);
+    kn__text_shown(messages, text, 77);
     kn__text_printf(messages, "\" %s\n", why);
 }
 
@@ -361,17 +352,14 @@ static void check_effect(const list *l, const char *text) {
 
 static void for_each_word(const list *l, const char *at, void (*fn)(const list *, const char *)) {
     char text[KN__PATH_BYTES + 16];
-    while (*at) {
-        size_t length = strcspn(at, ",");
-        if (length > 0 && length < sizeof text) {
-            memcpy(text, at, length);
-            text[length] = '\0';
+    size_t length;
+    while (kn__words_next(&at, text, sizeof text, &length)) {
+        if (length < sizeof text) {
             fn(l, text);
-        } else if (length > 0 && fn == read_word) {
+        } else if (fn == read_word) {
             kn__text_printf(l->messages, "%s: a word of %zu characters is too long\n", l->variable,
                             length);
         }
-        at += length + (at[length] == ',');
     }
 }
 

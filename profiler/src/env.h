@@ -7,10 +7,10 @@
 #define KNET_ENV_H
 
 #include "budget.h"
+#include "cells.h"
 #include "clock.h"
 #include "export.h"
 #include "report.h"
-#include "text.h"
 #include "tree.h"
 
 enum { KN__PATH_BYTES = 512 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "mix.h"
 
 enum { SLOTS_MIN = 1 << 8, SLOTS_MAX = 2 * KN__EXTERNAL_BLOCKS_MAX, EVENTS_MAX = 1 << 12 };
 
@@ -23,7 +24,7 @@ static size_t n_slots, n_used;
 static kn__external sums;
 
 static size_t home(uint64_t address) {
-    uint64_t h = address * 0x9E3779B97F4A7C15u;
+    uint64_t h = address * KN__GOLDEN;
     return (size_t)(h ^ h >> 32) & (n_slots - 1);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "budget.h"
+#include "mix.h"
 
 enum { SLOTS_MIN = 1 << 10, SLOTS_MAX = 2 * KN__GRAPH_NODES_MAX };
 
@@ -20,7 +21,7 @@ static size_t n_slots, n_used, n_dead;
 static uint64_t n_lost, n_sweeps = 1;
 
 static slot *find(slot *in, size_t n, uint64_t id) {
-    uint64_t h = id * 0x9E3779B97F4A7C15u;
+    uint64_t h = id * KN__GOLDEN;
     for (size_t i = (size_t)(h ^ h >> 32) & (n - 1);; i = (i + 1) & (n - 1)) {
         if (!in[i].id || in[i].id == id) return &in[i];
     }

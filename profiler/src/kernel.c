@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "mix.h"
 
 enum { TABLE_MIN = 256 };
 
@@ -23,7 +24,7 @@ static entry *entries;
 static size_t n_entries, n_slots;
 
 static entry *find_slot(const kn__node *node, const kn__node *captured, const char *address) {
-    uint64_t h = (uint64_t)(uintptr_t)node * 0x9E3779B97F4A7C15u ^ (uint64_t)(uintptr_t)address;
+    uint64_t h = (uint64_t)(uintptr_t)node * KN__GOLDEN ^ (uint64_t)(uintptr_t)address;
     h += (uint64_t)(uintptr_t)captured * 0xC2B2AE3D27D4EB4Fu;
     h *= 0xD6E8FEB86659FD93u;
     size_t mask = n_slots - 1;

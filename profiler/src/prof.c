@@ -337,14 +337,16 @@ static void start_tables(void) {
 
 __attribute__((constructor)) static void start(void) {
     kn__text messages = {0};
-    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), getauxval(AT_SECURE),
-                    &messages);
+    bool is_secure = getauxval(AT_SECURE);
+    kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
     if (config.help) kn__config_help(&messages);
     say(&messages);
     kn__budget_set(config.buffer_bytes);
     if (config.tier != KN__TIER_OFF) start_clock(config.clock);
     if (config.tier >= KN__TIER_GPU_LITE) start_gpu();
-    bool listening = kn__nvtx_start(); /* after CUPTI: 13.0 crashes when it comes second */
+    /* After CUPTI: 13.0 crashes when it comes second. It loads the library that the environment
+     * names, which the caller of a setuid program chooses. */
+    bool listening = !is_secure && kn__nvtx_start();
     if (config.tier == KN__TIER_OFF && !listening) return;
     start_clock(config.clock);
     if (listening) {
@@ -359,5 +361,6 @@ __attribute__((destructor)) static void finish(void) {
     int error = errno;
     kn__watch_stop();
     finish_now();
+    kn__watch_finish();
     errno = error;
 }

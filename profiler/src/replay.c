@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "cells.h"
+#include "file.h"
 
 enum { NAMES_MAX = 4096, PATH_BYTES = 4096, CHUNK_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
 enum { SIZES = 1, NAME, LAUNCH, BUFFER };
@@ -38,14 +39,8 @@ static struct {
     int n_names;
 } recorder;
 
-static void write_out(const char *bytes, size_t n) {
-    while (n > 0 && !recorder.error) {
-        ssize_t done = write(recorder.fd, bytes, n);
-        if (done == 0 || (done < 0 && errno != EINTR)) recorder.error = done ? errno : EIO;
-        if (done <= 0) continue;
-        bytes += done;
-        n -= (size_t)done;
-    }
+static void write_out(const void *bytes, size_t n) {
+    if (!recorder.error) recorder.error = kn__write_all(recorder.fd, bytes, n);
 }
 
 static void flush_out(void) {

@@ -5,11 +5,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "budget.h"
+#include "file.h"
 #include "json.h"
+#include "now.h"
 
 enum { EVENTS = 1 << 13, TAIL_BYTES = 256, OUT_BYTES = 1 << 16 };
 
@@ -40,12 +41,6 @@ static double tick_ns;
 static kn__text out;
 
 static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no room for */
-
-static uint64_t realtime_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
@@ -86,7 +81,7 @@ static uint64_t since_start(uint64_t ticks) {
 
 static void put_scope(const event *e, long tid) {
     PUT(",\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":");
-    kn__json_add_string(&out, e->node->label);
+    kn__text_json(&out, e->node->label);
     uint64_t start = since_start(e->start), end = since_start(e->end);
     put_span(start, end > start ? end - start : 0, (uint64_t)getpid(), (uint64_t)tid);
     PUT("}");
@@ -109,7 +104,7 @@ static void put_record(const kn__record *r) {
     PUT(",\n{\"ph\":\"X\",\"cat\":\"");
     kn__text_puts(&out, copy ? "gpu_memcpy" : set ? "gpu_memset" : "kernel");
     PUT("\",\"name\":");
-    kn__json_add_string(&out, r->name ? r->name : "(unnamed)");
+    kn__text_json(&out, r->name ? r->name : "(unnamed)");
     put_span(start, r->end_ns - r->start_ns, r->device, r->stream);
     PUT(",\"args\":{\"correlation\":");
     put_number(r->id);
@@ -124,13 +119,8 @@ static void write_out(void) {
     if (!fits || write_error || out.failed) {
         n_skipped += n_put;
     } else {
-        size_t done = 0;
-        while (done < out.length && !write_error) {
-            ssize_t n = write(fd, out.data + done, out.length - done);
-            if (n > 0) done += (size_t)n;
-            if (n <= 0 && errno != EINTR) write_error = n < 0 ? errno : EIO;
-        }
-        bytes += done;
+        write_error = kn__write_all(fd, out.data, out.length);
+        bytes += out.length;
     }
     out.length = n_put = 0;
 }
@@ -215,7 +205,7 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
     write_error = 0;
     bytes_max = max ? max : KN__TRACE_BYTES_MAX;
     start_ticks = kn__clock_now();
-    start_realtime_ns = realtime_ns();
+    start_realtime_ns = kn__now_ns(CLOCK_REALTIME);
     PUT("{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","
         "\"baseTimeNanoseconds\":");
     put_number(start_realtime_ns);

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "budget.h"
+#include "cells.h"
+#include "mix.h"
 #include "scope.h"
-#include "text.h"
 #include "trace.h"
 
 enum { CHUNK_NODES = 32, TABLE_MIN = 64, TEXT_CHUNK = 4096 };
@@ -55,7 +56,7 @@ static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
 }
 
 static size_t hash_of(const kn__node *parent, const char *key, const char *label) {
-    uint64_t h = (uint64_t)(uintptr_t)parent * 0x9E3779B97F4A7C15u;
+    uint64_t h = (uint64_t)(uintptr_t)parent * KN__GOLDEN;
     if (key) {
         h ^= (uint64_t)(uintptr_t)key;
     } else {

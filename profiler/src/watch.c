@@ -52,13 +52,27 @@ static bool is_ignored(void) {
     return !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN;
 }
 
+static bool is_ours_alone(int number) { return number == SIGUSR1 || number == SIGUSR2; }
+
+/* Unless the program has set a handler of its own since. */
+static void detach(void) {
+    struct sigaction now;
+    if (!watched || sigaction(watched, NULL, &now) != 0) return;
+    if (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == on_signal) {
+        sigaction(watched, &before, NULL);
+    }
+}
+
 /* After the report a signal that ends programs does what it would have done. */
-static void answer(int number) {
-    bool is_ours_alone = number == SIGUSR1 || number == SIGUSR2;
-    is_default() && !is_ours_alone ? make_last_report() : make_report();
-    if (is_ours_alone || is_ignored()) return;
-    sigaction(number, &before, NULL);
+static void pass_on(int number) {
+    if (is_ours_alone(number) || is_ignored()) return;
+    detach();
     kill(getpid(), number);
+}
+
+static void answer(int number) {
+    is_default() && !is_ours_alone(number) ? make_last_report() : make_report();
+    pass_on(number);
 }
 
 static void *watch(void *arg) {
@@ -78,6 +92,15 @@ static void *watch(void *arg) {
     }
 }
 
+/* A report that can't be written, to a pipe that nobody reads, must not keep the program from
+ * ending: the second Ctrl-C meets the default action. */
+static void attach(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(watched, NULL, &before);
+    if (watched == SIGINT && is_default()) action.sa_flags |= (int)SA_RESETHAND;
+    sigaction(watched, &action, NULL);
+}
+
 kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void),
                           void (*last_report)(void)) {
     period_ns = every_ns;
@@ -90,9 +113,8 @@ kn_status kn__watch_start(uint64_t every_ns, int signal, void (*report)(void),
                        strerror(error));
     }
     running = true;
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     watched = signal;
-    if (signal) sigaction(signal, &action, &before);
+    if (signal) attach();
     return KN_OK;
 }
 
@@ -104,11 +126,13 @@ void kn__watch_stop(void) {
     pthread_join(thread, NULL);
 }
 
+void kn__watch_finish(void) {
+    detach();
+    int number = atomic_exchange(&caught, 0);
+    if (number) pass_on(number);
+}
+
 void kn__watch_forget(void) {
-    struct sigaction now;
     running = false;
-    if (!watched || sigaction(watched, NULL, &now) != 0) return;
-    if (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == on_signal) {
-        sigaction(watched, &before, NULL);
-    }
+    detach();
 }

@@ -9,7 +9,8 @@ fake_state fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .memory_file = -1};
 fake_cuda_machine fake_machine = {.n_devices = 2,
                                   .driver_version = 13000,
                                   .has_virtual_memory = true,
-                                  .capacity_bytes = 1u << 30};
+                                  .capacity_bytes = 1u << 30,
+                                  .compute_major = 9};
 _Thread_local fake_thread_state fake_thread;
 
 /* --- what every call begins with ---------------------------------------------------------- */
@@ -180,7 +181,7 @@ cu_result fake_cuDeviceGetName(char *out, int out_bytes, cu_device device) {
 cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device device) {
     BEGIN(fake_begin);
     REQUIRE(device >= 0 && device < fake_machine.n_devices);
-    *out = attribute == KN__CU_ATTRIBUTE_COMPUTE_MAJOR ? 9 : 0;
+    *out = attribute == KN__CU_ATTRIBUTE_COMPUTE_MAJOR ? fake_machine.compute_major : 0;
     if (attribute == KN__CU_ATTRIBUTE_VIRTUAL_MEMORY) *out = fake_machine.has_virtual_memory;
     return fake_end(KN__CU_SUCCESS);
 }

@@ -32,6 +32,7 @@ typedef struct fake_cuda_machine {
     const char *lacks;       /* a function that the driver doesn't have */
     unsigned int open_us;    /* cuDevicePrimaryCtxRetain takes this long */
     uint64_t capacity_bytes; /* of each device */
+    int compute_major;       /* 9; read when a device is opened */
 } fake_cuda_machine;
 FAKE_API fake_cuda_machine *fake_cuda_machine_get(void);
 

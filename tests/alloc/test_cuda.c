@@ -378,6 +378,8 @@ static void event_is_reached_when_its_stream_gets_there(void **state) {
     assert_true(done);
     assert_ok(kn_event_query(&done, after));
     assert_true(done);
+    assert_ok(kn_event_sync(after));
+    assert_int_equal(fake_cuda_calls("cuEventSynchronize"), 1);
     assert_ok(kn_stream_sync(device, fast));
     kn_event_destroy(event);
     kn_event_destroy(after);

@@ -190,6 +190,7 @@ static void streams_and_events_are_program_order(void **state) {
     assert_ok(kn_event_wait(event, NULL));
     assert_ok(kn_event_query(&done, event));
     assert_true(done);
+    assert_ok(kn_event_sync(event));
     kn_event_destroy(event);
     assert_ok(kn_stream_sync(host, NULL));
     kn_stream_retire(host, NULL);

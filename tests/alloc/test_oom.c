@@ -172,11 +172,12 @@ static void assert_holder(const cJSON *list, int i, const char *name, const char
 static void text_and_json_agree(void **state) {
     (void)state;
     static const char *const said[] = {
-        "pool full: out of memory: 50.0 MiB asked for; live 25.0 MiB, unused 1.0 MiB (in ",
-        "threads' caches 0 bytes, largest free block 1.0 MiB, waiting for other streams 0 bytes), ",
+        "pool full: out of memory: 50.0 MiB asked for; live 25.0 MiB, unused 1.00 MiB (in ",
+        "threads' caches 0 bytes, largest free block 1.00 MiB, ",
+        "waiting for other streams 0 bytes), ",
         "reserved 26.0 MiB of a limit of 64.0 MiB",
-        "; held by big \"layer\" 21.0 MiB, small 4.0 MiB",
-        "; tagged weights 21.0 MiB, activations 4.0 MiB",
+        "; held by big \"layer\" 21.0 MiB, small 4.00 MiB",
+        "; tagged weights 21.0 MiB, activations 4.00 MiB",
     };
     fixture f =
         fixture_make(GiB, false, &(kn_pool_options){.limit_bytes = 64 * MiB, .name = "full"});
@@ -203,7 +204,7 @@ static void text_and_json_agree(void **state) {
     assert_true(number(root, "graph_bytes") == 0);
     const cJSON *stats = cJSON_GetObjectItem(root, "stats");
     assert_true(number(stats, "live_bytes") == 25.0 * (double)MiB);
-    assert_true(number(stats, "n_ooms") == 4);
+    assert_true(number(stats, "n_ooms") == (double)(sizeof said / sizeof *said));
     const cJSON *holders = cJSON_GetObjectItem(root, "held_by");
     assert_holder(holders, 0, "big \"layer\"", "bytes", 21.0 * (double)MiB);
     assert_holder(holders, 1, "small", "bytes", 4.0 * (double)MiB);

@@ -248,7 +248,7 @@ static void limit_holds_and_pool_stays_usable(void **state) {
     fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 8 * MiB});
     void *a = must_alloc(f.pool, 5 * MiB, NULL), *b = NULL;
     assert_fails(kn_alloc(&b, f.pool, 5 * MiB, NULL), KN_ERR_OOM,
-                 "5.0 MiB asked for; live 5.0 MiB");
+                 "5.00 MiB asked for; live 5.00 MiB");
     assert_non_null(strstr(kn_last_error()->message, "waiting for other streams 0 bytes"));
     assert_null(b);
     assert_true(stats_of(f.pool).reserved_bytes <= 8 * MiB);

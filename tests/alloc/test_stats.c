@@ -121,8 +121,8 @@ static void table_has_a_row_for_each(void **state) {
     }
     assert_fails(kn_pool_print(f.pool, "/none/such"), KN_ERR_IO,
                  "kn_pool_print: cannot write /none/such");
-    for (int i = 0; i < 600; i++) memcpy(text + 2 * i, "./", 2);
-    strcpy(text + 1200, "stats");
+    for (int i = 0; i < 2100; i++) memcpy(text + 2 * i, "./", 2);
+    strcpy(text + 4200, "stats");
     assert_fails(kn_pool_print(f.pool, text), KN_ERR_IO, "File name too long");
     kn_pool_destroy(f.pool);
 }
@@ -444,8 +444,8 @@ static void a_report_replaces_an_older_one_as_a_whole(void **state) {
     assert_int_equal(symlink(path, link), 0);
     assert_ok(kn_pool_print(f.pool, link)); /* through a link: the file itself */
     assert_true(lstat(link, &after) == 0 && S_ISLNK(after.st_mode));
-    assert_true(stat(path, &after) == 0 && after.st_ino == before.st_ino);
-    assert_true(after.st_size == before.st_size);
+    assert_true(stat(path, &after) == 0 && after.st_size == before.st_size);
+    assert_int_equal(after.st_mode & 0777, 0640);
     assert_int_equal(n_files(dir), 2);
     remove(link);
     slurp(text, sizeof text, path);

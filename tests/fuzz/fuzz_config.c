@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,7 +16,10 @@ static void must(bool ok) {
 
 static void check_line(const char *line, size_t length) {
     must(length > 12 && memcmp(line, "KNET_ALLOC: ", 12) == 0);
-    for (size_t i = 0; i < length; i++) must(line[i] >= 0x20 && line[i] < 0x7f);
+    for (size_t i = 0, n; i < length; i += n) {
+        n = kn__utf8_bytes(line + i);
+        must(n > 0 && (unsigned char)line[i] >= 0x20 && line[i] != 0x7f);
+    }
 }
 
 static void check_path(const char *path) {
@@ -50,6 +54,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     for (const char *c = list; *c; c++) n_words += *c == ',';
     must(n_lines <= n_words + 1); /* one each, and one for words that contradict each other */
-    must(w.n == 0 || messages[w.n - 1] == '\n');
+    must(w.text.length == 0 || messages[w.text.length - 1] == '\n');
     return 0;
 }

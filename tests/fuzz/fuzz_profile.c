@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diff.h"
 #include "env.h"
 #include "export.h"
+#include "file.h"
+#include "holders.h"
 #include "json.h"
 #include "name.h"
-#include "diff.h"
-#include "holders.h"
 #include "read.h"
 #include "select.h"
 #include "table.h"

@@ -15,10 +15,21 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   add_dependencies(test_ops_cuda_module knet_ops_cuda)
 
+  # The module on a fake GPU that counts what is enqueued.
+  include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
+  fake_gpu_library(fake_gpu tests/fake_gpu)
+  knet_test(ops.cuda_calls SOURCES test_cuda_calls.c LINK KnetC::ops fake_gpu)
+  target_include_directories(test_ops_cuda_calls SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+  add_dependencies(test_ops_cuda_calls knet_ops_cuda)
+
   # One test a kind of GPU, on the plan code alone.
   foreach(gpu h100 a100 t4 b200)
+    set(precision tf32)
+    if(gpu STREQUAL t4)
+      set(precision strict)
+    endif()
     add_test(NAME ops.cuda_plans_${gpu} COMMAND test_cuda_plans
-             ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json)
+             ${PROJECT_SOURCE_DIR}/tests/data/cudnn_device_${gpu}.json ${precision})
     set_tests_properties(ops.cuda_plans_${gpu} PROPERTIES LABELS unit TIMEOUT 300)
   endforeach()
   add_test(NAME ops.cuda_plans_gpu COMMAND test_cuda_plans gpu)
@@ -32,6 +43,15 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_cuda_plans SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
   set_target_properties(test_cuda_plans PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endif()
+
+# What ptxas made of the kernels. Their images are uncompressed in builds with checks alone.
+if(KNET_HAVE_CUDA AND KNET_CHECKED)
+  add_library(knet_wrong_kernels OBJECT wrong_kernels.cu)
+  target_compile_options(knet_wrong_kernels PRIVATE --no-compress)
+  knet_test(ops.cuda_sass SOURCES test_cuda_sass.c
+            ARGS $<TARGET_FILE:knet_ops_cuda> $<TARGET_OBJECTS:knet_wrong_kernels>)
+  add_dependencies(test_ops_cuda_sass knet_ops_cuda knet_wrong_kernels)
 endif()
 
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
@@ -51,19 +71,41 @@ if(KNET_HAVE_CUDA)
   set_tests_properties(ops.parity_cuda_own PROPERTIES LABELS "gpu;parity;racecheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
 endif()
 
-# The kernels on the host, as fibers.
-if(KNET_HAVE_CUDA AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+# The kernels on the host, as fibers: takes the toolkit's headers and a C++ compiler, in builds without CUDA (under
+# AddressSanitizer, say) too.
+if(NOT KNET_HAVE_CUDA)
+  find_package(CUDAToolkit QUIET)
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
+            PATH_SUFFIXES include)
+  include(CheckLanguage)
+  check_language(CXX)
+  if(CMAKE_CXX_COMPILER)
+    enable_language(CXX)
+  endif()
+endif()
+if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
+   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
-  set(emulated ${kernels}/pointwise.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
+  set(emulated ${kernels}/pointwise.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
                ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
-  set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off"
-                              COMPILE_DEFINITIONS KN_EMULATE)
+  set(sanitize)
+  if(KNET_SANITIZE)
+    set(sanitize -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  endif()
+  set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
+                              COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
   knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c emulate.c ${emulated}
-            ${kernels}/pointwise.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
+            ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
             ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
-            LINK KnetC::ops)
+            LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0)  # else it maps memory for each fiber
   target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset)
   target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${kernels}
                              ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_cuda_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+
+  # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
+  add_library(knet_cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
+              ${kernels}/conv_plan.c ${kernels}/cache.c)
+  target_link_libraries(knet_cuda_c_files PRIVATE knet_options KnetC::ops)
+  target_include_directories(knet_cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 endif()

@@ -1,3 +1,7 @@
+#include "emulate_order.h"
+
+emulate_order kn_emulate_order = {.blocks_max = 1 << 20};
+
 /* The one thing that C can't say: leaving one stack for another. x86-64, System V. */
 __asm__(
     ".text\n"
@@ -12,5 +16,3 @@ __asm__(
     ".size kn_emulate_switch, . - kn_emulate_switch\n"
     ".section .note.GNU-stack, \"\", @progbits\n"
     ".text\n");
-
-typedef int emulate_is_not_empty;

@@ -5,7 +5,9 @@
 #include "convert.h"
 #include "test.h"
 
-enum { GUARD_BYTE = 0xA5 };
+/* What guards hold. Round operands that are only read they are NaNs, so that a result shows that
+ * one was read; round the others they differ from what a copy beyond an operand would write. */
+enum { GUARD_READ = 0xFF, GUARD_WRITTEN = 0xA5 };
 
 /* --- filling buffers: a value depends on the case, the operand and the element alone --- */
 
@@ -111,6 +113,7 @@ typedef struct buffer {
     kn_tensor *base, *view; /* guards and all; the operand itself */
     unsigned char *image;   /* of base */
     size_t bytes, guard_bytes;
+    unsigned char guard;
     kn_dtype dtype;
     int64_t n;
 } buffer;
@@ -121,11 +124,17 @@ static int64_t count(const kn_shape *shape) {
     return n;
 }
 
+/* The results, and what an optimiser updates. */
+static bool is_written(const parity_case *c, int operand) {
+    return operand >= PARITY_OUT || (c->n_extra && operand > 0);
+}
+
 static void fill_image(buffer *b, const parity_case *c, int operand, const parity_operand *o,
                        const parity_mode *mode) {
     size_t element = kn_dtype_bytes(b->dtype);
     uint64_t seed = seed_of(c, operand);
-    memset(b->image, GUARD_BYTE, b->bytes);
+    b->guard = is_written(c, operand) ? GUARD_WRITTEN : GUARD_READ;
+    memset(b->image, b->guard, b->bytes);
     if (o->fill == FILL_GUARD) return;
     for (int64_t i = 0; i < b->n; i++) {
         double v = value_at(seed, o, i);
@@ -202,7 +211,7 @@ static kn_status call_op(const parity_case *c, const parity_mode *mode, buffer *
 
 static bool guards_intact(const buffer *b) {
     for (size_t i = 0; i < b->guard_bytes; i++) {
-        if (b->image[i] != GUARD_BYTE || b->image[b->bytes - 1 - i] != GUARD_BYTE) return false;
+        if (b->image[i] != b->guard || b->image[b->bytes - 1 - i] != b->guard) return false;
     }
     return true;
 }

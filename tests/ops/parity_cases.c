@@ -227,7 +227,9 @@ static void reduce_of(kn_op op, uint32_t mask, parity_operand x, bool accumulate
 static void reduce_shapes(kn_op op, parity_fill fill) {
     reduce_of(op, 1, like(U(1), fill), false);
     reduce_of(op, 1, like(U(1000003), fill), false);
+    reduce_of(op, 1, like(U(8192), fill), false);
     reduce_of(op, 2, like(U(100, 10), fill), false);
+    reduce_of(op, 2, like(U(50, 48), fill), false);
     reduce_of(op, 2, like(U(7, 5000), fill), false);
     reduce_of(op, 1, like(U(100, 10), fill), false);
     reduce_of(op, 1, like(U(4099, 257), fill), false);
@@ -271,6 +273,32 @@ static void argmax_cases(void) {
     argmax_of(0, OPERAND(TIES, 17, 40));
     argmax_of(1, OPERAND(UNIFORM, 5, 7, 6));
     argmax_of(1, OPERAND(SPECIAL, 40, 5));
+}
+
+/* --- relu with the bias before it --- */
+
+static void relu_bias_of(int axis, bool accumulate, parity_operand x) {
+    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = x, c->out = like(x, FILL_GUARD);
+    c->aux = U(x.shape.dim[axis]), c->accumulate = accumulate;
+    if (!accumulate) c->aux.fill = FILL_GUARD;
+    ATTR(c, kn_attr_axes, ((1u << x.shape.n_dims) - 1) & ~(1u << axis), false);
+}
+
+static void relu_bias_cases(void) {
+    relu_bias_of(0, false, U(10));
+    relu_bias_of(1, false, U(100, 64));
+    relu_bias_of(1, true, U(37, 131));
+    relu_bias_of(1, true, U(1500, 20));
+    relu_bias_of(2, false, U(3, 7, 260));
+    relu_bias_of(1, false, U(5, 3, 12, 12));
+    relu_bias_of(1, true, U(5, 3, 7, 5));
+    relu_bias_of(1, true, U(16, 2, 96, 96));
+    relu_bias_of(1, false, U(2, 3, 50));
+    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = OPERAND(SPECIAL, 40, 30), c->in[1] = U(40, 30);
+    c->out = OPERAND(GUARD, 40, 30), c->aux = OPERAND(GUARD, 30);
+    ATTR(c, kn_attr_axes, 1, false);
 }
 
 /* --- products --- */
@@ -470,8 +498,14 @@ static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill f
 static void loss_cases(void) {
     softmax_of(0, U(1));
     softmax_of(1, U(100, 10));
+    /* On a GPU rows are held by a warp or by a block, in packs of 16 bytes or not, or not at all. */
     softmax_of(1, U(33, 257));
+    softmax_of(1, U(9, 101));
+    softmax_of(1, U(6, 64));
+    softmax_of(1, U(13, 300));
+    softmax_of(1, U(4, 2001));
     softmax_of(1, U(3, 5000));
+    softmax_of(1, U(2, 9001));
     softmax_of(0, U(12, 35));
     softmax_of(1, U(4, 6, 5, 3));
     large_logits(5, 40, 1);
@@ -480,7 +514,11 @@ static void loss_cases(void) {
     loss_of(100, 10, KN_U8, FILL_INDEX);
     loss_of(1, 1, KN_I64, FILL_INDEX);
     loss_of(37, 101, KN_I32, FILL_INDEX);
+    loss_of(9, 64, KN_I64, FILL_INDEX);
+    loss_of(13, 300, KN_I32, FILL_INDEX);
     loss_of(5, 3001, KN_I64, FILL_INDEX);
+    loss_of(3, 4000, KN_I32, FILL_INDEX);
+    loss_of(2, 9001, KN_I64, FILL_INDEX);
     loss_of(5000, 3, KN_U8, FILL_INDEX);
     loss_of(7, 10, KN_I32, FILL_BEYOND);
     loss_of(7, 10, KN_U8, FILL_BEYOND);
@@ -602,12 +640,12 @@ static void movement_cases(void) {
 
 /* --- optimisers --- */
 
-static void optim_of(kn_op op, int n_weights, double decay) {
+static void optim_of(kn_op op, int n_weights, int64_t size, double decay) {
     parity_case *c = add(op, COMPARE_CLOSE);
     int64_t n = 0;
     c->n_in = 4, c->n_extra = n_weights;
     for (int i = 0; i < n_weights; i++) {
-        c->in[4 + i] = U(i == 1 ? 5000 : 7 + 30 * i);
+        c->in[4 + i] = U(i == 1 ? 5000 : size + 30 * i);
         n += count_of(c->in[4 + i]);
     }
     c->in[0] = U(n);
@@ -622,8 +660,9 @@ static void optim_of(kn_op op, int n_weights, double decay) {
 static void optim_cases(void) {
     static const kn_op ops[] = {KN_OP_sgd_step, KN_OP_momentum_step, KN_OP_adam_step};
     for (int i = 0; i < 3; i++) {
-        optim_of(ops[i], 1, 0);
-        optim_of(ops[i], 4, 0.1);
+        optim_of(ops[i], 1, 7, 0);
+        optim_of(ops[i], 4, 7, 0.1);
+        optim_of(ops[i], 3, 4096, 0.1); /* offsets that keep the second one aligned */
     }
 }
 
@@ -633,6 +672,7 @@ void parity_table_make(parity_table *out) {
     pointwise_cases();
     scalar_cases();
     reduce_cases();
+    relu_bias_cases();
     argmax_cases();
     product_cases();
     conv_cases();

@@ -1,6 +1,7 @@
 /* The CUDA kernels against the host's, with no GPU: the module's own C files call the .cu files'
  * launchers, whose kernels run as fibers (emulate.h) on the host's memory. Products and
  * convolutions are libraries' and stay out. */
+#include "emulate_order.h"
 #include "module.h"
 #include "parity.h"
 #include "test.h"
@@ -43,12 +44,38 @@ static const kn_kernel_fn kernels[KN_OP_COUNT] = {
 #include <knet/ops.def>
 };
 
+/* --- guards that AddressSanitizer watches, reads too --- */
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+static void watch_guards(const kn_tensor *t, int guard, bool on) {
+    if (!t || t == KN_NONE || !t->data) return;
+    size_t element = kn_dtype_bytes((kn_dtype)t->dtype), bytes = (size_t)guard * element;
+    char *begin = t->data, *end = begin + (size_t)t->n * element;
+    if (on) {
+        ASAN_POISON_MEMORY_REGION(begin - bytes, bytes);
+        ASAN_POISON_MEMORY_REGION(end, bytes);
+    } else {
+        ASAN_UNPOISON_MEMORY_REGION(begin - bytes, bytes);
+        ASAN_UNPOISON_MEMORY_REGION(end, bytes);
+    }
+}
+#else
+static void watch_guards(const kn_tensor *t, int guard, bool on) { (void)t, (void)guard, (void)on; }
+#endif
+
+static void watch_all(const kn_op_call *call, int guard, bool on) {
+    for (int i = 0; i < call->n_in; i++) watch_guards(call->in[i], guard, on);
+    watch_guards(call->out, guard, on);
+    watch_guards(call->aux, guard, on);
+}
+
 /* --- the table --- */
 
 static parity_table table;
 
 static kn_status run_emulated(void *ctx, kn_op_call *call) {
-    (void)ctx;
+    const int *guard = ctx;
     kn_kernel_call kernel_call = {.op = call->op,
                                   .n_in = call->n_in,
                                   .in = call->in,
@@ -58,12 +85,16 @@ static kn_status run_emulated(void *ctx, kn_op_call *call) {
                                   .accumulate = call->accumulate,
                                   .device = call->device,
                                   .threads = 1};
-    return kn_tensor_numel(call->out) ? kernels[call->op](&kernel_call) : KN_OK;
+    if (kn_tensor_numel(call->out) == 0) return KN_OK;
+    watch_all(call, *guard, true);
+    kn_status status = kernels[call->op](&kernel_call);
+    watch_all(call, *guard, false);
+    return status;
 }
 
 static bool equals_host(const parity_case *c, kn_dtype dtype, int guard) {
     parity_mode host = {kn_device_host(), dtype, dtype, guard, NULL, NULL}, emulated = host;
-    emulated.run = run_emulated;
+    emulated.run = run_emulated, emulated.ctx = &guard;
     parity_result got, want;
     if (!parity_run(&want, c, &host)) return false;
     bool same = parity_run(&got, c, &emulated);
@@ -73,7 +104,9 @@ static bool equals_host(const parity_case *c, kn_dtype dtype, int guard) {
     return same;
 }
 
-static void run_all(kn_dtype dtype, int guard) {
+/* Guards of 64 elements keep buffers aligned to 16 bytes, guards of one don't. */
+static void run_all(emulate_order order, kn_dtype dtype, int guard) {
+    kn_emulate_order = order;
     int n_failed = 0, n = 0;
     for (int i = 0; i < table.n; i++) {
         if (!kernels[table.cases[i].op]) continue;
@@ -84,20 +117,41 @@ static void run_all(kn_dtype dtype, int guard) {
     assert_true(n > 300);
 }
 
+enum { ANY_GRID = 1 << 20 };
+
 static void kernels_on_aligned_f32_equal_the_host(void **state) {
     (void)state;
-    run_all(KN_F32, 64);
+    run_all((emulate_order){.blocks_max = ANY_GRID}, KN_F32, 64);
 }
 
 static void kernels_on_unaligned_f64_equal_the_host(void **state) {
     (void)state;
-    run_all(KN_F64, 1);
+    run_all((emulate_order){.blocks_max = ANY_GRID}, KN_F64, 1);
+}
+
+static void kernels_need_no_order_of_threads_or_blocks(void **state) {
+    (void)state;
+    run_all((emulate_order){.threads_reversed = 1, .blocks_reversed = 1, .blocks_max = ANY_GRID},
+            KN_F32, 1);
+}
+
+static void kernels_bear_a_warp_that_runs_ahead(void **state) {
+    (void)state;
+    run_all((emulate_order){.warp_ahead = 1, .blocks_max = 3}, KN_F32, 64);
+    run_all((emulate_order){.warp_ahead = 1, .threads_reversed = 1, .blocks_max = 3}, KN_F32, 1);
+}
+
+static void three_blocks_do_the_work_of_all(void **state) {
+    (void)state;
+    run_all((emulate_order){.blocks_reversed = 1, .blocks_max = 3}, KN_F64, 64);
 }
 
 int main(void) {
     parity_table_make(&table);
-    int n_failed = RUN_TESTS(TEST(kernels_on_aligned_f32_equal_the_host),
-                             TEST(kernels_on_unaligned_f64_equal_the_host));
+    int n_failed = RUN_TESTS(
+        TEST(kernels_on_aligned_f32_equal_the_host), TEST(kernels_on_unaligned_f64_equal_the_host),
+        TEST(kernels_need_no_order_of_threads_or_blocks), TEST(kernels_bear_a_warp_that_runs_ahead),
+        TEST(three_blocks_do_the_work_of_all));
     parity_table_free(&table);
     return n_failed;
 }

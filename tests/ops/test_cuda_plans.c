@@ -1,6 +1,7 @@
 /* Convolution plans for GPUs that are not here, from their descriptions (argv[1]: a JSON file):
  * every convolution of the table gets an engine of full precision. Each case runs in a child
  * process, for a library that crashes on one must not hide the others. */
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "test.h"
 
 static char json[4096];
+static int has_tf32 = -1; /* of the GPU described; -1: unknown */
 
 typedef struct plan_case {
     const char *name;
@@ -88,6 +90,92 @@ static void every_convolution_finds_an_engine(void **state) {
     assert_int_equal(n_failed, 0);
 }
 
+/* In the child: makes plans of LeNet's second layer for N batch sizes after one that loads what all
+ * share; 0 when each keeps less than the limit. */
+static int weigh_plans(void) {
+    enum { N = 20, BYTES_MOST = 128 << 10 };
+    cudnnBackendDescriptor_t device = NULL;
+    kn__conv_plan *plan[3 * (N + 1)] = {NULL};
+    size_t before = 0;
+    int n = 0;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    for (int batch = 1; batch <= N + 1 && status == KN_OK; batch++) {
+        if (batch == 2) before = mallinfo2().uordblks;
+        for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT && status == KN_OK; kind++) {
+            plan_case c = cases[1];
+            c.batch = batch;
+            kn__conv_key key = key_of(&c, (kn__conv_kind)kind, KN_F32);
+            status = kn__conv_plan_create(&plan[n++], &key, device);
+        }
+    }
+    size_t each = (mallinfo2().uordblks - before) / (3 * N);
+    while (n) kn__conv_plan_destroy(plan[--n]);
+    print_message("%zu bytes a plan\n", each);
+    return status < 0 || each > BYTES_MOST;
+}
+
+static void a_plan_keeps_less_than_128_kib(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int result = weigh_plans();
+        fflush(NULL);
+        _exit(result);
+    }
+    int result = 0;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+}
+
+/* In the child: how many kinds of gradients of the case's convolution take TF32 in this mode. */
+static int count_tf32(const plan_case *c, kn_math_mode math, kn_dtype dtype) {
+    cudnnBackendDescriptor_t device = NULL;
+    int n = 0;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT && status == KN_OK; kind++) {
+        kn__conv_key key = key_of(c, (kn__conv_kind)kind, dtype);
+        kn__conv_plan *plan = NULL;
+        key.math = math, key.alignment_bytes = 16;
+        status = kn__conv_plan_create(&plan, &key, device);
+        if (status == KN_OK) n += plan->tf32;
+        kn__conv_plan_destroy(plan);
+    }
+    return status < 0 ? 99 : n;
+}
+
+static int tf32_in_child(const plan_case *c, kn_math_mode math, kn_dtype dtype) {
+    int result = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(count_tf32(c, math, dtype));
+    assert_int_equal(waitpid(child, &result, 0), child);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 99;
+}
+
+static void strict_and_f64_plans_round_nothing(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tf32_in_child(&cases[i], KN_MATH_STRICT, KN_F32), 0);
+        assert_int_equal(tf32_in_child(&cases[i], KN_MATH_TF32, KN_F64), 0);
+    }
+}
+
+/* argv[2] says what the GPU has. */
+static void tf32_plans_use_tensor_cores_where_there_are_any(void **state) {
+    (void)state;
+    int n = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int found = tf32_in_child(&cases[i], KN_MATH_TF32, KN_F32);
+        print_message("%s: %d of 3 plans in TF32\n", cases[i].name, found);
+        assert_true(found <= 3);
+        n += found;
+    }
+    if (has_tf32 >= 0) assert_int_equal(n > 0, has_tf32);
+}
+
 static void a_description_that_is_none_is_an_error(void **state) {
     (void)state;
     cudnnBackendDescriptor_t device = NULL;
@@ -147,7 +235,9 @@ int main(int argc, char **argv) {
     } else if (read_description(argv[1]) < 0) {
         return 2;
     }
-    return RUN_TESTS(TEST(every_convolution_finds_an_engine),
-                     TEST(a_description_that_is_none_is_an_error),
-                     TEST(an_impossible_convolution_is_an_error));
+    if (argc > 2) has_tf32 = strcmp(argv[2], "tf32") == 0;
+    return RUN_TESTS(
+        TEST(every_convolution_finds_an_engine), TEST(strict_and_f64_plans_round_nothing),
+        TEST(tf32_plans_use_tensor_cores_where_there_are_any), TEST(a_plan_keeps_less_than_128_kib),
+        TEST(a_description_that_is_none_is_an_error), TEST(an_impossible_convolution_is_an_error));
 }

@@ -452,8 +452,61 @@ static void a_thread_without_frames_can_end_a_tensor(void **state) {
     assert_null(slot);
 }
 
+static void a_frames_math_mode_is_inherited(void **state) {
+    (void)state;
+    assert_int_equal(kn_frame_math(), KN_MATH_STRICT);
+    {
+        KN_FRAME(.math = KN_MATH_TF32);
+        KN_FRAME();
+        assert_int_equal(kn_frame_math(), KN_MATH_TF32);
+        KN_FRAME(.math = KN_MATH_STRICT);
+        assert_int_equal(kn_frame_math(), KN_MATH_STRICT);
+    }
+    kn_frame none = kn_frame_begin(&(kn_frame_options){.math = 4});
+    assert_fails(kn_check(), KN_ERR_INVALID, "math mode 4");
+    kn_frame_end(&none);
+}
+
+static void the_process_has_a_math_mode_for_outermost_frames(void **state) {
+    (void)state;
+    assert_int_equal(kn_math_mode_get(), KN_MATH_STRICT);
+    {
+        KN_FRAME();
+        assert_ok(kn_math_mode_set(KN_MATH_BF16));
+        assert_int_equal(kn_frame_math(), KN_MATH_STRICT); /* open already */
+        KN_FRAME();
+        assert_int_equal(kn_frame_math(), KN_MATH_STRICT);
+    }
+    assert_int_equal(kn_frame_math(), KN_MATH_BF16);
+    {
+        KN_FRAME();
+        assert_int_equal(kn_frame_math(), KN_MATH_BF16);
+    }
+    assert_fails(kn_math_mode_set((kn_math_mode)7), KN_ERR_INVALID, "mode 7");
+    assert_int_equal(kn_math_mode_get(), KN_MATH_BF16);
+    assert_ok(kn_math_mode_set(KN_MATH_STRICT));
+    assert_string_equal(kn_math_mode_name(KN_MATH_TF32), "tf32");
+}
+
+static void the_host_multiplies_the_same_in_every_mode(void **state) {
+    (void)state;
+    float bits[3];
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++) {
+        KN_FRAME(.math = math);
+        kn_tensor *x = F32(KN_SHAPE(1, 3), 1.0000001f, 3.3333333f, 0.1f);
+        const float *y = kn_data(kn_matmul(x, kn_transpose(x, KN_ALL)));
+        assert_non_null(y);
+        bits[math - 1] = *y;
+    }
+    assert_memory_equal(&bits[1], &bits[0], sizeof(float));
+    assert_memory_equal(&bits[2], &bits[0], sizeof(float));
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(a_frames_math_mode_is_inherited),
+        OPS_TEST(the_process_has_a_math_mode_for_outermost_frames),
+        OPS_TEST(the_host_multiplies_the_same_in_every_mode),
         OPS_TEST(a_result_goes_with_its_frame), OPS_TEST(an_op_outside_any_frame_is_an_error),
         OPS_TEST(keep_moves_a_tensor_one_frame_out),
         OPS_TEST(keep_through_two_frames_and_twice_is_safe),

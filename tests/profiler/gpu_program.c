@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <knet/prof.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,12 @@ static int run_threads(int n) {
 static int run_crowd(void) {
     n_rounds = 200;
     pause_every = 50;
+    return run_threads(THREADS_MAX);
+}
+
+/* A buffer for each thread, and little else. */
+static int run_pack(void) {
+    n_rounds = 20;
     return run_threads(THREADS_MAX);
 }
 
@@ -199,6 +206,54 @@ static int run_context(void) {
     return 6;
 }
 
+/* The timer's waits have no end by time while MOCK_CUPTI has the word "endless". */
+__attribute__((visibility("default"))) int pthread_cond_clockwait(pthread_cond_t *cond,
+                                                                  pthread_mutex_t *lock,
+                                                                  clockid_t clock,
+                                                                  const struct timespec *until) {
+    const char *list = getenv("MOCK_CUPTI");
+    int (*wait)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *) = NULL;
+    if (list && strstr(list, "endless")) return pthread_cond_wait(cond, lock);
+    *(void **)(void *)&wait = dlsym(RTLD_NEXT, "pthread_cond_clockwait");
+    return wait(cond, lock, clock, until);
+}
+
+/* A graph that is destroyed again and again, among 60,000 nodes. */
+static void *destroy_graphs(void *are_enough) {
+    mock_destroy_fn destroy;
+    *(void **)(void *)&destroy = find("mock_destroy");
+    while (!atomic_load((atomic_bool *)are_enough)) destroy(3, 0);
+    return are_enough;
+}
+
+/* Children capture while the parent's other thread is in the table of graphs most of the time. */
+static int run_graph_forks(void) {
+    mock_capture_fn capture;
+    pthread_t thread;
+    atomic_bool are_enough = false;
+    int n_stuck = 0;
+    *(void **)(void *)&capture = find("mock_capture");
+    KN_SCOPE("captured");
+    for (uint64_t i = 1; i <= 60000; i++) capture(7, i);
+    if (pthread_create(&thread, NULL, destroy_graphs, &are_enough) != 0) return 98;
+    for (int i = 0; i < 20 && !n_stuck; i++) {
+        usleep(1000);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            capture(9, 200001);
+            for (int k = 0; k < 500; k++) launch(MOCK_KERNEL, "in the child", 1000, 0);
+            _exit(7);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        n_stuck += !WIFEXITED(status) || WEXITSTATUS(status) != 7;
+    }
+    atomic_store(&are_enough, true);
+    pthread_join(thread, NULL);
+    return n_stuck ? 1 : 6;
+}
+
 static uint64_t count(const char *name) {
     mock_count_fn fn;
     *(void **)(void *)&fn = find(name);
@@ -210,6 +265,22 @@ static int run_wait(void) {
     launch(MOCK_KERNEL, "saxpy", 1000, 0);
     for (int i = 0; i < 4000 && count("mock_flushes") == 0; i++) usleep(5000);
     return count("mock_flushes") ? 6 : 5;
+}
+
+/* Fills a few buffers, and waits until somebody asks for the records. */
+static int run_wake(void) {
+    for (int i = 0; i < 1000; i++) launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    for (int i = 0; i < 4000 && count("mock_flushes") == 0; i++) usleep(5000);
+    return count("mock_flushes") ? 6 : 5;
+}
+
+/* A report in the middle. */
+static int run_reports(void) {
+    for (int i = 0; i < 2000; i++) {
+        launch(MOCK_KERNEL, "saxpy", 1000, 0);
+        if (i == 999 && kn_prof_report("/dev/null") < 0) return 5;
+    }
+    return 6;
 }
 
 /* Whether CUPTI makes records in a pause. */
@@ -257,8 +328,11 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"copies", run_copies}, {"scopes", run_scopes}, {"context", run_context},
-                {"wait", run_wait},     {"pause", run_pause},   {"graphs", run_many_graphs}};
+    } ways[] = {{"copies", run_copies},   {"scopes", run_scopes},
+                {"context", run_context}, {"wait", run_wait},
+                {"wake", run_wake},       {"pack", run_pack},
+                {"reports", run_reports}, {"graph forks", run_graph_forks},
+                {"pause", run_pause},     {"graphs", run_many_graphs}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
     }

@@ -11,7 +11,7 @@
  * noexec (the copies for an executable graph come before its address is known), unsynced (no work
  * ends before the driver was waited for), teardown (what was not flushed when CUDA's own exit
  * handler ran is lost), order (fails once NVTX has loaded a tool), report (says on stderr which
- * kinds are disabled).
+ * kinds are disabled, and when it has no subscriber any more).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H

@@ -44,6 +44,8 @@ static void time_goes_to_the_scope_of_the_launch(void **state) {
     (void)state;
     begin(&(synthetic_options){.records_max = 1, .first_id = 50000});
     uint64_t in_gemm, in_copy, outside;
+    kn__balance before, b;
+    kn__activity_balance(&before);
     {
         KN_SCOPE("launching");
         {
@@ -62,11 +64,12 @@ static void time_goes_to_the_scope_of_the_launch(void **state) {
     assert_int_equal(kernel->gpu_ns, in_gemm);
     assert_int_equal(find_row(&report, "launching/[memcpy]")->n_gpu, 2);
     assert_int_equal(find_row(&report, "launching")->gpu_ns, in_gemm + in_copy);
-    assert_int_equal(report.balance.unattributed_ns, outside);
-    assert_int_equal(report.balance.n_unattributed, 1);
-    assert_int_equal(report.balance.launched, 4);
-    assert_int_equal(report.balance.timed, 4);
-    assert_int_equal(report.balance.pending + report.balance.dropped + report.balance.untimed, 0);
+    assert_int_equal(report.balance.unattributed_ns - before.unattributed_ns, outside);
+    assert_int_equal(report.balance.n_unattributed - before.n_unattributed, 1);
+    b = since(&before);
+    assert_int_equal(b.launched, 4);
+    assert_int_equal(b.timed, 4);
+    assert_int_equal(b.pending + b.dropped + b.untimed, 0);
 }
 
 static void launches_without_a_record_yet_are_pending(void **state) {
@@ -324,6 +327,50 @@ static void a_ring_grows_with_what_is_launched_between_two_drains(void **state) 
     }
 }
 
+/* All records come at the end, when most of their launches are forgotten. */
+enum { FAR = 400000, FAR_FIRST_ID = 30000000 };
+static bool far_is_over;
+
+static void drain_at_last(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx;
+    for (uint32_t i = 0; i < FAR && far_is_over; i++) {
+        fn(sink, &(kn__record){.id = FAR_FIRST_ID + i, .start_ns = 1, .end_ns = 2}, 1);
+    }
+    far_is_over = false;
+}
+
+static void stop_at_last(void *ctx) {
+    (void)ctx;
+    far_is_over = true;
+}
+
+static void launches_that_are_forgotten_wait_for_no_record(void **state) {
+    (void)state;
+    static const kn__source source = {.name = "far behind",
+                                      .start = start_early,
+                                      .stop = stop_at_last,
+                                      .drain = drain_at_last,
+                                      .dropped = dropped_early};
+    kn__balance before;
+    kn__activity_stop();
+    kn__activity_balance(&before);
+    assert_ok(kn__activity_start(&source));
+    {
+        KN_SCOPE("far behind");
+        for (uint32_t i = 0; i < FAR; i++) {
+            kn__activity_launch(FAR_FIRST_ID + i);
+            if (i % 1000 == 0) kn__activity_drain();
+        }
+    }
+    kn__activity_stop();
+    kn__balance b = since(&before);
+    assert_int_equal(b.launched, FAR);
+    assert_int_equal(b.timed, FAR);
+    assert_int_equal(b.pending, 0);
+    assert_in_range(b.n_unattributed, 1, FAR - 1);
+    assert_int_equal(pending_in("far behind"), 0);
+}
+
 static void what_a_ring_grew_by_is_returned(void **state) {
     (void)state;
     begin(&(synthetic_options){.records_max = 1, .first_id = 6500000});
@@ -390,6 +437,23 @@ static void a_full_ring_counts_what_it_could_not_keep(void **state) {
     assert_true(report.buffer_full);
 }
 
+/* The first test: there are no tables of ids yet. */
+static void launches_that_no_table_has_room_for_are_lost(void **state) {
+    (void)state;
+    KN_SCOPE("no table");
+    kn__activity_note(9600000, true); /* makes the ring */
+    kn__budget_set(kn__budget_used());
+    begin(&(synthetic_options){.records_max = 1, .first_id = 9700000});
+    for (int i = 0; i < 5; i++) synthetic_launch("kernel");
+    kn__activity_stop();
+    kn__balance b;
+    kn__activity_balance(&b);
+    assert_int_equal(b.launched, 5);
+    assert_int_equal(b.timed, 5);
+    assert_int_equal(b.n_unattributed, 5);
+    assert_int_equal(b.n_lost, 5);
+}
+
 static void launches_in_a_pause_are_in_no_count(void **state) {
     (void)state;
     kn__balance before;
@@ -444,6 +508,7 @@ static void without_memory_left_every_launch_is_accounted_for(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST_WITH(launches_that_no_table_has_room_for_are_lost, setup, teardown),
         TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
         TEST_WITH(without_memory_left_every_launch_is_accounted_for, setup, teardown),
         TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
@@ -456,6 +521,7 @@ int main(void) {
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
         TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),
         TEST_WITH(a_ring_grows_with_what_is_launched_between_two_drains, setup, teardown),
+        TEST_WITH(launches_that_are_forgotten_wait_for_no_record, setup, teardown),
         TEST_WITH(a_thread_that_launches_takes_little_memory, setup, teardown),
         TEST_WITH(launches_in_a_pause_are_in_no_count, setup, teardown),
         TEST_WITH(dropped_records_leave_their_launches_counted, setup, teardown),

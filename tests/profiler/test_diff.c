@@ -167,7 +167,7 @@ static void the_worst_stands_first_in_table_and_json(void **state) {
     kn__diff_add_table(&text, &diff, &a, &b, &normal);
     assert_string_equal(
         text.data,
-        " run: 150ms -> 160ms; most live: 1.00GiB -> 1.50GiB\n"
+        " run: 150ms -> 160ms; most live: 1.00 GiB -> 1.50 GiB\n"
         " moved by more than 5 % and the noise: 3 for the worse, 0 for the better\n\n"
         " what            before     after    change     in all  row\n"
         " time             100us     200us   +100.0%    +10.0ms  row\n"

@@ -155,7 +155,7 @@ static void a_wrong_word_is_one_line_with_the_valid_ones(void **state) {
                                         "signal=",
                                         "buf=1K",
                                         "buf=M",
-                                        "buf=32MB",
+                                        "buf=32mb",
                                         "buf=99999999999G",
                                         "threads=2"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -190,6 +190,7 @@ static void a_word_without_effect_is_told(void **state) {
     (void)state;
     assert_warns("nvtx,json=a.json", false,
                  "KNET_TIMER: \"json=a.json\" has no effect: nvtx makes no table\n");
+    assert_warns("gpu,nvtx", false, "KNET_TIMER: \"gpu\" has no effect: nvtx makes no table\n");
     assert_warns("record=a,1,cupti=b", false,
                  "KNET_TIMER: \"record=a\" has no effect without gpu, gpu-lite or full\n"
                  "KNET_TIMER: \"cupti=b\" has no effect without gpu, gpu-lite or full\n");

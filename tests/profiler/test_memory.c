@@ -468,6 +468,26 @@ static void what_is_not_freed_is_told_with_its_scope(void **state) {
     assert_int_equal(use_of("leaky")->leaked, 3 << 20);
 }
 
+static void pools_of_a_name_that_follow_each_other_add_up(void **state) {
+    (void)state;
+    kn_pool_options options = {.name = "again"};
+    for (int i = 0; i < 3; i++) {
+        kn_pool *pool = NULL;
+        void *x = NULL;
+        assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+        assert_ok(kn_pool_limit(pool, 64 << 20));
+        assert_fails(kn_alloc(&x, pool, 128 << 20, NULL), KN_ERR_OOM, "again");
+        assert_ok(kn_alloc(&x, pool, 1000, NULL));
+        assert_ok(kn_free(pool, x));
+        if (i < 2) kn_pool_destroy(pool);
+        take_report(&report);
+        assert_int_equal(use_of("again")->n_allocs, i + 1);
+        assert_int_equal(use_of("again")->n_ooms, i + 1);
+        kn__report_release(&report);
+        if (i == 2) kn_pool_destroy(pool);
+    }
+}
+
 static void the_device_says_how_full_it_was(void **state) {
     (void)state;
     kn_device *sim = NULL;
@@ -508,6 +528,7 @@ int main(void) {
         TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
         TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),
+        TEST_WITH(pools_of_a_name_that_follow_each_other_add_up, setup, teardown),
         TEST_WITH(the_device_says_how_full_it_was, setup, teardown),
         TEST_WITH(what_is_not_freed_is_told_with_its_scope, setup, teardown),
         TEST_WITH(one_table_of_ours_replaces_the_other, setup, teardown),

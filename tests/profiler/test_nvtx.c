@@ -1,4 +1,6 @@
 /* Scopes as NVTX ranges, as a tool sees them. */
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,8 @@ static void read_file(const char *path, char *out, size_t size) {
     if (file) fclose(file);
 }
 
+static uid_t run_as; /* 0: whoever we are */
+
 static outcome run_program(const char *which, const char *way, const char *timer,
                            const char *injection) {
     static outcome o;
@@ -34,6 +38,7 @@ static outcome run_program(const char *which, const char *way, const char *timer
         setenv("CUBLAS_NVTX_LEVEL", "2", 1);
         setenv("CUBLASLT_NVTX_LEVEL", "2", 1);
         setenv("CUDNN_NVTX_LEVEL", "2", 1);
+        if (run_as && (fchown(seen_fd, run_as, run_as) != 0 || setuid(run_as) != 0)) _exit(96);
         execl(which, which, way, device, (char *)NULL);
         _exit(97);
     }
@@ -102,6 +107,38 @@ static void a_tool_that_cannot_be_loaded_changes_nothing(void **state) {
     assert_string_equal(o.err, "");
 }
 
+static void copy_file(const char *to, const char *from) {
+    char command[8192];
+    snprintf(command, sizeof command, "cp '%s' '%s'", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* Who may not be trusted runs a program of root's: what he names must not be loaded into it. */
+static void a_setuid_program_loads_no_tool(void **state) {
+    (void)state;
+    enum { NOBODY = 65534 };
+    char dir[] = "/tmp/knet-setuid-XXXXXX", copy[64], tool[64];
+    if (geteuid() != 0) skip();
+    assert_non_null(mkdtemp(dir));
+    snprintf(copy, sizeof copy, "%s/program", dir);
+    snprintf(tool, sizeof tool, "%s/tool.so", dir);
+    copy_file(copy, program);
+    copy_file(tool, listener);
+    chmod(dir, 0755);
+    run_as = NOBODY;
+    outcome o = run_program(copy, "plain", NULL, tool);
+    bool can_run = o.code == 0; /* the libraries may lie where nobody may look */
+    int pushed = can_run ? value(&o, "pushed ") : 0;
+    chmod(copy, 04755);
+    o = run_program(copy, "plain", NULL, tool);
+    run_as = 0;
+    unlink(copy), unlink(tool), rmdir(dir);
+    if (!can_run) skip();
+    assert_int_equal(pushed, 9);
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.seen, "");
+}
+
 /* The libraries' own ranges are the judge: whatever they say was called was called in a scope. */
 static void every_library_call_is_in_a_scope_of_its_name(void **state) {
     (void)state;
@@ -130,10 +167,10 @@ int main(int argc, char **argv) {
     listener = argv[2];
     library_calls = argc > 4 ? argv[3] : NULL;
     device = argc > 4 ? argv[4] : NULL;
-    return RUN_TESTS(TEST(a_tool_gets_ranges_without_the_timer), TEST(a_label_is_registered_once),
-                     TEST(table_and_ranges_go_together),
-                     TEST(scopes_of_a_thread_that_ends_are_popped),
-                     TEST(a_tool_that_cannot_be_loaded_changes_nothing),
-                     TEST(every_library_call_is_in_a_scope_of_its_name),
-                     TEST(a_library_call_without_a_scope_is_seen));
+    return RUN_TESTS(
+        TEST(a_tool_gets_ranges_without_the_timer), TEST(a_label_is_registered_once),
+        TEST(table_and_ranges_go_together), TEST(scopes_of_a_thread_that_ends_are_popped),
+        TEST(a_tool_that_cannot_be_loaded_changes_nothing), TEST(a_setuid_program_loads_no_tool),
+        TEST(every_library_call_is_in_a_scope_of_its_name),
+        TEST(a_library_call_without_a_scope_is_seen));
 }

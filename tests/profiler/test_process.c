@@ -2,6 +2,7 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@ static const char *program, *plugins[2];
 static char dir[] = "/tmp/knet-timer-XXXXXX";
 
 static rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
+static bool no_reader;        /* of stderr */
 
 typedef struct outcome {
     int code, signal;
@@ -36,10 +38,12 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
         autograd ? setenv("AUTOGRAD_TIMER", autograd, 1) : unsetenv("AUTOGRAD_TIMER");
         struct rlimit limit = {file_bytes_max, RLIM_INFINITY};
         if (file_bytes_max) setrlimit(RLIMIT_FSIZE, &limit);
-        if (file_bytes_max) signal(SIGXFSZ, SIG_IGN);
         if (strcmp(way, "hup ignored") == 0) signal(SIGHUP, SIG_IGN);
+        int ends[2] = {-1, fileno(err)};
+        if (no_reader && pipe(ends) != 0) _exit(96);
+        if (no_reader) close(ends[0]);
         dup2(fileno(out), 1);
-        dup2(fileno(err), 2);
+        dup2(ends[1], 2);
         execl(program, program, way, plugins[0], plugins[1], (char *)NULL);
         _exit(97);
     }
@@ -131,8 +135,8 @@ static void memory_columns_show_what_a_scope_took(void **state) {
     (void)state;
     outcome o = run("memory", "1");
     assert_int_equal(o.code, 0);
-    assert_non_null(strstr(o.err, "high-water mark 3.00MiB live"));
-    assert_non_null(strstr(o.err, "at the high-water mark of 3.00MiB: 3.00MiB allocating"));
+    assert_non_null(strstr(o.err, "high-water mark 3.00 MiB live"));
+    assert_non_null(strstr(o.err, "at the high-water mark of 3.00 MiB: 3.00 MiB allocating"));
     o = run("memory", "nomem");
     assert_null(strstr(o.err, "MiB"));
     assert_non_null(strstr(o.err, "allocating"));
@@ -292,6 +296,45 @@ static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state
     assert_int_equal(occurrences(o.err, "Section"), 0);
 }
 
+static void unlink_file(const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    unlink(path);
+}
+
+static void make_pipe(void) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0666), 0);
+}
+
+static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
+    (void)state;
+    make_pipe(); /* which nobody reads */
+    outcome o = run("int twice", "signal=INT,out=pipe");
+    assert_int_equal(o.signal, SIGINT);
+    unlink_file("pipe");
+}
+
+static void wait_for_file(const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (int i = 0; i < 2000 && access(path, F_OK) != 0; i++) usleep(5000);
+}
+
+static void a_signal_during_the_last_report_waits_for_it(void **state) {
+    (void)state;
+    static char text[65536];
+    make_pipe();
+    outcome o = run("term at exit", "signal=TERM,out=pipe");
+    assert_int_equal(o.signal, SIGTERM);
+    wait_for_file("early.txt");
+    read_path("early.txt", text, sizeof text);
+    assert_int_equal(occurrences(text, "Section"), 1);
+    assert_row(text, "\n ended ", "1");
+    unlink_file("pipe");
+}
+
 static void a_signal_that_is_ignored_ends_nothing(void **state) {
     (void)state;
     outcome o = run("hup ignored", "signal=HUP,out=early.txt");
@@ -353,6 +396,27 @@ static void a_full_disk_leaves_the_older_report(void **state) {
     name[sizeof name - 1] = '\0';
     fill_the_disk("table.txt");
     fill_the_disk(name);
+}
+
+static void a_full_disk_ends_the_trace_alone(void **state) {
+    (void)state;
+    static char text[65536];
+    file_bytes_max = 4096;
+    outcome o = run("nodes", "trace=trace.json,json=/dev/null,out=/dev/null");
+    file_bytes_max = 0;
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.err, "cannot write the trace to trace.json: File too large"));
+    read_path("trace.json", text, sizeof text);
+}
+
+static void a_reader_that_has_gone_ends_the_table_alone(void **state) {
+    (void)state;
+    no_reader = true;
+    outcome o = run("plain", "json=data.json");
+    no_reader = false;
+    assert_int_equal(o.signal, 0);
+    assert_int_equal(o.code, 0);
+    cJSON_Delete(read_json("data.json"));
 }
 
 static void a_report_may_go_through_a_link(void **state) {
@@ -451,7 +515,7 @@ static void owners_without_the_variable_print_no_report(void **state) {
     assert_string_equal(o.err, "");
     o = run("owners", "1");
     assert_int_equal(o.code, 0);
-    assert_non_null(strstr(o.err, "3.00MiB allocating"));
+    assert_non_null(strstr(o.err, "3.00 MiB allocating"));
 }
 
 static void owners_go_with_every_word(void **state) {
@@ -569,8 +633,11 @@ int main(int argc, char **argv) {
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
         TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
+        TEST(a_second_interrupt_does_not_wait_for_the_report),
+        TEST(a_signal_during_the_last_report_waits_for_it),
         TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
-        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_may_go_through_a_link),
+        TEST(a_full_disk_leaves_the_older_report), TEST(a_full_disk_ends_the_trace_alone),
+        TEST(a_reader_that_has_gone_ends_the_table_alone), TEST(a_report_may_go_through_a_link),
         TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);

@@ -321,8 +321,8 @@ static void make_owners(kn__report *report) {
 static void leaving_out_rows_keeps_the_owners_of_the_peak(void **state) {
     (void)state;
     static const char owners[] =
-        " at the high-water mark of 900B: 91.0B row 9/b, 90.0B row 9/a, "
-        "81.0B row 8/b, 80.0B row 8/a, 71.0B row 7/b\n";
+        " at the high-water mark of 900 bytes: 91 bytes row 9/b, 90 bytes row 9/a, "
+        "81 bytes row 8/b, 80 bytes row 8/a, 71 bytes row 7/b\n";
     kn__report report, flat;
     kn__text text = {0};
     kn__table_options options = {0};
@@ -393,8 +393,9 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
     kn__memory_add(&text, &report, &(kn__memory_view){.width = 40, .height = 4, .ascii = true});
     assert_string_equal(
         text.data,
-        " high-water mark 87.9KiB, 1.50ms after the start (of 5.00ms)\n"
-        " cuda:0: at most 87.9KiB live, 2.00MiB reserved; at the end 50.0B live, 1.00MiB reserved; "
+        " high-water mark 87.9 KiB, 1.50ms after the start (of 5.00ms)\n"
+        " cuda:0: at most 87.9 KiB live, 2.00 MiB reserved; "
+        "at the end 50 bytes live, 1.00 MiB reserved; "
         "17 allocations; out of memory 1 times\n"
         "\n owned then by\n"
         "    11.0B  0.01%  (outside any scope)\n"

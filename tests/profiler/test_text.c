@@ -1,60 +1,63 @@
 #include "test.h"
-#include "text.h"
+#include "cells.h"
 
 #define assert_cell(cell, want) assert_string_equal((cell).text, want)
 
 static void times_have_three_digits_and_a_unit(void **state) {
     (void)state;
-    assert_cell(kn__cell_time(0, false), "0.00ns");
-    assert_cell(kn__cell_time(1, false), "1.00ns");
-    assert_cell(kn__cell_time(9.94, false), "9.94ns"); /* digits go where rounding makes 100 */
-    assert_cell(kn__cell_time(9.96, false), "10.0ns");
-    assert_cell(kn__cell_time(99.4, false), "99.4ns");
-    assert_cell(kn__cell_time(99.6, false), "100ns");
-    assert_cell(kn__cell_time(999, false), "999ns");
-    assert_cell(kn__cell_time(1000, false), "1.00μs");
-    assert_cell(kn__cell_time(1234567, false), "1.23ms");
-    assert_cell(kn__cell_time(59400, true), "59.4us");
-    assert_cell(kn__cell_time(1e9, false), "1.00s");
-    assert_cell(kn__cell_time(1822e9, false), "1822s"); /* never minutes or hours */
+    assert_cell(kn__time_cell(0, false), "0.00ns");
+    assert_cell(kn__time_cell(1, false), "1.00ns");
+    assert_cell(kn__time_cell(9.94, false), "9.94ns"); /* digits go where rounding makes 100 */
+    assert_cell(kn__time_cell(9.96, false), "10.0ns");
+    assert_cell(kn__time_cell(99.4, false), "99.4ns");
+    assert_cell(kn__time_cell(99.6, false), "100ns");
+    assert_cell(kn__time_cell(999, false), "999ns");
+    assert_cell(kn__time_cell(1000, false), "1.00μs");
+    assert_cell(kn__time_cell(1234567, false), "1.23ms");
+    assert_cell(kn__time_cell(59400, true), "59.4us");
+    assert_cell(kn__time_cell(1e9, false), "1.00s");
+    assert_cell(kn__time_cell(1822e9, false), "1822s"); /* never minutes or hours */
 }
 
 static void bytes_change_unit_at_powers_of_1000_and_divide_by_1024(void **state) {
     (void)state;
-    assert_cell(kn__cell_bytes(368), "368B");
-    assert_cell(kn__cell_bytes(999), "999B");
-    assert_cell(kn__cell_bytes(1000), "0.98KiB");
-    assert_cell(kn__cell_bytes(1536), "1.50KiB");
-    assert_cell(kn__cell_bytes(1e6), "0.95MiB");
-    assert_cell(kn__cell_bytes(3.0 * (1 << 20)), "3.00MiB");
-    assert_cell(kn__cell_bytes(80.0 * (1ull << 30)), "80.0GiB");
-    assert_cell(kn__cell_bytes(1e13), "9.09TiB");
-    assert_cell(kn__cell_bytes(1e18), "909495TiB");
+    assert_cell(kn__bytes_cell(368), "368B");
+    assert_cell(kn__bytes_cell(999), "999B");
+    assert_cell(kn__bytes_cell(1000), "0.98KiB");
+    assert_cell(kn__bytes_cell(1536), "1.50KiB");
+    assert_cell(kn__bytes_text(1536), "1.50 KiB");
+    assert_cell(kn__bytes_text(0), "0 bytes");
+    assert_cell(kn__bytes_text(999), "999 bytes");
+    assert_cell(kn__bytes_cell(1e6), "0.95MiB");
+    assert_cell(kn__bytes_cell(3.0 * (1 << 20)), "3.00MiB");
+    assert_cell(kn__bytes_cell(80.0 * (1ull << 30)), "80.0GiB");
+    assert_cell(kn__bytes_cell(1e13), "9.09TiB");
+    assert_cell(kn__bytes_cell(1e18), "909495TiB");
 }
 
 static void counts_and_percentages_have_three_digits(void **state) {
     (void)state;
-    assert_cell(kn__cell_count(0), "0");
-    assert_cell(kn__cell_count(999), "999");
-    assert_cell(kn__cell_count(1000), "1.00k");
-    assert_cell(kn__cell_count(12345678), "12.3M");
-    assert_cell(kn__cell_count(4e9), "4.00B");
-    assert_cell(kn__cell_percent(1, 1), "100%");
-    assert_cell(kn__cell_percent(32, 100), "32.0%");
-    assert_cell(kn__cell_percent(2.55, 100), "2.55%");
-    assert_cell(kn__cell_percent(0, 100), "0.00%");
-    assert_cell(kn__cell_percent(0, 0), " - %");
-    assert_cell(kn__cell_percent(1, 0), "inf %");
+    assert_cell(kn__count_cell(0), "0");
+    assert_cell(kn__count_cell(999), "999");
+    assert_cell(kn__count_cell(1000), "1.00k");
+    assert_cell(kn__count_cell(12345678), "12.3M");
+    assert_cell(kn__count_cell(4e9), "4.00B");
+    assert_cell(kn__percent_cell(1, 1), "100%");
+    assert_cell(kn__percent_cell(32, 100), "32.0%");
+    assert_cell(kn__percent_cell(2.55, 100), "2.55%");
+    assert_cell(kn__percent_cell(0, 100), "0.00%");
+    assert_cell(kn__percent_cell(0, 0), " - %");
+    assert_cell(kn__percent_cell(1, 0), "inf %");
 }
 
 static void no_number_breaks_a_cell(void **state) {
     (void)state;
     const double odd[] = {1e300, -1e300, 1.0 / 0.0 * 1.0, -1.0, 0.0 / 0.0, 1e-300, 1.8e19};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        assert_true(strlen(kn__cell_time(odd[i], false).text) < sizeof(kn__cell));
-        assert_true(strlen(kn__cell_bytes(odd[i]).text) < sizeof(kn__cell));
-        assert_true(strlen(kn__cell_count(odd[i]).text) < sizeof(kn__cell));
-        assert_true(strlen(kn__cell_percent(odd[i], odd[i]).text) < sizeof(kn__cell));
+        assert_true(strlen(kn__time_cell(odd[i], false).text) < sizeof(kn__quantity));
+        assert_true(strlen(kn__bytes_cell(odd[i]).text) < sizeof(kn__quantity));
+        assert_true(strlen(kn__count_cell(odd[i]).text) < sizeof(kn__quantity));
+        assert_true(strlen(kn__percent_cell(odd[i], odd[i]).text) < sizeof(kn__quantity));
     }
 }
 

@@ -1,5 +1,6 @@
 /* A program of many ways to end, for test_process.c: argv[1] says which. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <pthread.h>
@@ -169,6 +170,34 @@ static int get_hup_and_go_on(void) {
     return raise(SIGHUP) != 0 ? 1 : wait_for_report(); /* and again */
 }
 
+/* By somebody who will not wait for a report that cannot be written. */
+static int get_int_twice(void) {
+    KN_SCOPE("ended");
+    raise(SIGINT);
+    usleep(50000);
+    raise(SIGINT);
+    _exit(3);
+}
+
+static void copy_out(const char *to, const char *from) {
+    char bytes[4096];
+    int in = open(from, O_RDONLY), out = open("copy.tmp", O_WRONLY | O_CREAT, 0666);
+    for (ssize_t n; (n = read(in, bytes, sizeof bytes)) > 0;) {
+        if (write(out, bytes, (size_t)n) != n) return;
+    }
+    (void)rename("copy.tmp", to);
+}
+
+/* While the last report is written: nobody reads the pipe before. */
+static int get_term_at_exit(void) {
+    KN_SCOPE("ended");
+    if (fork() != 0) return 0;
+    usleep(100000);
+    kill(getppid(), SIGTERM);
+    copy_out("early.txt", "pipe");
+    _exit(0);
+}
+
 /* The child dies as without the timer. */
 static int child_gets_term(void) {
     pid_t child = fork();
@@ -326,6 +355,8 @@ int main(int argc, char **argv) {
                 {"int", get_int},
                 {"hup", get_hup},
                 {"hup ignored", get_hup_and_go_on},
+                {"int twice", get_int_twice},
+                {"term at exit", get_term_at_exit},
                 {"child term", child_gets_term},
                 {"jump", jump},
                 {"recursion", go_deep},

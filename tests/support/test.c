@@ -3,6 +3,8 @@
 #include <math.h>
 #include <time.h>
 
+#include "mix.h"
+
 /* Weak, so that tests that link no Knet.c library can use this file. */
 struct kn_error;
 extern const struct kn_error *kn_last_error(void) __attribute__((weak));
@@ -42,16 +44,13 @@ void test_skip_all(const char *why) {
 
 static uint64_t seed_state;
 
-uint64_t test_random(void) { /* splitmix64 */
+uint64_t test_random(void) {
     if (!seed_state) {
         const char *text = getenv("KNET_TEST_SEED");
         seed_state = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1u;
         print_message("KNET_TEST_SEED=%llu\n", (unsigned long long)seed_state);
     }
-    uint64_t z = (seed_state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return kn__splitmix(&seed_state);
 }
 
 uint64_t test_random_below(uint64_t n) { return test_random() % n; }

@@ -50,7 +50,7 @@ case $case in
     want 2 "$knet" train mlp --lr fast;        err_has "--lr is 'fast', but must be a number above 0"
     want 2 "$knet" train mlp --lr nan;         err_has 'must be a number above 0'
     want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0'
-    want 2 "$knet" train mlp --limit 3GB;      err_has 'such as 512MiB'
+    want 2 "$knet" train mlp --limit 3XB;      err_has 'such as 512MiB'
     want 2 "$knet" train mlp --quiet=yes;      err_has '--quiet takes no value'
     want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 images' ;;
   results)

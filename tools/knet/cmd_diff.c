@@ -3,8 +3,8 @@
 
 #include "cmd.h"
 #include "cmd_profile.h"
-#include "opts.h"
 #include "diff.h"
+#include "opts.h"
 
 enum { N_FILES = 2 };
 

@@ -6,9 +6,10 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "cli_report.h"
 #include "cmd.h"
 #include "opts.h"
+#include "output.h"
+#include "units.h"
 
 enum { DEVICES_MAX = 17, VERSION_BYTES = 192 };
 
@@ -178,28 +179,27 @@ static void devices_find(devices *d) {
 }
 
 /* --- output --- */
-static void devices_text(kn__report *r, const devices *d) {
-    kn__report_line(r, "Devices\n");
+static void devices_text(kn__output *r, const devices *d) {
+    kn__output_line(r, "Devices\n");
     for (int i = 0; i < d->n; i++) {
         const kn_device_info *info = &d->info[i];
-        char total[32], unused[32];
-        kn__report_line(r, "  %-12s %s, %s, %s free; %s\n", info->name, info->model,
-                        kn__bytes_text(total, sizeof total, info->total_bytes),
-                        kn__bytes_text(unused, sizeof unused, info->free_bytes), info->driver);
+        kn__output_line(r, "  %-12s %s, %s, %s free; %s\n", info->name, info->model,
+                        kn__bytes_text((double)info->total_bytes).text,
+                        kn__bytes_text((double)info->free_bytes).text, info->driver);
     }
-    if (*d->why_no_cuda) kn__report_line(r, "  %-12s none: %s\n", "cuda", d->why_no_cuda);
+    if (*d->why_no_cuda) kn__output_line(r, "  %-12s none: %s\n", "cuda", d->why_no_cuda);
 }
 
-static void libraries_text(kn__report *r, const found *f) {
-    kn__report_line(r, "Libraries\n");
+static void libraries_text(kn__output *r, const found *f) {
+    kn__output_line(r, "Libraries\n");
     for (int i = 0; i < N_LIBRARIES; i++)
-        if (f[i].present) kn__report_line(r, "  %-12s %s\n", libraries[i].name, f[i].version);
+        if (f[i].present) kn__output_line(r, "  %-12s %s\n", libraries[i].name, f[i].version);
     bool headed = false;
     for (int i = 0; i < N_LIBRARIES; i++) {
         if (f[i].present) continue;
-        if (!headed) kn__report_line(r, "Missing\n");
+        if (!headed) kn__output_line(r, "Missing\n");
         headed = true;
-        kn__report_line(r, "  %-12s for %s%s: %s\n", libraries[i].name, libraries[i].use,
+        kn__output_line(r, "  %-12s for %s%s: %s\n", libraries[i].name, libraries[i].use,
                         libraries[i].gpu ? " (needs a GPU)" : "", libraries[i].advice);
     }
 }
@@ -239,16 +239,16 @@ int kn__cmd_info(int argc, char **argv) {
         .opts = table,
         .n_opts = 1};
     if (!kn__opts_parse(&exit_code, &command, argc, argv)) return exit_code;
-    kn__report report;
-    if (kn__report_begin(&report, !json) < 0) return KN__EXIT_OOM;
+    kn__output report;
+    if (kn__output_begin(&report, !json) < 0) return KN__EXIT_OOM;
     devices d;
     found f[N_LIBRARIES];
     kernels_load();
     devices_find(&d);
     for (int i = 0; i < N_LIBRARIES; i++) f[i] = library_find(&libraries[i]);
-    kn__report_line(&report, "Knet.c %s\n", KNET_VERSION);
+    kn__output_line(&report, "Knet.c %s\n", KNET_VERSION);
     devices_text(&report, &d);
     libraries_text(&report, f);
     if (json) info_json(report.kept, &d, f);
-    return kn__report_end(&report, "knet info") ? KN__EXIT_OK : KN__EXIT_FAILURE;
+    return kn__output_end(&report, "knet info") ? KN__EXIT_OK : KN__EXIT_FAILURE;
 }

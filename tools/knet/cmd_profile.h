@@ -2,8 +2,8 @@
 #ifndef KN_CMD_PROFILE_H
 #define KN_CMD_PROFILE_H
 
+#include "cells.h"
 #include "report.h"
-#include "text.h"
 
 /* Prints the text on standard output, or on standard error with the reason; returns the exit code.
  */

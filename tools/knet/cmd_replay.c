@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_report.h"
 #include "cmd.h"
 #include "opts.h"
+#include "output.h"
 #include "replay.h"
+#include "units.h"
 
 enum { FILES_MAX = 256, POLICIES_MAX = 3, MAP_COLUMNS = 64, PROGRESS_STEPS = 1000 };
 
@@ -101,46 +102,46 @@ static double fits_of(const result *x) {
     return known ? (double)x->fits_bytes / (double)x->played.peak_live_bytes : (double)NAN;
 }
 
-static void trace_text(kn__report *r, const options *o, const char *path, const kn__trace *t) {
-    char steps[32], blocks[32], live[32], total[32];
-    kn__report_line(r, "%s: %s, %s events, %s blocks, %s in all, %u stream%s\n", path, t->format,
+static void trace_text(kn__output *r, const options *o, const char *path, const kn__trace *t) {
+    char steps[32], blocks[32];
+    kn__output_line(r, "%s: %s, %s events, %s blocks, %s in all, %u stream%s\n", path, t->format,
                     kn__count_text(steps, sizeof steps, (int64_t)t->n_steps),
                     kn__count_text(blocks, sizeof blocks, t->n_blocks),
-                    kn__bytes_text(total, sizeof total, t->total_bytes), t->n_streams,
+                    kn__bytes_text((double)t->total_bytes).text, t->n_streams,
                     t->n_streams == 1 ? "" : "s");
-    kn__report_line(r, "  peak live %s at event %zu\n",
-                    kn__bytes_text(live, sizeof live, t->peak_live_bytes), t->peak_at + 1);
-    if (t->about[0]) kn__report_line(r, "  played: %s\n", t->about);
+    kn__output_line(r, "  peak live %s at event %zu\n",
+                    kn__bytes_text((double)t->peak_live_bytes).text, t->peak_at + 1);
+    if (t->about[0]) kn__output_line(r, "  played: %s\n", t->about);
     if (t->n_before) {
-        kn__report_line(r, "  %zu blocks were live before it begins\n", t->n_before);
+        kn__output_line(r, "  %zu blocks were live before it begins\n", t->n_before);
     }
     if (t->n_passed_over) {
-        kn__report_line(r, "  %" PRIu64 " events fit no block and were passed over\n",
+        kn__output_line(r, "  %" PRIu64 " events fit no block and were passed over\n",
                         t->n_passed_over);
     }
     if (t->n_ooms) {
-        kn__report_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
+        kn__output_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
     }
-    kn__report_line(r, "  %-8s %13s %7s", "policy", "peak reserved", "ratio");
-    if (o->fits) kn__report_line(r, " %7s", "fits");
-    kn__report_line(r, " %8s %8s %8s %7s %9s %9s\n", "allocs", "frees", "maps", "syncs", "ns/op",
+    kn__output_line(r, "  %-8s %13s %7s", "policy", "peak reserved", "ratio");
+    if (o->fits) kn__output_line(r, " %7s", "fits");
+    kn__output_line(r, " %8s %8s %8s %7s %9s %9s\n", "allocs", "frees", "maps", "syncs", "ns/op",
                     "first");
 }
 
-static void policy_text(kn__report *r, const options *o, const result *x) {
-    char reserved[32], fits[16] = "-";
+static void policy_text(kn__output *r, const options *o, const result *x) {
+    char fits[16] = "-";
     const kn__played *p = &x->played;
     const kn__counts *c = &p->counts;
-    kn__report_line(r, "  %-8s %13s %7.4f", p->policy,
-                    kn__bytes_text(reserved, sizeof reserved, c->reserved_bytes_max), ratio_of(p));
+    kn__output_line(r, "  %-8s %13s %7.4f", p->policy,
+                    kn__bytes_text((double)c->reserved_bytes_max).text, ratio_of(p));
     if (x->fits_bytes) snprintf(fits, sizeof fits, "%.4f", fits_of(x));
-    if (o->fits) kn__report_line(r, " %7s", fits);
-    kn__report_line(r, " %8" PRIu64 " %8" PRIu64 " %8" PRIu64 " %7" PRIu64, c->device_allocs,
+    if (o->fits) kn__output_line(r, " %7s", fits);
+    kn__output_line(r, " %8" PRIu64 " %8" PRIu64 " %8" PRIu64 " %7" PRIu64, c->device_allocs,
                     c->device_frees, c->maps, c->syncs);
     if (p->oom) {
-        kn__report_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
+        kn__output_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
     } else {
-        kn__report_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_first);
+        kn__output_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_first);
     }
 }
 
@@ -154,7 +155,7 @@ static char shade(double share) {
 
 /* Rows over time: what is live, of the highest that is reserved; what is reserved and not live, of
  * what is reserved then. */
-static void timeline_text(kn__report *r, const kn__played *p) {
+static void timeline_text(kn__output *r, const kn__played *p) {
     char live[KN__SAMPLES + 1] = "", waste[KN__SAMPLES + 1] = "";
     double most = 0;
     uint64_t high = p->counts.reserved_bytes_max;
@@ -166,17 +167,16 @@ static void timeline_text(kn__report *r, const kn__played *p) {
         waste[i] = shade(unused);
         if (unused > most) most = unused;
     }
-    kn__report_line(r, "    live over time    |%s|\n", live);
-    kn__report_line(r, "    unused over time  |%s| of what is reserved; at most %.1f %%\n", waste,
+    kn__output_line(r, "    live over time    |%s|\n", live);
+    kn__output_line(r, "    unused over time  |%s| of what is reserved; at most %.1f %%\n", waste,
                     100 * most);
 }
 
-static void map_text(kn__report *r, const kn__played *p) {
-    char cell[32];
+static void map_text(kn__output *r, const kn__played *p) {
     if (!p->n_map) return;
-    kn__report_line(r, "    addresses %s, from 0x%" PRIx64 ", %s a cell:\n",
+    kn__output_line(r, "    addresses %s, from 0x%" PRIx64 ", %s a cell:\n",
                     p->oom ? "when memory ran out" : "at the peak", p->map_base,
-                    kn__bytes_text(cell, sizeof cell, p->map_cell_bytes));
+                    kn__bytes_text((double)p->map_cell_bytes).text);
     for (int i = 0; i < p->n_map; i += MAP_COLUMNS) {
         char row[MAP_COLUMNS + 1] = "";
         for (int k = 0; k < MAP_COLUMNS && i + k < p->n_map; k++) {
@@ -185,15 +185,15 @@ static void map_text(kn__report *r, const kn__played *p) {
                      : p->map[i + k] >= 50 ? '+'
                                            : '-';
         }
-        kn__report_line(r, "    |%-*s|\n", MAP_COLUMNS, row);
+        kn__output_line(r, "    |%-*s|\n", MAP_COLUMNS, row);
     }
 }
 
-static void pictures_text(kn__report *r, const kn__played *p) {
-    kn__report_line(r, "  %s\n", p->policy);
+static void pictures_text(kn__output *r, const kn__played *p) {
+    kn__output_line(r, "  %s\n", p->policy);
     timeline_text(r, p);
     map_text(r, p);
-    if (p->oom) kn__report_line(r, "    out of memory: %s\n", p->oom_text);
+    if (p->oom) kn__output_line(r, "    out of memory: %s\n", p->oom_text);
 }
 
 /* --- JSON --- */
@@ -277,7 +277,7 @@ static kn_status play(result *x, const options *o, const kn__trace *t, const cha
     return status;
 }
 
-static int play_policies(kn__report *r, const options *o, const char *path, const kn__trace *t) {
+static int play_policies(kn__output *r, const options *o, const char *path, const kn__trace *t) {
     result *results = calloc(POLICIES_MAX, sizeof *results);
     int exit_code = KN__EXIT_OK, n = 0;
     if (!results) return KN__EXIT_FAILURE;
@@ -300,7 +300,7 @@ static int play_policies(kn__report *r, const options *o, const char *path, cons
     return exit_code;
 }
 
-static int replay_file(kn__report *r, const options *o, const char *path) {
+static int replay_file(kn__output *r, const options *o, const char *path) {
     kn__trace trace;
     if (kn__trace_read(&trace, path, o->partial) < 0) return fail(path);
     int exit_code = play_policies(r, o, path, &trace);
@@ -315,12 +315,12 @@ int kn__cmd_replay(int argc, char **argv) {
     if (!options_parse(&exit_code, &o, argc, argv)) return exit_code;
     if (!policies_parse(&o)) return KN__EXIT_USAGE;
     exit_code = KN__EXIT_OK;
-    kn__report report;
-    if (kn__report_begin(&report, !o.json) < 0) return KN__EXIT_FAILURE;
+    kn__output report;
+    if (kn__output_begin(&report, !o.json) < 0) return KN__EXIT_FAILURE;
     for (int i = 0; o.files[i]; i++) {
         int code = replay_file(&report, &o, o.files[i]);
         if (code == KN__EXIT_FAILURE || exit_code == KN__EXIT_OK) exit_code = code;
     }
-    bool written = kn__report_end(&report, "knet replay");
+    bool written = kn__output_end(&report, "knet replay");
     return written || exit_code ? exit_code : KN__EXIT_FAILURE;
 }

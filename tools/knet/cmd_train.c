@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_report.h"
 #include "cmd.h"
 #include "opts.h"
+#include "output.h"
+#include "units.h"
 
 enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560, MODELS_MAX = 8 };
 
@@ -31,7 +32,7 @@ typedef struct session {
     kn_optim *optim;
     kn_loader *train, *test;
     kn_progress bar;
-    kn__report report;
+    kn__output report;
     kn_train_result result;
     kn_epoch *epochs; /* the finished ones */
     int64_t n_epochs;
@@ -202,7 +203,7 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
     s->epochs[s->n_epochs++] = *epoch;
     if (s->options.quiet) return;
     kn_progress_clear(&s->bar);
-    kn__report_line(&s->report,
+    kn__output_line(&s->report,
                     "epoch %" PRId64 "/%" PRId64
                     "  loss %.4f  test accuracy %.2f %%  train %.2f s  test %.2f s\n",
                     epoch->index, s->options.epochs, epoch->loss, 100 * epoch->accuracy,
@@ -217,7 +218,7 @@ static kn_status session_train(session *s) {
     kn__count_text(images, sizeof images, kn_loader_images(s->train));
     kn__count_text(batches, sizeof batches, kn_loader_batches(s->train));
     if (!o->quiet)
-        kn__report_line(&s->report,
+        kn__output_line(&s->report,
                         "%s: %s parameters; %s images, %s batches of %" PRId64
                         "; %s, rate %g; %s, %d thread%s\n",
                         o->model, params, images, batches, o->batch, o->optimizer, o->lr,
@@ -299,18 +300,16 @@ static void result_json(session *s, const char *status, const char *message) {
 static void result_text(session *s) {
     const kn_epoch *last = s->n_epochs ? &s->epochs[s->n_epochs - 1] : NULL;
     kn_pool_stats stats = {0};
-    char live[32], reserved[32];
     kn_pool_stats_read(&stats, sizeof stats, s->pool);
     if (s->result.stopped)
-        kn__report_line(&s->report, "interrupted in epoch %" PRId64 " after %" PRId64 " steps\n",
+        kn__output_line(&s->report, "interrupted in epoch %" PRId64 " after %" PRId64 " steps\n",
                         s->result.last.index, s->result.n_steps);
     if (s->options.quiet && last)
-        kn__report_line(&s->report, "loss %.4f  test accuracy %.2f %%  %.2f s\n", last->loss,
+        kn__output_line(&s->report, "loss %.4f  test accuracy %.2f %%  %.2f s\n", last->loss,
                         100 * last->accuracy, s->result.seconds);
-    kn__report_line(&s->report, "memory: at most %s live, %s reserved (pool %s)\n",
-                    kn__bytes_text(live, sizeof live, stats.live_bytes_max),
-                    kn__bytes_text(reserved, sizeof reserved, stats.reserved_bytes_max),
-                    kn_pool_name(s->pool));
+    kn__output_line(&s->report, "memory: at most %s live, %s reserved (pool %s)\n",
+                    kn__bytes_text((double)stats.live_bytes_max).text,
+                    kn__bytes_text((double)stats.reserved_bytes_max).text, kn_pool_name(s->pool));
     if (last && !isfinite(last->loss))
         fprintf(stderr, "knet train: the loss is no number any more; a smaller --lr may help\n");
 }
@@ -371,9 +370,9 @@ int kn__cmd_train(int argc, char **argv) {
     if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
     interrupt_attach();
     if (device_open(&s) < 0) return error_report(kn_last_error(), true);
-    if (kn__report_begin(&s.report, !o->json) < 0) return error_report(kn_last_error(), true);
+    if (kn__output_begin(&s.report, !o->json) < 0) return error_report(kn_last_error(), true);
     exit_code = session_run(&s);
     session_close(&s);
-    bool written = kn__report_end(&s.report, "knet train");
+    bool written = kn__output_end(&s.report, "knet train");
     return exit_code == KN__EXIT_OK && !written ? KN__EXIT_FAILURE : exit_code;
 }

@@ -80,6 +80,7 @@ static bool reader_is_gone(void) {
 int main(int argc, char **argv) {
     streams_reserve();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow: the same */
     kn_log_attach(log_print, NULL);
     int exit_code = command_run(argc, argv);
     if (exit_code == KN__EXIT_FAILURE && reader_is_gone()) exit_code = 128 + SIGPIPE;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "units.h"
+
 /* --- suggestions --- */
 enum { WORD_MAX = 31 };
 
@@ -94,21 +96,11 @@ static const char *number_read(double *out, const char *text) {
 }
 
 static const char *bytes_read(int64_t *out, const char *text) {
-    static const struct {
-        const char *suffix;
-        int shift;
-    } units[] = {{"", 0},     {"B", 0},  {"KiB", 10}, {"K", 10},
-                 {"MiB", 20}, {"M", 20}, {"GiB", 30}, {"G", 30}};
-    char *end = NULL;
-    double value = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == text || strcmp(end, units[i].suffix) != 0) continue;
-        value *= (double)(1ull << units[i].shift);
-        if (!(value >= 1 && value < 9e18)) break;
-        *out = (int64_t)value;
-        return NULL;
-    }
-    return "a number of bytes from 1, such as 512MiB or 2GiB";
+    uint64_t n;
+    if (!kn__read_bytes(&n, text) || n < 1 || n > INT64_MAX)
+        return "a number of bytes from 1, such as 512MiB or 2GiB";
+    *out = (int64_t)n;
+    return NULL;
 }
 
 static const char *value_read(const kn__opt *opt, const char *text) {

@@ -14,7 +14,7 @@ typedef enum kn__opt_kind {
     KN__OPT_COUNT,  /* int64_t, 1 … max */
     KN__OPT_SEED,   /* uint64_t */
     KN__OPT_NUMBER, /* double, above 0 */
-    KN__OPT_BYTES,  /* int64_t, 1 or more; suffixes KiB, MiB, GiB (K, M, G), B */
+    KN__OPT_BYTES,  /* int64_t, 1 or more; units as in units.h */
     KN__OPT_TEXT,   /* const char * */
     KN__OPT_CHOICE, /* const char *, one of choices */
 } kn__opt_kind;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "now.h"
 #include "replay.h"
 #include "replay_policy.h"
 
@@ -32,11 +33,7 @@ typedef struct play {
 } play;
 
 /* The thread's own time: others on the machine don't count. */
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+static uint64_t now_ns(void) { return kn__now_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 static uint64_t granules(uint64_t bytes) { return (bytes + GRANULE - 1) / GRANULE; }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mix.h"
 #include "replay.h"
 #include "replay_input.h"
 
@@ -59,7 +60,7 @@ void kn__trace_release(kn__trace *trace) {
 /* Pointers seen: open addressing, at most half full. */
 
 static size_t hash(uint64_t ptr) {
-    uint64_t x = ptr * 0x9E3779B97F4A7C15u;
+    uint64_t x = ptr * KN__GOLDEN;
     return (size_t)(x ^ x >> 29);
 }
 

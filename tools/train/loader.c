@@ -5,6 +5,13 @@
 
 #include "dataset.h"
 
+/* Page-locked memory for a batch, which the device fetches while the host fills the other one. */
+typedef struct staging {
+    int64_t *y; /* [batch]; NULL: there is none */
+    float *x;   /* [batch,1,H,W], in the same block */
+    kn_event *fetched;
+} staging;
+
 struct kn_loader {
     kn_loader_options options;
     kn__dataset data;
@@ -14,8 +21,7 @@ struct kn_loader {
     kn_rng *rng;
     kn_tensor *x, *y;           /* slots: [batch,1,H,W] f32, [batch] i64; rewritten by each next */
     kn_tensor *x_part, *y_part; /* slots: views of the last, smaller batch */
-    float *x_staging;           /* where the device's memory is out of the host's reach */
-    int64_t *y_staging;
+    staging staging[2];         /* where the device's memory is out of the host's reach; by turns */
 };
 
 /* --- life cycle --- */
@@ -36,17 +42,30 @@ static kn_status options_check(kn_loader_options *o) {
     return KN_OK;
 }
 
+static kn_status staging_alloc(staging *s, const kn_loader *l) {
+    kn_pool *pool = kn_device_pinned_pool(l->options.device);
+    if (!pool) return kn_check();
+    size_t n = (size_t)l->options.batch, n_pixels = (size_t)(l->data.height * l->data.width);
+    void *block = NULL;
+    KN_TRY(kn_alloc(&block, pool, n * (sizeof *s->y + n_pixels * sizeof *s->x), NULL));
+    s->y = block;
+    s->x = (float *)(void *)(s->y + n);
+    return kn_event_create(&s->fetched, l->options.device);
+}
+
+/* The pool keeps the memory from others until the device has fetched it. */
+static void staging_free(staging *s, kn_device *device) {
+    if (s->y) kn_free(kn_device_pinned_pool(device), s->y);
+    kn_event_destroy(s->fetched);
+}
+
 static kn_status buffers_alloc(kn_loader *l) {
     const kn_loader_options *o = &l->options;
     l->order = malloc((size_t)l->data.n * sizeof *l->order);
     if (!l->order) return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " images", l->data.n);
     for (int64_t i = 0; i < l->data.n; i++) l->order[i] = (uint32_t)i;
     if (kn_device_kind_get(o->device) == KN_DEVICE_HOST) return KN_OK;
-    size_t n_pixels = (size_t)(o->batch * l->data.height * l->data.width);
-    l->x_staging = malloc(n_pixels * sizeof *l->x_staging);
-    l->y_staging = malloc((size_t)o->batch * sizeof *l->y_staging);
-    if (!l->x_staging || !l->y_staging)
-        return KN_FAIL(KN_ERR_OOM, "no memory to stage a batch of %" PRId64 " images", o->batch);
+    for (int i = 0; i < 2; i++) KN_TRY(staging_alloc(&l->staging[i], l));
     return KN_OK;
 }
 
@@ -104,8 +123,7 @@ void kn_loader_destroy(kn_loader *l) {
     kn_rng_destroy(l->rng);
     kn__dataset_release(&l->data);
     free(l->order);
-    free(l->x_staging);
-    free(l->y_staging);
+    for (int i = 0; i < 2; i++) staging_free(&l->staging[i], l->options.device);
     free(l);
 }
 
@@ -171,20 +189,33 @@ static void batch_gather(const kn_loader *l, float *x, int64_t *y, int64_t n) {
     }
 }
 
-static kn_status batch_fill(kn_loader *l, int64_t n) {
+/* Enqueues the copies of n images and labels. */
+static kn_status batch_send(staging *s, float *x, int64_t *y, int64_t n, const kn_loader *l) {
     kn_device *device = l->options.device, *host = kn_device_host();
-    KN_FRAME(.device = device, .record = KN_OFF);
+    kn_stream stream = kn_frame_stream();
+    size_t x_bytes = (size_t)(n * l->data.height * l->data.width) * sizeof *x;
+    kn_status status = kn_device_copy(device, x, host, s->x, x_bytes, stream);
+    if (status == KN_OK)
+        status = kn_device_copy(device, y, host, s->y, (size_t)n * sizeof *y, stream);
+    kn_status used = kn_block_use(kn_device_pinned_pool(device), s->y, stream);
+    KN_TRY(status);
+    KN_TRY(used);
+    return kn_event_record(s->fetched, stream);
+}
+
+static kn_status batch_fill(kn_loader *l, int64_t n) {
+    KN_FRAME(.device = l->options.device, .record = KN_OFF);
     float *x = kn_data_mut(l->x);
     int64_t *y = kn_data_mut(l->y);
     if (!x || !y) return kn_check();
-    if (!l->x_staging) {
+    staging *s = &l->staging[l->index % 2];
+    if (!s->y) {
         batch_gather(l, x, y, n);
         return KN_OK;
     }
-    batch_gather(l, l->x_staging, l->y_staging, n);
-    size_t x_bytes = (size_t)(n * l->data.height * l->data.width) * sizeof *x;
-    KN_TRY(kn_device_copy(device, x, host, l->x_staging, x_bytes, kn_frame_stream()));
-    return kn_device_copy(device, y, host, l->y_staging, (size_t)n * sizeof *y, kn_frame_stream());
+    KN_TRY(kn_event_sync(s->fetched)); /* of the last batch but one */
+    batch_gather(l, s->x, s->y, n);
+    return batch_send(s, x, y, n, l);
 }
 
 static kn_status batch_next(kn_loader *l, kn_batch *batch) {

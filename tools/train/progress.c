@@ -5,13 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CELLS = 20, CELLS_LEAST = 5, COLUMNS_UNKNOWN = 80, SHOW_EVERY_NS = 125000000 };
+#include "now.h"
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+enum { CELLS = 20, CELLS_LEAST = 5, COLUMNS_UNKNOWN = 80, SHOW_EVERY_NS = 125000000 };
 
 /* Appends to a text; what doesn't fit is left out. */
 static void add(char *out, size_t out_bytes, const char *text) {
@@ -112,12 +108,12 @@ char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, i
 
 kn_progress kn_progress_begin(FILE *out, int64_t total) {
     bool on = out && isatty(fileno(out));
-    uint64_t now = on ? now_ns() : 0;
+    uint64_t now = on ? kn__now_ns(CLOCK_MONOTONIC) : 0;
     return (kn_progress){.out = on ? out : NULL, .total = total, .begin_ns = now, .shown_ns = now};
 }
 
 bool kn_progress_due(const kn_progress *p) {
-    return p->out && now_ns() - p->shown_ns >= SHOW_EVERY_NS;
+    return p->out && kn__now_ns(CLOCK_MONOTONIC) - p->shown_ns >= SHOW_EVERY_NS;
 }
 
 /* Asked each time: terminals change. A line that fills the last column would wrap in some. */
@@ -131,7 +127,7 @@ static int columns_of(FILE *out) {
 void kn_progress_show(kn_progress *p, int64_t done, const char *message) {
     if (!p->out) return;
     char text[512];
-    p->shown_ns = now_ns();
+    p->shown_ns = kn__now_ns(CLOCK_MONOTONIC);
     kn_progress_text(text, sizeof text, columns_of(p->out), done, p->total,
                      (double)(p->shown_ns - p->begin_ns) * 1e-9, message);
     fprintf(p->out, "\r%s\033[K", text);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "now.h"
+
 typedef struct run {
     const kn_model *model;
     kn_optim *optim;
@@ -15,11 +17,7 @@ typedef struct run {
     kn_train_result result;
 } run;
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now_seconds(void) { return 1e-9 * (double)kn__now_ns(CLOCK_MONOTONIC); }
 
 /* A zero on the batch's device, for sums that are read once. */
 static kn_status sum_begin(kn_tensor **slot, const kn_batch *b) {

@@ -90,6 +90,8 @@ KN_API KN_MUST_CHECK kn_status kn_event_record(kn_event *event, kn_stream stream
 KN_API KN_MUST_CHECK kn_status kn_event_wait(kn_event *event, kn_stream stream);
 /* Sets *done to whether the point was reached; never waits. */
 KN_API KN_MUST_CHECK kn_status kn_event_query(bool *done, kn_event *event);
+/* Waits on the host until the point was reached. */
+KN_API KN_MUST_CHECK kn_status kn_event_sync(kn_event *event);
 
 /* Copies within one device, or between a device and the host. `stream` belongs to the device that
  * is not the host. With pageable host memory the call may wait until that memory can be reused.

@@ -137,8 +137,8 @@ typedef struct kn_op_call {
     int n_in;
     kn_tensor *const *in; /* KN_NONE where absent */
     kn_tensor *out; /* NULL: kn_op_run makes it of `device`, `dtype`, `shape`; else written into */
-    kn_tensor
-        *aux; /* second result some ops make for their gradient: max-pool offsets (U8), dlogits */
+    kn_tensor *aux; /* second result some ops make for their gradient: max-pool offsets (U8),
+                       dlogits; given to relu_bias_back, which writes into it */
     const void *attr;
     size_t attr_bytes;
     kn_dtype dtype;
@@ -185,6 +185,10 @@ KN_API void kn_frame_release_to(uint32_t mark);
 /* --- ops that gradient rules call; each is differentiable where its own rule says so --- */
 /* op_back of a unary op: s is x or y, as ops.def says; g is dy. */
 KN_API kn_tensor *kn_unary_back(kn_op back_op, kn_tensor *s, kn_tensor *g);
+/* The gradient of y = relu(x + b), b along dimension `axis` of x: returns dx, and writes db, or
+ * adds to it. Not differentiable again. */
+KN_API kn_tensor *kn_relu_bias_back(kn_tensor *y, kn_tensor *g, int axis, kn_tensor *db,
+                                    bool accumulate);
 /* c [M,N] = op(a)·op(b). `into`: NULL, or a tensor to which the product is added and which is
  * returned. */
 KN_API kn_tensor *kn_matmul_trans(kn_tensor *a, kn_tensor *b, bool trans_a, bool trans_b,

@@ -1,6 +1,7 @@
 /* Errors, contexts and versions of the CUDA libraries. */
 #include <cuda.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +9,36 @@
 
 /* --- errors --- */
 
+/* After these the GPU's context is of no use, and every later call returns the same error. */
+static bool is_sticky(cudaError_t error) {
+    switch (error) {
+        case cudaErrorECCUncorrectable:
+        case cudaErrorNvlinkUncorrectable:
+        case cudaErrorIllegalAddress:
+        case cudaErrorLaunchTimeout:
+        case cudaErrorAssert:
+        case cudaErrorHardwareStackError:
+        case cudaErrorIllegalInstruction:
+        case cudaErrorMisalignedAddress:
+        case cudaErrorInvalidAddressSpace:
+        case cudaErrorInvalidPc:
+        case cudaErrorLaunchFailure:
+            return true;
+        default:
+            return false;
+    }
+}
+
+static void log_lost(const char *what, cudaError_t error) {
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&logged)) return;
+    kn_log_write(0, "the GPU is lost to this process, restart the program: %s: %s", what,
+                 cudaGetErrorString(error));
+}
+
 kn_status kn__cuda_status(cudaError_t error, const char *what) {
     if (__builtin_expect(error == cudaSuccess, 1)) return KN_OK;
+    if (is_sticky(error)) log_lost(what, error);
     return KN_FAIL(error == cudaErrorMemoryAllocation ? KN_ERR_OOM : KN_ERR_CUDA, "%s: %s (%s)",
                    what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
@@ -75,11 +104,21 @@ static kn_status primary_of(CUcontext *out, int gpu) {
     return KN_OK;
 }
 
-int kn__gpu_index(const kn_device *device) { return atoi(kn_device_name(device) + sizeof "cuda"); }
+/* A device's number never changes: the name is read once. */
+int kn__gpu_index(const kn_device *device) {
+    static _Atomic(const kn_device *) known[KN__GPUS_MAX];
+    for (int i = 0; i < KN__GPUS_MAX; i++) {
+        if (atomic_load_explicit(&known[i], memory_order_relaxed) == device) return i;
+    }
+    long index = strtol(kn_device_name(device) + sizeof "cuda", NULL, 10);
+    if (index < 0 || index >= KN__GPUS_MAX) return -1;
+    atomic_store_explicit(&known[index], device, memory_order_relaxed);
+    return (int)index;
+}
 
 kn_status kn__gpu_enter(bool *pushed, const kn_device *device) {
     int gpu = kn__gpu_index(device);
-    if (gpu < 0 || gpu >= KN__GPUS_MAX) {
+    if (gpu < 0) {
         return KN_FAIL(KN_ERR_DEVICE, "%s: more GPUs than the %d that are supported",
                        kn_device_name(device), KN__GPUS_MAX);
     }
@@ -91,7 +130,8 @@ kn_status kn__gpu_enter(bool *pushed, const kn_device *device) {
     if (result != CUDA_SUCCESS) {
         return KN_FAIL(KN_ERR_CUDA, "cuCtxPushCurrent: error %d for cuda:%d", (int)result, gpu);
     }
-    *pushed = true;
+    /* A thread without a context keeps this one, as after any call of the runtime. */
+    *pushed = current != NULL;
     return KN_OK;
 }
 

@@ -32,19 +32,15 @@ static idle_handle *find_idle(int gpu, cudaStream_t stream) {
     return h;
 }
 
-static kn_status take_handle(idle_handle **out, int gpu, cudaStream_t stream) {
-    idle_handle *h = find_idle(gpu, stream);
-    if (!h) {
-        h = calloc(1, sizeof *h);
-        if (!h) return KN_FAIL(KN_ERR_OOM, "no memory for a cuDNN handle");
-        kn_status status = KN__CUDNN(cudnnCreate, &h->handle);
-        if (status < 0) {
-            free(h);
-            return status;
-        }
+static kn_status make_handle(idle_handle **out) {
+    idle_handle *h = calloc(1, sizeof *h);
+    if (!h) return KN_FAIL(KN_ERR_OOM, "no memory for a cuDNN handle");
+    kn_status status = KN__CUDNN(cudnnCreate, &h->handle);
+    if (status < 0) {
+        free(h);
+        return status;
     }
-    h->stream = stream;
-    *out = h;
+    *out = h; /* works on stream NULL */
     return KN_OK;
 }
 
@@ -104,6 +100,7 @@ static kn__conv_key key_of(const kn_kernel_call *call, kn__conv_kind kind, const
     key.gpu = kn__gpu_index(call->device);
     key.accumulate = call->accumulate;
     key.flip = attr->flip;
+    key.math = call->math > KN_MATH_STRICT && key.dtype == KN_F32 ? KN_MATH_TF32 : KN_MATH_STRICT;
     key.alignment_bytes = alignment_of(x, w, y);
     copy_dims(key.x, x);
     copy_dims(key.w, w);
@@ -126,18 +123,26 @@ static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
 
 /* --- running --- */
 
+static kn_status run_on(idle_handle *h, const kn_kernel_call *call, kn__conv_plan *p, void *x,
+                        void *w, void *y, void *workspace) {
+    if (h->stream != call->stream) {
+        KN_TRY(KN__CUDNN(cudnnSetStream, h->handle, call->stream));
+        h->stream = call->stream;
+    }
+    return kn__conv_plan_run(p, h->handle, x, w, y, workspace);
+}
+
 static kn_status run_planned(const kn_kernel_call *call, kn__conv_plan *p, void *x, void *w,
                              void *y) {
-    idle_handle *h = NULL;
+    int gpu = p->key.gpu;
     void *workspace = NULL;
-    if (p->workspace_bytes) KN_TRY(kn__scratch(&workspace, call, p->workspace_bytes));
-    kn_status status = take_handle(&h, p->key.gpu, call->stream);
-    if (status == KN_OK) {
-        status = KN__CUDNN(cudnnSetStream, h->handle, call->stream);
-        if (status == KN_OK) status = kn__conv_plan_run(p, h->handle, x, w, y, workspace);
-        put_handle(h, p->key.gpu);
-    }
+    idle_handle *h = find_idle(gpu, call->stream);
+    if (!h) KN_TRY(make_handle(&h));
+    kn_status status = KN_OK;
+    if (p->workspace_bytes) status = kn__scratch(&workspace, call, p->workspace_bytes);
+    if (status == KN_OK) status = run_on(h, call, p, x, w, y, workspace);
     if (workspace) kn__scratch_end(call, workspace);
+    put_handle(h, gpu);
     return status;
 }
 

@@ -10,20 +10,36 @@ enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };
 /* Of scratch for one convolution: engines that want more are left out. */
 static const int64_t workspace_most_bytes = (int64_t)1 << 30;
 
-/* --- descriptors --- */
+/* --- descriptors: those that a plan is made of take 16 times its memory, and go when it is made
+ * --- */
 
-static kn_status make(cudnnBackendDescriptor_t *out, kn__conv_plan *p,
+enum { DESCRIPTORS_MAX = 64, HEURISTICS_MAX = 40 };
+
+typedef struct builder {
+    const kn__conv_key *key;
+    cudnnBackendDescriptor_t made[DESCRIPTORS_MAX];
+    int n_made;
+    int n_tried; /* engine configurations looked at */
+    cudnnBackendDescriptor_t plan;
+    size_t workspace_bytes;
+    bool tf32;
+} builder;
+
+static void destroy(cudnnBackendDescriptor_t d) {
+    (void)KN_PROF_FN(cudnnBackendDestroyDescriptor, d);
+}
+
+static kn_status make(cudnnBackendDescriptor_t *out, builder *p,
                       cudnnBackendDescriptorType_t type) {
-    KN_ASSERT(p->n_made < KN__CONV_DESCRIPTORS_MAX);
+    KN_ASSERT(p->n_made < DESCRIPTORS_MAX);
     KN_TRY(KN__CUDNN(cudnnBackendCreateDescriptor, type, out));
     p->made[p->n_made++] = *out;
     return KN_OK;
 }
 
 /* Gives back what was made last. */
-static void unmake(kn__conv_plan *p, int down_to) {
-    while (p->n_made > down_to)
-        (void)KN_PROF_FN(cudnnBackendDestroyDescriptor, p->made[--p->n_made]);
+static void unmake(builder *p, int down_to) {
+    while (p->n_made > down_to) destroy(p->made[--p->n_made]);
 }
 
 static kn_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
@@ -78,9 +94,9 @@ kn_status kn__conv_device_json(char *out, size_t out_bytes, cudnnBackendDescript
 
 /* --- the graph --- */
 
-static kn_status make_tensor(cudnnBackendDescriptor_t *out, kn__conv_plan *p, int64_t uid,
+static kn_status make_tensor(cudnnBackendDescriptor_t *out, builder *p, int64_t uid,
                              const int64_t *dim) {
-    const kn__conv_key *key = &p->key;
+    const kn__conv_key *key = p->key;
     int n = key->n_spatial + 2;
     int64_t stride[KN__CONV_DIMS], step = 1;
     for (int d = n - 1; d >= 0; d--) {
@@ -97,8 +113,8 @@ static kn_status make_tensor(cudnnBackendDescriptor_t *out, kn__conv_plan *p, in
     return finish(*out);
 }
 
-static kn_status make_convolution(cudnnBackendDescriptor_t *out, kn__conv_plan *p) {
-    const kn__conv_key *key = &p->key;
+static kn_status make_convolution(cudnnBackendDescriptor_t *out, builder *p) {
+    const kn__conv_key *key = p->key;
     int64_t n = key->n_spatial;
     cudnnDataType_t type = type_of(key);
     cudnnConvolutionMode_t mode = key->flip ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION;
@@ -141,8 +157,8 @@ static const struct operation_names {
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
 };
 
-static kn_status make_operation(cudnnBackendDescriptor_t *out, kn__conv_plan *p) {
-    const kn__conv_key *key = &p->key;
+static kn_status make_operation(cudnnBackendDescriptor_t *out, builder *p) {
+    const kn__conv_key *key = p->key;
     const struct operation_names *names = &names_of[key->kind];
     cudnnBackendDescriptor_t x, w, y, convolution;
     KN_TRY(make_tensor(&x, p, UID_X, key->x));
@@ -159,7 +175,7 @@ static kn_status make_operation(cudnnBackendDescriptor_t *out, kn__conv_plan *p)
     return finish(*out);
 }
 
-static kn_status make_graph(cudnnBackendDescriptor_t *out, kn__conv_plan *p) {
+static kn_status make_graph(cudnnBackendDescriptor_t *out, builder *p) {
     cudnnBackendDescriptor_t operation;
     KN_TRY(make_operation(&operation, p));
     KN_TRY(make(out, p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR));
@@ -176,9 +192,9 @@ static bool has(const int32_t *notes, int64_t n, int32_t note) {
     return false;
 }
 
-/* Strict arithmetic, the same bits each time, nothing compiled at run time. Tensor cores round f32
- * inputs to 10 bits; for f64 they are exact. */
-static bool engine_fits(cudnnBackendDescriptor_t engine, bool is_double) {
+/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows: for
+ * f32 tensor cores round the factors to TF32; for f64 they are exact. */
+static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n_numeric = 0, n_behaviour = 0;
@@ -197,20 +213,22 @@ static bool engine_fits(cudnnBackendDescriptor_t engine, bool is_double) {
     if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
     if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
         return false;
-    return is_double || !has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    *tf32 = key->dtype == KN_F32 && has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    return !*tf32 || key->math == KN_MATH_TF32;
 }
 
 /* Tries one configuration; *done when it became the plan. */
-static kn_status try_config(bool *done, kn__conv_plan *p, cudnnBackendDescriptor_t config,
+static kn_status try_config(bool *done, builder *p, cudnnBackendDescriptor_t config,
                             cudnnBackendDescriptor_t device) {
     int mark = p->n_made;
     cudnnBackendDescriptor_t engine, plan;
     int64_t n = 0, bytes = 0;
+    bool tf32 = false;
     p->n_tried++;
     KN_TRY(make(&engine, p, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
     if (KN_PROF_FN(cudnnBackendGetAttribute, config, CUDNN_ATTR_ENGINECFG_ENGINE,
                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
-        !engine_fits(engine, p->key.dtype == KN_F64)) {
+        !engine_fits(&tf32, engine, p->key)) {
         unmake(p, mark);
         return KN_OK;
     }
@@ -225,15 +243,16 @@ static kn_status try_config(bool *done, kn__conv_plan *p, cudnnBackendDescriptor
         unmake(p, mark);
         return KN_OK;
     }
-    p->plan = plan, p->workspace_bytes = (size_t)bytes;
+    p->plan = plan, p->workspace_bytes = (size_t)bytes, p->tf32 = tf32;
+    p->n_made--; /* it stays */
     *done = true;
     return KN_OK;
 }
 
-static kn_status try_mode(bool *done, kn__conv_plan *p, cudnnBackendDescriptor_t graph,
+static kn_status try_mode(bool *done, builder *p, cudnnBackendDescriptor_t graph,
                           cudnnBackendDescriptor_t device, cudnnBackendHeurMode_t mode) {
     int mark = p->n_made;
-    cudnnBackendDescriptor_t heuristic, config[KN__CONV_HEURISTICS_MAX];
+    cudnnBackendDescriptor_t heuristic, config[HEURISTICS_MAX];
     int64_t n = 0;
     KN_TRY(make(&heuristic, p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
     KN_TRY(set_descriptor(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph));
@@ -243,19 +262,19 @@ static kn_status try_mode(bool *done, kn__conv_plan *p, cudnnBackendDescriptor_t
         unmake(p, mark);
         return KN_OK;
     }
-    for (int i = 0; i < KN__CONV_HEURISTICS_MAX; i++) {
+    for (int i = 0; i < HEURISTICS_MAX; i++) {
         KN_TRY(make(&config[i], p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
     }
     KN_TRY(KN__CUDNN(cudnnBackendGetAttribute, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                     CUDNN_TYPE_BACKEND_DESCRIPTOR, KN__CONV_HEURISTICS_MAX, &n, config));
+                     CUDNN_TYPE_BACKEND_DESCRIPTOR, HEURISTICS_MAX, &n, config));
     for (int64_t i = 0; i < n && !*done; i++) KN_TRY(try_config(done, p, config[i], device));
-    if (!*done) unmake(p, mark);
+    unmake(p, mark);
     return KN_OK;
 }
 
-static kn_status no_engine(const kn__conv_plan *p) {
+static kn_status no_engine(const builder *p) {
     static const char *const kinds[] = {"conv", "conv_data", "conv_weight"};
-    const kn__conv_key *key = &p->key;
+    const kn__conv_key *key = p->key;
     char x[96], w[96], y[96];
     kn_shape shape = {.n_dims = key->n_spatial + 2};
     memcpy(shape.dim, key->x, sizeof key->x);
@@ -270,7 +289,7 @@ static kn_status no_engine(const kn__conv_plan *p) {
                    kinds[key->kind], kn_dtype_name((kn_dtype)key->dtype), x, w, y, p->n_tried);
 }
 
-static kn_status build(kn__conv_plan *p, cudnnBackendDescriptor_t device) {
+static kn_status build(builder *p, cudnnBackendDescriptor_t device) {
     cudnnBackendDescriptor_t graph;
     bool done = false;
     KN_TRY(make_graph(&graph, p));
@@ -281,14 +300,19 @@ static kn_status build(kn__conv_plan *p, cudnnBackendDescriptor_t device) {
 
 kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
                                cudnnBackendDescriptor_t device) {
+    builder made = {.key = key};
+    kn_status status = build(&made, device);
+    unmake(&made, 0);
+    KN_TRY(status);
     kn__conv_plan *p = calloc(1, sizeof *p);
-    if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a convolution plan");
-    p->key = *key;
-    kn_status status = build(p, device);
-    if (status < 0) {
-        kn__conv_plan_destroy(p);
-        return status;
+    if (!p) {
+        destroy(made.plan);
+        return KN_FAIL(KN_ERR_OOM, "no memory for a convolution plan");
     }
+    p->key = *key;
+    p->plan = made.plan;
+    p->workspace_bytes = made.workspace_bytes;
+    p->tf32 = made.tf32;
     *out = p;
     return KN_OK;
 }
@@ -303,7 +327,7 @@ typedef struct kn__conv_pack {
 
 static void pack_destroy(kn__conv_pack *pack) {
     if (!pack) return;
-    if (pack->pack) (void)KN_PROF_FN(cudnnBackendDestroyDescriptor, pack->pack);
+    if (pack->pack) destroy(pack->pack);
     free(pack);
 }
 
@@ -348,7 +372,9 @@ kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, 
                             void *workspace) {
     kn__conv_pack wanted = {.data = {x, w, y}, .workspace = workspace}, *pack = NULL;
     KN_TRY(pack_take(&pack, plan, &wanted));
-    kn_status status = KN__CUDNN(cudnnBackendExecute, handle, plan->plan, pack->pack);
+    const char *label = plan->tf32 ? "cudnnBackendExecute (tf32)" : "cudnnBackendExecute";
+    kn_status status = kn__cudnn_status(
+        KN_PROF_CALL(label, cudnnBackendExecute(handle, plan->plan, pack->pack)), label);
     pack_destroy(atomic_exchange_explicit(&plan->spare, pack, memory_order_acq_rel));
     return status;
 }
@@ -356,6 +382,6 @@ kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, 
 void kn__conv_plan_destroy(kn__conv_plan *p) {
     if (!p) return;
     pack_destroy(atomic_load_explicit(&p->spare, memory_order_acquire));
-    unmake(p, 0);
+    destroy(p->plan);
     free(p);
 }

@@ -2,8 +2,9 @@
  * attributes, dtype and the kind of GPU alone, and can be made with no GPU at hand, from a device
  * description. That is how tests make them.
  *
- * Of cuDNN's engines only those are taken that compute in full precision, give the same bits each
- * time and need no compiler at run time.
+ * Of cuDNN's engines only those are taken that give the same bits each time, need no compiler at
+ * run time, and compute in full precision or, where the mode allows that, in TF32. No engine that
+ * cuDNN offers for f32 computes in bf16; those that round to f16 overflow, and are left out.
  */
 #ifndef KN_CUDA_CONV_PLAN_H
 #define KN_CUDA_CONV_PLAN_H
@@ -23,23 +24,19 @@ enum { KN__CONV_DIMS = 5, KN__CONV_SPATIAL = 3 };
 typedef struct kn__conv_key {
     int32_t kind, dtype, gpu;
     int32_t n_spatial; /* 2 or 3 */
-    int32_t accumulate, flip, alignment_bytes, reserved;
+    int32_t accumulate, flip, alignment_bytes;
+    int32_t math; /* kn_math_mode: STRICT or TF32; STRICT for f64 */
     int64_t x[KN__CONV_DIMS], w[KN__CONV_DIMS], y[KN__CONV_DIMS];
     int64_t stride[KN__CONV_SPATIAL], padding[KN__CONV_SPATIAL], dilation[KN__CONV_SPATIAL];
 } kn__conv_key;
 
-enum { KN__CONV_DESCRIPTORS_MAX = 64, KN__CONV_HEURISTICS_MAX = 40 };
-
 typedef struct kn__conv_plan {
     kn__cached cached;
     kn__conv_key key;
-    cudnnBackendDescriptor_t plan;
+    cudnnBackendDescriptor_t plan; /* all that is left of what it was made of */
     size_t workspace_bytes;
-    int n_tried;                           /* engine configurations looked at */
+    bool tf32;                             /* factors are rounded to TF32 */
     _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */
-    /* Everything the plan was made of; lives as long as the plan. */
-    cudnnBackendDescriptor_t made[KN__CONV_DESCRIPTORS_MAX];
-    int n_made;
 } kn__conv_plan;
 
 /* A device description: of a GPU of this machine, or from JSON. */

@@ -6,13 +6,15 @@
 #include "../sigm.h"
 #include "launch.h"
 
-// Every launch goes through here: no kernel takes dynamic shared memory. Tests build the same files
-// as C++ and run the kernels' threads as fibers on the host.
+// Every launch and every shared variable goes through here: no kernel takes dynamic shared memory.
+// Tests build the same files as C++ and run the kernels' threads as fibers on the host.
 #ifdef KN_EMULATE
 #include "emulate.h"
 #else
 #define KN_LAUNCH(kernel, blocks, threads, stream, ...)                                            \
     kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
+#define KN_SHARED(name, ...) __shared__ typename kn_dev::value_of<__VA_ARGS__>::type name
+#define KN_BLOCKS_MAX (1 << 20) /* of a grid-stride loop */
 #endif
 
 #define T_EXP(x) kn_dev::exp_(x)
@@ -40,6 +42,8 @@ __device__ inline double pow_(double x, double y) { return pow(x, y); }
 __device__ inline float abs_(float x) { return fabsf(x); }
 __device__ inline double abs_(double x) { return fabs(x); }
 
+// Threads of a block. Kernels are bounded by (BLOCK, 1): without the 1, ptxas chooses how many blocks
+// share a multiprocessor, and spills registers to fit one more.
 enum { BLOCK = 256 };
 
 template <class T>
@@ -55,19 +59,10 @@ cudaError_t with_float(kn_dtype dtype, F body) {
     return cudaErrorInvalidValue;
 }
 
-// The same over the dtypes that labels may have.
-template <class F>
-cudaError_t with_label(kn_dtype dtype, F body) {
-    if (dtype == KN_I64) return body(int64_t{});
-    if (dtype == KN_I32) return body(int32_t{});
-    if (dtype == KN_U8) return body(uint8_t{});
-    return cudaErrorInvalidValue;
-}
-
 // Blocks for `work` items of a grid-stride loop.
 inline unsigned blocks_for(int64_t work, int block = BLOCK) {
     int64_t blocks = (work + block - 1) / block;
-    return (unsigned)(blocks < 1 ? 1 : blocks > (1 << 20) ? 1 << 20 : blocks);
+    return (unsigned)(blocks < 1 ? 1 : blocks > KN_BLOCKS_MAX ? KN_BLOCKS_MAX : blocks);
 }
 
 __device__ inline int64_t thread_index() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -129,18 +124,18 @@ __device__ T warp_join(T x) {
     return x;
 }
 
-// Joins over a team of TEAM threads of one block, 32 or the whole block of BLOCK; every thread gets
+// Joins over a team of TEAM threads of one block, 32 or all of its threads; every thread gets
 // the result. Always in the same order.
 template <class Op, int TEAM, class T>
 __device__ T team_join(T x) {
     x = warp_join<Op>(x);
     if (TEAM == 32) return x;
-    __shared__ T warps[BLOCK / 32];
+    KN_SHARED(warps, T[TEAM / 32]);
     __syncthreads();  // the last use of `warps` is over
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();
     T y = warps[0];
-    for (int i = 1; i < BLOCK / 32; i++) y = Op::join(y, warps[i]);
+    for (int i = 1; i < TEAM / 32; i++) y = Op::join(y, warps[i]);
     return y;
 }
 

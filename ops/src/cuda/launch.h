@@ -96,6 +96,21 @@ cudaError_t kn__launch_reduce(const kn__reduce *r, cudaStream_t stream);
 cudaError_t kn__launch_argmax(int64_t *out, const void *x, kn_dtype dtype, int64_t outer, int64_t n,
                               int64_t inner, cudaStream_t stream);
 
+/* --- bias.cu: dx = relu_back(y, g), all [outer, channels, inner], and its sums by channel --- */
+typedef struct kn__relu_bias {
+    kn_dtype dtype;
+    int64_t outer, channels, inner;
+    const void *y, *g;
+    void *dx, *sums;
+    void *partial;           /* n_chunks · channels values; NULL when n_chunks is 1 */
+    int64_t n_chunks, chunk; /* of the outer dimension */
+    bool accumulate;         /* sums += */
+} kn__relu_bias;
+/* How many chunks, from the shape alone. */
+void kn__relu_bias_plan(kn__relu_bias *p);
+/* Writes dx, and into sums or partial. */
+cudaError_t kn__launch_relu_bias_back(const kn__relu_bias *p, cudaStream_t stream);
+
 /* --- pooling.cu --- */
 typedef struct kn__pooling { /* always three spatial dimensions; unused ones are 1, in front */
     kn_dtype dtype;

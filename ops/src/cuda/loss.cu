@@ -1,64 +1,105 @@
-// Losses over rows of scores. The first kernel makes one value a row, a warp or a block each; the
-// second joins them in a fixed order.
+// Losses over rows of scores: one value a row, made by a warp or a block each, and their mean,
+// joined in a fixed order. A batch that one block can do takes one kernel; larger ones take a
+// second.
 
-#include "device.cuh"
+#include "row.cuh"
 
 namespace {
 
 using namespace kn_dev;
 
-enum { ROW_WARP_MAX = 1024 };
+enum {
+    ONE_BLOCK = 1024,             // threads of the block that does a whole batch,
+    ONE_BLOCK_TURNS = 8,          // in so many turns of its teams at most,
+    ONE_BLOCK_SCORES = 64 * 1024  // of so many scores
+};
 
 template <class T>
 __device__ T not_a_number() {
     return T(0) / T(0);
 }
 
-template <class L>
-__device__ int64_t label_of(const L *labels, int64_t r, int64_t classes) {  // -1: out of range
-    int64_t label = (int64_t)labels[r];
-    return label >= 0 && label < classes ? label : -1;
+__device__ int64_t given_label(const kn__loss &p, int64_t r) {
+    if (p.label_dtype == KN_I64) return ((const int64_t *)p.labels)[r];
+    if (p.label_dtype == KN_I32) return ((const int32_t *)p.labels)[r];
+    return ((const uint8_t *)p.labels)[r];
+}
+__device__ int64_t label_of(const kn__loss &p, int64_t r) {  // -1: out of range
+    int64_t label = given_label(p, r);
+    return label >= 0 && label < p.classes ? label : -1;
 }
 
-template <int TEAM, class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    cross_entropy_kernel(kn__loss p, const T *x, const L *labels, T *row_loss, T *dlogits) {
-    int lane = threadIdx.x % TEAM;
-    int64_t n = p.classes;
+// `sum`: of e^(x - top); `score`: the label's.
+template <class T>
+__device__ T loss_of(T sum, T top, T score, int64_t label) {
+    return label < 0 ? not_a_number<T>() : log_(sum) - (score - top);
+}
+
+template <class S, class T>
+__device__ void cross_entropy_rows(const kn__loss &p) {
+    const T *x = (const T *)p.scores;
+    T *dlogits = (T *)p.dlogits;
+    bool wide = ((uintptr_t)x | (uintptr_t)dlogits) % 16 == 0;
+    int n = (int)p.classes, lane = threadIdx.x % S::TEAM;
     T share = T(1) / (T)p.rows;
-    for (int64_t r = thread_index() / TEAM; r < p.rows; r += thread_count() / TEAM) {
-        const T *in = x + r * n;
-        int64_t label = label_of(labels, r, n);
-        T top = op_max::identity<T>(), sum = T(0);
-        for (int64_t i = lane; i < n; i += TEAM) top = op_max::join(top, in[i]);
-        top = team_join<op_max, TEAM>(top);
-        for (int64_t i = lane; i < n; i += TEAM) sum += exp_(in[i] - top);
-        sum = team_join<op_sum, TEAM>(sum);
-        if (lane == 0) row_loss[r] = label < 0 ? not_a_number<T>() : log_(sum) - (in[label] - top);
+    for (int64_t r = thread_index() / S::TEAM; r < p.rows; r += thread_count() / S::TEAM) {
+        int64_t label = label_of(p, r);
+        T score = lane == 0 && label >= 0 ? x[r * n + label] : T(0);
+        T e[S::HELD];
+        read_row<S>(e, x + r * n, n, wide, identity_max<T>());
+        T top = largest_of_row<S>(e), sum = T(0);
+#pragma unroll
+        for (int k = 0; k < S::HELD; k++) sum += e[k] = exp_(e[k] - top);
+        sum = team_join<op_sum, S::TEAM>(sum);
+        if (lane == 0) ((T *)p.row_loss)[r] = loss_of(sum, top, score, label);
         if (!dlogits) continue;
         T scale = label < 0 ? not_a_number<T>() : share / sum;
-        for (int64_t i = lane; i < n; i += TEAM)
+#pragma unroll
+        for (int k = 0; k < S::HELD; k++)
+            e[k] = e[k] * scale - (element_of_row<S>(k) == label ? share : T(0));
+        write_row<S>(dlogits + r * n, e, n, wide);
+    }
+}
+
+// A block a row, which is too long to be held and read again for each pass.
+template <class S, class T>
+__device__ void cross_entropy_long_rows(const kn__loss &p) {
+    T *dlogits = (T *)p.dlogits;
+    int64_t n = p.classes;
+    T share = T(1) / (T)p.rows;
+    for (int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
+        const T *in = (const T *)p.scores + r * n;
+        int64_t label = label_of(p, r);
+        T score = threadIdx.x == 0 && label >= 0 ? in[label] : T(0);
+        T top = op_max::identity<T>(), sum = T(0);
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK) top = op_max::join(top, in[i]);
+        top = team_join<op_max, BLOCK>(top);
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += exp_(in[i] - top);
+        sum = team_join<op_sum, BLOCK>(sum);
+        if (threadIdx.x == 0) ((T *)p.row_loss)[r] = loss_of(sum, top, score, label);
+        if (!dlogits) continue;
+        T scale = label < 0 ? not_a_number<T>() : share / sum;
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK)
             dlogits[r * n + i] = exp_(in[i] - top) * scale - (i == label ? share : T(0));
     }
 }
 
-template <class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    nll_kernel(kn__loss p, const T *x, const L *labels, T *row_loss) {
+template <class S, class T>
+__device__ void nll_rows(const kn__loss &p) {
     for (int64_t r = thread_index(); r < p.rows; r += thread_count()) {
-        int64_t label = label_of(labels, r, p.classes);
-        row_loss[r] = label < 0 ? not_a_number<T>() : -x[r * p.classes + label];
+        int64_t label = label_of(p, r);
+        const T *in = (const T *)p.scores + r * p.classes;
+        ((T *)p.row_loss)[r] = label < 0 ? not_a_number<T>() : -in[label];
     }
 }
 
-template <class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    accuracy_kernel(kn__loss p, const T *x, const L *labels, T *row_loss) {
+template <class S, class T>
+__device__ void accuracy_rows(const kn__loss &p) {
     int lane = threadIdx.x % 32;
     int64_t n = p.classes;
     for (int64_t r = thread_index() / 32; r < p.rows; r += thread_count() / 32) {
-        const T *in = x + r * n;
-        int64_t label = label_of(labels, r, n);
+        const T *in = (const T *)p.scores + r * n;
+        int64_t label = label_of(p, r);
         // Right when nothing before the label reaches its score and nothing after it exceeds it;
         // NaN counts as the largest.
         bool wrong = label < 0;
@@ -69,91 +110,128 @@ __global__ void __launch_bounds__(BLOCK)
             wrong = larger || (same && i < label);
         }
         wrong = __any_sync(0xffffffffu, wrong);
-        if (lane == 0) row_loss[r] = wrong ? T(0) : T(1);
+        if (lane == 0) ((T *)p.row_loss)[r] = wrong ? T(0) : T(1);
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(BLOCK) mean_kernel(T *out, const T *row_loss, int64_t rows) {
+template <int THREADS, class T>
+__device__ void mean_of_rows(T *out, const T *row_loss, int64_t rows) {
     T sum = T(0);
-    for (int64_t r = threadIdx.x; r < rows; r += BLOCK) sum += row_loss[r];
-    sum = team_join<op_sum, BLOCK>(sum);
+    for (int64_t r = threadIdx.x; r < rows; r += THREADS) sum += row_loss[r];
+    sum = team_join<op_sum, THREADS>(sum);
     if (threadIdx.x == 0) *out = sum / (T)rows;
 }
 
-template <class T, class L>
-__global__ void __launch_bounds__(BLOCK)
-    nll_back_kernel(kn__loss p, int64_t n, T *d, const L *labels, const T *g) {
+template <class T>
+__global__ void __launch_bounds__(BLOCK, 1) mean_kernel(T *out, const T *row_loss, int64_t rows) {
+    mean_of_rows<BLOCK>(out, row_loss, rows);
+}
+
+// A kernel of the name for many blocks, or for ONE_BLOCK threads that make the mean too. S: the
+// shape of the rows that a team holds, where it holds them.
+#define ROWS_KERNEL(name, rows_function)                                                           \
+    template <class S, int THREADS, class T>                                                       \
+    __global__ void __launch_bounds__(THREADS, 1) name(kn__loss p, T *out) {                       \
+        rows_function<S, T>(p);                                                                    \
+        if (THREADS != ONE_BLOCK) return;                                                          \
+        __syncthreads();                                                                           \
+        mean_of_rows<THREADS>(out, (const T *)p.row_loss, p.rows);                                 \
+    }
+ROWS_KERNEL(cross_entropy_kernel, cross_entropy_rows)
+ROWS_KERNEL(cross_entropy_long_kernel, cross_entropy_long_rows)
+ROWS_KERNEL(nll_kernel, nll_rows)
+ROWS_KERNEL(accuracy_kernel, accuracy_rows)
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK, 1)
+    nll_back_kernel(kn__loss p, int64_t n, T *d, const T *g) {
     T value = -*g / (T)p.rows;
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         int64_t r = i / p.classes;
-        d[i] = (int64_t)labels[r] == i - r * p.classes ? value : T(0);
+        d[i] = given_label(p, r) == i - r * p.classes ? value : T(0);
     }
 }
 
-// body(T{}, L{}) for the types of scores and labels, then the mean of what it made.
+// body(T{}) for the type of the scores, if the labels' is one of three.
 template <class F>
-cudaError_t with_types(const kn__loss *p, F body) {
-    return with_float(p->dtype, [&](auto t) {
-        return with_label(p->label_dtype, [&](auto l) { return body(t, l); });
-    });
+cudaError_t with_scores(const kn__loss *p, F body) {
+    kn_dtype l = p->label_dtype;
+    if (l != KN_I64 && l != KN_I32 && l != KN_U8) return cudaErrorInvalidValue;
+    return with_float(p->dtype, body);
 }
 
+bool fits_one_block(const kn__loss *p, int team) {
+    return p->rows * team <= ONE_BLOCK_TURNS * ONE_BLOCK &&
+           p->rows * p->classes <= ONE_BLOCK_SCORES;
+}
+
+// The mean of what a rows kernel made, unless that did it itself.
 template <class T>
-cudaError_t launch_mean(const kn__loss *p, cudaStream_t stream) {
+cudaError_t finish(const kn__loss *p, bool one_block, cudaStream_t stream) {
     cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
+    if (one_block || error != cudaSuccess) return error;
     KN_LAUNCH(mean_kernel, 1, BLOCK, stream, (T *)p->out, (const T *)p->row_loss, p->rows);
     return cudaGetLastError();
 }
+
+#define LAUNCH_ROWS(kernel, S, THREADS, blocks)                                                    \
+    KN_LAUNCH((kernel<S, THREADS>), blocks, THREADS, stream, *p, (T *)p->out)
 
 }  // namespace
 
 extern "C" {
 
 cudaError_t kn__launch_cross_entropy(const kn__loss *p, cudaStream_t stream) {
-    return with_types(p, [&](auto t, auto l) {
+    return with_scores(p, [&](auto t) {
         using T = decltype(t);
-        using L = decltype(l);
-        const T *x = (const T *)p->scores;
-        const L *labels = (const L *)p->labels;
-        if (p->classes <= ROW_WARP_MAX)
-            KN_LAUNCH(cross_entropy_kernel<32>, blocks_for(p->rows * 32), BLOCK, stream, *p, x,
-                      labels, (T *)p->row_loss, (T *)p->dlogits);
-        else
-            KN_LAUNCH(cross_entropy_kernel<BLOCK>, blocks_for(p->rows, 1), BLOCK, stream, *p, x,
-                      labels, (T *)p->row_loss, (T *)p->dlogits);
-        return launch_mean<T>(p, stream);
+        bool one = p->classes <= SHORT_ROW && fits_one_block(p, 32);
+        if (p->classes > row_max<T>(BLOCK)) {
+            LAUNCH_ROWS(cross_entropy_long_kernel, void, BLOCK, blocks_for(p->rows, 1));
+            return finish<T>(p, one, stream);
+        }
+        if (one) {
+            return with_short_row<T>(p->classes, [&](auto shape) {
+                LAUNCH_ROWS(cross_entropy_kernel, decltype(shape), ONE_BLOCK, 1);
+                return finish<T>(p, one, stream);
+            });
+        }
+        return with_row<T>(p->classes, [&](auto shape) {
+            LAUNCH_ROWS(cross_entropy_kernel, decltype(shape), BLOCK,
+                        blocks_for_rows(shape, p->rows));
+            return finish<T>(p, one, stream);
+        });
     });
 }
 
 cudaError_t kn__launch_nll(const kn__loss *p, cudaStream_t stream) {
-    return with_types(p, [&](auto t, auto l) {
+    return with_scores(p, [&](auto t) {
         using T = decltype(t);
-        using L = decltype(l);
-        KN_LAUNCH(nll_kernel, blocks_for(p->rows), BLOCK, stream, *p, (const T *)p->scores,
-                  (const L *)p->labels, (T *)p->row_loss);
-        return launch_mean<T>(p, stream);
+        bool one = fits_one_block(p, 1);
+        if (one)
+            LAUNCH_ROWS(nll_kernel, void, ONE_BLOCK, 1);
+        else
+            LAUNCH_ROWS(nll_kernel, void, BLOCK, blocks_for(p->rows));
+        return finish<T>(p, one, stream);
     });
 }
 
 cudaError_t kn__launch_accuracy(const kn__loss *p, cudaStream_t stream) {
-    return with_types(p, [&](auto t, auto l) {
+    return with_scores(p, [&](auto t) {
         using T = decltype(t);
-        using L = decltype(l);
-        KN_LAUNCH(accuracy_kernel, blocks_for(p->rows * 32), BLOCK, stream, *p,
-                  (const T *)p->scores, (const L *)p->labels, (T *)p->row_loss);
-        return launch_mean<T>(p, stream);
+        bool one = fits_one_block(p, 32);
+        if (one)
+            LAUNCH_ROWS(accuracy_kernel, void, ONE_BLOCK, 1);
+        else
+            LAUNCH_ROWS(accuracy_kernel, void, BLOCK, blocks_for(p->rows * 32));
+        return finish<T>(p, one, stream);
     });
 }
 
 cudaError_t kn__launch_nll_back(const kn__loss *p, void *d, const void *g, cudaStream_t stream) {
-    return with_types(p, [&](auto t, auto l) {
+    return with_scores(p, [&](auto t) {
         using T = decltype(t);
-        using L = decltype(l);
         int64_t n = p->rows * p->classes;
-        KN_LAUNCH(nll_back_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)d,
-                  (const L *)p->labels, (const T *)g);
+        KN_LAUNCH(nll_back_kernel, blocks_for(n), BLOCK, stream, *p, n, (T *)d, (const T *)g);
         return cudaGetLastError();
     });
 }

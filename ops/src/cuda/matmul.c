@@ -1,6 +1,6 @@
 /* Products by cublasLt. It thinks in columns: our row-major c = a·b is its cᵀ = bᵀ·aᵀ, so b goes
- * first and a bias along c's rows is what its BIAS epilogue adds. Compute types are strict: f32
- * products are never rounded to fewer bits.
+ * first and a bias along c's rows is what its BIAS epilogue adds. Compute types are strict, unless
+ * the call's math mode allows factors of fewer bits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +17,14 @@ typedef struct product { /* c [m,n] = op(a)·op(b) (+ bias along n), k summed ov
 typedef struct lt_key {
     int64_t m, n, k;
     uint32_t gpu, alignment_bytes;
-    uint8_t dtype, trans_a, trans_b, bias, accumulate, reserved[3];
+    uint8_t dtype, trans_a, trans_b, bias, accumulate, math, reserved[2]; /* math: as asked for */
 } lt_key;
 
 typedef struct lt_plan {
     kn__cached cached;
     lt_key key;
-    bool bias_apart; /* the epilogue is not supported: a kernel adds the bias */
+    bool bias_apart;   /* the epilogue is not supported: a kernel adds the bias */
+    kn_math_mode math; /* as it is */
     cublasLtMatrixLayoutOpaque_t a, b, c;
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatmulAlgo_t algo;
@@ -61,14 +62,19 @@ static kn_status set_bias(cublasLtMatmulDescOpaque_t *description, const kn_tens
                       CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias->data, sizeof bias->data);
 }
 
+static cublasComputeType_t compute_type_of(const lt_plan *p) {
+    if (p->key.dtype == KN_F64) return CUBLAS_COMPUTE_64F;
+    return p->math == KN_MATH_TF32   ? CUBLAS_COMPUTE_32F_FAST_TF32
+           : p->math == KN_MATH_BF16 ? CUBLAS_COMPUTE_32F_FAST_16BF
+                                     : CUBLAS_COMPUTE_32F;
+}
+
 static kn_status describe_product(lt_plan *p, const kn_tensor *bias) {
     const lt_key *key = &p->key;
-    bool is_double = key->dtype == KN_F64;
     cublasOperation_t op[] = {key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                               key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N};
     cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    KN_TRY(KN__CUBLAS(cublasLtMatmulDescInit, &p->product,
-                      is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, type_of(key)));
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescInit, &p->product, compute_type_of(p), type_of(key)));
     KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSA,
                       &op[0], sizeof op[0]));
     KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSB,
@@ -109,46 +115,57 @@ static kn_status describe_preference(cublasLtMatmulPreferenceOpaque_t *out, cons
     return KN_OK;
 }
 
-/* Asks for the best algorithm; *found is false when there is none with this epilogue. */
-static kn_status choose(bool *found, lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
+/* Asks for the best algorithm. Errors: UNSUPPORTED where there is none; cublasLt's. */
+static kn_status choose(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best;
     int n = 0;
     KN_TRY(describe_product(p, bias));
     KN_TRY(describe_preference(&preference, &p->key));
-    cublasStatus_t error = KN_PROF_FN(cublasLtMatmulAlgoGetHeuristic, lt, &p->product, &p->b, &p->a,
-                                      &p->c, &p->c, &preference, 1, &best, &n);
-    *found = error == CUBLAS_STATUS_SUCCESS && n > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    if (!*found) {
-        return error == CUBLAS_STATUS_SUCCESS || error == CUBLAS_STATUS_NOT_SUPPORTED
-                   ? KN_OK
-                   : kn__cublas_status(error, "cublasLtMatmulAlgoGetHeuristic");
+    KN_TRY(KN__CUBLAS(cublasLtMatmulAlgoGetHeuristic, lt, &p->product, &p->b, &p->a, &p->c, &p->c,
+                      &preference, 1, &best, &n));
+    if (n == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
+                       kn_dtype_name((kn_dtype)p->key.dtype), (long long)p->key.m,
+                       (long long)p->key.k, (long long)p->key.k, (long long)p->key.n);
     }
     p->algo = best.algo, p->workspace_bytes = best.workspaceSize;
     return KN_OK;
 }
 
-static kn_status build(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
-    bool found = false;
-    KN_TRY(describe_matrices(p));
-    KN_TRY(choose(&found, p, lt, bias));
-    if (!found && bias) {
-        p->bias_apart = true;
-        KN_TRY(choose(&found, p, lt, NULL));
-    }
-    if (found) return KN_OK;
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "cublasLt has no product of %s [%lld,%lld] by [%lld,%lld]",
-                   kn_dtype_name((kn_dtype)p->key.dtype), (long long)p->key.m, (long long)p->key.k,
-                   (long long)p->key.k, (long long)p->key.n);
+/* Versions differ in how they refuse an epilogue: whatever the error, a kernel can add the bias. */
+static kn_status choose_epilogue(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
+    p->bias_apart = false;
+    if (bias && choose(p, lt, bias) == KN_OK) return KN_OK;
+    p->bias_apart = bias != NULL;
+    return choose(p, lt, NULL);
 }
 
-static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt,
-                         const kn_tensor *bias) {
+/* A mode that this GPU has nothing for becomes strict. */
+static kn_status build(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
+    KN_TRY(describe_matrices(p));
+    if (p->math != KN_MATH_STRICT && choose_epilogue(p, lt, bias) == KN_OK) return KN_OK;
+    p->math = KN_MATH_STRICT;
+    return choose_epilogue(p, lt, bias);
+}
+
+/* The mode asked for, where the GPU has tensor cores for it: from compute capability 8.0 on. */
+static kn_math_mode math_of(const kn_kernel_call *call, const lt_key *key) {
+    kn_device_info info = {.compute_major = 0};
+    if (key->math == KN_MATH_STRICT) return KN_MATH_STRICT;
+    bool known = kn_device_info_read(&info, sizeof info, call->device) == KN_OK;
+    return known && info.compute_major >= 8 ? (kn_math_mode)key->math : KN_MATH_STRICT;
+}
+
+static kn_status plan_of(lt_plan **out, const kn_kernel_call *call, const lt_key *key,
+                         cublasLtHandle_t lt, const kn_tensor *bias) {
     lt_plan *p = (lt_plan *)(void *)kn__cache_get(&plans, key);
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a plan of a product");
         p->key = *key;
+        p->math = math_of(call, key);
         kn_status status = build(p, lt, bias);
         if (status < 0) {
             free(p);
@@ -162,10 +179,10 @@ static kn_status plan_of(lt_plan **out, const lt_key *key, cublasLtHandle_t lt,
 
 /* --- running --- */
 
-/* The largest power of two up to 256 that divides every address. */
+/* The largest power of two up to 16, the widest access, that divides every address: more would only
+ * make more plans. */
 static uint32_t alignment_of(const kn_kernel_call *call, const product *x) {
-    uintptr_t all =
-        (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 256;
+    uintptr_t all = (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 16;
     if (x->bias) all |= (uintptr_t)x->bias->data;
     return (uint32_t)(all & (~all + 1));
 }
@@ -179,7 +196,14 @@ static lt_key key_of(const kn_kernel_call *call, const product *x) {
     key.dtype = call->out->dtype;
     key.trans_a = x->trans_a, key.trans_b = x->trans_b;
     key.bias = x->bias != NULL, key.accumulate = call->accumulate;
+    key.math = (uint8_t)(key.dtype == KN_F64 ? KN_MATH_STRICT : call->math);
     return key;
+}
+
+static const char *label_of(kn_math_mode math) {
+    return math == KN_MATH_TF32   ? "cublasLtMatmul (tf32)"
+           : math == KN_MATH_BF16 ? "cublasLtMatmul (bf16)"
+                                  : "cublasLtMatmul";
 }
 
 static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *p,
@@ -190,10 +214,14 @@ static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *
     cublasLtMatmulDescOpaque_t description = p->product;
     if (x->bias && !p->bias_apart) KN_TRY(set_bias(&description, x->bias));
     void *c = call->out->data;
-    return KN__CUBLAS(cublasLtMatmul, lt, &description,
-                      is_double ? (const void *)&one : (const void *)&one_f, x->b->data, &p->b,
-                      x->a->data, &p->a, is_double ? (const void *)&beta : (const void *)&beta_f, c,
-                      &p->c, c, &p->c, &p->algo, workspace, p->workspace_bytes, call->stream);
+    const void *one_p = is_double ? (const void *)&one : &one_f;
+    const void *beta_p = is_double ? (const void *)&beta : &beta_f;
+    const char *label = label_of(p->math);
+    return kn__cublas_status(
+        KN_PROF_CALL(label, cublasLtMatmul(lt, &description, one_p, x->b->data, &p->b, x->a->data,
+                                           &p->a, beta_p, c, &p->c, c, &p->c, &p->algo, workspace,
+                                           p->workspace_bytes, call->stream)),
+        label);
 }
 
 static kn_status run_planned(const kn_kernel_call *call, const product *x, lt_plan *p,
@@ -223,7 +251,7 @@ static kn_status run(const kn_kernel_call *call, const product *x) {
     cublasLtHandle_t lt = NULL;
     lt_plan *p = NULL;
     KN_TRY(lt_handle(&lt, (int)key.gpu));
-    KN_TRY(plan_of(&p, &key, lt, x->bias));
+    KN_TRY(plan_of(&p, call, &key, lt, x->bias));
     kn_status status = run_planned(call, x, p, lt);
     kn__cache_release(&plans, &p->cached);
     return status;

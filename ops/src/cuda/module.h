@@ -26,9 +26,10 @@ kn_status kn__cudnn_status(cudnnStatus_t error, const char *what);
 
 /* --- context.c --- */
 enum { KN__GPUS_MAX = 64 };
-/* N of "cuda:N". */
+/* N of "cuda:N"; -1: beyond KN__GPUS_MAX. */
 int kn__gpu_index(const kn_device *device);
-/* Makes the device's primary context current; *pushed says whether leave has to take it off. */
+/* Makes the device's primary context current; *pushed says whether leave has to take it off. It
+ * stays on a thread that had none. */
 kn_status kn__gpu_enter(bool *pushed, const kn_device *device);
 void kn__gpu_leave(bool pushed);
 

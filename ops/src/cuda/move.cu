@@ -19,7 +19,7 @@ struct copy_strides {
 };
 
 template <class I, bool ADD, class E>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     copy_kernel(E *out, const E *in, int64_t n, copy_strides s) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         int64_t to = 0, from = 0;
@@ -64,7 +64,7 @@ template <class E>
 __global__ void __launch_bounds__(TILE *TILE_ROWS)
     transpose_kernel(E *out, const E *in, int64_t n_tiles, int64_t rows, int64_t cols,
                      int64_t tiles_r, int64_t tiles_c) {
-    __shared__ E tile[TILE][TILE + 1];
+    KN_SHARED(tile, E[TILE][TILE + 1]);
     for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {
         int64_t c0 = t % tiles_c * TILE, r0 = t / tiles_c % tiles_r * TILE;
         int64_t base = t / tiles_c / tiles_r * rows * cols;
@@ -90,7 +90,7 @@ cudaError_t launch_transpose(void *out, const void *in, int64_t batch, int64_t r
 }
 
 template <class E>
-__global__ void __launch_bounds__(BLOCK) fill_kernel(E *out, E element, int64_t n) {
+__global__ void __launch_bounds__(BLOCK, 1) fill_kernel(E *out, E element, int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) out[i] = element;
 }
 
@@ -174,10 +174,33 @@ struct narrow<boolean> {
     }
 };
 
+// The wider type moves 16 bytes at a time.
 template <class D, class S>
-__global__ void __launch_bounds__(BLOCK) cast_kernel(D *out, const S *in, int64_t n) {
-    for (int64_t i = thread_index(); i < n; i += thread_count())
+constexpr int cast_width = 16 / (int)(sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S));
+
+template <class D, class S>
+__global__ void __launch_bounds__(BLOCK, 1)
+    cast_kernel(D *out, const S *in, int64_t n, int64_t n_wide) {
+    constexpr int V = cast_width<D, S>;
+    for (int64_t i = thread_index() * V; i < n_wide; i += thread_count() * V) {
+        pack<S, V> x = *reinterpret_cast<const pack<S, V> *>(in + i);
+        pack<D, V> y;
+#pragma unroll
+        for (int k = 0; k < V; k++) y.v[k] = narrow<D>::from(widen(x.v[k]));
+        *reinterpret_cast<pack<D, V> *>(out + i) = y;
+    }
+    for (int64_t i = n_wide + thread_index(); i < n; i += thread_count())
         out[i] = narrow<D>::from(widen(in[i]));
+}
+
+template <class D, class S>
+cudaError_t launch_cast(D *out, const S *in, int64_t n, cudaStream_t stream) {
+    constexpr int V = cast_width<D, S>;
+    bool wide = aligned(out, sizeof(D) * V) && aligned(in, sizeof(S) * V);
+    int64_t n_wide = wide ? n / V * V : 0;
+    KN_LAUNCH(cast_kernel, blocks_for(wide ? (n + V - 1) / V : n), BLOCK, stream, out, in, n,
+              n_wide);
+    return cudaGetLastError();
 }
 
 template <class F>
@@ -263,8 +286,7 @@ cudaError_t kn__launch_cast(void *out, kn_dtype to, const void *in, kn_dtype fro
         using D = typename decltype(d)::type;
         return with_dtype(from, [&](auto s) {
             using S = typename decltype(s)::type;
-            KN_LAUNCH(cast_kernel, blocks_for(n), BLOCK, stream, (D *)out, (const S *)in, n);
-            return cudaGetLastError();
+            return launch_cast((D *)out, (const S *)in, n, stream);
         });
     });
 }

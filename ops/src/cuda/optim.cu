@@ -1,7 +1,7 @@
 // Optimiser steps over all parameters in one launch. The table of parts travels among the kernel's
-// arguments; a block finds its part by the number of its chunk. Rate, step count and gradient scale
-// are read from device memory, and the last block to finish moves the step count on, so a captured
-// step stays right.
+// arguments; a block takes chunks in turn and finds the part by the number of the chunk. Rate, step
+// count and gradient scale are read from device memory, and the last block to finish moves the step
+// count on, so a captured step stays right.
 
 #include "device.cuh"
 
@@ -9,7 +9,10 @@ namespace {
 
 using namespace kn_dev;
 
-enum { CHUNK = 4 * BLOCK };  // elements of one block
+enum {
+    CHUNK = 4 * BLOCK,    // elements
+    BLOCKS_ENOUGH = 2048  // for any GPU; each makes the rates of the step once
+};
 
 template <int N>
 struct table {
@@ -29,39 +32,79 @@ struct state {
 };
 
 template <class T>
-struct rates {  // what one block's elements share
-    T lr, scale, decay, a, b, eps, step_size, root_correction;
+struct rates {  // what all elements of a step share
+    T scale, lr, decay, keep, a, b, one_a, one_b, eps, step_size, root_scale;
 };
 
-// One thread does the powers in double precision.
+// By squaring: a step count takes a few products, pow() some hundred instructions and a stack.
+__device__ double power(double base, uint32_t n) {
+    double result = 1;
+    for (; n; n >>= 1, base *= base)
+        if (n & 1) result *= base;
+    return result;
+}
+
+// One thread of a block makes them, in double precision.
 template <int KIND, class T>
 __device__ rates<T> make_rates(const state<T> &s) {
     rates<T> r;
-    double lr = s.hyper[0], step = s.hyper[1] + 1;
-    r.lr = (T)lr;
+    double lr = s.hyper[0], a = KIND == KN__OPTIM_ADAM ? s.beta1 : s.momentum;
     r.scale = (T)s.hyper[2];
+    r.lr = (T)lr;
     r.decay = (T)s.weight_decay;
-    r.a = (T)(KIND == KN__OPTIM_ADAM ? s.beta1 : s.momentum);
-    r.b = (T)s.beta2;
+    r.keep = (T)(1 - lr * s.weight_decay);
+    r.a = (T)a, r.one_a = (T)(1 - a);
+    r.b = (T)s.beta2, r.one_b = (T)(1 - s.beta2);
     r.eps = (T)s.eps;
     if (KIND == KN__OPTIM_ADAM) {
-        r.step_size = (T)(lr / (1 - pow(s.beta1, step)));
-        r.root_correction = (T)(1 / sqrt(1 - pow(s.beta2, step)));
+        uint32_t step = (uint32_t)s.hyper[1] + 1;
+        r.step_size = (T)(lr / (1 - power(s.beta1, step)));
+        r.root_scale = (T)(1 / sqrt(1 - power(s.beta2, step)));
     }
     return r;
 }
 
 template <int KIND, class T>
-__device__ T update(T w, T g, T *m, T *v, const rates<T> &r) {
+__device__ void update(T &w, T g, T &m, T &v, const rates<T> &r) {
     g *= r.scale;
     if (KIND == KN__OPTIM_ADAM) {
-        T m1 = *m = r.a * *m + (1 - r.a) * g;
-        T v1 = *v = r.b * *v + (1 - r.b) * g * g;
-        return w - r.lr * r.decay * w - r.step_size * m1 / (sqrt_(v1) * r.root_correction + r.eps);
+        m = r.a * m + r.one_a * g;
+        v = r.b * v + r.one_b * (g * g);
+        w = r.keep * w - r.step_size * m / (sqrt_(v) * r.root_scale + r.eps);
+    } else {
+        g += r.decay * w;
+        if (KIND == KN__OPTIM_MOMENTUM)
+            w += m = r.a * m - r.lr * g;
+        else
+            w -= r.lr * g;
     }
-    g += r.decay * w;
-    if (KIND == KN__OPTIM_MOMENTUM) return w + (*m = r.a * *m - r.lr * g);
-    return w - r.lr * g;
+}
+
+// V elements from i on; m and v are read and written by the kinds that have them.
+template <int KIND, int V, class T>
+__device__ void update_at(int64_t i, T *__restrict__ w, const T *__restrict__ grad,
+                          T *__restrict__ m, T *__restrict__ v, const rates<T> &r) {
+    using P = pack<T, V>;
+    P wp = *reinterpret_cast<P *>(w + i), gp = *reinterpret_cast<const P *>(grad + i), mp, vp;
+    if (KIND != KN__OPTIM_SGD) mp = *reinterpret_cast<P *>(m + i);
+    if (KIND == KN__OPTIM_ADAM) vp = *reinterpret_cast<P *>(v + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) update<KIND>(wp.v[k], gp.v[k], mp.v[k], vp.v[k], r);
+    *reinterpret_cast<P *>(w + i) = wp;
+    if (KIND != KN__OPTIM_SGD) *reinterpret_cast<P *>(m + i) = mp;
+    if (KIND == KN__OPTIM_ADAM) *reinterpret_cast<P *>(v + i) = vp;
+}
+
+template <int KIND, class T>
+__device__ void update_chunk(int64_t n, T *__restrict__ w, const T *__restrict__ grad,
+                             T *__restrict__ m, T *__restrict__ v, const rates<T> &r) {
+    constexpr int V = 16 / sizeof(T);
+    bool wide = ((uintptr_t)w | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0;
+    int64_t n_wide = wide ? n / V * V : 0;
+    for (int64_t i = threadIdx.x * V; i < n_wide; i += BLOCK * V)
+        update_at<KIND, V>(i, w, grad, m, v, r);
+    for (int64_t i = n_wide + threadIdx.x; i < n; i += BLOCK)
+        update_at<KIND, 1>(i, w, grad, m, v, r);
 }
 
 template <int N>
@@ -87,17 +130,17 @@ __device__ void advance_step(double *hyper) {
 }
 
 template <int KIND, int N, class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     step_kernel(const __grid_constant__ table<N> t, const __grid_constant__ state<T> s) {
-    __shared__ rates<T> r;
-    if (threadIdx.x == 0) r = make_rates<KIND>(s);
+    KN_SHARED(made, rates<T>);
+    if (threadIdx.x == 0) made = make_rates<KIND>(s);
     __syncthreads();
-    int k = part_of(t, blockIdx.x);
-    int64_t begin = (int64_t)(blockIdx.x - t.first_chunk[k]) * CHUNK;
-    T *w = (T *)t.w[k];
-    for (int64_t i = begin + threadIdx.x; i < min(begin + CHUNK, t.n[k]); i += BLOCK) {
-        int64_t at = t.offset[k] + i;
-        w[i] = update<KIND>(w[i], s.grad[at], s.m + at, s.v + at, r);
+    rates<T> r = made;
+    for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
+        int k = part_of(t, c);
+        int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK, at = t.offset[k] + begin;
+        update_chunk<KIND>(min((int64_t)CHUNK, t.n[k] - begin), (T *)t.w[k] + begin, s.grad + at,
+                           s.m ? s.m + at : nullptr, s.v ? s.v + at : nullptr, r);
     }
     if (s.last && threadIdx.x == 0) advance_step(s.hyper);
 }
@@ -117,7 +160,7 @@ cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
     t.first_chunk[t.n_parts] = (uint32_t)chunks;
     state<T> s = {(const T *)p->grad, (T *)p->m, (T *)p->v, p->hyper,        p->momentum,
                   p->beta1,           p->beta2,  p->eps,    p->weight_decay, p->last};
-    unsigned blocks = (unsigned)chunks;
+    unsigned blocks = blocks_for(min(chunks, (int64_t)BLOCKS_ENOUGH), 1);
     switch (p->kind) {
         case KN__OPTIM_SGD:
             KN_LAUNCH(step_kernel<KN__OPTIM_SGD>, blocks, BLOCK, stream, t, s);

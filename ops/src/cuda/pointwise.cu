@@ -85,7 +85,7 @@ __device__ pack<R, V> apply(F f, const P &...x) {
 }
 
 template <int V, class R, class F, class... A>
-__global__ void __launch_bounds__(BLOCK) dense_kernel(F f, R *out, int64_t n, operand<A>... in) {
+__global__ void __launch_bounds__(BLOCK, 1) dense_kernel(F f, R *out, int64_t n, operand<A>... in) {
     int64_t i = thread_index() * V, step = thread_count() * V;
     for (; i + V <= n; i += step)
         *reinterpret_cast<pack<R, V> *>(out + i) = apply<R, V>(f, load<V>(in, i)...);
@@ -119,7 +119,7 @@ __device__ void strided_loop(F f, R *out, int64_t n, const strides &s, std::inde
 }
 
 template <class I, class R, class F, class... A>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     strided_kernel(F f, R *out, int64_t n, strides s, const A *...in) {
     strided_loop<I, R>(f, out, n, s, std::index_sequence_for<A...>{}, in...);
 }

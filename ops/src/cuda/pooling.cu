@@ -28,7 +28,7 @@ __device__ int64_t flat(const int64_t (&dim)[3], int64_t plane, int64_t a, int64
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     maxpool_kernel(kn__pooling p, int64_t n, T *y, uint8_t *offset, const T *x) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         at3 o = locate(i, p.y);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     maxpool_take_kernel(kn__pooling p, int64_t n, T *y, const T *x, const uint8_t *offset) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         at3 o = locate(i, p.y);
@@ -86,7 +86,7 @@ __device__ T gather(const kn__pooling &p, const at3 &o, F value) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     maxpool_back_kernel(kn__pooling p, int64_t n, T *dx, const T *dy, const uint8_t *offset) {
     for (int64_t i = thread_index(); i < n; i += thread_count())
         dx[i] = gather<T>(p, locate(i, p.x),
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     avgpool_kernel(kn__pooling p, int64_t n, T *y, const T *x, T scale) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         at3 o = locate(i, p.y);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     avgpool_back_kernel(kn__pooling p, int64_t n, T *dx, const T *dy, T scale) {
     for (int64_t i = thread_index(); i < n; i += thread_count())
         dx[i] = scale * gather<T>(p, locate(i, p.x), [&](int64_t at, int) { return dy[at]; });

@@ -22,7 +22,7 @@ __device__ void words_of(uint32_t (&w)[4], const int64_t *state, int64_t c) {
 // First element of counter c, where a block of 8 counters makes `block` elements.
 __device__ int64_t element_of(int64_t c, int block) { return c / 8 * block + c % 8; }
 
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     uniform_kernel(float *out, int64_t n, int64_t counters, double lo, double hi,
                    const int64_t *state) {
     float below = kn__below_f32((float)lo, (float)hi);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     uniform_kernel(double *out, int64_t n, int64_t counters, double lo, double hi,
                    const int64_t *state) {
     double below = kn__below_f64(lo, hi);
@@ -53,7 +53,7 @@ __device__ double scaled(double z, double mean, double stddev) {
     return KN_ADD_F64(mean, KN_MUL_F64(stddev, z));
 }
 
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     normal_kernel(float *out, int64_t n, int64_t counters, double mean, double stddev,
                   const int64_t *state) {
     for (int64_t c = thread_index(); c < counters; c += thread_count()) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     normal_kernel(double *out, int64_t n, int64_t counters, double mean, double stddev,
                   const int64_t *state) {
     for (int64_t c = thread_index(); c < counters; c += thread_count()) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     dropout_kernel(T *out, const T *x, int64_t n, int64_t counters, uint32_t threshold, T scale,
                    const int64_t *state) {
     for (int64_t c = thread_index(); c < counters; c += thread_count()) {

@@ -2,8 +2,8 @@
 // the shape alone: no atomics, no dependence on the GPU.
 //
 // Where the fastest reduced dimension is dense, a warp or a block makes one result and reads along
-// it. Where the fastest kept dimension is dense, 32 neighbouring results are made by a block whose
-// warps read along that one.
+// it, in packs of 16 bytes where its length allows that. Where the fastest kept dimension is dense,
+// 32 neighbouring results are made by a block whose warps read along that one.
 
 #include "device.cuh"
 
@@ -48,25 +48,46 @@ __device__ void finish(const job<T> &j, int64_t at, T value) {
     j.out[at] = j.accumulate ? j.out[at] + value : value;
 }
 
-template <class Op, int TEAM, class T>
-__global__ void __launch_bounds__(BLOCK) rows_kernel(job<T> j) {
+// Joins elements begin … end - 1 of what is reduced into acc, V neighbours at a time.
+template <class Op, int TEAM, int V, bool WIDE, class T, class F>
+__device__ void join_range(T (&acc)[V], const T *in, int64_t begin, int64_t end, F offset) {
+    int64_t i = begin + threadIdx.x % TEAM * V;
+#pragma unroll 4
+    for (; i + V <= end; i += TEAM * V) {
+        const T *at = in + offset(i);
+        pack<T, V> x;
+        if (WIDE) x = *reinterpret_cast<const pack<T, V> *>(at);
+#pragma unroll
+        for (int k = 0; k < V; k++) acc[k] = Op::join(acc[k], WIDE ? x.v[k] : at[k]);
+    }
+    for (; i < end; i++) acc[0] = Op::join(acc[0], in[offset(i)]);
+}
+
+template <class Op, int TEAM, int V, bool WIDE, class T>
+__global__ void __launch_bounds__(BLOCK, 1) rows_kernel(job<T> j) {
     int lane = threadIdx.x % TEAM;
     int64_t team = thread_index() / TEAM, n_teams = thread_count() / TEAM;
     for (int64_t r = team; r < j.n_out * j.n_chunks; r += n_teams) {
         int64_t c = r / j.n_out, o = r - c * j.n_out;
-        int64_t end = min((c + 1) * j.chunk, j.n_in);
+        int64_t begin = c * j.chunk, end = min(begin + j.chunk, j.n_in);
         const T *in = j.in + offset_of(j.kept, o);
-        T value = Op::template identity<T>();
-        for (int64_t i = c * j.chunk + lane; i < end; i += TEAM)
-            value = Op::join(value, in[offset_of(j.reduced, i)]);
+        T acc[V];
+        for (int k = 0; k < V; k++) acc[k] = Op::template identity<T>();
+        if (j.reduced.n_dims == 1 && j.reduced.stride[0] == 1)
+            join_range<Op, TEAM, V, WIDE>(acc, in, begin, end, [](int64_t i) { return i; });
+        else
+            join_range<Op, TEAM, V, WIDE>(acc, in, begin, end,
+                                          [&](int64_t i) { return offset_of(j.reduced, i); });
+        T value = acc[0];
+        for (int k = 1; k < V; k++) value = Op::join(value, acc[k]);
         value = team_join<Op, TEAM>(value);
         if (lane == 0) finish(j, r, value);
     }
 }
 
 template <class Op, class T>
-__global__ void __launch_bounds__(BLOCK) columns_kernel(job<T> j, int64_t n_groups) {
-    __shared__ T part[WARPS][32];
+__global__ void __launch_bounds__(BLOCK, 1) columns_kernel(job<T> j, int64_t n_groups) {
+    KN_SHARED(part, T[WARPS][32]);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int64_t b = blockIdx.x; b < n_groups * j.n_chunks; b += gridDim.x) {
         int64_t c = b / n_groups, o = (b - c * n_groups) * 32 + lane;
@@ -92,18 +113,39 @@ bool along_rows(const index_space &kept, const index_space &reduced) {
     return reduced.stride[reduced.n_dims - 1] <= kept.stride[kept.n_dims - 1];
 }
 
+// Whether V neighbours of what is reduced stand side by side, and, where the input is aligned, at
+// an aligned address.
+bool in_packs(const index_space &kept, const index_space &reduced, int V) {
+    int last = reduced.n_dims - 1;
+    if (last < 0 || reduced.stride[last] != 1) return false;
+    if (last > 0 && reduced.dim[last] % V) return false;
+    for (int d = 0; d < last; d++)
+        if (reduced.stride[d] % V) return false;
+    for (int d = 0; d < kept.n_dims; d++)
+        if (kept.stride[d] % V) return false;
+    return true;
+}
+
+template <class Op, int V, bool WIDE, class T>
+cudaError_t launch_rows(const job<T> &j, cudaStream_t stream) {
+    int64_t work = j.n_out * j.n_chunks;
+    if (j.chunk <= 1024)
+        KN_LAUNCH((rows_kernel<Op, 32, V, WIDE>), blocks_for(work, WARPS), BLOCK, stream, j);
+    else
+        KN_LAUNCH((rows_kernel<Op, BLOCK, V, WIDE>), blocks_for(work, 1), BLOCK, stream, j);
+    return cudaGetLastError();
+}
+
 template <class Op, class T>
 cudaError_t launch_pass(const job<T> &j, cudaStream_t stream) {
-    int64_t work = j.n_out * j.n_chunks;
-    if (!along_rows(j.kept, j.reduced)) {
-        int64_t n_groups = (j.n_out + 31) / 32;
-        KN_LAUNCH(columns_kernel<Op>, blocks_for(n_groups * j.n_chunks, 1), BLOCK, stream, j,
-                  n_groups);
-    } else if (j.chunk <= 1024) {
-        KN_LAUNCH((rows_kernel<Op, 32>), blocks_for(work, WARPS), BLOCK, stream, j);
-    } else {
-        KN_LAUNCH((rows_kernel<Op, BLOCK>), blocks_for(work, 1), BLOCK, stream, j);
+    constexpr int V = 16 / sizeof(T);
+    if (along_rows(j.kept, j.reduced)) {
+        if (!in_packs(j.kept, j.reduced, V)) return launch_rows<Op, 1, false>(j, stream);
+        return aligned(j.in, 16) ? launch_rows<Op, V, true>(j, stream)
+                                 : launch_rows<Op, V, false>(j, stream);
     }
+    int64_t n_groups = (j.n_out + 31) / 32;
+    KN_LAUNCH(columns_kernel<Op>, blocks_for(n_groups * j.n_chunks, 1), BLOCK, stream, j, n_groups);
     return cudaGetLastError();
 }
 
@@ -146,7 +188,7 @@ __device__ bool before(T a, int64_t i, T b, int64_t k) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     argmax_rows_kernel(int64_t *out, const T *x, int64_t rows, int64_t n) {
     int lane = threadIdx.x % 32;
     for (int64_t r = thread_index() / 32; r < rows; r += thread_count() / 32) {
@@ -164,7 +206,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1)
     argmax_columns_kernel(int64_t *out, const T *x, int64_t n_out, int64_t n, int64_t inner) {
     for (int64_t o = thread_index(); o < n_out; o += thread_count()) {
         const T *in = x + o / inner * n * inner + o % inner;
@@ -180,14 +222,15 @@ __global__ void __launch_bounds__(BLOCK)
 extern "C" {
 
 void kn__reduce_plan(kn__reduce *r) {
-    enum { RESULTS_ENOUGH = 8192, CHUNK_MIN = 2048, CHUNKS_MAX = 256 };
+    enum { RESULTS_ENOUGH = 8192, CHUNK_MIN = 2048, CHUNKS_MAX = 256, CHUNKS_MAX_FULL = 1024 };
     r->n_chunks = 1, r->chunk = r->n_in;
     if (r->n_out >= RESULTS_ENOUGH || r->n_in < 2 * CHUNK_MIN) return;
     int64_t wanted = RESULTS_ENOUGH / r->n_out, most = r->n_in / CHUNK_MIN;
     int64_t n_chunks = wanted < most ? wanted : most;
-    if (n_chunks > CHUNKS_MAX) n_chunks = CHUNKS_MAX;
+    int64_t limit = r->n_out == 1 ? CHUNKS_MAX_FULL : CHUNKS_MAX;
+    if (n_chunks > limit) n_chunks = limit;
     if (n_chunks < 2) return;
-    r->chunk = (r->n_in + n_chunks - 1) / n_chunks;
+    r->chunk = ((r->n_in + n_chunks - 1) / n_chunks + 3) / 4 * 4;  // whole packs
     r->n_chunks = (r->n_in + r->chunk - 1) / r->chunk;
 }
 

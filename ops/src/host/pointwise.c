@@ -102,6 +102,16 @@ kn_status kn__host_unary_back(const kn_kernel_call *call) {
     return spread(call, &j, unary_back_part);
 }
 
+/* The two ops it stands for, one after the other. */
+kn_status kn__host_relu_bias_back(const kn_kernel_call *call) {
+    kn_kernel_call part = *call;
+    part.op = KN_OP_relu_back, part.aux = NULL, part.attr = NULL;
+    KN_TRY(kn__host_unary_back(&part));
+    part.op = KN_OP_sum, part.attr = call->attr, part.out = call->aux;
+    part.in = &call->out, part.n_in = 1;
+    return kn__host_kernels[KN_OP_sum](&part);
+}
+
 /* --- two inputs --- */
 
 static void flat_part(void *ctx, int64_t i) {

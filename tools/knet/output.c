@@ -1,4 +1,4 @@
-#include "cli_report.h"
+#include "output.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,13 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-kn_status kn__report_begin(kn__report *r, bool live) {
-    *r = (kn__report){.live = live};
+#include "text.h"
+
+kn_status kn__output_begin(kn__output *r, bool live) {
+    *r = (kn__output){.live = live};
     r->kept = open_memstream(&r->text, &r->text_bytes);
     return r->kept ? KN_OK : KN_FAIL(KN_ERR_OOM, "no memory for the report");
 }
 
-void kn__report_line(kn__report *r, const char *fmt, ...) {
+void kn__output_line(kn__output *r, const char *fmt, ...) {
     if (!r->live) return;
     va_list args;
     va_start(args, fmt);
@@ -26,7 +28,7 @@ void kn__report_line(kn__report *r, const char *fmt, ...) {
     if (fflush(stdout) != 0 && errno == EPIPE) r->reader_gone = true;
 }
 
-bool kn__report_end(kn__report *r, const char *command) {
+bool kn__output_end(kn__output *r, const char *command) {
     fclose(r->kept);
     errno = 0;
     if (!r->live) fputs(r->text, stdout);
@@ -36,7 +38,7 @@ bool kn__report_end(kn__report *r, const char *command) {
         fprintf(stderr, "%s: standard output can't be written%s%s; the result:\n%s", command,
                 errno ? ": " : "", errno ? strerror(errno) : "", r->text);
     free(r->text);
-    *r = (kn__report){0};
+    *r = (kn__output){0};
     return written;
 }
 
@@ -48,31 +50,11 @@ void kn__json_number(FILE *out, double value) {
     }
 }
 
-void kn__json_string(FILE *out, const char *text) {
-    fputc('"', out);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') {
-            fprintf(out, "\\%c", c);
-        } else if (c < 0x20) {
-            fprintf(out, "\\u%04x", c);
-        } else {
-            fputc(c, out);
-        }
-    }
-    fputc('"', out);
-}
-
-char *kn__bytes_text(char *out, size_t out_bytes, uint64_t bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    while (value >= 1023.95 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(out, out_bytes, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return out;
+void kn__json_string(FILE *out, const char *string) {
+    kn__text text = {0};
+    kn__text_json(&text, string);
+    fputs(text.failed ? "null" : text.data, out);
+    kn__text_release(&text);
 }
 
 char *kn__count_text(char *out, size_t out_bytes, int64_t count) {

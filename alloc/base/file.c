@@ -1,0 +1,152 @@
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of this process among those of a job, as its launcher says. */
+static const char *rank_text(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID", "RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i]);
+        size_t n = rank ? strspn(rank, "0123456789") : 0;
+        if (n > 0 && n < 12 && !rank[n]) return rank;
+    }
+    return "0";
+}
+
+bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
+    size_t at = 0;
+    for (; *path && at + 24 < out_bytes; path++) {
+        if (path[0] == '%' && path[1] == 'p') {
+            at += (size_t)snprintf(out + at, out_bytes - at, "%ld", (long)getpid());
+            path++;
+        } else if (path[0] == '%' && path[1] == 'r') {
+            at += (size_t)snprintf(out + at, out_bytes - at, "%s", rank_text());
+            path++;
+        } else {
+            out[at++] = *path;
+        }
+    }
+    out[at] = '\0';
+    return !*path;
+}
+
+/* While it is quiet, this thread gets neither SIGPIPE (the reader has gone) nor SIGXFSZ (the file
+ * may not grow): calls fail with EPIPE and EFBIG. */
+typedef struct quiet {
+    sigset_t mask, pending; /* as they were */
+} quiet;
+
+static const int raised[] = {SIGPIPE, SIGXFSZ};
+enum { N_RAISED = sizeof raised / sizeof *raised };
+
+static sigset_t raised_set(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < N_RAISED; i++) sigaddset(&set, raised[i]);
+    return set;
+}
+
+static void quiet_begin(quiet *q) {
+    sigset_t set = raised_set();
+    sigpending(&q->pending);
+    pthread_sigmask(SIG_BLOCK, &set, &q->mask);
+}
+
+/* The signals are of this thread alone: takes those that came meanwhile. */
+static void quiet_end(const quiet *q) {
+    sigset_t set = raised_set();
+    for (int i = 0; i < N_RAISED; i++) {
+        if (sigismember(&q->pending, raised[i])) sigdelset(&set, raised[i]);
+    }
+    while (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0) continue;
+    pthread_sigmask(SIG_SETMASK, &q->mask, NULL);
+}
+
+static int write_loudly(int fd, const char *bytes, size_t length) {
+    while (length > 0) {
+        ssize_t n = write(fd, bytes, length);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : EIO;
+        bytes += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+int kn__write_all(int fd, const void *bytes, size_t length) {
+    quiet q;
+    quiet_begin(&q);
+    int error = write_loudly(fd, bytes, length);
+    quiet_end(&q);
+    return error;
+}
+
+/* Returns 0 or an errno. */
+static int allocate(int fd, size_t length) {
+    quiet q;
+    quiet_begin(&q);
+    int error = length ? posix_fallocate(fd, 0, (off_t)length) : 0;
+    quiet_end(&q);
+    return error == EINVAL || error == EOPNOTSUPP ? 0 : error;
+}
+
+static int write_and_close(int fd, const char *bytes, size_t length) {
+    int error = kn__write_all(fd, bytes, length);
+    return close(fd) != 0 && !error ? errno : error;
+}
+
+static int write_with(int flags, const char *path, const char *bytes, size_t length) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    return fd < 0 ? errno : write_and_close(fd, bytes, length);
+}
+
+/* Where no file can be made beside it: what it will take is allocated first. */
+static int overwrite(const char *path, const char *bytes, size_t length) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return errno;
+    int error = allocate(fd, length);
+    if (error) {
+        close(fd);
+        return error;
+    }
+    error = write_and_close(fd, bytes, length);
+    return !error && truncate(path, (off_t)length) != 0 ? errno : error;
+}
+
+static int replace(const char *path, const struct stat *old, const char *bytes, size_t length) {
+    char beside[PATH_MAX + 32];
+    snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)gettid());
+    (void)unlink(beside); /* of a process that was killed */
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return overwrite(path, bytes, length);
+    if (old) (void)fchmod(fd, old->st_mode & 07777);
+    int error = write_and_close(fd, bytes, length);
+    if (!error && rename(beside, path) != 0) error = errno;
+    if (error) (void)unlink(beside);
+    return error;
+}
+
+int kn__file_write(const char *path, const char *bytes, size_t length) {
+    char target[PATH_MAX];
+    struct stat file, link;
+    bool is_there = stat(path, &file) == 0, is_named = lstat(path, &link) == 0;
+    if (!is_named) return replace(path, NULL, bytes, length);
+    bool in_place = !is_there || !S_ISREG(file.st_mode) || file.st_size == 0;
+    if (in_place) return write_with(O_TRUNC, path, bytes, length);
+    return replace(realpath(path, target) ? target : path, &file, bytes, length);
+}
+
+int kn__file_append(const char *path, const char *bytes, size_t length) {
+    return write_with(O_APPEND, path, bytes, length);
+}

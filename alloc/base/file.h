@@ -1,0 +1,26 @@
+/* Paths and files that reports are written to. */
+#ifndef KN_BASE_FILE_H
+#define KN_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { KN__PATH_EXPANDED_BYTES = 4096 };
+
+/* The path with the process id for each "%p" and the rank of the process in its job (0 without
+ * one) for each "%r"; false: it has no room, and `out` holds its begin. */
+bool kn__path_expand(char *out, size_t out_bytes, const char *path);
+
+/* Writes all of it; returns 0 or an errno. A reader that has gone and a file that may not grow are
+ * errors, not signals: a report that can't be written must not end the program. */
+int kn__write_all(int fd, const void *bytes, size_t length);
+
+/* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
+ * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no
+ * report. Devices, pipes, what a dangling link points at, and
+ * empty files, which their maker may hold open, are written in place. */
+int kn__file_write(const char *path, const char *bytes, size_t length);
+/* Adds to the file. */
+int kn__file_append(const char *path, const char *bytes, size_t length);
+
+#endif

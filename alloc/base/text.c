@@ -1,0 +1,109 @@
+#include "text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "utf8.h"
+
+kn__text kn__text_in(char *buffer, size_t bytes) {
+    buffer[0] = '\0';
+    return (kn__text){.data = buffer, .size = bytes, .room = KN__TEXT_FIXED};
+}
+
+void kn__text_release(kn__text *text) {
+    if (text->room == KN__TEXT_HEAP) free(text->data);
+    if (text->room == KN__TEXT_PAGES && text->data) munmap(text->data, text->size);
+    *text = (kn__text){.room = text->room};
+}
+
+/* NULL: no memory; what was there stays. */
+static char *resize(const kn__text *text, size_t size) {
+    if (text->room == KN__TEXT_HEAP) return realloc(text->data, size);
+    void *data = text->data
+                     ? mremap(text->data, text->size, size, MREMAP_MAYMOVE)
+                     : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+/* Room for so many bytes more and the zero. */
+static bool make_room(kn__text *text, size_t more) {
+    if (text->failed) return false;
+    if (more < text->size - text->length) return true;
+    text->failed = text->room == KN__TEXT_FIXED;
+    if (text->failed) return false;
+    size_t size = text->size ? 2 * text->size : text->room == KN__TEXT_PAGES ? 1 << 16 : 1 << 12;
+    while (size - text->length <= more) size *= 2;
+    char *data = resize(text, size);
+    text->failed = !data;
+    if (!data) return false;
+    text->data = data;
+    text->size = size;
+    return true;
+}
+
+void kn__text_add(kn__text *text, const char *bytes, size_t length) {
+    if (text->failed) return;
+    if (!make_room(text, length)) {
+        if (text->room != KN__TEXT_FIXED || text->size == 0) return;
+        length = text->size - text->length - 1;
+    }
+    memcpy(text->data + text->length, bytes, length);
+    text->length += length;
+    text->data[text->length] = '\0';
+}
+
+void kn__text_puts(kn__text *text, const char *string) {
+    kn__text_add(text, string, strlen(string));
+}
+
+void kn__text_repeat(kn__text *text, const char *string, int times) {
+    for (int i = 0; i < times; i++) kn__text_puts(text, string);
+}
+
+void kn__text_printf(kn__text *text, const char *fmt, ...) {
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    size_t room = text->failed ? 0 : text->size - text->length;
+    char *at = room ? text->data + text->length : NULL;
+    int length = vsnprintf(at, room, fmt, args);
+    va_end(args);
+    if (length > 0 && make_room(text, (size_t)length)) {
+        if ((size_t)length >= room) {
+            vsnprintf(text->data + text->length, (size_t)length + 1, fmt, again);
+        }
+        text->length += (size_t)length;
+    } else if (room && text->room == KN__TEXT_FIXED) {
+        text->length += strlen(at); /* what fitted */
+    }
+    va_end(again);
+}
+
+void kn__text_json(kn__text *text, const char *string) {
+    kn__text_puts(text, "\"");
+    for (size_t n; *string; string += n ? n : 1) {
+        n = kn__utf8_bytes(string);
+        if (n == 0) {
+            kn__text_puts(text, "\\ufffd");
+        } else if (*string == '"' || *string == '\\') {
+            kn__text_printf(text, "\\%c", *string);
+        } else if ((unsigned char)*string < 0x20 || *string == 0x7f) {
+            kn__text_printf(text, "\\u%04x", (unsigned)*string);
+        } else {
+            kn__text_add(text, string, n);
+        }
+    }
+    kn__text_puts(text, "\"");
+}
+
+void kn__text_shown(kn__text *text, const char *string, int characters) {
+    for (size_t n; *string && characters > 0; string += n ? n : 1, characters--) {
+        n = kn__utf8_bytes(string);
+        bool shown = n && (unsigned char)*string >= 0x20 && *string != 0x7f;
+        kn__text_add(text, shown ? string : "?", shown ? n : 1);
+    }
+    if (*string) kn__text_puts(text, "...");
+}

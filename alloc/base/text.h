@@ -1,0 +1,34 @@
+/* A string that grows. */
+#ifndef KN_BASE_TEXT_H
+#define KN_BASE_TEXT_H
+
+#include <knet/status.h>
+
+/* Where its bytes are: from malloc, in pages of the system (malloc may wait for a lock that the
+ * caller holds), or in a buffer of the caller's, which doesn't grow. */
+typedef enum kn__text_room { KN__TEXT_HEAP, KN__TEXT_PAGES, KN__TEXT_FIXED } kn__text_room;
+
+/* Zero-initialised, it is an empty one from malloc. Running out of room sets `failed` and drops
+ * what follows; a buffer keeps what fits. */
+typedef struct kn__text {
+    char *data; /* ends in a zero byte once something was added */
+    size_t length, size;
+    kn__text_room room;
+    bool failed;
+} kn__text;
+
+kn__text kn__text_in(char *buffer, size_t bytes);
+void kn__text_release(kn__text *text); /* frees what is not the caller's, and empties it */
+
+void kn__text_add(kn__text *text, const char *bytes, size_t length);
+void kn__text_puts(kn__text *text, const char *string);
+void kn__text_repeat(kn__text *text, const char *string, int times);
+void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
+
+/* A string of JSON with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
+void kn__text_json(kn__text *text, const char *string);
+/* The string with '?' for control characters and invalid bytes; at most `characters` of it, and
+ * "..." where more follow. */
+void kn__text_shown(kn__text *text, const char *string, int characters);
+
+#endif

@@ -1,0 +1,113 @@
+#include "cells.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "utf8.h"
+
+int kn__text_width(const char *string) {
+    int width = 0;
+    for (const char *s = string; *s; width++) {
+        size_t n = kn__utf8_bytes(s);
+        s += n ? n : 1;
+    }
+    return width;
+}
+
+void kn__text_label(kn__text *text, const char *label, int width, int padded) {
+    int whole = kn__text_width(label);
+    bool cut = whole > width;
+    int used = cut && width <= 3 ? 0 : cut ? width : whole;
+    if (used) kn__text_shown(text, label, cut ? width - 3 : whole);
+    kn__text_repeat(text, " ", padded - used);
+}
+
+void kn__text_right(kn__text *text, const char *string, int width) {
+    kn__text_repeat(text, " ", width - kn__text_width(string));
+    kn__text_puts(text, string);
+}
+
+void kn__text_left(kn__text *text, const char *string, int width) {
+    kn__text_puts(text, string);
+    kn__text_repeat(text, " ", width - kn__text_width(string));
+}
+
+void kn__text_center(kn__text *text, const char *string, int width) {
+    int space = width - kn__text_width(string);
+    if (space < 0) space = 0;
+    kn__text_repeat(text, " ", space / 2);
+    kn__text_puts(text, string);
+    kn__text_repeat(text, " ", space - space / 2);
+}
+
+size_t kn__path_start(char *out, size_t out_bytes) {
+    out[out_bytes - 1] = '\0';
+    return out_bytes - 1;
+}
+
+bool kn__path_prepend(char *out, size_t *at, const char *label) {
+    size_t length = strlen(label), slash = out[*at] != '\0';
+    if (length + slash > *at) return false;
+    if (slash) out[--*at] = '/';
+    *at -= length;
+    memcpy(out + *at, label, length);
+    return true;
+}
+
+void kn__path_finish(char *out, size_t out_bytes, size_t at) {
+    memmove(out, out + at, out_bytes - at);
+}
+
+kn__quantity kn__time_cell(double ns, bool ascii) {
+    if (ns < 1e3) return kn__three_digits(ns, "ns");
+    if (ns < 1e6) return kn__three_digits(ns / 1e3, ascii ? "us" : "μs");
+    if (ns < 1e9) return kn__three_digits(ns / 1e6, "ms");
+    return kn__three_digits(ns / 1e9, "s");
+}
+
+kn__quantity kn__count_cell(double n) {
+    if (n >= 1e9) return kn__three_digits(n / 1e9, "B");
+    if (n >= 1e6) return kn__three_digits(n / 1e6, "M");
+    if (n >= 1e3) return kn__three_digits(n / 1e3, "k");
+    kn__quantity cell;
+    snprintf(cell.text, sizeof cell.text, "%.0f", n);
+    return cell;
+}
+
+kn__quantity kn__percent_cell(double part, double of) {
+    kn__quantity cell = {" - %"};
+    if (of != 0) return kn__three_digits(100 * part / of, "%");
+    if (part != 0) snprintf(cell.text, sizeof cell.text, "inf %%");
+    return cell;
+}
+
+static kn_status write_file(const kn__text *text, const char *path) {
+    char full[KN__PATH_EXPANDED_BYTES];
+    if (!kn__path_expand(full, sizeof full, path)) {
+        return KN_FAIL(KN_ERR_IO, "the path %.64s… of the timer's report is too long", path);
+    }
+    int error = kn__file_write(full, text->data, text->length);
+    if (!error) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to %s: %s", full, strerror(error));
+}
+
+kn_status kn__text_write(const kn__text *text, const char *path) {
+    if (text->failed) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
+    if (!text->length) return KN_OK;
+    if (strcmp(path, "-") == 0) {
+        int error = kn__write_all(STDERR_FILENO, text->data, text->length);
+        if (!error) return KN_OK;
+        return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(error));
+    }
+    kn_status status = write_file(text, path);
+    if (status < 0) {
+        kn__text reason = {0};
+        kn__text_printf(&reason, "%s\n", kn_last_error()->message);
+        if (!reason.failed) (void)kn__write_all(STDERR_FILENO, reason.data, reason.length);
+        kn__text_release(&reason);
+        (void)kn__write_all(STDERR_FILENO, text->data, text->length);
+    }
+    return status;
+}

@@ -1,0 +1,115 @@
+/* Strings that grow, and the repair of text that is not UTF-8. */
+#include <string.h>
+
+#include "test.h"
+#include "text.h"
+#include "utf8.h"
+
+static void text_grows_in_each_kind_of_room(void **state) {
+    (void)state;
+    static char buffer[1 << 20];
+    kn__text texts[] = {{0}, {.room = KN__TEXT_PAGES}, kn__text_in(buffer, sizeof buffer)};
+    for (int i = 0; i < 3; i++) {
+        kn__text *t = &texts[i];
+        size_t length = 0;
+        for (int n = 0; n < 3000; n++) {
+            kn__text_printf(t, "%d %s,", n, "some words that fill it");
+            kn__text_puts(t, "x");
+            kn__text_repeat(t, "ab", 2);
+        }
+        for (const char *at = t->data; (at = strstr(at, "xabab")); at++) length++;
+        assert_int_equal(length, 3000);
+        assert_int_equal(strlen(t->data), t->length);
+        assert_false(t->failed);
+        if (i < 2) assert_true(t->size > 1 << 16);
+        kn__text_release(t);
+        assert_true(t->length == 0 && t->size == 0);
+        kn__text_puts(t, ""); /* usable */
+    }
+    for (int i = 0; i < 2; i++) kn__text_release(&texts[i]);
+}
+
+static void a_buffer_keeps_what_fits(void **state) {
+    (void)state;
+    char buffer[8], one[1];
+    for (int how = 0; how < 2; how++) {
+        kn__text t = kn__text_in(buffer, sizeof buffer);
+        kn__text_puts(&t, "abcd");
+        assert_false(t.failed);
+        how ? kn__text_printf(&t, "%s", "efghij") : kn__text_puts(&t, "efghij");
+        assert_true(t.failed);
+        assert_string_equal(buffer, "abcdefg");
+        assert_int_equal(t.length, 7);
+        kn__text_printf(&t, "%d", 5);
+        kn__text_puts(&t, "6");
+        assert_string_equal(buffer, "abcdefg");
+    }
+    kn__text t = kn__text_in(buffer, sizeof buffer);
+    kn__text_puts(&t, "abcdefg"); /* all of it */
+    assert_false(t.failed);
+    t = kn__text_in(one, sizeof one);
+    kn__text_puts(&t, "a");
+    assert_true(t.failed && t.length == 0 && one[0] == '\0');
+}
+
+static void json_strings_are_repaired(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain", "\"plain\""},
+        {"a\"b\\c", "\"a\\\"b\\\\c\""},
+        {"\n\x01\x7f", "\"\\u000a\\u0001\\u007f\""},
+        {"\xce\xbcs \xf0\x9f\x98\x80", "\"\xce\xbcs \xf0\x9f\x98\x80\""},
+        {"\xff\xc0\x80", "\"\\ufffd\\ufffd\\ufffd\""},            /* no such byte; overlong */
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},            /* a surrogate */
+        {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* beyond U+10FFFF */
+        {"cut \xe2\x82", "\"cut \\ufffd\\ufffd\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn__text t = {0};
+        kn__text_json(&t, cases[i][0]);
+        assert_string_equal(t.data, cases[i][1]);
+        kn__text_release(&t);
+    }
+}
+
+static void text_is_shown_with_no_control_characters(void **state) {
+    (void)state;
+    char buffer[64];
+    kn__text t = kn__text_in(buffer, sizeof buffer);
+    kn__text_shown(&t, "\x1b[31m\xce\xbc\xff|", 40);
+    assert_string_equal(buffer, "?[31m\xce\xbc?|");
+    t = kn__text_in(buffer, sizeof buffer);
+    kn__text_shown(&t, "\xce\xbc\xce\xbc\xce\xbc", 2);
+    assert_string_equal(buffer, "\xce\xbc\xce\xbc...");
+}
+
+/* Each string of up to four bytes from those that matter, against the standard's own table. */
+static void characters_are_those_of_the_standard(void **state) {
+    (void)state;
+    static const unsigned char bytes[] = {0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
+                                          0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee,
+                                          0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff};
+    enum { N = sizeof bytes };
+    for (int i = 0; i < N * N * N * N; i++) {
+        unsigned char s[5] = {bytes[i % N], bytes[i / N % N], bytes[i / N / N % N],
+                              bytes[i / N / N / N], 0};
+        unsigned a = s[0], b = s[1], c = s[2], d = s[3];
+        unsigned low = a == 0xe0 ? 0xa0 : a == 0xf0 ? 0x90 : 0x80;
+        unsigned high = a == 0xed ? 0x9f : a == 0xf4 ? 0x8f : 0xbf;
+        bool second = b >= low && b <= high, third = c >= 0x80 && c <= 0xbf,
+             fourth = d >= 0x80 && d <= 0xbf;
+        size_t want = a <= 0x7f                                             ? 1
+                      : a >= 0xc2 && a <= 0xdf && second                    ? 2
+                      : a >= 0xe0 && a <= 0xef && second && third           ? 3
+                      : a >= 0xf0 && a <= 0xf4 && second && third && fourth ? 4
+                                                                            : 0;
+        if (kn__utf8_bytes((const char *)s) != want) fail_msg("%02x %02x %02x %02x", a, b, c, d);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(text_grows_in_each_kind_of_room), TEST(a_buffer_keeps_what_fits),
+                     TEST(json_strings_are_repaired),
+                     TEST(text_is_shown_with_no_control_characters),
+                     TEST(characters_are_those_of_the_standard));
+}

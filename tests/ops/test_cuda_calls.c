@@ -1,0 +1,269 @@
+/* What the module of CUDA kernels asks of the CUDA libraries, on a fake GPU. */
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "fake_gpu.h"
+#include "ops_test.h"
+
+static kn_device *gpu;
+
+static int begin(void **state) {
+    (void)state;
+    fake_gpu_reset();
+    return 0;
+}
+static int end(void **state) {
+    (void)state;
+    if (fake_cuda_count().n_violations) print_error("violation: %s\n", fake_cuda_violation());
+    return fake_cuda_count().n_violations ? -1 : 0;
+}
+
+/* A number that no other test has: its plans are new. */
+static int64_t new_size(void) {
+    static int64_t size = 16;
+    return size += 4;
+}
+
+static kn_tensor *new_linear(void) {
+    int64_t n = new_size();
+    return kn_linear(kn_ones(KN_SHAPE(3, 8)), kn_ones(KN_SHAPE(n, 8)), kn_ones(KN_SHAPE(n)));
+}
+
+/* --- products --- */
+
+static void any_refusal_of_the_bias_leaves_it_to_a_kernel(void **state) {
+    (void)state;
+    static const cublasStatus_t errors[] = {
+        CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH,
+        CUBLAS_STATUS_INTERNAL_ERROR};
+    KN_FRAME(.device = gpu);
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        fake_gpu_reset();
+        fake_gpu_fail("cublasLtMatmulAlgoGetHeuristic", 1, 1, (int)errors[i]);
+        assert_non_null(new_linear());
+        assert_int_equal(fake_gpu_count().n_products, 1);
+        assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_DEFAULT);
+        assert_int_equal(fake_gpu_kernels("f_add"), 1);
+    }
+}
+
+static void a_bias_is_added_by_the_product(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    assert_non_null(new_linear());
+    assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_BIAS);
+    assert_int_equal(fake_gpu_kernels("f_add"), 0);
+}
+
+static void a_product_that_is_refused_twice_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    fake_gpu_fail("cublasLtMatmulAlgoGetHeuristic", 1, 2, CUBLAS_STATUS_NOT_SUPPORTED);
+    assert_null(new_linear());
+    assert_fails(kn_check(), KN_ERR_CUDA, "CUBLAS_STATUS_NOT_SUPPORTED");
+    assert_non_null(new_linear());
+}
+
+/* Rows of x, 16 bytes each. */
+static void row_product(kn_tensor *x, kn_tensor *w, int64_t row) {
+    kn_tensor *one = kn_slice(x, KN_SHAPE(row, 0), KN_SHAPE(row + 1, 4));
+    assert_non_null(kn_linear(one, w, KN_NONE));
+}
+
+static void addresses_share_a_plan_from_16_bytes_on(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(64, 4)), *w = kn_ones(KN_SHAPE(new_size(), 4));
+    for (int64_t row = 0; row < 64; row++) row_product(x, w, row);
+    assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 1);
+    kn_tensor *odd = kn_slice(kn_ones(KN_SHAPE(5)), KN_SHAPE(1), KN_SHAPE(5));
+    row_product(kn_reshape(odd, KN_SHAPE(1, 4)), w, 0);
+    assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
+/* --- math modes --- */
+
+static int compute_type_in(kn_math_mode math, kn_dtype dtype, kn_device *device) {
+    KN_FRAME(.device = device, .math = math, .dtype = dtype);
+    assert_non_null(new_linear());
+    return fake_gpu_compute_type();
+}
+
+static void products_compute_in_the_frames_mode(void **state) {
+    (void)state;
+    assert_int_equal(compute_type_in(0, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_STRICT, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, gpu), CUBLAS_COMPUTE_32F_FAST_TF32);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F32, gpu), CUBLAS_COMPUTE_32F_FAST_16BF);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F64, gpu), CUBLAS_COMPUTE_64F);
+}
+
+static void a_gpu_without_tensor_cores_for_a_mode_is_strict(void **state) {
+    (void)state;
+    kn_device *old = NULL;
+    fake_cuda_machine_get()->compute_major = 7;
+    assert_ok(kn_device_find(&old, "cuda:1"));
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, old), CUBLAS_COMPUTE_32F);
+    assert_int_equal(compute_type_in(KN_MATH_BF16, KN_F32, old), CUBLAS_COMPUTE_32F);
+}
+
+static void a_mode_that_cublaslt_refuses_becomes_strict(void **state) {
+    (void)state;
+    fake_gpu_fail("cublasLtMatmulAlgoGetHeuristic", 1, 2, CUBLAS_STATUS_NOT_SUPPORTED);
+    assert_int_equal(compute_type_in(KN_MATH_TF32, KN_F32, gpu), CUBLAS_COMPUTE_32F);
+    assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_BIAS);
+}
+
+static int plans_of(const char *function, kn_math_mode math, kn_tensor *x, kn_tensor *w) {
+    KN_FRAME(.math = math);
+    int before = fake_gpu_calls(function);
+    assert_non_null(kn_tensor_numel(x) > 64 ? kn_conv(x, w, KN_NONE, NULL)
+                                            : kn_linear(x, w, KN_NONE));
+    return fake_gpu_calls(function) - before;
+}
+
+static void each_mode_has_plans_of_its_own(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    const char *ask = "cublasLtMatmulAlgoGetHeuristic";
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 4)), *w = kn_ones(KN_SHAPE(new_size(), 4));
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++)
+        assert_int_equal(plans_of(ask, (kn_math_mode)math, x, w), 1);
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++)
+        assert_int_equal(plans_of(ask, (kn_math_mode)math, x, w), 0);
+}
+
+static void convolutions_in_bf16_are_those_in_tf32(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    const char *make = "cudnnBackendSetAttribute";
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(new_size(), 3, 3, 3));
+    assert_true(plans_of(make, KN_MATH_STRICT, x, w) > 20);
+    assert_true(plans_of(make, KN_MATH_TF32, x, w) > 20);
+    assert_true(plans_of(make, KN_MATH_BF16, x, w) < 5); /* addresses at most */
+}
+
+/* --- convolutions --- */
+
+static void convolve(int64_t channels) {
+    assert_non_null(kn_conv(kn_ones(KN_SHAPE(2, 3, 8, 8)), kn_ones(KN_SHAPE(channels, 3, 3, 3)),
+                            KN_NONE, NULL));
+}
+
+static void a_plan_keeps_two_descriptors(void **state) { /* itself, and the last run's addresses */
+    (void)state;
+    KN_FRAME(.device = gpu);
+    convolve(new_size());
+    int before = fake_gpu_descriptors();
+    convolve(new_size());
+    assert_int_equal(fake_gpu_descriptors(), before + 2);
+}
+
+static void a_plan_that_fails_keeps_no_descriptor(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    convolve(new_size());
+    int before = fake_gpu_descriptors(), n_failed = 0;
+    for (int nth = 1;; nth++, n_failed++) {
+        fake_gpu_reset();
+        fake_gpu_fail("cudnnBackendSetAttribute", nth, 1, CUDNN_STATUS_BAD_PARAM);
+        if (kn_conv(kn_ones(KN_SHAPE(2, 3, 8, 8)), kn_ones(KN_SHAPE(5, 3, 3, 3)), KN_NONE, NULL))
+            break;
+        assert_fails(kn_check(), KN_ERR_CUDA, "CUDNN_STATUS_BAD_PARAM");
+        assert_true(fake_gpu_descriptors() <= before + 1); /* a plan whose run failed */
+    }
+    assert_true(n_failed > 20);
+}
+
+static void a_stream_is_set_once(void **state) {
+    (void)state;
+    kn_stream other = NULL;
+    assert_ok(kn_stream_create(&other, gpu));
+    {
+        KN_FRAME(.device = gpu);
+        int64_t channels = new_size();
+        for (int i = 0; i < 3; i++) convolve(channels);
+        int before = fake_gpu_calls("cudnnSetStream");
+        assert_true(before <= 1);
+        for (int i = 0; i < 3; i++) convolve(channels);
+        assert_int_equal(fake_gpu_calls("cudnnSetStream"), before);
+        {
+            KN_FRAME(.stream = other);
+            convolve(channels);
+        }
+        assert_int_equal(fake_gpu_calls("cudnnSetStream"), before + 1);
+    }
+    kn_stream_destroy(gpu, other);
+}
+
+/* --- contexts --- */
+
+static void a_thread_without_a_context_gets_one_once(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100));
+    for (int i = 0; i < 10; i++) kn_drop(kn_relu(x));
+    fake_gpu_reset();
+    for (int i = 0; i < 10; i++) kn_drop(kn_relu(x));
+    assert_int_equal(fake_gpu_kernels("relu"), 10);
+    assert_int_equal(fake_cuda_calls("cuCtxPushCurrent"), 0);
+    assert_int_equal(fake_cuda_count().n_contexts, 1);
+}
+
+static void the_callers_context_is_put_back(void **state) {
+    (void)state;
+    cu_context own = fake_cuda_foreign_context();
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100));
+    int before = fake_cuda_count().n_contexts;
+    fake_cuda_context_push(own);
+    assert_non_null(kn_relu(x));
+    assert_int_equal(fake_cuda_count().n_contexts, before + 1);
+    assert_ptr_equal(fake_cuda_context_pop(), own);
+}
+
+/* --- a GPU that is lost --- */
+
+static int n_logged;
+static void count_lost(void *ctx, int level, const char *text) {
+    (void)ctx, (void)level;
+    n_logged += strstr(text, "restart the program") != NULL;
+}
+
+static void a_lost_gpu_is_logged_once(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100));
+    kn_log_attach(count_lost, NULL);
+    fake_gpu_fail("cudaLaunchKernel", 1, 1, cudaErrorInvalidConfiguration);
+    assert_null(kn_relu(x));
+    assert_fails(kn_check(), KN_ERR_CUDA, "relu_kernel");
+    assert_int_equal(n_logged, 0);
+    fake_gpu_fail("cudaLaunchKernel", 1, 5, cudaErrorIllegalAddress);
+    for (int i = 0; i < 5; i++) {
+        assert_null(kn_relu(x));
+        assert_fails(kn_check(), KN_ERR_CUDA, "cudaErrorIllegalAddress");
+    }
+    kn_log_attach(NULL, NULL);
+    assert_int_equal(n_logged, 1);
+}
+
+#define CALLS_TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
+
+int main(void) {
+    if (kn_device_find(&gpu, "cuda:0") < 0) return 1;
+    return RUN_TESTS(
+        CALLS_TEST(any_refusal_of_the_bias_leaves_it_to_a_kernel),
+        CALLS_TEST(a_bias_is_added_by_the_product),
+        CALLS_TEST(a_product_that_is_refused_twice_is_an_error),
+        CALLS_TEST(addresses_share_a_plan_from_16_bytes_on),
+        CALLS_TEST(products_compute_in_the_frames_mode),
+        CALLS_TEST(a_gpu_without_tensor_cores_for_a_mode_is_strict),
+        CALLS_TEST(a_mode_that_cublaslt_refuses_becomes_strict),
+        CALLS_TEST(each_mode_has_plans_of_its_own),
+        CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
+        CALLS_TEST(a_plan_keeps_two_descriptors), CALLS_TEST(a_plan_that_fails_keeps_no_descriptor),
+        CALLS_TEST(a_stream_is_set_once), CALLS_TEST(a_thread_without_a_context_gets_one_once),
+        CALLS_TEST(the_callers_context_is_put_back), CALLS_TEST(a_lost_gpu_is_logged_once));
+}
