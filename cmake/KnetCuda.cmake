@@ -13,7 +13,6 @@ if(BUILD_SHARED_LIBS AND NOT KNET_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
-    enable_language(CXX)   # tests run the kernels' sources as C++
     enable_language(CUDA)
     find_package(CUDAToolkit QUIET)
     find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}

@@ -77,11 +77,6 @@ if(NOT KNET_HAVE_CUDA)
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
             PATH_SUFFIXES include)
-  include(CheckLanguage)
-  check_language(CXX)
-  if(CMAKE_CXX_COMPILER)
-    enable_language(CXX)
-  endif()
 endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
    AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
