@@ -24,6 +24,10 @@
 #include "trace.h"
 #include "watch.h"
 
+/* Here, because every scope reads it: a static library then links this file, and with it the start.
+ */
+int kn_prof_on_;
+
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
 

@@ -10,7 +10,6 @@
 #include "trace.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
-int kn_prof_on_;
 _Atomic(uint32_t) kn__prof_extras;
 
 /* A scope is two clock reads and what stands between them: reading the counter lets nothing else
