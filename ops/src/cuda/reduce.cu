@@ -113,17 +113,11 @@ bool along_rows(const index_space &kept, const index_space &reduced) {
     return reduced.stride[reduced.n_dims - 1] <= kept.stride[kept.n_dims - 1];
 }
 
-// Whether V neighbours of what is reduced stand side by side, and, where the input is aligned, at
-// an aligned address.
+// Whether V neighbours of what is reduced stand side by side and, where the input is aligned, at an
+// aligned address. The input is dense: other strides are multiples of the innermost kept one.
 bool in_packs(const index_space &kept, const index_space &reduced, int V) {
-    int last = reduced.n_dims - 1;
-    if (last < 0 || reduced.stride[last] != 1) return false;
-    if (last > 0 && reduced.dim[last] % V) return false;
-    for (int d = 0; d < last; d++)
-        if (reduced.stride[d] % V) return false;
-    for (int d = 0; d < kept.n_dims; d++)
-        if (kept.stride[d] % V) return false;
-    return true;
+    return reduced.n_dims && reduced.stride[reduced.n_dims - 1] == 1 &&
+           (kept.n_dims == 0 || kept.stride[kept.n_dims - 1] % V == 0);
 }
 
 template <class Op, int V, bool WIDE, class T>
@@ -173,7 +167,7 @@ cudaError_t launch_typed(const kn__reduce *r, cudaStream_t stream) {
     j.out = (T *)r->partial, j.scale = T(1), j.accumulate = false;
     cudaError_t error = launch_pass<Op>(j, stream);
     if (error != cudaSuccess) return error;
-    index_space results = {1, {r->n_out}, {1}}, chunks = {1, {r->n_chunks}, {r->n_out}};
+    index_space results = {r->n_out > 1, {r->n_out}, {1}}, chunks = {1, {r->n_chunks}, {r->n_out}};
     job<T> last = {(const T *)r->partial, (T *)r->out, results,     chunks, r->n_out,
                    r->n_chunks,           1,           r->n_chunks, scale,  r->accumulate};
     return launch_pass<Op>(last, stream);
