@@ -103,11 +103,11 @@ static kn_status serve(training *lenet, training *mlp) {
     return KN_OK;
 }
 
-int steps_serve(int threads, const char *device_name) {
+int steps_serve(int threads, const char *device_name, bool tf32) {
     training lenet = {0}, mlp = {0};
     kn_device *device = NULL;
     kn_status status = kn_device_find(&device, device_name);
-    KN_FRAME(.threads = threads, .device = device);
+    KN_FRAME(.threads = threads, .device = device, .math = tf32 ? KN_MATH_TF32 : KN_MATH_STRICT);
     if (status == KN_OK) status = serve(&lenet, &mlp);
     if (status < 0) fprintf(stderr, "bench_train: %s\n", kn_last_error()->message);
     training_close(&lenet);

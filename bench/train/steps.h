@@ -10,7 +10,7 @@
 
 /* Ours: serves standard input until it ends. threads 0: the default. On another device than the CPU
  * the time of a step is the mean. Returns the process's exit status. */
-int steps_serve(int threads, const char *device);
+int steps_serve(int threads, const char *device, bool tf32);
 /* Whether there is such a device; if not, says on stderr why. */
 bool steps_has_device(const char *device);
 

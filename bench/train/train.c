@@ -1,7 +1,13 @@
 /* Training steps of LeNet (batch 128) and a small MLP (batch 100), SGD, on two threads, beside
  * PyTorch's and beside themselves with the timer on; in turn, a short run each, so that a slow
  * spell of the machine hits all alike. Last, LeNet's step while two other processes keep a
- * processor busy each: on the default number of threads beside the better of one and two. */
+ * processor busy each: on the default number of threads beside the better of one and two.
+ *
+ *     bench_train [--quick]
+ *     bench_train --device cuda --peer PYTHON SCRIPT
+ *
+ * On a GPU: steps in runs of 200 after a run to warm up, beside PyTorch's, with TF32 on both sides
+ * and on neither; and with the timer on, with GPU times and without. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -70,12 +76,13 @@ static void neighbours_stop(const pid_t pid[NEIGHBOURS]) {
 }
 
 static void run_busy(char *self, int n_rounds, int n_steps) {
-    char serve[] = "--serve", threads[3][2] = {"0", "1", "2"}, cpu[] = "cpu";
+    char serve[] = "--serve", threads[3][2] = {"0", "1", "2"}, cpu[] = "cpu", f32[] = "f32";
     stepper s[3];
     rounds r;
     pid_t neighbours[NEIGHBOURS];
     for (int who = 0; who < 3; who++)
-        stepper_start(&s[who], (char *[]){self, serve, threads[who], cpu, NULL}, "OMP_NUM_THREADS");
+        stepper_start(&s[who], (char *[]){self, serve, threads[who], cpu, f32, NULL},
+                      "OMP_NUM_THREADS");
     neighbours_start(neighbours);
     run(&r, s, "lenet", n_rounds, n_steps);
     neighbours_stop(neighbours);
@@ -87,7 +94,7 @@ static void run_busy(char *self, int n_rounds, int n_steps) {
 /* --- on a GPU --- */
 
 enum { DEVICE_STEPS = 200, DEVICE_ROUNDS = 9 };
-enum { OURS, TIMED, TIMED_GPU, PEER, PEER_TF32, DEVICE_SIDES };
+enum { OURS, OURS_TF32, TIMED, TIMED_GPU, PEER, PEER_TF32, DEVICE_SIDES };
 
 static void rounds_of(double out[DEVICE_SIDES], stepper s[DEVICE_SIDES], const char *model) {
     double ns[DEVICE_SIDES][ROUNDS_MAX];
@@ -108,10 +115,11 @@ static int run_device(char *device, char *python, char *script) {
     static const char *const models[] = {"lenet", "mlp"};
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", f32[] = "f32",
          tf32[] = "tf32";
-    char *const ours[] = {self, serve, two, device, NULL};
+    char *const ours[] = {self, serve, two, device, f32, NULL};
     double ms[DEVICE_SIDES], known = 0;
     stepper s[DEVICE_SIDES];
     stepper_start(&s[OURS], ours, NULL);
+    stepper_start(&s[OURS_TF32], (char *[]){self, serve, two, device, tf32, NULL}, NULL);
     stepper_start(&s[TIMED], ours, "KNET_TIMER=1,out=/dev/null");
     stepper_start(&s[TIMED_GPU], ours, "KNET_TIMER=gpu,out=/dev/null");
     stepper_start(&s[PEER], (char *[]){python, script, two, device, f32, NULL}, NULL);
@@ -119,7 +127,7 @@ static int run_device(char *device, char *python, char *script) {
     for (int i = 0; i < 2; i++) {
         rounds_of(ms, s, models[i]);
         emit_device(models[i], "step_ms", ms[OURS], ms[PEER]);
-        emit_device(models[i], "step_ms_tf32", ms[OURS], ms[PEER_TF32]);
+        emit_device(models[i], "step_ms_tf32", ms[OURS_TF32], ms[PEER_TF32]);
         emit_device(models[i], "timer", ms[TIMED], ms[OURS]);
         emit_device(models[i], "timer_gpu", ms[TIMED_GPU], ms[OURS]);
         for (int who = 0; who < DEVICE_SIDES; who++) known += ms[who];
@@ -131,7 +139,8 @@ static int run_device(char *device, char *python, char *script) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--serve") == 0) return steps_serve(atoi(argv[2]), argv[3]);
+    if (argc == 5 && strcmp(argv[1], "--serve") == 0)
+        return steps_serve(atoi(argv[2]), argv[3], strcmp(argv[4], "tf32") == 0);
     if (argc == 6 && strcmp(argv[1], "--device") == 0) {
         signal(SIGPIPE, SIG_IGN);
         if (!steps_has_device(argv[2])) return 77;
@@ -143,10 +152,11 @@ int main(int argc, char **argv) {
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", python[] = "/usr/bin/python3";
-    char script[] = PEER_SCRIPT, cpu[] = "cpu";
+    char script[] = PEER_SCRIPT, cpu[] = "cpu", f32[] = "f32";
     stepper s[3];
-    stepper_start(&s[0], (char *[]){self, serve, two, cpu, NULL}, NULL);
-    stepper_start(&s[1], (char *[]){self, serve, two, cpu, NULL}, "KNET_TIMER=1,out=/dev/null");
+    stepper_start(&s[0], (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
+    stepper_start(&s[1], (char *[]){self, serve, two, cpu, f32, NULL},
+                  "KNET_TIMER=1,out=/dev/null");
     /* PyTorch with the BLAS that shares its threads: the other one's fight with them. */
     stepper_start(&s[2], (char *[]){python, script, two, NULL},
                   "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp");

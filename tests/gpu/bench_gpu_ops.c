@@ -1,5 +1,6 @@
 /* Single ops on the card, timed by events: the median time of a call in a run of 20, host work
- * included where it is what limits. torch_baseline.py times the same work under the same names. */
+ * included where it limits. Products and convolutions in the math modes strict and tf32.
+ * torch_baseline.py times the same work under the same names. */
 #include "bench.h"
 
 #include <cuda_runtime_api.h>
@@ -95,6 +96,10 @@ static const row rows[] = {
     {"add_small", add, 2, {DIMS(64), DIMS(64)}},
 };
 
+static bool has_math_modes(const row *r) {
+    return r->op == matmul || r->op == linear || r->op == conv || r->op == conv_same;
+}
+
 static kn_status cuda_status(cudaError_t error, const char *what) {
     return error == cudaSuccess ? KN_OK
                                 : KN_FAIL(KN_ERR_CUDA, "%s: %s", what, cudaGetErrorString(error));
@@ -114,7 +119,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static kn_status measure(const row *r, cudaEvent_t begin, cudaEvent_t end) {
+static kn_status measure(const row *r, const char *mode, cudaEvent_t begin, cudaEvent_t end) {
     kn_tensor *x[INPUTS] = {KN_NONE, KN_NONE, KN_NONE};
     cudaStream_t stream = kn_frame_stream();
     float ms[REPEATS];
@@ -130,7 +135,7 @@ static kn_status measure(const row *r, cudaEvent_t begin, cudaEvent_t end) {
         CUDA_TRY(cudaEventElapsedTime, &ms[i], begin, end);
     }
     qsort(ms, REPEATS, sizeof *ms, by_value);
-    snprintf(metric, sizeof metric, "%s_us", r->name);
+    snprintf(metric, sizeof metric, "%s_us%s", r->name, mode);
     bench_emit("gpu_ops", metric, (double)ms[REPEATS / 2] * 1e3 / CALLS, "us", (double)NAN);
     return KN_OK;
 }
@@ -141,7 +146,12 @@ static kn_status run(kn_device *gpu) {
     KN_TRY(kn_rng_create(&rng, 1));
     CUDA_TRY(cudaEventCreate, &begin);
     CUDA_TRY(cudaEventCreate, &end);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) KN_TRY(measure(&rows[i], begin, end));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        KN_TRY(measure(&rows[i], "", begin, end));
+        if (!has_math_modes(&rows[i])) continue;
+        KN_FRAME(.math = KN_MATH_TF32);
+        KN_TRY(measure(&rows[i], "_tf32", begin, end));
+    }
     kn_rng_destroy(rng);
     CUDA_TRY(cudaEventDestroy, begin);
     CUDA_TRY(cudaEventDestroy, end);
