@@ -7,7 +7,7 @@ source=$1 build=$2 bad=0
 libraries='^(cublas|cudnn|curand|cuda[A-Z]|__cuda[A-Z]|cu[A-Z]|dnnl_|cblas_|openblas_)'
 wrappers='knet_ops_objects\.dir/src/host/(conv_dnnl|conv_plan|gemm)\.c\.o$|knet_ops_cuda\.dir/src/cuda/[a-z_]+\.(c|cu)\.o$'
 
-objects=$(find "$build" -path '*CMakeFiles/knet_*.dir/*' -name '*.o' ! -path '*verify_interface*' | sort)
+objects=$(find "$build" -path '*CMakeFiles/knet_*.dir/*' -name '*.o' ! -path '*verify_interface*' ! -path '*/tests/*' | sort)
 [ -n "$objects" ] || { echo "no objects of our libraries under $build"; exit 1; }
 seen=0
 while read -r object; do

@@ -289,11 +289,11 @@ static void relu_bias_cases(void) {
     relu_bias_of(0, false, U(10));
     relu_bias_of(1, false, U(100, 64));
     relu_bias_of(1, true, U(37, 131));
-    relu_bias_of(1, true, U(1500, 20));
+    relu_bias_of(1, true, U(1501, 20));
     relu_bias_of(2, false, U(3, 7, 260));
     relu_bias_of(1, false, U(5, 3, 12, 12));
     relu_bias_of(1, true, U(5, 3, 7, 5));
-    relu_bias_of(1, true, U(16, 2, 96, 96));
+    relu_bias_of(1, true, U(17, 2, 96, 96));
     relu_bias_of(1, false, U(2, 3, 50));
     parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = OPERAND(SPECIAL, 40, 30), c->in[1] = U(40, 30);

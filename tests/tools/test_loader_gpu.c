@@ -72,6 +72,30 @@ static void a_third_batch_waits_for_the_first(void **state) {
     fake_cuda_reset();
 }
 
+static void a_destroyed_loader_leaves_a_batch_until_it_is_fetched(void **state) {
+    (void)state;
+    static float want[BATCH * PIXELS], got[BATCH * PIXELS];
+    enum { BYTES = BATCH * (sizeof(int64_t) + PIXELS * sizeof(float)) };
+    kn_pool *pool = kn_device_pinned_pool(gpu);
+    void *block[4];
+    expected(want, 0);
+    KN_FRAME(.device = gpu);
+    kn_loader *loader = open_loader();
+    stream = kn_frame_stream();
+    kn_batch b;
+    fake_cuda_hold((cu_stream)stream);
+    assert_true(kn_loader_next(loader, &b));
+    fetch(got, &b);
+    kn_loader_destroy(loader);
+    for (int i = 0; i < 4; i++) {
+        assert_ok(kn_alloc(&block[i], pool, BYTES, NULL));
+        memset(block[i], 0xFF, BYTES);
+    }
+    fake_cuda_release((cu_stream)stream);
+    assert_memory_equal(got, want, sizeof got);
+    for (int i = 0; i < 4; i++) assert_ok(kn_free(pool, block[i]));
+}
+
 static void batches_are_staged_in_page_locked_memory(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
@@ -114,6 +138,7 @@ int main(void) {
     if (kn_device_find(&gpu, "cuda:0") < 0) return 1;
     return RUN_TESTS(TEST(the_host_fills_a_batch_while_the_device_fetches_the_last),
                      TEST(a_third_batch_waits_for_the_first),
+                     TEST(a_destroyed_loader_leaves_a_batch_until_it_is_fetched),
                      TEST(batches_are_staged_in_page_locked_memory),
                      TEST(a_loader_that_fails_leaves_nothing));
 }
