@@ -1,6 +1,7 @@
 #include "write.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,6 +32,15 @@ void kn__quiet_end(const kn__quiet *quiet) {
     while (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0) continue;
     pthread_sigmask(SIG_SETMASK, &quiet->mask, NULL);
     errno = error;
+}
+
+int kn__open_output(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    close(fd);
+    errno = error;
+    return higher;
 }
 
 static bool write_loudly(int fd, const char *bytes, size_t n) {

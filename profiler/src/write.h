@@ -14,6 +14,10 @@ typedef struct kn__quiet {
 void kn__quiet_begin(kn__quiet *quiet);
 void kn__quiet_end(const kn__quiet *quiet);
 
+/* Opens a file to write from its start, for as long as the program runs: never as one of the three
+ * standard streams, which may be closed. -1: errno says why. */
+int kn__open_output(const char *path);
+
 /* Writes all bytes, quietly; false: errno says why. */
 bool kn__write_all(int fd, const void *bytes, size_t n);
 
