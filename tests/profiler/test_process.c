@@ -241,6 +241,25 @@ static void only_the_steps_asked_for_are_measured(void **state) {
     assert_row(run("steps", "steps=10").err, "\n step ", "1");
 }
 
+static void a_resume_does_not_bring_other_steps_back(void **state) {
+    (void)state;
+    outcome o = run("pause", "steps=5-");
+    assert_int_equal(o.code, 0);
+    assert_null(strstr(o.err, "\n after "));
+}
+
+/* Of the first step nobody knows when it began. */
+static void the_first_step_has_no_time(void **state) {
+    (void)state;
+    outcome o = run("steps", "json=data.json,out=/dev/null");
+    assert_int_equal(o.code, 0);
+    cJSON *json = read_json("data.json");
+    const cJSON *steps = cJSON_GetObjectItem(json, "steps");
+    assert_int_equal(cJSON_GetObjectItem(steps, "n")->valuedouble, 10);
+    assert_int_equal(cJSON_GetObjectItem(steps, "n_timed")->valuedouble, 9);
+    cJSON_Delete(json);
+}
+
 static void steps_that_never_came_are_told(void **state) {
     (void)state;
     outcome o = run("steps", "steps=20-30");
@@ -660,6 +679,7 @@ int main(int argc, char **argv) {
         TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
+        TEST(a_resume_does_not_bring_other_steps_back), TEST(the_first_step_has_no_time),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
         TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
