@@ -101,6 +101,15 @@ static int allocate(int fd, size_t length) {
     return error == EINVAL || error == EOPNOTSUPP ? 0 : error;
 }
 
+int kn__open_output(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    close(fd);
+    errno = error;
+    return higher;
+}
+
 static int write_and_close(int fd, const char *bytes, size_t length) {
     int error = kn__write_all(fd, bytes, length);
     return close(fd) != 0 && !error ? errno : error;

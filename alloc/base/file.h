@@ -15,6 +15,10 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path);
  * errors, not signals: a report that can't be written must not end the program. */
 int kn__write_all(int fd, const void *bytes, size_t length);
 
+/* Opens a file to write from its start, for as long as the program runs: never as one of the three
+ * standard streams, which may be closed. -1: errno says why. */
+int kn__open_output(const char *path);
+
 /* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
  * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no
  * report. Devices, pipes, what a dangling link points at, and

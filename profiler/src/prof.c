@@ -1,5 +1,4 @@
 /* The timer's life: what the environment asks for at start-up, the report at exit. */
-#include <errno.h>
 #include <knet/prof.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -362,9 +361,7 @@ __attribute__((constructor)) static void start(void) {
 
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
-    int error = errno;
     kn__watch_stop();
     finish_now();
     kn__watch_finish();
-    errno = error;
 }

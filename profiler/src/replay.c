@@ -1,7 +1,6 @@
 #include "replay.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +72,7 @@ kn_status kn__recorder_start(const char *name, uint32_t version) {
     if (!kn__path_expand(path, sizeof path, name)) {
         return KN_FAIL(KN_ERR_IO, "recording: the path %.64s… is too long", name);
     }
-    recorder.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    recorder.fd = kn__open_output(path);
     recorder.on = recorder.fd >= 0;
     if (!recorder.on) {
         return KN_FAIL(KN_ERR_IO, "recording: %s: %s", path, strerror(errno));

@@ -1,7 +1,6 @@
 #include "trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,7 +195,7 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
     if (!kn__path_expand(path_text, sizeof path_text, path)) {
         return KN_FAIL(KN_ERR_IO, "the trace's path %.64s… is too long", path);
     }
-    fd = open(path_text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = kn__open_output(path_text);
     if (fd < 0) {
         return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
     }

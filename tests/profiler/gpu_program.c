@@ -254,6 +254,15 @@ static int run_graph_forks(void) {
     return n_stuck ? 1 : 6;
 }
 
+/* Another context comes to lie where the first one was. */
+static int run_context_again(void) {
+    int code = run_context();
+    const void **destroyed = dlsym(RTLD_DEFAULT, "mock_cuda_destroyed");
+    if (destroyed) *destroyed = NULL;
+    launch(MOCK_KERNEL, "saxpy", 1000, 0);
+    return code;
+}
+
 static uint64_t count(const char *name) {
     mock_count_fn fn;
     *(void **)(void *)&fn = find(name);
@@ -328,11 +337,17 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         int (*run)(void);
-    } ways[] = {{"copies", run_copies},   {"scopes", run_scopes},
-                {"context", run_context}, {"wait", run_wait},
-                {"wake", run_wake},       {"pack", run_pack},
-                {"reports", run_reports}, {"graph forks", run_graph_forks},
-                {"pause", run_pause},     {"graphs", run_many_graphs}};
+    } ways[] = {{"copies", run_copies},
+                {"scopes", run_scopes},
+                {"context", run_context},
+                {"context again", run_context_again},
+                {"wait", run_wait},
+                {"wake", run_wake},
+                {"pack", run_pack},
+                {"reports", run_reports},
+                {"graph forks", run_graph_forks},
+                {"pause", run_pause},
+                {"graphs", run_many_graphs}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[2], ways[i].name) == 0) return ways[i].run();
     }

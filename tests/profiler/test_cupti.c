@@ -347,6 +347,14 @@ static void a_destroyed_context_is_not_waited_for(void **state) {
     cJSON_Delete(o.json);
 }
 
+static void a_context_at_the_address_of_another_is_waited_for(void **state) {
+    (void)state;
+    outcome o = run_driver("unsynced", "context again", "");
+    assert_int_equal(o.code, 6);
+    assert_int_equal(number(cJSON_GetObjectItem(o.json, "gpu"), "timed"), 2);
+    cJSON_Delete(o.json);
+}
+
 static void records_are_flushed_before_cuda_is_torn_down(void **state) {
     (void)state;
     outcome o = run("teardown", "calls", mock);
@@ -714,6 +722,7 @@ int main(int argc, char **argv) {
         TEST(children_that_exit_end_and_leave_the_parents_report_alone),
         TEST(the_timers_threads_block_all_signals), TEST(the_end_waits_for_the_gpu),
         TEST(the_wait_for_the_gpu_ends), TEST(a_destroyed_context_is_not_waited_for),
+        TEST(a_context_at_the_address_of_another_is_waited_for),
         TEST(records_are_flushed_before_cuda_is_torn_down),
         TEST(records_are_joined_while_the_program_runs), TEST(buffers_that_fill_up_wake_the_drain),
         TEST(children_take_no_lock_and_no_buffer), TEST(a_pause_switches_cupti_off_where_it_can),

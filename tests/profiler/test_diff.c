@@ -97,6 +97,24 @@ static void a_row_called_once_needs_more(void **state) {
     }
 }
 
+/* What moved is what is in it. */
+static void a_row_called_once_is_judged_by_the_rows_in_it(void **state) {
+    (void)state;
+    kn__report reports[2];
+    for (int i = 0; i < 2; i++) {
+        double mean = i ? 2e5 : 1e5;
+        kn__report_init(&reports[i]);
+        kn__row *run = add(&reports[i], NULL, "run", (spec){1, 100 * mean, 0, 100 * mean, 0, 0});
+        add(&reports[i], run, "step", (spec){100, mean, 1e3, mean - 2e3, 0, 0});
+        kn__report_finish(&reports[i]);
+    }
+    kn__diff diff = compare(&reports[0], &reports[1]);
+    assert_int_equal(diff.n, 1);
+    assert_string_equal(diff.changes[0].row->label, "step");
+    kn__diff_release(&diff);
+    for (int i = 0; i < 2; i++) kn__report_release(&reports[i]);
+}
+
 static void rows_that_come_and_go_are_told_once(void **state) {
     (void)state;
     kn__report a, b;
@@ -196,6 +214,7 @@ static void the_worst_stands_first_in_table_and_json(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(what_moved_is_told_from_noise), TEST(a_row_called_once_needs_more),
+                     TEST(a_row_called_once_is_judged_by_the_rows_in_it),
                      TEST(rows_that_come_and_go_are_told_once), TEST(calls_are_compared_a_step),
                      TEST(a_kernel_is_compared_by_its_gpu_time),
                      TEST(the_worst_stands_first_in_table_and_json));

@@ -200,6 +200,7 @@ static void a_word_without_effect_is_told(void **state) {
         "off,json=a",          "gpu-lite,record=a",     "weight=time,flame=a",
         "folded=a,weight=gpu", "nvtx,buf=1M,clock=tsc", "json=a,depth=2"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_warns(good[i], false, "");
+    assert_warns("out=-,json=-", true, ""); /* no file */
 }
 
 static void a_setuid_program_writes_no_file_that_a_word_names(void **state) {

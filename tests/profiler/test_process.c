@@ -15,6 +15,7 @@ static char dir[] = "/tmp/knet-timer-XXXXXX";
 
 static rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
 static bool no_reader;        /* of stderr */
+static bool no_stdout;        /* it is closed */
 
 typedef struct outcome {
     int code, signal;
@@ -42,7 +43,7 @@ static void run_with(outcome *o, const char *way, const char *timer, const char 
         int ends[2] = {-1, fileno(err)};
         if (no_reader && pipe(ends) != 0) _exit(96);
         if (no_reader) close(ends[0]);
-        dup2(fileno(out), 1);
+        no_stdout ? close(1) : dup2(fileno(out), 1);
         dup2(ends[1], 2);
         execl(program, program, way, plugins[0], plugins[1], (char *)NULL);
         _exit(97);
@@ -240,6 +241,25 @@ static void only_the_steps_asked_for_are_measured(void **state) {
     assert_row(run("steps", "steps=10").err, "\n step ", "1");
 }
 
+static void a_resume_does_not_bring_other_steps_back(void **state) {
+    (void)state;
+    outcome o = run("pause", "steps=5-");
+    assert_int_equal(o.code, 0);
+    assert_null(strstr(o.err, "\n after "));
+}
+
+/* Of the first step nobody knows when it began. */
+static void the_first_step_has_no_time(void **state) {
+    (void)state;
+    outcome o = run("steps", "json=data.json,out=/dev/null");
+    assert_int_equal(o.code, 0);
+    cJSON *json = read_json("data.json");
+    const cJSON *steps = cJSON_GetObjectItem(json, "steps");
+    assert_int_equal(cJSON_GetObjectItem(steps, "n")->valuedouble, 10);
+    assert_int_equal(cJSON_GetObjectItem(steps, "n_timed")->valuedouble, 9);
+    cJSON_Delete(json);
+}
+
 static void steps_that_never_came_are_told(void **state) {
     (void)state;
     outcome o = run("steps", "steps=20-30");
@@ -294,6 +314,12 @@ static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state
     outcome o = run("term", "1");
     assert_int_equal(o.signal, SIGTERM);
     assert_int_equal(occurrences(o.err, "Section"), 0);
+}
+
+static void a_signal_interrupts_no_call_of_the_program(void **state) {
+    (void)state;
+    outcome o = run("read", "signal=USR2,out=/dev/null");
+    assert_int_equal(o.code, 0);
 }
 
 static void unlink_file(const char *name) {
@@ -419,6 +445,24 @@ static void a_reader_that_has_gone_ends_the_table_alone(void **state) {
     cJSON_Delete(read_json("data.json"));
 }
 
+static void a_trace_never_becomes_the_standard_output(void **state) {
+    (void)state;
+    no_stdout = true;
+    outcome o = run("eight threads", "trace=trace.json,out=/dev/null"); /* prints a number */
+    no_stdout = false;
+    assert_int_equal(o.code, 0);
+    char path[64];
+    static char text[64 << 20];
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    read_all(file, text, sizeof text);
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    cJSON_Delete(json);
+    unlink(path);
+}
+
 static void a_report_may_go_through_a_link(void **state) {
     (void)state;
     static char text[65536];
@@ -473,6 +517,11 @@ static void the_rank_of_the_process_may_be_in_a_name(void **state) {
     read_path("rank-7.txt", text, sizeof text);
     assert_row(text, "\n step ", "3");
     o = run("plain", "out=rank-%r.txt");
+    read_path("rank-0.txt", text, sizeof text);
+    setenv("RANK", "3/../x", 1); /* no number: nothing that a path could be made of */
+    o = run("plain", "out=rank-%r.txt");
+    unsetenv("RANK");
+    assert_string_equal(o.err, "");
     read_path("rank-0.txt", text, sizeof text);
 }
 
@@ -630,13 +679,16 @@ int main(int argc, char **argv) {
         TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
         TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
+        TEST(a_resume_does_not_bring_other_steps_back), TEST(the_first_step_has_no_time),
         TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
         TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
+        TEST(a_signal_interrupts_no_call_of_the_program),
         TEST(a_second_interrupt_does_not_wait_for_the_report),
         TEST(a_signal_during_the_last_report_waits_for_it),
         TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
         TEST(a_full_disk_leaves_the_older_report), TEST(a_full_disk_ends_the_trace_alone),
+        TEST(a_trace_never_becomes_the_standard_output),
         TEST(a_reader_that_has_gone_ends_the_table_alone), TEST(a_report_may_go_through_a_link),
         TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));

@@ -192,6 +192,54 @@ static void the_file_keeps_its_bound_and_stays_valid(void **state) {
     assert_true(number(json, "knetEventsSkipped") > 0 && count("ph", "X") > 0);
 }
 
+static size_t ten_records(uint64_t bytes_max) {
+    cJSON_Delete(json);
+    assert_ok(kn__trace_start(path, bytes_max));
+    for (uint32_t i = 0; i < 10; i++) {
+        kn__trace_record(&(kn__record){.id = i, .name = "k", .start_ns = 1, .end_ns = 2});
+    }
+    assert_ok(kn__trace_finish());
+    return parse();
+}
+
+static void the_end_of_the_file_is_beyond_the_bound(void **state) {
+    (void)state;
+    static const char end[] = "\n],\"knetEventsSkipped\":0}\n";
+    size_t size = ten_records(1 << 20), events_end = size - (sizeof end - 1);
+    assert_int_equal(ten_records(events_end + 256), size);
+    assert_int_equal(number(json, "knetEventsSkipped"), 0);
+    ten_records(events_end + 255);
+    assert_int_equal(number(json, "knetEventsSkipped"), 10);
+}
+
+static void *one_scope(void *tid) {
+    KN_SCOPE("of a thread");
+    *(long *)tid = (long)gettid();
+    return NULL;
+}
+
+/* The second one takes over what the first one left. */
+static void threads_that_follow_each_other_are_told_apart(void **state) {
+    (void)state;
+    long tids[2];
+    assert_ok(kn__trace_start(path, 0));
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, one_scope, &tids[i]), 0);
+        pthread_join(thread, NULL);
+    }
+    assert_ok(kn__trace_finish());
+    parse();
+    int n = 0;
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        if (strcmp(string(event, "name"), "of a thread") != 0) continue;
+        assert_in_range(n, 0, 1);
+        assert_int_equal(number(event, "tid"), tids[n++]);
+    }
+    assert_int_equal(n, 2);
+}
+
 static void an_event_takes_few_bytes(void **state) {
     (void)state;
     assert_ok(kn__trace_start(path, 0));
@@ -224,6 +272,8 @@ int main(void) {
         TEST_WITH(keys_are_those_of_kineto, setup, teardown),
         TEST_WITH(records_alone_keep_the_bound_too, setup, teardown),
         TEST_WITH(the_file_keeps_its_bound_and_stays_valid, setup, teardown),
+        TEST_WITH(the_end_of_the_file_is_beyond_the_bound, setup, teardown),
+        TEST_WITH(threads_that_follow_each_other_are_told_apart, setup, teardown),
         TEST_WITH(an_event_takes_few_bytes, setup, teardown),
         TEST_WITH(failures_of_the_file_are_told, setup, teardown),
     };

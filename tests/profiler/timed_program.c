@@ -170,6 +170,21 @@ static int get_hup_and_go_on(void) {
     return raise(SIGHUP) != 0 ? 1 : wait_for_report(); /* and again */
 }
 
+/* Waits for a byte that comes after the signal. */
+static int read_through_signal(void) {
+    int ends[2];
+    char byte = 0;
+    KN_SCOPE("reading");
+    if (pipe(ends) != 0) return 1;
+    if (fork() == 0) {
+        usleep(100000);
+        kill(getppid(), SIGUSR2);
+        usleep(100000);
+        _exit(write(ends[1], "x", 1) == 1 ? 0 : 1);
+    }
+    return read(ends[0], &byte, 1) == 1 ? 0 : 4;
+}
+
 /* By somebody who will not wait for a report that cannot be written. */
 static int get_int_twice(void) {
     KN_SCOPE("ended");
@@ -304,6 +319,7 @@ static int eight_threads_allocate(void) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     kn_pool_stats_read(&stats, sizeof stats, pool_of_all);
     printf("%llu\n", (unsigned long long)stats.live_bytes_max);
+    fflush(stdout); /* while the timer's files are open */
     return 0;
 }
 
@@ -355,6 +371,7 @@ int main(int argc, char **argv) {
                 {"int", get_int},
                 {"hup", get_hup},
                 {"hup ignored", get_hup_and_go_on},
+                {"read", read_through_signal},
                 {"int twice", get_int_twice},
                 {"term at exit", get_term_at_exit},
                 {"child term", child_gets_term},

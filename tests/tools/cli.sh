@@ -132,7 +132,10 @@ case $case in
     got=0
     "$knet" "${small[@]}" >&- 2>"$work/err" || got=$?
     [ "$got" -eq 1 ] || fail "a closed stdout: exit code $got"
-    err_has '^epoch 1/1' ;;
+    err_has '^epoch 1/1'
+    got=$( (ulimit -f 0; "$knet" "${small[@]}" --json >"$work/limited") 2>&1 | cat >"$work/err"; echo "${PIPESTATUS[0]}")
+    [ "$got" -eq 1 ] || fail "a file that may not grow: exit code $got"
+    err_has '"weights_fnv1a"' ;;
   reader_gone) # ends silently, as by SIGPIPE; files are written
     : >"$work/out"
     statuses=$(KNET_TIMER="out=$work/table" "$knet" train mlp --synthetic --epochs 100000 2>"$work/err" |
@@ -141,7 +144,9 @@ case $case in
     out_has '^mlp: 50,890 parameters'
     err_is_empty
     grep -q backward "$work/table" || fail 'no table in the file'
-    for arguments in "${small[*]}" "${small[*]} --json" "${small[*]} --quiet" info 'info --json'; do
+    want 0 env KNET_TIMER="out=/dev/null,json=$work/a.json" "$knet" "${small[@]}" --quiet
+    for arguments in "${small[*]}" "${small[*]} --json" "${small[*]} --quiet" info 'info --json' \
+                     "report $work/a.json" "diff $work/a.json $work/a.json"; do
       exec 5> >(true)
       wait $! || true # the reader is gone; its code may be forgotten already
       got=0
@@ -178,6 +183,16 @@ case $case in
       grep -q forward "$work/table" && grep -q backward "$work/table" || fail "$signal: no table"
       rm "$work/table"
     done ;;
+  interrupt_twice) # the second Ctrl-C does not wait for the end of the step
+    : >"$work/err"
+    "$knet" train lenet --synthetic --batch 12800 --threads 1 >"$work/out" 2>"$work/err" &
+    pid=$!
+    until grep -q '^lenet' "$work/out" 2>/dev/null; do kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+    kill -INT $pid; sleep 0.1; kill -INT $pid
+    got=0
+    wait $pid || got=$?
+    [ "$got" -eq 130 ] || fail "exit code $got, expected 130"
+    ! grep -q interrupted "$work/out" || fail 'it waited for the end of the step' ;;
   nohup)
     (trap '' HUP; exec "$knet" train mlp --synthetic --epochs 3 >"$work/out" 2>"$work/err") &
     pid=$!

@@ -31,6 +31,7 @@ want 0 "$knet" report a.json --top 1;                   out_has '\([0-9]+ more\)
 want 0 "$knet" report a.json --flatten --sort calls;    out_has '^ linear '
 want 0 "$knet" report a.json --memory;                  out_has 'high-water mark [0-9.]+ MiB, [0-9.]+m?s after the start'
 out_has 'owned then by'; out_has '█'; out_has '└─+\^'
+want 0 "$knet" report a.json --memory --top 2;          ! grep -q ' more)' out || fail 'an owner that is a sum'
 want 0 "$knet" report a.json --memory --ascii;          out_has '#'; ! grep -qP '[^\x00-\x7f]' out || fail 'ASCII alone'
 
 # The other formats: stacks add up to the time measured, JSON comes back as it was.

@@ -26,6 +26,7 @@ static void the_ends_are_empty_and_full(void **state) {
     (void)state;
     assert_line(0, 10, 0, "", "┣                    ┫ [0.00%, 0/10, 00:00/00:00, 0.00i/s]");
     assert_line(0, 0, 0, "", "┣████████████████████┫ [100.00%, 0/0, 00:00/00:00, 0.00i/s]");
+    assert_line(12, 10, 4, "", "┣████████████████████┫ [100.00%, 12/10, 00:04/00:04, 3.00i/s]");
 }
 
 static void every_eighth_keeps_the_width(void **state) {
