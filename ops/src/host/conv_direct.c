@@ -116,12 +116,17 @@ static int64_t slot_elements(const direct_work *k) { /* of padded planes, to a c
 
 /* --- y --- */
 
+/* Where a piece begins. The last two groups of a row may overlap, so one piece does both. */
+static int64_t first_group(const direct_work *k, int64_t piece) {
+    int64_t first = kn__part(k->product.n_groups, k->pieces, piece), row = groups_per_row(k);
+    return first + (row > 1 && first % row == row - 1);
+}
+
 static void forward_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
     const kn_conv_sizes *s = k->s;
     int64_t piece = i % k->pieces, g = i / k->pieces % s->groups, b = i / k->pieces / s->groups;
-    int64_t first = kn__part(k->product.n_groups, k->pieces, piece);
-    int64_t n = kn__part(k->product.n_groups, k->pieces, piece + 1) - first;
+    int64_t first = first_group(k, piece), n = first_group(k, piece + 1) - first;
     char *slot = kn__slot_take(&k->slots);
     const char *x = padded_planes(k, slot, b, g);
     size_t y = (size_t)((b * s->groups + g) * s->outputs * s->out_plane) * k->bytes;
