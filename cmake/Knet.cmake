@@ -75,6 +75,11 @@ function(knet_library part)
   target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_STATIC} ${A_PRIVATE})
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
                         EXPORT_NAME ${part} LINKER_LANGUAGE C VERIFY_INTERFACE_HEADER_SETS ON)
+  if(BUILD_SHARED_LIBS)
+    set(map ${PROJECT_SOURCE_DIR}/cmake/knet.map)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map})
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
+  endif()
   set(KNET_BUILT ${KNET_BUILT} ${part} CACHE INTERNAL "")
 
   add_library(${target}_inside STATIC EXCLUDE_FROM_ALL ${objects})

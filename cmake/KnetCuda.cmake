@@ -14,7 +14,7 @@ if(BUILD_SHARED_LIBS AND NOT KNET_CUDA STREQUAL "OFF")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
-    find_package(CUDAToolkit QUIET)
+    find_package(CUDAToolkit 12.6 QUIET)   # the oldest whose headers were compiled
     find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
               PATH_SUFFIXES include)
     find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT}
@@ -26,7 +26,7 @@ if(BUILD_SHARED_LIBS AND NOT KNET_CUDA STREQUAL "OFF")
     endif()
   endif()
   if(KNET_CUDA STREQUAL "ON" AND NOT KNET_HAVE_CUDA)
-    message(FATAL_ERROR "KNET_CUDA=ON, but nvcc, the CUDA toolkit or cuDNN was not found. "
+    message(FATAL_ERROR "KNET_CUDA=ON, but nvcc, the CUDA toolkit (12.6 or newer) or cuDNN was not found. "
                         "Set CUDACXX, CUDAToolkit_ROOT and CUDNN_ROOT, or KNET_CUDA=OFF.")
   endif()
 endif()

@@ -35,11 +35,12 @@ kn_status kn_pool_graph_create(kn_pool_graph **out, kn_pool *pool) {
 void kn__graph_missing(const kn_pool *pool) {
     static atomic_bool told;
     if (atomic_exchange(&told, true)) return;
-    kn_log_write(1,
-                 "pool %s: allocation for a stream that is being captured, without "
-                 "kn_pool_graph_begin: what is freed goes to others, and launches of the graph "
-                 "overwrite it",
-                 pool->name);
+    kn_log_write(
+        1,
+        "pool %s: allocation for a stream that is being captured, without "
+        "kn_pool_graph_begin: its memory is reused once it is freed, and launches of the graph "
+        "overwrite it",
+        pool->name);
 }
 
 /* The graph's part of the stream, or NULL. */

@@ -105,7 +105,7 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
             return kn_uniform(shape, -bound, bound, set->rng);
         }
         default:
-            return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: %d is no kind of initial value",
+            return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: %d is not a kind of initial value",
                                 init.kind);
     }
 }

@@ -22,6 +22,15 @@ for folder in "${order[@]}"; do
       complain "$file:$line: $folder may not include $header of $owner: includes point left"
     fi
   done < <(grep -rnE '#include [<"]knet/' "$folder" --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh')
+  # The build's files too: libraries, headers and sources of folders to the left alone.
+  for other in "${order[@]}"; do
+    [ "$other" != "$folder" ] || continue
+    while IFS= read -r hit; do complain "$hit: builds with files of $other"; done < <(
+      grep -rnE "(\.\./|PROJECT_SOURCE_DIR}/)$other/(src|base|report)" "$folder" --include=CMakeLists.txt --include='*.cmake' || true)
+    [ "$(rank "$other")" -gt "$(rank "$folder")" ] || continue
+    while IFS= read -r hit; do complain "$hit: links $other, which is right of $folder"; done < <(
+      grep -rnE "(knet_|KnetC::)$other\b" "$folder" --include=CMakeLists.txt --include='*.cmake' || true)
+  done
   # Private headers of other folders.
   while IFS= read -r hit; do complain "$hit: includes another folder's private file"; done < <(
     grep -rnE '#include "(\.\./)*(alloc|profiler|ops|autograd|tools)/' "$folder" --include='*.[ch]' --include='*.cu' || true)

@@ -47,11 +47,11 @@ endif()
 
 # What ptxas made of the kernels. Their images are uncompressed in builds with checks alone.
 if(KNET_HAVE_CUDA AND KNET_CHECKED)
-  add_library(knet_wrong_kernels OBJECT wrong_kernels.cu)
-  target_compile_options(knet_wrong_kernels PRIVATE --no-compress)
+  add_library(wrong_kernels OBJECT wrong_kernels.cu)
+  target_compile_options(wrong_kernels PRIVATE --no-compress)
   knet_test(ops.cuda_sass SOURCES test_cuda_sass.c
-            ARGS $<TARGET_FILE:knet_ops_cuda> $<TARGET_OBJECTS:knet_wrong_kernels>)
-  add_dependencies(test_ops_cuda_sass knet_ops_cuda knet_wrong_kernels)
+            ARGS $<TARGET_FILE:knet_ops_cuda> $<TARGET_OBJECTS:wrong_kernels>)
+  add_dependencies(test_ops_cuda_sass knet_ops_cuda wrong_kernels)
 endif()
 
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
@@ -99,8 +99,8 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   target_include_directories(test_ops_cuda_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 
   # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
-  add_library(knet_cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
+  add_library(cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
               ${kernels}/conv_plan.c ${kernels}/cache.c)
-  target_link_libraries(knet_cuda_c_files PRIVATE knet_options KnetC::ops)
-  target_include_directories(knet_cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+  target_link_libraries(cuda_c_files PRIVATE knet_options KnetC::ops)
+  target_include_directories(cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 endif()

@@ -11,16 +11,25 @@ static kn_device *gpu;
 
 static double most_of(kn_dtype dtype) { return dtype == KN_F64 ? 1e-13 : 1e-7; }
 
-static bool equals_host(const parity_case *c, const parity_mode *mode) {
+static bool is_of_a_library(kn_op op) {
+    return op == KN_OP_matmul || op == KN_OP_linear || op == KN_OP_conv || op == KN_OP_conv_data ||
+           op == KN_OP_conv_weight;
+}
+
+static bool is_within(double nmse, const parity_case *c, const parity_mode *mode) {
     parity_mode host = *mode;
     host.device = kn_device_host(), host.run = NULL;
     parity_result got, want;
     if (!parity_run(&want, c, &host)) return false;
     bool same = parity_run(&got, c, mode);
-    if (same) same = parity_same(c, &got, &want, most_of(mode->dtype));
+    if (same) same = parity_same(c, &got, &want, nmse);
     parity_result_free(&got);
     parity_result_free(&want);
     return same;
+}
+
+static bool equals_host(const parity_case *c, const parity_mode *mode) {
+    return is_within(most_of(mode->dtype), c, mode);
 }
 
 static void run_all(parity_mode mode) {
@@ -45,6 +54,28 @@ static void buffers_at_odd_addresses_equal_the_host(void **state) {
     (void)state;
     run_all((parity_mode){gpu, KN_F32, KN_F32, 3, NULL, NULL});
     run_all((parity_mode){gpu, KN_F64, KN_F64, 1, NULL, NULL});
+}
+
+/* Twice the square of a factor's relative error, with room for short sums: TF32 keeps 10 bits of
+ * the mantissa, bf16 7. */
+static void math_modes_round_factors_and_no_more(void **state) {
+    (void)state;
+    static const double most[] = {
+        [KN_MATH_STRICT] = 1e-7, [KN_MATH_TF32] = 2e-6, [KN_MATH_BF16] = 1e-4};
+    for (int math = KN_MATH_STRICT; math <= KN_MATH_BF16; math++) {
+        KN_FRAME(.math = math);
+        int n_failed = 0;
+        for (int i = 0; i < table.n; i++) {
+            const parity_case *c = &table.cases[i];
+            if (!is_of_a_library(c->op)) continue;
+            n_failed +=
+                !is_within(most[math], c, &(parity_mode){gpu, KN_F32, KN_F32, 64, NULL, NULL});
+            n_failed += !equals_host(c, &(parity_mode){gpu, KN_F64, KN_F64, 64, NULL, NULL});
+        }
+        print_message("%s: %d cases differ too much\n", kn_math_mode_name((kn_math_mode)math),
+                      n_failed);
+        assert_int_equal(n_failed, 0);
+    }
 }
 
 static void the_same_call_gives_the_same_bits(void **state) {
@@ -107,11 +138,6 @@ static void captured_calls_equal_the_host(void **state) {
     run_all(mode);
 }
 
-static bool is_of_a_library(kn_op op) {
-    return op == KN_OP_matmul || op == KN_OP_linear || op == KN_OP_conv || op == KN_OP_conv_data ||
-           op == KN_OP_conv_weight;
-}
-
 static int count_of(kn_op op) {
     int n = 0;
     for (int i = 0; i < table.n; i++) n += table.cases[i].op == op;
@@ -142,10 +168,10 @@ int main(int argc, char **argv) {
         parity_table_free(&table);
         return n_wrong;
     }
-    int n_failed =
-        RUN_TESTS(TEST(f32_equals_the_host), TEST(f64_equals_the_host),
-                  TEST(buffers_at_odd_addresses_equal_the_host),
-                  TEST(the_same_call_gives_the_same_bits), TEST(captured_calls_equal_the_host));
+    int n_failed = RUN_TESTS(
+        TEST(f32_equals_the_host), TEST(f64_equals_the_host),
+        TEST(buffers_at_odd_addresses_equal_the_host), TEST(math_modes_round_factors_and_no_more),
+        TEST(the_same_call_gives_the_same_bits), TEST(captured_calls_equal_the_host));
     parity_table_free(&table);
     return n_failed;
 }

@@ -435,12 +435,32 @@ static void bad_inputs_name_op_values_and_shapes(void **state) {
     assert_ok(kn_check());
 }
 
+static void relu_and_the_bias_before_it_have_one_gradient_op(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *y = F32(KN_SHAPE(2, 3), 1, 0, 2, 3, 4, 0);
+    kn_tensor *g = F32(KN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
+    kn_tensor *rows = F32(KN_SHAPE(2), 100, 200), *columns = F32(KN_SHAPE(3), 7, 7, 7);
+    uint32_t version = rows->storage->version;
+    assert_values(kn_relu_bias_back(y, g, 1, columns, false), 1, 0, 3, 4, 5, 0);
+    assert_values(columns, 5, 5, 3);
+    assert_values(kn_relu_bias_back(y, g, 0, rows, true), 1, 0, 3, 4, 5, 0);
+    assert_values(rows, 104, 209);
+    assert_int_equal(rows->storage->version, version + 1); /* it was written */
+    assert_op_fails(kn_relu_bias_back(y, g, 1, rows, false), KN_ERR_SHAPE, "db [3]");
+    assert_op_fails(kn_relu_bias_back(y, g, 2, rows, false), KN_ERR_SHAPE, "relu_bias_back");
+    assert_op_fails(kn_relu_bias_back(y, rows, 1, columns, false), KN_ERR_SHAPE, "g [2]");
+    kn_tensor *none = kn_zeros(KN_SHAPE(0, 3));
+    assert_op_fails(kn_relu_bias_back(none, none, 1, columns, false), KN_ERR_SHAPE, "not empty");
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(arithmetic_of_two_vectors), OPS_TEST(comparisons_give_bool),
         OPS_TEST(the_larger_or_smaller_of_a_nan_is_nan),
         OPS_TEST(functions_are_right_to_the_last_places_over_all_floats),
         OPS_TEST(relu_of_nan_is_nan_and_passes_its_gradient_on),
+        OPS_TEST(relu_and_the_bias_before_it_have_one_gradient_op),
         OPS_TEST(sigm_f32_is_right_to_two_ulp), OPS_TEST(sigm_f64_is_right_to_one_and_a_half_ulp),
         OPS_TEST(sigm_of_the_extremes), OPS_TEST(sigm_has_the_same_bits_for_every_instruction_set),
         OPS_TEST(f64_functions_are_the_c_librarys), OPS_TEST(slopes_match_their_formulas),

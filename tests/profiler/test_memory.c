@@ -340,6 +340,21 @@ static void a_mark_that_is_not_exact_is_a_lower_bound(void **state) {
     assert_true(kn__row_peak_exact(find_row(&report, "bound from below")));
 }
 
+/* As when the observer is attached while a scope is open. */
+static void a_scope_opened_before_memory_was_followed_shows_what_it_holds(void **state) {
+    (void)state;
+    uint32_t extras = atomic_load(&kn__prof_extras);
+    atomic_store(&kn__prof_extras, extras & ~(uint32_t)KN__PROF_MEM);
+    kn_scope scope = kn_scope_begin_static("opened early");
+    atomic_store(&kn__prof_extras, extras);
+    uint32_t owner = alloc(700);
+    take_report(&report);
+    assert_int_equal(find_row(&report, "opened early")->peak, 700);
+    assert_false(kn__row_peak_exact(find_row(&report, "opened early")));
+    give(700, owner);
+    kn_scope_end(&scope);
+}
+
 typedef struct meeting {
     pthread_barrier_t barrier;
     int64_t before;
@@ -525,6 +540,7 @@ int main(void) {
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
         TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, teardown),
         TEST_WITH(a_mark_that_is_not_exact_is_a_lower_bound, setup, teardown),
+        TEST_WITH(a_scope_opened_before_memory_was_followed_shows_what_it_holds, setup, teardown),
         TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
         TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),

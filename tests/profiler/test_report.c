@@ -295,6 +295,9 @@ static void the_rows_that_top_leaves_out_are_summed_up(void **state) {
     assert_int_equal(rest->alloc_bytes, 60);
     assert_int_equal(count_rows(report.root.first), 5);
     assert_string_equal(report.root.first->label, "row 0");
+    assert_ok(kn__report_top(&report, 4)); /* one row more: a sum of it would take as much room */
+    assert_int_equal(count_rows(report.root.first), 5);
+    assert_non_null(find_row(&report, "(6 more)"));
     kn__report_release(&report);
 }
 
@@ -360,6 +363,8 @@ static void flat_rows_add_up_to_the_whole(void **state) {
         report.has_memory = true;
         kn__row *rows[40] = {NULL};
         uint64_t left[40] = {0}, time = 0, bytes = 0;
+        uint64_t gpu_ns = 0;
+        int64_t held = 0;
         for (int i = 0; i < 40; i++) {
             int at = i ? (int)test_random_below((uint64_t)i + 1) - 1 : -1;
             uint64_t most = at < 0 ? 1000000 : left[at], ns = test_random_below(most + 1);
@@ -373,12 +378,20 @@ static void flat_rows_add_up_to_the_whole(void **state) {
                 if (at >= 0 && rows[j] == rows[at]) left[j] = left[at];
             }
             bytes += 7;
+            rows[i]->held += i;
+            rows[i]->gpu_ns += 3;
         }
         kn__report_finish(&report);
         assert_ok(kn__report_flatten(&flat, &report));
         assert_true(count_rows(flat.root.first) <= 5);
-        for (const kn__row *row = flat.root.first; row; row = row->next) time += row->time_ns;
+        for (const kn__row *row = flat.root.first; row; row = row->next) {
+            time += row->time_ns;
+            held += row->held;
+            gpu_ns += row->gpu_ns;
+        }
+        assert_int_equal(gpu_ns, 3 * 40);
         assert_int_equal(time, report.root.time_ns);
+        assert_int_equal(held, 39 * 40 / 2);
         assert_int_equal(flat.root.alloc_bytes, bytes);
         kn__report_release(&flat);
         kn__report_release(&report);

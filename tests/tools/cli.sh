@@ -37,6 +37,7 @@ case $case in
     want 2 "$knet" train mlp lenet;            err_has "unexpected word 'lenet'"
     want 2 "$knet" train mlp --epoch 3;        err_has "unknown option '--epoch'; did you mean '--epochs'"
     want 2 "$knet" train mlp -q;               err_has "unknown option '-q'"
+    want 2 "$knet" train mlp --math tf23;      err_has "unknown math 'tf23'; did you mean 'tf32'"
     want 2 "$knet" train mlp --optimizer adm;  err_has "unknown optimizer 'adm'; did you mean 'adam'"
     want 2 "$knet" train mlp --device tpu;     err_has 'tpu'
     want 2 "$knet" info mlp;                   err_has "unexpected word 'mlp'"
@@ -64,6 +65,7 @@ case $case in
     [ "$(wc -l <"$work/out")" -eq 2 ] || fail 'quiet: two lines'
     want 0 "$knet" "${small[@]}" --json --lr=0.01 --optimizer sgd --limit 1GiB
     err_is_empty
+    [ "$(json math)" = strict ] || fail 'math modes are strict'
     [ "$(json status)" = ok ] && [ "$(json steps)" = 100 ] && [ "$(json lr)" = 0.01 ] || fail 'values'
     json epochs.0.loss; json epochs.0.test_accuracy; json memory.live_bytes_max ;;
   threads)
@@ -73,7 +75,10 @@ case $case in
     done
     cmp "$work/run.1" "$work/run.2" && cmp "$work/run.1" "$work/run.3" || fail 'results differ by threads'
     want 0 "$knet" "${small[@]}" --json --seed 2
-    [ "$(json weights_fnv1a)" != "$(tail -n 1 "$work/run.1")" ] || fail 'the seed changes nothing' ;;
+    [ "$(json weights_fnv1a)" != "$(tail -n 1 "$work/run.1")" ] || fail 'the seed changes nothing'
+    want 0 "$knet" "${small[@]}" --json --math bf16 # the CPU has one mode
+    [ "$(json weights_fnv1a)" = "$(tail -n 1 "$work/run.1")" ] && [ "$(json math)" = bf16 ] ||
+      fail 'math modes change results of the CPU' ;;
   data)
     want 1 "$knet" train mlp --data /nonexistent/data
     err_has '/nonexistent/data: No such file.*dataset-fashion-mnist'

@@ -108,7 +108,7 @@ static void data_beyond_the_header_is_a_wrong_size(void **state) {
     uint8_t data[16 + 61] = {0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 3};
     files_write(dir, "long", data, sizeof data, true);
     snprintf(path, sizeof path, "%s/long", dir);
-    assert_bad(path, KN_ERR_FORMAT, "wrong size: data goes on after the 60 bytes");
+    assert_bad(path, KN_ERR_FORMAT, "wrong size: data continues after the 60 bytes");
 }
 
 /* No memory is asked for on a lying header's word. */

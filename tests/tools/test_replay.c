@@ -556,10 +556,10 @@ static void bad_pickles_are_errors_and_nothing_is_run(void **state) {
         CASE("more from its stack than it put there", "\x80\x04]a."),
         CASE("more from its stack than it put there", "\x80\x04K\x01\x87."),
         CASE("no mark on its stack", "\x80\x04]e."),
-        CASE("adds to what is no list",
+        CASE("adds to something that is not a list",
              "\x80\x04}K\x01"
              "a."),
-        CASE("adds to what is no dict", "\x80\x04](K\x01K\x02u."),
+        CASE("adds to something that is not a dict", "\x80\x04](K\x01K\x02u."),
         CASE("a dict has a key with no value", "\x80\x04}(K\x01u."),
         CASE("memo 5 was never set", "\x80\x04h\x05."),
         CASE("memo 4294967295 comes after memo 0", "\x80\x04Nr\xff\xff\xff\xff."),

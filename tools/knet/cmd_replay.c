@@ -168,8 +168,8 @@ static void timeline_text(kn__output *r, const kn__played *p) {
         if (unused > most) most = unused;
     }
     kn__output_line(r, "    live over time    |%s|\n", live);
-    kn__output_line(r, "    unused over time  |%s| of what is reserved; at most %.1f %%\n", waste,
-                    100 * most);
+    kn__output_line(r, "    unused over time  |%s| of the reserved memory; at most %.1f %%\n",
+                    waste, 100 * most);
 }
 
 static void map_text(kn__output *r, const kn__played *p) {

@@ -16,7 +16,7 @@
 enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560, MODELS_MAX = 8 };
 
 typedef struct options {
-    const char *model, *optimizer, *device, *data_dir;
+    const char *model, *optimizer, *device, *math, *data_dir;
     int64_t epochs, batch, threads, limit_bytes;
     double lr;
     uint64_t seed;
@@ -60,6 +60,14 @@ static const optimizer optimizers[] = {
     {"sgd", 0.1, sgd_create}, {"momentum", 0.02, momentum_create}, {"adam", 0.001, adam_create}};
 static const char *const optimizer_names[] = {"sgd", "momentum", "adam", NULL};
 
+static const char *const math_names[] = {"strict", "tf32", "bf16", NULL};
+
+static kn_math_mode math_find(const char *name) {
+    kn_math_mode mode = KN_MATH_STRICT;
+    while (strcmp(kn_math_mode_name(mode), name) != 0) mode++; /* the parser let no other through */
+    return mode;
+}
+
 static const optimizer *optimizer_find(const char *name) {
     const optimizer *o = optimizers;
     while (strcmp(o->name, name) != 0) o++; /* the parser let no other name through */
@@ -81,6 +89,8 @@ static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
          .help = "cpu, cuda or cuda:N [cpu]"},
         {"threads", KN__OPT_COUNT, &o->threads, .value_name = "N", .max = 1024,
          .help = "of the CPU; the result doesn't depend on it [all]"},
+        {"math", KN__OPT_CHOICE, &o->math, .value_name = "MODE", .choices = math_names,
+         .help = "strict, or tf32 or bf16 for products on a GPU [strict]"},
         {"data", KN__OPT_TEXT, &o->data_dir, .value_name = "DIR",
          .help = "idx files as of MNIST [/usr/share/datasets/fashion-mnist]"},
         {"synthetic", KN__OPT_FLAG, &o->synthetic, .help = "made-up images; needs no files"},
@@ -220,10 +230,12 @@ static kn_status session_train(session *s) {
     if (!o->quiet)
         kn__output_line(&s->report,
                         "%s: %s parameters; %s images, %s batches of %" PRId64
-                        "; %s, rate %g; %s, %d thread%s\n",
+                        "; %s, rate %g; %s, %d thread%s%s%s\n",
                         o->model, params, images, batches, o->batch, o->optimizer, o->lr,
                         kn_device_name(s->device), kn_frame_threads(),
-                        kn_frame_threads() == 1 ? "" : "s");
+                        kn_frame_threads() == 1 ? "" : "s",
+                        kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
+                        kn_frame_math() == KN_MATH_STRICT ? "" : o->math);
     s->bar = kn_progress_begin(o->quiet || o->json ? NULL : stderr,
                                o->epochs * kn_loader_batches(s->train));
     kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
@@ -279,9 +291,9 @@ static void result_json(session *s, const char *status, const char *message) {
     fprintf(out,
             ",\"images\":%" PRId64 ",\"batch\":%" PRId64
             ",\"optimizer\":\"%s\",\"lr\":%.17g"
-            ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"epochs\":[",
+            ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
             kn_loader_images(s->train), o->batch, o->optimizer, o->lr, o->seed,
-            kn_device_name(s->device), kn_frame_threads());
+            kn_device_name(s->device), kn_frame_threads(), o->math);
     epochs_json(s, out);
     fprintf(out, "],\"steps\":%" PRId64 ",\"seconds\":%.6f", s->result.n_steps, s->result.seconds);
     if (weights_hash(&hash, s->params) == KN_OK)
@@ -348,7 +360,8 @@ static int session_report(session *s, kn_status status, const kn_error *error) {
 
 /* --- the command --- */
 static int session_run(session *s) {
-    KN_FRAME(.device = s->device, .threads = (int)s->options.threads);
+    KN_FRAME(.device = s->device, .threads = (int)s->options.threads,
+             .math = (int)math_find(s->options.math));
     kn_status status = kn_check();
     if (status == KN_OK) status = session_open(s);
     if (status < 0) return error_report(kn_last_error(), true);
@@ -360,6 +373,7 @@ static int session_run(session *s) {
 int kn__cmd_train(int argc, char **argv) {
     session s = {.options = {.optimizer = "adam",
                              .device = "cpu",
+                             .math = "strict",
                              .data_dir = "/usr/share/datasets/fashion-mnist",
                              .epochs = 3,
                              .batch = 128,

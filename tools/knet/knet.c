@@ -30,7 +30,7 @@ static int help_print(FILE *out, int exit_code) {
         "\n`knet COMMAND --help` says more. `knet --version` prints the version.\n"
         "KNET_TIMER=1 prints at exit where time and memory went; KNET_TIMER=help its words.\n"
         "Exit codes: 0 success, 1 failure, 2 wrong usage or no such device, 3 out of memory,\n"
-        "130 interrupted, 143 terminated, 129 hung up, 141 nobody reads the output any more.\n",
+        "130 interrupted, 143 terminated, 129 hung up, 141 the reader of the output has gone.\n",
         out);
     return exit_code;
 }

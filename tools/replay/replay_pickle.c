@@ -97,7 +97,7 @@ static kn_status find_mark(size_t *out, const kn__pickle *p) {
 /* The container below place `below` of the stack. */
 static kn_status target_of(uint64_t *out, const kn__pickle *p, size_t below, kn__value_kind kind) {
     if (below == 0 || p->stack.at[below - 1].kind != kind) {
-        return kn__build_fail(p->b, "the pickle adds to what is no %s",
+        return kn__build_fail(p->b, "the pickle adds to something that is not a %s",
                               kind == KN__VALUE_DICT ? "dict" : "list");
     }
     *out = p->stack.at[below - 1].bits;

@@ -123,7 +123,7 @@ static kn_status elements_read(kn__idx *idx, gzFile file, const char *path) {
     KN_TRY(read_up_to(&beyond, file, path, &extra, 1));
     if (beyond > 0)
         return KN_FAIL(KN_ERR_FORMAT,
-                       "%s: wrong size: data goes on after the %zu bytes of the header", path,
+                       "%s: wrong size: data continues after the %zu bytes of the header", path,
                        idx->size_bytes);
     int code = Z_OK;
     const char *text = gzerror(file, &code);

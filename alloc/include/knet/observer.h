@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 typedef struct kn_observer {
-    /* Round each call to a device's driver: name as the driver's own ("cuMemCreate", "mmap"). May
-     * be called with a pool's lock held. */
+    /* Before and after each call to a device's driver: name as the driver's own ("cuMemCreate",
+     * "mmap"). May be called with a pool's lock held. */
     void (*on_call_begin)(const char *name);
     void (*on_call_end)(const char *name);
 

@@ -86,8 +86,8 @@ typedef struct kn_pool_stats {
 /* Errors: INVALID for options that contradict each other or the device, naming them. */
 KN_API KN_MUST_CHECK kn_status kn_pool_create(kn_pool **out, kn_device *device,
                                               const kn_pool_options *options);
-/* Logs what is live, waits for streams that still use blocks, gives everything back. NULL is
- * nothing; a device's own pool, or one that is destroyed already, is logged and stays as it is. */
+/* Logs the live blocks, waits for streams that still use blocks, and returns all memory to the
+ * device. Ignores NULL; logs and keeps a device's own pool, and one that is destroyed already. */
 KN_API void kn_pool_destroy(kn_pool *pool);
 /* The device's default pool, borrowed; made at first use. NULL, with the error pending, only when
  * it can't be made. */
@@ -103,8 +103,8 @@ KN_API kn_pool *kn_device_pinned_pool(kn_device *device);
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
 /* Its name in reports; borrowed, as long as the pool lives. */
 KN_API const char *kn_pool_name(const kn_pool *pool);
-/* Changes the limit of a pool; 0: none. Where more is reserved, the pool returns what is free; the
- * rest stays. */
+/* Changes the limit of a pool; 0: no limit. If more is reserved, the pool returns its free memory
+ * to the device and keeps the rest. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* 0 bytes: NULL and KN_OK. Errors: OOM, whose message says requested, live, unused, limit, the
@@ -135,8 +135,8 @@ KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream 
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
 /* One counter by its name, such as "live_bytes". Errors: INVALID if there is no such counter. */
 KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name);
-/* Writes all counters, by size class, stream and rung of the ladder too, and who holds most; as
- * JSON where the path ends in ".json". "-" is stderr, "%p" in a path the process id. Errors: IO,
+/* Writes all counters, also by size class, stream and rung of the ladder, and the largest owners;
+ * as JSON where the path ends in ".json". "-" is stderr, "%p" in a path the process id. Errors: IO,
  * naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Returns free memory to the device until at most keep_bytes are reserved, or all that is left is
@@ -144,9 +144,9 @@ KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
  * is inside a call of the pool at this moment keeps its slots. Memory that streams may still use
  * stays: nothing waits. Errors: DEVICE in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
-/* Writes every segment and block as JSON: address, size, state, stream, and of what is live the
- * bytes asked for, its owner and tag; what is a graph's (pool_graph.h) says so. Errors: IO, naming
- * the path. */
+/* Writes every segment and block as JSON: address, size, state and stream; of live blocks also the
+ * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. Errors: IO,
+ * naming the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
 /* Walks the whole pool and cross-checks its bookkeeping; for tests, while no other thread is in it
  * (nor was at a fork() before). Errors: INTERNAL, naming the first broken invariant. */
@@ -158,7 +158,7 @@ KN_API KN_MUST_CHECK kn_status kn_pool_oom_json(kn_pool *pool, const char *path)
 /* Tags: names for what memory is for. Each thread has a stack of them; a block counts for the tag
  * that was innermost where it was allocated, whoever frees it. Names are copied, told apart by
  * their first 63 bytes, and kept for good; those beyond the first 254 in the process share the tag
- * "(other tags)", and what is pushed beyond a depth of 32 changes nothing. NULL or "": no tag. */
+ * "(other tags)", and a push beyond a depth of 32 changes nothing. NULL or "": no tag. */
 KN_API void kn_tag_push(const char *name);
 KN_API void kn_tag_pop(void);
 typedef struct kn_tag_stats {
@@ -185,14 +185,14 @@ static inline void kn_tag_end_(int *begun) {
     __attribute__((unused, cleanup(kn_tag_end_))) int KN_TAG_CAT(kn_tag_, __COUNTER__) =           \
         kn_tag_begin_(name)
 
-/* Called before an allocation fails; returns bytes freed. May call kn_free; what it allocates
- * itself may fail sooner, since no callback is called for that. */
+/* Called before an allocation fails; returns bytes freed. May call kn_free; an
+ * allocation inside it may fail sooner, since it calls no callback. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);
 /* Adds a callback; it is called on the thread whose allocation would fail, with no lock of the pool
  * held. Errors: INVALID for a NULL function, or when the pool has 16 already. */
 KN_API KN_MUST_CHECK kn_status kn_pool_oom_attach(kn_pool *pool, kn_oom_fn fn, void *ctx);
-/* Takes away what was added with the same function and context; nothing where there is none. Does
- * not wait: on another thread the callback may still be running, once. */
+/* Removes the callback with the same function and context, if there is one. Does not wait: on
+ * another thread the callback may still be running, once. */
 KN_API void kn_pool_oom_detach(kn_pool *pool, kn_oom_fn fn, void *ctx);
 
 #ifdef __cplusplus

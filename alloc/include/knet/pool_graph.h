@@ -1,5 +1,5 @@
-/* Memory of CUDA graphs: what is allocated while a stream is captured is used again by every launch
- * of the graph, so nobody else may have it until the graph is gone.
+/* Memory of CUDA graphs: every launch of a graph uses the blocks again that were allocated while
+ * the stream was captured, so the pool reserves them until the graph is destroyed.
  *
  *     kn_pool_graph *memory = NULL;
  *     KN_TRY(kn_pool_graph_create(&memory, pool));
@@ -17,7 +17,7 @@
  *
  * Inside, a freed block is reused by later allocations of the same stream at once. No event is
  * recorded, asked or waited for while the stream is captured, and no memory moves: the pool takes
- * what nobody uses, or grows. Blocks that are live at the end stay so; freed later they remain the
+ * unused memory, or grows. Blocks that are live at the end stay live; freed later they remain the
  * graph's.
  *
  * A pinned pool knows no graphs: what a captured copy reads or writes there must stay allocated
@@ -50,7 +50,7 @@ KN_API KN_MUST_CHECK kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stre
 KN_API KN_MUST_CHECK kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream);
 /* All its memory is freed on `stream`, in its order, as by kn_free: others get it after what was
  * enqueued there until now. So it is the stream of the last launch, or one that waited for it.
- * Blocks that are live become the stream's. Ends what has begun. NULL is nothing. */
+ * Live blocks become the stream's. Ends the capture if it has begun. Ignores NULL. */
 KN_API void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream);
 
 #ifdef __cplusplus

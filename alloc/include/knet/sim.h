@@ -93,14 +93,14 @@ KN_API void kn_sim_foreign(kn_sim *sim, kn_stream stream);
 /* Makes a stream of an instant device slow (`on`) or normal again. Work on a slow stream runs only
  * by kn_sim_step, by kn_sim_drain, or when the host waits for it. */
 KN_API void kn_sim_hold(kn_sim *sim, kn_stream stream, bool on);
-/* Runs the oldest item of the stream; false if there is none, or if it waits for another stream. */
+/* Runs the oldest item of the stream; returns false if the stream is empty or waits for another. */
 KN_API bool kn_sim_step(kn_sim *sim, kn_stream stream);
 /* Runs everything on every stream. */
 KN_API void kn_sim_drain(kn_sim *sim);
 /* Number of enqueued items of the stream (work, event records, waits) that have not run. */
 KN_API size_t kn_sim_pending(kn_sim *sim, kn_stream stream);
 
-/* Number of violations so far; copies the text of the first one to `out`, "" if there is none. */
+/* Returns the number of violations so far; copies the text of the first one to `out`, or "". */
 KN_API uint64_t kn_sim_violations(kn_sim *sim, char *out, size_t out_bytes);
 /* Allocated bytes: segments and handles. */
 KN_API uint64_t kn_sim_bytes(kn_sim *sim);

@@ -50,22 +50,22 @@ typedef struct kn_error {
     kn_status status;
     int line;         /* call site; 0 when unknown */
     const char *file; /* call site, static storage; NULL when unknown */
-    const char *op;   /* name of the op that failed, static storage; NULL when it was none */
+    const char *op;   /* name of the op that failed, static storage; NULL if it was no op */
     char message[2048];
 } kn_error;
 
 /* The text of a status code, never NULL. */
 KN_API const char *kn_status_text(kn_status status);
 
-/* This thread's last error; borrowed until the thread's next failure. Never NULL; KN_OK when there
- * was none. */
+/* Returns this thread's last error, borrowed until the thread's next failure. Never NULL; its
+ * status is KN_OK if nothing has failed. */
 KN_API const kn_error *kn_last_error(void);
 
 /* Takes the pending error of this thread: returns it, and it is pending no more. KN_OK when none
  * was. */
 KN_API KN_MUST_CHECK kn_status kn_check(void);
 
-/* The pending error of this thread, not taken; KN_OK when there is none. */
+/* Returns this thread's pending error and leaves it pending; KN_OK: nothing is pending. */
 KN_API kn_status kn_pending(void);
 
 /* Records an error and returns its status; for functions that return a status. `status` must be

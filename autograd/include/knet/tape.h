@@ -5,14 +5,14 @@
  *     KN_TRY(kn_backward(loss));
  *     KN_TRY(kn_optim_step(adam));
  *
- * What is made under a tape goes when its block is left. kn_backward adds to the gradients of the
- * parameters and consumes: as it passes a node it frees what the node saved and the value it made,
- * so that backward's peak is the live set. The loss, what sits in slots, and values that the loss
- * does not depend on (a metric beside it) keep theirs; what survives a tape becomes a constant.
- * Reading a consumed value, or a second backward, is an INVALID error that says so. Saved values
- * carry a version: a write in between is an INVALID error that names the op that saved. After a
- * failed kn_backward the gradients of its sets read as zeros. Tapes don't nest; higher derivatives
- * come from kn_gradients with .again. Threads: a tape belongs to its thread.
+ * Tensors made under a tape are freed at the end of its block. kn_backward adds to the gradients of
+ * the parameters and consumes: as it passes a node it frees what the node saved and the value it
+ * made, so that backward's peak is the live set. The loss, what sits in slots, and values that the
+ * loss does not depend on (a metric beside it) keep theirs; what survives a tape becomes a
+ * constant. Reading a consumed value, or a second backward, is an INVALID error that says so. Saved
+ * values carry a version: a write in between is an INVALID error that names the op that saved.
+ * After a failed kn_backward the gradients of its sets read as zeros. Tapes don't nest; higher
+ * derivatives come from kn_gradients with .again. Threads: a tape belongs to its thread.
  */
 #ifndef KNET_TAPE_H
 #define KNET_TAPE_H

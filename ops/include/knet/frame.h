@@ -3,9 +3,9 @@
  * A frame carries device, pool, stream, dtype, recording, threads and math mode; what its options
  * leave zero it inherits from the frame around it. The outermost frame's defaults: the host, the
  * device's pool, f32, the process's math mode. Ending a frame ends every frame and tape opened
- * inside it; ending twice is nothing. The timer's scopes are not its business: their own blocks
- * close them, or a scope around them. An error that nobody took when the thread's outermost frame
- * ends goes to the log callback and is cleared, so it can't poison the next request.
+ * inside it; ending it twice is allowed. It ends no scope of the timer: scopes end with their own
+ * blocks, or with a scope around them. An error that is still pending when the thread's outermost
+ * frame ends goes to the log callback and is cleared, so that the next request starts without it.
  *
  *     KN_FRAME(.device = gpu);
  *     kn_tensor *noise = kn_normal(KN_SHAPE(64, 100), 0, 1, rng);   // on gpu
@@ -51,7 +51,8 @@ typedef struct kn_frame_options {
     uint64_t reserved[4]; /* zero */
 } kn_frame_options;
 
-/* A frame that can't be opened returns {0, 0} with its error pending; ending it is nothing. */
+/* Opens a frame. On failure returns {0, 0}, which may be ended too, and leaves the error pending.
+ */
 KN_API kn_frame kn_frame_begin(const kn_frame_options *options);
 KN_API void kn_frame_end(kn_frame *frame);
 

@@ -100,8 +100,8 @@ KN_API kn_tensor *kn_logsoftmax(kn_tensor *x, int axis);
  * C-1; a label out of that range gives NaN. kn_nll takes log-probabilities in place of logits. */
 KN_API kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels);
 KN_API kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels);
-/* Share of rows whose largest score is at the label, in 0 … 1; NaN when a label is none of the
- * scores' columns; no gradient. */
+/* Returns the share of rows whose largest score is at the label, in 0 … 1; NaN if a label is
+ * outside the scores' columns; no gradient. */
 KN_API kn_tensor *kn_accuracy(kn_tensor *scores, kn_tensor *labels);
 /* 0 with probability p, else x/(1-p); no hidden training mode: p = 0 gives an alias of x. */
 KN_API kn_tensor *kn_dropout(kn_tensor *x, double p, kn_rng *rng);

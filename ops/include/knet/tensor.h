@@ -1,9 +1,9 @@
 /* Tensors: opaque, reference counted, row-major and contiguous, at most 8 dimensions.
  *
  * Every tensor that an op returns belongs to the innermost open frame of the thread (frame.h) and
- * goes when that frame ends, unless kn_keep moved it one frame out or a slot holds it. Nobody frees
- * tensors one by one. Using a tensor after its end is an INVALID error that says where it was made:
- * the record of a tensor is reused after 1,024 later ones have ended, not before.
+ * goes when that frame ends, unless kn_keep moved it one frame out or a slot holds it. Tensors are
+ * not freed one by one. Using a tensor after its end is an INVALID error that says where it was
+ * made: the record of a tensor is reused after 1,024 later ones have ended, not before.
  *
  *     KN_FRAME();
  *     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(64, 784));
@@ -88,9 +88,9 @@ KN_API KN_MUST_CHECK kn_status kn_copy_out(void *out, size_t out_bytes, kn_tenso
 KN_API const void *kn_data(kn_tensor *t);
 KN_API void *kn_data_mut(kn_tensor *t);
 
-/* Slots: what outlives frames (struct members, values carried round a loop, other threads). A slot
- * starts NULL. kn_hold swaps t in; a failed t leaves the slot as it is and returns its error.
- * kn_unhold empties it. */
+/* Slots: tensors that outlive frames (struct members, values carried through a loop, other
+ * threads). A slot starts NULL. kn_hold swaps t in; a failed t leaves the slot as it is and returns
+ * its error. kn_unhold empties it. */
 KN_API KN_MUST_CHECK kn_status kn_hold(kn_tensor **slot, kn_tensor *t);
 KN_API void kn_unhold(kn_tensor **slot);
 /* A local slot, emptied at the end of the block. */

@@ -1,8 +1,9 @@
 // The gradient of relu(x + b): dx, and its sum by channel while it passes by. Sums join in an order
 // that the shape alone decides.
 //
-// Where channels are the last dimension, a block makes those of 128 bytes' worth of lanes and its
-// warps walk along the rows. Where they are not, a block makes one channel and walks along planes.
+// Where channels are the last dimension, each lane of a block makes the columns of one 16-byte
+// access and the warps share the rows. Elsewhere a block makes one channel and walks along its
+// planes.
 
 #include "device.cuh"
 

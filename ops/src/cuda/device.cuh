@@ -42,8 +42,8 @@ __device__ inline double pow_(double x, double y) { return pow(x, y); }
 __device__ inline float abs_(float x) { return fabsf(x); }
 __device__ inline double abs_(double x) { return fabs(x); }
 
-// Threads of a block. Kernels are bounded by (BLOCK, 1): without the 1, ptxas chooses how many blocks
-// share a multiprocessor, and spills registers to fit one more.
+// Threads of a block. Kernels are bounded by (BLOCK, 1): without the 1, ptxas chooses how many
+// blocks share a multiprocessor, and spills registers to fit one more.
 enum { BLOCK = 256 };
 
 template <class T>

@@ -7,10 +7,10 @@
 
 /* Who convolves: as measured, or for tests and benchmarks one side wherever it can. */
 typedef enum kn_conv_way { KN_CONV_MEASURED, KN_CONV_OURS, KN_CONV_DNNL } kn_conv_way;
-KN_API void kn__conv_prefer(kn_conv_way way);
+void kn__conv_prefer(kn_conv_way way);
 
 /* Whether this pass is the library's, by shape. */
-KN_API bool kn__dnnl_fits(const kn_conv_sizes *s, kn_dtype dtype, kn_pass pass);
+bool kn__dnnl_fits(const kn_conv_sizes *s, kn_dtype dtype, kn_pass pass);
 
 /* One pass: in[] as kernel.h says. *done stays false, with KN_OK, where the library has nothing
  * fast for these sizes. */

@@ -32,9 +32,9 @@ static inline int kn__result_side(kn_pass pass) {
 }
 
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
-KN_API kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
-                                   int64_t images, bool bias);
-KN_API void kn__conv_plan_drop(kn_conv_plan *plan);
+kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
+                            int64_t images, bool bias);
+void kn__conv_plan_drop(kn_conv_plan *plan);
 
 /* The library's engine, one a process; NULL when it can't be had. */
 dnnl_engine_t kn__dnnl_engine(void);
@@ -42,6 +42,6 @@ dnnl_engine_t kn__dnnl_engine(void);
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
 
 /* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
-KN_API int kn__conv_plans(void);
+int kn__conv_plans(void);
 
 #endif

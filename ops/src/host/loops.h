@@ -36,7 +36,7 @@ typedef struct kn_loops {
  * dtype is KN_F32 or KN_F64. */
 const kn_loops *kn__loops(kn_dtype dtype);
 /* A given instruction set's table, for tests: 2, 3 or 4; NULL where the machine lacks it. */
-KN_API const kn_loops *kn__loops_isa(kn_dtype dtype, int isa);
+const kn_loops *kn__loops_isa(kn_dtype dtype, int isa);
 
 #ifdef KN_ISA /* inside a *_loops.c file */
 

@@ -70,7 +70,7 @@ static inline kn_scope kn_scope_begin_grad(const char *label) {
     return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_static_on_(label) : off;
 }
 
-/* Closes the scope and all opened inside it that are still open. Closing twice is nothing. */
+/* Closes the scope and all scopes opened inside it. Closing it again changes nothing. */
 static inline void kn_scope_end(kn_scope *scope) {
 #ifdef KN_NO_SCOPES
     (void)scope;
@@ -82,13 +82,12 @@ static inline void kn_scope_end(kn_scope *scope) {
 /* Marks the end of one iteration; the report says how many there were and how long one took. */
 KN_API void kn_step(void);
 
-/* Nothing is recorded from here on, until kn_prof_resume: scopes cost what they cost with the timer
- * off, GPU work that is launched meanwhile is in no count, and the report's total time leaves the
- * pause out. A scope that is open stays open, and the pause is part of its time; kn_step goes on
- * counting; who owns memory goes on being known, what is allocated meanwhile belongs to the scope
- * that is open. With CUPTI 13.1 update 1 or later its records are switched off too; those of older
- * ones cost what they did and are ignored. Not counted: one resume ends any number of pauses.
- * Nothing happens in a child of fork(). */
+/* Records nothing until kn_prof_resume: scopes cost as little as with the timer off, GPU work
+ * launched meanwhile is not counted, and the report's total time excludes the pause. An open scope
+ * stays open and its time includes the pause; kn_step still counts; memory allocated meanwhile
+ * belongs to the open scope. With CUPTI 13.1 update 1 or later its records are switched off too;
+ * those of older ones cost what they did and are ignored. Not counted: one resume ends any number
+ * of pauses. Nothing happens in a child of fork(). */
 KN_API void kn_prof_pause(void);
 KN_API void kn_prof_resume(void);
 

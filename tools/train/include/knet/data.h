@@ -34,9 +34,9 @@ typedef struct kn_loader_options {
     uint64_t reserved[4]; /* zero */
 } kn_loader_options;
 
-/* Reads DIR/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] whole. Errors: IO for what can't be
- * read, FORMAT for what is no idx file, is truncated, or has images and labels that don't agree;
- * each names the file and the value. INVALID for options that don't fit the data. */
+/* Reads DIR/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] whole. Errors: IO for a file that
+ * can't be read, FORMAT for a file that is not idx, is truncated, or whose images and labels don't
+ * agree; each names the file and the value. INVALID for options that don't fit the data. */
 KN_API KN_MUST_CHECK kn_status kn_loader_create(kn_loader **out, const char *dir,
                                                 const kn_loader_options *options);
 /* n made-up images [1,28,28] of ten separable classes: no files needed. */

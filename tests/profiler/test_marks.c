@@ -1,4 +1,4 @@
-/* Rows of memory beside what the pool counts itself, which is the only one of the process. */
+/* High-water marks of rows beside the mark of the only pool of the process. */
 #include <knet/pool.h>
 #include <pthread.h>
 
