@@ -2,7 +2,7 @@
  * gate opens by itself after GATE_SECONDS, so that a stream or a call that waits for the held one
  * ends as a failure and not as a hang.
  *
- *     gate_close(s);                  // what is enqueued on s from now on is held up
+ *     gate_close(s);                  // holds up all later work of s
  *     …                               // must not wait for s
  *     assert_true(gate_open());       // it was closed until now
  *
@@ -50,7 +50,7 @@ static inline void gate_wait(void *unused) {
     pthread_mutex_unlock(&gate.lock);
 }
 
-/* Holds up what is enqueued on the stream from now on. The work of the last gate must be done. */
+/* Holds up all later work of the stream. The work behind the last gate must have finished. */
 static inline void gate_close(kn_stream stream) {
     pthread_mutex_lock(&gate.lock);
     gate.open = gate.gave_up = false;
@@ -58,8 +58,8 @@ static inline void gate_close(kn_stream stream) {
     assert_int_equal(gate_launch(stream, gate_wait, NULL), 0);
 }
 
-/* True if the gate was closed until now: what was done meanwhile waited for the held stream in no
- * way. */
+/* True if the gate stayed closed until now: the calls in between did not wait for the held stream.
+ */
 static inline bool gate_open(void) {
     pthread_mutex_lock(&gate.lock);
     bool held = !gate.gave_up;

@@ -14,7 +14,7 @@
 #define GPU_NAME "cuda:0"
 #endif
 
-/* The card; skips the whole program where there is none. */
+/* The card; skips the whole program if there is none. */
 static inline kn_device *gpu_get(void) {
     kn_device *device = NULL;
     if (kn_device_find(&device, GPU_NAME) < 0) test_skip_all(kn_last_error()->message);

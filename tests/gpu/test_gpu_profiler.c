@@ -1,4 +1,4 @@
-/* GPU time of scopes beside what events measure round the same work. The program starts itself
+/* GPU time of scopes compared with events around the same work. The program starts itself
  * again with KNET_TIMER set, for the timer reads it when the library is loaded. */
 #include "gpu.h"
 

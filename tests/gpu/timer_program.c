@@ -56,10 +56,10 @@ static kn_status step(const program *p, const char *label) {
 
 static kn_status run_steps(const program *p, const char *label, int n, double *us) {
     struct timespec begin, end;
-    CUDA_TRY(cudaStreamSynchronize, kn_frame_stream());
+    KN_TRY(kn_stream_sync(kn_frame_device(), kn_frame_stream()));
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < n; i++) KN_TRY(step(p, label));
-    CUDA_TRY(cudaStreamSynchronize, kn_frame_stream());
+    KN_TRY(kn_stream_sync(kn_frame_device(), kn_frame_stream()));
     clock_gettime(CLOCK_MONOTONIC, &end);
     *us =
         ((double)(end.tv_sec - begin.tv_sec) * 1e6 + (double)(end.tv_nsec - begin.tv_nsec) * 1e-3) /
@@ -92,7 +92,7 @@ static kn_status run_captured(const program *p, const char *label, const char *l
         CUDA_TRY(cudaGraphLaunch, exec, kn_frame_stream());
         kn_scope_end(&scope);
     }
-    CUDA_TRY(cudaStreamSynchronize, kn_frame_stream());
+    KN_TRY(kn_stream_sync(kn_frame_device(), kn_frame_stream()));
     CUDA_TRY(cudaGraphExecDestroy, exec);
     kn_pool_graph_destroy(memory, kn_frame_stream());
     return KN_OK;
@@ -100,7 +100,7 @@ static kn_status run_captured(const program *p, const char *label, const char *l
 
 static kn_status run(const program *p, const char *mode, int n, double *us) {
     KN_TRY(step(p, "warm up"));
-    CUDA_TRY(cudaStreamSynchronize, kn_frame_stream());
+    KN_TRY(kn_stream_sync(kn_frame_device(), kn_frame_stream()));
     if (strcmp(mode, "captured") == 0) {
         KN_TRY(run_captured(p, "captured step", "launch", n));
         return run_captured(p, "second step", "second launch", n);
