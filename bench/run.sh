@@ -2,7 +2,7 @@
 # Runs the benchmarks and writes build/bench.jsonl: one JSON object a line, {bench, metric, value, unit, baseline, ratio}.
 # --quick: fewer repeats. Every figure stands beside a baseline measured in the same run; where PyTorch is the baseline
 # it is Debian's, installed if missing, and reported as absent where it can't be. Instructions are counted by valgrind,
-# likewise.
+# likewise; launches of a training step are counted on a fake GPU, beside the most that we allow.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 quick=()
