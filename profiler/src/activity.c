@@ -56,6 +56,7 @@ struct kn__ring {
 typedef struct table {
     launch *slots;
     size_t n_slots, n_used;
+    uint32_t first, span; /* no id is before the first, or further from it than the span */
 } table;
 
 static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
@@ -197,7 +198,8 @@ void kn__activity_cancel(uint32_t launch_id) {
 
 /* ---- ids ---- */
 
-/* Ids come in a row: so do their slots, and a batch of them stays in the cache. */
+/* Ids come in a row: so do their slots, and a batch of them stays in the cache. An id that is not
+ * there is looked for among all that are, unless it is out of their range. */
 static launch *find_slot(const table *t, uint32_t id) {
     size_t mask = t->n_slots - 1;
     for (size_t i = id & mask;; i = (i + 1) & mask) {
@@ -205,10 +207,27 @@ static launch *find_slot(const table *t, uint32_t id) {
     }
 }
 
+static bool may_have(const table *t, uint32_t id) {
+    return t->n_used > 0 && id - t->first <= t->span;
+}
+
+/* Ids may go round: the range grows at the end that the id is nearer to. */
+static void widen(table *t, uint32_t id) {
+    if (t->n_used == 0) {
+        t->first = id;
+        t->span = 0;
+    }
+    uint32_t at = id - t->first, after = at - t->span, before = t->first - id;
+    if (at <= t->span) return;
+    uint32_t more = after < before ? after : before;
+    if (before <= after) t->first = id;
+    t->span = more < UINT32_MAX - t->span ? t->span + more : UINT32_MAX;
+}
+
 static launch *find(uint32_t id) {
     const table *tables[] = {&young, &old};
     for (int i = 0; i < 2; i++) {
-        if (!tables[i]->n_slots) continue;
+        if (!may_have(tables[i], id)) continue;
         launch *slot = find_slot(tables[i], id);
         if (slot->node) return slot;
     }
@@ -216,7 +235,8 @@ static launch *find(uint32_t id) {
 }
 
 static bool grow(table *t) {
-    table bigger = {.n_slots = t->n_slots ? 2 * t->n_slots : 1024, .n_used = t->n_used};
+    table bigger = *t;
+    bigger.n_slots = t->n_slots ? 2 * t->n_slots : 1024;
     if (!kn__budget_take((bigger.n_slots - t->n_slots) * sizeof *bigger.slots)) return false;
     bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
     if (!bigger.slots) return false;
@@ -266,6 +286,7 @@ static void insert(const entry *e) {
         n_unknown += e->id == e->launch && !(e->node & 1);
         return;
     }
+    widen(&young, e->id);
     launch *slot = find_slot(&young, e->id);
     young.n_used += !slot->node;
     *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
