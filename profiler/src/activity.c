@@ -14,8 +14,10 @@
 enum {
     SEGMENT_ENTRIES_MIN = 1 << 8, /* 4 KiB for each thread that launches */
     SEGMENT_ENTRIES_MAX = 1 << 16,
-    GENERATION_ENTRIES = 1 << 17, /* ids known: at least this many, at most twice as many */
-    LATE_MAX = 1 << 14            /* records kept because their launch isn't known yet */
+    /* Ids known: at least this many, and more while their records are still to come. */
+    GENERATION_ENTRIES = 1 << 17,
+    GENERATION_ENTRIES_MAX = 1 << 18,
+    LATE_MAX = 1 << 14 /* records kept because their launch isn't known yet */
 };
 
 /* What a thread tells the drain: a launch (id is the launch's own), an alias, or (no node) that the
@@ -56,6 +58,7 @@ struct kn__ring {
 typedef struct table {
     launch *slots;
     size_t n_slots, n_used;
+    size_t n_pending;     /* launches that wait for a record */
     uint32_t first, span; /* no id is before the first, or further from it than the span */
 } table;
 
@@ -251,6 +254,8 @@ static bool grow(table *t) {
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
 static void count_pending(launch *l, int delta) {
     if (l->state != PENDING || l->id != l->launch) return;
+    table *t = l >= young.slots && l < young.slots + young.n_slots ? &young : &old;
+    t->n_pending += (size_t)(ptrdiff_t)delta;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
 
@@ -270,13 +275,17 @@ static void forget_old(void) {
     old = young;
     young = empty;
     if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
-    young.n_used = 0;
+    young.n_used = young.n_pending = 0;
+}
+
+static bool may_forget(void) {
+    return young.n_used >= (old.n_pending ? GENERATION_ENTRIES_MAX : GENERATION_ENTRIES);
 }
 
 /* Where neither may grow, generations are shorter. */
 static bool make_room(void) {
     if (!old.n_slots && !grow(&old)) return false;
-    if (young.n_used == GENERATION_ENTRIES) forget_old();
+    if (may_forget()) forget_old();
     if (2 * young.n_used >= young.n_slots && !grow(&young)) forget_old();
     return young.n_slots > 0;
 }

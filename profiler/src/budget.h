@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KN__BUFFER_BYTES = 32 << 20, KN__BUFFER_BYTES_MIN = 1 << 20 };
+enum { KN__BUFFER_BYTES = 64 << 20, KN__BUFFER_BYTES_MIN = 1 << 20 };
 
 /* Before the first scope. */
 void kn__budget_set(uint64_t bytes);

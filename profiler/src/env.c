@@ -255,7 +255,7 @@ static const word words[] = {
     {"threads", NULL, set_threads, "a table for each thread too", FOR_TABLE},
     {"ascii", NULL, set_ascii, "rules of '-'", FOR_TABLE},
     {"unicode", NULL, set_unicode, "rules of '─'", FOR_TABLE},
-    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 32M", 0},
+    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME},
     {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again",
      FOR_GPU | FILE_NAME},

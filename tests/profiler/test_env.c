@@ -109,7 +109,7 @@ static void reports_of_a_running_program_are_asked_for(void **state) {
 
 static void the_bound_of_memory_is_read(void **state) {
     (void)state;
-    assert_int_equal(read_ok("1").buffer_bytes, 32 << 20);
+    assert_int_equal(read_ok("1").buffer_bytes, 64 << 20);
     assert_int_equal(read_ok("buf=8M").buffer_bytes, 8 << 20);
     assert_int_equal(read_ok("buf=1024K").buffer_bytes, 1 << 20);
     assert_int_equal(read_ok("buf=2G").buffer_bytes, (uint64_t)2 << 30);
