@@ -208,7 +208,7 @@ static void scalar_cases(void) {
     each_shape(add_into_of, KN_OP_add_into);
     fill_of((kn_dtype)0, 0.3, U(1031));
     fill_of((kn_dtype)0, 0, U(5, 7));
-    for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_of((kn_dtype)dtype, 1, U(37));
+    for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_of((kn_dtype)dtype, 1, U(13001));
 }
 
 /* --- reductions --- */
@@ -601,10 +601,10 @@ static void broadcast_of(kn_dtype dtype, parity_operand x, parity_operand out) {
 static void cast_of(kn_dtype from, kn_dtype to) {
     parity_case *c = add(KN_OP_cast, COMPARE_EXACT);
     bool integer = from == KN_I64 || from == KN_I32 || from == KN_U8 || from == KN_BOOL;
-    c->n_in = 1, c->in[0] = of_dtype(OPERAND(WIDE, 1031), from);
+    c->n_in = 1, c->in[0] = of_dtype(OPERAND(WIDE, 13001), from);
     if (integer) c->in[0].fill = from == KN_BOOL ? FILL_INDEX : FILL_WIDE;
     c->in[0].limit = 2;
-    c->out = of_dtype(OPERAND(GUARD, 1031), to);
+    c->out = of_dtype(OPERAND(GUARD, 13001), to);
 }
 
 static void movement_cases(void) {

@@ -59,6 +59,7 @@ static size_t file_bytes;
 
 static void read_file(const char *path) {
     free(file);
+    file = NULL;
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     fseek(f, 0, SEEK_END);
