@@ -133,6 +133,8 @@ case $case in
     "$knet" "${small[@]}" >&- 2>"$work/err" || got=$?
     [ "$got" -eq 1 ] || fail "a closed stdout: exit code $got"
     err_has '^epoch 1/1'
+    # ThreadSanitizer writes a file of its own before the program starts.
+    [ "${4:-}" != thread ] || exit 0
     got=$( (ulimit -f 0; "$knet" "${small[@]}" --json >"$work/limited") 2>&1 | cat >"$work/err"; echo "${PIPESTATUS[0]}")
     [ "$got" -eq 1 ] || fail "a file that may not grow: exit code $got"
     err_has '"weights_fnv1a"' ;;
