@@ -120,7 +120,7 @@ static int write_with(int flags, const char *path, const char *bytes, size_t len
     return fd < 0 ? errno : write_and_close(fd, bytes, length);
 }
 
-/* Where no file can be made beside it: what it will take is allocated first. */
+/* For folders in which no file can be made: allocates the room first, then writes in place. */
 static int overwrite(const char *path, const char *bytes, size_t length) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return errno;

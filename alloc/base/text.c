@@ -19,7 +19,7 @@ void kn__text_release(kn__text *text) {
     *text = (kn__text){.room = text->room};
 }
 
-/* NULL: no memory; what was there stays. */
+/* Returns NULL, and keeps the old text, if there is no memory. */
 static char *resize(const kn__text *text, size_t size) {
     if (text->room == KN__TEXT_HEAP) return realloc(text->data, size);
     void *data = text->data

@@ -18,7 +18,7 @@ typedef struct kn__text {
 } kn__text;
 
 kn__text kn__text_in(char *buffer, size_t bytes);
-void kn__text_release(kn__text *text); /* frees what is not the caller's, and empties it */
+void kn__text_release(kn__text *text); /* frees its own memory, empties it */
 
 void kn__text_add(kn__text *text, const char *bytes, size_t length);
 void kn__text_puts(kn__text *text, const char *string);

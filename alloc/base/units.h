@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 /* Readers take digits, perhaps with one to nine decimals, and a unit at once after them; they don't
- * ask the locale. False: it is nothing of the kind, or beyond 64 bits; *out is unchanged. */
+ * ask the locale. For any other text, and for numbers beyond 64 bits, they return false and leave
+ * *out unchanged. */
 
 /* "512MiB", "512M", "1.5G", "4096": K, M, G, T are 1024 and so on, like KiB …; KB, MB, GB, TB are
  * 1000 and so on. */
@@ -28,7 +29,7 @@ typedef struct kn__quantity {
 kn__quantity kn__bytes_text(double bytes);
 /* The same without a space, for tables: "300B", "24.2MiB". */
 kn__quantity kn__bytes_cell(double bytes);
-/* "1.23" and the unit, as all of these have it; "nan" or "inf" and the unit for what is no number
+/* "1.23" and the unit, as all of these have it; "nan" or "inf" and the unit for values that are not
  * below 1e15. */
 kn__quantity kn__three_digits(double x, const char *suffix);
 

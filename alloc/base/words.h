@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Copies the next word, empty ones skipped, and moves *list behind it; false: there is none.
+/* Copies the next word that is not empty and moves *list behind it; returns false at the end.
  * *length is the whole word's: from `bytes` on it is too long, and `word` holds its begin. */
 bool kn__words_next(const char **list, char *word, size_t bytes, size_t *length);
 

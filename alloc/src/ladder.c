@@ -57,7 +57,7 @@ static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     return best;
 }
 
-/* This share of what is reserved becomes the taker's, so that it need not come back at once. */
+/* This share of the reserved memory becomes the taker's, so that it need not come back at once. */
 enum { ADOPTED_SHARE = 128 };
 
 /* A free block of another stream, usable or waited for. */

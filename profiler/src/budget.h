@@ -17,7 +17,7 @@ bool kn__budget_take(size_t bytes);
 void kn__budget_return(size_t bytes);
 uint64_t kn__budget_used(void);
 uint64_t kn__budget_limit(void);
-/* What was taken beforehand is used up: counts as bytes refused. */
+/* Notes that memory taken earlier is used up, which counts as bytes refused. */
 void kn__budget_note_full(void);
 /* Whether some bytes were refused: the report says so. */
 bool kn__budget_was_full(void);

@@ -209,7 +209,7 @@ static void place_in_time(kn__row *row, double tick_ns) {
     for (kn__row *child = row->first; child; child = child->next) place_in_time(child, tick_ns);
 }
 
-/* Threads tell of what they freed a moment late: no row shows more than the pool had. */
+/* Threads report a free a moment late: no row shows more than the pool held. */
 static void bound_peaks(kn__row *row, int64_t most) {
     if (row->peak > most) row->peak = most;
     if (row->peak_most > most) row->peak_most = most;

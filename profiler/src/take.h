@@ -1,5 +1,5 @@
-/* Reports of the running program. Taking one never stops a thread: what is still running is read as
- * it stands, an open scope with the time it has spent so far.
+/* Reports of the running program. Taking one never stops a thread: an open scope is
+ * read with the time that it has spent so far.
  */
 #ifndef KNET_TAKE_H
 #define KNET_TAKE_H
@@ -10,7 +10,7 @@
 /* Merges all trees; scopes that are open are taken as ending at `now`, in ticks. Errors: OOM; `out`
  * is to be released then too. */
 KN_MUST_CHECK kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns);
-/* The same of one thread's tree alone, without what is no thread's. */
+/* The same of one thread's tree alone, without rows that belong to no thread. */
 KN_MUST_CHECK kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t now,
                                              double tick_ns);
 

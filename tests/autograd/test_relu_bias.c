@@ -1,5 +1,5 @@
 /* Layers of a product or convolution, a bias and relu: backward makes relu's gradient and the
- * bias's in one op where nobody else reads the layer. kn_gradients, which makes them apart, is the
+ * bias's in one op where no other op reads the layer. kn_gradients, which makes them apart, is the
  * reference, bit for bit. */
 #include "../ops/kernels_test.h"
 #include "autograd_test.h"

@@ -97,7 +97,7 @@ static void a_row_called_once_needs_more(void **state) {
     }
 }
 
-/* What moved is what is in it. */
+/* Only its child moved. */
 static void a_row_called_once_is_judged_by_the_rows_in_it(void **state) {
     (void)state;
     kn__report reports[2];

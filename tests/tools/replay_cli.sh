@@ -55,7 +55,7 @@ want 0 "$knet" replay --repeats 1 --fits --policy all "$good"
 out_has 'ratio +fits +allocs'
 for policy in arena classes bestfit; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4} +1\.[0-9]{4} +[0-9]+"; done
 want 0 "$knet" replay --repeats 1 --fits --json --policy bestfit "$good"
-[ "$(json fits)" = "$(json ratio)" ] || fail 'best fit needs what it reserves'
+[ "$(json fits)" = "$(json ratio)" ] || fail 'best fit does not fit into the memory that it reserves'
 want 3 "$knet" replay --repeats 1 --fits --device-bytes 64MiB "$good"
 out_has '^  arena +[0-9.]+ MiB +[0-9]\.[0-9]{4} +- '
 want 3 "$knet" replay --repeats 1 --fits --device-bytes 64MiB --json "$good"

@@ -33,7 +33,7 @@ typedef struct kn__conv_key {
 typedef struct kn__conv_plan {
     kn__cached cached;
     kn__conv_key key;
-    cudnnBackendDescriptor_t plan; /* all that is left of what it was made of */
+    cudnnBackendDescriptor_t plan; /* the one descriptor that is kept */
     size_t workspace_bytes;
     bool tf32;                             /* factors are rounded to TF32 */
     _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */
