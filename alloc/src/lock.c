@@ -5,15 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 200 }; /* about the longest a pool's own work holds the lock */
+#include "relax.h"
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
+enum { SPINS = 200 }; /* about the longest a pool's own work holds the lock */
 
 /* A thread that slept leaves the state at 2: others may still sleep. */
 void kn__lock_wait(kn__lock *lock) {
@@ -24,7 +18,7 @@ void kn__lock_wait(kn__lock *lock) {
                                                   memory_order_relaxed)) {
             return;
         }
-        relax();
+        kn__relax();
     }
     while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0) {
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);

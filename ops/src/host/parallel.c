@@ -11,6 +11,7 @@
 
 #include "../kernel.h"
 #include "../libgomp.h"
+#include "relax.h"
 
 enum {
     HELPERS_MAX = 1023,
@@ -40,14 +41,6 @@ static struct {
 static _Thread_local bool inside; /* a loop, as its caller or a helper */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void run_pieces(loop *l) {
     inside = true;
     for (;;) {
@@ -71,7 +64,7 @@ static void wait_for_work_locked(uint32_t n_seen) {
     pthread_mutex_unlock(&team.lock);
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&team.n_posted, memory_order_relaxed) != n_seen) break;
-        relax();
+        kn__relax();
     }
     pthread_mutex_lock(&team.lock);
     if (find_locked()) return; /* posted by now, counted or not */
@@ -147,7 +140,7 @@ static void post(loop *l) {
 static void wait_for_helpers(loop *l) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&l->n_inside, memory_order_acquire) == 0) return;
-        relax();
+        kn__relax();
     }
     pthread_mutex_lock(&team.lock);
     team.n_waiting++;
