@@ -1,5 +1,5 @@
 #include "device/cuda_api.h"
-#include "device/devices.h"
+#include "device/drivers.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
-#include "device/devices.h"
+#include "device/drivers.h"
 
 static void read_model(char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "CPU");

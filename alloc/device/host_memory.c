@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "device/devices.h"
+#include "device/drivers.h"
 #include "device/observe.h"
 
 /* Public functions of jemalloc; NULL in most processes. */

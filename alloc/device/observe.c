@@ -1,9 +1,6 @@
 #include "device/observe.h"
 
 #include <pthread.h>
-#include <stdio.h>
-
-#include "core/pool_types.h"
 
 _Atomic(const kn_observer *) kn__observer_table;
 _Atomic(const kn_observer *) kn__observer_attached;
@@ -31,13 +28,7 @@ void kn__observer_untap_child(void) {
     kn__observer_tap(NULL, NULL);
 }
 
-static void replay_pool(void *ctx, kn_pool *pool) {
-    const kn_observer *observer = ctx;
-    observer->on_pool_create(pool);
-}
-
-/* False: another one is attached. */
-static bool publish(const kn_observer *observer) {
+bool kn__observer_publish(const kn_observer *observer) {
     pthread_mutex_lock(&tap_lock);
     const kn_observer *before = atomic_load(&kn__observer_attached);
     bool taken = observer && before && before != observer;
@@ -45,22 +36,4 @@ static bool publish(const kn_observer *observer) {
     table_set();
     pthread_mutex_unlock(&tap_lock);
     return !taken;
-}
-
-/* Holds the registry's lock, as the creation of pools does: each pool is reported once. */
-kn_status kn_observer_attach(const kn_observer *observer) {
-    kn__registry_lock();
-    bool published = publish(observer);
-    if (published && observer && observer->on_pool_create) {
-        kn__pools_visit(replay_pool, (void *)(uintptr_t)observer);
-    }
-    kn__registry_unlock();
-    if (published) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "kn_observer_attach: another observer is attached already");
-}
-
-void kn__owner_name(uint32_t owner, char *out, size_t out_bytes) {
-    const kn_observer *observer = kn__observer();
-    if (observer && observer->owner_name && observer->owner_name(owner, out, out_bytes)) return;
-    snprintf(out, out_bytes, "owner %u", owner);
 }

@@ -17,6 +17,8 @@ extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibil
 /* An observer of our own: `alone` where no other is attached, `in_front` of one that is, to which
  * it passes on what it hears; NULLs take it away. */
 void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front);
+/* The attached observer, or NULL. False: another one is attached. */
+bool kn__observer_publish(const kn_observer *observer);
 /* In the child of a fork, which has one thread. */
 void kn__observer_fork_child(void);
 void kn__observer_untap_child(void);
@@ -32,10 +34,5 @@ static inline const kn_observer *kn__observer_behind(void) {
         __VA_ARGS__;                                                                               \
         if (kn_o_ && kn_o_->on_call_end) kn_o_->on_call_end(name);                                 \
     } while (0)
-
-/* In device.c: calls fn for every pool; the registry's lock is held. */
-void kn__registry_lock(void);
-void kn__registry_unlock(void);
-void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx);
 
 #endif

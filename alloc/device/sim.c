@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/devices.h"
+#include "device/drivers.h"
 #include "device/observe.h"
 
 enum { STREAMS = 4096, THREADS = 4096, SLOTS = STREAMS + THREADS, PER_THREAD = 2 };

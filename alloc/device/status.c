@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "device/devices.h"
+#include "device/drivers.h"
 #include "device/thread.h"
 
 /* Apart from the thread's state, so that a failure stays pending where no memory can be had. */

@@ -6,20 +6,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/gate.h"
-
 _Thread_local kn__thread *kn__self __attribute__((tls_model("initial-exec")));
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
 
+typedef void (*end_fn)(kn__thread *thread);
+static _Atomic(end_fn) ends[KN__THREAD_ENDS];
+
+void kn__thread_at_end(kn__thread_end end, end_fn fn) { atomic_store(&ends[end], fn); }
+
 static void thread_end(void *value) {
     kn__thread *thread = value;
-    kn__thread_end_default_stream(thread);
-    kn__thread_end_streams(thread); /* before its caches: what it logs may allocate */
-    kn__thread_end_caches(thread);
-    kn__thread_end_trace(thread);
+    for (int i = 0; i < KN__THREAD_ENDS; i++) {
+        end_fn fn = atomic_load(&ends[i]);
+        if (fn) fn(thread);
+    }
     kn__self = NULL;
     free(thread);
 }

@@ -36,13 +36,22 @@ static inline unsigned kn__tag_now(void) { return kn__self ? kn__self->tag : 0; 
 /* This thread's state, made at first use; NULL when there is no memory for it. */
 kn__thread *kn__thread_get(void);
 
+/* The ends of a thread, in this order: streams before caches, for what their ends log may allocate;
+ * the trace last, for the others may have events. */
+typedef enum kn__thread_end {
+    KN__END_DEFAULT_STREAM,
+    KN__END_STREAMS,
+    KN__END_CACHES,
+    KN__END_TRACE,
+    KN__THREAD_ENDS
+} kn__thread_end;
+
+/* Called at each thread's end from now on: gives back what the thread holds. One function for each
+ * end; any thread, any time. */
+void kn__thread_at_end(kn__thread_end end, void (*fn)(kn__thread *thread));
+
 /* The system can make all threads of the process pass a memory barrier; see gate.h. */
 bool kn__threads_fence_init(void);
-
-/* Called at a thread's end, in pool.c, device.c, cache.c and trace.c: give back what it holds. */
-void kn__thread_end_default_stream(kn__thread *thread);
-void kn__thread_end_streams(kn__thread *thread);
-void kn__thread_end_caches(kn__thread *thread);
-void kn__thread_end_trace(kn__thread *thread); /* the last: the others may have events */
+bool kn__threads_fence(void); /* false: the system doesn't do it (any more) */
 
 #endif

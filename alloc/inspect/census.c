@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/counts.h"
+#include "core/arena.h"
 
 static void hold(kn__census *c, uint32_t owner, uint64_t bytes) {
     if (!owner) return;
@@ -18,7 +18,7 @@ static void hold(kn__census *c, uint32_t owner, uint64_t bytes) {
 }
 
 static void visit_slab(kn__census *c, const kn__slab *slab) {
-    kn__class_use *use = &c->classes[slab->class];
+    kn__class_use *use = &c->classes[slab->size_class];
     use->n_slabs++;
     use->n_slots += slab->n_slots;
     use->n_waiting += slab->n_waiting;
@@ -45,10 +45,10 @@ static bool visit(void *ctx, kn__block *block) {
     } else if (block->state == KN__SLAB) {
         visit_slab(c, block->slab);
     }
-    return true;
+    return false;
 }
 
 void kn__census_take(kn__census *out, kn_pool *pool) {
     memset(out, 0, sizeof *out);
-    kn__blocks_visit(pool, visit, out);
+    kn__arena_visit(pool, visit, out);
 }

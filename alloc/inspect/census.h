@@ -2,8 +2,9 @@
 #ifndef KNET_ALLOC_CENSUS_H
 #define KNET_ALLOC_CENSUS_H
 
-#include "core/pool_types.h"
+#include "core/pool_state.h"
 #include "inspect/writer.h"
+#include "pool/inspector.h"
 
 enum { KN__OWNERS = 64, KN__OWNERS_SHOWN = 8 };
 
@@ -23,7 +24,7 @@ typedef struct kn__census {
     uint64_t n_live, n_free;       /* blocks and slots; blocks */
     uint64_t large_bytes, n_large; /* live blocks other than slots */
     uint64_t graph_bytes;          /* of graphs, live or free; see graph.c */
-    kn__class_use classes[KN__CLASSES];
+    kn__class_use classes[KN__SIZE_CLASSES];
 } kn__census;
 
 void kn__census_take(kn__census *out, kn_pool *pool); /* under the lock */
@@ -54,21 +55,25 @@ kn_status kn__pool_save(kn_pool *pool, bool json, void (*more_fn)(kn__writer *w,
 
 /* A pool's last allocation that failed; the error's text and the JSON are made from it. */
 typedef struct kn__oom {
-    kn_status status; /* KN_OK: none failed yet */
-    uint64_t requested_bytes, needed_bytes, align;
-    bool slab, capturing;
-    kn_stream stream;
-    char device_said[200]; /* why it gave no memory; empty: it was not asked */
+    kn__oom_request request; /* KN_OK: none failed yet */
     kn__figures figures;
 } kn__oom;
 
-/* oom.c. The caller has filled in the request; this adds the report. Under the lock. */
-void kn__oom_fill(kn__oom *out, kn_pool *pool);
-kn_status kn__oom_fail(const kn_pool *pool, const kn__oom *oom); /* records the error */
+/* oom.c */
 /* The thread has recorded such an error since its last report. */
 extern _Thread_local bool kn__oom_due
     __attribute__((visibility("hidden"), tls_model("initial-exec")));
 void kn__oom_write(kn__writer *w, const char *name, const kn_pool *pool, const kn__oom *oom);
 void kn__oom_read(kn__oom *out, kn_pool *pool); /* the last one; takes the lock */
+
+/* As the public calls, of a file that may be added to; `function` is named in errors. */
+kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function);
+kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
+void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
+
+/* tag.c */
+const char *kn__tag_name(unsigned tag);
+/* The n tags with most live bytes; returns how many there are. Under the lock. */
+size_t kn__tags_read(kn_tag_stats *out, size_t n, const kn_pool *pool);
 
 #endif

@@ -1,7 +1,9 @@
 /* kn_pool_check: walks all records and cross-checks redundant ones. */
 #include <string.h>
 
-#include "core/counts.h"
+#include "inspect/census.h"
+#include "pool/cache.h"
+#include "pool/pool_lock.h"
 
 typedef struct totals {
     uint64_t reserved, live, waiting;
@@ -17,8 +19,8 @@ static unsigned cached_slots(const kn_pool *pool, const kn__slab *slab) {
     unsigned n = 0;
     for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
         for (const kn__rack *rack = cache->racks; rack; rack = rack->next) {
-            for (unsigned i = 0; i < kn__stack_n(&rack->stacks[slab->class]); i++) {
-                const char *ptr = rack->entries[slab->class][i].ptr;
+            for (unsigned i = 0; i < kn__stack_n(&rack->stacks[slab->size_class]); i++) {
+                const char *ptr = rack->slots[slab->size_class][i].ptr;
                 n += ptr >= slab->base && ptr < slab->base + slab->block->size;
             }
         }
@@ -42,7 +44,7 @@ static kn_status check_slab(const kn_pool *pool, const kn__slab *slab, totals *t
     EXPECT(n_live + n_free + n_cached + slab->n_waiting == slab->n_slots,
            "the slab at %p has %u live, %u free, %u cached and %u waiting slots of %u",
            (void *)slab->base, n_live, n_free, n_cached, slab->n_waiting, slab->n_slots);
-    EXPECT(kn__page_get(pool, slab->base) == ((uintptr_t)slab | KN__TAG_SLAB),
+    EXPECT(kn__page_get(&pool->pages, slab->base) == ((uintptr_t)slab | KN__PAGE_IS_SLAB),
            "the page map doesn't know the slab at %p", (void *)slab->base);
     t->live += (uint64_t)n_live * slab->slot_bytes;
     t->waiting += (uint64_t)slab->n_waiting * slab->slot_bytes;
@@ -63,7 +65,7 @@ static kn_status check_block(const kn_pool *pool, const kn__block *block, totals
             break;
         case KN__LIVE:
             t->live += block->size;
-            EXPECT(kn__page_get(pool, block->ptr) == (uintptr_t)block,
+            EXPECT(kn__page_get(&pool->pages, block->ptr) == (uintptr_t)block,
                    "the page map doesn't know the block at %p", (void *)block->ptr);
             break;
         case KN__SLAB:

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/pool_types.h"
+#include "core/pool_state.h"
 #include "units.h"
 #include "words.h"
 

@@ -25,16 +25,4 @@ void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *
 /* The grammar, as KNET_ALLOC=help prints it. */
 void kn__alloc_config_help(kn__writer *w);
 
-/* report.c */
-const kn__alloc_config *kn__alloc_config_get(void);
-/* Writes a message about the environment's words to stderr. */
-void kn__config_say(const char *fmt, ...) KN_PRINTF(1, 2);
-/* The pool is destroyed or the process ends: writes its statistics, and at exit its snapshot, to
- * the files that the environment names. */
-void kn__config_report(kn_pool *pool, bool at_exit);
-/* Writes the report of the pool's last failed allocation, if the thread has called kn__oom_fail
- * since its last report. Call it with the pool's lock open. The thread's last error stays. When
- * threads fail at once, two may report the later failure. */
-void kn__config_report_oom(kn_pool *pool);
-
 #endif

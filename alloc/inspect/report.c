@@ -8,19 +8,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/registry.h"
+#include "file.h"
 #include "inspect/census.h"
 #include "inspect/config.h"
-#include "file.h"
-#include "device/observe.h"
+#include "pool/pools.h"
 
 static kn__alloc_config config;
 static pid_t reader; /* a child of fork() reports failed allocations alone */
 static pthread_mutex_t files = PTHREAD_MUTEX_INITIALIZER; /* reports are written one by one */
 static bool stats_begun, snapshot_begun, oom_begun;
 
-const kn__alloc_config *kn__alloc_config_get(void) { return &config; }
+const kn_pool_options *kn__inspect_options(void) { return &config.pool; }
 
-void kn__config_say(const char *fmt, ...) {
+KN_PRINTF(1, 2) static void say(const char *fmt, ...) {
     char text[8192];
     va_list args;
     va_start(args, fmt);
@@ -29,8 +30,13 @@ void kn__config_say(const char *fmt, ...) {
     (void)kn__write_all(STDERR_FILENO, text, strlen(text));
 }
 
+void kn__inspect_options_misfit(const kn_device *device) {
+    say("KNET_ALLOC: %s; the pool of %s takes the defaults\n", kn_last_error()->message,
+        kn_device_name(device));
+}
+
 static void say_failure(kn_status status) {
-    if (status < 0) kn__config_say("KNET_ALLOC: %s\n", kn_last_error()->message);
+    if (status < 0) say("KNET_ALLOC: %s\n", kn_last_error()->message);
 }
 
 static void fork_child(void) { files = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; }
@@ -43,12 +49,12 @@ __attribute__((constructor)) static void start(void) {
     reader = getpid();
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
-    kn__config_say("%s", text);
+    say("%s", text);
     if (!config.trace[0]) return;
     if (kn__path_expand(path, sizeof path, config.trace)) {
         say_failure(kn_trace_begin(path, NULL));
     } else {
-        kn__config_say("KNET_ALLOC: trace: the path is too long\n");
+        say("KNET_ALLOC: trace: the path is too long\n");
     }
 }
 
@@ -62,7 +68,8 @@ static void report(kn_pool *pool, const char *path, bool *begun, const char *nam
     pthread_mutex_unlock(&files);
 }
 
-void kn__config_report(kn_pool *pool, bool at_exit) {
+/* The pool is destroyed or the process ends. */
+static void report_pool(kn_pool *pool, bool at_exit) {
     if ((!config.stats[0] && !config.snapshot[0]) || getpid() != reader) return;
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, pool);
@@ -84,7 +91,9 @@ static kn_status write_oom(kn_pool *pool, const char *path, bool append, const c
     return kn__writer_save(&w, path, append, function);
 }
 
-void kn__config_report_oom(kn_pool *pool) {
+/* The report is of the pool's last failed allocation, if the thread has had such an error since its
+ * last report. When threads fail at once, two may report the later failure. */
+void kn__inspect_oom_report(kn_pool *pool) {
     bool due = kn__oom_due;
     kn__oom_due = false;
     if (!due || !config.oom[0]) return;
@@ -93,9 +102,30 @@ void kn__config_report_oom(kn_pool *pool) {
     if (error.status < 0) kn_fail_at(error.file, error.line, error.status, "%s", error.message);
 }
 
+enum { LIVE_TAGS_SHOWN = 16 };
+
+static void log_live(kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    if (!stats.live_bytes) return;
+    kn_log_write(1, "kn_pool_destroy: pool %s: %llu bytes are still live", pool->name,
+                 (unsigned long long)stats.live_bytes);
+    kn_tag_stats tags[LIVE_TAGS_SHOWN];
+    size_t n = kn_pool_tags(tags, LIVE_TAGS_SHOWN, pool);
+    for (size_t i = 0; i < n && i < LIVE_TAGS_SHOWN && tags[i].live_bytes; i++) {
+        kn_log_write(1, "kn_pool_destroy: pool %s: of these, %llu are of the tag '%s'", pool->name,
+                     (unsigned long long)tags[i].live_bytes, tags[i].name);
+    }
+}
+
+void kn__inspect_destroy(kn_pool *pool) {
+    log_live(pool);
+    report_pool(pool, false);
+}
+
 static void report_at_exit(void *ctx, kn_pool *pool) {
     (void)ctx;
-    kn__config_report(pool, true);
+    report_pool(pool, true);
 }
 
 __attribute__((destructor)) static void finish(void) {

@@ -1,7 +1,6 @@
 /* The snapshot: every segment and block of a pool, as JSON. */
 #include "inspect/census.h"
-#include "core/counts.h"
-#include "device/observe.h"
+#include "inspect/observer.h"
 
 static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag) {
     char name[256];
@@ -60,7 +59,7 @@ static void write_segment(kn__writer *w, const kn_pool *pool, const char *kind,
 static void write_blocks(kn__writer *w, kn_pool *pool) {
     const kn__range *r = &pool->range;
     const kn__segment range = {.ptr = r->base, .size = r->size, .first = r->first};
-    if (pool->last_oom->status < 0) kn__oom_write(w, "last_oom", pool, pool->last_oom);
+    if (pool->last_oom->request.status < 0) kn__oom_write(w, "last_oom", pool, pool->last_oom);
     kn__open(w, "segments", "[");
     if (r->base) write_segment(w, pool, "range", &range);
     for (const kn__segment *s = pool->segments; s; s = s->next) {

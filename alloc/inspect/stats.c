@@ -1,20 +1,14 @@
 /* A pool's counters, by name, as tables and as JSON. */
 #include <string.h>
 
+#include "device/drivers.h"
 #include "inspect/census.h"
-#include "core/counts.h"
-#include "device/devices.h"
-#include "device/observe.h"
+#include "inspect/observer.h"
+#include "pool/counts.h"
+#include "pool/ladder.h"
+#include "pool/pool_lock.h"
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
-
-int64_t kn__pool_live(const kn_pool *pool) {
-    int64_t live = pool->live;
-    for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
-        live += KN__READ(cache->live);
-    }
-    return live > 0 ? live : 0;
-}
 
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool) {
     int64_t live = pool->live, high = pool->live, requested = pool->requested;
@@ -125,11 +119,11 @@ static void add_row(kn__writer *w, const char *name, kn__unit unit, uint64_t val
 static void write_classes(kn__writer *w, const kn__census *census) {
     kn__open_list(w, "classes",
                   "  slots of                   live        slots        slabs      waiting\n");
-    for (unsigned i = 0; i < KN__CLASSES; i++) {
+    for (unsigned i = 0; i < KN__SIZE_CLASSES; i++) {
         const kn__class_use *use = &census->classes[i];
         if (!use->n_slabs) continue;
         kn__open(w, NULL, "{");
-        kn__add(w, "bytes", KN__KEY, kn__class_bytes(i));
+        kn__add(w, "bytes", KN__KEY, kn__size_class_bytes(i));
         kn__add(w, "live", KN__COUNT, use->n_live);
         kn__add(w, "slots", KN__COUNT, use->n_slots);
         kn__add(w, "slabs", KN__COUNT, use->n_slabs);
@@ -182,21 +176,13 @@ static void write_owners(kn__writer *w, const kn__figures *r) {
 
 /* ---- the report ---- */
 
-static size_t stream_free_bytes(const kn__stream *stream) {
-    size_t bytes = 0;
-    for (unsigned bin = 0; bin < KN__BINS; bin++) {
-        for (const kn__block *b = stream->bins.head[bin]; b; b = b->next) bytes += b->size;
-    }
-    return bytes;
-}
-
 void kn__figures_take(kn__figures *out, kn_pool *pool) {
     kn__pool_stats(&out->stats, pool);
     kn__census_take(&out->census, pool);
     for (int i = 0; i < out->census.n_owners; i++) {
         kn__owner_name(out->census.owners[i].owner, out->owners[i], sizeof out->owners[i]);
     }
-    out->shared_free_bytes = stream_free_bytes(pool->idle);
+    out->shared_free_bytes = kn__bins_bytes(&pool->idle->bins);
     out->limit_bytes = pool->limit;
     out->soft_limit_bytes = pool->soft_limit;
     size_t n_tags = kn__tags_read(out->tags, KN__TAGS_SHOWN, pool);
@@ -262,8 +248,8 @@ static void write_streams(kn__writer *w, kn_pool *pool) {
         if (stream->retired && !stream->refs) continue;
         kn__open(w, NULL, "{");
         kn__add(w, "stream", KN__HANDLE, (uintptr_t)stream->handle);
-        kn__add(w, "free_bytes", KN__BYTES, stream_free_bytes(stream));
-        kn__add(w, "events_out", KN__COUNT, stream->n_marks);
+        kn__add(w, "free_bytes", KN__BYTES, kn__bins_bytes(&stream->bins));
+        kn__add(w, "events_out", KN__COUNT, stream->n_events);
         kn__add(w, "epoch", KN__COUNT, stream->epoch);
         kn__add_flag(w, "retired", stream->retired);
         kn__add_flag(w, "graph", stream->graph);

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/counts.h"
+#include "inspect/census.h"
+#include "pool/cache.h"
+#include "pool/pool_lock.h"
 
 enum { PLACES = 2 * KN__TAGS, NAME_BYTES = 64 };
 
@@ -59,53 +61,6 @@ void kn_tag_pop(void) {
     if (!self || !self->tag_depth) return;
     uint32_t depth = --self->tag_depth;
     if (depth < KN__TAG_DEPTH) self->tag = self->tags[depth];
-}
-
-/* Counts. */
-
-bool kn__tags_make(kn__cache *cache) {
-    kn__tag_counts *tags = calloc(KN__TAGS, sizeof *tags);
-    if (tags) atomic_store_explicit(&cache->tags, tags, memory_order_release);
-    return tags != NULL;
-}
-
-void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live) {
-    kn__tag_total *total = &pool->tags[tag];
-    total->live += live;
-    total->n_allocs += live > 0;
-    if (total->live > total->live_max) total->live_max = total->live;
-}
-
-void kn__tag_free_slow(kn__cache *cache, unsigned tag, size_t live) {
-    if (kn__tags_make(cache)) {
-        kn__tag_free(cache, tag, live);
-        return;
-    }
-    kn__pool_lock(cache->pool);
-    kn__tag_count_locked(cache->pool, tag, -(int64_t)live);
-    kn__pool_unlock(cache->pool);
-}
-
-static void fold_one(kn__tag_total *total, kn__tag_counts *counts) {
-    int64_t high = total->live + KN__READ(counts->live_max);
-    if (high > total->live_max) total->live_max = high;
-    total->live += KN__READ(counts->live);
-    total->n_allocs += KN__READ(counts->n_allocs);
-    KN__WRITE(counts->live, 0);
-    KN__WRITE(counts->live_max, 0);
-    KN__WRITE(counts->n_allocs, 0);
-}
-
-void kn__tags_fold(kn_pool *pool, kn__cache *cache) {
-    kn__tag_counts *tags = KN__READ(cache->tags);
-    for (; cache->tags_used; cache->tags_used &= cache->tags_used - 1) {
-        unsigned first = (unsigned)__builtin_ctzll(cache->tags_used);
-        for (unsigned tag = first; tag < KN__TAGS; tag += 64) {
-            if (KN__READ(tags[tag].live) || KN__READ(tags[tag].n_allocs)) {
-                fold_one(&pool->tags[tag], &tags[tag]);
-            }
-        }
-    }
 }
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }

@@ -15,10 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "now.h"
+#include "core/pool_state.h"
 #include "device/observe.h"
-#include "core/pool_types.h"
+#include "device/registry.h"
 #include "inspect/trace_ring.h"
+#include "now.h"
+#include "pool/pools.h"
 
 _Static_assert(sizeof(kn_trace_header) == 64, "the header's layout is the file's");
 _Static_assert(sizeof(kn_trace_record) == 16, "a record's layout is the file's");
@@ -150,26 +152,27 @@ static int start_thread(void) {
 
 static kn__ring *my_ring(void) { return kn__self ? kn__self->ring : NULL; }
 
-static kn__ring *ring_make(void) {
-    kn__thread *self = kn__thread_get();
-    kn__ring *ring = self ? aligned_alloc(_Alignof(kn__ring), sizeof *ring) : NULL;
-    if (!ring) return NULL;
-    memset(ring, 0, offsetof(kn__ring, records));
-    pthread_mutex_lock(&trace.lock);
-    ring->thread = ++trace.n_threads;
-    ring->next = trace.rings;
-    trace.rings = ring;
-    pthread_mutex_unlock(&trace.lock);
-    return self->ring = ring;
-}
-
-void kn__thread_end_trace(kn__thread *thread) {
+static void end_ring(kn__thread *thread) {
     if (!thread->ring) return;
     pthread_mutex_lock(&trace.lock);
     thread->ring->ended = true;
     if (trace.state == OFF) drain_all();
     pthread_mutex_unlock(&trace.lock);
     thread->ring = NULL;
+}
+
+static kn__ring *ring_create(void) {
+    kn__thread *self = kn__thread_get();
+    kn__ring *ring = self ? aligned_alloc(_Alignof(kn__ring), sizeof *ring) : NULL;
+    if (!ring) return NULL;
+    memset(ring, 0, offsetof(kn__ring, records));
+    kn__thread_at_end(KN__END_TRACE, end_ring);
+    pthread_mutex_lock(&trace.lock);
+    ring->thread = ++trace.n_threads;
+    ring->next = trace.rings;
+    trace.rings = ring;
+    pthread_mutex_unlock(&trace.lock);
+    return self->ring = ring;
 }
 
 static uint64_t n_undrained(const kn__ring *ring) {
@@ -212,7 +215,7 @@ static __attribute__((noinline, cold)) kn__ring *ring_prepare(const kn_pool *poo
                                                               kn_stream stream) {
     uint32_t only = atomic_load_explicit(&only_pool, memory_order_relaxed);
     if (only && only != pool->trace_id) return NULL;
-    kn__ring *ring = my_ring() ? my_ring() : ring_make();
+    kn__ring *ring = my_ring() ? my_ring() : ring_create();
     if (!ring) {
         pthread_mutex_lock(&trace.lock);
         trace.n_lost++;
@@ -256,10 +259,10 @@ static void note_pool(void *ctx, kn_pool *pool) {
 /* The observer is given rounded bytes; a replay needs the bytes asked for. The block is live and
  * this thread's, so its record does not change. */
 static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
-    uintptr_t entry = kn__page_get(pool, ptr);
+    uintptr_t entry = kn__page_get(&pool->pages, ptr);
     const kn__block *block = (const kn__block *)entry;
-    const kn__slab *slab = (const kn__slab *)(entry - KN__TAG_SLAB);
-    if (!(entry & KN__TAG_SLAB)) return block->size - block->slack;
+    const kn__slab *slab = (const kn__slab *)(entry - KN__PAGE_IS_SLAB);
+    if (!(entry & KN__PAGE_IS_SLAB)) return block->size - block->slack;
     const kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
     return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
 }

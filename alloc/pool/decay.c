@@ -5,9 +5,12 @@
  * decay is on, and nothing waits: what streams may still use goes when a later window ends. */
 #include <time.h>
 
-#include "inspect/census.h"
-#include "device/devices.h"
+#include "core/streams.h"
+#include "device/registry.h"
 #include "now.h"
+#include "pool/counts.h"
+#include "pool/pool_lock.h"
+#include "pool/trim.h"
 
 static uint64_t now_ns(const kn_pool *pool) {
     if (pool->clock_fn) return pool->clock_fn(pool->clock_ctx);
@@ -32,11 +35,17 @@ static bool quiet(const kn_pool *pool) {
     return true;
 }
 
+static uint64_t free_bytes(const kn_pool *pool) {
+    uint64_t bytes = kn__bins_bytes(&pool->idle->bins);
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        bytes += kn__bins_bytes(&pool->streams[i]->bins);
+    }
+    return bytes;
+}
+
 /* How much has to stay: the peak, slabs' unused slots and what waits. */
-static uint64_t to_keep(kn_pool *pool, uint64_t peak) {
-    kn__census census;
-    kn__census_take(&census, pool);
-    uint64_t live = (uint64_t)kn__pool_live(pool), held = pool->reserved - census.free_bytes;
+static uint64_t to_keep(const kn_pool *pool, uint64_t peak) {
+    uint64_t live = (uint64_t)kn__pool_live(pool), held = pool->reserved - free_bytes(pool);
     /* What is returned is whole handles: one more than needed would come back with the next use. */
     return peak + (held > live ? held - live : 0) + KN__UNIT;
 }

@@ -4,10 +4,15 @@
  * it: with its own free blocks, slabs and racks. Its epochs never end, so other streams never get
  * what was freed in them. The stream's own record is hidden meanwhile; at the end the two change
  * places, and when the graph goes its part is freed on a stream. */
+#include "pool/graph.h"
+
 #include <stdlib.h>
 
-#include "device/devices.h"
-#include "core/pool_types.h"
+#include "core/arena.h"
+#include "core/progress.h"
+#include "core/streams.h"
+#include "device/registry.h"
+#include "pool/pool_lock.h"
 
 struct kn_pool_graph {
     kn_pool *pool; /* NULL: it is gone */
@@ -49,7 +54,7 @@ static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
 }
 
 static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
-    kn__stream *part = kn__stream_make(graph->pool, handle, kn__stream_key(graph->pool, handle));
+    kn__stream *part = kn__streams_add(graph->pool, handle, kn__stream_key(graph->pool, handle));
     if (!part) return NULL;
     part->graph = graph;
     part->hidden = true;
@@ -98,7 +103,7 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
 
 static void end_part(kn_pool *pool, kn__stream *part) {
     change_places(pool, part, kn__stream_lookup(pool, part->key, NULL));
-    kn__free_move(pool, part, 0, pool->idle, 0); /* what the graph never used */
+    kn__arena_move(pool, part, 0, pool->idle, 0); /* what the graph never used */
 }
 
 kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
@@ -139,13 +144,13 @@ static bool move_block(void *ctx, kn__block *block) {
     if (block->state == KN__SLAB) {
         for (kn__waiter *w = block->slab->shared; w; w = w->next) retarget_all(m, w);
     }
-    if (block->stream != m->part || block->state == KN__FREE) return true;
+    if (block->stream != m->part || block->state == KN__FREE) return false;
     if (block->state == KN__SLAB) kn__slab_move(block->slab, m->target);
     if (block->state == KN__WAITING) {
         kn__block_set(block, KN__WAITING, kn__stream_epoch(m->target));
     }
     kn__block_assign(block, m->target);
-    return true;
+    return false;
 }
 
 /* Moves uses of freed blocks: they end with the target's open epoch. */
@@ -167,9 +172,9 @@ static void move_uses(const move *m) {
 
 static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
     move m = {part, target};
-    kn__blocks_visit(pool, move_block, &m);
+    kn__arena_visit(pool, move_block, &m);
     move_uses(&m);
-    kn__free_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
+    kn__arena_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
     target->open_bytes++;
     part->graph = NULL;
     part->retired = true; /* its record is used again when no thread has a rack of it */

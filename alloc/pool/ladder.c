@@ -6,21 +6,30 @@
  * reserved (kn__pool_pressed) free memory moves to where it is wanted before the pool grows. No
  * rung waits for the whole device but the last one, which is for streams that were destroyed
  * unannounced. */
+#include "pool/ladder.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "inspect/census.h"
-#include "inspect/config.h"
+#include "core/arena.h"
+#include "core/grow.h"
+#include "core/progress.h"
+#include "core/streams.h"
 #include "now.h"
-#include "device/observe.h"
+#include "pool/counts.h"
+#include "pool/fault.h"
+#include "pool/graph.h"
+#include "pool/inspector.h"
+#include "pool/pool_lock.h"
+#include "pool/steal.h"
 
 enum { QUERIES = 8 }; /* of events, for a request: fewer than a growth costs */
 
 typedef struct request {
     kn__stream *stream;
     size_t size, align;
-    unsigned class; /* KN__NO_CLASS: a block */
+    unsigned size_class; /* KN__NO_SIZE_CLASS: a block */
     kn__block *found;
     kn__cache *cache; /* this thread's, or NULL */
     bool capturing;
@@ -30,11 +39,11 @@ typedef struct request {
 } request;
 
 static bool served(const request *r) {
-    return r->found || (r->class != KN__NO_CLASS && r->stream->partial[r->class]);
+    return r->found || (r->size_class != KN__NO_SIZE_CLASS && r->stream->partial[r->size_class]);
 }
 
 static bool take(kn_pool *pool, request *r, kn__block *block) {
-    if (block) r->found = kn__block_take(pool, block, r->stream, r->size, r->align);
+    if (block) r->found = kn__arena_take(pool, block, r->stream, r->size, r->align);
     return r->found != NULL;
 }
 
@@ -43,15 +52,28 @@ static bool own(kn_pool *pool, request *r) {
     return take(pool, r, kn__arena_find(pool, r->stream, r->size, r->align));
 }
 
+/* Only blocks that `by` may use with no wait. */
+static kn__block *find_usable(const kn_pool *pool, const kn__stream *by, const kn__bins *bins,
+                              size_t size, size_t align) {
+    for (unsigned bin = kn__bin_of(size); (bin = kn__bins_next(bins, bin)) < KN__BINS; bin++) {
+        kn__block *block = bins->head[bin];
+        for (int i = 0; i < KN__BIN_PROBE && block; i++, block = block->next) {
+            if (kn__block_fits(block, size, align) && kn__epoch_usable(pool, by, block)) {
+                return block;
+            }
+        }
+    }
+    return NULL;
+}
+
 /* The best block of other streams: of those usable with no wait, or of any. */
 static kn__block *find_foreign(kn_pool *pool, const request *r, bool any) {
     kn__block *best = NULL;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         const kn__stream *stream = pool->streams[i];
         if (stream == r->stream || (any && stream->graph)) continue;
-        kn__block *block =
-            any ? kn__bins_find(&stream->bins, r->size, r->align)
-                : kn__bins_find_usable(pool, r->stream, &stream->bins, r->size, r->align);
+        kn__block *block = any ? kn__bins_find(&stream->bins, r->size, r->align)
+                               : find_usable(pool, r->stream, &stream->bins, r->size, r->align);
         if (block && (!best || block->size < best->size)) best = block;
     }
     return best;
@@ -67,9 +89,9 @@ static bool take_foreign(kn_pool *pool, request *r, kn__block *block) {
     if (block->size > some && r->size <= some && r->align <= KN__BLOCK_GRAIN) {
         uint64_t epoch =
             kn__epoch_finished(pool, block->stream, block->epoch) ? 0 : r->stream->epoch;
-        block = kn__block_take(pool, block, r->stream, some, KN__BLOCK_GRAIN);
+        block = kn__arena_take(pool, block, r->stream, some, KN__BLOCK_GRAIN);
         if (!block) return false;
-        block = kn__block_free(pool, block, r->stream, epoch);
+        block = kn__arena_put(pool, block, r->stream, epoch);
     }
     return take(pool, r, block);
 }
@@ -86,106 +108,6 @@ static bool finished(kn_pool *pool, request *r) {
     return find_finished(pool, r);
 }
 
-/* Neighbours that are free or waiting, of any streams, may be large enough together. The search
- * starts at the largest free blocks and at the youngest waiting ones. */
-enum { SEEDS = 32, PIECES = 64, SEED_SHARE = 8 };
-
-typedef struct stretch {
-    kn__block *head;   /* the first of what might join it when it is freed … */
-    kn__block *before; /* … and what is left of that, and stays; NULL: the segment starts there */
-    char *begin, *end;
-} stretch;
-
-static bool joinable(const kn__block *block) {
-    if (!block || block->stream->graph) return false;
-    return block->state == KN__FREE || block->state == KN__WAITING;
-}
-
-static bool fits(const request *r, const stretch *run) {
-    kn__block whole = {.ptr = run->begin, .size = (size_t)(run->end - run->begin)};
-    return kn__block_fits(&whole, r->size, r->align);
-}
-
-/* The run that contains the seed, extended to its right first, no longer than needed; false: it is
- * too short. */
-static bool measure(stretch *out, const request *r, kn__block *seed) {
-    stretch run = {.head = seed, .begin = seed->ptr, .end = seed->ptr + seed->size};
-    int n = 0;
-    for (kn__block *b = seed->right; !fits(r, &run) && joinable(b) && n < PIECES; n++) {
-        run.end = b->ptr + b->size;
-        b = b->right;
-    }
-    for (; joinable(run.head->left) && n < 2 * PIECES; n++) {
-        run.head = run.head->left;
-        if (!fits(r, &run)) run.begin = run.head->ptr;
-    }
-    run.before = run.head->left;
-    *out = run;
-    return fits(r, &run) && !joinable(run.before);
-}
-
-/* The run's first piece; `waiting`: its first that is not free yet. */
-static kn__block *piece(const stretch *run, bool waiting) {
-    kn__block *block = run->before ? run->before->right : run->head;
-    while (block->ptr + block->size <= run->begin) block = block->right;
-    while (waiting && block && block->ptr < run->end && block->state == KN__FREE) {
-        block = block->right;
-    }
-    return block && block->ptr < run->end ? block : NULL;
-}
-
-/* The shortest of the runs. */
-static void choose(stretch *best, const request *r, kn__block *seed) {
-    stretch run;
-    if (!measure(&run, r, seed)) return;
-    if (!best->head || run.end - run.begin < best->end - best->begin) *best = run;
-}
-
-/* The largest first, of the bins that are not empty. */
-static void choose_of_stream(stretch *best, const request *r, const kn__stream *stream) {
-    int n = 0;
-    for (int word = KN__BINS / 64 - 1; word >= 0; word--) {
-        for (uint64_t bits = stream->bins.words[word], top; bits; bits &= ~top) {
-            int bit = 63 - __builtin_clzll(bits);
-            top = 1ull << bit;
-            for (kn__block *b = stream->bins.head[word * 64 + bit]; b; b = b->next) {
-                if (n++ == SEEDS || b->size < r->size / SEED_SHARE) return;
-                choose(best, r, b);
-            }
-        }
-    }
-}
-
-static stretch find_run(const kn_pool *pool, const request *r) {
-    stretch best = {.head = NULL};
-    kn__waiter *waiter = pool->waiters;
-    for (int i = 0; waiter && i < SEEDS; i++, waiter = waiter->next) {
-        if (waiter->block && joinable(waiter->block)) choose(&best, r, waiter->block);
-    }
-    choose_of_stream(&best, r, pool->idle);
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        if (!pool->streams[i]->graph) choose_of_stream(&best, r, pool->streams[i]);
-    }
-    return best;
-}
-
-/* The stream waits for all who had a part of it. */
-static bool take_run(kn_pool *pool, request *r, const stretch *run) {
-    for (kn__block *b; (b = piece(run, true));) {
-        if (kn__waiter_take(pool, b->waiter, r->stream) < 0) return false;
-    }
-    kn__block *first = piece(run, false);
-    for (kn__block *b = first; b && b->ptr < run->end; b = b->right) {
-        if (kn__epoch_wait(pool, r->stream, b->stream, b->epoch) < 0) return false;
-    }
-    kn__bins_remove(&first->stream->bins, first);
-    while (first->ptr + first->size < run->end) {
-        kn__bins_remove(&first->right->stream->bins, first->right);
-        kn__block_absorb_right(pool, first);
-    }
-    return take(pool, r, kn__block_free(pool, first, r->stream, r->stream->epoch));
-}
-
 static bool take_stolen(kn_pool *pool, request *r, kn__block *block) {
     if (kn__epoch_wait(pool, r->stream, block->stream, block->epoch) < 0) return false;
     return take_foreign(pool, r, block);
@@ -196,8 +118,7 @@ static bool steal(kn_pool *pool, request *r) {
     if (pool->n_streams <= 1) return false;
     kn__block *block = find_foreign(pool, r, true);
     if (block && take_stolen(pool, r, block)) return true;
-    stretch run = find_run(pool, r);
-    return run.head && take_run(pool, r, &run);
+    return take(pool, r, kn__steal_run(pool, r->stream, r->size, r->align));
 }
 
 static bool grow(kn_pool *pool, request *r) {
@@ -247,23 +168,8 @@ static bool flush(kn_pool *pool, request *r) {
     return flush_own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
 }
 
-/* What a callback allocates itself calls none: it would call itself for ever. */
 static bool callbacks(kn_pool *pool, request *r) {
-    int n_called = 0;
-    kn__thread *self = kn__self;
-    if (self && self->in_callback) return false;
-    if (self) self->in_callback = true;
-    for (int i = 0; i < KN__OOM_CALLBACKS; i++) {
-        kn_oom_fn fn = pool->oom[i].fn;
-        void *ctx = pool->oom[i].ctx;
-        if (!fn) continue;
-        kn__pool_unlock(pool);
-        fn(ctx, pool, r->size);
-        kn__pool_lock(pool);
-        n_called++;
-    }
-    if (self) self->in_callback = false;
-    return n_called && flush(pool, r);
+    return kn__callbacks_call(pool, r->size) && flush(pool, r);
 }
 
 /* Free memory goes to where it is wanted: by moving handles, or, for plain segments, which can't be
@@ -295,17 +201,15 @@ static bool wait_for_epochs(kn_pool *pool, request *r) {
 }
 
 static kn_status out_of_memory(kn_pool *pool, const request *r, size_t requested) {
-    kn__oom *oom = pool->last_oom;
-    *oom = (kn__oom){.status = r->device_status < 0 ? r->device_status : KN_ERR_OOM,
-                     .requested_bytes = requested,
-                     .needed_bytes = r->size,
-                     .align = r->align,
-                     .slab = r->class != KN__NO_CLASS,
-                     .capturing = r->capturing,
-                     .stream = r->stream->handle};
-    memcpy(oom->device_said, r->device_said, sizeof oom->device_said);
-    kn__oom_fill(oom, pool);
-    return kn__oom_fail(pool, oom);
+    kn__oom_request oom = {.status = r->device_status < 0 ? r->device_status : KN_ERR_OOM,
+                           .requested_bytes = requested,
+                           .needed_bytes = r->size,
+                           .align = r->align,
+                           .slab = r->size_class != KN__NO_SIZE_CLASS,
+                           .capturing = r->capturing,
+                           .stream = r->stream->handle};
+    memcpy(oom.device_said, r->device_said, sizeof oom.device_said);
+    return kn__inspect_oom(pool, &oom);
 }
 
 /* When a rung is tried. */
@@ -341,12 +245,14 @@ static const struct {
 const char *kn__rung_name(int rung) { return LADDER[rung].name; }
 
 /* No more than this fits, whatever is given back: what is live stays. What is held above a limit
- * that was lowered is used too. For a class one slot does, which another thread's cache may have.
+ * that was lowered is used too. For a size_class one slot does, which another thread's cache may
+ * have.
  */
 static bool hopeless(kn_pool *pool, const request *r) {
     uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
     if (most < pool->reserved) most = pool->reserved;
-    size_t least = r->class == KN__NO_CLASS ? r->size : kn__class_bytes(r->class);
+    size_t least =
+        r->size_class == KN__NO_SIZE_CLASS ? r->size : kn__size_class_bytes(r->size_class);
     return least > most - (live < most ? live : most);
 }
 
@@ -412,8 +318,8 @@ static bool climb(kn_pool *pool, request *r) {
 }
 
 kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,
-                     unsigned class, size_t requested) {
-    request r = {.stream = stream, .size = size, .align = align, .class = class};
+                     unsigned size_class, size_t requested) {
+    request r = {.stream = stream, .size = size, .align = align, .size_class = size_class};
     r.cache = kn__cache_of_thread(pool);
     if (!climb(pool, &r)) return out_of_memory(pool, &r, requested);
     *out = r.found;

@@ -1,40 +1,19 @@
-/* Pools: their life, options and limits. */
+/* Pools: their life and options. */
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include "inspect/census.h"
-#include "inspect/config.h"
-#include "device/devices.h"
+#include "core/grow.h"
+#include "core/progress.h"
+#include "core/streams.h"
+#include "device/drivers.h"
 #include "device/observe.h"
-
-/* The lock. The observer hears of changes of reserved memory when the lock is open again. */
-
-void kn__pool_unlock_act(kn_pool *pool) {
-    if (pool->decay_ns) kn__decay(pool);
-    int64_t delta = pool->reserve_delta;
-    uint64_t reserved = pool->reserved;
-    pool->reserve_delta = 0;
-    pool->on_unlock = pool->decay_ns != 0;
-    kn__lock_open(&pool->lock);
-    const kn_observer *observer = kn__observer();
-    if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);
-}
-
-void kn__pool_reserve_add(kn_pool *pool, int64_t delta_bytes) {
-    pool->reserved += (uint64_t)delta_bytes;
-    pool->reserve_delta += delta_bytes;
-    pool->on_unlock = true;
-    pool->n_device_frees += delta_bytes < 0;
-    kn__close_bytes_set(pool);
-    if (pool->reserved > pool->reserved_max) pool->reserved_max = pool->reserved;
-}
-
-void kn__pool_fork_kill(kn_pool *pool) {
-    pool->dead = true;
-    pool->decay_ns = 0;
-    pool->fast_max = pool->size_max = 0;
-}
+#include "device/registry.h"
+#include "pool/cache.h"
+#include "pool/graph.h"
+#include "pool/inspector.h"
+#include "pool/pool_lock.h"
+#include "pool/pools.h"
+#include "pool/retire.h"
 
 /* Options. */
 
@@ -87,7 +66,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
     pool->fast_max = o->decay_ns ? 0 : pool->slab_max;
     pool->size_max = KN__SIZE_LIMIT;
-    pool->n_classes = kn__class_of(pool->slab_max) + 1;
+    pool->n_size_classes = kn__size_class_of(pool->slab_max) + 1;
     pool->pinned = o->pinned && !pool->driver->ordered;
     pool->ordered = pool->driver->ordered;
     pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
@@ -98,15 +77,41 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->on_unlock = o->decay_ns != 0;
     pool->clock_fn = o->clock_fn;
     pool->clock_ctx = o->clock_ctx;
+    if (pool->pinned) {
+        pool->own_driver = kn__pinned_driver(pool->driver);
+        pool->driver = &pool->own_driver;
+    }
     snprintf(pool->name, sizeof pool->name, "%s", o->name ? o->name : kn_device_name(pool->device));
 }
 
 /* Life. */
 
-static void pool_free(kn_pool *pool) {
-    kn__pages_release(pool);
+static void pool_release(kn_pool *pool) {
+    kn__pagemap_release(&pool->pages);
     kn__meta_release(&pool->meta);
     munmap(pool, sizeof *pool);
+}
+
+/* The CPU's home stream of a pinned pool, whose epochs are always over. All blocks have it,
+ * whatever stream is passed: the CPU may write a block as soon as it is allocated. Uses by copies
+ * on streams are waited for as in other pools. No stream may wait for another on behalf of the CPU.
+ */
+static kn_status make_home(kn_pool *pool) {
+    kn__stream *home;
+    KN_TRY(kn__stream_get(&home, pool, NULL));
+    home->done = KN__EPOCH_NEVER;
+    return KN_OK;
+}
+
+static kn_status pool_init(kn_pool *pool, const kn_device_info *info) {
+    pool->idle = kn__stream_create(pool, NULL, UINT32_MAX);
+    if (!pool->idle || !kn__streams_room(pool)) {
+        return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
+    }
+    KN_TRY(kn__inspect_create(pool));
+    if (pool->pinned) KN_TRY(make_home(pool));
+    if (!pool->driver->range_reserve || !info->granularity_bytes) return KN_OK;
+    return kn__range_create(pool, info->total_bytes, info->granularity_bytes);
 }
 
 kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options *options) {
@@ -126,43 +131,19 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     if (pool == MAP_FAILED) return KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
     pool->device = device;
     pool->driver = kn_device_driver_get(device, &pool->impl);
+    pool->records.meta = &pool->meta;
     atomic_store(&pool->generation, 1);
     set_options(pool, options, &info);
-    if (pool->pinned) kn__pinned_driver(pool);
-    pool->idle = kn__stream_new(pool, NULL, UINT32_MAX);
-    pool->last_oom = kn__meta_alloc(&pool->meta, sizeof *pool->last_oom);
-    kn_status status = KN_OK;
-    if (!pool->idle || !pool->last_oom || !kn__streams_room(pool)) {
-        status = KN_FAIL(KN_ERR_OOM, "kn_pool_create: no host memory");
-    }
-    if (status == KN_OK && pool->pinned) status = kn__pinned_home(pool);
-    if (status == KN_OK && pool->driver->range_reserve && info.granularity_bytes) {
-        status = kn__range_create(pool, info.total_bytes, info.granularity_bytes);
-    }
+    kn_status status = pool_init(pool, &info);
     if (status < 0) {
-        pool_free(pool);
+        pool_release(pool);
         return status;
     }
     kn__caches_attach(pool);
-    kn__pool_enlist(pool, device);
+    kn__retire_at_end();
+    kn__pool_enlist(pool);
     *out = pool;
     return KN_OK;
-}
-
-enum { LIVE_TAGS_SHOWN = 16 };
-
-static void log_live(kn_pool *pool) {
-    kn_pool_stats stats;
-    kn_pool_stats_read(&stats, sizeof stats, pool);
-    if (!stats.live_bytes) return;
-    kn_log_write(1, "kn_pool_destroy: pool %s: %llu bytes are still live", pool->name,
-                 (unsigned long long)stats.live_bytes);
-    kn_tag_stats tags[LIVE_TAGS_SHOWN];
-    size_t n = kn_pool_tags(tags, LIVE_TAGS_SHOWN, pool);
-    for (size_t i = 0; i < n && i < LIVE_TAGS_SHOWN && tags[i].live_bytes; i++) {
-        kn_log_write(1, "kn_pool_destroy: pool %s: of these, %llu are of the tag '%s'", pool->name,
-                     (unsigned long long)tags[i].live_bytes, tags[i].name);
-    }
 }
 
 void kn_pool_destroy(kn_pool *pool) {
@@ -173,8 +154,7 @@ void kn_pool_destroy(kn_pool *pool) {
         return;
     }
     kn__caches_detach(pool);
-    log_live(pool);
-    kn__config_report(pool, false);
+    kn__inspect_destroy(pool);
     kn__graphs_orphan(pool);
     pool->decay_ns = 0;
     const kn_observer *observer = kn__observer();
@@ -191,99 +171,8 @@ void kn_pool_destroy(kn_pool *pool) {
         }
     }
     kn__pool_unlock(pool);
-    pool_free(pool);
-}
-
-/* KNET_ALLOC's options, which may not fit the device. */
-kn_status kn__pool_create_default(kn_pool **out, kn_device *device) {
-    kn_status status = kn_pool_create(out, device, &kn__alloc_config_get()->pool);
-    if (status != KN_ERR_INVALID) return status;
-    kn__config_say("KNET_ALLOC: %s; the pool of %s takes the defaults\n", kn_last_error()->message,
-                   kn_device_name(device));
-    return kn_pool_create(out, device, NULL);
+    pool_release(pool);
 }
 
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
-
-void kn__pool_stream_retire(kn_pool *pool, kn_stream handle) {
-    uint64_t key = kn__stream_key(pool, handle);
-    kn__pool_lock(pool);
-    kn__graphs_stream_gone(pool, key);
-    kn__stream *stream = kn__stream_lookup(pool, key, NULL);
-    if (stream) {
-        kn__stream_retire(pool, stream, false);
-        kn__caches_flush(pool); /* no slab of the stream is held back by a thread that is idle */
-    }
-    kn__pool_unlock(pool);
-}
-
-static void retire_default(void *ctx, kn_pool *pool) {
-    (void)ctx;
-    if (kn__device_alive(pool->device)) {
-        kn__pool_stream_retire(pool, (kn_stream)(uintptr_t)KN__STREAM_PER_THREAD);
-    }
-}
-
-void kn__thread_end_default_stream(kn__thread *thread) {
-    if (!thread->has_default_stream) return;
-    kn__registry_lock();
-    kn__pools_visit(retire_default, NULL);
-    kn__registry_unlock();
-}
-
-/* Limits. */
-
-/* Finished memory first: what caches return merges with it, and finishes later. */
-void kn__trim(kn_pool *pool, size_t keep_bytes) {
-    kn__epochs_settle(pool);
-    kn__shrink(pool, keep_bytes);
-    if (pool->reserved <= keep_bytes) return;
-    kn__caches_flush(pool);
-    kn__epochs_settle(pool);
-    kn__shrink(pool, keep_bytes);
-}
-
-kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
-    KN_TRY(kn__device_usable(pool->device));
-    kn__pool_lock(pool);
-    if (pool->reserved > keep_bytes) kn__trim(pool, keep_bytes);
-    kn__pool_unlock(pool);
-    return KN_OK;
-}
-
-kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
-    KN_TRY(kn__device_usable(pool->device));
-    kn__pool_lock(pool);
-    pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
-    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
-    kn__pool_unlock(pool);
-    return KN_OK;
-}
-
-/* Callbacks. */
-
-kn_status kn_pool_oom_attach(kn_pool *pool, kn_oom_fn fn, void *ctx) {
-    if (!fn) return KN_FAIL(KN_ERR_INVALID, "kn_pool_oom_attach: the function is NULL");
-    kn__pool_lock(pool);
-    int i = 0;
-    while (i < KN__OOM_CALLBACKS && pool->oom[i].fn) i++;
-    if (i < KN__OOM_CALLBACKS) {
-        pool->oom[i].fn = fn;
-        pool->oom[i].ctx = ctx;
-    }
-    kn__pool_unlock(pool);
-    if (i < KN__OOM_CALLBACKS) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "kn_pool_oom_attach: pool %s has %d callbacks already",
-                   pool->name, KN__OOM_CALLBACKS);
-}
-
-void kn_pool_oom_detach(kn_pool *pool, kn_oom_fn fn, void *ctx) {
-    kn__pool_lock(pool);
-    for (int i = 0; i < KN__OOM_CALLBACKS; i++) {
-        if (pool->oom[i].fn != fn || pool->oom[i].ctx != ctx) continue;
-        pool->oom[i].fn = NULL;
-        break;
-    }
-    kn__pool_unlock(pool);
-}

@@ -20,7 +20,6 @@ flags=(-std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-
 for reader in "${readers[@]}"; do
   program=build/fuzz/$reader found=build/fuzz/$reader.corpus
   mkdir -p "$found"
-  # thread.c ends what other files keep for a thread; none of it is in this program.
   length=4096
   case $reader in
     timer) files=("${profiles[@]}") length=400 ;;
@@ -28,7 +27,7 @@ for reader in "${readers[@]}"; do
     profile | format) files=("${profiles[@]}") ;;
     *) files=("${sources[@]}") ;;
   esac
-  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${files[@]}" tests/fuzz/thread_ends.c -lz -lcjson -lm -lpthread -o "$program"
+  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${files[@]}" -lz -lcjson -lm -lpthread -o "$program"
   "$program" -runs="$runs" -max_len="$length" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
              -artifact_prefix="build/fuzz/$reader-" "$found" "tests/fuzz/corpus/$reader" 2>&1 |
     tee "build/fuzz/$reader.log" | tail -n 8

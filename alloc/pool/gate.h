@@ -22,7 +22,7 @@
 #define KN__GATE_LOAD(at) atomic_load_explicit((at), memory_order_acquire)
 #define KN__GATE_ADD(at) atomic_fetch_add_explicit((at), 1, memory_order_seq_cst)
 #define KN__GATE_FENCE() kn__threads_fence()
-bool kn__threads_fence(void); /* thread.c; false: the system doesn't do it (any more) */
+#include "device/thread.h"
 #endif
 
 typedef struct kn__gate {

@@ -3,11 +3,18 @@
 #ifndef KNET_ALLOC_COUNTS_H
 #define KNET_ALLOC_COUNTS_H
 
-#include "core/pool_types.h"
+#include "pool/cache.h"
 
-#define KN__READ(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
-#define KN__WRITE(counter, value) atomic_store_explicit(&(counter), (value), memory_order_relaxed)
-#define KN__BUMP(counter, delta) KN__WRITE(counter, KN__READ(counter) + (delta))
+/* Room for the thread's counts by tag; false: no host memory. */
+bool kn__tags_create(kn__cache *cache);
+/* Where the thread has no counts by tag. */
+void kn__tag_free_slow(kn__cache *cache, unsigned tag, size_t live);
+
+/* Under the lock. */
+
+void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
+void kn__cache_fold(kn_pool *pool, kn__cache *cache);                 /* into the pool's */
+int64_t kn__pool_live(const kn_pool *pool);                           /* bytes, never below zero */
 
 static inline void kn__count_alloc(kn__cache *cache, size_t live, size_t requested) {
     int64_t now = KN__READ(cache->live) + (int64_t)live;
@@ -24,7 +31,7 @@ static inline void kn__count_free(kn__cache *cache, size_t live, size_t requeste
 
 /* The tag under which it is counted: none where there is no host memory for counts. */
 static inline unsigned kn__tag_alloc(kn__cache *cache, unsigned tag, size_t live) {
-    if (!KN__READ(cache->tags) && !kn__tags_make(cache)) return 0;
+    if (!KN__READ(cache->tags) && !kn__tags_create(cache)) return 0;
     kn__tag_counts *counts = KN__READ(cache->tags) + tag;
     int64_t now = KN__READ(counts->live) + (int64_t)live;
     KN__WRITE(counts->live, now);
@@ -43,9 +50,7 @@ static inline void kn__tag_free(kn__cache *cache, unsigned tag, size_t live) {
     }
 }
 
-/* Under the lock: for what doesn't pass through a rack. */
-
-/* Freed: both below zero. */
+/* Under the lock, for what doesn't pass through a rack. Freed: both below zero. */
 static inline void kn__count_locked(kn_pool *pool, kn__cache *cache, unsigned tag, int64_t live,
                                     int64_t requested) {
     if (cache && (KN__READ(cache->n_allocs) || KN__READ(cache->live))) kn__cache_fold(pool, cache);

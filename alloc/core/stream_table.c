@@ -1,0 +1,111 @@
+#include <string.h>
+
+#include "core/streams.h"
+#include "device/thread.h"
+#include "mix.h"
+
+kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index) {
+    kn__stream *stream = kn__meta_alloc(&pool->meta, sizeof *stream);
+    if (!stream) return NULL;
+    stream->handle = handle;
+    stream->index = index;
+    stream->epoch = 1;
+    kn__bins_init(&stream->bins);
+    return stream;
+}
+
+static size_t place_of(const kn_pool *pool, uint64_t key) {
+    return (size_t)((key * KN__GOLDEN) >> 32) & (pool->n_places - 1);
+}
+
+/* The table has the streams that can be found: neither retired nor hidden. */
+void kn__streams_show(kn_pool *pool, kn__stream *stream) {
+    if (stream->retired || stream->hidden) return;
+    size_t i = place_of(pool, stream->key);
+    while (pool->places[i]) i = (i + 1) & (pool->n_places - 1);
+    pool->places[i] = stream;
+}
+
+kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key) {
+    kn__stream *stream;
+    size_t i = place_of(pool, key);
+    while ((stream = pool->places[i]) && stream->key != key) i = (i + 1) & (pool->n_places - 1);
+    return stream;
+}
+
+void kn__streams_changed(kn_pool *pool) {
+    pool->recent = NULL;
+    memset(pool->places, 0, pool->n_places * sizeof *pool->places);
+    for (uint32_t i = 0; i < pool->n_streams; i++) kn__streams_show(pool, pool->streams[i]);
+    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+}
+
+/* In the list and, at most half full, in the table. */
+bool kn__streams_room(kn_pool *pool) {
+    if (pool->n_streams < pool->n_places / 2) return true;
+    size_t n = pool->n_places ? 2 * pool->n_places : 16;
+    kn__stream **places = kn__meta_alloc(&pool->meta, n * sizeof(kn__stream *));
+    kn__stream **streams =
+        kn__meta_grow(&pool->meta, pool->streams, pool->n_places / 2 * sizeof(kn__stream *),
+                      n / 2 * sizeof(kn__stream *));
+    if (streams) pool->streams = streams;
+    if (!streams || !places) {
+        kn__meta_free(&pool->meta, places, n * sizeof(kn__stream *));
+        return false;
+    }
+    kn__meta_free(&pool->meta, pool->places, pool->n_places * sizeof(kn__stream *));
+    pool->places = places;
+    pool->n_places = n;
+    for (uint32_t i = 0; i < pool->n_streams; i++) kn__streams_show(pool, pool->streams[i]);
+    return true;
+}
+
+static void stream_reuse(kn__stream *stream, kn_stream handle) {
+    KN_ASSERT(stream->retired && stream->refs == 0);
+    stream->handle = handle;
+    stream->open_bytes = 0;
+    stream->retired = stream->lost = stream->hidden = false;
+    stream->done = stream->epoch++; /* numbers are never used twice: others remember them */
+    if (stream->waited) memset(stream->waited, 0, stream->n_waited * sizeof *stream->waited);
+}
+
+kn__stream *kn__streams_add(kn_pool *pool, kn_stream handle, uint64_t key) {
+    kn__stream *stream = NULL;
+    for (uint32_t i = 0; i < pool->n_streams && !stream; i++) {
+        if (pool->streams[i]->retired && pool->streams[i]->refs == 0) stream = pool->streams[i];
+    }
+    if (stream) {
+        stream_reuse(stream, handle);
+    } else {
+        if (!kn__streams_room(pool)) return NULL;
+        if (!(stream = kn__stream_create(pool, handle, pool->n_streams))) return NULL;
+        pool->streams[pool->n_streams++] = stream;
+    }
+    stream->key = key;
+    return stream;
+}
+
+kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph) {
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        kn__stream *stream = pool->streams[i];
+        if (stream->key == key && stream->graph == graph && !stream->retired) return stream;
+    }
+    return NULL;
+}
+
+uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
+    uintptr_t value = (uintptr_t)handle;
+    if (value == KN__STREAM_PER_THREAD) return (uintptr_t)kn__thread_get() | value;
+    if (value <= KN__STREAM_LEGACY) return pool->pinned ? value : 0;
+    uint64_t id = pool->has_ids ? pool->driver->stream_id(pool->impl, handle) : 0;
+    return id ? id << 2 | KN__KEY_ID : value;
+}
+
+bool kn__stream_of_another_thread(const kn__stream *stream) {
+    return (uintptr_t)stream->handle == KN__STREAM_PER_THREAD &&
+           stream->key != ((uintptr_t)kn__self | KN__STREAM_PER_THREAD);
+}
+
+bool kn__stream_capturing(const kn_pool *pool, kn_stream handle) {
+    return pool->driver->stream_capturing && pool->driver->stream_capturing(pool->impl, handle);
+}
