@@ -1,8 +1,6 @@
 #include <string.h>
 
 #include "core/streams.h"
-#include "device/thread.h"
-#include "mix.h"
 
 kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index) {
     kn__stream *stream = kn__meta_alloc(&pool->meta, sizeof *stream);
@@ -14,23 +12,12 @@ kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index) {
     return stream;
 }
 
-static size_t place_of(const kn_pool *pool, uint64_t key) {
-    return (size_t)((key * KN__GOLDEN) >> 32) & (pool->n_places - 1);
-}
-
 /* The table has the streams that can be found: neither retired nor hidden. */
 void kn__streams_show(kn_pool *pool, kn__stream *stream) {
     if (stream->retired || stream->hidden) return;
-    size_t i = place_of(pool, stream->key);
+    size_t i = kn__streams_place(pool, stream->key);
     while (pool->places[i]) i = (i + 1) & (pool->n_places - 1);
     pool->places[i] = stream;
-}
-
-kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key) {
-    kn__stream *stream;
-    size_t i = place_of(pool, key);
-    while ((stream = pool->places[i]) && stream->key != key) i = (i + 1) & (pool->n_places - 1);
-    return stream;
 }
 
 void kn__streams_changed(kn_pool *pool) {
@@ -91,14 +78,6 @@ kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_g
         if (stream->key == key && stream->graph == graph && !stream->retired) return stream;
     }
     return NULL;
-}
-
-uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
-    uintptr_t value = (uintptr_t)handle;
-    if (value == KN__STREAM_PER_THREAD) return (uintptr_t)kn__thread_get() | value;
-    if (value <= KN__STREAM_LEGACY) return pool->pinned ? value : 0;
-    uint64_t id = pool->has_ids ? pool->driver->stream_id(pool->impl, handle) : 0;
-    return id ? id << 2 | KN__KEY_ID : value;
 }
 
 bool kn__stream_of_another_thread(const kn__stream *stream) {

@@ -6,12 +6,20 @@
 #define KNET_ALLOC_STREAMS_H
 
 #include "core/epoch.h"
+#include "device/thread.h"
+#include "mix.h"
 
 /* Two low bits say what kind of key it is: 0 a handle, 1 and 2 see KN__STREAM_…, 3 an id. */
 enum { KN__KEY_ID = 3 };
 static inline bool kn__key_is_id(uint64_t key) { return (key & KN__KEY_ID) == KN__KEY_ID; }
 
-uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle);
+static inline uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
+    uintptr_t value = (uintptr_t)handle;
+    if (value == KN__STREAM_PER_THREAD) return (uintptr_t)kn__thread_get() | value;
+    if (value <= KN__STREAM_LEGACY) return pool->pinned ? value : 0;
+    uint64_t id = pool->has_ids ? pool->driver->stream_id(pool->impl, handle) : 0;
+    return id ? id << 2 | KN__KEY_ID : value;
+}
 
 /* stream_table.c */
 kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index);
@@ -24,8 +32,16 @@ void kn__streams_show(kn_pool *pool, kn__stream *stream);
 void kn__streams_changed(kn_pool *pool);
 /* Room for one more; false: no host memory. */
 bool kn__streams_room(kn_pool *pool);
+static inline size_t kn__streams_place(const kn_pool *pool, uint64_t key) {
+    return (size_t)((key * KN__GOLDEN) >> 32) & (pool->n_places - 1);
+}
 /* The stream that is found by its key; NULL: none. */
-kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key);
+static inline kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key) {
+    kn__stream *stream;
+    size_t i = kn__streams_place(pool, key);
+    while ((stream = pool->places[i]) && stream->key != key) i = (i + 1) & (pool->n_places - 1);
+    return stream;
+}
 /* The stream, or a graph's part of it, hidden or not; NULL: there is none. */
 kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph);
 

@@ -5,7 +5,6 @@
 #include "inspect/census.h"
 #include "inspect/observer.h"
 #include "pool/counts.h"
-#include "pool/ladder.h"
 #include "pool/pool_lock.h"
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
@@ -133,13 +132,19 @@ static void write_classes(kn__writer *w, const kn__census *census) {
     kn__close(w, "]");
 }
 
+static const char *const RUNG_NAMES[] = {
+#define X(name, text) text,
+    KN__RUNG_LIST(X)
+#undef X
+};
+
 static void write_ladder(kn__writer *w, const kn__rung *rungs) {
     kn__open_list(w, "ladder",
                   "  ladder                           tried       served           ms\n");
     for (int i = 0; i < KN__RUNGS; i++) {
         if (!rungs[i].n_tried && !w->json) continue;
         kn__open(w, NULL, "{");
-        kn__add_text(w, "rung", 25, kn__rung_name(i));
+        kn__add_text(w, "rung", 25, RUNG_NAMES[i]);
         kn__add(w, "tried", KN__COUNT, rungs[i].n_tried);
         kn__add(w, "served", KN__COUNT, rungs[i].n_served);
         kn__add(w, "ns", KN__NS, rungs[i].ns);

@@ -9,7 +9,6 @@
 #include "pool/ladder.h"
 #include "pool/large.h"
 #include "pool/pool_lock.h"
-#include "pool/trim.h"
 
 /* Allocation. */
 
@@ -102,7 +101,16 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned si
     return KN_OK;
 }
 
-/* The size_class whose slots are large enough and aligned: the size_class of a multiple of a power
+enum { DECAY_TICKS = 64 }; /* calls that take no lock between two looks at the clock */
+
+static void decay_tick(kn_pool *pool) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    if (!cache || ++cache->n_ticks % DECAY_TICKS) return;
+    kn__pool_lock(pool);
+    kn__pool_unlock(pool); /* looks at the clock */
+}
+
+/* The class whose slots are large enough and aligned: the class of a multiple of a power
  * of two is a multiple of it too. n_size_classes: too large for a slab. */
 static unsigned aligned_class(const kn_pool *pool, size_t size, size_t align) {
     if (size > pool->slab_max || align > KN__PAGE) return pool->n_size_classes;
@@ -115,7 +123,7 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     if (size == 0) return KN_OK;
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) return kn__too_large(pool, size, align);
-    if (pool->decay_ns) kn__decay_tick(pool);
+    if (pool->decay_ns) decay_tick(pool);
     unsigned size_class = aligned_class(pool, size, align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
                                              : kn__large_alloc(out, pool, size, align, stream);
@@ -185,6 +193,17 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
 
 /* Freeing. */
 
+static void tag_free(kn__cache *cache, unsigned tag, size_t live) {
+    if (KN__UNLIKELY(!KN__READ(cache->tags)) && !kn__tags_create(cache)) {
+        kn__pool_lock(cache->pool);
+        kn__tag_count_locked(cache->pool, tag, -(int64_t)live);
+        kn__pool_unlock(cache->pool);
+        return;
+    }
+    KN__BUMP(KN__READ(cache->tags)[tag].live, -(int64_t)live);
+    cache->tags_used |= 1ull << tag % 64;
+}
+
 /* A slot that other streams use: it waits for them. Under the lock. */
 static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
     kn__waiter **link = &slab->shared;
@@ -216,8 +235,9 @@ static void slot_put(kn_pool *pool, kn__cache *cache, kn__slab *slab, kn__slot *
 }
 
 static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
-    const char *why = kn__slot_misuse(slab, ptr);
-    if (why) return kn__misuse(pool, "kn_free", ptr, why);
+    if (KN__UNLIKELY(!kn__slot_is_live(slab, ptr))) {
+        return kn__misuse(pool, "kn_free", ptr, kn__slot_misuse(slab, ptr));
+    }
     kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
     uint32_t use = KN__READ(slot->use);
     size_t live = slab->slot_bytes, requested = kn__slot_requested(use);
@@ -238,7 +258,7 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     }
     if (pushed) {
         kn__count_free(cache, live, requested);
-        if (tag) kn__tag_free(cache, tag, live);
+        if (tag) tag_free(cache, tag, live);
         return KN_OK;
     }
     kn__pool_lock(pool);
@@ -257,7 +277,7 @@ static __attribute__((noinline)) kn_status free_slow(kn_pool *pool, void *ptr) {
 static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, size_t live,
                                                         uint32_t use) {
     kn__count_free(cache, live, kn__slot_requested(use));
-    kn__tag_free(cache, kn__slot_tag(use), live);
+    tag_free(cache, kn__slot_tag(use), live);
     return KN_OK;
 }
 

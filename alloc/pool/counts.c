@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "pool/pool_lock.h"
-
 int64_t kn__pool_live(const kn_pool *pool) {
     int64_t live = pool->live;
     for (const kn__cache *cache = pool->caches; cache; cache = cache->next) {
@@ -25,16 +23,6 @@ void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live) {
     total->live += live;
     total->n_allocs += live > 0;
     if (total->live > total->live_max) total->live_max = total->live;
-}
-
-void kn__tag_free_slow(kn__cache *cache, unsigned tag, size_t live) {
-    if (kn__tags_create(cache)) {
-        kn__tag_free(cache, tag, live);
-        return;
-    }
-    kn__pool_lock(cache->pool);
-    kn__tag_count_locked(cache->pool, tag, -(int64_t)live);
-    kn__pool_unlock(cache->pool);
 }
 
 static void fold_one(kn__tag_total *total, kn__tag_counts *counts) {

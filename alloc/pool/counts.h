@@ -7,8 +7,6 @@
 
 /* Room for the thread's counts by tag; false: no host memory. */
 bool kn__tags_create(kn__cache *cache);
-/* Where the thread has no counts by tag. */
-void kn__tag_free_slow(kn__cache *cache, unsigned tag, size_t live);
 
 /* Under the lock. */
 
@@ -39,15 +37,6 @@ static inline unsigned kn__tag_alloc(kn__cache *cache, unsigned tag, size_t live
     KN__BUMP(counts->n_allocs, 1);
     cache->tags_used |= 1ull << tag % 64;
     return tag;
-}
-
-static inline void kn__tag_free(kn__cache *cache, unsigned tag, size_t live) {
-    if (KN__UNLIKELY(!KN__READ(cache->tags))) {
-        kn__tag_free_slow(cache, tag, live);
-    } else {
-        KN__BUMP(KN__READ(cache->tags)[tag].live, -(int64_t)live);
-        cache->tags_used |= 1ull << tag % 64;
-    }
 }
 
 /* Under the lock, for what doesn't pass through a rack. Freed: both below zero. */

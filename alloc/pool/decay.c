@@ -9,21 +9,11 @@
 #include "device/registry.h"
 #include "now.h"
 #include "pool/counts.h"
-#include "pool/pool_lock.h"
 #include "pool/trim.h"
 
 static uint64_t now_ns(const kn_pool *pool) {
     if (pool->clock_fn) return pool->clock_fn(pool->clock_ctx);
     return kn__now_ns(CLOCK_MONOTONIC);
-}
-
-enum { TICKS = 64 }; /* calls that take no lock between two looks at the clock */
-
-void kn__decay_tick(kn_pool *pool) {
-    kn__cache *cache = kn__cache_of_thread(pool);
-    if (!cache || ++cache->n_ticks % TICKS) return;
-    kn__pool_lock(pool);
-    kn__pool_unlock(pool); /* looks at the clock */
 }
 
 /* While a stream is captured nothing may be asked of the device. */

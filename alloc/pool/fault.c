@@ -10,18 +10,16 @@ static const char *const INSIDE = "points into a block, not to its start";
 static const char *const NOT_OURS =
     "is no live block of the pool: freed already, inside a block, or another pool's";
 
-/* A record that was destroyed has no address; one that is not live was freed. */
 const char *kn__block_misuse(const kn__block *block, const char *ptr) {
     if (!block || !block->ptr) return NOT_OURS;
-    if (block->ptr == ptr) return block->state == KN__LIVE ? NULL : FREED;
+    if (block->ptr == ptr) return FREED;
     bool inside = block->state == KN__LIVE && ptr > block->ptr && ptr < block->ptr + block->size;
     return inside ? INSIDE : NOT_OURS;
 }
 
 const char *kn__slot_misuse(const kn__slab *slab, const char *ptr) {
     uint32_t i;
-    if (!kn__slab_find(&i, slab, ptr) || i >= slab->n_slots) return INSIDE;
-    return KN__READ(slab->slots[i].use) ? NULL : FREED;
+    return kn__slab_find(&i, slab, ptr) && i < slab->n_slots ? FREED : INSIDE;
 }
 
 kn_status kn__misuse(kn_pool *pool, const char *call, const void *ptr, const char *why) {

@@ -4,7 +4,16 @@
 
 #include "core/slab.h"
 
-/* Why the pointer is no live block, or no live slot of the slab; NULL: it is one. */
+/* A record that was destroyed has no address; one that is not live was freed. The block may be
+ * NULL. */
+static inline bool kn__block_is_live(const kn__block *block, const char *ptr) {
+    return block && block->ptr == ptr && ptr && block->state == KN__LIVE;
+}
+static inline bool kn__slot_is_live(const kn__slab *slab, const char *ptr) {
+    uint32_t i;
+    return kn__slab_find(&i, slab, ptr) && i < slab->n_slots && KN__READ(slab->slots[i].use);
+}
+/* Why the pointer is no live block, or no live slot of the slab. */
 const char *kn__block_misuse(const kn__block *block, const char *ptr);
 const char *kn__slot_misuse(const kn__slab *slab, const char *ptr);
 /* Counts and logs the misuse `why` by the function `call`; returns INVALID. With the lock open. */

@@ -223,26 +223,34 @@ enum {
     ROOM = 64   /* not for a request beyond all that is not live */
 };
 
+/* clang-format off */
 static const struct {
-    const char *name;
     bool (*fn)(kn_pool *pool, request *r);
     int when;
 } LADDER[KN__RUNGS] = {
-    {"own", own, 0},                 /* what the stream may use with no wait */
-    {"finished", finished, FOREIGN}, /* what streams are done with, as events say */
-    {"compact", compact,
-     CALM | BELOW_SOFT | ROOM},        /* under pressure free memory moves; nothing waits */
-    {"grow", grow, BELOW_SOFT | ROOM}, /* new memory, within the limit */
-    {"flush", flush, CALM | ROOM},     /* all threads' caches; all that is finished, merged */
-    {"steal", steal, FOREIGN | WAITS | ROOM}, /* of other streams, after a wait on the device */
-    {"callbacks", callbacks, CALM | FIRST},   /* the user's */
-    {"harvest", harvest, CALM | ROOM},        /* memory of free handles, to where it is wanted */
-    {"grow above the soft limit", grow, CALM | ABOVE_SOFT | ROOM},
-    {"wait", wait_for_epochs, CALM | ROOM}, /* the host waits for one epoch after another */
-    {"give back", give_back, CALM | ROOM},  /* unmaps all that is free, and grows again */
+    /* What the stream may use with no wait. */
+    [KN__RUNG_own]       = {own, 0},
+    /* What streams are done with, as events say. */
+    [KN__RUNG_finished]  = {finished, FOREIGN},
+    /* Under pressure free memory moves; nothing waits. */
+    [KN__RUNG_compact]   = {compact, CALM | BELOW_SOFT | ROOM},
+    /* New memory, within the limit. */
+    [KN__RUNG_grow]      = {grow, BELOW_SOFT | ROOM},
+    /* All threads' caches; all that is finished, merged. */
+    [KN__RUNG_flush]     = {flush, CALM | ROOM},
+    /* Of other streams, after a wait on the device. */
+    [KN__RUNG_steal]     = {steal, FOREIGN | WAITS | ROOM},
+    /* The user's. */
+    [KN__RUNG_callbacks] = {callbacks, CALM | FIRST},
+    /* Memory of free handles, to where it is wanted. */
+    [KN__RUNG_harvest]   = {harvest, CALM | ROOM},
+    [KN__RUNG_grow_soft] = {grow, CALM | ABOVE_SOFT | ROOM},
+    /* The host waits for one epoch after another. */
+    [KN__RUNG_wait]      = {wait_for_epochs, CALM | ROOM},
+    /* Unmaps all that is free, and grows again. */
+    [KN__RUNG_give_back] = {give_back, CALM | ROOM},
 };
-
-const char *kn__rung_name(int rung) { return LADDER[rung].name; }
+/* clang-format on */
 
 /* No more than this fits, whatever is given back: what is live stays. What is held above a limit
  * that was lowered is used too. For a size_class one slot does, which another thread's cache may

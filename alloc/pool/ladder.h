@@ -9,6 +9,5 @@
  * the lock; may open it and take it again. Errors: as kn_alloc. */
 kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t size, size_t align,
                      unsigned size_class, size_t requested);
-const char *kn__rung_name(int rung);
 
 #endif

@@ -66,8 +66,8 @@ kn_status kn__large_free(kn_pool *pool, char *ptr) {
     uintptr_t page =
         kn__page_get(&pool->pages, ptr); /* again: it may have changed before the lock */
     kn__block *block = page & KN__PAGE_IS_SLAB ? NULL : (kn__block *)page;
-    const char *why = kn__block_misuse(block, ptr);
-    if (KN__UNLIKELY(why)) {
+    if (KN__UNLIKELY(!kn__block_is_live(block, ptr))) {
+        const char *why = kn__block_misuse(block, ptr);
         kn__pool_unlock(pool);
         return kn__misuse(pool, "kn_free", ptr, why);
     }

@@ -14,6 +14,7 @@
 #include "pool/pool_lock.h"
 #include "pool/pools.h"
 #include "pool/retire.h"
+#include "pool/trim.h"
 
 /* Options. */
 
@@ -176,3 +177,22 @@ void kn_pool_destroy(kn_pool *pool) {
 
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
+
+/* Limits. */
+
+kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
+    KN_TRY(kn__device_usable(pool->device));
+    kn__pool_lock(pool);
+    if (pool->reserved > keep_bytes) kn__trim(pool, keep_bytes);
+    kn__pool_unlock(pool);
+    return KN_OK;
+}
+
+kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
+    KN_TRY(kn__device_usable(pool->device));
+    kn__pool_lock(pool);
+    pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
+    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
+    kn__pool_unlock(pool);
+    return KN_OK;
+}

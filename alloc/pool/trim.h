@@ -9,7 +9,5 @@ void kn__trim(kn_pool *pool, size_t keep_bytes);
 
 /* decay.c: what was idle for long goes back. Under the lock. */
 void kn__decay(kn_pool *pool);
-/* Now and then, of calls that take no lock. */
-void kn__decay_tick(kn_pool *pool);
 
 #endif

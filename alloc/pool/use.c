@@ -24,8 +24,11 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
     bool is_slot = page & KN__PAGE_IS_SLAB;
     kn__slab *slab = is_slot ? (kn__slab *)(page - KN__PAGE_IS_SLAB) : NULL;
     kn__block *block = is_slot ? slab->block : (kn__block *)page;
-    *why = is_slot ? kn__slot_misuse(slab, ptr) : kn__block_misuse(block, ptr);
-    if (*why) return KN_ERR_INVALID;
+    bool live = is_slot ? kn__slot_is_live(slab, ptr) : kn__block_is_live(block, ptr);
+    if (KN__UNLIKELY(!live)) {
+        *why = is_slot ? kn__slot_misuse(slab, ptr) : kn__block_misuse(block, ptr);
+        return KN_ERR_INVALID;
+    }
     kn__stream *stream;
     KN_TRY(kn__stream_get(&stream, pool, handle));
     if (stream == block->stream) return KN_OK;
