@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-LIMITS = {"base": 1, "alloc": 3, "profiler": 12, "report": 12, "ops": 12, "autograd": 12, "train": 12, "replay": 12}
+LIMITS = {"base": 1, "alloc": 3, "profiler": 11, "report": 3, "ops": 21, "autograd": 7, "train": 3, "replay": 5}
 
 
 def symbols(obj):
