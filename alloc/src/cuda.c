@@ -1,3 +1,4 @@
+#include "checked.h"
 #include "cuda_api.h"
 #include "devices.h"
 #include "observe.h"

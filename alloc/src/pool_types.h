@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "checked.h"
 #include "gate.h"
 #include "lock.h"
 #include "meta.h"

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "checked.h"
 #include "devices.h"
 #include "thread.h"
 
