@@ -37,6 +37,18 @@ static inline uint64_t kn__spread(uint64_t n) {
     return h ^ h >> 32;
 }
 
+/* The key of a text under something else, such as a parent's address; never 0. */
+static inline uint64_t kn__hash_text(uint64_t of, const char *text) {
+    uint64_t h = of * KN__GOLDEN;
+    for (const char *c = text; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
+    return kn__spread(h) | (uint64_t)1 << 63;
+}
+
+/* The key of two numbers; never 0. */
+static inline uint64_t kn__hash_pair(uint64_t a, uint64_t b) {
+    return kn__spread(a * KN__GOLDEN ^ b) | (uint64_t)1 << 63;
+}
+
 /* ---- slots ---- */
 
 /* Slot number i, of n_slots. */

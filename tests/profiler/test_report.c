@@ -229,7 +229,7 @@ static void a_million_rows_are_read(void **state) {
     kn__text_puts(&text, "]}");
     kn__report report;
     assert_ok(kn__report_parse(&report, "large", text.data, text.length));
-    assert_int_equal(report.n_rows, TOPS + TOPS * INSIDE);
+    assert_int_equal(report.children.n_used, TOPS + TOPS * INSIDE);
     kn__report_sort(&report, KN__SORT_TIME);
     assert_ok(kn__report_top(&report, 3));
     int n = 0;
