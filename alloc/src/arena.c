@@ -365,6 +365,7 @@ kn_status kn__block_dealloc(kn_pool *pool, char *ptr) {
         kn__pool_unlock(pool);
         return kn__misuse(pool, "kn_free", ptr, why);
     }
+    KN_ASSERT(block); /* a misuse otherwise */
     tell_free(pool, block);
     kn__stream *home = block->stream;
     kn__count_locked(pool, kn__cache_of_thread(pool), block->tag, -(int64_t)block->size,

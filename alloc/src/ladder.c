@@ -175,6 +175,7 @@ static bool take_run(kn_pool *pool, request *r, const stretch *run) {
         if (kn__waiter_take(pool, b->waiter, r->stream) < 0) return false;
     }
     kn__block *first = piece(run, false);
+    KN_ASSERT(first); /* a run has a piece */
     for (kn__block *b = first; b && b->ptr < run->end; b = b->right) {
         if (kn__epoch_wait(pool, r->stream, b->stream, b->epoch) < 0) return false;
     }
