@@ -28,8 +28,17 @@ endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
+# KNET_CHECKED as a number; ON is 1.
+if(NOT KNET_CHECKED MATCHES "^[0-3]$")
+  if(KNET_CHECKED)
+    set(KNET_CHECKED 1)
+  else()
+    set(KNET_CHECKED 0)
+  endif()
+endif()
+
 add_library(knet_options INTERFACE)
-target_compile_definitions(knet_options INTERFACE _GNU_SOURCE $<$<BOOL:${KNET_CHECKED}>:KN_CHECKED>)
+target_compile_definitions(knet_options INTERFACE _GNU_SOURCE KN_CHECKED=${KNET_CHECKED})
 target_compile_options(knet_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
                           $<$<BOOL:${KNET_WERROR}>:-Werror>

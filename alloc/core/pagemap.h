@@ -9,6 +9,7 @@
 
 #include <knet/status.h>
 
+#include "checked.h"
 #include "core/common.h"
 #include "core/size_class.h"
 

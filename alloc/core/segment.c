@@ -24,6 +24,7 @@ static kn_status segment_create(kn_pool *pool, kn__stream *stream, size_t bytes)
         if (segment) kn__meta_free(&pool->meta, segment, sizeof *segment);
         return status;
     }
+    KN_ASSERT(block && segment);
     block->ptr = ptr;
     *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block};
     KN__LIST_ADD(&pool->segments, segment);

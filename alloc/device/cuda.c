@@ -1,3 +1,4 @@
+#include "checked.h"
 #include "device/cuda_api.h"
 #include "device/drivers.h"
 #include "device/observe.h"

@@ -3,7 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "device/drivers.h"
+#include "checked.h"
+#include "device/registry.h"
 #include "device/thread.h"
 
 /* Apart from the thread's state, so that a failure stays pending where no memory can be had. */

@@ -97,6 +97,7 @@ static kn__block *take_run(kn_pool *pool, kn__stream *by, const stretch *run) {
         if (kn__waiter_take(pool, b->waiter, by) < 0) return NULL;
     }
     kn__block *first = piece(run, false);
+    KN_ASSERT(first); /* a run has a piece */
     for (kn__block *b = first; b && b->ptr < run->end; b = b->right) {
         if (kn__epoch_wait(pool, by, b->stream, b->epoch) < 0) return NULL;
     }

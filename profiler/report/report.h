@@ -7,6 +7,8 @@
 
 #include <knet/status.h>
 
+#include "hash.h"
+
 typedef enum kn__sort {
     KN__SORT_TIME,
     KN__SORT_CALLS,
@@ -45,6 +47,11 @@ struct kn__row {
      * memory are in no sum; its GPU time is. */
     bool is_extra;
 };
+
+typedef struct kn__child_row {
+    uint64_t key;
+    kn__row *row;
+} kn__child_row;
 
 typedef struct kn__steps {
     uint64_t n;                      /* marks */
@@ -149,8 +156,7 @@ typedef struct kn__report {
 
     void *blocks; /* of rows; owned, as the next */
     void *labels;
-    void **table;
-    size_t n_table, n_rows;
+    kn__hash children; /* of kn__child_row: each row by parent and label */
 } kn__report;
 
 /* An empty report to add rows to; for tests and readers of stored reports. */

@@ -254,7 +254,7 @@ static void add_underlines(kn__text *text, const layout *l) {
 
 static void add_total(kn__text *text, const layout *l, group g) {
     const kn__report *report = l->report;
-    kn__quantity total = {""}, part = {""};
+    kn__quantity total, part;
     if (g == GROUP_TIME) {
         total = kn__time_cell((double)report->wall_ns, l->options->ascii);
         part = kn__percent_cell((double)report->root.time_ns, (double)report->wall_ns);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "checked.h"
 #include "external.h"
 #include "graph.h"
 #include "kernel.h"
@@ -17,6 +18,7 @@ enum {
     /* Ids known: at least this many, and more while their records are still to come. */
     GENERATION_ENTRIES = 1 << 17,
     GENERATION_ENTRIES_MAX = 1 << 18,
+    LAUNCHES_MIN = 1 << 10,
     LATE_MAX = 1 << 14 /* records kept because their launch isn't known yet */
 };
 
@@ -28,8 +30,9 @@ typedef struct entry {
 } entry;
 
 typedef struct launch {
+    uint64_t key; /* key_of(id); hot, as all of it: a record reads and writes one launch */
     kn__node *node;
-    uint32_t id, launch;
+    uint32_t launch;
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
@@ -53,19 +56,18 @@ struct kn__ring {
     _Alignas(64) segment *reads;
 };
 
-/* Ids in the order of their launch: two tables, and when the younger one is full the older one is
+/* Ids in the order of their launch: two of these, and when the younger one is full the older one is
  * forgotten. */
-typedef struct table {
-    launch *slots;
-    size_t n_slots, n_used;
+typedef struct generation {
+    kn__hash launches;
     size_t n_pending;     /* launches that wait for a record */
     uint32_t first, span; /* no id is before the first, or further from it than the span */
-} table;
+} generation;
 
 static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static const kn__source *source;
 static bool running;
-static table young, old;
+static generation young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
 static uint64_t n_unknown;   /* launches that the tables had no room for */
@@ -203,110 +205,107 @@ void kn__activity_cancel(uint32_t launch_id) {
 
 /* Ids come in a row: so do their slots, and a batch of them stays in the cache. An id that is not
  * there is looked for among all that are, unless it is out of their range. */
-static launch *find_slot(const table *t, uint32_t id) {
-    size_t mask = t->n_slots - 1;
-    for (size_t i = id & mask;; i = (i + 1) & mask) {
-        if (!t->slots[i].node || t->slots[i].id == id) return &t->slots[i];
-    }
-}
+static uint64_t key_of(uint32_t id) { return (uint64_t)id + 1; }
 
-static bool may_have(const table *t, uint32_t id) {
-    return t->n_used > 0 && id - t->first <= t->span;
+static uint32_t id_of(const launch *l) { return (uint32_t)(l->key - 1); }
+
+/* A call made inside a launch has another one's id, or none. */
+static bool is_launch(const launch *l) { return id_of(l) == l->launch; }
+
+static bool may_have(const generation *g, uint32_t id) {
+    return g->launches.n_used > 0 && id - g->first <= g->span;
 }
 
 /* Ids may go round: the range grows at the end that the id is nearer to. */
-static void widen(table *t, uint32_t id) {
-    if (t->n_used == 0) {
-        t->first = id;
-        t->span = 0;
+static void widen(generation *g, uint32_t id) {
+    if (g->launches.n_used == 0) {
+        g->first = id;
+        g->span = 0;
     }
-    uint32_t at = id - t->first, after = at - t->span, before = t->first - id;
-    if (at <= t->span) return;
+    uint32_t at = id - g->first, after = at - g->span, before = g->first - id;
+    if (at <= g->span) return;
     uint32_t more = after < before ? after : before;
-    if (before <= after) t->first = id;
-    t->span = more < UINT32_MAX - t->span ? t->span + more : UINT32_MAX;
+    if (before <= after) g->first = id;
+    g->span = more < UINT32_MAX - g->span ? g->span + more : UINT32_MAX;
 }
 
 static launch *find(uint32_t id) {
-    const table *tables[] = {&young, &old};
+    const generation *all[] = {&young, &old};
     for (int i = 0; i < 2; i++) {
-        if (!may_have(tables[i], id)) continue;
-        launch *slot = find_slot(tables[i], id);
-        if (slot->node) return slot;
+        if (!may_have(all[i], id)) continue;
+        launch *l = kn__hash_find(&all[i]->launches, sizeof *l, key_of(id));
+        if (l->key) return l;
     }
     return NULL;
 }
 
-static bool grow(table *t) {
-    table bigger = *t;
-    bigger.n_slots = t->n_slots ? 2 * t->n_slots : 1024;
-    if (!kn__budget_take((bigger.n_slots - t->n_slots) * sizeof *bigger.slots)) return false;
-    bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
-    if (!bigger.slots) return false;
-    for (size_t i = 0; i < t->n_slots; i++) {
-        if (t->slots[i].node) *find_slot(&bigger, t->slots[i].id) = t->slots[i];
-    }
-    free(t->slots);
-    *t = bigger;
-    return true;
+static bool grow(generation *g) {
+    return kn__budget_grow(&g->launches, sizeof(launch), LAUNCHES_MIN);
 }
 
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
-static void count_pending(launch *l, int delta) {
-    if (l->state != PENDING || l->id != l->launch) return;
-    table *t = l >= young.slots && l < young.slots + young.n_slots ? &young : &old;
-    t->n_pending += (size_t)(ptrdiff_t)delta;
+static void count_pending(generation *of, const launch *l, int delta) {
+    if (l->state != PENDING || !is_launch(l)) return;
+    of->n_pending += (size_t)(ptrdiff_t)delta;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
 
-/* Their records, if there are any, find no launch any more. */
-static void forget_pending(const table *t) {
-    for (size_t i = 0; i < t->n_slots; i++) {
-        launch *l = &t->slots[i];
-        if (!l->node || l->state != PENDING || l->id != l->launch) continue;
-        count_pending(l, -1);
-        n_forgotten++;
-    }
+static void end_pending(const launch *l) {
+    uintptr_t at = (uintptr_t)l - (uintptr_t)young.launches.slots;
+    count_pending(at < young.launches.n_slots * sizeof *l ? &young : &old, l, -1);
+}
+
+/* Its record, if there is one, finds no launch any more. */
+static void forget(generation *of, const launch *l) {
+    if (!l->node || l->state != PENDING || !is_launch(l)) return;
+    count_pending(of, l, -1);
+    n_forgotten++;
 }
 
 static void forget_old(void) {
-    table empty = old;
-    forget_pending(&old);
+    generation empty = old;
+    for (size_t i = 0; i < old.launches.n_slots; i++) {
+        forget(&old, kn__hash_at(&old.launches, sizeof(launch), i));
+    }
+    KN_ASSERT(old.n_pending == 0);
     old = young;
-    young = empty;
-    if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
-    young.n_used = young.n_pending = 0;
+    kn__hash_clear(&empty.launches, sizeof(launch));
+    young = (generation){.launches = empty.launches};
 }
 
 static bool may_forget(void) {
-    return young.n_used >= (old.n_pending ? GENERATION_ENTRIES_MAX : GENERATION_ENTRIES);
+    return young.launches.n_used >= (old.n_pending ? GENERATION_ENTRIES_MAX : GENERATION_ENTRIES);
+}
+
+static bool has_room(void) {
+    return old.launches.n_slots && !may_forget() && !kn__hash_is_full(&young.launches);
 }
 
 /* Where neither may grow, generations are shorter. */
 static bool make_room(void) {
-    if (!old.n_slots && !grow(&old)) return false;
+    if (!old.launches.n_slots && !grow(&old)) return false;
     if (may_forget()) forget_old();
-    if (2 * young.n_used >= young.n_slots && !grow(&young)) forget_old();
-    return young.n_slots > 0;
+    if (kn__hash_is_full(&young.launches) && !grow(&young)) forget_old();
+    return young.launches.n_slots > 0;
 }
 
 static void insert(const entry *e) {
-    if (!make_room()) {
+    if (!has_room() && !make_room()) {
         n_unknown += e->id == e->launch && !(e->node & 1);
         return;
     }
     widen(&young, e->id);
-    launch *slot = find_slot(&young, e->id);
-    young.n_used += !slot->node;
-    *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
-    count_pending(slot, 1);
+    launch *l = kn__hash_put(&young.launches, sizeof *l, key_of(e->id));
+    forget(&young, l); /* of an id that is used again */
+    *l = (launch){l->key, node_of(e), e->launch, e->node & 1 ? NOTE : PENDING};
+    count_pending(&young, l, 1);
 }
 
 static void cancel(uint32_t id) {
     launch *l = find(id);
     if (l && l->state != PENDING) return;
     if (l) {
-        count_pending(l, -1);
+        end_pending(l);
         l->state = CANCELLED;
     }
     n_cancelled++; /* there was no room for the launch, but it was counted */
@@ -348,10 +347,10 @@ static void drain_rings(void) {
 
 /* A launch has as many records as it likes, and is timed when one of them is. */
 static void count_launch(launch *l, bool timed) {
-    launch *first = l->launch == l->id ? l : find(l->launch);
+    launch *first = is_launch(l) ? l : find(l->launch);
     if (first) l = first;
     if (l->state == NOTE) return;
-    count_pending(l, -1);
+    end_pending(l);
     if (timed && l->state != TIMED) {
         n_cancelled -= l->state == CANCELLED;
         n_timed++;
@@ -374,8 +373,9 @@ static const kn__node *captured_in(const kn__record *r) {
 
 static void add_work(launch *l, const kn__record *r) {
     kn__work work = {r->name, captured_in(r), 0, r->bytes};
-    count_launch(l, has_time(r));
-    if (has_time(r)) {
+    bool timed = has_time(r);
+    count_launch(l, timed);
+    if (timed) {
         work.gpu_ns = r->end_ns - r->start_ns;
         kn__trace_record(r);
     }

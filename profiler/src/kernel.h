@@ -10,7 +10,8 @@
 
 typedef struct kn__kernel kn__kernel;
 struct kn__kernel {
-    kn__kernel *next;         /* of the same node */
+    kn__kernel *next; /* of the same node */
+    const kn__node *node;
     const kn__node *captured; /* of a CUDA graph: the scope it was captured in */
     kn__count gpu_ns, n, bytes;
     char name[]; /* our copy: a module's own may go with it */

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "clock.h"
+#include "hash.h"
 
 enum {
     KN__DEPTH_MAX = 200,       /* deeper scopes are counted, not recorded */
@@ -73,6 +74,11 @@ struct kn__node {
     void *nvtx; /* registered string */
 };
 
+typedef struct kn__child {
+    uint64_t key; /* of parent and label */
+    kn__node *node;
+} kn__child;
+
 typedef struct kn__tree kn__tree;
 struct kn__tree {
     kn__node *current; /* innermost open node, or the root */
@@ -84,8 +90,7 @@ struct kn__tree {
     const void *last_block; /* allocated last, and nothing since */
 
     /* Lookup of children by (parent, label), when the guess was wrong. */
-    kn__node **table;
-    size_t n_table, n_nodes;
+    kn__hash children; /* of kn__child */
     struct kn__chunk *chunks;
     kn__tree *next, *next_idle;
     struct kn__ring *ring;          /* of launches (activity.c); KN__LOAD */
@@ -113,7 +118,8 @@ kn__tree *kn__tree_get(void);
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
 
 /* The same child if there is one. */
-kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key, const char *label);
+kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
+                        const char *label);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "export.h"
+#include "holders.h"
 #include "json.h"
 #include "report_maker.h"
-#include "holders.h"
 #include "select.h"
 #include "table.h"
 #include "test.h"
@@ -229,7 +229,7 @@ static void a_million_rows_are_read(void **state) {
     kn__text_puts(&text, "]}");
     kn__report report;
     assert_ok(kn__report_parse(&report, "large", text.data, text.length));
-    assert_int_equal(report.n_rows, TOPS + TOPS * INSIDE);
+    assert_int_equal(report.children.n_used, TOPS + TOPS * INSIDE);
     kn__report_sort(&report, KN__SORT_TIME);
     assert_ok(kn__report_top(&report, 3));
     int n = 0;
@@ -404,25 +404,24 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
     make_report(&report, false);
     kn__text text = {0};
     kn__memory_add(&text, &report, &(kn__memory_view){.width = 40, .height = 4, .ascii = true});
-    assert_string_equal(
-        text.data,
-        " high-water mark 87.9 KiB, 1.50ms after the start (of 5.00ms)\n"
-        " cuda:0: at most 87.9 KiB live, 2.00 MiB reserved; "
-        "at the end 50 bytes live, 1.00 MiB reserved; "
-        "17 allocations; out of memory 1 times\n"
-        "\n owned then by\n"
-        "    11.0B  0.01%  (outside any scope)\n"
-        "    6.00B  0.01%  train/größe\n"
-        "    4.00B  0.00%  train/conv \"3x3\"?\n"
-        "    2.00B  0.00%  train\n"
-        "  87.9KiB   100%  by others, or from before the timer\n"
-        "\n live bytes over time (^ the high-water mark)\n\n"
-        "   87.9KiB |        #  :\n"
-        "   43.9KiB |     :  #  ::::::\n"
-        "           |     :::#::::::::\n"
-        "           |     :::#:::::::::::::::::::\n"
-        "        0B +--------^-------------------\n"
-        "            0                     5.00ms\n");
+    assert_string_equal(text.data,
+                        " high-water mark 87.9 KiB, 1.50ms after the start (of 5.00ms)\n"
+                        " cuda:0: at most 87.9 KiB live, 2.00 MiB reserved; "
+                        "at the end 50 bytes live, 1.00 MiB reserved; "
+                        "17 allocations; out of memory 1 times\n"
+                        "\n owned then by\n"
+                        "    11.0B  0.01%  (outside any scope)\n"
+                        "    6.00B  0.01%  train/größe\n"
+                        "    4.00B  0.00%  train/conv \"3x3\"?\n"
+                        "    2.00B  0.00%  train\n"
+                        "  87.9KiB   100%  by others, or from before the timer\n"
+                        "\n live bytes over time (^ the high-water mark)\n\n"
+                        "   87.9KiB |        #  :\n"
+                        "   43.9KiB |     :  #  ::::::\n"
+                        "           |     :::#::::::::\n"
+                        "           |     :::#:::::::::::::::::::\n"
+                        "        0B +--------^-------------------\n"
+                        "            0                     5.00ms\n");
     kn__text_release(&text);
     report.has_memory = false;
     kn__memory_add(&text, &report, &(kn__memory_view){0});
