@@ -92,8 +92,9 @@ struct kn_pool {
         void *ctx;
     } oom[KN__OOM_CALLBACKS];
 
-    bool pinned;  /* host memory; all that is allocated is the CPU's to use at once */
-    bool ordered; /* all streams are program order */
+    uint8_t poison; /* kn__poison: how memory that nobody has is marked */
+    bool pinned;    /* host memory; all that is allocated is the CPU's to use at once */
+    bool ordered;   /* all streams are program order */
     kn_device_driver own_driver; /* of a pinned pool: the device's, with other segments */
 
     uint64_t decay_ns; /* 0: off; decay.c */

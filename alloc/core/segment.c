@@ -1,6 +1,7 @@
 #include "core/segment.h"
 
 #include "core/arena.h"
+#include "core/poison.h"
 #include "core/reserve.h"
 
 static const size_t SEGMENT_MIN = (size_t)32 << 20, SEGMENT_MAX = (size_t)512 << 20;
@@ -26,6 +27,7 @@ static kn_status segment_create(kn_pool *pool, kn__stream *stream, size_t bytes)
     }
     KN_ASSERT(block && segment);
     block->ptr = ptr;
+    if (pool->poison) kn__poison_segment(pool, ptr, bytes);
     *segment = (kn__segment){.ptr = ptr, .size = bytes, .first = block};
     KN__LIST_ADD(&pool->segments, segment);
     pool->n_device_allocs++;
@@ -35,6 +37,7 @@ static kn_status segment_create(kn_pool *pool, kn__stream *stream, size_t bytes)
 }
 
 static void segment_destroy(kn_pool *pool, kn__segment *segment) {
+    if (pool->poison) kn__poison_segment_gone(pool, segment->ptr, segment->size);
     pool->driver->segment_free(pool->impl, segment->ptr, segment->size);
     kn__reserve_add(pool, -(int64_t)segment->size);
     KN__LIST_REMOVE(&pool->segments, segment);

@@ -1,6 +1,7 @@
 /* kn_alloc and kn_free: a thread's own slots first, with no lock; then the slabs; then the arena.
  */
 #include "core/arena.h"
+#include "core/poison.h"
 #include "core/reserve.h"
 #include "core/streams.h"
 #include "device/observe.h"
@@ -16,6 +17,7 @@
 static void slot_hand_out(void **out, kn_pool *pool, kn__slot_ref slot, unsigned tag, size_t live,
                           size_t requested, kn_stream stream) {
     KN__WRITE(slot.slot->use, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT);
+    kn__poison_alloc(pool, slot.ptr, requested, live);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;
     if (observer && observer->on_alloc) owner = observer->on_alloc(pool, slot.ptr, live, stream);
@@ -124,7 +126,7 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) return kn__too_large(pool, size, align);
     if (pool->decay_ns) decay_tick(pool);
-    unsigned size_class = aligned_class(pool, size, align);
+    unsigned size_class = aligned_class(pool, size + KN__RED_ZONE, align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
                                              : kn__large_alloc(out, pool, size, align, stream);
 }
@@ -176,6 +178,7 @@ static inline kn_status alloc_of_key(void **out, kn_pool *pool, size_t size, kn_
     }
     kn__count_alloc(cache, stack->slot_bytes, size);
     KN__WRITE(slot.slot->both, size); /* no tag, no owner */
+    KN__POISON_FAST(kn__poison_alloc(pool, slot.ptr, size, stack->slot_bytes));
     *out = slot.ptr;
     return KN_OK;
 }
@@ -245,6 +248,7 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     unsigned tag = kn__slot_tag(use);
     const kn_observer *observer = kn__observer(); /* hears of it before another can have it */
     if (observer && observer->on_free) observer->on_free(pool, ptr, live, KN__READ(slot->owner));
+    kn__poison_free(pool, ptr, requested, live);
     kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = cache && !shared ? kn__rack_enter(pool, cache, slab->stream->key) : NULL;
     if (rack) {
@@ -301,6 +305,7 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
         return free_slow(pool, ptr);
     }
     size_t live = slab->slot_bytes; /* outside the gate the slab may be gone */
+    KN__POISON_FAST(kn__poison_free(pool, ptr, kn__slot_requested(use), live));
     KN__WRITE(slot->use, 0);
     kn__stack_push(rack, stack, (kn__slot_ref){ptr, slot});
     kn__gate_leave(&cache->gate);

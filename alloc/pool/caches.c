@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "core/poison.h"
 #include "pool/cache.h"
 #include "pool/counts.h"
 #include "pool/pool_lock.h"
@@ -68,7 +69,8 @@ void kn__caches_attach(kn_pool *pool) {
     uint32_t word = 0;
     while (word < KN__POOL_SLOTS / 64 && !~slots_taken[word]) word++;
     pool->slot = KN__POOL_SLOTS;
-    if (fenced && word < KN__POOL_SLOTS / 64) {
+    bool watched = pool->poison == KN__POISON_MEMCHECK; /* each call */
+    if (fenced && !watched && word < KN__POOL_SLOTS / 64) {
         unsigned bit = (unsigned)__builtin_ctzll(~slots_taken[word]);
         slots_taken[word] |= 1ull << bit;
         pool->slot = word * 64 + bit;

@@ -1,6 +1,7 @@
 #include "pool/large.h"
 
 #include "core/arena.h"
+#include "core/poison.h"
 #include "core/streams.h"
 #include "device/observe.h"
 #include "pool/counts.h"
@@ -10,7 +11,7 @@
 
 /* At most one block may start in a page. */
 static inline size_t round_block(size_t size) {
-    size_t rounded = kn__block_round(size);
+    size_t rounded = kn__block_round(size + KN__RED_ZONE);
     return rounded < KN__PAGE ? KN__PAGE : rounded;
 }
 
@@ -42,6 +43,7 @@ kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
     kn__page_set(&pool->pages, ptr, (uintptr_t)block);
     kn__count_locked(pool, cache, tag, (int64_t)rounded, (int64_t)size);
     kn__pool_unlock(pool);
+    kn__poison_alloc(pool, ptr, size, rounded);
     const kn_observer *observer = kn__observer();
     if (KN__UNLIKELY(observer && observer->on_alloc)) {
         KN__WRITE(block->owner, observer->on_alloc(pool, ptr, rounded, handle));
@@ -71,7 +73,9 @@ kn_status kn__large_free(kn_pool *pool, char *ptr) {
         kn__pool_unlock(pool);
         return kn__misuse(pool, "kn_free", ptr, why);
     }
+    KN_ASSERT(block); /* a misuse otherwise */
     tell_free(pool, block);
+    kn__poison_free(pool, ptr, block->size - block->slack, block->size);
     kn__stream *home = block->stream;
     kn__count_locked(pool, kn__cache_of_thread(pool), block->tag, -(int64_t)block->size,
                      -(int64_t)(block->size - block->slack));

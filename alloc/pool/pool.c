@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "core/grow.h"
+#include "core/poison.h"
 #include "core/progress.h"
 #include "core/streams.h"
 #include "device/drivers.h"
@@ -65,11 +66,14 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     }
     pool->soft_limit = o->soft_limit_bytes ? o->soft_limit_bytes : SIZE_MAX;
     pool->slab_max = o->slab_max_bytes ? o->slab_max_bytes : KN__SLAB_DEFAULT;
-    pool->fast_max = o->decay_ns ? 0 : pool->slab_max;
     pool->size_max = KN__SIZE_LIMIT;
     pool->n_size_classes = kn__size_class_of(pool->slab_max) + 1;
     pool->pinned = o->pinned && !pool->driver->ordered;
     pool->ordered = pool->driver->ordered;
+    bool host = pool->ordered && pool->driver->host_access;
+    pool->poison = (uint8_t)(host ? kn__poison_kind() : KN__POISON_NONE);
+    bool slow = o->decay_ns || KN__RED_ZONE || pool->poison == KN__POISON_MEMCHECK;
+    pool->fast_max = slow ? 0 : pool->slab_max;
     pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
     pool->has_ids = pool->driver->stream_id && !pool->ordered;
     pool->pressure = o->pressure > 0 ? o->pressure : PRESSURE;
