@@ -31,6 +31,8 @@ typedef enum kn__poison {
     KN__POISON_PATTERN
 } kn__poison;
 
+static inline size_t kn__red_zone(const kn_pool *pool) { return pool->poison ? KN__RED_ZONE : 0; }
+
 /* How memory of the host is marked in this process. */
 kn__poison kn__poison_kind(void);
 

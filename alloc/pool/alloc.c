@@ -126,7 +126,7 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) return kn__too_large(pool, size, align);
     if (pool->decay_ns) decay_tick(pool);
-    unsigned size_class = aligned_class(pool, size + KN__RED_ZONE, align);
+    unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
                                              : kn__large_alloc(out, pool, size, align, stream);
 }

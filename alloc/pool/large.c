@@ -10,15 +10,15 @@
 #include "pool/pool_lock.h"
 
 /* At most one block may start in a page. */
-static inline size_t round_block(size_t size) {
-    size_t rounded = kn__block_round(size + KN__RED_ZONE);
+static inline size_t round_block(const kn_pool *pool, size_t size) {
+    size_t rounded = kn__block_round(size + kn__red_zone(pool));
     return rounded < KN__PAGE ? KN__PAGE : rounded;
 }
 
 /* Under the lock. */
 static kn_status find_block(kn__block **out, kn_pool *pool, size_t size, size_t align,
                             kn_stream handle) {
-    size_t rounded = round_block(size);
+    size_t rounded = round_block(pool, size);
     kn__stream *stream;
     KN_TRY(kn__stream_get(&stream, pool, handle));
     kn__block *block = kn__arena_find(pool, stream, rounded, align);

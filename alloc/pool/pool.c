@@ -72,7 +72,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     pool->ordered = pool->driver->ordered;
     bool host = pool->ordered && pool->driver->host_access;
     pool->poison = (uint8_t)(host ? kn__poison_kind() : KN__POISON_NONE);
-    bool slow = o->decay_ns || KN__RED_ZONE || pool->poison == KN__POISON_MEMCHECK;
+    bool slow = o->decay_ns || kn__red_zone(pool) || pool->poison == KN__POISON_MEMCHECK;
     pool->fast_max = slow ? 0 : pool->slab_max;
     pool->stream_mask = pool->ordered || pool->pinned ? 0 : UINTPTR_MAX;
     pool->has_ids = pool->driver->stream_id && !pool->ordered;
