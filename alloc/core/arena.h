@@ -32,6 +32,8 @@ static inline void kn__arena_join(kn__stream *stream, kn__block *neighbour) {
 static inline kn__block *kn__arena_put(kn_pool *pool, kn__block *block, kn__stream *stream,
                                        uint64_t epoch) {
     KN_ASSERT(block->size && epoch <= stream->epoch);
+    KN_ASSERT_SLOW(!block->left || block->left->right == block);
+    KN_ASSERT_SLOW(!block->right || block->right->left == block);
     pool->n_changes++;
     if (epoch == stream->epoch) stream->open_bytes += block->size;
     if (block->stream != stream) kn__block_assign(block, stream);

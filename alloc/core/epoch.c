@@ -8,6 +8,7 @@
 /* One event more; where there is no room the youngest one is recorded again: it then covers more,
  * later. */
 static kn_status epoch_record(kn_pool *pool, kn__stream *stream) {
+    KN_ASSERT(!stream->retired && !stream->graph && stream->n_events <= KN__EPOCH_EVENTS);
     bool full = stream->n_events == KN__EPOCH_EVENTS;
     void *event = full ? stream->events[KN__EPOCH_EVENTS - 1].event : NULL;
     if (!full) KN_TRY(kn__event_take(pool, &event));
@@ -66,12 +67,14 @@ static void remember_wait(kn_pool *pool, kn__stream *by, const kn__stream *strea
         by->waited = grown;
         by->n_waited = n;
     }
+    KN_ASSERT(by->waited[stream->index] < epoch);
     by->waited[stream->index] = epoch;
 }
 
 kn_status kn__epoch_wait(kn_pool *pool, kn__stream *by, kn__stream *stream, uint64_t epoch) {
     if (by == stream || kn__epoch_finished(pool, stream, epoch)) return KN_OK;
     if (epoch <= kn__epoch_waited(by, stream)) return KN_OK;
+    KN_ASSERT(epoch <= stream->epoch);
     if (stream->graph) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "pool %s: memory of a graph is wanted", pool->name);
     }
@@ -97,6 +100,7 @@ void kn__epoch_uses_finish(kn_pool *pool, kn__stream *stream) {
 }
 
 void kn__epoch_events_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
+    KN_ASSERT(n > 0 && n <= stream->n_events && stream->events[n - 1].epoch < stream->epoch);
     pool->n_changes++;
     if (stream->events[n - 1].epoch > stream->done) stream->done = stream->events[n - 1].epoch;
     for (uint32_t i = 0; i < n; i++) kn__event_put(pool, stream->events[i].event);

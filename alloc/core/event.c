@@ -9,6 +9,7 @@ kn_status kn__event_take(kn_pool *pool, void **out) {
 }
 
 void kn__event_put(kn_pool *pool, void *event) {
+    KN_ASSERT(event && pool->n_events_kept <= pool->events_room);
     if (pool->n_events_kept == pool->events_room) {
         uint32_t room = pool->events_room ? 2 * pool->events_room : 16;
         void **events = kn__meta_grow(&pool->meta, pool->events, pool->events_room * sizeof *events,

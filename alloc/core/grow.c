@@ -16,6 +16,7 @@ void kn__shrink(kn_pool *pool, size_t keep_bytes) {
 }
 
 void kn__memory_release(kn_pool *pool) {
+    KN_ASSERT(!pool->caches);
     bool alive = !pool->driver->alive || pool->driver->alive(pool->impl);
     kn__range_destroy(pool, alive);
     if (alive) kn__segments_destroy(pool);

@@ -22,6 +22,8 @@ static char *free_handle(const kn_pool *pool, const kn__block *block, const char
 /* Cuts [at, at + bytes) out of a free block; what is left and right of it stays free, the piece is
  * in no bin. NULL: no host memory. */
 static kn__block *punch(kn_pool *pool, kn__block *block, char *at, size_t bytes) {
+    KN_ASSERT(block->state == KN__FREE && at >= block->ptr);
+    KN_ASSERT(at + bytes <= block->ptr + block->size);
     kn__bins *bins = &block->stream->bins;
     kn__bins_remove(bins, block);
     if (at > block->ptr) {

@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "checked.h"
+
 typedef struct kn__lock { /* zero: open */
     _Atomic uint32_t state;
 } kn__lock;
@@ -25,6 +27,7 @@ static inline void kn__lock_take(kn__lock *lock) {
 }
 
 static inline void kn__lock_open(kn__lock *lock) {
+    KN_ASSERT(atomic_load_explicit(&lock->state, memory_order_relaxed) != 0);
     if (__builtin_expect(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2, 0)) {
         kn__lock_wake(lock);
     }

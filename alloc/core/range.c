@@ -30,6 +30,7 @@ static void hole_link(kn__range *range, kn__block *hole, kn__block *prev) {
 }
 
 void kn__hole_make(kn_pool *pool, kn__block *block) {
+    KN_ASSERT(block->state == KN__FREE);
     kn__block_set(block, KN__HOLE, 0);
     if (block->stream != pool->idle) kn__block_assign(block, pool->idle);
     if (block->right && block->right->state == KN__HOLE) {
@@ -45,6 +46,7 @@ void kn__hole_make(kn_pool *pool, kn__block *block) {
 }
 
 void kn__hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t bytes) {
+    KN_ASSERT(hole->state == KN__HOLE && bytes > 0 && bytes <= hole->size);
     kn__block *rest = hole->size > bytes ? kn__block_split(&pool->records, hole, bytes) : NULL;
     if (rest) hole_link(&pool->range, rest, hole);
     KN__LIST_REMOVE(&pool->range.holes, hole);
@@ -86,6 +88,7 @@ kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granula
 kn_status kn__range_unmap(kn_pool *pool, char *at) {
     kn__granule *granule = kn__granule_of(&pool->range, at);
     size_t bytes = granule->span * pool->range.unit;
+    KN_ASSERT(bytes > 0); /* a handle starts here */
     KN_TRY(pool->driver->handle_unmap(pool->impl, at, bytes));
     pool->driver->handle_destroy(pool->impl, granule->handle, bytes);
     granule->span = 0;
@@ -94,6 +97,7 @@ kn_status kn__range_unmap(kn_pool *pool, char *at) {
 }
 
 static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
+    KN_ASSERT(!kn__granule_of(&pool->range, at)->span && bytes % pool->range.unit == 0);
     uint64_t handle = 0;
     KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
     kn_status status = pool->driver->handle_map(pool->impl, at, bytes, handle);

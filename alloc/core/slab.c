@@ -35,6 +35,7 @@ static void unlink_partial(kn__slab *slab) {
 }
 
 kn__slab *kn__slab_create(kn_pool *pool, kn__block *block, unsigned size_class, unsigned depth) {
+    KN_ASSERT(block->state == KN__LIVE && (uintptr_t)block->ptr % KN__PAGE == 0);
     size_t slot = kn__size_class_bytes(size_class), bytes = block->size;
     unsigned n_slots = (unsigned)(bytes / slot), grains = (unsigned)(slot / KN__GRAIN);
     kn__slab *slab = kn__meta_alloc(&pool->meta, record_bytes(n_slots));
@@ -58,6 +59,7 @@ kn__slab *kn__slab_create(kn_pool *pool, kn__block *block, unsigned size_class, 
 }
 
 static void slab_destroy(kn_pool *pool, kn__slab *slab) {
+    KN_ASSERT(slab->n_free == slab->n_slots && !slab->n_waiting && !slab->shared);
     kn__block *block = slab->block;
     kn__pages_set(&pool->pages, slab->base, block->size >> KN__PAGE_SHIFT, 0);
     unlink_partial(slab);
@@ -91,13 +93,14 @@ unsigned kn__slab_take(kn__stream *stream, unsigned size_class, kn__slot_ref *ou
 }
 
 void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
-    KN_ASSERT(!(slab->free[slot / 64] >> slot % 64 & 1));
+    KN_ASSERT(slot < slab->n_slots && !(slab->free[slot / 64] >> slot % 64 & 1));
     slab->free[slot / 64] |= 1ull << slot % 64;
     if (slab->n_free++ == 0) link_partial(slab);
     if (slab->n_free == slab->n_slots) slab_destroy(pool, slab);
 }
 
 void kn__slab_move(kn__slab *slab, kn__stream *stream) {
+    KN_ASSERT(slab->stream != stream && slab->block->slab == slab);
     if (slab->n_free) unlink_partial(slab);
     slab->stream->n_slabs[slab->size_class]--;
     stream->n_slabs[slab->size_class]++;

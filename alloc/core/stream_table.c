@@ -16,6 +16,7 @@ kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index) {
 void kn__streams_show(kn_pool *pool, kn__stream *stream) {
     if (stream->retired || stream->hidden) return;
     size_t i = kn__streams_place(pool, stream->key);
+    KN_ASSERT_SLOW(!kn__streams_find(pool, stream->key));
     while (pool->places[i]) i = (i + 1) & (pool->n_places - 1);
     pool->places[i] = stream;
 }

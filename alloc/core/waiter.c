@@ -18,6 +18,7 @@ kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream) {
         if (use) kn__meta_free(&pool->meta, use, sizeof *use);
         return KN_FAIL(KN_ERR_OOM, "kn_block_use: no host memory");
     }
+    KN_ASSERT(!stream->retired);
     use->stream = stream;
     use->waiter = *waiter;
     use->next = (*waiter)->uses;
@@ -28,6 +29,8 @@ kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream) {
 
 void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
     size_t bytes = waiter_bytes(waiter);
+    KN_ASSERT(waiter->uses && !waiter->n_uses);
+    KN_ASSERT(!waiter->block || waiter->block->state == KN__LIVE);
     KN__LIST_ADD(&pool->waiters, waiter);
     pool->waiting_bytes += bytes;
     if (waiter->block) {
@@ -62,6 +65,7 @@ static void waiter_destroy(kn_pool *pool, kn__waiter *waiter) {
 
 /* All uses are done: the block is its home stream's again. */
 static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
+    KN_ASSERT(!waiter->block || waiter->block->state == KN__WAITING);
     if (waiter->block || waiter->slab) {
         KN__LIST_REMOVE(&pool->waiters, waiter);
         pool->waiting_bytes -= waiter_bytes(waiter);
@@ -82,6 +86,7 @@ void kn__use_finish(kn_pool *pool, kn__use *use) {
 
 kn_status kn__waiter_take(kn_pool *pool, kn__waiter *waiter, kn__stream *by) {
     kn__block *block = waiter->block;
+    KN_ASSERT(block && block->state == KN__WAITING && block->waiter == waiter);
     KN_TRY(kn__epoch_wait(pool, by, block->stream, block->epoch));
     for (kn__use *use = waiter->uses; use; use = use->next) {
         KN_TRY(kn__epoch_wait(pool, by, use->stream, use->epoch));

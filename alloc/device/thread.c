@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "checked.h"
+
 _Thread_local kn__thread *kn__self __attribute__((tls_model("initial-exec")));
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -15,7 +17,10 @@ static bool key_made;
 typedef void (*end_fn)(kn__thread *thread);
 static _Atomic(end_fn) ends[KN__THREAD_ENDS];
 
-void kn__thread_at_end(kn__thread_end end, end_fn fn) { atomic_store(&ends[end], fn); }
+void kn__thread_at_end(kn__thread_end end, end_fn fn) {
+    KN_ASSERT(end < KN__THREAD_ENDS && (!ends[end] || ends[end] == fn));
+    atomic_store(&ends[end], fn);
+}
 
 static void thread_end(void *value) {
     kn__thread *thread = value;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checked.h"
 #include "core/pool_state.h"
 #include "device/observe.h"
 #include "device/registry.h"
@@ -99,6 +100,7 @@ static void close_file(void) {
 static void drain(kn__ring *ring) {
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+    KN_ASSERT(head - tail <= KN__RING_RECORDS);
     while (tail < head) {
         size_t at = tail % KN__RING_RECORDS, n = head - tail;
         if (n > KN__RING_RECORDS - at) n = KN__RING_RECORDS - at;

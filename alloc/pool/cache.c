@@ -16,6 +16,7 @@ static inline uint32_t generation_of(const kn_pool *pool) {
 
 void kn__rack_flush(kn_pool *pool, kn__rack *rack, unsigned size_class, unsigned n) {
     kn__stack *stack = &rack->stacks[size_class];
+    KN_ASSERT(n <= kn__stack_n(stack));
     unsigned gone = kn__stack_n(stack) - n;
     for (unsigned i = 0; i < gone; i++) {
         kn__slot_put(pool, rack->slots[size_class][i]);

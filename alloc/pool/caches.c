@@ -17,6 +17,7 @@ void kn__caches_unlock(void) { pthread_mutex_unlock(&caches_lock); }
 static void cache_destroy(kn_pool *pool, kn__cache *cache) {
     kn__cache_fold(pool, cache);
     kn__cache_flush(pool, cache);
+    KN_ASSERT(!KN__READ(cache->live) && cache->thread->caches[pool->slot] == cache);
     kn__cache **link = &pool->caches;
     while (*link != cache) link = &(*link)->next;
     *link = cache->next;

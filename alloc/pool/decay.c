@@ -52,6 +52,7 @@ static void give_back(kn_pool *pool) {
 /* What streams are not done with is tried again, at the 1st, 2nd, 4th, 8th … call after. */
 void kn__decay(kn_pool *pool) {
     uint64_t now = now_ns(pool), live = (uint64_t)kn__pool_live(pool);
+    KN_ASSERT(pool->decay_ns);
     if (live > pool->window_peak) pool->window_peak = live;
     bool first = !pool->window_start_ns, over = now - pool->window_start_ns >= pool->decay_ns;
     if (first || over) {

@@ -64,6 +64,7 @@ static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
 /* Hides one record and shows the other. Threads flush racks of the hidden one when they next take
  * the pool's lock to allocate. */
 static void change_places(kn_pool *pool, kn__stream *hide, kn__stream *show) {
+    KN_ASSERT(!show || show->hidden);
     if (hide) hide->hidden = true;
     if (show) show->hidden = false;
     kn__streams_changed(pool);
@@ -102,6 +103,7 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
 }
 
 static void end_part(kn_pool *pool, kn__stream *part) {
+    KN_ASSERT(part->graph && !part->hidden);
     change_places(pool, part, kn__stream_lookup(pool, part->key, NULL));
     kn__arena_move(pool, part, 0, pool->idle, 0); /* what the graph never used */
 }
@@ -175,6 +177,7 @@ static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
     kn__arena_visit(pool, move_block, &m);
     move_uses(&m);
     kn__arena_move(pool, part, KN__EPOCH_NEVER, target, kn__stream_epoch(target));
+    KN_ASSERT(!part->bins.n_used && !part->oldest_use && !part->n_events);
     target->open_bytes++;
     part->graph = NULL;
     part->retired = true; /* its record is used again when no thread has a rack of it */

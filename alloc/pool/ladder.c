@@ -330,6 +330,7 @@ kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t 
     request r = {.stream = stream, .size = size, .align = align, .size_class = size_class};
     r.cache = kn__cache_of_thread(pool);
     if (!climb(pool, &r)) return out_of_memory(pool, &r, requested);
+    KN_ASSERT(served(&r));
     *out = r.found;
     return KN_OK;
 }

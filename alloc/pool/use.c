@@ -9,6 +9,7 @@ static kn_status slot_use(kn_pool *pool, kn__slab *slab, char *ptr, kn__stream *
     kn__waiter *waiter = slab->shared;
     while (waiter && waiter->slot != i) waiter = waiter->next;
     bool first = !waiter;
+    KN_ASSERT(first == !(KN__READ(slab->slots[i].use) & KN__SLOT_SHARED));
     KN_TRY(kn__use_add(pool, &waiter, stream));
     if (!first) return KN_OK;
     waiter->slab = slab;
