@@ -196,15 +196,28 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
 
 /* Freeing. */
 
-static void tag_free(kn__cache *cache, unsigned tag, size_t live) {
-    if (KN__UNLIKELY(!KN__READ(cache->tags)) && !kn__tags_create(cache)) {
-        kn__pool_lock(cache->pool);
-        kn__tag_count_locked(cache->pool, tag, -(int64_t)live);
-        kn__pool_unlock(cache->pool);
+static inline void tag_add(kn__cache *cache, unsigned tag, int64_t live) {
+    KN__BUMP(KN__READ(cache->tags)[tag].live, live);
+    cache->tags_used |= 1ull << tag % 64;
+}
+
+/* Where the thread has no counts by tag yet. */
+static __attribute__((noinline)) void tag_free_first(kn__cache *cache, unsigned tag, int64_t live) {
+    if (kn__tags_create(cache)) {
+        tag_add(cache, tag, -live);
         return;
     }
-    KN__BUMP(KN__READ(cache->tags)[tag].live, -(int64_t)live);
-    cache->tags_used |= 1ull << tag % 64;
+    kn__pool_lock(cache->pool);
+    kn__tag_count_locked(cache->pool, tag, -live);
+    kn__pool_unlock(cache->pool);
+}
+
+static inline void tag_free(kn__cache *cache, unsigned tag, size_t live) {
+    if (KN__UNLIKELY(!KN__READ(cache->tags))) {
+        tag_free_first(cache, tag, (int64_t)live);
+    } else {
+        tag_add(cache, tag, -(int64_t)live);
+    }
 }
 
 /* A slot that other streams use: it waits for them. Under the lock. */
