@@ -24,6 +24,7 @@
 #include "core/segment.h"
 #include "core/slab.h"
 #include "core/waiter.h"
+#include "hash.h"
 
 enum { KN__OOM_CALLBACKS = 16 };
 
@@ -78,8 +79,7 @@ struct kn_pool {
     kn__range range;
     kn__stream **streams; /* by index */
     uint32_t n_streams;
-    kn__stream **places; /* those that can be found, by key: a hash table */
-    size_t n_places;
+    kn__hash by_key; /* of kn__stream_place: those that can be found */
     kn_pool_graph *graphs;
     void **events; /* kept for reuse */
     uint32_t n_events_kept, events_room;

@@ -7,6 +7,7 @@
 #include <knet/pool_graph.h>
 
 #include "core/bins.h"
+#include "hash.h"
 
 enum { KN__EPOCH_EVENTS = 16 }; /* most outstanding on a stream */
 
@@ -14,6 +15,9 @@ enum { KN__EPOCH_EVENTS = 16 }; /* most outstanding on a stream */
 enum { KN__STREAM_LEGACY = 1, KN__STREAM_PER_THREAD = 2 };
 
 #define KN__EPOCH_NEVER ((uint64_t)1 << 55) /* beyond any epoch */
+
+/* The key for hash tables, never 0, of a stream's key. */
+static inline uint64_t kn__hash_of_stream(uint64_t key) { return kn__spread(key + 1); }
 
 typedef struct kn__use kn__use;
 

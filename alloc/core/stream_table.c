@@ -15,36 +15,35 @@ kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index) {
 /* The table has the streams that can be found: neither retired nor hidden. */
 void kn__streams_show(kn_pool *pool, kn__stream *stream) {
     if (stream->retired || stream->hidden) return;
-    size_t i = kn__streams_place(pool, stream->key);
-    KN_ASSERT_SLOW(!kn__streams_find(pool, stream->key));
-    while (pool->places[i]) i = (i + 1) & (pool->n_places - 1);
-    pool->places[i] = stream;
+    kn__stream_place *place =
+        kn__hash_put(&pool->by_key, sizeof *place, kn__hash_of_stream(stream->key));
+    KN_ASSERT(!place->stream);
+    place->stream = stream;
 }
 
 void kn__streams_changed(kn_pool *pool) {
     pool->recent = NULL;
-    memset(pool->places, 0, pool->n_places * sizeof *pool->places);
+    kn__hash_clear(&pool->by_key, sizeof(kn__stream_place));
     for (uint32_t i = 0; i < pool->n_streams; i++) kn__streams_show(pool, pool->streams[i]);
     atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
 }
 
-/* In the list and, at most half full, in the table. */
+/* In the list and in the table, both in the pool's own host memory. */
 bool kn__streams_room(kn_pool *pool) {
-    if (pool->n_streams < pool->n_places / 2) return true;
-    size_t n = pool->n_places ? 2 * pool->n_places : 16;
-    kn__stream **places = kn__meta_alloc(&pool->meta, n * sizeof(kn__stream *));
+    kn__hash *table = &pool->by_key;
+    size_t n_before = table->n_slots, n = kn__hash_next_size(table, 16);
+    if (pool->n_streams < n_before / 2) return true;
+    void *places = kn__meta_alloc(&pool->meta, n * sizeof(kn__stream_place));
     kn__stream **streams =
-        kn__meta_grow(&pool->meta, pool->streams, pool->n_places / 2 * sizeof(kn__stream *),
+        kn__meta_grow(&pool->meta, pool->streams, n_before / 2 * sizeof(kn__stream *),
                       n / 2 * sizeof(kn__stream *));
     if (streams) pool->streams = streams;
     if (!streams || !places) {
-        kn__meta_free(&pool->meta, places, n * sizeof(kn__stream *));
+        kn__meta_free(&pool->meta, places, n * sizeof(kn__stream_place));
         return false;
     }
-    kn__meta_free(&pool->meta, pool->places, pool->n_places * sizeof(kn__stream *));
-    pool->places = places;
-    pool->n_places = n;
-    for (uint32_t i = 0; i < pool->n_streams; i++) kn__streams_show(pool, pool->streams[i]);
+    void *old = kn__hash_move(table, sizeof(kn__stream_place), places, n);
+    kn__meta_free(&pool->meta, old, n_before * sizeof(kn__stream_place));
     return true;
 }
 

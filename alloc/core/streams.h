@@ -7,7 +7,6 @@
 
 #include "core/epoch.h"
 #include "device/thread.h"
-#include "mix.h"
 
 /* Two low bits say what kind of key it is: 0 a handle, 1 and 2 see KN__STREAM_…, 3 an id. */
 enum { KN__KEY_ID = 3 };
@@ -32,15 +31,16 @@ void kn__streams_show(kn_pool *pool, kn__stream *stream);
 void kn__streams_changed(kn_pool *pool);
 /* Room for one more; false: no host memory. */
 bool kn__streams_room(kn_pool *pool);
-static inline size_t kn__streams_place(const kn_pool *pool, uint64_t key) {
-    return (size_t)((key * KN__GOLDEN) >> 32) & (pool->n_places - 1);
-}
+/* In the pool's table. */
+typedef struct kn__stream_place {
+    uint64_t key; /* kn__hash_of_stream */
+    kn__stream *stream;
+} kn__stream_place;
+
 /* The stream that is found by its key; NULL: none. */
 static inline kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key) {
-    kn__stream *stream;
-    size_t i = kn__streams_place(pool, key);
-    while ((stream = pool->places[i]) && stream->key != key) i = (i + 1) & (pool->n_places - 1);
-    return stream;
+    kn__stream_place *place = kn__hash_find(&pool->by_key, sizeof *place, kn__hash_of_stream(key));
+    return place->stream;
 }
 /* The stream, or a graph's part of it, hidden or not; NULL: there is none. */
 kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph);

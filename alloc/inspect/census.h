@@ -71,6 +71,9 @@ kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const cha
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function);
 void kn__pool_stats(kn_pool_stats *out, kn_pool *pool); /* under the lock */
 
+/* observer.c: the label of an owner, as the observer says it, or its number. */
+void kn__owner_name(uint32_t owner, char *out, size_t out_bytes);
+
 /* tag.c */
 const char *kn__tag_name(unsigned tag);
 /* The n tags with most live bytes; returns how many there are. Under the lock. */

@@ -1,9 +1,8 @@
-#include "inspect/observer.h"
-
 #include <stdio.h>
 
 #include "device/observe.h"
 #include "device/registry.h"
+#include "inspect/census.h"
 #include "pool/pools.h"
 
 static void replay_pool(void *ctx, kn_pool *pool) {

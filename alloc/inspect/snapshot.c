@@ -1,6 +1,5 @@
 /* The snapshot: every segment and block of a pool, as JSON. */
 #include "inspect/census.h"
-#include "inspect/observer.h"
 
 static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag) {
     char name[256];

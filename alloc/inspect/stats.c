@@ -3,7 +3,6 @@
 
 #include "device/drivers.h"
 #include "inspect/census.h"
-#include "inspect/observer.h"
 #include "pool/counts.h"
 #include "pool/pool_lock.h"
 

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mix.h"
-
 kn__rack *kn__rack_none(void) {
     static const kn__rack none;
     return (kn__rack *)(uintptr_t)&none;
@@ -56,14 +54,25 @@ uint64_t kn__caches_bytes(const kn_pool *pool) {
     return bytes;
 }
 
-static kn__rack **place_of(const kn__cache *cache, uint64_t key) {
-    size_t mask = cache->n_places - 1, i = (size_t)((key * KN__GOLDEN) >> 32) & mask;
-    while (cache->places[i] && cache->places[i]->key != key) i = (i + 1) & mask;
-    return &cache->places[i];
+typedef struct kn__rack_place {
+    uint64_t key; /* kn__hash_of_stream */
+    kn__rack *rack;
+} kn__rack_place;
+
+static kn__rack *rack_find(const kn__cache *cache, uint64_t key) {
+    const kn__rack_place *place =
+        kn__hash_get(&cache->by_key, sizeof *place, kn__hash_of_stream(key));
+    return place ? place->rack : NULL;
+}
+
+static void rack_place(kn__cache *cache, kn__rack *rack) {
+    kn__rack_place *place =
+        kn__hash_put(&cache->by_key, sizeof *place, kn__hash_of_stream(rack->key));
+    place->rack = rack;
 }
 
 kn__rack *kn__rack_enter(const kn_pool *pool, kn__cache *cache, uint64_t key) {
-    kn__rack *rack = cache->n_places ? *place_of(cache, key) : NULL;
+    kn__rack *rack = rack_find(cache, key);
     if (!rack) return NULL;
     if (kn__gate_enter(&cache->gate, &pool->generation, &rack->generation)) {
         return cache->current = rack;
@@ -80,12 +89,12 @@ static void cache_renew(kn_pool *pool, kn__cache *cache) {
     cache->generation = generation;
     cache->current = kn__rack_none();
     kn__cache_flush(pool, cache);
-    for (size_t i = 0; i < cache->n_places; i++) cache->places[i] = NULL;
+    kn__hash_clear(&cache->by_key, sizeof(kn__rack_place));
     for (kn__rack **link = &cache->racks; *link;) {
         kn__rack *rack = *link;
         rack->generation = generation;
         if (!rack->stream->retired && !rack->stream->hidden) {
-            *place_of(cache, rack->key) = rack;
+            rack_place(cache, rack);
             link = &rack->next;
             continue;
         }
@@ -95,23 +104,9 @@ static void cache_renew(kn_pool *pool, kn__cache *cache) {
     }
 }
 
-/* Room for one rack more in the table, at most half full. */
-static bool racks_room(kn__cache *cache) {
-    size_t n_racks = 0;
-    for (const kn__rack *rack = cache->racks; rack; rack = rack->next) n_racks++;
-    if (n_racks < cache->n_places / 2) return true;
-    size_t n = cache->n_places ? 2 * cache->n_places : 4;
-    kn__rack **places = calloc(n, sizeof *places);
-    if (!places) return false;
-    free(cache->places);
-    cache->places = places;
-    cache->n_places = n;
-    for (kn__rack *rack = cache->racks; rack; rack = rack->next) *place_of(cache, rack->key) = rack;
-    return true;
-}
-
 static kn__rack *rack_create(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
-    if (!racks_room(cache)) return NULL;
+    kn__hash *table = &cache->by_key;
+    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(kn__rack_place), 4)) return NULL;
     kn__rack *rack = calloc(1, sizeof *rack + pool->n_size_classes * sizeof rack->slots[0]);
     if (!rack) return NULL;
     for (unsigned size_class = 0; size_class < pool->n_size_classes; size_class++) {
@@ -123,14 +118,14 @@ static kn__rack *rack_create(kn_pool *pool, kn__cache *cache, kn__stream *stream
     rack->generation = generation_of(pool);
     rack->next = cache->racks;
     cache->racks = rack;
-    *place_of(cache, rack->key) = rack;
+    rack_place(cache, rack);
     stream->refs++;
     return rack;
 }
 
 kn__rack *kn__rack_get(kn_pool *pool, kn__cache *cache, kn__stream *stream) {
     cache_renew(pool, cache);
-    kn__rack *rack = cache->n_places ? *place_of(cache, stream->key) : NULL;
+    kn__rack *rack = rack_find(cache, stream->key);
     if (!rack && !(rack = rack_create(pool, cache, stream))) return NULL;
     KN_ASSERT(rack->stream == stream);
     return cache->current = rack;

@@ -27,8 +27,7 @@ typedef struct kn__cache {
     _Atomic int64_t live, live_max, requested; /* bytes */
     _Atomic uint64_t n_allocs;
     kn__rack *racks;
-    kn__rack **places; /* the same by key: a hash table */
-    size_t n_places;
+    kn__hash by_key;              /* the same: of kn__rack_place */
     kn__tag_counts *_Atomic tags; /* KN__TAGS of them; NULL: the thread has used none here */
     uint64_t tags_used;           /* since they were folded: a bit for each tag modulo 64 */
     kn_pool *pool;

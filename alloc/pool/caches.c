@@ -27,7 +27,7 @@ static void cache_destroy(kn_pool *pool, kn__cache *cache) {
         rack->stream->refs--;
         free(rack);
     }
-    free(cache->places);
+    kn__hash_release(&cache->by_key);
     free(KN__READ(cache->tags));
     free(cache);
 }

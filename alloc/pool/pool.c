@@ -14,7 +14,6 @@
 #include "pool/inspector.h"
 #include "pool/pool_lock.h"
 #include "pool/pools.h"
-#include "pool/retire.h"
 #include "pool/trim.h"
 
 /* Options. */

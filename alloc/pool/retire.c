@@ -1,5 +1,4 @@
 /* Streams that go: their pools are told before. */
-#include "pool/retire.h"
 #include "core/streams.h"
 #include "device/drivers.h"
 #include "device/registry.h"
