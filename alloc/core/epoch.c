@@ -107,6 +107,7 @@ void kn__epoch_events_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
     stream->n_events -= n;
     memmove(stream->events, stream->events + n, stream->n_events * sizeof stream->events[0]);
     kn__epoch_uses_finish(pool, stream);
-    if (stream->retired && stream->done >= kn__stream_epoch(stream))
+    if (stream->retired && stream->done >= kn__stream_epoch(stream)) {
         kn__arena_move(pool, stream, KN__EPOCH_NEVER, pool->idle, 0);
+    }
 }

@@ -155,8 +155,9 @@ static bool move_handles(void *ctx, kn__block *block) {
 /* For what the plan counts on; nothing where no wait is needed. */
 static kn_status plan_wait(kn_pool *pool, kn__stream *by, const kn__plan *plan) {
     const kn__block *left = plan->hole->left, *right = plan->hole->right;
-    if (left && left->state == KN__FREE)
+    if (left && left->state == KN__FREE) {
         KN_TRY(kn__epoch_wait(pool, by, left->stream, left->epoch));
+    }
     if (plan->bytes < plan->hole->size || !right || right->state != KN__FREE) return KN_OK;
     return kn__epoch_wait(pool, by, right->stream, right->epoch);
 }
@@ -178,8 +179,9 @@ bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, b
     harvest found = {.pool = pool, .by = stream, .plan = &plan}, moving = found;
     size_t mapped = 0;
     visit_large(pool, count_handles, &found);
-    if (found.bytes < plan.bytes && plan.bytes - found.bytes > kn__pool_headroom(pool))
+    if (found.bytes < plan.bytes && plan.bytes - found.bytes > kn__pool_headroom(pool)) {
         return false;
+    }
     if (kn__range_room(pool, plan.hole->ptr, plan.bytes) < 0) return false;
     visit_large(pool, move_handles, &moving);
     size_t moved = moving.bytes;

@@ -91,8 +91,9 @@ bool kn__epochs_finish(kn_pool *pool) {
                          pool->name, (void *)stream->handle, kn_last_error()->message);
             all = false;
         }
-        for (uint32_t m = 0; m < stream->n_events; m++)
+        for (uint32_t m = 0; m < stream->n_events; m++) {
             kn__event_put(pool, stream->events[m].event);
+        }
         stream->n_events = 0;
     }
     kn__events_destroy(pool);
@@ -126,8 +127,9 @@ bool kn__epochs_recover(kn_pool *pool) {
         any |= needs_device(pool, pool->streams[i]);
         if (captures(pool, pool->streams[i])) return false;
     }
-    if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0)
+    if (!any || !pool->driver->device_sync || pool->driver->device_sync(pool->impl) < 0) {
         return false;
+    }
     pool->n_syncs++;
     for (uint32_t i = 0; i < pool->n_streams; i++) stream_done(pool, pool->streams[i]);
     return true;

@@ -73,7 +73,8 @@ void kn__stream_retire(kn_pool *pool, kn__stream *stream, bool gone) {
                      gone ? "was destroyed without kn_stream_retire" : "can't be waited for");
     }
     stream->retired = true;
-    if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream)))
+    if (kn__epoch_finished(pool, stream, kn__stream_epoch(stream))) {
         kn__arena_move(pool, stream, KN__EPOCH_NEVER, pool->idle, 0);
+    }
     kn__streams_changed(pool);
 }

@@ -94,7 +94,7 @@ kn_status kn_event_sync(kn_event *event) {
     return device->driver->event_sync(device->impl, event->native);
 }
 
-/* Copies. */
+/* ---- copies ---- */
 
 kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
                          size_t size_bytes, kn_stream stream) {

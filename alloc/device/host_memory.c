@@ -95,7 +95,7 @@ static hooks our_hooks = {.alloc = extent_alloc,
                           .split = extent_split,
                           .merge = extent_merge};
 
-/* The arena. */
+/* ---- the arena ---- */
 
 static pthread_once_t arena_once = PTHREAD_ONCE_INIT;
 static bool arena_made;

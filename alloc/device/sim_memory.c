@@ -168,8 +168,9 @@ static void sim_handle_destroy(void *impl, uint64_t number, size_t size_bytes) {
 static kn_status sim_handle_map(void *impl, void *at, size_t size_bytes, uint64_t number) {
     ENTER(impl, KN_SIM_HANDLE_MAP);
     kn__sim_handle *h = handle_of(sim, number, size_bytes);
-    if (h && h->mapped)
+    if (h && h->mapped) {
         kn__sim_violate(sim, "handle %llu is mapped twice", (unsigned long long)number);
+    }
     if (h) h->mapped = true;
     extent_add(sim, at, size_bytes, number);
     return KN_OK;

@@ -129,8 +129,9 @@ static kn_status sim_stream_create(void *impl, kn_stream *out) {
     ENTER(impl, KN_SIM_STREAM_CREATE);
     size_t number = 1; /* the lowest unused: handles are reused soon */
     while (number < KN__SIM_STREAMS && sim->streams[number]) number++;
-    if (number == KN__SIM_STREAMS)
+    if (number == KN__SIM_STREAMS) {
         return KN_FAIL(KN_ERR_OOM, "sim: more than %d streams", KN__SIM_STREAMS);
+    }
     sim->streams[number] = kn__sim_queue_new(sim);
     sim->objects++;
     *out = stream_handle(number);
@@ -147,8 +148,9 @@ static void sim_stream_destroy(void *impl, kn_stream stream) {
 }
 
 static void not_captured(kn_sim *sim, const kn__sim_queue *q, kn_sim_call call) {
-    if (q->capturing)
+    if (q->capturing) {
         kn__sim_violate(sim, "%s while the stream is being captured", kn__sim_call_names[call]);
+    }
 }
 
 static kn_status sim_stream_sync(void *impl, kn_stream stream) {
@@ -186,7 +188,7 @@ static kn_status sim_stream_check(void *impl, kn_stream stream) {
     return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
 }
 
-/* Events. */
+/* ---- events ---- */
 
 static kn_status sim_event_create(void *impl, void **out) {
     ENTER(impl, KN_SIM_EVENT_CREATE);

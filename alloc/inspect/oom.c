@@ -17,8 +17,9 @@ static void add(kn__writer *w, const char *before, uint64_t bytes) {
 static void write_text(kn__writer *w, const kn__oom *oom) {
     const kn__figures *r = &oom->figures;
     kn__write(w, "%s asked for", kn__bytes_text((double)oom->request.requested_bytes).text);
-    if (oom->request.slab)
+    if (oom->request.slab) {
         kn__write(w, " (a slab of %s)", kn__bytes_text((double)oom->request.needed_bytes).text);
+    }
     if (oom->request.capturing) kn__write_text(w, " on a stream that is being captured");
     add(w, "; live", r->stats.live_bytes);
     add(w, ", unused", unused_bytes(&r->stats));

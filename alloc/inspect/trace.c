@@ -94,7 +94,7 @@ static void close_file(void) {
     trace.fd = -1;
 }
 
-/* The drain thread. */
+/* ---- the drain thread ---- */
 
 /* Where no trace runs the records are dropped. */
 static void drain(kn__ring *ring) {
@@ -150,7 +150,7 @@ static int start_thread(void) {
     return error;
 }
 
-/* Rings. */
+/* ---- rings ---- */
 
 static kn__ring *my_ring(void) { return kn__self ? kn__self->ring : NULL; }
 
@@ -203,7 +203,7 @@ static void make_room(kn__ring *ring) {
     if (error) kn_log_write(0, "trace: events are lost from here on: %s", strerror(error));
 }
 
-/* Noting an event. */
+/* ---- noting an event ---- */
 
 /* The ring has room, and the file has what an event of the pool and stream leaves unsaid. */
 static inline bool is_ready(const kn__ring *ring, const kn_pool *pool, kn_stream stream) {
@@ -337,7 +337,7 @@ static const kn_observer tap = {.on_call_begin = on_call_begin,
                                 .owner_name = owner_name,
                                 .on_use = on_use};
 
-/* Begin and end. */
+/* ---- begin and end ---- */
 
 static kn_status begin_locked(const char *path) {
     kn_trace_header header = {.magic = KN_TRACE_MAGIC,

@@ -11,7 +11,7 @@
 #include "pool/large.h"
 #include "pool/pool_lock.h"
 
-/* Allocation. */
+/* ---- allocation ---- */
 
 /* Counted already. */
 static void slot_hand_out(void **out, kn_pool *pool, kn__slot_ref slot, unsigned tag, size_t live,
@@ -83,8 +83,9 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned si
     kn__cache *cache = kn__cache_get(pool);
     kn__rack *rack = cache ? kn__rack_enter(pool, cache, kn__stream_key(pool, handle)) : NULL;
     if (rack) {
-        if (kn__stack_n(&rack->stacks[size_class]))
+        if (kn__stack_n(&rack->stacks[size_class])) {
             slot = kn__stack_pop(rack, &rack->stacks[size_class]);
+        }
         kn__gate_leave(&cache->gate);
     }
     if (slot.ptr) {
@@ -194,7 +195,7 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
     return alloc_of_key(out, pool, size_bytes, stream, (uintptr_t)stream);
 }
 
-/* Freeing. */
+/* ---- freeing ---- */
 
 static inline void tag_add(kn__cache *cache, unsigned tag, int64_t live) {
     KN__BUMP(KN__READ(cache->tags)[tag].live, live);

@@ -10,7 +10,7 @@ int64_t kn__pool_live(const kn_pool *pool) {
     return live > 0 ? live : 0;
 }
 
-/* Tags. */
+/* ---- tags ---- */
 
 bool kn__tags_create(kn__cache *cache) {
     kn__tag_counts *tags = calloc(KN__TAGS, sizeof *tags);

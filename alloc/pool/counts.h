@@ -8,7 +8,7 @@
 /* Room for the thread's counts by tag; false: no host memory. */
 bool kn__tags_create(kn__cache *cache);
 
-/* Under the lock. */
+/* ---- under the lock ---- */
 
 void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache);                 /* into the pool's */

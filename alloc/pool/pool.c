@@ -16,7 +16,7 @@
 #include "pool/pools.h"
 #include "pool/trim.h"
 
-/* Options. */
+/* ---- options ---- */
 
 static const double PRESSURE = 0.9; /* by default */
 
@@ -88,7 +88,7 @@ static void set_options(kn_pool *pool, const kn_pool_options *o, const kn_device
     snprintf(pool->name, sizeof pool->name, "%s", o->name ? o->name : kn_device_name(pool->device));
 }
 
-/* Life. */
+/* ---- life ---- */
 
 static void pool_release(kn_pool *pool) {
     kn__pagemap_release(&pool->pages);
@@ -181,7 +181,7 @@ void kn_pool_destroy(kn_pool *pool) {
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
-/* Limits. */
+/* ---- limits ---- */
 
 kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
     KN_TRY(kn__device_usable(pool->device));
