@@ -65,6 +65,15 @@ static void search_takes_the_exact_block_of_its_bin(void **state) {
     assert_ptr_equal(kn__bins_find(&f->stream.bins, mib, KN__BLOCK_GRAIN), exact);
 }
 
+static void search_takes_the_smallest_that_fits_of_those_it_looks_at(void **state) {
+    fixture *f = *state;
+    size_t mib = (size_t)1 << 20;
+    (void)put(f, 0x1000000, mib + 2048);
+    kn__block *best = put(f, 0x2000000, mib + 512);
+    (void)put(f, 0x3000000, mib + 1024);
+    assert_ptr_equal(kn__bins_find(&f->stream.bins, mib, KN__BLOCK_GRAIN), best);
+}
+
 static void search_goes_on_to_larger_bins(void **state) {
     fixture *f = *state;
     (void)put(f, 0x1000000, 4096);
@@ -79,6 +88,14 @@ static void aligned_search_finds_a_block_where_it_fits(void **state) {
     (void)put(f, 0x1000200, 65536); /* too short behind the next multiple */
     kn__block *fits = put(f, 0x2000000, 65536);
     assert_ptr_equal(kn__bins_find(&f->stream.bins, 65536, 65536), fits);
+}
+
+static void aligned_search_takes_no_larger_block_that_does_not_fit(void **state) {
+    fixture *f = *state;
+    (void)put(f, 0x1000200, 65536 + 4096); /* of the next bin */
+    assert_null(kn__bins_find(&f->stream.bins, 65536, 65536));
+    kn__block *sure = put(f, 0x2000200, 2 * 65536 + 8192);
+    assert_ptr_equal(kn__bins_find(&f->stream.bins, 65536, 65536), sure);
 }
 
 static void last_freed_block_comes_first(void **state) {
@@ -136,6 +153,9 @@ static void random_inserts_and_removes_keep_the_bins_whole(void **state) {
             fits |= blocks[j] && blocks[j] == found;
             sure |= blocks[j] && kn__bin_of(blocks[j]->size) > kn__bin_of(size);
         }
+        unsigned n_used = 0;
+        for (unsigned bin = 0; bin < KN__BINS; bin++) n_used += f->stream.bins.head[bin] != NULL;
+        assert_int_equal(f->stream.bins.n_used, n_used);
         assert_true(found ? fits && found->size >= size : !sure);
     }
 }
@@ -161,13 +181,16 @@ static void split_parts_absorb_into_the_block_they_were(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST_WITH(empty_bins_have_no_block, setup, teardown),
-                     TEST_WITH(larger_blocks_are_in_no_smaller_bin, setup, teardown),
-                     TEST_WITH(search_takes_the_exact_block_of_its_bin, setup, teardown),
-                     TEST_WITH(search_goes_on_to_larger_bins, setup, teardown),
-                     TEST_WITH(aligned_search_finds_a_block_where_it_fits, setup, teardown),
-                     TEST_WITH(last_freed_block_comes_first, setup, teardown),
-                     TEST_WITH(walks_see_each_block_once_in_order, setup, teardown),
-                     TEST_WITH(random_inserts_and_removes_keep_the_bins_whole, setup, teardown),
-                     TEST_WITH(split_parts_absorb_into_the_block_they_were, setup, teardown));
+    return RUN_TESTS(
+        TEST_WITH(empty_bins_have_no_block, setup, teardown),
+        TEST_WITH(larger_blocks_are_in_no_smaller_bin, setup, teardown),
+        TEST_WITH(search_takes_the_exact_block_of_its_bin, setup, teardown),
+        TEST_WITH(search_takes_the_smallest_that_fits_of_those_it_looks_at, setup, teardown),
+        TEST_WITH(aligned_search_takes_no_larger_block_that_does_not_fit, setup, teardown),
+        TEST_WITH(search_goes_on_to_larger_bins, setup, teardown),
+        TEST_WITH(aligned_search_finds_a_block_where_it_fits, setup, teardown),
+        TEST_WITH(last_freed_block_comes_first, setup, teardown),
+        TEST_WITH(walks_see_each_block_once_in_order, setup, teardown),
+        TEST_WITH(random_inserts_and_removes_keep_the_bins_whole, setup, teardown),
+        TEST_WITH(split_parts_absorb_into_the_block_they_were, setup, teardown));
 }

@@ -3,7 +3,12 @@
 
 #include "test.h"
 
-static kn__pagemap map;
+/* What is read behind the map by mistake is no leaf. */
+static struct {
+    kn__pagemap map;
+    uintptr_t behind;
+} fixture = {.behind = 1};
+#define map fixture.map
 
 static int setup(void **state) {
     (void)state;
