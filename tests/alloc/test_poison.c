@@ -2,6 +2,7 @@
  * them. */
 #include <fcntl.h>
 #include <knet/pool.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -32,6 +33,43 @@ static void use_after_free(kn_pool *pool, size_t bytes) {
     (void)kn_free(pool, block);
     block[bytes / 2] = 1;
     (void)must_alloc(pool, bytes);
+}
+
+typedef struct block {
+    kn_pool *pool;
+    char *ptr;
+} block;
+
+static void *free_block(void *ctx) {
+    const block *b = ctx;
+    (void)kn_free(b->pool, b->ptr);
+    return NULL;
+}
+
+/* The freeing thread has no cache of the pool yet. */
+static char *freed_by_a_thread(kn_pool *pool, size_t bytes) {
+    block b = {pool, must_alloc(pool, bytes)};
+    char *ptr = b.ptr;
+    pthread_t thread;
+    memset(ptr, 1, bytes);
+    if (pthread_create(&thread, NULL, free_block, &b) || pthread_join(thread, NULL)) _exit(2);
+    return ptr;
+}
+
+static void take_it_again(kn_pool *pool, size_t bytes) {
+    for (int i = 0; i < 256; i++)
+        memset(must_alloc(pool, bytes), 2, bytes); /* one of these is it */
+}
+
+static void use_well_by_threads(kn_pool *pool, size_t bytes) {
+    (void)freed_by_a_thread(pool, bytes);
+    take_it_again(pool, bytes);
+}
+
+static void use_after_free_by_a_thread(kn_pool *pool, size_t bytes) {
+    char *volatile ptr = freed_by_a_thread(pool, bytes);
+    ptr[bytes / 2] = 1;
+    take_it_again(pool, bytes);
 }
 
 static void use_behind_the_end(kn_pool *pool, size_t bytes) {
@@ -85,12 +123,19 @@ static void use_of_live_blocks_is_not_reported(void **state) {
     for (int i = 0; i < N_SIZES; i++) {
         assert_int_equal(run(use_well, SIZES[i], text, sizeof text), 0);
         assert_string_equal(text, "");
+        assert_int_equal(run(use_well_by_threads, SIZES[i], text, sizeof text), 0);
+        assert_string_equal(text, "");
     }
 }
 
 static void use_after_free_is_reported(void **state) {
     (void)state;
     expect_death(use_after_free, "a block was written after kn_free");
+}
+
+static void use_after_free_by_another_thread_is_reported(void **state) {
+    (void)state;
+    expect_death(use_after_free_by_a_thread, "a block was written after kn_free");
 }
 
 static void use_behind_the_end_is_reported(void **state) {
@@ -103,5 +148,6 @@ static void use_behind_the_end_is_reported(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(use_of_live_blocks_is_not_reported), TEST(use_after_free_is_reported),
+                     TEST(use_after_free_by_another_thread_is_reported),
                      TEST(use_behind_the_end_is_reported));
 }
