@@ -35,20 +35,20 @@ static void use_after_free(kn_pool *pool, size_t bytes) {
     (void)must_alloc(pool, bytes);
 }
 
-typedef struct block {
+typedef struct shared_block {
     kn_pool *pool;
     char *ptr;
-} block;
+} shared_block;
 
 static void *free_block(void *ctx) {
-    const block *b = ctx;
+    const shared_block *b = ctx;
     (void)kn_free(b->pool, b->ptr);
     return NULL;
 }
 
 /* The freeing thread has no cache of the pool yet. */
 static char *freed_by_a_thread(kn_pool *pool, size_t bytes) {
-    block b = {pool, must_alloc(pool, bytes)};
+    shared_block b = {pool, must_alloc(pool, bytes)};
     char *ptr = b.ptr;
     pthread_t thread;
     memset(ptr, 1, bytes);
