@@ -417,6 +417,7 @@ static void fill_the_disk(const char *name) {
 
 static void a_full_disk_leaves_the_older_report(void **state) {
     (void)state;
+    if (getenv("GCOV_ERROR_FILE")) skip(); /* counts of lines are files too */
     char name[251];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
@@ -426,6 +427,7 @@ static void a_full_disk_leaves_the_older_report(void **state) {
 
 static void a_full_disk_ends_the_trace_alone(void **state) {
     (void)state;
+    if (getenv("GCOV_ERROR_FILE")) skip(); /* counts of lines are files too */
     static char text[65536];
     file_bytes_max = 4096;
     outcome o = run("nodes", "trace=trace.json,json=/dev/null,out=/dev/null");
