@@ -33,7 +33,7 @@ static void no_memory(reader *r) {
     if (r->status >= 0) r->status = KN_FAIL(KN_ERR_OOM, "no memory to read %s", r->name);
 }
 
-/* ---- values; a key that is missing leaves its value as it is ---- */
+/* --- values; a key that is missing leaves its value as it is --- */
 
 static const cJSON *get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -86,7 +86,7 @@ static const cJSON *first_of(reader *r, const cJSON *object, const char *key) {
     return item && cJSON_IsArray(item) ? item->child : NULL;
 }
 
-/* ---- rows ---- */
+/* --- rows --- */
 
 static void read_memory(reader *r, kn__row *row, const cJSON *json) {
     read_unsigned(r, &row->alloc_bytes, json, "alloc_bytes");
@@ -160,7 +160,7 @@ static void read_rows(reader *r, kn__row *parent, const cJSON *json, const char 
     }
 }
 
-/* ---- the rest ---- */
+/* --- the rest --- */
 
 static void read_pools(reader *r, const cJSON *json) {
     kn__memory_totals *m = &r->report->memory;
@@ -309,7 +309,7 @@ kn_status kn__report_parse(kn__report *out, const char *name, const char *text, 
     return r.status;
 }
 
-/* ---- files ---- */
+/* --- files --- */
 
 static kn_status can_not_read(const char *path, int error) {
     return KN_FAIL(KN_ERR_IO, "cannot read %s: %s", path, strerror(error));

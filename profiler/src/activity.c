@@ -83,7 +83,7 @@ static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
 /* In place of a scope: records of such ids are ignored. */
 static kn__node ignored;
 
-/* ---- the launching thread ---- */
+/* --- the launching thread --- */
 
 static size_t segment_bytes(uint64_t n_entries) {
     return sizeof(segment) + (size_t)n_entries * sizeof(entry);
@@ -201,7 +201,7 @@ void kn__activity_cancel(uint32_t launch_id) {
     }
 }
 
-/* ---- ids ---- */
+/* --- ids --- */
 
 /* Ids come in a row: so do their slots, and a batch of them stays in the cache. An id that is not
  * there is looked for among all that are, unless it is out of their range. */
@@ -343,7 +343,7 @@ static void drain_rings(void) {
     }
 }
 
-/* ---- records ---- */
+/* --- records --- */
 
 /* A launch has as many records as it likes, and is timed when one of them is. */
 static void count_launch(launch *l, bool timed) {
@@ -500,7 +500,7 @@ void kn__activity_drain(void) {
     pthread_mutex_unlock(&drain_lock);
 }
 
-/* ---- start, stop, balance ---- */
+/* --- start, stop, balance --- */
 
 kn_status kn__activity_start(const kn__source *wanted) {
     pthread_mutex_lock(&drain_lock);

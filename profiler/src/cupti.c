@@ -80,7 +80,7 @@ static void disable_kinds(void) {
     }
 }
 
-/* ---- start and stop ---- */
+/* --- start and stop --- */
 
 static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static pthread_cond_t thread_wakes = PTHREAD_COND_INITIALIZER;

@@ -15,7 +15,7 @@ enum {
     BATCH = 256
 };
 
-/* ---- buffers: free -> CUPTI -> full -> drained -> free ---- */
+/* --- buffers: free -> CUPTI -> full -> drained -> free --- */
 
 typedef struct buffer {
     struct buffer *next;
@@ -104,7 +104,7 @@ static void recycle(buffer *b) {
     pthread_mutex_unlock(&buffers_lock);
 }
 
-/* ---- records ---- */
+/* --- records --- */
 
 static uint64_t n_zero_nodes; /* kernels of graphs without a time; the drain's, as the next */
 static uint64_t n_incomplete; /* records that CUPTI handed over before they were written */

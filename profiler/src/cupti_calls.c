@@ -17,7 +17,7 @@ enum {
     SAMPLES = 64 /* one callback of so many is timed */
 };
 
-/* ---- launches ---- */
+/* --- launches --- */
 
 /* One launch shows as a call of the runtime and a call of the driver inside it, and the record may
  * carry either's id. */
@@ -30,8 +30,8 @@ typedef struct call_state {
 static _Thread_local call_state mine __attribute__((tls_model("initial-exec")));
 
 typedef struct call_info {
-    kn__call kind;
-    bool counts; /* kn__call_counts */
+    kn__cuda_call kind;
+    bool counts; /* kn__cuda_call_counts */
     char label[LABEL_BYTES];
 } call_info;
 
@@ -82,7 +82,7 @@ static bool has_failed(const CUpti_CallbackData *call) {
 }
 
 static bool is_launch(const call_info *info) {
-    return info->kind == KN__CALL_LAUNCH || info->kind == KN__CALL_GRAPH_LAUNCH;
+    return info->kind == KN__CUDA_CALL_LAUNCH || info->kind == KN__CUDA_CALL_GRAPH_LAUNCH;
 }
 
 /* Copies or sets nothing. */
@@ -94,7 +94,7 @@ static bool is_empty(const call_info *info, const CUpti_CallbackData *call) {
 /* Whoever wrapped the call has opened a scope of its name already. */
 static void open_call(const call_info *info) {
     const kn__tree *tree = kn__tree_mine;
-    if (info->kind == KN__CALL_QUIET || (tree && !strcmp(tree->current->label, info->label)))
+    if (info->kind == KN__CUDA_CALL_QUIET || (tree && !strcmp(tree->current->label, info->label)))
         return;
     (void)kn_scope_begin_static(info->label);
 }
@@ -110,7 +110,7 @@ static void enter(const call_info *info, const CUpti_CallbackData *call) {
         mine.launch = id;
         mine.launch_depth = mine.depth;
         kn__activity_launch(id);
-    } else if (info->kind == KN__CALL_ALLOC) {
+    } else if (info->kind == KN__CUDA_CALL_ALLOC) {
         kn__activity_note(id, kn__memory_in_call());
     }
 }
@@ -200,17 +200,17 @@ void CUPTIAPI kn__cupti_callback(void *user, CUpti_CallbackDomain domain, CUpti_
     if (sampled) kn__activity_spent(SAMPLES * (kn__clock_now() - start));
 }
 
-static bool is_followed(kn__call kind) {
+static bool is_followed(kn__cuda_call kind) {
     switch (kind) {
-        case KN__CALL_GRAPH_LAUNCH:
+        case KN__CUDA_CALL_GRAPH_LAUNCH:
             return true;
-        case KN__CALL_LAUNCH:
+        case KN__CUDA_CALL_LAUNCH:
             return kn__cupti.tier != KN__CUPTI_GRAPHS;
-        case KN__CALL_ALLOC:
+        case KN__CUDA_CALL_ALLOC:
             return kn__cupti.memory || kn__cupti.tier == KN__CUPTI_CALLS;
-        case KN__CALL_PLAIN:
+        case KN__CUDA_CALL_PLAIN:
             return kn__cupti.tier == KN__CUPTI_CALLS;
-        case KN__CALL_QUIET:
+        case KN__CUDA_CALL_QUIET:
             return false;
     }
     return false;
@@ -223,10 +223,10 @@ static int enable_calls(CUpti_CallbackDomain domain) {
     for (uint32_t id = 1; id < CALLS_MAX; id++) {
         if (kn__cupti.cuptiGetCallbackName(domain, id, &name) != CUPTI_SUCCESS) break;
         call_info *info = &calls[domain == CUPTI_CB_DOMAIN_RUNTIME_API][id];
-        if (!name || !is_followed(kn__call_kind(name))) continue;
-        info->kind = kn__call_kind(name);
-        info->counts = kn__call_counts(name);
-        kn__call_label(info->label, sizeof info->label, name);
+        if (!name || !is_followed(kn__cuda_call_kind(name))) continue;
+        info->kind = kn__cuda_call_kind(name);
+        info->counts = kn__cuda_call_counts(name);
+        kn__cuda_call_label(info->label, sizeof info->label, name);
         CUptiResult result = kn__cupti.cuptiEnableCallback(1, kn__cupti.subscriber, domain, id);
         n += result == CUPTI_SUCCESS && is_launch(info);
     }

@@ -1,7 +1,7 @@
 /* What the files of the CUPTI source share: cupti.c opens a session and ends it, cupti_calls.c
  * follows launches, cupti_buffers.c takes in records. */
-#ifndef KNET_CUPTI_SESSION_H
-#define KNET_CUPTI_SESSION_H
+#ifndef KN_PROFILER_CUPTI_SESSION_H
+#define KN_PROFILER_CUPTI_SESSION_H
 
 #include <cupti.h>
 
@@ -37,12 +37,12 @@ typedef struct kn__cupti_session {
 } kn__cupti_session;
 extern kn__cupti_session kn__cupti;
 
-/* ---- cupti.c ---- */
+/* --- cupti.c --- */
 
 /* Many buffers are full: the drain's period is too long. Any thread. */
 void kn__cupti_wake(void);
 
-/* ---- cupti_buffers.c ---- */
+/* --- cupti_buffers.c --- */
 
 /* Reserves their memory, once. Errors: UNSUPPORTED. */
 KN_MUST_CHECK kn_status kn__cupti_reserve(void);
@@ -57,7 +57,7 @@ uint64_t kn__cupti_dropped(void *ctx);
 /* Kernels of graphs whose records had no time. */
 uint64_t kn__cupti_zero_nodes(void);
 
-/* ---- cupti_calls.c ---- */
+/* --- cupti_calls.c --- */
 
 /* Calls of the runtime and the driver, contexts and graphs. */
 void CUPTIAPI kn__cupti_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,

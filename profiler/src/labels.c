@@ -40,7 +40,7 @@ bool kn__label_may_vanish(const char *label) {
     return n == RANGES_MAX; /* no room for more: none is trusted */
 }
 
-/* ---- the library of a label ---- */
+/* --- the library of a label --- */
 
 typedef struct search {
     uintptr_t address;

@@ -21,7 +21,7 @@ static inline void enter(kn__tree *tree, kn__node *parent, kn__node *node) {
     tree->current = node;
 }
 
-/* The time is the scope's mark: one thread never reads the same twice, and never 0. */
+/* The time is the opening's id: one thread never reads the same twice, and never 0. */
 static inline kn_scope start_at(kn__node *node, uint64_t now) {
     KN__STORE(node->start, now);
     return (kn_scope){now};

@@ -37,7 +37,7 @@ static bool is_measured(uint64_t step) {
     return step >= plan.first && (!plan.last || step <= plan.last);
 }
 
-/* The time from the mark before: of the first step of a program nobody knows its begin. */
+/* The time from the step before: when the first step of a program began is not known. */
 static void count(uint64_t now) {
     steps.n++;
     if (n_seen == 1) return;
@@ -50,7 +50,7 @@ static void count(uint64_t now) {
 }
 
 /* True: a report is due. */
-static bool mark(uint64_t now) {
+static bool count_step(uint64_t now) {
     n_seen++;
     bool was = is_measured(n_seen), will = is_measured(n_seen + 1);
     if (was) count(now);
@@ -63,7 +63,7 @@ void kn_step(void) {
     if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
     uint64_t now = kn__clock_monotonic_ns();
     pthread_mutex_lock(&lock);
-    bool due = mark(now);
+    bool due = count_step(now);
     pthread_mutex_unlock(&lock);
     if (due) report_fn();
 }

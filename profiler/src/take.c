@@ -7,7 +7,7 @@
 #include "kernel.h"
 #include "memory.h"
 
-/* ---- reading a tree that its thread goes on writing ---- */
+/* --- reading a tree that its thread goes on writing --- */
 
 typedef struct reading {
     const kn__tree *tree;

@@ -43,7 +43,7 @@ static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no roo
 
 bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
-/* ---- text; by hand, as this is most of the cost of an event ---- */
+/* --- text; by hand, as this is most of the cost of an event --- */
 
 static void put_number(uint64_t value) {
     char digits[20];
@@ -110,7 +110,7 @@ static void put_record(const kn__record *r) {
     PUT("}}");
 }
 
-/* ---- file ---- */
+/* --- file --- */
 
 /* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped. */
 static void write_out(void) {
@@ -189,7 +189,7 @@ void kn__trace_record(const kn__record *record) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- start and finish ---- */
+/* --- start and finish --- */
 
 kn_status kn__trace_start(const char *path, uint64_t max) {
     if (!kn__path_expand(path_text, sizeof path_text, path)) {

@@ -10,8 +10,8 @@
  * tree to the next thread that starts, which goes on adding to it: reports merge by path anyway,
  * and the memory is bounded by the threads alive at once.
  */
-#ifndef KNET_TREE_H
-#define KNET_TREE_H
+#ifndef KN_PROFILER_TREE_H
+#define KN_PROFILER_TREE_H
 
 #include <knet/prof.h>
 #include <stdatomic.h>
@@ -40,7 +40,7 @@ struct kn__node {
     const char *key;          /* address of a static label; NULL: the label came as text */
     kn__node *parent;         /* NULL for the root */
     kn__node *after;          /* the sibling that was opened after this one the last time */
-    kn__count start;          /* when it was opened; 0: closed. It is the mark of the scope, too */
+    kn__count start;          /* when it was opened, and the id of that opening; 0: closed */
     kn__count ticks, n_calls; /* of the calls that ended */
     kn__count ticks_min, ticks_max;
 

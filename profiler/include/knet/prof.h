@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* A mark on the thread's stack of scopes; {0} when the timer is off. */
+/* One opening of a scope, on the thread that opened it; {0} when the timer is off. */
 typedef struct kn_scope {
     uint64_t start;
 } kn_scope;
