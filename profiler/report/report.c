@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cells.h"
+#include "checked.h"
 
 enum { CHUNK_ROWS = 256, CHILDREN_MIN = 256, OWNER_PATH_BYTES = 512 };
 
@@ -83,6 +84,7 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) 
     row->depth = parent->depth + 1;
     row->min_ns = UINT64_MAX;
     row->first_start = UINT64_MAX;
+    KN_ASSERT(!parent->last == !parent->first && (!parent->last || !parent->last->next));
     if (parent->last) {
         parent->last->next = row;
     } else {

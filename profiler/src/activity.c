@@ -102,6 +102,7 @@ static segment *make_segment(uint64_t n_entries) {
 }
 
 static void free_segment(segment *s) {
+    KN_ASSERT(s->head == s->tail && s->next); /* all was taken, and there is another one */
     kn__budget_return(segment_bytes(s->n_entries));
     free(s);
 }
@@ -143,6 +144,7 @@ static segment *find_room(struct kn__ring *ring) {
 static bool push(struct kn__ring *ring, entry e) {
     segment *s = find_room(ring);
     if (!s) return false;
+    KN_ASSERT(!is_full(s) && !s->next);
     s->entries[s->tail & (s->n_entries - 1)] = e;
     KN__STORE(s->tail, s->tail + 1);
     return true;
@@ -246,6 +248,7 @@ static bool grow(generation *g) {
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
 static void count_pending(generation *of, const launch *l, int delta) {
     if (l->state != PENDING || !is_launch(l)) return;
+    KN_ASSERT(delta > 0 || (of->n_pending && l->node->n_pending));
     of->n_pending += (size_t)(ptrdiff_t)delta;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
@@ -328,6 +331,7 @@ static void drain_ring(struct kn__ring *ring) {
     for (;;) {
         segment *s = ring->reads, *next = KN__LOAD(s->next);
         uint64_t head = s->head, tail = KN__LOAD(s->tail);
+        KN_ASSERT(tail - head <= s->n_entries);
         for (; head != tail; head++) take_entry(&s->entries[head & (s->n_entries - 1)]);
         KN__STORE(s->head, head);
         if (!next) return;
@@ -479,10 +483,12 @@ static void join_late(void) {
             late[kept++] = late[i];
         }
     }
+    KN_ASSERT(kept <= n_late);
     n_late = n_late_before = kept;
 }
 
 static void drain_locked(void) {
+    KN_ASSERT(source);
     uint64_t start_ns = kn__now_ns(CLOCK_THREAD_CPUTIME_ID);
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
@@ -565,6 +571,7 @@ void kn__activity_balance(kn__balance *out) {
                              .untimed = n_untimed,
                              .unattributed_ns = unattributed_ns,
                              .n_unattributed = n_unattributed};
+        KN_ASSERT(n_timed + n_untimed <= out->launched);
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
         out->n_lost = dropped + sum_lost_entries();
         out->dropped = dropped < open ? dropped : open;

@@ -6,6 +6,7 @@
 
 #include "cupti_find.h"
 #include "cupti_session.h"
+#include "now.h"
 #include "replay.h"
 #include "thread.h"
 
@@ -87,12 +88,9 @@ static pthread_cond_t thread_wakes = PTHREAD_COND_INITIALIZER;
 static bool thread_runs, drain_wanted;
 
 static struct timespec after(uint64_t ns) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* the other one may be set back */
-    ns += (uint64_t)t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* the other one may be set back */
+    return kn__time_after(now, ns);
 }
 
 /* A quarter of the buffers wait for the drain: the period is too long. */

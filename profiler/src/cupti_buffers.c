@@ -50,6 +50,7 @@ static uint8_t *bytes_of(const buffer *b) { return arena + (size_t)(b - buffers)
 
 static buffer *take_buffer_locked(void) {
     buffer *b = free_list;
+    KN_ASSERT(n_made <= n_buffers && n_full <= n_made);
     if (b) {
         free_list = b->next;
     } else if (n_made < n_buffers) {
@@ -85,6 +86,7 @@ void CUPTIAPI kn__cupti_complete(CUcontext context, uint32_t stream, uint8_t *by
     pthread_mutex_lock(&buffers_lock);
     buffer *b = buffer_of(bytes);
     if (b) {
+        KN_ASSERT(used <= BUFFER_BYTES && n_full < n_made);
         b->used = used;
         b->next = full_list;
         full_list = b;
@@ -97,6 +99,7 @@ void CUPTIAPI kn__cupti_complete(CUcontext context, uint32_t stream, uint8_t *by
 
 /* CUPTI was told that buffers come zeroed. */
 static void recycle(buffer *b) {
+    KN_ASSERT(b >= buffers && b < buffers + n_made);
     memset(bytes_of(b), 0, b->used);
     pthread_mutex_lock(&buffers_lock);
     b->next = free_list;
@@ -159,6 +162,7 @@ static bool step(walker *w) {
 static void walk(const buffer *b, kn__record_fn fn, void *sink) {
     kn__record batch[BATCH];
     walker w = {.buffer = b};
+    KN_ASSERT(b->used <= BUFFER_BYTES);
     size_t n = 0;
     while (step(&w)) {
         if (!kn__cupti_read(&batch[n], w.at)) continue;

@@ -70,6 +70,7 @@ static void see_context(CUcontext context) {
 static void forget_context(CUcontext context) {
     pthread_mutex_lock(&contexts_lock);
     int i = 0;
+    KN_ASSERT(n_contexts <= CONTEXTS_MAX);
     while (i < n_contexts && contexts[i] != context) i++;
     if (i < n_contexts) contexts[i] = contexts[--n_contexts];
     atomic_fetch_add(&n_destroyed, 1);
@@ -118,6 +119,7 @@ static void enter(const call_info *info, const CUpti_CallbackData *call) {
 static void leave(const call_info *info, const CUpti_CallbackData *call) {
     if (call->context) see_context(call->context);
     if (mine.depth == 0) return; /* began before we listened */
+    KN_ASSERT(mine.launch_depth <= mine.depth);
     if (mine.launch_depth == mine.depth) {
         mine.launch_depth = 0;
         if (has_failed(call)) kn__activity_cancel(mine.launch);

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "checked.h"
+
 enum { OBJECTS_MAX = 512, RANGES_MAX = 64 };
 
 typedef struct range {
@@ -83,6 +85,7 @@ static void note_range(range r) {
     pthread_mutex_lock(&lock);
     int n = atomic_load_explicit(&n_vanishing, memory_order_relaxed);
     if (n < RANGES_MAX) {
+        KN_ASSERT(r.start < r.end);
         vanishing[n] = r;
         atomic_store_explicit(&n_vanishing, n + 1, memory_order_release);
     }

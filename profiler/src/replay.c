@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cells.h"
+#include "checked.h"
 #include "file.h"
 
 enum { NAMES_MAX = 4096, PATH_BYTES = 4096, ITEM_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
@@ -48,6 +49,7 @@ static void flush_out(void) {
 }
 
 static void put(const void *bytes, size_t n) {
+    KN_ASSERT(recorder.n_out <= OUT_BYTES);
     if (n > OUT_BYTES - recorder.n_out) flush_out();
     if (n > OUT_BYTES) {
         write_out(bytes, n);

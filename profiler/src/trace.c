@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "checked.h"
 #include "file.h"
 #include "json.h"
 #include "now.h"
@@ -126,6 +127,7 @@ static void write_out(void) {
 
 static void flush_locked(struct kn__trace_buffer *b) {
     uint64_t n = KN__LOAD(b->n);
+    KN_ASSERT(b->n_written <= n && n <= EVENTS);
     if (tick_ns == 0) tick_ns = kn__clock_tick_ns(); /* one rate for the whole trace */
     for (uint64_t i = b->n_written; i < n; i++) {
         const event *e = &b->events[i];
@@ -165,6 +167,7 @@ static void add_event(kn__tree *tree, event e) {
     }
     if (b->n == EVENTS) kn__trace_flush(tree);
     if (!b->tid) b->tid = (long)gettid();
+    KN_ASSERT(b->n < EVENTS);
     b->events[b->n] = e;
     KN__STORE(b->n, b->n + 1);
 }

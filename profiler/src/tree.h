@@ -51,9 +51,9 @@ struct kn__node {
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     kn__count ticks_first;
-    const char *label; /* our copy */
-    _Atomic(kn__node *) first_child;
-    _Atomic(kn__node *) next; /* sibling, in order of first sight */
+    const char *label;     /* our copy */
+    kn__node *first_child; /* KN__STORE, as the next */
+    kn__node *next;        /* sibling, in order of first sight */
     kn__node *last_child;
     uint64_t first_start; /* when it was made */
 

@@ -187,7 +187,7 @@ static void a_call_that_ends_while_it_is_read_counts_once(void **state) {
     uint64_t most = 0;
     tree.root.label = "";
     ending.parent = &tree.root;
-    atomic_store(&tree.root.first_child, &ending);
+    KN__STORE(tree.root.first_child, &ending);
     assert_int_equal(pthread_create(&thread, NULL, end_calls, NULL), 0);
     for (int i = 0; i < READINGS; i++) {
         kn__report report;
