@@ -108,7 +108,7 @@ static void a_second_source_is_refused(void **state) {
     assert_fails(kn__activity_start(source), KN_ERR_INVALID, "records come from synthetic already");
 }
 
-/* ---- a record that comes too early ---- */
+/* --- a record that comes too early --- */
 
 static const kn__record early = {.id = 95000, .name = "early", .start_ns = 5, .end_ns = 25};
 static bool early_is_due;

@@ -99,7 +99,7 @@ static void blocks_freed_before_the_next_allocation_are_temporary(void **state) 
         find_row(&report, "temporaries/where it is freed does not matter")->n_temporary, 0);
 }
 
-/* ---- random traces ---- */
+/* --- random traces --- */
 
 enum { PATHS = 40, BLOCKS = 300, DEPTH = 3, STEPS = 600 };
 
@@ -248,7 +248,7 @@ static void peaks_and_owners_agree_with_brute_force(void **state) {
     for (int round = 0; round < 150; round++) random_trace(round);
 }
 
-/* ---- threads and pools ---- */
+/* --- threads and pools --- */
 
 static void *disturb(void *arg) {
     (void)arg;

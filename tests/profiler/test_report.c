@@ -249,7 +249,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_fails(kn__report_read(&report, "/dev/zero"), KN_ERR_FORMAT, "larger than any profile");
 }
 
-/* ---- parts of a report ---- */
+/* --- parts of a report --- */
 
 static int count_rows(const kn__row *row) {
     int n = 0;

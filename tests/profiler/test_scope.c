@@ -201,7 +201,7 @@ static void threads_are_merged_by_path(void **state) {
     assert_true(n_trees <= 3); /* a thread takes over the tree of one that ended */
 }
 
-/* ---- random scopes against a model ---- */
+/* --- random scopes against a model --- */
 
 enum { MODEL_LABELS = 6, MODEL_DEPTH = 12, MODEL_PATHS = 4096 };
 
