@@ -29,28 +29,31 @@ typedef struct entry {
     uintptr_t node; /* its address; odd: no launch, a note */
 } entry;
 
+/* Hot, all of it: each launch writes one, each record reads and changes one. */
 typedef struct launch {
-    uint64_t key; /* key_of(id); hot, as all of it: a record reads and writes one launch */
+    uint64_t key; /* key_of(id) */
     kn__node *node;
-    uint32_t launch;
+    uint32_t launch; /* the launch's id, where this id is another call's inside it */
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
 /* A part of a thread's ring. When it is full the thread continues in the next one, twice as large;
  * the drain frees a part that it has emptied and that has a successor. */
 typedef struct segment {
+    /* Hot on the launching thread. */
     struct segment *next; /* KN__STORE is the thread's last access */
     uint64_t n_entries;   /* a power of two */
     uint64_t head_seen;   /* the thread's copy of head */
     kn__count tail;
+    /* The drain's, on a line of its own: its stores take no line from the thread that launches. */
     _Alignas(64) kn__count head;
     entry entries[];
 } segment;
 
-/* One producer, its thread; one consumer, the drain. */
+/* One producer, its thread; one consumer, the drain. Lines are apart as in a segment. */
 struct kn__ring {
-    segment *writes;
-    kn__count n_launched;
+    segment *writes;        /* hot on the launching thread */
+    kn__count n_launched;   /* hot there too */
     kn__count n_lost;       /* launches that found no room */
     kn__count n_lost_other; /* other entries that found none */
     _Alignas(64) segment *reads;

@@ -10,6 +10,9 @@
 #include "scope.h"
 #include "trace.h"
 
+_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, last_child) == 128,
+               "what is hot in a node is one cache line, what is warm the next");
+
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
 /* Memory of a tree: nodes and label text, both only ever added to. */
