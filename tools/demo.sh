@@ -3,6 +3,7 @@
 # Fashion-MNIST images and prints where time and memory went. About two minutes on two cores, most of them training.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH   # unset in an empty environment, where bash has a default of its own
 
 tools/install-deps.sh build
 build=build/demo log=build/demo.log
