@@ -52,13 +52,14 @@ function describe(line) {
     if (line ~ /\{$/) about = ""
 }
 # Follows a line of code: does the next line continue it?
-function statement(code) {
+function statement(code,    was_in_macro) {
     sub(/ *$/, "", code)
+    was_in_macro = in_macro
     in_macro = code ~ /\\$/
-    if (!in_macro && code !~ /^#/ && code != "") in_statement = code !~ /[;{},]$/ || (code ~ /,$/ && code ~ /\(/)
+    if (!was_in_macro && !in_macro && code !~ /^#/ && code != "") in_statement = code !~ /[;{},]$/ || (code ~ /,$/ && code ~ /\(/)
 }
 
-# Code with a comment behind it: fields that are declared together get the comment each.
+# Code that a comment follows: fields that are declared together get the comment each.
 function each(code, comment,    type, names, n, i, text) {
     if (inside || code !~ /^ +[a-z_0-9]+ [a-z_0-9]+(\[[A-Z_a-z0-9]+\])?(, [a-z_0-9]+(\[[A-Z_a-z0-9]+\])?)+; *$/) return code comment
     match(code, /^ +[a-z_0-9]+ /)
@@ -139,6 +140,9 @@ in_list {
         about = "/**" escaped(text)
     } else if (code ~ /^#(if|else|endif|include|pragma)/) {
         print
+    } else if (code ~ /\{ *$/) {
+        print (about != "" ? about : "/**" escaped(text)) "\n" code
+        about = ""
     } else {
         print each(code, "/**<" escaped(text))
         statement(code)

@@ -1,10 +1,11 @@
-/* A scope round one call of a library: for whoever wraps BLAS, oneDNN, cuBLAS, cuDNN, a driver.
+/* A scope around one call of a library: for code that wraps BLAS, oneDNN, cuBLAS, cuDNN or a
+ * driver.
  *
  *     KN_TRY(dnn_status(KN_PROF_FN(dnnl_sgemm, 'N', 'N', m, n, k, 1.0f, a, k, b, n, 0.0f, c, n)));
  *     KN_PROF_DO("copy in", memcpy(dst, src, size_bytes));
  *
- * The scope is named after the function, so the table shows where the time of an op went. Off, it
- * costs the branch of a scope. Arguments are evaluated once, inside the scope.
+ * The scope is named after the function, so the table shows where the time of an op went. With the
+ * timer off it costs the branch of a scope. Arguments are evaluated once, inside the scope.
  */
 #ifndef KNET_PROF_CALL_H
 #define KNET_PROF_CALL_H
@@ -25,7 +26,7 @@
 /* fn(arguments) in a scope named "fn"; fn is the plain name of a function that returns a value. */
 #define KN_PROF_FN(fn, ...) KN_PROF_CALL(#fn, fn(__VA_ARGS__))
 
-/* A statement, or a call that returns nothing, in a scope. No return, goto or break out of it. */
+/* A statement, or a call of a void function, in a scope. It must not return, goto or break out. */
 #define KN_PROF_DO(label, ...) KN_PROF_DO_(__COUNTER__, (label), __VA_ARGS__)
 #define KN_PROF_DO_(id, label, ...)                                                                \
     do {                                                                                           \
