@@ -85,9 +85,10 @@ has() {
 required=() optional=() reasons=()
 find_missing() {
   required=() optional=() reasons=()
-  local group need names package for
-  while read -r group need names[1] names[2] names[3] for; do
+  local group need names package for debian fedora arch
+  while read -r group need debian fedora arch for; do
     [[ -n $group && " ${groups[*]} " == *" $group "* ]] || continue
+    names=("" "$debian" "$fedora" "$arch")
     package=${names[$column]}
     if [ "$package" = - ] || has "$package" || [[ " ${required[*]} ${optional[*]} " == *" $package "* ]]; then continue; fi
     if [ "$need" = required ]; then
