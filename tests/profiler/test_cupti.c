@@ -94,7 +94,7 @@ static void assert_complete(const outcome *o, int n) {
     assert_int_equal(number(child(train, "[memcpy HtoD]"), "gpu_ns"), 250000 * n);
     assert_int_equal(number(train, "gpu_ns"), (2000000 + 250000 + 500 + 700) * n);
     const cJSON *gpu = cJSON_GetObjectItem(o->json, "gpu");
-    assert_int_equal(number(gpu, "launched"), 1252 * n); /* the one that failed is none */
+    assert_int_equal(number(gpu, "launched"), 1252 * n); /* the failed launch does not count */
     assert_int_equal(number(gpu, "timed"), 1252 * n);
     assert_int_equal(number(gpu, "pending") + number(gpu, "dropped") + number(gpu, "untimed"), 0);
     assert_int_equal(number(gpu, "n_unattributed"), 0);
@@ -156,7 +156,7 @@ static void late_and_shuffled_records_of_many_threads_all_arrive(void **state) {
     cJSON_Delete(o.json);
 }
 
-static void a_crowd_of_threads_loses_nothing(void **state) {
+static void many_threads_lose_no_event(void **state) {
     (void)state;
     outcome o = run("own,slow", "crowd", mock); /* the drain is behind from its first buffer on */
     assert_int_equal(o.code, 6);
@@ -430,7 +430,7 @@ static void a_call_that_cannot_be_followed_costs_that_call_alone(void **state) {
     cJSON_Delete(o.json);
 }
 
-static void copies_of_nothing_wait_for_no_record(void **state) {
+static void empty_copies_wait_for_no_record(void **state) {
     (void)state;
     static const char *const ways[] = {"", "driver"};
     for (size_t i = 0; i < 2; i++) {
@@ -611,7 +611,7 @@ static void the_full_tier_has_a_row_for_every_call(void **state) {
     cJSON_Delete(o.json);
 }
 
-static void what_the_timer_takes_stands_apart(void **state) {
+static void the_timers_own_memory_is_reported_apart(void **state) {
     (void)state;
     outcome o = run("", "calls", mock);
     const cJSON *row = child(o.json, "~profiler~");
@@ -655,7 +655,7 @@ static void another_tool_leaves_the_cpu_table_and_is_named(void **state) {
     cJSON_Delete(o.json);
 }
 
-static void who_holds_cupti_is_told_from_the_environment(void **state) {
+static void the_holder_of_cupti_is_read_from_the_environment(void **state) {
     (void)state;
     setenv("NSYS_PROFILING_SESSION_ID", "1", 1);
     outcome o = run("held,anonymous", "1", mock);
@@ -714,7 +714,7 @@ int main(int argc, char **argv) {
         TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
-        TEST(a_crowd_of_threads_loses_nothing), TEST(a_full_budget_names_the_word_that_raises_it),
+        TEST(many_threads_lose_no_event), TEST(a_full_budget_names_the_word_that_raises_it),
         TEST(buffers_that_run_out_show), TEST(scopes_do_not_take_the_memory_of_cupti),
         TEST(dropped_records_are_counted), TEST(records_lost_inside_a_graph_launch_show),
         TEST(records_may_come_in_many_buffers), TEST(ids_may_go_round),
@@ -729,14 +729,15 @@ int main(int argc, char **argv) {
         TEST(kinds_are_disabled_at_the_end_where_that_works),
         TEST(an_incomplete_record_hides_no_other),
         TEST(a_call_that_cannot_be_followed_costs_that_call_alone),
-        TEST(copies_of_nothing_wait_for_no_record), TEST(nvtx_starts_after_cupti),
+        TEST(empty_copies_wait_for_no_record), TEST(nvtx_starts_after_cupti),
         TEST(cupti_is_found_beside_cudart), TEST(graphs_that_are_destroyed_leave_room_for_others),
         TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),
         TEST(the_lite_tier_times_a_graph_as_one), TEST(a_version_that_loses_times_says_so),
         TEST(memory_past_the_pools_has_its_row_and_its_scope),
-        TEST(the_full_tier_has_a_row_for_every_call), TEST(what_the_timer_takes_stands_apart),
+        TEST(the_full_tier_has_a_row_for_every_call), TEST(the_timers_own_memory_is_reported_apart),
         TEST(the_first_call_of_a_thread_is_not_measured),
-        TEST(who_holds_cupti_is_told_from_the_environment), TEST(records_without_times_are_counted),
+        TEST(the_holder_of_cupti_is_read_from_the_environment),
+        TEST(records_without_times_are_counted),
         TEST(another_tool_leaves_the_cpu_table_and_is_named),
         TEST(without_driver_or_library_the_cpu_table_remains),
         TEST(any_call_of_the_start_may_fail));

@@ -1,4 +1,4 @@
-/* The timer in whole programs: what they print, where, and that nothing else changes. */
+/* The timer in whole programs: the reports, their places, and no other change of the output. */
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <signal.h>
@@ -132,7 +132,7 @@ static void a_forked_child_prints_nothing(void **state) {
     assert_null(strstr(o.err, "child"));
 }
 
-static void memory_columns_show_what_a_scope_took(void **state) {
+static void memory_columns_show_the_allocations_of_a_scope(void **state) {
     (void)state;
     outcome o = run("memory", "1");
     assert_int_equal(o.code, 0);
@@ -143,7 +143,7 @@ static void memory_columns_show_what_a_scope_took(void **state) {
     assert_non_null(strstr(o.err, "allocating"));
 }
 
-static void a_wrong_word_is_told_and_the_program_goes_on(void **state) {
+static void a_wrong_word_is_reported_and_the_program_continues(void **state) {
     (void)state;
     outcome o = run("plain", "cpu,fsat");
     assert_int_equal(o.code, 0);
@@ -212,7 +212,7 @@ static void an_output_that_cannot_be_written_goes_to_stderr_with_the_reason(void
     }
 }
 
-static void a_report_can_be_had_before_the_end(void **state) {
+static void a_report_can_be_written_before_the_end(void **state) {
     (void)state;
     outcome o = run("report", "out=/dev/null");
     assert_int_equal(o.code, 0);
@@ -248,7 +248,7 @@ static void a_resume_does_not_bring_other_steps_back(void **state) {
     assert_null(strstr(o.err, "\n after "));
 }
 
-/* Of the first step nobody knows when it began. */
+/* The start of the first step is unknown. */
 static void the_first_step_has_no_time(void **state) {
     (void)state;
     outcome o = run("steps", "json=data.json,out=/dev/null");
@@ -260,7 +260,7 @@ static void the_first_step_has_no_time(void **state) {
     cJSON_Delete(json);
 }
 
-static void steps_that_never_came_are_told(void **state) {
+static void steps_that_never_ran_are_reported(void **state) {
     (void)state;
     outcome o = run("steps", "steps=20-30");
     assert_int_equal(o.code, 0);
@@ -275,7 +275,7 @@ static void reports_come_every_so_many_steps_and_at_exit(void **state) {
     assert_row(o.err, "\n step ", "4"); /* the first of them */
 }
 
-static void a_report_comes_after_some_time(void **state) {
+static void a_report_is_written_after_an_interval(void **state) {
     (void)state;
     outcome o = run("wait", "every=30ms,out=early.txt");
     assert_int_equal(o.code, 0);
@@ -291,7 +291,7 @@ static void a_signal_asks_for_a_report(void **state) {
     static char text[65536];
     read_path("early.txt", text, sizeof text);
     assert_row(text, "\n signalled ", "1");
-    o = run("signal", "1"); /* not asked for: the signal does what it always does */
+    o = run("signal", "1"); /* no signal= word: the signal has its default effect */
     assert_int_equal(o.code, -1);
 }
 
@@ -336,7 +336,7 @@ static void make_pipe(void) {
 
 static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
     (void)state;
-    make_pipe(); /* which nobody reads */
+    make_pipe(); /* without a reader */
     outcome o = run("int twice", "signal=INT,out=pipe");
     assert_int_equal(o.signal, SIGINT);
     unlink_file("pipe");
@@ -361,7 +361,7 @@ static void a_signal_during_the_last_report_waits_for_it(void **state) {
     unlink_file("pipe");
 }
 
-static void a_signal_that_is_ignored_ends_nothing(void **state) {
+static void an_ignored_signal_ends_no_program(void **state) {
     (void)state;
     outcome o = run("hup ignored", "signal=HUP,out=early.txt");
     assert_int_equal(o.code, 0);
@@ -481,7 +481,7 @@ static void a_report_may_go_through_a_link(void **state) {
     unlink(link);
 }
 
-static void the_bound_of_memory_holds_and_what_it_cost_is_told(void **state) {
+static void the_bound_of_memory_holds_and_dropped_records_are_counted(void **state) {
     (void)state;
     static char text[8 << 20];
     outcome o = run("nodes", "buf=1M,out=table.txt");
@@ -536,7 +536,7 @@ static void autograd_timer_shows_gradient_scopes_alone(void **state) {
     assert_non_null(strstr(o.err, "forward"));
 }
 
-static void a_pause_leaves_out_what_happens_in_it(void **state) {
+static void a_pause_is_not_measured(void **state) {
     (void)state;
     outcome o = run("pause", "1,ascii");
     assert_int_equal(o.code, 0);
@@ -611,7 +611,7 @@ static void the_mark_of_a_pool_is_its_own(void **state) {
     }
 }
 
-static void a_scope_shows_what_threads_hold_in_it(void **state) {
+static void a_scope_shows_the_memory_of_its_threads(void **state) {
     (void)state;
     outcome o = run("hold", NULL);
     assert_int_equal(o.code, 0);
@@ -668,29 +668,28 @@ int main(int argc, char **argv) {
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
         TEST(scopes_of_a_thread_that_ended_are_in_the_table),
         TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
-        TEST(memory_columns_show_what_a_scope_took),
-        TEST(a_wrong_word_is_told_and_the_program_goes_on), TEST(help_prints_the_grammar),
+        TEST(memory_columns_show_the_allocations_of_a_scope),
+        TEST(a_wrong_word_is_reported_and_the_program_continues), TEST(help_prints_the_grammar),
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
-        TEST(a_report_can_be_had_before_the_end), TEST(autograd_timer_shows_gradient_scopes_alone),
-        TEST(a_pause_leaves_out_what_happens_in_it),
+        TEST(a_report_can_be_written_before_the_end),
+        TEST(autograd_timer_shows_gradient_scopes_alone), TEST(a_pause_is_not_measured),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
         TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
         TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
-        TEST(a_scope_shows_what_threads_hold_in_it), TEST(both_clocks_work),
-        TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_came_are_told),
+        TEST(a_scope_shows_the_memory_of_its_threads), TEST(both_clocks_work),
+        TEST(only_the_steps_asked_for_are_measured), TEST(steps_that_never_ran_are_reported),
         TEST(a_resume_does_not_bring_other_steps_back), TEST(the_first_step_has_no_time),
-        TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
-        TEST(a_signal_asks_for_a_report),
+        TEST(reports_come_every_so_many_steps_and_at_exit),
+        TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
         TEST(a_signal_interrupts_no_call_of_the_program),
         TEST(a_second_interrupt_does_not_wait_for_the_report),
-        TEST(a_signal_during_the_last_report_waits_for_it),
-        TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
-        TEST(a_full_disk_leaves_the_older_report), TEST(a_full_disk_ends_the_trace_alone),
-        TEST(a_trace_never_becomes_the_standard_output),
+        TEST(a_signal_during_the_last_report_waits_for_it), TEST(an_ignored_signal_ends_no_program),
+        TEST(a_signal_ends_a_child_as_ever), TEST(a_full_disk_leaves_the_older_report),
+        TEST(a_full_disk_ends_the_trace_alone), TEST(a_trace_never_becomes_the_standard_output),
         TEST(a_reader_that_has_gone_ends_the_table_alone), TEST(a_report_may_go_through_a_link),
-        TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
+        TEST(the_bound_of_memory_holds_and_dropped_records_are_counted),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     rmdir(dir);
     return failed;

@@ -83,7 +83,7 @@ static void ending_a_scope_ends_all_opened_inside(void **state) {
     assert_false(find_row(&report, "outer/middle/inner")->open);
 }
 
-static void ending_twice_is_nothing(void **state) {
+static void ending_twice_is_a_no_op(void **state) {
     (void)state;
     kn_scope first = kn_scope_begin_static("twice");
     kn_scope_end(&first);
@@ -105,7 +105,7 @@ static void *end_elsewhere(void *arg) {
     return still ? arg : NULL;
 }
 
-static void ending_on_a_foreign_thread_is_nothing(void **state) {
+static void ending_on_another_thread_is_a_no_op(void **state) {
     (void)state;
     kn_scope scope = kn_scope_begin_static("at home");
     pthread_t thread;
@@ -321,8 +321,8 @@ int main(void) {
         TEST_WITH(scopes_nest_and_count, setup, teardown),
         TEST_WITH(scope_closes_on_every_way_out_of_its_block, setup, teardown),
         TEST_WITH(ending_a_scope_ends_all_opened_inside, setup, teardown),
-        TEST_WITH(ending_twice_is_nothing, setup, teardown),
-        TEST_WITH(ending_on_a_foreign_thread_is_nothing, setup, teardown),
+        TEST_WITH(ending_twice_is_a_no_op, setup, teardown),
+        TEST_WITH(ending_on_another_thread_is_a_no_op, setup, teardown),
         TEST_WITH(labels_of_equal_text_are_one_row, setup, teardown),
         TEST_WITH(text_labels_are_copied, setup, teardown),
         TEST_WITH(a_call_is_closed_by_its_name, setup, teardown),

@@ -20,7 +20,7 @@ typedef struct reader {
     int n_columns;
 } reader;
 
-/* The next line, without its end; *end when there is none. */
+/* The next line, without its end, or *end. */
 static kn_status next_line(reader *r, bool *end) {
     const unsigned char *bytes;
     size_t n;

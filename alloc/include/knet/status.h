@@ -55,7 +55,7 @@ typedef struct kn_error {
     int line;           /* call site; 0 when unknown */
     const char *file;   /* call site, static storage; NULL when unknown */
     const char *op;     /* name of the op that failed, static storage; NULL if it was no op */
-    char message[2048]; /* what was wrong, with the values */
+    char message[2048]; /* the reason, with the values */
 } kn_error;
 
 /* The text of a status code, never NULL. */

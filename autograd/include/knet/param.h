@@ -65,7 +65,7 @@ KN_API int kn_params_count(const kn_params *params);
 KN_API int64_t kn_params_numel(const kn_params *params);
 /* The i-th parameter, and its name unless `name` is NULL. */
 KN_API kn_tensor *kn_params_at(kn_params *params, int i, const char **name);
-/* The parameter of that name; NULL, and no error, if there is none. */
+/* The parameter of that name; NULL without an error if there is no such name. */
 KN_API kn_tensor *kn_params_find(kn_params *params, const char *name);
 
 KN_API kn_tensor *kn_grad(kn_tensor *w);             /* borrowed; zeros before the first backward */

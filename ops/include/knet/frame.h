@@ -35,7 +35,7 @@ typedef struct kn_frame {
  *
  * STRICT is the default, as in cuBLAS and in PyTorch's set_float32_matmul_precision("highest").
  * TF32 rounds factors to 10 bits of mantissa ("high", allow_tf32), a relative error of 2^-11 each.
- * BF16 may round the factors of products to 7 bits ("medium"), 2^-8 each; convolutions take TF32.
+ * BF16 may round factors of products to 7 bits ("medium"), 2^-8 each; convolutions take TF32.
  */
 typedef enum kn_math_mode { KN_MATH_STRICT = 1, KN_MATH_TF32, KN_MATH_BF16 } kn_math_mode;
 
