@@ -142,7 +142,7 @@ static void find_prefers_plain_over_gzip_and_names_both(void **state) {
     (void)state;
     char found[FILES_PATH_MAX];
     assert_fails(kn__idx_find(found, sizeof found, dir, "stem"), KN_ERR_IO,
-                 "neither stem nor stem.gz is there");
+                 "neither stem nor stem.gz exists");
     write_cut("stem.gz", 0x803, small, 0, false);
     assert_ok(kn__idx_find(found, sizeof found, dir, "stem"));
     assert_string_equal(found + strlen(found) - 3, ".gz");

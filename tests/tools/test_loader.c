@@ -222,7 +222,7 @@ static void images_without_labels_are_another_error_than_no_files(void **state) 
     files_dataset(dir, 20, true);
     snprintf(path, sizeof path, "%s/train-labels-idx1-ubyte.gz", dir);
     assert_int_equal(unlink(path), 0);
-    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "has no labels beside it");
+    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "has no file of labels");
 }
 
 static void images_and_labels_must_agree_in_number(void **state) {

@@ -93,8 +93,8 @@ static void bad_csv_is_an_error_with_its_line_and_value(void **state) {
         {HEADER ALLOC FREE FREE, "t.csv:4: free of 0x100, which was freed at line 3"},
         {HEADER ALLOC "1,t,free,0x900,4,0\n", "t.csv:3: free of 0x900, which was not allocated"},
         {HEADER "1,t,alloc,0x1,4,0\n", "t.csv:2: unknown action 'alloc'"},
-        {HEADER "1,t,allocate,0x,4,0\n", "t.csv:2: Pointer is '0x', no number"},
-        {HEADER "1,t,allocate,0x1,-4,0\n", "t.csv:2: Size is '-4', no number"},
+        {HEADER "1,t,allocate,0x,4,0\n", "t.csv:2: Pointer is '0x', not a number"},
+        {HEADER "1,t,allocate,0x1,-4,0\n", "t.csv:2: Size is '-4', not a number"},
         {HEADER "1,t,allocate,0x1,4k,0\n", "Size is '4k'"},
         {HEADER "1,t,allocate,0x1,,0\n", "Size is ''"},
         {HEADER "1,t,allocate,0x11112222333344445,4,0\n", "Pointer is '0x11112222333344445'"},
@@ -103,7 +103,7 @@ static void bad_csv_is_an_error_with_its_line_and_value(void **state) {
         {HEADER ALLOC "1,00:00:00:0000", "t.csv:3: the line has 2 fields"},
         {"Thread,Time,Action,Pointer\n" ALLOC, "t.csv:1: there is no column Size"},
         {"Action,a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p\n", "more than 16 fields"},
-        {"id,lower,upper,size\n", "no trace this command knows (it begins with \"id,lower,upp\")"},
+        {"id,lower,upper,size\n", "not a trace of a known format (it begins with \"id,lower,upp\")"},
         {"", "the file is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

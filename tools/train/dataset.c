@@ -44,7 +44,7 @@ static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const c
     kn_status status = kn__idx_find(labels, PATH_MAX, dir, stems[split][1]);
     if (status == KN_OK) return KN_OK;
     kn_error why = *kn_last_error();
-    return KN_FAIL(status, "%s has no labels beside it: %.1024s", images, why.message);
+    return KN_FAIL(status, "%s has no file of labels: %.1024s", images, why.message);
 }
 
 kn_status kn__dataset_read(kn__dataset *out, const char *dir, kn_split split) {
