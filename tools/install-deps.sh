@@ -101,7 +101,7 @@ find_missing() {
 }
 report_optional() {
   [ ${#optional[@]} -gt 0 ] || return 0
-  echo "Optional packages that are missing:"
+  echo "Optional packages that are missing ($install ${optional[*]}):"
   printf '  %s\n' "${reasons[@]}"
 }
 
@@ -128,10 +128,13 @@ fi
 
 apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@"; }
 if [[ " ${groups[*]} " == *" aarch64 "* ]]; then "${as_root[@]}" dpkg --add-architecture arm64; fi
-apt update
+apt update || true   # without a network the lists of before may do
 if [ ${#required[@]} -gt 0 ]; then
   echo "Installing: ${required[*]}"
-  apt install -y --no-install-recommends "${required[@]}" >/dev/null
+  apt install -y --no-install-recommends "${required[@]}" >/dev/null || {
+    echo "install-deps.sh: apt-get could not install: ${required[*]}" >&2
+    exit 1
+  }
 fi
 if [ ${#optional[@]} -gt 0 ]; then
   echo "Installing, optional: ${optional[*]}"

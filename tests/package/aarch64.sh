@@ -22,5 +22,5 @@ grep -q AArch64 <<<"$file" || { echo "not built for aarch64"; exit 1; }
 # RLIMIT_AS (oom), huge pages are invisible in /proc (host_mmap), a fork() with threads aborts it (trace_system). The
 # others run the host's compiler or Python (no_scopes, cxx, python). The long ones are run on the host anyway.
 skip='^(alloc\.(report|oom|host_mmap|trace_system|python|gate)|profiler\.(process|nvtx|cupti|replay|no_scopes|cxx)|fuzz\.format)$'
-ctest --test-dir "$work/build" --output-on-failure --timeout 300 -E "$skip" >"$work/log" 2>&1 || { tail -n 80 "$work/log"; exit 1; }
+ctest --test-dir "$work/build" -j2 --output-on-failure --timeout 300 -E "$skip" >"$work/log" 2>&1 || { tail -n 80 "$work/log"; exit 1; }
 tail -n 12 "$work/log"

@@ -72,8 +72,8 @@ KN_API KN_MUST_CHECK kn_status kn_math_mode_set(kn_math_mode mode);
 KN_API kn_math_mode kn_math_mode_get(void);
 KN_API const char *kn_math_mode_name(kn_math_mode mode); /* "strict", "tf32", "bf16" */
 
-/* A frame until the end of the block: KN_FRAME(); or KN_FRAME(.device = d); C++ takes options from
- * C++20 on. */
+/* A frame until the end of the block: KN_FRAME(); or KN_FRAME(.device = d); C++ before C++20
+ * takes a variable: KN_FRAME(options). */
 #define KN_FRAME(...) KN_AT_EXIT(kn_frame_end, kn_frame) = KN_FRAME_BY_(kn_frame_begin, __VA_ARGS__)
 
 #ifdef __cplusplus
