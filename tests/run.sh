@@ -49,6 +49,6 @@ for preset in "${presets[@]}"; do
   skipped=$((skipped + unrun))
 done
 
-[ "$skipped" -eq 0 ] || echo "skipped: $skipped (no GPU, say)"
+[ "$skipped" -eq 0 ] || echo "skipped: $skipped (for example without a GPU)"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

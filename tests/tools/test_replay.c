@@ -103,7 +103,8 @@ static void bad_csv_is_an_error_with_its_line_and_value(void **state) {
         {HEADER ALLOC "1,00:00:00:0000", "t.csv:3: the line has 2 fields"},
         {"Thread,Time,Action,Pointer\n" ALLOC, "t.csv:1: there is no column Size"},
         {"Action,a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p\n", "more than 16 fields"},
-        {"id,lower,upper,size\n", "not a trace of a known format (it begins with \"id,lower,upp\")"},
+        {"id,lower,upper,size\n",
+         "not a trace of a known format (it begins with \"id,lower,upp\")"},
         {"", "the file is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -183,7 +183,7 @@ static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc
     if (status != dnnl_success) return status;
     kn_layout_ref scratch = dnnl_primitive_desc_query_md(reorder, dnnl_query_scratchpad_md, 0);
     status = scratch && dnnl_memory_desc_get_size(scratch) > 0
-                 ? dnnl_unimplemented /* declined; none of these reorders needs any */
+                 ? dnnl_not_required /* declined; none of these reorders needs any */
                  : KN_PROF_FN(dnnl_primitive_create, &side->reorder, reorder);
     dnnl_primitive_desc_destroy(reorder);
     return status;
