@@ -187,7 +187,7 @@ static void assert_warns(const char *words, bool is_secure, const char *want) {
     kn__text_release(&messages);
 }
 
-static void a_word_without_effect_is_told(void **state) {
+static void a_word_without_effect_is_reported(void **state) {
     (void)state;
     assert_warns("nvtx,json=a.json", false,
                  "KNET_TIMER: \"json=a.json\" has no effect: nvtx makes no table\n");
@@ -282,7 +282,7 @@ static void any_bytes_are_read_without_harm(void **state) {
     }
 }
 
-static void a_word_too_long_is_said(void **state) {
+static void a_long_word_is_reported(void **state) {
     (void)state;
     char value[2000] = "out=";
     memset(value + 4, 'x', sizeof value - 5);
@@ -298,10 +298,10 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(unset_empty_and_zero_are_off), TEST(one_is_the_table_with_memory_on_stderr),
         TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line_with_the_valid_ones),
-        TEST(words_beside_a_wrong_one_count), TEST(a_word_without_effect_is_told),
+        TEST(words_beside_a_wrong_one_count), TEST(a_word_without_effect_is_reported),
         TEST(a_setuid_program_writes_no_file_that_a_word_names),
         TEST(autograd_timer_alone_records_gradient_scopes),
         TEST(help_is_the_text_that_was_agreed_on), TEST(a_window_of_steps_is_read),
         TEST(reports_of_a_running_program_are_asked_for), TEST(the_bound_of_memory_is_read),
-        TEST(any_bytes_are_read_without_harm), TEST(a_word_too_long_is_said));
+        TEST(any_bytes_are_read_without_harm), TEST(a_long_word_is_reported));
 }
