@@ -28,7 +28,8 @@ typedef struct kn_progress { /* caller's storage */
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
 /* Whether it is on, and an eighth of a second went by since it was last shown. */
 KN_API bool kn_progress_due(const kn_progress *progress);
-/* In place, on one line of the terminal, whatever its width. message may be ""; it has no line
+/* In place, on one line of the terminal, whatever its width; the bar is of '#' where the locale has
+ * no UTF-8. message may be ""; it has no line
  * breaks. */
 KN_API void kn_progress_show(kn_progress *progress, int64_t done, const char *message);
 /* Takes the bar off the screen, to make room for a line of yours; the next show brings it back. */
