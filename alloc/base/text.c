@@ -99,11 +99,17 @@ void kn__text_json(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
 }
 
-void kn__text_shown(kn__text *text, const char *string, int characters) {
-    for (size_t n; *string && characters > 0; string += n ? n : 1, characters--) {
+int kn__text_shown(kn__text *text, const char *string, int columns) {
+    int used = 0;
+    for (size_t n; *string; string += n ? n : 1) {
+        int wide = kn__utf8_columns(string);
+        if (used + wide > columns) break;
         n = kn__utf8_bytes(string);
         bool shown = n && (unsigned char)*string >= 0x20 && *string != 0x7f;
         kn__text_add(text, shown ? string : "?", shown ? n : 1);
+        used += wide;
     }
-    if (*string) kn__text_puts(text, "...");
+    if (!*string) return used;
+    kn__text_puts(text, "...");
+    return used + 3;
 }

@@ -27,8 +27,8 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 
 /* A string of JSON with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
 void kn__text_json(kn__text *text, const char *string);
-/* The string with '?' for control characters and invalid bytes; at most `characters` of it, and
- * "..." where more follow. */
-void kn__text_shown(kn__text *text, const char *string, int characters);
+/* The string with '?' for control characters and invalid bytes; at most `columns` of a terminal of
+ * it, and "..." where more follow. Returns the columns that it takes. */
+int kn__text_shown(kn__text *text, const char *string, int columns);
 
 #endif

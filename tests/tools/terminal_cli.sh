@@ -122,6 +122,15 @@ case $case in
       want 1 "$knet" report a.json --output /dev/full;     err_has 'cannot write /dev/full: No space left on device; the result:'
       err_has '^ forward'
     fi
+    # Interrupted: the file has the result up to there.
+    "$knet" train mlp --synthetic --epochs 100000 --output stopped.txt 2>err &
+    pid=$!
+    sleep 1
+    kill -INT $pid
+    got=0
+    wait $pid || got=$?
+    [ "$got" -eq 130 ] || fail "exit code $got, expected 130"
+    grep -q '^interrupted in epoch' stopped.txt || fail 'no result of an interrupted training'
     # Two at once, and one that is killed: a whole file, and none beside it.
     "$knet" report a.json --output new & "$knet" report a.json --output new & wait
     cmp new table || fail 'two at once'
@@ -225,6 +234,7 @@ case $case in
     want 0 env -i HOME=/nonexistent "$knet" "${small[@]}" --quiet
     profile '中文 profile.json'
     want 0 "$knet" report '中文 profile.json' --output '表.txt';  [ -s 表.txt ] || fail 'no file'
+    want 2 "$knet" train $'a\e[31mb\x7f';                         err_has "unknown model 'a\?\[31mb\?'"
     want 1 "$knet" report '没有.json';                           err_has '没有.json: No such file'
     for arguments in help version info 'report 中文*' 'train mlp --synthetic --epochs 1 --quiet'; do
       got=0

@@ -1,4 +1,4 @@
-/* The option tables, and what is made from them. */
+/* The option tables, and the texts made from them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,19 +301,13 @@ static void pages_of_variables_have_each_word(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_option_has_a_help),
-        cmocka_unit_test(every_option_is_in_its_man_page),
-        cmocka_unit_test(every_option_is_completed_in_three_shells),
-        cmocka_unit_test(every_command_has_a_summary_and_a_page),
-        cmocka_unit_test(help_fits_into_the_terminal),
-        cmocka_unit_test(conditions_name_options_and_their_values),
-        cmocka_unit_test(options_of_a_command_have_different_names),
-        cmocka_unit_test(every_command_starts_with_its_initial_values),
-        cmocka_unit_test(options_that_cannot_apply_are_errors),
-        cmocka_unit_test(words_after_two_dashes_are_operands),
-        cmocka_unit_test(standard_input_is_read_only_once),
-        cmocka_unit_test(pages_of_variables_have_each_word),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(
+        TEST(every_option_has_a_help), TEST(every_option_is_in_its_man_page),
+        TEST(every_option_is_completed_in_three_shells),
+        TEST(every_command_has_a_summary_and_a_page), TEST(help_fits_into_the_terminal),
+        TEST(conditions_name_options_and_their_values),
+        TEST(options_of_a_command_have_different_names),
+        TEST(every_command_starts_with_its_initial_values),
+        TEST(options_that_cannot_apply_are_errors), TEST(words_after_two_dashes_are_operands),
+        TEST(standard_input_is_read_only_once), TEST(pages_of_variables_have_each_word));
 }

@@ -1,4 +1,4 @@
-/* knet info: devices, library versions, what is missing and how to get it. */
+/* knet info: devices, library versions, missing libraries and how to get them. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <knet/device.h>
@@ -254,10 +254,10 @@ static int run(void *options) {
 
 const kn__command kn__cmd_info = {
     .name = "info",
-    .summary = "show devices, library versions, and what is missing",
+    .summary = "show devices, library versions, and missing libraries",
     .description =
-        "Shows the devices of this machine, the versions of libraries, and what is "
-        "missing and how to get it.",
+        "Shows the devices of this machine, the versions of libraries, and which libraries "
+        "are missing and how to get them.",
     .has_result = true,
     .options_bytes = sizeof(kn__common),
     .run = run,

@@ -236,7 +236,7 @@ static void progress_show(void *ctx, double share) {
     if (kn_progress_due(bar)) kn_progress_show(bar, (int64_t)(share * PROGRESS_STEPS), "");
 }
 
-/* Says what is wrong with the trace, in JSON too. */
+/* Reports the error of a trace, also as JSON. */
 static int fail(kn__output *r, const char *path) {
     const kn_error *error = kn_last_error();
     const char *name = kn__input_name(path);

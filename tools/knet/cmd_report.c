@@ -92,7 +92,7 @@ static void add_painted(kn__output *out, const kn__text *lines) {
     for (const char *at = lines->data; at && *at;) {
         size_t n = strcspn(at, "\n");
         bool rule = is_rule(at, n);
-        kn__style style = rule                 ? KN__STYLE_DIM
+        kn__style style = rule                ? KN__STYLE_DIM
                           : n_rules == 1 && n ? KN__STYLE_BOLD
                                               : KN__STYLE_PLAIN;
         n_rules += rule && strncmp(at, "  ", 2) != 0;

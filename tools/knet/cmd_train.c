@@ -105,7 +105,7 @@ static const kn__opt table[] = {
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false};
 #undef AT
 
-/* What no table can say. */
+/* Checks what the option table cannot express. */
 static int options_check(const options *o) {
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage(

@@ -1,4 +1,4 @@
-/* knet version: version, commit, compiler, and what is built in. */
+/* knet version: version, commit, compiler and features. */
 #include <stdio.h>
 
 #include "cmd.h"

@@ -14,8 +14,15 @@ static struct {
 void kn__fail_command(const char *command) { told.command = command; }
 const char *kn__fail_message(void) { return told.message; }
 
-static void print(kn__style style, const char *message) {
+/* Messages quote command lines and files: no control character of these reaches the terminal. */
+static void clean(char *message) {
+    for (; *message; message++)
+        if (((unsigned char)*message < 0x20 && *message != '\n') || *message == 0x7f) *message = '?';
+}
+
+static void print(kn__style style, char *message) {
     bool color = kn__color_on(stderr);
+    clean(message);
     fprintf(stderr, "%sknet%s%s:%s %s\n", kn__style_text(style, color), told.command ? " " : "",
             told.command ? told.command : "", kn__style_text(KN__STYLE_PLAIN, color), message);
 }
@@ -23,8 +30,8 @@ static void print(kn__style style, const char *message) {
 static void fail(const char *fmt, va_list args) {
     char message[sizeof told.message];
     vsnprintf(message, sizeof message, fmt, args);
-    if (!told.message[0]) memcpy(told.message, message, sizeof message);
     print(KN__STYLE_RED, message);
+    if (!told.message[0]) memcpy(told.message, message, sizeof message);
 }
 
 void kn__fail(const char *fmt, ...) {

@@ -15,7 +15,7 @@ void kn__fail(const char *fmt, ...) KN_PRINTF(1, 2);
 int kn__fail_usage(const char *fmt, ...) KN_PRINTF(1, 2);
 /* The same with the message of the last error of the libraries. */
 void kn__fail_last(void);
-/* Prints "knet train: message"; the command goes on. */
+/* Prints "knet train: message"; the command continues. */
 void kn__warn(const char *fmt, ...) KN_PRINTF(1, 2);
 
 /* The kept message; "" without one. */

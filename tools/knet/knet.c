@@ -18,7 +18,7 @@ static void log_print(void *ctx, int level, const char *text) {
 }
 
 /* A file opened later must not take the number of a closed standard stream. Read-only, so that
- * what is written there still fails and is noticed. */
+ * writes to it still fail and are noticed. */
 static void streams_reserve(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd) return;

@@ -109,7 +109,7 @@ typedef struct parser {
     bool given[OPTS_MAX];
 } parser;
 
-/* The index of the option; -1: there is none of that name. */
+/* The index of the option; -1: no option has this name. */
 static int opt_find(const kn__command *c, const char *name, size_t n) {
     const kn__opt *opt;
     for (int i = 0; (opt = kn__opt_at(c, i)); i++)

@@ -115,7 +115,7 @@ bool kn__opts_ask_help(int argc, char **argv);
 
 /* The place of the word in the list, which ends in NULL; -1: it isn't there. */
 int kn__choice_find(const char *word, const char *const *choices);
-/* The choice closest to what was typed, NULL when none is close. */
+/* The choice closest to what was typed, NULL if no choice is close. */
 const char *kn__choice_nearest(const char *typed, const char *const *choices);
 /* "unknown WHAT 'TYPED'; did you mean 'NEAREST'?", or the list of choices. Returns
  * KN__EXIT_USAGE. */

@@ -41,7 +41,7 @@ bool kn__output_json_written(void);
 /* Prints the JSON object of a failure, with kn__fail_message(). */
 void kn__output_failure(const char *command, int exit_code);
 
-/* A JSON number; null for what is not finite. */
+/* A JSON number; null for NaN and infinity. */
 void kn__json_number(kn__text *text, double value);
 
 /* "431,080"; returns out. */

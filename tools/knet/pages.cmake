@@ -1,5 +1,5 @@
 # Lets the command print its man pages and completions into a folder. Pages of variables are made from the text that the
-# variable's word "help" prints, so that the words stand in one place.
+# variable's word "help" prints, so each word is written once.
 #     cmake -DKNET="…/knet" -DOUT=… -P pages.cmake
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LC_ALL} C.UTF-8)   # the words of the timer have other characters in other locales

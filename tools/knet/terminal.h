@@ -19,8 +19,8 @@ extern const char *const kn__color_words[];
 
 /* Sets when to colour, as --color says. A word that isn't one of the list changes nothing. */
 void kn__color_set(const char *when);
-/* Whether to colour what is written there; NULL: a file that isn't open yet. "auto": a terminal
- * that isn't dumb, and no NO_COLOR. */
+/* Whether output to this stream has colours; NULL is a file that isn't open yet. "auto": on a
+ * terminal that isn't dumb, and without NO_COLOR. */
 bool kn__color_on(FILE *out);
 /* The escape sequence of the style, "" without colour. */
 const char *kn__style_text(kn__style style, bool color);
