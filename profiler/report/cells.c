@@ -89,7 +89,7 @@ kn__quantity kn__percent_cell(double part, double of) {
 static kn_status write_file(const kn__text *text, const char *path) {
     char full[KN__PATH_EXPANDED_BYTES];
     if (!kn__path_expand(full, sizeof full, path)) {
-        return KN_FAIL(KN_ERR_IO, "the path %.64s… of the timer's report is too long", path);
+        return KN_FAIL(KN_ERR_IO, "the path %.64s... of the timer's report is too long", path);
     }
     int error = kn__file_write(full, text->data, text->length);
     if (!error) return KN_OK;

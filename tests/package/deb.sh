@@ -85,7 +85,7 @@ KNET_TIMER=1,json=$work/run.json,out=/dev/null "$knet" train mlp --synthetic --e
 grep -q forward "$work/out" || fail 'no table'
 for file in usr/share/man/man1/knet.1 usr/share/man/man1/knet-train.1 usr/share/man/man7/knet_timer.7 \
             usr/share/man/man7/knet_alloc.7 usr/share/bash-completion/completions/knet \
-            usr/share/zsh/site-functions/_knet usr/share/fish/vendor_completions.d/knet.fish \
+            usr/share/zsh/vendor-completions/_knet usr/share/fish/vendor_completions.d/knet.fish \
             usr/share/doc/knetc/LICENSE usr/share/doc/knetc/CHANGELOG.md; do
   [ -s "$root/$file" ] || fail "$file is missing"
 done

@@ -158,6 +158,7 @@ case $case in
     failure 2 'none.json: No such file' diff none.json none.json --json
     failure 2 "unknown command 'tran'" tran --json
     failure 1 'cannot write /nonexistent/x' info --json --output /nonexistent/x
+    [ ! -e /dev/full ] || failure 1 'cannot write /dev/full: No space left' info --json --output /dev/full
     want 1 "$knet" replay none.csv --json
     [ "$(json status)" = failed ] && [ "$(json file)" = none.csv ] || fail 'replay'
     echo '{"old":1}' >result.json

@@ -32,7 +32,8 @@ typedef struct result {
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"policy", KN__OPT_TEXT, AT(policy_text), .value_name = "LIST", .initial = "arena",
-     .help = "arena, classes or bestfit, some of them with commas, or all"},
+     .help = "policies to play",
+     .remark = "arena, classes or bestfit, some of them with commas, or all"},
     {"device-bytes", KN__OPT_BYTES, AT(device_bytes), .value_name = "BYTES",
      .initial_shown = "8 times the peak, at least 1GiB", .help = "memory of the simulated device"},
     {"repeats", KN__OPT_COUNT, AT(repeats), .value_name = "N", .max = 51,

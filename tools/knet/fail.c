@@ -17,7 +17,8 @@ const char *kn__fail_message(void) { return told.message; }
 /* Messages quote command lines and files: no control character of these reaches the terminal. */
 static void clean(char *message) {
     for (; *message; message++)
-        if (((unsigned char)*message < 0x20 && *message != '\n') || *message == 0x7f) *message = '?';
+        if (((unsigned char)*message < 0x20 && *message != '\n') || *message == 0x7f)
+            *message = '?';
 }
 
 static void print(kn__style style, char *message) {

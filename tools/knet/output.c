@@ -103,7 +103,7 @@ int kn__output_end(kn__output *o, int exit_code) {
                  strerror(error));
         fwrite(o->text.data ? o->text.data : "", 1, o->text.length, stderr);
     }
-    json_written |= o->json && o->text.length;
+    json_written |= !error && o->json && o->text.length;
     kn__text_release(&o->text);
     return error && exit_code == KN__EXIT_OK ? KN__EXIT_FAILURE : exit_code;
 }
