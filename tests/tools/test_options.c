@@ -81,6 +81,16 @@ static void every_option_is_in_its_man_page(void **state) {
     for_each_option(check_man, NULL);
 }
 
+static void a_page_has_each_exit_code_once(void **state) {
+    (void)state;
+    kn__text page = man_of(&kn__cmd_diff);
+    const char *worse = strstr(page.data, "\n\\fB1\\fR\nsome row is worse\n");
+    assert_non_null(worse);
+    assert_null(strstr(worse + 1, "\n\\fB1\\fR\n"));
+    assert_non_null(strstr(worse, "\n\\fB130\\fR\ninterrupted"));
+    kn__text_release(&page);
+}
+
 /* The part of a file that completes one command. */
 static char *part_of(const kn__text *page, const char *from, const char *to) {
     const char *begin = strstr(page->data, from);
@@ -304,6 +314,7 @@ int main(void) {
     return RUN_TESTS(
         TEST(every_option_has_a_help), TEST(every_option_is_in_its_man_page),
         TEST(every_option_is_completed_in_three_shells),
+                     TEST(a_page_has_each_exit_code_once),
         TEST(every_command_has_a_summary_and_a_page), TEST(help_fits_into_the_terminal),
         TEST(conditions_name_options_and_their_values),
         TEST(options_of_a_command_have_different_names),
