@@ -405,9 +405,7 @@ void kn__config_help(kn__text *text) {
         kn__text name = {0};
         kn__text_printf(&name, "%s%s%s", words[i].name, words[i].values ? "=" : "",
                         words[i].values ? words[i].values : "");
-        kn__text_puts(text, "  ");
-        if (!name.failed) kn__text_left(text, name.data, 17);
-        kn__text_printf(text, "  %s\n", words[i].help);
+        if (!name.failed) kn__text_entry(text, name.data, words[i].help, 21, KN__HELP_WIDTH);
         kn__text_release(&name);
     }
     kn__text_puts(text, "AUTOGRAD_TIMER=1 records forward and backward operations alone.\n");

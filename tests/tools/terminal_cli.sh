@@ -72,6 +72,12 @@ case $case in
     grep -aq '\[#* *\] \[[0-9.]*%' out || fail 'no bar'
     ! LC_ALL=C grep -aq $'[\x80-\xff]' out || fail 'the bar' ;;
   width)
+    for variable in TIMER ALLOC; do
+      want 0 env "KNET_$variable=help" "$knet" --version
+      sed -i '/^ / { /^  /!d }' err # the table
+      widest=$(wc -L <err)
+      [ "$widest" -le 80 ] || fail "KNET_$variable=help has $widest columns"
+    done
     for columns in 40 60 80 200; do
       for topic in '' train report diff replay info version help; do
         on_terminal "stty cols $columns; '$knet' help $topic"
@@ -207,7 +213,7 @@ case $case in
       while read -r word; do
         grep -qF "\\fB$(sed 's/-/\\-/g' <<<"$word")\\fR" "$pages/knet_${variable,,}.7" || fail "KNET_$variable: no entry $word"
         n=$((n + 1))
-      done < <(sed -nE 's/^  ([^ ]+)  +[^ ].*/\1/p' err)
+      done < <(sed -nE '/^  KNET_/d; s/^  ([^ ]+)(  .*)?$/\1/p' err)
       [ "$n" -gt 9 ] || fail "KNET_$variable: only $n words"
     done
     if command -v groff >/dev/null; then

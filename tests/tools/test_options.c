@@ -298,12 +298,13 @@ static void standard_input_is_read_only_once(void **state) {
 static void pages_of_variables_have_each_word(void **state) {
     (void)state;
     kn__text page = {0};
-    assert_true(
-        kn__page_add(&page, "knet_timer.7",
-                     "NAME is a list, such as\n  KNET_TIMER=1\nThe words:\n"
-                     "  depth=N    levels; 0 is all\n  out=FILE  .where - or \\\nThe end.\n"));
+    assert_true(kn__page_add(&page, "knet_timer.7",
+                             "NAME is a list, such as\n  KNET_TIMER=1\nThe words:\n"
+                             "  depth=N    levels; 0 is all\n  out=FILE  .where - or \\\n"
+                             "  long=A|B\n            two\n            lines\nThe end.\n"));
     assert_non_null(strstr(page.data, "\n.TP\n\\fBdepth=N\\fR\nlevels; 0 is all\n"));
     assert_non_null(strstr(page.data, "\n.TP\n\\fBout=FILE\\fR\n\\&.where \\- or \\e\n"));
+    assert_non_null(strstr(page.data, "\n.TP\n\\fBlong=A|B\\fR\ntwo\nlines\n"));
     assert_non_null(strstr(page.data, "\n.nf\nKNET_TIMER=1\n.fi\n"));
     assert_non_null(strstr(page.data, "\n.PP\nThe end.\n"));
     kn__text_release(&page);
@@ -313,8 +314,7 @@ static void pages_of_variables_have_each_word(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(every_option_has_a_help), TEST(every_option_is_in_its_man_page),
-        TEST(every_option_is_completed_in_three_shells),
-                     TEST(a_page_has_each_exit_code_once),
+        TEST(every_option_is_completed_in_three_shells), TEST(a_page_has_each_exit_code_once),
         TEST(every_command_has_a_summary_and_a_page), TEST(help_fits_into_the_terminal),
         TEST(conditions_name_options_and_their_values),
         TEST(options_of_a_command_have_different_names),

@@ -7,7 +7,7 @@
 
 /* Columns of options, and of commands and exit codes; terminals below NARROW have the text in lines
  * of its own. */
-enum { LEFT = 26, LEFT_SHORT = 12, NARROW = 64 };
+enum { LEFT = 26, LEFT_SHORT = 12, NARROW = 64, INDENT_NARROW = 4 };
 
 const kn__pair kn__help_exits[] = {
     {"0", "success"},
@@ -19,41 +19,6 @@ const kn__pair kn__help_exits[] = {
     {"141", "the reader of the output is gone"},
     {NULL, NULL},
 };
-
-/* Adds one paragraph; returns the column after it. */
-static int wrap_line(kn__text *text, const char *words, size_t n, int indent, int column,
-                     int width) {
-    const char *end = words + n;
-    while (words < end) {
-        size_t length = strcspn(words, " \n");
-        bool is_first = column <= indent;
-        if (!is_first && column + 1 + (int)length > width) {
-            kn__text_puts(text, "\n");
-            column = 0;
-            is_first = true;
-        }
-        if (column < indent) {
-            kn__text_repeat(text, " ", indent - column);
-            column = indent;
-        }
-        if (!is_first) kn__text_puts(text, " ");
-        kn__text_add(text, words, length);
-        column += !is_first + (int)length;
-        words += length;
-        while (words < end && *words == ' ') words++;
-    }
-    return column;
-}
-
-void kn__help_wrap(kn__text *text, const char *paragraphs, int indent, int column, int width) {
-    for (const char *at = paragraphs; *at;) {
-        size_t n = strcspn(at, "\n");
-        wrap_line(text, at, n, indent, column, width);
-        kn__text_puts(text, "\n");
-        column = 0;
-        at += n + (at[n] != '\0');
-    }
-}
 
 /* --- options --- */
 static void add_choices(kn__text *text, const char *const *choices) {
@@ -87,16 +52,8 @@ void kn__help_add_option(kn__text *text, const kn__opt *opt) {
     if (initial) kn__text_printf(text, " [%s]", initial);
 }
 
-/* The right text begins in column `indent`. */
 static void add_left(kn__text *text, const char *left, const char *right, int indent, int width) {
-    kn__text_printf(text, "  %s", left);
-    int column = 2 + (int)strlen(left);
-    if (width < NARROW) indent = 4;
-    if (column + 2 > indent || width < NARROW) {
-        kn__text_puts(text, "\n");
-        column = 0;
-    }
-    kn__help_wrap(text, right, indent, column, width);
+    kn__text_entry(text, left, right, width < NARROW ? INDENT_NARROW : indent, width);
 }
 
 static void add_option(kn__text *text, const kn__opt *opt, int width) {
@@ -132,13 +89,13 @@ void kn__help_add(kn__text *text, const kn__command *c, int width, bool color) {
     kn__text_puts(text, kn__style_text(KN__STYLE_BOLD, color));
     kn__help_add_usage(text, c);
     kn__text_printf(text, "%s\n\n", kn__style_text(KN__STYLE_PLAIN, color));
-    kn__help_wrap(text, c->description, 0, 0, width);
+    kn__text_wrap(text, c->description, 0, 0, width);
     add_heading(text, "Options:", color);
     for (int i = 0; (opt = kn__opt_at(c, i)); i++) add_option(text, opt, width);
     add_left(text, "--help", "print this text", LEFT, width);
     if (c->notes) {
         kn__text_puts(text, "\n");
-        kn__help_wrap(text, c->notes, 0, 0, width);
+        kn__text_wrap(text, c->notes, 0, 0, width);
     }
     if (c->exits) {
         add_heading(text, "Exit codes (the others: 'knet help'):", color);
@@ -148,7 +105,7 @@ void kn__help_add(kn__text *text, const kn__command *c, int width, bool color) {
     add_heading(text, "Examples:", color);
     for (const kn__pair *e = c->examples; e->left; e++) {
         kn__text_printf(text, "  %s\n", e->left);
-        kn__help_wrap(text, e->right, 6, 0, width);
+        kn__text_wrap(text, e->right, 6, 0, width);
     }
 }
 
@@ -160,7 +117,7 @@ void kn__help_add_all(kn__text *text, int width, bool color) {
     for (int i = 0; (c = kn__command_at(i)); i++)
         add_left(text, c->name, c->summary, LEFT_SHORT, width);
     kn__text_puts(text, "\n");
-    kn__help_wrap(text,
+    kn__text_wrap(text,
                   "'knet help COMMAND' shows the options of a command.\n"
                   "KNET_TIMER=1 prints at exit where time and memory went; KNET_TIMER=help and "
                   "KNET_ALLOC=help list the words of these variables.",

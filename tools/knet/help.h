@@ -5,11 +5,7 @@
 #include "opts.h"
 #include "text.h"
 
-enum { KN__HELP_WIDTH = 80, KN__HELP_WIDTH_MIN = 40 };
-
-/* Adds the paragraphs, a line each, wrapped at `width`; lines but the first are indented, and the
- * first begins after `column` columns. */
-void kn__help_wrap(kn__text *text, const char *paragraphs, int indent, int column, int width);
+enum { KN__HELP_WIDTH_MIN = 40 };
 
 /* Adds the help of a command, or of `knet` itself, at most `width` columns wide. */
 void kn__help_add(kn__text *text, const kn__command *command, int width, bool color);

@@ -132,7 +132,8 @@ void kn__man_add_all(kn__text *text) {
 }
 
 /* --- pages of variables --- */
-/* A line "  WORD=VALUES  help" of the text is an entry; other lines are text. */
+/* A line "  WORD=VALUES  help" of the text is an entry, which lines with more spaces continue;
+ * other lines are text. */
 static void add_word(kn__text *text, const char *line, size_t n) {
     size_t left = 0;
     while (left < n && !(line[left] == ' ' && line[left + 1] == ' ')) left++;
@@ -140,6 +141,7 @@ static void add_word(kn__text *text, const char *line, size_t n) {
     add_escaped(text, line, left);
     kn__text_puts(text, "\\fR\n");
     while (left < n && line[left] == ' ') left++;
+    if (left == n) return;
     add_escaped(text, line + left, n - left);
     kn__text_puts(text, "\n");
 }
@@ -157,8 +159,13 @@ void kn__man_add_words(kn__text *text, const char *variable, const char *library
     bool after_word = false;
     for (const char *at = words; *at;) {
         size_t n = strcspn(at, "\n");
-        bool is_word = n > 2 && at[0] == ' ' && at[1] == ' ' && strncmp(at + 2, "KNET_", 5) != 0;
-        if (is_word) {
+        bool is_indented = n > 2 && at[0] == ' ' && at[1] == ' ';
+        bool is_word = is_indented && strncmp(at + 2, "KNET_", 5) != 0;
+        if (is_indented && at[2] == ' ') { /* goes with the word before */
+            size_t spaces = strspn(at, " ");
+            add_escaped(text, at + spaces, n - spaces);
+            kn__text_puts(text, "\n");
+        } else if (is_word) {
             add_word(text, at + 2, n - 2);
         } else {
             bool is_example = at[0] == ' ';

@@ -31,7 +31,7 @@ int kn__output_check(const kn__common *common) {
     bool is_there = stat(path, &file) == 0;
     if (is_there && S_ISDIR(file.st_mode)) return path_fail(path, EISDIR);
     if (is_there && access(path, W_OK) != 0) return path_fail(path, errno);
-    strcpy(copy, path);
+    memcpy(copy, path, sizeof copy);
     if (!is_there && access(dirname(copy), W_OK) != 0) return path_fail(path, errno);
     json_path = common->output;
     return KN__EXIT_OK;
