@@ -161,7 +161,7 @@ void kn__man_add_words(kn__text *text, const char *variable, const char *library
         size_t n = strcspn(at, "\n");
         bool is_indented = n > 2 && at[0] == ' ' && at[1] == ' ';
         bool is_word = is_indented && strncmp(at + 2, "KNET_", 5) != 0;
-        if (is_indented && at[2] == ' ') { /* goes with the word before */
+        if (is_indented && at[2] == ' ') { /* continues the previous word */
             size_t spaces = strspn(at, " ");
             add_escaped(text, at + spaces, n - spaces);
             kn__text_puts(text, "\n");
