@@ -49,7 +49,7 @@ static inline uint64_t kn__hash_pair(uint64_t a, uint64_t b) {
     return kn__spread(a * KN__GOLDEN ^ b) | (uint64_t)1 << 63;
 }
 
-/* ---- slots ---- */
+/* --- slots --- */
 
 /* Slot number i, of n_slots. */
 static inline void *kn__hash_at(const kn__hash *table, size_t slot_bytes, size_t i) {
@@ -68,7 +68,7 @@ static inline void *kn__hash_search(const kn__hash *table, size_t slot_bytes, ui
     }
 }
 
-/* ---- find ---- */
+/* --- find --- */
 
 /* The slot of the key, or the free one where it belongs. The table has slots. */
 static inline void *kn__hash_find(const kn__hash *table, size_t slot_bytes, uint64_t key) {
@@ -88,7 +88,7 @@ static inline void *kn__hash_get(const kn__hash *table, size_t slot_bytes, uint6
     return kn__hash_key(slot) ? slot : NULL;
 }
 
-/* ---- add ---- */
+/* --- add --- */
 
 /* Whether it must grow before another slot is used. */
 static inline bool kn__hash_is_full(const kn__hash *table) {
@@ -108,7 +108,7 @@ static inline void *kn__hash_put(kn__hash *table, size_t slot_bytes, uint64_t ke
     return slot;
 }
 
-/* ---- room ---- */
+/* --- room --- */
 
 /* Moves all slots to `slots`, zeroed memory for `n_slots` of them: a power of two, twice as many as
  * are used or more. Returns the old memory, which is the caller's again; NULL: there was none. */
@@ -126,7 +126,7 @@ bool kn__hash_grow(kn__hash *table, size_t slot_bytes, size_t n_least);
 /* Frees malloc's memory, and empties the table. */
 void kn__hash_release(kn__hash *table);
 
-/* ---- remove ---- */
+/* --- remove --- */
 
 /* Removes a used slot: later ones of the same run move up. Remove in a walk over all slots by
  * looking at the same slot again. */

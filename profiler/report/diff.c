@@ -35,7 +35,7 @@ static void add_change(comparison *c, kn__change change) {
     d->n_worse += change.weight > 0;
 }
 
-/* ---- what has moved ---- */
+/* --- what has moved --- */
 
 static double mean_of(const kn__row *row) {
     if (row->n_ended) return row->ended_ns / (double)row->n_ended;
@@ -172,7 +172,7 @@ static void compare_rows(comparison *c, const kn__row *a, const kn__row *b) {
     compare_children(c, a, b);
 }
 
-/* ---- order ---- */
+/* --- order --- */
 
 static bool is_bytes(kn__diff_what what) { return what == KN__DIFF_ALLOC || what == KN__DIFF_PEAK; }
 
@@ -202,7 +202,7 @@ void kn__diff_release(kn__diff *diff) {
     *diff = (kn__diff){0};
 }
 
-/* ---- as text ---- */
+/* --- as text --- */
 
 static const char *const names[KN__DIFF_N] = {
     [KN__DIFF_TIME] = "time",   [KN__DIFF_GPU] = "gpu time", [KN__DIFF_CALLS] = "calls a step",
@@ -286,13 +286,18 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
         100 * options->threshold, diff->n_worse, diff->n - diff->n_worse);
     kn__text_puts(text, " what            before     after    change     in all  row\n");
     int n = options->top && options->top < diff->n ? options->top : diff->n;
-    for (int i = 0; i < n; i++) add_line(text, &diff->changes[i], options->ascii);
+    for (int i = 0; i < n; i++) {
+        const char *style = diff->changes[i].weight > 0 ? options->worse : options->better;
+        if (style) kn__text_puts(text, style);
+        add_line(text, &diff->changes[i], options->ascii);
+        if (options->plain) kn__text_puts(text, options->plain);
+    }
     if (n < diff->n)
         kn__text_printf(text, " and %d more: --top %d shows all\n", diff->n - n, diff->n);
     add_unsteady(text, diff);
 }
 
-/* ---- as JSON ---- */
+/* --- as JSON --- */
 
 static void add_change_json(kn__text *text, const kn__change *change) {
     char path[PATH_BYTES];

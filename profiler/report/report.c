@@ -5,23 +5,24 @@
 #include <string.h>
 
 #include "cells.h"
+#include "checked.h"
 
-enum { BLOCK_ROWS = 256, CHILDREN_MIN = 256, OWNER_PATH_BYTES = 512 };
+enum { CHUNK_ROWS = 256, CHILDREN_MIN = 256, OWNER_PATH_BYTES = 512 };
 
-typedef struct block {
-    struct block *next;
+typedef struct chunk {
+    struct chunk *next;
     int used;
-    kn__row rows[BLOCK_ROWS];
-} block;
+    kn__row rows[CHUNK_ROWS];
+} chunk;
 
-typedef struct text_block {
-    struct text_block *next;
+typedef struct text_chunk {
+    struct text_chunk *next;
     char text[];
-} text_block;
+} text_chunk;
 
 const char *kn__report_keep(kn__report *report, const char *text) {
     size_t size = strlen(text) + 1;
-    text_block *t = malloc(sizeof *t + size);
+    text_chunk *t = malloc(sizeof *t + size);
     if (!t) return NULL;
     memcpy(t->text, text, size);
     t->next = report->labels;
@@ -34,11 +35,11 @@ void kn__report_init(kn__report *out) {
 }
 
 void kn__report_release(kn__report *report) {
-    for (block *b = report->blocks, *next; b; b = next) {
+    for (chunk *b = report->chunks, *next; b; b = next) {
         next = b->next;
         free(b);
     }
-    for (text_block *t = report->labels, *next; t; t = next) {
+    for (text_chunk *t = report->labels, *next; t; t = next) {
         next = t->next;
         free(t);
     }
@@ -47,12 +48,12 @@ void kn__report_release(kn__report *report) {
 }
 
 static kn__row *new_row(kn__report *report) {
-    block *b = report->blocks;
-    if (!b || b->used == BLOCK_ROWS) {
+    chunk *b = report->chunks;
+    if (!b || b->used == CHUNK_ROWS) {
         b = calloc(1, sizeof *b);
         if (!b) return NULL;
-        b->next = report->blocks;
-        report->blocks = b;
+        b->next = report->chunks;
+        report->chunks = b;
     }
     return &b->rows[b->used++];
 }
@@ -83,6 +84,7 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) 
     row->depth = parent->depth + 1;
     row->min_ns = UINT64_MAX;
     row->first_start = UINT64_MAX;
+    KN_ASSERT(!parent->last == !parent->first && (!parent->last || !parent->last->next));
     if (parent->last) {
         parent->last->next = row;
     } else {
@@ -96,7 +98,7 @@ kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const 
     return report->children.n_slots ? find_child(report, parent, label)->row : NULL;
 }
 
-/* ---- sums and order ---- */
+/* --- sums and order --- */
 
 static void add_amounts(kn__row *row, const kn__row *child) {
     row->gpu_ns += child->gpu_ns;
@@ -264,7 +266,7 @@ int kn__report_holders(const kn__row **out, int n, const kn__report *report) {
     return rank(out, n, report, kn__row_held);
 }
 
-/* ---- after the last row ---- */
+/* --- after the last row --- */
 
 static int note_largest(kn__owner *out, kn__report *report, int64_t (*amount)(const kn__row *row)) {
     const kn__row *rows[KN__OWNERS_SHOWN];

@@ -29,28 +29,31 @@ typedef struct entry {
     uintptr_t node; /* its address; odd: no launch, a note */
 } entry;
 
+/* Hot, all of it: each launch writes one, each record reads and changes one. */
 typedef struct launch {
-    uint64_t key; /* key_of(id); hot, as all of it: a record reads and writes one launch */
+    uint64_t key; /* key_of(id) */
     kn__node *node;
-    uint32_t launch;
+    uint32_t launch; /* the launch's id, where this id is another call's inside it */
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
 /* A part of a thread's ring. When it is full the thread continues in the next one, twice as large;
  * the drain frees a part that it has emptied and that has a successor. */
 typedef struct segment {
+    /* Hot on the launching thread. */
     struct segment *next; /* KN__STORE is the thread's last access */
     uint64_t n_entries;   /* a power of two */
     uint64_t head_seen;   /* the thread's copy of head */
     kn__count tail;
+    /* The drain's, on a line of its own: its stores take no line from the thread that launches. */
     _Alignas(64) kn__count head;
     entry entries[];
 } segment;
 
-/* One producer, its thread; one consumer, the drain. */
+/* One producer, its thread; one consumer, the drain. Lines are apart as in a segment. */
 struct kn__ring {
-    segment *writes;
-    kn__count n_launched;
+    segment *writes;        /* hot on the launching thread */
+    kn__count n_launched;   /* hot there too */
     kn__count n_lost;       /* launches that found no room */
     kn__count n_lost_other; /* other entries that found none */
     _Alignas(64) segment *reads;
@@ -83,7 +86,7 @@ static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
 /* In place of a scope: records of such ids are ignored. */
 static kn__node ignored;
 
-/* ---- the launching thread ---- */
+/* --- the launching thread --- */
 
 static size_t segment_bytes(uint64_t n_entries) {
     return sizeof(segment) + (size_t)n_entries * sizeof(entry);
@@ -102,6 +105,7 @@ static segment *make_segment(uint64_t n_entries) {
 }
 
 static void free_segment(segment *s) {
+    KN_ASSERT(s->head == s->tail && s->next); /* all was taken, and there is another one */
     kn__budget_return(segment_bytes(s->n_entries));
     free(s);
 }
@@ -143,6 +147,7 @@ static segment *find_room(struct kn__ring *ring) {
 static bool push(struct kn__ring *ring, entry e) {
     segment *s = find_room(ring);
     if (!s) return false;
+    KN_ASSERT(!is_full(s) && !s->next);
     s->entries[s->tail & (s->n_entries - 1)] = e;
     KN__STORE(s->tail, s->tail + 1);
     return true;
@@ -201,7 +206,7 @@ void kn__activity_cancel(uint32_t launch_id) {
     }
 }
 
-/* ---- ids ---- */
+/* --- ids --- */
 
 /* Ids come in a row: so do their slots, and a batch of them stays in the cache. An id that is not
  * there is looked for among all that are, unless it is out of their range. */
@@ -246,6 +251,7 @@ static bool grow(generation *g) {
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
 static void count_pending(generation *of, const launch *l, int delta) {
     if (l->state != PENDING || !is_launch(l)) return;
+    KN_ASSERT(delta > 0 || (of->n_pending && l->node->n_pending));
     of->n_pending += (size_t)(ptrdiff_t)delta;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
@@ -328,6 +334,7 @@ static void drain_ring(struct kn__ring *ring) {
     for (;;) {
         segment *s = ring->reads, *next = KN__LOAD(s->next);
         uint64_t head = s->head, tail = KN__LOAD(s->tail);
+        KN_ASSERT(tail - head <= s->n_entries);
         for (; head != tail; head++) take_entry(&s->entries[head & (s->n_entries - 1)]);
         KN__STORE(s->head, head);
         if (!next) return;
@@ -343,7 +350,7 @@ static void drain_rings(void) {
     }
 }
 
-/* ---- records ---- */
+/* --- records --- */
 
 /* A launch has as many records as it likes, and is timed when one of them is. */
 static void count_launch(launch *l, bool timed) {
@@ -479,10 +486,12 @@ static void join_late(void) {
             late[kept++] = late[i];
         }
     }
+    KN_ASSERT(kept <= n_late);
     n_late = n_late_before = kept;
 }
 
 static void drain_locked(void) {
+    KN_ASSERT(source);
     uint64_t start_ns = kn__now_ns(CLOCK_THREAD_CPUTIME_ID);
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
@@ -500,7 +509,7 @@ void kn__activity_drain(void) {
     pthread_mutex_unlock(&drain_lock);
 }
 
-/* ---- start, stop, balance ---- */
+/* --- start, stop, balance --- */
 
 kn_status kn__activity_start(const kn__source *wanted) {
     pthread_mutex_lock(&drain_lock);
@@ -565,6 +574,7 @@ void kn__activity_balance(kn__balance *out) {
                              .untimed = n_untimed,
                              .unattributed_ns = unattributed_ns,
                              .n_unattributed = n_unattributed};
+        KN_ASSERT(n_timed + n_untimed <= out->launched);
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
         out->n_lost = dropped + sum_lost_entries();
         out->dropped = dropped < open ? dropped : open;

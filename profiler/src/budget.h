@@ -1,7 +1,7 @@
 /* What the timer may take for itself: one bound for nodes, events and launches of all threads, so
  * that a run of days stays within it. */
-#ifndef KNET_PROF_BUDGET_H
-#define KNET_PROF_BUDGET_H
+#ifndef KN_PROFILER_BUDGET_H
+#define KN_PROFILER_BUDGET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * A list separated by commas; later words win. A word that is wrong or not built into this library
  * is reported and skipped, the others count.
  */
-#ifndef KNET_ENV_H
-#define KNET_ENV_H
+#ifndef KN_PROFILER_ENV_H
+#define KN_PROFILER_ENV_H
 
 #include "budget.h"
 #include "cells.h"
@@ -29,7 +29,8 @@ typedef struct kn__config {
     bool grad_only; /* AUTOGRAD_TIMER alone */
     bool memory;
     bool help;
-    bool ascii, columns_2018, columns_spread;
+    bool ascii, unicode; /* neither: by the locale */
+    bool columns_2018, columns_spread;
     bool by_thread; /* a table a thread, below the merged one */
     int depth, width;
     kn__sort sort;

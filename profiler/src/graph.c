@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "budget.h"
+#include "checked.h"
 
 enum { SLOTS_MIN = 1 << 10, SLOTS_MAX = 2 * KN__GRAPH_NODES_MAX };
 
@@ -65,6 +66,7 @@ static void kill(slot *s) {
     if (s->dead_since) return;
     s->dead_since = n_sweeps;
     n_dead++;
+    KN_ASSERT(n_dead <= nodes.n_used);
 }
 
 void kn__graph_node_destroyed(uint64_t id) {
@@ -99,6 +101,7 @@ kn__node *kn__graph_scope(uint64_t id) {
 
 static void remove_over(slot *s) {
     while (s->key && is_over(s)) {
+        KN_ASSERT(n_dead);
         kn__hash_remove(&nodes, sizeof *s, s);
         n_dead--;
     }

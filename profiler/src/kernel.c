@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "checked.h"
 
 enum { NAMES_MIN = 256 };
 
@@ -87,6 +88,7 @@ bool kn__kernel_add(kn__node *node, const kn__work *work) {
     kn__kernel *k = find_kernel(node, work->captured, work->name ? work->name : "(unnamed)");
     if (!k) k = node->kernels;
     if (!k) return false;
+    KN_ASSERT(k->node == node);
     KN__STORE(k->gpu_ns, k->gpu_ns + work->gpu_ns);
     KN__STORE(k->bytes, k->bytes + work->bytes);
     KN__STORE(k->n, k->n + 1);

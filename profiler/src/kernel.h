@@ -3,8 +3,8 @@
  * Written by the drain alone (under its lock), read by reports while it goes on. Leaves never move
  * or die.
  */
-#ifndef KNET_KERNEL_H
-#define KNET_KERNEL_H
+#ifndef KN_PROFILER_KERNEL_H
+#define KN_PROFILER_KERNEL_H
 
 #include "tree.h"
 

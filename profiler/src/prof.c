@@ -13,6 +13,7 @@
 #include "export.h"
 #include "json.h"
 #include "labels.h"
+#include "locale.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "replay.h"
@@ -82,7 +83,7 @@ static void start_clock(kn__clock_kind kind) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* ---- writing ---- */
+/* --- writing --- */
 
 static uint64_t measured_so_far(void) {
     pthread_mutex_lock(&measured_lock);
@@ -199,7 +200,7 @@ kn_status kn_prof_report(const char *path) {
     return status;
 }
 
-/* ---- start and end ---- */
+/* --- start and end --- */
 
 static kn_status observe(void) {
     KN_TRY(kn__memory_start(true));
@@ -342,6 +343,7 @@ __attribute__((constructor)) static void start(void) {
     kn__text messages = {0};
     bool is_secure = getauxval(AT_SECURE);
     kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
+    if (!config.unicode && !kn__locale_is_utf8()) config.ascii = true;
     if (config.help) kn__config_help(&messages);
     say(&messages);
     kn__budget_set(config.buffer_bytes);

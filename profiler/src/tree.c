@@ -6,8 +6,12 @@
 
 #include "budget.h"
 #include "cells.h"
+#include "checked.h"
 #include "scope.h"
 #include "trace.h"
+
+_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, last_child) == 128,
+               "what is hot in a node is one cache line, what is warm the next");
 
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
@@ -50,6 +54,7 @@ static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
         tree->chunks = c;
         at = 0;
     }
+    KN_ASSERT(at % align == 0 && at + size <= c->size);
     c->used = at + size;
     return c->bytes + at;
 }
@@ -75,6 +80,7 @@ static kn__child *find_child(const kn__tree *tree, const kn__node *parent, const
 }
 
 static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+    KN_ASSERT(parent->depth < KN__DEPTH_MAX);
     size_t length = strlen(label) + 1;
     kn__node *node = take_bytes(tree, sizeof *node, 64);
     char *copy = node ? take_bytes(tree, length, 1) : NULL;
@@ -92,11 +98,9 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
 }
 
 static void append_child(kn__node *parent, kn__node *node) {
-    if (parent->last_child) {
-        atomic_store_explicit(&parent->last_child->next, node, memory_order_release);
-    } else {
-        atomic_store_explicit(&parent->first_child, node, memory_order_release);
-    }
+    kn__node **link = parent->last_child ? &parent->last_child->next : &parent->first_child;
+    KN_ASSERT(!*link && node->parent == parent);
+    KN__STORE(*link, node);
     parent->last_child = node;
 }
 
@@ -134,6 +138,7 @@ static void leave_thread(void *arg) {
     if (atomic_load(&kn__forked)) return;
     kn__scope_close_all(tree);
     kn__trace_flush(tree);
+    KN_ASSERT(tree->current == &tree->root); /* the next thread starts at the top */
     kn__tree_mine = NULL;
     kn__tree_fast = &kn__tree_none;
     pthread_mutex_lock(&registry_lock);
@@ -158,6 +163,7 @@ static kn__tree *adopt_tree(void) {
     have_exit_key = true;
     kn__tree *tree = idle_trees;
     if (tree) {
+        KN_ASSERT(tree->current == &tree->root);
         idle_trees = tree->next_idle;
     } else {
         tree = make_tree();
