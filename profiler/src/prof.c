@@ -291,12 +291,12 @@ static int scopes_wanted(void) {
 
 /* Scopes that are open stay open; of the memory nothing is lost, it only has no owner. */
 static void allow(bool on, unsigned reason) {
-    uint64_t now = kn__clock_monotonic_ns();
     pthread_mutex_lock(&switch_lock);
     off_because = on ? off_because & ~reason : off_because | reason;
     on = !off_because;
     set_switch();
     pthread_mutex_lock(&measured_lock);
+    uint64_t now = kn__clock_monotonic_ns(); /* under the lock: pauses come in order */
     if (measured_since_ns) measured_ns += now - measured_since_ns;
     measured_since_ns = on && clock_started ? now : 0;
     pthread_mutex_unlock(&measured_lock);
