@@ -17,6 +17,18 @@ static bool set_cpu(kn__config *c, const char *value) {
     return true;
 }
 
+static bool set_ascii(kn__config *c, const char *value) {
+    (void)value;
+    c->unicode = false;
+    return c->ascii = true;
+}
+
+static bool set_unicode(kn__config *c, const char *value) {
+    (void)value;
+    c->ascii = false;
+    return c->unicode = true;
+}
+
 static bool set_number(int *out, const char *value, int most) {
     char *end = NULL;
     long n = strtol(value, &end, 10);
@@ -186,11 +198,13 @@ static const word words[] = {
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
      FOR_TABLE, FUNCTION, 0},
     {"columns", "2018|all|spread", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first",
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, deviation, first",
      FOR_TABLE, FUNCTION, 0},
     {"threads", NULL, NULL, "a table for each thread too", FOR_TABLE, ON, FIELD(by_thread)},
-    {"ascii", NULL, NULL, "lines of '-'", FOR_TABLE, ON, FIELD(ascii)},
-    {"unicode", NULL, NULL, "lines of '─'", FOR_TABLE, OFF, FIELD(ascii)},
+    {"ascii", NULL, set_ascii, "ASCII characters alone, as where the locale has no UTF-8",
+     FOR_TABLE, FUNCTION, 0},
+    {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE, FUNCTION,
+     0},
     {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0, FUNCTION, 0},
     {"cupti", "FILE", NULL, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME, PATH,
      FIELD(cupti)},
@@ -356,9 +370,7 @@ void kn__config_help(kn__text *text) {
         kn__text name = {0};
         kn__text_printf(&name, "%s%s%s", words[i].name, words[i].values ? "=" : "",
                         words[i].values ? words[i].values : "");
-        kn__text_puts(text, "  ");
-        if (!name.failed) kn__text_left(text, name.data, 17);
-        kn__text_printf(text, "  %s\n", words[i].help);
+        if (!name.failed) kn__text_entry(text, name.data, words[i].help, 21, KN__HELP_WIDTH);
         kn__text_release(&name);
     }
     kn__text_puts(text, "AUTOGRAD_TIMER=1 records forward and backward operations alone.\n");

@@ -7,7 +7,7 @@ cc=$1 cxx=$2
 cd "$3"
 IFS=: read -ra dirs <<<"${KNET_CUDA_HEADERS:-}"
 [ ${#dirs[@]} -gt 0 ] || { echo "KNET_CUDA_HEADERS is not set"; exit 77; }
-includes=(-I alloc/include -I profiler/include -I ops/include -I alloc/src -I profiler/src -I profiler/report -I alloc/base)
+includes=(-I alloc/include -I profiler/include -I ops/include -I alloc -I profiler/src -I profiler/report -I alloc/base)
 for dir in "${dirs[@]}"; do includes+=(-isystem "$dir"); done
 bad=0
 sources=(ops/src/cuda/*.c profiler/src/cupti*.c profiler/src/replay.c)

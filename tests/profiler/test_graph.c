@@ -18,7 +18,7 @@ static void copies_keep_the_scope_of_their_capture(void **state) {
     KN_SCOPE("instantiated there");
     kn__graph_cloned(12, 11, &exec);
     kn__graph_cloned(13, 12, &exec); /* a copy of a copy */
-    kn__graph_cloned(14, 99, &exec); /* of a node that nobody saw */
+    kn__graph_cloned(14, 99, &exec); /* of a node that was not recorded */
     assert_ptr_equal(kn__graph_scope(12), scope);
     assert_ptr_equal(kn__graph_scope(13), scope);
     assert_null(kn__graph_scope(14));
@@ -56,7 +56,7 @@ static void nodes_are_bounded_and_the_rest_is_counted(void **state) {
     assert_non_null(kn__graph_scope(5));
 }
 
-/* Blocks come and go; what is told of them comes shuffled within a drain. */
+/* Blocks are allocated and freed; their records arrive in any order within a drain. */
 enum { SLOTS = 500, ROUNDS = 200, PER_ROUND = 300 };
 
 typedef struct event {

@@ -116,7 +116,7 @@ static void assert_bad(const char *text, size_t n, const char *why) {
 #define ROW(values)                                                                                \
     HEAD "\"scopes\":[{\"label\":\"a\",\"children\":[{\"label\":\"b\"," values "}]}]}"
 
-static void bad_files_say_what_is_wrong(void **state) {
+static void bad_files_are_errors_with_the_reason(void **state) {
     (void)state;
     static const struct {
         const char *text, *why;
@@ -257,7 +257,7 @@ static int count_rows(const kn__row *row) {
     return n;
 }
 
-static void a_filter_keeps_what_is_above_and_below(void **state) {
+static void a_filter_keeps_parents_and_children(void **state) {
     (void)state;
     static const struct {
         const char *pattern;
@@ -432,10 +432,10 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_say_what_is_wrong),
+        TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_are_errors_with_the_reason),
         TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
         TEST(nesting_has_a_bound), TEST(a_million_rows_are_read),
-        TEST(files_that_cannot_be_read_are_named), TEST(a_filter_keeps_what_is_above_and_below),
+        TEST(files_that_cannot_be_read_are_named), TEST(a_filter_keeps_parents_and_children),
         TEST(the_rows_that_top_leaves_out_are_summed_up),
         TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));

@@ -1,8 +1,8 @@
 /* Replay: allocation traces of several formats, read into one list of steps, and played against a
  * policy of allocation.
  *
- * A trace is untrusted input: every reader checks what it reads, names file and place in its error,
- * and holds no more memory than the limits below allow. Steps name blocks by number, 0 … n_blocks -
+ * A trace is untrusted input: every reader checks each value, names file and place in its error,
+ * and uses no more memory than the limits below allow. Steps name blocks by number, 0 … n_blocks -
  * 1, each allocated once, and streams by number, 0 … n_streams - 1.
  */
 #ifndef KN_REPLAY_H

@@ -7,7 +7,7 @@
 
 #include "hash.h"
 #include "replay.h"
-#include "replay_input.h"
+#include "replay_formats.h"
 
 static const uint64_t SIZE_MAX_BYTES = (uint64_t)1 << 46; /* of a block: the pool's own bound */
 static const uint64_t LIVE_MAX_BYTES = (uint64_t)1 << 60;
@@ -264,7 +264,7 @@ static kn_status find_peak(kn__builder *b) {
 kn_status kn__build_finish(kn__trace *out, kn__builder *b) {
     kn_status status = KN_OK;
     if (b->trace.n_blocks == 0) {
-        status = KN_FAIL(KN_ERR_FORMAT, "%s: there is no allocation in it", b->path);
+        status = KN_FAIL(KN_ERR_FORMAT, "%s: the trace has no allocation", b->path);
     }
     if (status == KN_OK) status = join_before(b);
     if (status == KN_OK) status = find_peak(b);
@@ -288,8 +288,8 @@ static kn_status unknown_format(const char *path, const unsigned char *bytes, si
     }
     if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s: the file is empty", path);
     return KN_FAIL(KN_ERR_FORMAT,
-                   "%s: no trace this command knows (it begins with \"%s\"); it reads Knet.c's "
-                   "own, RMM's CSV and PyTorch's memory snapshots, each with gzip or without",
+                   "%s: not a trace of a known format (it begins with \"%s\"); known are Knet.c's "
+                   "own, RMM's CSV and PyTorch's memory snapshots, plain or gzip",
                    path, shown);
 }
 
@@ -312,7 +312,7 @@ static kn_status read_any(kn__builder *b, kn__input *in) {
 kn_status kn__trace_read(kn__trace *out, const char *path, bool partial) {
     kn__builder b;
     kn__input *in = malloc(sizeof *in);
-    kn__builder_init(&b, path);
+    kn__builder_init(&b, kn__input_name(path));
     b.lenient = partial;
     kn_status status = KN_OK;
     if (!in) {
