@@ -23,7 +23,8 @@ const kn__field kn__row_gpu[] = {
     U(kn__row, "gpu_bytes", gpu_bytes), END};
 const kn__field kn__pool_fields[] = {
     S(kn__pool_use, "live_bytes", live), S(kn__pool_use, "live_bytes_max", live_max),
-    U(kn__pool_use, "reserved_bytes", reserved), U(kn__pool_use, "reserved_bytes_max", reserved_max),
+    U(kn__pool_use, "reserved_bytes", reserved),
+    U(kn__pool_use, "reserved_bytes_max", reserved_max),
     U(kn__pool_use, "n_allocs", n_allocs), U(kn__pool_use, "n_ooms", n_ooms),
     S(kn__pool_use, "leaked_bytes", leaked), END};
 const kn__field kn__pool_device[] = {

@@ -5,19 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct writer {
-    char *out;
-    size_t at, size;
-} writer;
-
-static void add(writer *w, const char *text, size_t length) {
-    if (length > w->size - 1 - w->at) length = w->size - 1 - w->at;
-    memcpy(w->out + w->at, text, length);
-    w->at += length;
-    w->out[w->at] = '\0';
-}
-
-static void add_text(writer *w, const char *text) { add(w, text, strlen(text)); }
+#include "text.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
@@ -42,16 +30,16 @@ static void add_piece(pieces *p, const char *at, const char *end) {
 /* --- mangled names --- */
 
 /* <length><identifier>; moves *s to what follows. */
-static bool read_identifier(const char **s, writer *w) {
+static bool read_identifier(const char **s, kn__text *w) {
     size_t length = 0;
     const char *at = *s;
     for (; is_digit(*at) && length < 4096; at++) length = 10 * length + (size_t)(*at - '0');
     if (length == 0 || strnlen(at, length) < length) return false;
-    if (w && w->at) add(w, "::", 2);
+    if (w && w->length) kn__text_add(w, "::", 2);
     if (w && length > 10 && strncmp(at, "_GLOBAL__N", 10) == 0) {
-        add(w, "(anonymous)", 11);
+        kn__text_add(w, "(anonymous)", 11);
     } else if (w) {
-        add(w, at, length);
+        kn__text_add(w, at, length);
     }
     *s = at + length;
     return true;
@@ -140,10 +128,10 @@ static bool read_arguments(const char **s, pieces *p) {
 }
 
 /* N … E: identifiers and their template arguments; the first thing not understood ends it. */
-static bool read_nested(const char **s, writer *w, pieces *p) {
+static bool read_nested(const char **s, kn__text *w, pieces *p) {
     while (**s == 'K' || **s == 'V' || **s == 'r') ++*s;
     if (strncmp(*s, "St", 2) == 0) {
-        add_text(w, "std");
+        kn__text_puts(w, "std");
         *s += 2;
     }
     while (**s && **s != 'E') {
@@ -154,10 +142,10 @@ static bool read_nested(const char **s, writer *w, pieces *p) {
         }
     }
     *s += **s == 'E';
-    return w->at > 0;
+    return w->length > 0;
 }
 
-static bool read_mangled(const char *name, writer *w, pieces *p) {
+static bool read_mangled(const char *name, kn__text *w, pieces *p) {
     const char *s = name + 2;
     bool good;
     if (*s == 'N') {
@@ -195,28 +183,27 @@ static void split_list(pieces *p, const char *at, const char *end) {
 }
 
 /* "void name<arguments>(parameters)" */
-static bool read_plain(const char *name, writer *w, pieces *p) {
+static bool read_plain(const char *name, kn__text *w, pieces *p) {
     const char *open = name + strcspn(name, "<(");
     const char *base = open;
     if (!*open || open == name) return false;
     while (base > name && base[-1] != ' ') base--;
-    add(w, base, (size_t)(open - base));
+    kn__text_add(w, base, (size_t)(open - base));
     while (*open == '<' || *open == '(') {
         const char *close = close_of(open);
         if (!close) return false;
         split_list(p, open + 1, close);
         open = close + 1;
     }
-    return w->at > 0 && !*open;
+    return w->length > 0 && !*open;
 }
 
-static bool read_name(const char *name, writer *w, pieces *p) {
+static bool read_name(const char *name, kn__text *w, pieces *p) {
     return strncmp(name, "_Z", 2) == 0 ? read_mangled(name, w, p) : read_plain(name, w, p);
 }
 
 void kn__name_short(char *out, size_t out_bytes, const char *name) {
-    writer w = {out, 0, out_bytes};
-    out[0] = '\0';
+    kn__text w = kn__text_in(out, out_bytes);
     if (!read_name(name, &w, NULL)) snprintf(out, out_bytes, "%s", name);
 }
 
@@ -241,22 +228,22 @@ static const char *builtin(char c) {
     return c >= 'a' && c <= 'z' ? names[c - 'a'] : NULL;
 }
 
-static void add_type(writer *w, const char *at, size_t length, int depth);
+static void add_type(kn__text *w, const char *at, size_t length, int depth);
 
-static void add_list(writer *w, const pieces *p, int depth) {
+static void add_list(kn__text *w, const pieces *p, int depth) {
     for (int i = 0; i < p->n; i++) {
-        if (i) add(w, ", ", 2);
+        if (i) kn__text_add(w, ", ", 2);
         add_type(w, p->all[i].at, p->all[i].length, depth);
     }
 }
 
 /* The innermost name of a class, with its arguments. */
-static bool add_class(writer *w, const char *at, const char *end, int depth) {
+static bool add_class(kn__text *w, const char *at, const char *end, int depth) {
     char last[SHORT_BYTES] = "";
     pieces arguments = {.n = 0};
     while (at < end && *at != 'E') {
         if (is_digit(*at)) {
-            writer name = {last, 0, sizeof last};
+            kn__text name = kn__text_in(last, sizeof last);
             if (!read_identifier(&at, &name)) return false;
             arguments.n = 0;
         } else if (*at == 'I') {
@@ -268,27 +255,27 @@ static bool add_class(writer *w, const char *at, const char *end, int depth) {
         }
     }
     if (!last[0]) return false;
-    add_text(w, last);
+    kn__text_puts(w, last);
     if (!arguments.n || depth == DEPTH_MAX) return true;
-    add(w, "<", 1);
+    kn__text_add(w, "<", 1);
     add_list(w, &arguments, depth + 1);
-    add(w, ">", 1);
+    kn__text_add(w, ">", 1);
     return true;
 }
 
 /* Li4E, Lb1E, Lin3E; of an enum its number alone. */
-static void add_literal(writer *w, const char *at, size_t length) {
+static void add_literal(kn__text *w, const char *at, size_t length) {
     const char *end = at + length - 1, *value = end;
     while (value > at && is_digit(value[-1])) value--;
     if (at[1] == 'b' && end - value == 1) {
-        add_text(w, *value == '1' ? "true" : "false");
+        kn__text_puts(w, *value == '1' ? "true" : "false");
         return;
     }
-    if (value[-1] == 'n') add(w, "-", 1);
-    add(w, value, (size_t)(end - value));
+    if (value[-1] == 'n') kn__text_add(w, "-", 1);
+    kn__text_add(w, value, (size_t)(end - value));
 }
 
-static void add_type(writer *w, const char *at, size_t length, int depth) {
+static void add_type(kn__text *w, const char *at, size_t length, int depth) {
     const char *end = at + length;
     int n_stars = 0;
     while (at < end && *at && strchr("PROKVr", *at)) n_stars += *at++ == 'P';
@@ -296,13 +283,13 @@ static void add_type(writer *w, const char *at, size_t length, int depth) {
     if (left > 2 && *at == 'L') {
         add_literal(w, at, left);
     } else if (left == 1 && builtin(*at)) {
-        add_text(w, builtin(*at));
+        kn__text_puts(w, builtin(*at));
     } else if (left == 2 && strncmp(at, "Dh", 2) == 0) {
-        add_text(w, "half");
+        kn__text_puts(w, "half");
     } else if (!left || !add_class(w, at + (*at == 'N'), end, depth)) {
-        add(w, at, left);
+        kn__text_add(w, at, left);
     }
-    while (n_stars-- > 0) add(w, "*", 1);
+    while (n_stars-- > 0) kn__text_add(w, "*", 1);
 }
 
 /* --- the names of a table --- */
@@ -335,7 +322,7 @@ static int by_text(const void *a, const void *b) {
 
 static void read_pieces(pieces *p, const char *label) {
     char base[SHORT_BYTES];
-    writer w = {base, 0, sizeof base};
+    kn__text w = kn__text_in(base, sizeof base);
     *p = (pieces){.n = 0};
     if (!read_name(label, &w, p)) p->n = 0;
 }
@@ -369,16 +356,16 @@ static void choose(bool *chosen, const pieces *all, size_t n) {
 
 static void show(shown *name, const pieces *p, const bool *chosen) {
     char text[SHORT_BYTES] = "";
-    writer w = {text, 0, sizeof text};
+    kn__text w = kn__text_in(text, sizeof text);
     pieces kept = {.n = 0};
     for (int k = 0; k < p->n; k++) {
         if (chosen[k]) kept.all[kept.n++] = p->all[k];
     }
     if (!kept.n) return;
-    add_text(&w, name->text);
-    add(&w, "<", 1);
+    kn__text_puts(&w, name->text);
+    kn__text_add(&w, "<", 1);
     add_list(&w, &kept, 0);
-    add(&w, ">", 1);
+    kn__text_add(&w, ">", 1);
     char *copy = strdup(text);
     if (!copy) return;
     free(name->text);

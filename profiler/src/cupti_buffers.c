@@ -99,7 +99,7 @@ void CUPTIAPI kn__cupti_complete(CUcontext context, uint32_t stream, uint8_t *by
 
 /* CUPTI was told that buffers come zeroed. */
 static void recycle(buffer *b) {
-    KN_ASSERT(b >= buffers && b < buffers + n_made);
+    KN_ASSERT(b >= buffers && b < buffers + n_buffers);
     memset(bytes_of(b), 0, b->used);
     pthread_mutex_lock(&buffers_lock);
     b->next = free_list;

@@ -8,53 +8,12 @@
 #include "units.h"
 #include "words.h"
 
-/* Sets what the word says; false: the value is not one of its values. */
+/* Sets what the word says; false: the value doesn't fit. */
 typedef bool (*apply_fn)(kn__config *config, const char *value);
 
 static bool set_cpu(kn__config *c, const char *value) {
     (void)value;
     if (c->tier < KN__TIER_CPU) c->tier = KN__TIER_CPU;
-    return true;
-}
-
-static bool set_gpu(kn__config *c, const char *value) {
-    (void)value;
-    c->tier = KN__TIER_GPU;
-    return true;
-}
-
-static bool set_gpu_lite(kn__config *c, const char *value) {
-    (void)value;
-    c->tier = KN__TIER_GPU_LITE;
-    return true;
-}
-
-static bool set_full(kn__config *c, const char *value) {
-    (void)value;
-    c->tier = KN__TIER_FULL;
-    return true;
-}
-
-static bool set_nvtx(kn__config *c, const char *value) {
-    (void)value;
-    c->tier = KN__TIER_NVTX;
-    return true;
-}
-
-static bool set_off(kn__config *c, const char *value) {
-    (void)value;
-    c->tier = KN__TIER_OFF;
-    return true;
-}
-
-static bool set_memory(kn__config *c, const char *value) {
-    (void)value;
-    return c->memory = true;
-}
-
-static bool set_no_memory(kn__config *c, const char *value) {
-    (void)value;
-    c->memory = false;
     return true;
 }
 
@@ -69,25 +28,6 @@ static bool set_unicode(kn__config *c, const char *value) {
     c->ascii = false;
     return c->unicode = true;
 }
-
-static bool set_help(kn__config *c, const char *value) {
-    (void)value;
-    return c->help = true;
-}
-
-static bool set_path(char *out, const char *value) {
-    return *value && snprintf(out, KN__PATH_BYTES, "%s", value) < KN__PATH_BYTES;
-}
-
-static bool set_out(kn__config *c, const char *value) { return set_path(c->out, value); }
-static bool set_json(kn__config *c, const char *value) { return set_path(c->json, value); }
-
-static bool set_record(kn__config *c, const char *value) { return set_path(c->record, value); }
-static bool set_cupti(kn__config *c, const char *value) { return set_path(c->cupti, value); }
-static bool set_trace(kn__config *c, const char *value) { return set_path(c->trace, value); }
-static bool set_csv(kn__config *c, const char *value) { return set_path(c->csv, value); }
-static bool set_folded(kn__config *c, const char *value) { return set_path(c->folded, value); }
-static bool set_flame(kn__config *c, const char *value) { return set_path(c->flame, value); }
 
 static bool set_number(int *out, const char *value, int most) {
     char *end = NULL;
@@ -192,11 +132,6 @@ static bool set_buffer(kn__config *c, const char *value) {
     return kn__read_bytes(&c->buffer_bytes, value) && c->buffer_bytes >= KN__BUFFER_BYTES_MIN;
 }
 
-static bool set_threads(kn__config *c, const char *value) {
-    (void)value;
-    return c->by_thread = true;
-}
-
 static bool set_clock(kn__config *c, const char *value) {
     c->clock = strcmp(value, "tsc") == 0 ? KN__CLOCK_TSC : KN__CLOCK_MONOTONIC;
     return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
@@ -205,65 +140,79 @@ static bool set_clock(kn__config *c, const char *value) {
 /* Whether a word names a file, and what it needs to have an effect. */
 enum { FILE_NAME = 1, FOR_TABLE = 2, FOR_GPU = 4, FOR_FLAME = 8 };
 
+/* What a word sets: a tier, a flag or a path of the configuration, or what its function does. */
+typedef enum setting { FUNCTION, TIER, ON, OFF, PATH } setting;
+
 typedef struct word {
     const char *name, *values; /* values NULL: takes none */
-    apply_fn apply;            /* NULL: not built */
+    apply_fn apply;            /* NULL: `kind` and `at` */
     const char *help;
     unsigned about;
+    setting kind;
+    size_t at; /* the tier, or where the field is */
 } word;
 
+#define FIELD(field) offsetof(kn__config, field)
+
 static const word words[] = {
-    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", FOR_TABLE},
-    {"0", NULL, set_off, "nothing; also off, or the variable unset or empty", 0},
-    {"off", NULL, set_off, NULL, 0},
-    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", FOR_TABLE},
-    {"nvtx", NULL, set_nvtx, "NVTX ranges for a tool that listens, no table", 0},
-    {"gpu", NULL, set_gpu,
-     "and kernels, copies and sets of the GPU in the scope that launched them", FOR_TABLE},
-    {"gpu-lite", NULL, set_gpu_lite, "launches of CUDA graphs alone, each as one: next to no cost",
-     FOR_TABLE},
-    {"full", NULL, set_full, "gpu, and a row for each call of the CUDA runtime and driver",
-     FOR_TABLE},
+    {"1", NULL, set_cpu, "the table of time and memory at exit; the same as cpu,mem", FOR_TABLE,
+     FUNCTION, 0},
+    {"0", NULL, NULL, "nothing; also off, or the variable unset or empty", 0, TIER, KN__TIER_OFF},
+    {"off", NULL, NULL, NULL, 0, TIER, KN__TIER_OFF},
+    {"cpu", NULL, set_cpu, "scopes, timed on the CPU", FOR_TABLE, FUNCTION, 0},
+    {"nvtx", NULL, NULL, "NVTX ranges for a tool that listens, no table", 0, TIER, KN__TIER_NVTX},
+    {"gpu", NULL, NULL, "and kernels, copies and sets of the GPU in the scope that launched them",
+     FOR_TABLE, TIER, KN__TIER_GPU},
+    {"gpu-lite", NULL, NULL, "launches of CUDA graphs alone, each as one: next to no cost",
+     FOR_TABLE, TIER, KN__TIER_GPU_LITE},
+    {"full", NULL, NULL, "gpu, and a row for each call of the CUDA runtime and driver", FOR_TABLE,
+     TIER, KN__TIER_FULL},
     {"steps", "A-B", set_steps,
-     "only these steps are measured, as kn_step counts them; A- has no end", FOR_TABLE},
-    {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-",
-     FOR_TABLE},
-    {"mem", NULL, set_memory, "memory of each scope (on unless nomem)", FOR_TABLE},
-    {"nomem", NULL, set_no_memory, "no memory columns", FOR_TABLE},
+     "only these steps are measured, as kn_step counts them; A- has no end", FOR_TABLE, FUNCTION,
+     0},
+    {"skip", "N", set_skip, "the first N steps are not measured; the same as steps=N+1-", FOR_TABLE,
+     FUNCTION, 0},
+    {"mem", NULL, NULL, "memory of each scope (on unless nomem)", FOR_TABLE, ON, FIELD(memory)},
+    {"nomem", NULL, NULL, "no memory columns", FOR_TABLE, OFF, FIELD(memory)},
     {"every", "TIME|Nsteps", set_every,
-     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps", FOR_TABLE},
+     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps", FOR_TABLE,
+     FUNCTION, 0},
     {"signal", "USR1|USR2|TERM|INT|HUP", set_signal,
-     "a report when the program gets this signal; TERM, INT and HUP then end it as ever",
-     FOR_TABLE},
-    {"out", "FILE", set_out,
+     "a report when the program gets this signal; TERM, INT and HUP then end it as ever", FOR_TABLE,
+     FUNCTION, 0},
+    {"out", "FILE", NULL,
      "where the table goes: - is stderr; in any name %p is the process id, %r the rank",
-     FOR_TABLE | FILE_NAME},
-    {"json", "FILE", set_json, "the same data as JSON", FOR_TABLE | FILE_NAME},
-    {"trace", "FILE", set_trace, "every scope and kernel for Perfetto or chrome://tracing (JSON)",
-     FOR_TABLE | FILE_NAME},
-    {"csv", "FILE", set_csv, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME},
-    {"folded", "FILE", set_folded, "stacks for flame graph tools", FOR_TABLE | FILE_NAME},
-    {"flame", "FILE", set_flame, "a flame graph (SVG)", FOR_TABLE | FILE_NAME},
+     FOR_TABLE | FILE_NAME, PATH, FIELD(out)},
+    {"json", "FILE", NULL, "the same data as JSON", FOR_TABLE | FILE_NAME, PATH, FIELD(json)},
+    {"trace", "FILE", NULL, "every scope and kernel for Perfetto or chrome://tracing (JSON)",
+     FOR_TABLE | FILE_NAME, PATH, FIELD(trace)},
+    {"csv", "FILE", NULL, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME, PATH, FIELD(csv)},
+    {"folded", "FILE", NULL, "stacks for flame graph tools", FOR_TABLE | FILE_NAME, PATH,
+     FIELD(folded)},
+    {"flame", "FILE", NULL, "a flame graph (SVG)", FOR_TABLE | FILE_NAME, PATH, FIELD(flame)},
     {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time",
-     FOR_TABLE | FOR_FLAME},
-    {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time", FOR_TABLE},
-    {"depth", "N", set_depth, "levels shown; 0 is all", FOR_TABLE},
+     FOR_TABLE | FOR_FLAME, FUNCTION, 0},
+    {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time", FOR_TABLE,
+     FUNCTION, 0},
+    {"depth", "N", set_depth, "levels shown; 0 is all", FOR_TABLE, FUNCTION, 0},
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
-     FOR_TABLE},
+     FOR_TABLE, FUNCTION, 0},
     {"columns", "2018|all|spread", set_columns,
      "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, deviation, first",
-     FOR_TABLE},
-    {"threads", NULL, set_threads, "a table for each thread too", FOR_TABLE},
+     FOR_TABLE, FUNCTION, 0},
+    {"threads", NULL, NULL, "a table for each thread too", FOR_TABLE, ON, FIELD(by_thread)},
     {"ascii", NULL, set_ascii, "ASCII characters alone, as where the locale has no UTF-8",
-     FOR_TABLE},
-    {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE},
-    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0},
-    {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME},
-    {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again",
-     FOR_GPU | FILE_NAME},
-    {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call",
+     FOR_TABLE, FUNCTION, 0},
+    {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE, FUNCTION,
      0},
-    {"help", NULL, set_help, "this text", 0},
+    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0, FUNCTION, 0},
+    {"cupti", "FILE", NULL, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME, PATH,
+     FIELD(cupti)},
+    {"record", "FILE", NULL, "keep the raw records of the GPU, to play them again",
+     FOR_GPU | FILE_NAME, PATH, FIELD(record)},
+    {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call",
+     0, FUNCTION, 0},
+    {"help", NULL, NULL, "this text", 0, ON, FIELD(help)},
 };
 
 enum { N_WORDS = sizeof words / sizeof *words };
@@ -271,7 +220,6 @@ enum { N_WORDS = sizeof words / sizeof *words };
 static void list_words(kn__text *text) {
     const char *separator = "; the words are ";
     for (int i = 0; i < N_WORDS; i++) {
-        if (!words[i].apply) continue;
         kn__text_puts(text, separator);
         kn__text_puts(text, words[i].name);
         if (words[i].values) kn__text_puts(text, "=");
@@ -318,6 +266,24 @@ static const word *word_of(const char *text, const char **value) {
     return find_word(text, equals ? (size_t)(equals - text) : strlen(text));
 }
 
+static bool apply(const word *w, kn__config *c, const char *value) {
+    char *field = (char *)c + w->at;
+    switch (w->kind) {
+        case FUNCTION:
+            return w->apply(c, value);
+        case TIER:
+            c->tier = (kn__tier)w->at;
+            return true;
+        case ON:
+        case OFF:
+            *(bool *)field = w->kind == ON;
+            return true;
+        case PATH:
+            return *value && snprintf(field, KN__PATH_BYTES, "%s", value) < KN__PATH_BYTES;
+    }
+    return false;
+}
+
 static void read_word(const list *l, const char *text) {
     const char *value = NULL;
     const word *w = word_of(text, &value);
@@ -325,13 +291,11 @@ static void read_word(const list *l, const char *text) {
     kn__config changed = *l->config;
     if (!w) {
         complain(l->messages, l->variable, text, "is not a word of the timer");
-    } else if (!w->apply) {
-        complain(l->messages, l->variable, text, "is not built into this library");
     } else if (!w->values != !value) {
         complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value");
     } else if (l->is_secure && w->about & FILE_NAME && strcmp(given, "-") != 0) {
         warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
-    } else if (!w->apply(&changed, given)) {
+    } else if (!apply(w, &changed, given)) {
         complain(l->messages, l->variable, text, "has a value that does not fit");
     } else {
         *l->config = changed;
@@ -343,7 +307,7 @@ static void check_effect(const list *l, const char *text) {
     const char *value = NULL;
     const word *w = word_of(text, &value);
     const kn__config *c = l->config;
-    unsigned about = w && w->apply ? w->about : 0;
+    unsigned about = w ? w->about : 0;
     if (about & FOR_TABLE && c->tier < KN__TIER_CPU) {
         warn(l->messages, l->variable, text, "has no effect: nvtx makes no table");
     } else if (about & FOR_GPU && c->tier < KN__TIER_GPU_LITE) {

@@ -99,8 +99,6 @@ static int terminal_width(const char *path) {
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-typedef enum format { TABLE, JSON, CSV, FOLDED, FLAME } format;
-
 /* What each thread did, or each group of threads that ran after one another. */
 static void add_threads(kn__text *text, kn__table_options options) {
     uint64_t now = kn__clock_now();
@@ -131,42 +129,55 @@ static void add_table(kn__text *text, const kn__report *report, const char *path
     if (config.by_thread) add_threads(text, options);
 }
 
-static kn_status write_report(const kn__report *report, const char *path, format as) {
+static void add_json(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__json_add(text, report);
+}
+
+static void add_csv(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__csv_add(text, report);
+}
+
+static void add_folded(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__folded_add(text, report, config.weight);
+}
+
+static void add_flame(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__flame_add(text, report, config.weight);
+}
+
+/* The forms of a report: the file that the words name, and the end of a name that asks for it. */
+typedef struct target {
+    const char *file, *end;
+    void (*add)(kn__text *text, const kn__report *report, const char *path);
+} target;
+
+static const target targets[] = {{config.out, "", add_table},
+                                 {config.json, ".json", add_json},
+                                 {config.csv, ".csv", add_csv},
+                                 {config.folded, ".folded", add_folded},
+                                 {config.flame, ".svg", add_flame}};
+enum { N_TARGETS = sizeof targets / sizeof *targets };
+
+static kn_status write_report(const kn__report *report, const char *path, const target *as) {
     kn__text text = {0};
-    switch (as) {
-        case TABLE:
-            add_table(&text, report, path);
-            break;
-        case JSON:
-            kn__json_add(&text, report);
-            break;
-        case CSV:
-            kn__csv_add(&text, report);
-            break;
-        case FOLDED:
-            kn__folded_add(&text, report, config.weight);
-            break;
-        case FLAME:
-            kn__flame_add(&text, report, config.weight);
-            break;
-    }
+    as->add(&text, report, path);
     kn_status status = kn__text_write(&text, path);
     kn__text_release(&text);
     return status;
 }
 
-/* Told by the end of the name. */
-static format format_of(const char *path) {
-    static const struct {
-        const char *end;
-        format as;
-    } ends[] = {{".json", JSON}, {".csv", CSV}, {".folded", FOLDED}, {".svg", FLAME}};
+/* By the end of the name; the table, if it says nothing. */
+static const target *target_of(const char *path) {
     size_t length = strlen(path);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t n = strlen(ends[i].end);
-        if (length > n && strcmp(path + length - n, ends[i].end) == 0) return ends[i].as;
+    for (int i = N_TARGETS - 1; i > 0; i--) {
+        size_t n = strlen(targets[i].end);
+        if (length > n && strcmp(path + length - n, targets[i].end) == 0) return &targets[i];
     }
-    return TABLE;
+    return &targets[0];
 }
 
 static kn_status take_report(kn__report *report) {
@@ -194,7 +205,7 @@ kn_status kn_prof_report(const char *path) {
     kn__report report;
     pthread_mutex_lock(&report_lock);
     kn_status status = take_report(&report);
-    if (status >= 0) status = write_report(&report, path, format_of(path));
+    if (status >= 0) status = write_report(&report, path, target_of(path));
     kn__report_release(&report);
     pthread_mutex_unlock(&report_lock);
     return status;
@@ -236,18 +247,10 @@ static void start_trace(void) {
 
 /* Every output that was asked for, whatever becomes of the others; returns the first failure. */
 static kn_status write_all_reports(const kn__report *report) {
-    const struct {
-        const char *path;
-        format as;
-    } outputs[] = {{config.out, TABLE},
-                   {config.json, JSON},
-                   {config.csv, CSV},
-                   {config.folded, FOLDED},
-                   {config.flame, FLAME}};
     kn_status first = KN_OK;
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-        if (!outputs[i].path[0]) continue;
-        kn_status status = write_report(report, outputs[i].path, outputs[i].as);
+    for (int i = 0; i < N_TARGETS; i++) {
+        if (!targets[i].file[0]) continue;
+        kn_status status = write_report(report, targets[i].file, &targets[i]);
         if (first >= 0) first = status;
     }
     return first;
@@ -289,12 +292,12 @@ static int scopes_wanted(void) {
 
 /* Scopes that are open stay open; of the memory nothing is lost, it only has no owner. */
 static void allow(bool on, unsigned reason) {
-    uint64_t now = kn__clock_monotonic_ns();
     pthread_mutex_lock(&switch_lock);
     off_because = on ? off_because & ~reason : off_because | reason;
     on = !off_because;
     set_switch();
     pthread_mutex_lock(&measured_lock);
+    uint64_t now = kn__clock_monotonic_ns(); /* under the lock: pauses come in order */
     if (measured_since_ns) measured_ns += now - measured_since_ns;
     measured_since_ns = on && clock_started ? now : 0;
     pthread_mutex_unlock(&measured_lock);

@@ -283,9 +283,9 @@ static void put(uint8_t *at, const record *r) {
     if (!every || ++n_put % (uint64_t)every) memcpy(at, r, size_of(r->any.kind));
 }
 
-/* Fills one buffer with at most n records, taken at random; returns how many. The lock is not held
- * across callbacks. */
-static size_t deliver(size_t n) {
+/* Fills one buffer with at most n records, taken at random among the oldest; returns how many. The
+ * lock is not held across callbacks. */
+static size_t deliver(size_t n, size_t among) {
     uint8_t *bytes = NULL;
     size_t size = 0, used = 0;
     request_zeroed(&bytes, &size);
@@ -295,13 +295,15 @@ static size_t deliver(size_t n) {
     }
     pthread_mutex_lock(&lock);
     size_t n_done = 0;
-    for (; n_done < n && n_records; n_done++) {
-        size_t i = (size_t)random_below(n_records), length = size_of(records[i].any.kind);
+    if (among > n_records) among = n_records;
+    for (; n_done < n && among; n_done++, among--) {
+        size_t i = (size_t)random_below(among), length = size_of(records[i].any.kind);
         if (bytes && used + length > size) break;
         if (bytes) put(bytes + used, &records[i]);
         n_dropped += !bytes;
         used += length;
-        records[i] = records[--n_records];
+        records[i] = records[among - 1];
+        records[among - 1] = records[--n_records];
     }
     pthread_mutex_unlock(&lock);
     if (bytes) complete(NULL, 0, bytes, size, used);
@@ -350,7 +352,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
     }
     pthread_mutex_unlock(&lock);
     while (n > 0) {
-        size_t most = has_word("split") ? 130 : 700, done = deliver(n > most ? most : n);
+        size_t most = has_word("split") ? 130 : 700, done = deliver(n > most ? most : n, n);
         if (!done) break;
         n -= done;
     }
