@@ -253,8 +253,8 @@ static const word words[] = {
      "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first",
      FOR_TABLE},
     {"threads", NULL, set_threads, "a table for each thread too", FOR_TABLE},
-    {"ascii", NULL, set_ascii, "rules of '-'", FOR_TABLE},
-    {"unicode", NULL, set_unicode, "rules of '─'", FOR_TABLE},
+    {"ascii", NULL, set_ascii, "lines of '-'", FOR_TABLE},
+    {"unicode", NULL, set_unicode, "lines of '─'", FOR_TABLE},
     {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME},
     {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again",
@@ -319,6 +319,7 @@ static const word *word_of(const char *text, const char **value) {
 static void read_word(const list *l, const char *text) {
     const char *value = NULL;
     const word *w = word_of(text, &value);
+    const char *given = value ? value : "";
     kn__config changed = *l->config;
     if (!w) {
         complain(l->messages, l->variable, text, "is not a word of the timer");
@@ -326,9 +327,9 @@ static void read_word(const list *l, const char *text) {
         complain(l->messages, l->variable, text, "is not built into this library");
     } else if (!w->values != !value) {
         complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value");
-    } else if (l->is_secure && w->about & FILE_NAME && strcmp(value, "-") != 0) {
+    } else if (l->is_secure && w->about & FILE_NAME && strcmp(given, "-") != 0) {
         warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
-    } else if (!w->apply(&changed, value ? value : "")) {
+    } else if (!w->apply(&changed, given)) {
         complain(l->messages, l->variable, text, "has a value that does not fit");
     } else {
         *l->config = changed;

@@ -9,7 +9,7 @@
 #ifndef KNET_FAKE_CUDA_H
 #define KNET_FAKE_CUDA_H
 
-#include "cuda_api.h"
+#include "device/cuda_api.h"
 
 #define FAKE_API __attribute__((visibility("default")))
 

@@ -1,5 +1,5 @@
 /* The words of KNET_ALLOC: test_config GOLDEN_DIR. */
-#include "config.h"
+#include "inspect/config.h"
 #include "test.h"
 
 static const char *golden_dir;

@@ -17,7 +17,7 @@ static bool gate_fence(void);
 #define KN__GATE_ADD(at) gate_add((at))
 #define KN__GATE_FENCE() gate_fence()
 
-#include "gate.h"
+#include "pool/gate.h"
 
 #include <ucontext.h>
 

@@ -1,5 +1,5 @@
 /* The pool's lock: it excludes threads from each other, and it wakes those that sleep. */
-#include "lock.h"
+#include "core/lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

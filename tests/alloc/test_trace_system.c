@@ -14,7 +14,7 @@
 
 #include "pool_fixture.h"
 #include "trace_file.h"
-#include "trace_ring.h"
+#include "inspect/trace_ring.h"
 
 /* One thread publishes its clock, another reads that value and then its own clock. Without
  * the fence in kn__trace_ticks, two cores give some hundred wrong times here. The reader must not

@@ -229,7 +229,7 @@ static void a_million_rows_are_read(void **state) {
     kn__text_puts(&text, "]}");
     kn__report report;
     assert_ok(kn__report_parse(&report, "large", text.data, text.length));
-    assert_int_equal(report.n_rows, TOPS + TOPS * INSIDE);
+    assert_int_equal(report.children.n_used, TOPS + TOPS * INSIDE);
     kn__report_sort(&report, KN__SORT_TIME);
     assert_ok(kn__report_top(&report, 3));
     int n = 0;
@@ -249,7 +249,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_fails(kn__report_read(&report, "/dev/zero"), KN_ERR_FORMAT, "larger than any profile");
 }
 
-/* ---- parts of a report ---- */
+/* --- parts of a report --- */
 
 static int count_rows(const kn__row *row) {
     int n = 0;

@@ -1,5 +1,5 @@
-#include "test.h"
 #include "cells.h"
+#include "test.h"
 
 #define assert_cell(cell, want) assert_string_equal((cell).text, want)
 

@@ -5,16 +5,15 @@
 #include <unistd.h>
 
 #include "memory.h"
-#include "report_maker.h"
 #include "test.h"
+#include "timer_fixture.h"
 
 static char path[] = "/tmp/knet-trace-XXXXXX";
 static cJSON *json;
 
 static int setup(void **state) {
-    (void)state;
     atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+    return timer_setup(state);
 }
 
 static int teardown(void **state) {

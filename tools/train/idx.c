@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "checked.h"
+
 enum { IDX_TYPE_U8 = 8, GZIP_RATIO_MAX = 1040 }; /* deflate can't expand a byte to more than 1032 */
 
 static bool ends_with(const char *text, const char *end) {

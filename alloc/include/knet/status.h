@@ -123,13 +123,6 @@ KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 /* For options: "not this feature", where zero means "default". */
 #define KN_OFF (-1)
 
-#ifdef KN_CHECKED
-/* Traps on a programmer's error in dev and sanitizer builds; compiles to nothing in releases. */
-#define KN_ASSERT(cond) ((cond) ? (void)0 : __builtin_trap())
-#else
-#define KN_ASSERT(cond) ((void)0)
-#endif
-
 #ifdef __cplusplus
 }
 #endif

@@ -10,8 +10,12 @@
  * words, or with AUTOGRAD_TIMER=1 for the table of forward and backward operations alone. With the
  * variable unset a scope costs one predictable branch; with KN_NO_SCOPES defined, no instruction.
  * Each thread has its own tree; reports merge the trees by path. Scopes that are open when a thread
- * ends are closed then. Threads: a scope belongs to its thread; any thread may call the other
- * functions. A child made by fork() is not timed.
+ * ends are closed then.
+ *
+ * Units: reports are in nanoseconds and bytes. Errors: scopes and steps have none; a scope for
+ * which there is no memory, a scope deeper than 200, and paths beyond the first 100,000 are not
+ * recorded, and the report counts them. Threads: a scope belongs to its thread; any thread may call
+ * the other functions. A child made by fork() is not timed.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -22,9 +26,9 @@
 extern "C" {
 #endif
 
-/* A mark on the thread's stack of scopes; {0} when the timer is off. */
+/* One opening of a scope, on the thread that opened it; {0}: it is not recorded. */
 typedef struct kn_scope {
-    uint64_t start; /* not for users */
+    uint64_t start; /* not for users: ticks of the timer's clock */
 } kn_scope;
 
 /* Not for users: which scopes are recorded (KN_PROF_…). */
@@ -49,7 +53,8 @@ static inline bool kn_prof_is_on_(int which) {
 #endif
 }
 
-/* Opens a scope. The label may be any string; the timer copies it at its first use. */
+/* Opens a scope inside the innermost one of this thread. The label may be any string, but not NULL;
+ * the timer copies it at its first use. */
 static inline kn_scope kn_scope_begin(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;
