@@ -1,5 +1,6 @@
-/* CUPTI from its start to its end: where it is found, who holds it, what fails, and the program's
- * children. */
+/* CUPTI from its start to its end: its place, its holder, its failures, and children of the
+ * program.
+ */
 #include <signal.h>
 #include <unistd.h>
 

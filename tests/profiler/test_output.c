@@ -74,7 +74,7 @@ static void a_signal_asks_for_a_report(void **state) {
     assert_int_equal(o.code, 0);
     const char *text = written("early.txt");
     assert_row(text, "\n signalled ", "1");
-    o = run("signal", "1"); /* not asked for: the signal does what it always does */
+    o = run("signal", "1"); /* no signal= word: the signal has its default effect */
     assert_int_equal(o.code, -1);
 }
 
@@ -119,7 +119,7 @@ static void make_pipe(void) {
 
 static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
     (void)state;
-    make_pipe(); /* which nobody reads */
+    make_pipe(); /* without a reader */
     outcome o = run("int twice", "signal=INT,out=pipe");
     assert_int_equal(o.signal, SIGINT);
     unlink_file("pipe");

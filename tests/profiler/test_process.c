@@ -1,4 +1,4 @@
-/* The timer in whole programs: what they print, and that nothing else changes. */
+/* The timer in whole programs: their output, and no other change. */
 #include "test.h"
 #include "timed_run.h"
 
