@@ -23,18 +23,23 @@ set(knet_libs_train -lz)
 
 file(RELATIVE_PATH knet_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 foreach(part IN LISTS KNET_BUILT)
+  set(component ${part})   # of the packages that KnetPackage.cmake makes
+  if(part STREQUAL train)
+    set(component tools)
+  endif()
   install(TARGETS knet_${part} EXPORT KnetC-${part}
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT dev
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+          FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
   set(LIBS_STATIC "")
   if(NOT BUILD_SHARED_LIBS)
     list(JOIN knet_libs_${part} " " LIBS_STATIC)
     get_property(inside GLOBAL PROPERTY KNET_STATIC_${part})
     if(inside)
-      install(TARGETS ${inside} EXPORT KnetC-${part} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+      install(TARGETS ${inside} EXPORT KnetC-${part} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
     endif()
   endif()
-  install(EXPORT KnetC-${part} NAMESPACE KnetC:: DESTINATION ${knet_cmake_dir})
+  install(EXPORT KnetC-${part} NAMESPACE KnetC:: DESTINATION ${knet_cmake_dir} COMPONENT dev)
   set(PART ${part})
   set(DESCRIPTION "${knet_text_${part}}")
   set(REQUIRES "")
@@ -42,11 +47,13 @@ foreach(part IN LISTS KNET_BUILT)
     set(REQUIRES "knetc-${knet_needs_${part}}")
   endif()
   configure_file(cmake/knetc.pc.in ${PROJECT_BINARY_DIR}/knetc-${part}.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/knetc-${part}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/knetc-${part}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endforeach()
 
 configure_package_config_file(cmake/KnetCConfig.cmake.in ${PROJECT_BINARY_DIR}/KnetCConfig.cmake
                               INSTALL_DESTINATION ${knet_cmake_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/KnetCConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/KnetCConfig.cmake ${PROJECT_BINARY_DIR}/KnetCConfigVersion.cmake
-        DESTINATION ${knet_cmake_dir})
+        DESTINATION ${knet_cmake_dir} COMPONENT dev)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/knetc COMPONENT alloc)

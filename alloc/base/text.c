@@ -99,11 +99,59 @@ void kn__text_json(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
 }
 
-void kn__text_shown(kn__text *text, const char *string, int characters) {
-    for (size_t n; *string && characters > 0; string += n ? n : 1, characters--) {
+int kn__text_shown(kn__text *text, const char *string, int columns) {
+    int used = 0;
+    for (size_t n; *string; string += n ? n : 1) {
+        int wide = kn__utf8_columns(string);
+        if (used + wide > columns) break;
         n = kn__utf8_bytes(string);
         bool shown = n && (unsigned char)*string >= 0x20 && *string != 0x7f;
         kn__text_add(text, shown ? string : "?", shown ? n : 1);
+        used += wide;
     }
-    if (*string) kn__text_puts(text, "...");
+    if (!*string) return used;
+    kn__text_puts(text, "...");
+    return used + 3;
+}
+
+/* Adds one paragraph of n bytes. */
+static void wrap_line(kn__text *text, const char *words, size_t n, int indent, int column,
+                      int width) {
+    for (const char *end = words + n; words < end;) {
+        size_t length = strcspn(words, " \n");
+        int columns = 0;
+        for (const char *c = words; c < words + length;
+             c += kn__utf8_bytes(c) ? kn__utf8_bytes(c) : 1)
+            columns += kn__utf8_columns(c);
+        bool is_first = column <= indent;
+        if (!is_first && column + 1 + columns > width) {
+            kn__text_puts(text, "\n");
+            column = 0;
+            is_first = true;
+        }
+        kn__text_repeat(text, " ", is_first ? indent - column : 1);
+        column = (is_first ? indent : column + 1) + columns;
+        kn__text_add(text, words, length);
+        words += length;
+        while (words < end && *words == ' ') words++;
+    }
+}
+
+void kn__text_wrap(kn__text *text, const char *paragraphs, int indent, int column, int width) {
+    for (const char *at = paragraphs; *at; column = 0) {
+        size_t n = strcspn(at, "\n");
+        wrap_line(text, at, n, indent, column, width);
+        kn__text_puts(text, "\n");
+        at += n + (at[n] != '\0');
+    }
+}
+
+void kn__text_entry(kn__text *text, const char *left, const char *right, int indent, int width) {
+    kn__text_printf(text, "  %s", left);
+    int column = 2 + (int)strlen(left);
+    if (column + 2 > indent) {
+        kn__text_puts(text, "\n");
+        column = 0;
+    }
+    kn__text_wrap(text, right, indent, column, width);
 }

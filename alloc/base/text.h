@@ -27,8 +27,17 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 
 /* A string of JSON with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
 void kn__text_json(kn__text *text, const char *string);
-/* The string with '?' for control characters and invalid bytes; at most `characters` of it, and
- * "..." where more follow. */
-void kn__text_shown(kn__text *text, const char *string, int characters);
+/* The string with '?' for control characters and invalid bytes; at most `columns` of a terminal of
+ * it, and "..." where more follow. Returns the columns that it takes. */
+int kn__text_shown(kn__text *text, const char *string, int columns);
+
+enum { KN__HELP_WIDTH = 80 };
+
+/* Adds paragraphs, a line each, wrapped at `width` columns. Every line begins in column `indent`;
+ * the first one continues the text's last line, which has `column` columns. */
+void kn__text_wrap(kn__text *text, const char *paragraphs, int indent, int column, int width);
+/* Adds an entry of a help: "  LEFT", then the right text wrapped from column `indent` on, in lines
+ * of its own where the left one is too long. */
+void kn__text_entry(kn__text *text, const char *left, const char *right, int indent, int width);
 
 #endif

@@ -131,16 +131,18 @@ void kn__alloc_config_help(kn__writer *w) {
                    "KNET_ALLOC is a list of words separated by commas, such as\n"
                    "  KNET_ALLOC=stats\n"
                    "  KNET_ALLOC=limit=8GiB,decay=10s,trace=run.%p.kntrace,oom=oom.json\n"
-                   "The words; those with SIZE, X or TIME set options of the devices' default "
+                   "The words; those with SIZE, X or TIME set options of the devices' default\n"
                    "pools:\n");
     for (int i = 0; i < N_WORDS; i++) {
         char left[32];
         snprintf(left, sizeof left, "%s%s", WORDS[i].name, KINDS[WORDS[i].kind].shown);
-        kn__write(w, "  %-15s  %s\n", left, WORDS[i].help);
+        kn__text_entry(&w->text, left, WORDS[i].help, 19, KN__HELP_WIDTH);
     }
-    kn__write(w,
-              "SIZE is %s;\nTIME is %s.\nFILE - is stderr; %%p in a name is the process id, %%r "
-              "the rank.\n"
-              "Setuid programs ignore KNET_ALLOC.\n",
-              KINDS[SIZE].wanted, KINDS[TIME].wanted);
+    char units[512];
+    kn__text text = kn__text_in(units, sizeof units);
+    kn__text_printf(&text, "SIZE is %s.\nTIME is %s.\n", KINDS[SIZE].wanted, KINDS[TIME].wanted);
+    kn__text_wrap(&w->text, units, 0, 0, KN__HELP_WIDTH);
+    kn__write_text(w,
+                   "FILE - is stderr; %p in a name is the process id, %r the rank.\n"
+                   "Setuid programs ignore KNET_ALLOC.\n");
 }

@@ -9,18 +9,21 @@
 
 int kn__text_width(const char *string) {
     int width = 0;
-    for (const char *s = string; *s; width++) {
+    for (const char *s = string; *s;) {
         size_t n = kn__utf8_bytes(s);
+        width += kn__utf8_columns(s);
         s += n ? n : 1;
     }
     return width;
 }
 
 void kn__text_label(kn__text *text, const char *label, int width, int padded) {
-    int whole = kn__text_width(label);
-    bool cut = whole > width;
-    int used = cut && width <= 3 ? 0 : cut ? width : whole;
-    if (used) kn__text_shown(text, label, cut ? width - 3 : whole);
+    int whole = kn__text_width(label), used = 0;
+    if (whole <= width) {
+        used = kn__text_shown(text, label, whole);
+    } else if (width > 3) {
+        used = kn__text_shown(text, label, width - 3);
+    }
     kn__text_repeat(text, " ", padded - used);
 }
 
@@ -86,7 +89,7 @@ kn__quantity kn__percent_cell(double part, double of) {
 static kn_status write_file(const kn__text *text, const char *path) {
     char full[KN__PATH_EXPANDED_BYTES];
     if (!kn__path_expand(full, sizeof full, path)) {
-        return KN_FAIL(KN_ERR_IO, "the path %.64s… of the timer's report is too long", path);
+        return KN_FAIL(KN_ERR_IO, "the path %.64s... of the timer's report is too long", path);
     }
     int error = kn__file_write(full, text->data, text->length);
     if (!error) return KN_OK;

@@ -5,7 +5,7 @@
 #include "text.h"
 #include "units.h"
 
-/* Columns that a string takes on a terminal: its characters. Invalid UTF-8 counts a byte each. */
+/* Columns that a string takes on a terminal. Invalid UTF-8 counts a byte each. */
 int kn__text_width(const char *string);
 /* Adds at most `width` columns of the label, "..." at its end when it is cut (nothing when width is
  * 3 or less), then spaces up to `padded`. Control characters and invalid bytes become '?'. */

@@ -286,7 +286,12 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
         100 * options->threshold, diff->n_worse, diff->n - diff->n_worse);
     kn__text_puts(text, " what            before     after    change     in all  row\n");
     int n = options->top && options->top < diff->n ? options->top : diff->n;
-    for (int i = 0; i < n; i++) add_line(text, &diff->changes[i], options->ascii);
+    for (int i = 0; i < n; i++) {
+        const char *style = diff->changes[i].weight > 0 ? options->worse : options->better;
+        if (style) kn__text_puts(text, style);
+        add_line(text, &diff->changes[i], options->ascii);
+        if (options->plain) kn__text_puts(text, options->plain);
+    }
     if (n < diff->n)
         kn__text_printf(text, " and %d more: --top %d shows all\n", diff->n - n, diff->n);
     add_unsteady(text, diff);

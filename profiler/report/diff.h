@@ -10,6 +10,8 @@ typedef struct kn__diff_options {
     double share;     /* rows below this part (0.005) of their run in both are left out */
     int top;          /* lines of the table at most; 0: all */
     bool ascii;
+    /* Printed before and after each line of a row; NULL: nothing. */
+    const char *worse, *better, *plain;
 } kn__diff_options;
 
 typedef enum kn__diff_what {

@@ -60,13 +60,14 @@ static bool set_no_memory(kn__config *c, const char *value) {
 
 static bool set_ascii(kn__config *c, const char *value) {
     (void)value;
+    c->unicode = false;
     return c->ascii = true;
 }
 
 static bool set_unicode(kn__config *c, const char *value) {
     (void)value;
     c->ascii = false;
-    return true;
+    return c->unicode = true;
 }
 
 static bool set_help(kn__config *c, const char *value) {
@@ -250,11 +251,12 @@ static const word words[] = {
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
      FOR_TABLE},
     {"columns", "2018|all|spread", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, σ, first",
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, deviation, first",
      FOR_TABLE},
     {"threads", NULL, set_threads, "a table for each thread too", FOR_TABLE},
-    {"ascii", NULL, set_ascii, "lines of '-'", FOR_TABLE},
-    {"unicode", NULL, set_unicode, "lines of '─'", FOR_TABLE},
+    {"ascii", NULL, set_ascii, "ASCII characters alone, as where the locale has no UTF-8",
+     FOR_TABLE},
+    {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE},
     {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0},
     {"cupti", "FILE", set_cupti, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME},
     {"record", "FILE", set_record, "keep the raw records of the GPU, to play them again",
@@ -404,9 +406,7 @@ void kn__config_help(kn__text *text) {
         kn__text name = {0};
         kn__text_printf(&name, "%s%s%s", words[i].name, words[i].values ? "=" : "",
                         words[i].values ? words[i].values : "");
-        kn__text_puts(text, "  ");
-        if (!name.failed) kn__text_left(text, name.data, 17);
-        kn__text_printf(text, "  %s\n", words[i].help);
+        if (!name.failed) kn__text_entry(text, name.data, words[i].help, 21, KN__HELP_WIDTH);
         kn__text_release(&name);
     }
     kn__text_puts(text, "AUTOGRAD_TIMER=1 records forward and backward operations alone.\n");

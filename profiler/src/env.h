@@ -29,7 +29,8 @@ typedef struct kn__config {
     bool grad_only; /* AUTOGRAD_TIMER alone */
     bool memory;
     bool help;
-    bool ascii, columns_2018, columns_spread;
+    bool ascii, unicode; /* neither: by the locale */
+    bool columns_2018, columns_spread;
     bool by_thread; /* a table a thread, below the merged one */
     int depth, width;
     kn__sort sort;

@@ -13,6 +13,7 @@
 #include "export.h"
 #include "json.h"
 #include "labels.h"
+#include "locale.h"
 #include "memory.h"
 #include "nvtx.h"
 #include "replay.h"
@@ -342,6 +343,7 @@ __attribute__((constructor)) static void start(void) {
     kn__text messages = {0};
     bool is_secure = getauxval(AT_SECURE);
     kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
+    if (!config.unicode && !kn__locale_is_utf8()) config.ascii = true;
     if (config.help) kn__config_help(&messages);
     say(&messages);
     kn__budget_set(config.buffer_bytes);

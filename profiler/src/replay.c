@@ -72,7 +72,7 @@ static void put_item(uint32_t kind, const void *a, size_t n_a, const void *b, si
 kn_status kn__recorder_start(const char *name, uint32_t version) {
     char path[KN__PATH_EXPANDED_BYTES];
     if (!kn__path_expand(path, sizeof path, name)) {
-        return KN_FAIL(KN_ERR_IO, "recording: the path %.64s… is too long", name);
+        return KN_FAIL(KN_ERR_IO, "recording: the path %.64s... is too long", name);
     }
     recorder.fd = kn__open_output(path);
     recorder.on = recorder.fd >= 0;

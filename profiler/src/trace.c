@@ -196,7 +196,7 @@ void kn__trace_record(const kn__record *record) {
 
 kn_status kn__trace_start(const char *path, uint64_t max) {
     if (!kn__path_expand(path_text, sizeof path_text, path)) {
-        return KN_FAIL(KN_ERR_IO, "the trace's path %.64s… is too long", path);
+        return KN_FAIL(KN_ERR_IO, "the trace's path %.64s... is too long", path);
     }
     fd = kn__open_output(path_text);
     if (fd < 0) {

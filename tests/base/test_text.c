@@ -81,6 +81,42 @@ static void text_is_shown_with_no_control_characters(void **state) {
     t = kn__text_in(buffer, sizeof buffer);
     kn__text_shown(&t, "\xce\xbc\xce\xbc\xce\xbc", 2);
     assert_string_equal(buffer, "\xce\xbc\xce\xbc...");
+    t = kn__text_in(buffer, sizeof buffer);
+    assert_int_equal(kn__text_shown(&t, "前向传播", 5), 7); /* two of them, and the dots */
+    assert_string_equal(buffer, "前向...");
+    t = kn__text_in(buffer, sizeof buffer);
+    assert_int_equal(kn__text_shown(&t, "e\xcc\x81", 1), 1);
+    assert_string_equal(buffer, "e\xcc\x81"); /* a mark belongs to its letter */
+}
+
+static void text_is_wrapped_at_a_width(void **state) {
+    (void)state;
+    char buffer[256];
+    kn__text t = kn__text_in(buffer, sizeof buffer);
+    kn__text_wrap(&t, "one two three\nfour", 2, 0, 9);
+    assert_string_equal(buffer, "  one two\n  three\n  four\n");
+    t = kn__text_in(buffer, sizeof buffer);
+    kn__text_wrap(&t, "longer_than_the_width 前向 传播", 0, 0, 8);
+    assert_string_equal(buffer, "longer_than_the_width\n前向\n传播\n");
+    t = kn__text_in(buffer, sizeof buffer);
+    kn__text_entry(&t, "-a", "the first letter", 6, 16);
+    kn__text_entry(&t, "-long", "two", 6, 16);
+    assert_string_equal(buffer, "  -a  the first\n      letter\n  -long\n      two\n");
+}
+
+static void characters_take_the_columns_of_a_terminal(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int columns;
+    } cases[] = {{"a", 1},    {"μ", 1},        {"─", 1},
+                 {"█", 1},    {"…", 1},        {"前", 2},
+                 {"한", 2},   {"ア", 2},       {"Ａ", 2},
+                 {"😀", 2},    {"\xcc\x81", 0}, {"\xe2\x80\x8b", 0},
+                 {"\xff", 1}, {"\xe4\xb8", 1}, {"\xf0\xa0\x80\x80", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (kn__utf8_columns(cases[i].text) != cases[i].columns) fail_msg("%s", cases[i].text);
+    }
 }
 
 /* Each string of up to four bytes from those that matter, against the standard's own table. */
@@ -111,5 +147,6 @@ int main(void) {
     return RUN_TESTS(TEST(text_grows_in_each_kind_of_room), TEST(a_buffer_keeps_what_fits),
                      TEST(json_strings_are_repaired),
                      TEST(text_is_shown_with_no_control_characters),
-                     TEST(characters_are_those_of_the_standard));
+                     TEST(characters_are_those_of_the_standard), TEST(text_is_wrapped_at_a_width),
+                     TEST(characters_take_the_columns_of_a_terminal));
 }

@@ -79,10 +79,13 @@ static void show_all(kn__report *report, uint8_t how) {
     kn__report flat;
     must(kn__report_flatten(&flat, report) >= 0, "flatten");
     kn__diff diff;
-    must(kn__diff_make(&diff, report, &flat, &(kn__diff_options){0.05, 0.005, how % 4, true}) >= 0,
+    must(kn__diff_make(&diff, report, &flat,
+                       &(kn__diff_options){
+                           .threshold = 0.05, .share = 0.005, .top = how % 4, .ascii = true}) >= 0,
          "diff");
-    kn__diff_add_table(&text, &diff, report, &flat,
-                       &(kn__diff_options){0.05, 0.005, how % 4, true});
+    kn__diff_add_table(
+        &text, &diff, report, &flat,
+        &(kn__diff_options){.threshold = 0.05, .share = 0.005, .top = how % 4, .ascii = true});
     kn__diff_add_json(&text, &diff, report, &flat);
     kn__diff_release(&diff);
     kn__report_release(&flat);

@@ -6,7 +6,7 @@
 #include "report_maker.h"
 #include "test.h"
 
-static const kn__diff_options normal = {0.05, 0.005, 0, true};
+static const kn__diff_options normal = {.threshold = 0.05, .share = 0.005, .ascii = true};
 
 typedef struct spec {
     uint64_t n;

@@ -507,7 +507,7 @@ static void the_device_says_how_full_it_was(void **state) {
     take_report(&report);
     const kn__pool_use *use = use_of("on sim");
     assert_true(use->device_total > 0);
-    assert_int_equal(use->device_used, use->reserved_max); /* no other process uses it */
+    assert_int_equal(use->device_used, use->reserved_max); /* nobody else is on it */
     assert_ok(kn_free(pool, x));
     kn_pool_destroy(pool);
 }

@@ -77,6 +77,9 @@ static void labels_are_cut_with_dots_and_padded(void **state) {
     assert_label("conv", 3, 5, "     "); /* no room for a character beside the dots */
     assert_label("größe μs", 8, 9, "größe μs ");
     assert_label("größe μs", 7, 0, "größ...");
+    assert_label("前向传播", 8, 9, "前向传播 ");
+    assert_label("前向传播", 7, 8, "前向... "); /* half a character has no room */
+    assert_label("前向传播", 6, 7, "前...  ");
     assert_label("tab\tbell\a\x7f", 20, 0, "tab?bell??");
     assert_label("bad \xff\xc3", 20, 0, "bad ??");
 }

@@ -28,8 +28,8 @@ gzip -k "$good"
 head -n 50 "$good" | sed '40s/allocate/alocate/' >"$work/bad.csv"
 head -c 300 "$good.gz" >"$work/cut.csv.gz"
 
-want 0 "$knet" replay --help;                      out_has '--device-bytes BYTES'; out_has '--fits'; out_has 'Exit code 3'
-want 2 "$knet" replay;                             err_has 'TRACE… is missing'
+want 0 "$knet" replay --help;                      out_has '--device-bytes BYTES'; out_has '--fits'; out_has '^  3 +a trace needs more memory'
+want 2 "$knet" replay;                             err_has 'TRACE is missing'
 want 2 "$knet" replay --polcy arena "$good";       err_has "did you mean '--policy'"
 want 2 "$knet" replay --policy arean "$good";      err_has "unknown policy 'arean'; did you mean 'arena'"
 want 2 "$knet" replay --device-bytes many "$good"; err_has "is 'many'"

@@ -1,11 +1,20 @@
-/* The commands of `knet`: each takes the words after its name and returns the exit code. */
+/* The commands of `knet`. */
 #ifndef KN_CMD_H
 #define KN_CMD_H
 
-int kn__cmd_train(int argc, char **argv);
-int kn__cmd_info(int argc, char **argv);
-int kn__cmd_report(int argc, char **argv);
-int kn__cmd_diff(int argc, char **argv);
-int kn__cmd_replay(int argc, char **argv);
+#include "opts.h"
+
+extern const kn__command kn__cmd_train, kn__cmd_report, kn__cmd_diff, kn__cmd_replay, kn__cmd_info,
+    kn__cmd_help, kn__cmd_version;
+
+/* The i-th command, in the order of the help; NULL at the end. */
+const kn__command *kn__command_at(int i);
+const char *kn__command_name_at(int i);
+const kn__command *kn__command_find(const char *name);
+
+/* The list of commands; returns the exit code. */
+int kn__help_print_all(void);
+int kn__help_print(const kn__command *command);
+int kn__version_print_line(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* knet info: devices, library versions, what is missing and how to get it. */
+/* knet info: devices, library versions, missing libraries and how to get them. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <knet/device.h>
@@ -7,7 +7,6 @@
 #include <zlib.h>
 
 #include "cmd.h"
-#include "opts.h"
 #include "output.h"
 #include "units.h"
 
@@ -16,11 +15,14 @@ enum { DEVICES_MAX = 17, VERSION_BYTES = 192 };
 /* --- libraries: looked up at run time, so that the command starts without any of them --- */
 typedef struct library {
     const char *name;
-    const char *file[4]; /* tried in this order; ends in NULL; [0] "" for what is linked */
+    /* Tried in this order; ends in NULL; the first is "" for a library that is linked. */
+    const char *file[4];
     bool (*version)(char *out, size_t out_bytes, void *handle);
-    const char *use;    /* what it is for */
-    const char *advice; /* how to get it */
-    bool gpu;           /* of use with a GPU only */
+    const char *use;
+    /* How to get it. */
+    const char *advice;
+    /* Of use with a GPU only. */
+    bool gpu;
 } library;
 
 /* dlsym's result is an object pointer; POSIX lets it hold a function's address. */
@@ -160,7 +162,8 @@ static found library_find(const library *l) {
 typedef struct devices {
     kn_device_info info[DEVICES_MAX];
     int n;
-    char why_no_cuda[1024]; /* "" when there is one */
+    /* "" when there is one. */
+    char why_no_cuda[1024];
 } devices;
 
 static void devices_find(devices *d) {
@@ -179,8 +182,13 @@ static void devices_find(devices *d) {
 }
 
 /* --- output --- */
+static void heading(kn__output *r, const char *text, kn__style style) {
+    kn__output_line(r, "%s%s%s\n", kn__output_style(r, style), text,
+                    kn__output_style(r, KN__STYLE_PLAIN));
+}
+
 static void devices_text(kn__output *r, const devices *d) {
-    kn__output_line(r, "Devices\n");
+    heading(r, "Devices", KN__STYLE_BOLD);
     for (int i = 0; i < d->n; i++) {
         const kn_device_info *info = &d->info[i];
         kn__output_line(r, "  %-12s %s, %s, %s free; %s\n", info->name, info->model,
@@ -191,56 +199,47 @@ static void devices_text(kn__output *r, const devices *d) {
 }
 
 static void libraries_text(kn__output *r, const found *f) {
-    kn__output_line(r, "Libraries\n");
+    heading(r, "Libraries", KN__STYLE_BOLD);
     for (int i = 0; i < N_LIBRARIES; i++)
         if (f[i].present) kn__output_line(r, "  %-12s %s\n", libraries[i].name, f[i].version);
     bool headed = false;
     for (int i = 0; i < N_LIBRARIES; i++) {
         if (f[i].present) continue;
-        if (!headed) kn__output_line(r, "Missing\n");
+        if (!headed) heading(r, "Missing", KN__STYLE_YELLOW);
         headed = true;
         kn__output_line(r, "  %-12s for %s%s: %s\n", libraries[i].name, libraries[i].use,
                         libraries[i].gpu ? " (needs a GPU)" : "", libraries[i].advice);
     }
 }
 
-static void info_json(FILE *out, const devices *d, const found *f) {
-    fprintf(out, "{\"version\":\"%s\",\"devices\":[", KNET_VERSION);
+static void info_json(kn__text *out, const devices *d, const found *f) {
+    kn__text_printf(out, "{\"version\":\"%s\",\"devices\":[", KNET_VERSION);
     for (int i = 0; i < d->n; i++) {
         const kn_device_info *info = &d->info[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"model\":", i ? "," : "", info->name);
-        kn__json_string(out, info->model);
-        fputs(",\"driver\":", out);
-        kn__json_string(out, info->driver);
-        fprintf(out, ",\"total_bytes\":%" PRIu64 ",\"free_bytes\":%" PRIu64 "}", info->total_bytes,
-                info->free_bytes);
+        kn__text_printf(out, "%s{\"name\":\"%s\",\"model\":", i ? "," : "", info->name);
+        kn__text_json(out, info->model);
+        kn__text_puts(out, ",\"driver\":");
+        kn__text_json(out, info->driver);
+        kn__text_printf(out, ",\"total_bytes\":%" PRIu64 ",\"free_bytes\":%" PRIu64 "}",
+                        info->total_bytes, info->free_bytes);
     }
-    fputs("],\"libraries\":{", out);
+    kn__text_puts(out, "],\"libraries\":{");
     for (int i = 0; i < N_LIBRARIES; i++) {
-        fprintf(out, "%s\"%s\":", i ? "," : "", libraries[i].name);
+        kn__text_printf(out, "%s\"%s\":", i ? "," : "", libraries[i].name);
         if (f[i].present) {
-            kn__json_string(out, f[i].version);
+            kn__text_json(out, f[i].version);
         } else {
-            fputs("null", out);
+            kn__text_puts(out, "null");
         }
     }
-    fputs("},\"why_no_cuda\":", out);
-    kn__json_string(out, d->why_no_cuda);
-    fputs("}\n", out);
+    kn__text_puts(out, "},\"why_no_cuda\":");
+    kn__text_json(out, d->why_no_cuda);
+    kn__text_puts(out, "}\n");
 }
 
-int kn__cmd_info(int argc, char **argv) {
-    bool json = false;
-    int exit_code = 0;
-    const kn__opt table[] = {{"json", KN__OPT_FLAG, &json, .help = "as one JSON object"}};
-    const kn__command command = {
-        .name = "info",
-        .summary = "Shows devices, library versions, what is missing and how to get it.",
-        .opts = table,
-        .n_opts = 1};
-    if (!kn__opts_parse(&exit_code, &command, argc, argv)) return exit_code;
-    kn__output report;
-    if (kn__output_begin(&report, !json) < 0) return KN__EXIT_OOM;
+static int run(void *options) {
+    const kn__common *common = options;
+    kn__output report = kn__output_begin(common);
     devices d;
     found f[N_LIBRARIES];
     kernels_load();
@@ -249,6 +248,17 @@ int kn__cmd_info(int argc, char **argv) {
     kn__output_line(&report, "Knet.c %s\n", KNET_VERSION);
     devices_text(&report, &d);
     libraries_text(&report, f);
-    if (json) info_json(report.kept, &d, f);
-    return kn__output_end(&report, "knet info") ? KN__EXIT_OK : KN__EXIT_FAILURE;
+    if (report.json) info_json(&report.text, &d, f);
+    return kn__output_end(&report, KN__EXIT_OK);
 }
+
+const kn__command kn__cmd_info = {
+    .name = "info",
+    .summary = "show devices, library versions, and missing libraries",
+    .description =
+        "Shows the devices of this machine, the versions of libraries, and which libraries "
+        "are missing and how to get them.",
+    .has_result = true,
+    .options_bytes = sizeof(kn__common),
+    .run = run,
+};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cmd.h"
-#include "opts.h"
+#include "input.h"
 #include "output.h"
 #include "replay.h"
 #include "units.h"
@@ -14,80 +14,59 @@
 enum { FILES_MAX = 256, POLICIES_MAX = 3, MAP_COLUMNS = 64, PROGRESS_STEPS = 1000 };
 
 typedef struct options {
+    kn__common common;
     const char *files[FILES_MAX + 1];
     const char *policy_text;
     const char *policies[POLICIES_MAX + 1];
     int64_t device_bytes, repeats;
-    bool partial, fits, json;
+    bool partial, fits;
 } options;
 
 typedef struct result {
     kn__played played;
-    uint64_t fits_bytes; /* 0: not searched for, or not found */
+    /* 0: not searched for, or not found. */
+    uint64_t fits_bytes;
 } result;
 
 /* --- options --- */
-static bool policy_add(options *o, const char *name, size_t n) {
+#define AT(member) offsetof(options, member)
+static const kn__opt table[] = {
+    {"policy", KN__OPT_TEXT, AT(policy_text), .value_name = "LIST", .initial = "arena",
+     .help = "policies to play",
+     .remark = "arena, classes or bestfit, some of them with commas, or all"},
+    {"device-bytes", KN__OPT_BYTES, AT(device_bytes), .value_name = "BYTES",
+     .initial_shown = "8 times the peak, at least 1GiB", .help = "memory of the simulated device"},
+    {"repeats", KN__OPT_COUNT, AT(repeats), .value_name = "N", .max = 51,
+     .initial_shown = "5 or more, by their time", .help = "timed plays of each policy"},
+    {"partial", KN__OPT_FLAG, AT(partial),
+     .help = "accept a trace that begins late, ends early or has gaps"},
+    {"fits", KN__OPT_FLAG, AT(fits), .help = "find the smallest device on which a trace completes"},
+};
+static const kn__operand operand = {"TRACE...", 1, FILES_MAX, AT(files), NULL, true};
+#undef AT
+
+static int policy_add(options *o, const char *name, size_t n) {
     for (int i = 0; kn__policy_names[i]; i++) {
         if (strlen(kn__policy_names[i]) != n || memcmp(kn__policy_names[i], name, n) != 0) continue;
         int at = 0;
         while (o->policies[at] && o->policies[at] != kn__policy_names[i]) at++;
         o->policies[at] = kn__policy_names[i];
-        return true;
+        return KN__EXIT_OK;
     }
     char typed[32];
     snprintf(typed, sizeof typed, "%.*s", (int)n, name);
-    kn__opts_unknown("knet replay", "policy", typed, kn__policy_names);
-    fputs("Try 'knet replay --help'.\n", stderr);
-    return false;
+    return kn__choice_unknown("policy", typed, kn__policy_names);
 }
 
-static bool policies_parse(options *o) {
+static int policies_parse(options *o) {
     const char *at = strcmp(o->policy_text, "all") == 0 ? "arena,classes,bestfit" : o->policy_text;
     for (;; at++) {
         size_t n = strcspn(at, ",");
-        if (!policy_add(o, at, n)) return false;
+        int code = policy_add(o, at, n);
+        if (code != KN__EXIT_OK) return code;
         at += n;
-        if (!*at) return true;
+        if (!*at) return KN__EXIT_OK;
     }
-}
-
-static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
-    const kn__opt table[] = {
-        {"policy", KN__OPT_TEXT, &o->policy_text, .value_name = "LIST",
-         .help = "arena, classes, bestfit, some of them with commas, or all [arena]"},
-        {"device-bytes", KN__OPT_BYTES, &o->device_bytes, .value_name = "BYTES",
-         .help = "what the device has [8 times the peak, 1 GiB at least]"},
-        {"repeats", KN__OPT_COUNT, &o->repeats, .value_name = "N", .max = 51,
-         .help = "timed plays of each kind [5 or more, by the time they take]"},
-        {"partial", KN__OPT_FLAG, &o->partial,
-         .help = "take a trace that begins late, ends early or has gaps"},
-        {"fits", KN__OPT_FLAG, &o->fits,
-         .help = "also find the smallest device on which a trace completes"},
-        {"json", KN__OPT_FLAG, &o->json, .help = "one JSON object for each trace and policy"},
-    };
-    const kn__command command = {
-        .name = "replay",
-        .summary = "Plays allocation traces on a simulated device, as a policy would have it.",
-        .operand = "TRACE…",
-        .operand_at = o->files,
-        .operands_max = FILES_MAX,
-        .opts = table,
-        .n_opts = sizeof table / sizeof *table,
-        .epilogue =
-            "Traces: Knet.c's own (kn_trace_begin), RMM's CSV log, PyTorch's pickled "
-            "memory snapshot; gzip or not.\n"
-            "Policies: arena is Knet.c's pool; classes caches by size class alone; bestfit "
-            "is exact best fit\nin one range of addresses. The last two are references.\n"
-            "Fits: the smallest device on which a policy completes the trace, divided by the "
-            "peak of live bytes.\nThe search is a bisection in steps of 2 MiB, from the peak to "
-            "what the device has. A policy may\nfail on a device and complete on a smaller one, "
-            "so the result is the smallest size such that it\nand all larger sizes tried "
-            "complete; the next 15 steps are always tried.\n"
-            "Exit code 3: a trace needs more memory than the device has.",
-    };
-    o->policy_text = "arena";
-    return kn__opts_parse(exit_code, &command, argc, argv);
 }
 
 /* --- text --- */
@@ -122,10 +101,11 @@ static void trace_text(kn__output *r, const options *o, const char *path, const 
     if (t->n_ooms) {
         kn__output_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
     }
-    kn__output_line(r, "  %-8s %13s %7s", "policy", "peak reserved", "ratio");
+    kn__output_line(r, "%s  %-8s %13s %7s", kn__output_style(r, KN__STYLE_BOLD), "policy",
+                    "peak reserved", "ratio");
     if (o->fits) kn__output_line(r, " %7s", "fits");
-    kn__output_line(r, " %8s %8s %8s %7s %9s %9s\n", "allocs", "frees", "maps", "syncs", "ns/op",
-                    "first");
+    kn__output_line(r, " %8s %8s %8s %7s %9s %9s%s\n", "allocs", "frees", "maps", "syncs", "ns/op",
+                    "first", kn__output_style(r, KN__STYLE_PLAIN));
 }
 
 static void policy_text(kn__output *r, const options *o, const result *x) {
@@ -197,28 +177,29 @@ static void pictures_text(kn__output *r, const kn__played *p) {
 }
 
 /* --- JSON --- */
-static void number_json(FILE *out, const char *key, uint64_t value) {
-    fprintf(out, ",\"%s\":%" PRIu64, key, value);
+static void number_json(kn__text *out, const char *key, uint64_t value) {
+    kn__text_printf(out, ",\"%s\":%" PRIu64, key, value);
 }
 
-static void pictures_json(FILE *out, const kn__played *p) {
-    fputs(",\"samples\":[", out);
+static void pictures_json(kn__text *out, const kn__played *p) {
+    kn__text_puts(out, ",\"samples\":[");
     for (int i = 0; i < p->n_samples; i++) {
-        fprintf(out, "%s[%zu,%" PRIu64 ",%" PRIu64 "]", i ? "," : "", p->samples[i].at,
-                p->samples[i].live_bytes, p->samples[i].reserved_bytes);
+        kn__text_printf(out, "%s[%zu,%" PRIu64 ",%" PRIu64 "]", i ? "," : "", p->samples[i].at,
+                        p->samples[i].live_bytes, p->samples[i].reserved_bytes);
     }
-    fprintf(out, "],\"map\":{\"base\":%" PRIu64 ",\"cell_bytes\":%" PRIu64 ",\"live_percent\":[",
-            p->map_base, p->map_cell_bytes);
-    for (int i = 0; i < p->n_map; i++) fprintf(out, "%s%d", i ? "," : "", p->map[i]);
-    fputs("]}", out);
+    kn__text_printf(out,
+                    "],\"map\":{\"base\":%" PRIu64 ",\"cell_bytes\":%" PRIu64 ",\"live_percent\":[",
+                    p->map_base, p->map_cell_bytes);
+    for (int i = 0; i < p->n_map; i++) kn__text_printf(out, "%s%d", i ? "," : "", p->map[i]);
+    kn__text_puts(out, "]}");
 }
 
-static void result_json(FILE *out, const char *path, const kn__trace *t, const result *x) {
+static void result_json(kn__text *out, const char *path, const kn__trace *t, const result *x) {
     const kn__played *p = &x->played;
     const kn__counts *c = &p->counts;
-    fputs("{\"file\":", out);
-    kn__json_string(out, path);
-    fprintf(out, ",\"format\":\"%s\",\"policy\":\"%s\"", t->format, p->policy);
+    kn__text_puts(out, "{\"file\":");
+    kn__text_json(out, path);
+    kn__text_printf(out, ",\"format\":\"%s\",\"policy\":\"%s\"", t->format, p->policy);
     number_json(out, "events", t->n_steps);
     number_json(out, "events_played", p->n_steps);
     number_json(out, "events_passed_over", t->n_passed_over);
@@ -228,26 +209,26 @@ static void result_json(FILE *out, const char *path, const kn__trace *t, const r
     number_json(out, "device_bytes", p->device_bytes);
     number_json(out, "peak_live_bytes", p->peak_live_bytes);
     number_json(out, "peak_reserved_bytes", c->reserved_bytes_max);
-    fputs(",\"ratio\":", out);
+    kn__text_puts(out, ",\"ratio\":");
     kn__json_number(out, ratio_of(p));
-    fputs(",\"fits\":", out);
+    kn__text_puts(out, ",\"fits\":");
     kn__json_number(out, fits_of(x));
     number_json(out, "device_allocs", c->device_allocs);
     number_json(out, "device_frees", c->device_frees);
     number_json(out, "maps", c->maps);
     number_json(out, "syncs", c->syncs);
     number_json(out, "stream_events", c->events);
-    fputs(",\"ns_per_op\":", out);
+    kn__text_puts(out, ",\"ns_per_op\":");
     kn__json_number(out, p->ns_per_op);
-    fputs(",\"ns_per_op_first\":", out);
+    kn__text_puts(out, ",\"ns_per_op_first\":");
     kn__json_number(out, p->ns_per_op_first);
-    fprintf(out, ",\"oom\":%s", p->oom ? "true" : "false");
+    kn__text_printf(out, ",\"oom\":%s", p->oom ? "true" : "false");
     if (p->oom) {
-        fputs(",\"oom_text\":", out);
-        kn__json_string(out, p->oom_text);
+        kn__text_puts(out, ",\"oom_text\":");
+        kn__text_json(out, p->oom_text);
     }
     pictures_json(out, p);
-    fputs("}\n", out);
+    kn__text_puts(out, "}\n");
 }
 
 /* --- work --- */
@@ -256,11 +237,20 @@ static void progress_show(void *ctx, double share) {
     if (kn_progress_due(bar)) kn_progress_show(bar, (int64_t)(share * PROGRESS_STEPS), "");
 }
 
-static int fail(const char *path) {
+/* Reports the error of a trace, also as JSON. */
+static int fail(kn__output *r, const char *path) {
     const kn_error *error = kn_last_error();
-    bool named = strncmp(error->message, path, strlen(path)) == 0;
-    fprintf(stderr, "knet replay: %s%s%s\n", named ? "" : path, named ? "" : ": ", error->message);
-    return KN__EXIT_FAILURE;
+    const char *name = kn__input_name(path);
+    bool named = strncmp(error->message, name, strlen(name)) == 0;
+    kn__fail("%s%s%s", named ? "" : name, named ? "" : ": ", error->message);
+    if (r->json) {
+        kn__text_puts(&r->text, "{\"file\":");
+        kn__text_json(&r->text, path);
+        kn__text_puts(&r->text, ",\"status\":\"failed\",\"error\":");
+        kn__text_json(&r->text, error->message);
+        kn__text_puts(&r->text, "}\n");
+    }
+    return error->status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;
 }
 
 static kn_status play(result *x, const options *o, const kn__trace *t, const char *policy) {
@@ -280,20 +270,23 @@ static kn_status play(result *x, const options *o, const kn__trace *t, const cha
 static int play_policies(kn__output *r, const options *o, const char *path, const kn__trace *t) {
     result *results = calloc(POLICIES_MAX, sizeof *results);
     int exit_code = KN__EXIT_OK, n = 0;
-    if (!results) return KN__EXIT_FAILURE;
-    trace_text(r, o, path, t);
+    if (!results) {
+        kn__fail("no memory for the results");
+        return KN__EXIT_OOM;
+    }
+    trace_text(r, o, kn__input_name(path), t);
     for (; o->policies[n]; n++) {
         const kn__played *p = &results[n].played;
         if (play(&results[n], o, t, o->policies[n]) < 0) {
-            exit_code = fail(path);
+            exit_code = fail(r, path);
             break;
         }
         policy_text(r, o, &results[n]);
-        if (o->json) result_json(r->kept, path, t, &results[n]);
+        if (r->json) result_json(&r->text, path, t, &results[n]);
         if (!p->oom) continue;
         exit_code = KN__EXIT_OOM;
-        fprintf(stderr, "knet replay: %s: policy %s: out of memory at %s\n", path, p->policy,
-                p->oom_text);
+        kn__fail("%s: policy %s: out of memory at %s", kn__input_name(path), p->policy,
+                 p->oom_text);
     }
     for (int i = 0; i < n; i++) pictures_text(r, &results[i].played);
     free(results);
@@ -302,25 +295,52 @@ static int play_policies(kn__output *r, const options *o, const char *path, cons
 
 static int replay_file(kn__output *r, const options *o, const char *path) {
     kn__trace trace;
-    if (kn__trace_read(&trace, path, o->partial) < 0) return fail(path);
+    if (kn__trace_read(&trace, path, o->partial) < 0) return fail(r, path);
     int exit_code = play_policies(r, o, path, &trace);
     kn__trace_release(&trace);
     return exit_code;
 }
 
 /* Every file is played; the exit code is the worst: a failure, then out of memory. */
-int kn__cmd_replay(int argc, char **argv) {
-    options o = {.policy_text = NULL};
-    int exit_code = 0;
-    if (!options_parse(&exit_code, &o, argc, argv)) return exit_code;
-    if (!policies_parse(&o)) return KN__EXIT_USAGE;
-    exit_code = KN__EXIT_OK;
-    kn__output report;
-    if (kn__output_begin(&report, !o.json) < 0) return KN__EXIT_FAILURE;
-    for (int i = 0; o.files[i]; i++) {
-        int code = replay_file(&report, &o, o.files[i]);
+static int run(void *options_of) {
+    options *o = options_of;
+    int exit_code = policies_parse(o);
+    if (exit_code != KN__EXIT_OK) return exit_code;
+    kn__output report = kn__output_begin(&o->common);
+    for (int i = 0; o->files[i]; i++) {
+        int code = replay_file(&report, o, o->files[i]);
         if (code == KN__EXIT_FAILURE || exit_code == KN__EXIT_OK) exit_code = code;
     }
-    bool written = kn__output_end(&report, "knet replay");
-    return written || exit_code ? exit_code : KN__EXIT_FAILURE;
+    return kn__output_end(&report, exit_code);
 }
+
+const kn__command kn__cmd_replay = {
+    .name = "replay",
+    .summary = "play allocation traces against the pool and other policies",
+    .description =
+        "Plays allocation traces on a simulated device, as a policy would serve them.\n"
+        "Traces are those of KNET_ALLOC=trace=FILE, RMM's CSV logs and PyTorch's pickled memory "
+        "snapshots. They may be gzip'd; - is standard input.",
+    .operand = &operand,
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
+    .has_result = true,
+    .notes =
+        "Policies: arena is the pool of libknet_alloc; classes caches by size class alone; "
+        "bestfit is exact best fit in one range of addresses. The last two are references.\n"
+        "--fits: the smallest device on which a policy completes the trace, divided by the peak of "
+        "live bytes. The search is a bisection in steps of 2 MiB, from the peak to the device's "
+        "memory. A policy may fail on a device and complete on a smaller one, so the result is the "
+        "smallest size such that it and all larger sizes tried complete; the next 15 steps are "
+        "always tried.\n"
+        "--json prints one object for each trace and policy, on a line each.",
+    .exits =
+        (const kn__pair[]){{"3", "a trace needs more memory than the device has"}, {NULL, NULL}},
+    .examples =
+        (const kn__pair[]){
+            {"KNET_ALLOC=trace=run.kntrace ./program", "records a trace of a program"},
+            {"knet replay run.kntrace --policy all --fits", "compares policies on it"},
+            {NULL, NULL}},
+    .options_bytes = sizeof(options),
+    .run = run,
+};

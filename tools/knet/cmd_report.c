@@ -1,26 +1,23 @@
 /* knet report: shows a profile that the timer wrote as JSON. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "cmd.h"
-#include "cmd_profile.h"
 #include "export.h"
 #include "holders.h"
 #include "json.h"
-#include "opts.h"
+#include "locale.h"
+#include "output.h"
+#include "profile.h"
 #include "read.h"
 #include "select.h"
 #include "table.h"
 
 typedef struct options {
-    const char *file;
+    kn__common common;
+    const char *file[2];
     const char *sort, *format, *weight, *columns, *filter;
     int64_t depth, top, width;
-    bool flatten, memory, ascii, json;
+    bool flatten, memory, ascii;
 } options;
 
 static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "name", "first", NULL};
@@ -28,119 +25,119 @@ static const char *const formats[] = {"table", "csv", "folded", "flame", "json",
 static const char *const weights[] = {"time", "gpu", "alloc", NULL};
 static const char *const column_sets[] = {"2018", "all", "spread", NULL};
 
-static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
-    const kn__opt table[] = {
-        {"sort", KN__OPT_CHOICE, &o->sort, .value_name = "BY", .choices = sorts,
-         .help = "time, calls, alloc, peak, gpu, name or first (first seen) [time]"},
-        {"depth", KN__OPT_COUNT, &o->depth, .value_name = "N", .max = KN__READ_DEPTH_MAX,
-         .help = "levels shown [all]"},
-        {"top", KN__OPT_COUNT, &o->top, .value_name = "N", .max = 1000000,
-         .help = "the first N rows of each level, the others in one row"},
-        {"filter", KN__OPT_TEXT, &o->filter, .value_name = "TEXT",
-         .help = "rows whose path has TEXT in it, or fits it as a regular expression"},
-        {"flatten", KN__OPT_FLAG, &o->flatten,
-         .help = "no tree: a row a label, with its own time and bytes alone"},
-        {"columns", KN__OPT_CHOICE, &o->columns, .value_name = "SET", .choices = column_sets,
-         .help = "2018 (time and allocations), all, or spread (min, max, deviation, first) [all]"},
-        {"memory", KN__OPT_FLAG, &o->memory,
-         .help = "the high-water mark, who owned it, and live bytes over time"},
-        {"format", KN__OPT_CHOICE, &o->format, .value_name = "FORMAT", .choices = formats,
-         .help = "table, csv, folded (stacks), flame (SVG) or json [table]"},
-        {"weight", KN__OPT_CHOICE, &o->weight, .value_name = "OF", .choices = weights,
-         .help = "of stacks and flames: time, gpu or alloc [time]"},
-        {"width", KN__OPT_COUNT, &o->width, .value_name = "N", .max = 10000,
-         .help = "columns of the table at most [the terminal's]"},
-        {"ascii", KN__OPT_FLAG, &o->ascii, .help = "no characters beyond ASCII in rules and graph"},
-        {"json", KN__OPT_FLAG, &o->json, .help = "the same as --format json"},
-    };
-    const kn__command command = {
-        .name = "report",
-        .summary = "shows a profile: a file that KNET_TIMER=json=FILE made",
-        .operand = "FILE",
-        .operand_at = &o->file,
-        .opts = table,
-        .n_opts = sizeof table / sizeof *table,
-        .epilogue =
-            "Exit codes: 0 success, 1 nothing fits --filter or the output can't be written,\n"
-            "2 wrong usage or a file that can't be read or is no profile.",
-    };
-    return kn__opts_parse(exit_code, &command, argc, argv);
-}
+#define AT(member) offsetof(options, member)
+#define OF_TABLE .only_with = "format=table", .not_with = "memory json"
+static const kn__opt table[] = {
+    {"sort", KN__OPT_CHOICE, AT(sort), .value_name = "BY", .choices = sorts, .initial = "time",
+     .not_with = "memory", .help = "order of the rows of a level",
+     .remark = "first: as they were first seen"},
+    {"depth", KN__OPT_COUNT, AT(depth), .value_name = "N", .max = KN__READ_DEPTH_MAX, OF_TABLE,
+     .initial_shown = "all", .help = "levels to show"},
+    {"top", KN__OPT_COUNT, AT(top), .value_name = "N", .max = 1000000,
+     .help = "show the first N rows of each level and sum up the others",
+     .remark = "with --memory: N owners"},
+    {"filter", KN__OPT_TEXT, AT(filter), .value_name = "TEXT",
+     .help = "show rows whose path contains TEXT, or matches it as a regular expression"},
+    {"flatten", KN__OPT_FLAG, AT(flatten),
+     .help = "show no tree, but one row per label, with its own time and bytes"},
+    {"columns", KN__OPT_CHOICE, AT(columns), .value_name = "SET", .choices = column_sets,
+     .initial = "all", OF_TABLE, .help = "columns of the table",
+     .remark =
+         "2018: time and allocations; spread: also minimum, maximum, deviation and first call"},
+    {"memory", KN__OPT_FLAG, AT(memory), .only_with = "format=table", .not_with = "json",
+     .help = "show the high-water mark, who owned it, and live bytes over time"},
+    {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
+     .initial = "table", .not_with = "json", .help = "form of the output",
+     .remark = "folded: stacks for flame graph tools; flame: a flame graph (SVG)"},
+    {"weight", KN__OPT_CHOICE, AT(weight), .value_name = "OF", .choices = weights,
+     .initial = "time", .only_with = "format=folded,flame",
+     .help = "what the width of a flame shows"},
+    {"width", KN__OPT_COUNT, AT(width), .value_name = "N", .max = 10000,
+     .initial_shown = "the terminal's", .only_with = "format=table", .not_with = "json",
+     .help = "columns of the terminal to fit into"},
+    {"ascii", KN__OPT_FLAG, AT(ascii), .only_with = "format=table", .not_with = "json",
+     .help = "use ASCII characters alone, as where the locale has no UTF-8"},
+};
+static const kn__operand operand = {"FILE", 1, 1, AT(file), NULL, true};
+#undef OF_TABLE
+#undef AT
 
-static int place(const char *value, const char *const *choices) {
-    for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], value) == 0) return i;
-    }
-    return 0;
-}
-
-/* As in the lists above. */
+/* In the order of `sorts`. */
 static kn__sort sort_of(const options *o) {
     static const kn__sort by[] = {KN__SORT_TIME, KN__SORT_CALLS, KN__SORT_ALLOC, KN__SORT_PEAK,
                                   KN__SORT_GPU,  KN__SORT_NAME,  KN__SORT_FIRST};
-    return by[place(o->sort, sorts)];
+    return by[kn__choice_find(o->sort, sorts)];
 }
 
-static int width_of(const options *o) {
-    struct winsize size;
-    if (o->width) return (int)o->width;
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+static int width_of(const options *o, const kn__output *out) {
+    return o->width ? (int)o->width : out->path ? 0 : kn__terminal_width();
 }
 
-static void add_table(kn__text *text, const kn__report *report, const options *o) {
-    kn__table_options table = {.width = width_of(o),
-                               .depth = (int)o->depth,
-                               .ascii = o->ascii,
-                               .columns_2018 = strcmp(o->columns, "2018") == 0,
-                               .spread = strcmp(o->columns, "spread") == 0};
-    table.bare = table.columns_2018;
-    kn__table_add(text, report, &table);
+static bool is_ascii(const options *o) { return o->ascii || !kn__locale_is_utf8(); }
+
+/* Whether the line is drawn: of '-' or of characters beyond ASCII alone. */
+static bool is_rule(const char *line, size_t n) {
+    bool drawn = false;
+    for (size_t i = 0; i < n; i++) {
+        if (line[i] == ' ') continue;
+        if (line[i] != '-' && (line[i] & 0x80) == 0) return false;
+        drawn = true;
+    }
+    return drawn;
 }
 
-static void add_memory(kn__text *text, const kn__report *report, const options *o) {
-    kn__memory_view view = {.width = width_of(o), .owners = (int)o->top, .ascii = o->ascii};
-    kn__memory_add(text, report, &view);
+/* Adds the lines of a table: rules are dim; headings, below the first long one, are bold. */
+static void add_painted(kn__output *out, const kn__text *lines) {
+    int n_rules = 0;
+    for (const char *at = lines->data; at && *at;) {
+        size_t n = strcspn(at, "\n");
+        bool rule = is_rule(at, n);
+        kn__style style = rule                ? KN__STYLE_DIM
+                          : n_rules == 1 && n ? KN__STYLE_BOLD
+                                              : KN__STYLE_PLAIN;
+        n_rules += rule && strncmp(at, "  ", 2) != 0;
+        if (style) kn__text_puts(&out->text, kn__output_style(out, style));
+        kn__text_add(&out->text, at, n);
+        if (style) kn__text_puts(&out->text, kn__output_style(out, KN__STYLE_PLAIN));
+        kn__text_puts(&out->text, "\n");
+        at += n + (at[n] != '\0');
+    }
 }
 
-static void add_report(kn__text *text, const kn__report *report, const options *o) {
-    kn__weight weight = (kn__weight)place(o->weight, weights);
-    if (o->json || strcmp(o->format, "json") == 0) {
-        kn__json_add(text, report);
+static void add_table(kn__output *out, const kn__report *report, const options *o) {
+    kn__table_options how = {.width = width_of(o, out),
+                             .depth = (int)o->depth,
+                             .ascii = is_ascii(o),
+                             .columns_2018 = strcmp(o->columns, "2018") == 0,
+                             .spread = strcmp(o->columns, "spread") == 0};
+    how.bare = how.columns_2018;
+    kn__text lines = {0};
+    kn__table_add(&lines, report, &how);
+    add_painted(out, &lines);
+    out->text.failed |= lines.failed;
+    kn__text_release(&lines);
+}
+
+static void add_memory(kn__output *out, const kn__report *report, const options *o) {
+    kn__memory_view view = {.width = width_of(o, out), .owners = (int)o->top, .ascii = is_ascii(o)};
+    kn__memory_add(&out->text, report, &view);
+}
+
+static void add_report(kn__output *out, const kn__report *report, const options *o) {
+    kn__weight weight = (kn__weight)kn__choice_find(o->weight, weights);
+    if (o->common.json || strcmp(o->format, "json") == 0) {
+        kn__json_add(&out->text, report);
     } else if (strcmp(o->format, "csv") == 0) {
-        kn__csv_add(text, report);
+        kn__csv_add(&out->text, report);
     } else if (strcmp(o->format, "folded") == 0) {
-        kn__folded_add(text, report, weight);
+        kn__folded_add(&out->text, report, weight);
     } else if (strcmp(o->format, "flame") == 0) {
-        kn__flame_add(text, report, weight);
+        kn__flame_add(&out->text, report, weight);
     } else if (o->memory) {
-        add_memory(text, report, o);
+        add_memory(out, report, o);
     } else {
-        add_table(text, report, o);
+        add_table(out, report, o);
     }
-}
-
-/* What standard output does not take goes to standard error, with the reason. */
-int kn__print_result(const char *command, const kn__text *text) {
-    const char *data = text->data ? text->data : "";
-    if (text->failed) {
-        fprintf(stderr, "%s: no memory for the result\n", command);
-        return KN__EXIT_OOM;
-    }
-    errno = 0;
-    if (fwrite(data, 1, text->length, stdout) == text->length && fflush(stdout) == 0) {
-        return KN__EXIT_OK;
-    }
-    if (errno == EPIPE) return KN__EXIT_FAILURE; /* who reads it has had enough */
-    fprintf(stderr, "%s: standard output can't be written: %s; the result:\n%s", command,
-            strerror(errno), data);
-    return KN__EXIT_FAILURE;
-}
-
-int kn__profile_read(kn__report *out, const char *command, const char *file) {
-    kn_status status = kn__report_read(out, file);
-    if (status >= 0) return KN__EXIT_OK;
-    fprintf(stderr, "%s: %s\n", command, kn_last_error()->message);
-    return status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_USAGE;
 }
 
 /* Rows as the options want them: those of `report`, or flat ones in `flat`. */
@@ -157,31 +154,55 @@ static kn_status select_rows(kn__report **out, kn__report *flat, kn__report *rep
 
 static int show(kn__report *report, const options *o) {
     if (o->filter && kn__report_filter(report, o->filter) == 0) {
-        fprintf(stderr, "knet report: no row of %s fits '%s'\n", o->file, o->filter);
+        kn__fail("no row of %s matches '%s'", o->file[0], o->filter);
         return KN__EXIT_FAILURE;
     }
     kn__report flat, *chosen = NULL;
     kn__report_init(&flat);
     int code = KN__EXIT_OOM;
     if (select_rows(&chosen, &flat, report, o) >= 0) {
-        kn__text text = {0};
-        add_report(&text, chosen, o);
-        code = kn__print_result("knet report", &text);
-        kn__text_release(&text);
+        kn__output out = kn__output_begin(&o->common);
+        out.live = false;
+        add_report(&out, chosen, o);
+        code = kn__output_end(&out, KN__EXIT_OK);
     } else {
-        fprintf(stderr, "knet report: %s\n", kn_last_error()->message);
+        kn__fail_last();
     }
     kn__report_release(&flat);
     return code;
 }
 
-int kn__cmd_report(int argc, char **argv) {
-    options o = {.sort = "time", .format = "table", .weight = "time", .columns = "all"};
-    int code = KN__EXIT_OK;
-    if (!options_parse(&code, &o, argc, argv)) return code;
+static int run(void *options_of) {
+    const options *o = options_of;
     kn__report report;
-    code = kn__profile_read(&report, "knet report", o.file);
-    if (code == KN__EXIT_OK) code = show(&report, &o);
+    kn_status status = kn__profile_read(&report, o->file[0]);
+    int code = status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;
+    if (status < 0) {
+        kn__fail_last();
+    } else {
+        code = show(&report, o);
+    }
     kn__report_release(&report);
     return code;
 }
+
+const kn__command kn__cmd_report = {
+    .name = "report",
+    .summary = "show a profile: where time and memory went",
+    .description =
+        "Shows a profile, a file that KNET_TIMER=json=FILE wrote. It may be gzip'd; - is "
+        "standard input.",
+    .operand = &operand,
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
+    .has_result = true,
+    .exits = (const kn__pair[]){{"1", "the file cannot be read, or no row matches --filter"},
+                                {NULL, NULL}},
+    .examples = (const kn__pair[]){{"knet report run.json --depth 2 --top 5", "the largest rows"},
+                                   {"knet report run.json --format flame --output run.svg",
+                                    "a flame graph for the browser"},
+                                   {"zcat run.json.gz | knet report - --memory", "who held memory"},
+                                   {NULL, NULL}},
+    .options_bytes = sizeof(options),
+    .run = run,
+};

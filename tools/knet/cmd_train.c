@@ -9,18 +9,19 @@
 #include <string.h>
 
 #include "cmd.h"
-#include "opts.h"
 #include "output.h"
 #include "units.h"
 
-enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560, MODELS_MAX = 8 };
+enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560 };
 
 typedef struct options {
-    const char *model, *optimizer, *device, *math, *data_dir;
+    kn__common common;
+    const char *model[2];
+    const char *optimizer, *device, *math, *data_dir;
     int64_t epochs, batch, threads, limit_bytes;
     double lr;
     uint64_t seed;
-    bool synthetic, quiet, json;
+    bool synthetic, quiet;
 } options;
 
 typedef struct session {
@@ -34,7 +35,8 @@ typedef struct session {
     kn_progress bar;
     kn__output report;
     kn_train_result result;
-    kn_epoch *epochs; /* the finished ones */
+    /* The finished ones. */
+    kn_epoch *epochs;
     int64_t n_epochs;
 } session;
 
@@ -74,47 +76,45 @@ static const optimizer *optimizer_find(const char *name) {
     return o;
 }
 
-static bool options_parse(int *exit_code, options *o, int argc, char **argv) {
-    const kn__opt table[] = {
-        {"epochs", KN__OPT_COUNT, &o->epochs, .value_name = "N", .max = 1000000,
-         .help = "times through the images [3]"},
-        {"batch", KN__OPT_COUNT, &o->batch, .value_name = "N", .max = 1 << 24,
-         .help = "images a step [128]"},
-        {"lr", KN__OPT_NUMBER, &o->lr, .value_name = "RATE",
-         .help = "[sgd 0.1, momentum 0.02, adam 0.001]"},
-        {"optimizer", KN__OPT_CHOICE, &o->optimizer, .value_name = "NAME",
-         .choices = optimizer_names, .help = "sgd, momentum or adam [adam]"},
-        {"seed", KN__OPT_SEED, &o->seed, .value_name = "N", .help = "of weights and shuffles [1]"},
-        {"device", KN__OPT_TEXT, &o->device, .value_name = "NAME",
-         .help = "cpu, cuda or cuda:N [cpu]"},
-        {"threads", KN__OPT_COUNT, &o->threads, .value_name = "N", .max = 1024,
-         .help = "of the CPU; the result doesn't depend on it [all]"},
-        {"math", KN__OPT_CHOICE, &o->math, .value_name = "MODE", .choices = math_names,
-         .help = "strict, or tf32 or bf16 for products on a GPU [strict]"},
-        {"data", KN__OPT_TEXT, &o->data_dir, .value_name = "DIR",
-         .help = "idx files as of MNIST [/usr/share/datasets/fashion-mnist]"},
-        {"synthetic", KN__OPT_FLAG, &o->synthetic, .help = "made-up images; needs no files"},
-        {"limit", KN__OPT_BYTES, &o->limit_bytes, .value_name = "BYTES",
-         .help = "most memory the pool may reserve, such as 512MiB"},
-        {"quiet", KN__OPT_FLAG, &o->quiet, .help = "no progress bar, no line per epoch"},
-        {"json", KN__OPT_FLAG, &o->json, .help = "the result as one JSON object"},
-    };
-    const char *models[MODELS_MAX + 1] = {NULL};
-    for (int i = 0; i < MODELS_MAX && kn_model_name_at(i); i++) models[i] = kn_model_name_at(i);
-    const kn__command command = {
-        .name = "train",
-        .summary =
-            "Trains a model (lenet or mlp) on Fashion-MNIST, or other images in its format,"
-            "\nand reports loss, accuracy, time and memory.",
-        .operand = "MODEL",
-        .operand_at = &o->model,
-        .operand_choices = models,
-        .opts = table,
-        .n_opts = sizeof table / sizeof *table,
-        .epilogue =
-            "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the"
-            "\nstep, and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once."};
-    return kn__opts_parse(exit_code, &command, argc, argv);
+#define AT(member) offsetof(options, member)
+static const kn__opt table[] = {
+    {"epochs", KN__OPT_COUNT, AT(epochs), .value_name = "N", .max = 1000000, .initial = "3",
+     .help = "times through the images"},
+    {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24, .initial = "128",
+     .help = "images per step"},
+    {"lr", KN__OPT_NUMBER, AT(lr), .value_name = "RATE",
+     .initial_shown = "sgd 0.1, momentum 0.02, adam 0.001", .help = "learning rate"},
+    {"optimizer", KN__OPT_CHOICE, AT(optimizer), .value_name = "NAME", .choices = optimizer_names,
+     .initial = "adam", .help = "rule of the update"},
+    {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
+     .help = "seed of weights and shuffles"},
+    {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
+     .help = "where to compute", .remark = "cpu, cuda or cuda:N"},
+    {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
+     .help = "threads of the CPU", .remark = "the result is the same for any number"},
+    {"math", KN__OPT_CHOICE, AT(math), .value_name = "MODE", .choices = math_names,
+     .initial = "strict", .help = "arithmetic of products on a GPU",
+     .remark = "tf32 and bf16 need --device cuda"},
+    {"data", KN__OPT_FOLDER, AT(data_dir), .value_name = "DIR", .not_with = "synthetic",
+     .initial = "/usr/share/datasets/fashion-mnist", .help = "folder of idx files, as of MNIST"},
+    {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up images, which need no files"},
+    {"limit", KN__OPT_BYTES, AT(limit_bytes), .value_name = "BYTES",
+     .help = "the most memory that the pool may reserve, such as 512MiB"},
+    {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
+};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false};
+#undef AT
+
+/* Checks what the option table cannot express. */
+static int options_check(const options *o) {
+    if (strcmp(o->device, "sim") == 0)
+        return kn__fail_usage(
+            "device sim computes nothing, it only counts memory; "
+            "use cpu, cuda or cuda:N");
+    if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
+        return kn__fail_usage(
+            "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
+    return KN__EXIT_OK;
 }
 
 /* --- interruption --- */
@@ -165,7 +165,7 @@ static kn_status model_open(session *s) {
     const options *o = &s->options;
     KN_TRY(
         kn_params_create(&s->params, &(kn_params_options){.device = s->device, .seed = o->seed}));
-    KN_TRY(kn_model_create(&s->model, o->model, s->params));
+    KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
     return optimizer_find(o->optimizer)->create(&s->optim, s->params, o->lr);
 }
 
@@ -231,12 +231,12 @@ static kn_status session_train(session *s) {
         kn__output_line(&s->report,
                         "%s: %s parameters; %s images, %s batches of %" PRId64
                         "; %s, rate %g; %s, %d thread%s%s%s\n",
-                        o->model, params, images, batches, o->batch, o->optimizer, o->lr,
+                        o->model[0], params, images, batches, o->batch, o->optimizer, o->lr,
                         kn_device_name(s->device), kn_frame_threads(),
                         kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math);
-    s->bar = kn_progress_begin(o->quiet || o->json ? NULL : stderr,
+    s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : stderr,
                                o->epochs * kn_loader_batches(s->train));
     kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
                                 &(kn_train_options){.epochs = o->epochs,
@@ -267,46 +267,48 @@ static kn_status weights_hash(uint64_t *out, kn_params *params) {
     return KN_OK;
 }
 
-static void epochs_json(const session *s, FILE *out) {
+static void epochs_json(const session *s, kn__text *out) {
     for (int64_t i = 0; i < s->n_epochs; i++) {
         const kn_epoch *e = &s->epochs[i];
-        fprintf(out, "%s{\"epoch\":%" PRId64 ",\"loss\":", i ? "," : "", e->index);
+        kn__text_printf(out, "%s{\"epoch\":%" PRId64 ",\"loss\":", i ? "," : "", e->index);
         kn__json_number(out, e->loss);
-        fputs(",\"test_accuracy\":", out);
+        kn__text_puts(out, ",\"test_accuracy\":");
         kn__json_number(out, e->accuracy);
-        fprintf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
-                e->test_seconds);
+        kn__text_printf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
+                        e->test_seconds);
     }
 }
 
 static void result_json(session *s, const char *status, const char *message) {
     const options *o = &s->options;
-    FILE *out = s->report.kept;
+    kn__text *out = &s->report.text;
     kn_pool_stats stats = {0};
     uint64_t hash = 0;
     kn_pool_stats_read(&stats, sizeof stats, s->pool);
-    fprintf(out, "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"data\":", o->model,
-            kn_params_numel(s->params));
-    kn__json_string(out, o->synthetic ? "synthetic" : o->data_dir);
-    fprintf(out,
-            ",\"images\":%" PRId64 ",\"batch\":%" PRId64
-            ",\"optimizer\":\"%s\",\"lr\":%.17g"
-            ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
-            kn_loader_images(s->train), o->batch, o->optimizer, o->lr, o->seed,
-            kn_device_name(s->device), kn_frame_threads(), o->math);
+    kn__text_printf(out, "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"data\":", o->model[0],
+                    kn_params_numel(s->params));
+    kn__text_json(out, o->synthetic ? "synthetic" : o->data_dir);
+    kn__text_printf(out,
+                    ",\"images\":%" PRId64 ",\"batch\":%" PRId64
+                    ",\"optimizer\":\"%s\",\"lr\":%.17g"
+                    ",\"seed\":%" PRIu64
+                    ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
+                    kn_loader_images(s->train), o->batch, o->optimizer, o->lr, o->seed,
+                    kn_device_name(s->device), kn_frame_threads(), o->math);
     epochs_json(s, out);
-    fprintf(out, "],\"steps\":%" PRId64 ",\"seconds\":%.6f", s->result.n_steps, s->result.seconds);
+    kn__text_printf(out, "],\"steps\":%" PRId64 ",\"seconds\":%.6f", s->result.n_steps,
+                    s->result.seconds);
     if (weights_hash(&hash, s->params) == KN_OK)
-        fprintf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
-    fprintf(out,
-            ",\"memory\":{\"live_bytes_max\":%" PRIu64 ",\"reserved_bytes_max\":%" PRIu64
-            "},\"status\":\"%s\"",
-            stats.live_bytes_max, stats.reserved_bytes_max, status);
+        kn__text_printf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
+    kn__text_printf(out,
+                    ",\"memory\":{\"live_bytes_max\":%" PRIu64 ",\"reserved_bytes_max\":%" PRIu64
+                    "},\"status\":\"%s\"",
+                    stats.live_bytes_max, stats.reserved_bytes_max, status);
     if (message) {
-        fputs(",\"error\":", out);
-        kn__json_string(out, message);
+        kn__text_puts(out, ",\"error\":");
+        kn__text_json(out, message);
     }
-    fputs("}\n", out);
+    kn__text_puts(out, "}\n");
 }
 
 static void result_text(session *s) {
@@ -323,7 +325,7 @@ static void result_text(session *s) {
                     kn__bytes_text((double)stats.live_bytes_max).text,
                     kn__bytes_text((double)stats.reserved_bytes_max).text, kn_pool_name(s->pool));
     if (last && !isfinite(last->loss))
-        fprintf(stderr, "knet train: the loss is no number any more; a smaller --lr may help\n");
+        kn__warn("the loss is %s; a smaller --lr may help", isnan(last->loss) ? "NaN" : "infinite");
 }
 
 static int status_exit_code(kn_status status, bool setting_up) {
@@ -342,13 +344,13 @@ static int status_exit_code(kn_status status, bool setting_up) {
 }
 
 static int error_report(const kn_error *error, bool setting_up) {
-    fprintf(stderr, "knet train: %s\n", error->message);
+    kn__fail("%s", error->message);
     return status_exit_code(error->status, setting_up);
 }
 
 static int session_report(session *s, kn_status status, const kn_error *error) {
     int exit_code = status < 0 ? error_report(error, false) : KN__EXIT_OK;
-    if (s->options.json) {
+    if (s->options.common.json) {
         const char *word = status < 0 ? "failed" : s->result.stopped ? "interrupted" : "ok";
         result_json(s, word, status < 0 ? error->message : NULL);
     } else {
@@ -370,23 +372,39 @@ static int session_run(session *s) {
     return session_report(s, status, &error);
 }
 
-int kn__cmd_train(int argc, char **argv) {
-    session s = {.options = {.optimizer = "adam",
-                             .device = "cpu",
-                             .math = "strict",
-                             .data_dir = "/usr/share/datasets/fashion-mnist",
-                             .epochs = 3,
-                             .batch = 128,
-                             .seed = 1}};
+static int run(void *options_of) {
+    session s = {.options = *(const options *)options_of};
     options *o = &s.options;
-    int exit_code = 0;
-    if (!options_parse(&exit_code, o, argc, argv)) return exit_code;
+    int exit_code = options_check(o);
+    if (exit_code != KN__EXIT_OK) return exit_code;
     if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
     interrupt_attach();
     if (device_open(&s) < 0) return error_report(kn_last_error(), true);
-    if (kn__output_begin(&s.report, !o->json) < 0) return error_report(kn_last_error(), true);
+    s.report = kn__output_begin(&o->common);
     exit_code = session_run(&s);
     session_close(&s);
-    bool written = kn__output_end(&s.report, "knet train");
-    return exit_code == KN__EXIT_OK && !written ? KN__EXIT_FAILURE : exit_code;
+    return kn__output_end(&s.report, exit_code);
 }
+
+const kn__command kn__cmd_train = {
+    .name = "train",
+    .summary = "train a model and report loss, accuracy and memory",
+    .description =
+        "Trains a model (lenet or mlp) on Fashion-MNIST, or on other images in its "
+        "format, and reports loss, accuracy, time and memory.",
+    .operand = &operand,
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
+    .has_result = true,
+    .notes =
+        "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the step, "
+        "and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once.",
+    .examples = (const kn__pair[]){{"knet train lenet --epochs 3", "on the CPU"},
+                                   {"KNET_TIMER=1 knet train lenet --device cuda",
+                                    "on a GPU, with a table of time and memory"},
+                                   {"knet train mlp --synthetic --json --output run.json",
+                                    "without files, for scripts"},
+                                   {NULL, NULL}},
+    .options_bytes = sizeof(options),
+    .run = run,
+};

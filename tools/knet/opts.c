@@ -1,246 +1,291 @@
 #include "opts.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "terminal.h"
 #include "units.h"
 
-/* --- suggestions --- */
-enum { WORD_MAX = 31 };
+enum { OPTS_MAX = 40, CHOICES_MAX = 16, CONDITION_BYTES = 64 };
 
-static int min3(int a, int b, int c) {
-    int m = a < b ? a : b;
-    return m < c ? m : c;
-}
+/* --- options that all commands have --- */
+#define AT(member) offsetof(kn__common, member)
+static const kn__opt common[] = {
+    {"color", KN__OPT_CHOICE, AT(color), .value_name = "WHEN", .choices = kn__color_words,
+     .initial = "auto", .help = "use colours",
+     .remark = "auto: on a terminal, unless NO_COLOR is set"},
+    {"json", KN__OPT_FLAG, AT(json), .help = "print the result as JSON",
+     .remark = "a failure is a JSON object too"},
+    {"output", KN__OPT_FILE, AT(output), .value_name = "FILE",
+     .help = "write the result to FILE, which is replaced once the result is complete",
+     .remark = "in its name %p is the process id and %r the rank"},
+};
+#undef AT
+enum { N_COMMON = sizeof common / sizeof *common, N_WITHOUT_RESULT = 1 };
 
-/* Edits (insert, delete, replace) between two words; long words are never close. */
-static int distance(const char *a, const char *b) {
-    int n = (int)strlen(a), m = (int)strlen(b);
-    int row[WORD_MAX + 1];
-    if (n > WORD_MAX || m > WORD_MAX) return WORD_MAX;
-    for (int j = 0; j <= m; j++) row[j] = j;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int above = row[j];
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[m];
-}
-
-const char *kn__opts_nearest(const char *typed, const char *const *choices) {
-    const char *best = NULL;
-    int best_edits = 1 + (int)strlen(typed) / 3; /* more than a third of it wrong: no suggestion */
-    for (; *choices; choices++) {
-        int edits = distance(typed, *choices);
-        if (edits <= best_edits && (!best || edits < best_edits)) {
-            best = *choices;
-            best_edits = edits;
-        }
-    }
-    return best;
-}
-
-static void choices_print(FILE *out, const char *const *choices) {
-    for (int i = 0; choices[i]; i++) fprintf(out, "%s%s", i ? ", " : "", choices[i]);
-}
-
-void kn__opts_unknown(const char *command, const char *what, const char *typed,
-                      const char *const *choices) {
-    const char *nearest = kn__opts_nearest(typed, choices);
-    fprintf(stderr, "%s: unknown %s '%s'", command, what, typed);
-    if (nearest) {
-        fprintf(stderr, "; did you mean '%s'?\n", nearest);
-        return;
-    }
-    fputs("; there are: ", stderr);
-    choices_print(stderr, choices);
-    fputc('\n', stderr);
+const kn__opt *kn__opt_at(const kn__command *c, int i) {
+    if (i < c->n_opts) return &c->opts[i];
+    i -= c->n_opts;
+    return i < (c->has_result ? N_COMMON : N_WITHOUT_RESULT) ? &common[i] : NULL;
 }
 
 /* --- values --- */
-/* Each reader returns what it wanted, for the message, or NULL when it stored the value. */
-static const char *count_read(const kn__opt *opt, const char *text) {
-    static char wanted[64];
-    char *end = NULL;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    snprintf(wanted, sizeof wanted, "a whole number from 1 to %" PRId64, opt->max);
-    if (errno || end == text || *end || value < 1 || value > opt->max) return wanted;
-    *(int64_t *)opt->value = value;
-    return NULL;
-}
+static void *value_at(void *options, const kn__opt *opt) { return (char *)options + opt->offset; }
 
-static const char *seed_read(uint64_t *out, const char *text) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno || end == text || *end || *text == '-') return "a whole number from 0";
-    *out = value;
-    return NULL;
-}
-
-static const char *number_read(double *out, const char *text) {
+static bool number_read(double *out, const char *text) {
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value) || value <= 0) return "a number above 0";
+    if (end == text || *end || !isfinite(value) || value <= 0) return false;
     *out = value;
-    return NULL;
+    return true;
 }
 
-static const char *bytes_read(int64_t *out, const char *text) {
+static bool whole_read(int64_t *out, const char *text, int64_t max,
+                       bool (*read_fn)(uint64_t *, const char *)) {
     uint64_t n;
-    if (!kn__read_bytes(&n, text) || n < 1 || n > INT64_MAX)
-        return "a number of bytes from 1, such as 512MiB or 2GiB";
+    if (!read_fn(&n, text) || n < 1 || n > (uint64_t)max) return false;
     *out = (int64_t)n;
-    return NULL;
+    return true;
 }
 
-static const char *value_read(const kn__opt *opt, const char *text) {
+/* Stores the value; false: the text isn't one of the option's values. */
+static bool value_read(void *at, const kn__opt *opt, const char *text) {
     switch (opt->kind) {
-        case KN__OPT_COUNT:
-            return count_read(opt, text);
-        case KN__OPT_SEED:
-            return seed_read(opt->value, text);
-        case KN__OPT_NUMBER:
-            return number_read(opt->value, text);
-        case KN__OPT_BYTES:
-            return bytes_read(opt->value, text);
         case KN__OPT_FLAG:
-            return NULL;
+            return *(bool *)at = true;
+        case KN__OPT_COUNT:
+            return whole_read(at, text, opt->max, kn__read_count);
+        case KN__OPT_SEED:
+            return kn__read_count(at, text);
+        case KN__OPT_NUMBER:
+            return number_read(at, text);
+        case KN__OPT_BYTES:
+            return whole_read(at, text, INT64_MAX, kn__read_bytes);
+        case KN__OPT_FILE:
+        case KN__OPT_FOLDER:
+            *(const char **)at = text;
+            return *text;
         case KN__OPT_TEXT:
         case KN__OPT_CHOICE:
             break;
     }
-    *(const char **)opt->value = text;
-    return NULL;
+    *(const char **)at = text;
+    return true;
 }
 
-/* --- help --- */
-static void help_print(const kn__command *c) {
-    printf("knet %s%s%s%s\n\n%s\n\nOptions:\n", c->name, c->operand ? " " : "",
-           c->operand ? c->operand : "", " [OPTION …]", c->summary);
-    for (int i = 0; i < c->n_opts; i++) {
-        const kn__opt *o = &c->opts[i];
-        char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->value_name ? " " : "",
-                 o->value_name ? o->value_name : "");
-        printf("  %-24s %s\n", left, o->help);
+static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
+    switch (opt->kind) {
+        case KN__OPT_COUNT:
+            snprintf(out, out_bytes, "a whole number from 1 to %" PRId64, opt->max);
+            return out;
+        case KN__OPT_SEED:
+            return "a whole number from 0";
+        case KN__OPT_NUMBER:
+            return "a number above 0";
+        case KN__OPT_BYTES:
+            return "a number of bytes from 1, such as 512MiB or 2GiB";
+        case KN__OPT_FLAG:
+        case KN__OPT_TEXT:
+        case KN__OPT_FILE:
+        case KN__OPT_FOLDER:
+        case KN__OPT_CHOICE:
+            break;
     }
-    printf("  %-24s %s\n", "--help", "print this");
-    if (c->epilogue) printf("\n%s\n", c->epilogue);
+    return "the name of a file";
 }
 
 /* --- parsing --- */
 typedef struct parser {
     const kn__command *command;
-    char title[64]; /* "knet train" */
+    void *options;
     int argc;
     char **argv;
     int at;
     int n_operands;
+    /* Of each option: whether the command line has it. */
+    bool given[OPTS_MAX];
 } parser;
 
-static bool usage_fail(const parser *p) {
-    fprintf(stderr, "Try '%s --help'.\n", p->title);
-    return false;
+/* The index of the option; -1: no option has this name. */
+static int opt_find(const kn__command *c, const char *name, size_t n) {
+    const kn__opt *opt;
+    for (int i = 0; (opt = kn__opt_at(c, i)); i++)
+        if (strlen(opt->name) == n && strncmp(opt->name, name, n) == 0) return i;
+    return -1;
 }
 
-static const kn__opt *opt_find(const kn__command *c, const char *name, size_t n) {
-    for (int i = 0; i < c->n_opts; i++)
-        if (strlen(c->opts[i].name) == n && strncmp(c->opts[i].name, name, n) == 0)
-            return &c->opts[i];
-    return NULL;
-}
-
-static bool option_unknown(const parser *p, const char *word) {
-    enum { OPTS_MAX = 32 };
-    char typed[64];
+static int option_unknown(const parser *p, const char *word) {
+    char typed[CONDITION_BYTES];
     const char *name = word + strspn(word, "-");
     const char *names[OPTS_MAX + 2] = {"help"};
-    for (int i = 0; i < p->command->n_opts && i < OPTS_MAX; i++)
-        names[i + 1] = p->command->opts[i].name;
+    const kn__opt *opt;
+    for (int i = 0; i < OPTS_MAX && (opt = kn__opt_at(p->command, i)); i++)
+        names[i + 1] = opt->name;
     snprintf(typed, sizeof typed, "%.*s", (int)strcspn(name, "="), name);
-    const char *nearest = kn__opts_nearest(typed, names);
-    fprintf(stderr, "%s: unknown option '%s'", p->title, word);
-    if (nearest) fprintf(stderr, "; did you mean '--%s'?", nearest);
-    fputc('\n', stderr);
-    return usage_fail(p);
-}
-
-static bool choice_check(const parser *p, const char *what, const char *text,
-                         const char *const *choices) {
-    for (int i = 0; choices[i]; i++)
-        if (strcmp(choices[i], text) == 0) return true;
-    kn__opts_unknown(p->title, what, text, choices);
-    return usage_fail(p);
+    const char *nearest = kn__choice_nearest(typed, names);
+    if (nearest) return kn__fail_usage("unknown option '%s'; did you mean '--%s'?", word, nearest);
+    return kn__fail_usage("unknown option '%s'", word);
 }
 
 /* --name value or --name=value */
-static bool option_parse(parser *p) {
+static int option_parse(parser *p) {
     const char *word = p->argv[p->at++];
     const char *name = word + 2;
     const char *equals = strchr(name, '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
-    const kn__opt *opt = word[1] == '-' ? opt_find(p->command, name, n) : NULL;
-    if (!opt) return option_unknown(p, word);
-    if (opt->kind == KN__OPT_FLAG) {
-        if (!equals) return *(bool *)opt->value = true;
-        fprintf(stderr, "%s: --%s takes no value\n", p->title, opt->name);
-        return usage_fail(p);
-    }
-    const char *text = equals ? equals + 1 : p->at < p->argc ? p->argv[p->at++] : NULL;
-    if (!text) {
-        fprintf(stderr, "%s: --%s needs a value: --%s %s\n", p->title, opt->name, opt->name,
-                opt->value_name);
-        return usage_fail(p);
-    }
-    if (opt->kind == KN__OPT_CHOICE && !choice_check(p, opt->name, text, opt->choices))
-        return false;
-    const char *wanted = value_read(opt, text);
-    if (!wanted) return true;
-    fprintf(stderr, "%s: --%s is '%s', but must be %s\n", p->title, opt->name, text, wanted);
-    return usage_fail(p);
+    int i = word[1] == '-' ? opt_find(p->command, name, n) : -1;
+    if (i < 0) return option_unknown(p, word);
+    const kn__opt *opt = kn__opt_at(p->command, i);
+    bool is_flag = opt->kind == KN__OPT_FLAG;
+    if (is_flag && equals) return kn__fail_usage("--%s takes no value", opt->name);
+    const char *text = is_flag           ? ""
+                       : equals          ? equals + 1
+                       : p->at < p->argc ? p->argv[p->at++]
+                                         : NULL;
+    if (!text)
+        return kn__fail_usage("--%s needs a value: --%s %s", opt->name, opt->name, opt->value_name);
+    p->given[i] = true;
+    if (opt->kind == KN__OPT_CHOICE && kn__choice_find(text, opt->choices) < 0)
+        return kn__choice_unknown(opt->name, text, opt->choices);
+    char room[64];
+    if (value_read(value_at(p->options, opt), opt, text)) return KN__EXIT_OK;
+    return kn__fail_usage("--%s is '%s', but must be %s", opt->name, text,
+                          wanted(room, sizeof room, opt));
 }
 
-static bool operand_parse(parser *p) {
-    const kn__command *c = p->command;
+/* The choices as a list that ends in NULL. */
+static void choices_list(const char *out[CHOICES_MAX + 1], const kn__operand *operand) {
+    int n = 0;
+    while (n < CHOICES_MAX && operand->choice_at(n)) {
+        out[n] = operand->choice_at(n);
+        n++;
+    }
+    out[n] = NULL;
+}
+
+/* The operand's name for messages: in lower case, "model". */
+static const char *operand_word(char out[CONDITION_BYTES], const kn__operand *operand) {
+    size_t n = 0;
+    for (; operand->name[n] && n + 1 < CONDITION_BYTES; n++)
+        out[n] = (char)(operand->name[n] | 0x20);
+    out[n] = '\0';
+    return out;
+}
+
+static int operand_parse(parser *p) {
+    const kn__operand *operand = p->command->operand;
     const char *text = p->argv[p->at++];
-    if (!c->operand || p->n_operands >= (c->operands_max ? c->operands_max : 1)) {
-        fprintf(stderr, "%s: unexpected word '%s'\n", p->title, text);
-        return usage_fail(p);
-    }
-    c->operand_at[p->n_operands++] = text;
-    return !c->operand_choices || choice_check(p, "model", text, c->operand_choices);
+    const char *choices[CHOICES_MAX + 1];
+    char what[CONDITION_BYTES];
+    if (!operand || p->n_operands >= operand->max)
+        return kn__fail_usage("unexpected word '%s'", text);
+    const char **words = (const char **)(void *)((char *)p->options + operand->offset);
+    for (int i = 0; operand->is_file && i < p->n_operands; i++)
+        if (strcmp(text, "-") == 0 && strcmp(words[i], "-") == 0)
+            return kn__fail_usage("standard input (-) can be read only once");
+    words[p->n_operands++] = text;
+    if (operand->is_file && !*text)
+        return kn__fail_usage("%.*s is ''", (int)strcspn(operand->name, " ."), operand->name);
+    if (!operand->choice_at) return KN__EXIT_OK;
+    choices_list(choices, operand);
+    if (kn__choice_find(text, choices) >= 0) return KN__EXIT_OK;
+    return kn__choice_unknown(operand_word(what, operand), text, choices);
 }
 
-bool kn__opts_parse(int *exit_code, const kn__command *command, int argc, char **argv) {
-    parser p = {.command = command, .argc = argc, .argv = argv};
-    snprintf(p.title, sizeof p.title, "knet %s", command->name);
-    *exit_code = KN__EXIT_OK;
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
-        help_print(command);
-        return false;
+/* Names the first operand that is missing. */
+static int operands_check(const parser *p) {
+    const kn__operand *operand = p->command->operand;
+    if (!operand || p->n_operands >= operand->min) return KN__EXIT_OK;
+    const char *name = operand->name;
+    for (int i = 0; i < p->n_operands; i++) name += strcspn(name, " ") + 1;
+    int n = (int)strcspn(name, " .");
+    if (!operand->choice_at) return kn__fail_usage("%.*s is missing", n, name);
+    kn__text list = {0};
+    for (int i = 0; operand->choice_at(i); i++)
+        kn__text_printf(&list, "%s%s", i ? ", " : "", operand->choice_at(i));
+    kn__fail_usage("%.*s is missing; there are: %s", n, name, list.data ? list.data : "");
+    kn__text_release(&list);
+    return KN__EXIT_USAGE;
+}
+
+/* --- options that apply together --- */
+void kn__opt_condition_add(kn__text *text, const char *condition, size_t n) {
+    kn__text_puts(text, "--");
+    for (size_t i = 0; i < n; i++) {
+        char letter[2] = {condition[i], '\0'};
+        kn__text_puts(text, *letter == '=' ? " " : *letter == ',' ? " or " : letter);
     }
-    *exit_code = KN__EXIT_USAGE;
-    while (p.at < argc)
-        if (!(argv[p.at][0] == '-' ? option_parse(&p) : operand_parse(&p))) return false;
-    if (command->operand && !*command->operand_at) {
-        fprintf(stderr, "%s: %s is missing", p.title, command->operand);
-        if (command->operand_choices) {
-            fputs("; there are: ", stderr);
-            choices_print(stderr, command->operand_choices);
+}
+
+/* Whether the condition of n bytes holds: "NAME", or "NAME=A,B". */
+static bool condition_holds(const parser *p, const char *condition, size_t n) {
+    size_t name_n = strcspn(condition, "= ");
+    int i = opt_find(p->command, condition, name_n);
+    if (i < 0) return false;
+    if (name_n >= n) return p->given[i];
+    const char *value = *(const char **)value_at(p->options, kn__opt_at(p->command, i));
+    for (const char *at = condition + name_n; at < condition + n; at += strcspn(at, ", ")) {
+        at++;
+        size_t length = strcspn(at, ", ");
+        if (value && strlen(value) == length && strncmp(value, at, length) == 0) return true;
+    }
+    return false;
+}
+
+/* A condition that isn't met, or must not be. */
+static int condition_fail(const kn__opt *opt, const char *how, const char *condition, size_t n) {
+    char room[CONDITION_BYTES];
+    kn__text text = kn__text_in(room, sizeof room);
+    kn__opt_condition_add(&text, condition, n);
+    return kn__fail_usage("--%s %s %s", opt->name, how, room);
+}
+
+static int conditions_check(const parser *p, const kn__opt *opt) {
+    const char *only = opt->only_with;
+    if (only && !condition_holds(p, only, strlen(only)))
+        return condition_fail(opt, "applies only with", only, strlen(only));
+    for (const char *at = opt->not_with; at && *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        if (condition_holds(p, at, n)) return condition_fail(opt, "does not apply with", at, n);
+        at += n;
+    }
+    return KN__EXIT_OK;
+}
+
+/* --- all of it --- */
+static int words_parse(parser *p) {
+    bool only_operands = false;
+    while (p->at < p->argc) {
+        const char *word = p->argv[p->at];
+        if (!only_operands && strcmp(word, "--") == 0) {
+            only_operands = true;
+            p->at++;
+            continue;
         }
-        fputc('\n', stderr);
-        return usage_fail(&p);
+        bool is_option = !only_operands && word[0] == '-' && word[1];
+        int code = is_option ? option_parse(p) : operand_parse(p);
+        if (code != KN__EXIT_OK) return code;
     }
-    return true;
+    return operands_check(p);
+}
+
+int kn__opts_parse(void *options, const kn__command *command, int argc, char **argv) {
+    parser p = {.command = command, .options = options, .argc = argc, .argv = argv};
+    const kn__opt *opt;
+    for (int i = 0; (opt = kn__opt_at(command, i)); i++)
+        if (opt->initial && !value_read(value_at(options, opt), opt, opt->initial))
+            return kn__fail_usage("the initial value of --%s is wrong", opt->name);
+    int code = words_parse(&p);
+    for (int i = 0; code == KN__EXIT_OK && (opt = kn__opt_at(command, i)); i++)
+        if (p.given[i]) code = conditions_check(&p, opt);
+    return code;
+}
+
+bool kn__opts_ask_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
 }

@@ -1,30 +1,48 @@
-/* What a command prints on standard output: lines as they come, or one JSON object at the end.
- * Everything printed is kept until the end; when standard output can't be written, the result goes
- * to standard error instead of getting lost, unless it is a pipe whose reader had enough. */
+/* What a command prints as its result: lines as they come, or all of it at the end; on standard
+ * output, or in the file of --output. All of it is kept until the end: where it can't be written,
+ * it goes to standard error instead of getting lost, unless the reader of a pipe has gone. */
 #ifndef KN_OUTPUT_H
 #define KN_OUTPUT_H
 
-#include <knet/status.h>
 #include <stdio.h>
 
+#include "opts.h"
+#include "terminal.h"
+#include "text.h"
+
 typedef struct kn__output {
-    FILE *kept; /* what was printed; JSON is written here */
-    char *text;
-    size_t text_bytes;
-    bool live;        /* lines go to standard output at once */
-    bool reader_gone; /* standard output is a pipe that nobody reads any more */
+    /* The result: lines, JSON, or what the command adds. */
+    kn__text text;
+    /* NULL: standard output. */
+    const char *path;
+    /* Lines are printed at once. */
+    bool live;
+    bool json;
+    /* Lines may have colours. */
+    bool color;
+    /* Standard output is a pipe without a reader. */
+    bool reader_gone;
 } kn__output;
 
-kn_status kn__output_begin(kn__output *report, bool live);
-/* One line, with its newline; nothing under JSON's !live. */
-void kn__output_line(kn__output *report, const char *fmt, ...) KN_PRINTF(2, 3);
-/* Finishes standard output and releases the report. False: it couldn't be written; said on standard
- * error, with the result, unless the reader is gone. */
-bool kn__output_end(kn__output *report, const char *command);
+/* Checks that the file of --output can be made, before the work. Returns the exit code. */
+int kn__output_check(const kn__common *common);
 
-/* JSON values: null for what is not finite; a quoted string. */
-void kn__json_number(FILE *out, double value);
-void kn__json_string(FILE *out, const char *string);
+kn__output kn__output_begin(const kn__common *common);
+/* One line, with its newline; ignored where the result is JSON. */
+void kn__output_line(kn__output *output, const char *fmt, ...) KN_PRINTF(2, 3);
+/* The escape sequence of a style, for lines. */
+const char *kn__output_style(const kn__output *output, kn__style style);
+/* Writes the result and releases it. Returns the exit code, which is a failure where the result
+ * could not be written. */
+int kn__output_end(kn__output *output, int exit_code);
+
+/* Whether a result in JSON was written since the program's start. */
+bool kn__output_json_written(void);
+/* Prints the JSON object of a failure, with kn__fail_message(). */
+void kn__output_failure(const char *command, int exit_code);
+
+/* A JSON number; null for NaN and infinity. */
+void kn__json_number(kn__text *text, double value);
 
 /* "431,080"; returns out. */
 char *kn__count_text(char *out, size_t out_bytes, int64_t count);

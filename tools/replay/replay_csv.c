@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay_input.h"
+#include "replay_formats.h"
 
 enum { COLUMNS_MAX = 16 };
 typedef enum column { ACTION, POINTER, SIZE, STREAM, N_COLUMNS } column;

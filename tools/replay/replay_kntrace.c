@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay_input.h"
+#include "replay_formats.h"
 
 enum { POOLS_MAX = 1 << 16, THREADS_MAX = 1 << 20 }; /* created in the life of a process */
 

@@ -7,7 +7,7 @@
 #ifndef KN_REPLAY_PICKLE_H
 #define KN_REPLAY_PICKLE_H
 
-#include "replay_input.h"
+#include "replay_formats.h"
 
 typedef enum kn__value_kind {
     KN__VALUE_OTHER, /* None, floats, bytes, integers of more than 64 bits */

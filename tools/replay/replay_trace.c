@@ -7,7 +7,7 @@
 
 #include "hash.h"
 #include "replay.h"
-#include "replay_input.h"
+#include "replay_formats.h"
 
 static const uint64_t SIZE_MAX_BYTES = (uint64_t)1 << 46; /* of a block: the pool's own bound */
 static const uint64_t LIVE_MAX_BYTES = (uint64_t)1 << 60;
@@ -312,7 +312,7 @@ static kn_status read_any(kn__builder *b, kn__input *in) {
 kn_status kn__trace_read(kn__trace *out, const char *path, bool partial) {
     kn__builder b;
     kn__input *in = malloc(sizeof *in);
-    kn__builder_init(&b, path);
+    kn__builder_init(&b, kn__input_name(path));
     b.lenient = partial;
     kn_status status = KN_OK;
     if (!in) {

@@ -177,7 +177,7 @@ kn_status kn__idx_find(char *out, size_t out_bytes, const char *dir, const char 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         int n = snprintf(out, out_bytes, "%s/%s%s", dir, stem, ends[i]);
         if (n < 0 || (size_t)n >= out_bytes)
-            return KN_FAIL(KN_ERR_IO, "the path %.80s… is longer than %zu bytes", dir, out_bytes);
+            return KN_FAIL(KN_ERR_IO, "the path %.80s... is longer than %zu bytes", dir, out_bytes);
         if (faccessat(AT_FDCWD, out, R_OK, AT_EACCESS) == 0) return KN_OK;
         if (errno != ENOENT) return KN_FAIL(KN_ERR_IO, "%s: %s", out, strerror(errno));
     }

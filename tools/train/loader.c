@@ -35,7 +35,7 @@ static kn_status options_check(kn_loader_options *o) {
     if (o->batch < 1)
         return KN_FAIL(KN_ERR_INVALID, "batch %" PRId64 ": must be 1 or more", o->batch);
     if (o->rank < 0 || o->rank >= o->n_ranks)
-        return KN_FAIL(KN_ERR_INVALID, "rank %d of %d: must be 0 … %d", o->rank, o->n_ranks,
+        return KN_FAIL(KN_ERR_INVALID, "rank %d of %d: must be from 0 to %d", o->rank, o->n_ranks,
                        o->n_ranks - 1);
     if (o->split != KN_TRAIN && o->split != KN_TEST)
         return KN_FAIL(KN_ERR_INVALID, "split %d: must be KN_TRAIN or KN_TEST", (int)o->split);

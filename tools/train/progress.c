@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "locale.h"
 #include "now.h"
 
 enum { CELLS = 20, CELLS_LEAST = 5, COLUMNS_UNKNOWN = 80, SHOW_EVERY_NS = 125000000 };
@@ -25,6 +26,13 @@ static void cut(char *text, int columns) {
     for (; *text; text++)
         if ((*text & 0xc0) != 0x80 && columns-- == 0) break;
     *text = '\0';
+}
+
+static void add_bar_ascii(char *out, size_t out_bytes, double share, int n_cells) {
+    int full = (int)(share * n_cells);
+    add(out, out_bytes, "[");
+    for (int i = 0; i < n_cells; i++) add(out, out_bytes, i < full ? "#" : " ");
+    add(out, out_bytes, "] ");
 }
 
 /* Cells in eighths: full blocks, one partial block, spaces. */
@@ -85,8 +93,8 @@ static void add_numbers(char *out, size_t out_bytes, const numbers *n, int n_sho
 }
 
 /* Numbers go one by one until a bar of CELLS_LEAST fits beside the rest, then the bar goes. */
-char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
-                       double seconds, const char *message) {
+static void add_line(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
+                     double seconds, const char *message, bool ascii) {
     enum { EDGES = 3 };
     char rest[512];
     double share = total > 0 ? (double)done / (double)total : 1;
@@ -100,9 +108,15 @@ char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, i
         if (cells >= CELLS_LEAST || n_shown == 1) break;
     }
     out[0] = '\0';
-    if (cells >= CELLS_LEAST) add_bar(out, out_bytes, share, cells < CELLS ? cells : CELLS);
+    if (cells > CELLS) cells = CELLS;
+    if (cells >= CELLS_LEAST) (ascii ? add_bar_ascii : add_bar)(out, out_bytes, share, cells);
     add(out, out_bytes, rest);
     if (columns > 0) cut(out, columns);
+}
+
+char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
+                       double seconds, const char *message) {
+    add_line(out, out_bytes, columns, done, total, seconds, message, false);
     return out;
 }
 
@@ -128,8 +142,8 @@ void kn_progress_show(kn_progress *p, int64_t done, const char *message) {
     if (!p->out) return;
     char text[512];
     p->shown_ns = kn__now_ns(CLOCK_MONOTONIC);
-    kn_progress_text(text, sizeof text, columns_of(p->out), done, p->total,
-                     (double)(p->shown_ns - p->begin_ns) * 1e-9, message);
+    add_line(text, sizeof text, columns_of(p->out), done, p->total,
+             (double)(p->shown_ns - p->begin_ns) * 1e-9, message, !kn__locale_is_utf8());
     fprintf(p->out, "\r%s\033[K", text);
     fflush(p->out);
 }

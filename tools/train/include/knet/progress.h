@@ -30,7 +30,8 @@ typedef struct kn_progress {
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
 /* True if the bar is on and was last shown more than an eighth of a second ago. */
 KN_API bool kn_progress_due(const kn_progress *progress);
-/* Redraws the bar on one line of the terminal, however wide. message may be "" and has no line
+/* Redraws the bar on one line of the terminal, however wide; the bar is of '#' where the locale has
+ * no UTF-8. message may be "" and has no line
  * breaks. */
 KN_API void kn_progress_show(kn_progress *progress, int64_t done, const char *message);
 /* Removes the bar from the screen, so that the program can print a line; the next show redraws it.

@@ -1,17 +1,31 @@
-#include "replay_input.h"
+#include "input.h"
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
+
+static bool is_standard_input(const char *path) { return strcmp(path, "-") == 0; }
+
+const char *kn__input_name(const char *path) {
+    return is_standard_input(path) ? "standard input" : path;
+}
+
+static gzFile standard_input_open(void) {
+    int fd = dup(STDIN_FILENO);
+    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+    if (!file && fd >= 0) close(fd);
+    return file;
+}
 
 kn_status kn__input_open(kn__input *in, const char *path) {
-    in->path = path;
+    in->name = kn__input_name(path);
     in->offset = 0;
     in->at = in->n = 0;
     in->end = false;
     errno = 0;
-    in->file = gzopen(path, "rb");
+    in->file = is_standard_input(path) ? standard_input_open() : gzopen(path, "rb");
     if (in->file) return KN_OK;
-    return KN_FAIL(KN_ERR_IO, "%s: %s", path, errno ? strerror(errno) : "no memory to read it");
+    return KN_FAIL(KN_ERR_IO, "%s: %s", in->name, errno ? strerror(errno) : "no memory to read it");
 }
 
 void kn__input_close(kn__input *in) {
@@ -22,12 +36,12 @@ void kn__input_close(kn__input *in) {
 static kn_status read_failed(const kn__input *in) {
     int code = Z_OK;
     const char *text = gzerror(in->file, &code);
-    if (code == Z_ERRNO) return KN_FAIL(KN_ERR_IO, "%s: %s", in->path, strerror(errno));
+    if (code == Z_ERRNO) return KN_FAIL(KN_ERR_IO, "%s: %s", in->name, strerror(errno));
     if (code == Z_BUF_ERROR) {
-        return KN_FAIL(KN_ERR_FORMAT, "%s: the gzip data end early, after %llu bytes", in->path,
+        return KN_FAIL(KN_ERR_FORMAT, "%s: the gzip data end early, after %llu bytes", in->name,
                        (unsigned long long)(in->offset + in->n - in->at));
     }
-    return KN_FAIL(KN_ERR_FORMAT, "%s: bad gzip data: %s", in->path, text);
+    return KN_FAIL(KN_ERR_FORMAT, "%s: bad gzip data: %s", in->name, text);
 }
 
 /* Until at least n bytes are in the buffer, or the file ends. */
@@ -61,7 +75,7 @@ kn_status kn__input_read(kn__input *in, void *out, uint64_t n) {
         KN_TRY(kn__input_peek(&bytes, &got, in, want));
         if (got == 0) {
             return KN_FAIL(KN_ERR_FORMAT, "%s: the file ends at byte %llu, %llu bytes early",
-                           in->path, (unsigned long long)in->offset, (unsigned long long)n);
+                           in->name, (unsigned long long)in->offset, (unsigned long long)n);
         }
         if (to) {
             memcpy(to, bytes, got);

@@ -1,0 +1,37 @@
+#include "profile.h"
+
+#include <stdlib.h>
+
+#include "input.h"
+#include "read.h"
+#include "text.h"
+
+static kn_status read_bytes(kn__text *out, kn__input *in) {
+    for (;;) {
+        const unsigned char *bytes;
+        size_t n;
+        KN_TRY(kn__input_peek(&bytes, &n, in, sizeof in->buffer));
+        if (n == 0) return KN_OK;
+        if (out->length + n > KN__READ_BYTES_MAX)
+            return KN_FAIL(KN_ERR_FORMAT, "%s is larger than any profile: more than %d MiB",
+                           in->name, KN__READ_BYTES_MAX >> 20);
+        kn__text_add(out, (const char *)bytes, n);
+        if (out->failed) return KN_FAIL(KN_ERR_OOM, "no memory to read %s", in->name);
+        KN_TRY(kn__input_read(in, NULL, n));
+    }
+}
+
+kn_status kn__profile_read(kn__report *out, const char *path) {
+    kn__text text = {0};
+    kn__report_init(out);
+    kn__input *in = malloc(sizeof *in);
+    if (!in) return KN_FAIL(KN_ERR_OOM, "no memory to read %s", kn__input_name(path));
+    kn_status status = kn__input_open(in, path);
+    if (status == KN_OK) status = read_bytes(&text, in);
+    if (status == KN_OK)
+        status = kn__report_parse(out, in->name, text.data ? text.data : "", text.length);
+    kn__text_release(&text);
+    kn__input_close(in);
+    free(in);
+    return status;
+}
