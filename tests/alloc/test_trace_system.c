@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "inspect/trace_ring.h"
 #include "pool_fixture.h"
 #include "trace_file.h"
-#include "inspect/trace_ring.h"
 
 /* One thread publishes its clock, another reads that value and then its own clock. Without
  * the fence in kn__trace_ticks, two cores give some hundred wrong times here. The reader must not
