@@ -132,7 +132,7 @@ static void walks_see_each_block_once_in_order(void **state) {
     assert_int_equal(kn__bins_bytes(&f->stream.bins), 2 * 512 * 1023);
 }
 
-/* Against a list of what is in the bins. */
+/* Compares with a list of the blocks in the bins. */
 static void random_inserts_and_removes_keep_the_bins_whole(void **state) {
     fixture *f = *state;
     enum { N = 300 };

@@ -79,7 +79,7 @@ static void use_behind_the_end(kn_pool *pool, size_t bytes) {
     (void)kn_free(pool, block);
 }
 
-/* The child's exit status, and what it wrote to stderr. */
+/* The child's exit status and its output on stderr. */
 static int run(void (*fn)(kn_pool *pool, size_t bytes), size_t bytes, char *out, size_t out_bytes) {
     int ends[2], status = 0;
     assert_int_equal(pipe(ends), 0);

@@ -12,7 +12,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake -G Ninja -S "$source" -B "$work/build" --toolchain "$source/cmake/aarch64.cmake" -DKNET_SYSROOT="$root" \
-      -DKNET_PARTS=alloc,profiler -DKNET_BENCH=OFF -DKNET_CHECKED=ON -DKNET_WERROR=ON -DCMAKE_BUILD_TYPE=Release \
+      -DKNET_PARTS=alloc,profiler -DKNET_BENCH=OFF -DKNET_CHECKED=1 -DKNET_WERROR=ON -DCMAKE_BUILD_TYPE=Release \
       >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake --build "$work/build" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; exit 1; }
 file=$(readelf -h "$work/build/lib/libknet_profiler.so")

@@ -1,4 +1,4 @@
-/* Whole programs under the timer: what they return, print, and write as JSON. */
+/* Whole programs under the timer: exit code, output and JSON. */
 #ifndef KNET_TEST_OUTCOME_H
 #define KNET_TEST_OUTCOME_H
 
@@ -22,7 +22,7 @@ void set_variable(const char *name, const char *value);
  */
 void relax_sanitizer(void);
 
-/* The file's text, valid until the next call; NULL: there is none. */
+/* The file's text, valid until the next call; NULL if there is no such file. */
 const char *read_file(const char *path);
 void copy_file(const char *to, const char *from);
 

@@ -25,7 +25,7 @@ static kn__balance since(const kn__balance *before) {
     return b;
 }
 
-static void time_goes_to_the_scope_of_the_launch(void **state) {
+static void time_belongs_to_the_scope_of_the_launch(void **state) {
     (void)state;
     begin(&(synthetic_options){.records_max = 1, .first_id = 50000});
     uint64_t in_gemm, in_copy, outside;
@@ -295,7 +295,7 @@ static void the_order_of_records_changes_nothing(void **state) {
 }
 
 /* Twice: the second time the ring wraps, as it is large enough. */
-static void a_ring_grows_with_what_is_launched_between_two_drains(void **state) {
+static void a_ring_grows_with_the_launches_between_two_drains(void **state) {
     (void)state;
     enum { MANY = 100000 }; /* ids are known for as long */
     for (uint32_t i = 0; i < 2; i++) {
@@ -369,7 +369,7 @@ static void launches_that_are_forgotten_wait_for_no_record(void **state) {
     assert_in_range(launch_far(MORE_THAN_IS_KNOWN).n_unattributed, 1, MORE_THAN_IS_KNOWN - 1);
 }
 
-static void what_a_ring_grew_by_is_returned(void **state) {
+static void a_grown_ring_shrinks_again(void **state) {
     (void)state;
     begin(&(synthetic_options){.records_max = 1, .first_id = 6500000});
     KN_SCOPE("a burst");
@@ -413,7 +413,7 @@ static void a_thread_that_launches_takes_little_memory(void **state) {
 }
 
 /* One of the first tests: this thread's ring has not grown yet. */
-static void a_full_ring_counts_what_it_could_not_keep(void **state) {
+static void a_full_ring_counts_dropped_records(void **state) {
     (void)state;
     enum { MANY = 2000, KEPT = 256 };
     begin(&(synthetic_options){.records_max = 1, .first_id = 5900000});
@@ -507,10 +507,10 @@ static void without_memory_left_every_launch_is_accounted_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(launches_that_no_table_has_room_for_are_lost, timer_setup, timer_teardown),
-        TEST_WITH(time_goes_to_the_scope_of_the_launch, timer_setup, timer_teardown),
+        TEST_WITH(time_belongs_to_the_scope_of_the_launch, timer_setup, timer_teardown),
         TEST_WITH(without_memory_left_every_launch_is_accounted_for, timer_setup, timer_teardown),
-        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, timer_setup, timer_teardown),
-        TEST_WITH(what_a_ring_grew_by_is_returned, timer_setup, timer_teardown),
+        TEST_WITH(a_full_ring_counts_dropped_records, timer_setup, timer_teardown),
+        TEST_WITH(a_grown_ring_shrinks_again, timer_setup, timer_teardown),
         TEST_WITH(launches_without_a_record_yet_are_pending, timer_setup, timer_teardown),
         TEST_WITH(rows_say_how_many_records_they_wait_for, timer_setup, timer_teardown),
         TEST_WITH(a_record_waits_one_drain_for_its_launch, timer_setup, timer_teardown),
@@ -518,8 +518,7 @@ int main(void) {
         TEST_WITH(a_second_source_is_refused, timer_setup, timer_teardown),
         TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, timer_setup, timer_teardown),
         TEST_WITH(the_order_of_records_changes_nothing, timer_setup, timer_teardown),
-        TEST_WITH(a_ring_grows_with_what_is_launched_between_two_drains, timer_setup,
-                  timer_teardown),
+        TEST_WITH(a_ring_grows_with_the_launches_between_two_drains, timer_setup, timer_teardown),
         TEST_WITH(launches_are_known_until_their_records_come, timer_setup, timer_teardown),
         TEST_WITH(launches_that_are_forgotten_wait_for_no_record, timer_setup, timer_teardown),
         TEST_WITH(a_thread_that_launches_takes_little_memory, timer_setup, timer_teardown),

@@ -35,7 +35,7 @@ static void late_and_shuffled_records_of_many_threads_all_arrive(void **state) {
     assert_complete(&o, 8);
 }
 
-static void a_crowd_of_threads_loses_nothing(void **state) {
+static void many_threads_lose_no_event(void **state) {
     (void)state;
     outcome o = run("own,slow", "crowd"); /* the drain is behind from its first buffer on */
     assert_int_equal(o.code, 6);
@@ -165,7 +165,7 @@ static void a_call_that_cannot_be_followed_costs_that_call_alone(void **state) {
     assert_int_equal(number(row_at(o.json, "train/cudaLaunchKernel"), "n_calls"), 20);
 }
 
-static void copies_of_nothing_wait_for_no_record(void **state) {
+static void empty_copies_wait_for_no_record(void **state) {
     (void)state;
     static const char *const ways[] = {"", "driver"};
     for (size_t i = 0; i < 2; i++) {
@@ -254,7 +254,7 @@ static void the_full_tier_has_a_row_for_every_call(void **state) {
     assert_false(has_child(row_at(o.json, "train"), "cudaLaunchKernel"));
 }
 
-static void what_the_timer_takes_stands_apart(void **state) {
+static void the_timers_own_memory_is_reported_apart(void **state) {
     (void)state;
     outcome o = run("", "calls");
     const cJSON *row = row_at(o.json, "~profiler~");
@@ -289,7 +289,7 @@ int main(int argc, char **argv) {
         TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
         TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
-        TEST(a_crowd_of_threads_loses_nothing), TEST(a_full_budget_names_the_word_that_raises_it),
+        TEST(many_threads_lose_no_event), TEST(a_full_budget_names_the_word_that_raises_it),
         TEST(buffers_that_run_out_show), TEST(scopes_do_not_take_the_memory_of_cupti),
         TEST(dropped_records_are_counted), TEST(records_lost_inside_a_graph_launch_show),
         TEST(records_may_come_in_many_buffers), TEST(ids_may_go_round),
@@ -297,12 +297,12 @@ int main(int argc, char **argv) {
         TEST(records_are_joined_while_the_program_runs), TEST(buffers_that_fill_up_wake_the_drain),
         TEST(an_incomplete_record_hides_no_other),
         TEST(a_call_that_cannot_be_followed_costs_that_call_alone),
-        TEST(copies_of_nothing_wait_for_no_record),
+        TEST(empty_copies_wait_for_no_record),
         TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),
         TEST(graphs_that_are_destroyed_leave_room_for_others),
         TEST(the_lite_tier_times_a_graph_as_one),
         TEST(memory_past_the_pools_has_its_row_and_its_scope),
-        TEST(the_full_tier_has_a_row_for_every_call), TEST(what_the_timer_takes_stands_apart),
+        TEST(the_full_tier_has_a_row_for_every_call), TEST(the_timers_own_memory_is_reported_apart),
         TEST(the_first_call_of_a_thread_is_not_measured), TEST(records_without_times_are_counted));
     gpu_run_release();
     return failed;

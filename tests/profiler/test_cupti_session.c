@@ -1,5 +1,6 @@
-/* CUPTI from its start to its end: where it is found, who holds it, what fails, and the program's
- * children. */
+/* CUPTI from its start to its end: its place, its holder, its failures, and children of the
+ * program.
+ */
 #include <signal.h>
 #include <unistd.h>
 
@@ -172,7 +173,7 @@ static void another_tool_leaves_the_cpu_table_and_is_named(void **state) {
     assert_null(cJSON_GetObjectItem(o.json, "gpu"));
 }
 
-static void who_holds_cupti_is_told_from_the_environment(void **state) {
+static void the_holder_of_cupti_is_read_from_the_environment(void **state) {
     (void)state;
     setenv("NSYS_PROFILING_SESSION_ID", "1", 1);
     outcome o = run("held,anonymous", "1");
@@ -225,7 +226,7 @@ int main(int argc, char **argv) {
         TEST(kinds_are_disabled_at_the_end_where_that_works), TEST(nvtx_starts_after_cupti),
         TEST(cupti_is_found_beside_cudart), TEST(a_version_that_loses_times_says_so),
         TEST(another_tool_leaves_the_cpu_table_and_is_named),
-        TEST(who_holds_cupti_is_told_from_the_environment),
+        TEST(the_holder_of_cupti_is_read_from_the_environment),
         TEST(without_driver_or_library_the_cpu_table_remains),
         TEST(any_call_of_the_start_may_fail));
     gpu_run_release();

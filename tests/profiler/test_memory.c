@@ -46,7 +46,7 @@ static void blocks_belong_to_the_innermost_scope(void **state) {
     give(100, outer_owner);
 }
 
-static void memory_outside_any_scope_is_told_apart(void **state) {
+static void memory_outside_any_scope_has_its_own_row(void **state) {
     (void)state;
     uint32_t owner = alloc(512);
     char name[64];
@@ -57,7 +57,7 @@ static void memory_outside_any_scope_is_told_apart(void **state) {
     give(512, owner);
 }
 
-static void rise_is_what_a_scope_needs_beyond_its_entry(void **state) {
+static void rise_is_the_peak_above_the_entry(void **state) {
     (void)state;
     uint32_t base = alloc(1000);
     int64_t before = atomic_load(&kn__memory_live);
@@ -333,7 +333,7 @@ static void a_mark_that_is_not_exact_is_a_lower_bound(void **state) {
 }
 
 /* As when the observer is attached while a scope is open. */
-static void a_scope_opened_before_memory_was_followed_shows_what_it_holds(void **state) {
+static void a_scope_opened_before_tracking_shows_its_memory(void **state) {
     (void)state;
     uint32_t extras = atomic_load(&kn__prof_extras);
     atomic_store(&kn__prof_extras, extras & ~(uint32_t)KN__PROF_MEM);
@@ -421,7 +421,7 @@ static void a_real_pool_reports_its_blocks(void **state) {
     kn_pool_destroy(pool);
 }
 
-static void a_pool_that_comes_and_goes_disturbs_nobody(void **state) {
+static void a_short_lived_pool_disturbs_no_other(void **state) {
     (void)state;
     kn_pool *pool = NULL;
     kn_pool_options options = {.name = "short-lived"};
@@ -451,7 +451,7 @@ static const kn__pool_use *use_of(const char *name) {
     return NULL;
 }
 
-static void what_is_not_freed_is_told_with_its_scope(void **state) {
+static void leaks_are_reported_with_their_scope(void **state) {
     (void)state;
     kn_pool *pool = NULL;
     kn_pool_options options = {.name = "leaky"};
@@ -525,21 +525,20 @@ static void one_table_of_ours_replaces_the_other(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(blocks_belong_to_the_innermost_scope, setup, timer_teardown),
-        TEST_WITH(memory_outside_any_scope_is_told_apart, setup, timer_teardown),
-        TEST_WITH(rise_is_what_a_scope_needs_beyond_its_entry, setup, timer_teardown),
+        TEST_WITH(memory_outside_any_scope_has_its_own_row, setup, timer_teardown),
+        TEST_WITH(rise_is_the_peak_above_the_entry, setup, timer_teardown),
         TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, timer_teardown),
         TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, timer_teardown),
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, timer_teardown),
         TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, timer_teardown),
         TEST_WITH(a_mark_that_is_not_exact_is_a_lower_bound, setup, timer_teardown),
-        TEST_WITH(a_scope_opened_before_memory_was_followed_shows_what_it_holds, setup,
-                  timer_teardown),
+        TEST_WITH(a_scope_opened_before_tracking_shows_its_memory, setup, timer_teardown),
         TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, timer_teardown),
         TEST_WITH(a_real_pool_reports_its_blocks, setup, timer_teardown),
-        TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, timer_teardown),
+        TEST_WITH(a_short_lived_pool_disturbs_no_other, setup, timer_teardown),
         TEST_WITH(pools_of_a_name_that_follow_each_other_add_up, setup, timer_teardown),
         TEST_WITH(the_device_says_how_full_it_was, setup, timer_teardown),
-        TEST_WITH(what_is_not_freed_is_told_with_its_scope, setup, timer_teardown),
+        TEST_WITH(leaks_are_reported_with_their_scope, setup, timer_teardown),
         TEST_WITH(one_table_of_ours_replaces_the_other, setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.memory", tests, NULL, NULL);

@@ -40,7 +40,7 @@ static void an_output_that_cannot_be_written_goes_to_stderr_with_the_reason(void
     }
 }
 
-static void a_report_can_be_had_before_the_end(void **state) {
+static void a_report_can_be_written_before_the_end(void **state) {
     (void)state;
     outcome o = run("report", "out=/dev/null");
     assert_int_equal(o.code, 0);
@@ -60,7 +60,7 @@ static void reports_come_every_so_many_steps_and_at_exit(void **state) {
     assert_row(o.err, "\n step ", "4"); /* the first of them */
 }
 
-static void a_report_comes_after_some_time(void **state) {
+static void a_report_is_written_after_an_interval(void **state) {
     (void)state;
     outcome o = run("wait", "every=30ms,out=early.txt");
     assert_int_equal(o.code, 0);
@@ -74,7 +74,7 @@ static void a_signal_asks_for_a_report(void **state) {
     assert_int_equal(o.code, 0);
     const char *text = written("early.txt");
     assert_row(text, "\n signalled ", "1");
-    o = run("signal", "1"); /* not asked for: the signal does what it always does */
+    o = run("signal", "1"); /* no signal= word: the signal has its default effect */
     assert_int_equal(o.code, -1);
 }
 
@@ -119,7 +119,7 @@ static void make_pipe(void) {
 
 static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
     (void)state;
-    make_pipe(); /* which nobody reads */
+    make_pipe(); /* without a reader */
     outcome o = run("int twice", "signal=INT,out=pipe");
     assert_int_equal(o.signal, SIGINT);
     unlink_file("pipe");
@@ -143,7 +143,7 @@ static void a_signal_during_the_last_report_waits_for_it(void **state) {
     unlink_file("pipe");
 }
 
-static void a_signal_that_is_ignored_ends_nothing(void **state) {
+static void an_ignored_signal_ends_no_program(void **state) {
     (void)state;
     outcome o = run("hup ignored", "signal=HUP,out=early.txt");
     assert_int_equal(o.code, 0);
@@ -248,7 +248,7 @@ static void a_report_may_go_through_a_link(void **state) {
     unlink(link);
 }
 
-static void the_bound_of_memory_holds_and_what_it_cost_is_told(void **state) {
+static void the_bound_of_memory_holds_and_dropped_records_are_counted(void **state) {
     (void)state;
     outcome o = run("nodes", "buf=1M,out=table.txt");
     assert_int_equal(o.code, 0);
@@ -295,18 +295,17 @@ int main(int argc, char **argv) {
     int failed = RUN_TESTS(
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
-        TEST(a_report_can_be_had_before_the_end),
-        TEST(reports_come_every_so_many_steps_and_at_exit), TEST(a_report_comes_after_some_time),
-        TEST(a_signal_asks_for_a_report),
+        TEST(a_report_can_be_written_before_the_end),
+        TEST(reports_come_every_so_many_steps_and_at_exit),
+        TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),
         TEST(a_signal_interrupts_no_call_of_the_program),
         TEST(a_second_interrupt_does_not_wait_for_the_report),
-        TEST(a_signal_during_the_last_report_waits_for_it),
-        TEST(a_signal_that_is_ignored_ends_nothing), TEST(a_signal_ends_a_child_as_ever),
-        TEST(a_full_disk_leaves_the_older_report), TEST(a_full_disk_ends_the_trace_alone),
-        TEST(a_reader_that_has_gone_ends_the_table_alone),
+        TEST(a_signal_during_the_last_report_waits_for_it), TEST(an_ignored_signal_ends_no_program),
+        TEST(a_signal_ends_a_child_as_ever), TEST(a_full_disk_leaves_the_older_report),
+        TEST(a_full_disk_ends_the_trace_alone), TEST(a_reader_that_has_gone_ends_the_table_alone),
         TEST(a_trace_never_becomes_the_standard_output), TEST(a_report_may_go_through_a_link),
-        TEST(the_bound_of_memory_holds_and_what_it_cost_is_told),
+        TEST(the_bound_of_memory_holds_and_dropped_records_are_counted),
         TEST(each_thread_has_a_table_when_asked), TEST(the_rank_of_the_process_may_be_in_a_name));
     timed_run_release();
     return failed;

@@ -1,4 +1,4 @@
-/* The timer in whole programs: what they print, and that nothing else changes. */
+/* The timer in whole programs: their output, and no other change. */
 #include "test.h"
 #include "timed_run.h"
 
@@ -58,7 +58,7 @@ static void a_forked_child_prints_nothing(void **state) {
     assert_null(strstr(o.err, "child"));
 }
 
-static void memory_columns_show_what_a_scope_took(void **state) {
+static void memory_columns_show_the_allocations_of_a_scope(void **state) {
     (void)state;
     outcome o = run("memory", "1");
     assert_int_equal(o.code, 0);
@@ -69,7 +69,7 @@ static void memory_columns_show_what_a_scope_took(void **state) {
     assert_non_null(strstr(o.err, "allocating"));
 }
 
-static void a_wrong_word_is_told_and_the_program_goes_on(void **state) {
+static void a_wrong_word_is_reported_and_the_program_continues(void **state) {
     (void)state;
     outcome o = run("plain", "cpu,fsat");
     assert_int_equal(o.code, 0);
@@ -106,7 +106,7 @@ static void a_resume_does_not_bring_other_steps_back(void **state) {
     assert_null(strstr(o.err, "\n after "));
 }
 
-/* Of the first step nobody knows when it began. */
+/* The start of the first step is unknown. */
 static void the_first_step_has_no_time(void **state) {
     (void)state;
     outcome o = run("steps", "json=data.json,out=/dev/null");
@@ -118,7 +118,7 @@ static void the_first_step_has_no_time(void **state) {
     cJSON_Delete(json);
 }
 
-static void steps_that_never_came_are_told(void **state) {
+static void steps_that_never_ran_are_reported(void **state) {
     (void)state;
     outcome o = run("steps", "steps=20-30");
     assert_int_equal(o.code, 0);
@@ -136,7 +136,7 @@ static void autograd_timer_shows_gradient_scopes_alone(void **state) {
     assert_non_null(strstr(o.err, "forward"));
 }
 
-static void a_pause_leaves_out_what_happens_in_it(void **state) {
+static void a_pause_is_not_measured(void **state) {
     (void)state;
     outcome o = run("pause", "1,ascii");
     assert_int_equal(o.code, 0);
@@ -200,7 +200,7 @@ static void the_mark_of_a_pool_is_its_own(void **state) {
     }
 }
 
-static void a_scope_shows_what_threads_hold_in_it(void **state) {
+static void a_scope_shows_the_memory_of_its_threads(void **state) {
     (void)state;
     outcome o = run("hold", NULL);
     assert_int_equal(o.code, 0);
@@ -254,15 +254,14 @@ int main(int argc, char **argv) {
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
         TEST(scopes_of_a_thread_that_ended_are_in_the_table),
         TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
-        TEST(memory_columns_show_what_a_scope_took),
-        TEST(a_wrong_word_is_told_and_the_program_goes_on), TEST(help_prints_the_grammar),
+        TEST(memory_columns_show_the_allocations_of_a_scope),
+        TEST(a_wrong_word_is_reported_and_the_program_continues), TEST(help_prints_the_grammar),
         TEST(only_the_steps_asked_for_are_measured), TEST(a_resume_does_not_bring_other_steps_back),
-        TEST(the_first_step_has_no_time), TEST(steps_that_never_came_are_told),
-        TEST(autograd_timer_shows_gradient_scopes_alone),
-        TEST(a_pause_leaves_out_what_happens_in_it),
+        TEST(the_first_step_has_no_time), TEST(steps_that_never_ran_are_reported),
+        TEST(autograd_timer_shows_gradient_scopes_alone), TEST(a_pause_is_not_measured),
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
         TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
-        TEST(a_scope_shows_what_threads_hold_in_it),
+        TEST(a_scope_shows_the_memory_of_its_threads),
         TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(both_clocks_work));
     timed_run_release();

@@ -104,7 +104,7 @@ static void children_that_exit_leave_the_recording_whole(void **state) {
 }
 
 /* The first slot was not completed; what lies in it looks like a record, but leads to none. */
-static void what_lies_in_an_incomplete_record_is_no_record(void **state) {
+static void bytes_in_an_incomplete_record_are_ignored(void **state) {
     (void)state;
     const kn__record_sizes *sizes = kn__cupti_sizes();
     size_t size = sizes->of[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL];
@@ -154,7 +154,7 @@ static void both_readers_agree_on_the_given_file(void **state) {
     assert_same(ours, theirs);
 }
 
-/* Kept with the tests: what later versions must go on reading. */
+/* A file in the tree: later versions must read it too. */
 static void an_old_recording_can_still_be_played(void **state) {
     (void)state;
     play(fixture, NULL, "old");
@@ -164,7 +164,7 @@ static void an_old_recording_can_still_be_played(void **state) {
     assert_int_equal(kernel->gpu_ns, 19000);
 }
 
-static void a_recording_that_was_cut_off_plays_as_far_as_it_goes(void **state) {
+static void a_truncated_recording_plays_to_its_end(void **state) {
     (void)state;
     record("1", "");
     FILE *file = fopen(recording, "rb");
@@ -253,7 +253,7 @@ static void other_files_are_refused(void **state) {
                  "not a recording");
 }
 
-static void a_recording_that_cannot_be_written_is_told(void **state) {
+static void a_recording_that_cannot_be_written_is_reported(void **state) {
     (void)state;
     kn__record_sizes none = {{0}};
     assert_fails(kn__recorder_start("/nowhere/recording", 1), KN_ERR_IO, "/nowhere/recording");
@@ -282,15 +282,14 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(a_recording_plays_as_it_was, timer_setup, timer_teardown),
         TEST_WITH(children_that_exit_leave_the_recording_whole, timer_setup, timer_teardown),
-        TEST(what_lies_in_an_incomplete_record_is_no_record),
+        TEST(bytes_in_an_incomplete_record_are_ignored),
         TEST_WITH(both_readers_agree, timer_setup, timer_teardown),
         TEST_WITH(an_old_recording_can_still_be_played, timer_setup, timer_teardown),
-        TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, timer_setup,
-                  timer_teardown),
+        TEST_WITH(a_truncated_recording_plays_to_its_end, timer_setup, timer_teardown),
         TEST_WITH(any_bytes_are_played_without_harm, timer_setup, timer_teardown),
         TEST_WITH(records_of_lengths_that_can_not_be_are_not_read, timer_setup, timer_teardown),
         TEST_WITH(other_files_are_refused, timer_setup, timer_teardown),
-        TEST_WITH(a_recording_that_cannot_be_written_is_told, timer_setup, timer_teardown),
+        TEST_WITH(a_recording_that_cannot_be_written_is_reported, timer_setup, timer_teardown),
     };
     int failed = cmocka_run_group_tests_name("profiler.replay", tests, NULL, NULL);
     unlink(recording);

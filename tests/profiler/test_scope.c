@@ -70,7 +70,7 @@ static void ending_a_scope_ends_all_opened_inside(void **state) {
     assert_false(find_row(&report, "outer/middle/inner")->open);
 }
 
-static void ending_twice_is_nothing(void **state) {
+static void ending_twice_is_a_no_op(void **state) {
     (void)state;
     kn_scope first = kn_scope_begin_static("twice");
     kn_scope_end(&first);
@@ -92,7 +92,7 @@ static void *end_elsewhere(void *arg) {
     return still ? arg : NULL;
 }
 
-static void ending_on_a_foreign_thread_is_nothing(void **state) {
+static void ending_on_another_thread_is_a_no_op(void **state) {
     (void)state;
     kn_scope scope = kn_scope_begin_static("at home");
     pthread_t thread;
@@ -308,8 +308,8 @@ int main(void) {
         TEST_WITH(scopes_nest_and_count, timer_setup, timer_teardown),
         TEST_WITH(scope_closes_on_every_way_out_of_its_block, timer_setup, timer_teardown),
         TEST_WITH(ending_a_scope_ends_all_opened_inside, timer_setup, timer_teardown),
-        TEST_WITH(ending_twice_is_nothing, timer_setup, timer_teardown),
-        TEST_WITH(ending_on_a_foreign_thread_is_nothing, timer_setup, timer_teardown),
+        TEST_WITH(ending_twice_is_a_no_op, timer_setup, timer_teardown),
+        TEST_WITH(ending_on_another_thread_is_a_no_op, timer_setup, timer_teardown),
         TEST_WITH(labels_of_equal_text_are_one_row, timer_setup, timer_teardown),
         TEST_WITH(text_labels_are_copied, timer_setup, timer_teardown),
         TEST_WITH(a_call_is_closed_by_its_name, timer_setup, timer_teardown),

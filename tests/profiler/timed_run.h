@@ -16,7 +16,7 @@ extern rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
 extern bool no_reader;        /* of stderr */
 extern bool no_stdout;        /* it is closed */
 
-/* What it does, with KNET_TIMER and AUTOGRAD_TIMER; NULL: the variable is unset. */
+/* Runs the program with KNET_TIMER and AUTOGRAD_TIMER; NULL leaves the variable unset. */
 outcome run_with(const char *way, const char *timer, const char *autograd);
 outcome run(const char *way, const char *timer);
 

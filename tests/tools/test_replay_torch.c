@@ -112,7 +112,7 @@ static void p_snapshot(pickle *p, bool old) {
     op(p, '.');
 }
 
-static void a_snapshot_of_pytorch_is_played_from_what_lived_before(void **state) {
+static void a_snapshot_of_pytorch_starts_with_earlier_blocks(void **state) {
     (void)state;
     static pickle p;
     for (int old = 0; old < 2; old++) {
@@ -171,7 +171,7 @@ static const struct {
 #undef CASE
 };
 
-static void bad_pickles_are_errors_and_nothing_is_run(void **state) {
+static void bad_pickles_are_errors_and_run_no_code(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_fails(read_bytes("t.pickle", bad[i].bytes, bad[i].n, false), KN_ERR_FORMAT,
@@ -199,8 +199,8 @@ static void a_pickle_that_is_cut_anywhere_is_an_error(void **state) {
 
 int main(void) {
     traces_begin();
-    int failed = RUN_TESTS(TEST(a_snapshot_of_pytorch_is_played_from_what_lived_before),
-                           TEST(bad_pickles_are_errors_and_nothing_is_run),
+    int failed = RUN_TESTS(TEST(a_snapshot_of_pytorch_starts_with_earlier_blocks),
+                           TEST(bad_pickles_are_errors_and_run_no_code),
                            TEST(a_pickle_that_is_cut_anywhere_is_an_error));
     traces_end();
     return failed;

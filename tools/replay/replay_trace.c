@@ -66,7 +66,7 @@ static seen *slot_of(const kn__builder *b, uint64_t ptr) {
     return s;
 }
 
-/* Of a pointer whose slot was set; NULL: there is none. */
+/* The pointer's slot if it was seen before, else NULL. */
 static seen *find(const kn__builder *b, uint64_t ptr) {
     seen *s = b->seen.n_slots ? slot_of(b, ptr) : NULL;
     return s && s->state != UNSEEN ? s : NULL;

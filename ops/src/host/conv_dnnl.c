@@ -37,6 +37,7 @@ static bool is_faster(const kn_conv_sizes *s, kn_pass pass) {
 bool kn__dnnl_fits(const kn_conv_sizes *s, kn_dtype dtype, kn_pass pass) {
     int way = atomic_load_explicit(&preferred, memory_order_relaxed);
     if (dtype != KN_F32 || s->flip || s->batch == 0 || way == KN_CONV_OURS) return false;
+    if (!kn__dnnl_engine()) return false;
     if (way == KN_CONV_DNNL) return true;
     /* our kernels spread one image over threads, the library's runs can't */
     return (pass != KN_PASS_FORWARD || s->batch >= LEAST_BATCH) && is_faster(s, pass);

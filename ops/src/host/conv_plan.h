@@ -46,7 +46,8 @@ kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_size
                             int64_t images, bool bias);
 void kn__conv_plan_drop(kn_conv_plan *plan);
 
-/* The library's engine, one a process; NULL when it can't be had. */
+/* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL
+ * where no OpenCL runs on the CPU. */
 dnnl_engine_t kn__dnnl_engine(void);
 /* Its status as ours, with its text and the sizes in the message. */
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);

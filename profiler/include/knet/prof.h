@@ -6,16 +6,16 @@
  *     }
  *     kn_step();                             // one iteration done
  *
- * Run with KNET_TIMER=1 to get the table on stderr at exit, KNET_TIMER=help for the rest of its
- * words; AUTOGRAD_TIMER=1 gives the table of forward and backward operations alone. Unset, a scope
- * costs one predictable branch; compiled with KN_NO_SCOPES defined, nothing. One tree a thread,
- * merged by path in reports. Scopes that a thread leaves open when it ends are closed at that
- * moment.
+ * Run with KNET_TIMER=1 to get the table on stderr at exit, with KNET_TIMER=help for the list of
+ * words, or with AUTOGRAD_TIMER=1 for the table of forward and backward operations alone. With the
+ * variable unset a scope costs one predictable branch; with KN_NO_SCOPES defined, no instruction.
+ * Each thread has its own tree; reports merge the trees by path. Scopes that are open when a thread
+ * ends are closed then.
  *
- * Units: reports are in nanoseconds and bytes. Errors: scopes and steps have none; a scope that
- * finds no memory, or is more than 200 deep, or one of more than 100,000 paths, is not recorded,
- * and the report says how many there were. Threads: a scope belongs to its thread; everything else
- * may be called from any thread. A child made by fork() is not timed.
+ * Units: reports are in nanoseconds and bytes. Errors: scopes and steps have none; a scope for
+ * which there is no memory, a scope deeper than 200, and paths beyond the first 100,000 are not
+ * recorded, and the report counts them. Threads: a scope belongs to its thread; any thread may call
+ * the other functions. A child made by fork() is not timed.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -28,7 +28,7 @@ extern "C" {
 
 /* One opening of a scope, on the thread that opened it; {0}: it is not recorded. */
 typedef struct kn_scope {
-    uint64_t start; /* in ticks of the timer's clock, whose length only the timer knows */
+    uint64_t start; /* not for users: ticks of the timer's clock */
 } kn_scope;
 
 /* Not for users: which scopes are recorded (KN_PROF_…). */
@@ -54,14 +54,14 @@ static inline bool kn_prof_is_on_(int which) {
 }
 
 /* Opens a scope inside the innermost one of this thread. The label may be any string, but not NULL;
- * it is copied at first sight. */
+ * the timer copies it at its first use. */
 static inline kn_scope kn_scope_begin(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;
 }
 
 /* The same for a label whose bytes never change while the process lives, or while the library that
- * they are in is loaded, such as a literal: compared by address alone where that can't deceive. */
+ * contains them is loaded, such as a literal. Faster: the timer compares addresses where it can. */
 static inline kn_scope kn_scope_begin_static(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_static_on_(label) : off;
@@ -69,7 +69,7 @@ static inline kn_scope kn_scope_begin_static(const char *label) {
 
 /* For an autograd: the scope of a forward operation ("conv"), of its derivative by the i-th
  * argument ("conv[1]"), "record" or "sum_outgrads". AUTOGRAD_TIMER=1 records these alone,
- * KNET_TIMER=1 these among the others. The label as for kn_scope_begin_static. */
+ * KNET_TIMER=1 these and all others. The label as for kn_scope_begin_static. */
 static inline kn_scope kn_scope_begin_grad(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_static_on_(label) : off;
@@ -84,35 +84,36 @@ static inline void kn_scope_end(kn_scope *scope) {
 #endif
 }
 
-/* Marks the end of one iteration; the report says how many there were and how long one took. */
+/* Marks the end of one iteration. The report counts the iterations and gives the time of one. */
 KN_API void kn_step(void);
 
-/* Records nothing until kn_prof_resume: scopes cost as little as with the timer off, GPU work
- * launched meanwhile is not counted, and the report's total time excludes the pause. An open scope
- * stays open and its time includes the pause; kn_step still counts; memory allocated meanwhile
- * belongs to the open scope. With CUPTI 13.1 update 1 or later its records are switched off too;
- * those of older ones cost what they did and are ignored. Not counted: one resume ends any number
- * of pauses. Nothing happens in a child of fork(). */
+/* Pauses the timer until kn_prof_resume. During the pause scopes cost as little as with the timer
+ * off, GPU work is not counted, and the report's total time excludes the pause. An open scope stays
+ * open and its time includes the pause; kn_step still counts; allocations belong to the open scope.
+ * CUPTI 13.1 update 1 or later stops recording too; older versions keep recording, and the timer
+ * ignores their records. Pauses don't nest: one resume ends any number of them. No-op in a child of
+ * fork(). */
 KN_API void kn_prof_pause(void);
 KN_API void kn_prof_resume(void);
 
-/* Writes the report now, as KNET_TIMER's words say; "-" is stderr, "%p" in a path the process id,
- * and its end says the form: .json, .csv, .folded (stacks), .svg (flame graph), else the table.
- * Scopes that are open count up to now. The report at exit comes all the same. Errors: IO, naming
- * the path; the report is then written to stderr, never lost. UNSUPPORTED when the timer is off,
- * and in a child of fork(). */
+/* Writes the report now, with the options of KNET_TIMER. "-" is stderr; "%p" in a path is replaced
+ * by the process id. The path's suffix selects the format: .json, .csv, .folded (stacks), .svg
+ * (flame graph), else the table. Open scopes count up to now. The report at exit is still written.
+ * Errors: IO, with the path, after which the report goes to stderr; UNSUPPORTED if the timer is
+ * off, and in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
-/* Records scopes and who owns each block of memory, with no report at exit: for a program that
- * wants the owners named in out-of-memory errors and snapshots. Blocks allocated before have no
- * owner. Nothing to do when KNET_TIMER asked for memory already; where a report comes at exit, only
- * the scopes it asked for are recorded. Errors: INVALID when another observer is attached to the
- * allocator; UNSUPPORTED in a child of fork(). */
+/* Records scopes and the owner of each block of memory, without a report at exit, so that
+ * out-of-memory errors and snapshots name the owners. Blocks allocated before have no owner. No-op
+ * if KNET_TIMER records memory already; if a report is written at exit, only its scopes are
+ * recorded. Errors: INVALID if another observer is attached to the allocator; UNSUPPORTED in a
+ * child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 
+/* Not for users: joins two words. */
 #define KN_CAT_(a, b) a##b
 #define KN_CAT(a, b) KN_CAT_(a, b)
-/* gcc, clang, nvcc; C and C++ */
+/* A variable whose destructor is `end`, in C and in C++ (gcc, clang, nvcc). */
 #define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_at_, __COUNTER__)
 /* Not for users: the same, for KN_SCOPE alone. */
 static inline kn_scope kn_scope_begin_block_(const char *label) {
@@ -120,8 +121,9 @@ static inline kn_scope kn_scope_begin_block_(const char *label) {
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_block_on_(label) : off;
 }
 
-/* A scope until the end of the block; a declaration: put it before any goto of its block. Takes a
- * literal. One that longjmp leaves open is closed when the same block is entered again. */
+/* A scope until the end of the block, however the block is left. The label is a literal. It is a
+ * declaration: put it before any goto of its block. A scope that longjmp leaves open is closed when
+ * the same block is entered again. */
 #define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_block_("" label "")
 
 #ifdef __cplusplus

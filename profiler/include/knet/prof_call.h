@@ -1,12 +1,12 @@
-/* A scope around one call of a library: for wrappers of BLAS, oneDNN, cuBLAS, cuDNN, a driver.
+/* A scope around one call of a library: for wrappers of BLAS, oneDNN, cuBLAS, cuDNN or a driver.
  *
  *     KN_TRY(dnn_status(KN_PROF_FN(dnnl_sgemm, 'N', 'N', m, n, k, 1.0f, a, k, b, n, 0.0f, c, n)));
  *     KN_PROF_DO("copy in", memcpy(dst, src, size_bytes));
  *
  * The scope is named after the function, so the table shows where the time of an op went. Arguments
  * are evaluated once, inside the scope. With the timer off it costs the branch of a scope.
- * Errors: none of its own; the call's value, a status say, passes through. Threads: any, as
- * KN_SCOPE. Needs gcc or clang (statement expressions), C alone.
+ * Errors: none; the value of the call, such as a status, is the value of the macro. Threads: any,
+ * as for KN_SCOPE. Needs statement expressions: gcc or clang, in C or C++.
  */
 #ifndef KNET_PROF_CALL_H
 #define KNET_PROF_CALL_H
@@ -28,7 +28,7 @@
  * not return void. */
 #define KN_PROF_FN(fn, ...) KN_PROF_CALL(#fn, fn(__VA_ARGS__))
 
-/* A statement, or a call that returns nothing, in a scope. No return, goto or break out of it. */
+/* A statement, or a call of a void function, in a scope. It must not return, goto or break out. */
 #define KN_PROF_DO(label, ...) KN_PROF_DO_(__COUNTER__, (label), __VA_ARGS__)
 #define KN_PROF_DO_(id, label, ...)                                                                \
     do {                                                                                           \
