@@ -28,8 +28,17 @@ endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
+# KNET_CHECKED as a number; ON is 1.
+if(NOT KNET_CHECKED MATCHES "^[0-3]$")
+  if(KNET_CHECKED)
+    set(KNET_CHECKED 1)
+  else()
+    set(KNET_CHECKED 0)
+  endif()
+endif()
+
 add_library(knet_options INTERFACE)
-target_compile_definitions(knet_options INTERFACE _GNU_SOURCE $<$<BOOL:${KNET_CHECKED}>:KN_CHECKED>)
+target_compile_definitions(knet_options INTERFACE _GNU_SOURCE KN_CHECKED=${KNET_CHECKED})
 target_compile_options(knet_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
                           $<$<BOOL:${KNET_WERROR}>:-Werror>
@@ -48,6 +57,14 @@ if(KNET_SANITIZE)
   target_link_options(knet_options INTERFACE -fsanitize=${KNET_SANITIZE})
 endif()
 
+# Lines of the libraries alone: counts of test programs that end by a signal would be damaged.
+set(KNET_COUNTED "")
+if(KNET_COVERAGE)
+  set(KNET_COUNTED --coverage -fprofile-update=atomic)
+  target_link_options(knet_options INTERFACE --coverage)
+  add_custom_target(coverage COMMAND ${PROJECT_SOURCE_DIR}/tests/coverage.sh ${PROJECT_BINARY_DIR} USES_TERMINAL)
+endif()
+
 # knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …] [STATIC …] [SYSTEM …] [OBJECTS …])
 # Makes libknet_<part> and the alias KnetC::<part>. HEADERS are public, in include/knet; LINK libraries are part of
 # the interface (the parts to the left), PRIVATE ones are not; STATIC ones are our own, linked into the library and
@@ -63,6 +80,7 @@ function(knet_library part)
     set(private_folder src)
   endif()
   add_library(${target}_objects OBJECT ${A_SOURCES})
+  target_compile_options(${target}_objects PRIVATE ${KNET_COUNTED})
   target_include_directories(${target}_objects PRIVATE include ${private_folder})
   target_include_directories(${target}_objects SYSTEM PRIVATE ${A_SYSTEM})
   target_link_libraries(${target}_objects PRIVATE knet_options ${A_LINK} ${A_STATIC} ${A_PRIVATE})
@@ -95,6 +113,7 @@ function(knet_static name part)
   cmake_parse_arguments(A "" "" "SOURCES;INCLUDE;LINK;PRIVATE" ${ARGN})
   set(target knet_${name})
   add_library(${target} STATIC ${A_SOURCES})
+  target_compile_options(${target} PRIVATE ${KNET_COUNTED})
   list(TRANSFORM A_INCLUDE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${A_INCLUDE}>)
   target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_PRIVATE})

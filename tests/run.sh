@@ -1,12 +1,25 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds and runs every test: in the dev build, under AddressSanitizer and UBSan, and under
-# ThreadSanitizer. `tests/run.sh dev` runs one preset. The last line is "N passed, N failed".
+# Installs dependencies, builds and runs every test: in the dev build, under AddressSanitizer and UBSan, and under
+# ThreadSanitizer. usage: tests/run.sh [PRESET]... The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH   # unset in an empty environment, where bash has a default of its own
 
-tools/install-deps.sh test
+# The names of the presets for tests.
+known=$(sed -n '/"testPresets"/,$s/.*{"name": "\([a-z0-9_-]*\)", "inherits.*/\1/p' CMakePresets.json | sort -u | tr '\n' ' ')
 presets=("$@")
 [ ${#presets[@]} -gt 0 ] || presets=(dev asan tsan)
+for preset in "${presets[@]}"; do
+  case $preset in
+    -h | --help) echo "usage: tests/run.sh [PRESET]... (default: dev asan tsan; known: ${known% })"; exit 0 ;;
+  esac
+  if [[ " $known" != *" $preset "* ]]; then
+    echo "tests/run.sh: unknown preset '$preset' (known: ${known% })" >&2
+    exit 2
+  fi
+done
+
+tools/install-deps.sh test
 jobs=$(nproc)
 mkdir -p build
 passed=0 failed=0 skipped=0
@@ -36,6 +49,6 @@ for preset in "${presets[@]}"; do
   skipped=$((skipped + unrun))
 done
 
-[ "$skipped" -eq 0 ] || echo "skipped: $skipped (no GPU, say)"
+[ "$skipped" -eq 0 ] || echo "skipped: $skipped (for example without a GPU)"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

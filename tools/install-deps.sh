@@ -1,47 +1,146 @@
 #!/usr/bin/env bash
-# Installs what is missing, on Debian 12 and its relatives: tools/install-deps.sh build|test|bench …
-#   build  to compile and train        test  also to test        bench  also to compare with PyTorch, and valgrind
-# As root with apt-get, else through sudo; when neither is possible it prints the list and ends with 1.
-# The CUDA toolkit and cuDNN are no Debian packages: they are used where nvcc is found, and not needed.
+# Installs what Knet.c needs. usage: tools/install-deps.sh [--required] [build|test|bench|aarch64]...
+#   build    to compile everything and train            test     to run the tests too
+#   bench    to compare with PyTorch, under valgrind    aarch64  to cross-compile for 64-bit Arm and test under qemu
+#   --required skips the optional packages. --list prints the packages of Debian, Fedora and Arch.
+# On Debian and its relatives it installs with apt-get, as root or through sudo. Elsewhere, and without root, it prints the
+# command to run. The exit code is 1 if a required package is missing at the end; a missing optional package costs only
+# what the list says. The CUDA toolkit and cuDNN are used where nvcc is found; no package of these systems has them.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libjemalloc-dev zlib1g-dev libcjson-dev
-       dataset-fashion-mnist)
-test=(g++ libcmocka-dev git procps)
-bench=(python3-torch python3-numpy libopenblas0-openmp valgrind)
+# group need Debian Fedora Arch, then what an optional package is for. "-": the system has no such package.
+packages='
+build   required gcc                  gcc                  gcc
+build   required libc6-dev            glibc-devel          glibc
+build   required make                 make                 make
+build   required cmake                cmake                cmake
+build   required pkg-config           pkgconf-pkg-config   pkgconf
+build   required libdnnl-dev          onednn-devel         onednn
+build   required zlib1g-dev           zlib-devel           zlib
+test    required ninja-build          ninja-build          ninja
+test    required libcjson-dev         cjson-devel          cjson
+test    required libcmocka-dev        libcmocka-devel      cmocka
+test    required git                  git                  git
+test    required procps               procps-ng            procps-ng
+aarch64 required gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+aarch64 required qemu-user            qemu-user            qemu-user
+aarch64 required libc6-dev-arm64-cross -                   aarch64-linux-gnu-glibc
+aarch64 required libcmocka-dev:arm64  -                    -
+aarch64 required libcjson-dev:arm64   -                    -
+build   optional ninja-build          ninja-build          ninja     faster builds; the presets and tests/run.sh need it
+build   optional libcjson-dev         cjson-devel          cjson     knet report and knet diff read profiles
+build   optional libjemalloc-dev      jemalloc-devel       jemalloc  the knet command allocates host memory faster
+build   optional dataset-fashion-mnist -                   -         images to train on; knet train --synthetic makes some up
+test    optional g++                  gcc-c++              gcc       tests of the headers in C++ and of the CUDA sources
+test    optional doxygen              doxygen              doxygen   tests of the API reference
+bench   optional python3-torch        python3-torch        python-pytorch       the comparison with PyTorch
+bench   optional python3-numpy        python3-numpy        python-numpy         the comparison with PyTorch
+bench   optional libopenblas0-openmp  openblas-openmp      openblas             the comparison with PyTorch
+bench   optional valgrind             valgrind             valgrind             counts of instructions
+'
 
-want=()
-for group in "${@:-build}"; do
-  case $group in
-    build) want+=("${build[@]}") ;;
-    test) want+=("${build[@]}" "${test[@]}") ;;
-    bench) want+=("${build[@]}" "${bench[@]}") ;;
-    *) echo "install-deps.sh: unknown group '$group' (build, test, bench)" >&2; exit 2 ;;
+case ${1:-} in
+  -h | --help)
+    echo "usage: tools/install-deps.sh [--required] [build|test|bench|aarch64]..., or --list"
+    exit 0 ;;
+  --list)
+    printf '%-8s%-9s%-22s%-23s%-22s%s\n' group need Debian Fedora Arch for
+    while read -r group need debian fedora arch for; do
+      [ -z "$group" ] || printf '%-8s%-9s%-22s%-23s%-22s%s\n' "$group" "$need" "$debian" "$fedora" "$arch" "$for"
+    done <<<"$packages"
+    exit 0 ;;
+esac
+
+with_optional=1 groups=()
+for word in "$@"; do
+  case $word in
+    --required) with_optional=0 ;;
+    build | bench) groups+=(build "$word") ;;
+    test | aarch64) groups+=(build test "$word") ;;
+    *) echo "install-deps.sh: unknown group '$word' (build, test, bench, aarch64)" >&2; exit 2 ;;
   esac
 done
+[ ${#groups[@]} -gt 0 ] || groups=(build)
 
-missing=()
-for package in "${want[@]}"; do
-  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$status" = installed ] || missing+=("$package")
-done
-[ ${#missing[@]} -eq 0 ] && exit 0
+# The system by its package manager: which column to read, and how to ask whether a package is installed.
+column=0 install=
+if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+  column=1 install="apt-get install --no-install-recommends"
+elif command -v rpm >/dev/null && command -v dnf >/dev/null; then
+  column=2 install="dnf install"
+elif command -v pacman >/dev/null; then
+  column=3 install="pacman -S --needed"
+else
+  echo "install-deps.sh: this system has neither apt-get, dnf nor pacman; tools/install-deps.sh --list names the packages" >&2
+  exit 1
+fi
+has() {
+  case $column in
+    1) [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ] ;;
+    2) rpm -q --whatprovides "$1" >/dev/null 2>&1 ;;
+    3) pacman -Q "$1" >/dev/null 2>&1 ;;
+  esac
+}
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
+required=() optional=() reasons=()
+find_missing() {
+  required=() optional=() reasons=()
+  local group need names package for debian fedora arch
+  while read -r group need debian fedora arch for; do
+    [[ -n $group && " ${groups[*]} " == *" $group "* ]] || continue
+    names=("" "$debian" "$fedora" "$arch")
+    package=${names[$column]}
+    if [ "$package" = - ] || has "$package" || [[ " ${required[*]} ${optional[*]} " == *" $package "* ]]; then continue; fi
+    if [ "$need" = required ]; then
+      required+=("$package")
+    elif [ $with_optional = 1 ]; then
+      optional+=("$package")
+      reasons+=("$package: $for")
+    fi
+  done <<<"$packages"
+}
+report_optional() {
+  [ ${#optional[@]} -gt 0 ] || return 0
+  echo "Optional packages that are missing ($install ${optional[*]}):"
+  printf '  %s\n' "${reasons[@]}"
+}
+
+find_missing
+[ ${#required[@]} -gt 0 ] || [ ${#optional[@]} -gt 0 ] || exit 0
+
+as_root=() cannot=
+if [ $column != 1 ]; then
+  cannot="only apt-get is used without asking"
+elif [ "$(id -u)" -ne 0 ]; then
   if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
     as_root=(sudo)
   else
     cannot="not root, and no usable sudo"
   fi
 fi
-command -v apt-get >/dev/null || cannot="no apt-get here"
-if [ -n "${cannot:-}" ]; then
-  printf 'These packages are missing and could not be installed (%s):\n  %s\n' "$cannot" "${missing[*]}" >&2
-  printf 'Install them, for example with:  apt-get install %s\n' "${missing[*]}" >&2
+if [ -n "$cannot" ]; then
+  report_optional
+  [ ${#required[@]} -gt 0 ] || exit 0
+  printf 'Required packages are missing and were not installed (%s). Run as root:\n  %s %s\n' \
+    "$cannot" "$install" "${required[*]}" >&2
   exit 1
 fi
-echo "Installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@"; }
+if [[ " ${groups[*]} " == *" aarch64 "* ]]; then "${as_root[@]}" dpkg --add-architecture arm64; fi
+apt update || true   # without a network the lists of before may do
+if [ ${#required[@]} -gt 0 ]; then
+  echo "Installing: ${required[*]}"
+  apt install -y --no-install-recommends "${required[@]}" >/dev/null || {
+    echo "install-deps.sh: apt-get could not install: ${required[*]}" >&2
+    exit 1
+  }
+fi
+if [ ${#optional[@]} -gt 0 ]; then
+  echo "Installing, optional: ${optional[*]}"
+  # One that can't be installed must not keep the others away.
+  apt install -y --no-install-recommends "${optional[@]}" >/dev/null 2>&1 ||
+    for package in "${optional[@]}"; do apt install -y --no-install-recommends "$package" >/dev/null 2>&1 || true; done
+  find_missing
+  report_optional
+fi

@@ -12,4 +12,12 @@ static inline uint64_t kn__now_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The time that many nanoseconds later. */
+static inline struct timespec kn__time_after(struct timespec t, uint64_t ns) {
+    ns += (uint64_t)t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    return t;
+}
+
 #endif

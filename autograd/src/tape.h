@@ -15,6 +15,8 @@
 #include <knet/tape.h>
 #include <string.h>
 
+#include "checked.h"
+
 /* An op that fails inside a rule is reported at the call site of the op whose gradient it is. */
 #undef KN_LOCATED
 #define KN_LOCATED(call) (call)

@@ -232,7 +232,7 @@ static double scaling(bench_fn fn, void *ctx) {
     return best;
 }
 
-/* Blocks allocated here, freed there. A batch at a time, so that what is measured is the frees. */
+/* One thread allocates blocks, another frees them: in batches, so that only frees are measured. */
 
 enum { BATCH = 4096 };
 

@@ -1,5 +1,5 @@
-/* What a scope costs: on against the two clock reads it can't do without, off against nothing; and
- * what it costs to note the owner of a block. */
+/* The cost of a scope: with the timer on against two clock reads, with the timer off against no
+ * scope; and the cost of recording the owner of a block. */
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of the numbers among x; NAN when there are none. */
+/* Ignores NaNs in x; NAN if x has no number. */
 static double median(const double *x, int n) {
     double known[ROUNDS_MAX];
     int m = 0;

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "thread.h"
 
 const kn_recorder *kn__recorder;

@@ -1,6 +1,7 @@
 /* The op table: names, the host's kernels, and which device has what. */
 #include <string.h>
 
+#include "checked.h"
 #include "kernel.h"
 #include "run.h"
 

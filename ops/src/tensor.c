@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "kernel.h"
 #include "run.h"
 #include "thread.h"

@@ -1,6 +1,6 @@
 /* Cells and labels of tables. */
-#ifndef KNET_CELLS_H
-#define KNET_CELLS_H
+#ifndef KN_REPORT_CELLS_H
+#define KN_REPORT_CELLS_H
 
 #include "text.h"
 #include "units.h"

@@ -35,7 +35,7 @@ static void add_change(comparison *c, kn__change change) {
     d->n_worse += change.weight > 0;
 }
 
-/* ---- what has moved ---- */
+/* --- what has moved --- */
 
 static double mean_of(const kn__row *row) {
     if (row->n_ended) return row->ended_ns / (double)row->n_ended;
@@ -172,7 +172,7 @@ static void compare_rows(comparison *c, const kn__row *a, const kn__row *b) {
     compare_children(c, a, b);
 }
 
-/* ---- order ---- */
+/* --- order --- */
 
 static bool is_bytes(kn__diff_what what) { return what == KN__DIFF_ALLOC || what == KN__DIFF_PEAK; }
 
@@ -202,7 +202,7 @@ void kn__diff_release(kn__diff *diff) {
     *diff = (kn__diff){0};
 }
 
-/* ---- as text ---- */
+/* --- as text --- */
 
 static const char *const names[KN__DIFF_N] = {
     [KN__DIFF_TIME] = "time",   [KN__DIFF_GPU] = "gpu time", [KN__DIFF_CALLS] = "calls a step",
@@ -297,7 +297,7 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
     add_unsteady(text, diff);
 }
 
-/* ---- as JSON ---- */
+/* --- as JSON --- */
 
 static void add_change_json(kn__text *text, const kn__change *change) {
     char path[PATH_BYTES];

@@ -6,7 +6,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* ---- CSV ---- */
+/* --- CSV --- */
 
 static void add_quoted(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
@@ -59,7 +59,7 @@ void kn__csv_add(kn__text *text, const kn__report *report) {
     for (const kn__row *row = report->root.first; row; row = row->next) add_csv_row(text, row);
 }
 
-/* ---- weights ---- */
+/* --- weights --- */
 
 static uint64_t weight_of(const kn__row *row, kn__weight weight) {
     if (row->is_extra && weight != KN__WEIGHT_GPU) return 0; /* no time or memory of the program */
@@ -81,7 +81,7 @@ static uint64_t own_weight(const kn__row *row, kn__weight weight) {
     return all > inside ? all - inside : 0;
 }
 
-/* ---- folded stacks ---- */
+/* --- folded stacks --- */
 
 /* A label as one frame: what separates frames, lines and weights is taken out. */
 static void add_frame(kn__text *text, const char *label) {
@@ -115,7 +115,7 @@ void kn__folded_add(kn__text *text, const kn__report *report, kn__weight weight)
     add_folded(text, report->root.first, weight);
 }
 
-/* ---- flame graph ---- */
+/* --- flame graph --- */
 
 enum { FLAME_WIDTH = 1200, ROW_HEIGHT = 18, HEAD_HEIGHT = 34, CHAR_WIDTH = 7 };
 

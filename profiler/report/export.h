@@ -1,7 +1,7 @@
 /* A report in the formats of other tools: CSV for spreadsheets, folded stacks and a flame graph.
  */
-#ifndef KNET_EXPORT_H
-#define KNET_EXPORT_H
+#ifndef KN_REPORT_EXPORT_H
+#define KN_REPORT_EXPORT_H
 
 #include "cells.h"
 #include "report.h"

@@ -5,7 +5,7 @@
 enum { WIDTH = 100, HEIGHT = 12, OWNERS = 10, OWNERS_MAX = 1000, AXIS = 10, COLUMNS_MAX = 1000 };
 enum { PATH_BYTES = 1024 };
 
-/* ---- owners ---- */
+/* --- owners --- */
 
 static void add_owner(kn__text *text, const kn__row *row, double of) {
     char path[PATH_BYTES];
@@ -32,7 +32,7 @@ static void add_owners(kn__text *text, const kn__report *report, int wanted) {
     kn__text_puts(text, "  by others, or from before the timer\n");
 }
 
-/* ---- graph ---- */
+/* --- graph --- */
 
 typedef struct graph {
     int n; /* columns */
@@ -83,7 +83,7 @@ static graph make_graph(const kn__report *report, int width) {
 }
 
 /* The column as eighths of a line, from the bottom. */
-static const char *mark_of(const graph *g, int column, double line, int height, bool ascii) {
+static const char *glyph_of(const graph *g, int column, double line, int height, bool ascii) {
     static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double filled = g->high[column] / g->top * height - line;
     if (filled <= 0) return " ";
@@ -97,8 +97,8 @@ static void add_graph_line(kn__text *text, const graph *g, int line, int height,
     kn__text_right(text, labelled ? kn__bytes_cell(value).text : "", AXIS);
     kn__text_puts(text, ascii ? " |" : " │");
     int end = g->n; /* no spaces at the end of a line */
-    while (end > 0 && strcmp(mark_of(g, end - 1, line, height, ascii), " ") == 0) end--;
-    for (int c = 0; c < end; c++) kn__text_puts(text, mark_of(g, c, line, height, ascii));
+    while (end > 0 && strcmp(glyph_of(g, end - 1, line, height, ascii), " ") == 0) end--;
+    for (int c = 0; c < end; c++) kn__text_puts(text, glyph_of(g, c, line, height, ascii));
     kn__text_puts(text, "\n");
 }
 
@@ -125,7 +125,7 @@ static void add_graph(kn__text *text, const kn__report *report, const kn__memory
     add_axis(text, &g, view->ascii);
 }
 
-/* ---- all ---- */
+/* --- all --- */
 
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {

@@ -1,6 +1,6 @@
 /* Where memory went: the high-water mark, who owned it, and a graph of live bytes over time. */
-#ifndef KN_REPORT_MEMORY_H
-#define KN_REPORT_MEMORY_H
+#ifndef KN_REPORT_HOLDERS_H
+#define KN_REPORT_HOLDERS_H
 
 #include "cells.h"
 #include "report.h"

@@ -1,8 +1,8 @@
 /* The report as JSON: schema "knet.prof", version 1. Readers refuse another version and ignore keys
  * they don't know; keys are only ever added.
  */
-#ifndef KNET_JSON_H
-#define KNET_JSON_H
+#ifndef KN_REPORT_JSON_H
+#define KN_REPORT_JSON_H
 
 #include "cells.h"
 #include "report.h"

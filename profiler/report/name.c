@@ -39,7 +39,7 @@ static void add_piece(pieces *p, const char *at, const char *end) {
     if (p && p->n < PIECES_MAX) p->all[p->n++] = (piece){at, (size_t)(end - at)};
 }
 
-/* ---- mangled names ---- */
+/* --- mangled names --- */
 
 /* <length><identifier>; moves *s to what follows. */
 static bool read_identifier(const char **s, writer *w) {
@@ -171,7 +171,7 @@ static bool read_mangled(const char *name, writer *w, pieces *p) {
     return good;
 }
 
-/* ---- names that were demangled already ---- */
+/* --- names that were demangled already --- */
 
 static const char *close_of(const char *open) {
     int depth = 0;
@@ -220,7 +220,7 @@ void kn__name_short(char *out, size_t out_bytes, const char *name) {
     if (!read_name(name, &w, NULL)) snprintf(out, out_bytes, "%s", name);
 }
 
-/* ---- pieces as people read them ---- */
+/* --- pieces as people read them --- */
 
 static const char *builtin(char c) {
     static const char *const names[26] = {['v' - 'a'] = "void",
@@ -305,7 +305,7 @@ static void add_type(writer *w, const char *at, size_t length, int depth) {
     while (n_stars-- > 0) add(w, "*", 1);
 }
 
-/* ---- the names of a table ---- */
+/* --- the names of a table --- */
 
 typedef struct kn__shown_name {
     const char *label;

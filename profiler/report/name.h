@@ -1,6 +1,6 @@
 /* Names of kernels as people read them. */
-#ifndef KNET_NAME_H
-#define KNET_NAME_H
+#ifndef KN_REPORT_NAME_H
+#define KN_REPORT_NAME_H
 
 #include <stddef.h>
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cells.h"
+#include "fields.h"
 #include "json.h"
 
 /* Where we are, for messages; the first thing that is wrong is kept in `status`. */
@@ -33,7 +34,7 @@ static void no_memory(reader *r) {
     if (r->status >= 0) r->status = KN_FAIL(KN_ERR_OOM, "no memory to read %s", r->name);
 }
 
-/* ---- values; a key that is missing leaves its value as it is ---- */
+/* --- values; a key that is missing leaves its value as it is --- */
 
 static const cJSON *get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -62,6 +63,13 @@ static void read_signed(reader *r, int64_t *out, const cJSON *object, const char
     }
 }
 
+static void read_fields(reader *r, void *out, const cJSON *object, const kn__field *fields) {
+    for (const kn__field *f = fields; f->key; f++) {
+        void *at = (char *)out + f->offset;
+        f->is_signed ? read_signed(r, at, object, f->key) : read_unsigned(r, at, object, f->key);
+    }
+}
+
 static void read_double(reader *r, double *out, const cJSON *object, const char *key) {
     const cJSON *item = get(object, key);
     if (!item) return;
@@ -86,18 +94,11 @@ static const cJSON *first_of(reader *r, const cJSON *object, const char *key) {
     return item && cJSON_IsArray(item) ? item->child : NULL;
 }
 
-/* ---- rows ---- */
+/* --- rows --- */
 
 static void read_memory(reader *r, kn__row *row, const cJSON *json) {
-    read_unsigned(r, &row->alloc_bytes, json, "alloc_bytes");
-    read_unsigned(r, &row->n_allocs, json, "n_allocs");
-    read_unsigned(r, &row->temporary_bytes, json, "temporary_bytes");
-    read_unsigned(r, &row->n_temporary, json, "n_temporary");
-    read_unsigned(r, &row->freed_bytes, json, "freed_bytes");
-    read_signed(r, &row->held, json, "held_bytes");
-    read_signed(r, &row->held_at_peak, json, "held_at_peak_bytes");
-    read_signed(r, &row->peak, json, "peak_bytes");
-    read_signed(r, &row->rise, json, "rise_bytes");
+    read_fields(r, row, json, kn__row_amounts);
+    read_fields(r, row, json, kn__row_holdings);
     row->peak_most = cJSON_IsFalse(get(json, "peak_exact")) ? INT64_MAX : 0;
 }
 
@@ -113,16 +114,9 @@ static void read_spread(reader *r, kn__row *row, const cJSON *json) {
 
 static void read_values(reader *r, kn__row *row, const cJSON *json) {
     row->min_ns = 0;
-    read_unsigned(r, &row->n_calls, json, "n_calls");
-    read_unsigned(r, &row->time_ns, json, "time_ns");
-    read_unsigned(r, &row->min_ns, json, "min_ns");
-    read_unsigned(r, &row->max_ns, json, "max_ns");
-    read_unsigned(r, &row->first_ns, json, "first_ns");
+    read_fields(r, row, json, kn__row_calls);
     read_unsigned(r, &row->first_start, json, "seen_at_ns");
-    read_unsigned(r, &row->gpu_ns, json, "gpu_ns");
-    read_unsigned(r, &row->n_gpu, json, "n_gpu");
-    read_unsigned(r, &row->n_pending, json, "n_pending");
-    read_unsigned(r, &row->gpu_bytes, json, "gpu_bytes");
+    read_fields(r, row, json, kn__row_gpu);
     row->is_extra = is_true(json, "extra");
     read_spread(r, row, json);
     row->open = is_true(json, "open");
@@ -160,7 +154,7 @@ static void read_rows(reader *r, kn__row *parent, const cJSON *json, const char 
     }
 }
 
-/* ---- the rest ---- */
+/* --- the rest --- */
 
 static void read_pools(reader *r, const cJSON *json) {
     kn__memory_totals *m = &r->report->memory;
@@ -169,15 +163,8 @@ static void read_pools(reader *r, const cJSON *json) {
         kn__pool_use *use = &m->pools[m->n_pools++];
         const char *name = read_text(item, "name");
         snprintf(use->name, sizeof use->name, "%s", name ? name : "(unnamed)");
-        read_signed(r, &use->live, item, "live_bytes");
-        read_signed(r, &use->live_max, item, "live_bytes_max");
-        read_unsigned(r, &use->reserved, item, "reserved_bytes");
-        read_unsigned(r, &use->reserved_max, item, "reserved_bytes_max");
-        read_unsigned(r, &use->n_allocs, item, "n_allocs");
-        read_unsigned(r, &use->n_ooms, item, "n_ooms");
-        read_signed(r, &use->leaked, item, "leaked_bytes");
-        read_unsigned(r, &use->device_used, item, "device_used_bytes");
-        read_unsigned(r, &use->device_total, item, "device_total_bytes");
+        read_fields(r, use, item, kn__pool_fields);
+        read_fields(r, use, item, kn__pool_device);
     }
 }
 
@@ -210,9 +197,7 @@ static void read_pool_memory(reader *r, const cJSON *json) {
     kn__report *report = r->report;
     report->has_memory = cJSON_IsObject(json);
     if (!report->has_memory) return;
-    read_signed(r, &report->memory.live, json, "live_bytes");
-    read_signed(r, &report->memory.live_max, json, "live_bytes_max");
-    read_unsigned(r, &report->live.max_at, json, "live_bytes_max_at_ns");
+    read_fields(r, report, json, kn__totals_fields);
     read_memory(r, &report->outside, get(json, "outside"));
     read_live(r, json);
     read_pools(r, json);
@@ -226,23 +211,7 @@ static void read_gpu(reader *r, const cJSON *json) {
     if (!b->source) no_memory(r);
     const char *notice = read_text(json, "notice");
     b->notice = notice ? kn__report_keep(r->report, notice) : NULL;
-    read_unsigned(r, &b->launched, json, "launched");
-    read_unsigned(r, &b->timed, json, "timed");
-    read_unsigned(r, &b->pending, json, "pending");
-    read_unsigned(r, &b->dropped, json, "dropped");
-    read_unsigned(r, &b->untimed, json, "untimed");
-    read_unsigned(r, &b->unattributed_ns, json, "unattributed_ns");
-    read_unsigned(r, &b->n_unattributed, json, "n_unattributed");
-    read_unsigned(r, &b->n_lost, json, "n_lost");
-}
-
-static void read_steps(reader *r, const cJSON *json) {
-    kn__steps *s = &r->report->steps;
-    read_unsigned(r, &s->n, json, "n");
-    read_unsigned(r, &s->n_timed, json, "n_timed");
-    read_unsigned(r, &s->sum_ns, json, "sum_ns");
-    read_unsigned(r, &s->min_ns, json, "min_ns");
-    read_unsigned(r, &s->max_ns, json, "max_ns");
+    read_fields(r, b, json, kn__balance_fields);
 }
 
 static void check_kind(reader *r, const cJSON *json) {
@@ -269,11 +238,9 @@ static void read_all(reader *r, const cJSON *json) {
     check_kind(r, json);
     if (r->status < 0) return;
     read_unsigned(r, &report->wall_ns, json, "wall_ns");
-    read_unsigned(r, &report->n_threads, json, "n_threads");
-    read_unsigned(r, &report->n_unrecorded, json, "n_unrecorded");
-    read_unsigned(r, &report->buffer_bytes, json, "buffer_bytes");
+    read_fields(r, report, json, kn__run_fields);
     report->buffer_full = is_true(json, "buffer_full");
-    read_steps(r, get(json, "steps"));
+    read_fields(r, &report->steps, get(json, "steps"), kn__steps_fields);
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));
     if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
@@ -309,7 +276,7 @@ kn_status kn__report_parse(kn__report *out, const char *name, const char *text, 
     return r.status;
 }
 
-/* ---- files ---- */
+/* --- files --- */
 
 static kn_status can_not_read(const char *path, int error) {
     return KN_FAIL(KN_ERR_IO, "cannot read %s: %s", path, strerror(error));

@@ -5,24 +5,24 @@
 #include <string.h>
 
 #include "cells.h"
-#include "mix.h"
+#include "checked.h"
 
-enum { BLOCK_ROWS = 256, TABLE_MIN = 256, OWNER_PATH_BYTES = 512 };
+enum { CHUNK_ROWS = 256, CHILDREN_MIN = 256, OWNER_PATH_BYTES = 512 };
 
-typedef struct block {
-    struct block *next;
+typedef struct chunk {
+    struct chunk *next;
     int used;
-    kn__row rows[BLOCK_ROWS];
-} block;
+    kn__row rows[CHUNK_ROWS];
+} chunk;
 
-typedef struct text_block {
-    struct text_block *next;
+typedef struct text_chunk {
+    struct text_chunk *next;
     char text[];
-} text_block;
+} text_chunk;
 
 const char *kn__report_keep(kn__report *report, const char *text) {
     size_t size = strlen(text) + 1;
-    text_block *t = malloc(sizeof *t + size);
+    text_chunk *t = malloc(sizeof *t + size);
     if (!t) return NULL;
     memcpy(t->text, text, size);
     t->next = report->labels;
@@ -35,87 +35,70 @@ void kn__report_init(kn__report *out) {
 }
 
 void kn__report_release(kn__report *report) {
-    for (block *b = report->blocks, *next; b; b = next) {
+    for (chunk *b = report->chunks, *next; b; b = next) {
         next = b->next;
         free(b);
     }
-    for (text_block *t = report->labels, *next; t; t = next) {
+    for (text_chunk *t = report->labels, *next; t; t = next) {
         next = t->next;
         free(t);
     }
-    free(report->table);
+    kn__hash_release(&report->children);
     kn__report_init(report);
 }
 
 static kn__row *new_row(kn__report *report) {
-    block *b = report->blocks;
-    if (!b || b->used == BLOCK_ROWS) {
+    chunk *b = report->chunks;
+    if (!b || b->used == CHUNK_ROWS) {
         b = calloc(1, sizeof *b);
         if (!b) return NULL;
-        b->next = report->blocks;
-        report->blocks = b;
+        b->next = report->chunks;
+        report->chunks = b;
     }
     return &b->rows[b->used++];
 }
 
-static size_t hash_of(const kn__row *parent, const char *label) {
-    uint64_t h = (uint64_t)(uintptr_t)parent * KN__GOLDEN;
-    for (const char *c = label; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
-    h *= 0xD6E8FEB86659FD93u;
-    return (size_t)(h ^ h >> 32);
-}
-
-static void **find_slot(const kn__report *report, const kn__row *parent, const char *label) {
-    size_t mask = report->n_table - 1;
-    for (size_t i = hash_of(parent, label) & mask;; i = (i + 1) & mask) {
-        const kn__row *row = report->table[i];
-        if (!row || (row->parent == parent && strcmp(row->label, label) == 0)) {
-            return &report->table[i];
-        }
+/* The row's slot, or the free one where it belongs. */
+static kn__child_row *find_child(const kn__report *report, const kn__row *parent,
+                                 const char *label) {
+    uint64_t key = kn__hash_text((uintptr_t)parent, label);
+    kn__child_row *at = kn__hash_find(&report->children, sizeof *at, key);
+    while (at->key && (at->row->parent != parent || strcmp(at->row->label, label) != 0)) {
+        at = kn__hash_after(&report->children, sizeof *at, at);
     }
-}
-
-static bool grow_table(kn__report *report) {
-    void **old = report->table;
-    size_t n_old = report->n_table, n = n_old ? 2 * n_old : TABLE_MIN;
-    void **table = calloc(n, sizeof *table);
-    if (!table) return false;
-    report->table = table;
-    report->n_table = n;
-    for (size_t i = 0; i < n_old; i++) {
-        kn__row *row = old[i];
-        if (row) *find_slot(report, row->parent, row->label) = row;
-    }
-    free(old);
-    return true;
+    return at;
 }
 
 kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) {
-    if (2 * report->n_rows >= report->n_table && !grow_table(report)) return NULL;
-    void **slot = find_slot(report, parent, label);
-    if (*slot) return *slot;
+    kn__hash *children = &report->children;
+    if (kn__hash_is_full(children) && !kn__hash_grow(children, sizeof(kn__child_row), CHILDREN_MIN))
+        return NULL;
+    kn__child_row *at = find_child(report, parent, label);
+    if (at->key) return at->row;
     kn__row *row = new_row(report);
     if (!row) return NULL;
+    kn__hash_use(children, at, kn__hash_text((uintptr_t)parent, label));
+    at->row = row;
     row->label = label;
     row->parent = parent;
     row->depth = parent->depth + 1;
     row->min_ns = UINT64_MAX;
     row->first_start = UINT64_MAX;
+    KN_ASSERT(!parent->last == !parent->first && (!parent->last || !parent->last->next));
     if (parent->last) {
         parent->last->next = row;
     } else {
         parent->first = row;
     }
     parent->last = row;
-    report->n_rows++;
-    return *slot = row;
+    return row;
 }
 
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label) {
-    return report->n_table ? *find_slot(report, parent, label) : NULL;
+    return report->children.n_slots ? find_child(report, parent, label)->row : NULL;
 }
 
-/* ---- sums and order ---- */
+/* --- sums and order --- */
 
 static void add_amounts(kn__row *row, const kn__row *child) {
     row->gpu_ns += child->gpu_ns;
@@ -283,7 +266,7 @@ int kn__report_holders(const kn__row **out, int n, const kn__report *report) {
     return rank(out, n, report, kn__row_held);
 }
 
-/* ---- after the last row ---- */
+/* --- after the last row --- */
 
 static int note_largest(kn__owner *out, kn__report *report, int64_t (*amount)(const kn__row *row)) {
     const kn__row *rows[KN__OWNERS_SHOWN];

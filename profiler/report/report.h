@@ -2,10 +2,12 @@
  *
  * Times are in nanoseconds; amounts of memory and GPU time of a row include its children's.
  */
-#ifndef KNET_REPORT_H
-#define KNET_REPORT_H
+#ifndef KN_REPORT_REPORT_H
+#define KN_REPORT_REPORT_H
 
 #include <knet/status.h>
+
+#include "hash.h"
 
 typedef enum kn__sort {
     KN__SORT_TIME,
@@ -46,9 +48,14 @@ struct kn__row {
     bool is_extra;
 };
 
+typedef struct kn__child_row {
+    uint64_t key;
+    kn__row *row;
+} kn__child_row;
+
 typedef struct kn__steps {
-    uint64_t n;                      /* marks */
-    uint64_t n_timed;                /* intervals between marks */
+    uint64_t n;                      /* calls of kn_step */
+    uint64_t n_timed;                /* intervals between two of them */
     uint64_t sum_ns, min_ns, max_ns; /* of the intervals */
     double squares_ns2;              /* sum of their squares */
 } kn__steps;
@@ -147,10 +154,9 @@ typedef struct kn__report {
     int n_owners, n_holders;
     bool owners_noted;
 
-    void *blocks; /* of rows; owned, as the next */
+    void *chunks; /* of rows; owned, as the next */
     void *labels;
-    void **table;
-    size_t n_table, n_rows;
+    kn__hash children; /* of kn__child_row: each row by parent and label */
 } kn__report;
 
 /* An empty report to add rows to; for tests and readers of stored reports. */

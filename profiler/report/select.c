@@ -6,7 +6,7 @@
 
 enum { PATH_BYTES = 4096, LABEL_BYTES = 64 };
 
-/* ---- filter ---- */
+/* --- filter --- */
 
 typedef struct pattern {
     const char *text;
@@ -55,7 +55,7 @@ int kn__report_filter(kn__report *report, const char *text) {
     return n;
 }
 
-/* ---- top ---- */
+/* --- top --- */
 
 static void add_values(kn__row *to, const kn__row *row) {
     to->n_calls += row->n_calls;
@@ -125,7 +125,7 @@ static kn_status top_of(kn__report *report, kn__row *parent, int n) {
 
 kn_status kn__report_top(kn__report *report, int n) { return top_of(report, &report->root, n); }
 
-/* ---- flatten ---- */
+/* --- flatten --- */
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 

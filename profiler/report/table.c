@@ -131,7 +131,7 @@ static layout make_layout(const kn__report *report, const kn__table_options *opt
     return l;
 }
 
-/* ---- cells ---- */
+/* --- cells --- */
 
 static const kn__quantity dash = {"-"};
 
@@ -157,9 +157,9 @@ static kn__quantity peak_cell(const kn__row *row) {
     bool exact = kn__row_peak_exact(row);
     if (row->peak <= 0 && exact) return dash;
     kn__quantity bytes = kn__bytes_cell((double)row->peak), cell = {""};
-    size_t mark = !exact;
-    if (mark) cell.text[0] = '~';
-    memcpy(cell.text + mark, bytes.text, sizeof cell.text - 1 - mark);
+    size_t shift = !exact;
+    if (shift) cell.text[0] = '~';
+    memcpy(cell.text + shift, bytes.text, sizeof cell.text - 1 - shift);
     return cell;
 }
 
@@ -219,9 +219,9 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__row *row) {
     return dash;
 }
 
-/* ---- lines ---- */
+/* --- lines --- */
 
-static void add_rule(kn__text *text, const layout *l, int width) {
+static void add_dashes(kn__text *text, const layout *l, int width) {
     kn__text_repeat(text, l->options->ascii ? "-" : "─", width);
 }
 
@@ -247,14 +247,14 @@ static void add_underlines(kn__text *text, const layout *l) {
         int span = group_width(l, g) - groups[g].gap;
         if (span <= 0) continue;
         kn__text_repeat(text, " ", groups[g].gap);
-        add_rule(text, l, span);
+        add_dashes(text, l, span);
     }
     kn__text_puts(text, "\n");
 }
 
 static void add_total(kn__text *text, const layout *l, group g) {
     const kn__report *report = l->report;
-    kn__quantity total = {""}, part = {""};
+    kn__quantity total, part;
     if (g == GROUP_TIME) {
         total = kn__time_cell((double)report->wall_ns, l->options->ascii);
         part = kn__percent_cell((double)report->root.time_ns, (double)report->wall_ns);
@@ -278,7 +278,7 @@ static void add_total(kn__text *text, const layout *l, group g) {
 
 static void add_head(kn__text *text, const layout *l) {
     kn__text_puts(text, " ");
-    add_rule(text, l, table_width(l));
+    add_dashes(text, l, table_width(l));
     kn__text_puts(text, "\n");
     add_group_names(text, l);
     add_underlines(text, l);
@@ -296,7 +296,7 @@ static void add_head(kn__text *text, const layout *l) {
         kn__text_right(text, head, columns[i].lead + columns[i].width);
     }
     kn__text_puts(text, "\n ");
-    add_rule(text, l, table_width(l));
+    add_dashes(text, l, table_width(l));
     kn__text_puts(text, "\n");
 }
 
@@ -328,7 +328,7 @@ static void add_rows(kn__text *text, const layout *l, const kn__row *row) {
     }
 }
 
-/* ---- the lines above and below ---- */
+/* --- the lines above and below --- */
 
 static void add_balance(kn__text *text, const kn__balance *b) {
     if (!b->source) return;
@@ -431,7 +431,7 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     add_head(text, &l);
     add_rows(text, &l, report->root.first);
     kn__text_puts(text, " ");
-    add_rule(text, &l, table_width(&l));
+    add_dashes(text, &l, table_width(&l));
     kn__text_puts(text, "\n");
     if (!options->bare && report->has_memory) add_owners(text, report);
     kn__names_release(&l.names);

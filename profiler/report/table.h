@@ -1,8 +1,8 @@
 /* The table: a report as text, in the layout of TimerOutputs of 2018, with columns beside it for
  * GPU time and for the high-water mark of memory.
  */
-#ifndef KNET_TABLE_H
-#define KNET_TABLE_H
+#ifndef KN_REPORT_TABLE_H
+#define KN_REPORT_TABLE_H
 
 #include "cells.h"
 #include "report.h"
@@ -10,7 +10,7 @@
 typedef struct kn__table_options {
     int width;         /* of the terminal; 0: as wide as need be */
     int depth;         /* levels shown; 0: all */
-    bool ascii;        /* rules of '-', "us" */
+    bool ascii;        /* lines of '-', "us" */
     bool columns_2018; /* the columns of 2018 alone, amounts below 1000 bytes as "-" */
     bool spread;       /* shortest, longest and first call, and the deviation, too */
     bool bare;         /* no lines above and below the table */

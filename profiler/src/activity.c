@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "checked.h"
 #include "external.h"
 #include "graph.h"
 #include "kernel.h"
@@ -17,6 +18,7 @@ enum {
     /* Ids known: at least this many, and more while their records are still to come. */
     GENERATION_ENTRIES = 1 << 17,
     GENERATION_ENTRIES_MAX = 1 << 18,
+    LAUNCHES_MIN = 1 << 10,
     LATE_MAX = 1 << 14 /* records kept because their launch isn't known yet */
 };
 
@@ -27,45 +29,48 @@ typedef struct entry {
     uintptr_t node; /* its address; odd: no launch, a note */
 } entry;
 
+/* Hot, all of it: each launch writes one, each record reads and changes one. */
 typedef struct launch {
+    uint64_t key; /* key_of(id) */
     kn__node *node;
-    uint32_t id, launch;
+    uint32_t launch; /* the launch's id, where this id is another call's inside it */
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
 
 /* A part of a thread's ring. When it is full the thread continues in the next one, twice as large;
  * the drain frees a part that it has emptied and that has a successor. */
 typedef struct segment {
+    /* Hot on the launching thread. */
     struct segment *next; /* KN__STORE is the thread's last access */
     uint64_t n_entries;   /* a power of two */
     uint64_t head_seen;   /* the thread's copy of head */
     kn__count tail;
+    /* The drain's, on a line of its own: its stores take no line from the thread that launches. */
     _Alignas(64) kn__count head;
     entry entries[];
 } segment;
 
-/* One producer, its thread; one consumer, the drain. */
+/* One producer, its thread; one consumer, the drain. Lines are apart as in a segment. */
 struct kn__ring {
-    segment *writes;
-    kn__count n_launched;
+    segment *writes;        /* hot on the launching thread */
+    kn__count n_launched;   /* hot there too */
     kn__count n_lost;       /* launches that found no room */
     kn__count n_lost_other; /* other entries that found none */
     _Alignas(64) segment *reads;
 };
 
-/* Ids in the order of their launch: two tables, and when the younger one is full the older one is
+/* Ids in the order of their launch: two of these, and when the younger one is full the older one is
  * forgotten. */
-typedef struct table {
-    launch *slots;
-    size_t n_slots, n_used;
+typedef struct generation {
+    kn__hash launches;
     size_t n_pending;     /* launches that wait for a record */
     uint32_t first, span; /* no id is before the first, or further from it than the span */
-} table;
+} generation;
 
 static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static const kn__source *source;
 static bool running;
-static table young, old;
+static generation young, old;
 static kn__record late[LATE_MAX];
 static size_t n_late, n_late_before;
 static uint64_t n_unknown;   /* launches that the tables had no room for */
@@ -81,7 +86,7 @@ static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
 /* In place of a scope: records of such ids are ignored. */
 static kn__node ignored;
 
-/* ---- the launching thread ---- */
+/* --- the launching thread --- */
 
 static size_t segment_bytes(uint64_t n_entries) {
     return sizeof(segment) + (size_t)n_entries * sizeof(entry);
@@ -100,6 +105,7 @@ static segment *make_segment(uint64_t n_entries) {
 }
 
 static void free_segment(segment *s) {
+    KN_ASSERT(s->head == s->tail && s->next); /* all was taken, and there is another one */
     kn__budget_return(segment_bytes(s->n_entries));
     free(s);
 }
@@ -141,6 +147,7 @@ static segment *find_room(struct kn__ring *ring) {
 static bool push(struct kn__ring *ring, entry e) {
     segment *s = find_room(ring);
     if (!s) return false;
+    KN_ASSERT(!is_full(s) && !s->next);
     s->entries[s->tail & (s->n_entries - 1)] = e;
     KN__STORE(s->tail, s->tail + 1);
     return true;
@@ -199,114 +206,112 @@ void kn__activity_cancel(uint32_t launch_id) {
     }
 }
 
-/* ---- ids ---- */
+/* --- ids --- */
 
 /* Ids come in a row: so do their slots, and a batch of them stays in the cache. An id that is not
  * there is looked for among all that are, unless it is out of their range. */
-static launch *find_slot(const table *t, uint32_t id) {
-    size_t mask = t->n_slots - 1;
-    for (size_t i = id & mask;; i = (i + 1) & mask) {
-        if (!t->slots[i].node || t->slots[i].id == id) return &t->slots[i];
-    }
-}
+static uint64_t key_of(uint32_t id) { return (uint64_t)id + 1; }
 
-static bool may_have(const table *t, uint32_t id) {
-    return t->n_used > 0 && id - t->first <= t->span;
+static uint32_t id_of(const launch *l) { return (uint32_t)(l->key - 1); }
+
+/* A call made inside a launch has another one's id, or none. */
+static bool is_launch(const launch *l) { return id_of(l) == l->launch; }
+
+static bool may_have(const generation *g, uint32_t id) {
+    return g->launches.n_used > 0 && id - g->first <= g->span;
 }
 
 /* Ids may go round: the range grows at the end that the id is nearer to. */
-static void widen(table *t, uint32_t id) {
-    if (t->n_used == 0) {
-        t->first = id;
-        t->span = 0;
+static void widen(generation *g, uint32_t id) {
+    if (g->launches.n_used == 0) {
+        g->first = id;
+        g->span = 0;
     }
-    uint32_t at = id - t->first, after = at - t->span, before = t->first - id;
-    if (at <= t->span) return;
+    uint32_t at = id - g->first, after = at - g->span, before = g->first - id;
+    if (at <= g->span) return;
     uint32_t more = after < before ? after : before;
-    if (before <= after) t->first = id;
-    t->span = more < UINT32_MAX - t->span ? t->span + more : UINT32_MAX;
+    if (before <= after) g->first = id;
+    g->span = more < UINT32_MAX - g->span ? g->span + more : UINT32_MAX;
 }
 
 static launch *find(uint32_t id) {
-    const table *tables[] = {&young, &old};
+    const generation *all[] = {&young, &old};
     for (int i = 0; i < 2; i++) {
-        if (!may_have(tables[i], id)) continue;
-        launch *slot = find_slot(tables[i], id);
-        if (slot->node) return slot;
+        if (!may_have(all[i], id)) continue;
+        launch *l = kn__hash_find(&all[i]->launches, sizeof *l, key_of(id));
+        if (l->key) return l;
     }
     return NULL;
 }
 
-static bool grow(table *t) {
-    table bigger = *t;
-    bigger.n_slots = t->n_slots ? 2 * t->n_slots : 1024;
-    if (!kn__budget_take((bigger.n_slots - t->n_slots) * sizeof *bigger.slots)) return false;
-    bigger.slots = calloc(bigger.n_slots, sizeof *bigger.slots);
-    if (!bigger.slots) return false;
-    for (size_t i = 0; i < t->n_slots; i++) {
-        if (t->slots[i].node) *find_slot(&bigger, t->slots[i].id) = t->slots[i];
-    }
-    free(t->slots);
-    *t = bigger;
-    return true;
+static bool grow(generation *g) {
+    return kn__budget_grow(&g->launches, sizeof(launch), LAUNCHES_MIN);
 }
 
 /* Launches alone: other calls made inside one, or for something else, wait for no record. */
-static void count_pending(launch *l, int delta) {
-    if (l->state != PENDING || l->id != l->launch) return;
-    table *t = l >= young.slots && l < young.slots + young.n_slots ? &young : &old;
-    t->n_pending += (size_t)(ptrdiff_t)delta;
+static void count_pending(generation *of, const launch *l, int delta) {
+    if (l->state != PENDING || !is_launch(l)) return;
+    KN_ASSERT(delta > 0 || (of->n_pending && l->node->n_pending));
+    of->n_pending += (size_t)(ptrdiff_t)delta;
     KN__STORE(l->node->n_pending, l->node->n_pending + (uint64_t)(int64_t)delta);
 }
 
-/* Their records, if there are any, find no launch any more. */
-static void forget_pending(const table *t) {
-    for (size_t i = 0; i < t->n_slots; i++) {
-        launch *l = &t->slots[i];
-        if (!l->node || l->state != PENDING || l->id != l->launch) continue;
-        count_pending(l, -1);
-        n_forgotten++;
-    }
+static void end_pending(const launch *l) {
+    uintptr_t at = (uintptr_t)l - (uintptr_t)young.launches.slots;
+    count_pending(at < young.launches.n_slots * sizeof *l ? &young : &old, l, -1);
+}
+
+/* Its record, if there is one, finds no launch any more. */
+static void forget(generation *of, const launch *l) {
+    if (!l->node || l->state != PENDING || !is_launch(l)) return;
+    count_pending(of, l, -1);
+    n_forgotten++;
 }
 
 static void forget_old(void) {
-    table empty = old;
-    forget_pending(&old);
+    generation empty = old;
+    for (size_t i = 0; i < old.launches.n_slots; i++) {
+        forget(&old, kn__hash_at(&old.launches, sizeof(launch), i));
+    }
+    KN_ASSERT(old.n_pending == 0);
     old = young;
-    young = empty;
-    if (young.slots) memset(young.slots, 0, young.n_slots * sizeof *young.slots);
-    young.n_used = young.n_pending = 0;
+    kn__hash_clear(&empty.launches, sizeof(launch));
+    young = (generation){.launches = empty.launches};
 }
 
 static bool may_forget(void) {
-    return young.n_used >= (old.n_pending ? GENERATION_ENTRIES_MAX : GENERATION_ENTRIES);
+    return young.launches.n_used >= (old.n_pending ? GENERATION_ENTRIES_MAX : GENERATION_ENTRIES);
+}
+
+static bool has_room(void) {
+    return old.launches.n_slots && !may_forget() && !kn__hash_is_full(&young.launches);
 }
 
 /* Where neither may grow, generations are shorter. */
 static bool make_room(void) {
-    if (!old.n_slots && !grow(&old)) return false;
+    if (!old.launches.n_slots && !grow(&old)) return false;
     if (may_forget()) forget_old();
-    if (2 * young.n_used >= young.n_slots && !grow(&young)) forget_old();
-    return young.n_slots > 0;
+    if (kn__hash_is_full(&young.launches) && !grow(&young)) forget_old();
+    return young.launches.n_slots > 0;
 }
 
 static void insert(const entry *e) {
-    if (!make_room()) {
+    if (!has_room() && !make_room()) {
         n_unknown += e->id == e->launch && !(e->node & 1);
         return;
     }
     widen(&young, e->id);
-    launch *slot = find_slot(&young, e->id);
-    young.n_used += !slot->node;
-    *slot = (launch){node_of(e), e->id, e->launch, e->node & 1 ? NOTE : PENDING};
-    count_pending(slot, 1);
+    launch *l = kn__hash_put(&young.launches, sizeof *l, key_of(e->id));
+    forget(&young, l); /* of an id that is used again */
+    *l = (launch){l->key, node_of(e), e->launch, e->node & 1 ? NOTE : PENDING};
+    count_pending(&young, l, 1);
 }
 
 static void cancel(uint32_t id) {
     launch *l = find(id);
     if (l && l->state != PENDING) return;
     if (l) {
-        count_pending(l, -1);
+        end_pending(l);
         l->state = CANCELLED;
     }
     n_cancelled++; /* there was no room for the launch, but it was counted */
@@ -329,6 +334,7 @@ static void drain_ring(struct kn__ring *ring) {
     for (;;) {
         segment *s = ring->reads, *next = KN__LOAD(s->next);
         uint64_t head = s->head, tail = KN__LOAD(s->tail);
+        KN_ASSERT(tail - head <= s->n_entries);
         for (; head != tail; head++) take_entry(&s->entries[head & (s->n_entries - 1)]);
         KN__STORE(s->head, head);
         if (!next) return;
@@ -344,14 +350,14 @@ static void drain_rings(void) {
     }
 }
 
-/* ---- records ---- */
+/* --- records --- */
 
 /* A launch has as many records as it likes, and is timed when one of them is. */
 static void count_launch(launch *l, bool timed) {
-    launch *first = l->launch == l->id ? l : find(l->launch);
+    launch *first = is_launch(l) ? l : find(l->launch);
     if (first) l = first;
     if (l->state == NOTE) return;
-    count_pending(l, -1);
+    end_pending(l);
     if (timed && l->state != TIMED) {
         n_cancelled -= l->state == CANCELLED;
         n_timed++;
@@ -374,8 +380,9 @@ static const kn__node *captured_in(const kn__record *r) {
 
 static void add_work(launch *l, const kn__record *r) {
     kn__work work = {r->name, captured_in(r), 0, r->bytes};
-    count_launch(l, has_time(r));
-    if (has_time(r)) {
+    bool timed = has_time(r);
+    count_launch(l, timed);
+    if (timed) {
         work.gpu_ns = r->end_ns - r->start_ns;
         kn__trace_record(r);
     }
@@ -479,10 +486,12 @@ static void join_late(void) {
             late[kept++] = late[i];
         }
     }
+    KN_ASSERT(kept <= n_late);
     n_late = n_late_before = kept;
 }
 
 static void drain_locked(void) {
+    KN_ASSERT(source);
     uint64_t start_ns = kn__now_ns(CLOCK_THREAD_CPUTIME_ID);
     drain_rings();
     if (running) source->drain(source->ctx, join, NULL);
@@ -500,7 +509,7 @@ void kn__activity_drain(void) {
     pthread_mutex_unlock(&drain_lock);
 }
 
-/* ---- start, stop, balance ---- */
+/* --- start, stop, balance --- */
 
 kn_status kn__activity_start(const kn__source *wanted) {
     pthread_mutex_lock(&drain_lock);
@@ -565,6 +574,7 @@ void kn__activity_balance(kn__balance *out) {
                              .untimed = n_untimed,
                              .unattributed_ns = unattributed_ns,
                              .n_unattributed = n_unattributed};
+        KN_ASSERT(n_timed + n_untimed <= out->launched);
         uint64_t open = out->launched - n_timed - n_untimed, dropped = source->dropped(source->ctx);
         out->n_lost = dropped + sum_lost_entries();
         out->dropped = dropped < open ? dropped : open;

@@ -13,8 +13,8 @@
  * source lost the record), or pending (no record yet); so launched = timed + pending + dropped +
  * untimed.
  */
-#ifndef KNET_ACTIVITY_H
-#define KNET_ACTIVITY_H
+#ifndef KN_PROFILER_ACTIVITY_H
+#define KN_PROFILER_ACTIVITY_H
 
 #include "report.h"
 #include "tree.h"

@@ -2,6 +2,8 @@
 
 #include <stdatomic.h>
 
+#include "checked.h"
+
 static _Atomic(uint64_t) used, limit = KN__BUFFER_BYTES;
 static atomic_bool was_full;
 
@@ -18,7 +20,18 @@ bool kn__budget_take(size_t bytes) {
     return true;
 }
 
-void kn__budget_return(size_t bytes) { atomic_fetch_sub(&used, bytes); }
+void kn__budget_return(size_t bytes) {
+    KN_ASSERT(bytes <= atomic_load(&used));
+    atomic_fetch_sub(&used, bytes);
+}
+
+bool kn__budget_grow(kn__hash *hash, size_t slot_bytes, size_t n_least) {
+    size_t more = (kn__hash_next_size(hash, n_least) - hash->n_slots) * slot_bytes;
+    if (!kn__budget_take(more)) return false;
+    if (kn__hash_grow(hash, slot_bytes, n_least)) return true;
+    kn__budget_return(more);
+    return false;
+}
 
 void kn__budget_note_full(void) { atomic_store(&was_full, true); }
 

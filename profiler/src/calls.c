@@ -14,7 +14,7 @@ static bool starts_with_one_of(const char *name, const char *const *starts, size
 
 #define STARTS_WITH(name, list) starts_with_one_of(name, list, sizeof list / sizeof *list)
 
-kn__call kn__call_kind(const char *name) {
+kn__cuda_call kn__cuda_call_kind(const char *name) {
     static const char *const launches[] = {"cudaLaunch", "__cudaLaunchKernel", "cudaMemcpy",
                                            "cudaMemset", "cuLaunch",           "cuMemcpy",
                                            "cuMemset"};
@@ -31,14 +31,14 @@ kn__call kn__call_kind(const char *name) {
                                         "cuDriverGet",   "cuFuncGet",      "cuFuncIs",
                                         "cuKernelGet",   "cuModuleGet",    "cuLibraryGet",
                                         "cuPointer",     "cuOccupancy",    "cuDevicePrimaryCtxGet"};
-    if (strstr(name, "HostFunc")) return KN__CALL_PLAIN;
-    if (STARTS_WITH(name, graphs)) return KN__CALL_GRAPH_LAUNCH;
-    if (STARTS_WITH(name, launches)) return KN__CALL_LAUNCH;
-    if (STARTS_WITH(name, allocs)) return KN__CALL_ALLOC;
-    return STARTS_WITH(name, quiet) ? KN__CALL_QUIET : KN__CALL_PLAIN;
+    if (strstr(name, "HostFunc")) return KN__CUDA_CALL_PLAIN;
+    if (STARTS_WITH(name, graphs)) return KN__CUDA_CALL_GRAPH_LAUNCH;
+    if (STARTS_WITH(name, launches)) return KN__CUDA_CALL_LAUNCH;
+    if (STARTS_WITH(name, allocs)) return KN__CUDA_CALL_ALLOC;
+    return STARTS_WITH(name, quiet) ? KN__CUDA_CALL_QUIET : KN__CUDA_CALL_PLAIN;
 }
 
-bool kn__call_counts(const char *name) {
+bool kn__cuda_call_counts(const char *name) {
     static const char *const counting[] = {
         "cudaMemcpy",        "cudaMemcpyAsync", "cudaMemset",        "cudaMemsetAsync",
         "cuMemcpy",          "cuMemcpyHtoD",    "cuMemcpyHtoDAsync", "cuMemcpyDtoH",
@@ -52,7 +52,7 @@ bool kn__call_counts(const char *name) {
     return false;
 }
 
-void kn__call_label(char *out, size_t out_bytes, const char *name) {
+void kn__cuda_call_label(char *out, size_t out_bytes, const char *name) {
     size_t length = strlen(name), end = length;
     while (end && isdigit((unsigned char)name[end - 1])) end--;
     bool versioned = end < length && end > 2 && strncmp(name + end - 2, "_v", 2) == 0;

@@ -4,8 +4,8 @@
  * that is measured between kn__clock_start and the moment of asking, so a longer run is calibrated
  * better.
  */
-#ifndef KNET_CLOCK_H
-#define KNET_CLOCK_H
+#ifndef KN_PROFILER_CLOCK_H
+#define KN_PROFILER_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -26,7 +26,7 @@ static void *open_in(const char *folder, const char *name) {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* ---- beside libcudart ---- */
+/* --- beside libcudart --- */
 
 static int keep_cudart(struct dl_phdr_info *info, size_t size, void *folder) {
     const char *file = strrchr(info->dlpi_name, '/');
@@ -48,7 +48,7 @@ static void *open_beside_cudart(const char *name) {
     return library;
 }
 
-/* ---- in folders of installers ---- */
+/* --- in folders of installers --- */
 
 static void *open_in_all(const char *pattern, const char *name) {
     glob_t found;

@@ -3,8 +3,8 @@
  * Layouts only grow at their ends: the oldest that has all we read serves every version, and how
  * long a record of a kind is has to be known, not assumed.
  */
-#ifndef KNET_CUPTI_RECORDS_H
-#define KNET_CUPTI_RECORDS_H
+#ifndef KN_PROFILER_CUPTI_RECORDS_H
+#define KN_PROFILER_CUPTI_RECORDS_H
 
 #include "activity.h"
 

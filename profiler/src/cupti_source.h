@@ -5,8 +5,8 @@
  * second. Memory is bounded: when the thread can't keep up, CUPTI drops records and the report says
  * how many.
  */
-#ifndef KNET_CUPTI_SOURCE_H
-#define KNET_CUPTI_SOURCE_H
+#ifndef KN_PROFILER_CUPTI_SOURCE_H
+#define KN_PROFILER_CUPTI_SOURCE_H
 
 #include "activity.h"
 

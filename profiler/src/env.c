@@ -321,6 +321,7 @@ static const word *word_of(const char *text, const char **value) {
 static void read_word(const list *l, const char *text) {
     const char *value = NULL;
     const word *w = word_of(text, &value);
+    const char *given = value ? value : "";
     kn__config changed = *l->config;
     if (!w) {
         complain(l->messages, l->variable, text, "is not a word of the timer");
@@ -328,9 +329,9 @@ static void read_word(const list *l, const char *text) {
         complain(l->messages, l->variable, text, "is not built into this library");
     } else if (!w->values != !value) {
         complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value");
-    } else if (l->is_secure && w->about & FILE_NAME && strcmp(value, "-") != 0) {
+    } else if (l->is_secure && w->about & FILE_NAME && strcmp(given, "-") != 0) {
         warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
-    } else if (!w->apply(&changed, value ? value : "")) {
+    } else if (!w->apply(&changed, given)) {
         complain(l->messages, l->variable, text, "has a value that does not fit");
     } else {
         *l->config = changed;

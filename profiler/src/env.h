@@ -3,8 +3,8 @@
  * A list separated by commas; later words win. A word that is wrong or not built into this library
  * is reported and skipped, the others count.
  */
-#ifndef KNET_ENV_H
-#define KNET_ENV_H
+#ifndef KN_PROFILER_ENV_H
+#define KN_PROFILER_ENV_H
 
 #include "budget.h"
 #include "cells.h"

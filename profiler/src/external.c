@@ -3,13 +3,14 @@
 #include <stdlib.h>
 
 #include "budget.h"
-#include "mix.h"
+#include "checked.h"
 
 enum { SLOTS_MIN = 1 << 8, SLOTS_MAX = 2 * KN__EXTERNAL_BLOCKS_MAX, EVENTS_MAX = 1 << 12 };
 
-typedef struct slot {
-    uint64_t address, bytes; /* address 0: free */
-} slot;
+typedef struct block {
+    uint64_t key; /* the address's */
+    uint64_t bytes;
+} block;
 
 typedef struct event {
     uint64_t time_ns, address, bytes;
@@ -19,72 +20,32 @@ typedef struct event {
 
 static event events[EVENTS_MAX]; /* since the last kn__external_apply */
 static size_t n_events;
-static slot *slots;
-static size_t n_slots, n_used;
+static kn__hash blocks;
 static kn__external sums;
 
-static size_t home(uint64_t address) {
-    uint64_t h = address * KN__GOLDEN;
-    return (size_t)(h ^ h >> 32) & (n_slots - 1);
-}
-
-static size_t next(size_t i) { return (i + 1) & (n_slots - 1); }
-
-static slot *find(uint64_t address) {
-    size_t i = home(address);
-    while (slots[i].address && slots[i].address != address) i = next(i);
-    return &slots[i];
-}
-
-static bool grow(void) {
-    if (n_slots == SLOTS_MAX) return false;
-    size_t n_old = n_slots, n = n_old ? 2 * n_old : SLOTS_MIN;
-    slot *old = slots, *table = NULL;
-    if (kn__budget_take((n - n_old) * sizeof *table)) table = calloc(n, sizeof *table);
-    if (!table) return false;
-    slots = table;
-    n_slots = n;
-    for (size_t i = 0; i < n_old; i++) {
-        if (old[i].address) *find(old[i].address) = old[i];
-    }
-    free(old);
-    return true;
-}
-
-/* Later blocks of the same run of slots move up, so that a search may go on to stop at a free one.
- */
-static void remove_slot(size_t hole) {
-    for (size_t i = next(hole); slots[i].address; i = next(i)) {
-        size_t wanted = home(slots[i].address);
-        bool stays = hole <= i ? hole < wanted && wanted <= i : hole < wanted || wanted <= i;
-        if (stays) continue;
-        slots[hole] = slots[i];
-        hole = i;
-    }
-    slots[hole].address = 0;
-    n_used--;
+static bool make_room(void) {
+    if (!kn__hash_is_full(&blocks)) return true;
+    return blocks.n_slots < SLOTS_MAX && kn__budget_grow(&blocks, sizeof(block), SLOTS_MIN);
 }
 
 static void add_block(uint64_t address, uint64_t size_bytes) {
-    if (!address || (2 * n_used >= n_slots && !grow())) {
+    if (!address || !make_room()) {
         sums.n_untracked++;
         return;
     }
-    slot *s = find(address);
-    if (s->address) sums.live -= (int64_t)s->bytes; /* its end was not seen */
-    n_used += !s->address;
-    *s = (slot){address, size_bytes};
-    sums.live += (int64_t)size_bytes;
+    block *b = kn__hash_put(&blocks, sizeof *b, kn__spread(address));
+    sums.live += (int64_t)size_bytes - (int64_t)b->bytes; /* the end of an older one was not seen */
+    b->bytes = size_bytes;
     if (sums.live > sums.live_max) sums.live_max = sums.live;
 }
 
-/* Of an address that is not known nothing is freed: a pool's, or one from before the start. */
+/* An address that is not known frees nothing: it is a pool's, or from before the start. */
 static void end_block(uint64_t address) {
-    if (!n_used || !address) return;
-    slot *s = find(address);
-    if (!s->address) return;
-    sums.live -= (int64_t)s->bytes;
-    remove_slot((size_t)(s - slots));
+    block *b = kn__hash_get(&blocks, sizeof *b, kn__spread(address));
+    if (!address || !b) return;
+    sums.live -= (int64_t)b->bytes;
+    kn__hash_remove(&blocks, sizeof *b, b);
+    KN_ASSERT(blocks.n_used || !sums.live);
 }
 
 static int by_time(const void *a, const void *b) {

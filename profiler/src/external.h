@@ -1,8 +1,8 @@
 /* Device memory that no pool of ours took: what the program and its libraries allocate themselves,
  * as the source of records tells. The drain's: under its lock.
  */
-#ifndef KNET_EXTERNAL_H
-#define KNET_EXTERNAL_H
+#ifndef KN_PROFILER_EXTERNAL_H
+#define KN_PROFILER_EXTERNAL_H
 
 #include "report.h"
 

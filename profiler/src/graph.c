@@ -1,58 +1,33 @@
 #include "graph.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "budget.h"
-#include "mix.h"
+#include "checked.h"
 
 enum { SLOTS_MIN = 1 << 10, SLOTS_MAX = 2 * KN__GRAPH_NODES_MAX };
 
 typedef struct slot {
-    uint64_t id; /* 0: free */
+    uint64_t key; /* the id's */
     kn__node *scope;
     const void *graph;
     uint64_t dead_since; /* number of the sweep after which it was destroyed; 0: alive */
 } slot;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
-static slot *slots;
-static size_t n_slots, n_used, n_dead;
+static kn__hash nodes;
+static size_t n_dead;
 static uint64_t n_lost, n_sweeps = 1;
 
-static slot *find(slot *in, size_t n, uint64_t id) {
-    uint64_t h = id * KN__GOLDEN;
-    for (size_t i = (size_t)(h ^ h >> 32) & (n - 1);; i = (i + 1) & (n - 1)) {
-        if (!in[i].id || in[i].id == id) return &in[i];
-    }
-}
+static slot *slot_at(size_t i) { return kn__hash_at(&nodes, sizeof(slot), i); }
+
+static slot *get(uint64_t id) { return kn__hash_get(&nodes, sizeof(slot), kn__spread(id)); }
 
 static bool is_over(const slot *s) { return s->dead_since && s->dead_since + 2 <= n_sweeps; }
 
-/* Moves what is still of use to a table of `n` slots. */
-static bool rebuild(size_t n) {
-    slot *table = calloc(n, sizeof *table);
-    if (!table) return false;
-    size_t used = 0, dead = 0;
-    for (size_t i = 0; i < n_slots; i++) {
-        if (!slots[i].id || is_over(&slots[i])) continue;
-        *find(table, n, slots[i].id) = slots[i];
-        used++;
-        dead += slots[i].dead_since != 0;
-    }
-    free(slots);
-    slots = table;
-    n_slots = n;
-    n_used = used;
-    n_dead = dead;
-    return true;
-}
-
 static bool make_room(void) {
-    if (2 * n_used < n_slots) return true;
-    if (n_slots == SLOTS_MAX) return false;
-    size_t n = n_slots ? 2 * n_slots : SLOTS_MIN;
-    return kn__budget_take((n - n_slots) * sizeof *slots) && rebuild(n);
+    if (!kn__hash_is_full(&nodes)) return true;
+    return nodes.n_slots < SLOTS_MAX && kn__budget_grow(&nodes, sizeof(slot), SLOTS_MIN);
 }
 
 static void insert(uint64_t id, kn__node *scope, const void *graph) {
@@ -61,10 +36,9 @@ static void insert(uint64_t id, kn__node *scope, const void *graph) {
         n_lost++;
         return;
     }
-    slot *s = find(slots, n_slots, id);
-    n_used += !s->id;
+    slot *s = kn__hash_put(&nodes, sizeof *s, kn__spread(id));
     n_dead -= s->dead_since != 0;
-    *s = (slot){id, scope, graph, 0};
+    *s = (slot){s->key, scope, graph, 0};
 }
 
 void kn__graph_created(uint64_t id, const void *graph) {
@@ -75,7 +49,10 @@ void kn__graph_created(uint64_t id, const void *graph) {
     pthread_mutex_unlock(&lock);
 }
 
-static kn__node *scope_of(uint64_t id) { return n_slots ? find(slots, n_slots, id)->scope : NULL; }
+static kn__node *scope_of(uint64_t id) {
+    const slot *s = get(id);
+    return s ? s->scope : NULL;
+}
 
 /* A graph may be copied on another thread and in another scope than it was captured. */
 void kn__graph_cloned(uint64_t id, uint64_t original, const void *graph) {
@@ -86,29 +63,31 @@ void kn__graph_cloned(uint64_t id, uint64_t original, const void *graph) {
 }
 
 static void kill(slot *s) {
-    if (!s->id || s->dead_since) return;
+    if (s->dead_since) return;
     s->dead_since = n_sweeps;
     n_dead++;
+    KN_ASSERT(n_dead <= nodes.n_used);
 }
 
 void kn__graph_node_destroyed(uint64_t id) {
     pthread_mutex_lock(&lock);
-    if (n_slots) kill(find(slots, n_slots, id));
+    slot *s = get(id);
+    if (s) kill(s);
     pthread_mutex_unlock(&lock);
 }
 
 void kn__graph_move(const void *from, const void *to) {
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < n_slots; i++) {
-        if (slots[i].id && slots[i].graph == from) slots[i].graph = to;
+    for (size_t i = 0; from && i < nodes.n_slots; i++) {
+        if (slot_at(i)->graph == from) slot_at(i)->graph = to;
     }
     pthread_mutex_unlock(&lock);
 }
 
 void kn__graph_destroyed(const void *graph) {
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; graph && i < n_slots; i++) {
-        if (slots[i].graph == graph) kill(&slots[i]);
+    for (size_t i = 0; graph && i < nodes.n_slots; i++) {
+        if (slot_at(i)->graph == graph) kill(slot_at(i));
     }
     pthread_mutex_unlock(&lock);
 }
@@ -120,10 +99,19 @@ kn__node *kn__graph_scope(uint64_t id) {
     return scope;
 }
 
+static void remove_over(slot *s) {
+    while (s->key && is_over(s)) {
+        KN_ASSERT(n_dead);
+        kn__hash_remove(&nodes, sizeof *s, s);
+        n_dead--;
+    }
+}
+
 void kn__graph_sweep(void) {
     pthread_mutex_lock(&lock);
     n_sweeps++;
-    if (2 * n_dead > n_used) (void)rebuild(n_slots); /* none to be had: they stay a while longer */
+    bool worth_a_walk = 2 * n_dead > nodes.n_used;
+    for (size_t i = 0; worth_a_walk && i < nodes.n_slots; i++) remove_over(slot_at(i));
     pthread_mutex_unlock(&lock);
 }
 

@@ -5,8 +5,8 @@
  * keep the scope. The table is bounded: what finds no room is counted, and its time then stands
  * beside that of graphs captured before the timer was on.
  */
-#ifndef KNET_GRAPH_H
-#define KNET_GRAPH_H
+#ifndef KN_PROFILER_GRAPH_H
+#define KN_PROFILER_GRAPH_H
 
 #include "tree.h"
 

@@ -4,50 +4,26 @@
 #include <string.h>
 
 #include "budget.h"
-#include "mix.h"
+#include "checked.h"
 
-enum { TABLE_MIN = 256 };
+enum { NAMES_MIN = 256 };
 
 /* Leaves by node and the address of the name first: a driver hands out the same pointer for the
  * same kernel, unless its module was unloaded and another one came to lie there; so the text is
  * compared. */
-typedef struct entry {
-    const kn__node *node, *captured;
+typedef struct known {
+    uint64_t key;
     const char *address;
     kn__kernel *kernel;
-} entry;
+} known;
 
 kn__node kn__captured_before = {.label = "(captured before the timer was on)"};
 kn__node kn__captured_lost = {.label = "(captured, the scope was not kept)"};
 
-static entry *entries;
-static size_t n_entries, n_slots;
+static kn__hash names;
 
-static entry *find_slot(const kn__node *node, const kn__node *captured, const char *address) {
-    uint64_t h = (uint64_t)(uintptr_t)node * KN__GOLDEN ^ (uint64_t)(uintptr_t)address;
-    h += (uint64_t)(uintptr_t)captured * 0xC2B2AE3D27D4EB4Fu;
-    h *= 0xD6E8FEB86659FD93u;
-    size_t mask = n_slots - 1;
-    for (size_t i = (size_t)(h ^ h >> 32) & mask;; i = (i + 1) & mask) {
-        entry *e = &entries[i];
-        if (!e->node) return e;
-        if (e->node == node && e->address == address && e->captured == captured) return e;
-    }
-}
-
-static bool grow(void) {
-    entry *old = entries;
-    size_t n_old = n_slots, n = n_old ? 2 * n_old : TABLE_MIN;
-    entry *bigger =
-        kn__budget_take((n - n_old) * sizeof *bigger) ? calloc(n, sizeof *bigger) : NULL;
-    if (!bigger) return false;
-    entries = bigger;
-    n_slots = n;
-    for (size_t i = 0; i < n_old; i++) {
-        if (old[i].node) *find_slot(old[i].node, old[i].captured, old[i].address) = old[i];
-    }
-    free(old);
-    return true;
+static uint64_t key_of(const kn__node *node, const kn__node *captured, const char *address) {
+    return kn__hash_pair((uintptr_t)node + 3 * (uintptr_t)captured, (uintptr_t)address);
 }
 
 static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const char *name) {
@@ -56,6 +32,7 @@ static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const c
     kn__kernel *k = calloc(1, sizeof *k + length);
     if (!k) return NULL;
     memcpy(k->name, name, length);
+    k->node = node;
     k->captured = captured;
     k->next = node->kernels;
     KN__STORE(node->kernels, k);
@@ -70,21 +47,48 @@ static kn__kernel *find_by_text(kn__node *node, const kn__node *captured, const 
     return make_kernel(node, captured, name);
 }
 
-static kn__kernel *find_kernel(kn__node *node, const kn__node *captured, const char *name) {
-    if (2 * n_entries >= n_slots && !grow() && n_entries + 1 >= n_slots) return NULL;
-    entry *e = find_slot(node, captured, name);
-    if (e->kernel && strcmp(e->kernel->name, name) == 0) return e->kernel;
+static bool is_same(const known *at, const kn__node *node, const kn__node *captured,
+                    const char *name) {
+    return at->address == name && at->kernel->node == node && at->kernel->captured == captured;
+}
+
+/* The name's slot; a free one: it was not seen at this address. */
+static inline known *find_known(const kn__node *node, const kn__node *captured, const char *name) {
+    known *at = kn__hash_find(&names, sizeof *at, key_of(node, captured, name));
+    while (at->key && !is_same(at, node, captured, name)) {
+        at = kn__hash_after(&names, sizeof *at, at);
+    }
+    return at;
+}
+
+/* Without memory it is found by its text the next time too. */
+static void remember(kn__kernel *k, const char *name) {
+    if (kn__hash_is_full(&names) && !kn__budget_grow(&names, sizeof(known), NAMES_MIN)) return;
+    known *at = find_known(k->node, k->captured, name);
+    kn__hash_use(&names, at, key_of(k->node, k->captured, name));
+    at->address = name;
+    at->kernel = k;
+}
+
+/* A name not seen at this address. Not inlined: the other path needs no registers saved. */
+static __attribute__((noinline)) kn__kernel *find_new(kn__node *node, const kn__node *captured,
+                                                      const char *name) {
     kn__kernel *k = find_by_text(node, captured, name);
-    if (!k) return NULL;
-    n_entries += !e->node;
-    *e = (entry){node, captured, name, k};
+    if (k) remember(k, name);
     return k;
+}
+
+static kn__kernel *find_kernel(kn__node *node, const kn__node *captured, const char *name) {
+    const known *at = names.n_slots ? find_known(node, captured, name) : NULL;
+    bool is_known = at && at->key && strcmp(at->kernel->name, name) == 0;
+    return is_known ? at->kernel : find_new(node, captured, name);
 }
 
 bool kn__kernel_add(kn__node *node, const kn__work *work) {
     kn__kernel *k = find_kernel(node, work->captured, work->name ? work->name : "(unnamed)");
     if (!k) k = node->kernels;
     if (!k) return false;
+    KN_ASSERT(k->node == node);
     KN__STORE(k->gpu_ns, k->gpu_ns + work->gpu_ns);
     KN__STORE(k->bytes, k->bytes + work->bytes);
     KN__STORE(k->n, k->n + 1);

@@ -3,14 +3,15 @@
  * Written by the drain alone (under its lock), read by reports while it goes on. Leaves never move
  * or die.
  */
-#ifndef KNET_KERNEL_H
-#define KNET_KERNEL_H
+#ifndef KN_PROFILER_KERNEL_H
+#define KN_PROFILER_KERNEL_H
 
 #include "tree.h"
 
 typedef struct kn__kernel kn__kernel;
 struct kn__kernel {
-    kn__kernel *next;         /* of the same node */
+    kn__kernel *next; /* of the same node */
+    const kn__node *node;
     const kn__node *captured; /* of a CUDA graph: the scope it was captured in */
     kn__count gpu_ns, n, bytes;
     char name[]; /* our copy: a module's own may go with it */

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "checked.h"
+
 enum { OBJECTS_MAX = 512, RANGES_MAX = 64 };
 
 typedef struct range {
@@ -40,7 +42,7 @@ bool kn__label_may_vanish(const char *label) {
     return n == RANGES_MAX; /* no room for more: none is trusted */
 }
 
-/* ---- the library of a label ---- */
+/* --- the library of a label --- */
 
 typedef struct search {
     uintptr_t address;
@@ -83,6 +85,7 @@ static void note_range(range r) {
     pthread_mutex_lock(&lock);
     int n = atomic_load_explicit(&n_vanishing, memory_order_relaxed);
     if (n < RANGES_MAX) {
+        KN_ASSERT(r.start < r.end);
         vanishing[n] = r;
         atomic_store_explicit(&n_vanishing, n + 1, memory_order_release);
     }

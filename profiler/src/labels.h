@@ -4,8 +4,8 @@
  * are compared only for labels in libraries that stay loaded (those loaded before the timer, and
  * those linked with -z nodelete) and outside of libraries. Other labels are compared as text.
  */
-#ifndef KNET_LABELS_H
-#define KNET_LABELS_H
+#ifndef KN_PROFILER_LABELS_H
+#define KN_PROFILER_LABELS_H
 
 #include <stdbool.h>
 

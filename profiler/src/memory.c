@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "memory_series.h"
 #include "scope.h"
 #include "trace.h"
@@ -40,7 +41,10 @@ static void take_lock(void) {
     }
 }
 
-static void give_lock(void) { atomic_store_explicit(&lock, false, memory_order_release); }
+static void give_lock(void) {
+    KN_ASSERT(atomic_load_explicit(&lock, memory_order_relaxed));
+    atomic_store_explicit(&lock, false, memory_order_release);
+}
 
 static kn__node *current_node(const kn__tree *tree) {
     return tree && tree->current->parent ? tree->current : &outside;
@@ -57,6 +61,7 @@ static kn__pool_use *find_pool(const kn_pool *pool) {
 /* A row for the node; 0 when there is no room. */
 static uint32_t make_row(kn__node *node) {
     uint32_t row = n_rows + 1, at = row / ROWS_CHUNK;
+    KN_ASSERT(!node->row);
     if (at >= CHUNKS_MAX) return 0;
     if (!rows[at]) rows[at] = calloc(ROWS_CHUNK, sizeof(kn__node *));
     if (!rows[at]) return 0;
@@ -76,6 +81,7 @@ static void hold(kn__node *node, int64_t delta) {
         node->peak_epoch = epoch;
     }
     node->held += delta;
+    KN_ASSERT(node->held >= 0 && node->peak_epoch == epoch);
 }
 
 static int64_t change_live(int64_t delta) {

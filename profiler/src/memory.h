@@ -9,8 +9,8 @@
  *
  * What pools count themselves (live and reserved bytes and their marks) is read from them.
  */
-#ifndef KNET_MEMORY_H
-#define KNET_MEMORY_H
+#ifndef KN_PROFILER_MEMORY_H
+#define KN_PROFILER_MEMORY_H
 
 #include <knet/observer.h>
 

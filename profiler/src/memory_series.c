@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "checked.h"
 #include "clock.h"
 
 static kn__series series; /* the bins that are full */
@@ -9,13 +10,11 @@ static kn__series_bin open_bin = {.max = INT64_MIN};
 static uint64_t n_in_open, per_bin = 1;
 static int64_t highest;
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static void halve(void) {
     series.n /= 2;
     for (int i = 0; i < series.n; i++) {
         const kn__series_bin *a = &series.bins[2 * i], *b = a + 1;
-        series.bins[i] = (kn__series_bin){b->end, larger(a->max, b->max), b->last};
+        series.bins[i] = (kn__series_bin){b->end, kn__max_i64(a->max, b->max), b->last};
     }
     per_bin *= 2;
 }
@@ -23,6 +22,7 @@ static void halve(void) {
 /* Always an even number of bins when they are halved. */
 static void end_bin(void) {
     open_bin.end = kn__clock_now();
+    KN_ASSERT(series.n < KN__SERIES_BINS);
     series.bins[series.n++] = open_bin;
     if (series.n == KN__SERIES_BINS) halve();
     open_bin.max = INT64_MIN;
@@ -34,7 +34,7 @@ void kn__series_add(int64_t live) {
         highest = live;
         series.max_at = kn__clock_now();
     }
-    open_bin.max = larger(open_bin.max, live);
+    open_bin.max = kn__max_i64(open_bin.max, live);
     open_bin.last = live;
     if (++n_in_open == per_bin) end_bin();
 }

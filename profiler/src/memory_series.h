@@ -2,8 +2,8 @@
  * there are too many bins. A bin keeps its highest value, so no peak is lost; the clock is read
  * when a bin ends and at a new maximum, not at every change.
  */
-#ifndef KNET_MEMORY_SERIES_H
-#define KNET_MEMORY_SERIES_H
+#ifndef KN_PROFILER_MEMORY_SERIES_H
+#define KN_PROFILER_MEMORY_SERIES_H
 
 #include "report.h"
 

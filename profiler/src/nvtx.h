@@ -2,8 +2,8 @@
  *
  * Compiled from nvtx.c where the headers of NVTX are, else from nvtx_none.c: then nobody listens.
  */
-#ifndef KNET_NVTX_H
-#define KNET_NVTX_H
+#ifndef KN_PROFILER_NVTX_H
+#define KN_PROFILER_NVTX_H
 
 #include "tree.h"
 

@@ -83,7 +83,7 @@ static void start_clock(kn__clock_kind kind) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* ---- writing ---- */
+/* --- writing --- */
 
 static uint64_t measured_so_far(void) {
     pthread_mutex_lock(&measured_lock);
@@ -200,7 +200,7 @@ kn_status kn_prof_report(const char *path) {
     return status;
 }
 
-/* ---- start and end ---- */
+/* --- start and end --- */
 
 static kn_status observe(void) {
     KN_TRY(kn__memory_start(true));

@@ -8,23 +8,24 @@
 #include <unistd.h>
 
 #include "cells.h"
+#include "checked.h"
 #include "file.h"
 
-enum { NAMES_MAX = 4096, PATH_BYTES = 4096, CHUNK_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
+enum { NAMES_MAX = 4096, PATH_BYTES = 4096, ITEM_BYTES_MAX = 16 << 20, OUT_BYTES = 1 << 16 };
 enum { SIZES = 1, NAME, LAUNCH, BUFFER };
 
 static const char magic[8] = {'K', 'N', 'E', 'T', 'A', 'C', 'T', '1'};
 static const char separator = '\x1f'; /* between the labels of a path */
 
-typedef struct chunk_head {
+typedef struct item_head {
     uint32_t kind, bytes;
-} chunk_head;
+} item_head;
 
 typedef struct launch_head {
     uint32_t id, launch, what; /* kn__told */
 } launch_head;
 
-/* ---- recording ---- */
+/* --- recording --- */
 
 /* The bytes are kept here, not by stdio: exit() of a forked child would write them again. */
 static struct {
@@ -48,6 +49,7 @@ static void flush_out(void) {
 }
 
 static void put(const void *bytes, size_t n) {
+    KN_ASSERT(recorder.n_out <= OUT_BYTES);
     if (n > OUT_BYTES - recorder.n_out) flush_out();
     if (n > OUT_BYTES) {
         write_out(bytes, n);
@@ -57,9 +59,9 @@ static void put(const void *bytes, size_t n) {
     }
 }
 
-/* A chunk of two parts; beyond the bound there are no more. */
-static void put_chunk(uint32_t kind, const void *a, size_t n_a, const void *b, size_t n_b) {
-    chunk_head head = {kind, (uint32_t)(n_a + n_b)};
+/* An item of two parts; beyond the bound there are no more. */
+static void put_item(uint32_t kind, const void *a, size_t n_a, const void *b, size_t n_b) {
+    item_head head = {kind, (uint32_t)(n_a + n_b)};
     if (recorder.n_bytes + sizeof head + head.bytes > KN__RECORDING_BYTES_MAX) return;
     recorder.n_bytes += sizeof head + head.bytes;
     put(&head, sizeof head);
@@ -93,7 +95,7 @@ static void put_sizes(const kn__record_sizes *seen) {
     }
     if (memcmp(&merged, &recorder.sizes, sizeof merged) == 0) return;
     recorder.sizes = merged;
-    put_chunk(SIZES, &merged, sizeof merged, NULL, 0);
+    put_item(SIZES, &merged, sizeof merged, NULL, 0);
 }
 
 static void put_name(const char *name) {
@@ -103,7 +105,7 @@ static void put_name(const char *name) {
     if (recorder.n_names == NAMES_MAX) return;
     recorder.names[recorder.n_names++] = name;
     uint64_t address = (uint64_t)(uintptr_t)name;
-    put_chunk(NAME, &address, sizeof address, name, strlen(name) + 1);
+    put_item(NAME, &address, sizeof address, name, strlen(name) + 1);
 }
 
 void kn__recorder_buffer(void *bytes, size_t used, const kn__record_sizes *seen) {
@@ -113,7 +115,7 @@ void kn__recorder_buffer(void *bytes, size_t used, const kn__record_sizes *seen)
         const char **name = kn__cupti_name(at);
         if (name && *name) put_name(*name);
     }
-    put_chunk(BUFFER, bytes, used, NULL, 0);
+    put_item(BUFFER, bytes, used, NULL, 0);
 }
 
 static size_t add_labels(char *out, const kn__node *node) {
@@ -128,7 +130,7 @@ static size_t add_labels(char *out, const kn__node *node) {
 void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node) {
     char path[PATH_BYTES];
     launch_head head = {id, launch_id, (uint32_t)what};
-    if (recorder.on) put_chunk(LAUNCH, &head, sizeof head, path, add_labels(path, node));
+    if (recorder.on) put_item(LAUNCH, &head, sizeof head, path, add_labels(path, node));
 }
 
 kn_status kn__recorder_finish(void) {
@@ -140,7 +142,7 @@ kn_status kn__recorder_finish(void) {
     return KN_FAIL(KN_ERR_IO, "recording: the file is not complete: %s", strerror(recorder.error));
 }
 
-/* ---- playing ---- */
+/* --- playing --- */
 
 typedef struct name {
     uint64_t address;
@@ -230,7 +232,7 @@ static void play_buffer(void *bytes, size_t used, kn__record_fn fn, void *sink) 
     }
 }
 
-static void play_chunk(uint32_t kind, void *bytes, size_t n, kn__record_fn fn, void *sink) {
+static void play_item(uint32_t kind, void *bytes, size_t n, kn__record_fn fn, void *sink) {
     if (kind == SIZES && n == sizeof player.sizes) memcpy(&player.sizes, bytes, n);
     if (kind == NAME && n > sizeof(uint64_t)) keep_name(bytes, n);
     if (kind == LAUNCH && n >= sizeof(launch_head)) play_launch(bytes, n);
@@ -240,7 +242,7 @@ static void play_chunk(uint32_t kind, void *bytes, size_t n, kn__record_fn fn, v
 /* Launches have to be known before their records: a buffer that follows launches waits for the next
  * drain. A file that was cut off is played as far as it goes. */
 static void drain(void *ctx, kn__record_fn fn, void *sink) {
-    chunk_head head;
+    item_head head;
     bool launched = false;
     (void)ctx;
     while (player.file && fread(&head, sizeof head, 1, player.file) == 1) {
@@ -249,9 +251,9 @@ static void drain(void *ctx, kn__record_fn fn, void *sink) {
             return;
         }
         launched |= head.kind == LAUNCH;
-        void *bytes = head.bytes && head.bytes <= CHUNK_BYTES_MAX ? malloc(head.bytes) : NULL;
+        void *bytes = head.bytes && head.bytes <= ITEM_BYTES_MAX ? malloc(head.bytes) : NULL;
         bool ok = bytes && fread(bytes, 1, head.bytes, player.file) == head.bytes;
-        if (ok) play_chunk(head.kind, bytes, head.bytes, fn, sink);
+        if (ok) play_item(head.kind, bytes, head.bytes, fn, sink);
         free(bytes);
         if (!ok) break;
     }

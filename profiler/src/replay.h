@@ -1,13 +1,13 @@
 /* Buffers of CUPTI kept in a file, with the launches whose ids they carry; and a source that plays
  * them again, so that what a GPU did can be looked at, and tested against, where there is none.
  *
- * The file: "KNETACT1", the version of CUPTI (32 bits), then chunks, each its kind and its length
+ * The file: "KNETACT1", the version of CUPTI (32 bits), then items, each its kind and its length
  * (32 bits each) and that many bytes; all in the byte order of the machine. Records hold addresses
  * of kernels' names, so each name is kept with its address; how long a record of each kind is, is
  * kept too.
  */
-#ifndef KNET_REPLAY_H
-#define KNET_REPLAY_H
+#ifndef KN_PROFILER_REPLAY_H
+#define KN_PROFILER_REPLAY_H
 
 #include "cupti_records.h"
 

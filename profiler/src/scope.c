@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "checked.h"
 #include "labels.h"
 #include "memory.h"
 #include "nvtx.h"
@@ -17,11 +18,12 @@ _Atomic(uint32_t) kn__prof_extras;
  * stands apart, so that the fast path calls nothing, saves no register and tests one pointer. */
 
 static inline void enter(kn__tree *tree, kn__node *parent, kn__node *node) {
+    KN_ASSERT(node->parent == parent && tree->current == parent && !node->start);
     parent->opened = node;
     tree->current = node;
 }
 
-/* The time is the scope's mark: one thread never reads the same twice, and never 0. */
+/* The time is the opening's id: one thread never reads the same twice, and never 0. */
 static inline kn_scope start_at(kn__node *node, uint64_t now) {
     KN__STORE(node->start, now);
     return (kn_scope){now};
@@ -48,6 +50,7 @@ static kn_scope open_extra(kn__tree *tree, kn__node *node, uint64_t site) {
  * `start` again and knows (report.c). */
 static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
     double x = (double)(int64_t)spent;
+    KN_ASSERT(tree->current == node && node->start);
     tree->current = node->parent;
     KN__STORE(node->start, 0);
     KN__STORE(node->ticks, node->ticks + spent);
@@ -94,6 +97,7 @@ static inline bool has_text(const kn__node *node, const char *label) {
 /* Not the innermost scope: one that others were left open in, or one that is closed already. */
 static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
     kn__node *target = tree->current;
+    KN_ASSERT(start);
     while (target && target->start != start) target = target->parent;
     if (!target) return;
     kn__node *outside = target->parent;

@@ -1,6 +1,6 @@
 /* What the rest of the library does with scopes beside opening them. */
-#ifndef KNET_SCOPE_H
-#define KNET_SCOPE_H
+#ifndef KN_PROFILER_SCOPE_H
+#define KN_PROFILER_SCOPE_H
 
 #include "tree.h"
 

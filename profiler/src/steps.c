@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "checked.h"
 #include "scope.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
@@ -9,7 +10,7 @@ static kn__step_plan plan = {.first = 1};
 static void (*measure_fn)(bool on);
 static void (*report_fn)(void);
 static kn__steps steps = {.min_ns = UINT64_MAX};
-static uint64_t n_seen, last_mark_ns;
+static uint64_t n_seen, last_step_ns;
 
 void kn__steps_start(const kn__step_plan *wanted, void (*measure)(bool on), void (*report)(void)) {
     pthread_mutex_lock(&lock);
@@ -37,11 +38,12 @@ static bool is_measured(uint64_t step) {
     return step >= plan.first && (!plan.last || step <= plan.last);
 }
 
-/* The time from the mark before: of the first step of a program nobody knows its begin. */
+/* The time from the step before: when the first step of a program began is not known. */
 static void count(uint64_t now) {
     steps.n++;
     if (n_seen == 1) return;
-    uint64_t spent = now - last_mark_ns;
+    KN_ASSERT(now >= last_step_ns);
+    uint64_t spent = now - last_step_ns;
     steps.n_timed++;
     steps.sum_ns += spent;
     steps.squares_ns2 += (double)spent * (double)spent;
@@ -50,20 +52,19 @@ static void count(uint64_t now) {
 }
 
 /* True: a report is due. */
-static bool mark(uint64_t now) {
+static bool count_step(uint64_t now) {
     n_seen++;
     bool was = is_measured(n_seen), will = is_measured(n_seen + 1);
     if (was) count(now);
-    last_mark_ns = now;
+    last_step_ns = now;
     if (was != will && measure_fn) measure_fn(will);
     return plan.every && n_seen % plan.every == 0 && report_fn;
 }
 
 void kn_step(void) {
     if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
-    uint64_t now = kn__clock_monotonic_ns();
     pthread_mutex_lock(&lock);
-    bool due = mark(now);
+    bool due = count_step(kn__clock_monotonic_ns()); /* under the lock: steps come in order */
     pthread_mutex_unlock(&lock);
     if (due) report_fn();
 }

@@ -1,6 +1,6 @@
 /* Iterations, as kn_step marks them: how long they took, and which of them are measured. */
-#ifndef KNET_PROF_STEPS_H
-#define KNET_PROF_STEPS_H
+#ifndef KN_PROFILER_STEPS_H
+#define KN_PROFILER_STEPS_H
 
 #include "report.h"
 

@@ -7,7 +7,7 @@
 #include "kernel.h"
 #include "memory.h"
 
-/* ---- reading a tree that its thread goes on writing ---- */
+/* --- reading a tree that its thread goes on writing --- */
 
 typedef struct reading {
     const kn__tree *tree;
@@ -184,8 +184,8 @@ static kn_status add_external(kn__report *report) {
 /* `inner`: the highest mark of memory of the children that are open. */
 static kn_status add_children(kn__report *report, kn__row *row, const kn__node *node,
                               const reading *r, int64_t *inner) {
-    const kn__node *child = atomic_load_explicit(&node->first_child, memory_order_acquire);
-    for (; child; child = atomic_load_explicit(&child->next, memory_order_acquire)) {
+    const kn__node *child = KN__LOAD(node->first_child);
+    for (; child; child = KN__LOAD(child->next)) {
         kn__row *child_row = kn__report_row(report, row, child->label);
         int64_t inside = 0;
         if (!child_row) return no_memory();

@@ -1,8 +1,8 @@
 /* Reports of the running program. Taking one never stops a thread: an open scope is
  * read with the time that it has spent so far.
  */
-#ifndef KNET_TAKE_H
-#define KNET_TAKE_H
+#ifndef KN_PROFILER_TAKE_H
+#define KN_PROFILER_TAKE_H
 
 #include "report.h"
 #include "tree.h"

@@ -1,7 +1,7 @@
 /* Threads of the timer's own. They block all signals: the program's signals are for the program's
  * threads. */
-#ifndef KNET_PROF_THREAD_H
-#define KNET_PROF_THREAD_H
+#ifndef KN_PROFILER_THREAD_H
+#define KN_PROFILER_THREAD_H
 
 #include <pthread.h>
 

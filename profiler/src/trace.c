@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "checked.h"
 #include "file.h"
 #include "json.h"
 #include "now.h"
@@ -43,7 +44,7 @@ static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no roo
 
 bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
-/* ---- text; by hand, as this is most of the cost of an event ---- */
+/* --- text; by hand, as this is most of the cost of an event --- */
 
 static void put_number(uint64_t value) {
     char digits[20];
@@ -110,7 +111,7 @@ static void put_record(const kn__record *r) {
     PUT("}}");
 }
 
-/* ---- file ---- */
+/* --- file --- */
 
 /* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped. */
 static void write_out(void) {
@@ -126,6 +127,7 @@ static void write_out(void) {
 
 static void flush_locked(struct kn__trace_buffer *b) {
     uint64_t n = KN__LOAD(b->n);
+    KN_ASSERT(b->n_written <= n && n <= EVENTS);
     if (tick_ns == 0) tick_ns = kn__clock_tick_ns(); /* one rate for the whole trace */
     for (uint64_t i = b->n_written; i < n; i++) {
         const event *e = &b->events[i];
@@ -165,6 +167,7 @@ static void add_event(kn__tree *tree, event e) {
     }
     if (b->n == EVENTS) kn__trace_flush(tree);
     if (!b->tid) b->tid = (long)gettid();
+    KN_ASSERT(b->n < EVENTS);
     b->events[b->n] = e;
     KN__STORE(b->n, b->n + 1);
 }
@@ -189,7 +192,7 @@ void kn__trace_record(const kn__record *record) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- start and finish ---- */
+/* --- start and finish --- */
 
 kn_status kn__trace_start(const char *path, uint64_t max) {
     if (!kn__path_expand(path_text, sizeof path_text, path)) {

@@ -4,8 +4,8 @@
  * Each thread collects its events and writes them when it has many; the file is complete after
  * every write but for its last line, and never grows beyond its bound: what comes after is counted.
  */
-#ifndef KNET_PROF_TRACE_H
-#define KNET_PROF_TRACE_H
+#ifndef KN_PROFILER_TRACE_H
+#define KN_PROFILER_TRACE_H
 
 #include "activity.h"
 

@@ -6,11 +6,14 @@
 
 #include "budget.h"
 #include "cells.h"
-#include "mix.h"
+#include "checked.h"
 #include "scope.h"
 #include "trace.h"
 
-enum { CHUNK_NODES = 32, TABLE_MIN = 64, TEXT_CHUNK = 4096 };
+_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, last_child) == 128,
+               "what is hot in a node is one cache line, what is warm the next");
+
+enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
 /* Memory of a tree: nodes and label text, both only ever added to. */
 typedef struct kn__chunk {
@@ -51,19 +54,14 @@ static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
         tree->chunks = c;
         at = 0;
     }
+    KN_ASSERT(at % align == 0 && at + size <= c->size);
     c->used = at + size;
     return c->bytes + at;
 }
 
-static size_t hash_of(const kn__node *parent, const char *key, const char *label) {
-    uint64_t h = (uint64_t)(uintptr_t)parent * KN__GOLDEN;
-    if (key) {
-        h ^= (uint64_t)(uintptr_t)key;
-    } else {
-        for (const char *c = label; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
-    }
-    h *= 0xD6E8FEB86659FD93u;
-    return (size_t)(h ^ h >> 32);
+static uint64_t key_of(const kn__node *parent, const char *key, const char *label) {
+    uint64_t of = (uintptr_t)parent;
+    return key ? kn__hash_pair(of, (uintptr_t)key) : kn__hash_text(of, label);
 }
 
 static bool is_child(const kn__node *node, const kn__node *parent, const char *key,
@@ -71,32 +69,18 @@ static bool is_child(const kn__node *node, const kn__node *parent, const char *k
     return node->parent == parent && node->key == key && (key || strcmp(node->label, label) == 0);
 }
 
-/* The slot of the node, or the empty slot where it belongs. */
-static kn__node **find_slot(kn__tree *tree, const kn__node *parent, const char *key,
-                            const char *label) {
-    size_t mask = tree->n_table - 1;
-    for (size_t i = hash_of(parent, key, label) & mask;; i = (i + 1) & mask) {
-        kn__node *node = tree->table[i];
-        if (!node || is_child(node, parent, key, label)) return &tree->table[i];
+/* The child's slot, or the free one where it belongs. */
+static kn__child *find_child(const kn__tree *tree, const kn__node *parent, const char *key,
+                             const char *label) {
+    kn__child *at = kn__hash_find(&tree->children, sizeof *at, key_of(parent, key, label));
+    while (at->key && !is_child(at->node, parent, key, label)) {
+        at = kn__hash_after(&tree->children, sizeof *at, at);
     }
-}
-
-static bool grow_table(kn__tree *tree) {
-    kn__node **old = tree->table;
-    size_t n_old = tree->n_table, n = n_old ? 2 * n_old : TABLE_MIN;
-    if (!kn__budget_take((n - n_old) * sizeof(kn__node *))) return false;
-    kn__node **table = calloc(n, sizeof(kn__node *));
-    if (!table) return false;
-    tree->table = table;
-    tree->n_table = n;
-    for (size_t i = 0; i < n_old; i++) {
-        if (old[i]) *find_slot(tree, old[i]->parent, old[i]->key, old[i]->label) = old[i];
-    }
-    free(old);
-    return true;
+    return at;
 }
 
 static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+    KN_ASSERT(parent->depth < KN__DEPTH_MAX);
     size_t length = strlen(label) + 1;
     kn__node *node = take_bytes(tree, sizeof *node, 64);
     char *copy = node ? take_bytes(tree, length, 1) : NULL;
@@ -114,11 +98,9 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
 }
 
 static void append_child(kn__node *parent, kn__node *node) {
-    if (parent->last_child) {
-        atomic_store_explicit(&parent->last_child->next, node, memory_order_release);
-    } else {
-        atomic_store_explicit(&parent->first_child, node, memory_order_release);
-    }
+    kn__node **link = parent->last_child ? &parent->last_child->next : &parent->first_child;
+    KN_ASSERT(!*link && node->parent == parent);
+    KN__STORE(*link, node);
     parent->last_child = node;
 }
 
@@ -127,23 +109,26 @@ static kn__node *count_unrecorded(kn__tree *tree) {
     return NULL;
 }
 
-kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key,
+kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
                         const char *label) {
-    return tree->n_table ? *find_slot(tree, parent, key, label) : NULL;
+    return tree->children.n_slots ? find_child(tree, parent, key, label)->node : NULL;
 }
 
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
-    if (2 * tree->n_nodes >= tree->n_table && !grow_table(tree)) return count_unrecorded(tree);
-    kn__node **slot = find_slot(tree, parent, key, label);
-    if (*slot) return *slot;
+    if (kn__hash_is_full(&tree->children) &&
+        !kn__budget_grow(&tree->children, sizeof(kn__child), CHILDREN_MIN)) {
+        return count_unrecorded(tree);
+    }
+    kn__child *at = find_child(tree, parent, key, label);
+    if (at->key) return at->node;
     if (parent->depth >= KN__DEPTH_MAX || atomic_load(&n_nodes_all) >= KN__NODES_MAX) {
         return count_unrecorded(tree);
     }
     kn__node *node = make_node(tree, parent, key, label);
     if (!node) return count_unrecorded(tree);
     atomic_fetch_add(&n_nodes_all, 1);
-    tree->n_nodes++;
-    *slot = node;
+    kn__hash_use(&tree->children, at, key_of(parent, key, label));
+    at->node = node;
     append_child(parent, node);
     return node;
 }
@@ -153,6 +138,7 @@ static void leave_thread(void *arg) {
     if (atomic_load(&kn__forked)) return;
     kn__scope_close_all(tree);
     kn__trace_flush(tree);
+    KN_ASSERT(tree->current == &tree->root); /* the next thread starts at the top */
     kn__tree_mine = NULL;
     kn__tree_fast = &kn__tree_none;
     pthread_mutex_lock(&registry_lock);
@@ -177,6 +163,7 @@ static kn__tree *adopt_tree(void) {
     have_exit_key = true;
     kn__tree *tree = idle_trees;
     if (tree) {
+        KN_ASSERT(tree->current == &tree->root);
         idle_trees = tree->next_idle;
     } else {
         tree = make_tree();

@@ -10,13 +10,14 @@
  * tree to the next thread that starts, which goes on adding to it: reports merge by path anyway,
  * and the memory is bounded by the threads alive at once.
  */
-#ifndef KNET_TREE_H
-#define KNET_TREE_H
+#ifndef KN_PROFILER_TREE_H
+#define KN_PROFILER_TREE_H
 
 #include <knet/prof.h>
 #include <stdatomic.h>
 
 #include "clock.h"
+#include "hash.h"
 
 enum {
     KN__DEPTH_MAX = 200,       /* deeper scopes are counted, not recorded */
@@ -35,24 +36,29 @@ typedef uint64_t kn__count;
 
 typedef struct kn__node kn__node;
 struct kn__node {
-    /* The hot lines: what enter and leave touch. */
+    /* Hot, one cache line: what opening and closing a scope reads and writes in its node, so that a
+     * scope of a loop stays in the first-level cache. */
     const char *key;          /* address of a static label; NULL: the label came as text */
     kn__node *parent;         /* NULL for the root */
     kn__node *after;          /* the sibling that was opened after this one the last time */
-    kn__count start;          /* when it was opened; 0: closed. It is the mark of the scope, too */
+    kn__count start;          /* when it was opened, and the id of that opening; 0: closed */
     kn__count ticks, n_calls; /* of the calls that ended */
     kn__count ticks_min, ticks_max;
 
+    /* Warm, the next line: `opened` for each scope inside, `site` and `squares` for each call, the
+     * rest where a scope has extras, is new or is a record. */
     kn__node *opened;        /* the child that was opened last */
-    uint64_t site;           /* what opened it: the call and the depth of the stack; 0: not known */
+    uint64_t site;           /* the call that opened it and the depth of the stack; 0: not known */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
     uint16_t depth;          /* 0 for the root */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     kn__count ticks_first;
-    const char *label; /* our copy */
-    _Atomic(kn__node *) first_child;
-    _Atomic(kn__node *) next; /* sibling, in order of first sight */
+    const char *label;     /* our copy */
+    kn__node *first_child; /* KN__STORE, as the next */
+    kn__node *next;        /* sibling, in order of first sight */
+
+    /* Cold from here on, but for programs that allocate. */
     kn__node *last_child;
     uint64_t first_start; /* when it was made */
 
@@ -73,19 +79,25 @@ struct kn__node {
     void *nvtx; /* registered string */
 };
 
+typedef struct kn__child {
+    uint64_t key; /* of parent and label */
+    kn__node *node;
+} kn__child;
+
 typedef struct kn__tree kn__tree;
 struct kn__tree {
+    /* Hot: each scope reads and writes it, and the root's first line is next to it. */
     kn__node *current; /* innermost open node, or the root */
     kn__node root;
 
-    /* Memory as this thread saw it (memory.h); KN__STORE and KN__LOAD. */
+    /* Memory as this thread saw it (memory.h); KN__STORE and KN__LOAD. Hot in programs that
+     * allocate. */
     int64_t hwm;
     uint64_t n_events;
     const void *last_block; /* allocated last, and nothing since */
 
     /* Lookup of children by (parent, label), when the guess was wrong. */
-    kn__node **table;
-    size_t n_table, n_nodes;
+    kn__hash children; /* of kn__child */
     struct kn__chunk *chunks;
     kn__tree *next, *next_idle;
     struct kn__ring *ring;          /* of launches (activity.c); KN__LOAD */
@@ -113,7 +125,8 @@ kn__tree *kn__tree_get(void);
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
 
 /* The same child if there is one. */
-kn__node *kn__tree_find(kn__tree *tree, const kn__node *parent, const char *key, const char *label);
+kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
+                        const char *label);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);

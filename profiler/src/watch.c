@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "now.h"
 #include "thread.h"
 
 static sem_t wake;
@@ -26,13 +27,6 @@ static void on_signal(int number) {
     atomic_store(&caught, number);
     sem_post(&wake);
     errno = error;
-}
-
-static struct timespec later(struct timespec t, uint64_t ns) {
-    ns += (uint64_t)t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000u);
-    t.tv_nsec = (long)(ns % 1000000000u);
-    return t;
 }
 
 /* Waits for the signal, the end, or the time; true: for the time. */
@@ -78,11 +72,11 @@ static void answer(int number) {
 static void *watch(void *arg) {
     struct timespec next;
     clock_gettime(CLOCK_MONOTONIC, &next);
-    next = later(next, period_ns);
+    next = kn__time_after(next, period_ns);
     for (;;) {
         bool due = wait_for(&next);
         if (atomic_load(&ending)) return arg;
-        if (due) next = later(next, period_ns);
+        if (due) next = kn__time_after(next, period_ns);
         int number = atomic_exchange(&caught, 0);
         if (number) {
             answer(number);

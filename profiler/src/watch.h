@@ -3,8 +3,8 @@
  * The signal's handler sets a flag and wakes a thread; that thread makes the report. There is no
  * such thread unless one of the two was asked for.
  */
-#ifndef KNET_PROF_WATCH_H
-#define KNET_PROF_WATCH_H
+#ifndef KN_PROFILER_WATCH_H
+#define KN_PROFILER_WATCH_H
 
 #include <knet/status.h>
 

@@ -4,7 +4,7 @@
 function(fake_cuda_library target folder)
   add_library(${target} SHARED fake_cuda.c fake_cuda_memory.c fake_cuda_streams.c)
   target_compile_definitions(${target} PRIVATE ${ARGN})
-  target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/alloc/src
+  target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/alloc
                                               ${PROJECT_SOURCE_DIR}/alloc/include)
   target_link_libraries(${target} PRIVATE knet_options Threads::Threads)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME cuda SOVERSION 1
@@ -22,6 +22,6 @@ knet_test(alloc.cuda_pool SOURCES test_cuda_pool.c LINK KnetC::alloc fake_cuda T
 # Not linked: each test loads the driver it wants, by path.
 knet_test(alloc.cuda_load SOURCES test_cuda_load.c LINK KnetC::alloc Threads::Threads ${CMAKE_DL_LIBS} LABELS unit fault)
 add_dependencies(test_alloc_cuda_load fake_cuda fake_cuda_old)
-target_include_directories(test_alloc_cuda_load PRIVATE ${PROJECT_SOURCE_DIR}/alloc/src)
+target_include_directories(test_alloc_cuda_load PRIVATE ${PROJECT_SOURCE_DIR}/alloc)
 target_compile_definitions(test_alloc_cuda_load PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_cuda>"
                                                         FAKE_CUDA_OLD="$<TARGET_FILE:fake_cuda_old>")

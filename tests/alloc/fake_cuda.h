@@ -9,7 +9,7 @@
 #ifndef KNET_FAKE_CUDA_H
 #define KNET_FAKE_CUDA_H
 
-#include "cuda_api.h"
+#include "device/cuda_api.h"
 
 #define FAKE_API __attribute__((visibility("default")))
 
@@ -39,7 +39,7 @@ FAKE_API fake_cuda_machine *fake_cuda_machine_get(void);
 FAKE_API fake_cuda_counts fake_cuda_count(void);
 /* Number of calls of one function. */
 FAKE_API uint64_t fake_cuda_calls(const char *function);
-/* The text of the first violation; "" if there is none. */
+/* The text of the first violation, or "". */
 FAKE_API const char *fake_cuda_violation(void);
 /* Clears violations, call counts and scripts; keeps allocations. */
 FAKE_API void fake_cuda_reset(void);

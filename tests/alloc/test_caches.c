@@ -132,7 +132,7 @@ static void one_slot_of_another_threads_cache_is_enough(void **state) {
     fixture_end(&f);
 }
 
-/* A limit below what is live: what is held serves, wherever it is. */
+/* With a limit below the live bytes, free slots in any cache serve requests. */
 static void memory_above_a_lowered_limit_is_in_reach(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -166,7 +166,7 @@ static void slab_is_small_where_memory_is_short(void **state) {
 }
 
 /* A stream that goes leaves nothing behind in the caches of threads that don't come by again. */
-static void stream_that_goes_leaves_nothing_in_caches(void **state) {
+static void a_destroyed_stream_leaves_no_slot_in_caches(void **state) {
     (void)state;
     static crowd c;
     fixture f = fixture_instant(256 * MiB, NULL); /* a small device: little that is idle is moved */
@@ -202,7 +202,7 @@ static void caches_serve_again_after_they_were_called_back(void **state) {
 }
 
 /* A slab that was emptied before its stream was destroyed. */
-static void stream_that_goes_leaves_no_empty_slab(void **state) {
+static void a_destroyed_stream_leaves_no_empty_slab(void **state) {
     (void)state;
     fixture f = fixture_instant(1 * GiB, NULL);
     kn_stream first = new_stream(&f), second = new_stream(&f), third = new_stream(&f);
@@ -281,8 +281,8 @@ static void caches_of_busy_threads_may_be_called_back(void **state) {
     fixture_end(&f);
 }
 
-/* A thread is stopped by a signal again and again, often while it is at work in its cache, which
- * has nearly all memory: a request waits until the thread goes on. */
+/* A signal stops a thread again and again, often while it works in its cache, which has nearly all
+ * memory: a request waits until the thread continues. */
 
 static _Atomic bool stopped;
 
@@ -390,8 +390,8 @@ int main(void) {
                      TEST(one_slot_of_another_threads_cache_is_enough),
                      TEST(memory_above_a_lowered_limit_is_in_reach),
                      TEST(slab_is_small_where_memory_is_short),
-                     TEST(stream_that_goes_leaves_nothing_in_caches),
-                     TEST(stream_that_goes_leaves_no_empty_slab),
+                     TEST(a_destroyed_stream_leaves_no_slot_in_caches),
+                     TEST(a_destroyed_stream_leaves_no_empty_slab),
                      TEST(caches_serve_again_after_they_were_called_back),
                      TEST(caches_of_busy_threads_may_be_called_back),
                      TEST(thread_that_is_preempted_in_its_cache_is_waited_for),

@@ -1,5 +1,5 @@
 /* The words of KNET_ALLOC: test_config GOLDEN_DIR. */
-#include "config.h"
+#include "inspect/config.h"
 #include "test.h"
 
 static const char *golden_dir;
@@ -79,7 +79,7 @@ static void sizes_and_times_are_exact(void **state) {
 }
 
 /* The line names the word, the value and what the word takes; the other words count. */
-static void each_wrong_word_is_one_line_and_changes_nothing(void **state) {
+static void each_wrong_word_is_one_line_and_is_ignored(void **state) {
     (void)state;
     static const struct {
         const char *word, *message;
@@ -178,7 +178,7 @@ static void help_matches_the_recorded_text(void **state) {
     assert_string_equal(text, want);
 }
 
-static void a_writer_cuts_what_does_not_fit(void **state) {
+static void a_writer_truncates_long_text(void **state) {
     (void)state;
     char text[8];
     kn__writer w = kn__writer_of(text, sizeof text);
@@ -222,8 +222,8 @@ int main(int argc, char **argv) {
     golden_dir = argc > 1 ? argv[1] : "golden";
     return RUN_TESTS(
         TEST(unset_and_empty_are_the_defaults), TEST(every_word_sets_its_option),
-        TEST(sizes_and_times_are_exact), TEST(each_wrong_word_is_one_line_and_changes_nothing),
+        TEST(sizes_and_times_are_exact), TEST(each_wrong_word_is_one_line_and_is_ignored),
         TEST(a_soft_limit_above_the_limit_is_ignored), TEST(words_that_are_too_long_are_ignored),
-        TEST(help_matches_the_recorded_text), TEST(a_writer_cuts_what_does_not_fit),
+        TEST(help_matches_the_recorded_text), TEST(a_writer_truncates_long_text),
         TEST(text_that_is_not_utf8_is_replaced));
 }

@@ -24,7 +24,7 @@ static void missing_index_is_an_error_that_says_how_many_there_are(void **state)
     assert_null(device);
 }
 
-static void info_is_what_the_driver_says(void **state) {
+static void info_matches_the_driver(void **state) {
     (void)state;
     kn_device_info info;
     kn_device *device = NULL;
@@ -436,7 +436,7 @@ static void threads_may_call_it_together(void **state) {
 int main(void) {
     return RUN_TESTS(CUDA_TEST(device_is_one_under_both_its_names),
                      CUDA_TEST(missing_index_is_an_error_that_says_how_many_there_are),
-                     CUDA_TEST(info_is_what_the_driver_says),
+                     CUDA_TEST(info_matches_the_driver),
                      CUDA_TEST(bytes_go_to_the_device_within_it_and_back),
                      CUDA_TEST(handle_keeps_its_bytes_when_it_is_mapped_elsewhere),
                      CUDA_TEST(one_call_makes_a_run_of_handles_usable),

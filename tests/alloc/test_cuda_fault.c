@@ -86,7 +86,7 @@ static void fail_each_call(const work *w, int n_times, cu_result result, kn_stat
             assert_true(n_refused > 3);
             return;
         }
-        if (status == KN_OK) continue; /* it was one that only puts back what was before */
+        if (status == KN_OK) continue; /* the call only restored the state */
         n_refused++;
         test_assert_status(status, want, w->name, __FILE__, __LINE__);
         if (strncmp(kn_last_error()->message, "cu", 2) != 0) {
@@ -96,14 +96,14 @@ static void fail_each_call(const work *w, int n_times, cu_result result, kn_stat
     fail_msg("%s never ends", w->name);
 }
 
-static void one_failed_call_leaves_nothing_behind(void **state) {
+static void one_failed_call_leaves_no_memory(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
         fail_each_call(&works[i], 1, 700, KN_ERR_CUDA);
     }
 }
 
-static void device_that_fails_from_then_on_leaves_nothing_behind(void **state) {
+static void device_that_keeps_failing_leaves_no_memory(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
         fail_each_call(&works[i], -1, 700, KN_ERR_CUDA);
@@ -181,8 +181,8 @@ static void sticky_error_is_logged_once(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(CUDA_TEST(one_failed_call_leaves_nothing_behind),
-                     CUDA_TEST(device_that_fails_from_then_on_leaves_nothing_behind),
+    return RUN_TESTS(CUDA_TEST(one_failed_call_leaves_no_memory),
+                     CUDA_TEST(device_that_keeps_failing_leaves_no_memory),
                      CUDA_TEST(out_of_memory_anywhere_is_reported_as_such),
                      CUDA_TEST(failure_in_a_void_function_is_logged),
                      CUDA_TEST(sticky_error_is_logged_once));

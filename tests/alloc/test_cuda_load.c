@@ -136,7 +136,7 @@ static void oldest_supported_driver_has_no_stream_ids(void **state) {
 
 static void make_stub(fake_cuda_machine *machine) { machine->is_stub = true; }
 
-static void stub_for_linking_is_told_from_a_driver(void **state) {
+static void stub_for_linking_is_not_a_driver(void **state) {
     (void)state;
     finding found =
         find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda", .prepare = make_stub});
@@ -299,7 +299,7 @@ static bool is_refused_after_fork(kn_device *device) {
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-static void child_of_fork_is_told_why_it_has_no_gpu(void **state) {
+static void child_of_fork_gets_the_reason_why_it_has_no_gpu(void **state) {
     (void)state;
     finding found = find_in_child(
         (scenario){.driver = FAKE_CUDA, .name = "cuda", .look = is_refused_after_fork});
@@ -347,12 +347,12 @@ int main(void) {
         TEST(missing_driver_says_what_to_install),
         TEST(old_driver_says_its_version_and_the_one_needed),
         TEST(driver_without_one_function_names_it), TEST(oldest_supported_driver_has_no_stream_ids),
-        TEST(stub_for_linking_is_told_from_a_driver),
-        TEST(failed_start_names_the_error_and_the_remedy),
+        TEST(stub_for_linking_is_not_a_driver), TEST(failed_start_names_the_error_and_the_remedy),
         TEST(index_past_the_last_says_how_many_there_are),
         TEST(device_without_virtual_memory_grows_by_segments),
         TEST(device_that_could_not_be_opened_can_be_found_later),
         TEST(device_is_opened_once_for_all_threads),
         TEST(child_of_fork_opens_devices_while_the_parent_does),
-        TEST(child_of_fork_is_told_why_it_has_no_gpu), TEST(driver_that_unloads_is_called_no_more));
+        TEST(child_of_fork_gets_the_reason_why_it_has_no_gpu),
+        TEST(driver_that_unloads_is_called_no_more));
 }

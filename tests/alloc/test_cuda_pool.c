@@ -33,7 +33,7 @@ static void pool_gives_everything_back(void **state) {
     assert_ok(kn_pool_check(pool));
     kn_free(pool, small);
     kn_free(pool, large);
-    kn_pool_destroy(pool); /* the fixture looks for what is left */
+    kn_pool_destroy(pool); /* the fixture looks for leaks */
 }
 
 static void same_sizes_again_do_not_reach_the_driver(void **state) {
@@ -155,7 +155,7 @@ static void captured_graph_keeps_its_memory(void **state) {
     assert_int_equal(calls_with_events(), n);
     fake_cuda_capture(s, false);
     assert_ok(kn_pool_graph_end(memory, s));
-    for (int i = 0; i < 2; i++) { /* nobody else's, of whichever stream */
+    for (int i = 0; i < 2; i++) { /* free on both streams */
         assert_ok(kn_alloc(&beside, pool, 4 * (size_t)MIB, i ? s : other));
         assert_ptr_not_equal(beside, inside);
         kn_free(pool, beside);
@@ -167,7 +167,7 @@ static void captured_graph_keeps_its_memory(void **state) {
     kn_pool_destroy(pool);
 }
 
-static void full_device_is_out_of_memory_and_the_pool_goes_on(void **state) {
+static void full_device_is_out_of_memory_and_the_pool_stays_usable(void **state) {
     kn_pool *pool = pool_create(state, 0);
     size_t capacity = fake_cuda_machine_get()->capacity_bytes;
     void *x = NULL, *y = NULL;
@@ -209,7 +209,7 @@ static void mark(held_block *block) {
     memset(block->ptr + block->size_bytes - 256, block->byte, 256);
 }
 
-/* Frees a block that nobody may have written to since it was marked. */
+/* Frees a block and checks that its mark was not overwritten. */
 static kn_status let_go(kn_pool *pool, held_block *block, kn_stream other) {
     kn_status status = KN_OK;
     if (!block->ptr) return KN_OK;
@@ -328,7 +328,7 @@ int main(void) {
         ON_BOTH(pool_gives_everything_back), ON_BOTH(same_sizes_again_do_not_reach_the_driver),
         ON_BOTH(block_in_use_elsewhere_is_not_handed_out),
         ON_BOTH(pinned_memory_waits_for_its_copies), ON_BOTH(captured_graph_keeps_its_memory),
-        ON_BOTH(full_device_is_out_of_memory_and_the_pool_goes_on),
+        ON_BOTH(full_device_is_out_of_memory_and_the_pool_stays_usable),
         ON_BOTH(limit_holds_and_trim_gives_back), ON_BOTH(driver_call_that_fails_breaks_no_pool),
         ON_BOTH(function_that_fails_from_then_on_breaks_no_pool), ON_BOTH(threads_share_a_pool));
 }

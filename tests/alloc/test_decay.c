@@ -20,7 +20,7 @@ static void pass(fixture *f, uint64_t seconds) { kn_sim_advance_ns(f->sim, secon
 /* A call that changes nothing. */
 static void touch(fixture *f) { (void)stats_of(f->pool); }
 
-static void what_is_idle_goes_back_after_its_time(void **state) {
+static void idle_memory_is_returned_after_its_time(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         fixture f = make(plain);
@@ -34,7 +34,7 @@ static void what_is_idle_goes_back_after_its_time(void **state) {
         assert_true(stats_of(f.pool).reserved_bytes >= 400 * MiB);
         pass(&f, 11);
         touch(&f);
-        kn_sim_drain(f.sim); /* the event that says that nobody uses it any more */
+        kn_sim_drain(f.sim); /* the event after its last use */
         pass(&f, 11);
         touch(&f);
         kn_pool_stats s = stats_of(f.pool);
@@ -48,8 +48,8 @@ static void what_is_idle_goes_back_after_its_time(void **state) {
     }
 }
 
-/* What is wanted once in a window stays: no churn. */
-static void what_is_used_now_and_then_stays(void **state) {
+/* Memory that is used once in a window stays: no churn. */
+static void memory_in_occasional_use_is_kept(void **state) {
     (void)state;
     fixture f = make(false);
     void *slots[60]; /* of many slabs, whose other slots are idle and stay */
@@ -70,7 +70,7 @@ static void what_is_used_now_and_then_stays(void **state) {
     fixture_end(&f);
 }
 
-/* Only what is beyond the window's peak goes, and the pool grows again where it was too much. */
+/* The pool returns only memory above the window's peak, and grows again if it returned too much. */
 static void the_peak_of_the_window_stays(void **state) {
     (void)state;
     fixture f = make(false);
@@ -92,7 +92,7 @@ static void the_peak_of_the_window_stays(void **state) {
 }
 
 /* Memory that streams still use is left alone, however late it is. */
-static void what_streams_use_is_never_taken(void **state) {
+static void memory_in_use_on_streams_is_never_taken(void **state) {
     (void)state;
     fixture f = make(false);
     kn_stream s = new_stream(&f);
@@ -113,7 +113,7 @@ static void what_streams_use_is_never_taken(void **state) {
     fixture_end(&f);
 }
 
-static void nothing_is_asked_while_a_stream_is_captured(void **state) {
+static void no_query_happens_while_a_stream_is_captured(void **state) {
     (void)state;
     fixture f = make(false);
     kn_stream s = new_stream(&f), other = new_stream(&f);
@@ -143,7 +143,7 @@ static void nothing_is_asked_while_a_stream_is_captured(void **state) {
 }
 
 /* Small allocations take no lock, and look at the clock all the same. */
-static void idle_memory_goes_back_in_a_program_of_small_allocations(void **state) {
+static void idle_memory_is_returned_in_a_program_of_small_allocations(void **state) {
     (void)state;
     fixture f = make(false);
     void *big = must_alloc(f.pool, 400 * MiB, NULL);
@@ -170,7 +170,7 @@ static void it_is_off_unless_asked_for(void **state) {
 }
 
 /* An unmap that fails leaves all as it was. */
-static void a_device_that_fails_breaks_nothing(void **state) {
+static void a_failing_device_leaves_the_pool_intact(void **state) {
     (void)state;
     fixture f = make(false);
     void *big = must_alloc(f.pool, 300 * MiB, NULL);
@@ -188,10 +188,10 @@ static void a_device_that_fails_breaks_nothing(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(what_is_idle_goes_back_after_its_time),
-                     TEST(what_is_used_now_and_then_stays), TEST(the_peak_of_the_window_stays),
-                     TEST(what_streams_use_is_never_taken),
-                     TEST(nothing_is_asked_while_a_stream_is_captured),
-                     TEST(idle_memory_goes_back_in_a_program_of_small_allocations),
-                     TEST(it_is_off_unless_asked_for), TEST(a_device_that_fails_breaks_nothing));
+    return RUN_TESTS(
+        TEST(idle_memory_is_returned_after_its_time), TEST(memory_in_occasional_use_is_kept),
+        TEST(the_peak_of_the_window_stays), TEST(memory_in_use_on_streams_is_never_taken),
+        TEST(no_query_happens_while_a_stream_is_captured),
+        TEST(idle_memory_is_returned_in_a_program_of_small_allocations),
+        TEST(it_is_off_unless_asked_for), TEST(a_failing_device_leaves_the_pool_intact));
 }

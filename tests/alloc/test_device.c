@@ -150,7 +150,7 @@ static int child_of_fork(fixture *f, void *inherited) {
     if (kn_stream_create(&stream, f->device) != KN_ERR_DEVICE) return 5;
     if (kn_free(f->pool, inherited) != KN_OK) return 6;
     if (kn_alloc(&ptr, f->pool, 1000, NULL) != KN_ERR_DEVICE) return 7;
-    kn_pool *host = kn_device_pool(kn_device_host()); /* goes on */
+    kn_pool *host = kn_device_pool(kn_device_host()); /* still works */
     if (kn_alloc(&ptr, host, 100000, NULL) != KN_OK || kn_free(host, ptr) != KN_OK) return 8;
     if (kn_alloc(&ptr, host, 100, NULL) != KN_OK || kn_free(host, ptr) != KN_OK) return 9;
     kn_pool_destroy(f->pool);
@@ -170,7 +170,7 @@ static void child_of_fork_gets_a_clear_error(void **state) {
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 0);
-    b = must_alloc(f.pool, 1000, NULL); /* the parent goes on */
+    b = must_alloc(f.pool, 1000, NULL); /* the parent still works */
     assert_ok(kn_free(f.pool, a));
     assert_ok(kn_free(f.pool, b));
     fixture_end(&f);

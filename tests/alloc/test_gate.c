@@ -17,7 +17,7 @@ static bool gate_fence(void);
 #define KN__GATE_ADD(at) gate_add((at))
 #define KN__GATE_FENCE() gate_fence()
 
-#include "gate.h"
+#include "pool/gate.h"
 
 #include <ucontext.h>
 
@@ -210,7 +210,7 @@ static long explore(fence_kind fence, int n_ops, int n_calls) {
     return n_plays;
 }
 
-static void nobody_else_is_inside_in_any_order(void **state) {
+static void one_thread_at_a_time_holds_the_gate(void **state) {
     (void)state;
     static const int sizes[][2] = {{1, 1}, {2, 1}, {1, 2}};
     for (int i = 0; i < 3; i++) {
@@ -239,6 +239,6 @@ static void barrier_that_fails_leaves_caches_alone(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(nobody_else_is_inside_in_any_order), TEST(missing_barrier_is_seen),
+    return RUN_TESTS(TEST(one_thread_at_a_time_holds_the_gate), TEST(missing_barrier_is_seen),
                      TEST(barrier_that_fails_leaves_caches_alone));
 }

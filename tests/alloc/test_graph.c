@@ -1,4 +1,4 @@
-/* Memory of graphs: what is allocated while a stream is captured is nobody else's. */
+/* Memory of graphs: a block that is allocated during a capture belongs to the graph alone. */
 #include <knet/pool_graph.h>
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ static void end(fixture *f, kn_pool_graph *graph, kn_stream stream) {
     assert_ok(kn_pool_graph_end(graph, stream));
 }
 
-/* Everything the pool can give, on every stream, is none of the graph's. */
+/* No block that the pool can allocate, on any stream, belongs to the graph. */
 static void exhaust(fixture *f, const captured *graph, kn_stream s, kn_stream other) {
     static const size_t sizes[] = {300, 5000, 60000, 300000, 3 * MiB, 20 * MiB};
     void *got[2000];
@@ -83,7 +83,7 @@ static void exhaust(fixture *f, const captured *graph, kn_stream s, kn_stream ot
     assert_ok(kn_pool_check(f->pool));
 }
 
-static void memory_of_a_graph_is_nobody_elses_until_it_goes(void **state) {
+static void memory_of_a_graph_is_reserved_until_its_destroy(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         fixture f = fixture_make(256 * MiB, plain, NULL);
@@ -139,8 +139,8 @@ static void inside_a_capture_memory_is_reused_at_once(void **state) {
     fixture_end(&f);
 }
 
-/* What was freed on the stream before is in use there still, and the graph may run elsewhere. */
-static void a_capture_takes_nothing_that_is_in_use(void **state) {
+/* Blocks freed on the stream before may still be in use there, and the graph may run elsewhere. */
+static void a_capture_takes_no_memory_in_use(void **state) {
     (void)state;
     fixture f = fixture_make(256 * MiB, false, NULL);
     kn_stream s = new_stream(&f), other = new_stream(&f);
@@ -161,7 +161,7 @@ static void a_capture_takes_nothing_that_is_in_use(void **state) {
     fixture_end(&f);
 }
 
-static void a_capture_asks_and_waits_for_nothing(void **state) {
+static void a_capture_makes_no_query_and_no_wait(void **state) {
     (void)state;
     fixture f = fixture_make(128 * MiB, false, NULL);
     kn_stream s = new_stream(&f), other = new_stream(&f);
@@ -338,7 +338,7 @@ static void a_stream_may_go_before_the_graph(void **state) {
     stream_may_go_before_the_graph(fixture_without_ids());
 }
 
-static void wrong_use_is_told(void **state) {
+static void wrong_use_is_logged(void **state) {
     (void)state;
     fixture f = fixture_make(256 * MiB, false, NULL);
     kn_stream s = new_stream(&f);
@@ -365,7 +365,7 @@ static void count_warnings(void *ctx, int level, const char *text) {
     n_warned += level == 1 && strstr(text, "without kn_pool_graph_begin");
 }
 
-static void an_allocation_without_a_graph_is_told_once(void **state) {
+static void an_allocation_without_a_graph_is_logged_once(void **state) {
     (void)state;
     fixture f = fixture_make(256 * MiB, false, NULL);
     kn_stream s = new_stream(&f), t = new_stream(&f);
@@ -391,7 +391,7 @@ static int occurrences(const char *text, const char *what) {
     return n;
 }
 
-static void the_snapshot_says_what_is_a_graphs(void **state) {
+static void the_snapshot_marks_blocks_of_graphs(void **state) {
     (void)state;
     char path[] = "/tmp/knet_graph_XXXXXX", text[32768] = "";
     int fd = mkstemp(path);
@@ -506,7 +506,7 @@ static void block_of_a_graph_that_waits_is_not_finished_with_its_reader(void **s
 }
 
 /* What streams are done with when a capture begins is the capture's to use. */
-static void a_capture_takes_what_is_finished(void **state) {
+static void a_capture_takes_finished_memory(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     kn_stream s = new_stream(&f), other = new_stream(&f);
@@ -583,16 +583,16 @@ static void random_graphs_are_never_disturbed(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(memory_of_a_graph_is_nobody_elses_until_it_goes),
-        TEST(inside_a_capture_memory_is_reused_at_once),
-        TEST(a_capture_takes_nothing_that_is_in_use), TEST(a_capture_asks_and_waits_for_nothing),
-        TEST(a_failed_capture_is_rolled_back), TEST(graphs_share_one_memory),
-        TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
-        TEST(destroy_order_is_free), TEST(a_stream_may_go_before_the_graph),
-        TEST(wrong_use_is_told), TEST(an_allocation_without_a_graph_is_told_once),
-        TEST(the_snapshot_says_what_is_a_graphs),
+        TEST(memory_of_a_graph_is_reserved_until_its_destroy),
+        TEST(inside_a_capture_memory_is_reused_at_once), TEST(a_capture_takes_no_memory_in_use),
+        TEST(a_capture_makes_no_query_and_no_wait), TEST(a_failed_capture_is_rolled_back),
+        TEST(graphs_share_one_memory), TEST(several_streams_are_captured_together),
+        TEST(blocks_cross_the_border), TEST(destroy_order_is_free),
+        TEST(a_stream_may_go_before_the_graph), TEST(wrong_use_is_logged),
+        TEST(an_allocation_without_a_graph_is_logged_once),
+        TEST(the_snapshot_marks_blocks_of_graphs),
         TEST(use_by_a_captured_stream_ends_with_the_graph),
         TEST(use_by_a_graph_that_went_ends_with_its_last_launch),
         TEST(block_of_a_graph_that_waits_is_not_finished_with_its_reader),
-        TEST(a_capture_takes_what_is_finished), TEST(random_graphs_are_never_disturbed));
+        TEST(a_capture_takes_finished_memory), TEST(random_graphs_are_never_disturbed));
 }

@@ -1,5 +1,5 @@
-/* Under pressure growth comes last: what is cached, what waits and what lies scattered is used
- * first. Where there is room the pool grows, and work that repeats settles. */
+/* Under pressure the pool grows last: it first uses cached, waiting and scattered memory. Without
+ * pressure it grows, and repeated work reaches a steady state. */
 #include "pool_fixture.h"
 
 /* The slots that a thread keeps hold whole slabs back. */
@@ -35,7 +35,7 @@ static void lend(fixture *f, void *block, size_t size, uint64_t user, kn_stream 
 
 /* Blocks lie side by side, freed, and other streams' work on them is still to come. Whoever wants
  * their memory together waits for that work on the device. */
-static void what_waits_is_taken_together(void **state) {
+static void waiting_blocks_are_taken_together(void **state) {
     (void)state;
     enum { N = 6 };
     for (int plain = 0; plain < 2; plain++) {
@@ -62,7 +62,7 @@ static void what_waits_is_taken_together(void **state) {
 }
 
 /* What waits joins the free block on its right, whose record stays. */
-static void what_waits_is_taken_with_what_is_free_behind_it(void **state) {
+static void waiting_blocks_merge_with_free_memory_after_them(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 48 * MiB});
     kn_stream a = new_stream(&f), b = new_stream(&f), c = new_stream(&f);
@@ -105,9 +105,9 @@ static void shortest_run_of_neighbours_is_taken(void **state) {
     fixture_end(&f);
 }
 
-/* What another stream freed beside the new memory counts where memory is short, after a wait on the
- * device; where there is more, nobody waits. */
-static void growth_takes_what_is_free_beside_it_when_memory_is_short(void **state) {
+/* If memory is short, growth uses adjacent memory that another stream freed, after a wait on the
+ * device; otherwise no stream waits. */
+static void growth_takes_adjacent_free_memory_when_memory_is_short(void **state) {
     (void)state;
     for (int tight = 0; tight < 2; tight++) {
         fixture f = fixture_make(tight ? 40 * MiB : 1 * GiB, false, NULL);
@@ -129,7 +129,7 @@ static void growth_takes_what_is_free_beside_it_when_memory_is_short(void **stat
 }
 
 /* The same with a hole before what another stream freed. */
-static void growth_waits_for_what_is_free_after_a_hole(void **state) {
+static void growth_waits_for_free_memory_after_a_hole(void **state) {
     (void)state;
     fixture f = fixture_make(40 * MiB, false, NULL);
     kn_stream a = new_stream(&f), b = new_stream(&f);
@@ -151,8 +151,8 @@ static void growth_waits_for_what_is_free_after_a_hole(void **state) {
     fixture_end(&f);
 }
 
-/* What is free is not enough: nothing is moved in vain. */
-static void request_that_can_not_be_served_moves_nothing(void **state) {
+/* The free memory is not enough: the pool moves none of it. */
+static void a_request_that_cannot_be_served_moves_no_memory(void **state) {
     (void)state;
     enum { N = 64 };
     fixture f = fixture_instant((N + 2) * MiB, NULL);
@@ -166,9 +166,8 @@ static void request_that_can_not_be_served_moves_nothing(void **state) {
     fixture_end(&f);
 }
 
-/* A hole, and behind it more free memory than is needed to make up for its size: what is left of
- * that goes into the hole. */
-static void what_is_free_behind_a_hole_fills_it(void **state) {
+/* A hole, followed by more free memory than its size: the rest of that memory fills the hole. */
+static void free_memory_after_a_hole_fills_it(void **state) {
     (void)state;
     fixture f = fixture_instant(1 * GiB, NULL);
     void *before = must_alloc(f.pool, 20 * MiB, NULL), *gone = must_alloc(f.pool, 20 * MiB, NULL);
@@ -292,12 +291,12 @@ static void work_that_moves_memory_again_and_again_settles(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(cached_slots_make_room_for_a_block), TEST(what_waits_is_taken_together),
-        TEST(what_waits_is_taken_with_what_is_free_behind_it),
-        TEST(growth_takes_what_is_free_beside_it_when_memory_is_short),
-        TEST(shortest_run_of_neighbours_is_taken), TEST(growth_waits_for_what_is_free_after_a_hole),
-        TEST(request_that_can_not_be_served_moves_nothing),
-        TEST(what_is_free_behind_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
+        TEST(cached_slots_make_room_for_a_block), TEST(waiting_blocks_are_taken_together),
+        TEST(waiting_blocks_merge_with_free_memory_after_them),
+        TEST(growth_takes_adjacent_free_memory_when_memory_is_short),
+        TEST(shortest_run_of_neighbours_is_taken), TEST(growth_waits_for_free_memory_after_a_hole),
+        TEST(a_request_that_cannot_be_served_moves_no_memory),
+        TEST(free_memory_after_a_hole_fills_it), TEST(handles_larger_than_a_hole_are_replaced),
         TEST(large_growth_looks_for_idle_memory_again), TEST(work_that_repeats_settles),
         TEST(work_that_moves_memory_again_and_again_settles));
 }

@@ -151,7 +151,7 @@ static void the_backing_takes_little_for_itself(void **state) {
     kn_pool_destroy(pool);
 }
 
-/* Decay, on a clock of the test's: nobody calls trim, and the system has its pages back. */
+/* Decay, on the test's clock: the pool returns pages to the system without a call of trim. */
 static uint64_t read_clock(void *ctx) { return *(uint64_t *)ctx; }
 
 static void decay_gives_memory_back_to_the_system(void **state) {

@@ -1,5 +1,5 @@
 /* The pool's lock: it excludes threads from each other, and it wakes those that sleep. */
-#include "lock.h"
+#include "core/lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ static void *step_once(void *ctx) {
     return NULL;
 }
 
-static void nobody_enters_while_it_is_held(void **state) {
+static void a_held_gate_admits_no_thread(void **state) {
     (void)state;
     shared s = {0};
     pthread_t thread;
@@ -87,7 +87,7 @@ static void threads_exclude_each_other(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(nobody_enters_while_it_is_held),
+    return RUN_TESTS(TEST(a_held_gate_admits_no_thread),
                      TEST(all_that_sleep_are_woken_one_after_another),
                      TEST(threads_exclude_each_other));
 }

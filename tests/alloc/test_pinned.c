@@ -15,7 +15,7 @@ static void copy(fixture *f, kn_stream stream, void *ptr, size_t size, uint64_t 
     assert_ok(kn_block_use(f->pool, ptr, stream));
 }
 
-static void the_cpu_may_write_what_it_gets(void **state) {
+static void the_cpu_may_write_a_new_block(void **state) {
     (void)state;
     fixture f = make("staging");
     assert_ptr_equal(kn_pool_device(f.pool), f.device);
@@ -29,7 +29,7 @@ static void the_cpu_may_write_what_it_gets(void **state) {
     fixture_end(&f);
 }
 
-static void what_no_copy_uses_is_reused_at_once_whatever_the_stream(void **state) {
+static void a_block_without_copies_is_reused_at_once_on_any_stream(void **state) {
     (void)state;
     fixture f = make(NULL);
     kn_stream s = new_stream(&f);
@@ -151,7 +151,7 @@ static void random_copies_are_never_overtaken(void **state) {
             live[i].size = 1 + test_random_below(test_random_below(2) ? 1000000 : 5000);
             live[i].ptr = must_alloc(f.pool, live[i].size, streams[test_random_below(STREAMS)]);
             live[i].user = step;
-            /* the CPU writes it now: nobody's work may be left on it */
+            /* the CPU writes it now: no copy may still use it */
             kn_stream cpu = new_stream(&f);
             kn_sim_work(f.sim, cpu, live[i].ptr, live[i].size, step);
             assert_ok(kn_stream_sync(f.device, cpu));
@@ -165,7 +165,7 @@ static void random_copies_are_never_overtaken(void **state) {
     fixture_end(&f);
 }
 
-static void a_refusal_to_lock_pages_is_told(void **state) {
+static void a_refusal_to_lock_pages_is_logged(void **state) {
     (void)state;
     fixture f = make("locked");
     void *ptr = NULL;
@@ -192,7 +192,7 @@ static void a_device_has_one_pinned_pool(void **state) {
     fixture_end(&f);
 }
 
-/* On the host there is nothing to lock for. */
+/* The host needs no page-locked memory. */
 static void the_hosts_pinned_pool_is_a_pool(void **state) {
     (void)state;
     kn_pool *pool = kn_device_pinned_pool(kn_device_host());
@@ -206,10 +206,10 @@ static void the_hosts_pinned_pool_is_a_pool(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(the_cpu_may_write_what_it_gets),
-        TEST(what_no_copy_uses_is_reused_at_once_whatever_the_stream),
+        TEST(the_cpu_may_write_a_new_block),
+        TEST(a_block_without_copies_is_reused_at_once_on_any_stream),
         TEST(a_free_waits_for_the_copies), TEST(copies_on_the_default_stream_count_too),
         TEST(a_full_pool_waits_for_copies), TEST(a_retired_stream_gives_its_blocks_back),
-        TEST(random_copies_are_never_overtaken), TEST(a_refusal_to_lock_pages_is_told),
+        TEST(random_copies_are_never_overtaken), TEST(a_refusal_to_lock_pages_is_logged),
         TEST(a_device_has_one_pinned_pool), TEST(the_hosts_pinned_pool_is_a_pool));
 }

@@ -19,7 +19,7 @@ static void sizes_are_served_and_aligned(void **state) {
     fixture_end(&f);
 }
 
-static void alignment_is_what_was_asked_for(void **state) {
+static void blocks_have_the_requested_alignment(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         fixture f = fixture_make(4 * GiB, plain, NULL);
@@ -42,7 +42,7 @@ static void alignment_is_what_was_asked_for(void **state) {
     }
 }
 
-static void alignment_that_is_none_is_refused(void **state) {
+static void invalid_alignment_is_rejected(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     void *ptr = &f;
@@ -182,7 +182,7 @@ static void stats_of_an_older_layout_are_cut(void **state) {
     fixture_end(&f);
 }
 
-/* Misuse changes nothing and says what it was. */
+/* Misuse is an error that names it, and changes nothing. */
 
 static int n_logged;
 static void count_log(void *ctx, int level, const char *text) {
@@ -190,7 +190,7 @@ static void count_log(void *ctx, int level, const char *text) {
     n_logged += level == 0;
 }
 
-static void misuse_is_an_error_and_changes_nothing(void **state) {
+static void misuse_is_an_error_and_keeps_the_state(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL), other = fixture_make(1 * GiB, false, NULL);
     kn_log_attach(count_log, NULL);
@@ -301,7 +301,7 @@ static void lowered_limit_gives_back(void **state) {
     fixture_end(&f);
 }
 
-static void trim_keeps_what_it_is_told(void **state) {
+static void trim_keeps_the_requested_bytes(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         fixture f = fixture_make(2 * GiB, plain, NULL);
@@ -326,7 +326,7 @@ static void trim_keeps_what_it_is_told(void **state) {
 }
 
 /* Fragmented to the limit, the pool moves free memory to where it is wanted. */
-static void harvest_serves_what_fragments_can_not(void **state) {
+static void harvest_serves_a_request_that_fragments_cannot(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 64 * MiB});
     void *live[32];
@@ -398,7 +398,7 @@ static size_t give_up_hoard(void *ctx, kn_pool *pool, size_t wanted_bytes) {
     return wanted_bytes;
 }
 
-static void callback_may_free_what_is_wanted(void **state) {
+static void callback_may_free_the_wanted_memory(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
     hoard h = {must_alloc(f.pool, 12 * MiB, NULL), 0};
@@ -612,7 +612,7 @@ static void same_trace_gives_same_addresses(void **state) {
     assert_int_equal(sums[0], sums[1]);
 }
 
-static void destroy_of_null_is_nothing(void **state) {
+static void destroy_of_null_is_a_no_op(void **state) {
     (void)state;
     kn_pool_destroy(NULL);
 }
@@ -653,21 +653,21 @@ static void no_device_is_an_error(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(sizes_are_served_and_aligned), TEST(alignment_is_what_was_asked_for),
-        TEST(alignment_that_is_none_is_refused), TEST(zero_bytes_are_null),
+        TEST(sizes_are_served_and_aligned), TEST(blocks_have_the_requested_alignment),
+        TEST(invalid_alignment_is_rejected), TEST(zero_bytes_are_null),
         TEST(rounding_wastes_at_most_an_eighth), TEST(freed_block_is_reused_at_once),
         TEST(free_block_merges_with_both_neighbours), TEST(steady_state_calls_the_device_never),
         TEST(stats_add_up), TEST(live_maximum_is_exact), TEST(stats_of_an_older_layout_are_cut),
-        TEST(misuse_is_an_error_and_changes_nothing), TEST(option_errors_name_the_option),
+        TEST(misuse_is_an_error_and_keeps_the_state), TEST(option_errors_name_the_option),
         TEST(limit_holds_and_pool_stays_usable), TEST(sizes_that_are_used_little_cost_little),
         TEST(fraction_of_the_device_is_a_limit), TEST(lowered_limit_gives_back),
-        TEST(trim_keeps_what_it_is_told), TEST(harvest_serves_what_fragments_can_not),
+        TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
         TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
-        TEST(callback_may_free_what_is_wanted),
+        TEST(callback_may_free_the_wanted_memory),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),
         TEST(more_pools_than_threads_cache), TEST(same_trace_gives_same_addresses),
-        TEST(destroy_of_null_is_nothing), TEST(only_pools_of_the_caller_are_destroyed),
+        TEST(destroy_of_null_is_a_no_op), TEST(only_pools_of_the_caller_are_destroyed),
         TEST(no_device_is_an_error));
 }

@@ -151,7 +151,7 @@ static void growth_that_fails_half_way_rolls_back(void **state) {
     }
 }
 
-static void pool_that_can_not_be_made_leaves_nothing(void **state) {
+static void a_failed_pool_create_leaves_no_memory(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     kn_pool *pool = NULL;
@@ -167,7 +167,7 @@ static void pool_that_can_not_be_made_leaves_nothing(void **state) {
     fixture_end(&f);
 }
 
-static void error_tells_what_the_device_said(void **state) {
+static void error_has_the_device_text(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     void *ptr = NULL;
@@ -178,7 +178,7 @@ static void error_tells_what_the_device_said(void **state) {
 }
 
 /* Free memory that can't be unmapped is whole again, and used. */
-static void unmap_that_fails_changes_nothing(void **state) {
+static void a_failed_unmap_keeps_the_state(void **state) {
     (void)state;
     for (uint64_t nth = 1; nth <= 3; nth++) {
         fixture f = fixture_make(64 * MiB, false, NULL);
@@ -195,7 +195,7 @@ static void unmap_that_fails_changes_nothing(void **state) {
     }
 }
 
-static void harvest_that_can_not_unmap_changes_nothing(void **state) {
+static void a_harvest_that_cannot_unmap_keeps_the_pool(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
     void *live[8], *big = NULL;
@@ -218,7 +218,7 @@ static void harvest_that_can_not_unmap_changes_nothing(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(every_call_fails_once), TEST(every_call_fails_from_then_on),
                      TEST(growth_that_fails_half_way_rolls_back),
-                     TEST(pool_that_can_not_be_made_leaves_nothing),
-                     TEST(error_tells_what_the_device_said), TEST(unmap_that_fails_changes_nothing),
-                     TEST(harvest_that_can_not_unmap_changes_nothing));
+                     TEST(a_failed_pool_create_leaves_no_memory), TEST(error_has_the_device_text),
+                     TEST(a_failed_unmap_keeps_the_state),
+                     TEST(a_harvest_that_cannot_unmap_keeps_the_pool));
 }

@@ -1,5 +1,5 @@
-/* What the pool promises in numbers: few events, little metadata, memory that fits what is live;
- * and that whoever looks on never sees one address handed out twice. */
+/* The pool's goals in numbers: few events, little metadata, reserved memory close to live memory;
+ * and an observer never sees two live blocks at one address. */
 #include <knet/observer.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,7 +68,7 @@ static void many_streams_record_an_event_for_each_64_mib(void **state) {
     fixture_end(&f);
 }
 
-/* Nothing was freed since the last event: nobody records another. */
+/* No free since the last event: the pool records no other. */
 static void an_epoch_is_recorded_once(void **state) {
     (void)state;
     fixture f = fixture_make(8 * MiB, false, NULL);
@@ -151,9 +151,9 @@ static device_calls calls_of(kn_sim *sim) {
         kn_sim_calls(sim, KN_SIM_EVENT_SYNC)};
 }
 
-/* What can't be had whatever is given back fails after one look: nothing is mapped, moved, given
- * back or waited for, and the cache stays. */
-static void hopeless_request_changes_nothing(void **state) {
+/* A request that no amount of free memory can serve fails after one check: the pool maps, moves and
+ * returns nothing, does not wait, and keeps its cache. */
+static void a_request_that_cannot_succeed_changes_no_state(void **state) {
     (void)state;
     const size_t hopeless[] = {12 * GiB, 16 * GiB, 17 * GiB, (size_t)1 << 42};
     for (int plain = 0; plain < 2; plain++) {
@@ -185,8 +185,8 @@ static void hopeless_request_changes_nothing(void **state) {
     }
 }
 
-/* Other processes hold memory too: what is left of the device counts, not its size. */
-static void memory_that_others_hold_is_not_mapped_for_nothing(void **state) {
+/* Other processes hold memory too: the free bytes of the device count, not its size. */
+static void memory_of_other_processes_causes_no_failed_map(void **state) {
     (void)state;
     fixture f = fixture_make(16 * GiB, false, NULL);
     kn_pool *others = NULL;
@@ -284,8 +284,8 @@ int main(void) {
                      TEST(an_epoch_is_recorded_once),
                      TEST(records_are_a_thousandth_of_a_large_pool),
                      TEST(fragmented_memory_moves_where_the_device_is_nearly_full),
-                     TEST(hopeless_request_changes_nothing),
-                     TEST(memory_that_others_hold_is_not_mapped_for_nothing),
+                     TEST(a_request_that_cannot_succeed_changes_no_state),
+                     TEST(memory_of_other_processes_causes_no_failed_map),
                      TEST(handles_are_as_large_as_the_request_wants),
                      TEST(observer_never_sees_an_address_twice));
 }

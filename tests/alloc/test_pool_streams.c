@@ -113,8 +113,8 @@ static bool run_alone(fixture *f, kn_stream stream) {
     return kn_sim_pending(f->sim, stream) == 0;
 }
 
-/* One stream is slow. What others are done with is reused, and nobody waits for it. */
-static void slow_stream_blocks_nobody_else(void **state) {
+/* One stream is slow. The pool reuses memory that others have finished with; no stream waits. */
+static void slow_stream_blocks_no_other(void **state) {
     (void)state;
     for (int slow_first = 0; slow_first < 2; slow_first++) {
         fixture f = fixture_make(64 * MiB, false, NULL);
@@ -265,7 +265,7 @@ static void event_that_fails_is_not_tried_at_each_free(void **state) {
     fixture_end(&f);
 }
 
-/* In a large pool an event covers 1/64 of what is reserved. */
+/* In a large pool an event covers 1/64 of the reserved bytes. */
 static void large_pool_records_few_events(void **state) {
     (void)state;
     fixture f = fixture_make(64 * GiB, false, NULL);
@@ -342,7 +342,7 @@ static void blocks_of_streams_that_went_merge(void **state) {
     fixture_end(&f);
 }
 
-/* What is left of memory that a stream waited for is in use until then, for a third stream too. */
+/* The rest of memory that a stream waited for stays in use until then, also for a third stream. */
 static void rest_of_stolen_memory_is_not_finished(void **state) {
     (void)state;
     fixture f = fixture_make(1280 * MiB, false, NULL);
@@ -360,7 +360,7 @@ static void rest_of_stolen_memory_is_not_finished(void **state) {
 }
 
 /* The record of a stream is used again; what its last stream waited for, the new one did not. */
-static void new_stream_has_waited_for_nothing(void **state) {
+static void new_stream_waits_for_no_work(void **state) {
     (void)state;
     fixture f = fixture_make(60 * MiB, false, NULL);
     kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
@@ -383,7 +383,7 @@ static void new_stream_has_waited_for_nothing(void **state) {
     fixture_end(&f);
 }
 
-/* Each stream goes on with what it freed itself: no call of the device, however many there are. */
+/* Each stream reuses its own memory without a call of the device, for any number of streams. */
 static void many_streams_in_turn_reach_a_steady_state(void **state) {
     (void)state;
     enum { STREAMS = 300 };
@@ -411,7 +411,7 @@ static void many_streams_in_turn_reach_a_steady_state(void **state) {
 }
 
 /* Where only the host can tell that enough work is done, it waits for just that. */
-static void host_waits_when_nothing_else_helps(void **state) {
+static void host_waits_as_the_last_resort(void **state) {
     (void)state;
     fixture f = fixture_make(16 * MiB, false, NULL);
     kn_stream s = new_stream(&f);
@@ -446,7 +446,7 @@ static void destroy_unannounced(fixture *f, kn_stream stream) {
     kn_device_driver_get(f->device, &impl)->stream_destroy(impl, stream);
 }
 
-/* The driver gives a new stream the handle of one that was destroyed, whose work goes on. */
+/* The driver reuses the handle of a destroyed stream, whose work still runs, for a new one. */
 static void stream_with_the_handle_of_a_destroyed_one_is_another_stream(void **state) {
     (void)state;
     const size_t sizes[] = {1000, 20 * MiB};
@@ -487,7 +487,7 @@ static void no_event_is_recorded_on_the_successor_of_a_destroyed_stream(void **s
 
 /* Nothing tells when the work of such a stream is done but a wait for the device: the last resort.
  */
-static void memory_of_a_destroyed_stream_comes_back_before_memory_runs_out(void **state) {
+static void memory_of_a_destroyed_stream_is_reused_before_memory_runs_out(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     kn_stream s = new_stream(&f);
@@ -681,7 +681,7 @@ static void stream_that_is_retired_while_it_is_captured_is_not_waited_for(void *
     kn_stream_retire(f.device, s);
     kn_sim_capture(f.sim, s, false);
     assert_int_equal(stats_of(f.pool).n_syncs, 0);
-    assert_ok(kn_free(f.pool, a)); /* nobody knows when its work is done */
+    assert_ok(kn_free(f.pool, a)); /* no event can tell when its work is done */
     assert_ok(kn_pool_check(f.pool));
     kn_pool_destroy(f.pool);
     assert_no_violation(f.sim);
@@ -886,7 +886,7 @@ int main(void) {
         TEST(streams_do_not_share_fresh_frees),
         TEST(memory_of_another_stream_is_taken_with_a_wait_on_the_device),
         TEST(one_event_covers_all_frees_before_it), TEST(foreign_use_delays_reuse_until_it_is_done),
-        TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_nobody_else),
+        TEST(event_is_recorded_before_the_block_is_published), TEST(slow_stream_blocks_no_other),
         TEST(no_stream_waits_while_the_device_has_room), TEST(finished_work_hands_its_memory_over),
         TEST(stream_that_only_reads_counts_as_a_second_one), TEST(large_pool_records_few_events),
         TEST(free_of_a_large_block_records_the_events_of_its_uses),
@@ -894,11 +894,11 @@ int main(void) {
         TEST(event_that_fails_is_not_tried_at_each_free),
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
         TEST(large_idle_block_stays_for_all_streams), TEST(blocks_of_streams_that_went_merge),
-        TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_has_waited_for_nothing),
-        TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_when_nothing_else_helps),
+        TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_waits_for_no_work),
+        TEST(many_streams_in_turn_reach_a_steady_state), TEST(host_waits_as_the_last_resort),
         TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
         TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
-        TEST(memory_of_a_destroyed_stream_comes_back_before_memory_runs_out),
+        TEST(memory_of_a_destroyed_stream_is_reused_before_memory_runs_out),
         TEST(drivers_without_ids_know_streams_by_their_handles),
         TEST(stream_whose_id_is_not_always_known_stays_the_same),
         TEST(stream_of_another_context_is_refused), TEST(default_stream_of_a_thread_is_its_own),

@@ -82,7 +82,7 @@ static void peaks_are_exact_on_one_thread(void **state) {
     fixture_end(&f);
 }
 
-static void the_tag_with_most_live_bytes_comes_first(void **state) {
+static void the_tag_with_most_live_bytes_is_first(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     void *ptrs[4];
@@ -114,7 +114,7 @@ static void a_scope_ends_its_tag_on_every_way_out(void **state) {
     fixture_end(&f);
 }
 
-static void no_name_is_no_tag_and_a_pop_too_many_is_nothing(void **state) {
+static void a_null_name_is_no_tag_and_an_extra_pop_is_a_no_op(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     kn_tag_pop();
@@ -152,7 +152,7 @@ static void a_stack_too_deep_keeps_the_deepest_that_fits(void **state) {
     fixture_end(&f);
 }
 
-static void long_names_are_told_apart_by_their_start(void **state) {
+static void long_names_are_compared_by_their_start(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     char a[101], b[101], cut[64];
@@ -184,7 +184,7 @@ static void *free_all(void *ctx) {
     return NULL;
 }
 
-static void what_another_thread_frees_is_taken_off(void **state) {
+static void frees_of_another_thread_are_subtracted(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     shared s = {.pool = f.pool};
@@ -255,10 +255,9 @@ static void names_beyond_the_table_share_a_tag(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(a_block_counts_for_the_innermost_tag), TEST(peaks_are_exact_on_one_thread),
-        TEST(the_tag_with_most_live_bytes_comes_first), TEST(a_scope_ends_its_tag_on_every_way_out),
-        TEST(no_name_is_no_tag_and_a_pop_too_many_is_nothing),
+        TEST(the_tag_with_most_live_bytes_is_first), TEST(a_scope_ends_its_tag_on_every_way_out),
+        TEST(a_null_name_is_no_tag_and_an_extra_pop_is_a_no_op),
         TEST(a_stack_too_deep_keeps_the_deepest_that_fits),
-        TEST(long_names_are_told_apart_by_their_start),
-        TEST(what_another_thread_frees_is_taken_off), TEST(counts_of_all_tags_outlive_their_thread),
-        TEST(names_beyond_the_table_share_a_tag));
+        TEST(long_names_are_compared_by_their_start), TEST(frees_of_another_thread_are_subtracted),
+        TEST(counts_of_all_tags_outlive_their_thread), TEST(names_beyond_the_table_share_a_tag));
 }

@@ -321,7 +321,7 @@ static void *thread_stream(void *ctx) {
     return NULL;
 }
 
-static void stream_of_a_thread_goes_with_it(void **state) {
+static void stream_of_a_thread_ends_with_the_thread(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
     uint64_t objects = 0, metadata = 0;
@@ -380,6 +380,6 @@ int main(void) {
         TEST(crowded_threads_never_get_memory_in_use), TEST(no_two_threads_hold_the_same_bytes),
         TEST(work_on_blocks_that_are_handed_over_is_never_disturbed),
         TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
-        TEST(pools_come_and_go_under_living_threads), TEST(stream_of_a_thread_goes_with_it),
+        TEST(pools_come_and_go_under_living_threads), TEST(stream_of_a_thread_ends_with_the_thread),
         TEST(observer_attached_meanwhile_hears_of_a_pool_once));
 }

@@ -469,7 +469,7 @@ static void the_longest_names_fit_a_report(void **state) {
     assert_int_equal(n_lines_of_json("names.json"), 1);
 }
 
-static void a_slow_file_blocks_only_what_writes_to_it(void **state) {
+static void a_slow_file_blocks_only_its_writer(void **state) {
     (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s/fifo", dir);
@@ -479,7 +479,7 @@ static void a_slow_file_blocks_only_what_writes_to_it(void **state) {
     assert_int_equal(n_lines_of_json("child.json"), 1);
 }
 
-/* As the user nobody. Returns the exit code; -1: it has none. */
+/* As the user "nobody". Returns the exit code, or -1. */
 static int run_as_nobody(const char *name, const char *words) {
     int status = -1;
     pid_t pid = fork();
@@ -531,7 +531,7 @@ int main(int argc, char **argv) {
         TEST(files_that_cannot_be_written_are_reported),
         TEST(threads_that_fail_at_once_leave_a_line_each),
         TEST(a_report_that_failed_leaves_the_next_one_the_first), TEST(each_report_is_written_once),
-        TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_what_writes_to_it),
+        TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_its_writer),
         TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);

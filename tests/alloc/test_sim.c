@@ -1,4 +1,4 @@
-/* The checker checked: the simulated device sees what it is there to see. */
+/* The simulated device detects each kind of violation. */
 #include <pthread.h>
 
 #include "pool_fixture.h"
@@ -264,7 +264,7 @@ static void scripted_calls_fail_once_or_for_ever(void **state) {
     end(&d);
 }
 
-static void instant_device_finishes_what_it_is_given(void **state) {
+static void instant_device_runs_work_at_once(void **state) {
     (void)state;
     device d = make_with(&(kn_sim_options){.instant = true});
     void *event = NULL;
@@ -325,7 +325,7 @@ static void stream_id_is_never_used_again_and_costs_no_call(void **state) {
     end(&d);
 }
 
-static void work_of_a_destroyed_stream_goes_on(void **state) {
+static void work_of_a_destroyed_stream_continues(void **state) {
     (void)state;
     device d = make();
     kn_sim_work(d.sim, d.t, d.memory, 1000, 1);
@@ -488,7 +488,7 @@ static void options_leave_out_stream_ids_and_virtual_memory(void **state) {
     end(&e);
 }
 
-static void clock_moves_when_told(void **state) {
+static void clock_moves_only_when_advanced(void **state) {
     (void)state;
     device d = make();
     assert_int_equal(kn_sim_now_ns(d.sim), 0);
@@ -515,14 +515,14 @@ int main(void) {
         TEST(work_needs_access), TEST(access_ends_when_the_handle_is_unmapped),
         TEST(access_is_for_whole_mapped_handles), TEST(maps_without_access_can_always_be_undone),
         TEST(handle_numbers_are_reused), TEST(capacity_holds),
-        TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_finishes_what_it_is_given),
+        TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_runs_work_at_once),
         TEST(slow_stream_delays_only_streams_that_wait_for_it),
         TEST(stream_id_is_never_used_again_and_costs_no_call),
-        TEST(work_of_a_destroyed_stream_goes_on), TEST(default_streams_are_not_destroyed),
+        TEST(work_of_a_destroyed_stream_continues), TEST(default_streams_are_not_destroyed),
         TEST(per_thread_handle_is_another_stream_in_each_thread),
         TEST(threads_may_ask_for_ids_together), TEST(event_orders_the_streams_of_threads),
         TEST(stream_of_another_context_is_rejected),
         TEST(device_sync_runs_the_work_of_destroyed_streams),
-        TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_when_told),
+        TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_only_when_advanced),
         TEST(reserved_options_must_be_zero));
 }

@@ -424,7 +424,7 @@ static void a_full_disk_leaves_the_older_report(void **state) {
 }
 
 /* The new file has the mode of the older one, which other users may not be allowed to read. */
-static void a_report_replaces_an_older_one_as_a_whole(void **state) {
+static void a_report_replaces_an_older_one_atomically(void **state) {
     (void)state;
     char dir[] = "/tmp/knet_stats_XXXXXX", path[64], link[96], text[1 << 15];
     struct stat before, after;
@@ -494,6 +494,6 @@ int main(void) {
         TEST(the_largest_owners_and_tags_are_listed),
         TEST(a_failed_allocation_names_the_eight_largest), TEST(streams_that_ended_are_not_listed),
         TEST(names_of_any_bytes_are_valid_json), TEST(allocation_returns_while_a_report_is_written),
-        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_replaces_an_older_one_as_a_whole),
+        TEST(a_full_disk_leaves_the_older_report), TEST(a_report_replaces_an_older_one_atomically),
         TEST(a_report_releases_its_memory), TEST(an_empty_file_is_written_in_place));
 }

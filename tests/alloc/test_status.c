@@ -10,7 +10,7 @@ typedef struct error_layout {
     char message[2048];
 } error_layout;
 
-static void error_layout_is_what_test_support_reads(void **state) {
+static void error_layout_matches_the_test_support(void **state) {
     (void)state;
     assert_int_equal(sizeof(kn_error), sizeof(error_layout));
     assert_int_equal(offsetof(kn_error, status), offsetof(error_layout, status));
@@ -129,7 +129,7 @@ static void log_reaches_the_attached_callback_only(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(error_layout_is_what_test_support_reads), TEST(every_status_has_a_text),
+        TEST(error_layout_matches_the_test_support), TEST(every_status_has_a_text),
         TEST(failure_records_message_and_place), TEST(first_pending_error_is_kept_and_taken_once),
         TEST(deferred_error_becomes_pending), TEST(op_and_site_are_given_once),
         TEST(message_may_quote_the_last_message), TEST(long_message_is_cut_not_overrun),

@@ -6,7 +6,7 @@
 
 #include "pool_fixture.h"
 #include "trace_file.h"
-#include "trace_ring.h"
+#include "inspect/trace_ring.h"
 
 static void allocs_and_frees_are_in_order_with_the_bytes_requested(void **state) {
     (void)state;

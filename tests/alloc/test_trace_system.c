@@ -14,9 +14,9 @@
 
 #include "pool_fixture.h"
 #include "trace_file.h"
-#include "trace_ring.h"
+#include "inspect/trace_ring.h"
 
-/* One thread publishes its clock, another reads what is published and then its own clock. Without
+/* One thread publishes its clock, another reads that value and then its own clock. Without
  * the fence in kn__trace_ticks, two cores give some hundred wrong times here. The reader must not
  * wait for a change: a loop's end is mispredicted, and then the clock is read after it anyway. */
 static _Atomic uint64_t published;
@@ -397,7 +397,7 @@ static void *fill_ring(void *ctx) {
     return NULL;
 }
 
-static void a_thread_with_a_full_ring_waits_and_loses_nothing(void **state) {
+static void a_thread_with_a_full_ring_waits_and_loses_no_event(void **state) {
     (void)state;
     filler one = {.f = fixture_make(GiB, false, NULL)};
     pthread_t thread, reader;
@@ -595,7 +595,7 @@ int main(void) {
         TEST(events_of_ended_threads_are_kept_and_their_rings_freed),
         TEST(events_without_memory_for_a_ring_are_counted_as_lost),
         TEST(several_threads_may_end_a_trace), TEST(a_full_disk_costs_events_not_the_program),
-        TEST(a_thread_with_a_full_ring_waits_and_loses_nothing),
+        TEST(a_thread_with_a_full_ring_waits_and_loses_no_event),
         TEST(a_pipe_without_a_reader_costs_events_not_the_program),
         TEST(the_drain_thread_blocks_all_signals),
         TEST(after_a_fork_the_trace_continues_in_the_parent_only),

@@ -51,7 +51,7 @@ static void *visit(void *ctx) {
     v->n_failed = use(v->a);
     sem_post(&v->used);
     sem_wait(&v->unloaded);
-    return NULL; /* its destructors must not call what is gone */
+    return NULL; /* its destructors must not call the unloaded library */
 }
 
 static void thread_outlives_the_library(void **state) {

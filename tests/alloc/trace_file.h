@@ -34,7 +34,8 @@ kn_trace_stats trace_stats(void);
 file file_read(void);
 void file_free(file *f);
 size_t file_count(const file *f, kn_trace_kind kind);
-const kn_trace_event *file_first(const file *f, kn_trace_kind kind); /* fails if there is none */
+const kn_trace_event *file_first(const file *f,
+                                 kn_trace_kind kind); /* fails if the file has no such event */
 const kn_trace_record *file_last(const file *f);
 /* The time of a CLOCK record: 0 at the beginning of the trace, 1 at its end. */
 uint64_t file_clock_ticks(const file *f, size_t n);

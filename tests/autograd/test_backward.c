@@ -190,7 +190,7 @@ static const kn_rule constant_slope = {
 static const kn_rule noting = {
     .name = "noting", .forward = same_forward, .backward = noting_backward};
 
-static void backward_records_only_what_is_differentiated_again(void **state) {
+static void backward_records_only_for_higher_derivatives(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
@@ -393,7 +393,7 @@ static void backward_peaks_at_the_live_set(void **state) {
 }
 
 /* Ops that need nothing keep nothing: dropped values go at once. */
-static void values_nobody_needs_are_not_kept(void **state) {
+static void unneeded_values_are_not_kept(void **state) {
     (void)state;
     enum { N = 1 << 14 };
     kn_params *set = params_f32();
@@ -472,7 +472,7 @@ static void temporaries_of_backward_go_with_their_node(void **state) {
 }
 
 /* Backward begins with it: the loss doesn't depend on it. */
-static void what_was_recorded_after_the_loss_goes_first(void **state) {
+static void nodes_after_the_loss_are_released_first(void **state) {
     (void)state;
     enum { N = 1 << 14, LAYERS = 20 };
     kn_params *set = params_f32();
@@ -570,15 +570,15 @@ int main(void) {
         OPS_TEST(broadcast_parameters_get_the_sum), OPS_TEST(backward_adds_until_a_step_is_taken),
         OPS_TEST(frozen_inputs_cost_no_gradient), OPS_TEST(empty_batches_give_zero_gradients),
         OPS_TEST(gradients_of_slices_add_up_in_one_buffer),
-        OPS_TEST(backward_records_only_what_is_differentiated_again),
+        OPS_TEST(backward_records_only_for_higher_derivatives),
         OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
         OPS_TEST(a_slice_leaves_a_shared_gradient_alone),
         OPS_TEST(gradients_of_f16_slices_cannot_be_added), OPS_TEST(two_sets_get_their_own),
         OPS_TEST(gradients_lie_in_the_order_of_use), OPS_TEST(backward_peaks_at_the_live_set),
-        OPS_TEST(values_nobody_needs_are_not_kept),
+        OPS_TEST(unneeded_values_are_not_kept),
         OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
         OPS_TEST(temporaries_of_backward_go_with_their_node),
-        OPS_TEST(what_was_recorded_after_the_loss_goes_first),
+        OPS_TEST(nodes_after_the_loss_are_released_first),
         OPS_TEST(second_results_go_with_the_tape),
         OPS_TEST(a_failed_call_gives_its_result_back_at_once),
         OPS_TEST(steady_steps_keep_live_bytes_flat));

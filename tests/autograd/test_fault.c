@@ -42,7 +42,7 @@ static kn_status failing_step(net *n, double *loss, bool *trained, int at) {
     return status;
 }
 
-/* After a failure: what is missing of the step, then another one. */
+/* After a failure: finishes the step, then runs another one. */
 static void go_on(net *n, double losses[2], bool trained) {
     if (trained)
         assert_ok(kn_optim_step(n->optim));
@@ -68,7 +68,7 @@ static bool fails_at(int at, const double want[2]) {
         if (!trained)
             assert_true(ops_live_bytes() <= live + (64 << 10)); /* the arena may be there */
         go_on(&n, losses, trained);
-    } else { /* what can be done without goes on, such as arranging gradients by use */
+    } else { /* the step may continue without it, as when it sorts gradients by use */
         assert_true(!reached || once);
         assert_ok(two_parts(&n, 1, &losses[1], &trained));
     }

@@ -229,7 +229,7 @@ static void second_derivatives_are_those_of_finite_differences(void **state) {
 }
 
 /* Gradients written and added straight into the parameters' arena are those handed out. */
-static void backward_gives_parameters_what_gradients_gives(void **state) {
+static void backward_and_gradients_agree_on_parameters(void **state) {
     (void)state;
     for (int i = 0; i < 300; i++) {
         graph g = random_graph();
@@ -261,5 +261,5 @@ static void backward_gives_parameters_what_gradients_gives(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(first_derivatives_are_those_of_finite_differences),
                      OPS_TEST(second_derivatives_are_those_of_finite_differences),
-                     OPS_TEST(backward_gives_parameters_what_gradients_gives));
+                     OPS_TEST(backward_and_gradients_agree_on_parameters));
 }

@@ -45,7 +45,7 @@ static void bad_sets_and_parameters_say_why(void **state) {
     kn_params_destroy(set);
 }
 
-static void initial_values_are_what_was_asked_for(void **state) {
+static void initial_values_follow_their_options(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *zeros = kn_param(set, KN_SHAPE(3), (kn_init){0}, "zeros");
@@ -110,7 +110,7 @@ static void a_held_parameter_outlives_its_set_as_a_constant(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(names_are_formatted_and_unique),
                      OPS_TEST(bad_sets_and_parameters_say_why),
-                     OPS_TEST(initial_values_are_what_was_asked_for),
+                     OPS_TEST(initial_values_follow_their_options),
                      OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
                      OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant));
 }

@@ -4,9 +4,9 @@
 
 #include "autograd_test.h"
 
-/* --- what is recorded --- */
+/* --- recording --- */
 
-static void only_what_leads_to_a_parameter_is_recorded(void **state) {
+static void only_ops_that_lead_to_a_parameter_are_recorded(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
@@ -69,7 +69,7 @@ static void a_tape_can_be_opened_again_and_again(void **state) {
 
 /* --- survivors --- */
 
-static void what_survives_a_tape_is_a_constant(void **state) {
+static void a_tensor_that_outlives_its_tape_is_a_constant(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
@@ -228,7 +228,7 @@ static void a_saved_value_that_was_written_is_an_error_that_names_the_op(void **
     kn_params_destroy(set);
 }
 
-static void watching_says_what_it_cannot_watch(void **state) {
+static void watching_reports_missing_records(void **state) {
     (void)state;
     {
         KN_FRAME();
@@ -342,7 +342,7 @@ static void a_consumed_tapes_memory_is_used_again(void **state) {
     kn_params_destroy(set);
 }
 
-static void what_a_big_tape_needed_once_is_given_back(void **state) {
+static void memory_of_a_big_tape_is_returned(void **state) {
     (void)state;
     size_t before = 0, after = 0;
     for (int i = 0; i < 2; i++) {
@@ -591,7 +591,7 @@ static void a_rule_may_save_its_result(void **state) {
     }
 }
 
-static void what_a_rule_saved_must_not_be_written(void **state) {
+static void a_write_to_a_saved_value_is_an_error(void **state) {
     (void)state;
     KN_TAPE();
     kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
@@ -730,7 +730,7 @@ static void a_rule_can_neither_save_nor_give_a_consumed_value(void **state) {
 
 /* --- aliases and tensors that ended --- */
 
-static void gradients_pass_through_ops_that_change_nothing(void **state) {
+static void gradients_pass_through_aliases(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
@@ -753,7 +753,7 @@ static void gradients_pass_through_ops_that_change_nothing(void **state) {
     kn_params_destroy(set);
 }
 
-static void what_ended_is_not_differentiated(void **state) {
+static void an_ended_tensor_is_not_differentiated(void **state) {
     (void)state;
     kn_params *set = params_f32();
     kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2), *y, *dx = NULL;
@@ -888,10 +888,10 @@ static void each_thread_has_a_tape_of_its_own(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(only_what_leads_to_a_parameter_is_recorded),
+        OPS_TEST(only_ops_that_lead_to_a_parameter_are_recorded),
         OPS_TEST(a_frame_that_does_not_record_makes_constants), OPS_TEST(tapes_do_not_nest),
         OPS_TEST(a_tape_can_be_opened_again_and_again),
-        OPS_TEST(what_survives_a_tape_is_a_constant),
+        OPS_TEST(a_tensor_that_outlives_its_tape_is_a_constant),
         OPS_TEST(values_in_slots_and_the_loss_survive_backward),
         OPS_TEST(integers_are_not_recorded), OPS_TEST(a_value_whose_slot_was_emptied_is_consumed),
         OPS_TEST(a_tensor_that_is_added_to_stays_a_constant),
@@ -900,16 +900,15 @@ int main(void) {
         OPS_TEST(losses_that_cannot_be_differentiated_say_why),
         OPS_TEST(an_error_in_the_model_arrives_at_backward),
         OPS_TEST(a_saved_value_that_was_written_is_an_error_that_names_the_op),
-        OPS_TEST(watching_says_what_it_cannot_watch),
+        OPS_TEST(watching_reports_missing_records),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
         OPS_TEST(gradients_by_values_in_the_middle),
         OPS_TEST(gradients_walk_only_towards_their_targets),
         OPS_TEST(a_watched_value_survives_backward),
         OPS_TEST(a_watched_value_passes_its_gradient_on),
-        OPS_TEST(a_consumed_tapes_memory_is_used_again),
-        OPS_TEST(what_a_big_tape_needed_once_is_given_back),
+        OPS_TEST(a_consumed_tapes_memory_is_used_again), OPS_TEST(memory_of_a_big_tape_is_returned),
         OPS_TEST(recorded_gradients_are_never_added_to_in_place),
-        OPS_TEST(a_rule_may_save_its_result), OPS_TEST(what_a_rule_saved_must_not_be_written),
+        OPS_TEST(a_rule_may_save_its_result), OPS_TEST(a_write_to_a_saved_value_is_an_error),
         OPS_TEST(a_rules_result_without_gradient_is_not_recorded),
         OPS_TEST(each_gradient_is_a_tensor_of_its_own), OPS_TEST(a_kept_tape_answers_again),
         OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
@@ -919,8 +918,7 @@ int main(void) {
         OPS_TEST(the_context_is_freed_once_whatever_happens),
         OPS_TEST(a_gradient_that_is_not_of_its_inputs_kind_is_an_error),
         OPS_TEST(a_rule_can_neither_save_nor_give_a_consumed_value),
-        OPS_TEST(gradients_pass_through_ops_that_change_nothing),
-        OPS_TEST(what_ended_is_not_differentiated),
+        OPS_TEST(gradients_pass_through_aliases), OPS_TEST(an_ended_tensor_is_not_differentiated),
         OPS_TEST(a_value_of_another_threads_tape_is_not_differentiated),
         OPS_TEST(a_value_of_another_threads_tape_is_a_constant),
         OPS_TEST(each_thread_has_a_tape_of_its_own));

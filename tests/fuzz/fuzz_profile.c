@@ -96,7 +96,7 @@ static void show_all(kn__report *report, uint8_t how) {
     kn__text_release(&text);
 }
 
-/* What was written has to be read back, and written the same again. */
+/* Text that was written reads back, and writes the same text again. */
 static void check_round_trip(const kn__report *report) {
     kn__text first = {0}, second = {0};
     kn__json_add(&first, report);

@@ -1,5 +1,5 @@
-/* mutate CORPUS_DIR: a small stand-in for libFuzzer where there is none: every file of the corpus
- * as it is, then mutations of them. KNET_FUZZ_RUNS says how many, KNET_TEST_SEED which. */
+/* mutate CORPUS_DIR: replaces libFuzzer where it is missing: runs every file of the corpus, then
+ * mutations of them. KNET_FUZZ_RUNS is their number, KNET_TEST_SEED their seed. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -11,16 +11,16 @@ readers=("$@")
 [ ${#readers[@]} -gt 0 ] || readers=(csv gzip kntrace pickle timer profile format config)
 command -v clang >/dev/null || { echo "run.sh: clang is missing (apt-get install clang)" >&2; exit 2; }
 mkdir -p build/fuzz
-sources=(tests/fuzz/fuzz_trace.c tools/replay/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/src/{status,thread}.c)
-config=(tests/fuzz/fuzz_config.c alloc/src/{config,writer,status,thread}.c)
-profiles=(tests/fuzz/fuzz_profile.c profiler/report/{read,select,holders,diff}.c alloc/src/{status,thread}.c
-          profiler/report/{report,table,text,json,export,name}.c profiler/src/env.c)
+base=(alloc/base/*.c)
+sources=(tests/fuzz/fuzz_trace.c tools/replay/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/device/{status,thread}.c)
+config=(tests/fuzz/fuzz_config.c alloc/inspect/{config,writer}.c alloc/device/{status,thread}.c)
+profiles=(tests/fuzz/fuzz_profile.c profiler/report/{read,select,holders,diff}.c alloc/device/{status,thread}.c
+          profiler/report/{report,table,cells,fields,json,export,name}.c profiler/src/env.c)
 flags=(-std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DKN_CHECKED
-       -Ialloc/include -Ialloc/src -Itools/replay -Iprofiler/include -Iprofiler/report -Iprofiler/src)
+       -Ialloc/include -Ialloc/base -Ialloc -Itools/replay -Iprofiler/include -Iprofiler/report -Iprofiler/src)
 for reader in "${readers[@]}"; do
   program=build/fuzz/$reader found=build/fuzz/$reader.corpus
   mkdir -p "$found"
-  # thread.c ends what other files keep for a thread; none of it is in this program.
   length=4096
   case $reader in
     timer) files=("${profiles[@]}") length=400 ;;
@@ -28,7 +28,7 @@ for reader in "${readers[@]}"; do
     profile | format) files=("${profiles[@]}") ;;
     *) files=("${sources[@]}") ;;
   esac
-  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${files[@]}" tests/fuzz/thread_ends.c -lz -lcjson -lm -lpthread -o "$program"
+  clang "${flags[@]}" "-DFUZZ_${reader^^}" "${files[@]}" "${base[@]}" -lz -lcjson -lm -lpthread -o "$program"
   "$program" -runs="$runs" -max_len="$length" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
              -artifact_prefix="build/fuzz/$reader-" "$found" "tests/fuzz/corpus/$reader" 2>&1 |
     tee "build/fuzz/$reader.log" | tail -n 8

@@ -4,7 +4,7 @@
  * bare driver call, for the pool the driver's own stream-ordered allocator; for the calls that the
  * pool's policy rests on, a kn_alloc and kn_free of 64 bytes on a created stream. */
 #include "bench.h"
-#include "cuda_api.h"
+#include "device/cuda_api.h"
 
 #include <knet/device_driver.h>
 #include <knet/pool.h>

@@ -14,7 +14,7 @@
 #define GPU_NAME "cuda:0"
 #endif
 
-/* The card; skips the whole program if there is none. */
+/* The GPU; without one it skips the whole program. */
 static inline kn_device *gpu_get(void) {
     kn_device *device = NULL;
     if (kn_device_find(&device, GPU_NAME) < 0) test_skip_all(kn_last_error()->message);
@@ -45,7 +45,7 @@ static inline kn_device *gpu_plain_get(void) {
     return device;
 }
 
-/* Enough work to keep the stream busy while the test goes on: fills of `scratch`. */
+/* Keeps the stream busy while the test continues: fills `scratch` many times. */
 static inline void gpu_keep_busy(kn_device *device, void *scratch, size_t size_bytes, int n_fills,
                                  kn_stream stream) {
     for (int i = 0; i < n_fills; i++) {
@@ -63,7 +63,7 @@ static inline bool gpu_find_function(const char *name, void *out_fn) {
     return symbol != NULL;
 }
 
-/* `later` waits, on the device, for what is enqueued on `earlier`. */
+/* Makes `later` wait, on the device, for the work enqueued on `earlier`. */
 static inline void gpu_order_after(kn_device *device, kn_stream later, kn_stream earlier) {
     kn_event *event = NULL;
     assert_ok(kn_event_create(&event, device));

@@ -1,6 +1,6 @@
 /* Our declarations of the driver API against NVIDIA's, where cuda.h is installed. The compiler does
  * the checking; the program shows that it did. */
-#include "cuda_api.h"
+#include "device/cuda_api.h"
 #include "test.h"
 
 #include <cuda.h>

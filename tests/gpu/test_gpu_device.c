@@ -104,7 +104,7 @@ static void handle_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state) {
     driver->range_release(impl, range, 8 * granule);
 }
 
-static void memory_given_back_can_be_had_again(void **state) {
+static void returned_memory_can_be_allocated_again(void **state) {
     (void)state;
     void *impl = NULL, *segment = NULL;
     const kn_device_driver *driver = table(&impl);
@@ -115,7 +115,7 @@ static void memory_given_back_can_be_had_again(void **state) {
     }
 }
 
-static void too_much_is_out_of_memory_and_changes_nothing(void **state) {
+static void too_much_is_out_of_memory_and_keeps_the_state(void **state) {
     (void)state;
     void *impl = NULL, *segment = NULL;
     const kn_device_driver *driver = table(&impl);
@@ -291,8 +291,8 @@ int main(void) {
     return RUN_TESTS(TEST(info_describes_a_gpu), TEST(plain_segments_hold_bytes),
                      TEST(mapped_handles_make_one_range),
                      TEST(handle_keeps_its_bytes_when_it_is_mapped_elsewhere),
-                     TEST(memory_given_back_can_be_had_again),
-                     TEST(too_much_is_out_of_memory_and_changes_nothing),
+                     TEST(returned_memory_can_be_allocated_again),
+                     TEST(too_much_is_out_of_memory_and_keeps_the_state),
                      TEST(misuse_is_a_cuda_error_that_names_the_call),
                      TEST(stream_waits_for_the_event_of_another),
                      TEST(stream_ids_are_never_used_twice), TEST(graph_capture_outlives_our_calls),

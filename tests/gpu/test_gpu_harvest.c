@@ -112,7 +112,7 @@ static void bytes_survive_while_memory_moves(void **state) {
 /* A stream that is destroyed with no kn_stream_retire keeps its memory until the pool would run
  * out; then the pool waits for the whole device once and takes it back. Its work was done, and
  * another stream has its handle, so that no call names a stream that is gone. */
-static void memory_of_a_stream_destroyed_unannounced_comes_back(void **state) {
+static void memory_of_a_stream_destroyed_without_retire_is_reused(void **state) {
     (void)state;
     enum { TRIES = 64 };
     void *impl = NULL, *x = NULL, *y = NULL;
@@ -153,5 +153,5 @@ static void memory_of_a_stream_destroyed_unannounced_comes_back(void **state) {
 int main(void) {
     gpu = gpu_get();
     return RUN_TESTS(TEST(bytes_survive_while_memory_moves),
-                     TEST(memory_of_a_stream_destroyed_unannounced_comes_back));
+                     TEST(memory_of_a_stream_destroyed_without_retire_is_reused));
 }

@@ -59,7 +59,7 @@ static void blocks_do_not_overlap(void **state) {
     pool_close(pool);
 }
 
-static void steady_state_asks_nothing_of_the_driver(void **state) {
+static void steady_state_never_calls_the_driver(void **state) {
     kn_device *gpu = *(kn_device **)*state;
     kn_pool *pool = pool_create(gpu, 0);
     kn_stream stream = NULL;
@@ -82,8 +82,8 @@ static void steady_state_asks_nothing_of_the_driver(void **state) {
     pool_close(pool);
 }
 
-/* A stream that is busy for long reads x late; x is freed at once, and what it held must stay until
- * then, whoever asks for memory meanwhile. */
+/* A stream that is busy for long reads x late. x is freed at once, and its contents must stay until
+ * that read, also if other streams allocate meanwhile. */
 static void block_read_late_by_another_stream_is_not_overwritten(void **state) {
     kn_device *gpu = *(kn_device **)*state;
     enum { ROUNDS = 10, OTHERS = 6 };
@@ -122,7 +122,7 @@ static void block_read_late_by_another_stream_is_not_overwritten(void **state) {
     pool_close(pool);
 }
 
-static void limit_holds_and_the_pool_goes_on(void **state) {
+static void limit_holds_and_the_pool_stays_usable(void **state) {
     kn_device *gpu = *(kn_device **)*state;
     kn_pool *pool = pool_create(gpu, 256 * MIB);
     void *x = NULL, *y = NULL;
@@ -137,7 +137,7 @@ static void limit_holds_and_the_pool_goes_on(void **state) {
     pool_close(pool);
 }
 
-static void full_gpu_is_out_of_memory_and_the_pool_goes_on(void **state) {
+static void full_gpu_is_out_of_memory_and_the_pool_stays_usable(void **state) {
     kn_device *gpu = *(kn_device **)*state;
     enum { N_MAX = 64 };
     kn_pool *pool = pool_create(gpu, 0);
@@ -230,11 +230,10 @@ int main(void) {
     gpus[0] = gpu_get();
     gpus[1] = gpu_plain_get();
     if (!gpus[1]) return 1;
-    return RUN_TESTS(ON_BOTH(blocks_do_not_overlap),
-                     ON_BOTH(steady_state_asks_nothing_of_the_driver),
+    return RUN_TESTS(ON_BOTH(blocks_do_not_overlap), ON_BOTH(steady_state_never_calls_the_driver),
                      ON_BOTH(block_read_late_by_another_stream_is_not_overwritten),
-                     ON_BOTH(limit_holds_and_the_pool_goes_on),
-                     ON_BOTH(full_gpu_is_out_of_memory_and_the_pool_goes_on),
+                     ON_BOTH(limit_holds_and_the_pool_stays_usable),
+                     ON_BOTH(full_gpu_is_out_of_memory_and_the_pool_stays_usable),
                      ON_BOTH(trim_gives_memory_back_to_the_driver), ON_BOTH(threads_share_a_pool),
                      ON_BOTH(default_pool_is_one));
 }

@@ -86,7 +86,7 @@ static const cJSON *row_of(const cJSON *json, const char *label) {
 
 /* Kernels one after the other on one stream can't take longer than the events round them, and where
  * each takes a millisecond they take nearly all of it. */
-static void gpu_time_of_scopes_is_what_events_measure(void **state) {
+static void gpu_time_of_scopes_matches_events(void **state) {
     (void)state;
     static const struct {
         const char *label;
@@ -123,5 +123,5 @@ int main(int argc, char **argv) {
     int fd = mkstemps(report, 5);
     if (fd < 0) return 1;
     close(fd);
-    return RUN_TESTS(TEST(gpu_time_of_scopes_is_what_events_measure));
+    return RUN_TESTS(TEST(gpu_time_of_scopes_matches_events));
 }

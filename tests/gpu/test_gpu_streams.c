@@ -181,7 +181,7 @@ static void prefetch_never_waits_on_a_full_device(void **state) { prefetch(gpu_o
 
 /* Where the limit leaves no room, the stream waits on the device, and the host doesn't. It also
  * shows that the gate holds a stream up. */
-static void stream_waits_on_the_device_when_nothing_else_is_left(void **state) {
+static void stream_waits_on_the_device_before_the_host_does(void **state) {
     scene s = scene_make(gpu_of(state), 2 * BUFFER + 8 * MIB, 0);
     void *target = must_alloc(s.pool, BUFFER, s.other), *x = must_alloc(s.pool, BUFFER, s.mine);
     kn_event *event = NULL;
@@ -473,8 +473,8 @@ static void *capture(const graph_api *api, const scene *s, kn_pool_graph *memory
     return exec;
 }
 
-/* What is allocated after the capture, on the captured stream and on another one, keeps its bytes
- * however often the graph is launched; and each launch computes what the step does. */
+/* Blocks that are allocated after the capture, on the captured stream and on another one, keep
+ * their bytes over many launches of the graph, and each launch computes the result of the step. */
 static void launches_of_a_graph_overwrite_nothing(void **state) {
     enum { LAUNCHES = 5, OTHERS = 6 };
     const size_t sizes[2] = {1000, 8 * MIB};
@@ -564,7 +564,7 @@ int main(void) {
         ON_BOTH(compute_never_waits_on_a_full_device),
         ON_BOTH(prefetch_never_waits_for_the_step),
         ON_BOTH(prefetch_never_waits_on_a_full_device),
-        ON_BOTH(stream_waits_on_the_device_when_nothing_else_is_left),
+        ON_BOTH(stream_waits_on_the_device_before_the_host_does),
         ON_BOTH(finished_stage_hands_its_memory_over),
         ON_BOTH(stage_that_is_not_finished_keeps_its_memory),
         ON_BOTH(default_stream_of_a_thread_is_its_own),

@@ -36,6 +36,15 @@ for folder in "${order[@]}"; do
     grep -rnE '#include "(\.\./)*(alloc|profiler|ops|autograd|tools)/' "$folder" --include='*.[ch]' --include='*.cu' || true)
 done
 
+# The storeys of alloc: each includes those before it.
+storeys=(device core pool inspect)
+for i in "${!storeys[@]}"; do
+  for above in "${storeys[@]:i+1}"; do
+    while IFS= read -r hit; do complain "$hit: ${storeys[$i]} lies below $above"; done < <(
+      grep -rnE "#include \"$above/" "alloc/${storeys[$i]}" || true)
+  done
+done
+
 # Libraries: everything but the command, which is a program, and the examples.
 libraries=$(git ls-files 'alloc/*.[ch]' 'profiler/*.[ch]' 'ops/*.[ch]' 'ops/*.cu' 'autograd/*.[ch]' 'tools/train/*.[ch]' \
             'tools/replay/*.[ch]' | grep -vE '^tools/train/progress\.c$')

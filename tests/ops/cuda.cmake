@@ -36,7 +36,7 @@ if(KNET_HAVE_CUDA)
   set_tests_properties(ops.cuda_plans_gpu PROPERTIES LABELS gpu TIMEOUT 120 SKIP_RETURN_CODE 77)
   add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv_plan.c
                  ${PROJECT_SOURCE_DIR}/ops/src/cuda/context.c)
-  target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops
+  target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops knet_base
                         CUDA::cudart CUDA::cublasLt ${CUDNN_LIBRARY} Threads::Threads)
   target_include_directories(test_cuda_plans PRIVATE ${PROJECT_SOURCE_DIR}/ops/src
                              ${PROJECT_SOURCE_DIR}/ops/src/cuda)
@@ -101,6 +101,6 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
   add_library(cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
               ${kernels}/conv_plan.c ${kernels}/cache.c)
-  target_link_libraries(cuda_c_files PRIVATE knet_options KnetC::ops)
+  target_link_libraries(cuda_c_files PRIVATE knet_options KnetC::ops knet_base)
   target_include_directories(cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 endif()

@@ -60,7 +60,7 @@ struct memory {
     size_t bytes;
 };
 
-// Saves the stack pointer of the fiber that runs and goes on with another. See emulate.c.
+// Saves the stack pointer of the running fiber and switches to another. See emulate.c.
 extern "C" void kn_emulate_switch(void **save, void *load);
 
 inline char *stacks;

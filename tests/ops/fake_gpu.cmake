@@ -4,7 +4,7 @@ function(fake_gpu_library target folder)
   set(tests ${PROJECT_SOURCE_DIR}/tests)
   add_library(${target} SHARED ${tests}/ops/fake_gpu.c ${tests}/alloc/fake_cuda.c ${tests}/alloc/fake_cuda_memory.c
               ${tests}/alloc/fake_cuda_streams.c)
-  target_include_directories(${target} PUBLIC ${tests}/ops ${tests}/alloc ${PROJECT_SOURCE_DIR}/alloc/src
+  target_include_directories(${target} PUBLIC ${tests}/ops ${tests}/alloc ${PROJECT_SOURCE_DIR}/alloc
                                               ${PROJECT_SOURCE_DIR}/alloc/include)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
   target_link_libraries(${target} PRIVATE knet_options CUDA::cublasLt Threads::Threads)

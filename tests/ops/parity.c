@@ -5,8 +5,8 @@
 #include "convert.h"
 #include "test.h"
 
-/* What guards hold. Round operands that are only read they are NaNs, so that a result shows that
- * one was read; round the others they differ from what a copy beyond an operand would write. */
+/* The bytes of guards. Guards of operands that are only read are NaNs, so that a result shows that
+ * one was read; guards of the others differ from the bytes that a copy past an operand writes. */
 enum { GUARD_READ = 0xFF, GUARD_WRITTEN = 0xA5 };
 
 /* --- filling buffers: a value depends on the case, the operand and the element alone --- */

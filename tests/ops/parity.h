@@ -1,6 +1,6 @@
 /* Parity: one table of calls over all ops. Each call runs with the same bytes on two devices, or in
  * two dtypes on the host, and everything it may have written is compared: the result, the second
- * result, every input, and the guards round each buffer.
+ * result, every input, and the guards before and after each buffer.
  *
  * A case describes a kn_op_call: what the tensors look like, not what comes out of it.
  */

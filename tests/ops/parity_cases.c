@@ -1,5 +1,5 @@
-/* The table. Shapes on purpose: no dimensions, one element, primes, sizes round the widths of
- * vectors, warps and blocks, and some that need several blocks or passes. */
+/* The table. The shapes cover no dimension, one element, primes, sizes just below and above the
+ * widths of vectors, warps and blocks, and sizes that need several blocks or passes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,7 +117,7 @@ static void binary_of(kn_op op, parity_operand a, parity_operand b, parity_opera
     parity_fill fill = wants_positive(op) ? FILL_POSITIVE : out_dtype ? FILL_TIES : FILL_UNIFORM;
     parity_case *c = add(op, is_exact(op) || out_dtype ? COMPARE_EXACT : COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = like(a, fill);
-    /* Quotients by what is near zero would drown the rest. */
+    /* Quotients by numbers near zero would dominate the result. */
     c->in[1] = like(b, op == KN_OP_div ? FILL_POSITIVE : fill);
     c->out = of_dtype(like(out, FILL_GUARD), out_dtype);
 }

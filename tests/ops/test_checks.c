@@ -24,7 +24,7 @@ static void products_check_their_shapes(void **state) {
     assert_shape(kn_matmul(a, zeros(KN_SHAPE(3, 0))), KN_SHAPE(2, 0));
 }
 
-static void products_over_nothing_are_zero(void **state) {
+static void products_over_an_empty_dimension_are_zero(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *a = zeros(KN_SHAPE(2, 0)), *b = F32(KN_SHAPE(2), 3, 4);
@@ -87,7 +87,7 @@ static void windows_too_large_to_count_are_errors(void **state) {
                     "can't be cut in 9223372036854775807 groups");
     assert_op_fails(kn_conv(x, none, KN_NONE, &(kn_conv_options){.groups = huge * 2}), KN_ERR_SHAPE,
                     "4611686018427387906 groups are too many");
-    /* The largest that count: what they pad and skip is zeros. */
+    /* The largest values that have an effect: beyond them all is padding. */
     kn_conv_options o = {.stride = {INT32_MAX}, .padding = {INT32_MAX}, .dilation = {INT32_MAX}};
     kn_tensor *line = F32(KN_SHAPE(1, 1, 1), 3), *three = F32(KN_SHAPE(1, 1, 3), 5, 7, 11);
     assert_values(kn_conv(line, three, KN_NONE, &o), 21);
@@ -211,7 +211,7 @@ static void shapes_are_written_as_text(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(products_check_their_shapes), OPS_TEST(products_over_nothing_are_zero),
+        OPS_TEST(products_check_their_shapes), OPS_TEST(products_over_an_empty_dimension_are_zero),
         OPS_TEST(convolution_checks_shapes_and_options),
         OPS_TEST(windows_too_large_to_count_are_errors),
         OPS_TEST(a_stride_beyond_the_input_takes_one_window),

@@ -266,7 +266,7 @@ static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
 }
 
 /* Three groups of a few channels: the library has but slow loops for these. */
-static void what_the_library_declines_is_done_by_ours(void **state) {
+static void our_kernels_run_when_the_library_declines(void **state) {
     (void)state;
     conv_case c = {2, 2, 3, 5, {9, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {4, 4}, {1, 1, 1}, 3, 2, false}};
     kn_conv_sizes s = plain_sizes;
@@ -299,7 +299,7 @@ static void plans_are_shared_and_their_number_is_bounded(void **state) {
         assert_true(kn__conv_plans() <= KN_PLANS_MAX);
     }
     assert_int_equal(kn__conv_plans(), KN_PLANS_MAX);
-    assert_non_null(first->primitive); /* long out of the cache, still whole for who has it */
+    assert_non_null(first->primitive); /* evicted from the cache, still valid for its holder */
     assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
     assert_ptr_not_equal(first, again);
     kn__conv_plan_drop(again);
@@ -366,7 +366,7 @@ int main(void) {
         OPS_TEST(the_bias_is_added_to_each_output_plane),
         OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(flips_and_doubles_stay_ours),
         OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
-        OPS_TEST(what_the_library_declines_is_done_by_ours),
+        OPS_TEST(our_kernels_run_when_the_library_declines),
         OPS_TEST(plans_are_shared_and_their_number_is_bounded), OPS_TEST(threads_share_the_cache),
         OPS_TEST(the_gradient_of_an_empty_batch_is_zero));
 }

@@ -34,7 +34,7 @@ static number *put(uint64_t key) {
 }
 static void release(number *n) { kn__cache_release(&cache, &n->cached); }
 
-static void what_was_put_is_found_and_nothing_else(void **state) {
+static void lookup_finds_exactly_the_inserted_keys(void **state) {
     (void)state;
     assert_null(get(7));
     number *seven = put(7);
@@ -56,7 +56,7 @@ static void the_second_of_two_equal_plans_is_destroyed(void **state) {
     release(second);
 }
 
-static void the_one_not_asked_for_longest_goes_first(void **state) {
+static void the_least_recently_used_is_evicted_first(void **state) {
     (void)state;
     for (uint64_t key = 1000; key < 1000 + KN__CACHE_MOST; key++) {
         release(put(key));
@@ -112,9 +112,9 @@ static void threads_get_the_plan_of_their_key(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(what_was_put_is_found_and_nothing_else),
+    return RUN_TESTS(TEST(lookup_finds_exactly_the_inserted_keys),
                      TEST(the_second_of_two_equal_plans_is_destroyed),
-                     TEST(the_one_not_asked_for_longest_goes_first),
+                     TEST(the_least_recently_used_is_evicted_first),
                      TEST(a_plan_in_use_outlives_its_eviction),
                      TEST(threads_get_the_plan_of_their_key));
 }

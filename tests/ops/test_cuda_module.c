@@ -39,7 +39,7 @@ static void every_op_but_views_has_a_cuda_kernel(void **state) {
     assert_int_equal(n_missing, 0);
 }
 
-static void the_versions_of_the_libraries_are_told(void **state) {
+static void the_versions_of_the_libraries_are_reported(void **state) {
     (void)state;
     char text[256] = "";
     module->versions(text, sizeof text);
@@ -52,6 +52,6 @@ int main(int argc, char **argv) {
     path = argv[1];
     const struct CMUnitTest tests[] = {TEST(the_module_has_the_abi_that_ops_expects),
                                        TEST(every_op_but_views_has_a_cuda_kernel),
-                                       TEST(the_versions_of_the_libraries_are_told)};
+                                       TEST(the_versions_of_the_libraries_are_reported)};
     return cmocka_run_group_tests_name(__FILE__, tests, load, NULL);
 }

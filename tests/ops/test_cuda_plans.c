@@ -176,7 +176,7 @@ static void tf32_plans_use_tensor_cores_where_there_are_any(void **state) {
     if (has_tf32 >= 0) assert_int_equal(n > 0, has_tf32);
 }
 
-static void a_description_that_is_none_is_an_error(void **state) {
+static void a_malformed_description_is_an_error(void **state) {
     (void)state;
     cudnnBackendDescriptor_t device = NULL;
     assert_fails(kn__conv_device_of_json(&device, "{\"deviceVer\": 900}"), KN_ERR_CUDA, "cudnn");
@@ -239,5 +239,5 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(every_convolution_finds_an_engine), TEST(strict_and_f64_plans_round_nothing),
         TEST(tf32_plans_use_tensor_cores_where_there_are_any), TEST(a_plan_keeps_less_than_128_kib),
-        TEST(a_description_that_is_none_is_an_error), TEST(an_impossible_convolution_is_an_error));
+        TEST(a_malformed_description_is_an_error), TEST(an_impossible_convolution_is_an_error));
 }

@@ -2,7 +2,7 @@
 
 #include "ops_test.h"
 
-static void a_result_goes_with_its_frame(void **state) {
+static void a_frame_frees_its_results(void **state) {
     (void)state;
     uint64_t before = ops_live_bytes();
     {
@@ -46,7 +46,7 @@ static void keep_through_two_frames_and_twice_is_safe(void **state) {
     assert_values(x, 2);
 }
 
-static void keep_of_an_input_changes_nothing(void **state) {
+static void keep_of_an_input_is_a_no_op(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *x = F32(KN_SHAPE(1), 4);
@@ -100,7 +100,7 @@ static void many_tensors_kept_and_dropped_in_random_order_are_all_freed(void **s
     }
 }
 
-static void ending_a_frame_ends_those_inside_and_ending_twice_is_nothing(void **state) {
+static void ending_a_frame_ends_inner_frames_and_a_second_end_is_a_no_op(void **state) {
     (void)state;
     kn_frame outer = kn_frame_begin(NULL), inner = kn_frame_begin(NULL), copy = outer;
     assert_non_null(F32(KN_SHAPE(1), 1));
@@ -150,7 +150,7 @@ static void take_log(void *ctx, int level, const char *text) {
     snprintf(logged, sizeof logged, "%s", text);
 }
 
-static void an_error_nobody_took_goes_to_the_log_at_the_outermost_end(void **state) {
+static void the_end_of_the_outermost_frame_logs_a_pending_error(void **state) {
     (void)state;
     logged[0] = '\0';
     kn_log_attach(take_log, NULL);
@@ -167,7 +167,7 @@ static void an_error_nobody_took_goes_to_the_log_at_the_outermost_end(void **sta
     assert_non_null(strstr(logged, "lost it"));
 }
 
-static void while_an_error_is_pending_ops_do_nothing(void **state) {
+static void ops_are_skipped_while_an_error_is_pending(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *x = F32(KN_SHAPE(1), 1);
@@ -178,7 +178,7 @@ static void while_an_error_is_pending_ops_do_nothing(void **state) {
     double value = 3;
     assert_fails(kn_item(&value, x), KN_ERR_IO, "the first");
     assert_close(value, 3, 0, 0);
-    assert_ok(kn_item(&value, x)); /* taken: the thread goes on */
+    assert_ok(kn_item(&value, x)); /* the error is cleared: the thread can continue */
     assert_close(value, 1, 0, 0);
 }
 
@@ -289,7 +289,7 @@ static kn_tensor *broadcast_to_the_same(kn_tensor *x) {
     return kn_broadcast(x, kn_tensor_shape(x));
 }
 
-static void an_op_that_changes_nothing_gives_an_alias(void **state) {
+static void an_op_without_effect_returns_an_alias(void **state) {
     (void)state;
     kn_tensor *(*const ops[])(kn_tensor *) = {dropout_of_none, cast_to_the_same, to_the_same,
                                               broadcast_to_the_same};
@@ -506,26 +506,24 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_frames_math_mode_is_inherited),
         OPS_TEST(the_process_has_a_math_mode_for_outermost_frames),
-        OPS_TEST(the_host_multiplies_the_same_in_every_mode),
-        OPS_TEST(a_result_goes_with_its_frame), OPS_TEST(an_op_outside_any_frame_is_an_error),
-        OPS_TEST(keep_moves_a_tensor_one_frame_out),
-        OPS_TEST(keep_through_two_frames_and_twice_is_safe),
-        OPS_TEST(keep_of_an_input_changes_nothing),
+        OPS_TEST(the_host_multiplies_the_same_in_every_mode), OPS_TEST(a_frame_frees_its_results),
+        OPS_TEST(an_op_outside_any_frame_is_an_error), OPS_TEST(keep_moves_a_tensor_one_frame_out),
+        OPS_TEST(keep_through_two_frames_and_twice_is_safe), OPS_TEST(keep_of_an_input_is_a_no_op),
         OPS_TEST(keep_in_the_outermost_frame_is_an_error),
         OPS_TEST(drop_frees_early_and_only_the_frames_own),
         OPS_TEST(many_tensors_kept_and_dropped_in_random_order_are_all_freed),
-        OPS_TEST(ending_a_frame_ends_those_inside_and_ending_twice_is_nothing),
+        OPS_TEST(ending_a_frame_ends_inner_frames_and_a_second_end_is_a_no_op),
         OPS_TEST(a_slot_outlives_frames),
         OPS_TEST(a_failed_tensor_leaves_the_slot_and_returns_its_error),
-        OPS_TEST(an_error_nobody_took_goes_to_the_log_at_the_outermost_end),
-        OPS_TEST(while_an_error_is_pending_ops_do_nothing),
+        OPS_TEST(the_end_of_the_outermost_frame_logs_a_pending_error),
+        OPS_TEST(ops_are_skipped_while_an_error_is_pending),
         OPS_TEST(an_error_has_its_op_and_its_call_site),
         OPS_TEST(options_of_a_frame_are_checked_and_inherited),
         OPS_TEST(a_frames_pool_serves_its_results),
         OPS_TEST(too_much_for_the_pool_is_an_error_that_names_the_shape),
         OPS_TEST(frames_that_a_thread_leaves_open_end_with_it),
         OPS_TEST(releasing_to_a_mark_leaves_outer_frames_alone),
-        OPS_TEST(an_op_that_changes_nothing_gives_an_alias),
+        OPS_TEST(an_op_without_effect_returns_an_alias),
         OPS_TEST(use_after_a_frames_end_is_an_error), OPS_TEST(use_after_drop_is_an_error),
         OPS_TEST(use_after_a_slot_was_emptied_is_an_error),
         OPS_TEST(the_end_is_known_for_a_thousand_tensors),

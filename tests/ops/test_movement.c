@@ -151,7 +151,7 @@ static void reshape_is_a_view_with_one_unknown(void **state) {
     assert_op_fails(kn_reshape(kn_zeros(KN_SHAPE(0)), KN_SHAPE(0, -1)), KN_ERR_SHAPE, "[0,-1]");
 }
 
-static void casts_round_saturate_and_keep_what_fits(void **state) {
+static void casts_round_saturate_and_keep_exact_values(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *x = F64(KN_SHAPE(8), 0, -1.9, 2.9, 300, -1e30, 1e30, NAN, 0.1);
@@ -264,7 +264,7 @@ int main(void) {
                      OPS_TEST(a_cut_of_the_first_dimension_is_a_view),
                      OPS_TEST(concat_puts_one_after_the_other),
                      OPS_TEST(reshape_is_a_view_with_one_unknown),
-                     OPS_TEST(casts_round_saturate_and_keep_what_fits),
+                     OPS_TEST(casts_round_saturate_and_keep_exact_values),
                      OPS_TEST(every_pair_of_dtypes_casts_small_integers_exactly),
                      OPS_TEST(halves_convert_both_ways), OPS_TEST(reading_out_checks_sizes),
                      OPS_TEST(bad_movements_are_errors));

@@ -112,7 +112,7 @@ static kn_status launch_graph(cudaGraph_t graph, cudaStream_t stream) {
     return KN_OK;
 }
 
-/* Captures the call, then launches what was captured. */
+/* Captures the call into a graph, then launches the graph. */
 static kn_status run_captured(void *ctx, kn_op_call *call) {
     (void)ctx;
     cudaStream_t stream = kn_frame_stream();

@@ -396,7 +396,7 @@ static void no_dimensions_and_no_elements_are_fine(void **state) {
     assert_ok(kn_check());
 }
 
-static void values_from_nothing_and_in_place(void **state) {
+static void new_values_and_values_in_place(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F64);
     kn_tensor *x = kn_full(KN_SHAPE(3), 1.5);
@@ -466,6 +466,6 @@ int main(void) {
         OPS_TEST(f64_functions_are_the_c_librarys), OPS_TEST(slopes_match_their_formulas),
         OPS_TEST(random_shapes_broadcast_as_one_index_at_a_time),
         OPS_TEST(results_do_not_depend_on_the_number_of_threads),
-        OPS_TEST(no_dimensions_and_no_elements_are_fine),
-        OPS_TEST(values_from_nothing_and_in_place), OPS_TEST(bad_inputs_name_op_values_and_shapes));
+        OPS_TEST(no_dimensions_and_no_elements_are_fine), OPS_TEST(new_values_and_values_in_place),
+        OPS_TEST(bad_inputs_name_op_values_and_shapes));
 }

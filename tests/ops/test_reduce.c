@@ -16,7 +16,7 @@ static kn_tensor *random_tensor(kn_shape shape, kn_dtype dtype) {
 }
 
 typedef struct naive {
-    long double sum; /* more digits than what it checks */
+    long double sum; /* more digits than the sum under test */
     double max, min;
     int64_t n, argmax;
 } naive;
@@ -168,7 +168,7 @@ static void shapes_of_results(void **state) {
     assert_values(kn_max(kn_full(KN_SCALAR, 3), KN_ALL, true), 3);
 }
 
-static void sums_of_nothing_are_zero_and_their_means_nan(void **state) {
+static void empty_sums_are_zero_and_empty_means_nan(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *x = kn_zeros(KN_SHAPE(2, 0));
@@ -208,7 +208,6 @@ int main(void) {
                      OPS_TEST(a_long_f32_sum_keeps_its_digits),
                      OPS_TEST(results_do_not_depend_on_the_number_of_threads),
                      OPS_TEST(a_nan_wins_extremes_and_the_first_counts),
-                     OPS_TEST(shapes_of_results),
-                     OPS_TEST(sums_of_nothing_are_zero_and_their_means_nan),
+                     OPS_TEST(shapes_of_results), OPS_TEST(empty_sums_are_zero_and_empty_means_nan),
                      OPS_TEST(sums_into_a_destination_add), OPS_TEST(bad_axes_are_errors));
 }

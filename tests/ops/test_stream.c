@@ -118,7 +118,7 @@ static void memory_read_on_another_stream_is_not_reused_too_early(void **state) 
     kn_stream_destroy(device, second);
 }
 
-static void a_write_on_another_stream_becomes_its_own(void **state) {
+static void a_write_moves_the_tensor_to_its_stream(void **state) {
     (void)state;
     kn_stream first = NULL, second = NULL;
     assert_ok(kn_stream_create(&first, device));
@@ -225,7 +225,7 @@ int main(void) {
         OPS_TEST(work_goes_to_the_threads_own_stream_or_the_frames),
         OPS_TEST(a_read_on_another_stream_waits_for_the_writer),
         OPS_TEST(memory_read_on_another_stream_is_not_reused_too_early),
-        OPS_TEST(a_write_on_another_stream_becomes_its_own),
+        OPS_TEST(a_write_moves_the_tensor_to_its_stream),
         OPS_TEST(copies_go_both_ways_and_only_reading_waits),
         OPS_TEST(the_generator_moves_with_its_use),
         OPS_TEST(every_failing_call_is_an_error_without_a_leak),

@@ -67,7 +67,7 @@ static int run_pack(void) {
 static void *find(const char *name) { return dlsym(mock, name); }
 
 /* Nodes 1 and 2 are captured in train/forward/conv, node 3 in train/backward; 50 replays of 1 µs a
- * node in train/step, two of them of node 4, which nobody saw captured. */
+ * node in train/step, two of them of node 4, whose capture was not recorded. */
 static int run_graph(void) {
     mock_capture_fn capture;
     mock_instantiate_fn instantiate;

@@ -130,7 +130,7 @@ static uint64_t random_below(uint64_t n) { /* xorshift64 */
     return random_state % n;
 }
 
-/* ---- calls that the profiler makes ---- */
+/* --- calls that the profiler makes --- */
 
 EXPORT CUptiResult CUPTIAPI cuptiGetVersion(uint32_t *version) {
     *version = word_value("version=") ? (uint32_t)word_value("version=") : 130001;
@@ -357,7 +357,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
     return CUPTI_SUCCESS;
 }
 
-/* ---- calls that the program makes ---- */
+/* --- calls that the program makes --- */
 
 typedef struct work {
     mock_kind kind;
@@ -468,7 +468,7 @@ EXPORT void mock_launch(mock_kind kind, const char *name, uint64_t ns, int error
     leave(kernel_call, i, error);
 }
 
-/* ---- graphs ---- */
+/* --- graphs --- */
 
 static void *handle(uint64_t number) { return (void *)(uintptr_t)number; }
 
@@ -529,7 +529,7 @@ EXPORT void mock_destroy(uint64_t graph, uint64_t node) {
     }
 }
 
-/* ---- memory and waiting ---- */
+/* --- memory and waiting --- */
 
 EXPORT void mock_memory(uint64_t address, uint64_t bytes, int is_alloc) {
     call c = is_alloc ? malloc_call : free_call;

@@ -1,17 +1,17 @@
-/* A library that looks like libcupti over a GPU that isn't there; and the program's side of it.
+/* A mock of libcupti with a simulated GPU, and the program's interface to it.
  *
  * MOCK_CUPTI in the environment is a list of words: held (another tool has it), nodriver, fail=N
  * (the N-th call fails), driver (records carry the driver call's id), zero (no times), drop=N
- * (every N-th record is lost), late (a flush delivers only some of what there is), split (few
+ * (every N-th record is lost), late (a flush delivers only some of the records), split (few
  * records a buffer), twice (every record comes two times), wrap (ids go round), full (no buffer is
  * taken), own (each thread fills a buffer of its own, as CUPTI 13 does, and completes it when it is
- * full), slow (the walk of a buffer takes two milliseconds), anonymous (who holds it is not said),
+ * full), slow (the walk of a buffer takes two milliseconds), anonymous (the holder is not named),
  * version=N, real (buffers are walked by the real libcupti.so.13), incomplete=N (every N-th record
  * is handed over before it was written), refuse=N (the call of this number can't be followed),
  * noexec (the copies for an executable graph come before its address is known), unsynced (no work
- * ends before the driver was waited for), teardown (what was not flushed when CUDA's own exit
- * handler ran is lost), order (fails once NVTX has loaded a tool), report (says on stderr which
- * kinds are disabled, and when it has no subscriber any more).
+ * ends before the driver was waited for), teardown (records that were not flushed when CUDA's own
+ * exit handler ran are lost), order (fails once NVTX has loaded a tool), report (prints the
+ * disabled kinds on stderr, and the end of the last subscription).
  */
 #ifndef KNET_MOCK_CUPTI_H
 #define KNET_MOCK_CUPTI_H

@@ -1,6 +1,6 @@
 /* A tool that listens to NVTX, as small as can be: counts ranges of the domain "knet" by name and
  * writes them, when the program ends, to the file that KNET_TEST_NVTX names. NVIDIA's libraries
- * send ranges of their own: of each call of the program it is told whether a range of ours with
+ * send their own ranges: for each call of the program it records whether one of our ranges with
  * that name was open. */
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
@@ -74,8 +74,7 @@ static bool is_covered(const char *called) {
     return is_same(called, inner->text) || (!is_dnn && starts_with(inner->text, "cudnn"));
 }
 
-/* Under the lock. What a library calls of itself is its own affair, and texts of errors are none of
- * the profiler's. */
+/* Under the lock. Ignores calls that a library makes itself, and those for texts of errors. */
 static void see_call(name *called) {
     if (n_theirs_open++ > 0 || !called || starts_with(called->text, "cublasLtGetStatus")) return;
     n_calls++;

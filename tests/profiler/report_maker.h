@@ -4,7 +4,7 @@
 
 #include "take.h"
 
-/* The row of a path such as "train/forward"; NULL when there is none. */
+/* The row of a path such as "train/forward", or NULL. */
 const kn__row *find_row(const kn__report *report, const char *path);
 
 /* A row under `parent` (NULL: the top level) with its calls, time and own bytes allocated. */

@@ -10,11 +10,11 @@
 typedef struct synthetic_options {
     int drop, zero, foreign;
     int records_max;   /* a launch */
-    bool hold_back;    /* a drain delivers only some of what there is */
+    bool hold_back;    /* a drain delivers only some of the records */
     uint32_t first_id; /* near UINT32_MAX: ids wrap */
 } synthetic_options;
 
-/* What was made, to compare with. */
+/* The records that were made, to compare with. */
 typedef struct synthetic_sums {
     uint64_t launched, dropped, untimed, n_records, gpu_ns, foreign_ns, n_foreign;
 } synthetic_sums;

@@ -4,24 +4,9 @@
 #include <pthread.h>
 
 #include "budget.h"
-#include "report_maker.h"
 #include "synthetic_source.h"
 #include "test.h"
-
-static kn__report report;
-
-static int setup(void **state) {
-    (void)state;
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    kn__activity_stop();
-    kn__report_release(&report);
-    kn__budget_set(KN__BUFFER_BYTES);
-    return 0;
-}
+#include "timer_fixture.h"
 
 static void begin(const synthetic_options *options) {
     kn__activity_stop();
@@ -123,7 +108,7 @@ static void a_second_source_is_refused(void **state) {
     assert_fails(kn__activity_start(source), KN_ERR_INVALID, "records come from synthetic already");
 }
 
-/* ---- a record that comes too early ---- */
+/* --- a record that comes too early --- */
 
 static const kn__record early = {.id = 95000, .name = "early", .start_ns = 5, .end_ns = 25};
 static bool early_is_due;
@@ -521,24 +506,25 @@ static void without_memory_left_every_launch_is_accounted_for(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_WITH(launches_that_no_table_has_room_for_are_lost, setup, teardown),
-        TEST_WITH(time_goes_to_the_scope_of_the_launch, setup, teardown),
-        TEST_WITH(without_memory_left_every_launch_is_accounted_for, setup, teardown),
-        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, setup, teardown),
-        TEST_WITH(what_a_ring_grew_by_is_returned, setup, teardown),
-        TEST_WITH(launches_without_a_record_yet_are_pending, setup, teardown),
-        TEST_WITH(rows_say_how_many_records_they_wait_for, setup, teardown),
-        TEST_WITH(a_record_waits_one_drain_for_its_launch, setup, teardown),
-        TEST_WITH(launches_made_during_a_drain_are_known_to_it, setup, teardown),
-        TEST_WITH(a_second_source_is_refused, setup, teardown),
-        TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, setup, teardown),
-        TEST_WITH(the_order_of_records_changes_nothing, setup, teardown),
-        TEST_WITH(a_ring_grows_with_what_is_launched_between_two_drains, setup, teardown),
-        TEST_WITH(launches_are_known_until_their_records_come, setup, teardown),
-        TEST_WITH(launches_that_are_forgotten_wait_for_no_record, setup, teardown),
-        TEST_WITH(a_thread_that_launches_takes_little_memory, setup, teardown),
-        TEST_WITH(launches_in_a_pause_are_in_no_count, setup, teardown),
-        TEST_WITH(dropped_records_leave_their_launches_counted, setup, teardown),
+        TEST_WITH(launches_that_no_table_has_room_for_are_lost, timer_setup, timer_teardown),
+        TEST_WITH(time_goes_to_the_scope_of_the_launch, timer_setup, timer_teardown),
+        TEST_WITH(without_memory_left_every_launch_is_accounted_for, timer_setup, timer_teardown),
+        TEST_WITH(a_full_ring_counts_what_it_could_not_keep, timer_setup, timer_teardown),
+        TEST_WITH(what_a_ring_grew_by_is_returned, timer_setup, timer_teardown),
+        TEST_WITH(launches_without_a_record_yet_are_pending, timer_setup, timer_teardown),
+        TEST_WITH(rows_say_how_many_records_they_wait_for, timer_setup, timer_teardown),
+        TEST_WITH(a_record_waits_one_drain_for_its_launch, timer_setup, timer_teardown),
+        TEST_WITH(launches_made_during_a_drain_are_known_to_it, timer_setup, timer_teardown),
+        TEST_WITH(a_second_source_is_refused, timer_setup, timer_teardown),
+        TEST_WITH(every_launch_and_every_nanosecond_is_accounted_for, timer_setup, timer_teardown),
+        TEST_WITH(the_order_of_records_changes_nothing, timer_setup, timer_teardown),
+        TEST_WITH(a_ring_grows_with_what_is_launched_between_two_drains, timer_setup,
+                  timer_teardown),
+        TEST_WITH(launches_are_known_until_their_records_come, timer_setup, timer_teardown),
+        TEST_WITH(launches_that_are_forgotten_wait_for_no_record, timer_setup, timer_teardown),
+        TEST_WITH(a_thread_that_launches_takes_little_memory, timer_setup, timer_teardown),
+        TEST_WITH(launches_in_a_pause_are_in_no_count, timer_setup, timer_teardown),
+        TEST_WITH(dropped_records_leave_their_launches_counted, timer_setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.activity", tests, NULL, NULL);
 }

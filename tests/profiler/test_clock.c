@@ -33,17 +33,17 @@ static void the_clock_is_the_one_of_this_test(void **state) {
     is_held = false;
 }
 
-static void a_clock_that_stands_still_confuses_no_scopes(void **state) {
+static void a_stopped_clock_keeps_the_scopes_right(void **state) {
     (void)state;
     hold();
     kn_scope outer = kn_scope_begin_static("outer"), inner = kn_scope_begin_static("inner");
     assert_true(inner.start > outer.start);
-    kn_scope_end(&outer); /* and what was opened inside */
+    kn_scope_end(&outer); /* and the scopes inside it */
     assert_null(kn__tree_mine->current->parent);
     is_held = false;
 }
 
-static void a_clock_that_goes_back_measures_nothing(void **state) {
+static void a_clock_that_jumps_back_gives_zero_time(void **state) {
     (void)state;
     kn__report report;
     hold();
@@ -62,6 +62,6 @@ static void a_clock_that_goes_back_measures_nothing(void **state) {
 int main(void) {
     if (kn_prof_owners_on() < 0) return 1;
     return RUN_TESTS(TEST(the_clock_is_the_one_of_this_test),
-                     TEST(a_clock_that_stands_still_confuses_no_scopes),
-                     TEST(a_clock_that_goes_back_measures_nothing));
+                     TEST(a_stopped_clock_keeps_the_scopes_right),
+                     TEST(a_clock_that_jumps_back_gives_zero_time));
 }

@@ -1,4 +1,4 @@
-/* Two profiles compared: what counts as moved, and what is noise. */
+/* Comparing two profiles: real changes and noise. */
 #include "diff.h"
 
 #include <cjson/cJSON.h>
@@ -42,7 +42,7 @@ static kn__diff compare(kn__report *a, kn__report *b) {
     return diff;
 }
 
-static void what_moved_is_told_from_noise(void **state) {
+static void real_changes_differ_from_noise(void **state) {
     (void)state;
     static const spec base = {100, 1e5, 1e4, 8e4, 0, 0};
     static const struct {
@@ -115,7 +115,7 @@ static void a_row_called_once_is_judged_by_the_rows_in_it(void **state) {
     for (int i = 0; i < 2; i++) kn__report_release(&reports[i]);
 }
 
-static void rows_that_come_and_go_are_told_once(void **state) {
+static void rows_that_appear_or_vanish_are_listed_once(void **state) {
     (void)state;
     kn__report a, b;
     make(&a, (spec){100, 1e5, 1e4, 8e4, 0, 0});
@@ -172,7 +172,7 @@ static void a_kernel_is_compared_by_its_gpu_time(void **state) {
     for (int i = 0; i < 2; i++) kn__report_release(&reports[i]);
 }
 
-static void the_worst_stands_first_in_table_and_json(void **state) {
+static void the_worst_is_first_in_table_and_json(void **state) {
     (void)state;
     kn__report a, b;
     make(&a, (spec){100, 1e5, 1e3, 8e4, 1 << 20, 0});
@@ -213,9 +213,9 @@ static void the_worst_stands_first_in_table_and_json(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(what_moved_is_told_from_noise), TEST(a_row_called_once_needs_more),
+    return RUN_TESTS(TEST(real_changes_differ_from_noise), TEST(a_row_called_once_needs_more),
                      TEST(a_row_called_once_is_judged_by_the_rows_in_it),
-                     TEST(rows_that_come_and_go_are_told_once), TEST(calls_are_compared_a_step),
-                     TEST(a_kernel_is_compared_by_its_gpu_time),
-                     TEST(the_worst_stands_first_in_table_and_json));
+                     TEST(rows_that_appear_or_vanish_are_listed_once),
+                     TEST(calls_are_compared_a_step), TEST(a_kernel_is_compared_by_its_gpu_time),
+                     TEST(the_worst_is_first_in_table_and_json));
 }

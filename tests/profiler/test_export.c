@@ -27,7 +27,7 @@ static int drop_report(void **state) {
     return 0;
 }
 
-/* ---- CSV ---- */
+/* --- CSV --- */
 
 /* Reads one field; returns what follows it and its separator. */
 static const char *read_field(const char *s, char *out, size_t size) {
@@ -96,7 +96,7 @@ static void csv_is_read_back(void **state) {
     kn__text_release(&text);
 }
 
-/* ---- folded stacks ---- */
+/* --- folded stacks --- */
 
 static uint64_t sum_folded(const char *data, int *n_lines) {
     uint64_t sum = 0;
@@ -129,7 +129,7 @@ static void folded_stacks_sum_up_to_the_total(void **state) {
     kn__text_release(&text);
 }
 
-/* ---- flame graph ---- */
+/* --- flame graph --- */
 
 /* Well-formed XML: tags nest, attributes are quoted, text has no bare < or &. Counts the boxes. */
 static int check_xml(const char *s) {

@@ -3,11 +3,7 @@
 
 #include "external.h"
 #include "test.h"
-
-static int setup(void **state) {
-    (void)state;
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
-}
+#include "timer_fixture.h"
 
 static const char graph, exec;
 
@@ -22,7 +18,7 @@ static void copies_keep_the_scope_of_their_capture(void **state) {
     KN_SCOPE("instantiated there");
     kn__graph_cloned(12, 11, &exec);
     kn__graph_cloned(13, 12, &exec); /* a copy of a copy */
-    kn__graph_cloned(14, 99, &exec); /* of a node that nobody saw */
+    kn__graph_cloned(14, 99, &exec); /* of a node that was not recorded */
     assert_ptr_equal(kn__graph_scope(12), scope);
     assert_ptr_equal(kn__graph_scope(13), scope);
     assert_null(kn__graph_scope(14));
@@ -60,7 +56,7 @@ static void nodes_are_bounded_and_the_rest_is_counted(void **state) {
     assert_non_null(kn__graph_scope(5));
 }
 
-/* Blocks come and go; what is told of them comes shuffled within a drain. */
+/* Blocks are allocated and freed; their records arrive in any order within a drain. */
 enum { SLOTS = 500, ROUNDS = 200, PER_ROUND = 300 };
 
 typedef struct event {
@@ -109,10 +105,10 @@ static void device_memory_agrees_with_a_model_in_any_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_WITH(copies_keep_the_scope_of_their_capture, setup, NULL),
-        TEST_WITH(a_destroyed_node_is_known_until_its_records_are_in, setup, NULL),
-        TEST_WITH(nodes_are_bounded_and_the_rest_is_counted, setup, NULL),
-        TEST_WITH(device_memory_agrees_with_a_model_in_any_order, setup, NULL),
+        TEST_WITH(copies_keep_the_scope_of_their_capture, timer_setup, NULL),
+        TEST_WITH(a_destroyed_node_is_known_until_its_records_are_in, timer_setup, NULL),
+        TEST_WITH(nodes_are_bounded_and_the_rest_is_counted, timer_setup, NULL),
+        TEST_WITH(device_memory_agrees_with_a_model_in_any_order, timer_setup, NULL),
     };
     return cmocka_run_group_tests_name("profiler.graph", tests, NULL, NULL);
 }

@@ -16,10 +16,10 @@ static cJSON *parse(const kn__report *report) {
     return json;
 }
 
-static double number(const cJSON *object, const char *key) {
+static int64_t number(const cJSON *object, const char *key) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
     if (!cJSON_IsNumber(item)) fail_msg("%s is missing", key);
-    return item->valuedouble;
+    return (int64_t)item->valuedouble;
 }
 
 static const char *string(const cJSON *object, const char *key) {

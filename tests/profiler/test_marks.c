@@ -11,8 +11,8 @@ enum { BLOCK = 1 << 20 };
 static kn_pool *pool;
 static const kn_observer *observer;
 
-/* What a thread tells that was interrupted between the pool's free and its telling: the block was
- * live once, and is told to be live for longer. */
+/* A thread was interrupted between the pool's free and the call of the observer: the observer sees
+ * the block live for longer than it was. */
 static uint32_t tell_late(void) { return observer->on_alloc(pool, NULL, BLOCK, NULL); }
 static void tell_at_last(uint32_t owner) { observer->on_free(pool, NULL, BLOCK, owner); }
 

@@ -3,24 +3,16 @@
 
 #include <pthread.h>
 
-#include "report_maker.h"
 #include "test.h"
+#include "timer_fixture.h"
 
-static kn__report report;
 static const kn_observer *observer;
 static kn_pool *const no_pool =
     (kn_pool *)&report; /* an address; the observer never looks inside */
 
 static int setup(void **state) {
-    (void)state;
     observer = kn__memory_observer(true);
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    kn__report_release(&report);
-    return 0;
+    return timer_setup(state);
 }
 
 static uint32_t alloc(size_t bytes) { return observer->on_alloc(no_pool, NULL, bytes, NULL); }
@@ -107,7 +99,7 @@ static void blocks_freed_before_the_next_allocation_are_temporary(void **state) 
         find_row(&report, "temporaries/where it is freed does not matter")->n_temporary, 0);
 }
 
-/* ---- random traces ---- */
+/* --- random traces --- */
 
 enum { PATHS = 40, BLOCKS = 300, DEPTH = 3, STEPS = 600 };
 
@@ -256,7 +248,7 @@ static void peaks_and_owners_agree_with_brute_force(void **state) {
     for (int round = 0; round < 150; round++) random_trace(round);
 }
 
-/* ---- threads and pools ---- */
+/* --- threads and pools --- */
 
 static void *disturb(void *arg) {
     (void)arg;
@@ -532,22 +524,23 @@ static void one_table_of_ours_replaces_the_other(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_WITH(blocks_belong_to_the_innermost_scope, setup, teardown),
-        TEST_WITH(memory_outside_any_scope_is_told_apart, setup, teardown),
-        TEST_WITH(rise_is_what_a_scope_needs_beyond_its_entry, setup, teardown),
-        TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, teardown),
-        TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, teardown),
-        TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, teardown),
-        TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, teardown),
-        TEST_WITH(a_mark_that_is_not_exact_is_a_lower_bound, setup, teardown),
-        TEST_WITH(a_scope_opened_before_memory_was_followed_shows_what_it_holds, setup, teardown),
-        TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, teardown),
-        TEST_WITH(a_real_pool_reports_its_blocks, setup, teardown),
-        TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, teardown),
-        TEST_WITH(pools_of_a_name_that_follow_each_other_add_up, setup, teardown),
-        TEST_WITH(the_device_says_how_full_it_was, setup, teardown),
-        TEST_WITH(what_is_not_freed_is_told_with_its_scope, setup, teardown),
-        TEST_WITH(one_table_of_ours_replaces_the_other, setup, teardown),
+        TEST_WITH(blocks_belong_to_the_innermost_scope, setup, timer_teardown),
+        TEST_WITH(memory_outside_any_scope_is_told_apart, setup, timer_teardown),
+        TEST_WITH(rise_is_what_a_scope_needs_beyond_its_entry, setup, timer_teardown),
+        TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, timer_teardown),
+        TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, timer_teardown),
+        TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, timer_teardown),
+        TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, timer_teardown),
+        TEST_WITH(a_mark_that_is_not_exact_is_a_lower_bound, setup, timer_teardown),
+        TEST_WITH(a_scope_opened_before_memory_was_followed_shows_what_it_holds, setup,
+                  timer_teardown),
+        TEST_WITH(scopes_open_on_other_threads_have_their_marks, setup, timer_teardown),
+        TEST_WITH(a_real_pool_reports_its_blocks, setup, timer_teardown),
+        TEST_WITH(a_pool_that_comes_and_goes_disturbs_nobody, setup, timer_teardown),
+        TEST_WITH(pools_of_a_name_that_follow_each_other_add_up, setup, timer_teardown),
+        TEST_WITH(the_device_says_how_full_it_was, setup, timer_teardown),
+        TEST_WITH(what_is_not_freed_is_told_with_its_scope, setup, timer_teardown),
+        TEST_WITH(one_table_of_ours_replaces_the_other, setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.memory", tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void demangled_names_lose_arguments_too(void **state) {
 
 #define FILL "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_"
 
-static void instances_of_a_template_keep_what_tells_them_apart(void **state) {
+static void instances_of_a_template_keep_distinct_names(void **state) {
     (void)state;
     static const struct {
         const char *name, *want;
@@ -109,6 +109,6 @@ static void any_text_is_cut_to_fit(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(mangled_names_lose_arguments), TEST(demangled_names_lose_arguments_too),
-                     TEST(instances_of_a_template_keep_what_tells_them_apart),
-                     TEST(other_names_stay), TEST(any_text_is_cut_to_fit));
+                     TEST(instances_of_a_template_keep_distinct_names), TEST(other_names_stay),
+                     TEST(any_text_is_cut_to_fit));
 }

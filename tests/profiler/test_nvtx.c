@@ -1,54 +1,44 @@
 /* Scopes as NVTX ranges, as a tool sees them. */
-#include <stdbool.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "outcome.h"
 #include "test.h"
 
 static const char *program, *listener;
 static const char *library_calls, *device; /* NULL: a build without CUDA */
 
-typedef struct outcome {
-    int code;
-    char seen[8192], err[32768];
-} outcome;
+static uid_t run_as;    /* 0: whoever we are */
+static char seen[8192]; /* what the listener wrote in the last run */
 
-static void read_file(const char *path, char *out, size_t size) {
-    FILE *file = fopen(path, "rb");
-    out[file ? fread(out, 1, size - 1, file) : 0] = '\0';
-    if (file) fclose(file);
+typedef struct environment {
+    const char *timer, *injection;
+    char path[32];
+    int fd; /* of the listener's file */
+} environment;
+
+static void prepare(const void *ctx) {
+    const environment *e = ctx;
+    set_variable("KNET_TIMER", e->timer);
+    set_variable("NVTX_INJECTION64_PATH", e->injection);
+    setenv("KNET_TEST_NVTX", e->path, 1);
+    setenv("CUBLAS_NVTX_LEVEL", "2", 1);
+    setenv("CUBLASLT_NVTX_LEVEL", "2", 1);
+    setenv("CUDNN_NVTX_LEVEL", "2", 1);
+    if (run_as && (fchown(e->fd, run_as, run_as) != 0 || setuid(run_as) != 0)) _exit(96);
 }
-
-static uid_t run_as; /* 0: whoever we are */
 
 static outcome run_program(const char *which, const char *way, const char *timer,
                            const char *injection) {
     static outcome o;
-    char seen[] = "/tmp/knet-nvtx-XXXXXX", err[] = "/tmp/knet-nvtx-err-XXXXXX";
-    int seen_fd = mkstemp(seen), err_fd = mkstemp(err);
-    assert_true(seen_fd >= 0 && err_fd >= 0);
-    pid_t child = fork();
-    if (child == 0) {
-        timer ? setenv("KNET_TIMER", timer, 1) : unsetenv("KNET_TIMER");
-        injection ? setenv("NVTX_INJECTION64_PATH", injection, 1)
-                  : unsetenv("NVTX_INJECTION64_PATH");
-        setenv("KNET_TEST_NVTX", seen, 1);
-        dup2(err_fd, 2);
-        setenv("CUBLAS_NVTX_LEVEL", "2", 1);
-        setenv("CUBLASLT_NVTX_LEVEL", "2", 1);
-        setenv("CUDNN_NVTX_LEVEL", "2", 1);
-        if (run_as && (fchown(seen_fd, run_as, run_as) != 0 || setuid(run_as) != 0)) _exit(96);
-        execl(which, which, way, device, (char *)NULL);
-        _exit(97);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    o.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    read_file(seen, o.seen, sizeof o.seen);
-    read_file(err, o.err, sizeof o.err);
-    close(seen_fd), close(err_fd);
-    unlink(seen), unlink(err);
+    environment e = {timer, injection, "/tmp/knet-nvtx-XXXXXX", -1};
+    const char *const argv[] = {which, way, device, NULL};
+    e.fd = mkstemp(e.path);
+    assert_true(e.fd >= 0);
+    run_child(&o, argv, prepare, &e);
+    snprintf(seen, sizeof seen, "%s", read_file(e.path));
+    close(e.fd);
+    unlink(e.path);
     return o;
 }
 
@@ -56,9 +46,9 @@ static outcome run(const char *way, const char *timer, const char *injection) {
     return run_program(program, way, timer, injection);
 }
 
-static int value(const outcome *o, const char *key) {
-    const char *line = strstr(o->seen, key);
-    if (!line) fail_msg("no %s in\n%s", key, o->seen);
+static int value(const char *key) {
+    const char *line = strstr(seen, key);
+    if (!line) fail_msg("no %s in\n%s", key, seen);
     return atoi(line + strlen(key));
 }
 
@@ -67,35 +57,35 @@ static void a_tool_gets_ranges_without_the_timer(void **state) {
     outcome o = run("plain", NULL, listener);
     assert_int_equal(o.code, 0);
     assert_string_equal(o.err, ""); /* nobody asked for a table */
-    assert_int_equal(value(&o, "domains "), 1);
-    assert_int_equal(value(&o, "step: "), 3);
-    assert_int_equal(value(&o, "forward: "), 3);
-    assert_int_equal(value(&o, "conv[1]: "), 3);
-    assert_int_equal(value(&o, "pushed "), 9);
-    assert_int_equal(value(&o, "popped "), 9);
+    assert_int_equal(value("domains "), 1);
+    assert_int_equal(value("step: "), 3);
+    assert_int_equal(value("forward: "), 3);
+    assert_int_equal(value("conv[1]: "), 3);
+    assert_int_equal(value("pushed "), 9);
+    assert_int_equal(value("popped "), 9);
 }
 
 static void a_label_is_registered_once(void **state) {
     (void)state;
-    outcome o = run("plain", NULL, listener);
-    assert_int_equal(value(&o, "registered "), 3);
+    run("plain", NULL, listener);
+    assert_int_equal(value("registered "), 3);
 }
 
 static void table_and_ranges_go_together(void **state) {
     (void)state;
     outcome o = run("plain", "1", listener);
-    assert_int_equal(value(&o, "pushed "), 9);
+    assert_int_equal(value("pushed "), 9);
     assert_non_null(strstr(o.err, "Section"));
     o = run("plain", "nvtx", listener);
-    assert_int_equal(value(&o, "pushed "), 9);
+    assert_int_equal(value("pushed "), 9);
     assert_string_equal(o.err, "");
 }
 
 static void scopes_of_a_thread_that_ends_are_popped(void **state) {
     (void)state;
-    outcome o = run("thread", NULL, listener);
-    assert_int_equal(value(&o, "pushed "), 2);
-    assert_int_equal(value(&o, "popped "), 2);
+    run("thread", NULL, listener);
+    assert_int_equal(value("pushed "), 2);
+    assert_int_equal(value("popped "), 2);
 }
 
 static void a_tool_that_cannot_be_loaded_changes_nothing(void **state) {
@@ -105,12 +95,6 @@ static void a_tool_that_cannot_be_loaded_changes_nothing(void **state) {
     assert_non_null(strstr(o.err, "Section"));
     o = run("plain", NULL, "/nowhere/tool.so");
     assert_string_equal(o.err, "");
-}
-
-static void copy_file(const char *to, const char *from) {
-    char command[8192];
-    snprintf(command, sizeof command, "cp '%s' '%s'", from, to);
-    assert_int_equal(system(command), 0);
 }
 
 /* Who may not be trusted runs a program of root's: what he names must not be loaded into it. */
@@ -128,7 +112,7 @@ static void a_setuid_program_loads_no_tool(void **state) {
     run_as = NOBODY;
     outcome o = run_program(copy, "plain", NULL, tool);
     bool can_run = o.code == 0; /* the libraries may lie where nobody may look */
-    int pushed = can_run ? value(&o, "pushed ") : 0;
+    int pushed = can_run ? value("pushed ") : 0;
     chmod(copy, 04755);
     o = run_program(copy, "plain", NULL, tool);
     run_as = 0;
@@ -136,7 +120,7 @@ static void a_setuid_program_loads_no_tool(void **state) {
     if (!can_run) skip();
     assert_int_equal(pushed, 9);
     assert_int_equal(o.code, 0);
-    assert_string_equal(o.seen, "");
+    assert_string_equal(seen, "");
 }
 
 /* The libraries' own ranges are the judge: whatever they say was called was called in a scope. */
@@ -145,20 +129,20 @@ static void every_library_call_is_in_a_scope_of_its_name(void **state) {
     if (!library_calls) skip();
     outcome o = run_program(library_calls, "wrapped", "nvtx", listener);
     assert_int_equal(o.code, 0);
-    assert_true(value(&o, "library calls ") > 0);
-    const char *bare = strstr(o.seen, "bare call of ");
+    assert_true(value("library calls ") > 0);
+    const char *bare = strstr(seen, "bare call of ");
     if (bare) fail_msg("%s", bare);
-    assert_int_equal(value(&o, "bare "), 0);
-    assert_true(value(&o, "cudnnBackendExecute: ") > 0);
-    assert_true(value(&o, "cublasLtMatmul: ") > 0);
+    assert_int_equal(value("bare "), 0);
+    assert_true(value("cudnnBackendExecute: ") > 0);
+    assert_true(value("cublasLtMatmul: ") > 0);
 }
 
 static void a_library_call_without_a_scope_is_seen(void **state) {
     (void)state;
     if (!library_calls) skip();
-    outcome o = run_program(library_calls, "bare", "nvtx", listener);
-    assert_int_equal(value(&o, "bare "), 1);
-    assert_non_null(strstr(o.seen, "bare call of cublasLtGetVersion"));
+    run_program(library_calls, "bare", "nvtx", listener);
+    assert_int_equal(value("bare "), 1);
+    assert_non_null(strstr(seen, "bare call of cublasLtGetVersion"));
 }
 
 int main(int argc, char **argv) {

@@ -4,44 +4,34 @@
 
 #include <cupti.h>
 #include <dlfcn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cupti_records.h"
-#include "report_maker.h"
+#include "outcome.h"
 #include "test.h"
+#include "timer_fixture.h"
 
 static const char *program, *mock, *fixture;
 static char recording[] = "/tmp/knet-recording-XXXXXX";
-static kn__report report;
+typedef struct environment {
+    const char *timer, *words;
+} environment;
 
-static int setup(void **state) {
-    (void)state;
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    kn__activity_stop();
-    kn__report_release(&report);
-    return 0;
+static void prepare(const void *ctx) {
+    const environment *e = ctx;
+    setenv("KNET_TIMER", e->timer, 1);
+    setenv("MOCK_CUPTI", e->words, 1);
+    relax_sanitizer();
 }
 
 /* The program as it runs on a machine with a GPU, but for the GPU. */
 static void record(const char *what, const char *words) {
+    static outcome o;
     char timer[1024];
-    pid_t child = fork();
+    const char *const argv[] = {program, mock, what, NULL};
     snprintf(timer, sizeof timer, "gpu,out=/dev/null,cupti=%s,record=%s", mock, recording);
-    if (child == 0) {
-        setenv("KNET_TIMER", timer, 1);
-        setenv("MOCK_CUPTI", words, 1);
-        if (strcmp(what, "forks") == 0) setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-        execl(program, program, mock, what, (char *)NULL);
-        _exit(97);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 6);
+    run_child(&o, argv, prepare, &(environment){timer, words});
+    assert_int_equal(o.code, 6);
 }
 
 static CUptiResult (*next_record)(uint8_t *, size_t, CUpti_Activity **);
@@ -279,7 +269,8 @@ static void a_recording_that_cannot_be_written_is_told(void **state) {
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "compare") == 0) {
         fixture = argv[2];
-        return RUN_TESTS(TEST_WITH(both_readers_agree_on_the_given_file, setup, teardown));
+        return RUN_TESTS(
+            TEST_WITH(both_readers_agree_on_the_given_file, timer_setup, timer_teardown));
     }
     if (argc < 4) return 1;
     program = argv[1];
@@ -289,16 +280,17 @@ int main(int argc, char **argv) {
     if (fd < 0) return 1;
     close(fd);
     const struct CMUnitTest tests[] = {
-        TEST_WITH(a_recording_plays_as_it_was, setup, teardown),
-        TEST_WITH(children_that_exit_leave_the_recording_whole, setup, teardown),
+        TEST_WITH(a_recording_plays_as_it_was, timer_setup, timer_teardown),
+        TEST_WITH(children_that_exit_leave_the_recording_whole, timer_setup, timer_teardown),
         TEST(what_lies_in_an_incomplete_record_is_no_record),
-        TEST_WITH(both_readers_agree, setup, teardown),
-        TEST_WITH(an_old_recording_can_still_be_played, setup, teardown),
-        TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, setup, teardown),
-        TEST_WITH(any_bytes_are_played_without_harm, setup, teardown),
-        TEST_WITH(records_of_lengths_that_can_not_be_are_not_read, setup, teardown),
-        TEST_WITH(other_files_are_refused, setup, teardown),
-        TEST_WITH(a_recording_that_cannot_be_written_is_told, setup, teardown),
+        TEST_WITH(both_readers_agree, timer_setup, timer_teardown),
+        TEST_WITH(an_old_recording_can_still_be_played, timer_setup, timer_teardown),
+        TEST_WITH(a_recording_that_was_cut_off_plays_as_far_as_it_goes, timer_setup,
+                  timer_teardown),
+        TEST_WITH(any_bytes_are_played_without_harm, timer_setup, timer_teardown),
+        TEST_WITH(records_of_lengths_that_can_not_be_are_not_read, timer_setup, timer_teardown),
+        TEST_WITH(other_files_are_refused, timer_setup, timer_teardown),
+        TEST_WITH(a_recording_that_cannot_be_written_is_told, timer_setup, timer_teardown),
     };
     int failed = cmocka_run_group_tests_name("profiler.replay", tests, NULL, NULL);
     unlink(recording);

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "export.h"
+#include "holders.h"
 #include "json.h"
 #include "report_maker.h"
-#include "holders.h"
 #include "select.h"
 #include "table.h"
 #include "test.h"
@@ -116,7 +116,7 @@ static void assert_bad(const char *text, size_t n, const char *why) {
 #define ROW(values)                                                                                \
     HEAD "\"scopes\":[{\"label\":\"a\",\"children\":[{\"label\":\"b\"," values "}]}]}"
 
-static void bad_files_say_what_is_wrong(void **state) {
+static void bad_files_are_errors_with_the_reason(void **state) {
     (void)state;
     static const struct {
         const char *text, *why;
@@ -229,7 +229,7 @@ static void a_million_rows_are_read(void **state) {
     kn__text_puts(&text, "]}");
     kn__report report;
     assert_ok(kn__report_parse(&report, "large", text.data, text.length));
-    assert_int_equal(report.n_rows, TOPS + TOPS * INSIDE);
+    assert_int_equal(report.children.n_used, TOPS + TOPS * INSIDE);
     kn__report_sort(&report, KN__SORT_TIME);
     assert_ok(kn__report_top(&report, 3));
     int n = 0;
@@ -249,7 +249,7 @@ static void files_that_cannot_be_read_are_named(void **state) {
     assert_fails(kn__report_read(&report, "/dev/zero"), KN_ERR_FORMAT, "larger than any profile");
 }
 
-/* ---- parts of a report ---- */
+/* --- parts of a report --- */
 
 static int count_rows(const kn__row *row) {
     int n = 0;
@@ -257,7 +257,7 @@ static int count_rows(const kn__row *row) {
     return n;
 }
 
-static void a_filter_keeps_what_is_above_and_below(void **state) {
+static void a_filter_keeps_parents_and_children(void **state) {
     (void)state;
     static const struct {
         const char *pattern;
@@ -404,25 +404,24 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
     make_report(&report, false);
     kn__text text = {0};
     kn__memory_add(&text, &report, &(kn__memory_view){.width = 40, .height = 4, .ascii = true});
-    assert_string_equal(
-        text.data,
-        " high-water mark 87.9 KiB, 1.50ms after the start (of 5.00ms)\n"
-        " cuda:0: at most 87.9 KiB live, 2.00 MiB reserved; "
-        "at the end 50 bytes live, 1.00 MiB reserved; "
-        "17 allocations; out of memory 1 times\n"
-        "\n owned then by\n"
-        "    11.0B  0.01%  (outside any scope)\n"
-        "    6.00B  0.01%  train/größe\n"
-        "    4.00B  0.00%  train/conv \"3x3\"?\n"
-        "    2.00B  0.00%  train\n"
-        "  87.9KiB   100%  by others, or from before the timer\n"
-        "\n live bytes over time (^ the high-water mark)\n\n"
-        "   87.9KiB |        #  :\n"
-        "   43.9KiB |     :  #  ::::::\n"
-        "           |     :::#::::::::\n"
-        "           |     :::#:::::::::::::::::::\n"
-        "        0B +--------^-------------------\n"
-        "            0                     5.00ms\n");
+    assert_string_equal(text.data,
+                        " high-water mark 87.9 KiB, 1.50ms after the start (of 5.00ms)\n"
+                        " cuda:0: at most 87.9 KiB live, 2.00 MiB reserved; "
+                        "at the end 50 bytes live, 1.00 MiB reserved; "
+                        "17 allocations; out of memory 1 times\n"
+                        "\n owned then by\n"
+                        "    11.0B  0.01%  (outside any scope)\n"
+                        "    6.00B  0.01%  train/größe\n"
+                        "    4.00B  0.00%  train/conv \"3x3\"?\n"
+                        "    2.00B  0.00%  train\n"
+                        "  87.9KiB   100%  by others, or from before the timer\n"
+                        "\n live bytes over time (^ the high-water mark)\n\n"
+                        "   87.9KiB |        #  :\n"
+                        "   43.9KiB |     :  #  ::::::\n"
+                        "           |     :::#::::::::\n"
+                        "           |     :::#:::::::::::::::::::\n"
+                        "        0B +--------^-------------------\n"
+                        "            0                     5.00ms\n");
     kn__text_release(&text);
     report.has_memory = false;
     kn__memory_add(&text, &report, &(kn__memory_view){0});
@@ -433,10 +432,10 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_say_what_is_wrong),
+        TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_are_errors_with_the_reason),
         TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
         TEST(nesting_has_a_bound), TEST(a_million_rows_are_read),
-        TEST(files_that_cannot_be_read_are_named), TEST(a_filter_keeps_what_is_above_and_below),
+        TEST(files_that_cannot_be_read_are_named), TEST(a_filter_keeps_parents_and_children),
         TEST(the_rows_that_top_leaves_out_are_summed_up),
         TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));

@@ -3,21 +3,8 @@
 #include <knet/prof_call.h>
 #include <pthread.h>
 
-#include "report_maker.h"
 #include "test.h"
-
-static kn__report report;
-
-static int setup(void **state) {
-    (void)state;
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    kn__report_release(&report);
-    return 0;
-}
+#include "timer_fixture.h"
 
 static uint64_t calls(const char *path) {
     const kn__row *row = find_row(&report, path);
@@ -214,7 +201,7 @@ static void threads_are_merged_by_path(void **state) {
     assert_true(n_trees <= 3); /* a thread takes over the tree of one that ended */
 }
 
-/* ---- random scopes against a model ---- */
+/* --- random scopes against a model --- */
 
 enum { MODEL_LABELS = 6, MODEL_DEPTH = 12, MODEL_PATHS = 4096 };
 
@@ -318,21 +305,21 @@ static void a_call_is_closed_by_its_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST_WITH(scopes_nest_and_count, setup, teardown),
-        TEST_WITH(scope_closes_on_every_way_out_of_its_block, setup, teardown),
-        TEST_WITH(ending_a_scope_ends_all_opened_inside, setup, teardown),
-        TEST_WITH(ending_twice_is_nothing, setup, teardown),
-        TEST_WITH(ending_on_a_foreign_thread_is_nothing, setup, teardown),
-        TEST_WITH(labels_of_equal_text_are_one_row, setup, teardown),
-        TEST_WITH(text_labels_are_copied, setup, teardown),
-        TEST_WITH(a_call_is_closed_by_its_name, setup, teardown),
-        TEST_WITH(open_scopes_are_in_the_report, setup, teardown),
-        TEST_WITH(depth_is_bounded_and_the_rest_is_counted, setup, teardown),
-        TEST_WITH(calls_are_wrapped_in_expressions_and_statements, setup, teardown),
-        TEST_WITH(threads_are_merged_by_path, setup, teardown),
-        TEST_WITH(random_scopes_agree_with_a_model, setup, teardown),
-        TEST_WITH(times_of_children_fit_into_their_parent, setup, teardown),
-        TEST_WITH(the_deviation_fits_between_shortest_and_longest, setup, teardown),
+        TEST_WITH(scopes_nest_and_count, timer_setup, timer_teardown),
+        TEST_WITH(scope_closes_on_every_way_out_of_its_block, timer_setup, timer_teardown),
+        TEST_WITH(ending_a_scope_ends_all_opened_inside, timer_setup, timer_teardown),
+        TEST_WITH(ending_twice_is_nothing, timer_setup, timer_teardown),
+        TEST_WITH(ending_on_a_foreign_thread_is_nothing, timer_setup, timer_teardown),
+        TEST_WITH(labels_of_equal_text_are_one_row, timer_setup, timer_teardown),
+        TEST_WITH(text_labels_are_copied, timer_setup, timer_teardown),
+        TEST_WITH(a_call_is_closed_by_its_name, timer_setup, timer_teardown),
+        TEST_WITH(open_scopes_are_in_the_report, timer_setup, timer_teardown),
+        TEST_WITH(depth_is_bounded_and_the_rest_is_counted, timer_setup, timer_teardown),
+        TEST_WITH(calls_are_wrapped_in_expressions_and_statements, timer_setup, timer_teardown),
+        TEST_WITH(threads_are_merged_by_path, timer_setup, timer_teardown),
+        TEST_WITH(random_scopes_agree_with_a_model, timer_setup, timer_teardown),
+        TEST_WITH(times_of_children_fit_into_their_parent, timer_setup, timer_teardown),
+        TEST_WITH(the_deviation_fits_between_shortest_and_longest, timer_setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.scope", tests, NULL, NULL);
 }

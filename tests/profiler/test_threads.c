@@ -3,6 +3,7 @@
 
 #include "memory.h"
 #include "report_maker.h"
+#include "steps.h"
 #include "test.h"
 
 enum { THREADS = 64, ROUNDS = 200 };
@@ -33,8 +34,6 @@ static void *watch(void *arg) {
     while (!atomic_load(&done)) {
         kn__report report;
         if (kn__report_take(&report, kn__clock_now(), 1.0) < 0) grows = false;
-        const kn__row *row = find_row(&report, "shared/leaf");
-        (void)row;
         const kn__row *shared = find_row(&report, "shared");
         uint64_t n = shared ? shared->n_calls : 0;
         grows =
@@ -67,9 +66,13 @@ static void reports_may_be_taken_while_threads_run(void **state) {
     assert_int_equal(find_row(&report, "shared")->held, 0);
     assert_int_equal(report.n_threads, THREADS);
     kn__report_release(&report);
+    kn__steps steps;
+    kn__steps_read(&steps);
+    assert_int_equal(steps.n, THREADS * ROUNDS);
+    assert_true(steps.max_ns <= steps.sum_ns); /* none ends before it begins */
 }
 
-/* ---- merging ---- */
+/* --- merging --- */
 
 enum { TREES = 6, MERGE_STEPS = 3000 };
 static pthread_barrier_t all_begun;
@@ -156,7 +159,7 @@ static void trees_merge_to_the_same_in_any_order(void **state) {
     kn__report_release(&merged);
 }
 
-/* ---- a call that ends while it is read ---- */
+/* --- a call that ends while it is read --- */
 
 enum { CALL_TICKS = 1 << 29, NOW = 1 << 30 };
 #ifdef __SANITIZE_THREAD__ /* which is slow, and looks at order alone */
@@ -187,7 +190,7 @@ static void a_call_that_ends_while_it_is_read_counts_once(void **state) {
     uint64_t most = 0;
     tree.root.label = "";
     ending.parent = &tree.root;
-    atomic_store(&tree.root.first_child, &ending);
+    KN__STORE(tree.root.first_child, &ending);
     assert_int_equal(pthread_create(&thread, NULL, end_calls, NULL), 0);
     for (int i = 0; i < READINGS; i++) {
         kn__report report;

@@ -5,16 +5,15 @@
 #include <unistd.h>
 
 #include "memory.h"
-#include "report_maker.h"
 #include "test.h"
+#include "timer_fixture.h"
 
 static char path[] = "/tmp/knet-trace-XXXXXX";
 static cJSON *json;
 
 static int setup(void **state) {
-    (void)state;
     atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
-    return kn_prof_owners_on() == KN_OK ? 0 : -1;
+    return timer_setup(state);
 }
 
 static int teardown(void **state) {
@@ -219,7 +218,7 @@ static void *one_scope(void *tid) {
 }
 
 /* The second one takes over what the first one left. */
-static void threads_that_follow_each_other_are_told_apart(void **state) {
+static void threads_that_follow_each_other_have_their_own_trees(void **state) {
     (void)state;
     long tids[2];
     assert_ok(kn__trace_start(path, 0));
@@ -248,7 +247,7 @@ static void an_event_takes_few_bytes(void **state) {
     assert_true(parse() <= 15000 * 130);
 }
 
-static void failures_of_the_file_are_told(void **state) {
+static void failures_of_the_file_are_reported(void **state) {
     (void)state;
     assert_fails(kn__trace_start("/nowhere/trace.json", 0), KN_ERR_IO, "/nowhere/trace.json");
     assert_ok(kn__trace_start("/dev/full", 0));
@@ -273,9 +272,9 @@ int main(void) {
         TEST_WITH(records_alone_keep_the_bound_too, setup, teardown),
         TEST_WITH(the_file_keeps_its_bound_and_stays_valid, setup, teardown),
         TEST_WITH(the_end_of_the_file_is_beyond_the_bound, setup, teardown),
-        TEST_WITH(threads_that_follow_each_other_are_told_apart, setup, teardown),
+        TEST_WITH(threads_that_follow_each_other_have_their_own_trees, setup, teardown),
         TEST_WITH(an_event_takes_few_bytes, setup, teardown),
-        TEST_WITH(failures_of_the_file_are_told, setup, teardown),
+        TEST_WITH(failures_of_the_file_are_reported, setup, teardown),
     };
     int failed = cmocka_run_group_tests_name("profiler.trace", tests, NULL, NULL);
     unlink(path);

@@ -137,7 +137,7 @@ static int ten_steps(void) {
     return 0;
 }
 
-/* Waits for a report that nobody but the timer makes; says so. */
+/* Waits for a report of the timer's own, and prints a line. */
 static int wait_for_report(void) {
     KN_SCOPE("waiting");
     for (int i = 0; i < 2000; i++) {
@@ -203,7 +203,7 @@ static void copy_out(const char *to, const char *from) {
     (void)rename("copy.tmp", to);
 }
 
-/* While the last report is written: nobody reads the pipe before. */
+/* While the last report is written: the pipe is not read before. */
 static int get_term_at_exit(void) {
     KN_SCOPE("ended");
     if (fork() != 0) return 0;

@@ -1,8 +1,8 @@
-/* What every test includes: CMocka with what it needs, comparison of doubles, seeded random
- * numbers, one place to register tests.
+/* Included by every test: CMocka and its headers, comparison of doubles, seeded random numbers, one
+ * place to register tests.
  *
- *     static void free_of_null_is_nothing(void **state) { … }
- *     int main(void) { return RUN_TESTS(TEST(free_of_null_is_nothing), TEST(…)); }
+ *     static void free_of_null_is_a_no_op(void **state) { … }
+ *     int main(void) { return RUN_TESTS(TEST(free_of_null_is_a_no_op), TEST(…)); }
  */
 #ifndef KNET_TEST_H
 #define KNET_TEST_H

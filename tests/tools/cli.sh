@@ -93,7 +93,7 @@ case $case in
     mkdir "$work/set"
     want 1 "$knet" train mlp --data "$work/set";   err_has 'neither train-images-idx3-ubyte nor'
     echo hello >"$work/set/train-images-idx3-ubyte.gz"
-    want 1 "$knet" train mlp --data "$work/set";   err_has 'no labels beside it'
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'no file of labels'
     echo hello >"$work/set/train-labels-idx1-ubyte"
     want 1 "$knet" train mlp --data "$work/set";   err_has 'named .gz but not gzip'
     mv "$work/set/train-images-idx3-ubyte.gz" "$work/set/train-images-idx3-ubyte"

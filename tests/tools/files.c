@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A test that can't write its files can't go on. */
+/* Fails the test if it can't write its files. */
 static void demand(bool ok, const char *what) {
     if (ok) return;
     perror(what);

@@ -71,6 +71,6 @@ want 1 "$knet" replay "$work/bad.csv";             err_has "bad.csv:40: unknown 
 want 1 "$knet" replay "$work/cut.csv.gz";          err_has 'cut.csv.gz: the gzip data end early'
 want 1 "$knet" replay "$work/none.csv";            err_has 'none.csv: No such file'
 want 1 "$knet" replay "$work";                     err_has 'directory'
-want 1 "$knet" replay "$knet";                     err_has 'no trace this command knows'
+want 1 "$knet" replay "$knet";                     err_has 'not a trace of a known format'
 # A file that can't be read doesn't keep the others from being played.
 want 1 "$knet" replay --repeats 1 "$work/bad.csv" "$good"; out_has 'good.csv: RMM CSV'

@@ -1,4 +1,4 @@
-/* Every malformed file is told apart, with the file's name and the value found in it. */
+/* Every malformed file has its own error, with the file's name and the value found in it. */
 #include "idx.h"
 
 #include <sys/stat.h>
@@ -87,7 +87,7 @@ static void broken_gzip_streams_are_noticed(void **state) {
     assert_bad(cut, KN_ERR_FORMAT, "damaged");
 }
 
-static void a_gz_that_is_no_gzip_shows_its_first_bytes(void **state) {
+static void a_gz_without_gzip_data_shows_its_first_bytes(void **state) {
     (void)state;
     assert_bad(write_cut("named.gz", 0x803, small, 0, true), KN_ERR_FORMAT,
                "named .gz but not gzip: it starts with bytes 00 00");
@@ -131,7 +131,7 @@ static void an_empty_file_is_called_empty(void **state) {
     assert_bad(path, KN_ERR_FORMAT, "the file is empty");
 }
 
-static void what_is_no_file_is_an_io_error(void **state) {
+static void a_missing_file_is_an_io_error(void **state) {
     (void)state;
     assert_bad(dir, KN_ERR_IO, "not a regular file");
     snprintf(path, sizeof path, "%s/absent", dir);
@@ -142,7 +142,7 @@ static void find_prefers_plain_over_gzip_and_names_both(void **state) {
     (void)state;
     char found[FILES_PATH_MAX];
     assert_fails(kn__idx_find(found, sizeof found, dir, "stem"), KN_ERR_IO,
-                 "neither stem nor stem.gz is there");
+                 "neither stem nor stem.gz exists");
     write_cut("stem.gz", 0x803, small, 0, false);
     assert_ok(kn__idx_find(found, sizeof found, dir, "stem"));
     assert_string_equal(found + strlen(found) - 3, ".gz");
@@ -153,12 +153,13 @@ static void find_prefers_plain_over_gzip_and_names_both(void **state) {
 
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
-    return RUN_TESTS(
-        IN_DIR(plain_and_gzip_files_read_the_same), IN_DIR(truncated_files_say_how_much_is_there),
-        IN_DIR(broken_gzip_streams_are_noticed), IN_DIR(a_gz_that_is_no_gzip_shows_its_first_bytes),
-        IN_DIR(a_wrong_magic_number_is_shown_beside_the_right_one),
-        IN_DIR(data_beyond_the_header_is_a_wrong_size),
-        IN_DIR(impossible_sizes_are_refused_before_allocating),
-        IN_DIR(an_empty_file_is_called_empty), IN_DIR(what_is_no_file_is_an_io_error),
-        IN_DIR(find_prefers_plain_over_gzip_and_names_both));
+    return RUN_TESTS(IN_DIR(plain_and_gzip_files_read_the_same),
+                     IN_DIR(truncated_files_say_how_much_is_there),
+                     IN_DIR(broken_gzip_streams_are_noticed),
+                     IN_DIR(a_gz_without_gzip_data_shows_its_first_bytes),
+                     IN_DIR(a_wrong_magic_number_is_shown_beside_the_right_one),
+                     IN_DIR(data_beyond_the_header_is_a_wrong_size),
+                     IN_DIR(impossible_sizes_are_refused_before_allocating),
+                     IN_DIR(an_empty_file_is_called_empty), IN_DIR(a_missing_file_is_an_io_error),
+                     IN_DIR(find_prefers_plain_over_gzip_and_names_both));
 }

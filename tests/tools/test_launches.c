@@ -34,7 +34,7 @@ static char *report(void) {
     return text;
 }
 
-/* Rows of ops, and below them of what they call. */
+/* Rows of ops, and of the calls below them. */
 static void rows_name_the_op_that_was_run(void **state) {
     (void)state;
     static const char *const rows[] = {"relu[1]", "relu_bias_back", "linear[2]",

@@ -215,14 +215,14 @@ static void a_directory_that_cannot_be_read_is_an_error(void **state) {
     assert_int_equal(seteuid(0), 0);
 }
 
-static void images_without_labels_are_told_apart_from_nothing(void **state) {
+static void images_without_labels_are_another_error_than_no_files(void **state) {
     (void)state;
     assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "neither train-images-idx3-ubyte nor");
     char path[2 * FILES_PATH_MAX];
     files_dataset(dir, 20, true);
     snprintf(path, sizeof path, "%s/train-labels-idx1-ubyte.gz", dir);
     assert_int_equal(unlink(path), 0);
-    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "has no labels beside it");
+    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "has no file of labels");
 }
 
 static void images_and_labels_must_agree_in_number(void **state) {
@@ -267,7 +267,7 @@ int main(void) {
         TEST(next_allocates_nothing_after_the_first_batch),
         TEST(a_missing_directory_names_the_package),
         IN_DIR(a_directory_that_cannot_be_read_is_an_error),
-        IN_DIR(images_without_labels_are_told_apart_from_nothing),
+        IN_DIR(images_without_labels_are_another_error_than_no_files),
         IN_DIR(images_and_labels_must_agree_in_number), IN_DIR(a_set_of_no_images_is_refused),
         IN_DIR(options_that_do_not_fit_are_refused_with_their_values));
 }

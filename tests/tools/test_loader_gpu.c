@@ -116,7 +116,7 @@ static void batches_are_staged_in_page_locked_memory(void **state) {
 }
 
 /* Fails the n-th call of the driver, n = 1, 2, … */
-static void a_loader_that_fails_leaves_nothing(void **state) {
+static void a_failed_loader_leaves_no_memory(void **state) {
     (void)state;
     kn_loader_options options = {.batch = BATCH, .split = KN_TEST, .device = gpu};
     kn_pool_stats before, after;
@@ -140,5 +140,5 @@ int main(void) {
                      TEST(a_third_batch_waits_for_the_first),
                      TEST(a_destroyed_loader_leaves_a_batch_until_it_is_fetched),
                      TEST(batches_are_staged_in_page_locked_memory),
-                     TEST(a_loader_that_fails_leaves_nothing));
+                     TEST(a_failed_loader_leaves_no_memory));
 }

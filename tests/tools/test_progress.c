@@ -55,7 +55,7 @@ static void assert_fits(int columns, const char *want) {
     assert_true(width(line) <= columns);
 }
 
-static void a_narrow_line_drops_what_matters_least(void **state) {
+static void a_narrow_line_drops_the_least_important_parts(void **state) {
     (void)state;
     assert_fits(89,
                 "┣█████████████████▎  ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] "
@@ -118,7 +118,7 @@ static void the_bar_stays_on_one_line_of_the_terminal(void **state) {
     assert_in_place(40);
 }
 
-static void off_where_the_file_is_no_terminal(void **state) {
+static void off_if_the_file_is_not_a_terminal(void **state) {
     (void)state;
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -149,7 +149,7 @@ static void clearing_leaves_an_empty_line(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(the_line_has_bar_share_count_times_and_rate),
                      TEST(the_ends_are_empty_and_full), TEST(every_eighth_keeps_the_width),
-                     TEST(a_narrow_line_drops_what_matters_least), TEST(no_width_is_exceeded),
-                     TEST(the_bar_stays_on_one_line_of_the_terminal),
-                     TEST(off_where_the_file_is_no_terminal), TEST(clearing_leaves_an_empty_line));
+                     TEST(a_narrow_line_drops_the_least_important_parts),
+                     TEST(no_width_is_exceeded), TEST(the_bar_stays_on_one_line_of_the_terminal),
+                     TEST(off_if_the_file_is_not_a_terminal), TEST(clearing_leaves_an_empty_line));
 }

@@ -69,8 +69,8 @@ static void bad_csv_is_an_error_with_its_line_and_value(void **state) {
         {HEADER ALLOC FREE FREE, "t.csv:4: free of 0x100, which was freed at line 3"},
         {HEADER ALLOC "1,t,free,0x900,4,0\n", "t.csv:3: free of 0x900, which was not allocated"},
         {HEADER "1,t,alloc,0x1,4,0\n", "t.csv:2: unknown action 'alloc'"},
-        {HEADER "1,t,allocate,0x,4,0\n", "t.csv:2: Pointer is '0x', no number"},
-        {HEADER "1,t,allocate,0x1,-4,0\n", "t.csv:2: Size is '-4', no number"},
+        {HEADER "1,t,allocate,0x,4,0\n", "t.csv:2: Pointer is '0x', not a number"},
+        {HEADER "1,t,allocate,0x1,-4,0\n", "t.csv:2: Size is '-4', not a number"},
         {HEADER "1,t,allocate,0x1,4k,0\n", "Size is '4k'"},
         {HEADER "1,t,allocate,0x1,,0\n", "Size is ''"},
         {HEADER "1,t,allocate,0x11112222333344445,4,0\n", "Pointer is '0x11112222333344445'"},
@@ -79,7 +79,8 @@ static void bad_csv_is_an_error_with_its_line_and_value(void **state) {
         {HEADER ALLOC "1,00:00:00:0000", "t.csv:3: the line has 2 fields"},
         {"Thread,Time,Action,Pointer\n" ALLOC, "t.csv:1: there is no column Size"},
         {"Action,a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p\n", "more than 16 fields"},
-        {"id,lower,upper,size\n", "no trace this command knows (it begins with \"id,lower,upp\")"},
+        {"id,lower,upper,size\n",
+         "not a trace of a known format (it begins with \"id,lower,upp\")"},
         {"", "the file is empty"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -150,7 +151,7 @@ static size_t record(unsigned char *out, size_t room) {
     return n;
 }
 
-static void our_own_trace_is_what_the_pool_was_asked_for(void **state) {
+static void our_own_trace_matches_the_requests(void **state) {
     (void)state;
     unsigned char bytes[4096];
     size_t n = record(bytes, sizeof bytes);
@@ -272,7 +273,7 @@ static void *free_what_comes(void *ctx) {
     return NULL;
 }
 
-static void frees_of_other_threads_stand_behind_their_allocations(void **state) {
+static void frees_of_other_threads_follow_their_allocations(void **state) {
     (void)state;
     fixture f = fixture_make(GiB, false, NULL);
     pthread_t thread;
@@ -387,12 +388,12 @@ int main(void) {
         TEST(csv_becomes_steps_with_blocks_and_streams_numbered), TEST(columns_go_by_their_names),
         TEST(gzip_is_read_like_plain), TEST(bad_csv_is_an_error_with_its_line_and_value),
         TEST(partial_takes_a_csv_that_begins_late), TEST(gzip_that_is_cut_or_corrupt_is_an_error),
-        TEST(our_own_trace_is_what_the_pool_was_asked_for),
+        TEST(our_own_trace_matches_the_requests),
         TEST(our_own_trace_that_is_cut_or_bent_is_an_error), TEST(events_of_pool_0_are_ignored),
         TEST(events_with_the_same_time_keep_the_order_of_their_thread),
         TEST(blocks_go_from_hand_to_hand_as_threads_come_and_go),
         TEST(blocks_that_threads_take_from_each_other_are_in_order),
-        TEST(frees_of_other_threads_stand_behind_their_allocations));
+        TEST(frees_of_other_threads_follow_their_allocations));
     traces_end();
     return failed;
 }

@@ -1,4 +1,4 @@
-/* The player: the same trace, the same addresses; the policies agree on what is live; streams;
+/* The player: the same trace, the same addresses; the policies agree on live bytes; streams;
  * devices that are too small; the search for the smallest device. */
 #include <knet/device.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static void the_same_trace_gets_the_same_addresses_and_no_block_lies_on_another(
     kn__trace_release(&trace);
 }
 
-static void policies_agree_on_what_is_live(void **state) {
+static void policies_agree_on_live_bytes(void **state) {
     (void)state;
     for (int n_streams = 1; n_streams <= 3; n_streams += 2) {
         kn__trace trace = make_trace(n_streams);
@@ -112,7 +112,7 @@ static void policies_agree_on_what_is_live(void **state) {
     }
 }
 
-static void the_map_holds_what_is_live_at_the_peak(void **state) {
+static void the_map_shows_the_live_blocks_at_the_peak(void **state) {
     (void)state;
     kn__trace trace = make_trace(1);
     for (int i = 0; i < 3; i++) {
@@ -129,7 +129,7 @@ static void the_map_holds_what_is_live_at_the_peak(void **state) {
     kn__trace_release(&trace);
 }
 
-static void best_fit_and_classes_are_what_they_say(void **state) {
+static void best_fit_and_classes_follow_their_rules(void **state) {
     (void)state;
     kn__builder b;
     kn__trace trace;
@@ -314,7 +314,7 @@ static bool completes_on(const kn__trace *trace, const char *policy, uint64_t de
     return !p.oom;
 }
 
-static void a_policy_completes_on_the_smallest_device_that_was_found(void **state) {
+static void a_policy_completes_on_the_smallest_device_found(void **state) {
     (void)state;
     const uint64_t granule = 2 << 20;
     for (int n_streams = 1; n_streams <= 3; n_streams += 2) {
@@ -352,15 +352,15 @@ static void best_fit_completes_on_a_device_of_the_size_it_reserves(void **state)
 
 int main(void) {
     return RUN_TESTS(TEST(the_same_trace_gets_the_same_addresses_and_no_block_lies_on_another),
-                     TEST(policies_agree_on_what_is_live),
-                     TEST(the_map_holds_what_is_live_at_the_peak),
-                     TEST(best_fit_and_classes_are_what_they_say),
+                     TEST(policies_agree_on_live_bytes),
+                     TEST(the_map_shows_the_live_blocks_at_the_peak),
+                     TEST(best_fit_and_classes_follow_their_rules),
                      TEST(a_device_that_is_too_small_is_a_result_that_says_so),
                      TEST(the_device_has_eight_times_the_peak_and_at_least_1_gib),
                      TEST(the_device_has_the_size_that_the_play_asks_for),
                      TEST(the_search_finds_the_first_size_that_completes),
                      TEST(the_search_never_claims_a_size_below_one_that_failed),
                      TEST(the_search_ends_when_the_largest_size_fails_and_at_errors),
-                     TEST(a_policy_completes_on_the_smallest_device_that_was_found),
+                     TEST(a_policy_completes_on_the_smallest_device_found),
                      TEST(best_fit_completes_on_a_device_of_the_size_it_reserves));
 }

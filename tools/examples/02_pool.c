@@ -25,7 +25,7 @@ static kn_status work(kn_pool *pool) {
     return KN_OK;
 }
 
-/* Beyond its limit a pool says who has what, and stays usable. */
+/* Beyond its limit a pool returns an error with the owners of memory, and stays usable. */
 static kn_status overflow(kn_pool *pool) {
     void *x = NULL;
     if (kn_alloc(&x, pool, 100 * MIB, NULL) == KN_ERR_OOM)

@@ -14,14 +14,14 @@ static kn_tensor *logits(const mlp *m, kn_tensor *x) { /* x [B,784] → [B,10] *
 
 static kn_status train(const mlp *m, kn_loader *loader, kn_optim *adam, double *loss_out) {
     for (kn_batch b; kn_loader_next(loader, &b);) {
-        KN_TAPE(); /* all that is made from here on goes when the block is left */
+        KN_TAPE(); /* frees all tensors of the step at the end of the block */
         kn_tensor *loss = kn_cross_entropy(logits(m, kn_flatten(b.x)), b.y);
-        KN_TRY(kn_backward(loss)); /* any error of any op above arrives here */
+        KN_TRY(kn_backward(loss)); /* returns any error of the ops above */
         KN_TRY(kn_optim_step(adam));
         if (b.index == kn_loader_batches(loader) - 1) KN_TRY(kn_item(loss_out, loss));
         kn_step();
     }
-    return kn_check(); /* an error of the loader, say */
+    return kn_check(); /* an error of the loader */
 }
 
 static kn_status run(kn_params **params, kn_loader **loader, kn_optim **adam) {
@@ -38,7 +38,7 @@ static kn_status run(kn_params **params, kn_loader **loader, kn_optim **adam) {
         KN_TRY(train(&m, *loader, *adam, &loss));
         printf("epoch %d loss %.4f\n", epoch, loss);
     }
-    return loss < 0.5 ? KN_OK : KN_FAIL(KN_ERR_INTERNAL, "it didn't learn: loss %.3f", loss);
+    return loss < 0.5 ? KN_OK : KN_FAIL(KN_ERR_INTERNAL, "loss is still %.3f", loss);
 }
 
 int main(void) {

@@ -1,14 +1,16 @@
 /* Replay: allocation traces of several formats, read into one list of steps, and played against a
  * policy of allocation.
  *
- * A trace is untrusted input: every reader checks what it reads, names file and place in its error,
- * and holds no more memory than the limits below allow. Steps name blocks by number, 0 … n_blocks -
+ * A trace is untrusted input: every reader checks each value, names file and place in its error,
+ * and uses no more memory than the limits below allow. Steps name blocks by number, 0 … n_blocks -
  * 1, each allocated once, and streams by number, 0 … n_streams - 1.
  */
 #ifndef KN_REPLAY_H
 #define KN_REPLAY_H
 
 #include <knet/status.h>
+
+#include "hash.h"
 
 enum {
     KN__STEPS_MAX = 1 << 25,   /* 16 bytes each */
@@ -52,13 +54,12 @@ void kn__trace_release(kn__trace *trace);
 /* Building a trace: for the readers, and for programs that make one up. */
 typedef struct kn__builder {
     kn__trace trace;
-    const char *path;      /* for errors */
-    bool lines;            /* `at` counts lines, else bytes */
-    bool late_start;       /* blocks may have been live before */
-    bool lenient;          /* what fits no block is passed over */
-    uint64_t at;           /* where the reader is */
-    struct kn__seen *seen; /* by pointer */
-    size_t n_seen, seen_room;
+    const char *path; /* for errors */
+    bool lines;       /* `at` counts lines, else bytes */
+    bool late_start;  /* blocks may have been live before */
+    bool lenient;     /* what fits no block is passed over */
+    uint64_t at;      /* where the reader is */
+    kn__hash seen;    /* pointers of the trace */
     kn__step *before;
     size_t n_before, before_room;
     uint64_t stream_handle[KN__STREAMS_MAX];

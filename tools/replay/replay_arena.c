@@ -86,7 +86,7 @@ static kn_status make_device(arena *a, uint32_t n_streams) {
     return kn_device_register(&a->device, name, &a->driver, a->sim);
 }
 
-/* Devices live as long as the process; so does what they point to. */
+/* Devices live as long as the process, and so do the objects that they point to. */
 static kn_status make_streams(arena *a, const kn__trace *trace) {
     a->streams = calloc(trace->n_streams, sizeof *a->streams);
     if (!a->streams) return KN_FAIL(KN_ERR_OOM, "no memory for %u streams", trace->n_streams);

@@ -20,7 +20,7 @@ typedef struct reader {
     int n_columns;
 } reader;
 
-/* The next line, without its end; *end when there is none. */
+/* The next line, without its end, or *end. */
 static kn_status next_line(reader *r, bool *end) {
     const unsigned char *bytes;
     size_t n;
@@ -81,7 +81,7 @@ static kn_status number(uint64_t *out, const reader *r, column c) {
     unsigned long long value = strtoull(text, &end, hex ? 16 : 10);
     bool digits = hex ? text[2] != '\0' : *text >= '0' && *text <= '9';
     if (!digits || *end || errno) {
-        return kn__build_fail(r->b, "%s is '%.64s', no number", NAMES[c], text);
+        return kn__build_fail(r->b, "%s is '%.64s', not a number", NAMES[c], text);
     }
     *out = value;
     return KN_OK;

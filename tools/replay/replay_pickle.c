@@ -104,7 +104,7 @@ static kn_status target_of(uint64_t *out, const kn__pickle *p, size_t below, kn_
     return KN_OK;
 }
 
-/* Copies what is on the stack from place `from` on into a list. */
+/* Copies the values on the stack from place `from` on into a list. */
 static kn_status append_from(kn__pickle *p, uint64_t list, size_t from) {
     for (size_t i = from; i < p->stack.n; i++) {
         KN_TRY(container_push(p, list, p->stack.at[i]));
@@ -128,7 +128,7 @@ static kn_status copy_from(kn__pickle *p, kn__value_kind kind, uint64_t number, 
     return kind == KN__VALUE_DICT ? set_from(p, number, from) : append_from(p, number, from);
 }
 
-/* What is on the stack from place `from` on goes into the container below place `below`. */
+/* Moves the values on the stack from place `from` on into the container below place `below`. */
 static kn_status add_from(kn__pickle *p, kn__value_kind kind, size_t from, size_t below) {
     uint64_t target = 0;
     KN_TRY(target_of(&target, p, below, kind));
@@ -137,7 +137,7 @@ static kn_status add_from(kn__pickle *p, kn__value_kind kind, size_t from, size_
     return KN_OK;
 }
 
-/* What is on the stack from place `from` on becomes a container, in place `to`. */
+/* Makes a container of the values on the stack from place `from` on, in place `to`. */
 static kn_status gather(kn__pickle *p, kn__value_kind kind, size_t from, size_t to) {
     KN_TRY(push_container(p, kind));
     kn__value made = p->stack.at[--p->stack.n];

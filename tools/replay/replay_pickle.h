@@ -1,8 +1,8 @@
-/* Pickles, protocols 2 to 5: containers, numbers and strings; nothing is ever run.
+/* Reads pickles, protocols 2 to 5: containers, numbers and strings. It never runs code.
  *
- * Of strings only the words of a list are told apart, of numbers the whole ones; of a dict only
- * entries whose key is such a word are kept. That is all a reader of known layouts needs, and it
- * bounds the memory: KN__PICKLE_BYTES_MAX, else an error.
+ * It recognizes the strings of a given list of words and integers, and keeps only the entries of a
+ * dict whose key is such a word. Readers of known layouts need no more, and this bounds the memory:
+ * more than KN__PICKLE_BYTES_MAX is an error.
  */
 #ifndef KN_REPLAY_PICKLE_H
 #define KN_REPLAY_PICKLE_H

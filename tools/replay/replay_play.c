@@ -94,7 +94,7 @@ static void map_make(play *p) {
     }
 }
 
-/* Plays [from, to) and keeps account of what is live. */
+/* Plays [from, to) and counts live bytes. */
 static kn_status advance(play *p, size_t from, size_t to, size_t *done) {
     kn_status status = p->policy->run(p->ctx, p->trace->steps, from, to, p->slots, done);
     for (size_t i = from; i < *done; i++) {

@@ -41,7 +41,7 @@ static kn_status get_int(uint64_t *out, const kn__pickle *p, kn__value dict, wor
         return kn__build_fail(p->b, "an entry has no '%s'", WORDS[key]);
     }
     if (v.kind != KN__VALUE_INT || v.negative) {
-        return kn__build_fail(p->b, "an entry's '%s' is no whole number from 0", WORDS[key]);
+        return kn__build_fail(p->b, "an entry's '%s' is not a whole number from 0 on", WORDS[key]);
     }
     *out = v.bits;
     return KN_OK;
@@ -106,7 +106,7 @@ static kn_status choose_device(size_t *out, const kn__value **events, size_t *n_
     size_t n = 0, n_busy = 0;
     *n_events = 0;
     if (!kn__pickle_get(p, p->root, W_device_traces, &traces)) {
-        return kn__build_fail(p->b, "the pickle is no memory snapshot: it has no device_traces");
+        return kn__build_fail(p->b, "the pickle is not a memory snapshot: it has no device_traces");
     }
     const kn__value *lists = kn__pickle_items(p, traces, &n);
     for (size_t i = 0; i < n; i++) {

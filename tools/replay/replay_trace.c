@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mix.h"
+#include "hash.h"
 #include "replay.h"
 #include "replay_formats.h"
 
@@ -13,13 +13,13 @@ static const uint64_t SIZE_MAX_BYTES = (uint64_t)1 << 46; /* of a block: the poo
 static const uint64_t LIVE_MAX_BYTES = (uint64_t)1 << 60;
 
 /* A pointer of the trace. Those freed are kept, to tell a second free from a free of a stranger. */
-typedef struct kn__seen {
-    uint64_t ptr, at; /* where it was allocated, or freed, last */
+typedef struct seen {
+    uint64_t key, ptr, at; /* where it was allocated, or freed, last */
     uint32_t block;
     uint16_t stream;
-    uint8_t state; /* 0: an empty place */
+    uint8_t state;
 } seen;
-enum { EMPTY = 0, LIVE, FREED };
+enum { UNSEEN = 0, LIVE, FREED, SEEN_MIN = 1024 };
 
 /* Errors. */
 
@@ -46,7 +46,7 @@ void kn__builder_init(kn__builder *b, const char *path) {
 
 void kn__builder_release(kn__builder *b) {
     kn__trace_release(&b->trace);
-    free(b->seen);
+    kn__hash_release(&b->seen);
     free(b->before);
     memset(b, 0, sizeof *b);
 }
@@ -57,50 +57,38 @@ void kn__trace_release(kn__trace *trace) {
     trace->n_steps = trace->room = 0;
 }
 
-/* Pointers seen: open addressing, at most half full. */
+/* Pointers seen. */
 
-static size_t hash(uint64_t ptr) {
-    uint64_t x = ptr * KN__GOLDEN;
-    return (size_t)(x ^ x >> 29);
+/* The pointer's slot, or the free one where it belongs. */
+static seen *slot_of(const kn__builder *b, uint64_t ptr) {
+    seen *s = kn__hash_find(&b->seen, sizeof *s, kn__hash_pair(0, ptr));
+    while (s->key && s->ptr != ptr) s = kn__hash_after(&b->seen, sizeof *s, s);
+    return s;
 }
 
-static seen *place_of(seen *table, size_t room, uint64_t ptr) {
-    size_t i = hash(ptr) & (room - 1);
-    while (table[i].state != EMPTY && (table[i].ptr != ptr)) {
-        i = (i + 1) & (room - 1);
-    }
-    return &table[i];
-}
-
-static kn_status seen_grow(kn__builder *b) {
-    size_t room = b->seen_room ? 2 * b->seen_room : 1024;
-    seen *table = calloc(room, sizeof *table);
-    if (!table) return no_memory(b);
-    for (size_t i = 0; i < b->seen_room; i++) {
-        if (b->seen[i].state == EMPTY) continue;
-        *place_of(table, room, b->seen[i].ptr) = b->seen[i];
-    }
-    free(b->seen);
-    b->seen = table;
-    b->seen_room = room;
-    return KN_OK;
-}
-
+/* Of a pointer whose slot was set; NULL: there is none. */
 static seen *find(const kn__builder *b, uint64_t ptr) {
-    seen *s = b->seen_room ? place_of(b->seen, b->seen_room, ptr) : NULL;
-    return s && s->state != EMPTY ? s : NULL;
+    seen *s = b->seen.n_slots ? slot_of(b, ptr) : NULL;
+    return s && s->state != UNSEEN ? s : NULL;
 }
 
-/* The pointer's place, which is EMPTY when it is new. */
+/* The pointer's slot, which is UNSEEN when it is new. */
 static kn_status find_or_add(seen **out, kn__builder *b, uint64_t ptr) {
-    if (2 * (b->n_seen + 1) > b->seen_room) KN_TRY(seen_grow(b));
-    *out = place_of(b->seen, b->seen_room, ptr);
+    if (kn__hash_is_full(&b->seen) && !kn__hash_grow(&b->seen, sizeof(seen), SEEN_MIN)) {
+        return no_memory(b);
+    }
+    *out = slot_of(b, ptr);
+    kn__hash_use(&b->seen, *out, kn__hash_pair(0, ptr));
+    (*out)->ptr = ptr;
     return KN_OK;
 }
 
-static void seen_set(kn__builder *b, seen *s, seen value) {
-    b->n_seen += s->state == EMPTY;
-    *s = value;
+/* It is live from here on, as the next block. */
+static void set_live(kn__builder *b, seen *s, uint32_t stream) {
+    s->at = b->at;
+    s->block = b->trace.n_blocks++;
+    s->stream = (uint16_t)stream;
+    s->state = LIVE;
 }
 
 /* Steps. */
@@ -166,12 +154,7 @@ kn_status kn__build_alloc(kn__builder *b, uint64_t ptr, uint64_t size, uint64_t 
     }
     KN_TRY(stream_number(&number, b, stream));
     KN_TRY(add(b, KN__STEP_ALLOC, b->trace.n_blocks, size, number));
-    seen_set(b, s,
-             (seen){.ptr = ptr,
-                    .at = b->at,
-                    .block = b->trace.n_blocks++,
-                    .stream = (uint16_t)number,
-                    .state = LIVE});
+    set_live(b, s, number);
     return KN_OK;
 }
 
@@ -180,19 +163,14 @@ kn_status kn__build_before(kn__builder *b, uint64_t ptr, uint64_t size) {
     seen *s;
     KN_TRY(check_size(b, size));
     KN_TRY(find_or_add(&s, b, ptr));
-    if (s->state != EMPTY || size == 0) return KN_OK;
+    if (s->state != UNSEEN || size == 0) return KN_OK;
     KN_TRY(stream_number(&number, b, b->stream_handle[b->stream_recent]));
     kn__step step = {.size = size,
                      .block = b->trace.n_blocks,
                      .stream = (uint16_t)number,
                      .kind = KN__STEP_ALLOC};
     KN_TRY(push(b, &b->before, &b->n_before, &b->before_room, step));
-    seen_set(b, s,
-             (seen){.ptr = ptr,
-                    .at = b->at,
-                    .block = b->trace.n_blocks++,
-                    .stream = (uint16_t)number,
-                    .state = LIVE});
+    set_live(b, s, number);
     return KN_OK;
 }
 
@@ -286,7 +264,7 @@ static kn_status find_peak(kn__builder *b) {
 kn_status kn__build_finish(kn__trace *out, kn__builder *b) {
     kn_status status = KN_OK;
     if (b->trace.n_blocks == 0) {
-        status = KN_FAIL(KN_ERR_FORMAT, "%s: there is no allocation in it", b->path);
+        status = KN_FAIL(KN_ERR_FORMAT, "%s: the trace has no allocation", b->path);
     }
     if (status == KN_OK) status = join_before(b);
     if (status == KN_OK) status = find_peak(b);
@@ -310,8 +288,8 @@ static kn_status unknown_format(const char *path, const unsigned char *bytes, si
     }
     if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s: the file is empty", path);
     return KN_FAIL(KN_ERR_FORMAT,
-                   "%s: no trace this command knows (it begins with \"%s\"); it reads Knet.c's "
-                   "own, RMM's CSV and PyTorch's memory snapshots, each with gzip or without",
+                   "%s: not a trace of a known format (it begins with \"%s\"); known are Knet.c's "
+                   "own, RMM's CSV and PyTorch's memory snapshots, plain or gzip",
                    path, shown);
 }
 

@@ -35,7 +35,7 @@ static int64_t classes_count(const uint8_t *labels, int64_t n) {
     return most + 1;
 }
 
-/* Finds both files first: a set with half of it missing is told apart from an empty directory. */
+/* Finds both files first: the error differs for an empty directory and for one missing file. */
 static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const char *dir,
                            kn_split split) {
     static const char *const stems[2][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
@@ -44,7 +44,7 @@ static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const c
     kn_status status = kn__idx_find(labels, PATH_MAX, dir, stems[split][1]);
     if (status == KN_OK) return KN_OK;
     kn_error why = *kn_last_error();
-    return KN_FAIL(status, "%s has no labels beside it: %.1024s", images, why.message);
+    return KN_FAIL(status, "%s has no file of labels: %.1024s", images, why.message);
 }
 
 kn_status kn__dataset_read(kn__dataset *out, const char *dir, kn_split split) {

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "checked.h"
+
 enum { IDX_TYPE_U8 = 8, GZIP_RATIO_MAX = 1040 }; /* deflate can't expand a byte to more than 1032 */
 
 static bool ends_with(const char *text, const char *end) {
@@ -179,5 +181,5 @@ kn_status kn__idx_find(char *out, size_t out_bytes, const char *dir, const char 
         if (faccessat(AT_FDCWD, out, R_OK, AT_EACCESS) == 0) return KN_OK;
         if (errno != ENOENT) return KN_FAIL(KN_ERR_IO, "%s: %s", out, strerror(errno));
     }
-    return KN_FAIL(KN_ERR_IO, "%s: neither %s nor %s.gz is there", dir, stem, stem);
+    return KN_FAIL(KN_ERR_IO, "%s: neither %s nor %s.gz exists", dir, stem, stem);
 }

@@ -7,7 +7,7 @@
 
 /* Page-locked memory for a batch, which the device fetches while the host fills the other one. */
 typedef struct staging {
-    int64_t *y; /* [batch]; NULL: there is none */
+    int64_t *y; /* [batch], or NULL */
     float *x;   /* [batch,1,H,W], in the same block */
     kn_event *fetched;
 } staging;

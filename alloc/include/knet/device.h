@@ -22,22 +22,25 @@
 extern "C" {
 #endif
 
+/* A device: see the top of this file. */
 typedef struct kn_device kn_device;
 typedef struct CUstream_st *kn_stream; /* is cudaStream_t and CUstream, without their headers */
-typedef struct kn_event kn_event;
+typedef struct kn_event kn_event;      /* a point in a stream */
 
+/* The kinds of devices. */
 typedef enum kn_device_kind {
-    KN_DEVICE_HOST = 1,
-    KN_DEVICE_CUDA = 2,
-    KN_DEVICE_SIM = 3
+    KN_DEVICE_HOST = 1, /* "cpu" */
+    KN_DEVICE_CUDA = 2, /* "cuda:N" */
+    KN_DEVICE_SIM = 3   /* "sim" */
 } kn_device_kind;
 
+/* What a device is, for reports. */
 typedef struct kn_device_info {
-    kn_device_kind kind;
+    kn_device_kind kind;              /* host, CUDA or simulated */
     int index;                        /* N of "cuda:N"; 0 for the others */
     int compute_major, compute_minor; /* CUDA compute capability; 0 elsewhere */
     uint64_t total_bytes;             /* physical memory */
-    uint64_t free_bytes;              /* that the driver reports, shared by all processes */
+    uint64_t free_bytes;              /* as the driver reports it; all processes share it */
     uint64_t granularity_bytes;       /* of virtual memory mappings; 0: no virtual memory */
     char name[16];                    /* "cpu", "cuda:0", "sim" */
     char model[128];                  /* "NVIDIA H100 80GB HBM3", the CPU's model name, … */
@@ -56,7 +59,8 @@ KN_API kn_device *kn_device_host(void);
 /* Number of CUDA devices; 0 without a driver. */
 KN_API int kn_device_cuda_count(void);
 
-KN_API const char *kn_device_name(const kn_device *device); /* "cpu", "cuda:0" */
+/* The name that kn_device_find takes: "cpu", "cuda:0". */
+KN_API const char *kn_device_name(const kn_device *device);
 /* Host, CUDA or simulated; calls no driver. */
 KN_API kn_device_kind kn_device_kind_get(const kn_device *device);
 
@@ -64,10 +68,10 @@ KN_API kn_device_kind kn_device_kind_get(const kn_device *device);
 KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes,
                                                    kn_device *device);
 
-/* A new non-blocking stream. */
+/* Creates a non-blocking stream. */
 KN_API KN_MUST_CHECK kn_status kn_stream_create(kn_stream *out, kn_device *device);
-/* Retires and destroys a stream made by kn_stream_create. No-op on NULL. Of other default streams
- * it logs an error and does nothing. */
+/* Retires and destroys a stream made by kn_stream_create. No-op on NULL. The other default streams
+ * can't be destroyed: it logs an error and does nothing. */
 KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
 /* Call it before you destroy a stream of your own: pools record events for the memory that still
  * waits for the stream. A default stream (NULL, cudaStreamLegacy, cudaStreamPerThread) can't be
@@ -79,10 +83,11 @@ KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream strea
  * host. */
 KN_API KN_MUST_CHECK kn_status kn_stream_of_thread(kn_stream *out, kn_device *device);
 
-/* Events: a point in a stream. A new event has no point; it counts as reached. Errors: DEVICE in a
- * child of fork(), OOM, or the driver's. */
+/* Creates an event: a point in a stream. A new event has no point and counts as reached. Errors:
+ * DEVICE in a child of fork(), OOM, or the driver's. */
 KN_API KN_MUST_CHECK kn_status kn_event_create(kn_event **out, kn_device *device);
-/* Streams that already wait keep waiting for the recorded point. No-op on NULL. */
+/* Destroys the event. Streams that already wait keep waiting for the recorded point. No-op on NULL.
+ */
 KN_API void kn_event_destroy(kn_event *event);
 /* Sets the point after all work that is enqueued on the stream now; replaces the earlier point. */
 KN_API KN_MUST_CHECK kn_status kn_event_record(kn_event *event, kn_stream stream);

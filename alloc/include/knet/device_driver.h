@@ -20,12 +20,14 @@
 extern "C" {
 #endif
 
+/* The functions of a device. */
 typedef struct kn_device_driver {
-    kn_device_kind kind;
-    bool host_access; /* the CPU may read and write this device's memory */
-    bool ordered;     /* work runs in program order (the host): there are no streams and events, and
-                         the pools never call their functions */
+    kn_device_kind kind; /* what kn_device_kind_get returns */
+    bool host_access;    /* the CPU may read and write this device's memory */
+    bool ordered;        /* work runs in program order (the host): there are no streams and events,
+                            and the pools never call their functions */
 
+    /* Fills the description of the device. */
     kn_status (*info_read)(void *impl, kn_device_info *out);
     /* Bytes of the device that are free now, shared by all processes; pools call it at each growth.
      * Optional; without it only a pool's own limits count. */
@@ -61,7 +63,8 @@ typedef struct kn_device_driver {
                       bool to_host, kn_stream stream);
     kn_status (*fill)(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream);
 
-    kn_status (*stream_create)(void *impl, kn_stream *out); /* non-blocking */
+    /* Streams: stream_create makes a non-blocking one; stream_sync makes the host wait for it. */
+    kn_status (*stream_create)(void *impl, kn_stream *out);
     void (*stream_destroy)(void *impl, kn_stream stream);
     kn_status (*stream_sync)(void *impl, kn_stream stream);
     /* Makes the host wait for all work of the device, also that of destroyed streams. It would

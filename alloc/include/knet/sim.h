@@ -31,8 +31,10 @@
 extern "C" {
 #endif
 
+/* A simulated device. */
 typedef struct kn_sim kn_sim;
 
+/* Options of kn_sim_create. */
 typedef struct kn_sim_options {
     uint64_t capacity_bytes; /* 0: 64 GiB */
     bool plain;              /* no virtual memory: pools grow by segments */
@@ -65,10 +67,11 @@ typedef enum kn_sim_call {
     KN_SIM_CALLS
 } kn_sim_call;
 
-/* Options may be NULL. Errors: INVALID if options.reserved is not zero; OOM. */
+/* Creates a device. Options may be NULL. Errors: INVALID if options.reserved is not zero; OOM. */
 KN_API KN_MUST_CHECK kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options);
-/* Only for a kn_sim that was never registered as a device. No-op on NULL. */
+/* Destroys a kn_sim that was never registered as a device. No-op on NULL. */
 KN_API void kn_sim_destroy(kn_sim *sim);
+/* The functions to register it with; `impl` is the kn_sim. */
 KN_API const kn_device_driver *kn_sim_driver(const kn_sim *sim);
 
 /* Makes the nth call of this kind from now on fail (n = 1: the next one) and, if `forever`, all

@@ -16,8 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Exports a function from a shared library. */
 #define KN_API __attribute__((visibility("default")))
+/* Warns if a caller ignores the result. */
 #define KN_MUST_CHECK __attribute__((warn_unused_result))
+/* Checks arguments against a format, as for printf. */
 #define KN_PRINTF(fmt_arg, first) __attribute__((format(printf, fmt_arg, first)))
 
 #ifdef __cplusplus
@@ -39,6 +42,7 @@ extern "C" {
     X(KN_ERR_INTERNAL, -10, "internal error")                                                      \
     X(KN_ERR_PEER, -11, "another rank failed or left")
 
+/* Success, or the kind of an error. */
 typedef enum kn_status {
 #define X(name, value, text) name = (value),
     KN_STATUS_LIST(X)
@@ -47,11 +51,11 @@ typedef enum kn_status {
 
 /* An error as a value: copy it to hand it to another thread. */
 typedef struct kn_error {
-    kn_status status;
-    int line;         /* call site; 0 when unknown */
-    const char *file; /* call site, static storage; NULL when unknown */
-    const char *op;   /* name of the op that failed, static storage; NULL if it was no op */
-    char message[2048];
+    kn_status status;   /* KN_OK: no error */
+    int line;           /* call site; 0 when unknown */
+    const char *file;   /* call site, static storage; NULL when unknown */
+    const char *op;     /* name of the op that failed, static storage; NULL if it was no op */
+    char message[2048]; /* the reason, with the values */
 } kn_error;
 
 /* The text of a status code, never NULL. */
@@ -61,11 +65,10 @@ KN_API const char *kn_status_text(kn_status status);
  * status is KN_OK if nothing has failed. */
 KN_API const kn_error *kn_last_error(void);
 
-/* Takes the pending error of this thread: returns it, and it is pending no more. KN_OK when none
- * was. */
+/* Returns this thread's pending error and clears it; KN_OK if nothing is pending. */
 KN_API KN_MUST_CHECK kn_status kn_check(void);
 
-/* Returns this thread's pending error and leaves it pending; KN_OK: nothing is pending. */
+/* Returns this thread's pending error and keeps it pending; KN_OK if nothing is pending. */
 KN_API kn_status kn_pending(void);
 
 /* Records an error and returns its status; for functions that return a status. `status` must be
@@ -73,40 +76,44 @@ KN_API kn_status kn_pending(void);
 KN_API kn_status kn_fail_at(const char *file, int line, kn_status status, const char *fmt, ...)
     KN_PRINTF(4, 5);
 
-/* Records an error, makes it pending and returns NULL; for functions that return an object.
- * If one is pending already that one is kept: the first failure explains the rest. */
+/* Records an error, makes it pending and returns NULL; for functions that return an object. An
+ * error that is pending already stays: the first failure explains the later ones. */
 KN_API void *kn_fail_null_at(const char *file, int line, kn_status status, const char *fmt, ...)
     KN_PRINTF(4, 5);
 
-/* For op implementers: names the op of this thread's last error, unless it is named already. */
+/* For op implementers: adds the op's name to this thread's last error, unless it has one. */
 KN_API void kn_error_op(const char *op);
 
-/* For op implementers: makes the thread's last error, just returned by a status function, pending.
- * Returns NULL. */
+/* For op implementers: makes the thread's last error, which a status function has just returned,
+ * pending. Returns NULL. */
 KN_API void *kn_error_defer(kn_status status);
 
 /* For op implementers: gives the pending error a call site, unless it has one from an inner call.
  */
 KN_API void kn_error_site(const char *file, int line);
 
-/* One log callback a process. level: 0 error, 1 warning, 2 information. Libraries never print;
- * without a callback messages are dropped. NULL detaches. Any thread may call the callback; it must
- * not call back into Knet.c. */
+/* The log callback: one for the process. level: 0 error, 1 warning, 2 information. Any thread may
+ * call it; it must not call into Knet.c. */
 typedef void (*kn_log_fn)(void *ctx, int level, const char *text);
+/* Attaches the callback; NULL detaches it. Libraries never print: without a callback they drop the
+ * messages. */
 KN_API void kn_log_attach(kn_log_fn log_fn, void *ctx);
 
-/* For library code: formats and hands one line to the log callback. */
+/* For library code: formats one line and passes it to the log callback. */
 KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 
+/* kn_fail_at and kn_fail_null_at with the place where they are called. */
 #define KN_FAIL(...) kn_fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define KN_FAIL_NULL(...) kn_fail_null_at(__FILE__, __LINE__, __VA_ARGS__)
 
+/* Returns from the function if expr is an error. */
 #define KN_TRY(expr)                                                                               \
     do {                                                                                           \
         kn_status kn_s_ = (expr);                                                                  \
         if (kn_s_ < 0) return kn_s_;                                                               \
     } while (0)
 
+/* Assigns expr to status and jumps to the label cleanup if it is an error. */
 #define KN_TRY_GOTO(status, expr)                                                                  \
     do {                                                                                           \
         (status) = (expr);                                                                         \
@@ -115,13 +122,6 @@ KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 
 /* For options: "not this feature", where zero means "default". */
 #define KN_OFF (-1)
-
-/* Programmer errors only; traps in dev and sanitizer builds, nothing in release. */
-#ifdef KN_CHECKED
-#define KN_ASSERT(cond) ((cond) ? (void)0 : __builtin_trap())
-#else
-#define KN_ASSERT(cond) ((void)0)
-#endif
 
 #ifdef __cplusplus
 }

@@ -4,11 +4,11 @@
  *     work();
  *     KN_TRY(kn_trace_end());                      // an error if events were lost
  *
- * `knet replay run.kntrace` plays it. Each thread writes its events into a ring of its own, without
- * a lock, and one thread of the library writes all rings to the file. A thread whose ring is full
- * waits for it, so events are lost only when a write fails, as on a full disk: the failure is
- * logged once, the lost events are counted, kn_trace_end returns an error, and the program
- * continues. A block that was live before the trace began has no allocation in it, only a free.
+ * `knet replay run.kntrace` plays it. Each thread writes its events into its own ring, without a
+ * lock, and one thread of the library writes all rings to the file. A thread whose ring is full
+ * waits for that thread, so events are lost only if a write fails, as on a full disk: the library
+ * logs the failure once, counts the lost events, and kn_trace_end returns an error; the program
+ * continues. A block that was live before the trace began has only a free in it.
  *
  * The file is a kn_trace_header followed by records of 16 bytes, in the byte order of the machine.
  * A record is an event, or it sets what the following events of its thread share: the thread, the
@@ -35,14 +35,15 @@ extern "C" {
 #define KN_TRACE_MAGIC "kntrace" /* with its zero: 8 bytes */
 enum { KN_TRACE_VERSION = 2 };
 
-typedef struct kn_trace_header { /* 64 bytes */
-    char magic[8];
-    uint32_t version;
+/* The start of a file: 64 bytes. */
+typedef struct kn_trace_header {
+    char magic[8];         /* KN_TRACE_MAGIC */
+    uint32_t version;      /* KN_TRACE_VERSION */
     uint32_t record_bytes; /* 16 */
     uint32_t byte_order;   /* 0x01020304 */
-    uint32_t process;
-    uint64_t begin_ns; /* wall clock, since 1970 */
-    uint64_t reserved[4];
+    uint32_t process;      /* its id */
+    uint64_t begin_ns;     /* wall clock, since 1970 */
+    uint64_t reserved[4];  /* zero */
 } kn_trace_header;
 
 /* One list of kinds: X(name, value, text). The comments say what ptr and size are in an event
@@ -63,16 +64,18 @@ typedef struct kn_trace_header { /* 64 bytes */
     X(NAME, 132, "name")         /* part 0, 1 or 2; 8 bytes of a name, padded with zeros */        \
     X(CLOCK, 133, "clock")       /* 0; the monotonic clock at the thread's time, in ns */
 
+/* The kinds of records. */
 typedef enum kn_trace_kind {
 #define X(name, value, text) KN_TRACE_##name = (value),
     KN_TRACE_KIND_LIST(X)
 #undef X
 } kn_trace_kind;
 
-/* In an event, a is the kind (8 bits), ptr (a multiple of 256) and, from bit 48 on, the lower half
- * of the ticks since the thread's time; b is the size and, from bit 48 on, the upper half. */
-typedef struct kn_trace_record { /* 16 bytes */
-    uint64_t a, b;
+/* A record of 16 bytes. In an event, a is the kind (8 bits), ptr (a multiple of 256) and, from bit
+ * 48 on, the lower half of the ticks since the thread's time; b is the size and, from bit 48 on,
+ * the upper half. */
+typedef struct kn_trace_record {
+    uint64_t a, b; /* as above */
 } kn_trace_record;
 #define KN_TRACE_SIZE_MAX (((uint64_t)1 << 48) - 1) /* larger sizes are recorded as this one */
 
@@ -80,23 +83,25 @@ typedef struct kn_trace_record { /* 16 bytes */
  * order of their first events; thread 0 is the trace itself. */
 typedef struct kn_trace_thread {
     uint64_t time_ticks; /* the two CLOCK records of a file give the length of a tick */
-    uint64_t stream;
-    uint32_t pool; /* number, from 1; 0: not known yet */
-    char name[24];
+    uint64_t stream;     /* of its last event */
+    uint32_t pool;       /* number, from 1; 0: not known yet */
+    char name[24];       /* of the pool that the next POOL event announces */
 } kn_trace_thread;
 
+/* An event, put together from its record and its thread. */
 typedef struct kn_trace_event {
-    uint64_t time_ticks, ptr, size, stream;
-    uint32_t pool;
-    kn_trace_kind kind;
+    uint64_t time_ticks, ptr, size, stream; /* see KN_TRACE_KIND_LIST */
+    uint32_t pool;                          /* number, from 1 */
+    kn_trace_kind kind;                     /* below 128 */
 } kn_trace_event;
 
+/* The kind of a record. */
 static inline kn_trace_kind kn_trace_kind_of(const kn_trace_record *record) {
     return (kn_trace_kind)(record->a & 0xff);
 }
 
 /* Reads a thread's next record. Returns true, and fills `out`, for an event; else updates `thread`.
- * Ignore events of pool 0: they came too late for the trace before this one. */
+ * Ignore events of pool 0: they belong to an earlier trace. */
 static inline bool kn_trace_event_read(kn_trace_event *out, kn_trace_thread *thread,
                                        const kn_trace_record *record) {
     kn_trace_kind kind = kn_trace_kind_of(record);
@@ -117,11 +122,13 @@ static inline bool kn_trace_event_read(kn_trace_event *out, kn_trace_thread *thr
     return true;
 }
 
+/* Options of kn_trace_begin. */
 typedef struct kn_trace_options {
     kn_pool *pool;        /* trace only this pool; NULL: all */
     uint64_t reserved[4]; /* zero */
 } kn_trace_options;
 
+/* Counters of a trace. */
 typedef struct kn_trace_stats {
     uint64_t n_events; /* in the file */
     uint64_t n_lost;   /* because a write failed, or there was no memory for a thread's ring */
@@ -134,7 +141,7 @@ KN_API KN_MUST_CHECK kn_status kn_trace_begin(const char *path, const kn_trace_o
  * as well. After a fork the trace continues in the parent only; the child may start its own.
  * Errors: IO, with the number of events lost. */
 KN_API KN_MUST_CHECK kn_status kn_trace_end(void);
-/* Of the running trace, or of the last one. Fills `out` (out_bytes = sizeof *out). */
+/* Fills `out` (out_bytes = sizeof *out) for the running trace, or for the last one. */
 KN_API void kn_trace_stats_read(kn_trace_stats *out, size_t out_bytes);
 
 #ifdef __cplusplus

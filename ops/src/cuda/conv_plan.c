@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
+
 _Static_assert(offsetof(kn__conv_plan, key) == sizeof(kn__cached), "the key follows");
 
 enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };

@@ -71,7 +71,7 @@ typedef struct memories {
     dnnl_status_t status; /* the first that failed */
 } memories;
 
-static void memory_add(memories *m, int arg, const dnnl_memory_desc_t *desc, const void *data) {
+static void memory_add(memories *m, int arg, kn_layout_ref desc, const void *data) {
     if (m->status != dnnl_success) return;
     m->arg[m->n].arg = arg;
     m->status = dnnl_memory_create(&m->arg[m->n].memory, desc, kn__dnnl_engine(), (void *)data);
@@ -93,8 +93,8 @@ static dnnl_status_t execute(memories *m, const_dnnl_primitive_t primitive) {
 
 static dnnl_status_t reorder(const kn_side *side, char *blocked, char *plain, bool to_plain) {
     memories m = {.n = 0};
-    memory_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, &side->blocked, blocked);
-    memory_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, &side->plain, plain);
+    memory_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, side->blocked, blocked);
+    memory_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, side->plain, plain);
     return execute(&m, side->reorder);
 }
 
@@ -135,9 +135,9 @@ static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
     }
     memories m = {.n = 0};
     for (int side = 0; side < KN_SIDES; side++)
-        memory_add(&m, plan->side[side].arg, &plan->side[side].blocked, data[side]);
-    if (k->bias) memory_add(&m, DNNL_ARG_BIAS, &plan->bias, k->bias);
-    if (plan->scratch_bytes) memory_add(&m, DNNL_ARG_SCRATCHPAD, &plan->scratch, slot);
+        memory_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
+    if (k->bias) memory_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
+    if (plan->scratch_bytes) memory_add(&m, DNNL_ARG_SCRATCHPAD, plan->scratch, slot);
     dnnl_status_t status = execute(&m, plan->primitive);
     if (status == dnnl_success && result != KN_SIDE_W && plan->side[result].reorder)
         status = reorder(&plan->side[result], data[result], plain[result], true);
@@ -204,7 +204,7 @@ static kn_status weights_pack(const kn_kernel_call *call, dnnl_work *k, void **m
     for (int i = 0; i < 2 && k->kind[i].plan; i++) {
         const kn_side *side = &k->kind[i].plan->side[KN_SIDE_W];
         bool same =
-            i && dnnl_memory_desc_equal(&side->blocked, &k->kind[0].plan->side[KN_SIDE_W].blocked);
+            i && dnnl_memory_desc_equal(side->blocked, k->kind[0].plan->side[KN_SIDE_W].blocked);
         k->kind[i].w = same ? k->kind[0].w : (side->reorder ? at : k->data[KN_SIDE_W]);
         if (same || !side->reorder) continue;
         KN_TRY(weights_reorder(
@@ -308,7 +308,7 @@ static bool plans_usable(const dnnl_work *k) {
     const kn_conv_plan *a = k->kind[0].plan, *b = k->kind[1].plan;
     if (!a->primitive || (b && !b->primitive)) return false;
     return !b || k->pass != KN_PASS_WEIGHT ||
-           dnnl_memory_desc_equal(&a->side[KN_SIDE_W].blocked, &b->side[KN_SIDE_W].blocked);
+           dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
 }
 
 kn_status kn__dnnl_conv(bool *done, const kn_kernel_call *call, kn_pass pass,

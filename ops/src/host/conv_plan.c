@@ -35,6 +35,40 @@ dnnl_engine_t kn__dnnl_engine(void) {
     return engine;
 }
 
+/* --- layouts and convolutions, as versions 2 and 3 of the library spell them --- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+                                   dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_create_with_tag(out, n_dims, dims, dnnl_f32, tag);
+}
+static dnnl_status_t layout_copy(kn_layout *out, kn_layout_ref from) {
+    return dnnl_memory_desc_clone(out, from);
+}
+static void layout_destroy(kn_layout layout) {
+    if (layout) dnnl_memory_desc_destroy(layout);
+}
+
+#else
+
+static dnnl_status_t layout_copy(kn_layout *out, kn_layout_ref from) {
+    kn_layout copy = malloc(sizeof *copy);
+    if (!copy) return dnnl_out_of_memory;
+    *copy = *from;
+    *out = copy;
+    return dnnl_success;
+}
+static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+                                   dnnl_format_tag_t tag) {
+    dnnl_memory_desc_t desc;
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, dnnl_f32, tag);
+    return status == dnnl_success ? layout_copy(out, &desc) : status;
+}
+static void layout_destroy(kn_layout layout) { free(layout); }
+
+#endif
+
 /* --- one plan --- */
 
 /* What the library is asked for: sizes without the dimensions that this convolution lacks. */
@@ -61,14 +95,14 @@ static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
     int n = n_lead + n_spatial;
     for (int i = 0; i < n_lead; i++) dims[i] = lead[i];
     for (int i = 0; i < n_spatial; i++) dims[n_lead + i] = sizes[3 - n_spatial + i];
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&side->plain, n, dims, dnnl_f32, plain[n]);
+    dnnl_status_t status = layout_create(&side->plain, n, dims, plain[n]);
     if (status != dnnl_success) return status;
-    return dnnl_memory_desc_init_by_tag(&side->blocked, n, dims, dnnl_f32, dnnl_format_tag_any);
+    return layout_create(&side->blocked, n, dims, dnnl_format_tag_any);
 }
 
-static dnnl_status_t bias_init(dnnl_memory_desc_t *bias, int64_t outputs) {
+static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs) {
     dnnl_dims_t dims = {outputs};
-    return dnnl_memory_desc_init_by_tag(bias, 1, dims, dnnl_f32, dnnl_a);
+    return layout_create(bias, 1, dims, dnnl_a);
 }
 
 static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t images) {
@@ -97,40 +131,59 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
 
 /* Direct sums: the error of our own kernels. Winograd's transforms would be up to 1.7 times as fast
  * where they suit and a fifth as fast where not (7x7 planes), and less exact. */
-static dnnl_status_t describe(dnnl_convolution_desc_t *d, const problem *p) {
+static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
+                              const_dnnl_primitive_attr_t attr) {
     const kn_side *side = p->plan->side;
-    const dnnl_memory_desc_t *x = &side[KN_SIDE_X].blocked, *w = &side[KN_SIDE_W].blocked,
-                             *y = &side[KN_SIDE_Y].blocked;
+    kn_layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
+                  y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
     const dnnl_dim_t *step = p->stride, *pad = p->padding, *dil = p->dilation;
+    dnnl_engine_t cpu = kn__dnnl_engine();
+#if DNNL_VERSION_MAJOR >= 3
     if (p->pass == KN_PASS_FORWARD)
-        return dnnl_dilated_convolution_forward_desc_init(d, dnnl_forward_training, direct, x, w,
-                                                          p->bias ? &p->plan->bias : NULL, y, step,
-                                                          dil, pad, pad);
+        return KN_PROF_FN(dnnl_convolution_forward_primitive_desc_create, out, cpu,
+                          dnnl_forward_training, direct, x, w, b, y, step, dil, pad, pad, attr);
     if (p->pass == KN_PASS_DATA)
-        return dnnl_dilated_convolution_backward_data_desc_init(d, direct, x, w, y, step, dil, pad,
-                                                                pad);
-    return dnnl_dilated_convolution_backward_weights_desc_init(d, direct, x, w, NULL, y, step, dil,
-                                                               pad, pad);
+        return KN_PROF_FN(dnnl_convolution_backward_data_primitive_desc_create, out, cpu, direct, x,
+                          w, y, step, dil, pad, pad, NULL, attr);
+    return KN_PROF_FN(dnnl_convolution_backward_weights_primitive_desc_create, out, cpu, direct, x,
+                      w, NULL, y, step, dil, pad, pad, NULL, attr);
+#else
+    dnnl_convolution_desc_t d;
+    dnnl_status_t status;
+    if (p->pass == KN_PASS_FORWARD)
+        status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, direct, x, w,
+                                                            b, y, step, dil, pad, pad);
+    else if (p->pass == KN_PASS_DATA)
+        status = dnnl_dilated_convolution_backward_data_desc_init(&d, direct, x, w, y, step, dil,
+                                                                  pad, pad);
+    else
+        status = dnnl_dilated_convolution_backward_weights_desc_init(&d, direct, x, w, NULL, y,
+                                                                     step, dil, pad, pad);
+    if (status != dnnl_success) return status;
+    return KN_PROF_FN(dnnl_primitive_desc_create, out, &d, attr, cpu, NULL);
+#endif
 }
 
 static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc, bool result,
                                  const_dnnl_primitive_attr_t attr) {
-    const dnnl_memory_desc_t *chosen =
-        dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
+    kn_layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
+    kn_layout copy = NULL;
     if (!chosen) return dnnl_invalid_arguments;
-    side->blocked = *chosen;
-    side->bytes = dnnl_memory_desc_get_size(chosen);
-    if (dnnl_memory_desc_equal(&side->plain, chosen)) return dnnl_success;
-    dnnl_primitive_desc_t reorder = NULL;
-    dnnl_status_t status = KN_PROF_FN(
-        dnnl_reorder_primitive_desc_create, &reorder, result ? &side->blocked : &side->plain,
-        kn__dnnl_engine(), result ? &side->plain : &side->blocked, kn__dnnl_engine(), attr);
+    dnnl_status_t status = layout_copy(&copy, chosen);
     if (status != dnnl_success) return status;
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(reorder, dnnl_query_scratchpad_md, 0);
+    layout_destroy(side->blocked);
+    side->blocked = copy;
+    side->bytes = dnnl_memory_desc_get_size(chosen);
+    if (dnnl_memory_desc_equal(side->plain, chosen)) return dnnl_success;
+    dnnl_primitive_desc_t reorder = NULL;
+    status = KN_PROF_FN(dnnl_reorder_primitive_desc_create, &reorder,
+                        result ? side->blocked : side->plain, kn__dnnl_engine(),
+                        result ? side->plain : side->blocked, kn__dnnl_engine(), attr);
+    if (status != dnnl_success) return status;
+    kn_layout_ref scratch = dnnl_primitive_desc_query_md(reorder, dnnl_query_scratchpad_md, 0);
     status = scratch && dnnl_memory_desc_get_size(scratch) > 0
-                 ? dnnl_iterator_ends /* declined; none of these reorders needs any */
+                 ? dnnl_not_required /* declined; none of these reorders needs any */
                  : KN_PROF_FN(dnnl_primitive_create, &side->reorder, reorder);
     dnnl_primitive_desc_destroy(reorder);
     return status;
@@ -147,14 +200,12 @@ static bool is_slow(const_dnnl_primitive_desc_t desc) {
 static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc,
                                  const_dnnl_primitive_attr_t attr) {
     kn_conv_plan *plan = p->plan;
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    if (scratch) plan->scratch = *scratch, plan->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    for (int i = 0; i < KN_SIDES; i++) {
-        dnnl_status_t status =
-            side_finish(&plan->side[i], desc, i == kn__result_side(p->pass), attr);
-        if (status != dnnl_success) return status;
-    }
+    kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    dnnl_status_t status = scratch ? layout_copy(&plan->scratch, scratch) : dnnl_success;
+    if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
+    for (int i = 0; i < KN_SIDES && status == dnnl_success; i++)
+        status = side_finish(&plan->side[i], desc, i == kn__result_side(p->pass), attr);
+    if (status != dnnl_success) return status;
     return KN_PROF_FN(dnnl_primitive_create, &plan->primitive, desc);
 }
 
@@ -166,17 +217,12 @@ static bool is_failure(dnnl_status_t status) {
 
 /* plan->primitive stays NULL where the library has nothing fast. */
 static dnnl_status_t plan_build(problem *p) {
-    dnnl_convolution_desc_t conv;
-    dnnl_status_t status = describe(&conv, p);
-    if (status != dnnl_success) return is_failure(status) ? status : dnnl_success;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    status = dnnl_primitive_attr_create(&attr);
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
     if (status != dnnl_success) return status;
     status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success)
-        status =
-            KN_PROF_FN(dnnl_primitive_desc_create, &desc, &conv, attr, kn__dnnl_engine(), NULL);
+    if (status == dnnl_success) status = describe(&desc, p, attr);
     if (status == dnnl_success && !is_slow(desc)) status = plan_finish(p, desc, attr);
     if (desc) dnnl_primitive_desc_destroy(desc);
     dnnl_primitive_attr_destroy(attr);
@@ -184,8 +230,14 @@ static dnnl_status_t plan_build(problem *p) {
 }
 
 static void plan_destroy(kn_conv_plan *plan) {
-    for (int i = 0; i < KN_SIDES; i++)
-        if (plan->side[i].reorder) dnnl_primitive_destroy(plan->side[i].reorder);
+    for (int i = 0; i < KN_SIDES; i++) {
+        kn_side *side = &plan->side[i];
+        if (side->reorder) dnnl_primitive_destroy(side->reorder);
+        layout_destroy(side->plain);
+        layout_destroy(side->blocked);
+    }
+    layout_destroy(plan->bias);
+    layout_destroy(plan->scratch);
     if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
     free(plan);
 }

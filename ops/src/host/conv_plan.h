@@ -8,20 +8,30 @@
 #include "../kernel.h"
 #include "conv.h"
 
+/* The layout of a tensor: oneDNN's memory descriptor, owned. Version 3 has handles of them; with
+ * version 2, whose descriptors are structs, it is a copy on the heap. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t kn_layout;
+typedef const_dnnl_memory_desc_t kn_layout_ref; /* borrowed */
+#else
+typedef dnnl_memory_desc_t *kn_layout;
+typedef const dnnl_memory_desc_t *kn_layout_ref;
+#endif
+
 typedef enum kn_pass { KN_PASS_FORWARD, KN_PASS_DATA, KN_PASS_WEIGHT } kn_pass;
 enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
 enum { KN_PLANS_MAX = 64 };
 
 typedef struct kn_side {
-    int arg;                           /* oneDNN's name in this pass */
-    dnnl_memory_desc_t plain, blocked; /* ours; the library's choice */
-    size_t bytes;                      /* of the blocked form */
-    dnnl_primitive_t reorder;          /* to blocked, of the result to plain; NULL: they agree */
+    int arg;                  /* oneDNN's name in this pass */
+    kn_layout plain, blocked; /* ours; the library's choice */
+    size_t bytes;             /* of the blocked form */
+    dnnl_primitive_t reorder; /* to blocked, of the result to plain; NULL: they agree */
 } kn_side;
 
 typedef struct kn_conv_plan {
     kn_side side[KN_SIDES];
-    dnnl_memory_desc_t bias, scratch;
+    kn_layout bias, scratch;    /* NULL: none */
     dnnl_primitive_t primitive; /* NULL: the library has nothing better than we have */
     size_t scratch_bytes;
     int users; /* the cache is one */

@@ -14,6 +14,7 @@
 
 #include <knet/op.h>
 
+#include "checked.h"
 #include "conv.h"
 #include "window.h"
 

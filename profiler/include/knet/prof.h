@@ -10,8 +10,12 @@
  * words; AUTOGRAD_TIMER=1 gives the table of forward and backward operations alone. Unset, a scope
  * costs one predictable branch; compiled with KN_NO_SCOPES defined, nothing. One tree a thread,
  * merged by path in reports. Scopes that a thread leaves open when it ends are closed at that
- * moment. Threads: a scope belongs to its thread; everything else may be called from any thread. A
- * child made by fork() is not timed.
+ * moment.
+ *
+ * Units: reports are in nanoseconds and bytes. Errors: scopes and steps have none; a scope that
+ * finds no memory, or is more than 200 deep, or one of more than 100,000 paths, is not recorded,
+ * and the report says how many there were. Threads: a scope belongs to its thread; everything else
+ * may be called from any thread. A child made by fork() is not timed.
  */
 #ifndef KNET_PROF_H
 #define KNET_PROF_H
@@ -22,9 +26,9 @@
 extern "C" {
 #endif
 
-/* A mark on the thread's stack of scopes; {0} when the timer is off. */
+/* One opening of a scope, on the thread that opened it; {0}: it is not recorded. */
 typedef struct kn_scope {
-    uint64_t start;
+    uint64_t start; /* in ticks of the timer's clock, whose length only the timer knows */
 } kn_scope;
 
 /* Not for users: which scopes are recorded (KN_PROF_…). */
@@ -49,7 +53,8 @@ static inline bool kn_prof_is_on_(int which) {
 #endif
 }
 
-/* Opens a scope. The label may be any string; it is copied at first sight. */
+/* Opens a scope inside the innermost one of this thread. The label may be any string, but not NULL;
+ * it is copied at first sight. */
 static inline kn_scope kn_scope_begin(const char *label) {
     kn_scope off = {0};
     return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_on_(label) : off;

@@ -1,4 +1,5 @@
 /* Made by mlp.py with PyTorch 1.13.0a0; see there. */
+/* clang-format off */
 static const double golden_sgd[] = {
     1.54978681, 1.72535741, 1.673823, 1.63127649, 1.74752593,
     1.62026596, 1.70919538, 1.59133649, 1.63334084, 1.72444475};

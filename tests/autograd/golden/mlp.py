@@ -47,7 +47,7 @@ def losses(name):
     return out
 
 
-print(f"/* Made by mlp.py with PyTorch {torch.__version__}; see there. */")
+print(f"/* Made by mlp.py with PyTorch {torch.__version__}; see there. */\n/* clang-format off */")
 for name in ["sgd", "momentum", "adam", "adamw"]:
     rows = [f"{loss:.9g}" for loss in losses(name)]
     rows = ", ".join(rows[:5]) + ",\n    " + ", ".join(rows[5:])

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 static const kn__model_kind *const kinds[] = {&kn__lenet, &kn__mlp};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -13,12 +15,11 @@ static const kn__model_kind *kind_find(const char *name) {
 }
 
 static kn_status unknown_fail(const char *name) {
-    char names[256] = "";
-    for (int i = 0; i < N_KINDS; i++) {
-        if (i) strcat(names, ", ");
-        strcat(names, kinds[i]->name);
-    }
-    return KN_FAIL(KN_ERR_INVALID, "unknown model '%s'; there are: %s", name, names);
+    char buffer[256];
+    kn__text names = kn__text_in(buffer, sizeof buffer);
+    for (int i = 0; i < N_KINDS; i++)
+        kn__text_printf(&names, "%s%s", i ? ", " : "", kinds[i]->name);
+    return KN_FAIL(KN_ERR_INVALID, "unknown model '%s'; there are: %s", name, names.data);
 }
 
 kn_status kn_model_create(kn_model **out, const char *name, kn_params *params) {

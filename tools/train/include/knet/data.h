@@ -17,20 +17,25 @@
 extern "C" {
 #endif
 
+/* A source of minibatches. */
 typedef struct kn_loader kn_loader;
-typedef struct kn_batch { /* belongs to the loader until the next `next` */
-    kn_tensor *x, *y;
-    int64_t n, index; /* images in it; its place in the epoch */
+/* A minibatch; borrowed until the next kn_loader_next. */
+typedef struct kn_batch {
+    kn_tensor *x;     /* images */
+    kn_tensor *y;     /* labels */
+    int64_t n, index; /* number of images; place in the epoch, from 0 */
 } kn_batch;
 
+/* The part of the data: train- or t10k- files. */
 typedef enum kn_split { KN_TRAIN = 0, KN_TEST = 1 } kn_split;
+/* Options of kn_loader_create; may be NULL. */
 typedef struct kn_loader_options {
     int64_t batch;     /* 0: 100 */
     uint64_t seed;     /* of the shuffle; a new order every epoch; the test split is not shuffled */
     kn_device *device; /* NULL: the host */
     int rank, n_ranks; /* every rank gets equally many batches; 0, 0: one rank */
-    kn_split split;
-    int partial;          /* 1: also the last, smaller batch */
+    kn_split split;    /* KN_TRAIN is the default */
+    int partial;       /* 1: also the last, smaller batch */
     uint64_t reserved[4]; /* zero */
 } kn_loader_options;
 
@@ -39,11 +44,13 @@ typedef struct kn_loader_options {
  * agree; each names the file and the value. INVALID for options that don't fit the data. */
 KN_API KN_MUST_CHECK kn_status kn_loader_create(kn_loader **out, const char *dir,
                                                 const kn_loader_options *options);
-/* n made-up images [1,28,28] of ten separable classes: no files needed. */
+/* Makes up n images [1,28,28] of ten separable classes; needs no files. */
 KN_API KN_MUST_CHECK kn_status kn_loader_create_synthetic(kn_loader **out, int64_t n,
                                                           const kn_loader_options *options);
+/* Destroys the loader and its batch. No-op on NULL. */
 KN_API void kn_loader_destroy(kn_loader *loader);
-/* False: the epoch's end (the next call begins another), or an error, which is then pending. */
+/* Reads the next batch. False at the end of the epoch (the next call begins another), or on an
+ * error, which is then pending. */
 KN_API bool kn_loader_next(kn_loader *loader, kn_batch *batch);
 /* Ends the epoch early: the next call begins another. */
 KN_API void kn_loader_rewind(kn_loader *loader);

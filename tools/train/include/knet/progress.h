@@ -19,28 +19,31 @@
 extern "C" {
 #endif
 
-typedef struct kn_progress { /* caller's storage */
-    FILE *out;               /* NULL: off */
-    int64_t total;
-    uint64_t begin_ns, shown_ns;
+/* A progress bar, in the caller's storage. */
+typedef struct kn_progress {
+    FILE *out;                   /* NULL: off */
+    int64_t total;               /* steps of the loop */
+    uint64_t begin_ns, shown_ns; /* start; last update */
 } kn_progress;
 
+/* Starts a bar of `total` steps; off if `out` is not a terminal. */
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
-/* Whether it is on, and an eighth of a second went by since it was last shown. */
+/* True if the bar is on and was last shown more than an eighth of a second ago. */
 KN_API bool kn_progress_due(const kn_progress *progress);
-/* In place, on one line of the terminal, whatever its width; the bar is of '#' where the locale has
- * no UTF-8. message may be ""; it has no line
+/* Redraws the bar on one line of the terminal, however wide; the bar is of '#' where the locale has
+ * no UTF-8. message may be "" and has no line
  * breaks. */
 KN_API void kn_progress_show(kn_progress *progress, int64_t done, const char *message);
-/* Takes the bar off the screen, to make room for a line of yours; the next show brings it back. */
+/* Removes the bar from the screen, so that the program can print a line; the next show redraws it.
+ */
 KN_API void kn_progress_clear(kn_progress *progress);
-KN_API void kn_progress_end(kn_progress *progress); /* clears it for good */
+KN_API void kn_progress_end(kn_progress *progress); /* removes it */
 
-/* The line itself: a bar of 20 cells in eighths, then share, count, elapsed/expected time and rate:
- * "┣█████████████████▎  ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] loss 0.31". Below one a second
- * the rate is in seconds an iteration. Where that is more than `columns` characters (0: no limit),
- * the bar shrinks, then rate, times and count go, then the bar, then the message's end. Returns
- * out. */
+/* Writes the line to `out`: a bar of 20 cells in eighths, share, count, elapsed/expected time,
+ * rate: "┣█████████████████▎  ┫ [86.83%, 903/1040, 01:36/01:50, 9.42i/s] loss 0.31". Below one a
+ * second the rate is in seconds per iteration. If the line is longer than `columns` characters (0:
+ * no limit), it shortens the bar, then drops rate, times, count and bar, then cuts the message.
+ * Returns out. */
 KN_API char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
                               double seconds, const char *message);
 

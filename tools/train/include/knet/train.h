@@ -19,6 +19,7 @@
 extern "C" {
 #endif
 
+/* The result of an epoch. */
 typedef struct kn_epoch {
     int64_t index;                      /* from 1 */
     int64_t n_steps;                    /* fewer than the loader's batches when stopped */
@@ -27,23 +28,27 @@ typedef struct kn_epoch {
     double train_seconds, test_seconds; /* wall time; test_seconds isn't in train_seconds */
 } kn_epoch;
 
+/* A step, for on_step_fn. */
 typedef struct kn_train_step {
     int64_t epoch;          /* from 1 */
     int64_t index, n_steps; /* from 1; of the epoch */
     kn_tensor *loss;        /* borrowed until the callback returns; kn_item waits for the device */
 } kn_train_step;
 
+/* Options of kn_train; may be NULL. */
 typedef struct kn_train_options {
     int64_t epochs; /* 0: 1 */
-    /* After every step; false stops the training there. After every batch of the test; false stops
-     * there too, without the epoch's accuracy. After every finished epoch. Each may be NULL. */
+    /* Callbacks; each may be NULL. on_step_fn is called after every step; false stops the training.
+     * on_test_fn is called after every batch of the test; false stops it, without the epoch's
+     * accuracy. on_epoch_fn is called after every finished epoch. */
     bool (*on_step_fn)(void *ctx, const kn_train_step *step);
     bool (*on_test_fn)(void *ctx);
     void (*on_epoch_fn)(void *ctx, const kn_epoch *epoch);
-    void *ctx;
+    void *ctx;            /* passed to the callbacks */
     uint64_t reserved[4]; /* zero */
 } kn_train_options;
 
+/* The result of kn_train. */
 typedef struct kn_train_result {
     kn_epoch last;   /* the last epoch, finished or not */
     int64_t n_steps; /* of all epochs */
@@ -52,14 +57,14 @@ typedef struct kn_train_result {
 } kn_train_result;
 
 /* Trains on the batches of `train` by the cross-entropy of the model's logits, and tests on `test`
- * after every epoch (NULL: no test). Fills `out` (of out_bytes = sizeof *out) as far as it came,
- * also when it fails. Errors: those of the ops; INVALID when labels go beyond the model's classes.
- */
+ * after every epoch (NULL: no test). Fills `out` (of out_bytes = sizeof *out), also on failure,
+ * with the results so far. Errors: those of the ops; INVALID if a label exceeds the model's
+ * classes. */
 KN_API KN_MUST_CHECK kn_status kn_train(kn_train_result *out, size_t out_bytes,
                                         const kn_model *model, kn_optim *optim, kn_loader *train,
                                         kn_loader *test, const kn_train_options *options);
 
-/* The share of images, of one epoch of the loader, that the model classifies right. */
+/* Computes the share of images of one epoch that the model classifies correctly. */
 KN_API KN_MUST_CHECK kn_status kn_evaluate(double *accuracy, const kn_model *model,
                                            kn_loader *loader);
 

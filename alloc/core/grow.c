@@ -1,0 +1,23 @@
+#include "core/grow.h"
+
+kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
+    if (size > KN__RANGE_MAX) {
+        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
+                       size);
+    }
+    kn__device_free_read(pool);
+    return pool->range.base ? kn__range_grow(pool, stream, size, align)
+                            : kn__segment_grow(pool, stream, size, align);
+}
+
+void kn__shrink(kn_pool *pool, size_t keep_bytes) {
+    if (pool->range.base) kn__range_shrink(pool, keep_bytes);
+    kn__segments_shrink(pool, keep_bytes);
+}
+
+void kn__memory_release(kn_pool *pool) {
+    KN_ASSERT(!pool->caches);
+    bool alive = !pool->driver->alive || pool->driver->alive(pool->impl);
+    kn__range_destroy(pool, alive);
+    if (alive) kn__segments_destroy(pool);
+}

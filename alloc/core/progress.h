@@ -1,0 +1,22 @@
+/* Progress: asks the device, or waits for it, to learn which epochs are over. All under the pool's
+ * lock. */
+#ifndef KNET_ALLOC_PROGRESS_H
+#define KNET_ALLOC_PROGRESS_H
+
+#include "core/epoch.h"
+
+/* Asks at most n_queries events; what became free is put back. */
+void kn__epochs_poll(kn_pool *pool, int n_queries);
+/* Closes those of streams that freed blocks wait for. */
+void kn__epochs_close_used(kn_pool *pool);
+/* Closes and polls all; merges what is finished. */
+void kn__epochs_settle(kn_pool *pool);
+/* The host waits for one epoch; false: none is left. */
+bool kn__epochs_sync_one(kn_pool *pool);
+/* The host waits for the device, for streams that are lost and epochs that no event can close;
+ * false: there is none, or something is captured. */
+bool kn__epochs_recover(kn_pool *pool);
+/* The host waits for all; false: some stream can't be waited for. */
+bool kn__epochs_finish(kn_pool *pool);
+
+#endif

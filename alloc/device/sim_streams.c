@@ -1,0 +1,269 @@
+/* The simulated device's streams and events: queues that run when the test lets them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/drivers.h"
+#include "device/sim_state.h"
+
+static kn_stream stream_handle(size_t number) { return (kn_stream)(uintptr_t)(number * 16); }
+
+static size_t thread_number(void) {
+    static atomic_size_t n_threads; /* that have a number */
+    static _Thread_local size_t number;
+    if (!number) number = ++n_threads;
+    return number;
+}
+
+static size_t stream_number(kn_stream stream) {
+    if (stream == KN__SIM_PER_THREAD) return KN__SIM_STREAMS + thread_number();
+    return (uintptr_t)stream / 16; /* 0: NULL and cudaStreamLegacy */
+}
+
+kn__sim_queue *kn__sim_queue_new(kn_sim *sim) {
+    kn__sim_queue *q = calloc(1, sizeof *q);
+    if (!q) __builtin_trap();
+    q->index = sim->n_queues;
+    sim->queues = kn__sim_grown(sim->queues, (sim->n_queues + 1) * sizeof *sim->queues);
+    return sim->queues[sim->n_queues++] = q;
+}
+
+/* Needs no lock, because queues are not freed. NULL if there is no such stream. */
+static kn__sim_queue *queue_find(kn_sim *sim, kn_stream stream) {
+    size_t number = stream_number(stream);
+    return number < KN__SIM_SLOTS ? sim->streams[number] : NULL;
+}
+
+kn__sim_queue *kn__sim_queue_of(kn_sim *sim, kn_stream stream) {
+    kn__sim_queue *q = queue_find(sim, stream);
+    size_t number = stream_number(stream);
+    bool own = stream == KN__SIM_PER_THREAD && number < KN__SIM_SLOTS;
+    if (!q && own) sim->streams[number] = q = kn__sim_queue_new(sim);
+    if (!q) kn__sim_violate(sim, "stream %p does not exist", (void *)stream);
+    return q ? q : sim->queues[0];
+}
+
+static void clock_fit(kn__sim_clock *clock, size_t n) {
+    if (clock->n >= n) return;
+    clock->counts = kn__sim_grown(clock->counts, n * sizeof *clock->counts);
+    memset(clock->counts + clock->n, 0, (n - clock->n) * sizeof *clock->counts);
+    clock->n = n;
+}
+
+/* Adds what is ordered before `other`. */
+static void clock_join(kn__sim_clock *clock, const kn__sim_clock *other) {
+    clock_fit(clock, other->n);
+    for (size_t i = 0; i < other->n; i++) {
+        if (other->counts[i] > clock->counts[i]) clock->counts[i] = other->counts[i];
+    }
+}
+
+/* Runs the oldest item; false if there is none, or if it waits. */
+bool kn__sim_step(kn__sim_queue *q) {
+    if (!q->n) return false;
+    kn__sim_item *t = &q->items[q->head];
+    if (t->kind == KN__SIM_WAIT && t->event->reached < t->serial) return false;
+    if (t->kind == KN__SIM_RECORD && t->event->reached < t->serial) t->event->reached = t->serial;
+    q->head++;
+    q->n--;
+    return true;
+}
+
+/* Runs the queue until it is empty, or until the event is reached. */
+static void run(kn_sim *sim, kn__sim_queue *q, const kn__sim_event *event, uint64_t serial) {
+    while (q->n && !(event && event->reached >= serial)) {
+        if (kn__sim_step(q)) continue;
+        const kn__sim_item *blocked = &q->items[q->head];
+        kn__sim_event *other = blocked->event;
+        run(sim, other->queue, other, blocked->serial);
+        if (other->reached < blocked->serial) {
+            kn__sim_violate(sim, "a stream waits for an event that is never reached");
+            return;
+        }
+    }
+}
+
+void kn__sim_run_all(kn_sim *sim) {
+    for (size_t i = 0; i < sim->n_queues; i++) run(sim, sim->queues[i], NULL, 0);
+}
+
+/* On an instant device: runs all that waits for no held stream. */
+void kn__sim_keep_up(kn_sim *sim) {
+    for (bool progress = sim->instant; progress;) {
+        progress = false;
+        for (size_t i = 0; i < sim->n_queues; i++) {
+            while (!sim->queues[i]->held && kn__sim_step(sim->queues[i])) progress = true;
+        }
+    }
+}
+
+void kn__sim_enqueue(kn_sim *sim, kn__sim_queue *q, kn__sim_item t) {
+    if (q->head + q->n == q->room) {
+        if (q->head) memmove(q->items, q->items + q->head, q->n * sizeof *q->items);
+        q->head = 0;
+        q->items = kn__sim_roomy(q->items, 2 * q->n, &q->room, sizeof *q->items);
+    }
+    t.index = ++q->n_enqueued;
+    q->items[q->head + q->n++] = t;
+    clock_fit(&q->clock, q->index + 1);
+    q->clock.counts[q->index] = q->n_enqueued;
+    kn__sim_keep_up(sim);
+}
+
+const kn__sim_item *kn__sim_find_work(const kn_sim *sim, const char *ptr, size_t size,
+                                      const kn__sim_queue *after, uint64_t user) {
+    for (size_t q = 0; q < sim->n_queues; q++) {
+        const kn__sim_queue *other = sim->queues[q];
+        if (other == after) continue;
+        uint64_t ordered = after && q < after->clock.n ? after->clock.counts[q] : 0;
+        for (size_t i = 0; i < other->n; i++) {
+            const kn__sim_item *t = &other->items[other->head + i];
+            if (t->kind != KN__SIM_WORK || t->index <= ordered) continue;
+            if (after && t->user == user) continue;
+            if (t->ptr < ptr + size && ptr < t->ptr + t->size) return t;
+        }
+    }
+    return NULL;
+}
+
+static kn_status sim_stream_create(void *impl, kn_stream *out) {
+    ENTER(impl, KN_SIM_STREAM_CREATE);
+    size_t number = 1; /* the lowest unused: handles are reused soon */
+    while (number < KN__SIM_STREAMS && sim->streams[number]) number++;
+    if (number == KN__SIM_STREAMS) {
+        return KN_FAIL(KN_ERR_OOM, "sim: more than %d streams", KN__SIM_STREAMS);
+    }
+    sim->streams[number] = kn__sim_queue_new(sim);
+    sim->objects++;
+    *out = stream_handle(number);
+    return KN_OK;
+}
+
+/* The queue stays: its work continues. */
+static void sim_stream_destroy(void *impl, kn_stream stream) {
+    CALLED(impl, KN_SIM_ANY);
+    if (kn__stream_is_default(stream)) kn__sim_violate(sim, "a default stream is destroyed");
+    (void)kn__sim_queue_of(sim, stream);
+    sim->streams[stream_number(stream) % KN__SIM_SLOTS] = NULL;
+    sim->objects--;
+}
+
+static void not_captured(kn_sim *sim, const kn__sim_queue *q, kn_sim_call call) {
+    if (q->capturing) {
+        kn__sim_violate(sim, "%s while the stream is being captured", kn__sim_call_names[call]);
+    }
+}
+
+static kn_status sim_stream_sync(void *impl, kn_stream stream) {
+    ENTER(impl, KN_SIM_STREAM_SYNC);
+    not_captured(sim, kn__sim_queue_of(sim, stream), KN_SIM_STREAM_SYNC);
+    run(sim, kn__sim_queue_of(sim, stream), NULL, 0);
+    return KN_OK;
+}
+
+static kn_status sim_device_sync(void *impl) {
+    ENTER(impl, KN_SIM_DEVICE_SYNC);
+    for (size_t i = 0; i < sim->n_queues; i++) {
+        not_captured(sim, sim->queues[i], KN_SIM_DEVICE_SYNC);
+    }
+    kn__sim_run_all(sim);
+    return KN_OK;
+}
+
+static bool sim_stream_capturing(void *impl, kn_stream stream) {
+    CALLED(impl, KN_SIM_ANY);
+    return kn__sim_queue_of(sim, stream)->capturing;
+}
+
+/* Without the lock if the stream exists: pools call it at each allocation. */
+static uint64_t sim_stream_id(void *impl, kn_stream stream) {
+    const kn__sim_queue *q = queue_find(impl, stream);
+    if (q) return q->index + 1;
+    CALLED(impl, KN_SIM_ANY);
+    return kn__sim_queue_of(sim, stream)->index + 1;
+}
+
+static kn_status sim_stream_check(void *impl, kn_stream stream) {
+    ENTER(impl, KN_SIM_STREAM_CHECK);
+    if (!kn__sim_queue_of(sim, stream)->foreign) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
+}
+
+/* ---- events ---- */
+
+static kn_status sim_event_create(void *impl, void **out) {
+    ENTER(impl, KN_SIM_EVENT_CREATE);
+    kn__sim_event *event = calloc(1, sizeof *event);
+    if (!event) __builtin_trap();
+    event->next = sim->events;
+    sim->events = event;
+    sim->objects++;
+    *out = event;
+    return KN_OK;
+}
+
+/* The record is not freed: streams may still wait for it. */
+static void sim_event_destroy(void *impl, void *event) {
+    CALLED(impl, KN_SIM_ANY);
+    (void)event;
+    sim->objects--;
+}
+
+static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
+    ENTER(impl, KN_SIM_EVENT_RECORD);
+    kn__sim_event *event = native;
+    kn__sim_queue *q = kn__sim_queue_of(sim, stream);
+    not_captured(sim, q, KN_SIM_EVENT_RECORD);
+    event->queue = q;
+    kn__sim_enqueue(
+        sim, q,
+        (kn__sim_item){.kind = KN__SIM_RECORD, .event = event, .serial = ++event->recorded});
+    event->clock.n = 0;
+    clock_join(&event->clock, &q->clock);
+    return KN_OK;
+}
+
+static kn_status sim_event_query(void *impl, void *native, bool *done) {
+    ENTER(impl, KN_SIM_EVENT_QUERY);
+    const kn__sim_event *event = native;
+    *done = event->reached == event->recorded;
+    return KN_OK;
+}
+
+static kn_status sim_event_wait(void *impl, void *native, kn_stream stream) {
+    ENTER(impl, KN_SIM_EVENT_WAIT);
+    kn__sim_event *event = native;
+    kn__sim_queue *q = kn__sim_queue_of(sim, stream);
+    if (!event->recorded) return KN_OK;
+    not_captured(sim, q, KN_SIM_EVENT_WAIT);
+    clock_join(&q->clock, &event->clock);
+    kn__sim_enqueue(
+        sim, q, (kn__sim_item){.kind = KN__SIM_WAIT, .event = event, .serial = event->recorded});
+    return KN_OK;
+}
+
+static kn_status sim_event_sync(void *impl, void *native) {
+    ENTER(impl, KN_SIM_EVENT_SYNC);
+    const kn__sim_event *event = native;
+    if (event->recorded) run(sim, event->queue, event, event->recorded);
+    return KN_OK;
+}
+
+kn_stream kn__sim_handle_of_thread(void) {
+    return stream_handle(stream_number(KN__SIM_PER_THREAD));
+}
+
+void kn__sim_streams_fill(kn_device_driver *out) {
+    out->stream_create = sim_stream_create;
+    out->stream_destroy = sim_stream_destroy;
+    out->stream_sync = sim_stream_sync;
+    out->device_sync = sim_device_sync;
+    out->stream_id = sim_stream_id;
+    out->stream_check = sim_stream_check;
+    out->stream_capturing = sim_stream_capturing;
+    out->event_create = sim_event_create;
+    out->event_destroy = sim_event_destroy;
+    out->event_record = sim_event_record;
+    out->event_query = sim_event_query;
+    out->event_wait = sim_event_wait;
+    out->event_sync = sim_event_sync;
+}

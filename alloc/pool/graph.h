@@ -1,0 +1,13 @@
+/* Memory of graphs, as the pool's own calls see it. */
+#ifndef KNET_ALLOC_GRAPH_H
+#define KNET_ALLOC_GRAPH_H
+
+#include "core/pool_state.h"
+
+void kn__graphs_orphan(kn_pool *pool); /* the pool goes */
+/* A stream of that key goes. Under the lock. */
+void kn__graphs_stream_gone(kn_pool *pool, uint64_t key);
+/* Logs, once, that a capture has not begun here. */
+void kn__graph_missing(const kn_pool *pool);
+
+#endif

@@ -1,0 +1,33 @@
+/* What the pool storey asks of the one above: inspect/ implements these functions, and nothing
+ * below knows more of it. All other news it gets as an observer does. */
+#ifndef KNET_ALLOC_INSPECTOR_H
+#define KNET_ALLOC_INSPECTOR_H
+
+#include <knet/pool.h>
+
+/* An allocation that failed. */
+typedef struct kn__oom_request {
+    kn_status status;
+    /* Asked for, and needed with all rounding: a block's or a slab's. */
+    uint64_t requested_bytes, needed_bytes, align;
+    bool slab, capturing;
+    kn_stream stream;
+    /* Why the device gave no memory; empty: it was not asked. */
+    char device_said[200];
+} kn__oom_request;
+
+/* A pool is made: host memory for the report that is written when there is none. Errors: OOM. */
+kn_status kn__inspect_create(kn_pool *pool);
+/* Records the error of a failed allocation, with who holds the memory; returns its status. Under
+ * the pool's lock. */
+kn_status kn__inspect_oom(kn_pool *pool, const kn__oom_request *request);
+/* Writes what KNET_ALLOC asks for of it, with the lock open. The thread's last error stays. */
+void kn__inspect_oom_report(kn_pool *pool);
+/* The pool goes, its caches are gone: logs what is live, writes what KNET_ALLOC asks for. */
+void kn__inspect_destroy(kn_pool *pool);
+/* KNET_ALLOC's options for the devices' default pools; where they don't fit the device (the last
+ * error), says so on stderr. */
+const kn_pool_options *kn__inspect_options(void);
+void kn__inspect_options_misfit(const kn_device *device);
+
+#endif

@@ -1,0 +1,20 @@
+/* A pool's lock. What has to be done before it is open again, decay, and after, telling the
+ * observer of reserved memory, costs a look at one flag when there is nothing. */
+#ifndef KNET_ALLOC_POOL_LOCK_H
+#define KNET_ALLOC_POOL_LOCK_H
+
+#include "core/pool_state.h"
+
+static inline void kn__pool_lock(kn_pool *pool) { kn__lock_take(&pool->lock); }
+
+void kn__pool_unlock_act(kn_pool *pool);
+
+static inline void kn__pool_unlock(kn_pool *pool) {
+    if (KN__UNLIKELY(pool->on_unlock)) {
+        kn__pool_unlock_act(pool);
+    } else {
+        kn__lock_open(&pool->lock);
+    }
+}
+
+#endif

@@ -1,0 +1,93 @@
+/* Streams that go: their pools are told before. */
+#include "core/streams.h"
+#include "device/drivers.h"
+#include "device/registry.h"
+#include "device/thread.h"
+#include "pool/cache.h"
+#include "pool/graph.h"
+#include "pool/pool_lock.h"
+#include "pool/pools.h"
+
+static void pool_retire(kn_pool *pool, kn_stream handle) {
+    uint64_t key = kn__stream_key(pool, handle);
+    kn__pool_lock(pool);
+    kn__graphs_stream_gone(pool, key);
+    kn__stream *stream = kn__stream_lookup(pool, key, NULL);
+    if (stream) {
+        kn__stream_retire(pool, stream, false);
+        kn__caches_flush(pool); /* no slab of the stream is held back by a thread that is idle */
+    }
+    kn__pool_unlock(pool);
+}
+
+static bool can_go(const kn_device *device, kn_stream stream, const char *function) {
+    if (device->driver->ordered) return false;
+    if (!kn__stream_is_default(stream)) return true;
+    kn_log_write(0, "%s: %s: %p is a default stream, which can't be destroyed", function,
+                 device->name, (void *)stream);
+    return false;
+}
+
+void kn_stream_retire(kn_device *device, kn_stream stream) {
+    if (!can_go(device, stream, "kn_stream_retire")) return;
+    kn__registry_lock();
+    for (kn_pool *pool = device->pools; pool; pool = pool->link) {
+        pool_retire(pool, stream);
+    }
+    kn__registry_unlock();
+}
+
+void kn_stream_destroy(kn_device *device, kn_stream stream) {
+    if (!stream || !can_go(device, stream, "kn_stream_destroy")) return;
+    kn_stream_retire(device, stream);
+    device->driver->stream_destroy(device->impl, stream);
+}
+
+/* ---- streams of threads ---- */
+
+static void end_streams(kn__thread *thread) {
+    for (int i = 0; i < thread->n_streams; i++) {
+        kn_device *device = thread->stream_devices[i];
+        if (kn__device_alive(device)) kn_stream_destroy(device, thread->streams[i]);
+    }
+    thread->n_streams = 0;
+}
+
+kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
+    if (device->driver->ordered) return kn_stream_create(out, device);
+    kn__thread *self = kn__thread_get();
+    if (!self) return KN_FAIL(KN_ERR_OOM, "kn_stream_of_thread: no host memory");
+    for (int i = 0; i < self->n_streams; i++) {
+        if (self->stream_devices[i] == device) {
+            *out = self->streams[i];
+            return KN_OK;
+        }
+    }
+    if (self->n_streams == KN__THREAD_STREAMS) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_stream_of_thread: more than %d devices in a thread",
+                       KN__THREAD_STREAMS);
+    }
+    kn_stream stream = NULL;
+    kn__thread_at_end(KN__END_STREAMS, end_streams);
+    KN_TRY(kn_stream_create(&stream, device));
+    self->stream_devices[self->n_streams] = device;
+    self->streams[self->n_streams++] = stream;
+    *out = stream;
+    return KN_OK;
+}
+
+static void retire_default(void *ctx, kn_pool *pool) {
+    (void)ctx;
+    if (kn__device_alive(pool->device)) {
+        pool_retire(pool, (kn_stream)(uintptr_t)KN__STREAM_PER_THREAD);
+    }
+}
+
+static void end_default_stream(kn__thread *thread) {
+    if (!thread->has_default_stream) return;
+    kn__registry_lock();
+    kn__pools_visit(retire_default, NULL);
+    kn__registry_unlock();
+}
+
+void kn__retire_at_end(void) { kn__thread_at_end(KN__END_DEFAULT_STREAM, end_default_stream); }

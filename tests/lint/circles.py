@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""circles.py BUILD_DIR: which files of a library call each other in a circle.
+
+From the object files: file A calls file B where A refers to a symbol that B defines. A circle is a strongly connected
+part of that graph; it must not be larger than the limit of its library. -v lists every circle.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+LIMITS = {"base": 1, "alloc": 3, "profiler": 11, "report": 3, "ops": 21, "autograd": 7, "train": 3, "replay": 5}
+
+
+def symbols(obj):
+    """The names that an object defines and those that it refers to."""
+    defined, used = set(), set()
+    for line in subprocess.run(["nm", str(obj)], capture_output=True, text=True, check=True).stdout.splitlines():
+        *_, kind, name = line.split()
+        if kind == "U":
+            used.add(name)
+        elif kind.isupper():   # weak references are w and v
+            defined.add(name)
+    return defined, used
+
+
+def calls(objects):
+    """For each object those whose symbols it refers to."""
+    owner, used = {}, {}
+    for obj in objects:
+        defined, used[obj] = symbols(obj)
+        for name in defined:
+            owner[name] = obj
+    return {obj: {owner[name] for name in used[obj] if name in owner} - {obj} for obj in objects}
+
+
+def circles(graph):
+    """Tarjan's algorithm: the strongly connected parts of more than one object."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in graph[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            at = stack.index(v)
+            part, stack[at:] = stack[at:], []
+            if len(part) > 1:
+                found.append(part)
+
+    sys.setrecursionlimit(10000)
+    for v in graph:
+        if v not in index:
+            visit(v)
+    return found
+
+
+def main():
+    build, verbose = pathlib.Path(sys.argv[1]), "-v" in sys.argv
+    libraries = {}
+    for command in json.loads((build / "compile_commands.json").read_text()):
+        words = command["command"].split()
+        obj = build / words[words.index("-o") + 1]
+        match = obj.exists() and re.search(r"CMakeFiles/knet_([a-z]+?)(?:_objects|_cuda)?\.dir/(.*)\.(?:c|cu)\.o$", str(obj))
+        if match and match[1] in LIMITS:
+            libraries.setdefault(match[1], []).append(obj)
+    if "alloc" not in libraries:
+        sys.exit(f"no objects of our libraries under {build}")
+    bad = False
+    for library, objects in libraries.items():
+        for part in circles(calls(objects)):
+            files = [re.sub(r".*\.dir/|\.o$", "", str(obj)) for obj in part]
+            if len(part) > LIMITS[library] or verbose:
+                print(f"{library}: {len(part)} files call each other: {', '.join(sorted(files))}")
+            bad |= len(part) > LIMITS[library]
+    sys.exit(bad)
+
+
+main()

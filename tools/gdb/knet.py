@@ -1,0 +1,152 @@
+"""gdb commands for the allocator's records: in gdb, `source tools/gdb/knet.py`, then
+
+    knet pools            every pool: device, live, reserved, requested, waiting, limit
+    knet blocks [POOL]    every block in address order: state, stream, epoch, who waits
+    knet epochs [POOL]    every stream: the open epoch, the finished one, events out, free bytes
+
+POOL is an expression (a kn_pool *) or a pool's name; without it, all pools. Needs debug information of libknet_alloc.
+They read memory only: they work in a core file, and while a lock is held.
+"""
+import gdb
+
+STATES = ("?", "free", "live", "slab", "waiting", "hole")
+
+
+def bytes_text(n):
+    n = int(n)
+    if n >= 2**63:
+        return "none"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+
+
+def linked(first, link):
+    """The records of a list, by the name of their link."""
+    while first:
+        yield first
+        first = first[link]
+
+
+def all_pools():
+    for device in linked(gdb.parse_and_eval("kn__devices"), "next"):
+        yield from linked(device["pools"], "link")
+
+
+def name_of(pool):
+    return pool["name"].string()
+
+
+def wanted(argument):
+    argument = argument.strip()
+    named = [pool for pool in all_pools() if name_of(pool) == argument]
+    if not argument or named:
+        return named or list(all_pools())
+    return [gdb.parse_and_eval(argument).cast(gdb.lookup_type("kn_pool").pointer())]
+
+
+def live(pool):
+    """The pool's counter, and what threads have not folded into it."""
+    return int(pool["live"]) + sum(int(cache["live"]) for cache in linked(pool["caches"], "next"))
+
+
+def streams(pool):
+    for i in range(int(pool["n_streams"])):
+        yield pool["streams"][i]
+
+
+def stream_text(pool, stream):
+    if stream == pool["idle"]:
+        return "any stream"
+    return f"stream {int(stream['handle']):#x}"
+
+
+def blocks(pool):
+    yield from linked(pool["range"]["first"], "right")
+    for segment in linked(pool["segments"], "next"):
+        yield from linked(segment["first"], "right")
+
+
+def bins_bytes(stream):
+    """Free blocks and their bytes, in the bins that are not empty."""
+    n, total, bins = 0, 0, stream["bins"]
+    for word in range(bins["words"].type.range()[1]):
+        bits = int(bins["words"][word])
+        while bits:
+            for block in linked(bins["head"][word * 64 + (bits & -bits).bit_length() - 1], "next"):
+                n, total = n + 1, total + int(block["size"])
+            bits &= bits - 1
+    return n, total
+
+
+class Knet(gdb.Command):
+    """Records of Knet.c: knet pools, knet blocks [POOL], knet epochs [POOL]."""
+
+    def __init__(self):
+        super().__init__("knet", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+
+class Pools(gdb.Command):
+    """knet pools: every pool, with its counters."""
+
+    def __init__(self):
+        super().__init__("knet pools", gdb.COMMAND_DATA)
+
+    def invoke(self, argument, from_tty):
+        for pool in wanted(argument):
+            print(f"pool {name_of(pool)} on {pool['device']['name'].string()}, {int(pool):#x}:"
+                  f" live {bytes_text(live(pool))}, reserved {bytes_text(pool['reserved'])},"
+                  f" waiting {bytes_text(pool['waiting_bytes'])}, limit {bytes_text(pool['limit'])},"
+                  f" {int(pool['n_streams'])} streams{', dead' if pool['dead'] else ''}")
+
+
+class Blocks(gdb.Command):
+    """knet blocks [POOL]: every block in address order."""
+
+    def __init__(self):
+        super().__init__("knet blocks", gdb.COMMAND_DATA)
+
+    def invoke(self, argument, from_tty):
+        for pool in wanted(argument):
+            print(f"pool {name_of(pool)}")
+            for block in blocks(pool):
+                state = int(block["state"])
+                print(f"  {int(block['ptr']):#x} {bytes_text(block['size']):>10}"
+                      f" {STATES[state] if state < len(STATES) else '?':8}"
+                      f"{stream_text(pool, block['stream'])}{self.more(block, state)}")
+
+    def more(self, block, state):
+        if STATES[state] == "slab":
+            slab = block["slab"]
+            return f", slots of {int(slab['slot_bytes'])}: {int(slab['n_free'])} of {int(slab['n_slots'])} in the slab"
+        if STATES[state] == "live":
+            return f", requested {int(block['size']) - int(block['slack'])}"
+        if STATES[state] == "waiting":
+            return ", waits for " + ", ".join(
+                f"epoch {int(use['epoch'])} of {int(use['stream']['handle']):#x}"
+                for use in linked(block["waiter"]["uses"], "next"))
+        return f", epoch {int(block['epoch'])}" if STATES[state] == "free" and int(block["epoch"]) else ""
+
+
+class Epochs(gdb.Command):
+    """knet epochs [POOL]: every stream of a pool and its epochs."""
+
+    def __init__(self):
+        super().__init__("knet epochs", gdb.COMMAND_DATA)
+
+    def invoke(self, argument, from_tty):
+        for pool in wanted(argument):
+            n, total = bins_bytes(pool["idle"])
+            print(f"pool {name_of(pool)}: {n} blocks of {bytes_text(total)} free for any stream")
+            for stream in streams(pool):
+                n, total = bins_bytes(stream)
+                flags = [flag for flag in ("retired", "lost", "hidden", "graph") if stream[flag]]
+                events = [int(stream["events"][i]["epoch"]) for i in range(int(stream["n_events"]))]
+                print(f"  {stream_text(pool, stream)}: epoch {int(stream['epoch'])} is open with"
+                      f" {bytes_text(stream['open_bytes'])}, {int(stream['done'])} is finished, events of {events},"
+                      f" {n} free blocks of {bytes_text(total)}{', ' if flags else ''}{', '.join(flags)}")
+
+
+for command in (Knet, Pools, Blocks, Epochs):
+    command()
