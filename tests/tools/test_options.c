@@ -52,6 +52,24 @@ static void check_help(const kn__command *c, const kn__opt *opt, void *ctx) {
     kn__text_release(&help);
 }
 
+static void check_values_shown(const kn__command *c, const kn__opt *opt, void *ctx) {
+    (void)ctx;
+    char shown[2 * NAME_BYTES];
+    kn__text help = {0};
+    kn__help_add_option(&help, opt);
+    for (int i = 0; opt->choices && opt->choices[i]; i++)
+        assert_has(&help, opt->choices[i], c->name, opt->name);
+    const char *initial = opt->initial ? opt->initial : opt->initial_shown;
+    snprintf(shown, sizeof shown, " [%s]", initial ? initial : "");
+    if (initial) assert_has(&help, shown, c->name, opt->name);
+    kn__text_release(&help);
+}
+
+static void help_shows_choices_and_initial_values(void **state) {
+    (void)state;
+    for_each_option(check_values_shown, NULL);
+}
+
 static void every_option_has_a_help(void **state) {
     (void)state;
     for_each_option(check_help, NULL);
@@ -313,10 +331,10 @@ static void pages_of_variables_have_each_word(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(every_option_has_a_help), TEST(every_option_is_in_its_man_page),
-        TEST(every_option_is_completed_in_three_shells), TEST(a_page_has_each_exit_code_once),
-        TEST(every_command_has_a_summary_and_a_page), TEST(help_fits_into_the_terminal),
-        TEST(conditions_name_options_and_their_values),
+        TEST(every_option_has_a_help), TEST(help_shows_choices_and_initial_values),
+        TEST(every_option_is_in_its_man_page), TEST(every_option_is_completed_in_three_shells),
+        TEST(a_page_has_each_exit_code_once), TEST(every_command_has_a_summary_and_a_page),
+        TEST(help_fits_into_the_terminal), TEST(conditions_name_options_and_their_values),
         TEST(options_of_a_command_have_different_names),
         TEST(every_command_starts_with_its_initial_values),
         TEST(options_that_cannot_apply_are_errors), TEST(words_after_two_dashes_are_operands),
