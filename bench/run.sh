@@ -33,4 +33,8 @@ if [ -x "$build/bench/pair_frames" ]; then
   echo "== pair_instr.sh" >&2
   bench/alloc/pair_instr.sh "$build/bench/pair_frames" | tee -a $out
 fi
+if [ -x "$build/bench/op_frames" ]; then
+  echo "== op_instr.sh" >&2
+  bench/ops/op_instr.sh "$build/bench/op_frames" | tee -a $out
+fi
 echo "wrote $out: $(wc -l <$out) figures" >&2

@@ -32,6 +32,8 @@ build   optional libcjson-dev         cjson-devel          cjson     knet report
 build   optional libjemalloc-dev      jemalloc-devel       jemalloc  the knet command allocates host memory faster
 build   optional dataset-fashion-mnist -                   -         images to train on; knet train --synthetic makes some up
 test    optional g++                  gcc-c++              gcc       tests of the headers in C++ and of the CUDA sources
+test    optional clang-format         clang-tools-extra    clang     the test of the formatting
+test    optional clang-tidy           clang-tools-extra    clang     the test by static analysis
 test    optional doxygen              doxygen              doxygen   tests of the API reference
 bench   optional python3-torch        python3-torch        python-pytorch       the comparison with PyTorch
 bench   optional python3-numpy        python3-numpy        python-numpy         the comparison with PyTorch

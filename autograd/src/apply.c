@@ -3,7 +3,7 @@
 
 #include "tape.h"
 
-enum { SAVED_MAX = 8 };
+enum { SAVED_MAX = 8, INPUTS_MAX = 64 }; /* inputs: a bit each */
 
 struct kn_call {
     const kn_rule *rule;
@@ -78,9 +78,9 @@ static kn_status check_inputs(const kn_rule *rule, kn_tensor *const x[], int n_x
             return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", rule->name);
         }
     }
-    if (n_x < 1 || n_x > KN_OP_INPUTS_MAX) {
+    if (n_x < 1 || n_x > INPUTS_MAX) {
         return KN_FAIL(KN_ERR_INVALID, "%s: %d inputs; 1 to %d are possible", rule->name, n_x,
-                       KN_OP_INPUTS_MAX);
+                       INPUTS_MAX);
     }
     for (int i = 0; i < n_x; i++) {
         const char *problem = x[i] == KN_NONE ? NULL : kn_tensor_problem(x[i]);
@@ -113,16 +113,11 @@ static bool is_own(const kn_tensor *t, const kn_tensor *y, kn_tensor *const x[],
 
 /* The node takes the call. */
 static kn_status record(kn_call *call, kn_tensor *y, kn_tensor *const x[]) {
-    kn__node *n =
-        kn__tape_node(kn_frame_tape(), KN__OP_APPLY, call->n_x, 0, call->n_x, sizeof call);
+    kn__tape *tape = kn_frame_tape();
+    kn__node *n = kn__tape_node(tape, KN__OP_APPLY, y, call->n_x, sizeof call);
     if (!n) return kn_last_error()->status;
-    kn_shape *shape = (kn_shape *)(void *)((char *)n + n->shapes_at);
-    for (int i = 0; i < call->n_x; i++) {
-        kn__node_edge(n, i, x[i]);
-        shape[i] = kn_tensor_shape(x[i]);
-    }
+    for (int i = 0; i < call->n_x; i++) kn__node_edges(n)[i] = kn__edge_from(tape, x[i]);
     *call_of(n) = call;
-    kn__node_attach(n, y);
     return KN_OK;
 }
 
@@ -214,13 +209,13 @@ static kn_status check_gradient(kn__back *b, const kn_call *call, int i, const k
         return KN_FAIL(KN_ERR_INVALID, "%s: backward gave a value for x[%d] that %s", name, i,
                        kn_tensor_problem(dx));
     }
-    const kn_shape *want = kn__node_shape(b->node, i);
-    if (dx->n_dims != want->n_dims ||
-        memcmp(dx->dim, want->dim, (size_t)want->n_dims * sizeof want->dim[0]) != 0) {
+    kn_shape want = kn__back_shape(b, i);
+    if (dx->n_dims != want.n_dims ||
+        memcmp(dx->dim, want.dim, (size_t)want.n_dims * sizeof want.dim[0]) != 0) {
         char got[128], wanted[128];
         return KN_FAIL(KN_ERR_SHAPE, "%s: backward gave %s for x[%d] of shape %s", name,
                        kn_shape_text(got, sizeof got, kn_tensor_shape(dx)), i,
-                       kn_shape_text(wanted, sizeof wanted, *want));
+                       kn_shape_text(wanted, sizeof wanted, want));
     }
     if (dx->dtype != in->dtype) {
         return KN_FAIL(KN_ERR_DTYPE, "%s: backward gave %s for x[%d], which is %s", name,
@@ -250,7 +245,7 @@ kn_status kn__apply_back(kn__back *b) {
         if (kn__back_wants(b, i)) call->need |= (uint64_t)1 << i;
     }
     if (!call->need) return KN_OK;
-    kn_tensor *dx[KN_OP_INPUTS_MAX] = {0};
+    kn_tensor *dx[INPUTS_MAX] = {0};
     kn_scope scope = kn_scope_begin_static(call->rule->name);
     kn_status status = call->rule->backward(dx, call, b->g);
     kn_scope_end(&scope);

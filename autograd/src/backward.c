@@ -1,60 +1,62 @@
-/* The walk: from a result down the tape, one gradient at a time. */
+/* The walk: from a result down the tape, one node's gradients at a time. */
 #include <knet/tape.h>
 #include <stdio.h>
 
 #include "params.h"
 #include "tape.h"
 
-/* Scopes are named after the op and the argument, from 1: "conv[2]" is the gradient of the weight.
- */
+/* Scopes of gradients made one at a time are named after the op and the argument, from 1: "conv[2]"
+ * is the gradient of the weight. */
 enum { LABELS = 4 };
 static const char *const labels[KN_OP_COUNT][LABELS] = {
-#define ROW(name) {#name "[1]", #name "[2]", #name "[3]", #name "[4…]"},
-#define KN_UNARY(name, formula, saves, gradient) ROW(name) ROW(name##_back)
-#define KN_BINARY(name, formula) ROW(name)
-#define KN_COMPARE(name, formula) ROW(name)
-#define KN_KERNEL(name, host, cuda) ROW(name)
+#define KN_OP(name, ...) [KN_OP_##name] = {#name "[1]", #name "[2]", #name "[3]", #name "[4…]"},
 #include <knet/ops.def>
-#undef ROW
 };
 
 /* --- gradients meeting at one place --- */
 
-/* A reference to dx that lasts beyond this node: the frame's own when nobody else has one. */
+/* Of the pass's own frame, and so gone soon. */
 static bool is_temporary(const kn__pass *pass, const kn_tensor *t) {
     return !pass->again && t->owned != UINT32_MAX && t->owned >= pass->mark;
 }
 
+/* A reference to dx that lasts beyond this node. */
 static kn_tensor *take(const kn__pass *pass, kn_tensor *dx) {
     return is_temporary(pass, dx) ? kn_tensor_detach_frame(dx) : kn_tensor_retain(dx);
 }
 
-static kn_status replace(const kn__pass *pass, kn_tensor **slot, kn_tensor *sum) {
-    if (!sum) return kn_check();
-    sum = take(pass, sum);
-    kn_tensor_release(*slot);
-    *slot = sum;
-    return KN_OK;
-}
-
-/* Adds where the buffer is nobody else's; the first gradient is moved in, shared or not. */
-static kn_status accumulate(const kn__pass *pass, kn_tensor **slot, kn_tensor *dx) {
-    if (!*slot) {
-        *slot = take(pass, dx);
-        return KN_OK;
-    }
+/* Adds dx, whose reference comes along, to what is in the slot: where one of the two is unshared,
+ * in place. */
+static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tensor **slot,
+                                                  kn_tensor *dx) {
     kn_scope scope = kn_scope_begin_grad("sum_outgrads");
     kn_status status = KN_OK;
-    if (!pass->again && kn__alone(*slot)) {
+    kn_tensor *sum = NULL;
+    if (!pass->again && kn_tensor_is_unshared(*slot)) {
         status = kn_add_into(*slot, dx);
-    } else if (is_temporary(pass, dx) && kn__alone(dx)) {
+        sum = *slot;
+        *slot = dx; /* to be released */
+    } else if (!pass->again && kn_tensor_is_unshared(dx)) {
         status = kn_add_into(dx, *slot);
-        if (status == KN_OK) status = replace(pass, slot, dx);
+        sum = dx;
     } else {
-        status = replace(pass, slot, kn_add(*slot, dx));
+        sum = kn_add(*slot, dx);
+        if (sum)
+            sum = take(pass, sum);
+        else
+            status = kn_check();
+        kn_tensor_release(dx);
     }
+    kn_tensor_release(*slot);
+    *slot = sum;
     kn_scope_end(&scope);
     return status;
+}
+
+static inline kn_status put_own(const kn__pass *pass, kn_tensor **slot, kn_tensor *dx) {
+    if (*slot) return add_to(pass, slot, dx);
+    *slot = dx;
+    return KN_OK;
 }
 
 static kn_status add_to_param(kn__pass *pass, kn__param *p, kn_tensor *dx) {
@@ -65,14 +67,10 @@ static kn_status add_to_param(kn__pass *pass, kn__param *p, kn_tensor *dx) {
     kn_status status = KN_OK;
     if (fresh) {
         kn_attr_scalars same = {.a = 1};
-        kn_op_call copy = {.op = KN_OP_affine,
-                           .n_in = 1,
-                           .in = &dx,
-                           .out = grad,
-                           .attr = &same,
-                           .attr_bytes = sizeof same,
-                           .dtype = (kn_dtype)grad->dtype,
-                           .shape = kn_tensor_shape(grad)};
+        kn_op_call copy;
+        kn_op_call_init(&copy, KN_OP_affine, &same, &dx, 1);
+        copy.given = 1;
+        copy.out[0] = grad;
         if (!kn_op_run(&copy)) status = kn_check();
     } else {
         status = kn_add_into(grad, dx);
@@ -81,132 +79,181 @@ static kn_status add_to_param(kn__pass *pass, kn__param *p, kn_tensor *dx) {
     return status;
 }
 
-/* --- where the gradient of an input goes; NULL: nobody wants it --- */
+/* --- where the gradient of an input goes --- */
 
 kn_tensor **kn__param_slot(const kn__pass *pass, const kn__param *p) {
     for (int i = 0; i < pass->n_x; i++) {
-        if (pass->x[i]->grad == p) return &pass->slots[i];
+        if (pass->x[i]->grad == kn__edge_to_param(p)) return &pass->slots[i];
     }
     return NULL;
 }
 
-static bool wants(const kn__pass *pass, kn__edge edge) {
-    if (!edge) return false;
-    const kn__node *node = kn__edge_node(edge);
-    if (pass->to_params) return !node || node->leads_to_param;
-    return node ? node->wanted : kn__param_slot(pass, kn__edge_param(edge)) != NULL;
-}
-
-static kn_status deliver(kn__pass *pass, kn__edge edge, kn_tensor *dx) {
-    kn__node *node = kn__edge_node(edge);
-    if (node) return accumulate(pass, &node->grad, dx);
+kn_status kn__back_deliver_own(kn__back *b, int i, kn_tensor *dx) {
+    kn_edge edge = kn__node_edges(b->node)[i];
     kn__param *p = kn__edge_param(edge);
-    if (pass->to_params) return add_to_param(pass, p, dx);
-    return accumulate(pass, kn__param_slot(pass, p), dx);
+    if (!p) return put_own(b->pass, &kn__edge_result(edge)->grad, dx);
+    if (!b->pass->to_params) return put_own(b->pass, kn__param_slot(b->pass, p), dx);
+    kn_status status = add_to_param(b->pass, p, dx);
+    kn_tensor_release(dx);
+    return status;
 }
 
-kn_tensor *kn__back_run(kn__back *b, int i, kn_op_call *call) {
-    kn__pass *pass = b->pass;
-    if (pass->again) return kn_op_run(call);
-    kn__edge edge = kn__node_edges(b->node)[i];
-    kn__node *node = kn__edge_node(edge);
-    if (!node && pass->to_params) {
-        bool fresh = false;
-        call->out = kn__param_sink(kn__edge_param(edge), pass, &fresh);
-        if (!call->out) return NULL;
-        call->accumulate = !fresh;
-        return kn_op_run(call) ? KN_NONE : NULL;
+kn_status kn__back_deliver(kn__back *b, int i, kn_tensor *dx) {
+    return kn__back_deliver_own(b, i, take(b->pass, dx));
+}
+
+kn_shape kn__back_shape(const kn__back *b, int i) {
+    kn_edge edge = kn__node_edges(b->node)[i];
+    kn__param *p = kn__edge_param(edge);
+    if (p) return kn_tensor_shape(p->w);
+    const kn__result *to = kn__edge_result(edge);
+    kn_shape shape = {.n_dims = to->n_dims};
+    memcpy(shape.dim, to->dim, to->n_dims * sizeof to->dim[0]);
+    return shape;
+}
+
+kn_dtype kn__back_dtype(const kn__back *b, int i) {
+    kn_edge edge = kn__node_edges(b->node)[i];
+    kn__param *p = kn__edge_param(edge);
+    return (kn_dtype)(p ? p->w->dtype : kn__edge_result(edge)->dtype);
+}
+
+kn_tensor *kn__back_saved(const kn__back *b, unsigned bit) {
+    unsigned saves = b->node->saves;
+    if (!(saves & bit)) return KN_NONE;
+    return kn__node_saved(b->node)[__builtin_popcount(saves & (bit - 1))].t;
+}
+
+kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh) {
+    *fresh = false;
+    if (b->pass->again) return NULL;
+    kn_edge edge = kn__node_edges(b->node)[i];
+    kn__param *p = kn__edge_param(edge);
+    if (p) return b->pass->to_params ? kn__param_sink(p, b->pass, fresh) : NULL;
+    kn_tensor *grad = kn__edge_result(edge)->grad;
+    return grad && kn_tensor_is_unshared(grad) ? grad : NULL;
+}
+
+kn_tensor *kn__give(kn__back *b, int i, kn_op op, void *attr, kn_tensor *const in[], int n_in) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, in, n_in);
+    for (int k = 0; k < n_in; k++) {
+        if (!in[k]) return NULL; /* an op before this one failed */
     }
-    if (node && node->grad && kn__alone(node->grad)) {
-        call->out = node->grad;
-        call->accumulate = true;
-        return kn_op_run(call) ? KN_NONE : NULL;
+    bool fresh = false;
+    bool adds = (kn_op_table[op].flags & KN_FLAG_ACC) && b->g && (KN_CLASS_REAL >> b->g->dtype & 1);
+    kn_tensor *to = kn__back_sink(b, i, &fresh);
+    if (kn_pending()) return NULL;
+    if (to && (fresh || adds)) {
+        call.out[0] = to;
+        call.given = 1;
+        call.accumulate = !fresh;
+        return kn_op_run(&call) ? KN_NONE : NULL;
     }
-    return kn_op_run(call);
+    return kn_op_run(&call);
 }
 
 /* --- one node --- */
 
-static kn_status check_saved(kn__node *n) {
+static kn_status saved_bad(kn__node *n, const kn__saved *saved) {
+    char text[256];
+    kn__node_text(text, sizeof text, n);
+    if (!saved->t->storage) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "the gradient of %s needs a value that an earlier kn_backward consumed",
+                       text);
+    }
+    return KN_FAIL(KN_ERR_INVALID,
+                   "the gradient of %s needs a value that was written after it was saved (version "
+                   "%u, saved as %u)",
+                   text, saved->t->storage->version, saved->version);
+}
+
+static inline kn_status check_saved(kn__node *n) {
     const kn__saved *saved = kn__node_saved(n);
     for (int k = 0; k < n->n_saved; k++) {
-        const kn_tensor *t = saved[k].t;
-        if (!t) continue;
-        char text[256];
-        if (!t->storage) {
-            return KN_FAIL(KN_ERR_INVALID,
-                           "the gradient of %s needs a value that an earlier kn_backward consumed",
-                           kn__node_text(text, sizeof text, n));
-        }
-        if (t->storage->version != saved[k].version) {
-            return KN_FAIL(KN_ERR_INVALID,
-                           "the gradient of %s needs a value that was written after it was saved "
-                           "(version %u, saved as %u)",
-                           kn__node_text(text, sizeof text, n), t->storage->version,
-                           saved[k].version);
-        }
+        const kn_storage *s = saved[k].t->storage;
+        if (__builtin_expect(!s || s->version != saved[k].version, 0))
+            return saved_bad(n, &saved[k]);
     }
     return KN_OK;
 }
 
-static kn_status input_back(kn__back *b, int i) {
+static kn_status each_input(kn__back *b, const kn__rule *rule) {
     kn__node *n = b->node;
-    kn_scope scope = kn_scope_begin_grad(labels[n->op][i < LABELS ? i : LABELS - 1]);
-    kn_tensor *dx = kn__rules[n->op].back(b, i);
-    kn_scope_end(&scope);
-    if (!dx) {
-        const kn_tensor *out = n->out;
-        kn_error_site(out ? out->file : n->file, out ? out->line : n->line);
-        return kn_check();
+    for (int i = 0; i < n->n_in; i++) {
+        if (!kn__back_wants(b, i)) continue;
+        kn_scope scope = kn_scope_begin_grad(labels[n->op][i < LABELS ? i : LABELS - 1]);
+        kn_tensor *dx = rule->each(b, i);
+        kn_scope_end(&scope);
+        if (!dx) return kn_check();
+        if (dx != KN_NONE) KN_TRY(kn__back_deliver(b, i, dx));
     }
-    return dx == KN_NONE ? KN_OK : deliver(b->pass, kn__node_edges(n)[i], dx);
+    return KN_OK;
 }
 
 static kn_status node_back(kn__pass *pass, kn__node *n) {
     KN_TRY(check_saved(n));
-    kn__back b = {pass, n, n->grad};
+    kn__back b = {pass, n, kn__node_results(n)->grad};
     if (n->op == KN__OP_APPLY) return kn__apply_back(&b);
-    const kn__edge *edges = kn__node_edges(n);
-    for (uint64_t left = n->need; left; left &= left - 1) {
-        int i = __builtin_ctzll(left);
-        if (wants(pass, edges[i])) KN_TRY(input_back(&b, i));
+    if (n->op == KN__OP_WATCH) return KN_OK;
+    const kn__rule *rule = &kn__rules[n->op];
+    kn_status status = rule->all ? rule->all(&b) : each_input(&b, rule);
+    if (__builtin_expect(status < 0, 0)) {
+        int line;
+        const char *file = kn__node_site(&line, n);
+        if (file) kn_error_site(file, line);
     }
-    return KN_OK;
-}
-
-bool kn__back_wants(const kn__back *b, int i) { return wants(b->pass, kn__node_edges(b->node)[i]); }
-
-kn_status kn__back_deliver(kn__back *b, int i, kn_tensor *dx) {
-    return deliver(b->pass, kn__node_edges(b->node)[i], dx);
+    return status;
 }
 
 /* --- the tape --- */
 
-static void drop_grad(kn__node *n) {
-    if (n->grad) kn_tensor_release(n->grad);
-    n->grad = NULL;
+bool kn__pass_mark(const kn__pass *pass) {
+    kn__node *last = kn__edge_node(pass->from);
+    for (kn__node *n = pass->tape->first; n; n = n->next) {
+        n->wanted = n->n_users = 0;
+        for (int r = 0; r < n->n_out; r++) n->wanted |= kn__node_results(n)[r].target != 0;
+        const kn_edge *edges = kn__node_edges(n);
+        for (int i = 0; i < n->n_in; i++) {
+            if (!edges[i]) continue;
+            n->wanted |= kn__pass_wants(pass, edges[i]);
+            kn__node *from = kn__edge_node(edges[i]);
+            if (from && from->n_users < 2) from->n_users++;
+        }
+        if (n == last) break;
+    }
+    return last->wanted;
 }
 
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
 static kn_status pass_node(kn__pass *pass, kn__node *n) {
-    bool reached = n->grad != NULL;
+    bool reached = false, asked = false;
+    for (int r = 0; r < n->n_out; r++) reached |= kn__node_results(n)[r].grad != NULL;
     if (reached) KN_TRY(node_back(pass, n));
-    if (reached && n->target) {
-        pass->slots[n->target - 1] = n->grad;
-        n->grad = NULL;
+    for (int r = 0; r < n->n_out && reached; r++) {
+        kn__result *result = kn__node_results(n) + r;
+        kn_tensor *grad = result->grad;
+        if (!grad) continue;
+        result->grad = NULL;
+        if (result->target) {
+            pass->slots[result->target - 1] = grad;
+            asked = true;
+        } else {
+            kn_tensor_release(grad);
+        }
     }
-    drop_grad(n);
-    if (!pass->keep) kn__node_retire(n, reached && !n->target && n != pass->from);
+    if (!pass->keep) kn__node_retire(n, reached && !asked && n != kn__edge_node(pass->from));
     if (!pass->again) kn_frame_release_to(pass->mark);
     return KN_OK;
 }
 
 kn_status kn__pass_run(kn__pass *pass) {
+    kn__node *from = kn__edge_node(pass->from);
     if (!pass->keep) { /* what came after the loss saved values too */
-        for (kn__node *n = pass->tape->last; n != pass->from; n = n->prev)
-            kn__node_retire(n, false);
+        for (kn__node *n = pass->tape->last; n != from; n = n->prev) kn__node_retire(n, false);
     }
-    for (kn__node *n = pass->from; n; n = n->prev) KN_TRY(pass_node(pass, n));
+    for (kn__node *n = from; n; n = n->prev) KN_TRY(pass_node(pass, n));
     return KN_OK;
 }
 
@@ -220,14 +267,14 @@ static kn_status check_loss(const kn_tensor *loss) {
         return KN_FAIL(KN_ERR_SHAPE, "kn_backward: the loss has shape %s; it must be one number",
                        kn_shape_text(text, sizeof text, kn_tensor_shape(loss)));
     }
-    if (loss->grad_kind == KN__GRAD_SPENT) {
+    if (loss->spent) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_backward: an earlier kn_backward consumed the tape of this loss");
     }
-    if (loss->grad_kind == KN__GRAD_PARAM) {
+    if (kn__edge_param(loss->grad)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is itself a parameter");
     }
-    const kn__node *n = loss->grad;
+    const kn__node *n = kn__edge_node(loss->grad);
     if (!n) {
         return KN_FAIL(
             KN_ERR_INVALID, "kn_backward: the loss was not recorded: %s",
@@ -236,26 +283,25 @@ static kn_status check_loss(const kn_tensor *loss) {
     if (n->tape != kn_frame_tape()) {
         return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is on another thread's tape");
     }
-    if (!n->leads_to_param) {
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_backward: the loss depends on no parameter; kn_gradients differentiates "
-                       "by watched values");
-    }
     return KN_OK;
 }
 
 static kn_status backward(kn_tensor *loss) {
-    kn__node *from = loss->grad;
-    kn__pass pass = {.tape = from->tape, .from = from, .mark = kn_frame_mark(), .to_params = true};
-    bool implied = from->op < KN_OP_COUNT && kn__rules[from->op].knows_one;
-    kn_tensor *unit = KN_NONE;
-    if (!implied)
-        unit = kn__filled(loss->storage->device, (kn_dtype)loss->dtype, kn_tensor_shape(loss), 1);
+    kn__node *from = kn__edge_node(loss->grad);
+    kn__pass pass = {
+        .tape = from->tape, .from = loss->grad, .mark = kn_frame_mark(), .to_params = true};
+    if (!kn__pass_mark(&pass)) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_backward: the loss depends on no parameter; kn_gradients differentiates "
+                       "by watched values");
+    }
+    bool implied = from->op < KN_OP_COUNT && (kn_op_table[from->op].flags & KN_FLAG_LOSS);
+    kn_tensor *unit = implied ? KN_NONE : kn_filled_like(loss, 1);
     if (!unit) return kn_check();
-    from->grad = kn_tensor_detach_frame(unit);
+    kn__edge_result(loss->grad)->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);
     kn__params_pass_end(&pass, status < 0);
-    kn__tape_clear(pass.tape);
+    kn__tape_clear(pass.tape, status == KN_OK);
     return status;
 }
 

@@ -5,48 +5,24 @@
 #include "params.h"
 #include "tape.h"
 
-kn_tensor *kn__filled(kn_device *device, kn_dtype dtype, kn_shape shape, double value) {
-    kn_attr_scalars attr = {.a = value};
-    kn_op_call call = {.op = KN_OP_fill,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = dtype,
-                       .shape = shape,
-                       .device = device};
-    return kn_op_run(&call);
-}
-
-/* --- which nodes lie between y and the targets --- */
-
-static bool wanted(const kn__pass *pass, kn__node *n) {
-    if (n->target) return true;
-    const kn__edge *edges = kn__node_edges(n);
-    for (int i = 0; i < n->n_in; i++) {
-        if (!edges[i]) continue;
-        const kn__node *from = kn__edge_node(edges[i]);
-        if (from ? from->wanted : kn__param_slot(pass, kn__edge_param(edges[i])) != NULL)
-            return true;
-    }
-    return false;
-}
+/* --- which values are asked for --- */
 
 static void mark(const kn__pass *pass) {
     for (kn__node *n = pass->tape->first; n; n = n->next) {
-        n->target = n->wanted = 0;
+        for (int r = 0; r < n->n_out; r++) kn__node_results(n)[r].target = 0;
     }
     for (int i = pass->n_x - 1; i >= 0; i--) {
-        if (pass->x[i]->grad_kind == KN__GRAD_NODE) ((kn__node *)pass->x[i]->grad)->target = i + 1;
+        kn_edge edge = pass->x[i]->grad;
+        if (kn__edge_node(edge)) kn__edge_result(edge)->target = i + 1;
     }
-    for (kn__node *n = pass->tape->first; n; n = n->next) {
-        n->wanted = wanted(pass, n);
-        if (n == pass->from) break;
-    }
+    kn__pass_mark(pass);
 }
 
 /* A later kn_backward over the kept tape has no slots. */
 static void unmark(const kn__pass *pass) {
     for (int i = 0; i < pass->n_x; i++) {
-        if (pass->x[i]->grad_kind == KN__GRAD_NODE) ((kn__node *)pass->x[i]->grad)->target = 0;
+        kn_edge edge = pass->x[i]->grad;
+        if (kn__edge_node(edge)) kn__edge_result(edge)->target = 0;
     }
 }
 
@@ -67,8 +43,7 @@ static kn_tensor *answer(const kn__pass *pass, int i) {
         return pass->again ? kn_reshape(dx, kn_tensor_shape(dx)) /* which is recorded */
                            : kn_tensor_alias(dx);
     }
-    kn_tensor *x = pass->x[i];
-    return kn__filled(x->storage->device, (kn_dtype)x->dtype, kn_tensor_shape(x), 0);
+    return kn_filled_like(pass->x[i], 0);
 }
 
 static kn_status answers(kn_tensor *dx[], kn__pass *pass) {
@@ -86,9 +61,8 @@ static kn_status check_targets(kn_tensor *const x[], int n_x) {
     for (int i = 0; i < n_x; i++) {
         const char *problem = kn_tensor_problem(x[i]);
         if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] %s", i, problem);
-        bool foreign = x[i]->grad_kind == KN__GRAD_NODE && x[i]->grad &&
-                       ((kn__node *)x[i]->grad)->tape != kn_frame_tape();
-        if (!x[i]->grad || foreign) {
+        const kn__node *n = kn__edge_node(x[i]->grad);
+        if (!x[i]->grad || (n && n->tape != kn_frame_tape())) {
             return KN_FAIL(KN_ERR_INVALID,
                            "kn_gradients: x[%d] is neither a parameter nor a value of this tape; "
                            "see kn_watch",
@@ -109,11 +83,11 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
     const char *problem = kn_tensor_problem(y);
     if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y %s", problem);
     if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no tape is open");
-    if (y->grad_kind == KN__GRAD_SPENT && !y->grad) {
+    if (y->spent && !y->grad) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
     }
-    if (y->grad_kind == KN__GRAD_NODE && y->grad &&
-        ((kn__node *)y->grad)->tape != kn_frame_tape()) {
+    const kn__node *n = kn__edge_node(y->grad);
+    if (n && n->tape != kn_frame_tape()) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y is on another thread's tape");
     }
     return check_targets(x, n_x);
@@ -125,7 +99,7 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
 static kn_status trivial(kn__pass *pass, const kn_tensor *y) {
     for (int i = 0; i < pass->n_x; i++) {
         if (pass->x[i] != y) continue;
-        kn_tensor *one = kn__filled(y->storage->device, (kn_dtype)y->dtype, kn_tensor_shape(y), 1);
+        kn_tensor *one = kn_filled_like(y, 1);
         if (!one) return kn_check();
         pass->slots[i] = kn_tensor_retain(one);
         return KN_OK;
@@ -134,19 +108,22 @@ static kn_status trivial(kn__pass *pass, const kn_tensor *y) {
 }
 
 static kn_status walk(kn__pass *pass, kn_tensor *y) {
-    if (!y->grad || y->grad_kind == KN__GRAD_PARAM) return trivial(pass, y);
+    if (!kn__edge_node(y->grad)) return trivial(pass, y);
     mark(pass);
-    kn_tensor *unit = kn__filled(y->storage->device, (kn_dtype)y->dtype, kn_tensor_shape(y), 1);
+    kn_tensor *unit = kn_filled_like(y, 1);
     if (!unit) return kn_check();
-    pass->from->grad = kn_tensor_retain(unit);
+    kn__edge_result(pass->from)->grad = kn_tensor_retain(unit);
     return kn__pass_run(pass);
 }
 
 /* Gradients that a failed pass left on a tape that is kept. */
 static void drop_all(kn__tape *tape) {
     for (kn__node *n = tape->last; n; n = n->prev) {
-        if (n->grad) kn_tensor_release(n->grad);
-        n->grad = NULL;
+        for (int r = 0; r < n->n_out; r++) {
+            kn__result *result = kn__node_results(n) + r;
+            if (result->grad) kn_tensor_release(result->grad);
+            result->grad = NULL;
+        }
     }
 }
 
@@ -159,7 +136,7 @@ static kn_status gradients(kn_tensor *dx[], kn__pass *pass, kn_tensor *y) {
     kn_frame_end(&frame);
     if (status == KN_OK) status = answers(dx, pass);
     if (!pass->keep) {
-        kn__tape_clear(pass->tape);
+        kn__tape_clear(pass->tape, false);
         return status;
     }
     unmark(pass);
@@ -177,7 +154,7 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
     kn_tensor **slots = calloc((size_t)n_x, sizeof *slots);
     if (!slots) return KN_FAIL(KN_ERR_OOM, "kn_gradients: no host memory");
     kn__pass pass = {.tape = kn_frame_tape(),
-                     .from = y->grad_kind == KN__GRAD_NODE ? y->grad : NULL,
+                     .from = y->grad,
                      .again = options->again != 0,
                      .keep = options->keep || options->again,
                      .x = x,

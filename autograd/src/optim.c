@@ -114,8 +114,7 @@ void kn_optim_destroy(kn_optim *optim) {
 /* --- a step --- */
 
 static kn_status make_state(kn_tensor **out, const kn_tensor *like) {
-    kn_tensor *t =
-        kn__filled(like->storage->device, (kn_dtype)like->dtype, kn_tensor_shape(like), 0);
+    kn_tensor *t = kn_filled_like(like, 0);
     if (!t) return kn_check();
     *out = kn_tensor_detach_frame(t);
     return KN_OK;
@@ -143,13 +142,15 @@ static kn_status clip(kn_optim *optim) {
     kn_tensor *g = optim->set->flat;
     kn_tensor *norm = kn_sqrt(kn_sum(kn_mul(g, g), KN_ALL, false));
     if (!norm) return kn_check();
-    kn_dtype dtype = (kn_dtype)norm->dtype;
-    kn_tensor *limit = kn__filled(g->storage->device, dtype, KN_SCALAR, optim->clip_norm);
-    kn_tensor *one = kn__filled(g->storage->device, dtype, KN_SCALAR, 1);
+    kn_tensor *limit = kn_filled_like(norm, optim->clip_norm), *one = kn_filled_like(norm, 1);
     kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
     kn_tensor *place = scale ? kn_tensor_view(optim->hyper, KN_SCALAR, SCALE) : NULL;
     if (!place) return kn_check();
-    kn_op_call cast = {.op = KN_OP_cast, .n_in = 1, .in = &scale, .out = place, .dtype = KN_F64};
+    kn_attr_cast attr = {KN_F64};
+    kn_op_call cast;
+    kn_op_call_init(&cast, KN_OP_cast, &attr, &scale, 1);
+    cast.out[0] = place;
+    cast.given = 1;
     return kn_op_run(&cast) ? KN_OK : kn_check();
 }
 

@@ -58,8 +58,7 @@ kn_params *kn__params_retain(kn_params *set) {
 static void param_free(kn__param *p) {
     if (p->grad) kn_tensor_release(p->grad);
     if (p->w) {
-        p->w->grad = NULL; /* somebody may still hold the tensor */
-        p->w->grad_kind = KN__GRAD_NONE;
+        p->w->grad = 0; /* somebody may still hold the tensor */
         kn_tensor_release(p->w);
     }
     free(p->name);
@@ -180,8 +179,7 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
         param_free(p);
         return kn_error_defer(status);
     }
-    p->w->grad = p;
-    p->w->grad_kind = KN__GRAD_PARAM;
+    p->w->grad = kn__edge_to_param(p);
     params->param[params->n++] = p;
     params->numel += p->w->n;
     return p->w;
@@ -220,7 +218,7 @@ static int64_t arena_numel(const kn_params *set) {
 }
 
 static kn_tensor *new_arena(kn_params *set) {
-    kn_tensor *flat = kn__filled(set->device, set->dtype, KN_SHAPE(arena_numel(set)), 0);
+    kn_tensor *flat = kn_zeros(KN_SHAPE(arena_numel(set)));
     return flat ? kn_tensor_detach_frame(flat) : NULL;
 }
 
@@ -413,10 +411,8 @@ kn_tensor *kn_grad(kn_tensor *w) {
     if (kn_pending()) return NULL;
     const char *problem = kn_tensor_problem(w);
     if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w %s", problem);
-    if (w->grad_kind != KN__GRAD_PARAM) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is no parameter; see kn_gradients");
-    }
-    kn__param *p = w->grad;
+    kn__param *p = kn__edge_param(w->grad);
+    if (!p) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is no parameter; see kn_gradients");
     kn_status status = settle_one(p);
     return status == KN_OK ? p->grad : kn_error_defer(status);
 }

@@ -1,21 +1,14 @@
-/* The gradient rules, one function an op: called with the input whose gradient is wanted. */
+/* The gradient rules of ops with kernels of their own, declared from ops.def: EACH rules give the
+ * gradient of one input, ALL rules deliver all. */
 #ifndef KN_RULES_SRC_H
 #define KN_RULES_SRC_H
 
 #include "tape.h"
 
-/* clang-format off */
-#define KN__RULES(X)                                                                               \
-    X(neg) X(neg_back) X(abs_back) X(exp_back) X(log_back) X(sqrt_back) X(relu_back) X(sigm_back)  \
-    X(tanh_back) X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(where) X(affine) X(pow_scalar)    \
-    X(sum) X(mean) X(extremum) X(broadcast) X(matmul) X(linear) X(conv) X(conv_data)               \
-    X(conv_weight) X(maxpool) X(maxpool_back) X(maxpool_take) X(avgpool) X(avgpool_back)           \
-    X(softmax) X(softmax_back) X(logsoftmax) X(logsoftmax_back) X(cross_entropy) X(nll)            \
-    X(nll_back) X(dropout) X(slice) X(slice_back) X(transpose) X(concat) X(cast) X(reshape) X(to)  \
-    X(unary) X(relu) X(zero)
-/* clang-format on */
-#define X(name) kn_tensor *kn__rule_##name(kn__back *b, int i);
-KN__RULES(X)
-#undef X
+#define RULE_DECLARED_EACH(f) kn_tensor *kn__rule_##f(kn__back *b, int i);
+#define RULE_DECLARED_ALL(f) kn_status kn__rule_##f(kn__back *b);
+#define RULE_DECLARED_NOGRAD
+#define KN_OP(name, in, out, attr, infer, kernel, rule, ...) RULE_DECLARED_##rule
+#include <knet/ops.def>
 
 #endif

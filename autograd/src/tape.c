@@ -21,7 +21,7 @@ static void enter_chunk(kn__tape *tape, kn__chunk *chunk) {
     tape->end = chunk ? chunk->data + chunk->size_bytes : NULL;
 }
 
-static kn_status next_chunk(kn__tape *tape, size_t wanted) {
+static __attribute__((noinline)) kn_status next_chunk(kn__tape *tape, size_t wanted) {
     kn__chunk *next = tape->current ? tape->current->next : tape->chunks;
     if (!next || next->size_bytes < wanted) {
         size_t size = wanted > CHUNK_BYTES ? wanted : CHUNK_BYTES;
@@ -38,8 +38,12 @@ static kn_status next_chunk(kn__tape *tape, size_t wanted) {
     return KN_OK;
 }
 
-static void *arena_take(kn__tape *tape, size_t size) {
-    if ((size_t)(tape->end - tape->at) < size && next_chunk(tape, size) < 0) return NULL;
+/* Nodes lie at multiples of 16 bytes: an edge has bits of its own below. */
+static inline void *arena_take(kn__tape *tape, size_t size) {
+    size = (size + 15) & ~(size_t)15;
+    if (__builtin_expect((size_t)(tape->end - tape->at) < size, 0) && next_chunk(tape, size) < 0) {
+        return NULL;
+    }
     void *p = tape->at;
     tape->at += size;
     return p;
@@ -116,49 +120,47 @@ kn_frame kn_tape_begin(const kn_frame_options *options) {
 
 /* --- nodes --- */
 
-static size_t up8(size_t n) { return (n + 7) & ~(size_t)7; }
-
-kn__node *kn__tape_node(kn__tape *tape, int op, int n_in, int n_saved, int n_shapes,
-                        size_t attr_bytes) {
-    size_t shapes_at =
-        sizeof(kn__node) + (size_t)n_in * sizeof(kn__edge) + (size_t)n_saved * sizeof(kn__saved);
-    size_t attr_at = shapes_at + (size_t)n_shapes * sizeof(kn_shape);
-    size_t size = attr_at + up8(attr_bytes);
-    kn__node *n = arena_take(tape, size);
-    if (!n) return NULL;
-    *n = (kn__node){.tape = tape,
-                    .op = (uint16_t)op,
-                    .shapes_at = (uint16_t)shapes_at,
-                    .attr_at = (uint16_t)attr_at,
-                    .n_in = (uint8_t)n_in,
-                    .n_saved = (uint8_t)n_saved,
-                    .n_shapes = (uint8_t)n_shapes};
-    return n;
-}
-
-void kn__node_edge(kn__node *n, int i, const kn_tensor *in) {
-    kn__edge edge = in->grad ? kn__edge_of(in) : 0;
-    kn__node *from = kn__edge_node(edge);
-    if (from && from->tape != n->tape) edge = 0; /* another thread's tape: a constant here */
-    kn__node_edges(n)[i] = edge;
-    if (!edge) return;
-    n->need |= (uint64_t)1 << i;
-    if (from && from->n_users < 2) from->n_users++;
-    if (!from || from->leads_to_param) n->leads_to_param = 1;
-}
-
-void kn__node_attach(kn__node *n, kn_tensor *out) {
-    kn__tape *tape = n->tape;
+static inline void append(kn__tape *tape, kn__node *n) {
     n->prev = tape->last;
+    n->next = NULL;
     if (tape->last)
         tape->last->next = n;
     else
         tape->first = n;
     tape->last = n;
     tape->n_nodes++;
-    n->out = out;
-    out->grad = n;
-    out->grad_kind = KN__GRAD_NODE;
+}
+
+/* Result r is t; its shape is copied to `dim`. Returns the place behind it. */
+static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *dim) {
+    kn__result *result = kn__node_results(n) + r;
+    result->out = t;
+    result->grad = NULL;
+    result->target = 0;
+    if (!t) return dim;
+    result->dim = dim;
+    result->n_dims = t->n_dims;
+    result->dtype = t->dtype;
+    if (kn__dtype_is_float(t->dtype)) t->grad = kn__edge_to(n, r);
+    for (int d = 0; d < t->n_dims; d++) *dim++ = t->dim[d];
+    return dim;
+}
+
+kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t attr_bytes) {
+    size_t dims_at = sizeof(kn__node) + sizeof(kn__result) + (size_t)n_in * sizeof(kn_edge),
+           attr_at = dims_at + t->n_dims * sizeof(int64_t);
+    kn__node *n = arena_take(tape, attr_at + attr_bytes);
+    if (!n) return NULL;
+    *n = (kn__node){.tape = tape,
+                    .op = (uint16_t)op,
+                    .n_in = (uint16_t)n_in,
+                    .n_out = 1,
+                    .saved_at = (uint32_t)dims_at,
+                    .attr_at = (uint32_t)attr_at};
+    memset(kn__node_edges(n), 0, (size_t)n_in * sizeof(kn_edge));
+    fill_result(n, 0, t, (int64_t *)(void *)((char *)n + dims_at));
+    append(tape, n);
+    return n;
 }
 
 const char *kn__node_name(const kn__node *n) {
@@ -167,9 +169,20 @@ const char *kn__node_name(const kn__node *n) {
     return kn_op_name((kn_op)n->op);
 }
 
-char *kn__node_text(char *out, size_t out_bytes, const kn__node *n) {
-    const char *file = n->out ? n->out->file : n->file;
-    int line = n->out ? n->out->line : n->line;
+const char *kn__node_site(int *line, kn__node *n) {
+    for (int r = 0; r < n->n_out; r++) {
+        const kn_tensor *out = kn__node_results(n)[r].out;
+        if (!out || !out->file) continue;
+        *line = out->line;
+        return out->file;
+    }
+    *line = n->line;
+    return n->file;
+}
+
+char *kn__node_text(char *out, size_t out_bytes, kn__node *n) {
+    int line;
+    const char *file = kn__node_site(&line, n);
     if (file)
         snprintf(out, out_bytes, "%s (%s:%d)", kn__node_name(n), file, line);
     else
@@ -177,30 +190,33 @@ char *kn__node_text(char *out, size_t out_bytes, const kn__node *n) {
     return out;
 }
 
-void kn__node_release_saved(kn__node *n) {
+static inline void release_saved(kn__node *n) {
     kn__saved *saved = kn__node_saved(n);
-    for (int k = 0; k < n->n_saved; k++) {
-        kn_tensor *t = saved[k].t;
-        saved[k].t = NULL;
-        if (t) kn_tensor_release(t);
-    }
+    for (int k = 0, last = n->n_saved; k < last; k++) kn_tensor_release(saved[k].t);
+    n->n_saved = 0;
+    n->saves = 0;
     if (n->op == KN__OP_APPLY) kn__apply_free(n);
 }
 
 void kn__node_retire(kn__node *n, bool consume) {
-    kn__node_release_saved(n);
-    if (n->grad) kn_tensor_release(n->grad);
-    n->grad = NULL;
-    kn_tensor *out = n->out;
-    if (!out) return;
-    n->out = NULL;
-    out->grad = NULL;
-    out->grad_kind = KN__GRAD_SPENT;
-    if (consume && !atomic_load_explicit(&out->holds, memory_order_relaxed)) kn_tensor_consume(out);
+    release_saved(n);
+    for (int r = 0; r < n->n_out; r++) {
+        kn__result *result = kn__node_results(n) + r;
+        if (result->grad) kn_tensor_release(result->grad);
+        result->grad = NULL;
+        kn_tensor *out = result->out;
+        if (!out) continue;
+        result->out = NULL;
+        out->grad = 0;
+        out->spent = 1;
+        if (consume && !atomic_load_explicit(&out->holds, memory_order_relaxed)) {
+            kn_tensor_consume(out);
+        }
+    }
 }
 
-void kn__tape_clear(kn__tape *tape) {
-    for (kn__node *n = tape->last; n; n = n->prev) kn__node_retire(n, false);
+void kn__tape_clear(kn__tape *tape, bool retired) {
+    for (kn__node *n = retired ? NULL : tape->last; n; n = n->prev) kn__node_retire(n, false);
     tape->first = tape->last = NULL;
     tape->n_nodes = 0;
     enter_chunk(tape, NULL);
@@ -208,105 +224,126 @@ void kn__tape_clear(kn__tape *tape) {
 
 /* --- recording --- */
 
-static kn_tensor *pick(const kn_op_call *call, int what) {
-    switch (what) {
-        case KN__OUT:
-            return call->out;
-        case KN__AUX:
-            return call->aux;
-        default:
-            return call->in[what - KN__IN0];
+/* What is to be saved for the gradients that are wanted: bit i: input i, KN_NEED_OUT + r: result r.
+ * A row's back: inputs whose derivative is zero everywhere lose their edges. */
+static unsigned saves_of(const kn_op_call *call, const kn_op_info *info, kn_edge edges[]) {
+    unsigned keep = 0;
+    if (__builtin_expect(info->order, 0)) {
+        unsigned live = 0;
+        for (int i = 0; i < call->n_in; i++) live |= (unsigned)(edges[i] != 0) << i;
+        keep = kn__row_saves(&live, call, info->order);
+        for (int i = 0; i < call->n_in; i++) {
+            if (!(live >> i & 1)) edges[i] = 0;
+        }
+        return live ? keep : ~0u;
     }
-}
-
-static bool same_shape(const kn_tensor *a, const kn_tensor *b) {
-    return a->n_dims == b->n_dims && !memcmp(a->dim, b->dim, a->n_dims * sizeof a->dim[0]);
-}
-
-static int count_shapes(const kn__rule *rule, const kn_op_call *call) {
-    switch (rule->shapes) {
-        case KN__SHAPES_FIRST:
-            return 1;
-        case KN__SHAPES_TWO:
-            return 2;
-        case KN__SHAPES_ALL:
-            return call->n_in;
-        case KN__SHAPES_BROADCAST:
-            for (int i = 0; i < call->n_in; i++) {
-                if (!same_shape(call->in[i], call->out)) return call->n_in;
-            }
-            return 0;
-        default:
-            return 0;
+    const kn_op_needs *needs = &kn_op_needs_table[call->op];
+    bool any = false;
+    for (int i = 0; i < call->n_in; i++) {
+        if (!edges[i]) continue;
+        keep |= needs->first[i < needs->n_first ? i : needs->n_first - 1];
+        any = true;
     }
+    return any ? keep & (KN_NEED_ZERO - 1) : ~0u;
 }
 
-static void fill_shapes(kn__node *n, const kn_op_call *call) {
-    kn_shape *shape = (kn_shape *)(void *)((char *)n + n->shapes_at);
-    for (int i = 0; i < n->n_shapes; i++) shape[i] = kn_tensor_shape(call->in[i]);
+/* What is absent can't be saved. */
+static inline unsigned without_absent(unsigned saves, const kn_op_call *call) {
+    for (unsigned left = saves & 0xff; left; left &= left - 1) {
+        int i = __builtin_ctz(left);
+        if (call->in[i] == KN_NONE) saves &= ~(1u << i);
+    }
+    return saves;
 }
 
-static void fill_saved(kn__node *n, const kn__rule *rule, const kn_op_call *call) {
+static inline void fill_saved(kn__node *n, const kn_op_call *call) {
     kn__saved *saved = kn__node_saved(n);
-    for (int k = 0; k < n->n_saved; k++) {
-        saved[k] = (kn__saved){NULL, 0};
-        if (!(n->need & rule->save[k].when)) continue;
-        kn_tensor *t = pick(call, rule->save[k].what);
-        if (!t || t == KN_NONE) continue;
-        /* Nobody but the tape needs a call's second result: the frame gives it up. */
-        saved[k].t = rule->save[k].what == KN__AUX && t->owned != UINT32_MAX
-                         ? kn_tensor_detach_frame(t)
-                         : kn_tensor_retain(t);
-        saved[k].version = t->storage->version;
+    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
+        int bit = __builtin_ctz(left);
+        kn_tensor *t = bit < KN_NEED_OUT ? call->in[bit] : call->out[bit - KN_NEED_OUT];
+        atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+        saved->t = t;
+        saved->version = t->storage->version;
     }
 }
 
-static void fill_attr(kn__node *n, const kn__rule *rule, const kn_op_call *call) {
-    void *attr = kn__node_attr(n);
-    if (rule->note == KN__NOTE_DTYPE)
-        *(kn_dtype *)attr = (kn_dtype)call->in[0]->dtype;
-    else if (rule->note == KN__NOTE_DEVICE)
-        *(kn_device **)attr = call->in[0]->storage->device;
-    else if (call->attr_bytes)
-        memcpy(attr, call->attr, call->attr_bytes);
+static inline int count_bits(unsigned m) { /* of 16; the base x86-64 has no instruction */
+    m -= m >> 1 & 0x5555;
+    m = (m & 0x3333) + (m >> 2 & 0x3333);
+    m = (m + (m >> 4)) & 0x0f0f;
+    return (int)((m + (m >> 8)) & 31);
+}
+
+static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    size_t n_in = call->n_in, n_dims = 0,
+           attr_bytes = call->attr_bytes ? call->attr_bytes : info->attr_bytes;
+    for (unsigned left = call->want; left; left &= left - 1) {
+        n_dims += call->out[__builtin_ctz(left)]->n_dims;
+    }
+    /* Room for all that may be saved; what isn't goes back. */
+    size_t edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
+           saved_at = edges_at + n_in * sizeof(kn_edge);
+    char *before = tape->at;
+    kn__node *n =
+        arena_take(tape, saved_at + 12 * sizeof(kn__saved) + n_dims * sizeof(int64_t) + attr_bytes);
+    if (!n) return KN_FAIL(KN_ERR_OOM, "no host memory for the tape");
+    n->n_out = call->n_out;
+    kn_edge *edges = kn__node_edges(n);
+    for (size_t i = 0; i < n_in; i++) {
+        edges[i] = call->edge ? call->edge[i] : kn__edge_from(tape, call->in[i]);
+    }
+    unsigned saves = saves_of(call, info, edges);
+    if (saves == ~0u) { /* no gradient comes through here */
+        if ((char *)n == before) tape->at = before;
+        return KN_OK;
+    }
+    saves = without_absent(saves, call);
+    n->tape = tape;
+    n->file = NULL;
+    n->op = call->op;
+    n->n_in = call->n_in;
+    n->saves = (uint16_t)saves;
+    n->n_saved = (uint8_t)count_bits(saves);
+    n->flat = call->flat;
+    n->saved_at = (uint32_t)saved_at;
+    size_t dims_at = saved_at + n->n_saved * sizeof(kn__saved),
+           attr_at = dims_at + n_dims * sizeof(int64_t);
+    n->attr_at = (uint32_t)attr_at;
+    fill_saved(n, call);
+    int64_t *dim = (int64_t *)(void *)((char *)n + dims_at);
+    for (int r = 0; r < call->n_out; r++) {
+        dim = fill_result(n, r, call->want >> r & 1 ? call->out[r] : NULL, dim);
+    }
+    if (attr_bytes && call->attr) memcpy((char *)n + attr_at, call->attr, attr_bytes);
+    tape->at = (char *)n + ((attr_at + attr_bytes + 15) & ~(size_t)15);
+    append(tape, n);
+    return KN_OK;
 }
 
 static kn_status record(void *tape, const kn_op_call *call) {
     const kn__rule *rule = &kn__rules[call->op];
-    if (rule->nograd || !kn__dtype_is_float(call->out->dtype)) return KN_OK;
-    if (!rule->back) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s has no gradient rule", kn_op_name(call->op));
-    }
+    if (rule->nograd) return KN_OK;
+    if (call->n_out == 1 && !kn__dtype_is_float(call->out[0]->dtype)) return KN_OK;
     kn_scope scope = kn_scope_begin_grad("record");
-    size_t attr_bytes = rule->note ? sizeof(void *) : call->attr_bytes;
-    kn__node *n = kn__tape_node(tape, (int)call->op, call->n_in, rule->n_saves,
-                                count_shapes(rule, call), attr_bytes);
-    if (n) {
-        for (int i = 0; i < call->n_in; i++) kn__node_edge(n, i, call->in[i]);
-        if (n->need) {
-            fill_saved(n, rule, call);
-            fill_shapes(n, call);
-            fill_attr(n, rule, call);
-            kn__node_attach(n, call->out);
-        }
-    }
+    kn_status status = add_node(tape, call);
     kn_scope_end(&scope);
-    return n ? KN_OK : kn_last_error()->status;
+    return status;
 }
 
 static void tape_end(void *value) {
     kn__tape *tape = value;
-    kn__tape_clear(tape);
+    kn__tape_clear(tape, false);
     trim_chunks(tape);
     tape_give(tape);
 }
 
 static void grad_release(kn_tensor *t) {
-    if (t->grad_kind != KN__GRAD_NODE) return;
-    kn__node *n = t->grad;
+    kn__node *n = kn__edge_node(t->grad);
+    if (!n) return;
     n->file = t->file;
     n->line = t->line;
-    n->out = NULL;
+    kn__edge_result(t->grad)->out = NULL;
 }
 
 static const kn_recorder recorder = {record, tape_end, grad_release};
@@ -328,15 +365,11 @@ kn_tensor *kn_watch(kn_tensor *x) {
     kn_tensor *alias = kn_tensor_alias(x);
     if (!alias) return NULL;
     /* What is recorded already goes on receiving its gradient through the alias. */
-    bool leaf = !x->grad;
-    kn__node *n = leaf ? kn__tape_node(tape, KN__OP_WATCH, 0, 0, 0, 0)
-                       : kn__tape_node(tape, KN_OP_reshape, 1, 0, 1, 0);
+    kn_edge edge = kn__edge_from(tape, x);
+    kn__node *n = edge ? kn__tape_node(tape, KN_OP_reshape, alias, 1, sizeof(kn_attr_shape))
+                       : kn__tape_node(tape, KN__OP_WATCH, alias, 0, 0);
     if (!n) return kn_error_defer(KN_ERR_OOM);
-    if (!leaf) {
-        kn__node_edge(n, 0, x);
-        *(kn_shape *)(void *)((char *)n + n->shapes_at) = kn_tensor_shape(x);
-    }
-    kn__node_attach(n, alias);
+    if (edge) kn__node_edges(n)[0] = edge;
     return alias;
 }
 
@@ -344,7 +377,8 @@ kn_tensor *kn_watch(kn_tensor *x) {
 
 kn_rule_state kn_op_rule(int op) {
     const kn__rule *rule = &kn__rules[op];
-    return rule->nograd ? KN_RULE_NOGRAD : rule->back ? KN_RULE_GRADIENT : KN_RULE_MISSING;
+    if (rule->nograd) return KN_RULE_NOGRAD;
+    return rule->each || rule->all ? KN_RULE_GRADIENT : KN_RULE_MISSING;
 }
 
 int64_t kn_tape_nodes(void) {
@@ -357,17 +391,20 @@ kn_status kn_tape_check(void) {
     const kn__node *prev = NULL;
     int64_t count = 0;
     for (kn__node *n = tape ? tape->first : NULL; n; prev = n, n = n->next, count++) {
-        bool linked = n->prev == prev && n->tape == tape;
-        bool answered = !n->out || (n->out->grad == n && n->out->grad_kind == KN__GRAD_NODE);
-        if (!linked || !answered || n->op > KN__OP_APPLY) {
+        if (n->prev != prev || n->tape != tape || n->op > KN__OP_APPLY) {
             return KN_FAIL(KN_ERR_INTERNAL, "tape: node %lld is damaged", (long long)count);
         }
+        for (int r = 0; r < n->n_out; r++) {
+            const kn_tensor *out = kn__node_results(n)[r].out;
+            if (!out || !kn__dtype_is_float(out->dtype) || out->grad == kn__edge_to(n, r)) continue;
+            return KN_FAIL(KN_ERR_INTERNAL, "tape: result %d of node %lld is damaged", r,
+                           (long long)count);
+        }
         for (int i = 0; i < n->n_in; i++) {
-            kn__edge edge = kn__node_edges(n)[i];
-            if (!edge != !(n->need >> i & 1)) {
-                return KN_FAIL(KN_ERR_INTERNAL, "tape: edge %d of node %lld is damaged", i,
-                               (long long)count);
-            }
+            const kn__node *from = kn__edge_node(kn__node_edges(n)[i]);
+            if (!from || from->tape == tape) continue;
+            return KN_FAIL(KN_ERR_INTERNAL, "tape: edge %d of node %lld is damaged", i,
+                           (long long)count);
         }
     }
     if (tape && (tape->last != prev || tape->n_nodes != count)) {

@@ -1,12 +1,12 @@
 /* The tape's inside: nodes, the table of gradient rules, and one walk over the tape.
  *
- * Vocabulary. A *node* stands for one recorded call and, in backward, for the gradient of its
- * result. An *edge* leads from a node to what made its input: another node, or a parameter. A
- * *pass* is one kn_backward or kn_gradients.
+ * Vocabulary. A *node* stands for one recorded call; for each of its results it holds, in backward,
+ * that result's gradient. An *edge* (kn_edge, op.h) leads from a node to what made its input: a
+ * result of another node, or a parameter. A *pass* is one kn_backward or kn_gradients.
  * Invariants. Nodes lie in the tape's arena in execution order, so walking `prev` visits consumers
- * before producers. A node owns the references of its saved values and of its gradient; `out` is
- * borrowed and nulled when that tensor goes. A tensor's `grad` points to a node of an open tape or
- * to a living parameter, or is NULL.
+ * before producers. A node owns the references of its saved values and of its gradients; `out` is
+ * borrowed and nulled when that tensor goes. A tensor's `grad` leads to a node of an open tape or
+ * to a living parameter, or is 0.
  */
 #ifndef KN_TAPE_SRC_H
 #define KN_TAPE_SRC_H
@@ -23,90 +23,96 @@
 
 typedef struct kn__param kn__param;
 typedef struct kn__tape kn__tape;
-
-/* What kn_tensor.grad points to (its grad_kind). SPENT: a tape that was consumed; grad is NULL. */
-enum { KN__GRAD_NONE = 0, KN__GRAD_NODE, KN__GRAD_PARAM, KN__GRAD_SPENT };
+typedef struct kn__node kn__node;
 
 /* Nodes that are no op of the table. */
 enum { KN__OP_WATCH = KN_OP_COUNT, KN__OP_APPLY };
 
-/* --- edges: a node or, with the low bit set, a parameter; 0: wants no gradient --- */
-typedef uintptr_t kn__edge;
-typedef struct kn__node kn__node;
-
-static inline kn__edge kn__edge_of(const kn_tensor *t) {
-    return (kn__edge)t->grad | (t->grad_kind == KN__GRAD_PARAM);
-}
-static inline kn__param *kn__edge_param(kn__edge e) {
-    return e & 1 ? (kn__param *)(e & ~(kn__edge)1) : NULL;
-}
-static inline kn__node *kn__edge_node(kn__edge e) { return e & 1 ? NULL : (kn__node *)e; }
-
 /* --- nodes --- */
+typedef struct kn__result {
+    kn_tensor *out;     /* borrowed; NULL once it is gone, or was not asked for */
+    kn_tensor *grad;    /* in backward; owned */
+    const int64_t *dim; /* its shape: rules ask the edge's target what they must make */
+    uint8_t n_dims, dtype;
+    int target; /* kn_gradients: 1 + the index of its answer; 0: not asked for */
+} kn__result;
+
 typedef struct kn__saved {
-    kn_tensor *t; /* NULL: not needed by this call */
+    kn_tensor *t;
     uint32_t version;
 } kn__saved;
 
-struct kn__node { /* followed by edges, saved values, shapes of inputs, attributes */
+struct kn__node { /* followed by results, edges, saved values, dims, attributes */
     kn__node *prev, *next;
     kn__tape *tape;
-    kn_tensor *out;   /* borrowed; NULL once it is gone */
-    kn_tensor *grad;  /* of out, in backward; owned */
-    uint64_t need;    /* bit i: input i has an edge */
-    const char *file; /* call site, taken from `out` when it goes */
+    const char *file; /* call site, taken from a result when it goes */
     int line;
     uint16_t op;
-    uint16_t shapes_at, attr_at; /* offsets from the node, bytes */
-    uint8_t n_in, n_saved, n_shapes;
-    uint8_t leads_to_param; /* some path from here ends at a parameter */
-    uint8_t wanted;         /* kn_gradients: on a path to a target */
-    uint8_t n_users;        /* edges that lead here; 2: two or more */
-    int target;             /* kn_gradients: 1 + the index of its answer; 0: not asked for */
+    uint16_t saves; /* which inputs and results saved[] holds: KN_NEED_* bits, in their order */
+    uint16_t n_in;
+    uint8_t n_out, n_saved;
+    uint8_t flat;               /* a row without broadcasting: gradients have the result's shape */
+    uint8_t wanted;             /* in a pass: on a path to what is differentiated by */
+    uint8_t n_users;            /* in a pass: edges that lead here; 2: two or more */
+    uint32_t saved_at, attr_at; /* offsets from the node, bytes */
 };
 
-static inline kn__edge *kn__node_edges(kn__node *n) { return (kn__edge *)(n + 1); }
-static inline kn__saved *kn__node_saved(kn__node *n) {
-    return (kn__saved *)(kn__node_edges(n) + n->n_in);
+static inline kn__result *kn__node_results(kn__node *n) { return (kn__result *)(n + 1); }
+static inline kn_edge *kn__node_edges(kn__node *n) {
+    return (kn_edge *)(kn__node_results(n) + n->n_out);
 }
-static inline const kn_shape *kn__node_shape(const kn__node *n, int i) {
-    KN_ASSERT(i < n->n_shapes);
-    return (const kn_shape *)(const void *)((const char *)n + n->shapes_at) + i;
+static inline kn__saved *kn__node_saved(kn__node *n) {
+    return (kn__saved *)(void *)((char *)n + n->saved_at);
 }
 static inline void *kn__node_attr(kn__node *n) { return (char *)n + n->attr_at; }
 
+/* --- edges --- */
+static inline kn_edge kn__edge_to(const kn__node *n, int result) {
+    return (kn_edge)n | (kn_edge)result << 1;
+}
+static inline kn_edge kn__edge_to_param(const kn__param *p) { return (kn_edge)p | 1; }
+static inline kn__param *kn__edge_param(kn_edge e) {
+    return e & 1 ? (kn__param *)(e & ~(kn_edge)1) : NULL;
+}
+static inline kn__node *kn__edge_node(kn_edge e) {
+    return e & 1 ? NULL : (kn__node *)(e & ~(kn_edge)15);
+}
+static inline kn__result *kn__edge_result(kn_edge e) {
+    return kn__node_results((kn__node *)(e & ~(kn_edge)15)) + (e >> 1 & 3);
+}
+
 const char *kn__node_name(const kn__node *n);
 /* "relu (mlp.c:12)", for messages. */
-char *kn__node_text(char *out, size_t out_bytes, const kn__node *n);
-/* Gives back what the node saved. */
-void kn__node_release_saved(kn__node *n);
+char *kn__node_text(char *out, size_t out_bytes, kn__node *n);
+/* Its call site, as far as it is known. */
+const char *kn__node_site(int *line, kn__node *n);
 
 /* --- tapes --- */
 typedef struct kn__chunk kn__chunk;
 struct kn__tape {
     kn__node *first, *last;
-    kn__chunk *chunks, *current; /* `chunks` is the list, `current` the one being filled */
     char *at, *end;
+    kn__chunk *chunks, *current; /* `chunks` is the list, `current` the one being filled */
     int64_t n_nodes;
 };
 
-/* A node with room for what is named, appended; everything zero. NULL: no memory, error recorded.
- */
-kn__node *kn__tape_node(kn__tape *tape, int op, int n_in, int n_saved, int n_shapes,
-                        size_t attr_bytes);
-/* Fills edge i from an input; the node takes part in passes once kn__node_attach ran. */
-void kn__node_edge(kn__node *n, int i, const kn_tensor *in);
-void kn__node_attach(kn__node *n, kn_tensor *out);
-/* Empties the tape: survivors become constants. */
-void kn__tape_clear(kn__tape *tape);
-/* Takes the node out of use; `consume`: gives back its result's storage too. */
+/* A node of one result, which is t, with room for edges and attributes, appended. NULL: no memory,
+ * the error is recorded. */
+kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t attr_bytes);
+/* The edge to what made t, for a node of this tape: 0 for another thread's. */
+static inline kn_edge kn__edge_from(const kn__tape *tape, const kn_tensor *t) {
+    const kn__node *from = kn__edge_node(t->grad);
+    return from && from->tape != tape ? 0 : t->grad;
+}
+/* Empties the tape: survivors become constants. `retired`: a pass has been through all nodes. */
+void kn__tape_clear(kn__tape *tape, bool retired);
+/* Takes the node out of use; `consume`: gives back its results' storage too. */
 void kn__node_retire(kn__node *n, bool consume);
 
 /* --- one pass --- */
 typedef struct kn__pass {
     kn__tape *tape;
-    kn__node *from;      /* the loss */
-    kn_tensor *unit;     /* the gradient it starts with: ones */
+    kn_edge from;        /* what is differentiated */
     uint32_t mark;       /* what the frame owned when the pass began */
     bool again;          /* record the gradients */
     bool keep;           /* leave the tape as it is */
@@ -117,79 +123,86 @@ typedef struct kn__pass {
     struct kn_params *touched; /* kn_backward: sets that it has written to */
 } kn__pass;
 
+/* Finds the nodes on a path from pass->from to what is differentiated by; whether `from` is one. */
+bool kn__pass_mark(const kn__pass *pass);
 /* Walks from pass->from to the tape's start. On failure the error is recorded and returned. */
 kn_status kn__pass_run(kn__pass *pass);
 
 /* --- rules --- */
-typedef struct kn__back { /* the gradient of one node, being computed for its input i */
+typedef struct kn__back { /* the gradients of one node, being computed */
     kn__pass *pass;
     kn__node *node;
-    kn_tensor *g; /* of the node's result */
+    kn_tensor *g; /* of result 0; NULL: it has none */
 } kn__back;
 
-/* Gradient for input i: a tensor; KN_NONE for "zero" or "written already"; NULL with the error
- * pending. */
-typedef kn_tensor *(*kn__rule_fn)(kn__back *b, int i);
-
-enum { KN__IN0 = 1, KN__IN1, KN__IN2, KN__OUT, KN__AUX };
-typedef struct kn__save { /* keep `what` when the gradient of an input in mask `when` is wanted */
-    uint8_t what, when;
-} kn__save;
-enum {
-    KN__SHAPES_NONE = 0,
-    KN__SHAPES_FIRST,
-    KN__SHAPES_TWO,
-    KN__SHAPES_ALL,
-    KN__SHAPES_BROADCAST
-};
-enum {
-    KN__NOTE_NONE = 0,
-    KN__NOTE_DTYPE,
-    KN__NOTE_DEVICE
-}; /* of input 0, in the attributes' place */
-enum { KN__SAVES_MAX = 3 };
-
+/* EACH: the gradient of input i: a tensor; KN_NONE for "zero" or "delivered"; NULL with the error
+ * pending. ALL: delivers those that are wanted by itself. */
+typedef kn_tensor *(*kn__each_fn)(kn__back *b, int i);
+typedef kn_status (*kn__all_fn)(kn__back *b);
 typedef struct kn__rule {
-    kn__rule_fn back;
-    kn__save save[KN__SAVES_MAX];
-    uint8_t n_saves, shapes, note, nograd;
-    uint8_t knows_one; /* as kn_backward's loss it takes KN_NONE for a gradient of one */
+    kn__each_fn each;
+    kn__all_fn all;
+    bool nograd;
 } kn__rule;
-
 extern const kn__rule kn__rules[KN_OP_COUNT] __attribute__((visibility("hidden")));
 
-/* What the node saved k-th, in the order of its row. */
-static inline kn_tensor *kn__back_saved(const kn__back *b, int k) {
-    return kn__node_saved(b->node)[k].t;
-}
-static inline const void *kn__back_attr(const kn__back *b) { return kn__node_attr(b->node); }
-static inline kn_shape kn__back_shape(const kn__back *b, int i) {
-    return *kn__node_shape(b->node, i);
-}
-/* Runs a call whose result is the gradient of input i, for ops that accumulate: straight into a
- * parameter's slice, or into a gradient that is there already, where that is safe. */
-kn_tensor *kn__back_run(kn__back *b, int i, kn_op_call *call);
-/* For nodes that compute all their gradients at once. */
-bool kn__back_wants(const kn__back *b, int i);
-kn_status kn__back_deliver(kn__back *b, int i, kn_tensor *dx);
 /* kn_gradients: where the gradient of a parameter goes; NULL: it was not asked for. */
 kn_tensor **kn__param_slot(const kn__pass *pass, const kn__param *p);
-/* g summed to input i's shape where the call broadcast it; g itself where not. */
-kn_tensor *kn__back_unbroadcast(kn__back *b, int i, kn_tensor *g);
+
+/* Whether somebody waits for the gradient that flows along an edge. */
+static inline bool kn__pass_wants(const kn__pass *pass, kn_edge edge) {
+    if (!edge) return false;
+    const kn__node *node = kn__edge_node(edge);
+    if (node) return node->wanted;
+    return pass->to_params || kn__param_slot(pass, kn__edge_param(edge)) != NULL;
+}
+static inline bool kn__back_wants(const kn__back *b, int i) {
+    return kn__pass_wants(b->pass, kn__node_edges(b->node)[i]);
+}
+/* Hands over the gradient of input i, of the input's shape. */
+kn_status kn__back_deliver(kn__back *b, int i, kn_tensor *dx);
+/* The same; the caller's reference goes with it. */
+kn_status kn__back_deliver_own(kn__back *b, int i, kn_tensor *dx);
+/* What must be made for input i. */
+kn_shape kn__back_shape(const kn__back *b, int i);
+kn_dtype kn__back_dtype(const kn__back *b, int i);
+/* What the node saved of its inputs and results; KN_NONE: not there. */
+kn_tensor *kn__back_saved(const kn__back *b, unsigned bit);
+static inline kn_tensor *kn__saved_in(const kn__back *b, int i) {
+    return kn__back_saved(b, 1u << i);
+}
+static inline kn_tensor *kn__saved_out(const kn__back *b, int r) {
+    return kn__back_saved(b, 1u << (KN_NEED_OUT + r));
+}
+static inline void *kn__back_attr(const kn__back *b) { return kn__node_attr(b->node); }
+/* A gradient that exists already, into which a kernel may write the gradient of input i, or NULL.
+ * *fresh: what it holds is old and to be overwritten; else the kernel adds. */
+kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh);
+
+/* The last op of the gradient of input i: runs it, straight into a gradient that exists where the
+ * op can. KN_NONE then, else its result; NULL with the error pending. */
+kn_tensor *kn__give(kn__back *b, int i, kn_op op, void *attr, kn_tensor *const in[], int n_in);
+#define KN_GIVE(b, i, op, attr, ...)                                                               \
+    kn__give(b, i, KN_OP_##op, attr, KN_LIST_(__VA_ARGS__), KN_LIST_SIZE_(__VA_ARGS__))
+/* g, the gradient of what the call broadcast input i to, summed to its shape; g itself where
+ * nothing was broadcast. */
+kn_tensor *kn__give_unbroadcast(kn__back *b, int i, kn_tensor *g);
+
+/* The rules of ops.def's rows and of their backs: rows.c */
+kn_status kn__rule_row(kn__back *b);
+kn_status kn__rule_row_back(kn__back *b);
+kn_status kn__rule_row_back2(kn__back *b);
+/* Which inputs of a row's back or back2 have a derivative that isn't zero, and what is saved for
+ * it: a bit an input (z counts as one). */
+unsigned kn__row_saves(unsigned *live, const kn_op_call *call, int order);
 
 /* Ops of the user's own. */
 kn_status kn__apply_back(kn__back *b);
 void kn__apply_free(kn__node *n);
 const char *kn__apply_name(const kn__node *n);
 
-/* A tensor of the innermost frame, filled with one value. */
-kn_tensor *kn__filled(kn_device *device, kn_dtype dtype, kn_shape shape, double value);
-
-static inline bool kn__dtype_is_float(uint8_t dtype) { return dtype >= KN_F32 && dtype <= KN_BF16; }
-/* Nobody else reads t or its storage. */
-static inline bool kn__alone(const kn_tensor *t) {
-    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 &&
-           atomic_load_explicit(&t->storage->refs, memory_order_acquire) == 1;
+static inline bool kn__dtype_is_float(unsigned dtype) {
+    return dtype >= KN_F32 && dtype <= KN_BF16;
 }
 
 #endif

@@ -17,104 +17,133 @@ kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     return NULL;
 }
 
-/* The i-th of the space-separated names; the last one serves for all that follow. */
-static int name_of(char *out, size_t out_bytes, const char *names, int i) {
-    const char *at = names;
-    for (const char *next; i > 0 && (next = strchr(at, ' ')); i--) at = next + 1;
-    int n = (int)strcspn(at, " ");
-    return i > 0 ? snprintf(out, out_bytes, "%.*s[%d]", n, at, i)
-                 : snprintf(out, out_bytes, "%.*s", n, at);
+/* Of input i: the table's; those of an op with any number of inputs are counted. */
+static const char *name_of(char *out, size_t out_bytes, kn_op op, int i) {
+    const kn_op_info *info = &kn_op_table[op];
+    if (i < info->n_in && !(info->flags & KN_FLAG_MANY)) return info->in_name[i];
+    snprintf(out, out_bytes, "%s[%d]", info->n_in ? info->in_name[info->n_in - 1] : "in", i);
+    return out;
 }
 
-static size_t list_inputs(char *out, size_t out_bytes, const char *names, kn_tensor *const in[],
-                          int n_in) {
+/* " (x [2,3], w [4,5])" of those that are there; eight at most. */
+static void list_inputs(char *out, size_t out_bytes, kn_op op, kn_tensor *const in[], int n_in) {
     size_t at = 0;
-    int shown = n_in > 8 ? 8 : n_in;
-    for (int i = 0; i < shown; i++) {
-        char name[32], shape[256] = "KN_NONE";
-        name_of(name, sizeof name, names, i);
-        if (in[i] != &kn__none) kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[i]));
-        at += (size_t)snprintf(out + at, out_bytes - at, "%s%s %s", i ? ", " : " (", name, shape);
-        if (at >= out_bytes) return out_bytes - 1;
+    out[0] = 0;
+    for (int i = 0, shown = 0; i < n_in && at < out_bytes; i++) {
+        if (!in[i] || in[i] == &kn__none) continue;
+        if (shown++ == 8) {
+            at += (size_t)snprintf(out + at, out_bytes - at, ", …");
+            break;
+        }
+        char name[32], shape[256];
+        kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[i]));
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s%s %s", at ? ", " : " (",
+                               name_of(name, sizeof name, op, i), shape);
     }
-    at += (size_t)snprintf(out + at, out_bytes - at, n_in > shown ? ", …)" : ")");
-    return at;
+    if (at && at < out_bytes) snprintf(out + at, out_bytes - at, ")");
 }
 
-void *kn__fail_inputs(kn_op op, const char *names, kn_tensor *const in[], int n_in,
-                      kn_status status, const char *fmt, ...) {
-    if (kn_pending()) return NULL;
+bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, ...) {
+    if (kn_pending()) return false;
     char text[800], inputs[1000];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    list_inputs(inputs, sizeof inputs, names, in, n_in);
-    return kn_op_fail(op, status, "%s%s", text, inputs);
+    list_inputs(inputs, sizeof inputs, (kn_op)call->op, call->in, call->n_in);
+    kn_op_fail((kn_op)call->op, status, "%s%s", text, inputs);
+    return false;
 }
 
-static bool missing(kn_op op, const char *names, kn_tensor *const in[], int i) {
+/* --- inputs --- */
+
+static bool unreadable(kn_op op, kn_tensor *const in[], int i) {
     if (kn_pending()) return false;
     char name[32], text[64];
-    name_of(name, sizeof name, names, i);
-    snprintf(text, sizeof text, "kn_%s: %s", kn_op_name(op), name);
+    snprintf(text, sizeof text, "kn_%s: %s", kn_op_name(op), name_of(name, sizeof name, op, i));
     kn_error_defer(kn__fail_unreadable(text, in[i]));
     kn_error_op(kn_op_name(op));
     return false;
 }
 
-bool kn__inputs_check(kn_op op, const char *names, kn_tensor *const in[], int n_in,
-                      unsigned optional) {
-    const kn_device *device = NULL;
+bool kn__check_readable(kn_op op, kn_tensor *const in[], int n_in) {
     for (int i = 0; i < n_in; i++) {
-        if (in[i] == &kn__none && i < 32 && (optional >> i & 1)) continue;
-        if (!kn__is_whole(in[i])) return missing(op, names, in, i);
-        if (!device) device = in[i]->storage->device;
-        if (in[i]->storage->device == device) continue;
-        char name[32], first[32];
-        name_of(first, sizeof first, names, 0);
-        name_of(name, sizeof name, names, i);
-        kn__fail_inputs(op, names, in, n_in, KN_ERR_DEVICE, "%s is on %s, %s on %s; see kn_to",
-                        first, kn_device_name(device), name,
-                        kn_device_name(in[i]->storage->device));
-        return false;
+        if (!kn__is_whole(in[i])) return unreadable(op, in, i);
     }
     return true;
 }
 
-bool kn__floats_check(kn_op op, const char *names, kn_tensor *const in[], int n_in,
-                      unsigned optional) {
-    if (!kn__inputs_check(op, names, in, n_in, optional)) return false;
-    kn_dtype dtype = (kn_dtype)in[0]->dtype;
-    if (dtype != KN_F32 && dtype != KN_F64) {
-        char name[32];
-        name_of(name, sizeof name, names, 0);
-        kn__fail_inputs(op, names, in, n_in, KN_ERR_DTYPE, "%s is %s; it must be f32 or f64", name,
-                        kn_dtype_name(dtype));
-        return false;
+static const char *class_text(unsigned mask) {
+    switch (mask & KN_CLASS_ANY) {
+        case KN_CLASS_REAL:
+            return "f32 or f64";
+        case KN_CLASS_FLOAT:
+            return "floating: f32, f64, f16 or bf16";
+        case KN_CLASS_INDEX:
+            return "i64, i32 or u8";
+        case KN_CLASS_NUMERIC:
+            return "a number, not bool";
+        case KN_CLASS_BOOL:
+            return "bool";
+        default:
+            return "f64";
     }
-    for (int i = 1; i < n_in; i++) {
-        if (in[i] == &kn__none || in[i]->dtype == dtype) continue;
-        char name[32], first[32];
-        name_of(first, sizeof first, names, 0);
-        name_of(name, sizeof name, names, i);
-        kn__fail_inputs(op, names, in, n_in, KN_ERR_DTYPE, "%s is %s, %s is %s; see kn_cast", first,
-                        kn_dtype_name(dtype), name, kn_dtype_name((kn_dtype)in[i]->dtype));
-        return false;
+}
+
+static unsigned class_of(const kn_op_info *info, int i) {
+    return info->in[i < info->n_in ? i : info->n_in - 1];
+}
+
+/* The input i is there, and yet not what it must be; `first` is the first of the call's dtype. */
+static bool unfit(const kn_op_call *call, int i, int first) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    const kn_tensor *t = call->in[i];
+    char name[32], other[32];
+    const char *it = name_of(name, sizeof name, (kn_op)call->op, i);
+    if (t->storage->device != call->device) {
+        return kn_op_call_fail(call, KN_ERR_DEVICE, "%s is on %s, %s on %s; see kn_to",
+                               name_of(other, sizeof other, (kn_op)call->op, 0),
+                               kn_device_name(call->device), it,
+                               kn_device_name(t->storage->device));
+    }
+    if (!(class_of(info, i) >> t->dtype & 1)) {
+        return kn_op_call_fail(call, KN_ERR_DTYPE, "%s is %s; it must be %s", it,
+                               kn_dtype_name((kn_dtype)t->dtype), class_text(class_of(info, i)));
+    }
+    return kn_op_call_fail(call, KN_ERR_DTYPE, "%s is %s, %s is %s; see kn_cast",
+                           name_of(other, sizeof other, (kn_op)call->op, first),
+                           kn_dtype_name((kn_dtype)call->dtype), it,
+                           kn_dtype_name((kn_dtype)t->dtype));
+}
+
+bool kn__check_inputs(kn_op_call *call) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    KN_ASSERT(call->n_in == info->n_in || info->flags & KN_FLAG_MANY);
+    int first = -1;
+    kn_device *device = NULL;
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        unsigned mask = class_of(info, i);
+        if (t == &kn__none && (mask & KN_CLASS_MAYBE)) continue;
+        if (!kn__is_whole(t)) return unreadable((kn_op)call->op, call->in, i);
+        if (!device) call->device = device = t->storage->device;
+        if (first < 0 && (mask & KN_CLASS_SAME)) {
+            call->dtype = t->dtype;
+            first = i;
+        }
+        bool fits = t->storage->device == device && (mask >> t->dtype & 1) &&
+                    (!(mask & KN_CLASS_SAME) || t->dtype == call->dtype);
+        if (!fits) return unfit(call, i, first < 0 ? 0 : first);
     }
     return true;
 }
 
-bool kn__shape_equal(const kn_shape *a, const kn_shape *b) {
-    if (a->n_dims != b->n_dims) return false;
-    for (int i = 0; i < a->n_dims; i++) {
-        if (a->dim[i] != b->dim[i]) return false;
-    }
-    return true;
-}
+/* --- shapes --- */
 
-bool kn__broadcast_shape(kn_shape *out, const kn_shape *a, const kn_shape *b) {
-    const kn_shape *longer = a->n_dims >= b->n_dims ? a : b, *shorter = longer == a ? b : a;
+bool kn__broadcast_shape(kn_shape *out, const kn_tensor *t) {
+    kn_shape other = kn_tensor_shape(t);
+    const kn_shape *longer = out->n_dims >= other.n_dims ? out : &other,
+                   *shorter = longer == out ? &other : out;
     kn_shape shape = *longer;
     int lead = longer->n_dims - shorter->n_dims;
     for (int i = 0; i < shorter->n_dims; i++) {
@@ -126,12 +155,11 @@ bool kn__broadcast_shape(kn_shape *out, const kn_shape *a, const kn_shape *b) {
     return true;
 }
 
-bool kn__axis(int *out, kn_op op, kn_tensor *x, int64_t axis) {
+bool kn__axis(int *out, const kn_op_call *call, const kn_tensor *x, int64_t axis) {
     int64_t i = axis < 0 ? axis + x->n_dims : axis;
     if (i < 0 || i >= x->n_dims) {
-        kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "there is no axis %lld in %d dimensions",
-                        (long long)axis, x->n_dims);
-        return false;
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "there is no axis %lld in %d dimensions",
+                               (long long)axis, x->n_dims);
     }
     *out = (int)i;
     return true;

@@ -16,23 +16,16 @@ void *kn__no_frame(void) {
 
 /* --- what frames own --- */
 
-static bool owned_grow(kn__ops_thread *self) {
+bool kn__owned_grow(kn__ops_thread *self) {
     uint32_t cap = self->owned_cap ? self->owned_cap * 2 : 256;
     kn_tensor **owned = realloc(self->owned, cap * sizeof(kn_tensor *));
-    if (!owned) return false;
+    if (!owned) {
+        KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a frame of %u tensors", self->n_owned);
+        return false;
+    }
     self->owned = owned;
     self->owned_cap = cap;
     return true;
-}
-
-kn_tensor *kn__frame_own(kn__ops_thread *self, kn_tensor *t) {
-    if (self->n_owned == self->owned_cap && !owned_grow(self)) {
-        kn_tensor_release(t);
-        return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a frame of %u tensors", self->n_owned);
-    }
-    t->owned = self->n_owned;
-    self->owned[self->n_owned++] = t;
-    return t;
 }
 
 static void put(kn__ops_thread *self, uint32_t i, kn_tensor *t) {
@@ -83,6 +76,11 @@ kn_tensor *kn_tensor_detach_frame(kn_tensor *t) {
         t->owned = UINT32_MAX;
     }
     return t;
+}
+
+kn_tensor *kn_tensor_attach_frame(kn_tensor *t) {
+    KN_ASSERT(kn__ops_self && kn__ops_self->frame && t->owned == UINT32_MAX);
+    return kn__frame_own(kn__ops_self, t);
 }
 
 static void release_to(kn__ops_thread *self, uint32_t n) {

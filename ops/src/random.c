@@ -57,6 +57,15 @@ static kn_status state_to(kn_rng *rng, kn_device *device) {
     return kn_hold(&rng->state, (kn_to)(rng->state, device));
 }
 
+static bool is_state(const kn_op_call *call, const kn_tensor *state) {
+    if (state->dtype == KN_I64 && state->n == 2) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "state must be i64 [2]");
+}
+
+bool kn__infer_rng_take(kn_op_call *call) {
+    return is_state(call, call->in[0]) && kn__like(call, 0, call->in[0]);
+}
+
 kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n) {
     if (kn_pending()) return NULL;
     if (!rng) return kn_op_fail(KN_OP_rng_take, KN_ERR_INVALID, "rng is NULL");
@@ -64,78 +73,63 @@ kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n) {
     if (status < 0) return kn_error_defer(status);
     rng->state->storage->version++;
     kn_attr_scalars attr = {(double)n, 0};
-    kn_op_call call = {.op = KN_OP_rng_take,
-                       .n_in = 1,
-                       .in = &rng->state,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = KN_I64,
-                       .shape = KN_SHAPE(2)};
-    kn_tensor *taken = kn_op_run(&call);
+    kn_tensor *taken = KN_CALL(rng_take, &attr, rng->state);
     if (taken) rng->state->storage->stream = taken->storage->stream; /* it was written there */
     return taken;
 }
 
-/* Values made from nothing: place and dtype are the frame's. */
-static kn_tensor *draw(kn_op op, const kn_shape *shape, kn_attr_scalars attr, kn_rng *rng) {
+/* --- values made from nothing: place and dtype are the frame's --- */
+
+bool kn__infer_random(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    call->dtype = (uint8_t)attr->dtype;
+    return is_state(call, call->in[0]) && kn__shaped(call, 0, attr->n_dims, attr->dim);
+}
+
+static kn_tensor *draw(kn_op op, const kn_shape *shape, double a, double b, kn_rng *rng) {
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(shape);
     if (n < 0) {
-        char text[256];
-        return kn_op_fail(op, KN_ERR_SHAPE, "shape %s is negative or too large",
-                          kn_shape_text(text, sizeof text, *shape));
+        kn__fail_shape(shape);
+        kn_error_op(kn_op_name(op));
+        return NULL;
     }
     kn_tensor *state = kn_rng_take(rng, kn_frame_device(), n);
     if (!state) return NULL;
-    kn_op_call call = {.op = op,
-                       .n_in = 1,
-                       .in = &state,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = kn_frame_dtype(),
-                       .shape = *shape};
-    kn_tensor *x = kn_op_run(&call);
+    kn_attr_make attr = {
+        .a = a, .b = b, .n_dims = shape->n_dims, .dtype = (int32_t)kn_frame_dtype()};
+    memcpy(attr.dim, shape->dim, sizeof attr.dim);
+    kn_tensor *x = kn_op_call_run(op, &attr, &state, 1);
     kn_drop(state);
     return x;
 }
 
 kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
     if (!(lo <= hi)) return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "lo is %g, hi is %g", lo, hi);
-    return draw(KN_OP_uniform, &shape, (kn_attr_scalars){lo, hi}, rng);
+    return draw(KN_OP_uniform, &shape, lo, hi, rng);
 }
 
 kn_tensor *(kn_normal)(kn_shape shape, double mean, double stddev, kn_rng *rng) {
     if (!(stddev >= 0)) return kn_op_fail(KN_OP_normal, KN_ERR_INVALID, "stddev is %g", stddev);
-    return draw(KN_OP_normal, &shape, (kn_attr_scalars){mean, stddev}, rng);
+    return draw(KN_OP_normal, &shape, mean, stddev, rng);
 }
 
-kn_tensor *kn_dropout_state(kn_tensor *x, double p, kn_tensor *state) {
-    const kn_op op = KN_OP_dropout;
-    kn_tensor *in[] = {x, state};
-    if (!kn__inputs_check(op, "x state", in, 2, 0) || !kn__floats_check(op, "x", &x, 1, 0)) {
-        return NULL;
-    }
-    if (state->dtype != KN_I64 || state->n != 2) {
-        return kn__fail_inputs(op, "x state", in, 2, KN_ERR_SHAPE, "state must be i64 [2]");
-    }
-    kn_attr_scalars attr = {p, 0};
-    kn_op_call call = {.op = op,
-                       .n_in = 2,
-                       .in = in,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = (kn_dtype)x->dtype,
-                       .shape = kn_tensor_shape(x)};
-    return kn_op_run(&call);
+/* --- dropout: its own adjoint, by the same state --- */
+
+bool kn__infer_dropout(kn_op_call *call) {
+    return is_state(call, call->in[1]) && kn__like(call, 0, call->in[0]);
 }
 
 kn_tensor *(kn_dropout)(kn_tensor *x, double p, kn_rng *rng) {
-    const kn_op op = KN_OP_dropout;
-    if (!kn__floats_check(op, "x", &x, 1, 0)) return NULL;
+    kn_attr_scalars attr = {p, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_dropout, &attr, KN_LIST_(x, x), 1);
+    if (!kn__check_readable(KN_OP_dropout, &x, 1)) return NULL;
     if (!(p >= 0 && p <= 1)) {
-        return kn__fail_inputs(op, "x", &x, 1, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
+        kn_op_call_fail(&call, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
+        return NULL;
     }
     if (p == 0) return kn__op_same(x);
     kn_tensor *state = kn_rng_take(rng, x->storage->device, x->n);
-    return state ? kn_dropout_state(x, p, state) : NULL;
+    return state ? KN_CALL(dropout, &attr, x, state) : NULL;
 }

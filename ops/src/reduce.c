@@ -3,65 +3,57 @@
 
 #include "run.h"
 
-static uint32_t all_axes(const kn_tensor *x) { return (1u << x->n_dims) - 1; }
-
 /* The axes as a bit mask; false with the error pending when one is wrong or named twice. */
-static bool axes_mask(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes) {
-    *mask = axes->n_dims == 0 ? all_axes(x) : 0;
-    if (axes->n_dims < 0 || axes->n_dims > KN_DIMS_MAX) {
-        kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "axes has %d entries", axes->n_dims);
-        return false;
+static bool axes_mask(uint32_t *mask, const kn_op_call *call, const kn_shape *axes) {
+    const kn_tensor *x = call->in[0];
+    *mask = axes->n_dims == KN_ALL.n_dims ? (1u << x->n_dims) - 1 : 0;
+    if (axes->n_dims > KN_DIMS_MAX) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "axes has %d entries", axes->n_dims);
     }
     for (int i = 0; i < axes->n_dims; i++) {
         int axis;
-        if (!kn__axis(&axis, op, x, axes->dim[i])) return false;
+        if (!kn__axis(&axis, call, x, axes->dim[i])) return false;
         if (*mask >> axis & 1) {
-            kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "axis %d is named twice", axis);
-            return false;
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "axis %d is named twice", axis);
         }
         *mask |= 1u << axis;
     }
     return true;
 }
 
-static kn_shape reduced_shape(const kn_tensor *x, uint32_t mask, bool keep_dims) {
-    kn_shape shape = KN_SCALAR;
+bool kn__infer_reduce(kn_op_call *call) {
+    const kn_attr_axes *attr = call->attr;
+    const kn_tensor *x = call->in[0];
+    int64_t dim[KN_DIMS_MAX];
+    int n_dims = 0;
     for (int i = 0; i < x->n_dims; i++) {
-        bool reduced = mask >> i & 1;
+        bool reduced = attr->mask >> i & 1;
         if (!reduced)
-            shape.dim[shape.n_dims++] = x->dim[i];
-        else if (keep_dims)
-            shape.dim[shape.n_dims++] = 1;
+            dim[n_dims++] = x->dim[i];
+        else if (attr->keep_dims)
+            dim[n_dims++] = 1;
     }
-    return shape;
+    return kn__shaped(call, 0, n_dims, dim);
 }
 
-static kn_tensor *reduce_mask(kn_op op, kn_tensor *x, uint32_t mask, bool keep_dims,
-                              kn_tensor *into) {
-    kn_attr_axes attr = {mask, keep_dims};
-    kn_op_call call = {.op = op,
-                       .n_in = 1,
-                       .in = &x,
-                       .out = into,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = (kn_dtype)x->dtype,
-                       .shape = reduced_shape(x, mask, keep_dims),
-                       .accumulate = into != NULL};
-    return kn_op_run(&call);
+/* Of nothing there is a sum, and no maximum. */
+bool kn__infer_extremum(kn_op_call *call) {
+    const kn_attr_axes *attr = call->attr;
+    const kn_tensor *x = call->in[0];
+    for (int i = 0; i < x->n_dims; i++) {
+        if ((attr->mask >> i & 1) && x->dim[i] == 0) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "axis %d has no elements", i);
+        }
+    }
+    return kn__infer_reduce(call);
 }
 
 static kn_tensor *reduce(kn_op op, kn_tensor *x, const kn_shape *axes, bool keep_dims) {
-    uint32_t mask;
-    if (!kn__floats_check(op, "x", &x, 1, 0) || !axes_mask(&mask, op, x, axes)) return NULL;
-    if (op == KN_OP_max || op == KN_OP_min) {
-        for (int i = 0; i < x->n_dims; i++) {
-            if ((mask >> i & 1) && x->dim[i] == 0) {
-                return kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "axis %d has no elements", i);
-            }
-        }
-    }
-    return reduce_mask(op, x, mask, keep_dims, NULL);
+    kn_attr_axes attr = {.keep_dims = keep_dims};
+    kn_op_call call;
+    kn_op_call_init(&call, op, &attr, &x, 1);
+    if (!kn__check_readable(op, &x, 1) || !axes_mask(&attr.mask, &call, axes)) return NULL;
+    return kn_op_run(&call);
 }
 
 kn_tensor *(kn_sum)(kn_tensor *x, kn_shape axes, bool keep_dims) {
@@ -76,49 +68,43 @@ kn_tensor *(kn_max)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 kn_tensor *(kn_min)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     return reduce(KN_OP_min, x, &axes, keep_dims);
 }
-
 kn_tensor *(kn_argmax)(kn_tensor *x, int axis) {
-    const kn_op op = KN_OP_argmax;
-    if (!kn__floats_check(op, "x", &x, 1, 0) || !kn__axis(&axis, op, x, axis)) return NULL;
-    if (x->dim[axis] == 0) {
-        return kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "axis %d has no elements", axis);
-    }
-    kn_attr_axes attr = {1u << axis, false};
-    kn_op_call call = {.op = op,
-                       .n_in = 1,
-                       .in = &x,
-                       .attr = &attr,
-                       .attr_bytes = sizeof attr,
-                       .dtype = KN_I64,
-                       .shape = reduced_shape(x, attr.mask, false)};
-    return kn_op_run(&call);
+    kn_shape axes = KN_SHAPE(axis);
+    return reduce(KN_OP_argmax, x, &axes, false);
+}
+
+kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims) {
+    kn_attr_axes attr = {mask, keep_dims};
+    return KN_CALL(sum, &attr, x);
+}
+
+/* --- broadcast --- */
+
+bool kn__infer_broadcast(kn_op_call *call) {
+    const kn_attr_shape *attr = call->attr;
+    return kn__shaped(call, 0, (int)attr->n_dims, attr->dim);
+}
+
+static bool broadcasts_to(const kn_tensor *x, const kn_shape *shape) {
+    kn_shape both = *shape;
+    return kn__shape_numel(shape) >= 0 && kn__broadcast_shape(&both, x) &&
+           both.n_dims == shape->n_dims &&
+           !memcmp(both.dim, shape->dim, (size_t)shape->n_dims * sizeof shape->dim[0]);
 }
 
 kn_tensor *(kn_broadcast)(kn_tensor *x, kn_shape shape) {
-    const kn_op op = KN_OP_broadcast;
-    if (!kn__inputs_check(op, "x", &x, 1, 0)) return NULL;
-    kn_shape x_shape = kn_tensor_shape(x), both;
-    if (kn__shape_numel(&shape) < 0 || !kn__broadcast_shape(&both, &x_shape, &shape) ||
-        !kn__shape_equal(&both, &shape)) {
+    kn_attr_shape attr = {.n_dims = shape.n_dims};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_broadcast, &attr, &x, 1);
+    if (!kn__check_readable(KN_OP_broadcast, &x, 1)) return NULL;
+    if (!broadcasts_to(x, &shape)) {
         char text[256];
-        return kn__fail_inputs(op, "x", &x, 1, KN_ERR_SHAPE, "x can't be broadcast to %s",
-                               kn_shape_text(text, sizeof text, shape));
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "x can't be broadcast to %s",
+                        kn_shape_text(text, sizeof text, shape));
+        return NULL;
     }
-    if (kn__shape_equal(&x_shape, &shape)) return kn__op_same(x);
-    kn_op_call call = {.op = op, .n_in = 1, .in = &x, .dtype = (kn_dtype)x->dtype, .shape = shape};
-    return kn_op_run(&call);
-}
-
-/* --- for gradient rules --- */
-
-kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims, kn_tensor *into) {
-    kn_tensor *in[] = {x, into};
-    if (!kn__floats_check(KN_OP_sum, "x into", in, into ? 2 : 1, 0)) return NULL;
-    mask &= all_axes(x);
-    kn_shape shape = reduced_shape(x, mask, keep_dims);
-    if (into && kn__shape_numel(&shape) != into->n) {
-        return kn__fail_inputs(KN_OP_sum, "x into", in, 2, KN_ERR_SHAPE,
-                               "the sum over axes 0x%x does not fit into", mask);
-    }
-    return reduce_mask(KN_OP_sum, x, mask, keep_dims, into);
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    bool same = x->n_dims == shape.n_dims &&
+                !memcmp(x->dim, shape.dim, (size_t)x->n_dims * sizeof x->dim[0]);
+    return same ? kn__op_same(x) : kn_op_run(&call);
 }

@@ -1,8 +1,7 @@
 #include "run.h"
 
 #include <stdio.h>
-
-static inline kn_device *device_of(const kn_tensor *t) { return t->storage->device; }
+#include <string.h>
 
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device) {
     const kn__frame *frame = self->frame;
@@ -34,18 +33,19 @@ static kn_status use(kn__ops_thread *self, const kn_storage *s, kn_stream stream
     return kn_block_use(s->pool, s->data, stream);
 }
 
-static kn_status await_all(kn__ops_thread *self, const kn_op_call *call, kn_stream stream) {
+static kn_status await_all(kn__ops_thread *self, const kn_op_call *call) {
     for (int i = 0; i < call->n_in; i++) {
-        if (call->in[i] != &kn__none) KN_TRY(kn__await_writer(self, call->in[i]->storage, stream));
+        if (call->in[i] == &kn__none) continue;
+        KN_TRY(kn__await_writer(self, call->in[i]->storage, call->stream));
     }
     return KN_OK;
 }
 
-static kn_status use_all(kn__ops_thread *self, const kn_op_call *call, kn_stream stream) {
+static kn_status use_all(kn__ops_thread *self, const kn_op_call *call) {
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *t = call->in[i];
-        if (t != &kn__none && t->storage->stream != stream) {
-            KN_TRY(use(self, t->storage, stream));
+        if (t != &kn__none && t->storage->stream != call->stream) {
+            KN_TRY(use(self, t->storage, call->stream));
         }
     }
     return KN_OK;
@@ -68,14 +68,160 @@ void *kn_op_data(kn_tensor *t) {
     return status == KN_OK ? t->data : kn_error_defer(status);
 }
 
-/* --- scratch --- */
-
-kn_status kn__scratch(void **out, const kn_kernel_call *call, size_t size_bytes) {
-    return kn_alloc(out, call->out->storage->pool, size_bytes, call->stream);
+kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
+    KN_TRY(kn__await_writer(self, s, stream));
+    if (s->stream != stream) {
+        KN_TRY(use(self, s, stream));
+        s->stream = stream;
+    }
+    s->version++;
+    return KN_OK;
 }
 
-void kn__scratch_end(const kn_kernel_call *call, void *ptr) {
-    kn_free(call->out->storage->pool, ptr);
+/* --- work space --- */
+
+kn_status kn__work(void **out, kn_op_call *call, size_t size_bytes) {
+    if (call->n_work == KN__WORKS) {
+        return KN_FAIL(KN_ERR_INTERNAL, "kn_%s: more than %d pieces of work space",
+                       kn_op_name((kn_op)call->op), KN__WORKS);
+    }
+    KN_TRY(kn_alloc(out, call->pool, size_bytes, call->stream));
+    call->work[call->n_work++] = *out;
+    return KN_OK;
+}
+
+void kn__work_end(kn_op_call *call, int keep) {
+    while (call->n_work > keep) kn_free(call->pool, call->work[--call->n_work]);
+}
+
+/* --- for infer: results' headers --- */
+
+/* Whether the tensor that result r is written into has n elements and the right dtype. */
+static __attribute__((noinline)) bool fits_given(const kn_op_call *call, int r, int64_t n,
+                                                 unsigned dtype) {
+    const kn_tensor *t = call->out[r];
+    if (t->n == n && t->dtype == dtype) return true;
+    char text[256];
+    return kn_op_call_fail(
+        call, KN_ERR_SHAPE, "a result of %lld elements %s does not fit into %s %s", (long long)n,
+        kn_dtype_name((kn_dtype)dtype), kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+        kn_dtype_name((kn_dtype)t->dtype));
+}
+
+static inline uint8_t dtype_of(const kn_op_call *call, int r) {
+    uint8_t own = kn_op_table[call->op].out[r];
+    return own == KN_OUT_T ? call->dtype : own;
+}
+
+/* False: there is none to fill in; *ok says whether that is right. */
+static inline __attribute__((always_inline)) bool header(bool *ok, kn_op_call *call, int r,
+                                                         int64_t n) {
+    *ok = true;
+    if (!(call->want >> r & 1)) return false;
+    if (__builtin_expect(call->given >> r & 1, 0)) {
+        *ok = fits_given(call, r, n, dtype_of(call, r));
+        return false;
+    }
+    kn_tensor *t = call->out[r] = kn__header_new(kn__ops_self);
+    if (!t) return *ok = false;
+    t->dtype = dtype_of(call, r);
+    t->n = n;
+    return true;
+}
+
+static inline __attribute__((always_inline)) bool like(kn_op_call *call, int r,
+                                                       const kn_tensor *x) {
+    bool ok;
+    if (!header(&ok, call, r, x->n)) return ok;
+    kn_tensor *t = call->out[r];
+    t->n_dims = x->n_dims;
+    int d = 0;
+    do t->dim[d] = x->dim[d];
+    while (++d < x->n_dims);
+    return true;
+}
+
+bool kn__like(kn_op_call *call, int r, const kn_tensor *x) { return like(call, r, x); }
+
+/* -1, the error pending, when the shape is none that a tensor can have. */
+static int64_t numel(const kn_op_call *call, int n_dims, const int64_t dim[]) {
+    kn_shape shape = {.n_dims = n_dims};
+    for (int i = 0; i < n_dims && i < KN_DIMS_MAX; i++) shape.dim[i] = dim[i];
+    int64_t n = kn__shape_numel(&shape);
+    if (n >= 0) return n;
+    kn__fail_shape(&shape);
+    kn_error_op(kn_op_name((kn_op)call->op));
+    return n;
+}
+
+bool kn__shaped(kn_op_call *call, int r, int n_dims, const int64_t dim[]) {
+    bool ok;
+    int64_t n = numel(call, n_dims, dim);
+    if (n < 0) return false;
+    if (!header(&ok, call, r, n)) return ok;
+    kn_tensor *t = call->out[r];
+    t->n_dims = (uint8_t)n_dims;
+    for (int i = 0; i < n_dims; i++) t->dim[i] = dim[i];
+    return true;
+}
+
+bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t dim[],
+              int64_t offset) {
+    KN_ASSERT(!call->given && x->layout == KN_LAYOUT_PLAIN);
+    if (!kn__shaped(call, r, n_dims, dim)) return false;
+    kn_tensor *t = call->out[r];
+    if (!t) return true;
+    KN_ASSERT(offset >= 0 && offset + t->n <= x->n);
+    kn__header_share(t, x, offset);
+    call->is_view = 1;
+    return true;
+}
+
+/* --- infer of rows --- */
+
+static __attribute__((noinline)) bool infer_broadcast(kn_op_call *call) {
+    kn_shape shape = kn_tensor_shape(call->in[0]);
+    for (int i = 1; i < call->n_in; i++) {
+        if (!kn__broadcast_shape(&shape, call->in[i])) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't broadcast");
+        }
+    }
+    return kn__shaped(call, 0, shape.n_dims, shape.dim);
+}
+
+static inline __attribute__((always_inline)) bool infer_row(kn_op_call *call) {
+    const kn_tensor *x = call->in[0];
+    for (int i = 1; i < call->n_in; i++) {
+        if (!kn__same_shape(x, call->in[i])) return infer_broadcast(call);
+    }
+    call->flat = 1;
+    return like(call, 0, x);
+}
+
+bool kn__infer_row(kn_op_call *call) { return infer_row(call); }
+
+/* g, or the first u that is there, has the shape of the results; the others broadcast to it. */
+bool kn__infer_row_back(kn_op_call *call) {
+    const kn_tensor *full = call->in[0];
+    for (int i = 1; full == &kn__none && i < call->n_in; i++) full = call->in[i];
+    if (!call->flat) {
+        call->flat = 1;
+        for (int i = 0; i < call->n_in; i++) {
+            const kn_tensor *t = call->in[i];
+            if (t == &kn__none || kn__same_shape(t, full)) continue;
+            kn_shape shape = kn_tensor_shape(full);
+            call->flat = 0;
+            if (kn__broadcast_shape(&shape, t) && shape.n_dims == full->n_dims &&
+                !memcmp(shape.dim, full->dim, (size_t)full->n_dims * sizeof full->dim[0])) {
+                continue;
+            }
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't broadcast to g's");
+        }
+    }
+    for (unsigned left = call->want; left; left &= left - 1) {
+        if (!like(call, __builtin_ctz(left), full)) return false;
+    }
+    return true;
 }
 
 /* --- the call --- */
@@ -89,105 +235,212 @@ bool kn_op_recording(kn_tensor *const in[], int n_in) {
     return false;
 }
 
-static kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, kn_device *device,
-                            kn_stream stream) {
-    const kn_kernel_fn *kernels =
-        device == self->host ? kn__host_kernels : kn__device_kernels(device);
-    if (!kernels) return kn_last_error()->status;
-    kn_kernel_fn kernel = kernels[call->op];
-    if (!kernel) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", kn_op_name(call->op),
-                       kn_device_name(device));
+static __attribute__((noinline)) bool check_all(kn_op_call *call, bool *wants_grad) {
+    if (!kn__check_inputs(call)) return false;
+    kn_edge any = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        any |= call->edge ? call->edge[i] : call->in[i]->grad;
     }
-    kn_kernel_call kernel_call = {call->op,  call->n_in,           call->in,         call->out,
-                                  call->aux, call->attr,           call->accumulate, device,
-                                  stream,    self->frame->threads, self->frame->math};
-    if (device == self->host) return kernel(&kernel_call);
-    KN_TRY(await_all(self, call, stream));
-    KN_TRY(kernel(&kernel_call));
-    return use_all(self, call, stream);
+    *wants_grad = any != 0;
+    return true;
 }
 
-kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
-    KN_TRY(kn__await_writer(self, s, stream));
-    if (s->stream != stream) {
-        KN_TRY(use(self, s, stream));
-        s->stream = stream;
+/* What nearly every call has: all inputs there, of one class, dtype and device. */
+static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_grad) {
+    if (__builtin_expect(!info->uniform || call->edge, 0)) return check_all(call, wants_grad);
+    const kn_tensor *x = call->in[0];
+    if (__builtin_expect(!x || !x->storage || !(info->uniform >> x->dtype & 1), 0)) {
+        return check_all(call, wants_grad);
     }
-    s->version++;
-    return KN_OK;
-}
-
-static kn_status run(kn__ops_thread *self, kn_op_call *call, kn_device *device) {
-    kn_pool *pool = NULL;
-    kn_stream stream = NULL;
-    bool given = call->out != NULL;
-    if (kn__place(&pool, &stream, self, device) < 0) return kn_check();
-    if (given) {
-        if (!kn__is_whole(call->out)) {
-            return KN_FAIL(KN_ERR_INVALID, "the result's tensor has no data");
+    kn_device *device = x->storage->device;
+    kn_edge any = x->grad;
+    for (int i = 1; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        if (__builtin_expect(
+                !kn__is_whole(t) || t->dtype != x->dtype || t->storage->device != device, 0)) {
+            return check_all(call, wants_grad);
         }
-        KN_TRY(kn__claim(self, call->out->storage, stream));
-    } else {
-        call->out = kn__tensor_make(self, pool, device, stream, call->dtype, &call->shape);
-        if (!call->out) return kn_check();
+        any |= t->grad;
     }
-    if (call->aux) {
-        KN_TRY(kn__claim(self, call->aux->storage, stream));
-    } else if (call->want_aux) {
-        call->aux = kn__tensor_make(self, pool, device, stream, call->aux_dtype, &call->aux_shape);
-        if (!call->aux) return kn_check();
-    }
-    if (call->out->n) KN_TRY(run_kernel(self, call, device, stream));
-    if (given || !kn_op_recording(call->in, call->n_in)) return KN_OK;
-    return kn__recorder->record(self->frame->tape, call);
+    call->dtype = x->dtype;
+    call->device = device;
+    *wants_grad = any != 0;
+    return true;
 }
 
-static void *failed(kn_op_call *call, bool given, kn_status status) {
-    kn_error_op(kn_op_name(call->op));
-    kn_error_defer(status);
-    kn_drop(call->aux);
-    if (!given) kn_drop(call->out);
-    call->out = call->aux = NULL;
-    return NULL;
+static __attribute__((noinline)) kn_status run_elsewhere(kn__ops_thread *self, kn_op_call *call) {
+    kn_kernel_fn kernel = kn__device_kernel(call->device, (kn_op)call->op);
+    if (!kernel) return kn_last_error()->status;
+    KN_TRY(await_all(self, call));
+    KN_TRY(kernel(call));
+    return use_all(self, call);
 }
 
-kn_tensor *kn_op_run(kn_op_call *call) {
+static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
+    if (__builtin_expect(call->device != self->host, 0)) return run_elsewhere(self, call);
+    if (__builtin_expect(info->host != NULL, 1)) return info->host(call);
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", info->name,
+                   kn_device_name(call->device));
+}
+
+static __attribute__((noinline)) void *failed(kn_op_call *call, const kn_op_info *info,
+                                              kn_status status) {
+    for (int r = 0; r < call->n_out; r++) {
+        if (!(call->want >> r & 1) || call->given >> r & 1) continue;
+        kn_tensor_release(call->out[r]);
+        call->out[r] = NULL;
+    }
+    kn_error_op(info->name);
+    return kn_error_defer(status);
+}
+
+static inline kn_status failure(void) {
+    kn_status pending = kn_pending();
+    return pending ? pending : kn_last_error()->status;
+}
+
+static inline kn_status place(kn__ops_thread *self, kn_op_call *call) {
+    const kn__frame *frame = self->frame;
+    call->threads = frame->threads;
+    call->math = (uint8_t)frame->math;
+    if (__builtin_expect(frame->device == call->device, 1)) {
+        call->pool = frame->pool;
+        call->stream = frame->stream;
+        return KN_OK;
+    }
+    return kn__place(&call->pool, &call->stream, self, call->device);
+}
+
+static inline const char *label_of(const kn_op_call *call, const kn_op_info *info) {
+    return info->labels ? info->labels[call->want] : info->name;
+}
+
+/* Memory for the results, the kernel, the record. */
+static kn_status fill_many(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
+    int64_t n = 0;
+    for (unsigned left = call->want; left; left &= left - 1) {
+        int r = __builtin_ctz(left);
+        kn_tensor *t = call->out[r];
+        if (call->given >> r & 1) {
+            KN_TRY(kn__claim(self, t->storage, call->stream));
+        } else if (!call->is_view && !kn__storage_make(t, call->pool, call->device, call->stream)) {
+            return kn_pending();
+        }
+        n |= t->n;
+    }
+    return n && !call->is_view ? run_kernel(self, call, info) : KN_OK;
+}
+
+/* The general case: several results, given ones, and those that only the tape wants. */
+static __attribute__((noinline)) kn_tensor *run_many(kn__ops_thread *self, kn_op_call *call,
+                                                     const kn_op_info *info, bool record) {
+    uint8_t asked = call->want, made = asked;
+    if (record) call->want = made |= info->out_needs;
+    for (int r = 0; r < info->n_out; r++) {
+        if (!(call->given >> r & 1)) call->out[r] = NULL;
+    }
+    if (!info->infer(call)) return failed(call, info, failure());
+    kn_scope scope = {0};
+    if (!call->is_view) scope = kn_scope_begin_grad(label_of(call, info));
+    kn_status status = fill_many(self, call, info);
+    if (call->n_work) kn__work_end(call, 0);
+    if (status == KN_OK && record) {
+        call->want = asked; /* the others have no readers but the tape */
+        status = kn__recorder->record(self->frame->tape, call);
+        call->want = made;
+    }
+    kn_scope_end(&scope);
+    if (__builtin_expect(status < 0, 0)) return failed(call, info, status);
+    kn_tensor *first = call->out[__builtin_ctz(asked)];
+    for (unsigned left = made & ~call->given; left && !call->loose; left &= left - 1) {
+        int r = __builtin_ctz(left);
+        if (asked >> r & 1) {
+            if (!kn__frame_own(self, call->out[r])) first = NULL;
+        } else {
+            kn_tensor_release(call->out[r]); /* the tape has its own reference */
+            call->out[r] = NULL;
+        }
+    }
+    return first;
+}
+
+static inline __attribute__((always_inline)) kn_tensor *run(kn_op_call *call, bool is_row) {
     kn__ops_thread *self = kn__ops_thread_get();
-    if (!self || kn_pending()) return NULL;
-    if (!self->frame) {
+    if (__builtin_expect(!self || kn_pending(), 0)) return NULL;
+    const kn_op_info *info = &kn_op_table[call->op];
+    if (__builtin_expect(!self->frame, 0)) {
         kn__no_frame();
-        kn_error_op(kn_op_name(call->op));
+        kn_error_op(info->name);
         return NULL;
     }
-    kn_device *device = call->device ? call->device : device_of(call->in[0]);
-    bool given = call->out != NULL;
-    kn_scope scope = kn_scope_begin_grad(kn_op_name(call->op));
-    kn_status status = run(self, call, device);
+    bool wants_grad = false;
+    if (!call->loose && !check(call, info, &wants_grad)) return NULL;
+    if (__builtin_expect(!call->device, 0)) call->device = self->frame->device;
+    call->n_out = info->n_out;
+    if (__builtin_expect(place(self, call) < 0, 0)) {
+        kn_error_op(info->name);
+        return NULL;
+    }
+    bool record = wants_grad && self->frame->recording && !call->given;
+    unsigned want = call->want;
+    if (!is_row && (call->given || want & (want - 1) || (record && info->n_out > 1))) {
+        return run_many(self, call, info, record);
+    }
+    int r = is_row ? 0 : __builtin_ctz(want);
+    if (!is_row && info->n_out > 1) memset(call->out, 0, sizeof call->out);
+    call->out[r] = NULL;
+    if (!(is_row ? infer_row(call) : info->infer(call))) return failed(call, info, failure());
+    kn_tensor *t = call->out[r];
+    kn_scope scope = {0};
+    kn_status status = KN_OK;
+    if (is_row || !call->is_view) {
+        scope = kn_scope_begin_grad(label_of(call, info));
+        if (!kn__storage_make(t, call->pool, call->device, call->stream))
+            status = kn_pending();
+        else if (t->n)
+            status = run_kernel(self, call, info);
+        if (__builtin_expect(call->n_work, 0)) kn__work_end(call, 0);
+    }
+    if (status == KN_OK && record) status = kn__recorder->record(self->frame->tape, call);
     kn_scope_end(&scope);
-    return __builtin_expect(status < 0, 0) ? failed(call, given, status) : call->out;
+    if (__builtin_expect(status < 0, 0)) return failed(call, info, status);
+    return call->loose ? t : kn__frame_own(self, t);
+}
+
+kn_tensor *kn_op_run(kn_op_call *call) { return run(call, false); }
+
+kn_tensor *kn__row1(kn_op op, kn_tensor *x, kn_attr_scalars *attr) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x}, 1);
+    return run(&call, true);
+}
+
+kn_tensor *kn__row2(kn_op op, kn_tensor *x, kn_tensor *y, kn_attr_scalars *attr) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x, y}, 2);
+    return run(&call, true);
+}
+
+kn_tensor *kn__row3(kn_op op, kn_tensor *x, kn_tensor *y, kn_tensor *w, kn_attr_scalars *attr) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x, y, w}, 3);
+    return run(&call, true);
+}
+
+kn_status kn__run_into(kn_op_call *call, kn_tensor *t) {
+    KN_TRY(kn_check());
+    if (!kn__is_whole(t)) {
+        char text[64];
+        snprintf(text, sizeof text, "kn_%s: the result", kn_op_name((kn_op)call->op));
+        return kn__fail_unreadable(text, t);
+    }
+    call->out[0] = t;
+    call->given = 1;
+    return kn_op_run(call) ? KN_OK : kn_check();
 }
 
 kn_tensor *kn__op_same(kn_tensor *x) {
-    return kn__op_view(KN_OP_reshape, x, kn_tensor_shape(x), 0, NULL, 0);
-}
-
-kn_tensor *kn__op_view(kn_op op, kn_tensor *x, kn_shape shape, int64_t offset, const void *attr,
-                       size_t attr_bytes) {
-    kn_tensor *y = kn_tensor_view(x, shape, offset);
-    if (!y) {
-        if (kn_pending()) kn_error_op(kn_op_name(op));
-        return NULL;
-    }
-    if (!kn_op_recording(&x, 1)) return y;
-    kn_op_call call = {.op = op,
-                       .n_in = 1,
-                       .in = &x,
-                       .out = y,
-                       .attr = attr,
-                       .attr_bytes = attr_bytes,
-                       .dtype = (kn_dtype)x->dtype,
-                       .shape = shape};
-    kn_status status = kn__recorder->record(kn__ops_self->frame->tape, &call);
-    return status < 0 ? failed(&call, false, status) : y;
+    kn_attr_shape attr = {.n_dims = x->n_dims};
+    memcpy(attr.dim, x->dim, sizeof attr.dim);
+    return KN_CALL(reshape, &attr, x);
 }

@@ -9,13 +9,6 @@
 
 enum { ENDED_MAX = 4096 }; /* records of ended tensors: more go back to malloc */
 
-/* Sanitizers see a storage header's use after its end only when it went back to malloc. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { STORAGES_MAX = 0 };
-#else
-enum { STORAGES_MAX = 4096 };
-#endif
-
 struct kn_tensor kn__none = {.owned = UINT32_MAX};
 kn_tensor *const KN_NONE = &kn__none;
 
@@ -74,48 +67,29 @@ kn_device *kn_tensor_device(const kn_tensor *t) {
 
 /* --- headers and storage --- */
 
-_Static_assert(sizeof(kn_tensor) == 128, "two cache lines");
+_Static_assert(offsetof(kn_tensor, dim) == 64, "the first cache line");
 
-static kn_tensor *oldest_ended(kn__ops_thread *self) {
-    kn_tensor *t = self->ended, *next = t->grad; /* never the last one */
-    self->ended = next;
-    self->n_ended--;
-    __builtin_prefetch(next, 1); /* by then it left the first cache */
-    __builtin_prefetch((char *)next + 64, 1);
-    return t;
-}
-
-/* The caller sets storage, data, dtype and shape. */
-static kn_tensor *header_new(kn__ops_thread *self) {
-    kn_tensor *t = self->n_ended > KN__ENDED_MIN ? oldest_ended(self) : kn__record_new();
-    if (!t) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
-    atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
-    atomic_store_explicit(&t->holds, 0, memory_order_relaxed);
-    t->owned = UINT32_MAX;
-    t->layout = KN_LAYOUT_PLAIN;
-    t->state = KN_TENSOR_LIVE;
-    t->grad = NULL;
-    t->file = NULL;
-    t->line = 0;
-    t->grad_kind = 0;
-    return t;
+kn_tensor *kn__record_other(kn__ops_thread *self) {
+    (void)self;
+    kn_tensor *t = kn__record_new();
+    return t ? t : KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's header");
 }
 
 /* Shape, file and line stay for the message. */
-static void header_free(kn_tensor *t) {
+static void record_end(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
-    atomic_store_explicit(&t->refs, 0, memory_order_relaxed);
-    t->state = KN_TENSOR_ENDED;
-    t->storage = NULL;
-    t->data = NULL;
-    t->grad = NULL;
+    t->grad = 0;
     if (!self) {
         kn__records_leave(t, &t->grad, 1);
         return;
     }
-    *self->ended_last = t;
+    *self->ended_last = (kn_edge)t;
     self->ended_last = &t->grad;
-    if (++self->n_ended > ENDED_MAX) free(oldest_ended(self));
+    if (++self->n_ended <= ENDED_MAX) return;
+    t = self->ended;
+    self->ended = (kn_tensor *)t->grad;
+    self->n_ended--;
+    free(t);
 }
 
 static void set_shape(kn_tensor *t, const kn_shape *shape, int64_t n) {
@@ -124,64 +98,29 @@ static void set_shape(kn_tensor *t, const kn_shape *shape, int64_t n) {
     t->n = n;
 }
 
-static kn_storage *storage_header(kn__ops_thread *self) {
-    kn_storage *s = self->free_storages;
-    if (s) {
-        self->free_storages = s->data;
-        self->n_free_storages--;
-    } else if (!(s = malloc(sizeof *s))) {
-        KN_FAIL(KN_ERR_OOM, "no host memory for a storage header");
-    }
-    return s;
-}
-
-static void storage_header_free(kn_storage *s) {
-    kn__ops_thread *self = kn__ops_self;
-    if (!self || self->n_free_storages + 1 > STORAGES_MAX) {
-        free(s);
-        return;
-    }
-    s->data = self->free_storages;
-    self->free_storages = s;
-    self->n_free_storages++;
-}
-
-static kn_storage *storage_new(kn__ops_thread *self, kn_pool *pool, kn_device *device,
-                               kn_stream stream, size_t size_bytes) {
-    kn_storage *s = storage_header(self);
-    if (!s) return NULL;
-    if (kn_alloc(&s->data, pool, size_bytes, stream) < 0) {
-        storage_header_free(s);
-        return NULL;
-    }
-    atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
-    s->version = 0;
-    s->device = device;
-    s->pool = pool;
-    s->size_bytes = size_bytes;
-    s->stream = stream;
-    return s;
-}
-
 /* True when the caller held the last reference. The last owner needs no atomic write. */
 static inline bool unref(_Atomic uint32_t *refs) {
     if (atomic_load_explicit(refs, memory_order_acquire) == 1) return true;
     return atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel) == 1;
 }
 
-static inline void ref(_Atomic uint32_t *refs) {
-    atomic_fetch_add_explicit(refs, 1, memory_order_relaxed);
+static inline void ref(_Atomic uint32_t *refs, uint32_t n) {
+    atomic_fetch_add_explicit(refs, n, memory_order_relaxed);
 }
 
-static void storage_release(kn_storage *s) {
-    if (!unref(&s->refs)) return;
-    if (s->data) kn_free(s->pool, s->data);
-    storage_header_free(s);
+enum { USER = 2, HEADER = 1 }; /* what a tensor on the data, and the header round it, count for */
+
+static inline void storage_unref(kn_storage *s, uint32_t n) {
+    uint32_t before = atomic_load_explicit(&s->refs, memory_order_acquire);
+    if (before != n) before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
+    uint32_t after = before - n;
+    if (after < USER && before >= USER && s->data) kn_free(s->pool, s->data);
+    if (after == 0) record_end((kn_tensor *)(void *)((char *)s - offsetof(kn_tensor, own)));
 }
 
 kn_tensor *kn_tensor_retain(kn_tensor *t) {
     KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
-    if (t && t != &kn__none) ref(&t->refs);
+    if (t && t != &kn__none) ref(&t->refs, 1);
     return t;
 }
 
@@ -189,18 +128,27 @@ void kn_tensor_release(kn_tensor *t) {
     KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
     if (!t || t == &kn__none || !unref(&t->refs)) return;
     if (t->grad && kn__recorder) kn__recorder->grad_release(t);
-    if (t->storage) storage_release(t->storage);
-    header_free(t);
+    kn_storage *s = t->storage;
+    atomic_store_explicit(&t->refs, 0, memory_order_relaxed);
+    t->state = KN_TENSOR_ENDED;
+    t->storage = NULL;
+    t->data = NULL;
+    if (s == &t->own) {
+        storage_unref(s, USER + HEADER);
+        return;
+    }
+    if (s) storage_unref(s, USER);
+    storage_unref(&t->own, HEADER);
 }
 
-static void *no_memory(kn_dtype dtype, const kn_shape *shape) {
+void *kn__fail_memory(const kn_tensor *t) {
     char text[256];
     return kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for a tensor %s %s: %s",
-                                  kn_shape_text(text, sizeof text, *shape), kn_dtype_name(dtype),
-                                  kn_last_error()->message));
+                                  kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+                                  kn_dtype_name((kn_dtype)t->dtype), kn_last_error()->message));
 }
 
-static void *bad_shape(const kn_shape *shape) {
+void *kn__fail_shape(const kn_shape *shape) {
     if (shape->n_dims < 0 || shape->n_dims > KN_DIMS_MAX) {
         return KN_FAIL_NULL(KN_ERR_SHAPE, "a shape has %d dimensions; at most %d are possible",
                             shape->n_dims, KN_DIMS_MAX);
@@ -208,23 +156,6 @@ static void *bad_shape(const kn_shape *shape) {
     char text[256];
     return KN_FAIL_NULL(KN_ERR_SHAPE, "shape %s is negative or too large",
                         kn_shape_text(text, sizeof text, *shape));
-}
-
-kn_tensor *kn__tensor_make(kn__ops_thread *self, kn_pool *pool, kn_device *device, kn_stream stream,
-                           kn_dtype dtype, const kn_shape *shape) {
-    int64_t n = kn__shape_numel(shape);
-    if (n < 0) return bad_shape(shape);
-    kn_tensor *t = header_new(self);
-    if (!t) return NULL;
-    t->storage = storage_new(self, pool, device, stream, (size_t)n * dtypes[dtype].bytes);
-    if (!t->storage) {
-        header_free(t);
-        return no_memory(dtype, shape);
-    }
-    t->data = t->storage->data;
-    t->dtype = (uint8_t)dtype;
-    set_shape(t, shape, n);
-    return kn__frame_own(self, t);
 }
 
 kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
@@ -237,20 +168,32 @@ kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
     kn_pool *pool = NULL;
     kn_stream stream = NULL;
     if (kn__place(&pool, &stream, self, device) < 0) return NULL;
-    return kn__tensor_make(self, pool, device, stream, dtype, &shape);
+    int64_t n = kn__shape_numel(&shape);
+    if (n < 0) return kn__fail_shape(&shape);
+    kn_tensor *t = kn__header_new(self);
+    if (!t) return NULL;
+    t->dtype = (uint8_t)dtype;
+    set_shape(t, &shape, n);
+    if (kn__storage_make(t, pool, device, stream)) return kn__frame_own(self, t);
+    kn_tensor_release(t);
+    return NULL;
+}
+
+void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset) {
+    ref(&t->storage->refs, USER);
+    view->storage = t->storage;
+    view->data = t->data ? (char *)t->data + (size_t)offset * kn__dtype_size[t->dtype] : NULL;
+    view->dtype = t->dtype;
+    view->layout = t->layout;
 }
 
 static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int64_t offset) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (!self->frame) return kn__no_frame();
-    kn_tensor *view = header_new(self);
+    kn_tensor *view = kn__header_new(self);
     if (!view) return NULL;
-    ref(&t->storage->refs);
-    view->storage = t->storage;
-    view->data = t->data ? (char *)t->data + (size_t)offset * dtypes[t->dtype].bytes : NULL;
-    view->dtype = t->dtype;
-    view->layout = t->layout;
+    kn__header_share(view, t, offset);
     set_shape(view, shape, n);
     return kn__frame_own(self, view);
 }
@@ -258,7 +201,7 @@ static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int6
 kn_tensor *kn_tensor_view(kn_tensor *t, kn_shape shape, int64_t offset) {
     KN_ASSERT(kn__is_whole(t) && t->layout == KN_LAYOUT_PLAIN);
     int64_t n = kn__shape_numel(&shape);
-    if (n < 0) return bad_shape(&shape);
+    if (n < 0) return kn__fail_shape(&shape);
     KN_ASSERT(offset >= 0 && offset + n <= t->n);
     return header_on(t, &shape, n, offset);
 }
@@ -275,7 +218,7 @@ void kn_tensor_consume(kn_tensor *t) {
     t->storage = NULL;
     t->data = NULL;
     t->state = KN_TENSOR_CONSUMED;
-    storage_release(s);
+    storage_unref(s, USER);
 }
 
 const char *kn_tensor_problem(const kn_tensor *t) {
@@ -304,7 +247,7 @@ kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
     if (t->state == KN_TENSOR_ENDED) return kn__fail_unreadable("kn_hold: t", t);
     kn_tensor *old = *slot;
     kn_tensor_retain(t);
-    if (t != &kn__none) ref(&t->holds);
+    if (t != &kn__none) ref(&t->holds, 1);
     *slot = t;
     kn_unhold(&old);
     return KN_OK;

@@ -14,14 +14,14 @@ static bool key_made;
 /* --- records of threads that ended --- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kn_tensor *left; /* the oldest first */
-static void **left_last = (void **)&left;
+static kn_edge left; /* the oldest first */
+static kn_edge *left_last = &left;
 static _Atomic uint32_t n_left;
 
-void kn__records_leave(kn_tensor *first, void **last, uint32_t n) {
+void kn__records_leave(kn_tensor *first, kn_edge *last, uint32_t n) {
     if (!n) return;
     pthread_mutex_lock(&lock);
-    *left_last = first;
+    *left_last = (kn_edge)first;
     left_last = last;
     atomic_fetch_add_explicit(&n_left, n, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
@@ -29,7 +29,7 @@ void kn__records_leave(kn_tensor *first, void **last, uint32_t n) {
 
 static kn_tensor *take_left(void) {
     pthread_mutex_lock(&lock);
-    kn_tensor *t = n_left > KN__ENDED_MIN ? left : NULL;
+    kn_tensor *t = n_left > KN__ENDED_MIN ? (kn_tensor *)left : NULL;
     if (t) {
         left = t->grad;
         n_left--;
@@ -41,25 +41,17 @@ static kn_tensor *take_left(void) {
 kn_tensor *kn__record_new(void) {
     kn_tensor *t = NULL;
     if (atomic_load_explicit(&n_left, memory_order_relaxed) > KN__ENDED_MIN) t = take_left();
-    return t ? t : aligned_alloc(64, sizeof *t);
+    return t ? t : aligned_alloc(64, (sizeof *t + 63) / 64 * 64);
 }
 
 /* --- a thread's end --- */
-
-static void free_storages(kn__ops_thread *self) {
-    for (kn_storage *s = self->free_storages, *next; s; s = next) {
-        next = s->data;
-        free(s);
-    }
-}
 
 static void thread_end(void *value) {
     kn__ops_thread *self = value;
     kn__ops_self = self;
     kn__frames_end(self, 0);
     for (int i = 0; i < self->n_events; i++) kn_event_destroy(self->events[i]);
-    kn__records_leave(self->ended, self->ended_last, self->n_ended);
-    free_storages(self);
+    kn__records_leave((kn_tensor *)self->ended, self->ended_last, self->n_ended);
     free(self->frames);
     free(self->owned);
     free(self);
@@ -72,11 +64,11 @@ static void make_key(void) { key_made = pthread_key_create(&key, thread_end) == 
 __attribute__((destructor)) static void delete_key(void) {
     if (key_made) pthread_key_delete(key);
     key_made = false;
-    for (kn_tensor *next; left; left = next) {
-        next = left->grad;
-        free(left);
+    for (kn_edge next; left; left = next) {
+        next = ((kn_tensor *)left)->grad;
+        free((void *)left);
     }
-    left_last = (void **)&left;
+    left_last = &left;
     n_left = 0;
 }
 
@@ -85,7 +77,7 @@ kn__ops_thread *kn__ops_thread_make(void) {
     kn__ops_thread *self = calloc(1, sizeof *self);
     if (!self) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a thread's frames");
     self->host = kn_device_host();
-    self->ended_last = (void **)&self->ended;
+    self->ended_last = (kn_edge *)(void *)&self->ended;
     self->defaults =
         (kn__frame){.device = self->host, .dtype = KN_F32, .threads = kn__threads_default()};
     if (key_made) pthread_setspecific(key, self);

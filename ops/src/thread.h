@@ -8,6 +8,8 @@
 #define KN_THREAD_H
 
 #include <knet/op.h>
+#include <stddef.h>
+#include <string.h>
 
 typedef struct kn__frame {
     kn_device *device;
@@ -32,10 +34,9 @@ typedef struct kn__ops_thread {
     uint32_t n_frames, frames_cap, serial;
     int n_events;
     kn_device *host;
-    kn_tensor *ended;  /* records of tensors that ended, the oldest first; linked by `grad` */
-    void **ended_last; /* the link at the list's end */
-    kn_storage *free_storages; /* linked by `data` */
-    uint32_t n_ended, n_free_storages;
+    kn_tensor *ended;    /* records of tensors that ended, the oldest first; linked by `grad` */
+    kn_edge *ended_last; /* the link at the list's end */
+    uint32_t n_ended;
     kn__frame *frames;
     kn__frame defaults; /* what an outermost frame inherits */
     kn_device *event_devices[KN__THREAD_EVENTS];
@@ -58,7 +59,7 @@ enum { KN__ENDED_MIN = 1024 };
 /* A record that an ended thread left, or a new one; NULL: no memory. */
 kn_tensor *kn__record_new(void);
 /* Leaves n records, linked by `grad` up to the link at `last`, to other threads. */
-void kn__records_leave(kn_tensor *first, void **last, uint32_t n);
+void kn__records_leave(kn_tensor *first, kn_edge *last, uint32_t n);
 
 /* Ends every frame above `depth`. */
 void kn__frames_end(kn__ops_thread *self, uint32_t depth);
@@ -71,15 +72,78 @@ extern struct kn_tensor kn__none __attribute__((visibility("hidden")));
 /* Whether t can be read: not NULL, not KN_NONE, neither consumed nor ended. */
 static inline bool kn__is_whole(const kn_tensor *t) { return t && t->storage; }
 
-/* A tensor of the innermost frame with new storage; NULL: pending. `op` names it in errors. */
-kn_tensor *kn__tensor_make(kn__ops_thread *self, kn_pool *pool, kn_device *device, kn_stream stream,
-                           kn_dtype dtype, const kn_shape *shape);
 /* Elements of a shape; -1 when a dimension is negative or the size does not fit. */
 int64_t kn__shape_numel(const kn_shape *shape);
+/* SHAPE: "shape [-1,2] is negative or too large"; returns NULL, the error is pending. */
+void *kn__fail_shape(const kn_shape *shape);
+/* OOM: "no memory for a tensor [2,3] f32: …"; returns NULL, the error is pending. */
+void *kn__fail_memory(const kn_tensor *t);
+/* The oldest record that ended, or a new one; NULL: pending OOM error. */
+kn_tensor *kn__record_other(kn__ops_thread *self);
+static const uint8_t kn__dtype_size[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
+
+/* Makes `view` read t's data from element `offset` on; its shape is the caller's to set. */
+void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset);
+
+/* A header without storage, dtype and shape, of no frame; NULL: pending OOM error. */
+static inline kn_tensor *kn__header_new(kn__ops_thread *self) {
+    kn_tensor *t = self->ended;
+    if (__builtin_expect(self->n_ended <= KN__ENDED_MIN, 0)) {
+        if (!(t = kn__record_other(self))) return NULL;
+    } else {
+        kn_tensor *next = (kn_tensor *)t->grad; /* never the last one */
+        self->ended = next;
+        self->n_ended--;
+        __builtin_prefetch(next, 1); /* by then it left the first cache */
+        __builtin_prefetch((char *)next + 64, 1);
+        __builtin_prefetch((char *)next + 128, 1);
+    }
+    typedef struct fresh { /* the part of a header that is the same in all new ones */
+        uint32_t refs, holds, owned;
+        uint8_t dtype[4];
+        uint64_t zero[3];
+    } fresh;
+    static const fresh header = {1, 0, UINT32_MAX, {0}, {0}};
+    _Static_assert(sizeof header == offsetof(kn_tensor, n), "all before n");
+    memcpy((void *)t, &header, sizeof header);
+    t->storage = NULL;
+    atomic_store_explicit(&t->own.refs, 1, memory_order_relaxed);
+    return t;
+}
+
+/* Memory for the header's own storage. False: pending OOM error. */
+static inline bool kn__storage_make(kn_tensor *t, kn_pool *pool, kn_device *device,
+                                    kn_stream stream) {
+    kn_storage *s = &t->own;
+    size_t size_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    if (__builtin_expect(kn_alloc(&s->data, pool, size_bytes, stream) < 0, 0)) {
+        kn__fail_memory(t);
+        return false;
+    }
+    s->version = 0;
+    s->device = device;
+    s->pool = pool;
+    s->size_bytes = size_bytes;
+    s->stream = stream;
+    atomic_store_explicit(&s->refs, 3, memory_order_relaxed);
+    t->storage = s;
+    t->data = s->data;
+    return true;
+}
 
 /* --- frame.c --- */
-/* Adds t to the innermost frame; takes the caller's reference, also when it fails. */
-kn_tensor *kn__frame_own(kn__ops_thread *self, kn_tensor *t);
+bool kn__owned_grow(kn__ops_thread *self);
+/* Adds t to the innermost frame; takes the caller's reference, also when it fails: NULL, the error
+ * is pending. */
+static inline kn_tensor *kn__frame_own(kn__ops_thread *self, kn_tensor *t) {
+    if (__builtin_expect(self->n_owned == self->owned_cap, 0) && !kn__owned_grow(self)) {
+        kn_tensor_release(t);
+        return NULL;
+    }
+    t->owned = self->n_owned;
+    self->owned[self->n_owned++] = t;
+    return t;
+}
 /* Pending INVALID error: no frame is open. Returns NULL. */
 void *kn__no_frame(void);
 extern const kn_recorder *kn__recorder __attribute__((visibility("hidden")));

@@ -117,13 +117,11 @@ static kn_tensor *moved(kn__ops_thread *self, kn_tensor *x, kn_device *device) {
     if (!y) return NULL;
     kn_status status = move(self, y, x);
     if (status == KN_OK && kn_op_recording(&x, 1)) {
-        kn_op_call call = {.op = KN_OP_to,
-                           .n_in = 1,
-                           .in = &x,
-                           .out = y,
-                           .dtype = (kn_dtype)x->dtype,
-                           .shape = kn_tensor_shape(x),
-                           .device = device};
+        kn_attr_to attr = {device, x->storage->device};
+        kn_op_call call;
+        kn_op_call_init(&call, KN_OP_to, &attr, &x, 1);
+        call.n_out = 1;
+        call.out[0] = y;
         status = kn__recorder->record(self->frame->tape, &call);
     }
     if (status == KN_OK) return y;
@@ -133,7 +131,7 @@ static kn_tensor *moved(kn__ops_thread *self, kn_tensor *x, kn_device *device) {
 }
 
 kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
-    if (!kn__inputs_check(KN_OP_to, "x", &x, 1, 0)) return NULL;
+    if (!kn__check_readable(KN_OP_to, &x, 1)) return NULL;
     if (!device) return kn_op_fail(KN_OP_to, KN_ERR_INVALID, "device is NULL");
     if (x->storage->device == device) return kn__op_same(x);
     kn__ops_thread *self = kn__ops_thread_get();

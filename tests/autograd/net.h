@@ -44,7 +44,7 @@ static inline kn_tensor *net_loss(net *n, int step) {
     for (int i = 0; i < NET_BATCH; i++) classes[i] = (i + step) % NET_CLASSES;
     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(NET_BATCH, 1, NET_SIDE, NET_SIDE));
     kn_tensor *y = kn_tensor_from(classes, KN_I64, KN_SHAPE(NET_BATCH));
-    kn_tensor *h = kn_maxpool(kn_relu(kn_conv(x, n->k, n->kb, NULL)), KN_SHAPE(2, 2), KN_SCALAR);
+    kn_tensor *h = kn_maxpool(kn_relu(kn_conv(x, n->k, n->kb, NULL)), KN_SHAPE(2, 2), NULL);
     h = kn_dropout(kn_tanh(kn_linear(kn_flatten(h), n->w1, n->b1)), 0.2, n->rng); /* [B,32] */
     return kn_cross_entropy(kn_linear(h, n->w2, n->b2), y);
 }

@@ -119,7 +119,7 @@ static void a_failed_backward_leaves_zero_gradients(void **state) {
         failures += status < 0;
         if (status < 0) assert_values(kn_grad(w), 0, 0);
         if (n_allocs < at) {
-            assert_true(failures > 4);
+            assert_true(failures > 2);
             break;
         }
     }

@@ -142,8 +142,8 @@ static kn_tensor *product(graph *g, kn_tensor *a, kn_tensor *b) {
     kn_shape shape = KN_SHAPE(ROWS, COLUMNS);
     a = kn_broadcast(a, shape), b = kn_broadcast(b, shape);
     kn_tensor *square =
-        pick(g, 2) ? kn_matmul(a, kn_transpose(b, KN_ALL)) : kn_linear(a, b, KN_NONE);
-    return kn_affine(kn_matmul(square, kn_tanh(a)), 1.0 / 16, 0);
+        pick(g, 2) ? kn_matmul(a, kn_transpose(b, KN_ALL), NULL) : kn_linear(a, b, KN_NONE);
+    return kn_affine(kn_matmul(square, kn_tanh(a), NULL), 1.0 / 16, 0);
 }
 
 /* Whether a value broadcasts to [ROWS,COLUMNS]. */

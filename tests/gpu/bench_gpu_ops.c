@@ -22,7 +22,7 @@ typedef kn_tensor *(*op_fn)(kn_tensor *const x[]);
         (void)x;                                                                                   \
         return expr;                                                                               \
     }
-OP(matmul, kn_matmul(x[0], x[1]))
+OP(matmul, kn_matmul(x[0], x[1], NULL))
 OP(linear, kn_linear(x[0], x[1], x[2]))
 OP(conv, kn_conv(x[0], x[1], x[2], NULL))
 OP(conv_same, kn_conv(x[0], x[1], x[2], &(kn_conv_options){.padding = {1, 1}}))
@@ -41,11 +41,11 @@ OP(max_rows, kn_max(x[0], KN_SHAPE(1), false))
 OP(argmax_rows, kn_argmax(x[0], 1))
 OP(softmax, kn_softmax(x[0], 1))
 OP(logsoftmax, kn_logsoftmax(x[0], 1))
-OP(maxpool, kn_maxpool(x[0], KN_SHAPE(2, 2), KN_SCALAR))
-OP(avgpool, kn_avgpool(x[0], KN_SHAPE(2, 2), KN_SCALAR))
+OP(maxpool, kn_maxpool(x[0], KN_SHAPE(2, 2), NULL))
+OP(avgpool, kn_avgpool(x[0], KN_SHAPE(2, 2), NULL))
 OP(transpose, kn_transpose(x[0], KN_ALL))
 OP(concat, kn_concat(x, 2, 1))
-OP(slice_columns, kn_slice(x[0], KN_SHAPE(0, 1024), KN_SHAPE(4096, 3072)))
+OP(slice_columns, kn_slice(x[0], KN_SHAPE(0, 1024), &(kn_pooling_options){.stride = {4096, 3072}}))
 OP(dropout, kn_dropout(x[0], 0.5, rng))
 OP(uniform, kn_uniform(KN_SHAPE(4096, 4096), 0, 1, rng))
 

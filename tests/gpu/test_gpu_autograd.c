@@ -132,7 +132,7 @@ static kn_tensor *second_derivative(kn_device *device) {
     kn_tensor *x = kn_watch(kn_uniform(KN_SHAPE(7, 11), -1, 1, rng));
     kn_tensor *w = kn_uniform(KN_SHAPE(11, 5), -1, 1, rng);
     kn_rng_destroy(rng);
-    kn_tensor *y = kn_tanh(kn_matmul(x, w));
+    kn_tensor *y = kn_tanh(kn_matmul(x, w, NULL));
     if (kn_gradients(&dx, kn_mul(y, y), &x, 1, &(kn_gradients_options){.again = 1}) < 0)
         return NULL;
     if (kn_gradients(&ddx, kn_mul(dx, dx), &x, 1, NULL) < 0) return NULL;

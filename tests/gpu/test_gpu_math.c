@@ -12,7 +12,7 @@ enum { RESULTS = 3 }; /* y, dx, dw */
 
 typedef kn_tensor *(*layer_fn)(kn_tensor *x, kn_tensor *w);
 
-static kn_tensor *matmul(kn_tensor *x, kn_tensor *w) { return kn_matmul(x, w); }
+static kn_tensor *matmul(kn_tensor *x, kn_tensor *w) { return kn_matmul(x, w, NULL); }
 static kn_tensor *linear(kn_tensor *x, kn_tensor *w) { return kn_linear(x, w, KN_NONE); }
 static kn_tensor *conv(kn_tensor *x, kn_tensor *w) {
     return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {1, 1}});

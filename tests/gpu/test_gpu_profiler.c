@@ -17,7 +17,7 @@ enum { REPEATS = 50 };
 
 typedef kn_tensor *(*work_fn)(kn_tensor *x);
 
-static kn_tensor *multiply(kn_tensor *x) { return kn_matmul(x, x); }
+static kn_tensor *multiply(kn_tensor *x) { return kn_matmul(x, x, NULL); }
 static kn_tensor *add(kn_tensor *x) { return kn_add(x, x); }
 static kn_tensor *sum_rows(kn_tensor *x) { return kn_sum(x, KN_SHAPE(1), false); }
 

@@ -4,6 +4,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
 for folder in alloc profiler ops autograd tools/train; do include+=("-I$folder/include"); done
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+cmake -DOUT="$made" -P ops/sites.cmake
+include+=("-I$made")
 warn=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only)
 bad=0
 for header in */include/knet/*.h tools/train/include/*.h tools/train/include/knet/*.h; do

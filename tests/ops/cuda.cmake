@@ -1,7 +1,7 @@
 # The module of CUDA kernels: what can be tested with no GPU, and parity of the devices.
 
 knet_test(ops.module SOURCES test_module.c ${PROJECT_SOURCE_DIR}/ops/src/module.c
-          LINK KnetC::ops Threads::Threads ${CMAKE_DL_LIBS})
+          LINK KnetC::ops knet_base Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
 
@@ -55,11 +55,11 @@ if(KNET_HAVE_CUDA AND KNET_CHECKED)
 endif()
 
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
-knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c LINK KnetC::ops
+knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c parity_rows.c LINK KnetC::ops
           LABELS unit)
 target_include_directories(test_ops_parity_host PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 if(KNET_HAVE_CUDA)
-  knet_test(ops.parity_cuda SOURCES test_parity_cuda.c parity.c parity_cases.c
+  knet_test(ops.parity_cuda SOURCES test_parity_cuda.c parity.c parity_cases.c parity_rows.c
             LINK KnetC::ops CUDA::cudart LABELS parity gpu TIMEOUT 120)
   target_include_directories(test_ops_parity_cuda PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_parity_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
@@ -81,7 +81,7 @@ endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
    AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
-  set(emulated ${kernels}/pointwise.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
+  set(emulated ${kernels}/pointwise.cu ${kernels}/pointwise_back.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
                ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
   set(sanitize)
   if(KNET_SANITIZE)
@@ -89,7 +89,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   endif()
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
                               COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
-  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c emulate.c ${emulated}
+  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c parity_rows.c emulate.c ${emulated}
             ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
             ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
             LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0)  # else it maps memory for each fiber

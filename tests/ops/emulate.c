@@ -1,6 +1,6 @@
 #include "emulate_order.h"
 
-emulate_order kn_emulate_order = {.blocks_max = 1 << 20};
+emulate_order kn_emulate_order = {.blocks_max = 1 << 20, .index_max = UINT32_MAX};
 
 /* The one thing that C can't say: leaving one stack for another. x86-64, System V. */
 __asm__(

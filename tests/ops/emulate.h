@@ -35,6 +35,7 @@
     emulate::launch((blocks), (threads), [&] { kernel(__VA_ARGS__); })
 #define KN_SHARED(name, ...) auto &name = emulate::shared<__VA_ARGS__>([] {})
 #define KN_BLOCKS_MAX kn_emulate_order.blocks_max
+#define KN_INDEX_MAX kn_emulate_order.index_max
 #define cudaGetLastError() cudaSuccess
 
 inline uint3 threadIdx, blockIdx;
@@ -271,6 +272,7 @@ T atomicAdd(T *p, T v) {
     return old;
 }
 inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 

@@ -3,6 +3,8 @@
 #ifndef KNET_EMULATE_ORDER_H
 #define KNET_EMULATE_ORDER_H
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -14,6 +16,7 @@ typedef struct emulate_order {
     int warp_ahead;
     int threads_reversed, blocks_reversed; /* the last thread (warp, block) first */
     unsigned blocks_max;                   /* of grid-stride loops */
+    int64_t index_max;                     /* elements that one launch with 32-bit indices takes */
 } emulate_order;
 
 extern emulate_order kn_emulate_order;

@@ -5,6 +5,7 @@
 
 #include <knet/op.h>
 
+#include "op_calls.h"
 #include "test.h"
 
 static inline uint64_t ops_live_bytes(void) {

@@ -35,7 +35,28 @@ static double wide(uint64_t r) {
     return unit * sizes[(r >> 4) % 6];
 }
 
-static double value_at(uint64_t seed, const parity_operand *o, int64_t i) {
+/* Of result i of a pooling: the index in its window of an element that is inside x. */
+static int64_t offset_at(const parity_case *c, const parity_operand *o, int64_t i, uint64_t r) {
+    kn_attr_pool attr;
+    memcpy(&attr, c->attr, sizeof attr);
+    bool back = c->op == KN_OP_maxpool_back;
+    int64_t index = 0, step = 1;
+    for (int d = attr.n_spatial - 1; d >= 0; d--) {
+        int64_t size = back ? attr.size[d] : c->in[0].shape.dim[2 + d];
+        int64_t window = attr.window[d], k = (int64_t)(r >> 8 * d & 0xFF) % window;
+        int64_t first = i % o->shape.dim[2 + d] * attr.stride[d] - attr.padding[d];
+        for (int t = 0; t < window; t++, k = (k + 1) % window) {
+            int64_t at = first + k * attr.dilation[d];
+            if (at >= 0 && at < size) break;
+        }
+        index += k * step;
+        step *= window;
+        i /= o->shape.dim[2 + d];
+    }
+    return index;
+}
+
+static double value_at(uint64_t seed, const parity_case *c, const parity_operand *o, int64_t i) {
     static const double hyper[] = {0.01, 3, 0.5, 0};
     uint64_t r = mix(seed + (uint64_t)i);
     double unit = (double)(int64_t)(r >> 11) * 0x1p-53;
@@ -56,6 +77,8 @@ static double value_at(uint64_t seed, const parity_operand *o, int64_t i) {
             return (double)(int64_t)(r % (uint64_t)o->limit);
         case FILL_BEYOND:
             return i == 1 ? (double)o->limit : (double)(int64_t)(r % (uint64_t)o->limit);
+        case FILL_OFFSETS:
+            return (double)offset_at(c, o, i, r);
         case FILL_STATE:
             return i == 0 ? 1234567 : 40;
         case FILL_HYPER:
@@ -137,7 +160,7 @@ static void fill_image(buffer *b, const parity_case *c, int operand, const parit
     memset(b->image, b->guard, b->bytes);
     if (o->fill == FILL_GUARD) return;
     for (int64_t i = 0; i < b->n; i++) {
-        double v = value_at(seed, o, i);
+        double v = value_at(seed, c, o, i);
         if (!o->dtype && mode->data == KN_F32) v = (double)(float)v;
         store(b->image + b->guard_bytes + (size_t)i * element, b->dtype, v);
     }
@@ -159,7 +182,7 @@ static bool make_buffer(buffer *b, const parity_case *c, int operand, const pari
 }
 
 static const parity_operand *operand_of(const parity_case *c, int i) {
-    return i == PARITY_OUT ? &c->out : i == PARITY_AUX ? &c->aux : &c->in[i];
+    return i >= PARITY_OUT ? &c->out[i - PARITY_OUT] : &c->in[i];
 }
 
 static bool make_buffers(buffer *b, const parity_case *c, const parity_mode *mode) {
@@ -182,29 +205,44 @@ static void point_parts_at(kn_attr_optim *attr, kn_optim_part *part, const buffe
     attr->part = part;
 }
 
+/* Whether the op's results have their shape and dtype from its attribute alone. */
+static bool makes(kn_op op) {
+    return op == KN_OP_fill || op == KN_OP_uniform || op == KN_OP_normal;
+}
+
+static void set_made(kn_attr_make *attr, const kn_tensor *out) {
+    kn_shape shape = kn_tensor_shape(out);
+    memcpy(attr->dim, shape.dim, sizeof attr->dim);
+    attr->n_dims = shape.n_dims, attr->dtype = (int32_t)kn_tensor_dtype(out);
+}
+
+static void set_results(kn_op_call *call, const parity_case *c, const buffer *b) {
+    call->want = 0;
+    for (int r = 0; r < PARITY_RESULTS; r++) {
+        call->out[r] = c->out_is && r == 0 ? b[c->out_is - 1].view : b[PARITY_OUT + r].view;
+        call->want |= (uint8_t)((call->out[r] != NULL) << r);
+    }
+    call->given = call->want;
+    call->accumulate = c->accumulate;
+}
+
 static kn_status call_op(const parity_case *c, const parity_mode *mode, buffer *b) {
     kn_tensor *in[PARITY_OPERANDS];
     kn_optim_part part[PARITY_OPERANDS];
     union {
         unsigned char bytes[PARITY_ATTR];
         kn_attr_optim optim;
+        kn_attr_make make;
         max_align_t align;
     } attr;
     memcpy(attr.bytes, c->attr, sizeof attr.bytes);
     for (int i = 0; i < c->n_in; i++) in[i] = b[i].view ? b[i].view : KN_NONE;
     if (c->n_extra) point_parts_at(&attr.optim, part, b, c);
-    kn_tensor *out = c->out_is ? b[c->out_is - 1].view : b[PARITY_OUT].view;
-    kn_op_call call = {.op = c->op,
-                       .n_in = c->n_in,
-                       .in = in,
-                       .out = out,
-                       .aux = b[PARITY_AUX].view,
-                       .attr = c->attr_bytes ? attr.bytes : NULL,
-                       .attr_bytes = c->attr_bytes,
-                       .dtype = kn_tensor_dtype(out),
-                       .shape = kn_tensor_shape(out),
-                       .device = mode->device,
-                       .accumulate = c->accumulate};
+    kn_op_call call;
+    kn_op_call_init(&call, c->op, c->attr_bytes ? attr.bytes : NULL, in, c->n_in);
+    set_results(&call, c, b);
+    if (makes(c->op)) set_made(&attr.make, call.out[0]);
+    call.device = mode->device;
     if (mode->run) return mode->run(mode->ctx, &call);
     return kn_op_run(&call) ? KN_OK : kn_check();
 }
@@ -257,7 +295,15 @@ void parity_result_free(parity_result *result) {
 
 /* --- comparing --- */
 
-static bool is_float(kn_dtype dtype) { return dtype == KN_F32 || dtype == KN_F64; }
+static bool is_float(kn_dtype dtype) {
+    return dtype == KN_F32 || dtype == KN_F64 || dtype == KN_F16 || dtype == KN_BF16;
+}
+
+/* 16-bit floats may be rounded to the other neighbour: the square of a unit in the last place. */
+static double most_of(double nmse, kn_dtype dtype) {
+    double least = dtype == KN_F16 ? 0x1p-20 : dtype == KN_BF16 ? 0x1p-14 : 0;
+    return nmse > least ? nmse : least;
+}
 
 /* Both finite, or the same NaN or infinity. */
 static bool same_kind(double a, double b) {
@@ -310,8 +356,9 @@ bool parity_same(const parity_case *c, const parity_result *got, const parity_re
         /* An optimiser's numbers: a step count, and a ticket that is back at 0. */
         bool exact = c->compare == COMPARE_EXACT || !is_float(want->dtype[k]) ||
                      operand_of(c, k)->fill == FILL_HYPER;
-        bool same = exact && got->dtype[k] == want->dtype[k] ? same_bits(c, k, got, want)
-                                                             : same_floats(c, k, got, want, nmse);
+        bool same = exact && got->dtype[k] == want->dtype[k]
+                        ? same_bits(c, k, got, want)
+                        : same_floats(c, k, got, want, most_of(nmse, want->dtype[k]));
         if (!same) return false;
     }
     return true;

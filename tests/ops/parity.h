@@ -1,6 +1,6 @@
 /* Parity: one table of calls over all ops. Each call runs with the same bytes on two devices, or in
- * two dtypes on the host, and everything it may have written is compared: the result, the second
- * result, every input, and the guards before and after each buffer.
+ * two dtypes on the host, and everything it may have written is compared: the results, every
+ * input, and the guards on both sides of each buffer.
  *
  * A case describes a kn_op_call: what the tensors look like, not what comes out of it.
  */
@@ -9,22 +9,28 @@
 
 #include <knet/op.h>
 
-enum { PARITY_OPERANDS = 8, PARITY_OUT = PARITY_OPERANDS, PARITY_AUX, PARITY_BUFFERS };
+enum {
+    PARITY_OPERANDS = 8,
+    PARITY_OUT = PARITY_OPERANDS,
+    PARITY_RESULTS = 3,
+    PARITY_BUFFERS = PARITY_OUT + PARITY_RESULTS
+};
 
 typedef enum parity_fill {
-    FILL_ABSENT = 0, /* KN_NONE, or no second result */
+    FILL_ABSENT = 0, /* KN_NONE, or a result that is not wanted */
     FILL_GUARD,      /* a result: nothing of it may be left */
     FILL_UNIFORM,    /* -1 … 1 */
     FILL_POSITIVE,   /* 0.25 … 2 */
     FILL_TIES,       /* few values, zero among them */
     FILL_SPECIAL,    /* the same, with NaN and infinities */
-    FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts */
+    FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts and overflows */
     FILL_OFFSET,     /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
-    FILL_INDEX,  /* 0 … limit - 1: labels, offsets in windows, bools */
-    FILL_BEYOND, /* the same, one of them out of range */
-    FILL_STATE,  /* of a random generator: {seed, offset} */
-    FILL_HYPER   /* of an optimiser: {0.01, 3, 0.5, 0} */
+    FILL_INDEX,   /* 0 … limit - 1: labels, offsets in windows, bools */
+    FILL_BEYOND,  /* the same, one of them out of range */
+    FILL_OFFSETS, /* of maxima in their windows, inside x: for the case's kn_attr_pool */
+    FILL_STATE,   /* of a random generator: {seed, offset} */
+    FILL_HYPER    /* of an optimiser: {0.01, 3, 0.5, 0} */
 } parity_fill;
 
 typedef struct parity_operand {
@@ -39,18 +45,18 @@ typedef enum parity_compare {
     COMPARE_EXACT
 } parity_compare;
 
-enum { PARITY_NAME = 96, PARITY_ATTR = 160, PARITY_PARTS = 600 };
+enum { PARITY_NAME = 96, PARITY_ATTR = 192 };
 
 typedef struct parity_case {
     char name[PARITY_NAME];
     kn_op op;
     int n_in;    /* of the call */
     int n_extra; /* more operands: the weights of an optimiser step, after the inputs */
-    parity_operand in[PARITY_OPERANDS], out, aux;
+    parity_operand in[PARITY_OPERANDS], out[PARITY_RESULTS];
     int out_is; /* 1 + the operand that serves as the result; 0: none */
     parity_compare compare;
-    bool accumulate;
-    bool one_dtype; /* depends on the dtype of the run: no use in comparing f32 with f64 */
+    uint8_t accumulate; /* a bit a result */
+    bool one_dtype;     /* depends on the dtype of the run: no use in comparing f32 with f64 */
     unsigned char attr[PARITY_ATTR];
     size_t attr_bytes;
 } parity_case;

@@ -1,35 +1,10 @@
-/* The table. The shapes cover no dimension, one element, primes, sizes just below and above the
- * widths of vectors, warps and blocks, and sizes that need several blocks or passes. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "parity.h"
-#include "test.h"
-
-#define DIMS(...)                                                                                  \
-    { {__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)) }
-#define OPERAND(kind, ...)                                                                         \
-    (parity_operand) { .fill = FILL_##kind, .shape = DIMS(__VA_ARGS__) }
-#define INDEX(type, most, ...)                                                                     \
-    (parity_operand) {                                                                             \
-        .fill = FILL_INDEX, .dtype = (type), .limit = (most), .shape = DIMS(__VA_ARGS__)           \
-    }
-#define SCALAR(kind)                                                                               \
-    (parity_operand) { .fill = FILL_##kind }
-#define STATE                                                                                      \
-    (parity_operand) { .fill = FILL_STATE, .dtype = KN_I64, .shape = DIMS(2) }
-#define NONE                                                                                       \
-    (parity_operand) { .fill = FILL_ABSENT }
-
-#define PERM(...)                                                                                  \
-    (kn_attr_move) {                                                                               \
-        .start = { __VA_ARGS__ }                                                                   \
-    }
+/* The table. Shapes on purpose: no dimensions, one element, primes, sizes round the widths of
+ * vectors, warps and blocks, and some that need several blocks or passes. */
+#include "parity_case.h"
 
 static parity_table *table;
 
-/* Adds a case of op, named after it and its number. */
-static parity_case *add(kn_op op, parity_compare compare) {
+parity_case *parity_add(kn_op op, parity_compare compare) {
     if (table->n == table->n_room) {
         table->n_room = table->n_room ? 2 * table->n_room : 256;
         table->cases = realloc(table->cases, (size_t)table->n_room * sizeof *table->cases);
@@ -42,22 +17,7 @@ static parity_case *add(kn_op op, parity_compare compare) {
     return c;
 }
 
-static void set_attr(parity_case *c, const void *attr, size_t bytes) {
-    assert_true(bytes <= sizeof c->attr);
-    memcpy(c->attr, attr, bytes);
-    c->attr_bytes = bytes;
-}
-#define ATTR(c, type, ...) set_attr((c), &(type){__VA_ARGS__}, sizeof(type))
-
-static parity_operand like(parity_operand o, parity_fill fill) {
-    o.fill = fill;
-    return o;
-}
-
-static parity_operand of_dtype(parity_operand o, kn_dtype dtype) {
-    o.dtype = dtype;
-    return o;
-}
+parity_case *parity_last(void) { return &table->cases[table->n - 1]; }
 
 static int64_t count_of(parity_operand o) {
     int64_t n = 1;
@@ -65,8 +25,7 @@ static int64_t count_of(parity_operand o) {
     return n;
 }
 
-/* Calls body(shape) for shapes of pointwise ops. */
-static void each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
+void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, SCALAR(UNIFORM));
     body(op, OPERAND(UNIFORM, 1));
     body(op, OPERAND(UNIFORM, 4, 0));
@@ -75,152 +34,31 @@ static void each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, OPERAND(UNIFORM, 2, 1, 1031, 17));
 }
 
-/* --- pointwise --- */
+/* --- one value --- */
 
-static bool is_exact(kn_op op) { /* a single rounding at most */
-    switch ((int)op) {
-        case KN_OP_neg:
-        case KN_OP_abs:
-        case KN_OP_sign:
-        case KN_OP_relu:
-        case KN_OP_maximum:
-        case KN_OP_minimum:
-        case KN_OP_add:
-        case KN_OP_sub:
-        case KN_OP_mul:
-            return true;
-        default:
-            return false;
-    }
+static void fill_with(kn_dtype dtype, double value, parity_operand shape) {
+    parity_case *c = parity_add(KN_OP_fill, COMPARE_EXACT);
+    c->out[0] = of_dtype(like(shape, FILL_GUARD), dtype);
+    ATTR(c, kn_attr_make, .a = value);
 }
 
-static bool wants_positive(kn_op op) {
-    return op == KN_OP_log || op == KN_OP_log_back || op == KN_OP_sqrt || op == KN_OP_sqrt_back ||
-           op == KN_OP_pow;
-}
-
-static void unary(kn_op op, parity_operand shape) {
-    parity_case *c = add(op, is_exact(op) ? COMPARE_EXACT : COMPARE_CLOSE);
-    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : is_exact(op) ? FILL_TIES : FILL_UNIFORM;
-    c->n_in = 1, c->in[0] = like(shape, fill), c->out = like(shape, FILL_GUARD);
-}
-
-static void unary_back(kn_op op, parity_operand shape) {
-    parity_case *c = add(op, COMPARE_CLOSE);
-    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : FILL_UNIFORM;
-    c->n_in = 2, c->in[0] = like(shape, fill), c->in[1] = like(shape, FILL_UNIFORM);
-    c->out = like(shape, FILL_GUARD);
-}
-
-static void binary_of(kn_op op, parity_operand a, parity_operand b, parity_operand out,
-                      kn_dtype out_dtype) {
-    parity_fill fill = wants_positive(op) ? FILL_POSITIVE : out_dtype ? FILL_TIES : FILL_UNIFORM;
-    parity_case *c = add(op, is_exact(op) || out_dtype ? COMPARE_EXACT : COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = like(a, fill);
-    /* Quotients by numbers near zero would dominate the result. */
-    c->in[1] = like(b, op == KN_OP_div ? FILL_POSITIVE : fill);
-    c->out = of_dtype(like(out, FILL_GUARD), out_dtype);
-}
-
-static kn_dtype binary_dtype; /* of the result: 0 or KN_BOOL */
-
-static void binary_same(kn_op op, parity_operand shape) {
-    binary_of(op, shape, shape, shape, binary_dtype);
-}
-
-static void binary(kn_op op, kn_dtype out) {
-    binary_dtype = out;
-    each_shape(binary_same, op);
-#define U(...) OPERAND(UNIFORM, __VA_ARGS__)
-    binary_of(op, U(6, 10), SCALAR(UNIFORM), U(6, 10), out);
-    binary_of(op, U(1), U(7, 33), U(7, 33), out);
-    binary_of(op, U(13, 128), U(128), U(13, 128), out);
-    binary_of(op, U(5, 1), U(1, 9), U(5, 9), out);
-    binary_of(op, U(3, 1, 4, 1), U(2, 1, 5), U(3, 2, 4, 5), out);
-    binary_of(op, U(2, 1, 2, 1, 2, 1, 2, 1), U(1, 3, 1, 3, 1, 3, 1, 3), U(2, 3, 2, 3, 2, 3, 2, 3),
-              out);
-}
-
-static void specials(kn_op op, kn_dtype out) { /* NaN, infinities, signed zeros */
-    parity_case *c = add(op, out || is_exact(op) ? COMPARE_EXACT : COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = c->in[1] = OPERAND(SPECIAL, 1000);
-    c->out = of_dtype(OPERAND(GUARD, 1000), out);
-}
-
-static void specials_of_one(kn_op op, parity_fill fill, bool back) {
-    parity_case *c = add(op, COMPARE_EXACT);
-    c->n_in = back ? 2 : 1, c->in[0] = like(OPERAND(UNIFORM, 1003), fill);
-    c->in[1] = back ? OPERAND(UNIFORM, 1003) : NONE;
-    c->out = OPERAND(GUARD, 1003);
-}
-
-static void pointwise_cases(void) {
-#define KN_UNARY(name, formula, saves, gradient)                                                   \
-    each_shape(unary, KN_OP_##name);                                                               \
-    each_shape(unary_back, KN_OP_##name##_back);
-#define KN_BINARY(name, formula) binary(KN_OP_##name, (kn_dtype)0);
-#define KN_COMPARE(name, formula)                                                                  \
-    binary(KN_OP_##name, KN_BOOL);                                                                 \
-    specials(KN_OP_##name, KN_BOOL);
-#include <knet/ops.def>
-    specials(KN_OP_maximum, (kn_dtype)0);
-    specials(KN_OP_minimum, (kn_dtype)0);
-    specials(KN_OP_add, (kn_dtype)0);
-    specials_of_one(KN_OP_relu, FILL_SPECIAL, false);
-    specials_of_one(KN_OP_relu_back, FILL_SPECIAL, true);
-    specials_of_one(KN_OP_sigm, FILL_SPECIAL, false);
-    specials_of_one(KN_OP_sigm, FILL_WIDE, false);
-}
-
-static void where_of(parity_operand cond, parity_operand a, parity_operand b, parity_operand out) {
-    parity_case *c = add(KN_OP_where, COMPARE_EXACT);
-    c->n_in = 3, c->in[0] = of_dtype(like(cond, FILL_INDEX), KN_BOOL), c->in[0].limit = 2;
-    c->in[1] = a, c->in[2] = b, c->out = like(out, FILL_GUARD);
-}
-
-static void affine_of(kn_op op, parity_operand shape) {
-    parity_case *c = add(op, COMPARE_CLOSE);
-    c->n_in = 1, c->in[0] = like(shape, op == KN_OP_affine ? FILL_UNIFORM : FILL_POSITIVE);
-    c->out = like(shape, FILL_GUARD);
-    ATTR(c, kn_attr_scalars, op == KN_OP_affine ? -2.5 : 1.7, 0.75);
-}
-
-static void fill_of(kn_dtype dtype, double value, parity_operand shape) {
-    parity_case *c = add(KN_OP_fill, COMPARE_EXACT);
-    c->out = of_dtype(like(shape, FILL_GUARD), dtype);
-    ATTR(c, kn_attr_scalars, value, 0);
-}
-
-static void add_into_of(kn_op op, parity_operand shape) {
-    parity_case *c = add(op, COMPARE_EXACT);
-    c->n_in = 1, c->in[0] = shape, c->out = shape;
-}
-
-static void scalar_cases(void) {
-    where_of(U(1031), U(1031), U(1031), U(1031));
-    where_of(U(4, 1), U(1, 6), SCALAR(UNIFORM), U(4, 6));
-    where_of(SCALAR(UNIFORM), U(3, 5), U(5), U(3, 5));
-    each_shape(affine_of, KN_OP_affine);
-    each_shape(affine_of, KN_OP_pow_scalar);
-    parity_case *square = add(KN_OP_pow_scalar, COMPARE_CLOSE);
-    square->n_in = 1, square->in[0] = U(77), square->out = OPERAND(GUARD, 77);
-    ATTR(square, kn_attr_scalars, 2, 0);
-    each_shape(add_into_of, KN_OP_add_into);
-    fill_of((kn_dtype)0, 0.3, U(1031));
-    fill_of((kn_dtype)0, 0, U(5, 7));
-    for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_of((kn_dtype)dtype, 1, U(13001));
+static void fill_cases(void) {
+    fill_with((kn_dtype)0, 0.3, U(1031));
+    fill_with((kn_dtype)0, 0, U(5, 7));
+    for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_with((kn_dtype)dtype, 1, U(13001));
 }
 
 /* --- reductions --- */
 
 static void reduce_of(kn_op op, uint32_t mask, parity_operand x, bool accumulate) {
-    parity_case *c = add(op, op == KN_OP_max || op == KN_OP_min ? COMPARE_EXACT : COMPARE_CLOSE);
+    parity_case *c =
+        parity_add(op, op == KN_OP_max || op == KN_OP_min ? COMPARE_EXACT : COMPARE_CLOSE);
     parity_operand out = SCALAR(GUARD);
     for (int d = 0; d < x.shape.n_dims; d++) {
         if (!(mask >> d & 1)) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
     }
     c->n_in = 1, c->in[0] = x, c->accumulate = accumulate;
-    c->out = accumulate ? like(out, FILL_UNIFORM) : out;
+    c->out[0] = accumulate ? like(out, FILL_UNIFORM) : out;
     ATTR(c, kn_attr_axes, mask, false);
 }
 
@@ -256,12 +94,12 @@ static void reduce_cases(void) {
 }
 
 static void argmax_of(int axis, parity_operand x) {
-    parity_case *c = add(KN_OP_argmax, COMPARE_EXACT);
+    parity_case *c = parity_add(KN_OP_argmax, COMPARE_EXACT);
     parity_operand out = {.fill = FILL_GUARD, .dtype = KN_I64};
     for (int d = 0; d < x.shape.n_dims; d++) {
         if (d != axis) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
     }
-    c->n_in = 1, c->in[0] = x, c->out = out;
+    c->n_in = 1, c->in[0] = x, c->out[0] = out;
     ATTR(c, kn_attr_axes, 1u << axis, false);
 }
 
@@ -278,10 +116,10 @@ static void argmax_cases(void) {
 /* --- relu with the bias before it --- */
 
 static void relu_bias_of(int axis, bool accumulate, parity_operand x) {
-    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = x, c->out = like(x, FILL_GUARD);
-    c->aux = U(x.shape.dim[axis]), c->accumulate = accumulate;
-    if (!accumulate) c->aux.fill = FILL_GUARD;
+    parity_case *c = parity_add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = x, c->out[0] = like(x, FILL_GUARD);
+    c->out[1] = U(x.shape.dim[axis]), c->accumulate = accumulate;
+    if (!accumulate) c->out[1].fill = FILL_GUARD;
     ATTR(c, kn_attr_axes, ((1u << x.shape.n_dims) - 1) & ~(1u << axis), false);
 }
 
@@ -295,30 +133,37 @@ static void relu_bias_cases(void) {
     relu_bias_of(1, true, U(5, 3, 7, 5));
     relu_bias_of(1, true, U(17, 2, 96, 96));
     relu_bias_of(1, false, U(2, 3, 50));
-    parity_case *c = add(KN_OP_relu_bias_back, COMPARE_CLOSE);
+    parity_case *c = parity_add(KN_OP_relu_bias_back, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = OPERAND(SPECIAL, 40, 30), c->in[1] = U(40, 30);
-    c->out = OPERAND(GUARD, 40, 30), c->aux = OPERAND(GUARD, 30);
+    c->out[0] = OPERAND(GUARD, 40, 30), c->out[1] = OPERAND(GUARD, 30);
     ATTR(c, kn_attr_axes, 1, false);
 }
 
 /* --- products --- */
 
 static void matmul_of(int64_t m, int64_t k, int64_t n, int trans, bool accumulate) {
-    parity_case *c = add(KN_OP_matmul, COMPARE_CLOSE);
+    parity_case *c = parity_add(KN_OP_matmul, COMPARE_CLOSE);
     c->n_in = 2, c->accumulate = accumulate;
     c->in[0] = trans & 1 ? U(k, m) : U(m, k);
     c->in[1] = trans & 2 ? U(n, k) : U(k, n);
-    c->out = accumulate ? U(m, n) : OPERAND(GUARD, m, n);
+    c->out[0] = accumulate ? U(m, n) : OPERAND(GUARD, m, n);
     ATTR(c, kn_attr_matmul, (trans & 1) != 0, (trans & 2) != 0);
 }
 
-static void linear_of(parity_operand x, parity_operand out, int64_t outputs, bool bias,
-                      bool accumulate) {
-    parity_case *c = add(KN_OP_linear, COMPARE_CLOSE);
+static void batched_matmul_of(parity_operand a, parity_operand b, parity_operand out, int trans,
+                              bool accumulate) {
+    parity_case *c = parity_add(KN_OP_matmul, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = a, c->in[1] = b, c->accumulate = accumulate;
+    c->out[0] = accumulate ? out : like(out, FILL_GUARD);
+    ATTR(c, kn_attr_matmul, (trans & 1) != 0, (trans & 2) != 0);
+}
+
+static void linear_of(parity_operand x, parity_operand out, int64_t outputs, bool bias) {
+    parity_case *c = parity_add(KN_OP_linear, COMPARE_CLOSE);
     int64_t inputs = x.shape.dim[x.shape.n_dims - 1];
-    c->n_in = 3, c->in[0] = x, c->in[1] = U(outputs, inputs), c->accumulate = accumulate;
+    c->n_in = 3, c->in[0] = x, c->in[1] = U(outputs, inputs);
     if (bias) c->in[2] = U(outputs);
-    c->out = accumulate ? out : like(out, FILL_GUARD);
+    c->out[0] = like(out, FILL_GUARD);
 }
 
 static void product_cases(void) {
@@ -333,15 +178,18 @@ static void product_cases(void) {
     matmul_of(256, 512, 256, 0, true);
     matmul_of(3, 0, 4, 0, false);
     matmul_of(3, 0, 4, 2, true);
-    linear_of(U(100, 784), U(100, 64), 64, true, false);
-    linear_of(U(100, 64), U(100, 10), 10, true, false);
-    linear_of(U(100, 64), U(100, 10), 10, false, false);
-    linear_of(U(7, 13), U(7, 5), 5, true, true);
-    linear_of(U(7, 13), U(7, 5), 5, false, true);
-    linear_of(U(3, 5, 17), U(3, 5, 9), 9, true, false);
-    linear_of(U(11), U(1), 1, true, false);
-    linear_of(U(1, 1), U(1, 1), 1, true, false);
-    linear_of(U(2, 0), U(2, 3), 3, true, false);
+    batched_matmul_of(U(3, 5, 7), U(3, 7, 4), U(3, 5, 4), 0, false);
+    batched_matmul_of(U(2, 3, 7, 5), U(2, 3, 4, 7), U(2, 3, 5, 4), 3, false);
+    batched_matmul_of(U(4, 33, 17), U(4, 9, 17), U(4, 33, 9), 2, true);
+    batched_matmul_of(U(2, 3, 0), U(2, 0, 4), U(2, 3, 4), 0, true);
+    batched_matmul_of(U(2, 3, 0), U(2, 0, 4), U(2, 3, 4), 0, false);
+    linear_of(U(100, 784), U(100, 64), 64, true);
+    linear_of(U(100, 64), U(100, 10), 10, true);
+    linear_of(U(100, 64), U(100, 10), 10, false);
+    linear_of(U(3, 5, 17), U(3, 5, 9), 9, true);
+    linear_of(U(11), U(1), 1, true);
+    linear_of(U(1, 1), U(1, 1), 1, true);
+    linear_of(U(2, 0), U(2, 3), 3, true);
 }
 
 /* --- convolution --- */
@@ -357,30 +205,37 @@ static kn_shape with_spatial(int64_t a, int64_t b, const int64_t *spatial, int n
     return shape;
 }
 
+/* With the sizes that the gradients' results have. */
+static void set_conv_attr(parity_case *c, kn_attr_conv attr, const int64_t *size) {
+    for (int d = 0; d < attr.n_spatial && size; d++) attr.size[d] = size[d];
+    set_attr(c, &attr, sizeof attr);
+}
+
 /* conv, conv_data and conv_weight of one geometry. */
 static void conv_of(geometry g, bool bias) {
     int n = g.attr.n_spatial;
     int64_t y[3];
     for (int d = 0; d < n; d++) {
         int64_t span = g.attr.dilation[d] * (g.w[d] - 1) + 1;
-        y[d] = (g.x[d] + 2 * g.attr.padding[d] - span) / g.attr.stride[d] + 1;
+        int64_t padded = g.x[d] + g.attr.padding[d] + g.attr.padding_end[d];
+        y[d] = (padded - span) / g.attr.stride[d] + 1;
     }
     parity_operand x = {.fill = FILL_UNIFORM, .shape = with_spatial(g.batch, g.in, g.x, n)};
     parity_operand w = {.fill = FILL_UNIFORM,
                         .shape = with_spatial(g.out, g.in / g.attr.groups, g.w, n)};
     parity_operand out = {.fill = FILL_UNIFORM, .shape = with_spatial(g.batch, g.out, y, n)};
-    parity_case *c = add(KN_OP_conv, COMPARE_CLOSE);
-    c->n_in = 3, c->in[0] = x, c->in[1] = w, c->out = like(out, FILL_GUARD);
+    parity_case *c = parity_add(KN_OP_conv, COMPARE_CLOSE);
+    c->n_in = 3, c->in[0] = x, c->in[1] = w, c->out[0] = like(out, FILL_GUARD);
     if (bias) c->in[2] = U(g.out);
-    set_attr(c, &g.attr, sizeof g.attr);
-    c = add(KN_OP_conv_data, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = out, c->in[1] = w, c->out = like(x, FILL_GUARD);
-    set_attr(c, &g.attr, sizeof g.attr);
+    set_conv_attr(c, g.attr, NULL);
+    c = parity_add(KN_OP_conv_data, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = out, c->in[1] = w, c->out[0] = like(x, FILL_GUARD);
+    set_conv_attr(c, g.attr, g.x);
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-        c = add(KN_OP_conv_weight, COMPARE_CLOSE);
+        c = parity_add(KN_OP_conv_weight, COMPARE_CLOSE);
         c->n_in = 2, c->in[0] = x, c->in[1] = out;
-        c->out = accumulate ? w : like(w, FILL_GUARD), c->accumulate = accumulate;
-        set_attr(c, &g.attr, sizeof g.attr);
+        c->out[0] = accumulate ? w : like(w, FILL_GUARD), c->accumulate = (uint8_t)accumulate;
+        set_conv_attr(c, g.attr, g.w);
     }
 }
 
@@ -389,9 +244,15 @@ static kn_attr_conv conv_attr(int n, int64_t stride, int64_t padding, int64_t di
     kn_attr_conv attr = {.groups = groups, .n_spatial = n, .flip = flip};
     for (int d = 0; d < 3; d++) {
         attr.stride[d] = d < n ? stride : 1;
-        attr.padding[d] = d < n ? padding : 0;
+        attr.padding[d] = attr.padding_end[d] = d < n ? padding : 0;
         attr.dilation[d] = d < n ? dilation : 1;
     }
+    return attr;
+}
+
+/* `extra` more padding at the ends. */
+static kn_attr_conv uneven(kn_attr_conv attr, int64_t extra) {
+    for (int d = 0; d < attr.n_spatial; d++) attr.padding_end[d] += extra;
     return attr;
 }
 
@@ -410,47 +271,86 @@ static void conv_cases(void) {
     conv_of((geometry){2, 4, 4, {21}, {3}, conv_attr(1, 1, 1, 2, 2, true)}, false);
     conv_of((geometry){2, 3, 4, {7, 6, 5}, {3, 3, 2}, conv_attr(3, 1, 1, 1, 1, false)}, true);
     conv_of((geometry){2, 4, 6, {6, 7, 8}, {2, 3, 3}, conv_attr(3, 2, 1, 1, 2, true)}, true);
+    conv_of((geometry){3, 4, 5, {9, 8}, {2, 3}, uneven(conv_attr(2, 1, 0, 1, 1, false), 1)}, true);
+    conv_of((geometry){2, 4, 6, {7, 9}, {3, 3}, uneven(conv_attr(2, 2, 1, 1, 2, true), -1)}, true);
+    conv_of((geometry){2, 3, 4, {20}, {4}, uneven(conv_attr(1, 1, 1, 2, 1, false), 2)}, true);
+    conv_of((geometry){1, 2, 3, {5, 6, 5}, {2, 2, 3}, uneven(conv_attr(3, 1, 1, 1, 1, false), -1)},
+            false);
+    conv_of((geometry){0, 3, 4, {6, 6}, {3, 3}, conv_attr(2, 1, 0, 1, 1, false)}, true);
 }
 
 /* --- pooling --- */
 
+static int64_t pooled(int64_t in, const kn_attr_pool *attr, int d) {
+    int64_t reach = (attr->window[d] - 1) * attr->dilation[d] + 1;
+    int64_t left = in + 2 * attr->padding[d] - reach, n = left / attr->stride[d] + 1;
+    bool more = attr->ceil && left % attr->stride[d] && n * attr->stride[d] < in + attr->padding[d];
+    return n + more;
+}
+
 static void pool_of(int64_t batch, int64_t channels, const int64_t *size, kn_attr_pool attr) {
     int n = attr.n_spatial;
-    int64_t y[3], window = 1;
-    for (int d = 0; d < n; d++) {
-        y[d] = (size[d] - attr.window[d]) / attr.stride[d] + 1;
-        window *= attr.window[d];
-    }
+    int64_t y[3];
+    for (int d = 0; d < n; d++) y[d] = pooled(size[d], &attr, d);
     parity_operand big = {.fill = FILL_UNIFORM, .shape = with_spatial(batch, channels, size, n)};
     parity_operand small = {.fill = FILL_UNIFORM, .shape = with_spatial(batch, channels, y, n)};
-    parity_operand offsets = of_dtype(like(small, FILL_INDEX), KN_U8);
-    offsets.limit = window;
+    parity_operand offsets = of_dtype(like(small, FILL_OFFSETS), KN_U8);
     static const kn_op ops[] = {KN_OP_maxpool, KN_OP_avgpool, KN_OP_maxpool_back,
                                 KN_OP_maxpool_take, KN_OP_avgpool_back};
     for (int i = 0; i < 5; i++) {
         bool back = ops[i] == KN_OP_maxpool_back || ops[i] == KN_OP_avgpool_back;
         bool max = ops[i] != KN_OP_avgpool && ops[i] != KN_OP_avgpool_back;
-        parity_case *c = add(ops[i], max && !back ? COMPARE_EXACT : COMPARE_CLOSE);
+        parity_case *c = parity_add(ops[i], max && !back ? COMPARE_EXACT : COMPARE_CLOSE);
         c->n_in = i >= 2 && max ? 2 : 1;
         c->in[0] = back ? small : like(big, max ? FILL_TIES : FILL_UNIFORM);
         if (c->n_in == 2) c->in[1] = offsets;
-        c->out = like(back ? big : small, FILL_GUARD);
-        if (ops[i] == KN_OP_maxpool) c->aux = of_dtype(like(small, FILL_GUARD), KN_U8);
+        c->out[0] = like(back ? big : small, FILL_GUARD);
+        if (ops[i] == KN_OP_maxpool) c->out[1] = of_dtype(like(small, FILL_GUARD), KN_U8);
+        for (int d = 0; d < n; d++) attr.size[d] = back ? size[d] : 0;
         set_attr(c, &attr, sizeof attr);
     }
 }
 
+#define POOL(n, ...)                                                                               \
+    (kn_attr_pool) { .dilation = {1, 1, 1}, .n_spatial = (n), __VA_ARGS__ }
+
 static void pool_cases(void) {
-    pool_of(100, 20, (int64_t[]){24, 24}, (kn_attr_pool){{2, 2, 1}, {2, 2, 1}, 2});
-    pool_of(3, 5, (int64_t[]){11, 7}, (kn_attr_pool){{3, 2, 1}, {2, 1, 1}, 2});
-    pool_of(2, 3, (int64_t[]){9, 9}, (kn_attr_pool){{2, 2, 1}, {3, 3, 1}, 2});
-    pool_of(1, 1, (int64_t[]){16, 16}, (kn_attr_pool){{16, 16, 1}, {1, 1, 1}, 2});
-    pool_of(4, 3, (int64_t[]){33}, (kn_attr_pool){{3, 1, 1}, {2, 1, 1}, 1});
-    pool_of(2, 2, (int64_t[]){6, 5, 7}, (kn_attr_pool){{2, 2, 3}, {2, 1, 2}, 3});
-    parity_case *c = add(KN_OP_maxpool, COMPARE_EXACT);
-    c->n_in = 1, c->in[0] = OPERAND(SPECIAL, 2, 3, 12, 12), c->out = OPERAND(GUARD, 2, 3, 4, 4);
-    c->aux = of_dtype(OPERAND(GUARD, 2, 3, 4, 4), KN_U8);
-    ATTR(c, kn_attr_pool, {3, 3, 1}, {3, 3, 1}, 2);
+    pool_of(100, 20, (int64_t[]){24, 24}, POOL(2, .window = {2, 2, 1}, .stride = {2, 2, 1}));
+    pool_of(3, 5, (int64_t[]){11, 7}, POOL(2, .window = {3, 2, 1}, .stride = {2, 1, 1}));
+    pool_of(2, 3, (int64_t[]){9, 9}, POOL(2, .window = {2, 2, 1}, .stride = {3, 3, 1}));
+    pool_of(1, 1, (int64_t[]){16, 16}, POOL(2, .window = {16, 16, 1}, .stride = {1, 1, 1}));
+    pool_of(4, 3, (int64_t[]){33}, POOL(1, .window = {3, 1, 1}, .stride = {2, 1, 1}));
+    pool_of(2, 2, (int64_t[]){6, 5, 7}, POOL(3, .window = {2, 2, 3}, .stride = {2, 1, 2}));
+    for (int inside = 0; inside < 2; inside++) {
+        kn_attr_pool same = POOL(2, .window = {3, 3, 1}, .stride = {1, 1, 1}, .padding = {1, 1, 0},
+                                 .inside = inside);
+        pool_of(2, 3, (int64_t[]){8, 7}, same);
+        kn_attr_pool resnet = POOL(2, .window = {3, 3, 1}, .stride = {2, 2, 1},
+                                   .padding = {1, 1, 0}, .inside = inside);
+        pool_of(2, 5, (int64_t[]){14, 15}, resnet);
+        kn_attr_pool ceil =
+            POOL(2, .window = {2, 3, 1}, .stride = {2, 2, 1}, .ceil = 1, .inside = inside);
+        pool_of(3, 2, (int64_t[]){7, 8}, ceil);
+        kn_attr_pool spread = POOL(2, .window = {2, 3, 1}, .stride = {1, 2, 1}, .inside = inside);
+        spread.dilation[0] = 3, spread.dilation[1] = 2;
+        pool_of(2, 3, (int64_t[]){9, 11}, spread);
+        kn_attr_pool all = POOL(3, .window = {2, 3, 4}, .stride = {2, 3, 1}, .padding = {1, 1, 2},
+                                .ceil = 1, .inside = inside);
+        all.dilation[1] = 2;
+        pool_of(2, 2, (int64_t[]){5, 8, 6}, all);
+        kn_attr_pool line = POOL(1, .window = {5, 1, 1}, .stride = {3, 1, 1}, .padding = {2, 0, 0},
+                                 .ceil = 1, .inside = inside);
+        pool_of(2, 3, (int64_t[]){19}, line);
+    }
+    for (int padding = 0; padding < 2; padding++) {
+        parity_case *c = parity_add(KN_OP_maxpool, COMPARE_EXACT);
+        int64_t n = padding ? 5 : 4;
+        c->n_in = 1, c->in[0] = OPERAND(SPECIAL, 2, 3, 12, 12);
+        c->out[0] = OPERAND(GUARD, 2, 3, n, n), c->out[1] = of_dtype(c->out[0], KN_U8);
+        kn_attr_pool attr = POOL(2, .window = {3, 3, 1}, .stride = {3, 3, 1},
+                                 .padding = {padding, padding, 0}, .ceil = 1);
+        set_attr(c, &attr, sizeof attr);
+    }
 }
 
 /* --- softmax and losses --- */
@@ -459,9 +359,9 @@ static void softmax_of(int axis, parity_operand x) {
     static const kn_op ops[] = {KN_OP_softmax, KN_OP_logsoftmax, KN_OP_softmax_back,
                                 KN_OP_logsoftmax_back};
     for (int i = 0; i < 4; i++) {
-        parity_case *c = add(ops[i], COMPARE_CLOSE);
+        parity_case *c = parity_add(ops[i], COMPARE_CLOSE);
         c->n_in = i < 2 ? 1 : 2;
-        c->in[0] = x, c->out = like(x, FILL_GUARD);
+        c->in[0] = x, c->out[0] = like(x, FILL_GUARD);
         if (i >= 2) c->in[1] = x;
         ATTR(c, kn_attr_axes, 1u << axis, false);
     }
@@ -470,29 +370,30 @@ static void softmax_of(int axis, parity_operand x) {
 /* Logits so large that a sum with the logarithm would lose it. */
 static void large_logits(int64_t rows, int64_t classes, int axis) {
     parity_operand x = OPERAND(OFFSET, rows, classes);
-    parity_case *c = add(KN_OP_logsoftmax, COMPARE_CLOSE);
-    c->n_in = 1, c->in[0] = x, c->out = like(x, FILL_GUARD);
+    parity_case *c = parity_add(KN_OP_logsoftmax, COMPARE_CLOSE);
+    c->n_in = 1, c->in[0] = x, c->out[0] = like(x, FILL_GUARD);
     ATTR(c, kn_attr_axes, 1u << axis, false);
-    c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = INDEX(KN_I64, classes, rows), c->out = SCALAR(GUARD);
-    c->aux = like(x, FILL_GUARD);
+    c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = INDEX(KN_I64, classes, rows), c->out[0] = SCALAR(GUARD);
+    c->out[1] = like(x, FILL_GUARD);
 }
 
 static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill fill) {
     parity_operand x = U(rows, classes), labels = INDEX(label, classes, rows);
     labels.fill = fill;
-    parity_case *c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
-    c->aux = like(x, FILL_GUARD);
-    c = add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
-    c = add(KN_OP_nll, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out = SCALAR(GUARD);
+    parity_case *c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
+    c->out[1] = like(x, FILL_GUARD);
+    c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
+    c = parity_add(KN_OP_nll, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
     if (fill == FILL_BEYOND) return;
-    c = add(KN_OP_nll_back, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = labels, c->in[1] = SCALAR(UNIFORM), c->out = like(x, FILL_GUARD);
-    c = add(KN_OP_accuracy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = labels, c->out = SCALAR(GUARD);
+    c = parity_add(KN_OP_nll_back, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = labels, c->in[1] = SCALAR(UNIFORM), c->out[0] = like(x, FILL_GUARD);
+    ATTR(c, kn_attr_classes, classes);
+    c = parity_add(KN_OP_accuracy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = labels, c->out[0] = SCALAR(GUARD);
 }
 
 static void loss_cases(void) {
@@ -527,20 +428,20 @@ static void loss_cases(void) {
 /* --- random --- */
 
 static void random_of(kn_op op, parity_operand shape) {
-    parity_case *c = add(op, op == KN_OP_normal ? COMPARE_CLOSE : COMPARE_EXACT);
-    c->n_in = 1, c->in[0] = STATE, c->out = like(shape, FILL_GUARD), c->one_dtype = true;
-    ATTR(c, kn_attr_scalars, op == KN_OP_normal ? 0.5 : -1, 2);
+    parity_case *c = parity_add(op, op == KN_OP_normal ? COMPARE_CLOSE : COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = STATE, c->out[0] = like(shape, FILL_GUARD), c->one_dtype = true;
+    ATTR(c, kn_attr_make, .a = op == KN_OP_normal ? 0.5 : -1, .b = 2);
 }
 
 static void dropout_of(double p, parity_operand shape) {
-    parity_case *c = add(KN_OP_dropout, COMPARE_EXACT);
-    c->n_in = 2, c->in[0] = shape, c->in[1] = STATE, c->out = like(shape, FILL_GUARD);
+    parity_case *c = parity_add(KN_OP_dropout, COMPARE_EXACT);
+    c->n_in = 2, c->in[0] = shape, c->in[1] = STATE, c->out[0] = like(shape, FILL_GUARD);
     ATTR(c, kn_attr_scalars, p, 0);
 }
 
 static void random_cases(void) {
-    each_shape(random_of, KN_OP_uniform);
-    each_shape(random_of, KN_OP_normal);
+    parity_each_shape(random_of, KN_OP_uniform);
+    parity_each_shape(random_of, KN_OP_normal);
     random_of(KN_OP_uniform, U(100003));
     dropout_of(0.5, U(1));
     dropout_of(0.2, U(31));
@@ -548,39 +449,40 @@ static void random_cases(void) {
     dropout_of(0.9, U(1031, 33));
     dropout_of(0, U(65));
     dropout_of(1, U(65));
-    parity_case *c = add(KN_OP_rng_take, COMPARE_EXACT);
+    parity_case *c = parity_add(KN_OP_rng_take, COMPARE_EXACT);
     c->n_in = 1, c->in[0] = STATE;
-    c->out = of_dtype(OPERAND(GUARD, 2), KN_I64);
+    c->out[0] = of_dtype(OPERAND(GUARD, 2), KN_I64);
     ATTR(c, kn_attr_scalars, 1001, 0);
 }
 
 /* --- movement --- */
 
-static void slice_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
-    parity_operand y = x;
-    for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = attr.stop[d] - attr.start[d];
-    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back, KN_OP_slice_back};
-    for (int i = 0; i < (dtype ? 2 : 3); i++) { /* the third adds */
-        parity_case *c = add(ops[i], COMPARE_EXACT);
-        c->n_in = 1;
-        c->in[0] = of_dtype(i ? y : x, dtype), c->in[0].limit = 100;
-        c->out = of_dtype(like(i ? x : y, i == 2 ? FILL_UNIFORM : FILL_GUARD), dtype);
-        c->accumulate = i == 2;
+/* y: the block of x that begins at `start`. */
+static void slice_of(kn_dtype dtype, parity_operand x, parity_operand y, kn_attr_box attr) {
+    static const kn_op ops[] = {KN_OP_slice, KN_OP_slice_back, KN_OP_slice, KN_OP_slice_back};
+    for (int i = 0; i < (dtype ? 2 : 4); i++) { /* the last two add */
+        bool is_back = ops[i] == KN_OP_slice_back, adds = i >= 2;
+        parity_operand out = is_back ? x : y;
+        parity_case *c = parity_add(ops[i], COMPARE_EXACT);
+        c->n_in = 1, c->accumulate = adds;
+        c->in[0] = of_dtype(is_back ? y : x, dtype), c->in[0].limit = 100;
+        c->out[0] = of_dtype(like(out, adds ? FILL_UNIFORM : FILL_GUARD), dtype);
+        memcpy(attr.size, out.shape.dim, sizeof attr.size);
         set_attr(c, &attr, sizeof attr);
     }
 }
 
-static void transpose_of(kn_dtype dtype, parity_operand x, kn_attr_move attr) {
+static void transpose_of(kn_dtype dtype, parity_operand x, kn_attr_transpose attr) {
     parity_operand y = like(x, FILL_GUARD);
-    for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = x.shape.dim[attr.start[d]];
-    parity_case *c = add(KN_OP_transpose, COMPARE_EXACT);
+    for (int d = 0; d < x.shape.n_dims; d++) y.shape.dim[d] = x.shape.dim[attr.axis[d]];
+    parity_case *c = parity_add(KN_OP_transpose, COMPARE_EXACT);
     c->n_in = 1, c->in[0] = of_dtype(x, dtype), c->in[0].limit = 100;
-    c->out = of_dtype(y, dtype);
+    c->out[0] = of_dtype(y, dtype);
     set_attr(c, &attr, sizeof attr);
 }
 
 static void concat_of(kn_dtype dtype, int axis, int n, const parity_operand *x) {
-    parity_case *c = add(KN_OP_concat, COMPARE_EXACT);
+    parity_case *c = parity_add(KN_OP_concat, COMPARE_EXACT);
     parity_operand out = of_dtype(like(x[0], FILL_GUARD), dtype);
     out.shape.dim[axis] = 0;
     for (int i = 0; i < n; i++) {
@@ -588,33 +490,41 @@ static void concat_of(kn_dtype dtype, int axis, int n, const parity_operand *x) 
         c->in[i].limit = 100;
         out.shape.dim[axis] += x[i].shape.dim[axis];
     }
-    c->n_in = n, c->out = out;
-    ATTR(c, kn_attr_move, .start = {axis});
+    c->n_in = n, c->out[0] = out;
+    ATTR(c, kn_attr_concat, axis);
 }
 
 static void broadcast_of(kn_dtype dtype, parity_operand x, parity_operand out) {
-    parity_case *c = add(KN_OP_broadcast, COMPARE_EXACT);
-    c->n_in = 1, c->in[0] = of_dtype(x, dtype), c->in[0].limit = 100;
-    c->out = of_dtype(like(out, FILL_GUARD), dtype);
+    kn_attr_shape attr = {.n_dims = out.shape.n_dims};
+    memcpy(attr.dim, out.shape.dim, sizeof attr.dim);
+    for (int adds = 0; adds < (dtype ? 1 : 2); adds++) {
+        parity_case *c = parity_add(KN_OP_broadcast, COMPARE_EXACT);
+        c->n_in = 1, c->in[0] = of_dtype(x, dtype), c->in[0].limit = 100;
+        c->out[0] = of_dtype(like(out, adds ? FILL_UNIFORM : FILL_GUARD), dtype);
+        c->accumulate = (uint8_t)adds;
+        set_attr(c, &attr, sizeof attr);
+    }
 }
 
 static void cast_of(kn_dtype from, kn_dtype to) {
-    parity_case *c = add(KN_OP_cast, COMPARE_EXACT);
+    parity_case *c = parity_add(KN_OP_cast, COMPARE_EXACT);
     bool integer = from == KN_I64 || from == KN_I32 || from == KN_U8 || from == KN_BOOL;
     c->n_in = 1, c->in[0] = of_dtype(OPERAND(WIDE, 13001), from);
     if (integer) c->in[0].fill = from == KN_BOOL ? FILL_INDEX : FILL_WIDE;
     c->in[0].limit = 2;
-    c->out = of_dtype(OPERAND(GUARD, 13001), to);
+    c->out[0] = of_dtype(OPERAND(GUARD, 13001), to);
+    ATTR(c, kn_attr_cast, (int32_t)to);
 }
 
 static void movement_cases(void) {
     const kn_dtype own = (kn_dtype)0;
-    slice_of(own, U(20, 30), (kn_attr_move){{3, 5}, {17, 30}});
-    slice_of(own, U(64, 128), (kn_attr_move){{0, 64}, {64, 128}});
-    slice_of(KN_U8, OPERAND(INDEX, 5, 6, 7), (kn_attr_move){{1, 2, 3}, {4, 3, 7}});
-    slice_of(own, U(4, 6), (kn_attr_move){{2, 2}, {2, 5}});
-    slice_of(KN_I64, OPERAND(INDEX, 9), (kn_attr_move){{8}, {9}});
-    slice_of(KN_BF16, U(3, 16, 16), (kn_attr_move){{0, 0, 8}, {3, 16, 16}});
+    slice_of(own, U(20, 30), U(14, 25), (kn_attr_box){{3, 5}, {0}});
+    slice_of(own, U(64, 128), U(64, 64), (kn_attr_box){{0, 64}, {0}});
+    slice_of(KN_U8, OPERAND(INDEX, 5, 6, 7), OPERAND(INDEX, 3, 1, 4),
+             (kn_attr_box){{1, 2, 3}, {0}});
+    slice_of(own, U(4, 6), U(0, 3), (kn_attr_box){{2, 2}, {0}});
+    slice_of(KN_I64, OPERAND(INDEX, 9), OPERAND(INDEX, 1), (kn_attr_box){{8}, {0}});
+    slice_of(KN_BF16, U(3, 16, 16), U(3, 16, 8), (kn_attr_box){{0, 0, 8}, {0}});
     transpose_of(own, U(100, 37), PERM(1, 0));
     transpose_of(own, U(1, 5), PERM(1, 0));
     transpose_of(own, U(3, 40, 50), PERM(0, 2, 1));
@@ -641,7 +551,7 @@ static void movement_cases(void) {
 /* --- optimisers --- */
 
 static void optim_of(kn_op op, int n_weights, int64_t size, double decay) {
-    parity_case *c = add(op, COMPARE_CLOSE);
+    parity_case *c = parity_add(op, COMPARE_CLOSE);
     int64_t n = 0;
     c->n_in = 4, c->n_extra = n_weights;
     for (int i = 0; i < n_weights; i++) {
@@ -669,8 +579,8 @@ static void optim_cases(void) {
 void parity_table_make(parity_table *out) {
     memset(out, 0, sizeof *out);
     table = out;
-    pointwise_cases();
-    scalar_cases();
+    parity_row_cases();
+    fill_cases();
     reduce_cases();
     relu_bias_cases();
     argmax_cases();

@@ -22,11 +22,12 @@ static conv_case random_case(int n_spatial) {
                    .outputs = 1 + (int64_t)test_random_below(6)};
     c.attr = (kn_attr_conv){.groups = 1 + (int64_t)test_random_below(3),
                             .n_spatial = n_spatial,
-                            .flip = test_random_below(2)};
+                            .flip = (int32_t)test_random_below(2)};
     for (int i = 0; i < 3; i++) {
         bool used = i < n_spatial;
         c.attr.stride[i] = used ? 1 + (int64_t)test_random_below(3) : 1;
         c.attr.padding[i] = used ? (int64_t)test_random_below(3) : 0;
+        c.attr.padding_end[i] = used ? c.attr.padding[i] + (int64_t)test_random_below(2) : 0;
         c.attr.dilation[i] = used ? 1 + (int64_t)test_random_below(2) : 1;
         c.window[i] = 1 + (int64_t)test_random_below(4);
         c.in[i] = c.attr.dilation[i] * (c.window[i] - 1) + 1 + (int64_t)test_random_below(9);
@@ -104,15 +105,15 @@ static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
     kn_shape x_shape = shape_of(c->n_spatial, c->batch, c->channels * c->attr.groups, c->in);
     kn_shape w_shape = shape_of(c->n_spatial, c->outputs * c->attr.groups, c->channels, c->window);
     kn_tensor *x = random_tensor(dtype, x_shape), *w = random_tensor(dtype, w_shape);
-    kn_tensor *y = kn_conv_attr(x, w, KN_NONE, &c->attr);
+    kn_tensor *y = op_conv_attr(x, w, KN_NONE, &c->attr);
     assert_non_null(y);
     kn_tensor *dy = random_tensor(dtype, kn_tensor_shape(y));
     const kn_shape shapes[3] = {x_shape, w_shape, kn_tensor_shape(y)};
     assert_terms(c, (terms){x, w, NULL, NULL, 0}, y, NULL, shapes);
 
-    kn_tensor *dx = kn_conv_data(dy, w, x_shape, &c->attr);
+    kn_tensor *dx = op_conv_data(dy, w, x_shape, &c->attr);
     assert_terms(c, (terms){NULL, w, dy, NULL, 1}, dx, NULL, shapes);
-    kn_tensor *dw = kn_conv_weight(x, dy, w_shape, &c->attr, NULL);
+    kn_tensor *dw = op_conv_weight(x, dy, w_shape, &c->attr, NULL);
     assert_terms(c, (terms){x, NULL, dy, NULL, 2}, dw, NULL, shapes);
 
     double tol = 50 * tolerance(dtype), y_dy = dot(y, dy);
@@ -122,7 +123,7 @@ static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
     kn_tensor *into = random_tensor(dtype, w_shape);
     double *start = malloc((size_t)kn_tensor_numel(into) * sizeof *start);
     for (int64_t i = 0; i < kn_tensor_numel(into); i++) start[i] = ops_at(into, i);
-    assert_ptr_equal(kn_conv_weight(x, dy, w_shape, &c->attr, into), into);
+    assert_ptr_equal(op_conv_weight(x, dy, w_shape, &c->attr, into), into);
     assert_terms(c, (terms){x, NULL, dy, NULL, 2}, into, start, shapes);
     free(start);
     kn__conv_prefer(KN_CONV_MEASURED);
@@ -145,25 +146,34 @@ static void random_convolutions_match_the_definition(void **state) {
 
 static void a_window_of_one_needs_no_copy_and_matches(void **state) {
     (void)state;
-    conv_case c = {2, 3, 7, 9, {5, 6, 0}, {1, 1, 1}, {{1, 1, 1}, {0}, {1, 1, 1}, 2, 2, false}};
+    conv_case c = {
+        2, 3, 7, 9, {5, 6, 0}, {1, 1, 1}, {{1, 1, 1}, {0}, {0}, {1, 1, 1}, 2, {0}, 2, 0}};
     FOR_BOTH_DTYPES(dtype) check_case(&c, dtype);
 }
 
 static void many_channels_match(void **state) {
     (void)state;
-    conv_case same = {2, 2, 32, 48, {9, 10, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 1, 2, 0}};
-    conv_case odd = {2, 3, 20, 50, {12, 12, 0}, {5, 5, 1}, {{2, 1, 1}, {0}, {1, 1, 1}, 1, 2, 0}};
+    conv_case same = {
+        2, 2, 32, 48, {9, 10, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 1, {0}, 2, 0}};
+    conv_case odd = {
+        2, 3, 20, 50, {12, 12, 0}, {5, 5, 1}, {{2, 1, 1}, {0}, {0}, {1, 1, 1}, 1, {0}, 2, 0}};
     conv_case grouped = {
-        2, 2, 16, 16, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 2, 2, 0}};
+        2, 2, 16, 16, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 2, {0}, 2, 0}};
     conv_case flipped = {
-        2, 2, 16, 32, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 0}, {1, 1, 1}, 1, 2, 1}};
+        2, 2, 16, 32, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 0}, {1, 0}, {1, 1, 1}, 1, {0}, 2, 1}};
     conv_case strided = {
-        2, 9, 32, 48, {9, 7, 0}, {3, 3, 1}, {{2, 2, 1}, {1, 1}, {2, 1, 1}, 1, 2, 0}};
-    conv_case solid = {
-        3, 2, 16, 16, {3, 4, 5}, {3, 3, 3}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, 3, 0}};
-    conv_case planes = {2, 3, 1, 1, {8, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1, 1}, 16, 2, 0}};
+        2, 9, 32, 48, {9, 7, 0}, {3, 3, 1}, {{2, 2, 1}, {1, 1}, {1, 1}, {2, 1, 1}, 1, {0}, 2, 0}};
+    conv_case solid = {3,
+                       2,
+                       16,
+                       16,
+                       {3, 4, 5},
+                       {3, 3, 3},
+                       {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, {0}, 3, 0}};
+    conv_case planes = {
+        2, 3, 1, 1, {8, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 16, {0}, 2, 0}};
     conv_case first = {
-        2, 5, 3, 16, {15, 15, 0}, {7, 7, 1}, {{2, 2, 1}, {3, 3}, {1, 1, 1}, 1, 2, 0}};
+        2, 5, 3, 16, {15, 15, 0}, {7, 7, 1}, {{2, 2, 1}, {3, 3}, {3, 3}, {1, 1, 1}, 1, {0}, 2, 0}};
     check_case(&planes, KN_F32);
     check_case(&first, KN_F32);
     check_case(&strided, KN_F32);
@@ -193,9 +203,9 @@ static void the_bias_is_added_to_each_output_plane(void **state) {
 static kn_tensor *pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,
                        const kn_attr_conv *attr, int threads) {
     KN_FRAME(.threads = threads);
-    if (which == 0) return kn_keep(kn_conv_attr(x, w, KN_NONE, attr));
-    if (which == 1) return kn_keep(kn_conv_data(dy, w, kn_tensor_shape(x), attr));
-    return kn_keep(kn_conv_weight(x, dy, kn_tensor_shape(w), attr, NULL));
+    if (which == 0) return kn_keep(op_conv_attr(x, w, KN_NONE, attr));
+    if (which == 1) return kn_keep(op_conv_data(dy, w, kn_tensor_shape(x), attr));
+    return kn_keep(op_conv_weight(x, dy, kn_tensor_shape(w), attr, NULL));
 }
 
 static void the_number_of_threads_changes_no_bit(void **state) {
@@ -205,7 +215,8 @@ static void the_number_of_threads_changes_no_bit(void **state) {
     } cases[] = {{19, 1, 20, 28, 5}, {21, 20, 50, 12, 5}, {1, 3, 8, 40, 3}, {7, 32, 64, 14, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) FOR_BOTH_DTYPES(dtype) {
             KN_FRAME();
-            const kn_attr_conv attr = {{1, 1, 1}, {0}, {1, 1, 1}, 1, 2, false};
+            const kn_attr_conv attr = {
+                .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1, .n_spatial = 2};
             int64_t out = cases[i].side - cases[i].window + 1;
             kn_tensor *x = random_tensor(
                 dtype, KN_SHAPE(cases[i].batch, cases[i].channels, cases[i].side, cases[i].side));
@@ -232,6 +243,7 @@ static const kn_conv_sizes plain_sizes = {.batch = 4,
                                           .window = {1, 3, 3},
                                           .stride = {1, 1, 1},
                                           .padding = {0, 1, 1},
+                                          .padding_end = {0, 1, 1},
                                           .dilation = {1, 1, 1},
                                           .in_plane = 36,
                                           .out_plane = 36,
@@ -268,10 +280,23 @@ static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
 /* Three groups of a few channels: the library has but slow loops for these. */
 static void our_kernels_run_when_the_library_declines(void **state) {
     (void)state;
-    conv_case c = {2, 2, 3, 5, {9, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {4, 4}, {1, 1, 1}, 3, 2, false}};
+    conv_case c = {2,
+                   2,
+                   3,
+                   5,
+                   {9, 9, 0},
+                   {3, 3, 1},
+                   {.stride = {1, 1, 1},
+                    .padding = {4, 4},
+                    .padding_end = {4, 4},
+                    .dilation = {1, 1, 1},
+                    .groups = 3,
+                    .n_spatial = 2,
+                    .flip = 0}};
     kn_conv_sizes s = plain_sizes;
     s.groups = 3, s.channels = 3, s.outputs = 5;
     s.in[1] = s.in[2] = 9, s.out[1] = s.out[2] = 15, s.padding[1] = s.padding[2] = 4;
+    s.padding_end[1] = s.padding_end[2] = 4;
     int declined = 0;
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
         kn_conv_plan *plan = NULL;
@@ -352,10 +377,11 @@ static void threads_share_the_cache(void **state) {
 static void the_gradient_of_an_empty_batch_is_zero(void **state) {
     (void)state;
     KN_FRAME();
-    const kn_attr_conv attr = {{1, 1, 1}, {0}, {1, 1, 1}, 1, 2, false};
+    const kn_attr_conv attr = {
+        .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1, .n_spatial = 2};
     kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(0, 2, 4, 4)),
               *dy = random_tensor(KN_F32, KN_SHAPE(0, 3, 2, 2));
-    kn_tensor *dw = kn_conv_weight(x, dy, KN_SHAPE(3, 2, 3, 3), &attr, NULL);
+    kn_tensor *dw = op_conv_weight(x, dy, KN_SHAPE(3, 2, 3, 3), &attr, NULL);
     for (int64_t i = 0; i < kn_tensor_numel(dw); i++) assert_close(ops_at(dw, i), 0, 0, 0);
 }
 

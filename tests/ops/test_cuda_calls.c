@@ -44,7 +44,7 @@ static void any_refusal_of_the_bias_leaves_it_to_a_kernel(void **state) {
         assert_non_null(new_linear());
         assert_int_equal(fake_gpu_count().n_products, 1);
         assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_DEFAULT);
-        assert_int_equal(fake_gpu_kernels("f_add"), 1);
+        assert_int_equal(fake_gpu_kernels("row_add"), 1);
     }
 }
 
@@ -53,7 +53,7 @@ static void a_bias_is_added_by_the_product(void **state) {
     KN_FRAME(.device = gpu);
     assert_non_null(new_linear());
     assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_BIAS);
-    assert_int_equal(fake_gpu_kernels("f_add"), 0);
+    assert_int_equal(fake_gpu_kernels("row_add"), 0);
 }
 
 static void a_product_that_is_refused_twice_is_an_error(void **state) {
@@ -80,6 +80,87 @@ static void addresses_share_a_plan_from_16_bytes_on(void **state) {
     kn_tensor *odd = kn_slice(kn_ones(KN_SHAPE(5)), KN_SHAPE(1), KN_SHAPE(5));
     row_product(kn_reshape(odd, KN_SHAPE(1, 4)), w, 0);
     assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
+static void a_batch_of_products_is_one_call(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    int64_t n = new_size();
+    kn_tensor *a = kn_ones(KN_SHAPE(6, 3, n)), *b = kn_ones(KN_SHAPE(6, n, 5));
+    fake_gpu_reset();
+    assert_non_null(kn_matmul(a, b, NULL));
+    assert_int_equal(fake_gpu_launches(), 1);
+    assert_int_equal(fake_gpu_count().n_products, 1);
+    assert_non_null(kn_matmul(kn_reshape(a, KN_SHAPE(1, 18, n)),
+                              kn_slice(b, KN_SHAPE(0, 0, 0), KN_SHAPE(1, n, 5)), NULL));
+    assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
+static void a_sum_of_no_products_is_cleared_or_left_alone(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *a = kn_zeros(KN_SHAPE(3, 0)), *b = kn_zeros(KN_SHAPE(0, 4)), *c;
+    fake_gpu_reset();
+    assert_non_null(c = kn_matmul(a, b, NULL));
+    assert_int_equal(fake_gpu_count().n_fills, 1);
+    kn_attr_matmul attr = {0, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, &attr, KN_LIST_(a, b), 2);
+    call.out[0] = c, call.given = call.accumulate = 1;
+    assert_ptr_equal(kn_op_run(&call), c);
+    assert_int_equal(fake_gpu_launches(), 1);
+}
+
+/* --- rows --- */
+
+/* Runs op for all its results. */
+static kn_op_call run_row(kn_op op, kn_tensor *const in[], int n_in, unsigned want) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, in, n_in);
+    call.want = (uint8_t)want;
+    assert_non_null(kn_op_run(&call));
+    return call;
+}
+
+static void gradients_of_a_row_take_one_launch(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100)), *y = kn_ones(KN_SHAPE(100));
+    fake_gpu_reset();
+    run_row(KN_OP_mul_back, KN_LIST_(x, x, y, KN_NONE), 4, 3);
+    assert_int_equal(fake_gpu_launches(), 1);
+    assert_int_equal(fake_gpu_kernels("row_mul"), 1);
+    run_row(KN_OP_mul_back2, KN_LIST_(x, y, KN_NONE, KN_NONE, KN_NONE), 5, 3);
+    assert_int_equal(fake_gpu_launches(), 2);
+    assert_int_equal(fake_gpu_kernels("row_mul"), 2);
+}
+
+static void gradients_that_are_zero_are_cleared_or_left_alone(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100));
+    fake_gpu_reset();
+    kn_op_call call = run_row(KN_OP_sign_back, KN_LIST_(x, KN_NONE, KN_NONE), 3, 1);
+    assert_int_equal(fake_gpu_count().n_fills, 1);
+    call.given = call.accumulate = 1;
+    assert_non_null(kn_op_run(&call));
+    assert_int_equal(fake_gpu_launches(), 1);
+    /* x·y's second derivative by x and y reads u and v; the one by x and x is zero. */
+    run_row(KN_OP_mul_back2, KN_LIST_(x, KN_NONE, KN_NONE, KN_NONE, KN_NONE), 5, 3);
+    assert_int_equal(fake_gpu_count().n_fills, 2);
+    assert_int_equal(fake_gpu_count().n_kernels, 1);
+}
+
+static void a_dtype_without_kernel_is_an_error_that_names_it(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_attr_box attr = {{0, 1}, {4, 2}};
+    kn_op_call call;
+    kn_tensor *x = kn_cast(kn_ones(KN_SHAPE(4, 6)), KN_F16);
+    kn_op_call_init(&call, KN_OP_slice, &attr, &x, 1);
+    call.out[0] = kn_cast(kn_ones(KN_SHAPE(4, 2)), KN_F16), call.given = call.accumulate = 1;
+    assert_null(kn_op_run(&call));
+    assert_fails(kn_check(), KN_ERR_UNSUPPORTED, "kn_slice: cuda:0 has no kernel for f16");
 }
 
 /* --- math modes --- */
@@ -206,7 +287,7 @@ static void a_thread_without_a_context_gets_one_once(void **state) {
     for (int i = 0; i < 10; i++) kn_drop(kn_relu(x));
     fake_gpu_reset();
     for (int i = 0; i < 10; i++) kn_drop(kn_relu(x));
-    assert_int_equal(fake_gpu_kernels("relu"), 10);
+    assert_int_equal(fake_gpu_kernels("row_relu"), 10);
     assert_int_equal(fake_cuda_calls("cuCtxPushCurrent"), 0);
     assert_int_equal(fake_cuda_count().n_contexts, 1);
 }
@@ -258,6 +339,11 @@ int main(void) {
         CALLS_TEST(a_bias_is_added_by_the_product),
         CALLS_TEST(a_product_that_is_refused_twice_is_an_error),
         CALLS_TEST(addresses_share_a_plan_from_16_bytes_on),
+        CALLS_TEST(a_batch_of_products_is_one_call),
+        CALLS_TEST(a_sum_of_no_products_is_cleared_or_left_alone),
+        CALLS_TEST(gradients_of_a_row_take_one_launch),
+        CALLS_TEST(gradients_that_are_zero_are_cleared_or_left_alone),
+        CALLS_TEST(a_dtype_without_kernel_is_an_error_that_names_it),
         CALLS_TEST(products_compute_in_the_frames_mode),
         CALLS_TEST(a_gpu_without_tensor_cores_for_a_mode_is_strict),
         CALLS_TEST(a_mode_that_cublaslt_refuses_becomes_strict),

@@ -16,23 +16,28 @@ typedef struct plan_case {
     int n_spatial;
     int64_t batch, in, out, size, window, stride, padding, dilation, groups;
     int flip;
+    int64_t padding_extra; /* at the ends */
 } plan_case;
 
 static const plan_case cases[] = {
-    {"LeNet 1", 2, 100, 1, 20, 28, 5, 1, 0, 1, 1, 0},
-    {"LeNet 2", 2, 100, 20, 50, 12, 5, 1, 0, 1, 1, 0},
-    {"3x3, 64 channels", 2, 32, 64, 64, 56, 3, 1, 1, 1, 1, 0},
-    {"ResNet stem", 2, 16, 3, 64, 224, 7, 2, 3, 1, 1, 0},
-    {"1x1", 2, 8, 256, 64, 14, 1, 1, 0, 1, 1, 0},
-    {"true convolution", 2, 4, 3, 8, 17, 3, 1, 1, 1, 1, 1},
-    {"groups", 2, 8, 16, 16, 15, 3, 2, 1, 1, 4, 0},
-    {"depthwise", 2, 4, 32, 32, 16, 3, 1, 1, 1, 32, 0},
-    {"dilation", 2, 2, 3, 4, 19, 3, 1, 2, 2, 1, 0},
-    {"stride that leaves a rest", 2, 3, 5, 7, 8, 3, 3, 0, 1, 1, 0},
-    {"one of everything", 2, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0},
-    {"one dimension", 1, 4, 6, 8, 50, 5, 2, 2, 1, 1, 0},
-    {"three dimensions", 3, 2, 3, 4, 10, 3, 1, 1, 1, 1, 0},
-    {"three dimensions, groups, flip", 3, 2, 4, 4, 7, 2, 1, 0, 2, 2, 1},
+    {"LeNet 1", 2, 100, 1, 20, 28, 5, 1, 0, 1, 1, 0, 0},
+    {"LeNet 2", 2, 100, 20, 50, 12, 5, 1, 0, 1, 1, 0, 0},
+    {"3x3, 64 channels", 2, 32, 64, 64, 56, 3, 1, 1, 1, 1, 0, 0},
+    {"ResNet stem", 2, 16, 3, 64, 224, 7, 2, 3, 1, 1, 0, 0},
+    {"1x1", 2, 8, 256, 64, 14, 1, 1, 0, 1, 1, 0, 0},
+    {"true convolution", 2, 4, 3, 8, 17, 3, 1, 1, 1, 1, 1, 0},
+    {"groups", 2, 8, 16, 16, 15, 3, 2, 1, 1, 4, 0, 0},
+    {"depthwise", 2, 4, 32, 32, 16, 3, 1, 1, 1, 32, 0, 0},
+    {"dilation", 2, 2, 3, 4, 19, 3, 1, 2, 2, 1, 0, 0},
+    {"stride that leaves a rest", 2, 3, 5, 7, 8, 3, 3, 0, 1, 1, 0, 0},
+    {"one of everything", 2, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 0},
+    {"one dimension", 1, 4, 6, 8, 50, 5, 2, 2, 1, 1, 0, 0},
+    {"three dimensions", 3, 2, 3, 4, 10, 3, 1, 1, 1, 1, 0, 0},
+    {"three dimensions, groups, flip", 3, 2, 4, 4, 7, 2, 1, 0, 2, 2, 1, 0},
+    {"more padding at the end", 2, 4, 16, 8, 28, 3, 2, 0, 1, 1, 0, 1},
+    {"less padding at the end", 2, 3, 4, 6, 9, 2, 1, 1, 1, 2, 0, -1},
+    {"one dimension, uneven", 1, 2, 3, 4, 20, 4, 1, 1, 2, 1, 1, 2},
+    {"three dimensions, uneven", 3, 1, 2, 4, 6, 2, 1, 0, 1, 1, 0, 1},
 };
 
 static kn__conv_key key_of(const plan_case *c, kn__conv_kind kind, kn_dtype dtype) {
@@ -49,11 +54,13 @@ static kn__conv_key key_of(const plan_case *c, kn__conv_kind kind, kn_dtype dtyp
         bool unused = c->n_spatial == 1 && d == 0;
         key.stride[d] = unused ? 1 : c->stride;
         key.padding[d] = unused ? 0 : c->padding;
+        key.padding_end[d] = unused ? 0 : c->padding + c->padding_extra;
         key.dilation[d] = unused ? 1 : c->dilation;
         key.x[2 + d] = unused ? 1 : c->size;
         key.w[2 + d] = unused ? 1 : c->window;
         int64_t span = key.dilation[d] * (key.w[2 + d] - 1) + 1;
-        key.y[2 + d] = (key.x[2 + d] + 2 * key.padding[d] - span) / key.stride[d] + 1;
+        key.y[2 + d] =
+            (key.x[2 + d] + key.padding[d] + key.padding_end[d] - span) / key.stride[d] + 1;
     }
     return key;
 }

@@ -14,8 +14,8 @@
 static const struct {
     const char *part, *why;
 } narrow[] = {
-    {"12dense_kernelILi1E", "operands at odd addresses"},
-    {"14strided_kernel", "broadcast operands: neighbours in the result aren't in the operands"},
+    {"14strided_kernel",
+     "broadcast operands, whose neighbours are not the result's; odd addresses"},
     {"11copy_kernel", "copies of regions whose rows aren't multiples of 16 bytes"},
     {"16transpose_kernel", "a tile is 32 elements wide, and rows begin anywhere"},
     {"row_shapeILi32ELi1E", "rows that aren't multiples of 16 bytes"},

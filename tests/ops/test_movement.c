@@ -76,7 +76,7 @@ static void slices_and_their_adjoints_move_each_element(void **state) {
                 start.dim[i] + (whole ? rest : 1 + (int64_t)test_random_below((uint64_t)rest));
         }
         kn_tensor *x = random_bytes(shape, dtype), *y = kn_slice(x, start, stop),
-                  *back = kn_slice_back(y, start, shape);
+                  *back = op_slice_back(y, start, shape);
         assert_shape(back, shape);
         for (int64_t e = 0; e < kn_tensor_numel(x); e++) {
             int64_t index[KN_DIMS_MAX], inner[KN_DIMS_MAX];
@@ -250,11 +250,12 @@ static void bad_movements_are_errors(void **state) {
     assert_op_fails(kn_transpose(x, KN_SHAPE(0)), KN_ERR_SHAPE, "axes has 1 entries");
     assert_op_fails(kn_transpose(x, KN_SHAPE(0, 0)), KN_ERR_SHAPE, "axis 0 is named twice");
     assert_op_fails(kn_concat(((kn_tensor *[]){x, y}), 2, 0), KN_ERR_SHAPE,
-                    "x[1] does not fit x[0] beside axis 0: f32 and f32 (x [2,3], x[1] [2,4])");
-    assert_op_fails(kn_concat(((kn_tensor *[]){y, d}), 2, 1), KN_ERR_DTYPE, "f64 and f32");
+                    "x[1] does not fit x[0] beside axis 0 (x[0] [2,3], x[1] [2,4])");
+    assert_op_fails(kn_concat(((kn_tensor *[]){y, d}), 2, 1), KN_ERR_DTYPE,
+                    "kn_concat: x[0] is f32, x[1] is f64; see kn_cast");
     assert_op_fails(kn_concat(&x, 0, 1), KN_ERR_INVALID, "n_x is 0");
     assert_op_fails(kn_concat(&x, 1, 2), KN_ERR_SHAPE, "no axis 2");
-    assert_op_fails(kn_slice_back(x, KN_SHAPE(1, 0), KN_SHAPE(2, 3)), KN_ERR_SHAPE,
+    assert_op_fails(op_slice_back(x, KN_SHAPE(1, 0), KN_SHAPE(2, 3)), KN_ERR_SHAPE,
                     "g is no slice of [2,3]");
 }
 

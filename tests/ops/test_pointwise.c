@@ -1,7 +1,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "host/loops.h"
+#include "host/rows.h"
 #include "ops_test.h"
 
 /* --- values --- */
@@ -59,7 +59,7 @@ static void relu_of_nan_is_nan_and_passes_its_gradient_on(void **state) {
         for (int i = 0; i < N; i++) x[i] = i % 2 ? 1.5f : -1.5f;
         x[at] = NAN;
         kn_tensor *y = kn_relu(kn_tensor_from(x, KN_F32, KN_SHAPE(N)));
-        kn_tensor *dx = kn_unary_back(KN_OP_relu_back, y, kn_full(KN_SHAPE(N), 2));
+        kn_tensor *dx = op_row1_back(KN_OP_relu_back, kn_full(KN_SHAPE(N), 2), KN_NONE, y);
         for (int i = 0; i < N; i++) {
             assert_close(ops_at(y, i), i == at ? NAN : i % 2 ? 1.5 : 0, 0, 0);
             assert_close(ops_at(dx, i), i == at || i % 2 ? 2 : 0, 0, 0);
@@ -227,11 +227,11 @@ static void sigm_has_the_same_bits_for_every_instruction_set(void **state) {
     for (int wide = 0; wide < 2; wide++) {
         kn_dtype dtype = wide ? KN_F64 : KN_F32;
         const void *from = wide ? (const void *)x : x32;
-        kn__loops_isa(dtype, 2)->unary(KN_OP_sigm, want, from, N, 0, 0);
+        kn__rows_isa(dtype, 2)[KN_OP_sigm].f(want, &from, N, 0, 0, false);
         for (int isa = 3; isa <= 4; isa++) {
-            const kn_loops *loops = kn__loops_isa(dtype, isa);
-            if (!loops) continue;
-            loops->unary(KN_OP_sigm, got, from, N, 0, 0);
+            const kn_row *rows = kn__rows_isa(dtype, isa);
+            if (!rows) continue;
+            rows[KN_OP_sigm].f(got, &from, N, 0, 0, false);
             assert_memory_equal(got, want, N * kn_dtype_bytes(dtype));
         }
     }
@@ -260,7 +260,7 @@ static void slopes_match_their_formulas(void **state) {
               *tg = kn_tensor_from(g, KN_F64, KN_SHAPE(200));
     for (int c = 0; c < UNARY_CASES; c++) {
         const unary_case *u = &unary_cases[c];
-        const double *dx = kn_data(kn_unary_back(u->back, u->saves_y ? u->op(tx) : tx, tg));
+        const double *dx = kn_data(op_row1_back(u->back, tg, tx, u->op(tx)));
         for (int i = 0; i < 200; i++) {
             assert_close(dx[i], g[i] * u->slope(x[i], u->fn(x[i])), 1e-13, 0);
         }
@@ -420,19 +420,33 @@ static void bad_inputs_name_op_values_and_shapes(void **state) {
     assert_op_fails(kn_add(x, y), KN_ERR_SHAPE, "kn_add: shapes don't broadcast (a [2,3], b [4])");
     assert_op_fails(kn_mul(x, d), KN_ERR_DTYPE,
                     "kn_mul: a is f32, b is f64; see kn_cast (a [2,3], b [3])");
-    assert_op_fails(kn_relu(i), KN_ERR_DTYPE, "kn_relu: x is i64; it must be f32 or f64 (x [3])");
+    assert_op_fails(kn_exp(i), KN_ERR_DTYPE,
+                    "kn_exp: x is i64; it must be floating: f32, f64, f16 or bf16 (x [3])");
     assert_op_fails(kn_add(x, NULL), KN_ERR_INVALID, "kn_add: b is NULL");
     assert_op_fails(kn_add(KN_NONE, x), KN_ERR_INVALID, "kn_add: a is KN_NONE");
     assert_op_fails(kn_where(x, x, x), KN_ERR_DTYPE, "condition is f32; it must be bool");
-    assert_op_fails(kn_unary_back(KN_OP_relu_back, x, y), KN_ERR_SHAPE, "(s [2,3], g [4])");
+    assert_op_fails(op_row1_back(KN_OP_relu_back, y, KN_NONE, x), KN_ERR_SHAPE,
+                    "kn_relu_back: shapes don't broadcast to g's (g [4], z [2,3])");
     assert_op_fails(kn_zeros(KN_SHAPE(2, -3)), KN_ERR_SHAPE, "[2,-3]");
     assert_op_fails(kn_zeros(KN_SHAPE(1ll << 40, 1ll << 40)), KN_ERR_SHAPE, "too large");
     assert_op_fails(kn_zeros(KN_SHAPE(1ll << 62)), KN_ERR_SHAPE, "too large"); /* in bytes */
-    assert_fails(kn_add_into(x, y), KN_ERR_SHAPE, "(x [2,3], y [4])");
+    assert_fails(kn_add_into(y, x), KN_ERR_SHAPE, "(a [4], b [2,3])");
     assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill: x is NULL");
     kn_tensor_consume(x);
     assert_op_fails(kn_relu(x), KN_ERR_INVALID, "was consumed by kn_backward");
     assert_ok(kn_check());
+}
+
+static kn_tensor *relu_bias_back(kn_tensor *y, kn_tensor *g, uint32_t reduced, kn_tensor *db,
+                                 bool accumulate) {
+    kn_attr_axes attr = {reduced, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_relu_bias_back, &attr, KN_LIST_(y, g), 2);
+    call.want = 3;
+    call.given = 2;
+    call.accumulate = accumulate ? 2 : 0;
+    call.out[1] = db;
+    return kn_op_run(&call);
 }
 
 static void relu_and_the_bias_before_it_have_one_gradient_op(void **state) {
@@ -442,16 +456,17 @@ static void relu_and_the_bias_before_it_have_one_gradient_op(void **state) {
     kn_tensor *g = F32(KN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
     kn_tensor *rows = F32(KN_SHAPE(2), 100, 200), *columns = F32(KN_SHAPE(3), 7, 7, 7);
     uint32_t version = rows->storage->version;
-    assert_values(kn_relu_bias_back(y, g, 1, columns, false), 1, 0, 3, 4, 5, 0);
+    assert_values(relu_bias_back(y, g, 1, columns, false), 1, 0, 3, 4, 5, 0);
     assert_values(columns, 5, 5, 3);
-    assert_values(kn_relu_bias_back(y, g, 0, rows, true), 1, 0, 3, 4, 5, 0);
+    assert_values(relu_bias_back(y, g, 2, rows, true), 1, 0, 3, 4, 5, 0);
     assert_values(rows, 104, 209);
     assert_int_equal(rows->storage->version, version + 1); /* it was written */
-    assert_op_fails(kn_relu_bias_back(y, g, 1, rows, false), KN_ERR_SHAPE, "db [3]");
-    assert_op_fails(kn_relu_bias_back(y, g, 2, rows, false), KN_ERR_SHAPE, "relu_bias_back");
-    assert_op_fails(kn_relu_bias_back(y, rows, 1, columns, false), KN_ERR_SHAPE, "g [2]");
+    assert_op_fails(relu_bias_back(y, g, 1, rows, false), KN_ERR_SHAPE,
+                    "a result of 3 elements f32 does not fit into [2] f32");
+    assert_op_fails(relu_bias_back(y, g, 3, rows, false), KN_ERR_SHAPE, "one axis is kept");
+    assert_op_fails(relu_bias_back(y, rows, 1, columns, false), KN_ERR_SHAPE, "g [2]");
     kn_tensor *none = kn_zeros(KN_SHAPE(0, 3));
-    assert_op_fails(kn_relu_bias_back(none, none, 1, columns, false), KN_ERR_SHAPE, "not empty");
+    assert_op_fails(relu_bias_back(none, none, 1, columns, false), KN_ERR_SHAPE, "not empty");
 }
 
 int main(void) {

@@ -58,7 +58,7 @@ static void dropout_follows_the_element_map_and_is_its_own_adjoint(void **state)
         KN_FRAME();
         const double p = 0.3;
         kn_tensor *x = random_tensor(dtype, KN_SHAPE(N));
-        kn_tensor *rng_state = I64(KN_SHAPE(2), 9, 16), *y = kn_dropout_state(x, p, rng_state);
+        kn_tensor *rng_state = I64(KN_SHAPE(2), 9, 16), *y = op_dropout_state(x, p, rng_state);
         int64_t n_kept = 0;
         for (int64_t i = 0; i < N; i++) {
             bool kept = word_of(i, 9, 16) >= (uint32_t)(p * 4294967296.0);
@@ -67,8 +67,8 @@ static void dropout_follows_the_element_map_and_is_its_own_adjoint(void **state)
         }
         assert_close((double)n_kept / N, 1 - p, 0.02, 0);
         kn_tensor *g = random_tensor(dtype, KN_SHAPE(N));
-        assert_close(dot(g, y), dot(kn_dropout_state(g, p, rng_state), x), 1e-4, 1e-4);
-        kn_tensor *none = kn_dropout_state(x, 1, rng_state);
+        assert_close(dot(g, y), dot(op_dropout_state(g, p, rng_state), x), 1e-4, 1e-4);
+        kn_tensor *none = op_dropout_state(x, 1, rng_state);
         for (int64_t i = 0; i < N; i++) assert_close(ops_at(none, i), 0, 0, 0);
     }
 }

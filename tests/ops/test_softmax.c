@@ -42,7 +42,7 @@ static void check_backward(kn_tensor *x, int axis) {
     double tol = 10 * tolerance(dtype);
     kn_tensor *y = kn_softmax(x, axis), *z = kn_logsoftmax(x, axis);
     kn_tensor *g = random_tensor(dtype, kn_tensor_shape(x));
-    kn_tensor *dy = kn_softmax_back(y, g, axis), *dz = kn_logsoftmax_back(z, g, axis);
+    kn_tensor *dy = op_softmax_back(y, g, axis), *dz = op_logsoftmax_back(z, g, axis);
     for (int64_t line = 0; line < l.outer * l.inner; line++) {
         double weighed = 0, sum = 0;
         for (int64_t i = 0; i < l.n; i++) {

@@ -2,6 +2,8 @@
 #include <math.h>
 
 #include "host/loops.h"
+#include "host/rows.h"
+#include "kernels_test.h"
 #include "ops_test.h"
 
 static void every_op_has_a_name_of_its_own(void **state) {
@@ -50,29 +52,40 @@ static data random_data(kn_dtype dtype) {
     return d;
 }
 
+enum { ROW_LOOPS = 12 };
+
 /* All that the loops make of d, one after the other. */
 typedef struct results {
-    double unary[KN_OP_COUNT][N], binary[3][KN_OP_COUNT][N], where[N], sums[KN_COLUMNS];
-    double rows[3], best[2][KN_COLUMNS];
+    double rows[KN_OP_COUNT][ROW_LOOPS][N], sums[KN_COLUMNS];
+    double totals[3], best[2][KN_COLUMNS];
     int64_t places[KN_COLUMNS], place;
 } results;
 
-static void run_all(results *r, const kn_loops *loops, const data *d) {
+/* Every loop of a row: forward, forms, derivatives; each also added to what it made. */
+static void run_row(double out[ROW_LOOPS][N], const kn_row *row, int op, const data *d) {
+    const kn_row_loop loops[ROW_LOOPS] = {
+        row->f,        row->vs,       row->sv,       row->d[0],     row->d[1],     row->d[2],
+        row->dd[0][0], row->dd[0][1], row->dd[0][2], row->dd[1][1], row->dd[1][2], row->dd[2][2]};
+    const kn_op_info *info = &kn_op_table[op];
+    const void *in[5] = {d->x, d->y, d->x};
+    if (info->in[0] == KN_CLASS_BOOL) in[0] = d->c;
+    const void *back[5] = {d->y, in[0], in[1], in[2], d->y};
+    back[info->n_in + 1] = d->x;
+    for (int i = 0; i < ROW_LOOPS; i++) {
+        if (!loops[i]) continue;
+        loops[i](out[i], i < 3 ? in : back, N, 0.7, 1.1, false);
+        if (i >= 3) loops[i](out[i], back, N, 0.7, 1.1, true);
+    }
+}
+
+static void run_all(results *r, const kn_loops *loops, const kn_row *rows, const data *d) {
     memset(r, 0, sizeof *r);
-#define KN_UNARY(name, formula, saves, gradient)                                                   \
-    loops->unary(KN_OP_##name, r->unary[KN_OP_##name], d->x, N, 0, 0);                             \
-    loops->unary_back(KN_OP_##name##_back, r->unary[KN_OP_##name##_back], d->x, d->y, N);
-#define KN_BINARY(name, formula)                                                                   \
-    for (int form = 0; form < 3; form++)                                                           \
-        loops->binary(KN_OP_##name, form, r->binary[form][KN_OP_##name], d->x, d->y, N);
-#define KN_COMPARE(name, formula) KN_BINARY(name, formula)
-#include <knet/ops.def>
-    loops->unary(KN_OP_affine, r->unary[KN_OP_affine], d->x, N, 1.7, -0.3);
-    loops->unary(KN_OP_pow_scalar, r->unary[KN_OP_pow_scalar], d->x, N, 3, 0);
-    loops->where(r->where, d->c, d->x, d->y, N, (int[]){1, 1, 0});
-    r->rows[0] = loops->sum_row(d->x, N);
-    r->rows[1] = loops->extreme_row(true, d->y, N);
-    r->rows[2] = loops->extreme_row(false, d->y, N);
+    for (int op = 0; op < KN_OP_COUNT; op++) {
+        if (rows[op].f) run_row(r->rows[op], &rows[op], op, d);
+    }
+    r->totals[0] = loops->sum_row(d->x, N);
+    r->totals[1] = loops->extreme_row(true, d->y, N);
+    r->totals[2] = loops->extreme_row(false, d->y, N);
     r->place = loops->argmax_row(d->y, N);
     enum { ROWS = 13, COLUMNS = 101 };
     loops->sum_columns(r->sums, d->x, ROWS, COLUMNS, COLUMNS);
@@ -87,13 +100,13 @@ static void instruction_sets_agree_bit_for_bit(void **state) {
     static results want, got;
     for (int t = 0; t < 2; t++) {
         data d = random_data(dtypes[t]);
-        run_all(&want, kn__loops_isa(dtypes[t], 2), &d);
+        run_all(&want, kn__loops_isa(dtypes[t], 2), kn__rows_isa(dtypes[t], 2), &d);
         for (int isa = 3; isa <= 4; isa++) {
             const kn_loops *loops = kn__loops_isa(dtypes[t], isa);
             if (!loops) continue;
-            run_all(&got, loops, &d);
+            run_all(&got, loops, kn__rows_isa(dtypes[t], isa), &d);
             for (int op = 0; op < KN_OP_COUNT; op++) {
-                if (memcmp(got.unary[op], want.unary[op], sizeof got.unary[op])) {
+                if (memcmp(got.rows[op], want.rows[op], sizeof got.rows[op])) {
                     fail_msg("v%d's %s differs", isa, kn_op_name((kn_op)op));
                 }
             }
@@ -102,7 +115,97 @@ static void instruction_sets_agree_bit_for_bit(void **state) {
     }
 }
 
+/* Derivatives of twice g are twice as large, to the bit. */
+static void derivatives_are_linear_in_g(void **state) {
+    (void)state;
+    static double once[N], twice[N], g2[N];
+    for (int t = 0; t < 2; t++) {
+        kn_dtype dtype = t ? KN_F64 : KN_F32;
+        data d = random_data(dtype);
+        for (int i = 0; i < N; i++) {
+            if (t)
+                g2[i] = 2 * d.y[i];
+            else
+                ((float *)(void *)g2)[i] = 2 * ((float *)(void *)d.y)[i];
+        }
+        for (int op = 0; op < KN_OP_COUNT; op++) {
+            const kn_op_info *info = &kn_op_table[op];
+            const kn_row *row = &kn__rows(dtype)[op];
+            const void *x0 = info->in[0] == KN_CLASS_BOOL ? (const void *)d.c : d.x;
+            const void *in[5] = {d.y, x0, d.x, d.y, d.x};
+            for (int i = 0; i < 12; i++) {
+                kn_row_loop loop = i < 3 ? row->d[i] : row->dd[i % 3][i / 3 - 1];
+                if (!loop) continue;
+                in[0] = d.y;
+                loop(once, in, N, 0.7, 1.1, false);
+                in[0] = g2;
+                loop(twice, in, N, 0.7, 1.1, false);
+                for (int k = 0; k < N; k++) {
+                    double a = t ? once[k] : (double)((float *)(void *)once)[k],
+                           b = t ? twice[k] : (double)((float *)(void *)twice)[k];
+                    if (!(b == 2 * a || (a != a && b != b))) {
+                        fail_msg("%s: derivative %d of 2g is %g, of g %g", info->name, i, b, a);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Integers have the rows of their classes, and wrap. */
+static void integers_have_the_rows_of_their_classes(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_I64, KN_I32, KN_U8};
+    for (int op = 0; op < KN_OP_COUNT; op++) {
+        const kn_op_info *info = &kn_op_table[op];
+        if (!info->row || info->order) continue;
+        for (int t = 0; t < 3; t++) {
+            unsigned last = info->in[info->n_in - 1];
+            bool wanted = last >> dtypes[t] & 1 || (last == KN_CLASS_BOOL && dtypes[t] == KN_U8);
+            assert_int_equal(kn__rows(dtypes[t])[op].f != NULL, wanted);
+        }
+    }
+    KN_FRAME();
+    kn_tensor *x = I64(KN_SHAPE(2), INT64_MAX, -3), *one = I64(KN_SCALAR, 1);
+    const int64_t *sum = kn_data(kn_add(x, one)), *size = kn_data(kn_abs(x));
+    assert_true(sum[0] == INT64_MIN && sum[1] == -2 && size[1] == 3);
+    const uint8_t bytes[] = {200, 7};
+    kn_tensor *u = kn_tensor_from(bytes, KN_U8, KN_SHAPE(2));
+    const uint8_t *twice = kn_data(kn_add(u, u)), *low = kn_data(kn_clamp(u, -5, 100));
+    assert_true(twice[0] == 144 && twice[1] == 14 && low[0] == 100 && low[1] == 7);
+    kn_tensor *p = kn_gt(x, one), *q = kn_le(x, one);
+    const uint8_t *both = kn_data(kn_logical_and(p, q)), *any = kn_data(kn_logical_or(p, q));
+    assert_true(!both[0] && !both[1] && any[0] && any[1]);
+    const int64_t *picked = kn_data(kn_where(p, one, x));
+    assert_true(picked[0] == 1 && picked[1] == -3);
+    assert_op_fails(kn_add(p, q), KN_ERR_DTYPE, "kn_add: a is bool; it must be a number, not bool");
+    assert_op_fails(kn_tanh(x), KN_ERR_DTYPE, "kn_tanh: x is i64; it must be floating");
+}
+
+/* f16 and bf16 are computed as f32, block by block, broadcast or not. */
+static void halves_agree_with_f32(void **state) {
+    (void)state;
+    KN_FRAME();
+    enum { ROWS = 3, COLUMNS = 700 };
+    static float x[ROWS * COLUMNS], y[COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = (float)test_random_uniform(-2, 2);
+    for (int i = 0; i < COLUMNS; i++) y[i] = (float)test_random_uniform(-2, 2);
+    for (int h = 0; h < 2; h++) {
+        kn_dtype half = h ? KN_BF16 : KN_F16;
+        kn_tensor *a = kn_cast(kn_tensor_from(x, KN_F32, KN_SHAPE(ROWS, COLUMNS)), half);
+        kn_tensor *b = kn_cast(kn_tensor_from(y, KN_F32, KN_SHAPE(COLUMNS)), half);
+        kn_tensor *a32 = kn_cast(a, KN_F32), *b32 = kn_cast(b, KN_F32);
+        assert_same_bits(kn_mul(a, b), kn_cast(kn_mul(a32, b32), half));
+        assert_same_bits(kn_tanh(a), kn_cast(kn_tanh(a32), half));
+        assert_same_bits(kn_lt(a, b), kn_lt(a32, b32));
+        assert_same_bits(kn_where(kn_lt(a, b), a, b),
+                         kn_cast(kn_where(kn_lt(a32, b32), a32, b32), half));
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
-                     TEST(instruction_sets_agree_bit_for_bit));
+                     TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
+                     OPS_TEST(integers_have_the_rows_of_their_classes),
+                     OPS_TEST(halves_agree_with_f32));
 }

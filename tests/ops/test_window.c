@@ -8,7 +8,7 @@ typedef struct pool_case {
 static pool_case random_case(int n_spatial) {
     pool_case c = {
         {{1 + (int64_t)test_random_below(3), 1 + (int64_t)test_random_below(4)}, n_spatial + 2},
-        {.n_spatial = n_spatial}};
+        {.dilation = {1, 1, 1}, .n_spatial = n_spatial}};
     for (int i = 0; i < n_spatial; i++) {
         c.attr.window[i] = 1 + (int64_t)test_random_below(4);
         c.attr.stride[i] = 1 + (int64_t)test_random_below(4);
@@ -45,30 +45,29 @@ static int64_t window_size(const pool_case *c) {
 }
 
 /* Runs maxpool with its offsets, as a recorded call would. */
-static kn_tensor *maxpool_with_offsets(kn_tensor **offsets, kn_tensor *x, const pool_case *c,
-                                       kn_shape y_shape) {
-    kn_op_call call = {.op = KN_OP_maxpool,
-                       .n_in = 1,
-                       .in = &x,
-                       .attr = &c->attr,
-                       .attr_bytes = sizeof c->attr,
-                       .dtype = kn_tensor_dtype(x),
-                       .shape = y_shape,
-                       .want_aux = true,
-                       .aux_dtype = KN_U8,
-                       .aux_shape = y_shape};
+static kn_tensor *maxpool_with_offsets(kn_tensor **offsets, kn_tensor *x, const pool_case *c) {
+    kn_attr_pool attr = c->attr;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_maxpool, &attr, &x, 1);
+    call.want = 3;
     kn_tensor *y = kn_op_run(&call);
-    *offsets = call.aux;
+    *offsets = call.out[1];
     return y;
+}
+
+static kn_tensor *pooled(kn_tensor *x, const pool_case *c) {
+    kn_pooling_options options = {.ceil = 0};
+    for (int i = 0; i < c->attr.n_spatial; i++) options.stride[i] = c->attr.stride[i];
+    return kn_maxpool(x, window_shape(c, c->attr.window), &options);
 }
 
 static void check_max(const pool_case *c, kn_dtype dtype) {
     KN_FRAME();
     kn_tensor *x = random_tensor(dtype, c->x), *offsets = NULL;
-    kn_tensor *y = kn_maxpool(x, window_shape(c, c->attr.window), window_shape(c, c->attr.stride));
+    kn_tensor *y = pooled(x, c);
     assert_non_null(y);
     kn_shape y_shape = kn_tensor_shape(y);
-    assert_same_bits(y, maxpool_with_offsets(&offsets, x, c, y_shape));
+    assert_same_bits(y, maxpool_with_offsets(&offsets, x, c));
     const uint8_t *offset = kn_data(offsets);
     for (int64_t i = 0; i < kn_tensor_numel(y); i++) {
         int64_t best = 0;
@@ -78,22 +77,22 @@ static void check_max(const pool_case *c, kn_dtype dtype) {
         assert_int_equal(offset[i], best);
         assert_close(ops_at(y, i), ops_at(x, source(c, &y_shape, i, best)), 0, 0);
     }
-    assert_same_bits(y, kn_maxpool_take(x, offsets, y_shape, &c->attr));
+    assert_same_bits(y, op_maxpool_take(x, offsets, &c->attr));
 
     kn_tensor *dy = random_tensor(dtype, y_shape);
-    kn_tensor *dx = kn_maxpool_back(dy, offsets, c->x, &c->attr);
+    kn_tensor *dx = op_maxpool_back(dy, offsets, c->x, &c->attr);
     double *want = calloc((size_t)kn_tensor_numel(x), sizeof *want);
     for (int64_t i = 0; i < kn_tensor_numel(y); i++)
         want[source(c, &y_shape, i, offset[i])] += ops_at(dy, i);
     for (int64_t i = 0; i < kn_tensor_numel(x); i++)
         assert_close(ops_at(dx, i), want[i], 1e-6, 1e-6);
     free(want);
-    assert_close(dot(dx, x), dot(dy, kn_maxpool_take(x, offsets, y_shape, &c->attr)), 1e-4, 1e-4);
+    assert_close(dot(dx, x), dot(dy, op_maxpool_take(x, offsets, &c->attr)), 1e-4, 1e-4);
 }
 
 static void check_average(const pool_case *c, kn_dtype dtype) {
     KN_FRAME();
-    kn_tensor *x = random_tensor(dtype, c->x), *y = kn_avgpool_attr(x, &c->attr);
+    kn_tensor *x = random_tensor(dtype, c->x), *y = op_avgpool_attr(x, &c->attr);
     assert_non_null(y);
     kn_shape y_shape = kn_tensor_shape(y);
     int64_t n = window_size(c);
@@ -103,7 +102,7 @@ static void check_average(const pool_case *c, kn_dtype dtype) {
         assert_close(ops_at(y, i), sum / (double)n, 1e-5, 1e-6);
     }
     kn_tensor *dy = random_tensor(dtype, y_shape);
-    assert_close(dot(x, kn_avgpool_back(dy, c->x, &c->attr)), dot(y, dy), 1e-4, 1e-4);
+    assert_close(dot(x, op_avgpool_back(dy, c->x, &c->attr)), dot(y, dy), 1e-4, 1e-4);
 }
 
 static void random_windows_match_the_definition(void **state) {
@@ -121,7 +120,9 @@ static void random_windows_match_the_definition(void **state) {
 static void windows_of_2x2_match_at_every_width(void **state) {
     (void)state;
     for (int64_t width = 2; width < 44; width++) {
-        pool_case c = {{{2, 3, 4 + width % 2, width}, 4}, {{2, 2, 1}, {2, 2, 1}, 2}};
+        pool_case c = {
+            {{2, 3, 4 + width % 2, width}, 4},
+            {.window = {2, 2, 1}, .stride = {2, 2, 1}, .dilation = {1, 1, 1}, .n_spatial = 2}};
         FOR_BOTH_DTYPES(dtype) check_max(&c, dtype);
     }
 }
@@ -133,9 +134,11 @@ static void nan_wins_and_of_equals_the_first(void **state) {
             double values[64];
             for (int i = 0; i < 64; i++) values[i] = 3;
             values[width + 1] = (double)NAN; /* last of the first window */
-            pool_case c = {{{1, 1, 2, width}, 4}, {{2, 2, 1}, {2, 2, 1}, 2}};
+            pool_case c = {
+                {{1, 1, 2, width}, 4},
+                {.window = {2, 2, 1}, .stride = {2, 2, 1}, .dilation = {1, 1, 1}, .n_spatial = 2}};
             kn_tensor *offsets, *x = from_doubles(values, dtype, c.x);
-            kn_tensor *y = maxpool_with_offsets(&offsets, x, &c, KN_SHAPE(1, 1, 1, width / 2));
+            kn_tensor *y = maxpool_with_offsets(&offsets, x, &c);
             assert_true(isnan(ops_at(y, 0)));
             assert_int_equal(((const uint8_t *)kn_data(offsets))[0], 3);
             for (int64_t i = 1; i < width / 2; i++)
@@ -149,11 +152,11 @@ static void the_number_of_threads_changes_no_bit(void **state) {
     kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(9, 11, 40, 41)), *one, *four;
     {
         KN_FRAME(.threads = 1);
-        one = kn_keep(kn_avgpool(x, KN_SHAPE(3, 3), KN_SHAPE(2, 2)));
+        one = kn_keep(kn_avgpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.stride = {2, 2}}));
     }
     {
         KN_FRAME(.threads = 4);
-        four = kn_keep(kn_avgpool(x, KN_SHAPE(3, 3), KN_SHAPE(2, 2)));
+        four = kn_keep(kn_avgpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.stride = {2, 2}}));
     }
     assert_same_bits(one, four);
 }

@@ -1,11 +1,13 @@
-/* For those who implement ops and gradient rules: the op table, the tensor's inside, recording, and
- * the ops that only gradient rules call. Used by the libraries of one release with each other; not
- * a stable interface.
+/* For those who implement ops and gradient rules: the op table, the tensor's inside, the call, and
+ * recording. Used by the libraries of one release with each other; not a stable interface.
  *
- * How a call runs: a public op checks its arguments, works out shape and dtype of the result, and
- * calls kn_op_run. That opens the op's scope, allocates the result, runs the device's kernel, and,
- * when the innermost frame records and an input has a gradient reference, hands the call to the
- * recorder.
+ * How a call runs. A public op fills a kn_op_call and calls kn_op_run. That checks the inputs
+ * against the op's line in ops.def, lets the op's *infer* function check the rest and give the
+ * results their shapes, allocates them, opens the op's scope, runs the device's kernel, and, when
+ * the innermost frame records and an input has a gradient edge, hands the call to the recorder.
+ *
+ *    kn_attr_axes attr = {.mask = 1u << 0};
+ *     kn_tensor *sums = KN_CALL(sum, &attr, x);      // what kn_sum(x, KN_SHAPE(0), false) does
  */
 #ifndef KNET_OP_H
 #define KNET_OP_H
@@ -17,12 +19,16 @@
 extern "C" {
 #endif
 
+enum { KN_OUT_MAX = 4, KN_IN_NAMED = 8 };
+
 /* --- the op table --- */
 typedef enum kn_op {
-#define KN_UNARY(name, formula, saves, gradient) KN_OP_##name, KN_OP_##name##_back,
-#define KN_BINARY(name, formula) KN_OP_##name,
-#define KN_COMPARE(name, formula) KN_OP_##name,
-#define KN_KERNEL(name, host, cuda) KN_OP_##name,
+#define KN_ROW_OPS_(name) KN_OP_##name, KN_OP_##name##_back, KN_OP_##name##_back2,
+#define KN_ROW1(name, ...) KN_ROW_OPS_(name)
+#define KN_ROW2(name, ...) KN_ROW_OPS_(name)
+#define KN_ROW3(name, ...) KN_ROW_OPS_(name)
+#define KN_COMPARE(name, ...) KN_OP_##name,
+#define KN_OP(name, ...) KN_OP_##name,
 #include <knet/ops.def>
     KN_OP_COUNT
 } kn_op;
@@ -32,33 +38,63 @@ KN_API const char *kn_op_name(
 /* Whether the device's table has a kernel for the op (views and copies: true everywhere). */
 KN_API bool kn_op_supported(kn_op op, kn_device_kind kind);
 
-/* --- attributes: one struct per family; ops without any pass NULL --- */
-typedef struct kn_attr_scalars { /* affine: scale, shift; pow_scalar: a; fill: a; dropout: a = p;
-                                    uniform: lo, hi; */
-    double a, b;                 /* normal: mean, stddev */
+/* --- attributes: one struct per family, without padding, so that bytes can be compared --- */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+typedef struct kn_attr_none {
+    char unused;
+} kn_attr_none;
+typedef struct kn_attr_scalars { /* rows: p, q; dropout: a = p; rng_take: a = elements */
+    double a, b;
 } kn_attr_scalars;
-typedef struct kn_attr_axes { /* reductions; argmax, softmax and logsoftmax use bit `1 << axis`
-                                 alone */
+typedef struct kn_attr_make { /* fill: value a; uniform: a … b; normal: mean a, deviation b */
+    double a, b;
+    int64_t dim[KN_DIMS_MAX]; /* of the result */
+    int32_t n_dims, dtype;
+} kn_attr_make;
+typedef struct kn_attr_axes { /* argmax, softmax, logsoftmax: `1 << axis` alone */
     uint32_t mask;            /* bit i: dimension i */
-    bool keep_dims;
+    uint32_t keep_dims;
 } kn_attr_axes;
+typedef struct kn_attr_shape { /* reshape, broadcast: of the result */
+    int64_t dim[KN_DIMS_MAX], n_dims;
+} kn_attr_shape;
+typedef struct kn_attr_box { /* of a block in a larger array; size: slice: the block's; slice_back:
+                                the array's */
+    int64_t start[KN_DIMS_MAX], size[KN_DIMS_MAX];
+} kn_attr_box;
+typedef struct kn_attr_transpose { /* the result's dimension i is x's dimension axis[i] */
+    int64_t axis[KN_DIMS_MAX];
+} kn_attr_transpose;
+typedef struct kn_attr_concat {
+    int64_t axis;
+    int64_t size[]; /* of each input along it; infer fills it in */
+} kn_attr_concat;
+typedef struct kn_attr_cast {
+    int32_t dtype;
+} kn_attr_cast;
+typedef struct kn_attr_to {
+    kn_device *to, *from;
+} kn_attr_to;
 typedef struct kn_attr_matmul { /* c = op(a)·op(b) */
-    bool trans_a, trans_b;
+    uint32_t trans_a, trans_b;
 } kn_attr_matmul;
 typedef struct kn_attr_conv { /* normalised: no zeros that mean something else; unused spatial
-                                 entries 1, 0, 1 */
-    int64_t stride[3], padding[3], dilation[3], groups;
-    int n_spatial;
-    bool flip;
+                                 entries 1, 0, 0, 1 */
+    int64_t stride[3], padding[3], padding_end[3], dilation[3], groups;
+    int64_t size[3]; /* conv_data: of x; conv_weight: of the window; else 0 */
+    int32_t n_spatial;
+    int32_t flip;
 } kn_attr_conv;
-typedef struct kn_attr_pool {
-    int64_t window[3], stride[3];
-    int n_spatial;
+typedef struct kn_attr_pool { /* normalised in the same way */
+    int64_t window[3], stride[3], padding[3], dilation[3];
+    int64_t size[3];           /* maxpool_back, avgpool_back: of x; else 0 */
+    int32_t n_spatial, inside; /* inside: an average counts elements of x alone */
+    int32_t ceil, unused;      /* the last window may begin inside and end outside */
 } kn_attr_pool;
-typedef struct kn_attr_move { /* slice, slice_back: start, stop; transpose: start = axes; concat:
-                                 axis in start[0] */
-    int64_t start[KN_DIMS_MAX], stop[KN_DIMS_MAX];
-} kn_attr_move;
+typedef struct kn_attr_classes {
+    int64_t n;
+} kn_attr_classes;
 typedef struct kn_optim_part { /* one parameter of a multi-tensor optimiser step */
     kn_tensor *w;
     int64_t offset; /* of its slice in the flat gradient and state arenas, elements */
@@ -66,18 +102,21 @@ typedef struct kn_optim_part { /* one parameter of a multi-tensor optimiser step
 } kn_optim_part;
 typedef struct kn_attr_optim {
     const kn_optim_part *part;
-    int n_parts;
+    int64_t n_parts;
     double momentum, beta1, beta2, eps, weight_decay;
 } kn_attr_optim;
+#pragma GCC diagnostic pop
 
 /* --- the tensor's inside --- */
 enum {
     KN_LAYOUT_PLAIN = 0
 }; /* other layouts are a device's own; kn_data and most kernels want plain */
 
+/* Data, and what all tensors on it share. It lies in the header of the tensor that made it; that
+ * header's memory lives as long as either is used. */
 typedef struct kn_storage {
-    _Atomic uint32_t refs;
-    uint32_t version; /* counts writes after the first */
+    _Atomic uint32_t refs; /* 2 for each tensor on the data, 1 while the header around it lives */
+    uint32_t version;      /* counts writes after the first */
     kn_device *device;
     kn_pool *pool;
     void *data;
@@ -86,24 +125,30 @@ typedef struct kn_storage {
         stream; /* of the last writer; a reader on another stream waits for it on the device */
 } kn_storage;
 
-enum { KN_TENSOR_LIVE = 0, KN_TENSOR_CONSUMED, KN_TENSOR_ENDED };
+/* What made a tensor, for gradients: a node of a tape (its address | the result's index << 1), or a
+ * parameter (its address | 1); 0: no gradient is wanted. */
+typedef uintptr_t kn_edge;
 
+/* PENDING is for results that are computed when they are first read; no op makes one yet. */
+enum { KN_TENSOR_LIVE = 0, KN_TENSOR_CONSUMED, KN_TENSOR_ENDED, KN_TENSOR_PENDING };
+
+/* The first 64 bytes are what an op reads and writes of each tensor; all but n, data and storage
+ * are set by one copy when a header is made. */
 struct kn_tensor {
     _Atomic uint32_t refs;  /* the frame's one, slots, saved values, parameters */
     _Atomic uint32_t holds; /* how many of them are slots */
     uint32_t owned; /* index among the thread's frame-owned tensors; UINT32_MAX: no frame's */
     uint8_t dtype, n_dims, layout;
     uint8_t state; /* KN_TENSOR_*: why there is no storage */
-    int64_t dim[KN_DIMS_MAX];
-    int64_t n; /* elements */
-    kn_storage *storage;
-    void
-        *data; /* first element; not for direct use where layout may not be plain: see kn_op_data */
-    void *grad; /* gradient reference: the tape's node or the parameter; autograd's; NULL: none
-                   wanted */
+    kn_edge grad;
     const char *file; /* call site, static storage; NULL unknown */
-    int line;
-    uint32_t grad_kind; /* autograd's: what `grad` points to */
+    int32_t line;
+    uint32_t spent; /* the tape that `grad` led to was consumed */
+    int64_t n;      /* elements */
+    void *data; /* first element; not for direct use where layout may not be plain: kn_op_data */
+    kn_storage *storage;
+    int64_t dim[KN_DIMS_MAX];
+    kn_storage own;
 };
 
 /* What keeps t from being read, to follow its name in a message: "is NULL", "was consumed by
@@ -116,51 +161,150 @@ KN_API void kn_tensor_release(kn_tensor *t);
  * naming the shape. */
 KN_API kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape);
 /* A view of n elements of t's storage from element `offset`; of the innermost frame; no gradient
- * reference. */
+ * edge. */
 KN_API kn_tensor *kn_tensor_view(kn_tensor *t, kn_shape shape, int64_t offset);
 /* The same tensor value under a new header: for kn_watch, and for results that become constants. */
 KN_API kn_tensor *kn_tensor_alias(kn_tensor *t);
 /* Takes t from its frame: the caller owns the reference now (parameters, optimiser state, saved
  * gradients). */
 KN_API kn_tensor *kn_tensor_detach_frame(kn_tensor *t);
+/* The opposite: the innermost frame takes over the caller's reference. NULL: pending OOM error. */
+KN_API kn_tensor *kn_tensor_attach_frame(kn_tensor *t);
 /* Gives the storage back early; reading t afterwards is an error that says so. For kn_backward. */
 KN_API void kn_tensor_consume(kn_tensor *t);
 /* The plain data for reading or writing by kernels; forces layout and waits for other streams'
  * writers. NULL: pending. */
 KN_API void *kn_op_data(kn_tensor *t);
+/* Nobody but the holder of this reference reads t or its data. */
+static inline bool kn_tensor_is_unshared(const kn_tensor *t) {
+    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 && t->storage == &t->own &&
+           atomic_load_explicit(&t->own.refs, memory_order_acquire) == 3;
+}
 
-/* --- running --- */
-enum { KN_OP_INPUTS_MAX = 64 }; /* concat's; the others have at most 5 */
-
+/* --- a call: what ops fill, infer completes, kernels read and the tape records --- */
 typedef struct kn_op_call {
-    kn_op op;
-    int n_in;
+    uint16_t op;
+    uint16_t n_in;
+    uint8_t n_out;
+    uint8_t want;       /* bit r: result r is wanted */
+    uint8_t given;      /* bit r: out[r] exists already and is written into */
+    uint8_t accumulate; /* bit r: result r is added to what is there (given, and ops marked ACC) */
+    uint8_t dtype;      /* the one that FLOAT, REAL, NUMERIC and ANY inputs share; 0: none has */
+    uint8_t loose;      /* results belong to the caller, to no frame; inputs are not checked */
+    uint8_t flat;       /* rows: no operand is broadcast; infer sets it, kernel and tape read it */
+    uint8_t is_view;    /* infer made the results on an input's data: no kernel runs */
+    uint8_t n_work;
+    uint8_t math;         /* kn_math_mode: CUDA's products and convolutions of f32 */
+    int threads;          /* host kernels: how many to use; results must not depend on it */
     kn_tensor *const *in; /* KN_NONE where absent */
-    kn_tensor *out; /* NULL: kn_op_run makes it of `device`, `dtype`, `shape`; else written into */
-    kn_tensor *aux; /* second result some ops make for their gradient: max-pool offsets (U8),
-                       dlogits; given to relu_bias_back, which writes into it */
-    const void *attr;
-    size_t attr_bytes;
-    kn_dtype dtype;
-    kn_shape shape;
-    kn_device *device; /* NULL: that of in[0] */
-    bool accumulate;   /* with `out`: out += result, for ops that support it (matmul, linear's and
-                          conv_weight's, sum, slice_back of f32 and f64) */
-    bool
-        want_aux; /* make aux, of aux_dtype and aux_shape; set by ops that need it when recording */
-    kn_dtype aux_dtype;
-    kn_shape aux_shape;
+    void *attr;           /* infer normalises it in place */
+    size_t attr_bytes;    /* 0: the table's; more for attributes that end in an array */
+    const kn_edge *edge;  /* of the inputs, instead of their own; NULL: their own */
+    kn_device *device;    /* of the inputs; ops without inputs: NULL is the frame's */
+    kn_pool *pool;
+    kn_stream stream;
+    kn_tensor *out[KN_OUT_MAX];
+    void *work[4]; /* of kn__work */
 } kn_op_call;
 
-/* Runs the kernel, in a scope named after the op; records when the frame records and an input wants
- * a gradient. Returns call->out, or NULL with the error pending. */
+/* Checks what the table can't, normalises attr, and makes the results' headers by kn__like,
+ * kn__shaped or kn__view. False: the error is pending. */
+typedef bool (*kn_infer_fn)(kn_op_call *call);
+/* Enqueues the work on call->stream. Inputs are checked and plain. At least one result has
+ * elements; inputs may be empty. Returns KN_OK or a recorded error. */
+typedef kn_status (*kn_kernel_fn)(kn_op_call *call);
+
+/* Runs a call. Returns the first wanted result, all are in call->out; or NULL with the error
+ * pending. */
 KN_API kn_tensor *kn_op_run(kn_op_call *call);
 /* Whether a call with these inputs would be recorded: the frame records, and one of them has a
- * gradient reference. */
+ * gradient edge. */
 KN_API bool kn_op_recording(kn_tensor *const in[], int n_in);
 /* Fails the op: an error with the op's name, pending; returns NULL. `fmt` should show the shapes.
  */
 KN_API kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) KN_PRINTF(3, 4);
+/* The same for a call, with the names and shapes of its inputs at the end; returns false. */
+KN_API bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, ...)
+    KN_PRINTF(3, 4);
+
+/* Sets what kn_op_run reads, and nothing else: a call of one wanted result. */
+static inline void kn_op_call_init(kn_op_call *call, kn_op op, void *attr, kn_tensor *const in[],
+                                   int n_in) {
+    call->op = (uint16_t)op;
+    call->n_in = (uint16_t)n_in;
+    call->want = 1;
+    call->given = call->accumulate = call->loose = call->flat = call->is_view = call->n_work = 0;
+    call->dtype = 0;
+    call->in = in;
+    call->attr = attr;
+    call->attr_bytes = 0;
+    call->edge = NULL;
+    call->device = NULL;
+}
+static inline kn_tensor *kn_op_call_run(kn_op op, void *attr, kn_tensor *const in[], int n_in) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, in, n_in);
+    return kn_op_run(&call);
+}
+#ifndef __cplusplus
+#define KN_LIST_(...) ((kn_tensor *const[]){__VA_ARGS__})
+#define KN_LIST_SIZE_(...) (int)(sizeof(KN_LIST_(__VA_ARGS__)) / sizeof(kn_tensor *))
+/* KN_CALL(matmul, &attr, a, b): runs a call with one result. */
+#define KN_CALL(name, attr, ...)                                                                   \
+    kn_op_call_run(KN_OP_##name, attr, KN_LIST_(__VA_ARGS__), KN_LIST_SIZE_(__VA_ARGS__))
+#endif
+
+/* --- what a line of ops.def says --- */
+#define KN_DTYPE_BIT_(dtype) (1u << (dtype))
+enum { /* what an input may be: dtypes, and two bits more */
+       KN_CLASS_REAL = KN_DTYPE_BIT_(KN_F32) | KN_DTYPE_BIT_(KN_F64),
+       KN_CLASS_FLOAT = KN_CLASS_REAL | KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16),
+       KN_CLASS_INDEX = KN_DTYPE_BIT_(KN_I64) | KN_DTYPE_BIT_(KN_I32) | KN_DTYPE_BIT_(KN_U8),
+       KN_CLASS_NUMERIC = KN_CLASS_FLOAT | KN_CLASS_INDEX,
+       KN_CLASS_BOOL = KN_DTYPE_BIT_(KN_BOOL),
+       KN_CLASS_ANY = KN_CLASS_NUMERIC | KN_CLASS_BOOL,
+       KN_CLASS_SAME = 1 << 14, /* of the call's dtype */
+       KN_CLASS_MAYBE = 1 << 15 /* may be KN_NONE */
+};
+enum {
+    KN_FLAG_0 = 0,
+    KN_FLAG_ACC = 1,  /* its kernels can add to result 0 (rows' backs: to every result) */
+    KN_FLAG_MANY = 2, /* any number of inputs, all like the one of its line */
+    KN_FLAG_LOSS = 4, /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
+};
+enum {              /* a result's dtype: one of kn_dtype, or */
+       KN_OUT_T = 0 /* the call's, which infer may change */
+};
+
+typedef struct kn_op_info { /* 128 bytes: two cache lines, the first one hot */
+    const char *name;
+    const char *const *labels; /* rows' backs: the scope's label by the mask of wanted results */
+    kn_infer_fn infer;
+    kn_kernel_fn host;
+    uint8_t n_in, n_out, flags;
+    uint8_t row; /* inputs of a pointwise row, also in its backs; 0: no row */
+    uint16_t attr_bytes;
+    uint16_t uniform; /* the class, when all inputs are required and of it: the quick check */
+    uint8_t out[KN_OUT_MAX];
+    uint8_t out_needs; /* results that a gradient reads: made when the call is recorded */
+    uint8_t order;     /* rows: 0 forward, 1 back, 2 back2 */
+    uint16_t in[KN_IN_NAMED];
+    const char *in_name[KN_IN_NAMED];
+} kn_op_info __attribute__((aligned(128)));
+extern KN_API const kn_op_info kn_op_table[KN_OP_COUNT];
+
+/* What gradients read: bits 0 … 7: inputs, 8 … 11: results. */
+enum {
+    KN_NEED_OUT = 8,
+    KN_NEED_ZERO = 1 << 12, /* rows: the derivative is zero everywhere */
+    KN_NEED_PASS = 1 << 13  /* rows: it is the incoming gradient itself */
+};
+typedef struct kn_op_needs {
+    uint16_t first[KN_IN_NAMED]; /* the gradient of each input; the last one serves all after it */
+    uint16_t second[3][3];       /* rows */
+    uint8_t n_first;
+} kn_op_needs;
+extern KN_API const kn_op_needs kn_op_needs_table[KN_OP_COUNT];
 
 /* --- recording: autograd attaches itself when its library loads --- */
 typedef struct kn_recorder {
@@ -169,7 +313,7 @@ typedef struct kn_recorder {
     kn_status (*record)(void *tape, const kn_op_call *call);
     /* The tape's frame ends. */
     void (*tape_end)(void *tape);
-    /* A tensor with a gradient reference is being freed. */
+    /* A tensor with a gradient edge is being freed. */
     void (*grad_release)(kn_tensor *t);
 } kn_recorder;
 KN_API void kn_recorder_attach(const kn_recorder *recorder);
@@ -182,48 +326,17 @@ KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and withou
 KN_API uint32_t kn_frame_mark(void);
 KN_API void kn_frame_release_to(uint32_t mark);
 
-/* --- ops that gradient rules call; each is differentiable where its own rule says so --- */
-/* op_back of a unary op: s is x or y, as ops.def says; g is dy. */
-KN_API kn_tensor *kn_unary_back(kn_op back_op, kn_tensor *s, kn_tensor *g);
-/* The gradient of y = relu(x + b), b along dimension `axis` of x: returns dx, and writes db, or
- * adds to it. Not differentiable again. */
-KN_API kn_tensor *kn_relu_bias_back(kn_tensor *y, kn_tensor *g, int axis, kn_tensor *db,
-                                    bool accumulate);
-/* c [M,N] = op(a)·op(b). `into`: NULL, or a tensor to which the product is added and which is
- * returned. */
-KN_API kn_tensor *kn_matmul_trans(kn_tensor *a, kn_tensor *b, bool trans_a, bool trans_b,
-                                  kn_tensor *into);
-/* The gradient of conv for its input [B,C,…] (shape given) and for its weight; both are trilinear
- * like conv itself. */
-KN_API kn_tensor *kn_conv_data(kn_tensor *dy, kn_tensor *w, kn_shape x_shape,
-                               const kn_attr_conv *attr);
-KN_API kn_tensor *kn_conv_weight(kn_tensor *x, kn_tensor *dy, kn_shape w_shape,
-                                 const kn_attr_conv *attr, kn_tensor *into);
-KN_API kn_tensor *kn_conv_attr(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_attr_conv *attr);
-/* offsets: U8 index of the maximum in its window, as kn_maxpool's aux. take is back's adjoint. */
-KN_API kn_tensor *kn_maxpool_back(kn_tensor *dy, kn_tensor *offsets, kn_shape x_shape,
-                                  const kn_attr_pool *attr);
-KN_API kn_tensor *kn_maxpool_take(kn_tensor *x, kn_tensor *offsets, kn_shape y_shape,
-                                  const kn_attr_pool *attr);
-KN_API kn_tensor *kn_avgpool_attr(kn_tensor *x, const kn_attr_pool *attr);
-KN_API kn_tensor *kn_avgpool_back(kn_tensor *dy, kn_shape x_shape, const kn_attr_pool *attr);
-/* y: softmax or logsoftmax's result, g: dy */
-KN_API kn_tensor *kn_softmax_back(kn_tensor *y, kn_tensor *g, int axis);
-KN_API kn_tensor *kn_logsoftmax_back(kn_tensor *y, kn_tensor *g, int axis);
-/* d[b,c] = -g/B where c is the label of row b, else 0; g 0-dimensional */
-KN_API kn_tensor *kn_nll_back(kn_tensor *labels, kn_tensor *g, kn_shape shape);
-/* sum with a destination: into += result; into may be NULL. Axes as a mask. */
-KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims, kn_tensor *into);
-/* Zeros of `shape` with g at [start, start + g's shape). */
-KN_API kn_tensor *kn_slice_back(kn_tensor *g, kn_shape start, kn_shape shape);
+/* --- calls that gradient rules, optimisers and tests make --- */
+/* A tensor of `like`'s device, dtype and shape, filled with one value. */
+KN_API kn_tensor *kn_filled_like(const kn_tensor *like, double value);
+/* Sum over the axes in `mask`. */
+KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims);
 /* x += y, in place: a new version of x. */
 KN_API KN_MUST_CHECK kn_status kn_add_into(kn_tensor *x, kn_tensor *y);
 KN_API KN_MUST_CHECK kn_status kn_fill_into(kn_tensor *x, double value);
 /* The state the next random op of `n` elements uses: I64[2] (seed, offset) on the frame's device;
  * advances rng. */
 KN_API kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n);
-/* dropout with a state of kn_rng_take: its own adjoint. */
-KN_API kn_tensor *kn_dropout_state(kn_tensor *x, double p, kn_tensor *state);
 /* One fused optimiser step over all parts, in place. grad: the flat arena; m, v: flat state
  * (KN_NONE where unused); hyper: F64[4] on the device: learning rate, step count (the kernel adds 1
  * first), gradient scale, reserved. */

@@ -37,42 +37,32 @@ KN_API kn_tensor *kn_full(kn_shape shape, double value);
 KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
 
-/* --- pointwise, broadcasting --- */
-/* a + b, a - b, a·b, a/b, a^b; the larger and the smaller of two (kn_max and kn_min reduce). */
-KN_API kn_tensor *kn_add(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_sub(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_mul(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_div(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_pow(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_maximum(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_minimum(kn_tensor *a, kn_tensor *b);
-/* Comparisons: KN_BOOL; no gradient. */
-KN_API kn_tensor *kn_eq(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_ne(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_lt(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_le(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_gt(kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_ge(kn_tensor *a, kn_tensor *b);
-/* a where the condition (KN_BOOL) is true, else b. */
-KN_API kn_tensor *kn_where(kn_tensor *condition, kn_tensor *a, kn_tensor *b);
-KN_API kn_tensor *kn_affine(kn_tensor *x, double scale, double shift); /* scale·x + shift */
-KN_API kn_tensor *kn_pow_scalar(kn_tensor *x, double p);               /* x^p */
+/* --- pointwise: the rows and comparisons of ops.def, which has their formulas, derivatives and
+ * dtypes ---
+ *
+ * Inputs are broadcast by NumPy's rule.
+ * One input:    neg abs sign exp log sqrt sigm tanh relu gelu
+ *               leaky_relu(x, p): p·x below 0; clamp(x, lo, hi); affine(x, scale, shift);
+ *               pow_scalar(x, p): x^p
+ * Two inputs:   add sub mul div pow; maximum minimum (kn_max and kn_min reduce);
+ *               gate(a, b): a·sigm(b)
+ * Three inputs: where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a)
+ * Comparisons:  eq ne lt le gt ge, logical_and logical_or logical_xor; they give KN_BOOL and have
+ *               no gradient
+ * sign's gradient is zero; relu keeps NaN; where max and min tie the gradient is shared. Integers
+ * wrap. */
+#define KN_PARAMS_0_
+#define KN_PARAMS_1_ , double p
+#define KN_PARAMS_2_ , double p, double q
+#define KN_ROW1(name, s, ...) KN_API kn_tensor *kn_##name(kn_tensor *x KN_PARAMS_##s##_);
+#define KN_ROW2(name, s, ...)                                                                      \
+    KN_API kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y KN_PARAMS_##s##_);
+#define KN_ROW3(name, s, ...)                                                                      \
+    KN_API kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y, kn_tensor *w KN_PARAMS_##s##_);
+#define KN_COMPARE(name, ...) KN_API kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y);
+#include <knet/ops.def>
 
-/* --- pointwise, one input --- */
-/* -x, |x|. */
-KN_API kn_tensor *kn_neg(kn_tensor *x);
-KN_API kn_tensor *kn_abs(kn_tensor *x);
-KN_API kn_tensor *kn_sign(kn_tensor *x); /* -1, 0, 1; its gradient is zero */
-/* e^x, the natural logarithm, the square root. */
-KN_API kn_tensor *kn_exp(kn_tensor *x);
-KN_API kn_tensor *kn_log(kn_tensor *x);
-KN_API kn_tensor *kn_sqrt(kn_tensor *x);
-KN_API kn_tensor *kn_relu(kn_tensor *x); /* 0 for negative x; NaN stays NaN */
-KN_API kn_tensor *kn_sigm(kn_tensor *x); /* 1 / (1 + e^-x), error below 2 ulp */
-KN_API kn_tensor *kn_tanh(kn_tensor *x); /* the hyperbolic tangent */
-
-/* --- reductions over axes (KN_ALL: all) --- */
-/* The sum or mean over the axes. keep_dims keeps them, with size 1. */
+/* --- reductions over axes (KN_ALL: all; KN_SCALAR: none, a copy) --- */
 KN_API kn_tensor *kn_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The largest or smallest element. Tied elements share the gradient equally. A reduction of no
@@ -83,8 +73,13 @@ KN_API kn_tensor *kn_min(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmax(kn_tensor *x, int axis);
 
 /* --- products --- */
-/* a [M,K], b [K,N] → [M,N] */
-KN_API kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b);
+typedef struct kn_matmul_options {
+    int trans_a, trans_b; /* 1: of each matrix, the transpose */
+    uint64_t reserved[4]; /* zero */
+} kn_matmul_options;
+/* a [...,M,K], b [...,K,N] → [...,M,N]: one product for each of the leading dimensions, which are
+ * alike. trans_a: a [...,K,M]; trans_b: b [...,N,K]. NULL options: the defaults. */
+KN_API kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options);
 /* x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
 
@@ -92,17 +87,28 @@ KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
 /* Options of kn_conv. */
 typedef struct kn_conv_options {
     int64_t stride[3], padding[3], dilation[3]; /* per spatial dimension; zeros: 1, 0, 1 */
+    int64_t padding_extra[3];                   /* behind the last element, beyond `padding` */
     int64_t groups;                             /* 0: 1 */
     int flip;                                   /* 1: true convolution; 0: cross-correlation */
     uint64_t reserved[4];                       /* zero */
 } kn_conv_options;
-/* Convolves: w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
- * (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the defaults. */
+/* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
+ * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
+ * defaults. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
-/* The maximum or mean of each window, without padding; windows that would cross the edge are left
- * out. stride KN_SCALAR: the size of the window. */
-KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, kn_shape stride);
-KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, kn_shape stride);
+typedef struct kn_pooling_options {
+    int64_t stride[3];    /* zeros: the window's */
+    int64_t padding[3];   /* on both sides, at most half a window: never the maximum; averages count
+                             it as zeros */
+    int64_t dilation[3];  /* zeros: 1 */
+    int ceil;             /* 1: a last window may cross the edge, if it begins before it */
+    int inside;           /* 1: averages are over the elements of x alone */
+    uint64_t reserved[4]; /* zero */
+} kn_pooling_options;
+/* Each spatial size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down,
+ * or up with `ceil`. NULL options: the defaults. */
+KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
+KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 
 /* --- softmax and losses: 0-dimensional results stay on the device until kn_item --- */
 /* e^x / sum(e^x) along the axis, and its logarithm. */
@@ -127,70 +133,20 @@ KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
 /* Joins tensors along an axis. */
 KN_API kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis);
-KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias if shapes are equal */
-KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* an alias if dtypes are equal */
-/* A copy on another device; an alias of x if it is there already. */
+/* Cuts the first dimension into pieces of sizes[0] … sizes[n-1], which add up to it: out[i] is a
+ * view of x. On failure `out` holds NULLs. */
+KN_API KN_MUST_CHECK kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
+                                             int n);
+KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
+KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* an alias where dtypes are equal */
+/* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
 
 /* --- the macros that add the call site --- */
 /* Not for users: adds the call site to an error. */
 KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
-#define kn_tensor_from(...) KN_LOCATED((kn_tensor_from)(__VA_ARGS__))
-#define kn_zeros(...) KN_LOCATED((kn_zeros)(__VA_ARGS__))
-#define kn_ones(...) KN_LOCATED((kn_ones)(__VA_ARGS__))
-#define kn_full(...) KN_LOCATED((kn_full)(__VA_ARGS__))
-#define kn_uniform(...) KN_LOCATED((kn_uniform)(__VA_ARGS__))
-#define kn_normal(...) KN_LOCATED((kn_normal)(__VA_ARGS__))
-#define kn_add(...) KN_LOCATED((kn_add)(__VA_ARGS__))
-#define kn_sub(...) KN_LOCATED((kn_sub)(__VA_ARGS__))
-#define kn_mul(...) KN_LOCATED((kn_mul)(__VA_ARGS__))
-#define kn_div(...) KN_LOCATED((kn_div)(__VA_ARGS__))
-#define kn_pow(...) KN_LOCATED((kn_pow)(__VA_ARGS__))
-#define kn_maximum(...) KN_LOCATED((kn_maximum)(__VA_ARGS__))
-#define kn_minimum(...) KN_LOCATED((kn_minimum)(__VA_ARGS__))
-#define kn_eq(...) KN_LOCATED((kn_eq)(__VA_ARGS__))
-#define kn_ne(...) KN_LOCATED((kn_ne)(__VA_ARGS__))
-#define kn_lt(...) KN_LOCATED((kn_lt)(__VA_ARGS__))
-#define kn_le(...) KN_LOCATED((kn_le)(__VA_ARGS__))
-#define kn_gt(...) KN_LOCATED((kn_gt)(__VA_ARGS__))
-#define kn_ge(...) KN_LOCATED((kn_ge)(__VA_ARGS__))
-#define kn_where(...) KN_LOCATED((kn_where)(__VA_ARGS__))
-#define kn_affine(...) KN_LOCATED((kn_affine)(__VA_ARGS__))
-#define kn_pow_scalar(...) KN_LOCATED((kn_pow_scalar)(__VA_ARGS__))
-#define kn_neg(...) KN_LOCATED((kn_neg)(__VA_ARGS__))
-#define kn_abs(...) KN_LOCATED((kn_abs)(__VA_ARGS__))
-#define kn_sign(...) KN_LOCATED((kn_sign)(__VA_ARGS__))
-#define kn_exp(...) KN_LOCATED((kn_exp)(__VA_ARGS__))
-#define kn_log(...) KN_LOCATED((kn_log)(__VA_ARGS__))
-#define kn_sqrt(...) KN_LOCATED((kn_sqrt)(__VA_ARGS__))
-#define kn_relu(...) KN_LOCATED((kn_relu)(__VA_ARGS__))
-#define kn_sigm(...) KN_LOCATED((kn_sigm)(__VA_ARGS__))
-#define kn_tanh(...) KN_LOCATED((kn_tanh)(__VA_ARGS__))
-#define kn_sum(...) KN_LOCATED((kn_sum)(__VA_ARGS__))
-#define kn_mean(...) KN_LOCATED((kn_mean)(__VA_ARGS__))
-#define kn_max(...) KN_LOCATED((kn_max)(__VA_ARGS__))
-#define kn_min(...) KN_LOCATED((kn_min)(__VA_ARGS__))
-#define kn_argmax(...) KN_LOCATED((kn_argmax)(__VA_ARGS__))
-#define kn_matmul(...) KN_LOCATED((kn_matmul)(__VA_ARGS__))
-#define kn_linear(...) KN_LOCATED((kn_linear)(__VA_ARGS__))
-#define kn_conv(...) KN_LOCATED((kn_conv)(__VA_ARGS__))
-#define kn_maxpool(...) KN_LOCATED((kn_maxpool)(__VA_ARGS__))
-#define kn_avgpool(...) KN_LOCATED((kn_avgpool)(__VA_ARGS__))
-#define kn_softmax(...) KN_LOCATED((kn_softmax)(__VA_ARGS__))
-#define kn_logsoftmax(...) KN_LOCATED((kn_logsoftmax)(__VA_ARGS__))
-#define kn_cross_entropy(...) KN_LOCATED((kn_cross_entropy)(__VA_ARGS__))
-#define kn_nll(...) KN_LOCATED((kn_nll)(__VA_ARGS__))
-#define kn_accuracy(...) KN_LOCATED((kn_accuracy)(__VA_ARGS__))
-#define kn_dropout(...) KN_LOCATED((kn_dropout)(__VA_ARGS__))
-#define kn_reshape(...) KN_LOCATED((kn_reshape)(__VA_ARGS__))
-#define kn_flatten(...) KN_LOCATED((kn_flatten)(__VA_ARGS__))
-#define kn_slice(...) KN_LOCATED((kn_slice)(__VA_ARGS__))
-#define kn_transpose(...) KN_LOCATED((kn_transpose)(__VA_ARGS__))
-#define kn_concat(...) KN_LOCATED((kn_concat)(__VA_ARGS__))
-#define kn_broadcast(...) KN_LOCATED((kn_broadcast)(__VA_ARGS__))
-#define kn_cast(...) KN_LOCATED((kn_cast)(__VA_ARGS__))
-#define kn_to(...) KN_LOCATED((kn_to)(__VA_ARGS__))
+#include <knet/ops_sites.h>
 
 #ifdef __cplusplus
 }

@@ -58,12 +58,14 @@ constexpr kn_shape kn_shape_of_(N... dim) {
 /* KN_SHAPE(64, 784); KN_SCALAR has no dimension and one element. */
 #define KN_SHAPE(...) kn_shape_of_(__VA_ARGS__)
 #define KN_SCALAR kn_shape_of_()
+#define KN_ALL                                                                                     \
+    kn_shape { {}, -1 }
 #else
 #define KN_SHAPE(...)                                                                              \
     ((kn_shape){{__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))})
 #define KN_SCALAR ((kn_shape){{0}, 0}) /* KN_SHAPE() isn't C11 */
+#define KN_ALL ((kn_shape){{0}, -1})   /* as axes: all; KN_SHAPE(0, 2) names two, KN_SCALAR none */
 #endif
-#define KN_ALL KN_SCALAR /* as axes: all of them; KN_SHAPE(0, 2) names two */
 
 /* Stands for an absent tensor, such as the bias of a layer without one. NULL means "failed". */
 extern KN_API kn_tensor *const KN_NONE;

@@ -1,7 +1,7 @@
 /* The gradient of relu and of the bias before it, in one pass. */
 #include "module.h"
 
-static kn__relu_bias describe(const kn_kernel_call *call) {
+static kn__relu_bias describe(const kn_op_call *call) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *y = call->in[0];
     int axis = __builtin_ctz(~attr->mask);
@@ -11,16 +11,16 @@ static kn__relu_bias describe(const kn_kernel_call *call) {
                        .channels = y->dim[axis],
                        .y = y->data,
                        .g = call->in[1]->data,
-                       .dx = call->out->data,
-                       .sums = call->aux->data,
-                       .accumulate = call->accumulate};
+                       .dx = call->out[0]->data,
+                       .sums = call->out[1]->data,
+                       .accumulate = call->accumulate >> 1 & 1};
     for (int d = 0; d < axis; d++) p.outer *= y->dim[d];
     for (int d = axis + 1; d < y->n_dims; d++) p.inner *= y->dim[d];
     return p;
 }
 
 /* The chunks' sums, joined. */
-static kn_status join(const kn_kernel_call *call, const kn__relu_bias *p) {
+static kn_status join(const kn_op_call *call, const kn__relu_bias *p) {
     kn__reduce r = {.kind = KN__REDUCE_SUM,
                     .dtype = p->dtype,
                     .n_kept = 1,
@@ -39,18 +39,13 @@ static kn_status join(const kn_kernel_call *call, const kn__relu_bias *p) {
     return KN__CUDA_NAMED("reduce_kernel", kn__launch_reduce(&r, call->stream));
 }
 
-kn_status kn__cuda_relu_bias_back(const kn_kernel_call *call) {
+kn_status kn__cuda_relu_bias_back(kn_op_call *call) {
     kn__relu_bias p = describe(call);
     kn__relu_bias_plan(&p);
     if (p.n_chunks > 1) {
         size_t bytes = (size_t)(p.n_chunks * p.channels) * kn_dtype_bytes(p.dtype);
-        KN_TRY(kn__scratch(&p.partial, call, bytes));
+        KN_TRY(kn__work(&p.partial, call, bytes));
     }
-    kn_status status =
-        KN__CUDA_NAMED("relu_bias_back_kernel", kn__launch_relu_bias_back(&p, call->stream));
-    if (p.partial) {
-        if (status == KN_OK) status = join(call, &p);
-        kn__scratch_end(call, p.partial);
-    }
-    return status;
+    KN_TRY(KN__CUDA_NAMED("relu_bias_back_kernel", kn__launch_relu_bias_back(&p, call->stream)));
+    return p.partial ? join(call, &p) : KN_OK;
 }

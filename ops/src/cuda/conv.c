@@ -80,6 +80,7 @@ static void copy_window(kn__conv_key *key, const kn_attr_conv *attr) {
     for (int d = 0; d < attr->n_spatial; d++) {
         key->stride[d + extra] = attr->stride[d];
         key->padding[d + extra] = attr->padding[d];
+        key->padding_end[d + extra] = attr->padding_end[d];
         key->dilation[d + extra] = attr->dilation[d];
     }
 }
@@ -90,15 +91,15 @@ static int32_t alignment_of(const kn_tensor *x, const kn_tensor *w, const kn_ten
     return (int32_t)(all & (~all + 1));
 }
 
-static kn__conv_key key_of(const kn_kernel_call *call, kn__conv_kind kind, const kn_tensor *x,
+static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_tensor *x,
                            const kn_tensor *w, const kn_tensor *y) {
     const kn_attr_conv *attr = call->attr;
     kn__conv_key key;
     memset(&key, 0, sizeof key);
     key.kind = (int32_t)kind;
-    key.dtype = call->out->dtype;
+    key.dtype = call->out[0]->dtype;
     key.gpu = kn__gpu_index(call->device);
-    key.accumulate = call->accumulate;
+    key.accumulate = kn__adds(call);
     key.flip = attr->flip;
     key.math = call->math > KN_MATH_STRICT && key.dtype == KN_F32 ? KN_MATH_TF32 : KN_MATH_STRICT;
     key.alignment_bytes = alignment_of(x, w, y);
@@ -123,8 +124,8 @@ static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
 
 /* --- running --- */
 
-static kn_status run_on(idle_handle *h, const kn_kernel_call *call, kn__conv_plan *p, void *x,
-                        void *w, void *y, void *workspace) {
+static kn_status run_on(idle_handle *h, const kn_op_call *call, kn__conv_plan *p, void *x, void *w,
+                        void *y, void *workspace) {
     if (h->stream != call->stream) {
         KN_TRY(KN__CUDNN(cudnnSetStream, h->handle, call->stream));
         h->stream = call->stream;
@@ -132,22 +133,20 @@ static kn_status run_on(idle_handle *h, const kn_kernel_call *call, kn__conv_pla
     return kn__conv_plan_run(p, h->handle, x, w, y, workspace);
 }
 
-static kn_status run_planned(const kn_kernel_call *call, kn__conv_plan *p, void *x, void *w,
-                             void *y) {
+static kn_status run_planned(kn_op_call *call, kn__conv_plan *p, void *x, void *w, void *y) {
     int gpu = p->key.gpu;
     void *workspace = NULL;
     idle_handle *h = find_idle(gpu, call->stream);
     if (!h) KN_TRY(make_handle(&h));
     kn_status status = KN_OK;
-    if (p->workspace_bytes) status = kn__scratch(&workspace, call, p->workspace_bytes);
+    if (p->workspace_bytes) status = kn__work(&workspace, call, p->workspace_bytes);
     if (status == KN_OK) status = run_on(h, call, p, x, w, y, workspace);
-    if (workspace) kn__scratch_end(call, workspace);
     put_handle(h, gpu);
     return status;
 }
 
-static kn_status run(const kn_kernel_call *call, kn__conv_kind kind, const kn_tensor *x,
-                     const kn_tensor *w, const kn_tensor *y) {
+static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, const kn_tensor *w,
+                     const kn_tensor *y) {
     kn__conv_key key = key_of(call, kind, x, w, y);
     kn__conv_plan *p = NULL;
     KN_TRY(plan_of(&p, &key));
@@ -156,25 +155,19 @@ static kn_status run(const kn_kernel_call *call, kn__conv_kind kind, const kn_te
     return status;
 }
 
-/* Nothing is summed over. */
-static kn_status run_empty(const kn_kernel_call *call) {
-    size_t bytes = (size_t)call->out->n * kn_dtype_bytes((kn_dtype)call->out->dtype);
-    if (call->accumulate) return KN_OK;
-    return KN__CUDA(cudaMemsetAsync, call->out->data, 0, bytes, call->stream);
-}
-
-kn_status kn__cuda_conv(const kn_kernel_call *call) {
+/* Where an input is empty nothing is summed over: zeros. */
+kn_status kn__cuda_conv(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
-    KN_TRY(x->n && w->n ? run(call, KN__CONV_FORWARD, x, w, call->out) : run_empty(call));
-    return b == KN_NONE ? KN_OK : kn__bias_add(call, call->out, b, 1);
+    KN_TRY(x->n && w->n ? run(call, KN__CONV_FORWARD, x, w, call->out[0]) : kn__zeros(call, 0));
+    return b == KN_NONE ? KN_OK : kn__bias_add(call, call->out[0], b, 1);
 }
 
-kn_status kn__cuda_conv_data(const kn_kernel_call *call) {
+kn_status kn__cuda_conv_data(kn_op_call *call) {
     const kn_tensor *dy = call->in[0], *w = call->in[1];
-    return dy->n && w->n ? run(call, KN__CONV_DATA, call->out, w, dy) : run_empty(call);
+    return dy->n && w->n ? run(call, KN__CONV_DATA, call->out[0], w, dy) : kn__zeros(call, 0);
 }
 
-kn_status kn__cuda_conv_weight(const kn_kernel_call *call) {
+kn_status kn__cuda_conv_weight(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
-    return x->n && dy->n ? run(call, KN__CONV_WEIGHT, x, call->out, dy) : run_empty(call);
+    return x->n && dy->n ? run(call, KN__CONV_WEIGHT, x, call->out[0], dy) : kn__zeros(call, 0);
 }

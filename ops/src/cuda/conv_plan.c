@@ -9,7 +9,7 @@ _Static_assert(offsetof(kn__conv_plan, key) == sizeof(kn__cached), "the key foll
 
 enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };
 
-/* Of scratch for one convolution: engines that want more are left out. */
+/* Of work space for one convolution: engines that want more are left out. */
 static const int64_t workspace_most_bytes = (int64_t)1 << 30;
 
 /* --- descriptors: those that a plan is made of take 16 times its memory, and go when it is made
@@ -125,7 +125,7 @@ static kn_status make_convolution(cudnnBackendDescriptor_t *out, builder *p) {
     KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
     KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
     KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, key->padding));
-    KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, key->padding));
+    KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, key->padding_end));
     KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, key->dilation));
     KN_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, key->stride));
     return finish(*out);

@@ -27,7 +27,8 @@ typedef struct kn__conv_key {
     int32_t accumulate, flip, alignment_bytes;
     int32_t math; /* kn_math_mode: STRICT or TF32; STRICT for f64 */
     int64_t x[KN__CONV_DIMS], w[KN__CONV_DIMS], y[KN__CONV_DIMS];
-    int64_t stride[KN__CONV_SPATIAL], padding[KN__CONV_SPATIAL], dilation[KN__CONV_SPATIAL];
+    int64_t stride[KN__CONV_SPATIAL], dilation[KN__CONV_SPATIAL];
+    int64_t padding[KN__CONV_SPATIAL], padding_end[KN__CONV_SPATIAL];
 } kn__conv_key;
 
 typedef struct kn__conv_plan {

@@ -15,6 +15,7 @@
     kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
 #define KN_SHARED(name, ...) __shared__ typename kn_dev::value_of<__VA_ARGS__>::type name
 #define KN_BLOCKS_MAX (1 << 20) /* of a grid-stride loop */
+#define KN_INDEX_MAX UINT32_MAX /* elements that a kernel of 32-bit indices takes */
 #endif
 
 #define T_EXP(x) kn_dev::exp_(x)
@@ -24,6 +25,7 @@
 #define T_SIGM(x) kn_dev::sigm_(x)
 #define T_POW(x, y) kn_dev::pow_(x, y)
 #define T_ABS(x) kn_dev::abs_(x)
+#define T_ERFC(x) kn_dev::erfc_(x)
 
 namespace kn_dev {
 
@@ -41,6 +43,8 @@ __device__ inline float pow_(float x, float y) { return powf(x, y); }
 __device__ inline double pow_(double x, double y) { return pow(x, y); }
 __device__ inline float abs_(float x) { return fabsf(x); }
 __device__ inline double abs_(double x) { return fabs(x); }
+__device__ inline float erfc_(float x) { return erfcf(x); }
+__device__ inline double erfc_(double x) { return erfc(x); }
 
 // Threads of a block. Kernels are bounded by (BLOCK, 1): without the 1, ptxas chooses how many
 // blocks share a multiprocessor, and spills registers to fit one more.

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { KN__OPERANDS_MAX = 4 }; /* the result, and up to three inputs */
+enum { KN__OPERANDS_MAX = 8 }; /* the result, and up to seven inputs */
 
 typedef struct kn__region {
     int64_t n; /* elements */
@@ -25,28 +25,30 @@ typedef struct kn__region {
     int64_t stride[KN__OPERANDS_MAX][KN_DIMS_MAX];
 } kn__region;
 
-/* --- pointwise.cu: one launcher per op of ops.def's formulas. Operand 0 is out, always dense. ---
- */
-typedef struct kn__pointwise {
-    kn_dtype dtype; /* of the values: F32 or F64 */
-    kn__region region;
-    void *out;
-    const void *in[3];
-    double a, b; /* scalar attributes */
-} kn__pointwise;
-typedef cudaError_t (*kn__pointwise_fn)(const kn__pointwise *p, cudaStream_t stream);
-
-#define KN_UNARY(name, formula, saves, gradient)                                                   \
-    cudaError_t kn__launch_##name(const kn__pointwise *p, cudaStream_t stream);                    \
-    cudaError_t kn__launch_##name##_back(const kn__pointwise *p, cudaStream_t stream);
-#define KN_BINARY(name, formula)                                                                   \
-    cudaError_t kn__launch_##name(const kn__pointwise *p, cudaStream_t stream);
-#define KN_COMPARE(name, formula)                                                                  \
-    cudaError_t kn__launch_##name(const kn__pointwise *p, cudaStream_t stream);
+/* --- pointwise.cu, pointwise_back.cu: ops.def's rows and comparisons --- */
+typedef enum kn__row_id {
+#define KN_ROW1(name, ...) KN__ROW_##name,
+#define KN_ROW2(name, ...) KN__ROW_##name,
+#define KN_ROW3(name, ...) KN__ROW_##name,
+#define KN_COMPARE(name, ...) KN__ROW_##name,
 #include <knet/ops.def>
-cudaError_t kn__launch_where(const kn__pointwise *p, cudaStream_t stream);
-cudaError_t kn__launch_affine(const kn__pointwise *p, cudaStream_t stream);
-cudaError_t kn__launch_pow_scalar(const kn__pointwise *p, cudaStream_t stream);
+    KN__ROW_COUNT
+} kn__row_id;
+
+typedef struct kn__row {
+    kn__row_id row;
+    int order;                            /* 0: the row, 1: its back, 2: its back2 */
+    kn_dtype dtype;                       /* of the operands that aren't BOOL */
+    kn__region region;                    /* operand 0: the results, dense; then the inputs */
+    void *out[3];                         /* NULL: not wanted */
+    const void *in[KN__OPERANDS_MAX - 1]; /* in the call's order; NULL: not read */
+    unsigned accumulate;                  /* bit r: out[r] is added to; backs alone */
+    double p, q;                          /* the scalars */
+    int64_t p_integer, q_integer;         /* for integer dtypes: toward zero, saturated */
+} kn__row;
+/* cudaErrorNotSupported: the row has no kernel for the dtype. */
+cudaError_t kn__launch_row(const kn__row *r, cudaStream_t stream);
+cudaError_t kn__launch_row_back(const kn__row *r, cudaStream_t stream); /* order 1 or 2 */
 
 /* --- move.cu: any dtype, by element size --- */
 typedef struct kn__copy {
@@ -115,7 +117,9 @@ cudaError_t kn__launch_relu_bias_back(const kn__relu_bias *p, cudaStream_t strea
 typedef struct kn__pooling { /* always three spatial dimensions; unused ones are 1, in front */
     kn_dtype dtype;
     int64_t planes; /* B·C */
-    int64_t x[3], y[3], window[3], stride[3];
+    int64_t x[3], y[3], window[3], stride[3], padding[3], dilation[3];
+    bool inside;   /* averages divide by the elements of x alone */
+    bool is_tight; /* no padding, no dilation, and every window is inside x */
 } kn__pooling;
 cudaError_t kn__launch_maxpool(const kn__pooling *p, void *y, uint8_t *offset, const void *x,
                                cudaStream_t stream);
@@ -142,7 +146,7 @@ typedef struct kn__loss {
     kn_dtype dtype, label_dtype;
     int64_t rows, classes;
     const void *scores, *labels;
-    void *row_loss; /* scratch, one value a row */
+    void *row_loss; /* work space, one value a row */
     void *out;      /* one value */
     void *dlogits;  /* [rows, classes], or NULL */
 } kn__loss;

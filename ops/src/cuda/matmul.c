@@ -8,14 +8,14 @@
 #include "cache.h"
 #include "module.h"
 
-typedef struct product { /* c [m,n] = op(a)·op(b) (+ bias along n), k summed over */
-    int64_t m, n, k;
+typedef struct product { /* c [batch,m,n] = op(a)·op(b) (+ bias along n), k summed over */
+    int64_t batch, m, n, k;
     bool trans_a, trans_b;
     const kn_tensor *a, *b, *bias; /* bias NULL: none */
 } product;
 
 typedef struct lt_key {
-    int64_t m, n, k;
+    int64_t batch, m, n, k;
     uint32_t gpu, alignment_bytes;
     uint8_t dtype, trans_a, trans_b, bias, accumulate, math, reserved[2]; /* math: as asked for */
 } lt_key;
@@ -84,11 +84,18 @@ static kn_status describe_product(lt_plan *p, const kn_tensor *bias) {
     return bias ? set_bias(&p->product, bias) : KN_OK;
 }
 
-/* A row-major [rows, cols] matrix, which to cublasLt is cols × rows by columns. */
+/* Row-major [rows, cols] matrices, which to cublasLt are cols × rows by columns. */
 static kn_status describe_matrix(cublasLtMatrixLayoutOpaque_t *out, const lt_key *key, int64_t rows,
                                  int64_t cols) {
-    return KN__CUBLAS(cublasLtMatrixLayoutInit, out, type_of(key), (uint64_t)cols, (uint64_t)rows,
-                      cols);
+    KN_TRY(KN__CUBLAS(cublasLtMatrixLayoutInit, out, type_of(key), (uint64_t)cols, (uint64_t)rows,
+                      cols));
+    if (key->batch == 1) return KN_OK;
+    int64_t step = rows * cols;
+    int32_t batch = (int32_t)key->batch;
+    KN_TRY(KN__CUBLAS(cublasLtMatrixLayoutSetAttribute, out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                      &batch, sizeof batch));
+    return KN__CUBLAS(cublasLtMatrixLayoutSetAttribute, out,
+                      CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
 }
 
 static kn_status describe_matrices(lt_plan *p) {
@@ -151,14 +158,14 @@ static kn_status build(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
 }
 
 /* The mode asked for, where the GPU has tensor cores for it: from compute capability 8.0 on. */
-static kn_math_mode math_of(const kn_kernel_call *call, const lt_key *key) {
+static kn_math_mode math_of(const kn_op_call *call, const lt_key *key) {
     kn_device_info info = {.compute_major = 0};
     if (key->math == KN_MATH_STRICT) return KN_MATH_STRICT;
     bool known = kn_device_info_read(&info, sizeof info, call->device) == KN_OK;
     return known && info.compute_major >= 8 ? (kn_math_mode)key->math : KN_MATH_STRICT;
 }
 
-static kn_status plan_of(lt_plan **out, const kn_kernel_call *call, const lt_key *key,
+static kn_status plan_of(lt_plan **out, const kn_op_call *call, const lt_key *key,
                          cublasLtHandle_t lt, const kn_tensor *bias) {
     lt_plan *p = (lt_plan *)(void *)kn__cache_get(&plans, key);
     if (!p) {
@@ -181,21 +188,22 @@ static kn_status plan_of(lt_plan **out, const kn_kernel_call *call, const lt_key
 
 /* The largest power of two up to 16, the widest access, that divides every address: more would only
  * make more plans. */
-static uint32_t alignment_of(const kn_kernel_call *call, const product *x) {
-    uintptr_t all = (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out->data | 16;
+static uint32_t alignment_of(const kn_op_call *call, const product *x) {
+    uintptr_t all =
+        (uintptr_t)x->a->data | (uintptr_t)x->b->data | (uintptr_t)call->out[0]->data | 16;
     if (x->bias) all |= (uintptr_t)x->bias->data;
     return (uint32_t)(all & (~all + 1));
 }
 
-static lt_key key_of(const kn_kernel_call *call, const product *x) {
+static lt_key key_of(const kn_op_call *call, const product *x) {
     lt_key key;
     memset(&key, 0, sizeof key);
-    key.m = x->m, key.n = x->n, key.k = x->k;
+    key.batch = x->batch, key.m = x->m, key.n = x->n, key.k = x->k;
     key.gpu = (uint32_t)kn__gpu_index(call->device);
     key.alignment_bytes = alignment_of(call, x);
-    key.dtype = call->out->dtype;
+    key.dtype = call->out[0]->dtype;
     key.trans_a = x->trans_a, key.trans_b = x->trans_b;
-    key.bias = x->bias != NULL, key.accumulate = call->accumulate;
+    key.bias = x->bias != NULL, key.accumulate = kn__adds(call);
     key.math = (uint8_t)(key.dtype == KN_F64 ? KN_MATH_STRICT : call->math);
     return key;
 }
@@ -206,14 +214,14 @@ static const char *label_of(kn_math_mode math) {
                                   : "cublasLtMatmul";
 }
 
-static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *p,
-                         cublasLtHandle_t lt, void *workspace) {
-    bool is_double = call->out->dtype == KN_F64;
-    double one = 1, beta = call->accumulate ? 1 : 0;
+static kn_status execute(const kn_op_call *call, const product *x, lt_plan *p, cublasLtHandle_t lt,
+                         void *workspace) {
+    bool is_double = call->out[0]->dtype == KN_F64;
+    double one = 1, beta = kn__adds(call) ? 1 : 0;
     float one_f = 1, beta_f = (float)beta;
     cublasLtMatmulDescOpaque_t description = p->product;
     if (x->bias && !p->bias_apart) KN_TRY(set_bias(&description, x->bias));
-    void *c = call->out->data;
+    void *c = call->out[0]->data;
     const void *one_p = is_double ? (const void *)&one : &one_f;
     const void *beta_p = is_double ? (const void *)&beta : &beta_f;
     const char *label = label_of(p->math);
@@ -224,28 +232,25 @@ static kn_status execute(const kn_kernel_call *call, const product *x, lt_plan *
         label);
 }
 
-static kn_status run_planned(const kn_kernel_call *call, const product *x, lt_plan *p,
-                             cublasLtHandle_t lt) {
+static kn_status add_bias(const kn_op_call *call, const product *x) {
+    kn_tensor *y = call->out[0];
+    return kn__bias_add(call, y, x->bias, y->n_dims - 1);
+}
+
+static kn_status run_planned(kn_op_call *call, const product *x, lt_plan *p, cublasLtHandle_t lt) {
     void *workspace = NULL;
-    if (p->workspace_bytes) KN_TRY(kn__scratch(&workspace, call, p->workspace_bytes));
-    kn_status status = execute(call, x, p, lt, workspace);
-    if (workspace) kn__scratch_end(call, workspace);
-    if (status == KN_OK && x->bias && p->bias_apart) {
-        status = kn__bias_add(call, call->out, x->bias, call->out->n_dims - 1);
-    }
-    return status;
+    if (p->workspace_bytes) KN_TRY(kn__work(&workspace, call, p->workspace_bytes));
+    KN_TRY(execute(call, x, p, lt, workspace));
+    return x->bias && p->bias_apart ? add_bias(call, x) : KN_OK;
 }
 
 /* Nothing is summed over: zeros, and the bias. */
-static kn_status run_empty(const kn_kernel_call *call, const product *x) {
-    size_t bytes = (size_t)call->out->n * kn_dtype_bytes((kn_dtype)call->out->dtype);
-    if (!call->accumulate) {
-        KN_TRY(KN__CUDA(cudaMemsetAsync, call->out->data, 0, bytes, call->stream));
-    }
-    return x->bias ? kn__bias_add(call, call->out, x->bias, call->out->n_dims - 1) : KN_OK;
+static kn_status run_empty(const kn_op_call *call, const product *x) {
+    KN_TRY(kn__zeros(call, 0));
+    return x->bias ? add_bias(call, x) : KN_OK;
 }
 
-static kn_status run(const kn_kernel_call *call, const product *x) {
+static kn_status run(kn_op_call *call, const product *x) {
     if (x->k == 0) return run_empty(call, x);
     lt_key key = key_of(call, x);
     cublasLtHandle_t lt = NULL;
@@ -257,22 +262,30 @@ static kn_status run(const kn_kernel_call *call, const product *x) {
     return status;
 }
 
-kn_status kn__cuda_matmul(const kn_kernel_call *call) {
+kn_status kn__cuda_matmul(kn_op_call *call) {
     const kn_attr_matmul *attr = call->attr;
-    const kn_tensor *a = call->in[0];
-    product x = {.m = call->out->dim[0],
-                 .n = call->out->dim[1],
-                 .k = a->dim[attr->trans_a ? 0 : 1],
+    const kn_tensor *a = call->in[0], *b = call->in[1];
+    int rows = a->n_dims - 2, cols = rows + 1;
+    product x = {.batch = 1,
+                 .m = a->dim[attr->trans_a ? cols : rows],
+                 .n = b->dim[attr->trans_b ? rows : cols],
+                 .k = a->dim[attr->trans_a ? rows : cols],
                  .trans_a = attr->trans_a,
                  .trans_b = attr->trans_b,
                  .a = a,
-                 .b = call->in[1]};
+                 .b = b};
+    for (int d = 0; d < rows; d++) x.batch *= a->dim[d];
+    if (x.batch > INT32_MAX) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_matmul: %s takes up to 2^31 - 1 products, not %lld",
+                       kn_device_name(call->device), (long long)x.batch);
+    }
     return run(call, &x);
 }
 
-kn_status kn__cuda_linear(const kn_kernel_call *call) {
+kn_status kn__cuda_linear(kn_op_call *call) {
     const kn_tensor *w = call->in[1]; /* [O,I] */
-    product x = {.m = call->out->n / w->dim[0],
+    product x = {.batch = 1,
+                 .m = call->out[0]->n / w->dim[0],
                  .n = w->dim[0],
                  .k = w->dim[1],
                  .trans_b = true,

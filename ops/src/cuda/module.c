@@ -4,33 +4,22 @@
 
 #include "module.h"
 
-/* Pointwise ops have a launcher each and share the rest. */
-#define KN_UNARY(name, formula, saves, gradient)                                                   \
-    static kn_status run_##name(const kn_kernel_call *call) {                                      \
-        return kn__pointwise_run(call, kn__launch_##name, #name "_kernel");                        \
-    }                                                                                              \
-    static kn_status run_##name##_back(const kn_kernel_call *call) {                               \
-        return kn__pointwise_run(call, kn__launch_##name##_back, #name "_back_kernel");            \
-    }
-#define KN_BINARY(name, formula)                                                                   \
-    static kn_status run_##name(const kn_kernel_call *call) {                                      \
-        return kn__pointwise_run(call, kn__launch_##name, #name "_kernel");                        \
-    }
-#define KN_COMPARE(name, formula) KN_BINARY(name, formula)
-#include <knet/ops.def>
-
 #define kn__cuda_NONE NULL
 
 static const kn_kernel_fn inner[KN_OP_COUNT] = {
-#define KN_UNARY(name, formula, saves, gradient)                                                   \
-    [KN_OP_##name] = run_##name, [KN_OP_##name##_back] = run_##name##_back,
-#define KN_BINARY(name, formula) [KN_OP_##name] = run_##name,
-#define KN_COMPARE(name, formula) [KN_OP_##name] = run_##name,
-#define KN_KERNEL(name, host, cuda) [KN_OP_##name] = kn__cuda_##cuda,
+#define ROW(name)                                                                                  \
+    [KN_OP_##name] = kn__cuda_row, [KN_OP_##name##_back] = kn__cuda_row_back,                      \
+    [KN_OP_##name##_back2] = kn__cuda_row_back2,
+#define KN_ROW1(name, ...) ROW(name)
+#define KN_ROW2(name, ...) ROW(name)
+#define KN_ROW3(name, ...) ROW(name)
+#define KN_COMPARE(name, ...) [KN_OP_##name] = kn__cuda_row,
+#define KN_OP(name, in, out, attr, infer, kernel, rule, needs, flags)                              \
+    [KN_OP_##name] = kn__cuda_##kernel,
 #include <knet/ops.def>
 };
 
-static kn_status run_in_context(const kn_kernel_call *call) {
+static kn_status run_in_context(kn_op_call *call) {
     bool pushed = false;
     KN_TRY(kn__gpu_enter(&pushed, call->device));
     kn_status status = inner[call->op](call);

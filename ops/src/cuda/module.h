@@ -34,14 +34,21 @@ kn_status kn__gpu_enter(bool *pushed, const kn_device *device);
 void kn__gpu_leave(bool pushed);
 
 /* --- module.c, pointwise.c, move.c, …: the kernels --- */
-#define KN_KERNEL(name, host, cuda) kn_status kn__cuda_##cuda(const kn_kernel_call *call);
+kn_status kn__cuda_row(kn_op_call *call);
+kn_status kn__cuda_row_back(kn_op_call *call);
+kn_status kn__cuda_row_back2(kn_op_call *call);
+#define KN_OP(name, in, out, attr, infer, kernel, rule, needs, flags)                              \
+    kn_status kn__cuda_##kernel(kn_op_call *call);
 #include <knet/ops.def>
-kn_status kn__pointwise_run(const kn_kernel_call *call, kn__pointwise_fn launch, const char *label);
 
-/* A copy of a region, with elements widened to 16 bytes where it allows that. */
-kn_status kn__copy_run(kn__copy *copy, const kn_kernel_call *call);
+/* Result 0 is to be added to. */
+static inline bool kn__adds(const kn_op_call *call) { return call->accumulate & 1; }
+/* Result r is all zeros; where it is added to, nothing happens. */
+kn_status kn__zeros(const kn_op_call *call, int r);
 /* y [rows, n, inner] += bias [n]: for products and convolutions that can't do it themselves. */
-kn_status kn__bias_add(const kn_kernel_call *call, kn_tensor *y, const kn_tensor *bias, int axis);
+kn_status kn__bias_add(const kn_op_call *call, kn_tensor *y, const kn_tensor *bias, int axis);
+/* UNSUPPORTED: the op, the device and the dtype. */
+kn_status kn__no_kernel(const kn_op_call *call, kn_dtype dtype);
 
 /* --- region.c --- */
 /* Merges neighbouring dimensions that every one of the first n_operands operands walks through in

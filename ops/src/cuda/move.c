@@ -29,7 +29,7 @@ static void widen(kn__copy *copy) {
     }
 }
 
-kn_status kn__copy_run(kn__copy *copy, const kn_kernel_call *call) {
+static kn_status run(kn__copy *copy, const kn_op_call *call) {
     kn__region_merge(&copy->region, 2);
     if (!copy->add) widen(copy);
     return KN__CUDA_NAMED("copy_kernel", kn__launch_copy(copy, call->stream));
@@ -56,47 +56,53 @@ static void *window(int64_t *stride, const kn_tensor *whole, void *data, const i
     return (char *)data + (size_t)at * kn_dtype_bytes((kn_dtype)whole->dtype);
 }
 
-kn_status kn__cuda_slice(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    kn__copy copy = copy_of(call->out, call->out->data, NULL);
-    copy.in = window(copy.region.stride[1], call->in[0], call->in[0]->data, attr->start);
-    return kn__copy_run(&copy, call);
+/* What is added to must be f32 or f64. */
+static kn_status add_or_copy(kn__copy *copy, const kn_op_call *call) {
+    kn_dtype dtype = (kn_dtype)call->out[0]->dtype;
+    if (kn__adds(call)) {
+        if (dtype != KN_F32 && dtype != KN_F64) return kn__no_kernel(call, dtype);
+        copy->add = dtype;
+    }
+    return run(copy, call);
 }
 
-kn_status kn__cuda_slice_back(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    kn_tensor *out = call->out, *g = call->in[0];
-    size_t element_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
-    if (!call->accumulate) {
-        KN_TRY(
-            KN__CUDA(cudaMemsetAsync, out->data, 0, (size_t)out->n * element_bytes, call->stream));
-    }
+kn_status kn__cuda_slice(kn_op_call *call) {
+    const kn_attr_box *attr = call->attr;
+    kn_tensor *x = call->in[0], *out = call->out[0];
+    kn__copy copy = copy_of(out, out->data, NULL);
+    copy.in = window(copy.region.stride[1], x, x->data, attr->start);
+    return add_or_copy(&copy, call);
+}
+
+kn_status kn__cuda_slice_back(kn_op_call *call) {
+    const kn_attr_box *attr = call->attr;
+    kn_tensor *g = call->in[0], *out = call->out[0];
+    KN_TRY(kn__zeros(call, 0));
     if (g->n == 0) return KN_OK;
     kn__copy copy = copy_of(g, NULL, g->data);
-    if (call->accumulate) copy.add = (kn_dtype)out->dtype;
     copy.out = window(copy.region.stride[0], out, out->data, attr->start);
-    return kn__copy_run(&copy, call);
+    return add_or_copy(&copy, call);
 }
 
-kn_status kn__cuda_concat(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    int64_t axis = attr->start[0], start[KN_DIMS_MAX] = {0};
+kn_status kn__cuda_concat(kn_op_call *call) {
+    const kn_attr_concat *attr = call->attr;
+    int64_t start[KN_DIMS_MAX] = {0};
     for (int i = 0; i < call->n_in; i++) {
         kn_tensor *x = call->in[i];
         if (x->n) {
             kn__copy copy = copy_of(x, NULL, x->data);
-            copy.out = window(copy.region.stride[0], call->out, call->out->data, start);
-            KN_TRY(kn__copy_run(&copy, call));
+            copy.out = window(copy.region.stride[0], call->out[0], call->out[0]->data, start);
+            KN_TRY(run(&copy, call));
         }
-        start[axis] += x->dim[axis];
+        start[attr->axis] += x->dim[attr->axis];
     }
     return KN_OK;
 }
 
-kn_status kn__cuda_broadcast(const kn_kernel_call *call) {
-    kn__copy copy = copy_of(call->out, call->out->data, call->in[0]->data);
-    kn__region_strides(copy.region.stride[1], call->in[0], call->out);
-    return kn__copy_run(&copy, call);
+kn_status kn__cuda_broadcast(kn_op_call *call) {
+    kn__copy copy = copy_of(call->out[0], call->out[0]->data, call->in[0]->data);
+    kn__region_strides(copy.region.stride[1], call->in[0], call->out[0]);
+    return add_or_copy(&copy, call);
 }
 
 /* [batch, rows, cols] → [batch, cols, rows], seen in the result's merged dimensions. */
@@ -108,16 +114,16 @@ static bool swaps_two(const kn__region *r) {
            (n == 2 || r->stride[1][0] == rows * cols) && rows > 1 && cols > 1;
 }
 
-kn_status kn__cuda_transpose(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
+kn_status kn__cuda_transpose(kn_op_call *call) {
+    const kn_attr_transpose *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__copy copy = copy_of(call->out, call->out->data, x->data);
+    kn__copy copy = copy_of(call->out[0], call->out[0]->data, x->data);
     int64_t stride[KN_DIMS_MAX], zero[KN_DIMS_MAX] = {0};
     window(stride, x, x->data, zero);
-    for (int d = 0; d < x->n_dims; d++) copy.region.stride[1][d] = stride[attr->start[d]];
+    for (int d = 0; d < x->n_dims; d++) copy.region.stride[1][d] = stride[attr->axis[d]];
     kn__region_merge(&copy.region, 2);
     const kn__region *r = &copy.region;
-    if (!swaps_two(r)) return kn__copy_run(&copy, call);
+    if (!swaps_two(r)) return run(&copy, call);
     int n = r->n_dims;
     return KN__CUDA_NAMED(
         "transpose_kernel",
@@ -163,21 +169,18 @@ static uint64_t element_bits(double value, kn_dtype dtype) {
     return bits;
 }
 
-kn_status kn__cuda_fill(const kn_kernel_call *call) {
-    const kn_attr_scalars *attr = call->attr;
-    kn_dtype dtype = (kn_dtype)call->out->dtype;
-    size_t bytes = kn_dtype_bytes(dtype);
-    uint64_t element = element_bits(attr->a, dtype);
-    if (element == 0) {
-        return KN__CUDA(cudaMemsetAsync, call->out->data, 0, (size_t)call->out->n * bytes,
-                        call->stream);
-    }
-    return KN__CUDA_NAMED("fill_kernel", kn__launch_fill(call->out->data, bytes, element,
-                                                         call->out->n, call->stream));
+kn_status kn__cuda_fill(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    kn_tensor *out = call->out[0];
+    uint64_t element = element_bits(attr->a, (kn_dtype)out->dtype);
+    if (element == 0) return kn__zeros(call, 0);
+    return KN__CUDA_NAMED("fill_kernel",
+                          kn__launch_fill(out->data, kn_dtype_bytes((kn_dtype)out->dtype), element,
+                                          out->n, call->stream));
 }
 
-kn_status kn__cuda_cast(const kn_kernel_call *call) {
-    const kn_tensor *x = call->in[0], *out = call->out;
+kn_status kn__cuda_cast(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *out = call->out[0];
     return KN__CUDA_NAMED("cast_kernel", kn__launch_cast(out->data, (kn_dtype)out->dtype, x->data,
                                                          (kn_dtype)x->dtype, out->n, call->stream));
 }

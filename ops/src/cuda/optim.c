@@ -10,7 +10,7 @@ static kn__optim_kind kind_of(kn_op op) {
 static void *data_or_null(const kn_tensor *t) { return t == KN_NONE ? NULL : t->data; }
 
 /* Takes parts from *next on, leaving out empty ones. */
-static void take_parts(kn__optim *p, int *next, const kn_attr_optim *attr) {
+static void take_parts(kn__optim *p, int64_t *next, const kn_attr_optim *attr) {
     for (p->n_parts = 0; *next < attr->n_parts && p->n_parts < KN__PARTS_MAX; ++*next) {
         const kn_optim_part *part = &attr->part[*next];
         if (part->n == 0) continue;
@@ -20,11 +20,11 @@ static void take_parts(kn__optim *p, int *next, const kn_attr_optim *attr) {
     }
 }
 
-kn_status kn__cuda_optim(const kn_kernel_call *call) {
+kn_status kn__cuda_optim(kn_op_call *call) {
     const kn_attr_optim *attr = call->attr;
     const kn_tensor *grad = call->in[0];
     kn__optim p;
-    p.kind = kind_of(call->op);
+    p.kind = kind_of((kn_op)call->op);
     p.dtype = (kn_dtype)grad->dtype;
     p.grad = grad->data;
     p.m = data_or_null(call->in[1]);
@@ -33,7 +33,7 @@ kn_status kn__cuda_optim(const kn_kernel_call *call) {
     p.momentum = attr->momentum;
     p.beta1 = attr->beta1, p.beta2 = attr->beta2, p.eps = attr->eps;
     p.weight_decay = attr->weight_decay;
-    int next = 0;
+    int64_t next = 0;
     do {
         take_parts(&p, &next, attr);
         p.last = next == attr->n_parts;

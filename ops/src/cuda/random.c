@@ -2,32 +2,33 @@
 #include "../philox.h"
 #include "module.h"
 
-kn_status kn__cuda_rng_take(const kn_kernel_call *call) {
+kn_status kn__cuda_rng_take(kn_op_call *call) {
     const kn_attr_scalars *attr = call->attr;
     int64_t advance = (int64_t)kn__philox_counters((int64_t)attr->a);
-    return KN__CUDA_NAMED("rng_take_kernel", kn__launch_rng_take(call->out->data, call->in[0]->data,
-                                                                 advance, call->stream));
+    return KN__CUDA_NAMED(
+        "rng_take_kernel",
+        kn__launch_rng_take(call->out[0]->data, call->in[0]->data, advance, call->stream));
 }
 
-kn_status kn__cuda_uniform(const kn_kernel_call *call) {
-    const kn_attr_scalars *attr = call->attr;
-    const kn_tensor *out = call->out;
+kn_status kn__cuda_uniform(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    const kn_tensor *out = call->out[0];
     return KN__CUDA_NAMED("uniform_kernel",
                           kn__launch_uniform(out->data, (kn_dtype)out->dtype, out->n, attr->a,
                                              attr->b, call->in[0]->data, call->stream));
 }
 
-kn_status kn__cuda_normal(const kn_kernel_call *call) {
-    const kn_attr_scalars *attr = call->attr;
-    const kn_tensor *out = call->out;
+kn_status kn__cuda_normal(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    const kn_tensor *out = call->out[0];
     return KN__CUDA_NAMED("normal_kernel",
                           kn__launch_normal(out->data, (kn_dtype)out->dtype, out->n, attr->a,
                                             attr->b, call->in[0]->data, call->stream));
 }
 
-kn_status kn__cuda_dropout(const kn_kernel_call *call) {
+kn_status kn__cuda_dropout(kn_op_call *call) {
     const kn_attr_scalars *attr = call->attr;
-    const kn_tensor *out = call->out;
+    const kn_tensor *out = call->out[0];
     return KN__CUDA_NAMED("dropout_kernel",
                           kn__launch_dropout(out->data, call->in[0]->data, (kn_dtype)out->dtype,
                                              out->n, attr->a, call->in[1]->data, call->stream));

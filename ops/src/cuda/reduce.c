@@ -26,16 +26,16 @@ static kn__reduce_kind kind_of(kn_op op) {
     }
 }
 
-static kn__reduce reduce_of(const kn_kernel_call *call) {
+static kn__reduce reduce_of(const kn_op_call *call) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__reduce r = {.kind = kind_of(call->op),
+    kn__reduce r = {.kind = kind_of((kn_op)call->op),
                     .dtype = (kn_dtype)x->dtype,
                     .n_out = 1,
                     .n_in = 1,
-                    .out = call->out->data,
+                    .out = call->out[0]->data,
                     .in = x->data,
-                    .accumulate = call->accumulate};
+                    .accumulate = kn__adds(call)};
     int64_t stride[KN_DIMS_MAX], step = 1;
     for (int d = x->n_dims - 1; d >= 0; d--) {
         stride[d] = step;
@@ -53,19 +53,17 @@ static kn__reduce reduce_of(const kn_kernel_call *call) {
     return r;
 }
 
-kn_status kn__cuda_reduce(const kn_kernel_call *call) {
+kn_status kn__cuda_reduce(kn_op_call *call) {
     kn__reduce r = reduce_of(call);
     kn__reduce_plan(&r);
     if (r.n_chunks > 1) {
         size_t bytes = (size_t)(r.n_chunks * r.n_out) * kn_dtype_bytes(r.dtype);
-        KN_TRY(kn__scratch(&r.partial, call, bytes));
+        KN_TRY(kn__work(&r.partial, call, bytes));
     }
-    kn_status status = KN__CUDA_NAMED("reduce_kernel", kn__launch_reduce(&r, call->stream));
-    if (r.partial) kn__scratch_end(call, r.partial);
-    return status;
+    return KN__CUDA_NAMED("reduce_kernel", kn__launch_reduce(&r, call->stream));
 }
 
-kn_status kn__cuda_argmax(const kn_kernel_call *call) {
+kn_status kn__cuda_argmax(kn_op_call *call) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *x = call->in[0];
     int axis = __builtin_ctz(attr->mask);
@@ -73,6 +71,6 @@ kn_status kn__cuda_argmax(const kn_kernel_call *call) {
     for (int d = 0; d < axis; d++) outer *= x->dim[d];
     for (int d = axis + 1; d < x->n_dims; d++) inner *= x->dim[d];
     return KN__CUDA_NAMED("argmax_kernel",
-                          kn__launch_argmax(call->out->data, x->data, (kn_dtype)x->dtype, outer,
+                          kn__launch_argmax(call->out[0]->data, x->data, (kn_dtype)x->dtype, outer,
                                             x->dim[axis], inner, call->stream));
 }

@@ -84,9 +84,9 @@ static void cast_part(void *ctx, int64_t part) {
     cast_block(j, from, left < GRAIN ? left : GRAIN);
 }
 
-kn_status kn__host_cast(const kn_kernel_call *call) {
-    cast_job j = {call->out->data, call->in[0]->data, (kn_dtype)call->in[0]->dtype,
-                  (kn_dtype)call->out->dtype, call->out->n};
+kn_status kn__host_cast(kn_op_call *call) {
+    cast_job j = {call->out[0]->data, call->in[0]->data, (kn_dtype)call->in[0]->dtype,
+                  (kn_dtype)call->out[0]->dtype, call->out[0]->n};
     kn__parallel_for(call->threads, kn__chunks(j.n, GRAIN), cast_part, &j);
     return KN_OK;
 }

@@ -25,6 +25,7 @@ static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, cons
         s.window[i] = d < 0 ? 1 : w->dim[2 + d];
         s.stride[i] = d < 0 ? 1 : attr->stride[d];
         s.padding[i] = d < 0 ? 0 : attr->padding[d];
+        s.padding_end[i] = d < 0 ? 0 : attr->padding_end[d];
         s.dilation[i] = d < 0 ? 1 : attr->dilation[d];
         s.in_plane *= s.in[i];
         s.out_plane *= s.out[i];
@@ -34,18 +35,22 @@ static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, cons
 }
 
 /* Whether the library did it; where it has nothing fast, our own kernels follow. */
-static kn_status try_library(bool *done, const kn_kernel_call *call, kn_pass pass,
-                             const kn_conv_sizes *s) {
+static kn_status try_library(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
     *done = false;
-    if (!kn__dnnl_fits(s, (kn_dtype)call->out->dtype, pass)) return KN_OK;
+    if (!kn__dnnl_fits(s, (kn_dtype)call->out[0]->dtype, pass)) return KN_OK;
     return kn__dnnl_conv(done, call, pass, s);
 }
 
+static void zero_result(const kn_op_call *call) {
+    const kn_tensor *out = call->out[0];
+    memset(out->data, 0, (size_t)out->n * kn_dtype_bytes((kn_dtype)out->dtype));
+}
+
 /* in: x, w, b */
-kn_status kn__host_conv(const kn_kernel_call *call) {
+kn_status kn__host_conv(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1];
     const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
-    kn_conv_sizes s = sizes_of(call->attr, x, w, call->out);
+    kn_conv_sizes s = sizes_of(call->attr, x, w, call->out[0]);
     bool done;
     kn_status status = try_library(&done, call, KN_PASS_FORWARD, &s);
     if (done || status != KN_OK) return status;
@@ -54,11 +59,11 @@ kn_status kn__host_conv(const kn_kernel_call *call) {
 }
 
 /* in: dy, w */
-kn_status kn__host_conv_data(const kn_kernel_call *call) {
+kn_status kn__host_conv_data(kn_op_call *call) {
     const kn_tensor *dy = call->in[0], *w = call->in[1];
-    kn_conv_sizes s = sizes_of(call->attr, call->out, w, dy);
+    kn_conv_sizes s = sizes_of(call->attr, call->out[0], w, dy);
     if (dy->n == 0) {
-        memset(call->out->data, 0, (size_t)call->out->n * kn_dtype_bytes(call->out->dtype));
+        zero_result(call);
         return KN_OK;
     }
     bool done;
@@ -69,9 +74,13 @@ kn_status kn__host_conv_data(const kn_kernel_call *call) {
 }
 
 /* in: x, dy */
-kn_status kn__host_conv_weight(const kn_kernel_call *call) {
+kn_status kn__host_conv_weight(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
-    kn_conv_sizes s = sizes_of(call->attr, x, call->out, dy);
+    kn_conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
+    if (x->n == 0 || dy->n == 0) {
+        if (!(call->accumulate & 1)) zero_result(call);
+        return KN_OK;
+    }
     bool done;
     kn_status status = try_library(&done, call, KN_PASS_WEIGHT, &s);
     if (done || status != KN_OK) return status;

@@ -10,6 +10,7 @@ typedef struct kn_conv_sizes {
     int64_t batch, groups;
     int64_t channels, outputs; /* of one group */
     int64_t in[3], out[3], window[3], stride[3], padding[3], dilation[3];
+    int64_t padding_end[3];                   /* behind the last element */
     int64_t in_plane, out_plane, window_size; /* elements */
     bool flip;
 } kn_conv_sizes;

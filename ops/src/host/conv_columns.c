@@ -27,15 +27,16 @@ typedef struct columns_work {
 
 static bool is_direct(const kn_conv_sizes *s) {
     for (int i = 0; i < 3; i++)
-        if (s->window[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0) return false;
+        if (s->window[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0 || s->padding_end[i] != 0)
+            return false;
     return true;
 }
 
-static columns_work work_of(const kn_kernel_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
+static columns_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
     return (columns_work){.s = s,
                           .loops = kn__loops(dtype),
                           .bytes = kn_dtype_bytes(dtype),
-                          .result = call->out->data,
+                          .result = call->out[0]->data,
                           .blocks = 1,
                           .direct = is_direct(s)};
 }
@@ -78,14 +79,13 @@ static void product(columns_work *k, const kn_gemm *gemm, char *slot) {
 }
 
 /* Runs `body` n times; each slot holds `columns` elements and the work space of `largest`. */
-static kn_status columns_run(const kn_kernel_call *call, columns_work *k, int64_t n,
-                             kn__body_fn body, int64_t columns, const kn_gemm *largest) {
+static kn_status columns_run(kn_op_call *call, columns_work *k, int64_t n, kn__body_fn body,
+                             int64_t columns, const kn_gemm *largest) {
     k->columns_bytes = ((size_t)columns * k->bytes + 63) / 64 * 64;
     KN_TRY(kn__slots_create(&k->slots, call, n, k->columns_bytes + kn__gemm_bytes(largest)));
     kn_scope scope = kn_scope_begin_static(kn__gemm_label(largest));
     kn__library_for(k->slots.n, n, body, k);
     kn_scope_end(&scope);
-    kn__slots_destroy(&k->slots, call);
     int status = atomic_load_explicit(&k->status, memory_order_relaxed);
     return status ? kn__gemm_fail(status) : KN_OK;
 }
@@ -123,7 +123,7 @@ static void forward_body(void *ctx, int64_t i) {
     kn__slot_give(&k->slots, slot);
 }
 
-kn_status kn__columns_conv(const kn_kernel_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__columns_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
                            const kn_tensor *w, const kn_tensor *bias) {
     columns_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.w = w->data, k.bias = bias ? bias->data : NULL;
@@ -167,8 +167,8 @@ static void data_body(void *ctx, int64_t i) {
     kn__slot_give(&k->slots, slot);
 }
 
-kn_status kn__columns_conv_data(const kn_kernel_call *call, const kn_conv_sizes *s,
-                                const kn_tensor *dy, const kn_tensor *w) {
+kn_status kn__columns_conv_data(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *dy,
+                                const kn_tensor *w) {
     columns_work k = work_of(call, s, (kn_dtype)dy->dtype);
     k.y = dy->data, k.w = w->data;
     k.blocks = blocks_of(s->channels, (size_t)(s->window_size * s->out_plane) * k.bytes,
@@ -237,8 +237,8 @@ static void sum_body(void *ctx, int64_t i) {
                              left < SUM_CHUNK ? left : SUM_CHUNK, sum->accumulate);
 }
 
-kn_status kn__columns_conv_weight(const kn_kernel_call *call, const kn_conv_sizes *s,
-                                  const kn_tensor *x, const kn_tensor *dy) {
+kn_status kn__columns_conv_weight(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+                                  const kn_tensor *dy) {
     columns_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.y = dy->data;
     int64_t depth = s->channels * s->window_size, rows = kn__conv_rows(s);
@@ -248,13 +248,12 @@ kn_status kn__columns_conv_weight(const kn_kernel_call *call, const kn_conv_size
     k.parts = s->batch < PIECES ? s->batch : PIECES;
     if (k.parts > fit) k.parts = fit < 1 ? 1 : fit;
     void *partial = NULL;
-    KN_TRY(kn__scratch(&partial, call, (size_t)(k.parts * n) * k.bytes));
+    KN_TRY(kn__work(&partial, call, (size_t)(k.parts * n) * k.bytes));
     k.result = partial;
     kn_gemm largest = weight_product(&k, most);
     kn_status status = columns_run(call, &k, k.parts * s->groups, weight_body,
                                    k.direct ? 0 : depth * most * s->out[2], &largest);
-    sum_work sum = {&k, call->out->data, n, call->accumulate};
+    sum_work sum = {&k, call->out[0]->data, n, (call->accumulate & 1) != 0};
     if (status == KN_OK) kn__parallel_for(call->threads, kn__chunks(n, SUM_CHUNK), sum_body, &sum);
-    kn__scratch_end(call, partial);
     return status;
 }

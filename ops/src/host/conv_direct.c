@@ -37,18 +37,21 @@ typedef struct direct_work {
 } direct_work;
 
 static bool is_padded(const kn_conv_sizes *s) {
-    return s->padding[0] || s->padding[1] || s->padding[2];
+    for (int i = 0; i < 3; i++) {
+        if (s->padding[i] || s->padding_end[i]) return true;
+    }
+    return false;
 }
 
-static direct_work work_of(const kn_kernel_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
+static direct_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
     direct_work k = {.s = s,
                      .loops = kn__loops(dtype),
                      .bytes = kn_dtype_bytes(dtype),
-                     .result = call->out->data,
+                     .result = call->out[0]->data,
                      .padded_plane = 1,
                      .pieces = 1};
     for (int i = 0; i < 3; i++) {
-        k.padded[i] = s->in[i] + 2 * s->padding[i];
+        k.padded[i] = s->in[i] + s->padding[i] + s->padding_end[i];
         k.padded_plane *= k.padded[i];
     }
     k.y_row = (s->out[2] + k.loops->group - 1) / k.loops->group * k.loops->group;
@@ -154,7 +157,7 @@ static void fill_forward_tables(direct_work *k, int64_t *table) {
     k->product.from_at = from, k->product.to_at = to;
 }
 
-kn_status kn__direct_conv(const kn_kernel_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__direct_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
                           const kn_tensor *w, const kn_tensor *bias) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
     int64_t steps = s->channels * s->window_size, rows = kn__conv_rows(s);
@@ -168,7 +171,7 @@ kn_status kn__direct_conv(const kn_kernel_call *call, const kn_conv_sizes *s, co
     size_t packed_bytes = (size_t)(s->groups * k.packed_size) * k.bytes;
     size_t table_bytes = (size_t)(steps + s->outputs + 2 * k.product.n_groups) * sizeof(int64_t);
     void *memory = NULL;
-    KN_TRY(kn__scratch(&memory, call, table_bytes + packed_bytes));
+    KN_TRY(kn__work(&memory, call, table_bytes + packed_bytes));
     fill_forward_tables(&k, memory);
     char *packed = (char *)memory + table_bytes;
     for (int64_t g = 0; g < s->groups; g++)
@@ -181,9 +184,7 @@ kn_status kn__direct_conv(const kn_kernel_call *call, const kn_conv_sizes *s, co
     kn_status status = kn__slots_create(&k.slots, call, n, slot_bytes);
     if (status == KN_OK) {
         kn__parallel_for(k.slots.n, n, forward_body, &k);
-        kn__slots_destroy(&k.slots, call);
     }
-    kn__scratch_end(call, memory);
     return status;
 }
 
@@ -255,8 +256,8 @@ static void pack_transposed(const direct_work *k, char *to, const char *w) {
             }
 }
 
-kn_status kn__direct_conv_data(const kn_kernel_call *call, const kn_conv_sizes *s,
-                               const kn_tensor *dy, const kn_tensor *w) {
+kn_status kn__direct_conv_data(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *dy,
+                               const kn_tensor *w) {
     enum { TILE_GROUPS_MOST = 4 };
     direct_work k = work_of(call, s, (kn_dtype)dy->dtype);
     int64_t n_groups = kn__conv_rows(s) * groups_per_row(&k);
@@ -270,7 +271,7 @@ kn_status kn__direct_conv_data(const kn_kernel_call *call, const kn_conv_sizes *
     size_t table_bytes =
         (size_t)(k.product.n_rows + s->outputs + 2 * k.product.n_groups) * sizeof(int64_t);
     void *memory = NULL;
-    KN_TRY(kn__scratch(&memory, call, table_bytes + packed_bytes));
+    KN_TRY(kn__work(&memory, call, table_bytes + packed_bytes));
     fill_data_tables(&k, memory);
     char *packed = (char *)memory + table_bytes;
     for (int64_t g = 0; g < s->groups; g++) {
@@ -283,9 +284,7 @@ kn_status kn__direct_conv_data(const kn_kernel_call *call, const kn_conv_sizes *
     kn_status status = kn__slots_create(&k.slots, call, n, slot_bytes);
     if (status == KN_OK) {
         kn__parallel_for(k.slots.n, n, data_body, &k);
-        kn__slots_destroy(&k.slots, call);
     }
-    kn__scratch_end(call, memory);
     return status;
 }
 
@@ -357,8 +356,8 @@ static void fill_weight_tables(direct_work *k, int64_t *table) {
     k->product.row_at = table, k->position = position;
 }
 
-kn_status kn__direct_conv_weight(const kn_kernel_call *call, const kn_conv_sizes *s,
-                                 const kn_tensor *x, const kn_tensor *dy) {
+kn_status kn__direct_conv_weight(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+                                 const kn_tensor *dy) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.y = dy->data;
     k.product.n_rows = s->channels * s->window_size;
@@ -369,7 +368,7 @@ kn_status kn__direct_conv_weight(const kn_kernel_call *call, const kn_conv_sizes
     if (k.parts > fit) k.parts = fit < 1 ? 1 : fit;
     size_t table_bytes = (size_t)(k.product.n_rows + s->out_plane + 8) / 8 * 8 * sizeof(int64_t);
     void *memory = NULL;
-    KN_TRY(kn__scratch(&memory, call, table_bytes + (size_t)k.parts * group_bytes));
+    KN_TRY(kn__work(&memory, call, table_bytes + (size_t)k.parts * group_bytes));
     fill_weight_tables(&k, memory);
     k.result = (char *)memory + table_bytes;
     int64_t packed = k.n_panels * k.loops->tile_columns * s->out_plane;
@@ -377,10 +376,8 @@ kn_status kn__direct_conv_weight(const kn_kernel_call *call, const kn_conv_sizes
     kn_status status = kn__slots_create(&k.slots, call, k.parts * s->groups, slot_bytes);
     if (status == KN_OK) {
         kn__parallel_for(k.slots.n, k.parts * s->groups, weight_body, &k);
-        kn__slots_destroy(&k.slots, call);
-        weight_sum sum = {&k, call->out, call->accumulate};
+        weight_sum sum = {&k, call->out[0], (call->accumulate & 1) != 0};
         kn__parallel_for(call->threads, s->groups * k.product.n_rows, sum_body, &sum);
     }
-    kn__scratch_end(call, memory);
     return status;
 }

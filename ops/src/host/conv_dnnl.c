@@ -161,14 +161,13 @@ static const char *label(kn_pass pass) {
     return labels[pass];
 }
 
-static kn_status runs_execute(const kn_kernel_call *call, dnnl_work *k) {
+static kn_status runs_execute(kn_op_call *call, dnnl_work *k) {
     size_t bytes = slot_bytes(k->kind[0].plan);
     if (k->kind[1].plan && slot_bytes(k->kind[1].plan) > bytes) bytes = slot_bytes(k->kind[1].plan);
     KN_TRY(kn__slots_create(&k->slots, call, k->runs, bytes));
     kn_scope scope = kn_scope_begin_static(label(k->pass));
     kn__library_for(k->slots.n, k->runs, run_body, k);
     kn_scope_end(&scope);
-    kn__slots_destroy(&k->slots, call);
     int status = atomic_load_explicit(&k->status, memory_order_relaxed);
     return kn__dnnl_status((dnnl_status_t)status, label(k->pass), k->s);
 }
@@ -196,12 +195,13 @@ static kn_status weights_reorder(const dnnl_work *k, weight_reorder r) {
 }
 
 /* Both kinds' weights in the library's layout, once a call. */
-static kn_status weights_pack(const kn_kernel_call *call, dnnl_work *k, void **memory) {
+static kn_status weights_pack(kn_op_call *call, dnnl_work *k) {
+    void *memory = NULL;
     size_t bytes = 0;
     for (int i = 0; i < 2; i++)
         if (k->kind[i].plan) bytes += aligned(k->kind[i].plan->side[KN_SIDE_W].bytes);
-    KN_TRY(kn__scratch(memory, call, bytes));
-    char *at = *memory;
+    KN_TRY(kn__work(&memory, call, bytes));
+    char *at = memory;
     for (int i = 0; i < 2 && k->kind[i].plan; i++) {
         const kn_side *side = &k->kind[i].plan->side[KN_SIDE_W];
         bool same =
@@ -215,12 +215,9 @@ static kn_status weights_pack(const kn_kernel_call *call, dnnl_work *k, void **m
     return KN_OK;
 }
 
-static kn_status images_run(const kn_kernel_call *call, dnnl_work *k) {
-    void *memory = NULL;
-    kn_status status = weights_pack(call, k, &memory);
-    if (status == KN_OK) status = runs_execute(call, k);
-    if (memory) kn__scratch_end(call, memory);
-    return status;
+static kn_status images_run(kn_op_call *call, dnnl_work *k) {
+    KN_TRY(weights_pack(call, k));
+    return runs_execute(call, k);
 }
 
 /* --- dw: a part each run, summed in their order, then reordered --- */
@@ -241,42 +238,41 @@ static void sum_body(void *ctx, int64_t i) {
                                  sum->accumulate);
 }
 
-static void parts_sum(const kn_kernel_call *call, sum_work sum) {
+static void parts_sum(kn_op_call *call, sum_work sum) {
     kn__parallel_for(call->threads, kn__chunks(sum.n, SUM_CHUNK), sum_body, &sum);
 }
 
 /* The sum in the library's layout lands behind the parts, its plain form in the result or, to be
  * added to that, behind it. */
-static kn_status weight_finish(const kn_kernel_call *call, dnnl_work *k, char *sum, char *plain) {
+static kn_status weight_finish(kn_op_call *call, dnnl_work *k, char *sum, char *plain) {
     const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
-    int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out->n;
-    float *out = call->out->data;
+    int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
+    float *out = call->out[0]->data;
     sum_work parts = {k->parts, (void *)sum, k->runs, (int64_t)(k->part_bytes / sizeof(float)),
                       n,        false};
     if (!side->reorder) {
-        parts.to = out, parts.accumulate = call->accumulate;
+        parts.to = out, parts.accumulate = (call->accumulate & 1) != 0;
         parts_sum(call, parts);
         return KN_OK;
     }
     parts_sum(call, parts);
     KN_TRY(weights_reorder(k, (weight_reorder){.side = side,
                                                .blocked = sum,
-                                               .plain = call->accumulate ? plain : (char *)out,
+                                               .plain = call->accumulate & 1 ? plain : (char *)out,
                                                .to_plain = true}));
-    if (call->accumulate) parts_sum(call, (sum_work){plain, out, 1, out_n, out_n, true});
+    if (call->accumulate & 1) parts_sum(call, (sum_work){plain, out, 1, out_n, out_n, true});
     return KN_OK;
 }
 
-static kn_status weight_run(const kn_kernel_call *call, dnnl_work *k) {
+static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
     void *memory = NULL;
     k->part_bytes = aligned(k->kind[0].plan->side[KN_SIDE_W].bytes);
     size_t parts = (size_t)k->runs * k->part_bytes;
-    KN_TRY(kn__scratch(&memory, call, parts + 2 * k->part_bytes));
+    KN_TRY(kn__work(&memory, call, parts + 2 * k->part_bytes));
     k->parts = memory;
     kn_status status = runs_execute(call, k);
     if (status == KN_OK)
         status = weight_finish(call, k, k->parts + parts, k->parts + parts + k->part_bytes);
-    kn__scratch_end(call, memory);
     return status;
 }
 
@@ -312,13 +308,12 @@ static bool plans_usable(const dnnl_work *k) {
            dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
 }
 
-kn_status kn__dnnl_conv(bool *done, const kn_kernel_call *call, kn_pass pass,
-                        const kn_conv_sizes *s) {
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
     dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s)};
     static const int in_side[][2] = {
         {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};
     for (int i = 0; i < 2; i++) k.data[in_side[pass][i]] = call->in[i]->data;
-    k.data[kn__result_side(pass)] = call->out->data;
+    k.data[kn__result_side(pass)] = call->out[0]->data;
     if (pass == KN_PASS_FORWARD && call->in[2] != KN_NONE) k.bias = call->in[2]->data;
     kn_status status = plans_get(&k, k.bias != NULL);
     if (status == KN_OK && plans_usable(&k)) {

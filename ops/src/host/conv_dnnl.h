@@ -14,7 +14,6 @@ bool kn__dnnl_fits(const kn_conv_sizes *s, kn_dtype dtype, kn_pass pass);
 
 /* One pass: in[] as kernel.h says. *done stays false, with KN_OK, where the library has nothing
  * fast for these sizes. */
-kn_status kn__dnnl_conv(bool *done, const kn_kernel_call *call, kn_pass pass,
-                        const kn_conv_sizes *s);
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s);
 
 #endif

@@ -76,13 +76,15 @@ typedef struct problem {
     kn_pass pass;
     bool bias;
     int n_spatial;
-    dnnl_dims_t stride, padding, dilation;
+    dnnl_dims_t stride, padding, padding_end, dilation;
     kn_conv_plan *plan;
 } problem;
 
 static int spatial_of(const kn_conv_sizes *s) {
     for (int i = 0; i < 2; i++)
-        if (s->in[i] != 1 || s->window[i] != 1 || s->padding[i] || s->stride[i] != 1) return 3 - i;
+        if (s->in[i] != 1 || s->window[i] != 1 || s->padding[i] || s->padding_end[i] ||
+            s->stride[i] != 1)
+            return 3 - i;
     return 1;
 }
 
@@ -114,6 +116,7 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
         int from = 3 - p->n_spatial + i;
         p->stride[i] = s->stride[from];
         p->padding[i] = s->padding[from];
+        p->padding_end[i] = s->padding_end[from];
         p->dilation[i] = s->dilation[from] - 1;
     }
     kn_side *side = p->plan->side;
@@ -137,29 +140,30 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
     kn_layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
                   y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
-    const dnnl_dim_t *step = p->stride, *pad = p->padding, *dil = p->dilation;
+    const dnnl_dim_t *step = p->stride, *pad = p->padding, *end = p->padding_end,
+                     *dil = p->dilation;
     dnnl_engine_t cpu = kn__dnnl_engine();
 #if DNNL_VERSION_MAJOR >= 3
     if (p->pass == KN_PASS_FORWARD)
         return KN_PROF_FN(dnnl_convolution_forward_primitive_desc_create, out, cpu,
-                          dnnl_forward_training, direct, x, w, b, y, step, dil, pad, pad, attr);
+                          dnnl_forward_training, direct, x, w, b, y, step, dil, pad, end, attr);
     if (p->pass == KN_PASS_DATA)
         return KN_PROF_FN(dnnl_convolution_backward_data_primitive_desc_create, out, cpu, direct, x,
-                          w, y, step, dil, pad, pad, NULL, attr);
+                          w, y, step, dil, pad, end, NULL, attr);
     return KN_PROF_FN(dnnl_convolution_backward_weights_primitive_desc_create, out, cpu, direct, x,
-                      w, NULL, y, step, dil, pad, pad, NULL, attr);
+                      w, NULL, y, step, dil, pad, end, NULL, attr);
 #else
     dnnl_convolution_desc_t d;
     dnnl_status_t status;
     if (p->pass == KN_PASS_FORWARD)
         status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, direct, x, w,
-                                                            b, y, step, dil, pad, pad);
+                                                            b, y, step, dil, pad, end);
     else if (p->pass == KN_PASS_DATA)
         status = dnnl_dilated_convolution_backward_data_desc_init(&d, direct, x, w, y, step, dil,
-                                                                  pad, pad);
+                                                                  pad, end);
     else
         status = dnnl_dilated_convolution_backward_weights_desc_init(&d, direct, x, w, NULL, y,
-                                                                     step, dil, pad, pad);
+                                                                     step, dil, pad, end);
     if (status != dnnl_success) return status;
     return KN_PROF_FN(dnnl_primitive_desc_create, out, &d, attr, cpu, NULL);
 #endif
@@ -264,7 +268,7 @@ static kn_status plan_create(kn_conv_plan **out, kn_pass pass, const kn_conv_siz
 
 /* --- the cache --- */
 
-enum { KEY_SIZE = 21 };
+enum { KEY_SIZE = 24 };
 typedef struct entry {
     int64_t key[KEY_SIZE];
     kn_conv_plan *plan; /* NULL: an empty place */
@@ -282,7 +286,7 @@ static void key_of(int64_t key[KEY_SIZE], kn_pass pass, const kn_conv_sizes *s, 
     *key++ = s->groups, *key++ = s->channels, *key++ = s->outputs;
     for (int i = 0; i < 3; i++) {
         *key++ = s->in[i], *key++ = s->window[i], *key++ = s->stride[i];
-        *key++ = s->padding[i], *key++ = s->dilation[i];
+        *key++ = s->padding[i], *key++ = s->padding_end[i], *key++ = s->dilation[i];
     }
 }
 

@@ -39,11 +39,11 @@ static void fill_part(void *ctx, int64_t part) {
     }
 }
 
-kn_status kn__host_fill(const kn_kernel_call *call) {
-    const kn_attr_scalars *attr = call->attr;
-    kn_dtype dtype = (kn_dtype)call->out->dtype;
-    fill_job j = {.out = call->out->data, .bytes = kn_dtype_bytes(dtype)};
-    j.size = (size_t)call->out->n * j.bytes;
+kn_status kn__host_fill(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    kn_dtype dtype = (kn_dtype)call->out[0]->dtype;
+    fill_job j = {.out = call->out[0]->data, .bytes = kn_dtype_bytes(dtype)};
+    j.size = (size_t)call->out[0]->n * j.bytes;
     kn__from_double(j.value, attr->a, dtype);
     bool zero = true;
     for (size_t i = 0; i < j.bytes; i++) zero = zero && j.value[i] == 0;

@@ -164,19 +164,18 @@ static void sum_partial(const gemm_tiles *tiles) {
         }
 }
 
-static kn_status tiles_run(const kn_kernel_call *call, gemm_tiles *tiles) {
+static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
     int64_t n = tiles->rows * tiles->columns * tiles->ways;
     kn_gemm largest = tile_of(tiles, 0); /* sizes differ by one at most, the first is no smaller */
     KN_TRY(kn__slots_create(&tiles->slots, call, n, kn__gemm_bytes(&largest)));
     kn_scope scope = kn_scope_begin_static(kn__gemm_label(tiles->gemm));
     kn__library_for(tiles->slots.n, n, gemm_tile, tiles);
     kn_scope_end(&scope);
-    kn__slots_destroy(&tiles->slots, call);
     int status = atomic_load_explicit(&tiles->status, memory_order_relaxed);
     return status ? kn__gemm_fail(status) : KN_OK;
 }
 
-kn_status kn__gemm_parallel(const kn_kernel_call *call, const kn_gemm *gemm, const void *bias) {
+kn_status kn__gemm_parallel(kn_op_call *call, const kn_gemm *gemm, const void *bias) {
     gemm_tiles tiles = {.gemm = gemm, .bias = bias};
     tiles_choose(&tiles, gemm);
     if (tiles.ways == 1 || bias) {
@@ -185,48 +184,57 @@ kn_status kn__gemm_parallel(const kn_kernel_call *call, const kn_gemm *gemm, con
     }
     void *partial = NULL;
     size_t bytes = kn_dtype_bytes(gemm->dtype) * (size_t)(tiles.ways * gemm->m * gemm->n);
-    KN_TRY(kn__scratch(&partial, call, bytes));
+    KN_TRY(kn__work(&partial, call, bytes));
     tiles.partial = partial;
     kn_status status = tiles_run(call, &tiles);
     if (status == KN_OK) sum_partial(&tiles);
-    kn__scratch_end(call, partial);
     return status;
 }
 
 /* --- the ops --- */
 
-kn_status kn__host_matmul(const kn_kernel_call *call) {
+/* One product for each of the leading dimensions. */
+kn_status kn__host_matmul(kn_op_call *call) {
     const kn_attr_matmul *attr = call->attr;
-    const kn_tensor *a = call->in[0], *b = call->in[1];
+    const kn_tensor *a = call->in[0], *b = call->in[1], *c = call->out[0];
+    int r = a->n_dims - 2; /* rows; columns follow */
     kn_gemm gemm = {.dtype = (kn_dtype)a->dtype,
-                    .trans_a = attr->trans_a,
-                    .trans_b = attr->trans_b,
-                    .accumulate = call->accumulate,
-                    .m = a->dim[attr->trans_a],
-                    .k = a->dim[!attr->trans_a],
-                    .n = b->dim[!attr->trans_b],
+                    .trans_a = attr->trans_a != 0,
+                    .trans_b = attr->trans_b != 0,
+                    .accumulate = (call->accumulate & 1) != 0,
+                    .m = c->dim[r],
+                    .n = c->dim[r + 1],
+                    .k = a->dim[r + !attr->trans_a],
                     .a = a->data,
                     .b = b->data,
-                    .c = call->out->data,
-                    .lda = a->dim[1],
-                    .ldb = b->dim[1]};
+                    .c = c->data,
+                    .lda = a->dim[r + 1],
+                    .ldb = b->dim[r + 1]};
     gemm.ldc = gemm.n;
-    return kn__gemm_parallel(call, &gemm, NULL);
+    size_t bytes = kn_dtype_bytes(gemm.dtype);
+    for (int64_t left = c->n / (gemm.m * gemm.n); left; left--) {
+        KN_TRY(kn__gemm_parallel(call, &gemm, NULL));
+        gemm.a = (const char *)gemm.a + (size_t)(gemm.m * gemm.k) * bytes;
+        gemm.b = (const char *)gemm.b + (size_t)(gemm.k * gemm.n) * bytes;
+        gemm.c = (char *)gemm.c + (size_t)(gemm.m * gemm.n) * bytes;
+        kn__work_end(call, 0);
+    }
+    return KN_OK;
 }
 
 /* y [rows,O] = x [rows,I] · wᵀ + b */
-kn_status kn__host_linear(const kn_kernel_call *call) {
+kn_status kn__host_linear(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
     int64_t inputs = w->dim[1], outputs = w->dim[0];
     kn_gemm gemm = {.dtype = (kn_dtype)x->dtype,
                     .trans_b = true,
-                    .accumulate = call->accumulate,
-                    .m = call->out->n / outputs,
+                    .accumulate = (call->accumulate & 1) != 0,
+                    .m = call->out[0]->n / outputs,
                     .n = outputs,
                     .k = inputs,
                     .a = x->data,
                     .b = w->data,
-                    .c = call->out->data,
+                    .c = call->out[0]->data,
                     .lda = inputs,
                     .ldb = inputs,
                     .ldc = outputs};

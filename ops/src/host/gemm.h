@@ -27,6 +27,6 @@ void kn__library_for(int threads, int64_t n, kn__body_fn body, void *ctx);
 
 /* The same product split over threads by its shape; each row of c starts from bias [n] unless that
  * is NULL (not together with accumulate). */
-kn_status kn__gemm_parallel(const kn_kernel_call *call, const kn_gemm *gemm, const void *bias);
+kn_status kn__gemm_parallel(kn_op_call *call, const kn_gemm *gemm, const void *bias);
 
 #endif

@@ -1,5 +1,6 @@
 /* The choice of an instruction set's loops at run time. */
 #include "loops.h"
+#include "rows.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -34,6 +35,32 @@ const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
     return isa == 2 ? (f64 ? &kn__loops_f64_v2 : &kn__loops_f32_v2) : NULL;
 }
 
+/* --- rows: a table for each dtype and instruction set --- */
+
+#define DECLARE(isa)                                                                               \
+    extern const kn_row kn__rows_f32_##isa[], kn__rows_f64_##isa[], kn__rows_i64_##isa[],          \
+        kn__rows_i32_##isa[], kn__rows_u8_##isa[];
+#define TABLES(isa)                                                                                \
+    {                                                                                              \
+        kn__rows_f32_##isa, kn__rows_f64_##isa, kn__rows_i64_##isa, kn__rows_i32_##isa,            \
+            kn__rows_u8_##isa                                                                      \
+    }
+DECLARE(v2)
+#ifdef __x86_64__
+DECLARE(v3)
+DECLARE(v4)
+static const kn_row *const row_tables[3][5] = {TABLES(v2), TABLES(v3), TABLES(v4)};
+#else
+static const kn_row *const row_tables[1][5] = {TABLES(v2)};
+#endif
+const uint8_t kn__row_columns[KN_BOOL + 1] = {
+    [KN_F32] = 0, [KN_F16] = 0, [KN_BF16] = 0, [KN_F64] = 1,
+    [KN_I64] = 2, [KN_I32] = 3, [KN_U8] = 4,   [KN_BOOL] = 4};
+
+const kn_row *kn__rows_isa(kn_dtype dtype, int isa) {
+    return isa >= 2 && isa <= machine_isa() ? row_tables[isa - 2][kn__row_columns[dtype]] : NULL;
+}
+
 static int chosen_isa(void) {
     const char *text = getenv("KNET_ISA");
     int most = machine_isa();
@@ -49,4 +76,10 @@ const kn_loops *kn__loops(kn_dtype dtype) {
         atomic_store_explicit(&chosen[dtype == KN_F64], loops, memory_order_relaxed);
     }
     return loops;
+}
+
+const kn_row *const *kn__row_tables;
+
+__attribute__((constructor)) static void choose_rows(void) {
+    kn__row_tables = row_tables[chosen_isa() - 2];
 }

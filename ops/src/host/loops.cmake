@@ -1,6 +1,6 @@
 # Inner loops of the host kernels, compiled for each real type and instruction set; loops.h chooses at run time.
 # Sets KNET_LOOPS_OBJECTS.
-set(KNET_LOOPS src/host/pointwise_loops.c src/host/reduce_loops.c src/host/cast_loops.c
+set(KNET_LOOPS src/host/row_loops.c src/host/reduce_loops.c src/host/cast_loops.c
     src/host/conv_loops.c src/host/conv_direct_loops.c src/host/gemm_loops.c src/host/window_loops.c
     src/host/softmax_loops.c
     src/host/random_loops.c src/host/optim_loops.c src/host/loops_table.c)
@@ -24,7 +24,27 @@ foreach(isa IN LISTS KNET_ISAS)
     target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=${real} $<$<STREQUAL:${real},f32>:KN_REAL_IS_F32>)
     target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
     target_link_libraries(${loops} PRIVATE knet_options knet_base knet_profiler knet_alloc)
-    target_include_directories(${loops} PRIVATE include src)
+    target_include_directories(${loops} PRIVATE include ${OUT} src)
+    list(APPEND KNET_LOOPS_OBJECTS $<TARGET_OBJECTS:${loops}>)
+  endforeach()
+  # Rows of integers: type, name, limits. Overflow wraps.
+  foreach(integer "int64_t i64 INT64" "int32_t i32 INT32" "uint8_t u8 UINT8")
+    separate_arguments(integer)
+    list(GET integer 0 type)
+    list(GET integer 1 name)
+    list(GET integer 2 limits)
+    set(loops knet_ops_rows_${name}_${isa})
+    add_library(${loops} OBJECT src/host/row_loops.c)
+    set(least ${limits}_MIN)
+    if(name STREQUAL u8)
+      set(least 0)
+      target_compile_definitions(${loops} PRIVATE KN_ROW_BOOLS)
+    endif()
+    target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=f32 KN_REAL_IS_F32 KN_ROW_INTEGER=${type}
+                                                KN_ROW_NAME=${name} KN_ROW_MIN=${least} KN_ROW_MAX=${limits}_MAX)
+    target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fwrapv -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
+    target_link_libraries(${loops} PRIVATE knet_options knet_base knet_profiler knet_alloc)
+    target_include_directories(${loops} PRIVATE include ${OUT} src)
     list(APPEND KNET_LOOPS_OBJECTS $<TARGET_OBJECTS:${loops}>)
   endforeach()
 endforeach()

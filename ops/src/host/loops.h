@@ -22,8 +22,6 @@ typedef struct kn_adam_terms { /* of one step, already corrected for bias */
     double beta1, beta2, eps, rate, root_scale, decay, grad_scale;
 } kn_adam_terms;
 
-/* Operands of a binary loop: vectors, or the right or left one a single element. */
-enum { KN_FORM_VV, KN_FORM_VS, KN_FORM_SV };
 enum { KN_COLUMNS = 512 }; /* most that a column loop takes at once */
 
 typedef struct kn_loops {

@@ -53,16 +53,15 @@ static int64_t loss_chunks(loss_work *work) {
 }
 
 /* Runs over all rows, and writes the mean of what they added up, times `sign`. */
-static kn_status loss_mean(const kn_kernel_call *call, loss_work *work, double sign) {
+static kn_status loss_mean(kn_op_call *call, loss_work *work, double sign) {
     int64_t n_chunks = loss_chunks(work);
     void *sums = NULL;
-    KN_TRY(kn__scratch(&sums, call, (size_t)n_chunks * sizeof(double)));
+    KN_TRY(kn__work(&sums, call, (size_t)n_chunks * sizeof(double)));
     work->sums = sums;
     kn__parallel_for(call->threads, n_chunks, loss_chunk, work);
     double sum = 0;
     for (int64_t i = 0; i < n_chunks; i++) sum += work->sums[i];
-    kn__scratch_end(call, sums);
-    element_set(call->out->data, call->out->dtype, 0, sign * sum / (double)work->rows);
+    element_set(call->out[0]->data, call->out[0]->dtype, 0, sign * sum / (double)work->rows);
     return KN_OK;
 }
 
@@ -78,10 +77,10 @@ static void cross_entropy_row(loss_work *work, int64_t r, double *sum) {
                                            label_at(work->labels, r), work->scale);
 }
 
-kn_status kn__host_cross_entropy(const kn_kernel_call *call) {
+kn_status kn__host_cross_entropy(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
     work.row = cross_entropy_row;
-    work.d = call->aux ? call->aux->data : NULL;
+    work.d = call->out[1] ? call->out[1]->data : NULL;
     work.scale = 1 / (double)work.rows;
     return loss_mean(call, &work, 1);
 }
@@ -91,7 +90,7 @@ static void nll_row(loss_work *work, int64_t r, double *sum) {
     *sum += in_range(label, work->n) ? element(work->x, r * work->n + label) : (double)NAN;
 }
 
-kn_status kn__host_nll(const kn_kernel_call *call) {
+kn_status kn__host_nll(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
     work.row = nll_row;
     return loss_mean(call, &work, -1);
@@ -111,8 +110,8 @@ static void nll_back_row(loss_work *work, int64_t r, double *sum) {
             element_set(d->data, d->dtype, r * work->n + i, (double)NAN);
 }
 
-kn_status kn__host_nll_back(const kn_kernel_call *call) {
-    loss_work work = work_of(call->out, call->in[0]);
+kn_status kn__host_nll_back(kn_op_call *call) {
+    loss_work work = work_of(call->out[0], call->in[0]);
     work.row = nll_back_row;
     work.scale = -element(call->in[1], 0) / (double)work.rows;
     kn__parallel_for(call->threads, loss_chunks(&work), loss_chunk, &work);
@@ -138,7 +137,7 @@ static void accuracy_row(loss_work *work, int64_t r, double *sum) {
         *sum += row_argmax(work->x, r * work->n, work->n) == label;
 }
 
-kn_status kn__host_accuracy(const kn_kernel_call *call) {
+kn_status kn__host_accuracy(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
     work.row = accuracy_row;
     return loss_mean(call, &work, 1);

@@ -3,7 +3,7 @@
 
 #include "../kernel.h"
 #include "chunks.h"
-#include "loops.h"
+#include "rows.h"
 #include "walk.h"
 
 enum { GRAIN_BYTES = 1 << 17 };
@@ -15,41 +15,23 @@ static size_t element(const kn_tensor *t) { return kn_dtype_bytes((kn_dtype)t->d
 typedef struct broadcast_job {
     char *out;
     const char *x;
+    const kn_row *add; /* NULL: copy */
     size_t bytes;
     int64_t n, grain;
     walk walk;
 } broadcast_job;
 
-static void repeat(char *out, const char *x, size_t bytes, int64_t n) {
-    switch (bytes) {
-#define REPEAT(type)                                                                               \
-    {                                                                                              \
-        type value;                                                                                \
-        memcpy(&value, x, sizeof value);                                                           \
-        for (int64_t i = 0; i < n; i++) ((type *)(void *)out)[i] = value;                          \
-        return;                                                                                    \
-    }
-        case 1:
-            memset(out, *x, (size_t)n);
-            return;
-        case 2:
-            REPEAT(uint16_t)
-        case 4:
-            REPEAT(uint32_t)
-        default:
-            REPEAT(uint64_t)
-#undef REPEAT
-    }
-}
-
 static void broadcast_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
     const broadcast_job *j = ctx;
     char *out = j->out + (size_t)at * j->bytes;
     const char *x = j->x + (size_t)from[0] * j->bytes;
-    if (j->walk.step[0])
+    if (j->add)
+        (j->walk.step[0] ? j->add->f : j->add->vs)(out, (const void *const[]){out, x}, n, 0, 0,
+                                                   false);
+    else if (j->walk.step[0])
         memcpy(out, x, (size_t)n * j->bytes);
     else
-        repeat(out, x, j->bytes, n);
+        walk_repeat(out, x, j->bytes, n);
 }
 
 static void broadcast_part(void *ctx, int64_t i) {
@@ -58,13 +40,14 @@ static void broadcast_part(void *ctx, int64_t i) {
     walk_range(&j->walk, i * j->grain, to < j->n ? to : j->n, broadcast_row, j);
 }
 
-kn_status kn__host_broadcast(const kn_kernel_call *call) {
-    broadcast_job j = {.out = call->out->data,
+kn_status kn__host_broadcast(kn_op_call *call) {
+    broadcast_job j = {.out = call->out[0]->data,
                        .x = call->in[0]->data,
-                       .bytes = element(call->out),
-                       .n = call->out->n};
+                       .bytes = element(call->out[0]),
+                       .n = call->out[0]->n};
+    if (call->accumulate & 1) j.add = &kn__rows((kn_dtype)call->out[0]->dtype)[KN_OP_add];
     j.grain = GRAIN_BYTES / (int64_t)j.bytes;
-    walk_init(&j.walk, call->out, call->in, 1);
+    walk_init(&j.walk, call->out[0], call->in, 1);
     kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), broadcast_part, &j);
     return KN_OK;
 }
@@ -78,8 +61,8 @@ typedef struct box {
     int64_t outer[KN_DIMS_MAX], to_stride[KN_DIMS_MAX], from_stride[KN_DIMS_MAX]; /* in bytes */
     size_t row_bytes;
     int64_t rows, rows_each;
-    const kn_loops *add; /* NULL: copy */
-    int64_t row_n;       /* elements of a row, with `add` */
+    kn_row_loop add; /* NULL: copy */
+    int64_t row_n;   /* elements of a row, with `add` */
 } box;
 
 /* `inner` is the block's shape, `whole` the array's; whole trailing dimensions join the row. */
@@ -124,7 +107,7 @@ static void box_part(void *ctx, int64_t part) {
         char *row_to = b->to + to_at;
         const char *row_from = b->from + from_at;
         if (b->add)
-            b->add->binary(KN_OP_add, KN_FORM_VV, row_to, row_to, row_from, b->row_n);
+            b->add(row_to, (const void *const[]){row_to, row_from}, b->row_n, 0, 0, false);
         else
             memcpy(row_to, row_from, b->row_bytes);
     }
@@ -144,43 +127,48 @@ static int64_t box_begin(const kn_tensor *whole, const int64_t start[]) {
     return at;
 }
 
-kn_status kn__host_slice(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
+/* Adds where the call says so. */
+static void box_run(const kn_op_call *call, box *b, const kn_tensor *block) {
+    if (call->accumulate & 1) {
+        b->add = kn__rows((kn_dtype)block->dtype)[KN_OP_add].f;
+        b->row_n = (int64_t)(b->row_bytes / element(block));
+    }
+    box_copy(call->threads, b);
+}
+
+kn_status kn__host_slice(kn_op_call *call) {
+    const kn_attr_box *attr = call->attr;
     const kn_tensor *x = call->in[0];
     box b;
-    box_init(&b, call->out, x, false);
-    b.to = call->out->data;
+    box_init(&b, call->out[0], x, false);
+    b.to = call->out[0]->data;
     b.from = (const char *)x->data + box_begin(x, attr->start);
-    box_copy(call->threads, &b);
+    box_run(call, &b, call->out[0]);
     return KN_OK;
 }
 
-kn_status kn__host_slice_back(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    const kn_tensor *g = call->in[0], *out = call->out;
-    if (!call->accumulate) memset(out->data, 0, (size_t)out->n * element(out));
+kn_status kn__host_slice_back(kn_op_call *call) {
+    const kn_attr_box *attr = call->attr;
+    const kn_tensor *g = call->in[0], *out = call->out[0];
+    if (!(call->accumulate & 1)) memset(out->data, 0, (size_t)out->n * element(out));
     if (g->n == 0) return KN_OK;
     box b;
     box_init(&b, g, out, true);
-    if (call->accumulate) {
-        b.add = kn__loops((kn_dtype)out->dtype);
-        b.row_n = (int64_t)(b.row_bytes / element(out));
-    }
     b.to = (char *)out->data + box_begin(out, attr->start);
     b.from = g->data;
-    box_copy(call->threads, &b);
+    box_run(call, &b, g);
     return KN_OK;
 }
 
-kn_status kn__host_concat(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    int64_t start[KN_DIMS_MAX] = {0}, axis = attr->start[0];
+kn_status kn__host_concat(kn_op_call *call) {
+    const kn_attr_concat *attr = call->attr;
+    int64_t start[KN_DIMS_MAX] = {0}, axis = attr->axis;
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *x = call->in[i];
         if (x->n == 0) continue;
         box b;
-        box_init(&b, x, call->out, true);
-        b.to = (char *)call->out->data + box_begin(call->out, start);
+        box_init(&b, x, call->out[0], true);
+        b.to = (char *)call->out[0]->data + box_begin(call->out[0], start);
         b.from = x->data;
         box_copy(call->threads, &b);
         start[axis] += x->dim[axis];
@@ -302,11 +290,11 @@ static void move_rows(int threads, const transpose_job *j) {
     box_copy(threads, &b);
 }
 
-kn_status kn__host_transpose(const kn_kernel_call *call) {
-    const kn_attr_move *attr = call->attr;
-    const kn_tensor *x = call->in[0], *out = call->out;
+kn_status kn__host_transpose(kn_op_call *call) {
+    const kn_attr_transpose *attr = call->attr;
+    const kn_tensor *x = call->in[0], *out = call->out[0];
     transpose_job j = {.out = out->data, .x = x->data, .bytes = element(x)};
-    merge_dims(&j, x, out, attr->start);
+    merge_dims(&j, x, out, attr->axis);
     if (j.n_dims == 0 || (j.n_dims == 1 && j.stride[0] == 1)) {
         memcpy(out->data, x->data, (size_t)x->n * j.bytes);
         return KN_OK;

@@ -58,14 +58,14 @@ static kn_adam_terms adam_terms(const kn_attr_optim *attr, double lr, double ste
                            .grad_scale = scale};
 }
 
-kn_status kn__host_optim(const kn_kernel_call *call) {
+kn_status kn__host_optim(kn_op_call *call) {
     const kn_attr_optim *attr = call->attr;
     kn_tensor *grad = call->in[0], *m = call->in[1], *v = call->in[2];
     double *hyper = call->in[3]->data;
     hyper[1] += 1;
     optim_work work = {.loops = kn__loops(grad->dtype),
                        .attr = attr,
-                       .op = call->op,
+                       .op = (kn_op)call->op,
                        .element_bytes = kn_dtype_bytes(grad->dtype),
                        .grad = grad->data,
                        .m = m == KN_NONE ? NULL : m->data,
@@ -74,7 +74,7 @@ kn_status kn__host_optim(const kn_kernel_call *call) {
                        .scale = hyper[2]};
     if (call->op == KN_OP_adam_step) work.adam = adam_terms(attr, hyper[0], hyper[1], hyper[2]);
     int64_t n_chunks = 0;
-    for (int i = 0; i < attr->n_parts; i++) n_chunks += kn__chunks(attr->part[i].n, CHUNK);
+    for (int64_t i = 0; i < attr->n_parts; i++) n_chunks += kn__chunks(attr->part[i].n, CHUNK);
     kn__parallel_for(call->threads, n_chunks, optim_chunk, &work);
     return KN_OK;
 }

@@ -15,6 +15,7 @@
 #define T_POW(x, y) KN_REAL_FN(pow)(x, y)
 #define T_ABS(x) KN_REAL_FN(fabs)(x)
 #define T_SQRT(x) KN_REAL_FN(sqrt)(x)
+#define T_ERFC(x) KN_REAL_FN(erfc)(x)
 #define T_EXP(x) kn_exp_(x)
 #define T_LOG(x) kn_log_(x)
 #define T_TANH(x) kn_tanh_(x)

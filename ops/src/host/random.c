@@ -31,36 +31,36 @@ static void random_chunk(void *ctx, int64_t i) {
                              work->state, work->a);
 }
 
-static kn_status random_run(const kn_kernel_call *call, const kn_tensor *x,
-                            const kn_tensor *state) {
-    const kn_attr_scalars *attr = call->attr;
-    random_work work = {.loops = kn__loops(call->out->dtype),
-                        .y = call->out->data,
+static kn_status random_run(kn_op_call *call, const kn_tensor *x, const kn_tensor *state, double a,
+                            double b) {
+    random_work work = {.loops = kn__loops(call->out[0]->dtype),
+                        .y = call->out[0]->data,
                         .x = x ? x->data : NULL,
                         .state = state->data,
-                        .op = call->op,
-                        .n = call->out->n,
-                        .element_bytes = kn_dtype_bytes(call->out->dtype),
-                        .a = attr->a,
-                        .b = attr->b};
+                        .op = (kn_op)call->op,
+                        .n = call->out[0]->n,
+                        .element_bytes = kn_dtype_bytes(call->out[0]->dtype),
+                        .a = a,
+                        .b = b};
     kn__parallel_for(call->threads, kn__chunks(work.n, CHUNK), random_chunk, &work);
     return KN_OK;
 }
 
-kn_status kn__host_uniform(const kn_kernel_call *call) {
-    return random_run(call, NULL, call->in[0]);
+static kn_status draw(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    return random_run(call, NULL, call->in[0], attr->a, attr->b);
 }
-kn_status kn__host_normal(const kn_kernel_call *call) {
-    return random_run(call, NULL, call->in[0]);
-}
-kn_status kn__host_dropout(const kn_kernel_call *call) {
-    return random_run(call, call->in[0], call->in[1]);
+kn_status kn__host_uniform(kn_op_call *call) { return draw(call); }
+kn_status kn__host_normal(kn_op_call *call) { return draw(call); }
+kn_status kn__host_dropout(kn_op_call *call) {
+    const kn_attr_scalars *attr = call->attr;
+    return random_run(call, call->in[0], call->in[1], attr->a, 0);
 }
 
 /* in[0]: the generator's state I64[2], moved on; attr a: the elements the next op makes. */
-kn_status kn__host_rng_take(const kn_kernel_call *call) {
+kn_status kn__host_rng_take(kn_op_call *call) {
     const kn_attr_scalars *attr = call->attr;
-    int64_t *state = call->in[0]->data, *out = call->out->data;
+    int64_t *state = call->in[0]->data, *out = call->out[0]->data;
     out[0] = state[0], out[1] = state[1];
     state[1] = (int64_t)((uint64_t)state[1] + kn__philox_counters((int64_t)attr->a));
     return KN_OK;

@@ -226,22 +226,22 @@ static void combine(const plan *p) {
     store(p, 0, p->partial, outputs);
 }
 
-kn_status kn__host_reduce(const kn_kernel_call *call) {
+kn_status kn__host_reduce(kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     const kn_attr_axes *attr = call->attr;
     plan p = {.loops = kn__loops((kn_dtype)x->dtype),
-              .op = call->op,
+              .op = (kn_op)call->op,
               .scale = 1,
               .bytes = kn_dtype_bytes((kn_dtype)x->dtype),
               .x = x->data,
-              .out = call->out->data,
-              .accumulate = call->accumulate};
+              .out = call->out[0]->data,
+              .accumulate = (call->accumulate & 1) != 0};
     if (x->n == 0) { /* sums of nothing */
         double nothing = call->op == KN_OP_mean ? (double)NAN : 0;
-        for (int64_t i = 0; i < call->out->n; i++) store(&p, i, &nothing, 1);
+        for (int64_t i = 0; i < call->out[0]->n; i++) store(&p, i, &nothing, 1);
         return KN_OK;
     }
-    if (call->op == KN_OP_mean) p.scale = (double)call->out->n / (double)x->n;
+    if (call->op == KN_OP_mean) p.scale = (double)call->out[0]->n / (double)x->n;
     plan_groups(&p, x, attr->mask);
     plan_chunks(&p);
     if (p.chunks == 1) {
@@ -252,11 +252,10 @@ kn_status kn__host_reduce(const kn_kernel_call *call) {
     }
     void *partial = NULL;
     size_t size = (size_t)(p.chunks * p.kept.total * p.across) * sizeof(double);
-    KN_TRY(kn__scratch(&partial, call, size));
+    KN_TRY(kn__work(&partial, call, size));
     p.partial = partial;
     kn__parallel_for(call->threads, p.units * p.chunks, chunk_part, &p);
     combine(&p);
-    kn__scratch_end(call, partial);
     return KN_OK;
 }
 
@@ -286,13 +285,13 @@ static void argmax_part(void *ctx, int64_t part) {
     }
 }
 
-kn_status kn__host_argmax(const kn_kernel_call *call) {
+kn_status kn__host_argmax(kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     const kn_attr_axes *attr = call->attr;
     int axis = __builtin_ctz(attr->mask);
     argmax_job j = {.loops = kn__loops((kn_dtype)x->dtype),
                     .x = x->data,
-                    .out = call->out->data,
+                    .out = call->out[0]->data,
                     .n = x->dim[axis],
                     .inner = 1,
                     .bytes = kn_dtype_bytes((kn_dtype)x->dtype)};

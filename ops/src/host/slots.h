@@ -5,7 +5,6 @@
  *     kn_slots slots;
  *     KN_TRY(kn__slots_create(&slots, call, n_items, bytes));
  *     kn__parallel_for(slots.n, n_items, body, …);      // body: take, use, give
- *     kn__slots_destroy(&slots, call);
  */
 #ifndef KN_SLOTS_H
 #define KN_SLOTS_H
@@ -23,19 +22,15 @@ typedef struct kn_slots {
     char *data;
 } kn_slots;
 
-static inline kn_status kn__slots_create(kn_slots *slots, const kn_kernel_call *call,
-                                         int64_t n_items, size_t bytes) {
+static inline kn_status kn__slots_create(kn_slots *slots, kn_op_call *call, int64_t n_items,
+                                         size_t bytes) {
     int n = call->threads < 1 ? 1 : (call->threads > KN_SLOTS_MAX ? KN_SLOTS_MAX : call->threads);
     if (n > n_items) n = (int)n_items;
     *slots = (kn_slots){.n = n, .bytes = (bytes + 63) / 64 * 64};
     void *data = NULL;
-    kn_status status = kn__scratch(&data, call, slots->bytes * (size_t)n);
+    KN_TRY(kn__work(&data, call, slots->bytes * (size_t)n));
     slots->data = data;
-    return status;
-}
-
-static inline void kn__slots_destroy(kn_slots *slots, const kn_kernel_call *call) {
-    if (slots->data) kn__scratch_end(call, slots->data);
+    return KN_OK;
 }
 
 /* There is one for every thread of the loop, so the search ends at once. */

@@ -32,11 +32,11 @@ static void softmax_chunk(void *ctx, int64_t i) {
 
 enum { CHUNK = 16384 }; /* elements a chunk of rows has at least */
 
-static kn_status softmax_run(const kn_kernel_call *call, const kn_tensor *g, bool log) {
+static kn_status softmax_run(kn_op_call *call, const kn_tensor *g, bool log) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *x = call->in[0];
     softmax_work work = {.loops = kn__loops(x->dtype),
-                         .out = call->out->data,
+                         .out = call->out[0]->data,
                          .x = x->data,
                          .g = g ? g->data : NULL,
                          .outer = 1,
@@ -55,9 +55,9 @@ static kn_status softmax_run(const kn_kernel_call *call, const kn_tensor *g, boo
     return KN_OK;
 }
 
-kn_status kn__host_softmax(const kn_kernel_call *call) {
+kn_status kn__host_softmax(kn_op_call *call) {
     return softmax_run(call, NULL, call->op == KN_OP_logsoftmax);
 }
-kn_status kn__host_softmax_back(const kn_kernel_call *call) {
+kn_status kn__host_softmax_back(kn_op_call *call) {
     return softmax_run(call, call->in[1], call->op == KN_OP_logsoftmax_back);
 }

@@ -1,5 +1,7 @@
 #include "walk.h"
 
+#include <string.h>
+
 /* Strides of `in` seen in the result's dimensions: 0 where it is stretched or missing. */
 static void broadcast_strides(int64_t stride[], const kn_tensor *out, const kn_tensor *in) {
     int lead = out->n_dims - in->n_dims;
@@ -76,5 +78,27 @@ void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const 
         from += n;
         column = 0;
         next_row(&c, w);
+    }
+}
+
+void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
+    switch (bytes) {
+#define REPEAT(type)                                                                               \
+    {                                                                                              \
+        type value;                                                                                \
+        memcpy(&value, x, sizeof value);                                                           \
+        for (int64_t i = 0; i < n; i++) ((type *)(void *)out)[i] = value;                          \
+        return;                                                                                    \
+    }
+        case 1:
+            memset(out, *x, (size_t)n);
+            return;
+        case 2:
+            REPEAT(uint16_t)
+        case 4:
+            REPEAT(uint32_t)
+        default:
+            REPEAT(uint64_t)
+#undef REPEAT
     }
 }

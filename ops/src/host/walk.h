@@ -22,5 +22,7 @@ typedef void (*walk_row_fn)(const void *ctx, int64_t at, const int64_t from[], i
 void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in);
 /* Rows, whole or cut, of the result's elements from … to - 1. */
 void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const void *ctx);
+/* n elements of `bytes` bytes each get the value at x. */
+void walk_repeat(char *out, const char *x, size_t bytes, int64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pooling over windows without padding, one to three spatial dimensions. */
+/* Pooling over windows, one to three spatial dimensions. */
 #include "window.h"
 
 #include "../kernel.h"
@@ -29,11 +29,16 @@ static kn_window window_of(const kn_attr_pool *attr, const kn_tensor *x, const k
         w.out[i] = s < 0 ? 1 : y->dim[lead + s];
         w.size[i] = s < 0 ? 1 : attr->window[s];
         w.stride[i] = s < 0 ? 1 : attr->stride[s];
+        w.padding[i] = s < 0 ? 0 : attr->padding[s];
+        w.dilation[i] = s < 0 ? 1 : attr->dilation[s];
+        w.crosses |= w.padding[i] || w.dilation[i] != 1 ||
+                     (w.out[i] - 1) * w.stride[i] + w.size[i] > w.in[i];
         w.in_plane *= w.in[i];
         w.out_plane *= w.out[i];
     }
-    w.is_2x2 = w.size[0] == 1 && w.stride[0] == 1 && w.size[1] == 2 && w.stride[1] == 2 &&
-               w.size[2] == 2 && w.stride[2] == 2;
+    w.inside = attr->inside != 0;
+    w.is_2x2 = !w.crosses && w.size[0] == 1 && w.stride[0] == 1 && w.size[1] == 2 &&
+               w.stride[1] == 2 && w.size[2] == 2 && w.stride[2] == 2;
     return w;
 }
 
@@ -46,42 +51,42 @@ static void window_chunk(void *ctx, int64_t i) {
                     work->offsets ? work->offsets + p * work->window.out_plane : NULL);
 }
 
-/* x and y: the large and the small tensor; `from` is whichever is read, call->out the other. */
-static kn_status window_run(const kn_kernel_call *call, const kn_tensor *x, const kn_tensor *y,
+/* x and y: the large and the small tensor; `from` is whichever is read, call->out[0] the other. */
+static kn_status window_run(kn_op_call *call, const kn_tensor *x, const kn_tensor *y,
                             const kn_tensor *offsets, plane_fn plane) {
     window_work work = {.window = window_of(call->attr, x, y),
                         .plane = plane,
                         .from = call->in[0]->data,
-                        .to = call->out->data,
+                        .to = call->out[0]->data,
                         .offsets = offsets ? offsets->data : NULL};
     size_t element_bytes = kn_dtype_bytes(x->dtype);
     size_t x_bytes = (size_t)work.window.in_plane * element_bytes;
     size_t y_bytes = (size_t)work.window.out_plane * element_bytes;
-    work.from_bytes = call->out == x ? y_bytes : x_bytes;
-    work.to_bytes = call->out == x ? x_bytes : y_bytes;
+    work.from_bytes = call->out[0] == x ? y_bytes : x_bytes;
+    work.to_bytes = call->out[0] == x ? x_bytes : y_bytes;
     work.planes_per_chunk = kn__chunks(CHUNK, work.window.in_plane);
     kn__parallel_for(call->threads, kn__chunks(work.window.planes, work.planes_per_chunk),
                      window_chunk, &work);
     return KN_OK;
 }
 
-kn_status kn__host_maxpool(const kn_kernel_call *call) {
-    return window_run(call, call->in[0], call->out, call->aux,
-                      kn__loops(call->out->dtype)->maxpool_plane);
+kn_status kn__host_maxpool(kn_op_call *call) {
+    return window_run(call, call->in[0], call->out[0], call->out[1],
+                      kn__loops(call->out[0]->dtype)->maxpool_plane);
 }
-kn_status kn__host_maxpool_back(const kn_kernel_call *call) {
-    return window_run(call, call->out, call->in[0], call->in[1],
-                      kn__loops(call->out->dtype)->maxpool_back_plane);
+kn_status kn__host_maxpool_back(kn_op_call *call) {
+    return window_run(call, call->out[0], call->in[0], call->in[1],
+                      kn__loops(call->out[0]->dtype)->maxpool_back_plane);
 }
-kn_status kn__host_maxpool_take(const kn_kernel_call *call) {
-    return window_run(call, call->in[0], call->out, call->in[1],
-                      kn__loops(call->out->dtype)->maxpool_take_plane);
+kn_status kn__host_maxpool_take(kn_op_call *call) {
+    return window_run(call, call->in[0], call->out[0], call->in[1],
+                      kn__loops(call->out[0]->dtype)->maxpool_take_plane);
 }
-kn_status kn__host_avgpool(const kn_kernel_call *call) {
-    return window_run(call, call->in[0], call->out, NULL,
-                      kn__loops(call->out->dtype)->avgpool_plane);
+kn_status kn__host_avgpool(kn_op_call *call) {
+    return window_run(call, call->in[0], call->out[0], NULL,
+                      kn__loops(call->out[0]->dtype)->avgpool_plane);
 }
-kn_status kn__host_avgpool_back(const kn_kernel_call *call) {
-    return window_run(call, call->out, call->in[0], NULL,
-                      kn__loops(call->out->dtype)->avgpool_back_plane);
+kn_status kn__host_avgpool_back(kn_op_call *call) {
+    return window_run(call, call->out[0], call->in[0], NULL,
+                      kn__loops(call->out[0]->dtype)->avgpool_back_plane);
 }

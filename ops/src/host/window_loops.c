@@ -89,6 +89,95 @@ static void back_row(real *r0, real *r1, const real *g, const uint8_t *offsets, 
     }
 }
 
+/* --- windows with gaps, or elements outside of x --- */
+
+/* A window of the result's element `at`: where it begins, and its elements that lie in x, a range
+ * for each dimension; `counted` is what an average divides by. */
+typedef struct span {
+    int64_t start[3], first[3], end[3], counted;
+} span;
+
+static span span_of(const kn_window *w, const int64_t at[3]) {
+    span s = {.counted = 1};
+    for (int d = 0; d < 3; d++) {
+        int64_t start = at[d] * w->stride[d] - w->padding[d], step = w->dilation[d],
+                left = w->in[d] - start, padded = left + w->padding[d];
+        s.start[d] = start;
+        s.first[d] = start < 0 ? (-start + step - 1) / step : 0;
+        s.end[d] = left <= 0 ? 0 : (left + step - 1) / step;
+        if (s.end[d] > w->size[d]) s.end[d] = w->size[d];
+        int64_t n = w->inside ? s.end[d] - s.first[d] : (padded + step - 1) / step;
+        s.counted *= n < w->size[d] ? n : w->size[d];
+    }
+    return s;
+}
+
+/* Of element (i, j, k) of the window. */
+static inline int64_t span_at(const kn_window *w, const span *s, int64_t i, int64_t j, int64_t k) {
+    return ((s->start[0] + i * w->dilation[0]) * w->in[1] + s->start[1] + j * w->dilation[1]) *
+               w->in[2] +
+           s->start[2] + k * w->dilation[2];
+}
+
+#define EACH_OF_SPAN(s)                                                                            \
+    for (int64_t i = (s).first[0]; i < (s).end[0]; i++)                                            \
+        for (int64_t j = (s).first[1]; j < (s).end[1]; j++)                                        \
+            for (int64_t k = (s).first[2]; k < (s).end[2]; k++)
+#define EACH_WINDOW(w)                                                                             \
+    for (int64_t at[3] = {0}; at[0] < (w)->out[0]; at[0]++)                                        \
+        for (at[1] = 0; at[1] < (w)->out[1]; at[1]++)                                              \
+            for (at[2] = 0; at[2] < (w)->out[2]; at[2]++)
+
+static void maxpool_crossing(const kn_window *w, real *y, const real *x, uint8_t *offsets) {
+    EACH_WINDOW(w) {
+        span s = span_of(w, at);
+        real best = 0;
+        int64_t best_at = -1;
+        EACH_OF_SPAN(s) {
+            real value = x[span_at(w, &s, i, j, k)];
+            if (best_at >= 0 && !(best == best && (value > best || value != value))) continue;
+            best = value;
+            best_at = (i * w->size[1] + j) * w->size[2] + k;
+        }
+        *y++ = best;
+        if (offsets) *offsets++ = (uint8_t)best_at;
+    }
+}
+
+/* Where the element that `offset` names lies in x. */
+static int64_t place_of(const kn_window *w, const int64_t at[3], uint8_t offset) {
+    span s = span_of(w, at);
+    int64_t row = offset / w->size[2];
+    return span_at(w, &s, row / w->size[1], row % w->size[1], offset % w->size[2]);
+}
+
+static void maxpool_back_crossing(const kn_window *w, real *dx, const real *dy,
+                                  const uint8_t *offsets) {
+    EACH_WINDOW(w) dx[place_of(w, at, *offsets++)] += *dy++;
+}
+
+static void maxpool_take_crossing(const kn_window *w, real *y, const real *x,
+                                  const uint8_t *offsets) {
+    EACH_WINDOW(w) *y++ = x[place_of(w, at, *offsets++)];
+}
+
+static void avgpool_crossing(const kn_window *w, real *y, const real *x) {
+    EACH_WINDOW(w) {
+        span s = span_of(w, at);
+        real sum = 0;
+        EACH_OF_SPAN(s) sum += x[span_at(w, &s, i, j, k)];
+        *y++ = sum * (real)(1.0 / (double)s.counted);
+    }
+}
+
+static void avgpool_back_crossing(const kn_window *w, real *dx, const real *dy) {
+    EACH_WINDOW(w) {
+        span s = span_of(w, at);
+        real share = *dy++ * (real)(1.0 / (double)s.counted);
+        EACH_OF_SPAN(s) dx[span_at(w, &s, i, j, k)] += share;
+    }
+}
+
 /* --- whole planes --- */
 
 /* Where the first window of row (d, h) of the result begins. */
@@ -118,6 +207,10 @@ static inline real window_max(const kn_window *w, const real *x, uint8_t *offset
 
 void KN_LOOP(maxpool_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
     real *out = y;
+    if (w->crosses) {
+        maxpool_crossing(w, y, x, offsets);
+        return;
+    }
     for (int64_t d = 0; d < w->out[0]; d++)
         for (int64_t h = 0; h < w->out[1]; h++, out += w->out[2]) {
             const real *in = (const real *)x + row_start(w, d, h);
@@ -135,6 +228,10 @@ void KN_LOOP(maxpool_back_plane)(const kn_window *w, void *dx, const void *dy, u
     const real *g = dy;
     bool covered = w->is_2x2 && w->in[1] == 2 * w->out[1] && w->in[2] == 2 * w->out[2];
     if (!covered) memset(dx, 0, (size_t)w->in_plane * sizeof(real));
+    if (w->crosses) {
+        maxpool_back_crossing(w, dx, dy, offsets);
+        return;
+    }
     for (int64_t d = 0; d < w->out[0]; d++)
         for (int64_t h = 0; h < w->out[1]; h++, g += w->out[2], offsets += w->out[2]) {
             real *to = (real *)dx + row_start(w, d, h);
@@ -149,6 +246,10 @@ void KN_LOOP(maxpool_back_plane)(const kn_window *w, void *dx, const void *dy, u
 
 void KN_LOOP(maxpool_take_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
     real *out = y;
+    if (w->crosses) {
+        maxpool_take_crossing(w, y, x, offsets);
+        return;
+    }
     for (int64_t d = 0; d < w->out[0]; d++)
         for (int64_t h = 0; h < w->out[1]; h++, out += w->out[2], offsets += w->out[2]) {
             const real *in = (const real *)x + row_start(w, d, h);
@@ -164,6 +265,10 @@ static real share_of(const kn_window *w) {
 void KN_LOOP(avgpool_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
     (void)offsets;
     real *out = y, share = share_of(w);
+    if (w->crosses) {
+        avgpool_crossing(w, y, x);
+        return;
+    }
     for (int64_t d = 0; d < w->out[0]; d++)
         for (int64_t h = 0; h < w->out[1]; h++, out += w->out[2]) {
             const real *in = (const real *)x + row_start(w, d, h);
@@ -182,6 +287,10 @@ void KN_LOOP(avgpool_back_plane)(const kn_window *w, void *dx, const void *dy, u
     const real *g = dy;
     real share = share_of(w);
     memset(dx, 0, (size_t)w->in_plane * sizeof(real));
+    if (w->crosses) {
+        avgpool_back_crossing(w, dx, dy);
+        return;
+    }
     for (int64_t d = 0; d < w->out[0]; d++)
         for (int64_t h = 0; h < w->out[1]; h++, g += w->out[2]) {
             real *to = (real *)dx + row_start(w, d, h);

@@ -21,7 +21,7 @@ static kn_status lenet_init(kn_model *model, kn_params *p) {
 /* Pooling after relu, as the original; the other order gives the same values. */
 static kn_tensor *conv_layer(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     KN_FRAME();
-    return kn_keep(kn_maxpool(kn_relu(kn_conv(x, w, b, NULL)), KN_SHAPE(2, 2), KN_SCALAR));
+    return kn_keep(kn_maxpool(kn_relu(kn_conv(x, w, b, NULL)), KN_SHAPE(2, 2), NULL));
 }
 
 static kn_tensor *fc_layer(kn_tensor *x, kn_tensor *w, kn_tensor *b) {

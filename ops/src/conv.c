@@ -1,0 +1,155 @@
+/* Convolution: options made explicit, shapes, checks. */
+#include <stdio.h>
+
+#include "run.h"
+
+static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n_spatial) {
+    static const char *const names[] = {"stride", "padding", "dilation", "padding_extra"};
+    const int64_t *fields[] = {o->stride, o->padding, o->dilation, o->padding_extra};
+    for (int f = 0; f < 4; f++) {
+        for (int i = 0; i < 3; i++) {
+            int64_t least = f == 3 ? -o->padding[i] : 0;
+            if (fields[f][i] < least) {
+                kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "%s[%d] is %lld", names[f], i,
+                           (long long)fields[f][i]);
+                return true;
+            }
+            if (i >= n_spatial && fields[f][i] != 0) {
+                kn_op_call_fail(call, KN_ERR_INVALID,
+                                "%s[%d] is given, x has %d spatial dimensions", names[f], i,
+                                n_spatial);
+                return true;
+            }
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        if (!o->reserved[i]) continue;
+        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+        return true;
+    }
+    if (o->groups < 0) {
+        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "groups is %lld", (long long)o->groups);
+    }
+    return o->groups < 0;
+}
+
+static kn_attr_conv explicit_options(const kn_conv_options *o, int n_spatial) {
+    kn_attr_conv attr = {
+        .groups = o->groups ? o->groups : 1, .n_spatial = n_spatial, .flip = o->flip != 0};
+    for (int i = 0; i < 3; i++) {
+        attr.stride[i] = o->stride[i] ? o->stride[i] : 1;
+        attr.padding[i] = o->padding[i];
+        if (__builtin_add_overflow(o->padding[i], o->padding_extra[i], &attr.padding_end[i]))
+            attr.padding_end[i] = INT64_MAX;
+        attr.dilation[i] = o->dilation[i] ? o->dilation[i] : 1;
+    }
+    return attr;
+}
+
+static bool ranks_fit(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    if (x->n_dims >= 3 && x->n_dims <= 5 && w->n_dims == x->n_dims) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE,
+                           "x must be [B,C,spatial…] with one to three spatial dimensions and w "
+                           "[O,C/groups,window…] with as many");
+}
+
+static bool channels_fit(const kn_op_call *call, const kn_attr_conv *attr) {
+    const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
+    int64_t groups = attr->groups, wanted;
+    bool overflows = __builtin_mul_overflow(w->dim[1], groups, &wanted);
+    if (w->dim[0] % groups) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "%lld outputs can't be cut in %lld groups",
+                               (long long)w->dim[0], (long long)groups);
+    }
+    if (overflows) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "%lld groups are too many", (long long)groups);
+    }
+    if (x->dim[1] != wanted || wanted == 0) {
+        char text[64] = "";
+        if (groups > 1) snprintf(text, sizeof text, " in %lld groups", (long long)groups);
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "x has %lld channels, w expects %lld%s",
+                               (long long)x->dim[1], (long long)wanted, text);
+    }
+    if (b != &kn__none && (b->n_dims != 1 || b->dim[0] != w->dim[0])) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "b must be [%lld]", (long long)w->dim[0]);
+    }
+    return true;
+}
+
+/* The padded input and the window of spatial dimension i, in elements; false when they can't be
+ * counted. Options are held to 31 bits, so that the kernels' index arithmetic can't overflow. */
+static bool extents(int64_t *padded, int64_t *window, const kn_op_call *call, int i) {
+    const kn_attr_conv *attr = call->attr;
+    int64_t in = call->in[0]->dim[2 + i], size = call->in[1]->dim[2 + i];
+    if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
+        attr->padding_end[i] > INT32_MAX || attr->dilation[i] > INT32_MAX)
+        return false;
+    return !__builtin_add_overflow(in, attr->padding[i] + attr->padding_end[i], padded) &&
+           !__builtin_mul_overflow(size - 1, attr->dilation[i], window) &&
+           !__builtin_add_overflow(*window, 1, window);
+}
+
+bool kn__infer_conv(kn_op_call *call) {
+    const kn_attr_conv *attr = call->attr;
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    if (!ranks_fit(call) || !channels_fit(call, attr)) return false;
+    int64_t dim[KN_DIMS_MAX] = {x->dim[0], w->dim[0]};
+    for (int i = 0; i < attr->n_spatial; i++) {
+        int64_t padded, window;
+        if (!extents(&padded, &window, call, i)) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE,
+                                   "stride %lld, padding %lld, dilation %lld are too large for "
+                                   "dimension %d",
+                                   (long long)attr->stride[i], (long long)attr->padding[i],
+                                   (long long)attr->dilation[i], 2 + i);
+        }
+        if (w->dim[2 + i] < 1 || window > padded) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE,
+                                   "a window of %lld does not fit in %lld elements of dimension %d",
+                                   (long long)(w->dim[2 + i] < 1 ? 0 : window), (long long)padded,
+                                   2 + i);
+        }
+        dim[2 + i] = (padded - window) / attr->stride[i] + 1;
+    }
+    return kn__shaped(call, 0, x->n_dims, dim);
+}
+
+kn_tensor *(kn_conv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+    static const kn_conv_options defaults = {.groups = 0};
+    kn_attr_conv attr;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_conv, &attr, KN_LIST_(x, w, b), 3);
+    if (!kn__check_inputs(&call) || !ranks_fit(&call)) return NULL;
+    if (!options) options = &defaults;
+    if (options_fail(&call, options, x->n_dims - 2)) return NULL;
+    attr = explicit_options(options, x->n_dims - 2);
+    return kn_op_run(&call);
+}
+
+/* --- the gradients: shapes come from rules, which have them from kn_conv --- */
+
+/* dy [B,O,…], w [O,C/groups,…] → dx [B,C,size…] */
+bool kn__infer_conv_data(kn_op_call *call) {
+    const kn_attr_conv *attr = call->attr;
+    const kn_tensor *dy = call->in[0], *w = call->in[1];
+    if (dy->n_dims != attr->n_spatial + 2 || w->n_dims != dy->n_dims || dy->dim[1] != w->dim[0]) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't fit");
+    }
+    int64_t dim[KN_DIMS_MAX] = {dy->dim[0], w->dim[1] * attr->groups};
+    for (int i = 0; i < attr->n_spatial; i++) dim[2 + i] = attr->size[i];
+    return kn__shaped(call, 0, dy->n_dims, dim);
+}
+
+/* x [B,C,…], dy [B,O,…] → dw [O,C/groups,size…] */
+bool kn__infer_conv_weight(kn_op_call *call) {
+    const kn_attr_conv *attr = call->attr;
+    const kn_tensor *x = call->in[0], *dy = call->in[1];
+    if (x->n_dims != attr->n_spatial + 2 || dy->n_dims != x->n_dims || x->dim[0] != dy->dim[0] ||
+        x->dim[1] % attr->groups) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't fit");
+    }
+    int64_t dim[KN_DIMS_MAX] = {dy->dim[1], x->dim[1] / attr->groups};
+    for (int i = 0; i < attr->n_spatial; i++) dim[2 + i] = attr->size[i];
+    return kn__shaped(call, 0, x->n_dims, dim);
+}

@@ -1,0 +1,386 @@
+/* Rows on the host: the whole of contiguous operands at once, broadcast ones by rows or by blocks.
+ *
+ * Two inputs go by the forms that their loops have: both vectors, or one of them a single element.
+ * Everything else goes by blocks: of each operand that is broadcast, or f16 or bf16, a block is
+ * made contiguous and f32 first. Each element's result depends on its operands alone, so that any
+ * cut gives the same bits. */
+#include "rows.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../kernel.h"
+#include "chunks.h"
+#include "loops.h"
+#include "walk.h"
+
+enum { OPERANDS = 7, RESULTS = 3 };
+
+typedef struct job {
+    const kn_op_call *call;
+    const kn_row *row;
+    int order; /* 0 forward, 1 back, 2 back2 */
+    double p, q;
+    int64_t n, grain;
+    int form;                             /* of two inputs */
+    size_t in_bytes[OPERANDS], out_bytes; /* of one element */
+    const char *in[OPERANDS];
+    char *out[RESULTS];
+    bool is_half;        /* T is f16 or bf16: computed as f32 */
+    bool same[OPERANDS]; /* is as large as the result */
+    walk walk[OPERANDS]; /* forms: the first one, of both inputs; blocks: one an input */
+} job;
+
+/* Elements a thread takes at a time: enough work to be worth waking it. */
+static int64_t grain(const kn_op_call *call, int order) {
+    bool f32 = call->dtype == KN_F32;
+    switch (call->op - order) {
+        case KN_OP_exp:
+        case KN_OP_log:
+        case KN_OP_tanh:
+        case KN_OP_sigm:
+            if (order) break;
+            return f32 ? 16384 : 2048;
+        case KN_OP_gate:
+            return f32 ? 16384 : 2048;
+        case KN_OP_gelu:
+        case KN_OP_pow:
+        case KN_OP_pow_scalar:
+            return 2048;
+        default:
+            break;
+    }
+    return 32768;
+}
+
+/* --- one stretch of contiguous operands --- */
+
+static void run_loops(const job *j, void *const to[], const void *const in[], int64_t n,
+                      unsigned accumulate) {
+    const kn_op_call *call = j->call;
+    if (j->order == 0) {
+        j->row->f(to[0], in, n, j->p, j->q, false);
+        return;
+    }
+    int k = call->n_out;
+    if (j->order == 1) {
+        for (int r = 0; r < k; r++) {
+            if (to[r]) j->row->d[r](to[r], in, n, j->p, j->q, accumulate >> r & 1);
+        }
+        return;
+    }
+    const void *one[RESULTS + 2]; /* u_i, the inputs, z */
+    memcpy(one + 1, in + k, (size_t)(k + 1) * sizeof *one);
+    for (int r = 0; r < k; r++) {
+        if (!to[r]) continue;
+        bool add = accumulate >> r & 1, any = add;
+        for (int i = 0; i < k; i++) {
+            if (!in[i]) continue;
+            one[0] = in[i];
+            j->row->dd[i][r](to[r], one, n, j->p, j->q, any);
+            any = true;
+        }
+        if (!any) memset(to[r], 0, (size_t)n * (j->is_half ? sizeof(float) : j->out_bytes));
+    }
+}
+
+/* --- by blocks --- */
+
+enum { BLOCK = 512 };
+
+typedef union block_buffer {
+    char bytes[BLOCK * sizeof(double)];
+    float f32[BLOCK];
+    double align;
+} block_buffer;
+
+typedef struct gather {
+    char *out;
+    const char *x;
+    size_t bytes;
+    int64_t from;
+    int step;
+} gather;
+
+static void gather_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
+    const gather *g = ctx;
+    char *out = g->out + (size_t)(at - g->from) * g->bytes;
+    const char *x = g->x + (size_t)from[0] * g->bytes;
+    if (g->step)
+        memcpy(out, x, (size_t)n * g->bytes);
+    else
+        walk_repeat(out, x, g->bytes, n);
+}
+
+/* Elements from … from + n - 1 of operand k as its loop wants them: in place or in `buffer`. */
+static const void *operand_block(const job *j, int k, int64_t from, int64_t n,
+                                 block_buffer *buffer) {
+    const kn_tensor *t = j->call->in[k];
+    const char *x = j->in[k];
+    if (!x) return NULL;
+    block_buffer raw;
+    bool is_half = j->is_half && t->dtype == j->call->dtype;
+    if (j->same[k]) {
+        x += (size_t)from * j->in_bytes[k];
+    } else {
+        gather g = {is_half ? raw.bytes : buffer->bytes, x, j->in_bytes[k], from,
+                    j->walk[k].step[0]};
+        walk_range(&j->walk[k], from, from + n, gather_row, &g);
+        x = g.out;
+    }
+    if (!is_half) return x;
+    kn__loops(KN_F32)->cast_from(buffer->f32, x, (kn_dtype)t->dtype, n);
+    return buffer->f32;
+}
+
+static void run_block(const job *j, int64_t from, int64_t n) {
+    block_buffer in_buffer[OPERANDS], out_buffer[RESULTS];
+    const kn_op_call *call = j->call;
+    const kn_loops *f32 = kn__loops(KN_F32);
+    const void *in[OPERANDS];
+    void *to[RESULTS] = {NULL};
+    for (int k = 0; k < call->n_in; k++) in[k] = operand_block(j, k, from, n, &in_buffer[k]);
+    bool converts = j->is_half && call->out[__builtin_ctz(call->want)]->dtype == call->dtype;
+    for (int r = 0; r < call->n_out; r++) {
+        if (!j->out[r]) continue;
+        char *out = j->out[r] + (size_t)from * j->out_bytes;
+        to[r] = converts ? out_buffer[r].bytes : out;
+        if (converts && (call->accumulate >> r & 1))
+            f32->cast_from(to[r], out, (kn_dtype)call->dtype, n);
+    }
+    run_loops(j, to, in, n, call->accumulate);
+    for (int r = 0; r < call->n_out && converts; r++) {
+        if (to[r])
+            f32->cast_to(j->out[r] + (size_t)from * j->out_bytes, to[r], (kn_dtype)call->dtype, n);
+    }
+}
+
+/* --- parts: what one thread takes --- */
+
+static int64_t part_end(const job *j, int64_t i) {
+    int64_t end = (i + 1) * j->grain;
+    return end < j->n ? end : j->n;
+}
+
+static void blocks_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    for (int64_t from = i * j->grain, end = part_end(j, i); from < end; from += BLOCK) {
+        run_block(j, from, end - from < BLOCK ? end - from : BLOCK);
+    }
+}
+
+static void flat_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    size_t from = (size_t)(i * j->grain);
+    const void *in[OPERANDS];
+    void *to[RESULTS] = {NULL};
+    for (int k = 0; k < j->call->n_in; k++)
+        in[k] = j->in[k] ? j->in[k] + from * j->in_bytes[k] : NULL;
+    for (int r = 0; r < j->call->n_out; r++)
+        to[r] = j->out[r] ? j->out[r] + from * j->out_bytes : NULL;
+    run_loops(j, to, in, part_end(j, i) - (int64_t)from, j->call->accumulate);
+}
+
+static kn_status spread(const job *j, kn__body_fn body) {
+    kn__parallel_for(j->call->threads, kn__chunks(j->n, j->grain), body, (void *)(uintptr_t)j);
+    return KN_OK;
+}
+
+/* --- two inputs by forms --- */
+
+enum { FORM_VV, FORM_VS, FORM_SV };
+
+static kn_row_loop loop_of(const kn_row *row, int form) {
+    return form == FORM_VV ? row->f : form == FORM_VS ? row->vs : row->sv;
+}
+
+static void form_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    size_t from = (size_t)(i * j->grain);
+    const void *in[] = {j->in[0] + (j->form == FORM_SV ? 0 : from * j->in_bytes[0]),
+                        j->in[1] + (j->form == FORM_VS ? 0 : from * j->in_bytes[1])};
+    loop_of(j->row, j->form)(j->out[0] + from * j->out_bytes, in, part_end(j, i) - (int64_t)from,
+                             j->p, j->q, false);
+}
+
+static void form_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
+    const job *j = ctx;
+    const void *in[] = {j->in[0] + (size_t)from[0] * j->in_bytes[0],
+                        j->in[1] + (size_t)from[1] * j->in_bytes[1]};
+    loop_of(j->row, j->form)(j->out[0] + (size_t)at * j->out_bytes, in, n, j->p, j->q, false);
+}
+
+static void walk_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    walk_range(&j->walk[0], i * j->grain, part_end(j, i), form_row, j);
+}
+
+/* A short row beside every row of the other operand is repeated into one long row first. */
+enum { TILE = 1024 };
+
+static bool repeats(const walk *w, int operand) {
+    return w->n_outer == 1 && w->inner <= TILE / 8 && w->outer[0] > 1 && w->step[operand] == 1 &&
+           w->stride[operand][0] == 0 && w->step[!operand] == 1;
+}
+
+typedef struct tiled {
+    const job *job;
+    const char *tile;
+    int64_t n;
+    int operand; /* the repeated one */
+} tiled;
+
+static void tiled_part(void *ctx, int64_t i) {
+    const tiled *t = ctx;
+    const job *j = t->job;
+    int64_t from = i * t->n, n = j->n - from < t->n ? j->n - from : t->n;
+    const char *other = j->in[!t->operand] + (size_t)from * j->in_bytes[0];
+    const void *in[] = {t->operand ? other : t->tile, t->operand ? t->tile : other};
+    j->row->f(j->out[0] + (size_t)from * j->out_bytes, in, n, j->p, j->q, false);
+}
+
+static kn_status run_tiled(const job *j, int operand) {
+    char tile[TILE * sizeof(double)];
+    const walk *w = &j->walk[0];
+    size_t row_bytes = (size_t)w->inner * j->in_bytes[0];
+    int64_t rows = TILE / w->inner;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(tile + (size_t)r * row_bytes, j->in[operand], row_bytes);
+    }
+    tiled t = {j, tile, rows * w->inner, operand};
+    int threads = j->n >= 2 * j->grain ? j->call->threads : 1;
+    kn__parallel_for(threads, kn__chunks(j->n, t.n), tiled_part, &t);
+    return KN_OK;
+}
+
+static kn_status run_forms(job *j) {
+    const kn_op_call *call = j->call;
+    if (j->same[0] && (j->same[1] || call->in[1]->n == 1)) {
+        j->form = j->same[1] ? FORM_VV : FORM_VS;
+        return spread(j, form_part);
+    }
+    if (j->same[1] && call->in[0]->n == 1) {
+        j->form = FORM_SV;
+        return spread(j, form_part);
+    }
+    walk *w = &j->walk[0];
+    walk_init(w, call->out[0], call->in, 2);
+    for (int operand = 0; operand < 2; operand++) {
+        if (repeats(w, operand)) return run_tiled(j, operand);
+    }
+    j->form = !w->step[0] ? FORM_SV : !w->step[1] ? FORM_VS : FORM_VV;
+    return spread(j, walk_part);
+}
+
+/* --- the kernels --- */
+
+static void job_init(job *j, const kn_op_call *call, const kn_row *row, int order) {
+    const kn_attr_scalars *scalars = call->attr;
+    const kn_tensor *out = call->out[__builtin_ctz(call->want)];
+    j->call = call;
+    j->row = row;
+    j->order = order;
+    j->p = scalars ? scalars->a : 0;
+    j->q = scalars ? scalars->b : 0;
+    j->n = out->n;
+    j->grain = grain(call, order);
+    j->is_half = call->dtype == KN_F16 || call->dtype == KN_BF16;
+    j->out_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
+    for (int r = 0; r < call->n_out; r++)
+        j->out[r] = call->want >> r & 1 ? call->out[r]->data : NULL;
+    for (int k = 0; k < call->n_in; k++) {
+        const kn_tensor *t = call->in[k];
+        j->in[k] = t == KN_NONE ? NULL : t->data;
+        j->in_bytes[k] = t == KN_NONE ? 0 : kn_dtype_bytes((kn_dtype)t->dtype);
+        j->same[k] = t == KN_NONE || t->n == out->n;
+    }
+}
+
+static kn_status run_blocks(job *j) {
+    for (int k = 0; k < j->call->n_in; k++) {
+        if (j->same[k]) continue;
+        const kn_tensor *out = j->call->out[__builtin_ctz(j->call->want)];
+        walk_init(&j->walk[k], out, &j->call->in[k], 1);
+    }
+    return spread(j, blocks_part);
+}
+
+static const kn_row *row_of(const kn_op_call *call, int order) {
+    kn_dtype dtype = call->dtype ? (kn_dtype)call->dtype : KN_BOOL; /* logic alone has no T */
+    const kn_row *row = &kn__rows(dtype)[call->op - order];
+    bool has = order == 0 ? row->f != NULL : row->d[0] != NULL;
+    if (has) return row;
+    return KN_FAIL_NULL(KN_ERR_UNSUPPORTED, "kn_%s: the host has no kernel for %s",
+                        kn_op_name((kn_op)call->op), kn_dtype_name(dtype));
+}
+
+/* So few elements that making a job would cost more than the work. */
+enum { FEW = 1024 };
+
+static inline bool is_plain(const kn_op_call *call, int64_t n) {
+    return call->flat && n <= FEW && call->dtype != KN_F16 && call->dtype != KN_BF16;
+}
+
+kn_status kn__host_row(kn_op_call *call) {
+    const kn_row *row = row_of(call, 0);
+    if (!row) return kn_last_error()->status;
+    const kn_tensor *z = call->out[0];
+    const kn_attr_scalars *scalars = call->attr;
+    if (is_plain(call, z->n)) {
+        const void *in[] = {call->in[0]->data, call->n_in > 1 ? call->in[1]->data : NULL,
+                            call->n_in > 2 ? call->in[2]->data : NULL};
+        row->f(z->data, in, z->n, scalars ? scalars->a : 0, scalars ? scalars->b : 0, false);
+        return KN_OK;
+    }
+    job j;
+    job_init(&j, call, row, 0);
+    if (j.is_half) return run_blocks(&j);
+    if (call->n_in == 2) return run_forms(&j);
+    bool flat = true;
+    for (int k = 0; k < call->n_in; k++) flat = flat && j.same[k];
+    return flat ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+kn_status kn__host_row_back(kn_op_call *call) {
+    const kn_row *row = row_of(call, 1);
+    if (!row) return kn_last_error()->status;
+    int64_t n = call->in[0]->n;
+    if (is_plain(call, n)) {
+        const void *in[5];
+        for (int k = 0; k < call->n_in; k++) in[k] = call->in[k]->data; /* NULL of KN_NONE */
+        const kn_attr_scalars *scalars = call->attr;
+        double p = scalars ? scalars->a : 0, q = scalars ? scalars->b : 0;
+        for (unsigned left = call->want; left; left &= left - 1) {
+            int r = __builtin_ctz(left);
+            row->d[r](call->out[r]->data, in, n, p, q, call->accumulate >> r & 1);
+        }
+        return KN_OK;
+    }
+    job j;
+    job_init(&j, call, row, 1);
+    return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+kn_status kn__host_row_back2(kn_op_call *call) {
+    const kn_row *row = row_of(call, 2);
+    if (!row) return kn_last_error()->status;
+    job j;
+    job_init(&j, call, row, 2);
+    return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+/* relu's gradient, and the sum of it: the two ops it stands for, one after the other. */
+kn_status kn__host_relu_bias_back(kn_op_call *call) {
+    kn_op_call part = *call;
+    kn_tensor *y = call->in[0], *g = call->in[1];
+    part.op = KN_OP_relu_back, part.n_in = 3, part.n_out = 1, part.want = 1, part.flat = 1;
+    part.attr = NULL, part.accumulate = 0, part.given = 0;
+    part.in = (kn_tensor *const[]){g, KN_NONE, y};
+    KN_TRY(kn__host_row_back(&part));
+    part.op = KN_OP_sum, part.n_in = 1, part.attr = call->attr;
+    part.accumulate = call->accumulate >> 1 & 1;
+    part.in = &call->out[0], part.out[0] = call->out[1];
+    kn_status status = kn__host_reduce(&part);
+    kn__work_end(&part, 0);
+    return status;
+}
