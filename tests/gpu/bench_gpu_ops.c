@@ -45,7 +45,7 @@ OP(maxpool, kn_maxpool(x[0], KN_SHAPE(2, 2), NULL))
 OP(avgpool, kn_avgpool(x[0], KN_SHAPE(2, 2), NULL))
 OP(transpose, kn_transpose(x[0], KN_ALL))
 OP(concat, kn_concat(x, 2, 1))
-OP(slice_columns, kn_slice(x[0], KN_SHAPE(0, 1024), &(kn_pooling_options){.stride = {4096, 3072}}))
+OP(slice_columns, kn_slice(x[0], KN_SHAPE(0, 1024), KN_SHAPE(4096, 3072)))
 OP(dropout, kn_dropout(x[0], 0.5, rng))
 OP(uniform, kn_uniform(KN_SHAPE(4096, 4096), 0, 1, rng))
 
