@@ -187,7 +187,9 @@ static kn_status relu_bias(kn__back *b, kn__node *layer) {
     call.given = 2;
     call.accumulate = fresh ? 0 : 2;
     call.out[1] = db;
+    kn_scope scope = kn_scope_begin_grad("relu[1]");
     kn_tensor *dx = kn_op_run(&call);
+    kn_scope_end(&scope);
     edges[2] = 0; /* the bias has its gradient */
     return dx ? kn__back_deliver(b, 0, dx) : kn_check();
 }

@@ -63,6 +63,7 @@ KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *
 #include <knet/ops.def>
 
 /* --- reductions over axes (KN_ALL: all; KN_SCALAR: none, a copy) --- */
+/* The sum or mean over the axes. keep_dims keeps them, with size 1. */
 KN_API kn_tensor *kn_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The largest or smallest element. Tied elements share the gradient equally. A reduction of no
@@ -73,6 +74,7 @@ KN_API kn_tensor *kn_min(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmax(kn_tensor *x, int axis);
 
 /* --- products --- */
+/* Options of kn_matmul. */
 typedef struct kn_matmul_options {
     int trans_a, trans_b; /* 1: of each matrix, the transpose */
     uint64_t reserved[4]; /* zero */
@@ -96,6 +98,7 @@ typedef struct kn_conv_options {
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
  * defaults. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
+/* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
     int64_t stride[3];    /* zeros: the window's */
     int64_t padding[3];   /* on both sides, at most half a window: never the maximum; averages count
