@@ -78,11 +78,6 @@ kn_tensor *kn_tensor_detach_frame(kn_tensor *t) {
     return t;
 }
 
-kn_tensor *kn_tensor_attach_frame(kn_tensor *t) {
-    KN_ASSERT(kn__ops_self && kn__ops_self->frame && t->owned == UINT32_MAX);
-    return kn__frame_own(kn__ops_self, t);
-}
-
 static void release_to(kn__ops_thread *self, uint32_t n) {
     while (self->n_owned > n) {
         kn_tensor *t = self->owned[--self->n_owned];

@@ -168,8 +168,6 @@ KN_API kn_tensor *kn_tensor_alias(kn_tensor *t);
 /* Takes t from its frame: the caller owns the reference now (parameters, optimiser state, saved
  * gradients). */
 KN_API kn_tensor *kn_tensor_detach_frame(kn_tensor *t);
-/* The opposite: the innermost frame takes over the caller's reference. NULL: pending OOM error. */
-KN_API kn_tensor *kn_tensor_attach_frame(kn_tensor *t);
 /* Gives the storage back early; reading t afterwards is an error that says so. For kn_backward. */
 KN_API void kn_tensor_consume(kn_tensor *t);
 /* The plain data for reading or writing by kernels; forces layout and waits for other streams'
