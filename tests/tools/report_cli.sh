@@ -3,21 +3,11 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8   # for the patterns below
 knet=$1 json_get=$2
+source "$(dirname "$0")/cli.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset KNET_TIMER AUTOGRAD_TIMER
 cd "$work"
-
-fail() { printf '%s\n--- stdout\n%s\n--- stderr\n%s\n' "$1" "$(cat out)" "$(cat err)" >&2; exit 1; }
-want() {
-  local code=$1 got=0
-  shift
-  "$@" >out 2>err || got=$?
-  [ "$got" -eq "$code" ] || fail "exit code $got, expected $code: $*"
-}
-out_has() { grep -qE -- "$1" out || fail "not on stdout: $1"; }
-err_has() { grep -qE -- "$1" err || fail "not on stderr: $1"; }
-json() { "$json_get" "$1" <"${2:-out}" || fail "no $1 in the JSON"; }
 
 want 0 env KNET_TIMER=1,out=table.txt,json=a.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet
 
