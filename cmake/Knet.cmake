@@ -16,13 +16,16 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
 # KNET_WANTED: the parts to build, checked.
+set(parts alloc profiler ops autograd comm tools)
 string(REPLACE "," ";" KNET_WANTED "${KNET_PARTS}")
-set(parts alloc profiler ops autograd tools)
+if(KNET_PARTS MATCHES "^(all|alloc,profiler,ops,autograd,tools)$") # the list: in caches of older builds
+  set(KNET_WANTED ${parts})
+endif()
 list(LENGTH KNET_WANTED n_wanted)
 list(SUBLIST parts 0 ${n_wanted} parts)
 if(NOT KNET_WANTED OR NOT KNET_WANTED STREQUAL parts)
-  message(FATAL_ERROR "KNET_PARTS is \"${KNET_PARTS}\", but must be the first parts of "
-                      "alloc,profiler,ops,autograd,tools: each needs those before it.")
+  message(FATAL_ERROR "KNET_PARTS is \"${KNET_PARTS}\", but must be all, or the first parts of "
+                      "alloc,profiler,ops,autograd,comm,tools: each needs those before it.")
 endif()
 
 find_package(Threads REQUIRED)

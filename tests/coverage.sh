@@ -5,16 +5,16 @@ set -euo pipefail
 build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 if command -v gcovr >/dev/null; then
-  exec gcovr --root . --object-directory "$build" --filter '(alloc|profiler|ops|autograd|tools)/' --sort-uncovered "$build"
+  exec gcovr --root . --object-directory "$build" --filter '(alloc|profiler|ops|autograd|comm|tools)/' --sort-uncovered "$build"
 fi
-objects=$(find "$build"/{alloc,profiler,ops,autograd,tools} -name '*.gcda' 2>/dev/null || true)
+objects=$(find "$build"/{alloc,profiler,ops,autograd,comm,tools} -name '*.gcda' 2>/dev/null || true)
 [ -n "$objects" ] || { echo "$build has no counts; configure with --preset coverage, build, and run ctest" >&2; exit 1; }
 # gcov writes "File 'path'", then "Lines executed:12.34% of 56". A file in several objects: the one that ran most of it.
 (cd "$build" && xargs -P "$(nproc)" -n 20 gcov -n <<<"$objects" 2>/dev/null) | awk -v root="$PWD/" -F "[':% ]+" '
   /^File / { file = $2; next }
   /^Lines executed/ && index(file, root) == 1 {
     name = substr(file, length(root) + 1); lines = $NF; ran = int($3 * lines / 100 + 0.5)
-    if (name ~ /^(alloc|profiler|ops|autograd|tools)\// && (!(name in most) || ran > most[name])) {
+    if (name ~ /^(alloc|profiler|ops|autograd|comm|tools)\// && (!(name in most) || ran > most[name])) {
       most[name] = ran; all[name] = lines
     }
     file = ""

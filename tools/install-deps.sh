@@ -30,11 +30,23 @@ aarch64 required libcjson-dev:arm64   -                    -
 build   optional ninja-build          ninja-build          ninja     faster builds; the presets and tests/run.sh need it
 build   optional libcjson-dev         cjson-devel          cjson     knet report and knet diff read profiles
 build   optional libjemalloc-dev      jemalloc-devel       jemalloc  the knet command allocates host memory faster
+build   optional libsqlite3-dev       sqlite-devel         sqlite    knet report and knet diff read exports of Nsight Systems
+build   optional libncurses-dev       ncurses-devel        ncurses   the screen of knet top; knet top --once works without it
+build   optional liblapack3           lapack               lapack    kn_svd and kn_eigh on the host; libopenblas0-openmp is faster
+build   optional libpng-dev           libpng-devel         libpng   images in folders, as PNG
+build   optional libjpeg-dev          libjpeg-turbo-devel  libjpeg-turbo images in folders, as JPEG
+build   optional libopenmpi-dev       openmpi-devel        openmpi  training by several processes, over MPI
+build   optional openmpi-bin          openmpi              openmpi  mpirun, which starts them
 build   optional dataset-fashion-mnist -                   -         images to train on; knet train --synthetic makes some up
-test    optional g++                  gcc-c++              gcc       tests of the headers in C++ and of the CUDA sources
+test    optional g++                  gcc-c++              gcc       the plug-in for PyTorch; tests in C++ and of the CUDA sources
 test    optional clang-format         clang-tools-extra    clang     the test of the formatting
 test    optional clang-tidy           clang-tools-extra    clang     the test by static analysis
+test    optional chromium             chromium             chromium  tests of the HTML page of a profile
 test    optional doxygen              doxygen              doxygen   tests of the API reference
+test    optional python3-prometheus-client python3-prometheus_client python-prometheus_client the test of OpenMetrics text
+test    optional python3-protobuf     python3-protobuf     python-protobuf      the test of Perfetto traces
+test    optional python3-numpy        python3-numpy        python-numpy         the test of files and DLPack with NumPy
+test    optional python3-h5py         python3-h5py         python-h5py          tools/convert/jld2.py, for files of Knet.jl, and its test
 bench   optional python3-torch        python3-torch        python-pytorch       the comparison with PyTorch
 bench   optional python3-numpy        python3-numpy        python-numpy         the comparison with PyTorch
 bench   optional libopenblas0-openmp  openblas-openmp      openblas             the comparison with PyTorch

@@ -110,52 +110,75 @@ int kn__open_output(const char *path) {
     return higher;
 }
 
-static int write_and_close(int fd, const char *bytes, size_t length) {
-    int error = kn__write_all(fd, bytes, length);
+typedef struct contents {
+    int (*write_fn)(void *ctx, int fd);
+    void *ctx;
+    size_t length; /* 0: not known before */
+} contents;
+
+typedef struct range {
+    const char *bytes;
+    size_t length;
+} range;
+
+static int write_range(void *ctx, int fd) {
+    const range *r = ctx;
+    return kn__write_all(fd, r->bytes, r->length);
+}
+
+static int write_and_close(int fd, const contents *c) {
+    int error = c->write_fn(c->ctx, fd);
     return close(fd) != 0 && !error ? errno : error;
 }
 
-static int write_with(int flags, const char *path, const char *bytes, size_t length) {
+static int write_with(int flags, const char *path, const contents *c) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-    return fd < 0 ? errno : write_and_close(fd, bytes, length);
+    return fd < 0 ? errno : write_and_close(fd, c);
 }
 
 /* For folders in which no file can be made: allocates the room first, then writes in place. */
-static int overwrite(const char *path, const char *bytes, size_t length) {
+static int overwrite(const char *path, const contents *c) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
-    int error = allocate(fd, length);
-    if (error) {
-        close(fd);
-        return error;
-    }
-    error = write_and_close(fd, bytes, length);
-    return !error && truncate(path, (off_t)length) != 0 ? errno : error;
+    int error = allocate(fd, c->length);
+    if (!error) error = c->write_fn(c->ctx, fd);
+    if (!error && ftruncate(fd, lseek(fd, 0, SEEK_CUR)) != 0) error = errno;
+    return close(fd) != 0 && !error ? errno : error;
 }
 
-static int replace(const char *path, const struct stat *old, const char *bytes, size_t length) {
+static int replace(const char *path, const struct stat *old, const contents *c) {
     char beside[PATH_MAX + 32];
     snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)gettid());
     (void)unlink(beside); /* of a process that was killed */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) return overwrite(path, bytes, length);
+    if (fd < 0) return overwrite(path, c);
     if (old) (void)fchmod(fd, old->st_mode & 07777);
-    int error = write_and_close(fd, bytes, length);
+    int error = write_and_close(fd, c);
     if (!error && rename(beside, path) != 0) error = errno;
     if (error) (void)unlink(beside);
     return error;
 }
 
-int kn__file_write(const char *path, const char *bytes, size_t length) {
+static int write_contents(const char *path, const contents *c) {
     char target[PATH_MAX];
     struct stat file, link;
     bool is_there = stat(path, &file) == 0, is_named = lstat(path, &link) == 0;
-    if (!is_named) return replace(path, NULL, bytes, length);
+    if (!is_named) return replace(path, NULL, c);
     bool in_place = !is_there || !S_ISREG(file.st_mode) || file.st_size == 0;
-    if (in_place) return write_with(O_TRUNC, path, bytes, length);
-    return replace(realpath(path, target) ? target : path, &file, bytes, length);
+    if (in_place) return write_with(O_TRUNC, path, c);
+    return replace(realpath(path, target) ? target : path, &file, c);
+}
+
+int kn__file_write(const char *path, const char *bytes, size_t length) {
+    range r = {bytes, length};
+    return write_contents(path, &(contents){write_range, &r, length});
+}
+
+int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void *ctx) {
+    return write_contents(path, &(contents){write_fn, ctx, 0});
 }
 
 int kn__file_append(const char *path, const char *bytes, size_t length) {
-    return write_with(O_APPEND, path, bytes, length);
+    range r = {bytes, length};
+    return write_with(O_APPEND, path, &(contents){write_range, &r, length});
 }

@@ -24,6 +24,9 @@ int kn__open_output(const char *path);
  * report. Devices, pipes, what a dangling link points at, and
  * empty files, which their maker may hold open, are written in place. */
 int kn__file_write(const char *path, const char *bytes, size_t length);
+/* The same for contents that `write_fn` writes to fd from its start; it returns 0 or an errno.
+ * Where the file is a regular one, fd can be written at any place. */
+int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void *ctx);
 /* Adds to the file. */
 int kn__file_append(const char *path, const char *bytes, size_t length);
 

@@ -3,8 +3,8 @@
  * Slots are the caller's structs, in an array. A slot starts with its key, a uint64_t that is never
  * 0; a slot of zeros is free. The low bits of the key choose where the search starts, so keys that
  * are not spread by themselves (addresses, say) go through kn__spread() first, and keys that come
- * in a row stay neighbours if they don't. What several things may share (a hash of a text) is told
- * apart by the caller, who goes on with kn__hash_after().
+ * in a row stay neighbours if they don't. Where several entries may share a key (a hash of a text)
+ * the caller compares them, and continues with kn__hash_after().
  *
  *     typedef struct block { uint64_t key, bytes; } block;
  *     kn__hash blocks = {0};
@@ -81,7 +81,7 @@ static inline void *kn__hash_after(const kn__hash *table, size_t slot_bytes, con
     return kn__hash_search(table, slot_bytes, kn__hash_key(slot), i + 1);
 }
 
-/* The slot of the key; NULL: there is none. The table may be without memory. */
+/* The slot of the key, or NULL. The table may be without memory. */
 static inline void *kn__hash_get(const kn__hash *table, size_t slot_bytes, uint64_t key) {
     if (!table->n_slots) return NULL;
     void *slot = kn__hash_find(table, slot_bytes, key);
@@ -111,7 +111,7 @@ static inline void *kn__hash_put(kn__hash *table, size_t slot_bytes, uint64_t ke
 /* --- room --- */
 
 /* Moves all slots to `slots`, zeroed memory for `n_slots` of them: a power of two, twice as many as
- * are used or more. Returns the old memory, which is the caller's again; NULL: there was none. */
+ * are used or more. Returns the old memory, which is the caller's again, or NULL. */
 void *kn__hash_move(kn__hash *table, size_t slot_bytes, void *slots, size_t n_slots);
 
 /* The slots that kn__hash_grow makes: twice as many as there are, at least `n_least`. */

@@ -19,7 +19,7 @@ typedef struct range {
     uint32_t first, last;
 } range;
 
-/* Of Unicode 15, EastAsianWidth.txt: W and F, joined over what is unassigned between them. */
+/* Of Unicode 15, EastAsianWidth.txt: W and F, joined over unassigned code points between them. */
 static const range wide[] = {
     {0x1100, 0x115f},   {0x231a, 0x231b},   {0x23e9, 0x23ec},   {0x2e80, 0x303e},
     {0x3041, 0x33ff},   {0x3400, 0x4dbf},   {0x4e00, 0xa4cf},   {0xa960, 0xa97f},

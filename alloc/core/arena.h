@@ -61,7 +61,7 @@ static inline void kn__arena_put_home(kn_pool *pool, kn__block *block, uint64_t 
     }
 }
 
-/* Cuts what is asked for out of a free block that `stream` may use, live from now on. NULL, with
+/* Cuts the requested bytes out of a free block that `stream` may use, live from now on. NULL, with
  * nothing changed: no host memory. */
 static inline kn__block *kn__arena_take(kn_pool *pool, kn__block *block, kn__stream *stream,
                                         size_t size, size_t align) {

@@ -1,6 +1,6 @@
 /* Epochs: batches of frees on a stream that one event covers.
  *
- * What is freed on a stream belongs to the stream's open epoch. An epoch closes with one event,
+ * A block freed on a stream belongs to the stream's open epoch. An epoch closes with one event,
  * recorded after every free it covers: when much was freed in it and the pool has several streams,
  * when blocks that it uses are wanted, or when another stream takes its memory. A stream that
  * waited for an epoch of another one may use all that was freed in it and before, with no further

@@ -10,7 +10,9 @@ kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align)
                             : kn__segment_grow(pool, stream, size, align);
 }
 
+/* While the pool is paused nothing has memory. */
 void kn__shrink(kn_pool *pool, size_t keep_bytes) {
+    if (pool->paused) return;
     if (pool->range.base) kn__range_shrink(pool, keep_bytes);
     kn__segments_shrink(pool, keep_bytes);
 }

@@ -16,8 +16,8 @@ void kn__shrink(kn_pool *pool, size_t keep_bytes);
 void kn__memory_release(kn_pool *pool);
 
 /* harvest.c */
-/* Moves memory of free, finished handles to where `size` bytes then fit; what is missing comes from
- * the device. `waits`: the stream may wait, on the device, for a free neighbour that saves memory.
+/* Moves memory of free, finished handles to where `size` bytes then fit; the device gives the
+ * rest. `waits`: the stream may wait, on the device, for a free neighbour that saves memory.
  */
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits);
 /* Bytes of the handles that could be moved. */

@@ -19,8 +19,8 @@ static char *free_handle(const kn_pool *pool, const kn__block *block, const char
     return NULL;
 }
 
-/* Cuts [at, at + bytes) out of a free block; what is left and right of it stays free, the piece is
- * in no bin. NULL: no host memory. */
+/* Cuts [at, at + bytes) out of a free block; its neighbours stay free, the piece is in no bin.
+ * NULL: no host memory. */
 static kn__block *punch(kn_pool *pool, kn__block *block, char *at, size_t bytes) {
     KN_ASSERT(block->state == KN__FREE && at >= block->ptr);
     KN_ASSERT(at + bytes <= block->ptr + block->size);
@@ -93,7 +93,7 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
     return KN_OK;
 }
 
-/* From where on the memory of a free block may go: the plan counts on what is before. */
+/* From where on the memory of a free block may go: the plan counts on the bytes before. */
 static const char *spare_from(const kn_pool *pool, const kn__stream *by, const kn__plan *plan,
                               const kn__block *block) {
     bool left = block == plan->hole->left && kn__range_usable(pool, by, block);

@@ -2,8 +2,8 @@
  *
  * A slab owns whole pages: each of its pages names it. A block that was handed out is larger than a
  * page, so at most one starts in a page: the page where it starts names it. A page's word is the
- * address of the record, with KN__PAGE_IS_SLAB added where that is a slab; 0: the page is of
- * nobody. Words are written under the pool's lock. */
+ * address of the record, with KN__PAGE_IS_SLAB added where that is a slab; 0: the page is
+ * unused. Words are written under the pool's lock. */
 #ifndef KNET_ALLOC_PAGEMAP_H
 #define KNET_ALLOC_PAGEMAP_H
 

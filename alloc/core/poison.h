@@ -1,4 +1,4 @@
-/* Poison: memory of the host's pools that nobody has is marked, so that a use of it is found.
+/* Poison: marks memory of the host's pools that is not in use, so that an access to it is found.
  *
  * AddressSanitizer and Valgrind's memcheck report the use itself. At KNET_CHECKED=3, without them,
  * a pattern is written: its change is found when the memory is handed out again. At that level each

@@ -26,7 +26,7 @@
 #include "core/waiter.h"
 #include "hash.h"
 
-enum { KN__OOM_CALLBACKS = 16 };
+enum { KN__OOM_CALLBACKS = 16, KN__PEAKS = 16 };
 
 struct kn_pool {
     /* Hot: read by every call, written by none, so that all cores keep this line. */
@@ -37,7 +37,8 @@ struct kn_pool {
     _Atomic uint32_t generation;
     /* Most bytes of a request on the fast path (0 also where decay is watched), of a slot, and of
      * any request; 0 in a pool that is dead. */
-    size_t fast_max, slab_max, size_max;
+    _Atomic size_t fast_max;
+    size_t slab_max, size_max;
     /* 0 where it is the same on whose behalf memory is allocated. */
     uintptr_t stream_mask;
     /* The driver tells streams apart by id. */
@@ -69,6 +70,7 @@ struct kn_pool {
     kn_pool *link; /* in the device's list */
     char name[64];
     uint32_t trace_id;        /* in traces; 0: none yet */
+    kn_pool_options options;  /* as they were set */
     size_t limit, soft_limit; /* SIZE_MAX: none */
     double pressure;          /* see kn__pool_pressed */
     uint64_t idle_check;      /* growth to less than this doesn't count idle handles again */
@@ -92,12 +94,13 @@ struct kn_pool {
         void *ctx;
     } oom[KN__OOM_CALLBACKS];
 
-    uint8_t poison; /* kn__poison: how memory that nobody has is marked */
-    bool pinned;    /* host memory; all that is allocated is the CPU's to use at once */
-    bool ordered;   /* all streams are program order */
+    uint8_t poison;        /* kn__poison: how unused memory is marked */
+    unsigned handle_flags; /* of new handles: kn_handle_flags */
+    bool pinned;           /* host memory; all that is allocated is the CPU's to use at once */
+    bool ordered;          /* all streams are program order */
     kn_device_driver own_driver; /* of a pinned pool: the device's, with other segments */
 
-    uint64_t decay_ns; /* 0: off; decay.c */
+    _Atomic uint64_t decay_ns; /* 0: off; decay.c */
     uint64_t (*clock_fn)(void *ctx);
     void *clock_ctx;
     uint64_t window_start_ns, window_peak; /* the most that was live since then */
@@ -105,14 +108,25 @@ struct kn_pool {
 
     bool dead; /* in a child of fork(): the device's driver can't be used */
 
+    struct kn__pause *pauses; /* memory that was dropped; see pool/pause.c */
+    bool paused;              /* all of it */
+    uint64_t dropped;         /* bytes that have no memory with their tags */
+    size_t fast_before;       /* fast_max, before */
+
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */
     int64_t reserve_delta; /* to be told to the observer, once unlocked */
     uint64_t decayed;      /* bytes given back as they were idle */
     uint64_t n_device_allocs, n_device_frees, n_syncs, n_events, n_queries, n_misuses, n_ooms;
     kn__rung rungs[KN__RUNGS];
-    struct kn__oom *last_oom;     /* what was said when memory last ran out; see pool/oom.h */
+    struct kn__oom *last_oom;     /* the report of the last out-of-memory; see pool/oom.h */
     kn__tag_total tags[KN__TAGS]; /* folded counters */
+
+    struct {
+        int64_t live;
+        uint64_t reserved;
+    } peaks[KN__PEAKS]; /* the outer parts' high-water marks */
+    uint32_t n_peaks;
 
     kn__pagemap pages;
 };

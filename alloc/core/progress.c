@@ -74,6 +74,14 @@ static bool needs_device(const kn_pool *pool, const kn__stream *stream) {
     return kn__epoch_is_open(pool, stream) || (stream->lost && stream->refs > 0);
 }
 
+void kn__epochs_sync(kn_pool *pool) {
+    if (pool->ordered) return;
+    kn__epochs_settle(pool);
+    while (kn__epochs_sync_one(pool) || kn__epochs_recover(pool)) {
+    }
+    kn__epochs_settle(pool);
+}
+
 bool kn__epochs_finish(kn_pool *pool) {
     if (pool->ordered) return true;
     bool all = true;

@@ -9,14 +9,16 @@
 void kn__epochs_poll(kn_pool *pool, int n_queries);
 /* Closes those of streams that freed blocks wait for. */
 void kn__epochs_close_used(kn_pool *pool);
-/* Closes and polls all; merges what is finished. */
+/* Closes and polls all; merges the blocks of finished epochs. */
 void kn__epochs_settle(kn_pool *pool);
 /* The host waits for one epoch; false: none is left. */
 bool kn__epochs_sync_one(kn_pool *pool);
 /* The host waits for the device, for streams that are lost and epochs that no event can close;
- * false: there is none, or something is captured. */
+ * false: nothing to wait for, or a stream is captured. */
 bool kn__epochs_recover(kn_pool *pool);
 /* The host waits for all; false: some stream can't be waited for. */
+/* Waits until nothing that was freed is in use; what can't be waited for stays aside. */
+void kn__epochs_sync(kn_pool *pool);
 bool kn__epochs_finish(kn_pool *pool);
 
 #endif

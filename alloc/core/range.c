@@ -99,7 +99,11 @@ kn_status kn__range_unmap(kn_pool *pool, char *at) {
 static kn_status map_one(kn_pool *pool, char *at, size_t bytes) {
     KN_ASSERT(!kn__granule_of(&pool->range, at)->span && bytes % pool->range.unit == 0);
     uint64_t handle = 0;
-    KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
+    if (pool->handle_flags) {
+        KN_TRY(pool->driver->handle_create_as(pool->impl, &handle, bytes, pool->handle_flags));
+    } else {
+        KN_TRY(pool->driver->handle_create(pool->impl, &handle, bytes));
+    }
     kn_status status = pool->driver->handle_map(pool->impl, at, bytes, handle);
     if (status < 0) {
         pool->driver->handle_destroy(pool->impl, handle, bytes);
@@ -190,11 +194,12 @@ kn__plan kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, 
     return best;
 }
 
-/* In whole handles of the size that fits the pool, or exactly where that is too much. */
+/* In whole handles of the size that fits the pool; exactly where that is too much, or the request
+ * takes many handles anyway. */
 static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
     size_t handle = handle_size(pool, plan->bytes), rounded = kn__round_up(plan->bytes, handle);
     if (plan->bytes > kn__pool_headroom(pool)) return kn__over_limit(pool, plan->bytes);
-    if (rounded > plan->bytes && rounded <= plan->hole->size &&
+    if (rounded > plan->bytes && plan->bytes < 16 * handle && rounded <= plan->hole->size &&
         rounded <= kn__pool_headroom(pool)) {
         kn_status status = map_all(pool, plan->hole->ptr, rounded, handle, mapped);
         if (status == KN_OK || *mapped) return status;

@@ -1,7 +1,7 @@
 #include "core/reserve.h"
 
-/* The least that closes an epoch: an event each 64 MiB costs less than the work on 64 MiB. Of a
- * large pool it is 1/64 of what is reserved. */
+/* The least that closes an epoch: an event each 64 MiB costs less than the work on 64 MiB. In a
+ * large pool it is 1/64 of the reserved bytes. */
 static const uint64_t CLOSE_BYTES_MIN = (uint64_t)64 << 20;
 enum { CLOSE_SHARE = 64 };
 

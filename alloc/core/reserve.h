@@ -13,7 +13,7 @@ void kn__device_free_read(kn_pool *pool);
 /* The most the pool may come to reserve: by its limit, and by what the device had free when it was
  * asked last. */
 uint64_t kn__pool_capacity(const kn_pool *pool);
-/* What is left of that. */
+/* The rest of that capacity. */
 uint64_t kn__pool_headroom(const kn_pool *pool);
 /* Whether memory is short for this request: with it the pool would reserve more than a share
  * (kn_pool_options.pressure) of its capacity or of its soft limit. */

@@ -25,7 +25,7 @@ static inline uint32_t kn__slot_requested(uint32_t use) {
 }
 static inline unsigned kn__slot_tag(uint32_t use) { return use >> KN__SLOT_TAG_SHIFT & 0xff; }
 
-/* A slot that nobody has, outside its slab. */
+/* A free slot, outside its slab. */
 typedef struct kn__slot_ref {
     char *ptr;
     kn__slot *slot;

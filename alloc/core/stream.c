@@ -11,9 +11,9 @@ static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle) {
     return NULL;
 }
 
-/* Another stream has this handle. Where the driver told no id, of one of the two, it is the same
- * one; else the other was destroyed unannounced: what it had enqueued may still run, and no event
- * can be recorded on it. */
+/* Another stream has this handle. Where the driver gave no id for one of the two, it is the same
+ * one; else the other was destroyed unannounced: its work may still run, and no event can be
+ * recorded on it. */
 static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
     if (!kn__key_is_id(key)) return other;
     if (!kn__key_is_id(other->key)) {

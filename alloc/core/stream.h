@@ -49,7 +49,7 @@ struct kn__stream {
     uint32_t n_slabs[KN__SIZE_CLASSES];  /* all of them */
 };
 
-static inline uint64_t kn__stream_epoch(const kn__stream *stream) { /* of what is freed now */
+static inline uint64_t kn__stream_epoch(const kn__stream *stream) { /* of a free made now */
     return stream->retired ? stream->epoch - 1 : stream->epoch;
 }
 

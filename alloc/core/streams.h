@@ -1,6 +1,6 @@
 /* The streams of a pool, by key.
  *
- * Streams are told apart by a key: the driver's id of the stream, which is never used again, where
+ * A key tells streams apart: the driver's id of the stream, which is never used again, where
  * the driver has ids; else the handle. All under the pool's lock, but kn__stream_key. */
 #ifndef KNET_ALLOC_STREAMS_H
 #define KNET_ALLOC_STREAMS_H
@@ -42,7 +42,7 @@ static inline kn__stream *kn__streams_find(const kn_pool *pool, uint64_t key) {
     kn__stream_place *place = kn__hash_find(&pool->by_key, sizeof *place, kn__hash_of_stream(key));
     return place->stream;
 }
-/* The stream, or a graph's part of it, hidden or not; NULL: there is none. */
+/* The stream, or a graph's part of it, hidden or not; NULL if not found. */
 kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_graph *graph);
 
 /* stream.c */

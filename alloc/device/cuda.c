@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PEERS_MAX = 64 }; /* devices of a machine */
+
 typedef struct cuda_device {
     const kn__cuda_api *api;
     kn_device_driver driver; /* NULL for what this device or its driver lacks */
@@ -19,6 +21,8 @@ typedef struct cuda_device {
     int compute_major, compute_minor;
     size_t granularity_bytes; /* 0: no virtual memory */
     atomic_bool lost;         /* after a sticky error, which is logged once */
+    bool managed;             /* its segments are managed memory */
+    _Atomic uint64_t peers;   /* bits of the ordinals that reach its memory */
 } cuda_device;
 
 /* From entering the device's context to leaving it, within one function. */
@@ -143,6 +147,14 @@ static void read_driver_text(const cuda_device *self, char *out, size_t out_byte
              module[0] ? ", driver " : "", module);
 }
 
+/* Managed memory lies on the GPU or the host. */
+static void add_host_memory(kn_device_info *info) {
+    kn_device_info host;
+    if (kn_device_info_read(&host, sizeof host, kn_device_host()) < 0) return;
+    info->total_bytes += host.total_bytes;
+    info->free_bytes += host.free_bytes;
+}
+
 static kn_status info_read(void *impl, kn_device_info *out) {
     ENTER(impl, RELAXED);
     kn_device_info info = {.kind = KN_DEVICE_CUDA,
@@ -155,7 +167,8 @@ static kn_status info_read(void *impl, kn_device_info *out) {
     KN_TRY(CALL(0, cuDeviceGetName, (info.model, sizeof info.model, self->ordinal)));
     info.free_bytes = free_bytes;
     info.total_bytes = total_bytes;
-    snprintf(info.name, sizeof info.name, "cuda:%d", self->index);
+    snprintf(info.name, sizeof info.name, "%s:%d", self->managed ? "managed" : "cuda", self->index);
+    if (self->managed) add_host_memory(&info);
     read_driver_text(self, info.driver, sizeof info.driver);
     *out = info;
     return KN_OK;
@@ -175,6 +188,14 @@ static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, RELAXED);
     cu_ptr ptr = 0;
     KN_TRY(CALL(size_bytes, cuMemAlloc, (&ptr, size_bytes)));
+    *out = (void *)(uintptr_t)ptr;
+    return KN_OK;
+}
+
+static kn_status managed_alloc(void *impl, void **out, size_t size_bytes) {
+    ENTER(impl, RELAXED);
+    cu_ptr ptr = 0;
+    KN_TRY(CALL(size_bytes, cuMemAllocManaged, (&ptr, size_bytes, KN__CU_MEM_ATTACH_GLOBAL)));
     *out = (void *)(uintptr_t)ptr;
     return KN_OK;
 }
@@ -209,11 +230,32 @@ static void range_release(void *impl, void *ptr, size_t size_bytes) {
     CALL_VOID(size_bytes, cuMemAddressFree, (address(ptr), size_bytes));
 }
 
-static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
+static kn_status handle_create_as(void *impl, uint64_t *out, size_t size_bytes, unsigned flags) {
     ENTER(impl, RELAXED);
     cu_mem_prop prop = mem_prop(self);
+    KN_ASSERT(!(flags & ~self->driver.handle_flags));
+    if (flags & KN_HANDLE_SHARED) prop.shareable_handle_types = KN__CU_MEM_HANDLE_FILE;
+    prop.flags.rdma_capable = (flags & KN_HANDLE_RDMA) != 0;
     cu_handle handle = 0;
     KN_TRY(CALL(size_bytes, cuMemCreate, (&handle, size_bytes, &prop, 0)));
+    *out = handle;
+    return KN_OK;
+}
+
+static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
+    return handle_create_as(impl, out, size_bytes, 0);
+}
+
+static kn_status handle_export(void *impl, int *out_file, uint64_t handle) {
+    ENTER(impl, RELAXED);
+    return CALL(0, cuMemExportToShareableHandle, (out_file, handle, KN__CU_MEM_HANDLE_FILE, 0));
+}
+
+static kn_status handle_import(void *impl, uint64_t *out, int file) {
+    ENTER(impl, RELAXED);
+    cu_handle handle = 0;
+    KN_TRY(CALL(0, cuMemImportFromShareableHandle,
+                (&handle, (void *)(uintptr_t)file, KN__CU_MEM_HANDLE_FILE)));
     *out = handle;
     return KN_OK;
 }
@@ -230,11 +272,17 @@ static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t ha
 
 static kn_status range_access(void *impl, void *at, size_t size_bytes) {
     ENTER(impl, RELAXED);
-    cu_mem_access access = {
-        .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = self->ordinal},
-        .flags = KN__CU_MEM_ACCESS_READWRITE,
-    };
-    return CALL(size_bytes, cuMemSetAccess, (address(at), size_bytes, &access, 1));
+    cu_mem_access access[1 + PEERS_MAX];
+    size_t n = 0;
+    uint64_t reach = (uint64_t)1 << self->ordinal | self->peers;
+    for (int ordinal = 0; ordinal < PEERS_MAX; ordinal++) {
+        if (!(reach >> ordinal & 1)) continue;
+        access[n++] = (cu_mem_access){
+            .location = {.type = KN__CU_MEM_LOCATION_DEVICE, .id = ordinal},
+            .flags = KN__CU_MEM_ACCESS_READWRITE,
+        };
+    }
+    return CALL(size_bytes, cuMemSetAccess, (address(at), size_bytes, access, n));
 }
 
 static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
@@ -253,6 +301,38 @@ static kn_status copy(void *impl, void *dst, const void *src, size_t size_bytes,
         return CALL(size_bytes, cuMemcpyDtoHAsync, (dst, address(src), size_bytes, stream));
     }
     return CALL(size_bytes, cuMemcpyDtoDAsync, (address(dst), address(src), size_bytes, stream));
+}
+
+static kn_status copy_peer(void *impl, void *dst_impl, void *dst, const void *src,
+                           size_t size_bytes, kn_stream stream) {
+    ENTER(impl, AS_IS);
+    const cuda_device *to = dst_impl;
+    return CALL(size_bytes, cuMemcpyPeerAsync,
+                (address(dst), to->context, address(src), self->context, size_bytes, stream));
+}
+
+/* In the peer's context: it reaches plain segments at once. */
+static kn_status peer_enable(cuda_device *peer, const cuda_device *owner) {
+    ENTER(peer, RELAXED);
+    cu_result result = RAW_CALL(cuCtxEnablePeerAccess, (owner->context, 0));
+    if (result == KN__CU_ERROR_PEER_ACCESS_ALREADY) return KN_OK;
+    return check(self, result, "cuCtxEnablePeerAccess", 0, __LINE__);
+}
+
+static kn_status peer_open(void *impl, void *peer_impl) {
+    cuda_device *self = impl, *peer = peer_impl;
+    int can = 0;
+    if (self->ordinal == peer->ordinal) return KN_OK;
+    KN_TRY(CALL(0, cuDeviceCanAccessPeer, (&can, peer->ordinal, self->ordinal)));
+    if (!can || self->ordinal >= PEERS_MAX || peer->ordinal >= PEERS_MAX) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_device_peer_open: cuda:%d can't reach the memory of cuda:%d directly; "
+                       "kn_device_copy copies between them",
+                       peer->index, self->index);
+    }
+    KN_TRY(peer_enable(peer, self));
+    atomic_fetch_or(&self->peers, (uint64_t)1 << peer->ordinal);
+    return KN_OK;
 }
 
 static kn_status fill(void *impl, void *dst, int byte, size_t size_bytes, kn_stream stream) {
@@ -406,10 +486,33 @@ static const kn_device_driver whole_driver = {
     .event_wait = event_wait,
     .event_sync = event_sync,
     .alive = alive,
+    .handle_create_as = handle_create_as,
+    .handle_export = handle_export,
+    .handle_import = handle_import,
+    .peer_open = peer_open,
+    .copy_peer = copy_peer,
 };
 
 static kn_status read_attribute(cuda_device *self, int *out, unsigned int attribute) {
     return CALL(0, cuDeviceGetAttribute, (out, attribute, self->ordinal));
+}
+
+static kn_status probe_handles(cuda_device *self) {
+    int shared = 0, rdma = 0;
+    cu_mem_prop prop = mem_prop(self);
+    KN_TRY(CALL(0, cuMemGetAllocationGranularity,
+                (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
+    KN_TRY(read_attribute(self, &shared, KN__CU_ATTRIBUTE_SHARE_BY_FILE));
+    KN_TRY(read_attribute(self, &rdma, KN__CU_ATTRIBUTE_RDMA));
+    self->driver.handle_flags = (shared ? KN_HANDLE_SHARED : 0u) | (rdma ? KN_HANDLE_RDMA : 0u);
+    return KN_OK;
+}
+
+static kn_status probe_managed(cuda_device *self) {
+    int has = 0;
+    KN_TRY(read_attribute(self, &has, KN__CU_ATTRIBUTE_MANAGED_MEMORY));
+    if (has) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "cuda:%d has no managed memory", self->index);
 }
 
 static kn_status probe(cuda_device *self) {
@@ -418,16 +521,21 @@ static kn_status probe(cuda_device *self) {
     KN_TRY(read_attribute(self, &self->compute_major, KN__CU_ATTRIBUTE_COMPUTE_MAJOR));
     KN_TRY(read_attribute(self, &self->compute_minor, KN__CU_ATTRIBUTE_COMPUTE_MINOR));
     KN_TRY(read_attribute(self, &has_virtual_memory, KN__CU_ATTRIBUTE_VIRTUAL_MEMORY));
-    if (has_virtual_memory) {
-        cu_mem_prop prop = mem_prop(self);
-        KN_TRY(CALL(0, cuMemGetAllocationGranularity,
-                    (&self->granularity_bytes, &prop, KN__CU_MEM_GRANULARITY_MINIMUM)));
-    }
+    if (self->managed) KN_TRY(probe_managed(self));
+    if (has_virtual_memory && !self->managed) KN_TRY(probe_handles(self));
     /* Last, and never released. */
     return CALL(0, cuDevicePrimaryCtxRetain, (&self->context, self->ordinal));
 }
 
-kn_status kn__cuda_open(kn_device **out, const char *name, int index) {
+/* Pools grow by segments, and as far as their own limits say. */
+static void make_managed(cuda_device *self) {
+    self->managed = true;
+    self->driver.host_access = true;
+    self->driver.segment_alloc = managed_alloc;
+    self->driver.free_bytes = NULL;
+}
+
+kn_status kn__cuda_open(kn_device **out, const char *name, int index, bool managed) {
     const kn__cuda_api *api = NULL;
     int n_devices = 0;
     KN_TRY(kn__cuda_load(&api, &n_devices));
@@ -440,6 +548,7 @@ kn_status kn__cuda_open(kn_device **out, const char *name, int index) {
     cuda_device *self = malloc(sizeof *self);
     if (!self) return KN_FAIL(KN_ERR_OOM, "no host memory for %s", name);
     *self = (cuda_device){.api = api, .driver = whole_driver, .index = index};
+    if (managed) make_managed(self);
     kn_status status = probe(self);
     if (!self->granularity_bytes) self->driver.range_reserve = NULL;
     if (!api->cuStreamGetId) self->driver.stream_id = NULL;

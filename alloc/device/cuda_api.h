@@ -20,6 +20,10 @@ typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
 typedef struct CUgreenCtx_st *cu_green_context;
 
+typedef struct cu_uuid {
+    char bytes[16];
+} cu_uuid;
+
 typedef struct cu_mem_location {
     unsigned int type;
     int id;
@@ -76,6 +80,9 @@ enum {
     KN__CU_ATTRIBUTE_COMPUTE_MAJOR = 75,
     KN__CU_ATTRIBUTE_COMPUTE_MINOR = 76,
     KN__CU_ATTRIBUTE_VIRTUAL_MEMORY = 102,
+    KN__CU_ATTRIBUTE_MANAGED_MEMORY = 83,
+    KN__CU_ATTRIBUTE_SHARE_BY_FILE = 103,
+    KN__CU_ATTRIBUTE_RDMA = 110,
     KN__CU_STREAM_NON_BLOCKING = 1,
     KN__CU_EVENT_DISABLE_TIMING = 2,
     KN__CU_CAPTURE_STATUS_NONE = 0,
@@ -84,6 +91,9 @@ enum {
     KN__CU_MEM_LOCATION_DEVICE = 1,
     KN__CU_MEM_ACCESS_READWRITE = 3,
     KN__CU_MEM_GRANULARITY_MINIMUM = 0,
+    KN__CU_MEM_HANDLE_FILE = 1,
+    KN__CU_MEM_ATTACH_GLOBAL = 1,
+    KN__CU_ERROR_PEER_ACCESS_ALREADY = 704,
     KN__CU_MEM_HOST_ALLOC_PORTABLE = 1,
     KN__CU_GET_PROC_LEGACY_STREAM = 1
 };
@@ -104,7 +114,14 @@ enum { KN__CUDA_OLDEST = 11030 };
     X(cuDeviceGet, 2000, (cu_device * out, int index))                                             \
     X(cuDeviceGetName, 2000, (char *out, int out_bytes, cu_device device))                         \
     X(cuDeviceGetAttribute, 2000, (int *out, unsigned int attribute, cu_device device))            \
+    X(cuDeviceGetUuid, 11040, (cu_uuid * out, cu_device device))                                   \
+    X(cuDeviceCanAccessPeer, 4000, (int *out, cu_device device, cu_device peer))                   \
     X(cuDevicePrimaryCtxRetain, 7000, (cu_context * out, cu_device device))                        \
+    X(cuCtxEnablePeerAccess, 4000, (cu_context peer, unsigned int flags))                          \
+    X(cuMemAllocManaged, 6000, (cu_ptr * out, size_t size_bytes, unsigned int flags))              \
+    X(cuMemcpyPeerAsync, 4000,                                                                     \
+      (cu_ptr dst, cu_context dst_context, cu_ptr src, cu_context src_context, size_t size_bytes,  \
+       cu_stream stream))                                                                          \
     X(cuCtxGetCurrent, 4000, (cu_context * out))                                                   \
     X(cuCtxPushCurrent, 4000, (cu_context context))                                                \
     X(cuCtxPopCurrent, 4000, (cu_context * out))                                                   \
@@ -128,6 +145,11 @@ enum { KN__CUDA_OLDEST = 11030 };
     X(cuMemUnmap, 10020, (cu_ptr at, size_t size_bytes))                                           \
     X(cuMemSetAccess, 10020,                                                                       \
       (cu_ptr at, size_t size_bytes, const cu_mem_access *access, size_t n))                       \
+    X(cuDevicePrimaryCtxRelease, 11000, (cu_device device))                                        \
+    X(cuMemExportToShareableHandle, 10020,                                                         \
+      (void *out, cu_handle handle, unsigned int type, unsigned long long flags))                  \
+    X(cuMemImportFromShareableHandle, 10020,                                                       \
+      (cu_handle * out, void *os_handle, unsigned int type))                                       \
     X(cuMemcpyHtoDAsync, 3020, (cu_ptr dst, const void *src, size_t size_bytes, cu_stream stream)) \
     X(cuMemcpyDtoHAsync, 3020, (void *dst, cu_ptr src, size_t size_bytes, cu_stream stream))       \
     X(cuMemcpyDtoDAsync, 3020, (cu_ptr dst, cu_ptr src, size_t size_bytes, cu_stream stream))      \

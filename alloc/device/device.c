@@ -96,6 +96,11 @@ kn_status kn_event_sync(kn_event *event) {
 
 /* ---- copies ---- */
 
+/* Their `impl` pointers are of one type. */
+static bool same_driver(const kn_device *a, const kn_device *b) {
+    return a->driver->copy_peer && a->driver->copy_peer == b->driver->copy_peer;
+}
+
 kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
                          size_t size_bytes, kn_stream stream) {
     if (size_bytes == 0) return KN_OK;
@@ -103,8 +108,13 @@ kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device
     KN_TRY(kn__device_usable(src_device));
     bool dst_host = dst_device == kn_device_host(), src_host = src_device == kn_device_host();
     if (dst_device != src_device && !dst_host && !src_host) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_device_copy: %s to %s: one of them must be the host",
-                       src_device->name, dst_device->name);
+        if (!same_driver(src_device, dst_device)) {
+            return KN_FAIL(KN_ERR_UNSUPPORTED,
+                           "kn_device_copy: %s to %s: one of them must be the host, or both GPUs",
+                           src_device->name, dst_device->name);
+        }
+        return src_device->driver->copy_peer(src_device->impl, dst_device->impl, dst, src,
+                                             size_bytes, stream);
     }
     kn_device *worker = dst_host ? src_device : dst_device;
     bool both = dst_device == src_device;

@@ -42,6 +42,11 @@ static void host_segment_free(void *impl, void *ptr, size_t size_bytes) {
     kn__host_memory_free(ptr, size_bytes);
 }
 
+static kn_status host_segment_drop(void *impl, void *ptr, size_t size_bytes) {
+    (void)impl;
+    return kn__host_memory_drop(ptr, size_bytes);
+}
+
 static kn_status host_copy(void *impl, void *dst, const void *src, size_t size_bytes,
                            bool from_host, bool to_host, kn_stream stream) {
     (void)impl, (void)from_host, (void)to_host, (void)stream;
@@ -64,4 +69,5 @@ const kn_device_driver kn__host_driver = {
     .segment_free = host_segment_free,
     .copy = host_copy,
     .fill = host_fill,
+    .segment_drop = host_segment_drop,
 };

@@ -5,11 +5,13 @@
  * so that jemalloc's statistics include them. jemalloc can't be loaded late (static thread-local
  * storage), and linking it would replace the user's malloc; so the references are weak. Without
  * jemalloc the pages are the segments. Both return memory to the system at once. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "device/drivers.h"
 #include "device/observe.h"
@@ -141,6 +143,16 @@ void kn__host_memory_free(void *ptr, size_t size_bytes) {
     } else {
         pages_unmap(ptr, size_bytes);
     }
+}
+
+kn_status kn__host_memory_drop(void *ptr, size_t size_bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)ptr;
+    uintptr_t from = (at + page - 1) / page * page, end = (at + size_bytes) / page * page;
+    if (end <= from) return KN_OK;
+    int failed = 0;
+    KN__CALL("madvise", failed = madvise((void *)from, end - from, MADV_DONTNEED));
+    if (!failed) return KN_OK;
+    return KN_FAIL(KN_ERR_INTERNAL, "cpu: madvise of %zu bytes: %s", size_bytes, strerror(errno));
 }
 
 /* A counter of our arena; 0 if jemalloc was built without statistics. */

@@ -4,13 +4,23 @@
 
 _Atomic(const kn_observer *) kn__observer_table;
 _Atomic(const kn_observer *) kn__observer_attached;
-static const kn_observer *tap_alone, *tap_in_front;
+_Atomic(const kn_observer *) kn__observer_in_front_of;
+static const kn_observer *tap_alone, *tap_in_front, *front;
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void table_set(void) {
     const kn_observer *attached = atomic_load(&kn__observer_attached);
     const kn_observer *tap = attached ? tap_in_front : tap_alone;
-    atomic_store(&kn__observer_table, tap ? tap : attached);
+    const kn_observer *inner = tap ? tap : attached;
+    atomic_store(&kn__observer_in_front_of, inner);
+    atomic_store(&kn__observer_table, front ? front : inner);
+}
+
+void kn__observer_front(const kn_observer *observer) {
+    pthread_mutex_lock(&tap_lock);
+    front = observer;
+    table_set();
+    pthread_mutex_unlock(&tap_lock);
 }
 
 void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front) {

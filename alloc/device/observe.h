@@ -1,4 +1,4 @@
-/* The observer as this library sees it: one atomic pointer, NULL when there is none. */
+/* The observer as this library sees it: one atomic pointer, NULL while no observer is attached. */
 #ifndef KNET_ALLOC_OBSERVE_H
 #define KNET_ALLOC_OBSERVE_H
 
@@ -15,8 +15,15 @@ static inline const kn_observer *kn__observer(void) {
 extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibility("hidden")));
 
 /* An observer of our own: `alone` where no other is attached, `in_front` of one that is, to which
- * it passes on what it hears; NULLs take it away. */
+ * it forwards every call; NULLs detach it. */
 void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front);
+/* Another one of our own, in front of both: it passes all calls on to kn__observer_inner(). NULL
+ * detaches it. */
+void kn__observer_front(const kn_observer *observer);
+extern _Atomic(const kn_observer *) kn__observer_in_front_of __attribute__((visibility("hidden")));
+static inline const kn_observer *kn__observer_inner(void) {
+    return atomic_load_explicit(&kn__observer_in_front_of, memory_order_acquire);
+}
 /* The attached observer, or NULL. False: another one is attached. */
 bool kn__observer_publish(const kn_observer *observer);
 /* In the child of a fork, which has one thread. */

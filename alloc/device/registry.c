@@ -96,7 +96,7 @@ static void fork_child(void) {
     kn__registry_unlock();
 }
 
-/* The last constructor that watches forks: what is watched last is locked first. */
+/* The last constructor that registers fork handlers: the last one registered locks first. */
 __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(kn__registry_lock, kn__registry_unlock, fork_child);
 }

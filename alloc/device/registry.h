@@ -28,7 +28,7 @@ extern kn_device *const kn__devices __attribute__((visibility("hidden")));
 /* Taken before any lock of a pool. */
 void kn__registry_lock(void);
 void kn__registry_unlock(void);
-kn_device *kn__device_registered(const char *name); /* NULL: there is none */
+kn_device *kn__device_registered(const char *name); /* NULL if not found */
 
 /* Whether the driver can be called. Errors: DEVICE in a child of fork(). */
 kn_status kn__device_usable(const kn_device *device);

@@ -1,4 +1,4 @@
-/* The simulated device's memory: addresses, handles, and what is mapped where. */
+/* The simulated device's memory: addresses, handles and mappings. */
 #include <string.h>
 
 #include "device/drivers.h"

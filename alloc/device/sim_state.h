@@ -139,10 +139,10 @@ void kn__sim_streams_fill(kn_device_driver *out); /* its functions */
 const kn__sim_item *kn__sim_find_work(const kn_sim *sim, const char *ptr, size_t size,
                                       const kn__sim_queue *after, uint64_t user);
 kn__sim_queue *kn__sim_queue_new(kn_sim *sim);
-/* The stream's queue; a violation if there is none. */
+/* The stream's queue; a missing one is a violation. */
 kn__sim_queue *kn__sim_queue_of(kn_sim *sim, kn_stream stream);
 kn_stream kn__sim_handle_of_thread(void); /* of its own default stream */
-/* Runs the oldest item; false if there is none, or if it waits. */
+/* Runs the oldest item; false if the queue is empty, or the item waits. */
 bool kn__sim_step(kn__sim_queue *q);
 /* On an instant device: runs all that waits for no held stream. */
 void kn__sim_keep_up(kn_sim *sim);

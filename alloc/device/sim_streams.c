@@ -49,7 +49,7 @@ static void clock_fit(kn__sim_clock *clock, size_t n) {
     clock->n = n;
 }
 
-/* Adds what is ordered before `other`. */
+/* Adds the work that is ordered before `other`. */
 static void clock_join(kn__sim_clock *clock, const kn__sim_clock *other) {
     clock_fit(clock, other->n);
     for (size_t i = 0; i < other->n; i++) {
@@ -57,7 +57,7 @@ static void clock_join(kn__sim_clock *clock, const kn__sim_clock *other) {
     }
 }
 
-/* Runs the oldest item; false if there is none, or if it waits. */
+/* Runs the oldest item; false if the queue is empty, or the item waits. */
 bool kn__sim_step(kn__sim_queue *q) {
     if (!q->n) return false;
     kn__sim_item *t = &q->items[q->head];

@@ -19,9 +19,10 @@ typedef struct kn__thread {
     kn_stream streams[KN__THREAD_STREAMS];
     int n_streams;
     bool has_default_stream;     /* it allocated for cudaStreamPerThread */
-    uint8_t tag;                 /* what is allocated now counts for it; 0: none */
+    uint8_t tag;                 /* counts the allocations made now; 0: no tag */
     uint8_t tags[KN__TAG_DEPTH]; /* those outside it */
-    uint32_t tag_depth;          /* pushed and not popped; may exceed what is kept */
+    uint32_t tag_depth;          /* pushed and not popped; may exceed KN__TAG_DEPTH */
+    bool in_stack;               /* its stack is being walked; see stacks.c */
     bool in_callback;            /* of a pool that ran out of memory; see ladder.c */
     struct kn__ring *ring;       /* of trace events; NULL: none yet */
     bool error_has_site;         /* the call site is the user's own, not one in library code */

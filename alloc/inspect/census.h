@@ -3,6 +3,7 @@
 #define KNET_ALLOC_CENSUS_H
 
 #include "core/pool_state.h"
+#include "inspect/stacks.h"
 #include "inspect/writer.h"
 #include "pool/inspector.h"
 
@@ -57,6 +58,8 @@ kn_status kn__pool_save(kn_pool *pool, bool json, void (*more_fn)(kn__writer *w,
 typedef struct kn__oom {
     kn__oom_request request; /* KN_OK: none failed yet */
     kn__figures figures;
+    kn__stack_copy stacks[KN__STACKS_COPIED]; /* that hold most, if stacks are kept */
+    size_t n_stacks;
 } kn__oom;
 
 /* oom.c */

@@ -50,6 +50,7 @@ static const struct word {
      "each pool's counters when it is destroyed or at exit; JSON if FILE ends in .json"},
     {"snapshot", FILE_NAME, AT(snapshot), "every block of each pool at exit, as JSON"},
     {"oom", FILE_NAME, AT(oom), "a line of JSON for each allocation that fails"},
+    {"stacks", SWITCH, AT(stacks), "keep the call stacks of allocations, for snapshot and oom"},
     {"help", SWITCH, AT(help), "print this text"},
 #undef AT
 };
@@ -65,6 +66,10 @@ static bool apply(kn__alloc_config *config, const struct word *w, const char *va
         return !value;
     }
     if (!value && w->kind != FILE_OR_STDERR) return false;
+    if (value && KINDS[w->kind].read_fn && strcmp(value, "none") == 0) {
+        memset(at, 0, sizeof n);
+        return true;
+    }
     if (KINDS[w->kind].read_fn) {
         if (!KINDS[w->kind].read_fn(&n, value)) return false;
         if (n < KINDS[w->kind].min || n > KINDS[w->kind].max) return false;
@@ -86,21 +91,65 @@ static void quote(kn__writer *w, const char *text) {
     kn__write_text(w, "\" is ignored: ");
 }
 
-static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
-    size_t length = strcspn(text, "=");
-    const char *value = text[length] ? text + length + 1 : NULL;
+static const struct word *find_word(const char *text, size_t length) {
     const struct word *w = WORDS, *end = WORDS + N_WORDS;
     while (w < end && (strlen(w->name) != length || memcmp(w->name, text, length) != 0)) w++;
-    if (w < end && apply(out, w, value)) return;
-    quote(messages, text);
-    if (w < end) {
-        const char *shown = KINDS[w->kind].shown;
-        kn__write(messages, "%s%s takes %s\n", w->name, shown, KINDS[w->kind].wanted);
+    return w < end ? w : NULL;
+}
+
+/* Says why a word was not applied. */
+static void explain(kn__writer *out, const struct word *w, bool of_pool) {
+    if (w) {
+        kn__write(out, "%s%s takes %s", w->name, KINDS[w->kind].shown, KINDS[w->kind].wanted);
         return;
     }
-    kn__write_text(messages, "there is no such word; the words are");
-    for (w = WORDS; w < end; w++) kn__write(messages, "%s %s", w > WORDS ? "," : "", w->name);
+    const char *separator = "";
+    kn__write_text(out, "there is no such word; the words are");
+    for (w = WORDS; w < WORDS + N_WORDS; w++) {
+        if (of_pool && w->offset >= sizeof(kn_pool_options)) continue;
+        kn__write(out, "%s %s", separator, w->name);
+        separator = ",";
+    }
+}
+
+static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
+    size_t length = strcspn(text, "=");
+    const struct word *w = find_word(text, length);
+    if (w && apply(out, w, text[length] ? text + length + 1 : NULL)) return;
+    quote(messages, text);
+    explain(messages, w, false);
     kn__write_text(messages, "\n");
+}
+
+static kn_status configure_word(kn__alloc_config *out, const char *text) {
+    size_t length = strcspn(text, "=");
+    const struct word *w = find_word(text, length);
+    char why[512], shown[96];
+    kn__writer reason = kn__writer_of(why, sizeof why);
+    kn__text name = kn__text_in(shown, sizeof shown);
+    kn__text_shown(&name, text, 80);
+    if (w && w->offset >= sizeof(kn_pool_options)) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_pool_configure: \"%s\" concerns the whole process; set it in KNET_ALLOC",
+                       shown);
+    }
+    if (w && apply(out, w, text[length] ? text + length + 1 : NULL)) return KN_OK;
+    explain(&reason, w, true);
+    return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: \"%s\": %s", shown, why);
+}
+
+kn_status kn_pool_configure(kn_pool *pool, const char *words) {
+    kn__alloc_config config = {.help = false};
+    char text[128];
+    size_t length;
+    kn_pool_options_read(&config.pool, sizeof config.pool, pool);
+    while (words && kn__words_next(&words, text, sizeof text, &length)) {
+        if (length >= sizeof text) {
+            return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: a word of %zu characters", length);
+        }
+        KN_TRY(configure_word(&config, text));
+    }
+    return kn_pool_options_set(pool, &config.pool);
 }
 
 static void check_together(kn__alloc_config *out, kn__writer *messages) {
@@ -143,6 +192,7 @@ void kn__alloc_config_help(kn__writer *w) {
     kn__text_printf(&text, "SIZE is %s.\nTIME is %s.\n", KINDS[SIZE].wanted, KINDS[TIME].wanted);
     kn__text_wrap(&w->text, units, 0, 0, KN__HELP_WIDTH);
     kn__write_text(w,
+                   "none instead of SIZE, X or TIME is the default.\n"
                    "FILE - is stderr; %p in a name is the process id, %r the rank.\n"
                    "Setuid programs ignore KNET_ALLOC.\n");
 }

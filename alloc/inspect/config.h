@@ -14,6 +14,7 @@ enum { KN__CONFIG_PATH_BYTES = 512 };
 typedef struct kn__alloc_config {
     kn_pool_options pool; /* of the devices' default pools */
     bool help;
+    bool stacks;
     char stats[KN__CONFIG_PATH_BYTES]; /* "": none, as below; "-" is stderr */
     char trace[KN__CONFIG_PATH_BYTES];
     char snapshot[KN__CONFIG_PATH_BYTES];

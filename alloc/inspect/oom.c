@@ -42,6 +42,12 @@ static void write_text(kn__writer *w, const kn__oom *oom) {
         kn__write_text(w, i ? ", " : "; tagged ");
         add(w, r->tags[i].name, r->tags[i].live_bytes);
     }
+    for (size_t i = 0; i < oom->n_stacks; i++) {
+        const char *frame = oom->stacks[i].text;
+        kn__write(w, "%s %s at %.*s", i ? "," : "; allocated",
+                  kn__bytes_text((double)oom->stacks[i].bytes).text, (int)strcspn(frame, "\n"),
+                  frame);
+    }
 }
 
 _Thread_local bool kn__oom_due __attribute__((tls_model("initial-exec")));
@@ -56,6 +62,7 @@ kn_status kn__inspect_oom(kn_pool *pool, const kn__oom_request *request) {
     kn__figures *f = &oom->figures;
     oom->request = *request;
     kn__figures_take(f, pool);
+    oom->n_stacks = kn__stacks_copy(oom->stacks, pool);
     if (f->n_tags > KN__OWNERS_SHOWN) f->n_tags = KN__OWNERS_SHOWN;
     if (f->census.n_owners > KN__OWNERS_SHOWN) f->census.n_owners = KN__OWNERS_SHOWN;
     char text[1920];
@@ -76,6 +83,15 @@ void kn__oom_write(kn__writer *w, const char *name, const kn_pool *pool, const k
     kn__add(w, "stream", KN__HANDLE, (uintptr_t)oom->request.stream);
     kn__add(w, "unused_bytes", KN__BYTES, unused_bytes(&oom->figures.stats));
     kn__add_text(w, "device_said", 0, oom->request.device_said);
+    if (oom->n_stacks) kn__open(w, "stacks", "[");
+    for (size_t i = 0; i < oom->n_stacks; i++) {
+        kn__open(w, NULL, "{");
+        kn__add(w, "live_bytes", KN__BYTES, oom->stacks[i].bytes);
+        kn__add(w, "live", KN__COUNT, oom->stacks[i].n_live);
+        kn__stack_frames_write(w, oom->stacks[i].text);
+        kn__close(w, "}");
+    }
+    if (oom->n_stacks) kn__close(w, "]");
     kn__close(w, name ? "}" : "}\n");
 }
 

@@ -1,5 +1,6 @@
 /* What KNET_ALLOC asks for: begun when the library is loaded, written when a pool is destroyed,
  * when memory runs out and at exit. */
+#include <knet/stacks.h>
 #include <knet/trace.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -50,6 +51,7 @@ __attribute__((constructor)) static void start(void) {
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
     say("%s", text);
+    if (config.stacks) say_failure(kn_stacks_begin(NULL));
     if (!config.trace[0]) return;
     if (kn__path_expand(path, sizeof path, config.trace)) {
         say_failure(kn_trace_begin(path, NULL));

@@ -1,7 +1,9 @@
 /* The snapshot: every segment and block of a pool, as JSON. */
 #include "inspect/census.h"
+#include "inspect/stacks.h"
 
-static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag) {
+static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag,
+                       uint32_t stack) {
     char name[256];
     kn__add(w, "requested", KN__BYTES, requested);
     if (owner) {
@@ -9,9 +11,10 @@ static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned
         kn__add_text(w, "owner", 0, name);
     }
     if (tag) kn__add_text(w, "tag", 0, kn__tag_name(tag));
+    if (stack) kn__add(w, "stack", KN__COUNT, stack);
 }
 
-static void write_slots(kn__writer *w, const kn__slab *slab) {
+static void write_slots(kn__writer *w, const kn_pool *pool, const kn__slab *slab) {
     kn__add(w, "slot_bytes", KN__BYTES, slab->slot_bytes);
     kn__add(w, "slots", KN__COUNT, slab->n_slots);
     kn__open(w, "live", "[");
@@ -20,7 +23,8 @@ static void write_slots(kn__writer *w, const kn__slab *slab) {
         if (!requested) continue;
         kn__open(w, NULL, "{");
         kn__add(w, "slot", KN__COUNT, i);
-        write_live(w, requested, KN__READ(slab->slots[i].owner), kn__slot_tag(use));
+        write_live(w, requested, KN__READ(slab->slots[i].owner), kn__slot_tag(use),
+                   kn__stack_of(pool, slab->base + (size_t)i * slab->slot_bytes));
         kn__close(w, "}");
     }
     kn__close(w, "]");
@@ -37,9 +41,10 @@ static void write_block(kn__writer *w, const kn_pool *pool, const kn__block *blo
     }
     if (block->stream->graph) kn__add_flag(w, "graph", true);
     if (block->state == KN__LIVE) {
-        write_live(w, block->size - block->slack, KN__READ(block->owner), block->tag);
+        write_live(w, block->size - block->slack, KN__READ(block->owner), block->tag,
+                   kn__stack_of(pool, block->ptr));
     } else if (block->state == KN__SLAB) {
-        write_slots(w, block->slab);
+        write_slots(w, pool, block->slab);
     }
     kn__close(w, "}");
 }
@@ -65,6 +70,7 @@ static void write_blocks(kn__writer *w, kn_pool *pool) {
         write_segment(w, pool, "segment", s);
     }
     kn__close(w, "]");
+    kn__stacks_write(w, pool);
 }
 
 kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const char *function) {

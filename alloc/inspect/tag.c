@@ -8,6 +8,7 @@
 
 #include "inspect/census.h"
 #include "pool/cache.h"
+#include "pool/inspector.h"
 #include "pool/pool_lock.h"
 
 enum { PLACES = 2 * KN__TAGS, NAME_BYTES = 64 };
@@ -44,6 +45,14 @@ static uint8_t tag_of(const char *name) {
 }
 
 const char *kn__tag_name(unsigned tag) { return names[tag]; }
+
+unsigned kn__inspect_tag(const char *name) {
+    unsigned n = KN__READ(n_names) < KN__TAGS ? KN__READ(n_names) : KN__TAGS;
+    for (unsigned tag = 1; tag < n; tag++) {
+        if (strncmp(names[tag], name, NAME_BYTES - 1) == 0) return tag;
+    }
+    return 0;
+}
 
 /* The stack of a thread. Pushes beyond its depth are only counted. */
 

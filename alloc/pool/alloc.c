@@ -7,8 +7,10 @@
 #include "device/observe.h"
 #include "pool/counts.h"
 #include "pool/fault.h"
+#include "pool/graph.h"
 #include "pool/ladder.h"
 #include "pool/large.h"
+#include "pool/pause.h"
 #include "pool/pool_lock.h"
 
 /* ---- allocation ---- */
@@ -125,8 +127,9 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     *out = NULL;
     if (size == 0) return KN_OK;
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
+    if (KN__UNLIKELY(pool->paused)) return kn__pause_refuses(pool);
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) return kn__too_large(pool, size, align);
-    if (pool->decay_ns) decay_tick(pool);
+    if (KN__READ(pool->decay_ns)) decay_tick(pool);
     unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
                                              : kn__large_alloc(out, pool, size, align, stream);
@@ -158,7 +161,7 @@ static __attribute__((noinline)) kn_status hand_out_rare(void **out, kn_pool *po
 static inline kn_status alloc_of_key(void **out, kn_pool *pool, size_t size, kn_stream stream,
                                      uint64_t key) {
     kn__thread *self = kn__self;
-    if (KN__UNLIKELY(!self || size - 1 >= pool->fast_max)) {
+    if (KN__UNLIKELY(!self || size - 1 >= KN__READ(pool->fast_max))) {
         return size > pool->slab_max && size <= pool->size_max
                    ? kn__large_alloc(out, pool, size, KN__BLOCK_GRAIN, stream)
                    : alloc_slow(out, pool, size, KN__GRAIN, stream);
@@ -193,6 +196,41 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
     if (KN__UNLIKELY(stream && pool->has_ids)) return alloc_of_id(out, pool, size_bytes, stream);
     return alloc_of_key(out, pool, size_bytes, stream, (uintptr_t)stream);
+}
+
+/* ---- of a graph, on demand ---- */
+
+/* The graph's part of a stream has no racks: its slots come from the slabs. */
+static kn_status alloc_small_graph(void **out, kn_pool_graph *graph, kn_pool *pool, size_t size,
+                                   unsigned size_class, kn_stream handle) {
+    unsigned tag = kn__tag_now(), n = 1;
+    size_t live = kn__size_class_bytes(size_class);
+    kn__slot_ref slot;
+    kn__stream *part;
+    kn__pool_lock(pool);
+    kn_status status = kn__graph_part(&part, graph, handle);
+    if (status == KN_OK) status = slots_take(&slot, &n, pool, part, size_class, size);
+    if (status == KN_OK) {
+        kn__count_locked(pool, kn__cache_of_thread(pool), tag, (int64_t)live, (int64_t)size);
+    }
+    kn__pool_unlock(pool);
+    if (status < 0) return kn__alloc_failed(pool, status, size);
+    slot_hand_out(out, pool, slot, tag, live, size, handle);
+    return KN_OK;
+}
+
+kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_stream handle) {
+    kn_pool *pool;
+    *out = NULL;
+    KN_TRY(kn__graph_pool(&pool, graph, "kn_pool_graph_alloc"));
+    if (size == 0) return KN_OK;
+    if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
+    if (KN__UNLIKELY(pool->paused)) return kn__pause_refuses(pool);
+    if (size > KN__SIZE_LIMIT) return kn__too_large(pool, size, KN__GRAIN);
+    unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), KN__GRAIN);
+    return size_class < pool->n_size_classes
+               ? alloc_small_graph(out, graph, pool, size, size_class, handle)
+               : kn__large_alloc_graph(out, graph, pool, size, handle);
 }
 
 /* ---- freeing ---- */
@@ -232,8 +270,8 @@ static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
     kn__waiter_enqueue(pool, waiter);
 }
 
-/* Into the thread's rack of the stream, or into the slab where there is none: the slot has foreign
- * uses, its stream is gone, or there is no cache. Under the lock. */
+/* Into the thread's rack of the stream; into the slab if the slot has foreign uses, if its stream
+ * is gone, or if there is no cache. Under the lock. */
 static void slot_put(kn_pool *pool, kn__cache *cache, kn__slab *slab, kn__slot *slot, void *ptr,
                      bool shared) {
     uint32_t i = (uint32_t)(slot - slab->slots);

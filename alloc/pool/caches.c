@@ -6,7 +6,7 @@
 #include "pool/counts.h"
 #include "pool/pool_lock.h"
 
-static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER; /* who has caches of which pool */
+static pthread_mutex_t caches_lock = PTHREAD_MUTEX_INITIALIZER; /* of all lists of caches */
 static uint64_t slots_taken[KN__POOL_SLOTS / 64];
 static bool fenced; /* threads can be made to pass a barrier: without it there are no caches */
 
@@ -86,4 +86,13 @@ void kn__caches_detach(kn_pool *pool) {
     kn__pool_unlock(pool);
     if (pool->slot < KN__POOL_SLOTS) slots_taken[pool->slot / 64] &= ~(1ull << pool->slot % 64);
     kn__caches_unlock();
+}
+
+void kn_pool_flush_thread(kn_pool *pool) {
+    kn__cache *cache = kn__cache_of_thread(pool);
+    if (!cache) return;
+    kn__pool_lock(pool);
+    kn__cache_fold(pool, cache);
+    kn__cache_flush(pool, cache);
+    kn__pool_unlock(pool);
 }

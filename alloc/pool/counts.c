@@ -59,3 +59,26 @@ void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
     KN__WRITE(cache->n_allocs, 0);
     if (cache->tags_used) tags_fold(pool, cache);
 }
+
+/* ---- high-water marks ---- */
+
+/* A cache's mark. Its owner may write it at the same time: then it writes the live bytes of this
+ * moment. Returns the cache's live bytes. */
+static int64_t mark(_Atomic int64_t *live_max, const _Atomic int64_t *live) {
+    int64_t now = KN__READ(*live);
+    KN__WRITE(*live_max, now);
+    return now;
+}
+
+void kn__peaks_reset(kn_pool *pool) {
+    pool->reserved_max = pool->reserved;
+    pool->live_max = pool->live;
+    for (unsigned tag = 0; tag < KN__TAGS; tag++) pool->tags[tag].live_max = pool->tags[tag].live;
+    for (kn__cache *cache = pool->caches; cache; cache = cache->next) {
+        pool->live_max += mark(&cache->live_max, &cache->live);
+        kn__tag_counts *tags = atomic_load_explicit(&cache->tags, memory_order_acquire);
+        for (unsigned tag = 0; tags && tag < KN__TAGS; tag++) {
+            pool->tags[tag].live_max += mark(&tags[tag].live_max, &tags[tag].live);
+        }
+    }
+}

@@ -12,7 +12,8 @@ bool kn__tags_create(kn__cache *cache);
 
 void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache);                 /* into the pool's */
-int64_t kn__pool_live(const kn_pool *pool);                           /* bytes, never below zero */
+void kn__peaks_reset(kn_pool *pool);        /* to the bytes live and reserved */
+int64_t kn__pool_live(const kn_pool *pool); /* bytes, never below zero */
 
 static inline void kn__count_alloc(kn__cache *cache, size_t live, size_t requested) {
     int64_t now = KN__READ(cache->live) + (int64_t)live;

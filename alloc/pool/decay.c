@@ -36,7 +36,7 @@ static uint64_t free_bytes(const kn_pool *pool) {
 /* How much has to stay: the peak, slabs' unused slots and what waits. */
 static uint64_t to_keep(const kn_pool *pool, uint64_t peak) {
     uint64_t live = (uint64_t)kn__pool_live(pool), held = pool->reserved - free_bytes(pool);
-    /* What is returned is whole handles: one more than needed would come back with the next use. */
+    /* Only whole handles are returned: one too many would be reserved again with the next use. */
     return peak + (held > live ? held - live : 0) + KN__UNIT;
 }
 
@@ -52,9 +52,10 @@ static void give_back(kn_pool *pool) {
 /* What streams are not done with is tried again, at the 1st, 2nd, 4th, 8th … call after. */
 void kn__decay(kn_pool *pool) {
     uint64_t now = now_ns(pool), live = (uint64_t)kn__pool_live(pool);
-    KN_ASSERT(pool->decay_ns);
+    KN_ASSERT(KN__READ(pool->decay_ns));
     if (live > pool->window_peak) pool->window_peak = live;
-    bool first = !pool->window_start_ns, over = now - pool->window_start_ns >= pool->decay_ns;
+    bool first = !pool->window_start_ns,
+         over = now - pool->window_start_ns >= KN__READ(pool->decay_ns);
     if (first || over) {
         pool->decay_keep = first ? UINT64_MAX : to_keep(pool, pool->window_peak);
         pool->decay_tries = 0;

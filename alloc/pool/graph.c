@@ -2,7 +2,7 @@
  *
  * A stream that is captured into a graph has another record in its place, the graph's own part of
  * it: with its own free blocks, slabs and racks. Its epochs never end, so other streams never get
- * what was freed in them. The stream's own record is hidden meanwhile; at the end the two change
+ * the blocks freed in them. The stream's own record is hidden meanwhile; at the end the two change
  * places, and when the graph goes its part is freed on a stream. */
 #include "pool/graph.h"
 
@@ -88,8 +88,27 @@ static kn_status begin_locked(kn_pool_graph *graph, kn_stream handle) {
     return KN_OK;
 }
 
+kn_status kn__graph_part(kn__stream **out, kn_pool_graph *graph, kn_stream handle) {
+    kn_pool *pool = graph->pool;
+    kn__stream *shown;
+    KN_TRY(kn__stream_get(&shown, pool, handle)); /* checks the handle at first use */
+    kn__stream *part = find_part(graph, handle);
+    if (!part) {
+        part = make_part(graph, handle);
+        if (!part) return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory for a graph", pool->name);
+        if (!kn__stream_capturing(pool, handle)) kn__epochs_settle(pool);
+    }
+    *out = part;
+    return KN_OK;
+}
+
 static kn_status pool_gone(const char *function) {
     return KN_FAIL(KN_ERR_INVALID, "%s: the pool is destroyed", function);
+}
+
+kn_status kn__graph_pool(kn_pool **out, kn_pool_graph *graph, const char *function) {
+    *out = graph->pool;
+    return graph->pool ? KN_OK : pool_gone(function);
 }
 
 kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
@@ -183,24 +202,33 @@ static void part_destroy(kn_pool *pool, kn__stream *part, kn__stream *target) {
     part->retired = true; /* its record is used again when no thread has a rack of it */
 }
 
-static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
+/* Only a wait for the device can tell when its work is done. */
+static void part_lose(kn__stream *part) {
+    part->graph = NULL;
+    part->epoch++;
+    part->retired = part->lost = true;
+}
+
+static void destroy_part(kn_pool *pool, kn__stream *part, const kn_stream *handle) {
+    kn__stream *target;
+    if (!part->hidden) end_part(pool, part);
+    if (!handle) {
+        part_lose(part);
+    } else if (kn__stream_get(&target, pool, *handle) == KN_OK) {
+        part_destroy(pool, part, target);
+    } else {
+        kn_log_write(1,
+                     "kn_pool_graph_destroy: pool %s: the graph's memory is lost until the "
+                     "pool waits for the device: %s",
+                     pool->name, kn_last_error()->message);
+        part_lose(part);
+    }
+}
+
+static void destroy_locked(kn_pool_graph *graph, const kn_stream *handle) {
     kn_pool *pool = graph->pool;
     for (uint32_t i = 0; i < pool->n_streams; i++) {
-        kn__stream *part = pool->streams[i];
-        if (part->graph != graph) continue;
-        if (!part->hidden) end_part(pool, part);
-        kn__stream *target;
-        if (kn__stream_get(&target, pool, handle) == KN_OK) {
-            part_destroy(pool, part, target);
-        } else {
-            kn_log_write(1,
-                         "kn_pool_graph_destroy: pool %s: the graph's memory is lost until the "
-                         "pool is destroyed: %s",
-                         pool->name, kn_last_error()->message);
-            part->graph = NULL;
-            part->epoch++;
-            part->retired = part->lost = true;
-        }
+        if (pool->streams[i]->graph == graph) destroy_part(pool, pool->streams[i], handle);
     }
     kn_pool_graph **link = &pool->graphs;
     while (*link != graph) link = &(*link)->next;
@@ -208,7 +236,7 @@ static void destroy_locked(kn_pool_graph *graph, kn_stream handle) {
     kn__streams_changed(pool);
 }
 
-void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) {
+static void destroy(kn_pool_graph *graph, const kn_stream *stream) {
     if (!graph) return;
     kn_pool *pool = graph->pool;
     if (pool) {
@@ -218,6 +246,10 @@ void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) {
     }
     free(graph);
 }
+
+void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) { destroy(graph, &stream); }
+
+void kn_pool_graph_destroy_any(kn_pool_graph *graph) { destroy(graph, NULL); }
 
 void kn__graphs_orphan(kn_pool *pool) {
     kn__pool_lock(pool);

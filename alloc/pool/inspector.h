@@ -16,15 +16,17 @@ typedef struct kn__oom_request {
     char device_said[200];
 } kn__oom_request;
 
-/* A pool is made: host memory for the report that is written when there is none. Errors: OOM. */
+/* A pool is created: reserves host memory for the out-of-memory report. Errors: OOM. */
 kn_status kn__inspect_create(kn_pool *pool);
-/* Records the error of a failed allocation, with who holds the memory; returns its status. Under
+/* Records the error of a failed allocation, with the memory's holders; returns its status. Under
  * the pool's lock. */
 kn_status kn__inspect_oom(kn_pool *pool, const kn__oom_request *request);
 /* Writes what KNET_ALLOC asks for of it, with the lock open. The thread's last error stays. */
 void kn__inspect_oom_report(kn_pool *pool);
-/* The pool goes, its caches are gone: logs what is live, writes what KNET_ALLOC asks for. */
+/* The pool is being destroyed, its caches are gone: logs live blocks, writes KNET_ALLOC's files. */
 void kn__inspect_destroy(kn_pool *pool);
+/* The number of a tag; 0: no memory of the process ever had it. */
+unsigned kn__inspect_tag(const char *name);
 /* KNET_ALLOC's options for the devices' default pools; where they don't fit the device (the last
  * error), says so on stderr. */
 const kn_pool_options *kn__inspect_options(void);

@@ -252,12 +252,13 @@ static const struct {
 };
 /* clang-format on */
 
-/* No more than this fits, whatever is given back: what is live stays. What is held above a limit
- * that was lowered is used too. For a size_class one slot does, which another thread's cache may
+/* No more than this fits, whatever is returned: live blocks stay. Bytes held above a lowered limit
+ * are used too. For a size_class one slot does, which another thread's cache may
  * have.
  */
 static bool hopeless(kn_pool *pool, const request *r) {
     uint64_t most = kn__pool_capacity(pool), live = (uint64_t)kn__pool_live(pool);
+    live -= live < pool->dropped ? live : pool->dropped; /* live, and without memory */
     if (most < pool->reserved) most = pool->reserved;
     size_t least =
         r->size_class == KN__NO_SIZE_CLASS ? r->size : kn__size_class_bytes(r->size_class);
@@ -329,6 +330,12 @@ kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t 
                      unsigned size_class, size_t requested) {
     request r = {.stream = stream, .size = size, .align = align, .size_class = size_class};
     r.cache = kn__cache_of_thread(pool);
+    if (own(pool, &r)) { /* a slab out of free memory: with no call of the driver */
+        pool->rungs[KN__RUNG_own].n_tried++;
+        pool->rungs[KN__RUNG_own].n_served++;
+        *out = r.found;
+        return KN_OK;
+    }
     if (!climb(pool, &r)) return out_of_memory(pool, &r, requested);
     KN_ASSERT(served(&r));
     *out = r.found;

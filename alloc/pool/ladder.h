@@ -1,4 +1,4 @@
-/* The ladder: what is tried for a request that the stream's own free blocks can't serve. */
+/* The ladder: the steps for a request that the stream's own free blocks can't serve. */
 #ifndef KNET_ALLOC_LADDER_H
 #define KNET_ALLOC_LADDER_H
 

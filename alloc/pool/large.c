@@ -6,7 +6,9 @@
 #include "device/observe.h"
 #include "pool/counts.h"
 #include "pool/fault.h"
+#include "pool/graph.h"
 #include "pool/ladder.h"
+#include "pool/pause.h"
 #include "pool/pool_lock.h"
 
 /* At most one block may start in a page. */
@@ -15,23 +17,28 @@ static inline size_t round_block(const kn_pool *pool, size_t size) {
     return rounded < KN__PAGE ? KN__PAGE : rounded;
 }
 
-/* Under the lock. */
-static kn_status find_block(kn__block **out, kn_pool *pool, size_t size, size_t align,
-                            kn_stream handle) {
+/* Under the lock. `graph`: NULL, but for the graph's own memory. */
+static inline kn_status find_block(kn__block **out, kn_pool *pool, size_t size, size_t align,
+                                   kn_stream handle, kn_pool_graph *graph) {
     size_t rounded = round_block(pool, size);
     kn__stream *stream;
-    KN_TRY(kn__stream_get(&stream, pool, handle));
+    if (graph) {
+        KN_TRY(kn__graph_part(&stream, graph, handle));
+    } else {
+        KN_TRY(kn__stream_get(&stream, pool, handle));
+    }
     kn__block *block = kn__arena_find(pool, stream, rounded, align);
     *out = block ? kn__arena_take(pool, block, stream, rounded, align) : NULL;
     return *out ? KN_OK : kn__ladder(out, pool, stream, rounded, align, KN__NO_SIZE_CLASS, size);
 }
 
-kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle) {
+static inline kn_status large_alloc(void **out, kn_pool *pool, size_t size, size_t align,
+                                    kn_stream handle, kn_pool_graph *graph) {
     kn__cache *cache = kn__cache_get(pool); /* so that a thread's counters are exact when folded */
     unsigned tag = kn__tag_now();
     kn__block *block = NULL;
     kn__pool_lock(pool);
-    kn_status status = find_block(&block, pool, size, align, handle);
+    kn_status status = find_block(&block, pool, size, align, handle, graph);
     if (KN__UNLIKELY(status < 0)) {
         kn__pool_unlock(pool);
         *out = NULL;
@@ -51,7 +58,16 @@ kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, 
     return KN_OK;
 }
 
-/* While the observer is told, with the lock open, the page map doesn't know the block. */
+kn_status kn__large_alloc(void **out, kn_pool *pool, size_t size, size_t align, kn_stream handle) {
+    return large_alloc(out, pool, size, align, handle, NULL);
+}
+
+kn_status kn__large_alloc_graph(void **out, kn_pool_graph *graph, kn_pool *pool, size_t size,
+                                kn_stream handle) {
+    return large_alloc(out, pool, size, KN__BLOCK_GRAIN, handle, graph);
+}
+
+/* While the observer runs, with the lock open, the page map doesn't know the block. */
 static void tell_free(kn_pool *pool, kn__block *block) {
     const kn_observer *observer = kn__observer();
     if (KN__LIKELY(!observer || !observer->on_free)) return;
@@ -74,6 +90,10 @@ kn_status kn__large_free(kn_pool *pool, char *ptr) {
         return kn__misuse(pool, "kn_free", ptr, why);
     }
     KN_ASSERT(block); /* a misuse otherwise */
+    if (KN__UNLIKELY(pool->pauses && kn__pause_holds(pool, block))) {
+        kn__pool_unlock(pool);
+        return kn__misuse(pool, "kn_free", ptr, "is paused; kn_pool_resume brings its memory back");
+    }
     tell_free(pool, block);
     kn__poison_free(pool, ptr, block->size - block->slack, block->size);
     kn__stream *home = block->stream;

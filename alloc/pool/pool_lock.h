@@ -1,5 +1,5 @@
-/* A pool's lock. What has to be done before it is open again, decay, and after, telling the
- * observer of reserved memory, costs a look at one flag when there is nothing. */
+/* A pool's lock. Decay runs before it is released, the observer hears of reserved memory after;
+ * without work to do both cost one test of a flag. */
 #ifndef KNET_ALLOC_POOL_LOCK_H
 #define KNET_ALLOC_POOL_LOCK_H
 

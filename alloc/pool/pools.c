@@ -61,8 +61,9 @@ static void kill_pool(void *ctx, kn_pool *pool) {
     (void)ctx;
     if (pool->device->driver->ordered) return;
     pool->dead = true;
-    pool->decay_ns = 0;
-    pool->fast_max = pool->size_max = 0;
+    KN__WRITE(pool->decay_ns, 0);
+    KN__WRITE(pool->fast_max, 0);
+    pool->size_max = 0;
 }
 
 static void fork_prepare(void) {

@@ -12,7 +12,7 @@ const char *kn__pool_delist(kn_pool *pool);
 /* Calls fn for every pool; the registry's lock is held. */
 void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx);
 
-/* retire.c: from now on the pools are told when a thread ends that used its own default stream. */
+/* retire.c: from now on pools hear of the end of each thread that used its own default stream. */
 void kn__retire_at_end(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Streams that go: their pools are told before. */
+/* Retires streams: their pools hear of it before the stream is destroyed. */
 #include "core/streams.h"
 #include "device/drivers.h"
 #include "device/registry.h"

@@ -11,8 +11,8 @@ typedef struct wanted {
 } wanted;
 
 typedef struct stretch {
-    kn__block *head;   /* the first of what might join it when it is freed … */
-    kn__block *before; /* … and what is left of that, and stays; NULL: the segment starts there */
+    kn__block *head;   /* the first block that might join it when it is freed … */
+    kn__block *before; /* … and the rest of that, which stays; NULL: the segment starts there */
     char *begin, *end;
 } stretch;
 

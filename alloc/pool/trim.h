@@ -4,10 +4,10 @@
 
 #include "core/pool_state.h"
 
-/* trim.c: gives back what is free until at most keep_bytes are reserved. Under the lock. */
+/* trim.c: returns free memory until at most keep_bytes are reserved. Under the lock. */
 void kn__trim(kn_pool *pool, size_t keep_bytes);
 
-/* decay.c: what was idle for long goes back. Under the lock. */
+/* decay.c: returns memory that was idle for decay_ns. Under the lock. */
 void kn__decay(kn_pool *pool);
 
 #endif

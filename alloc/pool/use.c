@@ -33,6 +33,11 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
     kn__stream *stream;
     KN_TRY(kn__stream_get(&stream, pool, handle));
     if (stream == block->stream) return KN_OK;
+    if (block->stream->graph) { /* its own part of the stream, if it has one */
+        kn__stream *part = kn__stream_lookup(pool, stream->key, block->stream->graph);
+        if (part == block->stream) return KN_OK;
+        if (part) stream = part;
+    }
     return is_slot ? slot_use(pool, slab, ptr, stream) : kn__use_add(pool, &block->waiter, stream);
 }
 

@@ -89,7 +89,7 @@ static kn_status check_inputs(const kn_rule *rule, kn_tensor *const x[], int n_x
     return KN_OK;
 }
 
-/* Runs forward without recording what is inside it. *out: a reference of the caller's. */
+/* Runs forward without recording the ops inside it. *out: a reference of the caller's. */
 static kn_status run_forward(kn_tensor **out, kn_call *call, kn_tensor *const x[]) {
     KN_FRAME(.record = KN_OFF);
     KN_TRY(kn_check());

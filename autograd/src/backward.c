@@ -5,14 +5,6 @@
 #include "params.h"
 #include "tape.h"
 
-/* Scopes of gradients made one at a time are named after the op and the argument, from 1: "conv[2]"
- * is the gradient of the weight. */
-enum { LABELS = 4 };
-static const char *const labels[KN_OP_COUNT][LABELS] = {
-#define KN_OP(name, ...) [KN_OP_##name] = {#name "[1]", #name "[2]", #name "[3]", #name "[4…]"},
-#include <knet/ops.def>
-};
-
 /* --- gradients meeting at one place --- */
 
 /* Of the pass's own frame, and so gone soon. */
@@ -25,8 +17,8 @@ static kn_tensor *take(const kn__pass *pass, kn_tensor *dx) {
     return is_temporary(pass, dx) ? kn_tensor_detach_frame(dx) : kn_tensor_retain(dx);
 }
 
-/* Adds dx, whose reference comes along, to what is in the slot: where one of the two is unshared,
- * in place. */
+/* Adds dx, whose reference it takes, to the slot's gradient: in place where one of the two is
+ * unshared. */
 static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tensor **slot,
                                                   kn_tensor *dx) {
     kn_scope scope = kn_scope_begin_grad("sum_outgrads");
@@ -60,6 +52,7 @@ static inline kn_status put_own(const kn__pass *pass, kn_tensor **slot, kn_tenso
 }
 
 static kn_status add_to_param(kn__pass *pass, kn__param *p, kn_tensor *dx) {
+    if (p->is_sparse) return kn__param_all_rows(p, pass, dx);
     bool fresh = false;
     kn_tensor *grad = kn__param_sink(p, pass, &fresh);
     if (!grad) return kn_check();
@@ -129,7 +122,7 @@ kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh) {
     if (b->pass->again) return NULL;
     kn_edge edge = kn__node_edges(b->node)[i];
     kn__param *p = kn__edge_param(edge);
-    if (p) return b->pass->to_params ? kn__param_sink(p, b->pass, fresh) : NULL;
+    if (p) return b->pass->to_params && !p->is_sparse ? kn__param_sink(p, b->pass, fresh) : NULL;
     kn_tensor *grad = kn__edge_result(edge)->grad;
     return grad && kn_tensor_is_unshared(grad) ? grad : NULL;
 }
@@ -179,11 +172,13 @@ static inline kn_status check_saved(kn__node *n) {
     return KN_OK;
 }
 
+/* From the last input on: a layer's weights have their gradients, and their work space is free
+ * again, before the gradient of x, which is often the largest, is there. */
 static kn_status each_input(kn__back *b, const kn__rule *rule) {
     kn__node *n = b->node;
-    for (int i = 0; i < n->n_in; i++) {
+    for (int i = n->n_in - 1; i >= 0; i--) {
         if (!kn__back_wants(b, i)) continue;
-        kn_scope scope = kn_scope_begin_grad(labels[n->op][i < LABELS ? i : LABELS - 1]);
+        kn_scope scope = kn__derivative_begin(n->op, i);
         kn_tensor *dx = rule->each(b, i);
         kn_scope_end(&scope);
         if (!dx) return kn_check();
@@ -197,6 +192,7 @@ static kn_status node_back(kn__pass *pass, kn__node *n) {
     kn__back b = {pass, n, kn__node_results(n)->grad};
     if (n->op == KN__OP_APPLY) return kn__apply_back(&b);
     if (n->op == KN__OP_WATCH) return KN_OK;
+    if (n->op == KN__OP_SPECIAL) return kn__special_of(*kn__node_special(n))->back(&b);
     const kn__rule *rule = &kn__rules[n->op];
     kn_status status = rule->all ? rule->all(&b) : each_input(&b, rule);
     if (__builtin_expect(status < 0, 0)) {
@@ -209,7 +205,7 @@ static kn_status node_back(kn__pass *pass, kn__node *n) {
 
 /* --- the tape --- */
 
-bool kn__pass_mark(const kn__pass *pass) {
+bool kn__pass_mark(kn__pass *pass) {
     kn__node *last = kn__edge_node(pass->from);
     for (kn__node *n = pass->tape->first; n; n = n->next) {
         n->wanted = n->n_users = 0;
@@ -220,17 +216,47 @@ bool kn__pass_mark(const kn__pass *pass) {
             n->wanted |= kn__pass_wants(pass, edges[i]);
             kn__node *from = kn__edge_node(edges[i]);
             if (from && from->n_users < 2) from->n_users++;
+            if (!from && pass->to_params) kn__param_count(kn__edge_param(edges[i]), pass);
         }
         if (n == last) break;
     }
     return last->wanted;
 }
 
+/* The gradients that the node's rule has written. Incoming ones were checked where they were made.
+ */
+static __attribute__((noinline)) kn_status check_finite(const kn__pass *pass, kn__node *n) {
+    char found[160], text[256];
+    for (int i = 0; i < n->n_in; i++) {
+        kn_edge edge = kn__node_edges(n)[i];
+        if (!kn__pass_wants(pass, edge)) continue;
+        kn__param *p = kn__edge_param(edge);
+        kn_tensor **slot = p && !pass->to_params ? kn__param_slot(pass, p) : NULL;
+        kn_tensor *grad = p ? (slot ? *slot : kn__param_grad(p)) : kn__edge_result(edge)->grad;
+        if (!kn__find_not_finite(found, sizeof found, grad)) continue;
+        const char *input =
+            i < KN_IN_NAMED && n->op < KN_OP_COUNT ? kn_op_table[n->op].in_name[i] : NULL;
+        return KN_FAIL(KN_ERR_INVALID, "the gradient of %s by %s%s%s has %s",
+                       kn__node_text(text, sizeof text, n), input ? input : "an input",
+                       p ? ", the parameter " : "", p ? p->name : "", found);
+    }
+    return KN_OK;
+}
+
+static __attribute__((noinline)) void edges_done(const kn__pass *pass, kn__node *n) {
+    for (int i = 0; i < n->n_in; i++) {
+        kn__param *p = kn__edge_param(kn__node_edges(n)[i]);
+        if (p) kn__param_done(p, pass);
+    }
+}
+
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
-static kn_status pass_node(kn__pass *pass, kn__node *n) {
+kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
     bool reached = false, asked = false;
     for (int r = 0; r < n->n_out; r++) reached |= kn__node_results(n)[r].grad != NULL;
     if (reached) KN_TRY(node_back(pass, n));
+    if (reached && kn__anomaly_on()) KN_TRY(check_finite(pass, n));
+    if (pass->hooked) edges_done(pass, n);
     for (int r = 0; r < n->n_out && reached; r++) {
         kn__result *result = kn__node_results(n) + r;
         kn_tensor *grad = result->grad;
@@ -248,12 +274,55 @@ static kn_status pass_node(kn__pass *pass, kn__node *n) {
     return KN_OK;
 }
 
+/* --- the scopes of forward calls --- */
+
+/* The scopes that a pass has open: those of the node's place. */
+typedef struct places {
+    const kn__place *at;
+    kn_scope scope[KN__PLACES_MAX];
+} places;
+
+static bool is_around(const kn__place *outer, const kn__place *place) {
+    while (place && place->depth > outer->depth) place = place->up;
+    return place == outer;
+}
+
+static void enter_below(places *open, const kn__place *to) {
+    if (to == open->at) return;
+    enter_below(open, to->up);
+    open->scope[to->depth - 1] = kn_scope_begin(to->label);
+    open->at = to;
+}
+
+/* Leaves and enters scopes until those of `to` are open, and no other. */
+static void places_enter(places *open, const kn__place *to) {
+    while (open->at && !is_around(open->at, to)) {
+        kn_scope_end(&open->scope[open->at->depth - 1]);
+        open->at = open->at->up;
+    }
+    enter_below(open, to);
+}
+
+/* Each node in the scopes of its forward call, which stay open from node to node of one layer. */
+static __attribute__((noinline)) kn_status run_in_places(kn__pass *pass, kn__node *from) {
+    places open;
+    open.at = NULL;
+    kn_status status = KN_OK;
+    for (kn__node *n = from; n && status == KN_OK; n = n->prev) {
+        places_enter(&open, n->place);
+        status = kn__pass_node(pass, n);
+    }
+    places_enter(&open, NULL);
+    return status;
+}
+
 kn_status kn__pass_run(kn__pass *pass) {
     kn__node *from = kn__edge_node(pass->from);
     if (!pass->keep) { /* what came after the loss saved values too */
         for (kn__node *n = pass->tape->last; n != from; n = n->prev) kn__node_retire(n, false);
     }
-    for (kn__node *n = from; n; n = n->prev) KN_TRY(pass_node(pass, n));
+    if (kn_prof_is_on_(KN_PROF_ALL_)) return run_in_places(pass, from);
+    for (kn__node *n = from; n; n = n->prev) KN_TRY(kn__pass_node(pass, n));
     return KN_OK;
 }
 

@@ -34,11 +34,104 @@ COMPOSED(tanh) {
     return kn_mul(slope, kn_affine(z, -2, 0));
 }
 
+static kn_tensor *cube(kn_tensor *z) { return kn_mul(kn_square(z), z); }
+
+COMPOSED(reciprocal) {
+    UNUSED;
+    return kn_mul(kn_affine(u, 2, 0), cube(z));
+}
+
+COMPOSED(rsqrt) {
+    UNUSED;
+    return kn_mul(kn_affine(u, 0.75, 0), kn_mul(cube(z), kn_square(z)));
+}
+
+static const double ln2 = 0.69314718055994531, ln10 = 2.3025850929940457, pi = 3.1415926535897932;
+
+COMPOSED(exp2) {
+    UNUSED;
+    return kn_mul(u, kn_affine(z, ln2 * ln2, 0));
+}
+
+COMPOSED(exp10) {
+    UNUSED;
+    return kn_mul(u, kn_affine(z, ln10 * ln10, 0));
+}
+
+COMPOSED(expm1) {
+    UNUSED;
+    return kn_mul(u, kn_affine(z, 1, 1));
+}
+
+COMPOSED(log2) {
+    UNUSED;
+    return kn_div(u, kn_affine(kn_square(x[0]), -ln2, 0));
+}
+
+COMPOSED(log10) {
+    UNUSED;
+    return kn_div(u, kn_affine(kn_square(x[0]), -ln10, 0));
+}
+
+COMPOSED(log1p) {
+    UNUSED;
+    return kn_neg(kn_div(u, kn_square(kn_affine(x[0], 1, 1))));
+}
+
+COMPOSED(sin) {
+    UNUSED;
+    return kn_neg(kn_mul(u, kn_sin(x[0])));
+}
+
+COMPOSED(cos) {
+    UNUSED;
+    return kn_neg(kn_mul(u, kn_cos(x[0])));
+}
+
+COMPOSED(tan) {
+    UNUSED;
+    return kn_mul(kn_affine(u, 2, 0), kn_add(z, cube(z)));
+}
+
+COMPOSED(sinh) {
+    UNUSED;
+    return kn_mul(u, kn_sinh(x[0]));
+}
+
+COMPOSED(cosh) {
+    UNUSED;
+    return kn_mul(u, kn_cosh(x[0]));
+}
+
+COMPOSED(sinpi) {
+    UNUSED;
+    return kn_mul(u, kn_affine(kn_sinpi(x[0]), -pi * pi, 0));
+}
+
+COMPOSED(cospi) {
+    UNUSED;
+    return kn_mul(u, kn_affine(kn_cospi(x[0]), -pi * pi, 0));
+}
+
+COMPOSED(erfc) { /* u·4x/√π·e^(-x²) */
+    UNUSED;
+    return kn_mul(u,
+                  kn_mul(kn_affine(x[0], 2.2567583341910251, 0), kn_exp(kn_neg(kn_square(x[0])))));
+}
+
+COMPOSED(erf) { return kn_neg(erfc_second(i, j, u, x, z, attr)); }
+
+COMPOSED(softplus) {
+    UNUSED;
+    return kn_mul(u, kn_mul(kn_sigm(x[0]), kn_sigm(kn_neg(x[0]))));
+}
+
 COMPOSED(pow_scalar) {
     UNUSED;
     double p = attr->a;
+    if (p == 0 || p == 1) return kn_filled_like(u, 0); /* where x is 0, too */
     kn_tensor *power = kn_pow_scalar(x[0], p - 2);
-    return kn_mul(u, kn_affine(power, p == 0 || p == 1 ? 0 : p * (p - 1), 0));
+    return kn_mul(u, kn_affine(power, p * (p - 1), 0));
 }
 
 COMPOSED(div) {
@@ -61,7 +154,7 @@ COMPOSED(pow) {
         kn_tensor *factor = kn_mul(b, less), *zero = factor ? kn_filled_like(factor, 0) : NULL;
         kn_tensor *power = kn_pow(a, one_where(factor, 0, kn_affine(b, 1, -2)));
         kn_tensor *all = kn_mul(kn_mul(u, factor), power);
-        return kn_where(kn_eq(factor, zero), kn_affine(all, 0, 0), all);
+        return kn_where(kn_eq(factor, zero), zero, all);
     }
     kn_tensor *log = kn_log(one_where(a, 0, a));
     if (i == 1) return kn_mul(kn_mul(u, z), kn_mul(log, log));

@@ -175,6 +175,7 @@ static kn_status buffers_make(buffers *b, kn_tensor *const x[], int n_x) {
     for (int i = 0; enough && i < n_x; i++) {
         b->grads[i] = calloc((size_t)x[i]->n + 1, sizeof **b->grads);
         enough = b->grads[i] != NULL;
+        KN_TRY(kn_tensor_compute(x[i]));
         b->point[i] = kn_tensor_from(x[i]->data, KN_F64, kn_tensor_shape(x[i]));
         if (!b->point[i]) return kn_check();
     }

@@ -7,7 +7,7 @@
 
 /* --- which values are asked for --- */
 
-static void mark(const kn__pass *pass) {
+static void mark(kn__pass *pass) {
     for (kn__node *n = pass->tape->first; n; n = n->next) {
         for (int r = 0; r < n->n_out; r++) kn__node_results(n)[r].target = 0;
     }
@@ -74,7 +74,7 @@ static kn_status check_targets(kn_tensor *const x[], int n_x) {
 
 static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int n_x,
                             const kn_gradients_options *options) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (options->reserved[i]) {
             return KN_FAIL(KN_ERR_INVALID, "kn_gradients: a reserved option is not zero");
         }
@@ -93,13 +93,29 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
     return check_targets(x, n_x);
 }
 
+static kn_status check_dy(kn_tensor *dy, const kn_tensor *y) {
+    const char *problem = dy ? kn_tensor_problem(dy) : NULL;
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: dy %s", problem);
+    char has[128], wants[128];
+    if (!dy) return KN_OK;
+    if (dy->n_dims != y->n_dims ||
+        memcmp(dy->dim, y->dim, (size_t)y->n_dims * sizeof y->dim[0]) != 0)
+        return KN_FAIL(KN_ERR_SHAPE, "kn_gradients: dy is %s, y %s",
+                       kn_shape_text(has, sizeof has, kn_tensor_shape(dy)),
+                       kn_shape_text(wants, sizeof wants, kn_tensor_shape(y)));
+    if (dy->dtype != y->dtype)
+        return KN_FAIL(KN_ERR_DTYPE, "kn_gradients: dy is %s, y %s",
+                       kn_dtype_name((kn_dtype)dy->dtype), kn_dtype_name((kn_dtype)y->dtype));
+    return KN_OK;
+}
+
 /* --- the call --- */
 
 /* y is x[i] itself, or depends on nothing recorded: no walk is needed to answer. */
 static kn_status trivial(kn__pass *pass, const kn_tensor *y) {
     for (int i = 0; i < pass->n_x; i++) {
         if (pass->x[i] != y) continue;
-        kn_tensor *one = kn_filled_like(y, 1);
+        kn_tensor *one = pass->dy ? pass->dy : kn_filled_like(y, 1);
         if (!one) return kn_check();
         pass->slots[i] = kn_tensor_retain(one);
         return KN_OK;
@@ -110,7 +126,7 @@ static kn_status trivial(kn__pass *pass, const kn_tensor *y) {
 static kn_status walk(kn__pass *pass, kn_tensor *y) {
     if (!kn__edge_node(y->grad)) return trivial(pass, y);
     mark(pass);
-    kn_tensor *unit = kn_filled_like(y, 1);
+    kn_tensor *unit = pass->dy ? pass->dy : kn_filled_like(y, 1);
     if (!unit) return kn_check();
     kn__edge_result(pass->from)->grad = kn_tensor_retain(unit);
     return kn__pass_run(pass);
@@ -150,6 +166,7 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
     if (!options) options = &defaults;
     KN_TRY(kn_check());
     KN_TRY(check_call(dx, y, x, n_x, options));
+    KN_TRY(check_dy(options->dy, y));
     KN_SCOPE("gradients");
     kn_tensor **slots = calloc((size_t)n_x, sizeof *slots);
     if (!slots) return KN_FAIL(KN_ERR_OOM, "kn_gradients: no host memory");
@@ -158,10 +175,40 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
                      .again = options->again != 0,
                      .keep = options->keep || options->again,
                      .x = x,
+                     .dy = options->dy,
                      .slots = slots,
                      .n_x = n_x};
     kn_status status = gradients(dx, &pass, y);
     release_slots(&pass);
     free(slots);
+    return status;
+}
+
+/* --- Jacobian-vector products --- */
+
+/* The walk gives dx = Jᵀ·u for a watched u, which is linear in u; its derivative by u in the
+ * direction t is J·t. */
+static kn_status jvp(kn_tensor **dy, kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
+                     kn_tensor *const t[], int n_x) {
+    kn_tensor *u = kn_watch(kn_filled_like(y, 0)), *sum = NULL;
+    if (!u) return kn_check();
+    KN_TRY(kn_gradients(dx, y, x, n_x, &(kn_gradients_options){.again = 1, .dy = u}));
+    for (int i = 0; i < n_x; i++) {
+        kn_tensor *part = kn_sum(kn_mul(dx[i], t[i]), KN_ALL, false);
+        sum = sum ? kn_add(sum, part) : part;
+    }
+    if (!sum) return kn_check();
+    return kn_gradients(dy, sum, &u, 1, &(kn_gradients_options){.keep = 1});
+}
+
+kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[], kn_tensor *const t[],
+                 int n_x) {
+    KN_TRY(kn_check());
+    if (!dy || !t || n_x < 1) return KN_FAIL(KN_ERR_INVALID, "kn_jvp: dy or t is NULL, or n_x < 1");
+    KN_TRY(check_call(dy, y, x, n_x, &(kn_gradients_options){.again = 1}));
+    kn_tensor **dx = calloc((size_t)n_x, sizeof(kn_tensor *));
+    if (!dx) return KN_FAIL(KN_ERR_OOM, "kn_jvp: no host memory");
+    kn_status status = jvp(dy, dx, y, x, t, n_x);
+    free(dx);
     return status;
 }

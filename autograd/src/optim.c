@@ -1,43 +1,35 @@
 #include <knet/optim.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "params.h"
-
-enum { LR = 0, STEPS, SCALE, HYPERS = 4 };
-
-struct kn_optim {
-    kn_params *set; /* shared */
-    kn_op op;
-    kn_attr_optim attr;
-    kn_optim_part *parts; /* made at the first step */
-    kn_tensor *m, *v;     /* like the gradient arena; KN_NONE where the method has none */
-    kn_tensor *hyper;     /* F64[4] on the device: rate, steps, gradient scale, 0 */
-    double clip_norm;
-    bool has_m, has_v;
-};
+#include "optim.h"
 
 /* --- life cycle --- */
 
 static kn_status check(const char *name, const kn_params *params, double lr, double weight_decay,
-                       double clip_norm, const uint64_t reserved[4]) {
+                       double clip_norm, double clip_each, const uint64_t reserved[3]) {
     if (!params) return KN_FAIL(KN_ERR_INVALID, "%s: params is NULL", name);
-    if (!(lr >= 0) || !(weight_decay >= 0) || !(clip_norm >= 0)) {
-        return KN_FAIL(KN_ERR_INVALID,
-                       "%s: lr %g, weight_decay %g, clip_norm %g; none may be negative", name, lr,
-                       weight_decay, clip_norm);
+    if (!(lr >= 0) || !(weight_decay >= 0) || !(clip_norm >= 0) || !(clip_each >= 0)) {
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "%s: lr %g, weight_decay %g, clip_norm %g, clip_each %g; none may be negative", name,
+            lr, weight_decay, clip_norm, clip_each);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved option is not zero", name);
     }
     return KN_OK;
 }
 
 static kn_status make_hyper(kn_optim *optim, double lr) {
-    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
-    kn_tensor *hyper =
-        kn_tensor_from((const double[HYPERS]){lr, 0, 1, 0}, KN_F64, KN_SHAPE(HYPERS));
-    if (!hyper) return kn_check();
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .dtype = optim->set->dtype,
+             .record = KN_OFF);
+    kn_tensor *rate = optim->is_lamb ? kn_full(KN_SCALAR, lr) : KN_NONE;
+    kn_tensor *hyper = kn_tensor_from((const double[HYPERS]){optim->is_lamb ? 1 : lr, 0, 1, 0},
+                                      KN_F64, KN_SHAPE(HYPERS));
+    if (!hyper || !rate) return kn_check();
     optim->hyper = kn_tensor_detach_frame(hyper);
+    if (optim->is_lamb) optim->rate = kn_tensor_detach_frame(rate);
     return KN_OK;
 }
 
@@ -47,7 +39,8 @@ static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_o
     if (!optim) return KN_FAIL(KN_ERR_OOM, "no host memory for an optimiser");
     *optim = *like;
     optim->set = kn__params_retain(params);
-    optim->m = optim->v = KN_NONE;
+    optim->m = optim->v = optim->hyper = optim->rate = KN_NONE;
+    optim->n_turns = 1;
     kn_status status = make_hyper(optim, lr);
     if (status < 0) {
         kn_optim_destroy(optim);
@@ -60,58 +53,130 @@ static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_o
 kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
                         const kn_sgd_options *options) {
     kn_sgd_options o = options ? *options : (kn_sgd_options){0};
-    KN_TRY(check("kn_sgd_create", params, lr, o.weight_decay, o.clip_norm, o.reserved));
-    kn_optim like = {
-        .op = KN_OP_sgd_step, .attr = {.weight_decay = o.weight_decay}, .clip_norm = o.clip_norm};
+    KN_TRY(
+        check("kn_sgd_create", params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
+    kn_optim like = {.op = KN_OP_sgd_step,
+                     .attr = {.weight_decay = o.weight_decay},
+                     .clip_norm = o.clip_norm,
+                     .clip_each = o.clip_each};
+    return create(out, params, lr, &like);
+}
+
+static kn_status with_momentum(const char *name, kn_op op, kn_optim **out, kn_params *params,
+                               double lr, double momentum, const kn_sgd_options *options) {
+    kn_sgd_options o = options ? *options : (kn_sgd_options){0};
+    KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
+    if (!(momentum >= 0 && momentum < 1)) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: momentum %g is not in [0, 1)", name, momentum);
+    }
+    kn_optim like = {.op = op,
+                     .attr = {.momentum = momentum, .weight_decay = o.weight_decay},
+                     .clip_norm = o.clip_norm,
+                     .clip_each = o.clip_each,
+                     .has_m = true};
     return create(out, params, lr, &like);
 }
 
 kn_status kn_momentum_create(kn_optim **out, kn_params *params, double lr, double momentum,
                              const kn_sgd_options *options) {
-    kn_sgd_options o = options ? *options : (kn_sgd_options){0};
-    KN_TRY(check("kn_momentum_create", params, lr, o.weight_decay, o.clip_norm, o.reserved));
-    if (!(momentum >= 0 && momentum < 1)) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_momentum_create: momentum %g is not in [0, 1)",
-                       momentum);
+    return with_momentum("kn_momentum_create", KN_OP_momentum_step, out, params, lr, momentum,
+                         options);
+}
+kn_status kn_nesterov_create(kn_optim **out, kn_params *params, double lr, double momentum,
+                             const kn_sgd_options *options) {
+    return with_momentum("kn_nesterov_create", KN_OP_nesterov_step, out, params, lr, momentum,
+                         options);
+}
+
+static kn_status adaptive(const char *name, kn_op op, kn_optim **out, kn_params *params, double lr,
+                          const kn_adaptive_options *options) {
+    kn_adaptive_options o = options ? *options : (kn_adaptive_options){0};
+    KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
+    double rho = o.rho != 0 ? o.rho : 0.9, eps = o.eps != 0 ? o.eps : 1e-6;
+    if (!(rho > 0 && rho < 1 && eps > 0)) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: rho %g must be in (0, 1), eps %g above 0", name, rho,
+                       eps);
     }
-    kn_optim like = {.op = KN_OP_momentum_step,
-                     .attr = {.momentum = momentum, .weight_decay = o.weight_decay},
+    kn_optim like = {.op = op,
+                     .attr = {.beta2 = rho, .eps = eps, .weight_decay = o.weight_decay},
                      .clip_norm = o.clip_norm,
-                     .has_m = true};
+                     .clip_each = o.clip_each,
+                     .has_m = op == KN_OP_adadelta_step,
+                     .has_v = true};
     return create(out, params, lr, &like);
 }
 
-kn_status kn_adam_create(kn_optim **out, kn_params *params, double lr,
-                         const kn_adam_options *options) {
+kn_status kn_adagrad_create(kn_optim **out, kn_params *params, double lr,
+                            const kn_adaptive_options *options) {
+    return adaptive("kn_adagrad_create", KN_OP_adagrad_step, out, params, lr, options);
+}
+kn_status kn_rmsprop_create(kn_optim **out, kn_params *params, double lr,
+                            const kn_adaptive_options *options) {
+    return adaptive("kn_rmsprop_create", KN_OP_rmsprop_step, out, params, lr, options);
+}
+kn_status kn_adadelta_create(kn_optim **out, kn_params *params, double lr,
+                             const kn_adaptive_options *options) {
+    return adaptive("kn_adadelta_create", KN_OP_adadelta_step, out, params, lr, options);
+}
+
+static kn_status adam_like(const char *name, bool is_lamb, kn_optim **out, kn_params *params,
+                           double lr, const kn_adam_options *options) {
     kn_adam_options o = options ? *options : (kn_adam_options){0};
-    KN_TRY(check("kn_adam_create", params, lr, o.weight_decay, o.clip_norm, o.reserved));
+    KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
     double beta1 = o.beta1 != 0 ? o.beta1 : 0.9, beta2 = o.beta2 != 0 ? o.beta2 : 0.999;
     double eps = o.eps != 0 ? o.eps : 1e-8;
     if (!(beta1 > 0 && beta1 < 1 && beta2 > 0 && beta2 < 1 && eps > 0)) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_adam_create: beta1 %g and beta2 %g must be in (0, 1), eps %g above 0",
-                       beta1, beta2, eps);
+                       "%s: beta1 %g and beta2 %g must be in (0, 1), eps %g above 0", name, beta1,
+                       beta2, eps);
     }
     kn_optim like = {
         .op = KN_OP_adam_step,
         .attr = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = o.weight_decay},
         .clip_norm = o.clip_norm,
+        .clip_each = o.clip_each,
         .has_m = true,
-        .has_v = true};
+        .has_v = true,
+        .is_lamb = is_lamb};
     return create(out, params, lr, &like);
+}
+
+kn_status kn_adam_create(kn_optim **out, kn_params *params, double lr,
+                         const kn_adam_options *options) {
+    return adam_like("kn_adam_create", false, out, params, lr, options);
+}
+kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
+                         const kn_adam_options *options) {
+    return adam_like("kn_lamb_create", true, out, params, lr, options);
+}
+
+static void rows_state_free(kn_optim *optim) {
+    for (int i = 0; optim->row_m && i < optim->set->n - optim->n_dense; i++) {
+        kn_tensor_release(optim->row_m[i]);
+        kn_tensor_release(optim->row_v[i]);
+    }
+    free(optim->row_m);
+    free(optim->row_v);
 }
 
 void kn_optim_destroy(kn_optim *optim) {
     if (!optim) return;
+    kn__shard_release(optim);
+    kn__turns_free(optim->turn, optim->n_turns);
+    free(optim->turn_end);
     kn_tensor_release(optim->m);
     kn_tensor_release(optim->v);
     kn_tensor_release(optim->hyper);
+    kn_tensor_release(optim->rate);
+    rows_state_free(optim);
     kn__params_release(optim->set);
+    for (int i = 0; i < optim->n_groups; i++) free(optim->groups[i].prefix);
+    free(optim->groups);
     free(optim->parts);
     free(optim);
 }
 
-/* --- a step --- */
+/* --- state --- */
 
 static kn_status make_state(kn_tensor **out, const kn_tensor *like) {
     kn_tensor *t = kn_filled_like(like, 0);
@@ -120,27 +185,137 @@ static kn_status make_state(kn_tensor **out, const kn_tensor *like) {
     return KN_OK;
 }
 
+/* --- groups --- */
+
+void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p) {
+    part->rate = part->decay = 1;
+    for (int i = 0; i < optim->n_groups; i++) {
+        if (!kn__has_prefix(p, optim->groups[i].prefix)) continue;
+        part->rate = optim->is_lamb ? 1 : optim->groups[i].lr_scale;
+        part->decay = optim->groups[i].decay_scale;
+    }
+}
+
+kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale, double decay_scale) {
+    KN_TRY(kn_check());
+    if (!optim || !prefix) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_group: %s is NULL", optim ? "prefix" : "optim");
+    }
+    if (!(lr_scale >= 0) || !(decay_scale >= 0)) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_optim_group: lr_scale %g, decay_scale %g; none may be negative",
+                       lr_scale, decay_scale);
+    }
+    const kn_params *set = optim->set;
+    int n = 0;
+    for (int i = 0; i < set->n; i++) n += kn__has_prefix(set->param[i], prefix);
+    if (!n) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_group: no parameter's name begins with '%s'",
+                       prefix);
+    }
+    group *groups = realloc(optim->groups, (size_t)(optim->n_groups + 1) * sizeof *groups);
+    if (groups) optim->groups = groups;
+    char *own = groups ? strdup(prefix) : NULL;
+    if (!own) return KN_FAIL(KN_ERR_OOM, "kn_optim_group: no host memory");
+    groups[optim->n_groups++] = (group){own, lr_scale, decay_scale};
+    int n_parts = optim->part_grad ? optim->n_dense : set->n;
+    for (int i = 0; optim->parts && i < n_parts; i++) {
+        const kn__param *p =
+            optim->part_grad ? kn__part_param(optim, i) : kn__edge_param(optim->parts[i].w->grad);
+        kn__part_scale(&optim->parts[i], optim, p);
+    }
+    return KN_OK;
+}
+
+/* --- a step --- */
+
+static kn_optim_part part_of(const kn_optim *optim, const kn__param *p) {
+    kn_optim_part part = {p->w, p->offset, p->w->n, 1, 1};
+    kn__part_scale(&part, optim, p);
+    return part;
+}
+
+/* Dense parameters first, by turns: they alone are in the step of all. */
+static kn_status make_parts(kn_optim *optim) {
+    const kn_params *set = optim->set;
+    kn_optim_part *parts = calloc((size_t)set->n + 1, sizeof *parts);
+    if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
+    int n = 0;
+    for (int t = 0; t < optim->n_turns; t++) {
+        for (int i = 0; i < set->n; i++)
+            if (!set->param[i]->is_sparse && kn__turn_of(optim, set->param[i]) == t)
+                parts[n++] = part_of(optim, set->param[i]);
+        if (optim->turn) optim->turn_end[t] = n;
+    }
+    optim->n_dense = n;
+    for (int i = 0; i < set->n; i++)
+        if (set->param[i]->is_sparse) parts[n++] = part_of(optim, set->param[i]);
+    optim->attr.part = optim->parts = parts;
+    optim->attr.n_parts = optim->n_dense;
+    return KN_OK;
+}
+
+/* After the parts are there: failed, they stay for the next try. */
+static kn_status make_rows_state(kn_optim *optim) {
+    int n = optim->set->n - optim->n_dense;
+    if (!n) return KN_OK;
+    if (!optim->row_m) {
+        optim->row_m = calloc((size_t)n, sizeof(kn_tensor *));
+        optim->row_v = calloc((size_t)n, sizeof(kn_tensor *));
+        if (!optim->row_m || !optim->row_v) {
+            free(optim->row_m);
+            free(optim->row_v);
+            optim->row_m = optim->row_v = NULL;
+            return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", n);
+        }
+        for (int i = 0; i < n; i++) optim->row_m[i] = optim->row_v[i] = KN_NONE;
+    }
+    for (int i = 0; i < n; i++) {
+        const kn_tensor *w = optim->parts[optim->n_dense + i].w;
+        if (optim->has_m && optim->row_m[i] == KN_NONE) KN_TRY(make_state(&optim->row_m[i], w));
+        if (optim->has_v && optim->row_v[i] == KN_NONE) KN_TRY(make_state(&optim->row_v[i], w));
+    }
+    return KN_OK;
+}
+
+static kn_status check_sparse(const kn_optim *optim) {
+    for (int i = 0; optim->is_lamb && i < optim->set->n; i++) {
+        const kn__param *p = optim->set->param[i];
+        if (p->is_sparse)
+            return KN_FAIL(KN_ERR_UNSUPPORTED,
+                           "LAMB moves whole parameters; the gradient of %s is row-sparse",
+                           p->name);
+    }
+    return KN_OK;
+}
+
 /* State and parts go by the arena's offsets, which are final from here on. */
-static kn_status prepare(kn_optim *optim) {
+kn_status kn__optim_prepare(kn_optim *optim) {
+    KN_SCOPE("optimizer state");
     kn_params *set = optim->set;
+    KN_TRY(check_sparse(optim));
     KN_TRY(kn__params_freeze(set));
     if (optim->has_m && optim->m == KN_NONE) KN_TRY(make_state(&optim->m, set->flat));
     if (optim->has_v && optim->v == KN_NONE) KN_TRY(make_state(&optim->v, set->flat));
-    kn_optim_part *parts = calloc((size_t)set->n + 1, sizeof *parts);
-    if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
-    for (int i = 0; i < set->n; i++) {
-        const kn__param *p = set->param[i];
-        parts[i] = (kn_optim_part){p->w, p->offset, p->w->n};
-    }
-    optim->attr.part = optim->parts = parts;
-    optim->attr.n_parts = set->n;
+    if (!optim->parts) KN_TRY(make_parts(optim));
+    KN_TRY(make_rows_state(optim));
+    optim->is_ready = true;
     return KN_OK;
+}
+
+/* Of the rows of a sparse parameter. */
+static kn_tensor *rows_square_sum(kn_tensor *w) {
+    const kn__rows *rows = &kn__edge_param(w->grad)->rows;
+    return kn_sum_square(kn__rows_once(rows, rows->values), KN_ALL, false);
 }
 
 /* Gradient scale = min(1, clip / |g|), worked out where the gradients are: nothing waits for it. */
 static kn_status clip(kn_optim *optim) {
     kn_tensor *g = optim->set->flat;
-    kn_tensor *norm = kn_sqrt(kn_sum(kn_mul(g, g), KN_ALL, false));
+    kn_tensor *sum = kn_sum(kn_mul(g, g), KN_ALL, false);
+    for (int i = optim->n_dense; sum && !optim->part_grad && i < optim->set->n; i++)
+        sum = kn_add(sum, rows_square_sum(optim->parts[i].w));
+    kn_tensor *norm = kn_sqrt(sum);
     if (!norm) return kn_check();
     kn_tensor *limit = kn_filled_like(norm, optim->clip_norm), *one = kn_filled_like(norm, 1);
     kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
@@ -154,31 +329,186 @@ static kn_status clip(kn_optim *optim) {
     return kn_op_run(&cast) ? KN_OK : kn_check();
 }
 
+/* Each slice by itself: g += g·(scale - 1), which leaves gradients that are small enough as they
+ * are, bit for bit. */
+static kn_status clip_each(kn_optim *optim) {
+    kn_params *set = optim->set;
+    for (int i = 0; i < set->n; i++) {
+        KN_FRAME();
+        kn__param *p = set->param[i];
+        kn_tensor *g = kn__param_grad(p);
+        if (!g->n) continue;
+        kn_tensor *norm =
+            kn_sqrt(p->is_sparse ? rows_square_sum(p->w) : kn_sum_square(g, KN_ALL, false));
+        if (!norm) return kn_check();
+        kn_tensor *limit = kn_filled_like(norm, optim->clip_each), *one = kn_filled_like(norm, 1);
+        kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
+        KN_TRY(kn_add_into(g, kn_mul(g, kn_affine(scale, 1, -1))));
+    }
+    return KN_OK;
+}
+
+/* --- LAMB: Adam's step at rate 1 gives r; then each parameter moves along it --- */
+
+static double lr_scale_of(const kn_optim *optim, const kn__param *p) {
+    double scale = 1;
+    for (int i = 0; i < optim->n_groups; i++)
+        if (kn__has_prefix(p, optim->groups[i].prefix)) scale = optim->groups[i].lr_scale;
+    return scale;
+}
+
+/* w has moved by -r from `old`: goes back, and from there by -lr·|old|/|r|·r. */
+static kn_status lamb_move(kn_optim *optim, const kn__param *p, kn_tensor *old) {
+    KN_FRAME();
+    kn_tensor *r = kn_sub(old, p->w), *zero = kn_filled_like(optim->rate, 0);
+    kn_tensor *from = kn_sqrt(kn_sum_square(old, KN_ALL, false));
+    kn_tensor *length = kn_sqrt(kn_sum_square(r, KN_ALL, false));
+    if (!zero || !from || !length) return kn_check();
+    kn_tensor *usable = kn_gt(kn_mul(from, length), zero);
+    kn_tensor *trust = kn_where(usable, kn_div(from, length), kn_filled_like(length, 1));
+    kn_tensor *rate = kn_affine(kn_mul(trust, optim->rate), lr_scale_of(optim, p), 0);
+    /* w = old - r here: the rest of the way is r·(1 - rate) */
+    return kn_add_into(p->w, kn_mul(r, kn_affine(rate, -1, 1)));
+}
+
+static kn_status lamb(kn_optim *optim) {
+    kn_params *set = optim->set;
+    kn_tensor **old = calloc((size_t)set->n + 1, sizeof(kn_tensor *));
+    if (!old) return KN_FAIL(KN_ERR_OOM, "no host memory for a step of LAMB");
+    kn_status status = KN_OK;
+    for (int i = 0; status == KN_OK && i < set->n; i++) {
+        old[i] = kn_affine(set->param[i]->w, 1, 0); /* a copy */
+        if (!old[i]) status = kn_check();
+    }
+    if (status == KN_OK)
+        status = kn_optim_run(optim->op, &optim->attr, set->flat, optim->m, optim->v, optim->hyper);
+    for (int i = 0; status == KN_OK && i < set->n; i++)
+        if (set->param[i]->w->n) status = lamb_move(optim, set->param[i], old[i]);
+    free(old);
+    return status;
+}
+
+static kn_status run_dense(kn_optim *optim) {
+    kn_tensor *grad = optim->part_grad ? optim->part_grad : optim->set->flat;
+    return kn_optim_run(optim->op, &optim->attr, grad, optim->m, optim->v, optim->hyper);
+}
+
+/* All memory is taken before the first parameter is written: a failed step may be repeated. */
+static kn_status run(kn_optim *optim) {
+    int n = optim->part_grad ? 0 : optim->set->n - optim->n_dense;
+    if (!n) return run_dense(optim);
+    kn__rows_update *u = calloc((size_t)n, sizeof *u);
+    if (!u) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", n);
+    kn_status status = KN_OK;
+    for (int i = 0; i < n && status == KN_OK; i++) {
+        const kn_optim_part *part = &optim->parts[optim->n_dense + i];
+        u[i] = (kn__rows_update){.w = part->w, .m = optim->row_m[i], .v = optim->row_v[i]};
+        status = kn__rows_step(&u[i], optim->op, &optim->attr, part, optim->hyper);
+    }
+    if (status == KN_OK) status = run_dense(optim);
+    for (int i = 0; i < n && status == KN_OK; i++) status = kn__rows_write(&u[i]);
+    free(u);
+    return status;
+}
+
 static kn_status step(kn_optim *optim) {
-    if (!optim->parts) KN_TRY(prepare(optim));
+    if (!optim->is_ready) KN_TRY(kn__optim_prepare(optim));
     KN_TRY(kn__params_settle(optim->set));
+    if (optim->clip_each > 0) KN_TRY(clip_each(optim));
     if (optim->clip_norm > 0) KN_TRY(clip(optim));
-    return kn_optim_run(optim->op, &optim->attr, optim->set->flat, optim->m, optim->v,
-                        optim->hyper);
+    return optim->is_lamb ? lamb(optim) : run(optim);
 }
 
 kn_status kn_optim_step(kn_optim *optim) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_step: optim is NULL");
+    if (optim->turn)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_optim_step: the optimiser has %d turns; use kn_optim_turn_step",
+                       optim->n_turns);
     if (!optim->set->n) return KN_OK;
     KN_SCOPE("optim_step");
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     KN_TRY(kn_check());
+    kn__shard_whole_release(optim);
     KN_TRY(step(optim));
     optim->set->stepped = true;
-    return KN_OK;
+    return optim->on_step ? optim->on_step(optim->on_step_ctx) : KN_OK;
 }
+
+/* --- for checkpoints --- */
+
+const char *kn_optim_name(const kn_optim *optim) {
+    switch (optim->op) {
+        case KN_OP_sgd_step:
+            return "sgd";
+        case KN_OP_momentum_step:
+            return "momentum";
+        case KN_OP_nesterov_step:
+            return "nesterov";
+        case KN_OP_adagrad_step:
+            return "adagrad";
+        case KN_OP_rmsprop_step:
+            return "rmsprop";
+        case KN_OP_adadelta_step:
+            return "adadelta";
+        default:
+            return optim->is_lamb ? "lamb" : "adam";
+    }
+}
+
+kn_status kn_optim_prepare(kn_optim *optim) {
+    KN_TRY(kn_check());
+    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_prepare: optim is NULL");
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
+    return optim->is_ready || !optim->set->n ? KN_OK : kn__optim_prepare(optim);
+}
+
+static kn_tensor *rows_state_of(const kn_optim *optim, const kn__param *p, bool is_m) {
+    int i = 0;
+    while (optim->parts[optim->n_dense + i].w != p->w) i++;
+    return is_m ? optim->row_m[i] : optim->row_v[i];
+}
+
+kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes) {
+    kn_params *set = optim->set;
+    if (kn_pending() || i < 0) return NULL;
+    if (i == 0) {
+        snprintf(name, name_bytes, "hyper");
+        return kn_tensor_view(optim->hyper, KN_SHAPE(HYPERS * (int64_t)optim->n_turns), 0);
+    }
+    if (optim->is_lamb && i == 1) {
+        snprintf(name, name_bytes, "rate");
+        return kn_tensor_view(optim->rate, KN_SCALAR, 0);
+    }
+    i -= optim->is_lamb;
+    int which = (i - 1) / (set->n + !set->n), k = set->n ? (i - 1) % set->n : 0;
+    if (!optim->is_ready || which >= optim->has_m + optim->has_v) return NULL;
+    bool is_m = optim->has_m && which == 0;
+    if (optim->part_grad && !optim->whole[which])
+        return KN_FAIL_NULL(KN_ERR_INVALID,
+                            "kn_optim_state_at: the state is cut into parts; call "
+                            "kn_parallel_state_join before a checkpoint");
+    const kn__param *p = set->param[k];
+    snprintf(name, name_bytes, "%c/%s", is_m ? 'm' : 'v', p->name);
+    if (p->is_sparse)
+        return kn_tensor_view(rows_state_of(optim, p, is_m), kn_tensor_shape(p->w), 0);
+    kn_tensor *all = optim->whole[which] ? optim->whole[which] : is_m ? optim->m : optim->v;
+    return kn_tensor_view(all, kn_tensor_shape(p->w), p->offset);
+}
+
+void kn_optim_state_written(kn_optim *optim) { optim->set->stepped = true; }
 
 kn_status kn_optim_lr(kn_optim *optim, double lr) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
     if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
-    kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, LR);
-    return place ? kn_fill_into(place, lr) : kn_check();
+    for (int i = 0; i < optim->n_turns; i++) {
+        kn_tensor *place = optim->is_lamb
+                               ? optim->rate
+                               : kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + LR);
+        KN_TRY(place ? kn_fill_into(place, lr) : kn_check());
+    }
+    return KN_OK;
 }

@@ -15,6 +15,15 @@ kn_init kn_init_normal(double mean, double stddev) {
     return (kn_init){KN_INIT_NORMAL, mean, stddev};
 }
 
+kn_init kn_init_xavier_normal(void) { return (kn_init){KN_INIT_XAVIER_NORMAL, 1, 0}; }
+kn_init kn_init_he(void) { return (kn_init){KN_INIT_HE, 1, 0}; }
+kn_init kn_init_he_normal(void) { return (kn_init){KN_INIT_HE_NORMAL, 1, 0}; }
+kn_init kn_init_truncated_normal(double mean, double stddev) {
+    return (kn_init){KN_INIT_TRUNCATED_NORMAL, mean, stddev};
+}
+kn_init kn_init_orthogonal(double gain) { return (kn_init){KN_INIT_ORTHOGONAL, gain, 0}; }
+kn_init kn_init_bilinear(void) { return (kn_init){KN_INIT_BILINEAR, 0, 0}; }
+
 /* --- life cycle --- */
 
 kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
@@ -57,6 +66,7 @@ kn_params *kn__params_retain(kn_params *set) {
 
 static void param_free(kn__param *p) {
     if (p->grad) kn_tensor_release(p->grad);
+    kn__rows_release(&p->rows);
     if (p->w) {
         p->w->grad = 0; /* somebody may still hold the tensor */
         kn_tensor_release(p->w);
@@ -81,12 +91,19 @@ void kn_params_destroy(kn_params *params) {
 /* --- one parameter --- */
 
 /* Of w [O,I,window…]; other shapes count as they stand: a vector is its own fan. */
-static double xavier_bound(const kn_shape *s, double gain) {
+static void fans_of(double *in, double *out, const kn_shape *s) {
     double window = 1;
     for (int i = 2; i < s->n_dims; i++) window *= (double)s->dim[i];
-    double fan_out = s->n_dims > 0 ? (double)s->dim[0] * window : 1;
-    double fan_in = s->n_dims > 1 ? (double)s->dim[1] * window : fan_out;
-    return gain * __builtin_sqrt(6 / (fan_in + fan_out));
+    *out = s->n_dims > 0 ? (double)s->dim[0] * window : 1;
+    *in = s->n_dims > 1 ? (double)s->dim[1] * window : *out;
+}
+
+/* sqrt(variance/fan), times the gain. */
+static double spread_of(const kn_shape *s, const kn_init *init, double variance) {
+    double in, out;
+    fans_of(&in, &out, s);
+    bool is_he = init->kind == KN_INIT_HE || init->kind == KN_INIT_HE_NORMAL;
+    return init->a * __builtin_sqrt(variance / (is_he ? in : in + out));
 }
 
 static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
@@ -99,10 +116,21 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
             return kn_uniform(shape, init.a, init.b, set->rng);
         case KN_INIT_NORMAL:
             return kn_normal(shape, init.a, init.b, set->rng);
-        case KN_INIT_XAVIER: {
-            double bound = xavier_bound(&shape, init.a);
+        case KN_INIT_XAVIER:
+        case KN_INIT_HE: {
+            double bound = spread_of(&shape, &init, 6); /* three times the variance */
             return kn_uniform(shape, -bound, bound, set->rng);
         }
+        case KN_INIT_XAVIER_NORMAL:
+        case KN_INIT_HE_NORMAL:
+            return kn_normal(shape, 0, spread_of(&shape, &init, 2), set->rng);
+        case KN_INIT_TRUNCATED_NORMAL:
+            return kn_truncated_normal(shape, init.a, init.b, init.a - 2 * init.b,
+                                       init.a + 2 * init.b, set->rng);
+        case KN_INIT_ORTHOGONAL:
+            return kn_orthogonal(shape, init.a, set->rng);
+        case KN_INIT_BILINEAR:
+            return kn_bilinear_filter(shape);
         default:
             return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: %d is not a kind of initial value",
                                 init.kind);
@@ -111,12 +139,14 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
 
 /* A parameter's numbers depend on the seed and on its place among the parameters alone. */
 static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_init init) {
+    KN_SCOPE("weights");
     uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(set->n + 1));
     KN_TRY(kn_rng_state_set(set->rng, key, 0));
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     kn_tensor *w = initial_value(set, shape, init);
     if (!w)
-        return kn_check(); /* before the frame ends: an outermost frame clears what is pending */
+        return kn_check(); /* before the frame ends: an outermost frame clears the pending error */
+    KN_TRY(kn_tensor_compute(w));
     *out = kn_tensor_detach_frame(w);
     return KN_OK;
 }
@@ -204,9 +234,14 @@ kn_tensor *kn_params_find(kn_params *params, const char *name) {
     return NULL;
 }
 
+uint64_t kn_params_seed(const kn_params *params) { return params->seed; }
+kn_device *kn_params_device(const kn_params *params) { return params->device; }
+kn_dtype kn_params_dtype(const kn_params *params) { return params->dtype; }
+
 /* --- the arena --- */
 
 static int64_t slice_numel(const kn_params *set, const kn__param *p) {
+    if (p->is_sparse) return 0;
     int64_t grain = SLICE_BYTES / (int64_t)kn_dtype_bytes(set->dtype);
     return (p->w->n + grain - 1) / grain * grain;
 }
@@ -218,6 +253,7 @@ static int64_t arena_numel(const kn_params *set) {
 }
 
 static kn_tensor *new_arena(kn_params *set) {
+    KN_SCOPE("gradients");
     kn_tensor *flat = kn_zeros(KN_SHAPE(arena_numel(set)));
     return flat ? kn_tensor_detach_frame(flat) : NULL;
 }
@@ -228,7 +264,8 @@ static kn_status make_views(kn_tensor *views[], int64_t offsets[], kn_params *se
     int64_t at = 0;
     for (int i = 0; i < set->n; i++) {
         kn__param *p = order[i];
-        kn_tensor *view = kn_tensor_view(flat, kn_tensor_shape(p->w), at);
+        kn_shape shape = p->is_sparse ? KN_SHAPE(0) : kn_tensor_shape(p->w);
+        kn_tensor *view = kn_tensor_view(flat, shape, at);
         if (!view) return kn_check();
         views[p->index] = kn_tensor_detach_frame(view);
         offsets[p->index] = at;
@@ -245,6 +282,38 @@ static void swap_place(kn_tensor *a, kn_tensor *b) {
     a->data = b->data;
     b->storage = storage;
     b->data = data;
+}
+
+static kn_status move_values(kn_params *set, kn_device *device) {
+    kn_status status = KN_OK;
+    kn_tensor **moved = calloc((size_t)set->n + 1, sizeof *moved);
+    if (!moved) return KN_FAIL(KN_ERR_OOM, "kn_params_to: no host memory");
+    for (int i = 0; i < set->n && status == KN_OK; i++) {
+        moved[i] = kn_to(set->param[i]->w, device);
+        if (!moved[i]) status = kn_check();
+    }
+    for (int i = 0; i < set->n && status == KN_OK; i++) swap_place(set->param[i]->w, moved[i]);
+    free(moved);
+    return status;
+}
+
+kn_status kn_params_to(kn_params *params, kn_device *device) {
+    KN_TRY(kn_check());
+    if (!params || !device)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_to: %s is NULL", params ? "device" : "params");
+    if (params->device == device) return KN_OK;
+    if (params->flat || atomic_load(&params->refs) > 1)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_params_to: move parameters before the first backward and before "
+                       "optimisers are made");
+    kn_pool *pool = device == kn_frame_device() ? kn_frame_pool() : kn_device_pool(device);
+    if (!pool) return kn_check();
+    KN_FRAME(.device = device, .pool = pool, .record = KN_OFF);
+    KN_TRY(kn_check());
+    KN_TRY(move_values(params, device));
+    params->device = device;
+    params->pool = pool;
+    return KN_OK;
 }
 
 typedef struct layout {
@@ -294,7 +363,7 @@ kn_status kn__params_layout(kn_params *set) {
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     KN_TRY(kn_check());
     layout l = {0};
-    kn_status status = layout_make(&l, set, newest_first);
+    kn_status status = layout_make(&l, set, first_used_first);
     for (int i = 0; status == KN_OK && i < set->n; i++) {
         kn__param *p = set->param[i];
         p->grad = l.views[i];
@@ -313,6 +382,42 @@ kn_status kn__params_layout(kn_params *set) {
 kn_status kn__params_freeze(kn_params *set) {
     set->ordered = true;
     return kn__params_layout(set);
+}
+
+void kn_params_order(int order[], const kn_params *params) {
+    for (int i = 0; i < params->n; i++) order[i] = -1;
+    for (int i = 0; params->ordered && params->flat && i < params->n; i++) {
+        int place =
+            0; /* slices of parameters without elements share an offset: these go by index */
+        for (int k = 0; k < params->n; k++) {
+            const kn__param *p = params->param[k], *q = params->param[i];
+            place += p->offset < q->offset || (p->offset == q->offset && k < i);
+        }
+        order[place] = i;
+    }
+}
+
+kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
+    KN_TRY(kn_check());
+    if (!params || !order)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: %s is NULL",
+                       params ? "order" : "params");
+    if (n != params->n || params->flat)
+        return KN_FAIL(KN_ERR_INVALID,
+                       params->flat ? "kn_params_order_set: the order is final; set it before the "
+                                      "first backward, step or kn_grad"
+                                    : "kn_params_order_set: an order of %d parameters for %d",
+                       n, params->n);
+    for (int i = 0; i < n; i++) params->param[i]->order = INT_MAX;
+    bool is_whole = true;
+    for (int k = 0; k < n && is_whole; k++) {
+        is_whole = order[k] >= 0 && order[k] < n && params->param[order[k]]->order == INT_MAX;
+        if (is_whole) params->param[order[k]]->order = k;
+    }
+    for (int i = 0; i < n && !is_whole; i++) params->param[i]->order = INT_MAX;
+    if (!is_whole)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: not a permutation of 0 … %d", n - 1);
+    return kn__params_freeze(params);
 }
 
 static bool order_is_right(const kn_params *set) {
@@ -374,13 +479,34 @@ kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
     return p->grad;
 }
 
+void kn__param_count(kn__param *p, kn__pass *pass) {
+    static _Atomic uint64_t serial;
+    if (!p->set->on_grad) return;
+    if (!pass->hooked) pass->serial = ++serial;
+    pass->hooked = true;
+    if (p->counted != pass->serial) p->n_users = 0;
+    p->counted = pass->serial;
+    p->n_users++;
+}
+
+void kn__param_done(kn__param *p, const kn__pass *pass) {
+    kn_params *set = p->set;
+    if (!set->on_grad || p->counted != pass->serial || --p->n_users) return;
+    if (p->cycle == set->cycle) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
+}
+
+void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx) {
+    params->on_grad = fn;
+    params->on_grad_ctx = ctx;
+}
+
 void kn__params_pass_end(kn__pass *pass, bool failed) {
     for (kn_params *set = pass->touched, *next; set; set = next) {
         next = set->touched;
         set->touched = NULL;
         set->in_pass = false;
         if (failed)
-            set->cycle++; /* half a gradient is none */
+            set->cycle++; /* discards partial gradients */
         else if (!set->ordered)
             reorder(set);
     }
@@ -388,6 +514,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
 }
 
 static kn_status settle(kn__param *p) {
+    if (p->is_sparse) return kn__param_rows_settle(p);
     if (p->cycle == p->set->cycle) return KN_OK;
     KN_TRY(kn_fill_into(p->grad, 0));
     p->cycle = p->set->cycle;
@@ -413,6 +540,9 @@ kn_tensor *kn_grad(kn_tensor *w) {
     if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w %s", problem);
     kn__param *p = kn__edge_param(w->grad);
     if (!p) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_grad: w is no parameter; see kn_gradients");
+    if (p->is_sparse)
+        return KN_FAIL_NULL(KN_ERR_INVALID,
+                            "kn_grad: the gradient of %s is row-sparse; see kn_grad_rows", p->name);
     kn_status status = settle_one(p);
     return status == KN_OK ? p->grad : kn_error_defer(status);
 }

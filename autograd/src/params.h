@@ -9,6 +9,7 @@
 #include <knet/op.h>
 #include <knet/param.h>
 
+#include "sparse.h"
 #include "tape.h"
 
 struct kn__param {
@@ -19,6 +20,10 @@ struct kn__param {
     int64_t offset; /* of the slice, elements */
     uint64_t cycle; /* of the last write */
     int index;
+    int n_users;      /* in a hooked pass: edges to it that are left */
+    uint64_t counted; /* the serial of that pass */
+    bool is_sparse;   /* its gradient is in `rows`; its slice is empty */
+    kn__rows rows;
     int order; /* of first use in the first backward; INT_MAX: unused */
 };
 
@@ -39,6 +44,8 @@ struct kn_params {
     int n_used;         /* in the first backward */
     bool in_pass;       /* linked in the running pass */
     kn_params *touched; /* next set of the running pass */
+    kn_grad_ready_fn on_grad;
+    void *on_grad_ctx;
 };
 
 kn_params *kn__params_retain(kn_params *set);
@@ -52,10 +59,18 @@ kn_status kn__params_freeze(kn_params *set);
 void kn__param_used(kn__param *p);
 /* The slice for a write of this pass; *fresh: overwrite it, else add to it. NULL: pending error. */
 kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh);
+/* Hooked passes: counts an edge to the parameter; an edge that has had its gradient, after the last
+ * of which the hook is called. */
+void kn__param_count(kn__param *p, kn__pass *pass);
+void kn__param_done(kn__param *p, const kn__pass *pass);
+/* The complete gradient; of a sparse parameter that of its rows. */
+static inline kn_tensor *kn__param_grad(const kn__param *p) {
+    return p->is_sparse ? p->rows.values : p->grad;
+}
 /* Ends a pass: arranges slices in the order of use after the first one. Failed: the
  * gradients of this cycle are void, they read as zeros. */
 void kn__params_pass_end(kn__pass *pass, bool failed);
-/* Slices that nobody wrote in this cycle become zeros. */
+/* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);
 
 #endif

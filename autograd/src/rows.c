@@ -7,7 +7,7 @@
  *   name_back2(u…, x…, z)         symmetric: by u it is its own rule. By x it would need a third
  *                                 derivative: rows with a composed rule never get there (they
  *                                 write second derivatives in ops when those are recorded);
- *                                 others say that there is none
+ *                                 others report that it is missing
  *
  * Derivatives are total, so nothing flows through z. */
 #include "composed.h"
@@ -50,13 +50,13 @@ unsigned kn__row_saves(unsigned *live, const kn_op_call *call, int order) {
             if (!has_second(needs, call->want, k, j)) *live &= ~(2u << j);
         }
         *live &= ~(1u << (k + 1)); /* nothing flows through z */
-        return *live ? all : 0;
+        return all;
     }
     for (int j = 0; j < k; j++) { /* u…, x…, z */
         if (!has_third(needs, k, j)) *live &= ~(1u << (k + j));
     }
     *live &= ~(1u << (2 * k));
-    return *live ? all & ~((1u << k) - 1) : 0;
+    return all & ~((1u << k) - 1);
 }
 
 /* --- handing over --- */
@@ -136,26 +136,31 @@ static kn_status give_all(kn__back *b, int first, kn_op_call *call) {
     call->dtype = like->dtype;
     call->device = like->storage->device;
     if (!kn_op_run(call)) return kn_check();
+    kn_status status = KN_OK;
     for (unsigned left = call->want & ~(unsigned)call->given; left; left &= left - 1) {
         int r = __builtin_ctz(left);
-        KN_TRY(hand_over(b, first + r, call->out[r], call->loose));
+        if (status == KN_OK)
+            status = hand_over(b, first + r, call->out[r], call->loose);
+        else if (call->loose)
+            kn_tensor_release(call->out[r]); /* after a failure */
     }
-    return KN_OK;
+    return status;
 }
 
 /* One gradient of a node's input, not broadcast: what most rows give. */
 static inline kn_status give_one(kn__back *b, int r, kn_op_call *call) {
     bool fresh;
-    kn_tensor *to = kn__back_sink(b, r, &fresh);
-    if (to) {
-        call->out[r] = to;
+    kn_tensor *to = kn__back_sink(b, r, &fresh), *own = to ? NULL : kn__back_last_use(b);
+    if (to || own) {
+        call->out[r] = to ? to : own;
         call->given = (uint8_t)(1 << r);
-        call->accumulate = fresh ? 0 : call->given;
+        call->accumulate = !to || fresh ? 0 : call->given;
     }
     call->loose = 1;
     call->dtype = b->g->dtype;
     call->device = b->g->storage->device;
     if (!kn_op_run(call)) return kn_check();
+    if (own) kn_tensor_retain(own);
     return to ? KN_OK : kn__back_deliver_own(b, r, call->out[r]);
 }
 
@@ -169,7 +174,8 @@ static kn__node *layer_below(const kn__back *b) {
         return NULL;
     }
     if (layer->op != KN_OP_linear && layer->op != KN_OP_conv) return NULL;
-    return layer->n_users == 1 && kn__edge_param(kn__node_edges(layer)[2]) ? layer : NULL;
+    const kn__param *bias = kn__edge_param(kn__node_edges(layer)[2]);
+    return layer->n_users == 1 && bias && !bias->is_sparse ? layer : NULL;
 }
 
 static kn_status relu_bias(kn__back *b, kn__node *layer) {
@@ -183,13 +189,16 @@ static kn_status relu_bias(kn__back *b, kn__node *layer) {
     kn_attr_axes attr = {((1u << b->g->n_dims) - 1) & ~(1u << axis), 0};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_relu_bias_back, &attr, KN_LIST_(kn__saved_out(b, 0), b->g), 2);
+    kn_tensor *own = kn__back_last_use(b);
     call.want = 3;
-    call.given = 2;
+    call.given = own ? 3 : 2;
     call.accumulate = fresh ? 0 : 2;
+    call.out[0] = own;
     call.out[1] = db;
-    kn_scope scope = kn_scope_begin_grad("relu[1]");
+    kn_scope scope = kn_scope_begin_grad(kn__derivative_label(KN_OP_relu, 0));
     kn_tensor *dx = kn_op_run(&call);
     kn_scope_end(&scope);
+    if (dx && b->pass->hooked) kn__param_done(kn__edge_param(edges[2]), b->pass);
     edges[2] = 0; /* the bias has its gradient */
     return dx ? kn__back_deliver(b, 0, dx) : kn_check();
 }

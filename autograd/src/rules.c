@@ -1,9 +1,11 @@
-/* The table of rules, from ops.def, and the rules of reductions and movement; rules_nn.c has those
- * of products, convolution and losses, rows.c those of pointwise rows.
+/* The table of rules, from ops.def, and the rules of movement; rules_reduce.c has those of
+ * reductions, rules_nn.c those of products, convolution and losses, rows.c those of pointwise rows.
  *
  * Rules call ops that have rules themselves, so the same functions serve higher derivatives. The
  * last op of each goes through KN_GIVE, which writes into a gradient that exists where it can. */
 #include "rules.h"
+
+#include "params.h"
 
 /* --- the table --- */
 #define RULE_EACH(f)                                                                               \
@@ -21,59 +23,14 @@ const kn__rule kn__rules[KN_OP_COUNT] = {
 #define KN_ROW2(name, ...) ROW_RULES(name)
 #define KN_ROW3(name, ...) ROW_RULES(name)
 #define KN_COMPARE(name, ...) [KN_OP_##name] = RULE_NOGRAD,
+#define KN_COMPARE1(name, ...) [KN_OP_##name] = RULE_NOGRAD,
 #define KN_OP(name, in, out, attr, infer, kernel, rule, ...) [KN_OP_##name] = RULE_##rule,
 #include <knet/ops.def>
 };
 
-/* --- reductions --- */
-
-/* A reduced value with its axes back, as ones, so that it broadcasts to `shape`. */
-static kn_tensor *with_axes(kn_tensor *t, kn_shape shape, uint32_t mask) {
-    if (!t || t->n_dims == shape.n_dims) return t;
-    for (int d = 0; d < shape.n_dims; d++) {
-        if (mask >> d & 1) shape.dim[d] = 1;
-    }
-    return kn_reshape(t, shape);
-}
-
-static uint32_t mask_of(const kn__back *b) {
-    return ((const kn_attr_axes *)kn__back_attr(b))->mask;
-}
-
-static kn_tensor *spread(kn__back *b, int i, kn_tensor *g) {
-    kn_shape shape = kn__back_shape(b, i);
-    kn_attr_shape attr = {.n_dims = shape.n_dims};
-    memcpy(attr.dim, shape.dim, sizeof attr.dim);
-    g = with_axes(g, shape, mask_of(b));
-    return KN_GIVE(b, i, broadcast, &attr, g);
-}
-
-kn_tensor *kn__rule_sum(kn__back *b, int i) { return spread(b, i, b->g); }
-
-kn_tensor *kn__rule_mean(kn__back *b, int i) {
-    kn_shape shape = kn__back_shape(b, i);
-    double n = 1;
-    for (int d = 0; d < shape.n_dims; d++) {
-        if (mask_of(b) >> d & 1) n *= (double)shape.dim[d];
-    }
-    return spread(b, i, kn_affine(b->g, 1 / n, 0));
-}
-
-/* max and min: all that tie get equal parts. */
-kn_tensor *kn__rule_extremum(kn__back *b, int i) {
-    kn_tensor *x = kn__saved_in(b, 0);
-    kn_shape shape = kn_tensor_shape(x);
-    uint32_t mask = mask_of(b);
-    kn_tensor *y = with_axes(kn__saved_out(b, 0), shape, mask);
-    kn_tensor *hits = y ? kn_cast(kn_eq(x, y), (kn_dtype)x->dtype) : NULL;
-    kn_tensor *count = hits ? kn_sum_mask(hits, mask, true) : NULL;
-    kn_tensor *g = count ? with_axes(b->g, shape, mask) : NULL;
-    return g ? KN_GIVE(b, i, mul, NULL, hits, kn_div(g, count)) : NULL;
-}
+/* --- movement --- */
 
 kn_tensor *kn__rule_broadcast(kn__back *b, int i) { return kn__give_unbroadcast(b, i, b->g); }
-
-/* --- movement --- */
 
 kn_tensor *kn__rule_reshape(kn__back *b, int i) { return kn_reshape(b->g, kn__back_shape(b, i)); }
 
@@ -118,4 +75,134 @@ kn_tensor *kn__rule_cast(kn__back *b, int i) {
 kn_tensor *kn__rule_to(kn__back *b, int i) {
     (void)i;
     return kn_to(b->g, ((const kn_attr_to *)kn__back_attr(b))->from);
+}
+
+/* --- parts: each is the adjoint of putting the part into zeros --- */
+
+kn_tensor *kn__rule_strided(kn__back *b, int i) {
+    return KN_GIVE(b, i, strided_add, kn__back_attr(b), KN_NONE, b->g);
+}
+
+kn_tensor *kn__rule_strided_add(kn__back *b, int i) {
+    return i == 0 ? b->g : KN_GIVE(b, i, strided, kn__back_attr(b), b->g);
+}
+
+kn_tensor *kn__rule_strided_set(kn__back *b, int i) {
+    return i == 0 ? KN_GIVE(b, i, strided_set, kn__back_attr(b), b->g, KN_NONE)
+                  : KN_GIVE(b, i, strided, kn__back_attr(b), b->g);
+}
+
+kn_tensor *kn__rule_pad(kn__back *b, int i) {
+    const kn_attr_pad *attr = kn__back_attr(b);
+    kn_attr_box none = {{0}, {0}}, box = box_for(b, i, &none);
+    memcpy(box.start, attr->before, sizeof box.start);
+    return KN_GIVE(b, i, slice, &box, b->g);
+}
+
+kn_tensor *kn__rule_pad_edge(kn__back *b, int i) {
+    return KN_GIVE(b, i, pad_edge_back, kn__back_attr(b), b->g);
+}
+
+kn_tensor *kn__rule_pad_edge_back(kn__back *b, int i) {
+    return KN_GIVE(b, i, pad_edge, kn__back_attr(b), b->g);
+}
+
+kn_tensor *kn__rule_roll(kn__back *b, int i) {
+    kn_attr_roll back = *(const kn_attr_roll *)kn__back_attr(b);
+    back.shift = b->g->dim[back.axis] - back.shift;
+    return KN_GIVE(b, i, roll, &back, b->g);
+}
+
+kn_tensor *kn__rule_triangle(kn__back *b, int i) {
+    return kn__give(b, i, (kn_op)b->node->op, kn__back_attr(b), &b->g, 1);
+}
+
+/* --- elements at indices --- */
+
+/* Whether the node's indices are of whole slices. */
+static bool takes_slices(const kn__back *b) {
+    kn_op op = (kn_op)b->node->op;
+    return op == KN_OP_index_select || op == KN_OP_index_add || op == KN_OP_index_set;
+}
+
+/* A parameter with a row-sparse gradient, from which the node took rows; or NULL. */
+static kn__param *rows_from(const kn__back *b, const kn_attr_index *attr) {
+    kn__param *p = kn__edge_param(kn__node_edges(b->node)[0]);
+    bool is_taken = takes_slices(b) && attr->axis == 0 && b->pass->to_params;
+    return p && is_taken && p->is_sparse ? p : NULL;
+}
+
+kn_tensor *kn__rule_gather(kn__back *b, int i) {
+    kn_attr_index attr = *(const kn_attr_index *)kn__back_attr(b);
+    kn__param *p = rows_from(b, &attr);
+    if (p) {
+        kn_status status = kn__param_rows(p, b->pass, kn__saved_in(b, 1), b->g);
+        return status == KN_OK ? KN_NONE : kn_error_defer(status);
+    }
+    kn_shape shape = kn__back_shape(b, i);
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    attr.n_dims = shape.n_dims;
+    kn_op op = takes_slices(b) ? KN_OP_index_add : KN_OP_scatter_add;
+    return kn__give(b, i, op, &attr, KN_LIST_(KN_NONE, kn__saved_in(b, 1), b->g), 3);
+}
+
+static kn_tensor *gathered(const kn__back *b, kn_tensor *x) {
+    kn_op op = takes_slices(b) ? KN_OP_index_select : KN_OP_gather;
+    return x ? kn_op_call_run(op, kn__back_attr(b), KN_LIST_(x, kn__saved_in(b, 1)), 2) : NULL;
+}
+
+kn_tensor *kn__rule_scatter_add(kn__back *b, int i) { return i == 0 ? b->g : gathered(b, b->g); }
+
+/* Numbers 0, 1, …: as I64, of the index's shape. */
+static kn_tensor *numbered(const kn_tensor *index) {
+    kn_attr_make attr = {.b = 1, .dim = {index->n}, .n_dims = 1, .dtype = KN_I64};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_arange, &attr, NULL, 0);
+    call.device = index->storage->device;
+    kn_tensor *t = kn_op_run(&call);
+    return t ? kn_reshape(t, kn_tensor_shape(index)) : NULL;
+}
+
+/* Where several values meet the last one stays, and it alone has a gradient: its number is found
+ * again at its place. BOOL, to be broadcast to y. */
+static kn_tensor *stayed(const kn__back *b) {
+    const kn_attr_index *attr = kn__back_attr(b);
+    kn_tensor *index = kn__saved_in(b, 1), *number = numbered(index);
+    if (!number) return NULL;
+    kn_attr_make make = {.a = -1, .n_dims = b->g->n_dims, .dtype = KN_I64};
+    memcpy(make.dim, b->g->dim, sizeof make.dim);
+    kn_attr_index flat = *attr;
+    bool slices = takes_slices(b);
+    if (slices) {
+        make.n_dims = 1;
+        make.dim[0] = b->g->dim[attr->axis];
+        flat.axis = 0;
+    }
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_fill, &make, NULL, 0);
+    call.device = index->storage->device;
+    kn_tensor *places = kn_op_run(&call);
+    if (places && slices) {
+        places = KN_CALL(index_set, &flat, places, index, number);
+        places = places ? KN_CALL(index_select, &flat, places, index) : NULL;
+    } else if (places) {
+        places = KN_CALL(scatter, &flat, places, index, number);
+        places = places ? KN_CALL(gather, &flat, places, index) : NULL;
+    }
+    kn_tensor *last = places ? kn_eq(places, number) : NULL;
+    if (!last || !slices) return last;
+    kn_shape shape = kn_tensor_shape(last);
+    for (int d = (int)attr->axis + 1; d < b->g->n_dims; d++) shape.dim[shape.n_dims++] = 1;
+    return kn_reshape(last, shape);
+}
+
+kn_tensor *kn__rule_scatter(kn__back *b, int i) {
+    if (i == 0) {
+        kn_op op = (kn_op)b->node->op;
+        kn_tensor *in[] = {b->g, kn__saved_in(b, 1), KN_NONE};
+        return kn__give(b, i, op, kn__back_attr(b), in, 3);
+    }
+    kn_tensor *dy = gathered(b, b->g), *last = stayed(b);
+    kn_tensor *zero = dy && last ? kn_filled_like(dy, 0) : NULL;
+    return zero ? KN_GIVE(b, i, where, NULL, last, dy, zero) : NULL;
 }

@@ -1,28 +1,31 @@
 /* Rules of products, convolution, pooling, softmax, losses and dropout. */
+#include "params.h"
 #include "rules.h"
 
 /* --- products --- */
 
-/* c = op(a)·op(b). A factor that was transposed gets the transposed gradient. */
-kn_tensor *kn__rule_matmul(kn__back *b, int i) {
+/* The product that is the gradient of factor i. A factor that was transposed gets the transposed
+ * gradient. */
+static kn_attr_matmul matmul_back(kn_tensor *in[2], const kn__back *b, int i) {
     const kn_attr_matmul *attr = kn__back_attr(b);
     bool ta = attr->trans_a, tb = attr->trans_b;
     kn_tensor *other = kn__saved_in(b, 1 - i);
-    kn_attr_matmul product;
-    if (i == 0 && !ta) {
-        product = (kn_attr_matmul){false, !tb};
-        return KN_GIVE(b, i, matmul, &product, b->g, other);
-    }
-    if (i == 0) {
-        product = (kn_attr_matmul){tb, true};
-        return KN_GIVE(b, i, matmul, &product, other, b->g);
-    }
-    if (!tb) {
-        product = (kn_attr_matmul){!ta, false};
-        return KN_GIVE(b, i, matmul, &product, other, b->g);
-    }
-    product = (kn_attr_matmul){true, ta};
-    return KN_GIVE(b, i, matmul, &product, b->g, other);
+    bool g_first = i == 0 ? !ta : tb;
+    in[0] = g_first ? b->g : other;
+    in[1] = g_first ? other : b->g;
+    if (i == 0) return ta ? (kn_attr_matmul){tb, true} : (kn_attr_matmul){false, !tb};
+    return tb ? (kn_attr_matmul){true, ta} : (kn_attr_matmul){!ta, false};
+}
+
+/* c = op(a)·op(b); a factor that was broadcast gets the sum over the batch. */
+kn_tensor *kn__rule_matmul(kn__back *b, int i) {
+    kn_tensor *in[2];
+    kn_attr_matmul product = matmul_back(in, b, i);
+    kn_shape shape = kn__back_shape(b, i);
+    bool fits = shape.n_dims == b->g->n_dims;
+    for (int d = 0; fits && d < shape.n_dims - 2; d++) fits = shape.dim[d] == b->g->dim[d];
+    if (fits) return KN_GIVE(b, i, matmul, &product, in[0], in[1]);
+    return kn__give_unbroadcast(b, i, KN_CALL(matmul, &product, in[0], in[1]));
 }
 
 /* [...,C] as [rows,C] */
@@ -58,6 +61,7 @@ static kn_attr_conv conv_attr(const kn__back *b, int i) {
     kn_attr_conv attr = *(const kn_attr_conv *)kn__back_attr(b);
     kn_shape shape = kn__back_shape(b, i);
     for (int d = 0; d < attr.n_spatial; d++) attr.size[d] = shape.dim[2 + d];
+    attr.act = KN_ACT_NONE;
     return attr;
 }
 
@@ -83,6 +87,82 @@ kn_tensor *kn__rule_conv_weight(kn__back *b, int i) {
     kn_attr_conv attr = conv_attr(b, i);
     return i == 0 ? KN_GIVE(b, i, conv_data, &attr, kn__saved_in(b, 1), b->g)
                   : KN_GIVE(b, i, conv, &attr, kn__saved_in(b, 0), b->g, KN_NONE);
+}
+
+/* --- a layer and its activation: y = relu(x·wᵀ + b), relu(conv(x, w) + b + r) --- */
+
+/* relu's gradient. It overwrites the incoming gradient if no other node reads that. */
+static kn_tensor *relu_back(const kn__back *b, kn_tensor *y) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_relu_back, NULL, KN_LIST_(b->g, KN_NONE, y), 3);
+    if (kn__back_last_use(b)) call.out[0] = b->g, call.given = 1;
+    return kn_op_run(&call);
+}
+
+/* relu's gradient, and in the same pass the bias's, into the place that it has or delivered. */
+static kn_tensor *relu_bias_back(kn__back *b, kn_tensor *y, int axis) {
+    kn_attr_axes axes = {((1u << y->n_dims) - 1) & ~(1u << axis), 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_relu_bias_back, &axes, KN_LIST_(y, b->g), 2);
+    call.want = 3;
+    kn__param *weight = kn__edge_param(kn__node_edges(b->node)[1]);
+    if (weight && b->pass->to_params) kn__param_used(weight); /* its place is before the bias's */
+    bool fresh;
+    kn_tensor *db = kn__back_sink(b, 2, &fresh);
+    if (kn_pending()) return NULL;
+    if (db) call.out[1] = db, call.given = 2, call.accumulate = fresh ? 0 : 2;
+    if (kn__back_last_use(b)) call.out[0] = b->g, call.given |= 1;
+    kn_tensor *g = kn_op_run(&call);
+    if (!g || db) return g;
+    return kn__back_deliver(b, 2, call.out[1]) < 0 ? NULL : g;
+}
+
+/* relu's gradient into b->g. With the bias's, if no gradient of it is wanted in turn: *bias is then
+ * false. `axis`: the bias's. */
+static kn_status act_back(kn__back *b, int act, int axis, bool *bias) {
+    if (act == KN_ACT_NONE) return KN_OK;
+    if (act != KN_ACT_RELU) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: activation %d has no gradient",
+                       kn_op_name(b->node->op), act);
+    }
+    kn_tensor *y = kn__saved_out(b, 0);
+    bool both = *bias && !b->pass->again && b->g->n;
+    kn_scope scope = kn__derivative_begin(KN_OP_relu, 0);
+    kn_tensor *g = both ? relu_bias_back(b, y, axis) : relu_back(b, y);
+    kn_scope_end(&scope);
+    if (!g) return kn_check();
+    b->g = g;
+    if (both) *bias = false;
+    return KN_OK;
+}
+
+/* Then those of the layer without it. */
+static kn_status layer_back(kn__back *b, int op, bool bias,
+                            kn_tensor *(*rule)(kn__back *b, int i)) {
+    for (int i = 2; i >= 0; i--) {
+        if (i == 2 ? !bias : !kn__back_wants(b, i)) continue;
+        kn_scope scope = kn__derivative_begin(op, i);
+        kn_tensor *dx = rule(b, i);
+        kn_scope_end(&scope);
+        if (!dx) return kn_check();
+        if (dx != KN_NONE) KN_TRY(kn__back_deliver(b, i, dx));
+    }
+    return KN_OK;
+}
+
+kn_status kn__rule_linear_act(kn__back *b) {
+    const kn_attr_act *attr = kn__back_attr(b);
+    bool bias = kn__back_wants(b, 2);
+    KN_TRY(act_back(b, attr->act, b->g->n_dims - 1, &bias));
+    return layer_back(b, KN_OP_linear, bias, kn__rule_linear);
+}
+
+kn_status kn__rule_conv_act(kn__back *b) {
+    const kn_attr_conv *attr = kn__back_attr(b);
+    bool bias = kn__back_wants(b, 2);
+    KN_TRY(act_back(b, attr->act, 1, &bias));
+    KN_TRY(layer_back(b, KN_OP_conv, bias, kn__rule_conv));
+    return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }
 
 /* --- pooling --- */
@@ -161,7 +241,10 @@ kn_tensor *kn__rule_cross_entropy(kn__back *b, int i) {
     kn_attr_classes classes = {logits->dim[1]};
     kn_attr_axes axes = {.mask = 2};
     kn_tensor *log_probs = kn_logsoftmax(logits, 1);
-    kn_tensor *g = KN_CALL(nll_back, &classes, labels, b->g);
+    double smoothing = ((const kn_attr_scalars *)kn__back_attr(b))->a;
+    kn_tensor *own = smoothing > 0 ? kn_affine(b->g, 1 - smoothing, 0) : b->g;
+    kn_tensor *g = KN_CALL(nll_back, &classes, labels, own);
+    if (smoothing > 0) g = kn_add(g, kn_affine(b->g, -smoothing / (double)logits->n, 0));
     return KN_GIVE(b, i, logsoftmax_back, &axes, log_probs, g);
 }
 

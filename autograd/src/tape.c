@@ -49,6 +49,8 @@ static inline void *arena_take(kn__tape *tape, size_t size) {
     return p;
 }
 
+void *kn__tape_take(kn__tape *tape, size_t size_bytes) { return arena_take(tape, size_bytes); }
+
 /* What a big tape needed once is not kept for ever. */
 static void trim_chunks(kn__tape *tape) {
     size_t kept = 0;
@@ -152,6 +154,7 @@ kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t a
     kn__node *n = arena_take(tape, attr_at + attr_bytes);
     if (!n) return NULL;
     *n = (kn__node){.tape = tape,
+                    .place = tape->place,
                     .op = (uint16_t)op,
                     .n_in = (uint16_t)n_in,
                     .n_out = 1,
@@ -166,6 +169,7 @@ kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t a
 const char *kn__node_name(const kn__node *n) {
     if (n->op == KN__OP_WATCH) return "watch";
     if (n->op == KN__OP_APPLY) return kn__apply_name(n);
+    if (n->op == KN__OP_SPECIAL) return "recompute";
     return kn_op_name((kn_op)n->op);
 }
 
@@ -180,13 +184,30 @@ const char *kn__node_site(int *line, kn__node *n) {
     return n->file;
 }
 
+char *kn__place_text(char *out, size_t out_bytes, const kn__place *place) {
+    const kn__place *path[KN__PLACES_MAX];
+    int n = 0;
+    size_t at = 0;
+    out[0] = '\0';
+    for (; place && n < KN__PLACES_MAX; place = place->up) path[n++] = place;
+    for (int i = n - 1; i >= 0 && at < out_bytes; i--) {
+        int length =
+            snprintf(out + at, out_bytes - at, "%s%s", i < n - 1 ? "/" : "", path[i]->label);
+        at += length > 0 ? (size_t)length : 0;
+    }
+    return out;
+}
+
 char *kn__node_text(char *out, size_t out_bytes, kn__node *n) {
     int line;
     const char *file = kn__node_site(&line, n);
+    char place[128];
+    kn__place_text(place, sizeof place, n->place);
+    const char *in = place[0] ? " in " : "";
     if (file)
-        snprintf(out, out_bytes, "%s (%s:%d)", kn__node_name(n), file, line);
+        snprintf(out, out_bytes, "%s%s%s (%s:%d)", kn__node_name(n), in, place, file, line);
     else
-        snprintf(out, out_bytes, "%s", kn__node_name(n));
+        snprintf(out, out_bytes, "%s%s%s", kn__node_name(n), in, place);
     return out;
 }
 
@@ -194,8 +215,10 @@ static inline void release_saved(kn__node *n) {
     kn__saved *saved = kn__node_saved(n);
     for (int k = 0, last = n->n_saved; k < last; k++) kn_tensor_release(saved[k].t);
     n->n_saved = 0;
-    n->saves = 0;
     if (n->op == KN__OP_APPLY) kn__apply_free(n);
+    if (n->op != KN__OP_SPECIAL || !*kn__node_special(n)) return;
+    kn__special_of(*kn__node_special(n))->free(*kn__node_special(n));
+    *kn__node_special(n) = NULL;
 }
 
 void kn__node_retire(kn__node *n, bool consume) {
@@ -219,12 +242,31 @@ void kn__tape_clear(kn__tape *tape, bool retired) {
     for (kn__node *n = retired ? NULL : tape->last; n; n = n->prev) kn__node_retire(n, false);
     tape->first = tape->last = NULL;
     tape->n_nodes = 0;
+    tape->place = NULL;
+    tape->serial++;
     enter_chunk(tape, NULL);
+}
+
+kn__tape_mark kn__tape_mark_here(const kn__tape *tape) {
+    return (kn__tape_mark){tape->last, tape->current, tape->at, tape->end, tape->n_nodes};
+}
+
+void kn__tape_cut(kn__tape *tape, const kn__tape_mark *mark) {
+    for (kn__node *n = tape->last; n != mark->last; n = n->prev) kn__node_retire(n, false);
+    tape->last = mark->last;
+    if (mark->last)
+        mark->last->next = NULL;
+    else
+        tape->first = NULL;
+    tape->n_nodes = mark->n_nodes;
+    tape->current = mark->current;
+    tape->at = mark->at;
+    tape->end = mark->end;
 }
 
 /* --- recording --- */
 
-/* What is to be saved for the gradients that are wanted: bit i: input i, KN_NEED_OUT + r: result r.
+/* What the wanted gradients need saved: bit i: input i, KN_NEED_OUT + r: result r.
  * A row's back: inputs whose derivative is zero everywhere lose their edges. */
 static unsigned saves_of(const kn_op_call *call, const kn_op_info *info, kn_edge edges[]) {
     unsigned keep = 0;
@@ -247,31 +289,24 @@ static unsigned saves_of(const kn_op_call *call, const kn_op_info *info, kn_edge
     return any ? keep & (KN_NEED_ZERO - 1) : ~0u;
 }
 
-/* What is absent can't be saved. */
-static inline unsigned without_absent(unsigned saves, const kn_op_call *call) {
-    for (unsigned left = saves & 0xff; left; left &= left - 1) {
-        int i = __builtin_ctz(left);
-        if (call->in[i] == KN_NONE) saves &= ~(1u << i);
-    }
-    return saves;
-}
-
-static inline void fill_saved(kn__node *n, const kn_op_call *call) {
-    kn__saved *saved = kn__node_saved(n);
-    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
+/* Returns the place behind them. An input that is absent can't be saved. */
+static inline void *fill_saved(kn__node *n, unsigned saves, const kn_op_call *call) {
+    kn__saved *saved = kn__node_saved(n), *first = saved;
+    for (unsigned left = saves; left; left &= left - 1) {
         int bit = __builtin_ctz(left);
         kn_tensor *t = bit < KN_NEED_OUT ? call->in[bit] : call->out[bit - KN_NEED_OUT];
+        if (t == KN_NONE) {
+            saves &= ~(1u << bit);
+            continue;
+        }
         atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
         saved->t = t;
         saved->version = t->storage->version;
+        saved++;
     }
-}
-
-static inline int count_bits(unsigned m) { /* of 16; the base x86-64 has no instruction */
-    m -= m >> 1 & 0x5555;
-    m = (m & 0x3333) + (m >> 2 & 0x3333);
-    m = (m + (m >> 4)) & 0x0f0f;
-    return (int)((m + (m >> 8)) & 31);
+    n->saves = (uint16_t)saves;
+    n->n_saved = (uint8_t)(saved - first);
+    return saved;
 }
 
 static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
@@ -298,20 +333,16 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
         if ((char *)n == before) tape->at = before;
         return KN_OK;
     }
-    saves = without_absent(saves, call);
     n->tape = tape;
+    n->place = tape->place;
     n->file = NULL;
     n->op = call->op;
     n->n_in = call->n_in;
-    n->saves = (uint16_t)saves;
-    n->n_saved = (uint8_t)count_bits(saves);
     n->flat = call->flat;
     n->saved_at = (uint32_t)saved_at;
-    size_t dims_at = saved_at + n->n_saved * sizeof(kn__saved),
-           attr_at = dims_at + n_dims * sizeof(int64_t);
+    int64_t *dim = fill_saved(n, saves, call);
+    size_t attr_at = (size_t)((char *)(dim + n_dims) - (char *)n);
     n->attr_at = (uint32_t)attr_at;
-    fill_saved(n, call);
-    int64_t *dim = (int64_t *)(void *)((char *)n + dims_at);
     for (int r = 0; r < call->n_out; r++) {
         dim = fill_result(n, r, call->want >> r & 1 ? call->out[r] : NULL, dim);
     }
@@ -321,10 +352,34 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     return KN_OK;
 }
 
+/* Names the first op whose result is not finite, and which of its inputs were not before. */
+static __attribute__((noinline)) kn_status check_finite(const kn__tape *tape,
+                                                        const kn_op_call *call) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    char found[160], place[128], inputs[512];
+    for (int r = 0; r < call->n_out; r++) {
+        if (!kn__find_not_finite(found, sizeof found, call->out[r])) continue;
+        size_t at = 0;
+        for (int i = 0; i < call->n_in && at < sizeof inputs; i++) {
+            char bad[160];
+            if (!kn__find_not_finite(bad, sizeof bad, call->in[i])) continue;
+            const char *name = i < KN_IN_NAMED ? info->in_name[i] : NULL;
+            int n = snprintf(inputs + at, sizeof inputs - at, "%s%s has %s", at ? ", " : "",
+                             name ? name : "an input", bad);
+            at += n > 0 ? (size_t)n : 0;
+        }
+        kn__place_text(place, sizeof place, tape->place);
+        return KN_FAIL(KN_ERR_INVALID, "the result of %s%s%s has %s; %s", info->name,
+                       place[0] ? " in " : "", place, found, at ? inputs : "its inputs are finite");
+    }
+    return KN_OK;
+}
+
 static kn_status record(void *tape, const kn_op_call *call) {
     const kn__rule *rule = &kn__rules[call->op];
     if (rule->nograd) return KN_OK;
     if (call->n_out == 1 && !kn__dtype_is_float(call->out[0]->dtype)) return KN_OK;
+    if (kn__anomaly_on()) KN_TRY(check_finite(tape, call));
     kn_scope scope = kn_scope_begin_grad("record");
     kn_status status = add_node(tape, call);
     kn_scope_end(&scope);
@@ -364,13 +419,20 @@ kn_tensor *kn_watch(kn_tensor *x) {
     if (!tape) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_watch: no tape is open on this thread");
     kn_tensor *alias = kn_tensor_alias(x);
     if (!alias) return NULL;
-    /* What is recorded already goes on receiving its gradient through the alias. */
+    /* Nodes recorded before still receive their gradient through the alias. */
     kn_edge edge = kn__edge_from(tape, x);
     kn__node *n = edge ? kn__tape_node(tape, KN_OP_reshape, alias, 1, sizeof(kn_attr_shape))
                        : kn__tape_node(tape, KN__OP_WATCH, alias, 0, 0);
     if (!n) return kn_error_defer(KN_ERR_OOM);
     if (edge) kn__node_edges(n)[0] = edge;
     return alias;
+}
+
+kn_tensor *kn_detach(kn_tensor *x) {
+    if (kn_pending()) return NULL;
+    const char *problem = kn_tensor_problem(x);
+    if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_detach: x %s", problem);
+    return kn_tensor_alias(x);
 }
 
 /* --- what tests and tools ask --- */
@@ -391,7 +453,7 @@ kn_status kn_tape_check(void) {
     const kn__node *prev = NULL;
     int64_t count = 0;
     for (kn__node *n = tape ? tape->first : NULL; n; prev = n, n = n->next, count++) {
-        if (n->prev != prev || n->tape != tape || n->op > KN__OP_APPLY) {
+        if (n->prev != prev || n->tape != tape || n->op > KN__OP_SPECIAL) {
             return KN_FAIL(KN_ERR_INTERNAL, "tape: node %lld is damaged", (long long)count);
         }
         for (int r = 0; r < n->n_out; r++) {

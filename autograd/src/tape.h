@@ -24,15 +24,45 @@
 typedef struct kn__param kn__param;
 typedef struct kn__tape kn__tape;
 typedef struct kn__node kn__node;
+typedef struct kn__place kn__place;
 
 /* Nodes that are no op of the table. */
-enum { KN__OP_WATCH = KN_OP_COUNT, KN__OP_APPLY };
+enum { KN__OP_WATCH = KN_OP_COUNT, KN__OP_APPLY, KN__OP_SPECIAL };
+
+/* --- places --- */
+/* Where in the model a call was made: the innermost kn_tape_scope, in the tape's arena. */
+struct kn__place {
+    const kn__place *up; /* the scope around it; NULL: none */
+    int depth;           /* 1 for the outermost */
+    char label[];
+};
+enum { KN__PLACES_MAX = 24 }; /* deeper scopes count as the last of these */
+
+/* "block1/conv2"; "" without a place. Cut to out_bytes. */
+char *kn__place_text(char *out, size_t out_bytes, const kn__place *place);
+
+/* The scope of the derivative by input i: "conv[2]" in Knet's table, "conv  d weight" in the tree.
+ * Valid for ever. */
+const char *kn__derivative_label(int op, int i);
+/* Its scope, ended by kn_scope_end. */
+static inline kn_scope kn__derivative_begin(int op, int i) {
+    kn_scope off = {0};
+    return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_grad(kn__derivative_label(op, i)) : off;
+}
+
+/* --- anomaly mode --- */
+extern _Atomic int kn__anomaly __attribute__((visibility("hidden")));
+static inline bool kn__anomaly_on(void) {
+    return __builtin_expect(atomic_load_explicit(&kn__anomaly, memory_order_relaxed), 0);
+}
+/* Whether t has an element that is not finite; `out` says which: "NaN at [3,5]". */
+bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t);
 
 /* --- nodes --- */
 typedef struct kn__result {
     kn_tensor *out;     /* borrowed; NULL once it is gone, or was not asked for */
     kn_tensor *grad;    /* in backward; owned */
-    const int64_t *dim; /* its shape: rules ask the edge's target what they must make */
+    const int64_t *dim; /* its shape: a rule's gradient must have the shape of the edge's target */
     uint8_t n_dims, dtype;
     int target; /* kn_gradients: 1 + the index of its answer; 0: not asked for */
 } kn__result;
@@ -45,6 +75,7 @@ typedef struct kn__saved {
 struct kn__node { /* followed by results, edges, saved values, dims, attributes */
     kn__node *prev, *next;
     kn__tape *tape;
+    const kn__place *place;
     const char *file; /* call site, taken from a result when it goes */
     int line;
     uint16_t op;
@@ -52,7 +83,7 @@ struct kn__node { /* followed by results, edges, saved values, dims, attributes 
     uint16_t n_in;
     uint8_t n_out, n_saved;
     uint8_t flat;               /* a row without broadcasting: gradients have the result's shape */
-    uint8_t wanted;             /* in a pass: on a path to what is differentiated by */
+    uint8_t wanted;             /* in a pass: on a path to a tensor whose gradient is wanted */
     uint8_t n_users;            /* in a pass: edges that lead here; 2: two or more */
     uint32_t saved_at, attr_at; /* offsets from the node, bytes */
 };
@@ -82,7 +113,7 @@ static inline kn__result *kn__edge_result(kn_edge e) {
 }
 
 const char *kn__node_name(const kn__node *n);
-/* "relu (mlp.c:12)", for messages. */
+/* "relu in fc1 (mlp.c:12)", for messages. */
 char *kn__node_text(char *out, size_t out_bytes, kn__node *n);
 /* Its call site, as far as it is known. */
 const char *kn__node_site(int *line, kn__node *n);
@@ -94,8 +125,12 @@ struct kn__tape {
     char *at, *end;
     kn__chunk *chunks, *current; /* `chunks` is the list, `current` the one being filled */
     int64_t n_nodes;
+    const kn__place *place; /* of the calls that come */
+    uint32_t serial;        /* counts clearings: places of an older serial are gone */
 };
 
+/* Room in the tape's arena. NULL: no memory, the error is recorded. */
+void *kn__tape_take(kn__tape *tape, size_t size_bytes);
 /* A node of one result, which is t, with room for edges and attributes, appended. NULL: no memory,
  * the error is recorded. */
 kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t attr_bytes);
@@ -109,24 +144,41 @@ void kn__tape_clear(kn__tape *tape, bool retired);
 /* Takes the node out of use; `consume`: gives back its results' storage too. */
 void kn__node_retire(kn__node *n, bool consume);
 
+/* A place in the tape, and back to it: nodes behind it are released, the arena's room reused. */
+typedef struct kn__tape_mark {
+    kn__node *last;
+    kn__chunk *current;
+    char *at, *end;
+    int64_t n_nodes;
+} kn__tape_mark;
+kn__tape_mark kn__tape_mark_here(const kn__tape *tape);
+void kn__tape_cut(kn__tape *tape, const kn__tape_mark *mark);
+
 /* --- one pass --- */
 typedef struct kn__pass {
     kn__tape *tape;
-    kn_edge from;        /* what is differentiated */
+    kn_edge from;        /* the tensor to differentiate */
     uint32_t mark;       /* what the frame owned when the pass began */
     bool again;          /* record the gradients */
     bool keep;           /* leave the tape as it is */
     bool to_params;      /* kn_backward; else into slots */
+    bool hooked;         /* a parameter of it has a hook */
+    uint64_t serial;     /* of hooked passes: whose count of users a parameter has */
     kn_tensor *const *x; /* kn_gradients: its targets and their gradients */
     kn_tensor **slots;
     int n_x;
+    kn_tensor *dy;             /* kn_gradients: of pass->from; NULL: ones */
     struct kn_params *touched; /* kn_backward: sets that it has written to */
 } kn__pass;
 
-/* Finds the nodes on a path from pass->from to what is differentiated by; whether `from` is one. */
-bool kn__pass_mark(const kn__pass *pass);
+/* Finds the nodes on a path from pass->from to a tensor whose gradient is wanted; whether `from` is
+ * one. */
+bool kn__pass_mark(kn__pass *pass);
 /* Walks from pass->from to the tape's start. On failure the error is recorded and returned. */
 kn_status kn__pass_run(kn__pass *pass);
+
+/* One node of the walk: computes its gradients, then releases its tensors. */
+kn_status kn__pass_node(kn__pass *pass, kn__node *n);
 
 /* --- rules --- */
 typedef struct kn__back { /* the gradients of one node, being computed */
@@ -159,6 +211,14 @@ static inline bool kn__pass_wants(const kn__pass *pass, kn_edge edge) {
 static inline bool kn__back_wants(const kn__back *b, int i) {
     return kn__pass_wants(b->pass, kn__node_edges(b->node)[i]);
 }
+/* g, where this node is the last that reads it: its gradient may overwrite it element by element.
+ * NULL: somebody else reads it. */
+static inline kn_tensor *kn__back_last_use(const kn__back *b) {
+    const kn__result *result = kn__node_results(b->node);
+    bool is_last = !b->pass->again && result->grad == b->g && !result->target;
+    if (!is_last || b->g == KN_NONE || b->g->state == KN_TENSOR_PENDING) return NULL;
+    return kn_tensor_is_unshared(b->g) ? b->g : NULL;
+}
 /* Hands over the gradient of input i, of the input's shape. */
 kn_status kn__back_deliver(kn__back *b, int i, kn_tensor *dx);
 /* The same; the caller's reference goes with it. */
@@ -176,7 +236,7 @@ static inline kn_tensor *kn__saved_out(const kn__back *b, int r) {
 }
 static inline void *kn__back_attr(const kn__back *b) { return kn__node_attr(b->node); }
 /* A gradient that exists already, into which a kernel may write the gradient of input i, or NULL.
- * *fresh: what it holds is old and to be overwritten; else the kernel adds. */
+ * *fresh: its old content is overwritten; else the kernel adds. */
 kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh);
 
 /* The last op of the gradient of input i: runs it, straight into a gradient that exists where the
@@ -192,9 +252,21 @@ kn_tensor *kn__give_unbroadcast(kn__back *b, int i, kn_tensor *g);
 kn_status kn__rule_row(kn__back *b);
 kn_status kn__rule_row_back(kn__back *b);
 kn_status kn__rule_row_back2(kn__back *b);
-/* Which inputs of a row's back or back2 have a derivative that isn't zero, and what is saved for
- * it: a bit an input (z counts as one). */
+/* Which inputs of a row's back or back2 have a derivative that isn't zero, and which tensors it
+ * needs saved: a bit an input (z counts as one). */
 unsigned kn__row_saves(unsigned *live, const kn_op_call *call, int order);
+
+/* KN__OP_SPECIAL: a node that brings its functions; its attribute is a pointer to a struct that
+ * begins with a pointer to these. */
+typedef struct kn__special {
+    const char *name;
+    kn_status (*back)(kn__back *b);
+    void (*free)(void *self);
+} kn__special;
+static inline void **kn__node_special(kn__node *n) { return kn__node_attr(n); }
+static inline const kn__special *kn__special_of(void *self) {
+    return *(const kn__special *const *)self;
+}
 
 /* Ops of the user's own. */
 kn_status kn__apply_back(kn__back *b);

@@ -3,10 +3,15 @@
  *   _ns        time of an operation, beside exact best fit with no lock
  *   _reserved  on a device of eight times the peak, beside the peak of live bytes
  *   _fits      the smallest device on which the trace completes, beside that peak
+ *   _plan      bytes reserved in a step that a plan serves (<knet/plan.h>), beside that peak
+ *   _plan_ns   time of an operation of that step, beside the pool's; both for traces of one stream
+ *   _lab_ms    all policies as `knet replay --policy all` plays them, beside half a second
  *
  * The traces: a transformer's and a convolution net's training steps, made here from a seed, and
  * every file in $KNET_TRACES, or in ../shared/traces. */
 #include <dirent.h>
+#include <knet/plan.h>
+#include <knet/sim.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +152,76 @@ static void emit(const char *trace, const char *what, double value, const char *
     bench_emit("replay", metric, value, unit, baseline);
 }
 
+/* One step: the whole trace, and the blocks that it leaves. */
+static void plan_step(kn_plan *plan, const kn__trace *trace, void **blocks) {
+    must(kn_plan_begin(plan));
+    for (size_t i = 0; i < trace->n_steps; i++) {
+        const kn__step *s = &trace->steps[i];
+        if (s->kind == KN__STEP_ALLOC) {
+            must(kn_plan_alloc(&blocks[s->block], plan, s->size, NULL));
+        } else if (s->kind == KN__STEP_FREE) {
+            must(kn_plan_free(plan, blocks[s->block]));
+            blocks[s->block] = NULL;
+        }
+    }
+    for (uint32_t i = 0; i < trace->n_blocks; i++) {
+        must(kn_plan_free(plan, blocks[i]));
+        blocks[i] = NULL;
+    }
+    must(kn_plan_end(plan));
+}
+
+/* A simulated device lives as long as the process, and so does its pool here. */
+static kn_pool *plan_pool(uint64_t capacity_bytes) {
+    static int n_made;
+    char name[24];
+    kn_sim *sim = NULL;
+    kn_device *device = NULL;
+    kn_sim_options options = {.capacity_bytes = capacity_bytes, .instant = true};
+    must(kn_sim_create(&sim, &options));
+    snprintf(name, sizeof name, "plan:%d", ++n_made);
+    must(kn_device_register(&device, name, kn_sim_driver(sim), sim));
+    kn_pool *pool = kn_device_pool(device);
+    if (!pool) must(kn_check());
+    return pool;
+}
+
+static void bench_plan(const char *name, const kn__trace *trace, double pool_ns) {
+    kn_plan *plan = NULL;
+    kn_plan_stats stats;
+    kn_pool_stats held;
+    uint64_t best = UINT64_MAX;
+    kn_pool *pool = plan_pool(8 * trace->peak_live_bytes + ((uint64_t)1 << 30));
+    void **blocks = calloc(trace->n_blocks, sizeof *blocks);
+    if (!blocks) return;
+    must(kn_plan_create(&plan, pool, NULL));
+    plan_step(plan, trace, blocks);
+    kn_pool_peaks_reset(pool);
+    for (int i = 0; i < (bench_quick() ? 7 : 51); i++) {
+        uint64_t start = bench_now_ns();
+        plan_step(plan, trace, blocks);
+        uint64_t ns = bench_now_ns() - start;
+        if (ns < best) best = ns;
+    }
+    kn_plan_stats_read(&stats, sizeof stats, plan);
+    kn_pool_stats_read(&held, sizeof held, pool);
+    if (stats.n_mismatches) fprintf(stderr, "bench_replay: %s: %s\n", name, stats.mismatch);
+    emit(name, "plan", (double)held.reserved_bytes_max, "bytes", (double)trace->peak_live_bytes);
+    emit(name, "plan_ns", (double)best / (double)(2 * trace->n_blocks), "ns", pool_ns);
+    kn_plan_destroy(plan);
+    free(blocks);
+}
+
+static void bench_lab(const char *name, const kn__trace *trace) {
+    static kn__played played;
+    uint64_t start = bench_now_ns();
+    for (int i = 0; kn__policy_names[i]; i++) {
+        if (strcmp(kn__policy_names[i], "plan") == 0) continue; /* "all" leaves it out */
+        must(kn__play(&played, trace, kn__policy_names[i], NULL));
+    }
+    emit(name, "lab_ms", (double)(bench_now_ns() - start) / 1e6, "ms", 500);
+}
+
 static void bench_trace(const char *name, kn__trace *trace) {
     static kn__played arena, bestfit;
     kn__play_options options = {.repeats = bench_quick() ? 7 : 51};
@@ -161,6 +236,8 @@ static void bench_trace(const char *name, kn__trace *trace) {
         emit(name, "ns", arena.ns_per_op, "ns", bestfit.ns_per_op);
         emit(name, "reserved", (double)arena.counts.reserved_bytes_max, "bytes", peak);
         emit(name, "fits", fits ? (double)fits : (double)NAN, "bytes", peak);
+        bench_lab(name, trace);
+        if (trace->n_streams == 1) bench_plan(name, trace, arena.ns_per_op);
     }
     kn__trace_release(trace);
 }

@@ -4,7 +4,8 @@
 
 Reads lines "model steps" from standard input, runs that many steps, and answers with their median in nanoseconds; on a
 GPU with the mean, the wait for the last step included. Tensors are made beforehand, so no loader is in the figures; the
-optimiser is plain SGD, as on our side.
+optimiser is plain SGD, as on our side. lenet_tuned is LeNet with channels last; "MODEL_peak 1" asks for the most bytes
+that live in a step.
 """
 import gc
 import statistics
@@ -26,9 +27,9 @@ def mlp():
     return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), torch.rand(100, 784), 100, 0.5
 
 
-def step_of(make, device):
+def step_of(make, device, **layout):
     model, x, batch, rate = make()
-    model, x = model.to(device), x.to(device)
+    model, x = model.to(device, **layout), x.to(device).contiguous(**layout)
     y = torch.randint(10, (batch,), device=device)
     optimiser = torch.optim.SGD(model.parameters(), rate)
 
@@ -57,6 +58,26 @@ def mean_ns(step, count):
     return (time.perf_counter_ns() - start) // count
 
 
+def peak_bytes(make):
+    """The most bytes that live at once in a step, by PyTorch's profiler, with parameters, batch and labels."""
+    model, x, batch, rate = make()
+    y = torch.randint(10, (batch,))
+    optimiser = torch.optim.SGD(model.parameters(), rate)
+    live = sum(p.numel() * p.element_size() for p in [*model.parameters(), x, y])
+    for _ in range(2):
+        optimiser.zero_grad(set_to_none=True)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+    now = most = live
+    changes = [(e.start_us(), i, e.nbytes()) for i, e in enumerate(profile.profiler.kineto_results.events())
+               if e.name() == "[memory]"]
+    for _, _, nbytes in sorted(changes):
+        now += nbytes
+        most = max(most, now)
+    return most
+
+
 def main():
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
     tf32 = sys.argv[3:] == ["tf32"]
@@ -68,6 +89,11 @@ def main():
     gc.disable()
     for line in sys.stdin:
         name, count = line.split()
+        if name.endswith("_peak"):
+            print(peak_bytes({"lenet": lenet, "mlp": mlp}[name[:-5]]), flush=True)
+            continue
+        if name == "lenet_tuned" and name not in steps:
+            steps[name] = step_of(lenet, device, memory_format=torch.channels_last)
         print(measure(steps[name], int(count)), flush=True)
 
 

@@ -1,15 +1,12 @@
 #include "steps.h"
 
-#include <fcntl.h>
 #include <knet/models.h>
 #include <knet/optim.h>
 #include <knet/prof.h>
 #include <knet/tape.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "bench.h"
 
@@ -120,44 +117,4 @@ bool steps_has_device(const char *name) {
     if (kn_device_find(&device, name) == KN_OK) return true;
     fprintf(stderr, "bench_train: skipped: %s\n", kn_last_error()->message);
     return false;
-}
-
-/* --- processes that answer --- */
-
-static void child(int in, int out, char *const argv[], const char *variable) {
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    if (variable) putenv((char *)(uintptr_t)variable);
-    execv(argv[0], argv);
-    _exit(127);
-}
-
-void stepper_start(stepper *s, char *const argv[], const char *variable) {
-    int to[2], from[2];
-    *s = (stepper){0};
-    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC)) return;
-    s->pid = fork();
-    if (s->pid == 0) child(to[0], from[1], argv, variable);
-    close(to[0]);
-    close(from[1]);
-    s->to = fdopen(to[1], "w");
-    s->from = fdopen(from[0], "r");
-    if (s->pid < 0) s->pid = 0;
-}
-
-double stepper_ask(stepper *s, const char *model, int n_steps) {
-    double ns = 0;
-    if (!s->pid) return (double)NAN;
-    fprintf(s->to, "%s %d\n", model, n_steps);
-    if (fflush(s->to) == 0 && fscanf(s->from, "%lf", &ns) == 1) return ns;
-    stepper_stop(s);
-    return (double)NAN;
-}
-
-void stepper_stop(stepper *s) {
-    if (!s->to) return;
-    fclose(s->to);
-    fclose(s->from);
-    if (s->pid) waitpid(s->pid, NULL, 0);
-    *s = (stepper){0};
 }

@@ -12,11 +12,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "bench.h"
+#include "neighbours.h"
+#include "peer.h"
 #include "steps.h"
 
 enum { ROUNDS_MAX = 31 };
@@ -40,10 +39,11 @@ typedef struct rounds {
     double ns[3][ROUNDS_MAX], ratio[2][ROUNDS_MAX]; /* ours, timed, peer's; ours/peer, timed/ours */
 } rounds;
 
-static void run(rounds *r, stepper s[3], const char *model, int n_rounds, int n_steps) {
-    for (int who = 0; who < 3; who++) stepper_ask(&s[who], model, n_steps); /* warm up */
+static void run(rounds *r, peer s[3], const char *model, int n_rounds, int n_steps) {
+    for (int who = 0; who < 3; who++) peer_ask(&s[who], "%s %d", model, n_steps); /* warm up */
     for (int i = 0; i < n_rounds; i++) {
-        for (int who = 0; who < 3; who++) r->ns[who][i] = stepper_ask(&s[who], model, n_steps);
+        for (int who = 0; who < 3; who++)
+            r->ns[who][i] = peer_ask(&s[who], "%s %d", model, n_steps);
         r->ratio[0][i] = r->ns[0][i] / r->ns[2][i];
         r->ratio[1][i] = r->ns[1][i] / r->ns[0][i];
     }
@@ -56,37 +56,18 @@ static void emit(const rounds *r, const char *metric, int n_rounds) {
 
 /* --- with busy neighbours --- */
 
-enum { NEIGHBOURS = 2 };
-
-static void neighbours_start(pid_t pid[NEIGHBOURS]) {
-    for (int i = 0; i < NEIGHBOURS; i++) {
-        pid[i] = fork();
-        if (pid[i]) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (volatile unsigned turns = 0;; turns++) continue;
-    }
-}
-
-static void neighbours_stop(const pid_t pid[NEIGHBOURS]) {
-    for (int i = 0; i < NEIGHBOURS; i++) {
-        if (pid[i] <= 0) continue;
-        kill(pid[i], SIGKILL);
-        waitpid(pid[i], NULL, 0);
-    }
-}
-
 static void run_busy(char *self, int n_rounds, int n_steps) {
     char serve[] = "--serve", threads[3][2] = {"0", "1", "2"}, cpu[] = "cpu", f32[] = "f32";
-    stepper s[3];
+    peer s[3];
     rounds r;
     pid_t neighbours[NEIGHBOURS];
     for (int who = 0; who < 3; who++)
-        stepper_start(&s[who], (char *[]){self, serve, threads[who], cpu, f32, NULL},
-                      "OMP_NUM_THREADS");
+        peer_start(&s[who], (char *[]){self, serve, threads[who], cpu, f32, NULL},
+                   "OMP_NUM_THREADS");
     neighbours_start(neighbours);
     run(&r, s, "lenet", n_rounds, n_steps);
     neighbours_stop(neighbours);
-    for (int who = 0; who < 3; who++) stepper_stop(&s[who]);
+    for (int who = 0; who < 3; who++) peer_stop(&s[who]);
     double best = fmin(median(r.ns[1], n_rounds), median(r.ns[2], n_rounds));
     bench_emit("train", "lenet_busy", median(r.ns[0], n_rounds) * 1e-6, "ms", best * 1e-6);
 }
@@ -96,12 +77,12 @@ static void run_busy(char *self, int n_rounds, int n_steps) {
 enum { DEVICE_STEPS = 200, DEVICE_ROUNDS = 9 };
 enum { OURS, OURS_TF32, TIMED, TIMED_GPU, PEER, PEER_TF32, DEVICE_SIDES };
 
-static void rounds_of(double out[DEVICE_SIDES], stepper s[DEVICE_SIDES], const char *model) {
+static void rounds_of(double out[DEVICE_SIDES], peer s[DEVICE_SIDES], const char *model) {
     double ns[DEVICE_SIDES][ROUNDS_MAX];
-    for (int who = 0; who < DEVICE_SIDES; who++) stepper_ask(&s[who], model, DEVICE_STEPS);
+    for (int who = 0; who < DEVICE_SIDES; who++) peer_ask(&s[who], "%s %d", model, DEVICE_STEPS);
     for (int i = 0; i < DEVICE_ROUNDS; i++)
         for (int who = 0; who < DEVICE_SIDES; who++)
-            ns[who][i] = stepper_ask(&s[who], model, DEVICE_STEPS);
+            ns[who][i] = peer_ask(&s[who], "%s %d", model, DEVICE_STEPS);
     for (int who = 0; who < DEVICE_SIDES; who++) out[who] = median(ns[who], DEVICE_ROUNDS) * 1e-6;
 }
 
@@ -117,13 +98,13 @@ static int run_device(char *device, char *python, char *script) {
          tf32[] = "tf32";
     char *const ours[] = {self, serve, two, device, f32, NULL};
     double ms[DEVICE_SIDES], known = 0;
-    stepper s[DEVICE_SIDES];
-    stepper_start(&s[OURS], ours, NULL);
-    stepper_start(&s[OURS_TF32], (char *[]){self, serve, two, device, tf32, NULL}, NULL);
-    stepper_start(&s[TIMED], ours, "KNET_TIMER=1,out=/dev/null");
-    stepper_start(&s[TIMED_GPU], ours, "KNET_TIMER=gpu,out=/dev/null");
-    stepper_start(&s[PEER], (char *[]){python, script, two, device, f32, NULL}, NULL);
-    stepper_start(&s[PEER_TF32], (char *[]){python, script, two, device, tf32, NULL}, NULL);
+    peer s[DEVICE_SIDES];
+    peer_start(&s[OURS], ours, NULL);
+    peer_start(&s[OURS_TF32], (char *[]){self, serve, two, device, tf32, NULL}, NULL);
+    peer_start(&s[TIMED], ours, "KNET_TIMER=1,out=/dev/null");
+    peer_start(&s[TIMED_GPU], ours, "KNET_TIMER=gpu,out=/dev/null");
+    peer_start(&s[PEER], (char *[]){python, script, two, device, f32, NULL}, NULL);
+    peer_start(&s[PEER_TF32], (char *[]){python, script, two, device, tf32, NULL}, NULL);
     for (int i = 0; i < 2; i++) {
         rounds_of(ms, s, models[i]);
         emit_device(models[i], "step_ms", ms[OURS], ms[PEER]);
@@ -132,7 +113,7 @@ static int run_device(char *device, char *python, char *script) {
         emit_device(models[i], "timer_gpu", ms[TIMED_GPU], ms[OURS]);
         for (int who = 0; who < DEVICE_SIDES; who++) known += ms[who];
     }
-    for (int who = 0; who < DEVICE_SIDES; who++) stepper_stop(&s[who]);
+    for (int who = 0; who < DEVICE_SIDES; who++) peer_stop(&s[who]);
     if (isnan(known))
         fprintf(stderr, "bench_train: one side did not answer; its figures are missing\n");
     return isnan(known);
@@ -153,13 +134,10 @@ int main(int argc, char **argv) {
     unsetenv("OPENBLAS_L2_SIZE");
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", python[] = "/usr/bin/python3";
     char script[] = PEER_SCRIPT, cpu[] = "cpu", f32[] = "f32";
-    stepper s[3];
-    stepper_start(&s[0], (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
-    stepper_start(&s[1], (char *[]){self, serve, two, cpu, f32, NULL},
-                  "KNET_TIMER=1,out=/dev/null");
-    /* PyTorch with the BLAS that shares its threads: the other one's fight with them. */
-    stepper_start(&s[2], (char *[]){python, script, two, NULL},
-                  "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp");
+    peer s[3];
+    peer_start(&s[0], (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
+    peer_start(&s[1], (char *[]){self, serve, two, cpu, f32, NULL}, "KNET_TIMER=1,out=/dev/null");
+    peer_start(&s[2], (char *[]){python, script, two, NULL}, PEER_BLAS);
     rounds lenet, mlp;
     int n_rounds = bench_quick() ? 5 : 21;
     run(&lenet, s, "lenet", n_rounds, 10);
@@ -170,7 +148,7 @@ int main(int argc, char **argv) {
                      median(lenet.ns[0], n_rounds) * 1e-6, median(lenet.ratio[1], n_rounds));
     bench_emit_ratio("train", "mlp_timer", median(mlp.ns[1], n_rounds) * 1e-6, "ms",
                      median(mlp.ns[0], n_rounds) * 1e-6, median(mlp.ratio[1], n_rounds));
-    for (int who = 0; who < 3; who++) stepper_stop(&s[who]);
+    for (int who = 0; who < 3; who++) peer_stop(&s[who]);
     run_busy(self, n_rounds, 10);
     if (isnan(median(lenet.ns[2], n_rounds)))
         fprintf(stderr, "bench_train: PyTorch is absent, so its figures are missing\n");

@@ -94,7 +94,7 @@ static unsigned class_of(const kn_op_info *info, int i) {
     return info->in[i < info->n_in ? i : info->n_in - 1];
 }
 
-/* The input i is there, and yet not what it must be; `first` is the first of the call's dtype. */
+/* Whether input i has a wrong device or dtype; `first` is the first of the call's dtype. */
 static bool unfit(const kn_op_call *call, int i, int first) {
     const kn_op_info *info = &kn_op_table[call->op];
     const kn_tensor *t = call->in[i];

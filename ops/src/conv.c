@@ -22,6 +22,10 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
             }
         }
     }
+    if ((int)o->act < KN_ACT_NONE || o->act > KN_ACT_GELU) {
+        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "act is %d", (int)o->act);
+        return true;
+    }
     for (int i = 0; i < 4; i++) {
         if (!o->reserved[i]) continue;
         kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "reserved[%d] is not zero", i);
@@ -34,8 +38,10 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
 }
 
 static kn_attr_conv explicit_options(const kn_conv_options *o, int n_spatial) {
-    kn_attr_conv attr = {
-        .groups = o->groups ? o->groups : 1, .n_spatial = n_spatial, .flip = o->flip != 0};
+    kn_attr_conv attr = {.groups = o->groups ? o->groups : 1,
+                         .n_spatial = n_spatial,
+                         .flip = o->flip != 0,
+                         .act = (int32_t)o->act};
     for (int i = 0; i < 3; i++) {
         attr.stride[i] = o->stride[i] ? o->stride[i] : 1;
         attr.padding[i] = o->padding[i];
@@ -115,16 +121,99 @@ bool kn__infer_conv(kn_op_call *call) {
     return kn__shaped(call, 0, x->n_dims, dim);
 }
 
-kn_tensor *(kn_conv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+bool kn__infer_conv_act(kn_op_call *call) {
+    const kn_tensor *r = call->in[3];
+    if (!kn__infer_conv(call)) return false;
+    if (r == &kn__none || kn__same_shape(r, call->out[0])) return true;
+    char p[96];
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "the residual must be %s",
+                           kn_shape_text(p, sizeof p, kn_tensor_shape(call->out[0])));
+}
+
+/* relu's gradient reads the result; gelu's what came before it, so it is recorded apart. */
+static kn_tensor *run(kn_op_call *call, kn_attr_conv *attr) {
+    kn_act act = (kn_act)attr->act;
+    if (act == KN_ACT_GELU && kn_op_recording(call->in, 4)) {
+        attr->act = KN_ACT_NONE;
+        return (kn_gelu)(run(call, attr));
+    }
+    if (act == KN_ACT_NONE && call->in[3] == KN_NONE) call->op = KN_OP_conv, call->n_in = 3;
+    return kn_op_run(call);
+}
+
+kn_tensor *(kn_conv_add)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                         const kn_conv_options *options) {
     static const kn_conv_options defaults = {.groups = 0};
     kn_attr_conv attr;
     kn_op_call call;
-    kn_op_call_init(&call, KN_OP_conv, &attr, KN_LIST_(x, w, b), 3);
+    kn_op_call_init(&call, KN_OP_conv_act, &attr, KN_LIST_(x, w, b, residual), 4);
     if (!kn__check_inputs(&call) || !ranks_fit(&call)) return NULL;
     if (!options) options = &defaults;
     if (options_fail(&call, options, x->n_dims - 2)) return NULL;
     attr = explicit_options(options, x->n_dims - 2);
-    return kn_op_run(&call);
+    return run(&call, &attr);
+}
+
+kn_tensor *(kn_conv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+    return (kn_conv_add)(x, w, b, KN_NONE, options);
+}
+
+/* --- transposed --- */
+
+static kn_tensor *deconv_fail(const kn_tensor *x, const kn_tensor *w, const char *why) {
+    char a[96], b[96];
+    return KN_FAIL_NULL(KN_ERR_SHAPE, "kn_deconv: %s (x %s, w %s)", why,
+                        kn_shape_text(a, sizeof a, kn_tensor_shape(x)),
+                        kn_shape_text(b, sizeof b, kn_tensor_shape(w)));
+}
+
+/* The size of each spatial dimension: the least that a convolution takes to x's. */
+static bool deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w) {
+    for (int i = 0; i < attr->n_spatial; i++) {
+        int64_t grown, window, size, cut = 0;
+        if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
+            attr->padding_end[i] > INT32_MAX || attr->dilation[i] > INT32_MAX)
+            return false;
+        cut = attr->padding[i] + attr->padding_end[i];
+        if (x->dim[2 + i] < 1 || w->dim[2 + i] < 1 ||
+            __builtin_mul_overflow(x->dim[2 + i] - 1, attr->stride[i], &grown) ||
+            __builtin_mul_overflow(w->dim[2 + i] - 1, attr->dilation[i], &window) ||
+            __builtin_add_overflow(grown, window, &size) || size - cut < 0)
+            return false;
+        attr->size[i] = size + 1 - cut;
+    }
+    return true;
+}
+
+static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
+    if (y && b != KN_NONE) {
+        kn_shape shape = {.n_dims = y->n_dims - 1, .dim = {y->dim[1]}};
+        for (int i = 1; i < shape.n_dims; i++) shape.dim[i] = 1;
+        y = (kn_add)(y, (kn_reshape)(b, shape));
+    }
+    if (act == KN_ACT_RELU) return (kn_relu)(y);
+    return act == KN_ACT_GELU ? (kn_gelu)(y) : y;
+}
+
+kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+    static const kn_conv_options defaults = {.groups = 0};
+    kn_attr_conv attr;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_conv_data, &attr, KN_LIST_(x, w), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    if (!options) options = &defaults;
+    if (x->n_dims < 3 || x->n_dims > 5 || w->n_dims != x->n_dims)
+        return deconv_fail(x, w, "x must be [B,O,spatial…], w [O,C/groups,window…] with as many");
+    if (options_fail(&call, options, x->n_dims - 2)) return NULL;
+    attr = explicit_options(options, x->n_dims - 2);
+    attr.act = KN_ACT_NONE;
+    if (x->dim[1] != w->dim[0] || w->dim[0] % attr.groups || w->dim[1] < 1)
+        return deconv_fail(x, w, "channels and groups don't fit");
+    if (b && b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
+        return deconv_fail(x, w, "b must have an element for each channel of the result");
+    if (!deconv_sizes(&attr, x, w))
+        return deconv_fail(x, w, "the result would be empty or too large");
+    return deconv_finish(kn_op_run(&call), b, options->act);
 }
 
 /* --- the gradients: shapes come from rules, which have them from kn_conv --- */

@@ -1,7 +1,11 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <knet/prof.h>
+
 #include "checked.h"
+#include "fuse.h"
 #include "thread.h"
 
 const kn_recorder *kn__recorder;
@@ -104,6 +108,29 @@ const char *kn_math_mode_name(kn_math_mode mode) {
     return names[mode >= KN_MATH_STRICT && mode <= KN_MATH_BF16 ? mode : 0];
 }
 
+static void note_modes(unsigned used) {
+    char text[64] = "";
+    size_t n = 0;
+    for (int m = KN_MATH_STRICT; m <= KN_MATH_BF16; m++) {
+        if (!(used >> m & 1)) continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? "+" : "",
+                              kn_math_mode_name((kn_math_mode)m));
+    }
+    (void)!kn_prof_note("math", text); /* of 16 other keys the mode is left out */
+}
+
+/* Every report of the timer names the modes that frames had. */
+static void note_mode(kn_math_mode mode) {
+    static _Atomic(unsigned) used;
+    unsigned bit = 1u << mode, now = atomic_load_explicit(&used, memory_order_relaxed);
+    if (now & bit) return;
+    now = atomic_fetch_or(&used, bit) | bit;
+    for (unsigned noted = 0; noted != now; now = atomic_load(&used)) {
+        noted = now;
+        note_modes(noted);
+    }
+}
+
 kn_status kn_math_mode_set(kn_math_mode mode) {
     if (mode < KN_MATH_STRICT || mode > KN_MATH_BF16) {
         return KN_FAIL(KN_ERR_INVALID, "kn_math_mode_set: there is no mode %d", (int)mode);
@@ -119,7 +146,7 @@ kn_math_mode kn_math_mode_get(void) {
 /* --- frames --- */
 
 static kn_status options_check(const kn_frame_options *o, const kn__frame *outer) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (o->reserved[i]) {
             return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: reserved[%d] is not zero", i);
         }
@@ -131,6 +158,10 @@ static kn_status options_check(const kn_frame_options *o, const kn__frame *outer
     if (o->record != 0 && o->record != KN_OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: record is %d; it must be 0 or KN_OFF",
                        o->record);
+    }
+    if (o->fuse != 0 && o->fuse != 1 && o->fuse != KN_OFF) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: fuse is %d; it must be 0, 1 or KN_OFF",
+                       o->fuse);
     }
     if (o->threads < 0) {
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: threads is %d", o->threads);
@@ -180,7 +211,8 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
     if (self->n_frames == self->frames_cap) KN_TRY(frames_grow(self));
     const kn__frame *outer = self->frame ? self->frame : &self->defaults;
     KN_TRY(options_check(o, outer));
-    if (tape && outer->tape) {
+    /* Records on the open tape again, inside a frame that turned recording off: kn_recompute. */
+    if (tape && outer->tape && outer->tape != tape) {
         return KN_FAIL(KN_ERR_INVALID,
                        "a tape is open already; tapes don't nest: see kn_gradients "
                        "with .again for higher derivatives");
@@ -193,12 +225,14 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
         frame.math = (kn_math_mode)o->math;
     else if (!outer->serial)
         frame.math = kn_math_mode_get();
+    note_mode(frame.math);
     if (tape) {
         frame.tape = tape;
         frame.recording = true;
     }
     if (o->record == KN_OFF) frame.recording = false;
-    frame.opens_tape = tape != NULL;
+    if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden();
+    frame.opens_tape = tape && tape != outer->tape;
     frame.first = self->n_owned;
     frame.serial = ++self->serial ? self->serial : ++self->serial;
     self->frames[self->n_frames++] = frame;
@@ -224,7 +258,7 @@ kn_frame kn_frame_begin_tape(const kn_frame_options *options, void *tape) {
     return begin(options, tape);
 }
 
-/* An error that nobody took must not poison what the thread does next. */
+/* An untaken error must not affect the thread's next calls. */
 static void log_untaken(void) {
     if (!kn_pending()) return;
     const kn_error *e = kn_last_error();
@@ -242,7 +276,11 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
         self->n_frames--;
         self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
     }
-    if (any && depth == 0) log_untaken();
+    if (any && depth == 0) {
+        kn_status status = kn__fuse_all(self);
+        if (status < 0) kn_error_defer(status);
+        log_untaken();
+    }
 }
 
 void kn_frame_end(kn_frame *frame) {

@@ -1,4 +1,4 @@
-/* Losses over rows with integer labels. */
+/* Losses: rows with integer labels, and terms of rows of ops.def with their reduction. */
 #include "run.h"
 
 /* scores [B,C], labels [B] */
@@ -27,11 +27,158 @@ bool kn__infer_nll_back(kn_op_call *call) {
 }
 
 kn_tensor *(kn_cross_entropy)(kn_tensor *logits, kn_tensor *labels) {
-    return KN_CALL(cross_entropy, NULL, logits, labels);
+    kn_attr_scalars attr = {0, 0};
+    return KN_CALL(cross_entropy, &attr, logits, labels);
 }
 kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
     return KN_CALL(nll, NULL, log_probs, labels);
 }
 kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
     return KN_CALL(accuracy, NULL, scores, labels);
+}
+
+/* --- labels with options --- */
+
+/* What the parts of a cross-entropy with options are made of. */
+typedef struct labelled_rows {
+    kn_tensor *log_probs, *index, *keep, *weight; /* [B,C]; [B]; [B] or NULL; of each row or NULL */
+} labelled_rows;
+
+static kn_tensor *zero_where_ignored(const labelled_rows *r, kn_tensor *x) {
+    return r->keep ? (kn_where)(r->keep, x, kn__constant_like(x, 0)) : x;
+}
+
+static labelled_rows rows_of(kn_tensor *logits, kn_tensor *labels,
+                             const kn_cross_entropy_options *o) {
+    labelled_rows r = {.log_probs = (kn_logsoftmax)(logits, 1), .index = (kn_cast)(labels, KN_I64)};
+    if (o->ignores) {
+        kn_tensor *ignored = kn__constant_like(r.index, (double)o->ignore_index);
+        r.keep = (kn_ne)(r.index, ignored);
+        r.index = zero_where_ignored(&r, r.index);
+    }
+    if (o->weight) r.weight = (kn_index_select)(o->weight, r.index, 0);
+    return r;
+}
+
+/* Of each row: (1 - ε)·w[label]·-log p[label] + ε/C·Σ w[c]·-log p[c] */
+static kn_tensor *row_losses(const labelled_rows *r, const kn_cross_entropy_options *o) {
+    kn_tensor *column = (kn_unsqueeze)(r->index, 1);
+    kn_tensor *picked = (kn_neg)((kn_squeeze)((kn_gather)(r->log_probs, column, 1), KN_SHAPE(1)));
+    if (o->weight) picked = (kn_mul)(picked, r->weight);
+    if (o->smoothing > 0) {
+        kn_tensor *all = o->weight ? (kn_mul)(r->log_probs, o->weight) : r->log_probs;
+        kn_tensor *mean = (kn_mean)(all, KN_SHAPE(1), false);
+        picked = (kn_axpby)(picked, mean, 1 - o->smoothing, -o->smoothing);
+    }
+    return zero_where_ignored(r, picked);
+}
+
+/* What the sum of the rows is divided by. */
+static kn_tensor *divisor(const labelled_rows *r, const kn_tensor *logits) {
+    kn_tensor *each =
+        r->weight ? zero_where_ignored(r, r->weight) : (kn_cast)(r->keep, (kn_dtype)logits->dtype);
+    return (kn_sum)(each, KN_ALL, false);
+}
+
+static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *o) {
+    for (int i = 0; i < 4; i++) {
+        if (!o->reserved[i]) continue;
+        return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+    }
+    if (!(o->smoothing >= 0 && o->smoothing <= 1)) {
+        return kn_op_call_fail(call, KN_ERR_INVALID, "smoothing is %g; it must be in 0 … 1",
+                               o->smoothing);
+    }
+    if (!o->weight) return true;
+    if (!kn__check_readable(KN_OP_cross_entropy, &o->weight, 1)) return false;
+    if (o->weight->n_dims == 1 && o->weight->n == call->in[0]->dim[1]) return true;
+    char text[128];
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "weight is %s; it must have one number a class",
+                           kn_shape_text(text, sizeof text, kn_tensor_shape(o->weight)));
+}
+
+kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
+    if (!terms) return NULL;
+    switch (how) {
+        case KN_REDUCE_MEAN:
+            return (kn_mean)(terms, KN_ALL, false);
+        case KN_REDUCE_SUM:
+            return (kn_sum)(terms, KN_ALL, false);
+        case KN_REDUCE_BATCH:
+            return (kn_affine)((kn_sum)(terms, KN_ALL, false),
+                               1 / (double)(terms->n_dims ? terms->dim[0] : 1), 0);
+        case KN_REDUCE_NONE:
+            return terms;
+    }
+    return KN_FAIL_NULL(KN_ERR_INVALID, "invalid reduction %d", (int)how);
+}
+
+kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
+                                   const kn_cross_entropy_options *options) {
+    static const kn_cross_entropy_options defaults = {.ignores = 0};
+    const kn_cross_entropy_options *o = options ? options : &defaults;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
+    if (!kn__check_inputs(&call) || !labelled(&call) || !options_fit(&call, o)) return NULL;
+    if (!o->ignores && !o->weight && o->reduction == KN_REDUCE_MEAN) {
+        kn_attr_scalars attr = {o->smoothing, 0};
+        return KN_CALL(cross_entropy, &attr, logits, labels);
+    }
+    labelled_rows r = rows_of(logits, labels, o);
+    kn_tensor *rows = row_losses(&r, o);
+    if (o->reduction != KN_REDUCE_MEAN || (!r.keep && !r.weight))
+        return kn__loss_reduced(rows, o->reduction);
+    return (kn_div)((kn_sum)(rows, KN_ALL, false), divisor(&r, logits));
+}
+
+/* --- measures --- */
+
+kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
+    return (kn_affine)((kn_accuracy)(scores, labels), -1, 1);
+}
+
+kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
+    kn_tensor *values, *places;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_accuracy, NULL, KN_LIST_(scores, labels), 2);
+    if (!kn__check_inputs(&call) || !labelled(&call)) return NULL;
+    kn_status status = kn_topk(&values, &places, scores, k, 1, false);
+    if (status < 0) return kn_error_defer(status);
+    kn_tensor *label = (kn_unsqueeze)((kn_cast)(labels, KN_I64), 1);
+    kn_tensor *hit = (kn_any)((kn_eq)(places, label), KN_SHAPE(1), false);
+    return (kn_mean)((kn_cast)(hit, (kn_dtype)scores->dtype), KN_ALL, false);
+}
+
+/* --- of each element --- */
+
+kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    return kn__loss_reduced((kn_square_diff)(x, y), reduction);
+}
+kn_tensor *(kn_mae)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    return kn__loss_reduced((kn_abs_diff)(x, y), reduction);
+}
+kn_tensor *(kn_bce)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    return kn__loss_reduced((kn_bce_terms)(x, y), reduction);
+}
+kn_tensor *(kn_bce_logits)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    return kn__loss_reduced((kn_bce_logits_terms)(x, y), reduction);
+}
+kn_tensor *(kn_logistic)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    return kn__loss_reduced((kn_logistic_terms)(x, y), reduction);
+}
+kn_tensor *(kn_hinge)(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction) {
+    return kn__loss_reduced((kn_hinge_terms)(x, y, margin), reduction);
+}
+kn_tensor *(kn_huber)(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction) {
+    if (!(delta > 0))
+        return kn_op_fail(KN_OP_huber_terms, KN_ERR_INVALID, "delta is %g; it must be above 0",
+                          delta);
+    return kn__loss_reduced((kn_huber_terms)(x, y, delta), reduction);
+}
+kn_tensor *(kn_smooth_l1)(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
+    if (beta == 0) return (kn_mae)(x, y, reduction);
+    return (kn_affine)((kn_huber)(x, y, beta, reduction), 1 / beta, 0);
+}
+kn_tensor *(kn_kl_div)(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
+    return kn__loss_reduced(log_target ? (kn_kl_log_terms)(x, y) : (kn_kl_terms)(x, y), reduction);
 }

@@ -101,34 +101,6 @@ bool kn__infer_slice_back(kn_op_call *call) {
     return kn__shaped(call, 0, g->n_dims, attr->size);
 }
 
-kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
-    KN_TRY(kn_check());
-    kn_attr_box attr = {{0}, {0}};
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_slice, &attr, &x, 1);
-    if (!kn__check_readable(KN_OP_slice, &x, 1)) return kn_check();
-    int64_t total = 0;
-    for (int i = 0; i < n; i++) {
-        if (sizes[i] < 0 || __builtin_add_overflow(total, sizes[i], &total)) total = -1;
-    }
-    if (x->n_dims < 1 || total != x->dim[0]) {
-        kn_op_call_fail(&call, KN_ERR_SHAPE, "%d sizes don't add up to the first dimension", n);
-        return kn_check();
-    }
-    for (int i = 0; i < x->n_dims; i++) attr.size[i] = x->dim[i];
-    for (int i = 0; i < n; attr.start[0] += sizes[i++]) {
-        attr.size[0] = sizes[i];
-        out[i] = KN_CALL(slice, &attr, x);
-        if (out[i]) continue;
-        while (i--) {
-            kn_drop(out[i]);
-            out[i] = NULL;
-        }
-        return kn_check();
-    }
-    return KN_OK;
-}
-
 /* --- copies in another order --- */
 
 bool kn__infer_transpose(kn_op_call *call) {

@@ -1,5 +1,5 @@
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011)
- * and what is made of its words, shared by the host and the CUDA kernels, so that both give the
+ * and the numbers made of its words, shared by the host and the CUDA kernels, so that both give the
  * same bits.
  *
  * State is I64[2]: seed (the key) and offset (the first counter not used yet). The element map is
@@ -12,6 +12,9 @@
  * Normals come in pairs from one counter (Box-Muller): in the one-word map words 0, 1 make elements
  * 8·0 + l and 8·1 + l, words 2, 3 the other two; for doubles words (0, 1) and (2, 3) are the two
  * uniforms of elements 8·0 + l and 8·1 + l.
+ *
+ * Bernoulli's uses the one-word map for every dtype, integers and truncated normals the doubles'.
+ * A permutation takes the first four counters.
  *
  * rng_take gives out[0] = seed, out[1] = offset, then moves the generator's offset on by
  * kn__philox_counters(n): enough for n doubles, whatever the dtype.
@@ -32,10 +35,10 @@
 #define KN_PHILOX_W0 0x9E3779B9u
 #define KN_PHILOX_W1 0xBB67AE85u
 
-/* The four words of one counter. The upper half of the 128-bit counter is a stream number, 0 here.
- */
-static inline KN_HOST_DEVICE void kn__philox(uint32_t out[4], uint64_t counter, uint64_t seed) {
-    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
+/* The four words of one counter. The upper half of the 128-bit counter is a stream number. */
+static inline KN_HOST_DEVICE void kn__philox_stream(uint32_t out[4], uint64_t counter,
+                                                    uint64_t seed, uint32_t stream) {
+    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = stream, c3 = 0;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)KN_PHILOX_M0 * c0, p1 = (uint64_t)KN_PHILOX_M1 * c2;
@@ -48,6 +51,9 @@ static inline KN_HOST_DEVICE void kn__philox(uint32_t out[4], uint64_t counter, 
     }
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
+static inline KN_HOST_DEVICE void kn__philox(uint32_t out[4], uint64_t counter, uint64_t seed) {
+    kn__philox_stream(out, counter, seed, 0);
+}
 
 /* Counters that n elements take. */
 static inline KN_HOST_DEVICE uint64_t kn__philox_counters(int64_t n) {
@@ -55,10 +61,10 @@ static inline KN_HOST_DEVICE uint64_t kn__philox_counters(int64_t n) {
 }
 
 /* [0, 1) with 24 and with 53 bits. */
-static inline KN_HOST_DEVICE float kn__unit_f32(uint32_t word) {
+static inline KN_STRAIGHT float kn__unit_f32(uint32_t word) {
     return (float)(int32_t)(word >> 8) * 0x1p-24f;
 }
-static inline KN_HOST_DEVICE double kn__unit_f64(uint32_t low, uint32_t high) {
+static inline KN_STRAIGHT double kn__unit_f64(uint32_t low, uint32_t high) {
     return (double)(int64_t)((((uint64_t)high << 32) | low) >> 11) * 0x1p-53;
 }
 
@@ -98,22 +104,24 @@ static inline KN_HOST_DEVICE uint32_t kn__dropout_threshold(double p) {
 static inline KN_HOST_DEVICE double kn__dropout_scale(double p) { return p >= 1 ? 0 : 1 / (1 - p); }
 
 /* Horner's rule, one rounding an operation. */
-static inline KN_HOST_DEVICE double kn__horner(const double *c, int n, double x) {
+static inline KN_STRAIGHT double kn__horner(const double *c, int n, double x) {
     double y = c[0];
+    KN_UNROLLED
     for (int i = 1; i < n; i++) y = KN_ADD_F64(KN_MUL_F64(y, x), c[i]);
     return y;
 }
 
 /* ln u for u in (0, 1], error below 1e-15 relative: u = 2^k·m with m in [√½, √2), and
  * ln m = 2·atanh((m - 1)/(m + 1)) by its series. */
-static inline KN_HOST_DEVICE double kn__log_unit(double u) {
+static inline KN_STRAIGHT double kn__log_unit(double u) {
     const double series[] = {2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11,
                              2.0 / 9,  2.0 / 7,  2.0 / 5,  2.0 / 3,  2.0};
     uint64_t bits;
     memcpy(&bits, &u, sizeof bits);
-    uint64_t shifted = bits - 0x3FE6A09E667F3BCDu; /* √½ */
-    int64_t k = (int64_t)shifted >> 52;
-    bits -= (uint64_t)k << 52;
+    const uint64_t root = 0x3FE6A09E667F3BCDu; /* √½ */
+    uint64_t shifted = bits - root + 0x3FF0000000000000u;
+    int k = (int)(shifted >> 52) - 1023;
+    bits = (shifted & 0x000FFFFFFFFFFFFFu) + root;
     double m;
     memcpy(&m, &bits, sizeof m);
     double s = (m - 1) / (m + 1), y = kn__horner(series, 11, KN_MUL_F64(s, s));
@@ -121,7 +129,7 @@ static inline KN_HOST_DEVICE double kn__log_unit(double u) {
 }
 
 /* cos and sin of 2πu for u in [0, 1): the nearest quarter turn, then Taylor series on ±π/4. */
-static inline KN_HOST_DEVICE void kn__cos_sin_turn(double *cosine, double *sine, double u) {
+static inline KN_STRAIGHT void kn__cos_sin_turn(double *cosine, double *sine, double u) {
     const double sin_series[] = {1.0 / 355687428096000,
                                  -1.0 / 1307674368000,
                                  1.0 / 6227020800,
@@ -150,16 +158,16 @@ static inline KN_HOST_DEVICE void kn__cos_sin_turn(double *cosine, double *sine,
 }
 
 /* Box and Muller 1958: two normals from two uniforms; `first` in (0, 1], `second` in [0, 1). */
-static inline KN_HOST_DEVICE void kn__normal_pair(double z[2], double first, double second) {
+static inline KN_STRAIGHT void kn__normal_pair(double z[2], double first, double second) {
     double r = KN_SQRT_F64(KN_MUL_F64(-2.0, kn__log_unit(first))), c, s;
     kn__cos_sin_turn(&c, &s, second);
     z[0] = KN_MUL_F64(r, c), z[1] = KN_MUL_F64(r, s);
 }
 /* From two words (f32's map) and from four (f64's). 1 - u keeps the logarithm's argument off 0. */
-static inline KN_HOST_DEVICE void kn__normal_pair_f32(double z[2], uint32_t w0, uint32_t w1) {
+static inline KN_STRAIGHT void kn__normal_pair_f32(double z[2], uint32_t w0, uint32_t w1) {
     kn__normal_pair(z, 1 - (double)kn__unit_f32(w0), (double)kn__unit_f32(w1));
 }
-static inline KN_HOST_DEVICE void kn__normal_pair_f64(double z[2], const uint32_t w[4]) {
+static inline KN_STRAIGHT void kn__normal_pair_f64(double z[2], const uint32_t w[4]) {
     kn__normal_pair(z, 1 - kn__unit_f64(w[0], w[1]), kn__unit_f64(w[2], w[3]));
 }
 

@@ -1,4 +1,4 @@
-/* The public functions of ops.def's rows, and what is made from nothing but a value. */
+/* The public functions of ops.def's rows, and tensors made from a single value. */
 #include <string.h>
 
 #include "run.h"
@@ -12,8 +12,21 @@
 #define PARAMS_1 , double p
 #define PARAMS_2 , double p, double q
 
+/* A power whose gradient has a short form too. */
+static inline kn_op shortest(kn_op op, double p) {
+    if (op != KN_OP_pow_scalar) return op;
+    if (p == 0.5) return KN_OP_sqrt;
+    if (p == -0.5) return KN_OP_rsqrt;
+    return p == -1 ? KN_OP_reciprocal : op;
+}
+#define SHORTEST_0(op) op
+#define SHORTEST_1(op) shortest(op, p)
+#define SHORTEST_2(op) op
+
 #define KN_ROW1(name, s, ...)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x PARAMS_##s) { return kn__row1(KN_OP_##name, x, ATTR_##s); }
+    kn_tensor *(kn_##name)(kn_tensor * x PARAMS_##s) {                                             \
+        return kn__row1(SHORTEST_##s(KN_OP_##name), x, ATTR_##s);                                  \
+    }
 #define KN_ROW2(name, s, ...)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y PARAMS_##s) {                              \
         return kn__row2(KN_OP_##name, x, y, ATTR_##s);                                             \
@@ -26,6 +39,8 @@
     kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y) {                                         \
         return kn__row2(KN_OP_##name, x, y, NULL);                                                 \
     }
+#define KN_COMPARE1(name, ...)                                                                     \
+    kn_tensor *(kn_##name)(kn_tensor * x) { return kn__row1(KN_OP_##name, x, NULL); }
 #include <knet/ops.def>
 
 /* --- from a value --- */

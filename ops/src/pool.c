@@ -47,7 +47,7 @@ static bool options_fit(const kn_op_call *call, const kn_pooling_options *o, int
                                "dimensions",
                                i, n_spatial);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (!o->reserved[i]) continue;
         return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
     }
@@ -66,6 +66,7 @@ static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_sha
     *attr = (kn_attr_pool){{1, 1, 1}, {1, 1, 1}, {0}, {1, 1, 1}, {0}, n_spatial, 0, 0, 0};
     attr->inside = o->inside != 0;
     attr->ceil = o->ceil != 0;
+    attr->skip_nan = call->op == KN_OP_maxpool && o->skip_nan;
     if (!options_fit(call, o, n_spatial)) return false;
     int64_t elements = 1;
     for (int i = 0; i < n_spatial; i++) {
@@ -119,7 +120,128 @@ kn_tensor *(kn_avgpool)(kn_tensor *x, kn_shape window, const kn_pooling_options 
     return pool(KN_OP_avgpool, x, &window, options);
 }
 
-/* --- the adjoints: attr.size is the large side's --- */
+kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
+                           const kn_pooling_options *options) {
+    static const kn_pooling_options defaults = {.ceil = 0};
+    kn_attr_pool attr;
+    kn_op_call call;
+    *values = *offsets = NULL;
+    kn_op_call_init(&call, KN_OP_maxpool, &attr, &x, 1);
+    if (!kn__check_inputs(&call)) return kn_check();
+    if (!set_windows(&attr, &call, &window, options ? options : &defaults)) return kn_check();
+    call.want = 3;
+    if (!kn_op_run(&call)) return kn_check();
+    *values = call.out[0], *offsets = call.out[1];
+    return KN_OK;
+}
+
+/* --- back from the windows: attr.size is the large side's --- */
+
+/* Of dimension i: the size that is asked for (0: the least), if it has as many windows as x. */
+static bool set_size(kn_attr_pool *attr, const kn_op_call *call, const kn_tensor *x, int i,
+                     int64_t size) {
+    int64_t n = x->dim[2 + i], reach = (attr->window[i] - 1) * attr->dilation[i] + 1;
+    if (!size) size = (n - 1) * attr->stride[i] + reach - 2 * attr->padding[i];
+    kn_tensor large = {.n_dims = 3};
+    for (int d = 0; d < 3; d++) large.dim[2 + d] = size;
+    attr->size[i] = size;
+    if (n >= 1 && size >= 1 && size + 2 * attr->padding[i] >= reach &&
+        windows(&large, attr, i) == n)
+        return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "size[%d] is %lld; it doesn't have %lld windows", i,
+                           (long long)size, (long long)n);
+}
+
+/* The element of x that offset i names, or the lack of one. */
+static bool is_inside(const kn_attr_pool *attr, const kn_tensor *x, int64_t i, int64_t offset) {
+    for (int d = attr->n_spatial - 1; d >= 0; d--) {
+        int64_t n = x->dim[2 + d];
+        int64_t at = i % n * attr->stride[d] - attr->padding[d] +
+                     offset % attr->window[d] * attr->dilation[d];
+        if (at < 0 || at >= attr->size[d]) return false;
+        i /= n;
+        offset /= attr->window[d];
+    }
+    return offset == 0;
+}
+
+/* The host's kernel writes to these places. Elsewhere a wrong one is skipped. */
+static bool offsets_fit(const kn_op_call *call) {
+    const kn_attr_pool *attr = call->attr;
+    const kn_tensor *x = call->in[0], *offsets = call->in[1];
+    if (offsets->dtype != KN_U8)
+        return kn_op_call_fail(call, KN_ERR_DTYPE, "offsets must be u8, as of kn_maxpool_index");
+    if (!kn__same_shape(x, offsets)) return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes differ");
+    if (kn_device_kind_get(call->device) != KN_DEVICE_HOST) return true;
+    bool whole = true; /* every window lies inside */
+    int64_t elements = 1;
+    for (int d = 0; d < attr->n_spatial; d++) {
+        int64_t reach = (attr->window[d] - 1) * attr->dilation[d] + 1;
+        whole &=
+            !attr->padding[d] && (x->dim[2 + d] - 1) * attr->stride[d] + reach <= attr->size[d];
+        if (elements <= 256) elements = attr->window[d] > 256 ? 257 : elements * attr->window[d];
+    }
+    const uint8_t *offset = offsets->data;
+    for (int64_t i = 0; i < offsets->n; i++) {
+        if (whole ? offset[i] < elements : is_inside(attr, x, i, offset[i])) continue;
+        return kn_op_call_fail(call, KN_ERR_INVALID, "offset %d of element %lld is outside",
+                               offset[i], (long long)i);
+    }
+    return true;
+}
+
+static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_shape *window,
+                          const kn_shape *size, const kn_pooling_options *o) {
+    kn_attr_pool attr = {{1, 1, 1}, {1, 1, 1}, {0}, {1, 1, 1}, {0}, 0, 0, 0, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, op, &attr, in, n_in);
+    if (!kn__check_inputs(&call)) return NULL;
+    int n = attr.n_spatial = in[0]->n_dims - 2;
+    if (n < 1 || n > 3 || window->n_dims != n || (size->n_dims && size->n_dims != n)) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "x must be [B,C,spatial…]; window has %d, size %d",
+                        window->n_dims, size->n_dims);
+        return NULL;
+    }
+    attr.ceil = o->ceil != 0;
+    if (!options_fit(&call, o, n)) return NULL;
+    for (int i = 0; i < n; i++) {
+        attr.window[i] = window->dim[i];
+        attr.stride[i] = o->stride[i] ? o->stride[i] : window->dim[i];
+        attr.padding[i] = o->padding[i];
+        attr.dilation[i] = or_one(o->dilation[i]);
+        int64_t reach = (attr.window[i] - 1) * attr.dilation[i] + 1;
+        bool counts = attr.window[i] >= 1 && attr.window[i] <= INT32_MAX && attr.stride[i] >= 1 &&
+                      attr.stride[i] <= INT32_MAX && attr.dilation[i] >= 1 &&
+                      attr.dilation[i] <= INT32_MAX && attr.padding[i] >= 0 &&
+                      attr.padding[i] <= reach / 2;
+        if (!counts) {
+            kn_op_call_fail(&call, KN_ERR_SHAPE, "a window of %lld with stride %lld is invalid",
+                            (long long)attr.window[i], (long long)attr.stride[i]);
+            return NULL;
+        }
+        if (!set_size(&attr, &call, in[0], i, size->n_dims ? size->dim[i] : 0)) return NULL;
+    }
+    return n_in == 1 || offsets_fit(&call) ? kn_op_run(&call) : NULL;
+}
+
+kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_shape size,
+                          const kn_pooling_options *options) {
+    static const kn_pooling_options defaults = {.ceil = 0};
+    return inverse(KN_OP_maxpool_back, KN_LIST_(x, offsets), 2, &window, &size,
+                   options ? options : &defaults);
+}
+
+kn_tensor *(kn_unpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
+    static const kn_pooling_options defaults = {.ceil = 0};
+    const kn_shape least = KN_SCALAR;
+    double elements = 1;
+    for (int i = 0; i < window.n_dims && i < KN_DIMS_MAX; i++) elements *= (double)window.dim[i];
+    kn_tensor *scaled = (kn_affine)(x, elements, 0); /* x is the smaller one */
+    if (!scaled) return NULL;
+    return inverse(KN_OP_avgpool_back, &scaled, 1, &window, &least, options ? options : &defaults);
+}
+
+/* --- the adjoints --- */
 
 bool kn__infer_pool_back(kn_op_call *call) {
     const kn_attr_pool *attr = call->attr;

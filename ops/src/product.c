@@ -3,49 +3,146 @@
 
 /* --- matmul: matrices, or equally many of them --- */
 
-static bool batches_fit(const kn_op_call *call) {
+/* The leading dimensions of both, broadcast; -1: they don't fit, the error is pending. */
+static int batch_of(int64_t dim[KN_DIMS_MAX], const kn_op_call *call) {
     const kn_tensor *a = call->in[0], *b = call->in[1];
-    if (a->n_dims < 2 || b->n_dims != a->n_dims) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "both must have two dimensions, or equally many of which all but "
-                               "the last two are alike");
+    if (a->n_dims < 2 || b->n_dims < 2) {
+        kn_op_call_fail(call, KN_ERR_SHAPE, "both must have two dimensions or more");
+        return -1;
     }
-    for (int i = 0; i < a->n_dims - 2; i++) {
-        if (a->dim[i] == b->dim[i]) continue;
-        return kn_op_call_fail(call, KN_ERR_SHAPE, "dimension %d of the batch is %lld and %lld", i,
-                               (long long)a->dim[i], (long long)b->dim[i]);
+    int n = (a->n_dims > b->n_dims ? a->n_dims : b->n_dims) - 2;
+    for (int i = 0; i < n; i++) {
+        int in_a = i - n + a->n_dims - 2, in_b = i - n + b->n_dims - 2;
+        int64_t p = in_a < 0 ? 1 : a->dim[in_a], q = in_b < 0 ? 1 : b->dim[in_b];
+        dim[i] = p == 1 ? q : p;
+        if (p == q || p == 1 || q == 1) continue;
+        kn_op_call_fail(call, KN_ERR_SHAPE, "dimension %d of the batch is %lld and %lld", i,
+                        (long long)p, (long long)q);
+        return -1;
     }
-    return true;
+    return n;
 }
 
 bool kn__infer_matmul(kn_op_call *call) {
     const kn_attr_matmul *attr = call->attr;
-    if (!batches_fit(call)) return false;
+    int64_t dim[KN_DIMS_MAX];
+    int batch = batch_of(dim, call);
+    if (batch < 0) return false;
     const kn_tensor *a = call->in[0], *b = call->in[1];
-    int rows = a->n_dims - 2;
-    int64_t m = a->dim[rows + (attr->trans_a ? 1 : 0)], k = a->dim[rows + (attr->trans_a ? 0 : 1)],
-            k_b = b->dim[rows + (attr->trans_b ? 1 : 0)],
-            n = b->dim[rows + (attr->trans_b ? 0 : 1)];
+    const int64_t *of_a = &a->dim[a->n_dims - 2], *of_b = &b->dim[b->n_dims - 2];
+    int64_t m = of_a[attr->trans_a ? 1 : 0], k = of_a[attr->trans_a ? 0 : 1];
+    int64_t k_b = of_b[attr->trans_b ? 1 : 0], n = of_b[attr->trans_b ? 0 : 1];
     if (k != k_b) {
         return kn_op_call_fail(call, KN_ERR_SHAPE, "a%s has %lld columns, b%s has %lld rows",
                                attr->trans_a ? " transposed" : "", (long long)k,
                                attr->trans_b ? " transposed" : "", (long long)k_b);
     }
-    int64_t dim[KN_DIMS_MAX];
-    for (int i = 0; i < rows; i++) dim[i] = a->dim[i];
-    dim[rows] = m;
-    dim[rows + 1] = n;
-    return kn__shaped(call, 0, rows + 2, dim);
+    dim[batch] = m;
+    dim[batch + 1] = n;
+    return kn__shaped(call, 0, batch + 2, dim);
+}
+
+static bool reserved_fail(kn_op op, const uint64_t reserved[4]) {
+    for (int i = 0; i < 4; i++) {
+        if (!reserved[i]) continue;
+        kn_op_fail(op, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+        return true;
+    }
+    return false;
+}
+
+/* Matrices times one matrix are one taller product. */
+static kn_tensor *stacked_rows(kn_tensor *a, kn_tensor *b, kn_attr_matmul *attr) {
+    kn_shape shape = kn_tensor_shape(a);
+    int64_t columns = shape.dim[shape.n_dims - 1], n = b->dim[attr->trans_b ? 0 : 1];
+    if (columns == 0) return KN_CALL(matmul, attr, a, b);
+    kn_tensor *c = KN_CALL(matmul, attr, (kn_reshape)(a, KN_SHAPE(a->n / columns, columns)), b);
+    shape.dim[shape.n_dims - 1] = n;
+    return c ? (kn_reshape)(c, shape) : NULL;
 }
 
 kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options) {
     kn_attr_matmul attr = {0, 0};
-    for (int i = 0; options && i < 4; i++) {
-        if (!options->reserved[i]) continue;
-        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (options && reserved_fail(KN_OP_matmul, options->reserved)) return NULL;
     if (options) attr = (kn_attr_matmul){options->trans_a != 0, options->trans_b != 0};
-    return KN_CALL(matmul, &attr, a, b);
+    bool stacks = kn__is_whole(a) && kn__is_whole(b) && a->n_dims > 2 && b->n_dims == 2 &&
+                  !attr.trans_a && a->dim[a->n_dims - 1] == b->dim[attr.trans_b ? 1 : 0];
+    return stacks ? stacked_rows(a, b, &attr) : KN_CALL(matmul, &attr, a, b);
+}
+
+/* --- products that are views of matmul and of pointwise ops --- */
+
+kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
+    if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, x), 2)) return NULL;
+    kn_shape shape = kn_tensor_shape(x);
+    if (shape.n_dims < 1 || shape.n_dims == KN_DIMS_MAX) {
+        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "kn_mv: x must have 1 to %d dimensions",
+                          KN_DIMS_MAX - 1);
+    }
+    shape.dim[shape.n_dims++] = 1;
+    kn_tensor *y = (kn_matmul)(a, (kn_reshape)(x, shape), NULL);
+    if (!y) return NULL;
+    shape = kn_tensor_shape(y);
+    shape.n_dims--;
+    return (kn_reshape)(y, shape);
+}
+
+kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
+    if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
+    if (!kn__same_shape(a, b)) {
+        char p[256], q[256];
+        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "kn_dot: a %s and b %s differ in shape",
+                          kn_shape_text(p, sizeof p, kn_tensor_shape(a)),
+                          kn_shape_text(q, sizeof q, kn_tensor_shape(b)));
+    }
+    return (kn_sum)((kn_mul)(a, b), KN_ALL, false); /* faster than a product of one element */
+}
+
+kn_tensor *(kn_outer)(kn_tensor *a, kn_tensor *b) {
+    if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
+    if (a->n_dims != 1 || b->n_dims != 1) {
+        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
+                          "kn_outer: a and b must have one dimension, not %d and %d", a->n_dims,
+                          b->n_dims);
+    }
+    return (kn_matmul)((kn_reshape)(a, KN_SHAPE(a->n, 1)), (kn_reshape)(b, KN_SHAPE(1, b->n)),
+                       NULL);
+}
+
+static kn_tensor *swapped(kn_tensor *x, bool swaps) {
+    if (!x || !swaps) return x;
+    kn_attr_transpose attr;
+    for (int d = 0; d < KN_DIMS_MAX; d++) attr.axis[d] = d;
+    attr.axis[x->n_dims - 2] = x->n_dims - 1, attr.axis[x->n_dims - 1] = x->n_dims - 2;
+    return KN_CALL(transpose, &attr, x);
+}
+
+kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
+                     const kn_matmul_options *options) {
+    if (!kn__check_readable(KN_OP_axpby, KN_LIST_(a, b), 2)) return NULL;
+    if (options && reserved_fail(KN_OP_axpby, options->reserved)) return NULL;
+    if (a->n_dims < 2 || b->n_dims < 2) {
+        return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "kn_geam: a and b must be matrices");
+    }
+    return (kn_axpby)(swapped(a, options && options->trans_a),
+                      swapped(b, options && options->trans_b), alpha, beta);
+}
+
+/* affine's gradient alpha·x, added to y */
+kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x) {
+    KN_TRY(kn_check());
+    kn_attr_scalars attr = {alpha, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_affine_back, &attr, KN_LIST_(x, KN_NONE, KN_NONE), 3);
+    if (!kn__check_readable(KN_OP_affine, KN_LIST_(x, y), 2)) return kn_check();
+    if (!kn__same_shape(x, y)) {
+        char p[256], q[256];
+        return KN_FAIL(KN_ERR_SHAPE, "kn_axpy_into: x %s, y %s",
+                       kn_shape_text(p, sizeof p, kn_tensor_shape(x)),
+                       kn_shape_text(q, sizeof q, kn_tensor_shape(y)));
+    }
+    call.accumulate = 1;
+    return kn__run_into(&call, y);
 }
 
 /* --- linear --- */
@@ -71,4 +168,20 @@ bool kn__infer_linear(kn_op_call *call) {
 
 kn_tensor *(kn_linear)(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     return KN_CALL(linear, NULL, x, w, b);
+}
+
+kn_tensor *(kn_linear_act)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act) {
+    kn_attr_act attr = {(int32_t)act};
+    switch (act) {
+        case KN_ACT_NONE:
+            return KN_CALL(linear, NULL, x, w, b);
+        case KN_ACT_GELU:
+            if (!kn_op_recording(KN_LIST_(x, w, b), 3)) break;
+            return (kn_gelu)(KN_CALL(linear, NULL, x, w, b));
+        case KN_ACT_RELU:
+            break;
+        default:
+            return kn_op_fail(KN_OP_linear_act, KN_ERR_INVALID, "act is %d", (int)act);
+    }
+    return KN_CALL(linear_act, &attr, x, w, b);
 }

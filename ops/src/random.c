@@ -1,5 +1,6 @@
 /* The generator: its state is a tensor, so that a captured step draws new numbers each time it
  * runs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,22 +87,35 @@ bool kn__infer_random(kn_op_call *call) {
     return is_state(call, call->in[0]) && kn__shaped(call, 0, attr->n_dims, attr->dim);
 }
 
-static kn_tensor *draw(kn_op op, const kn_shape *shape, double a, double b, kn_rng *rng) {
-    if (kn_pending()) return NULL;
+/* Elements of the shape; -1: the error is pending. */
+static int64_t elements_of(kn_op op, const kn_shape *shape) {
     int64_t n = kn__shape_numel(shape);
-    if (n < 0) {
-        kn__fail_shape(shape);
-        kn_error_op(kn_op_name(op));
-        return NULL;
-    }
-    kn_tensor *state = kn_rng_take(rng, kn_frame_device(), n);
+    if (n >= 0) return n;
+    kn__fail_shape(shape);
+    kn_error_op(kn_op_name(op));
+    return n;
+}
+
+/* Runs op on the frame's device with a state of its own. */
+static kn_tensor *draw_by(kn_op op, void *attr, int64_t n, kn_rng *rng) {
+    kn_tensor *state = n < 0 ? NULL : kn_rng_take(rng, kn_frame_device(), n);
     if (!state) return NULL;
-    kn_attr_make attr = {
-        .a = a, .b = b, .n_dims = shape->n_dims, .dtype = (int32_t)kn_frame_dtype()};
-    memcpy(attr.dim, shape->dim, sizeof attr.dim);
-    kn_tensor *x = kn_op_call_run(op, &attr, &state, 1);
+    kn_tensor *x = kn_op_call_run(op, attr, &state, 1);
     kn_drop(state);
     return x;
+}
+
+static kn_tensor *draw_as(kn_op op, kn_dtype dtype, const kn_shape *shape, double a, double b,
+                          kn_rng *rng) {
+    if (kn_pending()) return NULL;
+    int64_t n = elements_of(op, shape);
+    kn_attr_make attr = {.a = a, .b = b, .n_dims = shape->n_dims, .dtype = (int32_t)dtype};
+    memcpy(attr.dim, shape->dim, sizeof attr.dim);
+    return draw_by(op, &attr, n, rng);
+}
+
+static kn_tensor *draw(kn_op op, const kn_shape *shape, double a, double b, kn_rng *rng) {
+    return draw_as(op, kn_frame_dtype(), shape, a, b, rng);
 }
 
 kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
@@ -112,6 +126,87 @@ kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
 kn_tensor *(kn_normal)(kn_shape shape, double mean, double stddev, kn_rng *rng) {
     if (!(stddev >= 0)) return kn_op_fail(KN_OP_normal, KN_ERR_INVALID, "stddev is %g", stddev);
     return draw(KN_OP_normal, &shape, mean, stddev, rng);
+}
+
+kn_tensor *(kn_bernoulli)(kn_shape shape, double p, kn_rng *rng) {
+    if (!(p >= 0 && p <= 1))
+        return kn_op_fail(KN_OP_bernoulli, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
+    return draw(KN_OP_bernoulli, &shape, p, 0, rng);
+}
+
+kn_tensor *(kn_integers)(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng) {
+    const int64_t most = INT64_C(1) << 53;
+    if (lo >= hi || lo < -most || hi > most) {
+        return kn_op_fail(KN_OP_integers, KN_ERR_INVALID,
+                          "lo is %lld, hi is %lld; lo must be below hi, both at most 2^53 in size",
+                          (long long)lo, (long long)hi);
+    }
+    return draw_as(KN_OP_integers, KN_I64, &shape, (double)lo, (double)hi, rng);
+}
+
+kn_tensor *(kn_permutation)(int64_t n, kn_rng *rng) {
+    if (n < 0 || n > INT64_C(1) << 31) {
+        return kn_op_fail(KN_OP_permutation, KN_ERR_INVALID, "n is %lld, not in 0 … 2^31",
+                          (long long)n);
+    }
+    kn_attr_make attr = {.dim = {n}, .n_dims = 1, .dtype = KN_I64};
+    return draw_by(KN_OP_permutation, &attr, n < 64 ? 64 : n, rng); /* four counters at least */
+}
+
+kn_tensor *(kn_shuffle)(kn_tensor *x, int axis, kn_rng *rng) {
+    if (!kn__check_readable(KN_OP_index_select, &x, 1)) return NULL;
+    if (axis < -x->n_dims || axis >= x->n_dims) {
+        return kn_op_fail(KN_OP_index_select, KN_ERR_INVALID,
+                          "kn_shuffle: axis is %d, x has %d dimensions", axis, x->n_dims);
+    }
+    kn_tensor *order = (kn_permutation)(x->dim[axis < 0 ? axis + x->n_dims : axis], rng);
+    return order ? (kn_index_select)(x, order, axis) : NULL;
+}
+
+/* --- normal numbers of an interval --- */
+
+bool kn__infer_truncated(kn_op_call *call) {
+    const kn_attr_truncated *attr = call->attr;
+    call->dtype = (uint8_t)attr->dtype;
+    return is_state(call, call->in[0]) && kn__shaped(call, 0, attr->n_dims, attr->dim);
+}
+
+/* P(normal < x) */
+static double below(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
+
+/* The lower tail has all digits, the upper one is its mirror image. */
+kn_truncated kn__truncated_of(const kn_attr_truncated *attr) {
+    kn_truncated t = {attr->mean, attr->stddev, attr->lo, attr->hi, 0, 0, 0};
+    double lo = (attr->lo - attr->mean) / attr->stddev, hi = (attr->hi - attr->mean) / attr->stddev;
+    t.mirrored = lo > 0;
+    t.p_lo = t.mirrored ? below(-hi) : below(lo);
+    t.p_hi = t.mirrored ? below(-lo) : below(hi);
+    return t;
+}
+
+kn_tensor *(kn_truncated_normal)(kn_shape shape, double mean, double stddev, double lo, double hi,
+                                 kn_rng *rng) {
+    if (kn_pending()) return NULL;
+    kn_attr_truncated attr = {.mean = mean,
+                              .stddev = stddev,
+                              .lo = lo,
+                              .hi = hi,
+                              .n_dims = shape.n_dims,
+                              .dtype = (int32_t)kn_frame_dtype()};
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    if (!(stddev > 0) || !(lo < hi)) {
+        return kn_op_fail(
+            KN_OP_truncated_normal, KN_ERR_INVALID,
+            "stddev is %g, lo is %g, hi is %g; stddev must be above 0 and lo below hi", stddev, lo,
+            hi);
+    }
+    kn_truncated t = kn__truncated_of(&attr);
+    if (!(t.p_lo < t.p_hi)) {
+        return kn_op_fail(KN_OP_truncated_normal, KN_ERR_INVALID,
+                          "%g … %g is too far from mean %g with deviation %g", lo, hi, mean,
+                          stddev);
+    }
+    return draw_by(KN_OP_truncated_normal, &attr, elements_of(KN_OP_truncated_normal, &shape), rng);
 }
 
 /* --- dropout: its own adjoint, by the same state --- */

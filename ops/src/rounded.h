@@ -5,8 +5,12 @@
 
 #ifdef __CUDACC__
 #define KN_HOST_DEVICE __host__ __device__
+#define KN_STRAIGHT KN_HOST_DEVICE
+#define KN_UNROLLED
 #else
 #define KN_HOST_DEVICE
+#define KN_STRAIGHT __attribute__((always_inline)) /* loops with a call are not vectorised */
+#define KN_UNROLLED _Pragma("GCC unroll 16")
 #endif
 
 #ifdef __CUDA_ARCH__

@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fuse.h"
+#include "work.h"
+
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device) {
     const kn__frame *frame = self->frame;
     if (frame->device == device) {
@@ -29,7 +32,7 @@ kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream 
 
 /* A block that its own stream does not know to be in use says so before anybody frees it. */
 static kn_status use(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
-    if (s->device == self->host || !s->data) return KN_OK;
+    if (s->device == self->host || !s->data || !s->pool) return KN_OK;
     return kn_block_use(s->pool, s->data, stream);
 }
 
@@ -56,7 +59,10 @@ void *kn_op_data(kn_tensor *t) {
     if (!self || kn_pending()) return NULL;
     if (!kn__is_whole(t)) return kn_error_defer(kn__fail_unreadable("kn_data: t", t));
     const kn_storage *s = t->storage;
-    if (s->device == self->host) return t->data;
+    if (s->device == self->host) {
+        kn_status computed = kn__compute(t);
+        return computed == KN_OK ? t->data : kn_error_defer(computed);
+    }
     kn_stream stream = NULL;
     kn_status status = KN_OK;
     if (self->frame && self->frame->device == s->device)
@@ -69,6 +75,7 @@ void *kn_op_data(kn_tensor *t) {
 }
 
 kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
+    if (__builtin_expect(self->pending != NULL, 0)) KN_TRY(kn__fuse_before_write(self, s));
     KN_TRY(kn__await_writer(self, s, stream));
     if (s->stream != stream) {
         KN_TRY(use(self, s, stream));
@@ -85,6 +92,7 @@ kn_status kn__work(void **out, kn_op_call *call, size_t size_bytes) {
         return KN_FAIL(KN_ERR_INTERNAL, "kn_%s: more than %d pieces of work space",
                        kn_op_name((kn_op)call->op), KN__WORKS);
     }
+    KN_SCOPE("work space");
     KN_TRY(kn_alloc(out, call->pool, size_bytes, call->stream));
     call->work[call->n_work++] = *out;
     return KN_OK;
@@ -113,7 +121,7 @@ static inline uint8_t dtype_of(const kn_op_call *call, int r) {
     return own == KN_OUT_T ? call->dtype : own;
 }
 
-/* False: there is none to fill in; *ok says whether that is right. */
+/* False: no header to fill in; *ok says whether that is right. */
 static inline __attribute__((always_inline)) bool header(bool *ok, kn_op_call *call, int r,
                                                          int64_t n) {
     *ok = true;
@@ -129,34 +137,35 @@ static inline __attribute__((always_inline)) bool header(bool *ok, kn_op_call *c
     return true;
 }
 
-static inline __attribute__((always_inline)) bool like(kn_op_call *call, int r,
-                                                       const kn_tensor *x) {
-    bool ok;
-    if (!header(&ok, call, r, x->n)) return ok;
-    kn_tensor *t = call->out[r];
+static inline void copy_dims(kn_tensor *t, const kn_tensor *x) {
     t->n_dims = x->n_dims;
     int d = 0;
     do t->dim[d] = x->dim[d];
     while (++d < x->n_dims);
+}
+
+static inline __attribute__((always_inline)) bool like(kn_op_call *call, int r,
+                                                       const kn_tensor *x) {
+    bool ok;
+    if (!header(&ok, call, r, x->n)) return ok;
+    copy_dims(call->out[r], x);
     return true;
 }
 
 bool kn__like(kn_op_call *call, int r, const kn_tensor *x) { return like(call, r, x); }
 
-/* -1, the error pending, when the shape is none that a tensor can have. */
-static int64_t numel(const kn_op_call *call, int n_dims, const int64_t dim[]) {
+/* -1, the error pending, when no tensor can have the shape. */
+static int64_t numel(int n_dims, const int64_t dim[]) {
     kn_shape shape = {.n_dims = n_dims};
     for (int i = 0; i < n_dims && i < KN_DIMS_MAX; i++) shape.dim[i] = dim[i];
     int64_t n = kn__shape_numel(&shape);
-    if (n >= 0) return n;
-    kn__fail_shape(&shape);
-    kn_error_op(kn_op_name((kn_op)call->op));
+    if (n < 0) kn__fail_shape(&shape);
     return n;
 }
 
 bool kn__shaped(kn_op_call *call, int r, int n_dims, const int64_t dim[]) {
     bool ok;
-    int64_t n = numel(call, n_dims, dim);
+    int64_t n = numel(n_dims, dim);
     if (n < 0) return false;
     if (!header(&ok, call, r, n)) return ok;
     kn_tensor *t = call->out[r];
@@ -189,16 +198,18 @@ static __attribute__((noinline)) bool infer_broadcast(kn_op_call *call) {
     return kn__shaped(call, 0, shape.n_dims, shape.dim);
 }
 
-static inline __attribute__((always_inline)) bool infer_row(kn_op_call *call) {
-    const kn_tensor *x = call->in[0];
-    for (int i = 1; i < call->n_in; i++) {
-        if (!kn__same_shape(x, call->in[i])) return infer_broadcast(call);
+static inline bool are_alike(kn_tensor *const in[], int n_in) {
+    for (int i = 1; i < n_in; i++) {
+        if (!kn__same_shape(in[0], in[i])) return false;
     }
-    call->flat = 1;
-    return like(call, 0, x);
+    return true;
 }
 
-bool kn__infer_row(kn_op_call *call) { return infer_row(call); }
+bool kn__infer_row(kn_op_call *call) {
+    if (!are_alike(call->in, call->n_in)) return infer_broadcast(call);
+    call->flat = 1;
+    return like(call, 0, call->in[0]);
+}
 
 /* g, or the first u that is there, has the shape of the results; the others broadcast to it. */
 bool kn__infer_row_back(kn_op_call *call) {
@@ -240,24 +251,25 @@ static __attribute__((noinline)) bool check_all(kn_op_call *call, bool *wants_gr
     kn_edge any = 0;
     for (int i = 0; i < call->n_in; i++) {
         any |= call->edge ? call->edge[i] : call->in[i]->grad;
+        if (call->in[i]->state == KN_TENSOR_PENDING && !kn__fuse_is_mine(call->in[i])) return false;
     }
     *wants_grad = any != 0;
     return true;
 }
 
 /* What nearly every call has: all inputs there, of one class, dtype and device. */
-static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_grad) {
-    if (__builtin_expect(!info->uniform || call->edge, 0)) return check_all(call, wants_grad);
+static inline __attribute__((always_inline)) bool check_quick(kn_op_call *call, int n_in,
+                                                              uint16_t class, bool *wants_grad) {
     const kn_tensor *x = call->in[0];
-    if (__builtin_expect(!x || !x->storage || !(info->uniform >> x->dtype & 1), 0)) {
+    if (__builtin_expect(!x || x->state || !(class >> x->dtype & 1), 0)) {
         return check_all(call, wants_grad);
     }
     kn_device *device = x->storage->device;
     kn_edge any = x->grad;
-    for (int i = 1; i < call->n_in; i++) {
+    for (int i = 1; i < n_in; i++) {
         const kn_tensor *t = call->in[i];
-        if (__builtin_expect(
-                !kn__is_whole(t) || t->dtype != x->dtype || t->storage->device != device, 0)) {
+        if (__builtin_expect(!t || t->state || t->dtype != x->dtype || t->storage->device != device,
+                             0)) {
             return check_all(call, wants_grad);
         }
         any |= t->grad;
@@ -274,6 +286,11 @@ static __attribute__((noinline)) kn_status run_elsewhere(kn__ops_thread *self, k
     KN_TRY(await_all(self, call));
     KN_TRY(kernel(call));
     return use_all(self, call);
+}
+
+static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_grad) {
+    if (__builtin_expect(!info->uniform || call->edge, 0)) return check_all(call, wants_grad);
+    return check_quick(call, call->n_in, info->uniform, wants_grad);
 }
 
 static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
@@ -312,7 +329,20 @@ static inline kn_status place(kn__ops_thread *self, kn_op_call *call) {
 }
 
 static inline const char *label_of(const kn_op_call *call, const kn_op_info *info) {
-    return info->labels ? info->labels[call->want] : info->name;
+    if (!info->labels) return info->name;
+    return info->labels[call->want + ((unsigned)kn_prof_is_on_(KN_PROF_ALL_) << info->row)];
+}
+
+static inline void end_scope(kn_scope *scope, const kn_op_call *call) {
+    if (__builtin_expect(scope->start != 0, 0)) kn__end_scope(scope, call);
+}
+
+/* Whether result r alone is written into its tensor: kernels may write all results at once. */
+static inline __attribute__((unused)) bool is_alone(const kn_op_call *call, int r) {
+    for (unsigned left = call->given & ~(1u << r); left; left &= left - 1) {
+        if (call->out[__builtin_ctz(left)] == call->out[r]) return false;
+    }
+    return true;
 }
 
 /* Memory for the results, the kernel, the record. */
@@ -322,6 +352,7 @@ static kn_status fill_many(kn__ops_thread *self, kn_op_call *call, const kn_op_i
         int r = __builtin_ctz(left);
         kn_tensor *t = call->out[r];
         if (call->given >> r & 1) {
+            KN_ASSERT(is_alone(call, r));
             KN_TRY(kn__claim(self, t->storage, call->stream));
         } else if (!call->is_view && !kn__storage_make(t, call->pool, call->device, call->stream)) {
             return kn_pending();
@@ -349,7 +380,7 @@ static __attribute__((noinline)) kn_tensor *run_many(kn__ops_thread *self, kn_op
         status = kn__recorder->record(self->frame->tape, call);
         call->want = made;
     }
-    kn_scope_end(&scope);
+    end_scope(&scope, call);
     if (__builtin_expect(status < 0, 0)) return failed(call, info, status);
     kn_tensor *first = call->out[__builtin_ctz(asked)];
     for (unsigned left = made & ~call->given; left && !call->loose; left &= left - 1) {
@@ -364,7 +395,49 @@ static __attribute__((noinline)) kn_tensor *run_many(kn__ops_thread *self, kn_op
     return first;
 }
 
-static inline __attribute__((always_inline)) kn_tensor *run(kn_op_call *call, bool is_row) {
+/* The one result of a call: its memory, the kernel, the record. */
+static inline __attribute__((always_inline)) kn_tensor *fill_one(kn__ops_thread *self,
+                                                                 kn_op_call *call,
+                                                                 const kn_op_info *info,
+                                                                 kn_tensor *t, const char *label,
+                                                                 bool record, bool loose) {
+    kn_scope scope = kn_scope_begin_grad(label);
+    kn_status status = KN_OK;
+    if (!kn__storage_make(t, call->pool, call->device, call->stream))
+        status = kn_pending();
+    else if (t->n)
+        status = run_kernel(self, call, info);
+    if (__builtin_expect(call->n_work, 0)) kn__work_end(call, 0);
+    if (status == KN_OK && record) status = kn__recorder->record(self->frame->tape, call);
+    end_scope(&scope, call);
+    if (__builtin_expect(status < 0, 0)) return failed(call, info, status);
+    return loose ? t : kn__frame_own(self, t);
+}
+
+/* A result on an input's data, made by infer. */
+static kn_tensor *own_view(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info,
+                           kn_tensor *t, bool record) {
+    kn_status status = record ? kn__recorder->record(self->frame->tape, call) : KN_OK;
+    if (status < 0) return failed(call, info, status);
+    return call->loose ? t : kn__frame_own(self, t);
+}
+
+/* Results that are computed when they are first read. */
+static __attribute__((noinline)) kn_tensor *put_off(kn__ops_thread *self, kn_op_call *call,
+                                                    const kn_op_info *info, bool record) {
+    memset(call->out, 0, sizeof call->out);
+    if (!info->infer(call)) return failed(call, info, failure());
+    kn_status status = kn__fuse_defer(self, call);
+    if (status == KN_OK && record) status = kn__recorder->record(self->frame->tape, call);
+    if (status < 0) return failed(call, info, status);
+    kn_tensor *first = call->out[__builtin_ctz(call->want)];
+    for (unsigned left = call->loose ? 0 : call->want; left; left &= left - 1) {
+        if (!kn__frame_own(self, call->out[__builtin_ctz(left)])) first = NULL;
+    }
+    return first;
+}
+
+kn_tensor *kn_op_run(kn_op_call *call) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (__builtin_expect(!self || kn_pending(), 0)) return NULL;
     const kn_op_info *info = &kn_op_table[call->op];
@@ -382,49 +455,74 @@ static inline __attribute__((always_inline)) kn_tensor *run(kn_op_call *call, bo
         return NULL;
     }
     bool record = wants_grad && self->frame->recording && !call->given;
+    if (__builtin_expect(self->frame->fuse || self->pending, 0)) {
+        if (kn__fuse_takes(self, call)) return put_off(self, call, info, record);
+        kn_status status = kn__fuse_before(self, call);
+        if (status < 0) {
+            kn_error_op(info->name);
+            return kn_error_defer(status);
+        }
+    }
     unsigned want = call->want;
-    if (!is_row && (call->given || want & (want - 1) || (record && info->n_out > 1))) {
+    if (call->given || want & (want - 1) || (record && info->n_out > 1)) {
         return run_many(self, call, info, record);
     }
-    int r = is_row ? 0 : __builtin_ctz(want);
-    if (!is_row && info->n_out > 1) memset(call->out, 0, sizeof call->out);
+    int r = __builtin_ctz(want);
+    if (info->n_out > 1) memset(call->out, 0, sizeof call->out);
     call->out[r] = NULL;
-    if (!(is_row ? infer_row(call) : info->infer(call))) return failed(call, info, failure());
+    if (!info->infer(call)) return failed(call, info, failure());
     kn_tensor *t = call->out[r];
-    kn_scope scope = {0};
-    kn_status status = KN_OK;
-    if (is_row || !call->is_view) {
-        scope = kn_scope_begin_grad(label_of(call, info));
-        if (!kn__storage_make(t, call->pool, call->device, call->stream))
-            status = kn_pending();
-        else if (t->n)
-            status = run_kernel(self, call, info);
-        if (__builtin_expect(call->n_work, 0)) kn__work_end(call, 0);
-    }
-    if (status == KN_OK && record) status = kn__recorder->record(self->frame->tape, call);
-    kn_scope_end(&scope);
-    if (__builtin_expect(status < 0, 0)) return failed(call, info, status);
-    return call->loose ? t : kn__frame_own(self, t);
+    if (call->is_view) return own_view(self, call, info, t, record);
+    return fill_one(self, call, info, t, label_of(call, info), record, call->loose);
 }
 
-kn_tensor *kn_op_run(kn_op_call *call) { return run(call, false); }
+/* kn_op_run for rows, the commonest ops: how many inputs there are is a constant, and what such a
+ * call never has is left out. */
+static inline __attribute__((always_inline)) kn_tensor *run_row(kn_op op, kn_tensor *const in[],
+                                                                int n_in, kn_attr_scalars *attr) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, in, n_in);
+    kn__ops_thread *self = kn__ops_self;
+    const kn_op_info *info = &kn_op_table[op];
+    if (__builtin_expect(!self || !self->frame || kn_pending() || !info->uniform ||
+                             self->frame->fuse || self->pending,
+                         0)) {
+        return kn_op_run(&call);
+    }
+    bool wants_grad = false;
+    if (!check_quick(&call, n_in, info->uniform, &wants_grad)) return NULL;
+    call.n_out = 1;
+    call.out[0] = NULL;
+    if (__builtin_expect(place(self, &call) < 0, 0)) {
+        kn_error_op(info->name);
+        return NULL;
+    }
+    kn_tensor *t;
+    if (__builtin_expect(are_alike(in, n_in), 1)) {
+        call.flat = 1;
+        call.out[0] = t = kn__header_new(self);
+        if (!t) return failed(&call, info, failure());
+        t->dtype = info->out[0] == KN_OUT_T ? call.dtype : info->out[0];
+        t->n = in[0]->n;
+        copy_dims(t, in[0]);
+    } else {
+        if (!infer_broadcast(&call)) return failed(&call, info, failure());
+        t = call.out[0];
+    }
+    bool record = wants_grad && self->frame->recording;
+    return fill_one(self, &call, info, t, info->name, record, false);
+}
 
 kn_tensor *kn__row1(kn_op op, kn_tensor *x, kn_attr_scalars *attr) {
-    kn_op_call call;
-    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x}, 1);
-    return run(&call, true);
+    return run_row(op, (kn_tensor *const[]){x}, 1, attr);
 }
 
 kn_tensor *kn__row2(kn_op op, kn_tensor *x, kn_tensor *y, kn_attr_scalars *attr) {
-    kn_op_call call;
-    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x, y}, 2);
-    return run(&call, true);
+    return run_row(op, (kn_tensor *const[]){x, y}, 2, attr);
 }
 
 kn_tensor *kn__row3(kn_op op, kn_tensor *x, kn_tensor *y, kn_tensor *w, kn_attr_scalars *attr) {
-    kn_op_call call;
-    kn_op_call_init(&call, op, attr, (kn_tensor *const[]){x, y, w}, 3);
-    return run(&call, true);
+    return run_row(op, (kn_tensor *const[]){x, y, w}, 3, attr);
 }
 
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t) {

@@ -1,4 +1,4 @@
-/* Running an op: place, streams, the device's kernels, and how ops say what was wrong. */
+/* Running an op: place, streams, the device's kernels, and the errors of ops. */
 #ifndef KN_RUN_H
 #define KN_RUN_H
 
@@ -51,6 +51,10 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 /* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.
  */
 kn_tensor *kn__op_same(kn_tensor *x);
+/* A 0-dimensional constant of x's dtype and device; NULL where x is. */
+kn_tensor *kn__constant_like(const kn_tensor *x, double value);
+/* The terms of a loss, joined. NULL where they are. */
+kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how);
 /* Runs a call that writes into its own argument t. */
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t);
 /* For rows: kn_op_run with infer inlined and the number of inputs known. */

@@ -17,7 +17,7 @@
 #include "rounded.h"
 
 /* 2^n, where `shifted` is n added to 1.5·2^23: its low bits are n. */
-static inline KN_HOST_DEVICE float kn__power_f32(float shifted) {
+static inline KN_STRAIGHT float kn__power_f32(float shifted) {
     uint32_t bits;
     float power;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
@@ -26,7 +26,7 @@ static inline KN_HOST_DEVICE float kn__power_f32(float shifted) {
     return power;
 }
 
-static inline KN_HOST_DEVICE float kn__sigm_f32(float x) {
+static inline KN_STRAIGHT float kn__sigm_f32(float x) {
     const float round = 0x1.8p23f; /* a sum with it rounds to an integer */
     float a = x < 0 ? x : -x;
     a = a < -105.0f ? -105.0f : a;
@@ -47,7 +47,7 @@ static inline KN_HOST_DEVICE float kn__sigm_f32(float x) {
     return KN_ADD_F32(q, -KN_MUL_F32(KN_MUL_F32(q, dl), inverse));
 }
 
-static inline KN_HOST_DEVICE double kn__power_f64(double shifted) {
+static inline KN_STRAIGHT double kn__power_f64(double shifted) {
     uint64_t bits;
     double power;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
@@ -56,7 +56,7 @@ static inline KN_HOST_DEVICE double kn__power_f64(double shifted) {
     return power;
 }
 
-static inline KN_HOST_DEVICE double kn__sigm_f64(double x) {
+static inline KN_STRAIGHT double kn__sigm_f64(double x) {
     const double round = 0x1.8p52;
     double a = x < 0 ? x : -x;
     a = a < -746.0 ? -746.0 : a;

@@ -28,6 +28,7 @@
 #define CLASS_NUMERIC(n) KN_CLASS_NUMERIC | KN_CLASS_SAME
 #define CLASS_ANY(n) KN_CLASS_ANY | KN_CLASS_SAME
 #define CLASS_MAYBE(n) KN_CLASS_ANY | KN_CLASS_SAME | KN_CLASS_MAYBE
+#define CLASS_MAYBE_INDEX(n) KN_CLASS_INDEX | KN_CLASS_MAYBE
 #define CLASS_BOOL(n) KN_CLASS_BOOL
 #define CLASS_INDEX(n) KN_CLASS_INDEX
 #define CLASS_STATE(n) 1u << KN_F64
@@ -37,6 +38,7 @@
 #define NAME_NUMERIC(n) #n
 #define NAME_ANY(n) #n
 #define NAME_MAYBE(n) #n
+#define NAME_MAYBE_INDEX(n) #n
 #define NAME_BOOL(n) #n
 #define NAME_INDEX(n) #n
 #define NAME_STATE(n) #n
@@ -70,14 +72,31 @@
 __attribute__((weak, visibility("hidden"))) kn_status kn__host_NONE(kn_op_call *call);
 __attribute__((weak, visibility("hidden"))) bool kn__infer_NONE(kn_op_call *call);
 
-/* Scopes of rows' backs say which gradients were made. */
-#define KN_ROW1(name, ...) static const char *const name##_labels[] = {#name, #name "[1]"};
-#define KN_ROW2(name, ...)                                                                         \
-    static const char *const name##_labels[] = {#name, #name "[1]", #name "[2]", #name "[1,2]"};
-#define KN_ROW3(name, ...)                                                                         \
-    static const char *const name##_labels[] = {#name,         #name "[1]",    #name "[2]",        \
-                                                #name "[1,2]", #name "[3]",    #name "[1,3]",      \
-                                                #name "[2,3]", #name "[1,2,3]"};
+/* Scopes of rows' backs say which gradients were made: first as Knet's table does, with arguments
+ * counted from 1, then, 1 << row further, with their names. */
+#define KN_ROW1(name, s, domain, x, ...)                                                           \
+    static const char *const name##_labels[] = {#name, #name "[1]", #name, #name "  d " NAME(x)};
+#define KN_ROW2(name, s, domain, x, y, ...)                                                        \
+    static const char *const name##_labels[] = {                                                   \
+        #name, #name "[1]",          #name "[2]",          #name "[1,2]",                          \
+        #name, #name "  d " NAME(x), #name "  d " NAME(y), #name "  d " NAME(x) "," NAME(y)};
+#define KN_ROW3(name, s, domain, x, y, w, ...)                                                     \
+    static const char *const name##_labels[] = {#name,                                             \
+                                                #name "[1]",                                       \
+                                                #name "[2]",                                       \
+                                                #name "[1,2]",                                     \
+                                                #name "[3]",                                       \
+                                                #name "[1,3]",                                     \
+                                                #name "[2,3]",                                     \
+                                                #name "[1,2,3]",                                   \
+                                                #name,                                             \
+                                                #name "  d " NAME(x),                              \
+                                                #name "  d " NAME(y),                              \
+                                                #name "  d " NAME(x) "," NAME(y),                  \
+                                                #name "  d " NAME(w),                              \
+                                                #name "  d " NAME(x) "," NAME(w),                  \
+                                                #name "  d " NAME(y) "," NAME(w),                  \
+                                                #name "  d " NAME(x) "," NAME(y) "," NAME(w)};
 #include <knet/ops.def>
 
 /* --- the table --- */
@@ -147,6 +166,17 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
                        .out = {KN_BOOL},                                                           \
                        .in = {CLASS(x), CLASS(y)},                                                 \
                        .in_name = {NAME(x), NAME(y)}},
+#define KN_COMPARE1(name_, domain, x, ...)                                                         \
+    [KN_OP_##name_] = {.name = #name_,                                                             \
+                       .infer = kn__infer_row,                                                     \
+                       .host = kn__host_row,                                                       \
+                       .n_in = 1,                                                                  \
+                       .n_out = 1,                                                                 \
+                       .row = 1,                                                                   \
+                       .uniform = CLASS(x),                                                        \
+                       .out = {KN_BOOL},                                                           \
+                       .in = {CLASS(x)},                                                           \
+                       .in_name = {NAME(x)}},
 #define KN_FLAGS_(flags) KN_FLAG_##flags
 #define NEEDS_OUT_NEEDS(...) NEEDS_OUT_(__VA_ARGS__, 0, 0, 0, 0, 0)
 #define NEEDS_OUT_(a, b, c, d, e, ...) (((a) | (b) | (c) | (d) | (e)) >> KN_NEED_OUT)

@@ -3,27 +3,14 @@
 #include <string.h>
 
 #include "checked.h"
+#include "fuse.h"
 #include "kernel.h"
 #include "run.h"
 #include "thread.h"
 
 enum { ENDED_MAX = 4096 }; /* records of ended tensors: more go back to malloc */
 
-struct kn_tensor kn__none = {.owned = UINT32_MAX};
-kn_tensor *const KN_NONE = &kn__none;
-
-/* --- dtypes and shapes --- */
-
-static const struct {
-    const char *name;
-    size_t bytes;
-} dtypes[] = {[0] = {"no dtype", 0}, [KN_F32] = {"f32", 4},   [KN_F64] = {"f64", 8},
-              [KN_F16] = {"f16", 2}, [KN_BF16] = {"bf16", 2}, [KN_I64] = {"i64", 8},
-              [KN_I32] = {"i32", 4}, [KN_U8] = {"u8", 1},     [KN_BOOL] = {"bool", 1}};
-
-static bool dtype_known(kn_dtype dtype) { return dtype >= KN_F32 && dtype <= KN_BOOL; }
-const char *kn_dtype_name(kn_dtype dtype) { return dtypes[dtype_known(dtype) ? dtype : 0].name; }
-size_t kn_dtype_bytes(kn_dtype dtype) { return dtypes[dtype_known(dtype) ? dtype : 0].bytes; }
+/* --- shapes --- */
 
 char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape) {
     size_t at = 0;
@@ -110,13 +97,30 @@ static inline void ref(_Atomic uint32_t *refs, uint32_t n) {
 
 enum { USER = 2, HEADER = 1 }; /* what a tensor on the data, and the header round it, count for */
 
+static void data_free(kn_storage *s) {
+    if (s->pool) {
+        kn_free(s->pool, s->data);
+    } else {
+        if (s->owner->release_fn) s->owner->release_fn(s->owner->ctx);
+        free(s->owner);
+    }
+}
+
 static inline void storage_unref(kn_storage *s, uint32_t n) {
     uint32_t before = atomic_load_explicit(&s->refs, memory_order_acquire);
     if (before != n) before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
     uint32_t after = before - n;
-    if (after < USER && before >= USER && s->data) kn_free(s->pool, s->data);
+    if (after < USER && before >= USER) {
+        if (s->data)
+            data_free(s);
+        else if (s->expr)
+            kn__expr_drop(s->expr);
+    }
     if (after == 0) record_end((kn_tensor *)(void *)((char *)s - offsetof(kn_tensor, own)));
 }
+
+void kn__storage_share(kn_storage *s) { ref(&s->refs, USER); }
+void kn__storage_drop(kn_storage *s) { storage_unref(s, USER); }
 
 kn_tensor *kn_tensor_retain(kn_tensor *t) {
     KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
@@ -158,25 +162,61 @@ void *kn__fail_shape(const kn_shape *shape) {
                         kn_shape_text(text, sizeof text, *shape));
 }
 
-kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
+/* A header of that dtype and shape, with a place for its data. */
+static kn_tensor *header_of(kn_pool **pool, kn_stream *stream, kn_device *device, kn_dtype dtype,
+                            const kn_shape *shape) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (!self->frame) return kn__no_frame();
-    if (!dtype_known(dtype)) {
+    if (!kn_dtype_bytes(dtype)) {
         return KN_FAIL_NULL(KN_ERR_DTYPE, "%d is no dtype", (int)dtype);
     }
-    kn_pool *pool = NULL;
-    kn_stream stream = NULL;
-    if (kn__place(&pool, &stream, self, device) < 0) return NULL;
-    int64_t n = kn__shape_numel(&shape);
-    if (n < 0) return kn__fail_shape(&shape);
+    if (kn__place(pool, stream, self, device) < 0) return NULL;
+    int64_t n = kn__shape_numel(shape);
+    if (n < 0) return kn__fail_shape(shape);
     kn_tensor *t = kn__header_new(self);
     if (!t) return NULL;
     t->dtype = (uint8_t)dtype;
-    set_shape(t, &shape, n);
-    if (kn__storage_make(t, pool, device, stream)) return kn__frame_own(self, t);
+    set_shape(t, shape, n);
+    return t;
+}
+
+kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    kn_tensor *t = header_of(&pool, &stream, device, dtype, &shape);
+    if (!t) return NULL;
+    if (kn__storage_make(t, pool, device, stream)) return kn__frame_own(kn__ops_self, t);
     kn_tensor_release(t);
     return NULL;
+}
+
+kn_tensor *kn_tensor_adopt(kn_device *device, kn_dtype dtype, kn_shape shape, void *data,
+                           kn_owner owner) {
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    kn_tensor *t = header_of(&pool, &stream, device, dtype, &shape);
+    if (!t) return NULL;
+    kn__ops_thread *self = kn__ops_self;
+    kn_owner *own = malloc(sizeof *own);
+    if (!own || (self->n_owned == self->owned_cap && !kn__owned_grow(self))) {
+        free(own);
+        kn_tensor_release(t);
+        return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a tensor's owner");
+    }
+    *own = owner;
+    bool empty = !data || !t->n;
+    t->own = (kn_storage){.device = device, .data = empty ? NULL : data, .stream = stream};
+    t->own.size_bytes = (size_t)t->n * kn__dtype_size[dtype];
+    t->own.owner = own;
+    atomic_store_explicit(&t->own.refs, USER + HEADER, memory_order_relaxed);
+    t->storage = &t->own;
+    t->data = t->own.data;
+    kn__frame_own(self, t);
+    if (!empty) return t;
+    if (owner.release_fn) owner.release_fn(owner.ctx); /* nothing to use */
+    free(own);
+    return t;
 }
 
 void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset) {
@@ -191,6 +231,8 @@ static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int6
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (!self->frame) return kn__no_frame();
+    kn_status status = kn__compute(t);
+    if (status < 0) return kn_error_defer(status);
     kn_tensor *view = kn__header_new(self);
     if (!view) return NULL;
     kn__header_share(view, t, offset);
@@ -211,6 +253,8 @@ kn_tensor *kn_tensor_alias(kn_tensor *t) {
     kn_shape shape = kn_tensor_shape(t);
     return header_on(t, &shape, t->n, 0);
 }
+
+kn_status kn_tensor_compute(kn_tensor *t) { return kn__compute(t); }
 
 void kn_tensor_consume(kn_tensor *t) {
     if (!kn__is_whole(t)) return;
@@ -245,6 +289,7 @@ kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
     KN_TRY(kn_check());
     if (!t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: t is NULL");
     if (t->state == KN_TENSOR_ENDED) return kn__fail_unreadable("kn_hold: t", t);
+    KN_TRY(kn__compute(t));
     kn_tensor *old = *slot;
     kn_tensor_retain(t);
     if (t != &kn__none) ref(&t->holds, 1);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cores.h"
+#include "fuse.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
 
@@ -50,6 +51,7 @@ static void thread_end(void *value) {
     kn__ops_thread *self = value;
     kn__ops_self = self;
     kn__frames_end(self, 0);
+    kn__fuse_thread_end(self);
     for (int i = 0; i < self->n_events; i++) kn_event_destroy(self->events[i]);
     kn__records_leave((kn_tensor *)self->ended, self->ended_last, self->n_ended);
     free(self->frames);
@@ -78,8 +80,10 @@ kn__ops_thread *kn__ops_thread_make(void) {
     if (!self) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a thread's frames");
     self->host = kn_device_host();
     self->ended_last = (kn_edge *)(void *)&self->ended;
-    self->defaults =
-        (kn__frame){.device = self->host, .dtype = KN_F32, .threads = kn__threads_default()};
+    self->defaults = (kn__frame){.device = self->host,
+                                 .dtype = KN_F32,
+                                 .threads = kn__threads_default(),
+                                 .fuse = kn__fuse_default()};
     if (key_made) pthread_setspecific(key, self);
     return kn__ops_self = self;
 }

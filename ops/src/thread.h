@@ -1,6 +1,6 @@
 /* What this library keeps for a thread: its frames, the tensors they own, free records.
  *
- * One pointer of thread-local storage; what it points to is made at first need and freed when the
+ * One pointer of thread-local storage; its target is made at first need and freed when the
  * thread ends. The owned tensors are one vector, cut into one segment per open frame: the innermost
  * frame's is the last, so keeping a tensor is a swap to the segment's start and a move of the
  * border. */
@@ -23,6 +23,7 @@ typedef struct kn__frame {
     kn_math_mode math;
     bool recording;
     bool opens_tape; /* the tape ends with this frame */
+    bool fuse;       /* pointwise results are put off: fuse.h */
 } kn__frame;
 
 enum { KN__THREAD_EVENTS = 16 };
@@ -40,7 +41,9 @@ typedef struct kn__ops_thread {
     kn__frame *frames;
     kn__frame defaults; /* what an outermost frame inherits */
     kn_device *event_devices[KN__THREAD_EVENTS];
-    kn_event *events[KN__THREAD_EVENTS]; /* one a device, for waits between streams */
+    kn_event *events[KN__THREAD_EVENTS];     /* one a device, for waits between streams */
+    struct kn__expr *pending, *pending_last; /* put off, the oldest first */
+    struct kn__expr *exprs_free;
 } kn__ops_thread;
 
 extern _Thread_local kn__ops_thread *kn__ops_self
@@ -85,6 +88,12 @@ static const uint8_t kn__dtype_size[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
 /* Makes `view` read t's data from element `offset` on; its shape is the caller's to set. */
 void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset);
 
+/* One more user of the data, and one less. */
+void kn__storage_share(kn_storage *s);
+void kn__storage_drop(kn_storage *s);
+/* fuse.c: the end of an expression whose storage ends. */
+void kn__expr_drop(struct kn__expr *e);
+
 /* A header without storage, dtype and shape, of no frame; NULL: pending OOM error. */
 static inline kn_tensor *kn__header_new(kn__ops_thread *self) {
     kn_tensor *t = self->ended;
@@ -121,6 +130,7 @@ static inline bool kn__storage_make(kn_tensor *t, kn_pool *pool, kn_device *devi
         return false;
     }
     s->version = 0;
+    s->expr = NULL;
     s->device = device;
     s->pool = pool;
     s->size_bytes = size_bytes;

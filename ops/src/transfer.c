@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "convert.h"
+#include "fuse.h"
 #include "run.h"
 
 static kn_status copy(kn__ops_thread *self, kn_device *to, void *dst, kn_device *from,
@@ -39,7 +40,7 @@ kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
 
 static kn_status readable(const char *who, kn_tensor *t) {
     KN_TRY(kn_check());
-    if (kn__is_whole(t)) return KN_OK;
+    if (kn__is_whole(t)) return kn__compute(t);
     char name[32];
     snprintf(name, sizeof name, "%s: t", who);
     return kn__fail_unreadable(name, t);
@@ -79,14 +80,34 @@ kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
     return self ? read_out(self, out, t) : kn_check();
 }
 
+kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes) {
+    KN_TRY(readable("kn_copy_into", t));
+    if (data_bytes != size_of(t) || (!data && data_bytes)) {
+        char text[256];
+        return KN_FAIL(KN_ERR_SHAPE, "kn_copy_into: data (%p) has %zu bytes, t %s %s has %zu", data,
+                       data_bytes, kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+                       kn_dtype_name((kn_dtype)t->dtype), size_of(t));
+    }
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    kn_storage *s = t->storage;
+    if (self->pending) KN_TRY(kn__fuse_before_write(self, s));
+    s->version++;
+    return copy(self, s->device, t->data, self->host, data, data_bytes, s->stream);
+}
+
 const void *kn_data(kn_tensor *t) { return kn_op_data(t); }
 
 void *kn_data_mut(kn_tensor *t) {
     void *data = kn_op_data(t);
     if (!t || !kn__is_whole(t) || kn_pending()) return NULL;
     kn_storage *s = t->storage;
-    s->version++;
     kn__ops_thread *self = kn__ops_self;
+    if (self->pending) {
+        kn_status status = kn__fuse_before_write(self, s);
+        if (status < 0) return kn_error_defer(status);
+    }
+    s->version++;
     kn_stream stream = s->stream;
     if (s->device != self->host) {
         if (self->frame && self->frame->device == s->device)
@@ -100,7 +121,7 @@ void *kn_data_mut(kn_tensor *t) {
 
 /* --- between devices --- */
 
-/* The host's streams are program order: what it gets must have arrived. */
+/* The host's streams are program order: data copied to it must have arrived. */
 static kn_status move(kn__ops_thread *self, kn_tensor *y, kn_tensor *x) {
     kn_device *from = x->storage->device, *to = y->storage->device;
     kn_device *gpu = from == self->host ? to : from;
@@ -136,6 +157,8 @@ kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
     if (x->storage->device == device) return kn__op_same(x);
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
+    kn_status status = kn__compute(x);
+    if (status < 0) return kn_error_defer(status);
     if (x->storage->device != self->host && device != self->host) { /* two GPUs: by the host */
         kn_tensor *between = (kn_to)(x, self->host);
         return between ? (kn_to)(between, device) : NULL;

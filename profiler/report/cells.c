@@ -79,6 +79,13 @@ kn__quantity kn__count_cell(double n) {
     return cell;
 }
 
+kn__quantity kn__rate_cell(double per_s) {
+    static const char *const units[] = {"", "k", "M", "G", "T", "P"};
+    int i = 0;
+    for (; per_s >= 1e3 && i < 5; i++) per_s /= 1e3;
+    return kn__three_digits(per_s, units[i]);
+}
+
 kn__quantity kn__percent_cell(double part, double of) {
     kn__quantity cell = {" - %"};
     if (of != 0) return kn__three_digits(100 * part / of, "%");

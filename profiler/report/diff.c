@@ -7,15 +7,18 @@
 #include <string.h>
 
 #include "json.h"
+#include "judge.h"
 
-/* UNSURE: a row called once says nothing about its noise; it has to move this many thresholds, and
- * what is in it is judged in its place where there is something. ERRORS: of the mean. */
-enum { UNSURE = 5, ERRORS = 3, PATH_BYTES = 1024, ALLOC_BYTES_MIN = 1 << 16 };
+enum { PATH_BYTES = 1024, ALLOC_BYTES_MIN = 1 << 16, RENAMES_MAX = 64, VALUE_COLUMNS = 100 };
+
+/* How far the calls of a row may be from those of the one it was renamed to. */
+static const double alike = 0.3;
 
 typedef struct comparison {
     kn__diff *diff;
     const kn__report *a, *b;
     double threshold, share;
+    kn__judge judge;
     kn_status status;
 } comparison;
 
@@ -32,38 +35,13 @@ static void add_change(comparison *c, kn__change change) {
         d->changes = more;
     }
     d->changes[d->n++] = change;
-    d->n_worse += change.weight > 0;
+    d->n_worse += change.weight > 0 && !change.neutral;
+    d->n_neutral += change.neutral;
 }
 
 /* --- what has moved --- */
 
-static double mean_of(const kn__row *row) {
-    if (row->n_ended) return row->ended_ns / (double)row->n_ended;
-    return row->n_calls ? (double)row->time_ns / (double)row->n_calls : 0;
-}
-
 static bool is_beyond(double a, double b, double part) { return fabs(b - a) > part * fabs(a); }
-
-static double standard_error(const kn__row *a, const kn__row *b) {
-    double x = kn__row_sigma(a), y = kn__row_sigma(b);
-    return sqrt(x * x / (double)a->n_ended + y * y / (double)b->n_ended);
-}
-
-typedef enum verdict { STEADY, MOVED, UNSTEADY } verdict;
-
-/* A mean may be carried away by a few calls, or by other programs: then the fastest call stays. */
-static verdict judge_time(const comparison *c, const kn__row *a, const kn__row *b) {
-    double before = mean_of(a), after = mean_of(b);
-    if (!is_beyond(before, after, c->threshold)) return STEADY;
-    if (a->n_ended < 2 || b->n_ended < 2) {
-        bool is_leaf = !a->first && !b->first;
-        return is_leaf && is_beyond(before, after, UNSURE * c->threshold) ? MOVED : STEADY;
-    }
-    double fastest = (double)a->min_ns, fastest_after = (double)b->min_ns;
-    bool same_way = (after > before) == (fastest_after > fastest);
-    if (!same_way || !is_beyond(fastest, fastest_after, c->threshold / 2)) return UNSTEADY;
-    return fabs(after - before) > ERRORS * standard_error(a, b) ? MOVED : UNSTEADY;
-}
 
 static bool is_large(double a, double of_a, double b, double of_b, double share) {
     return a > share * of_a || b > share * of_b;
@@ -74,14 +52,24 @@ static bool has_share(const comparison *c, const kn__row *a, const kn__row *b) {
                     (double)c->b->root.time_ns, c->share);
 }
 
+/* The share of the run that calls of the judged length have: one slow call gives none. */
+static bool calls_have_share(const comparison *c, double before, double after) {
+    return is_large(before, (double)c->a->root.time_ns, after, (double)c->b->root.time_ns,
+                    c->share);
+}
+
 static void compare_time(comparison *c, const kn__row *a, const kn__row *b) {
-    if (!a->n_calls || !b->n_calls || !has_share(c, a, b)) return;
-    verdict v = judge_time(c, a, b);
-    c->diff->n_unsteady += v == UNSTEADY;
-    if (v != MOVED) return;
-    double before = mean_of(a), after = mean_of(b);
-    add_change(
-        c, (kn__change){b, KN__DIFF_TIME, before, after, (after - before) * (double)b->n_calls});
+    double before = kn__judge_call(a, b), after = kn__judge_call(b, a);
+    if (!calls_have_share(c, before * (double)a->n_calls, after * (double)b->n_calls)) return;
+    if (!a->n_calls || !b->n_calls) return;
+    kn__verdict verdict = kn__judge_time(&c->judge, a, b);
+    c->diff->n_unsteady += verdict == KN__UNSTEADY;
+    if (verdict != KN__MOVED) return;
+    add_change(c, (kn__change){.row = b,
+                               .what = KN__DIFF_TIME,
+                               .a = before,
+                               .b = after,
+                               .weight = (after - before) * (double)b->n_calls});
 }
 
 static double gpu_each(const kn__row *row) {
@@ -97,18 +85,31 @@ static void compare_gpu(comparison *c, const kn__row *a, const kn__row *b) {
                   (double)c->b->root.gpu_ns, c->share)) {
         return;
     }
-    add_change(c, (kn__change){b, KN__DIFF_GPU, before, after, (after - before) * (double)n});
+    add_change(c, (kn__change){.row = b,
+                               .what = KN__DIFF_GPU,
+                               .a = before,
+                               .b = after,
+                               .weight = (after - before) * (double)n});
 }
 
-/* Runs of different length have different counts: a step has the same. */
+/* Where both count steps, those: runs of another length have the same calls a step. Else runs. */
+static double units_of(const comparison *c, const kn__report *report) {
+    if (c->a->steps.n && c->b->steps.n) return (double)report->steps.n;
+    return report->n_runs > 1 ? (double)report->n_runs : 1;
+}
+
 static void compare_calls(comparison *c, const kn__row *a, const kn__row *b) {
-    if (!c->a->steps.n || !c->b->steps.n || !has_share(c, a, b)) return;
-    double before = (double)a->n_calls / (double)c->a->steps.n;
-    double after = (double)b->n_calls / (double)c->b->steps.n;
+    if (!has_share(c, a, b)) return;
+    double before = (double)a->n_calls / units_of(c, c->a);
+    double after = (double)b->n_calls / units_of(c, c->b);
     bool once = a->n_calls == b->n_calls; /* a run, whatever its length */
     if (once || !is_beyond(before, after, c->threshold)) return;
-    add_change(c, (kn__change){b, KN__DIFF_CALLS, before, after,
-                               (after - before) * (double)c->b->steps.n * mean_of(b)});
+    add_change(c,
+               (kn__change){.row = b,
+                            .what = KN__DIFF_CALLS,
+                            .a = before,
+                            .b = after,
+                            .weight = (after - before) * units_of(c, c->b) * kn__judge_before(b)});
 }
 
 static double bytes_each(const kn__row *row) {
@@ -123,7 +124,8 @@ static void compare_alloc(comparison *c, const kn__row *a, const kn__row *b) {
                   (double)c->b->root.alloc_bytes, c->share)) {
         return;
     }
-    add_change(c, (kn__change){b, KN__DIFF_ALLOC, before, after, weight});
+    add_change(c, (kn__change){
+                      .row = b, .what = KN__DIFF_ALLOC, .a = before, .b = after, .weight = weight});
 }
 
 static void compare_marks(comparison *c, kn__diff_what what, const kn__row *row, int64_t a,
@@ -135,29 +137,103 @@ static void compare_marks(comparison *c, kn__diff_what what, const kn__row *row,
                   c->share)) {
         return;
     }
-    add_change(c, (kn__change){row, what, before, after, after - before});
+    add_change(c, (kn__change){
+                      .row = row, .what = what, .a = before, .b = after, .weight = after - before});
 }
 
-static void add_alone(comparison *c, const kn__row *row, kn__diff_what what) {
+/* ns of the row in one step, or in one run. */
+static double spent(const comparison *c, const kn__report *of, const kn__row *row) {
+    return (double)(row->is_kernel ? row->gpu_ns : row->time_ns) / units_of(c, of);
+}
+
+/* A row that came or went is a change of names, unless the row above spends more. */
+static double growth(const comparison *c, const kn__row *a, const kn__row *b, bool gpu) {
+    double before = (double)(gpu ? a->gpu_ns : a->time_ns) / units_of(c, c->a);
+    double after = (double)(gpu ? b->gpu_ns : b->time_ns) / units_of(c, c->b);
+    return before > 0 ? after / before - 1 : after;
+}
+
+static void add_alone(comparison *c, const kn__row *row, kn__diff_what what, bool neutral) {
     const kn__report *of = what == KN__DIFF_NEW ? c->b : c->a;
     double ns = (double)(row->is_kernel ? row->gpu_ns : row->time_ns);
     double all = (double)(row->is_kernel ? of->root.gpu_ns : of->root.time_ns);
     if (ns <= c->share * all) return;
     bool is_new = what == KN__DIFF_NEW;
-    add_change(c, (kn__change){row, what, is_new ? 0 : ns, is_new ? ns : 0, is_new ? ns : -ns});
+    add_change(c, (kn__change){.row = row,
+                               .what = what,
+                               .neutral = neutral,
+                               .a = is_new ? 0 : ns,
+                               .b = is_new ? ns : 0,
+                               .weight = is_new ? ns : -ns});
+}
+
+/* So many rows of a level have names that are data: of files, of steps. */
+static bool has_few_children(const kn__row *parent) {
+    int n = 0;
+    for (const kn__row *row = parent->first; row; row = row->next) n++;
+    return n <= RENAMES_MAX;
+}
+
+static bool is_renamed(const comparison *c, const kn__row *a, const kn__row *b) {
+    if (a->is_extra || a->is_kernel != b->is_kernel || !b->n_calls) return false;
+    double calls = (double)a->n_calls / units_of(c, c->a),
+           after = (double)b->n_calls / units_of(c, c->b);
+    if (is_beyond(calls, after, 0.01) || kn__report_find(c->b, b->parent, a->label)) return false;
+    return !is_beyond(spent(c, c->a, a), spent(c, c->b, b), alike);
+}
+
+/* The one row of A that has gone and was like this one; NULL: none, or several. */
+static const kn__row *find_renamed(const comparison *c, const kn__row *a, const kn__row *b) {
+    const kn__row *found = NULL;
+    if (!has_few_children(a) || !has_few_children(b->parent)) return NULL;
+    for (const kn__row *row = a->first; row; row = row->next) {
+        if (!is_renamed(c, row, b)) continue;
+        if (found) return NULL;
+        found = row;
+    }
+    return found;
+}
+
+/* The same question from the other side: each name of B answers for one of A. */
+static bool was_renamed(const comparison *c, const kn__row *row, const kn__row *b) {
+    for (const kn__row *now = b->first; now; now = now->next) {
+        if (kn__report_find(c->a, row->parent, now->label) || now->is_extra) continue;
+        if (find_renamed(c, row->parent, now) == row) return true;
+    }
+    return false;
 }
 
 static void compare_rows(comparison *c, const kn__row *a, const kn__row *b);
+
+static void compare_new(comparison *c, const kn__row *a, const kn__row *parent,
+                        const kn__row *row) {
+    const kn__row *before = find_renamed(c, a, row);
+    if (!before) {
+        add_alone(c, row, KN__DIFF_NEW, growth(c, a, parent, row->is_kernel) <= c->threshold);
+        return;
+    }
+    if (has_share(c, before, row)) {
+        add_change(c, (kn__change){.row = row,
+                                   .from = before,
+                                   .what = KN__DIFF_RENAMED,
+                                   .neutral = true,
+                                   .a = (double)before->time_ns,
+                                   .b = (double)row->time_ns});
+    }
+    compare_rows(c, before, row);
+}
 
 static void compare_children(comparison *c, const kn__row *a, const kn__row *b) {
     for (const kn__row *row = b->first; row; row = row->next) {
         if (row->is_extra) continue; /* nothing of the program */
         const kn__row *before = kn__report_find(c->a, a, row->label);
-        before ? compare_rows(c, before, row) : add_alone(c, row, KN__DIFF_NEW);
+        before ? compare_rows(c, before, row) : compare_new(c, a, b, row);
     }
     for (const kn__row *row = a->first; row; row = row->next) {
-        if (!row->is_extra && !kn__report_find(c->b, b, row->label))
-            add_alone(c, row, KN__DIFF_GONE);
+        if (row->is_extra || kn__report_find(c->b, b, row->label)) continue;
+        if (!was_renamed(c, row, b)) {
+            add_alone(c, row, KN__DIFF_GONE, growth(c, a, b, row->is_kernel) >= -c->threshold);
+        }
     }
 }
 
@@ -172,11 +248,34 @@ static void compare_rows(comparison *c, const kn__row *a, const kn__row *b) {
     compare_children(c, a, b);
 }
 
+/* A step's, or the run's; of several runs the fastest one's. */
+static double time_of_run(const comparison *c, const kn__report *report) {
+    const kn__row *root = &report->root;
+    if (root->n_runs < 2) return (double)root->time_ns / units_of(c, report);
+    return (double)root->run_min_ns * (double)root->n_runs / units_of(c, report);
+}
+
+/* The time of the run counts where no row explains it. */
+static void compare_runs(comparison *c) {
+    const kn__row *b = &c->b->root;
+    double before = time_of_run(c, c->a), after = time_of_run(c, c->b);
+    if (c->diff->n > c->diff->n_neutral || before <= 0) return;
+    kn__verdict verdict = kn__judge_value(&c->judge, before, after);
+    if (verdict != KN__MOVED) return;
+    add_change(c, (kn__change){.row = b,
+                               .what = KN__DIFF_TIME,
+                               .a = before,
+                               .b = after,
+                               .weight = (after - before) * units_of(c, c->b)});
+}
+
 /* --- order --- */
 
 static bool is_bytes(kn__diff_what what) { return what == KN__DIFF_ALLOC || what == KN__DIFF_PEAK; }
 
-static int group_of(const kn__change *x) { return 2 * (x->weight <= 0) + is_bytes(x->what); }
+static int group_of(const kn__change *x) {
+    return x->neutral ? 4 : 2 * (x->weight <= 0) + is_bytes(x->what);
+}
 
 static int by_weight(const void *left, const void *right) {
     const kn__change *x = left, *y = right;
@@ -187,12 +286,16 @@ static int by_weight(const void *left, const void *right) {
 
 kn_status kn__diff_make(kn__diff *out, const kn__report *a, const kn__report *b,
                         const kn__diff_options *options) {
-    *out = (kn__diff){0};
-    comparison c = {out, a, b, options->threshold, options->share, KN_OK};
+    *out = (kn__diff){.by_run = !a->steps.n || !b->steps.n};
+    comparison c = {
+        .diff = out, .a = a, .b = b, .threshold = options->threshold, .share = options->share};
+    KN_TRY(kn__judge_make(&c.judge, a, b, options->threshold, options->share));
     if (a->has_memory && b->has_memory) {
         compare_marks(&c, KN__DIFF_PEAK, &b->root, a->memory.live_max, b->memory.live_max);
     }
+    out->alike = c.judge.is_alike;
     compare_children(&c, &a->root, &b->root);
+    compare_runs(&c);
     if (out->n) qsort(out->changes, (size_t)out->n, sizeof *out->changes, by_weight);
     return c.status;
 }
@@ -207,7 +310,7 @@ void kn__diff_release(kn__diff *diff) {
 static const char *const names[KN__DIFF_N] = {
     [KN__DIFF_TIME] = "time",   [KN__DIFF_GPU] = "gpu time", [KN__DIFF_CALLS] = "calls a step",
     [KN__DIFF_ALLOC] = "bytes", [KN__DIFF_RISE] = "rise",    [KN__DIFF_PEAK] = "most live",
-    [KN__DIFF_NEW] = "new",     [KN__DIFF_GONE] = "gone"};
+    [KN__DIFF_NEW] = "new",     [KN__DIFF_GONE] = "gone",    [KN__DIFF_RENAMED] = "renamed"};
 
 static const char *path_of(char *out, const kn__change *change) {
     kn__report_path(out, PATH_BYTES, change->row);
@@ -235,22 +338,35 @@ static void add_weight(kn__text *text, const kn__change *change, bool ascii) {
     kn__text_right(text, signed_text, 11);
 }
 
-static void add_line(kn__text *text, const kn__change *change, bool ascii) {
+static void add_line(kn__text *text, const kn__diff *diff, const kn__change *change, bool ascii) {
     char path[PATH_BYTES];
     kn__text_puts(text, " ");
-    kn__text_left(text, names[change->what], 12);
+    bool by_run = change->what == KN__DIFF_CALLS && diff->by_run;
+    kn__text_left(text, by_run ? "calls a run" : names[change->what], 12);
     kn__text_right(text, change->a > 0 ? cell_of(change, change->a, ascii).text : "-", 10);
     kn__text_right(text, change->b > 0 ? cell_of(change, change->b, ascii).text : "-", 10);
     add_percent(text, change);
     add_weight(text, change, ascii);
     kn__text_puts(text, "  ");
+    if (change->from) {
+        kn__text_label(text, change->from->label, PATH_BYTES, 0);
+        kn__text_puts(text, " -> ");
+    }
     kn__text_label(text, path_of(path, change), PATH_BYTES, 0);
     kn__text_puts(text, "\n");
 }
 
+static double wall_of(const kn__report *report) {
+    return (double)report->wall_ns / (double)(report->n_runs > 1 ? report->n_runs : 1);
+}
+
 static void add_runs(kn__text *text, const kn__report *a, const kn__report *b, bool ascii) {
-    kn__text_printf(text, " run: %s", kn__time_cell((double)a->wall_ns, ascii).text);
-    kn__text_printf(text, " -> %s", kn__time_cell((double)b->wall_ns, ascii).text);
+    kn__text_printf(text, " run: %s", kn__time_cell(wall_of(a), ascii).text);
+    kn__text_printf(text, " -> %s", kn__time_cell(wall_of(b), ascii).text);
+    if (a->n_runs > 1 || b->n_runs > 1) {
+        kn__text_printf(text, " (means of %llu and %llu runs)", (unsigned long long)a->n_runs,
+                        (unsigned long long)b->n_runs);
+    }
     if (a->steps.n_timed && b->steps.n_timed) {
         double before = (double)a->steps.sum_ns / (double)a->steps.n_timed;
         double after = (double)b->steps.sum_ns / (double)b->steps.n_timed;
@@ -265,16 +381,39 @@ static void add_runs(kn__text *text, const kn__report *a, const kn__report *b, b
 }
 
 static void add_unsteady(kn__text *text, const kn__diff *diff) {
+    if (diff->alike) {
+        kn__text_puts(text,
+                      " nearly all rows moved alike, as on a machine of another speed: a row "
+                      "must move further than they did\n");
+    }
     if (!diff->n_unsteady) return;
-    kn__text_printf(text,
-                    " %d rows: another average, but the fastest call as before, or within the "
-                    "error: noise\n",
-                    diff->n_unsteady);
+    kn__text_printf(
+        text, " %d rows: another average, but the fastest call and the median as before: noise\n",
+        diff->n_unsteady);
+}
+
+static void warn_unlike(kn__text *text, const char *what, const char *a, const char *b) {
+    if (!a || !b || strcmp(a, b) == 0) return;
+    kn__text_printf(text, " unlike runs: %s ", what);
+    kn__text_label(text, a, VALUE_COLUMNS, 0);
+    kn__text_puts(text, ", then ");
+    kn__text_label(text, b, VALUE_COLUMNS, 0);
+    kn__text_puts(text, "\n");
+}
+
+/* What makes two runs hard to compare. */
+static void add_unlike(kn__text *text, const kn__run_info *a, const kn__run_info *b) {
+    warn_unlike(text, "the command is", a->command, b->command);
+    warn_unlike(text, "the host is", a->host, b->host);
+    warn_unlike(text, "the version is", a->version, b->version);
+    warn_unlike(text, "KNET_TIMER is", a->words, b->words);
+    warn_unlike(text, "the program's notes are", a->notes, b->notes);
 }
 
 void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *a,
                         const kn__report *b, const kn__diff_options *options) {
     add_runs(text, a, b, options->ascii);
+    add_unlike(text, &a->run, &b->run);
     if (!diff->n) {
         kn__text_printf(text, " no row moved by more than %.3g %% and the noise\n",
                         100 * options->threshold);
@@ -282,15 +421,19 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
         return;
     }
     kn__text_printf(
-        text, " moved by more than %.3g %% and the noise: %d for the worse, %d for the better\n\n",
-        100 * options->threshold, diff->n_worse, diff->n - diff->n_worse);
+        text, " moved by more than %.3g %% and the noise: %d for the worse, %d for the better",
+        100 * options->threshold, diff->n_worse, diff->n - diff->n_worse - diff->n_neutral);
+    if (diff->n_neutral) kn__text_printf(text, "; %d of other names", diff->n_neutral);
+    kn__text_puts(text, "\n\n");
     kn__text_puts(text, " what            before     after    change     in all  row\n");
     int n = options->top && options->top < diff->n ? options->top : diff->n;
     for (int i = 0; i < n; i++) {
-        const char *style = diff->changes[i].weight > 0 ? options->worse : options->better;
+        const kn__change *change = &diff->changes[i];
+        const char *style = change->weight > 0 ? options->worse : options->better;
+        if (change->neutral) style = NULL;
         if (style) kn__text_puts(text, style);
-        add_line(text, &diff->changes[i], options->ascii);
-        if (options->plain) kn__text_puts(text, options->plain);
+        add_line(text, diff, change, options->ascii);
+        if (style && options->plain) kn__text_puts(text, options->plain);
     }
     if (n < diff->n)
         kn__text_printf(text, " and %d more: --top %d shows all\n", diff->n - n, diff->n);
@@ -305,11 +448,16 @@ static void add_change_json(kn__text *text, const kn__change *change) {
     kn__text_json(text, path_of(path, change));
     kn__text_printf(text, ",\"what\":\"%s\",\"before\":%.17g,\"after\":%.17g", names[change->what],
                     change->a, change->b);
-    kn__text_printf(text, ",\"unit\":\"%s\",\"in_all\":%.17g,\"worse\":%s}",
+    if (change->from) {
+        kn__text_puts(text, ",\"from\":");
+        kn__text_json(text, change->from->label);
+    }
+    kn__text_printf(text, ",\"unit\":\"%s\",\"in_all\":%.17g,\"worse\":%s,\"neutral\":%s}",
                     is_bytes(change->what)           ? "bytes"
                     : change->what == KN__DIFF_CALLS ? "calls"
                                                      : "ns",
-                    change->weight, change->weight > 0 ? "true" : "false");
+                    change->weight, change->weight > 0 && !change->neutral ? "true" : "false",
+                    change->neutral ? "true" : "false");
 }
 
 void kn__diff_add_json(kn__text *text, const kn__diff *diff, const kn__report *a,
@@ -318,10 +466,11 @@ void kn__diff_add_json(kn__text *text, const kn__diff *diff, const kn__report *a
                     "{\"schema\":\"knet.diff\",\"version\":1,\"wall_ns\":[%" PRIu64 ",%" PRIu64
                     "],\"live_bytes_max\":[%" PRId64 ",%" PRId64
                     "],\"n_worse\":%d,\"n_better\":%d,"
-                    "\"n_unsteady\":%d,"
+                    "\"n_unsteady\":%d,\"alike\":%s,"
                     "\"changes\":[",
                     a->wall_ns, b->wall_ns, a->memory.live_max, b->memory.live_max, diff->n_worse,
-                    diff->n - diff->n_worse, diff->n_unsteady);
+                    diff->n - diff->n_worse - diff->n_neutral, diff->n_unsteady,
+                    diff->alike ? "true" : "false");
     for (int i = 0; i < diff->n; i++) {
         if (i) kn__text_puts(text, ",");
         add_change_json(text, &diff->changes[i]);

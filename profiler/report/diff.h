@@ -19,15 +19,18 @@ typedef enum kn__diff_what {
     KN__DIFF_GPU,   /* ns a call */
     KN__DIFF_CALLS, /* a step, of runs that count steps */
     KN__DIFF_ALLOC, /* bytes a call */
-    KN__DIFF_RISE,  /* bytes: most that was live inside, above what was live at its begin */
+    KN__DIFF_RISE,  /* bytes: the most live inside, above those live when it began */
     KN__DIFF_PEAK,  /* bytes: the high-water mark of the run */
     KN__DIFF_NEW,   /* total ns, of a row that was not there */
     KN__DIFF_GONE,
+    KN__DIFF_RENAMED, /* total ns, of a row that has another label now */
     KN__DIFF_N
 } kn__diff_what;
 
 typedef struct kn__change {
-    const kn__row *row; /* of B, or of A where it is gone; the root: of the run */
+    const kn__row *row;  /* of B, or of A where it is gone; the root: of the run */
+    const kn__row *from; /* of A, where it was renamed */
+    bool neutral;        /* neither worse nor better: the rows above spend the same */
     kn__diff_what what;
     double a, b;
     double weight; /* what the whole run spends more (ns) or takes more (bytes); orders the list */
@@ -35,8 +38,10 @@ typedef struct kn__change {
 
 typedef struct kn__diff {
     kn__change *changes; /* owned; worst first: time by weight, then memory, then the better ones */
-    int n, n_worse;
+    int n, n_worse, n_neutral;
+    bool by_run;    /* calls are those of a run: it counts no steps */
     int n_unsteady; /* rows whose mean moved within their noise */
+    bool alike;     /* nearly all rows moved the same way, as on a slower machine */
 } kn__diff;
 
 /* Borrows the rows of both reports. Errors: OOM. */

@@ -47,7 +47,11 @@ static void add_csv_row(kn__text *text, const kn__row *row) {
                     row->held, row->held_at_peak);
     kn__text_printf(text, ",%" PRId64 ",%" PRId64 ",%s,%" PRIu64 ",%" PRIu64, row->peak, row->rise,
                     kn__row_peak_exact(row) ? "yes" : "no", row->gpu_ns, row->n_gpu);
-    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 "\n", row->n_pending, row->gpu_bytes);
+    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%.0f,%.0f", row->n_pending, row->gpu_bytes,
+                    kn__row_percentile(row, 0.5), kn__row_percentile(row, 0.99));
+    kn__rates rates = kn__row_rates(row);
+    kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%.6g,%.6g\n", row->flops, row->moved_bytes,
+                    rates.flops / 1e9, rates.bytes / 1e9);
     for (const kn__row *child = row->first; child; child = child->next) add_csv_row(text, child);
 }
 
@@ -55,7 +59,8 @@ void kn__csv_add(kn__text *text, const kn__report *report) {
     kn__text_puts(text,
                   "path,depth,kind,n_calls,time_ns,min_ns,max_ns,sigma_ns,first_ns,alloc_bytes,"
                   "n_allocs,temporary_bytes,freed_bytes,held_bytes,held_at_peak_bytes,peak_bytes,"
-                  "rise_bytes,peak_exact,gpu_ns,n_gpu,n_pending,gpu_bytes\n");
+                  "rise_bytes,peak_exact,gpu_ns,n_gpu,n_pending,gpu_bytes,p50_ns,p99_ns,"
+                  "flops,moved_bytes,gflop_s,gbyte_s\n");
     for (const kn__row *row = report->root.first; row; row = row->next) add_csv_row(text, row);
 }
 
@@ -75,7 +80,7 @@ static uint64_t weight_inside(const kn__row *row, kn__weight weight) {
     return sum;
 }
 
-/* What is a row's own; clocks rounded to nanoseconds may make children a little more than all. */
+/* A row's own weight; clocks rounded to nanoseconds may make children a little more than all. */
 static uint64_t own_weight(const kn__row *row, kn__weight weight) {
     uint64_t all = weight_of(row, weight), inside = weight_inside(row, weight);
     return all > inside ? all - inside : 0;

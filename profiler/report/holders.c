@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "roles.h"
+
 enum { WIDTH = 100, HEIGHT = 12, OWNERS = 10, OWNERS_MAX = 1000, AXIS = 10, COLUMNS_MAX = 1000 };
 enum { PATH_BYTES = 1024 };
 
@@ -50,8 +52,8 @@ static void raise_to(double *high, double bytes) {
     if (bytes > *high) *high = bytes;
 }
 
-/* A bin spans the time since the one before, and what was live at its end goes on until the next
- * begins to change it. */
+/* A bin spans the time since the one before; the bytes live at its end stay live until the next
+ * bin changes them. */
 static void fill(graph *g, const kn__report *report) {
     const kn__series *live = &report->live;
     double last = 0, end = 0;
@@ -157,5 +159,6 @@ void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_v
     kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, view->ascii).text);
     add_pools(text, report);
     add_owners(text, report, view->owners ? view->owners : OWNERS);
+    kn__roles_add(text, report, view->limit_bytes);
     add_graph(text, report, view);
 }

@@ -6,9 +6,10 @@
 #include "report.h"
 
 typedef struct kn__memory_view {
-    int width;  /* columns; 0: 100 */
-    int height; /* lines of the graph; 0: 12 */
-    int owners; /* at most; 0: 10 */
+    int width;            /* columns; 0: 100 */
+    int height;           /* lines of the graph; 0: 12 */
+    int owners;           /* at most; 0: 10 */
+    uint64_t limit_bytes; /* which batch would fit into it; 0: not asked */
     bool ascii;
 } kn__memory_view;
 

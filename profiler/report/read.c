@@ -1,16 +1,14 @@
 #include "read.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cells.h"
 #include "fields.h"
 #include "json.h"
+#include "read_trace.h"
 
 /* Where we are, for messages; the first thing that is wrong is kept in `status`. */
 typedef struct reader {
@@ -112,13 +110,38 @@ static void read_spread(reader *r, kn__row *row, const cJSON *json) {
     row->squares_ns2 = sigma * sigma * (n - 1) + row->ended_ns * row->ended_ns / n;
 }
 
+static bool read_time_bin(kn__time_bin *out, const cJSON *json) {
+    const cJSON *ns = cJSON_GetArrayItem(json, 0), *n = cJSON_GetArrayItem(json, 1);
+    if (!cJSON_IsNumber(ns) || !cJSON_IsNumber(n)) return false;
+    if (!(ns->valuedouble >= 0 && ns->valuedouble < 1e300)) return false;
+    if (!(n->valuedouble >= 1 && n->valuedouble < 1.8e19)) return false;
+    *out = (kn__time_bin){ns->valuedouble, (uint64_t)n->valuedouble};
+    return true;
+}
+
+static void read_times(reader *r, kn__row *row, const cJSON *json) {
+    kn__time_bin bins[KN__TIME_BINS_MAX];
+    int n = 0;
+    const cJSON *item = first_of(r, json, "times");
+    for (; item && n < KN__TIME_BINS_MAX; item = item->next, n++) {
+        if (!read_time_bin(&bins[n], item) || (n && bins[n].ns < bins[n - 1].ns)) {
+            wrong(r, "times", "has an entry that is no [time, calls] in order of time");
+            return;
+        }
+    }
+    if (kn__report_add_times(r->report, row, bins, n) < 0) no_memory(r);
+}
+
 static void read_values(reader *r, kn__row *row, const cJSON *json) {
     row->min_ns = 0;
     read_fields(r, row, json, kn__row_calls);
     read_unsigned(r, &row->first_start, json, "seen_at_ns");
     read_fields(r, row, json, kn__row_gpu);
+    read_fields(r, row, json, kn__row_work);
+    read_fields(r, row, json, kn__row_runs);
     row->is_extra = is_true(json, "extra");
     read_spread(r, row, json);
+    read_times(r, row, json);
     row->open = is_true(json, "open");
     row->is_kernel = is_true(json, "kernel");
     read_memory(r, row, json);
@@ -138,6 +161,8 @@ static void read_row(reader *r, kn__row *parent, const cJSON *json) {
         no_memory(r);
         return;
     }
+    const char *where = read_text(json, "file");
+    if (where && !row->where) row->where = kn__report_keep(r->report, where);
     r->row = row;
     if (row->depth > KN__READ_DEPTH_MAX) {
         wrong(r, "children", "are nested too deep");
@@ -203,6 +228,19 @@ static void read_pool_memory(reader *r, const cJSON *json) {
     read_pools(r, json);
 }
 
+static void read_devices(reader *r, const cJSON *json) {
+    kn__gpu_use *gpu = &r->report->gpu;
+    const cJSON *item = first_of(r, json, "devices");
+    for (; item && gpu->n < KN__GPUS_MAX; item = item->next) {
+        kn__gpu_device *use = &gpu->devices[gpu->n++];
+        read_fields(r, use, item, kn__gpu_device_fields);
+        const cJSON *stream = first_of(r, item, "streams");
+        for (; stream && use->n_streams < KN__STREAMS_MAX; stream = stream->next) {
+            read_fields(r, &use->streams[use->n_streams++], stream, kn__gpu_stream_fields);
+        }
+    }
+}
+
 static void read_gpu(reader *r, const cJSON *json) {
     kn__balance *b = &r->report->balance;
     if (!cJSON_IsObject(json)) return;
@@ -212,17 +250,48 @@ static void read_gpu(reader *r, const cJSON *json) {
     const char *notice = read_text(json, "notice");
     b->notice = notice ? kn__report_keep(r->report, notice) : NULL;
     read_fields(r, b, json, kn__balance_fields);
+    read_devices(r, json);
+}
+
+static const char *read_kept(reader *r, const cJSON *json, const char *key) {
+    const char *text = read_text(json, key);
+    return text ? kn__report_keep(r->report, text) : NULL;
+}
+
+static void read_run(reader *r, const cJSON *json) {
+    r->report->run = (kn__run_info){read_kept(r, json, "command"), read_kept(r, json, "host"),
+                                    read_kept(r, json, "version"), read_kept(r, json, "words"),
+                                    read_kept(r, json, "notes")};
+    read_unsigned(r, &r->report->n_runs, json, "n_runs");
+    kn__rates *peaks = &r->report->peaks;
+    read_double(r, &peaks->flops, json, "peak_gflop_s");
+    read_double(r, &peaks->bytes, json, "peak_gbyte_s");
+    *peaks = (kn__rates){1e9 * peaks->flops, 1e9 * peaks->bytes};
+}
+
+/* --- events: of a trace, or of a profile that has them --- */
+
+static void read_events(reader *r, const cJSON *json) {
+    kn__timeline *line = kn__timeline_make(r->report);
+    r->status = line ? kn__events_read(line, r->name, json) : KN_OK;
+    if (!line) no_memory(r);
+}
+
+static void read_trace(reader *r, const cJSON *json) {
+    read_events(r, json);
+    if (r->status >= 0) r->status = kn__timeline_report(r->report->timeline);
 }
 
 static void check_kind(reader *r, const cJSON *json) {
     const char *schema = cJSON_IsObject(json) ? read_text(json, "schema") : NULL;
     const cJSON *version = get(json, "version");
     if (!schema || strcmp(schema, "knet.prof") != 0) {
-        r->status = KN_FAIL(KN_ERR_FORMAT,
-                            "%s is no profile of the timer: \"schema\" is %s%.*s%s, not "
-                            "\"knet.prof\"",
-                            r->name, schema ? "\"" : "", VALUE_BYTES, schema ? schema : "missing",
-                            schema ? "\"" : "");
+        r->status =
+            KN_FAIL(KN_ERR_FORMAT,
+                    "%s is no profile of the timer and no trace: \"schema\" is %s%.*s%s, not "
+                    "\"knet.prof\"",
+                    r->name, schema ? "\"" : "", VALUE_BYTES, schema ? schema : "missing",
+                    schema ? "\"" : "");
     } else if (!cJSON_IsNumber(version)) {
         wrong(r, "version", "is missing");
     } else if (version->valuedouble != KN__JSON_VERSION) {
@@ -235,16 +304,24 @@ static void check_kind(reader *r, const cJSON *json) {
 
 static void read_all(reader *r, const cJSON *json) {
     kn__report *report = r->report;
+    bool has_events = kn__events_are(json);
+    if (has_events && !get(json, "schema")) {
+        read_trace(r, json);
+        return;
+    }
     check_kind(r, json);
     if (r->status < 0) return;
     read_unsigned(r, &report->wall_ns, json, "wall_ns");
     read_fields(r, report, json, kn__run_fields);
+    read_run(r, get(json, "run"));
     report->buffer_full = is_true(json, "buffer_full");
     read_fields(r, &report->steps, get(json, "steps"), kn__steps_fields);
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));
     if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
     read_rows(r, &report->root, json, "scopes");
+    if (has_events && r->status >= 0) read_events(r, json);
+    if (report->timeline) kn__timeline_sort(report->timeline);
     kn__report_sum(report);
 }
 
@@ -274,42 +351,4 @@ kn_status kn__report_parse(kn__report *out, const char *name, const char *text, 
     }
     cJSON_Delete(json);
     return r.status;
-}
-
-/* --- files --- */
-
-static kn_status can_not_read(const char *path, int error) {
-    return KN_FAIL(KN_ERR_IO, "cannot read %s: %s", path, strerror(error));
-}
-
-static kn_status too_large(const char *path) {
-    return KN_FAIL(KN_ERR_FORMAT, "%s is larger than any profile: more than %d MiB", path,
-                   KN__READ_BYTES_MAX >> 20);
-}
-
-static kn_status read_bytes(kn__text *out, int fd, const char *path) {
-    char part[1 << 16];
-    for (;;) {
-        ssize_t n = read(fd, part, sizeof part);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return can_not_read(path, errno);
-        if (n == 0) return KN_OK;
-        if (out->length + (size_t)n > KN__READ_BYTES_MAX) return too_large(path);
-        kn__text_add(out, part, (size_t)n);
-        if (out->failed) return KN_FAIL(KN_ERR_OOM, "no memory to read %s", path);
-    }
-}
-
-kn_status kn__report_read(kn__report *out, const char *path) {
-    kn__report_init(out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return can_not_read(path, errno);
-    kn__text text = {0};
-    kn_status status = read_bytes(&text, fd, path);
-    close(fd);
-    if (status >= 0) {
-        status = kn__report_parse(out, path, text.data ? text.data : "", text.length);
-    }
-    kn__text_release(&text);
-    return status;
 }

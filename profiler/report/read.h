@@ -1,4 +1,6 @@
-/* Profiles that the timer wrote as JSON, read back as reports. */
+/* Profiles that the timer wrote as JSON, read back as reports; and traces, whose events become
+ * rows.
+ */
 #ifndef KN_REPORT_READ_H
 #define KN_REPORT_READ_H
 
@@ -9,12 +11,10 @@ enum {
     KN__READ_DEPTH_MAX = 300        /* of rows in rows */
 };
 
-/* Reads the file. Release the report in any case. Errors, each naming the file and what is wrong in
- * it: IO, when it can't be read; FORMAT, when it is no profile, is cut off, is of another version
- * or has a value that can't be; OOM. */
-KN_MUST_CHECK kn_status kn__report_read(kn__report *out, const char *path);
-
-/* The same from memory; `name` is for messages. */
+/* Reads a profile or a trace (read_trace.h) from memory; with events, the report has a timeline.
+ * Release the report in any case. Errors, each with `name` (of the
+ * file) and the fault: FORMAT, when the text is no profile, is cut off, is of another version or
+ * has an impossible value; OOM. */
 KN_MUST_CHECK kn_status kn__report_parse(kn__report *out, const char *name, const char *text,
                                          size_t n);
 

@@ -6,6 +6,7 @@
 
 #include "cells.h"
 #include "checked.h"
+#include "fields.h"
 
 enum { CHUNK_ROWS = 256, CHILDREN_MIN = 256, OWNER_PATH_BYTES = 512 };
 
@@ -15,19 +16,23 @@ typedef struct chunk {
     kn__row rows[CHUNK_ROWS];
 } chunk;
 
-typedef struct text_chunk {
-    struct text_chunk *next;
-    char text[];
-} text_chunk;
+typedef struct kept_chunk {
+    struct kept_chunk *next;
+    _Alignas(8) unsigned char bytes[];
+} kept_chunk;
+
+void *kn__report_bytes(kn__report *report, size_t bytes) {
+    kept_chunk *kept = malloc(sizeof *kept + bytes);
+    if (!kept) return NULL;
+    kept->next = report->kept;
+    report->kept = kept;
+    return kept->bytes;
+}
 
 const char *kn__report_keep(kn__report *report, const char *text) {
     size_t size = strlen(text) + 1;
-    text_chunk *t = malloc(sizeof *t + size);
-    if (!t) return NULL;
-    memcpy(t->text, text, size);
-    t->next = report->labels;
-    report->labels = t;
-    return t->text;
+    char *copy = kn__report_bytes(report, size);
+    return copy ? memcpy(copy, text, size) : NULL;
 }
 
 void kn__report_init(kn__report *out) {
@@ -35,11 +40,13 @@ void kn__report_init(kn__report *out) {
 }
 
 void kn__report_release(kn__report *report) {
+    if (report->timeline) report->timeline_release(report->timeline);
+    free(report->timeline);
     for (chunk *b = report->chunks, *next; b; b = next) {
         next = b->next;
         free(b);
     }
-    for (text_chunk *t = report->labels, *next; t; t = next) {
+    for (kept_chunk *t = report->kept, *next; t; t = next) {
         next = t->next;
         free(t);
     }
@@ -101,16 +108,10 @@ kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const 
 /* --- sums and order --- */
 
 static void add_amounts(kn__row *row, const kn__row *child) {
-    row->gpu_ns += child->gpu_ns;
-    row->n_gpu += child->n_gpu;
-    row->n_pending += child->n_pending;
-    row->gpu_bytes += child->gpu_bytes;
+    kn__fields_add(row, child, kn__row_gpu);
     if (child->is_extra) return;
-    row->alloc_bytes += child->alloc_bytes;
-    row->n_allocs += child->n_allocs;
-    row->freed_bytes += child->freed_bytes;
-    row->temporary_bytes += child->temporary_bytes;
-    row->n_temporary += child->n_temporary;
+    kn__fields_add(row, child, kn__row_amounts);
+    kn__fields_add(row, child, kn__row_work);
     row->held =
         (int64_t)((uint64_t)row->held + (uint64_t)child->held); /* a file may hold anything */
     row->peak = kn__max_i64(row->peak, child->peak);
@@ -124,6 +125,38 @@ static void include_children(kn__row *row) {
         add_amounts(row, child);
     }
     if (row->min_ns == UINT64_MAX) row->min_ns = 0;
+}
+
+void kn__row_add(kn__row *to, const kn__row *row) {
+    to->n_calls += row->n_calls;
+    to->n_threads = kn__max_u64(to->n_threads, row->n_threads);
+    to->time_ns += row->time_ns;
+    to->n_ended += row->n_ended;
+    to->ended_ns += row->ended_ns;
+    to->squares_ns2 += row->squares_ns2;
+    kn__fields_add(to, row, kn__row_amounts);
+    kn__fields_add(to, row, kn__row_work);
+    kn__fields_add(to, row, kn__row_gpu);
+    to->peak = kn__max_i64(to->peak, row->peak);
+    to->peak_most = kn__max_i64(to->peak_most, row->peak_most);
+    to->held = (int64_t)((uint64_t)to->held + (uint64_t)row->held);
+    to->rise = kn__max_i64(to->rise, row->rise);
+    to->held_at_peak = (int64_t)((uint64_t)to->held_at_peak + (uint64_t)row->held_at_peak);
+    to->max_ns = kn__max_u64(to->max_ns, row->max_ns);
+    if (row->min_ns && row->min_ns < to->min_ns) to->min_ns = row->min_ns;
+}
+
+kn__rates kn__row_rates(const kn__row *row) {
+    double ns = (double)(row->gpu_ns ? row->gpu_ns : row->time_ns);
+    if (ns <= 0) return (kn__rates){0};
+    return (kn__rates){1e9 * (double)row->flops / ns, 1e9 * (double)row->moved_bytes / ns};
+}
+
+double kn__row_of_peak(const kn__report *report, const kn__row *row) {
+    kn__rates of = kn__row_rates(row), peak = report->peaks;
+    if (row->gpu_ns || peak.flops <= 0 || peak.bytes <= 0) return 0;
+    double flops = of.flops / peak.flops, bytes = of.bytes / peak.bytes;
+    return flops > bytes ? flops : bytes;
 }
 
 double kn__row_sigma(const kn__row *row) {
@@ -148,6 +181,7 @@ static int compare(const kn__row *a, const kn__row *b, kn__sort by) {
 #define DESCENDING(field) ((a->field < b->field) - (a->field > b->field))
     switch (by) {
         case KN__SORT_TIME:
+            if (a->is_kernel && b->is_kernel) return DESCENDING(gpu_ns); /* they have no other */
             return DESCENDING(time_ns);
         case KN__SORT_CALLS:
             return DESCENDING(n_calls);
@@ -260,10 +294,6 @@ static int rank(const kn__row **out, int n, const kn__report *report,
 
 int kn__report_owners(const kn__row **out, int n, const kn__report *report) {
     return rank(out, n, report, held_at_peak);
-}
-
-int kn__report_holders(const kn__row **out, int n, const kn__report *report) {
-    return rank(out, n, report, kn__row_held);
 }
 
 /* --- after the last row --- */

@@ -19,19 +19,40 @@ typedef enum kn__sort {
     KN__SORT_FIRST
 } kn__sort;
 
+typedef struct kn__report kn__report;
+
+/* Calls of about one length. */
+typedef struct kn__time_bin {
+    double ns;
+    uint64_t n;
+} kn__time_bin;
+
+/* How the calls of a row are spread, shortest first. */
+enum { KN__TIME_BINS_MAX = 1024 }; /* in a stored report */
+typedef struct kn__times {
+    int n;
+    kn__time_bin bins[];
+} kn__times;
+
 typedef struct kn__row kn__row;
 struct kn__row {
     const char *label;
+    const char *where; /* "file.c:12", of the scope that was seen first; NULL: not known */
     kn__row *parent, *first, *last, *next;
     int depth;      /* 1 for the top level */
     bool open;      /* a call had not ended */
     bool is_kernel; /* GPU work, no scope: has no calls and no time of its own */
 
-    uint64_t n_calls; /* open ones too */
+    uint64_t n_calls;   /* open ones too */
+    uint64_t n_threads; /* that called it; 0: not known */
     uint64_t time_ns, min_ns, max_ns, first_ns;
     uint64_t n_ended;             /* calls that ended; of these: */
     double ended_ns, squares_ns2; /* sums of their times and of the squares of these */
-    uint64_t first_start; /* when it was first seen, ns from the start; UINT64_MAX: unknown */
+    /* Of merged runs, or ranks: how many have the row, its least and most time in one of them, and
+     * which has the most, from 0. */
+    uint64_t n_runs, run_min_ns, run_max_ns, slowest_run;
+    const kn__times *times; /* NULL: it had too few calls */
+    uint64_t first_start;   /* when it was first seen, ns from the start; UINT64_MAX: unknown */
 
     uint64_t alloc_bytes, n_allocs, freed_bytes;
     uint64_t temporary_bytes, n_temporary; /* freed before its thread's next allocation */
@@ -39,6 +60,8 @@ struct kn__row {
     int64_t held_at_peak; /* its own blocks, live when all pools together held most */
     int64_t peak, rise;   /* most that was live while it was open, and how far above its entry */
     int64_t peak_most;    /* the bound of a peak that is not exact (kn__row_peak_exact) */
+
+    uint64_t flops, moved_bytes; /* work, as the program told (kn_prof_metric) */
 
     uint64_t gpu_ns, n_gpu;
     uint64_t n_pending; /* launches whose GPU time is not known yet */
@@ -65,6 +88,26 @@ static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : 
 
 /* Whether `peak` is the mark itself, not only a lower bound of it. */
 static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_most <= row->peak; }
+
+/* Adds the values of a row to those of another one: amounts are summed, of marks the highest stays.
+ */
+void kn__row_add(kn__row *to, const kn__row *row);
+
+/* The time that the given part of the calls is not longer than, within 5 %: 0.5 is the median. 0:
+ * not known. */
+double kn__row_percentile(const kn__row *row, double part);
+/* Adds bins, shortest first, to those of the row. Errors: OOM. */
+KN_MUST_CHECK kn_status kn__report_add_times(kn__report *report, kn__row *row,
+                                             const kn__time_bin *bins, int n);
+
+/* What the row did in a second of its time, of the GPU's where that worked: floating-point
+ * operations, and bytes read and written. 0: not known. */
+typedef struct kn__rates {
+    double flops, bytes;
+} kn__rates;
+kn__rates kn__row_rates(const kn__row *row);
+/* The larger part of the machine's measured peaks, which are of its processors; 0: not known. */
+double kn__row_of_peak(const kn__report *report, const kn__row *row);
 
 /* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
 double kn__row_sigma(const kn__row *row);
@@ -100,12 +143,34 @@ typedef struct kn__balance {
     const char *notice; /* what the reader should know; NULL: nothing */
 } kn__balance;
 
+/* When a GPU worked: busy while any of its streams was, idle between its first and last work. */
+enum { KN__GPUS_MAX = 16, KN__STREAMS_MAX = 16 };
+
+typedef struct kn__gpu_stream {
+    uint64_t stream, n, busy_ns;
+} kn__gpu_stream;
+
+typedef struct kn__gpu_device {
+    uint64_t device;
+    uint64_t first_ns, last_ns; /* of CLOCK_REALTIME; in stored reports 0 */
+    uint64_t busy_ns, idle_ns;
+    int n_streams;
+    kn__gpu_stream streams[KN__STREAMS_MAX]; /* the last one: and all beyond it */
+} kn__gpu_device;
+
+typedef struct kn__gpu_use {
+    int n;
+    kn__gpu_device devices[KN__GPUS_MAX];
+} kn__gpu_use;
+
 enum { KN__POOLS_MAX = 32 };
 
 /* One pool, by its own counters. */
 typedef struct kn__pool_use {
     const struct kn_pool *pool; /* NULL: destroyed, or the slot is free; in stored reports too */
+    bool is_heap; /* of another allocator, which the timer counts; not known in stored reports */
     char name[32];
+    void *tool_heap; /* NVTX's; NULL: no tool wants it */
     int64_t live, live_max;
     uint64_t reserved, reserved_max;
     uint64_t n_allocs, n_ooms;
@@ -138,8 +203,18 @@ typedef struct kn__series {
     kn__series_bin bins[KN__SERIES_BINS];
 } kn__series;
 
-typedef struct kn__report {
-    kn__row root; /* children: the top level; its own values: sums over them */
+/* What ran, so that two profiles can be told to be alike; NULL: not known. */
+typedef struct kn__run_info {
+    const char *command, *host, *version;
+    const char *words; /* of the timer, without names of files */
+    const char *notes; /* "key=value, key=value": the program's own */
+} kn__run_info;
+
+struct kn__report {
+    kn__run_info run;
+    uint64_t n_runs; /* that were merged; 0 and 1: it is of one */
+    kn__rates peaks; /* of the machine, measured (peaks.h) */
+    kn__row root;    /* children: the top level; its own values: sums over them */
     uint64_t wall_ns, n_threads, n_unrecorded;
     bool has_memory, has_gpu;
     uint64_t buffer_bytes; /* the bound of the timer's own memory */
@@ -149,15 +224,19 @@ typedef struct kn__report {
     kn__series live; /* over time, ns */
     kn__steps steps;
     kn__balance balance;
-    /* Largest first; noted when the rows were summed up: leaving out rows changes nothing here. */
+    kn__gpu_use gpu;
+    /* Largest first, the holders of memory now and its owners at the peak; noted when the rows were
+     * summed up: leaving out rows changes nothing here. */
     kn__owner owners[KN__OWNERS_SHOWN], holders[KN__OWNERS_SHOWN];
     int n_owners, n_holders;
     bool owners_noted;
 
+    struct kn__timeline *timeline; /* the events that it was read with; NULL: none; owned */
+    void (*timeline_release)(struct kn__timeline *line);
     void *chunks; /* of rows; owned, as the next */
-    void *labels;
+    void *kept;
     kn__hash children; /* of kn__child_row: each row by parent and label */
-} kn__report;
+};
 
 /* An empty report to add rows to; for tests and readers of stored reports. */
 void kn__report_init(kn__report *out);
@@ -165,8 +244,10 @@ void kn__report_release(kn__report *report);
 
 /* The child of this label, made when it isn't there; the label is borrowed. NULL: no memory. */
 kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
-/* The child of this label; NULL: there is none. */
+/* The child of this label, or NULL. */
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label);
+/* Memory that lives as long as the report, or NULL. */
+void *kn__report_bytes(kn__report *report, size_t bytes);
 /* A copy of the text that lives as long as the report; NULL: no memory. */
 const char *kn__report_keep(kn__report *report, const char *text);
 /* Sums up and notes the owners of memory: what rows have of their own becomes what their subtrees
@@ -180,9 +261,7 @@ void kn__report_sort(kn__report *report, kn__sort by);
 /* The rows that held most at the peak, at most `n`, largest first; returns how many. */
 int kn__report_owners(const kn__row **out, int n, const kn__report *report);
 
-/* The rows whose own blocks are live now, as above: at the end of a program, what was not freed. */
-int kn__report_holders(const kn__row **out, int n, const kn__report *report);
-/* Of these blocks the row's own, without those of the rows below it. */
+/* The row's own blocks that are live now, without those of the rows below it. */
 int64_t kn__row_held(const kn__row *row);
 
 /* "train/forward/conv", cut at the front to fit. */

@@ -3,23 +3,34 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lines.h"
 #include "name.h"
+#include "notes.h"
 
-enum { LABEL_MIN = 9, LABEL_WISH = 24, PATH_BYTES = 512 };
+enum { LABEL_MIN = 9, LABEL_CUT = 14, LABEL_WISH = 24 };
 
-typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_MEMORY, N_GROUPS } group;
+typedef enum group { GROUP_TIME, GROUP_GPU, GROUP_RATE, GROUP_MEMORY, N_GROUPS } group;
 
 typedef enum column_id {
     TIME,
     TIME_PCT,
+    TIME_OWN,
     TIME_AVG,
     TIME_MIN,
+    TIME_P50,
+    TIME_P99,
     TIME_MAX,
     TIME_SIGMA,
     TIME_FIRST,
+    RUN_MIN,
+    RUN_MAX,
+    RUN_SLOWEST,
     GPU,
     GPU_PCT,
     GPU_AVG,
+    FLOPS,
+    BYTES,
+    OF_PEAK,
     ALLOC,
     ALLOC_PCT,
     ALLOC_AVG,
@@ -35,41 +46,41 @@ typedef struct column {
 
 static const column columns[N_COLUMNS] = {
     [TIME] = {GROUP_TIME, 3, 6, "time"},        [TIME_PCT] = {GROUP_TIME, 2, 5, "%tot"},
-    [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},     [TIME_MIN] = {GROUP_TIME, 2, 6, "min"},
-    [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},     [TIME_SIGMA] = {GROUP_TIME, 2, 6, "σ"},
+    [TIME_OWN] = {GROUP_TIME, 2, 6, "own"},     [TIME_AVG] = {GROUP_TIME, 2, 6, "avg"},
+    [TIME_MIN] = {GROUP_TIME, 2, 6, "min"},     [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},
+    [TIME_SIGMA] = {GROUP_TIME, 2, 6, "σ"},     [RUN_MIN] = {GROUP_TIME, 2, 6, "least"},
+    [RUN_MAX] = {GROUP_TIME, 2, 6, "most"},     [RUN_SLOWEST] = {GROUP_TIME, 2, 5, "in"},
+    [TIME_P50] = {GROUP_TIME, 2, 6, "p50"},     [TIME_P99] = {GROUP_TIME, 2, 6, "p99"},
     [TIME_FIRST] = {GROUP_TIME, 2, 6, "first"}, [GPU] = {GROUP_GPU, 3, 7, "time"},
     [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},      [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},
-    [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},    [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"},
-    [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"},  [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
+    [FLOPS] = {GROUP_RATE, 3, 6, "flop/s"},     [BYTES] = {GROUP_RATE, 2, 6, "B/s"},
+    [OF_PEAK] = {GROUP_RATE, 2, 5, "%peak"},    [ALLOC] = {GROUP_MEMORY, 3, 7, "alloc"},
+    [ALLOC_PCT] = {GROUP_MEMORY, 2, 5, "%tot"}, [ALLOC_AVG] = {GROUP_MEMORY, 2, 7, "avg"},
+    [PEAK] = {GROUP_MEMORY, 2, 8, "peak"},
 };
 
-/* What a narrow terminal does without, in this order. */
-static const column_id droppable[] = {TIME_FIRST, TIME_SIGMA, TIME_MIN, TIME_MAX, ALLOC_AVG,
-                                      ALLOC_PCT,  GPU_AVG,    GPU_PCT,  TIME_AVG};
+/* What a narrow terminal does without, in this order: the first ones before a label is cut. */
+static const column_id droppable[] = {TIME_FIRST, TIME_SIGMA, TIME_MIN,  TIME_MAX, TIME_P99,
+                                      TIME_P50,   ALLOC_AVG,  ALLOC_PCT, OF_PEAK,  BYTES,
+                                      FLOPS,      GPU_AVG,    GPU_PCT,   TIME_AVG, ALLOC,
+                                      PEAK,       GPU,        TIME_OWN,  TIME_PCT};
+enum { N_DROPPABLE = sizeof droppable / sizeof *droppable, N_BEFORE_LABELS = 14 };
 
 static const struct {
     const char *name;
     int gap; /* between what stands left of it and its heading */
-} groups[N_GROUPS] = {
-    [GROUP_TIME] = {"Time", 2}, [GROUP_GPU] = {"GPU", 3}, [GROUP_MEMORY] = {"Allocations", 3}};
+} groups[N_GROUPS] = {[GROUP_TIME] = {"Time", 2},
+                      [GROUP_GPU] = {"GPU", 3},
+                      [GROUP_RATE] = {"Rate", 3},
+                      [GROUP_MEMORY] = {"Allocations", 3}};
 
 typedef struct layout {
     const kn__report *report;
     const kn__table_options *options;
     bool shown[N_COLUMNS];
     int label; /* characters of the label column: L of the layout's description */
-    kn__names names;
+    kn__lines lines;
 } layout;
-
-static bool is_hidden(const layout *l, const kn__row *row) {
-    return l->options->depth > 0 && row->depth > l->options->depth;
-}
-
-/* A kernel's name is shortened for the eye; JSON and CSV have it whole. */
-static const char *label_of(const layout *l, const kn__row *row) {
-    const char *shown = row->is_kernel ? kn__names_get(&l->names, row->label) : NULL;
-    return shown ? shown : row->label;
-}
 
 static void add_names(kn__names *names, const kn__row *row) {
     for (; row; row = row->next) {
@@ -78,14 +89,11 @@ static void add_names(kn__names *names, const kn__row *row) {
     }
 }
 
-static int longest_label(const layout *l, const kn__row *row) {
+static int longest_label(const kn__lines *lines) {
     int longest = 0;
-    for (; row; row = row->next) {
-        if (is_hidden(l, row)) continue;
-        int own = kn__text_width(label_of(l, row)) + 2 * row->depth;
-        int inner = longest_label(l, row->first);
-        if (own > longest) longest = own;
-        if (inner > longest) longest = inner;
+    for (size_t i = 0; i < lines->n; i++) {
+        int width = kn__text_width(lines->all[i].label) + 2 * lines->all[i].depth + 2;
+        if (width > longest) longest = width;
     }
     return longest;
 }
@@ -105,25 +113,57 @@ static int fixed_width(const layout *l) {
     return width;
 }
 
-static layout make_layout(const kn__report *report, const kn__table_options *options) {
-    layout l = {.report = report, .options = options};
-    bool memory = report->has_memory, gpu = report->has_gpu && !options->columns_2018;
+static kn__lines make_lines(const kn__report *report, const kn__table_options *options) {
+    kn__names names = {
+        0}; /* a kernel's name is shortened for the eye; JSON and CSV have it whole */
+    kn__lines lines;
+    add_names(&names, report->root.first);
+    kn__names_settle(&names);
+    kn__lines_options how = {.depth = options->depth,
+                             .top = options->top,
+                             .min = options->columns_2018 ? 0 : options->min / 100,
+                             .ascii = options->ascii,
+                             .names = &names};
+    kn__lines_make(&lines, report, &how);
+    kn__names_release(&names);
+    return lines;
+}
+
+static void choose_columns(layout *l, const kn__report *report) {
+    const kn__table_options *options = l->options;
+    bool memory = options->columns_2018 ? report->has_memory : kn__report_used_memory(report);
+    bool gpu = !options->columns_2018 && (report->root.n_gpu || report->root.n_pending);
+    bool work = !options->columns_2018 && (report->root.flops || report->root.moved_bytes);
     for (int i = 0; i < N_COLUMNS; i++) {
         group g = columns[i].group;
-        l.shown[i] = g == GROUP_TIME || (g == GROUP_GPU && gpu) || (g == GROUP_MEMORY && memory);
+        l->shown[i] = g == GROUP_TIME || (g == GROUP_GPU && gpu) || (g == GROUP_RATE && work) ||
+                      (g == GROUP_MEMORY && memory);
     }
-    if (options->columns_2018) l.shown[PEAK] = false;
-    for (int i = TIME_MIN; i <= TIME_FIRST; i++) l.shown[i] = options->spread;
-    add_names(&l.names, report->root.first);
-    kn__names_settle(&l.names);
-    int wanted = longest_label(&l, report->root.first);
+    if (options->columns_2018) l->shown[PEAK] = false;
+    l->shown[OF_PEAK] = work && report->peaks.flops > 0;
+    l->shown[TIME_OWN] = !options->columns_2018 && l->lines.has_own;
+    for (int i = TIME_MIN; i <= TIME_FIRST; i++) l->shown[i] = options->spread;
+    bool runs = report->n_runs > 1 && !options->columns_2018;
+    for (int i = RUN_MIN; i <= RUN_SLOWEST; i++) l->shown[i] = runs;
+}
+
+/* Columns are dropped until labels have the width they wish, then labels are cut, then the rest. */
+static void fit(layout *l, int wanted, int width) {
+    int wish = wanted < LABEL_WISH ? wanted : LABEL_WISH;
+    int least = wanted < LABEL_CUT ? wanted : LABEL_CUT;
+    for (int i = 0; i < N_DROPPABLE; i++) {
+        int label = i < N_BEFORE_LABELS ? wish : least;
+        if (label + fixed_width(l) > width) l->shown[droppable[i]] = false;
+    }
+}
+
+static layout make_layout(const kn__report *report, const kn__table_options *options) {
+    layout l = {.report = report, .options = options, .lines = make_lines(report, options)};
+    choose_columns(&l, report);
+    int wanted = longest_label(&l.lines);
     if (options->width > 0) {
-        int width = options->width - (report->root.n_pending > 0); /* for " +" */
-        int wish = wanted < LABEL_WISH ? wanted : LABEL_WISH;
-        int n = options->columns_2018 ? 0 : (int)(sizeof droppable / sizeof *droppable);
-        for (int i = 0; i < n && wish + fixed_width(&l) > width; i++) {
-            l.shown[droppable[i]] = false;
-        }
+        int width = options->width - (report->root.n_pending > 0) * 2; /* for " +" */
+        if (!options->columns_2018) fit(&l, wanted, width);
         int overflow = wanted + fixed_width(&l) - width;
         if (overflow > 0) wanted -= overflow;
     }
@@ -148,7 +188,24 @@ static kn__quantity per_call(const layout *l, const kn__row *row, double amount,
 
 /* Of calls that ended. */
 static kn__quantity spread_cell(const layout *l, const kn__row *row, uint64_t ns) {
-    return row->max_ns ? kn__time_cell((double)ns, l->options->ascii) : dash;
+    return row->max_ns && ns ? kn__time_cell((double)ns, l->options->ascii) : dash;
+}
+
+static kn__quantity percentile_cell(const layout *l, const kn__row *row, double part) {
+    return row->times ? kn__time_cell(kn__row_percentile(row, part), l->options->ascii) : dash;
+}
+
+/* Of runs that lack the row nothing is known. */
+static kn__quantity run_cell(const layout *l, const kn__row *row, uint64_t ns) {
+    return row->n_runs ? kn__time_cell((double)ns, l->options->ascii) : dash;
+}
+
+/* The run that took most, if they differ. */
+static kn__quantity slowest_cell(const kn__row *row) {
+    kn__quantity cell;
+    if (row->n_runs < 2 || row->run_min_ns == row->run_max_ns) return dash;
+    snprintf(cell.text, sizeof cell.text, "%llu", (unsigned long long)row->slowest_run);
+    return cell;
 }
 
 static double gpu_total(const kn__report *report) { return (double)report->root.gpu_ns; }
@@ -177,12 +234,22 @@ static kn__quantity gpu_cell(const layout *l, column_id id, const kn__row *row) 
                           : per_call(l, row, ns, true);
 }
 
-/* A row that only stands above others: it was never called. */
+/* Of work that the program told of. */
+static kn__quantity rate_cell(const layout *l, column_id id, const kn__row *row) {
+    kn__rates rates = kn__row_rates(row);
+    double of_peak = kn__row_of_peak(l->report, row);
+    if (id == OF_PEAK) return of_peak > 0 ? kn__percent_cell(of_peak, 1) : dash;
+    double rate = id == FLOPS ? rates.flops : rates.bytes;
+    return rate > 0 ? kn__rate_cell(rate) : dash;
+}
+
+/* A row that is only a parent: it was never called. */
 static bool is_heading(const kn__row *row) {
     return !row->is_kernel && !row->n_calls && !row->time_ns;
 }
 
-static kn__quantity cell_of(const layout *l, column_id id, const kn__row *row) {
+static kn__quantity cell_of(const layout *l, column_id id, const kn__line *line) {
+    const kn__row *row = line->row;
     if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
     if (is_heading(row) && columns[id].group == GROUP_TIME) return dash;
     double ns = (double)row->time_ns, bytes = (double)row->alloc_bytes;
@@ -190,21 +257,29 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__row *row) {
         case TIME:
             return kn__time_cell(ns, l->options->ascii);
         case TIME_PCT:
-            return kn__percent_cell(ns, (double)l->report->root.time_ns);
+            return kn__percent_cell(ns, kn__row_whole_ns(l->report, row));
+        case TIME_OWN:
+            return kn__time_cell((double)line->own_ns, l->options->ascii);
         case TIME_AVG:
             return per_call(l, row, ns, true);
         case TIME_MIN:
             return spread_cell(l, row, row->min_ns);
+        case RUN_MIN:
+            return run_cell(l, row, row->run_min_ns);
+        case RUN_MAX:
+            return run_cell(l, row, row->run_max_ns);
+        case RUN_SLOWEST:
+            return slowest_cell(row);
+        case TIME_P50:
+            return percentile_cell(l, row, 0.5);
+        case TIME_P99:
+            return percentile_cell(l, row, 0.99);
         case TIME_MAX:
             return spread_cell(l, row, row->max_ns);
         case TIME_SIGMA:
             return row->n_ended > 1 ? kn__time_cell(kn__row_sigma(row), l->options->ascii) : dash;
         case TIME_FIRST:
             return spread_cell(l, row, row->first_ns);
-        case GPU:
-        case GPU_PCT:
-        case GPU_AVG:
-            return gpu_cell(l, id, row);
         case ALLOC:
             return bytes_cell(l, bytes);
         case ALLOC_PCT:
@@ -213,10 +288,9 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__row *row) {
             return per_call(l, row, bytes, false);
         case PEAK:
             return peak_cell(row);
-        case N_COLUMNS:
-            break;
+        default:
+            return columns[id].group == GROUP_GPU ? gpu_cell(l, id, row) : rate_cell(l, id, row);
     }
-    return dash;
 }
 
 /* --- lines --- */
@@ -230,13 +304,15 @@ static int table_width(const layout *l) { return l->label + fixed_width(l) - 2; 
 static void add_group_names(kn__text *text, const layout *l) {
     kn__text_repeat(text, " ", 1 + l->label + 7);
     for (group g = 0; g < N_GROUPS; g++) {
-        int span = group_width(l, g) - groups[g].gap, name = (int)strlen(groups[g].name);
+        int span = group_width(l, g) - groups[g].gap;
         if (span <= 0) continue;
+        const char *title = span < (int)strlen(groups[g].name) ? "Memory" : groups[g].name;
+        int name = (int)strlen(title);
         int left = span > name ? (span - name) / 2 : 0;
         if (g == GROUP_TIME && l->shown[TIME_AVG] && !l->options->spread)
             left--; /* off its centre since 2018 */
         kn__text_repeat(text, " ", groups[g].gap + left);
-        kn__text_left(text, groups[g].name, span - left);
+        kn__text_left(text, title, span - left);
     }
     kn__text_puts(text, "\n");
 }
@@ -258,6 +334,9 @@ static void add_total(kn__text *text, const layout *l, group g) {
     if (g == GROUP_TIME) {
         total = kn__time_cell((double)report->wall_ns, l->options->ascii);
         part = kn__percent_cell((double)report->root.time_ns, (double)report->wall_ns);
+    } else if (g == GROUP_RATE) {
+        total = kn__rate_cell((double)report->root.flops);
+        part = kn__bytes_cell((double)report->root.moved_bytes);
     } else if (g == GROUP_GPU) {
         total = kn__time_cell(gpu_total(report), l->options->ascii);
         double known = gpu_total(report) - (double)report->balance.unattributed_ns;
@@ -266,6 +345,10 @@ static void add_total(kn__text *text, const layout *l, group g) {
         double all = (double)report->root.alloc_bytes + (double)report->outside.alloc_bytes;
         total = bytes_cell(l, all);
         part = kn__percent_cell((double)report->root.alloc_bytes, all);
+    }
+    if (g == GROUP_TIME && kn__report_is_parallel(report)) {
+        snprintf(part.text, sizeof part.text, "%llu threads",
+                 (unsigned long long)report->n_threads);
     }
     int span = group_width(l, g) - groups[g].gap;
     int pad = (g == GROUP_MEMORY ? 7 : 6) - kn__text_width(total.text);
@@ -300,16 +383,17 @@ static void add_head(kn__text *text, const layout *l) {
     kn__text_puts(text, "\n");
 }
 
-static void add_row(kn__text *text, const layout *l, const kn__row *row) {
-    int indent = 2 * (row->depth - 1);
+static void add_line(kn__text *text, const layout *l, const kn__line *line) {
+    const kn__row *row = line->row;
+    int indent = 2 * line->depth;
     int deep = indent < l->label ? indent : l->label; /* a very narrow table */
     kn__text_repeat(text, " ", 1 + deep);
-    kn__text_label(text, label_of(l, row), l->label - deep, l->label + 2 - deep);
+    kn__text_label(text, line->label, l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
     kn__text_right(text, is_heading(row) ? "-" : kn__count_cell((double)n).text, 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
-        kn__quantity cell = cell_of(l, i, row);
+        kn__quantity cell = cell_of(l, i, line);
         kn__text_repeat(text, " ", columns[i].lead);
         if (i == ALLOC_PCT && l->options->columns_2018) {
             kn__text_left(text, cell.text, columns[i].width); /* the one column set to the left */
@@ -320,119 +404,25 @@ static void add_row(kn__text *text, const layout *l, const kn__row *row) {
     kn__text_puts(text, row->n_pending ? " +\n" : "\n");
 }
 
-static void add_rows(kn__text *text, const layout *l, const kn__row *row) {
-    for (; row; row = row->next) {
-        if (is_hidden(l, row)) continue;
-        add_row(text, l, row);
-        add_rows(text, l, row->first);
-    }
-}
-
-/* --- the lines above and below --- */
-
-static void add_balance(kn__text *text, const kn__balance *b) {
-    if (!b->source) return;
-    kn__text_printf(text,
-                    " %s: launched %llu = timed %llu + pending %llu + dropped %llu + untimed %llu",
-                    b->source, (unsigned long long)b->launched, (unsigned long long)b->timed,
-                    (unsigned long long)b->pending, (unsigned long long)b->dropped,
-                    (unsigned long long)b->untimed);
-    if (b->pending) kn__text_puts(text, "; rows that end in + wait for some");
-    if (b->n_unattributed) {
-        kn__text_printf(text, "; %llu records (%s) belong to no scope",
-                        (unsigned long long)b->n_unattributed,
-                        kn__time_cell((double)b->unattributed_ns, true).text);
-    }
-    if (b->n_lost) {
-        kn__text_printf(text, "; %llu records were lost", (unsigned long long)b->n_lost);
-    }
+static void add_table(kn__text *text, const layout *l) {
+    add_head(text, l);
+    for (size_t i = 0; i < l->lines.n; i++) add_line(text, l, &l->lines.all[i]);
+    kn__text_puts(text, " ");
+    add_dashes(text, l, table_width(l));
     kn__text_puts(text, "\n");
-    if (b->notice) kn__text_printf(text, " %s: %s\n", b->source, b->notice);
-}
-
-static void add_run(kn__text *text, const layout *l) {
-    const kn__report *r = l->report;
-    bool ascii = l->options->ascii;
-    kn__text_printf(text, " %s", kn__time_cell((double)r->wall_ns, ascii).text);
-    if (r->n_threads > 1) kn__text_printf(text, ", %llu threads", (unsigned long long)r->n_threads);
-    if (r->steps.n) kn__text_printf(text, ", %llu steps", (unsigned long long)r->steps.n);
-    if (r->steps.n_timed) {
-        double mean = (double)r->steps.sum_ns / (double)r->steps.n_timed;
-        kn__text_printf(text, " of %s", kn__time_cell(mean, ascii).text);
-        kn__text_printf(text, " (%s", kn__time_cell((double)r->steps.min_ns, ascii).text);
-        kn__text_printf(text, " to %s)", kn__time_cell((double)r->steps.max_ns, ascii).text);
-    }
-    if (r->n_unrecorded) {
-        kn__text_printf(text, ", %llu scopes not recorded (too deep or too many)",
-                        (unsigned long long)r->n_unrecorded);
-    }
-    kn__text_puts(text, "\n");
-}
-
-static void add_full(kn__text *text, const kn__report *report) {
-    if (!report->buffer_full) return;
-    kn__text_printf(text,
-                    " the timer's own memory (%s) was full, this table is not complete: raise "
-                    "KNET_TIMER=buf=\n",
-                    kn__bytes_text((double)report->buffer_bytes).text);
-}
-
-static void add_pools(kn__text *text, const kn__report *report) {
-    for (int i = 0; i < report->memory.n_pools; i++) {
-        const kn__pool_use *use = &report->memory.pools[i];
-        kn__text_printf(text, " %s: high-water mark %s live", use->name,
-                        kn__bytes_text((double)use->live_max).text);
-        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved_max).text);
-        kn__text_printf(text, "; now %s live", kn__bytes_text((double)use->live).text);
-        kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved).text);
-        if (use->leaked) {
-            kn__text_printf(text, "; %s live when it was destroyed",
-                            kn__bytes_text((double)use->leaked).text);
-        }
-        if (use->device_total) {
-            kn__text_printf(text, "; then %s of the device's ",
-                            kn__bytes_text((double)use->device_used).text);
-            kn__text_printf(text, "%s were in use", kn__bytes_text((double)use->device_total).text);
-        }
-        if (use->n_ooms) {
-            kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
-        }
-        kn__text_puts(text, "\n");
-    }
-}
-
-static void add_owner(kn__text *text, const kn__owner *owner, const char *before) {
-    kn__text_printf(text, "%s %s ", before, kn__bytes_text((double)owner->bytes).text);
-    kn__text_label(text, owner->path, PATH_BYTES, 0);
-}
-
-static void add_owners(kn__text *text, const kn__report *report) {
-    if (report->n_owners) {
-        kn__text_printf(text, " at the high-water mark of %s",
-                        kn__bytes_text((double)report->memory.live_max).text);
-    }
-    for (int i = 0; i < report->n_owners; i++) add_owner(text, &report->owners[i], i ? "," : ":");
-    if (report->n_owners) kn__text_puts(text, "\n");
-    if (report->n_holders) kn__text_puts(text, " not freed");
-    for (int i = 0; i < report->n_holders; i++) {
-        add_owner(text, &report->holders[i], i ? "," : ":");
-    }
-    if (report->n_holders) kn__text_puts(text, "\n");
 }
 
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {
     layout l = make_layout(report, options);
-    if (!options->bare) {
-        add_balance(text, &report->balance);
-        add_run(text, &l);
-        add_full(text, report);
-        if (report->has_memory) add_pools(text, report);
+    if (!options->bare) kn__notes_add_head(text, report, options);
+    if (report->root.first || options->columns_2018) {
+        add_table(text, &l);
+    } else {
+        kn__text_puts(text, " no scope was opened\n");
     }
-    add_head(text, &l);
-    add_rows(text, &l, report->root.first);
-    kn__text_puts(text, " ");
-    add_dashes(text, &l, table_width(&l));
-    kn__text_puts(text, "\n");
-    if (!options->bare && report->has_memory) add_owners(text, report);
-    kn__names_release(&l.names);
+    l.lines.has_own = l.shown[TIME_OWN];
+    l.lines.has_rates = l.shown[FLOPS] || l.shown[BYTES];
+    if (!options->bare) kn__notes_add_foot(text, report, &l.lines, l.shown[PEAK], options);
+    text->failed |= l.lines.failed;
+    kn__lines_release(&l.lines);
 }

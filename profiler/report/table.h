@@ -9,16 +9,19 @@
 
 typedef struct kn__table_options {
     int width;         /* of the terminal; 0: as wide as need be */
-    int depth;         /* levels shown; 0: all */
+    int depth, top;    /* levels shown, and rows of each; 0: all */
+    double min;        /* percent: rows with less are summed up; 0: all, each on its own line */
     bool ascii;        /* lines of '-', "us" */
     bool columns_2018; /* the columns of 2018 alone, amounts below 1000 bytes as "-" */
     bool spread;       /* shortest, longest and first call, and the deviation, too */
     bool bare;         /* no lines above and below the table */
 } kn__table_options;
 
-/* A row that ends in + has GPU work whose time is not known yet. Appends the table; the report is
- * sorted already. Too narrow a terminal first costs the columns of averages and percentages, then
- * the ends of labels. */
+#define KN__TABLE_MIN 0.1 /* percent: the minimum where none is given */
+
+/* Appends the table; the report is sorted already. A row that ends in + has GPU work whose time is
+ * not known yet. Too narrow a terminal first costs the columns of averages and percentages, then
+ * the ends of labels, then the columns of memory, of the GPU and of own time. */
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "busy.h"
 #include "checked.h"
 #include "external.h"
 #include "graph.h"
@@ -95,7 +96,7 @@ static size_t segment_bytes(uint64_t n_entries) {
 static segment *make_segment(uint64_t n_entries) {
     size_t size = segment_bytes(n_entries);
     if (!kn__budget_take(size)) return NULL;
-    segment *s = aligned_alloc(64, size);
+    segment *s = kn__budget_alloc(size);
     if (!s) {
         kn__budget_return(size);
         return NULL;
@@ -112,7 +113,7 @@ static void free_segment(segment *s) {
 
 static struct kn__ring *make_ring(kn__tree *tree) {
     segment *first = make_segment(SEGMENT_ENTRIES_MIN);
-    struct kn__ring *ring = first ? aligned_alloc(64, sizeof *ring) : NULL;
+    struct kn__ring *ring = first ? kn__budget_alloc(sizeof *ring) : NULL;
     if (!ring) {
         if (first) free_segment(first);
         return NULL;
@@ -175,6 +176,10 @@ void kn__activity_spent(uint64_t ticks) {
     atomic_fetch_add_explicit(&spent_ticks, ticks, memory_order_relaxed);
 }
 
+static bool is_traced(void) {
+    return atomic_load_explicit(&kn__prof_extras, memory_order_relaxed) & KN__PROF_TRACE;
+}
+
 void kn__activity_launch(uint32_t id) {
     if (__builtin_expect(!is_wanted(), 0)) {
         kn__activity_note(id, true);
@@ -187,6 +192,7 @@ void kn__activity_launch(uint32_t id) {
         return;
     }
     KN__STORE(ring->n_launched, ring->n_launched + 1);
+    if (is_traced()) kn__trace_launch(tree, id);
     if (push(ring, (entry){id, id, plain(tree->current)})) return;
     KN__STORE(ring->n_lost, ring->n_lost + 1);
 }
@@ -384,7 +390,8 @@ static void add_work(launch *l, const kn__record *r) {
     count_launch(l, timed);
     if (timed) {
         work.gpu_ns = r->end_ns - r->start_ns;
-        kn__trace_record(r);
+        kn__busy_add(r->device, r->stream, r->start_ns, r->end_ns);
+        kn__trace_record(r, l->launch);
     }
     if (kn__kernel_add(l->node, &work)) return;
     unattributed_ns += work.gpu_ns;
@@ -475,7 +482,7 @@ static void join(void *sink, const kn__record *records, size_t n) {
     }
 }
 
-/* Launches that came in while records were drained; what was late before is late for good now. */
+/* Launches that came in while records were drained; those late before are late for good now. */
 static void join_late(void) {
     size_t kept = 0;
     for (size_t i = 0; i < n_late; i++) {
@@ -583,5 +590,11 @@ void kn__activity_balance(kn__balance *out) {
         fill_costs(out);
         kn__external_read(&out->external);
     }
+    pthread_mutex_unlock(&drain_lock);
+}
+
+void kn__activity_gpu_use(kn__gpu_use *out) {
+    pthread_mutex_lock(&drain_lock);
+    kn__busy_read(out);
     pthread_mutex_unlock(&drain_lock);
 }

@@ -16,28 +16,9 @@
 #ifndef KN_PROFILER_ACTIVITY_H
 #define KN_PROFILER_ACTIVITY_H
 
+#include "record.h"
 #include "report.h"
 #include "tree.h"
-
-typedef enum kn__record_kind {
-    KN__RECORD_WORK, /* a kernel, a copy, a set, or a whole graph */
-    KN__RECORD_ALLOC,
-    KN__RECORD_FREE,
-    KN__RECORD_OVERHEAD /* time that the source itself took; no id, the name is its kind */
-} kn__record_kind;
-
-/* One piece of GPU work, or what else a source tells. Several records may carry one id (a graph
- * launch). */
-typedef struct kn__record {
-    uint32_t id;
-    const char *name; /* of the kernel or the kind of copy, valid until the next drain; or NULL */
-    uint64_t start_ns, end_ns; /* of CLOCK_REALTIME; both 0: unknown */
-    uint32_t device, stream;
-    kn__record_kind kind;
-    uint64_t bytes;      /* copied, set or allocated */
-    uint64_t graph_node; /* number of the graph's node that this is; 0: none */
-    uint64_t address;    /* of memory allocated or freed */
-} kn__record;
 
 /* Takes `n` records; only during the drain call that it was given to. */
 typedef void (*kn__record_fn)(void *sink, const kn__record *records, size_t n);
@@ -63,7 +44,7 @@ typedef struct kn__source {
 /* Starts a source, the one of this process. Errors: INVALID when there is one already, and its own.
  */
 KN_MUST_CHECK kn_status kn__activity_start(const kn__source *source);
-/* Stops it and drains what is left. What was recorded stays. */
+/* Stops it and drains the remaining records. Recorded times stay. */
 void kn__activity_stop(void);
 
 /* Work was launched on this thread, in its innermost scope. Ids may be used again after 2^18
@@ -83,8 +64,7 @@ void kn__activity_spent(uint64_t ticks);
 void kn__activity_pause(bool paused);
 
 typedef enum kn__told { KN__TOLD_LAUNCH, KN__TOLD_FAILURE, KN__TOLD_NOTE, KN__TOLD_OURS } kn__told;
-/* Hears of every launch and alias, failed launch and note as the drain takes it; NULL: nobody does.
- */
+/* Hears of every launch and alias, failed launch and note as the drain takes it; NULL: off. */
 typedef void (*kn__launch_fn)(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node);
 void kn__activity_listen(kn__launch_fn fn);
 
@@ -93,5 +73,8 @@ void kn__activity_drain(void);
 
 /* The balance so far; source NULL when there was never one. */
 void kn__activity_balance(kn__balance *out);
+
+/* When the GPUs worked, so far. */
+void kn__activity_gpu_use(kn__gpu_use *out);
 
 #endif

@@ -1,8 +1,10 @@
 #include "budget.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "checked.h"
+#include "mute.h"
 
 static _Atomic(uint64_t) used, limit = KN__BUFFER_BYTES;
 static atomic_bool was_full;
@@ -25,10 +27,20 @@ void kn__budget_return(size_t bytes) {
     atomic_fetch_sub(&used, bytes);
 }
 
+void *kn__budget_alloc(size_t bytes) {
+    kn__mute();
+    void *made = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    kn__unmute();
+    return made;
+}
+
 bool kn__budget_grow(kn__hash *hash, size_t slot_bytes, size_t n_least) {
     size_t more = (kn__hash_next_size(hash, n_least) - hash->n_slots) * slot_bytes;
     if (!kn__budget_take(more)) return false;
-    if (kn__hash_grow(hash, slot_bytes, n_least)) return true;
+    kn__mute();
+    bool grown = kn__hash_grow(hash, slot_bytes, n_least);
+    kn__unmute();
+    if (grown) return true;
     kn__budget_return(more);
     return false;
 }

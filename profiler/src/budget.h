@@ -17,6 +17,9 @@ void kn__budget_set(uint64_t bytes);
 bool kn__budget_take(size_t bytes);
 /* Bytes that were taken and freed. */
 void kn__budget_return(size_t bytes);
+/* Memory of the timer's own, aligned to 64 bytes; no heap of the program counts it. NULL: none
+ * left. The caller has taken its bytes. */
+void *kn__budget_alloc(size_t bytes);
 /* Makes a hash table grow, as kn__hash_grow does; false: no bytes or no memory are left. */
 bool kn__budget_grow(kn__hash *hash, size_t slot_bytes, size_t n_least);
 uint64_t kn__budget_used(void);

@@ -7,7 +7,7 @@
 #include "cupti_find.h"
 #include "cupti_session.h"
 #include "now.h"
-#include "replay.h"
+#include "recorder.h"
 #include "thread.h"
 
 enum { PERIOD_NS = 100 * 1000 * 1000 };     /* of the drain */
@@ -247,13 +247,17 @@ static void wait_a_while(void) {
     pthread_t thread;
     int error = 0;
     if (kn__thread_start(&thread, wait_in_thread, NULL) != 0) return;
-    pthread_detach(thread);
     pthread_mutex_lock(&wait_lock);
     while (!has_waited && !error) {
         error = pthread_cond_clockwait(&wait_ends, &wait_lock, CLOCK_MONOTONIC, &until);
     }
     gave_up = !has_waited;
     pthread_mutex_unlock(&wait_lock);
+    if (gave_up) {
+        pthread_detach(thread);
+    } else {
+        pthread_join(thread, NULL); /* else it may still be ending when leaks are looked for */
+    }
 }
 
 /* The one wait of the whole run. CUPTI itself is not finalised: that is where it crashes. Before
@@ -272,14 +276,14 @@ static void stop(void *ctx) {
 }
 
 /* Below 13.1 update 1 a second session gets ids wrong and disabling may hang: there the kinds stay
- * on, and what they record meanwhile is ignored. */
+ * on, and their records are ignored meanwhile. */
 static void pause_kinds(void *ctx, bool paused) {
     (void)ctx;
     if (kn__cupti.version < 130101) return;
     if (paused) {
         disable_kinds();
     } else if (enable_kinds() < 0) {
-        return; /* launches go on being counted: they will show as pending */
+        return; /* launches are still counted: they will show as pending */
     }
 }
 

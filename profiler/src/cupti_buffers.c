@@ -7,7 +7,7 @@
 #include "checked.h"
 #include "cupti_records.h"
 #include "cupti_session.h"
-#include "replay.h"
+#include "recorder.h"
 
 enum {
     /* CUPTI fills one for each thread that launches, while the drain has another of each. */
@@ -97,7 +97,7 @@ void CUPTIAPI kn__cupti_complete(CUcontext context, uint32_t stream, uint8_t *by
     if (many) kn__cupti_wake();
 }
 
-/* CUPTI was told that buffers come zeroed. */
+/* CUPTI expects zeroed buffers: an attribute promises them. */
 static void recycle(buffer *b) {
     KN_ASSERT(b >= buffers && b < buffers + n_buffers);
     memset(bytes_of(b), 0, b->used);

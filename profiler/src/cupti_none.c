@@ -1,6 +1,6 @@
 /* A build without CUPTI's headers. */
 #include "cupti_source.h"
-#include "replay.h"
+#include "recorder.h"
 
 static kn_status start(void *ctx) {
     (void)ctx;

@@ -30,7 +30,14 @@ static const char *name_of_overhead(unsigned kind) {
     .stream = (r)->streamId
 
 static void read_kernel(kn__record *out, const CUpti_ActivityKernel9 *r) {
-    *out = (kn__record){WORK(r), .name = r->name, .graph_node = r->graphNodeId};
+    int32_t shared = r->staticSharedMemory + r->dynamicSharedMemory;
+    *out = (kn__record){WORK(r),
+                        .name = r->name,
+                        .graph_node = r->graphNodeId,
+                        .grid = {(uint32_t)r->gridX, (uint32_t)r->gridY, (uint32_t)r->gridZ},
+                        .block = {(uint32_t)r->blockX, (uint32_t)r->blockY, (uint32_t)r->blockZ},
+                        .registers = r->registersPerThread,
+                        .shared_bytes = shared > 0 ? (uint32_t)shared : 0};
 }
 
 static void read_copy(kn__record *out, const CUpti_ActivityMemcpy5 *r) {
@@ -52,7 +59,7 @@ static void read_graph(kn__record *out, const CUpti_ActivityGraphTrace2 *r) {
     *out = (kn__record){WORK(r), .name = "[graph]"};
 }
 
-/* Of the host's memory nothing is told. */
+/* Records of the host's memory are skipped. */
 static bool read_memory(kn__record *out, const CUpti_ActivityMemory4 *r) {
     bool alloc = r->memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
     *out = (kn__record){.id = r->correlationId,

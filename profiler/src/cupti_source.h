@@ -20,7 +20,7 @@ typedef struct kn__cupti_options {
     const char *library; /* path of libcupti; "": the usual names */
     kn__cupti_tier tier;
     bool memory;        /* device memory that is allocated past the pools */
-    const char *record; /* file that buffers are kept in (replay.h); "": none */
+    const char *record; /* file that buffers are kept in (recorder.h); "": none */
 } kn__cupti_options;
 
 /* One source a process; start it before the program's first CUDA call where possible. Its start

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table.h"
+#include "trace.h"
 #include "units.h"
 #include "words.h"
 
@@ -41,11 +43,28 @@ static bool set_depth(kn__config *c, const char *value) {
     return set_number(&c->depth, value, KN__DEPTH_MAX);
 }
 
+static bool set_top(kn__config *c, const char *value) {
+    return set_number(&c->top, value, 1000000);
+}
+
+/* "0.1" or "0.1%" */
+static bool set_min(kn__config *c, const char *value) {
+    char number[24];
+    uint64_t billionths;
+    size_t length = strcspn(value, "%");
+    if (value[length] && value[length + 1]) return false;
+    snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), value);
+    if (!kn__read_billionths(&billionths, number) || billionths > 100 * (uint64_t)1000000000)
+        return false;
+    c->min = (double)billionths / 1e9;
+    return true;
+}
+
 static bool set_width(kn__config *c, const char *value) {
     return set_number(&c->width, value, 10000);
 }
 
-/* The place of the value among n names; -1: it is none of them. */
+/* The index of the value among n names, or -1. */
 static int find_name(const char *value, const char *const *names, int n) {
     for (int i = 0; i < n; i++) {
         if (strcmp(value, names[i]) == 0) return i;
@@ -132,13 +151,35 @@ static bool set_buffer(kn__config *c, const char *value) {
     return kn__read_bytes(&c->buffer_bytes, value) && c->buffer_bytes >= KN__BUFFER_BYTES_MIN;
 }
 
+static bool set_trace_max(kn__config *c, const char *value) {
+    return kn__read_bytes(&c->trace_max, value) && c->trace_max > 0;
+}
+
+static bool set_trace_last(kn__config *c, const char *value) {
+    const char *rest = NULL;
+    return read_count(&c->trace_steps, value, 1, &rest) && !*rest &&
+           c->trace_steps <= KN__TRACE_STEPS_MAX;
+}
+
+static bool set_trace_slow(kn__config *c, const char *value) {
+    return kn__read_duration(&c->trace_slow_ns, value) && c->trace_slow_ns > 0;
+}
+
 static bool set_clock(kn__config *c, const char *value) {
     c->clock = strcmp(value, "tsc") == 0 ? KN__CLOCK_TSC : KN__CLOCK_MONOTONIC;
     return c->clock == KN__CLOCK_TSC || strcmp(value, "monotonic") == 0;
 }
 
-/* Whether a word names a file, and what it needs to have an effect. */
-enum { FILE_NAME = 1, FOR_TABLE = 2, FOR_GPU = 4, FOR_FLAME = 8 };
+/* Whether a word names a file, and which words it needs to have an effect. */
+enum {
+    FILE_NAME = 1,
+    FOR_TABLE = 2,
+    FOR_GPU = 4,
+    FOR_FLAME = 8,
+    FOR_TRACE = 16,
+    IS_READ = 32,
+    FOR_JSON = 64
+};
 
 /* What a word sets: a tier, a flag or a path of the configuration, or what its function does. */
 typedef enum setting { FUNCTION, TIER, ON, OFF, PATH } setting;
@@ -174,6 +215,8 @@ static const word words[] = {
      FUNCTION, 0},
     {"mem", NULL, NULL, "memory of each scope (on unless nomem)", FOR_TABLE, ON, FIELD(memory)},
     {"nomem", NULL, NULL, "no memory columns", FOR_TABLE, OFF, FIELD(memory)},
+    {"nolive", NULL, NULL, "no page and no thread for knet top, which shows a running program",
+     FOR_TABLE, OFF, FIELD(live)},
     {"every", "TIME|Nsteps", set_every,
      "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps", FOR_TABLE,
      FUNCTION, 0},
@@ -184,21 +227,42 @@ static const word words[] = {
      "where the table goes: - is stderr; in any name %p is the process id, %r the rank",
      FOR_TABLE | FILE_NAME, PATH, FIELD(out)},
     {"json", "FILE", NULL, "the same data as JSON", FOR_TABLE | FILE_NAME, PATH, FIELD(json)},
-    {"trace", "FILE", NULL, "every scope and kernel for Perfetto or chrome://tracing (JSON)",
+    {"events", NULL, NULL,
+     "every scope and kernel in that file too: it is a trace as well (knet report --format trace)",
+     FOR_TABLE | FOR_JSON, ON, FIELD(events)},
+    {"trace", "FILE", NULL,
+     "every scope and kernel, for chrome://tracing (JSON) or, as FILE.pftrace, for Perfetto",
      FOR_TABLE | FILE_NAME, PATH, FIELD(trace)},
+    {"trace_last", "N", set_trace_last, "of it, or of events, only the last N steps",
+     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
+    {"trace_slow", "TIME", set_trace_slow,
+     "of it, only steps longer than TIME; with trace_last=N the N-1 steps before each too",
+     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
+    {"trace_max", "BYTES", set_trace_max, "most bytes of that file; 1G, of events 64M",
+     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
     {"csv", "FILE", NULL, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME, PATH, FIELD(csv)},
     {"folded", "FILE", NULL, "stacks for flame graph tools", FOR_TABLE | FILE_NAME, PATH,
      FIELD(folded)},
     {"flame", "FILE", NULL, "a flame graph (SVG)", FOR_TABLE | FILE_NAME, PATH, FIELD(flame)},
+    {"html", "FILE", NULL, "a page for a browser: flame graph, tree, memory over time",
+     FOR_TABLE | FILE_NAME, PATH, FIELD(html)},
+    {"metrics", "FILE", NULL, "the rows and the pools as OpenMetrics text, for Prometheus",
+     FOR_TABLE | FILE_NAME, PATH, FIELD(metrics)},
     {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time",
      FOR_TABLE | FOR_FLAME, FUNCTION, 0},
     {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time", FOR_TABLE,
      FUNCTION, 0},
     {"depth", "N", set_depth, "levels shown; 0 is all", FOR_TABLE, FUNCTION, 0},
+    {"top", "N", set_top, "the first N rows of each level, and a sum of the others; 0 is all",
+     FOR_TABLE, FUNCTION, 0},
+    {"min", "PERCENT", set_min,
+     "rows with less are summed up; 0 shows every row on a line of its own; 0.1", FOR_TABLE,
+     FUNCTION, 0},
     {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
      FOR_TABLE, FUNCTION, 0},
     {"columns", "2018|all|spread", set_columns,
-     "2018: time and allocations alone, as TimerOutputs had it; spread: min, max, deviation, first",
+     "2018: time and allocations alone, as TimerOutputs had it; spread: min, p50, p99, max, "
+     "deviation, first",
      FOR_TABLE, FUNCTION, 0},
     {"threads", NULL, NULL, "a table for each thread too", FOR_TABLE, ON, FIELD(by_thread)},
     {"ascii", NULL, set_ascii, "ASCII characters alone, as where the locale has no UTF-8",
@@ -206,8 +270,8 @@ static const word words[] = {
     {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE, FUNCTION,
      0},
     {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0, FUNCTION, 0},
-    {"cupti", "FILE", NULL, "libcupti, where the system doesn't find it", FOR_GPU | FILE_NAME, PATH,
-     FIELD(cupti)},
+    {"cupti", "FILE", NULL, "libcupti, where the system doesn't find it",
+     FOR_GPU | FILE_NAME | IS_READ, PATH, FIELD(cupti)},
     {"record", "FILE", NULL, "keep the raw records of the GPU, to play them again",
      FOR_GPU | FILE_NAME, PATH, FIELD(record)},
     {"clock", "tsc|monotonic", set_clock, "time-stamp counter (if it is invariant) or system call",
@@ -233,7 +297,7 @@ static void warn(kn__text *messages, const char *variable, const char *text, con
     kn__text_printf(messages, "\" %s\n", why);
 }
 
-/* A line; the first one says what there is. */
+/* Adds a line; the first one lists the known words. */
 static void complain(kn__text *messages, const char *variable, const char *text, const char *why) {
     bool is_first = messages->length == 0;
     warn(messages, variable, text, why);
@@ -314,6 +378,11 @@ static void check_effect(const list *l, const char *text) {
         warn(l->messages, l->variable, text, "has no effect without gpu, gpu-lite or full");
     } else if (about & FOR_FLAME && !c->folded[0] && !c->flame[0]) {
         warn(l->messages, l->variable, text, "has no effect without folded= or flame=");
+    } else if (about & FOR_TRACE && !c->trace[0] && !c->events) {
+        warn(l->messages, l->variable, text, "has no effect without trace= or events");
+    } else if (about & FOR_JSON && (!c->json[0] || c->trace[0])) {
+        warn(l->messages, l->variable, text,
+             c->trace[0] ? "has no effect beside trace=" : "has no effect without json=");
     }
 }
 
@@ -333,7 +402,9 @@ static void for_each_word(const list *l, const char *at, void (*fn)(const list *
 void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
                      bool is_secure, kn__text *messages) {
     *out = (kn__config){.memory = true,
+                        .live = true,
                         .width = -1,
+                        .min = KN__TABLE_MIN,
                         .clock = KN__CLOCK_TSC,
                         .out = "-",
                         .first_step = 1,
@@ -357,6 +428,14 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
     if (out->tier == KN__TIER_OFF) return;
     if (grad) for_each_word(&grads, autograd_timer, check_effect);
     if (all) for_each_word(&words_of_all, knet_timer, check_effect);
+}
+
+void kn__config_for_child(kn__config *config) {
+    for (int i = 0; i < N_WORDS; i++) {
+        char *path = (char *)config + words[i].at;
+        if (words[i].kind != PATH || words[i].about & IS_READ) continue;
+        if (strcmp(path, "-") != 0 && !strstr(path, "%p")) *path = '\0';
+    }
 }
 
 void kn__config_help(kn__text *text) {

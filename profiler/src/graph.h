@@ -26,7 +26,7 @@ void kn__graph_destroyed(const void *graph);
 
 /* The scope; NULL when the node isn't known. */
 kn__node *kn__graph_scope(uint64_t id);
-/* Forgets what was destroyed two calls ago; by the drain. */
+/* Forgets graphs destroyed two calls ago; by the drain. */
 void kn__graph_sweep(void);
 /* Nodes there was no room for. */
 uint64_t kn__graph_lost(void);

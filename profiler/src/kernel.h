@@ -1,6 +1,6 @@
 /* What ran on the GPU under each scope: a leaf a name, beside the scopes below it.
  *
- * Written by the drain alone (under its lock), read by reports while it goes on. Leaves never move
+ * Written by the drain alone (under its lock), read by reports while it runs. Leaves never move
  * or die.
  */
 #ifndef KN_PROFILER_KERNEL_H

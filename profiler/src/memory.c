@@ -8,6 +8,7 @@
 
 #include "checked.h"
 #include "memory_series.h"
+#include "nvtx.h"
 #include "scope.h"
 #include "trace.h"
 
@@ -18,7 +19,7 @@ _Atomic(uint64_t) kn__memory_events;
 
 /* Protects all below and the memory block of every node. Held for a dozen instructions and
  * across no call but, now and then, the calloc of 1024 rows and the copy for a report, so waiting
- * is spinning; a mutex would cost twice as much when nobody waits. */
+ * is spinning; a mutex would cost twice as much when no thread waits. */
 static atomic_bool lock;
 static atomic_bool stopped;
 
@@ -63,7 +64,11 @@ static uint32_t make_row(kn__node *node) {
     uint32_t row = n_rows + 1, at = row / ROWS_CHUNK;
     KN_ASSERT(!node->row);
     if (at >= CHUNKS_MAX) return 0;
-    if (!rows[at]) rows[at] = calloc(ROWS_CHUNK, sizeof(kn__node *));
+    if (!rows[at]) {
+        kn__mute(); /* the lock is held */
+        rows[at] = calloc(ROWS_CHUNK, sizeof(kn__node *));
+        kn__unmute();
+    }
     if (!rows[at]) return 0;
     rows[at][row % ROWS_CHUNK] = node;
     n_rows = row;
@@ -74,7 +79,7 @@ static kn__node *node_of(uint32_t row) {
     return row && row <= n_rows ? rows[row / ROWS_CHUNK][row % ROWS_CHUNK] : NULL;
 }
 
-/* Keeps what the node held at the last maximum, before what it holds changes. */
+/* Keeps the bytes that the node held at the last maximum, before they change. */
 static void hold(kn__node *node, int64_t delta) {
     if (node->peak_epoch != epoch) {
         node->held_at_peak = node->held;
@@ -97,14 +102,24 @@ static int64_t change_live(int64_t delta) {
     return live;
 }
 
-static int64_t count_block(kn_pool *pool, int64_t delta) {
+/* `heap`: a tool's that wants to know of the block. */
+static int64_t count_block(void **heap, kn_pool *pool, int64_t delta) {
     kn__pool_use *use = find_pool(pool);
-    if (use) use->live += delta;
+    *heap = use ? use->tool_heap : NULL;
+    if (use) {
+        use->live += delta;
+        use->live_max =
+            kn__max_i64(use->live_max, use->live);   /* the program may reset the pool's */
+        use->n_allocs += use->is_heap && delta >= 0; /* a pool counts these itself */
+    }
     return change_live(delta);
 }
 
 /* After a change of live bytes by this thread. */
 static void count_mine(kn__tree *tree, int64_t live) {
+    if (atomic_load_explicit(&kn__prof_extras, memory_order_relaxed) & KN__PROF_NVTX) {
+        kn__nvtx_live(live);
+    }
     if (!tree) return;
     KN__STORE(tree->n_events, tree->n_events + 1);
     kn__trace_memory(tree, live);
@@ -121,8 +136,10 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     if (row) hold(node, (int64_t)size_bytes);
     node->alloc_bytes += size_bytes;
     node->n_allocs++;
-    int64_t live = count_block(pool, (int64_t)size_bytes);
+    void *heap = NULL;
+    int64_t live = count_block(&heap, pool, (int64_t)size_bytes);
     give_lock();
+    if (heap) kn__nvtx_block(heap, ptr, size_bytes);
     if (tree) {
         kn__tree_fast = &kn__tree_none; /* from now on this thread's scopes look at memory */
         count_mine(tree, live);
@@ -145,8 +162,10 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
         node->n_temporary++;
     }
     current_node(tree)->freed_bytes += size_bytes;
-    int64_t live = count_block(pool, -(int64_t)size_bytes);
+    void *heap = NULL;
+    int64_t live = count_block(&heap, pool, -(int64_t)size_bytes);
     give_lock();
+    if (heap && ptr) kn__nvtx_block_end(ptr);
     count_mine(tree, live);
 }
 
@@ -201,16 +220,18 @@ static void fill_use(kn__pool_use *use, const kn_pool_stats *stats) {
     use->n_ooms = use->n_ooms_before + stats->n_ooms;
 }
 
-/* A pool may have lived before the observer was attached: its marks start at what it says. */
+/* A pool may have lived before the observer was attached: its marks start at the pool's own. */
 static void on_pool_create(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     kn_pool_stats stats = {0};
     kn_pool_stats_read(&stats, sizeof stats, pool);
     int64_t delta = (int64_t)stats.live_bytes, live = 0;
+    void *heap = kn__nvtx_heap(kn_pool_name(pool));
     take_lock();
     kn__pool_use *use = make_pool(kn_pool_name(pool));
     if (use) {
         use->pool = pool;
+        use->tool_heap = heap;
         fill_use(use, &stats);
     }
     if (delta) live = change_live(delta);
@@ -220,10 +241,11 @@ static void on_pool_create(kn_pool *pool) {
     KN__STORE(kn__tree_mine->hwm, kn__max_i64(kn__tree_mine->hwm, live));
 }
 
-/* Its marks stay for the report; what it reserved is about to be returned. */
+/* Its marks stay for the report; its reserved memory is about to be returned. */
 static void forget_pool(kn__pool_use *use, const kn_pool_stats *stats) {
     fill_use(use, stats);
     use->pool = NULL;
+    use->tool_heap = NULL;
     use->leaked += use->live;
     use->n_allocs_before = use->n_allocs;
     use->n_ooms_before = use->n_ooms;
@@ -235,6 +257,7 @@ static void on_pool_destroy(kn_pool *pool) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     kn_pool_stats stats = {0};
     int64_t delta = 0, live = 0;
+    void *heap = NULL;
     pthread_mutex_lock(&pools_lock);
     kn_pool_stats_read(&stats, sizeof stats, pool);
     take_lock();
@@ -242,12 +265,59 @@ static void on_pool_destroy(kn_pool *pool) {
     if (use) {
         delta = -use->live;
         if (delta) live = change_live(delta);
+        heap = use->tool_heap;
         forget_pool(use, &stats);
     }
     give_lock();
+    if (heap) kn__nvtx_heap_end(heap);
     pthread_mutex_unlock(&pools_lock);
     if (delta) count_mine(kn__tree_mine, live);
 }
+
+/* --- heaps: pools that others count --- */
+
+static bool is_followed(void) {
+    return !atomic_load_explicit(&stopped, memory_order_relaxed) && !kn__muted &&
+           atomic_load_explicit(&kn__prof_extras, memory_order_relaxed) & KN__PROF_MEM;
+}
+
+static kn__pool_use *find_heap(const char *name) {
+    for (int i = 0; i < n_pools; i++) {
+        if (pools[i].is_heap && strncmp(pools[i].name, name, sizeof pools[i].name - 1) == 0) {
+            return &pools[i];
+        }
+    }
+    return NULL;
+}
+
+static kn__pool_use *make_heap(const char *name) {
+    kn__pool_use *use = make_pool(name);
+    if (!use) return NULL;
+    use->is_heap = true;
+    use->pool = (const kn_pool *)(const void *)use; /* no pool has this address */
+    return use;
+}
+
+kn_prof_heap *kn_prof_heap_get(const char *name) {
+    if (!name || !is_followed()) return NULL;
+    take_lock();
+    kn__pool_use *use = find_heap(name);
+    if (!use) use = make_heap(name);
+    give_lock();
+    return (kn_prof_heap *)(void *)use;
+}
+
+uint32_t kn_prof_heap_alloc(kn_prof_heap *heap, const void *ptr, size_t size_bytes) {
+    if (!heap || !is_followed()) return KN_PROF_NO_OWNER;
+    return on_alloc((kn_pool *)(void *)heap, (void *)(uintptr_t)ptr, size_bytes, 0);
+}
+
+void kn_prof_heap_free(kn_prof_heap *heap, const void *ptr, size_t size_bytes, uint32_t owner) {
+    if (!heap || owner == KN_PROF_NO_OWNER) return;
+    on_free((kn_pool *)(void *)heap, (void *)(uintptr_t)ptr, size_bytes, owner);
+}
+
+/* --- calls of drivers --- */
 
 static _Thread_local int n_calls_open __attribute__((tls_model("initial-exec")));
 
@@ -309,7 +379,7 @@ void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_
 static void read_pools(kn__memory_totals *out) {
     for (int i = 0; i < out->n_pools; i++) {
         kn_pool_stats stats;
-        if (!out->pools[i].pool) continue;
+        if (!out->pools[i].pool || out->pools[i].is_heap) continue;
         kn_pool_stats_read(&stats, sizeof stats, out->pools[i].pool);
         fill_use(&out->pools[i], &stats);
     }

@@ -1,4 +1,4 @@
-/* Who owns memory: the observer of the allocator, and what it knows.
+/* Owners of memory: the observer of the allocator, and its records.
  *
  * A block belongs to the scope that was open on the thread that allocated it. Under one lock:
  * what each scope holds, and what each held when the live bytes of all pools together were highest
@@ -13,7 +13,9 @@
 #define KN_PROFILER_MEMORY_H
 
 #include <knet/observer.h>
+#include <knet/prof_heap.h>
 
+#include "mute.h"
 #include "report.h"
 #include "tree.h"
 
@@ -47,7 +49,7 @@ bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__
                           int64_t inner);
 /* Whether this thread is in a driver call of a pool. */
 bool kn__memory_in_call(void);
-/* What was allocated with no scope open. */
+/* The owner of blocks allocated with no scope open. */
 const kn__node *kn__memory_outside(void);
 
 /* Events of other threads, as far as the low half tells. */
@@ -56,8 +58,8 @@ static inline uint32_t kn__memory_foreign(const kn__tree *tree) {
                       KN__LOAD(tree->n_events));
 }
 
-/* On entry the mark starts at what is live; on exit it rises the mark outside. What others do is
- * looked at first: an event in between counts as one inside. */
+/* On entry the mark starts at the live bytes; on exit it raises the mark outside. Other threads'
+ * events are read first: an event in between counts as one inside. */
 static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
     KN__STORE(node->foreign_before, kn__memory_foreign(tree));
     KN__STORE(node->live_max_before,

@@ -1,6 +1,8 @@
-/* Ranges for tools that listen to NVTX (Nsight Systems and the like), in the domain "knet".
+/* Ranges for tools that listen to NVTX (Nsight Systems and the like), and counters, in the domain
+ * "knet".
  *
- * Compiled from nvtx.c where the headers of NVTX are, else from nvtx_none.c: then nobody listens.
+ * Compiled from nvtx.c where the headers of NVTX are, else from nvtx_none.c, whose functions do
+ * nothing.
  */
 #ifndef KN_PROFILER_NVTX_H
 #define KN_PROFILER_NVTX_H
@@ -14,5 +16,14 @@ bool kn__nvtx_start(void);
 void kn__nvtx_push(kn__node *node);
 /* Closes the innermost range of this thread. */
 void kn__nvtx_pop(void);
+/* Live bytes of all pools have changed: a sample of the counter "live bytes". */
+void kn__nvtx_live(int64_t bytes);
+
+/* A heap of the tool's; NULL: it wants none. */
+void *kn__nvtx_heap(const char *name);
+void kn__nvtx_heap_end(void *heap);
+/* A block of it, as a region, until it is freed. */
+void kn__nvtx_block(void *heap, const void *ptr, size_t size_bytes);
+void kn__nvtx_block_end(const void *ptr);
 
 #endif

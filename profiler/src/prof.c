@@ -11,12 +11,17 @@
 #include "cupti_source.h"
 #include "env.h"
 #include "export.h"
+#include "html.h"
 #include "json.h"
 #include "labels.h"
+#include "live.h"
 #include "locale.h"
 #include "memory.h"
+#include "metrics.h"
 #include "nvtx.h"
-#include "replay.h"
+#include "readout.h"
+#include "recorder.h"
+#include "run_info.h"
 #include "scope.h"
 #include "steps.h"
 #include "table.h"
@@ -30,6 +35,7 @@ int kn_prof_on_;
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
+static bool is_child;       /* of a program under `knet run`: writes nothing without a scope */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -70,6 +76,7 @@ static void forget_in_child(void) {
     kn__memory_stop();
     kn__trace_forget();
     kn__watch_forget();
+    kn__live_forget();
     report_at_exit = false;
 }
 
@@ -121,6 +128,8 @@ static void add_threads(kn__text *text, kn__table_options options) {
 static void add_table(kn__text *text, const kn__report *report, const char *path) {
     kn__table_options options = {.width = terminal_width(path),
                                  .depth = config.depth,
+                                 .top = config.top,
+                                 .min = config.min,
                                  .ascii = config.ascii,
                                  .columns_2018 = config.columns_2018,
                                  .spread = config.columns_spread,
@@ -129,9 +138,18 @@ static void add_table(kn__text *text, const kn__report *report, const char *path
     if (config.by_thread) add_threads(text, options);
 }
 
+/* With the events, the objects of the profile and of the trace are one. */
 static void add_json(kn__text *text, const kn__report *report, const char *path) {
-    (void)path;
+    kn__text events = {0};
     kn__json_add(text, report);
+    if (strcmp(path, config.json) == 0) kn__trace_take(&events);
+    if (events.length && !events.failed && text->length > 2) {
+        text->length -= 2; /* "}\n" */
+        events.data[0] = ',';
+        kn__text_puts(text, "\n");
+        kn__text_add(text, events.data, events.length);
+    }
+    kn__text_release(&events);
 }
 
 static void add_csv(kn__text *text, const kn__report *report, const char *path) {
@@ -149,17 +167,27 @@ static void add_flame(kn__text *text, const kn__report *report, const char *path
     kn__flame_add(text, report, config.weight);
 }
 
+static void add_html(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__html_add(text, report);
+}
+
+static void add_metrics(kn__text *text, const kn__report *report, const char *path) {
+    (void)path;
+    kn__metrics_add(text, report);
+}
+
 /* The forms of a report: the file that the words name, and the end of a name that asks for it. */
 typedef struct target {
     const char *file, *end;
     void (*add)(kn__text *text, const kn__report *report, const char *path);
 } target;
 
-static const target targets[] = {{config.out, "", add_table},
-                                 {config.json, ".json", add_json},
-                                 {config.csv, ".csv", add_csv},
-                                 {config.folded, ".folded", add_folded},
-                                 {config.flame, ".svg", add_flame}};
+static const target targets[] = {
+    {config.out, "", add_table},           {config.json, ".json", add_json},
+    {config.csv, ".csv", add_csv},         {config.folded, ".folded", add_folded},
+    {config.flame, ".svg", add_flame},     {config.html, ".html", add_html},
+    {config.metrics, ".prom", add_metrics}};
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 static kn_status write_report(const kn__report *report, const char *path, const target *as) {
@@ -180,10 +208,22 @@ static const target *target_of(const char *path) {
     return &targets[0];
 }
 
+/* A report's memory is not the program's. */
+static void lock_report(void) {
+    kn__mute();
+    pthread_mutex_lock(&report_lock);
+}
+
+static void unlock_report(void) {
+    pthread_mutex_unlock(&report_lock);
+    kn__unmute();
+}
+
 static kn_status take_report(kn__report *report) {
     uint64_t wall_ns = measured_so_far(), now = kn__clock_now();
     KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
     report->wall_ns = wall_ns;
+    kn__run_info_read(report, &config);
     kn__steps_read(&report->steps);
     report->has_memory = report->has_memory && config.memory; /* owners_on does not undo nomem */
     kn__report_sort(report, config.sort);
@@ -196,19 +236,29 @@ static kn_status child_can_not(const char *function) {
                    function);
 }
 
+kn_status kn__prof_with_report(const char *who, kn_status (*fn)(void *ctx, kn__report **report),
+                               void *ctx) {
+    if (atomic_load(&kn__forked)) return child_can_not(who);
+    if (!clock_started) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: the timer is off; set KNET_TIMER=1", who);
+    }
+    lock_report();
+    kn__report *report = malloc(sizeof *report);
+    kn_status status = report ? take_report(report) : KN_FAIL(KN_ERR_OOM, "%s: no memory", who);
+    if (status >= 0) status = fn(ctx, &report);
+    if (report) kn__report_release(report);
+    free(report);
+    unlock_report();
+    return status;
+}
+
+static kn_status report_write(void *ctx, kn__report **report) {
+    return write_report(*report, ctx, target_of(ctx));
+}
+
 kn_status kn_prof_report(const char *path) {
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
-    if (atomic_load(&kn__forked)) return child_can_not("kn_prof_report");
-    if (!clock_started) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_prof_report: the timer is off; set KNET_TIMER=1");
-    }
-    kn__report report;
-    pthread_mutex_lock(&report_lock);
-    kn_status status = take_report(&report);
-    if (status >= 0) status = write_report(&report, path, target_of(path));
-    kn__report_release(&report);
-    pthread_mutex_unlock(&report_lock);
-    return status;
+    return kn__prof_with_report("kn_prof_report", report_write, (void *)(uintptr_t)path);
 }
 
 /* --- start and end --- */
@@ -240,7 +290,8 @@ static void say_failure(kn_status status) {
 }
 
 static void start_trace(void) {
-    kn_status status = kn__trace_start(config.trace, 0);
+    kn__trace_keep(config.trace_steps, config.trace_slow_ns);
+    kn_status status = kn__trace_start(config.trace[0] ? config.trace : NULL, config.trace_max);
     if (status >= 0) atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
     say_failure(status);
 }
@@ -249,7 +300,7 @@ static void start_trace(void) {
 static kn_status write_all_reports(const kn__report *report) {
     kn_status first = KN_OK;
     for (int i = 0; i < N_TARGETS; i++) {
-        if (!targets[i].file[0]) continue;
+        if (!targets[i].file[0]) continue; /* not asked for, or another process's */
         kn_status status = write_report(report, targets[i].file, &targets[i]);
         if (first >= 0) first = status;
     }
@@ -258,12 +309,12 @@ static kn_status write_all_reports(const kn__report *report) {
 
 static void report_now(void) {
     kn__report report;
-    pthread_mutex_lock(&report_lock);
+    lock_report();
     kn_status status = take_report(&report);
     if (status >= 0) status = write_all_reports(&report);
     if (status != KN_ERR_IO) say_failure(status); /* an IO error has told its reason already */
     kn__report_release(&report);
-    pthread_mutex_unlock(&report_lock);
+    unlock_report();
 }
 
 static void say_steps_missing(void) {
@@ -334,20 +385,39 @@ static void start_gpu(void) {
     say_failure(kn__activity_start(kn__cupti_source(&options)));
 }
 
-/* What can't be had is said, and the rest goes on. */
+static void add_live(kn__text *text) {
+    kn__report report;
+    lock_report();
+    if (take_report(&report) >= 0) kn__json_add(text, &report);
+    kn__report_release(&report);
+    unlock_report();
+}
+
+static void start_live(void) { kn__live_start(add_live); }
+
+/* Reports what fails to start and continues with the rest. */
 static void start_tables(void) {
     say_failure(config.memory ? observe() : kn__memory_start(false));
-    if (config.trace[0]) start_trace();
+    if (config.trace[0] || (config.events && config.json[0])) start_trace();
     start_steps();
+    if (config.live && !getauxval(AT_SECURE)) kn__tree_on_first = start_live;
     report_at_exit = true;
 }
 
-__attribute__((constructor)) static void start(void) {
+/* `knet run` is another process than this one, which the program started. */
+static bool is_child_of_run(void) {
+    const char *run = getenv("KNET_RUN");
+    return run && strtol(run, NULL, 10) != (long)getpid();
+}
+
+static void start_all(void) {
     kn__text messages = {0};
     bool is_secure = getauxval(AT_SECURE);
     kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
     if (!config.unicode && !kn__locale_is_utf8()) config.ascii = true;
-    if (config.help) kn__config_help(&messages);
+    is_child = is_child_of_run();
+    if (is_child) kn__config_for_child(&config);
+    if (config.help && !is_child) kn__config_help(&messages);
     say(&messages);
     kn__budget_set(config.buffer_bytes);
     if (config.tier != KN__TIER_OFF) start_clock(config.clock);
@@ -364,9 +434,21 @@ __attribute__((constructor)) static void start(void) {
     if (config.tier >= KN__TIER_CPU) start_tables();
 }
 
+__attribute__((constructor)) static void start(void) {
+    kn__mute();
+    start_all();
+    kn__unmute();
+}
+
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
+    kn__mute(); /* for good */
+    kn__live_stop();
     kn__watch_stop();
+    if (is_child && kn__tree_threads() == 0) {
+        kn__activity_stop();
+        return;
+    }
     finish_now();
     kn__watch_finish();
 }

@@ -1,6 +1,7 @@
 /* Opening and closing scopes: the hot path. */
 #include "tree.h"
 
+#include <knet/prof_metric.h>
 #include <string.h>
 
 #include "checked.h"
@@ -8,6 +9,7 @@
 #include "memory.h"
 #include "nvtx.h"
 #include "scope.h"
+#include "times.h"
 #include "trace.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -50,11 +52,17 @@ static kn_scope open_extra(kn__tree *tree, kn__node *node, uint64_t site) {
  * `start` again and knows (report.c). */
 static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
     double x = (double)(int64_t)spent;
+    kn__node_times *times = node->times;
     KN_ASSERT(tree->current == node && node->start);
     tree->current = node->parent;
     KN__STORE(node->start, 0);
     KN__STORE(node->ticks, node->ticks + spent);
     KN__STORE(node->n_calls, node->n_calls + 1);
+    if (times) {
+        kn__times_count(times, x);
+    } else if (node->n_calls == KN__TIMES_AFTER) {
+        kn__times_make(tree, node);
+    }
     x = x * x + atomic_load_explicit(&node->squares, memory_order_relaxed);
     atomic_store_explicit(&node->squares, x, memory_order_relaxed);
 }
@@ -115,28 +123,33 @@ static void close_abandoned(kn__tree *tree, const char *key, uint64_t site) {
 }
 
 /* At first sight: whether the address of the label is good enough a key. */
-static kn__node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site) {
+static kn__node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
+                            bool has_where) {
     if (key && kn__label_may_vanish_new(label)) key = NULL;
     if (key && site) close_abandoned(tree, key, site);
-    return kn__tree_child(tree, tree->current, key, label);
+    kn__node *node = kn__tree_child(tree, tree->current, key, label);
+    if (node && has_where) kn__tree_place(tree, node, label + strlen(label) + 1);
+    return node;
 }
 
-static kn__node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site) {
+static kn__node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
+                            bool has_where) {
     if (key && kn__label_may_vanish(label)) key = NULL;
     if (!key && has_text(guess(tree->current), label)) return guess(tree->current);
     kn__node *node = kn__tree_find(tree, tree->current, key, label);
-    return node ? node : make_child(tree, key, label, site);
+    return node ? node : make_child(tree, key, label, site, has_where);
 }
 
-/* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child. */
+/* The guess was wrong, there are extras, or there is no tree yet. `key` as in kn__tree_child.
+ * has_where: "file.c:12" follows the label. */
 __attribute__((noinline)) static kn_scope open_slow(const char *key, const char *label,
-                                                    uint64_t site) {
+                                                    uint64_t site, bool has_where) {
     kn_scope off = {0};
     kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
     if (!tree) return off;
     kn__node *parent = tree->current, *node = guess(parent);
     if (!(key ? node->key == key : has_text(node, label))) {
-        node = find_child(tree, key, label, site);
+        node = find_child(tree, key, label, site, has_where);
         if (!node) return off;
         parent = node->parent;
         if (parent->opened->parent == parent) parent->opened->after = node;
@@ -156,7 +169,15 @@ kn_scope kn_scope_begin_block_on_(const char *label) {
     kn__node *parent = tree->current, *node = guess(parent);
     uint64_t site = CALL_SITE();
     if (LIKELY(node->key == label)) return open_fast(tree, parent, node, site);
-    return open_slow(label, label, site);
+    return open_slow(label, label, site, false);
+}
+
+kn_scope kn_scope_begin_here_on_(const char *label_where) {
+    kn__tree *tree = kn__tree_fast;
+    kn__node *parent = tree->current, *node = guess(parent);
+    uint64_t site = CALL_SITE();
+    if (LIKELY(node->key == label_where)) return open_fast(tree, parent, node, site);
+    return open_slow(label_where, label_where, site, true);
 }
 
 /* Any call may open any of these two: of a loop, of an interpreter. Their site says nothing. */
@@ -164,18 +185,19 @@ kn_scope kn_scope_begin_static_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
     kn__node *parent = tree->current, *node = guess(parent);
     if (LIKELY(node->key == label)) return open_fast(tree, parent, node, 0);
-    return open_slow(label, label, 0);
+    return open_slow(label, label, 0, false);
 }
 
 kn_scope kn_scope_begin_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
     kn__node *parent = tree->current, *node = guess(parent);
     if (LIKELY(has_text(node, label))) return open_fast(tree, parent, node, 0);
-    return open_slow(NULL, label, 0);
+    return open_slow(NULL, label, 0, false);
 }
 
-__attribute__((noinline)) static void end_slow(uint64_t start) {
-    uint64_t now = kn__clock_now();
+/* `now` is the counter's: read once, since reading it takes as long as the rest of a scope. */
+__attribute__((noinline)) static void end_slow(uint64_t start, uint64_t now) {
+    if (kn__clock_used != KN__CLOCK_TSC) now = kn__clock_monotonic_ns();
     kn__tree *tree = kn__tree_mine;
     if (!tree) return;
     kn__node *node = tree->current;
@@ -195,7 +217,15 @@ void kn_scope_end_on_(kn_scope *scope) {
         close_fast(tree, node, now);
         return;
     }
-    end_slow(start);
+    end_slow(start, now);
+}
+
+void kn_prof_metric_on_(uint64_t flops, uint64_t moved_bytes) {
+    kn__tree *tree = kn__tree_mine;
+    kn__node *node = tree ? tree->current : NULL;
+    if (!node || !node->parent) return;
+    KN__STORE(node->flops, node->flops + flops);
+    KN__STORE(node->moved_bytes, node->moved_bytes + moved_bytes);
 }
 
 void kn__scope_end_key(const char *key) {

@@ -6,10 +6,12 @@
 #include "budget.h"
 #include "kernel.h"
 #include "memory.h"
+#include "times.h"
 
-/* --- reading a tree that its thread goes on writing --- */
+/* --- reading a tree that its thread still writes --- */
 
 typedef struct reading {
+    kn__report *report;
     const kn__tree *tree;
     double tick_ns;
     uint64_t now;
@@ -59,13 +61,16 @@ static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const 
     return true;
 }
 
-static void add_times(kn__row *row, const kn__node *node, const reading *r) {
+static kn_status add_times(kn__row *row, const kn__node *node, const reading *r) {
     bool open = false;
     uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
     row->open |= open;
     row->is_kernel = false;
     row->n_calls += ended + open;
+    row->n_threads++;
     row->time_ns += kn__clock_ns(ticks, r->tick_ns);
+    row->flops += KN__LOAD(node->flops);
+    row->moved_bytes += KN__LOAD(node->moved_bytes);
     if (ended) {
         uint64_t min_ns = kn__clock_ns(KN__LOAD(node->ticks_min), r->tick_ns);
         uint64_t max_ns = kn__clock_ns(KN__LOAD(node->ticks_max), r->tick_ns);
@@ -76,16 +81,18 @@ static void add_times(kn__row *row, const kn__node *node, const reading *r) {
         row->ended_ns += (double)KN__LOAD(node->ticks) * r->tick_ns;
         row->squares_ns2 += squares * r->tick_ns * r->tick_ns;
     }
+    KN_TRY(kn__times_read(r->report, row, node, r->tick_ns));
     if (node->first_start < row->first_start) {
         row->first_start = node->first_start;
         row->first_ns = kn__clock_ns(KN__LOAD(node->ticks_first), r->tick_ns);
     }
+    return KN_OK;
 }
 
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report"); }
 
 /* Where the scope was that a replayed kernel was captured in: its path below "[captured]", without
- * what it has in common with the path of the launch. */
+ * the part that the path of the launch has too. */
 static kn_status add_captured(kn__row **out, kn__report *report, kn__row *row,
                               const kn__node *launched, const kn__node *captured) {
     const kn__node *path[KN__DEPTH_MAX + 1], *common[KN__DEPTH_MAX + 1];
@@ -128,7 +135,7 @@ static kn_status add_extra(kn__row **out, kn__report *report, kn__row *parent, c
     return KN_OK;
 }
 
-/* GPU work that was launched with no scope open, or by nobody knows whom. */
+/* GPU work that was launched with no scope open, or by an unknown thread. */
 static kn_status add_unattributed(kn__report *report, const kn__node *root) {
     kn__row *row = NULL;
     if (!KN__LOAD(root->kernels)) return KN_OK;
@@ -189,7 +196,8 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__node *
         kn__row *child_row = kn__report_row(report, row, child->label);
         int64_t inside = 0;
         if (!child_row) return no_memory();
-        add_times(child_row, child, r);
+        if (!child_row->where) child_row->where = KN__LOAD(child->where);
+        KN_TRY(add_times(child_row, child, r));
         KN_TRY(add_kernels(report, child_row, child));
         KN_TRY(add_children(report, child_row, child, r, &inside));
         if (!report->has_memory) continue;
@@ -230,13 +238,14 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     out->n_threads = kn__tree_threads();
     kn__activity_drain();
     kn__activity_balance(&out->balance);
+    kn__activity_gpu_use(&out->gpu);
     out->buffer_bytes = kn__budget_limit();
     out->buffer_full = kn__budget_was_full();
     KN_TRY(add_unknown(out));
     KN_TRY(add_costs(out));
     KN_TRY(add_external(out));
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        reading r = {tree, tick_ns, now};
+        reading r = {out, tree, tick_ns, now};
         int64_t inner = 0;
         out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
         KN_TRY(add_unattributed(out, &tree->root));
@@ -259,7 +268,7 @@ kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t n
     out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
     out->n_threads = 1;
     out->n_unrecorded = KN__LOAD(tree->n_unrecorded);
-    reading r = {tree, tick_ns, now};
+    reading r = {out, tree, tick_ns, now};
     int64_t inner = 0;
     KN_TRY(add_children(out, &out->root, &tree->root, &r, &inner));
     kn__report_finish(out);

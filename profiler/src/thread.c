@@ -1,12 +1,40 @@
 #include "thread.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
+
+#include "mute.h"
+
+typedef struct start {
+    void *(*run)(void *);
+    void *arg;
+} start;
+
+/* What such a thread allocates is the timer's. */
+static void *run_muted(void *at) {
+    kn__mute();
+    start what = *(start *)at;
+    free(at);
+    return what.run(what.arg);
+}
+
+static int create(pthread_t *out, void *(*run)(void *), void *arg) {
+    start *what = malloc(sizeof *what);
+    if (!what) return ENOMEM;
+    *what = (start){run, arg};
+    int error = pthread_create(out, NULL, run_muted, what);
+    if (error) free(what);
+    return error;
+}
 
 int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(out, NULL, run, arg);
+    kn__mute();
+    int error = create(out, run, arg);
+    kn__unmute();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }

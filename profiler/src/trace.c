@@ -4,217 +4,430 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "budget.h"
 #include "checked.h"
 #include "file.h"
-#include "json.h"
+#include "mute.h"
 #include "now.h"
+#include "thread.h"
+#include "trace_format.h"
+#include "trace_kept.h"
 
-enum { EVENTS = 1 << 13, TAIL_BYTES = 256, OUT_BYTES = 1 << 16 };
+enum { EVENTS = 1 << 12, OUT_BYTES = 1 << 16 };
 
-/* node NULL: live bytes at `start`, in `end`. */
-typedef struct event {
-    const kn__node *node;
-    uint64_t start, end;
-} event;
-
-/* Written by its thread, which alone empties it while it runs; the end of the process takes what is
- * left. */
-struct kn__trace_buffer {
+/* Events of one thread. Written by it alone until they are queued; the end of the process reads
+ * what is left. */
+typedef struct chunk {
+    struct chunk *next;
+    struct kn__trace_buffer *of;
     kn__count n;        /* events there are */
-    uint64_t n_written; /* under the lock */
+    uint64_t n_written; /* under the file's lock */
     long tid;
-    event events[EVENTS];
+    char name[KN__TRACE_NAME_BYTES];
+    kn__trace_event events[EVENTS];
+} chunk;
+
+/* A tree's; never freed. */
+struct kn__trace_buffer {
+    chunk *now;              /* of the thread: KN__STORE; NULL: none yet */
+    uint64_t trace;          /* the number of the trace that has seen it, as below */
+    kn__trace_thread thread; /* under the file's lock */
 };
 
 static atomic_bool on;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no room for */
+
+/* Chunks that wait to be written, the oldest first, and those that are free. This lock is held for
+ * some instructions alone. */
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all of `queue` */
+static struct {
+    chunk *first, *last, *free;
+    bool ending, has_writer;
+} queue;
+static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
+static pthread_t writer;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below; taken first */
 static int fd = -1;
 static int write_error;
+static bool is_full;
 static char path_text[KN__PATH_EXPANDED_BYTES];
 static uint64_t bytes, bytes_max, n_skipped;
-static uint64_t n_put; /* events in `out` */
-static uint64_t start_ticks, start_realtime_ns;
-static double tick_ns;
-static kn__text out;
+static uint64_t n_put; /* events in the writer's text */
+static uint64_t n_traces;
+static kn__trace_writer file;
+static bool in_memory;   /* events for the profile: fd is no file */
+static int kept_fd = -1; /* of these, once they are complete */
 
-static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no room for */
+/* The last steps alone. Full chunks stay in the queue then, and no thread writes them. */
+static struct {
+    uint64_t n, slow_ns; /* constant while the trace is on; n 0: everything is written */
+    uint64_t ends[KN__TRACE_STEPS_MAX + 1]; /* of steps, in ticks; a ring */
+    uint64_t n_steps, n_forgotten;
+    uint64_t from_ns, until_ns; /* of CLOCK_REALTIME: of the last write */
+} keep;
 
 bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
-/* --- text; by hand, as this is most of the cost of an event --- */
-
-static void put_number(uint64_t value) {
-    char digits[20];
-    size_t at = sizeof digits;
-    do digits[--at] = (char)('0' + value % 10);
-    while (value /= 10);
-    kn__text_add(&out, digits + at, sizeof digits - at);
-}
-
-/* Microseconds with three places: as a double they would lose nanoseconds. */
-static void put_us(uint64_t ns) {
-    char rest[4] = {'.', (char)('0' + ns / 100 % 10), (char)('0' + ns / 10 % 10),
-                    (char)('0' + ns % 10)};
-    put_number(ns / 1000);
-    kn__text_add(&out, rest, sizeof rest);
-}
-
-#define PUT(literal) kn__text_add(&out, literal, sizeof literal - 1)
-
-static void put_span(uint64_t start_ns, uint64_t spent_ns, uint64_t pid, uint64_t tid) {
-    PUT(",\"pid\":");
-    put_number(pid);
-    PUT(",\"tid\":");
-    put_number(tid);
-    PUT(",\"ts\":");
-    put_us(start_ns);
-    PUT(",\"dur\":");
-    put_us(spent_ns);
-}
-
-static uint64_t since_start(uint64_t ticks) {
-    return ticks > start_ticks ? kn__clock_ns(ticks - start_ticks, tick_ns) : 0;
-}
-
-static void put_scope(const event *e, long tid) {
-    PUT(",\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":");
-    kn__text_json(&out, e->node->label);
-    uint64_t start = since_start(e->start), end = since_start(e->end);
-    put_span(start, end > start ? end - start : 0, (uint64_t)getpid(), (uint64_t)tid);
-    PUT("}");
-}
-
-static void put_memory(const event *e) {
-    PUT(",\n{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":");
-    put_number((uint64_t)getpid());
-    PUT(",\"ts\":");
-    put_us(since_start(e->start));
-    PUT(",\"args\":{\"bytes\":");
-    put_number(e->end);
-    PUT("}}");
-}
-
-static void put_record(const kn__record *r) {
-    bool copy = r->name && strncmp(r->name, "[memcpy", 7) == 0;
-    bool set = r->name && strncmp(r->name, "[memset", 7) == 0;
-    uint64_t start = r->start_ns > start_realtime_ns ? r->start_ns - start_realtime_ns : 0;
-    PUT(",\n{\"ph\":\"X\",\"cat\":\"");
-    kn__text_puts(&out, copy ? "gpu_memcpy" : set ? "gpu_memset" : "kernel");
-    PUT("\",\"name\":");
-    kn__text_json(&out, r->name ? r->name : "(unnamed)");
-    put_span(start, r->end_ns - r->start_ns, r->device, r->stream);
-    PUT(",\"args\":{\"correlation\":");
-    put_number(r->id);
-    PUT("}}");
-}
-
 /* --- file --- */
 
-/* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped. */
+/* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped:
+ * what comes after may build on it. */
 static void write_out(void) {
-    bool fits = bytes + out.length + TAIL_BYTES <= bytes_max;
-    if (!fits || write_error || out.failed) {
+    kn__text *out = &file.out;
+    is_full |= bytes + out->length + KN__TRACE_TAIL_BYTES > bytes_max;
+    if (is_full || write_error || out->failed) {
         n_skipped += n_put;
     } else {
-        write_error = kn__write_all(fd, out.data, out.length);
-        bytes += out.length;
+        write_error = kn__write_all(fd, out->data, out->length);
+        bytes += out->length;
     }
-    out.length = n_put = 0;
+    out->length = n_put = 0;
 }
 
-static void flush_locked(struct kn__trace_buffer *b) {
-    uint64_t n = KN__LOAD(b->n);
-    KN_ASSERT(b->n_written <= n && n <= EVENTS);
-    if (tick_ns == 0) tick_ns = kn__clock_tick_ns(); /* one rate for the whole trace */
-    for (uint64_t i = b->n_written; i < n; i++) {
-        const event *e = &b->events[i];
-        e->node ? put_scope(e, b->tid) : put_memory(e);
-    }
-    n_put += n - b->n_written;
-    if (n > b->n_written) write_out();
-    b->n_written = n;
+/* A tree serves one thread after the other. */
+static void see_thread(struct kn__trace_buffer *b, const chunk *c) {
+    if (b->trace == n_traces && b->thread.tid == c->tid) return;
+    b->trace = n_traces;
+    kn__trace_put_thread(&file, &b->thread, c->tid, c->name);
 }
 
-void kn__trace_flush(kn__tree *tree) {
-    struct kn__trace_buffer *b = tree->trace;
-    if (!b) return;
+static void write_chunk(chunk *c) {
+    uint64_t n = KN__LOAD(c->n), from = c->n_written;
+    KN_ASSERT(from <= n && n <= EVENTS);
+    c->n_written = n;
+    if (n == from || fd < 0) return;
+    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
+    see_thread(c->of, c);
+    file.format->events(&file, &c->of->thread, c->events + from, (size_t)(n - from));
+    n_put += n - from;
+    write_out();
+}
+
+static chunk *take_queued(void) {
+    pthread_mutex_lock(&queue_lock);
+    chunk *c = queue.first;
+    if (c) queue.first = c->next;
+    pthread_mutex_unlock(&queue_lock);
+    return c;
+}
+
+static void free_chunk(chunk *c) {
+    pthread_mutex_lock(&queue_lock);
+    c->next = queue.free;
+    queue.free = c;
+    pthread_mutex_unlock(&queue_lock);
+}
+
+/* The oldest chunk that waits; false: none does. Under the lock of the file, so that the events of
+ * a thread stay in order. */
+static bool write_queued(void) {
+    chunk *c = take_queued();
+    if (!c) return false;
+    write_chunk(c);
+    free_chunk(c);
+    return true;
+}
+
+static void *write_on(void *arg) {
+    pthread_mutex_lock(&queue_lock);
+    while (!queue.ending) {
+        if (!queue.first) {
+            pthread_cond_wait(&queued, &queue_lock);
+            continue;
+        }
+        pthread_mutex_unlock(&queue_lock);
+        pthread_mutex_lock(&lock);
+        write_queued();
+        pthread_mutex_unlock(&lock);
+        pthread_mutex_lock(&queue_lock);
+    }
+    pthread_mutex_unlock(&queue_lock);
+    return arg;
+}
+
+/* --- the last steps --- */
+
+void kn__trace_keep(uint64_t n, uint64_t slow_ns) {
+    keep.n = !n && slow_ns ? 1 : n;
+    keep.slow_ns = slow_ns;
+    keep.n_steps = keep.n_forgotten = keep.from_ns = keep.until_ns = 0;
+}
+
+static uint64_t time_of(const kn__trace_event *e) {
+    return e->name && e->name != &kn__trace_launched ? e->end : e->start;
+}
+
+/* Where the last steps begin, in ticks. */
+static uint64_t kept_from(void) {
+    if (keep.n_steps <= keep.n) return file.clock.start_ticks;
+    return keep.ends[(keep.n_steps - 1 - keep.n) % (KN__TRACE_STEPS_MAX + 1)];
+}
+
+/* Chunks that are older than that. */
+static void forget_before(uint64_t from) {
+    for (;;) {
+        pthread_mutex_lock(&queue_lock);
+        chunk *c = queue.first;
+        bool is_old = c && (c->n == 0 || time_of(&c->events[c->n - 1]) < from);
+        if (is_old) queue.first = c->next;
+        pthread_mutex_unlock(&queue_lock);
+        if (!is_old) return;
+        free_chunk(c);
+    }
+}
+
+/* There is no memory for another chunk: the oldest one goes. */
+static void forget_oldest(void) {
     pthread_mutex_lock(&lock);
-    if (fd >= 0) flush_locked(b);
-    b->n_written = 0;
-    KN__STORE(b->n, 0);
-    b->tid = 0; /* the next thread that takes the tree has another one */
+    chunk *c = take_queued();
+    if (c) {
+        keep.n_forgotten += c->n - c->n_written;
+        free_chunk(c);
+    }
     pthread_mutex_unlock(&lock);
+}
+
+static void write_from(chunk *c, uint64_t from) {
+    uint64_t n = KN__LOAD(c->n);
+    while (c->n_written < n && time_of(&c->events[c->n_written]) < from) c->n_written++;
+    write_chunk(c);
+}
+
+static void put_record(const kn__record *record, uint32_t launch);
+
+/* All events that ended since then and were not written; older ones were overwritten. */
+static void write_kept(uint64_t from) {
+    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns();
+    keep.from_ns = file.clock.start_realtime_ns + kn__trace_since(&file.clock, from);
+    keep.until_ns = kn__now_ns(CLOCK_REALTIME);
+    for (chunk *c; (c = take_queued());) {
+        write_from(c, from);
+        free_chunk(c);
+    }
+    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        struct kn__trace_buffer *b = KN__LOAD(tree->trace);
+        chunk *c = b ? KN__LOAD(b->now) : NULL;
+        if (c) write_from(c, from);
+    }
+    kn__kept_take(keep.from_ns, put_record);
+    write_out();
+    n_skipped += keep.n_forgotten;
+    keep.n_forgotten = 0;
+}
+
+void kn__trace_step(uint64_t spent_ns) {
+    if (!keep.n || !kn__trace_is_on()) return;
+    kn__mute();
+    pthread_mutex_lock(&lock);
+    keep.ends[keep.n_steps++ % (KN__TRACE_STEPS_MAX + 1)] = kn__clock_now();
+    forget_before(kept_from());
+    if (fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
+    pthread_mutex_unlock(&lock);
+    kn__unmute();
+}
+
+/* --- the threads of the program --- */
+
+static chunk *take_free(void) {
+    pthread_mutex_lock(&queue_lock);
+    chunk *c = queue.free;
+    if (c) queue.free = c->next;
+    pthread_mutex_unlock(&queue_lock);
+    return c;
+}
+
+/* Half of the timer's memory stays for the rest of it. */
+static chunk *make_chunk(void) {
+    if (kn__budget_used() + sizeof(chunk) > kn__budget_limit() / 2) return NULL;
+    return kn__budget_take(sizeof(chunk)) ? malloc(sizeof(chunk)) : NULL;
+}
+
+static chunk *next_chunk(struct kn__trace_buffer *b) {
+    chunk *c = take_free();
+    if (!c) c = make_chunk();
+    if (!c) return NULL;
+    c->next = NULL;
+    c->of = b;
+    c->n = c->n_written = 0;
+    c->tid = (long)gettid();
+    if (prctl(PR_GET_NAME, c->name) != 0) c->name[0] = '\0';
+    KN__STORE(b->now, c);
+    return c;
+}
+
+static void enqueue(chunk *c) {
+    pthread_mutex_lock(&queue_lock);
+    c->next = NULL;
+    if (queue.first) {
+        queue.last->next = c;
+    } else {
+        queue.first = c;
+    }
+    queue.last = c;
+    pthread_cond_signal(&queued);
+    pthread_mutex_unlock(&queue_lock);
+}
+
+/* The writer is behind and there is no memory: this thread waits for its turn and writes. */
+static chunk *write_mine(chunk *c) {
+    pthread_mutex_lock(&lock);
+    while (write_queued()) {
+    }
+    write_chunk(c);
+    c->n_written = 0;
+    KN__STORE(c->n, 0);
+    pthread_mutex_unlock(&lock);
+    return c;
+}
+
+static bool has_writer(void) {
+    pthread_mutex_lock(&queue_lock);
+    bool has = queue.has_writer;
+    pthread_mutex_unlock(&queue_lock);
+    return has;
 }
 
 static struct kn__trace_buffer *make_buffer(kn__tree *tree) {
     if (!kn__budget_take(sizeof(struct kn__trace_buffer))) return NULL;
-    struct kn__trace_buffer *b = malloc(sizeof *b);
-    if (!b) return NULL;
-    b->n = b->n_written = 0;
-    b->tid = 0;
-    KN__STORE(tree->trace, b);
+    struct kn__trace_buffer *b = calloc(1, sizeof *b);
+    if (b) KN__STORE(tree->trace, b);
     return b;
 }
 
-static void add_event(kn__tree *tree, event e) {
+/* A full chunk waits for the writer once there is another one. */
+static chunk *find_chunk(kn__tree *tree) {
     struct kn__trace_buffer *b = tree->trace ? tree->trace : make_buffer(tree);
-    if (!b) {
+    if (!b) return NULL;
+    chunk *c = b->now;
+    if (!c) return next_chunk(b);
+    chunk *next = keep.n || has_writer() ? next_chunk(b) : NULL;
+    if (!next && keep.n) {
+        forget_oldest();
+        next = next_chunk(b);
+    }
+    if (!next) return write_mine(c);
+    enqueue(c);
+    return next;
+}
+
+static chunk *find_room(kn__tree *tree) {
+    chunk *now = tree->trace ? tree->trace->now : NULL;
+    if (now && now->n < EVENTS) return now;
+    kn__mute();
+    chunk *found = find_chunk(tree);
+    kn__unmute();
+    return found;
+}
+
+static void add_event(kn__tree *tree, kn__trace_event e) {
+    chunk *c = find_room(tree);
+    if (!c) {
         atomic_fetch_add_explicit(&n_without_buffer, 1, memory_order_relaxed);
         return;
     }
-    if (b->n == EVENTS) kn__trace_flush(tree);
-    if (!b->tid) b->tid = (long)gettid();
-    KN_ASSERT(b->n < EVENTS);
-    b->events[b->n] = e;
-    KN__STORE(b->n, b->n + 1);
+    KN_ASSERT(c->n < EVENTS);
+    c->events[c->n] = e;
+    KN__STORE(c->n, c->n + 1);
+}
+
+void kn__trace_flush(kn__tree *tree) {
+    struct kn__trace_buffer *b = tree->trace;
+    chunk *c = b ? b->now : NULL;
+    if (!c) return;
+    KN__STORE(b->now, NULL); /* the next thread that takes the tree has another name */
+    enqueue(c);
 }
 
 void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint64_t end) {
-    if (kn__trace_is_on()) add_event(tree, (event){node, start, end});
+    if (kn__trace_is_on()) add_event(tree, (kn__trace_event){&node->name, start, end});
 }
 
 void kn__trace_memory(kn__tree *tree, int64_t live) {
     if (!kn__trace_is_on()) return;
-    add_event(tree, (event){NULL, kn__clock_now(), live > 0 ? (uint64_t)live : 0});
+    add_event(tree, (kn__trace_event){NULL, kn__clock_now(), live > 0 ? (uint64_t)live : 0});
 }
 
-void kn__trace_record(const kn__record *record) {
+void kn__trace_launch(kn__tree *tree, uint32_t id) {
+    if (kn__trace_is_on()) {
+        add_event(tree, (kn__trace_event){&kn__trace_launched, kn__clock_now(), id});
+    }
+}
+
+/* --- GPUs --- */
+
+static void put_record(const kn__record *record, uint32_t launch) {
+    kn__trace_put_record(&file, record, launch);
+    n_put++;
+    if (file.out.length >= OUT_BYTES) write_out();
+}
+
+/* Of the steps that were written last, a record may come late. */
+static bool is_written_now(const kn__record *record) {
+    return !keep.n || (record->end_ns >= keep.from_ns && record->start_ns < keep.until_ns);
+}
+
+void kn__trace_record(const kn__record *record, uint32_t launch) {
     if (!kn__trace_is_on()) return;
     pthread_mutex_lock(&lock);
-    if (fd >= 0) {
-        put_record(record);
-        n_put++;
-        if (out.length >= OUT_BYTES) write_out();
+    if (fd >= 0 && is_written_now(record)) {
+        put_record(record, launch);
+    } else if (fd >= 0) {
+        n_skipped += !kn__kept_add(record, launch);
     }
     pthread_mutex_unlock(&lock);
 }
 
 /* --- start and finish --- */
 
-kn_status kn__trace_start(const char *path, uint64_t max) {
-    if (!kn__path_expand(path_text, sizeof path_text, path)) {
+static bool is_perfetto(const char *path) {
+    static const char end[] = ".pftrace";
+    size_t n = strlen(path);
+    return n >= sizeof end - 1 && strcmp(path + n - (sizeof end - 1), end) == 0;
+}
+
+static void start_file(uint64_t max) {
+    bytes = n_skipped = 0;
+    n_traces++;
+    write_error = 0;
+    is_full = false;
+    bytes_max = max ? max : in_memory ? KN__TRACE_EVENTS_BYTES_MAX : KN__TRACE_BYTES_MAX;
+    file.clock = (kn__trace_clock){kn__clock_now(), kn__now_ns(CLOCK_REALTIME),
+                                   kn__now_ns(CLOCK_BOOTTIME), 0};
+    file.pid = (long)getpid();
+    file.format = is_perfetto(path_text) ? &kn__trace_perfetto : &kn__trace_json;
+    file.format->start(&file);
+    write_out();
+}
+
+/* Without a thread of its own the program's threads write. */
+static void start_writer(void) {
+    queue.ending = false;
+    queue.has_writer = !keep.n && kn__thread_start(&writer, write_on, NULL) == 0;
+}
+
+static kn_status open_file(const char *path) {
+    in_memory = !path;
+    if (!kn__path_expand(path_text, sizeof path_text, path ? path : "memory")) {
         return KN_FAIL(KN_ERR_IO, "the trace's path %.64s... is too long", path);
     }
-    fd = kn__open_output(path_text);
-    if (fd < 0) {
-        return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
-    }
+    fd = in_memory ? memfd_create("knet events", MFD_CLOEXEC) : kn__open_output(path_text);
+    if (fd >= 0) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
+}
+
+kn_status kn__trace_start(const char *path, uint64_t max) {
+    KN_TRY(open_file(path));
     pthread_mutex_lock(&lock);
-    bytes = n_skipped = 0;
-    write_error = 0;
-    bytes_max = max ? max : KN__TRACE_BYTES_MAX;
-    start_ticks = kn__clock_now();
-    start_realtime_ns = kn__now_ns(CLOCK_REALTIME);
-    PUT("{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","
-        "\"baseTimeNanoseconds\":");
-    put_number(start_realtime_ns);
-    PUT(",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":");
-    put_number((uint64_t)getpid());
-    PUT(",\"args\":{\"name\":\"knet\"}}");
-    write_out();
+    start_file(max);
+    pthread_mutex_lock(&queue_lock);
+    start_writer();
+    pthread_mutex_unlock(&queue_lock);
     pthread_mutex_unlock(&lock);
     atomic_store(&on, true);
     return KN_OK;
@@ -225,35 +438,56 @@ static void add_open_scopes(void) {
     kn__tree *tree = kn__tree_mine;
     uint64_t now = kn__clock_now();
     for (kn__node *node = tree ? tree->current : NULL; node && node->parent; node = node->parent) {
-        add_event(tree, (event){node, node->start, now});
+        add_event(tree, (kn__trace_event){&node->name, node->start, now});
     }
+}
+
+static void stop_writer(void) {
+    pthread_mutex_lock(&queue_lock);
+    bool has = queue.has_writer;
+    queue.has_writer = false;
+    queue.ending = true;
+    pthread_cond_signal(&queued);
+    pthread_mutex_unlock(&queue_lock);
+    if (has) pthread_join(writer, NULL);
+}
+
+static int finish_file(void) {
+    write_kept(keep.slow_ns ? UINT64_MAX : kept_from());
+    atomic_store(&on, false);
+    write_out();
+    kn__trace_end(&file, n_skipped + atomic_load(&n_without_buffer));
+    bytes_max += KN__TRACE_TAIL_BYTES;
+    is_full = false;
+    write_out();
+    if (in_memory) {
+        kept_fd = fd;
+    } else if (close(fd) != 0 && !write_error) {
+        write_error = errno;
+    }
+    fd = -1;
+    kn__text_release(&file.out);
+    kn__kept_release();
+    return write_error;
 }
 
 kn_status kn__trace_finish(void) {
     if (kn__trace_is_on()) add_open_scopes();
+    stop_writer();
     pthread_mutex_lock(&lock);
-    if (fd < 0) {
-        pthread_mutex_unlock(&lock);
-        return KN_OK;
-    }
-    for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        struct kn__trace_buffer *b = KN__LOAD(tree->trace);
-        if (b) flush_locked(b);
-    }
-    atomic_store(&on, false);
-    write_out();
-    PUT("\n],\"knetEventsSkipped\":");
-    put_number(n_skipped + atomic_load(&n_without_buffer));
-    PUT("}\n");
-    bytes_max += TAIL_BYTES;
-    write_out();
-    if (close(fd) != 0 && !write_error) write_error = errno;
-    fd = -1;
-    kn__text_release(&out);
-    int error = write_error;
+    int error = fd >= 0 ? finish_file() : 0;
     pthread_mutex_unlock(&lock);
     if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(error));
+}
+
+void kn__trace_take(kn__text *text) {
+    char part[4096];
+    ssize_t n;
+    if (kept_fd < 0 || lseek(kept_fd, 0, SEEK_SET) != 0) return;
+    while ((n = read(kept_fd, part, sizeof part)) > 0) kn__text_add(text, part, (size_t)n);
+    close(kept_fd);
+    kept_fd = -1;
 }
 
 void kn__trace_pause(bool paused) {

@@ -1,17 +1,28 @@
-/* A trace of every scope and every piece of GPU work, in the JSON that chrome://tracing, Perfetto
- * and PyTorch's tools read (keys as Kineto writes them).
+/* A trace of every scope and every piece of GPU work: in the JSON that chrome://tracing, Perfetto
+ * and PyTorch's tools read, or in Perfetto's own format, where the file's name ends in ".pftrace".
  *
- * Each thread collects its events and writes them when it has many; the file is complete after
- * every write but for its last line, and never grows beyond its bound: what comes after is counted.
+ * Each thread collects its events; a thread of the timer's own writes them, so that no scope waits
+ * for a file. The file is complete after every write but for the last line of JSON, and never grows
+ * beyond its bound: what comes after is counted.
  */
 #ifndef KN_PROFILER_TRACE_H
 #define KN_PROFILER_TRACE_H
 
 #include "activity.h"
+#include "text.h"
 
-enum { KN__TRACE_BYTES_MAX = 1 << 30 };
+enum { KN__TRACE_BYTES_MAX = 1 << 30, KN__TRACE_EVENTS_BYTES_MAX = 64 << 20 };
 
-/* Opens the file; `bytes_max` is its bound (0: KN__TRACE_BYTES_MAX). Errors: IO, naming the path.
+/* Before the start: only the last `n` steps are written, at the end (n up to KN__TRACE_STEPS_MAX,
+ * 0: all). With slow_ns: whenever a step takes longer, it and the n - 1 steps before it are. */
+enum { KN__TRACE_STEPS_MAX = 1000 };
+void kn__trace_keep(uint64_t n, uint64_t slow_ns);
+/* A step ended, and took spent_ns; 0: not known. */
+void kn__trace_step(uint64_t spent_ns);
+
+/* Opens the file, or, where the path is NULL, memory of the system's that has the JSON of
+ * kn__trace_take at the end; `bytes_max` is its bound (0: KN__TRACE_BYTES_MAX,
+ * KN__TRACE_EVENTS_BYTES_MAX). Errors: IO, naming the path.
  */
 KN_MUST_CHECK kn_status kn__trace_start(const char *path, uint64_t bytes_max);
 /* Whether events are wanted. */
@@ -24,13 +35,18 @@ void kn__trace_pause(bool paused);
 void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint64_t end);
 /* Live bytes changed; on the thread that owns the tree. */
 void kn__trace_memory(kn__tree *tree, int64_t live);
-/* A piece of GPU work. */
-void kn__trace_record(const kn__record *record);
+/* GPU work was launched; on the thread that owns the tree. */
+void kn__trace_launch(kn__tree *tree, uint32_t id);
+/* A piece of GPU work, and the id of its launch; 0: not known. */
+void kn__trace_record(const kn__record *record, uint32_t launch);
 
-/* Writes what a thread has collected: when it ends. */
+/* Hands over what a thread has collected: when it ends. */
 void kn__trace_flush(kn__tree *tree);
 /* Writes what all threads have collected and closes the file. Errors: IO, when a write failed. */
 KN_MUST_CHECK kn_status kn__trace_finish(void);
+/* Adds the events that were kept in memory, after kn__trace_finish, and frees them; nothing where
+ * there are none. */
+void kn__trace_take(kn__text *text);
 /* In a forked child: the file is the parent's. */
 void kn__trace_forget(void);
 

@@ -10,8 +10,8 @@
 #include "scope.h"
 #include "trace.h"
 
-_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, last_child) == 128,
-               "what is hot in a node is one cache line, what is warm the next");
+_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, name) == 128,
+               "hot fields of a node fill one cache line, warm fields the next");
 
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
@@ -40,15 +40,16 @@ static pthread_key_t exit_key;
 static bool have_exit_key;
 
 static atomic_size_t n_nodes_all;
+void (*kn__tree_on_first)(void);
 
-static void *take_bytes(kn__tree *tree, size_t size, size_t align) {
+void *kn__tree_bytes(kn__tree *tree, size_t size, size_t align) {
     chunk *c = tree->chunks;
     size_t at = c ? (c->used + align - 1) / align * align : 0;
     if (!c || at + size > c->size) {
         size_t room = CHUNK_NODES * sizeof(kn__node);
         if (size > room) room = size;
         if (!kn__budget_take(sizeof *c + room)) return NULL;
-        c = aligned_alloc(64, (sizeof *c + room + 63) / 64 * 64);
+        c = kn__budget_alloc(sizeof *c + room);
         if (!c) return NULL;
         *c = (chunk){.next = tree->chunks, .size = room};
         tree->chunks = c;
@@ -82,8 +83,8 @@ static kn__child *find_child(const kn__tree *tree, const kn__node *parent, const
 static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
     KN_ASSERT(parent->depth < KN__DEPTH_MAX);
     size_t length = strlen(label) + 1;
-    kn__node *node = take_bytes(tree, sizeof *node, 64);
-    char *copy = node ? take_bytes(tree, length, 1) : NULL;
+    kn__node *node = kn__tree_bytes(tree, sizeof *node, 64);
+    char *copy = node ? kn__tree_bytes(tree, length, 1) : NULL;
     if (!copy) return NULL;
     memset(node, 0, sizeof *node);
     memcpy(copy, label, length);
@@ -133,6 +134,12 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
     return node;
 }
 
+void kn__tree_place(kn__tree *tree, kn__node *node, const char *where) {
+    size_t length = strlen(where) + 1;
+    char *copy = node->where ? NULL : kn__tree_bytes(tree, length, 1);
+    if (copy) KN__STORE(node->where, memcpy(copy, where, length));
+}
+
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     if (atomic_load(&kn__forked)) return;
@@ -148,7 +155,7 @@ static void leave_thread(void *arg) {
 }
 
 static kn__tree *make_tree(void) {
-    kn__tree *tree = aligned_alloc(64, (sizeof *tree + 63) / 64 * 64);
+    kn__tree *tree = kn__budget_alloc(sizeof *tree);
     if (!tree) return NULL;
     memset(tree, 0, sizeof *tree);
     tree->root.label = "";
@@ -180,11 +187,13 @@ kn__tree *kn__tree_get(void) {
     if (atomic_load(&kn__forked)) return NULL;
     pthread_mutex_lock(&registry_lock);
     kn__tree *tree = adopt_tree();
+    bool is_first = tree && n_threads == 1;
     pthread_mutex_unlock(&registry_lock);
     if (!tree) return NULL;
     pthread_setspecific(exit_key, tree);
     kn__tree_mine = tree;
     if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;
+    if (is_first && kn__tree_on_first) kn__tree_on_first();
     return tree;
 }
 

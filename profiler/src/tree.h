@@ -1,13 +1,13 @@
 /* The tree of scopes of a thread.
  *
- * A node is a path: a label under a parent. A path is open at most once at a time, so what an open
- * scope needs stands in its node, and the stack of open scopes is the chain of parents.
+ * A node is a path: a label under a parent. A path is open at most once at a time, so the state of
+ * an open scope lies in its node, and the stack of open scopes is the chain of parents.
  *
  * Who writes: times and links only the thread that owns the tree, with relaxed or release stores,
  * and never a lock; any thread may read them while it runs. The memory block of a node is guarded
  * by the lock of memory.h; what ran on the GPU is added by whoever drains the activity source.
- * Nodes never move and are never freed. A thread that ends closes what it left open and gives its
- * tree to the next thread that starts, which goes on adding to it: reports merge by path anyway,
+ * Nodes never move and are never freed. A thread that ends closes the scopes it left open and
+ * gives its tree to the next thread that starts, which adds to it: reports merge by path anyway,
  * and the memory is bounded by the threads alive at once.
  */
 #ifndef KN_PROFILER_TREE_H
@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "hash.h"
+#include "trace_format.h"
 
 enum {
     KN__DEPTH_MAX = 200,       /* deeper scopes are counted, not recorded */
@@ -53,14 +54,22 @@ struct kn__node {
     uint16_t depth;          /* 0 for the root */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
-    kn__count ticks_first;
-    const char *label;     /* our copy */
-    kn__node *first_child; /* KN__STORE, as the next */
-    kn__node *next;        /* sibling, in order of first sight */
+    struct kn__node_times *times; /* how its calls are spread (times.h); NULL: too few */
+    kn__node *first_child;        /* KN__STORE, as the next */
+    kn__node *next;               /* sibling, in order of first sight */
+    kn__node *last_child;
 
     /* Cold from here on, but for programs that allocate. */
-    kn__node *last_child;
+    union {
+        struct {
+            const char *label; /* our copy, as the next */
+            const char *where; /* "file.c:12", where that is known */
+        };
+        kn__trace_name name;
+    };
     uint64_t first_start; /* when it was made */
+    kn__count ticks_first;
+    kn__count flops, moved_bytes; /* of calls of kn_prof_metric, those of scopes inside apart */
 
     /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */
     int64_t hwm_saved, live_before, live_max_before; /* of the call that is open */
@@ -112,8 +121,8 @@ extern atomic_bool kn__forked;
 /* This thread's tree; NULL until its first scope. */
 extern _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")));
 /* The same while scopes need no extras on this thread, else kn__tree_none, in which no label is
- * ever found: the fast path needs no test of its own. Once it is none it stays so, hence a scope
- * that was opened with extras is never closed without. */
+ * ever found: the fast path needs no test of its own. Once it is kn__tree_none it stays so,
+ * hence a scope opened with extras is never closed without. */
 extern _Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec")));
 extern kn__tree kn__tree_none;
 
@@ -124,9 +133,18 @@ kn__tree *kn__tree_get(void);
  * NULL when the tree is full; it is counted then. */
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
 
+/* Where the scope stands in the source, at first sight; copied. Others read it with KN__LOAD. */
+void kn__tree_place(kn__tree *tree, kn__node *node, const char *where);
+
+/* Called once, when the first thread has its tree; set before that. */
+extern void (*kn__tree_on_first)(void);
+
 /* The same child if there is one. */
 kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
                         const char *label);
+
+/* Memory that stays with the tree, of its thread alone, or NULL. */
+void *kn__tree_bytes(kn__tree *tree, size_t bytes, size_t align);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);

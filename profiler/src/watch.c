@@ -57,7 +57,7 @@ static void detach(void) {
     }
 }
 
-/* After the report a signal that ends programs does what it would have done. */
+/* After the report a signal that ends programs takes its former action. */
 static void pass_on(int number) {
     if (is_ours_alone(number) || is_ignored()) return;
     detach();
@@ -86,7 +86,7 @@ static void *watch(void *arg) {
     }
 }
 
-/* A report that can't be written, to a pipe that nobody reads, must not keep the program from
+/* A report that can't be written, to a pipe without a reader, must not keep the program from
  * ending: the second Ctrl-C meets the default action. */
 static void attach(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};

@@ -17,6 +17,9 @@ fake_cuda_library(fake_cuda_old fake_cuda_old FAKE_CUDA_OLD)
 # Linked, the fake is what dlopen("libcuda.so.1") finds: it is loaded already under that name.
 knet_test(alloc.cuda SOURCES test_cuda.c LINK KnetC::alloc fake_cuda Threads::Threads)
 knet_test(alloc.cuda_fault SOURCES test_cuda_fault.c LINK KnetC::alloc fake_cuda LABELS fault)
+knet_test(alloc.cuda_pause SOURCES test_cuda_pause.c LINK KnetC::alloc fake_cuda LABELS unit fault)
+knet_test(alloc.cuda_share SOURCES test_cuda_share.c LINK KnetC::alloc fake_cuda Threads::Threads LABELS unit fault)
+knet_test(alloc.cuda_peers SOURCES test_cuda_peers.c LINK KnetC::alloc fake_cuda LABELS unit fault)
 knet_test(alloc.cuda_pool SOURCES test_cuda_pool.c LINK KnetC::alloc fake_cuda Threads::Threads LABELS unit fault)
 
 # Not linked: each test loads the driver it wants, by path.

@@ -128,6 +128,7 @@ static const struct {
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver"},
 };
@@ -183,6 +184,24 @@ cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device 
     REQUIRE(device >= 0 && device < fake_machine.n_devices);
     *out = attribute == KN__CU_ATTRIBUTE_COMPUTE_MAJOR ? fake_machine.compute_major : 0;
     if (attribute == KN__CU_ATTRIBUTE_VIRTUAL_MEMORY) *out = fake_machine.has_virtual_memory;
+    if (attribute == KN__CU_ATTRIBUTE_SHARE_BY_FILE) *out = !fake_machine.no_sharing;
+    if (attribute == KN__CU_ATTRIBUTE_RDMA) *out = !fake_machine.no_sharing;
+    if (attribute == KN__CU_ATTRIBUTE_MANAGED_MEMORY) *out = !fake_machine.no_managed;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* Devices differ from the third byte on. */
+cu_result fake_cuDeviceGetUuid(cu_uuid *out, cu_device device) {
+    BEGIN(fake_begin);
+    REQUIRE(device >= 0 && device < fake_machine.n_devices);
+    for (int i = 0; i < 16; i++) out->bytes[i] = (char)(i < 2 ? 0xab + i : 0x10 * device + i);
+    return fake_end(KN__CU_SUCCESS);
+}
+
+cu_result fake_cuDeviceCanAccessPeer(int *out, cu_device device, cu_device peer) {
+    BEGIN(fake_begin);
+    REQUIRE(device != peer);
+    *out = !fake_machine.no_peers;
     return fake_end(KN__CU_SUCCESS);
 }
 
@@ -191,9 +210,27 @@ cu_result fake_cuDeviceGetAttribute(int *out, unsigned int attribute, cu_device 
 cu_result fake_cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     BEGIN(fake_begin);
     *out = &fake.contexts[device];
+    fake.contexts[device].n_retained++;
     (void)fake_end(KN__CU_SUCCESS);
     usleep(fake_machine.open_us);
     return KN__CU_SUCCESS;
+}
+
+cu_result fake_cuDevicePrimaryCtxRelease(cu_device device) {
+    BEGIN(fake_begin);
+    REQUIRE(fake.contexts[device].n_retained > 0);
+    fake.contexts[device].n_retained--;
+    return fake_end(KN__CU_SUCCESS);
+}
+
+/* The current context's device reaches the peer's memory from now on. */
+cu_result fake_cuCtxEnablePeerAccess(cu_context peer, unsigned int flags) {
+    BEGIN(fake_begin_in_context);
+    REQUIRE(flags == 0 && !fake_machine.no_peers && peer->device != fake_current_device());
+    bool *reaches = &fake.contexts[fake_current_device()].reaches[peer->device];
+    if (*reaches) return fake_end(KN__CU_ERROR_PEER_ACCESS_ALREADY);
+    *reaches = true;
+    return fake_end(KN__CU_SUCCESS);
 }
 
 cu_result fake_cuCtxGetCurrent(cu_context *out) {
@@ -271,7 +308,10 @@ fake_cuda_counts fake_cuda_count(void) {
         .capture_mode = fake_thread.capture_mode,
         .n_violations = fake.n_violations,
     };
-    for (int i = 0; i < DEVICES_MAX; i++) counts.used_bytes += fake.used_bytes[i];
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        counts.used_bytes += fake.used_bytes[i];
+        counts.n_retained += fake.contexts[i].n_retained;
+    }
     pthread_mutex_unlock(&fake.lock);
     return counts;
 }

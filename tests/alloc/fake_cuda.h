@@ -18,6 +18,7 @@ typedef struct fake_cuda_counts {
     int n_segments, n_ranges, n_handles, n_mapped, n_streams, n_events;
     uint64_t used_bytes;       /* of physical memory */
     int n_contexts;            /* on the calling thread's stack */
+    int n_retained;            /* primary contexts, as often as they are */
     unsigned int capture_mode; /* of the calling thread */
     int n_violations;
 } fake_cuda_counts;
@@ -32,7 +33,11 @@ typedef struct fake_cuda_machine {
     const char *lacks;       /* a function that the driver doesn't have */
     unsigned int open_us;    /* cuDevicePrimaryCtxRetain takes this long */
     uint64_t capacity_bytes; /* of each device */
+    uint64_t other_bytes[4]; /* of a device, in use by other processes */
     int compute_major;       /* 9; read when a device is opened */
+    bool no_sharing;         /* no file descriptors for handles, no RDMA */
+    bool no_peers;           /* no device reaches another's memory */
+    bool no_managed;         /* no managed memory */
 } fake_cuda_machine;
 FAKE_API fake_cuda_machine *fake_cuda_machine_get(void);
 
@@ -60,6 +65,10 @@ FAKE_API void fake_cuda_capture(cu_stream stream, bool on);
 /* A stream that the program itself creates in `context` or, if `green`, in a green context made
  * from it. */
 FAKE_API cu_stream fake_cuda_stream(cu_context context, bool green);
+
+/* How many devices reach the mapping at `ptr`; and whether network cards do. */
+FAKE_API int fake_cuda_access(const void *ptr);
+FAKE_API bool fake_cuda_rdma(const void *ptr);
 
 /* Contexts, and the calling thread's stack of them, for a test that stands for another library. */
 FAKE_API cu_context fake_cuda_foreign_context(void);

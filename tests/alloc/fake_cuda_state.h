@@ -10,7 +10,7 @@
 
 enum {
     DEVICES_MAX = 4,
-    OBJECTS_MAX = 4096,
+    OBJECTS_MAX = 8192,
     CONTEXTS_MAX = 64,
     FUNCTIONS_MAX = 64,
     GRANULARITY = 2 << 20,
@@ -36,6 +36,8 @@ typedef struct op {
 
 struct CUctx_st {
     int device; /* -1: another library's */
+    int n_retained;
+    bool reaches[DEVICES_MAX]; /* as a peer */
 };
 struct CUevent_st {
     uint64_t recorded, reached; /* tickets */
@@ -55,7 +57,12 @@ typedef struct object {
     size_t size_bytes;
     uint64_t file_offset; /* HANDLE: where its bytes are */
     int n_maps;           /* HANDLE */
+    int file;             /* HANDLE that can be shared: its own memory; 0: fake.memory_file */
+    bool rdma;            /* HANDLE */
+    bool imported;        /* HANDLE: another process's memory */
+    bool managed;         /* SEGMENT: the host's memory */
     uint64_t handle;      /* MAPPING */
+    int n_access;         /* MAPPING: devices that reach it */
     bool released;        /* HANDLE: lives on while it is mapped */
 } object;
 

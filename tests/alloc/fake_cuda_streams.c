@@ -172,6 +172,19 @@ cu_result fake_cuMemcpyDtoDAsync(cu_ptr dst, cu_ptr src, size_t size_bytes, cu_s
     return fake_end(KN__CU_SUCCESS);
 }
 
+cu_result fake_cuMemcpyPeerAsync(cu_ptr dst, cu_context dst_context, cu_ptr src,
+                                 cu_context src_context, size_t size_bytes, cu_stream stream) {
+    BEGIN(fake_begin_in_context);
+    stream = fake_stream_of(stream);
+    REQUIRE(known(stream) && size_bytes > 0);
+    REQUIRE(dst_context->device >= 0 && src_context->device == fake_current_device());
+    enqueue(stream, (op){.kind = OP_COPY,
+                         .dst = fake_host(dst),
+                         .src = fake_host(src),
+                         .size_bytes = size_bytes});
+    return fake_end(KN__CU_SUCCESS);
+}
+
 cu_result fake_cuMemsetD8Async(cu_ptr dst, unsigned char byte, size_t size_bytes,
                                cu_stream stream) {
     BEGIN(fake_begin_in_context);

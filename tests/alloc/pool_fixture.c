@@ -1,5 +1,6 @@
 #include "pool_fixture.h"
 
+#include <knet/device_driver.h>
 #include <stdatomic.h>
 
 static fixture make(const kn_sim_options *sim_options, const kn_pool_options *options) {
@@ -51,4 +52,17 @@ kn_stream new_stream(fixture *f) {
     kn_stream stream = NULL;
     assert_ok(kn_stream_create(&stream, f->device));
     return stream;
+}
+
+void order_after(kn_device *device, kn_stream later, kn_stream earlier) {
+    kn_event *event = NULL;
+    assert_ok(kn_event_create(&event, device));
+    assert_ok(kn_event_record(event, earlier));
+    assert_ok(kn_event_wait(event, later));
+    kn_event_destroy(event);
+}
+
+void destroy_unannounced(fixture *f, kn_stream stream) {
+    void *impl = NULL;
+    kn_device_driver_get(f->device, &impl)->stream_destroy(impl, stream);
 }

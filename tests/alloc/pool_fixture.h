@@ -28,6 +28,10 @@ void fixture_end(fixture *f);
 void *must_alloc(kn_pool *pool, size_t size, kn_stream stream);
 kn_pool_stats stats_of(const kn_pool *pool);
 kn_stream new_stream(fixture *f);
+/* `later` waits, on the device, for the work enqueued on `earlier`. */
+void order_after(kn_device *device, kn_stream later, kn_stream earlier);
+/* Destroys the stream by the driver alone, so that the pool doesn't hear of it. */
+void destroy_unannounced(fixture *f, kn_stream stream);
 /* Fails the test if the device saw a rule broken. */
 void assert_no_violation(kn_sim *sim);
 

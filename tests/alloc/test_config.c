@@ -33,7 +33,7 @@ static void every_word_sets_its_option(void **state) {
     kn__alloc_config c = read_ok(
         "limit=8GiB,soft_limit=6.5GiB,fraction=0.9,pressure=0.85,slab_max=1MiB,decay=10s,trace=t."
         "kntrace,stats,"
-        "snapshot=s.json,oom=o.json,help");
+        "snapshot=s.json,oom=o.json,stacks,help");
     assert_int_equal(c.pool.limit_bytes, (uint64_t)8 << 30);
     assert_int_equal(c.pool.soft_limit_bytes, (uint64_t)13 << 29);
     assert_close(c.pool.device_fraction, 0.9, 0, 1e-15);
@@ -44,6 +44,7 @@ static void every_word_sets_its_option(void **state) {
     assert_string_equal(c.stats, "-");
     assert_string_equal(c.snapshot, "s.json");
     assert_string_equal(c.oom, "o.json");
+    assert_true(c.stacks);
     assert_true(c.help);
     c = read_ok(",stats=a.json,,limit=1KB,limit=2KB,");
     assert_string_equal(c.stats, "a.json");
@@ -74,57 +75,61 @@ static void sizes_and_times_are_exact(void **state) {
     assert_true(read_ok("decay=18446744073.709551615s").pool.decay_ns == UINT64_MAX);
     assert_int_equal(read_ok("decay=2min").pool.decay_ns, 120000000000u);
     assert_int_equal(read_ok("decay=0.25h").pool.decay_ns, 900000000000u);
+    assert_int_equal(read_ok("decay=1s,decay=none").pool.decay_ns, 0);
+    assert_int_equal(read_ok("limit=1GiB,limit=none").pool.limit_bytes, 0);
     assert_close(read_ok("fraction=1").pool.device_fraction, 1, 0, 0);
     assert_close(read_ok("fraction=1.000").pool.device_fraction, 1, 0, 0);
 }
 
+/* A wrong word, and a part of its message. */
+static const struct {
+    const char *word, *message;
+} wrong[] = {
+    {"limt=8GiB", "\"limt=8GiB\" is ignored: there is no such word; the words are limit, soft"},
+    {"Limit=8GiB", "there is no such word"},
+    {"=8GiB", "there is no such word"},
+    {"limi", "there is no such word"},
+    {"limits=8GiB", "there is no such word"},
+    {"limit", "\"limit\" is ignored: limit=SIZE takes a number above 0, perhaps with K, M"},
+    {"limit=", "limit=SIZE takes a number above 0, perhaps with K"},
+    {"limit=0", "limit=SIZE takes a number above 0, perhaps with K"},
+    {"limit=-1GiB", "limit=SIZE takes a number above 0, perhaps with K"},
+    {"limit= 1GiB", "limit=SIZE takes a number above 0, perhaps with K"},
+    {"limit=1 GiB", "limit=SIZE takes a number above 0, perhaps with K"},
+    {"limit=8gib", "\"limit=8gib\" is ignored: limit=SIZE takes"},
+    {"limit=1e9", "limit=SIZE takes"},
+    {"limit=1.GiB", "limit=SIZE takes"},
+    {"limit=.5GiB", "limit=SIZE takes"},
+    {"limit=1.0000000001GiB", "limit=SIZE takes"},
+    {"limit=18446744073709551616", "limit=SIZE takes"},
+    {"limit=16777216TiB", "limit=SIZE takes"},
+    {"limit=1048577TiB", "limit=SIZE takes"},
+    {"soft_limit=much", "soft_limit=SIZE takes a number"},
+    {"fraction=0", "fraction=X takes a number above 0, at most 1"},
+    {"fraction=1.000000001", "fraction=X takes"},
+    {"fraction=90%", "fraction=X takes"},
+    {"fraction=nan", "fraction=X takes"},
+    {"fraction=18446744074", "fraction=X takes"},
+    {"pressure=0", "pressure=X takes a number above 0, at most 1"},
+    {"pressure=1.1", "pressure=X takes"},
+    {"slab_max=1KiB", "slab_max=SIZE takes a size from 64KiB to 1MiB"},
+    {"slab_max=2MiB", "slab_max=SIZE takes"},
+    {"decay=10", "decay=TIME takes a number above 0 and ns, us, ms, s, m (or min) or h"},
+    {"decay=0s", "decay=TIME takes"},
+    {"decay=9999999999999h", "decay=TIME takes"},
+    {"decay=18446744073709551616ns", "decay=TIME takes"},
+    {"decay=18446744073.709551616s", "decay=TIME takes"},
+    {"decay=18446744073.8s", "decay=TIME takes"},
+    {"trace", "\"trace\" is ignored: trace=FILE takes a path"},
+    {"trace=", "trace=FILE takes a path"},
+    {"stats=", "stats[=FILE] takes a path"},
+    {"help=me", "\"help=me\" is ignored: help takes no value"},
+    {"\x1b[31m\xff", "\"?[31m?\" is ignored"},
+};
+
 /* The line names the word, the value and what the word takes; the other words count. */
 static void each_wrong_word_is_one_line_and_is_ignored(void **state) {
     (void)state;
-    static const struct {
-        const char *word, *message;
-    } wrong[] = {
-        {"limt=8GiB", "\"limt=8GiB\" is ignored: there is no such word; the words are limit, soft"},
-        {"Limit=8GiB", "there is no such word"},
-        {"=8GiB", "there is no such word"},
-        {"limi", "there is no such word"},
-        {"limits=8GiB", "there is no such word"},
-        {"limit", "\"limit\" is ignored: limit=SIZE takes a number above 0, perhaps with K, M"},
-        {"limit=", "limit=SIZE takes a number above 0, perhaps with K"},
-        {"limit=0", "limit=SIZE takes a number above 0, perhaps with K"},
-        {"limit=-1GiB", "limit=SIZE takes a number above 0, perhaps with K"},
-        {"limit= 1GiB", "limit=SIZE takes a number above 0, perhaps with K"},
-        {"limit=1 GiB", "limit=SIZE takes a number above 0, perhaps with K"},
-        {"limit=8gib", "\"limit=8gib\" is ignored: limit=SIZE takes"},
-        {"limit=1e9", "limit=SIZE takes"},
-        {"limit=1.GiB", "limit=SIZE takes"},
-        {"limit=.5GiB", "limit=SIZE takes"},
-        {"limit=1.0000000001GiB", "limit=SIZE takes"},
-        {"limit=18446744073709551616", "limit=SIZE takes"},
-        {"limit=16777216TiB", "limit=SIZE takes"},
-        {"limit=1048577TiB", "limit=SIZE takes"},
-        {"soft_limit=much", "soft_limit=SIZE takes a number"},
-        {"fraction=0", "fraction=X takes a number above 0, at most 1"},
-        {"fraction=1.000000001", "fraction=X takes"},
-        {"fraction=90%", "fraction=X takes"},
-        {"fraction=nan", "fraction=X takes"},
-        {"fraction=18446744074", "fraction=X takes"},
-        {"pressure=0", "pressure=X takes a number above 0, at most 1"},
-        {"pressure=1.1", "pressure=X takes"},
-        {"slab_max=1KiB", "slab_max=SIZE takes a size from 64KiB to 1MiB"},
-        {"slab_max=2MiB", "slab_max=SIZE takes"},
-        {"decay=10", "decay=TIME takes a number above 0 and ns, us, ms, s, m (or min) or h"},
-        {"decay=0s", "decay=TIME takes"},
-        {"decay=9999999999999h", "decay=TIME takes"},
-        {"decay=18446744073709551616ns", "decay=TIME takes"},
-        {"decay=18446744073.709551616s", "decay=TIME takes"},
-        {"decay=18446744073.8s", "decay=TIME takes"},
-        {"trace", "\"trace\" is ignored: trace=FILE takes a path"},
-        {"trace=", "trace=FILE takes a path"},
-        {"stats=", "stats[=FILE] takes a path"},
-        {"help=me", "\"help=me\" is ignored: help takes no value"},
-        {"\x1b[31m\xff", "\"?[31m?\" is ignored"},
-    };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char list[256], messages[2048];
         snprintf(list, sizeof list, "oom=kept,%s,limit=77", wrong[i].word);

@@ -342,9 +342,137 @@ static void driver_that_unloads_is_called_no_more(void **state) {
     assert_true(found.extra);
 }
 
+/* ---- devices by other names ---- */
+
+static bool is_second(kn_device *device) {
+    return device && strcmp(kn_device_name(device), "cuda:1") == 0;
+}
+static bool is_first(kn_device *device) {
+    return device && strcmp(kn_device_name(device), "cuda:0") == 0;
+}
+
+static fake_cuda_counts fake_counts(void) {
+    fake_cuda_counts (*count)(void) = NULL;
+    fake_function("fake_cuda_count", &count);
+    return count();
+}
+
+static void use_first(fake_cuda_machine *machine) { machine->other_bytes[0] = 512 << 20; }
+static void use_second(fake_cuda_machine *machine) { machine->other_bytes[1] = 1 << 20; }
+
+/* Only the chosen device keeps a context, and the choice stays. */
+static bool is_second_for_good(kn_device *device) {
+    fake_cuda_machine *(*machine_get)(void) = NULL;
+    kn_device *again = NULL;
+    fake_function("fake_cuda_machine_get", &machine_get);
+    machine_get()->other_bytes[1] = 1000 << 20;
+    return is_second(device) && kn_device_find(&again, "cuda:auto") == KN_OK && again == device &&
+           fake_counts().n_retained == 1 && fake_counts().n_contexts == 0 &&
+           fake_counts().n_violations == 0;
+}
+
+static void auto_is_the_device_with_most_free_memory(void **state) {
+    (void)state;
+    scenario s = {.driver = FAKE_CUDA, .name = "cuda:auto", .prepare = use_first};
+    s.look = is_second_for_good;
+    assert_true(find_in_child(s).extra);
+    s.prepare = use_second;
+    s.look = is_first;
+    assert_true(find_in_child(s).extra);
+    s.prepare = NULL; /* the same of both */
+    assert_true(find_in_child(s).extra);
+}
+
+/* A device that is open is asked in its own context; one that can't be asked is passed over. */
+static bool auto_works_beside_open_and_failing_devices(kn_device *device) {
+    kn_device *chosen = NULL;
+    void (*fail_nth)(const char *, int, int, cu_result) = NULL;
+    fake_function("fake_cuda_fail", &fail_nth);
+    fail_nth("cuDevicePrimaryCtxRetain", 1, 1, 46); /* of cuda:1, in exclusive use */
+    bool good = kn_device_find(&chosen, "cuda:auto") == KN_OK && chosen == device;
+    return good && fake_counts().n_retained == 1 && fake_counts().n_violations == 0;
+}
+
+static void auto_passes_over_devices_that_fail(void **state) {
+    (void)state;
+    finding found = find_in_child((scenario){.driver = FAKE_CUDA,
+                                             .name = "cuda:0",
+                                             .prepare = use_first,
+                                             .look = auto_works_beside_open_and_failing_devices});
+    assert_true(found.extra);
+}
+
+static bool every_call_of_auto_may_fail(kn_device *device) {
+    static const char *const calls[] = {"cuDeviceGet", "cuDevicePrimaryCtxRetain",
+                                        "cuCtxPushCurrent", "cuMemGetInfo"};
+    void (*fail_nth)(const char *, int, int, cu_result) = NULL;
+    fake_function("fake_cuda_fail", &fail_nth);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fail_nth(calls[i], 1, -1, 46); /* on all devices */
+        if (kn_device_find(&device, "cuda:auto") != KN_ERR_CUDA) return false;
+        if (!strstr(kn_last_error()->message, calls[i])) return false;
+        fail_nth(NULL, 0, 0, 0);
+        if (fake_counts().n_retained || fake_counts().n_contexts) return false;
+    }
+    return kn_device_find(&device, "cuda:auto") == KN_OK && fake_counts().n_violations == 0;
+}
+
+static void auto_fails_with_the_call_that_failed(void **state) {
+    (void)state;
+    finding found = find_in_child(
+        (scenario){.driver = FAKE_CUDA, .name = "none", .look = every_call_of_auto_may_fail});
+    assert_true(found.extra);
+}
+
+static void devices_are_found_by_uuid(void **state) {
+    (void)state;
+    static const char *const second[] = {"cuda:GPU-abac1213-1415-1617-1819-1a1b1c1d1e1f",
+                                         "cuda:MIG-abac1213-1415-1617-1819-1a1b1c1d1e1f",
+                                         "cuda:GPU-ABAC12", "cuda:GPU-abac1"};
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
+        finding found =
+            find_in_child((scenario){.driver = FAKE_CUDA, .name = second[i], .look = is_second});
+        assert_true(found.extra);
+    }
+    assert_true(
+        find_in_child((scenario){.driver = FAKE_CUDA, .name = "cuda:GPU-abac02", .look = is_first})
+            .extra);
+}
+
+static void names_of_no_device_say_what_there_is(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        kn_status status;
+        const char *text;
+        void (*prepare)(fake_cuda_machine *machine);
+    } cases[] = {
+        {"cuda:GPU-abac", KN_ERR_DEVICE, "several devices match cuda:GPU-abac", NULL},
+        {"cuda:GPU-ff", KN_ERR_DEVICE,
+         "no cuda:GPU-ff: this process sees cuda:0 abac0203-0405-0607-0809-0a0b0c0d0e0f, cuda:1 "
+         "abac1213",
+         NULL},
+        {"cuda:GPU-", KN_ERR_INVALID, "no device is named \"cuda:GPU-\"", NULL},
+        {"cuda:GPU-xy", KN_ERR_INVALID, "cuda:auto", NULL},
+        {"cuda:GPU-abac1213-1415-1617-1819-1a1b1c1d1e1f0", KN_ERR_INVALID, "named", NULL},
+        {"cuda:most", KN_ERR_INVALID, "nvidia-smi -L", NULL},
+        {"cuda:GPU-abac1", KN_ERR_UNSUPPORTED, "a driver of CUDA 11.4 or newer",
+         make_version_11_3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        finding found = find_in_child(
+            (scenario){.driver = FAKE_CUDA, .name = cases[i].name, .prepare = cases[i].prepare});
+        assert_int_equal(found.status, cases[i].status);
+        if (!strstr(found.message, cases[i].text)) {
+            fail_msg("\"%s\" lacks \"%s\"", found.message, cases[i].text);
+        }
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
-        TEST(missing_driver_says_what_to_install),
+        TEST(auto_is_the_device_with_most_free_memory), TEST(auto_passes_over_devices_that_fail),
+        TEST(auto_fails_with_the_call_that_failed), TEST(devices_are_found_by_uuid),
+        TEST(names_of_no_device_say_what_there_is), TEST(missing_driver_says_what_to_install),
         TEST(old_driver_says_its_version_and_the_one_needed),
         TEST(driver_without_one_function_names_it), TEST(oldest_supported_driver_has_no_stream_ids),
         TEST(stub_for_linking_is_not_a_driver), TEST(failed_start_names_the_error_and_the_remedy),

@@ -24,11 +24,7 @@ static void cached_slots_make_room_for_a_block(void **state) {
 /* `to` waits for `from` and uses the block. */
 static void lend(fixture *f, void *block, size_t size, uint64_t user, kn_stream from,
                  kn_stream to) {
-    kn_event *event = NULL;
-    assert_ok(kn_event_create(&event, f->device));
-    assert_ok(kn_event_record(event, from));
-    assert_ok(kn_event_wait(event, to));
-    kn_event_destroy(event);
+    order_after(f->device, to, from);
     kn_sim_work(f->sim, to, block, size, user);
     assert_ok(kn_block_use(f->pool, block, to));
 }

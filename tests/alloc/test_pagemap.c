@@ -3,7 +3,7 @@
 
 #include "test.h"
 
-/* What is read behind the map by mistake is no leaf. */
+/* A read beyond the map by mistake finds no leaf. */
 static struct {
     kn__pagemap map;
     uintptr_t behind;

@@ -10,11 +10,7 @@ enum { STREAMS = 8, BLOCKS = 40 };
 
 /* The other stream waits for the block's own, uses it, and says so. */
 static void lend(fixture *f, void *block, kn_stream from, kn_stream to, uint64_t user) {
-    kn_event *event = NULL;
-    assert_ok(kn_event_create(&event, f->device));
-    assert_ok(kn_event_record(event, from));
-    assert_ok(kn_event_wait(event, to));
-    kn_event_destroy(event);
+    order_after(f->device, to, from);
     kn_sim_work(f->sim, to, block, 1, user);
     assert_ok(kn_block_use(f->pool, block, to));
 }

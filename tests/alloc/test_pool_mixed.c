@@ -4,6 +4,7 @@
  * with a model after every step; the device sees bytes used for two at a time. KNET_TEST_OPS sets
  * how many steps each test makes. */
 #include <knet/pool_graph.h>
+#include <knet/stacks.h>
 
 #include "pool_fixture.h"
 
@@ -103,11 +104,7 @@ static void use_elsewhere(model *m, const piece *p) {
     if (p->home >= 0 && graph_of_stream(m, p->home) >= 0) return;
     kn_sim_fail(m->sim, KN_SIM_ANY, 0, false); /* what fails is to be the pool's */
     if (p->home >= 0) {                        /* its stream was waited for when it went, below */
-        kn_event *event = NULL;
-        assert_ok(kn_event_create(&event, m->device));
-        assert_ok(kn_event_record(event, m->streams[p->home]));
-        assert_ok(kn_event_wait(event, m->streams[by]));
-        kn_event_destroy(event);
+        order_after(m->device, m->streams[by], m->streams[p->home]);
     } else {
         kn_sim_drain(m->sim);
     }
@@ -164,7 +161,7 @@ static void alloc_one(model *m) {
 static void misuse(model *m) {
     if (m->n_live == 0) return;
     const piece *p = &m->live[below((size_t)m->n_live)];
-    switch (below(6)) {
+    switch (below(8)) {
         case 0:
             must_be_refused(m, p->pool, p->ptr + 1);
             break;
@@ -249,6 +246,19 @@ static void stream_goes(model *m) {
     }
 }
 
+static void options_change(model *m, kn_pool *pool) {
+    static const char *const words[] = {"pressure=0.01", "pressure=none", "decay=1ns",
+                                        "decay=none",    "limit=none",    "soft_limit=none"};
+    char soft[64];
+    snprintf(soft, sizeof soft, "limit=none,soft_limit=%dMiB", (int)(1 + below(64)));
+    kn_status status = kn_pool_configure(pool, below(4) ? words[below(6)] : soft);
+    if (status < 0) { /* kn_pool_limit went below the soft limit */
+        assert_int_equal(status, KN_ERR_INVALID);
+        assert_ok(kn_pool_configure(pool, "soft_limit=none,limit=none"));
+    }
+    m->decays = true; /* perhaps */
+}
+
 static void rare(model *m) {
     int p = (int)below(POOLS);
     kn_pool *pool = m->pools[p];
@@ -267,6 +277,16 @@ static void rare(model *m) {
             break;
         case 4:
             assert_ok(kn_pool_snapshot(pool, "/dev/null"));
+            break;
+        case 5:
+            options_change(m, pool);
+            break;
+        case 6:
+            if (below(2)) {
+                kn_stacks_end();
+            } else if (kn_stacks_begin(NULL) < 0) {
+                assert_non_null(strstr(kn_last_error()->message, "kept already"));
+            }
             break;
         default:
             stream_goes(m);

@@ -55,11 +55,7 @@ static void model_use(model *m, const piece *p, int stream) {
 
 /* As users must: work elsewhere comes after what the home stream did before, the allocation too. */
 static void model_use_foreign(model *m, const piece *p, int stream) {
-    kn_event *event = NULL;
-    assert_ok(kn_event_create(&event, m->f.device));
-    assert_ok(kn_event_record(event, m->streams[p->home]));
-    assert_ok(kn_event_wait(event, m->streams[stream]));
-    kn_event_destroy(event);
+    order_after(m->f.device, m->streams[stream], m->streams[p->home]);
     model_use(m, p, stream);
     assert_ok(kn_block_use(m->f.pool, p->ptr, m->streams[stream]));
 }

@@ -173,6 +173,19 @@ static void snapshot_has_every_live_block_at_exit(void **state) {
     cJSON_Delete(root);
 }
 
+static void stacks_are_in_the_snapshot_at_exit(void **state) {
+    (void)state;
+    char text[32768];
+    (void)run("stacks,snapshot=snapshot.json", "exit oom");
+    slurp(text, sizeof text, "snapshot.json");
+    cJSON *root = cJSON_Parse(text);
+    assert_non_null(root);
+    const cJSON *stacks = cJSON_GetObjectItem(root, "stacks");
+    assert_true(cJSON_GetArraySize(stacks) > 0);
+    assert_true(cJSON_GetArraySize(cJSON_GetObjectItem(stacks->child, "frames")) > 0);
+    cJSON_Delete(root);
+}
+
 static void every_failed_allocation_is_a_line_of_json(void **state) {
     (void)state;
     char text[16384];
@@ -526,7 +539,7 @@ int main(int argc, char **argv) {
         TEST(help_is_printed_and_the_program_runs), TEST(limits_hold_for_default_pools),
         TEST(options_that_do_not_fit_the_device_are_reported_and_ignored),
         TEST(stats_are_a_table_for_each_pool), TEST(stats_are_a_line_of_json_for_each_pool),
-        TEST(snapshot_has_every_live_block_at_exit),
+        TEST(snapshot_has_every_live_block_at_exit), TEST(stacks_are_in_the_snapshot_at_exit),
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
         TEST(files_that_cannot_be_written_are_reported),
         TEST(threads_that_fail_at_once_leave_a_line_each),

@@ -122,46 +122,42 @@ static void a_pool_at_a_reused_address_gets_a_new_number(void **state) {
 }
 
 /* Random allocations and frees over pools and streams are in the file one for one. */
-static void each_event_has_its_own_pool_stream_and_size(void **state) {
-    (void)state;
-    enum { POOLS = 3, STREAMS = 3, LIVE = 16, OPS = 20000 };
-    typedef struct block {
-        void *ptr;
-        int pool;
-    } block;
-    fixture f = fixture_make(4 * GiB, false, NULL);
-    kn_pool *pools[POOLS] = {f.pool};
-    kn_stream streams[STREAMS] = {new_stream(&f), new_stream(&f)}; /* the last: the default */
-    for (int i = 1; i < POOLS; i++) assert_ok(kn_pool_create(&pools[i], f.device, NULL));
-    block live[LIVE] = {{0}};
-    kn_trace_event *expected = calloc(OPS, sizeof *expected);
-    assert_non_null(expected);
-    trace_begin(NULL);
-    for (int i = 0; i < OPS; i++) {
-        block *b = &live[test_random_below(LIVE)];
-        kn_trace_event *e = &expected[i];
-        if (b->ptr) {
-            *e = (kn_trace_event){.kind = KN_TRACE_FREE, .ptr = (uintptr_t)b->ptr};
-            assert_ok(kn_free(pools[b->pool], b->ptr));
-            b->ptr = NULL;
-        } else {
-            b->pool = (int)test_random_below(POOLS);
-            kn_stream stream = streams[test_random_below(STREAMS)];
-            size_t size = 1 + test_random_below(test_random_below(8) ? 5000 : 3 * MiB);
-            b->ptr = must_alloc(pools[b->pool], size, stream);
-            *e = (kn_trace_event){.kind = KN_TRACE_ALLOC, .ptr = (uintptr_t)b->ptr, .size = size};
-            e->stream = (uintptr_t)stream;
-        }
-        e->pool = (uint32_t)b->pool;
+enum { POOLS = 3, STREAMS = 3, LIVE = 16, OPS = 20000 };
+
+typedef struct block {
+    void *ptr;
+    int pool;
+} block;
+
+/* Frees or allocates a random block; returns the event that the trace must have. */
+static kn_trace_event do_random(block live[], kn_pool *pools[], const kn_stream streams[]) {
+    block *b = &live[test_random_below(LIVE)];
+    kn_trace_event e = {.kind = KN_TRACE_FREE};
+    if (b->ptr) {
+        e.ptr = (uintptr_t)b->ptr;
+        assert_ok(kn_free(pools[b->pool], b->ptr));
+        b->ptr = NULL;
+    } else {
+        b->pool = (int)test_random_below(POOLS);
+        kn_stream stream = streams[test_random_below(STREAMS)];
+        size_t size = 1 + test_random_below(test_random_below(8) ? 5000 : 3 * MiB);
+        b->ptr = must_alloc(pools[b->pool], size, stream);
+        e = (kn_trace_event){.kind = KN_TRACE_ALLOC, .ptr = (uintptr_t)b->ptr, .size = size};
+        e.stream = (uintptr_t)stream;
     }
-    file got = trace_end();
+    e.pool = (uint32_t)b->pool;
+    return e;
+}
+
+/* The file's allocations and frees are the expected ones. */
+static void assert_events(const file *got, kn_trace_event expected[]) {
     size_t n = 0;
     uint32_t number[POOLS] = {0}; /* in the trace */
-    for (size_t i = 0; i < got.n; i++) {
-        kn_trace_event e = got.events[i].e;
+    for (size_t i = 0; i < got->n; i++) {
+        kn_trace_event e = got->events[i].e;
         if (e.kind != KN_TRACE_ALLOC && e.kind != KN_TRACE_FREE) continue;
         assert_true(n < OPS);
-        if (e.kind == KN_TRACE_FREE) e.size = 0; /* rounded, and looked at elsewhere */
+        if (e.kind == KN_TRACE_FREE) e.size = 0; /* rounded; another test checks it */
         e.time_ticks = 0;
         uint32_t pool = expected[n].pool;
         if (!number[pool]) number[pool] = e.pool;
@@ -171,7 +167,22 @@ static void each_event_has_its_own_pool_stream_and_size(void **state) {
     }
     assert_int_equal(n, OPS);
     assert_true(number[0] != number[1] && number[1] != number[2] && number[2] != number[0]);
-    assert_true(got.n_records * sizeof *got.records < 40 * got.n);
+    assert_true(got->n_records * sizeof *got->records < 40 * got->n);
+}
+
+static void each_event_has_its_own_pool_stream_and_size(void **state) {
+    (void)state;
+    fixture f = fixture_make(4 * GiB, false, NULL);
+    kn_pool *pools[POOLS] = {f.pool};
+    kn_stream streams[STREAMS] = {new_stream(&f), new_stream(&f)}; /* the last: the default */
+    for (int i = 1; i < POOLS; i++) assert_ok(kn_pool_create(&pools[i], f.device, NULL));
+    block live[LIVE] = {{0}};
+    kn_trace_event *expected = calloc(OPS, sizeof *expected);
+    assert_non_null(expected);
+    trace_begin(NULL);
+    for (int i = 0; i < OPS; i++) expected[i] = do_random(live, pools, streams);
+    file got = trace_end();
+    assert_events(&got, expected);
     file_free(&got);
     free(expected);
     for (int i = 0; i < LIVE; i++) {
@@ -201,8 +212,6 @@ static void a_new_trace_repeats_time_pool_and_stream(void **state) {
     }
     fixture_end(&f);
 }
-
-enum { PAIRS = 30000 };
 
 static void each_event_takes_16_bytes_and_has_a_time_of_its_own(void **state) {
     (void)state;

@@ -9,6 +9,18 @@ bool trace_path_make(void) {
     return fd >= 0 && close(fd) == 0;
 }
 
+atomic_int n_failed;
+
+void *churn(void *ctx) {
+    const fixture *f = ctx;
+    for (int i = 0; i < PAIRS; i++) {
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, f->pool, 256 + (size_t)(i % 8) * 256, NULL) < 0) n_failed++;
+        if (kn_free(f->pool, ptr) < 0) n_failed++;
+    }
+    return NULL;
+}
+
 void trace_path_remove(void) { unlink(trace_path); }
 
 enum { THREADS_MAX = 4096 }; /* of this whole program */

@@ -3,6 +3,7 @@
 #define KNET_TRACE_FILE_H
 
 #include <knet/trace.h>
+#include <stdatomic.h>
 
 #include "pool_fixture.h"
 
@@ -20,6 +21,11 @@ typedef struct file {
     char pool_names[8][25]; /* in the order of their events */
     size_t n_pools;
 } file;
+
+enum { THREADS = 4, PAIRS = 30000 }; /* more than a ring holds */
+extern atomic_int n_failed;          /* calls of worker threads that failed */
+/* A thread: PAIRS allocations, each freed at once, from the fixture's pool. */
+void *churn(void *ctx);
 
 extern char trace_path[]; /* that trace_begin traces to */
 

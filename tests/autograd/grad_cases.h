@@ -11,11 +11,33 @@ typedef struct grad_case {
     int n_x;
     kn_shape shape[4];
     double lo, hi;
+    bool once; /* the op's gradient has no derivative: an UNSUPPORTED error that says so */
 } grad_case;
 
 /* Of ops with kernels of their own, and some of rows that meet themselves. */
-extern const grad_case grad_cases[];
-extern const int n_grad_cases;
+extern const grad_case *grad_cases;
+extern int n_grad_cases;
+/* Those of families with a file of their own, joined to the table before main. */
+extern const grad_case grad_linalg_cases[];
+extern const int n_grad_linalg_cases;
+extern const grad_case grad_move_cases[];
+extern const int n_grad_move_cases;
+extern const grad_case grad_norm_cases[];
+extern const int n_grad_norm_cases;
+extern const grad_case grad_sequence_cases[];
+extern const int n_grad_sequence_cases;
+
+extern const grad_case grad_image_cases[];
+extern const int n_grad_image_cases;
+
+#define F(name) static kn_tensor *name(void *ctx, kn_tensor *const x[])
+#define CTX (void)ctx
+#define CASE(op, f, lo, hi, n, ...)                                                                \
+    { KN_OP_##op, #f, f, n, {__VA_ARGS__}, lo, hi, false }
+#define C1(...)                                                                                    \
+    { {__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)) }
+#define C0                                                                                         \
+    { {0}, 0 }
 
 /* The case's inputs: all numbers differ, by more than differences move them; none is near zero. */
 void grad_fill(kn_tensor *x[], const grad_case *c);

@@ -126,8 +126,42 @@ static void a_failed_backward_leaves_zero_gradients(void **state) {
     kn_params_destroy(set);
 }
 
+/* Row [1,N] times column [N,1], so each gradient is a sum over what the other one repeats: a failed
+ * sum of the first must not leave the second behind. */
+static kn_status broadcast_gradients(int at) {
+    enum { N = 300 };
+    KN_TAPE();
+    kn_tensor *x[] = {kn_watch(kn_full(KN_SHAPE(1, N), 2)), kn_watch(kn_full(KN_SHAPE(N, 1), 3))};
+    kn_tensor *dx[2] = {NULL};
+    KN_TRY(kn_check());
+    n_allocs = 0;
+    fail_at = at;
+    kn_status status = kn_gradients(dx, kn_sum(kn_pow(x[0], x[1]), KN_ALL, false), x, 2, NULL);
+    fail_at = 0;
+    return status;
+}
+
+static void broadcast_gradients_leak_nothing(void **state) {
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        once = way == 0;
+        int at = 0, failures = 0;
+        do {
+            uint64_t live = ops_live_bytes();
+            kn_status status = broadcast_gradients(++at);
+            failures += status < 0;
+            if (status < 0) assert_int_equal(status, KN_ERR_OOM);
+            assert_int_equal(kn_check(), KN_OK);
+            uint64_t leaked = ops_live_bytes() - live;
+            if (leaked) fail_msg("failure %d leaks %llu bytes", at, (unsigned long long)leaked);
+        } while (n_allocs >= at);
+        assert_true(failures >= 4); /* the two gradients, and their sums */
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_allocation_may_fail_once),
                      OPS_TEST(every_allocation_may_fail_for_good),
-                     OPS_TEST(a_failed_backward_leaves_zero_gradients));
+                     OPS_TEST(a_failed_backward_leaves_zero_gradients),
+                     OPS_TEST(broadcast_gradients_leak_nothing));
 }

@@ -19,13 +19,17 @@ static void start(kn_params **set, kn_tensor **w, kn_tensor **b, model *ref) {
     for (int i = 0; i < N; i++) ref->w[i] = ops_at(i < N - 3 ? *w : *b, i < N - 3 ? i : i - N + 3);
 }
 
-static kn_status train_step(kn_tensor *w, kn_tensor *b, kn_optim *optim) {
+static kn_status gradients_make(kn_tensor *w, kn_tensor *b) {
     double a[N];
     for (int i = 0; i < N; i++) a[i] = slope(i);
     KN_TAPE(.dtype = KN_F64);
     kn_tensor *all = kn_concat((kn_tensor *const[]){w, b}, 2, 0);
     kn_tensor *squares = kn_mul(kn_mul(all, all), kn_tensor_from(a, KN_F64, KN_SHAPE(N)));
-    KN_TRY(kn_backward(kn_affine(kn_sum(squares, KN_ALL, false), 0.5, 0)));
+    return kn_backward(kn_affine(kn_sum(squares, KN_ALL, false), 0.5, 0));
+}
+
+static kn_status train_step(kn_tensor *w, kn_tensor *b, kn_optim *optim) {
+    KN_TRY(gradients_make(w, b));
     return kn_optim_step(optim);
 }
 
@@ -142,6 +146,103 @@ static void a_clipped_step_has_the_norm_that_was_asked_for(void **state) {
     kn_params_destroy(set);
 }
 
+/* w has the first N - 3 elements, b the others. */
+static void each_parameter_is_clipped_by_its_own_norm(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    start(&set, &w, &b, &ref);
+    kn_optim *optim = NULL;
+    double clip = 2.5; /* above b's norm, below w's */
+    assert_ok(kn_sgd_create(&optim, set, 0.1, &(kn_sgd_options){.clip_each = clip}));
+    for (int t = 0; t < 3; t++) {
+        double squares[2] = {0, 0};
+        for (int i = 0; i < N; i++) squares[i >= N - 3] += pow(slope(i) * ref.w[i], 2);
+        for (int i = 0; i < N; i++) {
+            double scale = fmin(1, clip / (sqrt(squares[i >= N - 3]) + 1e-6));
+            ref.w[i] -= 0.1 * scale * slope(i) * ref.w[i];
+        }
+        assert_true(sqrt(squares[0]) > clip && sqrt(squares[1]) < clip);
+        assert_ok(train_step(w, b, optim));
+    }
+    compare(w, b, &ref);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static void lamb_step(model *ref, int t, double rate, const double scale[2]) {
+    double r[N], length[2] = {0, 0}, from[2] = {0, 0};
+    for (int i = 0; i < N; i++) {
+        double g = slope(i) * ref->w[i];
+        ref->m[i] = 0.9 * ref->m[i] + 0.1 * g;
+        ref->v[i] = 0.999 * ref->v[i] + 0.001 * g * g;
+        double m = ref->m[i] / (1 - pow(0.9, t)), v = ref->v[i] / (1 - pow(0.999, t));
+        r[i] = m / (sqrt(v) + 1e-8) + 0.01 * ref->w[i];
+        length[i >= N - 3] += r[i] * r[i];
+        from[i >= N - 3] += ref->w[i] * ref->w[i];
+    }
+    for (int i = 0; i < N; i++) {
+        int k = i >= N - 3;
+        double trust = from[k] > 0 && length[k] > 0 ? sqrt(from[k] / length[k]) : 1;
+        ref->w[i] -= rate * scale[k] * trust * r[i];
+    }
+}
+
+static void lamb_follows_its_formula(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    const double scale[2] = {1, 0.5};
+    char name[32];
+    start(&set, &w, &b, &ref);
+    kn_optim *optim = NULL;
+    assert_ok(kn_lamb_create(&optim, set, 0.05, &(kn_adam_options){.weight_decay = 0.01}));
+    assert_ok(kn_optim_group(optim, "b", scale[1], 1));
+    assert_string_equal(kn_optim_name(optim), "lamb");
+    for (int t = 1; t <= STEPS; t++) {
+        if (t == 6) assert_ok(kn_optim_lr(optim, 0.02));
+        lamb_step(&ref, t, t < 6 ? 0.05 : 0.02, scale);
+        assert_ok(train_step(w, b, optim));
+    }
+    for (int i = 0; i < N; i++)
+        assert_close(i < N - 3 ? ops_at(w, i) : ops_at(b, i - N + 3), ref.w[i], 1e-9, 1e-12);
+    KN_FRAME();
+    assert_close(ops_at(kn_optim_state_at(optim, 1, name, sizeof name), 0), 0.02, 0, 0);
+    assert_string_equal(name, "rate");
+    assert_non_null(kn_optim_state_at(optim, 5, name, sizeof name));
+    assert_string_equal(name, "v/b");
+    assert_null(kn_optim_state_at(optim, 6, name, sizeof name));
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static void lamb_moves_parameters_that_are_zero(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 0);
+    kn_optim *optim = NULL;
+    assert_ok(kn_lamb_create(&optim, set, 0.5, NULL));
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(kn_affine(w, 3, 0))));
+        assert_ok(kn_optim_step(optim));
+    }
+    assert_close(ops_at(w, 0), -0.5, 1e-5, 0); /* r is 1 in Adam's first step */
+    assert_ok(kn_optim_group(optim, "w", 0.5, 1));
+    float *at = kn_data_mut(w);
+    at[0] = 0;
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(kn_affine(w, 3, 0))));
+        assert_ok(kn_optim_step(optim));
+    }
+    assert_close(ops_at(w, 0), -0.25, 1e-5, 0);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
 static void unused_parameters_do_not_move_without_decay(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -157,6 +258,70 @@ static void unused_parameters_do_not_move_without_decay(void **state) {
     }
     assert_values(idle, 3 - 0.5 * 2);
     kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+/* --- turns --- */
+
+/* b takes two steps while w takes one; each as with an Adam of its own. */
+static void turns_have_steps_of_their_own(void **state) {
+    (void)state;
+    kn_params *set[3];
+    kn_tensor *w[3], *b[3];
+    model ref;
+    kn_optim *optim[3];
+    for (int k = 0; k < 3; k++) {
+        start(&set[k], &w[k], &b[k], &ref);
+        assert_ok(kn_adam_create(&optim[k], set[k], 0.02, NULL));
+    }
+    const char *const prefix[] = {"w", ""};
+    assert_int_equal(kn_optim_turn_count(optim[0]), 0);
+    assert_ok(kn_optim_turns(optim[0], prefix, 2));
+    assert_int_equal(kn_optim_turn_count(optim[0]), 2);
+    assert_ok(kn_optim_lr(optim[0], 0.01));
+    assert_ok(kn_optim_lr(optim[1], 0.01));
+    assert_ok(kn_optim_lr(optim[2], 0.01));
+    for (int t = 0; t < 4; t++) {
+        assert_ok(gradients_make(w[0], b[0]));
+        assert_ok(kn_optim_turn_step(optim[0], 1));
+        assert_ok(train_step(w[2], b[2], optim[2]));
+        if (t % 2) continue;
+        assert_ok(gradients_make(w[0], b[0]));
+        assert_ok(kn_optim_turn_step(optim[0], 0));
+        assert_ok(train_step(w[1], b[1], optim[1]));
+    }
+    for (int i = 0; i < N - 3; i++) assert_true(ops_at(w[0], i) == ops_at(w[1], i));
+    for (int i = 0; i < 3; i++) assert_true(ops_at(b[0], i) == ops_at(b[2], i));
+    assert_true(ops_at(b[0], 0) != ops_at(b[1], 0));
+    for (int k = 0; k < 3; k++) {
+        kn_optim_destroy(optim[k]);
+        kn_params_destroy(set[k]);
+    }
+}
+
+static void wrong_turns_say_why(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    kn_optim *optim = NULL, *clips = NULL, *lamb = NULL;
+    start(&set, &w, &b, &ref);
+    assert_ok(kn_sgd_create(&optim, set, 0.1, NULL));
+    assert_ok(kn_sgd_create(&clips, set, 0.1, &(kn_sgd_options){.clip_norm = 1}));
+    assert_ok(kn_lamb_create(&lamb, set, 0.1, NULL));
+    const char *const all[] = {""}, *const none[] = {"nobody"};
+    assert_fails(kn_optim_turns(optim, none, 1), KN_ERR_INVALID, "is in no turn");
+    assert_fails(kn_optim_turns(optim, all, 0), KN_ERR_INVALID, "at least one prefix");
+    assert_fails(kn_optim_turns(clips, all, 1), KN_ERR_UNSUPPORTED, "clips gradients");
+    assert_fails(kn_optim_turns(lamb, all, 1), KN_ERR_UNSUPPORTED, "LAMB has no turns");
+    assert_fails(kn_optim_turn_step(optim, 0), KN_ERR_INVALID, "turn 0 of 0");
+    assert_ok(kn_optim_turns(optim, all, 1));
+    assert_fails(kn_optim_turns(optim, all, 1), KN_ERR_INVALID, "has turns already");
+    assert_fails(kn_optim_step(optim), KN_ERR_INVALID, "has 1 turns; use kn_optim_turn_step");
+    assert_fails(kn_optim_turn_step(optim, 1), KN_ERR_INVALID, "turn 1 of 1");
+    kn_optim_destroy(optim);
+    kn_optim_destroy(clips);
+    kn_optim_destroy(lamb);
     kn_params_destroy(set);
 }
 
@@ -183,6 +348,215 @@ static void bad_optimisers_say_why(void **state) {
     kn_params_destroy(set);
 }
 
+/* A group that stands still, one at half the rate, one that the last call names. */
+static void groups_have_their_own_rate_and_decay(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    start(&set, &w, &b, &ref);
+    kn_optim *optim = NULL;
+    assert_ok(kn_adam_create(&optim, set, 0.02, &(kn_adam_options){.weight_decay = 0.1}));
+    assert_ok(kn_optim_group(optim, "", 0, 1));
+    assert_ok(kn_optim_group(optim, "b", 0.5, 0));
+    for (int t = 1; t <= STEPS; t++) {
+        model before = ref;
+        adam_reference(&ref, t, 0.01, 0, 0);
+        if (t <= 6) memcpy(ref.w, before.w, (N - 3) * sizeof ref.w[0]);
+        assert_ok(train_step(w, b, optim));
+        if (t == 6) {
+            compare(w, b, &ref);
+            assert_ok(kn_optim_group(optim, "w", 0.5, 0)); /* from the next step on */
+        }
+    }
+    compare(w, b, &ref);
+    assert_fails(kn_optim_group(optim, "x", 1, 1), KN_ERR_INVALID, "begins with 'x'");
+    assert_fails(kn_optim_group(optim, "w", -1, 1), KN_ERR_INVALID, "lr_scale -1");
+    assert_fails(kn_optim_group(NULL, "w", 1, 1), KN_ERR_INVALID, "optim is NULL");
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+typedef kn_status (*adaptive_fn)(kn_optim **, kn_params *, double, const kn_adaptive_options *);
+
+static void adaptive_step(model *ref, int kind, double lr) {
+    for (int i = 0; i < N; i++) {
+        double x = (slope(i) + 0.01) * ref->w[i];
+        ref->v[i] = kind == 0 ? ref->v[i] + x * x : 0.9 * ref->v[i] + 0.1 * x * x;
+        double d = x / sqrt(ref->v[i] + 1e-6);
+        if (kind == 2) {
+            d *= sqrt(ref->m[i] + 1e-6);
+            ref->m[i] = 0.9 * ref->m[i] + 0.1 * d * d;
+        }
+        ref->w[i] -= lr * d;
+    }
+}
+
+static void adaptive_methods_follow_their_formulas(void **state) {
+    (void)state;
+    static const adaptive_fn methods[] = {kn_adagrad_create, kn_rmsprop_create, kn_adadelta_create};
+    for (int kind = 0; kind < 3; kind++) {
+        kn_params *set;
+        kn_tensor *w, *b;
+        model ref;
+        start(&set, &w, &b, &ref);
+        kn_optim *optim = NULL;
+        kn_adaptive_options options = {.weight_decay = 0.01};
+        assert_ok(methods[kind](&optim, set, 0.05, &options));
+        for (int t = 0; t < STEPS; t++) {
+            adaptive_step(&ref, kind, 0.05);
+            assert_ok(train_step(w, b, optim));
+        }
+        compare(w, b, &ref);
+        kn_optim_destroy(optim);
+        optim = NULL;
+        assert_fails(methods[kind](&optim, set, 1, &(kn_adaptive_options){.rho = 1}),
+                     KN_ERR_INVALID, "rho 1");
+        kn_params_destroy(set);
+    }
+}
+
+static void nesterov_follows_its_formula(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    start(&set, &w, &b, &ref);
+    kn_optim *optim = NULL;
+    assert_ok(kn_nesterov_create(&optim, set, 0.05, 0.9, NULL));
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < N; i++) {
+            double g = slope(i) * ref.w[i];
+            ref.v[i] = 0.9 * ref.v[i] - 0.05 * g;
+            ref.w[i] += 0.9 * ref.v[i] - 0.05 * g;
+        }
+        assert_ok(train_step(w, b, optim));
+    }
+    compare(w, b, &ref);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static double rate_of(const kn_schedule *s, int64_t step) {
+    double lr = -1;
+    assert_ok(kn_schedule_lr(&lr, s, step));
+    return lr;
+}
+
+static void schedules_have_their_shapes(void **state) {
+    (void)state;
+    kn_schedule step = {.kind = KN_SCHEDULE_STEP, .lr = 1, .gamma = 0.5, .every = 10, .warmup = 4};
+    assert_close(rate_of(&step, 0), 0.25, 1e-15, 0);
+    assert_close(rate_of(&step, 3), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 13), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 14), 0.5, 1e-15, 0);
+    kn_schedule line = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.5, .steps = 11};
+    assert_close(rate_of(&line, 0), 1, 1e-15, 0);
+    assert_close(rate_of(&line, 5), 0.75, 1e-15, 0);
+    assert_close(rate_of(&line, 10), 0.5, 1e-15, 0);
+    assert_close(rate_of(&line, 1000), 0.5, 1e-15, 0);
+    kn_schedule cosine = {.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 101};
+    assert_close(rate_of(&cosine, 25), (1 + sqrt(0.5)) / 2, 1e-12, 0);
+    assert_close(rate_of(&cosine, 50), 0.5, 1e-12, 0);
+    assert_close(rate_of(&cosine, 100), 0, 0, 1e-15);
+    kn_schedule cycle = {.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .lr_end = 0.001, .steps = 100};
+    assert_close(rate_of(&cycle, 0), 0.04, 1e-12, 0);
+    assert_close(rate_of(&cycle, 30), 1, 1e-12, 0);
+    assert_close(rate_of(&cycle, 99), 0.001, 1e-12, 0);
+    assert_close(rate_of(&(kn_schedule){.lr = 3}, 7), 3, 0, 0);
+    double lr = 7;
+    cosine.steps = 0;
+    assert_fails(kn_schedule_lr(&lr, &cosine, 0), KN_ERR_INVALID, "steps is 0");
+    assert_fails(kn_schedule_lr(&lr, &line, -1), KN_ERR_INVALID, "step is -1");
+    assert_fails(kn_schedule_lr(&lr, NULL, 0), KN_ERR_INVALID, "schedule is NULL");
+    assert_close(lr, 7, 0, 0);
+}
+
+static void schedules_count_their_warmup_and_may_have_one_step(void **state) {
+    (void)state;
+    kn_schedule line = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .steps = 15, .warmup = 4};
+    assert_close(rate_of(&line, 1), 0.5, 1e-15, 0);
+    assert_close(rate_of(&line, 4), 1, 1e-15, 0);
+    assert_close(rate_of(&line, 9), 0.5, 1e-15, 0);
+    line.kind = KN_SCHEDULE_COSINE;
+    assert_close(rate_of(&line, 9), 0.5, 1e-12, 0);
+    assert_close(rate_of(&line, 14), 0, 0, 1e-15);
+    kn_schedule one = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.25, .steps = 1};
+    assert_close(rate_of(&one, 0), 0.25, 1e-15, 0);
+    assert_close(rate_of(&(kn_schedule){.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 1}, 2), 0.01,
+                 1e-12, 0);
+}
+
+static void wrong_schedules_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        kn_schedule s;
+        const char *text;
+    } bad[] = {{{.kind = (kn_schedule_kind)-1, .lr = 1}, "no kind -1"},
+               {{.kind = KN_SCHEDULE_ONE_CYCLE + 1, .lr = 1}, "no kind 5"},
+               {{.lr = 1, .warmup = -2}, "warmup is -2"},
+               {{.kind = KN_SCHEDULE_STEP, .lr = 1}, "every is 0"},
+               {{.lr = 1, .reserved = {0, 0, 0, 1}}, "reserved[3]"},
+               {{.lr = -1}, "lr is -1"},
+               {{.lr = 1, .lr_start = -1}, "lr_start is -1"},
+               {{.lr = 1, .lr_end = -1}, "lr_end is -1"},
+               {{.lr = 1, .gamma = -1}, "gamma is -1"}};
+    double lr = 7;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_fails(kn_schedule_lr(&lr, &bad[i].s, 0), KN_ERR_INVALID, bad[i].text);
+    assert_close(lr, 7, 0, 0);
+}
+
+static void averages_follow_the_weights_and_change_places_with_them(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    start(&set, &w, &b, &ref);
+    kn_optim *optim = NULL;
+    kn_ema *ema = NULL;
+    assert_ok(kn_sgd_create(&optim, set, 0.05, NULL));
+    assert_fails(kn_ema_create(&ema, set, 1), KN_ERR_INVALID, "decay 1");
+    assert_ok(kn_ema_create(&ema, set, 0.9));
+    model mean = ref;
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < N; i++) {
+            ref.w[i] -= 0.05 * slope(i) * ref.w[i];
+            mean.w[i] = 0.9 * mean.w[i] + 0.1 * ref.w[i];
+        }
+        assert_ok(train_step(w, b, optim));
+        assert_ok(kn_ema_update(ema));
+    }
+    compare(w, b, &ref);
+    assert_ok(kn_ema_swap(ema));
+    compare(w, b, &mean);
+    assert_ok(kn_ema_swap(ema));
+    compare(w, b, &ref);
+    assert_fails(kn_ema_update(NULL), KN_ERR_INVALID, "ema is NULL");
+    kn_params_destroy(set); /* the averages share it */
+    kn_ema_destroy(ema);
+    kn_ema_destroy(NULL);
+    kn_optim_destroy(optim);
+}
+
+static void averages_are_of_the_parameters_at_their_creation(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    (void)PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    kn_ema *ema = NULL;
+    assert_ok(kn_ema_create(&ema, set, 0.5));
+    assert_values(kn_ema_at(ema, 0), 1, 2);
+    assert_null(kn_ema_at(ema, 1));
+    assert_null(kn_ema_at(ema, -1));
+    assert_ok(kn_check());
+    (void)PARAM(set, KN_SHAPE(1), "b", 3);
+    assert_fails(kn_ema_update(ema), KN_ERR_INVALID, "has 2 parameters, it had 1");
+    assert_fails(kn_ema_swap(ema), KN_ERR_INVALID, "has 2 parameters, it had 1");
+    kn_ema_destroy(ema);
+    kn_params_destroy(set);
+}
+
 static void no_optimiser_is_an_error(void **state) {
     (void)state;
     assert_fails(kn_optim_lr(NULL, 0.1), KN_ERR_INVALID, "optim is NULL");
@@ -190,10 +564,20 @@ static void no_optimiser_is_an_error(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(no_optimiser_is_an_error), OPS_TEST(sgd_follows_its_formula),
-                     OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
-                     OPS_TEST(decay_is_decoupled), OPS_TEST(clipping_scales_all_gradients_together),
-                     OPS_TEST(a_clipped_step_has_the_norm_that_was_asked_for),
-                     OPS_TEST(unused_parameters_do_not_move_without_decay),
-                     OPS_TEST(bad_optimisers_say_why));
+    return RUN_TESTS(
+        OPS_TEST(no_optimiser_is_an_error), OPS_TEST(sgd_follows_its_formula),
+        OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
+        OPS_TEST(decay_is_decoupled), OPS_TEST(groups_have_their_own_rate_and_decay),
+        OPS_TEST(adaptive_methods_follow_their_formulas), OPS_TEST(nesterov_follows_its_formula),
+        OPS_TEST(schedules_have_their_shapes),
+        OPS_TEST(schedules_count_their_warmup_and_may_have_one_step),
+        OPS_TEST(wrong_schedules_are_refused),
+        OPS_TEST(averages_are_of_the_parameters_at_their_creation),
+        OPS_TEST(averages_follow_the_weights_and_change_places_with_them),
+        OPS_TEST(clipping_scales_all_gradients_together),
+        OPS_TEST(a_clipped_step_has_the_norm_that_was_asked_for),
+        OPS_TEST(each_parameter_is_clipped_by_its_own_norm), OPS_TEST(lamb_follows_its_formula),
+        OPS_TEST(lamb_moves_parameters_that_are_zero),
+        OPS_TEST(unused_parameters_do_not_move_without_decay), OPS_TEST(bad_optimisers_say_why),
+        OPS_TEST(turns_have_steps_of_their_own), OPS_TEST(wrong_turns_say_why));
 }

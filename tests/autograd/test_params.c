@@ -67,6 +67,36 @@ static void initial_values_follow_their_options(void **state) {
     kn_params_destroy(set);
 }
 
+static double variance(kn_tensor *t) {
+    double sum = 0;
+    for (int64_t i = 0; i < kn_tensor_numel(t); i++) sum += ops_at(t, i) * ops_at(t, i);
+    return sum / (double)kn_tensor_numel(t);
+}
+
+static void variances_follow_the_fans(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    const kn_shape shape = KN_SHAPE(50, 20, 5, 5); /* fans 500 and 1250 */
+    kn_tensor *xavier = kn_param(set, shape, kn_init_xavier_normal(), "xavier");
+    kn_tensor *he = kn_param(set, shape, kn_init_he(), "he");
+    kn_tensor *he_normal = kn_param(set, shape, kn_init_he_normal(), "he_normal");
+    kn_tensor *cut = kn_param(set, shape, kn_init_truncated_normal(1, 0.5), "cut");
+    kn_tensor *turn = kn_param(set, KN_SHAPE(4, 4), kn_init_orthogonal(2), "turn");
+    kn_tensor *hats = kn_param(set, KN_SHAPE(1, 1, 1, 3), kn_init_bilinear(), "hats");
+    assert_close(variance(xavier) * 1750 / 2, 1, 0.05, 0);
+    assert_close(variance(he) * 500 / 2, 1, 0.05, 0);
+    assert_close(variance(he_normal) * 500 / 2, 1, 0.05, 0);
+    double largest = 0;
+    for (int i = 0; i < 25000; i++) {
+        assert_true(fabs(ops_at(cut, i) - 1) <= 1);
+        largest = fmax(largest, fabs(ops_at(he, i)));
+    }
+    assert_true(largest <= sqrt(6.0 / 500) && largest > 0.99 * sqrt(6.0 / 500));
+    assert_close(variance(turn), 1, 1e-5, 0); /* rows of size 2, of 4 elements */
+    assert_values(hats, 0.5, 1, 0.5);
+    kn_params_destroy(set);
+}
+
 static void values_depend_on_seed_and_place_alone(void **state) {
     (void)state;
     kn_params *set[3];
@@ -107,10 +137,33 @@ static void a_held_parameter_outlives_its_set_as_a_constant(void **state) {
     assert_values(held, 4);
 }
 
+static void parameters_move_before_training_alone(void **state) {
+    (void)state;
+    kn_device *sim = NULL;
+    kn_optim *sgd = NULL;
+    if (kn_device_find(&sim, "sim") < 0) skip();
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 4, 5);
+    assert_fails(kn_params_to(set, NULL), KN_ERR_INVALID, "device is NULL");
+    assert_fails(kn_params_to(NULL, sim), KN_ERR_INVALID, "params is NULL");
+    assert_ok(kn_sgd_create(&sgd, set, 1, NULL));
+    assert_fails(kn_params_to(set, sim), KN_ERR_INVALID, "before optimisers are made");
+    kn_optim_destroy(sgd);
+    assert_ok(kn_params_to(set, kn_device_host())); /* it is there */
+    assert_values(w, 4, 5);
+    assert_ok(kn_params_to(set, sim));
+    assert_ptr_equal(kn_tensor_device(w), sim);
+    assert_ptr_equal(kn_tensor_device(kn_grad(w)), sim);
+    assert_fails(kn_params_to(set, kn_device_host()), KN_ERR_INVALID, "before the first backward");
+    assert_int_equal(kn_params_seed(set), 7);
+    kn_params_destroy(set);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(names_are_formatted_and_unique),
-                     OPS_TEST(bad_sets_and_parameters_say_why),
-                     OPS_TEST(initial_values_follow_their_options),
-                     OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
-                     OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant));
+    return RUN_TESTS(
+        OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
+        OPS_TEST(initial_values_follow_their_options), OPS_TEST(variances_follow_the_fans),
+        OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
+        OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant),
+        OPS_TEST(parameters_move_before_training_alone));
 }

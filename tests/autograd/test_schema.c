@@ -144,6 +144,24 @@ static const bool has_composed[KN_OP_COUNT] = {
 #define pow_scalar_third 1
 #define div_third 1
 #define pow_third 1
+#define reciprocal_third 1
+#define rsqrt_third 1
+#define exp2_third 1
+#define exp10_third 1
+#define expm1_third 1
+#define log2_third 1
+#define log10_third 1
+#define log1p_third 1
+#define sin_third 1
+#define cos_third 1
+#define tan_third 1
+#define sinh_third 1
+#define cosh_third 1
+#define sinpi_third 1
+#define cospi_third 1
+#define erf_third 1
+#define erfc_third 1
+#define softplus_third 1
 #define KN_ROW1(name, s, domain, x, f, d0, d00, third) [KN_OP_##name] = third##_third,
 #define KN_ROW2(name, s, domain, x, y, f, d0, d1, d00, d01, d11, third)                            \
     [KN_OP_##name] = third##_third,

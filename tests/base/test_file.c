@@ -1,4 +1,4 @@
-/* Writes that fail, and the signals that they raise. */
+/* Writes that fail, the signals that they raise, and the files that they leave. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +54,43 @@ static void a_closed_file_is_an_error(void **state) {
     assert_int_equal(kn__write_all(-1, NULL, 0), 0);
 }
 
+/* --- contents that a function writes --- */
+
+static int write_word(void *ctx, int fd) { return kn__write_all(fd, ctx, strlen(ctx)); }
+static int write_and_fail(void *ctx, int fd) {
+    write_word(ctx, fd);
+    return ENOSPC;
+}
+
+static void assert_holds(const char *path, const char *want) {
+    char text[64] = "";
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    assert_true(fread(text, 1, sizeof text - 1, in) > 0);
+    fclose(in);
+    assert_string_equal(text, want);
+}
+
+static void a_writer_that_fails_leaves_the_old_file(void **state) {
+    (void)state;
+    char folder[] = "/tmp/knet_base_XXXXXX", path[64], word[] = "longer than before",
+         less[] = "less";
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(kn__file_write_by(path, write_and_fail, word), ENOSPC);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(kn__file_write_by(path, write_word, word), 0);
+    assert_holds(path, word);
+    assert_int_equal(kn__file_write_by(path, write_and_fail, less), ENOSPC);
+    assert_holds(path, word);
+    assert_int_equal(kn__file_write_by(path, write_word, less), 0);
+    assert_holds(path, less);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0); /* nothing beside it is left */
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
-                     TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error));
+                     TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
+                     TEST(a_writer_that_fails_leaves_the_old_file));
 }

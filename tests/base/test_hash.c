@@ -2,7 +2,7 @@
 #include "hash.h"
 #include "test.h"
 
-/* Sanitizers end the program where calloc fails, unless they are told to return NULL. */
+/* Sanitizers end the program where calloc fails, unless an option makes it return NULL. */
 #define OPTIONS __attribute__((visibility("default"))) const char *
 OPTIONS __asan_default_options(void);
 OPTIONS __tsan_default_options(void);

@@ -14,8 +14,8 @@ mkdir -p build/fuzz
 base=(alloc/base/*.c)
 sources=(tests/fuzz/fuzz_trace.c tools/replay/replay_{trace,input,kntrace,csv,pickle,torch}.c alloc/device/{status,thread}.c)
 config=(tests/fuzz/fuzz_config.c alloc/inspect/{config,writer}.c alloc/device/{status,thread}.c)
-profiles=(tests/fuzz/fuzz_profile.c profiler/report/{read,select,holders,diff}.c alloc/device/{status,thread}.c
-          profiler/report/{report,table,cells,fields,json,export,name}.c profiler/src/env.c)
+profiles=(tests/fuzz/fuzz_profile.c profiler/report/{read,read_trace,select,holders,diff}.c alloc/device/{status,thread}.c
+          profiler/report/{report,table,cells,fields,json,export,name,timeline}.c profiler/src/env.c)
 flags=(-std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -DKN_CHECKED
        -Ialloc/include -Ialloc/base -Ialloc -Itools/replay -Iprofiler/include -Iprofiler/report -Iprofiler/src)
 for reader in "${readers[@]}"; do

@@ -65,5 +65,6 @@ case $name in
   bench_gpu_ops) figures 32 ;;
   bench_train) figures 8 ;;
   torch_baseline.py) figures 40 ;;
+  torch_plugin.py) figures 2 ;;
 esac
 exit 0

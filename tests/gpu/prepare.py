@@ -19,7 +19,7 @@ REPO = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.join(REPO, "build", "cuda")
 IMAGES = "/usr/share/datasets/fashion-mnist"
 CARRY_MB_MAX = 60
-SCRIPTS = ("run.sh", "steps.py", "profile_check.py", "torch_baseline.py")
+SCRIPTS = ("run.sh", "steps.py", "profile_check.py", "torch_baseline.py", "torch_plugin.py")
 # Programs of the steps, beside those of the tests.
 PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "tests/gpu_timer_program",
             "tests/test_profiler_replay")
@@ -148,6 +148,8 @@ def main(argv):
         strip(stage)
         copy_images(os.path.join(stage, "data"))
         shutil.copytree(os.path.join(REPO, "bench", "peer"), os.path.join(stage, "peer"))
+        shutil.copytree(os.path.join(REPO, "tools", "plugins", "python", "knetc"), os.path.join(stage, "python", "knetc"),
+                        ignore=shutil.ignore_patterns("__pycache__"))
         carried = pack(stage, bundle)
     print(f"{bundle}: {carried:.1f} MB to carry, {len(tests)} tests")
     if carried > CARRY_MB_MAX:

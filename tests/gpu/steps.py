@@ -275,7 +275,7 @@ def sanitize(tool):
             log = run.log(f"sanitize-{tool}.{test['name']}")
             env = dict(pair.split("=", 1) for pair in map(run.placed, test["environment"]))
             # Errors that tests provoke through the API (no memory, misuse) are theirs to check.
-            options = ["--report-api-errors", "no"] if tool == "memcheck" else []
+            options = ["--report-api-errors", "no", "--nvtx", "yes"] if tool == "memcheck" else []
             argv = [sanitizer, "--tool", tool, *options, "--error-exitcode", "99"]
             code = execute(argv + [run.placed(word) for word in test["command"]], log, deadline, env, run.work)
             demand(code, f"{test['name']} under {tool}")
@@ -398,7 +398,9 @@ def driver_costs(run, deadline):
 
 def torch_baseline(run, deadline):
     run.must("torch-baseline", [sys.executable, os.path.join(HERE, "torch_baseline.py"), "ceilings"], deadline)
-    figures_of(run, "torch-baseline", 6)
+    plugin = [os.path.join(HERE, "torch_plugin.py"), run.build("lib"), os.path.join(run.root, "python")]
+    run.must("torch-baseline", [sys.executable, *plugin], deadline)
+    figures_of(run, "torch-baseline", 8)
 
 
 def bench_ops(run, deadline):

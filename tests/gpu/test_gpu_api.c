@@ -22,6 +22,13 @@ SAME(KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 SAME(KN__CU_ATTRIBUTE_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 SAME(KN__CU_ATTRIBUTE_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 SAME(KN__CU_ATTRIBUTE_VIRTUAL_MEMORY, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+SAME(KN__CU_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+SAME(KN__CU_ATTRIBUTE_SHARE_BY_FILE,
+     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+SAME(KN__CU_ATTRIBUTE_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+SAME(KN__CU_MEM_HANDLE_FILE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+SAME(KN__CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL);
+SAME(KN__CU_ERROR_PEER_ACCESS_ALREADY, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 SAME(KN__CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(KN__CU_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(KN__CU_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
@@ -40,6 +47,8 @@ SAME(KN__CU_GET_PROC_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
     _Static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) &&                   \
                        sizeof(((ours *)0)->our_field) == sizeof(((theirs *)0)->their_field),       \
                    #our_field " is not " #their_field)
+SAME_SIZE(cu_uuid, CUuuid);
+SAME_FIELD(cu_uuid, bytes, CUuuid, bytes);
 SAME_SIZE(cu_mem_location, CUmemLocation);
 SAME_FIELD(cu_mem_location, type, CUmemLocation, type);
 SAME_FIELD(cu_mem_location, id, CUmemLocation, id);
@@ -55,6 +64,7 @@ SAME_FIELD(cu_mem_access, location, CUmemAccessDesc, location);
 SAME_FIELD(cu_mem_access, flags, CUmemAccessDesc, flags);
 
 /* Prototypes, at the version that we ask for; our structures stand for theirs, laid out alike. */
+#define cu_uuid CUuuid
 #define cu_mem_prop CUmemAllocationProp
 #define cu_mem_access CUmemAccessDesc
 #define X(name, version, params)                                                                   \

@@ -4,6 +4,7 @@
 
 #include "../autograd/net.h"
 
+#include <knet/layer.h>
 #include <knet/models.h>
 
 static kn_device *gpu;
@@ -148,9 +149,119 @@ static void second_derivatives_are_the_cpus(void **state) {
     assert_near("second derivative", got, want);
 }
 
+/* --- recurrent networks: what a device keeps for the gradient is its own --- */
+
+enum { STEPS = 6, SEQUENCES = 5, FEATURES = 7, HIDDEN = 9 };
+
+/* Gradients of x, w and h0, on the frame's device; numbers are the same bits on every device. */
+static void recurrent_gradients(kn_tensor *out[4], kn_rnn_options o, kn_device *device,
+                                kn_dtype dtype) {
+    kn_rng *rng = NULL;
+    KN_TAPE(.device = device, .dtype = dtype);
+    assert_ok(kn_rng_create(&rng, 3));
+    int64_t n_states = (o.layers ? o.layers : 1) * (o.bidirectional ? 2 : 1);
+    int64_t params = kn_rnn_params(FEATURES, &o);
+    kn_tensor *x[] = {kn_watch(kn_uniform(KN_SHAPE(STEPS, SEQUENCES, FEATURES), -1, 1, rng)),
+                      kn_watch(kn_uniform(KN_SHAPE(params), -0.5, 0.5, rng)),
+                      kn_watch(kn_uniform(KN_SHAPE(n_states, SEQUENCES, HIDDEN), -1, 1, rng))};
+    kn_tensor *h = NULL, *dx[3] = {NULL};
+    o.rng = rng, o.h0 = x[2], o.h_n = &h;
+    kn_tensor *y = kn_rnn(x[0], x[1], &o);
+    assert_non_null(y);
+    kn_tensor *copy = kn_affine(kn_detach(y), 1, 0); /* kn_gradients consumes y */
+    kn_tensor *loss = kn_add(kn_sum(kn_mul(y, y), KN_ALL, false), kn_sum(h, KN_ALL, false));
+    assert_ok(kn_gradients(dx, loss, x, 3, NULL));
+    out[0] = kn_keep(copy);
+    for (int i = 0; i < 3; i++) out[1 + i] = kn_keep(dx[i]);
+    kn_rng_destroy(rng);
+}
+
+static void recurrent_networks_have_the_gradients_of_the_host(void **state) {
+    (void)state;
+    static const int64_t lengths[SEQUENCES] = {3, 6, 1, 4, 6};
+    for (int i = 0; i < 4 * 2 * 2 * 2; i++) {
+        kn_rnn_options o = {.hidden = HIDDEN,
+                            .layers = 2,
+                            .mode = (kn_rnn_mode)(i & 3),
+                            .bidirectional = i >> 2 & 1,
+                            .dropout = i >> 3 & 1 ? 0.4 : 0,
+                            .lengths = i >> 4 ? lengths : NULL};
+        for (kn_dtype dtype = KN_F32; dtype <= KN_F64; dtype++) {
+            KN_FRAME();
+            kn_tensor *want[4], *got[4];
+            recurrent_gradients(want, o, kn_device_host(), dtype);
+            recurrent_gradients(got, o, gpu, dtype);
+            for (int k = 0; k < 4; k++) assert_near("recurrent network", got[k], want[k]);
+        }
+    }
+}
+
+/* --- layers --- */
+
+/* Gradients of x, w and b of a transposed convolution. */
+static void deconv_gradients(kn_tensor *out[3], kn_device *device, kn_dtype dtype) {
+    kn_rng *rng = NULL;
+    KN_TAPE(.device = device, .dtype = dtype);
+    assert_ok(kn_rng_create(&rng, 4));
+    kn_tensor *x[] = {kn_watch(kn_uniform(KN_SHAPE(3, 8, 5, 7), -1, 1, rng)),
+                      kn_watch(kn_uniform(KN_SHAPE(8, 6, 4, 3), -1, 1, rng)),
+                      kn_watch(kn_uniform(KN_SHAPE(6), -1, 1, rng))};
+    kn_rng_destroy(rng);
+    kn_conv_options o = {.padding = {1, 1}, .stride = {2, 2}};
+    kn_tensor *y = kn_deconv(x[0], x[1], x[2], &o), *dx[3] = {NULL};
+    assert_ok(kn_gradients(dx, kn_sum(kn_mul(y, y), KN_ALL, false), x, 3, NULL));
+    for (int i = 0; i < 3; i++) out[i] = kn_keep(dx[i]);
+}
+
+static void transposed_convolutions_are_the_cpus(void **state) {
+    (void)state;
+    for (kn_dtype dtype = KN_F32; dtype <= KN_F64; dtype++) {
+        KN_FRAME();
+        kn_tensor *want[3], *got[3];
+        deconv_gradients(want, kn_device_host(), dtype);
+        deconv_gradients(got, gpu, dtype);
+        for (int i = 0; i < 3; i++) assert_near("transposed convolution", got[i], want[i]);
+    }
+}
+
+/* What the layers give: as they are, if frozen is false. */
+static kn_tensor *layers_result(kn_device *device, bool frozen) {
+    kn_rng *rng = NULL;
+    kn_params *params = NULL;
+    KN_FRAME(.device = device, .record = KN_OFF);
+    assert_ok(kn_rng_create(&rng, 6));
+    assert_ok(kn_params_create(&params, &(kn_params_options){.seed = 3}));
+    kn_layer *root = NULL;
+    assert_ok(kn_layer_create(&root, params, NULL));
+    kn_layer_conv(root, "conv", 3, 16, KN_SHAPE(3, 3), NULL);
+    kn_layer_batchnorm(root, "norm", 16, NULL);
+    kn_layer_act(root, "relu", kn_relu);
+    kn_tensor *x = kn_uniform(KN_SHAPE(4, 3, 12, 12), -1, 1, rng);
+    kn_layer_mode_set(root, KN_LAYER_TRAIN); /* statistics that folding can't miss */
+    for (int i = 0; i < 3; i++) assert_non_null(kn_layer_forward(root, x));
+    kn_layer_mode_set(root, KN_LAYER_EVAL);
+    if (frozen) assert_ok(kn_layer_freeze(root));
+    kn_tensor *y = kn_keep(kn_layer_forward(root, x));
+    assert_ok(kn_check());
+    kn_rng_destroy(rng);
+    kn_layer_destroy(root);
+    kn_params_destroy(params);
+    return y;
+}
+
+static void frozen_layers_are_the_cpus(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *want = layers_result(kn_device_host(), false);
+    assert_any(want);
+    assert_near("frozen layers", layers_result(gpu, true), want);
+}
+
 int main(void) {
     gpu = gpu_get();
     return RUN_TESTS(TEST(gradients_of_models_are_the_cpus),
                      TEST(steps_with_dropout_and_adam_are_the_cpus),
-                     TEST(second_derivatives_are_the_cpus));
+                     TEST(second_derivatives_are_the_cpus),
+                     TEST(recurrent_networks_have_the_gradients_of_the_host),
+                     TEST(transposed_convolutions_are_the_cpus), TEST(frozen_layers_are_the_cpus));
 }

@@ -1,7 +1,7 @@
 /* Pools on a real GPU: grown by mapped handles, and by plain segments. Every test runs on both. */
 #include "gpu.h"
 
-#include <knet/pool.h>
+#include <knet/pause.h>
 
 #include <pthread.h>
 
@@ -218,6 +218,45 @@ static void threads_share_a_pool(void **state) {
     pool_close(pool);
 }
 
+static uint64_t free_bytes(kn_device *gpu) {
+    kn_device_info info;
+    assert_ok(kn_device_info_read(&info, sizeof info, gpu));
+    return info.free_bytes;
+}
+
+/* Of a tag, while the rest is in use; then of the whole pool. */
+static void paused_memory_goes_to_others_and_comes_back(void **state) {
+    kn_device *gpu = *(kn_device **)*state;
+    kn_pool *pool = pool_create(gpu, 0);
+    const size_t bytes = (size_t)64 << 20;
+    void *x = NULL, *y = NULL;
+    size_t dropped = 0;
+    kn_tag_push("paused");
+    assert_ok(kn_alloc(&x, pool, bytes, NULL));
+    kn_tag_pop();
+    assert_ok(kn_alloc(&y, pool, bytes, NULL));
+    assert_ok(kn_device_fill(gpu, x, 7, bytes, NULL));
+    assert_ok(kn_device_fill(gpu, y, 9, bytes, NULL));
+    kn_pause_options keep = {.tag = "paused", .keep = true};
+    if (gpu == gpus[1]) {
+        assert_fails(kn_pool_pause(NULL, pool, &keep), KN_ERR_UNSUPPORTED, "virtual memory");
+    } else {
+        uint64_t before = free_bytes(gpu);
+        assert_ok(kn_pool_pause(&dropped, pool, &keep));
+        assert_true(dropped >= bytes / 2);
+        assert_true(free_bytes(gpu) >= before + dropped / 2);
+        gpu_assert_bytes(gpu, y, bytes, 9, NULL);
+        keep.tag = NULL;
+        assert_ok(kn_pool_pause(NULL, pool, &keep));
+        assert_ok(kn_pool_resume(pool, NULL));
+    }
+    gpu_assert_bytes(gpu, x, bytes, 7, NULL);
+    gpu_assert_bytes(gpu, y, bytes, 9, NULL);
+    assert_ok(kn_free(pool, x));
+    assert_ok(kn_free(pool, y));
+    pool_close(pool);
+}
+
 static void default_pool_is_one(void **state) {
     kn_device *gpu = *(kn_device **)*state;
     kn_pool *pool = kn_device_pool(gpu);
@@ -235,5 +274,6 @@ int main(void) {
                      ON_BOTH(limit_holds_and_the_pool_stays_usable),
                      ON_BOTH(full_gpu_is_out_of_memory_and_the_pool_stays_usable),
                      ON_BOTH(trim_gives_memory_back_to_the_driver), ON_BOTH(threads_share_a_pool),
+                     ON_BOTH(paused_memory_goes_to_others_and_comes_back),
                      ON_BOTH(default_pool_is_one));
 }

@@ -78,9 +78,10 @@ class Bundle(unittest.TestCase):
             os.makedirs(path)
         for name in ("run.sh", "steps.py", "profile_check.py"):
             shutil.copy(os.path.join(HERE, name), self.bundle)
-        with open(os.path.join(self.bundle, "torch_baseline.py"), "w") as file:
-            file.write(f"import os\nos.execv('{self.bin}/torch_baseline.py', ['torch_baseline.py'])\n")
-        for name in ("nvidia-smi", "compute-sanitizer", "torch_baseline.py"):
+        for name in ("torch_baseline.py", "torch_plugin.py"):
+            with open(os.path.join(self.bundle, name), "w") as file:
+                file.write(f"import os\nos.execv('{self.bin}/{name}', ['{name}'])\n")
+        for name in ("nvidia-smi", "compute-sanitizer", "torch_baseline.py", "torch_plugin.py"):
             shutil.copy(FAKE, os.path.join(self.bin, name))
         libm = next(p for p in glob.glob("/lib/*/libm.so.6") + glob.glob("/lib*/libm.so.6"))
         for name in LIBRARIES:  # anything that can be loaded
@@ -260,6 +261,7 @@ class Bundle(unittest.TestCase):
         self.assertEqual(self.run_bundle(["torch_baseline.py exit 77"], "speed"), 1)
         self.assertIn("skipped though there is a GPU", self.line("torch-baseline"))
         self.assertIn("skipped though there is a GPU", self.line("bench-ops"))
+        self.assert_fails("torch-baseline", "exit code 1", ["torch_plugin.py exit 1"], "speed")
 
     def test_libraries_that_are_missing_are_reported(self):
         os.remove(os.path.join(self.libraries, "libcuda.so.1"))

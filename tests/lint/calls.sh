@@ -4,8 +4,8 @@
 # 2. In these, a call is written through a call macro (the name, then a comma) or stands in the list below.
 set -euo pipefail
 source=$1 build=$2 bad=0
-libraries='^(cublas|cudnn|curand|cuda[A-Z]|__cuda[A-Z]|cu[A-Z]|dnnl_|cblas_|openblas_)'
-wrappers='knet_ops_objects\.dir/src/host/(conv_dnnl|conv_plan|gemm)\.c\.o$|knet_ops_cuda\.dir/src/cuda/[a-z_]+\.(c|cu)\.o$'
+libraries='^(cublas|cudnn|curand|cusolver|[sd]ge|[sd]sy|[sd]po|cuda[A-Z]|__cuda[A-Z]|cu[A-Z]|dnnl_|cblas_|openblas_)'
+wrappers='knet_ops_objects\.dir/src/host/(conv/conv_dnnl|conv/conv_plan|product/gemm)\.c\.o$|knet_ops_cuda\.dir/src/cuda/[a-z_/]+\.(c|cu)\.o$'
 
 objects=$(find "$build" -path '*CMakeFiles/knet_*.dir/*' -name '*.o' ! -path '*verify_interface*' ! -path '*/tests/*' | sort)
 [ -n "$objects" ] || { echo "no objects of our libraries under $build"; exit 1; }
@@ -22,7 +22,7 @@ done <<<"$objects"
 
 # Texts of errors; what registers and launches kernels (a launcher runs in a scope of its own).
 quiet='cuda(GetErrorString|GetErrorName|GetLastError)|cublasLtGetStatus(String|Name)|cudnnGet(LastErrorString|ErrorString)'
-plain=$(grep -nE '\b(cublas[A-Z]|cublasLt|cudnn[A-Z]|cuda[A-Z]|curand[A-Z])[A-Za-z0-9_]*\(' "$source"/ops/src/cuda/*.{c,cu} |
+plain=$(grep -nE '\b(cusolver[A-Z]|cublas[A-Z]|cublasLt|cudnn[A-Z]|cuda[A-Z]|curand[A-Z])[A-Za-z0-9_]*\(' "$source"/ops/src/cuda/*/*.{c,cu} |
   grep -vE "\b($quiet)\(|KN_PROF_CALL\(|:[0-9]+: *(/\*|\*|//)|^[^:]*:[0-9]+:(static |typedef )" || true)
 if [ -n "$plain" ]; then echo "calls that are in no scope:"; echo "$plain"; bad=1; fi
 exit $bad

@@ -7,11 +7,11 @@ cc=$1 cxx=$2
 cd "$3"
 IFS=: read -ra dirs <<<"${KNET_CUDA_HEADERS:-}"
 [ ${#dirs[@]} -gt 0 ] || { echo "KNET_CUDA_HEADERS is not set"; exit 77; }
-includes=(-I alloc/include -I profiler/include -I ops/include -I alloc -I profiler/src -I profiler/report -I alloc/base)
+includes=(-I alloc/include -I profiler/include -I ops/include -I ops/src -I alloc -I profiler/src -I profiler/report -I alloc/base)
 for dir in "${dirs[@]}"; do includes+=(-isystem "$dir"); done
 bad=0
-sources=(ops/src/cuda/*.c profiler/src/cupti*.c profiler/src/replay.c)
-kernels=(ops/src/cuda/*.cu)
+sources=(ops/src/cuda/*/*.c profiler/src/cupti*.c profiler/src/replay.c)
+kernels=(ops/src/cuda/*/*.cu)
 for file in "${sources[@]}"; do
   "$cc" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only "${includes[@]}" "$file" || bad=1
 done

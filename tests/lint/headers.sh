@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
-for folder in alloc profiler ops autograd tools/train; do include+=("-I$folder/include"); done
+for folder in alloc profiler ops autograd comm tools/train; do include+=("-I$folder/include"); done
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 cmake -DOUT="$made" -P ops/sites.cmake
@@ -20,5 +20,12 @@ for header in */include/knet/*.h tools/train/include/*.h tools/train/include/kne
       echo "#include \"$header\"" | c++ "-std=$standard" "${warn[@]}" "${include[@]}" -I. -x c++ - || bad=1
     done
   fi
+done
+# Headers for C++ alone.
+for header in */include/knet/*.hpp; do
+  command -v c++ >/dev/null || break
+  for standard in c++17 c++20; do
+    echo "#include \"$header\"" | c++ "-std=$standard" "${warn[@]}" "${include[@]}" -I. -x c++ - || bad=1
+  done
 done
 exit $bad

@@ -10,7 +10,7 @@ version=$("$tidy" --version | grep version)
 grep -qE 'version 14\.' <<<"$version" || { echo "needs clang-tidy 14; $tidy is: $version"; exit 77; }
 # Files that this build compiles. Assertions on, whatever the build: they say what can't be.
 files=$(sed -n 's/^ *"file": "\(.*\)".*/\1/p' "$build/compile_commands.json" |
-        grep -E "^$PWD/(alloc|profiler|ops|autograd|tools)/.*\.c$" | sort -u)
+        grep -E "^$PWD/(alloc|profiler|ops|autograd|comm|tools)/.*\.c$" | sort -u)
 [ -n "$files" ] || { echo "$build/compile_commands.json lists no file of the libraries"; exit 1; }
 # Options that gcc alone has are left out of the commands.
 commands=$(mktemp -d)

@@ -5,9 +5,9 @@ knet_test(ops.module SOURCES test_module.c ${PROJECT_SOURCE_DIR}/ops/src/module.
 target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
 
-knet_test(ops.cuda_cache SOURCES test_cuda_cache.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/cache.c
+knet_test(ops.cuda_cache SOURCES test_cuda_cache.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/base/cache.c
           LINK Threads::Threads)
-target_include_directories(test_ops_cuda_cache PRIVATE ${PROJECT_SOURCE_DIR}/ops/src/cuda)
+target_include_directories(test_ops_cuda_cache PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 
 if(KNET_HAVE_CUDA)
   knet_test(ops.cuda_module SOURCES test_cuda_module.c LINK KnetC::ops ${CMAKE_DL_LIBS}
@@ -34,12 +34,11 @@ if(KNET_HAVE_CUDA)
   endforeach()
   add_test(NAME ops.cuda_plans_gpu COMMAND test_cuda_plans gpu)
   set_tests_properties(ops.cuda_plans_gpu PROPERTIES LABELS gpu TIMEOUT 120 SKIP_RETURN_CODE 77)
-  add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv_plan.c
-                 ${PROJECT_SOURCE_DIR}/ops/src/cuda/context.c)
+  add_executable(test_cuda_plans test_cuda_plans.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/conv/conv_plan.c
+                 ${PROJECT_SOURCE_DIR}/ops/src/cuda/base/context.c)
   target_link_libraries(test_cuda_plans PRIVATE knet_options knet_test_support KnetC::ops knet_base
                         CUDA::cudart CUDA::cublasLt ${CUDNN_LIBRARY} Threads::Threads)
-  target_include_directories(test_cuda_plans PRIVATE ${PROJECT_SOURCE_DIR}/ops/src
-                             ${PROJECT_SOURCE_DIR}/ops/src/cuda)
+  target_include_directories(test_cuda_plans PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_cuda_plans SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
   set_target_properties(test_cuda_plans PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -54,12 +53,19 @@ if(KNET_HAVE_CUDA AND KNET_CHECKED)
   add_dependencies(test_ops_cuda_sass knet_ops_cuda wrong_kernels)
 endif()
 
+# The table of parity: a file a family.
+set(parity_table parity.c parity_cases.c
+    parity_rows.c parity_reduce.c parity_move.c
+    parity_linalg.c
+    parity_norm.c parity_sequence.c parity_image.c
+    parity_optim.c)
+
 # Parity: one table, host against cuda:0; f32 against f64 on the host alone.
-knet_test(ops.parity_host SOURCES test_parity_host.c parity.c parity_cases.c parity_rows.c LINK KnetC::ops
+knet_test(ops.parity_host SOURCES test_parity_host.c ${parity_table} LINK KnetC::ops
           LABELS unit)
 target_include_directories(test_ops_parity_host PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 if(KNET_HAVE_CUDA)
-  knet_test(ops.parity_cuda SOURCES test_parity_cuda.c parity.c parity_cases.c parity_rows.c
+  knet_test(ops.parity_cuda SOURCES test_parity_cuda.c ${parity_table}
             LINK KnetC::ops CUDA::cudart LABELS parity gpu TIMEOUT 120)
   target_include_directories(test_ops_parity_cuda PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_parity_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
@@ -81,26 +87,49 @@ endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
    AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
-  set(emulated ${kernels}/pointwise.cu ${kernels}/pointwise_back.cu ${kernels}/bias.cu ${kernels}/move.cu ${kernels}/reduce.cu ${kernels}/pooling.cu
-               ${kernels}/softmax.cu ${kernels}/loss.cu ${kernels}/random.cu ${kernels}/optim.cu)
+  set(emulated
+      ${kernels}/pointwise/pointwise.cu ${kernels}/pointwise/pointwise_back.cu ${kernels}/pointwise/bias.cu
+      ${kernels}/movement/move.cu ${kernels}/movement/pad.cu ${kernels}/movement/gather.cu
+      ${kernels}/movement/sort.cu
+      ${kernels}/reduce/reduce.cu ${kernels}/reduce/place.cu ${kernels}/reduce/scan.cu ${kernels}/reduce/sort.cu
+      ${kernels}/pool/pooling.cu
+      ${kernels}/softmax/softmax.cu ${kernels}/softmax/loss.cu
+      ${kernels}/norm/batchnorm.cu ${kernels}/norm/rownorm.cu
+      ${kernels}/random/random.cu
+      ${kernels}/linalg/linalg.cu ${kernels}/attention/attention.cu
+      ${kernels}/attention/rotary.cu ${kernels}/softmax/ctc.cu
+      ${kernels}/image/resize.cu ${kernels}/image/grid.cu
+      ${kernels}/optim/optim.cu)
   set(sanitize)
   if(KNET_SANITIZE)
-    set(sanitize -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    set(sanitize -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O0) # -O2 takes minutes
   endif()
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
                               COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
-  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c parity.c parity_cases.c parity_rows.c emulate.c ${emulated}
-            ${kernels}/pointwise.c ${kernels}/bias.c ${kernels}/move.c ${kernels}/reduce.c ${kernels}/pooling.c ${kernels}/loss.c
-            ${kernels}/random.c ${kernels}/optim.c ${kernels}/region.c
+  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c ${parity_table} emulate.c ${emulated}
+            ${PROJECT_SOURCE_DIR}/ops/src/host/pointwise/special.c
+            ${kernels}/pointwise/pointwise.c ${kernels}/pointwise/bias.c
+            ${kernels}/movement/move.c ${kernels}/movement/strided.c ${kernels}/movement/gather.c
+            ${kernels}/reduce/reduce.c
+            ${kernels}/pool/pooling.c
+            ${kernels}/softmax/loss.c
+            ${kernels}/norm/norm.c
+            ${kernels}/random/random.c
+            ${kernels}/linalg/triangular.c ${kernels}/attention/attention.c
+            ${kernels}/attention/rotary.c ${kernels}/softmax/ctc.c ${kernels}/image/image.c
+            ${kernels}/optim/optim.c
+            ${kernels}/base/region.c
             LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0)  # else it maps memory for each fiber
-  target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset)
-  target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${kernels}
-                             ${PROJECT_SOURCE_DIR}/ops/src)
+  target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset
+                             cudaMemcpyAsync=emulate_memcpy)
+  target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_cuda_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 
   # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
-  add_library(cuda_c_files OBJECT ${kernels}/module.c ${kernels}/context.c ${kernels}/matmul.c ${kernels}/conv.c
-              ${kernels}/conv_plan.c ${kernels}/cache.c)
+  add_library(cuda_c_files OBJECT ${kernels}/base/module.c ${kernels}/base/context.c ${kernels}/product/matmul.c ${kernels}/conv/conv.c
+              ${kernels}/conv/conv_plan.c ${kernels}/base/cache.c ${kernels}/linalg/linalg.c
+              ${kernels}/recurrent/recurrent.c)
   target_link_libraries(cuda_c_files PRIVATE knet_options KnetC::ops knet_base)
+  target_include_directories(cuda_c_files PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(cuda_c_files SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
 endif()

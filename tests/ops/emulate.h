@@ -14,6 +14,20 @@
 #include <type_traits>
 
 #include "emulate_order.h"
+extern "C" {
+#include "host/pointwise/special.h"
+}
+
+// Functions of CUDA that the C library lacks.
+#define KN_LACKING(name)                                                                           \
+    inline float name##f(float x) { return (float)kn__##name(x); }                                 \
+    inline double name(double x) { return kn__##name(x); }
+KN_LACKING(sinpi)
+KN_LACKING(cospi)
+KN_LACKING(erfinv)
+KN_LACKING(erfcinv)
+KN_LACKING(erfcx)
+#undef KN_LACKING
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MAX = 1024, FUNCTIONS_MAX = 64 };
+enum { NAMES_MAX = 8192, FUNCTIONS_MAX = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -156,6 +156,15 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t stream) {
     (void)p, (void)byte, (void)n, (void)stream;
     BEGIN_OF(cudaError_t);
     count(&fake_gpu.counts.n_fills);
+    return cudaSuccess;
+}
+
+FAKE_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
+                                     cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    (void)to, (void)from, (void)n, (void)kind, (void)stream;
+    BEGIN_OF(cudaError_t);
     return cudaSuccess;
 }
 
@@ -314,6 +323,158 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     (void)handle, (void)plan, (void)pack;
     BEGIN_OF(cudnnStatus_t);
     count(&fake_gpu.counts.n_convolutions);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* --- cuDNN's recurrent networks: descriptors are memory, parameters lie in cuDNN's order -------
+ */
+
+enum { FAKE_RNN_BYTES = 1000 }; /* of work space, and of kept states */
+
+static struct {
+    int mode, inputs, hidden, layers, directions, element_bytes;
+    int n_wrong; /* parts whose reported place is wrong */
+} fake_rnn;
+
+void fake_gpu_misplace(bool on) { fake_rnn.n_wrong = on; }
+
+#define FAKE_DESCRIPTOR(name, type)                                                                \
+    FAKE_API cudnnStatus_t cudnnCreate##name(type *out);                                           \
+    cudnnStatus_t cudnnCreate##name(type *out) {                                                   \
+        BEGIN_OF(cudnnStatus_t);                                                                   \
+        *out = malloc(1);                                                                          \
+        if (!*out) return CUDNN_STATUS_ALLOC_FAILED;                                               \
+        count(&fake_gpu.n_descriptors);                                                            \
+        return CUDNN_STATUS_SUCCESS;                                                               \
+    }                                                                                              \
+    FAKE_API cudnnStatus_t cudnnDestroy##name(type d);                                             \
+    cudnnStatus_t cudnnDestroy##name(type d) {                                                     \
+        BEGIN_OF(cudnnStatus_t);                                                                   \
+        free(d);                                                                                   \
+        pthread_mutex_lock(&lock);                                                                 \
+        fake_gpu.n_descriptors--;                                                                  \
+        pthread_mutex_unlock(&lock);                                                               \
+        return CUDNN_STATUS_SUCCESS;                                                               \
+    }
+FAKE_DESCRIPTOR(RNNDescriptor, cudnnRNNDescriptor_t)
+FAKE_DESCRIPTOR(RNNDataDescriptor, cudnnRNNDataDescriptor_t)
+FAKE_DESCRIPTOR(TensorDescriptor, cudnnTensorDescriptor_t)
+FAKE_DESCRIPTOR(DropoutDescriptor, cudnnDropoutDescriptor_t)
+
+/* A function that does nothing: its name and its arguments with their types. */
+#define FAKE_CUDNN(name, ...)                                                                      \
+    FAKE_API cudnnStatus_t name(__VA_ARGS__);                                                      \
+    cudnnStatus_t name(__VA_ARGS__) {                                                              \
+        BEGIN_OF(cudnnStatus_t);                                                                   \
+        return CUDNN_STATUS_SUCCESS;                                                               \
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+FAKE_CUDNN(cudnnSetDropoutDescriptor, cudnnDropoutDescriptor_t d, cudnnHandle_t h, float p,
+           void *states, size_t bytes, unsigned long long seed)
+FAKE_CUDNN(cudnnSetRNNDataDescriptor, cudnnRNNDataDescriptor_t d, cudnnDataType_t type,
+           cudnnRNNDataLayout_t layout, int steps, int batch, int width, const int lengths[],
+           void *fill)
+FAKE_CUDNN(cudnnSetTensorNdDescriptor, cudnnTensorDescriptor_t d, cudnnDataType_t type, int n,
+           const int dim[], const int stride[])
+FAKE_CUDNN(cudnnRNNForward, cudnnHandle_t h, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode,
+           const int32_t lengths[], cudnnRNNDataDescriptor_t x_d, const void *x,
+           cudnnRNNDataDescriptor_t y_d, void *y, cudnnTensorDescriptor_t h_d, const void *hx,
+           void *hy, cudnnTensorDescriptor_t c_d, const void *cx, void *cy, size_t weight_bytes,
+           const void *weights, size_t work_bytes, void *work, size_t kept_bytes, void *kept)
+FAKE_CUDNN(cudnnRNNBackwardData_v8, cudnnHandle_t h, cudnnRNNDescriptor_t d,
+           const int32_t lengths[], cudnnRNNDataDescriptor_t y_d, const void *y, const void *dy,
+           cudnnRNNDataDescriptor_t x_d, void *dx, cudnnTensorDescriptor_t h_d, const void *hx,
+           const void *dhy, void *dhx, cudnnTensorDescriptor_t c_d, const void *cx, const void *dcy,
+           void *dcx, size_t weight_bytes, const void *weights, size_t work_bytes, void *work,
+           size_t kept_bytes, void *kept)
+FAKE_CUDNN(cudnnRNNBackwardWeights_v8, cudnnHandle_t h, cudnnRNNDescriptor_t d,
+           cudnnWgradMode_t mode, const int32_t lengths[], cudnnRNNDataDescriptor_t x_d,
+           const void *x, cudnnTensorDescriptor_t h_d, const void *hx, cudnnRNNDataDescriptor_t y_d,
+           const void *y, size_t weight_bytes, void *dw, size_t work_bytes, void *work,
+           size_t kept_bytes, void *kept)
+#pragma GCC diagnostic pop
+
+FAKE_API cudnnStatus_t cudnnSetRNNDescriptor_v8(
+    cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algo, cudnnRNNMode_t mode, cudnnRNNBiasMode_t bias,
+    cudnnDirectionMode_t direction, cudnnRNNInputMode_t input, cudnnDataType_t type,
+    cudnnDataType_t precision, cudnnMathType_t math, int32_t inputs, int32_t hidden,
+    int32_t projection, int32_t layers, cudnnDropoutDescriptor_t dropout, uint32_t flags);
+cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algo,
+                                       cudnnRNNMode_t mode, cudnnRNNBiasMode_t bias,
+                                       cudnnDirectionMode_t direction, cudnnRNNInputMode_t input,
+                                       cudnnDataType_t type, cudnnDataType_t precision,
+                                       cudnnMathType_t math, int32_t inputs, int32_t hidden,
+                                       int32_t projection, int32_t layers,
+                                       cudnnDropoutDescriptor_t dropout, uint32_t flags) {
+    (void)d, (void)algo, (void)bias, (void)precision, (void)math, (void)projection, (void)dropout;
+    (void)flags;
+    BEGIN_OF(cudnnStatus_t);
+    fake_rnn.mode = mode, fake_rnn.hidden = hidden, fake_rnn.layers = layers;
+    fake_rnn.inputs = input == CUDNN_SKIP_INPUT ? 0 : inputs;
+    fake_rnn.directions = direction == CUDNN_BIDIRECTIONAL ? 2 : 1;
+    fake_rnn.element_bytes = type == CUDNN_DATA_DOUBLE ? 8 : 4;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static size_t fake_gates(void) {
+    return fake_rnn.mode == CUDNN_LSTM ? 4 : (fake_rnn.mode == CUDNN_GRU ? 3 : 1);
+}
+
+/* Elements of the weights of the pseudo layers before one. */
+static size_t fake_weights(int pseudo_layer) {
+    size_t n = 0, h = (size_t)fake_rnn.hidden, d = (size_t)fake_rnn.directions;
+    for (int i = 0; i < pseudo_layer; i++) {
+        size_t inputs = i < fake_rnn.directions ? (size_t)fake_rnn.inputs : d * h;
+        n += fake_gates() * h * (inputs + h);
+    }
+    return n;
+}
+
+FAKE_API cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t h, cudnnRNNDescriptor_t d,
+                                                  size_t *bytes);
+cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t h, cudnnRNNDescriptor_t d, size_t *bytes) {
+    (void)h, (void)d;
+    BEGIN_OF(cudnnStatus_t);
+    int n = fake_rnn.layers * fake_rnn.directions;
+    size_t biases = (size_t)n * 2 * fake_gates() * (size_t)fake_rnn.hidden;
+    *bytes = (fake_weights(n) + biases) * (size_t)fake_rnn.element_bytes;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+FAKE_API cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t h, cudnnRNNDescriptor_t d,
+                                               int32_t layer, size_t bytes, const void *weights,
+                                               int32_t id, cudnnTensorDescriptor_t m_d, void **m,
+                                               cudnnTensorDescriptor_t b_d, void **b);
+cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t h, cudnnRNNDescriptor_t d, int32_t layer,
+                                      size_t bytes, const void *weights, int32_t id,
+                                      cudnnTensorDescriptor_t m_d, void **m,
+                                      cudnnTensorDescriptor_t b_d, void **b) {
+    (void)h, (void)d, (void)bytes, (void)m_d, (void)b_d;
+    BEGIN_OF(cudnnStatus_t);
+    size_t gates = fake_gates(), n = (size_t)fake_rnn.hidden, gate = (size_t)id;
+    size_t inputs =
+        layer < fake_rnn.directions ? (size_t)fake_rnn.inputs : (size_t)fake_rnn.directions * n;
+    size_t at = fake_weights(layer) +
+                n * (gate < gates ? gate * inputs : gates * inputs + (gate - gates) * n);
+    size_t bias = fake_weights(fake_rnn.layers * fake_rnn.directions) +
+                  ((size_t)layer * 2 * gates + gate) * n + (size_t)fake_rnn.n_wrong;
+    *m = (char *)(uintptr_t)weights + at * (size_t)fake_rnn.element_bytes;
+    *b = (char *)(uintptr_t)weights + bias * (size_t)fake_rnn.element_bytes;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+FAKE_API cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t h, cudnnRNNDescriptor_t d,
+                                                 cudnnForwardMode_t mode,
+                                                 cudnnRNNDataDescriptor_t x, size_t *work,
+                                                 size_t *kept);
+cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t h, cudnnRNNDescriptor_t d,
+                                        cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x,
+                                        size_t *work, size_t *kept) {
+    (void)h, (void)d, (void)x;
+    BEGIN_OF(cudnnStatus_t);
+    *work = FAKE_RNN_BYTES;
+    *kept = mode == CUDNN_FWD_MODE_TRAINING ? FAKE_RNN_BYTES : 0;
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -40,6 +40,8 @@ FAKE_API void fake_gpu_fail(const char *function, int nth, int n_times, int erro
 /* The last product: its compute type and epilogue (cublasComputeType_t, cublasLtEpilogue_t). */
 FAKE_API int fake_gpu_compute_type(void);
 FAKE_API int fake_gpu_epilogue(void);
+/* Whether cuDNN says that biases of recurrent networks lie elsewhere than they do. */
+FAKE_API void fake_gpu_misplace(bool on);
 /* cuDNN's descriptors that exist. */
 FAKE_API int fake_gpu_descriptors(void);
 

@@ -56,6 +56,14 @@ static int64_t offset_at(const parity_case *c, const parity_operand *o, int64_t 
     return index;
 }
 
+static double definite_at(uint64_t seed, const parity_operand *o, int64_t i) {
+    int64_t n = o->shape.dim[o->shape.n_dims - 1], row = i / n % n, column = i % n;
+    int64_t low = row < column ? row : column, high = row < column ? column : row;
+    uint64_t r = mix(seed + (uint64_t)(i / (n * n) * n * n + low * n + high));
+    double unit = (double)(int64_t)(r >> 11) * 0x1p-53;
+    return row == column ? 1 + unit : (2 * unit - 1) / (double)n;
+}
+
 static double value_at(uint64_t seed, const parity_case *c, const parity_operand *o, int64_t i) {
     static const double hyper[] = {0.01, 3, 0.5, 0};
     uint64_t r = mix(seed + (uint64_t)i);
@@ -65,16 +73,26 @@ static double value_at(uint64_t seed, const parity_case *c, const parity_operand
             return 2 * unit - 1;
         case FILL_POSITIVE:
             return 0.25 + 1.75 * unit;
+        case FILL_UNIT:
+            return 1.8 * unit - 0.9;
+        case FILL_FRACTION:
+            return 0.1 + 0.8 * unit;
+        case FILL_ABOVE_ONE:
+            return 1.25 + 1.75 * unit;
         case FILL_TIES:
             return (double)(int64_t)(r % 7) * 0.5 - 1.5;
         case FILL_SPECIAL:
             return special(r);
         case FILL_WIDE:
             return wide(r);
+        case FILL_DEFINITE:
+            return definite_at(seed, o, i);
         case FILL_OFFSET:
             return 1e6 + 2 * unit;
         case FILL_INDEX:
             return (double)(int64_t)(r % (uint64_t)o->limit);
+        case FILL_NEGATIVE:
+            return (double)((int64_t)(r % (uint64_t)(2 * o->limit)) - o->limit);
         case FILL_BEYOND:
             return i == 1 ? (double)o->limit : (double)(int64_t)(r % (uint64_t)o->limit);
         case FILL_OFFSETS:
@@ -199,7 +217,8 @@ static void point_parts_at(kn_attr_optim *attr, kn_optim_part *part, const buffe
     int64_t offset = 0;
     for (int i = 0; i < attr->n_parts; i++) {
         int k = c->n_in + (i < c->n_extra ? i : 0);
-        part[i] = (kn_optim_part){.w = b[k].view, .offset = offset, .n = b[k].n};
+        part[i] =
+            (kn_optim_part){.w = b[k].view, .offset = offset, .n = b[k].n, .rate = 1, .decay = 1};
         offset += b[k].n;
     }
     attr->part = part;
@@ -207,14 +226,17 @@ static void point_parts_at(kn_attr_optim *attr, kn_optim_part *part, const buffe
 
 /* Whether the op's results have their shape and dtype from its attribute alone. */
 static bool makes(kn_op op) {
-    return op == KN_OP_fill || op == KN_OP_uniform || op == KN_OP_normal;
+    return op == KN_OP_fill || op == KN_OP_uniform || op == KN_OP_normal || op == KN_OP_bernoulli ||
+           op == KN_OP_integers || op == KN_OP_permutation || op == KN_OP_arange ||
+           op == KN_OP_linspace;
 }
 
-static void set_made(kn_attr_make *attr, const kn_tensor *out) {
-    kn_shape shape = kn_tensor_shape(out);
-    memcpy(attr->dim, shape.dim, sizeof attr->dim);
-    attr->n_dims = shape.n_dims, attr->dtype = (int32_t)kn_tensor_dtype(out);
-}
+#define SET_MADE(attr, out)                                                                        \
+    do {                                                                                           \
+        kn_shape shape_ = kn_tensor_shape(out);                                                    \
+        memcpy((attr)->dim, shape_.dim, sizeof(attr)->dim);                                        \
+        (attr)->n_dims = shape_.n_dims, (attr)->dtype = (int32_t)kn_tensor_dtype(out);             \
+    } while (0)
 
 static void set_results(kn_op_call *call, const parity_case *c, const buffer *b) {
     call->want = 0;
@@ -233,6 +255,7 @@ static kn_status call_op(const parity_case *c, const parity_mode *mode, buffer *
         unsigned char bytes[PARITY_ATTR];
         kn_attr_optim optim;
         kn_attr_make make;
+        kn_attr_truncated truncated;
         max_align_t align;
     } attr;
     memcpy(attr.bytes, c->attr, sizeof attr.bytes);
@@ -241,7 +264,8 @@ static kn_status call_op(const parity_case *c, const parity_mode *mode, buffer *
     kn_op_call call;
     kn_op_call_init(&call, c->op, c->attr_bytes ? attr.bytes : NULL, in, c->n_in);
     set_results(&call, c, b);
-    if (makes(c->op)) set_made(&attr.make, call.out[0]);
+    if (makes(c->op)) SET_MADE(&attr.make, call.out[0]);
+    if (c->op == KN_OP_truncated_normal) SET_MADE(&attr.truncated, call.out[0]);
     call.device = mode->device;
     if (mode->run) return mode->run(mode->ctx, &call);
     return kn_op_run(&call) ? KN_OK : kn_check();

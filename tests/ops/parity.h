@@ -12,7 +12,7 @@
 enum {
     PARITY_OPERANDS = 8,
     PARITY_OUT = PARITY_OPERANDS,
-    PARITY_RESULTS = 3,
+    PARITY_RESULTS = 4,
     PARITY_BUFFERS = PARITY_OUT + PARITY_RESULTS
 };
 
@@ -21,16 +21,21 @@ typedef enum parity_fill {
     FILL_GUARD,      /* a result: nothing of it may be left */
     FILL_UNIFORM,    /* -1 … 1 */
     FILL_POSITIVE,   /* 0.25 … 2 */
+    FILL_UNIT,       /* -0.9 … 0.9 */
+    FILL_FRACTION,   /* 0.1 … 0.9 */
+    FILL_ABOVE_ONE,  /* 1.25 … 3 */
     FILL_TIES,       /* few values, zero among them */
     FILL_SPECIAL,    /* the same, with NaN and infinities */
     FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts and overflows */
     FILL_OFFSET,     /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
-    FILL_INDEX,   /* 0 … limit - 1: labels, offsets in windows, bools */
-    FILL_BEYOND,  /* the same, one of them out of range */
-    FILL_OFFSETS, /* of maxima in their windows, inside x: for the case's kn_attr_pool */
-    FILL_STATE,   /* of a random generator: {seed, offset} */
-    FILL_HYPER    /* of an optimiser: {0.01, 3, 0.5, 0} */
+    FILL_DEFINITE, /* matrices: symmetric, positive definite, well conditioned */
+    FILL_INDEX,    /* 0 … limit - 1: labels, offsets in windows, bools */
+    FILL_NEGATIVE, /* the same, or that minus the limit: indices from the end */
+    FILL_BEYOND,   /* the same, one of them out of range */
+    FILL_OFFSETS,  /* of maxima in their windows, inside x: for the case's kn_attr_pool */
+    FILL_STATE,    /* of a random generator: {seed, offset} */
+    FILL_HYPER     /* of an optimiser: {0.01, 3, 0.5, 0} */
 } parity_fill;
 
 typedef struct parity_operand {
@@ -45,7 +50,7 @@ typedef enum parity_compare {
     COMPARE_EXACT
 } parity_compare;
 
-enum { PARITY_NAME = 96, PARITY_ATTR = 192 };
+enum { PARITY_NAME = 96, PARITY_ATTR = 256 };
 
 typedef struct parity_case {
     char name[PARITY_NAME];
@@ -57,6 +62,7 @@ typedef struct parity_case {
     parity_compare compare;
     uint8_t accumulate; /* a bit a result */
     bool one_dtype;     /* depends on the dtype of the run: no use in comparing f32 with f64 */
+    bool host_only;     /* an operand is in a form of the host's own */
     unsigned char attr[PARITY_ATTR];
     size_t attr_bytes;
 } parity_case;

@@ -37,6 +37,21 @@ parity_case *parity_last(void);
 void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op);
 /* The cases of pointwise rows: parity_rows.c. */
 void parity_row_cases(void);
+/* Those of parts, padding and indices: parity_move.c. */
+void parity_move_cases(void);
+/* Of reductions, scans and sorts: parity_reduce.c. */
+void parity_reduce_cases(void);
+/* Linear algebra, and random numbers but uniform and normal ones: parity_linalg.c. */
+void parity_linalg_cases(void);
+void parity_random_cases(void);
+/* Of normalization: parity_norm.c. */
+void parity_norm_cases(void);
+/* Recurrent networks and attention: parity_sequence.c. */
+void parity_sequence_cases(void);
+/* Images: parity_image.c. */
+void parity_image_cases(void);
+/* Those of optimisers: parity_optim.c. */
+void parity_optim_cases(void);
 
 static inline void set_attr(parity_case *c, const void *attr, size_t bytes) {
     assert_true(bytes <= sizeof c->attr);

@@ -1,4 +1,4 @@
-/* The table. Shapes on purpose: no dimensions, one element, primes, sizes round the widths of
+/* The table. Shapes on purpose: no dimensions, one element, primes, sizes around the widths of
  * vectors, warps and blocks, and some that need several blocks or passes. */
 #include "parity_case.h"
 
@@ -13,17 +13,14 @@ parity_case *parity_add(kn_op op, parity_compare compare) {
     parity_case *c = &table->cases[table->n++];
     memset(c, 0, sizeof *c);
     c->op = op, c->compare = compare;
-    snprintf(c->name, sizeof c->name, "%s/%d", kn_op_name(op), table->n);
+    /* Counted per op: the name decides the data, which another op's cases must not change. */
+    static int n_cases[KN_OP_COUNT];
+    if (table->n == 1) memset(n_cases, 0, sizeof n_cases);
+    snprintf(c->name, sizeof c->name, "%s/%d", kn_op_name(op), ++n_cases[op]);
     return c;
 }
 
 parity_case *parity_last(void) { return &table->cases[table->n - 1]; }
-
-static int64_t count_of(parity_operand o) {
-    int64_t n = 1;
-    for (int d = 0; d < o.shape.n_dims; d++) n *= o.shape.dim[d];
-    return n;
-}
 
 void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, SCALAR(UNIFORM));
@@ -46,71 +43,6 @@ static void fill_cases(void) {
     fill_with((kn_dtype)0, 0.3, U(1031));
     fill_with((kn_dtype)0, 0, U(5, 7));
     for (int dtype = KN_F32; dtype <= KN_BOOL; dtype++) fill_with((kn_dtype)dtype, 1, U(13001));
-}
-
-/* --- reductions --- */
-
-static void reduce_of(kn_op op, uint32_t mask, parity_operand x, bool accumulate) {
-    parity_case *c =
-        parity_add(op, op == KN_OP_max || op == KN_OP_min ? COMPARE_EXACT : COMPARE_CLOSE);
-    parity_operand out = SCALAR(GUARD);
-    for (int d = 0; d < x.shape.n_dims; d++) {
-        if (!(mask >> d & 1)) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
-    }
-    c->n_in = 1, c->in[0] = x, c->accumulate = accumulate;
-    c->out[0] = accumulate ? like(out, FILL_UNIFORM) : out;
-    ATTR(c, kn_attr_axes, mask, false);
-}
-
-static void reduce_shapes(kn_op op, parity_fill fill) {
-    reduce_of(op, 1, like(U(1), fill), false);
-    reduce_of(op, 1, like(U(1000003), fill), false);
-    reduce_of(op, 1, like(U(8192), fill), false);
-    reduce_of(op, 2, like(U(100, 10), fill), false);
-    reduce_of(op, 2, like(U(50, 48), fill), false);
-    reduce_of(op, 2, like(U(7, 5000), fill), false);
-    reduce_of(op, 1, like(U(100, 10), fill), false);
-    reduce_of(op, 1, like(U(4099, 257), fill), false);
-    reduce_of(op, 1, like(U(20000, 3), fill), false);
-    reduce_of(op, 13, like(U(32, 20, 9, 11), fill), false); /* a bias of a convolution */
-    reduce_of(op, 13, like(U(64, 6, 24, 24), fill), false);
-    reduce_of(op, 2, like(U(9, 31, 45), fill), false);
-    reduce_of(op, 5, like(U(8, 3, 70, 2), fill), false);
-    reduce_of(op, 0xAA, like(U(2, 3, 2, 3, 2, 3, 2, 3), fill), false);
-    reduce_of(op, 7, like(U(3, 5, 7), fill), false);
-}
-
-static void reduce_cases(void) {
-    reduce_shapes(KN_OP_sum, FILL_UNIFORM);
-    reduce_shapes(KN_OP_mean, FILL_UNIFORM);
-    reduce_shapes(KN_OP_max, FILL_UNIFORM);
-    reduce_shapes(KN_OP_min, FILL_TIES);
-    reduce_of(KN_OP_max, 2, OPERAND(SPECIAL, 50, 13), false);
-    reduce_of(KN_OP_min, 1, OPERAND(SPECIAL, 5, 130), false);
-    reduce_of(KN_OP_sum, 13, U(16, 5, 6, 6), true);
-    reduce_of(KN_OP_sum, 1, U(9000), true);
-    reduce_of(KN_OP_sum, 1, U(0, 6), false);
-    reduce_of(KN_OP_mean, 1, U(0, 6), false);
-}
-
-static void argmax_of(int axis, parity_operand x) {
-    parity_case *c = parity_add(KN_OP_argmax, COMPARE_EXACT);
-    parity_operand out = {.fill = FILL_GUARD, .dtype = KN_I64};
-    for (int d = 0; d < x.shape.n_dims; d++) {
-        if (d != axis) out.shape.dim[out.shape.n_dims++] = x.shape.dim[d];
-    }
-    c->n_in = 1, c->in[0] = x, c->out[0] = out;
-    ATTR(c, kn_attr_axes, 1u << axis, false);
-}
-
-static void argmax_cases(void) {
-    argmax_of(0, OPERAND(UNIFORM, 1));
-    argmax_of(0, OPERAND(TIES, 1031));
-    argmax_of(1, OPERAND(UNIFORM, 100, 10));
-    argmax_of(1, OPERAND(TIES, 100, 33));
-    argmax_of(0, OPERAND(TIES, 17, 40));
-    argmax_of(1, OPERAND(UNIFORM, 5, 7, 6));
-    argmax_of(1, OPERAND(SPECIAL, 40, 5));
 }
 
 /* --- relu with the bias before it --- */
@@ -239,6 +171,20 @@ static void conv_of(geometry g, bool bias) {
     }
 }
 
+/* y like conv's first two geometries; `given`: bit 0 a bias, bit 1 a residual. */
+static void conv_act_of(geometry g, parity_operand y, int given, kn_act act) {
+    int n = g.attr.n_spatial;
+    parity_case *c = parity_add(KN_OP_conv_act, COMPARE_CLOSE);
+    c->n_in = 4, c->out[0] = like(y, FILL_GUARD);
+    c->in[0] = (parity_operand){.fill = FILL_UNIFORM, .shape = with_spatial(g.batch, g.in, g.x, n)};
+    c->in[1] = (parity_operand){.fill = FILL_UNIFORM,
+                                .shape = with_spatial(g.out, g.in / g.attr.groups, g.w, n)};
+    if (given & 1) c->in[2] = U(g.out);
+    if (given & 2) c->in[3] = y;
+    g.attr.act = act;
+    set_conv_attr(c, g.attr, NULL);
+}
+
 static kn_attr_conv conv_attr(int n, int64_t stride, int64_t padding, int64_t dilation,
                               int64_t groups, bool flip) {
     kn_attr_conv attr = {.groups = groups, .n_spatial = n, .flip = flip};
@@ -277,6 +223,20 @@ static void conv_cases(void) {
     conv_of((geometry){1, 2, 3, {5, 6, 5}, {2, 2, 3}, uneven(conv_attr(3, 1, 1, 1, 1, false), -1)},
             false);
     conv_of((geometry){0, 3, 4, {6, 6}, {3, 3}, conv_attr(2, 1, 0, 1, 1, false)}, true);
+}
+
+static void conv_act_cases(void) {
+    geometry plain = {3, 4, 6, {10, 10}, {3, 3}, conv_attr(2, 1, 1, 1, 2, false)};
+    geometry odd = {2, 3, 5, {9, 7}, {3, 2}, conv_attr(2, 1, 0, 1, 1, false)};
+    for (int given = 0; given < 4; given++)
+        for (int act = KN_ACT_NONE; act <= KN_ACT_GELU; act++) {
+            conv_act_of(plain, U(3, 6, 10, 10), given, (kn_act)act);
+            conv_act_of(odd, U(2, 5, 7, 6), given, (kn_act)act);
+        }
+    geometry line = {2, 3, 4, {16}, {3}, conv_attr(1, 1, 1, 1, 1, false)};
+    conv_act_of(line, U(2, 4, 16), 3, KN_ACT_RELU);
+    geometry none = {0, 3, 4, {6, 6}, {3, 3}, conv_attr(2, 1, 0, 1, 1, false)};
+    conv_act_of(none, U(0, 4, 4, 4), 3, KN_ACT_RELU);
 }
 
 /* --- pooling --- */
@@ -342,13 +302,14 @@ static void pool_cases(void) {
                                  .ceil = 1, .inside = inside);
         pool_of(2, 3, (int64_t[]){19}, line);
     }
-    for (int padding = 0; padding < 2; padding++) {
+    for (int kind = 0; kind < 4; kind++) {
+        int padding = kind / 2;
         parity_case *c = parity_add(KN_OP_maxpool, COMPARE_EXACT);
         int64_t n = padding ? 5 : 4;
         c->n_in = 1, c->in[0] = OPERAND(SPECIAL, 2, 3, 12, 12);
         c->out[0] = OPERAND(GUARD, 2, 3, n, n), c->out[1] = of_dtype(c->out[0], KN_U8);
         kn_attr_pool attr = POOL(2, .window = {3, 3, 1}, .stride = {3, 3, 1},
-                                 .padding = {padding, padding, 0}, .ceil = 1);
+                                 .padding = {padding, padding, 0}, .ceil = 1, .skip_nan = kind % 2);
         set_attr(c, &attr, sizeof attr);
     }
 }
@@ -367,26 +328,29 @@ static void softmax_of(int axis, parity_operand x) {
     }
 }
 
+static parity_case *entropy_of(parity_operand x, parity_operand labels, double smoothing) {
+    parity_case *c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
+    ATTR(c, kn_attr_scalars, smoothing, 0);
+    return c;
+}
+
 /* Logits so large that a sum with the logarithm would lose it. */
 static void large_logits(int64_t rows, int64_t classes, int axis) {
     parity_operand x = OPERAND(OFFSET, rows, classes);
     parity_case *c = parity_add(KN_OP_logsoftmax, COMPARE_CLOSE);
     c->n_in = 1, c->in[0] = x, c->out[0] = like(x, FILL_GUARD);
     ATTR(c, kn_attr_axes, 1u << axis, false);
-    c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = INDEX(KN_I64, classes, rows), c->out[0] = SCALAR(GUARD);
-    c->out[1] = like(x, FILL_GUARD);
+    entropy_of(x, INDEX(KN_I64, classes, rows), 0)->out[1] = like(x, FILL_GUARD);
 }
 
 static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill fill) {
     parity_operand x = U(rows, classes), labels = INDEX(label, classes, rows);
     labels.fill = fill;
-    parity_case *c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
-    c->out[1] = like(x, FILL_GUARD);
-    c = parity_add(KN_OP_cross_entropy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
-    c = parity_add(KN_OP_nll, COMPARE_CLOSE);
+    entropy_of(x, labels, 0)->out[1] = like(x, FILL_GUARD);
+    entropy_of(x, labels, 0);
+    entropy_of(x, labels, 0.3)->out[1] = like(x, FILL_GUARD);
+    parity_case *c = parity_add(KN_OP_nll, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
     if (fill == FILL_BEYOND) return;
     c = parity_add(KN_OP_nll_back, COMPARE_CLOSE);
@@ -548,49 +512,27 @@ static void movement_cases(void) {
     }
 }
 
-/* --- optimisers --- */
-
-static void optim_of(kn_op op, int n_weights, int64_t size, double decay) {
-    parity_case *c = parity_add(op, COMPARE_CLOSE);
-    int64_t n = 0;
-    c->n_in = 4, c->n_extra = n_weights;
-    for (int i = 0; i < n_weights; i++) {
-        c->in[4 + i] = U(i == 1 ? 5000 : size + 30 * i);
-        n += count_of(c->in[4 + i]);
-    }
-    c->in[0] = U(n);
-    if (op != KN_OP_sgd_step) c->in[1] = U(n);
-    if (op == KN_OP_adam_step) c->in[2] = OPERAND(POSITIVE, n);
-    c->in[3] = (parity_operand){.fill = FILL_HYPER, .dtype = KN_F64, .shape = DIMS(4)};
-    c->out_is = 4;
-    ATTR(c, kn_attr_optim, .n_parts = n_weights, .momentum = 0.9, .beta1 = 0.9, .beta2 = 0.99,
-         .eps = 1e-8, .weight_decay = decay);
-}
-
-static void optim_cases(void) {
-    static const kn_op ops[] = {KN_OP_sgd_step, KN_OP_momentum_step, KN_OP_adam_step};
-    for (int i = 0; i < 3; i++) {
-        optim_of(ops[i], 1, 7, 0);
-        optim_of(ops[i], 4, 7, 0.1);
-        optim_of(ops[i], 3, 4096, 0.1); /* offsets that keep the second one aligned */
-    }
-}
-
 void parity_table_make(parity_table *out) {
     memset(out, 0, sizeof *out);
     table = out;
     parity_row_cases();
     fill_cases();
-    reduce_cases();
+    parity_reduce_cases();
     relu_bias_cases();
-    argmax_cases();
     product_cases();
     conv_cases();
+    conv_act_cases();
     pool_cases();
     loss_cases();
+    parity_norm_cases();
     random_cases();
+    parity_random_cases();
+    parity_linalg_cases();
     movement_cases();
-    optim_cases();
+    parity_move_cases();
+    parity_sequence_cases();
+    parity_image_cases();
+    parity_optim_cases();
 }
 
 void parity_table_free(parity_table *out) { free(out->cases); }

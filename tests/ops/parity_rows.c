@@ -3,13 +3,25 @@
 
 #include "parity_case.h"
 
-typedef enum domain { ALL, POSITIVE, KINKS } domain;
+typedef enum domain {
+    ALL,
+    POSITIVE,
+    KINKS,
+    UNIT,
+    FRACTION,
+    ABOVE_ONE,
+    ANGLE,
+    HALF,
+    QUOTIENT,
+    POWER
+} domain;
 static const domain domain_of[KN_OP_COUNT] = {
 #define ROW(name, d) [KN_OP_##name] = d, [KN_OP_##name##_back] = d, [KN_OP_##name##_back2] = d,
 #define KN_ROW1(name, s, domain, ...) ROW(name, domain)
 #define KN_ROW2(name, s, domain, ...) ROW(name, domain)
 #define KN_ROW3(name, s, domain, ...) ROW(name, domain)
 #define KN_COMPARE(name, domain, ...) [KN_OP_##name] = domain,
+#define KN_COMPARE1(name, domain, ...) [KN_OP_##name] = domain,
 #include <knet/ops.def>
 };
 
@@ -28,6 +40,13 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
         case KN_OP_sub:
         case KN_OP_mul:
         case KN_OP_where:
+        case KN_OP_square:
+        case KN_OP_floor:
+        case KN_OP_ceil:
+        case KN_OP_trunc:
+        case KN_OP_round:
+        case KN_OP_copysign:
+        case KN_OP_hardshrink:
             return true;
         default:
             return kn_op_table[op].out[0] == KN_BOOL;
@@ -35,8 +54,12 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
 }
 
 static parity_fill fill_of_domain(kn_op op) {
-    domain d = domain_of[op];
-    return d == POSITIVE ? FILL_POSITIVE : d == KINKS ? FILL_TIES : FILL_UNIFORM;
+    static const parity_fill fills[] = {
+        [ALL] = FILL_UNIFORM,   [POSITIVE] = FILL_POSITIVE, [KINKS] = FILL_TIES,
+        [UNIT] = FILL_UNIT,     [FRACTION] = FILL_FRACTION, [ABOVE_ONE] = FILL_ABOVE_ONE,
+        [ANGLE] = FILL_UNIFORM, [HALF] = FILL_UNIFORM,      [QUOTIENT] = FILL_POSITIVE,
+        [POWER] = FILL_POSITIVE};
+    return fills[domain_of[op]];
 }
 
 static bool is_integer(kn_dtype dtype) {

@@ -24,6 +24,42 @@ static void products_check_their_shapes(void **state) {
     assert_shape(kn_matmul(a, zeros(KN_SHAPE(3, 0)), NULL), KN_SHAPE(2, 0));
 }
 
+static void a_result_beyond_64_bits_names_its_op(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t wide = (int64_t)1 << 40;
+    kn_tensor *a = zeros(KN_SHAPE(wide, 0)), *b = zeros(KN_SHAPE(0, wide));
+    assert_null(kn_matmul(a, b, NULL));
+    assert_int_equal(kn_check(), KN_ERR_SHAPE);
+    assert_string_equal(kn_last_error()->op, "matmul");
+}
+
+static void a_given_result_must_have_the_dtype(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = zeros(KN_SHAPE(2, 2)), *into = kn_cast(a, KN_F64);
+    assert_op_fails(op_matmul_trans(a, a, false, false, into), KN_ERR_SHAPE,
+                    "a result of 4 elements f32 does not fit into [2,2] f64");
+}
+
+static void the_gradient_of_a_row_must_have_the_shape_of_its_result(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_op_call call;
+    kn_tensor *x = zeros(KN_SHAPE(2, 3)), *in[] = {zeros(KN_SHAPE(3)), x, x, KN_NONE};
+    kn_op_call_init(&call, KN_OP_mul_back, NULL, in, 4);
+    call.want = 3;
+    assert_op_fails(kn_op_run(&call), KN_ERR_SHAPE, "shapes don't broadcast to g's");
+}
+
+/* The condition has a dtype of its own. */
+static void inputs_of_two_dtypes_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = zeros(KN_SHAPE(2)), *b = kn_cast(a, KN_F64);
+    assert_op_fails(kn_where(kn_eq(a, a), a, b), KN_ERR_DTYPE, "a is f32, b is f64; see kn_cast");
+}
+
 static void products_over_an_empty_dimension_are_zero(void **state) {
     (void)state;
     KN_FRAME();
@@ -200,7 +236,7 @@ static void optimiser_steps_check_their_parts(void **state) {
     KN_FRAME();
     kn_tensor *w = zeros(KN_SHAPE(2, 2)), *grad = zeros(KN_SHAPE(4)),
               *hyper = F64(KN_SHAPE(4), 0.1, 0, 1, 0);
-    kn_optim_part part = {w, 1, 4};
+    kn_optim_part part = {w, 1, 4, 1, 1};
     kn_attr_optim attr = {.part = &part, .n_parts = 1};
     assert_fails(
         kn_optim_run(KN_OP_sgd_step, &attr, grad, KN_NONE, KN_NONE, hyper), KN_ERR_SHAPE,
@@ -231,7 +267,11 @@ static void shapes_are_written_as_text(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(products_check_their_shapes), OPS_TEST(products_over_an_empty_dimension_are_zero),
+        OPS_TEST(products_check_their_shapes), OPS_TEST(a_result_beyond_64_bits_names_its_op),
+        OPS_TEST(a_given_result_must_have_the_dtype),
+        OPS_TEST(the_gradient_of_a_row_must_have_the_shape_of_its_result),
+        OPS_TEST(inputs_of_two_dtypes_are_named),
+        OPS_TEST(products_over_an_empty_dimension_are_zero),
         OPS_TEST(convolution_checks_shapes_and_options),
         OPS_TEST(windows_too_large_to_count_are_errors),
         OPS_TEST(a_stride_beyond_the_input_takes_one_window),

@@ -1,6 +1,9 @@
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "host/conv_dnnl.h"
+#include "host/conv/conv_dnnl.h"
+#include "host/conv/conv_route.h"
 #include "kernels_test.h"
 
 typedef struct conv_case {
@@ -123,16 +126,18 @@ static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
     kn_tensor *into = random_tensor(dtype, w_shape);
     double *start = malloc((size_t)kn_tensor_numel(into) * sizeof *start);
     for (int64_t i = 0; i < kn_tensor_numel(into); i++) start[i] = ops_at(into, i);
+    kn__conv_prefer(way); /* not measured yet: measuring would add more than once */
     assert_ptr_equal(op_conv_weight(x, dy, w_shape, &c->attr, into), into);
     assert_terms(c, (terms){x, NULL, dy, NULL, 2}, into, start, shapes);
     free(start);
-    kn__conv_prefer(KN_CONV_MEASURED);
+    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 /* Both our kernels and the library, against the definition. */
 static void check_case(const conv_case *c, kn_dtype dtype) {
     check_way(c, dtype, KN_CONV_OURS);
     check_way(c, dtype, KN_CONV_DNNL);
+    check_way(c, dtype, KN_CONV_MEASURED);
 }
 
 static void random_convolutions_match_the_definition(void **state) {
@@ -147,41 +152,60 @@ static void random_convolutions_match_the_definition(void **state) {
 static void a_window_of_one_needs_no_copy_and_matches(void **state) {
     (void)state;
     conv_case c = {
-        2, 3, 7, 9, {5, 6, 0}, {1, 1, 1}, {{1, 1, 1}, {0}, {0}, {1, 1, 1}, 2, {0}, 2, 0}};
+        2, 3, 7, 9, {5, 6, 0}, {1, 1, 1}, {{1, 1, 1}, {0}, {0}, {1, 1, 1}, 2, {0}, 2, 0, 0, 0}};
     FOR_BOTH_DTYPES(dtype) check_case(&c, dtype);
 }
 
+static const conv_case many_channels[] = {
+    {2,
+     2,
+     32,
+     48,
+     {9, 10, 0},
+     {3, 3, 1},
+     {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 1, {0}, 2, 0, 0, 0}},
+    {2, 3, 20, 50, {12, 12, 0}, {5, 5, 1}, {{2, 1, 1}, {0}, {0}, {1, 1, 1}, 1, {0}, 2, 0, 0, 0}},
+    {2,
+     2,
+     16,
+     16,
+     {8, 8, 0},
+     {3, 3, 1},
+     {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 2, {0}, 2, 0, 0, 0}},
+    {2,
+     2,
+     16,
+     32,
+     {8, 8, 0},
+     {3, 3, 1},
+     {{1, 1, 1}, {1, 0}, {1, 0}, {1, 1, 1}, 1, {0}, 2, 1, 0, 0}},
+    {2,
+     9,
+     32,
+     48,
+     {9, 7, 0},
+     {3, 3, 1},
+     {{2, 2, 1}, {1, 1}, {1, 1}, {2, 1, 1}, 1, {0}, 2, 0, 0, 0}},
+    {3,
+     2,
+     16,
+     16,
+     {3, 4, 5},
+     {3, 3, 3},
+     {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, {0}, 3, 0, 0, 0}},
+    {2, 3, 1, 1, {8, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 16, {0}, 2, 0, 0, 0}},
+    {2,
+     5,
+     3,
+     16,
+     {15, 15, 0},
+     {7, 7, 1},
+     {{2, 2, 1}, {3, 3}, {3, 3}, {1, 1, 1}, 1, {0}, 2, 0, 0, 0}}};
+
 static void many_channels_match(void **state) {
     (void)state;
-    conv_case same = {
-        2, 2, 32, 48, {9, 10, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 1, {0}, 2, 0}};
-    conv_case odd = {
-        2, 3, 20, 50, {12, 12, 0}, {5, 5, 1}, {{2, 1, 1}, {0}, {0}, {1, 1, 1}, 1, {0}, 2, 0}};
-    conv_case grouped = {
-        2, 2, 16, 16, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 2, {0}, 2, 0}};
-    conv_case flipped = {
-        2, 2, 16, 32, {8, 8, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 0}, {1, 0}, {1, 1, 1}, 1, {0}, 2, 1}};
-    conv_case strided = {
-        2, 9, 32, 48, {9, 7, 0}, {3, 3, 1}, {{2, 2, 1}, {1, 1}, {1, 1}, {2, 1, 1}, 1, {0}, 2, 0}};
-    conv_case solid = {3,
-                       2,
-                       16,
-                       16,
-                       {3, 4, 5},
-                       {3, 3, 3},
-                       {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1, {0}, 3, 0}};
-    conv_case planes = {
-        2, 3, 1, 1, {8, 9, 0}, {3, 3, 1}, {{1, 1, 1}, {1, 1}, {1, 1}, {1, 1, 1}, 16, {0}, 2, 0}};
-    conv_case first = {
-        2, 5, 3, 16, {15, 15, 0}, {7, 7, 1}, {{2, 2, 1}, {3, 3}, {3, 3}, {1, 1, 1}, 1, {0}, 2, 0}};
-    check_case(&planes, KN_F32);
-    check_case(&first, KN_F32);
-    check_case(&strided, KN_F32);
-    check_case(&solid, KN_F32);
-    check_case(&same, KN_F32);
-    check_case(&odd, KN_F32);
-    check_case(&grouped, KN_F32);
-    check_case(&flipped, KN_F32);
+    for (size_t i = 0; i < sizeof many_channels / sizeof *many_channels; i++)
+        check_case(&many_channels[i], KN_F32);
 }
 
 static void the_bias_is_added_to_each_output_plane(void **state) {
@@ -197,7 +221,7 @@ static void the_bias_is_added_to_each_output_plane(void **state) {
         for (int64_t i = 0; i < kn_tensor_numel(y); i++)
             assert_close(ops_at(y, i), ops_at(plain, i) + ops_at(b, i / 35 % 6), 1e-5, 1e-5);
     }
-    kn__conv_prefer(KN_CONV_MEASURED);
+    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 static kn_tensor *pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,
@@ -230,7 +254,7 @@ static void the_number_of_threads_changes_no_bit(void **state) {
                     assert_same_bits(pass(which, x, w, dy, &attr, 1),
                                      pass(which, x, w, dy, &attr, 3));
                 }
-            kn__conv_prefer(KN_CONV_MEASURED);
+            kn__conv_prefer(KN_CONV_TABLED);
         }
 }
 
@@ -249,18 +273,28 @@ static const kn_conv_sizes plain_sizes = {.batch = 4,
                                           .out_plane = 36,
                                           .window_size = 9};
 
+/* Whether a pass is the library's. */
+static bool is_library(const kn_conv_sizes *s, kn_dtype dtype, kn_pass which) {
+    kn_tensor result = {.dtype = (uint8_t)dtype};
+    kn_op_call call = {.threads = 1};
+    kn_conv_way way = KN_CONV_OURS;
+    call.out[0] = &result;
+    assert_int_equal(kn__conv_way(&way, &call, which, s), KN_OK);
+    return way == KN_CONV_DNNL;
+}
+
 static void flips_and_doubles_stay_ours(void **state) {
     (void)state;
     kn_conv_sizes s = plain_sizes;
     kn__conv_prefer(KN_CONV_DNNL);
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        assert_true(kn__dnnl_fits(&s, KN_F32, (kn_pass)pass_i));
-        assert_false(kn__dnnl_fits(&s, KN_F64, (kn_pass)pass_i));
+        assert_true(is_library(&s, KN_F32, (kn_pass)pass_i));
+        assert_false(is_library(&s, KN_F64, (kn_pass)pass_i));
         s.flip = true;
-        assert_false(kn__dnnl_fits(&s, KN_F32, (kn_pass)pass_i));
+        assert_false(is_library(&s, KN_F32, (kn_pass)pass_i));
         s.flip = false;
     }
-    kn__conv_prefer(KN_CONV_MEASURED);
+    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
@@ -270,11 +304,56 @@ static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
     few.channels = 1;
     few.outputs = 20;
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        assert_true(kn__dnnl_fits(&many, KN_F32, (kn_pass)pass_i));
-        assert_false(kn__dnnl_fits(&few, KN_F32, (kn_pass)pass_i));
+        assert_true(is_library(&many, KN_F32, (kn_pass)pass_i));
+        assert_false(is_library(&few, KN_F32, (kn_pass)pass_i));
         few.channels = 20, few.outputs = 50; /* LeNet's second layer */
-        assert_false(kn__dnnl_fits(&few, KN_F32, (kn_pass)pass_i));
+        assert_false(is_library(&few, KN_F32, (kn_pass)pass_i));
     }
+}
+
+static void one_side_is_measured_and_kept(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    const kn_conv_options same = {.padding = {1, 1}};
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(8, 32, 12, 12)),
+              *w = random_tensor(KN_F32, KN_SHAPE(32, 32, 3, 3)), *y[2];
+    for (int i = 0; i < 2; i++) {
+        kn__conv_prefer(i ? KN_CONV_DNNL : KN_CONV_OURS);
+        y[i] = kn_conv(x, w, KN_NONE, &same);
+    }
+    size_t bytes = (size_t)kn_tensor_numel(y[0]) * sizeof(float);
+    assert_memory_not_equal(kn_data(y[0]), kn_data(y[1]), bytes); /* their sums round otherwise */
+    kn__conv_prefer(KN_CONV_MEASURED);
+    kn_tensor *first = kn_conv(x, w, KN_NONE, &same);
+    int faster = memcmp(kn_data(first), kn_data(y[1]), bytes) == 0;
+    for (int i = 0; i < 20; i++) assert_same_bits(kn_conv(x, w, KN_NONE, &same), y[faster]);
+    kn__conv_prefer(KN_CONV_TABLED);
+}
+
+static void the_environment_chooses_the_route(void **state) {
+    (void)state;
+    static const struct {
+        const char *word;
+        bool many, few; /* who are the library's */
+    } cases[] = {{"table", true, false}, {"onednn", true, true}, {"ours", false, false}};
+    kn_conv_sizes few = plain_sizes;
+    few.channels = 1, few.outputs = 20;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn__conv_prefer((kn_conv_way)-1);
+        setenv("KNET_CONV_ROUTE", cases[i].word, 1);
+        assert_int_equal(is_library(&plain_sizes, KN_F32, KN_PASS_FORWARD), cases[i].many);
+        assert_int_equal(is_library(&few, KN_F32, KN_PASS_FORWARD), cases[i].few);
+    }
+    kn__conv_prefer((kn_conv_way)-1);
+    setenv("KNET_CONV_ROUTE", "fast", 1);
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(1, 1, 3, 3)), *w = kn_ones(KN_SHAPE(1, 1, 3, 3));
+    assert_null(kn_conv(x, w, KN_NONE, NULL));
+    assert_int_equal(kn_check(), KN_ERR_INVALID);
+    assert_non_null(strstr(kn_last_error()->message, "KNET_CONV_ROUTE is 'fast'; it must be"));
+    unsetenv("KNET_CONV_ROUTE");
+    assert_close(ops_at(kn_conv(x, w, KN_NONE, NULL), 0), 9, 0, 0);
+    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 /* Three groups of a few channels: the library has but slow loops for these. */
@@ -385,14 +464,111 @@ static void the_gradient_of_an_empty_batch_is_zero(void **state) {
     for (int64_t i = 0; i < kn_tensor_numel(dw); i++) assert_close(ops_at(dw, i), 0, 0, 0);
 }
 
+/* As ops of their own, to the bit; `way`: who convolves. */
+static void check_finish(kn_conv_way way, kn_dtype dtype, kn_shape xs, kn_shape ws, kn_shape ys,
+                         int64_t padding) {
+    KN_FRAME(.dtype = dtype, .threads = 2);
+    kn_tensor *x = random_tensor(dtype, xs), *w = random_tensor(dtype, ws);
+    kn_tensor *b = random_tensor(dtype, KN_SHAPE(ys.dim[1])), *r = random_tensor(dtype, ys);
+    kn_conv_options plain = {.padding = {padding, padding}}, relu = plain, gelu = plain;
+    relu.act = KN_ACT_RELU, gelu.act = KN_ACT_GELU;
+    kn__conv_prefer(way);
+    kn_tensor *y = kn_conv(x, w, b, &plain), *sum = kn_add(y, r);
+    assert_same_bits(kn_conv(x, w, b, &relu), kn_relu(y));
+    assert_same_bits(kn_conv(x, w, b, &gelu), kn_gelu(y));
+    assert_same_bits(kn_conv_add(x, w, b, r, &plain), sum);
+    assert_same_bits(kn_conv_add(x, w, b, r, &relu), kn_relu(sum));
+    assert_same_bits(kn_conv_add(x, w, b, r, &gelu), kn_gelu(sum));
+    assert_same_bits(kn_conv(x, w, KN_NONE, &relu), kn_relu(kn_conv(x, w, KN_NONE, &plain)));
+    kn__conv_prefer(KN_CONV_TABLED);
+}
+
+static void residual_and_activation_run_inside(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        check_finish(KN_CONV_OURS, dtype, KN_SHAPE(2, 3, 19, 21), KN_SHAPE(5, 3, 3, 3),
+                     KN_SHAPE(2, 5, 19, 21), 1); /* pieces of an image */
+        check_finish(KN_CONV_OURS, dtype, KN_SHAPE(17, 3, 9, 18), KN_SHAPE(5, 3, 3, 3),
+                     KN_SHAPE(17, 5, 7, 16), 0); /* whole images */
+        check_finish(KN_CONV_OURS, dtype, KN_SHAPE(3, 7, 40, 5), KN_SHAPE(4, 7, 3, 3),
+                     KN_SHAPE(3, 4, 38, 3), 0); /* columns, in blocks of rows */
+    }
+    check_finish(KN_CONV_DNNL, KN_F32, KN_SHAPE(19, 16, 9, 9), KN_SHAPE(32, 16, 3, 3),
+                 KN_SHAPE(19, 32, 9, 9), 1);
+}
+
+static void a_wrong_residual_or_activation_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F32);
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(2, 3, 5, 5));
+    kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(4, 3, 3, 3));
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.act = (kn_act)7}), KN_ERR_INVALID,
+                    "act is 7");
+    assert_op_fails(kn_conv_add(x, w, KN_NONE, x, NULL), KN_ERR_SHAPE,
+                    "the residual must be [2,4,3,3]");
+}
+
+/* --- transposed --- */
+
+/* The sum of y·conv(x) is that of x·deconv(y), and sizes are those that a convolution undoes. */
+static void check_deconv(kn_shape x, kn_shape w, const kn_conv_options *o, kn_shape wanted) {
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *y = random_tensor(KN_F64, x), *filter = random_tensor(KN_F64, w);
+    kn_tensor *z = kn_deconv(y, filter, KN_NONE, o);
+    kn_shape got = kn_tensor_shape(z);
+    double a = 0, b = 0;
+    assert_ok(kn_check());
+    assert_int_equal(got.n_dims, wanted.n_dims);
+    for (int i = 0; i < wanted.n_dims; i++) assert_int_equal(got.dim[i], wanted.dim[i]);
+    kn_tensor *t = random_tensor(KN_F64, wanted);
+    assert_ok(kn_item(&a, kn_sum(kn_mul(kn_conv(t, filter, KN_NONE, o), y), KN_ALL, false)));
+    assert_ok(kn_item(&b, kn_sum(kn_mul(t, z), KN_ALL, false)));
+    assert_close(a, b, 1e-11, 1e-11);
+}
+
+static void a_transposed_convolution_is_the_adjoint(void **state) {
+    (void)state;
+    check_deconv(KN_SHAPE(2, 3, 5, 7), KN_SHAPE(3, 4, 3, 2), NULL, KN_SHAPE(2, 4, 7, 8));
+    check_deconv(KN_SHAPE(2, 4, 5, 3), KN_SHAPE(4, 3, 4, 4),
+                 &(kn_conv_options){.stride = {2, 2}, .padding = {1, 1}}, KN_SHAPE(2, 3, 10, 6));
+    check_deconv(KN_SHAPE(1, 2, 4), KN_SHAPE(2, 1, 3),
+                 &(kn_conv_options){.stride = {3}, .padding = {1}, .padding_extra = {-1}},
+                 KN_SHAPE(1, 1, 11));
+    check_deconv(KN_SHAPE(2, 6, 3, 2, 2), KN_SHAPE(6, 1, 2, 3, 2),
+                 &(kn_conv_options){.groups = 2, .dilation = {1, 2, 1}}, KN_SHAPE(2, 2, 4, 6, 3));
+}
+
+static void a_transposed_convolution_adds_bias_and_activation(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F32);
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(2, 3, 4, 4)),
+              *b = random_tensor(KN_F32, KN_SHAPE(5));
+    kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(3, 5, 3, 3));
+    kn_tensor *plain = kn_add(kn_deconv(x, w, KN_NONE, NULL), kn_reshape(b, KN_SHAPE(5, 1, 1)));
+    assert_same_bits(kn_deconv(x, w, b, NULL), plain);
+    assert_same_bits(kn_deconv(x, w, b, &(kn_conv_options){.act = KN_ACT_RELU}), kn_relu(plain));
+    assert_same_bits(kn_deconv(x, w, b, &(kn_conv_options){.act = KN_ACT_GELU}), kn_gelu(plain));
+    assert_op_fails(kn_deconv(x, w, x, NULL), KN_ERR_SHAPE, "an element for each channel");
+    assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.groups = 2}), KN_ERR_SHAPE,
+                    "channels and groups don't fit (x [2,3,4,4], w [3,5,3,3])");
+    assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.padding = {9, 9}}), KN_ERR_SHAPE,
+                    "empty or too large");
+    assert_op_fails(kn_deconv(x, b, b, NULL), KN_ERR_SHAPE, "x must be [B,O,spatial…]");
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(a_transposed_convolution_is_the_adjoint),
+        OPS_TEST(a_transposed_convolution_adds_bias_and_activation),
         OPS_TEST(random_convolutions_match_the_definition),
         OPS_TEST(a_window_of_one_needs_no_copy_and_matches), OPS_TEST(many_channels_match),
         OPS_TEST(the_bias_is_added_to_each_output_plane),
         OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(flips_and_doubles_stay_ours),
         OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
+        OPS_TEST(one_side_is_measured_and_kept), OPS_TEST(the_environment_chooses_the_route),
         OPS_TEST(our_kernels_run_when_the_library_declines),
         OPS_TEST(plans_are_shared_and_their_number_is_bounded), OPS_TEST(threads_share_the_cache),
-        OPS_TEST(the_gradient_of_an_empty_batch_is_zero));
+        OPS_TEST(the_gradient_of_an_empty_batch_is_zero),
+        OPS_TEST(residual_and_activation_run_inside),
+        OPS_TEST(a_wrong_residual_or_activation_is_an_error));
 }

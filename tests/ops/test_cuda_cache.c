@@ -1,5 +1,5 @@
 /* The cache of plans: against a list of keys, at its bound, and with threads. */
-#include "cache.h"
+#include "cuda/base/cache.h"
 #include "test.h"
 
 #include <pthread.h>

@@ -154,13 +154,12 @@ static void gradients_that_are_zero_are_cleared_or_left_alone(void **state) {
 static void a_dtype_without_kernel_is_an_error_that_names_it(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
-    kn_attr_box attr = {{0, 1}, {4, 2}};
     kn_op_call call;
-    kn_tensor *x = kn_cast(kn_ones(KN_SHAPE(4, 6)), KN_F16);
-    kn_op_call_init(&call, KN_OP_slice, &attr, &x, 1);
-    call.out[0] = kn_cast(kn_ones(KN_SHAPE(4, 2)), KN_F16), call.given = call.accumulate = 1;
+    kn_tensor *x = kn_cast(kn_ones(KN_SHAPE(4, 6)), KN_I64);
+    kn_op_call_init(&call, KN_OP_mul_back, NULL, KN_LIST_(x, x, x, KN_NONE), 4);
+    call.loose = 1, call.dtype = KN_I64, call.device = gpu; /* its inputs are not checked */
     assert_null(kn_op_run(&call));
-    assert_fails(kn_check(), KN_ERR_UNSUPPORTED, "kn_slice: cuda:0 has no kernel for f16");
+    assert_fails(kn_check(), KN_ERR_UNSUPPORTED, "kn_mul_back: cuda:0 has no kernel for i64");
 }
 
 /* --- math modes --- */
@@ -278,6 +277,89 @@ static void a_stream_is_set_once(void **state) {
     kn_stream_destroy(gpu, other);
 }
 
+/* --- recurrent networks --- */
+
+static kn_tensor *network(int64_t hidden, double dropout, kn_rng *rng) {
+    kn_rnn_options o = {.hidden = hidden, .layers = 3, .dropout = dropout, .rng = rng};
+    return kn_rnn(kn_ones(KN_SHAPE(4, 2, 5)), kn_ones(KN_SHAPE(kn_rnn_params(5, &o))), &o);
+}
+
+static void a_network_is_one_call_and_its_kind_is_described_once(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    fake_gpu_reset();
+    int64_t hidden = new_size();
+    for (int i = 0; i < 3; i++) assert_non_null(network(hidden, 0, NULL));
+    assert_int_equal(fake_gpu_calls("cudnnRNNForward"), 3);
+    assert_int_equal(fake_gpu_calls("cudnnSetRNNDescriptor_v8"), 1);
+    assert_int_equal(fake_gpu_kernels("dropout"), 0);
+}
+
+static void with_dropout_each_layer_is_a_call(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    fake_gpu_reset();
+    assert_non_null(network(new_size(), 0.5, rng));
+    assert_int_equal(fake_gpu_calls("cudnnRNNForward"), 3);
+    assert_int_equal(fake_gpu_kernels("dropout"), 2);
+    kn_rng_destroy(rng);
+}
+
+/* What the rule of rnn runs. */
+static kn_tensor *network_back(int64_t hidden) {
+    kn_rnn_options o = {.hidden = hidden, .bidirectional = 1};
+    kn_attr_rnn attr = {
+        .input = 5, .hidden = hidden, .layers = 1, .directions = 2, .steps = 4, .batch = 2};
+    kn_op_call call;
+    kn_tensor *x = kn_ones(KN_SHAPE(4, 2, 5)), *w = kn_ones(KN_SHAPE(kn_rnn_params(5, &o)));
+    kn_op_call_init(&call, KN_OP_rnn, &attr, KN_LIST_(x, w, KN_NONE, KN_NONE, KN_NONE), 5);
+    call.want = 1 | 8;
+    kn_tensor *y = kn_op_run(&call);
+    if (!y) return NULL;
+    kn_op_call_init(&call, KN_OP_rnn_back, &attr,
+                    KN_LIST_(x, w, y, call.out[3], KN_NONE, KN_NONE, KN_NONE), 7);
+    call.want = 3;
+    return kn_op_run(&call);
+}
+
+static void all_gradients_of_a_network_take_two_calls(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    fake_gpu_reset();
+    assert_non_null(network_back(new_size()));
+    assert_int_equal(fake_gpu_calls("cudnnRNNBackwardData_v8"), 1);
+    assert_int_equal(fake_gpu_calls("cudnnRNNBackwardWeights_v8"), 1);
+}
+
+static void parameters_that_lie_elsewhere_are_an_error(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    fake_gpu_misplace(true);
+    assert_op_fails(network(new_size(), 0, NULL), KN_ERR_UNSUPPORTED, "elsewhere in w");
+    fake_gpu_misplace(false);
+}
+
+static void calls_that_fail_leave_no_descriptors(void **state) {
+    (void)state;
+    static const char *const functions[] = {
+        "cudnnCreateRNNDescriptor",  "cudnnSetRNNDescriptor_v8",  "cudnnGetRNNWeightParams",
+        "cudnnSetRNNDataDescriptor", "cudnnGetRNNTempSpaceSizes", "cudnnRNNForward",
+        "cudnnRNNBackwardData_v8",   "cudnnRNNBackwardWeights_v8"};
+    KN_FRAME(.device = gpu);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        int before = fake_gpu_descriptors();
+        fake_gpu_reset();
+        fake_gpu_fail(functions[i], 1, 1, CUDNN_STATUS_BAD_PARAM);
+        assert_op_fails(network_back(new_size()), KN_ERR_CUDA, "CUDNN_STATUS_BAD_PARAM");
+        fake_gpu_reset();
+        int kept = fake_gpu_descriptors() - before;
+        assert_true(kept == 0 || kept == 2); /* those of the kind of network */
+        assert_non_null(network_back(new_size()));
+    }
+}
+
 /* --- contexts --- */
 
 static void a_thread_without_a_context_gets_one_once(void **state) {
@@ -350,6 +432,12 @@ int main(void) {
         CALLS_TEST(each_mode_has_plans_of_its_own),
         CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
         CALLS_TEST(a_plan_keeps_two_descriptors), CALLS_TEST(a_plan_that_fails_keeps_no_descriptor),
-        CALLS_TEST(a_stream_is_set_once), CALLS_TEST(a_thread_without_a_context_gets_one_once),
+        CALLS_TEST(a_stream_is_set_once),
+        CALLS_TEST(a_network_is_one_call_and_its_kind_is_described_once),
+        CALLS_TEST(with_dropout_each_layer_is_a_call),
+        CALLS_TEST(all_gradients_of_a_network_take_two_calls),
+        CALLS_TEST(parameters_that_lie_elsewhere_are_an_error),
+        CALLS_TEST(calls_that_fail_leave_no_descriptors),
+        CALLS_TEST(a_thread_without_a_context_gets_one_once),
         CALLS_TEST(the_callers_context_is_put_back), CALLS_TEST(a_lost_gpu_is_logged_once));
 }

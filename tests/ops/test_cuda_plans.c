@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "conv_plan.h"
+#include "cuda/conv/conv_plan.h"
 #include "test.h"
 
 static char json[4096];

@@ -1,6 +1,7 @@
 /* What ptxas made of the kernels: reads the images in the module (and in an object of kernels that
- * are wrong on purpose). No kernel may keep anything on a stack, where spilled registers go too,
- * and those that read dense operands do so 16 bytes at a time. The images must be uncompressed.
+ * are wrong on purpose). No kernel may keep anything on a stack, where spilled registers go too
+ * (but those of a list), and those that read dense operands do so 16 bytes at a time. The images
+ * must be uncompressed.
  */
 #include <elf.h>
 #include <stdbool.h>
@@ -16,27 +17,76 @@ static const struct {
 } narrow[] = {
     {"14strided_kernel",
      "broadcast operands, whose neighbours are not the result's; odd addresses"},
+    {"13gather_kernel", "one element at an index, unless slices are multiples of 16 bytes"},
+    {"14scatter_kernel", "places are anywhere"},
+    {"15segments_kernel", "the same"},
+    {"11keys_kernel", "indices of any dtype, which begin anywhere"},
+    {"11join_kernel", "the same"},
+    {"sort_", "a thread's eight keys of 8 bytes, which may end anywhere"},
+    {"11scan_kernel", "pieces that begin anywhere"},
+    {"nonzero_", "a thread's eight elements, which begin anywhere"},
+    {"10pad_kernel", "rows of any length, which begin anywhere"},
+    {"15pad_back_kernel", "the same"},
+    {"15triangle_kernel", "elements of any size, at odd addresses"},
+    {"11rare_kernel", "rare rows: their arithmetic takes longer than their loads"},
     {"11copy_kernel", "copies of regions whose rows aren't multiples of 16 bytes"},
     {"16transpose_kernel", "a tile is 32 elements wide, and rows begin anywhere"},
     {"row_shapeILi32ELi1E", "rows that aren't multiples of 16 bytes"},
     {"row_shapeILi256ELi1E", "the same"},
-    {"11rows_kernelIN6kn_dev6op_", "the same, where V is 1; inputs at odd addresses"},
+    {"ELi256ELi1E", "rows of reductions, where V is 1: inputs at odd addresses"},
+    {"ELi32ELi1E", "the same"},
+    {"finish_kernel", "one value a result"},
     {"long_", "rows of any length, which begin anywhere"},
     {"columns_kernel", "a warp reads 32 neighbours, however few columns there are"},
     {"19columns_back_kernel", "the same"},
     {"24relu_bias_columns_kernelILi", "the same, where V is 1; operands at odd addresses"},
     {"23relu_bias_planes_kernelILi", "planes that aren't multiples of 16 bytes; odd addresses"},
-    {"argmax_", "rows and columns of any length, which begin anywhere"},
+    {"15bias_act_kernelILi", "planes that aren't multiples of 16 bytes; odd addresses"},
     {"10nll_kernel", "one score a row"},
     {"15accuracy_kernel", "a row is read until it is decided"},
     {"15nll_back_kernel", "one label a row"},
+    {"batch_moments_kernelILb1E", "a warp reads 32 neighbours, however few channels there are"},
+    {"norm_sums_kernelILb1E", "the same"},
+    {"batch_moments_kernelILb0ELi1E", "planes that aren't multiples of 16 bytes; odd addresses"},
+    {"norm_sums_kernelILb0ELi1E", "the same"},
+    {"batch_scale_kernelILi1E", "the same"},
+    {"batch_back_kernelILi1E", "the same"},
+    {"batch_eval_kernel", "one value a channel"},
     {"11mean_kernel", "one value a row"},
     {"11cast_kernel", "from types narrower than the one that they become"},
     {"pool", "windows that begin anywhere"},
+    {"attention", "rows of any number of features; tiles go through shared memory"},
+    {"12delta_kernel", "rows of any number of features"},
+    {"rotary", "the same; angles"},
+    {"10ctc_kernel", "states of a target, whatever their number"},
+    {"resize", "elements of rows of any length"},
+    {"grid_", "places anywhere in an image"},
     {"14dropout_kernel", "the map of random numbers gives a thread every eighth element"},
     {"14uniform_kernel", "the generator's state alone"},
     {"13normal_kernel", "the same"},
     {"15rng_take_kernel", "the same"},
+    {"truncated_normal_kernel", "the same"},
+    {"bernoulli_kernel", "the same"},
+    {"integers_kernel", "the same"},
+    {"permutation_kernel", "the same"},
+    {"place_rows_kernel", "rows of any length, which begin anywhere"},
+    {"scan_rows_kernel", "the same"},
+    {"tri_scale_kernel", "the same"},
+    {"lu_det_kernel", "a diagonal"},
+    {"spoil_kernel", "one number a matrix"},
+    {"triangular_solve_kernel", "a column a thread"},
+};
+/* Kernels that may keep something on a stack, and why. */
+static const struct {
+    const char *part, *why;
+} stacks[] = {
+    {"20cross_entropy_kernelIN6kn_dev9row_shapeILi32ELi1ELi4EEELi1024Ed",
+     "f64 by 1024 threads, which have 64 registers each: 8 bytes"},
+    {"7row_sin", "CUDA's sin and cos reduce large angles by a product in local memory"},
+    {"7row_cos", "the same"},
+    {"19rotary_table_kernel", "the same"},
+    {"11rare_kernel", "functions of few programs: large angles, tables, calls"},
+    {"$__internal_", "what these kernels call: division and roots of f64"},
 };
 /* Those of the list that have to load 16 bytes all the same. */
 static const char *const wide[] = {"11copy_kernelIjLb0E5uint4", "11copy_kernelImLb0E5uint4"};
@@ -48,7 +98,7 @@ typedef struct kernel {
 } kernel;
 
 typedef struct kernels {
-    kernel kernel[2000];
+    kernel kernel[4000];
     int n;
 } kernels;
 
@@ -151,14 +201,22 @@ static bool may_be_narrow(const char *name) {
     return false;
 }
 
+static bool may_have_stack(const char *name) {
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+        if (strstr(name, stacks[i].part)) return true;
+    }
+    return false;
+}
+
 static int n_wrong(const kernels *all) {
     int n = 0;
     for (int i = 0; i < all->n; i++) {
         const kernel *k = &all->kernel[i];
-        if (k->stack_bytes) print_error("%s: %u bytes of stack\n", k->name, k->stack_bytes);
+        bool has_stack = k->stack_bytes && !may_have_stack(k->name);
+        if (has_stack) print_error("%s: %u bytes of stack\n", k->name, k->stack_bytes);
         bool is_narrow = k->n_loads && !k->n_wide_loads && !may_be_narrow(k->name);
         if (is_narrow) print_error("%s: no load of 16 bytes\n", k->name);
-        n += k->stack_bytes || is_narrow;
+        n += has_stack || is_narrow;
     }
     return n;
 }
@@ -183,6 +241,15 @@ static void every_line_of_the_list_is_needed(void **state) {
             needed = strstr(of->name, narrow[i].part) && of->n_loads && !of->n_wide_loads;
         }
         if (!needed) print_error("%s needs no exception\n", narrow[i].part);
+        assert_true(needed);
+    }
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+        bool needed = false;
+        for (int k = 0; k < found.n && !needed; k++) {
+            const kernel *of = &found.kernel[k];
+            needed = strstr(of->name, stacks[i].part) && of->stack_bytes;
+        }
+        if (!needed) print_error("%s needs no stack\n", stacks[i].part);
         assert_true(needed);
     }
 }

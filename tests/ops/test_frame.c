@@ -464,6 +464,8 @@ static void a_frames_math_mode_is_inherited(void **state) {
     }
     kn_frame none = kn_frame_begin(&(kn_frame_options){.math = 4});
     assert_fails(kn_check(), KN_ERR_INVALID, "math mode 4");
+    none = kn_frame_begin(&(kn_frame_options){.math = -1});
+    assert_fails(kn_check(), KN_ERR_INVALID, "math mode -1");
     kn_frame_end(&none);
 }
 
@@ -502,6 +504,36 @@ static void the_host_multiplies_the_same_in_every_mode(void **state) {
     assert_memory_equal(&bits[2], &bits[0], sizeof(float));
 }
 
+static void a_tensor_detached_from_an_outer_frame_outlives_it(void **state) {
+    (void)state;
+    kn_tensor *t = NULL;
+    {
+        KN_FRAME();
+        t = F32(KN_SHAPE(2), 3, 4);
+        KN_FRAME();
+        assert_ptr_equal(kn_tensor_detach_frame(t), t);
+    }
+    {
+        KN_FRAME();
+        assert_values(t, 3, 4);
+    }
+    kn_tensor_release(t);
+}
+
+static void many_frames_may_be_open(void **state) {
+    (void)state;
+    enum { OPEN = 200 };
+    kn_frame frames[OPEN];
+    for (int i = 0; i < OPEN; i++) {
+        frames[i] = kn_frame_begin(&(kn_frame_options){.threads = i % 2 ? 0 : 1 + i});
+        assert_int_equal(kn_frame_threads(), 1 + i - i % 2);
+    }
+    for (int i = OPEN; i-- > 0;) {
+        assert_int_equal(kn_frame_threads(), 1 + i - i % 2);
+        kn_frame_end(&frames[i]);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_frames_math_mode_is_inherited),
@@ -529,5 +561,7 @@ int main(void) {
         OPS_TEST(the_end_is_known_for_a_thousand_tensors),
         OPS_TEST(records_of_ended_tensors_are_used_again),
         OPS_TEST(the_end_is_known_after_the_thread_ended),
-        OPS_TEST(a_thread_without_frames_can_end_a_tensor));
+        OPS_TEST(a_thread_without_frames_can_end_a_tensor),
+        OPS_TEST(a_tensor_detached_from_an_outer_frame_outlives_it),
+        OPS_TEST(many_frames_may_be_open));
 }

@@ -13,7 +13,8 @@ static kn_tensor *labels_of(const int64_t *labels, int64_t n, kn_dtype dtype) {
 /* Runs cross_entropy with the gradient it makes for its recording. */
 static kn_tensor *with_gradient(kn_tensor **d, kn_tensor *logits, kn_tensor *labels) {
     kn_op_call call;
-    kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
+    kn_op_call_init(&call, KN_OP_cross_entropy, &(kn_attr_scalars){0, 0}, KN_LIST_(logits, labels),
+                    2);
     call.want = 3;
     kn_tensor *loss = kn_op_run(&call);
     *d = call.out[1];

@@ -20,27 +20,45 @@ static model *model_create(kn_dtype dtype) {
     k->hyper = F64(KN_SHAPE(4), 0.1, 0, 0.5, 0);
     for (int i = 0; i < PARTS; i++) {
         k->w[i] = random_tensor(dtype, KN_SHAPE(part_size[i]));
-        k->part[i] = (kn_optim_part){k->w[i], part_at[i], part_size[i]};
+        k->part[i] = (kn_optim_part){k->w[i], part_at[i], part_size[i], 1 + i, 1 + 2 * i};
         for (int64_t j = 0; j < part_size[i]; j++) k->want_w[part_at[i] + j] = ops_at(k->w[i], j);
     }
     k->attr = (kn_attr_optim){k->part, PARTS, 0.9, 0.8, 0.95, 1e-6, 0.01};
     return k;
 }
 
-/* One step of the reference on element `i`; hyper: rate 0.1, scale 0.5. */
-static void reference(model *k, kn_op op, int64_t i, double step) {
-    double g = ops_at(k->grad, i) * 0.5, *w = &k->want_w[i], *m = &k->want_m[i];
-    double *v = &k->want_v[i], decay = k->attr.weight_decay;
+/* One step of the reference on element `i` of a part; hyper: rate 0.1, scale 0.5. */
+static void reference(model *k, kn_op op, int part, int64_t i, double step) {
+    double *w = &k->want_w[i], *m = &k->want_m[i], *v = &k->want_v[i];
+    double lr = 0.1 * k->part[part].rate, decay = k->attr.weight_decay * k->part[part].decay;
+    double g = ops_at(k->grad, i) * 0.5, x = g + decay * *w;
     if (op == KN_OP_sgd_step) {
-        *w -= 0.1 * (g + decay * *w);
+        *w -= lr * x;
     } else if (op == KN_OP_momentum_step) {
-        *m = 0.9 * *m - 0.1 * (g + decay * *w);
+        *m = 0.9 * *m - lr * x;
         *w += *m;
+    } else if (op == KN_OP_nesterov_step) { /* Knet's form */
+        double old = 0.9 * *m;
+        *m = old - lr * x;
+        *w += -old + 1.9 * *m;
+    } else if (op == KN_OP_adagrad_step) {
+        *v += x * x;
+        *w -= lr * x / sqrt(*v + 1e-6);
+    } else if (op == KN_OP_rmsprop_step) {
+        *v = 0.95 * *v + 0.05 * x * x;
+        *w -= lr * x / sqrt(*v + 1e-6);
+    } else if (op == KN_OP_adadelta_step) {
+        *v = 0.95 * *v + 0.05 * x * x;
+        double d = x * sqrt(*m + 1e-6) / sqrt(*v + 1e-6);
+        *w -= lr * d;
+        *m = 0.95 * *m + 0.05 * d * d;
+    } else if (op == KN_OP_ema_step) {
+        *m = 0.9 * *m + 0.1 * *w;
     } else {
         *m = 0.8 * *m + 0.2 * g;
         *v = 0.95 * *v + 0.05 * g * g;
         double m_hat = *m / (1 - pow(0.8, step)), v_hat = *v / (1 - pow(0.95, step));
-        *w -= 0.1 * decay * *w + 0.1 * m_hat / (sqrt(v_hat) + 1e-6);
+        *w -= lr * decay * *w + lr * m_hat / (sqrt(v_hat) + 1e-6);
     }
 }
 
@@ -51,7 +69,7 @@ static void check(kn_op op, kn_dtype dtype) {
         assert_ok(kn_optim_run(op, &k->attr, k->grad, k->m, k->v, k->hyper));
         assert_close(((const double *)kn_data(k->hyper))[1], step, 0, 0);
         for (int i = 0; i < PARTS; i++)
-            for (int64_t j = 0; j < part_size[i]; j++) reference(k, op, part_at[i] + j, step);
+            for (int64_t j = 0; j < part_size[i]; j++) reference(k, op, i, part_at[i] + j, step);
     }
     double tol = 10 * tolerance(dtype);
     for (int i = 0; i < PARTS; i++)
@@ -77,11 +95,32 @@ static void adam_matches_the_reference(void **state) {
     FOR_BOTH_DTYPES(dtype) check(KN_OP_adam_step, dtype);
 }
 
+static void nesterov_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_nesterov_step, dtype);
+}
+static void adagrad_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_adagrad_step, dtype);
+}
+static void rmsprop_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_rmsprop_step, dtype);
+}
+static void adadelta_matches_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_adadelta_step, dtype);
+}
+static void averages_of_weights_match_the_reference(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) check(KN_OP_ema_step, dtype);
+}
+
 static void unused_state_may_be_absent(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *w = F32(KN_SHAPE(2), 1, 2), *g = F32(KN_SHAPE(2), 10, 20);
-    kn_attr_optim attr = {&(kn_optim_part){w, 0, 2}, 1, 0, 0, 0, 0, 0};
+    kn_attr_optim attr = {&(kn_optim_part){w, 0, 2, 1, 1}, 1, 0, 0, 0, 0, 0};
     assert_ok(
         kn_optim_run(KN_OP_sgd_step, &attr, g, KN_NONE, KN_NONE, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
     assert_values(w, 0, 0);
@@ -98,7 +137,7 @@ static void the_number_of_threads_changes_no_bit(void **state) {
         kn_tensor *w = kn_tensor_from(kn_data(start), KN_F32, KN_SHAPE(50000)),
                   *m = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
         kn_tensor *v = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
-        kn_attr_optim attr = {&(kn_optim_part){w, 0, 50000}, 1, 0, 0.9, 0.999, 1e-8, 0};
+        kn_attr_optim attr = {&(kn_optim_part){w, 0, 50000, 1, 1}, 1, 0, 0.9, 0.999, 1e-8, 0};
         assert_ok(kn_optim_run(KN_OP_adam_step, &attr, grad, m, v, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
         result[i] = kn_keep(w);
     }
@@ -106,7 +145,10 @@ static void the_number_of_threads_changes_no_bit(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(sgd_matches_the_reference), OPS_TEST(momentum_matches_the_reference),
-                     OPS_TEST(adam_matches_the_reference), OPS_TEST(unused_state_may_be_absent),
-                     OPS_TEST(the_number_of_threads_changes_no_bit));
+    return RUN_TESTS(
+        OPS_TEST(sgd_matches_the_reference), OPS_TEST(momentum_matches_the_reference),
+        OPS_TEST(nesterov_matches_the_reference), OPS_TEST(adagrad_matches_the_reference),
+        OPS_TEST(rmsprop_matches_the_reference), OPS_TEST(adadelta_matches_the_reference),
+        OPS_TEST(averages_of_weights_match_the_reference), OPS_TEST(adam_matches_the_reference),
+        OPS_TEST(unused_state_may_be_absent), OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -37,8 +37,17 @@ static void f32_agrees_with_f64_and_guards_stay_intact(void **state) {
     assert_int_equal(n_failed, 0);
 }
 
-int main(void) {
+/* For docs/catalogue.md. */
+static int list_cases(void) {
+    for (int i = 0; i < table.n; i++)
+        printf("%s %s\n", kn_op_name(table.cases[i].op),
+               table.cases[i].compare == COMPARE_EXACT ? "exact" : "close");
+    return 0;
+}
+
+int main(int argc, char **argv) {
     parity_table_make(&table);
+    if (argc == 2 && strcmp(argv[1], "list") == 0) return list_cases();
     int n_failed = RUN_TESTS(TEST(every_op_but_views_has_a_case),
                              OPS_TEST(f32_agrees_with_f64_and_guards_stay_intact));
     parity_table_free(&table);

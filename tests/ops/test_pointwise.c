@@ -1,7 +1,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "host/rows.h"
+#include "host/pointwise/rows.h"
 #include "ops_test.h"
 
 /* --- values --- */
@@ -21,6 +21,11 @@ static void arithmetic_of_two_vectors(void **state) {
     for (int p = -3; p <= 3; p++) {
         assert_values(kn_pow_scalar(b, p), pow(4, p), pow(5, p), pow(-6, p));
     }
+    kn_tensor *c = F32(KN_SHAPE(4), 2, 3, 0.125, 1048577);
+    assert_memory_equal(kn_data(kn_pow_scalar(c, 0.5)), kn_data(kn_sqrt(c)), 4 * sizeof(float));
+    assert_memory_equal(kn_data(kn_pow_scalar(c, -0.5)), kn_data(kn_rsqrt(c)), 4 * sizeof(float));
+    assert_memory_equal(kn_data(kn_pow_scalar(c, -1)), kn_data(kn_reciprocal(c)),
+                        4 * sizeof(float));
 }
 
 static void comparisons_give_bool(void **state) {
@@ -227,11 +232,11 @@ static void sigm_has_the_same_bits_for_every_instruction_set(void **state) {
     for (int wide = 0; wide < 2; wide++) {
         kn_dtype dtype = wide ? KN_F64 : KN_F32;
         const void *from = wide ? (const void *)x : x32;
-        kn__rows_isa(dtype, 2)[KN_OP_sigm].f(want, &from, N, 0, 0, false);
+        kn__row_isa(dtype, KN_OP_sigm, 2)->f(want, &from, N, 0, 0, false);
         for (int isa = 3; isa <= 4; isa++) {
-            const kn_row *rows = kn__rows_isa(dtype, isa);
-            if (!rows) continue;
-            rows[KN_OP_sigm].f(got, &from, N, 0, 0, false);
+            const kn_row *row = kn__row_isa(dtype, KN_OP_sigm, isa);
+            if (!row) continue;
+            row->f(got, &from, N, 0, 0, false);
             assert_memory_equal(got, want, N * kn_dtype_bytes(dtype));
         }
     }

@@ -73,7 +73,7 @@ static void check_all_reductions(kn_tensor *x, uint32_t mask) {
         assert_close(ops_at(min, o), want[o].min, 0, 0);
     }
     if (__builtin_popcount(mask) == 1) {
-        kn_tensor *at = kn_argmax(x, __builtin_ctz(mask));
+        kn_tensor *at = kn_argmax(x, KN_SHAPE(__builtin_ctz(mask)), false);
         for (int64_t o = 0; o < outputs; o++) {
             assert_int_equal(((const int64_t *)kn_data(at))[o], want[o].argmax);
         }
@@ -149,8 +149,8 @@ static void a_nan_wins_extremes_and_the_first_counts(void **state) {
     assert_values(kn_max(x, KN_SHAPE(1), false), NAN, 3);
     assert_values(kn_min(x, KN_SHAPE(1), false), NAN, 2);
     assert_values(kn_max(x, KN_SHAPE(0), false), 3, NAN, NAN);
-    assert_memory_equal(kn_data(kn_argmax(x, 1)), ((int64_t[]){1, 0}), 16);
-    assert_memory_equal(kn_data(kn_argmax(x, 0)), ((int64_t[]){1, 0, 0}), 24);
+    assert_memory_equal(kn_data(kn_argmax(x, KN_SHAPE(1), false)), ((int64_t[]){1, 0}), 16);
+    assert_memory_equal(kn_data(kn_argmax(x, KN_SHAPE(0), false)), ((int64_t[]){1, 0, 0}), 24);
     kn_tensor *low = kn_full(KN_SHAPE(40), -INFINITY);
     assert_values(kn_max(low, KN_ALL, false), -INFINITY);
 }
@@ -163,7 +163,7 @@ static void shapes_of_results(void **state) {
     assert_shape(kn_sum(x, KN_ALL, true), KN_SHAPE(1, 1, 1));
     assert_shape(kn_sum(x, KN_SHAPE(-1, 0), false), KN_SHAPE(3));
     assert_shape(kn_mean(x, KN_SHAPE(1), true), KN_SHAPE(2, 1, 4));
-    assert_shape(kn_argmax(x, -2), KN_SHAPE(2, 4));
+    assert_shape(kn_argmax(x, KN_SHAPE(-2), false), KN_SHAPE(2, 4));
     assert_values(kn_sum(kn_ones(KN_SCALAR), KN_ALL, false), 1);
     assert_values(kn_max(kn_full(KN_SCALAR, 3), KN_ALL, true), 3);
 }
@@ -177,7 +177,8 @@ static void empty_sums_are_zero_and_empty_means_nan(void **state) {
     assert_shape(kn_sum(x, KN_SHAPE(0), false), KN_SHAPE(0));
     assert_shape(kn_max(x, KN_SHAPE(0), false), KN_SHAPE(0));
     assert_op_fails(kn_max(x, KN_SHAPE(1), false), KN_ERR_SHAPE, "kn_max: axis 1 has no elements");
-    assert_op_fails(kn_argmax(x, 1), KN_ERR_SHAPE, "kn_argmax: axis 1 has no elements");
+    assert_op_fails(kn_argmax(x, KN_SHAPE(1), false), KN_ERR_SHAPE,
+                    "kn_argmax: axis 1 has no elements");
 }
 
 static void sums_into_a_destination_add(void **state) {
@@ -197,8 +198,14 @@ static void bad_axes_are_errors(void **state) {
     assert_op_fails(kn_sum(x, KN_SHAPE(2), false), KN_ERR_SHAPE,
                     "kn_sum: there is no axis 2 in 2 dimensions (x [2,3])");
     assert_op_fails(kn_mean(x, KN_SHAPE(0, -2), false), KN_ERR_SHAPE, "axis 0 is named twice");
-    assert_op_fails(kn_argmax(x, -3), KN_ERR_SHAPE, "no axis -3");
-    assert_op_fails(kn_sum(I64(KN_SHAPE(1), 1), KN_ALL, false), KN_ERR_DTYPE, "i64");
+    assert_op_fails(kn_argmax(x, KN_SHAPE(-3), false), KN_ERR_SHAPE, "no axis -3");
+    assert_op_fails(kn_norm(I64(KN_SHAPE(1), 1), 2, KN_ALL, false), KN_ERR_DTYPE,
+                    "kn_norm: x is i64; it must be floating");
+    assert_op_fails(kn_norm(x, NAN, KN_ALL, false), KN_ERR_INVALID, "kn_norm: p is NaN (x [2,3])");
+    assert_op_fails(kn_var(x, KN_SHAPE(1), false, &(kn_var_options){.mean = kn_ones(KN_SHAPE(3))}),
+                    KN_ERR_SHAPE, "kn_var: mean doesn't fit what is reduced (x [2,3], mean [3])");
+    assert_op_fails(kn_argmin(kn_ones(KN_SHAPE(2, 3, 4)), KN_SHAPE(0, 1), false), KN_ERR_SHAPE,
+                    "kn_argmin: axes must be one axis or KN_ALL (x [2,3,4])");
     assert_op_fails(kn_broadcast(x, KN_SHAPE(2, 4)), KN_ERR_SHAPE, "x can't be broadcast to [2,4]");
     assert_op_fails(kn_broadcast(x, KN_SHAPE(3)), KN_ERR_SHAPE, "[3]");
 }

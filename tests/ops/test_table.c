@@ -1,8 +1,9 @@
 /* Walks the op table, and compares the loops of all instruction sets bit for bit. */
 #include <math.h>
 
-#include "host/loops.h"
-#include "host/rows.h"
+#include "host/base/loops.h"
+#include "host/pointwise/rows.h"
+#include "host/reduce/folds.h"
 #include "kernels_test.h"
 #include "ops_test.h"
 
@@ -56,12 +57,14 @@ enum { ROW_LOOPS = 12 };
 
 /* All that the loops make of d, one after the other. */
 typedef struct results {
-    double rows[KN_OP_COUNT][ROW_LOOPS][N], sums[KN_COLUMNS];
-    double totals[3], best[2][KN_COLUMNS];
-    int64_t places[KN_COLUMNS], place;
+    double rows[KN_OP_COUNT][ROW_LOOPS][N];
+    kn_cell folds[KN__FOLD_N][2][KN_COLUMNS];
+    kn_cell best[2][2][KN_COLUMNS];
+    int64_t places[2][2][KN_COLUMNS];
+    double scans[KN_SCAN_N][2][N];
 } results;
 
-/* Every loop of a row: forward, forms, derivatives; each also added to what it made. */
+/* Every loop of a row: forward, forms, derivatives; each also added to its own result. */
 static void run_row(double out[ROW_LOOPS][N], const kn_row *row, int op, const data *d) {
     const kn_row_loop loops[ROW_LOOPS] = {
         row->f,        row->vs,       row->sv,       row->d[0],     row->d[1],     row->d[2],
@@ -78,20 +81,42 @@ static void run_row(double out[ROW_LOOPS][N], const kn_row *row, int op, const d
     }
 }
 
-static void run_all(results *r, const kn_loops *loops, const kn_row *rows, const data *d) {
+enum { FOLD_ROWS = 13, FOLD_COLUMNS = 101 };
+
+/* Every reduction along rows and along columns. */
+static void run_folds(results *r, const kn_folds *folds, const data *d) {
+    kn_cell shift[KN_COLUMNS];
+    for (int i = 0; i < KN_COLUMNS; i++) shift[i].f = 100;
+    for (int f = 0; f < KN__FOLD_N; f++) {
+        if (!folds->rows[f]) continue;
+        const void *x = f == KN__FOLD_PROD ? d->x : d->y;
+        folds->rows[f](r->folds[f][0], x, 1, N, N, shift, 1.5);
+        folds->rows[f](r->folds[f][0] + 1, x, FOLD_ROWS, FOLD_COLUMNS, FOLD_COLUMNS, shift, 1.5);
+        folds->columns[f](r->folds[f][1], x, FOLD_COLUMNS, FOLD_ROWS, FOLD_COLUMNS, shift, 1.5);
+    }
+    for (int max = 0; max < 2; max++) {
+        folds->place_rows(r->best[max][0], r->places[max][0], d->y, 1, N, N, max);
+        folds->place_columns(r->best[max][1], r->places[max][1], d->y, FOLD_COLUMNS, FOLD_ROWS,
+                             FOLD_COLUMNS, max);
+    }
+    for (int scan = 0; scan < KN_SCAN_N; scan++) {
+        kn_scan_way way = {scan == 1, scan == 2};
+        kn_cell carry[KN_COLUMNS] = {{0}};
+        folds->scan_row[scan](r->scans[scan][0], d->x, d->y, carry, 1, N, 1, way);
+        folds->scan_columns[scan](r->scans[scan][1], d->x, d->y, carry, FOLD_COLUMNS, FOLD_ROWS,
+                                  FOLD_COLUMNS, way);
+    }
+}
+
+static void run_all(results *r, const kn_folds *folds, kn_dtype dtype, int isa, const data *d) {
     memset(r, 0, sizeof *r);
     for (int op = 0; op < KN_OP_COUNT; op++) {
-        if (rows[op].f) run_row(r->rows[op], &rows[op], op, d);
+        const kn_op_info *info = &kn_op_table[op];
+        const kn_row *row =
+            info->row && !info->order ? kn__row_isa(dtype, (unsigned)op, isa) : NULL;
+        if (row && row->f) run_row(r->rows[op], row, op, d);
     }
-    r->totals[0] = loops->sum_row(d->x, N);
-    r->totals[1] = loops->extreme_row(true, d->y, N);
-    r->totals[2] = loops->extreme_row(false, d->y, N);
-    r->place = loops->argmax_row(d->y, N);
-    enum { ROWS = 13, COLUMNS = 101 };
-    loops->sum_columns(r->sums, d->x, ROWS, COLUMNS, COLUMNS);
-    loops->extreme_columns(true, r->best[0], d->x, ROWS, COLUMNS, COLUMNS);
-    loops->extreme_columns(false, r->best[1], d->x, ROWS, COLUMNS, COLUMNS);
-    loops->argmax_columns(r->places, d->x, ROWS, COLUMNS, COLUMNS);
+    run_folds(r, folds, d);
 }
 
 static void instruction_sets_agree_bit_for_bit(void **state) {
@@ -100,11 +125,11 @@ static void instruction_sets_agree_bit_for_bit(void **state) {
     static results want, got;
     for (int t = 0; t < 2; t++) {
         data d = random_data(dtypes[t]);
-        run_all(&want, kn__loops_isa(dtypes[t], 2), kn__rows_isa(dtypes[t], 2), &d);
+        run_all(&want, kn__folds_isa(dtypes[t], 2), dtypes[t], 2, &d);
         for (int isa = 3; isa <= 4; isa++) {
-            const kn_loops *loops = kn__loops_isa(dtypes[t], isa);
-            if (!loops) continue;
-            run_all(&got, loops, kn__rows_isa(dtypes[t], isa), &d);
+            const kn_folds *folds = kn__folds_isa(dtypes[t], isa);
+            if (!folds) continue;
+            run_all(&got, folds, dtypes[t], isa, &d);
             for (int op = 0; op < KN_OP_COUNT; op++) {
                 if (memcmp(got.rows[op], want.rows[op], sizeof got.rows[op])) {
                     fail_msg("v%d's %s differs", isa, kn_op_name((kn_op)op));
@@ -130,7 +155,8 @@ static void derivatives_are_linear_in_g(void **state) {
         }
         for (int op = 0; op < KN_OP_COUNT; op++) {
             const kn_op_info *info = &kn_op_table[op];
-            const kn_row *row = &kn__rows(dtype)[op];
+            if (!info->row || info->order) continue;
+            const kn_row *row = kn__row(dtype, (unsigned)op);
             const void *x0 = info->in[0] == KN_CLASS_BOOL ? (const void *)d.c : d.x;
             const void *in[5] = {d.y, x0, d.x, d.y, d.x};
             for (int i = 0; i < 12; i++) {
@@ -162,7 +188,7 @@ static void integers_have_the_rows_of_their_classes(void **state) {
         for (int t = 0; t < 3; t++) {
             unsigned last = info->in[info->n_in - 1];
             bool wanted = last >> dtypes[t] & 1 || (last == KN_CLASS_BOOL && dtypes[t] == KN_U8);
-            assert_int_equal(kn__rows(dtypes[t])[op].f != NULL, wanted);
+            assert_int_equal(kn__row(dtypes[t], (unsigned)op)->f != NULL, wanted);
         }
     }
     KN_FRAME();

@@ -146,6 +146,22 @@ static void nan_wins_and_of_equals_the_first(void **state) {
         }
 }
 
+static void skipped_nans_leave_the_maximum_of_the_numbers(void **state) {
+    (void)state;
+    for (int padding = 0; padding < 2; padding++) FOR_BOTH_DTYPES(dtype) {
+            KN_FRAME();
+            const double values[] = {NAN, -2, -1, NAN, NAN, NAN, NAN, 5};
+            kn_tensor *y, *offsets, *x = from_doubles(values, dtype, KN_SHAPE(1, 1, 8));
+            const kn_pooling_options o = {.skip_nan = 1, .stride = {2}, .padding = {padding}};
+            assert_ok(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(2), &o));
+            assert_true(padding ? isnan(ops_at(y, 0)) : ops_at(y, 0) == -2);
+            assert_true(ops_at(y, 1) == -1 && isnan(ops_at(y, 2)));
+            assert_true(isnan(ops_at(y, 3)) == (padding == 1));
+            assert_int_equal(((const uint8_t *)kn_data(offsets))[1], padding);
+            assert_true(isnan(ops_at(kn_maxpool(x, KN_SHAPE(2), NULL), 0)));
+        }
+}
+
 static void the_number_of_threads_changes_no_bit(void **state) {
     (void)state;
     KN_FRAME();
@@ -165,5 +181,6 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(random_windows_match_the_definition),
                      OPS_TEST(windows_of_2x2_match_at_every_width),
                      OPS_TEST(nan_wins_and_of_equals_the_first),
+                     OPS_TEST(skipped_nans_leave_the_maximum_of_the_numbers),
                      OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -5,6 +5,7 @@
 #include <knet/observer.h>
 #include <knet/pool_graph.h>
 #include <knet/prof_call.h>
+#include <knet/prof_metric.h>
 #include <knet/rule.h>
 #include <knet/sim.h>
 #include <knet/trace.h>

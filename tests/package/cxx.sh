@@ -7,9 +7,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 warnings=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
 include=() libraries=()
-for folder in alloc profiler ops autograd tools/train; do include+=("-I$source/$folder/include"); done
+for folder in alloc profiler ops autograd comm tools/train; do include+=("-I$source/$folder/include"); done
 include+=("-I$build/ops/include")
-for part in train autograd ops profiler alloc; do libraries+=("-lknet_$part"); done
+for part in train comm autograd ops profiler alloc; do libraries+=("-lknet_$part"); done
 n=0
 for cxx in g++ clang++; do
   command -v $cxx >/dev/null || continue

@@ -27,7 +27,7 @@ mapfile -t debs < <(find "$work/debs" -maxdepth 1 -name '*.deb' | sort)
 field() { dpkg-deb -f "$1" "$2"; }
 names=()
 for deb in "${debs[@]}"; do names+=("$(field "$deb" Package)"); done
-for part in alloc profiler ops autograd; do
+for part in alloc profiler ops autograd comm; do
   printf '%s\n' "${names[@]}" | grep -qx "libknetc-${part}[0-9]*" || fail "no package of $part: ${names[*]}"
 done
 for name in knetc-tools libknetc-dev; do
@@ -42,7 +42,8 @@ depends_on 'libknetc-profiler[0-9]' 'libknetc-alloc[0-9] \(= '
 depends_on 'libknetc-ops[0-9]' 'libdnnl'
 depends_on 'libknetc-ops[0-9]' 'libknetc-profiler[0-9] \(= '
 depends_on 'libknetc-autograd[0-9]' 'libknetc-ops[0-9] \(= '
-depends_on knetc-tools 'libknetc-autograd[0-9] \(= '
+depends_on 'libknetc-comm[0-9]' 'libknetc-autograd[0-9] \(= '
+depends_on knetc-tools 'libknetc-comm[0-9] \(= '
 depends_on knetc-tools 'zlib1g'
 depends_on libknetc-dev 'knetc-tools \(= '
 ! field "$(deb_of 'libknetc-alloc[0-9]')" Depends | grep -qE 'dnnl|zlib|cjson' || fail 'the allocator depends on too much'
@@ -97,6 +98,14 @@ while read -r library; do
   ! ldd "$library" | grep -E "not found|$build" || fail "$library"
   ! readelf -d "$library" | grep -E "R(UN)?PATH.*$build" || fail "$library knows the build folder"
 done < <(find "$root/usr" -name '*.so.*' -type f ! -name '*_cuda.so*'; echo "$knet") # CUDA's libraries are of no package
+
+# The Python package of the plug-ins loads, and finds its libraries where the packages put them.
+if command -v python3 >/dev/null && [[ " ${names[*]} " == *" knetc-plugins "* ]]; then
+  depends_on knetc-plugins 'libknetc-alloc[0-9] \(= '
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/usr/lib/python3/dist-packages python3 -c '
+import knetc, knetc._lib
+assert knetc._lib.load("torch").knet_torch_oom_type, knetc.__file__' || fail 'the Python package does not load'
+fi
 
 # --- remove ---
 dpkg --remove knetc-tools libknetc-dev

@@ -2,7 +2,7 @@
 # docs.sh SOURCE_DIR: runs the commands of README.md and docs/ as a newcomer types them: in a fresh clone, an empty home and
 # an empty environment. A fenced block of C or CMake whose first line names a file is written to that file; a block of sh
 # runs. Each program also compiles, and runs, as C++11.
-# Stand-ins: REPOSITORY is SOURCE_DIR; the installer of packages lists them; the demo trains on made-up images; tests/run.sh,
+# Stand-ins: URL is SOURCE_DIR; the installer of packages lists them; the demo trains on made-up images; tests/run.sh,
 # which runs this test, prints its usage; nsys runs the program that it should trace. The last section, on Arm, has a test
 # of its own.
 set -euo pipefail
@@ -51,7 +51,7 @@ blocks() {
   blocks docs/guide.md
   echo 'cd knet.c'
   blocks docs/install.md | sed '/install-deps.sh aarch64/,$d'
-} | sed -e "s#git clone REPOSITORY#git clone -q file://$source#" -e 's#^tools/install-deps.sh.*#tools/install-deps.sh --list#' \
+} | sed -e "s#git clone URL#git clone -q file://$source#" -e 's#^tools/install-deps.sh.*#tools/install-deps.sh --list#' \
         -e 's#^tools/demo.sh.*#tools/demo.sh --epochs 1 --synthetic --quiet#' -e 's#^tests/run.sh.*#tests/run.sh --help#' >"$work/script.sh"
 [ "$(grep -c 'git clone' "$work/script.sh")" -ge 1 ] && [ "$(wc -l <"$work/script.sh")" -gt 250 ]
 cd "$work/home"

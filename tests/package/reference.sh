@@ -11,6 +11,6 @@ trap 'rm -rf "$work"' EXIT
 bad=0
 while read -r name; do
   grep -qrh ">$name</a>" "$work" --include='*.html' || { echo "$name is not in the reference"; bad=1; }
-done < <(find alloc profiler ops autograd tools/train -path '*/include/knet/*.h' ! -name op.h ! -name rule.h -exec \
+done < <(find alloc profiler ops autograd comm tools/train -path '*/include/knet/*.h' ! -name op.h ! -name rule.h -exec \
          sed -nE 's/.*KN_API .*[ *](kn_[a-z0-9_]*[a-z0-9])\(.*/\1/p' {} +)   # op.h and rule.h are not for users
 exit $bad

@@ -37,7 +37,7 @@ case $mode in
           -DCMAKE_C_FLAGS="${flags[*]}" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="${warnings[*]}" \
           >"$work/configure.log"
     cmake --build "$work/consumer" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
-    for program in whole timer ${cxx:+whole_cxx11 whole_cxx20}; do "$work/consumer/$program"; done ;;
+    for program in whole timer ${cxx:+whole_cxx11 whole_cxx20 pool_cxx17 pool_cxx20}; do "$work/consumer/$program"; done ;;
   pkgconfig)
     # shellcheck disable=SC2046  # flags are words
     "${CC:-cc}" "${flags[@]}" -o "$work/all" "$here/consumer/all.c" $(pkg-config --cflags --libs knetc-train)
@@ -84,7 +84,8 @@ END
     [ -n "$nvcc" ] || exit 0
     { echo '__global__ void kernel(void *) {}'; echo 'static const dim3 grid(1), block(1);'
       cat "$work/printed"; } >"$work/lines.cu"
-    "$nvcc" -c -o "$work/lines.o" "$work/lines.cu" -I"$work/prefix/include" ;;
+    "$nvcc" -c -o "$work/lines.o" "$work/lines.cu" -I"$work/prefix/include"
+    "$nvcc" -std=c++17 -c -o "$work/pool_cu.o" "$here/consumer/pool.cu" -I"$work/prefix/include" ;;
   static)
     [ -z "$(find "$work/prefix" -name '*.so*')" ] || { echo "a static build installs no shared library"; exit 1; }
     # shellcheck disable=SC2046

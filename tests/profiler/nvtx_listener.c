@@ -111,6 +111,102 @@ static int NVTX_API on_pop(nvtxDomainHandle_t domain) {
     return n_open -= n_open > 0;
 }
 
+#if __has_include(<nvtx3/nvToolsExtMem.h>)
+#include <nvtx3/nvToolsExtMem.h>
+
+static int n_heaps, n_heaps_ended, n_blocks, n_blocks_ended;
+static size_t block_bytes;
+static const void *last_block;
+
+static nvtxMemHeapHandle_t NVTX_API on_heap(nvtxDomainHandle_t domain,
+                                            const nvtxMemHeapDesc_t *desc) {
+    if (!is(domain, &ours) || desc->usage != NVTX_MEM_HEAP_USAGE_TYPE_LAYOUT) return NULL;
+    if (strcmp(desc->message.ascii, "watched") != 0) return NULL;
+    n_heaps++;
+    return (nvtxMemHeapHandle_t)(void *)&n_heaps;
+}
+
+static void NVTX_API on_heap_end(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t heap) {
+    n_heaps_ended += is(domain, &ours) && (void *)heap == (void *)&n_heaps;
+}
+
+static void NVTX_API on_blocks(nvtxDomainHandle_t domain,
+                               const nvtxMemRegionsRegisterBatch_t *batch) {
+    const nvtxMemVirtualRangeDesc_t *range = batch->regionDescElements;
+    if (!is(domain, &ours) || (void *)batch->heap != (void *)&n_heaps) return;
+    n_blocks += (int)batch->regionCount;
+    block_bytes += range->size;
+    last_block = range->ptr;
+}
+
+static void NVTX_API on_blocks_end(nvtxDomainHandle_t domain,
+                                   const nvtxMemRegionsUnregisterBatch_t *batch) {
+    const nvtxMemRegionRef_t *ref = batch->refElements;
+    if (batch->refType != NVTX_MEM_REGION_REF_TYPE_POINTER || batch->refCount != 1) return;
+    n_blocks_ended += is(domain, &ours) && ref->pointer && ref->pointer == last_block;
+}
+
+static int listen_to_heaps(nvtxExtModuleInfo_t *module) {
+    intptr_t *slots = module->segments->functionSlots;
+    if (module->moduleId != NVTX_EXT_MODULEID_MEM) return 0;
+    slots[NVTX3EXT_CBID_nvtxMemHeapRegister] = (intptr_t)on_heap;
+    slots[NVTX3EXT_CBID_nvtxMemHeapUnregister] = (intptr_t)on_heap_end;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsRegister] = (intptr_t)on_blocks;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsUnregister] = (intptr_t)on_blocks_end;
+    return 1;
+}
+
+static void write_heaps(FILE *file) {
+    fprintf(file, "heaps %d\nheaps ended %d\nblocks %d\nblock bytes %zu\nblocks ended %d\n",
+            n_heaps, n_heaps_ended, n_blocks, block_bytes, n_blocks_ended);
+}
+#else
+static void write_heaps(FILE *file) { fprintf(file, "no heaps\n"); }
+#endif
+
+#if __has_include(<nvtx3/nvToolsExtCounters.h>)
+#include <nvtx3/nvToolsExtCounters.h>
+#include <nvtx3/nvToolsExtSemanticsCounters.h>
+
+enum { COUNTER = 77 };
+static int n_samples, n_counters;
+static long long last_sample, largest_sample;
+
+static uint64_t NVTX_API on_counter(nvtxDomainHandle_t domain, const nvtxCounterAttr_t *attr) {
+    const nvtxSemanticsCounter_t *unit = (const void *)attr->semantics;
+    bool good = is(domain, &ours) && strcmp(attr->name, "live bytes") == 0 &&
+                attr->schemaId == NVTX_PAYLOAD_ENTRY_TYPE_INT64 && strcmp(unit->unit, "B") == 0;
+    n_counters += good;
+    return getenv("KNET_TEST_NVTX_NO_COUNTERS") ? NVTX_COUNTER_ID_NONE : COUNTER;
+}
+
+static void NVTX_API on_sample(nvtxDomainHandle_t domain, uint64_t counter, int64_t value) {
+    if (!is(domain, &ours) || (counter && counter != COUNTER)) return;
+    pthread_mutex_lock(&lock);
+    n_samples++;
+    last_sample = value;
+    if (value > largest_sample) largest_sample = value;
+    pthread_mutex_unlock(&lock);
+}
+
+__attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(
+    nvtxExtModuleInfo_t *module);
+
+int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module) {
+    if (module->moduleId != NVTX_EXT_COUNTERS_MODULEID) return listen_to_heaps(module);
+    module->segments->functionSlots[NVTX3EXT_CBID_nvtxCounterRegister] = (intptr_t)on_counter;
+    module->segments->functionSlots[NVTX3EXT_CBID_nvtxCounterSampleInt64] = (intptr_t)on_sample;
+    return 1;
+}
+
+static void write_counters(FILE *file) {
+    fprintf(file, "counters %d\nsamples %d\nlast sample %lld\nlargest sample %lld\n", n_counters,
+            n_samples, last_sample, largest_sample);
+}
+#else
+static void write_counters(FILE *file) { fprintf(file, "no counters\n"); }
+#endif
+
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get);
 
 /* Once for each library that sends ranges. */
@@ -133,6 +229,8 @@ __attribute__((destructor)) static void write_counts(void) {
     if (!file) return;
     fprintf(file, "domains %d\nregistered %d\npushed %d\npopped %d\nlibrary calls %d\nbare %d\n",
             n_domains, n_registered, n_pushed, n_popped, n_calls, n_bare);
+    write_counters(file);
+    write_heaps(file);
     for (int i = 0; i < n_names; i++) {
         if (names[i].n) fprintf(file, "%s: %d\n", names[i].text, names[i].n);
         if (names[i].n_bare) fprintf(file, "bare call of %s\n", names[i].text);

@@ -4,8 +4,10 @@
 #include <pthread.h>
 
 #include "budget.h"
+#include "mute.h"
 #include "synthetic_source.h"
 #include "test.h"
+#include "thread.h"
 #include "timer_fixture.h"
 
 static void begin(const synthetic_options *options) {
@@ -504,6 +506,54 @@ static void without_memory_left_every_launch_is_accounted_for(void **state) {
     assert_null(find_row(&report, "no memory left/a kernel never seen before"));
 }
 
+/* --- the memory of a report --- */
+
+static int muted_in_drain, muted_in_thread;
+
+static kn_status start_nothing(void *ctx) {
+    (void)ctx;
+    return KN_OK;
+}
+static void stop_nothing(void *ctx) { (void)ctx; }
+static uint64_t drop_nothing(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+static void note_muted(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx, (void)fn, (void)sink;
+    muted_in_drain = kn__muted;
+}
+
+static void *note_muted_thread(void *arg) {
+    muted_in_thread = kn__muted;
+    return arg;
+}
+
+static void memory_of_a_report_is_the_timers(void **state) {
+    (void)state;
+    static const kn__source source = {.name = "none",
+                                      .start = start_nothing,
+                                      .stop = stop_nothing,
+                                      .drain = note_muted,
+                                      .dropped = drop_nothing};
+    kn__activity_stop();
+    assert_ok(kn_prof_owners_on());
+    assert_ok(kn__activity_start(&source));
+    muted_in_drain = 0;
+    assert_ok(kn_prof_report("/dev/null"));
+    assert_true(muted_in_drain > 0);
+    assert_int_equal(kn__muted, 0);
+}
+
+static void memory_of_the_timers_threads_is_the_timers(void **state) {
+    (void)state;
+    pthread_t thread;
+    assert_int_equal(kn__thread_start(&thread, note_muted_thread, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_true(muted_in_thread > 0);
+    assert_int_equal(kn__muted, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(launches_that_no_table_has_room_for_are_lost, timer_setup, timer_teardown),
@@ -524,6 +574,8 @@ int main(void) {
         TEST_WITH(a_thread_that_launches_takes_little_memory, timer_setup, timer_teardown),
         TEST_WITH(launches_in_a_pause_are_in_no_count, timer_setup, timer_teardown),
         TEST_WITH(dropped_records_leave_their_launches_counted, timer_setup, timer_teardown),
+        TEST_WITH(memory_of_a_report_is_the_timers, timer_setup, timer_teardown),
+        TEST(memory_of_the_timers_threads_is_the_timers),
     };
     return cmocka_run_group_tests_name("profiler.activity", tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@ static void gpu_time_stands_beside_cpu_time(void **state) {
     outcome o = run("", "1");
     assert_complete(&o, 1);
     assert_non_null(strstr(o.err, "cupti 130001: launched 1252 = timed 1252 + pending 0"));
-    assert_non_null(strstr(o.err, "\n     cutlass::Kernel "));
+    assert_non_null(strstr(o.err, " cutlass::Kernel "));
+    assert_non_null(strstr(o.err, "\n gpu 0: busy "));
     assert_non_null(strstr(o.err, "\n   [memcpy HtoD] "));
 }
 

@@ -116,7 +116,18 @@ static void the_bound_of_memory_is_read(void **state) {
     assert_int_equal(read_ok("buf=5000000").buffer_bytes, 5000000);
 }
 
+static void the_bound_of_a_trace_is_read(void **state) {
+    (void)state;
+    assert_int_equal(read_ok("1").trace_max, 0);
+    assert_int_equal(read_ok("trace=t.pftrace,trace_max=64M").trace_max, 64 << 20);
+    assert_int_equal(read_ok("trace=t,trace_last=20").trace_steps, 20);
+    assert_int_equal(read_ok("trace=t,trace_slow=250ms").trace_slow_ns, 250000000);
+}
+
 static const char *const wrong_words[] = {"fast",
+                                          "trace=t,trace_max=0",
+                                          "trace=t,trace_last=1001",
+                                          "trace=t,trace_slow=0s",
                                           "cpux",
                                           "depth",
                                           "depth=",
@@ -197,6 +208,8 @@ static void a_word_without_effect_is_reported(void **state) {
                  "KNET_TIMER: \"cupti=b\" has no effect without gpu, gpu-lite or full\n");
     assert_warns("weight=gpu", false,
                  "KNET_TIMER: \"weight=gpu\" has no effect without folded= or flame=\n");
+    assert_warns("trace_max=1M", false,
+                 "KNET_TIMER: \"trace_max=1M\" has no effect without trace= or events\n");
     static const char *const good[] = {
         "off,json=a",          "gpu-lite,record=a",     "weight=time,flame=a",
         "folded=a,weight=gpu", "nvtx,buf=1M,clock=tsc", "json=a,depth=2"};
@@ -295,13 +308,14 @@ static void a_long_word_is_reported(void **state) {
 
 int main(int argc, char **argv) {
     golden_dir = argc > 1 ? argv[1] : ".";
-    return RUN_TESTS(
-        TEST(unset_empty_and_zero_are_off), TEST(one_is_the_table_with_memory_on_stderr),
-        TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line_with_the_valid_ones),
-        TEST(words_beside_a_wrong_one_count), TEST(a_word_without_effect_is_reported),
-        TEST(a_setuid_program_writes_no_file_that_a_word_names),
-        TEST(autograd_timer_alone_records_gradient_scopes),
-        TEST(help_is_the_text_that_was_agreed_on), TEST(a_window_of_steps_is_read),
-        TEST(reports_of_a_running_program_are_asked_for), TEST(the_bound_of_memory_is_read),
-        TEST(any_bytes_are_read_without_harm), TEST(a_long_word_is_reported));
+    return RUN_TESTS(TEST(unset_empty_and_zero_are_off),
+                     TEST(one_is_the_table_with_memory_on_stderr), TEST(every_word_sets_its_option),
+                     TEST(a_wrong_word_is_one_line_with_the_valid_ones),
+                     TEST(words_beside_a_wrong_one_count), TEST(a_word_without_effect_is_reported),
+                     TEST(a_setuid_program_writes_no_file_that_a_word_names),
+                     TEST(autograd_timer_alone_records_gradient_scopes),
+                     TEST(help_is_the_text_that_was_agreed_on), TEST(a_window_of_steps_is_read),
+                     TEST(reports_of_a_running_program_are_asked_for),
+                     TEST(the_bound_of_memory_is_read), TEST(the_bound_of_a_trace_is_read),
+                     TEST(any_bytes_are_read_without_harm), TEST(a_long_word_is_reported));
 }

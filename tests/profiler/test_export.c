@@ -1,6 +1,9 @@
 #include "export.h"
 
+#include <cjson/cJSON.h>
+
 #include "report_maker.h"
+#include "stacks.h"
 #include "test.h"
 
 static kn__report report;
@@ -49,6 +52,48 @@ static const char *read_field(const char *s, char *out, size_t size) {
     return s + 1;
 }
 
+/* Own times add up to the whole, in both. */
+static void stacks_have_every_row_once(void **state) {
+    (void)state;
+    kn__text text = {0};
+    kn__speedscope_add(&text, &report);
+    cJSON *json = cJSON_Parse(text.data);
+    assert_non_null(json);
+    const cJSON *profile = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "profiles"), 0);
+    const cJSON *samples = cJSON_GetObjectItem(profile, "samples"), *weight, *stack;
+    double sum = 0;
+    cJSON_ArrayForEach(weight, cJSON_GetObjectItem(profile, "weights")) sum += weight->valuedouble;
+    assert_close(sum, (double)report.root.time_ns, 0, 1);
+    assert_close(sum, cJSON_GetObjectItem(profile, "endValue")->valuedouble, 0, 0);
+    assert_int_equal(cJSON_GetArraySize(samples),
+                     cJSON_GetArraySize(cJSON_GetObjectItem(profile, "weights")));
+    const cJSON *frames = cJSON_GetObjectItem(cJSON_GetObjectItem(json, "shared"), "frames");
+    cJSON_ArrayForEach(stack, samples) {
+        const kn__row *row = &report.root;
+        const cJSON *frame;
+        cJSON_ArrayForEach(frame, stack) {
+            const cJSON *at = cJSON_GetArrayItem(frames, (int)frame->valuedouble);
+            row = kn__report_find(&report, row, cJSON_GetObjectItem(at, "name")->valuestring);
+            assert_non_null(row);
+        }
+    }
+    cJSON_Delete(json);
+    kn__text_release(&text);
+    kn__hatchet_add(&text, &report);
+    json = cJSON_Parse(text.data);
+    assert_non_null(json);
+    const kn__row *train = report.root.first;
+    const cJSON *node = json->child, *metrics = cJSON_GetObjectItem(node, "metrics");
+    assert_string_equal(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(node, "frame"), "name")->valuestring, train->label);
+    assert_true(cJSON_GetObjectItem(metrics, "cpu_time (ns) (inc)")->valuedouble ==
+                (double)train->time_ns);
+    assert_true(cJSON_GetObjectItem(metrics, "count")->valuedouble == (double)train->n_calls);
+    assert_true(cJSON_IsArray(cJSON_GetObjectItem(node, "children")));
+    cJSON_Delete(json);
+    kn__text_release(&text);
+}
+
 static void paths_in_csv_have_one_reading(void **state) {
     (void)state;
     kn__text text = {0};
@@ -76,12 +121,12 @@ static void csv_is_read_back(void **state) {
     (void)state;
     kn__text text = {0};
     kn__csv_add(&text, &report);
-    char fields[6][22][128];
+    char fields[6][28][128];
     const char *s = text.data;
     for (int line = 0; line < 6; line++) {
-        for (int i = 0; i < 22; i++) {
+        for (int i = 0; i < 28; i++) {
             s = read_field(s, fields[line][i], 128);
-            assert_int_equal(s[-1], i < 21 ? ',' : '\n');
+            assert_int_equal(s[-1], i < 27 ? ',' : '\n');
         }
     }
     assert_int_equal(*s, '\0');
@@ -215,6 +260,7 @@ int main(void) {
         TEST_WITH(csv_is_read_back, make_report, drop_report),
         TEST_WITH(folded_stacks_sum_up_to_the_total, make_report, drop_report),
         TEST_WITH(flame_graph_is_well_formed_and_complete, make_report, drop_report),
+        TEST_WITH(stacks_have_every_row_once, make_report, drop_report),
         TEST(paths_in_csv_have_one_reading),
         TEST(any_label_makes_a_valid_flame_graph),
         TEST(an_empty_report_has_empty_exports),

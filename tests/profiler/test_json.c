@@ -39,6 +39,7 @@ static void all_values_come_back(void **state) {
     report.memory.pools[0] = (kn__pool_use){.name = "cpu", .live_max = 4096};
     kn__row *train = add_row(&report, NULL, "train", 2, 4000, 100);
     kn__row *conv = add_row(&report, train, "conv", 7, 3000, 20);
+    conv->where = "a \"net\".c:12";
     conv->freed_bytes = 50;
     conv->peak = 4096;
     conv->peak_most = INT64_MAX;
@@ -56,6 +57,8 @@ static void all_values_come_back(void **state) {
     assert_int_equal(number(top, "gpu_ns"), 1234);
     cJSON *inner = cJSON_GetArrayItem(cJSON_GetObjectItem(top, "children"), 0);
     assert_int_equal(number(inner, "n_calls"), 7);
+    assert_string_equal(string(inner, "file"), "a \"net\".c:12");
+    assert_null(cJSON_GetObjectItem(top, "file"));
     assert_int_equal(number(inner, "net_bytes"), -30);
     assert_int_equal(number(inner, "peak_bytes"), 4096);
     assert_true(cJSON_IsFalse(cJSON_GetObjectItem(inner, "peak_exact")));

@@ -81,6 +81,37 @@ static void table_and_ranges_go_together(void **state) {
     assert_string_equal(o.err, "");
 }
 
+static void live_bytes_are_a_counter_of_the_tool(void **state) {
+    (void)state;
+    run("memory", "1", listener);
+    if (strstr(seen, "no counters")) skip();
+    assert_int_equal(value("counters "), 1);
+    assert_int_equal(value("samples "), 2);
+    assert_int_equal(value("largest sample "), 3 << 20);
+    assert_int_equal(value("last sample "), 0);
+    run("memory", "nomem", listener);
+    assert_int_equal(value("counters "), 1);
+    assert_int_equal(value("samples "), 0);
+    setenv("KNET_TEST_NVTX_NO_COUNTERS", "1", 1);
+    run("memory", "1", listener);
+    unsetenv("KNET_TEST_NVTX_NO_COUNTERS");
+    assert_int_equal(value("samples "), 0);
+}
+
+static void a_pool_is_a_heap_of_the_tool(void **state) {
+    (void)state;
+    run("heap", "1", listener);
+    if (strstr(seen, "no heaps")) skip();
+    assert_int_equal(value("heaps "), 1);
+    assert_int_equal(value("blocks "), 3);
+    assert_int_equal(value("block bytes "), 4096 + 8192 + 256);
+    assert_int_equal(value("blocks ended "), 2);
+    assert_int_equal(value("heaps ended "), 1);
+    run("heap", "nomem", listener);
+    assert_int_equal(value("heaps "), 0);
+    assert_int_equal(value("blocks "), 0);
+}
+
 static void scopes_of_a_thread_that_ends_are_popped(void **state) {
     (void)state;
     run("thread", NULL, listener);
@@ -153,7 +184,8 @@ int main(int argc, char **argv) {
     device = argc > 4 ? argv[4] : NULL;
     return RUN_TESTS(
         TEST(a_tool_gets_ranges_without_the_timer), TEST(a_label_is_registered_once),
-        TEST(table_and_ranges_go_together), TEST(scopes_of_a_thread_that_ends_are_popped),
+        TEST(table_and_ranges_go_together), TEST(live_bytes_are_a_counter_of_the_tool),
+        TEST(a_pool_is_a_heap_of_the_tool), TEST(scopes_of_a_thread_that_ends_are_popped),
         TEST(a_tool_that_fails_to_load_is_ignored), TEST(a_setuid_program_loads_no_tool),
         TEST(every_library_call_is_in_a_scope_of_its_name),
         TEST(a_library_call_without_a_scope_is_seen));

@@ -47,6 +47,9 @@ static void a_report_can_be_written_before_the_end(void **state) {
     o.out[strcspn(o.out, "\n")] = '\0';
     const char *text = written(o.out);
     assert_non_null(strstr(text, "\"schema\":\"knet.prof\""));
+    assert_non_null(strstr(text, "\"notes\":\"data=new, commit=a \\\"b\\\"\""));
+    o = run("bad notes", NULL);
+    assert_string_equal(o.out, "7 kn_prof_note: k16 is one key more than 16\n");
     o = run("report", NULL);
     assert_int_equal(o.code, 1);
     assert_non_null(strstr(o.out, "the timer is off"));

@@ -1,13 +1,13 @@
 /* Raw records of GPU work kept in a file and played again: by our own reading of the buffers and by
  * that of the real libcupti. */
-#include "replay.h"
-
 #include <cupti.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include "cupti_records.h"
 #include "outcome.h"
+#include "player.h"
+#include "recorder.h"
 #include "test.h"
 #include "timer_fixture.h"
 
@@ -48,10 +48,10 @@ static bool has_cupti(void) {
 }
 
 /* Under a scope of its own, so that each run starts from nothing. */
-static void play(const char *path, kn__walk_fn walk, const char *label) {
+static void play(const char *path, walk_fn walk, const char *label) {
     kn_scope scope = kn_scope_begin(label);
-    assert_ok(kn__activity_start(kn__replay_source(path, walk)));
-    while (kn__replay_more()) kn__activity_drain();
+    assert_ok(kn__activity_start(player_source(path, walk)));
+    while (player_has_more()) kn__activity_drain();
     kn__activity_stop();
     kn_scope_end(&scope);
     take_report(&report);
@@ -245,11 +245,11 @@ static void records_of_lengths_that_can_not_be_are_not_read(void **state) {
 
 static void other_files_are_refused(void **state) {
     (void)state;
-    assert_fails(kn__activity_start(kn__replay_source("/nowhere/recording", NULL)), KN_ERR_IO,
+    assert_fails(kn__activity_start(player_source("/nowhere/recording", NULL)), KN_ERR_IO,
                  "/nowhere/recording");
-    assert_fails(kn__activity_start(kn__replay_source("/dev/null", NULL)), KN_ERR_FORMAT,
+    assert_fails(kn__activity_start(player_source("/dev/null", NULL)), KN_ERR_FORMAT,
                  "not a recording");
-    assert_fails(kn__activity_start(kn__replay_source(program, NULL)), KN_ERR_FORMAT,
+    assert_fails(kn__activity_start(player_source(program, NULL)), KN_ERR_FORMAT,
                  "not a recording");
 }
 

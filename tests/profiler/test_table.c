@@ -3,6 +3,7 @@
  * time printed. */
 #include "table.h"
 
+#include "lines.h"
 #include "report_maker.h"
 #include "test.h"
 
@@ -71,6 +72,8 @@ static void add_gpu(kn__report *report, kn__row *conv) {
                                     .untimed = 1,
                                     .unattributed_ns = 1500000000,
                                     .n_unattributed = 3};
+    report->gpu =
+        (kn__gpu_use){1, {{.busy_ns = 381500000000, .idle_ns = 1100000000000, .n_streams = 2}}};
     kn__row *extra = add_row(report, NULL, "~unattributed~", 0, 0, 0);
     kn__row *unknown = add_row(report, extra, "(its launch was not seen)", 0, 0, 0);
     unknown->gpu_ns = 1500000000;
@@ -143,6 +146,8 @@ static void spread_shows_shortest_longest_and_first_calls(void **state) {
     step->first_ns = 187000000;
     step->n_ended = step->n_calls; /* about 105 ms, with a deviation of 7 */
     step->ended_ns = 105e6 * (double)step->n_ended;
+    static const kn__time_bin bins[] = {{98e6, 7000}, {104e6, 6900}, {151e6, 100}, {200e6, 84}};
+    assert_ok(kn__report_add_times(&report, step, bins, 4));
     step->squares_ns2 = (105e6 * 105e6 + 7e6 * 7e6) * (double)step->n_ended;
     assert_golden(&report, &(kn__table_options){.spread = true}, "spread");
     assert_golden(&report, &(kn__table_options){.spread = true, .width = 110}, "spread-110");
@@ -156,8 +161,94 @@ static void narrow_tables_lose_averages_before_labels(void **state) {
     make_typical(&report, WITH_MARKS | WITH_GPU);
     assert_golden(&report, &(kn__table_options){.width = 100}, "width-100");
     assert_golden(&report, &(kn__table_options){.width = 80}, "width-80");
+    assert_golden(&report, &(kn__table_options){.width = 40}, "width-40");
+    assert_golden(&report, &(kn__table_options){.width = 140}, "width-140");
     assert_golden(&report, &(kn__table_options){.width = 1}, "width-1");
     kn__report_release(&report);
+}
+
+/* A step of a small network: most rows say little. */
+static void make_network(kn__report *report) {
+    kn__report_init(report);
+    report->wall_ns = 2000000000;
+    report->n_threads = 5;
+    kn__row *step = add_row(report, NULL, "step", 100, 1990000000, 0);
+    kn__row *forward = add_row(report, step, "forward", 100, 600000000, 0);
+    kn__row *conv1 = add_row(report, forward, "卷积层一", 100, 400000000, 0);
+    add_row(report, conv1, "conv", 100, 399000000, 0);
+    kn__row *conv2 = add_row(report, forward, "conv2", 100, 190000000, 0);
+    add_row(report, conv2, "conv", 200, 189000000, 0);
+    add_row(report, conv1->first, "record", 100, 40000, 0);
+    add_row(report, forward, "reshape", 100, 90000, 0);
+    add_row(report, forward, "accuracy", 100, 80000, 0);
+    kn__row *backward = add_row(report, step, "backward", 100, 1380000000, 0);
+    kn__row *weight = add_row(report, backward, "conv[2]", 100, 1379000000, 0);
+    add_row(report, weight, "conv_weight", 100, 1378000000, 0);
+    kn__row *loader = add_row(report, NULL, "loader: 讀取資料並解壓縮", 400, 7600000000, 0);
+    add_row(report, loader, "decode", 400, 7500000000, 0);
+    for (kn__row *row = loader; row; row = row->first) row->n_threads = 4;
+    add_row(report, NULL, "start", 1, 50000, 0);
+    add_row(report, add_row(report, NULL, "end", 1, 40000, 0), "flush", 1, 30000, 0);
+    add_row(report, NULL, "~profiler~", 3, 40000, 0)->is_extra = true;
+    kn__report_finish(report);
+    kn__report_sort(report, KN__SORT_TIME);
+}
+
+static void small_rows_are_folded_and_sole_children_joined(void **state) {
+    (void)state;
+    kn__report report;
+    make_network(&report);
+    assert_golden(&report, &(kn__table_options){.min = 0.1}, "network");
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 40}, "network-40");
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 80, .ascii = true},
+                  "network-80");
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 100, .top = 1},
+                  "network-top-1");
+    assert_golden(&report, &(kn__table_options){.width = 140}, "network-all-140");
+    kn__report_release(&report);
+}
+
+/* Every row is in one line, as itself or in a sum, and own times add up to the whole. */
+static void lines_show_each_row_once(void **state) {
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        kn__report report;
+        kn__report_init(&report);
+        kn__row *rows[30] = {0};
+        for (int i = 0; i < 30; i++) {
+            char label[8];
+            snprintf(label, sizeof label, "%d", i);
+            kn__row *parent =
+                test_random_below(3) && i ? rows[test_random_below((uint64_t)i)] : NULL;
+            rows[i] =
+                add_row(&report, parent, kn__report_keep(&report, label), 1 + test_random_below(2),
+                        test_random() >> (16 + test_random_below(40)), 0);
+        }
+        for (int i = 29; i >= 0; i--) {
+            if (rows[i]->depth > 1) rows[i]->parent->time_ns += rows[i]->time_ns;
+        }
+        kn__report_finish(&report);
+        kn__report_sort(&report, KN__SORT_TIME);
+        kn__lines lines;
+        kn__names names = {0};
+        double min = test_random_below(2) ? 0.05 : 0;
+        kn__lines_options options = {.min = min, .top = (int)test_random_below(4), .names = &names};
+        kn__lines_make(&lines, &report, &options);
+        uint64_t own = 0;
+        for (size_t i = 0; i < lines.n; i++) own += lines.all[i].own_ns;
+        bool cut = false; /* a small row alone is shown without the rows inside */
+        for (size_t i = 0; i < lines.n; i++) {
+            const kn__row *row = lines.all[i].row;
+            bool ends = i + 1 == lines.n || lines.all[i + 1].depth <= lines.all[i].depth;
+            cut = cut ||
+                  (row->first && ends && (double)row->time_ns < min * (double)report.root.time_ns);
+        }
+        if (!cut) assert_int_equal(own, report.root.time_ns);
+        assert_true(own <= report.root.time_ns);
+        if (!options.top && min == 0) assert_int_equal(lines.n, 30);
+        kn__lines_release(&lines);
+        kn__report_release(&report);
+    }
 }
 
 static void odd_rows_keep_the_columns(void **state) {
@@ -176,7 +267,7 @@ static void odd_rows_keep_the_columns(void **state) {
     kn__report_release(&report);
 }
 
-static void an_empty_report_is_a_table_too(void **state) {
+static void an_empty_report_is_one_line(void **state) {
     (void)state;
     kn__report report;
     kn__report_init(&report);
@@ -207,6 +298,8 @@ static void every_line_of_rows_is_as_wide_as_the_rule(void **state) {
         }
         kn__report_finish(&report);
         kn__table_options options = {.width = (int)test_random_below(200),
+                                     .min = (double)test_random_below(2) * 2,
+                                     .top = (int)test_random_below(5),
                                      .ascii = true,
                                      .bare = true,
                                      .depth = (int)test_random_below(4)};
@@ -229,5 +322,6 @@ int main(int argc, char **argv) {
         TEST(pure_layout_is_that_of_2018), TEST(all_columns_stand_beside_those_of_2018),
         TEST(spread_shows_shortest_longest_and_first_calls),
         TEST(narrow_tables_lose_averages_before_labels), TEST(odd_rows_keep_the_columns),
-        TEST(an_empty_report_is_a_table_too), TEST(every_line_of_rows_is_as_wide_as_the_rule));
+        TEST(small_rows_are_folded_and_sole_children_joined), TEST(lines_show_each_row_once),
+        TEST(an_empty_report_is_one_line), TEST(every_line_of_rows_is_as_wide_as_the_rule));
 }

@@ -138,7 +138,7 @@ static void trees_merge_to_the_same_in_any_order(void **state) {
     }
     for (int i = 0; i < TREES; i++) pthread_join(threads[i], NULL);
     uint64_t now = kn__clock_now();
-    kn__report merged, trees[256];
+    static kn__report merged, trees[256];
     int n = 0;
     assert_ok(kn__report_take(&merged, now, 1.0));
     for (const kn__tree *tree = kn__tree_first(); tree && n < 256; tree = tree->next) {

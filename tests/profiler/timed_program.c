@@ -84,6 +84,23 @@ static int memory(void) {
     return failed;
 }
 
+/* The last block stays until its pool is destroyed. */
+static int watched_pool(void) {
+    kn_pool *pool = NULL, *other = NULL;
+    kn_pool_options options = {.name = "watched"};
+    if (kn_pool_create(&pool, kn_device_host(), &options) < 0) return 1;
+    if (kn_pool_create(&other, kn_device_host(), NULL) < 0) return 1;
+    static const size_t sizes[] = {4096, 8192, 256};
+    for (int i = 0; i < 3; i++) {
+        void *x = NULL, *y = NULL;
+        if (kn_alloc(&x, pool, sizes[i], NULL) < 0 || kn_alloc(&y, other, 100, NULL) < 0) return 1;
+        if ((i < 2 && kn_free(pool, x) < 0) || kn_free(other, y) < 0) return 1;
+    }
+    kn_pool_destroy(pool);
+    kn_pool_destroy(other);
+    return 0;
+}
+
 static int pause_between(void) {
     KN_SCOPE("all the time");
     { KN_SCOPE("before"); }
@@ -98,12 +115,33 @@ static int pause_between(void) {
 
 static int report_now(void) {
     plain();
+    if (kn_prof_note("data", "old") < 0 || kn_prof_note("commit", "a \"b\"") < 0) return 2;
+    if (kn_prof_note("data", "new") < 0 || kn_prof_note("gone", "1") < 0) return 2;
+    if (kn_prof_note("gone", NULL) < 0 || kn_prof_note("gone", NULL) < 0) return 2;
     kn_status status = kn_prof_report("now.%p.json");
     if (status < 0) printf("%d %s\n", (int)status, kn_last_error()->message);
     char name[64];
     snprintf(name, sizeof name, "now.%ld.json", (long)getpid());
     if (status >= 0) printf("%s\n", name);
     return status < 0;
+}
+
+/* Prints the message of each note that is refused. */
+static int bad_notes(void) {
+    char long_text[200];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    const char *const keys[] = {NULL, "", "a=b", "a,b", long_text};
+    int n_refused = 0;
+    for (int i = 0; i < 5; i++) n_refused += kn_prof_note(keys[i], "1") == KN_ERR_INVALID;
+    n_refused += kn_prof_note("key", long_text) == KN_ERR_INVALID;
+    for (int i = 0; i < 17; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "k%d", i);
+        n_refused += kn_prof_note(key, "1") == KN_ERR_INVALID;
+    }
+    printf("%d %s\n", n_refused, kn_last_error()->message);
+    return 0;
 }
 
 static int owners(void) {
@@ -357,8 +395,10 @@ int main(int argc, char **argv) {
                 {"running", threads_still_running},
                 {"fork", fork_in_scope},
                 {"memory", memory},
+                {"heap", watched_pool},
                 {"pause", pause_between},
                 {"report", report_now},
+                {"bad notes", bad_notes},
                 {"owners", owners},
                 {"fork report", fork_and_report},
                 {"steps", ten_steps},

@@ -40,8 +40,21 @@ static void prepare(const void *ctx) {
     dup2(ends[1], STDERR_FILENO);
 }
 
+/* Every row, on a line of its own, where the words don't say else. */
+static const char *with_all_rows(char *out, size_t out_bytes, const char *words) {
+    static const char *const no_table[] = {"", "0", "off"};
+    for (size_t i = 0; i < 3; i++) {
+        if (!words || strcmp(words, no_table[i]) == 0) return words;
+    }
+    snprintf(out, out_bytes, "min=0,%s", words);
+    return out;
+}
+
 outcome run_with(const char *way, const char *timer, const char *autograd) {
     static outcome o;
+    char all[8192], all_grad[8192];
+    timer = with_all_rows(all, sizeof all, timer);
+    autograd = with_all_rows(all_grad, sizeof all_grad, autograd);
     const char *const argv[] = {program, way, plugins[0], plugins[1], NULL};
     run_child(&o, argv, prepare, &(environment){way, timer, autograd});
     return o;

@@ -38,7 +38,7 @@ want 0 "$knet" replay --repeats 1 --policy all "$good" "$good.gz"
 [ ! -s "$work/err" ] || fail 'stderr should be empty'
 out_has 'good.csv: RMM CSV, 300 events, 200 blocks'
 out_has 'good.csv.gz: RMM CSV'
-for policy in arena classes bestfit; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4}"; done
+for policy in arena classes bestfit pytorch expandable bfc naive cuda-async; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4}"; done
 out_has 'unused over time'; out_has 'addresses at the peak, from 0x'
 
 want 0 "$knet" replay --repeats 1 --json "$good"
@@ -53,7 +53,7 @@ want 0 "$knet" replay --repeats 1 --json --policy classes,bestfit "$good" "$good
 # The smallest device: in the table and in the JSON, a bound of the search, and a device that fails.
 want 0 "$knet" replay --repeats 1 --fits --policy all "$good"
 out_has 'ratio +fits +allocs'
-for policy in arena classes bestfit; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4} +1\.[0-9]{4} +[0-9]+"; done
+for policy in arena classes bestfit pytorch expandable bfc naive cuda-async; do out_has "^  $policy +[0-9.]+ MiB +[0-9]\.[0-9]{4} +[0-9]\.[0-9]{4} +[0-9]+"; done
 want 0 "$knet" replay --repeats 1 --fits --json --policy bestfit "$good"
 [ "$(json fits)" = "$(json ratio)" ] || fail 'best fit does not fit into the memory that it reserves'
 want 3 "$knet" replay --repeats 1 --fits --device-bytes 64MiB "$good"
@@ -66,6 +66,40 @@ err_has 'good.csv: policy arena: out of memory at event [0-9]+ of 300: .*asked f
 out_has 'out of memory at event'
 want 3 "$knet" replay --repeats 1 --device-bytes 64MiB --json "$good"
 [ "$(json oom)" = true ] && [ "$(json ns_per_op)" = null ] || fail 'oom'
+
+# Our pool has two names. Words of --device-bytes.
+want 0 "$knet" replay --repeats 1 --policy knet,arena "$good"
+[ "$(grep -c '^  arena  ' "$work/out")" -eq 1 ] || fail 'knet is arena'
+want 2 "$knet" replay --device-bytes auto1 "$good"; err_has "is 'auto1'.*such as 512MiB or 2GiB, or auto"
+want 0 "$knet" replay --help; out_has 'auto: for each policy'; out_has '_record_memory_history'; out_has 'LoggingResourceAdaptor'
+
+# auto: each policy on its smallest device.
+want 0 "$knet" replay --repeats 1 --device-bytes auto --policy naive,pytorch "$good"
+out_has 'ratio +fits +device +allocs'; out_has '^  naive +[0-9.]+ MiB +[0-9.]+ +1\.[0-9]{4} +[0-9]+MiB'
+want 0 "$knet" replay --repeats 1 --device-bytes auto --json --policy naive "$good"
+[ "$(json device_bytes)" = 201326592 ] && [ "$(json oom)" = false ] || fail 'the smallest device'
+
+# The cost of driver calls: published, or a card's.
+want 0 "$knet" replay --repeats 1 --json --policy naive "$good"
+[ "$(json driver_calls.cuMemAlloc)" = 200 ] && [ "$(json driver_us)" = 11400 ] && [ "$(json costs_measured)" = 0 ] || fail costs
+printf '%s\n' '{"bench":"gpu_driver","metric":"cuMemAlloc_2MiB_us","value":1000,"unit":"us"}' >"$work/costs"
+want 0 "$knet" replay --repeats 1 --json --policy naive --costs "$work/costs" "$good"
+[ "$(json driver_us)" = 203800 ] && [ "$(json costs_measured)" = 1 ] || fail 'measured costs'
+want 1 "$knet" replay --costs "$good" "$good";      err_has 'no figure of a driver call'
+want 1 "$knet" replay --costs "$work/none" "$good"; err_has 'none: No such file'
+
+# Plan mode is a policy, and --tune plays it.
+want 0 "$knet" replay --repeats 1 --policy plan "$good"; out_has '^  plan +[0-9.]+ MiB'
+want 0 "$knet" replay --repeats 1 --policy all "$good"
+! grep -q '^  plan ' "$work/out" || fail 'all is all but plan'
+want 0 "$knet" replay --repeats 1 --tune "$good"; out_has '^  . plan mode +[0-9.]+ MiB'
+
+# Tuning, and the page.
+want 0 "$knet" replay --repeats 1 --tune "$good"; out_has 'options of arena'; out_has '^  \* '; out_has '^  proposed: '
+want 0 "$knet" replay --repeats 1 --tune --json "$good"
+[ "$(wc -l <"$work/out")" -eq 2 ] && tail -n 1 "$work/out" | "$json_get" tries.0.options >/dev/null || fail 'tries'
+want 0 "$knet" replay --repeats 1 --html "$work/page.html" "$good"; grep -q '"policy":"arena"' "$work/page.html" || fail page
+want 1 "$knet" replay --repeats 1 --html "$work/none/page.html" "$good"; err_has 'cannot write .*none/page.html'
 
 want 1 "$knet" replay "$work/bad.csv";             err_has "bad.csv:40: unknown action 'alocate'"
 want 1 "$knet" replay "$work/cut.csv.gz";          err_has 'cut.csv.gz: the gzip data end early'

@@ -3,7 +3,7 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8
 knet=$1 json_get=$2 pages=$3 case=$4
-source "$(dirname "$0")/cli.sh"
+source "$(dirname "$0")/cli_checks.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset KNET_TIMER AUTOGRAD_TIMER KNET_ALLOC NO_COLOR
@@ -229,7 +229,7 @@ case $case in
     touch file.json
     : >err
     complete_words 'knet tr';                      out_has '^train$'
-    complete_words 'knet train ';                  out_has '^lenet mlp$'
+    complete_words 'knet train ';                  out_has '^linear softmax mlp lenet '
     complete_words 'knet train mlp --ep';          out_has '^--epochs$'
     complete_words 'knet train mlp --optimizer a'; out_has '^adam$'
     complete_words 'knet train --optimizer = mo';  out_has '^momentum$'

@@ -4,8 +4,9 @@
 
 #include "opts.h"
 
-extern const kn__command kn__cmd_train, kn__cmd_report, kn__cmd_diff, kn__cmd_replay, kn__cmd_info,
-    kn__cmd_help, kn__cmd_version;
+extern const kn__command kn__cmd_train, kn__cmd_eval, kn__cmd_predict, kn__cmd_models,
+    kn__cmd_bench, kn__cmd_sample, kn__cmd_report, kn__cmd_diff, kn__cmd_run, kn__cmd_top,
+    kn__cmd_replay, kn__cmd_info, kn__cmd_help, kn__cmd_version;
 
 /* The i-th command, in the order of the help; NULL at the end. */
 const kn__command *kn__command_at(int i);
@@ -16,5 +17,11 @@ const kn__command *kn__command_find(const char *name);
 int kn__help_print_all(void);
 int kn__help_print(const kn__command *command);
 int kn__version_print_line(void);
+
+/* A reader that had enough (`knet ... | head`) and a file that may not grow are failed writes, not
+ * signals. */
+void kn__signals_ignore(void);
+/* Restores the handlers from before kn__signals_ignore. */
+void kn__signals_restore(void);
 
 #endif

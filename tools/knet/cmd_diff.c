@@ -2,15 +2,17 @@
 #include "cmd.h"
 #include "diff.h"
 #include "locale.h"
+#include "merge.h"
 #include "output.h"
 #include "profile.h"
 
 /* As those of diff(1): 1 is a difference, 2 is trouble. */
-enum { N_FILES = 2, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };
+enum { N_SIDES = 2, FILES_MAX = 64, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };
 
 typedef struct options {
     kn__common common;
-    const char *files[N_FILES + 1];
+    const char *files[FILES_MAX + 1];
+    int n_before; /* of the files */
     /* Percent. */
     double threshold, share;
     int64_t top;
@@ -28,7 +30,8 @@ static const kn__opt table[] = {
     {"ascii", KN__OPT_FLAG, AT(ascii), .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
-static const kn__operand operand = {"BEFORE AFTER", N_FILES, N_FILES, AT(files), NULL, true};
+static const kn__operand operand = {"BEFORE AFTER...", N_SIDES, FILES_MAX, AT(files), NULL, true,
+                                    AT(n_before)};
 #undef AT
 
 static int compare(kn__output *out, const options *o, const kn__report *a, const kn__report *b) {
@@ -53,22 +56,43 @@ static int compare(kn__output *out, const options *o, const kn__report *a, const
     return code;
 }
 
+/* Adds a file to its side; names each one that is wrong. */
+static int add_file(kn__report *side, const char *path) {
+    kn__report report;
+    kn_status status = kn__profile_read(&report, path);
+    if (status >= 0) status = kn__report_merge(side, &report);
+    if (status < 0) kn__fail_last();
+    kn__report_release(&report);
+    if (status >= 0) return KN__EXIT_OK;
+    return status == KN_ERR_OOM ? KN__EXIT_OOM : EXIT_TROUBLE;
+}
+
+/* How many of the files are of the first side; 0: that isn't clear. */
+static int split_of(const options *o, int n) {
+    if (o->n_before > 0) return o->n_before < n ? o->n_before : 0;
+    return n == N_SIDES ? 1 : 0;
+}
+
 static int run(void *options_of) {
     const options *o = options_of;
-    kn__report reports[N_FILES];
-    int code = KN__EXIT_OK;
-    for (int i = 0; i < N_FILES; i++) { /* names each file that is wrong */
-        kn_status status = kn__profile_read(&reports[i], o->files[i]);
-        if (status < 0) kn__fail_last();
-        if (status < 0) code = status == KN_ERR_OOM ? KN__EXIT_OOM : EXIT_TROUBLE;
+    kn__report sides[N_SIDES];
+    int code = KN__EXIT_OK, n = 0;
+    while (o->files[n]) n++;
+    int n_before = split_of(o, n);
+    if (!n_before)
+        return kn__fail_usage("%d profiles need a -- between those before and those after", n);
+    for (int i = 0; i < N_SIDES; i++) kn__report_init(&sides[i]);
+    for (int i = 0; i < n; i++) {
+        int failed = add_file(&sides[i >= n_before], o->files[i]);
+        if (failed) code = failed;
     }
     if (code == KN__EXIT_OK) {
         kn__output out = kn__output_begin(&o->common);
         out.live = false;
-        code = compare(&out, o, &reports[0], &reports[1]);
+        code = compare(&out, o, &sides[0], &sides[1]);
         code = kn__output_end(&out, code);
     }
-    for (int i = 0; i < N_FILES; i++) kn__report_release(&reports[i]);
+    for (int i = 0; i < N_SIDES; i++) kn__report_release(&sides[i]);
     return code;
 }
 
@@ -77,22 +101,28 @@ const kn__command kn__cmd_diff = {
     .summary = "compare two profiles: what became slower or larger",
     .description =
         "Compares two profiles, files that KNET_TIMER=json=FILE wrote before and after a change. "
-        "They may be gzip'd; - is standard input.",
+        "They may be gzip'd; - is standard input. Traces in JSON and exports of Nsight Systems are "
+        "read too, as by knet report.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
     .has_result = true,
     .notes =
-        "A row's time moved when its calls take longer or shorter on average by more than the "
-        "threshold and by more than three standard errors, and the fastest call moved the same "
-        "way. A row with one call is judged by the rows in it, or by five thresholds. Calls are "
-        "compared per step, bytes per call.",
+        "A row has moved if its fastest call changed by more than the threshold and by what the "
+        "spread of its calls leaves in doubt, and its median moved the same way. Where nearly all "
+        "rows moved alike, the machine may have run at another speed: a row must move further than "
+        "they did, and the run as a whole by more than the noise. Rows with fewer than five calls "
+        "must change by more than the noise that the other rows show. On a busy machine give "
+        "several runs a side, made in turns: knet diff a*.json -- b*.json. Calls are "
+        "compared per step, or per run; bytes per call. A row that came or went counts if the row "
+        "above it spends more; a row of another name and the same time counts as renamed.",
     .exits = (const kn__pair[]){{"0", "no row is worse"},
                                 {"1", "some row is worse"},
                                 {"2", "wrong usage, or a file that cannot be read"},
                                 {NULL, NULL}},
     .examples = (const kn__pair[]){{"knet diff main.json this.json --threshold 10",
                                     "fails in CI when a row became 10 % slower"},
+                                   {"knet diff old*.json -- new*.json", "several runs a side"},
                                    {NULL, NULL}},
     .options_bytes = sizeof(options),
     .run = run,

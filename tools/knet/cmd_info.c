@@ -2,15 +2,30 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <knet/device.h>
+#include <knet/frame.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "cells.h"
 #include "cmd.h"
+#include "fail.h"
+#include "measure.h"
 #include "output.h"
+#include "peaks.h"
 #include "units.h"
 
 enum { DEVICES_MAX = 17, VERSION_BYTES = 192 };
+
+typedef struct options {
+    kn__common common;
+    bool peaks;
+} options;
+
+static const kn__opt table[] = {
+    {"peaks", KN__OPT_FLAG, offsetof(options, peaks),
+     .help = "measure flop/s and memory bandwidth, for about a second, and keep them"},
+};
 
 /* --- libraries: looked up at run time, so that the command starts without any of them --- */
 typedef struct library {
@@ -78,12 +93,29 @@ static bool version_of_runtime(char *out, size_t out_bytes, void *handle) {
 }
 
 /* Three properties of library_types.h: major, minor, patch. */
-static bool version_of_cublas(char *out, size_t out_bytes, void *handle) {
+static bool three_properties(char *out, size_t out_bytes, void *handle, const char *name) {
     int (*get)(int, int *);
     int part[3] = {0};
-    if (!symbol_find(&get, handle, "cublasGetProperty")) return false;
+    if (!symbol_find(&get, handle, name)) return false;
     for (int i = 0; i < 3; i++)
         if (get(i, &part[i]) != 0) return false;
+    snprintf(out, out_bytes, "%d.%d.%d", part[0], part[1], part[2]);
+    return true;
+}
+
+static bool version_of_cublas(char *out, size_t out_bytes, void *handle) {
+    return three_properties(out, out_bytes, handle, "cublasGetProperty");
+}
+
+static bool version_of_cusolver(char *out, size_t out_bytes, void *handle) {
+    return three_properties(out, out_bytes, handle, "cusolverGetProperty");
+}
+
+static bool version_of_lapack(char *out, size_t out_bytes, void *handle) {
+    void (*get)(int *, int *, int *);
+    int part[3] = {0};
+    if (!symbol_find(&get, handle, "ilaver_")) return false;
+    get(&part[0], &part[1], &part[2]);
     snprintf(out, out_bytes, "%d.%d.%d", part[0], part[1], part[2]);
     return true;
 }
@@ -104,6 +136,12 @@ static const library libraries[] = {
      version_of_onednn,
      "f32 products and convolutions",
      "apt-get install libdnnl-dev",
+     false},
+    {"LAPACK",
+     {"liblapack.so.3", "libopenblas.so.0", "liblapack.so"},
+     version_of_lapack,
+     "singular values and eigenvalues",
+     "apt-get install libopenblas0-openmp, or liblapack3",
      false},
     {"jemalloc",
      {""},
@@ -128,6 +166,12 @@ static const library libraries[] = {
      {"libcublas.so.13", "libcublas.so.12", "libcublas.so"},
      version_of_cublas,
      "products on CUDA",
+     TOOLKIT,
+     true},
+    {"cuSOLVER",
+     {"libcusolver.so.12", "libcusolver.so.11", "libcusolver.so"},
+     version_of_cusolver,
+     "factorisations on CUDA",
      TOOLKIT,
      true},
     {"cuDNN",
@@ -212,8 +256,9 @@ static void libraries_text(kn__output *r, const found *f) {
     }
 }
 
-static void info_json(kn__text *out, const devices *d, const found *f) {
-    kn__text_printf(out, "{\"version\":\"%s\",\"devices\":[", KNET_VERSION);
+static void info_json(kn__text *out, const devices *d, const found *f, kn__rates peaks) {
+    kn__text_printf(out, "{\"version\":\"%s\",\"math\":\"%s\",\"devices\":[", KNET_VERSION,
+                    kn_math_mode_name(kn_math_mode_get()));
     for (int i = 0; i < d->n; i++) {
         const kn_device_info *info = &d->info[i];
         kn__text_printf(out, "%s{\"name\":\"%s\",\"model\":", i ? "," : "", info->name);
@@ -232,23 +277,49 @@ static void info_json(kn__text *out, const devices *d, const found *f) {
             kn__text_puts(out, "null");
         }
     }
-    kn__text_puts(out, "},\"why_no_cuda\":");
+    kn__text_puts(out, "}");
+    if (peaks.flops > 0) {
+        kn__text_printf(out, ",\"peak_gflop_s\":%.6g,\"peak_gbyte_s\":%.6g", peaks.flops / 1e9,
+                        peaks.bytes / 1e9);
+    }
+    kn__text_puts(out, ",\"why_no_cuda\":");
     kn__text_json(out, d->why_no_cuda);
     kn__text_puts(out, "}\n");
 }
 
-static int run(void *options) {
-    const kn__common *common = options;
-    kn__output report = kn__output_begin(common);
+static void peaks_text(kn__output *r, kn__rates peaks) {
+    if (peaks.flops <= 0) return;
+    heading(r, "Measured peaks of the processors", KN__STYLE_BOLD);
+    kn__output_line(r, "  %-12s %sflop/s\n", "f32 product", kn__rate_cell(peaks.flops).text);
+    kn__output_line(r, "  %-12s %sB/s\n", "memory", kn__rate_cell(peaks.bytes).text);
+}
+
+/* Measured now where that is asked for, else those measured before. */
+static int find_peaks(kn__rates *out, const options *o) {
+    *out = kn__peaks_read();
+    if (!o->peaks) return KN__EXIT_OK;
+    if (kn__measure_peaks(out) >= 0 && kn__peaks_write(*out) >= 0) return KN__EXIT_OK;
+    kn__fail_last();
+    return KN__EXIT_FAILURE;
+}
+
+static int run(void *options_of) {
+    const options *o = options_of;
+    kn__rates peaks = {0};
+    int code = find_peaks(&peaks, o);
+    if (code) return code;
+    kn__output report = kn__output_begin(&o->common);
     devices d;
     found f[N_LIBRARIES];
     kernels_load();
     devices_find(&d);
     for (int i = 0; i < N_LIBRARIES; i++) f[i] = library_find(&libraries[i]);
     kn__output_line(&report, "Knet.c %s\n", KNET_VERSION);
+    kn__output_line(&report, "Math mode %s\n", kn_math_mode_name(kn_math_mode_get()));
     devices_text(&report, &d);
     libraries_text(&report, f);
-    if (report.json) info_json(&report.text, &d, f);
+    peaks_text(&report, peaks);
+    if (report.json) info_json(&report.text, &d, f, peaks);
     return kn__output_end(&report, KN__EXIT_OK);
 }
 
@@ -257,8 +328,14 @@ const kn__command kn__cmd_info = {
     .summary = "show devices, library versions, and missing libraries",
     .description =
         "Shows the devices of this machine, the versions of libraries, and which libraries "
-        "are missing and how to get them.",
+        "are missing and how to get them. With --peaks, what the processors reach at most.",
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
     .has_result = true,
-    .options_bytes = sizeof(kn__common),
+    .notes =
+        "The peaks are kept in $XDG_CACHE_HOME/knet/peaks, or ~/.cache/knet/peaks: tables of "
+        "KNET_TIMER=1 then show which part of them each op reaches (%peak). Measure on a "
+        "machine that does nothing else.",
+    .options_bytes = sizeof(options),
     .run = run,
 };

@@ -4,24 +4,34 @@
 #include "cmd.h"
 #include "export.h"
 #include "holders.h"
+#include "html.h"
 #include "json.h"
 #include "locale.h"
+#include "merge.h"
+#include "metrics.h"
 #include "output.h"
 #include "profile.h"
 #include "read.h"
 #include "select.h"
+#include "stacks.h"
 #include "table.h"
+#include "timeline.h"
+
+enum { FILES_MAX = 64 };
 
 typedef struct options {
     kn__common common;
-    const char *file[2];
+    const char *file[FILES_MAX + 1];
     const char *sort, *format, *weight, *columns, *filter;
-    int64_t depth, top, width;
+    int64_t depth, top, width, fits;
+    double min;
     bool flatten, memory, ascii;
 } options;
 
 static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "name", "first", NULL};
-static const char *const formats[] = {"table", "csv", "folded", "flame", "json", NULL};
+static const char *const formats[] = {"table",   "csv",   "folded",  "flame",
+                                      "html",    "json",  "hatchet", "speedscope",
+                                      "metrics", "trace", "pftrace", NULL};
 static const char *const weights[] = {"time", "gpu", "alloc", NULL};
 static const char *const column_sets[] = {"2018", "all", "spread", NULL};
 
@@ -36,19 +46,27 @@ static const kn__opt table[] = {
     {"top", KN__OPT_COUNT, AT(top), .value_name = "N", .max = 1000000,
      .help = "show the first N rows of each level and sum up the others",
      .remark = "with --memory: N owners"},
+    {"min", KN__OPT_PERCENT, AT(min), .value_name = "PERCENT", .initial = "0.1", OF_TABLE,
+     .help = "sum up the rows of a level with less",
+     .remark = "0: show every row on a line of its own"},
     {"filter", KN__OPT_TEXT, AT(filter), .value_name = "TEXT",
      .help = "show rows whose path contains TEXT, or matches it as a regular expression"},
     {"flatten", KN__OPT_FLAG, AT(flatten),
      .help = "show no tree, but one row per label, with its own time and bytes"},
     {"columns", KN__OPT_CHOICE, AT(columns), .value_name = "SET", .choices = column_sets,
      .initial = "all", OF_TABLE, .help = "columns of the table",
-     .remark =
-         "2018: time and allocations; spread: also minimum, maximum, deviation and first call"},
+     .remark = "2018: time and allocations; spread: also minimum, percentiles, maximum, deviation "
+               "and first call"},
     {"memory", KN__OPT_FLAG, AT(memory), .only_with = "format=table", .not_with = "json",
-     .help = "show the high-water mark, who owned it, and live bytes over time"},
+     .help = "show the high-water mark, who owned it, what it was for, and live bytes over time"},
+    {"fits", KN__OPT_BYTES, AT(fits), .value_name = "BYTES", .only_with = "memory",
+     .help = "what batch would fit into so much memory", .remark = "of a profile of knet train"},
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
      .initial = "table", .not_with = "json", .help = "form of the output",
-     .remark = "folded: stacks for flame graph tools; flame: a flame graph (SVG)"},
+     .remark =
+         "folded: stacks for flame graph tools; flame: a flame graph (SVG); html: a page for a "
+         "browser; metrics: OpenMetrics text; trace, pftrace: the events, for chrome://tracing and "
+         "Perfetto"},
     {"weight", KN__OPT_CHOICE, AT(weight), .value_name = "OF", .choices = weights,
      .initial = "time", .only_with = "format=folded,flame",
      .help = "what the width of a flame shows"},
@@ -58,7 +76,7 @@ static const kn__opt table[] = {
     {"ascii", KN__OPT_FLAG, AT(ascii), .only_with = "format=table", .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
-static const kn__operand operand = {"FILE", 1, 1, AT(file), NULL, true};
+static const kn__operand operand = {"FILE...", 1, FILES_MAX, AT(file), NULL, true, 0};
 #undef OF_TABLE
 #undef AT
 
@@ -107,6 +125,8 @@ static void add_painted(kn__output *out, const kn__text *lines) {
 static void add_table(kn__output *out, const kn__report *report, const options *o) {
     kn__table_options how = {.width = width_of(o, out),
                              .depth = (int)o->depth,
+                             .top = (int)o->top,
+                             .min = o->min,
                              .ascii = is_ascii(o),
                              .columns_2018 = strcmp(o->columns, "2018") == 0,
                              .spread = strcmp(o->columns, "spread") == 0};
@@ -119,7 +139,10 @@ static void add_table(kn__output *out, const kn__report *report, const options *
 }
 
 static void add_memory(kn__output *out, const kn__report *report, const options *o) {
-    kn__memory_view view = {.width = width_of(o, out), .owners = (int)o->top, .ascii = is_ascii(o)};
+    kn__memory_view view = {.width = width_of(o, out),
+                            .owners = (int)o->top,
+                            .limit_bytes = (uint64_t)o->fits,
+                            .ascii = is_ascii(o)};
     kn__memory_add(&out->text, report, &view);
 }
 
@@ -133,11 +156,38 @@ static void add_report(kn__output *out, const kn__report *report, const options 
         kn__folded_add(&out->text, report, weight);
     } else if (strcmp(o->format, "flame") == 0) {
         kn__flame_add(&out->text, report, weight);
+    } else if (strcmp(o->format, "hatchet") == 0) {
+        kn__hatchet_add(&out->text, report);
+    } else if (strcmp(o->format, "speedscope") == 0) {
+        kn__speedscope_add(&out->text, report);
+    } else if (strcmp(o->format, "html") == 0) {
+        kn__html_add(&out->text, report);
+    } else if (strcmp(o->format, "metrics") == 0) {
+        kn__metrics_add(&out->text, report);
     } else if (o->memory) {
         add_memory(out, report, o);
     } else {
         add_table(out, report, o);
     }
+}
+
+/* Profiles have events where they were written with the word "events", traces always. */
+static int show_trace(const kn__report *report, const options *o) {
+    if (!report->timeline) {
+        kn__fail("%s has no events: write them with KNET_TIMER=json=FILE,events or trace=FILE",
+                 o->file[0]);
+        return KN__EXIT_FAILURE;
+    }
+    kn__output out = kn__output_begin(&o->common);
+    out.live = false;
+    bool json = strcmp(o->format, "trace") == 0;
+    int code = KN__EXIT_OK;
+    if (kn__timeline_add(&out.text, report->timeline,
+                         json ? &kn__trace_json : &kn__trace_perfetto) < 0) {
+        kn__fail_last();
+        code = KN__EXIT_OOM;
+    }
+    return kn__output_end(&out, code);
 }
 
 /* Rows as the options want them: those of `report`, or flat ones in `flat`. */
@@ -149,7 +199,8 @@ static kn_status select_rows(kn__report **out, kn__report *flat, kn__report *rep
         *out = flat;
     }
     kn__report_sort(*out, sort_of(o));
-    return o->top && !o->memory ? kn__report_top(*out, (int)o->top) : KN_OK;
+    bool other = o->common.json || strcmp(o->format, "table") != 0; /* a table does it itself */
+    return o->top && other ? kn__report_top(*out, (int)o->top) : KN_OK;
 }
 
 static int show(kn__report *report, const options *o) {
@@ -172,15 +223,30 @@ static int show(kn__report *report, const options *o) {
     return code;
 }
 
+/* One profile as it is; several as the sum of their runs or ranks. */
+static kn_status read_files(kn__report *out, const options *o) {
+    if (!o->file[1]) return kn__profile_read(out, o->file[0]);
+    kn__report_init(out);
+    for (int i = 0; o->file[i]; i++) {
+        kn__report one;
+        kn_status status = kn__profile_read(&one, o->file[i]);
+        if (status >= 0) status = kn__report_merge(out, &one);
+        kn__report_release(&one);
+        KN_TRY(status);
+    }
+    return KN_OK;
+}
+
 static int run(void *options_of) {
     const options *o = options_of;
     kn__report report;
-    kn_status status = kn__profile_read(&report, o->file[0]);
+    kn_status status = read_files(&report, o);
     int code = status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;
     if (status < 0) {
         kn__fail_last();
     } else {
-        code = show(&report, o);
+        bool events = strcmp(o->format, "trace") == 0 || strcmp(o->format, "pftrace") == 0;
+        code = events ? show_trace(&report, o) : show(&report, o);
     }
     kn__report_release(&report);
     return code;
@@ -190,8 +256,11 @@ const kn__command kn__cmd_report = {
     .name = "report",
     .summary = "show a profile: where time and memory went",
     .description =
-        "Shows a profile, a file that KNET_TIMER=json=FILE wrote. It may be gzip'd; - is "
-        "standard input.",
+        "Shows a profile, a file that KNET_TIMER=json=FILE wrote, a trace in JSON (of "
+        "KNET_TIMER=trace=FILE.json, PyTorch, Chrome) or an export of Nsight Systems (nsys export "
+        "--type sqlite). It may be gzip'd, but for the last; - is standard input. Several files, "
+        "such as those of all ranks (json=FILE.%r), are added up, "
+        "with the least and most time of each row and the slowest one, from 0.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
@@ -201,6 +270,8 @@ const kn__command kn__cmd_report = {
     .examples = (const kn__pair[]){{"knet report run.json --depth 2 --top 5", "the largest rows"},
                                    {"knet report run.json --format flame --output run.svg",
                                     "a flame graph for the browser"},
+                                   {"knet report run.json --format html --output run.html",
+                                    "flame graph, tree and memory over time in one page"},
                                    {"zcat run.json.gz | knet report - --memory", "who held memory"},
                                    {NULL, NULL}},
     .options_bytes = sizeof(options),

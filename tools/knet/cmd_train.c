@@ -9,29 +9,37 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "find_rate.h"
+#include "model_data.h"
 #include "output.h"
+#include "ranks.h"
+#include "train_files.h"
 #include "units.h"
-
-enum { SYNTHETIC_TRAIN = 12800, SYNTHETIC_TEST = 2560 };
 
 typedef struct options {
     kn__common common;
     const char *model[2];
-    const char *optimizer, *device, *math, *data_dir;
-    int64_t epochs, batch, threads, limit_bytes;
-    double lr;
+    const char *optimizer, *device, *math, *data_dir, *checkpoint, *metrics, *tensorboard, *curves,
+        *find_rate;
+    int64_t epochs, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
+    double lr, ema;
     uint64_t seed;
-    bool synthetic, quiet;
+    bool synthetic, quiet, resume, prefetch, scale, augment;
 } options;
 
 typedef struct session {
     options options;
     kn_device *device;
     kn_pool *pool;
+    kn_comm *comm; /* of all ranks; NULL: there is one */
+    kn_parallel *parallel;
     kn_params *params;
     kn_model *model;
     kn_optim *optim;
+    kn_ema *ema;          /* NULL: not wanted */
+    kn_loss_scale *scale; /* NULL: not wanted */
     kn_loader *train, *test;
+    kn__train_files files;
     kn_progress bar;
     kn__output report;
     kn_train_result result;
@@ -58,9 +66,11 @@ static kn_status adam_create(kn_optim **out, kn_params *params, double lr) {
 }
 
 /* Rates as Knet.jl's defaults; momentum's there is for sums of gradients, here they are means. */
-static const optimizer optimizers[] = {
-    {"sgd", 0.1, sgd_create}, {"momentum", 0.02, momentum_create}, {"adam", 0.001, adam_create}};
-static const char *const optimizer_names[] = {"sgd", "momentum", "adam", NULL};
+static const optimizer optimizers[] = {{"sgd", 0.1, sgd_create},
+                                       {"momentum", 0.02, momentum_create},
+                                       {"adam", 0.001, adam_create},
+                                       {"record", 0, NULL}};
+static const char *const optimizer_names[] = {"sgd", "momentum", "adam", "record", NULL};
 
 static const char *const math_names[] = {"strict", "tf32", "bf16", NULL};
 
@@ -80,12 +90,14 @@ static const optimizer *optimizer_find(const char *name) {
 static const kn__opt table[] = {
     {"epochs", KN__OPT_COUNT, AT(epochs), .value_name = "N", .max = 1000000, .initial = "3",
      .help = "times through the images"},
-    {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24, .initial = "128",
-     .help = "images per step"},
+    {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
+     .initial_shown = "128; of large models the record's", .help = "samples per step"},
     {"lr", KN__OPT_NUMBER, AT(lr), .value_name = "RATE",
-     .initial_shown = "sgd 0.1, momentum 0.02, adam 0.001", .help = "learning rate"},
+     .initial_shown = "sgd 0.1, momentum 0.02, adam 0.001, record the model's",
+     .help = "learning rate"},
     {"optimizer", KN__OPT_CHOICE, AT(optimizer), .value_name = "NAME", .choices = optimizer_names,
-     .initial = "adam", .help = "rule of the update"},
+     .initial = "adam", .help = "rule of the update",
+     .remark = "record: the model's, which knet models lists"},
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of weights and shuffles"},
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
@@ -96,13 +108,45 @@ static const kn__opt table[] = {
      .initial = "strict", .help = "arithmetic of products on a GPU",
      .remark = "tf32 and bf16 need --device cuda"},
     {"data", KN__OPT_FOLDER, AT(data_dir), .value_name = "DIR", .not_with = "synthetic",
-     .initial = "/usr/share/datasets/fashion-mnist", .help = "folder of idx files, as of MNIST"},
-    {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up images, which need no files"},
+     .initial_shown = "/usr/share/datasets/fashion-mnist, of text models a licence",
+     .help = "folder of images, or the model's text or reviews",
+     .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/..."},
+    {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up data, which needs no files"},
     {"limit", KN__OPT_BYTES, AT(limit_bytes), .value_name = "BYTES",
      .help = "the most memory that the pool may reserve, such as 512MiB"},
+    {"accumulate", KN__OPT_COUNT, AT(accumulate), .value_name = "N", .max = 1 << 20, .initial = "1",
+     .help = "batches whose mean gradient makes one step"},
+    {"patience", KN__OPT_COUNT, AT(patience), .value_name = "N", .max = 1000000,
+     .help = "stop after N epochs in which the test loss did not improve"},
+    {"metrics", KN__OPT_FILE, AT(metrics), .value_name = "FILE",
+     .help = "add a line for each epoch to this file",
+     .remark = "CSV if its name ends in .csv, else JSON"},
+    {"tensorboard", KN__OPT_FOLDER, AT(tensorboard), .value_name = "DIR",
+     .help = "add an event file to this folder, for TensorBoard"},
+    {"curves", KN__OPT_FILE, AT(curves), .value_name = "FILE",
+     .help = "draw the curves of loss and accuracy after each epoch", .remark = "SVG"},
+    {"find-rate", KN__OPT_CHOICE, AT(find_rate), .value_name = "METHOD", .not_with = "checkpoint",
+     .choices = kn__find_rate_methods, .help = "first search the learning rate by short trainings",
+     .remark = "from a hundredth to ten times --lr, by golden section or hyperband"},
+    {"ema", KN__OPT_NUMBER, AT(ema), .value_name = "DECAY",
+     .help = "average the weights, and test the averages", .remark = "such as 0.999"},
+    {"loss-scale", KN__OPT_FLAG, AT(scale),
+     .help = "scale the loss in backward, by a factor that adapts itself"},
+    {"augment", KN__OPT_FLAG, AT(augment),
+     .help = "flip training images and move them by up to 2 pixels"},
+    {"prefetch", KN__OPT_FLAG, AT(prefetch), .help = "fill the next batch in a thread of its own"},
+    {"checkpoint", KN__OPT_FILE, AT(checkpoint), .value_name = "FILE",
+     .help = "save to this file after each epoch and when stopped",
+     .remark = "safetensors: weights, optimiser, random numbers, place in the data"},
+    {"save-every", KN__OPT_COUNT, AT(save_every), .value_name = "N", .max = 1000000000,
+     .only_with = "checkpoint", .help = "save every N steps too"},
+    {"keep", KN__OPT_COUNT, AT(keep), .value_name = "N", .max = 1000, .only_with = "checkpoint",
+     .help = "keep the N checkpoints before the last, as FILE.1 to FILE.N"},
+    {"resume", KN__OPT_FLAG, AT(resume), .only_with = "checkpoint",
+     .help = "continue from the checkpoint, bit for bit; from the beginning if there is none"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
 #undef AT
 
 /* Checks what the option table cannot express. */
@@ -114,22 +158,27 @@ static int options_check(const options *o) {
     if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
         return kn__fail_usage(
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
+    if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
+        return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
     return KN__EXIT_OK;
 }
 
 /* --- interruption --- */
 static volatile sig_atomic_t interrupted; /* 0, or by which signal */
 
-static void interrupt(int signal_number) { interrupted = signal_number; }
+static void interrupt(int signal_number) {
+    interrupted = signal_number;
+    kn__ranks_signal(signal_number);
+}
 
 /* The second Ctrl-C meets the default action; a second hang-up is common, from the shell and the
- * kernel. What is ignored stays so (nohup), but for Ctrl-C: shells ignore it in what they start in
- * the background. */
-static void interrupt_attach(void) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+ * kernel. An ignored signal stays ignored (nohup), but for Ctrl-C: shells ignore it in background
+ * jobs. */
+static void interrupt_attach(bool saves) {
+    const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction action = {.sa_handler = interrupt};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    for (size_t i = 0; i < (saves ? 4 : 3); i++) { /* SIGUSR1: Slurm's warning before the end */
         struct sigaction before;
         sigaction(ends[i], NULL, &before);
         action.sa_flags = SA_RESTART | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
@@ -140,24 +189,28 @@ static void interrupt_attach(void) {
 /* --- set-up --- */
 static kn_status device_open(session *s) {
     const options *o = &s->options;
-    KN_TRY(kn_device_find(&s->device, o->device));
+    KN_TRY(kn_device_find(&s->device, kn__ranks_device(s->comm, o->device)));
     s->pool = kn_device_pool(s->device);
     if (!s->pool) return kn_check();
     bool limited = o->limit_bytes > 0;
-    /* Memory can run out: let the report name who holds it. */
+    /* Memory can run out: let the report name the holders. */
     if (limited || kn_device_kind_get(s->device) == KN_DEVICE_CUDA) KN_TRY(kn_prof_owners_on());
     return limited ? kn_pool_limit(s->pool, (size_t)o->limit_bytes) : KN_OK;
 }
 
-static kn_status loader_open(kn_loader **out, const session *s, kn_split split, int64_t n_made) {
+static kn_status loader_open(kn_loader **out, const session *s, kn_split split) {
     const options *o = &s->options;
+    static const kn_augment augment = {.flip = 1, .crop = 2};
     kn_loader_options loader = {.batch = o->batch,
                                 .seed = o->seed,
                                 .device = s->device,
                                 .split = split,
+                                .augment = o->augment ? &augment : NULL,
+                                .prefetch = o->prefetch,
+                                .rank = s->comm ? kn_comm_rank(s->comm) : 0,
+                                .n_ranks = s->comm ? kn_comm_size(s->comm) : 1,
                                 .partial = split == KN_TEST};
-    return o->synthetic ? kn_loader_create_synthetic(out, n_made, &loader)
-                        : kn_loader_create(out, o->data_dir, &loader);
+    return kn__model_loader(out, o->model[0], o->synthetic, o->data_dir, &loader);
 }
 
 static kn_status model_open(session *s) {
@@ -166,25 +219,38 @@ static kn_status model_open(session *s) {
     KN_TRY(
         kn_params_create(&s->params, &(kn_params_options){.device = s->device, .seed = o->seed}));
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
-    return optimizer_find(o->optimizer)->create(&s->optim, s->params, o->lr);
+    const optimizer *by = optimizer_find(o->optimizer);
+    return by->create ? by->create(&s->optim, s->params, o->lr)
+                      : kn_model_optim_create(&s->optim, s->model, o->lr);
 }
 
 static kn_status session_open(session *s) {
-    KN_TRY(loader_open(&s->train, s, KN_TRAIN, SYNTHETIC_TRAIN));
-    KN_TRY(loader_open(&s->test, s, KN_TEST, SYNTHETIC_TEST));
+    KN_TRY(loader_open(&s->train, s, KN_TRAIN));
+    KN_TRY(loader_open(&s->test, s, KN_TEST));
     KN_TRY(model_open(s));
+    if (s->comm) KN_TRY(kn_parallel_create(&s->parallel, s->params, s->comm, NULL));
+    if (s->options.ema > 0) KN_TRY(kn_ema_create(&s->ema, s->params, s->options.ema));
+    if (s->options.scale) KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
     s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
     return s->epochs ? KN_OK
                      : KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " epochs", s->options.epochs);
+}
+
+static void model_close(session *s) {
+    kn_parallel_destroy(s->parallel);
+    kn_loss_scale_destroy(s->scale);
+    kn_ema_destroy(s->ema);
+    kn_optim_destroy(s->optim);
+    kn_model_destroy(s->model);
+    kn_params_destroy(s->params);
 }
 
 static void session_close(session *s) {
     kn_progress_end(&s->bar);
     kn_loader_destroy(s->train);
     kn_loader_destroy(s->test);
-    kn_optim_destroy(s->optim);
-    kn_model_destroy(s->model);
-    kn_params_destroy(s->params);
+    model_close(s);
+    kn_comm_destroy(s->comm);
     free(s->epochs);
 }
 
@@ -211,14 +277,57 @@ static bool test_going_on(void *ctx) {
 static void epoch_done(void *ctx, const kn_epoch *epoch) {
     session *s = ctx;
     s->epochs[s->n_epochs++] = *epoch;
+    kn__train_files_add(&s->files, s->epochs, s->n_epochs);
     if (s->options.quiet) return;
     kn_progress_clear(&s->bar);
+    bool scores = kn_model_is_classifier(s->model);
     kn__output_line(&s->report,
                     "epoch %" PRId64 "/%" PRId64
-                    "  loss %.4f  test accuracy %.2f %%  train %.2f s  test %.2f s\n",
-                    epoch->index, s->options.epochs, epoch->loss, 100 * epoch->accuracy,
-                    epoch->train_seconds, epoch->test_seconds);
+                    "  loss %.4f  test %s %.*f%s  train %.2f s  test %.2f s\n",
+                    epoch->index, s->options.epochs, epoch->loss, scores ? "accuracy" : "loss",
+                    scores ? 2 : 4, scores ? 100 * epoch->accuracy : epoch->test_loss,
+                    scores ? " %" : "", epoch->train_seconds, epoch->test_seconds);
     if (s->report.reader_gone && !interrupted) interrupted = SIGPIPE;
+}
+
+/* --- the search of a rate --- */
+
+/* A short training with another rate, on the loader of the search. */
+static kn_status rate_train(double *loss, session *s, int64_t steps) {
+    KN_TRY(model_open(s));
+    int64_t n = kn_loader_batches(s->train), epochs = (steps + n - 1) / n;
+    kn_loader_take(s->train, steps);
+    kn_status status =
+        kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, NULL,
+                 &(kn_train_options){.epochs = epochs, .on_step_fn = step_done, .ctx = s});
+    *loss = s->result.last.loss;
+    if (status == KN_ERR_INVALID && !isfinite(*loss)) status = KN_OK; /* a rate too large */
+    if (interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
+    return status;
+}
+
+static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
+    session *whole = ctx, s = {.options = whole->options, .device = whole->device};
+    s.options.lr = rate;
+    kn_status status = loader_open(&s.train, &s, KN_TRAIN);
+    if (status == KN_OK) status = rate_train(loss, &s, steps);
+    if (status < 0 || !isfinite(*loss)) *loss = (double)INFINITY;
+    if (status == KN_OK && !s.options.quiet)
+        kn__output_line(&whole->report, "rate %.3g: loss %.4f after %" PRId64 " steps\n", rate,
+                        *loss, s.result.n_steps);
+    kn_loader_destroy(s.train);
+    model_close(&s);
+    return status;
+}
+
+static kn_status rate_find(session *s) {
+    options *o = &s->options;
+    double rate = 0, loss = 0;
+    int n = 0;
+    if (!o->find_rate) return KN_OK;
+    KN_TRY(kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s));
+    o->lr = rate;
+    return KN_OK;
 }
 
 static kn_status session_train(session *s) {
@@ -227,23 +336,36 @@ static kn_status session_train(session *s) {
     kn__count_text(params, sizeof params, kn_params_numel(s->params));
     kn__count_text(images, sizeof images, kn_loader_images(s->train));
     kn__count_text(batches, sizeof batches, kn_loader_batches(s->train));
+    char ranks[32] = "";
+    if (s->comm) snprintf(ranks, sizeof ranks, "%d ranks, ", kn_comm_size(s->comm));
     if (!o->quiet)
         kn__output_line(&s->report,
-                        "%s: %s parameters; %s images, %s batches of %" PRId64
-                        "; %s, rate %g; %s, %d thread%s%s%s\n",
-                        o->model[0], params, images, batches, o->batch, o->optimizer, o->lr,
-                        kn_device_name(s->device), kn_frame_threads(),
-                        kn_frame_threads() == 1 ? "" : "s",
+                        "%s: %s parameters; %s %s, %s batches of %" PRId64
+                        "; %s, rate %g; %s%s, %d thread%s%s%s\n",
+                        o->model[0], params, images, kn__model_samples(o->model[0]), batches,
+                        o->batch, o->optimizer, o->lr, ranks, kn_device_name(s->device),
+                        kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math);
-    s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : stderr,
-                               o->epochs * kn_loader_batches(s->train));
-    kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
-                                &(kn_train_options){.epochs = o->epochs,
-                                                    .on_step_fn = step_done,
-                                                    .on_test_fn = test_going_on,
-                                                    .on_epoch_fn = epoch_done,
-                                                    .ctx = s});
+    int64_t n_steps = (kn_loader_batches(s->train) + o->accumulate - 1) / o->accumulate;
+    s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : stderr, o->epochs * n_steps);
+    char batch[24];
+    snprintf(batch, sizeof batch, "%" PRId64, o->batch);
+    KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
+    const kn_train_more more = {.ema = s->ema, .scale = s->scale, .parallel = s->parallel};
+    kn_train_checkpoint checkpoint = {
+        .path = o->checkpoint, .every = o->save_every, .keep = (int)o->keep, .resume = o->resume};
+    kn_status status =
+        kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
+                 &(kn_train_options){.epochs = o->epochs,
+                                     .checkpoint = o->checkpoint ? &checkpoint : NULL,
+                                     .accumulate = o->accumulate,
+                                     .patience = o->patience,
+                                     .more = &more,
+                                     .on_step_fn = step_done,
+                                     .on_test_fn = test_going_on,
+                                     .on_epoch_fn = epoch_done,
+                                     .ctx = s});
     kn_progress_end(&s->bar);
     if (interrupted) s->result.stopped = true; /* after the last callback too */
     return status;
@@ -269,13 +391,8 @@ static kn_status weights_hash(uint64_t *out, kn_params *params) {
 
 static void epochs_json(const session *s, kn__text *out) {
     for (int64_t i = 0; i < s->n_epochs; i++) {
-        const kn_epoch *e = &s->epochs[i];
-        kn__text_printf(out, "%s{\"epoch\":%" PRId64 ",\"loss\":", i ? "," : "", e->index);
-        kn__json_number(out, e->loss);
-        kn__text_puts(out, ",\"test_accuracy\":");
-        kn__json_number(out, e->accuracy);
-        kn__text_printf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
-                        e->test_seconds);
+        if (i) kn__text_puts(out, ",");
+        kn__epoch_json(out, &s->epochs[i]);
     }
 }
 
@@ -288,16 +405,16 @@ static void result_json(session *s, const char *status, const char *message) {
     kn__text_printf(out, "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"data\":", o->model[0],
                     kn_params_numel(s->params));
     kn__text_json(out, o->synthetic ? "synthetic" : o->data_dir);
-    kn__text_printf(out,
-                    ",\"images\":%" PRId64 ",\"batch\":%" PRId64
-                    ",\"optimizer\":\"%s\",\"lr\":%.17g"
-                    ",\"seed\":%" PRIu64
-                    ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
-                    kn_loader_images(s->train), o->batch, o->optimizer, o->lr, o->seed,
-                    kn_device_name(s->device), kn_frame_threads(), o->math);
+    kn__text_printf(
+        out,
+        ",\"images\":%" PRId64 ",\"ranks\":%d,\"batch\":%" PRId64
+        ",\"optimizer\":\"%s\",\"lr\":%.17g"
+        ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
+        kn_loader_images(s->train), s->comm ? kn_comm_size(s->comm) : 1, o->batch, o->optimizer,
+        o->lr, o->seed, kn_device_name(s->device), kn_frame_threads(), o->math);
     epochs_json(s, out);
-    kn__text_printf(out, "],\"steps\":%" PRId64 ",\"seconds\":%.6f", s->result.n_steps,
-                    s->result.seconds);
+    kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
+                    s->result.n_steps, s->result.resumed, s->result.seconds);
     if (weights_hash(&hash, s->params) == KN_OK)
         kn__text_printf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
     kn__text_printf(out,
@@ -315,17 +432,23 @@ static void result_text(session *s) {
     const kn_epoch *last = s->n_epochs ? &s->epochs[s->n_epochs - 1] : NULL;
     kn_pool_stats stats = {0};
     kn_pool_stats_read(&stats, sizeof stats, s->pool);
+    if (s->result.resumed)
+        kn__output_line(&s->report, "resumed after %" PRId64 " steps\n", s->result.resumed);
+    if (s->result.converged)
+        kn__output_line(&s->report, "stopped: no better loss in %" PRId64 " epochs\n",
+                        s->options.patience);
     if (s->result.stopped)
         kn__output_line(&s->report, "interrupted in epoch %" PRId64 " after %" PRId64 " steps\n",
                         s->result.last.index, s->result.n_steps);
+    bool scores = kn_model_is_classifier(s->model);
     if (s->options.quiet && last)
-        kn__output_line(&s->report, "loss %.4f  test accuracy %.2f %%  %.2f s\n", last->loss,
-                        100 * last->accuracy, s->result.seconds);
+        kn__output_line(&s->report, "loss %.4f  test %s %.*f%s  %.2f s\n", last->loss,
+                        scores ? "accuracy" : "loss", scores ? 2 : 4,
+                        scores ? 100 * last->accuracy : last->test_loss, scores ? " %" : "",
+                        s->result.seconds);
     kn__output_line(&s->report, "memory: at most %s live, %s reserved (pool %s)\n",
                     kn__bytes_text((double)stats.live_bytes_max).text,
                     kn__bytes_text((double)stats.reserved_bytes_max).text, kn_pool_name(s->pool));
-    if (last && !isfinite(last->loss))
-        kn__warn("the loss is %s; a smaller --lr may help", isnan(last->loss) ? "NaN" : "infinite");
 }
 
 static int status_exit_code(kn_status status, bool setting_up) {
@@ -336,6 +459,8 @@ static int status_exit_code(kn_status status, bool setting_up) {
             return KN__EXIT_USAGE;
         case KN_ERR_OOM:
             return KN__EXIT_OOM;
+        case KN_ERR_PEER:
+            return KN__EXIT_PEER;
         case KN_ERR_INVALID:
             return setting_up ? KN__EXIT_USAGE : KN__EXIT_FAILURE;
         default:
@@ -361,14 +486,35 @@ static int session_report(session *s, kn_status status, const kn_error *error) {
 }
 
 /* --- the command --- */
+/* The others hear why. */
+static int setup_failed(session *s) {
+    kn_error error = *kn_last_error();
+    kn_comm_abort(s->comm, error.message);
+    return error_report(&error, true);
+}
+
+/* The files of a run are rank 0's, but for the checkpoint, from which all resume. */
+static int ranks_open(session *s) {
+    options *o = &s->options;
+    if (kn__ranks_connect(&s->comm) < 0) return error_report(kn_last_error(), true);
+    if (!s->comm) return KN__EXIT_OK;
+    if (!o->threads) o->threads = kn__ranks_threads(s->comm);
+    if (kn_comm_rank(s->comm) == 0) return KN__EXIT_OK;
+    o->quiet = true;
+    o->metrics = o->tensorboard = o->curves = NULL;
+    return KN__EXIT_OK;
+}
+
 static int session_run(session *s) {
     KN_FRAME(.device = s->device, .threads = (int)s->options.threads,
              .math = (int)math_find(s->options.math));
     kn_status status = kn_check();
+    if (status == KN_OK) status = rate_find(s);
     if (status == KN_OK) status = session_open(s);
-    if (status < 0) return error_report(kn_last_error(), true);
+    if (status < 0) return setup_failed(s);
     status = session_train(s);
     kn_error error = *kn_last_error();
+    if (status < 0) kn_comm_abort(s->comm, error.message);
     return session_report(s, status, &error);
 }
 
@@ -377,10 +523,23 @@ static int run(void *options_of) {
     options *o = &s.options;
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
+    const kn_model_facts *facts = kn_model_kind_find(o->model[0])->facts;
     if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
-    interrupt_attach();
-    if (device_open(&s) < 0) return error_report(kn_last_error(), true);
+    if (o->lr == 0) o->lr = facts->lr;
+    if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
+    if (!o->data_dir) o->data_dir = kn__model_path(o->model[0]);
+    interrupt_attach(o->checkpoint != NULL);
+    exit_code = ranks_open(&s);
+    if (exit_code == KN__EXIT_OK && device_open(&s) < 0) exit_code = setup_failed(&s);
+    if (exit_code != KN__EXIT_OK) {
+        kn_comm_destroy(s.comm);
+        return exit_code;
+    }
     s.report = kn__output_begin(&o->common);
+    s.files = (kn__train_files){.metrics = o->metrics,
+                                .tensorboard = o->tensorboard,
+                                .curves = o->curves,
+                                .title = o->model[0]};
     exit_code = session_run(&s);
     session_close(&s);
     return kn__output_end(&s.report, exit_code);
@@ -390,20 +549,27 @@ const kn__command kn__cmd_train = {
     .name = "train",
     .summary = "train a model and report loss, accuracy and memory",
     .description =
-        "Trains a model (lenet or mlp) on Fashion-MNIST, or on other images in its "
-        "format, and reports loss, accuracy, time and memory.",
+        "Trains a model, one of those that knet models lists, on Fashion-MNIST, on other images, "
+        "on a text or on made-up data, and reports loss, accuracy, time and memory.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
     .has_result = true,
     .notes =
         "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the step, "
-        "and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once.",
+        "and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once. With --checkpoint all of "
+        "these save first, and so does SIGUSR1. Under mpirun or srun the processes train one "
+        "model: "
+        "--batch is the batch of each, and the first one prints and saves; KNET_COMM=timeout=10min "
+        "sets how long they wait for each other.",
     .examples = (const kn__pair[]){{"knet train lenet --epochs 3", "on the CPU"},
                                    {"KNET_TIMER=1 knet train lenet --device cuda",
                                     "on a GPU, with a table of time and memory"},
                                    {"knet train mlp --synthetic --json --output run.json",
                                     "without files, for scripts"},
+                                   {"knet train lenet --checkpoint run.safetensors --resume",
+                                    "continues where the last run ended, or was killed"},
+                                   {"mpirun -n 2 knet train lenet", "by two processes"},
                                    {NULL, NULL}},
     .options_bytes = sizeof(options),
     .run = run,

@@ -8,10 +8,12 @@
 
 static struct {
     const char *command;
+    char rank[24]; /* "rank 1: " */
     char message[4096];
 } told;
 
 void kn__fail_command(const char *command) { told.command = command; }
+void kn__fail_rank(int rank) { snprintf(told.rank, sizeof told.rank, "rank %d: ", rank); }
 const char *kn__fail_message(void) { return told.message; }
 
 /* Messages quote command lines and files: no control character of these reaches the terminal. */
@@ -24,8 +26,9 @@ static void clean(char *message) {
 static void print(kn__style style, char *message) {
     bool color = kn__color_on(stderr);
     clean(message);
-    fprintf(stderr, "%sknet%s%s:%s %s\n", kn__style_text(style, color), told.command ? " " : "",
-            told.command ? told.command : "", kn__style_text(KN__STYLE_PLAIN, color), message);
+    fprintf(stderr, "%sknet%s%s:%s %s%s\n", kn__style_text(style, color), told.command ? " " : "",
+            told.command ? told.command : "", kn__style_text(KN__STYLE_PLAIN, color), told.rank,
+            message);
 }
 
 static void fail(const char *fmt, va_list args) {

@@ -4,10 +4,18 @@
 
 #include <knet/status.h>
 
-enum { KN__EXIT_OK = 0, KN__EXIT_FAILURE = 1, KN__EXIT_USAGE = 2, KN__EXIT_OOM = 3 };
+enum {
+    KN__EXIT_OK = 0,
+    KN__EXIT_FAILURE = 1,
+    KN__EXIT_USAGE = 2,
+    KN__EXIT_OOM = 3,
+    KN__EXIT_PEER = 4 /* another rank failed */
+};
 
 /* The command that messages name: "train", or NULL for `knet` itself. */
 void kn__fail_command(const char *command);
+/* The rank that messages name, from here on. */
+void kn__fail_rank(int rank);
 
 /* Prints "knet train: message"; keeps the first message for kn__fail_json(). */
 void kn__fail(const char *fmt, ...) KN_PRINTF(1, 2);

@@ -14,6 +14,7 @@ const kn__pair kn__help_exits[] = {
     {"1", "failure"},
     {"2", "wrong usage, or there is no such device"},
     {"3", "out of memory"},
+    {"4", "another rank failed"},
     {"130", "interrupted (Ctrl-C)"},
     {"129, 143", "ended by SIGHUP or SIGTERM"},
     {"141", "the reader of the output is gone"},

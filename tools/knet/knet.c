@@ -113,8 +113,7 @@ static bool reader_is_gone(void) {
  * still written; the exit code is the one that the signal would have given. */
 int main(int argc, char **argv) {
     streams_reserve();
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow: the same */
+    kn__signals_ignore();
     kn_log_attach(log_print, NULL);
     color_read(argc, argv);
     int exit_code = words_run(argc, argv);

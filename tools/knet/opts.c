@@ -9,7 +9,7 @@
 #include "terminal.h"
 #include "units.h"
 
-enum { OPTS_MAX = 40, CHOICES_MAX = 16, CONDITION_BYTES = 64 };
+enum { OPTS_MAX = 40, CHOICES_MAX = 64, CONDITION_BYTES = 64 };
 
 /* --- options that all commands have --- */
 #define AT(member) offsetof(kn__common, member)
@@ -43,6 +43,14 @@ static bool number_read(double *out, const char *text) {
     return true;
 }
 
+static bool percent_read(double *out, const char *text) {
+    uint64_t billionths;
+    if (!kn__read_billionths(&billionths, text) || billionths > 100 * (uint64_t)1000000000)
+        return false;
+    *out = (double)billionths / 1e9;
+    return true;
+}
+
 static bool whole_read(int64_t *out, const char *text, int64_t max,
                        bool (*read_fn)(uint64_t *, const char *)) {
     uint64_t n;
@@ -62,7 +70,13 @@ static bool value_read(void *at, const kn__opt *opt, const char *text) {
             return kn__read_count(at, text);
         case KN__OPT_NUMBER:
             return number_read(at, text);
+        case KN__OPT_PERCENT:
+            return percent_read(at, text);
         case KN__OPT_BYTES:
+            if (opt->word && strcmp(text, opt->word) == 0) {
+                *(int64_t *)at = -1;
+                return true;
+            }
             return whole_read(at, text, INT64_MAX, kn__read_bytes);
         case KN__OPT_FILE:
         case KN__OPT_FOLDER:
@@ -85,8 +99,12 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
             return "a whole number from 0";
         case KN__OPT_NUMBER:
             return "a number above 0";
+        case KN__OPT_PERCENT:
+            return "a number from 0 to 100";
         case KN__OPT_BYTES:
-            return "a number of bytes from 1, such as 512MiB or 2GiB";
+            snprintf(out, out_bytes, "a number of bytes from 1, such as 512MiB or 2GiB%s%s",
+                     opt->word ? ", or " : "", opt->word ? opt->word : "");
+            return out;
         case KN__OPT_FLAG:
         case KN__OPT_TEXT:
         case KN__OPT_FILE:
@@ -169,8 +187,8 @@ static void choices_list(const char *out[CHOICES_MAX + 1], const kn__operand *op
 /* The operand's name for messages: in lower case, "model". */
 static const char *operand_word(char out[CONDITION_BYTES], const kn__operand *operand) {
     size_t n = 0;
-    for (; operand->name[n] && n + 1 < CONDITION_BYTES; n++)
-        out[n] = (char)(operand->name[n] | 0x20);
+    for (const char *from = operand->name; *from && n + 1 < CONDITION_BYTES; from++)
+        if (*from != '[' && *from != ']') out[n++] = (char)(*from | 0x20);
     out[n] = '\0';
     return out;
 }
@@ -256,6 +274,13 @@ static int conditions_check(const parser *p, const kn__opt *opt) {
 }
 
 /* --- all of it --- */
+/* "--" before any word ends the options alone. */
+static void note_split(const parser *p) {
+    const kn__operand *operand = p->command->operand;
+    if (operand && operand->split)
+        *(int *)(void *)((char *)p->options + operand->split) = p->n_operands;
+}
+
 static int words_parse(parser *p) {
     bool only_operands = false;
     while (p->at < p->argc) {
@@ -263,6 +288,7 @@ static int words_parse(parser *p) {
         if (!only_operands && strcmp(word, "--") == 0) {
             only_operands = true;
             p->at++;
+            note_split(p);
             continue;
         }
         bool is_option = !only_operands && word[0] == '-' && word[1];

@@ -21,15 +21,16 @@
 #include "text.h"
 
 typedef enum kn__opt_kind {
-    KN__OPT_FLAG,   /* bool */
-    KN__OPT_COUNT,  /* int64_t, 1 to max */
-    KN__OPT_SEED,   /* uint64_t */
-    KN__OPT_NUMBER, /* double, above 0 */
-    KN__OPT_BYTES,  /* int64_t, 1 or more; units as in units.h */
-    KN__OPT_TEXT,   /* const char * */
-    KN__OPT_FILE,   /* const char *, a path */
-    KN__OPT_FOLDER, /* const char *, a path */
-    KN__OPT_CHOICE, /* const char *, one of choices */
+    KN__OPT_FLAG,    /* bool */
+    KN__OPT_COUNT,   /* int64_t, 1 to max */
+    KN__OPT_SEED,    /* uint64_t */
+    KN__OPT_NUMBER,  /* double, above 0 */
+    KN__OPT_PERCENT, /* double, 0 to 100 */
+    KN__OPT_BYTES,   /* int64_t, 1 or more; units as in units.h */
+    KN__OPT_TEXT,    /* const char * */
+    KN__OPT_FILE,    /* const char *, a path */
+    KN__OPT_FOLDER,  /* const char *, a path */
+    KN__OPT_CHOICE,  /* const char *, one of choices */
 } kn__opt_kind;
 
 typedef struct kn__opt {
@@ -50,6 +51,8 @@ typedef struct kn__opt {
     /* Ends in NULL. */
     const char *const *choices;
     int64_t max;
+    /* Of KN__OPT_BYTES: a word instead of a number; its value is -1. */
+    const char *word;
     /* Conditions, "NAME" (that option is given) or "NAME=A,B" (its value is one of these). The
      * option is an error without the first, and an error with any of the second, which spaces
      * separate. */
@@ -67,6 +70,8 @@ typedef struct kn__operand {
     const char *(*choice_at)(int i);
     /* A path, or - for standard input. */
     bool is_file;
+    /* Of an int: how many of them are before a "--" that separates two lists; 0: none. */
+    size_t split;
 } kn__operand;
 
 typedef struct kn__pair {
@@ -85,7 +90,7 @@ typedef struct kn__command {
     int n_opts;
     /* It prints a result: takes --json and --output too. */
     bool has_result;
-    /* Exit codes and their meanings beyond the usual ones, and command lines with what they do.
+    /* Exit codes and their meanings beyond the usual ones, and command lines with their effects.
      * Both end in a pair of NULLs. */
     const kn__pair *exits, *examples;
     size_t options_bytes;
@@ -115,7 +120,7 @@ bool kn__opts_ask_help(int argc, char **argv);
 
 /* The place of the word in the list, which ends in NULL; -1: it isn't there. */
 int kn__choice_find(const char *word, const char *const *choices);
-/* The choice closest to what was typed, NULL if no choice is close. */
+/* The choice closest to the typed word, NULL if no choice is close. */
 const char *kn__choice_nearest(const char *typed, const char *const *choices);
 /* "unknown WHAT 'TYPED'; did you mean 'NEAREST'?", or the list of choices. Returns
  * KN__EXIT_USAGE. */

@@ -13,7 +13,7 @@
 
 #include "file.h"
 
-static bool json_written;
+static bool json_written, muted;
 /* Of the command that runs; where its failure goes too. */
 static const char *json_path;
 
@@ -38,9 +38,9 @@ int kn__output_check(const kn__common *common) {
 }
 
 kn__output kn__output_begin(const kn__common *common) {
-    bool to_file = common->output && strcmp(common->output, "-") != 0;
+    bool to_file = !muted && common->output && strcmp(common->output, "-") != 0;
     return (kn__output){.path = to_file ? common->output : NULL,
-                        .live = !to_file && !common->json,
+                        .live = !to_file && !common->json && !muted,
                         .json = common->json,
                         .color = !common->json && kn__color_on(to_file ? NULL : stdout)};
 }
@@ -93,6 +93,10 @@ static int stdout_write(kn__output *o) {
 }
 
 int kn__output_end(kn__output *o, int exit_code) {
+    if (muted) {
+        kn__text_release(&o->text);
+        return exit_code;
+    }
     int error = o->path ? file_write(o->path, &o->text) : stdout_write(o);
     if (o->text.failed) {
         kn__fail("no memory for the whole result");
@@ -107,6 +111,8 @@ int kn__output_end(kn__output *o, int exit_code) {
     kn__text_release(&o->text);
     return error && exit_code == KN__EXIT_OK ? KN__EXIT_FAILURE : exit_code;
 }
+
+void kn__output_mute(void) { muted = json_written = true; }
 
 bool kn__output_json_written(void) { return json_written; }
 
@@ -126,7 +132,7 @@ void kn__output_failure(const char *command, int exit_code) {
 }
 
 /* --- values --- */
-void kn__json_number(kn__text *text, double value) {
+void kn__output_number(kn__text *text, double value) {
     if (isfinite(value)) {
         kn__text_printf(text, "%.17g", value);
     } else {

@@ -36,13 +36,16 @@ const char *kn__output_style(const kn__output *output, kn__style style);
  * could not be written. */
 int kn__output_end(kn__output *output, int exit_code);
 
+/* Results are dropped from here on: another rank prints them. */
+void kn__output_mute(void);
+
 /* Whether a result in JSON was written since the program's start. */
 bool kn__output_json_written(void);
 /* Prints the JSON object of a failure, with kn__fail_message(). */
 void kn__output_failure(const char *command, int exit_code);
 
 /* A JSON number; null for NaN and infinity. */
-void kn__json_number(kn__text *text, double value);
+void kn__output_number(kn__text *text, double value);
 
 /* "431,080"; returns out. */
 char *kn__count_text(char *out, size_t out_bytes, int64_t count);

@@ -8,9 +8,10 @@
 #ifndef KN_REPLAY_H
 #define KN_REPLAY_H
 
-#include <knet/status.h>
+#include <knet/pool.h>
 
 #include "hash.h"
+#include "replay_costs.h"
 
 enum {
     KN__STEPS_MAX = 1 << 25,   /* 16 bytes each */
@@ -83,9 +84,17 @@ kn_status kn__build_fail(const kn__builder *b, const char *fmt, ...) KN_PRINTF(2
 
 /* Playing. */
 
+typedef struct kn__place { /* of a block: its address, and the steps [from, to) of its life */
+    uint64_t at, size;
+    size_t from, to;
+} kn__place;
+
 typedef struct kn__play_options {
-    uint64_t device_bytes; /* 0: eight times the peak, 1 GiB at least */
-    int repeats;           /* timed; 0: by the time they take */
+    uint64_t device_bytes;       /* 0: eight times the peak, 1 GiB at least */
+    int repeats;                 /* timed; 0: by the time they take */
+    const kn_pool_options *pool; /* of the policy arena; NULL: the defaults */
+    kn__place *places;           /* a record for each block of the trace, to fill; may be NULL */
+    bool untimed;                /* no time is measured */
     /* Told now and then; may be NULL. `share` 0 … 1. */
     void (*progress)(void *ctx, double share);
     void *ctx;
@@ -97,8 +106,10 @@ typedef struct kn__sample {
 } kn__sample;
 
 typedef struct kn__counts { /* what a policy asked of the device, and holds */
-    uint64_t device_allocs, device_frees, maps, syncs, events;
+    uint64_t device_allocs, device_frees, maps, events;
+    uint64_t syncs; /* waits of the host */
     uint64_t reserved_bytes, reserved_bytes_max;
+    kn__calls calls; /* of the driver */
 } kn__counts;
 
 typedef struct kn__played {
@@ -132,5 +143,33 @@ KN_MUST_CHECK kn_status kn__play(kn__played *out, const kn__trace *trace, const 
  * kn__play. */
 KN_MUST_CHECK kn_status kn__play_fits(uint64_t *fits_bytes, const kn__trace *trace,
                                       const char *policy, const kn__play_options *options);
+
+/* Tuning: the pool's options for a trace. */
+
+enum { KN__TRIES_MAX = 24 };
+
+typedef struct kn__try {
+    char words[96]; /* as KNET_ALLOC has them; "": the defaults */
+    kn_pool_options pool;
+    kn__counts counts;
+    double driver_us; /* time in driver calls */
+    bool plan;        /* in plan mode, from the second step on; the trace is the step */
+    bool oom;
+} kn__try;
+
+typedef struct kn__tuned {
+    kn__try tries[KN__TRIES_MAX]; /* [0]: the defaults */
+    int n, best;                  /* the place of the options that are proposed */
+} kn__tuned;
+
+/* Plays the trace with several values of slab_max, pressure and soft_limit, each alone, then with
+ * the best of each together. Options are better if they reserve less by 1/200 of the peak, or take
+ * a tenth less time in driver calls and no more memory, and make neither the host nor a stream wait
+ * more often than the defaults. At last it plays the trace in plan mode, with the defaults and with
+ * the best options, and proposes that if it reserves less by 1/200 of the peak. Errors: as
+ * kn__play.
+ */
+KN_MUST_CHECK kn_status kn__tune(kn__tuned *out, const kn__trace *trace,
+                                 const kn__play_options *options, const kn__costs *costs);
 
 #endif

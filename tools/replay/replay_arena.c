@@ -12,14 +12,18 @@ typedef struct arena {
     kn_pool *pool;
     uint32_t n_streams;
     kn_stream *streams;
+    kn_pool_options options;
 } arena;
 
 /* The simulator has a fixed capacity and counts only calls that can fail. These functions give it
- * the capacity of the play and count frees. One play at a time. */
+ * the capacity of the play and count the driver's calls. One play at a time. */
 static struct {
     kn_device_driver sim; /* the functions called from here */
-    uint64_t capacity_bytes, held_bytes, n_frees;
+    uint64_t capacity_bytes, held_bytes;
+    kn__calls calls;
 } device;
+
+static void count(kn__call call, uint64_t bytes) { kn__calls_add(&device.calls, call, 1, bytes); }
 
 static kn_status info_read(void *impl, kn_device_info *out) {
     KN_TRY(device.sim.info_read(impl, out));
@@ -30,6 +34,7 @@ static kn_status info_read(void *impl, kn_device_info *out) {
 
 static kn_status free_bytes(void *impl, uint64_t *out) {
     (void)impl;
+    count(KN__CALL_INFO, 0);
     *out = device.capacity_bytes - device.held_bytes;
     return KN_OK;
 }
@@ -44,12 +49,13 @@ static kn_status room_check(size_t size_bytes) {
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
     KN_TRY(room_check(size_bytes));
     KN_TRY(device.sim.segment_alloc(impl, out, size_bytes));
+    count(KN__CALL_ALLOC, size_bytes);
     device.held_bytes += size_bytes;
     return KN_OK;
 }
 
 static void segment_free(void *impl, void *ptr, size_t size_bytes) {
-    device.n_frees++;
+    count(KN__CALL_FREE, size_bytes);
     device.held_bytes -= size_bytes;
     device.sim.segment_free(impl, ptr, size_bytes);
 }
@@ -57,14 +63,45 @@ static void segment_free(void *impl, void *ptr, size_t size_bytes) {
 static kn_status handle_create(void *impl, uint64_t *out, size_t size_bytes) {
     KN_TRY(room_check(size_bytes));
     KN_TRY(device.sim.handle_create(impl, out, size_bytes));
+    count(KN__CALL_CREATE, size_bytes);
     device.held_bytes += size_bytes;
     return KN_OK;
 }
 
 static void handle_destroy(void *impl, uint64_t handle, size_t size_bytes) {
-    device.n_frees++;
+    count(KN__CALL_RELEASE, size_bytes);
     device.held_bytes -= size_bytes;
     device.sim.handle_destroy(impl, handle, size_bytes);
+}
+
+static kn_status handle_map(void *impl, void *at, size_t size_bytes, uint64_t handle) {
+    count(KN__CALL_MAP, size_bytes);
+    return device.sim.handle_map(impl, at, size_bytes, handle);
+}
+
+static kn_status range_access(void *impl, void *at, size_t size_bytes) {
+    count(KN__CALL_ACCESS, size_bytes);
+    return device.sim.range_access(impl, at, size_bytes);
+}
+
+static kn_status handle_unmap(void *impl, void *at, size_t size_bytes) {
+    count(KN__CALL_UNMAP, size_bytes);
+    return device.sim.handle_unmap(impl, at, size_bytes);
+}
+
+static kn_status event_record(void *impl, void *event, kn_stream stream) {
+    count(KN__CALL_RECORD, 0);
+    return device.sim.event_record(impl, event, stream);
+}
+
+static kn_status event_query(void *impl, void *event, bool *done) {
+    count(KN__CALL_QUERY, 0);
+    return device.sim.event_query(impl, event, done);
+}
+
+static kn_status event_wait(void *impl, void *event, kn_stream stream) {
+    count(KN__CALL_WAIT, 0);
+    return device.sim.event_wait(impl, event, stream);
 }
 
 static kn_status make_device(arena *a, uint32_t n_streams) {
@@ -82,6 +119,12 @@ static kn_status make_device(arena *a, uint32_t n_streams) {
     a->driver.segment_free = segment_free;
     a->driver.handle_create = handle_create;
     a->driver.handle_destroy = handle_destroy;
+    a->driver.handle_map = handle_map;
+    a->driver.range_access = range_access;
+    a->driver.handle_unmap = handle_unmap;
+    a->driver.event_record = event_record;
+    a->driver.event_query = event_query;
+    a->driver.event_wait = event_wait;
     snprintf(name, sizeof name, "replay:%u", ++n_made % 10000000);
     return kn_device_register(&a->device, name, &a->driver, a->sim);
 }
@@ -113,6 +156,7 @@ static void arena_destroy(void *policy) {
 static kn_status arena_create(void **out, const kn__trace *trace) {
     arena *a = calloc(1, sizeof *a);
     if (!a) return KN_FAIL(KN_ERR_OOM, "no memory for a device");
+    a->options.name = "replay";
     kn_status status = make_device(a, trace->n_streams);
     if (status == KN_OK) status = make_streams(a, trace);
     if (status < 0) {
@@ -129,8 +173,14 @@ static kn_status arena_renew(void *policy, uint64_t device_bytes) {
     kn_pool_destroy(a->pool);
     a->pool = NULL;
     device.capacity_bytes = device_bytes;
-    device.n_frees = 0;
-    return kn_pool_create(&a->pool, a->device, &(kn_pool_options){.name = "replay"});
+    kn__arena_calls_reset();
+    return kn_pool_create(&a->pool, a->device, &a->options);
+}
+
+static void arena_configure(void *policy, const kn_pool_options *options) {
+    arena *a = policy;
+    a->options = *options;
+    a->options.name = "replay";
 }
 
 static inline kn_status alloc_step(void *policy, void **out, const kn__step *step) {
@@ -164,19 +214,27 @@ static void arena_counts(void *policy, kn__counts *out) {
     const arena *a = policy;
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, a->pool);
-    *out = (kn__counts){.device_allocs = kn_sim_calls(a->sim, KN_SIM_HANDLE_CREATE) +
-                                         kn_sim_calls(a->sim, KN_SIM_SEGMENT_ALLOC),
-                        .device_frees = device.n_frees,
-                        .maps = kn_sim_calls(a->sim, KN_SIM_HANDLE_MAP),
+    const uint64_t *n = device.calls.n;
+    *out = (kn__counts){.device_allocs = n[KN__CALL_CREATE] + n[KN__CALL_ALLOC],
+                        .device_frees = n[KN__CALL_RELEASE] + n[KN__CALL_FREE],
+                        .maps = n[KN__CALL_MAP],
+                        .calls = device.calls,
                         .syncs = stats.n_syncs,
                         .events = stats.n_events,
                         .reserved_bytes = stats.reserved_bytes,
                         .reserved_bytes_max = stats.reserved_bytes_max};
 }
 
+kn_pool *kn__arena_pool(void *policy) { return ((arena *)policy)->pool; }
+kn_stream kn__arena_stream(const void *policy, uint32_t stream) {
+    return ((const arena *)policy)->streams[stream];
+}
+void kn__arena_calls_reset(void) { device.calls = (kn__calls){.n = {0}}; }
+
 const kn__policy kn__policy_arena = {.name = "arena",
                                      .create = arena_create,
                                      .destroy = arena_destroy,
+                                     .configure = arena_configure,
                                      .renew = arena_renew,
                                      .run = arena_run,
                                      .free_one = arena_free_one,

@@ -78,6 +78,9 @@ static void bestfit_counts(void *policy, kn__counts *out) {
                         .maps = n_units,
                         .reserved_bytes = range->end,
                         .reserved_bytes_max = range->end};
+    kn__calls_add(&out->calls, KN__CALL_CREATE, n_units, range->end);
+    kn__calls_add(&out->calls, KN__CALL_MAP, n_units, range->end);
+    kn__calls_add(&out->calls, KN__CALL_ACCESS, n_units, range->end);
 }
 
 const kn__policy kn__policy_bestfit = {.name = "bestfit",

@@ -67,8 +67,10 @@ static unsigned class_of(const classes *c, uint64_t size) {
 
 static void give_all_back(classes *c) {
     for (size_t i = 0; i < (size_t)c->n_streams * N_CLASSES; i++) {
+        uint64_t bytes = c->cached[i].n * c->class_bytes[i % N_CLASSES];
         c->counts.device_frees += c->cached[i].n;
-        c->counts.reserved_bytes -= c->cached[i].n * c->class_bytes[i % N_CLASSES];
+        c->counts.reserved_bytes -= bytes;
+        kn__calls_add(&c->counts.calls, KN__CALL_FREE, c->cached[i].n, bytes);
         c->cached[i].n = 0;
     }
 }
@@ -83,6 +85,7 @@ static kn_status take_from_device(classes *c, void **out, uint64_t bytes) {
                        (unsigned long long)c->device_bytes);
     }
     c->counts.device_allocs++;
+    kn__calls_add(&c->counts.calls, KN__CALL_ALLOC, 1, bytes);
     c->counts.reserved_bytes += bytes;
     if (c->counts.reserved_bytes > c->counts.reserved_bytes_max) {
         c->counts.reserved_bytes_max = c->counts.reserved_bytes;

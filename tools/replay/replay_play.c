@@ -12,13 +12,16 @@
 
 enum { REPEATS_MIN = 5, REPEATS_MAX = 51, WARM_UP = 3, CHUNK = 65536, CHUNK_STREAMS = 256 };
 enum { PROBES = 32 };                              /* devices that a search tries, about */
-static const uint64_t TIMED_NS = 300000000;        /* of one kind of pass, by default */
+static const uint64_t TIMED_NS = 10000000;         /* of one kind of pass, by default */
 static const uint64_t GRANULE = (uint64_t)2 << 20; /* devices are multiples of it */
 
-static const kn__policy *const policies[] = {&kn__policy_arena, &kn__policy_classes,
-                                             &kn__policy_bestfit};
+static const kn__policy *const policies[] = {
+    &kn__policy_arena,   &kn__policy_classes,    &kn__policy_bestfit,
+    &kn__policy_pytorch, &kn__policy_expandable, &kn__policy_bfc,
+    &kn__policy_naive,   &kn__policy_cuda_async, &kn__policy_plan};
 enum { N_POLICIES = sizeof policies / sizeof *policies };
-const char *const kn__policy_names[] = {"arena", "classes", "bestfit", NULL};
+const char *const kn__policy_names[] = {"arena", "classes", "bestfit",    "pytorch", "expandable",
+                                        "bfc",   "naive",   "cuda-async", "plan",    NULL};
 
 typedef struct play {
     kn__played *out;
@@ -94,9 +97,32 @@ static void map_make(play *p) {
     }
 }
 
+/* Plays [from, to) step by step and writes down where blocks lie. */
+static kn_status run_placed(play *p, size_t from, size_t to, size_t *done) {
+    kn_status status = KN_OK;
+    *done = from;
+    for (size_t i = from; i < to && status == KN_OK; i++) {
+        const kn__step *step = &p->trace->steps[i];
+        kn__place *place = &p->options->places[step->block];
+        status = p->policy->run(p->ctx, p->trace->steps, i, i + 1, p->slots, done);
+        if (status < 0 || step->kind == KN__STEP_USE) continue;
+        if (step->kind == KN__STEP_ALLOC) {
+            *place = (kn__place){.at = (uintptr_t)p->slots[step->block],
+                                 .size = step->size,
+                                 .from = i,
+                                 .to = p->trace->n_steps};
+        } else {
+            place->to = i;
+        }
+    }
+    return status;
+}
+
 /* Plays [from, to) and counts live bytes. */
 static kn_status advance(play *p, size_t from, size_t to, size_t *done) {
-    kn_status status = p->policy->run(p->ctx, p->trace->steps, from, to, p->slots, done);
+    kn_status status = p->options->places
+                           ? run_placed(p, from, to, done)
+                           : p->policy->run(p->ctx, p->trace->steps, from, to, p->slots, done);
     for (size_t i = from; i < *done; i++) {
         const kn__step *step = &p->trace->steps[i];
         if (step->kind == KN__STEP_ALLOC) {
@@ -111,8 +137,9 @@ static kn_status advance(play *p, size_t from, size_t to, size_t *done) {
 
 static void take_oom(play *p, size_t at) {
     p->out->oom = true;
-    snprintf(p->out->oom_text, sizeof p->out->oom_text, "event %zu of %zu: %.900s", at + 1,
-             p->trace->n_steps, kn_last_error()->message);
+    size_t n = p->trace->n_steps, event = at < n ? at + 1 : n; /* n: where the recorded step ends */
+    snprintf(p->out->oom_text, sizeof p->out->oom_text, "event %zu of %zu: %.900s", event, n,
+             kn_last_error()->message);
 }
 
 /* Until the next place to stop at: the peak, a sample, or where streams' work is done. */
@@ -126,7 +153,9 @@ static size_t next_stop(const play *p, size_t from, size_t sample_every) {
 
 static kn_status look(play *p) {
     size_t n = p->trace->n_steps, sample_every = (n + KN__SAMPLES - 1) / KN__SAMPLES;
-    kn_status status = p->policy->renew(p->ctx, p->out->device_bytes);
+    kn_status status = KN_OK;
+    KN_TRY(p->policy->renew(p->ctx, p->out->device_bytes));
+    if (p->policy->rehearse) status = p->policy->rehearse(p->ctx, p->slots, &p->out->n_steps);
     for (size_t at = 0, to; at < n && status == KN_OK; at = to) {
         to = next_stop(p, at, sample_every);
         status = advance(p, at, to, &p->out->n_steps);
@@ -231,7 +260,11 @@ static kn_status play_init(play *p, const char *policy) {
     p->slots = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->slots);
     p->sizes = calloc((size_t)p->trace->n_blocks + 1, sizeof *p->sizes);
     if (!p->slots || !p->sizes) return KN_FAIL(KN_ERR_OOM, "no memory to play the trace");
-    return p->policy->create(&p->ctx, p->trace);
+    KN_TRY(p->policy->create(&p->ctx, p->trace));
+    if (p->options->pool && p->policy->configure) {
+        p->policy->configure(p->ctx, p->options->pool);
+    }
+    return KN_OK;
 }
 
 static void play_release(play *p) {
@@ -249,7 +282,7 @@ kn_status kn__play(kn__played *out, const kn__trace *trace, const char *policy,
     kn_status status;
     KN_TRY_GOTO(status, play_init(&p, policy));
     KN_TRY_GOTO(status, look(&p));
-    if (out->oom) goto cleanup;
+    if (out->oom || p.options->untimed) goto cleanup;
     /* A device that is just large enough for one play need not be for the next: then no time. */
     status = time_it(&p);
     if (status == KN_ERR_OOM) status = KN_OK;

@@ -12,8 +12,13 @@ typedef struct kn__policy {
     /* Host memory for `trace`; nothing on the device yet. */
     kn_status (*create)(void **out, const kn__trace *trace);
     void (*destroy)(void *policy);
+    /* The options of the pools to come; may be NULL. */
+    void (*configure)(void *policy, const kn_pool_options *options);
     /* Replaces the pool, if there is one, by an empty one on a device of this size. */
     kn_status (*renew)(void *policy, uint64_t device_bytes);
+    /* Plays the whole trace once, before anything is counted, and frees all blocks; may be NULL.
+     * *done as for run. */
+    kn_status (*rehearse)(void *policy, void **slots, size_t *done);
     /* Plays steps [from, to); slots[block] is its address, NULL when not live. *done says how far
      * it came. Errors: OOM of the device. */
     kn_status (*run)(void *policy, const kn__step *steps, size_t from, size_t to, void **slots,
@@ -24,6 +29,14 @@ typedef struct kn__policy {
 } kn__policy;
 
 extern const kn__policy kn__policy_arena, kn__policy_classes, kn__policy_bestfit;
+extern const kn__policy kn__policy_pytorch, kn__policy_expandable, kn__policy_bfc, kn__policy_naive,
+    kn__policy_cuda_async, kn__policy_plan;
+
+/* Of the policy arena: its pool, until it is renewed; a stream of the trace; the counts of driver
+ * calls start again. */
+kn_pool *kn__arena_pool(void *arena);
+kn_stream kn__arena_stream(const void *arena, uint32_t stream);
+void kn__arena_calls_reset(void);
 
 /* Sets *out to whether the trace completes on a device of this many granules. */
 typedef kn_status (*kn__completes_fn)(void *ctx, bool *out, uint64_t n_granules);

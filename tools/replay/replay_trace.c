@@ -140,7 +140,7 @@ static kn_status check_size(const kn__builder *b, uint64_t size) {
 
 kn_status kn__build_alloc(kn__builder *b, uint64_t ptr, uint64_t size, uint64_t stream) {
     uint32_t number;
-    seen *s;
+    seen *s = NULL;
     KN_TRY(check_size(b, size));
     if (size == 0) return KN_OK; /* there is no block */
     KN_TRY(find_or_add(&s, b, ptr));
@@ -160,7 +160,7 @@ kn_status kn__build_alloc(kn__builder *b, uint64_t ptr, uint64_t size, uint64_t 
 
 kn_status kn__build_before(kn__builder *b, uint64_t ptr, uint64_t size) {
     uint32_t number;
-    seen *s;
+    seen *s = NULL;
     KN_TRY(check_size(b, size));
     KN_TRY(find_or_add(&s, b, ptr));
     if (s->state != UNSEEN || size == 0) return KN_OK;

@@ -1,139 +1,382 @@
+/* Data sets in memory. */
 #include "dataset.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
+#include <knet/op.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "idx.h"
+#include "checked.h"
+#include "images.h"
 
-static kn_status dir_check(const char *dir) {
-    struct stat st;
-    int error = 0;
-    if (stat(dir, &st) != 0) {
-        error = errno;
-    } else if (!S_ISDIR(st.st_mode)) {
-        error = ENOTDIR;
-    } else if (faccessat(AT_FDCWD, dir, R_OK | X_OK, AT_EACCESS) != 0) {
-        error = errno;
-    }
-    if (error == ENOENT)
-        return KN_FAIL(KN_ERR_IO,
-                       "data directory %s: %s. Debian's package dataset-fashion-mnist installs "
-                       "/usr/share/datasets/fashion-mnist (apt-get install dataset-fashion-mnist)",
-                       dir, strerror(error));
-    return error ? KN_FAIL(KN_ERR_IO, "data directory %s: %s", dir, strerror(error)) : KN_OK;
+/* --- life cycle --- */
+
+kn_dataset *kn__dataset_new(void) {
+    kn_dataset *d = calloc(1, sizeof *d);
+    if (d)
+        d->refs = 1;
+    else
+        (void)KN_FAIL(KN_ERR_OOM, "no memory for a data set");
+    return d;
 }
 
-static int64_t classes_count(const uint8_t *labels, int64_t n) {
-    int most = -1;
-    for (int64_t i = 0; i < n; i++) most = labels[i] > most ? labels[i] : most;
-    return most + 1;
+kn_dataset *kn__dataset_share(kn_dataset *d) {
+    atomic_fetch_add(&d->refs, 1);
+    return d;
 }
 
-/* Finds both files first: the error differs for an empty directory and for one missing file. */
-static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const char *dir,
-                           kn_split split) {
-    static const char *const stems[2][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
-                                            {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}};
-    KN_TRY(kn__idx_find(images, PATH_MAX, dir, stems[split][0]));
-    kn_status status = kn__idx_find(labels, PATH_MAX, dir, stems[split][1]);
-    if (status == KN_OK) return KN_OK;
-    kn_error why = *kn_last_error();
-    return KN_FAIL(status, "%s has no file of labels: %.1024s", images, why.message);
+void kn_dataset_destroy(kn_dataset *d) {
+    if (!d || atomic_fetch_sub(&d->refs, 1) != 1) return;
+    if (d->whole) {
+        kn_dataset_destroy(d->whole);
+    } else {
+        for (int64_t i = 0; d->class_name && i < d->n_classes; i++) free(d->class_name[i]);
+        free(d->class_name);
+        free(d->x);
+        free(d->y);
+        free(d->offset);
+    }
+    free(d);
 }
 
-kn_status kn__dataset_read(kn__dataset *out, const char *dir, kn_split split) {
-    char images_path[PATH_MAX], labels_path[PATH_MAX];
-    kn__idx images = {0}, labels = {0};
-    kn_status status = KN_OK;
-    KN_TRY(dir_check(dir));
-    KN_TRY(pair_find(images_path, labels_path, dir, split));
-    KN_TRY_GOTO(status, kn__idx_read(&images, images_path, 3));
-    KN_TRY_GOTO(status, kn__idx_read(&labels, labels_path, 1));
-    if (images.dim[0] != labels.dim[0]) {
-        status = KN_FAIL(KN_ERR_FORMAT, "%s has %" PRId64 " images, but %s has %" PRId64 " labels",
-                         images_path, images.dim[0], labels_path, labels.dim[0]);
-        goto cleanup;
-    }
-    if (images.size_bytes == 0) {
-        status =
-            KN_FAIL(KN_ERR_FORMAT,
-                    "%s holds no pixels: its dimensions are [%" PRId64 ",%" PRId64 ",%" PRId64 "]",
-                    images_path, images.dim[0], images.dim[1], images.dim[2]);
-        goto cleanup;
-    }
-    *out = (kn__dataset){.n = images.dim[0],
-                         .height = images.dim[1],
-                         .width = images.dim[2],
-                         .n_classes = classes_count(labels.data, labels.dim[0]),
-                         .images = images.data,
-                         .labels = labels.data};
-    return KN_OK;
-cleanup:
-    kn__idx_release(&images);
-    kn__idx_release(&labels);
+kn_status kn__dataset_give(kn_dataset **out, kn_dataset *d, kn_status status) {
+    if (status == KN_OK)
+        *out = d;
+    else
+        kn_dataset_destroy(d);
     return status;
 }
 
-enum { SIDE = 28, CELL = 4, CELLS = SIDE / CELL, CLASSES = 10, CHUNK = 500 };
+kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first, int64_t n) {
+    if (!from || first < 0 || n < 1 || first > from->n - n)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_dataset_take: %" PRId64 " samples from %" PRId64
+                       " on; there are %" PRId64,
+                       n, first, from ? from->n : 0);
+    kn_dataset *d = kn__dataset_new();
+    if (!d) return KN_ERR_OOM;
+    *d = *from;
+    d->refs = 1;
+    d->whole = kn__dataset_share(from->whole ? from->whole : from);
+    d->n = n;
+    if (d->offset)
+        d->offset += first;
+    else
+        d->x = (char *)d->x + (size_t)first * d->x_bytes;
+    if (d->y) d->y = (char *)d->y + (size_t)first * d->y_bytes;
+    *out = d;
+    return KN_OK;
+}
 
-/* Images i … i+n-1 from noise [n,SIDE·SIDE] in 0 … 1: the class's pattern shows through at 70 %. */
-static void images_make(uint8_t *images, const float *noise, const float *pattern, int64_t first,
-                        int64_t n) {
+/* --- contents --- */
+
+int64_t kn_dataset_size(const kn_dataset *d) { return d->n; }
+int64_t kn_dataset_classes(const kn_dataset *d) { return d->n_classes; }
+kn_shape kn_dataset_shape(const kn_dataset *d) { return d->x_shape; }
+int kn_dataset_is_sequence(const kn_dataset *d) { return d->offset != NULL; }
+const char *kn_dataset_class_name(const kn_dataset *d, int64_t i) {
+    return d->class_name && i >= 0 && i < d->n_classes ? d->class_name[i] : NULL;
+}
+
+/* --- labels --- */
+
+static kn_status classes_find(int64_t *out, const int64_t labels[], int64_t n, int64_t least) {
+    int64_t most = -1;
     for (int64_t i = 0; i < n; i++) {
-        const float *p = pattern + (first + i) % CLASSES * CELLS * CELLS;
-        for (int j = 0; j < SIDE * SIDE; j++) {
-            float cell = p[j / SIDE / CELL * CELLS + j % SIDE / CELL];
-            images[i * SIDE * SIDE + j] =
-                (uint8_t)(255 * (0.7f * cell + 0.3f * noise[i * SIDE * SIDE + j]));
-        }
+        if (labels[i] < 0 || (least && labels[i] >= least))
+            return KN_FAIL(KN_ERR_INVALID, "label %" PRId64 " of sample %" PRId64 "; %s", labels[i],
+                           i, least ? "there are fewer classes" : "none may be negative");
+        if (labels[i] > most) most = labels[i];
     }
+    *out = least ? least : most + 1;
+    return KN_OK;
 }
 
-static kn_status images_fill(kn__dataset *data, kn_rng *pattern_rng, kn_rng *noise_rng) {
-    KN_FRAME(.device = kn_device_host(), .dtype = KN_F32, .record = KN_OFF);
-    const float *pattern = kn_data(kn_uniform(KN_SHAPE(CLASSES, CELLS, CELLS), 0, 1, pattern_rng));
-    for (int64_t i = 0; i < data->n; i += CHUNK) {
-        KN_FRAME();
-        const float *noise = kn_data(kn_uniform(KN_SHAPE(CHUNK, SIDE * SIDE), 0, 1, noise_rng));
-        if (!pattern || !noise) return kn_check();
-        int64_t n = data->n - i < CHUNK ? data->n - i : CHUNK;
-        images_make(data->images + i * SIDE * SIDE, noise, pattern, i, n);
+kn_status kn__dataset_label(kn_dataset *d, const int64_t labels[], int64_t least) {
+    KN_TRY(classes_find(&d->n_classes, labels, d->n, least));
+    d->y = malloc((size_t)d->n * sizeof *labels);
+    if (!d->y) return KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " labels", d->n);
+    memcpy(d->y, labels, (size_t)d->n * sizeof *labels);
+    d->y_dtype = KN_I64;
+    d->y_shape = KN_SCALAR;
+    d->y_bytes = sizeof *labels;
+    return KN_OK;
+}
+
+/* --- arrays --- */
+
+/* *out: a copy of t on the host; *shape and *bytes are of one of its n samples. */
+static kn_status array_copy(void **out, kn_shape *shape, size_t *bytes, kn_tensor *t) {
+    kn_shape s = kn_tensor_shape(t);
+    size_t all = (size_t)kn_tensor_numel(t) * kn_dtype_bytes(kn_tensor_dtype(t));
+    *shape = (kn_shape){.n_dims = s.n_dims - 1};
+    for (int i = 1; i < s.n_dims; i++) shape->dim[i - 1] = s.dim[i];
+    *bytes = all / (size_t)s.dim[0];
+    *out = malloc(all + 1);
+    if (!*out) return KN_FAIL(KN_ERR_OOM, "kn_dataset_create: no memory for %zu bytes", all);
+    return kn_copy_out(*out, all, t);
+}
+
+static kn_status labels_take(kn_dataset *d, kn_tensor *y, int64_t n_classes) {
+    void *copy = NULL;
+    kn_status status = array_copy(&copy, &d->y_shape, &d->y_bytes, y);
+    d->y_dtype = kn_tensor_dtype(y);
+    if (status < 0 || d->y_dtype != KN_I64 || d->y_shape.n_dims) {
+        d->y = copy;
+        return status;
+    }
+    status = kn__dataset_label(d, copy, n_classes);
+    free(copy);
+    return status;
+}
+
+static kn_status arrays_check(kn_tensor *x, kn_tensor *y) {
+    char a[128], b[128];
+    kn_shape xs = kn_tensor_shape(x), ys = kn_tensor_shape(y);
+    KN_TRY(kn_check());
+    bool fits = x && xs.n_dims > 0 && kn_tensor_numel(x) > 0;
+    if (fits && y) fits = ys.n_dims > 0 && ys.dim[0] == xs.dim[0] && kn_tensor_numel(y) > 0;
+    if (fits) return KN_OK;
+    return KN_FAIL(KN_ERR_SHAPE,
+                   "kn_dataset_create: x %s, y %s; both are [n,...] with the same n and no empty "
+                   "dimension",
+                   x ? kn_shape_text(a, sizeof a, xs) : "NULL",
+                   y ? kn_shape_text(b, sizeof b, ys) : "NULL");
+}
+
+kn_status kn_dataset_create(kn_dataset **out, kn_tensor *x, kn_tensor *y, int64_t n_classes) {
+    KN_TRY(arrays_check(x, y));
+    kn_dataset *d = kn__dataset_new();
+    if (!d) return KN_ERR_OOM;
+    d->n = kn_tensor_shape(x).dim[0];
+    d->x_dtype = kn_tensor_dtype(x);
+    kn_status status = array_copy(&d->x, &d->x_shape, &d->x_bytes, x);
+    if (status == KN_OK && y) status = labels_take(d, y, n_classes);
+    return kn__dataset_give(out, d, status);
+}
+
+/* --- sequences --- */
+
+static kn_status offsets_check(const int64_t offset[], int64_t n, int64_t *longest) {
+    if (n < 1 || !offset || offset[0] != 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_dataset_create_sequences: %" PRId64
+                       " sequences, offsets %s; offsets "
+                       "begin with 0",
+                       n, offset ? "from another number on" : "NULL");
+    *longest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = offset[i + 1] - offset[i];
+        if (offset[i + 1] < offset[i])
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_dataset_create_sequences: offset %" PRId64 " of sequence %" PRId64
+                           " is before %" PRId64,
+                           offset[i + 1], i + 1, offset[i]);
+        if (length > *longest) *longest = length;
     }
     return KN_OK;
 }
 
-kn_status kn__dataset_make(kn__dataset *out, int64_t n, kn_split split) {
-    if (n < 1) return KN_FAIL(KN_ERR_INVALID, "%" PRId64 " made-up images: must be 1 or more", n);
-    kn__dataset data = {.n = n, .height = SIDE, .width = SIDE, .n_classes = CLASSES};
-    kn_rng *pattern_rng = NULL, *noise_rng = NULL;
+kn_status kn_dataset_create_sequences(kn_dataset **out, const int64_t values[],
+                                      const int64_t offset[], int64_t n, const int64_t labels[]) {
+    int64_t longest = 0;
+    KN_TRY(offsets_check(offset, n, &longest));
+    kn_dataset *d = kn__dataset_new();
+    if (!d) return KN_ERR_OOM;
+    d->n = n;
+    d->x_dtype = KN_I64;
+    d->x_shape = KN_SHAPE(longest);
+    d->x_bytes = sizeof *values;
+    size_t x_bytes = (size_t)offset[n] * sizeof *values;
+    d->x = malloc(x_bytes + 1);
+    d->offset = malloc((size_t)(n + 1) * sizeof *offset);
     kn_status status = KN_OK;
-    KN_TRY_GOTO(status, kn_rng_create(&pattern_rng, 1));
-    KN_TRY_GOTO(status, kn_rng_create(&noise_rng, 2 + (uint64_t)split));
-    data.images = malloc((size_t)n * SIDE * SIDE);
-    data.labels = malloc((size_t)n);
-    if (!data.images || !data.labels) {
-        status = KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " made-up images", n);
+    if (!d->x || !d->offset) {
+        status = KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " sequences", n);
+    } else {
+        if (x_bytes) memcpy(d->x, values, x_bytes);
+        memcpy(d->offset, offset, (size_t)(n + 1) * sizeof *offset);
+        if (labels) status = kn__dataset_label(d, labels, 0);
+    }
+    return kn__dataset_give(out, d, status);
+}
+
+/* --- images --- */
+
+/* Takes the pixels of the images. */
+static kn_status images_wrap(kn_dataset **out, kn__images *images) {
+    kn_dataset *d = kn__dataset_new();
+    if (!d) {
+        kn__images_release(images);
+        return KN_ERR_OOM;
+    }
+    d->n = images->n;
+    d->x_dtype = KN_F32;
+    d->x_shape = KN_SHAPE(images->channels, images->height, images->width);
+    d->x_bytes = (size_t)(images->channels * images->height * images->width);
+    d->is_bytes = true;
+    d->x = images->images;
+    images->images = NULL;
+    kn_status status = KN_OK;
+    int64_t *labels = malloc((size_t)d->n * sizeof *labels);
+    if (!labels) status = KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " labels", d->n);
+    for (int64_t i = 0; labels && i < d->n; i++) labels[i] = images->labels[i];
+    if (labels) status = kn__dataset_label(d, labels, images->n_classes);
+    free(labels);
+    kn__images_release(images);
+    return kn__dataset_give(out, d, status);
+}
+
+/* Whether DIR/train or DIR/test is a folder: images in folders, unless the files of another format
+ * are there too. */
+static bool has_folders(const char *dir) {
+    static const char *const names[] = {"train", "test"};
+    char path[4096];
+    struct stat st;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
+    }
+    return false;
+}
+
+kn_status kn_dataset_read_images(kn_dataset **out, const char *dir, kn_split split) {
+    kn__images images = {0};
+    char path[4096];
+    if (has_folders(dir)) {
+        snprintf(path, sizeof path, "%s/%s", dir, split == KN_TEST ? "test" : "train");
+        return kn_dataset_read_folder(out, path, NULL);
+    }
+    KN_TRY(kn__images_read(&images, dir, split));
+    return images_wrap(out, &images);
+}
+
+/* --- made up --- */
+
+static bool is_digits(const kn_synthetic_options *o) {
+    return !o->words && !o->seed && o->n_classes == 10 && !o->reserved[0] && o->shape.n_dims == 3 &&
+           o->shape.dim[0] == 1 && o->shape.dim[1] == 28 && o->shape.dim[2] == 28;
+}
+
+/* Sample i of class c: f32 that lie near the class's pattern; words that come from the class's own
+ * tenth half of the time. u [numel] is uniform, and so is the pattern. */
+static void sample_make(void *x, const float *u, const float *pattern, int64_t numel, int64_t c,
+                        const kn_synthetic_options *o) {
+    for (int64_t i = 0; i < numel; i++) {
+        if (!o->words) {
+            ((float *)x)[i] = 0.7f * pattern[c * numel + i] + 0.3f * u[i];
+            continue;
+        }
+        double v = (double)u[i] * 2;
+        double share = 1 / (double)o->n_classes;
+        double at = v < 1 ? v : ((double)c + v - 1) * share;
+        int64_t word = (int64_t)(at * (double)o->words);
+        ((int64_t *)x)[i] = word < o->words ? word : o->words - 1;
+    }
+}
+
+static kn_status samples_fill(kn_dataset *d, kn_rng *patterns, kn_rng *noise,
+                              const kn_synthetic_options *o) {
+    KN_FRAME(.device = kn_device_host(), .dtype = KN_F32, .record = KN_OFF);
+    int64_t numel = (int64_t)(d->x_bytes / kn_dtype_bytes(d->x_dtype));
+    const float *pattern = kn_data(kn_uniform(KN_SHAPE(o->n_classes, numel), 0, 1, patterns));
+    for (int64_t i = 0; i < d->n; i++) {
+        KN_FRAME();
+        const float *u = kn_data(kn_uniform(KN_SHAPE(numel), 0, 1, noise));
+        if (!pattern || !u) return kn_check();
+        sample_make((char *)d->x + (size_t)i * d->x_bytes, u, pattern, numel, i % o->n_classes, o);
+    }
+    return KN_OK;
+}
+
+static kn_status synthetic_fill(kn_dataset *d, const kn_synthetic_options *o) {
+    kn_rng *patterns = NULL, *noise = NULL;
+    int64_t *labels = malloc((size_t)d->n * sizeof *labels);
+    d->x = malloc((size_t)d->n * d->x_bytes);
+    kn_status status = KN_OK;
+    if (!labels || !d->x) {
+        status = KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " made-up samples", d->n);
         goto cleanup;
     }
-    for (int64_t i = 0; i < n; i++) data.labels[i] = (uint8_t)(i % CLASSES);
-    KN_TRY_GOTO(status, images_fill(&data, pattern_rng, noise_rng));
-    *out = data;
-    data = (kn__dataset){0};
+    for (int64_t i = 0; i < d->n; i++) labels[i] = i % o->n_classes;
+    KN_TRY_GOTO(status, kn__dataset_label(d, labels, o->n_classes));
+    KN_TRY_GOTO(status, kn_rng_create(&patterns, o->seed * 3 + 1));
+    KN_TRY_GOTO(status, kn_rng_create(&noise, o->seed * 3 + 2 + (uint64_t)o->split));
+    KN_TRY_GOTO(status, samples_fill(d, patterns, noise, o));
 cleanup:
-    kn__dataset_release(&data);
-    kn_rng_destroy(noise_rng);
-    kn_rng_destroy(pattern_rng);
+    kn_rng_destroy(noise);
+    kn_rng_destroy(patterns);
+    free(labels);
     return status;
 }
 
-void kn__dataset_release(kn__dataset *data) {
-    free(data->images);
-    free(data->labels);
-    *data = (kn__dataset){0};
+static kn_status synthetic_check(const kn_synthetic_options *o, int64_t n, int64_t *numel) {
+    char text[128];
+    *numel = 1;
+    bool fits = n > 0 && o->n_classes > 0 && o->words >= 0;
+    for (int i = 0; fits && i < o->shape.n_dims; i++)
+        fits = o->shape.dim[i] > 0 && !__builtin_mul_overflow(*numel, o->shape.dim[i], numel) &&
+               *numel < INT64_MAX / 64 / n;
+    for (int i = 0; i < 4; i++) fits = fits && !o->reserved[i];
+    if (fits) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%" PRId64 " made-up samples of shape %s, %" PRId64 " classes, %" PRId64
+                   " words: counts must be 1 or more, words 0 or more, reserved fields zero",
+                   n, kn_shape_text(text, sizeof text, o->shape), o->n_classes, o->words);
+}
+
+kn_status kn_dataset_create_synthetic(kn_dataset **out, int64_t n,
+                                      const kn_synthetic_options *options) {
+    kn_synthetic_options o = options ? *options : (kn_synthetic_options){.shape = KN_SCALAR};
+    int64_t numel = 1;
+    if (!o.n_classes) o.n_classes = 10;
+    if (is_digits(&o)) {
+        kn__images images = {0};
+        KN_TRY(kn__images_make(&images, n, o.split));
+        return images_wrap(out, &images);
+    }
+    KN_TRY(synthetic_check(&o, n, &numel));
+    kn_dataset *d = kn__dataset_new();
+    if (!d) return KN_ERR_OOM;
+    d->n = n;
+    d->x_dtype = o.words ? KN_I64 : KN_F32;
+    d->x_shape = o.shape;
+    d->x_bytes = (size_t)numel * kn_dtype_bytes(d->x_dtype);
+    return kn__dataset_give(out, d, synthetic_fill(d, &o));
+}
+
+/* --- files --- */
+
+kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int error = errno;
+        if (fd >= 0) close(fd);
+        return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(error));
+    }
+    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0, n = 0;
+    char *text = S_ISREG(st.st_mode) ? malloc(room + 1) : NULL;
+    int error = S_ISREG(st.st_mode) ? text ? 0 : ENOMEM : EISDIR;
+    while (!error && n < room) {
+        ssize_t got = read(fd, text + n, room - n);
+        if (got == 0) break;
+        if (got > 0) n += (size_t)got;
+        if (got < 0 && errno != EINTR) error = errno;
+    }
+    close(fd);
+    if (error) {
+        free(text);
+        return KN_FAIL(error == ENOMEM ? KN_ERR_OOM : KN_ERR_IO, "%s: %s", path,
+                       error == EISDIR ? "not a regular file" : strerror(error));
+    }
+    text[n] = 0;
+    *out = text;
+    *n_bytes = n;
+    return KN_OK;
 }

@@ -1,19 +1,58 @@
-/* Labelled images in memory, as bytes: a quarter of what floats would take, and turning a batch
- * into floats costs less than reading those would. */
+/* The inside of a data set. */
 #ifndef KN_DATASET_H
 #define KN_DATASET_H
 
-#include <knet/data.h>
+#include <knet/dataset.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
-typedef struct kn__dataset {
-    int64_t n, height, width, n_classes; /* n_classes: the largest label, plus one */
-    uint8_t *images;                     /* [n,height,width]; owns */
-    uint8_t *labels;                     /* [n]; owns */
-} kn__dataset;
+struct kn_dataset {
+    _Atomic int refs;
+    kn_dataset *whole;    /* the set that this one is a part of: it owns all; NULL: itself does */
+    int64_t n, n_classes; /* n_classes 0: y is no class */
+    kn_dtype x_dtype;     /* of batches */
+    kn_dtype y_dtype;     /* 0: no y */
+    kn_shape x_shape;     /* of a sample; of sequences [longest] */
+    kn_shape y_shape;     /* of a sample */
+    size_t x_bytes, y_bytes; /* of a sample as it is kept; of sequences: of a number */
+    bool is_bytes;           /* x is kept as u8, and divided by 255 */
+    void *x, *y;             /* malloc's */
+    int64_t *offset;         /* of sequences: [n+1] places in x; NULL: all samples have x_shape */
+    char **class_name;       /* [n_classes]; NULL: none */
+};
 
-kn_status kn__dataset_read(kn__dataset *out, const char *dir, kn_split split);
-/* Ten classes, each a coarse random pattern under noise. The same for the same n and split. */
-kn_status kn__dataset_make(kn__dataset *out, int64_t n, kn_split split);
-void kn__dataset_release(kn__dataset *data);
+/* An empty set with one reference. NULL: the error is recorded. */
+kn_dataset *kn__dataset_new(void);
+/* Another reference. */
+kn_dataset *kn__dataset_share(kn_dataset *data);
+/* Sets y to copies of n labels, and n_classes to what `least` and they ask for. */
+kn_status kn__dataset_label(kn_dataset *data, const int64_t labels[], int64_t least);
+/* *out = data, or destroys it. */
+kn_status kn__dataset_give(kn_dataset **out, kn_dataset *data, kn_status status);
+
+/* Bytes of a regular file and a zero after them, malloc'd. Errors: IO, OOM. */
+kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path);
+
+/* The readers, of bytes in memory; `name` is for messages. */
+kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
+                        const kn_csv_options *options);
+
+/* A decoded image: malloc'd bytes [channels,height,width]. */
+typedef struct kn__picture {
+    int64_t channels, height, width;
+    uint8_t *pixels;
+} kn__picture;
+enum { KN__PICTURE_SIDE_MAX = 16384 };
+/* Decodes PNG or JPEG, by its first bytes. channels: 1, 3, or 0: what the file has, without its
+ * transparency. Errors: FORMAT, UNSUPPORTED, OOM. */
+kn_status kn__picture_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
+                             const char *name, int channels);
+
+/* Lists of numbers in a pickle of a NumPy array of them: offset [n+1] and values, malloc'd. */
+typedef struct kn__lists {
+    int64_t n, *offset, *value;
+} kn__lists;
+kn_status kn__lists_read(kn__lists *out, const uint8_t *pickle, size_t n_bytes, const char *name);
+void kn__lists_release(kn__lists *lists);
 
 #endif

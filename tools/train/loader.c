@@ -1,34 +1,19 @@
+/* Minibatches: order, buffers, tensors, places. What fills a buffer is gather.c, the thread that
+ * does so ahead of time prefetch.c. */
+#include "loader.h"
+
 #include <inttypes.h>
-#include <knet/data.h>
 #include <knet/op.h>
 #include <stdlib.h>
 
-#include "dataset.h"
-
-/* Page-locked memory for a batch, which the device fetches while the host fills the other one. */
-typedef struct staging {
-    int64_t *y; /* [batch], or NULL */
-    float *x;   /* [batch,1,H,W], in the same block */
-    kn_event *fetched;
-} staging;
-
-struct kn_loader {
-    kn_loader_options options;
-    kn__dataset data;
-    int64_t n_mine, n_batches; /* images and batches of this rank */
-    int64_t index;             /* of the next batch */
-    uint32_t *order;           /* [n]: the epoch's permutation, the same on every rank */
-    kn_rng *rng;
-    kn_tensor *x, *y;           /* slots: [batch,1,H,W] f32, [batch] i64; rewritten by each next */
-    kn_tensor *x_part, *y_part; /* slots: views of the last, smaller batch */
-    staging staging[2];         /* where the device's memory is out of the host's reach; by turns */
-};
-
 /* --- life cycle --- */
 static kn_status options_check(kn_loader_options *o) {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 2; i++)
         if (o->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_loader_options: reserved is not zero");
+    for (int i = 0; o->augment && i < 3; i++)
+        if (o->augment->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_augment: reserved is not zero");
     if (!o->batch) o->batch = 100;
     if (!o->device) o->device = kn_device_host();
     if (!o->n_ranks && !o->rank) o->n_ranks = 1;
@@ -42,53 +27,97 @@ static kn_status options_check(kn_loader_options *o) {
     return KN_OK;
 }
 
-static kn_status staging_alloc(staging *s, const kn_loader *l) {
-    kn_pool *pool = kn_device_pinned_pool(l->options.device);
-    if (!pool) return kn_check();
-    size_t n = (size_t)l->options.batch, n_pixels = (size_t)(l->data.height * l->data.width);
-    void *block = NULL;
-    KN_TRY(kn_alloc(&block, pool, n * (sizeof *s->y + n_pixels * sizeof *s->x), NULL));
-    s->y = block;
-    s->x = (float *)(void *)(s->y + n);
-    return kn_event_create(&s->fetched, l->options.device);
-}
-
-/* The pool keeps the memory from others until the device has fetched it. */
-static void staging_free(staging *s, kn_device *device) {
-    if (s->y) kn_free(kn_device_pinned_pool(device), s->y);
-    kn_event_destroy(s->fetched);
-}
-
-static kn_status buffers_alloc(kn_loader *l) {
+static kn_status fits_data(const kn_loader *l) {
     const kn_loader_options *o = &l->options;
-    l->order = malloc((size_t)l->data.n * sizeof *l->order);
-    if (!l->order) return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " images", l->data.n);
-    for (int64_t i = 0; i < l->data.n; i++) l->order[i] = (uint32_t)i;
-    if (kn_device_kind_get(o->device) == KN_DEVICE_HOST) return KN_OK;
-    for (int i = 0; i < 2; i++) KN_TRY(staging_alloc(&l->staging[i], l));
+    const kn_dataset *d = l->data;
+    char text[128];
+    if (l->n_all == 0 || d->n > UINT32_MAX)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " images",
+                       o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", d->n);
+    if (o->packed && !d->offset)
+        return KN_FAIL(KN_ERR_INVALID, "packed: the data has no sequences");
+    if (!o->augment) return KN_OK;
+    if (d->x_dtype != KN_F32 || d->x_shape.n_dims != 3 || d->offset)
+        return KN_FAIL(KN_ERR_INVALID, "augment: samples are %s %s; images are f32 [C,H,W]",
+                       kn_dtype_name(d->x_dtype), kn_shape_text(text, sizeof text, d->x_shape));
+    int64_t crop = o->augment->crop, height = d->x_shape.dim[1], width = d->x_shape.dim[2];
+    if (crop < 0 || crop >= height || crop >= width)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "augment: crop %" PRId64 "; images have %" PRId64 "x%" PRId64 " pixels",
+                       crop, height, width);
     return KN_OK;
 }
 
-/* Takes data. */
-static kn_status loader_create(kn_loader **out, kn__dataset data, kn_loader_options options) {
+/* The largest batch: its bytes of x. */
+static size_t x_bytes_max(const kn_loader *l) {
+    size_t n = (size_t)l->options.batch;
+    for (int i = 0; i < l->data->x_shape.n_dims; i++) n *= (size_t)l->data->x_shape.dim[i];
+    return n * kn_dtype_bytes(l->data->x_dtype);
+}
+
+static size_t y_bytes_max(const kn_loader *l) {
+    return (size_t)l->options.batch * l->data->y_bytes;
+}
+
+/* Page-locked memory, which the device fetches while the host fills the other one. */
+static kn_status pinned_alloc(kn__batch_buffer *b, const kn_loader *l) {
+    kn_pool *pool = kn_device_pinned_pool(l->options.device);
+    if (!pool) return kn_check();
+    KN_TRY(kn_alloc(&b->pinned, pool, y_bytes_max(l) + x_bytes_max(l) + 1, NULL));
+    b->y = b->pinned;
+    b->x = (char *)b->pinned + y_bytes_max(l);
+    return kn_event_create(&b->fetched, l->options.device);
+}
+
+/* The pool keeps the memory from others until the device has fetched it. */
+static void buffer_free(kn__batch_buffer *b, kn_device *device) {
+    if (b->pinned) kn_free(kn_device_pinned_pool(device), b->pinned);
+    kn_event_destroy(b->fetched);
+    free(b->lengths);
+    kn_unhold(&b->x_tensor);
+    kn_unhold(&b->y_tensor);
+}
+
+static bool on_host(const kn_loader *l) {
+    return kn_device_kind_get(l->options.device) == KN_DEVICE_HOST;
+}
+
+static kn_status buffers_alloc(kn_loader *l) {
+    const kn_dataset *d = l->data;
+    l->n_buffers = l->options.prefetch || !on_host(l) ? 2 : 1;
+    l->order = malloc((size_t)d->n * sizeof *l->order);
+    l->scratch = l->options.augment ? malloc(x_bytes_max(l) / (size_t)l->options.batch) : NULL;
+    if (!l->order || (l->options.augment && !l->scratch))
+        return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " images", d->n);
+    for (int64_t i = 0; i < d->n; i++) l->order[i] = (uint32_t)i;
+    for (int i = 0; i < l->n_buffers; i++) {
+        kn__batch_buffer *b = &l->buffer[i];
+        b->index = -1;
+        if (d->offset) b->lengths = malloc((size_t)l->options.batch * sizeof *b->lengths);
+        if (d->offset && !b->lengths) return KN_FAIL(KN_ERR_OOM, "no memory for lengths");
+        if (!on_host(l)) KN_TRY(pinned_alloc(b, l));
+    }
+    return KN_OK;
+}
+
+static kn_status loader_create(kn_loader **out, kn_dataset *data, kn_loader_options options) {
     kn_status status = KN_OK;
     kn_loader *l = calloc(1, sizeof *l);
-    if (!l) {
-        kn__dataset_release(&data);
-        return KN_FAIL(KN_ERR_OOM, "no memory for a loader");
-    }
+    if (!l) return KN_FAIL(KN_ERR_OOM, "no memory for a loader");
     l->options = options;
-    l->data = data;
-    l->n_mine = data.n / options.n_ranks;
-    l->n_batches = (l->n_mine + (options.partial ? options.batch - 1 : 0)) / options.batch;
-    if (l->n_batches == 0 || data.n > UINT32_MAX) {
-        status = KN_FAIL(KN_ERR_INVALID,
-                         "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " images",
-                         options.batch, options.n_ranks, options.n_ranks == 1 ? "" : "s", data.n);
-        goto cleanup;
+    l->data = kn__dataset_share(data);
+    l->n_mine = data->n / options.n_ranks;
+    l->n_all = (l->n_mine + (options.partial ? options.batch - 1 : 0)) / options.batch;
+    l->n_batches = l->n_all;
+    KN_TRY_GOTO(status, fits_data(l));
+    if (options.augment) {
+        l->augment = *options.augment;
+        l->options.augment = options.split == KN_TRAIN ? &l->augment : NULL;
     }
     KN_TRY_GOTO(status, buffers_alloc(l));
     KN_TRY_GOTO(status, kn_rng_create(&l->rng, options.seed));
+    if (options.prefetch) KN_TRY_GOTO(status, kn__prefetch_start(l));
     *out = l;
     return KN_OK;
 cleanup:
@@ -96,51 +125,79 @@ cleanup:
     return status;
 }
 
+kn_status kn_loader_create_from(kn_loader **out, kn_dataset *data,
+                                const kn_loader_options *options) {
+    kn_loader_options o = options ? *options : (kn_loader_options){0};
+    if (!data) return KN_FAIL(KN_ERR_INVALID, "kn_loader_create_from: data is NULL");
+    KN_TRY(options_check(&o));
+    return loader_create(out, data, o);
+}
+
 kn_status kn_loader_create(kn_loader **out, const char *dir, const kn_loader_options *options) {
     KN_SCOPE("read data");
     kn_loader_options o = options ? *options : (kn_loader_options){0};
-    kn__dataset data = {0};
+    kn_dataset *data = NULL;
     KN_TRY(options_check(&o));
-    KN_TRY(kn__dataset_read(&data, dir, o.split));
-    return loader_create(out, data, o);
+    KN_TRY(kn_dataset_read_images(&data, dir, o.split));
+    kn_status status = loader_create(out, data, o);
+    kn_dataset_destroy(data);
+    return status;
 }
 
 kn_status kn_loader_create_synthetic(kn_loader **out, int64_t n, const kn_loader_options *options) {
     KN_SCOPE("make data");
     kn_loader_options o = options ? *options : (kn_loader_options){0};
-    kn__dataset data = {0};
+    kn_dataset *data = NULL;
     KN_TRY(options_check(&o));
-    KN_TRY(kn__dataset_make(&data, n, o.split));
-    return loader_create(out, data, o);
+    KN_TRY(kn_dataset_create_synthetic(
+        &data, n, &(kn_synthetic_options){.shape = KN_SHAPE(1, 28, 28), .split = o.split}));
+    kn_status status = loader_create(out, data, o);
+    kn_dataset_destroy(data);
+    return status;
 }
 
 void kn_loader_destroy(kn_loader *l) {
     if (!l) return;
+    kn__prefetch_stop(l);
     kn_unhold(&l->x_part);
     kn_unhold(&l->y_part);
-    kn_unhold(&l->x);
-    kn_unhold(&l->y);
     kn_rng_destroy(l->rng);
-    kn__dataset_release(&l->data);
+    for (int i = 0; i < 2; i++) buffer_free(&l->buffer[i], l->options.device);
+    kn_dataset_destroy(l->data);
+    free(l->scratch);
     free(l->order);
-    for (int i = 0; i < 2; i++) staging_free(&l->staging[i], l->options.device);
     free(l);
 }
 
-void kn_loader_rewind(kn_loader *l) { l->index = 0; }
+void kn_loader_rewind(kn_loader *l) {
+    kn__prefetch_drop(l);
+    l->index = 0;
+}
+
+void kn_loader_take(kn_loader *l, int64_t n) {
+    kn__prefetch_drop(l);
+    l->n_batches = n > 0 && n < l->n_all ? n : l->n_all;
+}
+
 int64_t kn_loader_batches(const kn_loader *l) { return l->n_batches; }
-int64_t kn_loader_images(const kn_loader *l) { return l->data.n; }
-int64_t kn_loader_classes(const kn_loader *l) { return l->data.n_classes; }
+int64_t kn_loader_images(const kn_loader *l) { return l->data->n; }
+int64_t kn_loader_classes(const kn_loader *l) { return l->data->n_classes; }
+kn_dataset *kn_loader_dataset(kn_loader *l) { return l->data; }
+const int64_t *kn_loader_lengths(const kn_loader *l) {
+    return l->current ? l->current->lengths : NULL;
+}
 
 /* --- batches --- */
 /* Fisher and Yates, from the identity, so that an epoch's order doesn't depend on the one before.
  */
 static kn_status shuffle(kn_loader *l) {
     KN_SCOPE("shuffle");
+    uint64_t seed = 0;
+    KN_TRY(kn_rng_state_get(&seed, &l->epoch_offset, l->rng));
     KN_FRAME(.device = kn_device_host(), .dtype = KN_F64, .record = KN_OFF);
-    const double *u = kn_data(kn_uniform(KN_SHAPE(l->data.n), 0, 1, l->rng));
+    const double *u = kn_data(kn_uniform(KN_SHAPE(l->data->n), 0, 1, l->rng));
     if (!u) return kn_check();
-    for (int64_t i = 0; i < l->data.n; i++) {
+    for (int64_t i = 0; i < l->data->n; i++) {
         int64_t j = (int64_t)(u[i] * (double)(i + 1));
         l->order[i] = l->order[j];
         l->order[j] = (uint32_t)i;
@@ -148,97 +205,136 @@ static kn_status shuffle(kn_loader *l) {
     return KN_OK;
 }
 
+/* [n, shape…] */
+static kn_shape batch_shape(int64_t n, kn_shape sample) {
+    kn_shape s = {.n_dims = sample.n_dims + 1};
+    s.dim[0] = n;
+    for (int i = 0; i < sample.n_dims; i++) s.dim[i + 1] = sample.dim[i];
+    return s;
+}
+
 /* The tensors are made once and rewritten; the frame is this function's, the slots keep them. */
 static kn_status tensors_make(kn_loader *l) {
     const kn_loader_options *o = &l->options;
-    kn_shape shape = KN_SHAPE(o->batch, 1, l->data.height, l->data.width);
+    const kn_dataset *d = l->data;
     KN_FRAME(.device = o->device, .record = KN_OFF);
-    KN_TRY(kn_hold(&l->x, kn_tensor_new(o->device, KN_F32, shape)));
-    KN_TRY(kn_hold(&l->y, kn_tensor_new(o->device, KN_I64, KN_SHAPE(o->batch))));
-    int64_t rest = l->n_mine % o->batch;
-    if (!o->partial || !rest) return KN_OK;
-    shape.dim[0] = rest;
-    KN_TRY(kn_hold(&l->x_part, kn_tensor_view(l->x, shape, 0)));
-    return kn_hold(&l->y_part, kn_tensor_view(l->y, KN_SHAPE(rest), 0));
-}
-
-static void pixels_convert(float *restrict to, const uint8_t *restrict from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = (float)from[i] * (1.0f / 255.0f);
-}
-
-/* Which image is this rank's i-th of the epoch. */
-static int64_t image_at(const kn_loader *l, int64_t i) {
-    return l->order[i * l->options.n_ranks + l->options.rank];
-}
-
-/* The next images lie anywhere in memory, where the processor can't foresee them: asking for them
- * two ahead halves the time of a batch. */
-static void image_prefetch(const uint8_t *image, int64_t n_pixels) {
-    for (int64_t i = 0; i < n_pixels; i += 64) __builtin_prefetch(image + i);
-}
-
-static void batch_gather(const kn_loader *l, float *x, int64_t *y, int64_t n) {
-    int64_t n_pixels = l->data.height * l->data.width;
-    int64_t first = l->index * l->options.batch;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t image = image_at(l, first + i);
-        if (first + i + 2 < l->n_mine)
-            image_prefetch(l->data.images + image_at(l, first + i + 2) * n_pixels, n_pixels);
-        pixels_convert(x + i * n_pixels, l->data.images + image * n_pixels, n_pixels);
-        y[i] = l->data.labels[image];
+    for (int i = 0; i < (on_host(l) ? l->n_buffers : 1); i++) {
+        kn__batch_buffer *b = &l->buffer[i];
+        KN_TRY(kn_hold(&b->x_tensor,
+                       kn_tensor_new(o->device, d->x_dtype, batch_shape(o->batch, d->x_shape))));
+        if (!d->y) continue;
+        KN_TRY(kn_hold(&b->y_tensor,
+                       kn_tensor_new(o->device, d->y_dtype, batch_shape(o->batch, d->y_shape))));
     }
+    return KN_OK;
 }
 
-/* Enqueues the copies of n images and labels. */
-static kn_status batch_send(staging *s, float *x, int64_t *y, int64_t n, const kn_loader *l) {
+/* Makes a buffer ready for being filled: nothing else uses it. */
+static kn_status buffer_ready(kn__batch_buffer *b) {
+    if (b->pinned) return kn_event_sync(b->fetched); /* of the last batch but one */
+    b->x = kn_data_mut(b->x_tensor);
+    if (b->y_tensor) b->y = kn_data_mut(b->y_tensor);
+    return kn_check();
+}
+
+/* Enqueues the copies of a batch. */
+static kn_status batch_send(kn_loader *l, kn__batch_buffer *b, kn_tensor *x, kn_tensor *y) {
     kn_device *device = l->options.device, *host = kn_device_host();
     kn_stream stream = kn_frame_stream();
-    size_t x_bytes = (size_t)(n * l->data.height * l->data.width) * sizeof *x;
-    kn_status status = kn_device_copy(device, x, host, s->x, x_bytes, stream);
-    if (status == KN_OK)
-        status = kn_device_copy(device, y, host, s->y, (size_t)n * sizeof *y, stream);
-    kn_status used = kn_block_use(kn_device_pinned_pool(device), s->y, stream);
+    kn_status status = kn_device_copy(device, kn_data_mut(x), host, b->x, b->x_bytes, stream);
+    if (status == KN_OK && y && b->y_bytes)
+        status = kn_device_copy(device, kn_data_mut(y), host, b->y, b->y_bytes, stream);
+    kn_status used = kn_block_use(kn_device_pinned_pool(device), b->pinned, stream);
     KN_TRY(status);
     KN_TRY(used);
-    return kn_event_record(s->fetched, stream);
+    return kn_event_record(b->fetched, stream);
 }
 
-static kn_status batch_fill(kn_loader *l, int64_t n) {
+/* *out: the tensor, or a view of the part of it that the batch fills. */
+static kn_status view_of(kn_tensor **out, kn_tensor **slot, kn_tensor *whole, kn_shape shape) {
+    kn_shape full = kn_tensor_shape(whole);
+    bool same = full.n_dims == shape.n_dims;
+    for (int i = 0; same && i < shape.n_dims; i++) same = full.dim[i] == shape.dim[i];
+    *out = whole;
+    if (same) return KN_OK;
+    KN_TRY(kn_hold(slot, kn_tensor_view(whole, shape, 0)));
+    *out = *slot;
+    return KN_OK;
+}
+
+static kn_shape x_shape_of(const kn_loader *l, const kn__batch_buffer *b) {
+    if (l->data->offset && l->options.packed) return KN_SHAPE(b->total);
+    if (l->data->offset) return KN_SHAPE(b->n, b->longest);
+    return batch_shape(b->n, l->data->x_shape);
+}
+
+static kn_status batch_give(kn_loader *l, kn__batch_buffer *b, kn_batch *batch) {
+    kn__batch_buffer *holder = on_host(l) ? b : &l->buffer[0];
     KN_FRAME(.device = l->options.device, .record = KN_OFF);
-    float *x = kn_data_mut(l->x);
-    int64_t *y = kn_data_mut(l->y);
-    if (!x || !y) return kn_check();
-    staging *s = &l->staging[l->index % 2];
-    if (!s->y) {
-        batch_gather(l, x, y, n);
-        return KN_OK;
-    }
-    KN_TRY(kn_event_sync(s->fetched)); /* of the last batch but one */
-    batch_gather(l, s->x, s->y, n);
-    return batch_send(s, x, y, n, l);
+    if (!on_host(l)) KN_TRY(batch_send(l, b, holder->x_tensor, holder->y_tensor));
+    *batch = (kn_batch){.n = b->n, .index = l->index};
+    KN_TRY(view_of(&batch->x, &l->x_part, holder->x_tensor, x_shape_of(l, b)));
+    if (!holder->y_tensor) return KN_OK;
+    return view_of(&batch->y, &l->y_part, holder->y_tensor, batch_shape(b->n, l->data->y_shape));
 }
 
 static kn_status batch_next(kn_loader *l, kn_batch *batch) {
-    const kn_loader_options *o = &l->options;
-    if (!l->x) KN_TRY(tensors_make(l));
-    if (l->index == 0 && o->split == KN_TRAIN) KN_TRY(shuffle(l));
-    int64_t left = l->n_mine - l->index * o->batch;
-    int64_t n = left < o->batch ? left : o->batch;
-    KN_TRY(batch_fill(l, n));
-    bool whole = n == o->batch;
-    *batch = (kn_batch){
-        .x = whole ? l->x : l->x_part, .y = whole ? l->y : l->y_part, .n = n, .index = l->index++};
+    if (!l->buffer[0].x_tensor) KN_TRY(tensors_make(l));
+    if (l->index == 0 && l->options.split == KN_TRAIN) KN_TRY(shuffle(l));
+    kn__batch_buffer *b = &l->buffer[l->index % l->n_buffers];
+    if (!kn__prefetch_wait(l, l->index)) {
+        KN_TRY(buffer_ready(b));
+        kn__batch_gather(l, b, l->index);
+    }
+    l->current = b;
+    KN_TRY(batch_give(l, b, batch));
+    l->index++;
+    if (!l->options.prefetch || l->index == l->n_batches) return KN_OK;
+    b = &l->buffer[l->index % 2];
+    KN_TRY(buffer_ready(b));
+    kn__prefetch_begin(l, b, l->index);
     return KN_OK;
 }
 
 bool kn_loader_next(kn_loader *l, kn_batch *batch) {
     KN_SCOPE("load");
     if (kn_pending() < 0) return false;
-    if (l->index == l->n_batches) {
+    if (l->index >= l->n_batches) {
         kn_loader_rewind(l);
         return false;
     }
     kn_status status = batch_next(l, batch);
     if (status < 0) kn_error_defer(status);
     return status == KN_OK;
+}
+
+bool kn_loader_cycle(kn_loader *l, kn_batch *batch) {
+    return kn_loader_next(l, batch) || (!kn_pending() && kn_loader_next(l, batch));
+}
+
+/* --- places --- */
+kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *l) {
+    kn_loader_place place = {
+        .index = l->index * l->options.n_ranks, .n_images = l->data->n, .batch = l->options.batch};
+    KN_TRY(kn_rng_state_get(&place.seed, &place.offset, l->rng));
+    if (l->index > 0 && l->options.split == KN_TRAIN) place.offset = l->epoch_offset;
+    *out = place;
+    return KN_OK;
+}
+
+kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
+    if (place->n_images != l->data->n || place->batch != l->options.batch)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "the place is of %" PRId64 " images in batches of %" PRId64
+                       "; the loader has %" PRId64 " in batches of %" PRId64,
+                       place->n_images, place->batch, l->data->n, l->options.batch);
+    int64_t index = place->index / l->options.n_ranks; /* saved with another number, perhaps */
+    if (index < 0 || index > l->n_batches)
+        return KN_FAIL(KN_ERR_INVALID, "the place is batch %" PRId64 " of %" PRId64, place->index,
+                       l->n_batches);
+    kn__prefetch_drop(l);
+    KN_TRY(kn_rng_state_set(l->rng, place->seed, place->offset));
+    if (index > 0 && l->options.split == KN_TRAIN) KN_TRY(shuffle(l));
+    l->index = index;
+    return KN_OK;
 }

@@ -1,36 +1,51 @@
 #include <inttypes.h>
+#include <knet/checkpoint.h>
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <knet/train.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "models/model.h"
 #include "now.h"
+#include "ranks.h"
 
 typedef struct run {
     const kn_model *model;
     kn_optim *optim;
     kn_loader *train, *test;
     kn_train_options options;
-    kn_tensor *loss_sum; /* slot: of the epoch, on the device */
+    kn_train_more more;
+    kn_train_checkpoint checkpoint; /* path NULL: none */
+    kn_tensor *loss_sum;            /* slot: of the epoch, on the device */
+    double best;                    /* loss of all epochs */
+    int64_t n_worse;                /* epochs since then */
     kn_train_result result;
 } run;
 
 static double now_seconds(void) { return 1e-9 * (double)kn__now_ns(CLOCK_MONOTONIC); }
 
 /* A zero on the batch's device, for sums that are read once. */
-static kn_status sum_begin(kn_tensor **slot, const kn_batch *b) {
-    KN_FRAME(.device = kn_tensor_device(b->x), .dtype = KN_F32, .record = KN_OFF);
+static kn_status sum_begin(kn_tensor **slot, kn_device *device) {
+    KN_FRAME(.device = device, .dtype = KN_F32, .record = KN_OFF);
     return kn_hold(slot, kn_zeros(KN_SCALAR));
 }
 
 /* --- testing --- */
 
-static kn_status batch_evaluate(kn_tensor *sum, const kn_model *model, const kn_batch *b) {
+typedef struct sums {
+    kn_tensor *right, *loss; /* slots */
+} sums;
+
+static kn_status batch_test(const sums *sum, const kn_model *model, const kn_batch *b) {
     KN_FRAME(.record = KN_OFF);
-    kn_tensor *accuracy = kn_accuracy(kn_model_logits(model, b->x), b->y);
-    return kn_add_into(sum, kn_affine(accuracy, (double)b->n, 0));
+    if (!kn_model_is_classifier(model))
+        return kn_add_into(sum->loss, kn_affine(kn_model_loss(model, b), (double)b->n, 0));
+    kn_tensor *scores = kn_model_predict(model, b);
+    KN_TRY(kn_add_into(sum->right, kn_affine(kn_accuracy(scores, b->y), (double)b->n, 0)));
+    return kn_add_into(sum->loss, kn_affine(kn_cross_entropy(scores, b->y), (double)b->n, 0));
 }
 
 /* Whether training, when the test is part of it, was stopped during this batch. */
@@ -40,26 +55,76 @@ static bool test_stopped(run *r) {
     return r && r->result.stopped;
 }
 
-/* r: NULL outside of training. *accuracy is written when all batches were seen. */
-static kn_status evaluate(double *accuracy, const kn_model *model, kn_loader *loader, run *r) {
-    KN_SCOPE("evaluate");
-    KN_SLOT(right);
-    int64_t n = 0;
-    kn_loader_rewind(loader);
-    for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
-        if (n == 0) KN_TRY(sum_begin(&right, &b));
-        KN_TRY(batch_evaluate(right, model, &b));
-        if (test_stopped(r)) return kn_check();
-    }
-    KN_TRY(kn_check());
-    double sum = 0;
-    KN_TRY(kn_item(&sum, right));
-    *accuracy = nearbyint(sum) / (double)n; /* a whole number, but for the rounding of the shares */
+static kn_status test_batches(kn_test_result *out, const sums *sum, const kn_model *model,
+                              int64_t n, kn_parallel *parallel) {
+    double right = 0, loss = 0;
+    KN_TRY(kn_item(&right, sum->right));
+    KN_TRY(kn_item(&loss, sum->loss));
+    double all[] = {right, loss, (double)n};
+    KN_TRY(kn__ranks_combine(parallel, all, 3, KN_COMM_SUM));
+    /* right is a whole number, but for the rounding of the shares */
+    *out = (kn_test_result){.loss = all[1] / all[2], .accuracy = NAN, .n_images = (int64_t)all[2]};
+    if (kn_model_is_classifier(model)) out->accuracy = nearbyint(all[0]) / all[2];
     return KN_OK;
 }
 
+/* r: NULL outside of training. *out is written when all batches were seen. */
+static kn_status test(kn_test_result *out, const kn_model *model, kn_loader *loader, run *r) {
+    KN_SCOPE("evaluate");
+    KN_SLOT(right);
+    KN_SLOT(loss);
+    int64_t n = 0;
+    kn_loader_rewind(loader);
+    for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
+        if (n == 0) KN_TRY(sum_begin(&right, kn_tensor_device(b.x)));
+        if (n == 0) KN_TRY(sum_begin(&loss, kn_tensor_device(b.x)));
+        KN_TRY(batch_test(&(sums){right, loss}, model, &b));
+        if (test_stopped(r)) break;
+    }
+    KN_TRY(kn_check());
+    kn_parallel *parallel = r ? r->more.parallel : NULL;
+    if (r) KN_TRY(kn__ranks_any(parallel, &r->result.stopped));
+    if (r && r->result.stopped) return KN_OK;
+    return test_batches(out, &(sums){right, loss}, model, n, parallel);
+}
+
+kn_status kn_test(kn_test_result *out, const kn_model *model, kn_loader *loader) {
+    return test(out, model, loader, NULL);
+}
+
 kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader) {
-    return evaluate(accuracy, model, loader, NULL);
+    kn_test_result result;
+    KN_TRY(test(&result, model, loader, NULL));
+    *accuracy = result.accuracy;
+    return KN_OK;
+}
+
+/* --- a loss that is no number --- */
+
+/* The forward pass again, which stops at the op that made the first value of that kind. */
+static kn_status not_finite(const run *r, const kn_batch *b, double loss) {
+    bool before = kn_anomaly_get();
+    kn_status status = KN_OK;
+    kn_anomaly_set(true);
+    kn_frame tape = {0, 0};
+    if (!kn_frame_tape()) tape = kn_tape_begin(NULL);
+    (void)kn_model_loss(r->model, b);
+    status = kn_check();
+    kn_frame_end(&tape);
+    kn_anomaly_set(before);
+    kn_error why = *kn_last_error();
+    return KN_FAIL(KN_ERR_INVALID,
+                   "the loss of step %" PRId64 " is %s; try a smaller learning rate%s%s",
+                   r->result.n_steps + 1, isnan(loss) ? "NaN" : "infinite", status < 0 ? ": " : "",
+                   status < 0 ? why.message : "");
+}
+
+/* Where it costs no wait for a device. */
+static kn_status loss_check(const run *r, const kn_batch *b, kn_tensor *loss) {
+    double value = 0;
+    if (!loss || kn_tensor_device(loss) != kn_device_host()) return kn_check();
+    KN_TRY(kn_item(&value, loss));
+    return isfinite(value) ? KN_OK : not_finite(r, b, value);
 }
 
 /* --- training --- */
@@ -74,10 +139,14 @@ static kn_status classes_check(const run *r, const kn_loader *loader, const kn_t
         loader == r->test ? "test" : "training", n - 1, kn_model_name(r->model), shape.dim[1]);
 }
 
-static kn_status step_forward(run *r, const kn_batch *b, kn_tensor **loss) {
+static kn_status batch_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     KN_SCOPE("forward");
-    kn_tensor *logits = kn_model_logits(r->model, b->x);
-    if (r->result.n_steps == 0) {
+    if (!kn_model_is_classifier(r->model)) {
+        *loss = kn_model_loss(r->model, b);
+        return KN_OK;
+    }
+    kn_tensor *logits = kn_model_predict(r->model, b);
+    if (r->result.n_steps == r->result.resumed) {
         KN_TRY(classes_check(r, r->train, logits));
         KN_TRY(classes_check(r, r->test, logits));
     }
@@ -85,67 +154,294 @@ static kn_status step_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     return KN_OK;
 }
 
-static kn_status step_update(run *r, const kn_batch *b, kn_tensor *loss) {
+/* How many batches the step that begins with this one has: the last one of an epoch may have fewer.
+ */
+static int64_t step_batches(const run *r, const kn_batch *b) {
+    int64_t left = kn_loader_batches(r->train) - b->index;
+    return left < r->options.accumulate ? left : r->options.accumulate;
+}
+
+/* Adds the batch's share to the gradients, and its loss to *sum. */
+static kn_status batch_run(run *r, const kn_batch *b, int64_t n, kn_tensor **sum) {
+    KN_TAPE();
+    kn_tensor *loss = NULL;
+    KN_TRY(batch_forward(r, b, &loss));
+    KN_TRY(loss_check(r, b, loss));
+    if (n > 1) loss = kn_affine(loss, 1 / (double)n, 0);
+    kn_tensor *scaled = r->more.scale ? kn_loss_scale_apply(r->more.scale, loss) : loss;
+    KN_SLOT(kept); /* backward keeps the value that it begins with alone */
+    if (scaled != loss) KN_TRY(kn_hold(&kept, loss));
+    KN_TRY(kn_backward(scaled)); /* opens the scope "backward" itself */
+    if (!*sum) return kn_hold(sum, loss);
+    return kn_add_into(*sum, loss);
+}
+
+/* The step of a model with turns, updates included. */
+static kn_status turns_run(run *r, const kn_batch *b, kn_tensor **sum) {
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *loss = NULL;
+    KN_TRY(kn_model_step(&loss, r->model, r->optim, b));
+    KN_TRY(loss_check(r, b, loss));
+    return kn_hold(sum, loss);
+}
+
+static kn_status step_batch(run *r, kn_batch *b, kn_tensor **loss) {
+    if (kn_model_kind_of(r->model)->turns) return turns_run(r, b, loss);
+    int64_t n = step_batches(r, b);
+    for (int64_t i = 0; i < n && (i == 0 || kn_loader_next(r->train, b)); i++) {
+        if (r->more.parallel) kn_parallel_sync(r->more.parallel, i == n - 1);
+        KN_TRY(batch_run(r, b, n, loss));
+    }
+    return kn_check();
+}
+
+static kn_status step_update(run *r, kn_tensor *loss) {
     KN_SCOPE("update");
-    KN_TRY(kn_optim_step(r->optim));
-    if (r->result.last.n_steps == 0) KN_TRY(sum_begin(&r->loss_sum, b));
+    KN_FRAME(.record = KN_OFF);
+    if (r->more.parallel) KN_TRY(kn_parallel_finish(r->more.parallel));
+    if (!kn_model_kind_of(r->model)->turns)
+        KN_TRY(r->more.scale ? kn_loss_scale_step(r->more.scale, r->optim, NULL)
+                             : kn_optim_step(r->optim));
+    if (r->more.ema) KN_TRY(kn_ema_update(r->more.ema));
+    if (!r->loss_sum) KN_TRY(sum_begin(&r->loss_sum, kn_tensor_device(loss)));
     return kn_add_into(r->loss_sum, loss);
 }
 
-static kn_status step_run(run *r, const kn_batch *b) {
-    KN_TAPE();
-    kn_tensor *loss = NULL;
-    KN_TRY(step_forward(r, b, &loss));
-    KN_TRY(kn_backward(loss)); /* opens the scope "backward" itself */
-    KN_TRY(step_update(r, b, loss));
+/* --- checkpoints --- */
+
+enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_RANKS };
+
+static uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double double_of(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static kn_checkpoint checkpoint_of(run *r, kn_named *sum) {
+    *sum = (kn_named){"train/loss_sum", r->loss_sum};
+    return (kn_checkpoint){.params = kn_model_params(r->model),
+                           .optim = r->optim,
+                           .net = kn_model_net(r->model),
+                           .train = r->train,
+                           .ema = r->more.ema,
+                           .scale = r->more.scale,
+                           .extra = sum,
+                           .n_extra = 1};
+}
+
+/* What differs between the ranks becomes their mean, so that one rank's file is that of all. */
+static kn_status ranks_join(run *r) {
+    if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
+    KN_TRY(kn_comm_all_reduce(kn_parallel_comm(r->more.parallel), r->loss_sum, KN_COMM_MEAN));
+    KN_TRY(kn_parallel_state_join(r->more.parallel));
+    return kn__ranks_state_mean(r->more.parallel, kn_model_net(r->model));
+}
+
+static kn_status run_save(run *r) {
+    kn_named sum;
+    if (!r->checkpoint.path || !r->loss_sum) return KN_OK; /* before the first step */
+    KN_TRY(ranks_join(r));
+    if (!kn__ranks_writes(r->more.parallel)) return KN_OK;
+    kn_checkpoint c = checkpoint_of(r, &sum);
+    c.number[N_EPOCH] = (uint64_t)r->result.last.index;
+    c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
+    c.number[N_STEPS] = (uint64_t)r->result.n_steps;
+    c.number[N_WORSE] = (uint64_t)r->n_worse;
+    c.number[N_BEST] = bits_of(r->best);
+    c.number[N_RANKS] = (uint64_t)kn__ranks_size(r->more.parallel);
+    return kn_checkpoint_save(r->checkpoint.path, &c,
+                              &(kn_checkpoint_options){.keep = r->checkpoint.keep});
+}
+
+static int64_t epoch_steps(const run *r) {
+    int64_t k = r->options.accumulate;
+    return (kn_loader_batches(r->train) + k - 1) / k;
+}
+
+/* Of a run that had another number of ranks: the steps of its epoch as this number would have made
+ * them, and their losses' sum. */
+static kn_status epoch_place(run *r) {
+    kn_loader_place place;
+    int64_t before = r->result.last.n_steps, after = epoch_steps(r);
+    if (before == 0) return KN_OK;
+    KN_TRY(kn_loader_place_get(&place, r->train));
+    int64_t batches = place.index / kn__ranks_size(r->more.parallel);
+    if (batches > 0 && batches < kn_loader_batches(r->train)) /* else the epoch is complete */
+        after = batches / r->options.accumulate;
+    r->result.last.n_steps = after;
+    KN_FRAME(.record = KN_OFF);
+    return kn_hold(&r->loss_sum, kn_affine(r->loss_sum, (double)after / (double)before, 0));
+}
+
+/* *first: the epoch to continue with. */
+static kn_status run_resume(run *r, int64_t *first) {
+    kn_named sum;
+    if (!r->checkpoint.path || !r->checkpoint.resume || access(r->checkpoint.path, F_OK) != 0)
+        return KN_OK;
+    if (kn_params_count(kn_model_params(r->model)) == 0) return KN_OK;
+    KN_TRY(sum_begin(&r->loss_sum,
+                     kn_tensor_device(kn_params_at(kn_model_params(r->model), 0, NULL))));
+    kn_checkpoint c = checkpoint_of(r, &sum);
+    KN_TRY(kn_checkpoint_load(&c, r->checkpoint.path));
+    *first = (int64_t)c.number[N_EPOCH];
+    r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
+    r->result.n_steps = r->result.resumed = (int64_t)c.number[N_STEPS];
+    r->n_worse = (int64_t)c.number[N_WORSE];
+    r->best = double_of(c.number[N_BEST]);
+    int saved = c.number[N_RANKS] ? (int)c.number[N_RANKS] : 1;
+    return saved == kn__ranks_size(r->more.parallel) ? KN_OK : epoch_place(r);
+}
+
+/* --- steps and epochs --- */
+
+static kn_status step_run(run *r, kn_batch *b) {
+    KN_SLOT(loss);
+    KN_TRY(step_batch(r, b, &loss));
+    KN_TRY(step_update(r, loss));
     kn_step();
     r->result.n_steps++;
     kn_epoch *epoch = &r->result.last;
     epoch->n_steps++;
-    kn_train_step step = {epoch->index, epoch->n_steps, kn_loader_batches(r->train), loss};
+    kn_train_step step = {epoch->index, epoch->n_steps, epoch_steps(r), loss};
     if (r->options.on_step_fn && !r->options.on_step_fn(r->options.ctx, &step))
         r->result.stopped = true;
-    return kn_check();
+    KN_TRY(kn_check());
+    KN_TRY(kn__ranks_any(r->more.parallel, &r->result.stopped));
+    bool due = r->checkpoint.every && r->result.n_steps % r->checkpoint.every == 0;
+    return due || r->result.stopped ? run_save(r) : KN_OK;
 }
 
 static kn_status epoch_train(run *r) {
     kn_epoch *epoch = &r->result.last;
-    for (kn_batch b; !r->result.stopped && kn_loader_next(r->train, &b);) KN_TRY(step_run(r, &b));
+    kn_batch b = {.n = 0};
+    if (epoch->n_steps == 0) kn_unhold(&r->loss_sum);
+    bool is_done = epoch->n_steps == epoch_steps(r); /* resumed: stopped in its last step or test */
+    if (is_done) kn_loader_rewind(r->train);
+    while (!is_done && !r->result.stopped && kn_loader_next(r->train, &b)) KN_TRY(step_run(r, &b));
     KN_TRY(kn_check());
     double sum = 0;
     if (epoch->n_steps) KN_TRY(kn_item(&sum, r->loss_sum));
+    KN_TRY(kn__ranks_combine(r->more.parallel, &sum, 1, KN_COMM_MEAN));
     epoch->loss = sum / (double)epoch->n_steps;
+    if (epoch->n_steps && !isfinite(epoch->loss) && b.n) return not_finite(r, &b, epoch->loss);
     return KN_OK;
+}
+
+/* Losses are compared as they are saved: a run without a test goes by its training loss. */
+static void patience_count(run *r) {
+    const kn_epoch *epoch = &r->result.last;
+    double loss = r->test ? epoch->test_loss : epoch->loss;
+    r->n_worse = loss < r->best ? 0 : r->n_worse + 1;
+    if (loss < r->best) r->best = loss;
+    r->result.converged = r->options.patience && r->n_worse >= r->options.patience;
+}
+
+/* By the averages of the weights where there are some. */
+static kn_status averages_test(run *r, kn_test_result *tested) {
+    KN_TRY(kn__ranks_state_mean(r->more.parallel, kn_model_net(r->model)));
+    if (!r->more.ema) return test(tested, r->model, r->test, r);
+    KN_TRY(kn_ema_swap(r->more.ema));
+    kn_status status = test(tested, r->model, r->test, r);
+    kn_status back = kn_ema_swap(r->more.ema);
+    return status < 0 ? status : back;
 }
 
 static kn_status epoch_run(run *r, int64_t index) {
     kn_epoch *epoch = &r->result.last;
-    *epoch = (kn_epoch){.index = index, .loss = NAN, .accuracy = NAN};
+    kn_test_result tested = {.loss = NAN, .accuracy = NAN};
+    *epoch = (kn_epoch){
+        .index = index, .n_steps = epoch->n_steps, .loss = NAN, .accuracy = NAN, .test_loss = NAN};
     double begin = now_seconds();
     kn_status status = epoch_train(r);
     double trained = now_seconds();
     epoch->train_seconds = trained - begin;
     if (status < 0 || r->result.stopped) return status;
-    if (r->test) KN_TRY(evaluate(&epoch->accuracy, r->model, r->test, r));
+    if (r->test) KN_TRY(averages_test(r, &tested));
+    epoch->accuracy = tested.accuracy;
+    epoch->test_loss = tested.loss;
     epoch->test_seconds = now_seconds() - trained;
-    if (r->options.on_epoch_fn && !r->result.stopped) r->options.on_epoch_fn(r->options.ctx, epoch);
+    if (r->result.stopped) return run_save(r);
+    patience_count(r);
+    if (r->options.on_epoch_fn) r->options.on_epoch_fn(r->options.ctx, epoch);
+    return KN_OK;
+}
+
+static kn_status options_check(run *r, const kn_train_options *options) {
+    if (options) r->options = *options;
+    kn_train_options *o = &r->options;
+    if (!o->epochs) o->epochs = 1;
+    if (!o->accumulate) o->accumulate = 1;
+    if (o->more) r->more = *o->more;
+    for (int i = 0; i < 5; i++)
+        if (r->more.reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_train_more: reserved is not zero");
+    if (o->epochs < 0 || o->accumulate < 0 || o->patience < 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_train_options: epochs %" PRId64 ", accumulate %" PRId64
+                       ", patience %" PRId64 "; none may be negative",
+                       o->epochs, o->accumulate, o->patience);
+    if (kn__ranks_size(r->more.parallel) > 1 && kn_model_kind_of(r->model)->turns)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "%s trains in turns, which several ranks cannot",
+                       kn_model_name(r->model));
+    if (!o->checkpoint) return KN_OK;
+    r->checkpoint = *o->checkpoint;
+    for (int i = 0; i < 4; i++)
+        if (r->checkpoint.reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_train_checkpoint: reserved is not zero");
+    if (!r->checkpoint.path || r->checkpoint.every < 0 || r->checkpoint.keep < 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_train_checkpoint: path %s, every %" PRId64 ", keep %d",
+                       r->checkpoint.path ? r->checkpoint.path : "NULL", r->checkpoint.every,
+                       r->checkpoint.keep);
+    return KN_OK;
+}
+
+static kn_status turns_check(const run *r) {
+    if (kn_model_kind_of(r->model)->turns && (r->options.accumulate > 1 || r->more.scale))
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s trains in turns, without %s",
+                       kn_model_name(r->model),
+                       r->more.scale ? "a loss scale" : "accumulated batches");
+    return kn__model_turns_fit(r->model, r->optim);
+}
+
+/* The next epoch begins with no steps; a resumed one with those that it had. */
+static kn_status epochs_run(run *r) {
+    int64_t first = 1;
+    kn_loader_rewind(r->train);
+    KN_TRY(run_resume(r, &first));
+    for (int64_t i = first; i <= r->options.epochs; i++) {
+        KN_TRY(epoch_run(r, i));
+        if (r->result.stopped) return KN_OK;
+        /* Saved as the next one's beginning: whoever resumes doesn't test again. */
+        int64_t n_steps = r->result.last.n_steps;
+        r->result.last.index = i + 1;
+        r->result.last.n_steps = 0;
+        KN_TRY(run_save(r));
+        r->result.last.index = i;
+        bool is_last = i == r->options.epochs || r->result.converged;
+        if (is_last) r->result.last.n_steps = n_steps;
+        if (is_last) return KN_OK;
+    }
     return KN_OK;
 }
 
 kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model, kn_optim *optim,
-                   kn_loader *train, kn_loader *test, const kn_train_options *options) {
-    run r = {.model = model, .optim = optim, .train = train, .test = test};
-    kn_status status = KN_OK;
+                   kn_loader *train, kn_loader *test_loader, const kn_train_options *options) {
+    run r = {.model = model,
+             .optim = optim,
+             .train = train,
+             .test = test_loader,
+             .best = (double)INFINITY};
     memset(out, 0, out_bytes);
-    if (options) r.options = *options;
-    if (!r.options.epochs) r.options.epochs = 1;
-    for (int i = 0; i < 4; i++)
-        if (r.options.reserved[i])
-            return KN_FAIL(KN_ERR_INVALID, "kn_train_options: reserved is not zero");
-    kn_loader_rewind(train);
     double begin = now_seconds();
-    for (int64_t i = 1; i <= r.options.epochs && status == KN_OK && !r.result.stopped; i++)
-        status = epoch_run(&r, i);
+    kn_status status = options_check(&r, options);
+    if (status == KN_OK) status = turns_check(&r);
+    if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.loss_sum);
     memcpy(out, &r.result, out_bytes < sizeof r.result ? out_bytes : sizeof r.result);

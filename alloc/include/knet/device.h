@@ -48,7 +48,11 @@ typedef struct kn_device_info {
     uint64_t overhead_bytes;          /* of the backing store, beyond the pools' own bytes */
 } kn_device_info;
 
-/* Finds a device by name: "cpu", "cuda" (= "cuda:0"), "cuda:N", "sim".
+/* Finds a device by name: "cpu", "cuda" (= "cuda:0"), "cuda:N", "sim". "cuda:auto" is the device
+ * with most free memory when a process asks first; later it stays that one. "cuda:GPU-8932f937…"
+ * and "cuda:MIG-…" are devices by the UUID that nvidia-smi -L shows, or by its first digits.
+ * "managed:N" is cuda:N with managed memory: the CPU and all GPUs use one address, pages move to
+ * who touches them, and a pool may hold more than the GPU has.
  * Errors: DEVICE if the machine lacks it, with the reason and the remedy; INVALID for other names.
  */
 KN_API KN_MUST_CHECK kn_status kn_device_find(kn_device **out, const char *name);
@@ -98,12 +102,16 @@ KN_API KN_MUST_CHECK kn_status kn_event_query(bool *done, kn_event *event);
 /* Waits on the host until the point was reached. */
 KN_API KN_MUST_CHECK kn_status kn_event_sync(kn_event *event);
 
-/* Copies within one device, or between a device and the host. `stream` belongs to the device that
- * is not the host. With pageable host memory the call may wait until that memory can be reused.
- * Errors: CUDA, UNSUPPORTED (two different GPUs). */
+/* Copies within one device, between a device and the host, or between two GPUs. `stream` belongs to
+ * the device that is not the host; between GPUs, to the source's. With pageable host memory the
+ * call may wait until that memory can be reused. Errors: CUDA, UNSUPPORTED (devices of two
+ * drivers). */
 KN_API KN_MUST_CHECK kn_status kn_device_copy(kn_device *dst_device, void *dst,
                                               kn_device *src_device, const void *src,
                                               size_t size_bytes, kn_stream stream);
+/* Lets kernels of `peer` read and write the memory of `device`: all that its pools hold and will
+ * hold. It can't be taken back. Errors: UNSUPPORTED if the machine doesn't connect the two. */
+KN_API KN_MUST_CHECK kn_status kn_device_peer_open(kn_device *device, kn_device *peer);
 /* Sets size_bytes bytes to `byte`. */
 KN_API KN_MUST_CHECK kn_status kn_device_fill(kn_device *device, void *dst, int byte,
                                               size_t size_bytes, kn_stream stream);

@@ -20,6 +20,12 @@
 extern "C" {
 #endif
 
+/* Properties of physical memory. */
+typedef enum kn_handle_flags {
+    KN_HANDLE_SHARED = 1, /* other processes can map it */
+    KN_HANDLE_RDMA = 2    /* network cards can read and write it: GPUDirect RDMA */
+} kn_handle_flags;
+
 /* The functions of a device. */
 typedef struct kn_device_driver {
     kn_device_kind kind; /* what kn_device_kind_get returns */
@@ -94,6 +100,27 @@ typedef struct kn_device_driver {
     /* False once the process is unloading the driver; no other function is called then. Optional;
      * without it: true. */
     bool (*alive)(void *impl);
+
+    /* Drops the memory of a part of a segment and keeps its addresses: it reads as anything, zeros
+     * or what it held. Nothing uses it until kn_pool_resume. Optional; without it plain segments
+     * can't pause. */
+    kn_status (*segment_drop)(void *impl, void *ptr, size_t size_bytes);
+
+    /* Handles with properties: `flags` are those of kn_handle_flags that the device has, others
+     * fail. handle_export gives a file descriptor of a handle made with KN_HANDLE_SHARED;
+     * handle_import a handle of one, which stays open. Optional: handle_flags 0. */
+    unsigned handle_flags;
+    kn_status (*handle_create_as)(void *impl, uint64_t *out, size_t size_bytes, unsigned flags);
+    kn_status (*handle_export)(void *impl, int *out_file, uint64_t handle);
+    kn_status (*handle_import)(void *impl, uint64_t *out, int file);
+
+    /* Lets the device `peer` of the same driver read and write the memory of this one: plain
+     * segments at once, mapped handles after the next range_access. Optional. */
+    kn_status (*peer_open)(void *impl, void *peer);
+    /* Copies from this device to the device `dst_impl` of the same driver; `stream` is this
+     * device's. Optional. */
+    kn_status (*copy_peer)(void *impl, void *dst_impl, void *dst, const void *src,
+                           size_t size_bytes, kn_stream stream);
 } kn_device_driver;
 
 /* Registers a device under a name such as "cuda:0". Borrows `driver` and `impl` for the life of the

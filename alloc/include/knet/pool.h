@@ -52,6 +52,8 @@ typedef struct kn_pool_options {
     void *clock_ctx;                 /* passed to clock_fn */
     bool pinned;          /* page-locked host memory, for copies to and from the device; see
                              kn_device_pinned_pool */
+    bool shareable;       /* other processes can open its blocks: see share.h */
+    bool rdma;            /* network cards can use its memory (GPUDirect RDMA) */
     const char *name;     /* shown in reports; copied; NULL: the device's name */
     uint64_t reserved[4]; /* zero */
 } kn_pool_options;
@@ -87,7 +89,8 @@ typedef struct kn_pool_stats {
 } kn_pool_stats;
 
 /* Creates a pool. Options may be NULL. Errors: INVALID for options that contradict each other or
- * the device; the message names them. */
+ * the device; UNSUPPORTED for shareable and rdma where the device lacks it; the message names
+ * them. */
 KN_API KN_MUST_CHECK kn_status kn_pool_create(kn_pool **out, kn_device *device,
                                               const kn_pool_options *options);
 /* Logs the live blocks, waits for streams that still use blocks, and returns all memory to the
@@ -108,8 +111,21 @@ KN_API kn_pool *kn_device_pinned_pool(kn_device *device);
 KN_API kn_device *kn_pool_device(const kn_pool *pool);
 /* The pool's name in reports; borrowed until the pool is destroyed. */
 KN_API const char *kn_pool_name(const kn_pool *pool);
-/* Changes the limit of a pool; 0: no limit. If more is reserved, the pool returns its free memory
- * to the device and keeps the rest. */
+/* Fills `out` (of out_bytes = sizeof *out) with the pool's options; the name is borrowed. */
+KN_API void kn_pool_options_read(kn_pool_options *out, size_t out_bytes, kn_pool *pool);
+/* Changes options of a pool at any time: read them, change some, set them. If more than the new
+ * limit is reserved, the pool returns its free memory. Fixed when the pool is created:
+ * slab_max_bytes, pinned, shareable, rdma and name; slab_max_bytes 0 and name NULL leave them as
+ * they are. Errors: INVALID for another value of a fixed option or for options that contradict each
+ * other, with the option's name and nothing changed; DEVICE in a child of fork(). */
+KN_API KN_MUST_CHECK kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options);
+/* The same by words of KNET_ALLOC, such as "limit=8GiB,decay=10s"; "none" as a value sets the
+ * default. Errors: as kn_pool_options_set; INVALID, with the word, for a word or value that is
+ * wrong or that concerns the whole process (trace, stats, snapshot, oom). */
+KN_API KN_MUST_CHECK kn_status kn_pool_configure(kn_pool *pool, const char *words);
+/* Changes the limit of a pool; 0: no limit, nor a share of the device. If more is reserved, the
+ * pool returns its free memory to the device and keeps the rest. A soft limit above it has no
+ * effect; kn_pool_options_set rejects it. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
@@ -134,6 +150,45 @@ KN_API kn_status kn_free(kn_pool *pool, void *ptr);
  * no host memory. */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
 
+/* A live block, for queries by address. */
+typedef struct kn_block_info {
+    void *ptr;              /* where it starts */
+    size_t size_bytes;      /* as rounded */
+    size_t requested_bytes; /* as asked for */
+    kn_stream stream;       /* that it was allocated on */
+    const char *tag;        /* "": none; valid until the process ends */
+    bool graph;             /* it belongs to a graph; see pool_graph.h */
+    uint64_t reserved[4];   /* zero */
+} kn_block_info;
+/* Fills `out` (of out_bytes = sizeof *out) for the live block that contains the address. Returns
+ * false, and leaves `out` alone, if no live block of the pool does; that is no misuse. For the
+ * start of a block, or a small one, it takes tens of nanoseconds; else it walks the pool. */
+KN_API bool kn_block_find(kn_block_info *out, size_t out_bytes, kn_pool *pool, const void *ptr);
+
+/* What kn_pool_visit shows. */
+typedef enum kn_part_kind {
+    KN_PART_SEGMENT = 1, /* memory of the device, at addresses side by side; its parts follow */
+    KN_PART_LIVE,        /* a block that was handed out */
+    KN_PART_FREE,        /* free, or in a thread's cache */
+    KN_PART_WAITING      /* freed, and still in use on other streams */
+} kn_part_kind;
+/* A segment, or a part of one. */
+typedef struct kn_pool_part {
+    kn_part_kind kind;    /* segment, block, slot or waiting memory */
+    bool graph;           /* it belongs to a graph; see pool_graph.h */
+    void *ptr;            /* where it starts */
+    size_t size_bytes;    /* of all of it */
+    uint64_t requested;   /* of a live block: as asked for */
+    kn_stream stream;     /* of a block that is not a segment: its stream; NULL also: any stream */
+    const char *tag;      /* of a live block; "": none; valid until the process ends */
+    uint64_t reserved[4]; /* zero */
+} kn_pool_part;
+/* Called for a segment or a part; true ends the walk. It must not call the pool. */
+typedef bool (*kn_pool_visit_fn)(void *ctx, const kn_pool_part *part);
+/* Shows every segment and, after each, its parts in the order of their addresses, with the pool
+ * locked. The few bytes of a slab that make no slot are not shown. */
+KN_API void kn_pool_visit(kn_pool *pool, kn_pool_visit_fn fn, void *ctx);
+
 /* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool.
  * live_bytes_max is exact if one thread uses the pool; with several it may be off by the size of
  * their caches (a few MiB each), since the pool adds up their counters only now and then. */
@@ -141,15 +196,42 @@ KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_po
 /* Reads one counter by its name, such as "live_bytes". Errors: INVALID if there is no such counter.
  */
 KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name);
+/* Starts the high-water marks again at the values of this moment: of live and reserved bytes, and
+ * of the live bytes of each tag. As exact as kn_pool_stats_read. */
+KN_API void kn_pool_peaks_reset(kn_pool *pool);
+/* High-water marks of a part of a program: between a push and its pop they start again; the pop
+ * returns them and gives the outer part its own again, which are never less. Up to 16 deep. Reset
+ * only the innermost. */
+typedef struct kn_pool_peaks {
+    uint64_t live_bytes_max;     /* most that was live since the push */
+    uint64_t reserved_bytes_max; /* most that was reserved */
+} kn_pool_peaks;
+/* Errors: INVALID if 16 are pushed already. */
+KN_API KN_MUST_CHECK kn_status kn_pool_peaks_push(kn_pool *pool);
+/* `out` may be NULL. Errors: INVALID if none is pushed. */
+KN_API KN_MUST_CHECK kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool);
 /* Writes all counters, also by size class, stream and rung of the ladder, and the largest owners. A
  * path that ends in ".json" gets JSON; "-" is stderr; "%p" in a path is replaced by the process id.
  * Errors: IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
+/* Takes memory from the device now, so that one later request of size_bytes on the stream, or
+ * several smaller ones, need none: before a timed part of a program. It stays until it is trimmed
+ * or decays. Errors: as kn_alloc. */
+KN_API KN_MUST_CHECK kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes,
+                                                   kn_stream stream);
 /* Returns free memory to the device until at most keep_bytes are reserved or the rest is in use.
  * Empties the caches of all threads, also of blocked ones; a thread that is inside a call of the
  * pool at this moment keeps its slots. Keeps memory that streams may still use: the call does not
  * wait. Errors: DEVICE in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes);
+/* Puts the slots that the calling thread keeps for the pool back, so that other threads can have
+ * them: before a thread sleeps for long. kn_pool_trim does this for all threads. */
+KN_API void kn_pool_flush_thread(kn_pool *pool);
+/* Makes the host wait for the streams that may still use freed memory, so that every stream can
+ * reuse it and kn_pool_trim can return it. Waits for the whole device only where a stream or a
+ * graph is gone that no event can be recorded for. While a stream is captured, the memory of these
+ * stays aside. Errors: DEVICE in a child of fork(). */
+KN_API KN_MUST_CHECK kn_status kn_pool_sync(kn_pool *pool);
 /* Writes every segment and block as JSON: address, size, state and stream; for live blocks also the
  * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. Errors: IO,
  * with the path. */

@@ -51,10 +51,20 @@ KN_API KN_MUST_CHECK kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stre
 /* Allocates the stream's blocks for the stream again. Errors: INVALID if the stream has not begun.
  */
 KN_API KN_MUST_CHECK kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream);
+/* Allocates a block of the graph for work on the stream, whether the stream has begun or not. For
+ * programs that decide for each allocation whether it belongs to the graph. kn_free frees the
+ * block: later allocations of the graph on the same stream reuse it at once. Errors: as kn_alloc;
+ * INVALID if the pool is destroyed. */
+KN_API KN_MUST_CHECK kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph,
+                                                   size_t size_bytes, kn_stream stream);
 /* Frees all its memory on `stream`, as kn_free does: the pool reuses it after the work that is
  * enqueued there now. Pass the stream of the last launch, or one that waited for it. Live blocks
  * then belong to that stream. Ends the capture if it has begun. No-op on NULL. */
 KN_API void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream);
+/* The same for a caller that doesn't know which streams the graph ran on: the pool reuses the
+ * memory only after a wait for the device, which it makes before an allocation would fail, or in
+ * kn_pool_sync. No-op on NULL. */
+KN_API void kn_pool_graph_destroy_any(kn_pool_graph *graph);
 
 #ifdef __cplusplus
 }

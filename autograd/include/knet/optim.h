@@ -19,10 +19,11 @@ extern "C" {
 /* An optimiser. */
 typedef struct kn_optim kn_optim;
 
-/* Options of kn_sgd_create and kn_momentum_create. */
+/* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. */
 typedef struct kn_sgd_options {
     double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
-    uint64_t reserved[4];           /* zero */
+    double clip_each;               /* the norm of each parameter's gradient at most; 0: off */
+    uint64_t reserved[3];           /* zero */
 } kn_sgd_options;
 /* Stochastic gradient descent: w -= lr·g */
 KN_API KN_MUST_CHECK kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
@@ -31,22 +32,138 @@ KN_API KN_MUST_CHECK kn_status kn_sgd_create(kn_optim **out, kn_params *params, 
 KN_API KN_MUST_CHECK kn_status kn_momentum_create(kn_optim **out, kn_params *params, double lr,
                                                   double momentum, const kn_sgd_options *options);
 
+/* Nesterov's accelerated gradient, as in Sutskever et al. 2013:
+ * v = momentum·v - lr·g; w += momentum·v - lr·g */
+KN_API KN_MUST_CHECK kn_status kn_nesterov_create(kn_optim **out, kn_params *params, double lr,
+                                                  double momentum, const kn_sgd_options *options);
+
+/* Options of kn_adagrad_create, kn_rmsprop_create and kn_adadelta_create. */
+typedef struct kn_adaptive_options {
+    double rho, eps;                /* 0: 0.9, 1e-6; eps is added inside the root */
+    double weight_decay, clip_norm; /* added to the gradient; 0: off */
+    double clip_each;               /* as above */
+    uint64_t reserved[3];           /* zero */
+} kn_adaptive_options;
+/* Adagrad: Duchi et al. 2011. G += g²; w -= lr·g/√(G + eps). rho is not used. */
+KN_API KN_MUST_CHECK kn_status kn_adagrad_create(kn_optim **out, kn_params *params, double lr,
+                                                 const kn_adaptive_options *options);
+/* RMSprop: Tieleman and Hinton 2012. G = rho·G + (1 - rho)·g²; w -= lr·g/√(G + eps) */
+KN_API KN_MUST_CHECK kn_status kn_rmsprop_create(kn_optim **out, kn_params *params, double lr,
+                                                 const kn_adaptive_options *options);
+/* Adadelta: Zeiler 2012. G as in RMSprop; d = g·√(D + eps)/√(G + eps); w -= lr·d;
+ * D = rho·D + (1 - rho)·d². The paper's lr is 1. */
+KN_API KN_MUST_CHECK kn_status kn_adadelta_create(kn_optim **out, kn_params *params, double lr,
+                                                  const kn_adaptive_options *options);
+
 /* Options of kn_adam_create. */
 typedef struct kn_adam_options {
     double beta1, beta2, eps;       /* 0: 0.9, 0.999, 1e-8; eps is added outside the root */
     double weight_decay, clip_norm; /* decay is decoupled (AdamW); 0: off */
-    uint64_t reserved[4];           /* zero */
+    double clip_each;               /* as above */
+    uint64_t reserved[3];           /* zero */
 } kn_adam_options;
 /* Adam: Kingma and Ba 2015, bias-corrected. */
 KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params, double lr,
+                                              const kn_adam_options *options);
+
+/* LAMB: You et al. 2020. With Adam's r = m̂/(√v̂ + eps) + weight_decay·w of each parameter:
+ * w -= lr·|w|/|r|·r, and w -= lr·r where one of the norms is zero. Several launches a parameter. */
+KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 
 /* Updates all parameters by their gradients. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
 /* Sets the learning rate. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
+/* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
+ * by `decay_scale` times the weight decay, from the next step on. Where prefixes overlap the last
+ * call holds. Errors: INVALID when no parameter has such a name. */
+KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
+                                              double decay_scale);
 /* Destroys the optimiser. No-op on NULL. */
 KN_API void kn_optim_destroy(kn_optim *optim);
+
+/* --- parameters that move in turns, as of adversarial networks --- */
+/* Splits the parameters: those of turn i have names that begin with prefix[i], the first that fits,
+ * and steps of their own, with an own step count, as if each turn had an optimiser of this kind.
+ * Before the first step. Errors: INVALID for a parameter that is in no turn; UNSUPPORTED for LAMB,
+ * clipped and row-sparse gradients. */
+KN_API KN_MUST_CHECK kn_status kn_optim_turns(kn_optim *optim, const char *const prefix[], int n);
+/* How many there are; 0: no turns, kn_optim_step updates all. */
+KN_API int kn_optim_turn_count(const kn_optim *optim);
+/* Updates the parameters of turn i by their gradients, instead of kn_optim_step. */
+KN_API KN_MUST_CHECK kn_status kn_optim_turn_step(kn_optim *optim, int i);
+
+/* --- a part of the state, as kn_parallel_shard of parallel.h uses it --- */
+/* From now on kn_optim_step updates elements [begin, end) of the arena of kn_params_grad alone, and
+ * keeps state for these alone; of earlier state the rest is freed. Makes the order of the arena
+ * final. Each step ends with fn(ctx), which gets the other elements. The
+ * elements get the bits of a whole step. Errors: INVALID for a second call, and a range outside of
+ * the arena; UNSUPPORTED for LAMB, turns and row-sparse gradients. */
+typedef kn_status (*kn_optim_stepped_fn)(void *ctx);
+KN_API KN_MUST_CHECK kn_status kn_optim_shard(kn_optim *optim, int64_t begin, int64_t end,
+                                              kn_optim_stepped_fn fn, void *ctx);
+/* Array i of the state, 0 or 1, of [begin, end); NULL beyond the last, and without a part. */
+KN_API kn_tensor *kn_optim_shard_state(kn_optim *optim, int i);
+/* The same array for all elements: zeros that the caller fills, for kn_optim_state_at. Kept until
+ * the next step. NULL without an error beyond the last. */
+KN_API kn_tensor *kn_optim_shard_whole(kn_optim *optim, int i);
+
+/* --- its state, for checkpoints --- */
+/* Its method: "sgd", "adam", … */
+KN_API const char *kn_optim_name(const kn_optim *optim);
+/* Makes the state, as the first step would; no-op after it. */
+KN_API KN_MUST_CHECK kn_status kn_optim_prepare(kn_optim *optim);
+/* The i-th part of the state, a view of it in the frame, and its name in `name`: "hyper", f64 [4]
+ * with learning rate and step count (of each turn), of LAMB "rate", then, once there was a step,
+ * such as "m/conv1.weight" of a parameter's shape. NULL without an error beyond the last. */
+KN_API kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
+/* To call after values were written into all parts: the next backward begins from zero gradients,
+ * as after a step. */
+KN_API void kn_optim_state_written(kn_optim *optim);
+
+/* --- schedules of the learning rate --- */
+/* The rate of step t. */
+typedef enum kn_schedule_kind {
+    KN_SCHEDULE_CONSTANT, /* lr */
+    KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋ */
+    KN_SCHEDULE_LINEAR,   /* from lr to lr_end, over `steps` */
+    KN_SCHEDULE_COSINE,   /* the same along half a cosine: Loshchilov and Hutter 2017 */
+    KN_SCHEDULE_ONE_CYCLE /* from lr_start up to lr in the first 30 % of `steps`, then down to
+                             lr_end, along cosines: Smith and Topin 2018 */
+} kn_schedule_kind;
+/* A schedule: a pure function of the step. Fields that its kind doesn't use are ignored. */
+typedef struct kn_schedule {
+    kn_schedule_kind kind; /* its form */
+    double lr;             /* the largest */
+    double lr_start;       /* ONE_CYCLE: 0: lr/25 */
+    double lr_end;         /* LINEAR, COSINE, ONE_CYCLE: of the last step and of all after it */
+    double gamma;          /* STEP: 0: 0.1 */
+    int64_t steps;         /* LINEAR, COSINE, ONE_CYCLE: in all, warm-up included */
+    int64_t every;         /* STEP */
+    int64_t warmup;        /* first steps, during which the rate grows linearly from lr/warmup;
+                              not with ONE_CYCLE */
+    uint64_t reserved[4];  /* zero */
+} kn_schedule;
+/* The rate of step 0, 1, …: *lr = …; for kn_optim_lr before each step. Errors: INVALID when a
+ * number that the kind needs is missing or negative. */
+KN_API KN_MUST_CHECK kn_status kn_schedule_lr(double *lr, const kn_schedule *schedule,
+                                              int64_t step);
+
+/* --- an exponential moving average of the weights: Polyak and Juditsky 1992 --- */
+/* The averages of a set of parameters. */
+typedef struct kn_ema kn_ema;
+/* Starts from the weights as they are. decay in (0, 1), such as 0.999. Shares params. */
+KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, double decay);
+/* average = decay·average + (1 - decay)·weight, for all weights in one launch; after each step. */
+KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
+/* Exchanges weights and averages: once before an evaluation, once after it. */
+KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
+/* The average of the set's i-th parameter, a view of it in the frame; NULL without an error beyond
+ * the last. For checkpoints. */
+KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);
+/* Destroys the averages. No-op on NULL. */
+KN_API void kn_ema_destroy(kn_ema *ema);
 
 #ifdef __cplusplus
 }

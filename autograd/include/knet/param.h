@@ -38,16 +38,33 @@ typedef enum kn_init_kind {
     KN_INIT_CONSTANT,
     KN_INIT_UNIFORM,
     KN_INIT_NORMAL,
-    KN_INIT_XAVIER
+    KN_INIT_XAVIER,
+    KN_INIT_XAVIER_NORMAL,
+    KN_INIT_HE,
+    KN_INIT_HE_NORMAL,
+    KN_INIT_TRUNCATED_NORMAL,
+    KN_INIT_ORTHOGONAL,
+    KN_INIT_BILINEAR
 } kn_init_kind;
-/* Initial values. constant: a; uniform: [a, b); normal: mean a, stddev b; xavier: gain a. */
+/* Initial values. constant: a; uniform: [a, b); normal: mean a, stddev b; xavier, he, orthogonal:
+ * gain a; truncated normal: mean a, stddev b, cut at two deviations. */
 typedef struct kn_init {
     int kind;    /* a kn_init_kind */
     double a, b; /* as above */
 } kn_init;
-/* Uniform in ±sqrt(6/(fan_in + fan_out)); w [O,I,window…] has fan_in I·window, fan_out O·window
- * (Glorot 2010). */
+/* Uniform in ±sqrt(6/(fan_in + fan_out)); w [O,I,window…] has fan_in I·window, fan_out O·window,
+ * and a vector its own length as both (Glorot 2010). The other is normal with that variance:
+ * 2/(fan_in + fan_out). */
 KN_API kn_init kn_init_xavier(void);
+KN_API kn_init kn_init_xavier_normal(void);
+/* For layers before relu: uniform in ±sqrt(6/fan_in), or normal with variance 2/fan_in (He et al.
+ * 2015). */
+KN_API kn_init kn_init_he(void);
+KN_API kn_init kn_init_he_normal(void);
+/* kn_truncated_normal, kn_orthogonal (Saxe et al. 2013) and kn_bilinear_filter of ops.h. */
+KN_API kn_init kn_init_truncated_normal(double mean, double stddev);
+KN_API kn_init kn_init_orthogonal(double gain);
+KN_API kn_init kn_init_bilinear(void);
 /* Random values: uniform in [lo, hi), or normal. */
 KN_API kn_init kn_init_uniform(double lo, double hi);
 KN_API kn_init kn_init_normal(double mean, double stddev);
@@ -68,8 +85,46 @@ KN_API kn_tensor *kn_params_at(kn_params *params, int i, const char **name);
 /* The parameter of that name; NULL without an error if there is no such name. */
 KN_API kn_tensor *kn_params_find(kn_params *params, const char *name);
 
-KN_API kn_tensor *kn_grad(kn_tensor *w);             /* borrowed; zeros before the first backward */
-KN_API kn_tensor *kn_params_grad(kn_params *params); /* all gradients, one flat view; borrowed */
+/* The seed of kn_params_create; where its parameters are; their dtype. */
+KN_API uint64_t kn_params_seed(const kn_params *params);
+KN_API kn_device *kn_params_device(const kn_params *params);
+KN_API kn_dtype kn_params_dtype(const kn_params *params);
+/* Moves all parameters to a device; tensors that you hold stay valid and are there too. Errors:
+ * INVALID after the first backward, or with an optimiser. */
+KN_API KN_MUST_CHECK kn_status kn_params_to(kn_params *params, kn_device *device);
+
+/* The order of the gradients in the arena of kn_params_grad, for checkpoints: order[k] is the index
+ * of the k-th parameter there; -1 for all before the order is final. kn_params_order_set makes it
+ * final: without it the first backward does. Its errors: INVALID if it is final already, or order
+ * is not a permutation of 0 … n-1. */
+KN_API void kn_params_order(int order[], const kn_params *params);
+KN_API KN_MUST_CHECK kn_status kn_params_order_set(kn_params *params, const int order[], int n);
+
+KN_API kn_tensor *kn_grad(kn_tensor *w); /* borrowed; zeros before the first backward */
+
+/* --- row-sparse gradients --- */
+/* From now on the gradient of w [V,…] is kept for the rows alone that kn_embedding or
+ * kn_index_select takes from it, and kn_optim_step updates those rows alone, with their momentum
+ * and averages; weight decay too reaches no other row. So step and memory go by the rows of a
+ * batch, not by V. Other uses of w reach all rows. Errors: INVALID after the first backward, step
+ * or kn_grad. */
+KN_API KN_MUST_CHECK kn_status kn_param_sparse(kn_tensor *w);
+/* Whether w is a parameter with a row-sparse gradient. */
+KN_API bool kn_param_is_sparse(const kn_tensor *w);
+/* Its gradient: rows KN_I64 [n], ascending, and values [n,…], the sum of each row in the order of
+ * the indices; of all other rows zero. Both are borrowed until the next backward. On the host no
+ * row repeats. Elsewhere n is the number of indices, which is known without a wait, and each entry
+ * of a row has its whole sum. Errors: INVALID for a dense gradient. */
+KN_API KN_MUST_CHECK kn_status kn_grad_rows(kn_tensor **rows, kn_tensor **values, kn_tensor *w);
+
+/* Calls fn(ctx, w, gradient of w) in each kn_backward for each parameter that it reaches, as soon
+ * as its gradient is complete. fn reads or changes the gradient in place, by ops that write into
+ * it, such as kn_axpy_into; it must not call kn_backward. Of a row-sparse gradient it gets the
+ * values of its rows. NULL: no more. */
+typedef void (*kn_grad_ready_fn)(void *ctx, kn_tensor *w, kn_tensor *gradient);
+KN_API void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx);
+KN_API kn_tensor *kn_params_grad(
+    kn_params *params); /* all dense gradients, one flat view; borrowed */
 
 #ifdef __cplusplus
 }

@@ -28,6 +28,29 @@ KN_API kn_frame kn_tape_begin(const kn_frame_options *options);
 /* A tape until the end of the block; options as for KN_FRAME. */
 #define KN_TAPE(...) KN_AT_EXIT(kn_frame_end, kn_frame) = KN_FRAME_BY_(kn_tape_begin, __VA_ARGS__)
 
+/* --- parts of a model in the timer, forward and backward --- */
+/* An open part; not for users but for kn_tape_scope_end. */
+typedef struct kn_tape_scope {
+    kn_scope scope;    /* of the timer */
+    void *tape;        /* that remembers it; NULL: none */
+    const void *outer; /* the part around it */
+    uint32_t serial;   /* of the tape */
+} kn_tape_scope;
+/* Opens a scope of the timer, which the tape remembers: kn_backward opens a scope of this label
+ * around the derivatives of the ops called here, and messages about them name it. Scopes nest; of
+ * those deeper than 24 the tape remembers none. The label may be any string; it is copied. */
+KN_API kn_tape_scope kn_tape_scope_begin(const char *label);
+KN_API void kn_tape_scope_end(kn_tape_scope *scope);
+/* The same until the end of the block. */
+#define KN_TAPE_SCOPE(label)                                                                       \
+    KN_AT_EXIT(kn_tape_scope_end, kn_tape_scope) = kn_tape_scope_begin(label)
+
+/* Writes what the thread's open tape has recorded, a line for each call in the order of execution:
+ *     2 linear in fc1 (mlp.c:12): f32 [100,64] of 1, fc1.weight, fc1.bias; saves 306 KiB
+ * "of" lists the calls that made its inputs, by number, or parameters; "-": a constant. Cut to
+ * out_bytes; returns the bytes of all, 0 without a tape. */
+KN_API size_t kn_tape_text(char *out, size_t out_bytes);
+
 /* Computes the gradients of a loss of one element by the parameters that it depends on, and adds
  * them to the parameters' gradients. */
 KN_API KN_MUST_CHECK kn_status kn_backward(kn_tensor *loss);
@@ -35,17 +58,45 @@ KN_API KN_MUST_CHECK kn_status kn_backward(kn_tensor *loss);
 /* An alias of x that wants a gradient; x itself is untouched. */
 KN_API kn_tensor *kn_watch(kn_tensor *x);
 
+/* An alias of x without a gradient: a constant to all ops after it. */
+KN_API kn_tensor *kn_detach(kn_tensor *x);
+
 /* Options of kn_gradients. */
 typedef struct kn_gradients_options {
-    int again; /* 1: record the gradients, to differentiate them in turn; keeps the tape */
-    int keep;  /* 1: keep the tape for another call; 0: consume it, as kn_backward does */
-    uint64_t reserved[4]; /* zero */
+    int again;     /* 1: record the gradients, to differentiate them in turn; keeps the tape */
+    int keep;      /* 1: keep the tape for another call; 0: consume it, as kn_backward does */
+    kn_tensor *dy; /* of y's shape: dx[i] = d sum(dy·y) / d x[i], a vector-Jacobian product; NULL:
+                    * ones */
+    uint64_t reserved[3]; /* zero */
 } kn_gradients_options;
 /* dx[i] = d sum(y) / d x[i], for watched values or parameters x[i]; zeros where y doesn't depend on
  * x[i]. The gradients of parameters are not touched. Errors: UNSUPPORTED, naming the op, where
  * .again meets a rule that can't be differentiated again. */
 KN_API KN_MUST_CHECK kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
                                             int n_x, const kn_gradients_options *options);
+
+/* The Jacobian-vector product: the change of y when every x[i] changes by t[i], to first order.
+ * Keeps the tape. By two walks, of which the second differentiates the first; errors as for .again.
+ */
+KN_API KN_MUST_CHECK kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[],
+                                      kn_tensor *const t[], int n_x);
+
+/* Part of the forward pass whose values are not kept for backward but made again there: less memory
+ * for more time (gradient checkpointing, Chen et al. 2016). */
+typedef kn_tensor *(*kn_recompute_fn)(void *ctx, kn_tensor *const x[]);
+/* fn(ctx, x), which kn_backward calls again with equal values. fn may read parameters, and of the
+ * values recorded before it those of x[0 … n_x-1] alone; it must give the same result again. rng,
+ * or NULL: the generator that it draws from, which draws the same numbers then. ctx, and what fn
+ * reads of it, is borrowed until the tape ends. Errors: INVALID for another recorded value;
+ * UNSUPPORTED where kn_gradients meets it with .again. */
+KN_API kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x,
+                               kn_rng *rng);
+
+/* Anomaly mode, of the process: a recorded op whose result has NaN or infinity is an INVALID error
+ * that names the op, its layer, its line, the element, and those inputs that had such elements
+ * already; so is a gradient in kn_backward and kn_gradients. Slow: each value is read back. */
+KN_API void kn_anomaly_set(bool on);
+KN_API bool kn_anomaly_get(void);
 
 /* --- ops of your own --- */
 /* One call of a rule. */

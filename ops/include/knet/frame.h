@@ -41,15 +41,18 @@ typedef enum kn_math_mode { KN_MATH_STRICT = 1, KN_MATH_TF32, KN_MATH_BF16 } kn_
 
 /* Options of kn_frame_begin and kn_tape_begin; zero means the frame around it. */
 typedef struct kn_frame_options {
-    kn_device *device;    /* of new tensors */
-    kn_stream stream;     /* NULL: the thread's own stream of the device */
-    kn_pool *pool;        /* must be a pool of the device */
-    kn_dtype dtype;       /* of new tensors such as kn_zeros: KN_F32 or KN_F64 */
-    int record;           /* KN_OFF: don't record, though a tape is open; 0: inherit */
-    int threads;          /* of host kernels; results don't depend on it; 0: inherit. Outermost:
-                           * OMP_NUM_THREADS, else as affinity and control group allow */
-    int math;             /* kn_math_mode; 0: inherit */
-    uint64_t reserved[4]; /* zero */
+    kn_device *device; /* of new tensors */
+    kn_stream stream;  /* NULL: the thread's own stream of the device */
+    kn_pool *pool;     /* must be a pool of the device */
+    kn_dtype dtype;    /* of new tensors such as kn_zeros: KN_F32 or KN_F64 */
+    int record;        /* KN_OFF: don't record, though a tape is open; 0: inherit */
+    int threads;       /* of host kernels; results don't depend on it; 0: inherit. Outermost:
+                        * OMP_NUM_THREADS, else as affinity and control group allow */
+    int math;          /* kn_math_mode; 0: inherit */
+    int fuse;          /* 1: compute chains of pointwise ops together, when a result is first read
+                        * (host); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1; KNET_FUSE=0
+                        * forbids it */
+    uint64_t reserved[3]; /* zero */
 } kn_frame_options;
 
 /* Opens a frame. Options may be NULL. On failure returns {0, 0}, which may be ended too, and leaves

@@ -28,6 +28,7 @@ typedef enum kn_op {
 #define KN_ROW2(name, ...) KN_ROW_OPS_(name)
 #define KN_ROW3(name, ...) KN_ROW_OPS_(name)
 #define KN_COMPARE(name, ...) KN_OP_##name,
+#define KN_COMPARE1(name, ...) KN_OP_##name,
 #define KN_OP(name, ...) KN_OP_##name,
 #include <knet/ops.def>
     KN_OP_COUNT
@@ -44,18 +45,41 @@ KN_API bool kn_op_supported(kn_op op, kn_device_kind kind);
 typedef struct kn_attr_none {
     char unused;
 } kn_attr_none;
-typedef struct kn_attr_scalars { /* rows: p, q; dropout: a = p; rng_take: a = elements */
+typedef struct kn_attr_scalars { /* rows: p, q; dropout: a = p; rng_take: a = elements;
+                                    cross_entropy: a = smoothing */
     double a, b;
 } kn_attr_scalars;
-typedef struct kn_attr_make { /* fill: value a; uniform: a … b; normal: mean a, deviation b */
+typedef struct kn_attr_make { /* fill: value a; uniform: a … b; normal: mean a, deviation b;
+                                 bernoulli: probability a; integers: a … b - 1;
+                                 arange: first a, step b; linspace: first a, last b */
     double a, b;
     int64_t dim[KN_DIMS_MAX]; /* of the result */
     int32_t n_dims, dtype;
 } kn_attr_make;
-typedef struct kn_attr_axes { /* argmax, softmax, logsoftmax: `1 << axis` alone */
+typedef struct kn_attr_axes { /* softmax, logsoftmax: `1 << axis` alone */
     uint32_t mask;            /* bit i: dimension i */
     uint32_t keep_dims;
 } kn_attr_axes;
+typedef struct kn_attr_norm { /* all attributes of reductions begin like kn_attr_axes */
+    uint32_t mask, keep_dims;
+    double p;
+} kn_attr_norm;
+typedef struct kn_attr_var {
+    uint32_t mask, keep_dims;
+    double correction; /* the sum of squares is divided by the number of elements less this */
+} kn_attr_var;
+typedef struct kn_attr_scan {    /* cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1] */
+    uint32_t mask;               /* 1 << axis */
+    uint16_t reverse, exclusive; /* from the end; y[i] is what the elements before i make */
+} kn_attr_scan;
+typedef struct kn_attr_sort { /* sort, topk */
+    uint32_t mask, descending;
+    int64_t k; /* how many are kept; sort: all */
+} kn_attr_sort;
+typedef struct kn_attr_along { /* take_along, put_along: of the tensor that index points into */
+    int64_t dim[KN_DIMS_MAX];
+    uint32_t n_dims, mask; /* the axis, or all of them */
+} kn_attr_along;
 typedef struct kn_attr_shape { /* reshape, broadcast: of the result */
     int64_t dim[KN_DIMS_MAX], n_dims;
 } kn_attr_shape;
@@ -70,6 +94,28 @@ typedef struct kn_attr_concat {
     int64_t axis;
     int64_t size[]; /* of each input along it; infer fills it in */
 } kn_attr_concat;
+typedef struct kn_attr_strided { /* the part of a row-major array of dimensions whole[]: element i
+                                    of the part is the array's start + Σ i[d]·stride[d] */
+    int64_t start, n_dims, n_whole;
+    int64_t dim[KN_DIMS_MAX], stride[KN_DIMS_MAX]; /* of the part; strides in elements */
+    int64_t whole[KN_DIMS_MAX];
+} kn_attr_strided;
+typedef struct kn_attr_pad {
+    double value;
+    int64_t before[KN_DIMS_MAX], after[KN_DIMS_MAX];
+} kn_attr_pad;
+typedef struct kn_attr_pad_edge { /* one axis; mode: kn_pad_mode */
+    int64_t axis, before, after, mode;
+} kn_attr_pad_edge;
+typedef struct kn_attr_roll { /* shift: 0 … the axis's size - 1 */
+    int64_t axis, shift;
+} kn_attr_roll;
+typedef struct kn_attr_triangle { /* kept: above or below column - row = diagonal */
+    int64_t diagonal;
+} kn_attr_triangle;
+typedef struct kn_attr_index { /* dim: of the result, where x is KN_NONE */
+    int64_t axis, n_dims, dim[KN_DIMS_MAX];
+} kn_attr_index;
 typedef struct kn_attr_cast {
     int32_t dtype;
 } kn_attr_cast;
@@ -79,19 +125,67 @@ typedef struct kn_attr_to {
 typedef struct kn_attr_matmul { /* c = op(a)·op(b) */
     uint32_t trans_a, trans_b;
 } kn_attr_matmul;
+typedef struct kn_attr_act {
+    int32_t act; /* a kn_act */
+} kn_attr_act;
+typedef struct kn_attr_tri_scale { /* weights; 0 gives 0 whatever the element is */
+    double below, on, above;
+} kn_attr_tri_scale;
+typedef struct kn_attr_solve {
+    uint32_t trans;       /* op(a)·x = b with the transpose of a */
+    uint32_t upper, unit; /* triangular_solve: which half of a is read; its diagonal counts as 1 */
+} kn_attr_solve;
+typedef struct kn_attr_truncated {
+    double mean, stddev, lo, hi;
+    int64_t dim[KN_DIMS_MAX]; /* of the result */
+    int32_t n_dims, dtype;
+} kn_attr_truncated;
 typedef struct kn_attr_conv { /* normalised: no zeros that mean something else; unused spatial
                                  entries 1, 0, 0, 1 */
     int64_t stride[3], padding[3], padding_end[3], dilation[3], groups;
     int64_t size[3]; /* conv_data: of x; conv_weight: of the window; else 0 */
-    int32_t n_spatial;
-    int32_t flip;
+    int32_t n_spatial, flip;
+    int32_t act, unused; /* conv_act: a kn_act; else 0 */
 } kn_attr_conv;
 typedef struct kn_attr_pool { /* normalised in the same way */
     int64_t window[3], stride[3], padding[3], dilation[3];
     int64_t size[3];           /* maxpool_back, avgpool_back: of x; else 0 */
     int32_t n_spatial, inside; /* inside: an average counts elements of x alone */
-    int32_t ceil, unused;      /* the last window may begin inside and end outside */
+    int32_t ceil;              /* the last window may begin inside and end outside */
+    int32_t skip_nan;          /* maxpool: a NaN counts as less than all numbers */
 } kn_attr_pool;
+typedef struct kn_attr_normalize { /* x as [outer, groups, channels, inner]; batchnorm: groups is 1
+                                    */
+    double eps, momentum;          /* momentum: of the running statistics */
+    int64_t outer, groups, channels, inner;
+} kn_attr_normalize;
+typedef struct kn_attr_rnn { /* normalised; sequence.h explains them */
+    int64_t mode, input, hidden, layers, directions, skip, steps, batch;
+    double dropout;
+    int64_t n_lengths; /* 0: none, else batch */
+    int64_t length[];
+} kn_attr_rnn;
+typedef struct kn_attr_attention {
+    double scale;
+    int64_t causal, offset; /* causal: query i sees keys 0 … i + offset */
+    double dropout;         /* probability; attention.h says which weights the state drops */
+} kn_attr_attention;
+typedef struct kn_attr_rotary { /* row t is position t + offset; the first n elements are turned */
+    double base;
+    int64_t offset, n;
+    int32_t adjacent, inverse;
+} kn_attr_rotary;
+typedef struct kn_attr_resize { /* of each spatial dimension: resize.h */
+    double ratio[3];
+    int64_t in[3], out[3];
+    int32_t n_spatial, mode;
+} kn_attr_resize;
+typedef struct kn_attr_grid {
+    int32_t nearest, border, align, unused;
+} kn_attr_grid;
+typedef struct kn_attr_ctc {
+    int64_t blank, zero_infinity;
+} kn_attr_ctc;
 typedef struct kn_attr_classes {
     int64_t n;
 } kn_attr_classes;
@@ -99,6 +193,7 @@ typedef struct kn_optim_part { /* one parameter of a multi-tensor optimiser step
     kn_tensor *w;
     int64_t offset; /* of its slice in the flat gradient and state arenas, elements */
     int64_t n;
+    double rate, decay; /* times the step's rate and weight decay */
 } kn_optim_part;
 typedef struct kn_attr_optim {
     const kn_optim_part *part;
@@ -123,13 +218,21 @@ typedef struct kn_storage {
     size_t size_bytes;
     kn_stream
         stream; /* of the last writer; a reader on another stream waits for it on the device */
+    struct kn_owner *owner; /* pool NULL: the data's owner; else not set */
+    struct kn__expr *expr;  /* what computes the data that is not there yet; else NULL */
 } kn_storage;
+
+/* Data that no pool of ours owns: release_fn is called once, by any thread, after the last use. */
+typedef struct kn_owner {
+    void (*release_fn)(void *ctx);
+    void *ctx;
+} kn_owner;
 
 /* What made a tensor, for gradients: a node of a tape (its address | the result's index << 1), or a
  * parameter (its address | 1); 0: no gradient is wanted. */
 typedef uintptr_t kn_edge;
 
-/* PENDING is for results that are computed when they are first read; no op makes one yet. */
+/* PENDING: the storage has no data until it is first read (frames with .fuse). */
 enum { KN_TENSOR_LIVE = 0, KN_TENSOR_CONSUMED, KN_TENSOR_ENDED, KN_TENSOR_PENDING };
 
 /* The first 64 bytes are what an op reads and writes of each tensor; all but n, data and storage
@@ -139,7 +242,7 @@ struct kn_tensor {
     _Atomic uint32_t holds; /* how many of them are slots */
     uint32_t owned; /* index among the thread's frame-owned tensors; UINT32_MAX: no frame's */
     uint8_t dtype, n_dims, layout;
-    uint8_t state; /* KN_TENSOR_*: why there is no storage */
+    uint8_t state; /* KN_TENSOR_*: why there is no storage, or no data */
     kn_edge grad;
     const char *file; /* call site, static storage; NULL unknown */
     int32_t line;
@@ -160,6 +263,11 @@ KN_API void kn_tensor_release(kn_tensor *t);
 /* A new tensor of the innermost frame on `device`, contents undefined. NULL: pending OOM error,
  * naming the shape. */
 KN_API kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape);
+/* A tensor of the innermost frame on data that `owner` frees (none: release_fn NULL). The data is
+ * row-major, aligned to its elements, and ready for work on the frame's stream. NULL: the error is
+ * pending, and the data still the caller's. */
+KN_API kn_tensor *kn_tensor_adopt(kn_device *device, kn_dtype dtype, kn_shape shape, void *data,
+                                  kn_owner owner);
 /* A view of n elements of t's storage from element `offset`; of the innermost frame; no gradient
  * edge. */
 KN_API kn_tensor *kn_tensor_view(kn_tensor *t, kn_shape shape, int64_t offset);
@@ -170,10 +278,12 @@ KN_API kn_tensor *kn_tensor_alias(kn_tensor *t);
 KN_API kn_tensor *kn_tensor_detach_frame(kn_tensor *t);
 /* Gives the storage back early; reading t afterwards is an error that says so. For kn_backward. */
 KN_API void kn_tensor_consume(kn_tensor *t);
+/* Computes t if that was put off. For those who read t->data. Errors are recorded, not pending. */
+KN_API KN_MUST_CHECK kn_status kn_tensor_compute(kn_tensor *t);
 /* The plain data for reading or writing by kernels; forces layout and waits for other streams'
  * writers. NULL: pending. */
 KN_API void *kn_op_data(kn_tensor *t);
-/* Nobody but the holder of this reference reads t or its data. */
+/* Whether only the holder of this reference can read t or its data. */
 static inline bool kn_tensor_is_unshared(const kn_tensor *t) {
     return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 && t->storage == &t->own &&
            atomic_load_explicit(&t->own.refs, memory_order_acquire) == 3;
@@ -186,7 +296,7 @@ typedef struct kn_op_call {
     uint8_t n_out;
     uint8_t want;       /* bit r: result r is wanted */
     uint8_t given;      /* bit r: out[r] exists already and is written into */
-    uint8_t accumulate; /* bit r: result r is added to what is there (given, and ops marked ACC) */
+    uint8_t accumulate; /* bit r: adds to the tensor in out[r] (given, and ops marked ACC) */
     uint8_t dtype;      /* the one that FLOAT, REAL, NUMERIC and ANY inputs share; 0: none has */
     uint8_t loose;      /* results belong to the caller, to no frame; inputs are not checked */
     uint8_t flat;       /* rows: no operand is broadcast; infer sets it, kernel and tape read it */
@@ -329,6 +439,9 @@ KN_API void kn_frame_release_to(uint32_t mark);
 KN_API kn_tensor *kn_filled_like(const kn_tensor *like, double value);
 /* Sum over the axes in `mask`. */
 KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims);
+/* The elements below, on and above the diagonal of each matrix times a weight; a weight of 0 gives
+ * 0 whatever the element is. x [...,M,N]. */
+KN_API kn_tensor *kn_tri_scale(kn_tensor *x, double below, double on, double above);
 /* x += y, in place: a new version of x. */
 KN_API KN_MUST_CHECK kn_status kn_add_into(kn_tensor *x, kn_tensor *y);
 KN_API KN_MUST_CHECK kn_status kn_fill_into(kn_tensor *x, double value);

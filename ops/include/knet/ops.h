@@ -13,6 +13,9 @@
 #define KNET_OPS_H
 
 #include <knet/frame.h>
+#include <knet/image.h>
+#include <knet/norm.h>
+#include <knet/sequence.h>
 #include <knet/tensor.h>
 
 #ifdef __cplusplus
@@ -33,24 +36,71 @@ KN_API KN_MUST_CHECK kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint
 KN_API kn_tensor *kn_zeros(kn_shape shape);
 KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
+/* start, start + step, … before stop, of the dtype (0: the frame's), rounded as kn_cast rounds. */
+KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype);
+/* n numbers at equal distances, `first` and `last` among them. */
+KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
+/* Ones on the diagonal, zeros elsewhere. */
+KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
+/* index [N…] → [N…,n]: 1 at the index, else 0; all zeros for an index out of range. */
+KN_API kn_tensor *kn_one_hot(kn_tensor *index, int64_t n);
 /* Random numbers: uniform in [lo, hi), or normal. */
 KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
+/* 1 with probability p, else 0; p in 0 … 1, exact to 2^-32. */
+KN_API kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng);
+/* Integers lo … hi - 1 as KN_I64, all equally likely; lo < hi, both at most 2^53 in size. */
+KN_API kn_tensor *kn_integers(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng);
+/* The numbers 0 … n - 1 in random order, KN_I64 [n]; n at most 2^31. Source: a keyed bijection with
+ * cycle walking; Mitchell et al., Bandwidth-Optimal Random Shuffling for GPUs, 2022. */
+KN_API kn_tensor *kn_permutation(int64_t n, kn_rng *rng);
+/* x with its slices along the axis in the order of a kn_permutation. */
+KN_API kn_tensor *kn_shuffle(kn_tensor *x, int axis, kn_rng *rng);
+/* Normal numbers of [lo, hi] alone, by the inverse of the distribution function (Wichura, AS 241);
+ * the mean and the deviation are those before the cut; lo < hi. */
+KN_API kn_tensor *kn_truncated_normal(kn_shape shape, double mean, double stddev, double lo,
+                                      double hi, kn_rng *rng);
+/* A matrix with orthonormal rows or columns, whichever are fewer, times gain, uniformly distributed
+ * (Haar): Q of a normal matrix, with the signs of R's diagonal. The shape counts as
+ * [dim[0], rest]; it has two dimensions or more. Computed on the host, then copied to the frame's
+ * device, so that every device gets the same bits. */
+KN_API kn_tensor *kn_orthogonal(kn_shape shape, double gain, kn_rng *rng);
+/* The filter of bilinear upsampling for transposed convolutions, as Knet.jl's bilinear: shape
+ * [O,I,H,W]; w[o,i] is the filter where o = i and 0 elsewhere. */
+KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
 
 /* --- pointwise: the rows and comparisons of ops.def, which has their formulas, derivatives and
  * dtypes ---
  *
  * Inputs are broadcast by NumPy's rule.
- * One input:    neg abs sign exp log sqrt sigm tanh relu gelu
- *               leaky_relu(x, p): p·x below 0; clamp(x, lo, hi); affine(x, scale, shift);
- *               pow_scalar(x, p): x^p
+ * Arithmetic:   neg abs sign square sqrt cbrt reciprocal rsqrt: 1/√x; affine(x, scale, shift);
+ *               pow_scalar(x, p): x^p; clamp(x, lo, hi); floor ceil trunc round: halves to even
+ * Exponentials: exp exp2 exp10 expm1: e^x - 1; log log2 log10 log1p: ln(1 + x)
+ * Trigonometry: sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh; sinpi cospi: of πx;
+ *               mod2pi: the angle in 0 … 2π
+ * Special:      erf erfc erfinv erfcinv erfcx: e^(x²)·erfc(x); gamma; lgamma: ln |Γ(x)|;
+ *               polygamma(x, n): the n-th derivative of digamma; besselj(x, n) bessely(x, n): of
+ *               the first and second kind, of integer order n
+ * Activations:  sigm relu gelu gelu_tanh silu: x·sigm(x), called swish too; mish; selu;
+ *               softplus: ln(1 + e^x); logsigmoid; softsign: x/(1 + |x|);
+ *               hardsigmoid: (x + 3)/6 in 0 … 1; hardswish: x·hardsigmoid(x);
+ *               leaky_relu(x, p): p·x below 0; elu(x, p): p·(e^x - 1) below 0;
+ *               celu(x, p): p·(e^(x/p) - 1) below 0; hardshrink(x, p): 0 where |x| <= p
  * Two inputs:   add sub mul div pow; maximum minimum (kn_max and kn_min reduce);
- *               gate(a, b): a·sigm(b)
- * Three inputs: where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a)
- * Comparisons:  eq ne lt le gt ge, logical_and logical_or logical_xor; they give KN_BOOL and have
- *               no gradient
- * sign's gradient is zero; relu keeps NaN; where max and min tie the gradient is shared. Integers
- * wrap. */
+ *               fmod: with the sign of a; remainder: with the sign of b; hypot: √(a² + b²);
+ *               atan2(y, x); copysign(a, b); xlogy: a·ln b, 0 where a is 0;
+ *               logaddexp: ln(e^a + e^b); gate(a, b): a·sigm(b); axpby(a, b, p, q): p·a + q·b
+ * Losses:       of a prediction x and its target y, element by element; kn_mse and its kin have
+ *               the meaning: square_diff abs_diff bce_terms bce_logits_terms logistic_terms
+ *               kl_terms kl_log_terms; hinge_terms(x, y, margin); huber_terms(x, y, delta)
+ * Three inputs: addcmul(x, a, b, p): x + p·a·b;
+ *               where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a)
+ * Comparisons:  eq ne lt le gt ge, logical_and logical_or logical_xor, of one input logical_not
+ *               isnan isinf isfinite; they give KN_BOOL and have no gradient
+ *
+ * The gradient of sign and of rounding is zero; relu keeps NaN; where max and min tie the gradient
+ * is shared. Integers wrap: neg abs sign square relu clamp add sub mul fmod remainder maximum
+ * minimum and comparisons are for integers too. A remainder of an integer by 0 is 0. */
 #define KN_PARAMS_0_
 #define KN_PARAMS_1_ , double p
 #define KN_PARAMS_2_ , double p, double q
@@ -60,18 +110,129 @@ KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *
 #define KN_ROW3(name, s, ...)                                                                      \
     KN_API kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y, kn_tensor *w KN_PARAMS_##s##_);
 #define KN_COMPARE(name, ...) KN_API kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y);
+#define KN_COMPARE1(name, ...) KN_API kn_tensor *kn_##name(kn_tensor *x);
 #include <knet/ops.def>
 
-/* --- reductions over axes (KN_ALL: all; KN_SCALAR: none, a copy) --- */
-/* The sum or mean over the axes. keep_dims keeps them, with size 1. */
+/* --- composed of rows: same dtypes, gradients of the rows' orders --- */
+/* Reciprocals of trigonometric and hyperbolic functions, and the inverses of these. */
+KN_API kn_tensor *kn_sec(kn_tensor *x);
+KN_API kn_tensor *kn_csc(kn_tensor *x);
+KN_API kn_tensor *kn_cot(kn_tensor *x);
+KN_API kn_tensor *kn_sech(kn_tensor *x);
+KN_API kn_tensor *kn_csch(kn_tensor *x);
+KN_API kn_tensor *kn_coth(kn_tensor *x);
+KN_API kn_tensor *kn_asec(kn_tensor *x);
+KN_API kn_tensor *kn_acsc(kn_tensor *x);
+KN_API kn_tensor *kn_acot(kn_tensor *x);
+KN_API kn_tensor *kn_asech(kn_tensor *x);
+KN_API kn_tensor *kn_acsch(kn_tensor *x);
+KN_API kn_tensor *kn_acoth(kn_tensor *x);
+/* The same in degrees; multiples of 90 give exact results. */
+KN_API kn_tensor *kn_sind(kn_tensor *x);
+KN_API kn_tensor *kn_cosd(kn_tensor *x);
+KN_API kn_tensor *kn_tand(kn_tensor *x);
+KN_API kn_tensor *kn_secd(kn_tensor *x);
+KN_API kn_tensor *kn_cscd(kn_tensor *x);
+KN_API kn_tensor *kn_cotd(kn_tensor *x);
+KN_API kn_tensor *kn_asind(kn_tensor *x);
+KN_API kn_tensor *kn_acosd(kn_tensor *x);
+KN_API kn_tensor *kn_atand(kn_tensor *x);
+KN_API kn_tensor *kn_asecd(kn_tensor *x);
+KN_API kn_tensor *kn_acscd(kn_tensor *x);
+KN_API kn_tensor *kn_acotd(kn_tensor *x);
+/* From degrees to radians, and back. */
+KN_API kn_tensor *kn_deg2rad(kn_tensor *x);
+KN_API kn_tensor *kn_rad2deg(kn_tensor *x);
+/* The derivative of lgamma, and its derivative; Bessel's functions of order 0 and 1. */
+KN_API kn_tensor *kn_digamma(kn_tensor *x);
+KN_API kn_tensor *kn_trigamma(kn_tensor *x);
+KN_API kn_tensor *kn_besselj0(kn_tensor *x);
+KN_API kn_tensor *kn_besselj1(kn_tensor *x);
+KN_API kn_tensor *kn_bessely0(kn_tensor *x);
+KN_API kn_tensor *kn_bessely1(kn_tensor *x);
+/* x - tanh x; clamp to 0 … 6; ln cosh x; ln(x/(1 - x)). */
+KN_API kn_tensor *kn_tanhshrink(kn_tensor *x);
+KN_API kn_tensor *kn_relu6(kn_tensor *x);
+KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
+KN_API kn_tensor *kn_logit(kn_tensor *x);
+/* Toward 0 by p, 0 where |x| <= p; hardtanh: clamp. */
+KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
+KN_API kn_tensor *kn_hardtanh(kn_tensor *x, double lo, double hi);
+/* x·2^n, n of x's dtype. */
+KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
+/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether that holds everywhere, 0-dimensional.
+ * KN_BOOL, no gradient. */
+KN_API kn_tensor *kn_isclose(kn_tensor *a, kn_tensor *b, double rtol, double atol);
+KN_API kn_tensor *kn_all_close(kn_tensor *a, kn_tensor *b, double rtol, double atol);
+
+/* --- reductions over axes (KN_ALL: all; KN_SCALAR: none) ---
+ *
+ * keep_dims keeps the reduced axes, with size 1. Any dtype, unless the op says otherwise; f16 and
+ * bf16 are computed in f32. A NaN among the elements makes the result NaN. Results stay on the
+ * device. */
+/* The sum. Integers and bools give KN_I64 and wrap. */
 KN_API kn_tensor *kn_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The sum of |x|, and of x². */
+KN_API kn_tensor *kn_sum_abs(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_sum_square(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The product, with sum's dtypes. */
+KN_API kn_tensor *kn_prod(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The mean; of integers and bools in KN_F64. Of no elements: NaN. */
 KN_API kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The largest or smallest element. Tied elements share the gradient equally. A reduction of no
- * elements is a SHAPE error. */
+/* The largest or smallest element, or |element|, in x's dtype. Tied elements share the gradient
+ * equally. A reduction of no elements is a SHAPE error. */
 KN_API kn_tensor *kn_max(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_min(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* Index of the first maximum along one axis, KN_I64, that axis removed; no gradient. */
-KN_API kn_tensor *kn_argmax(kn_tensor *x, int axis);
+KN_API kn_tensor *kn_max_abs(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_min_abs(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* Options of kn_var and kn_std. */
+typedef struct kn_var_options {
+    int population;       /* 1: divide by n, as NumPy does; 0: by n - 1, as PyTorch does */
+    uint32_t unused;      /* zero */
+    kn_tensor *mean;      /* of each result, shaped like it or with the axes kept; NULL: computed */
+    uint64_t reserved[4]; /* zero */
+} kn_var_options;
+/* The variance and its root, of floats. Where n - 1 is 0, or n is: NaN. NULL options: the defaults.
+ */
+KN_API kn_tensor *kn_var(kn_tensor *x, kn_shape axes, bool keep_dims,
+                         const kn_var_options *options);
+KN_API kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims,
+                         const kn_var_options *options);
+/* (Σ|x|^p)^(1/p) of floats. p = 0: the number of nonzeros; INFINITY: the largest |x|; -INFINITY:
+ * the smallest. At 0 the gradient is 0. */
+KN_API kn_tensor *kn_norm(kn_tensor *x, double p, kn_shape axes, bool keep_dims);
+/* ln Σ e^x of floats, without overflow. */
+KN_API kn_tensor *kn_logsumexp(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The number of elements that aren't zero, KN_I64; whether any or all of them are so, KN_BOOL. A
+ * NaN isn't zero. No gradient. */
+KN_API kn_tensor *kn_count_nonzero(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_any(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_all(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* Index of the first largest or smallest element along one axis, or with KN_ALL in the flattened x:
+ * KN_I64. A NaN counts as both. No gradient. */
+KN_API kn_tensor *kn_argmax(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_argmin(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The same with the element itself; its gradient flows to that element alone. On failure both
+ * results are NULL. */
+KN_API KN_MUST_CHECK kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                            kn_shape axes, bool keep_dims);
+KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                            kn_shape axes, bool keep_dims);
+
+/* --- along one axis --- */
+/* Sums and products of the elements up to each one, with sum's dtypes. */
+KN_API kn_tensor *kn_cumsum(kn_tensor *x, int axis);
+KN_API kn_tensor *kn_cumprod(kn_tensor *x, int axis);
+/* The elements in order, and their indices (KN_I64). Equal elements keep their order; a NaN counts
+ * as larger than all others. kn_argsort gives the indices alone. */
+KN_API kn_tensor *kn_sort(kn_tensor *x, int axis, bool descending);
+KN_API kn_tensor *kn_argsort(kn_tensor *x, int axis, bool descending);
+KN_API KN_MUST_CHECK kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                             int axis, bool descending);
+/* The k largest or smallest elements in order, the best first, and their indices. Of equal elements
+ * those that come first are taken. */
+KN_API KN_MUST_CHECK kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                       int64_t k, int axis, bool smallest);
 
 /* --- products --- */
 /* Options of kn_matmul. */
@@ -80,10 +241,88 @@ typedef struct kn_matmul_options {
     uint64_t reserved[4]; /* zero */
 } kn_matmul_options;
 /* a [...,M,K], b [...,K,N] → [...,M,N]: one product for each of the leading dimensions, which are
- * alike. trans_a: a [...,K,M]; trans_b: b [...,N,K]. NULL options: the defaults. */
+ * broadcast. trans_a: a [...,K,M]; trans_b: b [...,N,K]. NULL options: the defaults. */
 KN_API kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options);
+/* a [...,M,K], x [...,K] → [...,M] */
+KN_API kn_tensor *kn_mv(kn_tensor *a, kn_tensor *x);
+/* The sum of the products of all elements: a and b of one shape → 0-dim. */
+KN_API kn_tensor *kn_dot(kn_tensor *a, kn_tensor *b);
+/* a [M], b [N] → [M,N] */
+KN_API kn_tensor *kn_outer(kn_tensor *a, kn_tensor *b);
+/* alpha·op(a) + beta·op(b): matrices, transposed as the options say. */
+KN_API kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
+                          const kn_matmul_options *options);
+/* y += alpha·x, in place: a new version of y. x has y's shape. Not recorded. */
+KN_API KN_MUST_CHECK kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x);
+/* Einstein's sum: "bij,bjk->bik". A letter a dimension of each operand; letters that the result
+ * lacks are summed over. Without "->" the result has the letters that occur once, sorted. A letter
+ * twice in one operand takes its diagonal. "..." stands for any number of dimensions, counted from
+ * the last one and broadcast; a result without it sums over them. Spaces are skipped. Operands are
+ * joined from left to right, two at a time, by a product of matrices where letters are summed. */
+KN_API kn_tensor *kn_einsum(const char *spec, kn_tensor *const x[], int n_x);
+#define KN_EINSUM(spec, ...)                                                                       \
+    kn_einsum(spec, (kn_tensor *const[]){__VA_ARGS__},                                             \
+              (int)(sizeof((kn_tensor *const[]){__VA_ARGS__}) / sizeof(kn_tensor *)))
+/* Kronecker's product: a [M,N], b [P,Q] → [M·P,N·Q] */
+KN_API kn_tensor *kn_kron(kn_tensor *a, kn_tensor *b);
+/* Matrices along the diagonal of a larger one, zeros elsewhere. */
+KN_API kn_tensor *kn_block_diag(kn_tensor *const x[], int n_x);
+/* x [...,N,N] → [...]: the sums of the diagonals. */
+KN_API kn_tensor *kn_trace(kn_tensor *x);
+
+/* Activations that kn_linear_act applies. */
+typedef enum kn_act { KN_ACT_NONE = 0, KN_ACT_RELU, KN_ACT_GELU } kn_act;
 /* x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
+/* The activation of kn_linear(x, w, b), in one pass: on the host while the product's tile is in the
+ * cache, on CUDA in cublasLt's epilogue. Recorded, relu keeps its result alone; gelu runs as an op
+ * of its own, since its gradient reads what came before it. */
+KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act);
+
+/* --- factorisations and solvers: f32 and f64; all but the last two dimensions count matrices ---
+ *
+ * On the host Cholesky, LU, QR and the triangular solver are the library's own; svd and eigh call
+ * LAPACK, which is loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp);
+ * without it they are an UNSUPPORTED error. On CUDA they call cuSOLVER, loaded in the same way.
+ * Nothing is read back to the host: a matrix that is singular, or not positive definite, gives
+ * infinities or NaNs and no error. A matrix without elements gives an empty result.
+ *
+ * Gradients of all but svd and eigh exist for any order. Those of svd and eigh need different
+ * singular values or eigenvalues (and none zero, where svd's matrix is not square): otherwise they
+ * are infinite or NaN, as the derivative does not exist. Gradients of eigenvectors and singular
+ * vectors are those of a loss that does not depend on the vectors' signs. qr's needs M >= N. */
+/* a = L·Lᵀ, positive definite → L, zero above the diagonal; the upper half of a is not read. All of
+ * L is NaN where a is not positive definite. Gradient: Murray 2016, of a symmetric a. */
+KN_API kn_tensor *kn_cholesky(kn_tensor *a);
+/* Options of kn_solve and kn_triangular_solve. */
+typedef struct kn_solve_options {
+    int trans;            /* 1: with the transpose of a */
+    int upper;            /* kn_triangular_solve: 1: the upper half of a is read, else the lower */
+    int unit;             /* kn_triangular_solve: 1: the diagonal counts as ones and is not read */
+    uint64_t reserved[4]; /* zero */
+} kn_solve_options;
+/* x [...,N,K] with op(a)·x = b, a [...,N,N], b [...,N,K]; the leading dimensions are alike. The
+ * first is for a triangular, the second by LU with partial pivoting. NULL options: the defaults. */
+KN_API kn_tensor *kn_triangular_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
+KN_API kn_tensor *kn_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
+/* a [...,N,N] → [...,N,N] */
+KN_API kn_tensor *kn_inverse(kn_tensor *a);
+/* a [...,N,N] → [...]; the determinant, and the logarithm of its size (-inf where it is 0). */
+KN_API kn_tensor *kn_det(kn_tensor *a);
+KN_API kn_tensor *kn_logdet(kn_tensor *a);
+/* The same with the determinant's sign: -1, 0 or 1; logabs has the gradient. */
+KN_API KN_MUST_CHECK kn_status kn_slogdet(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a);
+/* a [...,M,N] = Q·R, Q [...,M,K] with orthonormal columns, R [...,K,N] upper triangular,
+ * K = min(M, N). Signs are LAPACK's: R's diagonal may be negative. */
+KN_API KN_MUST_CHECK kn_status kn_qr(kn_tensor **q, kn_tensor **r, kn_tensor *a);
+/* a [...,M,N] = L·Q, L [...,M,K] lower triangular, Q [...,K,N] with orthonormal rows. */
+KN_API KN_MUST_CHECK kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a);
+/* a [...,M,N] = U·diag(s)·Vᵀ, U [...,M,K], s [...,K] descending, Vt [...,K,N]. u and vt may both be
+ * NULL: the singular values alone, which is faster. */
+KN_API KN_MUST_CHECK kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a);
+/* a symmetric [...,N,N] = V·diag(w)·Vᵀ: w [...,N] ascending, V [...,N,N] with the eigenvectors as
+ * columns. The lower half of a is read. v may be NULL: the eigenvalues alone. */
+KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a);
 
 /* --- convolution and pooling: x [B,C,spatial…], one to three spatial dimensions --- */
 /* Options of kn_conv. */
@@ -92,12 +331,21 @@ typedef struct kn_conv_options {
     int64_t padding_extra[3];                   /* behind the last element, beyond `padding` */
     int64_t groups;                             /* 0: 1 */
     int flip;                                   /* 1: true convolution; 0: cross-correlation */
+    kn_act act;                                 /* of the result, in the same call */
     uint64_t reserved[4];                       /* zero */
 } kn_conv_options;
 /* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
  * defaults. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
+/* act(kn_conv(x, w, b) + residual), the residual like the result or KN_NONE: sum and activation run
+ * over each piece of the result while it is in the cache, on CUDA in one kernel with the bias.
+ * Recorded, relu keeps its result alone; gelu runs as an op of its own. */
+KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                              const kn_conv_options *options);
+/* Transposed: x [B,O,…], w [O,C/groups,window…], b [C] or KN_NONE → [B,C,…], each spatial size
+ * (S - 1)·stride - 2·padding - padding_extra + dilation·(W-1) + 1. */
+KN_API kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *conv);
 /* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
     int64_t stride[3];    /* zeros: the window's */
@@ -106,12 +354,33 @@ typedef struct kn_pooling_options {
     int64_t dilation[3];  /* zeros: 1 */
     int ceil;             /* 1: a last window may cross the edge, if it begins before it */
     int inside;           /* 1: averages are over the elements of x alone */
-    uint64_t reserved[4]; /* zero */
+    int skip_nan;         /* 1: maxima skip NaN, unless a window has nothing else; 0: NaN wins */
+    uint32_t unused;      /* zero */
+    uint64_t reserved[3]; /* zero */
 } kn_pooling_options;
 /* Each spatial size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down,
  * or up with `ceil`. NULL options: the defaults. */
 KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
+
+/* The same with the place of each maximum in its window, row-major, KN_U8; on failure both are
+ * NULL. kn_maxunpool puts x [B,C,…] into those places of zeros of the spatial `size` (KN_SCALAR:
+ * the least that has as many windows); where windows overlap values add up. Window and options are
+ * those of the pooling. */
+KN_API KN_MUST_CHECK kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets,
+                                                kn_tensor *x, kn_shape window,
+                                                const kn_pooling_options *options);
+KN_API kn_tensor *kn_maxunpool(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_shape size,
+                               const kn_pooling_options *options);
+/* Each element of x in all places of its window: Knet.jl's unpool. Overlapping windows add up. */
+KN_API kn_tensor *kn_unpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
+/* To a spatial size: window i of n covers elements ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1 of S, as PyTorch's.
+ * Over all elements of each channel: spatial dimensions of 1. Where windows of kn_adaptive_maxpool
+ * differ in size, and in kn_global_maxpool, tied elements share the gradient. */
+KN_API kn_tensor *kn_adaptive_avgpool(kn_tensor *x, kn_shape size);
+KN_API kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size);
+KN_API kn_tensor *kn_global_avgpool(kn_tensor *x);
+KN_API kn_tensor *kn_global_maxpool(kn_tensor *x);
 
 /* --- softmax and losses: 0-dimensional results stay on the device until kn_item --- */
 /* e^x / sum(e^x) along the axis, and its logarithm. */
@@ -127,6 +396,48 @@ KN_API kn_tensor *kn_accuracy(kn_tensor *scores, kn_tensor *labels);
 /* 0 with probability p, else x/(1-p). There is no training mode: p = 0 returns an alias of x. */
 KN_API kn_tensor *kn_dropout(kn_tensor *x, double p, kn_rng *rng);
 
+/* --- losses with options --- */
+/* How a loss joins its terms. KN_REDUCE_BATCH: their sum divided by the first dimension's size. */
+typedef enum kn_reduction {
+    KN_REDUCE_MEAN = 0,
+    KN_REDUCE_SUM,
+    KN_REDUCE_NONE,
+    KN_REDUCE_BATCH
+} kn_reduction;
+/* Options of kn_cross_entropy_with. */
+typedef struct kn_cross_entropy_options {
+    kn_tensor *weight;      /* [C]: of each class, in x's dtype; NULL: ones */
+    double smoothing;       /* in 0 … 1: this share of a target is spread over all classes */
+    int64_t ignore_index;   /* rows with this label are left out, if `ignores` is 1 */
+    int ignores;            /* see there */
+    kn_reduction reduction; /* KN_REDUCE_MEAN: over the rows that count, or their weights */
+    uint64_t reserved[4];   /* zero */
+} kn_cross_entropy_options;
+/* As PyTorch's cross_entropy; its gradients have any order. On the host a label out of range is an
+ * INVALID error. NULL options: kn_cross_entropy. */
+KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
+                                        const kn_cross_entropy_options *options);
+/* One less kn_accuracy; and the share of rows whose label is among the k largest scores. */
+KN_API kn_tensor *kn_zero_one(kn_tensor *scores, kn_tensor *labels);
+KN_API kn_tensor *kn_topk_accuracy(kn_tensor *scores, kn_tensor *labels, int64_t k);
+/* Predictions x and targets y, broadcast. (x - y)²; |x - y|. */
+KN_API kn_tensor *kn_mse(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+KN_API kn_tensor *kn_mae(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+/* (x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2); smooth_l1: the same divided by
+ * beta, which serves as delta; 0: kn_mae. */
+KN_API kn_tensor *kn_huber(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction);
+KN_API kn_tensor *kn_smooth_l1(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction);
+/* -y·ln x - (1 - y)·ln(1 - x) of probabilities x, with logarithms of -100 at least; and of logits,
+ * with sigm(x) for x, without overflow (Knet.jl's bce). y in 0 … 1. */
+KN_API kn_tensor *kn_bce(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+KN_API kn_tensor *kn_bce_logits(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+/* ln(1 + e^(-x·y)), and max(0, margin - x·y); y is 1 or -1. */
+KN_API kn_tensor *kn_logistic(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+KN_API kn_tensor *kn_hinge(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction);
+/* Kullback and Leibler's divergence y·(ln y - x) of log-probabilities x from probabilities y, or,
+ * with log_target, from their logarithms. Over distributions KN_REDUCE_BATCH is the mean. */
+KN_API kn_tensor *kn_kl_div(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction);
+
 /* --- movement: any dtype --- */
 KN_API kn_tensor *kn_reshape(kn_tensor *x, kn_shape shape); /* a view; one dimension may be -1 */
 KN_API kn_tensor *kn_flatten(kn_tensor *x);                 /* [B,…] → [B,rest]; a view */
@@ -136,14 +447,146 @@ KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
 /* Joins tensors along an axis. */
 KN_API kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis);
-/* Cuts the first dimension into pieces of sizes[0] … sizes[n-1], which add up to it: out[i] is a
- * view of x. On failure `out` holds NULLs. */
+/* Joins tensors of one shape along a new axis. */
+KN_API kn_tensor *kn_stack(kn_tensor *const x[], int n_x, int axis);
+/* Cut the axis into n pieces: of sizes[0] … sizes[n-1], which add up to it; of sizes that differ by
+ * at most one, the longer ones first; or of one element, without the axis, which has n. Pieces of
+ * the first dimension are views of x. On failure `out` holds NULLs. kn_split_rows cuts the first
+ * dimension. */
+KN_API KN_MUST_CHECK kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
+                                             int n, int axis);
+KN_API KN_MUST_CHECK kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis);
+KN_API KN_MUST_CHECK kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis);
 KN_API KN_MUST_CHECK kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
                                              int n);
+/* Remove the axes of one element (KN_ALL: all of them); insert one at `axis`. Views. */
+KN_API kn_tensor *kn_squeeze(kn_tensor *x, kn_shape axes);
+KN_API kn_tensor *kn_unsqueeze(kn_tensor *x, int axis);
+/* The elements of the axes in reverse order. */
+KN_API kn_tensor *kn_flip(kn_tensor *x, kn_shape axes);
+/* Element i of the axis moves to i + shift; those that leave at one end enter at the other. */
+KN_API kn_tensor *kn_roll(kn_tensor *x, int64_t shift, int axis);
+/* Each element n times, one after the other (numpy.repeat); all of x times[d] times along each
+ * dimension d. */
+KN_API kn_tensor *kn_repeat(kn_tensor *x, int64_t n, int axis);
+KN_API kn_tensor *kn_tile(kn_tensor *x, kn_shape times);
+/* What kn_pad puts around x. For x = a b c: */
+typedef enum kn_pad_mode {
+    KN_PAD_CONSTANT,  /* v v | a b c | v v: the value */
+    KN_PAD_REFLECT,   /* c b | a b c | b a: at most size - 1 elements on a side */
+    KN_PAD_SYMMETRIC, /* b a | a b c | c b: at most size */
+    KN_PAD_REPLICATE, /* a a | a b c | c c */
+    KN_PAD_CIRCULAR   /* b c | a b c | a b: at most size */
+} kn_pad_mode;
+/* before[d] and after[d] more elements at the ends of each dimension d. `value` is for
+ * KN_PAD_CONSTANT alone; it has no gradient. */
+KN_API kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode,
+                         double value);
+/* x [...,rows,columns] with zeros below, or above, the diagonal: the elements whose column - row is
+ * `diagonal`. */
+KN_API kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal);
+KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
+/* The elements whose index along axis_column less that along axis_row is k; the two axes go, the
+ * diagonal is the last one. kn_diag: of a matrix; or x [n] as a diagonal among zeros. */
+KN_API kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column);
+KN_API kn_tensor *kn_diag(kn_tensor *x, int64_t k);
 KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
 KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* an alias where dtypes are equal */
 /* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
+
+/* --- indexing: any dtype ---
+ *
+ *     kn_index(x, KN_ITEMS(KN_AT(-1), KN_EVERY, KN_RANGE(0, 10, 2)))     // x[-1, :, 0:10:2]
+ *     kn_index(x, KN_ITEMS(KN_TAKE(rows)))                               // x[rows]
+ *     kn_set_at(x, kn_full(KN_SCALAR, 0), KN_ITEMS(KN_MASK(mask)))       // x with zeros at the
+ * mask
+ *
+ * Each item is for the next dimension of x; dimensions without one are kept whole. Rules are
+ * NumPy's. Plain items (KN_AT, KN_RANGE, KN_EVERY, KN_NEW) give a view where the elements are a run
+ * of x's. Several tensors are broadcast and used together, element by element; their dimensions
+ * replace the first one's, or come first when plain items stand between them.
+ *
+ * Tensors of indices are KN_I64, KN_I32 or KN_U8; negative indices count from the end. An index out
+ * of range is an INVALID error on the host. On CUDA it would take a wait for the device to know:
+ * there such an element reads as NaN (0 for integers, false for bool), and writes to it are
+ * skipped. Where one place is written several times the last value counts; values that are added to
+ * one place are added in their order, so results have the same bits each time, without atomics.
+ *
+ * A mask selects as many elements as are true in it. Only the device knows how many: kn_nonzero,
+ * kn_masked_select and KN_MASK wait for the tensor's stream, as kn_item does, and can't be
+ * captured. kn_where(mask, x, y) selects without that. */
+typedef enum kn_index_kind {
+    KN_INDEX_AT,
+    KN_INDEX_RANGE,
+    KN_INDEX_NEW,
+    KN_INDEX_TAKE,
+    KN_INDEX_MASK
+} kn_index_kind;
+/* What one item of a list selects; see KN_AT and its kin. */
+typedef struct kn_index_item {
+    kn_index_kind kind;        /* which of them */
+    int64_t start, stop, step; /* KN_AT: start alone; KN_RANGE */
+    kn_tensor *tensor;         /* KN_TAKE, KN_MASK */
+} kn_index_item;
+/* As start and stop of a range: its ends, whatever the sign of the step. */
+#define KN_BEGIN INT64_MIN
+#define KN_END INT64_MAX
+/* Not for users: an item. */
+static inline kn_index_item kn_index_item_of_(kn_index_kind kind, int64_t start, int64_t stop,
+                                              int64_t step, kn_tensor *tensor) {
+    kn_index_item item;
+    item.kind = kind;
+    item.start = start;
+    item.stop = stop;
+    item.step = step;
+    item.tensor = tensor;
+    return item;
+}
+/* Element i alone, without its dimension. */
+#define KN_AT(i) kn_index_item_of_(KN_INDEX_AT, (i), 0, 0, NULL)
+/* Elements start, start + step, … before stop; as Python's, ends outside are cut off. */
+#define KN_RANGE(start, stop, step) kn_index_item_of_(KN_INDEX_RANGE, (start), (stop), (step), NULL)
+/* All elements; a new dimension of one. */
+#define KN_EVERY KN_RANGE(KN_BEGIN, KN_END, 1)
+#define KN_NEW kn_index_item_of_(KN_INDEX_NEW, 0, 0, 0, NULL)
+/* The elements at a tensor's indices; where a bool tensor, of one dimension or more, is true. */
+#define KN_TAKE(index) kn_index_item_of_(KN_INDEX_TAKE, 0, 0, 0, (index))
+#define KN_MASK(mask) kn_index_item_of_(KN_INDEX_MASK, 0, 0, 0, (mask))
+/* A list of items: how many, and the items. C alone. */
+#define KN_ITEMS(...)                                                                              \
+    (int)(sizeof((kn_index_item[]){__VA_ARGS__}) / sizeof(kn_index_item)),                         \
+        (const kn_index_item[]) {                                                                  \
+        __VA_ARGS__                                                                                \
+    }
+
+/* The selected elements. */
+KN_API kn_tensor *kn_index(kn_tensor *x, int n_items, const kn_index_item items[]);
+/* A copy of x in which the selected elements are y, or have y added; y is broadcast to them. */
+KN_API kn_tensor *kn_set_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]);
+KN_API kn_tensor *kn_add_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]);
+/* The same as kn_set_at in x itself; a new version of x, as kn_data_mut makes; not recorded. */
+KN_API KN_MUST_CHECK kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items,
+                                           const kn_index_item items[]);
+/* Element `index` of the axis, which is removed. */
+KN_API kn_tensor *kn_select(kn_tensor *x, int64_t index, int axis);
+/* x where the mask is true: [count, the rest of x's dimensions]. */
+KN_API kn_tensor *kn_masked_select(kn_tensor *x, kn_tensor *mask);
+/* The indices of elements that are not zero, row-major: KN_I64 [count, dimensions of x]. */
+KN_API kn_tensor *kn_nonzero(kn_tensor *x);
+
+/* Whole slices of one axis. x [B,A,I], index [N…] → y [B,N…,I]: y[b,n,i] = x[b,index[n],i].
+ * kn_embedding: rows of w. */
+KN_API kn_tensor *kn_index_select(kn_tensor *x, kn_tensor *index, int axis);
+KN_API kn_tensor *kn_embedding(kn_tensor *w, kn_tensor *index);
+/* Copies of x with y [B,N…,I] added to those slices, or in their place. */
+KN_API kn_tensor *kn_index_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
+KN_API kn_tensor *kn_index_set(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
+/* An index for each element: x [B,A,I], index [B,N,I] → y [B,N,I]: y[b,n,i] = x[b,index[b,n,i],i].
+ * kn_scatter and kn_scatter_add: copies of x with y [B,N,I] in those places, or added there. */
+KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
+KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
+KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 
 /* --- the macros that add the call site --- */
 /* Not for users: adds the call site to an error. */

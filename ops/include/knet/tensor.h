@@ -82,6 +82,12 @@ KN_API char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape);
 
 /* Copies `data` (row-major) to the frame's device. */
 KN_API kn_tensor *kn_tensor_from(const void *data, kn_dtype dtype, kn_shape shape);
+/* Writes `data` (row-major, data_bytes in all: the tensor's size) into t, on the stream that wrote
+ * t last, and makes a new version of it. From pinned memory (kn_device_pinned_pool) the call
+ * returns at once, and the copy runs beside the device's work: leave `data` alone until an event
+ * recorded on the stream afterwards was reached. From other memory the call may wait until `data`
+ * can be reused. kn_tensor_from treats memory in the same way. */
+KN_API KN_MUST_CHECK kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes);
 
 /* Copy one element, or all, to the host. They wait for the tensor's stream only. Errors: SHAPE if
  * kn_item's tensor does not have one element, or out_bytes is not the tensor's size. */

@@ -42,6 +42,7 @@ enum { KN_PROF_ALL_ = 1, KN_PROF_GRAD_ = 2, KN_PROF_STEPS_ = 4 };
 KN_PROF_API_ kn_scope kn_scope_begin_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_static_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_block_on_(const char *label);
+KN_PROF_API_ kn_scope kn_scope_begin_here_on_(const char *label_where);
 KN_PROF_API_ void kn_scope_end_on_(kn_scope *scope);
 
 static inline bool kn_prof_is_on_(int which) {
@@ -98,10 +99,17 @@ KN_API void kn_prof_resume(void);
 
 /* Writes the report now, with the options of KNET_TIMER. "-" is stderr; "%p" in a path is replaced
  * by the process id. The path's suffix selects the format: .json, .csv, .folded (stacks), .svg
- * (flame graph), else the table. Open scopes count up to now. The report at exit is still written.
- * Errors: IO, with the path, after which the report goes to stderr; UNSUPPORTED if the timer is
- * off, and in a child of fork(). */
+ * (flame graph), .html (a page for a browser), .prom (OpenMetrics text), else the table. Open
+ * scopes count up to now. The report at exit is still written. Errors: IO, with the path, after
+ * which the report goes to stderr; UNSUPPORTED if the timer is off, and in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
+
+/* Adds "key=value" to what every report says of the run ("run" in JSON): a commit, a data set, an
+ * option; knet diff warns about runs that differ there. A second value of a key replaces the first;
+ * NULL removes it. The texts are copied. May be called from any thread, with the timer off too.
+ * Errors: INVALID for a key that is NULL, empty, longer than 31 bytes or has '=' or ',' in it, for
+ * a value longer than 127 bytes, and for a 17th key. */
+KN_API KN_MUST_CHECK kn_status kn_prof_note(const char *key, const char *value);
 
 /* Records scopes and the owner of each block of memory, without a report at exit, so that
  * out-of-memory errors and snapshots name the owners. Blocks allocated before have no owner. No-op
@@ -115,16 +123,27 @@ KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 #define KN_CAT(a, b) KN_CAT_(a, b)
 /* A variable whose destructor is `end`, in C and in C++ (gcc, clang, nvcc). */
 #define KN_AT_EXIT(end, type) __attribute__((unused, cleanup(end))) type KN_CAT(kn_at_, __COUNTER__)
-/* Not for users: the same, for KN_SCOPE alone. */
-static inline kn_scope kn_scope_begin_block_(const char *label) {
+/* Not for users: the same, for KN_SCOPE alone; the place in the source follows the label's zero
+ * byte.
+ */
+static inline kn_scope kn_scope_begin_here_(const char *label_where) {
     kn_scope off = {0};
-    return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_block_on_(label) : off;
+    return kn_prof_is_on_(KN_PROF_ALL_) ? kn_scope_begin_here_on_(label_where) : off;
 }
+#ifdef __FILE_NAME__
+#define KN_FILE_ __FILE_NAME__
+#else
+#define KN_FILE_ __FILE__
+#endif
+#define KN_TEXT_(x) #x
+#define KN_TEXT_OF_(x) KN_TEXT_(x)
 
 /* A scope until the end of the block, however the block is left. The label is a literal. It is a
  * declaration: put it before any goto of its block. A scope that longjmp leaves open is closed when
- * the same block is entered again. */
-#define KN_SCOPE(label) KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_block_("" label "")
+ * the same block is entered again. Traces show its file and line. */
+#define KN_SCOPE(label)                                                                            \
+    KN_AT_EXIT(kn_scope_end, kn_scope) =                                                           \
+        kn_scope_begin_here_("" label "\0" KN_FILE_ ":" KN_TEXT_OF_(__LINE__))
 
 #ifdef __cplusplus
 }

@@ -1,50 +1,30 @@
 #include "model.h"
 
-typedef struct lenet {
-    kn_model base;
-    kn_tensor *conv1_w, *conv1_b, *conv2_w, *conv2_b, *fc1_w, *fc1_b, *fc2_w, *fc2_b;
-} lenet;
-
-static kn_status lenet_init(kn_model *model, kn_params *p) {
-    lenet *m = (lenet *)model;
-    m->conv1_w = kn_param(p, KN_SHAPE(20, 1, 5, 5), kn_init_xavier(), "conv1.w");
-    m->conv1_b = kn_param(p, KN_SHAPE(20), (kn_init){0}, "conv1.b");
-    m->conv2_w = kn_param(p, KN_SHAPE(50, 20, 5, 5), kn_init_xavier(), "conv2.w");
-    m->conv2_b = kn_param(p, KN_SHAPE(50), (kn_init){0}, "conv2.b");
-    m->fc1_w = kn_param(p, KN_SHAPE(500, 800), kn_init_xavier(), "fc1.w");
-    m->fc1_b = kn_param(p, KN_SHAPE(500), (kn_init){0}, "fc1.b");
-    m->fc2_w = kn_param(p, KN_SHAPE(10, 500), kn_init_xavier(), "fc2.w");
-    m->fc2_b = kn_param(p, KN_SHAPE(10), (kn_init){0}, "fc2.b");
+/* Pooling after relu, as the original; the other order gives the same values. */
+static kn_status lenet_init(void *model, kn_layer *net) {
+    (void)model;
+    kn_layer_conv(net, "conv1", 1, 20, KN_SHAPE(5, 5), &(kn_layer_conv_options){.act = kn_relu});
+    kn_layer_maxpool(net, "pool1", KN_SHAPE(2, 2), NULL); /* [B,20,12,12] */
+    kn_layer_conv(net, "conv2", 20, 50, KN_SHAPE(5, 5), &(kn_layer_conv_options){.act = kn_relu});
+    kn_layer_maxpool(net, "pool2", KN_SHAPE(2, 2), NULL); /* [B,50,4,4] */
+    kn_layer_flatten(net, "flatten");
+    kn_layer_linear(net, "fc1", 800, 500, &(kn_layer_linear_options){.act = kn_relu});
+    kn_layer_linear(net, "fc2", 500, 10, NULL); /* [B,10] */
     return kn_check();
 }
 
-/* Pooling after relu, as the original; the other order gives the same values. */
-static kn_tensor *conv_layer(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
-    KN_FRAME();
-    return kn_keep(kn_maxpool(kn_relu(kn_conv(x, w, b, NULL)), KN_SHAPE(2, 2), NULL));
-}
-
-static kn_tensor *fc_layer(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
-    KN_FRAME();
-    return kn_keep(kn_relu(kn_linear(x, w, b)));
-}
-
-static kn_tensor *lenet_logits(const kn_model *model, kn_tensor *x) { /* x [B,1,28,28] */
-    const lenet *m = (const lenet *)model;
-    {
-        KN_SCOPE("conv1");
-        x = conv_layer(x, m->conv1_w, m->conv1_b); /* [B,20,12,12] */
-    }
-    {
-        KN_SCOPE("conv2");
-        x = conv_layer(x, m->conv2_w, m->conv2_b); /* [B,50,4,4] */
-    }
-    {
-        KN_SCOPE("fc1");
-        x = fc_layer(kn_flatten(x), m->fc1_w, m->fc1_b); /* [B,500] */
-    }
-    KN_SCOPE("fc2");
-    return kn_linear(x, m->fc2_w, m->fc2_b); /* [B,10] */
-}
-
-const kn__model_kind kn__lenet = {"lenet", sizeof(lenet), lenet_init, lenet_logits};
+const kn_model_kind kn__lenet = {
+    .name = "lenet",
+    .summary = "two convolutions and two linear layers",
+    .init = lenet_init,
+    .facts = &(const kn_model_facts){
+        .n_params = 431080,
+        .data = "MNIST, 28x28 pixels",
+        .published = "an epoch on a GRID K520: Knet 3.59 s, Theano 3.03, Torch 1.69, "
+                     "Caffe 3.54, TensorFlow 8.77",
+        .x = {{1, 28, 28}, 3},
+        .n_classes = 10,
+        .batch = 128,
+        .optimizer = "sgd",
+        .lr = 0.1,
+        .optim = kn__optim_sgd}};

@@ -1,30 +1,25 @@
 #include "model.h"
 
-typedef struct mlp {
-    kn_model base;
-    kn_tensor *fc1_w, *fc1_b, *fc2_w, *fc2_b;
-} mlp;
-
-static kn_status mlp_init(kn_model *model, kn_params *p) {
-    mlp *m = (mlp *)model;
-    m->fc1_w = kn_param(p, KN_SHAPE(64, 784), kn_init_xavier(), "fc1.w");
-    m->fc1_b = kn_param(p, KN_SHAPE(64), (kn_init){0}, "fc1.b");
-    m->fc2_w = kn_param(p, KN_SHAPE(10, 64), kn_init_xavier(), "fc2.w");
-    m->fc2_b = kn_param(p, KN_SHAPE(10), (kn_init){0}, "fc2.b");
+static kn_status mlp_init(void *model, kn_layer *net) { /* x [B,784] or [B,1,28,28] */
+    (void)model;
+    kn_layer_flatten(net, "flatten");
+    kn_layer_linear(net, "fc1", 784, 64, &(kn_layer_linear_options){.act = kn_relu}); /* [B,64] */
+    kn_layer_linear(net, "fc2", 64, 10, NULL);                                        /* [B,10] */
     return kn_check();
 }
 
-static kn_tensor *hidden_layer(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
-    KN_SCOPE("fc1");
-    KN_FRAME();
-    return kn_keep(kn_relu(kn_linear(x, w, b)));
-}
-
-static kn_tensor *mlp_logits(const kn_model *model, kn_tensor *x) { /* x [B,784] or [B,1,28,28] */
-    const mlp *m = (const mlp *)model;
-    x = hidden_layer(kn_flatten(x), m->fc1_w, m->fc1_b); /* [B,64] */
-    KN_SCOPE("fc2");
-    return kn_linear(x, m->fc2_w, m->fc2_b); /* [B,10] */
-}
-
-const kn__model_kind kn__mlp = {"mlp", sizeof(mlp), mlp_init, mlp_logits};
+const kn_model_kind kn__mlp = {
+    .name = "mlp",
+    .summary = "two linear layers",
+    .init = mlp_init,
+    .facts = &(const kn_model_facts){
+        .n_params = 50890,
+        .data = "MNIST, 28x28 pixels",
+        .published = "10 epochs on a GRID K520: Knet 3.68 s, Theano 2.31, Torch 4.03, "
+                     "Caffe 3.69, TensorFlow 6.94",
+        .x = {{1, 28, 28}, 3},
+        .n_classes = 10,
+        .batch = 100,
+        .optimizer = "sgd",
+        .lr = 0.15,
+        .optim = kn__optim_sgd}};

@@ -1,46 +1,200 @@
 #include "model.h"
 
+#include <knet/op.h>
+#include <knet/tape.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "mix.h"
 #include "text.h"
 
-static const kn__model_kind *const kinds[] = {&kn__lenet, &kn__mlp};
+#define KIND(name) &kn__##name,
+static const kn_model_kind *const kinds[] = {KN__MODELS(KIND)};
+#undef KIND
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-static const kn__model_kind *kind_find(const char *name) {
+struct kn_model {
+    const kn_model_kind *kind;
+    kn_params *params;
+    kn_layer *net;
+    void *self; /* the kind's struct */
+};
+
+const kn_model_kind *kn_model_kind_at(int i) { return i >= 0 && i < N_KINDS ? kinds[i] : NULL; }
+const char *kn_model_name_at(int i) { return i >= 0 && i < N_KINDS ? kinds[i]->name : NULL; }
+
+const kn_model_kind *kn_model_kind_find(const char *name) {
     for (int i = 0; i < N_KINDS; i++)
         if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
     return NULL;
 }
 
 static kn_status unknown_fail(const char *name) {
-    char buffer[256];
+    char buffer[1024];
     kn__text names = kn__text_in(buffer, sizeof buffer);
     for (int i = 0; i < N_KINDS; i++)
         kn__text_printf(&names, "%s%s", i ? ", " : "", kinds[i]->name);
     return KN_FAIL(KN_ERR_INVALID, "unknown model '%s'; there are: %s", name, names.data);
 }
 
-kn_status kn_model_create(kn_model **out, const char *name, kn_params *params) {
-    const kn__model_kind *kind = kind_find(name);
-    if (!kind) return unknown_fail(name);
-    kn_model *model = calloc(1, kind->size_bytes);
-    if (!model) return KN_FAIL(KN_ERR_OOM, "no memory for the model %s", name);
-    model->kind = kind;
-    kn_status status = kind->init(model, params);
-    if (status < 0) {
-        free(model);
-        return status;
-    }
-    *out = model;
+static kn_status kind_check(const kn_model_kind *kind, const kn_params *params) {
+    if (!kind || !kind->name || !kind->init || !params)
+        return KN_FAIL(KN_ERR_INVALID, "a model needs a kind with a name and init, and params");
+    if (kind->reserved[0])
+        return KN_FAIL(KN_ERR_INVALID, "the model %s: a reserved field is not zero", kind->name);
+    if (kind->turns && !kind->loss)
+        return KN_FAIL(KN_ERR_INVALID, "the model %s has turns, but no loss for tests", kind->name);
     return KN_OK;
 }
 
-void kn_model_destroy(kn_model *model) { free(model); }
+kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind, kn_params *params) {
+    kn_status status = KN_OK;
+    KN_TRY(kn_check());
+    KN_TRY(kind_check(kind, params));
+    kn_model *model = calloc(1, sizeof *model);
+    if (!model) return KN_FAIL(KN_ERR_OOM, "no memory for the model %s", kind->name);
+    *model = (kn_model){.kind = kind, .params = params, .self = calloc(1, kind->size_bytes + 1)};
+    if (!model->self) {
+        status = KN_FAIL(KN_ERR_OOM, "no memory for the model %s", kind->name);
+        goto cleanup;
+    }
+    if (kind->sizes) memcpy(model->self, kind->sizes, kind->size_bytes);
+    /* What layers draw doesn't repeat what the initial weights were made of. */
+    kn_layer_options options = {.seed = kn__mix(kn_params_seed(params) ^ KN__GOLDEN)};
+    KN_TRY_GOTO(status, kn_layer_create(&model->net, params, &options));
+    KN_TRY_GOTO(status, kind->init(model->self, model->net));
+    *out = model;
+    return KN_OK;
+cleanup:
+    kn_model_destroy(model);
+    return status;
+}
+
+kn_status kn_model_create(kn_model **out, const char *name, kn_params *params) {
+    const kn_model_kind *kind = kn_model_kind_find(name);
+    return kind ? kn_model_create_kind(out, kind, params) : unknown_fail(name);
+}
+
+void kn_model_destroy(kn_model *model) {
+    if (!model) return;
+    kn_layer_destroy(model->net);
+    free(model->self);
+    free(model);
+}
+
 const char *kn_model_name(const kn_model *model) { return model->kind->name; }
-const char *kn_model_name_at(int i) { return i >= 0 && i < N_KINDS ? kinds[i]->name : NULL; }
+const kn_model_kind *kn_model_kind_of(const kn_model *model) { return model->kind; }
+kn_layer *kn_model_net(const kn_model *model) { return model->net; }
+kn_params *kn_model_params(const kn_model *model) { return model->params; }
+void *kn_model_self(const kn_model *model) { return model->self; }
+bool kn_model_is_classifier(const kn_model *model) { return !model->kind->loss; }
+
+kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
+    if (model->kind->predict) return model->kind->predict(model->self, model->net, batch);
+    return kn_layer_forward(model->net, batch->x);
+}
+
+kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
+    if (model->kind->loss) return model->kind->loss(model->self, model->net, batch);
+    return kn_cross_entropy(kn_model_predict(model, batch), batch->y);
+}
+
+kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int turn) {
+    const kn_model_turns *turns = model->kind->turns;
+    if (!turns || turn < 0 || turn >= turns->n)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "the model %s has %d turns, not turn %d",
+                            model->kind->name, turns ? turns->n : 0, turn);
+    return turns->loss(model->self, model->net, batch, turn);
+}
+
+kn_status kn_freeze(kn_model *model) {
+    if (!model) return KN_FAIL(KN_ERR_INVALID, "kn_freeze: model is NULL");
+    return kn_layer_freeze(model->net);
+}
+
+/* --- a step --- */
+
+kn_status kn__model_turns_fit(const kn_model *model, kn_optim *optim) {
+    const kn_model_turns *turns = model->kind->turns;
+    int n = kn_optim_turn_count(optim);
+    if (!turns || n == turns->n) return KN_OK;
+    if (!n) return kn_optim_turns(optim, turns->prefix, turns->n);
+    return KN_FAIL(KN_ERR_INVALID, "the model %s has %d turns, the optimiser %d", model->kind->name,
+                   turns->n, n);
+}
+
+/* turn -1: a model without turns. */
+static kn_status turn_step(kn_tensor **loss, const kn_model *model, kn_optim *optim,
+                           const kn_batch *batch, int turn) {
+    KN_TAPE();
+    kn_tensor *l = NULL;
+    {
+        KN_SCOPE("forward");
+        l = turn < 0 ? kn_model_loss(model, batch) : kn_model_turn_loss(model, batch, turn);
+    }
+    KN_TRY(kn_backward(l)); /* opens its scope itself */
+    KN_SCOPE("update");
+    KN_TRY(turn < 0 ? kn_optim_step(optim) : kn_optim_turn_step(optim, turn));
+    if (!*loss) return kn_hold(loss, l);
+    return kn_add_into(*loss, l);
+}
+
+kn_status kn_model_step(kn_tensor **loss, const kn_model *model, kn_optim *optim,
+                        const kn_batch *batch) {
+    KN_SLOT(sum);
+    int n = model->kind->turns ? model->kind->turns->n : 0;
+    KN_TRY(kn__model_turns_fit(model, optim));
+    for (int i = n ? 0 : -1; i < n; i++) KN_TRY(turn_step(&sum, model, optim, batch, i));
+    kn_tensor *out = kn_affine(sum, 1, 0);
+    if (!out) return kn_check();
+    *loss = out;
+    return KN_OK;
+}
 
 kn_tensor *kn_model_logits(const kn_model *model, kn_tensor *x) {
-    return model->kind->logits(model, x);
+    return kn_model_predict(model, &(kn_batch){.x = x});
+}
+
+/* --- data and optimiser of the record --- */
+
+static kn_status facts_check(const kn_model_kind *kind, const char *what) {
+    if (kind && kind->facts) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "the model %s states no %s", kind ? kind->name : "NULL", what);
+}
+
+kn_status kn_model_data_make(kn_dataset **out, const kn_model_kind *kind, int64_t n,
+                             kn_split split) {
+    KN_SCOPE("make data");
+    KN_TRY(facts_check(kind, "data"));
+    const kn_model_facts *f = kind->facts;
+    if (!n) n = f->n_made ? f->n_made : 12800;
+    if (f->made) return f->made(out, f, n, split);
+    const kn_synthetic_options options = {
+        .shape = f->x, .words = f->words, .n_classes = f->n_classes, .split = split};
+    return kn_dataset_create_synthetic(out, n, &options);
+}
+
+kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const char *path,
+                             kn_split split) {
+    KN_SCOPE("read data");
+    KN_TRY(facts_check(kind, "data"));
+    const kn_model_facts *f = kind->facts;
+    if (!path) path = f->path ? f->path : KN__FASHION;
+    if (f->read) return f->read(out, f, path, split);
+    if (f->made)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s reads no files; use made-up data",
+                       kind->name);
+    return kn_dataset_read_images(out, path, split);
+}
+
+kn_status kn_model_optim_create(kn_optim **out, const kn_model *model, double lr) {
+    KN_TRY(facts_check(model->kind, "optimiser"));
+    const kn_model_facts *f = model->kind->facts;
+    KN_TRY(f->optim(out, model->params, lr > 0 ? lr : f->lr));
+    kn_status status = kn__model_turns_fit(model, *out);
+    if (status < 0) {
+        kn_optim_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }

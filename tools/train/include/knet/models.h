@@ -1,20 +1,23 @@
-/* Models: small networks by name, for the `knet` command, tests and benchmarks.
+/* Models: a root of layers with a loss and a prediction; some by name, for the `knet` command,
+ * tests and benchmarks.
  *
  *     kn_model *lenet = NULL;
  *     KN_TRY(kn_model_create(&lenet, "lenet", params));        // its parameters belong to params
- *     kn_tensor *loss = kn_cross_entropy(kn_model_logits(lenet, b.x), b.y);
+ *     kn_tensor *loss = kn_model_loss(lenet, &batch);
  *
- * lenet  x [B,1,28,28] → conv 5x5 20, relu, max-pool 2 → conv 5x5 50, relu, max-pool 2
- *        → fc 500, relu → fc 10; 431,080 parameters (LeCun et al. 1998, as in Knet.jl's examples)
- * mlp    x [B,…] of 784 elements → fc 64, relu → fc 10; 50,890 parameters
+ * `knet models` and kn_model_kind_at list them, with their parameters, data and published results.
+ * Each is a file in tools/train/models.
  *
- * Weights start as Xavier's, biases as zeros. Each layer is a scope of the timer and a frame, whose
- * end frees the tensors that no gradient needs. Threads: any number may read, as for parameters.
+ * Weights start as Xavier's unless the model states others, biases as zeros. Each layer is a scope
+ * of the timer and a frame, whose end frees the tensors that no gradient needs. Threads: any number
+ * may read, as for parameters.
  */
 #ifndef KNET_MODELS_H
 #define KNET_MODELS_H
 
-#include <knet/param.h>
+#include <knet/data.h>
+#include <knet/layer.h>
+#include <knet/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,18 +26,110 @@ extern "C" {
 /* A network. */
 typedef struct kn_model kn_model;
 
+/* What is known about a model beside its layers: for lists, training and benchmarks. Numbers are
+ * those of the record, the benchmark in which it appeared. */
+typedef struct kn_model_facts {
+    int64_t n_params;      /* of the model */
+    const char *data;      /* the data: a line */
+    const char *published; /* results of others, on their machines; NULL: none */
+    kn_shape x;            /* of a sample's x */
+    int64_t words;         /* x has numbers of words, 0 … words - 1; 0: f32 */
+    int64_t n_classes;     /* of y; 0: y is no class */
+    int64_t batch;         /* samples of a step */
+    int64_t n_made;        /* samples of a made-up training set; 0: 12,800 */
+    const char *optimizer; /* its name */
+    double lr;             /* its rate */
+    /* Makes it. */
+    kn_status (*optim)(kn_optim **out, kn_params *params, double lr);
+    /* Makes up n samples. NULL: of separable classes, by kn_dataset_create_synthetic. */
+    kn_status (*made)(kn_dataset **out, const struct kn_model_facts *facts, int64_t n,
+                      kn_split split);
+    /* Reads a split. NULL: images, or where `made` is set no files. */
+    kn_status (*read)(kn_dataset **out, const struct kn_model_facts *facts, const char *path,
+                      kn_split split);
+    const char *path;     /* what it reads unless told otherwise; NULL: Fashion-MNIST */
+    uint64_t reserved[4]; /* zero */
+} kn_model_facts;
+
+/* A model that trains in turns, such as a generator and its critic: a step of training computes the
+ * loss of each turn, its gradients, and moves the parameters whose names begin with its prefix. */
+typedef struct kn_model_turns {
+    int n;                     /* how many */
+    const char *const *prefix; /* [n]: each parameter's name begins with one */
+    /* A number that the turn minimises. */
+    kn_tensor *(*loss)(void *model, kn_layer *net, const kn_batch *batch, int turn);
+} kn_model_turns;
+
+/* What a model is: a file of your own fills one, and kn_model_create_kind makes models of it. The
+ * model's struct, of size_bytes, is zeroed and holds what init finds worth keeping, such as layers
+ * that predict calls one by one. */
+typedef struct kn_model_kind {
+    const char *name;    /* for kn_model_create and lists */
+    const char *summary; /* a line for lists */
+    size_t size_bytes;   /* of the model's struct; 0: none */
+    /* Creates the layers in net. */
+    kn_status (*init)(void *model, kn_layer *net);
+    /* The result for batch->x, such as scores [B,classes]. NULL: the layers of net in turn. */
+    kn_tensor *(*predict)(void *model, kn_layer *net, const kn_batch *batch);
+    /* A number to minimise. NULL: the cross-entropy of predict's scores and batch->y. */
+    kn_tensor *(*loss)(void *model, kn_layer *net, const kn_batch *batch);
+    const void *sizes;           /* what the struct begins as, size_bytes; NULL: zeros */
+    const kn_model_facts *facts; /* NULL: none */
+    const kn_model_turns *turns; /* NULL: all parameters move by `loss`; else that is for tests */
+    uint64_t reserved[1];        /* zero */
+} kn_model_kind;
+
 /* Adds the model's parameters to `params`, which must live as long as the model. Errors: INVALID
  * for an unknown name; the message lists the known ones. */
 KN_API KN_MUST_CHECK kn_status kn_model_create(kn_model **out, const char *name, kn_params *params);
+/* The same for a kind of your own, which must live as long as the model. */
+KN_API KN_MUST_CHECK kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind,
+                                                    kn_params *params);
 /* Destroys the model, but not its parameters. No-op on NULL. */
 KN_API void kn_model_destroy(kn_model *model);
 /* The name it was created with. */
 KN_API const char *kn_model_name(const kn_model *model);
-/* The i-th model's name; NULL beyond the last. */
+/* The i-th model's name and kind; NULL beyond the last. */
 KN_API const char *kn_model_name_at(int i);
+KN_API const kn_model_kind *kn_model_kind_at(int i);
+/* The kind of that name; NULL without an error if there is none. */
+KN_API const kn_model_kind *kn_model_kind_find(const char *name);
+/* The kind it was created with. */
+KN_API const kn_model_kind *kn_model_kind_of(const kn_model *model);
+/* Its layers, parameters and struct; borrowed. */
+KN_API kn_layer *kn_model_net(const kn_model *model);
+KN_API kn_params *kn_model_params(const kn_model *model);
+KN_API void *kn_model_self(const kn_model *model);
 
-/* The scores before softmax, [B,10]. */
+/* The kind's loss and prediction. */
+KN_API kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch);
+KN_API kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch);
+/* The loss of a turn, under the tape; INVALID for a model without. */
+KN_API kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int turn);
+/* One step of training for the batch: forward, backward and update, of each turn if it has turns,
+ * with tapes of its own. Sets *loss, in the caller's frame, to the (sum of the) loss. */
+KN_API KN_MUST_CHECK kn_status kn_model_step(kn_tensor **loss, const kn_model *model,
+                                             kn_optim *optim, const kn_batch *batch);
+/* Whether the loss is the cross-entropy of predict's scores: labels are classes then. */
+KN_API bool kn_model_is_classifier(const kn_model *model);
+/* The prediction for x alone: of a classifier the scores before softmax, [B,classes]. */
 KN_API kn_tensor *kn_model_logits(const kn_model *model, kn_tensor *x);
+
+/* The frozen form of the model, for inference: kn_layer_freeze of its layers, which says what it
+ * folds. To call again after its weights changed. */
+KN_API KN_MUST_CHECK kn_status kn_freeze(kn_model *model);
+
+/* --- of the record --- */
+/* Makes up data for the kind. n 0: as many samples as its facts state. */
+KN_API KN_MUST_CHECK kn_status kn_model_data_make(kn_dataset **out, const kn_model_kind *kind,
+                                                  int64_t n, kn_split split);
+/* Reads a split of the kind's data: images, a text, reviews. path NULL: as its facts state. Errors:
+ * UNSUPPORTED for a model that reads no files. */
+KN_API KN_MUST_CHECK kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind,
+                                                  const char *path, kn_split split);
+/* Creates the model's optimiser. lr 0: at its rate. */
+KN_API KN_MUST_CHECK kn_status kn_model_optim_create(kn_optim **out, const kn_model *model,
+                                                     double lr);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,8 @@
 #include <knet/data.h>
 #include <knet/models.h>
 #include <knet/optim.h>
+#include <knet/parallel.h>
+#include <knet/scale.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,9 +24,11 @@ extern "C" {
 /* The result of an epoch. */
 typedef struct kn_epoch {
     int64_t index;                      /* from 1 */
-    int64_t n_steps;                    /* fewer than the loader's batches when stopped */
+    int64_t n_steps;                    /* fewer than the loader has when stopped */
     double loss;                        /* mean of its steps' losses */
-    double accuracy;                    /* on the test images, 0 … 1; NaN when not tested */
+    double accuracy;                    /* on the test images, 0 … 1; NaN when not tested, and of
+                                         * models that are no classifiers */
+    double test_loss;                   /* mean over the test images; NaN when not tested */
     double train_seconds, test_seconds; /* wall time; test_seconds isn't in train_seconds */
 } kn_epoch;
 
@@ -35,6 +39,28 @@ typedef struct kn_train_step {
     kn_tensor *loss;        /* borrowed until the callback returns; kn_item waits for the device */
 } kn_train_step;
 
+/* Where kn_train saves itself (checkpoint.h). */
+typedef struct kn_train_checkpoint {
+    const char *path;     /* of the file */
+    int64_t every;        /* steps from one save to the next; it also saves after each epoch's
+                           * training and when a callback stops it. 0: then alone */
+    int keep;             /* older files that stay */
+    int resume;           /* 1: start from the file, if there is one; else from the beginning */
+    uint64_t reserved[4]; /* zero */
+} kn_train_checkpoint;
+
+/* What training may have besides; each may be NULL. Borrowed; checkpoints save it. */
+typedef struct kn_train_more {
+    kn_ema *ema;          /* averages, updated after each step; tests use them */
+    kn_loss_scale *scale; /* of the loss in backward; steps without finite gradients are left out */
+    /* Data parallel: every rank calls kn_train with its part of the data. Losses and accuracies are
+     * those of all ranks, rank 0 alone writes checkpoints, and a stop of one rank stops all after
+     * the same step. A run may be resumed with another number of ranks; a rank that had begun a
+     * batch then repeats or leaves out less than a batch a rank. */
+    kn_parallel *parallel;
+    uint64_t reserved[5]; /* zero */
+} kn_train_more;
+
 /* Options of kn_train; may be NULL. */
 typedef struct kn_train_options {
     int64_t epochs; /* 0: 1 */
@@ -44,27 +70,43 @@ typedef struct kn_train_options {
     bool (*on_step_fn)(void *ctx, const kn_train_step *step);
     bool (*on_test_fn)(void *ctx);
     void (*on_epoch_fn)(void *ctx, const kn_epoch *epoch);
-    void *ctx;            /* passed to the callbacks */
-    uint64_t reserved[4]; /* zero */
+    void *ctx;                             /* passed to the callbacks */
+    const kn_train_checkpoint *checkpoint; /* NULL: none */
+    int64_t accumulate; /* batches of one step, of whose losses the step's is the mean; 0: 1 */
+    int64_t patience;   /* stop after this many epochs without a better loss, tested where there
+                         * is a test; 0: never */
+    const kn_train_more *more; /* NULL: none */
 } kn_train_options;
 
 /* The result of kn_train. */
 typedef struct kn_train_result {
     kn_epoch last;   /* the last epoch, finished or not */
     int64_t n_steps; /* of all epochs */
-    double seconds;  /* of all, testing included */
+    double seconds;  /* of all, testing included; a resumed run counts from where it resumed */
     bool stopped;    /* by on_step_fn or on_test_fn */
+    bool converged;  /* ended by patience */
+    int64_t resumed; /* steps that the checkpoint had; 0: started from the beginning */
 } kn_train_result;
 
-/* Trains on the batches of `train` by the cross-entropy of the model's logits, and tests on `test`
- * after every epoch (NULL: no test). Fills `out` (of out_bytes = sizeof *out), also on failure,
- * with the results so far. Errors: those of the ops; INVALID if a label exceeds the model's
- * classes. */
+/* Trains on the batches of `train` by the model's loss, and tests on `test` after every epoch
+ * (NULL: no test). Fills `out` (of out_bytes = sizeof *out), also on failure, with the results so
+ * far. A resumed run continues bit for bit, whatever the number of threads. Errors: those of the
+ * ops; INVALID if a label exceeds the model's classes, and for a loss that is NaN or infinite, with
+ * the op and the layer that made it: on the host at its step, elsewhere at the end of its epoch. */
 KN_API KN_MUST_CHECK kn_status kn_train(kn_train_result *out, size_t out_bytes,
                                         const kn_model *model, kn_optim *optim, kn_loader *train,
                                         kn_loader *test, const kn_train_options *options);
 
-/* Computes the share of images of one epoch that the model classifies correctly. */
+/* The result of kn_test. */
+typedef struct kn_test_result {
+    double loss;     /* mean over the images */
+    double accuracy; /* the share that is classified correctly; NaN of models that don't classify */
+    int64_t n_images; /* tested */
+} kn_test_result;
+/* Tests the model on one epoch of the loader. */
+KN_API KN_MUST_CHECK kn_status kn_test(kn_test_result *out, const kn_model *model,
+                                       kn_loader *loader);
+/* The accuracy alone: the share of images of one epoch that the model classifies correctly. */
 KN_API KN_MUST_CHECK kn_status kn_evaluate(double *accuracy, const kn_model *model,
                                            kn_loader *loader);
 

@@ -1,0 +1,45 @@
+/* High-water marks that start again, nested. */
+#include "inspect/census.h"
+#include "pool/counts.h"
+#include "pool/pool_lock.h"
+
+void kn_pool_peaks_reset(kn_pool *pool) {
+    kn__pool_lock(pool);
+    kn__peaks_reset(pool);
+    kn__pool_unlock(pool);
+}
+
+kn_status kn_pool_peaks_push(kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    kn__pool_lock(pool);
+    bool room = pool->n_peaks < KN__PEAKS;
+    if (room) {
+        pool->peaks[pool->n_peaks].live = (int64_t)stats.live_bytes_max;
+        pool->peaks[pool->n_peaks++].reserved = stats.reserved_bytes_max;
+        kn__peaks_reset(pool);
+    }
+    kn__pool_unlock(pool);
+    if (room) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "kn_pool_peaks_push: pool %s: %d are pushed already", pool->name,
+                   KN__PEAKS);
+}
+
+kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    kn__pool_lock(pool);
+    bool any = pool->n_peaks > 0;
+    if (any) {
+        int64_t live = pool->peaks[--pool->n_peaks].live;
+        uint64_t reserved = pool->peaks[pool->n_peaks].reserved;
+        if (pool->live_max < live) pool->live_max = live;
+        if (pool->reserved_max < reserved) pool->reserved_max = reserved;
+    }
+    kn__pool_unlock(pool);
+    if (!any) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_pool_peaks_pop: pool %s: none is pushed", pool->name);
+    }
+    if (out) *out = (kn_pool_peaks){stats.live_bytes_max, stats.reserved_bytes_max};
+    return KN_OK;
+}

@@ -1,0 +1,58 @@
+/* An optimiser's inside. */
+#ifndef KN_OPTIM_SRC_H
+#define KN_OPTIM_SRC_H
+
+#include <knet/optim.h>
+#include <string.h>
+
+#include "params.h"
+
+enum { LR = 0, STEPS, SCALE, HYPERS = 4 };
+
+typedef struct group {
+    char *prefix;
+    double lr_scale, decay_scale;
+} group;
+
+struct kn_optim {
+    kn_params *set; /* shared */
+    group *groups;
+    int n_groups;
+    kn_op op;
+    kn_attr_optim attr;
+    kn_optim_part *parts; /* made at the first step: dense parameters, then sparse ones */
+    int n_dense;
+    kn_tensor *m, *v;           /* like the gradient arena; KN_NONE where the method has none */
+    kn_tensor **row_m, **row_v; /* of each sparse parameter, like it; NULL before the first step */
+    kn_tensor *hyper;           /* F64[4·turns] on the device: rate, steps, gradient scale, 0 */
+    kn_tensor *rate;            /* LAMB: F32 or F64 scalar; the rate in hyper is 1 then */
+    double clip_norm, clip_each;
+    bool has_m, has_v, is_lamb, is_ready;
+    char **turn;   /* prefixes; NULL: all parameters take each step */
+    int *turn_end; /* parts of a turn end there; those of the next one begin */
+    int n_turns;   /* 1 or more */
+    /* kn_optim_shard: it updates elements [begin, end) of the arena; m and v are of these. */
+    int64_t begin, end;
+    kn_tensor *part_grad; /* view of the arena, owned; NULL: it updates all */
+    kn_tensor *whole[2];  /* m and v of all, for a checkpoint; NULL: not there */
+    kn_optim_stepped_fn on_step;
+    void *on_step_ctx;
+};
+
+static inline bool kn__has_prefix(const kn__param *p, const char *prefix) {
+    return strncmp(p->name, prefix, strlen(prefix)) == 0;
+}
+
+/* Makes state and parts, which go by the arena's offsets: these are final from here on. */
+kn_status kn__optim_prepare(kn_optim *optim);
+/* The turn in which a parameter moves. */
+int kn__turn_of(const kn_optim *optim, const kn__param *p);
+void kn__turns_free(char **turn, int n);
+/* Sets its rate and decay as the groups say. */
+void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p);
+/* The parameter of parts[i], where that is a view. */
+const kn__param *kn__part_param(const kn_optim *optim, int i);
+void kn__shard_whole_release(kn_optim *optim);
+void kn__shard_release(kn_optim *optim);
+
+#endif

@@ -1,0 +1,271 @@
+/* kn_recompute: a part of the forward pass whose values are made again in backward.
+ *
+ * Forward records the part as usual, then cuts its nodes off the tape, with the values that they
+ * saved, and puts one node in their place. Its edges are those that left the part. Backward runs
+ * the part again, recorded at the end of the same tape, walks those nodes, and cuts them off.
+ */
+#include <knet/tape.h>
+#include <stdlib.h>
+
+#include "params.h"
+#include "tape.h"
+
+enum {
+    INPUTS_MAX = 64,
+    INSIDE = 255
+}; /* n_users of the part's nodes, while their edges are sorted */
+
+typedef struct part {
+    const kn__special *special;
+    kn_recompute_fn fn;
+    void *ctx;
+    kn_rng *rng;
+    uint64_t seed, offset;
+    int n_x;
+    kn__saved x[];
+} part;
+
+static void part_free(void *self) {
+    part *p = self;
+    for (int i = 0; i < p->n_x; i++) {
+        if (p->x[i].t) kn_tensor_release(p->x[i].t);
+    }
+    free(p);
+}
+
+/* --- backward --- */
+
+/* Leaves for what x was, so that the part's gradients by it can be passed on. */
+static kn_status leaves_make(kn_tensor *leaf[], kn__back *b, const part *p) {
+    char text[256];
+    for (int i = 0; i < p->n_x; i++) {
+        kn_tensor *x = p->x[i].t;
+        if (!x->storage || x->storage->version != p->x[i].version)
+            return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs x[%d], which was %s",
+                           kn__node_text(text, sizeof text, b->node), i,
+                           x->storage ? "written since" : "consumed by kn_backward");
+        leaf[i] = kn_tensor_alias(x);
+        if (!leaf[i]) return kn_check();
+        if (kn__back_wants(b, i) && !kn__tape_node(b->pass->tape, KN__OP_WATCH, leaf[i], 0, 0))
+            return kn_last_error()->status;
+    }
+    return KN_OK;
+}
+
+/* The walk's marks, of the part alone. */
+static void part_mark(const kn__pass *pass, kn__node *first) {
+    for (kn__node *n = first; n; n = n->next) {
+        n->wanted = n->op == KN__OP_WATCH;
+        n->n_users = 0;
+        for (int i = 0; i < n->n_in; i++) {
+            kn_edge edge = kn__node_edges(n)[i];
+            n->wanted |= kn__pass_wants(pass, edge);
+            kn__node *from = edge ? kn__edge_node(edge) : NULL;
+            if (from && from->n_users < 2) from->n_users++;
+        }
+    }
+}
+
+/* Which leaf the node stands for; -1: none. */
+static int leaf_of(kn__node *n, kn_tensor *const leaf[], int n_x) {
+    for (int i = 0; i < n_x && n->op == KN__OP_WATCH; i++) {
+        if (kn__edge_node(leaf[i]->grad) == n) return i;
+    }
+    return -1;
+}
+
+static kn_status part_walk(kn__back *b, kn__pass *inside, kn_tensor *const leaf[], int n_x,
+                           const kn__node *before) {
+    for (kn__node *n = inside->tape->last; n != before; n = n->prev) {
+        int i = leaf_of(n, leaf, n_x);
+        if (i < 0) {
+            KN_TRY(kn__pass_node(inside, n));
+            continue;
+        }
+        kn_tensor *dx = kn__node_results(n)->grad;
+        kn__node_results(n)->grad = NULL;
+        if (dx) KN_TRY(kn__back_deliver_own(b, i, dx));
+    }
+    return KN_OK;
+}
+
+/* The same random numbers again; those of the calls since then are not disturbed. */
+static kn_status part_run(kn_tensor **y, const part *p, kn_tensor *const leaf[]) {
+    uint64_t seed = 0, offset = 0;
+    if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
+    if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
+    *y = p->fn(p->ctx, leaf);
+    kn_status status = *y ? kn_check() : kn_pending() ? kn_check() : KN_ERR_INVALID;
+    if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
+    return status;
+}
+
+/* The gradient moves: one that has two owners is not added to in place, which rounds otherwise. */
+static kn_tensor *gradient_take(kn__back *b) {
+    kn__result *mine = kn__node_results(b->node);
+    if (mine->target || mine->grad != b->g) return kn_tensor_retain(b->g);
+    mine->grad = NULL;
+    return b->g;
+}
+
+static kn_status again(kn__back *b, const part *p, const kn__node *before) {
+    kn_tensor *leaf[INPUTS_MAX], *y = NULL;
+    kn_frame recorded = kn_frame_begin_tape(NULL, b->pass->tape);
+    kn_status status = kn_check();
+    if (status == KN_OK) status = leaves_make(leaf, b, p);
+    uint32_t mine = kn_frame_mark();
+    if (status == KN_OK) status = part_run(&y, p, leaf);
+    kn_edge from = status == KN_OK ? y->grad : 0;
+    if (from)
+        kn_frame_release_to(mine); /* nodes keep what they saved; the rest is not read again */
+    if (kn__edge_node(from)) {
+        KN_FRAME(.record = KN_OFF);
+        kn__node *first = before ? before->next : b->pass->tape->first;
+        kn__pass inside = *b->pass;
+        inside.from = from;
+        inside.mark = kn_frame_mark();
+        inside.hooked = false; /* parameters count this node as one use */
+        inside.keep = false;
+        part_mark(&inside, first);
+        kn__edge_result(from)->grad = gradient_take(b);
+        status = part_walk(b, &inside, leaf, p->n_x, before);
+        b->pass->touched = inside.touched;
+    }
+    kn_frame_end(&recorded);
+    return status;
+}
+
+static kn_status part_back(kn__back *b) {
+    char text[256];
+    kn__tape *tape = b->pass->tape;
+    const part *p = *kn__node_special(b->node);
+    if (b->pass->again)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "the gradient of %s can't be differentiated again",
+                       kn__node_text(text, sizeof text, b->node));
+    kn_scope scope = kn_scope_begin_static("recompute");
+    kn__tape_mark mark = kn__tape_mark_here(tape);
+    kn_status status = again(b, p, mark.last);
+    kn__tape_cut(tape, &mark);
+    kn_scope_end(&scope);
+    return status;
+}
+
+static const kn__special special = {"recompute", part_back, part_free};
+
+/* --- forward --- */
+
+static int index_of(kn_edge edge, kn_tensor *const x[], int n_x) {
+    for (int i = 0; i < n_x; i++) {
+        if (x[i]->grad == edge) return i;
+    }
+    return -1;
+}
+
+typedef struct edges { /* of parameters that the part uses, each once */
+    kn_edge *at;
+    int n, cap;
+} edges;
+
+static kn_status edges_add(edges *e, kn_edge edge) {
+    for (int i = 0; i < e->n; i++) {
+        if (e->at[i] == edge) return KN_OK;
+    }
+    if (e->n == e->cap) {
+        int cap = e->cap ? 2 * e->cap : 16;
+        kn_edge *at = realloc(e->at, (size_t)cap * sizeof *at);
+        if (!at) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
+        e->at = at;
+        e->cap = cap;
+    }
+    e->at[e->n++] = edge;
+    return KN_OK;
+}
+
+/* The edges that leave the part: to parameters, and to x alone. */
+static kn_status edges_find(edges *out, kn__node *first, kn_tensor *const x[], int n_x) {
+    char text[256];
+    for (kn__node *n = first; n; n = n->next) n->n_users = INSIDE;
+    for (kn__node *n = first; n; n = n->next) {
+        for (int i = 0; i < n->n_in; i++) {
+            kn_edge edge = kn__node_edges(n)[i];
+            const kn__node *from = kn__edge_node(edge);
+            if (!edge || (from && from->n_users == INSIDE)) continue;
+            if (index_of(edge, x, n_x) >= 0) continue;
+            if (from)
+                return KN_FAIL(KN_ERR_INVALID,
+                               "kn_recompute: %s reads a recorded value that is not among x",
+                               kn__node_text(text, sizeof text, n));
+            KN_TRY(edges_add(out, edge));
+        }
+    }
+    return KN_OK;
+}
+
+static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
+    part *p = calloc(1, sizeof *p + (size_t)n_x * sizeof p->x[0]);
+    if (!p) return NULL;
+    *p = (part){.special = &special, .fn = fn, .ctx = ctx, .rng = rng, .n_x = n_x};
+    for (int i = 0; i < n_x; i++)
+        p->x[i] = (kn__saved){kn_tensor_retain(x[i]), x[i]->storage->version};
+    return p;
+}
+
+/* The node that takes the part's place; *y becomes a tensor of it. */
+static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn__tape_mark *mark,
+                              kn_tensor *const x[]) {
+    edges params = {NULL, 0, 0};
+    kn__node *first = mark->last ? mark->last->next : tape->first;
+    kn_status status = edges_find(&params, first, x, (*p)->n_x);
+    kn_edge from[INPUTS_MAX]; /* x may be the result of a node that is cut off */
+    for (int i = 0; i < (*p)->n_x; i++) from[i] = kn__edge_from(tape, x[i]);
+    kn_tensor *made = status == KN_OK ? kn_tensor_alias(*y) : NULL;
+    kn__tape_cut(tape, mark);
+    if (status == KN_OK && !made) status = kn_check();
+    kn__node *n = status == KN_OK
+                      ? kn__tape_node(tape, KN__OP_SPECIAL, made, (*p)->n_x + params.n, sizeof *p)
+                      : NULL;
+    if (n) {
+        memcpy(kn__node_edges(n), from, (size_t)(*p)->n_x * sizeof *from);
+        for (int i = 0; i < params.n; i++) kn__node_edges(n)[(*p)->n_x + i] = params.at[i];
+        *kn__node_special(n) = *p;
+        *p = NULL;
+        *y = made;
+    } else if (status == KN_OK) {
+        status = kn_last_error()->status;
+    }
+    free(params.at);
+    return status;
+}
+
+static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
+    kn__tape *tape = kn_frame_tape();
+    kn__tape_mark mark = kn__tape_mark_here(tape);
+    if ((*p)->rng) KN_TRY(kn_rng_state_get(&(*p)->seed, &(*p)->offset, (*p)->rng));
+    *y = (*p)->fn((*p)->ctx, x);
+    KN_TRY(kn_check());
+    if (!*y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
+    const kn__node *made_by = kn__edge_node((*y)->grad);
+    bool is_inside = false;
+    kn__node *first = mark.last ? mark.last->next : tape->first;
+    for (const kn__node *n = first; n && !is_inside; n = n->next) is_inside = n == made_by;
+    return is_inside ? part_replace(y, p, tape, &mark, x) : KN_OK;
+}
+
+kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
+    if (kn_pending()) return NULL;
+    if (!fn || n_x < 1 || n_x > INPUTS_MAX || !x)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: %d inputs%s; 1 to %d are possible", n_x,
+                            fn ? "" : ", fn is NULL", INPUTS_MAX);
+    for (int i = 0; i < n_x; i++) {
+        const char *problem = kn_tensor_problem(x[i]);
+        if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: x[%d] %s", i, problem);
+    }
+    if (!kn_frame_recording()) return fn(ctx, x);
+    part *p = part_make(fn, ctx, x, n_x, rng);
+    if (!p) return KN_FAIL_NULL(KN_ERR_OOM, "kn_recompute: no host memory");
+    KN_FRAME();
+    kn_tensor *y = NULL;
+    kn_status status = recompute(&y, &p, x);
+    if (p) part_free(p);
+    return status == KN_OK ? kn_keep(y) : kn_error_defer(status);
+}

@@ -1,0 +1,229 @@
+/* Rules of reductions, scans and sorts. */
+#include <float.h>
+
+#include "rules.h"
+
+static const kn_attr_axes *axes_of(const kn__back *b) { return kn__back_attr(b); }
+
+/* A reduced value with its axes back, as ones, so that it broadcasts to `shape`. */
+static kn_tensor *with_axes(kn_tensor *t, kn_shape shape, uint32_t mask) {
+    if (!t || t->n_dims == shape.n_dims) return t;
+    for (int d = 0; d < shape.n_dims; d++) {
+        if (mask >> d & 1) shape.dim[d] = 1;
+    }
+    return kn_reshape(t, shape);
+}
+
+/* The same, for the gradient of input 0. */
+static kn_tensor *full(const kn__back *b, kn_tensor *t) {
+    return with_axes(t, kn__back_shape(b, 0), axes_of(b)->mask);
+}
+
+static double count(const kn__back *b) {
+    kn_shape shape = kn__back_shape(b, 0);
+    double n = 1;
+    for (int d = 0; d < shape.n_dims; d++)
+        n *= axes_of(b)->mask >> d & 1 ? (double)shape.dim[d] : 1;
+    return n;
+}
+
+/* t, with `value` where it is 0. */
+static kn_tensor *nonzero(kn_tensor *t, double value) {
+    if (!t) return NULL;
+    return kn_where(kn_eq(t, kn_filled_like(t, 0)), kn_filled_like(t, value), t);
+}
+
+/* g/y, 0 where y is 0: of a root at 0. */
+static kn_tensor *over(kn_tensor *g, kn_tensor *y) {
+    kn_tensor *safe = nonzero(y, 1), *zero = y ? kn_filled_like(y, 0) : NULL;
+    return kn_where(kn_eq(y, zero), zero, kn_div(g, safe));
+}
+
+static kn_tensor *spread(kn__back *b, int i, kn_tensor *g) {
+    kn_shape shape = kn__back_shape(b, i);
+    kn_attr_shape attr = {.n_dims = shape.n_dims};
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    g = with_axes(g, shape, axes_of(b)->mask);
+    return KN_GIVE(b, i, broadcast, &attr, g);
+}
+
+/* --- sums --- */
+
+kn_tensor *kn__rule_sum(kn__back *b, int i) { return spread(b, i, b->g); }
+
+kn_tensor *kn__rule_mean(kn__back *b, int i) {
+    return spread(b, i, kn_affine(b->g, 1 / count(b), 0));
+}
+
+kn_tensor *kn__rule_sum_abs(kn__back *b, int i) {
+    return KN_GIVE(b, i, mul, NULL, kn_sign(kn__saved_in(b, 0)), full(b, b->g));
+}
+
+kn_tensor *kn__rule_sum_square(kn__back *b, int i) {
+    return KN_GIVE(b, i, mul, NULL, kn__saved_in(b, 0), full(b, kn_affine(b->g, 2, 0)));
+}
+
+/* max and min: all that tie get equal parts. */
+static kn_tensor *tied(kn__back *b, kn_tensor *x, kn_tensor **g) {
+    kn_tensor *y = full(b, kn__saved_out(b, 0));
+    kn_tensor *hits = x && y ? kn_cast(kn_eq(x, y), (kn_dtype)x->dtype) : NULL;
+    kn_tensor *n = hits ? kn_sum_mask(hits, axes_of(b)->mask, true) : NULL;
+    *g = n ? kn_div(full(b, b->g), n) : NULL;
+    return hits;
+}
+
+kn_tensor *kn__rule_extremum(kn__back *b, int i) {
+    kn_tensor *g, *hits = tied(b, kn__saved_in(b, 0), &g);
+    return KN_GIVE(b, i, mul, NULL, hits, g);
+}
+
+kn_tensor *kn__rule_extremum_abs(kn__back *b, int i) {
+    kn_tensor *x = kn__saved_in(b, 0), *g, *hits = tied(b, kn_abs(x), &g);
+    return KN_GIVE(b, i, mul, NULL, kn_mul(hits, kn_sign(x)), g);
+}
+
+/* g·x·|x|^(p-2)·y^(1-p); 0 where x is 0. */
+kn_tensor *kn__rule_norm(kn__back *b, int i) {
+    double p = ((const kn_attr_norm *)kn__back_attr(b))->p;
+    if (p == 0) return KN_NONE;
+    if (p == 1) return kn__rule_sum_abs(b, i);
+    if (p - p != 0) return kn__rule_extremum_abs(b, i);
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0);
+    if (p == 2) return KN_GIVE(b, i, mul, NULL, x, full(b, over(b->g, y)));
+    kn_tensor *power = kn_mul(kn_sign(x), kn_pow_scalar(nonzero(kn_abs(x), 1), p - 1));
+    return KN_GIVE(b, i, mul, NULL, power,
+                   full(b, kn_mul(b->g, kn_pow_scalar(nonzero(y, 1), 1 - p))));
+}
+
+/* g·e^(x - y); where all x are -infinity: 0. */
+kn_tensor *kn__rule_logsumexp(kn__back *b, int i) {
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0);
+    double lowest = y->dtype == KN_F64 ? -DBL_MAX : y->dtype == KN_F16 ? -65504 : -3e38;
+    y = full(b, kn_maximum(y, kn_filled_like(y, lowest)));
+    return KN_GIVE(b, i, mul, NULL, kn_exp(kn_sub(x, y)), full(b, b->g));
+}
+
+/* --- var and std: Σ(x - m)²/d and its root --- */
+
+/* The gradient of Σ(x - m)²/2 by x, or by a given m, times f, which has the result's shape. */
+static kn_tensor *deviation(kn__back *b, int i, kn_tensor *f) {
+    kn_attr_axes axes = {axes_of(b)->mask, true};
+    kn_tensor *x = kn__saved_in(b, 0), *mean = kn__saved_in(b, 1);
+    mean =
+        mean == KN_NONE ? KN_CALL(mean, &axes, x) : with_axes(mean, kn_tensor_shape(x), axes.mask);
+    kn_tensor *d = kn_sub(x, mean);
+    f = with_axes(f, kn_tensor_shape(x), axes.mask);
+    if (i == 0) return KN_GIVE(b, i, mul, NULL, d, f);
+    kn_tensor *sum = d ? kn_mul(kn_affine(f, -1, 0), kn_sum_mask(d, axes.mask, true)) : NULL;
+    return sum ? kn_reshape(sum, kn__back_shape(b, 1)) : NULL;
+}
+
+/* n - correction, of x. */
+static double divisor(const kn__back *b) {
+    const kn_tensor *x = kn__saved_in(b, 0);
+    double n = -((const kn_attr_var *)kn__back_attr(b))->correction;
+    double all = 1;
+    for (int d = 0; d < x->n_dims; d++) all *= axes_of(b)->mask >> d & 1 ? (double)x->dim[d] : 1;
+    return all + n > 0 ? all + n : 0;
+}
+
+kn_tensor *kn__rule_var(kn__back *b, int i) {
+    return deviation(b, i, kn_affine(b->g, 2 / divisor(b), 0));
+}
+
+kn_tensor *kn__rule_std(kn__back *b, int i) {
+    return deviation(b, i, kn_affine(over(b->g, kn__saved_out(b, 0)), 1 / divisor(b), 0));
+}
+
+/* --- scans: y[i] = b[i] + a[i]·y[i - 1]; `exclusive`: y[i - 1] in y's place --- */
+
+static kn_attr_scan turned(const kn_attr_scan *attr, bool exclusive) {
+    return (kn_attr_scan){attr->mask, !attr->reverse, exclusive};
+}
+static kn_attr_scan straight(const kn_attr_scan *attr) {
+    return (kn_attr_scan){attr->mask, attr->reverse, true};
+}
+
+kn_tensor *kn__rule_cumsum(kn__back *b, int i) {
+    kn_attr_scan *attr = kn__back_attr(b), back = turned(attr, attr->exclusive);
+    return KN_GIVE(b, i, cumsum, &back, b->g);
+}
+
+/* The product of the elements before, times what comes of g and the elements after: right for
+ * zeros too. */
+kn_tensor *kn__rule_cumprod(kn__back *b, int i) {
+    kn_attr_scan *attr = kn__back_attr(b), before = straight(attr), after = turned(attr, true);
+    kn_tensor *x = kn__saved_in(b, 0), *left = KN_CALL(cumprod, &before, x), *right;
+    if (attr->exclusive)
+        right = KN_CALL(recur, &after, x, b->g);
+    else
+        right = kn_add(b->g, KN_CALL(recur, &after, x, kn_mul(x, b->g)));
+    return KN_GIVE(b, i, mul, NULL, left, right);
+}
+
+kn_tensor *kn__rule_recur(kn__back *b, int i) {
+    kn_attr_scan *attr = kn__back_attr(b), before = straight(attr), after = turned(attr, true);
+    kn_tensor *a = kn__saved_in(b, 0), *db;
+    if (attr->exclusive)
+        db = KN_CALL(recur, &after, a, b->g);
+    else
+        db = kn_add(b->g, KN_CALL(recur, &after, a, kn_mul(a, b->g)));
+    if (i == 1) return db;
+    return KN_GIVE(b, i, mul, NULL, db, KN_CALL(recur, &before, a, kn__saved_in(b, 1)));
+}
+
+/* --- prod: the product of the others --- */
+
+static kn_tensor *others(kn_tensor *x, int axis) {
+    kn_attr_scan before = {1u << axis, false, true}, after = {1u << axis, true, true};
+    return kn_mul(KN_CALL(cumprod, &before, x), KN_CALL(cumprod, &after, x));
+}
+
+/* Several axes are moved to the end and joined. */
+static kn_tensor *others_of_many(kn_tensor *x, uint32_t mask) {
+    kn_attr_transpose to = {{0}}, back = {{0}};
+    int n = 0;
+    int64_t reduced = 1;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int d = 0; d < x->n_dims; d++) {
+            if ((int)(mask >> d & 1) != pass) continue;
+            back.axis[d] = n;
+            to.axis[n++] = d;
+            if (pass) reduced *= x->dim[d];
+        }
+    }
+    kn_tensor *moved = KN_CALL(transpose, &to, x);
+    if (!moved) return NULL;
+    kn_tensor *rows = kn_reshape(moved, KN_SHAPE(reduced ? x->n / reduced : 0, reduced));
+    kn_tensor *y = rows ? others(rows, 1) : NULL;
+    y = y ? kn_reshape(y, kn_tensor_shape(moved)) : NULL;
+    return y ? KN_CALL(transpose, &back, y) : NULL;
+}
+
+kn_tensor *kn__rule_prod(kn__back *b, int i) {
+    uint32_t mask = axes_of(b)->mask;
+    if (mask == 0) return spread(b, i, b->g);
+    kn_tensor *x = kn__saved_in(b, 0);
+    bool one = (mask & (mask - 1)) == 0;
+    kn_tensor *y = one ? others(x, __builtin_ctz(mask)) : others_of_many(x, mask);
+    return KN_GIVE(b, i, mul, NULL, y, full(b, b->g));
+}
+
+/* --- elements that were picked --- */
+
+static kn_tensor *put_back(kn__back *b, int i, kn_tensor *index) {
+    kn_shape shape = kn__back_shape(b, i);
+    kn_attr_along attr = {.n_dims = (uint32_t)shape.n_dims, .mask = axes_of(b)->mask};
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    return KN_GIVE(b, i, put_along, &attr, b->g, index);
+}
+
+kn_tensor *kn__rule_max_index(kn__back *b, int i) { return put_back(b, i, kn__saved_out(b, 1)); }
+kn_tensor *kn__rule_sort(kn__back *b, int i) { return put_back(b, i, kn__saved_out(b, 1)); }
+
+kn_tensor *kn__rule_take_along(kn__back *b, int i) {
+    return KN_GIVE(b, i, put_along, kn__back_attr(b), b->g, kn__saved_in(b, 1));
+}
+kn_tensor *kn__rule_put_along(kn__back *b, int i) {
+    return KN_GIVE(b, i, take_along, kn__back_attr(b), b->g, kn__saved_in(b, 1));
+}

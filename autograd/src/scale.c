@@ -1,0 +1,141 @@
+#include <inttypes.h>
+#include <knet/op.h>
+#include <knet/prof.h>
+#include <knet/scale.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "params.h"
+
+#define FACTOR_MIN 0x1p-24
+#define FACTOR_MAX 0x1p+40
+
+struct kn_loss_scale {
+    kn_params *set; /* shared */
+    kn_loss_scale_options options;
+    kn_loss_scale_state state;
+};
+
+static kn_status options_check(kn_loss_scale_options *o) {
+    for (int i = 0; i < 4; i++)
+        if (o->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: a reserved option is not zero");
+    if (o->initial == 0) o->initial = 65536;
+    if (o->growth == 0) o->growth = 2;
+    if (o->backoff == 0) o->backoff = 0.5;
+    if (o->every == 0) o->every = 2000;
+    bool fits = o->initial >= FACTOR_MIN && o->initial <= FACTOR_MAX && o->growth >= 1 &&
+                o->growth <= FACTOR_MAX && o->backoff > 0 && o->backoff < 1 && o->every > 0;
+    if (fits) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_loss_scale_create: initial %g, growth %g, backoff %g, every %" PRId64
+                   "; initial is in 2^-24 to 2^40, growth 1 or more, backoff in (0, 1)",
+                   o->initial, o->growth, o->backoff, o->every);
+}
+
+kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
+                               const kn_loss_scale_options *options) {
+    kn_loss_scale_options o = options ? *options : (kn_loss_scale_options){0};
+    KN_TRY(kn_check());
+    if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: params is NULL");
+    KN_TRY(options_check(&o));
+    kn_loss_scale *scale = calloc(1, sizeof *scale);
+    if (!scale) return KN_FAIL(KN_ERR_OOM, "kn_loss_scale_create: no host memory");
+    scale->set = kn__params_retain(params);
+    scale->options = o;
+    scale->state.factor = o.initial;
+    *out = scale;
+    return KN_OK;
+}
+
+void kn_loss_scale_destroy(kn_loss_scale *scale) {
+    if (!scale) return;
+    kn__params_release(scale->set);
+    free(scale);
+}
+
+kn_tensor *kn_loss_scale_apply(kn_loss_scale *scale, kn_tensor *loss) {
+    return kn_affine(loss, scale->state.factor, 0);
+}
+
+/* --- steps --- */
+
+static kn_tensor *is_finite(kn_tensor *g) { return kn_all(kn_isfinite(g), KN_ALL, false); }
+
+static kn_status all_finite(double *out, const kn_params *set, kn_tensor *g) {
+    kn_tensor *all = is_finite(g);
+    for (int i = 0; i < set->n; i++)
+        if (set->param[i]->is_sparse)
+            all = kn_logical_and(all, is_finite(kn__param_grad(set->param[i])));
+    return kn_item(out, all);
+}
+
+/* g *= factor */
+static kn_status multiply(kn_tensor *g, double factor) {
+    kn_attr_scalars attr = {.a = factor};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_affine, &attr, &g, 1);
+    call.out[0] = g;
+    call.given = 1;
+    return kn_op_run(&call) ? KN_OK : kn_check();
+}
+
+static kn_status multiply_all(const kn_params *set, kn_tensor *g, double factor) {
+    KN_TRY(multiply(g, factor));
+    for (int i = 0; i < set->n; i++)
+        if (set->param[i]->is_sparse) KN_TRY(multiply(kn__param_grad(set->param[i]), factor));
+    return KN_OK;
+}
+
+static kn_status shrink(kn_loss_scale *scale, kn_optim *optim) {
+    kn_loss_scale_state *s = &scale->state;
+    kn_optim_state_written(optim); /* the gradients are used up */
+    s->n_good = 0;
+    s->n_skipped++;
+    if (s->factor * scale->options.backoff < FACTOR_MIN)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_loss_scale_step: gradients are not finite with the scale %g", s->factor);
+    s->factor *= scale->options.backoff;
+    return KN_OK;
+}
+
+static void grow(kn_loss_scale *scale) {
+    kn_loss_scale_state *s = &scale->state;
+    if (++s->n_good < scale->options.every) return;
+    s->n_good = 0;
+    s->factor = fmin(s->factor * scale->options.growth, FACTOR_MAX);
+}
+
+kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *stepped) {
+    double finite = 0;
+    if (!scale || !optim)
+        return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_step: %s is NULL", scale ? "optim" : "scale");
+    KN_SCOPE("loss_scale");
+    KN_FRAME(.device = scale->set->device, .pool = scale->set->pool, .record = KN_OFF);
+    kn_tensor *g = kn_params_grad(scale->set);
+    KN_TRY(kn_check());
+    KN_TRY(all_finite(&finite, scale->set, g));
+    if (stepped) *stepped = finite != 0;
+    if (finite == 0) return shrink(scale, optim);
+    KN_TRY(multiply_all(scale->set, g, 1 / scale->state.factor));
+    kn_status status = kn_optim_step(optim);
+    if (status == KN_OK)
+        grow(scale);
+    else /* the next try divides again */
+        KN_TRY(multiply_all(scale->set, g, scale->state.factor));
+    return status;
+}
+
+/* --- state --- */
+
+kn_loss_scale_state kn_loss_scale_state_get(const kn_loss_scale *scale) { return scale->state; }
+
+kn_status kn_loss_scale_state_set(kn_loss_scale *scale, const kn_loss_scale_state *s) {
+    if (!(s->factor >= FACTOR_MIN && s->factor <= FACTOR_MAX) || s->n_good < 0 || s->n_skipped < 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_loss_scale_state_set: factor %g, %" PRId64 " good steps, %" PRId64
+                       " left out",
+                       s->factor, s->n_good, s->n_skipped);
+    scale->state = *s;
+    return KN_OK;
+}

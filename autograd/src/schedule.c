@@ -1,0 +1,62 @@
+#include <math.h>
+
+#include <knet/optim.h>
+
+static kn_status missing(const char *name, double value) {
+    return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: %s is %g", name, value);
+}
+
+static kn_status check(const kn_schedule *s, int64_t step) {
+    if (!s) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: schedule is NULL");
+    if (s->kind < KN_SCHEDULE_CONSTANT || s->kind > KN_SCHEDULE_ONE_CYCLE)
+        return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: there is no kind %d", (int)s->kind);
+    for (int i = 0; i < 4; i++) {
+        if (s->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: reserved[%d] is not zero", i);
+    }
+    if (!(s->lr >= 0)) return missing("lr", s->lr);
+    if (!(s->lr_start >= 0)) return missing("lr_start", s->lr_start);
+    if (!(s->lr_end >= 0)) return missing("lr_end", s->lr_end);
+    if (!(s->gamma >= 0)) return missing("gamma", s->gamma);
+    if (s->warmup < 0) return missing("warmup", (double)s->warmup);
+    if (step < 0) return missing("step", (double)step);
+    if (s->kind == KN_SCHEDULE_STEP && s->every <= 0) return missing("every", (double)s->every);
+    if (s->kind >= KN_SCHEDULE_LINEAR && s->steps <= 0) return missing("steps", (double)s->steps);
+    return KN_OK;
+}
+
+/* From a to b as x goes from 0 to 1, along half a cosine. */
+static double along_cosine(double a, double b, double x) {
+    return b + (a - b) * (1 + cos(x * 3.14159265358979323846)) / 2;
+}
+
+/* The share of `length` steps that lies behind step t of them; 1 from the last one on. */
+static double share(int64_t t, int64_t length) {
+    return t >= length - 1 ? 1 : (double)t / (double)(length - 1);
+}
+
+static double one_cycle(const kn_schedule *s, int64_t step) {
+    int64_t up = (int64_t)(0.3 * (double)s->steps);
+    double start = s->lr_start > 0 ? s->lr_start : s->lr / 25;
+    if (step < up) return along_cosine(start, s->lr, (double)step / (double)up);
+    return along_cosine(s->lr, s->lr_end, share(step - up, s->steps - up));
+}
+
+kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
+    KN_TRY(check(s, step));
+    int64_t t = step - s->warmup;
+    int64_t steps_done = s->kind == KN_SCHEDULE_STEP ? t / s->every : 0;
+    if (s->kind == KN_SCHEDULE_ONE_CYCLE)
+        *lr = one_cycle(s, step);
+    else if (t < 0)
+        *lr = s->lr * (double)(step + 1) / (double)s->warmup;
+    else if (s->kind == KN_SCHEDULE_STEP)
+        *lr = s->lr * pow(s->gamma > 0 ? s->gamma : 0.1, (double)steps_done);
+    else if (s->kind == KN_SCHEDULE_LINEAR)
+        *lr = s->lr + (s->lr_end - s->lr) * share(t, s->steps - s->warmup);
+    else if (s->kind == KN_SCHEDULE_COSINE)
+        *lr = along_cosine(s->lr, s->lr_end, share(t, s->steps - s->warmup));
+    else
+        *lr = s->lr;
+    return KN_OK;
+}

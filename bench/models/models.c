@@ -1,0 +1,202 @@
+/* The models of the record beside PyTorch's, on two threads: training steps, inference, peak
+ * memory, and the gain by the second thread. Both sides take turns, some steps each, so that a slow
+ * spell of the machine hits both.
+ *
+ *     bench_models [--quick] [MODEL…]
+ *
+ * Figures are models/<model>_train and _infer, ms beside PyTorch's; _peak, MiB of a training step;
+ * _threads, how many times faster a training step is on two threads than on one. Of ResNet-50 and
+ * connect-four also, at larger batches, _frozen: inference by kn_freeze beside PyTorch as written,
+ * and _best: the same beside its best by hand (traced, frozen, jemalloc). Without PyTorch there is
+ * no baseline. --quick: small models alone, in fewer rounds.
+ */
+#include <knet/models.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "model_steps.h"
+#include "peer.h"
+
+enum { ROUNDS_MAX = 9, BUDGET_NS = 400 * 1000 * 1000, PAUSE_US = 10 * 1000 };
+
+/* --- our side: as bench/peer/models.py --- */
+
+/* The answer to a line: ns, or bytes of "peak"; negative: it failed. */
+static double answer(kn__model_steps *s, const char *what, int64_t count) {
+    kn__step_times times = {0};
+    kn_layer_thaw(kn_model_net(s->model));
+    if (strcmp(what, "frozen") == 0) {
+        if (kn_freeze(s->model) < 0) return -1;
+        what = "infer";
+    }
+    int part = strcmp(what, "infer") ? KN__STEPS_TRAIN : KN__STEPS_INFER;
+    double out = -1;
+    if (kn__model_steps_time(&times, s, part, count) == KN_OK)
+        out = strcmp(what, "peak") ? times.ns[times.n / 2] : (double)times.live_max;
+    free(times.ns);
+    return out;
+}
+
+static int serve(int threads) {
+    char name[64], what[16], key[96], open[96] = "";
+    long count, batch;
+    kn__model_steps s = {0};
+    KN_FRAME(.threads = threads, .record = KN_OFF);
+    while (scanf("%63s %15s %ld %ld", name, what, &count, &batch) == 4) {
+        kn_status status = KN_OK;
+        snprintf(key, sizeof key, "%s %ld", name, batch);
+        if (strcmp(key, open) != 0) {
+            kn__model_steps_close(&s);
+            status = kn__model_steps_open(&s, name, batch, KN_F32);
+            snprintf(open, sizeof open, "%s", key);
+        }
+        double value = status == KN_OK ? answer(&s, what, count) : -1;
+        if (value < 0) fprintf(stderr, "bench_models: %s: %s\n", name, kn_last_error()->message);
+        printf("%.0f\n", value < 0 ? (double)NAN : value);
+        fflush(stdout);
+    }
+    kn__model_steps_close(&s);
+    return 0;
+}
+
+/* --- the comparison --- */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n) {
+    if (isnan(x[0])) return (double)NAN;
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
+/* PyTorch's threads spin for some milliseconds after their work, on our cores. */
+static double ask(peer *p, const char *model, const char *what, long n, int64_t batch) {
+    usleep(PAUSE_US);
+    return peer_ask(p, "%s %s %ld %ld", model, what, n, (long)batch);
+}
+
+/* a's and b's time of a step, and the ratio. */
+static bench_result pair_of(peer *a, const char *what, peer *b, const char *theirs,
+                            const char *model, int64_t batch) {
+    double x[ROUNDS_MAX], y[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    int rounds = bench_quick() ? 3 : ROUNDS_MAX;
+    double once = ask(a, model, what, 1, batch);
+    long n = isnan(once) || once <= 0 ? 1 : (long)(BUDGET_NS / once) / rounds + 1;
+    ask(b, model, theirs, 1, batch);
+    for (int i = 0; i < rounds; i++) {
+        x[i] = ask(a, model, what, n, batch);
+        y[i] = ask(b, model, theirs, n, batch);
+        ratio[i] = x[i] / y[i];
+    }
+    return (bench_result){median(x, rounds), median(y, rounds), median(ratio, rounds)};
+}
+
+static bench_result pair(peer *a, peer *b, const char *model, const char *what, int64_t batch) {
+    return pair_of(a, what, b, what, model, batch);
+}
+
+typedef struct sides {
+    peer ours, one_thread, torch, best;
+} sides;
+
+static void emit(sides *s, const kn_model_kind *kind, const char *what) {
+    char metric[96];
+    bench_result r = pair(&s->ours, &s->torch, kind->name, what, kind->facts->batch);
+    snprintf(metric, sizeof metric, "%s_%s", kind->name, what);
+    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
+}
+
+static void frozen_emit(sides *s, const char *model, int64_t batch, const char *what,
+                        const char *theirs, peer *other, const char *suffix) {
+    char metric[96];
+    bench_result r = pair_of(&s->ours, what, other, theirs, model, batch);
+    snprintf(metric, sizeof metric, "%s_b%d%s", model, (int)batch, suffix);
+    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
+}
+
+/* Inference as a service would run it. */
+static void frozen_run(sides *s, const char *model) {
+    static const struct {
+        const char *model;
+        int64_t batch;
+    } wanted[] = {{"resnet50", 32}, {"connect4", 128}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (strcmp(wanted[i].model, model) != 0) continue;
+        int64_t batch = wanted[i].batch;
+        frozen_emit(s, model, batch, "infer", "infer", &s->torch, "_infer");
+        frozen_emit(s, model, batch, "frozen", "infer", &s->torch, "_frozen");
+        frozen_emit(s, model, batch, "frozen", "frozen", &s->best, "_best");
+    }
+}
+
+static void model_run(sides *s, const kn_model_kind *kind) {
+    const char *name = kind->name;
+    char metric[96];
+    emit(s, kind, "train");
+    emit(s, kind, "infer");
+    double ours = ask(&s->ours, name, "peak", 1, kind->facts->batch);
+    double theirs = ask(&s->torch, name, "peak", 1, kind->facts->batch);
+    snprintf(metric, sizeof metric, "%s_peak", name);
+    bench_emit("models", metric, ours / (1 << 20), "MiB", theirs / (1 << 20));
+    bench_result r = pair(&s->one_thread, &s->ours, name, "train", kind->facts->batch);
+    snprintf(metric, sizeof metric, "%s_threads", name);
+    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
+    frozen_run(s, name);
+}
+
+/* Named ones; without names all but the largest, or, quick, a few small ones. */
+static bool wanted(const kn_model_kind *kind, int argc, char **argv) {
+    static const char *const quick[] = {"softmax", "lenet", "vgg_cifar", "char_lstm", "tagger"};
+    bool named = false;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-') continue;
+        named = true;
+        if (strcmp(argv[i], kind->name) == 0) return true;
+    }
+    if (named) return false;
+    for (size_t i = 0; bench_quick() && i < sizeof quick / sizeof *quick; i++)
+        if (strcmp(quick[i], kind->name) == 0) return true;
+    return !bench_quick() && kind->facts->n_params < 40000000;
+}
+
+static void sides_start(sides *s) {
+    static char self[] = "/proc/self/exe", serving[] = "--serve", one[] = "1", two[] = "2";
+    static char python[] = "/usr/bin/python3", script[] = PEER_SCRIPT;
+    peer_start(&s->ours, (char *[]){self, serving, two, NULL}, NULL);
+    peer_start(&s->one_thread, (char *[]){self, serving, one, NULL}, NULL);
+    static char env[] = "/usr/bin/env", decay[] = "MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:-1";
+    static char jemalloc[] = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    peer_start(&s->torch, (char *[]){python, script, two, NULL}, PEER_BLAS);
+    peer_start(&s->best, (char *[]){env, jemalloc, decay, python, script, two, NULL}, PEER_BLAS);
+}
+
+int main(int argc, char **argv) {
+    sides s;
+    bool is_absent = false;
+    if (argc == 3 && strcmp(argv[1], "--serve") == 0) return serve(atoi(argv[2]));
+    bench_init(argc > 1 && strcmp(argv[1], "--quick") == 0 ? 2 : 1, argv); /* names are ours */
+    signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */
+    setenv("OMP_NUM_THREADS", "2", 1);
+    unsetenv("OPENBLAS_CORETYPE");
+    unsetenv("OPENBLAS_L2_SIZE");
+    sides_start(&s);
+    for (int i = 0; kn_model_kind_at(i); i++) {
+        const kn_model_kind *kind = kn_model_kind_at(i);
+        if (!wanted(kind, argc, argv)) continue;
+        model_run(&s, kind);
+        is_absent = is_absent || !s.torch.pid;
+    }
+    peer_stop(&s.ours);
+    peer_stop(&s.one_thread);
+    peer_stop(&s.torch);
+    peer_stop(&s.best);
+    if (is_absent) fprintf(stderr, "bench_models: PyTorch is absent, so its figures are missing\n");
+    return 0;
+}

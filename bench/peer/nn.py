@@ -1,0 +1,126 @@
+"""The other side of bench/nn: operators of neural networks in PyTorch, by the names of bench/nn/*.c.
+
+    nn.py THREADS
+
+Speaks as arrays.py does.
+"""
+import torch
+import torch.nn.functional as F
+
+import arrays
+
+
+def running(x):
+    """Running statistics, one a channel."""
+    return torch.zeros(x.shape[1]), torch.ones(x.shape[1])
+
+
+def parts(w, inputs, hidden, gates):
+    """W, R and the biases of one layer, as views."""
+    rows, at, out = gates * hidden, 0, []
+    for shape in ((rows, inputs), (rows, hidden), (rows,), (rows,)):
+        n = rows * (shape[1] if len(shape) == 2 else 1)
+        out.append(w[at:at + n].view(shape))
+        at += n
+    return out
+
+
+def recurrent(kind, hidden, gates, x, w):
+    h = torch.zeros(1, x.shape[1], hidden)
+    state = (h, h) if kind is torch.lstm else h
+    return kind(x, state, parts(w, x.shape[2], hidden, gates), True, 1, 0.0, False, False, False)[0]
+
+
+def attention(q, k, v, causal=False):
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), -float("inf"))
+    return F.softmax(scores, 3) @ v
+
+
+def angles(steps, width):
+    rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
+    both = torch.outer(torch.arange(steps), rates).repeat(1, 2)
+    return both.cos(), both.sin()
+
+
+TURNS = angles(1024, 64)  # made once
+
+
+def rotary(x):
+    half = x.shape[3] // 2
+    return x * TURNS[0] + torch.cat((-x[..., half:], x[..., :half]), 3) * TURNS[1]
+
+
+arrays.CASES = {
+    # sequence
+    "lstm": lambda x, w: recurrent(torch.lstm, 128, 4, x, w),
+    "gru_t150_b64_h100": lambda x, w: recurrent(torch.gru, 100, 3, x, w),
+    "lstm_256": lambda x, w: recurrent(torch.lstm, 256, 4, x, w),
+    "tanh_128": lambda x, w: recurrent(torch.rnn_tanh, 128, 1, x, w),
+    "attention_t1024": attention,
+    "attention_causal_t1024": lambda q, k, v: attention(q, k, v, True),
+    # conv
+    "conv64": lambda x, w: F.conv2d(x, w, padding=1),
+    "conv_group8": lambda x, w: F.conv2d(x, w, padding=1, groups=8),
+    "conv_512_7": lambda x, w: F.conv2d(x, w, padding=1),
+    "conv_first": lambda x, w: F.conv2d(x, w, padding=1),
+    "conv_first_s2": lambda x, w: F.conv2d(x, w, stride=2, padding=3),
+    "conv_1x1": lambda x, w: F.conv2d(x, w),
+    "conv_each": lambda x, w: F.conv2d(x, w, padding=1, groups=64),
+    # image
+    "conv4": lambda x, w: F.conv2d(x, w),
+    "deconv4": lambda x, w: F.conv_transpose2d(x, w),
+    "pool": lambda x: F.max_pool2d(x, 2),
+    "unpool": lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
+    "dropout": lambda x: F.dropout(x, 0.5, True),
+    "maxpool_3x3_s2": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "dropout_1m": lambda x: F.dropout(x, 0.5, True),
+    "ctc_t150_b32": lambda x, labels: F.ctc_loss(
+        F.log_softmax(x, 2), labels, torch.full((32,), 150), torch.full((32,), 30)),
+    "rotary_t1024": rotary,
+    "resize_nearest": lambda x: F.interpolate(x, (112, 112)),
+    "resize_linear": lambda x: F.interpolate(x, (112, 112), mode="bilinear", align_corners=False),
+    "resize_down": lambda x: F.interpolate(x, (40, 40), mode="bilinear", align_corners=False),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "grid_sample": lambda x, grid: F.grid_sample(x, grid, align_corners=False),
+    # norm
+    "batchnorm": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
+    "batchnorm_train": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
+    "batchnorm_eval": lambda x, w, b: F.batch_norm(x, *running(x), w, b),
+    "batchnorm_2d": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
+    "layernorm_8192x512": lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
+    "lrn": lambda x: F.local_response_norm(x, 5),
+    "groupnorm": lambda x, w, b: F.group_norm(x, 8, w, b),
+    "instancenorm": lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+    "layernorm_1024x768": lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
+    "rmsnorm_8192x512": lambda x, w: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * w,
+    # loss
+    "nll": lambda x, labels: F.cross_entropy(x, labels),
+    "bce": F.binary_cross_entropy_with_logits,
+    "logistic": F.soft_margin_loss,
+    "softmax": lambda x: F.softmax(x, 1),
+    "logsoftmax": lambda x: F.log_softmax(x, 1),
+    "accuracy": lambda x, labels: (x.argmax(1) == labels).float().mean(),
+    "mse_1m": F.mse_loss,
+    "mae_1m": F.l1_loss,
+    "huber_1m": F.huber_loss,
+    "smooth_l1_1m": F.smooth_l1_loss,
+    "bce_1m": F.binary_cross_entropy,
+    "bce_logits_1m": F.binary_cross_entropy_with_logits,
+    "hinge_1m": lambda x, y: torch.clamp(1 - x * y, min=0).mean(),
+    "kl_div_1m": lambda x, y: F.kl_div(x, y, reduction="mean"),
+    "cross_entropy_smoothed": lambda x, labels: F.cross_entropy(x, labels, label_smoothing=0.1, ignore_index=0),
+    "topk_accuracy": lambda x, labels: (x.topk(5, 1)[1] == labels[:, None]).any(1).float().mean(),
+    "adaptive_avgpool": lambda x: F.adaptive_avg_pool2d(x, 7),
+    "adaptive_uneven": lambda x: F.adaptive_avg_pool2d(x, 6),
+    "adaptive_maxpool": lambda x: F.adaptive_max_pool2d(x, 7),
+    "global_avgpool": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "softmax_axis1": lambda x: F.softmax(x, 1),
+    "logsoftmax_axis1": lambda x: F.log_softmax(x, 1),
+    "cross_entropy_8192x512": lambda x, labels: F.cross_entropy(x, labels),
+}
+arrays.MAKERS = {}
+
+if __name__ == "__main__":
+    arrays.main()

@@ -1,0 +1,136 @@
+/* libknet_comm_mpi.so: messages by MPI. The functions of MPI are called from one thread at a time.
+ * MPI is started once a process, with the first communicator, and ended at exit. */
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "transport.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char reason[MPI_MAX_ERROR_STRING + 64];
+static int n_open;
+static bool is_started, is_left, is_broken; /* started by us; ended; without an orderly end */
+
+typedef struct state {
+    MPI_Comm comm;
+} state;
+
+static const char *why(void) { return reason; }
+
+static bool works(const char *function, int error) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (error == MPI_SUCCESS) return true;
+    MPI_Error_string(error, text, &length);
+    snprintf(reason, sizeof reason, "%s: %s", function, text);
+    return false;
+}
+
+static bool start(void) {
+    int is_running = 0, level = 0;
+    if (is_left) {
+        snprintf(reason, sizeof reason, "MPI has ended in this process");
+        return false;
+    }
+    if (!works("MPI_Initialized", MPI_Initialized(&is_running)) || is_running) return is_running;
+    if (!works("MPI_Init_thread", MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level)))
+        return false;
+    is_started = true;
+    if (level >= MPI_THREAD_SERIALIZED) return true;
+    snprintf(reason, sizeof reason, "it allows calls from one thread alone (level %d)", level);
+    return false;
+}
+
+static bool mpi_open(void **out, int *rank, int *size) {
+    pthread_mutex_lock(&lock);
+    state *s = malloc(sizeof *s);
+    bool done = s && start() && works("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &s->comm)) &&
+                works("MPI_Comm_rank", MPI_Comm_rank(s->comm, rank)) &&
+                works("MPI_Comm_size", MPI_Comm_size(s->comm, size));
+    if (done) MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
+    n_open += done;
+    pthread_mutex_unlock(&lock);
+    if (!done) free(s);
+    *out = done ? s : NULL;
+    return done;
+}
+
+/* MPI_Finalize waits for all ranks: not where one of them has failed. */
+static void mpi_close(void *of, bool broken) {
+    state *s = of;
+    pthread_mutex_lock(&lock);
+    is_broken = is_broken || broken;
+    if (!is_broken) MPI_Comm_free(&s->comm);
+    n_open--;
+    if (!n_open && is_started && !is_broken) {
+        MPI_Finalize();
+        is_left = true;
+    }
+    pthread_mutex_unlock(&lock);
+    free(s);
+}
+
+static bool mpi_send(void *of, kn__request *r, const void *data, size_t bytes, int to, int tag) {
+    const state *s = of;
+    MPI_Request request;
+    if (!works("MPI_Isend", MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, s->comm, &request)))
+        return false;
+    r->handle = (void *)request;
+    return true;
+}
+
+static bool mpi_receive(void *of, kn__request *r, void *data, size_t bytes, int from, int tag) {
+    const state *s = of;
+    MPI_Request request;
+    int source = from < 0 ? MPI_ANY_SOURCE : from;
+    if (!works("MPI_Irecv", MPI_Irecv(data, (int)bytes, MPI_BYTE, source, tag, s->comm, &request)))
+        return false;
+    r->handle = (void *)request;
+    return true;
+}
+
+static int mpi_test(void *of, kn__request *r) {
+    MPI_Request request = (MPI_Request)r->handle;
+    int done = 0;
+    (void)of;
+    bool is_ok = works("MPI_Test", MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    r->handle = (void *)request;
+    return is_ok ? done : -1;
+}
+
+static void mpi_cancel(void *of, kn__request *r) {
+    MPI_Request request = (MPI_Request)r->handle;
+    (void)of;
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+}
+
+/* Messages move during MPI_Test alone: looks again soon, but leaves the processor to others that
+ * wait for it, and more so the longer nothing happens. */
+static void mpi_idle(void *of, uint64_t until_ns, unsigned n_idle) {
+    (void)of;
+    (void)until_ns;
+    if (n_idle < 200) {
+        sched_yield();
+        return;
+    }
+    struct timespec pause = {0, n_idle < 2000 ? 20000 : 100000};
+    nanosleep(&pause, NULL);
+}
+
+static const kn__transport mpi = {.abi = KN__TRANSPORT_ABI,
+                                  .kind = "mpi",
+                                  .open = mpi_open,
+                                  .close = mpi_close,
+                                  .send = mpi_send,
+                                  .receive = mpi_receive,
+                                  .test = mpi_test,
+                                  .cancel = mpi_cancel,
+                                  .idle = mpi_idle,
+                                  .why = why};
+
+__attribute__((visibility("default"))) const kn__transport *kn_comm_transport_get(void);
+const kn__transport *kn_comm_transport_get(void) { return &mpi; }

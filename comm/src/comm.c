@@ -1,0 +1,318 @@
+/* Communicators: life cycle, and the calls that users make. */
+#include <inttypes.h>
+#include <knet/prof_metric.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch.h"
+#include "ranks.h"
+
+static const uint64_t TIMEOUT_NS = 120 * (uint64_t)1000000000;
+
+/* --- life cycle --- */
+
+static kn_status peers_exchange(kn_comm *comm) {
+    kn__peer_self(&comm->peer[comm->rank]);
+    comm->local_size = 1;
+    if (!comm->transport) return KN_OK;
+    KN_TRY(kn__comm_call(comm, "connect", sizeof *comm->peer));
+    KN_TRY(kn__all_gather_equal(comm, comm->peer, sizeof *comm->peer));
+    comm->local_size = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (comm->peer[r].machine != comm->peer[comm->rank].machine) continue;
+        comm->local_size++;
+        comm->local_rank += r < comm->rank;
+    }
+    return KN_OK;
+}
+
+static kn_status connect(kn_comm *comm) {
+    if (!comm->transport) return peers_exchange(comm);
+    KN_TRY(kn__comm_listen(comm));
+    /* Threads of one process: nothing to ask them, and each may come when it wants. */
+    if (comm->transport->is_alive) {
+        for (int r = 0; r < comm->size; r++) kn__peer_self(&comm->peer[r]);
+        comm->local_rank = comm->rank;
+        comm->local_size = comm->size;
+        return KN_OK;
+    }
+    return peers_exchange(comm);
+}
+
+kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *state, int rank,
+                        int size, uint64_t timeout_ns) {
+    kn_comm *comm = calloc(1, sizeof *comm);
+    if (!comm) return KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_cond_init(&comm->changed, NULL);
+    comm->transport = size > 1 ? transport : NULL;
+    comm->state = state;
+    comm->kind = transport ? transport->kind : "self";
+    comm->rank = rank;
+    comm->size = size;
+    comm->timeout_ns = timeout_ns ? timeout_ns : TIMEOUT_NS;
+    comm->peer = calloc((size_t)size, sizeof *comm->peer);
+    comm->sources = calloc((size_t)size, sizeof *comm->sources);
+    kn_status status = comm->peer && comm->sources
+                           ? connect(comm)
+                           : KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
+    if (status == KN_OK) {
+        *out = comm;
+        return KN_OK;
+    }
+    comm->broken = true;
+    comm->state = NULL; /* stays the caller's */
+    kn_comm_destroy(comm);
+    return status;
+}
+
+void kn_comm_destroy(kn_comm *comm) {
+    if (!comm) return;
+    kn__comm_worker_end(comm);
+    if (comm->notice.pending && comm->transport && comm->state)
+        comm->transport->cancel(comm->state, &comm->notice.request);
+    if (comm->transport && comm->state) comm->transport->close(comm->state, comm->broken);
+    pthread_mutex_destroy(&comm->lock);
+    pthread_cond_destroy(&comm->changed);
+    free(comm->peer);
+    free(comm->sources);
+    free(comm->scratch);
+    free(comm->ask);
+    free(comm);
+}
+
+static kn_status timeout_of(uint64_t *out_ns, double seconds, const uint64_t reserved[4]) {
+    for (int i = 0; i < 4; i++)
+        if (reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_comm_options: reserved is not zero");
+    if (!(seconds >= 0) || seconds > 1e9)
+        return KN_FAIL(KN_ERR_INVALID, "kn_comm_options: timeout_seconds %g", seconds);
+    if (seconds > 0) *out_ns = (uint64_t)(seconds * 1e9) + 1;
+    return KN_OK;
+}
+
+static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_launch *launch) {
+    const kn__transport *mpi = NULL;
+    void *state = NULL;
+    int rank = 0, size = 1;
+    KN_TRY(kn__comm_module(&mpi, "mpi"));
+    if (!mpi->open(&state, &rank, &size))
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_comm_create: MPI does not start: %s", mpi->why());
+    kn_status status = KN_OK;
+    if (size < launch->size)
+        status = KN_FAIL(KN_ERR_INVALID, "%s started %d ranks, but MPI knows %d; %s",
+                         launch->launcher, launch->size, size,
+                         strcmp(launch->launcher, "srun") == 0
+                             ? "use srun --mpi=pmix, or mpirun"
+                             : "use the mpirun of the MPI that Knet.c was built with");
+    if (status == KN_OK) status = kn__comm_open(out, mpi, state, rank, size, timeout_ns);
+    if (status < 0) mpi->close(state, size > 1);
+    return status;
+}
+
+kn_status kn_comm_create(kn_comm **out, const char *kind, const kn_comm_options *options) {
+    static const kn_comm_options defaults = {0};
+    kn_comm_launch launch;
+    uint64_t timeout_ns = 0;
+    KN_TRY(kn_check());
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_comm_create: out is NULL");
+    if (!options) options = &defaults;
+    KN_TRY(kn__comm_words(&timeout_ns));
+    KN_TRY(timeout_of(&timeout_ns, options->timeout_seconds, options->reserved));
+    KN_TRY(kn_comm_launch_read(&launch));
+    if (!kind) kind = launch.size > 1 ? "mpi" : "self";
+    if (strcmp(kind, "self") == 0) return kn__comm_open(out, NULL, NULL, 0, 1, timeout_ns);
+    if (strcmp(kind, "mpi") == 0) return mpi_open(out, timeout_ns, &launch);
+    return KN_FAIL(KN_ERR_INVALID, "kn_comm_create: unknown kind '%s'; mpi and self exist", kind);
+}
+
+int kn_comm_rank(const kn_comm *comm) { return comm->rank; }
+int kn_comm_size(const kn_comm *comm) { return comm->size; }
+int kn_comm_local_rank(const kn_comm *comm) { return comm->local_rank; }
+int kn_comm_local_size(const kn_comm *comm) { return comm->local_size; }
+const char *kn_comm_kind(const kn_comm *comm) { return comm->kind; }
+
+/* --- for the calls --- */
+
+kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes) {
+    if (comm->broken)
+        return KN_FAIL(KN_ERR_PEER, "the communicator is broken since: %s", comm->why);
+    comm->n_calls++;
+    comm->call = name;
+    comm->call_bytes = bytes;
+    kn_prof_metric(0, bytes);
+    return KN_OK;
+}
+
+kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
+    if (comm->scratch_bytes < bytes) {
+        free(comm->scratch);
+        comm->scratch_bytes = 0;
+        size_t whole = (bytes + 4095) / 4096 * 4096;
+        comm->scratch = aligned_alloc(4096, whole);
+        if (!comm->scratch)
+            return KN_FAIL(KN_ERR_OOM, "%s: no host memory for %zu bytes", comm->call, bytes);
+        comm->scratch_bytes = whole;
+    }
+    *out = comm->scratch;
+    return KN_OK;
+}
+
+kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n) {
+    if (comm->n_ask < n) {
+        kn__ask *ask = realloc(comm->ask, (size_t)n * sizeof *ask);
+        if (!ask) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->call);
+        comm->ask = ask;
+        comm->n_ask = n;
+    }
+    memset(comm->ask, 0, (size_t)n * sizeof *comm->ask);
+    *out = comm->ask;
+    return KN_OK;
+}
+
+static kn_status tensor_check(const char *name, const kn_comm *comm, kn_tensor *t) {
+    KN_TRY(kn_check());
+    if (!comm || !t || t == KN_NONE)
+        return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", name, comm ? "the tensor" : "comm");
+    if (kn_device_kind_get(kn_tensor_device(t)) != KN_DEVICE_HOST)
+        return KN_FAIL(KN_ERR_DEVICE, "%s: %s moves tensors of the host; this one is on %s", name,
+                       comm->kind, kn_device_name(kn_tensor_device(t)));
+    return KN_OK;
+}
+
+static size_t bytes_of(const kn_tensor *t) {
+    return (size_t)kn_tensor_numel(t) * kn_dtype_bytes(kn_tensor_dtype(t));
+}
+
+static kn_status rank_check(const char *name, const kn_comm *comm, int rank) {
+    if (rank >= 0 && rank < comm->size) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: there is no rank %d of %d", name, rank, comm->size);
+}
+
+/* `whole` is [size, the shape of part]. */
+static kn_status parts_check(const char *name, const kn_comm *comm, const kn_tensor *whole,
+                             const kn_tensor *part) {
+    char a[128], b[128];
+    kn_shape w = kn_tensor_shape(whole), p = kn_tensor_shape(part);
+    bool fits = w.n_dims == p.n_dims + 1 && w.dim[0] == comm->size;
+    for (int i = 0; fits && i < p.n_dims; i++) fits = w.dim[i + 1] == p.dim[i];
+    if (!fits)
+        return KN_FAIL(KN_ERR_SHAPE, "%s: %s are not %d parts of %s", name,
+                       kn_shape_text(a, sizeof a, w), comm->size, kn_shape_text(b, sizeof b, p));
+    if (kn_tensor_dtype(whole) != kn_tensor_dtype(part))
+        return KN_FAIL(KN_ERR_DTYPE, "%s: %s and %s", name, kn_dtype_name(kn_tensor_dtype(whole)),
+                       kn_dtype_name(kn_tensor_dtype(part)));
+    return KN_OK;
+}
+
+/* --- collectives --- */
+
+kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op) {
+    KN_SCOPE("all_reduce");
+    KN_TRY(tensor_check("kn_comm_all_reduce", comm, t));
+    KN_TRY(kn__reduce_check("kn_comm_all_reduce", kn_tensor_dtype(t), op));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "all_reduce", bytes_of(t)));
+    if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
+    void *data = kn_data_mut(t);
+    if (!data) return kn_check();
+    return kn__all_reduce(comm, data, kn_tensor_numel(t), kn_tensor_dtype(t), op);
+}
+
+kn_status kn_comm_values(kn_comm *comm, double value[], int n, kn_comm_op op) {
+    KN_SCOPE("all_reduce");
+    if (!comm || !value || n < 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_comm_values: %s", !comm ? "comm is NULL" : "no values");
+    KN_TRY(kn__reduce_check("kn_comm_values", KN_F64, op));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "all_reduce", (size_t)n * sizeof *value));
+    return comm->size == 1 ? KN_OK : kn__all_reduce(comm, value, n, KN_F64, op);
+}
+
+kn_status kn_comm_broadcast(kn_comm *comm, kn_tensor *t, int root) {
+    KN_SCOPE("broadcast");
+    KN_TRY(tensor_check("kn_comm_broadcast", comm, t));
+    KN_TRY(rank_check("kn_comm_broadcast", comm, root));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "broadcast", bytes_of(t)));
+    if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
+    void *data = kn_data_mut(t);
+    if (!data) return kn_check();
+    return kn__broadcast(comm, data, bytes_of(t), root);
+}
+
+kn_status kn_comm_all_gather(kn_comm *comm, kn_tensor *out, kn_tensor *t) {
+    KN_SCOPE("all_gather");
+    KN_TRY(tensor_check("kn_comm_all_gather", comm, out));
+    KN_TRY(tensor_check("kn_comm_all_gather", comm, t));
+    KN_TRY(parts_check("kn_comm_all_gather", comm, out, t));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "all_gather", bytes_of(out)));
+    if (!kn_tensor_numel(t)) return KN_OK;
+    const void *from = kn_data(t);
+    char *data = kn_data_mut(out);
+    if (!data || !from) return kn_check();
+    memmove(data + bytes_of(t) * (size_t)comm->rank, from, bytes_of(t));
+    return comm->size == 1 ? KN_OK : kn__all_gather_equal(comm, data, bytes_of(t));
+}
+
+kn_status kn_comm_reduce_scatter(kn_comm *comm, kn_tensor *out, kn_tensor *t, kn_comm_op op) {
+    KN_SCOPE("reduce_scatter");
+    KN_TRY(tensor_check("kn_comm_reduce_scatter", comm, out));
+    KN_TRY(tensor_check("kn_comm_reduce_scatter", comm, t));
+    KN_TRY(parts_check("kn_comm_reduce_scatter", comm, t, out));
+    KN_TRY(kn__reduce_check("kn_comm_reduce_scatter", kn_tensor_dtype(t), op));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "reduce_scatter", bytes_of(t)));
+    if (!kn_tensor_numel(t)) return KN_OK;
+    const void *from = kn_data(t);
+    void *data = kn_data_mut(out);
+    if (!data || !from) return kn_check();
+    if (comm->size == 1) {
+        memmove(data, from, bytes_of(t));
+        return KN_OK;
+    }
+    return kn__reduce_scatter_equal(comm, data, from, kn_tensor_numel(out), kn_tensor_dtype(t), op);
+}
+
+kn_status kn_comm_barrier(kn_comm *comm) {
+    KN_SCOPE("barrier");
+    if (!comm) return KN_FAIL(KN_ERR_INVALID, "kn_comm_barrier: comm is NULL");
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "barrier", 0));
+    return comm->size == 1 ? KN_OK : kn__barrier(comm);
+}
+
+/* --- between two ranks --- */
+
+static kn_status peer_check(const char *name, const kn_comm *comm, kn_tensor *t, int rank) {
+    KN_TRY(tensor_check(name, comm, t));
+    KN_TRY(rank_check(name, comm, rank));
+    if (rank == comm->rank) return KN_FAIL(KN_ERR_INVALID, "%s: rank %d is this rank", name, rank);
+    return KN_OK;
+}
+
+kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
+    KN_SCOPE("send");
+    kn__ask ask;
+    KN_TRY(peer_check("kn_comm_send", comm, t, to));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "send", bytes_of(t)));
+    if (!kn_tensor_numel(t)) return KN_OK;
+    const void *data = kn_data(t);
+    if (!data) return kn_check();
+    KN_TRY(kn__comm_send(comm, &ask, data, bytes_of(t), to, KN__TAG_USER));
+    return kn__comm_wait(comm, &ask, 1, 4, &ask, 1);
+}
+
+kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
+    KN_SCOPE("receive");
+    kn__ask ask;
+    KN_TRY(peer_check("kn_comm_receive", comm, t, from));
+    kn__comm_drain(comm);
+    KN_TRY(kn__comm_call(comm, "receive", bytes_of(t)));
+    if (!kn_tensor_numel(t)) return KN_OK;
+    void *data = kn_data_mut(t);
+    if (!data) return kn_check();
+    KN_TRY(kn__comm_receive(comm, &ask, data, bytes_of(t), from, KN__TAG_USER));
+    return kn__comm_wait(comm, &ask, 1, 4, &ask, 1);
+}

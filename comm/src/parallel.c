@@ -1,0 +1,260 @@
+/* Data parallel: buckets of the gradient arena, reduced beside backward. */
+#include <inttypes.h>
+#include <knet/prof_metric.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mix.h"
+#include "now.h"
+#include "parallel.h"
+
+enum { BUCKET_BYTES = 1 << 20 };
+
+/* --- buckets --- */
+
+static kn_status reduce_job(kn_comm *comm, kn__job *job) {
+    KN_SCOPE("all_reduce");
+    KN_TRY(kn__comm_call(comm, "all_reduce", (uint64_t)job->n * kn_dtype_bytes(job->dtype)));
+    return kn__all_reduce(comm, job->data, job->n, job->dtype, job->op);
+}
+
+static kn_status bucket_post(kn_parallel *p, bucket *b) {
+    b->job = (kn__job){.run = reduce_job,
+                       .data = p->arena + (size_t)b->begin * p->item,
+                       .n = b->end - b->begin,
+                       .dtype = p->dtype,
+                       .op = KN_COMM_MEAN};
+    b->is_posted = true;
+    p->n_posted++;
+    return kn__comm_post(p->comm, &b->job);
+}
+
+/* The bucket of an element. */
+static bucket *bucket_of(kn_parallel *p, int64_t at) {
+    int lo = 0, hi = p->n_buckets - 1;
+    while (lo < hi) {
+        int middle = (lo + hi) / 2;
+        if (at < p->buckets[middle].end)
+            hi = middle;
+        else
+            lo = middle + 1;
+    }
+    return &p->buckets[lo];
+}
+
+/* The hook. A gradient without elements shares its place with the next one. */
+static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    kn_parallel *p = ctx;
+    if (p->is_off || !p->buckets || !kn_tensor_numel(w) || p->failed < 0) return;
+    const char *data = kn_data(gradient);
+    if (!data) return;
+    bucket *b = bucket_of(p, (data - p->arena) / (int64_t)p->item);
+    if (b->is_posted || b->n_left == 0) {
+        p->is_twice = true;
+        return;
+    }
+    b->n_left--;
+    if (p->options.no_overlap) return;
+    while (p->failed == KN_OK && p->n_posted < p->n_buckets && p->buckets[p->n_posted].n_left == 0)
+        p->failed = bucket_post(p, &p->buckets[p->n_posted]);
+}
+
+/* The parameters in the order of their slices. */
+static kn_status buckets_cut(kn_parallel *p, const int order[], int64_t numel) {
+    int64_t least = p->options.bucket_bytes / (int64_t)p->item;
+    bucket *b = p->buckets;
+    *b = (bucket){.begin = 0};
+    for (int k = 0; k < kn_params_count(p->params); k++) {
+        kn_tensor *w = kn_params_at(p->params, order[k], NULL);
+        if (!kn_tensor_numel(w)) continue;
+        const char *data = kn_data(kn_grad(w));
+        if (!data) return kn_check();
+        int64_t at = (data - p->arena) / (int64_t)p->item;
+        if (at - b->begin >= least && b->n_params) {
+            b->end = at;
+            *++b = (bucket){.begin = at};
+        }
+        b->n_params++;
+    }
+    b->end = numel;
+    p->n_buckets = (int)(b - p->buckets) + 1;
+    return KN_OK;
+}
+
+/* Whether all ranks have the same number here. */
+static kn_status agree(bool *out, kn_comm *comm, uint64_t number) {
+    double x = (double)(number >> 12), both[2] = {x, -x};
+    KN_TRY(kn_comm_values(comm, both, 2, KN_COMM_MAX));
+    *out = both[0] == -both[1];
+    return KN_OK;
+}
+
+static kn_status order_check(kn_parallel *p, const int order[], int n) {
+    uint64_t hash = 1;
+    bool is_same = false;
+    for (int k = 0; k < n; k++) hash = kn__mix(hash ^ (uint64_t)(unsigned)order[k]);
+    KN_TRY(agree(&is_same, p->comm, hash));
+    if (is_same) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_parallel_finish: the ranks' first backward passes used the parameters in "
+                   "different orders; set one with kn_params_order_set on every rank");
+}
+
+/* After the first pass: the order is final. */
+static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
+    int n = kn_params_count(p->params);
+    int *order = malloc((size_t)n * sizeof *order + 1);
+    p->buckets = calloc((size_t)n + 1, sizeof *p->buckets);
+    kn_status status = KN_OK;
+    if (!order || !p->buckets) {
+        status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
+    } else {
+        kn_params_order(order, p->params);
+        status = n && order[0] < 0
+                     ? KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward")
+                     : order_check(p, order, n);
+        p->arena = kn_data_mut(flat);
+        if (status == KN_OK) status = buckets_cut(p, order, kn_tensor_numel(flat));
+    }
+    free(order);
+    if (status < 0) {
+        free(p->buckets);
+        p->buckets = NULL;
+    }
+    return status;
+}
+
+/* --- a step --- */
+
+static kn_status buckets_wait(kn_parallel *p) {
+    kn_status status = p->failed;
+    for (int i = 0; i < p->n_buckets; i++) {
+        bucket *b = &p->buckets[i];
+        if (!b->is_posted) continue;
+        kn_status one = kn__comm_job_wait(p->comm, &b->job);
+        if (status == KN_OK) status = one;
+        p->stats.reduce_ns += b->job.run_ns;
+        p->stats.bytes += (uint64_t)(b->end - b->begin) * p->item;
+    }
+    return status;
+}
+
+static void buckets_reset(kn_parallel *p) {
+    for (int i = 0; i < p->n_buckets; i++) {
+        p->buckets[i].n_left = p->buckets[i].n_params;
+        p->buckets[i].is_posted = false;
+    }
+    p->n_posted = 0;
+    p->failed = KN_OK;
+    p->is_twice = false;
+}
+
+static kn_status finish(kn_parallel *p) {
+    /* Slices that no pass has written become zeros: none of them is in a posted bucket. */
+    kn_tensor *flat = kn_params_grad(p->params);
+    if (!flat) return kn_check();
+    if (!kn_tensor_numel(flat)) return KN_OK;
+    if (!p->buckets) KN_TRY(buckets_make(p, flat));
+    KN_TRY(kn__parallel_cut(p, flat));
+    while (p->failed == KN_OK && p->n_posted < p->n_buckets)
+        p->failed = bucket_post(p, &p->buckets[p->n_posted]);
+    uint64_t begin = kn__now_ns(CLOCK_MONOTONIC);
+    kn_status status = buckets_wait(p);
+    p->stats.wait_ns += kn__now_ns(CLOCK_MONOTONIC) - begin;
+    p->stats.n_steps++;
+    p->stats.n_buckets = p->n_buckets;
+    if (status == KN_OK && p->is_twice)
+        status = KN_FAIL(KN_ERR_INVALID,
+                         "kn_parallel_finish: two backward passes were averaged; turn averaging "
+                         "off with kn_parallel_sync for all but the last of a step");
+    buckets_reset(p);
+    return status;
+}
+
+kn_status kn_parallel_finish(kn_parallel *parallel) {
+    KN_SCOPE("gradients of all ranks");
+    KN_TRY(kn_check());
+    if (!parallel) return KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: parallel is NULL");
+    return parallel->comm->size == 1 ? KN_OK : finish(parallel);
+}
+
+void kn_parallel_sync(kn_parallel *parallel, bool on) { parallel->is_off = !on; }
+kn_comm *kn_parallel_comm(const kn_parallel *parallel) { return parallel->comm; }
+
+void kn_parallel_stats_read(kn_parallel_stats *out, size_t out_bytes, const kn_parallel *parallel) {
+    memset(out, 0, out_bytes);
+    memcpy(out, &parallel->stats,
+           out_bytes < sizeof parallel->stats ? out_bytes : sizeof parallel->stats);
+}
+
+/* --- life cycle --- */
+
+static kn_status params_check(kn_params *params, kn_comm *comm) {
+    uint64_t hash = 1;
+    bool is_same = false;
+    for (int i = 0; i < kn_params_count(params); i++) {
+        const char *name = NULL;
+        kn_tensor *w = kn_params_at(params, i, &name);
+        hash = kn__mix(hash ^ (uint64_t)kn_tensor_numel(w));
+        if (kn_param_is_sparse(w) && comm->size > 1)
+            return KN_FAIL(KN_ERR_UNSUPPORTED,
+                           "kn_parallel_create: the gradient of %s is row-sparse, which ranks "
+                           "cannot average",
+                           name);
+    }
+    if (kn_device_kind_get(kn_params_device(params)) != KN_DEVICE_HOST && comm->size > 1)
+        return KN_FAIL(KN_ERR_DEVICE,
+                       "kn_parallel_create: %s moves tensors of the host; the parameters are on %s",
+                       kn_comm_kind(comm), kn_device_name(kn_params_device(params)));
+    KN_TRY(agree(&is_same, comm, hash));
+    if (is_same) return KN_OK;
+    return KN_FAIL(KN_ERR_SHAPE,
+                   "kn_parallel_create: the ranks' parameters differ; rank %d has "
+                   "%d with %" PRId64 " elements",
+                   comm->rank, kn_params_count(params), kn_params_numel(params));
+}
+
+static kn_status values_broadcast(kn_params *params, kn_comm *comm) {
+    for (int i = 0; i < kn_params_count(params); i++)
+        KN_TRY(kn_comm_broadcast(comm, kn_params_at(params, i, NULL), 0));
+    return KN_OK;
+}
+
+kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm,
+                             const kn_parallel_options *options) {
+    KN_SCOPE("parameters of rank 0");
+    static const kn_parallel_options defaults = {0};
+    KN_TRY(kn_check());
+    if (!params || !comm)
+        return KN_FAIL(KN_ERR_INVALID, "kn_parallel_create: %s is NULL", comm ? "params" : "comm");
+    if (!options) options = &defaults;
+    for (int i = 0; i < 4; i++)
+        if (options->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_parallel_options: reserved is not zero");
+    if (options->bucket_bytes < 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_parallel_options: bucket_bytes %" PRId64,
+                       options->bucket_bytes);
+    KN_TRY(params_check(params, comm));
+    KN_TRY(values_broadcast(params, comm));
+    kn_parallel *p = calloc(1, sizeof *p);
+    if (!p) return KN_FAIL(KN_ERR_OOM, "kn_parallel_create: no host memory");
+    p->params = params;
+    p->comm = comm;
+    p->options = *options;
+    if (!p->options.bucket_bytes) p->options.bucket_bytes = BUCKET_BYTES;
+    p->dtype = kn_params_dtype(params);
+    p->item = kn_dtype_bytes(p->dtype);
+    if (comm->size > 1) kn_params_on_grad(params, gradient_ready, p);
+    *out = p;
+    return KN_OK;
+}
+
+void kn_parallel_destroy(kn_parallel *parallel) {
+    if (!parallel) return;
+    if (parallel->comm->size > 1) {
+        kn__comm_drain(parallel->comm);
+        kn_params_on_grad(parallel->params, NULL, NULL);
+    }
+    free(parallel->buckets);
+    free(parallel);
+}

@@ -1,0 +1,39 @@
+/* The inside of data parallel training. */
+#ifndef KN_COMM_PARALLEL_H
+#define KN_COMM_PARALLEL_H
+
+#include <knet/op.h>
+#include <knet/parallel.h>
+
+#include "ranks.h"
+
+/* Elements [begin, end) of the arena: whole slices. */
+typedef struct bucket {
+    int64_t begin, end;
+    int n_params, n_left; /* gradients in it; those that this pass has not finished */
+    bool is_posted;
+    kn__job job;
+} bucket;
+
+struct kn_parallel {
+    kn_params *params; /* borrowed, like comm */
+    kn_comm *comm;
+    kn_parallel_options options;
+    bucket *buckets;
+    int n_buckets, n_posted; /* they are posted in their order, the same on every rank */
+    char *arena;
+    size_t item;
+    kn_dtype dtype;
+    bool is_off;      /* kn_parallel_sync */
+    bool is_twice;    /* a gradient was finished after its bucket was posted */
+    kn_status failed; /* of the hook */
+    kn_parallel_stats stats;
+    kn_optim *optim; /* kn_parallel_shard; borrowed */
+    bool is_cut;     /* its state */
+};
+
+/* --- shard.c --- */
+/* Cuts the optimiser's state, once the order of the arena is final. */
+kn_status kn__parallel_cut(kn_parallel *p, kn_tensor *flat);
+
+#endif

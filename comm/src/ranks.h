@@ -1,0 +1,128 @@
+/* The inside of a communicator. */
+#ifndef KN_COMM_RANKS_H
+#define KN_COMM_RANKS_H
+
+#include <knet/comm.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "transport.h"
+
+enum { NOTICE_BYTES = 512, SCOPE_NAMES = 8 };
+
+/* Another rank, for messages and for the question whether it still runs. */
+typedef struct kn__peer {
+    char host[64];
+    uint64_t machine; /* equal where process ids mean the same */
+    uint64_t started; /* of the process, so that a reused id is not mistaken for it */
+    int64_t pid;
+} kn__peer;
+
+/* A message that a call waits for. */
+typedef struct kn__ask {
+    kn__request request;
+    int peer;
+    bool pending;
+} kn__ask;
+
+/* A part of a call that a worker thread runs, or a whole one. */
+typedef struct kn__job {
+    kn_status (*run)(kn_comm *comm, struct kn__job *job);
+    void *data;
+    int64_t n;
+    kn_dtype dtype;
+    kn_comm_op op;
+    uint64_t run_ns; /* how long it took */
+    bool is_done;
+    kn_error error; /* status KN_OK: it worked */
+    struct kn__job *next;
+} kn__job;
+
+struct kn_comm {
+    const kn__transport *transport; /* NULL: one rank */
+    void *state;
+    const char *kind;
+    int rank, size, local_rank, local_size;
+    kn__peer *peer; /* [size] */
+    uint64_t timeout_ns;
+    uint64_t n_calls;
+    const char *call; /* the running one's name, for messages */
+    uint64_t call_bytes;
+    void *scratch;
+    size_t scratch_bytes;
+    const void **sources; /* [size]: room for the arrays of a sum */
+    kn__ask *ask;         /* room for the messages of a call */
+    int n_ask;
+    kn__ask notice; /* always expected */
+    char notice_text[NOTICE_BYTES];
+    bool broken;
+    char why[NOTICE_BYTES + 256];
+    _Atomic uint64_t give_up_ns; /* kn_comm_interrupt: 0: not called */
+
+    /* The worker; started with the first job. */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    kn__job *first, *last;
+    bool has_thread, ends, is_working;
+};
+
+/* --- comm.c --- */
+kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *state, int rank,
+                        int size, uint64_t timeout_ns);
+/* Opens a call: the name is a literal. Fails on a broken communicator. */
+kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes);
+/* Memory of the communicator's own, until the next call of this. */
+kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes);
+kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
+
+/* --- wait.c --- */
+kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,
+                        int tag);
+kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes, int from,
+                           int tag);
+/* Waits for those that are pending. `patience`: of the time-out, in quarters, so that a rank that
+ * waits for one that itself waits hears the reason first. On failure all `n` of `all` are over. */
+kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
+                        int n_all);
+/* Starts to listen for the notices of others. */
+kn_status kn__comm_listen(kn_comm *comm);
+/* The state of this process, for the others. */
+void kn__peer_self(kn__peer *out);
+
+/* --- collect.c: data of n elements, on the host; at least two ranks --- */
+kn_status kn__all_reduce(kn_comm *comm, void *data, int64_t n, kn_dtype dtype, kn_comm_op op);
+/* Of the shards of data, kn__shard_begin: that of this rank is combined into `out` (may be its
+ * place in data). */
+kn_status kn__reduce_scatter(kn_comm *comm, void *out, void *data, int64_t n, kn_dtype dtype,
+                             kn_comm_op op);
+/* Every rank gets the shards of all others; its own one is in place. */
+kn_status kn__all_gather(kn_comm *comm, void *data, int64_t n, kn_dtype dtype);
+/* The same for shards of equal bytes. */
+kn_status kn__all_gather_equal(kn_comm *comm, void *data, size_t shard_bytes);
+kn_status kn__reduce_scatter_equal(kn_comm *comm, void *out, const void *data, int64_t shard_n,
+                                   kn_dtype dtype, kn_comm_op op);
+kn_status kn__broadcast(kn_comm *comm, void *data, size_t bytes, int root);
+kn_status kn__barrier(kn_comm *comm);
+/* Where the shard of `rank` begins, of n elements cut for `size` ranks; of rank `size`: n. */
+int64_t kn__shard_begin(int64_t n, kn_dtype dtype, int size, int rank);
+
+/* --- reduce.c --- */
+kn_status kn__reduce_check(const char *name, kn_dtype dtype, kn_comm_op op);
+/* dst = the combination of n_src arrays, in their order; dst may be one of them. */
+void kn__reduce(void *dst, const void *const src[], int n_src, int64_t n, kn_dtype dtype,
+                kn_comm_op op);
+
+/* --- worker.c --- */
+/* Hands the job to the communicator's thread; jobs run in the order of the calls. */
+kn_status kn__comm_post(kn_comm *comm, kn__job *job);
+/* Waits for a job, and returns its error. */
+kn_status kn__comm_job_wait(kn_comm *comm, kn__job *job);
+/* Waits until no job is left: a call on another thread comes after all of them. */
+void kn__comm_drain(kn_comm *comm);
+void kn__comm_worker_end(kn_comm *comm);
+
+/* --- module.c --- */
+kn_status kn__comm_module(const kn__transport **out, const char *kind);
+
+#endif

@@ -1,0 +1,285 @@
+/* Ranks that are threads of one process, over links with a bandwidth and a latency: for tests, and
+ * for what other machines would do. Each rank sends over one link; a message leaves when the link
+ * is free, takes bytes/bandwidth, and arrives `latency` later. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "now.h"
+#include "ranks.h"
+
+enum { EAGER_BYTES = 1024 }; /* messages up to this size don't wait for their receiver */
+
+typedef struct message {
+    int from, to, tag;
+    void *data; /* to copy from, or to; of small sends a copy */
+    size_t bytes;
+    uint64_t arrives_ns;
+    struct message *peer; /* of a send its receive, and the other way round; NULL: not met */
+    bool is_send, is_done, owns_data, is_orphan; /* orphan: its owner has left */
+    struct message *next;
+} message;
+
+typedef struct world {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int size, n_open;
+    double bandwidth, latency_seconds;
+    uint64_t *link_free_ns; /* [size] */
+    bool *is_gone;          /* [size] */
+    message *first, **last; /* in the order in which they were made */
+} world;
+
+typedef struct member {
+    world *w;
+    int rank;
+} member;
+
+/* --- messages; under the lock --- */
+
+static void unlink_message(world *w, message *m) {
+    message **at = &w->first;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    if (w->last == &m->next) w->last = at;
+    if (m->peer) m->peer->peer = NULL;
+    if (m->owns_data) free(m->data);
+    free(m);
+}
+
+static bool fits(const message *send, const message *receive) {
+    return send->is_send && !receive->is_send && !send->peer && !receive->peer && !send->is_done &&
+           !receive->is_done && send->to == receive->to && send->tag == receive->tag &&
+           (receive->from < 0 || send->from == receive->from);
+}
+
+static void meet(message *a, message *b) {
+    a->peer = b;
+    b->peer = a;
+}
+
+static void match(world *w, message *m) {
+    for (message *o = w->first; o; o = o->next) {
+        if (m->is_send ? fits(m, o) : fits(o, m)) {
+            meet(m, o);
+            return;
+        }
+    }
+}
+
+/* Copies what has arrived; *next: when the next message does. */
+static void deliver(world *w, uint64_t now, uint64_t *next) {
+    for (message *m = w->first, *after; m; m = after) {
+        after = m->next;
+        if (!m->is_send || !m->peer) continue;
+        if (m->arrives_ns > now) {
+            if (m->arrives_ns < *next) *next = m->arrives_ns;
+            continue;
+        }
+        message *r = m->peer;
+        memcpy(r->data, m->data, m->bytes < r->bytes ? m->bytes : r->bytes);
+        m->is_done = r->is_done = true;
+        m->peer = r->peer = NULL;
+        if (m->is_orphan) unlink_message(w, m);
+        pthread_cond_broadcast(&w->changed);
+    }
+}
+
+static uint64_t arrival(world *w, int from, size_t bytes) {
+    uint64_t now = kn__now_ns(CLOCK_MONOTONIC), start = w->link_free_ns[from];
+    if (start < now) start = now;
+    double seconds = w->bandwidth > 0 ? (double)bytes / w->bandwidth : 0;
+    w->link_free_ns[from] = start + (uint64_t)(seconds * 1e9);
+    return w->link_free_ns[from] + (uint64_t)(w->latency_seconds * 1e9);
+}
+
+/* --- the transport --- */
+
+static const char *why(void) { return "no host memory"; }
+
+static bool add(const member *me, kn__request *r, const message *like) {
+    world *w = me->w;
+    message *m = malloc(sizeof *m);
+    if (!m) return false;
+    *m = *like;
+    bool is_eager = m->is_send && m->bytes <= EAGER_BYTES;
+    void *copy = is_eager ? malloc(m->bytes + 1) : NULL;
+    if (is_eager && !copy) {
+        free(m);
+        return false;
+    }
+    if (is_eager) m->data = memcpy(copy, m->data, m->bytes);
+    m->owns_data = is_eager;
+    pthread_mutex_lock(&w->lock);
+    if (m->is_send) m->arrives_ns = arrival(w, me->rank, m->bytes);
+    m->next = NULL;
+    *w->last = m;
+    w->last = &m->next;
+    match(w, m);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    r->handle = m;
+    return true;
+}
+
+static bool sim_send(void *state, kn__request *r, const void *data, size_t bytes, int to, int tag) {
+    const member *me = state;
+    return add(me, r,
+               &(message){.from = me->rank,
+                          .to = to,
+                          .tag = tag,
+                          .data = (void *)data,
+                          .bytes = bytes,
+                          .is_send = true});
+}
+
+static bool sim_receive(void *state, kn__request *r, void *data, size_t bytes, int from, int tag) {
+    const member *me = state;
+    return add(me, r,
+               &(message){.from = from, .to = me->rank, .tag = tag, .data = data, .bytes = bytes});
+}
+
+static int sim_test(void *state, kn__request *r) {
+    world *w = ((const member *)state)->w;
+    message *m = r->handle;
+    uint64_t next = UINT64_MAX;
+    pthread_mutex_lock(&w->lock);
+    deliver(w, kn__now_ns(CLOCK_MONOTONIC), &next);
+    bool done = m->is_done;
+    if (done) {
+        unlink_message(w, m);
+    } else if (m->owns_data) {
+        m->is_orphan = done = true; /* it is under way: the sender is done */
+    }
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+static void sim_cancel(void *state, kn__request *r) {
+    world *w = ((const member *)state)->w;
+    pthread_mutex_lock(&w->lock);
+    unlink_message(w, r->handle);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void sim_idle(void *state, uint64_t until_ns, unsigned n_idle) {
+    world *w = ((const member *)state)->w;
+    uint64_t next = until_ns;
+    (void)n_idle;
+    pthread_mutex_lock(&w->lock);
+    deliver(w, kn__now_ns(CLOCK_MONOTONIC), &next);
+    struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
+    pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool sim_is_alive(void *state, int rank) {
+    world *w = ((const member *)state)->w;
+    pthread_mutex_lock(&w->lock);
+    bool is_alive = !w->is_gone[rank];
+    pthread_mutex_unlock(&w->lock);
+    return is_alive;
+}
+
+static void world_free(world *w) {
+    while (w->first) unlink_message(w, w->first);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    free(w->link_free_ns);
+    free(w->is_gone);
+    free(w);
+}
+
+static void sim_leave(const member *me) {
+    world *w = me->w;
+    pthread_mutex_lock(&w->lock);
+    w->is_gone[me->rank] = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void sim_close(void *state, bool broken) {
+    member *me = state;
+    world *w = me->w;
+    (void)broken;
+    sim_leave(me);
+    pthread_mutex_lock(&w->lock);
+    bool is_last = --w->n_open == 0;
+    pthread_mutex_unlock(&w->lock);
+    if (is_last) world_free(w);
+    free(me);
+}
+
+static const kn__transport sim = {.abi = KN__TRANSPORT_ABI,
+                                  .kind = "sim",
+                                  .close = sim_close,
+                                  .send = sim_send,
+                                  .receive = sim_receive,
+                                  .test = sim_test,
+                                  .cancel = sim_cancel,
+                                  .idle = sim_idle,
+                                  .is_alive = sim_is_alive,
+                                  .why = why};
+
+void kn_comm_sim_kill(kn_comm *comm) {
+    if (comm->transport == &sim) sim_leave(comm->state);
+}
+
+/* --- its making --- */
+
+static world *world_create(int n, const kn_comm_sim_options *o) {
+    pthread_condattr_t attr;
+    world *w = calloc(1, sizeof *w);
+    if (!w) return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    w->size = n;
+    w->bandwidth = o->bandwidth;
+    w->latency_seconds = o->latency_seconds;
+    w->last = &w->first;
+    w->link_free_ns = calloc((size_t)n, sizeof *w->link_free_ns);
+    w->is_gone = calloc((size_t)n, sizeof *w->is_gone);
+    if (w->link_free_ns && w->is_gone) return w;
+    world_free(w);
+    return NULL;
+}
+
+static kn_status member_create(kn_comm **out, world *w, int rank, uint64_t timeout_ns) {
+    member *me = malloc(sizeof *me);
+    if (!me) return KN_FAIL(KN_ERR_OOM, "kn_comm_sim_create: no host memory");
+    *me = (member){w, rank};
+    kn_status status = kn__comm_open(out, &sim, me, rank, w->size, timeout_ns);
+    if (status == KN_OK && w->size > 1) return KN_OK;
+    free(me); /* one rank has no transport */
+    return status;
+}
+
+kn_status kn_comm_sim_create(kn_comm *out[], int n, const kn_comm_sim_options *options) {
+    kn_comm_sim_options o = options ? *options : (kn_comm_sim_options){0};
+    for (int i = 0; i < 4; i++)
+        if (o.reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_comm_sim_options: reserved is not zero");
+    if (!out || n < 1 || n > 4096 || !(o.bandwidth >= 0) || !(o.latency_seconds >= 0) ||
+        !(o.timeout_seconds >= 0))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_comm_sim_create: %d ranks (1 to 4096), bandwidth %g, latency %g s, "
+                       "time-out %g s",
+                       n, o.bandwidth, o.latency_seconds, o.timeout_seconds);
+    world *w = world_create(n, &o);
+    if (!w) return KN_FAIL(KN_ERR_OOM, "kn_comm_sim_create: no host memory");
+    kn_status status = KN_OK;
+    for (int r = 0; r < n; r++) out[r] = NULL;
+    for (int r = 0; r < n && status == KN_OK; r++) {
+        status = member_create(&out[r], w, r, (uint64_t)(o.timeout_seconds * 1e9));
+        w->n_open += status == KN_OK && n > 1;
+    }
+    bool is_used = w->n_open > 0;
+    for (int r = 0; r < n && status < 0; r++) {
+        kn_comm_destroy(out[r]);
+        out[r] = NULL;
+    }
+    if (!is_used) world_free(w);
+    return status;
+}

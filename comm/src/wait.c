@@ -1,0 +1,248 @@
+/* Messages with a time limit: waits, and finds out which rank keeps a call waiting. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mix.h"
+#include "now.h"
+#include "ranks.h"
+#include "units.h"
+
+enum { MILLISECOND = 1000000, LOOK_EVERY = 5 * MILLISECOND };
+
+/* --- processes --- */
+
+static void file_read(char *out, size_t bytes, const char *path) {
+    FILE *file = fopen(path, "re");
+    size_t n = file ? fread(out, 1, bytes - 1, file) : 0;
+    out[n] = '\0';
+    if (file) fclose(file);
+}
+
+/* When a process started, in clock ticks since boot, and its state; 0: there is no such process. */
+static uint64_t process_started(int64_t pid, char *state) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+    file_read(text, sizeof text, path);
+    const char *at = strrchr(text, ')'); /* the name may have any character */
+    if (!at || !at[1]) return 0;
+    at += 2;
+    *state = *at;
+    for (int i = 3; at && i < 22; i++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text) {
+    for (; *text; text++) hash = kn__mix(hash ^ (unsigned char)*text);
+    return hash;
+}
+
+void kn__peer_self(kn__peer *out) {
+    char boot[64], space[64] = "", state = 0;
+    memset(out, 0, sizeof *out);
+    if (gethostname(out->host, sizeof out->host - 1) != 0) strcpy(out->host, "?");
+    file_read(boot, sizeof boot, "/proc/sys/kernel/random/boot_id");
+    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[n > 0 ? n : 0] = '\0';
+    out->machine = hash_text(hash_text(hash_text(1, out->host), boot), space);
+    out->pid = getpid();
+    out->started = process_started(out->pid, &state);
+}
+
+/* Of a rank on another machine nothing is known. A process whose threads have all ended, but whose
+ * launcher has not looked yet, is a zombie. */
+static bool is_alive(const kn_comm *comm, int rank) {
+    const kn__transport *t = comm->transport;
+    if (t->is_alive) return t->is_alive(comm->state, rank);
+    const kn__peer *peer = &comm->peer[rank];
+    if (!comm->peer[comm->rank].started || peer->machine != comm->peer[comm->rank].machine)
+        return true;
+    char state = 0;
+    uint64_t started = process_started(peer->pid, &state);
+    return started == peer->started && state != 'Z' && state != 'X';
+}
+
+/* --- failure --- */
+
+static void notices_send(kn_comm *comm, const char *text) {
+    const kn__transport *t = comm->transport;
+    kn__request *request = calloc((size_t)comm->size, sizeof *request);
+    char notice[NOTICE_BYTES] = "";
+    snprintf(notice, sizeof notice, "%s", text);
+    if (!request) return;
+    uint64_t until = kn__now_ns(CLOCK_MONOTONIC) + 200 * MILLISECOND;
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank || !is_alive(comm, r)) continue;
+        if (!t->send(comm->state, &request[r], notice, sizeof notice, r, KN__TAG_NOTICE)) continue;
+        int done = t->test(comm->state, &request[r]);
+        while (!done && kn__now_ns(CLOCK_MONOTONIC) < until) {
+            t->idle(comm->state, until, 0);
+            done = t->test(comm->state, &request[r]);
+        }
+        if (!done) t->cancel(comm->state, &request[r]);
+    }
+    free(request);
+}
+
+/* From here on every call returns this error. */
+static kn_status broken(kn_comm *comm, const char *reason, bool tell) {
+    snprintf(comm->why, sizeof comm->why, "%s", reason);
+    if (tell) notices_send(comm, reason);
+    comm->broken = true;
+    return KN_FAIL(KN_ERR_PEER, "%s", comm->why);
+}
+
+void kn_comm_abort(kn_comm *comm, const char *why) {
+    char text[NOTICE_BYTES];
+    if (!comm || !comm->transport || comm->broken) return;
+    kn__comm_drain(comm);
+    if (comm->broken) return;
+    const kn__peer *self = &comm->peer[comm->rank];
+    snprintf(text, sizeof text, "rank %d of %d (%.40s, process %" PRId64 ") failed: %.300s",
+             comm->rank, comm->size, self->host, self->pid, why);
+    notices_send(comm, text);
+    snprintf(comm->why, sizeof comm->why, "this rank failed: %.300s", why);
+    comm->broken = true;
+}
+
+void kn_comm_interrupt(kn_comm *comm, double seconds) {
+    if (!comm) return;
+    uint64_t at = kn__now_ns(CLOCK_MONOTONIC) + (uint64_t)(seconds * 1e9);
+    atomic_store_explicit(&comm->give_up_ns, at, memory_order_relaxed);
+}
+
+/* "all_reduce (call 57, 4.0 MiB): rank 1 of 2 (node1, process 77) ended" */
+static kn_status fail_by(kn_comm *comm, int rank, const char *what) {
+    char text[NOTICE_BYTES];
+    const kn__peer *peer = &comm->peer[rank];
+    snprintf(text, sizeof text,
+             "%s (call %" PRIu64 ", %s): rank %d of %d (%.63s, process %" PRId64 ") %s", comm->call,
+             comm->n_calls, kn__bytes_text((double)comm->call_bytes).text, rank, comm->size,
+             peer->host, peer->pid, what);
+    return broken(comm, text, true);
+}
+
+static kn_status fail_by_notice(kn_comm *comm) {
+    char text[NOTICE_BYTES + 128];
+    comm->notice_text[NOTICE_BYTES - 1] = '\0';
+    /* A notice that has a call already names it. */
+    if (strncmp(comm->notice_text, "rank ", 5) == 0)
+        snprintf(text, sizeof text, "%s (call %" PRIu64 "): %s", comm->call, comm->n_calls,
+                 comm->notice_text);
+    else
+        snprintf(text, sizeof text, "%s", comm->notice_text);
+    return broken(comm, text, false);
+}
+
+/* --- messages --- */
+
+static kn_status fail_transport(kn_comm *comm, int peer) {
+    char what[256];
+    snprintf(what, sizeof what, "cannot be reached: %.200s", comm->transport->why());
+    return fail_by(comm, peer, what);
+}
+
+kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,
+                        int tag) {
+    *ask = (kn__ask){.peer = to};
+    if (!bytes) return KN_OK;
+    if (!comm->transport->send(comm->state, &ask->request, data, bytes, to, tag))
+        return fail_transport(comm, to);
+    ask->pending = true;
+    return KN_OK;
+}
+
+kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes, int from,
+                           int tag) {
+    *ask = (kn__ask){.peer = from};
+    if (!bytes) return KN_OK;
+    if (!comm->transport->receive(comm->state, &ask->request, data, bytes, from, tag))
+        return fail_transport(comm, from);
+    ask->pending = true;
+    return KN_OK;
+}
+
+kn_status kn__comm_listen(kn_comm *comm) {
+    comm->notice = (kn__ask){.peer = -1, .pending = true};
+    if (comm->transport->receive(comm->state, &comm->notice.request, comm->notice_text,
+                                 NOTICE_BYTES, -1, KN__TAG_NOTICE))
+        return KN_OK;
+    comm->notice.pending = false;
+    return KN_FAIL(KN_ERR_PEER, "kn_comm_create: %s", comm->transport->why());
+}
+
+/* Tests all; *late: one that is not done, or -1. */
+static kn_status test_all(kn_comm *comm, kn__ask ask[], int n, int *late) {
+    *late = -1;
+    for (int i = 0; i < n; i++) {
+        if (!ask[i].pending) continue;
+        int done = comm->transport->test(comm->state, &ask[i].request);
+        ask[i].pending = done == 0;
+        if (done < 0) return fail_transport(comm, ask[i].peer);
+        if (!done && *late < 0) *late = i;
+    }
+    return KN_OK;
+}
+
+/* What ends a wait early. A rank that ended may have sent its last message, or a notice that says
+ * why, just before: it is tested once more. */
+static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
+    bool has_dead = false;
+    int late = -1;
+    for (int i = 0; i < n && !has_dead; i++)
+        has_dead = ask[i].pending && !is_alive(comm, ask[i].peer);
+    if (comm->notice.pending) {
+        int heard = comm->transport->test(comm->state, &comm->notice.request);
+        comm->notice.pending = heard == 0;
+        if (heard > 0) return fail_by_notice(comm);
+    }
+    if (!has_dead) return KN_OK;
+    KN_TRY(test_all(comm, ask, n, &late));
+    for (int i = 0; i < n; i++)
+        if (ask[i].pending && !is_alive(comm, ask[i].peer))
+            return fail_by(comm, ask[i].peer, "ended");
+    return KN_OK;
+}
+
+static kn_status fail_late(kn_comm *comm, int peer, uint64_t waited_ns, bool interrupted) {
+    char what[128];
+    snprintf(what, sizeof what, "sent nothing for %.3g s%s", 1e-9 * (double)waited_ns,
+             interrupted ? ", and a signal ended the wait" : "");
+    return fail_by(comm, peer, what);
+}
+
+static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) {
+    uint64_t begin = kn__now_ns(CLOCK_MONOTONIC), next_look = begin + LOOK_EVERY;
+    uint64_t limit = begin + comm->timeout_ns / 4 * (uint64_t)patience;
+    for (unsigned i = 0;; i++) {
+        int late = -1;
+        KN_TRY(test_all(comm, ask, n, &late));
+        if (late < 0) return KN_OK;
+        uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
+        uint64_t give_up = atomic_load_explicit(&comm->give_up_ns, memory_order_relaxed);
+        if (now >= next_look) {
+            KN_TRY(look(comm, ask, n));
+            next_look = now + LOOK_EVERY;
+        }
+        bool interrupted = give_up && now >= give_up;
+        if (now >= limit || interrupted)
+            return fail_late(comm, ask[late].peer, now - begin, interrupted && now < limit);
+        comm->transport->idle(comm->state, next_look < limit ? next_look : limit, i);
+    }
+}
+
+kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
+                        int n_all) {
+    kn_status status = wait_slowly(comm, ask, n, patience);
+    if (status == KN_OK) return KN_OK;
+    kn_error why = *kn_last_error();
+    for (int i = 0; i < n_all; i++) {
+        if (all[i].pending) comm->transport->cancel(comm->state, &all[i].request);
+        all[i].pending = false;
+    }
+    return KN_FAIL(status, "%s", why.message);
+}

@@ -1,0 +1,86 @@
+/* The thread of a communicator that runs calls beside the caller's work, in order. */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "now.h"
+#include "ranks.h"
+
+static void job_run(kn_comm *comm, kn__job *job) {
+    uint64_t begin = kn__now_ns(CLOCK_MONOTONIC);
+    kn_status status = job->run(comm, job);
+    job->run_ns = kn__now_ns(CLOCK_MONOTONIC) - begin;
+    job->error.status = KN_OK;
+    if (status < 0) job->error = *kn_last_error();
+}
+
+static void *worker(void *of) {
+    kn_comm *comm = of;
+    pthread_mutex_lock(&comm->lock);
+    for (;;) {
+        while (!comm->first && !comm->ends) pthread_cond_wait(&comm->changed, &comm->lock);
+        kn__job *job = comm->first;
+        if (!job) break;
+        comm->first = job->next;
+        comm->is_working = true;
+        pthread_mutex_unlock(&comm->lock);
+        job_run(comm, job);
+        pthread_mutex_lock(&comm->lock);
+        comm->is_working = false;
+        job->is_done = true;
+        pthread_cond_broadcast(&comm->changed);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static kn_status thread_start(kn_comm *comm) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&comm->thread, NULL, worker, comm);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return KN_FAIL(KN_ERR_OOM, "kn_comm: no thread for communication");
+    comm->has_thread = true;
+    return KN_OK;
+}
+
+kn_status kn__comm_post(kn_comm *comm, kn__job *job) {
+    if (!comm->has_thread) KN_TRY(thread_start(comm));
+    job->next = NULL;
+    job->is_done = false;
+    pthread_mutex_lock(&comm->lock);
+    if (comm->first)
+        comm->last->next = job;
+    else
+        comm->first = job;
+    comm->last = job;
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    return KN_OK;
+}
+
+kn_status kn__comm_job_wait(kn_comm *comm, kn__job *job) {
+    pthread_mutex_lock(&comm->lock);
+    while (!job->is_done) pthread_cond_wait(&comm->changed, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+    if (job->error.status == KN_OK) return KN_OK;
+    return KN_FAIL(job->error.status, "%s", job->error.message);
+}
+
+void kn__comm_drain(kn_comm *comm) {
+    if (!comm->has_thread) return;
+    pthread_mutex_lock(&comm->lock);
+    while (comm->first || comm->is_working) pthread_cond_wait(&comm->changed, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void kn__comm_worker_end(kn_comm *comm) {
+    if (!comm->has_thread) return;
+    pthread_mutex_lock(&comm->lock);
+    comm->ends = true;
+    pthread_cond_broadcast(&comm->changed);
+    pthread_mutex_unlock(&comm->lock);
+    pthread_join(comm->thread, NULL);
+    comm->has_thread = false;
+}

@@ -1,0 +1,61 @@
+/* Images: x [B,C,spatial…]. Part of ops.h, whose rules hold.
+ *
+ *     kn_resize_options linear = {.mode = KN_RESIZE_LINEAR};
+ *     kn_tensor *y = kn_resize(x, KN_SHAPE(64, 64), &linear);    // x [B,C,H,W] → y [B,C,64,64]
+ */
+#ifndef KNET_IMAGE_H
+#define KNET_IMAGE_H
+
+#include <knet/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which elements of x make element i of y, along each dimension of size S, resized to N:
+ * NEAREST      ⌊i·S/N⌋
+ * EXACT        ⌊(i + 1/2)·S/N⌋
+ * LINEAR       the two around (i + 1/2)·S/N - 1/2
+ * CORNERS      the two around i·(S - 1)/(N - 1): the first and last elements keep their places
+ * These are PyTorch's nearest, nearest-exact, and linear with align_corners false and true. */
+typedef enum kn_resize_mode {
+    KN_RESIZE_NEAREST = 0,
+    KN_RESIZE_EXACT,
+    KN_RESIZE_LINEAR,
+    KN_RESIZE_CORNERS
+} kn_resize_mode;
+/* Options of kn_resize. */
+typedef struct kn_resize_options {
+    kn_resize_mode mode;  /* 0: nearest */
+    uint32_t unused;      /* zero */
+    double scale[3];      /* of each spatial dimension, in place of a size */
+    uint64_t reserved[4]; /* zero */
+} kn_resize_options;
+/* x [B,C,spatial…] with one to three spatial dimensions → [B,C,size…]. Without a size (KN_SCALAR)
+ * each is S·scale, rounded down, and 1/scale takes the place of S/N, as PyTorch's scale_factor.
+ * NULL options: the defaults. Gradients of any order. */
+KN_API kn_tensor *kn_resize(kn_tensor *x, kn_shape size, const kn_resize_options *options);
+
+/* x [B,C·r²,H,W] → [B,C,H·r,W·r]: groups of r² channels become squares of r·r elements; and back.
+ * Source: Shi et al. 2016. */
+KN_API kn_tensor *kn_pixel_shuffle(kn_tensor *x, int64_t r);
+KN_API kn_tensor *kn_pixel_unshuffle(kn_tensor *x, int64_t r);
+
+/* Options of kn_grid_sample. */
+typedef struct kn_grid_options {
+    int nearest;          /* 1: the nearest element (halves to even); 0: between the four around */
+    int border;           /* 1: places outside count as the nearest edge; 0: elements there are 0 */
+    int align_corners;    /* 1: -1 and 1 are the centres of the first and last elements; 0: the
+                             outer edges of these */
+    uint32_t unused;      /* zero */
+    uint64_t reserved[4]; /* zero */
+} kn_grid_options;
+/* x [B,C,H,W], grid [B,N,M,2] → [B,C,N,M]: x at the places (column, row) of the grid, both in
+ * -1 … 1 across x; a NaN counts as -1. NULL options: the defaults. Gradients of both come from one
+ * call, and can't be differentiated again: an UNSUPPORTED error. Source: Jaderberg et al. 2015. */
+KN_API kn_tensor *kn_grid_sample(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

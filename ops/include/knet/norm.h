@@ -1,0 +1,51 @@
+/* Normalization. Part of ops.h, whose rules hold.
+ *
+ * (x - mean)/√(variance + eps)·weight + bias, with the variance of the population. weight and bias
+ * may be KN_NONE, each. One pass makes the gradients of x, weight and bias; second gradients exist
+ * and are composed of other ops. An x of f16 or bf16 gives such a result; all between is f32, and
+ * so are batchnorm's running statistics; weight and bias are of x's dtype or f32.
+ *
+ *     kn_batchnorm_options training = {.training = 1};
+ *     kn_tensor *y = kn_batchnorm(x, mean, var, w, b, &training);       // writes mean and var
+ */
+#ifndef KNET_NORM_H
+#define KNET_NORM_H
+
+#include <knet/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Options of kn_batchnorm. */
+typedef struct kn_batchnorm_options {
+    int training;       /* 1: mean and variance of x; 0: the running ones */
+    int per_activation; /* 1: of each element of [C,…]; weights and running ones have as many */
+    double momentum;    /* 0: 0.1. In training running = (1 - momentum)·running + momentum·new */
+    double eps;         /* 0: 1e-5 */
+    uint64_t reserved[4]; /* zero */
+} kn_batchnorm_options;
+/* x [B,C,…], all others [C]. In training the running mean and variance, unless KN_NONE, are written
+ * in place; the variance enters with n - 1 as its divisor, as PyTorch's. NULL options: the
+ * defaults. Source: Ioffe and Szegedy 2015. */
+KN_API kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
+                               kn_tensor *weight, kn_tensor *bias,
+                               const kn_batchnorm_options *options);
+/* Over the last n_axes dimensions, which weight and bias have too. Source: Ba et al. 2016; of
+ * kn_rmsnorm, which subtracts no mean: Zhang and Sennrich 2019. */
+KN_API kn_tensor *kn_layernorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes,
+                               double eps);
+KN_API kn_tensor *kn_rmsnorm(kn_tensor *x, kn_tensor *weight, int n_axes, double eps);
+/* x [B,C,…]: over each group of C/groups channels of one sample; over each channel of one sample.
+ * weight, bias [C]. Source: Wu and He 2018; Ulyanov et al. 2016. */
+KN_API kn_tensor *kn_groupnorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
+                               double eps);
+KN_API kn_tensor *kn_instancenorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps);
+/* x·(k + alpha·mean of x² over `size` neighbouring channels, zeros beside the first and
+ * last)^-beta, x [B,C,…]: local response normalization. Source: Krizhevsky et al. 2012. */
+KN_API kn_tensor *kn_lrn(kn_tensor *x, int64_t size, double alpha, double beta, double k);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

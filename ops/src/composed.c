@@ -1,0 +1,79 @@
+/* Public pointwise functions that are composed of rows. Names in parentheses are the functions
+ * themselves: the call site is the user's. */
+#include "run.h"
+
+static const double pi = 3.1415926535897932;
+
+kn_tensor *kn__constant_like(const kn_tensor *x, double value) {
+    if (!x || x == KN_NONE) return NULL;
+    kn_attr_make attr = {.a = value, .dtype = x->dtype};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_fill, &attr, NULL, 0);
+    call.device = x->storage->device;
+    return kn_op_run(&call);
+}
+
+static kn_tensor *scaled(kn_tensor *x, double by) { return (kn_affine)(x, by, 0); }
+static kn_tensor *inverse(kn_tensor *x) { return (kn_reciprocal)(x); }
+/* x/180, rounded once: sinpi of a multiple of 90 degrees is exact. */
+static kn_tensor *half_turns(kn_tensor *x) { return (kn_div)(x, kn__constant_like(x, 180)); }
+
+#define COMPOSED(name, value)                                                                      \
+    kn_tensor *(kn_##name)(kn_tensor * x) { return value; }
+
+COMPOSED(sec, inverse((kn_cos)(x)))
+COMPOSED(csc, inverse((kn_sin)(x)))
+COMPOSED(cot, inverse((kn_tan)(x)))
+COMPOSED(sech, inverse((kn_cosh)(x)))
+COMPOSED(csch, inverse((kn_sinh)(x)))
+COMPOSED(coth, inverse((kn_tanh)(x)))
+COMPOSED(asec, (kn_acos)(inverse(x)))
+COMPOSED(acsc, (kn_asin)(inverse(x)))
+COMPOSED(acot, (kn_atan)(inverse(x)))
+COMPOSED(asech, (kn_acosh)(inverse(x)))
+COMPOSED(acsch, (kn_asinh)(inverse(x)))
+COMPOSED(acoth, (kn_atanh)(inverse(x)))
+
+COMPOSED(deg2rad, scaled(x, pi / 180))
+COMPOSED(rad2deg, scaled(x, 180 / pi))
+COMPOSED(sind, (kn_sinpi)(half_turns(x)))
+COMPOSED(cosd, (kn_cospi)(half_turns(x)))
+COMPOSED(tand, (kn_div)((kn_sind)(x), (kn_cosd)(x)))
+COMPOSED(secd, inverse((kn_cosd)(x)))
+COMPOSED(cscd, inverse((kn_sind)(x)))
+COMPOSED(cotd, (kn_div)((kn_cosd)(x), (kn_sind)(x)))
+COMPOSED(asind, (kn_rad2deg)((kn_asin)(x)))
+COMPOSED(acosd, (kn_rad2deg)((kn_acos)(x)))
+COMPOSED(atand, (kn_rad2deg)((kn_atan)(x)))
+COMPOSED(asecd, (kn_rad2deg)((kn_asec)(x)))
+COMPOSED(acscd, (kn_rad2deg)((kn_acsc)(x)))
+COMPOSED(acotd, (kn_rad2deg)((kn_acot)(x)))
+
+COMPOSED(digamma, (kn_polygamma)(x, 0))
+COMPOSED(trigamma, (kn_polygamma)(x, 1))
+COMPOSED(besselj0, (kn_besselj)(x, 0))
+COMPOSED(besselj1, (kn_besselj)(x, 1))
+COMPOSED(bessely0, (kn_bessely)(x, 0))
+COMPOSED(bessely1, (kn_bessely)(x, 1))
+
+COMPOSED(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
+COMPOSED(relu6, (kn_clamp)(x, 0, 6))
+/* x + softplus(-2x) - ln 2 */
+COMPOSED(log_cosh, (kn_add)((kn_affine)((kn_softplus)(scaled(x, -2)), 1, -0.69314718055994531), x))
+COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
+
+kn_tensor *(kn_softshrink)(kn_tensor *x, double p) { return (kn_sub)(x, (kn_clamp)(x, -p, p)); }
+
+kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) { return (kn_clamp)(x, lo, hi); }
+
+kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) { return (kn_mul)(x, (kn_exp2)(n)); }
+
+kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
+    kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
+    kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
+    return (kn_logical_or)((kn_eq)(a, b), near);
+}
+
+kn_tensor *(kn_all_close)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
+    return (kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false);
+}

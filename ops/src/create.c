@@ -1,0 +1,69 @@
+/* Tensors made from a few numbers. */
+#include <math.h>
+
+#include "run.h"
+#include "strided.h"
+
+/* numpy.arange's count; -1: not a number of elements. */
+static int64_t count_of(double start, double stop, double step) {
+    double n = ceil((stop - start) / step);
+    if (!(n == n) || n > 0x1p62) return -1;
+    return n > 0 ? (int64_t)n : 0;
+}
+
+static kn_tensor *make(kn_op op, double a, double b, int64_t n, kn_dtype dtype) {
+    kn_attr_make attr = {.a = a, .b = b, .dim = {n}, .n_dims = 1, .dtype = (int32_t)dtype};
+    return kn_op_call_run(op, &attr, NULL, 0);
+}
+
+kn_tensor *(kn_arange)(double start, double stop, double step, kn_dtype dtype) {
+    const kn_op op = KN_OP_arange;
+    int64_t n = step == 0 ? -1 : count_of(start, stop, step);
+    if (dtype == 0) dtype = kn_frame_dtype();
+    if (n < 0) {
+        return kn_op_fail(op, KN_ERR_INVALID, "start is %g, stop %g, step %g", start, stop, step);
+    }
+    if (!kn_dtype_bytes(dtype) || dtype == KN_BOOL) {
+        return kn_op_fail(op, KN_ERR_DTYPE, "%d is no dtype of numbers", (int)dtype);
+    }
+    return make(op, start, step, n, dtype);
+}
+
+kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
+    if (n < 0) return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID, "n is %lld", (long long)n);
+    return make(KN_OP_linspace, first, last, n, kn_frame_dtype());
+}
+
+kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
+    kn_tensor *zeros = (kn_zeros)(KN_SHAPE(rows, columns));
+    int64_t n = rows < columns ? rows : columns;
+    kn_tensor *ones = zeros ? (kn_ones)(KN_SHAPE(n)) : NULL;
+    if (!ones) return NULL;
+    kn_attr_strided attr = kn__strided_whole(zeros);
+    attr.n_dims = 1;
+    attr.dim[0] = n;
+    attr.stride[0] = columns + 1;
+    kn_tensor *y = KN_CALL(strided_set, &attr, zeros, ones);
+    kn_drop(ones);
+    kn_drop(zeros);
+    return y;
+}
+
+kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {
+    const kn_op op = KN_OP_arange;
+    if (kn_pending()) return NULL;
+    if (!kn__is_whole(index))
+        return kn_error_defer(kn__fail_unreadable("kn_one_hot: index", index));
+    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    kn_dtype dtype = kn_frame_dtype();
+    if (index->dtype == KN_U8) index = (kn_cast)(index, KN_I32); /* n may be above 255 */
+    if (!index) return NULL;
+    kn_attr_make attr = {.b = 1, .dim = {n}, .n_dims = 1, .dtype = index->dtype};
+    kn_op_call classes;
+    kn_op_call_init(&classes, op, &attr, NULL, 0);
+    classes.device = index->storage->device;
+    kn_tensor *all = kn_op_run(&classes);
+    kn_tensor *column = all ? (kn_unsqueeze)(index, -1) : NULL;
+    kn_tensor *hits = column ? (kn_eq)(column, all) : NULL;
+    return hits ? (kn_cast)(hits, dtype) : NULL;
+}

@@ -1,0 +1,193 @@
+/* Convolutions: from calls to plans, and handles to run them with. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/conv/conv_plan.h"
+
+static void plan_destroy(kn__cached *plan) { kn__conv_plan_destroy((kn__conv_plan *)(void *)plan); }
+static kn__cache plans = KN__CACHE(kn__conv_key, plan_destroy);
+
+/* --- handles: a cuDNN handle serves one thread at a time, so a call takes one, that of its stream
+ * where there is one, and puts it back. They live as long as the process: at its end the driver may
+ * be gone already. --- */
+
+typedef struct idle_handle {
+    struct idle_handle *next;
+    cudnnHandle_t handle;
+    cudaStream_t stream; /* it worked on last */
+} idle_handle;
+
+static pthread_mutex_t handles_mutex = PTHREAD_MUTEX_INITIALIZER;
+static idle_handle *idle[KN__GPUS_MAX];
+static cudnnBackendDescriptor_t device_of[KN__GPUS_MAX];
+
+static idle_handle *find_idle(int gpu, cudaStream_t stream) {
+    pthread_mutex_lock(&handles_mutex);
+    idle_handle **at = &idle[gpu];
+    while (*at && (*at)->stream != stream) at = &(*at)->next;
+    if (!*at) at = &idle[gpu];
+    idle_handle *h = *at;
+    if (h) *at = h->next;
+    pthread_mutex_unlock(&handles_mutex);
+    return h;
+}
+
+static kn_status make_handle(idle_handle **out) {
+    idle_handle *h = calloc(1, sizeof *h);
+    if (!h) return KN_FAIL(KN_ERR_OOM, "no memory for a cuDNN handle");
+    kn_status status = KN__CUDNN(cudnnCreate, &h->handle);
+    if (status < 0) {
+        free(h);
+        return status;
+    }
+    *out = h; /* works on stream NULL */
+    return KN_OK;
+}
+
+static void put_handle(idle_handle *h, int gpu) {
+    pthread_mutex_lock(&handles_mutex);
+    h->next = idle[gpu];
+    idle[gpu] = h;
+    pthread_mutex_unlock(&handles_mutex);
+}
+
+static kn_status device_description(cudnnBackendDescriptor_t *out, int gpu) {
+    kn_status status = KN_OK;
+    pthread_mutex_lock(&handles_mutex);
+    if (!device_of[gpu]) {
+        cudnnBackendDescriptor_t made = NULL;
+        status = kn__conv_device_of_gpu(&made, gpu);
+        if (status == KN_OK) device_of[gpu] = made;
+    }
+    *out = device_of[gpu];
+    pthread_mutex_unlock(&handles_mutex);
+    return status;
+}
+
+/* --- keys --- */
+
+/* Sizes with one spatial dimension seen as two. */
+static void copy_dims(int64_t *to, const kn_tensor *t) {
+    int extra = t->n_dims == 3;
+    to[0] = t->dim[0], to[1] = t->dim[1], to[2] = 1;
+    for (int d = 2; d < t->n_dims; d++) to[d + extra] = t->dim[d];
+}
+
+static void copy_window(kn__conv_key *key, const kn_attr_conv *attr) {
+    int extra = attr->n_spatial == 1;
+    key->n_spatial = attr->n_spatial + extra;
+    key->stride[0] = key->dilation[0] = 1;
+    for (int d = 0; d < attr->n_spatial; d++) {
+        key->stride[d + extra] = attr->stride[d];
+        key->padding[d + extra] = attr->padding[d];
+        key->padding_end[d + extra] = attr->padding_end[d];
+        key->dilation[d + extra] = attr->dilation[d];
+    }
+}
+
+/* The largest power of two up to 16 that divides every address. */
+static int32_t alignment_of(const kn_tensor *x, const kn_tensor *w, const kn_tensor *y) {
+    uintptr_t all = (uintptr_t)x->data | (uintptr_t)w->data | (uintptr_t)y->data | 16;
+    return (int32_t)(all & (~all + 1));
+}
+
+static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_tensor *x,
+                           const kn_tensor *w, const kn_tensor *y) {
+    const kn_attr_conv *attr = call->attr;
+    kn__conv_key key;
+    memset(&key, 0, sizeof key);
+    key.kind = (int32_t)kind;
+    key.dtype = call->out[0]->dtype;
+    key.gpu = kn__gpu_index(call->device);
+    key.accumulate = kn__adds(call);
+    key.flip = attr->flip;
+    key.math = call->math > KN_MATH_STRICT && key.dtype == KN_F32 ? KN_MATH_TF32 : KN_MATH_STRICT;
+    key.alignment_bytes = alignment_of(x, w, y);
+    copy_dims(key.x, x);
+    copy_dims(key.w, w);
+    copy_dims(key.y, y);
+    copy_window(&key, attr);
+    return key;
+}
+
+static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
+    kn__conv_plan *p = (kn__conv_plan *)(void *)kn__cache_get(&plans, key);
+    if (!p) {
+        cudnnBackendDescriptor_t device = NULL;
+        KN_TRY(device_description(&device, key->gpu));
+        KN_TRY(kn__conv_plan_create(&p, key, device));
+        p = (kn__conv_plan *)(void *)kn__cache_put(&plans, &p->cached);
+    }
+    *out = p;
+    return KN_OK;
+}
+
+/* --- running --- */
+
+static kn_status run_on(idle_handle *h, const kn_op_call *call, kn__conv_plan *p, void *x, void *w,
+                        void *y, void *workspace) {
+    if (h->stream != call->stream) {
+        KN_TRY(KN__CUDNN(cudnnSetStream, h->handle, call->stream));
+        h->stream = call->stream;
+    }
+    return kn__conv_plan_run(p, h->handle, x, w, y, workspace);
+}
+
+static kn_status run_planned(kn_op_call *call, kn__conv_plan *p, void *x, void *w, void *y) {
+    int gpu = p->key.gpu;
+    void *workspace = NULL;
+    idle_handle *h = find_idle(gpu, call->stream);
+    if (!h) KN_TRY(make_handle(&h));
+    kn_status status = KN_OK;
+    if (p->workspace_bytes) status = kn__work(&workspace, call, p->workspace_bytes);
+    if (status == KN_OK) status = run_on(h, call, p, x, w, y, workspace);
+    put_handle(h, gpu);
+    return status;
+}
+
+static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, const kn_tensor *w,
+                     const kn_tensor *y) {
+    kn__conv_key key = key_of(call, kind, x, w, y);
+    kn__conv_plan *p = NULL;
+    KN_TRY(plan_of(&p, &key));
+    kn_status status = run_planned(call, p, x->data, w->data, y->data);
+    kn__cache_release(&plans, &p->cached);
+    return status;
+}
+
+/* Bias, residual and activation. */
+static kn_status finish(const kn_op_call *call) {
+    const kn_attr_conv *attr = call->attr;
+    const kn_tensor *y = call->out[0], *b = call->in[2];
+    const kn_tensor *r = call->op == KN_OP_conv_act ? call->in[3] : KN_NONE;
+    kn_act act = call->op == KN_OP_conv_act ? (kn_act)attr->act : KN_ACT_NONE;
+    kn__bias_act p = {.dtype = (kn_dtype)y->dtype,
+                      .relu = act == KN_ACT_RELU,
+                      .n = y->n,
+                      .channels = y->dim[1],
+                      .inner = 1,
+                      .y = y->data,
+                      .bias = b == KN_NONE ? NULL : b->data,
+                      .residual = r == KN_NONE ? NULL : r->data};
+    for (int d = 2; d < y->n_dims; d++) p.inner *= y->dim[d];
+    if (p.bias || p.residual || p.relu)
+        KN_TRY(KN__CUDA_NAMED("bias_act_kernel", kn__launch_bias_act(&p, call->stream)));
+    return act == KN_ACT_GELU ? kn__activate(call, act) : KN_OK;
+}
+
+/* Where an input is empty nothing is summed over: zeros. */
+kn_status kn__cuda_conv(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    KN_TRY(x->n && w->n ? run(call, KN__CONV_FORWARD, x, w, call->out[0]) : kn__zeros(call, 0));
+    return finish(call);
+}
+
+kn_status kn__cuda_conv_data(kn_op_call *call) {
+    const kn_tensor *dy = call->in[0], *w = call->in[1];
+    return dy->n && w->n ? run(call, KN__CONV_DATA, call->out[0], w, dy) : kn__zeros(call, 0);
+}
+
+kn_status kn__cuda_conv_weight(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *dy = call->in[1];
+    return x->n && dy->n ? run(call, KN__CONV_WEIGHT, x, call->out[0], dy) : kn__zeros(call, 0);
+}

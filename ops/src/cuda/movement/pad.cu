@@ -1,0 +1,187 @@
+// Padding with an axis's own elements and its gradient, triangles, numbers in a row, and places of
+// elements that are not zero.
+
+#include "convert.h"
+#include "cuda/movement/scan.cuh"
+#include "cuda/movement/sums.cuh"
+#include "pad.h"
+
+namespace {
+
+using namespace kn_dev;
+
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1) pad_kernel(E *out, const E *x, kn__padding p) {
+    int64_t all = p.before + p.n + p.after;
+    for (int64_t e = thread_index(); e < p.outer * all * p.inner; e += thread_count()) {
+        int64_t row = e / p.inner, outer = row / all, i = row - outer * all - p.before;
+        int64_t from = outer * p.n + kn__pad_source(p.mode, p.n, i);
+        out[e] = x[from * p.inner + (e - row * p.inner)];
+    }
+}
+
+// An element's own gradient, then those of its copies, in order.
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1) pad_back_kernel(E *out, const E *g, kn__padding p) {
+    using S = sum_of<E>;
+    int64_t all = p.before + p.n + p.after;
+    for (int64_t e = thread_index(); e < p.outer * p.n * p.inner; e += thread_count()) {
+        int64_t row = e / p.inner, outer = row / p.n, i = row - outer * p.n, first[2], count[2];
+        kn__pad_copies(p.mode, p.n, p.before, p.after, i, first, count);
+        const E *from = g + (outer * all + p.before) * p.inner + (e - row * p.inner);
+        typename S::type sum = S::up(from[i * p.inner]);
+        for (int64_t c = 0; c < count[0]; c++) sum += S::up(from[(first[0] + c) * p.inner]);
+        for (int64_t c = 0; c < count[1]; c++) sum += S::up(from[(first[1] + c) * p.inner]);
+        out[e] = S::down(sum);
+    }
+}
+
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    triangle_kernel(E *out, const E *x, int64_t n, int64_t rows, int64_t columns, int64_t diagonal,
+                    bool upper) {
+    for (int64_t e = thread_index(); e < n; e += thread_count()) {
+        int64_t row = e / columns, across = e - row * columns - row % rows;
+        out[e] = (upper ? across >= diagonal : across <= diagonal) ? x[e] : E();
+    }
+}
+
+// --- numbers in a row ---
+
+__device__ void store(float *p, double v) { *p = (float)v; }
+__device__ void store(double *p, double v) { *p = v; }
+__device__ void store(__half *p, double v) { *p = __float2half_rn((float)v); }
+__device__ void store(__nv_bfloat16 *p, double v) { *p = __float2bfloat16_rn((float)v); }
+__device__ int64_t integer(double v, int64_t low, int64_t high) {
+    if (v != v) return 0;
+    int64_t i = v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
+    return i < low ? low : i > high ? high : i;
+}
+__device__ void store(uint64_t *p, double v) { *p = (uint64_t)integer(v, INT64_MIN, INT64_MAX); }
+__device__ void store(uint32_t *p, double v) {
+    *p = (uint32_t)(int32_t)integer(v, INT32_MIN, INT32_MAX);
+}
+__device__ void store(uint8_t *p, double v) { *p = (uint8_t)integer(v, 0, 255); }
+
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    arange_kernel(E *out, int64_t n, double a, double b, bool spaced) {
+    for (int64_t i = thread_index(); i < n; i += thread_count())
+        store(out + i, spaced ? kn__linspace_at(a, b, n, i) : kn__arange_at(a, b, (double)i));
+}
+
+// --- places ---
+
+enum { ITEMS = 8, TILE = BLOCK * ITEMS };
+
+// -0 is zero, NaN is not: `mask` leaves out the sign of floats.
+template <class E>
+__device__ int nonzeros(const E *x, int64_t n, int64_t first, E mask) {
+    int count = 0;
+    for (int64_t i = first; i < first + ITEMS && i < n; i++) count += (x[i] & mask) != 0;
+    return count;
+}
+
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    nonzero_count_kernel(int64_t *sums, const E *x, int64_t n, int64_t n_tiles, E mask) {
+    KN_SHARED(sum, block_sums);
+    for (int64_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        int64_t total;
+        block_before(sum, nonzeros(x, n, tile * TILE + (int64_t)threadIdx.x * ITEMS, mask), &total);
+        if (threadIdx.x == 0) sums[tile] = total;
+    }
+}
+
+template <class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    nonzero_kernel(int64_t *places, const int64_t *sums, const E *x, int64_t n, int64_t n_tiles,
+                   E mask, const __grid_constant__ kn__dims d) {
+    KN_SHARED(sum, block_sums);
+    for (int64_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+        int64_t total, first = tile * TILE + (int64_t)threadIdx.x * ITEMS;
+        int64_t to = sums[tile] + block_before(sum, nonzeros(x, n, first, mask), &total);
+        for (int64_t i = first; i < first + ITEMS && i < n; i++) {
+            if ((x[i] & mask) == 0) continue;
+            int64_t rest = i;
+            for (int k = d.n_dims - 1; k >= 0; k--) {
+                int64_t outer = rest / d.dim[k];
+                places[to * d.n_dims + k] = rest - outer * d.dim[k];
+                rest = outer;
+            }
+            to++;
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t kn__launch_pad(void *out, const void *x, size_t element_bytes, const kn__padding *p,
+                           cudaStream_t stream) {
+    int64_t n = p->outer * (p->before + p->n + p->after) * p->inner;
+    return with_bytes(element_bytes, [&](auto t) {
+        using E = typename decltype(t)::type;
+        KN_LAUNCH(pad_kernel, blocks_for(n), BLOCK, stream, (E *)out, (const E *)x, *p);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t kn__launch_pad_back(void *out, const void *g, kn_dtype dtype, const kn__padding *p,
+                                cudaStream_t stream) {
+    return with_number(dtype, [&](auto t) {
+        using E = typename decltype(t)::type;
+        KN_LAUNCH(pad_back_kernel, blocks_for(p->outer * p->n * p->inner), BLOCK, stream, (E *)out,
+                  (const E *)g, *p);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t kn__launch_triangle(void *out, const void *x, size_t element_bytes, int64_t n,
+                                int64_t rows, int64_t columns, int64_t diagonal, bool upper,
+                                cudaStream_t stream) {
+    return with_bytes(element_bytes, [&](auto t) {
+        using E = typename decltype(t)::type;
+        KN_LAUNCH(triangle_kernel, blocks_for(n), BLOCK, stream, (E *)out, (const E *)x, n, rows,
+                  columns, diagonal, upper);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t kn__launch_arange(void *out, kn_dtype dtype, int64_t n, double a, double b, bool spaced,
+                              cudaStream_t stream) {
+    return with_number(dtype, [&](auto t) {
+        using E = typename decltype(t)::type;
+        KN_LAUNCH(arange_kernel, blocks_for(n), BLOCK, stream, (E *)out, n, a, b, spaced);
+        return cudaGetLastError();
+    });
+}
+
+int64_t kn__nonzero_sums(int64_t n) { return (n + TILE - 1) / TILE; }
+
+cudaError_t kn__launch_nonzero_count(int64_t *sums, const void *x, kn_dtype dtype, int64_t n,
+                                     cudaStream_t stream) {
+    return with_bytes(kn_dtype_bytes(dtype), [&](auto t) {
+        using E = typename decltype(t)::type;
+        E mask = (E)(dtype <= KN_BF16 ? (E) ~(E)0 >> 1 : (E) ~(E)0);
+        int64_t n_tiles = kn__nonzero_sums(n);
+        KN_LAUNCH(nonzero_count_kernel, blocks_for(n_tiles, 1), BLOCK, stream, sums, (const E *)x,
+                  n, n_tiles, mask);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t kn__launch_nonzero(int64_t *places, const int64_t *sums, const void *x, kn_dtype dtype,
+                               int64_t n, const kn__dims *d, cudaStream_t stream) {
+    return with_bytes(kn_dtype_bytes(dtype), [&](auto t) {
+        using E = typename decltype(t)::type;
+        E mask = (E)(dtype <= KN_BF16 ? (E) ~(E)0 >> 1 : (E) ~(E)0);
+        int64_t n_tiles = kn__nonzero_sums(n);
+        KN_LAUNCH(nonzero_kernel, blocks_for(n_tiles, 1), BLOCK, stream, places, sums, (const E *)x,
+                  n, n_tiles, mask, *d);
+        return cudaGetLastError();
+    });
+}
+
+}  // extern "C"

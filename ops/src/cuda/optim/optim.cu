@@ -1,0 +1,238 @@
+// Optimiser steps over all parameters in one launch. The table of parts travels among the kernel's
+// arguments; a block takes chunks in turn and finds the part by the number of the chunk. Rate, step
+// count and gradient scale are read from device memory, and the last block to finish moves the step
+// count on, so a captured step stays right.
+
+#include "cuda/base/device.cuh"
+
+namespace {
+
+using namespace kn_dev;
+
+enum {
+    CHUNK = 4 * BLOCK,    // elements
+    BLOCKS_ENOUGH = 2048  // for any GPU; each makes the rates of the step once
+};
+
+template <int N>
+struct table {
+    int n_parts;
+    uint32_t first_chunk[N + 1];
+    int64_t offset[N], n[N];
+    void *w[N];
+    double rate[N], decay[N];
+};
+
+template <class T>
+struct state {
+    const T *grad;
+    T *m, *v;
+    double *hyper;
+    double momentum, beta1, beta2, eps, weight_decay;
+    bool last;
+};
+
+template <class T>
+struct rates {  // what all elements of a step share
+    T scale, lr, decay, keep, a, b, one_a, one_b, eps, root_scale;
+    double bias;
+};
+
+template <int KIND>
+constexpr bool HAS_M =
+    KIND != KN__OPTIM_SGD &&KIND != KN__OPTIM_ADAGRAD &&KIND != KN__OPTIM_RMSPROP;
+template <int KIND>
+constexpr bool HAS_V = KIND >= KN__OPTIM_ADAGRAD &&KIND <= KN__OPTIM_ADAM;
+
+// By squaring: a step count takes a few products, pow() some hundred instructions and a stack.
+__device__ double power(double base, uint32_t n) {
+    double result = 1;
+    for (; n; n >>= 1, base *= base)
+        if (n & 1) result *= base;
+    return result;
+}
+
+// One thread of a block makes them, in double precision.
+template <int KIND, class T>
+__device__ rates<T> make_rates(const state<T> &s) {
+    rates<T> r;
+    double lr = s.hyper[0], a = KIND == KN__OPTIM_ADAM ? s.beta1 : s.momentum;
+    r.scale = (T)s.hyper[2];
+    r.a = (T)a, r.one_a = (T)(1 - a);
+    r.b = (T)s.beta2, r.one_b = (T)(1 - s.beta2);
+    r.eps = (T)s.eps;
+    if (KIND == KN__OPTIM_ADAM) {
+        uint32_t step = (uint32_t)s.hyper[1] + 1;
+        r.bias = 1 / (1 - power(s.beta1, step));
+        r.root_scale = (T)(1 / sqrt(1 - power(s.beta2, step)));
+    }
+    return r;
+}
+
+// The rates of one part.
+template <int KIND, class T>
+__device__ void set_part(rates<T> &r, const state<T> &s, double rate, double decay) {
+    double lr = s.hyper[0];
+    r.lr = (T)(lr * rate);
+    r.decay = (T)(s.weight_decay * decay);
+    if (KIND == KN__OPTIM_ADAM) {
+        r.keep = (T)(1 - lr * rate * s.weight_decay * decay);
+        r.lr = (T)(lr * r.bias * rate);
+    }
+}
+
+template <int KIND, class T>
+__device__ void update(T &w, T g, T &m, T &v, const rates<T> &r) {
+    if (KIND == KN__OPTIM_EMA) {
+        m = r.a * m + r.one_a * w;
+        return;
+    }
+    g *= r.scale;
+    if (KIND != KN__OPTIM_ADAM) g += r.decay * w;
+    switch (KIND) {
+        case KN__OPTIM_MOMENTUM:
+            w += m = r.a * m - r.lr * g;
+            break;
+        case KN__OPTIM_NESTEROV:
+            m = r.a * m - r.lr * g;
+            w += r.a * m - r.lr * g;
+            break;
+        case KN__OPTIM_ADAGRAD:
+            v += g * g;
+            w -= r.lr * g / sqrt_(v + r.eps);
+            break;
+        case KN__OPTIM_RMSPROP:
+            v = r.b * v + r.one_b * (g * g);
+            w -= r.lr * g / sqrt_(v + r.eps);
+            break;
+        case KN__OPTIM_ADADELTA: {
+            v = r.b * v + r.one_b * (g * g);
+            T step = g * sqrt_(m + r.eps) / sqrt_(v + r.eps);
+            w -= r.lr * step;
+            m = r.b * m + r.one_b * (step * step);
+            break;
+        }
+        case KN__OPTIM_ADAM:
+            m = r.a * m + r.one_a * g;
+            v = r.b * v + r.one_b * (g * g);
+            w = r.keep * w - r.lr * m / (sqrt_(v) * r.root_scale + r.eps);
+            break;
+        default:
+            w -= r.lr * g;
+    }
+}
+
+// V elements from i on; m and v are read and written by the kinds that have them.
+template <int KIND, int V, class T>
+__device__ void update_at(int64_t i, T *__restrict__ w, const T *__restrict__ grad,
+                          T *__restrict__ m, T *__restrict__ v, const rates<T> &r) {
+    using P = pack<T, V>;
+    P wp = *reinterpret_cast<P *>(w + i), gp = *reinterpret_cast<const P *>(grad + i), mp, vp;
+    if (HAS_M<KIND>) mp = *reinterpret_cast<P *>(m + i);
+    if (HAS_V<KIND>) vp = *reinterpret_cast<P *>(v + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) update<KIND>(wp.v[k], gp.v[k], mp.v[k], vp.v[k], r);
+    if (KIND != KN__OPTIM_EMA) *reinterpret_cast<P *>(w + i) = wp;
+    if (HAS_M<KIND>) *reinterpret_cast<P *>(m + i) = mp;
+    if (HAS_V<KIND>) *reinterpret_cast<P *>(v + i) = vp;
+}
+
+template <int KIND, class T>
+__device__ void update_chunk(int64_t n, T *__restrict__ w, const T *__restrict__ grad,
+                             T *__restrict__ m, T *__restrict__ v, const rates<T> &r) {
+    constexpr int V = 16 / sizeof(T);
+    bool wide = ((uintptr_t)w | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0;
+    int64_t n_wide = wide ? n / V * V : 0;
+    for (int64_t i = threadIdx.x * V; i < n_wide; i += BLOCK * V)
+        update_at<KIND, V>(i, w, grad, m, v, r);
+    for (int64_t i = n_wide + threadIdx.x; i < n; i += BLOCK)
+        update_at<KIND, 1>(i, w, grad, m, v, r);
+}
+
+template <int N>
+__device__ int part_of(const table<N> &t, uint32_t chunk) {
+    int low = 0, high = t.n_parts - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (t.first_chunk[mid] <= chunk)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+// hyper[3] holds the count of blocks that are done; zero between steps.
+__device__ void advance_step(double *hyper) {
+    unsigned *ticket = reinterpret_cast<unsigned *>(hyper + 3);
+    __threadfence();
+    if (atomicAdd(ticket, 1u) != gridDim.x - 1) return;
+    hyper[1] += 1;
+    *ticket = 0;
+}
+
+template <int KIND, int N, class T>
+__global__ void __launch_bounds__(BLOCK, 1)
+    step_kernel(const __grid_constant__ table<N> t, const __grid_constant__ state<T> s) {
+    KN_SHARED(made, rates<T>);
+    if (threadIdx.x == 0) made = make_rates<KIND>(s);
+    __syncthreads();
+    rates<T> r = made;
+    for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
+        int k = part_of(t, c);
+        set_part<KIND>(r, s, t.rate[k], t.decay[k]);
+        int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK, at = t.offset[k] + begin;
+        update_chunk<KIND>(min((int64_t)CHUNK, t.n[k] - begin), (T *)t.w[k] + begin, s.grad + at,
+                           s.m ? s.m + at : nullptr, s.v ? s.v + at : nullptr, r);
+    }
+    if (s.last && threadIdx.x == 0) advance_step(s.hyper);
+}
+
+template <int N, class T>
+cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
+    table<N> t = {};
+    t.n_parts = p->n_parts;
+    int64_t chunks = 0;
+    for (int k = 0; k < p->n_parts; k++) {
+        t.first_chunk[k] = (uint32_t)chunks;
+        t.offset[k] = p->offset[k], t.n[k] = p->n[k], t.w[k] = p->w[k];
+        t.rate[k] = p->rate[k], t.decay[k] = p->decay[k];
+        chunks += (p->n[k] + CHUNK - 1) / CHUNK;
+    }
+    if (chunks == 0) t.n_parts = 1, chunks = 1;  // nothing to update but the step count
+    if (chunks > INT32_MAX) return cudaErrorInvalidValue;
+    t.first_chunk[t.n_parts] = (uint32_t)chunks;
+    state<T> s = {(const T *)p->grad, (T *)p->m, (T *)p->v, p->hyper,        p->momentum,
+                  p->beta1,           p->beta2,  p->eps,    p->weight_decay, p->last};
+    unsigned blocks = blocks_for(min(chunks, (int64_t)BLOCKS_ENOUGH), 1);
+#define KIND_CASE(kind)                                                                            \
+    case kind:                                                                                     \
+        KN_LAUNCH(step_kernel<kind>, blocks, BLOCK, stream, t, s);                                 \
+        break;
+    switch (p->kind) {
+        KIND_CASE(KN__OPTIM_SGD)
+        KIND_CASE(KN__OPTIM_MOMENTUM)
+        KIND_CASE(KN__OPTIM_NESTEROV)
+        KIND_CASE(KN__OPTIM_ADAGRAD)
+        KIND_CASE(KN__OPTIM_RMSPROP)
+        KIND_CASE(KN__OPTIM_ADADELTA)
+        KIND_CASE(KN__OPTIM_ADAM)
+        KIND_CASE(KN__OPTIM_EMA)
+    }
+    return cudaGetLastError();
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t kn__launch_optim(const kn__optim *p, cudaStream_t stream) {
+    return with_float(p->dtype, [&](auto t) {
+        using T = decltype(t);
+        // Few parameters, a small table: arguments are copied at each launch.
+        return p->n_parts <= 32 ? launch_sized<32, T>(p, stream)
+                                : launch_sized<KN__PARTS_MAX, T>(p, stream);
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+#include "digits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert.h"
+
+static void strip_zeros(kn__digits *d) {
+    while (d->n > 1 && d->digit[d->n - 1] == '0') d->n--;
+    d->digit[d->n] = 0;
+}
+
+/* Of "-d.ddde-xx", whatever the locale's point is. */
+static kn__digits parse(const char *text) {
+    kn__digits d = {.negative = text[0] == '-'};
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9' && d.n < KN__DIGITS_MAX) d.digit[d.n++] = *p;
+    d.exponent = *p ? atoi(p + 1) : 0;
+    strip_zeros(&d);
+    return d;
+}
+
+static bool reads_back(const char *text, double x, kn_dtype dtype) {
+    double y = dtype == KN_F64 ? strtod(text, NULL) : (double)strtof(text, NULL);
+    if (dtype == KN_F16) return kn__f32_to_f16((float)y) == kn__f32_to_f16((float)x);
+    if (dtype == KN_BF16) return kn__f32_to_bf16((float)y) == kn__f32_to_bf16((float)x);
+    return y == x;
+}
+
+kn__digits kn__digits_of(double x, kn_dtype dtype) {
+    char text[64];
+    for (int n = 1; n <= KN__DIGITS_MAX; n++) {
+        snprintf(text, sizeof text, "%.*e", n - 1, x);
+        if (reads_back(text, x, dtype)) break;
+    }
+    return parse(text);
+}
+
+kn__digits kn__digits_rounded(double x, int places) {
+    char text[64];
+    snprintf(text, sizeof text, "%.*e", places < KN__DIGITS_MAX ? places : KN__DIGITS_MAX - 1, x);
+    return parse(text);
+}
+
+kn__digits kn__digits_scientific(double x, kn_dtype dtype, int places) {
+    kn__digits d = kn__digits_of(x, dtype);
+    return d.n - 1 <= places ? d : kn__digits_rounded(x, places);
+}
+
+kn__digits kn__digits_fixed(double x, kn_dtype dtype, int places) {
+    kn__digits d = kn__digits_of(x, dtype);
+    if (d.n - 1 - d.exponent <= places) return d;
+    int kept = d.exponent + places; /* digits after the first */
+    if (kept >= 0) return kn__digits_rounded(x, kept);
+    /* Less than half of the last place, or a one there. */
+    bool up = kept == -1 && (d.digit[0] > '5' || (d.digit[0] == '5' && d.n > 1));
+    kn__digits small = {.digit = {up ? '1' : '0'}, .n = 1, .exponent = up ? -places : 0};
+    small.negative = d.negative;
+    return small;
+}

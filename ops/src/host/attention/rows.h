@@ -1,0 +1,18 @@
+/* Rows of a block of attention's scores, for their inner loops. */
+#ifndef KN_ATTENTION_ROWS_H
+#define KN_ATTENTION_ROWS_H
+
+#include <stdint.h>
+
+typedef struct kn_attention_rows {
+    int64_t rows, n, stride; /* of scores and dp, in elements */
+    void *scores, *dp;
+    double scale;
+    const void *mask;              /* NULL: none */
+    int64_t mask_row, mask_column; /* strides; 0: broadcast */
+    int64_t seen, step;        /* row i has seen + i·step elements, at most n; none: 0 or less */
+    void *most, *sum, *factor; /* [rows] */
+    const void *lse, *delta;   /* [rows] */
+} kn_attention_rows;
+
+#endif

@@ -1,0 +1,174 @@
+/* Loops over independent pieces of work, on the caller and on helper threads that all callers
+ * share.
+ *
+ * The caller works too, and waits only for helpers that have taken a piece: one that the system
+ * hasn't scheduled yet costs nothing, so that a busy machine slows a loop down by its share of the
+ * processors and no more. Helpers and callers that run out of work spin for a moment, then sleep.
+ * Helpers live as long as the process, which is why the library is never unloaded. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "kernel.h"
+#include "libgomp.h"
+#include "relax.h"
+
+enum {
+    HELPERS_MAX = 1023,
+    SPINS = 3000, /* about 0.1 ms: longer than from one op to the next in a small model */
+};
+
+typedef struct loop {
+    kn__body_fn body;
+    void *ctx;
+    int64_t n;
+    _Atomic int64_t next;  /* the first index not taken yet; beyond n when none is left */
+    _Atomic int n_inside;  /* helpers that run bodies; written under the lock */
+    int n_wanted;          /* helpers that may still enter */
+    struct loop *previous; /* posted before this one */
+} loop;
+
+static struct {
+    pthread_mutex_t lock; /* protects everything below */
+    pthread_cond_t work, left;
+    loop *last;
+    int n_helpers, n_asleep, n_waiting; /* waiting: callers, for helpers to leave */
+    _Atomic uint32_t n_posted;          /* loops so far */
+} team = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
+          .work = PTHREAD_COND_INITIALIZER,
+          .left = PTHREAD_COND_INITIALIZER};
+
+static _Thread_local bool inside; /* a loop, as its caller or a helper */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void run_pieces(loop *l) {
+    inside = true;
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+        if (i >= l->n) break;
+        l->body(l->ctx, i);
+    }
+    inside = false;
+}
+
+/* --- helpers --- */
+
+static loop *find_locked(void) {
+    loop *l = team.last;
+    while (l && (l->n_wanted == 0 || atomic_load_explicit(&l->next, memory_order_relaxed) >= l->n))
+        l = l->previous;
+    return l;
+}
+
+static void wait_for_work_locked(uint32_t n_seen) {
+    pthread_mutex_unlock(&team.lock);
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&team.n_posted, memory_order_relaxed) != n_seen) break;
+        kn__relax();
+    }
+    pthread_mutex_lock(&team.lock);
+    if (find_locked()) return; /* posted by now, counted or not */
+    team.n_asleep++;
+    pthread_cond_wait(&team.work, &team.lock);
+    team.n_asleep--;
+}
+
+static void help_locked(loop *l) {
+    l->n_wanted--;
+    atomic_fetch_add_explicit(&l->n_inside, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&team.lock);
+    run_pieces(l);
+    pthread_mutex_lock(&team.lock);
+    /* Released: the caller reads what the bodies wrote. The loop may be gone after this. */
+    int n_inside = atomic_fetch_sub_explicit(&l->n_inside, 1, memory_order_release) - 1;
+    if (n_inside == 0 && team.n_waiting > 0) pthread_cond_broadcast(&team.left);
+}
+
+static void *helper_run(void *unused) {
+    (void)unused;
+    omp_set_num_threads(1); /* of the libraries that bodies call; each thread has its own setting */
+    pthread_mutex_lock(&team.lock);
+    for (;;) {
+        uint32_t n_seen = atomic_load_explicit(&team.n_posted, memory_order_relaxed);
+        loop *l = find_locked();
+        if (l) {
+            help_locked(l);
+        } else {
+            wait_for_work_locked(n_seen);
+        }
+    }
+    return NULL;
+}
+
+/* A child has the forking thread alone, and another thread may have held the lock. */
+static void forget_in_child(void) {
+    team.lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+    pthread_cond_init(&team.work, NULL);
+    pthread_cond_init(&team.left, NULL);
+    team.last = NULL;
+    team.n_helpers = team.n_asleep = team.n_waiting = 0;
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
+
+/* With all signals blocked: they are the program's own threads' to handle. */
+static bool helper_start(void) {
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&thread, NULL, helper_run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started) pthread_detach(thread);
+    return started;
+}
+
+/* --- callers --- */
+
+static void post(loop *l) {
+    pthread_mutex_lock(&team.lock);
+    while (team.n_helpers < l->n_wanted && helper_start()) team.n_helpers++;
+    l->previous = team.last;
+    team.last = l;
+    int n_wake = team.n_asleep < l->n_wanted ? team.n_asleep : l->n_wanted;
+    pthread_mutex_unlock(&team.lock);
+    /* Only now: a helper that spins on it wants the lock next. */
+    atomic_fetch_add_explicit(&team.n_posted, 1, memory_order_relaxed);
+    for (int i = 0; i < n_wake; i++) pthread_cond_signal(&team.work);
+}
+
+static void wait_for_helpers(loop *l) {
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&l->n_inside, memory_order_acquire) == 0) return;
+        kn__relax();
+    }
+    pthread_mutex_lock(&team.lock);
+    team.n_waiting++;
+    while (atomic_load_explicit(&l->n_inside, memory_order_acquire) > 0)
+        pthread_cond_wait(&team.left, &team.lock);
+    team.n_waiting--;
+    pthread_mutex_unlock(&team.lock);
+}
+
+static void take_back(loop *l) {
+    loop **at = &team.last;
+    pthread_mutex_lock(&team.lock);
+    while (*at != l) at = &(*at)->previous;
+    *at = l->previous;
+    pthread_mutex_unlock(&team.lock);
+    wait_for_helpers(l);
+}
+
+void kn__parallel_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
+    if (threads > HELPERS_MAX + 1) threads = HELPERS_MAX + 1;
+    if (threads > n) threads = (int)n;
+    if (threads <= 1 || inside || omp_in_parallel()) {
+        for (int64_t i = 0; i < n; i++) body(ctx, i);
+        return;
+    }
+    pthread_once(&fork_once, watch_forks);
+    loop l = {.body = body, .ctx = ctx, .n = n, .n_wanted = threads - 1};
+    post(&l);
+    run_pieces(&l);
+    take_back(&l);
+}

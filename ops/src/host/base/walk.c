@@ -1,0 +1,104 @@
+#include "host/base/walk.h"
+
+#include <string.h>
+
+/* Strides of `in` seen in the result's dimensions: 0 where it is stretched or missing. */
+static void broadcast_strides(int64_t stride[], const kn_tensor *out, const kn_tensor *in) {
+    int lead = out->n_dims - in->n_dims;
+    int64_t at = 1;
+    for (int i = 0; i < lead; i++) stride[i] = 0;
+    for (int i = in->n_dims - 1; i >= 0; i--) {
+        stride[lead + i] = in->dim[i] == 1 ? 0 : at;
+        at *= in->dim[i];
+    }
+}
+
+/* Whether dimension `outer` of every operand continues where `inner`, of n elements, ends. */
+static bool follows(int64_t stride[][KN_DIMS_MAX], int n_in, int outer, int inner, int64_t n) {
+    for (int k = 0; k < n_in; k++) {
+        if (stride[k][outer] != stride[k][inner] * n) return false;
+    }
+    return true;
+}
+
+void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
+    int64_t stride[WALK_OPERANDS][KN_DIMS_MAX], dim[KN_DIMS_MAX];
+    if (out->n_dims > KN_DIMS_MAX || n_in > WALK_OPERANDS) __builtin_unreachable();
+    for (int k = 0; k < n_in; k++) broadcast_strides(stride[k], out, in[k]);
+    int n = 0; /* merged dimensions, kept in place at the front */
+    for (int i = 0; i < out->n_dims; i++) {
+        if (out->dim[i] == 1) continue;
+        bool merge = n > 0 && follows(stride, n_in, n - 1, i, out->dim[i]);
+        if (!merge) n++;
+        dim[n - 1] = merge ? dim[n - 1] * out->dim[i] : out->dim[i];
+        for (int k = 0; k < n_in; k++) stride[k][n - 1] = stride[k][i];
+    }
+    w->n_operands = n_in;
+    w->n_outer = n ? n - 1 : 0;
+    w->inner = n ? dim[n - 1] : 1;
+    for (int k = 0; k < n_in; k++) {
+        w->step[k] = n ? (int)stride[k][n - 1] : 1;
+        for (int i = 0; i < w->n_outer && i < KN_DIMS_MAX; i++) w->stride[k][i] = stride[k][i];
+    }
+    for (int i = 0; i < w->n_outer; i++) w->outer[i] = dim[i];
+}
+
+typedef struct cursor {
+    int64_t index[KN_DIMS_MAX], base[WALK_OPERANDS];
+} cursor;
+
+static void seek(cursor *c, const walk *w, int64_t row) {
+    for (int k = 0; k < w->n_operands; k++) c->base[k] = 0;
+    for (int i = w->n_outer - 1; i >= 0; i--) {
+        c->index[i] = row % w->outer[i];
+        row /= w->outer[i];
+        for (int k = 0; k < w->n_operands; k++) c->base[k] += c->index[i] * w->stride[k][i];
+    }
+}
+
+static void next_row(cursor *c, const walk *w) {
+    for (int i = w->n_outer - 1; i >= 0; i--) {
+        bool wraps = ++c->index[i] == w->outer[i];
+        int64_t steps = wraps ? 1 - w->outer[i] : 1;
+        for (int k = 0; k < w->n_operands; k++) c->base[k] += steps * w->stride[k][i];
+        if (!wraps) return;
+        c->index[i] = 0;
+    }
+}
+
+void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const void *ctx) {
+    cursor c;
+    seek(&c, w, from / w->inner);
+    int64_t column = from % w->inner;
+    while (from < to) {
+        int64_t n = w->inner - column < to - from ? w->inner - column : to - from;
+        int64_t at[WALK_OPERANDS];
+        for (int k = 0; k < w->n_operands; k++) at[k] = c.base[k] + column * w->step[k];
+        row(ctx, from, at, n);
+        from += n;
+        column = 0;
+        next_row(&c, w);
+    }
+}
+
+void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
+    switch (bytes) {
+#define REPEAT(type)                                                                               \
+    {                                                                                              \
+        type value;                                                                                \
+        memcpy(&value, x, sizeof value);                                                           \
+        for (int64_t i = 0; i < n; i++) ((type *)(void *)out)[i] = value;                          \
+        return;                                                                                    \
+    }
+        case 1:
+            memset(out, *x, (size_t)n);
+            return;
+        case 2:
+            REPEAT(uint16_t)
+        case 4:
+            REPEAT(uint32_t)
+        default:
+            REPEAT(uint64_t)
+#undef REPEAT
+    }
+}

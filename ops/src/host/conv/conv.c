@@ -1,0 +1,176 @@
+/* Convolution and its gradients: sizes, and the choice between the ways of doing them. */
+#include "host/conv/conv.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/conv/conv_columns.h"
+#include "host/conv/conv_direct.h"
+#include "host/conv/conv_dnnl.h"
+#include "host/conv/conv_route.h"
+#include "host/pointwise/rows.h"
+#include "now.h"
+#include "work.h"
+
+/* x [B,C,…], w [O,C/groups,…], y [B,O,…] */
+static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
+                              const kn_tensor *y) {
+    kn_conv_sizes s = {.batch = x->dim[0],
+                       .groups = attr->groups,
+                       .channels = w->dim[1],
+                       .outputs = w->dim[0] / attr->groups,
+                       .in_plane = 1,
+                       .out_plane = 1,
+                       .window_size = 1,
+                       .flip = attr->flip};
+    for (int i = 0; i < 3; i++) {
+        int d = i - (3 - attr->n_spatial);
+        s.in[i] = d < 0 ? 1 : x->dim[2 + d];
+        s.out[i] = d < 0 ? 1 : y->dim[2 + d];
+        s.window[i] = d < 0 ? 1 : w->dim[2 + d];
+        s.stride[i] = d < 0 ? 1 : attr->stride[d];
+        s.padding[i] = d < 0 ? 0 : attr->padding[d];
+        s.padding_end[i] = d < 0 ? 0 : attr->padding_end[d];
+        s.dilation[i] = d < 0 ? 1 : attr->dilation[d];
+        s.in_plane *= s.in[i];
+        s.out_plane *= s.out[i];
+        s.window_size *= s.window[i];
+    }
+    return s;
+}
+
+/* --- what follows the sums --- */
+
+kn_conv_finish kn__conv_finish_of(const kn_op_call *call) {
+    const kn_attr_conv *attr = call->attr;
+    kn_conv_finish f = {.dtype = (kn_dtype)call->out[0]->dtype, .y = call->out[0]->data};
+    if (call->op != KN_OP_conv_act) return f;
+    f.act = (kn_act)attr->act;
+    if (call->in[3] != KN_NONE) f.residual = call->in[3]->data;
+    return f;
+}
+
+void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n) {
+    size_t at = (size_t)first * kn_dtype_bytes(f->dtype);
+    char *y = f->y + at;
+    if (f->residual)
+        kn__row(f->dtype, KN_OP_add)->f(y, (const void *[]){y, f->residual + at}, n, 0, 0, false);
+    if (f->act)
+        kn__row(f->dtype, f->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
+            ->f(y, (const void *[]){y}, n, 0, 0, false);
+}
+
+enum { FINISH_CHUNK = 16384 };
+typedef struct finish_work {
+    const kn_conv_finish *f;
+    int64_t n;
+} finish_work;
+
+static void finish_body(void *ctx, int64_t i) {
+    const finish_work *k = ctx;
+    int64_t first = i * FINISH_CHUNK, left = k->n - first;
+    kn__conv_finish(k->f, first, left < FINISH_CHUNK ? left : FINISH_CHUNK);
+}
+
+void kn__conv_finish_all(const kn_conv_finish *f, const kn_op_call *call) {
+    if (!f->act && !f->residual) return;
+    int64_t n = call->out[0]->n;
+    kn__parallel_for(call->threads, kn__chunks(n, FINISH_CHUNK), finish_body, &(finish_work){f, n});
+}
+
+/* --- the choice --- */
+
+typedef kn_status (*conv_fn)(kn_op_call *call, const kn_conv_sizes *s);
+
+/* in: x, w, b */
+static kn_status our_forward(kn_op_call *call, const kn_conv_sizes *s) {
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
+    return kn__direct_fits(s, (kn_dtype)x->dtype) ? kn__direct_conv(call, s, x, w, b)
+                                                  : kn__columns_conv(call, s, x, w, b);
+}
+
+/* in: dy, w */
+static kn_status our_data(kn_op_call *call, const kn_conv_sizes *s) {
+    const kn_tensor *dy = call->in[0], *w = call->in[1];
+    return kn__direct_fits(s, (kn_dtype)w->dtype) ? kn__direct_conv_data(call, s, dy, w)
+                                                  : kn__columns_conv_data(call, s, dy, w);
+}
+
+/* in: x, dy */
+static kn_status our_weight(kn_op_call *call, const kn_conv_sizes *s) {
+    const kn_tensor *x = call->in[0], *dy = call->in[1];
+    return kn__direct_fits_weight(s) ? kn__direct_conv_weight(call, s, x, dy)
+                                     : kn__columns_conv_weight(call, s, x, dy);
+}
+
+static kn_status ours(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+    static const conv_fn fn[] = {our_forward, our_data, our_weight};
+    return fn[pass](call, s);
+}
+
+/* Where the library has nothing fast, our own kernels follow. */
+static kn_status run_way(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way) {
+    bool done = false;
+    if (way == KN_CONV_DNNL) KN_TRY(kn__dnnl_conv(&done, call, pass, s));
+    return done ? KN_OK : ours(call, pass, s);
+}
+
+/* The second of two runs: the first one makes plans and fills caches. */
+static kn_status time_way(uint64_t *out_ns, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
+                          kn_conv_way way) {
+    for (int i = 0; i < 2; i++) {
+        uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
+        KN_TRY(run_way(call, pass, s, way));
+        *out_ns = kn__now_ns(CLOCK_MONOTONIC) - start;
+        kn__work_end(call, 0);
+    }
+    return KN_OK;
+}
+
+static kn_status measure(kn_conv_way *out, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+    KN_SCOPE("measure routes");
+    uint64_t library_ns = 0, ours_ns = 0;
+    KN_TRY(time_way(&library_ns, call, pass, s, KN_CONV_DNNL));
+    KN_TRY(time_way(&ours_ns, call, pass, s, KN_CONV_OURS));
+    *out = library_ns < ours_ns ? KN_CONV_DNNL : KN_CONV_OURS;
+    kn__conv_note(call, pass, s, *out);
+    return KN_OK;
+}
+
+static kn_status run(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+    kn_conv_way way = KN_CONV_OURS;
+    KN_TRY(kn__conv_way(&way, call, pass, s));
+    if (way == KN_CONV_MEASURED) KN_TRY(measure(&way, call, pass, s));
+    return run_way(call, pass, s, way);
+}
+
+/* --- the passes --- */
+
+static void zero_result(const kn_op_call *call) {
+    const kn_tensor *out = call->out[0];
+    memset(out->data, 0, (size_t)out->n * kn_dtype_bytes((kn_dtype)out->dtype));
+}
+
+kn_status kn__host_conv(kn_op_call *call) {
+    kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
+    return run(call, KN_PASS_FORWARD, &s);
+}
+
+kn_status kn__host_conv_data(kn_op_call *call) {
+    const kn_tensor *dy = call->in[0];
+    kn_conv_sizes s = sizes_of(call->attr, call->out[0], call->in[1], dy);
+    if (dy->n > 0) return run(call, KN_PASS_DATA, &s);
+    zero_result(call);
+    return KN_OK;
+}
+
+kn_status kn__host_conv_weight(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *dy = call->in[1];
+    kn_conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
+    if (x->n > 0 && dy->n > 0) return run(call, KN_PASS_WEIGHT, &s);
+    if (!(call->accumulate & 1)) zero_result(call);
+    return KN_OK;
+}

@@ -1,0 +1,301 @@
+/* Convolution by oneDNN. The batch is cut into runs of images by shape alone; each run is one
+ * call of the library on one thread, between reorders of its images to the library's blocks of
+ * channels and back, so that no bit depends on the number of threads. */
+#include "host/conv/conv_dnnl.h"
+
+#include <knet/prof_call.h>
+#include <stdatomic.h>
+
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/base/slots.h"
+#include "host/product/gemm.h"
+
+/* --- runs of images --- */
+
+typedef struct run_kind {
+    kn_conv_plan *plan; /* for its number of images */
+    char *w;            /* its weights as the plan wants them; conv_weight: unused */
+} run_kind;
+
+typedef struct dnnl_work {
+    kn_pass pass;
+    const kn_conv_sizes *s;
+    int64_t runs;
+    run_kind kind[2]; /* of the longer runs, and of those an image shorter */
+    char *data[KN_SIDES];
+    const char *bias;
+    kn_conv_finish finish; /* forward */
+    char *parts;           /* conv_weight: a result a run, in the library's layout */
+    size_t part_bytes;
+    kn_slots slots;
+    _Atomic int status;
+} dnnl_work;
+
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* One call of a primitive with the memories of one thread. */
+typedef struct memories {
+    dnnl_exec_arg_t arg[6];
+    int n;
+    dnnl_status_t status; /* the first that failed */
+} memories;
+
+static void memory_add(memories *m, int arg, kn_layout_ref desc, const void *data) {
+    if (m->status != dnnl_success) return;
+    m->arg[m->n].arg = arg;
+    m->status = dnnl_memory_create(&m->arg[m->n].memory, desc, kn__dnnl_engine(), (void *)data);
+    if (m->status == dnnl_success) m->n++;
+}
+
+/* Runs the primitive and frees the memories' handles. */
+static dnnl_status_t execute(memories *m, const_dnnl_primitive_t primitive) {
+    dnnl_stream_t stream = NULL;
+    dnnl_status_t status = m->status;
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&stream, kn__dnnl_engine(), dnnl_stream_default_flags);
+    if (status == dnnl_success) status = dnnl_primitive_execute(primitive, stream, m->n, m->arg);
+    if (status == dnnl_success) status = dnnl_stream_wait(stream);
+    if (stream) dnnl_stream_destroy(stream);
+    for (int i = 0; i < m->n; i++) dnnl_memory_destroy(m->arg[i].memory);
+    return status;
+}
+
+static dnnl_status_t reorder(const kn_side *side, char *blocked, char *plain, bool to_plain) {
+    memories m = {.n = 0};
+    memory_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, side->blocked, blocked);
+    memory_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, side->plain, plain);
+    return execute(&m, side->reorder);
+}
+
+/* Where run i's images begin; and which of the two lengths it has. */
+static int64_t first_image(const dnnl_work *k, int64_t i) {
+    return kn__part(k->s->batch, k->runs, i);
+}
+static const run_kind *kind_of(const dnnl_work *k, int64_t i) {
+    return &k->kind[k->s->batch % k->runs && i >= k->s->batch % k->runs];
+}
+
+/* The slot: x and y in the library's layout where that differs, then the library's scratch. */
+static size_t slot_bytes(const kn_conv_plan *plan) {
+    size_t bytes = plan->scratch_bytes;
+    for (int i = 0; i < KN_SIDES; i += KN_SIDE_Y - KN_SIDE_X)
+        if (plan->side[i].reorder) bytes += aligned(plan->side[i].bytes);
+    return bytes;
+}
+
+static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
+    const run_kind *kind = kind_of(k, i);
+    const kn_conv_plan *plan = kind->plan;
+    const kn_conv_sizes *s = k->s;
+    size_t image = (size_t)first_image(k, i) * sizeof(float);
+    int result = kn__result_side(k->pass);
+    char *plain[KN_SIDES] = {
+        [KN_SIDE_X] = k->data[KN_SIDE_X] + image * (size_t)(s->groups * s->channels * s->in_plane),
+        [KN_SIDE_Y] = k->data[KN_SIDE_Y] + image * (size_t)(s->groups * s->outputs * s->out_plane)};
+    char *data[KN_SIDES] = {plain[KN_SIDE_X], kind->w, plain[KN_SIDE_Y]};
+    if (k->parts) data[KN_SIDE_W] = k->parts + (size_t)i * k->part_bytes;
+    for (int side = 0; side < KN_SIDES; side++) {
+        if (side == KN_SIDE_W || !plan->side[side].reorder) continue;
+        data[side] = slot;
+        slot += aligned(plan->side[side].bytes);
+        if (side == result) continue;
+        dnnl_status_t status = reorder(&plan->side[side], data[side], plain[side], false);
+        if (status != dnnl_success) return status;
+    }
+    memories m = {.n = 0};
+    for (int side = 0; side < KN_SIDES; side++)
+        memory_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
+    if (k->bias) memory_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
+    if (plan->scratch_bytes) memory_add(&m, DNNL_ARG_SCRATCHPAD, plan->scratch, slot);
+    dnnl_status_t status = execute(&m, plan->primitive);
+    if (status == dnnl_success && result != KN_SIDE_W && plan->side[result].reorder)
+        status = reorder(&plan->side[result], data[result], plain[result], true);
+    if (k->pass == KN_PASS_FORWARD) {
+        int64_t plane = s->groups * s->outputs * s->out_plane, first = first_image(k, i);
+        kn__conv_finish(&k->finish, first * plane, (first_image(k, i + 1) - first) * plane);
+    }
+    return status;
+}
+
+static void run_body(void *ctx, int64_t i) {
+    dnnl_work *k = ctx;
+    char *slot = kn__slot_take(&k->slots);
+    dnnl_status_t status = run_images(k, i, slot);
+    kn__slot_give(&k->slots, slot);
+    if (status != dnnl_success)
+        atomic_store_explicit(&k->status, (int)status, memory_order_relaxed);
+}
+
+static const char *label(kn_pass pass) {
+    static const char *const labels[] = {"dnnl_convolution_forward",
+                                         "dnnl_convolution_backward_data",
+                                         "dnnl_convolution_backward_weights"};
+    return labels[pass];
+}
+
+static kn_status runs_execute(kn_op_call *call, dnnl_work *k) {
+    size_t bytes = slot_bytes(k->kind[0].plan);
+    if (k->kind[1].plan && slot_bytes(k->kind[1].plan) > bytes) bytes = slot_bytes(k->kind[1].plan);
+    KN_TRY(kn__slots_create(&k->slots, call, k->runs, bytes));
+    kn_scope scope = kn_scope_begin_static(label(k->pass));
+    kn__library_for(k->slots.n, k->runs, run_body, k);
+    kn_scope_end(&scope);
+    int status = atomic_load_explicit(&k->status, memory_order_relaxed);
+    return kn__dnnl_status((dnnl_status_t)status, label(k->pass), k->s);
+}
+
+/* --- weights --- */
+
+typedef struct weight_reorder {
+    const kn_side *side;
+    char *blocked, *plain;
+    bool to_plain;
+    dnnl_status_t status;
+} weight_reorder;
+
+static void weight_reorder_body(void *ctx, int64_t i) {
+    weight_reorder *r = ctx;
+    (void)i;
+    r->status = reorder(r->side, r->blocked, r->plain, r->to_plain);
+}
+
+static kn_status weights_reorder(const dnnl_work *k, weight_reorder r) {
+    kn_scope scope = kn_scope_begin_static("dnnl_reorder");
+    kn__library_for(1, 1, weight_reorder_body, &r);
+    kn_scope_end(&scope);
+    return kn__dnnl_status(r.status, "dnnl_reorder", k->s);
+}
+
+/* Both kinds' weights in the library's layout, once a call. */
+static kn_status weights_pack(kn_op_call *call, dnnl_work *k) {
+    void *memory = NULL;
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++)
+        if (k->kind[i].plan) bytes += aligned(k->kind[i].plan->side[KN_SIDE_W].bytes);
+    KN_TRY(kn__work(&memory, call, bytes));
+    char *at = memory;
+    for (int i = 0; i < 2 && k->kind[i].plan; i++) {
+        const kn_side *side = &k->kind[i].plan->side[KN_SIDE_W];
+        bool same =
+            i && dnnl_memory_desc_equal(side->blocked, k->kind[0].plan->side[KN_SIDE_W].blocked);
+        k->kind[i].w = same ? k->kind[0].w : (side->reorder ? at : k->data[KN_SIDE_W]);
+        if (same || !side->reorder) continue;
+        KN_TRY(weights_reorder(
+            k, (weight_reorder){.side = side, .blocked = at, .plain = k->data[KN_SIDE_W]}));
+        at += aligned(side->bytes);
+    }
+    return KN_OK;
+}
+
+static kn_status images_run(kn_op_call *call, dnnl_work *k) {
+    KN_TRY(weights_pack(call, k));
+    return runs_execute(call, k);
+}
+
+/* --- dw: a part each run, summed in their order, then reordered --- */
+
+enum { SUM_CHUNK = 4096 };
+typedef struct sum_work {
+    const char *parts;
+    float *to;
+    int64_t n_parts, stride, n; /* stride: elements between parts */
+    bool accumulate;
+} sum_work;
+
+static void sum_body(void *ctx, int64_t i) {
+    const sum_work *sum = ctx;
+    int64_t first = i * SUM_CHUNK, left = sum->n - first;
+    kn__loops(KN_F32)->sum_parts(sum->to + first, sum->parts + (size_t)first * sizeof(float),
+                                 sum->n_parts, sum->stride, left < SUM_CHUNK ? left : SUM_CHUNK,
+                                 sum->accumulate);
+}
+
+static void parts_sum(kn_op_call *call, sum_work sum) {
+    kn__parallel_for(call->threads, kn__chunks(sum.n, SUM_CHUNK), sum_body, &sum);
+}
+
+/* The sum in the library's layout lands behind the parts, its plain form in the result or, to be
+ * added to that, behind it. */
+static kn_status weight_finish(kn_op_call *call, dnnl_work *k, char *sum, char *plain) {
+    const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
+    int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
+    float *out = call->out[0]->data;
+    sum_work parts = {k->parts, (void *)sum, k->runs, (int64_t)(k->part_bytes / sizeof(float)),
+                      n,        false};
+    if (!side->reorder) {
+        parts.to = out, parts.accumulate = (call->accumulate & 1) != 0;
+        parts_sum(call, parts);
+        return KN_OK;
+    }
+    parts_sum(call, parts);
+    KN_TRY(weights_reorder(k, (weight_reorder){.side = side,
+                                               .blocked = sum,
+                                               .plain = call->accumulate & 1 ? plain : (char *)out,
+                                               .to_plain = true}));
+    if (call->accumulate & 1) parts_sum(call, (sum_work){plain, out, 1, out_n, out_n, true});
+    return KN_OK;
+}
+
+static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
+    void *memory = NULL;
+    k->part_bytes = aligned(k->kind[0].plan->side[KN_SIDE_W].bytes);
+    size_t parts = (size_t)k->runs * k->part_bytes;
+    KN_TRY(kn__work(&memory, call, parts + 2 * k->part_bytes));
+    k->parts = memory;
+    kn_status status = runs_execute(call, k);
+    if (status == KN_OK)
+        status = weight_finish(call, k, k->parts + parts, k->parts + parts + k->part_bytes);
+    return status;
+}
+
+/* --- a pass --- */
+
+/* As many runs as keep threads busy; fewer where each would read more weights than image, and of
+ * gradients, whose parts take memory. */
+enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 64 << 20 };
+
+static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s) {
+    int64_t weights = s->groups * s->outputs * s->channels * s->window_size;
+    int64_t image = s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
+    int64_t most = weights > image ? FEW_RUNS : RUNS;
+    if (pass == KN_PASS_WEIGHT) {
+        int64_t fit = PARTS_BYTES / (weights * (int64_t)sizeof(float));
+        most = fit < 1 ? 1 : (fit < FEW_RUNS ? fit : FEW_RUNS);
+    }
+    return most < s->batch ? most : s->batch;
+}
+
+static kn_status plans_get(dnnl_work *k, bool bias) {
+    int64_t least = k->s->batch / k->runs, rest = k->s->batch % k->runs;
+    KN_TRY(kn__conv_plan_get(&k->kind[0].plan, k->pass, k->s, least + (rest > 0), bias));
+    if (rest) return kn__conv_plan_get(&k->kind[1].plan, k->pass, k->s, least, bias);
+    return KN_OK;
+}
+
+/* Parts of gradients can be summed only when they have one layout. */
+static bool plans_usable(const dnnl_work *k) {
+    const kn_conv_plan *a = k->kind[0].plan, *b = k->kind[1].plan;
+    if (!a->primitive || (b && !b->primitive)) return false;
+    return !b || k->pass != KN_PASS_WEIGHT ||
+           dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
+}
+
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s)};
+    static const int in_side[][2] = {
+        {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};
+    for (int i = 0; i < 2; i++) k.data[in_side[pass][i]] = call->in[i]->data;
+    k.data[kn__result_side(pass)] = call->out[0]->data;
+    if (pass == KN_PASS_FORWARD) {
+        if (call->in[2] != KN_NONE) k.bias = call->in[2]->data;
+        k.finish = kn__conv_finish_of(call);
+    }
+    kn_status status = plans_get(&k, k.bias != NULL);
+    if (status == KN_OK && plans_usable(&k)) {
+        status = pass == KN_PASS_WEIGHT ? weight_run(call, &k) : images_run(call, &k);
+        *done = status == KN_OK;
+    }
+    for (int i = 0; i < 2; i++) kn__conv_plan_drop(k.kind[i].plan);
+    return status;
+}

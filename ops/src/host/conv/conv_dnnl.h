@@ -1,0 +1,12 @@
+/* Convolution of many channels, in f32, by oneDNN in the layouts that it likes best. */
+#ifndef KN_CONV_DNNL_H
+#define KN_CONV_DNNL_H
+
+#include "host/conv/conv_plan.h"
+#include "kernel.h"
+
+/* One pass: in[] as kernel.h says. *done stays false, with KN_OK, where the library has nothing
+ * fast for these sizes. */
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s);
+
+#endif

@@ -1,0 +1,58 @@
+/* Plans: oneDNN's primitives for one convolution of a few images, with the layouts they want and
+ * the reorders from and to ours. Made for one thread, then kept in a cache for all threads. */
+#ifndef KN_CONV_PLAN_H
+#define KN_CONV_PLAN_H
+
+#include <dnnl.h>
+
+#include "host/conv/conv.h"
+#include "kernel.h"
+
+/* The layout of a tensor: oneDNN's memory descriptor, owned. Version 3 has handles of them; with
+ * version 2, whose descriptors are structs, it is a copy on the heap. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t kn_layout;
+typedef const_dnnl_memory_desc_t kn_layout_ref; /* borrowed */
+#else
+typedef dnnl_memory_desc_t *kn_layout;
+typedef const dnnl_memory_desc_t *kn_layout_ref;
+#endif
+
+typedef enum kn_pass { KN_PASS_FORWARD, KN_PASS_DATA, KN_PASS_WEIGHT } kn_pass;
+enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
+enum { KN_PLANS_MAX = 64 };
+
+typedef struct kn_side {
+    int arg;                  /* oneDNN's name in this pass */
+    kn_layout plain, blocked; /* ours; the library's choice */
+    size_t bytes;             /* of the blocked form */
+    dnnl_primitive_t reorder; /* to blocked, of the result to plain; NULL: they agree */
+} kn_side;
+
+typedef struct kn_conv_plan {
+    kn_side side[KN_SIDES];
+    kn_layout bias, scratch;    /* NULL: none */
+    dnnl_primitive_t primitive; /* NULL: the library has nothing better than we have */
+    size_t scratch_bytes;
+    int users; /* the cache is one */
+} kn_conv_plan;
+
+static inline int kn__result_side(kn_pass pass) {
+    return pass == KN_PASS_FORWARD ? KN_SIDE_Y : (pass == KN_PASS_DATA ? KN_SIDE_X : KN_SIDE_W);
+}
+
+/* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
+kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
+                            int64_t images, bool bias);
+void kn__conv_plan_drop(kn_conv_plan *plan);
+
+/* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL
+ * where no OpenCL runs on the CPU. */
+dnnl_engine_t kn__dnnl_engine(void);
+/* Its status as ours, with its text and the sizes in the message. */
+kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
+
+/* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
+int kn__conv_plans(void);
+
+#endif

@@ -1,0 +1,28 @@
+/* Who convolves: our kernels or oneDNN, by shape. */
+#ifndef KN_CONV_ROUTE_H
+#define KN_CONV_ROUTE_H
+
+#include "host/conv/conv_plan.h"
+#include "kernel.h"
+
+/* KN_CONV_TABLED: as the rule in conv_route.c says, so that a shape has the same bits everywhere.
+ * KN_CONV_MEASURED: by the times of both at the first call of a shape; later calls, and the first
+ * one's result, are the faster one's. The others are one side wherever it can. */
+typedef enum kn_conv_way {
+    KN_CONV_TABLED,
+    KN_CONV_OURS,
+    KN_CONV_DNNL,
+    KN_CONV_MEASURED
+} kn_conv_way;
+
+/* In place of the environment variable KNET_CONV_ROUTE (table, ours, onednn, measure), for tests
+ * and benchmarks; discards measured routes. */
+void kn__conv_prefer(kn_conv_way way);
+
+/* KN_CONV_OURS, KN_CONV_DNNL, or KN_CONV_MEASURED: measure both, and note the faster one. INVALID:
+ * the environment variable has an unknown word. */
+KN_MUST_CHECK kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
+                                     const kn_conv_sizes *s);
+void kn__conv_note(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way);
+
+#endif

@@ -1,0 +1,17 @@
+/* What the inner loops of images are given. */
+#ifndef KN_HOST_IMAGE_H
+#define KN_HOST_IMAGE_H
+
+#include "grid.h"
+#include "resize.h"
+
+/* A resize, with the sources of its columns; weight is of the loop's real type. */
+typedef struct kn_resize_work {
+    kn__resize r;
+    const int32_t *at, *next;
+    const void *weight;
+} kn_resize_work;
+
+enum { KN_GRID_RUN = 256 }; /* most places that a loop takes at once */
+
+#endif

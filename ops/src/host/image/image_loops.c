@@ -1,0 +1,178 @@
+/* Resizing a plane, row by row: the rows around a row of the result are blended, then elements of
+ * the blend; back in the other order. Samples at places of a grid, for all channels of a few places
+ * at a time. */
+#include <string.h>
+
+#include "host/base/loops.h"
+
+/* --- resize --- */
+
+/* The rows of x that make one row of y; linear: up to four. */
+typedef struct rows {
+    int n;
+    int64_t at[4];
+    real weight[4];
+} rows;
+
+static void add_row(rows *r, int64_t at, double weight) {
+    if (weight == 0 && r->n) return;
+    r->at[r->n] = at;
+    r->weight[r->n++] = (real)weight;
+}
+
+static rows rows_of(const kn__resize *r, int64_t z, int64_t h) {
+    kn__source sz = kn__resize_source(r, 0, z), sh = kn__resize_source(r, 1, h);
+    rows all = {.n = 0};
+    for (int k = 0; k < 4; k++) {
+        double wz = k / 2 ? sz.weight : 1 - sz.weight, wh = k % 2 ? sh.weight : 1 - sh.weight;
+        int64_t at = (k / 2 ? sz.next : sz.at) * r->in[1] + (k % 2 ? sh.next : sh.at);
+        add_row(&all, at * r->in[2], wz * wh);
+    }
+    return all;
+}
+
+static void blend(real *restrict to, const real *restrict x, const rows *r, int64_t n) {
+    for (int k = 0; k < r->n; k++) {
+        const real *restrict from = x + r->at[k];
+        real w = r->weight[k];
+        for (int64_t i = 0; i < n; i++) to[i] = k ? to[i] + w * from[i] : w * from[i];
+    }
+}
+
+static void take_row(real *restrict y, const real *restrict x, const kn_resize_work *w) {
+    const int32_t *restrict at = w->at, *restrict next = w->next;
+    const real *restrict weight = w->weight;
+    int64_t n = w->r.out[2];
+    if (w->r.is_linear) {
+        for (int64_t i = 0; i < n; i++) y[i] = x[at[i]] + weight[i] * (x[next[i]] - x[at[i]]);
+    } else {
+        for (int64_t i = 0; i < n; i++) y[i] = x[at[i]];
+    }
+}
+
+void KN_LOOP(resize_plane)(const kn_resize_work *w, void *y, const void *x, void *row) {
+    const kn__resize *r = &w->r;
+    const real *in = x;
+    real *out = y;
+    int64_t before = -1;
+    for (int64_t z = 0; z < r->out[0]; z++)
+        for (int64_t h = 0; h < r->out[1]; h++, out += r->out[2]) {
+            rows from = rows_of(r, z, h);
+            bool one = from.n == 1;
+            if (one && from.at[0] == before) {
+                memcpy(out, out - r->out[2], (size_t)r->out[2] * sizeof(real));
+                continue;
+            }
+            if (!one) blend(row, in, &from, r->in[2]);
+            take_row(out, one ? in + from.at[0] : row, w);
+            before = one ? from.at[0] : -1;
+        }
+}
+
+static void put_row(real *restrict dx, const real *restrict g, const kn_resize_work *w) {
+    const real *weight = w->weight;
+    for (int64_t i = 0; i < w->r.out[2]; i++) {
+        if (!w->r.is_linear) {
+            dx[w->at[i]] += g[i];
+            continue;
+        }
+        real right = weight[i] * g[i];
+        dx[w->at[i]] += g[i] - right;
+        dx[w->next[i]] += right;
+    }
+}
+
+void KN_LOOP(resize_back_plane)(const kn_resize_work *w, void *dx, const void *g, void *row) {
+    const kn__resize *r = &w->r;
+    const real *in = g, *part = row;
+    real *out = dx;
+    size_t bytes = (size_t)r->in[2] * sizeof(real);
+    memset(dx, 0, (size_t)(r->in[0] * r->in[1]) * bytes);
+    for (int64_t z = 0; z < r->out[0]; z++)
+        for (int64_t h = 0; h < r->out[1]; h++, in += r->out[2]) {
+            rows to = rows_of(r, z, h);
+            if (to.n == 1) {
+                put_row(out + to.at[0], in, w);
+                continue;
+            }
+            memset(row, 0, bytes);
+            put_row(row, in, w);
+            for (int k = 0; k < to.n; k++)
+                for (int64_t i = 0; i < r->in[2]; i++) out[to.at[k] + i] += to.weight[k] * part[i];
+        }
+}
+
+/* --- samples --- */
+
+typedef struct places {
+    int64_t at[4][KN_GRID_RUN];
+    real weight[4][KN_GRID_RUN], by_column[4][KN_GRID_RUN], by_row[4][KN_GRID_RUN];
+} places;
+
+/* Of n numbers of the grid from place `first` on. */
+static void places_of(places *p, const kn__grid *g, const void *grid, int64_t first, int64_t n) {
+    const real *number = (const real *)grid + 2 * first;
+    for (int64_t i = 0; i < n; i++) {
+        kn__corners c = kn__grid_corners(g, (double)number[2 * i], (double)number[2 * i + 1]);
+        for (int k = 0; k < 4; k++) {
+            p->at[k][i] = c.at[k];
+            p->weight[k][i] = (real)c.weight[k];
+            p->by_column[k][i] = (real)c.by_column[k];
+            p->by_row[k][i] = (real)c.by_row[k];
+        }
+    }
+}
+
+static inline real element(const real *x, int64_t at) { return at < 0 ? 0 : x[at]; }
+
+void KN_LOOP(grid_sample)(const kn__grid *g, void *y, const void *x, const void *grid,
+                          int64_t first, int64_t n) {
+    places p;
+    places_of(&p, g, grid, first, n);
+    for (int64_t c = 0; c < g->channels; c++) {
+        const real *in = (const real *)x + c * g->in[0] * g->in[1];
+        real *out = (real *)y + c * g->places + first;
+        for (int64_t i = 0; i < n; i++) {
+            real sum = 0;
+            for (int k = 0; k < (g->nearest ? 1 : 4); k++)
+                sum += p.weight[k][i] * element(in, p.at[k][i]);
+            out[i] = sum;
+        }
+    }
+}
+
+void KN_LOOP(grid_back_x)(const kn__grid *g, void *dx, const void *dy, const void *grid,
+                          int64_t channels) {
+    int64_t plane = g->in[0] * g->in[1];
+    places p;
+    memset(dx, 0, (size_t)(channels * plane) * sizeof(real));
+    for (int64_t first = 0; first < g->places; first += KN_GRID_RUN) {
+        int64_t n = g->places - first < KN_GRID_RUN ? g->places - first : KN_GRID_RUN;
+        places_of(&p, g, grid, first, n);
+        for (int64_t c = 0; c < channels; c++) {
+            const real *in = (const real *)dy + c * g->places + first;
+            real *out = (real *)dx + c * plane;
+            for (int64_t i = 0; i < n; i++)
+                for (int k = 0; k < 4; k++)
+                    if (p.at[k][i] >= 0) out[p.at[k][i]] += p.weight[k][i] * in[i];
+        }
+    }
+}
+
+void KN_LOOP(grid_back_grid)(const kn__grid *g, void *dgrid, const void *x, const void *dy,
+                             const void *grid, int64_t first, int64_t n) {
+    real sum[2][KN_GRID_RUN] = {{0}}, *out = (real *)dgrid + 2 * first;
+    places p;
+    places_of(&p, g, grid, first, n);
+    for (int64_t c = 0; c < g->channels; c++) {
+        const real *in = (const real *)x + c * g->in[0] * g->in[1];
+        const real *d = (const real *)dy + c * g->places + first;
+        for (int64_t i = 0; i < n; i++)
+            for (int k = 0; k < 4; k++) {
+                real part = d[i] * element(in, p.at[k][i]);
+                sum[0][i] += p.by_column[k][i] * part;
+                sum[1][i] += p.by_row[k][i] * part;
+            }
+    }
+    for (int64_t i = 0; i < 2 * n; i++) out[i] = sum[i % 2][i / 2];
+}

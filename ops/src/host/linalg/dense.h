@@ -1,0 +1,42 @@
+/* Factorisations of one dense matrix, row-major, blocked: panels by the loops of linalg_loops.c,
+ * the rest by matrix products. One of two modes, chosen by shape: a matrix alone, whose products
+ * are cut into tiles for all threads; or one of many, on one thread, with work space of its own. */
+#ifndef KN_DENSE_H
+#define KN_DENSE_H
+
+#include "host/base/loops.h"
+#include "host/product/gemm.h"
+
+typedef struct kn_dense {
+    kn_op_call *call;
+    const kn_loops *loops;
+    kn_dtype dtype;
+    size_t bytes; /* of an element */
+    bool alone;   /* products may use all threads */
+    void *gemm_space;
+    kn_status status; /* of a product */
+} kn_dense;
+
+/* Bytes that gemm_space needs for matrices of up to n rows and columns, one of many. */
+size_t kn__dense_gemm_bytes(kn_dtype dtype, int64_t n);
+
+/* a [n,n] → L in place, the upper half as it was; `space`: kn__dense_panel_bytes(n). False: a is
+ * not positive definite. */
+size_t kn__dense_panel_bytes(kn_dtype dtype, int64_t n);
+bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space);
+/* a [n,n] → L and U in place; row k was swapped with row pivot[k], in that order. */
+void kn__dense_lu(kn_dense *d, void *a, int64_t n, int64_t *pivot, void *space);
+/* Swaps rows p and q of x, which has rows of `columns` elements. */
+void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int64_t q);
+/* op(T)·x = b in place; x [n,columns]. */
+typedef struct kn_triangular {
+    const void *t;
+    int64_t n;
+    bool trans, upper, unit; /* upper: of T as it is stored */
+} kn_triangular;
+void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns);
+/* a [m,n] → q [m,k], r [k,n], k = min(m, n); either may be NULL. space: kn__dense_qr_bytes. */
+size_t kn__dense_qr_bytes(kn_dtype dtype, int64_t m, int64_t n);
+void kn__dense_qr(kn_dense *d, void *q, void *r, const void *a, int64_t m, int64_t n, void *space);
+
+#endif

@@ -1,0 +1,188 @@
+/* The unblocked parts of factorisations: rows are contiguous, `ld` elements apart. Divisions by
+ * zero give infinities and NaNs. */
+#include "host/base/loops.h"
+
+static inline real root(real x) {
+#ifdef KN_REAL_IS_F32
+    return __builtin_sqrtf(x);
+#else
+    return __builtin_sqrt(x);
+#endif
+}
+
+static inline real size_of(real x) { return x < 0 ? -x : x; }
+
+/* y -= a·x */
+static inline void subtract(real *restrict y, const real *restrict x, real a, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] -= a * x[i];
+}
+
+/* Σ x·y in an order that vectors of any width can keep. */
+static inline real dot(const real *x, const real *y, int64_t n) {
+    enum { LANES = 16 };
+    real sums[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) sums[l] += x[i + l] * y[i + l];
+    for (; i < n; i++) sum += x[i] * y[i];
+    for (int l = 0; l < LANES; l++) sum += sums[l];
+    return sum;
+}
+
+/* Right-looking; `column` keeps the column that is being eliminated contiguous. */
+bool KN_LOOP(cholesky_block)(void *a_, int64_t ld, int64_t n) {
+    real *a = a_, column[KN_DENSE_BLOCK];
+    for (int64_t k = 0; k < n; k++) {
+        real pivot = a[k * ld + k];
+        if (!(pivot > 0)) return false;
+        real d = root(pivot);
+        a[k * ld + k] = d;
+        for (int64_t i = k + 1; i < n; i++) column[i] = a[i * ld + k] /= d;
+        for (int64_t i = k + 1; i < n; i++)
+            subtract(&a[i * ld + k + 1], &column[k + 1], column[i], i - k);
+    }
+    return true;
+}
+
+/* x·T = b in place for each row; T upper triangular. */
+void KN_LOOP(solve_rows)(void *x_, int64_t ldx, int64_t rows, const void *t_, int64_t ldt,
+                         int64_t n) {
+    const real *t = t_;
+    for (int64_t i = 0; i < rows; i++) {
+        real *x = (real *)x_ + i * ldx;
+        for (int64_t j = 0; j < n; j++) {
+            x[j] /= t[j * ldt + j];
+            subtract(&x[j + 1], &t[j * ldt + j + 1], x[j], n - j - 1);
+        }
+    }
+}
+
+/* T·x = b in place; element (i, j) of T at i·row + j·column. */
+void KN_LOOP(solve_columns)(void *x_, int64_t ldx, int64_t columns, const void *t_, int64_t row,
+                            int64_t column, int64_t n, bool upper, bool unit) {
+    const real *t = t_;
+    real *x = x_;
+    for (int64_t step = 0; step < n; step++) {
+        int64_t i = upper ? n - 1 - step : step;
+        real *at = x + i * ldx;
+        for (int64_t j = upper ? i + 1 : 0; j < (upper ? n : i); j++)
+            subtract(at, x + j * ldx, t[i * row + j * column], columns);
+        real d = t[i * row + i * column];
+        if (unit) continue;
+        for (int64_t c = 0; c < columns; c++) at[c] /= d;
+    }
+}
+
+static inline void swap_rows(real *restrict x, real *restrict y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        real t = x[i];
+        x[i] = y[i], y[i] = t;
+    }
+}
+
+/* Columns first … first + n - 1 of a [rows,width], from row `first` on, with partial pivoting:
+ * pivot[first …] are rows. NaN counts as the largest. Whole rows are swapped. */
+void KN_LOOP(lu_panel)(void *a_, int64_t ld, int64_t rows, int64_t width, int64_t first, int64_t n,
+                       int64_t *pivot) {
+    real *a = a_;
+    for (int64_t k = first; k < first + n; k++) {
+        int64_t best = k;
+        for (int64_t i = k; i < rows; i++) {
+            real x = a[i * ld + k];
+            if (size_of(x) > size_of(a[best * ld + k]) || x != x) best = i;
+            if (x != x) break;
+        }
+        pivot[k] = best;
+        if (best != k) swap_rows(a + k * ld, a + best * ld, width);
+        real d = a[k * ld + k];
+        if (d == 0) continue;
+        for (int64_t i = k + 1; i < rows; i++) {
+            real f = a[i * ld + k] /= d;
+            subtract(&a[i * ld + k + 1], &a[k * ld + k + 1], f, first + n - k - 1);
+        }
+    }
+}
+
+/* Householder's reflections of `n` columns, each a contiguous row of p [n][ld] of which elements
+ * from `first` on count: column j keeps R above element first + j, and gets the reflection's vector
+ * from there on, with 1 in front; diagonal[j] is R's, tau[j] the factor. LAPACK's signs. */
+void KN_LOOP(reflect_panel)(void *p_, int64_t ld, int64_t m, int64_t first, int64_t n,
+                            void *diagonal, void *tau) {
+    real *p = p_;
+    for (int64_t j = 0; j < n && first + j < m; j++) {
+        real *v = p + j * ld + first + j, alpha = v[0];
+        int64_t left = m - first - j;
+        real tail = dot(v + 1, v + 1, left - 1);
+        real norm = root(alpha * alpha + tail), beta = alpha < 0 ? norm : -norm;
+        real t = tail == 0 ? 0 : (beta - alpha) / beta, scale = tail == 0 ? 0 : 1 / (alpha - beta);
+        ((real *)diagonal)[j] = tail == 0 ? alpha : beta;
+        ((real *)tau)[j] = t;
+        v[0] = 1;
+        for (int64_t i = 1; i < left; i++) v[i] *= scale;
+        for (int64_t l = j + 1; l < n; l++) {
+            real *c = p + l * ld + first + j;
+            subtract(c, v, t * dot(v, c, left), left);
+        }
+    }
+}
+
+/* T [n][n] with H_0·…·H_{n-1} = I - V·T·Vᵀ; V's columns are the rows of v [n][ld]. LAPACK's larft.
+ */
+void KN_LOOP(reflect_factor)(void *t_, const void *v_, int64_t ld, int64_t m, int64_t n,
+                             const void *tau_) {
+    real *t = t_;
+    const real *v = v_, *tau = tau_;
+    for (int64_t i = 0; i < n; i++) {
+        real w[KN_DENSE_BLOCK];
+        for (int64_t j = 0; j < i; j++) w[j] = -tau[i] * dot(v + j * ld, v + i * ld, m);
+        for (int64_t j = 0; j < n; j++) t[j * n + i] = 0;
+        for (int64_t j = 0; j < i; j++)
+            for (int64_t l = j; l < i; l++) t[j * n + i] += t[j * n + l] * w[l];
+        t[i * n + i] = tau[i];
+    }
+}
+
+/* -T·w or -Tᵀ·w, in place; w [n][columns], T [n][n] upper triangular. */
+void KN_LOOP(reflect_apply)(void *w_, int64_t columns, const void *t_, int64_t n, bool trans) {
+    real *w = w_;
+    const real *t = t_;
+    for (int64_t step = 0; step < n; step++) {
+        int64_t i = trans ? n - 1 - step : step;
+        real *at = w + i * columns;
+        for (int64_t c = 0; c < columns; c++) at[c] *= -t[i * n + i];
+        for (int64_t j = trans ? 0 : i + 1; j < (trans ? i : n); j++)
+            subtract(at, w + j * columns, trans ? t[j * n + i] : t[i * n + j], columns);
+    }
+}
+
+void KN_LOOP(negate)(void *restrict y, const void *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) ((real *)y)[i] = -((const real *)x)[i];
+}
+
+/* Of rows of n elements: those left of column first + row, on it, and right of it. */
+void KN_LOOP(tri_scale_rows)(void *y_, const void *x_, int64_t first, int64_t rows, int64_t n,
+                             double below, double on, double above) {
+    for (int64_t r = 0; r < rows; r++) {
+        real *restrict y = (real *)y_ + r * n;
+        const real *restrict x = (const real *)x_ + r * n;
+        int64_t diagonal = first + r < n ? first + r : n;
+        for (int64_t c = 0; c < diagonal; c++) y[c] = below == 0 ? 0 : (real)below * x[c];
+        if (diagonal == n) continue;
+        y[diagonal] = on == 0 ? 0 : (real)on * x[diagonal];
+        for (int64_t c = diagonal + 1; c < n; c++) y[c] = above == 0 ? 0 : (real)above * x[c];
+    }
+}
+
+/* The sign of the product of the diagonal, and the logarithm of its size; the product itself. */
+double KN_LOOP(diagonal_product)(const void *a_, int64_t n, double *sign, double *logarithm) {
+    const real *a = a_;
+    double product = 1, s = 1, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)a[i * n + i];
+        product *= d;
+        s = d != d ? d : (d == 0 ? 0 : (d < 0 ? -s : s));
+        sum += __builtin_log(d < 0 ? -d : d);
+    }
+    *sign = s, *logarithm = sum;
+    return product;
+}

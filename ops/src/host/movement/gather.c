@@ -1,0 +1,323 @@
+/* Elements at indices along an axis: reading them, and writing or adding to them. Columns beside
+ * the axis are independent, so threads share those; along the axis all goes in order. */
+#include "host/movement/gather.h"
+
+#include <string.h>
+
+#include "convert.h"
+#include "host/base/chunks.h"
+
+enum { GRAIN_BYTES = 1 << 17 };
+
+/* --- indices --- */
+
+void kn__indexed_init(kn__indexed *j, const kn_op_call *call, const kn_tensor *whole) {
+    const kn_tensor *index = call->in[1];
+    int axis = (int)((const kn_attr_index *)call->attr)->axis;
+    j->outer = j->inner = 1;
+    for (int i = 0; i < axis; i++) j->outer *= whole->dim[i];
+    for (int i = axis + 1; i < whole->n_dims; i++) j->inner *= whole->dim[i];
+    j->size = whole->dim[axis];
+    j->rows = call->op == KN_OP_index_select || call->op == KN_OP_index_add ||
+              call->op == KN_OP_index_set;
+    j->count = j->rows ? index->n : index->dim[axis];
+    j->index_dtype = (kn_dtype)index->dtype;
+    j->index = index->data;
+    atomic_init(&j->bad, INT64_MAX);
+}
+
+void kn__indexed_bad(kn__indexed *j, int64_t i) {
+    int64_t before = atomic_load_explicit(&j->bad, memory_order_relaxed);
+    while (i < before && !atomic_compare_exchange_weak(&j->bad, &before, i)) continue;
+}
+
+kn_status kn__indexed_check(kn__indexed *j, const kn_op_call *call) {
+    int64_t bad = atomic_load(&j->bad);
+    if (bad == INT64_MAX) return KN_OK;
+    char text[256];
+    return KN_FAIL(
+        KN_ERR_INVALID, "kn_%s: index %lld is outside %lld elements (element %lld of %s)",
+        kn_op_name((kn_op)call->op), (long long)kn__index_read(j->index, j->index_dtype, bad),
+        (long long)j->size, (long long)bad,
+        kn_shape_text(text, sizeof text, kn_tensor_shape(call->in[call->n_in > 1])));
+}
+
+/* --- reading --- */
+
+typedef struct gather_job {
+    kn__indexed in;
+    char *y;
+    const char *x;
+    size_t bytes;
+    int64_t n, grain; /* of rows, or of elements */
+} gather_job;
+
+/* y[i] = x[index[i]·stride + i·step] for n elements; place: of the first among all indices. */
+#define GATHER(type, name, index_type)                                                             \
+    static void gather_##type##_##name(gather_job *j, void *to, const void *from, int64_t place,   \
+                                       int64_t n, int64_t stride, int64_t step) {                  \
+        const index_type *index = (const index_type *)j->in.index + place;                         \
+        type *y = to;                                                                              \
+        const type *x = from;                                                                      \
+        const uint64_t size = (uint64_t)j->in.size;                                                \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            int64_t v = index[i];                                                                  \
+            v += v < 0 ? (int64_t)size : 0;                                                        \
+            if (__builtin_expect((uint64_t)v < size, 1))                                           \
+                y[i] = x[v * stride + i * step];                                                   \
+            else                                                                                   \
+                kn__indexed_bad(&j->in, place + i);                                                \
+        }                                                                                          \
+    }
+#define GATHERS(type)                                                                              \
+    GATHER(type, i64, int64_t)                                                                     \
+    GATHER(type, i32, int32_t)                                                                     \
+    GATHER(type, u8, uint8_t)                                                                      \
+    static void gather_##type(gather_job *j, void *to, const void *from, int64_t place, int64_t n, \
+                              int64_t stride, int64_t step) {                                      \
+        if (j->in.index_dtype == KN_I64)                                                           \
+            gather_##type##_i64(j, to, from, place, n, stride, step);                              \
+        else if (j->in.index_dtype == KN_I32)                                                      \
+            gather_##type##_i32(j, to, from, place, n, stride, step);                              \
+        else                                                                                       \
+            gather_##type##_u8(j, to, from, place, n, stride, step);                               \
+    }
+GATHERS(uint8_t)
+GATHERS(uint16_t)
+GATHERS(uint32_t)
+GATHERS(uint64_t)
+
+static void gather_run(gather_job *j, int64_t at, int64_t from, int64_t place, int64_t n,
+                       int64_t stride, int64_t step) {
+    char *y = j->y + (size_t)at * j->bytes;
+    const char *x = j->x + (size_t)from * j->bytes;
+    switch (j->bytes) {
+        case 1:
+            gather_uint8_t(j, y, x, place, n, stride, step);
+            return;
+        case 2:
+            gather_uint16_t(j, y, x, place, n, stride, step);
+            return;
+        case 4:
+            gather_uint32_t(j, y, x, place, n, stride, step);
+            return;
+        default:
+            gather_uint64_t(j, y, x, place, n, stride, step);
+    }
+}
+
+/* Whole slices of the axis. */
+static void select_rows(void *ctx, int64_t part) {
+    gather_job *j = ctx;
+    int64_t to = (part + 1) * j->grain;
+    size_t bytes = (size_t)j->in.inner * j->bytes;
+    for (int64_t row = part * j->grain; row < to && row < j->n; row++) {
+        int64_t outer = row / j->in.count, k = row - outer * j->in.count;
+        int64_t v = kn__index_at(&j->in, k);
+        if (v < 0) continue;
+        memcpy(j->y + (size_t)row * bytes, j->x + (size_t)(outer * j->in.size + v) * bytes, bytes);
+    }
+}
+
+/* Elements, as far as one row of indices goes: along the axis where nothing lies inside it. */
+static void gather_part(void *ctx, int64_t part) {
+    gather_job *j = ctx;
+    const kn__indexed *in = &j->in;
+    int64_t row = in->inner == 1 ? in->count : in->inner;
+    int64_t at = part * j->grain, end = at + j->grain < j->n ? at + j->grain : j->n;
+    while (at < end) {
+        int64_t r = at / row, i = at - r * row, n = row - i < end - at ? row - i : end - at;
+        if (in->inner == 1)
+            gather_run(j, at, r * in->size, in->rows ? i : at, n, 1, 0);
+        else
+            gather_run(j, at, r / in->count * in->size * in->inner + i, at, n, in->inner, 1);
+        at += n;
+    }
+}
+
+kn_status kn__host_gather(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *y = call->out[0];
+    gather_job j = {.y = y->data, .x = x->data, .bytes = kn_dtype_bytes((kn_dtype)x->dtype)};
+    kn__indexed_init(&j.in, call, x);
+    if (j.in.rows && j.in.inner > 1) {
+        j.n = j.in.outer * j.in.count;
+        j.grain = GRAIN_BYTES / (j.in.inner * (int64_t)j.bytes + 1) + 1;
+        kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), select_rows, &j);
+    } else {
+        j.n = y->n;
+        j.grain = GRAIN_BYTES / (int64_t)j.bytes / 2;
+        kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), gather_part, &j);
+    }
+    return kn__indexed_check(&j.in, call);
+}
+
+/* --- writing and adding --- */
+
+typedef struct scatter_job scatter_job;
+/* out (+)= y for n elements in a row: of one slice; or each at its index, the first one's being
+ * number `place`: out[index[i]·stride + i·step]. */
+typedef void (*put_fn)(void *to, const void *from, int64_t n);
+typedef void (*each_fn)(scatter_job *j, void *to, const void *from, int64_t place, int64_t n,
+                        int64_t stride, int64_t step);
+
+struct scatter_job {
+    kn__indexed in;
+    char *out;
+    const char *y; /* NULL: zeros are written */
+    size_t bytes, y_bytes;
+    put_fn put;
+    each_fn each;
+    int64_t columns, columns_each; /* of a piece of work */
+};
+
+#define EACH(name, type, y_type, expr, index_type)                                                 \
+    static void each_##name##_##index_type(scatter_job *j, type *to, const y_type *from,           \
+                                           int64_t place, int64_t n, int64_t stride,               \
+                                           int64_t step) {                                         \
+        const index_type *index = (const index_type *)j->in.index + place;                         \
+        const uint64_t size = (uint64_t)j->in.size;                                                \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            int64_t v = index[i];                                                                  \
+            v += v < 0 ? (int64_t)size : 0;                                                        \
+            if (__builtin_expect((uint64_t)v >= size, 0)) {                                        \
+                kn__indexed_bad(&j->in, place + i);                                                \
+                continue;                                                                          \
+            }                                                                                      \
+            type *out = &to[v * stride + i * step];                                                \
+            const y_type y = from ? from[i] : 0;                                                   \
+            *out = (type)(expr);                                                                   \
+        }                                                                                          \
+    }
+#define PUT(name, type, y_type, expr)                                                              \
+    EACH(name, type, y_type, expr, int64_t)                                                        \
+    EACH(name, type, y_type, expr, int32_t)                                                        \
+    EACH(name, type, y_type, expr, uint8_t)                                                        \
+    static void each_##name(scatter_job *j, void *to, const void *from, int64_t place, int64_t n,  \
+                            int64_t stride, int64_t step) {                                        \
+        if (j->in.index_dtype == KN_I64)                                                           \
+            each_##name##_int64_t(j, to, from, place, n, stride, step);                            \
+        else if (j->in.index_dtype == KN_I32)                                                      \
+            each_##name##_int32_t(j, to, from, place, n, stride, step);                            \
+        else                                                                                       \
+            each_##name##_uint8_t(j, to, from, place, n, stride, step);                            \
+    }                                                                                              \
+    static void put_##name(void *to, const void *from, int64_t n) {                                \
+        type *out = to;                                                                            \
+        const y_type *row = from;                                                                  \
+        for (int64_t i = 0; i < n; i++, out++) {                                                   \
+            const y_type y = row ? row[i] : 0;                                                     \
+            *out = (type)(expr);                                                                   \
+        }                                                                                          \
+    }
+PUT(set_1, uint8_t, uint8_t, y)
+PUT(set_2, uint16_t, uint16_t, y)
+PUT(set_4, uint32_t, uint32_t, y)
+PUT(set_8, uint64_t, uint64_t, y)
+PUT(add_f32, float, float, *out + y)
+PUT(add_f64, double, double, *out + y)
+PUT(add_f16, float, uint16_t, *out + kn__f16_to_f32(y))
+PUT(add_bf16, float, uint16_t, *out + kn__bf16_to_f32(y))
+PUT(add_i64, uint64_t, uint64_t, *out + y)
+PUT(add_i32, uint32_t, uint32_t, *out + y)
+PUT(add_u8, uint8_t, uint8_t, *out + y)
+
+static void choose_put(scatter_job *j, bool adds, kn_dtype dtype) {
+#define BOTH(name)                                                                                 \
+    { put_##name, each_##name }
+    static const struct {
+        put_fn put;
+        each_fn each;
+    } add[] = {[KN_F32] = BOTH(add_f32), [KN_F64] = BOTH(add_f64),   [KN_F16] = BOTH(add_f16),
+               [KN_I64] = BOTH(add_i64), [KN_BF16] = BOTH(add_bf16), [KN_I32] = BOTH(add_i32),
+               [KN_U8] = BOTH(add_u8)},
+      set[] = {[1] = BOTH(set_1), [2] = BOTH(set_2), [4] = BOTH(set_4), [8] = BOTH(set_8)};
+    j->put = adds ? add[dtype].put : set[kn_dtype_bytes(dtype)].put;
+    j->each = adds ? add[dtype].each : set[kn_dtype_bytes(dtype)].each;
+}
+
+static const void *y_at(const scatter_job *j, int64_t i) {
+    return j->y ? j->y + (size_t)i * j->y_bytes : NULL;
+}
+
+/* The columns from `first` on of one outer index, all along the axis. */
+static void scatter_part(void *ctx, int64_t part) {
+    scatter_job *j = ctx;
+    kn__indexed *in = &j->in;
+    int64_t outer = part / j->columns, first = part % j->columns * j->columns_each;
+    int64_t n = in->inner - first < j->columns_each ? in->inner - first : j->columns_each;
+    int64_t base = outer * in->size * in->inner + first;
+    if (in->inner == 1) {
+        int64_t row = outer * in->count;
+        j->each(j, j->out + (size_t)base * j->bytes, y_at(j, row), in->rows ? 0 : row, in->count, 1,
+                0);
+        return;
+    }
+    for (int64_t k = 0; k < in->count; k++) {
+        int64_t row = (outer * in->count + k) * in->inner + first;
+        if (!in->rows) {
+            j->each(j, j->out + (size_t)base * j->bytes, y_at(j, row), row, n, in->inner, 1);
+            continue;
+        }
+        int64_t v = kn__index_at(in, k);
+        if (v >= 0) j->put(j->out + (size_t)(base + v * in->inner) * j->bytes, y_at(j, row), n);
+    }
+}
+
+static void scatter_run(scatter_job *j, int threads) {
+    enum { COLUMNS = 128 };
+    j->columns_each = j->in.inner < COLUMNS ? j->in.inner : COLUMNS;
+    j->columns = kn__chunks(j->in.inner, j->columns_each);
+    kn__parallel_for(threads, j->in.outer * j->columns, scatter_part, j);
+}
+
+/* 16-bit floats add up in f32. */
+static kn_status add_halves(scatter_job *j, kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *out = call->out[0];
+    void *sums;
+    KN_TRY(kn__work(&sums, call, (size_t)out->n * sizeof(float)));
+    float *sum = sums;
+    bool f16 = out->dtype == KN_F16;
+    const uint16_t *from = x == KN_NONE ? NULL : x->data;
+    uint16_t *to = out->data;
+    for (int64_t i = 0; i < out->n; i++) {
+        sum[i] = !from ? 0 : f16 ? kn__f16_to_f32(from[i]) : kn__bf16_to_f32(from[i]);
+    }
+    j->out = sums, j->bytes = sizeof(float);
+    scatter_run(j, call->threads);
+    for (int64_t i = 0; i < out->n; i++) {
+        to[i] = f16 ? kn__f32_to_f16(sum[i]) : kn__f32_to_bf16(sum[i]);
+    }
+    return KN_OK;
+}
+
+/* out = x, or zeros, or what is there and x. */
+static void put_base(const kn_op_call *call, size_t bytes) {
+    const kn_tensor *x = call->in[0], *out = call->out[0];
+    if (call->accumulate & 1) {
+        if (x == KN_NONE) return;
+        kn__strided_copy c = {.to = out->data, .from = x->data, .dtype = out->dtype, .add = true};
+        c.n_dims = 1, c.dim[0] = out->n, c.to_stride[0] = c.from_stride[0] = 1;
+        kn__strided_copy_run(call->threads, &c);
+    } else if (x == KN_NONE) {
+        memset(out->data, 0, (size_t)out->n * bytes);
+    } else if (x->data != out->data) {
+        kn__copy_bytes(call->threads, out->data, x->data, (size_t)out->n * bytes);
+    }
+}
+
+kn_status kn__host_scatter(kn_op_call *call) {
+    const kn_tensor *y = call->in[2], *out = call->out[0];
+    bool adds = call->op == KN_OP_index_add || call->op == KN_OP_scatter_add;
+    size_t bytes = kn_dtype_bytes((kn_dtype)out->dtype);
+    scatter_job j = {.out = out->data, .bytes = bytes, .y_bytes = bytes};
+    j.y = y == KN_NONE ? NULL : y->data;
+    choose_put(&j, adds, (kn_dtype)out->dtype);
+    kn__indexed_init(&j.in, call, out);
+    if (adds && (out->dtype == KN_F16 || out->dtype == KN_BF16)) {
+        KN_TRY(add_halves(&j, call));
+    } else {
+        put_base(call, bytes);
+        scatter_run(&j, call->threads);
+    }
+    return kn__indexed_check(&j.in, call);
+}

@@ -1,0 +1,274 @@
+/* Batch normalization: x is [outer, channels, inner], statistics are by channel. In three steps:
+ * statistics of chunks, their combination, and what follows from them for every element. A chunk is
+ * a run of the outer dimension, whose length depends on the shape alone.
+ *
+ * Where inner is 1 a chunk is a block of rows and its statistics are those of columns. Elsewhere
+ * one thread takes a channel through all steps while its elements are in the cache, if there are
+ * enough channels for all threads. Chunks are combined by Chan, Golub and LeVeque 1983. */
+#include <math.h>
+
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/norm/numbers.h"
+
+enum { CHUNK = 8192, CHANNELS_MANY = 16, COLUMN_ROWS = 128 };
+
+typedef struct batch_work {
+    const kn_loops *loops;
+    const kn_attr_normalize *attr;
+    const void *x, *g; /* g: back alone */
+    void *y;           /* or dx; NULL: not wanted */
+    const kn_tensor *weight, *bias;
+    void *mean, *rstd;                /* [channels]; forward: results or NULL; back: inputs */
+    void *running_mean, *running_var; /* forward; may be NULL */
+    void *dw, *db;                    /* back; NULL: not wanted */
+    int64_t outer, channels, inner, chunk, n_chunks;
+    size_t bytes;  /* of an element */
+    double *parts; /* [n_chunks][2][channels]: what a chunk's statistics are */
+    char *terms;   /* [4][channels] for columns: of what norm_column_scale or _back reads */
+    double *term;  /* [channels][4] for runs */
+} batch_work;
+
+static double number_or(const kn_tensor *t, size_t bytes, int64_t i, double otherwise) {
+    return t == KN_NONE ? otherwise : number_at(t->data, bytes, i);
+}
+
+static batch_work work_of(const kn_op_call *call, const kn_tensor *x) {
+    const kn_attr_normalize *a = call->attr;
+    batch_work w = {.loops = kn__loops(x->dtype),
+                    .attr = a,
+                    .x = x->data,
+                    .outer = a->outer,
+                    .channels = a->channels,
+                    .inner = a->inner,
+                    .bytes = kn_dtype_bytes(x->dtype)};
+    w.chunk = w.inner == 1 ? COLUMN_ROWS : (CHUNK + w.inner - 1) / w.inner;
+    w.n_chunks = kn__chunks(w.outer, w.chunk);
+    return w;
+}
+
+static kn_status work_space(batch_work *w, kn_op_call *call) {
+    void *parts, *terms;
+    size_t channels = (size_t)w->channels;
+    KN_TRY(kn__work(&parts, call, ((size_t)w->n_chunks * 2 + 1) * channels * sizeof(double)));
+    KN_TRY(kn__work(&terms, call, 4 * channels * sizeof(double)));
+    w->parts = parts;
+    w->terms = terms;
+    w->term = terms;
+    return KN_OK;
+}
+
+static int64_t chunk_size(const batch_work *w, int64_t chunk) {
+    int64_t left = w->outer - chunk * w->chunk;
+    return left < w->chunk ? left : w->chunk;
+}
+
+/* Where the first run of the chunk begins, in bytes. */
+static size_t run_at(const batch_work *w, int64_t channel, int64_t chunk) {
+    return (size_t)((chunk * w->chunk * w->channels + channel) * w->inner) * w->bytes;
+}
+
+static double *part_of(const batch_work *w, int64_t chunk, int which) {
+    return w->parts + (chunk * 2 + which) * w->channels;
+}
+
+/* Term k of a channel: for columns in the real type, side by side. */
+static void term_set(const batch_work *w, int64_t channel, int k, double value) {
+    if (w->inner == 1)
+        number_set(w->terms, w->bytes, k * w->channels + channel, value);
+    else
+        w->term[channel * 4 + k] = value;
+}
+
+/* --- statistics of a chunk --- */
+
+static void run_statistics(const batch_work *w, int64_t channel, int64_t chunk) {
+    size_t at = run_at(w, channel, chunk);
+    int64_t n = chunk_size(w, chunk), stride = w->channels * w->inner;
+    double out[2];
+    if (w->g)
+        w->loops->norm_back_sums(out, (const char *)w->g + at, (const char *)w->x + at, n, w->inner,
+                                 stride, number_at(w->mean, w->bytes, channel));
+    else
+        w->loops->norm_moments(out, (const char *)w->x + at, n, w->inner, stride);
+    part_of(w, chunk, 0)[channel] = out[0];
+    part_of(w, chunk, 1)[channel] = out[1];
+}
+
+static void column_statistics(void *ctx, int64_t chunk) {
+    const batch_work *w = ctx;
+    size_t at = run_at(w, 0, chunk);
+    int64_t n = chunk_size(w, chunk);
+    if (w->g)
+        w->loops->norm_column_sums(part_of(w, chunk, 0), part_of(w, chunk, 1),
+                                   (const char *)w->g + at, (const char *)w->x + at, w->mean, n,
+                                   w->channels, w->channels);
+    else
+        w->loops->norm_column_moments(part_of(w, chunk, 0), part_of(w, chunk, 1),
+                                      (const char *)w->x + at, n, w->channels, w->channels);
+}
+
+/* --- their combination, for one channel --- */
+
+/* The mean, and the sum of squared distances from it. */
+static void combine(const batch_work *w, int64_t c, double *mean, double *squares) {
+    double n = (double)(chunk_size(w, 0) * w->inner);
+    *mean = part_of(w, 0, 0)[c];
+    *squares = part_of(w, 0, 1)[c];
+    for (int64_t k = 1; k < w->n_chunks; k++) {
+        double m = (double)(chunk_size(w, k) * w->inner), d = part_of(w, k, 0)[c] - *mean;
+        *mean += d * (m / (n + m));
+        *squares += part_of(w, k, 1)[c] + d * d * (n * m / (n + m));
+        n += m;
+    }
+}
+
+static void running_step(const batch_work *w, void *running, int64_t c, double value) {
+    double momentum = w->attr->momentum;
+    if (!running) return;
+    double old = number_at(running, w->bytes, c);
+    number_set(running, w->bytes, c, (1 - momentum) * old + momentum * value);
+}
+
+static void forward_terms(const batch_work *w, int64_t c) {
+    double mean, squares, n = (double)(w->outer * w->inner);
+    combine(w, c, &mean, &squares);
+    double rstd = 1 / sqrt(squares / n + w->attr->eps);
+    number_set(w->mean, w->bytes, c, mean);
+    number_set(w->rstd, w->bytes, c, rstd);
+    running_step(w, w->running_mean, c, mean);
+    running_step(w, w->running_var, c, squares / (n - 1));
+    term_set(w, c, 0, mean);
+    term_set(w, c, 1, rstd * number_or(w->weight, w->bytes, c, 1));
+    term_set(w, c, 2, number_or(w->bias, w->bytes, c, 0));
+}
+
+/* dx = t0·g - t1 - (x - t3)·t2 */
+static void back_terms(const batch_work *w, int64_t c) {
+    double sum = 0, dot = 0, n = (double)(w->outer * w->inner);
+    for (int64_t k = 0; k < w->n_chunks; k++) {
+        sum += part_of(w, k, 0)[c];
+        dot += part_of(w, k, 1)[c];
+    }
+    double rstd = number_at(w->rstd, w->bytes, c);
+    double scale = rstd * number_or(w->weight, w->bytes, c, 1);
+    number_set(w->db, w->bytes, c, sum);
+    number_set(w->dw, w->bytes, c, dot * rstd);
+    term_set(w, c, 0, scale);
+    term_set(w, c, 1, scale * sum / n);
+    term_set(w, c, 2, scale * rstd * rstd * dot / n);
+    term_set(w, c, 3, number_at(w->mean, w->bytes, c));
+}
+
+static void channel_terms(const batch_work *w, int64_t c) {
+    if (w->g)
+        back_terms(w, c);
+    else
+        forward_terms(w, c);
+}
+
+/* --- every element --- */
+
+static void run_result(const batch_work *w, int64_t channel, int64_t chunk) {
+    if (!w->y) return;
+    size_t at = run_at(w, channel, chunk);
+    int64_t n = chunk_size(w, chunk), stride = w->channels * w->inner;
+    const double *t = w->term + channel * 4;
+    if (w->g)
+        w->loops->norm_back_scale((char *)w->y + at, (const char *)w->g + at,
+                                  (const char *)w->x + at, n, w->inner, stride, t);
+    else
+        w->loops->norm_scale((char *)w->y + at, (const char *)w->x + at, n, w->inner, stride, t[0],
+                             t[1], t[2]);
+}
+
+static void column_result(void *ctx, int64_t chunk) {
+    const batch_work *w = ctx;
+    size_t at = run_at(w, 0, chunk), each = (size_t)w->channels * w->bytes;
+    int64_t n = chunk_size(w, chunk);
+    const void *t[4] = {w->terms, w->terms + each, w->terms + 2 * each, w->terms + 3 * each};
+    if (w->g)
+        w->loops->norm_column_back((char *)w->y + at, (const char *)w->g + at,
+                                   (const char *)w->x + at, t, n, w->channels);
+    else
+        w->loops->norm_column_scale((char *)w->y + at, (const char *)w->x + at, t[0], t[1], t[2], n,
+                                    w->channels);
+}
+
+/* --- the three steps --- */
+
+static void whole_channel(void *ctx, int64_t c) {
+    const batch_work *w = ctx;
+    for (int64_t k = 0; k < w->n_chunks; k++) run_statistics(w, c, k);
+    channel_terms(w, c);
+    for (int64_t k = 0; k < w->n_chunks; k++) run_result(w, c, k);
+}
+
+static void one_statistics(void *ctx, int64_t i) {
+    const batch_work *w = ctx;
+    run_statistics(w, i % w->channels, i / w->channels);
+}
+
+static void one_result(void *ctx, int64_t i) {
+    const batch_work *w = ctx;
+    run_result(w, i % w->channels, i / w->channels);
+}
+
+static kn_status run(batch_work *w, kn_op_call *call) {
+    KN_TRY(work_space(w, call));
+    bool columns = w->inner == 1;
+    if (!columns && w->channels >= CHANNELS_MANY) {
+        kn__parallel_for(call->threads, w->channels, whole_channel, w);
+        return KN_OK;
+    }
+    int64_t n = columns ? w->n_chunks : w->n_chunks * w->channels;
+    kn__parallel_for(call->threads, n, columns ? column_statistics : one_statistics, w);
+    for (int64_t c = 0; c < w->channels; c++) channel_terms(w, c);
+    if (w->y) kn__parallel_for(call->threads, n, columns ? column_result : one_result, w);
+    return KN_OK;
+}
+
+kn_status kn__host_batchnorm(kn_op_call *call) {
+    batch_work w = work_of(call, call->in[0]);
+    w.running_mean = data_of(call->in[1]);
+    w.running_var = data_of(call->in[2]);
+    w.weight = call->in[3];
+    w.bias = call->in[4];
+    w.y = data_of(call->out[0]);
+    w.mean = data_of(call->out[1]);
+    w.rstd = data_of(call->out[2]);
+    return run(&w, call);
+}
+
+/* Given statistics: the last of the three steps. */
+kn_status kn__host_batchnorm_eval(kn_op_call *call) {
+    batch_work w = work_of(call, call->in[0]);
+    void *terms;
+    KN_TRY(kn__work(&terms, call, 4 * (size_t)w.channels * sizeof(double)));
+    w.terms = terms;
+    w.term = terms;
+    w.y = call->out[0]->data;
+    for (int64_t c = 0; c < w.channels; c++) {
+        double var = number_at(call->in[2]->data, w.bytes, c), rstd = 1 / sqrt(var + w.attr->eps);
+        term_set(&w, c, 0, number_at(call->in[1]->data, w.bytes, c));
+        term_set(&w, c, 1, rstd * number_or(call->in[3], w.bytes, c, 1));
+        term_set(&w, c, 2, number_or(call->in[4], w.bytes, c, 0));
+    }
+    bool columns = w.inner == 1;
+    kn__parallel_for(call->threads, columns ? w.n_chunks : w.n_chunks * w.channels,
+                     columns ? column_result : one_result, &w);
+    return KN_OK;
+}
+
+kn_status kn__host_batchnorm_back(kn_op_call *call) {
+    batch_work w = work_of(call, call->in[1]);
+    w.g = call->in[0]->data;
+    w.weight = call->in[2];
+    w.bias = KN_NONE;
+    w.mean = call->in[3]->data;
+    w.rstd = call->in[4]->data;
+    w.y = data_of(call->out[0]);
+    w.dw = data_of(call->out[1]);
+    w.db = data_of(call->out[2]);
+    return run(&w, call);
+}

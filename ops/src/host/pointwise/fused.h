@@ -1,0 +1,75 @@
+/* Chains of pointwise rows, a tile at a time: each step's results stay in the first cache until the
+ * next step reads them. Rows run by the loops that run them alone, so the bits are the same. */
+#ifndef KN_FUSED_H
+#define KN_FUSED_H
+
+#include "host/base/walk.h"
+#include "host/pointwise/rows.h"
+
+enum { KN__ROW_OPERANDS = 7, KN__ROW_RESULTS = 3 };
+enum { KN__ROW_BLOCK = 1024 };               /* elements of a tile */
+enum { KN__ROW_VV, KN__ROW_VS, KN__ROW_SV }; /* two inputs: vectors, or one of them an element */
+
+/* One call of a row, or of one of its derivatives. */
+typedef struct kn__row_job {
+    const kn_op_call *call; /* rows.c's alone */
+    const kn_row *row;
+    int n_in, n_out;
+    int order; /* 0 forward, 1 back, 2 back2 */
+    int form;  /* of two inputs */
+    unsigned accumulate;
+    kn_dtype dtype; /* T */
+    bool is_half;   /* T is f16 or bf16: computed as f32 */
+    bool half_out;
+    double p, q;
+    int64_t n, grain;
+    size_t in_bytes[KN__ROW_OPERANDS], out_bytes; /* of one element; 0: a form's single one */
+    const char *in[KN__ROW_OPERANDS];
+    char *out[KN__ROW_RESULTS];
+    bool half_in[KN__ROW_OPERANDS];
+    bool same[KN__ROW_OPERANDS]; /* is as large as the result */
+    walk walk[KN__ROW_OPERANDS]; /* forms: the first one, of both inputs; blocks: one an input */
+} kn__row_job;
+
+/* Elements from … from + n - 1, at most a tile. in: where element `from` of a whole operand lies,
+ * and the first element of others; to: element `from` of the results. NULL where absent. */
+void kn__row_block(const kn__row_job *j, const void *const in[], void *const to[], int64_t from,
+                   int64_t n);
+/* Elements that are worth waking a thread for. */
+int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order);
+static inline bool kn__row_is_cheap(kn_op op, kn_dtype dtype, int order) {
+    return kn__row_grain(op, dtype, order) >= 32768;
+}
+void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n);
+
+/* --- a chain --- */
+
+enum { KN__FUSED_STEPS = 16 };
+
+typedef struct kn__fused_step {
+    kn__row_job job;
+    bool is_cast; /* of job.dtype to `to` */
+    kn_dtype to;
+    int8_t r;                      /* the one result */
+    int8_t tile;                   /* of the result; -1: job.out */
+    int8_t from[KN__ROW_OPERANDS]; /* a tile; -1: job.in */
+} kn__fused_step;
+
+typedef struct kn__fused {
+    int n_steps, threads;
+    int64_t n, grain;
+    kn__fused_step step[KN__FUSED_STEPS];
+} kn__fused;
+
+/* Place for the results of the steps that are read again before the chain ends. */
+typedef union kn__tile {
+    char bytes[KN__ROW_BLOCK * sizeof(double)];
+    double align;
+} kn__tile;
+
+void kn__fused_run(const kn__fused *f);
+/* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`
+ * (KN__FUSED_STEPS of them), or in its result. */
+const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n);
+
+#endif

@@ -1,0 +1,374 @@
+/* exp, log, tanh, erf, sin and their kin in f32: straight-line code that compilers vectorise, error
+ * below 2 ulp (erfc: 6), the same bits for every instruction set (no fused multiply-add).
+ * Polynomials are minimax or Chebyshev fits, their error below 0.1 ulp. */
+#ifndef KN_MATH_F32_H
+#define KN_MATH_F32_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/pointwise/math_f64.h"
+#include "sigm.h"
+#include "turns.h"
+
+static inline uint32_t kn_bits_f32(float x) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+KN_MATH float kn_of_bits_f32(uint32_t bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+#define KN_ROUND_F32 0x1.8p23f /* a sum with it rounds to an integer, in its low bits */
+
+/* y·2^k, `shifted` is k + KN_ROUND_F32: in two factors, so that infinity and subnormals come out.
+ */
+KN_MATH float kn_scale_f32(float y, float shifted) {
+    uint32_t k = kn_bits_f32(shifted) - 0x4B400000u; /* an integer, two's complement */
+    uint32_t half = (uint32_t)((int32_t)k >> 1);
+    return y * kn_of_bits_f32((half + 127) << 23) * kn_of_bits_f32((k - half + 127) << 23);
+}
+
+/* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
+KN_MATH float kn_exp_tail_f32(float r) {
+    float p = 0.001381462154932819f;
+    p = p * r + 0.008368716168736884f;
+    p = p * r + 0.04166838756299099f;
+    p = p * r + 0.16666520639352658f;
+    return p * r + 0.49999993450252306f;
+}
+
+/* e^(x + low), |low| small beside x: x = k·ln 2 + r, |r| <= ln 2 / 2. */
+KN_MATH float kn_exp_sum_f32(float x, float low) {
+    float c = x < -105.0f ? -105.0f : x;
+    c = c > 89.0f ? 89.0f : c;
+    float shifted = c * 1.44269504088896341f + KN_ROUND_F32, k = shifted - KN_ROUND_F32;
+    float r = (c - k * 0.693359375f) - (k * -2.12194440054690583e-4f - low);
+    return kn_scale_f32(kn_exp_tail_f32(r) * (r * r) + r + 1.0f, shifted);
+}
+
+KN_MATH float kn_exp_f32(float x) { return kn_exp_sum_f32(x, 0); }
+
+KN_MATH float kn_exp2_f32(float x) {
+    float c = x < -152.0f ? -152.0f : x;
+    c = c > 129.0f ? 129.0f : c;
+    float shifted = c + KN_ROUND_F32, r = c - (shifted - KN_ROUND_F32);
+    float p = 1.529732376e-05f;
+    p = p * r + 0.000154614447f;
+    p = p * r + 0.001333350239f;
+    p = p * r + 0.009618056679f;
+    p = p * r + 0.05550410884f;
+    p = p * r + 0.2402265092f;
+    p = p * r + 0.6931471806f;
+    return kn_scale_f32(p * r + 1.0f, shifted);
+}
+
+/* e^x - 1 = 2^k·(1 - 2^-k + e^r - 1), whose terms are added up exactly but for the last rounding.
+ */
+KN_MATH float kn_expm1_f32(float x) {
+    float c = x < -20.0f ? -20.0f : x;
+    c = c > 89.0f ? 89.0f : c;
+    float shifted = c * 1.44269504088896341f + KN_ROUND_F32, k = shifted - KN_ROUND_F32;
+    float exact = c - k * 0.693359375f, tail = k * -2.12194440054690583e-4f;
+    float r = exact - tail, r_low = (exact - r) - tail;
+    float p = 0.0001989108046f;
+    p = p * r + 0.001393373072f;
+    p = p * r + 0.008333310845f;
+    p = p * r + 0.0416664642f;
+    p = p * r + 0.1666666668f;
+    p = p * r + 0.5000000014f;
+    float one = 1.0f - kn__power_f32(KN_ROUND_F32 - (k > 30.0f ? 30.0f : k)), high = one + r;
+    float y = high + (((one - high) + r) + (r * r * p + r_low));
+    y = kn_scale_f32(y, shifted);
+    return x == 0 ? x : y;
+}
+
+/* x = m·2^k, m in [√½, √2), f = m - 1. */
+typedef struct kn_parts_f32 {
+    float k, f;
+} kn_parts_f32;
+
+KN_MATH kn_parts_f32 kn_parts_of_f32(float x) {
+    float scaled = x < 0x1p-126f ? x * 0x1p25f : x;
+    float extra = x < 0x1p-126f ? 25.0f : 0.0f;
+    uint32_t shifted = kn_bits_f32(scaled) - 0x3F3504F3u; /* √½ */
+    kn_parts_f32 parts;
+    parts.k = (float)((int32_t)shifted >> 23) - extra;
+    parts.f = kn_of_bits_f32((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
+    return parts;
+}
+
+/* ln(1 + f) = f - f²/2 + this */
+KN_MATH float kn_log_tail_f32(float f) {
+    float p = 0.06746704876004897f;
+    p = p * f + -0.1167560319099064f;
+    p = p * f + 0.1188810248196995f;
+    p = p * f + -0.12405593406708537f;
+    p = p * f + 0.1421956208132468f;
+    p = p * f + -0.16667995937964833f;
+    p = p * f + 0.20002118105914357f;
+    p = p * f + -0.2500000958967367f;
+    p = p * f + 0.3333331261400775f;
+    return f * (f * f) * p;
+}
+
+/* What ln makes of the ends of its range: y, or what belongs to x. */
+KN_MATH float kn_log_ends_f32(float x, float y) {
+    y = x > 0x1.fffffep127f ? x : y;
+    y = x == 0 ? -INFINITY : y;
+    return x >= 0 ? y : NAN - x * 0; /* negative and NaN */
+}
+
+KN_MATH float kn_log_sum_f32(kn_parts_f32 m, float low) {
+    float tail = kn_log_tail_f32(m.f) + (m.k * -2.12194440054690583e-4f + low);
+    return (tail - 0.5f * (m.f * m.f) + m.f) + m.k * 0.693359375f;
+}
+
+KN_MATH float kn_log_f32(float x) {
+    return kn_log_ends_f32(x, kn_log_sum_f32(kn_parts_of_f32(x), 0));
+}
+
+/* u = 1 + x, rounded; the rounding error is added as lost/u. */
+KN_MATH float kn_log1p_f32(float x) {
+    float u = 1.0f + x, lost = fabsf(x) < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x);
+    float y = kn_log_ends_f32(u, kn_log_sum_f32(kn_parts_of_f32(u), lost / u));
+    return x == 0 ? x : y;
+}
+
+/* k·k_scale + ln(m)·scale, in f64 but for the polynomial. */
+KN_MATH float kn_log_scaled_f32(float x, double k_scale, double scale) {
+    kn_parts_f32 m = kn_parts_of_f32(x);
+    double f = (double)m.f, log = (double)kn_log_tail_f32(m.f) - 0.5 * f * f + f;
+    return kn_log_ends_f32(x, (float)((double)m.k * k_scale + log * scale));
+}
+
+KN_MATH float kn_log2_f32(float x) { return kn_log_scaled_f32(x, 1, 1.44269504088896341); }
+KN_MATH float kn_log10_f32(float x) {
+    return kn_log_scaled_f32(x, 0.30102999566398120, 0.43429448190325183);
+}
+
+/* Small |x| by x + x³·p(x²), the others by 1 - 2/(e^2|x| + 1). */
+KN_MATH float kn_tanh_f32(float x) {
+    float z = x * x, p = 0.002147753724474016f;
+    p = p * z + -0.008182937366620341f;
+    p = p * z + 0.021703088061450784f;
+    p = p * z + -0.053947230067824314f;
+    p = p * z + 0.13333210013318883f;
+    p = p * z + -0.3333333091508564f;
+    float small = p * z * x + x;
+    float size = fabsf(x), large = 1.0f - 2.0f / (kn_exp_f32(2.0f * size) + 1.0f);
+    return copysignf(size < 0.625f ? small : large, x);
+}
+
+/* Small |x| by x + x·p(x²), the others by 1 - e^q(|x|), where q is the logarithm of erfc. */
+KN_MATH float kn_erf_f32(float x) {
+    float size = fabsf(x), z = x * x, p = 8.334718615e-05f;
+    p = p * z + -0.0008134709332f;
+    p = p * z + 0.005200368587f;
+    p = p * z + -0.02685915147f;
+    p = p * z + 0.1128369152f;
+    p = p * z + -0.3761263352f;
+    p = p * z + 0.1283791666f;
+    float c = size > 4.0f ? 4.0f : size, q = -4.453896388e-08f;
+    q = q * c + 2.594339321e-06f;
+    q = q * c + -5.493616927e-05f;
+    q = q * c + 0.000643316471f;
+    q = q * c + -0.004910779965f;
+    q = q * c + 0.02673623389f;
+    q = q * c + -0.110499571f;
+    q = q * c + -0.6314834945f;
+    q = q * c + -1.130388423f;
+    q = q * c + 0.0003495821141f;
+    float large = size != size ? size : 1.0f - kn_exp_f32(q);
+    return size < 0.92f ? x + x * p : copysignf(large, x);
+}
+
+/* e^(-x²)·t·g(t), t = 1/(1 + |x|/2); x² is the exact square of 12 leading bits, and a rest. */
+KN_MATH float kn_erfc_f32(float x) {
+    float size = fabsf(x), c = size > 10.2f ? 10.2f : size;
+    float high = kn_of_bits_f32(kn_bits_f32(c) & 0xFFFFF000u);
+    float e = kn_exp_sum_f32(-high * high, -((c - high) * (c + high)));
+    float t = 1.0f / (1.0f + 0.5f * c), g = 0.03306467136f;
+    g = g * t + -0.1756351351f;
+    g = g * t + 0.3431366861f;
+    g = g * t + -0.2350558074f;
+    g = g * t + -0.07111001732f;
+    g = g * t + 0.064595962f;
+    g = g * t + 0.04334442744f;
+    g = g * t + 0.1885798168f;
+    g = g * t + 0.2446961441f;
+    g = g * t + 0.2822964517f;
+    g = g * t + 0.2820868025f;
+    float y = e * (t * g);
+    return x < 0 ? 2.0f - y : y;
+}
+
+/* Whether an element is out of reach of the fast reduction below. */
+static inline __attribute__((pure)) bool kn_any_far_f32(const float *x, int64_t n) {
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = kn_bits_f32(x[i]) & 0x7FFFFFFFu;
+        most = bits > most ? bits : most;
+    }
+    return most >= 146u << 23;
+}
+
+/* x = (n + quarter)·π/2 with |quarter| <= 1/2, as quarter·π/2 and n modulo 4, for |x| < 2^19: with
+ * π/2 in two parts. */
+KN_MATH float kn_quarter_f32(uint32_t *n, float x) {
+    double y = (double)x, shifted = y * 0.63661977236758134 + 0x1.8p52, whole = shifted - 0x1.8p52;
+    uint64_t bits;
+    __builtin_memcpy(&bits, &shifted, sizeof bits);
+    *n = (uint32_t)bits;
+    return (float)((y - whole * 0x1.921fb544p+0) - whole * 0x1.0b4611a626331p-34);
+}
+
+/* The same for larger |x|, integers of 24 bits times 2^(e - 150): a table has what that power is
+ * modulo 4. */
+KN_MATH float kn_far_quarter_f32(uint32_t *n, float x) {
+    uint32_t bits = kn_bits_f32(x) & 0x7FFFFFFFu, e = bits >> 23;
+    double m = (double)(int32_t)((bits & 0x007FFFFFu) | 0x00800000u);
+    const double *turn = kn_turns_[e < 146 ? 0 : e - 146];
+    double product = m * turn[0], fours = (product * 0.25 + 0x1.8p52) - 0x1.8p52;
+    double high = product - 4 * fours, low = m * turn[1];
+    double shifted = (high + low) + 0x1.8p52, whole = shifted - 0x1.8p52;
+    double r = ((high - whole) + low) * 1.57079632679489662;
+    shifted = x < 0 ? 0x1.8p52 - whole : shifted;
+    uint64_t count;
+    __builtin_memcpy(&count, &shifted, sizeof count);
+    *n = (uint32_t)count;
+    return (float)(x < 0 ? -r : r);
+}
+
+KN_MATH float kn_sin_of_f32(float r, uint32_t n) {
+    float z = r * r, p = 2.724686872e-06f, q = 2.454541908e-05f;
+    p = p * z + -0.0001984006304f;
+    p = p * z + 0.008333331831f;
+    p = p * z + -0.1666666666f;
+    q = q * z + -0.00138882913f;
+    q = q * z + 0.0416666646f;
+    float sine = r + r * (z * p), cosine = 1.0f + (z * z * q - 0.5f * z);
+    float y = n & 1 ? cosine : sine;
+    return n & 2 ? -y : y;
+}
+
+/* far: whether |x| may be 2^19 or more. */
+KN_MATH float kn_sin_quarters_f32(float x, uint32_t quarters, bool far) {
+    uint32_t n, far_n;
+    float r = kn_quarter_f32(&n, x);
+    if (far) {
+        float far_r = kn_far_quarter_f32(&far_n, x);
+        bool is_far = fabsf(x) >= 0x1p19f;
+        r = is_far ? far_r : r;
+        n = is_far ? far_n : n;
+    }
+    float y = kn_sin_of_f32(r, n + quarters);
+    return far && !(fabsf(x) <= 0x1.fffffep127f) ? x - x : y; /* infinity, NaN */
+}
+
+KN_MATH float kn_sin_f32(float x, bool far) {
+    float y = kn_sin_quarters_f32(x, 0, far);
+    return x == 0 ? x : y;
+}
+KN_MATH float kn_cos_f32(float x, bool far) { return kn_sin_quarters_f32(x, 1, far); }
+
+/* --- by f64: the roundings before the last one don't show --- */
+
+KN_MATH float kn_hypot_f32(float a, float b) {
+    double square = (double)a * (double)a + (double)b * (double)b; /* doesn't overflow */
+    bool infinite = (fabsf(a) > 0x1.fffffep127f) | (fabsf(b) > 0x1.fffffep127f);
+    return infinite ? INFINITY : (float)sqrt(square); /* of infinity and NaN too */
+}
+
+/* Whether the quotient has more than 29 bits, or isn't finite. */
+KN_MATH bool kn_quotient_is_far_f32(float a, float b) {
+    return !(fabsf(a) < 0x1p28f * fabsf(b) && fabsf(b) <= 0x1.fffffep127f);
+}
+
+/* a - n·b with the sign of a. n has 29 bits, so that n·b is exact; a quotient just below n may have
+ * been rounded up to it. far: whether a quotient may be far. */
+KN_MATH double kn_wide_fmod_f32(float a, float b, bool far) {
+    if (far && kn_quotient_is_far_f32(a, b)) return (double)fmodf(a, b);
+    double x = fabs((double)a), y = fabs((double)b), rest = x - trunc(x / y) * y;
+    return copysign(rest < 0 ? rest + y : rest, (double)a);
+}
+
+KN_MATH float kn_fmod_f32(float a, float b, bool far) { return (float)kn_wide_fmod_f32(a, b, far); }
+
+/* The same with the sign of b. */
+KN_MATH float kn_mod_f32(float a, float b, bool far) {
+    double y = (double)b, rest = kn_wide_fmod_f32(a, b, far);
+    double other = (rest < 0) != (b < 0) ? rest + y : rest;
+    return (float)(rest == 0 ? copysign(0, y) : other);
+}
+
+/* a^b = 2^(b·log2 |a|), with the signs and the ends of C's powf. */
+KN_MATH float kn_pow_f32(float a, float b) {
+    float size = fabsf(a), half = 0.5f * b;
+    kn_parts_f32 m = kn_parts_of_f32(size);
+    double f = (double)m.f, s = f / (2 + f), z = s * s, q = 1.0 / 13;
+    q = q * z + 1.0 / 11;
+    q = q * z + 1.0 / 9;
+    q = q * z + 1.0 / 7;
+    q = q * z + 1.0 / 5;
+    q = q * z + 1.0 / 3;
+    double log2 = (double)m.k + (s + s * z * q) * 2.8853900817779268;
+    log2 = size == 0 ? -(double)INFINITY : log2;
+    log2 = size <= 0x1.fffffep127f ? log2 : (double)size; /* infinity and NaN */
+    double y = (double)b * log2;
+    y = (size == 1.0f) | (b == 0) ? 0 : y;
+    y = y < -160 ? -160 : y;
+    y = y > 130 ? 130 : y;
+    double shifted = y + KN_ROUND_F64, r = y - (shifted - KN_ROUND_F64);
+    double p = 1.3215486790144305e-06;
+    p = p * r + 1.5252733804059838e-05;
+    p = p * r + 0.00015403530393381606;
+    p = p * r + 0.0013333558146428441;
+    p = p * r + 0.009618129107628477;
+    p = p * r + 0.055504108664821576;
+    p = p * r + 0.2402265069591007;
+    p = p * r + 0.6931471805599453;
+    float power = (float)((p * r + 1) * kn__power_f64(shifted));
+    bool whole = floorf(b) == b, odd = whole & (floorf(half) != half);
+    bool negative = (int32_t)kn_bits_f32(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
+    power = negative & odd ? -power : power;
+    power = none ? NAN : power;
+    return (b == 0) | (a == 1.0f) ? 1.0f : power;
+}
+
+/* x·p(w), w = -ln(1 - x²), below w = 6; above a polynomial of √w. The error of both is below
+ * 1e-8. */
+KN_MATH float kn_erfinv_f32(float x) {
+    double wide = (double)x, w = -kn_log_f64((1 - wide) * (1 + wide)); /* exact */
+    double t = w - 3, s = sqrt(w) - 3.2747448713915888;
+    double near = 6.751921426360885e-10;
+    near = near * t + -5.430625584472751e-09;
+    near = near * t + -1.9426710924411974e-08;
+    near = near * t + 4.4756718967559766e-07;
+    near = near * t + -1.7674982506758127e-06;
+    near = near * t + -1.270318588974148e-05;
+    near = near * t + 0.00019510191683190823;
+    near = near * t + -0.0008362063858050736;
+    near = near * t + -0.005738166249993721;
+    near = near * t + 0.24163041618948547;
+    near = near * t + 1.6235420103172924;
+    double far = 7.374729554781361e-05;
+    far = far * s + -3.104349918956848e-05;
+    far = far * s + -0.00035847961482115463;
+    far = far * s + 0.0009320896760572632;
+    far = far * s + -0.0015486805149945502;
+    far = far * s + 0.0022816230376538284;
+    far = far * s + -0.0035149574697560903;
+    far = far * s + 0.005102147604686461;
+    far = far * s + 1.005518039760307;
+    far = far * s + 3.1087638362957457;
+    double y = wide * (w < 6 ? near : far);
+    float size = fabsf(x), ends = size == 1.0f ? x * INFINITY : NAN; /* of NaN one NaN */
+    return size < 1.0f ? (float)y : ends;
+}
+
+#endif

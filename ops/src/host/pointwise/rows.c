@@ -1,0 +1,407 @@
+/* Rows on the host: the whole of contiguous operands at once, broadcast ones by rows or by blocks.
+ *
+ * Two inputs go by the forms that their loops have: both vectors, or one of them a single element.
+ * Everything else goes by blocks: of each operand that is broadcast, or f16 or bf16, a block is
+ * made contiguous and f32 first. Each element's result depends on its operands alone, so that any
+ * cut gives the same bits. */
+#include "host/pointwise/rows.h"
+
+#include <string.h>
+
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/pointwise/fused.h"
+#include "kernel.h"
+
+enum { OPERANDS = KN__ROW_OPERANDS, RESULTS = KN__ROW_RESULTS, BLOCK = KN__ROW_BLOCK };
+
+typedef kn__row_job job;
+
+/* Elements a thread takes at a time: enough work to be worth waking it. */
+int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order) {
+    bool f32 = dtype == KN_F32;
+    switch ((int)op - order) {
+#define KN_RARE1(name, ...) case KN_OP_##name:
+#define KN_RARE2(name, ...) case KN_OP_##name:
+#include <knet/ops.def>
+        case KN_OP_pow:
+        case KN_OP_pow_scalar:
+            return 2048;
+        case KN_OP_exp:
+        case KN_OP_log:
+        case KN_OP_tanh:
+        case KN_OP_sigm:
+        case KN_OP_exp2:
+        case KN_OP_elu:
+        case KN_OP_selu:
+            return order ? 32768 : f32 ? 16384 : 4096;
+        case KN_OP_expm1:
+        case KN_OP_log1p:
+        case KN_OP_log2:
+        case KN_OP_log10:
+        case KN_OP_sin:
+        case KN_OP_cos:
+        case KN_OP_erf:
+        case KN_OP_erfc:
+        case KN_OP_gate:
+        case KN_OP_gelu:
+        case KN_OP_gelu_tanh:
+        case KN_OP_silu:
+        case KN_OP_mish:
+        case KN_OP_softplus:
+        case KN_OP_logsigmoid:
+            return f32 ? 8192 : 2048;
+        default:
+            return 32768;
+    }
+}
+
+/* --- one stretch of contiguous operands --- */
+
+static kn_row_loop loop_of(const kn_row *row, int form) {
+    return form == KN__ROW_VV ? row->f : form == KN__ROW_VS ? row->vs : row->sv;
+}
+
+static void run_loops(const job *j, void *const to[], const void *const in[], int64_t n,
+                      unsigned accumulate) {
+    if (j->order == 0) {
+        loop_of(j->row, j->form)(to[0], in, n, j->p, j->q, false);
+        return;
+    }
+    int k = j->n_out;
+    if (j->order == 1) {
+        for (int r = 0; r < k; r++) {
+            if (to[r]) j->row->d[r](to[r], in, n, j->p, j->q, accumulate >> r & 1);
+        }
+        return;
+    }
+    const void *one[RESULTS + 2]; /* u_i, the inputs, z */
+    memcpy(one + 1, in + k, (size_t)(k + 1) * sizeof *one);
+    for (int r = 0; r < k; r++) {
+        if (!to[r]) continue;
+        bool add = accumulate >> r & 1, any = add;
+        for (int i = 0; i < k; i++) {
+            if (!in[i]) continue;
+            one[0] = in[i];
+            j->row->dd[i][r](to[r], one, n, j->p, j->q, any);
+            any = true;
+        }
+        if (!any) memset(to[r], 0, (size_t)n * (j->is_half ? sizeof(float) : j->out_bytes));
+    }
+}
+
+/* --- by blocks --- */
+
+typedef union block_buffer {
+    char bytes[BLOCK * sizeof(double)];
+    float f32[BLOCK];
+    double align;
+} block_buffer;
+
+typedef struct gather {
+    char *out;
+    const char *x;
+    size_t bytes;
+    int64_t from;
+    int step;
+} gather;
+
+static void gather_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
+    const gather *g = ctx;
+    char *out = g->out + (size_t)(at - g->from) * g->bytes;
+    const char *x = g->x + (size_t)from[0] * g->bytes;
+    if (g->step)
+        memcpy(out, x, (size_t)n * g->bytes);
+    else
+        walk_repeat(out, x, g->bytes, n);
+}
+
+/* Operand k as its loop wants it: in place or in `buffer`. */
+static const void *operand_block(const job *j, int k, const void *x, int64_t from, int64_t n,
+                                 block_buffer *buffer) {
+    block_buffer raw;
+    if (!j->same[k]) {
+        gather g = {j->half_in[k] ? raw.bytes : buffer->bytes, x, j->in_bytes[k], from,
+                    j->walk[k].step[0]};
+        walk_range(&j->walk[k], from, from + n, gather_row, &g);
+        x = g.out;
+    }
+    if (!j->half_in[k]) return x;
+    kn__loops(KN_F32)->cast_from(buffer->f32, x, j->dtype, n);
+    return buffer->f32;
+}
+
+static __attribute__((noinline)) void block_through_buffers(const job *j, const void *const x[],
+                                                            void *const y[], int64_t from,
+                                                            int64_t n) {
+    block_buffer in_buffer[OPERANDS], out_buffer[RESULTS];
+    const kn_loops *f32 = kn__loops(KN_F32);
+    const void *in[OPERANDS];
+    void *to[RESULTS] = {NULL};
+    for (int k = 0; k < j->n_in; k++)
+        in[k] = x[k] ? operand_block(j, k, x[k], from, n, &in_buffer[k]) : NULL;
+    for (int r = 0; r < j->n_out; r++) {
+        to[r] = y[r] && j->half_out ? out_buffer[r].bytes : y[r];
+        if (y[r] && j->half_out && (j->accumulate >> r & 1))
+            f32->cast_from(to[r], y[r], j->dtype, n);
+    }
+    run_loops(j, to, in, n, j->accumulate);
+    for (int r = 0; r < j->n_out && j->half_out; r++) {
+        if (to[r]) f32->cast_to(y[r], to[r], j->dtype, n);
+    }
+}
+
+void kn__row_block(const job *j, const void *const in[], void *const to[], int64_t from,
+                   int64_t n) {
+    bool direct = !j->is_half;
+    for (int k = 0; k < j->n_in; k++) direct = direct && j->same[k];
+    if (direct)
+        run_loops(j, to, in, n, j->accumulate);
+    else
+        block_through_buffers(j, in, to, from, n);
+}
+
+static void run_block(const job *j, int64_t from, int64_t n) {
+    const void *in[OPERANDS];
+    void *to[RESULTS] = {NULL};
+    for (int k = 0; k < j->n_in; k++)
+        in[k] = j->in[k] && j->same[k] ? j->in[k] + (size_t)from * j->in_bytes[k] : j->in[k];
+    for (int r = 0; r < j->n_out; r++)
+        to[r] = j->out[r] ? j->out[r] + (size_t)from * j->out_bytes : NULL;
+    kn__row_block(j, in, to, from, n);
+}
+
+/* --- parts: what one thread takes --- */
+
+static int64_t part_end(const job *j, int64_t i) {
+    int64_t end = (i + 1) * j->grain;
+    return end < j->n ? end : j->n;
+}
+
+static void blocks_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    for (int64_t from = i * j->grain, end = part_end(j, i); from < end; from += BLOCK) {
+        run_block(j, from, end - from < BLOCK ? end - from : BLOCK);
+    }
+}
+
+static void flat_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    size_t from = (size_t)(i * j->grain);
+    const void *in[OPERANDS];
+    void *to[RESULTS] = {NULL};
+    for (int k = 0; k < j->call->n_in; k++)
+        in[k] = j->in[k] ? j->in[k] + from * j->in_bytes[k] : NULL;
+    for (int r = 0; r < j->call->n_out; r++)
+        to[r] = j->out[r] ? j->out[r] + from * j->out_bytes : NULL;
+    run_loops(j, to, in, part_end(j, i) - (int64_t)from, j->call->accumulate);
+}
+
+static kn_status spread(const job *j, kn__body_fn body) {
+    kn__parallel_for(j->call->threads, kn__chunks(j->n, j->grain), body, (void *)(uintptr_t)j);
+    return KN_OK;
+}
+
+/* --- two inputs by forms --- */
+
+static void form_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    size_t from = (size_t)(i * j->grain);
+    const void *in[] = {j->in[0] + (j->form == KN__ROW_SV ? 0 : from * j->in_bytes[0]),
+                        j->in[1] + (j->form == KN__ROW_VS ? 0 : from * j->in_bytes[1])};
+    loop_of(j->row, j->form)(j->out[0] + from * j->out_bytes, in, part_end(j, i) - (int64_t)from,
+                             j->p, j->q, false);
+}
+
+static void form_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
+    const job *j = ctx;
+    const void *in[] = {j->in[0] + (size_t)from[0] * j->in_bytes[0],
+                        j->in[1] + (size_t)from[1] * j->in_bytes[1]};
+    loop_of(j->row, j->form)(j->out[0] + (size_t)at * j->out_bytes, in, n, j->p, j->q, false);
+}
+
+static void walk_part(void *ctx, int64_t i) {
+    const job *j = ctx;
+    walk_range(&j->walk[0], i * j->grain, part_end(j, i), form_row, j);
+}
+
+/* A short row beside every row of the other operand is repeated into one long row first. */
+enum { TILE = 1024 };
+
+static bool repeats(const walk *w, int operand) {
+    return w->n_outer == 1 && w->inner <= TILE / 8 && w->outer[0] > 1 && w->step[operand] == 1 &&
+           w->stride[operand][0] == 0 && w->step[!operand] == 1;
+}
+
+typedef struct tiled {
+    const job *job;
+    const char *tile;
+    int64_t n;
+    int operand; /* the repeated one */
+} tiled;
+
+static void tiled_part(void *ctx, int64_t i) {
+    const tiled *t = ctx;
+    const job *j = t->job;
+    int64_t from = i * t->n, n = j->n - from < t->n ? j->n - from : t->n;
+    const char *other = j->in[!t->operand] + (size_t)from * j->in_bytes[0];
+    const void *in[] = {t->operand ? other : t->tile, t->operand ? t->tile : other};
+    j->row->f(j->out[0] + (size_t)from * j->out_bytes, in, n, j->p, j->q, false);
+}
+
+static kn_status run_tiled(const job *j, int operand) {
+    char tile[TILE * sizeof(double)];
+    const walk *w = &j->walk[0];
+    size_t row_bytes = (size_t)w->inner * j->in_bytes[0];
+    int64_t rows = TILE / w->inner;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(tile + (size_t)r * row_bytes, j->in[operand], row_bytes);
+    }
+    tiled t = {j, tile, rows * w->inner, operand};
+    int threads = j->n >= 2 * j->grain ? j->call->threads : 1;
+    kn__parallel_for(threads, kn__chunks(j->n, t.n), tiled_part, &t);
+    return KN_OK;
+}
+
+static kn_status run_forms(job *j) {
+    const kn_op_call *call = j->call;
+    if (j->same[0] && (j->same[1] || call->in[1]->n == 1)) {
+        j->form = j->same[1] ? KN__ROW_VV : KN__ROW_VS;
+        return spread(j, form_part);
+    }
+    if (j->same[1] && call->in[0]->n == 1) {
+        j->form = KN__ROW_SV;
+        return spread(j, form_part);
+    }
+    walk *w = &j->walk[0];
+    walk_init(w, call->out[0], call->in, 2);
+    for (int operand = 0; operand < 2; operand++) {
+        if (repeats(w, operand)) return run_tiled(j, operand);
+    }
+    j->form = !w->step[0] ? KN__ROW_SV : !w->step[1] ? KN__ROW_VS : KN__ROW_VV;
+    return spread(j, walk_part);
+}
+
+/* --- the kernels --- */
+
+static void job_init(job *j, const kn_op_call *call, const kn_row *row, int order) {
+    const kn_attr_scalars *scalars = call->attr;
+    const kn_tensor *out = call->out[__builtin_ctz(call->want)];
+    j->call = call;
+    j->row = row;
+    j->n_in = call->n_in;
+    j->n_out = call->n_out;
+    j->order = order;
+    j->form = KN__ROW_VV;
+    j->accumulate = call->accumulate;
+    j->dtype = (kn_dtype)call->dtype;
+    j->p = scalars ? scalars->a : 0;
+    j->q = scalars ? scalars->b : 0;
+    j->n = out->n;
+    j->grain = kn__row_grain((kn_op)call->op, j->dtype, order);
+    j->is_half = call->dtype == KN_F16 || call->dtype == KN_BF16;
+    j->half_out = j->is_half && out->dtype == call->dtype;
+    j->out_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
+    for (int r = 0; r < call->n_out; r++)
+        j->out[r] = call->want >> r & 1 ? call->out[r]->data : NULL;
+    for (int k = 0; k < call->n_in; k++) {
+        const kn_tensor *t = call->in[k];
+        j->in[k] = t == KN_NONE ? NULL : t->data;
+        j->in_bytes[k] = t == KN_NONE ? 0 : kn_dtype_bytes((kn_dtype)t->dtype);
+        j->same[k] = t == KN_NONE || t->n == out->n;
+        j->half_in[k] = j->is_half && t->dtype == call->dtype;
+    }
+}
+
+static kn_status run_blocks(job *j) {
+    for (int k = 0; k < j->call->n_in; k++) {
+        if (j->same[k]) continue;
+        const kn_tensor *out = j->call->out[__builtin_ctz(j->call->want)];
+        walk_init(&j->walk[k], out, &j->call->in[k], 1);
+    }
+    return spread(j, blocks_part);
+}
+
+static const kn_row *row_of(const kn_op_call *call, int order) {
+    kn_dtype dtype = call->dtype ? (kn_dtype)call->dtype : KN_BOOL; /* logic alone has no T */
+    const kn_row *row = kn__row(dtype, call->op - (unsigned)order);
+    bool has = order == 0 ? row->f != NULL : row->d[0] != NULL;
+    if (has) return row;
+    return KN_FAIL_NULL(KN_ERR_UNSUPPORTED, "kn_%s: the host has no kernel for %s",
+                        kn_op_name((kn_op)call->op), kn_dtype_name(dtype));
+}
+
+/* So few elements that making a job would cost more than the work. */
+enum { FEW = 1024 };
+
+static inline bool is_plain(const kn_op_call *call, int64_t n) {
+    return call->flat && n <= FEW && call->dtype != KN_F16 && call->dtype != KN_BF16;
+}
+
+static __attribute__((noinline)) kn_status run_row(const kn_op_call *call, const kn_row *row) {
+    job j;
+    job_init(&j, call, row, 0);
+    if (j.is_half) return run_blocks(&j);
+    if (call->n_in == 2) return run_forms(&j);
+    bool flat = true;
+    for (int k = 0; k < call->n_in; k++) flat = flat && j.same[k];
+    return flat ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+kn_status kn__host_row(kn_op_call *call) {
+    const kn_row *row = row_of(call, 0);
+    if (!row) return kn_last_error()->status;
+    const kn_tensor *z = call->out[0];
+    if (!is_plain(call, z->n)) return run_row(call, row);
+    const kn_attr_scalars *scalars = call->attr;
+    const void *in[] = {call->in[0]->data, call->n_in > 1 ? call->in[1]->data : NULL,
+                        call->n_in > 2 ? call->in[2]->data : NULL};
+    row->f(z->data, in, z->n, scalars ? scalars->a : 0, scalars ? scalars->b : 0, false);
+    return KN_OK;
+}
+
+static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call, const kn_row *row) {
+    job j;
+    job_init(&j, call, row, 1);
+    return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+kn_status kn__host_row_back(kn_op_call *call) {
+    const kn_row *row = row_of(call, 1);
+    if (!row) return kn_last_error()->status;
+    int64_t n = call->in[0]->n;
+    if (!is_plain(call, n)) return run_row_back(call, row);
+    const void *in[5];
+    for (int k = 0; k < call->n_in; k++) in[k] = call->in[k]->data; /* NULL of KN_NONE */
+    const kn_attr_scalars *scalars = call->attr;
+    double p = scalars ? scalars->a : 0, q = scalars ? scalars->b : 0;
+    for (unsigned left = call->want; left; left &= left - 1) {
+        int r = __builtin_ctz(left);
+        row->d[r](call->out[r]->data, in, n, p, q, call->accumulate >> r & 1);
+    }
+    return KN_OK;
+}
+
+kn_status kn__host_row_back2(kn_op_call *call) {
+    const kn_row *row = row_of(call, 2);
+    if (!row) return kn_last_error()->status;
+    job j;
+    job_init(&j, call, row, 2);
+    return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
+}
+
+/* relu's gradient, and the sum of it: the two ops it stands for, one after the other. */
+kn_status kn__host_relu_bias_back(kn_op_call *call) {
+    kn_op_call part = *call;
+    kn_tensor *y = call->in[0], *g = call->in[1];
+    part.op = KN_OP_relu_back, part.n_in = 3, part.n_out = 1, part.want = 1, part.flat = 1;
+    part.attr = NULL, part.accumulate = 0, part.given = 0;
+    part.in = (kn_tensor *const[]){g, KN_NONE, y};
+    KN_TRY(kn__host_row_back(&part));
+    part.op = KN_OP_sum, part.n_in = 1, part.attr = call->attr;
+    part.accumulate = call->accumulate >> 1 & 1;
+    part.in = &call->out[0], part.out[0] = call->out[1];
+    kn_status status = kn__host_reduce(&part);
+    kn__work_end(&part, 0);
+    return status;
+}

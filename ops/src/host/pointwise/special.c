@@ -1,0 +1,86 @@
+#define _DEFAULT_SOURCE
+#include "host/pointwise/special.h"
+
+static const double pi = 3.1415926535897932;
+
+double kn__mod(double x, double y) {
+    double rest = fmod(x, y);
+    if (rest == 0) return copysign(0, y);
+    return (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+/* sin(πr) for |r| <= 1/2, cos(πr) for r in [0, 1] */
+static double sinpi_within(double r) {
+    return fabs(r) <= 0.25 ? sin(pi * r) : copysign(cos(pi * (0.5 - fabs(r))), r);
+}
+static double cospi_within(double r) {
+    return r <= 0.25 ? cos(pi * r) : r < 0.75 ? sin(pi * (0.5 - r)) : -cos(pi * (1 - r));
+}
+
+double kn__sinpi(double x) {
+    double r = remainder(x, 2); /* exact, in [-1, 1] */
+    if (fabs(r) <= 0.5) return sinpi_within(r);
+    return sinpi_within(copysign(1 - fabs(r), r));
+}
+
+double kn__cospi(double x) {
+    double r = fabs(remainder(x, 2));
+    return cospi_within(r);
+}
+
+double kn__mod2pi(double x) {
+    double s = sin(x), angle = fabs(x) < 3 ? x : atan2(s, cos(x)); /* sin and cos reduce exactly */
+    return angle < 0 ? angle + 2 * pi : angle;
+}
+
+/* e^(y²) of a y whose square is rounded: y² = high² + (y - high)(y + high). */
+static double exp_square(double y) {
+    double high = (double)(float)y;
+    return exp(high * high) * exp((y - high) * (y + high));
+}
+
+/* Halley's steps on f = erf(y) - x, or erfc(y) - p: u = f/f', f''/f' = -2y. */
+static double halley(double y, double u) { return y - u / (1 + y * u); }
+
+double kn__erfcinv(double p) {
+    if (!(p >= 0 && p <= 2)) return NAN;
+    if (p == 0 || p == 2) return p == 0 ? INFINITY : -INFINITY;
+    if (p > 1.5) return -kn__erfcinv(2 - p);
+    if (p > 0.5) return -kn__erfinv(p - 1);
+    /* erfc(y) is about e^(-y²)/(y·√π) */
+    double log_p = -log(p), y = sqrt(log_p - 0.5 * log(pi * log_p));
+    if (!(y > 0.4)) y = 0.4;
+    for (int i = 0; i < 4; i++) {
+        double u = 0.88622692545275801 * (p * exp_square(y) - kn__erfcx(y));
+        if (!(fabs(u) < 1)) break; /* the square overflows */
+        y = halley(y, u);
+    }
+    return y;
+}
+
+double kn__erfinv(double x) {
+    if (!(fabs(x) <= 1)) return NAN;
+    if (fabs(x) > 0.5) return copysign(kn__erfcinv(1 - fabs(x)), x);
+    double z = x * x, y = x * (0.88622692545275801 + z * (0.2320136665346544 + z * 0.19));
+    for (int i = 0; i < 3; i++) {
+        y = halley(y, 0.88622692545275801 * (erf(y) - x) * exp(y * y));
+    }
+    return y;
+}
+
+double kn__erfcx(double x) {
+    if (x < 25) return x < -26.7 ? INFINITY : exp_square(x) * erfc(x);
+    double z = 1 / (x * x); /* the asymptotic series */
+    double p = 1 - z * 0.5 * (1 - z * 1.5 * (1 - z * 2.5 * (1 - z * 3.5 * (1 - z * 4.5))));
+    return x > 1e150 ? 0.56418958354775629 / x : p * (0.56418958354775629 / x);
+}
+
+double kn__gamma(double x) { return tgamma(x); }
+
+double kn__lgamma(double x) {
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+double kn__besselj(double n, double x) { return jn((int)nearbyint(n), x); }
+double kn__bessely(double n, double x) { return yn((int)nearbyint(n), x); }

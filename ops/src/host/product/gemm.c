@@ -1,0 +1,382 @@
+/* Matrix products: oneDNN's sgemm for f32, own packed loops for f64 and for the shapes where they
+ * win. Each library call runs on one thread; work is cut into tiles by shape, so that results don't
+ * depend on the number of threads. */
+#include "host/product/gemm.h"
+
+#include <dnnl.h>
+#include <string.h>
+
+#include "convert.h"
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/base/slots.h"
+#include "host/pointwise/rows.h"
+#include "host/product/gemm_packed.h"
+#include "libgomp.h"
+
+/* --- one product on one thread --- */
+
+/* The library's kernels for AVX2 read b in place: where its rows begin at multiples of 4096 bytes,
+ * they meet in the cache. Measured on an EPYC (AVX2), GFLOP/s of ours / the library's: 1024 x 1024
+ * x 1024 104-122 / 73-79; 128 x 1024 x 1024 115-139 / 78-85; rows of 3072 120-159 / 63-80; of 1000
+ * 104-129 / 160-179. */
+static bool rows_meet(const kn_gemm *g) {
+    return !g->trans_b && g->m > 1 && g->n >= 64 && g->ldb % 1024 == 0 &&
+           kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4);
+}
+
+/* Measured on Cascade Lake with oneDNN 2.6.3: its kernels for a transposed b and few columns reach
+ * half the speed of ours; everywhere else they lead. */
+static bool is_packed(const kn_gemm *g) {
+    if (g->dtype == KN_F64 || rows_meet(g)) return true;
+    if (!g->trans_b || g->m == 1) return false;
+    if (g->trans_a) return g->n > 48;
+    return g->n < 128 && g->n > 12 && (g->n > 48 || g->m <= 64);
+}
+
+/* Of two vectors: one product an element, which no library makes as fast as the memory goes. */
+static bool is_outer(const kn_gemm *g) {
+    return g->k == 1 && !g->accumulate && (!g->trans_b || g->ldb == 1);
+}
+
+const char *kn__gemm_label(const kn_gemm *gemm) {
+    if (is_outer(gemm)) return "outer";
+    return is_packed(gemm) ? "gemm_packed" : "dnnl_sgemm";
+}
+
+/* What the product of this very shape needs, also when it becomes one that adds to c. */
+static size_t bytes_of(const kn_gemm *g) {
+    return is_packed(g) ? kn__gemm_packed_bytes(g->dtype, g->m, g->n, g->k) : 0;
+}
+
+/* Enough for any smaller shape too, whichever way that goes. */
+size_t kn__gemm_bytes(const kn_gemm *g) {
+    bool may_pack = g->dtype == KN_F64 || g->trans_b || g->k == 0 || rows_meet(g);
+    return may_pack ? kn__gemm_packed_bytes(g->dtype, g->m, g->n, g->k) : 0;
+}
+
+static void zero_rows(const kn_gemm *g) {
+    size_t bytes = kn_dtype_bytes(g->dtype);
+    for (int64_t i = 0; i < g->m; i++)
+        memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
+}
+
+/* a·b + 0, as a sum of one product that begins with 0. */
+static void outer(const kn_gemm *g) {
+    kn_row_loop affine = kn__row(g->dtype, KN_OP_affine)->f;
+    size_t bytes = kn_dtype_bytes(g->dtype);
+    int64_t step = g->trans_a ? 1 : g->lda;
+    for (int64_t i = 0; i < g->m; i++) {
+        const char *a = (const char *)g->a + (size_t)(i * step) * bytes;
+        affine((char *)g->c + (size_t)(i * g->ldc) * bytes, &g->b, g->n, kn__as_double(a, g->dtype),
+               0, false);
+    }
+}
+
+int kn__gemm_run(const kn_gemm *g, void *workspace) {
+    if (is_outer(g)) {
+        outer(g);
+        return 0;
+    }
+    if (!is_packed(g) && g->k > 0)
+        return (int)dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k,
+                               1.0f, g->a, g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c,
+                               g->ldc);
+    if (!g->accumulate) zero_rows(g);
+    kn_matrix a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
+    kn_matrix b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
+    kn__gemm_packed(g->dtype, g->c, g->ldc, a, b, g->m, g->n, g->k, workspace);
+    return 0;
+}
+
+kn_status kn__gemm_fail(int library_status) {
+    return KN_FAIL(library_status == dnnl_out_of_memory ? KN_ERR_OOM : KN_ERR_INTERNAL,
+                   "dnnl_sgemm returned %d", library_status);
+}
+
+void kn__library_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
+    int before = omp_get_max_threads();
+    omp_set_num_threads(1); /* this thread's setting; the loop names its own number */
+    kn__parallel_for(threads, n, body, ctx);
+    omp_set_num_threads(before);
+}
+
+/* --- split over threads --- */
+
+typedef struct gemm_tiles {
+    const kn_gemm *gemm;
+    const char *bias;            /* NULL: none */
+    int64_t rows, columns, ways; /* tiles down c, across it, and along k */
+    char *partial;               /* ways > 1: [ways][m,n] */
+    kn_slots slots;
+    _Atomic int status;
+} gemm_tiles;
+
+/* Tile i's product; its partial sums go to `partial` when k is split. */
+static kn_gemm tile_of(const gemm_tiles *tiles, int64_t i) {
+    kn_gemm g = *tiles->gemm;
+    size_t bytes = kn_dtype_bytes(g.dtype);
+    int64_t way = i % tiles->ways, column = i / tiles->ways % tiles->columns;
+    int64_t row = i / tiles->ways / tiles->columns;
+    int64_t m = kn__part(g.m, tiles->rows, row), n = kn__part(g.n, tiles->columns, column);
+    int64_t k = kn__part(g.k, tiles->ways, way);
+    g.a = (const char *)g.a + (size_t)(g.trans_a ? k * g.lda + m : m * g.lda + k) * bytes;
+    g.b = (const char *)g.b + (size_t)(g.trans_b ? n * g.ldb + k : k * g.ldb + n) * bytes;
+    if (tiles->partial) {
+        g.c = tiles->partial + (size_t)(way * g.m * g.n) * bytes;
+        g.ldc = g.n;
+        g.accumulate = false;
+    }
+    g.c = (char *)g.c + (size_t)(m * g.ldc + n) * bytes;
+    g.m = kn__part(g.m, tiles->rows, row + 1) - m;
+    g.n = kn__part(g.n, tiles->columns, column + 1) - n;
+    g.k = kn__part(g.k, tiles->ways, way + 1) - k;
+    return g;
+}
+
+static void fill_bias(kn_gemm *g, const char *bias) {
+    size_t bytes = kn_dtype_bytes(g->dtype);
+    for (int64_t i = 0; i < g->m; i++)
+        memcpy((char *)g->c + (size_t)(i * g->ldc) * bytes, bias, (size_t)g->n * bytes);
+    g->accumulate = true;
+}
+
+/* While the tile is in the cache. */
+static void activate(const kn_gemm *g) {
+    const kn_row *row = kn__row(g->dtype, g->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu);
+    size_t bytes = kn_dtype_bytes(g->dtype);
+    for (int64_t i = 0; i < g->m; i++) {
+        char *c = (char *)g->c + (size_t)(i * g->ldc) * bytes;
+        row->f(c, (const void *[]){c}, g->n, 0, 0, false);
+    }
+}
+
+static void gemm_tile(void *ctx, int64_t i) {
+    gemm_tiles *tiles = ctx;
+    kn_gemm g = tile_of(tiles, i);
+    if (tiles->bias) {
+        int64_t column = i / tiles->ways % tiles->columns;
+        fill_bias(&g, tiles->bias + (size_t)kn__part(tiles->gemm->n, tiles->columns, column) *
+                                        kn_dtype_bytes(g.dtype));
+    }
+    void *slot = kn__slot_take(&tiles->slots);
+    int status = kn__gemm_run(&g, slot);
+    kn__slot_give(&tiles->slots, slot);
+    if (g.act) activate(&g);
+    if (status) atomic_store_explicit(&tiles->status, status, memory_order_relaxed);
+}
+
+enum {
+    MOST_TILES = 64,
+    PACKED_TILES = 16,
+    TILE_OPS = 16000000,
+    SPLIT_OPS = 2000000,
+    LEAST_SIDE = 16
+};
+
+/* How many tiles: by shape alone. Long sums into a small result are cut along k; else the result is
+ * cut so that the tiles' edges are as short as can be. */
+static void tiles_choose(gemm_tiles *tiles, const kn_gemm *g) {
+    double ops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    int64_t wanted = ops < SPLIT_OPS ? 1 : (int64_t)(ops / TILE_OPS);
+    int64_t most = rows_meet(g) ? PACKED_TILES : MOST_TILES; /* each tile packs its part of b */
+    wanted = ops < SPLIT_OPS ? 1 : (wanted < 2 ? 2 : (wanted > most ? most : wanted));
+    tiles->rows = tiles->columns = tiles->ways = 1;
+    if (g->m * g->n <= 4096 && g->k >= 64 * (g->m + g->n)) {
+        int64_t ways = g->k / 4096;
+        tiles->ways = ways < 1 ? 1 : (ways > 16 ? 16 : ways);
+        return;
+    }
+    while (tiles->rows * tiles->columns < wanted) {
+        int64_t m = g->m / (tiles->rows + 1), n = g->n / (tiles->columns + 1);
+        if (m < LEAST_SIDE && n < LEAST_SIDE) return;
+        if (g->m / tiles->rows >= g->n / tiles->columns && m >= LEAST_SIDE)
+            tiles->rows++;
+        else if (n >= LEAST_SIDE)
+            tiles->columns++;
+        else
+            tiles->rows++;
+    }
+}
+
+/* c (+)= bias + the partial products, in order. */
+static void sum_partial(const gemm_tiles *tiles) {
+    const kn_gemm *g = tiles->gemm;
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            const char *at = tiles->partial;
+            double sum = 0;
+            for (int64_t way = 0; way < tiles->ways; way++) {
+                int64_t index = (way * g->m + i) * g->n + j;
+                sum += g->dtype == KN_F64 ? ((const double *)(const void *)at)[index]
+                                          : (double)((const float *)(const void *)at)[index];
+            }
+            if (g->dtype == KN_F64) {
+                double *c = (double *)g->c + i * g->ldc + j;
+                *c = (g->accumulate ? *c : 0) + sum;
+            } else {
+                float *c = (float *)g->c + i * g->ldc + j;
+                *c = (float)((g->accumulate ? (double)*c : 0) + sum);
+            }
+        }
+}
+
+static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
+    int64_t n = tiles->rows * tiles->columns * tiles->ways;
+    size_t most = 0; /* sizes differ by one: that may be the one between two ways to multiply */
+    for (int64_t i = 0; i < n; i++) {
+        kn_gemm g = tile_of(tiles, i);
+        size_t bytes = bytes_of(&g);
+        most = bytes > most ? bytes : most;
+    }
+    KN_TRY(kn__slots_create(&tiles->slots, call, n, most));
+    kn_scope scope = kn_scope_begin_static(kn__gemm_label(tiles->gemm));
+    kn__library_for(tiles->slots.n, n, gemm_tile, tiles);
+    kn_scope_end(&scope);
+    int status = atomic_load_explicit(&tiles->status, memory_order_relaxed);
+    return status ? kn__gemm_fail(status) : KN_OK;
+}
+
+kn_status kn__gemm_parallel(kn_op_call *call, const kn_gemm *gemm, const void *bias) {
+    gemm_tiles tiles = {.gemm = gemm, .bias = bias};
+    tiles_choose(&tiles, gemm);
+    if (tiles.ways == 1 || bias || gemm->act) {
+        tiles.ways = 1;
+        return tiles_run(call, &tiles);
+    }
+    void *partial = NULL;
+    size_t bytes = kn_dtype_bytes(gemm->dtype) * (size_t)(tiles.ways * gemm->m * gemm->n);
+    KN_TRY(kn__work(&partial, call, bytes));
+    tiles.partial = partial;
+    kn_status status = tiles_run(call, &tiles);
+    if (status == KN_OK) sum_partial(&tiles);
+    return status;
+}
+
+/* --- the ops --- */
+
+typedef struct gemm_batch { /* products of one shape, in the order of c */
+    kn_gemm first;
+    int n_dims;
+    int64_t dim[KN_DIMS_MAX], step_a[KN_DIMS_MAX], step_b[KN_DIMS_MAX]; /* 0: broadcast */
+    int64_t n, chunk;
+    kn_slots slots;
+    _Atomic int status;
+} gemm_batch;
+
+static void batch_dims(gemm_batch *batch, const kn_tensor *a, const kn_tensor *b) {
+    int n = batch->n_dims = (a->n_dims > b->n_dims ? a->n_dims : b->n_dims) - 2;
+    for (int d = 0; d < n; d++) {
+        int in_a = d - n + a->n_dims - 2, in_b = d - n + b->n_dims - 2;
+        batch->dim[d] =
+            in_a < 0 || a->dim[in_a] == 1 ? (in_b < 0 ? 1 : b->dim[in_b]) : a->dim[in_a];
+    }
+}
+
+/* Elements between matrices of t along the dimensions of the batch. */
+static void batch_steps(int64_t step[], const kn_tensor *t, const gemm_batch *batch) {
+    int lead = batch->n_dims - (t->n_dims - 2);
+    int64_t size = t->dim[t->n_dims - 1] * t->dim[t->n_dims - 2];
+    for (int d = batch->n_dims - 1; d >= 0; d--) {
+        int64_t own = d < lead ? 1 : t->dim[d - lead];
+        step[d] = own == 1 ? 0 : size;
+        size *= own;
+    }
+}
+
+static kn_gemm product_at(const gemm_batch *batch, int64_t i) {
+    kn_gemm g = batch->first;
+    size_t bytes = kn_dtype_bytes(g.dtype);
+    int64_t a = 0, b = 0, rest = i;
+    for (int d = batch->n_dims - 1; d >= 0; d--) {
+        int64_t at = rest % batch->dim[d];
+        a += at * batch->step_a[d], b += at * batch->step_b[d];
+        rest /= batch->dim[d];
+    }
+    g.a = (const char *)g.a + (size_t)a * bytes;
+    g.b = (const char *)g.b + (size_t)b * bytes;
+    g.c = (char *)g.c + (size_t)(i * g.m * g.n) * bytes;
+    return g;
+}
+
+static void batch_chunk(void *ctx, int64_t i) {
+    gemm_batch *batch = ctx;
+    int64_t end = (i + 1) * batch->chunk < batch->n ? (i + 1) * batch->chunk : batch->n;
+    void *slot = kn__slot_take(&batch->slots);
+    for (int64_t at = i * batch->chunk; at < end; at++) {
+        kn_gemm g = product_at(batch, at);
+        int status = kn__gemm_run(&g, slot);
+        if (status) atomic_store_explicit(&batch->status, status, memory_order_relaxed);
+    }
+    kn__slot_give(&batch->slots, slot);
+}
+
+enum { CHUNK_OPS = 1000000, ENOUGH_PRODUCTS = 8 };
+
+/* Many products: each on one thread. Few: each is cut into tiles. */
+static kn_status batch_run(kn_op_call *call, gemm_batch *batch) {
+    const kn_gemm *g = &batch->first;
+    double ops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+    if (batch->n == 1 || (batch->n < ENOUGH_PRODUCTS && ops > SPLIT_OPS)) {
+        for (int64_t i = 0; i < batch->n; i++) {
+            kn_gemm each = product_at(batch, i);
+            KN_TRY(kn__gemm_parallel(call, &each, NULL));
+            kn__work_end(call, 0);
+        }
+        return KN_OK;
+    }
+    batch->chunk = ops >= CHUNK_OPS ? 1 : (int64_t)(CHUNK_OPS / (ops + 100)) + 1;
+    int64_t n_chunks = kn__chunks(batch->n, batch->chunk);
+    KN_TRY(kn__slots_create(&batch->slots, call, n_chunks, bytes_of(g)));
+    kn_scope scope = kn_scope_begin_static(kn__gemm_label(g));
+    kn__library_for(batch->slots.n, n_chunks, batch_chunk, batch);
+    kn_scope_end(&scope);
+    int status = atomic_load_explicit(&batch->status, memory_order_relaxed);
+    return status ? kn__gemm_fail(status) : KN_OK;
+}
+
+kn_status kn__host_matmul(kn_op_call *call) {
+    const kn_attr_matmul *attr = call->attr;
+    const kn_tensor *a = call->in[0], *b = call->in[1], *c = call->out[0];
+    const int64_t *of_a = &a->dim[a->n_dims - 2], *of_b = &b->dim[b->n_dims - 2];
+    int64_t n = of_b[!attr->trans_b], m = of_a[attr->trans_a != 0];
+    gemm_batch batch = {.first = {.dtype = (kn_dtype)a->dtype,
+                                  .trans_a = attr->trans_a != 0,
+                                  .trans_b = attr->trans_b != 0,
+                                  .accumulate = (call->accumulate & 1) != 0,
+                                  .m = m,
+                                  .n = n,
+                                  .k = of_a[!attr->trans_a],
+                                  .a = a->data,
+                                  .b = b->data,
+                                  .c = c->data,
+                                  .lda = of_a[1],
+                                  .ldb = of_b[1],
+                                  .ldc = n},
+                        .n_dims = 0,
+                        .n = c->n / (m * n)};
+    batch_dims(&batch, a, b);
+    batch_steps(batch.step_a, a, &batch);
+    batch_steps(batch.step_b, b, &batch);
+    return batch_run(call, &batch);
+}
+
+/* y [rows,O] = act(x [rows,I] · wᵀ + b) */
+kn_status kn__host_linear(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
+    int64_t inputs = w->dim[1], outputs = w->dim[0];
+    kn_gemm gemm = {.dtype = (kn_dtype)x->dtype,
+                    .trans_b = true,
+                    .accumulate = (call->accumulate & 1) != 0,
+                    .m = call->out[0]->n / outputs,
+                    .n = outputs,
+                    .k = inputs,
+                    .a = x->data,
+                    .b = w->data,
+                    .c = call->out[0]->data,
+                    .lda = inputs,
+                    .ldb = inputs,
+                    .ldc = outputs};
+    if (call->op == KN_OP_linear_act) gemm.act = (kn_act)((const kn_attr_act *)call->attr)->act;
+    return kn__gemm_parallel(call, &gemm, b == KN_NONE ? NULL : b->data);
+}

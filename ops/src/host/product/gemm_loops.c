@@ -1,0 +1,159 @@
+/* The micro-tile of the packed product, and packing. Compiled with contraction on: a·b + c is one
+ * fma where the instruction set has it. */
+#include <string.h>
+
+#include "host/base/loops.h"
+
+typedef real tile_vec __attribute__((vector_size(KN_TILE_BYTES)));
+
+static inline tile_vec load(const real *p) {
+    tile_vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void store(real *p, tile_vec v) { memcpy(p, &v, sizeof v); }
+
+/* c[m,n] += a·b with m rows and one or two vectors of columns, all in registers. */
+static inline __attribute__((always_inline)) void tile(real *c, int64_t ldc, const real *a,
+                                                       const real *b, int64_t k, int m, int n,
+                                                       int vectors) {
+    tile_vec sum[KN_TILE_ROWS][2];
+    KN_UNROLL(14)
+    for (int i = 0; i < m; i++) sum[i][0] = sum[i][1] = (tile_vec){0};
+    for (int64_t l = 0; l < k; l++, a += m, b += KN_TILE_COLUMNS) {
+        tile_vec b0 = load(b), b1 = vectors > 1 ? load(b + KN_TILE_LANES) : b0;
+        KN_UNROLL(14)
+        for (int i = 0; i < m; i++) {
+            sum[i][0] += a[i] * b0;
+            if (vectors > 1) sum[i][1] += a[i] * b1;
+        }
+    }
+    if (n == vectors * KN_TILE_LANES) {
+        KN_UNROLL(14)
+        for (int i = 0; i < m; i++)
+            for (int v = 0; v < vectors; v++) {
+                real *to = c + i * ldc + v * KN_TILE_LANES;
+                store(to, load(to) + sum[i][v]);
+            }
+        return;
+    }
+    real rest[KN_TILE_ROWS][KN_TILE_COLUMNS];
+    KN_UNROLL(14)
+    for (int i = 0; i < m; i++)
+        for (int v = 0; v < vectors; v++) store(rest[i] + v * KN_TILE_LANES, sum[i][v]);
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) c[i * ldc + j] += rest[i][j];
+}
+
+#define TILE_CASE(m)                                                                               \
+    case m:                                                                                        \
+        if (n > KN_TILE_LANES)                                                                     \
+            tile(c, ldc, a, b, k, m, n, 2);                                                        \
+        else                                                                                       \
+            tile(c, ldc, a, b, k, m, n, 1);                                                        \
+        break;
+
+void KN_LOOP(gemm_tile)(void *to, int64_t ldc, const void *from_a, const void *from_b, int64_t k,
+                        int m, int n) {
+    real *c = to;
+    const real *a = from_a, *b = from_b;
+#if KN_TILE_UNROLLED
+    switch (m) { /* so that the accumulators of each height are registers */
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+#ifdef __AVX2__
+        TILE_CASE(5)
+        TILE_CASE(6)
+#endif
+#ifdef __AVX512F__
+        TILE_CASE(7)
+        TILE_CASE(8)
+        TILE_CASE(9)
+        TILE_CASE(10)
+        TILE_CASE(11)
+        TILE_CASE(12)
+        TILE_CASE(13)
+        TILE_CASE(14)
+#endif
+        default:
+            KN_ASSERT(0 && "taller than a tile");
+    }
+#else
+    tile(c, ldc, a, b, k, m, n, n > KN_TILE_LANES ? 2 : 1);
+#endif
+}
+
+/* --- packing: panels [k][width] of `width` neighbours along the outer dimension --- */
+
+enum { SIDE = 32 / sizeof(real) }; /* of the square block that is transposed in registers */
+typedef real side_vec __attribute__((vector_size(32)));
+#ifdef KN_REAL_IS_F32
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+/* Each of the log2(SIDE) rounds interleaves row i with row i + SIDE/2: a perfect shuffle. */
+static inline void transpose_block(real *to, int64_t to_stride, const real *from,
+                                   int64_t from_stride) {
+    side_vec row[SIDE], next[SIDE];
+    KN_UNROLL(8)
+    for (int i = 0; i < SIDE; i++) memcpy(&row[i], from + i * from_stride, sizeof row[i]);
+    KN_UNROLL(3)
+    for (int round = 1; round < SIDE; round *= 2) {
+        KN_UNROLL(4)
+        for (int i = 0; i < SIDE / 2; i++) {
+            next[2 * i] = INTERLEAVE_LOW(row[i], row[i + SIDE / 2]);
+            next[2 * i + 1] = INTERLEAVE_HIGH(row[i], row[i + SIDE / 2]);
+        }
+        KN_UNROLL(8)
+        for (int i = 0; i < SIDE; i++) row[i] = next[i];
+    }
+    KN_UNROLL(8)
+    for (int i = 0; i < SIDE; i++) memcpy(to + i * to_stride, &row[i], sizeof row[i]);
+}
+
+/* to[l][i] = from[i][l] for i in 0 … n-1, l in 0 … k-1. */
+static void transpose(real *to, int64_t to_stride, const real *from, int64_t from_stride, int64_t n,
+                      int64_t k) {
+    for (int64_t i = 0; i < n; i += SIDE)
+        for (int64_t l = 0; l < k; l += SIDE) {
+            const real *block = from + i * from_stride + l;
+            real *at = to + l * to_stride + i;
+            if (n - i >= SIDE && k - l >= SIDE) {
+                transpose_block(at, to_stride, block, from_stride);
+                continue;
+            }
+            for (int64_t q = 0; q < SIDE && q < k - l; q++)
+                for (int64_t p = 0; p < SIDE && p < n - i; p++)
+                    at[q * to_stride + p] = block[p * from_stride + q];
+        }
+}
+
+static void pack_panel(real *to, const real *from, int64_t stride, int64_t stride_k, int64_t n,
+                       int64_t k, int64_t width) {
+    if (stride == 1) {
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t i = 0; i < n; i++) to[l * width + i] = from[l * stride_k + i];
+    } else if (stride_k == 1) {
+        transpose(to, width, from, stride, n, k);
+    } else {
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t i = 0; i < n; i++) to[l * width + i] = from[i * stride + l * stride_k];
+    }
+    for (int64_t l = 0; l < k && n < width; l++)
+        for (int64_t i = n; i < width; i++) to[l * width + i] = 0;
+}
+
+void KN_LOOP(gemm_pack)(void *to, const void *from, int64_t stride, int64_t stride_k, int64_t n,
+                        int64_t k, int width, bool padded) {
+    for (int64_t i = 0; i < n; i += width) {
+        int64_t m = n - i < width ? n - i : width;
+        pack_panel((real *)to + i * k, (const real *)from + i * stride, stride, stride_k, m, k,
+                   padded ? width : m);
+    }
+}

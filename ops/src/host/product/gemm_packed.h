@@ -1,0 +1,20 @@
+/* Matrix product on one thread by packing and register tiles: f64, and those f32 shapes where it
+ * beats the library. The result depends on the shape and the instruction set only. */
+#ifndef KN_GEMM_PACKED_H
+#define KN_GEMM_PACKED_H
+
+#include "host/base/loops.h"
+
+typedef struct kn_matrix { /* element (row, column) at data[row·stride_row + column·stride_column]
+                            */
+    const void *data;
+    int64_t stride_row, stride_column;
+} kn_matrix;
+
+/* Bytes of `workspace` that a product of these sizes takes. */
+size_t kn__gemm_packed_bytes(kn_dtype dtype, int64_t m, int64_t n, int64_t k);
+/* c [m,n], rows ldc apart, += a [m,k] · b [k,n]. */
+void kn__gemm_packed(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matrix b, int64_t m,
+                     int64_t n, int64_t k, void *workspace);
+
+#endif

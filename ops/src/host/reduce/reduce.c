@@ -1,0 +1,593 @@
+/* Reductions over any axes, by the recipe of each op (reduce.h). x's dimensions are merged into
+ * groups that are kept or reduced in turn. If the last group is reduced, loops run along rows of
+ * contiguous elements; if it is kept, along columns. A *tile* is what a loop takes at once: at most
+ * KN_COLUMNS neighbouring results, and all that makes them.
+ *
+ * Work is cut by shape alone: into tiles, and for few tiles of much work also into chunks of the
+ * reduced elements; their partial results are joined in order. */
+#include <math.h>
+#include <string.h>
+
+#include "convert.h"
+#include "fuse.h"
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/reduce/cells.h"
+#include "host/reduce/folds.h"
+#include "host/reduce/reduce_fused.h"
+#include "kernel.h"
+
+typedef struct group_list {
+    int n;
+    int64_t dim[KN_DIMS_MAX], stride[KN_DIMS_MAX], total;
+} group_list;
+
+typedef struct plan {
+    const kn_folds *folds;
+    kn__recipe recipe;
+    kn_dtype dtype;
+    const char *x;
+    const kn__fused *source; /* NULL: x; else what makes x, by tiles */
+    kn_tensor *out;
+    const kn_tensor *given; /* shifts */
+    bool accumulate;
+    group_list kept, reduced; /* the outer groups */
+    bool columns;
+    int64_t down;           /* the last reduced group */
+    int64_t across, stride; /* the last kept group: results beside each other; a row's stride */
+    int64_t tile, tiles;    /* results of a tile; tiles of `across` */
+    int64_t units;          /* kept.total × tiles */
+    int64_t chunks;         /* of `down`, or of the outer reduced groups */
+    bool outer_chunks;
+    kn_cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
+    kn__fold fold;            /* of the pass */
+    int64_t units_each;       /* taken by a thread at a time */
+} plan;
+
+enum { WORTH_SPLITTING = 1 << 16, FEW_UNITS = 32, CHUNK_ELEMENTS = 1 << 14, CHUNKS_MAX = 64 };
+enum { CHUNK_DEPTH = 64 }; /* joins to a partial result, at least */
+enum { HALF_BLOCK = 1024, HALF_ROWS = 16 };
+
+/* --- making the plan --- */
+
+static void push(group_list *list, int64_t dim, int64_t stride) {
+    list->dim[list->n] = dim;
+    list->stride[list->n++] = stride;
+}
+
+static int64_t total(const group_list *list) {
+    int64_t n = 1;
+    for (int i = 0; i < list->n; i++) n *= list->dim[i];
+    return n;
+}
+
+/* The dimensions of x as groups, innermost first, alternately kept and reduced. */
+static int merge_groups(int64_t dim[], bool reduced[], const kn_tensor *x, uint32_t mask) {
+    int n = 0;
+    for (int i = x->n_dims - 1; i >= 0; i--) {
+        bool is_reduced = mask >> i & 1;
+        if (x->dim[i] == 1) continue;
+        if (n && reduced[n - 1] == is_reduced) {
+            dim[n - 1] *= x->dim[i];
+        } else {
+            dim[n] = x->dim[i];
+            reduced[n++] = is_reduced;
+        }
+    }
+    return n;
+}
+
+static void plan_groups(plan *p, const kn_tensor *x, uint32_t mask) {
+    int64_t dim[KN_DIMS_MAX];
+    bool reduced[KN_DIMS_MAX];
+    int n = merge_groups(dim, reduced, x, mask), i = 0;
+    p->columns = n > 0 && !reduced[0];
+    p->across = p->down = 1;
+    if (p->columns) p->across = p->stride = dim[i++];
+    if (i < n) p->down = dim[i++];
+    if (!p->columns) {
+        p->stride = p->down;
+        if (i < n) p->across = dim[i++];
+    }
+    int64_t stride = p->across * p->down;
+    for (; i < n; i++) {
+        push(reduced[i] ? &p->reduced : &p->kept, dim[i], stride);
+        stride *= dim[i];
+    }
+    p->kept.total = total(&p->kept);
+    p->reduced.total = total(&p->reduced);
+}
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
+/* Few tiles of much work: cuts the reduced elements too. */
+static void plan_chunks(plan *p) {
+    int64_t depth = p->reduced.total * p->down, work = depth * p->across * p->kept.total;
+    p->tile = p->columns ? KN_COLUMNS : at_most(CHUNK_ELEMENTS / depth + 1, KN_COLUMNS);
+    p->tile = at_most(p->tile, p->across);
+    p->tiles = kn__chunks(p->across, p->tile);
+    p->units = p->kept.total * p->tiles;
+    p->chunks = 1;
+    if (p->units < FEW_UNITS && work >= WORTH_SPLITTING) {
+        int64_t wanted = at_most(work / p->units / CHUNK_ELEMENTS, CHUNKS_MAX);
+        p->outer_chunks = p->reduced.total > p->down;
+        wanted = at_most(wanted, p->outer_chunks ? p->reduced.total : p->down);
+        if (p->columns) wanted = at_most(wanted, depth / CHUNK_DEPTH);
+        if (wanted > 1) p->chunks = wanted;
+    }
+    p->units_each = CHUNK_ELEMENTS / (work / p->units + 1) + 1;
+}
+
+/* --- one tile --- */
+
+typedef struct tile_space {
+    kn__tile tiles[KN__FUSED_STEPS];
+    float f32[KN__ROW_BLOCK];
+} tile_space;
+
+static int64_t offset(const group_list *list, int64_t i) {
+    if (list->n == 0) return 0;
+    if (list->n == 1) return i * list->stride[0];
+    int64_t at = 0;
+    for (int g = 0; g < list->n; g++) { /* innermost first */
+        at += i % list->dim[g] * list->stride[g];
+        i /= list->dim[g];
+    }
+    return at;
+}
+
+/* Halves are converted to f32 piece by piece. */
+static void fold_halves(const plan *p, kn_cell *cells, const uint16_t *x, int64_t n, int64_t down,
+                        const kn_cell *shift) {
+    float buffer[HALF_ROWS * KN_COLUMNS];
+    const kn_loops *loops = kn__loops(KN_F32);
+    double power = p->recipe.p;
+    if (!p->columns) {
+        for (int64_t o = 0; o < n; o++) {
+            for (int64_t d = 0; d < down; d += HALF_BLOCK) {
+                int64_t m = at_most(down - d, HALF_BLOCK);
+                loops->cast_from(buffer, x + o * p->stride + d, p->dtype, m);
+                p->folds->rows[p->fold](cells + o, buffer, 1, m, m, shift ? shift + o : NULL,
+                                        power);
+            }
+        }
+        return;
+    }
+    for (int64_t d = 0; d < down; d += HALF_ROWS) {
+        int64_t rows = at_most(down - d, HALF_ROWS);
+        for (int64_t r = 0; r < rows; r++)
+            loops->cast_from(buffer + r * n, x + (d + r) * p->stride, p->dtype, n);
+        p->folds->columns[p->fold](cells, buffer, n, rows, n, shift, power);
+    }
+}
+
+/* Rows from a tile of the chain: of a long row one of the loops' blocks, so that the bits are those
+ * of the whole row; short ones that lie together. */
+static void fold_tile(const plan *p, tile_space *space, kn_cell *cells, int64_t at, int64_t n,
+                      int64_t down) {
+    const void *x = kn__fused_block(p->source, space->tiles, at, n * down);
+    if (p->dtype == KN_F16 || p->dtype == KN_BF16) {
+        kn__loops(KN_F32)->cast_from(space->f32, x, p->dtype, n * down);
+        x = space->f32;
+    }
+    p->folds->rows[p->fold](cells, x, n, down, down, NULL, p->recipe.p);
+}
+
+static __attribute__((noinline)) void fold_fused(const plan *p, kn_cell *cells, int64_t at,
+                                                 int64_t n, int64_t down) {
+    tile_space space;
+    int64_t block = p->dtype == KN_F64 ? KN_FOLD_BLOCK_BYTES / 8 : KN_FOLD_BLOCK_BYTES / 4;
+    int64_t together = down == p->stride ? KN__ROW_BLOCK / down : 0;
+    if (together > 1) {
+        for (int64_t o = 0; o < n; o += together)
+            fold_tile(p, &space, cells + o, at + o * down, at_most(n - o, together), down);
+        return;
+    }
+    for (int64_t o = 0; o < n; o++) {
+        for (int64_t d = 0; d < down; d += block)
+            fold_tile(p, &space, cells + o, at + o * p->stride + d, 1, at_most(down - d, block));
+    }
+}
+
+static void fold_piece(const plan *p, kn_cell *cells, int64_t at, int64_t n, int64_t down,
+                       const kn_cell *shift) {
+    if (p->source) {
+        fold_fused(p, cells, at, n, down);
+        return;
+    }
+    const char *x = p->x + (size_t)at * kn_dtype_bytes(p->dtype);
+    if (p->dtype == KN_F16 || p->dtype == KN_BF16) {
+        fold_halves(p, cells, (const uint16_t *)(const void *)x, n, down, shift);
+        return;
+    }
+    const kn_fold_loop *loops = p->columns ? p->folds->columns : p->folds->rows;
+    loops[p->fold](cells, x, n, down, p->stride, shift, p->recipe.p);
+}
+
+/* Where a unit's results begin, and how many they are. */
+static int64_t unit_place(const plan *p, int64_t unit, int64_t *n) {
+    int64_t from = unit % p->tiles * p->tile;
+    *n = at_most(p->across - from, p->tile);
+    return unit / p->tiles * p->across + from;
+}
+
+static void neutral(const plan *p, kn_cell *cells, int64_t n) {
+    bool max = p->fold == KN__FOLD_MAX || p->fold == KN__FOLD_MAX_ABS,
+         prod = p->fold == KN__FOLD_PROD;
+    kn_cell first = {.i = 0};
+    if (kn__is_float(p->dtype) && p->fold != KN__FOLD_COUNT)
+        first.f = p->fold >= KN__FOLD_MAX ? (max ? -(double)INFINITY : (double)INFINITY) : prod;
+    else
+        first.i = p->fold >= KN__FOLD_MAX ? (max ? INT64_MIN : INT64_MAX) : prod;
+    for (int64_t i = 0; i < n; i++) cells[i] = first;
+}
+
+/* One tile over one chunk of the reduced elements. */
+static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells,
+                      const kn_cell *shift) {
+    int64_t r0 = 0, r1 = p->reduced.total, d0 = 0, d1 = p->down, n;
+    if (p->chunks > 1 && p->outer_chunks) {
+        r0 = kn__part(p->reduced.total, p->chunks, chunk);
+        r1 = kn__part(p->reduced.total, p->chunks, chunk + 1);
+    } else if (p->chunks > 1) {
+        d0 = kn__part(p->down, p->chunks, chunk);
+        d1 = kn__part(p->down, p->chunks, chunk + 1);
+    }
+    unit_place(p, unit, &n);
+    int64_t from = unit % p->tiles * p->tile;
+    int64_t base = offset(&p->kept, unit / p->tiles);
+    base += p->columns ? d0 * p->stride + from : from * p->stride + d0;
+    neutral(p, cells, n);
+    for (int64_t r = r0; r < r1; r++)
+        fold_piece(p, cells, base + offset(&p->reduced, r), n, d1 - d0, shift);
+}
+
+/* --- shifts and finishes --- */
+
+/* Of a mean: the first element of each of n results. Sums of distances from it keep their digits
+ * where the elements lie close together, far from zero. */
+static void first_elements(const plan *p, int64_t unit, kn_cell *first) {
+    int64_t n, from = unit % p->tiles * p->tile, step = p->columns ? 1 : p->stride;
+    unit_place(p, unit, &n);
+    size_t bytes = kn_dtype_bytes(p->dtype);
+    const char *x = p->x + (size_t)(offset(&p->kept, unit / p->tiles) + from * step) * bytes;
+    for (int64_t i = 0; i < n; i++)
+        first[i].f = kn__as_double(x + (size_t)(i * step) * bytes, p->dtype);
+}
+
+/* shift: the first elements, or nothing; joined: what the first pass made. */
+static void make_shift(const plan *p, kn_cell *shift, const kn_cell *joined, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (p->recipe.shift == KN__SHIFT_MEAN)
+            shift[i].f += joined[i].f / (double)p->recipe.n_in;
+        else
+            shift[i] = joined[i];
+    }
+}
+
+static void given_shift(const plan *p, kn_cell *shift, int64_t at, int64_t n) {
+    size_t bytes = kn_dtype_bytes(p->dtype);
+    for (int64_t i = 0; i < n; i++)
+        shift[i].f =
+            kn__as_double((const char *)p->given->data + (size_t)(at + i) * bytes, p->dtype);
+}
+
+static void store(const plan *p, int64_t at, double *v, int64_t n) {
+    kn_dtype dtype = (kn_dtype)p->out->dtype;
+    size_t bytes = kn_dtype_bytes(dtype);
+    char *out = (char *)p->out->data + (size_t)at * bytes;
+    if (p->accumulate)
+        for (int64_t i = 0; i < n; i++) v[i] += kn__as_double(out + (size_t)i * bytes, dtype);
+    if (dtype == KN_F32) {
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = (float)v[i];
+    } else if (dtype == KN_F64) {
+        memcpy(out, v, (size_t)n * sizeof *v);
+    } else {
+        for (int64_t i = 0; i < n; i++) kn__from_double(out + (size_t)i * bytes, v[i], dtype);
+    }
+}
+
+static void store_integers(const plan *p, int64_t at, const kn_cell *cells, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        char *out =
+            (char *)p->out->data + (size_t)(at + i) * kn_dtype_bytes((kn_dtype)p->out->dtype);
+        int32_t low = (int32_t)cells[i].i;
+        if (p->out->dtype == KN_I64)
+            memcpy(out, &cells[i].i, sizeof cells[i].i);
+        else if (p->out->dtype == KN_I32)
+            memcpy(out, &low, sizeof low);
+        else
+            *out = (char)cells[i].i;
+    }
+}
+
+/* n <= KN_COLUMNS results from `at` on. */
+static void finish(const plan *p, int64_t at, const kn_cell *cells, const kn_cell *shift,
+                   int64_t n) {
+    bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
+    bool plain = p->recipe.finish == KN__FINISH_SCALE && p->recipe.scale == 1;
+    if (integers && plain && !kn__is_float((kn_dtype)p->out->dtype)) {
+        store_integers(p, at, cells, n);
+        return;
+    }
+    double v[KN_COLUMNS];
+    for (int64_t i = 0; i < n; i++) v[i] = integers ? (double)cells[i].i : cells[i].f;
+    if (p->recipe.finish == KN__FINISH_SCALE) {
+        for (int64_t i = 0; i < n; i++) v[i] *= p->recipe.scale;
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            v[i] = finished(&p->recipe, p->dtype, v[i], shift ? shift[i].f : 0);
+    }
+    store(p, at, v, n);
+}
+
+/* --- running it --- */
+
+/* The fold that makes the shifts. */
+static plan shift_plan(const plan *p) {
+    plan first = *p;
+    first.fold = p->recipe.shift == KN__SHIFT_MAX ? KN__FOLD_MAX : KN__FOLD_SUM_FROM;
+    return first;
+}
+
+static bool has_first_pass(const plan *p) {
+    return p->recipe.shift == KN__SHIFT_MEAN || p->recipe.shift == KN__SHIFT_MAX;
+}
+
+static void whole_unit(const plan *p, int64_t unit) {
+    kn_cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
+    int64_t n, at = unit_place(p, unit, &n);
+    if (has_first_pass(p)) {
+        plan first = shift_plan(p);
+        bool mean = p->recipe.shift == KN__SHIFT_MEAN;
+        if (mean) first_elements(p, unit, shifts);
+        fold_unit(&first, unit, 0, cells, mean ? shifts : NULL);
+        make_shift(p, shifts, cells, n);
+    } else if (p->given) {
+        given_shift(p, shifts, at, n);
+    }
+    const kn_cell *shift = p->recipe.shift == KN__SHIFT_NONE ? NULL : shifts;
+    fold_unit(p, unit, 0, cells, shift);
+    finish(p, at, cells, shift, n);
+}
+
+static void whole_part(void *ctx, int64_t part) {
+    const plan *p = ctx;
+    int64_t to = at_most((part + 1) * p->units_each, p->units);
+    for (int64_t unit = part * p->units_each; unit < to; unit++) whole_unit(p, unit);
+}
+
+static void chunk_part(void *ctx, int64_t part) {
+    const plan *p = ctx;
+    int64_t unit = part / p->chunks, chunk = part % p->chunks, n;
+    int64_t at = unit_place(p, unit, &n);
+    fold_unit(p, unit, chunk, p->partial + chunk * p->out->n + at, p->shift ? p->shift + at : NULL);
+}
+
+/* One pass over all chunks; the joined results are in the first one's place. */
+static void chunked_pass(plan *p, int threads) {
+    bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
+    kn__parallel_for(threads, p->units * p->chunks, chunk_part, p);
+    for (int64_t chunk = 1; chunk < p->chunks; chunk++) {
+        const kn_cell *from = p->partial + chunk * p->out->n;
+        for (int64_t i = 0; i < p->out->n; i++) {
+            kn_cell *to = &p->partial[i];
+            if (integers)
+                to->i = join_integers(p->fold, to->i, from[i].i);
+            else
+                to->f = join(p->fold, to->f, from[i].f);
+        }
+    }
+}
+
+static kn_status run_chunks(plan *p, kn_op_call *call) {
+    int64_t outputs = p->out->n;
+    void *partial = NULL;
+    KN_TRY(kn__work(&partial, call, (size_t)((p->chunks + 1) * outputs) * sizeof(kn_cell)));
+    p->partial = partial;
+    if (p->recipe.shift != KN__SHIFT_NONE) {
+        kn_cell *shift = p->partial + p->chunks * outputs;
+        if (has_first_pass(p)) {
+            plan first = shift_plan(p);
+            if (p->recipe.shift == KN__SHIFT_MEAN) {
+                for (int64_t unit = 0, n; unit < p->units; unit++)
+                    first_elements(p, unit, shift + unit_place(p, unit, &n));
+                first.shift = shift;
+            }
+            chunked_pass(&first, call->threads);
+            make_shift(p, shift, p->partial, outputs);
+        } else {
+            given_shift(p, shift, 0, outputs);
+        }
+        p->shift = shift;
+    }
+    chunked_pass(p, call->threads);
+    for (int64_t at = 0; at < outputs; at += KN_COLUMNS)
+        finish(p, at, p->partial + at, p->shift ? p->shift + at : NULL,
+               at_most(outputs - at, KN_COLUMNS));
+    return KN_OK;
+}
+
+/* Of no elements. */
+static void finish_nothing(plan *p) {
+    kn_cell cells[KN_COLUMNS], shift[KN_COLUMNS];
+    plan first = shift_plan(p);
+    neutral(&first, shift, KN_COLUMNS);
+    neutral(p, cells, KN_COLUMNS);
+    for (int64_t at = 0; at < p->out->n; at += KN_COLUMNS)
+        finish(p, at, cells, shift, at_most(p->out->n - at, KN_COLUMNS));
+}
+
+static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
+    const kn_tensor *x = call->in[0];
+    plan p = {.source = source,
+              .folds = kn__folds((kn_dtype)x->dtype),
+              .recipe = kn__reduce_recipe(call),
+              .dtype = (kn_dtype)x->dtype,
+              .x = x->data,
+              .out = call->out[0],
+              .accumulate = (call->accumulate & 1) != 0};
+    p.fold = p.recipe.fold;
+    if (p.recipe.shift == KN__SHIFT_GIVEN) p.given = call->in[1];
+    if (x->n == 0) {
+        finish_nothing(&p);
+        return KN_OK;
+    }
+    plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
+    plan_chunks(&p);
+    if (p.chunks > 1) return run_chunks(&p, call);
+    int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
+    kn__parallel_for(threads, kn__chunks(p.units, p.units_each), whole_part, &p);
+    return KN_OK;
+}
+
+kn_status kn__host_reduce(kn_op_call *call) {
+    if (call->in[0]->state == KN_TENSOR_PENDING) return kn__fuse_reduce(call);
+    return reduce_from(call, NULL);
+}
+
+kn_status kn__host_reduce_fused(kn_op_call *call, const kn__fused *f) {
+    return reduce_from(call, f);
+}
+
+bool kn__host_reduce_fuses(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0];
+    if (x->n == 0 || kn__reduce_recipe(call).shift != KN__SHIFT_NONE) return false;
+    plan p = {0};
+    plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
+    return !p.columns;
+}
+
+/* --- places of extremes: x as [outer, n, inner] --- */
+
+typedef struct place_job {
+    const kn_folds *folds;
+    const char *x;
+    int64_t *places; /* NULL: not wanted */
+    kn_tensor *values;
+    kn_dtype dtype;
+    bool max;
+    int64_t n, inner, tile, tiles, units, units_each;
+    int64_t chunks; /* of a single long row */
+    kn_cell *chunk_best;
+    int64_t *chunk_place;
+} place_job;
+
+static bool improves(const place_job *j, kn_cell v, kn_cell best) {
+    if (!kn__is_float(j->dtype)) return j->max ? v.i > best.i : v.i < best.i;
+    return (j->max ? v.f > best.f : v.f < best.f) || (v.f != v.f && best.f == best.f);
+}
+
+static void store_place(const place_job *j, int64_t at, const kn_cell *best, const int64_t *places,
+                        int64_t n) {
+    if (j->places) memcpy(j->places + at, places, (size_t)n * sizeof *places);
+    if (!j->values) return;
+    plan p = {.out = j->values, .dtype = j->dtype, .recipe = {.scale = 1}};
+    finish(&p, at, best, NULL, n);
+}
+
+/* Pieces of a row of halves, or of one along columns, are joined in their order. */
+static void place_halves(const place_job *j, kn_cell *best, int64_t *places, const uint16_t *x,
+                         int64_t n, int64_t down) {
+    float buffer[HALF_ROWS * KN_COLUMNS];
+    const kn_loops *loops = kn__loops(KN_F32);
+    bool columns = j->inner > 1;
+    int64_t step = columns ? HALF_ROWS : HALF_BLOCK;
+    kn_cell piece[KN_COLUMNS];
+    int64_t at[KN_COLUMNS];
+    for (int64_t d = 0; d < down; d += step) {
+        int64_t m = at_most(down - d, step);
+        if (columns) {
+            for (int64_t r = 0; r < m; r++)
+                loops->cast_from(buffer + r * n, x + (d + r) * j->inner, j->dtype, n);
+            j->folds->place_columns(piece, at, buffer, n, m, n, j->max);
+        } else {
+            loops->cast_from(buffer, x + d, j->dtype, m);
+            j->folds->place_rows(piece, at, buffer, 1, m, m, j->max);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            if (d && !improves(j, piece[i], best[i])) continue;
+            best[i] = piece[i];
+            places[i] = at[i] + d;
+        }
+    }
+}
+
+static void find_places(const place_job *j, kn_cell *best, int64_t *places, int64_t at, int64_t n,
+                        int64_t down) {
+    const char *x = j->x + (size_t)at * kn_dtype_bytes(j->dtype);
+    if (j->dtype == KN_F16 || j->dtype == KN_BF16) {
+        const uint16_t *in = (const uint16_t *)(const void *)x;
+        bool columns = j->inner > 1;
+        for (int64_t o = 0; o < (columns ? 1 : n); o++)
+            place_halves(j, best + o, places + o, in + o * j->n, columns ? n : 1, down);
+    } else if (j->inner > 1) {
+        j->folds->place_columns(best, places, x, n, down, j->inner, j->max);
+    } else {
+        j->folds->place_rows(best, places, x, n, down, j->n, j->max);
+    }
+}
+
+static void place_part(void *ctx, int64_t part) {
+    const place_job *j = ctx;
+    int64_t to = at_most((part + 1) * j->units_each, j->units);
+    int64_t across = j->inner > 1 ? j->inner : j->units / j->tiles;
+    kn_cell best[KN_COLUMNS];
+    int64_t places[KN_COLUMNS];
+    for (int64_t unit = part * j->units_each; unit < to; unit++) {
+        if (j->inner > 1) {
+            int64_t outer = unit / j->tiles, from = unit % j->tiles * j->tile,
+                    n = at_most(across - from, j->tile);
+            find_places(j, best, places, outer * j->n * j->inner + from, n, j->n);
+            store_place(j, outer * j->inner + from, best, places, n);
+        } else {
+            find_places(j, best, places, unit * j->n, 1, j->n);
+            store_place(j, unit, best, places, 1);
+        }
+    }
+}
+
+static void place_chunk(void *ctx, int64_t chunk) {
+    const place_job *j = ctx;
+    int64_t from = kn__part(j->n, j->chunks, chunk), to = kn__part(j->n, j->chunks, chunk + 1);
+    find_places(j, &j->chunk_best[chunk], &j->chunk_place[chunk], from, 1, to - from);
+    j->chunk_place[chunk] += from;
+}
+
+/* One long row. */
+static void place_chunks(place_job *j, int threads) {
+    kn_cell best[CHUNKS_MAX];
+    int64_t places[CHUNKS_MAX], first = 0;
+    j->chunk_best = best, j->chunk_place = places;
+    kn__parallel_for(threads, j->chunks, place_chunk, j);
+    for (int64_t c = 1; c < j->chunks; c++)
+        if (improves(j, best[c], best[first])) first = c;
+    store_place(j, 0, &best[first], &places[first], 1);
+}
+
+kn_status kn__host_place(kn_op_call *call) {
+    const kn_tensor *x = call->in[0];
+    kn__lines lines = kn__lines_of(x, ((const kn_attr_axes *)call->attr)->mask);
+    bool pair = call->n_out > 1;
+    place_job j = {.folds = kn__folds((kn_dtype)x->dtype),
+                   .x = x->data,
+                   .values = pair ? call->out[0] : NULL,
+                   .places = NULL,
+                   .dtype = (kn_dtype)x->dtype,
+                   .max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
+                   .n = lines.n,
+                   .inner = lines.inner};
+    kn_tensor *places = call->out[pair ? 1 : 0];
+    if (places) j.places = places->data;
+    j.tile = at_most(j.inner, KN_COLUMNS);
+    j.tiles = kn__chunks(j.inner, KN_COLUMNS);
+    j.units = lines.outer * j.tiles;
+    j.units_each = CHUNK_ELEMENTS / (x->n / j.units + 1) + 1;
+    j.chunks = j.units == 1 && j.inner == 1 ? at_most(j.n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;
+    int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
+    if (j.chunks > 1)
+        place_chunks(&j, threads);
+    else
+        kn__parallel_for(threads, kn__chunks(j.units, j.units_each), place_part, &j);
+    return KN_OK;
+}

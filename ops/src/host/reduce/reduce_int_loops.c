@@ -1,0 +1,133 @@
+/* Inner loops of reductions of integers, joined in i64: compiled for i64, i32 and u8 (which serves
+ * bools too). Sums and products wrap. */
+#include "host/base/loops.h"
+#include "host/reduce/folds.h"
+
+typedef KN_ROW_INTEGER integer;
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE bool is_max(kn__fold fold) { return fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS; }
+INLINE bool is_extreme(kn__fold fold) { return fold >= KN__FOLD_MAX; }
+
+INLINE int64_t map(kn__fold fold, integer x) {
+    bool absolute =
+        fold == KN__FOLD_SUM_ABS || fold == KN__FOLD_MAX_ABS || fold == KN__FOLD_MIN_ABS;
+    int64_t v = (int64_t)x;
+    if (fold == KN__FOLD_COUNT) return v != 0;
+    if (fold == KN__FOLD_SUM_SQUARE) return v * v;
+    return absolute && v < 0 ? -v : v;
+}
+
+INLINE int64_t join(kn__fold fold, int64_t a, int64_t b) {
+    if (is_extreme(fold)) return (is_max(fold) ? a > b : a < b) ? a : b;
+    return fold == KN__FOLD_PROD ? a * b : a + b;
+}
+
+/* Counts and small sums: lanes of the type's own width, emptied before they overflow. */
+typedef integer vec __attribute__((vector_size(KN_TILE_BYTES)));
+enum { WIDTH = KN_TILE_BYTES / sizeof(integer), ROUNDS = 255 };
+
+INLINE int64_t count(const integer *x, int64_t n) {
+    int64_t total = 0, i = 0;
+    while (i + WIDTH <= n) {
+        vec lanes = {0};
+        for (int r = 0; r < ROUNDS && i + WIDTH <= n; r++, i += WIDTH) {
+            vec v;
+            __builtin_memcpy(&v, x + i, sizeof v);
+            lanes -= (vec)(v != 0); /* a lane that is true is -1 */
+        }
+        for (int l = 0; l < (int)WIDTH; l++) total += (int64_t)lanes[l];
+    }
+    for (; i < n; i++) total += x[i] != 0;
+    return total;
+}
+
+/* The extreme in the type's own width. */
+INLINE int64_t extreme(kn__fold fold, const integer *x, int64_t n) {
+    integer best = x[0];
+    for (int64_t i = 1; i < n; i++) best = (is_max(fold) ? x[i] > best : x[i] < best) ? x[i] : best;
+    return (int64_t)best;
+}
+
+INLINE void rows(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, int64_t down,
+                 int64_t stride) {
+    for (int64_t o = 0; o < n; o++) {
+        const integer *in = x + o * stride;
+        int64_t acc = cells[o].i;
+        if (fold == KN__FOLD_COUNT) {
+            acc += count(in, down);
+        } else if ((fold == KN__FOLD_MAX || fold == KN__FOLD_MIN) && down > 0) {
+            acc = join(fold, acc, extreme(fold, in, down));
+        } else {
+            for (int64_t d = 0; d < down; d++) acc = join(fold, acc, map(fold, in[d]));
+        }
+        cells[o].i = acc;
+    }
+}
+
+INLINE void columns(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, int64_t down,
+                    int64_t stride) {
+    for (int64_t d = 0; d < down; d++) {
+        const integer *in = x + d * stride;
+        for (int64_t i = 0; i < n; i++) cells[i].i = join(fold, cells[i].i, map(fold, in[i]));
+    }
+}
+
+static void place_rows(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                       int64_t stride, bool max) {
+    const integer *in = x;
+    for (int64_t o = 0; o < n; o++, in += stride) {
+        int64_t best = max ? extreme(KN__FOLD_MAX, in, down) : extreme(KN__FOLD_MIN, in, down),
+                i = 0;
+        while ((int64_t)in[i] != best) i++;
+        cells[o].i = best;
+        places[o] = i;
+    }
+}
+
+static void place_columns(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                          int64_t stride, bool max) {
+    const integer *in = x;
+    for (int64_t i = 0; i < n; i++) cells[i].i = (int64_t)in[i], places[i] = 0;
+    for (int64_t d = 1; d < down; d++) {
+        in += stride;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t b = cells[i].i, v = (int64_t)in[i];
+            bool better = max ? v > b : v < b;
+            cells[i].i = better ? v : b;
+            places[i] = better ? d : places[i];
+        }
+    }
+}
+
+typedef integer element;
+typedef int64_t result, joined;
+#define KN_CELL i
+#include "host/reduce/scan_loops.h"
+
+#define FOLDS(F)                                                                                   \
+    F(SUM) F(SUM_ABS) F(SUM_SQUARE) F(COUNT) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
+#define EXPAND(name)                                                                               \
+    static void rows_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,                \
+                            int64_t stride, const kn_cell *shift, double p) {                      \
+        (void)shift, (void)p;                                                                      \
+        rows(KN__FOLD_##name, cells, x, n, down, stride);                                          \
+    }                                                                                              \
+    static void columns_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,             \
+                               int64_t stride, const kn_cell *shift, double p) {                   \
+        (void)shift, (void)p;                                                                      \
+        columns(KN__FOLD_##name, cells, x, n, down, stride);                                       \
+    }
+FOLDS(EXPAND)
+
+#define TABLE__(name, isa) kn__folds_##name##_##isa
+#define TABLE_(name, isa) TABLE__(name, isa)
+extern const kn_folds TABLE_(KN_ROW_NAME, KN_ISA);
+const kn_folds TABLE_(KN_ROW_NAME, KN_ISA) = {
+#define ROWS(name) [KN__FOLD_##name] = rows_##name,
+#define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
+    .rows = {FOLDS(ROWS)},
+    .columns = {FOLDS(COLUMNS)},
+    .place_rows = place_rows,
+    .place_columns = place_columns,
+    SCAN_TABLES};

@@ -1,0 +1,367 @@
+/* Inner loops of reductions of floats. Elements are joined in fixed lanes over short blocks, the
+ * blocks in double: so an f32 sum is good to its last bits whatever its length, and has the same
+ * bits for every instruction set. One walk along rows and one along columns serve every fold. */
+#include <math.h>
+
+#include "host/reduce/folds.h"
+#include "host/softmax/softmax_exp.h"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+typedef real vec __attribute__((vector_size(KN_TILE_BYTES)));
+typedef real_bits vec_bits __attribute__((vector_size(KN_TILE_BYTES)));
+enum {
+    WIDTH = KN_TILE_BYTES / sizeof(real),
+    LANES = 256 / sizeof(real),
+    VECTORS = LANES / WIDTH,
+    BLOCK = KN_FOLD_BLOCK_BYTES / sizeof(real),
+    STEP = KN_LANES,
+    BLOCK_ROWS = 64
+};
+#define INLINE static inline __attribute__((always_inline))
+
+/* --- one element, one vector; `fold` is constant in every expansion --- */
+
+INLINE bool is_extreme(kn__fold fold) { return fold >= KN__FOLD_MAX; }
+INLINE bool is_max(kn__fold fold) { return fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS; }
+INLINE bool is_abs(kn__fold fold) {
+    return fold == KN__FOLD_SUM_ABS || fold == KN__FOLD_MAX_ABS || fold == KN__FOLD_MIN_ABS;
+}
+
+INLINE double neutral(kn__fold fold) {
+    if (is_extreme(fold)) return is_max(fold) ? -(double)INFINITY : (double)INFINITY;
+    return fold == KN__FOLD_PROD;
+}
+
+INLINE real map(kn__fold fold, real x, real shift, double p) {
+    if (is_abs(fold)) return x < 0 ? -x : (x == 0 ? 0 : x);
+    if (fold == KN__FOLD_SUM_SQUARE) return (x - shift) * (x - shift);
+    if (fold == KN__FOLD_SUM_FROM) return x - shift;
+    if (fold == KN__FOLD_SUM_EXP) return exp_nonpositive(x - shift);
+    if (fold == KN__FOLD_SUM_POWER) return (real)pow(fabs((double)x), p);
+    return x;
+}
+
+INLINE vec map_vec(kn__fold fold, vec x, vec shift) {
+    if (is_abs(fold)) {
+        const vec_bits sign = (vec_bits)(-(vec){0});
+        return (vec)((vec_bits)x & ~sign);
+    }
+    if (fold == KN__FOLD_SUM_FROM) return x - shift;
+    return fold == KN__FOLD_SUM_SQUARE ? (x - shift) * (x - shift) : x;
+}
+
+INLINE double join(kn__fold fold, double a, double b) {
+    if (is_extreme(fold)) return ((is_max(fold) ? a > b : a < b) | (a != a)) ? a : b;
+    return fold == KN__FOLD_PROD ? a * b : a + b;
+}
+
+/* The same within a block, in the type's own precision. */
+INLINE real join_real(kn__fold fold, real a, real b) {
+    if (is_extreme(fold)) return ((is_max(fold) ? a > b : a < b) | (a != a)) ? a : b;
+    return fold == KN__FOLD_PROD ? a * b : a + b;
+}
+
+/* a > b ? a : b, lane by lane; for the least: a < b. */
+INLINE vec better(bool max, vec a, vec b) {
+#if defined __x86_64__ && defined KN_REAL_IS_F32
+#define MAX_MIN(width) (max ? _mm##width##_max_ps(a, b) : _mm##width##_min_ps(a, b))
+#elif defined __x86_64__
+#define MAX_MIN(width) (max ? _mm##width##_max_pd(a, b) : _mm##width##_min_pd(a, b))
+#endif
+#ifndef MAX_MIN
+    vec_bits keep = max ? a > b : a < b;
+    return (vec)((keep & (vec_bits)a) | (~keep & (vec_bits)b));
+#elif defined __AVX512F__
+    return MAX_MIN(512);
+#elif defined __AVX2__
+    return MAX_MIN(256);
+#else
+    return MAX_MIN();
+#endif
+}
+
+/* Joins v into acc; of extremes, NaNs are noted and left out. */
+INLINE void join_vec(kn__fold fold, vec *acc, vec_bits *nans, vec v) {
+    if (is_extreme(fold)) {
+        *acc = better(is_max(fold), v, *acc);
+        *nans |= v != v;
+    } else {
+        *acc = fold == KN__FOLD_PROD ? *acc * v : *acc + v;
+    }
+}
+
+INLINE vec load(const real *x) {
+    vec v;
+    __builtin_memcpy(&v, x, sizeof v);
+    return v;
+}
+
+/* --- along rows --- */
+
+/* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
+INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans) {
+    vec_bits none = {0};
+    for (int half = lanes / WIDTH / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) {
+            vec v = acc[k];
+            acc[k] = acc[k + half];
+            join_vec(fold, &acc[k], &none, v);
+        }
+    real lane[WIDTH];
+    __builtin_memcpy(lane, acc, sizeof lane);
+    for (int half = WIDTH / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] = join_real(fold, lane[l], lane[l + half]);
+    bool nan = false;
+    if (is_extreme(fold))
+        for (int l = 0; l < WIDTH; l++) nan |= (*nans)[l] != 0;
+    return nan ? (real)NAN : lane[0];
+}
+
+INLINE real few(kn__fold fold, const real *x, int64_t n, real shift, double p) {
+    real acc = (real)neutral(fold);
+    for (int64_t i = 0; i < n; i++) acc = join_real(fold, acc, map(fold, x[i], shift, p));
+    return acc;
+}
+
+/* In `lanes` lanes, a constant. */
+INLINE double lanes_block(kn__fold fold, const real *x, int64_t n, int lanes, real shift,
+                          double p) {
+    enum { STEP_VECTORS = STEP / WIDTH };
+    vec acc[VECTORS], shifts = shift - (vec){0}, first = (real)neutral(fold) - (vec){0};
+    vec_bits nans = {0};
+    for (int k = 0; k < lanes / WIDTH; k++) acc[k] = first;
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        KN_UNROLL(16)
+        for (int k = 0; k < lanes / WIDTH; k++)
+            join_vec(fold, &acc[k], &nans, map_vec(fold, load(x + i + k * WIDTH), shifts));
+    }
+    for (; i + STEP <= n; i += STEP) {
+        KN_UNROLL(4)
+        for (int k = 0; k < STEP_VECTORS; k++)
+            join_vec(fold, &acc[k], &nans, map_vec(fold, load(x + i + k * WIDTH), shifts));
+    }
+    real rest = few(fold, x + i, n - i, shift, p);
+    return join(fold, (double)join_lanes(fold, acc, lanes, &nans), (double)rest);
+}
+
+/* Short ones in few lanes: the others would stay neutral. */
+INLINE double block(kn__fold fold, const real *x, int64_t n, real shift, double p) {
+    if (n < STEP) return (double)few(fold, x, n, shift, p);
+    return n < LANES ? lanes_block(fold, x, n, STEP, shift, p)
+                     : lanes_block(fold, x, n, LANES, shift, p);
+}
+
+/* Exponentials and powers are computed first, then added. */
+INLINE double mapped_block(kn__fold fold, const real *x, int64_t n, real shift, double p) {
+    real mapped[BLOCK];
+    for (int64_t i = 0; i < n; i++) mapped[i] = map(fold, x[i], shift, p);
+    return block(KN__FOLD_SUM, mapped, n, 0, 0);
+}
+
+INLINE double row(kn__fold fold, const real *x, int64_t n, real shift, double p) {
+    bool mapped = fold == KN__FOLD_SUM_EXP || fold == KN__FOLD_SUM_POWER;
+    double acc = neutral(fold);
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t m = n - i < BLOCK ? n - i : BLOCK;
+        double part =
+            mapped ? mapped_block(fold, x + i, m, shift, p) : block(fold, x + i, m, shift, p);
+        acc = join(fold, acc, part);
+    }
+    return acc;
+}
+
+INLINE void rows(kn__fold fold, kn_cell *cells, const real *x, int64_t n, int64_t down,
+                 int64_t stride, const kn_cell *shift, double p) {
+    for (int64_t o = 0; o < n; o++) {
+        real s = shift ? (real)shift[o].f : 0;
+        cells[o].f = join(fold, cells[o].f, row(fold, x + o * stride, down, s, p));
+    }
+}
+
+/* --- along columns: blocks of rows in the type's own precision, four rows at a time --- */
+
+INLINE void block_of_rows(kn__fold fold, real *part, const real *x, int64_t n, int64_t down,
+                          int64_t stride, const real *s, double p) {
+    int64_t d = 0;
+    for (; d + 4 <= down; d += 4) {
+        const real *x0 = x + d * stride, *x1 = x0 + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+        for (int64_t i = 0; i < n; i++) {
+            real a = join_real(fold, map(fold, x0[i], s[i], p), map(fold, x1[i], s[i], p));
+            real b = join_real(fold, map(fold, x2[i], s[i], p), map(fold, x3[i], s[i], p));
+            part[i] = join_real(fold, part[i], join_real(fold, a, b));
+        }
+    }
+    for (; d < down; d++) {
+        const real *x0 = x + d * stride;
+        for (int64_t i = 0; i < n; i++)
+            part[i] = join_real(fold, part[i], map(fold, x0[i], s[i], p));
+    }
+}
+
+/* Extremes of `down` rows, a constant; NaNs are noted aside: the choice of one of two numbers is
+ * one instruction then. */
+INLINE void join_extremes(kn__fold fold, real *part, real_bits *nans, const real *x, int64_t n,
+                          int64_t down, int64_t stride) {
+    int64_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        vec acc = load(part + i);
+        vec_bits seen;
+        __builtin_memcpy(&seen, nans + i, sizeof seen);
+        for (int64_t d = 0; d < down; d++)
+            join_vec(fold, &acc, &seen, map_vec(fold, load(x + d * stride + i), (vec){0}));
+        __builtin_memcpy(part + i, &acc, sizeof acc);
+        __builtin_memcpy(nans + i, &seen, sizeof seen);
+    }
+    for (; i < n; i++) {
+        for (int64_t d = 0; d < down; d++) {
+            real v = map(fold, x[d * stride + i], 0, 0);
+            part[i] = (is_max(fold) ? v > part[i] : v < part[i]) ? v : part[i];
+            nans[i] |= v != v;
+        }
+    }
+}
+
+INLINE void extremes_of_rows(kn__fold fold, real *part, const real *x, int64_t n, int64_t down,
+                             int64_t stride) {
+    real_bits nans[KN_COLUMNS];
+    int64_t d = 0;
+    for (int64_t i = 0; i < n; i++) nans[i] = 0;
+    for (; d + 4 <= down; d += 4) join_extremes(fold, part, nans, x + d * stride, n, 4, stride);
+    for (; d < down; d++) join_extremes(fold, part, nans, x + d * stride, n, 1, stride);
+    for (int64_t i = 0; i < n; i++) part[i] = nans[i] ? (real)NAN : part[i];
+}
+
+INLINE void columns(kn__fold fold, kn_cell *cells, const real *x, int64_t n, int64_t down,
+                    int64_t stride, const kn_cell *shift, double p) {
+    real part[KN_COLUMNS], s[KN_COLUMNS];
+    for (int64_t i = 0; i < n; i++) s[i] = shift ? (real)shift[i].f : 0;
+    for (int64_t d = 0; d < down; d += BLOCK_ROWS) {
+        for (int64_t i = 0; i < n; i++) part[i] = (real)neutral(fold);
+        int64_t rows = down - d < BLOCK_ROWS ? down - d : BLOCK_ROWS;
+        if (is_extreme(fold))
+            extremes_of_rows(fold, part, x + d * stride, n, rows, stride);
+        else
+            block_of_rows(fold, part, x + d * stride, n, rows, stride, s, p);
+        for (int64_t i = 0; i < n; i++) cells[i].f = join(fold, cells[i].f, (double)part[i]);
+    }
+}
+
+/* --- counts --- */
+
+static void count_rows(kn_cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
+                       const kn_cell *shift, double p) {
+    (void)shift, (void)p;
+    for (int64_t o = 0; o < n; o++) {
+        const real *in = (const real *)x + o * stride;
+        for (int64_t d = 0; d < down; d += BLOCK) {
+            int64_t m = down - d < BLOCK ? down - d : BLOCK;
+            real_bits count = 0;
+            for (int64_t i = 0; i < m; i++) count += in[d + i] != 0;
+            cells[o].i += count;
+        }
+    }
+}
+
+static void count_columns(kn_cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
+                          const kn_cell *shift, double p) {
+    (void)shift, (void)p;
+    for (int64_t d = 0; d < down; d++) {
+        const real *in = (const real *)x + d * stride;
+        for (int64_t i = 0; i < n; i++) cells[i].i += in[i] != 0;
+    }
+}
+
+/* --- places of extremes --- */
+
+/* The block with the extreme is found first, then its place in there. */
+INLINE void place_row(kn_cell *cell, int64_t *place, const real *x, int64_t n, kn__fold fold) {
+    double best = (double)x[0];
+    int64_t from = 0, i;
+    for (i = 0; i < n; i += BLOCK) {
+        double b = block(fold, x + i, n - i < BLOCK ? n - i : BLOCK, 0, 0);
+        if ((fold == KN__FOLD_MAX ? b > best : b < best) || (b != b && best == best)) {
+            best = b;
+            from = i;
+        }
+    }
+    i = from;
+    if (best != best)
+        while (x[i] == x[i]) i++;
+    else
+        while ((double)x[i] != best) i++;
+    cell->f = best;
+    *place = i;
+}
+
+static void place_rows(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                       int64_t stride, bool max) {
+    const real *in = x;
+    for (int64_t o = 0; o < n; o++, in += stride) {
+        if (max)
+            place_row(&cells[o], &places[o], in, down, KN__FOLD_MAX);
+        else
+            place_row(&cells[o], &places[o], in, down, KN__FOLD_MIN);
+    }
+}
+
+INLINE void place_all(real *best, int64_t *places, const real *x, int64_t n, int64_t down,
+                      int64_t stride, bool max) {
+    for (int64_t d = 1; d < down; d++) {
+        const real *in = x + d * stride;
+        for (int64_t i = 0; i < n; i++) {
+            real b = best[i], v = in[i];
+            bool better_one = (max ? v > b : v < b) | ((v != v) & (b == b));
+            best[i] = better_one ? v : b;
+            places[i] = better_one ? d : places[i];
+        }
+    }
+}
+
+static void place_columns(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                          int64_t stride, bool max) {
+    const real *in = x;
+    real best[KN_COLUMNS];
+    for (int64_t i = 0; i < n; i++) best[i] = in[i], places[i] = 0;
+    if (max)
+        place_all(best, places, in, n, down, stride, true);
+    else
+        place_all(best, places, in, n, down, stride, false);
+    for (int64_t i = 0; i < n; i++) cells[i].f = (double)best[i];
+}
+
+/* --- scans --- */
+
+typedef real element, result;
+typedef double joined;
+#define KN_CELL f
+#include "host/reduce/scan_loops.h"
+
+/* --- the table --- */
+
+#define FOLDS(F)                                                                                   \
+    F(SUM)                                                                                         \
+    F(SUM_ABS)                                                                                     \
+    F(SUM_SQUARE) F(SUM_FROM) F(SUM_EXP) F(SUM_POWER) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
+#define EXPAND(name)                                                                               \
+    static void rows_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,                \
+                            int64_t stride, const kn_cell *shift, double p) {                      \
+        rows(KN__FOLD_##name, cells, x, n, down, stride, shift, p);                                \
+    }                                                                                              \
+    static void columns_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,             \
+                               int64_t stride, const kn_cell *shift, double p) {                   \
+        columns(KN__FOLD_##name, cells, x, n, down, stride, shift, p);                             \
+    }
+FOLDS(EXPAND)
+
+extern const kn_folds KN_LOOP(folds);
+const kn_folds KN_LOOP(folds) = {
+#define ROWS(name) [KN__FOLD_##name] = rows_##name,
+#define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
+    .rows = {FOLDS(ROWS)[KN__FOLD_COUNT] = count_rows},
+    .columns = {FOLDS(COLUMNS)[KN__FOLD_COUNT] = count_columns},
+    .place_rows = place_rows,
+    .place_columns = place_columns,
+    SCAN_TABLES};

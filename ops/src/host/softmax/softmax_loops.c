@@ -1,0 +1,173 @@
+/* Softmax, log-softmax, their gradients, and the fused loss of one row. Sums run in the lanes of
+ * one 64-byte vector, then pairwise, so their order doesn't depend on the instruction set.
+ * Log-softmax subtracts the maximum first: added to the logarithm it would round that away where
+ * it is large. */
+#include <math.h>
+#include <string.h>
+
+#include "host/base/lanes.h"
+#include "host/softmax/softmax_exp.h"
+
+#ifdef KN_REAL_IS_F32
+#define LOG logf
+#else
+#define LOG log
+#endif
+
+/* A NaN may get lost here: the sum of the exponentials keeps it. */
+static inline real larger(real a, real b) { return a > b ? a : b; }
+
+/* Lanes are arrays here: gcc compares vectors wider than the machine's one by one. */
+static real row_max(const real *x, int64_t n) {
+    real most = -(real)INFINITY, best[KN_LANES];
+    for (int l = 0; l < KN_LANES; l++) best[l] = most;
+    int64_t i = 0;
+    for (; i + KN_LANES <= n; i += KN_LANES)
+        for (int l = 0; l < KN_LANES; l++) best[l] = larger(x[i + l], best[l]);
+    for (int l = 0; l < KN_LANES; l++) most = larger(most, best[l]);
+    for (; i < n; i++) most = larger(most, x[i]);
+    return most;
+}
+
+static real row_sum(const real *x, int64_t n) {
+    kn_vec sum = {0};
+    int64_t i = 0;
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i);
+    real rest = 0;
+    for (; i < n; i++) rest += x[i];
+    return kn_lanes_sum(sum) + rest;
+}
+
+static real row_dot(const real *x, const real *y, int64_t n) {
+    kn_vec sum = {0};
+    int64_t i = 0;
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i) * kn_vec_load(y + i);
+    real rest = 0;
+    for (; i < n; i++) rest += x[i] * y[i];
+    return kn_lanes_sum(sum) + rest;
+}
+
+enum { EXP_BLOCK = 4096 }; /* summed in f32 */
+
+static real block_exp(real *y, const real *x, int64_t n, real most) {
+    real own[EXP_BLOCK], *e = y ? y : own;
+    KN_SIMD
+    for (int64_t i = 0; i < n; i++) e[i] = exp_nonpositive(x[i] - most);
+    return row_sum(e, n);
+}
+
+/* e^(x - most), into y unless that is NULL; returns the sum. */
+static real row_exp(real *y, const real *x, int64_t n, real most) {
+    if (n <= EXP_BLOCK) return block_exp(y, x, n, most);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += EXP_BLOCK) {
+        int64_t m = n - i < EXP_BLOCK ? n - i : EXP_BLOCK;
+        sum += (double)block_exp(y ? y + i : NULL, x + i, m, most);
+    }
+    return (real)sum;
+}
+
+void KN_LOOP(softmax_rows)(void *y, const void *x, int64_t rows, int64_t n, bool logs) {
+    const real *in = x;
+    real *out = y;
+    for (int64_t r = 0; r < rows; r++, in += n, out += n) {
+        real most = row_max(in, n);
+        if (logs) {
+            real log_sum = LOG(row_exp(NULL, in, n, most));
+            for (int64_t i = 0; i < n; i++) out[i] = (in[i] - most) - log_sum;
+            continue;
+        }
+        real scale = 1 / row_exp(out, in, n, most);
+        for (int64_t i = 0; i < n; i++) out[i] *= scale;
+    }
+}
+
+void KN_LOOP(softmax_back_rows)(void *dx, const void *y, const void *g, int64_t rows, int64_t n,
+                                bool logs) {
+    const real *out = y, *grad = g;
+    real *to = dx;
+    for (int64_t r = 0; r < rows; r++, out += n, grad += n, to += n) {
+        if (logs) {
+            real sum = row_sum(grad, n);
+            for (int64_t i = 0; i < n; i++) to[i] = grad[i] - exp_nonpositive(out[i]) * sum;
+        } else {
+            real sum = row_dot(out, grad, n);
+            for (int64_t i = 0; i < n; i++) to[i] = out[i] * (grad[i] - sum);
+        }
+    }
+}
+
+enum { COLUMNS = 64 }; /* done at a time: their statistics stay in the first cache */
+
+static void columns_forward(real *y, const real *x, int64_t n, int64_t stride, int m, bool logs) {
+    real most[COLUMNS], sum[COLUMNS];
+    for (int j = 0; j < m; j++) most[j] = x[j], sum[j] = 0;
+    for (int64_t i = 1; i < n; i++)
+        for (int j = 0; j < m; j++) most[j] = larger(most[j], x[i * stride + j]);
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++) {
+            real e = exp_nonpositive(x[i * stride + j] - most[j]);
+            sum[j] += e;
+            y[i * stride + j] = e;
+        }
+    if (logs) {
+        for (int j = 0; j < m; j++) sum[j] = LOG(sum[j]);
+        for (int64_t i = 0; i < n; i++)
+            for (int j = 0; j < m; j++) y[i * stride + j] = (x[i * stride + j] - most[j]) - sum[j];
+    } else {
+        for (int j = 0; j < m; j++) sum[j] = 1 / sum[j];
+        for (int64_t i = 0; i < n; i++)
+            for (int j = 0; j < m; j++) y[i * stride + j] *= sum[j];
+    }
+}
+
+void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, bool logs) {
+    for (int64_t j = 0; j < inner; j += COLUMNS)
+        columns_forward((real *)y + j, (const real *)x + j, n, inner,
+                        (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+}
+
+static void columns_back(real *dx, const real *y, const real *g, int64_t n, int64_t stride, int m,
+                         bool logs) {
+    real sum[COLUMNS] = {0};
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++)
+            sum[j] += logs ? g[i * stride + j] : y[i * stride + j] * g[i * stride + j];
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++) {
+            int64_t at = i * stride + j;
+            dx[at] = logs ? g[at] - exp_nonpositive(y[at]) * sum[j] : y[at] * (g[at] - sum[j]);
+        }
+}
+
+void KN_LOOP(softmax_back_columns)(void *dx, const void *y, const void *g, int64_t n, int64_t inner,
+                                   bool logs) {
+    for (int64_t j = 0; j < inner; j += COLUMNS)
+        columns_back((real *)dx + j, (const real *)y + j, (const real *)g + j, n, inner,
+                     (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+}
+
+/* The mean of x - most. */
+static double mean_above(const real *x, int64_t n, real most) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] - (double)most;
+    return sum / (double)n;
+}
+
+double KN_LOOP(cross_entropy_row)(void *d, const void *x, int64_t n, int64_t label, double scale,
+                                  double smoothing) {
+    const real *in = x;
+    real *grad = d, most = row_max(in, n), sum;
+    bool known = label >= 0 && label < n;
+    sum = row_exp(grad, in, n, most);
+    if (grad) {
+        real factor = known ? (real)scale / sum : (real)NAN;
+        real each = (real)(scale * smoothing / (double)n);
+        for (int64_t i = 0; i < n; i++) grad[i] = grad[i] * factor - each;
+        if (known) grad[label] -= (real)(scale * (1 - smoothing));
+    }
+    if (!known) return (double)NAN;
+    double score = (double)in[label] - (double)most;
+    if (smoothing > 0) score += smoothing * (mean_above(in, n, most) - score);
+    return (double)LOG(sum) - score;
+}

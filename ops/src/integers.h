@@ -1,0 +1,70 @@
+/* Random integers and permutations, the same on every device: philox.h's words, integer
+ * arithmetic. */
+#ifndef KN_INTEGERS_H
+#define KN_INTEGERS_H
+
+#include "philox.h"
+
+static inline KN_HOST_DEVICE uint64_t kn__mul_high(uint64_t *low, uint64_t a, uint64_t b) {
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t mid = a1 * b0 + (a0 * b0 >> 32), mid2 = a0 * b1 + (uint32_t)mid;
+    *low = a * b;
+    return a1 * b1 + (mid >> 32) + (mid2 >> 32);
+}
+
+/* A number below `range` from a word of 64 bits: each equally likely, since the few words that
+ * would favour some are replaced by the counter's words of the next stream. `pair`: which words of
+ * the counter are the element's. Lemire 2019, Fast Random Integer Generation in an Interval. */
+static inline KN_HOST_DEVICE uint64_t kn__integer_below(uint64_t word, uint64_t range,
+                                                        uint64_t counter, uint64_t seed, int pair) {
+    uint64_t low, high = kn__mul_high(&low, word, range);
+    if (low >= range) return high;
+    uint64_t least = (0 - range) % range;
+    for (uint32_t stream = 1; low < least; stream++) {
+        uint32_t w[4];
+        kn__philox_stream(w, counter, seed, stream);
+        word = (uint64_t)w[2 * pair + 1] << 32 | w[2 * pair];
+        high = kn__mul_high(&low, word, range);
+    }
+    return high;
+}
+
+/* --- permutations: a Feistel network on the smallest power of two from 2n on, walked until it
+ * gives a number below n. With less room, permutations of an odd number of swaps would be missing.
+ */
+enum { KN_PERMUTATION_KEYS = 16 };
+
+typedef struct kn_feistel {
+    uint32_t key[KN_PERMUTATION_KEYS]; /* the words of four counters */
+    int right_bits;
+    uint32_t left_mask, right_mask;
+} kn_feistel;
+
+static inline KN_HOST_DEVICE void kn__permutation_make(kn_feistel *p, uint64_t n, uint64_t seed,
+                                                       uint64_t offset) {
+    int bits = 5;
+    while ((UINT64_C(1) << bits) < 2 * n) bits++;
+    p->right_bits = (bits + 1) / 2;
+    p->right_mask = (1u << p->right_bits) - 1;
+    p->left_mask = (1u << (bits - p->right_bits)) - 1;
+    for (int i = 0; i < KN_PERMUTATION_KEYS / 4; i++)
+        kn__philox(p->key + 4 * i, offset + (uint64_t)i, seed);
+}
+
+static inline KN_HOST_DEVICE uint32_t kn__permutation_mix(uint32_t x, uint32_t key) {
+    x = (x ^ key) * 0x9E3779B1u;
+    x = (x ^ x >> 15) * 0x85EBCA77u + key;
+    return x ^ x >> 13;
+}
+
+/* One pass through the network. */
+static inline KN_HOST_DEVICE uint32_t kn__permutation_step(const kn_feistel *p, uint32_t x) {
+    uint32_t left = x >> p->right_bits, right = x & p->right_mask;
+    for (int i = 0; i < KN_PERMUTATION_KEYS; i += 2) {
+        left ^= kn__permutation_mix(right, p->key[i]) & p->left_mask;
+        right ^= kn__permutation_mix(left, p->key[i + 1]) & p->right_mask;
+    }
+    return left << p->right_bits | right;
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* Factorisations and solvers: shapes and the public functions. */
+#include <string.h>
+
+#include "run.h"
+
+static bool are_matrices(const kn_op_call *call, const kn_tensor *a, bool square) {
+    int n = a->n_dims;
+    if (n >= 2 && (!square || a->dim[n - 1] == a->dim[n - 2])) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE,
+                           square ? "a must be [...,N,N]" : "must be [...,M,N]");
+}
+
+bool kn__infer_tri_scale(kn_op_call *call) {
+    return are_matrices(call, call->in[0], false) && kn__like(call, 0, call->in[0]);
+}
+
+bool kn__infer_square(kn_op_call *call) {
+    return are_matrices(call, call->in[0], true) && kn__like(call, 0, call->in[0]);
+}
+
+bool kn__infer_det(kn_op_call *call) {
+    const kn_tensor *a = call->in[0];
+    if (!are_matrices(call, a, true)) return false;
+    bool one = kn__shaped(call, 0, a->n_dims - 2, a->dim);
+    return one && (call->op == KN_OP_det || kn__shaped(call, 1, a->n_dims - 2, a->dim));
+}
+
+bool kn__infer_solve(kn_op_call *call) {
+    const kn_tensor *a = call->in[0], *b = call->in[1];
+    if (!are_matrices(call, a, true)) return false;
+    int n = a->n_dims;
+    bool fits = b->n_dims == n && b->dim[n - 2] == a->dim[n - 1];
+    for (int d = 0; fits && d < n - 2; d++) fits = a->dim[d] == b->dim[d];
+    if (!fits) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "b must be [...,N,K] with a's leading dimensions and N rows");
+    }
+    return kn__like(call, 0, b);
+}
+
+/* The result r: [..., p, q], or [..., p] with q = -1. */
+static bool factor(kn_op_call *call, int r, int64_t p, int64_t q) {
+    const kn_tensor *a = call->in[0];
+    int64_t dim[KN_DIMS_MAX];
+    memcpy(dim, a->dim, sizeof dim);
+    dim[a->n_dims - 2] = p;
+    if (q >= 0) dim[a->n_dims - 1] = q;
+    return kn__shaped(call, r, q >= 0 ? a->n_dims : a->n_dims - 1, dim);
+}
+
+bool kn__infer_qr(kn_op_call *call) {
+    const kn_tensor *a = call->in[0];
+    if (!are_matrices(call, a, false)) return false;
+    int64_t m = a->dim[a->n_dims - 2], n = a->dim[a->n_dims - 1], k = m < n ? m : n;
+    return factor(call, 0, m, k) && factor(call, 1, k, n);
+}
+
+bool kn__infer_svd(kn_op_call *call) {
+    const kn_tensor *a = call->in[0];
+    if (!are_matrices(call, a, false)) return false;
+    int64_t m = a->dim[a->n_dims - 2], n = a->dim[a->n_dims - 1], k = m < n ? m : n;
+    return factor(call, 0, m, k) && factor(call, 1, k, -1) && factor(call, 2, k, n);
+}
+
+bool kn__infer_eigh(kn_op_call *call) {
+    const kn_tensor *a = call->in[0];
+    if (!are_matrices(call, a, true)) return false;
+    int64_t n = a->dim[a->n_dims - 1];
+    return factor(call, 0, n, -1) && factor(call, 1, n, n);
+}
+
+/* --- one result --- */
+
+kn_tensor *(kn_tri_scale)(kn_tensor *x, double below, double on, double above) {
+    kn_attr_tri_scale attr = {below, on, above};
+    return KN_CALL(tri_scale, &attr, x);
+}
+
+kn_tensor *(kn_cholesky)(kn_tensor *a) { return KN_CALL(cholesky, NULL, a); }
+kn_tensor *(kn_inverse)(kn_tensor *a) { return KN_CALL(inverse, NULL, a); }
+kn_tensor *(kn_det)(kn_tensor *a) { return KN_CALL(det, NULL, a); }
+kn_tensor *(kn_logdet)(kn_tensor *a) { return KN_CALL(slogdet, NULL, a); }
+
+static bool solve_attr(kn_attr_solve *attr, kn_op op, const kn_solve_options *options) {
+    *attr = (kn_attr_solve){0, 0, 0};
+    if (!options) return true;
+    for (int i = 0; i < 4; i++) {
+        if (!options->reserved[i]) continue;
+        kn_op_fail(op, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+        return false;
+    }
+    if (op == KN_OP_solve && (options->upper || options->unit)) {
+        kn_op_fail(op, KN_ERR_INVALID, "upper and unit are options of kn_triangular_solve");
+        return false;
+    }
+    *attr = (kn_attr_solve){options->trans != 0, options->upper != 0, options->unit != 0};
+    return true;
+}
+
+kn_tensor *(kn_triangular_solve)(kn_tensor *a, kn_tensor *b, const kn_solve_options *options) {
+    kn_attr_solve attr;
+    if (!solve_attr(&attr, KN_OP_triangular_solve, options)) return NULL;
+    return KN_CALL(triangular_solve, &attr, a, b);
+}
+
+kn_tensor *(kn_solve)(kn_tensor *a, kn_tensor *b, const kn_solve_options *options) {
+    kn_attr_solve attr;
+    if (!solve_attr(&attr, KN_OP_solve, options)) return NULL;
+    return KN_CALL(solve, &attr, a, b);
+}
+
+/* --- several results --- */
+
+/* The results whose place isn't NULL. When the call is recorded, all: gradients read the others,
+ * and second ones flow through them. */
+static kn_status several(kn_tensor **out[], int n, kn_op op, kn_tensor *a) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, KN_LIST_(a), 1);
+    call.want = 0;
+    if (kn_op_recording(KN_LIST_(a), 1)) call.want = (uint8_t)((1 << n) - 1);
+    bool any = false;
+    for (int r = 0; r < n; r++) {
+        if (!out[r]) continue;
+        *out[r] = NULL;
+        any = true;
+        call.want |= (uint8_t)(1 << r);
+    }
+    if (!any) return KN_FAIL(KN_ERR_INVALID, "kn_%s: every result is NULL", kn_op_name(op));
+    if (!kn_op_run(&call)) return kn_check();
+    for (int r = 0; r < n; r++) {
+        if (out[r]) *out[r] = call.out[r];
+    }
+    return KN_OK;
+}
+
+kn_status kn_slogdet(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a) {
+    return several((kn_tensor **[]){logabs, sign}, 2, KN_OP_slogdet, a);
+}
+
+kn_status kn_qr(kn_tensor **q, kn_tensor **r, kn_tensor *a) {
+    return several((kn_tensor **[]){q, r}, 2, KN_OP_qr, a);
+}
+
+kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a) {
+    return several((kn_tensor **[]){u, s, vt}, 3, KN_OP_svd, a);
+}
+
+kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a) {
+    return several((kn_tensor **[]){w, v}, 2, KN_OP_eigh, a);
+}
+
+static kn_tensor *transposed(kn_tensor *x) {
+    if (!x || x->n_dims < 2) return x;
+    kn_attr_transpose attr;
+    for (int d = 0; d < KN_DIMS_MAX; d++) attr.axis[d] = d;
+    attr.axis[x->n_dims - 2] = x->n_dims - 1, attr.axis[x->n_dims - 1] = x->n_dims - 2;
+    return KN_CALL(transpose, &attr, x);
+}
+
+/* aᵀ = Q'·R': a = R'ᵀ·Q'ᵀ */
+kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
+    kn_tensor *q_t, *r;
+    *l = *q = NULL;
+    if (!kn__check_readable(KN_OP_qr, &a, 1)) return kn_check();
+    KN_TRY(kn_qr(&q_t, &r, transposed(a)));
+    kn_tensor *left = transposed(r), *right = transposed(q_t);
+    if (!left || !right) return kn_check();
+    *l = left, *q = right;
+    return KN_OK;
+}

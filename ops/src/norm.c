@@ -1,0 +1,245 @@
+/* Normalization: shapes, options, running statistics. */
+#include "run.h"
+
+/* --- what infer checks: attr describes x --- */
+
+static bool describes(const kn_op_call *call, const kn_tensor *x) {
+    const kn_attr_normalize *a = call->attr;
+    if (a->outer * a->groups * a->channels * a->inner == x->n) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "x is not [%lld,%lld,%lld,%lld]",
+                           (long long)a->outer, (long long)a->groups, (long long)a->channels,
+                           (long long)a->inner);
+}
+
+static bool has_n(const kn_op_call *call, int i, int64_t n, const char *of) {
+    const kn_tensor *t = call->in[i];
+    if (t == KN_NONE || t->n == n) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "%s has %lld elements; %s are %lld",
+                           kn_op_table[call->op].in_name[i], (long long)t->n, of, (long long)n);
+}
+
+static bool one_dim(kn_op_call *call, int r, int64_t n) { return kn__shaped(call, r, 1, &n); }
+
+bool kn__infer_batchnorm(kn_op_call *call) {
+    const kn_attr_normalize *a = call->attr;
+    const kn_tensor *x = call->in[0];
+    if (!describes(call, x)) return false;
+    for (int i = 1; i < 5; i++)
+        if (!has_n(call, i, a->channels, "channels")) return false;
+    int64_t n = a->outer * a->inner;
+    if (n < 2) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "a channel has %lld elements; training takes two or more",
+                               (long long)n);
+    }
+    return kn__like(call, 0, x) && one_dim(call, 1, a->channels) && one_dim(call, 2, a->channels);
+}
+
+bool kn__infer_batchnorm_eval(kn_op_call *call) {
+    const kn_attr_normalize *a = call->attr;
+    if (!describes(call, call->in[0])) return false;
+    for (int i = 1; i < 5; i++)
+        if (!has_n(call, i, a->channels, "channels")) return false;
+    return kn__like(call, 0, call->in[0]);
+}
+
+bool kn__infer_rownorm(kn_op_call *call) {
+    const kn_attr_normalize *a = call->attr;
+    const kn_tensor *x = call->in[0];
+    if (!describes(call, x)) return false;
+    for (int i = 1; i < call->n_in; i++)
+        if (!has_n(call, i, a->groups * a->channels, "channels")) return false;
+    if (a->channels * a->inner < 1) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no elements to normalize");
+    }
+    if (!kn__like(call, 0, x)) return false;
+    for (int r = 1; r < call->n_out; r++)
+        if (!one_dim(call, r, a->outer * a->groups)) return false;
+    return true;
+}
+
+/* g, x, weight, and statistics of `n` → dx, dweight, dbias */
+static bool back(kn_op_call *call, int64_t n) {
+    const kn_attr_normalize *a = call->attr;
+    const kn_tensor *x = call->in[1];
+    if (call->in[0]->n != x->n) return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes differ");
+    int64_t channels = a->groups * a->channels;
+    if (!describes(call, x) || !has_n(call, 2, channels, "channels")) return false;
+    if (!has_n(call, 3, n, "statistics") || !has_n(call, 4, n, "statistics")) return false;
+    return kn__like(call, 0, x) && one_dim(call, 1, channels) && one_dim(call, 2, channels);
+}
+
+bool kn__infer_batchnorm_back(kn_op_call *call) {
+    return back(call, ((const kn_attr_normalize *)call->attr)->channels);
+}
+
+bool kn__infer_rownorm_back(kn_op_call *call) {
+    const kn_attr_normalize *a = call->attr;
+    return back(call, a->outer * a->groups);
+}
+
+/* --- 16-bit floats: storage alone; between a cast to f32 and one back --- */
+
+static bool is_16_bit(const kn_tensor *t) { return t->dtype == KN_F16 || t->dtype == KN_BF16; }
+
+static kn_tensor *widened(kn_tensor *t) {
+    return t && t != KN_NONE && is_16_bit(t) ? (kn_cast)(t, KN_F32) : t;
+}
+
+static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *like) {
+    return y ? (kn_cast)(y, (kn_dtype)like->dtype) : NULL;
+}
+
+/* --- rows --- */
+
+static kn_tensor *normalized(kn_op op, kn_tensor *const in[], int n_in, double eps,
+                             bool (*set)(kn_attr_normalize *attr, const kn_op_call *call,
+                                         int64_t by),
+                             int64_t by) {
+    kn_attr_normalize attr = {.eps = eps};
+    kn_op_call call;
+    if (!kn__check_readable(op, in, 1)) return NULL;
+    if (is_16_bit(in[0])) {
+        kn_tensor *wide[3] = {NULL};
+        for (int i = 0; i < n_in; i++) wide[i] = widened(in[i]);
+        return narrowed(normalized(op, wide, n_in, eps, set, by), in[0]);
+    }
+    kn_op_call_init(&call, op, &attr, in, n_in);
+    if (!kn__check_inputs(&call)) return NULL;
+    if (!(eps >= 0)) {
+        kn_op_call_fail(&call, KN_ERR_INVALID, "eps is %g; it must not be negative", eps);
+        return NULL;
+    }
+    return set(&attr, &call, by) ? kn_op_run(&call) : NULL;
+}
+
+/* The last n dimensions are a row. */
+static bool by_axes(kn_attr_normalize *attr, const kn_op_call *call, int64_t n) {
+    const kn_tensor *x = call->in[0];
+    if (n < 1 || n > x->n_dims) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "n_axes is %lld; x has %d dimensions",
+                               (long long)n, x->n_dims);
+    }
+    attr->outer = attr->groups = attr->channels = attr->inner = 1;
+    for (int i = 0; i < x->n_dims; i++)
+        *(i < x->n_dims - n ? &attr->outer : &attr->channels) *= x->dim[i];
+    return true;
+}
+
+/* x [B,C,…]: C channels in groups; 0 groups: as many as channels. */
+static bool by_groups(kn_attr_normalize *attr, const kn_op_call *call, int64_t groups) {
+    const kn_tensor *x = call->in[0];
+    if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [B,C,…]");
+    int64_t channels = x->dim[1], n = groups ? groups : channels;
+    if (n < 1 || channels % n) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "%lld channels don't make %lld groups",
+                               (long long)channels, (long long)n);
+    }
+    *attr = (kn_attr_normalize){
+        .eps = attr->eps, .outer = x->dim[0], .groups = n, .channels = channels / n, .inner = 1};
+    for (int i = 2; i < x->n_dims; i++) attr->inner *= x->dim[i];
+    return true;
+}
+
+kn_tensor *(kn_layernorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes,
+                          double eps) {
+    return normalized(KN_OP_layernorm, KN_LIST_(x, weight, bias), 3, eps, by_axes, n_axes);
+}
+
+kn_tensor *(kn_rmsnorm)(kn_tensor *x, kn_tensor *weight, int n_axes, double eps) {
+    return normalized(KN_OP_rmsnorm, KN_LIST_(x, weight), 2, eps, by_axes, n_axes);
+}
+
+kn_tensor *(kn_groupnorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
+                          double eps) {
+    if (groups == 0) groups = -1; /* not by_groups's 0 */
+    return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_groups, groups);
+}
+
+kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps) {
+    return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_groups, 0);
+}
+
+/* --- batches --- */
+
+/* The running statistics are inputs that the kernel writes. */
+static kn_status claim(const kn_op_call *call) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    if (!self->frame) return KN_OK; /* kn_op_run says so */
+    kn_pool *pool = NULL;
+    kn_stream stream = NULL;
+    if (kn__place(&pool, &stream, self, call->device) < 0) return kn_check();
+    for (int i = 1; i < 3; i++) {
+        if (call->in[i] != KN_NONE) KN_TRY(kn__claim(self, call->in[i]->storage, stream));
+    }
+    return KN_OK;
+}
+
+static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
+                       const kn_batchnorm_options *o) {
+    const kn_tensor *x = call->in[0];
+    double momentum = o->momentum == 0 ? 0.1 : o->momentum, eps = o->eps == 0 ? 1e-5 : o->eps;
+    for (int i = 0; i < 4; i++) {
+        if (!o->reserved[i]) continue;
+        return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+    }
+    if (!(eps > 0) || !(momentum > 0 && momentum <= 1)) {
+        return kn_op_call_fail(call, KN_ERR_INVALID,
+                               "eps is %g, momentum %g; they must be above 0, momentum at most 1",
+                               eps, momentum);
+    }
+    if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [B,C,…]");
+    *attr = (kn_attr_normalize){eps, momentum, x->dim[0], 1, x->dim[1], 1};
+    for (int i = 2; i < x->n_dims; i++)
+        *(o->per_activation ? &attr->channels : &attr->inner) *= x->dim[i];
+    for (int i = 1; i < 5; i++)
+        if (!has_n(call, i, attr->channels, "channels")) return false;
+    if (!o->training && (call->in[1] == KN_NONE || call->in[2] == KN_NONE)) {
+        return kn_op_call_fail(call, KN_ERR_INVALID,
+                               "without .training it takes the running mean and variance");
+    }
+    if ((call->in[1] == KN_NONE) == (call->in[2] == KN_NONE)) return true;
+    return kn_op_call_fail(call, KN_ERR_INVALID, "of the running mean and variance one is KN_NONE");
+}
+
+kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
+                          kn_tensor *weight, kn_tensor *bias, const kn_batchnorm_options *options) {
+    static const kn_batchnorm_options defaults = {.training = 0};
+    const kn_batchnorm_options *o = options ? options : &defaults;
+    kn_tensor *const in[] = {x, running_mean, running_var, weight, bias};
+    kn_attr_normalize attr;
+    kn_op_call call;
+    if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
+    if (is_16_bit(x)) {
+        kn_tensor *y = (kn_batchnorm)(widened(x), running_mean, running_var, widened(weight),
+                                      widened(bias), options);
+        return narrowed(y, x);
+    }
+    kn_op_call_init(&call, KN_OP_batchnorm, &attr, in, 5);
+    if (!kn__check_inputs(&call) || !batch_attr(&attr, &call, o)) return NULL;
+    if (!o->training) return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
+    kn_status status = claim(&call);
+    return status < 0 ? kn_error_defer(status) : kn_op_run(&call);
+}
+
+/* --- neighbouring channels --- */
+
+kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, double k) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_avgpool, NULL, &x, 1);
+    if (!kn__check_inputs(&call)) return NULL;
+    if (x->n_dims < 2 || x->n == 0 || size < 1 || size > INT32_MAX) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "x must be [B,C,…], size (%lld) at least 1",
+                        (long long)size);
+        return NULL;
+    }
+    kn_shape shape = kn_tensor_shape(x);
+    kn_tensor *squares = (kn_square)((kn_reshape)(x, KN_SHAPE(shape.dim[0], 1, shape.dim[1], -1)));
+    const kn_shape before = KN_SHAPE(0, 0, size / 2, 0), after = KN_SHAPE(0, 0, (size - 1) / 2, 0);
+    squares = (kn_pad)(squares, before, after, KN_PAD_CONSTANT, 0);
+    const kn_pooling_options each = {.stride = {1, 1}};
+    kn_tensor *means = (kn_avgpool)(squares, KN_SHAPE(size, 1), &each);
+    kn_tensor *factor = (kn_pow_scalar)((kn_affine)(means, alpha, k), -beta);
+    return factor ? (kn_mul)(x, (kn_reshape)(factor, shape)) : NULL;
+}

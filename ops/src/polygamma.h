@@ -1,0 +1,78 @@
+/* The derivatives of the logarithm of the gamma function, for the host's loops and the CUDA
+ * kernels.
+ *
+ * Order 0 (digamma): the recurrence up to x >= 10, then the asymptotic series (Abramowitz and
+ * Stegun 6.3.18). Order n: (-1)^(n+1)·n!·ζ(n + 1, x), by Euler's and Maclaurin's formula (23.2.3
+ * ff.). Below zero by reflection (6.3.7, 6.4.7) for orders 0 and 1. */
+#ifndef KN_POLYGAMMA_H
+#define KN_POLYGAMMA_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "rounded.h"
+
+static inline KN_HOST_DEVICE double kn__digamma_above(double x) { /* x > 0 */
+    double sum = 0;
+    while (x < 10) sum -= 1 / x, x += 1;
+    double z = 1 / (x * x);
+    double p = 1.0 / 12;
+    p = p * z - 691.0 / 32760;
+    p = p * z + 1.0 / 132;
+    p = p * z - 1.0 / 240;
+    p = p * z + 1.0 / 252;
+    p = p * z - 1.0 / 120;
+    p = p * z + 1.0 / 12;
+    return sum + (log(x) - 0.5 / x - z * p);
+}
+
+/* ζ(s, x), the sum of (x + k)^-s; x > 0 or x between two integers, s an integer above 1. */
+static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
+    double sum = 0, past = 10 + s;
+    while (x < past) sum += pow(x, -s), x += 1;
+    /* B2k/(2k)! */
+    double z = 1 / (x * x), term = s * pow(x, -s - 1), tail = 0;
+    const double b2 = 1.0 / 12, b4 = -1.0 / 720, b6 = 1.0 / 30240, b8 = -1.0 / 1209600,
+                 b10 = 1.0 / 47900160, b12 = -691.0 / 1307674368000.0, b14 = 1.0 / 74724249600.0;
+    tail += b2 * term;
+    term *= (s + 1) * (s + 2) * z;
+    tail += b4 * term;
+    term *= (s + 3) * (s + 4) * z;
+    tail += b6 * term;
+    term *= (s + 5) * (s + 6) * z;
+    tail += b8 * term;
+    term *= (s + 7) * (s + 8) * z;
+    tail += b10 * term;
+    term *= (s + 9) * (s + 10) * z;
+    tail += b12 * term;
+    term *= (s + 11) * (s + 12) * z;
+    tail += b14 * term;
+    return sum + (tail + 0.5 * pow(x, -s) + pow(x, 1 - s) / (s - 1));
+}
+
+/* Order n is rounded to an integer, below zero 0. NaN at the poles below zero, and there for orders
+ * above one. */
+static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
+    const double pi = 3.1415926535897932;
+    n = n > 0 ? floor(n + 0.5) : 0;
+    bool is_even = n == 2 * floor(n / 2);
+    if (x == 0) {
+        if (n == 0) return 1 / x < 0 ? INFINITY : -INFINITY;
+        return is_even ? NAN : INFINITY;
+    }
+    if (x < 0) {
+        double rest = x - floor(x), angle = pi * rest;
+        if (rest == 0 || n > 1 || x == -INFINITY) return NAN;
+        if (n == 0)
+            return kn__digamma_above(1 - x) - (rest == 0.5 ? 0 : pi * cos(angle) / sin(angle));
+        return pi / sin(angle) * (pi / sin(angle)) - kn__hurwitz(2, 1 - x);
+    }
+    if (n == 0) return x == INFINITY ? x : kn__digamma_above(x);
+    if (x == INFINITY) return 0;
+    double factorial = exp(lgamma(n + 1));
+    if (n < 5) factorial = n < 3 ? n : n == 3 ? 6 : 24;
+    double zeta = factorial * kn__hurwitz(n + 1, x);
+    return is_even ? -zeta : zeta;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* Rotary embedding: options made explicit, checks. */
+#include <math.h>
+
+#include "run.h"
+
+#define MOST (INT64_C(1) << 52) /* positions are exact as double */
+
+bool kn__infer_rotary(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
+
+static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_options *o) {
+    const kn_tensor *x = call->in[0];
+    for (int i = 0; i < 4; i++) {
+        if (o->reserved[i])
+            return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+    }
+    if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [...,T,D]");
+    int64_t width = x->dim[x->n_dims - 1], n = o->n ? o->n : width;
+    if (n < 0 || n > width || n % 2) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "n is %lld; it must be even and at most %lld, the row's elements",
+                               (long long)n, (long long)width);
+    }
+    double base = o->base == 0 ? 10000 : o->base;
+    if (!(base > 0 && isfinite(base)) || o->offset > MOST || o->offset < -MOST) {
+        return kn_op_call_fail(call, KN_ERR_INVALID, "base is %g, offset %lld", base,
+                               (long long)o->offset);
+    }
+    *attr = (kn_attr_rotary){base, o->offset, n, o->adjacent != 0, 0};
+    return true;
+}
+
+kn_tensor *(kn_rotary)(kn_tensor *x, const kn_rotary_options *options) {
+    static const kn_rotary_options defaults = {.n = 0};
+    kn_attr_rotary attr;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_rotary, &attr, &x, 1);
+    if (!kn__check_inputs(&call)) return NULL;
+    return set(&attr, &call, options ? options : &defaults) ? kn_op_run(&call) : NULL;
+}

@@ -1,0 +1,200 @@
+#include "notes.h"
+
+#include <limits.h>
+
+#include "utf8.h"
+
+enum { OWNER_COLUMN = 11, WRAP_MIN = 20 };
+
+/* --- above --- */
+
+static void add_balance(kn__text *text, const kn__balance *b) {
+    if (!b->source) return;
+    kn__text_printf(text,
+                    " %s: launched %llu = timed %llu + pending %llu + dropped %llu + untimed %llu",
+                    b->source, (unsigned long long)b->launched, (unsigned long long)b->timed,
+                    (unsigned long long)b->pending, (unsigned long long)b->dropped,
+                    (unsigned long long)b->untimed);
+    if (b->pending) kn__text_puts(text, "; rows that end in + wait for some");
+    if (b->n_unattributed) {
+        kn__text_printf(text, "; %llu records (%s) belong to no scope",
+                        (unsigned long long)b->n_unattributed,
+                        kn__time_cell((double)b->unattributed_ns, true).text);
+    }
+    if (b->n_lost) {
+        kn__text_printf(text, "; %llu records were lost", (unsigned long long)b->n_lost);
+    }
+    kn__text_puts(text, "\n");
+    if (b->notice) kn__text_printf(text, " %s: %s\n", b->source, b->notice);
+}
+
+static void add_run(kn__text *text, const kn__report *r, bool ascii) {
+    kn__text_printf(text, " %s", kn__time_cell((double)r->wall_ns, ascii).text);
+    if (r->n_runs > 1) kn__text_printf(text, " in all of %llu runs", (unsigned long long)r->n_runs);
+    if (r->n_threads > 1) kn__text_printf(text, ", %llu threads", (unsigned long long)r->n_threads);
+    if (r->steps.n) kn__text_printf(text, ", %llu steps", (unsigned long long)r->steps.n);
+    if (r->steps.n_timed) {
+        double mean = (double)r->steps.sum_ns / (double)r->steps.n_timed;
+        kn__text_printf(text, " of %s", kn__time_cell(mean, ascii).text);
+        kn__text_printf(text, " (%s", kn__time_cell((double)r->steps.min_ns, ascii).text);
+        kn__text_printf(text, " to %s)", kn__time_cell((double)r->steps.max_ns, ascii).text);
+    }
+    if (r->n_unrecorded) {
+        kn__text_printf(text, ", %llu scopes not recorded (too deep or too many)",
+                        (unsigned long long)r->n_unrecorded);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_gpus(kn__text *text, const kn__report *r, bool ascii) {
+    for (int i = 0; i < r->gpu.n; i++) {
+        const kn__gpu_device *use = &r->gpu.devices[i];
+        double busy = (double)use->busy_ns, span = busy + (double)use->idle_ns;
+        kn__text_printf(text, " gpu %llu: busy %s", (unsigned long long)use->device,
+                        kn__time_cell(busy, ascii).text);
+        kn__text_printf(text, " (%s of the time since its first work), idle %s",
+                        kn__percent_cell(busy, span).text,
+                        kn__time_cell((double)use->idle_ns, ascii).text);
+        if (use->n_streams > 1) kn__text_printf(text, "; %d streams", use->n_streams);
+        kn__text_puts(text, "\n");
+    }
+}
+
+static void add_full(kn__text *text, const kn__report *report) {
+    if (!report->buffer_full) return;
+    kn__text_printf(text,
+                    " the timer's own memory (%s) was full, this table is not complete: raise "
+                    "KNET_TIMER=buf=\n",
+                    kn__bytes_text((double)report->buffer_bytes).text);
+}
+
+/* The reserved bytes of another allocator's heap are not known. */
+static void add_reserved(kn__text *text, const kn__pool_use *use, uint64_t bytes) {
+    if (!use->reserved_max && use->live_max) return;
+    kn__text_printf(text, ", %s reserved", kn__bytes_text((double)bytes).text);
+}
+
+static void add_pools(kn__text *text, const kn__report *report) {
+    for (int i = 0; i < report->memory.n_pools; i++) {
+        const kn__pool_use *use = &report->memory.pools[i];
+        kn__text_printf(text, " %s: high-water mark %s live", use->name,
+                        kn__bytes_text((double)use->live_max).text);
+        add_reserved(text, use, use->reserved_max);
+        kn__text_printf(text, "; now %s live", kn__bytes_text((double)use->live).text);
+        add_reserved(text, use, use->reserved);
+        if (use->leaked) {
+            kn__text_printf(text, "; %s live when it was destroyed",
+                            kn__bytes_text((double)use->leaked).text);
+        }
+        if (use->device_total) {
+            kn__text_printf(text, "; then %s of the device's ",
+                            kn__bytes_text((double)use->device_used).text);
+            kn__text_printf(text, "%s were in use", kn__bytes_text((double)use->device_total).text);
+        }
+        if (use->n_ooms) {
+            kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
+        }
+        kn__text_puts(text, "\n");
+    }
+}
+
+bool kn__report_used_memory(const kn__report *report) {
+    if (!report->has_memory) return false;
+    const kn__memory_totals *m = &report->memory;
+    return report->root.alloc_bytes || report->outside.alloc_bytes || m->live_max > 0 ||
+           report->balance.external.n_allocs || report->root.peak > 0;
+}
+
+/* A terminal breaks long lines anywhere; these end between words. */
+static void add_wrapped(kn__text *text, kn__text *lines, int width) {
+    if (width <= 0 || lines->failed) {
+        kn__text_puts(text, lines->data ? lines->data : "");
+    } else if (lines->length) {
+        kn__text_wrap(text, lines->data, 1, 0, width > WRAP_MIN ? width : WRAP_MIN);
+    }
+    text->failed |= lines->failed;
+    kn__text_release(lines);
+}
+
+void kn__notes_add_head(kn__text *text, const kn__report *report,
+                        const kn__table_options *options) {
+    kn__text lines = {0};
+    add_balance(&lines, &report->balance);
+    add_run(&lines, report, options->ascii);
+    add_gpus(&lines, report, options->ascii);
+    add_full(&lines, report);
+    if (kn__report_used_memory(report)) add_pools(&lines, report);
+    add_wrapped(text, &lines, options->width);
+}
+
+/* --- below --- */
+
+static bool has_bound(const kn__row *row) {
+    for (; row; row = row->next) {
+        if (!row->is_extra && (!kn__row_peak_exact(row) || has_bound(row->first))) return true;
+    }
+    return false;
+}
+
+/* Explains each sign that the table has. */
+static void add_legend(kn__text *text, const kn__report *report, const kn__lines *lines,
+                       bool has_peaks, const kn__table_options *options) {
+    kn__text line = {0};
+    const char *separator = " ";
+#define SAY(...)                                                                                   \
+    (kn__text_puts(&line, separator), kn__text_printf(&line, __VA_ARGS__), separator = "; ")
+    if (lines->has_own) SAY("own: time without the rows inside");
+    if (kn__report_is_parallel(report)) SAY("%%tot: of the run, a thread on average");
+    if (report->n_runs > 1) SAY("least, most: in one run; in: the slowest run, from 0");
+    if (lines->joined) SAY("a %s b: b is all that a calls", options->ascii ? ">" : "›");
+    if (lines->n_small) SAY("(n below x): small rows summed up, min=0 shows all");
+    if (lines->has_rates) SAY("flop/s, B/s: what the ops computed and moved, by time");
+    if (has_peaks) {
+        SAY("peak: most bytes live while open");
+        if (has_bound(report->root.first)) SAY("~: at least");
+    }
+    if (report->root.n_pending) SAY("+: GPU work not timed yet");
+#undef SAY
+    if (line.length) kn__text_puts(&line, "\n");
+    add_wrapped(text, &line, options->width);
+}
+
+/* Cut at the front, where paths are alike. */
+static void add_path(kn__text *text, const char *path, int columns) {
+    kn__text shown = {0};
+    kn__text_shown(&shown, path, INT_MAX);
+    const char *at = shown.data ? shown.data : "";
+    text->failed |= shown.failed;
+    if (columns > 0 && kn__text_width(at) > columns) {
+        while (*at && kn__text_width(at) > columns - 3) {
+            size_t n = kn__utf8_bytes(at);
+            at += n ? n : 1;
+        }
+        kn__text_puts(text, "...");
+    }
+    kn__text_puts(text, at);
+    kn__text_release(&shown);
+}
+
+static void add_owners(kn__text *text, const kn__owner *owners, int n, int width) {
+    int columns = width > OWNER_COLUMN + 8 ? width - OWNER_COLUMN : width > 0 ? 8 : 0;
+    for (int i = 0; i < n; i++) {
+        kn__text_right(text, kn__bytes_cell((double)owners[i].bytes).text, OWNER_COLUMN - 2);
+        kn__text_puts(text, "  ");
+        add_path(text, owners[i].path, columns);
+        kn__text_puts(text, "\n");
+    }
+}
+
+void kn__notes_add_foot(kn__text *text, const kn__report *report, const kn__lines *lines,
+                        bool has_peaks, const kn__table_options *options) {
+    add_legend(text, report, lines, has_peaks, options);
+    if (!report->has_memory) return;
+    if (report->n_owners) {
+        kn__text_printf(text, " at the high-water mark of %s:\n",
+                        kn__bytes_text((double)report->memory.live_max).text);
+    }
+    add_owners(text, report->owners, report->n_owners, options->width);
+    if (report->n_holders) kn__text_puts(text, " not freed:\n");
+    add_owners(text, report->holders, report->n_holders, options->width);
+}

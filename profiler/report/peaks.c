@@ -1,0 +1,73 @@
+#include "peaks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file.h"
+
+enum { LINE_BYTES = 512, HOST_BYTES = 256 };
+
+/* A path that isn't absolute is invalid, by the XDG Base Directory Specification. */
+bool kn__peaks_path(char *out, size_t out_bytes) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (getauxval(AT_SECURE)) return false;
+    bool is_cache = cache && cache[0] == '/';
+    if (!is_cache && !(home && home[0] == '/')) return false;
+    int n = snprintf(out, out_bytes, "%s%s/knet/peaks", is_cache ? cache : home,
+                     is_cache ? "" : "/.cache");
+    return n > 0 && (size_t)n < out_bytes;
+}
+
+/* The machine: a home may be shared, and a container may have fewer processors. */
+static void add_machine(char *out, size_t out_bytes) {
+    char host[HOST_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    snprintf(out, out_bytes, "knet-peaks 1 %s %ld ", host, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+kn__rates kn__peaks_read(void) {
+    char path[KN__PEAKS_PATH_BYTES], machine[LINE_BYTES], line[LINE_BYTES];
+    kn__rates peaks = {0};
+    if (!kn__peaks_path(path, sizeof path)) return peaks;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+    if (fd >= 0) close(fd);
+    if (n <= 0 || line[n - 1] != '\n') return peaks;
+    line[n] = '\0';
+    add_machine(machine, sizeof machine);
+    size_t length = strlen(machine);
+    if (strncmp(line, machine, length) != 0) return peaks;
+    if (sscanf(line + length, "%lf %lf", &peaks.flops, &peaks.bytes) != 2) return (kn__rates){0};
+    bool valid = peaks.flops > 0 && peaks.flops < 1e18 && peaks.bytes > 0 && peaks.bytes < 1e18;
+    return valid ? peaks : (kn__rates){0};
+}
+
+static void make_parents(char *path) {
+    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(path, 0700);
+        *at = '/';
+    }
+}
+
+kn_status kn__peaks_write(kn__rates peaks) {
+    char path[KN__PEAKS_PATH_BYTES], line[LINE_BYTES];
+    if (!kn__peaks_path(path, sizeof path)) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "no directory to keep the peaks in: XDG_CACHE_HOME or HOME must name one");
+    }
+    make_parents(path);
+    add_machine(line, sizeof line);
+    size_t n = strlen(line);
+    n += (size_t)snprintf(line + n, sizeof line - n, "%.4g %.4g\n", peaks.flops, peaks.bytes);
+    if (n >= sizeof line) return KN_FAIL(KN_ERR_INVALID, "the name of the machine is too long");
+    int error = kn__file_write(path, line, n);
+    if (!error) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "could not write %s: %s", path, strerror(error));
+}

@@ -1,0 +1,189 @@
+#include "roles.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cells.h"
+#include "units.h"
+
+enum { LAYER_BYTES = 96, ENTRIES_MAX = 1024, LAYERS_SHOWN = 4, DEPTH_MAX = 256 };
+
+static const char *const role_names[KN__ROLES] = {
+    "weights",    "gradients",  "optimizer state", "data", "values of backward",
+    "work space", "activations"};
+
+/* Scopes whose name alone says the role. */
+static const struct {
+    const char *label;
+    kn__role role;
+} named[] = {{"weights", KN__ROLE_WEIGHTS},
+             {"gradients", KN__ROLE_GRADIENTS},
+             {"optimizer state", KN__ROLE_OPTIMIZER},
+             {"load", KN__ROLE_DATA},
+             {"read data", KN__ROLE_DATA},
+             {"make data", KN__ROLE_DATA},
+             {"work space", KN__ROLE_WORK},
+             {"backward", KN__ROLE_BACKWARD}};
+static const char *const passes[] = {"forward", "backward", "evaluate", "predict", "recompute"};
+
+/* --- one row --- */
+
+/* The innermost scope that says it. */
+kn__role kn__role_of(const kn__row *row) {
+    for (; row && row->parent; row = row->parent)
+        for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+            if (strcmp(row->label, named[i].label) == 0) return named[i].role;
+    return KN__ROLE_ACTIVATIONS;
+}
+
+static bool is_pass(const char *label) {
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        if (strcmp(label, passes[i]) == 0) return true;
+    return false;
+}
+
+/* A derivative's row is "conv  d weight". */
+static bool is_derivative(const char *label) { return strstr(label, "  d ") != NULL; }
+
+void kn__role_layer(char *out, size_t out_bytes, const kn__row *row) {
+    const kn__row *chain[DEPTH_MAX];
+    int n = 0;
+    out[0] = 0;
+    if (row && row->parent && strcmp(row->label, "work space") == 0) row = row->parent;
+    for (; row && row->parent && n < DEPTH_MAX; row = row->parent) chain[n++] = row;
+    int first = 0; /* below the innermost pass */
+    while (first < n && !is_pass(chain[first]->label)) first++;
+    if (first == n) return;
+    size_t at = 0;
+    for (int i = first - 1; i > 0 && !is_derivative(chain[i]->label) && at < out_bytes; i--)
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s%s", at ? "." : "", chain[i]->label);
+}
+
+/* --- sums --- */
+
+typedef struct entry {
+    char layer[LAYER_BYTES];
+    kn__role role;
+    int64_t bytes;
+} entry;
+
+typedef struct sums {
+    entry *entries;
+    int n;
+    int64_t role[KN__ROLES];
+} sums;
+
+/* Bytes, 0 or more; a file may say anything. */
+static void add_bytes(int64_t *to, int64_t bytes) {
+    if (__builtin_add_overflow(*to, bytes, to)) *to = INT64_MAX;
+}
+
+static void layer_count(sums *s, const kn__row *row, kn__role role) {
+    char layer[LAYER_BYTES];
+    kn__role_layer(layer, sizeof layer, row);
+    int i = 0;
+    while (i < s->n && (s->entries[i].role != role || strcmp(s->entries[i].layer, layer) != 0)) i++;
+    if (i == ENTRIES_MAX) return;
+    if (i == s->n) {
+        s->entries[s->n++] = (entry){.role = role};
+        snprintf(s->entries[i].layer, LAYER_BYTES, "%s", layer);
+    }
+    add_bytes(&s->entries[i].bytes, row->held_at_peak);
+}
+
+static void count(sums *s, const kn__row *row) {
+    if (row->parent && row->held_at_peak > 0) {
+        kn__role role = kn__role_of(row);
+        add_bytes(&s->role[role], row->held_at_peak);
+        if (role >= KN__ROLE_BACKWARD) layer_count(s, row, role);
+    }
+    for (const kn__row *child = row->first; child; child = child->next) count(s, child);
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const entry *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->layer, y->layer);
+}
+
+/* --- the table --- */
+
+static void add_layers(kn__text *text, const sums *s, kn__role role) {
+    int shown = 0, left = 0;
+    for (int i = 0; i < s->n; i++) {
+        const entry *e = &s->entries[i];
+        if (e->role != role || !e->layer[0]) continue;
+        if (shown == LAYERS_SHOWN) {
+            left++;
+            continue;
+        }
+        kn__text_printf(text, "%s%s %s", shown ? ", " : "", e->layer,
+                        kn__bytes_cell((double)e->bytes).text);
+        shown++;
+    }
+    if (left) kn__text_printf(text, ", %d more", left);
+}
+
+static void add_role(kn__text *text, const kn__report *report, int64_t bytes, const char *name) {
+    kn__text_right(text, kn__bytes_cell((double)bytes).text, 9);
+    kn__text_right(text, kn__percent_cell((double)bytes, (double)report->memory.live_max).text, 7);
+    kn__text_printf(text, "  %-19s", name);
+}
+
+static void end_row(kn__text *text) {
+    while (text->length && text->data[text->length - 1] == ' ') text->length--;
+    kn__text_puts(text, "\n");
+}
+
+/* The number of a note "batch=128" of the run; 0: none. */
+static int64_t batch_of(const kn__report *report) {
+    const char *at = report->run.notes ? strstr(report->run.notes, "batch=") : NULL;
+    return at && (at == report->run.notes || at[-1] == ' ') ? strtoll(at + 6, NULL, 10) : 0;
+}
+
+/* What grows with the batch: all but the weights, their gradients, the optimiser, and what has no
+ * scope. */
+static void add_fit(kn__text *text, const kn__report *report, const sums *s, uint64_t limit) {
+    int64_t batch = batch_of(report);
+    double grows = (double)s->role[KN__ROLE_DATA] + (double)s->role[KN__ROLE_BACKWARD] +
+                   (double)s->role[KN__ROLE_WORK] + (double)s->role[KN__ROLE_ACTIVATIONS];
+    double fixed = (double)report->memory.live_max - grows;
+    if (batch <= 0 || grows <= 0) return;
+    kn__text_printf(text, " a batch of %" PRId64 ": %s a sample, %s that don't grow with it\n",
+                    batch, kn__bytes_text(grows / (double)batch).text, kn__bytes_text(fixed).text);
+    if (!limit) return;
+    double room = ((double)limit - fixed) / (grows / (double)batch);
+    if (room > 0x1p62) room = 0x1p62;
+    kn__text_printf(text, " in %s a batch of %" PRId64 " would fit\n",
+                    kn__bytes_text((double)limit).text, room < 0 ? 0 : (int64_t)room);
+}
+
+void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit) {
+    sums s = {.entries = calloc(ENTRIES_MAX, sizeof *s.entries)};
+    if (!s.entries) {
+        text->failed = true;
+        return;
+    }
+    count(&s, &report->root);
+    bool trains = s.role[KN__ROLE_WEIGHTS] > 0;
+    if (trains) {
+        qsort(s.entries, (size_t)s.n, sizeof *s.entries, by_bytes);
+        kn__text_puts(text, "\n live then, by role and layer\n");
+        int64_t left = report->memory.live_max;
+        for (int r = 0; r < KN__ROLES; r++) {
+            if (!s.role[r]) continue;
+            add_role(text, report, s.role[r], role_names[r]);
+            add_layers(text, &s, (kn__role)r);
+            end_row(text);
+            left -= s.role[r];
+        }
+        if (left > 0) {
+            add_role(text, report, left, "no scope");
+            end_row(text);
+        }
+        add_fit(text, report, &s, limit);
+    }
+    free(s.entries);
+}

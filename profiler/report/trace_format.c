@@ -1,0 +1,46 @@
+#include "trace_format.h"
+
+#include <stdio.h>
+
+const kn__trace_name kn__trace_launched;
+
+void kn__trace_put_thread(kn__trace_writer *w, kn__trace_thread *thread, long tid,
+                          const char *name) {
+    *thread = (kn__trace_thread){.tid = tid, .number = ++w->n_threads};
+    snprintf(thread->name, sizeof thread->name, "%s", name);
+    w->format->thread(w, thread);
+}
+
+/* *is_new: it was not seen before. */
+static kn__trace_stream *find_stream(kn__trace_writer *w, uint32_t device, uint32_t stream,
+                                     bool *is_new) {
+    kn__hash *all = &w->streams;
+    if (kn__hash_is_full(all) && !kn__hash_grow(all, sizeof(kn__trace_stream), 16)) return NULL;
+    uint64_t key = ((uint64_t)device << 32 | stream) + 1; /* UINT32_MAX is no device */
+    kn__trace_stream *s = kn__hash_find(all, sizeof *s, key);
+    *is_new = !s->key;
+    if (s->key) return s;
+    kn__hash_use(all, s, key);
+    *s = (kn__trace_stream){key, device, stream, (uint32_t)all->n_used, {0}};
+    return s;
+}
+
+static kn__trace_stream *see_stream(kn__trace_writer *w, uint32_t device, uint32_t stream) {
+    bool new_device, new_stream;
+    if (!find_stream(w, device, UINT32_MAX, &new_device)) return NULL;
+    if (new_device) w->format->device(w, device);
+    kn__trace_stream *s = find_stream(w, device, stream, &new_stream);
+    if (s && new_stream) w->format->stream(w, s);
+    return s;
+}
+
+void kn__trace_put_record(kn__trace_writer *w, const kn__record *record, uint32_t launch) {
+    kn__trace_stream *s = see_stream(w, record->device, record->stream);
+    if (s) w->format->record(w, s, record, launch);
+}
+
+void kn__trace_end(kn__trace_writer *w, uint64_t n_skipped) {
+    w->format->finish(w, n_skipped);
+    kn__hash_release(&w->streams);
+    w->n_threads = 0;
+}

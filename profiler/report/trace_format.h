@@ -1,0 +1,102 @@
+/* Traces as files: events of threads and GPUs as the JSON that chrome://tracing reads, or as
+ * Perfetto's protobuf. Text is added to the writer's, which its owner takes or writes to a file. */
+#ifndef KN_REPORT_TRACE_FORMAT_H
+#define KN_REPORT_TRACE_FORMAT_H
+
+#include "hash.h"
+#include "record.h"
+#include "text.h"
+
+enum { KN__TRACE_NAME_BYTES = 16, KN__TRACE_LANES = 4, KN__TRACE_BATCH = 1 << 13 };
+
+/* A scope: its label and where it stands in the source, "file.c:12"; NULL: not known. */
+typedef struct kn__trace_name {
+    const char *label, *where;
+} kn__trace_name;
+
+/* Times are ticks. */
+typedef struct kn__trace_event {
+    const kn__trace_name *name; /* NULL: live bytes at `start`, in `end` */
+    uint64_t start, end; /* &kn__trace_launched: GPU work launched at `start`, its id in `end` */
+} kn__trace_event;
+
+extern const kn__trace_name kn__trace_launched;
+
+/* When the trace began, and its rate. */
+typedef struct kn__trace_clock {
+    uint64_t start_ticks, start_realtime_ns, start_boot_ns;
+    double tick_ns;
+} kn__trace_clock;
+
+/* Nanoseconds since the trace began. */
+static inline uint64_t kn__trace_since(const kn__trace_clock *clock, uint64_t ticks) {
+    if (ticks <= clock->start_ticks) return 0;
+    return (uint64_t)((double)(ticks - clock->start_ticks) * clock->tick_ns + 0.5);
+}
+
+/* A thread, in a tree of its own for as long as it lives. */
+typedef struct kn__trace_thread {
+    long tid;
+    char name[KN__TRACE_NAME_BYTES];
+    uint32_t number;  /* from 1, in order of first sight */
+    uint64_t last_ns; /* the format's */
+} kn__trace_thread;
+
+/* Where work of a GPU runs. What runs there at once (nodes of a graph) has lanes of its own. */
+typedef struct kn__trace_stream {
+    uint64_t key;
+    uint32_t device, stream;
+    uint32_t number; /* from 1, in order of first sight */
+    uint64_t ends[KN__TRACE_LANES];
+} kn__trace_stream;
+
+typedef struct kn__trace_writer kn__trace_writer;
+
+typedef struct kn__trace_format {
+    void (*start)(kn__trace_writer *w);
+    void (*thread)(kn__trace_writer *w, kn__trace_thread *thread); /* seen first */
+    void (*device)(kn__trace_writer *w, uint32_t device); /* seen first, before its streams */
+    void (*stream)(kn__trace_writer *w, const kn__trace_stream *stream);
+    /* Events of a thread in the order of their ends. */
+    void (*events)(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
+                   size_t n);
+    /* A piece of GPU work; `launch` is the id of its launch, 0: not known. */
+    void (*record)(kn__trace_writer *w, kn__trace_stream *stream, const kn__record *record,
+                   uint32_t launch);
+    void (*finish)(kn__trace_writer *w, uint64_t n_skipped); /* adds KN__TRACE_TAIL_BYTES at most */
+} kn__trace_format;
+
+enum { KN__TRACE_TAIL_BYTES = 256 };
+
+extern const kn__trace_format kn__trace_json, kn__trace_perfetto;
+
+/* Zero-initialised but for the first four. */
+struct kn__trace_writer {
+    const kn__trace_format *format;
+    kn__trace_clock clock;
+    long pid;
+    kn__text out;
+    kn__hash streams; /* of kn__trace_stream; its devices are streams number UINT32_MAX */
+    uint32_t n_threads;
+
+    /* Perfetto's. */
+    kn__hash names; /* their numbers in each sequence */
+    uint32_t last_name;
+    uint64_t base_ns;           /* of CLOCK_BOOTTIME: before the first event */
+    uint64_t gpu_last_ns;       /* of the packet before in the sequence of the GPUs */
+    kn__text body, part, inner; /* of the packet that is made; parts of it */
+    /* Which scopes begin before an event: the outermost one, and the one inside it; scopes in no
+     * other so far. */
+    int heads[KN__TRACE_BATCH], next[KN__TRACE_BATCH];
+    int roots[KN__TRACE_BATCH], firsts[KN__TRACE_BATCH];
+};
+
+/* A thread that is seen first: gets its number and its name. */
+void kn__trace_put_thread(kn__trace_writer *w, kn__trace_thread *thread, long tid,
+                          const char *name);
+/* A piece of GPU work, with what names its device and stream where they are new. */
+void kn__trace_put_record(kn__trace_writer *w, const kn__record *record, uint32_t launch);
+/* The end of the file; frees all but the text. */
+void kn__trace_end(kn__trace_writer *w, uint64_t n_skipped);
+
+#endif

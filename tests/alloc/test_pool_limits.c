@@ -1,0 +1,242 @@
+/* Limits, trimming, harvest and out-of-memory callbacks of one stream, on the simulated device. */
+#include <math.h>
+
+#include "pool_fixture.h"
+
+static void option_errors_name_the_option(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_pool *pool = NULL;
+    struct {
+        kn_pool_options options;
+        const char *text;
+    } cases[] = {
+        {{.reserved = {0, 0, 1, 0}}, "reserved[2]"},
+        {{.device_fraction = 1.5}, "device_fraction is 1.5"},
+        {{.device_fraction = -1}, "device_fraction is -1"},
+        {{.device_fraction = NAN}, "not in (0, 1]"},
+        {{.device_fraction = 0.5, .soft_limit_bytes = 600 * MiB},
+         "above device_fraction 0.5 of sim"},
+        {{.slab_max_bytes = 100}, "slab_max_bytes is 100"},
+        {{.slab_max_bytes = 2 * MiB}, "slab_max_bytes is 2097152"},
+        {{.limit_bytes = 2 * GiB}, "limit_bytes is 2147483648"},
+        {{.limit_bytes = MiB, .soft_limit_bytes = 2 * MiB}, "soft_limit_bytes is 2097152"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_fails(kn_pool_create(&pool, f.device, &cases[i].options), KN_ERR_INVALID,
+                     cases[i].text);
+        assert_null(pool);
+    }
+    fixture_end(&f);
+}
+
+static void limit_holds_and_pool_stays_usable(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 8 * MiB});
+    void *a = must_alloc(f.pool, 5 * MiB, NULL), *b = NULL;
+    assert_fails(kn_alloc(&b, f.pool, 5 * MiB, NULL), KN_ERR_OOM,
+                 "5.00 MiB asked for; live 5.00 MiB");
+    assert_non_null(strstr(kn_last_error()->message, "waiting for other streams 0 bytes"));
+    assert_null(b);
+    assert_true(stats_of(f.pool).reserved_bytes <= 8 * MiB);
+    assert_ok(kn_free(f.pool, a));
+    b = must_alloc(f.pool, 7 * MiB, NULL);
+    assert_ok(kn_free(f.pool, b));
+    assert_int_equal(stats_of(f.pool).n_ooms, 1);
+    assert_fails(kn_alloc(&b, f.pool, SIZE_MAX, NULL), KN_ERR_OOM, "more than any device has");
+    assert_int_equal(stats_of(f.pool).n_ooms, 2);
+    fixture_end(&f);
+}
+
+static void fraction_of_the_device_is_a_limit(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.device_fraction = 0.25});
+    void *a = must_alloc(f.pool, 16 * MiB, NULL), *b = NULL;
+    assert_fails(kn_alloc(&b, f.pool, 1 * MiB, NULL), KN_ERR_OOM, "limit of 16.0 MiB");
+    assert_ok(kn_free(f.pool, a));
+    fixture_end(&f);
+}
+
+static void lowered_limit_gives_back(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *a = must_alloc(f.pool, 4 * MiB, NULL), *b = must_alloc(f.pool, 32 * MiB, NULL);
+    assert_ok(kn_free(f.pool, b));
+    assert_ok(kn_stream_sync(f.device, NULL));
+    assert_ok(kn_pool_limit(f.pool, 8 * MiB));
+    kn_sim_drain(f.sim);
+    assert_ok(kn_pool_limit(f.pool, 8 * MiB));
+    assert_true(stats_of(f.pool).reserved_bytes <= 8 * MiB);
+    assert_ok(kn_pool_limit(f.pool, 0));
+    b = must_alloc(f.pool, 32 * MiB, NULL);
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(f.pool, b));
+    fixture_end(&f);
+}
+
+static void trim_keeps_the_requested_bytes(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(2 * GiB, plain, NULL);
+        void *small = must_alloc(f.pool, 1000, NULL);
+        void *live[6];
+        for (int i = 0; i < 6; i++) live[i] = must_alloc(f.pool, 64 * MiB, NULL);
+        for (int i = 0; i < 6; i++) assert_ok(kn_free(f.pool, live[i]));
+        uint64_t before = stats_of(f.pool).reserved_bytes;
+        assert_true(before >= 384 * MiB);
+        assert_ok(kn_pool_trim(f.pool, before));
+        assert_int_equal(stats_of(f.pool).reserved_bytes, before);
+        for (int i = 0; i < 2; i++) {
+            assert_ok(kn_pool_trim(f.pool, 200 * MiB));
+            kn_sim_drain(f.sim);
+        }
+        assert_true(stats_of(f.pool).reserved_bytes <= 200 * MiB);
+        assert_true(stats_of(f.pool).reserved_bytes >= 64 * MiB);
+        assert_int_equal(kn_sim_bytes(f.sim), stats_of(f.pool).reserved_bytes);
+        assert_ok(kn_free(f.pool, small));
+        fixture_end(&f);
+    }
+}
+
+/* Fragmented to the limit, the pool moves free memory to where it is wanted. */
+static void harvest_serves_a_request_that_fragments_cannot(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 64 * MiB});
+    void *live[32];
+    for (int i = 0; i < 32; i++) live[i] = must_alloc(f.pool, 2 * MiB, NULL);
+    for (int i = 0; i < 32; i += 2) assert_ok(kn_free(f.pool, live[i]));
+    uint64_t created = kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE);
+    void *big = must_alloc(f.pool, 30 * MiB, NULL);
+    kn_sim_work(f.sim, NULL, big, 30 * MiB, 1);
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE), created);
+    assert_true(stats_of(f.pool).moved_bytes >= 28 * MiB);
+    assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
+    assert_ok(kn_pool_check(f.pool));
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 1; i < 32; i += 2) assert_ok(kn_free(f.pool, live[i]));
+    fixture_end(&f);
+}
+
+/* The only free handle is larger than the hole: it can't be moved, and nothing may be added. */
+static void harvest_stays_below_the_limit(void **state) {
+    (void)state;
+    fixture f = fixture_make(8 * GiB, false, NULL);
+    void *left = must_alloc(f.pool, 4 * MiB, NULL), *gone = must_alloc(f.pool, 2 * MiB, NULL);
+    void *rest = must_alloc(f.pool, 1 * GiB, NULL); /* from here on handles are larger */
+    uint64_t created = kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE);
+    void *large = must_alloc(f.pool, 4 * MiB, NULL), *big = NULL;
+    assert_int_equal(kn_sim_calls(f.sim, KN_SIM_HANDLE_CREATE), created + 1);
+    assert_ok(kn_free(f.pool, gone));
+    size_t limit = stats_of(f.pool).reserved_bytes - 2 * MiB;
+    assert_ok(kn_pool_trim(f.pool, limit)); /* records the event of the free */
+    kn_sim_drain(f.sim);
+    assert_ok(kn_pool_trim(f.pool, limit)); /* leaves a hole of 2 MiB */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, limit);
+    assert_ok(kn_pool_limit(f.pool, limit));
+    assert_ok(kn_free(f.pool, left));
+    assert_ok(kn_free(f.pool, large));
+    assert_fails(kn_alloc(&big, f.pool, 10 * MiB, NULL), KN_ERR_OOM, "limit");
+    assert_int_equal(stats_of(f.pool).reserved_bytes_max, limit + 2 * MiB);
+    assert_true(stats_of(f.pool).reserved_bytes <= limit);
+    assert_int_equal(stats_of(f.pool).moved_bytes, 0);
+    assert_ok(kn_free(f.pool, rest));
+    fixture_end(&f);
+}
+
+static void plain_segments_are_given_back_for_a_bigger_one(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, true, &(kn_pool_options){.limit_bytes = 96 * MiB});
+    void *a = must_alloc(f.pool, 32 * MiB, NULL), *b = must_alloc(f.pool, 32 * MiB, NULL);
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(f.pool, b));
+    void *big = must_alloc(f.pool, 80 * MiB, NULL);
+    assert_true(stats_of(f.pool).reserved_bytes <= 96 * MiB);
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
+/* Callbacks. */
+
+typedef struct hoard {
+    void *ptr;
+    int n_calls;
+} hoard;
+
+static size_t give_up_hoard(void *ctx, kn_pool *pool, size_t wanted_bytes) {
+    hoard *h = ctx;
+    h->n_calls++;
+    if (!h->ptr) return 0;
+    kn_free(pool, h->ptr);
+    h->ptr = NULL;
+    return wanted_bytes;
+}
+
+static void callback_may_free_the_wanted_memory(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
+    hoard h = {must_alloc(f.pool, 12 * MiB, NULL), 0};
+    assert_ok(kn_pool_oom_attach(f.pool, give_up_hoard, &h));
+    void *big = must_alloc(f.pool, 10 * MiB, NULL), *more = NULL;
+    assert_int_equal(h.n_calls, 1);
+    assert_fails(kn_alloc(&more, f.pool, 10 * MiB, NULL), KN_ERR_OOM, "out of memory");
+    assert_int_equal(h.n_calls, 2);
+    kn_pool_oom_detach(f.pool, give_up_hoard, &h);
+    assert_fails(kn_alloc(&more, f.pool, 10 * MiB, NULL), KN_ERR_OOM, "out of memory");
+    assert_int_equal(h.n_calls, 2);
+    assert_fails(kn_pool_oom_attach(f.pool, NULL, NULL), KN_ERR_INVALID, "NULL");
+    assert_ok(kn_free(f.pool, big));
+    fixture_end(&f);
+}
+
+typedef struct greedy {
+    int n_calls;
+    kn_status status; /* of its own allocation */
+} greedy;
+
+static size_t allocate_as_well(void *ctx, kn_pool *pool, size_t wanted_bytes) {
+    greedy *g = ctx;
+    void *ptr = NULL, *small = NULL;
+    g->n_calls++;
+    g->status = kn_alloc(&ptr, pool, wanted_bytes, NULL);
+    if (kn_alloc(&small, pool, 300, NULL) == KN_OK) kn_free(pool, small);
+    return 0;
+}
+
+static void callback_that_allocates_is_not_called_for_that(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 16 * MiB});
+    greedy g = {.status = KN_OK};
+    void *big = NULL;
+    assert_ok(kn_pool_oom_attach(f.pool, allocate_as_well, &g));
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(kn_alloc(&big, f.pool, 20 * MiB, NULL), KN_ERR_OOM);
+        assert_int_equal(g.n_calls, i);
+        assert_int_equal(g.status, KN_ERR_OOM);
+    }
+    fixture_end(&f);
+}
+
+static void soft_limit_asks_the_callback_before_it_grows(void **state) {
+    (void)state;
+    kn_pool_options options = {.limit_bytes = 64 * MiB, .soft_limit_bytes = 16 * MiB};
+    fixture f = fixture_make(1 * GiB, false, &options);
+    hoard h = {must_alloc(f.pool, 12 * MiB, NULL), 0};
+    assert_ok(kn_pool_oom_attach(f.pool, give_up_hoard, &h));
+    void *a = must_alloc(f.pool, 12 * MiB, NULL);
+    assert_int_equal(h.n_calls, 1);
+    assert_true(stats_of(f.pool).reserved_bytes <= 16 * MiB);
+    void *b = must_alloc(f.pool, 20 * MiB, NULL); /* nothing to give up: it grows */
+    assert_ok(kn_free(f.pool, a));
+    assert_ok(kn_free(f.pool, b));
+    fixture_end(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        TEST(option_errors_name_the_option), TEST(limit_holds_and_pool_stays_usable),
+        TEST(fraction_of_the_device_is_a_limit), TEST(lowered_limit_gives_back),
+        TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
+        TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
+        TEST(callback_may_free_the_wanted_memory),
+        TEST(callback_that_allocates_is_not_called_for_that),
+        TEST(soft_limit_asks_the_callback_before_it_grows));
+}

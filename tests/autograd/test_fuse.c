@@ -1,0 +1,419 @@
+/* Frames with .fuse: random graphs give the same bits as without, forward, first and second order;
+ * data that is written, freed, consumed or viewed while results wait; failing allocations.
+ *
+ * The program's own kn_alloc stands before the library's. */
+#include <dlfcn.h>
+#include <knet/op.h>
+#include <pthread.h>
+
+#include "autograd_test.h"
+
+enum { ROWS = 24, COLUMNS = 56, INPUTS = 3, STEPS = 18, VALUES_MAX = INPUTS + STEPS };
+
+static int fail_at, n_allocs; /* fail_at 0: never */
+
+KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
+    typedef kn_status (*alloc_fn)(void **, kn_pool *, size_t, kn_stream);
+    static alloc_fn next;
+    if (!next) {
+        void *symbol = dlsym(RTLD_NEXT, "kn_alloc");
+        memcpy(&next, &symbol, sizeof next);
+    }
+    if (++n_allocs == fail_at) return KN_FAIL(KN_ERR_OOM, "allocation %d fails", n_allocs);
+    return next(out, pool, size_bytes, stream);
+}
+
+/* --- random graphs --- */
+
+static uint64_t choice;
+
+static int pick(int n) {
+    choice = choice * 6364136223846793005u + 1442695040888963407u;
+    return (int)((choice >> 33) % (uint64_t)n);
+}
+
+static kn_tensor *unary(kn_tensor *x) {
+    kn_tensor *bounded = kn_tanh(x);
+    switch (pick(10)) {
+        case 0:
+            return kn_gelu(x);
+        case 1:
+            return kn_exp(bounded);
+        case 2:
+            return kn_affine(x, 0.75, -0.1);
+        case 3:
+            return kn_sigm(kn_mul(x, x));
+        case 4:
+            return kn_cast(kn_silu(kn_cast(x, KN_F16)), KN_F32);
+        case 5:
+            return kn_cast(kn_mul(kn_cast(x, KN_F64), kn_cast(bounded, KN_F64)), KN_F32);
+        case 6:
+            return kn_relu(x);
+        case 7:
+            return kn_sqrt(kn_affine(kn_mul(bounded, bounded), 1, 0.5));
+        case 8:
+            return kn_cast(kn_affine(kn_cast(x, KN_BF16), 0.5, 1), KN_F32);
+        default:
+            return bounded;
+    }
+}
+
+static kn_tensor *binary(kn_tensor *x, kn_tensor *y) {
+    switch (pick(6)) {
+        case 0:
+            return kn_add(x, y);
+        case 1:
+            return kn_mul(x, kn_tanh(y));
+        case 2:
+            return kn_where(kn_gt(x, y), x, kn_affine(y, 0.5, 0));
+        case 3:
+            return kn_div(x, kn_affine(kn_mul(y, y), 1, 1));
+        case 4:
+            return kn_maximum(x, y);
+        default:
+            return kn_sub(kn_affine(x, 0.5, 0), y);
+    }
+}
+
+static kn_tensor *other(kn_tensor *x) {
+    kn_shape shape = kn_tensor_shape(x);
+    if (shape.n_dims < 2) return kn_neg(x);
+    switch (pick(7)) {
+        case 0:
+            return kn_mean(x, KN_SHAPE(pick(2)), true);
+        case 5:
+            return kn_max(kn_affine(x, 2, 0), KN_SHAPE(1), true);
+        case 6:
+            return kn_cast(kn_sum(kn_cast(kn_mul(x, x), KN_F64), KN_SHAPE(1), true), KN_F32);
+        case 1:
+            return kn_reshape(kn_reshape(x, KN_SHAPE(-1)), shape);
+        case 2:
+            return kn_softmax(x, 1);
+        case 3:
+            return kn_mean(x, KN_ALL, false);
+        default:
+            return kn_slice(x, KN_SHAPE(0, 0), KN_SHAPE(1, shape.dim[1]));
+    }
+}
+
+/* Values added up in place, when nothing that is recorded has saved them. */
+static kn_tensor *in_place(kn_tensor *x, kn_tensor *y) {
+    kn_tensor *sum = kn_detach(kn_affine(x, 1, 0.25)), *before = kn_mul(sum, sum);
+    kn_status status = kn_add_into(sum, kn_detach(kn_mul(x, x)));
+    if (status < 0) return kn_error_defer(status);
+    return kn_add(kn_add(before, sum), y);
+}
+
+static kn_tensor *build(kn_tensor *const x[], uint64_t seed) {
+    kn_tensor *v[VALUES_MAX];
+    int n = INPUTS;
+    choice = seed;
+    memcpy(v, x, INPUTS * sizeof *v);
+    for (int i = 0; i < STEPS; i++) {
+        kn_tensor *a = v[pick(n)], *b = v[pick(n)];
+        int kind = pick(10);
+        v[n] = kind < 4 ? unary(a) : kind < 8 ? binary(a, b) : kind < 9 ? other(a) : in_place(b, a);
+        if (!v[n]) return NULL;
+        if (pick(8) == 0 && !kn_data(v[n])) return NULL;
+        n++;
+    }
+    kn_tensor *y = NULL;
+    for (int i = INPUTS; i < n; i += 3) {
+        kn_tensor *part = kn_mean(kn_mul(v[i], v[i]), KN_ALL, false);
+        y = y ? kn_add(y, part) : part;
+    }
+    return kn_add(y, kn_mean(v[n - 1], KN_ALL, false));
+}
+
+static const int64_t sizes[INPUTS][2] = {{ROWS, COLUMNS}, {1, COLUMNS}, {ROWS, 1}};
+
+typedef struct run {
+    uint32_t y, dx[INPUTS][ROWS * COLUMNS], ddx[INPUTS][ROWS * COLUMNS]; /* bits of f32 */
+} run;
+
+static kn_status copy_grads(uint32_t out[INPUTS][ROWS * COLUMNS], kn_tensor *const dx[]) {
+    for (int i = 0; i < INPUTS; i++) {
+        KN_TRY(kn_copy_out(out[i], (size_t)(sizes[i][0] * sizes[i][1]) * sizeof(float), dx[i]));
+    }
+    return KN_OK;
+}
+
+static kn_status run_graph(run *out, uint64_t seed, int fuse) {
+    KN_TAPE(.fuse = fuse);
+    KN_TRY(kn_check());
+    kn_tensor *x[INPUTS], *dx[INPUTS], *ddx[INPUTS];
+    float values[ROWS * COLUMNS];
+    choice = seed;
+    for (int i = 0; i < INPUTS; i++) {
+        for (int j = 0; j < ROWS * COLUMNS; j++) values[j] = (float)(pick(4000) - 2000) / 1000;
+        x[i] = kn_watch(kn_tensor_from(values, KN_F32, KN_SHAPE(sizes[i][0], sizes[i][1])));
+    }
+    kn_tensor *y = build(x, seed);
+    KN_TRY(kn_gradients(dx, y, x, INPUTS, &(kn_gradients_options){.keep = 1, .again = 1}));
+    kn_tensor *norm = NULL;
+    for (int i = 0; i < INPUTS; i++) {
+        kn_tensor *part = kn_sum(kn_mul(dx[i], kn_tanh(dx[i])), KN_ALL, false);
+        norm = norm ? kn_add(norm, part) : part;
+    }
+    KN_TRY(kn_gradients(ddx, norm, x, INPUTS, &(kn_gradients_options){.keep = 1}));
+    KN_TRY(copy_grads(out->ddx, ddx));
+    KN_TRY(copy_grads(out->dx, dx));
+    KN_TRY(kn_tape_check());
+    KN_TRY(kn_copy_out(&out->y, sizeof out->y, y));
+    return KN_OK;
+}
+
+static void random_graphs_give_the_same_bits(void **state) {
+    (void)state;
+    static run plain, fused;
+    for (int i = 0; i < 60; i++) {
+        uint64_t seed = test_random();
+        assert_ok(run_graph(&plain, seed, KN_OFF));
+        assert_ok(run_graph(&fused, seed, 1));
+        if (memcmp(&plain, &fused, sizeof plain) != 0) {
+            fail_msg("graph %d, seed %llu differs", i, (unsigned long long)seed);
+        }
+    }
+}
+
+static void a_failing_allocation_leaves_values_that_can_be_computed(void **state) {
+    (void)state;
+    static run plain, fused;
+    uint64_t seed = test_random();
+    assert_ok(run_graph(&plain, seed, KN_OFF));
+    int64_t live = (int64_t)ops_live_bytes();
+    kn_status status = KN_ERR_OOM;
+    for (int at = 1; status == KN_ERR_OOM; at += 1 + at / 8) {
+        n_allocs = 0, fail_at = at;
+        status = run_graph(&fused, seed, 1);
+        fail_at = 0;
+        assert_int_equal((int64_t)ops_live_bytes(), live);
+    }
+    assert_ok(status);
+    assert_memory_equal(&plain, &fused, sizeof plain);
+}
+
+/* --- one value at a time --- */
+
+enum { N = 3000 };
+
+static kn_tensor *ramp(void) {
+    static float values[N];
+    for (int i = 0; i < N; i++) values[i] = (float)i / N;
+    return kn_tensor_from(values, KN_F32, KN_SHAPE(N));
+}
+
+static bool is_pending(const kn_tensor *t) { return t->state == KN_TENSOR_PENDING; }
+
+static void a_result_is_computed_when_it_is_read(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *y = kn_mul(kn_affine(x, 2, 1), x);
+    assert_true(is_pending(y));
+    assert_close(ops_at(y, 1500), 2 * 0.5, 1e-6, 0);
+    assert_false(is_pending(y));
+    kn_tensor *z = kn_exp(x);
+    double first;
+    assert_ok(kn_item(&first, kn_sum(kn_slice(z, KN_SHAPE(0), KN_SHAPE(1)), KN_ALL, false)));
+    assert_false(is_pending(z));
+    assert_close(first, 1, 0, 0);
+}
+
+static void chains_make_no_memory_of_their_own(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *y = kn_tanh(kn_affine(kn_mul(ramp(), ramp()), 0.5, 0));
+    n_allocs = 0;
+    assert_non_null(kn_data(y));
+    assert_int_equal(n_allocs, 1);
+}
+
+/* Sums, means and extremes of rows and of everything, long and short, chunked and not. */
+typedef kn_tensor *(*reduction)(kn_tensor *x, kn_shape axes, bool keep_dims);
+static kn_tensor *sum_of(kn_tensor *x, kn_shape axes, bool keep) { return kn_sum(x, axes, keep); }
+static kn_tensor *mean_of(kn_tensor *x, kn_shape axes, bool keep) { return kn_mean(x, axes, keep); }
+static kn_tensor *max_of(kn_tensor *x, kn_shape axes, bool keep) { return kn_max(x, axes, keep); }
+static kn_tensor *min_of(kn_tensor *x, kn_shape axes, bool keep) { return kn_min(x, axes, keep); }
+static kn_tensor *prod_of(kn_tensor *x, kn_shape axes, bool keep) { return kn_prod(x, axes, keep); }
+static kn_tensor *abs_of(kn_tensor *x, kn_shape axes, bool keep) {
+    return kn_sum_abs(x, axes, keep);
+}
+static kn_tensor *square_of(kn_tensor *x, kn_shape axes, bool keep) {
+    return kn_sum_square(x, axes, keep);
+}
+static kn_tensor *count_of(kn_tensor *x, kn_shape axes, bool keep) {
+    return kn_count_nonzero(x, axes, keep);
+}
+
+enum { REDUCED_MAX = 16384 };
+typedef struct reduced {
+    char bytes[REDUCED_MAX];
+    size_t n;
+    bool is_pending; /* the input, afterwards */
+} reduced;
+
+static void reduce_chain(reduced *out, reduction by, kn_shape shape, kn_dtype dtype, kn_shape axes,
+                         int fuse) {
+    KN_FRAME(.fuse = fuse, .threads = fuse == 1 ? 3 : 1);
+    int64_t n = 1;
+    for (int i = 0; i < shape.n_dims; i++) n *= shape.dim[i];
+    kn_tensor *ramp = kn_reshape(kn_linspace(-1, 1, n), shape);
+    kn_tensor *x = kn_add(kn_mul(ramp, ramp), kn_affine(ramp, 0.37, 0.6));
+    if (dtype != KN_F32) x = kn_cast(x, dtype);
+    kn_tensor *y = by(x, axes, false);
+    out->is_pending = is_pending(x);
+    assert_non_null(y);
+    out->n = (size_t)y->n * kn_dtype_bytes((kn_dtype)y->dtype);
+    assert_true(out->n <= sizeof out->bytes);
+    assert_ok(kn_copy_out(out->bytes, out->n, y));
+}
+
+static void a_closing_reduction_reads_the_chain_by_tiles(void **state) {
+    (void)state;
+    static const reduction by[] = {sum_of,  mean_of, max_of,    min_of,
+                                   prod_of, abs_of,  square_of, count_of};
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I32};
+    const kn_shape shapes[] = {KN_SHAPE(300007), KN_SHAPE(7, 1031), KN_SHAPE(211, 3, 17),
+                               KN_SHAPE(5, 2048), KN_SHAPE(3, 100003)};
+    static reduced plain, fused;
+    for (size_t b = 0; b < sizeof by / sizeof *by; b++) {
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++) {
+                kn_shape axes = s % 2 ? KN_ALL : KN_SHAPE(-1);
+                reduce_chain(&plain, by[b], shapes[s / 2], dtypes[d], axes, KN_OFF);
+                reduce_chain(&fused, by[b], shapes[s / 2], dtypes[d], axes, 1);
+                assert_true(fused.is_pending);
+                assert_int_equal(plain.n, fused.n);
+                if (memcmp(plain.bytes, fused.bytes, plain.n) != 0)
+                    fail_msg("reduction %zu of shape %zu, dtype %zu differs", b, s, d);
+            }
+        }
+    }
+}
+
+static void a_reduction_of_columns_or_in_two_passes_computes_its_input(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_affine(kn_ones(KN_SHAPE(64, 64)), 2, 1), *y = kn_affine(x, 1, 1);
+    assert_close(ops_at(kn_sum(x, KN_SHAPE(0), false), 5), 64 * 3, 0, 0);
+    assert_false(is_pending(x));
+    assert_close(ops_at(kn_var(y, KN_ALL, false, NULL), 0), 0, 0, 0);
+    assert_false(is_pending(y));
+}
+
+/* An exponential costs more than a load: it is kept for its next reader. */
+static void a_reduction_keeps_what_is_dear(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *e = kn_exp(ramp()), *scaled = kn_affine(e, 2, 0);
+    n_allocs = 0;
+    assert_non_null(kn_sum(e, KN_ALL, false));
+    assert_false(is_pending(e));
+    assert_non_null(kn_sum(scaled, KN_ALL, false));
+    assert_true(is_pending(scaled));
+    assert_close(ops_at(scaled, 0), 2, 0, 0);
+}
+
+static void inputs_may_be_written_or_freed_before_the_result_is_read(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *half = kn_affine(x, 0.5, 0), *y = kn_affine(half, 2, 1);
+    assert_ok(kn_fill_into(x, 7)); /* half reads x: it is computed first */
+    assert_close(ops_at(y, 300), 1.1, 1e-6, 0);
+    kn_tensor *z = kn_affine(x, 1, 1);
+    float *data = kn_data_mut(x);
+    data[0] = 100;
+    assert_close(ops_at(z, 0), 8, 0, 0);
+    kn_tensor *w = kn_neg(x);
+    assert_ok(kn_copy_into(x, kn_data(y), N * sizeof(float)));
+    assert_close(ops_at(w, 0), -100, 0, 0);
+    kn_tensor *last = kn_neg(w);
+    kn_drop(w);
+    assert_close(ops_at(last, 0), 100, 0, 0);
+}
+
+static void a_pending_result_can_be_written(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *y = kn_affine(x, 1, 1), *read = kn_neg(y);
+    assert_ok(kn_add_into(y, x));
+    assert_close(ops_at(read, 1500), -1.5, 1e-6, 0);
+    assert_close(ops_at(y, 1500), 2, 1e-6, 0);
+}
+
+static void results_live_on_with_slots_and_outer_frames(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *slot = NULL, *kept;
+    {
+        KN_FRAME();
+        kn_tensor *x = ramp();
+        assert_ok(kn_hold(&slot, kn_neg(x)));
+        kept = kn_keep(kn_affine(kn_affine(x, 3, 0), 1, 1));
+    }
+    assert_close(ops_at(slot, 1500), -0.5, 1e-6, 0);
+    assert_close(ops_at(kept, 1500), 2.5, 1e-6, 0);
+    kn_unhold(&slot);
+}
+
+static void long_chains_are_cut(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *y = ramp();
+    for (int i = 0; i < 1000; i++) y = kn_add(y, kn_affine(y, 0, 1));
+    assert_close(ops_at(y, 0), 1000, 0, 0);
+}
+
+static void an_unread_metric_outlives_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = kn_param(set, KN_SHAPE(N), (kn_init){KN_INIT_CONSTANT, 2, 0}, "w");
+    kn_optim *optim = NULL;
+    assert_ok(kn_sgd_create(&optim, set, 0.5, 0));
+    {
+        KN_TAPE(.fuse = 1);
+        kn_tensor *y = kn_mul(w, ramp()), *decay = kn_mul(w, w);
+        assert_ok(kn_backward(kn_sum(kn_mul(y, y), KN_ALL, false)));
+        assert_ok(kn_optim_step(optim));
+        assert_close(ops_at(decay, 5), 4, 0, 0);
+        assert_true(ops_at(w, N - 1) < 1);
+    }
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static void *read_elsewhere(void *t) {
+    KN_FRAME();
+    kn_tensor *y = kn_neg(t);
+    return !y && kn_check() == KN_ERR_INVALID ? t : NULL;
+}
+
+static void another_thread_gets_an_error_until_it_is_computed(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *y = kn_neg(ramp());
+    pthread_t thread;
+    void *refused = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, read_elsewhere, y), 0);
+    assert_int_equal(pthread_join(thread, &refused), 0);
+    assert_ptr_equal(refused, y);
+    assert_non_null(kn_data(y));
+    assert_int_equal(pthread_create(&thread, NULL, read_elsewhere, y), 0);
+    assert_int_equal(pthread_join(thread, &refused), 0);
+    assert_null(refused);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(random_graphs_give_the_same_bits),
+                     OPS_TEST(a_failing_allocation_leaves_values_that_can_be_computed),
+                     OPS_TEST(a_result_is_computed_when_it_is_read),
+                     OPS_TEST(chains_make_no_memory_of_their_own),
+                     OPS_TEST(a_closing_reduction_reads_the_chain_by_tiles),
+                     OPS_TEST(a_reduction_of_columns_or_in_two_passes_computes_its_input),
+                     OPS_TEST(a_reduction_keeps_what_is_dear),
+                     OPS_TEST(inputs_may_be_written_or_freed_before_the_result_is_read),
+                     OPS_TEST(a_pending_result_can_be_written),
+                     OPS_TEST(results_live_on_with_slots_and_outer_frames),
+                     OPS_TEST(long_chains_are_cut), OPS_TEST(an_unread_metric_outlives_backward),
+                     OPS_TEST(another_thread_gets_an_error_until_it_is_computed));
+}

@@ -1,0 +1,325 @@
+/* kn_gradients and kn_watch: targets, kept tapes, higher orders. */
+#include <knet/tape.h>
+#include <math.h>
+
+#include "autograd_test.h"
+
+static void gradients_leave_those_of_parameters_alone(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 3, 4));
+    kn_tensor *unused = kn_watch(F32(KN_SHAPE(3), 1, 1, 1));
+    kn_tensor *y = kn_mul(kn_mul(x, x), w), *dx[4];
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){x, w, unused, x}, 4, NULL));
+    assert_values(dx[0], 6, 16);
+    assert_values(dx[1], 9, 16);
+    assert_values(dx[2], 0, 0, 0);
+    assert_values(dx[3], 6, 16);
+    assert_values(kn_grad(w), 0, 0);
+    assert_fails(kn_gradients(dx, y, &x, 1, NULL), KN_ERR_INVALID, "consumed");
+    kn_params_destroy(set);
+}
+
+static void gradients_by_values_in_the_middle(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 2, 3));
+    kn_tensor *h = kn_mul(x, x), *y = kn_mul(h, x), *dx[3];
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){h, x, y}, 3, NULL));
+    assert_values(dx[0], 2, 3);
+    assert_values(dx[1], 12, 27);
+    assert_values(dx[2], 1, 1);
+    assert_values(h, 4, 9); /* values that were asked about stay */
+    assert_values(x, 2, 3);
+}
+
+static uint64_t allocations(void) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(kn_device_host()));
+    return stats.n_allocs;
+}
+
+static void gradients_walk_only_towards_their_targets(void **state) {
+    (void)state;
+    uint64_t made[2];
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *h = kn_watch(F32(KN_SHAPE(1), 3)), *dx;
+        for (int layer = 0; layer < (i ? 30 : 1); layer++) h = kn_tanh(h);
+        kn_tensor *y = kn_mul(x, h);
+        uint64_t before = allocations();
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        made[i] = allocations() - before;
+        assert_values(dx, ops_at(dx, 0));
+    }
+    assert_int_equal(made[0], made[1]);
+}
+
+static void a_watched_value_survives_backward(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 5, 7));
+    assert_ok(kn_backward(sum_all(kn_mul(kn_mul(x, w), x))));
+    assert_values(kn_grad(w), 25, 49);
+    assert_values(x, 5, 7);
+    kn_params_destroy(set);
+}
+
+static void a_watched_value_passes_its_gradient_on(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x = kn_mul(w, w), *seen = kn_watch(x), *of_param = kn_watch(w), *dx[3];
+    kn_tensor *y = kn_add(kn_mul(seen, x), of_param); /* w⁴ + w */
+    kn_gradients_options keep = {.keep = 1};
+    assert_ok(kn_gradients(dx, y, (kn_tensor *[]){seen, of_param, w}, 3, &keep));
+    assert_values(dx[0], 4, 9);
+    assert_values(dx[1], 1, 1);
+    assert_values(dx[2], 4 * 8 + 1, 4 * 27 + 1);
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4 * 8 + 1, 4 * 27 + 1);
+    kn_params_destroy(set);
+}
+
+static void each_gradient_is_a_tensor_of_its_own(void **state) {
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE();
+        kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3));
+        kn_tensor *in[] = {a, b, a}, *dx[3], *dda = NULL, *y = kn_add(kn_mul(a, a), b);
+        kn_tensor *square = kn_mul(y, y); /* by a: 4a·y, by b: 2y */
+        assert_ok(kn_gradients(dx, square, in, 3, &(kn_gradients_options){.again = again}));
+        kn_drop(dx[2]);
+        assert_values(dx[0], 4 * 2 * 7);
+        assert_values(dx[1], 2 * 7);
+        if (again) {
+            assert_ok(kn_gradients(&dda, dx[0], &a, 1, NULL));
+            assert_values(dda, 4 * 7 + 4 * 2 * 2 * 2);
+        }
+    }
+    KN_TAPE();
+    kn_tensor *a = kn_watch(F32(KN_SHAPE(1), 2)), *b = kn_watch(F32(KN_SHAPE(1), 3)), *dx[2];
+    kn_tensor *in[] = {a, b}; /* the sum gives both the same */
+    assert_ok(kn_gradients(dx, kn_add(a, b), in, 2, &(kn_gradients_options){.again = 1}));
+    kn_drop(dx[0]);
+    assert_values(dx[1], 1);
+}
+
+static void a_kept_tape_answers_again(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *y = kn_mul(w, w), *dw = NULL;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.keep = 1}));
+        assert_values(dw, 6);
+    }
+    assert_ok(kn_backward(y));
+    assert_values(kn_grad(w), 6);
+    kn_params_destroy(set);
+}
+
+static void derivatives_of_third_order(void **state) {
+    (void)state;
+    KN_TAPE(.dtype = KN_F64);
+    kn_tensor *x = kn_watch(F64(KN_SHAPE(1), 0.7)), *y = kn_tanh(x), *d = y;
+    kn_gradients_options again = {.again = 1};
+    for (int i = 0; i < 3; i++) assert_ok(kn_gradients(&d, d, &x, 1, &again));
+    double t = 0.60436777711716349631, s = 1 - t * t; /* tanh 0.7 */
+    assert_close(item_of(d), s * (6 * t * t - 2), 1e-12, 0);
+}
+
+static void a_gradient_penalty_reaches_the_parameters(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_mul(kn_mul(w, w), x); /* dy/dx = w² */
+    assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+    assert_ok(kn_backward(kn_add(y, kn_mul(dx, dx)))); /* w²x + w⁴ */
+    assert_values(kn_grad(w), 2 * 3 * 2 + 4 * 27);
+    kn_params_destroy(set);
+}
+
+static void bad_calls_of_gradients_say_why(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 3), *dw = NULL;
+    {
+        KN_FRAME();
+        assert_fails(kn_gradients(&dw, w, &w, 1, NULL), KN_ERR_INVALID, "no tape");
+    }
+    KN_TAPE();
+    kn_tensor *x = F32(KN_SHAPE(1), 1), *y = kn_mul(w, x);
+    assert_fails(kn_gradients(&dw, y, &x, 1, NULL), KN_ERR_INVALID, "kn_watch");
+    assert_fails(kn_gradients(&dw, y, &w, 0, NULL), KN_ERR_INVALID, "no x");
+    assert_fails(kn_gradients(&dw, NULL, &w, 1, NULL), KN_ERR_INVALID, "y is NULL");
+    assert_fails(kn_gradients(&dw, y, &w, 1, &(kn_gradients_options){.reserved = {1}}),
+                 KN_ERR_INVALID, "reserved");
+    assert_ok(kn_gradients(&dw, y, &w, 1, NULL));
+    assert_values(dw, 1);
+    kn_params_destroy(set);
+}
+
+/* --- third derivatives: rows whose second derivatives are made of ops when they are recorded ---
+ */
+
+enum { EXP, LOG, SQRT, SIGM, POW_SCALAR, CUBE, DIV, POW };
+
+static kn_tensor *function(int f, kn_tensor *a, kn_tensor *b) {
+    switch (f) {
+        case EXP:
+            return kn_exp(a);
+        case LOG:
+            return kn_log(a);
+        case SQRT:
+            return kn_sqrt(a);
+        case SIGM:
+            return kn_sigm(a);
+        case POW_SCALAR:
+            return kn_pow_scalar(a, 2.5);
+        case CUBE:
+            return kn_mul(kn_mul(a, a), a);
+        case DIV:
+            return kn_div(a, b);
+        default:
+            return kn_pow(a, b);
+    }
+}
+
+/* Differentiates by the variables named in `by`, one after the other: "ab" is ∂²f/∂b∂a. The last
+ * derivative is recorded too if `recorded`. */
+static double derivative(int f, double a_value, double b_value, const char *by, bool recorded) {
+    KN_TAPE(.dtype = KN_F64);
+    kn_tensor *a = kn_watch(F64(KN_SHAPE(1), a_value)), *b = kn_watch(F64(KN_SHAPE(1), b_value));
+    kn_tensor *d = function(f, a, b);
+    for (; *by; by++) {
+        kn_gradients_options options = {.again = by[1] || recorded};
+        assert_ok(kn_gradients(&d, d, *by == 'a' ? &a : &b, 1, &options));
+    }
+    return item_of(d);
+}
+
+static void third_derivatives_have_their_formulas(void **state) {
+    (void)state;
+    const double a = 0.7, b = 1.6, s = 1 / (1 + exp(-a)), p = pow(a, b), l = log(a);
+    const struct {
+        int function;
+        const char *by;
+        double want;
+    } cases[] = {
+        {EXP, "aaa", exp(a)},
+        {LOG, "aaa", 2 / (a * a * a)},
+        {SQRT, "aaa", 0.375 * pow(a, -2.5)},
+        {SIGM, "aaa", s * (1 - s) * (1 - 6 * s + 6 * s * s)},
+        {POW_SCALAR, "aaa", 2.5 * 1.5 * 0.5 * pow(a, -0.5)},
+        {CUBE, "aaa", 6},
+        {DIV, "bbb", -6 * a / (b * b * b * b)},
+        {DIV, "abb", 2 / (b * b * b)},
+        {DIV, "bab", 2 / (b * b * b)},
+        {POW, "aaa", b * (b - 1) * (b - 2) * p / (a * a * a)},
+        {POW, "bbb", p * l * l * l},
+        {POW, "aab", p / (a * a) * (2 * b - 1 + b * (b - 1) * l)},
+        {POW, "abb", p / a * l * (2 + b * l)},
+        {POW, "bab", p / a * l * (2 + b * l)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_close(derivative(cases[i].function, a, b, cases[i].by, false), cases[i].want, 1e-12,
+                     0);
+    }
+}
+
+/* Where powers and logarithms are infinite a derivative takes its limit, made of ops or not. */
+static void second_derivatives_are_the_same_when_they_are_recorded(void **state) {
+    (void)state;
+    static const double powers[] = {0, 1, 2, 3};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 3; k++) {
+            const char *by = k == 0 ? "aa" : k == 1 ? "ab" : "bb";
+            double plain = derivative(POW, 0, powers[i], by, false);
+            assert_true(isfinite(plain) || powers[i] == 0);
+            if (isfinite(plain)) {
+                assert_close(derivative(POW, 0, powers[i], by, true), plain, 0, 0);
+            }
+        }
+    }
+    for (int p = 0; p <= 3; p++) {
+        for (int again = 0; again < 2; again++) {
+            KN_TAPE(.dtype = KN_F64);
+            kn_tensor *x = kn_watch(F64(KN_SHAPE(1), 0)), *d = kn_pow_scalar(x, p);
+            kn_gradients_options recorded = {.again = 1}, last = {.again = again};
+            assert_ok(kn_gradients(&d, d, &x, 1, &recorded));
+            assert_ok(kn_gradients(&d, d, &x, 1, &last));
+            assert_values(d, p == 2 ? 2 : 0);
+        }
+    }
+    assert_close(derivative(POW, INFINITY, 1, "aa", false), 0, 0, 0);
+    assert_close(derivative(POW, INFINITY, 1, "aa", true), 0, 0, 0);
+}
+
+/* Both first derivatives of a/b come from one node; one of the second derivatives is zero. */
+static void derivatives_by_both_inputs_are_differentiated_together(void **state) {
+    (void)state;
+    KN_TAPE(.dtype = KN_F64);
+    const double a = 0.7, b = 1.6;
+    kn_tensor *x[] = {kn_watch(F64(KN_SHAPE(1), a)), kn_watch(F64(KN_SHAPE(1), b))}, *d[2], *dd[2];
+    kn_gradients_options again = {.again = 1};
+    assert_ok(kn_gradients(d, kn_div(x[0], x[1]), x, 2, &again));
+    assert_ok(kn_gradients(dd, kn_add(d[0], d[1]), x, 2, &again));
+    assert_close(item_of(dd[0]), -1 / (b * b), 1e-12, 0);
+    assert_close(item_of(dd[1]), -1 / (b * b) + 2 * a / (b * b * b), 1e-12, 0);
+}
+
+/* relu of a watched value: its gradient has no derivative by it, and g is a constant. */
+static void a_gradient_without_derivatives_is_a_constant(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 5, -7)), *dx = NULL, *y = sum_all(kn_relu(x));
+    int64_t nodes = kn_tape_nodes();
+    assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+    assert_values(dx, 1, 0);
+    assert_null(dx->grad);
+    assert_int_equal(kn_tape_nodes(), nodes);
+}
+
+/* The temporaries of a node's rule end with the node. */
+static void a_passs_temporaries_end_with_their_node(void **state) {
+    (void)state;
+    enum { N = 1 << 16, NODES = 40 };
+    kn_pool *pool = NULL;
+    kn_pool_stats stats, after;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool);
+        kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(N))), *y = kn_zeros(KN_SCALAR), *dx = NULL;
+        for (int i = 0; i < NODES; i++) y = kn_add(y, kn_max(x, KN_ALL, false));
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        kn_pool_stats_read(&after, sizeof after, pool);
+        assert_true(after.live_bytes_max <= stats.live_bytes_max + 10 * N * sizeof(float));
+    }
+    kn_pool_destroy(pool);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(gradients_leave_those_of_parameters_alone),
+        OPS_TEST(gradients_by_values_in_the_middle),
+        OPS_TEST(gradients_walk_only_towards_their_targets),
+        OPS_TEST(a_watched_value_survives_backward),
+        OPS_TEST(a_watched_value_passes_its_gradient_on),
+        OPS_TEST(each_gradient_is_a_tensor_of_its_own), OPS_TEST(a_kept_tape_answers_again),
+        OPS_TEST(derivatives_of_third_order), OPS_TEST(a_gradient_penalty_reaches_the_parameters),
+        OPS_TEST(bad_calls_of_gradients_say_why), OPS_TEST(third_derivatives_have_their_formulas),
+        OPS_TEST(second_derivatives_are_the_same_when_they_are_recorded),
+        OPS_TEST(derivatives_by_both_inputs_are_differentiated_together),
+        OPS_TEST(a_gradient_without_derivatives_is_a_constant),
+        OPS_TEST(a_passs_temporaries_end_with_their_node));
+}

@@ -1,0 +1,219 @@
+/* Detached values, products with Jacobians, hooks of parameters, anomaly mode. */
+#include <math.h>
+
+#include "autograd_test.h"
+
+static const kn_gradients_options again = {.again = 1};
+
+/* --- detach --- */
+
+static void a_detached_value_is_a_constant(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    {
+        KN_TAPE();
+        kn_tensor *y = kn_detach(kn_mul(w, w));
+        assert_values(y, 4, 9);
+        int64_t n = kn_tape_nodes();
+        (void)kn_exp(y);
+        assert_int_equal(kn_tape_nodes(), n);
+        assert_ok(kn_backward(sum_all(kn_mul(y, w))));
+        assert_values(kn_grad(w), 4, 9);
+    }
+    KN_FRAME();
+    assert_op_fails(kn_detach(NULL), KN_ERR_INVALID, "kn_detach: x is NULL");
+    kn_params_destroy(set);
+}
+
+/* --- perturbations of different derivatives are different --- */
+
+static void an_inner_gradient_is_not_the_outer_ones(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_full(KN_SCALAR, 3)), *y = kn_watch(kn_full(KN_SCALAR, 5));
+    kn_tensor *inner = NULL, *outer = NULL;
+    /* d/dx (x · d(x + y)/dy) = d(x · 1)/dx = 1, and not 2 */
+    assert_ok(kn_gradients(&inner, kn_add(x, y), &y, 1, &again));
+    assert_ok(kn_gradients(&outer, kn_mul(x, inner), &x, 1, NULL));
+    assert_values(outer, 1);
+}
+
+static void an_inner_gradient_at_the_outer_value_is_a_function_of_it(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_full(KN_SCALAR, 3));
+    kn_tensor *y = kn_watch(x), *inner = NULL, *outer = NULL;
+    /* d/dx (x · d(x·y)/dy) at y = x: d(x · x)/dx = 2x */
+    assert_ok(kn_gradients(&inner, kn_mul(x, y), &y, 1, &again));
+    assert_ok(kn_gradients(&outer, kn_mul(x, inner), &x, 1, NULL));
+    assert_values(outer, 6);
+}
+
+/* --- products with the Jacobian: y = (x0·x1, x0²) has rows (x1, x0) and (2·x0, 0) --- */
+
+static kn_tensor *pair(kn_tensor *x0, kn_tensor *x1) {
+    return kn_stack((kn_tensor *const[]){kn_mul(x0, x1), kn_mul(x0, x0)}, 2, 0);
+}
+
+static void a_gradient_of_y_gives_the_vector_jacobian_product(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x[2] = {kn_watch(kn_full(KN_SCALAR, 3)), kn_watch(kn_full(KN_SCALAR, 5))}, *dx[2];
+    kn_tensor *dy = kn_tensor_from((const float[]){10, 100}, KN_F32, KN_SHAPE(2));
+    kn_tensor *y = pair(x[0], x[1]);
+    kn_gradients_options options = {.keep = 1, .dy = dy};
+    assert_ok(kn_gradients(dx, y, x, 2, &options));
+    assert_values(dx[0], 10 * 5 + 100 * 6);
+    assert_values(dx[1], 10 * 3);
+    assert_ok(kn_gradients(dx, y, &y, 1, &options)); /* by itself: dy */
+    assert_values(dx[0], 10, 100);
+    options.dy = kn_zeros(KN_SHAPE(3));
+    assert_fails(kn_gradients(dx, y, x, 2, &options), KN_ERR_SHAPE, "dy is [3], y [2]");
+    options.dy = kn_cast(dy, KN_F64);
+    assert_fails(kn_gradients(dx, y, x, 2, &options), KN_ERR_DTYPE, "dy is f64, y f32");
+}
+
+static void the_jacobian_vector_product_takes_all_directions_at_once(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x[2] = {kn_watch(kn_full(KN_SCALAR, 3)), kn_watch(kn_full(KN_SCALAR, 5))};
+    kn_tensor *t[2] = {kn_full(KN_SCALAR, 10), kn_full(KN_SCALAR, 100)}, *dy = NULL;
+    kn_tensor *y = pair(x[0], x[1]);
+    assert_ok(kn_jvp(&dy, y, x, t, 2));
+    assert_values(dy, 5 * 10 + 3 * 100, 6 * 10);
+    assert_ok(kn_jvp(&dy, y, x, t, 1)); /* the tape is still there */
+    assert_values(dy, 50, 60);
+    kn_tensor *apart = kn_watch(kn_full(KN_SHAPE(2), 1));
+    assert_ok(kn_jvp(&dy, y, &apart, &apart, 1)); /* y doesn't depend on it */
+    assert_values(dy, 0, 0);
+    assert_fails(kn_jvp(NULL, y, x, t, 2), KN_ERR_INVALID, "dy or t is NULL");
+    assert_fails(kn_jvp(&dy, y, x, t, 0), KN_ERR_INVALID, "n_x < 1");
+}
+
+/* --- hooks --- */
+
+typedef struct seen {
+    kn_tensor *w[8];
+    double value[8];
+    int n;
+} seen;
+
+static void note(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    seen *s = ctx;
+    assert_true(s->n < 8);
+    s->w[s->n] = w;
+    s->value[s->n++] = ops_at(gradient, 0);
+}
+
+static void a_hook_sees_each_gradient_once_when_it_is_complete(void **state) {
+    (void)state;
+    seen s = {.n = 0};
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3),
+              *unused = PARAM(set, KN_SHAPE(1), "c", 4);
+    kn_params_on_grad(set, note, &s);
+    for (int i = 1; i <= 2; i++) {
+        KN_TAPE();
+        kn_tensor *y = kn_mul(kn_mul(a, b), a); /* a twice: a²b */
+        (void)kn_exp(b);                        /* not part of the loss */
+        assert_ok(kn_backward(sum_all(y)));
+        assert_int_equal(s.n, 2 * i);
+        for (int k = 0; k < 2; k++) { /* gradients add up: there is no step in between */
+            bool is_a = s.w[2 * i - 2 + k] == a;
+            assert_true(is_a || s.w[2 * i - 2 + k] == b);
+            assert_close(s.value[2 * i - 2 + k], i * (is_a ? 12 : 4), 0, 0);
+        }
+        assert_ptr_not_equal(s.w[2 * i - 2], s.w[2 * i - 1]);
+    }
+    kn_params_on_grad(set, NULL, NULL);
+    KN_TAPE();
+    assert_ok(kn_backward(sum_all(kn_mul(unused, b))));
+    assert_int_equal(s.n, 4);
+    kn_params_destroy(set);
+}
+
+static void a_hook_sees_the_bias_that_relu_delivers(void **state) {
+    (void)state;
+    seen s = {.n = 0};
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1, 2), "w", 1, 1), *b = PARAM(set, KN_SHAPE(1), "b", 1);
+    kn_params_on_grad(set, note, &s);
+    KN_TAPE();
+    kn_tensor *x = kn_tensor_from((const float[]){1, 2, 3, 4}, KN_F32, KN_SHAPE(2, 2));
+    assert_ok(kn_backward(sum_all(kn_relu(kn_linear(x, w, b)))));
+    assert_int_equal(s.n, 2);
+    assert_ptr_equal(s.w[0], b);
+    assert_close(s.value[0], 2, 0, 0);
+    assert_ptr_equal(s.w[1], w);
+    assert_close(s.value[1], 4, 0, 0);
+    kn_params_destroy(set);
+}
+
+/* --- anomaly mode --- */
+
+static void the_first_value_that_is_not_finite_names_op_place_and_line(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 2), "w", 1, 2, 0, 4);
+    kn_anomaly_set(true);
+    assert_true(kn_anomaly_get());
+    {
+        KN_TAPE();
+        KN_TAPE_SCOPE("block");
+        KN_TAPE_SCOPE("fc");
+        kn_tensor *y = kn_mul(w, w);
+        int line = __LINE__ + 1;
+        kn_tensor *z = kn_log(y);
+        assert_null(z);
+        assert_fails(kn_check(), KN_ERR_INVALID,
+                     "the result of log in block/fc has -inf at [1,0]; "
+                     "its inputs are finite");
+        assert_int_equal(kn_last_error()->line, line);
+    }
+    kn_anomaly_set(false);
+    kn_tensor *bad = PARAM(set, KN_SHAPE(2), "bad", 1, NAN);
+    {
+        KN_TAPE();
+        assert_non_null(kn_mul(bad, bad));
+        kn_anomaly_set(true);
+        assert_null(kn_mul(bad, bad));
+        assert_fails(kn_check(), KN_ERR_INVALID, "mul has NaN at [1]; a has NaN at [1], b has NaN");
+    }
+    kn_anomaly_set(false);
+    kn_params_destroy(set);
+}
+
+static void the_first_gradient_that_is_not_finite_names_op_and_parameter(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "weights", 1, 0);
+    kn_anomaly_set(true);
+    {
+        KN_TAPE();
+        kn_tensor *y = sum_all(kn_sqrt(w));
+        assert_fails(kn_backward(y), KN_ERR_INVALID, "the gradient of sqrt (");
+        assert_non_null(
+            strstr(kn_last_error()->message, "by x, the parameter weights has inf at [1]"));
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(kn_zeros(KN_SHAPE(2))), *dx = NULL;
+        kn_tensor *y = kn_sqrt(kn_affine(x, 2, 0));
+        assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_INVALID, "the gradient of sqrt (");
+    }
+    kn_anomaly_set(false);
+    kn_params_destroy(set);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_detached_value_is_a_constant),
+                     OPS_TEST(an_inner_gradient_is_not_the_outer_ones),
+                     OPS_TEST(an_inner_gradient_at_the_outer_value_is_a_function_of_it),
+                     OPS_TEST(a_gradient_of_y_gives_the_vector_jacobian_product),
+                     OPS_TEST(the_jacobian_vector_product_takes_all_directions_at_once),
+                     OPS_TEST(a_hook_sees_each_gradient_once_when_it_is_complete),
+                     OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
+                     OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
+                     OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));
+}

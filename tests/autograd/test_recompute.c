@@ -1,0 +1,217 @@
+/* kn_recompute: the same gradients with fewer values kept. */
+#include "autograd_test.h"
+
+enum { DEPTH = 6, WIDTH = 64, BATCH = 256, BYTES = WIDTH * BATCH * 4 };
+
+typedef struct net {
+    kn_params *set;
+    kn_tensor *w[DEPTH], *b[DEPTH];
+    kn_rng *rng;
+    bool recompute, nested;
+    int n_calls;
+} net;
+
+static void net_init(net *m, bool recompute) {
+    *m = (net){.set = params_f32(), .recompute = recompute};
+    for (int i = 0; i < DEPTH; i++) {
+        m->w[i] = kn_param(m->set, KN_SHAPE(WIDTH, WIDTH), kn_init_he(), "w%d", i);
+        m->b[i] = kn_param(m->set, KN_SHAPE(WIDTH), kn_init_normal(0, 1), "b%d", i);
+    }
+    assert_ok(kn_rng_create(&m->rng, 5));
+}
+
+static void net_release(net *m) {
+    kn_rng_destroy(m->rng);
+    kn_params_destroy(m->set);
+}
+
+typedef struct block {
+    net *m;
+    int first, n;
+} block;
+
+static kn_tensor *layers(void *ctx, kn_tensor *const x[]) {
+    const block *at = ctx;
+    net *m = at->m;
+    kn_tensor *y = x[0];
+    m->n_calls++;
+    if (m->nested && at->n > 1) { /* its second half is a part of the part */
+        block half = {m, at->first, at->n / 2};
+        static block rest[DEPTH]; /* read again in backward */
+        rest[at->first] = (block){m, at->first + at->n / 2, at->n - at->n / 2};
+        y = layers(&half, x);
+        return kn_recompute(layers, &rest[at->first], &y, 1, m->rng);
+    }
+    for (int i = at->first; i < at->first + at->n; i++) {
+        KN_FRAME();
+        y = kn_keep(kn_dropout(kn_tanh(kn_relu(kn_linear(y, m->w[i], m->b[i]))), 0.25, m->rng));
+    }
+    return y;
+}
+
+static kn_tensor *forward(net *m, kn_tensor *x, block blocks[2]) {
+    for (int i = 0; i < 2; i++) {
+        blocks[i] = (block){m, i * DEPTH / 2, DEPTH / 2};
+        x = m->recompute ? kn_recompute(layers, &blocks[i], &x, 1, m->rng) : layers(&blocks[i], &x);
+    }
+    return x;
+}
+
+static kn_tensor *input(void) {
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 9));
+    kn_tensor *x = kn_normal(KN_SHAPE(BATCH, WIDTH), 0, 1, rng);
+    kn_rng_destroy(rng);
+    return x;
+}
+
+/* Returns the most bytes that were live during the backward pass beyond those before. */
+static uint64_t run(net *m) {
+    kn_pool_stats before, after;
+    block blocks[2];
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    KN_FRAME();
+    kn_tensor *x = input();
+    kn_pool_stats_read(&before, sizeof before, pool);
+    kn_pool_peaks_reset(pool);
+    KN_TAPE();
+    assert_ok(kn_backward(sum_all(kn_mul(forward(m, x, blocks), x))));
+    assert_ok(kn_tape_check());
+    kn_pool_stats_read(&after, sizeof after, pool);
+    return after.live_bytes_max - before.live_bytes;
+}
+
+static void assert_same_gradients(net *a, net *b) {
+    for (int i = 0; i < kn_params_count(a->set); i++) {
+        kn_tensor *g = kn_grad(kn_params_at(a->set, i, NULL));
+        kn_tensor *h = kn_grad(kn_params_at(b->set, i, NULL));
+        assert_memory_equal(kn_data(g), kn_data(h), (size_t)kn_tensor_numel(g) * sizeof(float));
+    }
+    uint64_t seed = 0, offset[2] = {0, 1};
+    assert_ok(kn_rng_state_get(&seed, &offset[0], a->rng));
+    assert_ok(kn_rng_state_get(&seed, &offset[1], b->rng));
+    assert_true(offset[0] == offset[1]); /* and later numbers are the same */
+}
+
+static void gradients_have_the_same_bits_and_the_peak_is_lower(void **state) {
+    (void)state;
+    net plain, part;
+    net_init(&plain, false);
+    net_init(&part, true);
+    for (int i = 0; i < 2; i++) { /* the first pass also makes the arena of gradients */
+        uint64_t more = run(&plain), less = run(&part);
+        assert_same_gradients(&plain, &part);
+        assert_true(less + 3 * BYTES < more);
+    }
+    assert_int_equal(part.n_calls, 2 * 2 * 2);
+    net_release(&plain);
+    net_release(&part);
+}
+
+static void parts_nest(void **state) {
+    (void)state;
+    net plain, part;
+    net_init(&plain, false);
+    net_init(&part, true);
+    part.nested = true;
+    run(&plain);
+    run(&part);
+    assert_same_gradients(&plain, &part);
+    net_release(&plain);
+    net_release(&part);
+}
+
+typedef struct hooked {
+    int n;
+} hooked;
+static void count(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    (void)w;
+    (void)gradient;
+    ((hooked *)ctx)->n++;
+}
+
+static void hooks_see_each_parameter_once(void **state) {
+    (void)state;
+    net part;
+    hooked h = {0};
+    net_init(&part, true);
+    kn_params_on_grad(part.set, count, &h);
+    run(&part);
+    assert_int_equal(h.n, 2 * DEPTH);
+    net_release(&part);
+}
+
+/* --- inputs and results of all kinds --- */
+
+static kn_tensor *product(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    return kn_mul(kn_mul(x[0], x[1]), x[0]);
+}
+static kn_tensor *first(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    return x[0];
+}
+static kn_tensor *none(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    (void)x;
+    return NULL;
+}
+static kn_tensor *with_ctx(void *ctx, kn_tensor *const x[]) { return kn_mul(x[0], ctx); }
+
+static void inputs_may_be_parameters_constants_and_watched_values(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    {
+        KN_TAPE();
+        kn_tensor *y =
+            kn_recompute(product, NULL, (kn_tensor *[]){w, kn_full(KN_SHAPE(2), 5)}, 2, NULL);
+        assert_values(y, 20, 45);
+        assert_ok(kn_backward(sum_all(y)));
+        assert_values(kn_grad(w), 20, 30);
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x[2] = {kn_watch(kn_full(KN_SHAPE(1), 2)), kn_watch(kn_full(KN_SHAPE(1), 5))};
+        kn_tensor *dx[2], *y = kn_recompute(product, NULL, x, 2, NULL);
+        kn_gradients_options keep = {.keep = 1}, again = {.again = 1};
+        for (int i = 0; i < 2; i++) {
+            assert_ok(kn_gradients(dx, y, x, 2, &keep));
+            assert_values(dx[0], 20);
+            assert_values(dx[1], 4);
+            assert_ok(kn_tape_check());
+        }
+        assert_fails(kn_gradients(dx, y, x, 2, &again), KN_ERR_UNSUPPORTED,
+                     "the gradient of recompute");
+    }
+    KN_FRAME(); /* nothing is recorded: the function alone */
+    assert_values(kn_recompute(product, NULL, (kn_tensor *[]){w, w}, 2, NULL), 8, 27);
+    kn_params_destroy(set);
+}
+
+static void what_a_part_may_not_do_is_an_error(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *outside = kn_mul(w, w);
+    int64_t n = kn_tape_nodes();
+    assert_op_fails(kn_recompute(with_ctx, outside, &w, 1, NULL), KN_ERR_INVALID,
+                    "reads a recorded value that is not among x");
+    assert_int_equal(kn_tape_nodes(), n);
+    assert_op_fails(kn_recompute(none, NULL, &w, 1, NULL), KN_ERR_INVALID, "fn gave no result");
+    assert_op_fails(kn_recompute(NULL, NULL, &w, 1, NULL), KN_ERR_INVALID, "fn is NULL");
+    assert_op_fails(kn_recompute(first, NULL, &w, 0, NULL), KN_ERR_INVALID, "0 inputs");
+    assert_ptr_equal(kn_recompute(first, NULL, &outside, 1, NULL), outside);
+    kn_tensor *y = kn_recompute(product, NULL, (kn_tensor *[]){outside, outside}, 2, NULL);
+    ((float *)kn_data_mut(outside))[0] = 1;
+    assert_fails(kn_backward(sum_all(y)), KN_ERR_INVALID, "needs x[0], which was written since");
+    kn_params_destroy(set);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
+                     OPS_TEST(parts_nest), OPS_TEST(hooks_see_each_parameter_once),
+                     OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
+                     OPS_TEST(what_a_part_may_not_do_is_an_error));
+}

@@ -1,0 +1,153 @@
+/* Gradients of recurrent networks, attention, the CTC loss and images: against PyTorch, and the
+ * same bits for any number of threads. */
+#include <knet/op.h>
+#include "../ops/golden/image.h"
+#include "../ops/golden_ctc.h"
+#include "autograd_test.h"
+
+static const int threads[] = {1, 2, 7};
+
+static void check_each(kn_tensor *t, const double *want, double most) {
+    assert_non_null(t);
+    for (int64_t i = 0; i < kn_tensor_numel(t); i++)
+        assert_close(ops_at(t, i), want[i], most, most);
+}
+
+static void gradients_of_the_ctc_loss_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_TAPE(.dtype = dtype);
+        ctc_case cases[5];
+        ctc_cases(cases);
+        for (int i = 0; i < 5; i++) {
+            const ctc_case *c = &cases[i];
+            kn_tensor *x = kn_watch(ctc_logits(dtype)), *dx = NULL;
+            kn_tensor *y =
+                kn_ctc_loss(kn_logsoftmax(x, 2), ctc_labels(KN_U8, c->shift), &c->options);
+            assert_ok(kn_gradients(&dx, sum_all(y), &x, 1, &(kn_gradients_options){.keep = 1}));
+            check_each(dx, c->want + c->n, dtype == KN_F64 ? 1e-10 : 2e-6);
+        }
+    }
+}
+
+static void an_infinite_loss_has_a_gradient_of_nan(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(ctc_logits(KN_F32)), *dx = NULL;
+    const kn_ctc_options o = {.lengths = CTC_LENGTHS(KN_I64, 2, 9, 9, 9)};
+    kn_tensor *y = kn_ctc_loss(x, ctc_labels(KN_I64, 0), &o);
+    assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+    assert_true(isnan(ops_at(dx, 0)) && isfinite(ops_at(dx, CTC_C)));
+    assert_true(ops_at(dx, 2 * CTC_B * CTC_C) == 0); /* beyond the sequence */
+}
+
+/* What image.py's made() makes. */
+static kn_tensor *made(kn_dtype dtype, kn_shape shape, int a, int b, int m, double scale,
+                       double shift) {
+    double x[64];
+    for (int i = 0; i < 64; i++) x[i] = (i * a + b) % m * scale + shift;
+    return kn_watch(from_doubles(x, dtype, shape));
+}
+
+/* The gradients of Σ y·(1 … n). */
+static void check_image(kn_tensor *y, kn_tensor *x[], int n_x, const double *want) {
+    assert_non_null(y);
+    int64_t n = kn_tensor_numel(y);
+    kn_tensor *weights =
+        kn_reshape(kn_arange(1, (double)n + 1, 1, kn_tensor_dtype(y)), kn_tensor_shape(y));
+    kn_tensor *d[2];
+    kn_tensor *sum = sum_all(kn_mul(y, weights));
+    assert_ok(kn_gradients(d, sum, x, n_x, &(kn_gradients_options){.keep = 1}));
+    for (int i = 0; i < n_x; i++) {
+        check_each(d[i], want, kn_tensor_dtype(y) == KN_F64 ? 1e-10 : 2e-5);
+        want += kn_tensor_numel(d[i]);
+    }
+}
+
+static void gradients_of_images_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_TAPE(.dtype = dtype);
+        kn_tensor *x = made(dtype, KN_SHAPE(2, 2, 3, 4), 7, 3, 23, 0.125, -1.25);
+#define RESIZED(size, ...) kn_resize(x, size, &(kn_resize_options){__VA_ARGS__}), &x, 1
+        check_image(RESIZED(KN_SHAPE(5, 3), .mode = KN_RESIZE_NEAREST), golden_nearest_d);
+        check_image(RESIZED(KN_SHAPE(5, 3), .mode = KN_RESIZE_EXACT), golden_exact_d);
+        check_image(RESIZED(KN_SHAPE(5, 7), .mode = KN_RESIZE_LINEAR), golden_linear_d);
+        check_image(RESIZED(KN_SHAPE(2, 7), .mode = KN_RESIZE_CORNERS), golden_corners_d);
+        check_image(RESIZED(KN_SCALAR, .mode = KN_RESIZE_LINEAR, .scale = {1.6, 0.7}),
+                    golden_scaled_d);
+        kn_tensor *grid = made(dtype, KN_SHAPE(2, 3, 2, 2), 11, 5, 37, 0.0703125, -1.2);
+        kn_tensor *in[] = {x, grid};
+#define SAMPLES(...) kn_grid_sample(x, grid, &(kn_grid_options){__VA_ARGS__}), in, 2
+        check_image(SAMPLES(.border = 0), golden_bilinear_zeros_0_d);
+        check_image(SAMPLES(.align_corners = 1), golden_bilinear_zeros_1_d);
+        check_image(SAMPLES(.border = 1), golden_bilinear_border_0_d);
+        check_image(SAMPLES(.border = 1, .align_corners = 1), golden_bilinear_border_1_d);
+        check_image(SAMPLES(.nearest = 1), golden_nearest_zeros_0_d);
+        check_image(SAMPLES(.nearest = 1, .border = 1), golden_nearest_border_0_d);
+    }
+}
+
+/* f's gradients of the sum of its squares, with 1, 2 and 7 threads. */
+static void check_threads(kn_tensor *(*f)(kn_tensor *const x[]), kn_tensor *const x[], int n_x) {
+    kn_tensor *d[3][4];
+    for (int i = 0; i < 3; i++) {
+        KN_TAPE(.threads = threads[i]);
+        kn_tensor *in[4];
+        for (int k = 0; k < n_x; k++) in[k] = kn_watch(x[k]);
+        kn_tensor *loss = sum_all(kn_square(f(in)));
+        assert_ok(kn_gradients(d[i], loss, in, n_x, NULL));
+        for (int k = 0; k < n_x; k++) d[i][k] = kn_keep(d[i][k]);
+    }
+    for (int i = 1; i < 3; i++)
+        for (int k = 0; k < n_x; k++) assert_same_bits(d[0][k], d[i][k]);
+}
+
+static kn_tensor *lstm(kn_tensor *const x[]) {
+    return kn_rnn(x[0], x[1], &(kn_rnn_options){.hidden = 17, .layers = 2, .bidirectional = 1});
+}
+static kn_tensor *gru(kn_tensor *const x[]) {
+    static const int64_t lengths[] = {3, 9, 1, 5, 7, 9, 2, 0, 4, 6, 8};
+    const kn_rnn_options o = {.hidden = 13, .mode = KN_RNN_GRU, .lengths = lengths};
+    return kn_rnn(x[0], x[1], &o);
+}
+static kn_tensor *attention(kn_tensor *const x[]) {
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 5));
+    const kn_attention_options o = {
+        .mask = x[3], .dropout = 0.2, .rng = rng, .causal = 1, .offset = 3};
+    kn_tensor *y = kn_attention(x[0], x[1], x[2], &o);
+    kn_rng_destroy(rng);
+    return y;
+}
+static kn_tensor *samples(kn_tensor *const x[]) {
+    return kn_resize(kn_grid_sample(x[0], x[1], NULL), KN_SHAPE(31, 17), NULL);
+}
+static kn_tensor *ctc(kn_tensor *const x[]) {
+    return kn_ctc_loss(x[0], ctc_labels(KN_I64, 0), NULL);
+}
+
+static void any_number_of_threads_gives_the_same_gradients(void **state) {
+    (void)state;
+    KN_FRAME();
+    int64_t n = kn_rnn_params(5, &(kn_rnn_options){.hidden = 17, .layers = 2, .bidirectional = 1});
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(6, 37, 5));
+    check_threads(lstm, KN_LIST_(x, random_scaled(KN_F32, KN_SHAPE(n), 0.3)), 2);
+    n = kn_rnn_params(5, &(kn_rnn_options){.hidden = 13, .mode = KN_RNN_GRU});
+    x = random_tensor(KN_F32, KN_SHAPE(9, 11, 5));
+    check_threads(gru, KN_LIST_(x, random_scaled(KN_F32, KN_SHAPE(n), 0.3)), 2);
+    kn_tensor *q = random_tensor(KN_F32, KN_SHAPE(2, 4, 130, 16));
+    kn_tensor *k = random_tensor(KN_F32, KN_SHAPE(2, 2, 290, 16));
+    kn_tensor *v = random_tensor(KN_F32, KN_SHAPE(2, 2, 290, 9));
+    check_threads(attention, KN_LIST_(q, k, v, random_tensor(KN_F32, KN_SHAPE(4, 130, 1))), 4);
+    x = random_tensor(KN_F32, KN_SHAPE(3, 19, 20, 21));
+    check_threads(samples, KN_LIST_(x, random_tensor(KN_F32, KN_SHAPE(3, 17, 19, 2))), 2);
+    check_threads(ctc, KN_LIST_(ctc_logits(KN_F32)), 1);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(gradients_of_the_ctc_loss_equal_those_of_pytorch),
+                     OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
+                     OPS_TEST(gradients_of_images_equal_those_of_pytorch),
+                     OPS_TEST(any_number_of_threads_gives_the_same_gradients));
+}

@@ -1,0 +1,208 @@
+/* Collectives of simulated ranks: results, bits, errors, ranks that fail. */
+#include <knet/ops.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "collective_cases.h"
+
+static const int worlds[] = {1, 2, 3, 4, 8};
+
+static void all_worlds(rank_fn fn) {
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) ranks_run(worlds[i], fn, NULL);
+}
+
+static void all_reduce_combines_the_values_of_all_ranks(void **state) {
+    (void)state;
+    all_worlds(check_all_reduce);
+}
+static void broadcast_copies_the_root(void **state) {
+    (void)state;
+    all_worlds(check_broadcast);
+}
+static void gather_and_scatter_go_by_the_order_of_the_ranks(void **state) {
+    (void)state;
+    all_worlds(check_gather_and_scatter);
+}
+static void messages_of_a_pair_arrive_in_order(void **state) {
+    (void)state;
+    ranks_run(2, check_messages, NULL);
+    ranks_run(4, check_messages, NULL);
+}
+static void values_of_the_host_are_combined(void **state) {
+    (void)state;
+    all_worlds(check_values);
+}
+
+/* --- bits --- */
+
+enum { N_BITS = 100003 };
+
+/* Of magnitudes so different that another order gives other bits. */
+static float rough_at(int rank, int64_t i) {
+    uint64_t z = ((uint64_t)rank + 1) * 0x9E3779B97F4A7C15u + (uint64_t)i * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 29)) * 0x94D049BB133111EBu;
+    float x = (float)(int32_t)(z >> 32) / 2147483648.0f;
+    return z & 64 ? x * 1e4f : x;
+}
+
+static const char *sum_is_in_the_order_of_ranks(kn_comm *comm, void *ctx) {
+    int size = kn_comm_size(comm);
+    (void)ctx;
+    for (int64_t n = 1; n <= N_BITS; n = n * 7 + N_BITS % 7) {
+        KN_FRAME();
+        kn_tensor *t = kn_zeros(KN_SHAPE(n));
+        float *x = kn_data_mut(t);
+        for (int64_t i = 0; i < n; i++) x[i] = rough_at(kn_comm_rank(comm), i);
+        RANK_OK(kn_comm_all_reduce(comm, t, KN_COMM_SUM));
+        for (int64_t i = 0; i < n; i++) {
+            float sum = rough_at(0, i);
+            for (int r = 1; r < size; r++) sum += rough_at(r, i);
+            RANK_CHECK(memcmp(&sum, &x[i], sizeof sum) == 0);
+        }
+    }
+    return NULL;
+}
+
+static void sums_have_the_bits_of_adding_in_the_order_of_ranks(void **state) {
+    (void)state;
+    all_worlds(sum_is_in_the_order_of_ranks);
+}
+
+/* --- errors --- */
+
+static const char *wrong_calls(kn_comm *comm, void *ctx) {
+    KN_FRAME();
+    kn_tensor *t = kn_zeros(KN_SHAPE(4)), *h = kn_cast(t, KN_F16), *i = kn_cast(t, KN_I32);
+    (void)ctx;
+    RANK_CHECK(kn_comm_all_reduce(comm, h, KN_COMM_SUM) == KN_ERR_DTYPE);
+    RANK_CHECK(kn_comm_all_reduce(comm, i, KN_COMM_MEAN) == KN_ERR_DTYPE);
+    RANK_CHECK(strstr(kn_last_error()->message, "no mean of i32"));
+    RANK_CHECK(kn_comm_all_reduce(comm, t, (kn_comm_op)7) == KN_ERR_INVALID);
+    RANK_CHECK(kn_comm_all_reduce(comm, NULL, KN_COMM_SUM) == KN_ERR_INVALID);
+    RANK_CHECK(kn_comm_broadcast(comm, t, 2) == KN_ERR_INVALID);
+    RANK_CHECK(strstr(kn_last_error()->message, "no rank 2 of 2"));
+    RANK_CHECK(kn_comm_send(comm, t, kn_comm_rank(comm)) == KN_ERR_INVALID);
+    RANK_CHECK(kn_comm_all_gather(comm, t, t) == KN_ERR_SHAPE);
+    RANK_CHECK(strstr(kn_last_error()->message, "[4] are not 2 parts of [4]"));
+    /* none of these has used the world up */
+    return kn_comm_barrier(comm) == KN_OK ? NULL : "barrier";
+}
+
+static void wrong_calls_name_the_values(void **state) {
+    (void)state;
+    ranks_run(2, wrong_calls, NULL);
+}
+
+static void options_are_checked(void **state) {
+    kn_comm *comm[2];
+    (void)state;
+    assert_fails(kn_comm_sim_create(comm, 0, NULL), KN_ERR_INVALID, "0 ranks");
+    assert_fails(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.bandwidth = -1}),
+                 KN_ERR_INVALID, "bandwidth -1");
+    assert_fails(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.reserved = {1}}),
+                 KN_ERR_INVALID, "reserved");
+    assert_fails(kn_comm_create(comm, "pigeon", NULL), KN_ERR_INVALID, "'pigeon'");
+    kn_comm_destroy(NULL);
+}
+
+/* --- ranks that fail --- */
+
+typedef struct failure {
+    int rank;           /* which */
+    int how;            /* 0: is killed; 1: hangs; 2: aborts */
+    int after;          /* calls */
+    _Atomic int n_left; /* ranks that still run */
+} failure;
+
+static const char *until_it_fails(kn_comm *comm, void *ctx) {
+    failure *f = ctx;
+    KN_FRAME();
+    kn_tensor *t = kn_ones(KN_SHAPE(50000));
+    for (int i = 0; i < 1000; i++) {
+        if (i == f->after && kn_comm_rank(comm) == f->rank) {
+            if (f->how == 0) kn_comm_sim_kill(comm);
+            if (f->how == 2) kn_comm_abort(comm, "out of memory: 4 GiB for conv1");
+            const struct timespec pause = {0, 1000000};
+            while (f->how == 1 && atomic_load(&f->n_left) > 1) nanosleep(&pause, NULL);
+            return NULL;
+        }
+        kn_status status =
+            i % 2 ? kn_comm_all_reduce(comm, t, KN_COMM_MEAN) : kn_comm_barrier(comm);
+        if (status < 0) {
+            atomic_fetch_sub(&f->n_left, 1);
+            RANK_CHECK(status == KN_ERR_PEER);
+            return kn_comm_barrier(comm) == KN_ERR_PEER ? NULL : "not broken afterwards";
+        }
+    }
+    return "no call failed";
+}
+
+static void fail_in(int size, failure f, double timeout, const char *what) {
+    rank_run run[RANKS_MAX];
+    char who[32];
+    atomic_store(&f.n_left, size);
+    ranks_run_all(run, size, until_it_fails, &f,
+                  &(kn_comm_sim_options){.timeout_seconds = timeout});
+    snprintf(who, sizeof who, "rank %d of %d", f.rank, size);
+    for (int r = 0; r < size; r++) {
+        if (run[r].found) fail_msg("rank %d: %s: %s", r, run[r].found, run[r].error.message);
+        if (r == f.rank) continue;
+        if (!strstr(run[r].error.message, who) || !strstr(run[r].error.message, what) ||
+            !(strstr(run[r].error.message, "all_reduce (call ") ||
+              strstr(run[r].error.message, "barrier (call ")))
+            fail_msg("rank %d does not say that %s %s: %s", r, who, what, run[r].error.message);
+    }
+}
+
+static void a_killed_rank_is_named_by_all_others(void **state) {
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        int size = 2 + (int)test_random_below(5);
+        fail_in(size,
+                (failure){.rank = (int)test_random_below((uint64_t)size),
+                          .how = 0,
+                          .after = (int)test_random_below(40)},
+                60, "ended");
+    }
+}
+
+static void a_rank_that_hangs_is_named_after_the_time_out(void **state) {
+    (void)state;
+    fail_in(2, (failure){.rank = 1, .how = 1, .after = 7}, 0.3, "sent nothing for");
+    fail_in(4, (failure){.rank = 2, .how = 1, .after = 6}, 0.3, "sent nothing for");
+}
+
+static void a_rank_that_fails_says_why(void **state) {
+    (void)state;
+    fail_in(2, (failure){.rank = 0, .how = 2, .after = 3}, 60, "out of memory: 4 GiB for conv1");
+    fail_in(5, (failure){.rank = 4, .how = 2, .after = 8}, 60, "out of memory: 4 GiB for conv1");
+}
+
+static const char *interrupted(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    if (kn_comm_rank(comm) == 1) {
+        kn_comm_interrupt(comm, 0.05);
+        RANK_CHECK(kn_comm_barrier(comm) == KN_ERR_PEER);
+        return strstr(kn_last_error()->message, "a signal ended the wait") ? NULL : "no signal";
+    }
+    KN_FRAME();
+    RANK_CHECK(kn_comm_receive(comm, kn_zeros(KN_SHAPE(3)), 1) == KN_ERR_PEER);
+    return NULL;
+}
+
+static void an_interrupted_wait_ends(void **state) {
+    (void)state;
+    ranks_run(2, interrupted, NULL);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        TEST(all_reduce_combines_the_values_of_all_ranks), TEST(broadcast_copies_the_root),
+        TEST(gather_and_scatter_go_by_the_order_of_the_ranks),
+        TEST(messages_of_a_pair_arrive_in_order), TEST(values_of_the_host_are_combined),
+        TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
+        TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
+        TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
+        TEST(an_interrupted_wait_ends));
+}

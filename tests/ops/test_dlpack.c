@@ -1,0 +1,160 @@
+/* DLPack between two sides in one program; tests/ops/test_neighbours.py tries it with NumPy. */
+#include <knet/dlpack.h>
+
+#include "ops_test.h"
+
+/* The interface, as dlpack.h has it. */
+typedef struct DLTensor {
+    void *data;
+    int32_t device_type, device_id, n_dims;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+struct DLManagedTensor {
+    DLTensor tensor;
+    void *ctx;
+    void (*deleter)(struct DLManagedTensor *self);
+};
+struct DLManagedTensorVersioned {
+    uint32_t major, minor;
+    void *ctx;
+    void (*deleter)(struct DLManagedTensorVersioned *self);
+    uint64_t flags;
+    DLTensor tensor;
+};
+
+static int n_deleted;
+static void count_delete(struct DLManagedTensor *self) {
+    (void)self;
+    n_deleted++;
+}
+static void count_delete_versioned(struct DLManagedTensorVersioned *self) {
+    (void)self;
+    n_deleted++;
+}
+
+static float six[] = {0, 1, 2, 3, 4, 5};
+static int64_t two_three[] = {2, 3}, transposed[] = {1, 2};
+
+static struct DLManagedTensor managed_of(void *data) {
+    n_deleted = 0;
+    return (struct DLManagedTensor){
+        {data, 1, 0, 2, 2, 32, 1, two_three, NULL, 0}, NULL, count_delete};
+}
+
+static void exported_data_outlives_the_frame(void **state) {
+    (void)state;
+    struct DLManagedTensor *m = NULL;
+    {
+        KN_FRAME();
+        assert_ok(kn_dlpack_export(&m, F32(KN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5)));
+    }
+    assert_int_equal(m->tensor.device_type, 1);
+    assert_int_equal(m->tensor.n_dims, 2);
+    assert_int_equal(m->tensor.shape[1], 3);
+    assert_int_equal(m->tensor.strides[0], 3);
+    assert_int_equal(m->tensor.code, 2);
+    assert_memory_equal(m->tensor.data, six, sizeof six);
+    m->deleter(m);
+}
+
+static void imported_data_is_shared_and_deleted_once(void **state) {
+    (void)state;
+    float data[6];
+    memcpy(data, six, sizeof data);
+    struct DLManagedTensor m = managed_of(data);
+    KN_SLOT(kept);
+    {
+        KN_FRAME();
+        kn_tensor *t = kn_dlpack_import(&m);
+        assert_shape(t, KN_SHAPE(2, 3));
+        data[0] = 7;
+        assert_values(kn_reshape(t, KN_SHAPE(6)), 7, 1, 2, 3, 4, 5);
+        ((float *)kn_data_mut(t))[1] = 8;
+        assert_close(data[1], 8, 0, 0);
+        assert_ok(kn_hold(&kept, kn_flatten(t))); /* a view */
+    }
+    assert_int_equal(n_deleted, 0);
+    kn_unhold(&kept);
+    assert_int_equal(n_deleted, 1);
+}
+
+static void strides_and_read_only_data_are_copied(void **state) {
+    (void)state;
+    struct DLManagedTensor m = managed_of(six);
+    m.tensor.strides = transposed;
+    struct DLManagedTensorVersioned v = {1, 0, NULL, count_delete_versioned, 1, m.tensor};
+    KN_FRAME();
+    assert_values(kn_dlpack_import(&m), 0, 2, 4, 1, 3, 5);
+    assert_int_equal(n_deleted, 1);
+    v.tensor.strides = NULL;
+    kn_tensor *t = kn_dlpack_import_versioned(&v);
+    assert_int_equal(n_deleted, 2);
+    ((float *)kn_data_mut(t))[0] = 9;
+    assert_close(six[0], 0, 0, 0);
+}
+
+static void a_round_trip_keeps_the_dtype(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (kn_dtype dtype = KN_F32; dtype <= KN_BOOL; dtype++) {
+        struct DLManagedTensorVersioned *m = NULL;
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(2), 0, 1), dtype);
+        assert_ok(kn_dlpack_export_versioned(&m, x));
+        assert_int_equal(m->major, 1);
+        kn_tensor *y = kn_dlpack_import_versioned(m);
+        assert_int_equal(kn_tensor_dtype(y), dtype);
+        assert_ptr_equal(kn_data(y), kn_data(x));
+        assert_values(kn_cast(y, KN_F32), 0, 1);
+    }
+}
+
+static void wrong_fields_fail_and_leave_the_data_to_the_caller(void **state) {
+    (void)state;
+    struct DLManagedTensor m = managed_of(six);
+    int64_t negative[] = {2, -3};
+    KN_FRAME();
+    m.tensor.lanes = 4;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_DTYPE, "32 bits and 4 lanes");
+    m = managed_of(six);
+    m.tensor.code = 5; /* complex */
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_DTYPE, "code 5");
+    m = managed_of(six);
+    m.tensor.device_type = 8;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_UNSUPPORTED, "device type 8");
+    m = managed_of(six);
+    m.tensor.n_dims = 9;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "9 dimensions");
+    m = managed_of(six);
+    m.tensor.shape = negative;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_SHAPE, "[2,-3] is negative");
+    m = managed_of(NULL);
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "data is NULL");
+    assert_op_fails(kn_dlpack_import(NULL), KN_ERR_INVALID, "managed is NULL");
+    struct DLManagedTensorVersioned v = {.major = 2};
+    assert_op_fails(kn_dlpack_import_versioned(&v), KN_ERR_UNSUPPORTED, "version 2.0");
+    assert_int_equal(n_deleted, 0);
+    struct DLManagedTensor *out = NULL;
+    assert_fails(kn_dlpack_export(&out, KN_NONE), KN_ERR_INVALID, "KN_NONE");
+    assert_null(out);
+}
+
+static void a_simulated_device_has_no_number_in_dlpack(void **state) {
+    (void)state;
+    kn_device *sim = NULL;
+    struct DLManagedTensor *out = NULL;
+    assert_ok(kn_device_find(&sim, "sim"));
+    KN_FRAME(.device = sim);
+    assert_fails(kn_dlpack_export(&out, kn_zeros(KN_SHAPE(2))), KN_ERR_UNSUPPORTED, "like sim");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(exported_data_outlives_the_frame),
+                     OPS_TEST(imported_data_is_shared_and_deleted_once),
+                     OPS_TEST(strides_and_read_only_data_are_copied),
+                     OPS_TEST(a_round_trip_keeps_the_dtype),
+                     OPS_TEST(wrong_fields_fail_and_leave_the_data_to_the_caller),
+                     OPS_TEST(a_simulated_device_has_no_number_in_dlpack));
+}

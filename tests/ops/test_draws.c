@@ -1,0 +1,294 @@
+/* Random numbers but uniform and normal ones, and initial values. */
+#include "integers.h"
+#include "kernels_test.h"
+#include "quantile.h"
+
+enum { N = 70001 }; /* several chunks, and a rest */
+
+static kn_rng *new_rng(uint64_t seed) {
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, seed));
+    return rng;
+}
+
+static void words_of(uint32_t words[4], int64_t element, int per_group, uint64_t seed) {
+    kn__philox(words, (uint64_t)(element / per_group) * 8 + (uint64_t)(element % 8), seed);
+}
+
+static void bernoulli_follows_the_element_map(void **state) {
+    (void)state;
+    kn_rng *rng = new_rng(42);
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        assert_ok(kn_rng_state_set(rng, 42, 0));
+        kn_tensor *y = kn_bernoulli(KN_SHAPE(N), 0.3, rng);
+        double sum = 0;
+        for (int64_t i = 0; i < N; i++) {
+            uint32_t words[4];
+            words_of(words, i, 32, 42);
+            sum += ops_at(y, i);
+            if (ops_at(y, i) != (words[i % 32 / 8] < 0.3 * 4294967296.0))
+                fail_msg("element %d", (int)i);
+        }
+        assert_close(sum / N, 0.3, 0.02, 0);
+        assert_close(ops_at(kn_sum(kn_bernoulli(KN_SHAPE(1000), 1, rng), KN_ALL, false), 0), 1000,
+                     0, 0);
+        assert_close(ops_at(kn_sum(kn_bernoulli(KN_SHAPE(1000), 0, rng), KN_ALL, false), 0), 0, 0,
+                     0);
+    }
+    kn_rng_destroy(rng);
+}
+
+/* Each of 7 values about N/7 times; six degrees of freedom: 22.5 is met once in a thousand. */
+static void integers_are_equally_likely_and_in_range(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_rng *rng = new_rng(3);
+    const int64_t *y = kn_data(kn_integers(KN_SHAPE(N), -2, 5, rng));
+    double n[7] = {0}, chi = 0;
+    for (int64_t i = 0; i < N; i++) {
+        assert_in_range(y[i] + 2, 0, 6);
+        n[y[i] + 2]++;
+    }
+    for (int k = 0; k < 7; k++) chi += (n[k] - N / 7.0) * (n[k] - N / 7.0) / (N / 7.0);
+    assert_true(chi < 22.5);
+    y = kn_data(kn_integers(KN_SHAPE(100), INT64_C(1) << 52, (INT64_C(1) << 52) + 1, rng));
+    for (int i = 0; i < 100; i++) assert_true(y[i] == INT64_C(1) << 52);
+    kn_rng_destroy(rng);
+}
+
+/* Of 2^64 words and a range of 3·2^62, every fourth number comes up twice without rejection. */
+static void words_that_would_favour_a_number_are_drawn_again(void **state) {
+    (void)state;
+    const uint64_t range = UINT64_C(3) << 62;
+    uint64_t low, n_again = 0;
+    for (uint64_t i = 0; i < 4096; i++) {
+        uint64_t word = i * UINT64_C(0x9E3779B97F4A7C15), plain = kn__mul_high(&low, word, range);
+        uint64_t y = kn__integer_below(word, range, i, 7, 0);
+        bool rejected = low < (0 - range) % range;
+        n_again += rejected;
+        assert_true(y < range);
+        if (!rejected) assert_true(y == plain);
+    }
+    assert_int_equal(n_again, 1024); /* a quarter */
+    assert_true(kn__mul_high(&low, UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1 && low == 1);
+}
+
+static void permutations_have_every_number_once(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 2, 3, 16, 17, 1000, N};
+    kn_rng *rng = new_rng(11);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        KN_FRAME();
+        const int64_t *y = kn_data(kn_permutation(sizes[s], rng));
+        unsigned char *seen = calloc((size_t)sizes[s] + 1, 1);
+        assert_non_null(seen);
+        for (int64_t i = 0; i < sizes[s]; i++) {
+            assert_true(y[i] >= 0 && y[i] < sizes[s] && !seen[y[i]]);
+            seen[y[i]] = 1;
+        }
+        free(seen);
+    }
+    kn_rng_destroy(rng);
+}
+
+static void slices_are_shuffled_whole(void **state) {
+    (void)state;
+    kn_rng *rng = new_rng(3), *same = new_rng(3);
+    KN_FRAME();
+    kn_tensor *x = kn_reshape(kn_arange(0, 300, 1, KN_F32), KN_SHAPE(2, 50, 3));
+    kn_tensor *y = kn_shuffle(x, -2, rng);
+    assert_shape(y, KN_SHAPE(2, 50, 3));
+    const int64_t *order = kn_data(kn_permutation(50, same));
+    int n_moved = 0;
+    for (int b = 0; b < 2; b++) {
+        for (int i = 0; i < 50; i++) {
+            n_moved += order[i] != i;
+            for (int k = 0; k < 3; k++)
+                assert_true(ops_at(y, (b * 50 + i) * 3 + k) ==
+                            (double)((b * 50 + order[i]) * 3 + k));
+        }
+    }
+    assert_true(n_moved > 50);
+    kn_rng_destroy(same);
+    kn_rng_destroy(rng);
+}
+
+/* All 24 orders of four numbers; 23 degrees of freedom: 49.7 is met once in a thousand. Where a
+ * number goes is uniform in longer ones too. */
+static void orders_are_equally_likely(void **state) {
+    (void)state;
+    enum { DRAWS = 24000, LONG = 50 };
+    kn_rng *rng = new_rng(5);
+    double n[256] = {0}, chi = 0, at[LONG] = {0}, chi_at = 0;
+    for (int draw = 0; draw < DRAWS; draw++) {
+        KN_FRAME();
+        const int64_t *y = kn_data(kn_permutation(4, rng)), *z = kn_data(kn_permutation(LONG, rng));
+        n[y[0] << 6 | y[1] << 4 | y[2] << 2 | y[3]]++;
+        at[z[7]]++;
+    }
+    int n_seen = 0;
+    for (int i = 0; i < 256; i++) {
+        if (!n[i]) continue;
+        n_seen++;
+        chi += (n[i] - DRAWS / 24.0) * (n[i] - DRAWS / 24.0) / (DRAWS / 24.0);
+    }
+    for (int i = 0; i < LONG; i++)
+        chi_at += (at[i] - DRAWS / LONG) * (at[i] - DRAWS / LONG) / (DRAWS / LONG);
+    assert_int_equal(n_seen, 24);
+    assert_true(chi < 49.7);
+    assert_true(chi_at < 85.4); /* 49 degrees of freedom */
+    kn_rng_destroy(rng);
+}
+
+/* Against the distribution function, in the middle and in both tails. */
+static void quantiles_invert_the_distribution(void **state) {
+    (void)state;
+    static const double p[] = {1e-300, 1e-20, 1e-9, 0.001, 0.05,  0.074,
+                               0.076,  0.3,   0.5,  0.6,   0.926, 0.999};
+    for (size_t i = 0; i < sizeof p / sizeof *p; i++) {
+        double x = kn__normal_quantile(p[i]);
+        assert_close(0.5 * erfc(-x * 0.70710678118654752440), p[i], 1e-12, 0);
+    }
+    assert_close(kn__normal_quantile(0.975), 1.959963984540054, 1e-15, 0);
+}
+
+/* Mean and deviation of a normal distribution cut to a … b. */
+static void check_truncated(kn_dtype dtype, double lo, double hi, double mean, double deviation) {
+    KN_FRAME(.dtype = dtype);
+    kn_rng *rng = new_rng(8);
+    kn_tensor *y = kn_truncated_normal(KN_SHAPE(N), 1, 2, lo, hi, rng);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < N; i++) {
+        assert_true(ops_at(y, i) >= lo && ops_at(y, i) <= hi);
+        sum += ops_at(y, i), squares += ops_at(y, i) * ops_at(y, i);
+    }
+    assert_close(sum / N, mean, 0, 0.02);
+    assert_close(sqrt(squares / N - sum / N * sum / N), deviation, 0, 0.02);
+    kn_rng_destroy(rng);
+}
+
+/* With φ and Φ: mean φ(a)/(1 - Φ(a)) of the part above a, and the like. */
+static void truncated_normals_stay_inside_and_have_their_moments(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        check_truncated(dtype, -1, 3, 1, 2 * 0.53956);
+        check_truncated(dtype, 5, 100, 1 + 2 * 2.37322, 2 * 0.33803);
+        check_truncated(dtype, -(double)INFINITY, 1, 1 - 2 * 0.79788, 2 * 0.60281);
+    }
+}
+
+static kn_tensor *draw(int which, kn_rng *rng) {
+    switch (which) {
+        case 0:
+            return kn_bernoulli(KN_SHAPE(N), 0.4, rng);
+        case 1:
+            return kn_integers(KN_SHAPE(N), 0, INT64_C(1000000007), rng);
+        case 2:
+            return kn_permutation(N, rng);
+        default:
+            return kn_truncated_normal(KN_SHAPE(N), 0, 1, -2, 2, rng);
+    }
+}
+
+static void the_number_of_threads_changes_no_bit(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 7};
+    kn_rng *rng = new_rng(1);
+    for (int which = 0; which < 4; which++) {
+        KN_FRAME();
+        kn_tensor *got[3];
+        for (int t = 0; t < 3; t++) {
+            KN_FRAME(.threads = threads[t]);
+            assert_ok(kn_rng_state_set(rng, 77, 0));
+            got[t] = kn_keep(draw(which, rng));
+        }
+        assert_same_bits(got[0], got[1]);
+        assert_same_bits(got[0], got[2]);
+    }
+    kn_rng_destroy(rng);
+}
+
+/* The same seed gives these numbers on any machine; from a second implementation, in Python. */
+static void known_numbers(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_rng *rng = new_rng(2024);
+    const int64_t *y = kn_data(kn_integers(KN_SHAPE(4), 0, 1000, rng));
+    static const int64_t want[] = {268, 435, 49, 482};
+    for (int i = 0; i < 4; i++) assert_int_equal(y[i], want[i]);
+    y = kn_data(kn_permutation(8, rng));
+    static const int64_t order[] = {7, 0, 5, 1, 6, 2, 3, 4};
+    for (int i = 0; i < 8; i++) assert_int_equal(y[i], order[i]);
+    kn_rng_destroy(rng);
+}
+
+static void wrong_numbers_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_rng *rng = new_rng(1);
+    assert_op_fails(kn_bernoulli(KN_SHAPE(3), 1.5, rng), KN_ERR_INVALID, "kn_bernoulli: p is 1.5");
+    assert_op_fails(kn_bernoulli(KN_SHAPE(3), (double)NAN, rng), KN_ERR_INVALID, "p is nan");
+    assert_op_fails(kn_integers(KN_SHAPE(3), 4, 4, rng), KN_ERR_INVALID, "lo is 4, hi is 4");
+    assert_op_fails(kn_integers(KN_SHAPE(3), 0, INT64_MAX, rng), KN_ERR_INVALID, "2^53");
+    assert_op_fails(kn_permutation(-1, rng), KN_ERR_INVALID, "n is -1");
+    assert_op_fails(kn_shuffle(kn_ones(KN_SHAPE(2)), 1, rng), KN_ERR_INVALID, "axis is 1, x has 1");
+    assert_op_fails(kn_truncated_normal(KN_SHAPE(3), 0, 1, 2, 1, rng), KN_ERR_INVALID,
+                    "lo is 2, hi is 1");
+    assert_op_fails(kn_truncated_normal(KN_SHAPE(3), 0, 1, 100, 101, rng), KN_ERR_INVALID,
+                    "too far from mean");
+    assert_op_fails(kn_bernoulli(KN_SHAPE(3), 0.5, NULL), KN_ERR_INVALID, "rng is NULL");
+    assert_op_fails(kn_orthogonal(KN_SHAPE(3), 1, rng), KN_ERR_SHAPE,
+                    "kn_orthogonal: the shape [3]");
+    assert_op_fails(kn_bilinear_filter(KN_SHAPE(3, 3)), KN_ERR_SHAPE, "[3,3] is not [O,I,H,W]");
+    kn_rng_destroy(rng);
+}
+
+/* --- initial values --- */
+
+static void orthogonal_matrices_are_orthonormal(void **state) {
+    (void)state;
+    kn_rng *rng = new_rng(4);
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        static const int64_t rows[] = {5, 3, 4};
+        for (int i = 0; i < 3; i++) {
+            kn_tensor *w =
+                kn_orthogonal(i == 2 ? KN_SHAPE(4, 3, 2, 2) : KN_SHAPE(rows[i], 4), 2, rng);
+            w = kn_reshape(w, KN_SHAPE(rows[i], -1));
+            kn_tensor *gram = i == 0 ? kn_matmul(kn_transpose(w, KN_ALL), w, NULL)
+                                     : kn_matmul(w, kn_transpose(w, KN_ALL), NULL);
+            kn_tensor *want = kn_tri_scale(kn_filled_like(gram, 4), 0, 1, 0);
+            for (int64_t k = 0; k < kn_tensor_numel(gram); k++)
+                assert_close(ops_at(gram, k), ops_at(want, k), tolerance(dtype), tolerance(dtype));
+        }
+    }
+    kn_rng_destroy(rng);
+}
+
+static void bilinear_filters_are_hats(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *w = kn_bilinear_filter(KN_SHAPE(2, 2, 4, 4));
+    static const double row[] = {0.25, 0.75, 0.75, 0.25};
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            assert_close(ops_at(w, 4 * i + j), row[i] * row[j], 1e-7, 0);
+            assert_close(ops_at(w, 16 + 4 * i + j), 0, 0, 0);
+            assert_close(ops_at(w, 48 + 4 * i + j), row[i] * row[j], 1e-7, 0);
+        }
+    assert_values(kn_bilinear_filter(KN_SHAPE(1, 1, 1, 3)), 0.5, 1, 0.5);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(bernoulli_follows_the_element_map),
+        OPS_TEST(integers_are_equally_likely_and_in_range),
+        TEST(words_that_would_favour_a_number_are_drawn_again),
+        OPS_TEST(permutations_have_every_number_once), OPS_TEST(slices_are_shuffled_whole),
+        OPS_TEST(orders_are_equally_likely), TEST(quantiles_invert_the_distribution),
+        OPS_TEST(truncated_normals_stay_inside_and_have_their_moments),
+        OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(known_numbers),
+        OPS_TEST(wrong_numbers_are_named), OPS_TEST(orthogonal_matrices_are_orthonormal),
+        OPS_TEST(bilinear_filters_are_hats));
+}

@@ -1,0 +1,198 @@
+#include "golden/linalg.h"
+#include "kernels_test.h"
+
+static kn_tensor *numbers(kn_shape shape, int64_t m, int64_t k) {
+    double x[64];
+    int64_t n = 1;
+    for (int d = 0; d < shape.n_dims; d++) n *= shape.dim[d];
+    assert_true(n <= 64);
+    for (int64_t i = 0; i < n; i++) x[i] = (double)((i * i * m + i + k) % 37) / 37 - 0.5;
+    return kn_tensor_from(x, KN_F64, shape);
+}
+
+#define assert_golden(t, want)                                                                     \
+    do {                                                                                           \
+        kn_tensor *t_ = (t);                                                                       \
+        assert_non_null(t_);                                                                       \
+        assert_int_equal(kn_tensor_numel(t_), sizeof(want) / sizeof *(want));                      \
+        for (size_t i_ = 0; i_ < sizeof(want) / sizeof *(want); i_++)                              \
+            assert_close(ops_at(t_, (int64_t)i_), (want)[i_], 1e-12, 1e-13);                       \
+    } while (0)
+
+static void sums_equal_numpys(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = numbers(KN_SHAPE(2, 3, 4), 7, 1), *y = numbers(KN_SHAPE(2, 4, 3), 5, 2);
+    kn_tensor *z = numbers(KN_SHAPE(3, 3), 3, 3);
+    assert_golden(KN_EINSUM("bij,bjk->bik", x, y), golden_einsum_product);
+    assert_golden(KN_EINSUM("bij, bjk -> kib", x, y), golden_einsum_swapped);
+    assert_golden(KN_EINSUM("bij,bjk", x, y), golden_einsum_implicit);
+    assert_golden(KN_EINSUM("bij,bji->", x, y), golden_einsum_all);
+    assert_golden(KN_EINSUM("bij,kl->jb", x, z), golden_einsum_summed);
+    assert_golden(KN_EINSUM("ii->i", z), golden_einsum_diagonal);
+    assert_golden(KN_EINSUM("ii", z), golden_einsum_trace);
+    assert_golden(KN_EINSUM("bij,bjk,kl->bl", x, y, z), golden_einsum_chain);
+    assert_golden(KN_EINSUM("ij,kl->ikjl", z, z), golden_einsum_outer);
+    assert_golden(KN_EINSUM("bij,bij->bi", x, x), golden_einsum_same);
+    assert_golden(kn_trace(z), golden_einsum_trace);
+    assert_shape(KN_EINSUM("bij,bjk->ikb", x, y), KN_SHAPE(3, 3, 2));
+    assert_same_bits(KN_EINSUM("ij->ij", z), z);
+}
+
+static void dots_stand_for_the_dimensions_that_have_no_letter(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = numbers(KN_SHAPE(2, 3, 4), 7, 1), *y = numbers(KN_SHAPE(2, 4, 3), 5, 2);
+    kn_tensor *z = numbers(KN_SHAPE(3, 3), 3, 3);
+    assert_golden(KN_EINSUM("...ij,...jk->...ik", x, y), golden_einsum_product);
+    assert_golden(KN_EINSUM("...ij,...jk", x, y), golden_einsum_product);
+    assert_golden(KN_EINSUM("b...,b... -> b", x, x), golden_einsum_dots_summed);
+    kn_tensor *wide = kn_reshape(x, KN_SHAPE(2, 1, 3, 4)), *flat = kn_reshape(z, KN_SHAPE(1, 3, 3));
+    kn_tensor *c = KN_EINSUM("...ij,...i->j...", wide, flat);
+    assert_shape(c, KN_SHAPE(4, 2, 3));
+    assert_golden(kn_reshape(c, KN_SHAPE(24)), golden_einsum_dots_broadcast);
+    assert_shape(KN_EINSUM("...ij,...i->j...", wide, kn_zeros(KN_SHAPE(0, 3))), KN_SHAPE(4, 2, 0));
+    assert_same_bits(KN_EINSUM("...", z), z);
+    assert_same_bits(KN_EINSUM("ij...->ij...", z), z);
+    assert_same_bits(KN_EINSUM("...ij->...ji", KN_EINSUM("...ij->j...i", z)), z);
+    assert_op_fails(KN_EINSUM("...i,...i->...", x, kn_ones(KN_SHAPE(2, 4))), KN_ERR_SHAPE,
+                    "from the last one on, dimension of ... number 0 is 3 and 2");
+    assert_op_fails(KN_EINSUM("...i...", x), KN_ERR_INVALID, "a term has ... twice");
+    assert_op_fails(KN_EINSUM("...ijk", z), KN_ERR_SHAPE, "has 2 dimensions and 3 letters");
+}
+
+static void operands_of_no_elements_give_zeros(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *none = kn_ones(KN_SHAPE(2, 0));
+    assert_values(KN_EINSUM("ij,kj->ik", none, none), 0, 0, 0, 0);
+    assert_shape(KN_EINSUM("ij,k->jk", none, kn_ones(KN_SHAPE(3))), KN_SHAPE(0, 3));
+    assert_values(KN_EINSUM("ii->", kn_ones(KN_SHAPE(0, 0))), 0);
+}
+
+static void wrong_letters_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3));
+    assert_op_fails(KN_EINSUM("ij,kj", x), KN_ERR_INVALID, "more terms than operands");
+    assert_op_fails(KN_EINSUM("ij", x, x), KN_ERR_INVALID, "fewer terms than operands");
+    assert_op_fails(KN_EINSUM("ijk", x), KN_ERR_SHAPE,
+                    "kn_einsum: \"ijk\": operand 0 has 2 dimensions and 3 letters");
+    assert_op_fails(KN_EINSUM("ij,jk->ik", x, x), KN_ERR_SHAPE,
+                    "kn_einsum: \"ij,jk->ik\": j is 3 and 2");
+    assert_op_fails(KN_EINSUM("ij->ik", x), KN_ERR_INVALID, "no operand has the result's k");
+    assert_op_fails(KN_EINSUM("ij->ii", x), KN_ERR_INVALID, "the result has twice i");
+    assert_op_fails(KN_EINSUM("i.j", x), KN_ERR_INVALID, "a letter is expected, not .");
+    assert_op_fails(KN_EINSUM("ij>ij", x), KN_ERR_INVALID, "a letter is expected, not >");
+    assert_op_fails(KN_EINSUM("ij-ij", x), KN_ERR_INVALID, "-> is expected at -ij");
+    assert_op_fails(KN_EINSUM("ij->i,j", x), KN_ERR_INVALID, "one result is expected");
+    assert_op_fails(kn_einsum(NULL, &x, 1), KN_ERR_INVALID, "spec must not be NULL");
+    assert_op_fails(kn_einsum("ij", &x, 0), KN_ERR_INVALID, "n_x be 1 to 16, not 0");
+    kn_tensor *five = kn_ones(KN_SHAPE(1, 1, 1, 1, 1)), *four = kn_ones(KN_SHAPE(1, 1, 1, 1));
+    assert_op_fails(KN_EINSUM("abcde,fghij->abcdefghij", five, five), KN_ERR_INVALID,
+                    "more than 8 letters");
+    assert_op_fails(
+        KN_EINSUM("abcde,fghi,abcdfghi->e", five, four, kn_ones(KN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1))),
+        KN_ERR_UNSUPPORTED, "two operands have 9 letters");
+}
+
+/* --- the products beside it --- */
+
+static void small_products_are_what_they_say(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = F32(KN_SHAPE(2, 2), 1, 2, 3, 4), *x = F32(KN_SHAPE(2), 5, 6);
+    assert_values(kn_mv(a, x), 17, 39);
+    assert_values(kn_dot(x, x), 61);
+    assert_values(kn_outer(x, x), 25, 30, 30, 36);
+    assert_values(kn_geam(a, a, 2, -1, &(kn_matmul_options){.trans_b = 1}), 1, 1, 4, 4);
+    assert_values(kn_trace(a), 5);
+    assert_values(kn_trace(kn_ones(KN_SHAPE(2, 3, 3))), 3, 3);
+    assert_values(kn_block_diag((kn_tensor *const[]){a, F32(KN_SHAPE(1, 2), 7, 8)}, 2), 1, 2, 0, 0,
+                  3, 4, 0, 0, 0, 0, 7, 8);
+    kn_tensor *y = F32(KN_SHAPE(2), 1, 1);
+    assert_ok(kn_axpy_into(y, -2, x));
+    assert_values(y, -9, -11);
+    assert_values(kn_dot(kn_zeros(KN_SHAPE(0)), kn_zeros(KN_SHAPE(0))), 0);
+}
+
+static void their_errors_name_shapes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = kn_ones(KN_SHAPE(2, 3)), *x = kn_ones(KN_SHAPE(2));
+    assert_op_fails(kn_dot(a, x), KN_ERR_SHAPE, "kn_dot: a [2,3] and b [2] differ in shape");
+    assert_op_fails(kn_outer(a, x), KN_ERR_SHAPE, "kn_outer: a and b must have one dimension");
+    assert_op_fails(kn_mv(a, x), KN_ERR_SHAPE, "a has 3 columns, b has 2 rows");
+    assert_op_fails(kn_trace(a), KN_ERR_SHAPE, "kn_trace: x must be [...,N,N], not [2,3]");
+    assert_op_fails(kn_kron(a, x), KN_ERR_SHAPE, "kn_kron: operand 1 has 1 dimensions, not 2");
+    assert_op_fails(kn_block_diag(NULL, 0), KN_ERR_INVALID, "kn_block_diag: n_x is 0");
+    assert_fails(kn_axpy_into(x, 1, a), KN_ERR_SHAPE, "kn_axpy_into: x [2,3], y [2]");
+    assert_op_fails(kn_matmul(kn_ones(KN_SHAPE(2, 3, 4)), kn_ones(KN_SHAPE(3, 4, 5)), NULL),
+                    KN_ERR_SHAPE, "dimension 0 of the batch is 2 and 3");
+    assert_op_fails(kn_linear_act(a, a, KN_NONE, (kn_act)9), KN_ERR_INVALID, "act is 9");
+}
+
+static void batches_are_broadcast(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *a = random_tensor(dtype, KN_SHAPE(4, 1, 5, 6)),
+                  *b = random_tensor(dtype, KN_SHAPE(3, 6, 7));
+        kn_tensor *c = kn_matmul(a, b, NULL);
+        kn_tensor *wide_a = kn_reshape(kn_broadcast(a, KN_SHAPE(4, 3, 5, 6)), KN_SHAPE(12, 5, 6));
+        kn_tensor *wide_b = kn_reshape(kn_broadcast(b, KN_SHAPE(4, 3, 6, 7)), KN_SHAPE(12, 6, 7));
+        assert_shape(c, KN_SHAPE(4, 3, 5, 7));
+        assert_same_bits(c, kn_matmul(wide_a, wide_b, NULL));
+        kn_tensor *one = random_tensor(dtype, KN_SHAPE(6, 7)), *rows = kn_matmul(a, one, NULL);
+        kn_tensor *flat = kn_matmul(kn_reshape(a, KN_SHAPE(20, 6)), one, NULL);
+        assert_shape(rows, KN_SHAPE(4, 1, 5, 7));
+        assert_same_bits(rows, flat);
+    }
+}
+
+static void the_number_of_threads_changes_no_bit(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 7};
+    static const int64_t shapes[][4] = {{100, 9, 8, 7}, {3, 150, 200, 130}, {40, 64, 65, 66}};
+    FOR_BOTH_DTYPES(dtype) {
+        for (int i = 0; i < 3; i++) {
+            KN_FRAME();
+            const int64_t *s = shapes[i];
+            kn_tensor *a = random_tensor(dtype, KN_SHAPE(s[0], s[1], s[2])), *got[3];
+            kn_tensor *b = random_tensor(dtype, KN_SHAPE(s[0], s[2], s[3]));
+            for (int t = 0; t < 3; t++) {
+                KN_FRAME(.threads = threads[t]);
+                got[t] = kn_keep(kn_matmul(a, b, NULL));
+            }
+            assert_same_bits(got[0], got[1]);
+            assert_same_bits(got[0], got[2]);
+        }
+    }
+}
+
+static void activations_equal_those_after_the_layer(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *x = random_tensor(dtype, KN_SHAPE(2, 150, 203));
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(151, 203)),
+                  *b = random_tensor(dtype, KN_SHAPE(151));
+        kn_tensor *y = kn_linear(x, w, b);
+        assert_same_bits(kn_linear_act(x, w, b, KN_ACT_NONE), y);
+        assert_same_bits(kn_linear_act(x, w, b, KN_ACT_RELU), kn_relu(y));
+        assert_same_bits(kn_linear_act(x, w, b, KN_ACT_GELU), kn_gelu(y));
+        kn_tensor *none = kn_zeros(KN_SHAPE(3, 0)), *thin = kn_zeros(KN_SHAPE(2, 0));
+        if (dtype == KN_F32)
+            assert_values(kn_linear_act(none, thin, F32(KN_SHAPE(2), -1, 1), KN_ACT_RELU), 0, 1, 0,
+                          1, 0, 1);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(sums_equal_numpys), OPS_TEST(dots_stand_for_the_dimensions_that_have_no_letter),
+        OPS_TEST(operands_of_no_elements_give_zeros), OPS_TEST(wrong_letters_are_named),
+        OPS_TEST(small_products_are_what_they_say), OPS_TEST(their_errors_name_shapes),
+        OPS_TEST(batches_are_broadcast), OPS_TEST(the_number_of_threads_changes_no_bit),
+        OPS_TEST(activations_equal_those_after_the_layer));
+}

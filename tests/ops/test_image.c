@@ -1,0 +1,125 @@
+/* Resizing, pixel shuffles and samples at the places of a grid: against PyTorch, threads, bad
+ * arguments. */
+#include "golden/image.h"
+
+#include "golden_arrays.h"
+
+static kn_tensor *x_of(kn_dtype dtype, kn_shape shape) {
+    return golden_array(dtype, shape, 7, 3, 23, 0.125, -1.25);
+}
+
+#define RESIZED(x, size, ...) kn_resize(x, size, &(kn_resize_options){__VA_ARGS__})
+
+static void resized_images_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = x_of(dtype, KN_SHAPE(2, 2, 3, 4));
+        GOLDEN(kn_resize(x, KN_SHAPE(5, 3), NULL), nearest);
+        GOLDEN(RESIZED(x, KN_SHAPE(5, 3), .mode = KN_RESIZE_EXACT), exact);
+        GOLDEN(RESIZED(x, KN_SHAPE(5, 7), .mode = KN_RESIZE_LINEAR), linear);
+        GOLDEN(RESIZED(x, KN_SHAPE(2, 7), .mode = KN_RESIZE_CORNERS), corners);
+        GOLDEN(RESIZED(x, KN_SCALAR, .mode = KN_RESIZE_LINEAR, .scale = {1.6, 0.7}), scaled);
+        kn_tensor *line = kn_reshape(x, KN_SHAPE(2, 2, 12));
+        GOLDEN(RESIZED(line, KN_SHAPE(7), .mode = KN_RESIZE_LINEAR), line);
+        kn_tensor *cube = kn_reshape(x, KN_SHAPE(1, 2, 2, 3, 4));
+        GOLDEN(RESIZED(cube, KN_SHAPE(3, 2, 5), .mode = KN_RESIZE_LINEAR), cube);
+    }
+}
+
+static void pixel_shuffles_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        GOLDEN(kn_pixel_shuffle(x_of(dtype, KN_SHAPE(1, 8, 3, 2)), 2), shuffle);
+        GOLDEN(kn_pixel_unshuffle(x_of(dtype, KN_SHAPE(2, 1, 4, 6)), 2), unshuffle);
+    }
+}
+
+static void samples_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = x_of(dtype, KN_SHAPE(2, 2, 3, 4));
+        kn_tensor *grid = golden_array(dtype, KN_SHAPE(2, 3, 2, 2), 11, 5, 37, 0.0703125, -1.2);
+#define SAMPLES(...) kn_grid_sample(x, grid, &(kn_grid_options){__VA_ARGS__})
+        GOLDEN(kn_grid_sample(x, grid, NULL), bilinear_zeros_0);
+        GOLDEN(SAMPLES(.align_corners = 1), bilinear_zeros_1);
+        GOLDEN(SAMPLES(.border = 1), bilinear_border_0);
+        GOLDEN(SAMPLES(.border = 1, .align_corners = 1), bilinear_border_1);
+        GOLDEN(SAMPLES(.nearest = 1), nearest_zeros_0);
+        GOLDEN(SAMPLES(.nearest = 1, .align_corners = 1), nearest_zeros_1);
+        GOLDEN(SAMPLES(.nearest = 1, .border = 1), nearest_border_0);
+        GOLDEN(SAMPLES(.nearest = 1, .border = 1, .align_corners = 1), nearest_border_1);
+    }
+}
+
+static void places_that_are_no_numbers_or_far_away_are_safe(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 1, 2), 3, 5);
+    kn_tensor *grid = F32(KN_SHAPE(1, 1, 4, 2), INFINITY, 0, -1e30f, 0, 1e30f, 1e30f, NAN, NAN);
+    const kn_grid_options border = {.border = 1, .align_corners = 1};
+    assert_values(kn_grid_sample(x, grid, &border), 5, 3, 5, 3);
+    kn_tensor *y = kn_grid_sample(x, grid, NULL);
+    assert_true(ops_at(y, 0) == 0 && ops_at(y, 1) == 0 && ops_at(y, 2) == 0);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(3, 13, 29, 31));
+    kn_tensor *grid = random_tensor(KN_F32, KN_SHAPE(3, 40, 17, 2)), *y[3], *z[3];
+    static const int threads[] = {1, 2, 7};
+    for (int i = 0; i < 3; i++) {
+        KN_FRAME(.threads = threads[i]);
+        y[i] = kn_keep(RESIZED(x, KN_SHAPE(50, 60), .mode = KN_RESIZE_LINEAR));
+        z[i] = kn_keep(kn_grid_sample(x, grid, NULL));
+    }
+    for (int i = 1; i < 3; i++) {
+        assert_same_bits(y[0], y[i]);
+        assert_same_bits(z[0], z[i]);
+    }
+}
+
+static void bad_arguments_are_errors_with_the_values(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 4, 5)), *flat = kn_ones(KN_SHAPE(3, 4));
+    assert_op_fails(kn_resize(x, KN_SHAPE(4), NULL), KN_ERR_SHAPE, "size has 1");
+    assert_op_fails(kn_resize(flat, KN_SHAPE(4), NULL), KN_ERR_SHAPE, "[B,C,spatial…]");
+    assert_op_fails(kn_resize(x, KN_SHAPE(4, 0), NULL), KN_ERR_SHAPE,
+                    "dimension 3 has 5 elements; it can't have 0");
+    assert_op_fails(kn_resize(x, KN_SCALAR, NULL), KN_ERR_SHAPE, "scale 0");
+    assert_op_fails(RESIZED(x, KN_SCALAR, .scale = {0.1, 1}), KN_ERR_SHAPE, "scale 0.1");
+    assert_op_fails(RESIZED(x, KN_SCALAR, .scale = {1e300, NAN}), KN_ERR_SHAPE, "scale 1e+300");
+    assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .scale = {2}), KN_ERR_INVALID,
+                    "scale[0] is 2 beside a size");
+    assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .mode = (kn_resize_mode)9), KN_ERR_INVALID,
+                    "invalid mode 9");
+    assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .reserved = {1}), KN_ERR_INVALID, "reserved[0]");
+    assert_op_fails(kn_resize(kn_zeros(KN_SHAPE(2, 3, 0)), KN_SHAPE(2), NULL), KN_ERR_SHAPE,
+                    "has 0 elements");
+    assert_shape(kn_resize(kn_zeros(KN_SHAPE(0, 3, 2)), KN_SHAPE(5), NULL), KN_SHAPE(0, 3, 5));
+    assert_op_fails(kn_pixel_shuffle(x, 2), KN_ERR_SHAPE, "r is 2; it doesn't divide C twice");
+    assert_op_fails(kn_pixel_unshuffle(x, 3), KN_ERR_SHAPE, "r is 3; it doesn't divide H and W");
+    assert_op_fails(kn_pixel_shuffle(flat, 2), KN_ERR_SHAPE, "x must be [B,C,H,W]");
+    assert_op_fails(kn_pixel_shuffle(x, 0), KN_ERR_SHAPE, "r is 0");
+    kn_tensor *grid = kn_ones(KN_SHAPE(2, 3, 3, 2));
+    assert_op_fails(kn_grid_sample(x, kn_ones(KN_SHAPE(2, 3, 3, 3)), NULL), KN_ERR_SHAPE,
+                    "grid [B,N,M,2]");
+    assert_op_fails(kn_grid_sample(kn_zeros(KN_SHAPE(2, 3, 0, 4)), grid, NULL), KN_ERR_SHAPE,
+                    "x has no elements");
+    assert_op_fails(kn_grid_sample(x, grid, &(kn_grid_options){.reserved = {0, 1}}), KN_ERR_INVALID,
+                    "reserved[1]");
+    assert_op_fails(kn_grid_sample(x, kn_cast(grid, KN_F64), NULL), KN_ERR_DTYPE, "grid is f64");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(resized_images_equal_those_of_pytorch),
+                     OPS_TEST(pixel_shuffles_equal_those_of_pytorch),
+                     OPS_TEST(samples_equal_those_of_pytorch),
+                     OPS_TEST(places_that_are_no_numbers_or_far_away_are_safe),
+                     OPS_TEST(any_number_of_threads_gives_the_same_bits),
+                     OPS_TEST(bad_arguments_are_errors_with_the_values));
+}

@@ -1,0 +1,113 @@
+/* Losses with options and reductions, as PyTorch gives them. */
+#include "golden/norm.h"
+
+#include "golden_arrays.h"
+
+enum { B = GOLDEN_B, N = GOLDEN_C * GOLDEN_S };
+
+static kn_tensor *targets(kn_dtype dtype) {
+    return golden_array(dtype, KN_SHAPE(B, N), 5, 1, 17, 0.25, -2);
+}
+
+static void of_numbers(kn_tensor *a, kn_tensor *t) {
+    GOLDEN(kn_mse(a, t, KN_REDUCE_MEAN), mse_mean);
+    GOLDEN(kn_mse(a, t, KN_REDUCE_SUM), mse_sum);
+    GOLDEN(kn_mse(a, t, KN_REDUCE_NONE), mse_none);
+    GOLDEN(kn_mae(a, t, KN_REDUCE_MEAN), mae);
+    GOLDEN(kn_huber(a, t, 0.7, KN_REDUCE_MEAN), huber);
+    GOLDEN(kn_smooth_l1(a, t, 0.7, KN_REDUCE_MEAN), smooth_l1);
+    GOLDEN(kn_smooth_l1(a, t, 0, KN_REDUCE_MEAN), mae);
+}
+
+static void of_distributions(kn_tensor *a, kn_tensor *t) {
+    kn_tensor *logs = kn_logsoftmax(a, 1), *to = kn_softmax(t, 1), *q = kn_sigm(t);
+    GOLDEN(kn_bce(kn_sigm(a), q, KN_REDUCE_MEAN), bce);
+    GOLDEN(kn_bce_logits(kn_affine(a, 40, 0), q, KN_REDUCE_MEAN), bce_logits);
+    GOLDEN(kn_kl_div(logs, to, false, KN_REDUCE_BATCH), kl_div);
+    GOLDEN(kn_kl_div(logs, kn_log(to), true, KN_REDUCE_SUM), kl_div_log);
+}
+
+static void terms_and_reductions_equal_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *a = golden_x(dtype, KN_SHAPE(B, N)), *t = targets(dtype);
+        of_numbers(a, t);
+        of_distributions(a, t);
+        kn_tensor *zero = kn_zeros(KN_SCALAR), *one = kn_ones(KN_SCALAR);
+        kn_tensor *sign = kn_where(kn_gt(t, zero), one, kn_neg(one));
+        GOLDEN(kn_logistic(a, sign, KN_REDUCE_MEAN), logistic);
+        GOLDEN(kn_hinge(a, sign, 0.8, KN_REDUCE_MEAN), hinge);
+        kn_tensor *p = from_doubles((const double[]){0, 1, 0, 1}, dtype, KN_SHAPE(4));
+        kn_tensor *q = from_doubles((const double[]){0, 1, 1, 0.25}, dtype, KN_SHAPE(4));
+        GOLDEN(kn_bce(p, q, KN_REDUCE_NONE), bce_edge);
+    }
+}
+
+static kn_tensor *entropy(kn_tensor *a, kn_cross_entropy_options o) {
+    return kn_cross_entropy_with(a, I64(KN_SHAPE(B), 3, 0, 7), &o);
+}
+#define ENTROPY(...) entropy(a, (kn_cross_entropy_options){__VA_ARGS__})
+
+static void cross_entropy_with_options_equals_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *a = golden_x(dtype, KN_SHAPE(B, N));
+        kn_tensor *w = golden_array(dtype, KN_SHAPE(N), 3, 1, 7, 0.25, 0.5);
+        GOLDEN(ENTROPY(.smoothing = 0.1), ce_smoothed);
+        GOLDEN(ENTROPY(.ignores = 1, .ignore_index = 0), ce_ignored);
+        GOLDEN(
+            ENTROPY(.ignores = 1, .ignore_index = 7, .reduction = KN_REDUCE_NONE, .smoothing = 0.2),
+            ce_ignored_none);
+        GOLDEN(ENTROPY(.weight = w, .ignores = 1, .ignore_index = 3), ce_weighted);
+        GOLDEN(ENTROPY(.weight = w, .smoothing = 0.3), ce_weighted_smoothed);
+        GOLDEN(ENTROPY(.reduction = KN_REDUCE_SUM), ce_sum);
+        const kn_cross_entropy_options nines = {.ignores = 1, .ignore_index = 9};
+        kn_tensor *all = kn_cross_entropy_with(a, I64(KN_SHAPE(B), 9, 9, 9), &nines);
+        assert_true(isnan(ops_at(all, 0)));
+    }
+}
+
+static void an_ignored_label_may_be_outside_the_classes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(2, 2), 1, 3, 5, 5), *labels = I64(KN_SHAPE(2), -100, 1);
+    const kn_cross_entropy_options o = {.ignores = 1, .ignore_index = -100};
+    assert_values(kn_cross_entropy_with(x, labels, &o), 0.69314718);
+}
+
+static void measures_count_rows(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(3, 4), 4, 3, 2, 1, 1, 2, 3, 4, 1, 4, 2, 3);
+    kn_tensor *labels = I64(KN_SHAPE(3), 1, 3, 2);
+    assert_values(kn_zero_one(x, labels), 2.0 / 3);
+    assert_values(kn_topk_accuracy(x, labels, 1), 1.0 / 3);
+    assert_values(kn_topk_accuracy(x, labels, 2), 2.0 / 3);
+    assert_values(kn_topk_accuracy(x, labels, 4), 1);
+}
+
+static void bad_input_gives_a_message(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = kn_ones(KN_SHAPE(B, 9)), *w = kn_ones(KN_SHAPE(4));
+    assert_op_fails(ENTROPY(.smoothing = 1.5), KN_ERR_INVALID, "smoothing is 1.5");
+    assert_op_fails(ENTROPY(.weight = w), KN_ERR_SHAPE, "weight is [4]");
+    assert_op_fails(ENTROPY(.reserved = {0, 2}), KN_ERR_INVALID, "reserved[1]");
+    assert_op_fails(ENTROPY(.reduction = (kn_reduction)9, .smoothing = 0.1), KN_ERR_INVALID,
+                    "invalid reduction 9");
+    assert_op_fails(kn_cross_entropy_with(a, I64(KN_SHAPE(2), 0, 1), NULL), KN_ERR_SHAPE,
+                    "[B,C] and [B]");
+    assert_op_fails(kn_huber(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID, "delta is -1");
+    assert_op_fails(kn_mse(a, w, KN_REDUCE_MEAN), KN_ERR_SHAPE, "square_diff");
+    assert_op_fails(kn_topk_accuracy(a, w, 1), KN_ERR_DTYPE, "accuracy");
+    assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 10), KN_ERR_SHAPE, "topk");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(terms_and_reductions_equal_pytorch),
+                     OPS_TEST(cross_entropy_with_options_equals_pytorch),
+                     OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+                     OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
+}

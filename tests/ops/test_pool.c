@@ -1,0 +1,83 @@
+/* Pooling to a size, over everything, and back from windows, as PyTorch does it. */
+#include "golden/pool.h"
+
+#include "golden_arrays.h"
+
+enum { N = 2 * 3 * 7 * 5 };
+
+static kn_tensor *x_of(kn_dtype dtype, kn_shape shape) {
+    return golden_array(dtype, shape, 37, 11, 211, 1.0 / 8, -13);
+}
+
+static void pooling_to_a_size_equals_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = x_of(dtype, KN_SHAPE(2, 3, 7, 5));
+        GOLDEN(kn_adaptive_avgpool(x, KN_SHAPE(3, 2)), adaptive_avg);
+        GOLDEN(kn_adaptive_avgpool(x, KN_SHAPE(7, 1)), adaptive_avg_even);
+        GOLDEN(kn_adaptive_avgpool(x, KN_SHAPE(9, 5)), adaptive_avg_more);
+        GOLDEN(kn_adaptive_maxpool(x, KN_SHAPE(3, 2)), adaptive_max);
+        kn_tensor *line = kn_reshape(x, KN_SHAPE(2, 3, 35));
+        kn_tensor *cube = kn_reshape(x, KN_SHAPE(1, 2, 3, 7, 5));
+        GOLDEN(kn_adaptive_avgpool(line, KN_SHAPE(4)), adaptive_line);
+        GOLDEN(kn_adaptive_maxpool(cube, KN_SHAPE(2, 3, 5)), adaptive_cube);
+        GOLDEN(kn_global_avgpool(x), global_avg);
+        GOLDEN(kn_global_maxpool(x), global_max);
+        assert_shape(kn_global_maxpool(x), KN_SHAPE(2, 3, 1, 1));
+        assert_shape(kn_adaptive_maxpool(x, KN_SHAPE(7, 5)), KN_SHAPE(2, 3, 7, 5));
+    }
+}
+
+static void unpooling_puts_maxima_back_as_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = x_of(dtype, KN_SHAPE(2, 3, 7, 5)), *y, *offsets;
+        const kn_pooling_options padded = {.stride = {3, 3}, .padding = {1, 1}};
+        assert_ok(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(2, 2), NULL));
+        assert_int_equal(kn_tensor_dtype(offsets), KN_U8);
+        GOLDEN(kn_maxunpool(y, offsets, KN_SHAPE(2, 2), KN_SHAPE(7, 5), NULL), maxunpool);
+        assert_shape(kn_maxunpool(y, offsets, KN_SHAPE(2, 2), KN_SCALAR, NULL),
+                     KN_SHAPE(2, 3, 6, 4));
+        assert_ok(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(3, 3), &padded));
+        GOLDEN(kn_maxunpool(y, offsets, KN_SHAPE(3, 3), KN_SHAPE(7, 5), &padded), maxunpool_padded);
+        kn_tensor *part = kn_slice(x, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(2, 3, 3, 2));
+        GOLDEN(kn_unpool(part, KN_SHAPE(2, 2), NULL), unpool);
+    }
+}
+
+static void bad_input_gives_a_message(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 4, 4)), *flat = kn_ones(KN_SHAPE(3, 4));
+    assert_op_fails(kn_adaptive_avgpool(x, KN_SHAPE(2)), KN_ERR_SHAPE, "size has 1");
+    assert_op_fails(kn_adaptive_avgpool(x, KN_SHAPE(2, 0)), KN_ERR_SHAPE, "size[1] is 0");
+    assert_op_fails(kn_adaptive_maxpool(kn_zeros(KN_SHAPE(1, 1, 0)), KN_SHAPE(2)), KN_ERR_SHAPE,
+                    "size[0] is 2 of 0 elements");
+    assert_op_fails(kn_global_avgpool(flat), KN_ERR_SHAPE, "[B,C,spatial…]");
+    const uint8_t places[] = {0, 1, 2, 4};
+    kn_tensor *small = kn_ones(KN_SHAPE(1, 1, 2, 2));
+    kn_tensor *wrong = kn_tensor_from(places, KN_U8, KN_SHAPE(1, 1, 2, 2));
+    assert_op_fails(kn_maxunpool(small, wrong, KN_SHAPE(2, 2), KN_SCALAR, NULL), KN_ERR_INVALID,
+                    "offset 4 of element 3 is outside");
+    const kn_pooling_options padded = {.stride = {2, 2}, .padding = {1, 1}};
+    assert_op_fails(kn_maxunpool(small, wrong, KN_SHAPE(3, 3), KN_SCALAR, &padded), KN_ERR_INVALID,
+                    "offset 0 of element 0 is outside");
+    assert_op_fails(kn_maxunpool(small, wrong, KN_SHAPE(2, 2), KN_SHAPE(9, 4), NULL), KN_ERR_SHAPE,
+                    "size[0] is 9; it doesn't have 2 windows");
+    assert_op_fails(kn_maxunpool(small, kn_cast(wrong, KN_I64), KN_SHAPE(2, 2), KN_SCALAR, NULL),
+                    KN_ERR_DTYPE, "offsets must be u8");
+    assert_op_fails(kn_unpool(small, KN_SHAPE(2), NULL), KN_ERR_SHAPE, "window has 1");
+    assert_op_fails(kn_unpool(small, KN_SHAPE(0, 2), NULL), KN_ERR_SHAPE, "window of 0");
+    kn_tensor *y, *offsets;
+    assert_fails(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(5, 5), NULL), KN_ERR_SHAPE,
+                 "does not fit");
+    assert_null(y);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(pooling_to_a_size_equals_pytorch),
+                     OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
+                     OPS_TEST(bad_input_gives_a_message));
+}

@@ -1,0 +1,78 @@
+/* Printing; tests/ops/test_neighbours.py compares hundreds of arrays with NumPy's own text. */
+#include <knet/print.h>
+
+#include "ops_test.h"
+
+static char text[4096];
+
+static const char *printed(kn_tensor *t, const kn_print_options *options) {
+    assert_ok(kn_print_text(text, sizeof text, NULL, t, options));
+    return text;
+}
+
+static void a_matrix_has_a_line_a_row_under_its_shape(void **state) {
+    (void)state;
+    KN_FRAME();
+    assert_string_equal(printed(F32(KN_SHAPE(2, 3), 1, 2.5, -3, 0, 0.25, 1), NULL),
+                        "f32 [2,3] cpu\n[[ 1.    2.5  -3.  ]\n [ 0.    0.25  1.  ]]");
+}
+
+static void other_dtypes_have_their_own_words(void **state) {
+    (void)state;
+    static const kn_print_options bare = {.bare = 1};
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(3), 0, 1, 20);
+    assert_string_equal(printed(kn_cast(x, KN_BOOL), &bare), "[False  True  True]");
+    assert_string_equal(printed(kn_cast(x, KN_U8), &bare), "[ 0  1 20]");
+    assert_string_equal(printed(I64(KN_SHAPE(1), INT64_MIN), &bare), "[-9223372036854775808]");
+    assert_string_equal(printed(kn_cast(F32(KN_SHAPE(2), 1, 0.1f), KN_BF16), &bare), "[1.  0.1]");
+    assert_string_equal(printed(kn_zeros(KN_SHAPE(2, 0)), &bare), "[]");
+    assert_string_equal(printed(kn_full(KN_SCALAR, 0.1), &bare), "0.1");
+    assert_string_equal(printed(F64(KN_SHAPE(2), 1e10, 1.5), &bare), "[1.0e+10 1.5e+00]");
+}
+
+static void large_tensors_are_shortened(void **state) {
+    (void)state;
+    static const kn_print_options options = {.bare = 1, .threshold = 4, .edge_items = 1};
+    KN_FRAME();
+    assert_string_equal(printed(kn_ones(KN_SHAPE(3, 3)), &options),
+                        "[[1. ... 1.]\n ...\n [1. ... 1.]]");
+    assert_true(strstr(printed(kn_ones(KN_SHAPE(2000)), NULL), "1. 1. 1. ... 1. 1. 1.") != NULL);
+    static const kn_print_options all = {.bare = 1, .threshold = KN_OFF, .precision = KN_OFF};
+    assert_null(strstr(printed(kn_ones(KN_SHAPE(1001)), &all), "..."));
+    assert_string_equal(printed(F32(KN_SHAPE(2), 1.25f, 2), &all), "[1. 2.]");
+}
+
+static void a_short_buffer_cuts_the_text(void **state) {
+    (void)state;
+    size_t length = 0;
+    KN_FRAME();
+    assert_ok(kn_print_text(text, 4, &length, kn_ones(KN_SHAPE(3)), NULL));
+    assert_string_equal(text, "f32");
+    assert_int_equal(length, strlen("f32 [3] cpu\n[1. 1. 1.]"));
+    assert_ok(kn_print_text(NULL, 0, &length, kn_ones(KN_SHAPE(3)), NULL));
+}
+
+static void a_stream_gets_a_whole_line(void **state) {
+    (void)state;
+    KN_FRAME();
+    FILE *out = tmpfile();
+    assert_ok(kn_print(out, kn_ones(KN_SHAPE(2)), NULL));
+    rewind(out);
+    text[fread(text, 1, sizeof text - 1, out)] = 0;
+    fclose(out);
+    assert_string_equal(text, "f32 [2] cpu\n[1. 1.]\n");
+    FILE *full = fopen("/dev/full", "w");
+    setvbuf(full, NULL, _IONBF, 0);
+    assert_fails(kn_print(full, kn_ones(KN_SHAPE(2)), NULL), KN_ERR_IO, "takes no more");
+    fclose(full);
+    assert_fails(kn_print(NULL, kn_ones(KN_SHAPE(2)), NULL), KN_ERR_INVALID, "out is NULL");
+    assert_fails(kn_print(stdout, KN_NONE, NULL), KN_ERR_INVALID, "kn_print: t is KN_NONE");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
+                     OPS_TEST(other_dtypes_have_their_own_words),
+                     OPS_TEST(large_tensors_are_shortened), OPS_TEST(a_short_buffer_cuts_the_text),
+                     OPS_TEST(a_stream_gets_a_whole_line));
+}

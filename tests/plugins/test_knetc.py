@@ -1,0 +1,347 @@
+"""The Python package on the fake driver: test_knetc.py SOURCE_DIR LIB_DIR [VIEWER]. LD_LIBRARY_PATH names the driver's
+folder. VIEWER: PyTorch's torch/cuda/_memory_viz.py, to read the snapshots."""
+import ctypes
+import gc
+import io
+import os
+import pickle
+import runpy
+import subprocess
+import sys
+import tempfile
+import unittest
+
+source, lib, viewer = (sys.argv[1:] + [""])[:3]
+sys.path[:0] = [os.path.join(source, "tools/plugins/python"), os.path.join(source, "tests/plugins")]
+os.environ["KNET_LIB"] = lib
+sys.dont_write_bytecode = True
+
+import fake_frameworks  # noqa: E402
+import knetc  # noqa: E402
+from knetc import _lib, history  # noqa: E402
+
+MIB = 1 << 20
+FREE_OF_DOTS = ["max_split_size", "num_alloc_retries", "num_device_alloc", "num_device_free", "num_ooms",
+                "num_sync_all_streams"]
+
+
+class _Plain(pickle.Unpickler):
+    """The viewer reads plain data alone."""
+
+    def find_class(self, module, name):
+        raise AssertionError(f"the pickle names {module}.{name}")
+
+
+def plain(data):
+    return _Plain(io.BytesIO(data)).load()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.pool = knetc.Pool(0)
+        knetc.limit(0)
+
+    def tearDown(self):
+        gc.collect()
+        knetc.trim()
+        self.assertEqual(knetc.memory_reserved(), 0)
+        self.assertEqual(self.pool.stat("n_misuses"), 0)
+
+
+class Stacks(Case):
+    def allocate(self, size):
+        return self.pool.alloc(size)
+
+    def setUp(self):
+        super().setUp()
+        knetc.record_stacks()
+
+    def tearDown(self):
+        knetc.stop_stacks()
+        super().tearDown()
+
+    def test_snapshots_name_the_lines_of_python(self):
+        knetc.record_history()
+        sizes = {1000: 1024, 3 * MIB: 3 * MIB}
+        blocks = {self.allocate(size): size for size in sizes}
+        data = plain(pickle.dumps(knetc.snapshot()))
+        knetc.stop_history()
+        live = {b["address"]: b for s in data["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+        self.assertEqual(set(live), set(blocks))
+        events = {e["addr"]: e for e in data["device_traces"][0] if e["action"] == "alloc"}
+        for address in blocks:
+            frames = live[address]["frames"]
+            self.assertEqual(frames[0]["name"], "allocate")
+            self.assertEqual(os.path.basename(frames[0]["filename"]), "test_knetc.py")
+            self.assertGreater(frames[0]["line"], 0)
+            self.assertEqual(frames[1]["name"], "<dictcomp>" if frames[1]["name"].startswith("<") else
+                             "test_snapshots_name_the_lines_of_python")
+            self.assertEqual(events[address]["frames"], frames)
+            self.pool.free(address)
+        self.assertTrue(all(not b["frames"] for s in knetc.snapshot()["segments"] for b in s["blocks"]))
+
+    def test_out_of_memory_names_the_line_that_holds_most(self):
+        block = self.allocate(3 * MIB)
+        knetc.limit(0, 16 * MIB)
+        with self.assertRaisesRegex(knetc.OutOfMemory, r"allocated 3.00 MiB at allocate .*test_knetc.py:\d+"):
+            self.pool.alloc(64 * MIB)
+        self.pool.free(block)
+
+    def test_a_second_recording_fails_and_native_frames_can_be_had(self):
+        with self.assertRaisesRegex(knetc.Error, "already"):
+            knetc.record_stacks()
+        knetc.stop_stacks()
+        knetc.stop_stacks()
+        knetc.record_stacks(native=True)
+        block = self.allocate(1000)
+        frames = [b["frames"] for s in knetc.snapshot()["segments"] for b in s["blocks"] if b["frames"]][0]
+        self.assertEqual(frames[0]["name"], "allocate")
+        self.assertTrue(any("ffi" in frame["filename"] for frame in frames))
+        self.pool.free(block)
+
+    def test_a_program_ends_while_stacks_are_recorded(self):
+        program = "import knetc; knetc.record_stacks(); knetc.Pool(0).alloc(1000)"
+        where = dict(os.environ, PYTHONPATH=os.path.join(source, "tools/plugins/python"))
+        subprocess.run([sys.executable, "-c", program], env=where, check=True, timeout=60)
+
+
+class Torch(Case):
+    """Calls what install() has handed to PyTorch, by address."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.torch = fake_frameworks.torch()
+        allocator = knetc.install("torch")
+        functions = allocator.allocator().functions
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        cls.names = set(functions)
+        cls.alloc = ctypes.CFUNCTYPE(pointer, size, number, pointer)(functions["alloc"])
+        cls.free = ctypes.CFUNCTYPE(None, pointer, size, number, pointer)(functions["free"])
+        cls.reset = ctypes.CFUNCTYPE(None)(functions["set_reset_fn"])
+        cls.fraction = ctypes.CFUNCTYPE(None, ctypes.c_double, number)(functions["set_memory_fraction_fn"])
+
+    def test_every_setter_is_called(self):
+        self.assertEqual(self.names, {
+            "alloc", "free", "set_init_fn", "set_reset_fn", "set_memory_fraction_fn", "set_base_alloc_fn",
+            "set_record_stream_fn", "set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"})
+
+    def test_functions_reach_the_pool(self):
+        block = self.alloc(3 * MIB, 0, None)
+        self.assertEqual(knetc.memory_allocated(), 3 * MIB)
+        self.free(block, 3 * MIB, 0, None)
+        self.assertEqual(knetc.memory_allocated(), 0)
+        self.assertGreater(knetc.memory_reserved(), 0)
+        self.reset()
+        self.assertEqual(knetc.memory_reserved(), 0)
+        self.fraction(0.125, 0)
+        with self.assertRaises(knetc.OutOfMemory):
+            self.pool.alloc(200 * MIB)
+
+    def test_second_install_is_refused(self):
+        with self.assertRaises(RuntimeError):
+            knetc.install("torch")
+
+    def test_unknown_framework_is_named(self):
+        with self.assertRaisesRegex(ValueError, "jax.*torch, cupy, rmm"):
+            knetc.install("jax")
+
+
+class Cupy(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.cupy = fake_frameworks.cupy()
+        knetc.install("cupy")
+
+    def test_arrays_come_from_the_pool(self):
+        array = self.cupy.cuda.alloc(5000)
+        self.assertGreaterEqual(knetc.memory_allocated(), 5000)
+        del array
+        gc.collect()
+        self.assertEqual(knetc.memory_allocated(), 0)
+        self.assertEqual(self.cupy.cuda.alloc(0).ptr, 0)
+
+    def test_out_of_memory_is_cupys_error_with_the_reason(self):
+        with self.assertRaises(self.cupy.cuda.memory.OutOfMemoryError) as raised:
+            self.cupy.cuda.alloc(2048 * MIB)
+        self.assertIn("2.00 GiB", str(raised.exception.__cause__))
+
+
+class Rmm(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.rmm = fake_frameworks.rmm()
+        cls.resource = knetc.install("rmm")
+
+    def test_buffers_come_from_the_pool(self):
+        self.assertIs(self.rmm.mr.by_device[0], self.resource)
+        stream = fake_frameworks.Stream(0)
+        block = self.resource.allocate(7 * MIB, stream)
+        self.assertEqual(knetc.memory_allocated(), 7 * MIB)
+        self.resource.deallocate(block, 7 * MIB, stream)
+        self.assertEqual(knetc.memory_allocated(), 0)
+        with self.assertRaises(MemoryError):
+            self.resource.allocate(2048 * MIB, stream)
+
+    def test_stream_without_a_handle_is_an_error(self):
+        with self.assertRaisesRegex(knetc.Error, "__cuda_stream__"):
+            self.resource.allocate(100, object())
+
+
+class Statistics(Case):
+    def test_keys_are_those_of_pytorch(self):
+        stats = knetc.memory_stats()
+        kinds = ["allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
+                 "inactive_split_bytes", "requested_bytes"]
+        names = {f"{k}.{p}.{w}" for k in kinds for p in ("all", "small_pool", "large_pool")
+                 for w in ("current", "peak", "allocated", "freed")}
+        names |= {f"oversize_{k}.{w}" for k in ("allocations", "segments") for w in ("current", "peak", "allocated", "freed")}
+        self.assertEqual(set(stats), names | set(FREE_OF_DOTS))
+
+    def test_values_follow_the_pool(self):
+        blocks = [self.pool.alloc(n) for n in (1000, 2000, 4 * MIB, 9 * MIB)]
+        stats = knetc.memory_stats()
+        self.assertEqual(stats["allocation.all.current"], 4)
+        self.assertEqual(stats["allocation.small_pool.current"], 2)
+        self.assertEqual(stats["allocated_bytes.large_pool.current"], 13 * MIB)
+        self.assertEqual(stats["requested_bytes.all.current"], 3000 + 13 * MIB)
+        self.assertEqual(stats["allocated_bytes.all.current"], self.pool.stat("live_bytes"))
+        self.assertEqual(stats["reserved_bytes.all.current"], knetc.memory_reserved())
+        for block in blocks:
+            self.pool.free(block)
+        after = knetc.memory_stats()
+        self.assertEqual(after["allocation.all.current"], 0)
+        self.assertEqual(after["allocation.all.freed"] - stats["allocation.all.freed"], 4)
+        self.assertEqual(after["inactive_split_bytes.all.current"], knetc.memory_reserved())
+
+    def test_peaks_start_again(self):
+        self.pool.free(self.pool.alloc(30 * MIB))
+        small = self.pool.alloc(3000)
+        self.assertGreaterEqual(knetc.memory_stats()["allocated_bytes.all.peak"], 30 * MIB)
+        knetc.reset_peaks()
+        stats = knetc.memory_stats()
+        self.assertEqual(stats["allocated_bytes.all.peak"], self.pool.stat("live_bytes"))
+        self.assertEqual(stats["reserved_bytes.all.peak"], knetc.memory_reserved())
+        self.pool.free(self.pool.alloc(5 * MIB))
+        self.assertGreaterEqual(knetc.memory_stats()["allocated_bytes.all.peak"], 5 * MIB)
+        self.pool.free(small)
+
+    def test_limit_takes_bytes_text_and_shares(self):
+        for size in (64 * MIB, "64 MiB", "64M", 0.0625):
+            knetc.limit(0, size)
+            with self.assertRaisesRegex(knetc.OutOfMemory, "65.*limit"):
+                self.pool.alloc(65 * MIB)
+            self.pool.free(self.pool.alloc(60 * MIB))
+        for wrong in ("64 pears", "-1", 1.5, 0.0):
+            with self.assertRaises(ValueError):
+                knetc.limit(0, wrong)
+        knetc.limit(0)
+
+    def test_options_change_by_words(self):
+        knetc.configure("limit=64MiB,pressure=0.5")
+        with self.assertRaises(knetc.OutOfMemory):
+            self.pool.alloc(65 * MIB)
+        knetc.configure("limit=none,pressure=none", device=0)
+        self.pool.free(self.pool.alloc(65 * MIB))
+        with self.assertRaisesRegex(knetc.Error, "slab_max_bytes of pool cuda:0 is fixed"):
+            knetc.configure("slab_max=1MiB")
+        self.pool.free(self.pool.alloc(65 * MIB))
+
+    def test_missing_device_is_an_error(self):
+        with self.assertRaisesRegex(knetc.Error, "cuda:9"):
+            knetc.Pool(9)
+
+
+class Snapshot(Case):
+    def take(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.pickle")
+            knetc.dump(path)
+            with open(path, "rb") as file:
+                data = file.read()
+            if viewer:
+                self.view(path)
+        return plain(data)
+
+    def view(self, path):
+        """PyTorch's own script reads it."""
+        viz = runpy.run_path(viewer)
+        with open(path, "rb") as file:
+            data = pickle.load(file)
+        for read in ("segsum", "trace", "trace_plot", "segment_plot"):
+            if read in viz:  # not in every version
+                self.assertGreater(len(viz[read](data)), 100, read)
+
+    def test_blocks_fill_their_segments(self):
+        self.pool.lib.kn_tag_push(b"weights")
+        blocks = {self.pool.alloc(n): n for n in (300, 1000, 100000, 4 * MIB, 20 * MIB)}
+        self.pool.lib.kn_tag_pop()
+        freed = self.pool.alloc(6 * MIB)
+        self.pool.free(freed)
+        snapshot = self.take()
+        found = {}
+        for segment in snapshot["segments"]:
+            at = segment["address"]
+            for block in segment["blocks"]:
+                self.assertEqual(block["address"], at)
+                at += block["size"]
+                if block["state"] == "active_allocated":
+                    found[block["address"]] = block["requested_size"]
+                    self.assertEqual(block["frames"][0]["name"], "tag: weights")
+            self.assertEqual(at, segment["address"] + segment["total_size"])
+        self.assertEqual(found, blocks)
+        self.assertEqual(sum(s["total_size"] for s in snapshot["segments"]), knetc.memory_reserved())
+        self.assertEqual(sum(s["allocated_size"] for s in snapshot["segments"]), knetc.memory_allocated())
+        for block in blocks:
+            self.pool.free(block)
+
+    def test_history_has_every_event_in_order(self):
+        knetc.record_history()
+        first = self.pool.alloc(2 * MIB)
+        self.pool.free(first)
+        second = self.pool.alloc(700)
+        events = [(e["action"], e["addr"], e["size"]) for e in self.take()["device_traces"][0]]
+        self.assertEqual(events, [("alloc", first, 2 * MIB), ("free_requested", first, 2 * MIB),
+                                  ("free_completed", first, 2 * MIB), ("alloc", second, 700)])
+        self.pool.free(second)
+        trace = self.take()["device_traces"][0]
+        self.assertEqual([e["action"] for e in trace][-2:], ["free_requested", "free_completed"])
+        times = [e["time_us"] for e in trace]
+        self.assertEqual(times, sorted(times))
+        knetc.stop_history()
+        self.assertEqual(knetc.snapshot()["device_traces"], [[]])
+
+    def test_history_keeps_the_last_entries(self):
+        knetc.record_history(max_entries=10)
+        for _ in range(40):
+            self.pool.free(self.pool.alloc(4 * MIB))
+        self.assertEqual(len(history.events()), 10)
+        knetc.stop_history()
+
+
+class Library(unittest.TestCase):
+    def test_missing_library_names_the_variable(self):
+        code = "import knetc._lib as l; l.SONAMES['alloc'] = 'libnone.so'; l.load()"
+        env = dict(os.environ, PYTHONPATH=os.path.join(source, "tools/plugins/python"), PYTHONDONTWRITEBYTECODE="1")
+        ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+        self.assertIn(b"KNET_LIB", ran.stderr)
+
+    def test_package_installs_alone(self):
+        """pip install . into a folder of its own, without a network; a machine without pip skips it."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "copy")
+            subprocess.run(["cp", "-r", os.path.join(source, "tools/plugins/python"), copy], check=True)
+            ran = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index",
+                                  "--target", os.path.join(folder, "site"), copy], capture_output=True,
+                                 check=False)
+            if b"No module named pip" in ran.stderr:
+                self.skipTest("no pip")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            env = dict(os.environ, PYTHONPATH=os.path.join(folder, "site"))
+            code = "import knetc; print(knetc.__file__, knetc.memory_allocated())"
+            out = subprocess.run([sys.executable, "-c", code], env=env, check=True, stdout=subprocess.PIPE, cwd=folder).stdout
+            self.assertIn(os.path.join(folder, "site").encode(), out)
+
+
+if __name__ == "__main__":
+    _lib.load("torch")
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,322 @@
+/* libknet_torch.so, called as PyTorch calls it, on the fake driver. */
+#include "torch_fixture.h"
+
+static void blocks_are_allocated_and_freed(void **state) {
+    (void)state;
+    torch_init(2);
+    void *a = must(512, NULL), *b = must(8 * MiB, NULL);
+    assert_int_equal((uintptr_t)a % 256, 0);
+    assert_int_equal(stats_now().live_bytes, 512 + 8 * MiB);
+    assert_true(torch_free(a) && torch_free(b));
+    assert_int_equal(stats_now().live_bytes, 0);
+    void *none = a;
+    assert_int_equal(torch_alloc(&none, 0, 0, NULL), TORCH_OK);
+    assert_null(none);
+}
+
+static void each_device_has_its_own_pool(void **state) {
+    (void)state;
+    void *other = NULL;
+    assert_int_equal(torch_alloc(&other, 4096, 1, NULL), TORCH_OK);
+    assert_ptr_not_equal(torch_pool(0), torch_pool(1));
+    assert_int_equal(stats_now().live_bytes, 0);
+    assert_true(torch_free(other));
+    assert_int_equal(torch_alloc(&other, 4096, 7, NULL), TORCH_ERROR);
+    assert_non_null(strstr(torch_what(), "cuda:7"));
+    assert_int_equal(torch_alloc(&other, 4096, -1, NULL), TORCH_ERROR);
+    assert_null(torch_pool(64));
+}
+
+/* PyTorch stores a NULL as a tensor's data: there must be an exception in its place. */
+static void out_of_memory_is_an_exception_with_the_reason(void **state) {
+    (void)state;
+    void *held = must(600 * MiB, NULL), *more = held;
+    assert_int_equal(torch_alloc(&more, 600 * MiB, 0, NULL), TORCH_BAD_ALLOC);
+    assert_null(more);
+    assert_non_null(strstr(torch_what(), "600"));
+    assert_true(torch_free(held));
+    assert_true(torch_free(must(600 * MiB, NULL)));
+    assert_int_equal(torch_alloc(&more, SIZE_MAX - 5, 0, NULL), TORCH_BAD_ALLOC);
+}
+
+static void memory_fraction_limits_the_pool(void **state) {
+    (void)state;
+    void *ptr = NULL;
+    assert_int_equal(torch_fraction(0.25, 0), TORCH_OK);
+    assert_int_equal(torch_alloc(&ptr, 300 * MiB, 0, NULL), TORCH_BAD_ALLOC);
+    assert_true(torch_free(must(200 * MiB, NULL)));
+    assert_int_equal(torch_fraction(0, 0), TORCH_ERROR);
+    assert_int_equal(torch_fraction(1.5, 0), TORCH_ERROR);
+    assert_int_equal(torch_fraction(1, 0), TORCH_OK);
+    assert_true(torch_free(must(300 * MiB, NULL)));
+}
+
+/* torch.cuda.empty_cache() also returns what streams used last. */
+static void empty_cache_returns_all_free_memory(void **state) {
+    (void)state;
+    kn_stream s = new_stream(), other = new_stream();
+    void *a = must(20 * MiB, s), *b = must(20 * MiB, other);
+    assert_int_equal(torch_record_stream(a, other), TORCH_OK);
+    assert_true(torch_free(a) && torch_free(b));
+    assert_true(stats_now().reserved_bytes >= 40 * MiB);
+    assert_int_equal(torch_reset(), TORCH_OK);
+    assert_int_equal(stats_now().reserved_bytes, 0);
+    drop_stream(s);
+    drop_stream(other);
+}
+
+static void base_allocation_is_found_from_any_address(void **state) {
+    (void)state;
+    char *large = must(8 * MiB, NULL), *small = must(3000, NULL);
+    size_t size = 0;
+    assert_ptr_equal(torch_base(large + 5 * MiB, &size), large);
+    assert_int_equal(size, 8 * MiB);
+    assert_ptr_equal(torch_base(small + 2999, &size), small);
+    assert_true(size >= 3000 && size <= 3500);
+    assert_ptr_equal(torch_base(large, NULL), large);
+    int mine = 0;
+    size = 77;
+    assert_ptr_equal(torch_base(&mine, &size), &mine);
+    assert_int_equal(size, 77);
+    assert_true(torch_free(large) && torch_free(small));
+}
+
+/* What the other stream has yet to read stays as it is. */
+static void recorded_stream_delays_reuse(void **state) {
+    (void)state;
+    kn_device *device = kn_pool_device(torch_pool(0));
+    kn_stream s = new_stream(), other = new_stream();
+    for (int round = 0; round < 2; round++) {
+        size_t size = round ? 2000 : 4 * MiB;
+        void *x = must(size, s), *copy = must(size, s), *next[8];
+        char result = 0;
+        assert_ok(kn_device_fill(device, x, 1, size, s));
+        fake_cuda_hold(other);
+        assert_ok(kn_device_copy(device, copy, device, x, size, other));
+        assert_int_equal(torch_record_stream(x, other), TORCH_OK);
+        assert_true(torch_free(x));
+        for (int i = 0; i < 8; i++) {
+            next[i] = must(size, s);
+            assert_ok(kn_device_fill(device, next[i], 2, size, s));
+        }
+        fake_cuda_release(other);
+        assert_ok(kn_stream_sync(device, other));
+        assert_ok(kn_device_copy(kn_device_host(), &result, device, copy, 1, s));
+        assert_int_equal(result, 1);
+        for (int i = 0; i < 8; i++) assert_true(torch_free(next[i]));
+        assert_true(torch_free(copy));
+    }
+    int mine;
+    assert_int_equal(torch_record_stream(&mine, s), TORCH_OK); /* not ours: as if never called */
+    drop_stream(s);
+    drop_stream(other);
+}
+
+/* ---- memory of graphs ---- */
+
+typedef struct capture {
+    kn_stream stream;
+    bool begun;
+    int n_asked;
+} capture;
+
+/* PyTorch's filter says no until the capture has begun, which is after begin_pool. */
+static bool is_captured(void *ctx, kn_stream stream) {
+    capture *c = ctx;
+    c->n_asked++;
+    return c->begun && stream == c->stream;
+}
+
+static bool inside(const char *ptr, char *const *blocks, int n, size_t size) {
+    for (int i = 0; i < n; i++) {
+        if (ptr < blocks[i] + size && blocks[i] < ptr + size) return true;
+    }
+    return false;
+}
+
+enum { GRAPH_BLOCKS = 6 };
+
+static void capture_step(char **blocks, size_t size, kn_stream s, capture *c, uint64_t id) {
+    void *outside = must(size, s);
+    assert_true(torch_free(outside));
+    assert_int_equal(torch_begin(0, id, 1, is_captured, c), TORCH_OK);
+    assert_true(torch_free(must(size, s))); /* not captured yet */
+    c->begun = true;
+    fake_cuda_capture((cu_stream)s, true);
+    for (int i = 0; i < GRAPH_BLOCKS; i++) blocks[i] = must(size, s);
+    for (int i = 0; i < GRAPH_BLOCKS; i++) assert_true(torch_free(blocks[i]));
+    void *again = must(size, s); /* the graph reuses its own memory */
+    assert_true(inside(again, blocks, GRAPH_BLOCKS, size));
+    assert_true(torch_free(again));
+    fake_cuda_capture((cu_stream)s, false);
+    torch_end(0, id, 1);
+    c->begun = false;
+}
+
+static void memory_of_a_graph_stays_apart_until_it_is_released(void **state) {
+    (void)state;
+    kn_stream s = new_stream();
+    for (int round = 0; round < 2; round++) {
+        size_t size = round ? 3000 : 5 * MiB;
+        char *blocks[GRAPH_BLOCKS], *others[40];
+        capture c = {.stream = s};
+        capture_step(blocks, size, s, &c, (uint64_t)round + 1);
+        int asked = c.n_asked;
+        for (int i = 0; i < 40; i++) {
+            others[i] = must(size, i % 2 ? s : NULL);
+            assert_false(inside(others[i], blocks, GRAPH_BLOCKS, size));
+        }
+        assert_int_equal(c.n_asked, asked); /* no filter is open */
+        for (int i = 0; i < 40; i++) assert_true(torch_free(others[i]));
+        assert_int_equal(torch_reset(), TORCH_OK);
+        assert_true(stats_now().reserved_bytes > 0); /* the graph keeps its memory */
+        torch_release(0, (uint64_t)round + 1, 1);
+        assert_int_equal(torch_reset(), TORCH_OK);
+        assert_int_equal(stats_now().reserved_bytes, 0);
+    }
+    drop_stream(s);
+}
+
+/* Two graphs share a pool: it is free after as many releases as begins. */
+static void pool_of_two_graphs_is_released_twice(void **state) {
+    (void)state;
+    kn_stream s = new_stream();
+    char *blocks[GRAPH_BLOCKS];
+    capture c = {.stream = s};
+    capture_step(blocks, 2 * MiB, s, &c, 9);
+    uint64_t reserved = stats_now().reserved_bytes;
+    capture_step(blocks, 2 * MiB, s, &c, 9);
+    assert_int_equal(stats_now().reserved_bytes, reserved);
+    torch_release(0, 9, 1);
+    assert_int_equal(torch_reset(), TORCH_OK);
+    assert_true(stats_now().reserved_bytes > 0);
+    torch_release(0, 9, 1);
+    torch_release(0, 9, 1); /* once too often: no effect */
+    assert_int_equal(torch_reset(), TORCH_OK);
+    assert_int_equal(stats_now().reserved_bytes, 0);
+    drop_stream(s);
+}
+
+/* A pool that runs out of memory takes that of released graphs, after a wait for the device. */
+static void released_memory_serves_a_request_that_would_fail(void **state) {
+    (void)state;
+    kn_stream s = new_stream();
+    char *blocks[GRAPH_BLOCKS];
+    capture c = {.stream = s};
+    capture_step(blocks, 120 * MiB, s, &c, 3);
+    void *ptr = NULL;
+    assert_int_equal(torch_alloc(&ptr, 700 * MiB, 0, NULL), TORCH_BAD_ALLOC);
+    torch_release(0, 3, 1);
+    assert_true(torch_free(must(700 * MiB, NULL)));
+    drop_stream(s);
+}
+
+/* A tensor that outlives its graph's pool. */
+static void live_block_survives_the_release(void **state) {
+    (void)state;
+    kn_stream s = new_stream();
+    capture c = {.stream = s, .begun = true};
+    assert_int_equal(torch_begin(0, 4, 0, is_captured, &c), TORCH_OK);
+    char *kept = must(3 * MiB, s), *slot = must(700, s), *more[20];
+    torch_end(0, 4, 0);
+    torch_release(0, 4, 0);
+    for (int i = 0; i < 20; i++) {
+        more[i] = must(3 * MiB, s);
+        assert_false(inside(more[i], &kept, 1, 3 * MiB));
+    }
+    for (int i = 0; i < 20; i++) assert_true(torch_free(more[i]));
+    assert_int_equal(torch_record_stream(kept, NULL), TORCH_OK);
+    assert_true(torch_free(kept) && torch_free(slot));
+    drop_stream(s);
+}
+
+/* ---- a model of live blocks ---- */
+
+enum { MODEL_BLOCKS = 300, MODEL_STEPS = 20000 };
+typedef struct model_block {
+    char *ptr;
+    size_t size;
+    int pool; /* 0: none, else the private pool's number */
+} model_block;
+
+static bool always(void *ctx, kn_stream stream) {
+    (void)stream;
+    return *(bool *)ctx;
+}
+
+static void model_alloc(model_block *b, kn_stream stream, int pool, const model_block *all) {
+    b->size = test_random_below(4) ? 1 + test_random_below(9000) : 1 + test_random_below(3 * MiB);
+    b->ptr = must(b->size, stream);
+    b->pool = pool;
+    kn_block_info info;
+    assert_true(kn_block_find(&info, sizeof info, torch_pool(0), b->ptr + b->size / 2));
+    assert_ptr_equal(info.ptr, b->ptr);
+    assert_int_equal(info.requested_bytes, b->size);
+    assert_int_equal(info.graph, pool > 0);
+    for (int i = 0; i < MODEL_BLOCKS; i++) {
+        const model_block *other = &all[i];
+        if (other == b || !other->ptr) continue;
+        assert_false(other->ptr < b->ptr + b->size && b->ptr < other->ptr + other->size);
+    }
+}
+
+/* Random calls of all kinds; no two live blocks overlap. */
+static void live_blocks_never_overlap(void **state) {
+    (void)state;
+    static model_block blocks[MODEL_BLOCKS];
+    kn_stream streams[3] = {NULL, new_stream(), new_stream()};
+    int open = 0, n_begun[4] = {0};
+    bool yes = true;
+    for (int step = 0; step < MODEL_STEPS; step++) {
+        model_block *b = &blocks[test_random_below(MODEL_BLOCKS)];
+        kn_stream stream = streams[test_random_below(3)];
+        uint64_t what = test_random_below(1000);
+        if (what < 4 && !open) {
+            open = 1 + (int)test_random_below(3);
+            n_begun[open]++;
+            assert_int_equal(torch_begin(0, (uint64_t)open, 5, always, &yes), TORCH_OK);
+        } else if (what < 8 && open) {
+            torch_end(0, (uint64_t)open, 5);
+            open = 0;
+        } else if (what < 9 && !open) {
+            for (int i = 1; i < 4; i++) {
+                for (; n_begun[i]; n_begun[i]--) torch_release(0, (uint64_t)i, 5);
+            }
+        } else if (what < 10) {
+            assert_int_equal(torch_reset(), TORCH_OK);
+        } else if (!b->ptr) {
+            model_alloc(b, stream, open, blocks);
+        } else if (what < 300) {
+            assert_int_equal(torch_record_stream(b->ptr, stream), TORCH_OK);
+        } else {
+            assert_true(torch_free(b->ptr));
+            b->ptr = NULL;
+        }
+    }
+    if (open) torch_end(0, (uint64_t)open, 5);
+    for (int i = 0; i < MODEL_BLOCKS; i++) {
+        if (blocks[i].ptr) assert_true(torch_free(blocks[i].ptr));
+        blocks[i].ptr = NULL;
+    }
+    for (int i = 1; i < 4; i++) {
+        for (; n_begun[i]; n_begun[i]--) torch_release(0, (uint64_t)i, 5);
+    }
+    drop_stream(streams[1]);
+    drop_stream(streams[2]);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    torch_load(argv[1]);
+    return RUN_TESTS(
+        TORCH_TEST(blocks_are_allocated_and_freed), TORCH_TEST(each_device_has_its_own_pool),
+        TORCH_TEST(out_of_memory_is_an_exception_with_the_reason),
+        TORCH_TEST(memory_fraction_limits_the_pool),
+        TORCH_TEST(empty_cache_returns_all_free_memory),
+        TORCH_TEST(base_allocation_is_found_from_any_address),
+        TORCH_TEST(recorded_stream_delays_reuse),
+        TORCH_TEST(memory_of_a_graph_stays_apart_until_it_is_released),
+        TORCH_TEST(pool_of_two_graphs_is_released_twice),
+        TORCH_TEST(released_memory_serves_a_request_that_would_fail),
+        TORCH_TEST(live_block_survives_the_release), TORCH_TEST(live_blocks_never_overlap));
+}

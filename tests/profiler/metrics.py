@@ -1,0 +1,93 @@
+"""OpenMetrics text of the timer, read by the parser of Prometheus' client. usage: metrics.py PROGRAM [KNET]"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+except ImportError:
+    print("python3-prometheus-client is not installed")
+    sys.exit(77)
+
+
+def read(text):
+    """{family: {(sample's name, labels): value}}; the parser refuses samples that occur twice or stand apart."""
+    families = {f.name: f for f in parse(text)}
+    return {name: {(s.name, tuple(sorted(s.labels.items()))): s.value for s in f.samples}
+            for name, f in families.items()}, families
+
+
+def rows(scopes, path=""):
+    for row in scopes:
+        name = path + row["label"].replace("\\", "\\\\").replace("/", "\\/")
+        yield name, row
+        yield from rows(row.get("children", []), name + "/")
+
+
+def check(text, profile, least_spread=0):
+    samples, families = read(text)
+    assert families["knet_scope_time_seconds"].type == "counter"
+    assert families["knet_scope_time_seconds"].unit == "seconds"
+    n = n_spread = 0
+    for path, row in rows(profile["scopes"]):
+        key = (("path", path),)
+        n += 1
+        for family, sample, want in [("knet_scope_calls", "_total", row["n_calls"]),
+                                     ("knet_scope_time_seconds", "_total", row["time_ns"] / 1e9),
+                                     ("knet_scope_allocated_bytes", "_total", row.get("alloc_bytes", 0)),
+                                     ("knet_scope_peak_bytes", "", row.get("peak_bytes", 0))]:
+            got = samples[family][(family + sample, key)]
+            assert abs(got - want) <= 1e-8 * abs(want) + 1e-12, (family, path, got, want)
+        if "p50_ns" in row:
+            quantile = (("path", path), ("quantile", "0.5"))
+            median = samples["knet_scope_call_seconds"][("knet_scope_call_seconds", quantile)] * 1e9
+            assert abs(median - row["p50_ns"]) <= 0.05 * row["p50_ns"] + 1, (path, median, row["p50_ns"])
+            assert samples["knet_scope_call_seconds"][("knet_scope_call_seconds_count", key)] == row["n_ended"]
+            n_spread += 1
+    assert n == len(samples["knet_scope_calls"]), (n, len(samples["knet_scope_calls"]))
+    assert n_spread >= least_spread, n_spread
+    return samples, n
+
+
+def run(program, mode, folder):
+    metrics, profile = os.path.join(folder, "m.prom"), os.path.join(folder, "p.json")
+    subprocess.run([program, *mode], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "KNET_TIMER": f"metrics={metrics},json={profile},out=/dev/null"})
+    with open(metrics, encoding="utf-8") as text, open(profile, encoding="utf-8") as data:
+        text = text.read()
+        assert text.endswith("# EOF\n")
+        return check(text, json.load(data)), text
+
+
+def main():
+    program, knet = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    with tempfile.TemporaryDirectory() as folder:
+        for mode, least in ("plain", 2), ("nodes", 1000), ("steps", 1):
+            (samples, n), text = run(program, [mode], folder)
+            assert n >= least, (mode, n)
+            if mode == "steps":
+                assert samples["knet_steps"] == {("knet_steps_total", ()): 10}
+        (samples, n), text = run(program, ["memory"], folder)
+        pools = samples["knet_pool_live_peak_bytes"]
+        assert pools and all(v > 0 for v in pools.values()), pools
+        assert all(dict(labels)["pool"] for name, labels in pools)
+        info = [dict(labels) for name, labels in samples["knet_run"]]
+        assert "timed_program" in info[0]["command"] and info[0]["host"], info
+        odd = os.path.join(folder, "odd.json")   # labels that no program of ours has
+        if knet:
+            with open(os.path.join(folder, "p.json"), encoding="utf-8") as file:
+                profile = json.load(file)
+            row = profile["scopes"][0]
+            row.update(label='a/b "c"\\d λ', n_calls=41, n_ended=40, times=[[1000, 40]], p50_ns=1000, p99_ns=1000,
+                       min_ns=900, max_ns=1100)
+            with open(odd, "w", encoding="utf-8") as file:
+                json.dump(profile, file)
+            text = subprocess.run([knet, "report", odd, "--format", "metrics"], check=True, stdout=subprocess.PIPE,
+                                  encoding="utf-8").stdout
+            check(text, profile, 1)
+            print("and knet report")
+
+
+main()

@@ -1,0 +1,86 @@
+/* Writes a trace of known events to the path given: four threads, GPU work, live bytes. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "memory.h"
+#include "now.h"
+#include "trace.h"
+
+enum { ROUNDS = 5000 }; /* more than one chunk of events */
+
+static void *run_scopes(void *name) {
+    if (name) prctl(PR_SET_NAME, name);
+    KN_SCOPE("all");
+    for (int i = 0; i < ROUNDS; i++) {
+        KN_SCOPE("outer");
+        { KN_SCOPE("inner \"quoted\""); }
+        {
+            KN_SCOPE("second");
+            { KN_SCOPE("deepest"); }
+        }
+    }
+    return NULL;
+}
+
+static void add_gpu_work(void) {
+    {
+        KN_SCOPE("launching");
+        kn__trace_launch(kn__tree_get(), 77);
+    }
+    uint64_t now = kn__now_ns(CLOCK_REALTIME);
+    kn__record kernel = {.id = 78,
+                         .name = "sgemm<a, b>",
+                         .start_ns = now + 1000,
+                         .end_ns = now + 5000,
+                         .device = 1,
+                         .stream = 7,
+                         .grid = {4, 2, 1},
+                         .block = {128, 1, 1},
+                         .registers = 40,
+                         .shared_bytes = 2048};
+    kn__trace_record(&kernel, 77);
+    kernel.name = "at the same time";
+    kernel.start_ns += 1000;
+    kn__trace_record(&kernel, 0);
+    kn__record copy = {.name = "[memcpy HtoD]",
+                       .start_ns = now,
+                       .end_ns = now + 500,
+                       .device = 1,
+                       .stream = 8,
+                       .bytes = 4096};
+    kn__trace_record(&copy, 0);
+    copy.start_ns = copy.end_ns; /* right after it: on the same line */
+    copy.end_ns += 250;
+    kn__trace_record(&copy, 0);
+    copy.stream = 9;
+    copy.end_ns = copy.start_ns - 100; /* clocks that differ */
+    kn__trace_record(&copy, 0);
+}
+
+static void add_memory(void) {
+    const kn_observer *observer = kn__memory_observer(true);
+    static char block;
+    KN_SCOPE("memory");
+    uint32_t owner = observer->on_alloc((kn_pool *)&block, NULL, 4096, NULL);
+    observer->on_free((kn_pool *)&block, NULL, 4096, owner);
+}
+
+int main(int argc, char **argv) {
+    static char names[3][16] = {"loader", "trainer", "writer"};
+    pthread_t threads[3];
+    if (argc < 2 || kn_prof_owners_on() < 0) return 1;
+    atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
+    if (kn__trace_start(argv[1], argc > 2 ? (uint64_t)strtoull(argv[2], NULL, 10) : 0) < 0)
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        if (pthread_create(&threads[i], NULL, run_scopes, names[i]) != 0) return 1;
+    }
+    run_scopes(NULL);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    add_gpu_work();
+    add_memory();
+    return kn__trace_finish() < 0;
+}

@@ -1,0 +1,207 @@
+/* Rows that are not the program's, kernels and calls that have not ended: what sums, selections and
+ * writers make of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "export.h"
+#include "merge.h"
+#include "read.h"
+#include "select.h"
+#include "stacks.h"
+#include "table.h"
+#include "test.h"
+
+static kn__report report;
+
+static const char profile[] =
+    "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":2000000,\"n_threads\":1,"
+    "\"memory\":{\"unit\":\"bytes\",\"live_bytes\":100,\"live_bytes_max\":900,\"pools\":[]},"
+    "\"gpu\":{\"source\":\"mock\",\"launched\":20,\"timed\":20},\"scopes\":["
+    "{\"label\":\"run\",\"n_calls\":4,\"time_ns\":1000000,\"min_ns\":200000,\"max_ns\":300000,"
+    "\"alloc_bytes\":1000,\"held_bytes\":100,\"held_at_peak_bytes\":60,\"gpu_ns\":500,\"n_gpu\":9,"
+    "\"children\":["
+    "{\"label\":\"k1\",\"kernel\":true,\"gpu_ns\":300,\"n_gpu\":4},"
+    "{\"label\":\"k2\",\"kernel\":true,\"gpu_ns\":150,\"n_gpu\":4},"
+    "{\"label\":\"k3\",\"kernel\":true,\"gpu_ns\":50,\"n_gpu\":1},"
+    "{\"label\":\"~inside~\",\"extra\":true,\"held_bytes\":40}]},"
+    "{\"label\":\"open\",\"n_calls\":1,\"time_ns\":500000,\"open\":true},"
+    "{\"label\":\"~outside pool~\",\"extra\":true,\"alloc_bytes\":5000,\"held_at_peak_bytes\":700},"
+    "{\"label\":\"~profiler~\",\"extra\":true,\"n_calls\":3,\"time_ns\":70000,\"children\":["
+    "{\"label\":\"cost\",\"extra\":true,\"n_calls\":3,\"time_ns\":70000}]}]}";
+
+static void parse(const char *text) {
+    assert_ok(kn__report_parse(&report, "p.json", text, strlen(text)));
+}
+
+static int setup(void **state) {
+    (void)state;
+    parse(profile);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    kn__report_release(&report);
+    kn__report_init(&report);
+    return 0;
+}
+
+static const kn__row *top_row(const char *label) {
+    const kn__row *row = kn__report_find(&report, &report.root, label);
+    if (!row) fail_msg("no row %s", label);
+    return row;
+}
+
+static const kn__row *below(const kn__row *parent, const char *label) {
+    for (const kn__row *row = parent->first; row; row = row->next) {
+        if (strcmp(row->label, label) == 0) return row;
+    }
+    return NULL;
+}
+
+static void extra_rows_are_in_no_sum(void **state) {
+    (void)state;
+    assert_int_equal(report.root.time_ns, 1500000);
+    assert_int_equal(report.root.alloc_bytes, 1000);
+    assert_int_equal(kn__row_held(top_row("run")), 100);
+}
+
+static void extra_rows_own_no_memory(void **state) {
+    (void)state;
+    const kn__row *owners[4];
+    assert_int_equal(kn__report_owners(owners, 4, &report), 1);
+    assert_string_equal(owners[0]->label, "run");
+}
+
+static void extra_rows_stay_beside_the_first_ones(void **state) {
+    (void)state;
+    kn__report_sort(&report, KN__SORT_TIME);
+    assert_ok(kn__report_top(&report, 2));
+    assert_non_null(below(&report.root, "~profiler~"));
+    assert_non_null(below(&report.root, "~outside pool~"));
+}
+
+static void a_sum_of_kernels_is_a_kernel(void **state) {
+    (void)state;
+    kn__report_sort(&report, KN__SORT_TIME);
+    assert_ok(kn__report_top(&report, 1));
+    const kn__row *sum = below(top_row("run"), "(3 more)");
+    assert_non_null(sum);
+    assert_false(sum->is_kernel); /* one of them is none */
+    teardown(NULL);
+    parse(
+        "{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[{\"label\":\"run\",\"children\":["
+        "{\"label\":\"k1\",\"kernel\":true,\"gpu_ns\":3,\"n_gpu\":1},"
+        "{\"label\":\"k2\",\"kernel\":true,\"gpu_ns\":2,\"n_gpu\":1},"
+        "{\"label\":\"k3\",\"kernel\":true,\"gpu_ns\":1,\"n_gpu\":1}]}]}");
+    assert_ok(kn__report_top(&report, 1));
+    sum = below(top_row("run"), "(2 more)");
+    assert_non_null(sum);
+    assert_true(sum->is_kernel);
+    assert_int_equal(sum->gpu_ns, 3);
+}
+
+static void flat_rows_are_extra_as_they_were(void **state) {
+    (void)state;
+    kn__report flat;
+    assert_ok(kn__report_flatten(&flat, &report));
+    assert_true(below(&flat.root, "~profiler~")->is_extra);
+    assert_false(below(&flat.root, "run")->is_extra);
+    assert_int_equal(flat.root.time_ns, 1500000);
+    kn__report_release(&flat);
+}
+
+static void a_call_that_never_ended_has_no_minimum(void **state) {
+    (void)state;
+    kn__report sum;
+    kn__report_init(&sum);
+    assert_ok(kn__report_merge(&sum, &report));
+    assert_ok(kn__report_merge(&sum, &report));
+    const kn__row *open = below(&sum.root, "open");
+    assert_int_equal(open->min_ns, 0);
+    assert_int_equal(open->n_calls, 2);
+    assert_true(open->open);
+    assert_true(below(&sum.root, "~profiler~")->is_extra);
+    kn__report_release(&sum);
+}
+
+/* --- text --- */
+
+static kn__text text;
+
+static const char *table_of(double min) {
+    kn__table_options options = {.min = min, .ascii = true};
+    kn__text_release(&text);
+    kn__report_sort(&report, KN__SORT_TIME);
+    kn__table_add(&text, &report, &options);
+    return text.data;
+}
+
+#define ROW(label, calls, ns, gpu, more)                                                           \
+    "{\"label\":\"" label "\",\"n_calls\":" #calls ",\"time_ns\":" #ns ",\"gpu_ns\":" #gpu more "}"
+
+static void rows_small_in_time_are_shown_for_their_gpu_work(void **state) {
+    (void)state;
+    teardown(NULL);
+    parse(
+        "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":1000000,\"gpu\":{\"source\":\"m\"},"
+        "\"scopes\":[" ROW("big", 1, 1000000, 0, "") "," ROW("launcher", 1, 10, 500, "") "," ROW(
+            "waiter", 1, 10, 0, ",\"n_pending\":2") "," ROW("small a", 1, 10, 0,
+                                                            "") "," ROW("small b", 1, 10, 0,
+                                                                        "") "]}");
+    const char *table = table_of(0.1);
+    assert_non_null(strstr(table, "launcher"));
+    assert_non_null(strstr(table, "waiter"));
+    assert_null(strstr(table, "small a"));
+    assert_non_null(strstr(table, "(2 below"));
+}
+
+static void a_kernel_of_each_call_shares_the_line(void **state) {
+    (void)state;
+    teardown(NULL);
+    parse(
+        "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":1000000,\"gpu\":{\"source\":\"m\"},"
+        "\"scopes\":[" ROW("once", 4, 500000, 400,
+                           ",\"children\":[{\"label\":\"ka\",\"kernel\":true,\"gpu_ns\":400,\"n_"
+                           "gpu\":4}]") "," ROW("twice", 4, 500000, 400,
+                                                ",\"children\":[{\"label\":\"kb\",\"kernel\":true,"
+                                                "\"gpu_ns\":400,\"n_gpu\":8}]") "]}");
+    const char *table = table_of(0.1);
+    assert_non_null(strstr(table, "once > ka"));
+    assert_null(strstr(table, "twice > kb"));
+}
+
+static void extra_rows_have_lines_of_their_own(void **state) {
+    (void)state;
+    const char *table = table_of(0.1);
+    assert_non_null(strstr(table, "~profiler~"));
+    assert_null(strstr(table, "~profiler~ > cost"));
+}
+
+static void stacks_have_the_programs_time_alone(void **state) {
+    (void)state;
+    kn__text_release(&text);
+    kn__folded_add(&text, &report, KN__WEIGHT_TIME);
+    assert_null(strstr(text.data, "~profiler~"));
+    assert_non_null(strstr(text.data, "open 500000"));
+    kn__text_release(&text);
+    kn__speedscope_add(&text, &report);
+    assert_non_null(strstr(text.data, "\"endValue\":1500000,"));
+    kn__text_release(&text);
+}
+
+int main(void) {
+    int failed =
+        RUN_TESTS(TEST_WITH(extra_rows_are_in_no_sum, setup, teardown),
+                  TEST_WITH(extra_rows_own_no_memory, setup, teardown),
+                  TEST_WITH(extra_rows_stay_beside_the_first_ones, setup, teardown),
+                  TEST_WITH(a_sum_of_kernels_is_a_kernel, setup, teardown),
+                  TEST_WITH(flat_rows_are_extra_as_they_were, setup, teardown),
+                  TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
+                  TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),
+                  TEST_WITH(a_kernel_of_each_call_shares_the_line, setup, teardown),
+                  TEST_WITH(extra_rows_have_lines_of_their_own, setup, teardown),
+                  TEST_WITH(stacks_have_the_programs_time_alone, setup, teardown));
+    kn__text_release(&text);
+    return failed;
+}

@@ -1,0 +1,126 @@
+/* Percentiles of calls against those of the sorted times. */
+#include "times.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "report_maker.h"
+#include "test.h"
+#include "timer_fixture.h"
+
+enum { N = 5000 };
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the ticks, in times of 1 to 2^14 times the shortest. */
+static double some_ticks(double least, int shape) {
+    double x = test_random_uniform(0, 1), y = test_random_uniform(0, 1);
+    if (shape == 0) return least * (1 + x);
+    if (shape == 1) return least * exp2(14 * x);
+    return least * (x < 0.9 ? 1 + 0.1 * y : 1000 * (1 + y));
+}
+
+static kn__node *node_of(double least) {
+    static int number;
+    char label[32];
+    snprintf(label, sizeof label, "row %d", number++);
+    kn__tree *tree = kn__tree_get();
+    kn__node *node = kn__tree_child(tree, &tree->root, NULL, label);
+    assert_non_null(node);
+    node->ticks_min = (uint64_t)least;
+    kn__times_make(tree, node);
+    assert_non_null(node->times);
+    return node;
+}
+
+static void percentiles_are_within_five_percent(void **state) {
+    (void)state;
+    static double all[N];
+    for (int round = 0; round < 60; round++) {
+        double least = floor(exp2(2 + 40 * test_random_uniform(0, 1))),
+               tick_ns = 0.1 + test_random_uniform(0, 1);
+        kn__node *node = node_of(least);
+        kn__report_init(&report);
+        kn__row *row = add_row(&report, NULL, "row", N, 1, 0);
+        for (int i = 0; i < N; i++) {
+            all[i] = floor(some_ticks(least, round % 3));
+            kn__times_count(node->times, all[i]);
+        }
+        qsort(all, N, sizeof *all, by_value);
+        row->min_ns = (uint64_t)(all[0] * tick_ns);
+        row->max_ns = (uint64_t)(all[N - 1] * tick_ns) + 1;
+        assert_ok(kn__times_read(&report, row, node, tick_ns));
+        for (double part = 0.01; part < 1; part += 0.07) {
+            double exact = all[(int)ceil(part * N) - 1] * tick_ns;
+            double got = kn__row_percentile(row, part);
+            if (fabs(got - exact) > 0.05 * exact + 1) {
+                fail_msg("%g %%: %g, not %g", 100 * part, got, exact);
+            }
+        }
+        kn__report_release(&report);
+    }
+}
+
+static void bins_of_threads_add_up(void **state) {
+    (void)state;
+    kn__report_init(&report);
+    kn__row *row = add_row(&report, NULL, "row", 1, 1, 0);
+    row->max_ns = 1000000;
+    uint64_t n = 0, sum = 0;
+    for (int thread = 0; thread < 5; thread++) {
+        kn__node *node = node_of(100 + 1000 * thread);
+        for (int i = 0; i < 100; i++, n++) kn__times_count(node->times, 100 + 50 * i);
+        assert_ok(kn__times_read(&report, row, node, 1.0));
+    }
+    for (int i = 0; i < row->times->n; i++) {
+        sum += row->times->bins[i].n;
+        if (i) assert_true(row->times->bins[i].ns > row->times->bins[i - 1].ns);
+    }
+    assert_int_equal(sum, n);
+    kn__report_release(&report);
+}
+
+static void times_beyond_the_bins_are_in_the_outer_ones(void **state) {
+    (void)state;
+    kn__node *node = node_of(1000);
+    kn__times_count(node->times, 0);
+    kn__times_count(node->times, 1);
+    kn__times_count(node->times, 1e18);
+    assert_int_equal(node->times->n[0], 2);
+    assert_int_equal(node->times->n[KN__TIMES_BINS - 1], 1);
+}
+
+/* The first ones are not in them. */
+static void a_scope_has_bins_after_some_calls(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        KN_SCOPE("often");
+    }
+    for (int i = 0; i < KN__TIMES_AFTER; i++) {
+        KN_SCOPE("rarely");
+    }
+    take_report(&report);
+    const kn__row *often = find_row(&report, "often");
+    uint64_t n = 0;
+    assert_non_null(often->times);
+    for (int i = 0; i < often->times->n; i++) n += often->times->bins[i].n;
+    assert_int_equal(n, 100 - KN__TIMES_AFTER);
+    assert_true(kn__row_percentile(often, 0.5) >= (double)often->min_ns);
+    assert_true(kn__row_percentile(often, 0.99) <= (double)often->max_ns);
+    assert_null(find_row(&report, "rarely")->times);
+    assert_true(kn__row_percentile(find_row(&report, "rarely"), 0.5) == 0);
+    kn__report_release(&report);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST_WITH(percentiles_are_within_five_percent, timer_setup, timer_teardown),
+        TEST_WITH(bins_of_threads_add_up, timer_setup, timer_teardown),
+        TEST_WITH(times_beyond_the_bins_are_in_the_outer_ones, timer_setup, timer_teardown),
+        TEST_WITH(a_scope_has_bins_after_some_calls, timer_setup, timer_teardown),
+    };
+    return cmocka_run_group_tests_name("profiler.times", tests, NULL, NULL);
+}

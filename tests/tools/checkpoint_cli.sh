@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# checkpoint_cli.sh KNET JSON_GET CASE: knet train is killed or asked to end, and continues.
+set -euo pipefail
+knet=$1 json_get=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+# shellcheck source=tests/tools/cli_checks.sh
+source "$here/cli_checks.sh"
+train=("$knet" train mlp --synthetic --epochs 4 --json)
+
+whole() {
+  want 0 "${train[@]}"
+  json weights_fnv1a >whole
+}
+same() { [ "$(json weights_fnv1a)" = "$(cat whole)" ] || fail "the weights differ from those of the whole run"; }
+
+case $3 in
+killed) # at any time, also while it saves
+  whole
+  kills=0
+  for i in $(seq 1 60); do
+    "${train[@]}" --checkpoint run.st --save-every 1 --keep 1 --resume >out 2>err &
+    pid=$!
+    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+    kill -9 "$pid" 2>/dev/null || true
+    code=0
+    wait "$pid" 2>/dev/null || code=$?
+    [ "$code" -eq 0 ] && break
+    [ "$code" -eq 137 ] || fail "exit code $code after kill -9"
+    kills=$((kills + 1))
+  done
+  want 0 "${train[@]}" --checkpoint run.st --resume
+  same
+  [ "$kills" -gt 0 ] || fail "the run was never killed"
+  ;;
+signals)
+  whole
+  for signal in TERM USR1 INT HUP; do
+    rm -f run.st
+    "$knet" train mlp --synthetic --epochs 10000 --json --checkpoint run.st >out 2>err &
+    pid=$!
+    while ! [ -s run.st ]; do sleep 0.02; done # the handlers are there
+    kill -s "$signal" "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq $((128 + $(kill -l "$signal"))) ] || fail "exit code $code after SIG$signal"
+    [ "$(json status)" = interrupted ] || fail "the status is $(json status)"
+    steps=$(json steps)
+    want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint run.st --resume
+    [ "$(json resumed)" = "$steps" ] || fail "resumed after $(json resumed) steps, not $steps"
+  done
+  ;;
+options)
+  want 2 "$knet" train mlp --synthetic --resume
+  err_has '--resume'
+  want 2 "$knet" train mlp --synthetic --keep 2
+  want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint /nowhere/run.st
+  err_has '/nowhere/run.st.new: No such file'
+  want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st
+  want 1 "$knet" train lenet --synthetic --epochs 1 --checkpoint run.st --resume
+  err_has "run.st has no tensor 'conv1.weight'"
+  head -c 1000 run.st >cut.st
+  want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint cut.st --resume
+  err_has 'cut.st: '
+  ;;
+metrics)
+  want 0 "$knet" train mlp --synthetic --epochs 2 --metrics m.jsonl --quiet
+  want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.jsonl --quiet
+  [ "$(wc -l <m.jsonl)" -eq 3 ] || fail "$(cat m.jsonl)"
+  tail -n 1 m.jsonl >last
+  [ "$(json epoch last)" = 1 ] || fail "$(cat last)"
+  json test_loss last >/dev/null
+  want 0 "$knet" train mlp --synthetic --epochs 2 --metrics m.csv --quiet
+  want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.csv --quiet
+  [ "$(head -n 1 m.csv)" = epoch,loss,test_accuracy,test_loss,train_seconds,test_seconds ] || fail "$(cat m.csv)"
+  [ "$(cut -d, -f1 m.csv | tr '\n' ' ')" = 'epoch 1 2 1 ' ] || fail "$(cat m.csv)"
+  want 0 "$knet" train mlp --synthetic --epochs 1 --metrics /nowhere/m.csv --quiet
+  err_has '/nowhere/m.csv: No such file'
+  ;;
+tensorboard)
+  python=$(command -v python3) || exit 77
+  want 0 "$knet" train mlp --synthetic --epochs 3 --tensorboard runs --metrics m.jsonl --quiet
+  want 0 "$python" "$here/events.py" runs m.jsonl
+  printf '\001' | dd of="$(echo runs/events.*)" bs=1 seek=150 conv=notrunc 2>/dev/null
+  want 1 "$python" "$here/events.py" runs m.jsonl
+  want 0 "$knet" train mlp --synthetic --epochs 1 --tensorboard /nowhere/runs --quiet
+  err_has '/nowhere/runs: No such file'
+  ;;
+curves)
+  python=$(command -v python3) || exit 77
+  want 0 "$knet" train mlp --synthetic --epochs 3 --curves c.svg --quiet
+  want 0 "$python" - <<'PY'
+import xml.etree.ElementTree as tree
+svg = "{http://www.w3.org/2000/svg}"
+root = tree.parse("c.svg").getroot()
+lines = [p.get("points").split() for p in root.iter(svg + "polyline")]
+assert [len(points) for points in lines] == [3, 3, 3], lines
+falling = [float(point.split(",")[1]) for point in lines[0]]
+assert falling == sorted(falling), "the training loss falls: y grows"
+for points in lines:
+    assert all(0 <= float(v) <= 640 for point in points for v in point.split(",")), points
+words = {t.text for t in root.iter(svg + "text")}
+assert {"loss", "accuracy", "training", "test", "1", "2", "3"} <= words, words
+PY
+  want 0 "$knet" train mlp --synthetic --epochs 1 --curves /nowhere/c.svg --quiet
+  err_has '/nowhere/c.svg: No such file'
+  ;;
+rate)
+  for method in hyperband golden; do
+    want 0 "$knet" train softmax --synthetic --epochs 1 --lr 10 --find-rate "$method" --json
+    found=$(json lr)
+    awk -v r="$found" 'BEGIN { exit !(r >= 0.05 && r < 2) }' || fail "$method found the rate $found"
+  done
+  json weights_fnv1a >whole
+  want 0 "$knet" train softmax --synthetic --epochs 1 --lr "$found" --json
+  same # as without the search
+  want 0 "$knet" train softmax --synthetic --epochs 1 --find-rate golden
+  out_has '^rate 0.0[0-9]*: loss [0-9.]* after 100 steps$'
+  want 2 "$knet" train softmax --synthetic --find-rate golden --checkpoint run.st
+  ;;
+averages) # of the weights, and the scale of the loss
+  train+=(--ema 0.98 --loss-scale)
+  whole
+  want 0 "$knet" train mlp --synthetic --epochs 2 --json --ema 0.98 --loss-scale --checkpoint run.st
+  grep -aq '"ema/fc1.weight"' run.st || fail "no averages in the checkpoint"
+  want 0 "${train[@]}" --checkpoint run.st --resume
+  same
+  mv out averaged
+  want 0 "$knet" train mlp --synthetic --epochs 4 --json
+  same # averages and scales by powers of two change no step
+  [ "$(json epochs.3.test_loss)" != "$(json epochs.3.test_loss averaged)" ] || fail "the averages were not tested"
+  want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --loss-scale --optimizer sgd
+  want 2 "$knet" train mlp --synthetic --ema 1
+  err_has 'the decay is in'
+  ;;
+loader) # a thread that prefetches changes nothing; augmentation does
+  whole
+  want 0 "${train[@]}" --prefetch
+  same
+  want 0 "${train[@]}" --augment
+  [ "$(json weights_fnv1a)" != "$(cat whole)" ] || fail "augmentation changed nothing"
+  json weights_fnv1a >whole
+  want 0 "${train[@]}" --augment --prefetch
+  same
+  ;;
+stops)
+  want 0 "$knet" train mlp --synthetic --epochs 60 --lr 0.05 --patience 2
+  out_has 'stopped: no better loss in 2 epochs'
+  want 1 "$knet" train mlp --synthetic --epochs 1 --lr 1e10 --optimizer sgd
+  err_has 'the loss of step 3 is NaN; try a smaller learning rate: .*the result of linear in fc[12] has'
+  want 0 "$knet" train mlp --synthetic --epochs 1 --batch 32 --accumulate 4 --json
+  [ "$(json steps)" = 100 ] || fail "$(cat out)"
+  ;;
+eval)
+  want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st --json
+  trained=$(json epochs.0.test_accuracy)
+  loss=$(json epochs.0.test_loss)
+  want 0 "$knet" eval mlp --synthetic --weights run.st --json
+  [ "$(json accuracy)" = "$trained" ] || fail "accuracy $(json accuracy), in training $trained"
+  [ "$(json loss)" = "$loss" ] || fail "loss $(json loss), in training $loss"
+  want 0 "$knet" eval mlp --synthetic --weights run.st
+  out_has '^mlp: 2,560 test images; loss [0-9.]*  accuracy [0-9.]* %$'
+  want 0 "$knet" predict mlp --synthetic --weights run.st --count 130
+  [ "$(wc -l <out)" -eq 131 ] || fail "$(wc -l <out) lines"
+  out_has '^129,9,9,0\.[0-9]*$'
+  want 0 "$knet" predict mlp --synthetic --weights run.st --count 2 --json
+  [ "$(json predictions.1.label)" = 1 ] || fail "$(cat out)"
+  want 2 "$knet" eval mlp --synthetic
+  err_has 'weights FILE is needed'
+  want 1 "$knet" eval lenet --synthetic --weights run.st
+  err_has "run.st has no tensor 'conv1.weight'"
+  want 1 "$knet" eval mlp --synthetic --weights none.st
+  err_has 'none.st: No such file'
+  want 2 "$knet" eval mlp --synthetic --weights run.st --device cuda:99
+  ;;
+python) # PyTorch's reader is this format: length, JSON, bytes
+  python=$(command -v python3) || exit 77
+  want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st
+  want 0 "$python" - <<'PY'
+import json, struct
+data = open("run.st", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+head = json.loads(data[8:8 + n])
+assert head["__metadata__"]["format"] == "pt"
+for name, shape in (("fc1.weight", [64, 784]), ("fc1.bias", [64]), ("fc2.weight", [10, 64]), ("fc2.bias", [10]),
+                    ("optimizer/m/fc1.weight", [64, 784]), ("optimizer/v/fc2.bias", [10])):
+    assert head[name]["shape"] == shape and head[name]["dtype"] == "F32", (name, head[name])
+begin, end = head["fc2.bias"]["data_offsets"]
+values = struct.unpack("<10f", data[8 + n + begin:8 + n + end])
+assert any(values) and all(abs(v) < 10 for v in values), values
+hyper = head["optimizer/hyper"]
+begin, _ = hyper["data_offsets"]
+assert struct.unpack("<2d", data[8 + n + begin:8 + n + begin + 16]) == (0.001, 100), "rate, steps"
+PY
+  ;;
+*) fail "no case $3" ;;
+esac

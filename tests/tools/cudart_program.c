@@ -1,0 +1,144 @@
+/* A program of CUDA's runtime that knows nothing of Knet. usage: cudart_program
+ * plain|pools|no_driver plain: not under `knet run --alloc`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_cuda.h"
+#include "fake_cudart.h"
+
+#define MiB ((size_t)1 << 20)
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                     \
+            exit(9);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static void blocks_come_from_the_pool(void) {
+    void *a = NULL, *b = NULL, *first = NULL;
+    CHECK(cudaMalloc(&a, 3 * MiB) == 0 && a && cudaMalloc(&b, 1000) == 0 && b && a != b);
+    CHECK(fake_cudart.n_mallocs == 0 && fake_cuda_count().n_handles > 0);
+    first = a;
+    CHECK(cudaFree(a) == 0 && fake_cudart.n_frees == 0 && fake_cudart.n_syncs == 1);
+    uint64_t calls = fake_cuda_calls("cuMemCreate");
+    for (int i = 0; i < 100; i++) {
+        CHECK(cudaMalloc(&a, 3 * MiB) == 0 && a == first);
+        CHECK(cudaFree(a) == 0);
+    }
+    CHECK(fake_cuda_calls("cuMemCreate") == calls && fake_cudart.n_syncs == 101);
+    CHECK(cudaFree(b) == 0 && cudaFree(NULL) == 0 && fake_cudart.n_frees == 1);
+}
+
+static void errors_are_the_runtimes(void) {
+    void *a = &fake_cudart, *kept = a, *b = NULL;
+    CHECK(cudaMalloc(&a, 900 * MiB * MiB) == 2 && a == kept);
+    CHECK(cudaMalloc(NULL, 8) == 1 && fake_cudart.n_mallocs == 1);
+    CHECK(cudaMalloc(&b, 0) == 0 && !b);
+    CHECK(cudaMallocManaged(&b, 100, 1) == 0 && cudaFree(b) == 0 && fake_cudart.n_frees == 2);
+    CHECK(cudaMalloc(&b, 4 * MiB) == 0);
+    fake_cudart.sync_error = 700;
+    CHECK(cudaFree(b) == 700);
+    fake_cudart.sync_error = 0;
+    CHECK(cudaFree(b) == 0);
+}
+
+/* The runtime refuses an address inside a block. */
+static void addresses_inside_blocks_are_refused(void) {
+    char *a = NULL;
+    void *out = NULL;
+    int n_frees = fake_cudart.n_frees, n_async = fake_cudart.n_frees_async;
+    CHECK(cudaMalloc(&out, 3 * MiB) == 0);
+    a = out;
+    fake_cudart.unknown = a + 512;
+    CHECK(cudaFree(a + 512) == 1 && fake_cudart.n_frees == n_frees + 1);
+    CHECK(cudaFreeAsync(a + 512, NULL) == 1 && fake_cudart.n_frees_async == n_async + 1);
+    fake_cudart.unknown = NULL;
+    CHECK(cudaFree(a) == 0);
+    fake_cudart.n_frees = n_frees;
+    fake_cudart.n_frees_async = n_async;
+}
+
+static cu_stream stream_make(void) { return fake_cuda_stream(fake_cuda_primary_context(0), false); }
+
+/* A block that another stream frees waits for it; one of the same stream comes back at once. */
+static void streams_keep_their_order(void) {
+    cu_stream s = stream_make(), other = stream_make();
+    void *a = NULL, *b = NULL, *c = NULL;
+    int syncs = fake_cudart.n_syncs;
+    CHECK(cudaMallocAsync(&a, 8 * MiB, s) == 0 && cudaFreeAsync(a, s) == 0);
+    CHECK(cudaMallocAsync(&b, 8 * MiB, s) == 0 && b == a);
+    fake_cuda_hold(other);
+    CHECK(cudaFreeAsync(b, other) == 0 && cudaMallocAsync(&c, 8 * MiB, s) == 0 && c != b);
+    fake_cuda_release(other);
+    CHECK(cudaFreeAsync(c, s) == 0);
+    CHECK(fake_cudart.n_mallocs_async == 0 && fake_cudart.n_frees_async == 0);
+    CHECK(cudaMallocAsync_ptsz(&a, 100, NULL) == 0 && cudaFreeAsync_ptsz(a, NULL) == 0);
+    CHECK(fake_cudart.n_syncs == syncs);
+    CHECK(cudaMallocAsync(&a, MiB, s) == 0 && cudaFree(a) == 0 && fake_cudart.n_syncs == syncs + 1);
+}
+
+static void captures_are_the_runtimes(void) {
+    cu_stream s = stream_make();
+    void *a = NULL, *b = NULL;
+    CHECK(cudaMallocAsync(&b, MiB, s) == 0);
+    fake_cudart.captured = s;
+    CHECK(cudaMallocAsync(&a, MiB, s) == 0 && fake_cudart.n_mallocs_async == 1);
+    CHECK(cudaFreeAsync(a, s) == 0 && fake_cudart.n_frees_async == 1);
+    CHECK(cudaFreeAsync(b, s) == 0 && fake_cudart.n_frees_async == 2); /* a node of the graph */
+    fake_cudart.captured = NULL;
+    CHECK(cudaFreeAsync(b, s) == 0 && fake_cudart.n_frees_async == 2);
+}
+
+/* Blocks of one interface may be freed by the other. */
+static void the_drivers_interface_has_the_pools_too(void) {
+    cu_stream s = stream_make();
+    uint64_t a = 0, b = 0, c = 7;
+    int syncs = fake_cudart.n_syncs;
+    CHECK(cuMemAlloc_v2(&a, 3 * MiB) == 0 && a && cuMemFree_v2(a) == 0);
+    CHECK(fake_cudart.n_syncs == syncs + 1);
+    CHECK(cuMemAllocAsync(&a, 8 * MiB, s) == 0 && cuMemFreeAsync(a, s) == 0);
+    CHECK(cuMemAllocAsync(&b, 8 * MiB, s) == 0 && b == a);
+    CHECK(cudaFreeAsync((void *)(uintptr_t)b, s) == 0);
+    CHECK(cuMemAllocAsync_ptsz(&a, 100, NULL) == 0 && cuMemFreeAsync_ptsz(a, NULL) == 0);
+    CHECK(fake_cudart.n_syncs == syncs + 1 && !fake_cudart.n_driver_mallocs);
+    CHECK(cuMemAlloc_v2(&c, 0) == 1 && cuMemAllocAsync(&c, 0, s) == 1 && c == 7);
+    CHECK(cuMemAlloc_v2(&c, 900 * MiB * MiB) == 2 && c == 7);
+    CHECK(cuMemFree_v2(0) == 0 && fake_cudart.n_driver_frees == 1);
+    fake_cudart.captured = s;
+    CHECK(cuMemAllocAsync(&a, MiB, s) == 0 && fake_cudart.n_driver_mallocs == 1);
+    CHECK(a && cuMemFreeAsync(a, s) == 0 && fake_cudart.n_driver_frees == 2);
+    fake_cudart.captured = NULL;
+}
+
+static void devices_have_pools_of_their_own(void) {
+    void *a = NULL, *b = NULL;
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaSetDevice(1) == 0);
+    CHECK(cudaMalloc(&b, MiB) == 0 && cudaFree(a) == 0);
+    CHECK(cudaSetDevice(0) == 0 && cudaFree(b) == 0);
+}
+
+static int with_runtime(void) {
+    void *a = NULL, *b = NULL;
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaMallocAsync(&b, MiB, NULL) == 0);
+    CHECK(cudaFree(a) == 0 && cudaFreeAsync(b, NULL) == 0);
+    CHECK(fake_cudart.n_mallocs == 1 && fake_cudart.n_frees == 1 && !fake_cudart.n_syncs);
+    CHECK(fake_cudart.n_mallocs_async == 1 && fake_cudart.n_frees_async == 1);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "pools") != 0) {
+        if (strcmp(argv[1], "no_driver") == 0) fake_cuda_machine_get()->n_devices = 0;
+        return with_runtime();
+    }
+    blocks_come_from_the_pool();
+    errors_are_the_runtimes();
+    addresses_inside_blocks_are_refused();
+    streams_keep_their_order();
+    captures_are_the_runtimes();
+    the_drivers_interface_has_the_pools_too();
+    devices_have_pools_of_their_own();
+    return 0;
+}

@@ -1,0 +1,103 @@
+/* A libcudart, and a libcuda, of a few functions over malloc, which count their calls. */
+#include "fake_cudart.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+fake_cudart_state fake_cudart;
+
+int cudaGetDevice(int *out) {
+    *out = fake_cudart.device;
+    return 0;
+}
+
+int cudaSetDevice(int device) {
+    fake_cudart.device = device;
+    return 0;
+}
+
+int cudaDeviceSynchronize(void) {
+    fake_cudart.n_syncs++;
+    return fake_cudart.sync_error;
+}
+
+int cudaStreamIsCapturing(void *stream, int *out) {
+    *out = stream && stream == fake_cudart.captured;
+    return 0;
+}
+
+int cudaMalloc(void **out, size_t bytes) {
+    fake_cudart.n_mallocs++;
+    return !out || !(*out = malloc(bytes)) ? 1 : 0;
+}
+
+int cudaFree(void *ptr) {
+    fake_cudart.n_frees++;
+    if (ptr && ptr == fake_cudart.unknown) return 1;
+    free(ptr);
+    return 0;
+}
+
+int cudaMallocAsync(void **out, size_t bytes, void *stream) {
+    (void)stream;
+    fake_cudart.n_mallocs_async++;
+    return !out || !(*out = malloc(bytes)) ? 1 : 0;
+}
+
+int cudaFreeAsync(void *ptr, void *stream) {
+    fake_cudart.n_frees_async++;
+    if (ptr && ptr == fake_cudart.unknown) return 1;
+    if (!stream || stream != fake_cudart.captured) free(ptr);
+    return 0;
+}
+
+int cudaMallocAsync_ptsz(void **out, size_t bytes, void *stream) {
+    return cudaMallocAsync(out, bytes, stream);
+}
+
+int cudaFreeAsync_ptsz(void *ptr, void *stream) { return cudaFreeAsync(ptr, stream); }
+
+int cudaMallocManaged(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    return (*out = malloc(bytes)) ? 0 : 2;
+}
+
+/* --- the driver's interface --- */
+
+int cuCtxGetDevice(int *out) { return cudaGetDevice(out); }
+int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
+int cuStreamIsCapturing(void *stream, int *out) { return cudaStreamIsCapturing(stream, out); }
+
+/* Calls of the functions that programs call would not stay in here. */
+static int take(uint64_t *out, size_t bytes) {
+    void *block = malloc(bytes);
+    fake_cudart.n_driver_mallocs++;
+    if (!out || !block) return 1;
+    *out = (uint64_t)(uintptr_t)block;
+    return 0;
+}
+
+static int give_back(uint64_t ptr) {
+    fake_cudart.n_driver_frees++;
+    free((void *)(uintptr_t)ptr);
+    return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *out, size_t bytes) { return take(out, bytes); }
+int cuMemFree_v2(uint64_t ptr) { return give_back(ptr); }
+
+int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream) {
+    (void)stream;
+    return take(out, bytes);
+}
+
+int cuMemFreeAsync(uint64_t ptr, void *stream) {
+    (void)stream;
+    return give_back(ptr);
+}
+
+int cuMemAllocAsync_ptsz(uint64_t *out, size_t bytes, void *stream) {
+    return cuMemAllocAsync(out, bytes, stream);
+}
+
+int cuMemFreeAsync_ptsz(uint64_t ptr, void *stream) { return cuMemFreeAsync(ptr, stream); }

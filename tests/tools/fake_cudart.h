@@ -1,0 +1,42 @@
+/* A libcudart, and a libcuda, of a few functions over malloc, which count their calls. */
+#ifndef KNET_FAKE_CUDART_H
+#define KNET_FAKE_CUDART_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+typedef struct fake_cudart_state {
+    int device, sync_error;
+    void *captured; /* this stream is */
+    void *unknown;  /* an address that is no block's */
+    int n_mallocs, n_frees, n_mallocs_async, n_frees_async, n_syncs;
+    int n_driver_mallocs, n_driver_frees;
+} fake_cudart_state;
+extern fake_cudart_state fake_cudart;
+
+int cudaGetDevice(int *out);
+int cudaSetDevice(int device);
+int cudaDeviceSynchronize(void);
+int cudaStreamIsCapturing(void *stream, int *out);
+int cudaMalloc(void **out, size_t bytes);
+int cudaFree(void *ptr);
+int cudaMallocAsync(void **out, size_t bytes, void *stream);
+int cudaFreeAsync(void *ptr, void *stream);
+int cudaMallocAsync_ptsz(void **out, size_t bytes, void *stream);
+int cudaFreeAsync_ptsz(void *ptr, void *stream);
+int cudaMallocManaged(void **out, size_t bytes, unsigned flags);
+
+int cuCtxGetDevice(int *out);
+int cuCtxSynchronize(void);
+int cuStreamIsCapturing(void *stream, int *out);
+int cuMemAlloc_v2(uint64_t *out, size_t bytes);
+int cuMemFree_v2(uint64_t ptr);
+int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream);
+int cuMemFreeAsync(uint64_t ptr, void *stream);
+int cuMemAllocAsync_ptsz(uint64_t *out, size_t bytes, void *stream);
+int cuMemFreeAsync_ptsz(uint64_t ptr, void *stream);
+
+#pragma GCC visibility pop
+#endif

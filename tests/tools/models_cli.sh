@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# models_cli.sh KNET JSON_GET CASE: the list of models, their training on made-up data and texts, their measurement.
+set -euo pipefail
+export LC_ALL=C.UTF-8   # for the patterns below
+knet=$1 json_get=$2 case=$3
+source "$(dirname "$0")/cli_checks.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER
+cd "$work"
+
+case $case in
+list)
+  want 0 "$knet" models
+  out_has '^resnet50 +25,557,032  ImageNet'
+  [ "$(wc -l <out)" -ge 30 ] || fail "$(wc -l <out) models"
+  want 0 "$knet" models vgg_cifar
+  out_has '^parameters +3,441,592$'; out_has '^step +batch 64, momentum, rate 0.01$'; out_has 'Knet 159'
+  want 2 "$knet" models vgg;           err_has "unknown model 'vgg'; did you mean 'vgg16'"
+  want 0 "$knet" models gpt --json
+  [ "$(json models.0.parameters)" = 818176 ] || fail 'parameters of gpt'
+  ;;
+bench)
+  want 0 "$knet" bench softmax --steps 3
+  out_has '^softmax: 7,850 parameters, batch 100, f32; cpu'
+  out_has '^train .* ms a step.* 3 steps'; out_has '^infer .* ms a step'
+  want 0 "$knet" bench tagger --json --steps 4 --batch 2 --threads 1 --dtype f64
+  [ "$(json batch)" = 2 ] && [ "$(json threads)" = 1 ] && [ "$(json dtype)" = f64 ] || fail 'what was asked for'
+  [ "$(json train.steps)" = 4 ] && [ "$(json infer.steps)" = 4 ] || fail 'steps'
+  [ "$(json train.live_bytes_max)" -gt "$(json infer.live_bytes_max)" ] || fail 'memory of gradients'
+  want 0 "$knet" bench cifar_bn --frozen --steps 3 --batch 4; out_has '^infer .* ms a step'
+  want 0 env KNET_TIMER=1,out=/dev/null "$knet" bench mlp --steps 3
+  out_has '^ +[0-9.]+ ms  dnnl_sgemm|^ +[0-9.]+ ms  linear'
+  want 2 "$knet" bench mlp --device sim; err_has 'computes nothing'
+  want 2 "$knet" bench mlp --dtype f16;  err_has 'f16 is a type of storage; parameters and steps are in f32 or f64'
+  want 2 "$knet" bench mlp --dtype bf16; err_has 'bf16 is a type of storage'
+  want 2 "$knet" bench mlp --dtype f8
+  ;;
+train)
+  want 0 "$knet" train tagger --synthetic --epochs 1 --optimizer record --json --checkpoint t.st
+  [ "$(json parameters)" = 1355488 ] && [ "$(json batch)" = 1 ] && [ "$(json lr)" = 0.001 ] || fail 'the record'
+  want 0 "$knet" eval tagger --synthetic --weights t.st
+  out_has '^tagger: 40 test samples; loss [0-9.]+$'
+  want 0 "$knet" train linear --synthetic --optimizer record --quiet; out_has '^loss [0-9.]+  test loss [0-9.]+ '
+  for i in $(seq 200); do echo 'the rain in spain stays mainly in the plain'; done >text
+  want 0 "$knet" train char_lstm --data text --epochs 1; out_has '  test loss [0-9.]+  train'
+  want 0 "$knet" train tree_lstm --synthetic --epochs 1 --quiet; out_has 'test loss [0-9.]+'
+  want 0 "$knet" train reinforce --synthetic --epochs 2 --optimizer record --quiet; out_has 'test loss -(0\.9|1\.0)'
+  want 1 "$knet" train dcgan --synthetic --accumulate 2 --batch 4; err_has 'trains in turns, without accumulated batches'
+  want 1 "$knet" train connect4 --data text;             err_has 'connect4 reads no files'
+  ;;
+sample)
+  for i in $(seq 300); do printf 'abcdefgh\n'; done >text
+  want 0 "$knet" train gpt --data text --batch 5 --epochs 10 --checkpoint g.st --quiet
+  want 0 "$knet" sample gpt --data text --weights g.st --count 18 --temperature 0.1
+  out_has '^abcdefgh$'
+  want 0 "$knet" sample gpt --count 20 --json --data text
+  [ -n "$(json text)" ] || fail 'no text'
+  want 2 "$knet" sample vae;                             err_has '--picture FILE is needed'
+  want 0 "$knet" sample vae --picture v.png
+  [ "$(head -c 8 v.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'not a PNG'
+  want 0 "$knet" sample connect4 --seed 3;               out_has '^([1-7] )+[1-7]$'; out_has 'x wins|o wins|a draw'
+  want 1 "$knet" sample connect4 --weights none.st;      err_has 'none.st'
+  ;;
+esac

@@ -1,0 +1,76 @@
+/* A program that knows nothing of the timer: NVTX ranges of all kinds.
+ * usage: nvtx_program [exit N | signal N | none | elsewhere | spawn PROGRAM WORD...] */
+#include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void with_registered(nvtxDomainHandle_t domain, nvtxStringHandle_t name) {
+    nvtxEventAttributes_t event = {.version = NVTX_VERSION,
+                                   .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                   .messageType = NVTX_MESSAGE_TYPE_REGISTERED,
+                                   .message.registered = name};
+    nvtxDomainRangePushEx(domain, &event);
+}
+
+static void *work(void *arg) {
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("solver");
+    nvtxStringHandle_t name = nvtxDomainRegisterStringA(domain, "registered");
+    for (int i = 0; i < 3; i++) {
+        nvtxRangePushA("outer");
+        with_registered(domain, name);
+        nvtxRangePushW(L"wide \u03bb");
+        nvtxRangePop();
+        nvtxDomainRangePop(domain);
+        nvtxRangePop();
+    }
+    nvtxRangePop(); /* one too many */
+    nvtxRangePushA("crossed");
+    with_registered(domain, name);
+    nvtxRangePop(); /* of the outer one: domains don't know of each other */
+    nvtxDomainRangePop(domain);
+    nvtxRangePushA("after");
+    nvtxRangePop();
+    return arg;
+}
+
+/* More ranges than are remembered, started here and ended by another thread. */
+enum { MANY_RANGES = 70 };
+static nvtxRangeId_t many[MANY_RANGES];
+
+static void *end_many(void *arg) {
+    for (int i = 0; i < MANY_RANGES; i++) nvtxRangeEnd(many[i]);
+    return arg;
+}
+
+static int end_elsewhere(void) {
+    pthread_t thread;
+    for (int i = 0; i < MANY_RANGES; i++) many[i] = nvtxRangeStartA(i < 6 ? "early" : "late");
+    if (pthread_create(&thread, NULL, end_many, NULL) != 0) return 1;
+    pthread_join(thread, NULL);
+    nvtxRangePushA("after");
+    nvtxRangePop();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    pthread_t thread;
+    if (strcmp(what, "none") == 0) return 0;
+    if (strcmp(what, "elsewhere") == 0) return end_elsewhere();
+    if (strcmp(what, "spawn") == 0 && argc > 2) {
+        if (fork() == 0) {
+            execvp(argv[2], argv + 2);
+            _exit(127);
+        }
+    }
+    work(NULL);
+    if (pthread_create(&thread, NULL, work, NULL) != 0) return 1;
+    pthread_join(thread, NULL);
+    if (strcmp(what, "exit") == 0 && argc > 2) return (int)strtol(argv[2], NULL, 10);
+    if (strcmp(what, "signal") == 0 && argc > 2) raise((int)strtol(argv[2], NULL, 10));
+    return strcmp(what, "spawn") == 0 && wait(NULL) < 0;
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# page.sh KNET: the HTML page of a profile in headless Chromium, at two widths: clicks, search, zoom, sorting and keys. Without
+# Chromium it is skipped.
+set -euo pipefail
+export LC_ALL=C.UTF-8
+knet=$1
+chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER
+cd "$work"
+KNET_TIMER=json=a.json,events,html=a.html,out=/dev/null "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet >/dev/null
+"$knet" report a.json --format html >again.html
+[ "$(wc -c <a.html)" -le 1048576 ] || { echo "the page has more than 1 MiB"; exit 1; }
+! grep -q '"timeline":{' a.html && grep -q '"timeline":{' again.html || { echo "events are in the page of their file"; exit 1; }
+# Nothing is loaded from elsewhere.
+! grep -E '(src|href)=|url\(|@import|https?://' a.html | grep -v 'www.w3.org/2000/svg' || { echo "the page refers to others"; exit 1; }
+
+cat >test.js <<'END'
+<script>
+const T = JSON.parse(document.getElementById('data').textContent).timeline;
+const bad = [], $ = s => document.querySelector(s), $$ = s => [...document.querySelectorAll(s)];
+const check = (what, ok) => { if (!ok) bad.push(what); };
+const key = (target, name) => target.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true, cancelable: true}));
+const labels = () => $$('#tree tbody tr').map(tr => tr.cells[0].textContent.trim().replace(/^[▸▾]\s*/, ''));
+const row = name => $$('#tree tbody tr')[labels().indexOf(name)];
+const flames = () => $$('#flame button').map(b => b.textContent);
+onerror = message => { bad.push(message); };
+check('rows', labels().includes('forward') && labels().includes('backward') && !labels().includes('fc1'));
+check('command', $('#title').textContent.includes('train mlp'));
+row('forward').querySelector('.toggle').click();
+check('open', labels().includes('fc1') && row('forward').querySelector('.toggle').getAttribute('aria-expanded') === 'true');
+key(row('forward').querySelector('.toggle'), 'ArrowLeft');
+check('closed by key', !labels().includes('fc1'));
+key(row('forward').querySelector('.toggle'), 'ArrowRight');
+check('open by key', labels().includes('fc1'));
+const order = labels().filter(l => l === 'forward' || l === 'update');
+$('[data-sort=time]').click();
+check('sorted', labels().filter(l => l === 'forward' || l === 'update').join() === order.reverse().join());
+$('[data-sort=label]').click();
+const top_ = $$('#tree tbody tr').filter(tr => tr.cells[0].style.paddingLeft === '4px').map(tr => tr.cells[0].title);
+check('by name', top_.join() === top_.slice().sort((a, b) => a.localeCompare(b)).join());
+$('[data-sort=time]').click();
+const search = $('#search');
+key(document.body, '/');
+check('slash', document.activeElement === search);
+search.value = 'LINEAR'; search.dispatchEvent(new Event('input'));
+check('found', $$('#tree tr.hit').length > 2 && labels().includes('forward') && !labels().includes('update') && /^\d+ rows$/.test($('#found').textContent));
+check('flames found', $$('#flame .hit').length > 0);
+key(search, 'Escape');
+check('search ends', search.value === '' && labels().includes('update'));
+const n = flames().length, backward = $$('#flame button').find(b => b.textContent === 'backward');
+backward.click();
+check('zoom', flames()[0] === 'backward' && !flames().includes('forward') && $('#flame button').style.width === '100%');
+$('#flame button').onfocus();
+check('hint', /^backward at \w+\.c:\d+: 100 calls/.test($('#hint').textContent));
+check('place', $('#flame button').title === $('#hint').textContent.split(': ')[0]);
+key(document.body, 'Escape');
+check('zoom out', flames().length === n && $('#out').disabled);
+$('#weight').value = 'alloc'; $('#weight').onchange();
+check('bytes', flames().includes('forward'));
+check('no GPU', !$('#weight [value=gpu]'));
+check('memory', $('#mark') && $('#memory table').rows.length > 0);
+if (T) {
+  const canvas = $('#lanes'), box = canvas.getBoundingClientRect(), whole = $('#range').textContent;
+  check('lanes', !$('#timeline').hidden && /^Timeline of \d+ lanes: .+ \d+/.test(canvas.getAttribute('aria-label')) && box.height > 40);
+  const point = (type, x, y) => canvas.dispatchEvent(new PointerEvent(type, {clientX: box.left + x, clientY: box.top + y, bubbles: true}));
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  check('blocks drawn', pixels.some((v, i) => i % 4 === 3 && v === 255));
+  let block = 0;
+  for (let x = 1; x < box.width && !block; x++) { point('pointermove', x, 40); if ($('#moment').textContent.includes(': ')) block = x; }
+  check('block said', block && /: .+, [\d.]+ (ns|µs|ms|s), /.test($('#moment').textContent));
+  point('pointerdown', block, 40); point('click', block, 40);
+  const said_ = $('#moment').textContent;
+  point('pointermove', block, 2);
+  check('block chosen', $('#moment').textContent === said_);
+  key(canvas, '+'); key(canvas, '+');
+  check('zoomed in', $('#range').textContent !== whole);
+  const at_ = $('#range').textContent;
+  key(canvas, 'ArrowRight');
+  check('later', $('#range').textContent !== at_);
+  $('#whole').click();
+  check('all of it', $('#range').textContent === whole && whole.includes('from the start'));
+} else check('no timeline', $('#timeline').hidden);
+check('width', document.documentElement.scrollWidth <= innerWidth);
+check('columns', ($('#tree td.more') === null) === false && (getComputedStyle($('#tree td.more')).display === 'none') === innerWidth <= 700);
+document.body.replaceChildren(bad.length ? 'FAILED: ' + bad.join('; ') : 'PASSED ' + innerWidth);
+</script>
+END
+for page in a.html again.html; do
+  for width in 1280 500; do # 500 is the least that Chromium has
+    cat "$page" test.js >tested.html
+    "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/home" \
+      --window-size="$width,900" --virtual-time-budget=5000 --dump-dom "file://$work/tested.html" >dom 2>log || { cat log; exit 1; }
+    grep -q 'PASSED [0-9]' dom || { grep -o 'FAILED.*' dom || tail -n 5 dom; echo "$page, $width pixels"; exit 1; }
+  done
+done
+
+# Lanes of GPU streams beside those of threads.
+cat >gpu.json <<'END'
+{"traceEvents":[
+{"ph":"X","name":"step","pid":1,"tid":1,"ts":100,"dur":400},
+{"ph":"X","name":"sgemm","cat":"kernel","pid":0,"tid":7,"ts":150,"dur":300,"args":{"device":0,"stream":7,"correlation":1}},
+{"ph":"X","name":"Memcpy HtoD","cat":"gpu_memcpy","pid":0,"tid":8,"ts":120,"dur":30,"args":{"device":0,"stream":8,"correlation":2}}
+]}
+END
+"$knet" report gpu.json --format html >gpu.html
+cat >lanes.js <<'END'
+<script>
+const said = document.getElementById('lanes').getAttribute('aria-label');
+document.body.replaceChildren(said.includes('3 lanes: thread 1, GPU 0, stream 7, GPU 0, stream 8') ? 'PASSED' : 'FAILED: ' + said);
+</script>
+END
+cat gpu.html lanes.js >tested.html
+"$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/home" \
+  --virtual-time-budget=5000 --dump-dom "file://$work/tested.html" >dom 2>log || { cat log; exit 1; }
+grep -q 'PASSED' dom || { grep -o 'FAILED.*' dom || tail -n 5 dom; exit 1; }

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# ranks_cli.sh KNET JSON_GET CASE: knet train as several ranks under mpirun: results, profiles, checkpoints, ranks that fail.
+set -euo pipefail
+knet=$1 json_get=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+# shellcheck source=tests/tools/cli_checks.sh
+source "$here/cli_checks.sh"
+# The ranks share one machine: MPI looks for no network.
+export OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
+unset KNET_TIMER KNET_COMM
+mpirun=(timeout 200 mpirun --allow-run-as-root --oversubscribe --bind-to none)
+"${mpirun[@]}" -n 2 true >out 2>&1 </dev/null || { echo "mpirun does not start 2 ranks"; exit 77; }
+train=("$knet" train mlp --synthetic --epochs 2)
+
+# Each rank leaves its process id and its exit code; the others go on when one ends, as under srun --kill-on-bad-exit=0.
+cat >rank.sh <<'END'
+r=$OMPI_COMM_WORLD_RANK
+"$@" $(cat "options.$r" 2>/dev/null) &
+echo $! >"pid.$r"
+wait $! && code=0 || code=$?
+echo "$code" >"code.$r"
+END
+ranks_begin() { # N COMMAND
+  local n=$1 r
+  shift
+  rm -f pid.* code.*
+  "${mpirun[@]}" --enable-recovery -n "$n" bash rank.sh "$@" >out 2>err </dev/null &
+  job=$!
+  for r in $(seq 0 $((n - 1))); do
+    for _ in $(seq 600); do [ -s "pid.$r" ] && break; sleep 0.1; done
+    [ -s "pid.$r" ] || fail "rank $r did not start"
+  done
+}
+# Ends a rank by a signal once all are in their steps.
+steps_wait() { for _ in $(seq 600); do [ -s run.st ] && return; sleep 0.1; done; fail "no checkpoint was saved"; }
+ranks_end() {
+  local r
+  wait "$job" || true
+  for r in "$@"; do [ "$(cat "code.$r")" = 4 ] || fail "rank $r ended with $(cat "code.$r"), expected 4"; done
+}
+endless=("$knet" train mlp --synthetic --epochs 100000 --quiet --checkpoint run.st --save-every 20)
+
+case $3 in
+results)
+  want 0 "${train[@]}" --batch 256 --json
+  json epochs.1.loss >one
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json
+  [ "$(json ranks)" = 2 ] || fail "not 2 ranks"
+  [ "$(grep -c weights_fnv1a out)" = 1 ] || fail "not one result"
+  json weights_fnv1a >hash
+  awk -v a="$(json epochs.1.loss)" -v b="$(cat one)" 'BEGIN { d = a - b; exit !(d < 1e-3 * b && -d < 1e-3 * b) }' ||
+    fail "loss $(json epochs.1.loss), of one process $(cat one)"
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json
+  [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "another run has other bits"
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --metrics m.csv --output text.out
+  [ "$(wc -l <m.csv)" = 3 ] || fail "metrics of more than one rank: $(cat m.csv)"
+  [ "$(grep -c '2 ranks, cpu, ' text.out)" = 1 ] || fail "does not say 2 ranks: $(cat text.out)"
+  [ "$(grep -c '^epoch' text.out)" = 2 ] || fail "epochs of more than one rank: $(cat text.out)"
+  want 0 "${mpirun[@]}" -n 3 "${train[@]}" --json --accumulate 2
+  [ "$(json ranks)" = 3 ] || fail "not 3 ranks"
+  ;;
+profiles)
+  want 0 "${mpirun[@]}" -n 2 -x KNET_TIMER=json=p.%r.json "${train[@]}" --quiet
+  want 0 "$knet" report p.0.json p.1.json
+  out_has 'in all of 2 runs'
+  out_has 'gradients of all ranks'
+  out_has ' all_reduce '
+  ;;
+resume)
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json
+  json weights_fnv1a >hash
+  ranks_begin 2 "${endless[@]}"
+  steps_wait
+  kill -TERM "$(cat pid.0)" # all stop after the same step
+  wait "$job" || true
+  [ "$(cat code.0)" = 143 ] || fail "rank 0 ended with $(cat code.0)"
+  [ "$(cat code.1)" = 128 ] || [ "$(cat code.1)" = 143 ] || fail "rank 1 ended with $(cat code.1)"
+  epoch=$(sed -n 's/^interrupted in epoch \([0-9]*\) .*/\1/p' out)
+  [ -n "$epoch" ] || fail "does not say where it was interrupted"
+  for n in 1 2 3; do # with other numbers of ranks
+    cp run.st other.st
+    want 0 "${mpirun[@]}" -n $n "$knet" train mlp --synthetic --epochs $((epoch + 1)) --json --checkpoint other.st --resume
+    [ "$(json resumed)" -gt 0 ] || fail "did not resume"
+    [ "$(json epochs.1.epoch)" = $((epoch + 1)) ] || fail "another epoch: $(json epochs.1.epoch)"
+  done
+  # The whole, in two parts.
+  want 0 "${mpirun[@]}" -n 2 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint part.st
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json --checkpoint part.st --resume
+  [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "the weights differ from those of the whole run"
+  ;;
+killed)
+  for victim in 1 0 2; do
+    rm -f run.st*
+    KNET_TIMER=1 ranks_begin 3 "${endless[@]}"
+    steps_wait
+    kill -9 "$(cat "pid.$victim")"
+    survivors=()
+    for r in 0 1 2; do [ $r = $victim ] || survivors+=("$r"); done
+    ranks_end "${survivors[@]}"
+    for r in "${survivors[@]}"; do
+      err_has "rank $r: .*(call [0-9]+.*): rank $victim of 3 \\(.*, process $(cat "pid.$victim")\\) ended"
+    done
+    [ "$(grep -c 'Section' err)" = 2 ] || fail "not the tables of 2 survivors"
+    want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint run.st --resume # the file is whole
+    [ "$(json resumed)" -gt 0 ] || fail "did not resume"
+  done
+  ;;
+hangs)
+  KNET_COMM=timeout=3s ranks_begin 2 "${endless[@]}"
+  steps_wait
+  kill -STOP "$(cat pid.1)"
+  for _ in $(seq 300); do [ -s code.0 ] && break; sleep 0.1; done
+  kill -KILL "$(cat pid.1)"
+  ranks_end 0
+  err_has "rank 0: .*rank 1 of 2 .* sent nothing for [0-9.]+ s"
+  ;;
+memory) # runs out on one rank alone
+  echo "--limit 3MiB" >options.1
+  ranks_begin 2 "${endless[@]}" --batch 4096
+  ranks_end 0
+  [ "$(cat code.1)" = 3 ] || fail "rank 1 ended with $(cat code.1), expected 3"
+  err_has "rank 0: .*rank 1 of 2 .* failed: .*3.00 MiB"
+  ;;
+environment)
+  want 2 env KNET_COMM=pigeon OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "${train[@]}"
+  err_has "KNET_COMM: 'pigeon'"
+  want 2 env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 "${train[@]}"
+  err_has 'rank 1: srun started 4 ranks, but MPI knows 1; use srun --mpi=pmix'
+  want 2 env SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=4 "${train[@]}"
+  err_has 'SLURM_PROCID=5, SLURM_STEP_NUM_TASKS=4'
+  want 0 env SLURM_PROCID=0 SLURM_NTASKS=4 "${train[@]}" --quiet # a batch script, without srun
+  ;;
+*) echo "unknown case $3" >&2; exit 2 ;;
+esac

@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# run_cli.sh KNET JSON_GET PROGRAM LIB_DIR SOURCE CASE: `knet run` on programs that know nothing of the timer.
+set -euo pipefail
+export LC_ALL=C.UTF-8
+knet=$1 json_get=$2 program=$3 lib=$4 source_dir=$5 case=$6
+source "$(dirname "$0")/cli_checks.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset KNET_TIMER AUTOGRAD_TIMER KNET_RUN LD_PRELOAD NVTX_INJECTION64_PATH CUDA_INJECTION64_PATH
+cd "$work"
+
+rows() { grep -oE '"label":"[^"]*"' "$1" | cut -d'"' -f4 | grep -v '^(outside'; }
+
+case $case in
+ranges)   # of both threads, nested as the program opened them
+  want 0 "$knet" run -- "$program"
+  [ ! -s out ] || fail "the program printed nothing, but out has $(cat out)"
+  err_has '^ outer.* 6 '
+  want 0 "$knet" run --timer json=a.json,out=t.txt,min=0,sort=first -- "$program"
+  [ ! -s err ] || fail "err has $(cat err)"
+  grep -qE '^   registered +6 ' t.txt || fail "no registered below outer: $(cat t.txt)"
+  grep -qE '^     wide λ +6 ' t.txt || fail 'no wide text'
+  grep -qE '^ after +2 ' t.txt || fail 'a range that was left open'
+  [ "$(rows a.json | sort | tr '\n' ' ')" = 'after crossed outer registered registered wide λ ' ] || fail "$(rows a.json)"
+  [ "$(json scopes.0.n_calls a.json)" = 6 ] || fail calls
+  want 0 env KNET_TIMER=out=e.txt "$knet" run -- "$program";  grep -q ' outer ' e.txt || fail 'the variable is the default'
+  want 0 env KNET_TIMER=out=f.txt "$knet" run --timer out=g.txt "$program"
+  [ ! -e f.txt ] && [ -s g.txt ] || fail '--timer wins'
+  # Ends on another thread: the last 64 are remembered, the others stay open until the end.
+  want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" elsewhere
+  path=$(tr -d '"' <a.csv | cut -d, -f1 | grep after)
+  [ "$path" = early/early/early/early/early/early/after ] || fail "ranges that another thread ended: $path"
+  want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'PROGRAM \[WORD\]'
+  ;;
+exits)   # the program's own, its signals and its streams too
+  for code in 0 1 3 77 126 255; do want $code "$knet" run --timer out=/dev/null -- "$program" exit $code; done
+  want 134 "$knet" run --timer out=/dev/null -- "$program" signal 6
+  want 143 "$knet" run --timer out=/dev/null -- "$program" signal 15
+  want 141 "$knet" run --timer out=/dev/null -- "$program" signal 13   # SIGPIPE, which the command itself ignores
+  want 0 "$knet" run --timer 0 -- bash -c 'trap "echo caught" PIPE; kill -PIPE $$'; out_has '^caught$'
+  want 0 "$knet" run --timer 0 -- cat <<<"through";           out_has '^through$'
+  want 127 "$knet" run -- ./missing;                          err_has 'cannot run ./missing: No such file'
+  echo >plain; want 126 "$knet" run -- ./plain;               err_has 'cannot run ./plain: Permission denied'
+  want 2 "$knet" run;                                         err_has 'PROGRAM is missing'
+  want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
+  want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
+  ;;
+children)   # no table of a process without ranges; one of each that has some
+  want 0 "$knet" run --timer out=t.txt -- bash -c 'ls / >/dev/null; true | cat; true'
+  [ ! -s err ] || fail "a child printed: $(cat err)"
+  [ "$(grep -c 'no scope was opened' t.txt)" = 1 ] || fail "$(cat t.txt)"
+  want 0 "$knet" run -- bash -c "'$program' none; true"
+  [ "$(grep -c 'no scope was opened' err)" = 1 ] || fail 'a table of a child'
+  want 0 "$knet" run --timer out=t.txt,json=a.json,trace=a.trace -- "$program" spawn "$program" none
+  [ ! -s err ] || fail "a child printed: $(cat err)"
+  grep -q ' outer ' t.txt || fail 'the table of the program'
+  size=$(stat -c %s a.trace)
+  want 0 "$knet" run --timer out=%p.txt -- "$program" spawn "$program" exit 0
+  [ "$(ls [0-9]*.txt | wc -l)" = 2 ] || fail "$(ls)"
+  want 0 "$knet" run -- "$program" spawn "$program" exit 0
+  [ "$(grep -c ' outer ' err)" = 2 ] || fail "two tables: $(cat err)"
+  ;;
+files)   # a child leaves the files of the first process alone
+  want 0 "$knet" run --timer out=t.txt,json=a.json,trace=a.pftrace -- bash -c "(sleep 0.3; '$program'; touch ended) &"
+  for i in {1..100}; do [ -e ended ] && break; sleep 0.1; done   # after the first process
+  ! grep -q outer a.json || fail 'a child wrote the profile'
+  grep -q 'no scope was opened' t.txt || fail 'a child wrote the table'
+  [ ! -s err ] || fail "$(cat err)"
+  ;;
+malloc)   # bytes and blocks of each range, exactly
+  malloc_program=$(dirname "$program")/malloc_program
+  has() {
+    local got
+    got=$(tr -d '"' <a.csv | awk -F, -v row="$1" 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i}
+      $1 == row {print $at["alloc_bytes"], $at["n_allocs"], $at["freed_bytes"], $at["held_bytes"], $at["rise_bytes"]}')
+    [[ $got == $2 ]] || fail "$1: bytes, blocks, freed, held and rise are $got, not $2; $(cat a.csv)"
+  }
+  want 0 "$knet" run --malloc --timer csv=a.csv,json=a.json,out=t.txt,min=0 -- "$malloc_program"
+  [ ! -s err ] || fail "$(cat err)"
+  has simple '3000 3 3000 0 2000';      has kept '5000 1 0 5000 5000';        has zeros '96 1 96 0 96'
+  has aligned '5092 5 5092 0 4096';     has texts '11 1 11 0 11';           has changed '20470 11 20470 0 10240'
+  has 'taken over' '50 2 50 0 30';    has 'taken over/by another' '30 1 20 0 10'
+  has whole '3100 2 3100 0 3000';    has foreign '0 0 0 0 0'
+  [ "$(tr -d '"' <a.csv | awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i} $1 == "changed" {print $at["temporary_bytes"]}')" = 10240 ] || fail 'realloc makes temporaries'
+  has failures '0 0 0 0 0';          has 'still there' '0 0 10 0 0'
+  grep -qE '^ malloc: high-water mark [0-9.]+ [KM]?i?B[a-z]* live; now ' t.txt || fail "$(cat t.txt)"
+  [ "$(json memory.pools.0.name a.json)" = malloc ] && [ "$(json memory.pools.0.live_bytes a.json)" = 5000 ] || fail "$(cat a.json)"
+  [ "$(json memory.pools.0.live_bytes_max a.json)" = 15240 ] || fail "$(json memory.pools a.json)"
+  want 0 "$knet" run --malloc --timer csv=a.csv,out=t.txt,min=0 -- "$malloc_program" threads
+  has thread '614400 6400 614400 0 *'
+  want 0 "$knet" run --malloc --timer csv=a.csv,out=t.txt,min=0 -- "$malloc_program" fork
+  has parent '300 1 300 0 300'
+  want 0 "$knet" run --malloc --timer csv=a.csv,trace=t.trace,trace_last=3,out=t.txt,min=0 -- "$malloc_program"
+  has kept '5000 1 0 5000 5000'
+  want 0 "$knet" run --malloc --timer json=a.json,trace=t.pftrace,every=10s,out=t.txt -- "$malloc_program"   # memory of the timer's threads
+  [ "$(json memory.pools.0.live_bytes_max a.json)" = 15240 ] || fail "$(json memory.pools a.json)"
+  want 0 "$knet" run --malloc --timer csv=a.csv,nomem,out=t.txt,min=0 -- "$malloc_program";  has simple '0 0 0 0 0'
+  want 0 "$knet" run --malloc --timer 0 -- "$malloc_program"
+  want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$malloc_program";                 has simple '0 0 0 0 0'
+  want 0 "$knet" run --timer 0 -- bash -c 'echo "$LD_PRELOAD"'; ! grep -q libknet_malloc out || fail 'without --malloc nothing is preloaded'
+  ;;
+malloc_others)   # programs of others, and other allocators
+  malloc_program=$(dirname "$program")/malloc_program
+  want 0 "$knet" run --malloc --timer out=t.txt -- bash -c 'sort <<<"b
+a" | head -1; x=$(ls / | wc -l); true'; out_has '^a$'
+  want 0 "$knet" run --malloc --timer out=t.txt -- "$program" spawn "$program" exit 0
+  want 0 "$knet" run --malloc --timer 0 -- "$knet" run --malloc --timer out=u.txt -- "$malloc_program"
+  if [ -x /usr/bin/python3 ]; then
+    want 0 "$knet" run --malloc --timer out=t.txt -- /usr/bin/python3 -c 'import json, threading; print(len(json.dumps(list(range(100000)))))'
+    out_has '^688890$'
+    grep -q '^ malloc: ' t.txt || fail "$(cat t.txt)"
+  fi
+  for other in libjemalloc.so.2 libtcmalloc_minimal.so.4 libmimalloc.so.2; do
+    library=$(/sbin/ldconfig -p | awk -v l="$other" '$1 == l && !n++ {print $NF}')
+    [ -n "$library" ] || continue
+    LD_PRELOAD=$library want 0 "$knet" run --malloc --timer csv=a.csv,out=t.txt -- "$malloc_program" threads
+    grep -q '^"thread",.*,614400,6400,[0-9]*,614400,0,' a.csv || fail "$other: $(cat a.csv)"
+  done
+  ;;
+nvtx_full)   # started ranges, marks, heaps, payloads
+  full=$(dirname "$program")/nvtx_full_program
+  want 0 timeout 60 "$knet" run --timer csv=a.csv,json=a.json,out=t.txt,min=0 -- "$full"
+  [ ! -s err ] || fail "$(cat err)"
+  calls() { local got; got=$(tr -d '"' <a.csv | awk -F, -v row="$1" '$1 == row {print $4}'); [ "$got" = "$2" ] || fail "$1: $got calls, not $2; $(cat a.csv)"; }
+  bytes() {
+    local got
+    got=$(tr -d '"' <a.csv | awk -F, -v row="$1" 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i}
+      $1 == row {print $at["alloc_bytes"], $at["n_allocs"], $at["freed_bytes"], $at["held_bytes"], $at["rise_bytes"]}')
+    [ "$got" = "$2" ] || fail "$1: bytes, blocks, freed, held and rise are $got, not $2"
+  }
+  calls started 1;             calls 'started/wide λ' 1;  calls 'started/wide λ/pushed' 1;  calls 'started/wide λ/mark' 2
+  calls 'of a domain' 1;       calls "of a domain/domain's mark" 1;                         calls 'after all' 1
+  calls 'handed over' 1;       calls next 1;              calls 'still there' 1;            calls 'all reduce' 4
+  bytes heap '2300 4 1600 0 1600';  bytes reset '64 1 700 64 64';  bytes again '500 2 500 0 300';  bytes many '3000 3000 3000 0 3000'
+  [ "$(json memory.pools.1.name a.json)" = arena ] && [ "$(json memory.pools.1.live_bytes_max a.json)" = 3000 ] || fail "$(json memory.pools a.json)"
+  [ "$(json memory.pools.2.name a.json)" = other ] && [ "$(json memory.pools.2.live_bytes a.json)" = 64 ] || fail "$(json memory.pools a.json)"
+  want 0 timeout 60 "$knet" run --malloc --timer out=t.txt -- "$full"
+  want 0 timeout 60 "$knet" run --timer out=t.txt,nomem -- "$full"
+  want 0 timeout 60 "$knet" run --timer 0 -- "$full"
+  ;;
+cudart)   # cudaMalloc of a program that knows nothing of pools
+  cudart_program=$(dirname "$program")/cudart_program
+  want 0 "$knet" run --timer 0 -- "$cudart_program" plain
+  want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" pools; err_has 'cuda:0'
+  want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" no_driver
+  want 0 "$knet" run --timer out=t.txt,json=a.json --alloc stats=s.txt -- "$cudart_program" pools
+  grep -q 'cuda:0: high-water mark' t.txt && [ "$(json memory.pools.0.live_bytes a.json)" = 0 ] || fail "$(cat t.txt)"
+  want 9 "$knet" run --timer 0 -- "$cudart_program" pools
+  ;;
+python)   # ranges of a script, under `knet run` and by itself
+  python=/usr/bin/python3
+  [ -x $python ] || { echo 'no python3'; exit 77; }
+  export PYTHONPATH=$source_dir/tools/plugins/python PYTHONDONTWRITEBYTECODE=1
+  cat >script.py <<'P'
+import sys
+import knetc
+
+@knetc.scope("epoch")
+def epoch(n):
+    for i in range(n):
+        with knetc.scope("load"):
+            pass
+        with knetc.scope("train"), knetc.scope("forward λ"):
+            pass
+        knetc.step()
+
+epoch(3)
+try:
+    with knetc.scope("failing"):
+        epoch(2)
+        raise ValueError
+except ValueError:
+    pass
+with knetc.scope("last"):
+    print("done")
+sys.exit(5)
+P
+  # A program that replaces this one has none of the timer's files open.
+  cat >replaced.py <<'P'
+import os
+import knetc
+with knetc.scope("here"):
+    pass
+os.execv("/bin/ls", ["ls", "-l", f"/proc/{os.getpid()}/fd"])
+P
+  want 0 env KNET_LIB="$lib" KNET_TIMER=out=t.txt,json=a.json,events $python replaced.py
+  ! grep memfd out || fail 'a file of the timer is open'
+  want 5 env KNET_LIB="$lib" "$knet" run --timer json=a.json,out=t.txt,min=0 -- $python script.py; out_has '^done$'
+  grep -qE '^     forward λ +3 ' t.txt || fail "$(cat t.txt)"
+  grep -qE '^ last +1 ' t.txt || fail 'a range that an exception left open'
+  want 5 env KNET_LIB="$lib" KNET_TIMER=out=u.txt,min=0 $python script.py
+  diff <(awk '/epoch|load|train|last|failing/{print $1, $2}' t.txt | sort) <(awk '/epoch|load|train|last|failing/{print $1, $2}' u.txt | sort)
+  want 5 env KNET_LIB="$lib" $python script.py; [ ! -s err ] || fail 'the timer is off'
+  want 1 env KNET_LIB="$lib" "$knet" run -- $python -c 'raise SystemExit("wrong")'; err_has '^wrong'
+  ;;
+esac

@@ -1,0 +1,336 @@
+/* Checkpoints: training continues with the same bits, bad files are rejected, no file is lost. */
+#include <fcntl.h>
+#include <knet/checkpoint.h>
+#include <knet/op.h>
+#include <knet/tape.h>
+#include <knet/train.h>
+#include <math.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "test.h"
+
+/* A net with running means and random numbers of its own, and with gradients that are clipped by
+ * their norm, whose last bits depend on the order of the gradients. */
+static kn_status net_init(void *model, kn_layer *net) {
+    (void)model;
+    kn_layer_flatten(net, "flatten");
+    kn_layer_linear(net, "fc1", 784, 20, &(kn_layer_linear_options){.act = kn_relu});
+    kn_layer_batchnorm(net, "norm", 20, NULL);
+    kn_layer_dropout(net, "drop", 0.25);
+    kn_layer_linear(net, "fc2", 20, 10, NULL);
+    return kn_check();
+}
+static const kn_model_kind net_kind = {.name = "net", .init = net_init};
+
+static kn_status wide_init(void *model, kn_layer *net) {
+    (void)model;
+    kn_layer_flatten(net, "flatten");
+    kn_layer_linear(net, "fc1", 784, 21, NULL);
+    kn_layer_linear(net, "fc2", 21, 10, NULL);
+    return kn_check();
+}
+static const kn_model_kind wide_kind = {.name = "wide", .init = wide_init};
+
+typedef struct run {
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;
+    kn_loader *train, *test;
+    kn_train_result result;
+} run;
+
+static void run_open(run *r, const kn_model_kind *kind) {
+    kn_loader_options options = {.batch = 50, .seed = 1};
+    *r = (run){0};
+    assert_ok(kn_params_create(&r->params, &(kn_params_options){.seed = 1}));
+    assert_ok(kn_model_create_kind(&r->model, kind, r->params));
+    assert_ok(kn_adam_create(&r->optim, r->params, 1e-2, &(kn_adam_options){.clip_norm = 0.3}));
+    assert_ok(kn_loader_create_synthetic(&r->train, 500, &options));
+    options.split = KN_TEST;
+    options.partial = 1;
+    assert_ok(kn_loader_create_synthetic(&r->test, 120, &options));
+}
+
+static void run_close(run *r) {
+    kn_loader_destroy(r->train);
+    kn_loader_destroy(r->test);
+    kn_optim_destroy(r->optim);
+    kn_model_destroy(r->model);
+    kn_params_destroy(r->params);
+}
+
+static kn_checkpoint all_of(run *r) {
+    return (kn_checkpoint){
+        .params = r->params, .optim = r->optim, .net = kn_model_net(r->model), .train = r->train};
+}
+
+static char dir[FILES_PATH_MAX], path[FILES_PATH_MAX + 32];
+
+static int dir_make(void **state) {
+    (void)state;
+    files_dir_make(dir);
+    snprintf(path, sizeof path, "%s/run.safetensors", dir);
+    return 0;
+}
+static int dir_remove(void **state) {
+    (void)state;
+    files_remove(dir);
+    return 0;
+}
+
+/* --- stopping and continuing --- */
+
+typedef struct stop {
+    int step, test; /* after this many calls; 0: never */
+} stop;
+
+static bool on_step(void *ctx, const kn_train_step *step) {
+    (void)step;
+    return --((stop *)ctx)->step != 0;
+}
+static bool on_test(void *ctx) { return --((stop *)ctx)->test != 0; }
+
+static void train_until(run *r, stop at, bool resume) {
+    kn_train_checkpoint checkpoint = {.path = path, .resume = resume};
+    run_open(r, &net_kind);
+    assert_ok(kn_train(&r->result, sizeof r->result, r->model, r->optim, r->train, r->test,
+                       &(kn_train_options){.epochs = 3,
+                                           .on_step_fn = on_step,
+                                           .on_test_fn = on_test,
+                                           .checkpoint = &checkpoint,
+                                           .ctx = &at}));
+}
+
+static void assert_same_end(run *a, run *b) {
+    for (int i = 0; i < kn_params_count(a->params); i++) {
+        kn_tensor *v = kn_params_at(a->params, i, NULL), *w = kn_params_at(b->params, i, NULL);
+        assert_memory_equal(kn_data(v), kn_data(w), (size_t)kn_tensor_numel(v) * sizeof(float));
+    }
+    assert_int_equal(a->result.n_steps, b->result.n_steps);
+    assert_int_equal(a->result.last.index, b->result.last.index);
+    assert_close(a->result.last.loss, b->result.last.loss, 0, 0);
+    assert_close(a->result.last.test_loss, b->result.last.test_loss, 0, 0);
+}
+
+static void a_stopped_run_continues_bit_for_bit(void **state) {
+    (void)state;
+    /* in the first, a middle and the last step of an epoch, and in a test */
+    static const stop stops[] = {{1, 0}, {4, 0}, {10, 0}, {13, 0}, {0, 2}, {0, 5}, {30, 0}};
+    run whole;
+    train_until(&whole, (stop){0, 0}, false);
+    assert_int_equal(whole.result.n_steps, 30);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        run part, rest;
+        unlink(path);
+        train_until(&part, stops[i], true); /* no file to resume from yet */
+        assert_true(part.result.stopped);
+        assert_int_equal(part.result.resumed, 0);
+        KN_FRAME(.threads = 1 + (int)(i % 2));
+        train_until(&rest, (stop){0, 0}, true);
+        assert_int_equal(rest.result.resumed, part.result.n_steps);
+        assert_same_end(&whole, &rest);
+        run_close(&part);
+        run_close(&rest);
+    }
+    run_close(&whole);
+}
+
+static void a_finished_run_has_nothing_left_to_do(void **state) {
+    (void)state;
+    run whole, again;
+    unlink(path);
+    train_until(&whole, (stop){0, 0}, false);
+    train_until(&again, (stop){1, 1}, true);
+    assert_int_equal(again.result.resumed, 30);
+    assert_false(again.result.stopped);
+    assert_int_equal(again.result.n_steps, 30);
+    run_close(&whole);
+    run_close(&again);
+}
+
+/* --- files --- */
+
+static void saved_weights_are_read_by_name(void **state) {
+    (void)state;
+    run a;
+    kn_file *f = NULL;
+    run_open(&a, &net_kind);
+    kn_checkpoint weights = {.params = a.params};
+    assert_ok(kn_checkpoint_save(path, &weights, NULL));
+    assert_ok(kn_file_open(&f, path));
+    assert_int_equal(kn_file_count(f), 6);
+    assert_true(kn_file_find(f, "fc1.weight") >= 0);
+    assert_string_equal(kn_file_metadata(f, "format"), "pt");
+    kn_file_close(f);
+    KN_FRAME();
+    kn_tensor *w = kn_params_find(a.params, "fc2.bias");
+    float *data = kn_data_mut(w);
+    data[3] = 7;
+    assert_ok(kn_checkpoint_load(&weights, path));
+    assert_close(((const float *)kn_data(w))[3], 0, 0, 0);
+    kn_checkpoint all = all_of(&a);
+    assert_fails(kn_checkpoint_load(&all, path), KN_ERR_INVALID,
+                 "has no tensor 'norm.running_mean'");
+    run_close(&a);
+}
+
+static void numbers_and_tensors_of_your_own_come_back(void **state) {
+    (void)state;
+    run a;
+    run_open(&a, &net_kind);
+    KN_FRAME();
+    kn_named mine = {"mine", kn_full(KN_SHAPE(3), 2.5)};
+    kn_checkpoint c = {.params = a.params, .extra = &mine, .n_extra = 1, .number = {1, UINT64_MAX}};
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    mine.tensor = kn_zeros(KN_SHAPE(3));
+    c.number[1] = 5;
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_true(c.number[0] == 1 && c.number[1] == UINT64_MAX && c.number[7] == 0);
+    assert_close(((const float *)kn_data(mine.tensor))[2], 2.5, 0, 0);
+    mine.name = "others";
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'others'");
+    run_close(&a);
+}
+
+static void keep_leaves_the_files_before(void **state) {
+    (void)state;
+    run a;
+    run_open(&a, &net_kind);
+    kn_checkpoint c = {.params = a.params};
+    for (uint64_t i = 1; i <= 5; i++) {
+        c.number[0] = i;
+        assert_ok(kn_checkpoint_save(path, &c, &(kn_checkpoint_options){.keep = 2}));
+    }
+    for (int i = 0; i <= 3; i++) {
+        char older[FILES_PATH_MAX + 48];
+        snprintf(older, sizeof older, i ? "%s.%d" : "%s", path, i);
+        if (i == 3) {
+            assert_int_not_equal(access(older, F_OK), 0);
+            continue;
+        }
+        assert_ok(kn_checkpoint_load(&c, older));
+        assert_int_equal(c.number[0], 5 - i);
+    }
+    run_close(&a);
+}
+
+/* --- what doesn't fit --- */
+
+static double first_weight(run *r) {
+    return ((const float *)kn_data(kn_params_at(r->params, 0, NULL)))[0];
+}
+
+static void other_programs_files_are_refused_and_change_nothing(void **state) {
+    (void)state;
+    run a, b;
+    kn_optim *sgd = NULL;
+    kn_loader *small = NULL;
+    unlink(path);
+    train_until(&a, (stop){12, 0}, false);
+    run_open(&b, &wide_kind);
+    double before = first_weight(&b);
+    kn_checkpoint c = {.params = b.params};
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "'fc1.weight' is [20,784]; the");
+    assert_close(first_weight(&b), before, 0, 0);
+    run_close(&b);
+
+    run_open(&b, &net_kind);
+    before = first_weight(&b);
+    assert_ok(kn_sgd_create(&sgd, b.params, 1, NULL));
+    c = all_of(&b);
+    c.optim = sgd;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has the state of adam; the opti");
+    c = all_of(&b);
+    assert_ok(kn_loader_create_synthetic(&small, 500, &(kn_loader_options){.batch = 25}));
+    c.train = small;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "is of 500 images in batches of 50; the loader has 500 in batches of 25");
+    assert_close(first_weight(&b), before, 0, 0);
+    c = all_of(&b);
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_close(first_weight(&b), first_weight(&a), 0, 0);
+    assert_fails(kn_checkpoint_load(&(kn_checkpoint){.reserved = {1}}, path), KN_ERR_INVALID,
+                 "params is NULL");
+    c.reserved[1] = 1;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "a reserved field is not zero");
+    kn_loader_destroy(small);
+    kn_optim_destroy(sgd);
+    run_close(&a);
+    run_close(&b);
+}
+
+static void damaged_files_are_errors(void **state) {
+    (void)state;
+    run a, b;
+    unlink(path);
+    train_until(&a, (stop){12, 0}, false);
+    run_open(&b, &net_kind);
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    char *bytes = malloc((size_t)file.st_size);
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    assert_int_equal(fread(bytes, 1, (size_t)file.st_size, in), file.st_size);
+    fclose(in);
+    kn_checkpoint c = all_of(&b);
+    double before = first_weight(&b);
+    for (int i = 0; i < 40; i++) { /* cut anywhere, or with a changed byte in the header */
+        size_t n = (size_t)test_random_below((uint64_t)file.st_size);
+        size_t at = (size_t)test_random_below(3000);
+        bool cut = i % 2;
+        char old = bytes[at];
+        bytes[at] = (char)(cut ? old : old ^ (1 << test_random_below(7)));
+        files_write(dir, "bad.safetensors", bytes, cut ? n : (size_t)file.st_size, true);
+        bytes[at] = old;
+        char bad[FILES_PATH_MAX + 32];
+        snprintf(bad, sizeof bad, "%s/bad.safetensors", dir);
+        kn_status status = kn_checkpoint_load(&c, bad);
+        assert_true(!cut || status < 0);
+        if (status < 0) assert_close(first_weight(&b), before, 0, 0);
+        run_close(&b);
+        run_open(&b, &net_kind);
+        c = all_of(&b);
+    }
+    free(bytes);
+    run_close(&a);
+    run_close(&b);
+}
+
+static void a_full_disk_keeps_the_older_file(void **state) {
+    (void)state;
+    run a;
+    struct rlimit all, few;
+    run_open(&a, &net_kind);
+    kn_checkpoint c = {.params = a.params, .number = {1}};
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = all;
+    few.rlim_cur = 10000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    c.number[0] = 2;
+    kn_status status = kn_checkpoint_save(path, &c, &(kn_checkpoint_options){.keep = 3});
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_int_equal(status, KN_ERR_IO);
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_int_equal(c.number[0], 1);
+    char beside[FILES_PATH_MAX + 48];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    assert_int_not_equal(access(beside, F_OK), 0);
+    assert_fails(kn_checkpoint_save("/nowhere/at/all", &c, NULL), KN_ERR_IO, "/nowhere/at/all.new");
+    run_close(&a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(a_stopped_run_continues_bit_for_bit),
+                                       TEST(a_finished_run_has_nothing_left_to_do),
+                                       TEST(saved_weights_are_read_by_name),
+                                       TEST(numbers_and_tensors_of_your_own_come_back),
+                                       TEST(keep_leaves_the_files_before),
+                                       TEST(other_programs_files_are_refused_and_change_nothing),
+                                       TEST(damaged_files_are_errors),
+                                       TEST(a_full_disk_keeps_the_older_file)};
+    return cmocka_run_group_tests_name("test_checkpoint", tests, dir_make, dir_remove);
+}

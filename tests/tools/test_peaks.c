@@ -1,0 +1,142 @@
+/* Most bytes that live at once in a training step, to the byte: on the simulated device, whose
+ * kernels take no work space, and whose pool rounds sizes up as all pools do. A change here is a
+ * change of what a user can train. */
+#include <knet/models.h>
+#include <knet/optim.h>
+#include <knet/sim.h>
+#include <knet/tape.h>
+
+#include "test.h"
+
+static kn_device *device;
+
+typedef struct net {
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;
+    kn_shape image;
+    int64_t batch;
+} net;
+
+static void net_init(net *n, const char *name, const kn_model_kind *kind, kn_shape image,
+                     int64_t batch) {
+    *n = (net){.image = image, .batch = batch};
+    assert_ok(kn_params_create(&n->params, NULL));
+    assert_ok(kind ? kn_model_create_kind(&n->model, kind, n->params)
+                   : kn_model_create(&n->model, name, n->params));
+    assert_ok(kn_adam_create(&n->optim, n->params, 1e-3, NULL));
+}
+
+static void net_release(net *n) {
+    kn_optim_destroy(n->optim);
+    kn_model_destroy(n->model);
+    kn_params_destroy(n->params);
+}
+
+static void step(net *n) {
+    KN_TAPE();
+    kn_shape shape = {.n_dims = n->image.n_dims + 1, .dim = {n->batch}};
+    for (int i = 0; i < n->image.n_dims; i++) shape.dim[i + 1] = n->image.dim[i];
+    kn_batch batch = {.n = n->batch};
+    batch.x = kn_zeros(shape);
+    batch.y = kn_arange(0, (double)n->batch, 1, KN_I32);
+    assert_ok(kn_backward(kn_model_loss(n->model, &batch)));
+    assert_ok(kn_optim_step(n->optim));
+}
+
+/* Of a model that trains in turns. */
+static void turns_step(net *n) {
+    KN_FRAME(.record = KN_OFF);
+    kn_shape shape = {.n_dims = n->image.n_dims + 1, .dim = {n->batch}};
+    for (int i = 0; i < n->image.n_dims; i++) shape.dim[i + 1] = n->image.dim[i];
+    kn_batch batch = {.n = n->batch};
+    batch.x = kn_zeros(shape);
+    kn_tensor *loss = NULL;
+    assert_ok(kn_model_step(&loss, n->model, n->optim, &batch));
+}
+
+/* Of the third step, when everything is there that lasts; more steps change nothing. */
+static uint64_t peak_of(const char *name, const kn_model_kind *kind, kn_shape image,
+                        int64_t batch) {
+    KN_FRAME(.device = device);
+    kn_pool *pool = kn_device_pool(device);
+    kn_pool_stats stats;
+    net n;
+    net_init(&n, name, kind, image, batch);
+    uint64_t peak[2];
+    void (*run)(net * n) = kn_model_kind_of(n.model)->turns ? turns_step : step;
+    for (int i = 0; i < 2; i++) {
+        run(&n);
+        run(&n);
+        kn_pool_peaks_reset(pool);
+        run(&n);
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        peak[i] = stats.live_bytes_max;
+    }
+    assert_int_equal(peak[0], peak[1]);
+    net_release(&n);
+    return peak[0];
+}
+
+static void a_step_of_the_mlp_has_its_peak(void **state) {
+    (void)state;
+    assert_int_equal(peak_of("mlp", NULL, KN_SHAPE(784), 100), 1191680);
+}
+
+static void a_step_of_lenet_has_its_peak(void **state) {
+    (void)state;
+    assert_int_equal(peak_of("lenet", NULL, KN_SHAPE(1, 28, 28), 128), 20944384);
+}
+
+static void a_step_of_the_dcgan_has_its_peak(void **state) {
+    (void)state;
+    assert_int_equal(peak_of("dcgan", NULL, KN_SHAPE(3, 64, 64), 8), 122348800);
+}
+
+/* --- checkpointing by recompute --- */
+
+static kn_status blocks_init(kn_layer *root, bool recompute) {
+    kn_layer_conv_options same = {.conv = {.padding = {1, 1}}, .act = kn_relu};
+    char name[16];
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "block%d", i + 1);
+        kn_layer *block = kn_layer_sequential(root, name);
+        kn_layer_conv(block, "conv1", i ? 8 : 3, 8, KN_SHAPE(3, 3), &same);
+        kn_layer_conv(block, "conv2", 8, 8, KN_SHAPE(3, 3), &same);
+        kn_layer_conv(block, "conv3", 8, 8, KN_SHAPE(3, 3), &same);
+        if (block) kn_layer_recompute_set(block, recompute);
+    }
+    kn_layer_flatten(root, "flatten");
+    kn_layer_linear(root, "fc", 8 * 16 * 16, 10, NULL);
+    return kn_check();
+}
+static kn_status plain_init(void *model, kn_layer *root) {
+    (void)model;
+    return blocks_init(root, false);
+}
+static kn_status again_init(void *model, kn_layer *root) {
+    (void)model;
+    return blocks_init(root, true);
+}
+
+/* A value of the net is 32·8·16·16·4 = 256 KiB; plain, 18 of them wait for backward. */
+static void recomputed_blocks_have_their_peak(void **state) {
+    (void)state;
+    static const kn_model_kind plain = {.name = "plain", .init = plain_init};
+    static const kn_model_kind again = {.name = "again", .init = again_init};
+    uint64_t most = peak_of(NULL, &plain, KN_SHAPE(3, 16, 16), 32);
+    uint64_t less = peak_of(NULL, &again, KN_SHAPE(3, 16, 16), 32);
+    assert_int_equal(most, 6112256);
+    assert_int_equal(less, 3490816);
+    assert_true(less * 10 <= most * 6);
+}
+
+int main(void) {
+    kn_sim *sim = NULL;
+    if (kn_sim_create(&sim, &(kn_sim_options){.capacity_bytes = 1ull << 32}) < 0 ||
+        kn_device_register(&device, "sim:peaks", kn_sim_driver(sim), sim) < 0)
+        return 1;
+    return RUN_TESTS(TEST(a_step_of_the_mlp_has_its_peak), TEST(a_step_of_lenet_has_its_peak),
+                     TEST(a_step_of_the_dcgan_has_its_peak),
+                     TEST(recomputed_blocks_have_their_peak));
+}

@@ -1,0 +1,169 @@
+/* Images in folders. Skipped where the build has no libpng and no libjpeg. */
+#include <knet/data.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "test.h"
+
+#if defined(KN_HAS_PNG) && defined(KN_HAS_JPEG)
+#include <jpeglib.h>
+#include <png.h>
+
+static char dir[FILES_PATH_MAX];
+
+static int dir_setup(void **state) {
+    (void)state;
+    files_dir_make(dir);
+    return 0;
+}
+static int dir_teardown(void **state) {
+    (void)state;
+    char command[FILES_PATH_MAX + 16];
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    return system(command);
+}
+
+static const char *place(const char *class_name, const char *name) {
+    static char path[3 * FILES_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, class_name);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/%s/%s", dir, class_name, name);
+    return path;
+}
+
+/* Pixel (y,x) of channel c is 10·c + 40·y + 3·x. */
+static void rows_fill(uint8_t *rows, int channels, int height, int width) {
+    for (int i = 0; i < height * width * channels; i++) {
+        int c = i % channels, x = i / channels % width, y = i / channels / width;
+        rows[i] = (uint8_t)(10 * c + 40 * y + 3 * x);
+    }
+}
+
+static void png_write(const char *path, int channels, int height, int width) {
+    uint8_t rows[4096];
+    rows_fill(rows, channels, height, width);
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)width,
+                       .height = (png_uint_32)height,
+                       .format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
+    assert_true(png_image_write_to_file(&image, path, 0, rows, 0, NULL));
+}
+
+static void jpeg_write(const char *path, int value, int height, int width) {
+    struct jpeg_compress_struct j = {0};
+    struct jpeg_error_mgr errors;
+    uint8_t rows[4096];
+    memset(rows, value, sizeof rows);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    j.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&j);
+    jpeg_stdio_dest(&j, out);
+    j.image_width = (JDIMENSION)width, j.image_height = (JDIMENSION)height;
+    j.input_components = 3, j.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&j);
+    jpeg_start_compress(&j, TRUE);
+    for (int i = 0; i < height; i++) jpeg_write_scanlines(&j, (JSAMPARRAY) & (JSAMPROW){rows}, 1);
+    jpeg_finish_compress(&j);
+    jpeg_destroy_compress(&j);
+    fclose(out);
+}
+
+static void classes_are_folders_in_order(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    png_write(place("zebra", "b.png"), 3, 5, 4);
+    jpeg_write(place("ant", "c.JPG"), 77, 5, 4);
+    png_write(place("zebra", "a.png"), 3, 5, 4);
+    assert_ok(kn_dataset_read_folder(&data, dir, &(kn_folder_options){.channels = 3}));
+    assert_int_equal(kn_dataset_size(data), 3);
+    assert_string_equal(kn_dataset_class_name(data, 0), "ant");
+    assert_string_equal(kn_dataset_class_name(data, 1), "zebra");
+    assert_ok(
+        kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 3, .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, &b));
+    kn_shape s = kn_tensor_shape(b.x);
+    assert_true(s.dim[1] == 3 && s.dim[2] == 5 && s.dim[3] == 4);
+    assert_memory_equal(kn_data(b.y), ((int64_t[]){0, 1, 1}), 3 * sizeof(int64_t));
+    const float *x = kn_data(b.x);
+    assert_close(x[0], 77 / 255.0, 0, 2 / 255.0);
+    for (int i = 0; i < 60; i++) {
+        int c = i / 20, y = i / 4 % 5, column = i % 4;
+        assert_close(x[60 + i], (10 * c + 40 * y + 3 * column) / 255.0, 1e-6, 0);
+    }
+    kn_loader_destroy(loader);
+}
+
+static void images_are_scaled_and_turned_grey(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    png_write(place("a", "1.png"), 1, 4, 4);
+    png_write(place("a", "2.png"), 3, 8, 2);
+    assert_ok(kn_dataset_read_folder(&data, dir, &(kn_folder_options){.height = 2, .width = 2}));
+    assert_ok(
+        kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 2, .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, &b));
+    assert_int_equal(kn_tensor_shape(b.x).dim[1], 1);
+    const float *x = kn_data(b.x);
+    /* the means of 2×2 pixels: 20 + 1.5 more for each step */
+    static const double want[] = {21.5, 27.5, 101.5, 107.5};
+    for (int i = 0; i < 4; i++) assert_close(255 * (double)x[i], want[i], 0, 0.6);
+    kn_loader_destroy(loader);
+}
+
+static void train_and_test_are_folders_of_classes(void **state) {
+    (void)state;
+    kn_loader *loader = NULL;
+    (void)place("train", "");
+    (void)place("test", "");
+    png_write(place("train/a", "1.png"), 1, 4, 4);
+    png_write(place("test/a", "1.png"), 1, 4, 4);
+    png_write(place("test/b", "1.png"), 1, 4, 4);
+    assert_ok(kn_loader_create(&loader, dir, &(kn_loader_options){.batch = 1}));
+    assert_int_equal(kn_loader_images(loader), 1);
+    kn_loader_destroy(loader);
+    assert_ok(kn_loader_create(&loader, dir, &(kn_loader_options){.batch = 1, .split = KN_TEST}));
+    assert_int_equal(kn_loader_images(loader), 2);
+    kn_loader_destroy(loader);
+}
+
+static void bad_images_are_errors_that_name_the_file(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    assert_fails(kn_dataset_read_folder(&data, "/nonexistent", NULL), KN_ERR_IO,
+                 "images lie in it as CLASS/IMAGE.png or .jpg");
+    assert_fails(kn_dataset_read_folder(&data, dir, NULL), KN_ERR_FORMAT, "no images");
+    assert_fails(kn_dataset_read_folder(&data, dir, &(kn_folder_options){.channels = 2}),
+                 KN_ERR_INVALID, "channels 2 (0, 1 or 3)");
+    const char *path = place("a", "x.png");
+    files_write(dir, "a/x.png", "GIF89a", 6, true);
+    assert_fails(kn_dataset_read_folder(&data, dir, NULL), KN_ERR_FORMAT,
+                 "x.png: neither PNG nor JPEG");
+    png_write(path, 1, 4, 4);
+    assert_int_equal(truncate(path, 40), 0);
+    assert_fails(kn_dataset_read_folder(&data, dir, NULL), KN_ERR_FORMAT, "x.png: ");
+    unlink(path);
+    path = place("a", "y.jpg");
+    jpeg_write(path, 9, 16, 16);
+    assert_int_equal(truncate(path, 300), 0);
+    assert_fails(kn_dataset_read_folder(&data, dir, NULL), KN_ERR_FORMAT, "y.jpg: ");
+}
+
+#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
+int main(void) {
+    return RUN_TESTS(IN_DIR(classes_are_folders_in_order),
+                     IN_DIR(images_are_scaled_and_turned_grey),
+                     IN_DIR(train_and_test_are_folders_of_classes),
+                     IN_DIR(bad_images_are_errors_that_name_the_file));
+}
+#else
+int main(void) { test_skip_all("no libpng or libjpeg"); }
+#endif

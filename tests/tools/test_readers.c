@@ -1,0 +1,275 @@
+/* Tables, texts, reviews: files, good and bad. The argument is the folder of imdb.npz. */
+#include <knet/data.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "test.h"
+
+static const char *data_folder;
+static char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
+
+static int dir_setup(void **state) {
+    (void)state;
+    files_dir_make(dir);
+    return 0;
+}
+static int dir_teardown(void **state) {
+    (void)state;
+    files_remove(dir);
+    return 0;
+}
+
+static const char *file(const char *name, const char *text) {
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    files_write(dir, name, text, strlen(text), true);
+    return path;
+}
+
+/* The samples of a set in order, as one batch. */
+static kn_loader *all_of(kn_batch *b, kn_dataset *data) {
+    kn_loader *loader = NULL;
+    assert_ok(kn_loader_create_from(
+        &loader, data, &(kn_loader_options){.batch = kn_dataset_size(data), .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, b));
+    return loader;
+}
+
+static void assert_floats(kn_tensor *t, const float *want, int n) {
+    assert_int_equal(kn_tensor_numel(t), n);
+    assert_memory_equal(kn_data(t), want, (size_t)n * sizeof *want);
+}
+static void assert_integers(kn_tensor *t, const int64_t *want, int n) {
+    assert_int_equal(kn_tensor_numel(t), n);
+    assert_memory_equal(kn_data(t), want, (size_t)n * sizeof *want);
+}
+
+/* --- tables --- */
+
+static void a_table_has_numbers_and_named_classes(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    assert_ok(kn_dataset_read_csv(
+        &data, file("a.csv", "w, h,kind\r\n1.5,-2,cat\n\n\"3\",4e1, \"dog\"\n5, 6 ,cat"), NULL));
+    assert_int_equal(kn_dataset_size(data), 3);
+    assert_string_equal(kn_dataset_class_name(data, 1), "cat");
+    kn_loader *loader = all_of(&b, data);
+    assert_floats(b.x, (float[]){1.5f, -2, 3, 40, 5, 6}, 6);
+    assert_integers(b.y, (int64_t[]){1, 0, 1}, 3);
+    kn_loader_destroy(loader);
+}
+
+static void classes_that_are_numbers_are_in_their_order(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    const kn_csv_options o = {.delimiter = ';', .target = 1};
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", "10;1\n9;2\n-1;3\n9;4\n"), &o));
+    assert_string_equal(kn_dataset_class_name(data, 0), "-1");
+    assert_null(kn_dataset_class_name(data, 3));
+    kn_loader *loader = all_of(&b, data);
+    assert_floats(b.x, (float[]){1, 2, 3, 4}, 4);
+    assert_integers(b.y, (int64_t[]){2, 1, 0, 1}, 4);
+    kn_loader_destroy(loader);
+}
+
+static void targets_may_be_numbers_or_missing(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    const kn_csv_options numbers = {.regression = 1, .target = -2}, none = {.no_target = 1};
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", "1,2.5,3\n4,5,6\n"), &numbers));
+    kn_loader *loader = all_of(&b, data);
+    assert_floats(b.x, (float[]){1, 3, 4, 6}, 4);
+    assert_floats(b.y, (float[]){2.5f, 5}, 2);
+    kn_loader_destroy(loader);
+    assert_ok(kn_dataset_read_csv(&data, path, &none));
+    loader = all_of(&b, data);
+    assert_int_equal(kn_tensor_numel(b.x), 6);
+    assert_null(b.y);
+    kn_loader_destroy(loader);
+}
+
+static void assert_csv_fails(const char *text, const kn_csv_options *o, kn_status want,
+                             const char *message) {
+    kn_dataset *data = NULL;
+    assert_fails(kn_dataset_read_csv(&data, file("bad.csv", text), o), want, message);
+    assert_null(data);
+}
+
+static void bad_tables_are_errors_with_the_line(void **state) {
+    (void)state;
+    assert_csv_fails("", NULL, KN_ERR_FORMAT, "bad.csv: the file has no rows");
+    assert_csv_fails("a,b\n", NULL, KN_ERR_FORMAT, "a header and no rows");
+    assert_csv_fails("1,2,x\n3,4\n", NULL, KN_ERR_FORMAT, "line 2 has 2 fields, the first has 3");
+    assert_csv_fails("1,2,x\n\n3,four,y\n", NULL, KN_ERR_FORMAT,
+                     "line 3, field 2: 'four' is not a number");
+    assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");
+    assert_csv_fails("1\n2\n", NULL, KN_ERR_INVALID, "1 columns, and one besides it");
+    assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID, "column 3");
+    assert_csv_fails("1,x\n", &(kn_csv_options){.regression = 1}, KN_ERR_FORMAT,
+                     "the target 'x' is not a number");
+    kn_dataset *data = NULL;
+    assert_fails(kn_dataset_read_csv(&data, dir, NULL), KN_ERR_IO, "not a regular file");
+    assert_fails(kn_dataset_read_csv(&data, "/nonexistent.csv", NULL), KN_ERR_IO,
+                 "/nonexistent.csv");
+}
+
+/* --- vocabularies --- */
+
+static void words_are_numbered_by_frequency(void **state) {
+    (void)state;
+    static const char text[] = "The cat's hat. The END,the dog?";
+    kn_vocab *v = NULL;
+    int64_t *index = NULL, n = 0;
+    assert_ok(kn_vocab_create(&v, text, sizeof text - 1, &(kn_vocab_options){.unit = KN_WORDS}));
+    assert_string_equal(kn_vocab_word(v, 0), "<pad>");
+    assert_string_equal(kn_vocab_word(v, 1), "<unk>");
+    assert_string_equal(kn_vocab_word(v, 2), "the");
+    assert_int_equal(kn_vocab_size(v), 10);
+    assert_int_equal(kn_vocab_find(v, "cat's", 5), 6);
+    assert_null(kn_vocab_word(v, 10));
+    assert_ok(kn_vocab_encode(&index, &n, v, "the The bird,", 13));
+    assert_int_equal(n, 4);
+    assert_memory_equal(index, ((int64_t[]){2, 2, 1, 3}), 4 * sizeof *index);
+    free(index);
+    kn_vocab_destroy(v);
+}
+
+static void rare_words_are_left_out(void **state) {
+    (void)state;
+    static const char text[] = "a a a b b c c d";
+    kn_vocab *v = NULL;
+    assert_ok(kn_vocab_create(&v, text, 15, &(kn_vocab_options){.unit = KN_WORDS, .size = 4}));
+    assert_int_equal(kn_vocab_size(v), 4);
+    assert_int_equal(kn_vocab_find(v, "c", 1), 1);
+    kn_vocab_destroy(v);
+    assert_ok(kn_vocab_create(&v, text, 15, &(kn_vocab_options){.unit = KN_WORDS, .least = 2}));
+    assert_int_equal(kn_vocab_size(v), 5);
+    assert_int_equal(kn_vocab_find(v, "d", 1), 1);
+    kn_vocab_destroy(v);
+    assert_fails(kn_vocab_create(&v, text, 15, &(kn_vocab_options){.size = 2}), KN_ERR_INVALID,
+                 "size 2 must be 3 or more");
+}
+
+static void characters_are_those_of_utf8(void **state) {
+    (void)state;
+    static const char text[] = "a\xc3\xa4\xff\0a"; /* a ä, a byte that isn't valid, zero, a */
+    kn_vocab *v = NULL;
+    int64_t *index = NULL, n = 0;
+    assert_ok(kn_vocab_create(&v, text, 6, NULL));
+    assert_int_equal(kn_vocab_size(v), 6);
+    assert_string_equal(kn_vocab_word(v, 2), "a");
+    assert_int_equal(kn_vocab_find(v, "\xc3\xa4", 2), 4);
+    assert_ok(kn_vocab_encode(&index, &n, v, text, 6));
+    assert_memory_equal(index, ((int64_t[]){2, 4, 5, 3, 2}), 5 * sizeof *index);
+    free(index);
+    kn_vocab_destroy(v);
+    assert_ok(kn_vocab_create(&v, NULL, 0, NULL));
+    assert_int_equal(kn_vocab_size(v), 2);
+    assert_int_equal(kn_vocab_find(v, "a", 1), 1);
+    kn_vocab_destroy(v);
+}
+
+static void a_text_is_cut_into_samples_and_what_follows(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *v = NULL;
+    kn_batch b;
+    assert_ok(kn_dataset_read_text(&data, &v, file("a.txt", "aababba"), 3, NULL));
+    assert_int_equal(kn_vocab_size(v), 4);
+    kn_loader *loader = all_of(&b, data);
+    assert_integers(b.x, (int64_t[]){2, 2, 3, 2, 3, 3}, 6);
+    assert_integers(b.y, (int64_t[]){2, 3, 2, 3, 3, 2}, 6);
+    kn_loader_destroy(loader);
+    assert_fails(kn_dataset_read_text(&data, &v, path, 7, NULL), KN_ERR_INVALID,
+                 "7 words or characters; samples of 7 take one more");
+    kn_vocab_destroy(v);
+}
+
+/* --- reviews --- */
+
+static void kerass_file_has_words_from_three_on(void **state) {
+    (void)state;
+    char npz[1024];
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    snprintf(npz, sizeof npz, "%s/imdb.npz", data_folder);
+    assert_ok(kn_dataset_read_imdb(&data, npz, KN_TRAIN, NULL));
+    assert_int_equal(kn_dataset_size(data), 4);
+    assert_ok(kn_loader_create_from(
+        &loader, data, &(kn_loader_options){.batch = 4, .packed = 1, .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, &b));
+    assert_memory_equal(kn_loader_lengths(loader), ((int64_t[]){5, 2, 7, 1}), 4 * sizeof(int64_t));
+    assert_integers(b.x, (int64_t[]){1, 4, 17, 25, 303, 1, 8, 1, 70003, 5, 5, 5, 12, 4, 1}, 15);
+    assert_integers(b.y, (int64_t[]){1, 0, 1, 0}, 4);
+    kn_loader_destroy(loader);
+    const kn_imdb_options o = {.words = 12, .length = 3};
+    assert_ok(kn_dataset_read_imdb(&data, npz, KN_TEST, &o));
+    loader = all_of(&b, data);
+    assert_integers(b.x, (int64_t[]){1, 10, 11, 2, 2, 2}, 6);
+    assert_integers(b.y, (int64_t[]){0, 1}, 2);
+    kn_loader_destroy(loader);
+}
+
+static void review_write(const char *split, const char *label, const char *name, const char *text) {
+    char folder[2 * FILES_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/%s", dir, split);
+    mkdir(folder, 0777);
+    snprintf(folder, sizeof folder, "%s/%s/%s", dir, split, label);
+    mkdir(folder, 0777);
+    files_write(folder, name, text, strlen(text), true);
+}
+
+static void folders_of_reviews_are_read(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *v = NULL;
+    kn_batch b;
+    review_write("train", "neg", "0_1.txt", "bad bad film");
+    review_write("train", "pos", "0_9.txt", "good film");
+    review_write("test", "neg", "0_1.txt", "bad");
+    const kn_imdb_options o = {.vocab = &v};
+    assert_fails(kn_dataset_read_imdb(&data, dir, KN_TEST, &o), KN_ERR_IO,
+                 "test/pos: No such file");
+    test_assert_message("https://ai.stanford.edu", __FILE__, __LINE__);
+    assert_null(v);
+    review_write("test", "pos", "0_9.txt", "good, good actor");
+    assert_ok(kn_dataset_read_imdb(&data, dir, KN_TEST, &o));
+    assert_int_equal(kn_vocab_size(v), 5);
+    kn_loader *loader = all_of(&b, data);
+    assert_integers(b.x, (int64_t[]){2, 0, 0, 0, 4, 1, 4, 1}, 8);
+    assert_integers(b.y, (int64_t[]){0, 1}, 2);
+    kn_loader_destroy(loader);
+    kn_vocab_destroy(v);
+    char command[2 * FILES_PATH_MAX + 64];
+    snprintf(command, sizeof command, "rm -r '%.500s'/train '%.500s'/test", dir, dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_missing_data_set_says_where_it_is(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    assert_fails(kn_dataset_read_imdb(&data, "/nonexistent.npz", KN_TRAIN, NULL), KN_ERR_IO,
+                 "/nonexistent.npz: No such file");
+    test_assert_message("https://storage.googleapis.com", __FILE__, __LINE__);
+    assert_fails(kn_dataset_read_imdb(&data, file("x.npz", "no zip"), KN_TRAIN, NULL),
+                 KN_ERR_FORMAT, "neither NPY, NPZ nor safetensors");
+}
+
+#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
+int main(int argc, char **argv) {
+    if (argc > 1) data_folder = argv[1];
+    return RUN_TESTS(
+        IN_DIR(a_table_has_numbers_and_named_classes),
+        IN_DIR(classes_that_are_numbers_are_in_their_order),
+        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
+        TEST(words_are_numbered_by_frequency), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
+        IN_DIR(a_missing_data_set_says_where_it_is));
+}

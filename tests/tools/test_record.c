@@ -1,0 +1,189 @@
+/* The models of the record: their parameters, that they learn, that they are saved whole. */
+#include <knet/checkpoint.h>
+#include <knet/tape.h>
+#include <knet/train.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "small_models.h"
+#include "test.h"
+
+/* --- parameters --- */
+
+/* VGG-16 and the long ResNets take seconds to fill: their layers are those of the others. */
+static bool is_large(const kn_model_kind *kind) { return kind->facts->n_params > 30000000; }
+
+static void parameters_are_as_many_as_published(void **state) {
+    (void)state;
+    for (int i = 0; kn_model_kind_at(i); i++) {
+        const kn_model_kind *kind = kn_model_kind_at(i);
+        kn_params *params = NULL;
+        kn_model *model = NULL;
+        if (is_large(kind) && !getenv("KNET_TEST_LARGE")) continue;
+        assert_string_equal(kind->name, kn_model_name_at(i));
+        assert_ptr_equal(kn_model_kind_find(kind->name), kind);
+        assert_ok(kn_params_create(&params, NULL));
+        assert_ok(kn_model_create(&model, kind->name, params));
+        if (kn_params_numel(params) != kind->facts->n_params)
+            print_error("%s has %lld parameters\n", kind->name, (long long)kn_params_numel(params));
+        assert_int_equal(kn_params_numel(params), kind->facts->n_params);
+        if (strcmp(kind->name, "resnet50") == 0) {
+            kn_layer *fc = kn_layer_find(kn_model_net(model), "fc");
+            assert_int_equal(kn_params_numel(params) - kn_layer_numel(fc), 23508032);
+        }
+        kn_model_destroy(model);
+        kn_params_destroy(params);
+    }
+    assert_null(kn_model_kind_at(-1));
+    assert_null(kn_model_kind_find("vgg"));
+}
+
+/* --- learning --- */
+
+typedef struct trained {
+    small_model small;
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;
+    kn_loader *train, *test;
+} trained;
+
+static kn_loader *loader_of(const trained *t, int64_t n, kn_split split) {
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    assert_ok(kn_model_data_make(&data, &t->small.kind, n, split));
+    assert_int_equal(kn_dataset_size(data), n);
+    assert_ok(kn_loader_create_from(&loader, data,
+                                    &(kn_loader_options){.batch = 20, .split = split, .seed = 3}));
+    kn_dataset_destroy(data);
+    return loader;
+}
+
+static bool trained_init(trained *t, int i, uint64_t seed) {
+    *t = (trained){.params = NULL};
+    if (!small_model_at(&t->small, i)) return false;
+    assert_ok(kn_params_create(&t->params, &(kn_params_options){.seed = seed}));
+    assert_ok(kn_model_create_kind(&t->model, &t->small.kind, t->params));
+    assert_ok(kn_adam_create(&t->optim, t->params, t->small.lr, NULL));
+    t->train = loader_of(t, 2000, KN_TRAIN);
+    t->test = loader_of(t, 200, KN_TEST);
+    return true;
+}
+
+static void trained_release(trained *t) {
+    kn_loader_destroy(t->train);
+    kn_loader_destroy(t->test);
+    kn_optim_destroy(t->optim);
+    kn_model_destroy(t->model);
+    kn_params_destroy(t->params);
+}
+
+/* Both models give these bits for a batch. */
+static void assert_alike(const trained *a, const trained *b) {
+    kn_batch batch;
+    assert_true(kn_loader_next(a->test, &batch));
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *x = kn_model_predict(a->model, &batch), *y = kn_model_predict(b->model, &batch);
+    assert_ok(kn_check());
+    assert_int_equal(kn_tensor_numel(x), kn_tensor_numel(y));
+    assert_memory_equal(kn_data(x), kn_data(y), (size_t)kn_tensor_numel(x) * sizeof(float));
+    kn_loader_rewind(a->test);
+}
+
+static void save_and_load(const trained *t, int i) {
+    char path[] = "record-XXXXXX";
+    trained other;
+    close(mkstemp(path));
+    kn_checkpoint from = {.params = t->params, .state = kn_model_net(t->model)};
+    assert_ok(kn_checkpoint_save(path, &from, NULL));
+    trained_init(&other, i, 99);
+    kn_checkpoint to = {.params = other.params, .state = kn_model_net(other.model)};
+    assert_ok(kn_checkpoint_load(&to, path));
+    assert_alike(t, &other);
+    trained_release(&other);
+    unlink(path);
+}
+
+static void an_epoch_lowers_the_loss_and_a_file_keeps_the_model(void **state) {
+    (void)state;
+    trained t;
+    for (int i = 0; trained_init(&t, i, 1); i++) {
+        kn_train_result result;
+        kn_test_result before;
+        assert_ok(kn_test(&before, t.model, t.test));
+        assert_ok(kn_train(&result, sizeof result, t.model, t.optim, t.train, t.test, NULL));
+        assert_int_equal(result.n_steps, 100);
+        if (result.last.test_loss >= t.small.bound || getenv("KNET_TEST_LARGE"))
+            print_message("%s: loss %.4f, then %.4f; bound %g\n", t.small.kind.name, before.loss,
+                          result.last.test_loss, t.small.bound);
+        if (!getenv("KNET_TEST_LARGE")) assert_true(result.last.test_loss < t.small.bound);
+        assert_true(result.last.test_loss < before.loss);
+        save_and_load(&t, i);
+        trained_release(&t);
+    }
+}
+
+/* --- optimisers, data --- */
+
+static void the_optimiser_of_the_record_steps(void **state) {
+    (void)state;
+    trained t;
+    for (int i = 0; trained_init(&t, i, 1); i++) {
+        kn_optim *optim = NULL;
+        kn_batch batch;
+        assert_ok(kn_model_optim_create(&optim, t.model, 0));
+        assert_string_equal(kn_optim_name(optim), t.small.facts.optimizer);
+        assert_true(kn_loader_next(t.train, &batch));
+        {
+            KN_FRAME(.record = KN_OFF);
+            kn_tensor *loss = NULL;
+            double value = 0;
+            assert_ok(kn_model_step(&loss, t.model, optim, &batch));
+            assert_ok(kn_item(&value, loss));
+            assert_true(isfinite(value));
+        }
+        kn_optim_destroy(optim);
+        trained_release(&t);
+    }
+}
+
+static void a_kind_without_facts_makes_no_data(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_model_kind bare = *kn_model_kind_find("mlp");
+    bare.facts = NULL;
+    assert_fails(kn_model_data_make(&data, &bare, 10, KN_TRAIN), KN_ERR_INVALID,
+                 "the model mlp states no data");
+    assert_fails(kn_model_data_read(&data, kn_model_kind_find("connect4"), NULL, KN_TRAIN),
+                 KN_ERR_UNSUPPORTED, "connect4 reads no files");
+}
+
+static void a_text_makes_samples_of_both_splits(void **state) {
+    (void)state;
+    small_model s;
+    char path[] = "text-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    for (int i = 0; i < 40; i++) fputs("all that is gold does not glitter. ", file);
+    fclose(file);
+    for (int i = 0; small_model_at(&s, i); i++) {
+        kn_dataset *train = NULL, *test = NULL;
+        if (strcmp(s.kind.name, "char_lstm") != 0 && strcmp(s.kind.name, "lstm_lm") != 0) continue;
+        assert_ok(kn_model_data_read(&train, &s.kind, path, KN_TRAIN));
+        assert_ok(kn_model_data_read(&test, &s.kind, path, KN_TEST));
+        assert_true(kn_dataset_size(train) > 5 * kn_dataset_size(test));
+        assert_int_equal(kn_dataset_shape(test).dim[0], s.facts.x.dim[0]);
+        kn_dataset_destroy(train);
+        kn_dataset_destroy(test);
+    }
+    unlink(path);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(parameters_are_as_many_as_published),
+                     TEST(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
+                     TEST(the_optimiser_of_the_record_steps),
+                     TEST(a_kind_without_facts_makes_no_data),
+                     TEST(a_text_makes_samples_of_both_splits));
+}

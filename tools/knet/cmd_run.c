@@ -1,0 +1,149 @@
+/* knet run: any program under the timer. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <knet/prof.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd.h"
+
+enum { WORDS_MAX = 4096, PATH_BYTES = 4096, EXIT_NOT_FOUND = 127, EXIT_NOT_RUN = 126 };
+
+typedef struct options {
+    kn__common common;
+    const char *timer, *alloc;
+    bool malloc;
+    const char *words[WORDS_MAX + 1];
+} options;
+
+static const kn__opt table[] = {
+    {"timer", KN__OPT_TEXT, offsetof(options, timer), .value_name = "WORDS",
+     .help = "words of KNET_TIMER, which KNET_TIMER=help lists",
+     .initial_shown = "the variable, or 1"},
+    {"alloc", KN__OPT_TEXT, offsetof(options, alloc), .value_name = "WORDS",
+     .help =
+         "words of KNET_ALLOC; cudaMalloc, cuMemAlloc and their kin then allocate from the pools"},
+    {"malloc", KN__OPT_FLAG, offsetof(options, malloc),
+     .help = "count the memory that the program takes by malloc, in each range"},
+};
+
+static const kn__operand operand = {"PROGRAM [WORD]...", 1, WORDS_MAX, offsetof(options, words),
+                                    .choice_at = NULL};
+
+/* A library beside that of the timer. */
+static bool library_find(char *out, size_t out_bytes, const char *name) {
+    Dl_info timer;
+    if (!dladdr((void *)(uintptr_t)kn_scope_end_on_, &timer) || !timer.dli_fname) return false;
+    const char *slash = strrchr(timer.dli_fname, '/');
+    int n = slash ? (int)(slash - timer.dli_fname) + 1 : 0;
+    char near[PATH_BYTES];
+    if (snprintf(near, sizeof near, "%.*s%s", n, timer.dli_fname, name) >= (int)sizeof near) {
+        return false;
+    }
+    char *whole = realpath(near, NULL);
+    bool fits = whole && snprintf(out, out_bytes, "%s", whole) < (int)out_bytes;
+    free(whole);
+    return fits;
+}
+
+/* Before the libraries that are preloaded already: it calls theirs. */
+static bool preload(const char *library) {
+    const char *others = getenv("LD_PRELOAD");
+    kn__text text = {0};
+    kn__text_printf(&text, "%s%s%s", library, others && *others ? ":" : "", others ? others : "");
+    bool set = !text.failed && setenv("LD_PRELOAD", text.data, 1) == 0;
+    kn__text_release(&text);
+    return set;
+}
+
+/* Another tool that is there already stays. Libraries of NVIDIA's tell each call from level 2 on.
+ */
+static bool variables_set(const options *o, const char *library) {
+    static const char *const levels[] = {"CUBLAS_NVTX_LEVEL", "CUBLASLT_NVTX_LEVEL",
+                                         "CUDNN_NVTX_LEVEL"};
+    char pid[24];
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    bool done = preload(library) && setenv("NVTX_INJECTION64_PATH", library, 0) == 0 &&
+                setenv("CUDA_INJECTION64_PATH", library, 0) == 0 && setenv("KNET_RUN", pid, 1) == 0;
+    for (int i = 0; i < 3; i++) done = done && setenv(levels[i], "2", 0) == 0;
+    const char *before = getenv("KNET_TIMER"), *words = before && *before ? before : "1";
+    done = done && setenv("KNET_TIMER", o->timer ? o->timer : words, 1) == 0;
+    return done && (!o->alloc || setenv("KNET_ALLOC", o->alloc, 1) == 0);
+}
+
+/* A build without one of them: the program runs without it. */
+static bool libraries_preload(const options *o) {
+    char library[PATH_BYTES];
+    bool done = true;
+    if (o->alloc && library_find(library, sizeof library, "libknet_cudart.so")) {
+        done = preload(library);
+    }
+    if (o->malloc && library_find(library, sizeof library, "libknet_malloc.so")) {
+        done = done && preload(library);
+    }
+    return done;
+}
+
+static int run(void *options_of) {
+    options *o = options_of;
+    char library[PATH_BYTES];
+    if (!library_find(library, sizeof library, "libknet_run.so")) {
+        kn__fail(
+            "libknet_run.so is not beside libknet_profiler; it needs a build with shared "
+            "libraries and the headers of NVTX");
+        return KN__EXIT_FAILURE;
+    }
+    if (!variables_set(o, library) || !libraries_preload(o)) {
+        kn__fail("no memory for the environment");
+        return KN__EXIT_OOM;
+    }
+    kn__signals_restore();
+    execvp(o->words[0], (char **)(uintptr_t)o->words);
+    int error = errno;
+    kn__fail("cannot run %s: %s", o->words[0], strerror(error));
+    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+}
+
+const kn__command kn__cmd_run = {
+    .name = "run",
+    .summary = "run a program under the timer, unchanged",
+    .description =
+        "Runs a program with the timer, though it knows nothing of it. Its NVTX ranges, those of "
+        "Python packages and of cuBLAS and cuDNN among them, are the rows of the table; with "
+        "--timer gpu kernels are below the ranges that launched them. What the program prints and "
+        "its exit code are its own.",
+    .operand = &operand,
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
+    .notes =
+        "Processes that the program starts are timed too: a process that opens no range writes "
+        "nothing, and files are written by the first process alone, unless their names have %p, "
+        "the process id. The program gets LD_PRELOAD, NVTX_INJECTION64_PATH and "
+        "CUDA_INJECTION64_PATH; programs that are linked statically or run with other rights than "
+        "their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
+        "memalign and their kin return belongs to the range that is open on its thread, a block "
+        "that realloc changed to the one that changed it; a malloc with its free takes some 40 ns "
+        "more, and 16 bytes more a block. Programs that contain a malloc of their own are not "
+        "seen. With --alloc the pools serve cudaMalloc and cudaMallocAsync of programs that link "
+        "libcudart dynamically (nvcc -cudart shared; Python packages), and cuMemAlloc and "
+        "cuMemAllocAsync of programs that link libcuda; cudaFree and cuMemFree still wait for "
+        "the device, and blocks can't be shared by cudaIpcGetMemHandle. Python programs make "
+        "ranges of their own with knetc.scope.",
+    .exits = (const kn__pair[]){{"126", "the program cannot be run"},
+                                {"127", "there is no such program"},
+                                {NULL, NULL}},
+    .examples =
+        (const kn__pair[]){{"knet run -- python3 train.py", "a table of the ranges of the script"},
+                           {"knet run --timer gpu,html=prof.html -- ./solver --size 100",
+                            "with kernels, and a page for a browser"},
+                           {"knet run --malloc -- ./parser big.xml",
+                            "memory of each range, its high-water mark and what was not freed"},
+                           {"knet run --alloc stats,limit=8GiB -- ./simulate",
+                            "cudaMalloc from a pool, with its table at exit"},
+                           {NULL, NULL}},
+    .options_bytes = sizeof(options),
+    .run = run,
+};

@@ -1,0 +1,178 @@
+/* knet sample: what a trained model makes. */
+#include <inttypes.h>
+#include <knet/checkpoint.h>
+#include <knet/models.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "model_data.h"
+#include "output.h"
+#include "write.h"
+
+typedef struct options {
+    kn__common common;
+    const char *model[2];
+    const char *weights, *data, *picture;
+    int64_t count;
+    double heat;
+    uint64_t seed;
+} options;
+
+static const char *const models[] = {"char_lstm", "char_lstm_steps", "lstm_lm", "gpt",
+                                     "vae",       "connect4"};
+enum { N_MODELS = sizeof models / sizeof *models };
+static const char *model_at(int i) { return i < N_MODELS ? models[i] : NULL; }
+
+#define AT(member) offsetof(options, member)
+static const kn__opt table[] = {
+    {"weights", KN__OPT_FILE, AT(weights), .value_name = "FILE",
+     .help = "checkpoint of knet train; without it the model is untrained"},
+    {"data", KN__OPT_FILE, AT(data), .value_name = "FILE", .initial_shown = "as knet train",
+     .help = "the text that the model was trained on, for its words"},
+    {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = 1000000, .initial = "400",
+     .help = "words or characters"},
+    {"temperature", KN__OPT_NUMBER, AT(heat), .value_name = "T", .initial = "0.7",
+     .help = "1 draws by the model's probabilities, less prefers what is likely"},
+    {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
+     .help = "seed of the draws"},
+    {"picture", KN__OPT_FILE, AT(picture), .value_name = "FILE",
+     .help = "where vae writes its images, as PNG"},
+};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), model_at, false, 0};
+#undef AT
+
+typedef struct session {
+    const options *options;
+    kn_params *params;
+    kn_model *model;
+    kn__output report;
+    kn__text text; /* what was written, for JSON */
+    bool spaced;   /* words instead of characters */
+} session;
+
+/* --- text --- */
+
+static void word_put(void *ctx, const char *word) {
+    session *s = ctx;
+    kn__text_puts(&s->text, word);
+    if (s->spaced) kn__text_puts(&s->text, " ");
+}
+
+static kn_status text_write(session *s) {
+    const options *o = s->options;
+    const kn_model_facts *f = kn_model_kind_of(s->model)->facts;
+    const char *path = o->data ? o->data : kn__model_path(o->model[0]);
+    kn_dataset *text = NULL;
+    kn_vocab *vocab = NULL;
+    s->spaced = strcmp(o->model[0], "lstm_lm") == 0;
+    const kn_vocab_options wanted = {.unit = s->spaced ? KN_WORDS : KN_CHARACTERS,
+                                     .size = f->words};
+    kn_status status = kn_dataset_read_text(&text, &vocab, path, f->x.dim[0], &wanted);
+    kn_dataset_destroy(text);
+    if (status == KN_OK)
+        status = kn__sample_text(s->model, vocab, o->count, o->heat, o->seed, word_put, s);
+    kn_vocab_destroy(vocab);
+    if (status < 0) return status;
+    if (!o->common.json) {
+        kn__output_line(&s->report, "%s\n", s->text.data ? s->text.data : "");
+        return KN_OK;
+    }
+    kn__text_puts(&s->report.text, "{\"text\":");
+    kn__text_json(&s->report.text, s->text.data ? s->text.data : "");
+    kn__text_puts(&s->report.text, "}\n");
+    return KN_OK;
+}
+
+/* --- pictures --- */
+
+static kn_status picture_write(session *s) {
+    enum { SIDE = 8 };
+    const char *path = s->options->picture;
+    FILE *file = fopen(path, "wb");
+    if (!file) return KN_FAIL(KN_ERR_IO, "%s can't be written", path);
+    kn_status status = kn__write_vae(s->model, file, SIDE, s->options->seed);
+    if (fclose(file) != 0 && status == KN_OK)
+        status = KN_FAIL(KN_ERR_IO, "%s can't be written", path);
+    if (status < 0) return status;
+    if (s->options->common.json) {
+        kn__text_puts(&s->report.text, "{\"picture\":");
+        kn__text_json(&s->report.text, path);
+        kn__text_puts(&s->report.text, "}\n");
+    }
+    kn__output_line(&s->report, "wrote %s: %d images\n", path, SIDE * SIDE);
+    return KN_OK;
+}
+
+/* --- games --- */
+
+static kn_status game_write(session *s) {
+    enum { ROWS = 6, COLUMNS = 7 };
+    static const char *const ends[] = {"a draw", "x wins", "o wins"};
+    kn__board b;
+    kn__text *out = &s->report.text;
+    KN_TRY(kn__write_game(&b, s->model, s->options->heat, s->options->seed));
+    if (s->options->common.json) {
+        kn__text_puts(out, "{\"moves\":[");
+        for (int i = 0; i < b.n_moves; i++) kn__text_printf(out, "%s%d", i ? "," : "", b.move[i]);
+        kn__text_printf(out, "],\"winner\":%d}\n", b.winner);
+        return KN_OK;
+    }
+    for (int i = 0; i < b.n_moves; i++)
+        kn__output_line(&s->report, "%s%d", i ? " " : "", b.move[i]);
+    for (int cell = 0; cell < ROWS * COLUMNS; cell++) {
+        int row = ROWS - 1 - cell / COLUMNS, column = cell % COLUMNS;
+        kn__output_line(&s->report, "%s %c", column ? "" : "\n",
+                        ".xo"[b.cell[row * COLUMNS + column]]);
+    }
+    kn__output_line(&s->report, "\n%s\n", ends[b.winner]);
+    return KN_OK;
+}
+
+/* --- the command --- */
+
+static kn_status session_run(session *s) {
+    const options *o = s->options;
+    KN_TRY(kn_params_create(&s->params, &(kn_params_options){.seed = o->seed}));
+    KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
+    kn_checkpoint weights = {.params = s->params, .state = kn_model_net(s->model)};
+    if (o->weights) KN_TRY(kn_checkpoint_load(&weights, o->weights));
+    if (strcmp(o->model[0], "vae") == 0) return picture_write(s);
+    return strcmp(o->model[0], "connect4") == 0 ? game_write(s) : text_write(s);
+}
+
+static int run(void *options_of) {
+    const options *o = options_of;
+    session s = {.options = o};
+    if (strcmp(o->model[0], "vae") == 0 && !o->picture)
+        return kn__fail_usage("--picture FILE is needed: where vae writes its images");
+    s.report = kn__output_begin(&o->common);
+    KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
+    kn_status status = kn_check();
+    if (status == KN_OK) status = session_run(&s);
+    if (status < 0) kn__fail_last();
+    kn_model_destroy(s.model);
+    kn_params_destroy(s.params);
+    kn__text_release(&s.text);
+    return kn__output_end(&s.report, status < 0 ? KN__EXIT_FAILURE : KN__EXIT_OK);
+}
+
+const kn__command kn__cmd_sample = {
+    .name = "sample",
+    .summary = "print what a trained model makes: text, images, a game",
+    .description =
+        "Prints text that a language model writes after a new line, or a game of connect-four that "
+        "connect4 plays against itself; vae writes images of random codes.",
+    .operand = &operand,
+    .opts = table,
+    .n_opts = sizeof table / sizeof *table,
+    .has_result = true,
+    .examples = (const kn__pair[]){{"knet train gpt --epochs 20 --checkpoint gpt.safetensors",
+                                    "learns a licence by heart"},
+                                   {"knet sample gpt --weights gpt.safetensors", "and writes one"},
+                                   {"knet sample vae --weights vae.safetensors --picture vae.png",
+                                    "images of clothes that are not in the data"},
+                                   {NULL, NULL}},
+    .options_bytes = sizeof(options),
+    .run = run,
+};

@@ -1,0 +1,17 @@
+/* The data of a model that a command line names. */
+#ifndef KN_MODEL_DATA_H
+#define KN_MODEL_DATA_H
+
+#include <knet/models.h>
+
+/* A loader of the model's data: made-up, or of path (NULL: the model's own). */
+kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
+                           const kn_loader_options *options);
+/* Where the model's data is unless told otherwise. */
+const char *kn__model_path(const char *model);
+/* Samples of a step unless told otherwise: 128, or what the record has where that is costly. */
+int64_t kn__model_batch(const char *model);
+/* What its samples are called: "images", "samples". */
+const char *kn__model_samples(const char *model);
+
+#endif

@@ -1,0 +1,117 @@
+#include "model_steps.h"
+
+#include <knet/data.h>
+#include <knet/op.h>
+#include <knet/prof.h>
+#include <knet/tape.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "now.h"
+
+enum { STEPS_MAX = 100000, STEPS_MIN = 5, TIME_NS = 1000 * 1000 * 1000 };
+
+static kn_status batch_hold(kn__model_steps *s, kn_dataset *data, kn_dtype dtype) {
+    kn_loader *loader = NULL;
+    kn_batch b = {.n = 0};
+    kn_status status = kn_loader_create_from(
+        &loader, data,
+        &(kn_loader_options){.batch = s->n, .device = kn_frame_device(), .split = KN_TEST});
+    if (status < 0) return status;
+    KN_FRAME(.record = KN_OFF);
+    if (kn_loader_next(loader, &b)) {
+        kn_tensor *x = kn_tensor_dtype(b.x) == KN_F32 ? kn_cast(b.x, dtype) : b.x;
+        kn_tensor *y = b.y && kn_tensor_dtype(b.y) == KN_F32 ? kn_cast(b.y, dtype) : b.y;
+        /* A copy: the loader's memory is its own. */
+        status = kn_hold(&s->x, kn_concat(&x, 1, 0));
+        if (status == KN_OK && y) status = kn_hold(&s->y, kn_concat(&y, 1, 0));
+    } else {
+        status = kn_check();
+    }
+    kn_loader_destroy(loader);
+    return status;
+}
+
+kn_status kn__model_steps_open(kn__model_steps *s, const char *model, int64_t batch,
+                               kn_dtype dtype) {
+    const kn_model_kind *kind = kn_model_kind_find(model);
+    kn_dataset *data = NULL;
+    *s = (kn__model_steps){.n = batch ? batch : kind->facts->batch};
+    KN_TRY(kn_params_create(&s->params, &(kn_params_options){.dtype = dtype, .seed = 1}));
+    KN_TRY(kn_model_create(&s->model, model, s->params));
+    KN_TRY(kn_model_optim_create(&s->optim, s->model, 0));
+    KN_TRY(kn_model_data_make(&data, kind, s->n, KN_TEST));
+    kn_status status = batch_hold(s, data, dtype);
+    kn_dataset_destroy(data);
+    return status;
+}
+
+void kn__model_steps_close(kn__model_steps *s) {
+    kn_unhold(&s->x);
+    kn_unhold(&s->y);
+    kn_optim_destroy(s->optim);
+    kn_model_destroy(s->model);
+    kn_params_destroy(s->params);
+}
+
+kn_status kn__model_steps_train(kn__model_steps *s) {
+    const kn_batch b = {.x = s->x, .y = s->y, .n = s->n};
+    double loss = 0;
+    if (kn_model_kind_of(s->model)->turns) {
+        KN_FRAME(.record = KN_OFF);
+        KN_SCOPE("train");
+        kn_tensor *l = NULL;
+        KN_TRY(kn_model_step(&l, s->model, s->optim, &b));
+        KN_TRY(kn_item(&loss, l));
+    } else {
+        KN_TAPE();
+        KN_SCOPE("train");
+        kn_tensor *l = kn_model_loss(s->model, &b);
+        KN_TRY(kn_backward(l));
+        KN_TRY(kn_optim_step(s->optim));
+        KN_TRY(kn_item(&loss, l));
+    }
+    kn_step();
+    return KN_OK;
+}
+
+kn_status kn__model_steps_infer(kn__model_steps *s) {
+    const kn_batch b = {.x = s->x, .y = s->y, .n = s->n};
+    KN_FRAME(.record = KN_OFF);
+    KN_SCOPE("infer");
+    kn_tensor *y = kn_model_predict(s->model, &b);
+    KN_TRY(kn_check());
+    if (kn_tensor_device(y) == kn_device_host()) return KN_OK;
+    double one = 0; /* waits for the device */
+    return kn_item(&one, kn_slice(kn_reshape(y, KN_SHAPE(-1)), KN_SHAPE(0), KN_SHAPE(1)));
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+kn_status kn__model_steps_time(kn__step_times *out, kn__model_steps *s, int what, int64_t n) {
+    kn_status (*step)(kn__model_steps *) =
+        what == KN__STEPS_TRAIN ? kn__model_steps_train : kn__model_steps_infer;
+    kn_pool *pool = kn_device_pool(kn_frame_device());
+    kn_pool_stats stats = {0};
+    int64_t room = n ? n : STEPS_MAX;
+    *out = (kn__step_times){.ns = malloc((size_t)room * sizeof(double))};
+    if (!out->ns) return KN_FAIL(KN_ERR_OOM, "no memory for %lld times", (long long)room);
+    KN_TRY(step(s));
+    KN_TRY(step(s));
+    if (pool) kn_pool_peaks_reset(pool);
+    uint64_t begin = kn__now_ns(CLOCK_MONOTONIC), at = begin;
+    while (out->n < room && (n || out->n < STEPS_MIN || at - begin < TIME_NS)) {
+        uint64_t before = kn__now_ns(CLOCK_MONOTONIC);
+        KN_TRY(step(s));
+        at = kn__now_ns(CLOCK_MONOTONIC);
+        out->ns[out->n++] = (double)(at - before);
+    }
+    qsort(out->ns, (size_t)out->n, sizeof *out->ns, by_value);
+    if (pool) kn_pool_stats_read(&stats, sizeof stats, pool);
+    out->live_max = stats.live_bytes_max;
+    out->reserved_max = stats.reserved_bytes_max;
+    return KN_OK;
+}

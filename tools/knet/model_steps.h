@@ -1,0 +1,33 @@
+/* Steps of a model on one made-up batch, for measurements. */
+#ifndef KN_MODEL_STEPS_H
+#define KN_MODEL_STEPS_H
+
+#include <knet/models.h>
+
+typedef struct kn__model_steps {
+    kn_params *params;
+    kn_model *model;
+    kn_optim *optim;  /* the record's */
+    kn_tensor *x, *y; /* slots: the batch */
+    int64_t n;        /* its samples */
+} kn__model_steps;
+
+/* In the frame's device and threads; batch 0: the record's. Zeroed steps may be closed. */
+kn_status kn__model_steps_open(kn__model_steps *steps, const char *model, int64_t batch,
+                               kn_dtype dtype);
+void kn__model_steps_close(kn__model_steps *steps);
+/* Forward, backward, update; forward alone, as in evaluation. They wait for the device. */
+kn_status kn__model_steps_train(kn__model_steps *steps);
+kn_status kn__model_steps_infer(kn__model_steps *steps);
+
+/* Times of single steps, ns; the list is the caller's to free. */
+typedef struct kn__step_times {
+    double *ns;                      /* ascending */
+    int64_t n;                       /* how many */
+    uint64_t live_max, reserved_max; /* bytes of the pool, at most, parameters and batch included */
+} kn__step_times;
+enum { KN__STEPS_TRAIN, KN__STEPS_INFER };
+/* Two steps to warm up, then n, or, with n 0, five or more for about a second. */
+kn_status kn__model_steps_time(kn__step_times *out, kn__model_steps *steps, int what, int64_t n);
+
+#endif

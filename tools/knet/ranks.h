@@ -1,0 +1,20 @@
+/* The ranks that a launcher started this command as. */
+#ifndef KN_RANKS_H
+#define KN_RANKS_H
+
+#include <knet/comm.h>
+
+#include "opts.h"
+
+/* Connects the ranks; *out is NULL where there is one. This rank's messages name it; ranks other
+ * than 0 print nothing else. */
+kn_status kn__ranks_connect(kn_comm **out);
+/* "cuda" becomes the device of this rank on its machine. */
+const char *kn__ranks_device(const kn_comm *comm, const char *device);
+/* The threads of one rank: those that the process may use, shared with the other ranks on the
+ * machine where the launcher did not bind them to cores. */
+int kn__ranks_threads(const kn_comm *comm);
+/* A signal that ends the process: mpirun leaves it a second, other launchers half a minute. */
+void kn__ranks_signal(int signal_number);
+
+#endif

@@ -1,0 +1,79 @@
+#include "train_files.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "curves.h"
+#include "events.h"
+#include "fail.h"
+#include "file.h"
+#include "output.h"
+
+void kn__epoch_json(kn__text *out, const kn_epoch *e) {
+    kn__text_printf(out, "{\"epoch\":%" PRId64 ",\"loss\":", e->index);
+    kn__output_number(out, e->loss);
+    kn__text_puts(out, ",\"test_accuracy\":");
+    kn__output_number(out, e->accuracy);
+    kn__text_puts(out, ",\"test_loss\":");
+    kn__output_number(out, e->test_loss);
+    kn__text_printf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
+                    e->test_seconds);
+}
+
+static void epoch_csv(kn__text *out, const kn_epoch *e) {
+    kn__text_printf(out, "%" PRId64 ",%.9g,%.9g,%.9g,%.6f,%.6f", e->index, e->loss, e->accuracy,
+                    e->test_loss, e->train_seconds, e->test_seconds);
+}
+
+static bool is_csv(const char *path) {
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".csv") == 0;
+}
+
+static void warn(const char *path, int error) {
+    if (error) kn__warn("%s: %s", path, strerror(error));
+}
+
+/* A line that a run can be watched by. */
+static void metrics_add(const char *path, const kn_epoch *epoch) {
+    kn__text line = {0};
+    struct stat file;
+    if (is_csv(path)) {
+        if (stat(path, &file) != 0 || file.st_size == 0)
+            kn__text_puts(&line,
+                          "epoch,loss,test_accuracy,test_loss,train_seconds,"
+                          "test_seconds\n");
+        epoch_csv(&line, epoch);
+    } else {
+        kn__epoch_json(&line, epoch);
+    }
+    kn__text_puts(&line, "\n");
+    warn(path, line.failed ? ENOMEM : kn__file_append(path, line.data, line.length));
+    kn__text_release(&line);
+}
+
+static void events_add(kn__train_files *f, const kn_epoch *e) {
+    const kn__scalar values[] = {{"loss/train", e->loss},
+                                 {"loss/test", e->test_loss},
+                                 {"accuracy/test", e->accuracy},
+                                 {"seconds/train", e->train_seconds}};
+    int error = f->events[0] ? 0 : kn__events_begin(f->events, sizeof f->events, f->tensorboard);
+    if (error) f->events[0] = 0;
+    if (!error) error = kn__events_add(f->events, e->index, values, sizeof values / sizeof *values);
+    warn(f->tensorboard, error);
+}
+
+static void curves_write(const kn__train_files *f, const kn_epoch epochs[], int64_t n) {
+    kn__text svg = {0};
+    kn__curves_svg(&svg, f->title, epochs, n);
+    warn(f->curves, svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
+    kn__text_release(&svg);
+}
+
+void kn__train_files_add(kn__train_files *f, const kn_epoch epochs[], int64_t n) {
+    if (f->metrics) metrics_add(f->metrics, &epochs[n - 1]);
+    if (f->tensorboard) events_add(f, &epochs[n - 1]);
+    if (f->curves) curves_write(f, epochs, n);
+}

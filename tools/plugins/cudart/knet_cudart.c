@@ -1,0 +1,228 @@
+/* libknet_cudart: cudaMalloc, cudaMallocAsync and their frees, and those of the driver's interface
+ * (cuMemAlloc, cuMemAllocAsync), answered by the pools. `knet run --alloc` preloads it; it needs a
+ * program that links libcudart or libcuda dynamically: what asks cuGetProcAddress or dlsym of the
+ * library itself isn't seen.
+ *
+ * cudaFree and cuMemFree wait for the device, as NVIDIA's do: programs rely on it. The others are
+ * in the order of their stream and wait for nothing. What a stream that is captured allocates is a
+ * node of its graph, so the runtime serves it; so it does what the pools can't: without a driver,
+ * and for memory of other functions. */
+#include <dlfcn.h>
+#include <knet/pool.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int cuda_error; /* cudaError_t */
+enum { SUCCESS = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2, INITIALIZATION = 3 };
+enum { DEVICES_MAX = 64 };
+#define STREAM_PER_THREAD ((kn_stream)(uintptr_t)2) /* cudaStreamPerThread */
+
+/* The functions of one interface; both have the same arguments. */
+typedef struct functions {
+    cuda_error (*malloc)(void **, size_t);
+    cuda_error (*free)(void *);
+    cuda_error (*malloc_async)(void **, size_t, kn_stream);
+    cuda_error (*free_async)(void *, kn_stream);
+    cuda_error (*get_device)(int *);
+    cuda_error (*synchronize)(void);
+    cuda_error (*is_capturing)(kn_stream, int *);
+} functions;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static functions runtime, driver;
+
+static _Atomic(kn_pool *) pools[DEVICES_MAX];
+
+KN_API cuda_error cudaMalloc(void **out, size_t bytes);
+KN_API cuda_error cudaFree(void *ptr);
+KN_API cuda_error cudaMallocAsync(void **out, size_t bytes, kn_stream stream);
+KN_API cuda_error cudaFreeAsync(void *ptr, kn_stream stream);
+KN_API cuda_error cudaMallocAsync_ptsz(void **out, size_t bytes, kn_stream stream);
+KN_API cuda_error cudaFreeAsync_ptsz(void *ptr, kn_stream stream);
+/* A CUdeviceptr is a pointer here, of the same size. */
+KN_API cuda_error cuMemAlloc_v2(void **out, size_t bytes);
+KN_API cuda_error cuMemFree_v2(void *ptr);
+KN_API cuda_error cuMemAllocAsync(void **out, size_t bytes, kn_stream stream);
+KN_API cuda_error cuMemFreeAsync(void *ptr, kn_stream stream);
+KN_API cuda_error cuMemAllocAsync_ptsz(void **out, size_t bytes, kn_stream stream);
+KN_API cuda_error cuMemFreeAsync_ptsz(void *ptr, kn_stream stream);
+
+/* --- the libraries --- */
+
+typedef struct library {
+    const char *name;
+    void *handle;
+} library;
+
+static int note_library(struct dl_phdr_info *loaded, size_t bytes, void *wanted) {
+    library *found = wanted;
+    (void)bytes;
+    if (!loaded->dlpi_name || !strstr(loaded->dlpi_name, found->name)) return 0;
+    found->handle = dlopen(loaded->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    return 1;
+}
+
+static void find(void *out_fn, const library *from, const char *name) {
+    void *symbol = dlsym(RTLD_NEXT, name);
+    if (!symbol && from->handle) symbol = dlsym(from->handle, name);
+    memcpy(out_fn, &symbol, sizeof symbol);
+}
+
+/* In the order of the fields. They may have been loaded for one library alone, as Python's
+ * extensions do it. */
+static void resolve_from(functions *out, const char *name, const char *const names[7]) {
+    library from = {name, NULL};
+    dl_iterate_phdr(note_library, &from);
+    find(&out->malloc, &from, names[0]);
+    find(&out->free, &from, names[1]);
+    find(&out->malloc_async, &from, names[2]);
+    find(&out->free_async, &from, names[3]);
+    find(&out->get_device, &from, names[4]);
+    find(&out->synchronize, &from, names[5]);
+    find(&out->is_capturing, &from, names[6]);
+}
+
+static void resolve(void) {
+    static const char *const of_runtime[] = {"cudaMalloc",           "cudaFree",
+                                             "cudaMallocAsync",      "cudaFreeAsync",
+                                             "cudaGetDevice",        "cudaDeviceSynchronize",
+                                             "cudaStreamIsCapturing"};
+    static const char *const of_driver[] = {
+        "cuMemAlloc_v2",  "cuMemFree_v2",     "cuMemAllocAsync",    "cuMemFreeAsync",
+        "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamIsCapturing"};
+    resolve_from(&runtime, "libcudart.so", of_runtime);
+    resolve_from(&driver, "libcuda.so", of_driver);
+}
+
+static const functions *next(const functions *of) {
+    pthread_once(&once, resolve);
+    return of;
+}
+
+static bool is_captured(const functions *of, kn_stream stream) {
+    int status = 0;
+    return of->is_capturing && of->is_capturing(stream, &status) == SUCCESS && status != 0;
+}
+
+/* --- pools --- */
+
+static kn_pool *open_pool(int device) {
+    char name[16];
+    kn_device *found = NULL;
+    snprintf(name, sizeof name, "cuda:%d", device);
+    if (kn_device_find(&found, name) < 0) return NULL;
+    kn_pool *pool = kn_device_pool(found);
+    if (!pool && kn_check() < 0) return NULL; /* takes the pending error */
+    atomic_store(&pools[device], pool);
+    return pool;
+}
+
+/* Of the thread's device; NULL: the library shall answer. */
+static kn_pool *pool_now(const functions *of) {
+    int device = -1;
+    if (!of->get_device || !of->synchronize) return NULL;
+    if (of->get_device(&device) != SUCCESS || device < 0 || device >= DEVICES_MAX) return NULL;
+    kn_pool *pool = atomic_load_explicit(&pools[device], memory_order_acquire);
+    return pool ? pool : open_pool(device);
+}
+
+static kn_pool *pool_of(kn_block_info *block, const void *ptr) {
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        kn_pool *pool = atomic_load_explicit(&pools[i], memory_order_acquire);
+        if (pool && kn_block_find(block, sizeof *block, pool, ptr)) {
+            return block->ptr == ptr ? pool : NULL;
+        }
+    }
+    return NULL;
+}
+
+static cuda_error take(void **out, kn_pool *pool, size_t bytes, kn_stream stream) {
+    void *block = NULL;
+    kn_status status = kn_alloc(&block, pool, bytes, stream);
+    if (status >= 0) *out = block;
+    return status >= 0 ? SUCCESS : status == KN_ERR_OOM ? MEMORY_ALLOCATION : INVALID_VALUE;
+}
+
+static cuda_error alloc(const functions *of, void **out, size_t bytes) {
+    kn_pool *pool = out ? pool_now(of) : NULL;
+    if (!pool) return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
+    return take(out, pool, bytes, NULL);
+}
+
+/* After the wait no stream uses the block: whoever gets it may use it anywhere. */
+static cuda_error give_back(const functions *of, void *ptr) {
+    kn_block_info block;
+    kn_pool *pool = ptr ? pool_of(&block, ptr) : NULL;
+    if (!pool) return of->free ? of->free(ptr) : INITIALIZATION;
+    cuda_error error = of->synchronize();
+    if (error != SUCCESS) return error;
+    return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
+}
+
+static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_stream stream) {
+    kn_pool *pool = out ? pool_now(of) : NULL;
+    if (!pool || is_captured(of, stream)) {
+        return of->malloc_async ? of->malloc_async(out, bytes, stream) : INITIALIZATION;
+    }
+    return take(out, pool, bytes, stream);
+}
+
+/* The program has ordered the stream after the one that the block was taken on, not the reverse. */
+static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stream) {
+    kn_block_info block;
+    kn_pool *pool = ptr ? pool_of(&block, ptr) : NULL;
+    if (!pool || is_captured(of, stream)) {
+        return of->free_async ? of->free_async(ptr, stream) : INITIALIZATION;
+    }
+    if (stream != block.stream && kn_block_use(pool, ptr, stream) < 0) return INVALID_VALUE;
+    return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
+}
+
+/* --- what programs call --- */
+
+cuda_error cudaMalloc(void **out, size_t bytes) { return alloc(next(&runtime), out, bytes); }
+cuda_error cudaFree(void *ptr) { return give_back(next(&runtime), ptr); }
+
+cuda_error cudaMallocAsync(void **out, size_t bytes, kn_stream stream) {
+    return alloc_async(next(&runtime), out, bytes, stream);
+}
+
+cuda_error cudaFreeAsync(void *ptr, kn_stream stream) {
+    return give_back_async(next(&runtime), ptr, stream);
+}
+
+/* The driver refuses no bytes. */
+cuda_error cuMemAlloc_v2(void **out, size_t bytes) {
+    return bytes ? alloc(next(&driver), out, bytes) : INVALID_VALUE;
+}
+
+cuda_error cuMemFree_v2(void *ptr) { return give_back(next(&driver), ptr); }
+
+cuda_error cuMemAllocAsync(void **out, size_t bytes, kn_stream stream) {
+    return bytes ? alloc_async(next(&driver), out, bytes, stream) : INVALID_VALUE;
+}
+
+cuda_error cuMemFreeAsync(void *ptr, kn_stream stream) {
+    return give_back_async(next(&driver), ptr, stream);
+}
+
+/* Of programs that are compiled for a default stream per thread. */
+static kn_stream of_thread(kn_stream stream) { return stream ? stream : STREAM_PER_THREAD; }
+
+cuda_error cudaMallocAsync_ptsz(void **out, size_t bytes, kn_stream stream) {
+    return cudaMallocAsync(out, bytes, of_thread(stream));
+}
+
+cuda_error cudaFreeAsync_ptsz(void *ptr, kn_stream stream) {
+    return cudaFreeAsync(ptr, of_thread(stream));
+}
+
+cuda_error cuMemAllocAsync_ptsz(void **out, size_t bytes, kn_stream stream) {
+    return cuMemAllocAsync(out, bytes, of_thread(stream));
+}
+
+cuda_error cuMemFreeAsync_ptsz(void *ptr, kn_stream stream) {
+    return cuMemFreeAsync(ptr, of_thread(stream));
+}

@@ -1,0 +1,129 @@
+"""Loads the libraries of Knet.c, and declares the functions that the package calls."""
+import ctypes
+import os
+
+SONAMES = {"alloc": "libknet_alloc.so.0", "torch": "libknet_torch.so.0", "profiler": "libknet_profiler.so.0"}
+_loaded = {}
+_pointer, _size, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
+
+_FUNCTIONS = {
+    "kn_device_find": (ctypes.c_int, [ctypes.POINTER(_pointer), ctypes.c_char_p]),
+    "kn_device_pool": (_pointer, [_pointer]),
+    "kn_device_info_read": (ctypes.c_int, [_pointer, _size, _pointer]),
+    "kn_check": (ctypes.c_int, []),
+    "kn_last_error": (_pointer, []),
+    "kn_alloc": (ctypes.c_int, [ctypes.POINTER(_pointer), _pointer, _size, _pointer]),
+    "kn_free": (ctypes.c_int, [_pointer, _pointer]),
+    "kn_block_use": (ctypes.c_int, [_pointer, _pointer, _pointer]),
+    "kn_pool_stat": (ctypes.c_int, [ctypes.POINTER(_u64), _pointer, ctypes.c_char_p]),
+    "kn_pool_limit": (ctypes.c_int, [_pointer, _size]),
+    "kn_pool_configure": (ctypes.c_int, [_pointer, ctypes.c_char_p]),
+    "kn_pool_trim": (ctypes.c_int, [_pointer, _size]),
+    "kn_pool_sync": (ctypes.c_int, [_pointer]),
+    "kn_pool_peaks_reset": (None, [_pointer]),
+    "kn_pool_print": (ctypes.c_int, [_pointer, ctypes.c_char_p]),
+    "kn_pool_snapshot": (ctypes.c_int, [_pointer, ctypes.c_char_p]),
+    "kn_stacks_begin": (ctypes.c_int, [_pointer]),
+    "kn_stacks_end": (None, []),
+    "kn_trace_begin": (ctypes.c_int, [ctypes.c_char_p, _pointer]),
+    "kn_trace_end": (ctypes.c_int, []),
+}
+
+
+class Error(RuntimeError):
+    """A call of Knet.c failed; the text is the library's."""
+
+
+class OutOfMemory(MemoryError):
+    """An allocation failed; the text says who holds the memory."""
+
+
+class StacksOptions(ctypes.Structure):
+    """kn_stacks_options"""
+    _fields_ = [("depth", ctypes.c_int), ("fn", _pointer), ("ctx", _pointer), ("reserved", _u64 * 4)]
+
+
+class _LastError(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int), ("line", ctypes.c_int), ("file", ctypes.c_char_p),
+                ("op", ctypes.c_char_p), ("message", ctypes.c_char * 2048)]
+
+
+def path_of(name):
+    """The library's path: in the folder KNET_LIB, beside the package, or what the loader finds."""
+    for folder in (os.environ.get("KNET_LIB"), os.path.dirname(__file__)):
+        path = os.path.join(folder, SONAMES[name]) if folder else ""
+        if path and os.path.exists(path):
+            return path
+    return SONAMES[name]
+
+
+def load_timer():
+    """The timer's library, which starts with KNET_TIMER; its functions are not declared."""
+    try:
+        return ctypes.CDLL(path_of("profiler"))
+    except OSError as error:
+        raise Error(f"{error}; set KNET_LIB to the folder of {SONAMES['profiler']}") from None
+
+
+def load(name="alloc"):
+    """The library, with its functions declared. Symbols of libraries that it needs are found too."""
+    if name not in _loaded:
+        try:
+            lib = ctypes.CDLL(path_of(name))
+        except OSError as error:
+            raise Error(f"{error}; set KNET_LIB to the folder of {SONAMES[name]}") from None
+        for function, (result, arguments) in _FUNCTIONS.items():
+            getattr(lib, function).restype = result
+            getattr(lib, function).argtypes = arguments
+        _loaded[name] = lib
+    return _loaded[name]
+
+
+def check(status):
+    """Raises the error of a failed call."""
+    if status >= 0:
+        return
+    error = _LastError.from_address(load().kn_last_error())
+    text = error.message.decode(errors="replace")
+    raise (OutOfMemory if status == -5 else Error)(text)
+
+
+class _Info(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("index", ctypes.c_int), ("major", ctypes.c_int), ("minor", ctypes.c_int),
+                ("total_bytes", _u64), ("free_bytes", _u64)]
+
+
+class Pool:
+    """The default pool of a device: "cuda:0", or 0 for the same."""
+
+    def __init__(self, device=0):
+        self.name = f"cuda:{device}" if isinstance(device, int) else device
+        self.lib = load()
+        self.device = _pointer()
+        check(self.lib.kn_device_find(ctypes.byref(self.device), self.name.encode()))
+        self.handle = self.lib.kn_device_pool(self.device)
+        if not self.handle:
+            check(self.lib.kn_check())
+
+    def alloc(self, size, stream=None):
+        """Allocates for the stream (its handle as a number); returns the address, 0 for 0 bytes."""
+        out = _pointer()
+        check(self.lib.kn_alloc(ctypes.byref(out), self.handle, size, stream))
+        return out.value or 0
+
+    def free(self, address):
+        self.lib.kn_free(self.handle, address)
+
+    def use(self, address, stream):
+        check(self.lib.kn_block_use(self.handle, address, stream))
+
+    def stat(self, name):
+        out = _u64()
+        check(self.lib.kn_pool_stat(ctypes.byref(out), self.handle, name.encode()))
+        return out.value
+
+    def info(self):
+        """(total, free) bytes of the device."""
+        info = _Info()
+        check(self.lib.kn_device_info_read(ctypes.byref(info), ctypes.sizeof(info), self.device))
+        return info.total_bytes, info.free_bytes

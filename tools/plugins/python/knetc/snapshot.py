@@ -1,0 +1,131 @@
+"""snapshot() in the form of torch.cuda.memory._snapshot(), for PyTorch's memory viewer."""
+import json
+import os
+import pickle
+import re
+import tempfile
+
+from . import history
+from ._lib import Pool, check, load
+
+
+def _pool_json(pool):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pool.json")
+        check(load().kn_pool_snapshot(pool.handle, path.encode()))
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def _frames(live, stacks):
+    """The viewer shows frames: the stack, if it is known, then the tag and the owner."""
+    names = [{"name": f"{what}: {live[what]}", "filename": "", "line": 0} for what in ("owner", "tag") if what in live]
+    return stacks.get(live.get("stack"), []) + names
+
+
+def _block(address, size, state, live=None):
+    requested = live["requested"] if live else size
+    return {"address": address, "size": size, "requested_size": requested, "state": state,
+            "frames": live["frames"] if live else []}
+
+
+def _slots(block):
+    """A slab's slots: live ones, and runs of the others."""
+    out, slot, at = [], block["slot_bytes"], block["address"]
+    end = block["address"] + block["size"]
+    for live in block["live"]:
+        start = block["address"] + live["slot"] * slot
+        if start > at:
+            out.append(_block(at, start - at, "inactive"))
+        out.append(_block(start, slot, "active_allocated", live))
+        at = start + slot
+    if at < end:
+        out.append(_block(at, end - at, "inactive"))
+    return out
+
+
+def _blocks(block):
+    state = block["state"]
+    if state == "slab":
+        return _slots(block)
+    if state == "live":
+        return [_block(block["address"], block["size"], "active_allocated", block)]
+    return [_block(block["address"], block["size"], "active_awaiting_free" if state == "waiting" else "inactive")]
+
+
+def _segment(device, run, expandable):
+    blocks = [b for block in run for b in _blocks(block)]
+    allocated = sum(b["size"] for b in blocks if b["state"] == "active_allocated")
+    active = sum(b["size"] for b in blocks if b["state"] != "inactive")
+    return {"device": device, "address": run[0]["address"], "total_size": sum(b["size"] for b in run), "stream": 0,
+            "segment_type": "large", "segment_pool_id": (0, 0), "allocated_size": allocated, "active_size": active,
+            "requested_size": sum(b["requested_size"] for b in blocks if b["state"] == "active_allocated"),
+            "is_expandable": expandable, "frames": [], "blocks": blocks}
+
+
+def _segments(device, data):
+    """A range of virtual memory is cut at its holes, which have no memory."""
+    out, stacks = [], {stack["id"]: stack["frames"] for stack in data.get("stacks", [])}
+    for segment in data["segments"]:
+        run = []
+        for block in segment["blocks"]:
+            for live in block.get("live", [block]):
+                live["frames"] = _frames(live, stacks)
+        for block in segment["blocks"] + [{"state": "hole"}]:
+            if block["state"] != "hole":
+                run.append(block)
+            elif run:
+                out.append(_segment(device, run, segment["kind"] == "range"))
+                run = []
+    return out
+
+
+_ACTIONS = {history.ALLOC: "alloc", history.OOM: "oom"}
+
+
+def _traces(device_count, segments):
+    """The events since record_history(). Those that allocated a block that is live have its frames."""
+    out = [[] for _ in range(device_count)]
+    last = {}  # by device and address
+    sizes = {}  # a free has the rounded size, and no stream: PyTorch's has those of the allocation
+    for event in history.events():
+        found = re.fullmatch(r"cuda:(\d+)", event["pool"])
+        if not found or int(found[1]) >= device_count:
+            continue
+        entry = {"addr": event["address"], "size": event["size"], "stream": event["stream"], "time_us": event["time_us"],
+                 "frames": []}
+        trace = out[int(found[1])]
+        if event["kind"] == history.ALLOC:
+            last[int(found[1]), event["address"]] = entry
+            sizes[event["address"]] = (event["size"], event["stream"])
+        if event["kind"] == history.FREE:
+            entry["size"], entry["stream"] = sizes.pop(event["address"], (event["size"], 0))
+            trace.append(dict(entry, action="free_requested"))
+            trace.append(dict(entry, action="free_completed"))
+        elif event["kind"] in _ACTIONS:
+            if event["kind"] == history.OOM:
+                entry["device_free"] = Pool(int(found[1])).info()[1]
+            entry["action"] = _ACTIONS[event["kind"]]
+            trace.append(entry)
+    for segment in segments:
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                last.get((segment["device"], block["address"]), {})["frames"] = block["frames"]
+    return out
+
+
+def snapshot(devices=(0,)):
+    """Segments and blocks of the devices' pools, and the events since record_history(), as
+    torch.cuda.memory._snapshot() returns them. Blocks have the stack frames that
+    record_stacks() keeps, then their owner and tag."""
+    segments = []
+    for device in devices:
+        segments += _segments(device, _pool_json(Pool(device)))
+    return {"segments": segments, "device_traces": _traces(max(devices) + 1, segments),
+            "allocator_settings": {"expandable_segments": True}, "external_annotations": []}
+
+
+def dump(path, devices=(0,)):
+    """Writes snapshot() as the pickle that PyTorch's memory viewer reads."""
+    with open(path, "wb") as file:
+        pickle.dump(snapshot(devices), file)

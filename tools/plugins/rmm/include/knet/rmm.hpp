@@ -1,0 +1,115 @@
+/* RMM's device memory resource over a pool of libknet_alloc; header only, C++17.
+ *
+ *     knet::rmm_resource pool(0);                       // cuda:0
+ *     rmm::mr::set_current_device_resource(&pool);      // RMM before 26.04
+ *     rmm::mr::set_current_device_resource(pool);       // RMM from 26.04 on
+ *
+ * Where RMM has rmm::mr::device_memory_resource, the class derives from it. Newer versions take any
+ * class that satisfies the concept cuda::mr::resource, as this one does. A failed allocation throws
+ * rmm::out_of_memory with the pool's explanation.
+ *
+ * RMM frees on the stream where the block was used last. If that is another stream than the one of
+ * the allocation, the pool reuses the block only after the work of both.
+ */
+#ifndef KNET_RMM_HPP
+#define KNET_RMM_HPP
+
+#include <knet/pool.h>
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/error.hpp>
+
+#if __has_include(<rmm/mr/device_memory_resource.hpp>)
+#include <rmm/mr/device_memory_resource.hpp>
+#define KNET_RMM_BASE 1
+#elif __has_include(<rmm/mr/device/device_memory_resource.hpp>)
+#include <rmm/mr/device/device_memory_resource.hpp>
+#define KNET_RMM_BASE 1
+#else
+#include <rmm/resource_ref.hpp>
+#define KNET_RMM_BASE 0
+#endif
+
+#include <cstddef>
+#include <string>
+
+namespace knet {
+
+/* A resource over a pool, which it borrows. Copies share the pool and compare equal. */
+class rmm_resource
+#if KNET_RMM_BASE
+    : public rmm::mr::device_memory_resource
+#endif
+{
+  public:
+    /* The default pool of "cuda:N". Throws rmm::bad_alloc if there is no such device. */
+    explicit rmm_resource(int device) : pool_(find(device)) {}
+    explicit rmm_resource(kn_pool *pool) : pool_(pool) {}
+
+    kn_pool *pool() const noexcept { return pool_; }
+
+#if !KNET_RMM_BASE
+    void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t align = 256) {
+        return take(bytes, align, reinterpret_cast<kn_stream>(stream.get()));
+    }
+    void deallocate(cuda::stream_ref stream, void *ptr, std::size_t, std::size_t = 256) noexcept {
+        put(ptr, reinterpret_cast<kn_stream>(stream.get()));
+    }
+    /* The memory may be used on every stream at once. */
+    void *allocate_sync(std::size_t bytes, std::size_t align = 256) {
+        void *ptr = take(bytes, align, nullptr);
+        if (kn_stream_sync(kn_pool_device(pool_), nullptr) < 0) {
+            put(ptr, nullptr);
+            throw rmm::bad_alloc{std::string(kn_last_error()->message)};
+        }
+        return ptr;
+    }
+    void deallocate_sync(void *ptr, std::size_t, std::size_t = 256) noexcept { put(ptr, nullptr); }
+    bool operator==(const rmm_resource &other) const noexcept { return pool_ == other.pool_; }
+    bool operator!=(const rmm_resource &other) const noexcept { return pool_ != other.pool_; }
+    friend void get_property(const rmm_resource &, cuda::mr::device_accessible) noexcept {}
+#endif
+
+  private:
+#if KNET_RMM_BASE
+    void *do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override {
+        return take(bytes, 256, reinterpret_cast<kn_stream>(stream.value()));
+    }
+    void do_deallocate(void *ptr, std::size_t, rmm::cuda_stream_view stream) noexcept override {
+        put(ptr, reinterpret_cast<kn_stream>(stream.value()));
+    }
+    bool do_is_equal(const rmm::mr::device_memory_resource &other) const noexcept override {
+        auto *same = dynamic_cast<const rmm_resource *>(&other);
+        return same && same->pool_ == pool_;
+    }
+#endif
+
+    static kn_pool *find(int device) {
+        kn_device *found = nullptr;
+        std::string name = "cuda:" + std::to_string(device);
+        kn_pool *pool = nullptr;
+        if (kn_device_find(&found, name.c_str()) == KN_OK) pool = kn_device_pool(found);
+        if (pool) return pool;
+        kn_status pending = kn_check(); /* the exception carries it */
+        (void)pending;
+        throw rmm::bad_alloc{std::string(kn_last_error()->message)};
+    }
+
+    void *take(std::size_t bytes, std::size_t align, kn_stream stream) {
+        void *ptr = nullptr;
+        kn_status status = kn_alloc_aligned(&ptr, pool_, bytes, align, stream);
+        if (status == KN_OK) return ptr;
+        std::string message(kn_last_error()->message);
+        if (status == KN_ERR_OOM) throw rmm::out_of_memory{message};
+        throw rmm::bad_alloc{message};
+    }
+    void put(void *ptr, kn_stream stream) noexcept {
+        if (kn_block_use(pool_, ptr, stream) < 0) return; /* logged: better lost than overwritten */
+        (void)kn_free(pool_, ptr);
+    }
+
+    kn_pool *pool_;
+};
+
+} /* namespace knet */
+#endif

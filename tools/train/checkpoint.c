@@ -1,0 +1,415 @@
+/* Saving and loading of what a training run consists of. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <knet/checkpoint.h>
+#include <knet/op.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader.h"
+#include "text.h"
+
+enum { NAME_BYTES = 320, KEYS_MAX = 8 };
+#define OPTIMIZER "optimizer/"
+
+/* The tensors of a checkpoint, by the name that they have in files. */
+typedef struct list {
+    kn_named *at;
+    int n, cap;
+} list;
+
+static void list_release(list *l) {
+    for (int i = 0; i < l->n; i++) free((char *)(uintptr_t)l->at[i].name);
+    free(l->at);
+}
+
+static kn_status list_add(list *l, const char *prefix, const char *name, kn_tensor *t) {
+    if (!t) return kn_check();
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 64;
+        kn_named *at = realloc(l->at, (size_t)cap * sizeof *at);
+        if (!at) return KN_FAIL(KN_ERR_OOM, "no memory for a list of %d tensors", cap);
+        l->at = at;
+        l->cap = cap;
+    }
+    size_t bytes = strlen(prefix) + strlen(name) + 1;
+    char *own = malloc(bytes);
+    if (!own) return KN_FAIL(KN_ERR_OOM, "no memory for the name %s", name);
+    snprintf(own, bytes, "%s%s", prefix, name);
+    l->at[l->n++] = (kn_named){own, t};
+    return KN_OK;
+}
+
+typedef struct state_list {
+    list *l;
+    kn_status status;
+} state_list;
+
+/* Running means and the like, under the name that PyTorch's layers give them. */
+static bool layer_add(void *ctx, kn_layer *layer) {
+    state_list *s = ctx;
+    char full[NAME_BYTES];
+    const char *name = NULL;
+    for (int i = 0; s->status == KN_OK; i++) {
+        kn_tensor *t = kn_layer_state_at(layer, i, &name);
+        if (!t) break;
+        snprintf(full, sizeof full, "%s.%s", kn_layer_path(layer), name);
+        s->status = list_add(s->l, "", full, t);
+    }
+    return s->status == KN_OK;
+}
+
+/* Views of the optimiser's state belong to the caller's frame. */
+static kn_status list_fill(list *l, kn_checkpoint *c) {
+    const char *name = NULL;
+    char state[NAME_BYTES];
+    for (int i = 0; i < kn_params_count(c->params); i++) {
+        kn_tensor *w = kn_params_at(c->params, i, &name);
+        KN_TRY(list_add(l, "", name, w));
+    }
+    state_list layers = {l, KN_OK};
+    kn_layer *net = c->net ? c->net : c->state;
+    if (net && !kn_layer_walk(net, layer_add, &layers)) return layers.status;
+    for (int i = 0; c->optim; i++) {
+        kn_tensor *t = kn_optim_state_at(c->optim, i, state, sizeof state);
+        if (!t) break;
+        KN_TRY(list_add(l, OPTIMIZER, state, t));
+    }
+    for (int i = 0; c->ema && i < kn_params_count(c->params); i++) {
+        (void)kn_params_at(c->params, i, &name);
+        KN_TRY(list_add(l, "ema/", name, kn_ema_at(c->ema, i)));
+    }
+    KN_TRY(kn_check());
+    for (int i = 0; i < c->n_extra; i++)
+        KN_TRY(list_add(l, "", c->extra[i].name, c->extra[i].tensor));
+    return KN_OK;
+}
+
+static kn_status options_check(const kn_checkpoint *c, const char *path, const char *who) {
+    KN_TRY(kn_check());
+    if (!c || !c->params || !path)
+        return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", who, path ? "params" : "path");
+    for (int i = 0; i < 2; i++)
+        if (c->reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
+    if (strlen(path) > PATH_MAX - 32)
+        return KN_FAIL(KN_ERR_INVALID, "%s: the path has %zu bytes; the limit is %d", who,
+                       strlen(path), PATH_MAX - 32);
+    return KN_OK;
+}
+
+/* --- metadata --- */
+
+typedef struct metadata {
+    const char *pair[KEYS_MAX][2];
+    kn__text text[KEYS_MAX];
+    int n;
+} metadata;
+
+static kn__text *key_add(metadata *m, const char *key) {
+    m->pair[m->n][0] = key;
+    return &m->text[m->n++];
+}
+
+static void metadata_release(metadata *m) {
+    for (int i = 0; i < m->n; i++) kn__text_release(&m->text[i]);
+}
+
+static kn_status order_put(kn__text *out, kn_params *params) {
+    int n = kn_params_count(params);
+    int *order = malloc((size_t)n * sizeof *order + 1);
+    if (!order) return KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
+    kn_params_order(order, params);
+    for (int i = 0; i < n && order[i] >= 0; i++)
+        kn__text_printf(out, "%s%d", i ? " " : "", order[i]);
+    free(order);
+    return KN_OK;
+}
+
+static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
+    kn_loader_place place = {0};
+    uint64_t seed = 0, offset = 0;
+    kn__text_puts(key_add(m, "format"), "pt"); /* what readers of PyTorch's world look for */
+    if (c->optim) {
+        kn__text_puts(key_add(m, "knet.optimizer"), kn_optim_name(c->optim));
+        KN_TRY(order_put(key_add(m, "knet.order"), c->params));
+    }
+    if (c->net && kn_layer_rng(c->net)) {
+        KN_TRY(kn_rng_state_get(&seed, &offset, kn_layer_rng(c->net)));
+        kn__text_printf(key_add(m, "knet.random"), "%" PRIu64 " %" PRIu64, seed, offset);
+    }
+    if (c->train) {
+        KN_TRY(kn_loader_place_get(&place, c->train));
+        kn__text_printf(key_add(m, "knet.data"),
+                        "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, place.seed,
+                        place.offset, place.index, place.n_images, place.batch);
+    }
+    if (c->scale) {
+        kn_loss_scale_state scale = kn_loss_scale_state_get(c->scale);
+        uint64_t bits;
+        memcpy(&bits, &scale.factor, sizeof bits);
+        kn__text_printf(key_add(m, "knet.scale"), "%" PRIu64 " %" PRId64 " %" PRId64, bits,
+                        scale.n_good, scale.n_skipped);
+    }
+    kn__text *numbers = key_add(m, "knet.numbers");
+    for (int i = 0; i < 8; i++) kn__text_printf(numbers, "%s%" PRIu64, i ? " " : "", c->number[i]);
+    for (int i = 0; i < m->n; i++) {
+        if (m->text[i].failed) return KN_FAIL(KN_ERR_OOM, "no memory for metadata");
+        m->pair[i][1] = m->text[i].data ? m->text[i].data : "";
+    }
+    return KN_OK;
+}
+
+/* --- files --- */
+
+/* The name of a file on disk, not only in the cache: without it a power cut may bring back an empty
+ * file under the new name. */
+static int sync_path(const char *path, int flags) {
+    int fd = open(path, flags | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    close(fd);
+    return error;
+}
+
+static int sync_folder(const char *path) {
+    char folder[PATH_MAX];
+    const char *end = strrchr(path, '/');
+    if (end == path)
+        snprintf(folder, sizeof folder, "/");
+    else
+        snprintf(folder, sizeof folder, "%.*s", end ? (int)(end - path) : 1, end ? path : ".");
+    return sync_path(folder, O_RDONLY | O_DIRECTORY);
+}
+
+/* PATH.1 becomes PATH.2 …; PATH gets the second name PATH.1, so that it never lacks its own. */
+static void keep_older(const char *path, int keep) {
+    char from[PATH_MAX], to[PATH_MAX];
+    if (keep < 1 || access(path, F_OK) != 0) return;
+    for (int i = keep - 1; i >= 1; i--) {
+        snprintf(from, sizeof from, "%s.%d", path, i);
+        snprintf(to, sizeof to, "%s.%d", path, i + 1);
+        (void)rename(from, to);
+    }
+    snprintf(to, sizeof to, "%s.1", path);
+    (void)unlink(to);
+    if (link(path, to) != 0) (void)rename(path, to); /* file systems without hard links */
+}
+
+/* An empty file is written in place: what a killed process leaves is always this one name. */
+static kn_status write_beside(const char *beside, const list *l, metadata *m) {
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0 || close(fd) != 0)
+        return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(errno));
+    KN_TRY(kn_safetensors_save(beside, l->at, l->n, (const char *const(*)[2])m->pair, m->n));
+    int error = sync_path(beside, O_RDONLY);
+    return error ? KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(error))
+                 : KN_OK;
+}
+
+static kn_status replace(const char *path, const list *l, metadata *m, int keep) {
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    kn_status status = write_beside(beside, l, m);
+    if (status < 0) {
+        (void)unlink(beside);
+        return status;
+    }
+    keep_older(path, keep);
+    if (rename(beside, path) != 0)
+        return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", path, strerror(errno));
+    int error = sync_folder(path);
+    return error ? KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: the folder of %s: %s", path,
+                           strerror(error))
+                 : KN_OK;
+}
+
+kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
+                             const kn_checkpoint_options *options) {
+    KN_SCOPE("save checkpoint");
+    KN_TRY(options_check(c, path, "kn_checkpoint_save"));
+    for (int i = 0; options && i < 4; i++)
+        if (options->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_checkpoint_save: a reserved option is not zero");
+    KN_FRAME(.record = KN_OFF);
+    list l = {0};
+    metadata m = {.n = 0};
+    kn_status status = list_fill(&l, c);
+    if (status == KN_OK) status = metadata_fill(&m, c);
+    if (status == KN_OK) status = replace(path, &l, &m, options ? options->keep : 0);
+    metadata_release(&m);
+    list_release(&l);
+    return status;
+}
+
+/* --- loading: first everything is checked --- */
+
+/* The name in the file: torchvision's older files of DenseNet have "denselayer1.norm.1.weight" for
+ * "denselayer1.norm1.weight". */
+static const char *name_in(char out[NAME_BYTES], kn_file *f, const char *name) {
+    const char *layer = strstr(name, "denselayer"), *dot = layer ? strchr(layer, '.') : NULL;
+    const char *end = dot ? strchr(dot + 1, '.') : NULL;
+    if (kn_file_find(f, name) >= 0 || !end) return name;
+    int before = (int)(end - name) - 1; /* a digit ends the layer's name */
+    snprintf(out, NAME_BYTES, "%.*s.%s", before, name, name + before);
+    return kn_file_find(f, out) >= 0 ? out : name;
+}
+
+static kn_status tensor_check(kn_file *f, const char *path, const kn_named *want) {
+    char has[128], wants[128], other[NAME_BYTES];
+    int i = kn_file_find(f, name_in(other, f, want->name));
+    if (i < 0) return KN_FAIL(KN_ERR_INVALID, "%s has no tensor '%s'", path, want->name);
+    kn_shape shape = kn_file_shape(f, i), expected = kn_tensor_shape(want->tensor);
+    if (shape.n_dims != expected.n_dims ||
+        memcmp(shape.dim, expected.dim, (size_t)shape.n_dims * sizeof shape.dim[0]) != 0)
+        return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s", path, want->name,
+                       kn_shape_text(has, sizeof has, shape),
+                       kn_shape_text(wants, sizeof wants, expected));
+    kn_dtype dtype = kn_file_dtype(f, i), expected_dtype = kn_tensor_dtype(want->tensor);
+    if (dtype != expected_dtype)
+        return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s", path, want->name,
+                       dtype ? kn_dtype_name(dtype) : "of an unknown dtype",
+                       kn_dtype_name(expected_dtype));
+    return KN_OK;
+}
+
+/* n numbers of the key's text; false: other text. */
+static bool numbers_read(uint64_t out[], int n, const char *text) {
+    for (int i = 0; text && i < n; i++) {
+        char *end = NULL;
+        errno = 0;
+        out[i] = strtoull(text, &end, 10);
+        if (end == text || errno || (*end && *end != ' ') || text[0] == '-') return false;
+        text = end + (*end == ' ');
+    }
+    return text && !*text;
+}
+
+static kn_status numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key) {
+    const char *text = kn_file_metadata(f, key);
+    if (text && numbers_read(out, n, text)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: %s of the metadata is %s%.60s%s; %d numbers are needed",
+                   path, key, text ? "'" : "", text ? text : "missing", text ? "'" : "", n);
+}
+
+typedef struct state {
+    uint64_t random[2], data[5], numbers[8], scale[3];
+} state;
+
+static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
+    if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
+    if (c->train) {
+        KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
+        kn_loader_place now;
+        KN_TRY(kn_loader_place_get(&now, c->train));
+        if (s->data[3] != (uint64_t)now.n_images || s->data[4] != (uint64_t)now.batch ||
+            s->data[2] / (uint64_t)c->train->options.n_ranks >
+                (uint64_t)kn_loader_batches(c->train))
+            return KN_FAIL(KN_ERR_INVALID,
+                           "%s is of %" PRIu64 " images in batches of %" PRIu64
+                           "; the loader has %" PRId64 " in batches of %" PRId64,
+                           path, s->data[3], s->data[4], now.n_images, now.batch);
+    }
+    if (c->scale) KN_TRY(numbers_get(s->scale, 3, f, path, "knet.scale"));
+    bool whole = c->optim || c->train;
+    if (whole || kn_file_metadata(f, "knet.numbers"))
+        KN_TRY(numbers_get(s->numbers, 8, f, path, "knet.numbers"));
+    return KN_OK;
+}
+
+/* Sets the order of the gradients, unless it is the same already. places and order: room for n. */
+static kn_status order_apply(kn_params *params, const char *path, const char *text,
+                             uint64_t places[], int order[], int now[], int n) {
+    if (!numbers_read(places, n, text))
+        return KN_FAIL(KN_ERR_INVALID, "%s: the order is not one of %d parameters", path, n);
+    for (int i = 0; i < n; i++) order[i] = places[i] < (uint64_t)n ? (int)places[i] : -1;
+    kn_params_order(now, params);
+    if (memcmp(now, order, (size_t)n * sizeof *now) == 0) return KN_OK;
+    return kn_params_order_set(params, order, n);
+}
+
+/* The order of the gradients comes first: the optimiser's state lies in the same one. */
+static kn_status optimizer_ready(kn_checkpoint *c, kn_file *f, const char *path) {
+    const char *method = kn_file_metadata(f, "knet.optimizer"), *name = kn_optim_name(c->optim);
+    if (!method || strcmp(method, name) != 0)
+        return KN_FAIL(KN_ERR_INVALID, "%s has the state of %s; the optimiser is %s", path,
+                       method ? method : "no optimiser", name);
+    const char *text = kn_file_metadata(f, "knet.order");
+    int n = kn_params_count(c->params);
+    if (!text || !*text || !n) return KN_OK; /* saved before the first step */
+    uint64_t *places = malloc((size_t)n * sizeof *places);
+    int *orders = malloc(2 * (size_t)n * sizeof *orders);
+    kn_status status = places && orders
+                           ? order_apply(c->params, path, text, places, orders, orders + n, n)
+                           : KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
+    free(orders);
+    free(places);
+    KN_TRY(status);
+    return kn_optim_prepare(c->optim);
+}
+
+static kn_status tensor_load(kn_file *f, const kn_named *to) {
+    KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
+    char other[NAME_BYTES];
+    kn_tensor *from = kn_file_read(f, name_in(other, f, to->name));
+    const void *data = from ? kn_data(from) : NULL;
+    if (!data) return kn_check();
+    return kn_copy_into(to->tensor, data,
+                        (size_t)kn_tensor_numel(from) * kn_dtype_bytes(kn_tensor_dtype(from)));
+}
+
+static kn_status apply(kn_checkpoint *c, kn_file *f, const list *l, const state *s) {
+    for (int i = 0; i < l->n; i++) KN_TRY(tensor_load(f, &l->at[i]));
+    if (c->optim) kn_optim_state_written(c->optim);
+    if (c->net && kn_layer_rng(c->net))
+        KN_TRY(kn_rng_state_set(kn_layer_rng(c->net), s->random[0], s->random[1]));
+    if (c->train)
+        KN_TRY(kn_loader_place_set(c->train, &(kn_loader_place){.seed = s->data[0],
+                                                                .offset = s->data[1],
+                                                                .index = (int64_t)s->data[2],
+                                                                .n_images = (int64_t)s->data[3],
+                                                                .batch = (int64_t)s->data[4]}));
+    memcpy(c->number, s->numbers, sizeof c->number);
+    if (!c->scale) return KN_OK;
+    kn_loss_scale_state scale = {0, (int64_t)s->scale[1], (int64_t)s->scale[2]};
+    memcpy(&scale.factor, &s->scale[0], sizeof scale.factor);
+    return kn_loss_scale_state_set(c->scale, &scale);
+}
+
+static kn_status list_check(kn_file *f, const char *path, const list *l) {
+    for (int i = 0; i < l->n; i++) KN_TRY(tensor_check(f, path, &l->at[i]));
+    return KN_OK;
+}
+
+/* The optimiser's state is made, and listed, once all else fits. */
+static kn_status load(kn_checkpoint *c, kn_file *f, const char *path, list *l) {
+    state s = {.random = {0}};
+    kn_checkpoint without = *c;
+    without.optim = NULL;
+    KN_TRY(list_fill(l, &without));
+    KN_TRY(list_check(f, path, l));
+    KN_TRY(state_check(&s, c, f, path));
+    if (!c->optim) return apply(c, f, l, &s);
+    KN_TRY(optimizer_ready(c, f, path));
+    list_release(l);
+    *l = (list){0};
+    KN_TRY(list_fill(l, c));
+    KN_TRY(list_check(f, path, l));
+    return apply(c, f, l, &s);
+}
+
+kn_status kn_checkpoint_load(kn_checkpoint *c, const char *path) {
+    KN_SCOPE("load checkpoint");
+    KN_TRY(options_check(c, path, "kn_checkpoint_load"));
+    KN_FRAME(.record = KN_OFF);
+    kn_file *f = NULL;
+    list l = {0};
+    KN_TRY(kn_file_open(&f, path));
+    kn_status status = load(c, f, path, &l);
+    list_release(&l);
+    kn_file_close(f);
+    return status;
+}

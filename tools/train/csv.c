@@ -1,0 +1,285 @@
+/* Tables of numbers in text. */
+#include <inttypes.h>
+#include <langinfo.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+#include "dataset.h"
+
+enum { NUMBER_BYTES_MAX = 64 };
+
+typedef struct table {
+    kn_csv_options o;
+    const char *name;
+    char *at, *end;                  /* the text that is left */
+    int64_t line;                    /* from 1, of the record */
+    int64_t next;                    /* of the text that is left */
+    char **field;                    /* [n_columns] of the record, in the text */
+    int64_t n_columns, room, target; /* target: -1: none */
+    float *x;                        /* [n,n_columns without the target] */
+    char **y;                        /* [n]: the texts of the targets */
+    int64_t n, n_room;
+} table;
+
+/* With a decimal point, whatever the locale's is. */
+static bool number_read(double *out, const char *text) {
+    char copy[NUMBER_BYTES_MAX];
+    while (*text == ' ' || *text == '\t') text++;
+    size_t n = strlen(text);
+    while (n && (text[n - 1] == ' ' || text[n - 1] == '\t')) n--;
+    if (n == 0 || n >= sizeof copy) return false;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    char *point = strchr(copy, '.'), *end = NULL;
+    if (point) *point = nl_langinfo(RADIXCHAR)[0];
+    *out = strtod(copy, &end);
+    return end == copy + n;
+}
+
+/* --- records --- */
+
+static kn_status field_add(table *t, int64_t n, char *begin) {
+    if (n == t->room) {
+        int64_t room = t->room ? 2 * t->room : 64;
+        char **more = realloc(t->field, (size_t)room * sizeof *more);
+        if (!more)
+            return KN_FAIL(KN_ERR_OOM, "%s: no memory for %" PRId64 " fields", t->name, room);
+        t->field = more;
+        t->room = room;
+    }
+    t->field[n] = begin;
+    return KN_OK;
+}
+
+/* Cuts a field off, in place, and returns what ended it: the delimiter, '\n', or 0. */
+static kn_status field_cut(table *t, char *ended) {
+    char *to = t->at, *from = t->at;
+    bool quoted = from < t->end && *from == '"';
+    if (quoted) from++;
+    while (from < t->end) {
+        if (quoted && *from == '"' && from + 1 < t->end && from[1] == '"') {
+            from++;
+        } else if (quoted && *from == '"') {
+            quoted = false;
+            from++;
+            continue;
+        } else if (!quoted && (*from == t->o.delimiter || *from == '\n')) {
+            break;
+        }
+        if (*from == '\n') t->next++;
+        *to++ = *from++;
+    }
+    if (quoted)
+        return KN_FAIL(KN_ERR_FORMAT, "%s: line %" PRId64 ": a quote has no end", t->name, t->line);
+    *ended = from < t->end ? *from : 0;
+    if (*ended == '\n') t->next++;
+    t->at = from < t->end ? from + 1 : from;
+    if (*ended != t->o.delimiter && to > t->field[0] && to[-1] == '\r') to--;
+    *to = 0;
+    return KN_OK;
+}
+
+/* *n: the fields of the next record that has any; 0: the end. */
+static kn_status record_next(table *t, int64_t *n) {
+    for (*n = 0; t->at < t->end && *n == 0;) {
+        char ended = t->o.delimiter;
+        t->line = t->next;
+        while (ended == t->o.delimiter) {
+            KN_TRY(field_add(t, *n, t->at));
+            KN_TRY(field_cut(t, &ended));
+            ++*n;
+        }
+        if (*n == 1 && !t->field[0][0]) *n = 0; /* an empty line */
+    }
+    return KN_OK;
+}
+
+/* --- the header --- */
+
+static kn_status columns_set(table *t, int64_t n) {
+    t->n_columns = n;
+    t->target = -1;
+    if (t->o.no_target) return KN_OK;
+    t->target = t->o.target > 0 ? t->o.target - 1 : t->o.target ? n + t->o.target : n - 1;
+    if (t->target < 0 || t->target >= n || n < 2)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s: column %d is the target; the file has %" PRId64
+                       " columns, and one besides it is needed",
+                       t->name, t->o.target, n);
+    return KN_OK;
+}
+
+static bool is_header(const table *t) {
+    double x;
+    if (t->o.header) return t->o.header > 0;
+    for (int64_t i = 0; i < t->n_columns; i++)
+        if (i != t->target && !number_read(&x, t->field[i])) return true;
+    return false;
+}
+
+/* --- rows --- */
+
+static kn_status rows_reserve(table *t) {
+    if (t->n < t->n_room) return KN_OK;
+    int64_t room = t->n_room ? 2 * t->n_room : 256;
+    float *x = realloc(t->x, (size_t)room * (size_t)t->n_columns * sizeof *x);
+    if (x) t->x = x;
+    char **y = realloc(t->y, (size_t)room * sizeof *y);
+    if (y) t->y = y;
+    if (!x || !y) return KN_FAIL(KN_ERR_OOM, "%s: no memory for %" PRId64 " rows", t->name, room);
+    t->n_room = room;
+    return KN_OK;
+}
+
+static kn_status row_add(table *t, int64_t n) {
+    if (n != t->n_columns)
+        return KN_FAIL(KN_ERR_FORMAT,
+                       "%s: line %" PRId64 " has %" PRId64 " fields, the first has %" PRId64,
+                       t->name, t->line, n, t->n_columns);
+    KN_TRY(rows_reserve(t));
+    float *x = t->x + t->n * (n - (t->target >= 0));
+    for (int64_t i = 0; i < n; i++) {
+        double value = 0;
+        if (i == t->target) continue;
+        if (!number_read(&value, t->field[i]))
+            return KN_FAIL(KN_ERR_FORMAT,
+                           "%s: line %" PRId64 ", field %" PRId64 ": '%.40s' is not a number",
+                           t->name, t->line, i + 1, t->field[i]);
+        *x++ = (float)value;
+    }
+    t->y[t->n++] = t->target >= 0 ? t->field[t->target] : NULL;
+    return KN_OK;
+}
+
+static kn_status rows_read(table *t) {
+    int64_t n = 0;
+    KN_TRY(record_next(t, &n));
+    if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s: the file has no rows", t->name);
+    KN_TRY(columns_set(t, n));
+    if (is_header(t)) KN_TRY(record_next(t, &n));
+    for (; n;) {
+        KN_TRY(row_add(t, n));
+        KN_TRY(record_next(t, &n));
+    }
+    return t->n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "%s: the file has a header and no rows", t->name);
+}
+
+/* --- targets --- */
+
+typedef struct class_name {
+    const char *text;
+    double number;
+    bool is_number;
+} class_name;
+
+static int by_class(const void *a, const void *b) {
+    const class_name *x = a, *y = b;
+    if (x->is_number && y->is_number)
+        return x->number != y->number ? x->number < y->number ? -1 : 1 : strcmp(x->text, y->text);
+    return strcmp(x->text, y->text);
+}
+
+/* Sorts the texts of all rows and drops those that occur twice; returns how many stay. Numbers
+ * count as such if all are. */
+static int64_t classes_sort(const table *t, class_name *names) {
+    bool all = true;
+    for (int64_t i = 0; i < t->n; i++) {
+        double number = 0;
+        all = all && number_read(&number, t->y[i]) && !isnan(number);
+        names[i] = (class_name){t->y[i], number, false};
+    }
+    for (int64_t i = 0; i < t->n; i++) names[i].is_number = all;
+    qsort(names, (size_t)t->n, sizeof *names, by_class);
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->n; i++)
+        if (n == 0 || strcmp(names[n - 1].text, names[i].text) != 0) names[n++] = names[i];
+    return n;
+}
+
+static kn_status classes_set(kn_dataset *d, const table *t, const class_name *names, int64_t n) {
+    int64_t *labels = malloc((size_t)t->n * sizeof *labels);
+    char **list = calloc((size_t)n, sizeof *list);
+    bool enough = labels && list;
+    for (int64_t i = 0; enough && i < n; i++) enough = (list[i] = strdup(names[i].text)) != NULL;
+    for (int64_t i = 0; enough && i < t->n; i++) {
+        class_name key = {t->y[i], 0, names[0].is_number};
+        if (key.is_number) (void)number_read(&key.number, key.text);
+        const class_name *at = bsearch(&key, names, (size_t)n, sizeof *names, by_class);
+        labels[i] = at - names;
+    }
+    kn_status status = enough ? kn__dataset_label(d, labels, n)
+                              : KN_FAIL(KN_ERR_OOM, "%s: no memory for the classes", t->name);
+    d->n_classes = n; /* the names are the set's now */
+    d->class_name = list;
+    free(labels);
+    return status;
+}
+
+static kn_status classes_take(kn_dataset *d, const table *t) {
+    class_name *names = malloc((size_t)t->n * sizeof *names);
+    if (!names) return KN_FAIL(KN_ERR_OOM, "%s: no memory for the classes", t->name);
+    kn_status status = classes_set(d, t, names, classes_sort(t, names));
+    free(names);
+    return status;
+}
+
+static kn_status numbers_take(kn_dataset *d, const table *t) {
+    float *y = malloc((size_t)t->n * sizeof *y);
+    if (!y) return KN_FAIL(KN_ERR_OOM, "%s: no memory for %" PRId64 " rows", t->name, t->n);
+    d->y = y;
+    for (int64_t i = 0; i < t->n; i++) {
+        double value = 0;
+        if (!number_read(&value, t->y[i]))
+            return KN_FAIL(KN_ERR_FORMAT, "%s: row %" PRId64 ": the target '%.40s' is not a number",
+                           t->name, i + 1, t->y[i]);
+        y[i] = (float)value;
+    }
+    d->y_dtype = KN_F32;
+    d->y_shape = KN_SHAPE(1);
+    d->y_bytes = sizeof *y;
+    return KN_OK;
+}
+
+static kn_status table_give(kn_dataset **out, table *t) {
+    kn_dataset *d = kn__dataset_new();
+    if (!d) return KN_ERR_OOM;
+    int64_t width = t->n_columns - (t->target >= 0);
+    d->n = t->n;
+    d->x = t->x;
+    t->x = NULL;
+    d->x_dtype = KN_F32;
+    d->x_shape = KN_SHAPE(width);
+    d->x_bytes = (size_t)width * sizeof(float);
+    kn_status status = KN_OK;
+    if (t->target >= 0) status = t->o.regression ? numbers_take(d, t) : classes_take(d, t);
+    return kn__dataset_give(out, d, status);
+}
+
+kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
+                        const kn_csv_options *options) {
+    table t = {.name = name, .at = text, .end = text + n_bytes, .next = 1};
+    if (options) t.o = *options;
+    if (!t.o.delimiter) t.o.delimiter = ',';
+    for (int i = 0; i < 4; i++)
+        if (t.o.reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_csv_options: reserved is not zero");
+    const char *zero = memchr(text, 0, n_bytes);
+    kn_status status = zero ? KN_FAIL(KN_ERR_FORMAT, "%s: byte %zu is zero: not a text", name,
+                                      (size_t)(zero - text))
+                            : rows_read(&t);
+    if (status == KN_OK) status = table_give(out, &t);
+    free(t.field);
+    free(t.x);
+    free(t.y);
+    return status;
+}
+
+kn_status kn_dataset_read_csv(kn_dataset **out, const char *path, const kn_csv_options *options) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    KN_TRY(kn__file_whole(&text, &n_bytes, path));
+    kn_status status = kn__csv_parse(out, text, n_bytes, path, options);
+    free(text);
+    return status;
+}

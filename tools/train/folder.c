@@ -1,0 +1,172 @@
+/* Images in a folder of each class. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "checked.h"
+#include "dataset.h"
+
+typedef struct reading {
+    kn_dataset *d;
+    kn_folder_options o; /* the sizes once they are known */
+    int64_t *label;
+    int64_t room;
+} reading;
+
+static int is_image(const struct dirent *e) {
+    const char *end = strrchr(e->d_name, '.');
+    return end && e->d_name[0] != '.' &&
+           (strcasecmp(end, ".png") == 0 || strcasecmp(end, ".jpg") == 0 ||
+            strcasecmp(end, ".jpeg") == 0);
+}
+static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static void names_free(struct dirent **names, int n) {
+    for (int i = 0; i < n; i++) free(names[i]);
+    free(names);
+}
+
+/* --- one image --- */
+
+/* Bilinear, of a plane; the edges of both images lie on each other. */
+static void plane_scale(uint8_t *to, int64_t height, int64_t width, const uint8_t *from,
+                        int64_t from_height, int64_t from_width) {
+    double sy = (double)from_height / (double)height, sx = (double)from_width / (double)width;
+    for (int64_t i = 0; i < height * width; i++) {
+        int64_t row = i / width, column = i % width;
+        double y = ((double)row + 0.5) * sy - 0.5;
+        double x = ((double)column + 0.5) * sx - 0.5;
+        if (y < 0) y = 0;
+        if (x < 0) x = 0;
+        int64_t y0 = (int64_t)y, x0 = (int64_t)x;
+        int64_t y1 = y0 + 1 < from_height ? y0 + 1 : y0, x1 = x0 + 1 < from_width ? x0 + 1 : x0;
+        double fy = y - (double)y0, fx = x - (double)x0;
+        const uint8_t *a = from + y0 * from_width, *b = from + y1 * from_width;
+        double above = a[x0] + fx * (a[x1] - a[x0]), below = b[x0] + fx * (b[x1] - b[x0]);
+        to[i] = (uint8_t)(above + fy * (below - above) + 0.5);
+    }
+}
+
+static kn_status image_reserve(reading *r) {
+    if (r->d->n < r->room) return KN_OK;
+    int64_t room = r->room ? 2 * r->room : 64;
+    void *x = realloc(r->d->x, (size_t)room * r->d->x_bytes);
+    if (x) r->d->x = x;
+    int64_t *label = realloc(r->label, (size_t)room * sizeof *label);
+    if (label) r->label = label;
+    if (!x || !label) return KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " images", room);
+    r->room = room;
+    return KN_OK;
+}
+
+static kn_status picture_add(reading *r, const kn__picture *p, int64_t label) {
+    kn_folder_options *o = &r->o;
+    if (!o->channels) o->channels = p->channels;
+    if (!o->height) o->height = p->height;
+    if (!o->width) o->width = p->width;
+    r->d->x_bytes = (size_t)(o->channels * o->height * o->width);
+    KN_TRY(image_reserve(r));
+    uint8_t *to = (uint8_t *)r->d->x + (size_t)r->d->n * r->d->x_bytes;
+    int64_t plane = o->height * o->width;
+    for (int64_t c = 0; c < o->channels; c++)
+        plane_scale(to + c * plane, o->height, o->width, p->pixels + c * p->height * p->width,
+                    p->height, p->width);
+    r->label[r->d->n++] = label;
+    return KN_OK;
+}
+
+static kn_status image_read(reading *r, const char *path, int64_t label) {
+    char *bytes = NULL;
+    size_t n_bytes = 0;
+    kn__picture picture = {.pixels = NULL};
+    KN_TRY(kn__file_whole(&bytes, &n_bytes, path));
+    kn_status status =
+        kn__picture_decode(&picture, (const uint8_t *)bytes, n_bytes, path, (int)r->o.channels);
+    if (status == KN_OK) status = picture_add(r, &picture, label);
+    free(picture.pixels);
+    free(bytes);
+    return status;
+}
+
+/* --- folders --- */
+
+static kn_status class_read(reading *r, const char *dir, int64_t label) {
+    struct dirent **names = NULL;
+    char path[PATH_MAX];
+    kn_status status = KN_OK;
+    int n = scandir(dir, &names, is_image, alphasort);
+    if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", dir, strerror(errno));
+    for (int i = 0; i < n && status == KN_OK; i++)
+        status = snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name) < PATH_MAX
+                     ? image_read(r, path, label)
+                     : KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
+    names_free(names, n);
+    return status;
+}
+
+/* A folder of this name: a class. The name is the set's then. */
+static kn_status class_add(reading *r, const char *dir, const char *name) {
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MAX)
+        return KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return KN_OK;
+    int64_t n = r->d->n_classes;
+    char *own = strdup(name);
+    if (!own) return KN_FAIL(KN_ERR_OOM, "no memory for the classes");
+    r->d->class_name[n] = own;
+    r->d->n_classes++;
+    return class_read(r, path, n);
+}
+
+static kn_status classes_read(reading *r, const char *dir) {
+    struct dirent **names = NULL;
+    int n = scandir(dir, &names, is_visible, alphasort);
+    if (n < 0)
+        return KN_FAIL(KN_ERR_IO, "%s: %s; images lie in it as CLASS/IMAGE.png or .jpg", dir,
+                       strerror(errno));
+    r->d->class_name = calloc((size_t)n + 1, sizeof *r->d->class_name);
+    kn_status status = r->d->class_name ? KN_OK : KN_FAIL(KN_ERR_OOM, "no memory for the classes");
+    for (int i = 0; i < n && status == KN_OK; i++) status = class_add(r, dir, names[i]->d_name);
+    names_free(names, n);
+    if (status == KN_OK && r->d->n == 0)
+        status =
+            KN_FAIL(KN_ERR_FORMAT, "%s: no images; they lie in it as CLASS/IMAGE.png or .jpg", dir);
+    return status;
+}
+
+static kn_status folder_read(reading *r, const char *dir) {
+    KN_TRY(classes_read(r, dir));
+    kn_dataset *d = r->d;
+    d->x_dtype = KN_F32;
+    d->x_shape = KN_SHAPE(r->o.channels, r->o.height, r->o.width);
+    d->is_bytes = true;
+    return kn__dataset_label(d, r->label, d->n_classes);
+}
+
+kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
+                                 const kn_folder_options *options) {
+    reading r = {.d = NULL};
+    if (options) r.o = *options;
+    for (int i = 0; i < 4; i++)
+        if (r.o.reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_folder_options: reserved is not zero");
+    bool fits = r.o.channels == 0 || r.o.channels == 1 || r.o.channels == 3;
+    if (!fits || r.o.height < 0 || r.o.width < 0 || r.o.height > KN__PICTURE_SIDE_MAX ||
+        r.o.width > KN__PICTURE_SIDE_MAX)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_folder_options: channels %" PRId64 " (0, 1 or 3), %" PRId64 "x%" PRId64
+                       " pixels (0 to %d)",
+                       r.o.channels, r.o.height, r.o.width, KN__PICTURE_SIDE_MAX);
+    r.d = kn__dataset_new();
+    if (!r.d) return KN_ERR_OOM;
+    kn_status status = folder_read(&r, dir);
+    free(r.label);
+    return kn__dataset_give(out, r.d, status);
+}

@@ -1,0 +1,61 @@
+/* Checkpoints: safetensors files with weights, optimiser state, random numbers and the place in the
+ * data, from which training continues bit for bit.
+ *
+ *     kn_checkpoint run = {.params = params, .optim = adam, .net = net, .train = loader};
+ *     KN_TRY(kn_checkpoint_save("run.safetensors", &run, NULL));
+ *     …
+ *     KN_TRY(kn_checkpoint_load(&run, "run.safetensors"));  // in another process
+ *
+ * Weights have the names of their parameters, "conv1.weight", so any reader of safetensors finds
+ * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata. With params
+ * alone a file holds weights alone, and weights load from any safetensors file that has them.
+ * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
+ * is killed while it saves leaves the older file whole. One process at a time saves to a path.
+ * Threads: as for the saved and loaded objects.
+ */
+#ifndef KNET_CHECKPOINT_H
+#define KNET_CHECKPOINT_H
+
+#include <knet/data.h>
+#include <knet/file.h>
+#include <knet/layer.h>
+#include <knet/optim.h>
+#include <knet/scale.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The objects to save or load; params is needed, the others may be NULL. All borrowed. */
+typedef struct kn_checkpoint {
+    kn_params *params;    /* the weights */
+    kn_optim *optim;      /* its state */
+    kn_layer *net;        /* its layers' state, and the random numbers that they draw */
+    kn_layer *state;      /* instead of net: its layers' state alone, for weights to evaluate */
+    kn_loader *train;     /* its place */
+    kn_named *extra;      /* tensors of your own, which load writes into */
+    int n_extra;          /* how many */
+    uint64_t number[8];   /* of your own, such as the step; load fills them */
+    kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight" */
+    kn_loss_scale *scale; /* the factor of mixed precision */
+    uint64_t reserved[2]; /* zero */
+} kn_checkpoint;
+
+/* Options of kn_checkpoint_save; may be NULL. */
+typedef struct kn_checkpoint_options {
+    int keep;             /* older files that stay, as PATH.1 (the newest) to PATH.N; 0: none */
+    uint64_t reserved[4]; /* zero */
+} kn_checkpoint_options;
+
+/* Saves. Errors: IO with the path; the older file then stays as it was. */
+KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
+                                                  const kn_checkpoint_options *options);
+/* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
+ * FORMAT; INVALID for a file that lacks a tensor or a value, or has one of another shape, dtype,
+ * method or data set: each names it. */
+KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,127 @@
+/* Data sets in memory: samples of arrays, files and folders, for the loaders of data.h.
+ *
+ *     kn_dataset *all = NULL, *train = NULL, *test = NULL;
+ *     KN_TRY(kn_dataset_read_csv(&all, "iris.csv", NULL));
+ *     int64_t n = kn_dataset_size(all);
+ *     KN_TRY(kn_dataset_take(&train, all, 0, n - 30));
+ *     KN_TRY(kn_dataset_take(&test, all, n - 30, 30));
+ *     KN_TRY(kn_loader_create_from(&loader, train, &(kn_loader_options){.batch = 10}));
+ *
+ * A sample is x and, unless the set has none, y: each of any dtype and shape.
+ * Images are kept as bytes and become f32 in 0 … 1 in a batch. The x of a *sequence* is a row of
+ * numbers of its own length. Readers check a file as a whole; a FORMAT error names the file, the
+ * line or byte, and the value. Loaders share the set. Threads: any number may read; create and
+ * destroy need exclusive access.
+ */
+#ifndef KNET_DATASET_H
+#define KNET_DATASET_H
+
+#include <knet/ops.h>
+#include <knet/vocab.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Samples in memory. */
+typedef struct kn_dataset kn_dataset;
+
+/* The part of the data: train- or t10k- files, the folders "train" and "test". */
+typedef enum kn_split { KN_TRAIN = 0, KN_TEST = 1 } kn_split;
+
+/* --- from memory --- */
+/* Copies x [n,…] and y [n,…], which may be NULL, of any dtype and device. Labels of dtype KN_I64
+ * [n] are classes 0 … n_classes - 1; n_classes 0: the largest label, plus one. Errors: SHAPE if x
+ * and y have another n, or none; INVALID for a label that is negative or too large. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_create(kn_dataset **out, kn_tensor *x, kn_tensor *y,
+                                                 int64_t n_classes);
+/* n sequences of numbers, of which the i-th is values[offset[i]] … values[offset[i+1] - 1]; labels
+ * [n], or NULL. Copies. Errors: INVALID if offsets fall, or don't begin with 0. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_create_sequences(kn_dataset **out, const int64_t values[],
+                                                           const int64_t offset[], int64_t n,
+                                                           const int64_t labels[]);
+/* Options of kn_dataset_create_synthetic. */
+typedef struct kn_synthetic_options {
+    kn_shape shape;       /* of a sample, required */
+    int64_t n_classes;    /* 0: 10 */
+    int64_t words;        /* samples are KN_I64 in 0 … words - 1; 0: f32 in 0 … 1 */
+    kn_split split;       /* the splits have the same classes and other samples */
+    uint64_t seed;        /* of both */
+    uint64_t reserved[4]; /* zero */
+} kn_synthetic_options;
+/* Makes up n samples of separable classes. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_create_synthetic(kn_dataset **out, int64_t n,
+                                                           const kn_synthetic_options *options);
+/* Samples first … first + n - 1 of another set, which it shares. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first,
+                                               int64_t n);
+/* Destroys the set; loaders and parts of it stay valid. No-op on NULL. */
+KN_API void kn_dataset_destroy(kn_dataset *data);
+
+/* --- from files --- */
+/* Reads labelled images: idx files of the MNIST family (plain or gzip), CIFAR-10's or CIFAR-100's
+ * binary files (kn_loader_create names them), else what kn_dataset_read_folder finds in DIR/train
+ * or DIR/test. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_images(kn_dataset **out, const char *dir,
+                                                      kn_split split);
+/* Options of kn_dataset_read_folder; may be NULL. */
+typedef struct kn_folder_options {
+    int64_t height, width; /* images are scaled to it, bilinearly; 0: the first image's */
+    int64_t channels;      /* 1: grey, 3: colour; 0: the first image's */
+    uint64_t reserved[4];  /* zero */
+} kn_folder_options;
+/* Reads DIR/CLASS/IMAGE, PNG or JPEG: classes in the order of their names, images too. Errors:
+ * UNSUPPORTED for a format whose library this build lacks. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
+                                                      const kn_folder_options *options);
+/* Reads two arrays of an NPZ or safetensors file, as kn_dataset_create. y_name NULL: no labels.
+ * Integer labels of other dtypes become KN_I64. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_npz(kn_dataset **out, const char *path,
+                                                   const char *x_name, const char *y_name);
+/* Options of kn_dataset_read_csv; may be NULL. */
+typedef struct kn_csv_options {
+    char delimiter;       /* 0: ',' */
+    int target;           /* the column of y, from 1; negative: from the right; 0: the last one */
+    int no_target;        /* 1: all columns are x */
+    int regression;       /* 1: y is f32 [n,1]; 0: a class */
+    int header;           /* 1: the first line has names, -1: it has not; 0: it has, if a column of
+                           * x in it is no number */
+    uint64_t reserved[4]; /* zero */
+} kn_csv_options;
+/* Reads lines of numbers: x f32 [n,columns]. The classes of y may be any text; they are numbered
+ * by their order as numbers if all are, else as text. Fields may be quoted; empty lines are
+ * skipped. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
+                                                   const kn_csv_options *options);
+/* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
+ * on. Makes *vocab of it if that is NULL, by `options` (NULL: characters). */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab,
+                                                    const char *path, int64_t length,
+                                                    const kn_vocab_options *options);
+/* Options of kn_dataset_read_imdb; may be NULL. */
+typedef struct kn_imdb_options {
+    int64_t words;    /* words beyond the most frequent ones are unknown; 0: all */
+    int64_t length;   /* of longer reviews the last words; 0: all */
+    kn_vocab **vocab; /* of the raw folders: made of the training reviews unless it is one; NULL:
+                         not wanted */
+    uint64_t reserved[4]; /* zero */
+} kn_imdb_options;
+/* Reads film reviews (Maas et al. 2011) as sequences with class 0, negative, or 1: Keras's
+ * imdb.npz, or the folder aclImdb with its train/pos, train/neg …. Words of the NPZ file have
+ * Keras's numbers plus 3, after 0 padding, 1 start and 2 unknown, as there. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_read_imdb(kn_dataset **out, const char *path,
+                                                    kn_split split, const kn_imdb_options *options);
+
+/* --- contents --- */
+KN_API int64_t kn_dataset_size(const kn_dataset *data);    /* samples */
+KN_API int64_t kn_dataset_classes(const kn_dataset *data); /* 0: y is no class */
+/* The name of a class; NULL if classes have none. */
+KN_API const char *kn_dataset_class_name(const kn_dataset *data, int64_t i);
+/* The shape of a sample's x; of sequences [longest]. */
+KN_API kn_shape kn_dataset_shape(const kn_dataset *data);
+KN_API int kn_dataset_is_sequence(const kn_dataset *data); /* whether samples have lengths */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

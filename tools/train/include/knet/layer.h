@@ -1,0 +1,222 @@
+/* Layers: parts of a model that own their name, their parameters and their scope of the timer.
+ *
+ *     kn_layer *net = NULL;
+ *     KN_TRY(kn_layer_create(&net, params, NULL));          // the root: a sequence of layers
+ *     kn_layer_conv(net, "conv1", 1, 20, KN_SHAPE(5, 5), &(kn_layer_conv_options){.act = kn_relu});
+ *     kn_layer_maxpool(net, "pool1", KN_SHAPE(2, 2), NULL);
+ *     kn_layer_flatten(net, "flatten");
+ *     kn_layer *fc = kn_layer_linear(net, "fc", 2880, 10, NULL);
+ *     KN_TRY(kn_check());
+ *     …
+ *     kn_tensor *logits = kn_layer_forward(net, x);         // or one by one: kn_layer_forward(fc,
+ * x)
+ *
+ * Layers form a tree. A layer is created inside its parent, which owns it; destroying the root
+ * destroys all. The *path* of a layer joins the names from the root down, as "block1.conv2"; its
+ * parameters are "block1.conv2.weight" and "block1.conv2.bias", as in PyTorch. Parameters belong to
+ * the root's kn_params, whose optimiser updates them. Each forward opens a scope with the layer's
+ * name, and kn_backward one of the same name around its derivatives. A forward is a frame too: of
+ * what it computes only the result and what gradients need stay. Constructors return NULL with the
+ * error pending, and return NULL at once when the parent is NULL or an error is pending.
+ * Threads: any number may call forward of layers without random numbers; all else needs exclusive
+ * access.
+ */
+#ifndef KNET_LAYER_H
+#define KNET_LAYER_H
+
+#include <knet/param.h>
+#include <knet/sequence.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A layer. */
+typedef struct kn_layer kn_layer;
+
+/* Options of kn_layer_create; may be NULL. */
+typedef struct kn_layer_options {
+    uint64_t seed;        /* of the random numbers that layers draw, such as dropout's */
+    uint64_t reserved[4]; /* zero */
+} kn_layer_options;
+/* Creates a root: an empty sequence. Its parameters belong to params, which must live as long. */
+KN_API KN_MUST_CHECK kn_status kn_layer_create(kn_layer **out, kn_params *params,
+                                               const kn_layer_options *options);
+/* Destroys a root and all layers in it, but not their parameters. No-op on NULL. */
+KN_API void kn_layer_destroy(kn_layer *root);
+
+/* The result of the layer for x. Errors name the layer's path. */
+KN_API kn_tensor *kn_layer_forward(kn_layer *layer, kn_tensor *x);
+#define kn_layer_forward(...) KN_LOCATED((kn_layer_forward)(__VA_ARGS__))
+
+/* --- layers with parameters --- */
+/* An activation, by its op: kn_relu, kn_tanh, kn_gelu, … */
+typedef kn_tensor *(*kn_layer_act_fn)(kn_tensor *x);
+/* Options of kn_layer_linear and kn_layer_embedding; may be NULL. */
+typedef struct kn_layer_linear_options {
+    kn_init weight, bias; /* initial values; kind 0: Xavier's and zeros; embedding: normal */
+    kn_layer_act_fn act;  /* of the result; NULL: none */
+    int no_bias;          /* 1: without one */
+    uint64_t sparse;      /* embedding: 1: row-sparse gradients, see kn_param_sparse */
+    uint64_t reserved[3]; /* zero */
+} kn_layer_linear_options;
+/* x [...,n_in] → [...,n_out]; weight [n_out,n_in], bias [n_out]. */
+KN_API kn_layer *kn_layer_linear(kn_layer *parent, const char *name, int64_t n_in, int64_t n_out,
+                                 const kn_layer_linear_options *options);
+/* Options of kn_layer_conv; may be NULL. */
+typedef struct kn_layer_conv_options {
+    kn_conv_options conv; /* stride, padding, dilation, groups */
+    kn_init weight, bias; /* as above */
+    kn_layer_act_fn act;  /* of the result; NULL: none */
+    int no_bias;          /* 1: without one */
+    uint64_t reserved[4]; /* zero */
+} kn_layer_conv_options;
+/* x [B,n_in,spatial…] → [B,n_out,…]; weight [n_out,n_in/groups,window…], bias [n_out]. */
+KN_API kn_layer *kn_layer_conv(kn_layer *parent, const char *name, int64_t n_in, int64_t n_out,
+                               kn_shape window, const kn_layer_conv_options *options);
+/* kn_deconv of x [B,n_in,spatial…] → [B,n_out,…]; weight [n_in,n_out/groups,window…], bias [n_out].
+ */
+KN_API kn_layer *kn_layer_deconv(kn_layer *parent, const char *name, int64_t n_in, int64_t n_out,
+                                 kn_shape window, const kn_layer_conv_options *options);
+/* index [...] → [...,width]: rows of weight [n,width]. */
+KN_API kn_layer *kn_layer_embedding(kn_layer *parent, const char *name, int64_t n, int64_t width,
+                                    const kn_layer_linear_options *options);
+
+/* kn_rnn of x [T,B,n_in] → [T,B,hidden], twice as wide if bidirectional; one parameter, "weight",
+ * uniform in ±1/√hidden. Of the options, lengths, states and rng must be unset; dropout is of
+ * training alone. */
+KN_API kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
+                              const kn_rnn_options *options);
+/* What one forward of a kn_layer_rnn starts from and gives, as in kn_rnn_options; all may be NULL.
+ */
+typedef struct kn_layer_rnn_state {
+    const int64_t *lengths; /* [B] */
+    kn_tensor *h0;          /* the state before the first step */
+    kn_tensor *c0;          /* the same of the LSTM's c */
+    kn_tensor **h_n;        /* set to the state after the last step, in the frame of y */
+    kn_tensor **c_n;        /* the same of the LSTM's c */
+} kn_layer_rnn_state;
+/* kn_layer_forward with a state. */
+KN_API kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x,
+                                       const kn_layer_rnn_state *state);
+#define kn_layer_rnn_forward(...) KN_LOCATED((kn_layer_rnn_forward)(__VA_ARGS__))
+
+/* Options of kn_layer_attention; may be NULL. */
+typedef struct kn_layer_attention_options {
+    int64_t kv_heads;     /* heads of keys and values, a divisor of heads; 0: as many */
+    int causal;           /* 1: no position sees a later one */
+    int no_bias;          /* 1: the two linear layers in it have none */
+    uint64_t reserved[4]; /* zero */
+} kn_layer_attention_options;
+/* Self-attention with several heads, x [B,T,width] → [B,T,width]: kn_attention between the linear
+ * layers "qkv" and "out" in it. Vaswani et al. 2017. */
+KN_API kn_layer *kn_layer_attention(kn_layer *parent, const char *name, int64_t width,
+                                    int64_t heads, const kn_layer_attention_options *options);
+
+/* Options of the layers of normalization; may be NULL. */
+typedef struct kn_layer_norm_options {
+    double eps;           /* 0: 1e-5 */
+    double momentum;      /* kn_layer_batchnorm; 0: 0.1 */
+    kn_layer_act_fn act;  /* of the result; NULL: none */
+    uint64_t reserved[4]; /* zero */
+} kn_layer_norm_options;
+/* kn_batchnorm of x [B,n,…]: by the batch's mean and variance in training, by the running ones in
+ * evaluation. weight and bias [n] start as ones and zeros; "running_mean" and "running_var" [n] are
+ * its state. */
+KN_API kn_layer *kn_layer_batchnorm(kn_layer *parent, const char *name, int64_t n,
+                                    const kn_layer_norm_options *options);
+/* kn_layernorm and kn_rmsnorm over the last dimensions of x, which are `shape`; weight (and bias)
+ * of that shape. */
+KN_API kn_layer *kn_layer_layernorm(kn_layer *parent, const char *name, kn_shape shape,
+                                    const kn_layer_norm_options *options);
+KN_API kn_layer *kn_layer_rmsnorm(kn_layer *parent, const char *name, kn_shape shape,
+                                  const kn_layer_norm_options *options);
+/* kn_groupnorm of x [B,n,…]; weight and bias [n]. */
+KN_API kn_layer *kn_layer_groupnorm(kn_layer *parent, const char *name, int64_t n, int64_t groups,
+                                    const kn_layer_norm_options *options);
+
+/* --- layers without --- */
+/* Applies act. */
+KN_API kn_layer *kn_layer_act(kn_layer *parent, const char *name, kn_layer_act_fn act);
+/* Zeros elements with probability p and scales the others by 1/(1 - p); x itself in evaluation. */
+KN_API kn_layer *kn_layer_dropout(kn_layer *parent, const char *name, double p);
+KN_API kn_layer *kn_layer_maxpool(kn_layer *parent, const char *name, kn_shape window,
+                                  const kn_pooling_options *options);
+KN_API kn_layer *kn_layer_avgpool(kn_layer *parent, const char *name, kn_shape window,
+                                  const kn_pooling_options *options);
+/* x [B,C,spatial…] → [B,C]: the mean of each channel. */
+KN_API kn_layer *kn_layer_global_avgpool(kn_layer *parent, const char *name);
+KN_API kn_layer *kn_layer_flatten(kn_layer *parent, const char *name); /* [B,…] → [B,rest] */
+
+/* --- groups: layers that contain layers --- */
+/* Its layers one after the other, in the order of their creation. */
+KN_API kn_layer *kn_layer_sequential(kn_layer *parent, const char *name);
+/* x + body(x), where body is the sequence of the layers in it; He et al. 2016. */
+KN_API kn_layer *kn_layer_residual(kn_layer *parent, const char *name);
+/* Adds an empty sequence "shortcut" to a residual layer, whose result replaces x in the sum. */
+KN_API kn_layer *kn_layer_shortcut(kn_layer *residual);
+/* x and body(x) side by side along axis 1; Huang et al. 2017. */
+KN_API kn_layer *kn_layer_dense(kn_layer *parent, const char *name);
+/* A forward of your own over the layers in it, which it finds in ctx or by kn_layer_find. */
+typedef kn_tensor *(*kn_layer_fn)(void *ctx, kn_layer *self, kn_tensor *x);
+/* fn(ctx, layer, x); ctx is borrowed for as long as the layer lives. */
+KN_API kn_layer *kn_layer_function(kn_layer *parent, const char *name, kn_layer_fn fn, void *ctx);
+
+/* --- training and evaluation --- */
+/* Whether layers such as dropout train. */
+typedef enum kn_layer_mode {
+    KN_LAYER_AUTO = 0, /* while a tape records */
+    KN_LAYER_TRAIN,    /* always */
+    KN_LAYER_EVAL      /* never */
+} kn_layer_mode;
+/* Sets the mode of the layer and of all layers in it. */
+KN_API void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode);
+/* The mode of the layer. */
+KN_API kn_layer_mode kn_layer_mode_get(const kn_layer *layer);
+/* Whether the layer would train now. */
+KN_API bool kn_layer_is_training(const kn_layer *layer);
+/* Whether what the layer computes is freed and made again in backward, as by kn_recompute: of a
+ * block only its input and its result stay. The same results and gradients, bit for bit, for less
+ * memory and about a third more time. A layer that recomputes ignores this of the layers in it. */
+KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
+
+/* --- the frozen form: for inference alone --- */
+/* Folds each batch normalization into the convolution or linear layer created before it in the same
+ * parent, and lets activations and residual sums run inside convolutions. From then on a forward
+ * without a tape, in evaluation, takes the folded weights, copies of those at the time of the call;
+ * a forward under a tape runs as before. The layers of kn_layer_function must run in the order of
+ * their creation: where a folded one does not, its forward is an INVALID error. */
+KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
+/* Drops the folded weights. No-op on a root that is not frozen. */
+KN_API void kn_layer_thaw(kn_layer *root);
+/* act(norm(layer(x)) + around): a forward of the layers in turn; frozen, one call. norm and act may
+ * be NULL. For residual blocks in a kn_layer_function. */
+KN_API kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x,
+                                       kn_tensor *around, kn_layer_act_fn act);
+#define kn_layer_forward_add(...) KN_LOCATED((kn_layer_forward_add)(__VA_ARGS__))
+
+/* --- what a layer is made of --- */
+KN_API const char *kn_layer_name(const kn_layer *layer); /* inside its parent */
+KN_API const char *kn_layer_path(const kn_layer *layer); /* "" for a root */
+/* The layer at `path` inside, as "block1.conv2"; or NULL without an error. */
+KN_API kn_layer *kn_layer_find(kn_layer *layer, const char *path);
+/* Its own parameter of that name, as "weight"; or NULL without an error. */
+KN_API kn_tensor *kn_layer_param(kn_layer *layer, const char *name);
+/* The i-th of its own state tensors, which no gradient changes, such as "running_mean", and its
+ * name unless `name` is NULL; borrowed. NULL without an error beyond the last. */
+KN_API kn_tensor *kn_layer_state_at(kn_layer *layer, int i, const char **name);
+/* The elements of all parameters in the layer. */
+KN_API int64_t kn_layer_numel(const kn_layer *layer);
+/* Calls visit_fn for the layer and for all in it, parents first, until it returns false. Whether it
+ * never did. */
+KN_API bool kn_layer_walk(kn_layer *layer, bool (*visit_fn)(void *ctx, kn_layer *layer), void *ctx);
+/* The generator that the root's layers draw from; NULL: none has asked for one. */
+KN_API kn_rng *kn_layer_rng(kn_layer *layer);
+/* Moves parameters and state to a device, before the first backward and before optimisers are made.
+ */
+KN_API KN_MUST_CHECK kn_status kn_layer_to(kn_layer *root, kn_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,274 @@
+/* The tree of layers: creation, names, forward, mode, search. */
+#include "layer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- errors --- */
+
+void *kn__layer_fail(const kn__layer_kind *kind, const char *name, kn_status status,
+                     const char *fmt, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return KN_FAIL_NULL(status, "%s: %s: %s", kind->name, name ? name : "NULL", text);
+}
+
+bool kn__layer_reserved(const kn__layer_kind *kind, const char *name, const uint64_t reserved[4]) {
+    for (int i = 0; i < 4; i++) {
+        if (!reserved[i]) continue;
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "a reserved option is not zero");
+        return false;
+    }
+    return true;
+}
+
+/* --- life cycle --- */
+
+static void layer_free(kn_layer *layer) {
+    for (kn_layer *child = layer->first, *next; child; child = next) {
+        next = child->next;
+        layer_free(child);
+    }
+    for (int i = 0; i < layer->n_state; i++) kn_unhold(&layer->state[i].w);
+    for (int i = 0; i < 2; i++) kn_unhold(&layer->frozen[i]);
+    free(layer->path);
+    free(layer);
+}
+
+kn_status kn_layer_create(kn_layer **out, kn_params *params, const kn_layer_options *options) {
+    static const kn_layer_options defaults = {0};
+    if (!options) options = &defaults;
+    KN_TRY(kn_check());
+    if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_layer_create: params is NULL");
+    for (int i = 0; i < 4; i++)
+        if (options->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_layer_create: a reserved option is not zero");
+    kn__layer_root *root = calloc(1, sizeof *root);
+    char *path = root ? strdup("") : NULL;
+    if (!path) {
+        free(root);
+        return KN_FAIL(KN_ERR_OOM, "kn_layer_create: no host memory");
+    }
+    root->base.kind = &kn__layer_sequential_kind;
+    root->base.root = root;
+    root->base.name = root->base.path = path;
+    root->params = params;
+    root->seed = options->seed;
+    *out = &root->base;
+    return KN_OK;
+}
+
+void kn_layer_destroy(kn_layer *layer) {
+    if (!layer) return;
+    KN_ASSERT(!layer->parent);
+    if (layer->parent) return; /* its parent owns it */
+    kn_rng_destroy(layer->root->rng);
+    layer_free(layer);
+}
+
+static bool name_fits(const kn__layer_kind *kind, kn_layer *parent, const char *name) {
+    if (!name || !name[0] || strpbrk(name, "./")) {
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "a name is not empty and has no '.' or '/'");
+        return false;
+    }
+    if (!parent->kind->is_group) {
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "its parent %s takes no layers", parent->path);
+        return false;
+    }
+    for (const kn_layer *child = parent->first; child; child = child->next) {
+        if (strcmp(child->name, name) != 0) continue;
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "the name is taken");
+        return false;
+    }
+    return true;
+}
+
+static char *path_make(const kn_layer *parent, const char *name) {
+    size_t length = strlen(parent->path), bytes = length + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path) snprintf(path, bytes, "%s%s%s", parent->path, length ? "." : "", name);
+    return path;
+}
+
+void *kn__layer_add(kn_layer *parent, const char *name, const kn__layer_kind *kind) {
+    if (kn_pending() || !parent) {
+        if (!kn_pending()) kn__layer_fail(kind, name, KN_ERR_INVALID, "parent is NULL");
+        return NULL;
+    }
+    if (!name_fits(kind, parent, name)) return NULL;
+    kn_layer *layer = calloc(1, kind->size_bytes);
+    char *path = layer ? path_make(parent, name) : NULL;
+    if (!path) {
+        free(layer);
+        return kn__layer_fail(kind, name, KN_ERR_OOM, "no host memory");
+    }
+    layer->kind = kind;
+    layer->root = parent->root;
+    layer->parent = parent;
+    layer->path = path;
+    layer->name = path + strlen(path) - strlen(name);
+    layer->mode = parent->mode;
+    if (parent->last)
+        parent->last->next = layer;
+    else
+        parent->first = layer;
+    parent->last = layer;
+    return layer;
+}
+
+kn_tensor *kn__layer_param_add(kn_layer *layer, const char *name, kn_shape shape, kn_init init) {
+    KN_ASSERT(layer->n_params < KN__LAYER_PARAMS_MAX);
+    kn_tensor *w = kn_param(layer->root->params, shape, init, "%s.%s", layer->path, name);
+    if (w) layer->param[layer->n_params++] = (kn__layer_param){name, w};
+    return w;
+}
+
+kn_tensor *kn__layer_state_add(kn_layer *layer, const char *name, kn_shape shape, double value) {
+    KN_ASSERT(layer->n_state < KN__LAYER_STATE_MAX);
+    const kn_params *params = layer->root->params;
+    kn__layer_param *state = &layer->state[layer->n_state];
+    *state = (kn__layer_param){name, NULL};
+    KN_FRAME(.device = kn_params_device(params), .dtype = kn_params_dtype(params),
+             .record = KN_OFF);
+    kn_status status = kn_hold(&state->w, kn_full(shape, value));
+    if (status < 0) return kn_error_defer(status);
+    layer->n_state++;
+    return state->w;
+}
+
+kn_rng *kn__layer_rng(kn_layer *layer) {
+    kn__layer_root *root = layer->root;
+    if (root->rng) return root->rng;
+    kn_status status = kn_rng_create(&root->rng, root->seed);
+    if (status < 0) kn_error_defer(status);
+    return root->rng;
+}
+
+/* --- forward --- */
+
+/* A layer's error is its ops': it only adds where that was. */
+static kn_tensor *forward_failed(const kn_layer *layer) {
+    kn_status status = kn_check();
+    if (status == KN_OK) return NULL;
+    kn_error why = *kn_last_error();
+    return KN_FAIL_NULL(status, "%s: %s", layer->path, why.message);
+}
+
+/* The forward of a layer that recomputes, first in forward and then in backward. */
+static kn_tensor *part_forward(void *ctx, kn_tensor *const x[]) {
+    kn_layer *layer = ctx;
+    kn__layer_root *root = layer->root;
+    bool again = root->again;
+    root->again = !root->starts;
+    root->n_inside++;
+    kn_tensor *y = layer->kind->forward(layer, x[0]);
+    root->n_inside--;
+    root->again = again;
+    return y;
+}
+
+/* Inside of such a layer another one has nothing to save. */
+static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
+    kn__layer_root *root = layer->root;
+    if (!layer->recomputes || root->n_inside || !kn_frame_recording())
+        return layer->kind->forward(layer, x);
+    root->starts = true;
+    kn_tensor *y = kn_recompute(part_forward, layer, &x, 1, root->rng);
+    root->starts = false;
+    return y;
+}
+
+static kn_tensor *forward(kn_layer *layer, kn_tensor *x) {
+    KN_FRAME();
+    kn_tensor *y = run(layer, x);
+    if (!y && !layer->first) y = forward_failed(layer);
+    return kn_keep(y);
+}
+
+kn_tensor *(kn_layer_forward)(kn_layer *layer, kn_tensor *x) {
+    if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: layer is NULL");
+    if (kn_pending()) return NULL;
+    const char *problem = kn_tensor_problem(x);
+    if (problem)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: %s: x %s", layer->path, problem);
+    if (!layer->parent) return forward(layer, x); /* the root has no name */
+    KN_TAPE_SCOPE(layer->name);
+    return forward(layer, x);
+}
+
+/* --- mode --- */
+
+void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode) {
+    layer->mode = mode;
+    for (kn_layer *child = layer->first; child; child = child->next) kn_layer_mode_set(child, mode);
+}
+
+kn_layer_mode kn_layer_mode_get(const kn_layer *layer) { return layer->mode; }
+
+bool kn_layer_is_training(const kn_layer *layer) {
+    return layer->mode == KN_LAYER_AUTO ? kn_frame_recording() : layer->mode == KN_LAYER_TRAIN;
+}
+
+void kn_layer_recompute_set(kn_layer *layer, bool on) { layer->recomputes = on; }
+
+/* --- what a layer is made of --- */
+
+const char *kn_layer_name(const kn_layer *layer) { return layer->name; }
+const char *kn_layer_path(const kn_layer *layer) { return layer->path; }
+kn_rng *kn_layer_rng(kn_layer *layer) { return layer->root->rng; }
+
+kn_layer *kn_layer_find(kn_layer *layer, const char *path) {
+    size_t length = strcspn(path, ".");
+    for (kn_layer *child = layer->first; child; child = child->next) {
+        if (strlen(child->name) != length || strncmp(child->name, path, length) != 0) continue;
+        return path[length] ? kn_layer_find(child, path + length + 1) : child;
+    }
+    return NULL;
+}
+
+kn_tensor *kn_layer_param(kn_layer *layer, const char *name) {
+    for (int i = 0; i < layer->n_params; i++)
+        if (strcmp(layer->param[i].name, name) == 0) return layer->param[i].w;
+    return NULL;
+}
+
+kn_tensor *kn_layer_state_at(kn_layer *layer, int i, const char **name) {
+    if (i < 0 || i >= layer->n_state) return NULL;
+    if (name) *name = layer->state[i].name;
+    return layer->state[i].w;
+}
+
+int64_t kn_layer_numel(const kn_layer *layer) {
+    int64_t n = 0;
+    for (int i = 0; i < layer->n_params; i++) n += kn_tensor_numel(layer->param[i].w);
+    for (const kn_layer *child = layer->first; child; child = child->next)
+        n += kn_layer_numel(child);
+    return n;
+}
+
+bool kn_layer_walk(kn_layer *layer, bool (*visit_fn)(void *ctx, kn_layer *layer), void *ctx) {
+    if (!visit_fn(ctx, layer)) return false;
+    for (kn_layer *child = layer->first; child; child = child->next)
+        if (!kn_layer_walk(child, visit_fn, ctx)) return false;
+    return true;
+}
+
+static kn_status state_to(kn_layer *layer, kn_device *device) {
+    KN_FRAME(.record = KN_OFF);
+    for (int i = 0; i < layer->n_state; i++)
+        KN_TRY(kn_hold(&layer->state[i].w, kn_to(layer->state[i].w, device)));
+    for (kn_layer *child = layer->first; child; child = child->next)
+        KN_TRY(state_to(child, device));
+    return KN_OK;
+}
+
+kn_status kn_layer_to(kn_layer *root, kn_device *device) {
+    if (!root) return KN_FAIL(KN_ERR_INVALID, "kn_layer_to: root is NULL");
+    KN_TRY(kn_params_to(root->root->params, device));
+    return state_to(&root->root->base, device);
+}

@@ -1,0 +1,102 @@
+/* Layers' inside. A kind is a struct that begins with a kn_layer, and its forward. */
+#ifndef KN_LAYER_SRC_H
+#define KN_LAYER_SRC_H
+
+#include <knet/layer.h>
+#include <knet/op.h>
+#include <knet/tape.h>
+
+#include "checked.h"
+
+/* An op that fails inside a layer is reported at the call site of kn_layer_forward. */
+#undef KN_LOCATED
+#define KN_LOCATED(call) (call)
+
+typedef struct kn__layer_kind {
+    const char *name;                                     /* for messages: "kn_layer_conv" */
+    size_t size_bytes;                                    /* of its struct */
+    kn_tensor *(*forward)(kn_layer *layer, kn_tensor *x); /* may return x */
+    bool is_group;                                        /* may have layers in it */
+    /* Of layers into which normalization folds; 0 and NULL of others. */
+    int out_axis;                            /* of the weight's channels that come out, from 1 */
+    bool (*is_bare)(const kn_layer *layer);  /* whether nothing follows the product */
+    int64_t (*n_out)(const kn_layer *layer); /* channels */
+    /* act(layer(x) + around) of the frozen layer. */
+    kn_tensor *(*sum)(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
+} kn__layer_kind;
+
+enum { KN__LAYER_PARAMS_MAX = 4, KN__LAYER_STATE_MAX = 2 };
+typedef struct kn__layer_param {
+    const char *name; /* static storage: "weight" */
+    kn_tensor *w;     /* borrowed from the set; of state: a slot */
+} kn__layer_param;
+
+typedef struct kn__layer_root kn__layer_root;
+struct kn_layer {
+    const kn__layer_kind *kind;
+    kn__layer_root *root;
+    kn_layer *parent, *next; /* next: the sibling created after it */
+    kn_layer *first, *last;  /* the layers in it */
+    char *path;              /* owned; "" of the root */
+    const char *name;        /* its end */
+    kn_layer_mode mode;      /* inherited when it is created */
+    bool recomputes;         /* its values are made again in backward */
+    kn__layer_param param[KN__LAYER_PARAMS_MAX];
+    kn__layer_param state[KN__LAYER_STATE_MAX];
+    int n_params, n_state;
+    kn_tensor *frozen[2]; /* slots: weight and bias with `inside` folded in */
+    kn_layer *inside;     /* the layer whose work this one does while frozen; NULL: none */
+    kn_layer *done_by;    /* the layer that does this one's */
+};
+
+struct kn__layer_root {
+    kn_layer base; /* a sequence */
+    kn_params *params;
+    uint64_t seed;
+    kn_rng *rng;  /* NULL before a layer asks for it */
+    int n_inside; /* forwards of layers that recompute, open now */
+    bool starts;  /* such a forward is the first one, not backward's */
+    bool again;   /* the open one is backward's */
+    bool frozen;  /* kn_layer_freeze */
+};
+
+/* A layer of this kind, zeroed beyond its base, in the parent; NULL: the error is pending. */
+void *kn__layer_add(kn_layer *parent, const char *name, const kn__layer_kind *kind);
+/* Adds the parameter "PATH.name"; NULL: the error is pending, and the layer stays in its parent. */
+kn_tensor *kn__layer_param_add(kn_layer *layer, const char *name, kn_shape shape, kn_init init);
+/* Adds state of the parameters' device and dtype, filled with the value. NULL: as above. */
+kn_tensor *kn__layer_state_add(kn_layer *layer, const char *name, kn_shape shape, double value);
+/* act(y); NULL: none. */
+static inline kn_tensor *kn__layer_activated(kn_layer_act_fn act, kn_tensor *y) {
+    return act && y ? act(y) : y;
+}
+/* The root's generator, created at the first call. NULL: the error is pending. */
+kn_rng *kn__layer_rng(kn_layer *layer);
+/* Whether this forward is made again by backward: state keeps what the first one wrote. */
+static inline bool kn__layer_again(const kn_layer *layer) { return layer->root->again; }
+/* The layers of a group one after the other. */
+kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x);
+/* Fails with "kn_layer_conv: conv1: …", pending; returns NULL. */
+void *kn__layer_fail(const kn__layer_kind *kind, const char *name, kn_status status,
+                     const char *fmt, ...) KN_PRINTF(4, 5);
+/* The error of options whose reserved fields are not zero; false then. */
+bool kn__layer_reserved(const kn__layer_kind *kind, const char *name, const uint64_t reserved[4]);
+
+extern const kn__layer_kind kn__layer_sequential_kind, kn__layer_residual_kind,
+    kn__layer_batchnorm_kind, kn__layer_act_kind;
+
+/* --- the frozen form (freeze.c) --- */
+/* Whether the layer runs in its frozen form now: not under a tape, and not in training. */
+bool kn__layer_is_frozen(const kn_layer *layer);
+/* y holds the work of layer->inside too, which checks it by kn__layer_is_done. */
+kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y);
+/* Whether x is what layer->done_by gave last; false: the error is pending. */
+bool kn__layer_is_done(const kn_layer *layer, const kn_tensor *x);
+/* kind->sum in a scope and a frame of the layer's. */
+kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
+/* Of a layer of batchnorm, and of the layer kn_layer_act. */
+double kn__layer_norm_eps(const kn_layer *norm);
+kn_layer_act_fn kn__layer_norm_act(const kn_layer *norm);
+kn_layer_act_fn kn__layer_act_of(const kn_layer *act);
+
+#endif

@@ -1,0 +1,37 @@
+/* Texts and reviews as the models want them. */
+#include "model.h"
+
+/* The first nine tenths of the samples, or the others. */
+static kn_status part(kn_dataset **out, kn_dataset *all, kn_split split) {
+    int64_t n = kn_dataset_size(all), train = n - (n + 9) / 10;
+    kn_status status = split == KN_TEST ? kn_dataset_take(out, all, train, n - train)
+                                        : kn_dataset_take(out, all, 0, train);
+    kn_dataset_destroy(all);
+    return status;
+}
+
+static kn_status text_read(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                           kn_split split, kn_vocab_unit unit) {
+    kn_dataset *all = NULL;
+    kn_vocab *vocab = NULL;
+    const kn_vocab_options options = {.unit = unit, .size = facts->words};
+    kn_status status = kn_dataset_read_text(&all, &vocab, path, facts->x.dim[0], &options);
+    kn_vocab_destroy(vocab);
+    return status < 0 ? status : part(out, all, split);
+}
+
+kn_status kn__read_characters(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                              kn_split split) {
+    return text_read(out, facts, path, split, KN_CHARACTERS);
+}
+
+kn_status kn__read_words(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                         kn_split split) {
+    return text_read(out, facts, path, split, KN_WORDS);
+}
+
+kn_status kn__read_reviews(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                           kn_split split) {
+    const kn_imdb_options options = {.words = facts->words - 3, .length = facts->x.dim[0]};
+    return kn_dataset_read_imdb(out, path, split, &options);
+}

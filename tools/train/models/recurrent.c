@@ -1,0 +1,196 @@
+/* Recurrent networks over words and characters: sentiment, language models. */
+#include <stdio.h>
+
+#include "model.h"
+
+/* --- sentiment of a text: ilkarman/DeepLearningFrameworks --- */
+
+static kn_status gru_init(void *model, kn_layer *net) {
+    const kn__words_sizes *s = model;
+    kn_layer_embedding(net, "words", s->words, s->embed, NULL);
+    kn_layer_rnn(net, "gru", s->embed, &(kn_rnn_options){.hidden = s->hidden, .mode = KN_RNN_GRU});
+    kn_layer_linear(net, "fc", s->hidden, s->classes, NULL);
+    return kn_check();
+}
+
+/* x [B,T] → [B,classes]: by the state after the last step, padding included, as the original. */
+static kn_tensor *gru_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    (void)model;
+    kn_tensor *words = kn__layer_apply(net, "words", kn__time_first(batch->x)); /* [T,B,E] */
+    kn_tensor *h = kn__layer_apply(net, "gru", words);                          /* [T,B,H] */
+    return kn__layer_apply(net, "fc", kn_select(h, -1, 0));
+}
+
+const kn_model_kind kn__gru_imdb = {
+    .name = "gru_imdb",
+    .summary = "a GRU that tells praise from blame",
+    .size_bytes = sizeof(kn__words_sizes),
+    .sizes = &(const kn__words_sizes){.words = 30000, .embed = 125, .hidden = 100, .classes = 2},
+    .init = gru_init,
+    .predict = gru_predict,
+    .facts = &(const kn_model_facts){
+        .n_params = 3818302,
+        .data = "IMDB, the last 150 words of a review",
+        .published = "3 epochs on a K80: Knet 29 s, MXNet 29, TensorFlow 30, PyTorch 31, CNTK 32, "
+                     "Keras 35; accuracy 86 %",
+        .x = {{150}, 1},
+        .words = 30000,
+        .n_classes = 2,
+        .batch = 64,
+        .n_made = 2560,
+        .optimizer = "adam",
+        .lr = 0.001,
+        .optim = kn__optim_adam,
+        .read = kn__read_reviews}};
+
+/* --- the next character: karpathy/char-rnn --- */
+
+static kn_status char_init(void *model, kn_layer *net) {
+    const kn__words_sizes *s = model;
+    kn_layer_rnn(net, "lstm", s->words,
+                 &(kn_rnn_options){.hidden = s->hidden, .layers = s->layers});
+    kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
+    return kn_check();
+}
+
+/* x [B,T] → [T,B,words] */
+static kn_tensor *char_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    const kn__words_sizes *s = model;
+    kn_tensor *x = kn_one_hot(kn__time_first(batch->x), s->words); /* [T,B,words] */
+    return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", x));
+}
+
+static kn_tensor *char_loss(void *model, kn_layer *net, const kn_batch *batch) {
+    return kn__words_loss(char_predict(model, net, batch), batch->y);
+}
+
+/* The record clamps each gradient to ±5, which its gradients never reach. */
+static kn_status char_optim(kn_optim **out, kn_params *params, double lr) {
+    return kn_rmsprop_create(out, params, lr,
+                             &(kn_adaptive_options){.rho = 0.95, .eps = 1e-8, .clip_norm = 5});
+}
+
+#define CHARACTERS(n_params_, published_)                                                          \
+    &(const kn_model_facts) {                                                                      \
+        .n_params = n_params_, .data = "tiny Shakespeare, 65 characters, 50 at a time",            \
+        .published = published_, .x = {{50}, 1}, .words = 65, .batch = 50, .n_made = 500,          \
+        .optimizer = "rmsprop", .lr = 0.002, .optim = char_optim, .made = kn__made_text,           \
+        .read = kn__read_characters, .path = KN__CORPUS                                            \
+    }
+
+const kn_model_kind kn__char_lstm = {
+    .name = "char_lstm",
+    .summary = "two layers of LSTM that write text",
+    .size_bytes = sizeof(kn__words_sizes),
+    .sizes = &(const kn__words_sizes){.words = 65, .hidden = 128, .layers = 2},
+    .init = char_init,
+    .predict = char_predict,
+    .loss = char_loss,
+    .facts = CHARACTERS(240321, "Knet's larger one (334 units) on a GPU: 23 ms a step of 256x100")};
+
+/* --- the same, an op at a time for each step, as nngraph did --- */
+
+static kn_status steps_init(void *model, kn_layer *net) {
+    const kn__words_sizes *s = model;
+    char name[32];
+    for (int64_t k = 0; k < s->layers; k++) {
+        int64_t from = k ? s->hidden : s->words;
+        snprintf(name, sizeof name, "i2h%d", (int)k);
+        kn_layer_linear(net, name, from, 4 * s->hidden, NULL);
+        snprintf(name, sizeof name, "h2h%d", (int)k);
+        kn_layer_linear(net, name, s->hidden, 4 * s->hidden, NULL);
+    }
+    kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
+    return kn_check();
+}
+
+/* One step of a layer: x [B,n] → the new state h [B,H], and c in place of the old one. */
+static kn_tensor *cell(kn_layer *net, int k, kn_tensor *x, kn_tensor *h, kn_tensor **c) {
+    char name[2][32];
+    kn_tensor *gate[4];
+    snprintf(name[0], sizeof name[0], "i2h%d", k);
+    snprintf(name[1], sizeof name[1], "h2h%d", k);
+    kn_tensor *sum = kn_add(kn__layer_apply(net, name[0], x), kn__layer_apply(net, name[1], h));
+    if (kn_chunk(gate, sum, 4, 1) < 0) return kn_error_defer(kn_last_error()->status);
+    *c = kn_add(kn_mul(kn_sigm(gate[1]), *c), kn_mul(kn_sigm(gate[0]), kn_tanh(gate[3])));
+    return kn_mul(kn_sigm(gate[2]), kn_tanh(*c));
+}
+
+/* x [B,T] → [T,B,words]. Gates in nngraph's order: i, f, o, g. */
+static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    const kn__words_sizes *s = model;
+    enum { LAYERS_MAX = 4, STEPS_MAX = 512 };
+    kn_tensor *h[LAYERS_MAX], *c[LAYERS_MAX], *y[STEPS_MAX];
+    kn_shape shape = kn_tensor_shape(batch->x);
+    int steps = (int)shape.dim[1];
+    if (shape.n_dims != 2 || steps > STEPS_MAX)
+        return KN_FAIL_NULL(KN_ERR_SHAPE, "char_lstm_steps: x is [B,T] with T at most %d",
+                            (int)STEPS_MAX);
+    kn_tensor *x = kn_one_hot(kn__time_first(batch->x), s->words); /* [T,B,words] */
+    for (int64_t k = 0; k < s->layers; k++)
+        h[k] = c[k] = kn_zeros(KN_SHAPE(shape.dim[0], s->hidden));
+    for (int t = 0; t < steps; t++) {
+        y[t] = kn_select(x, t, 0);
+        for (int64_t k = 0; k < s->layers; k++) y[t] = h[k] = cell(net, (int)k, y[t], h[k], &c[k]);
+    }
+    return kn__layer_apply(net, "fc", kn_stack(y, steps, 0));
+}
+
+static kn_tensor *steps_loss(void *model, kn_layer *net, const kn_batch *batch) {
+    return kn__words_loss(steps_predict(model, net, batch), batch->y);
+}
+
+const kn_model_kind kn__char_lstm_steps = {
+    .name = "char_lstm_steps",
+    .summary = "the same as small ops, one step after the other",
+    .size_bytes = sizeof(kn__words_sizes),
+    .sizes = &(const kn__words_sizes){.words = 65, .hidden = 128, .layers = 2},
+    .init = steps_init,
+    .predict = steps_predict,
+    .loss = steps_loss,
+    .facts = CHARACTERS(240321, NULL)};
+
+/* --- the next word: dynet-benchmark's rnnlm-batch --- */
+
+static kn_status lm_init(void *model, kn_layer *net) {
+    const kn__words_sizes *s = model;
+    kn_layer_embedding(net, "words", s->words, s->embed, NULL);
+    kn_layer_rnn(net, "lstm", s->embed, &(kn_rnn_options){.hidden = s->hidden});
+    kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
+    return kn_check();
+}
+
+/* x [B,T] → [T,B,words] */
+static kn_tensor *lm_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    (void)model;
+    kn_tensor *words = kn__layer_apply(net, "words", kn__time_first(batch->x));
+    return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", words));
+}
+
+static kn_tensor *lm_loss(void *model, kn_layer *net, const kn_batch *batch) {
+    return kn__words_loss(lm_predict(model, net, batch), batch->y);
+}
+
+const kn_model_kind kn__lstm_lm = {
+    .name = "lstm_lm",
+    .summary = "a language model of words",
+    .size_bytes = sizeof(kn__words_sizes),
+    .sizes = &(const kn__words_sizes){.words = 10000, .embed = 128, .hidden = 256},
+    .init = lm_init,
+    .predict = lm_predict,
+    .loss = lm_loss,
+    .facts = &(const kn_model_facts){
+        .n_params = 4245264,
+        .data = "Penn Treebank, 10,000 words, 22 at a time",
+        .published = "words a second on a K80: Knet 28,500 (with 256 and 128 units), DyNet 18,700, "
+                     "Chainer 16,000",
+        .x = {{22}, 1},
+        .words = 10000,
+        .batch = 64,
+        .n_made = 640,
+        .optimizer = "adam",
+        .lr = 0.001,
+        .optim = kn__optim_adam,
+        .made = kn__made_text,
+        .read = kn__read_words,
+        .path = KN__CORPUS}};

@@ -1,0 +1,135 @@
+#include <inttypes.h>
+#include <knet/search.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* --- golden section --- */
+
+typedef struct point {
+    double x, loss;
+} point;
+
+static kn_status try_at(point *out, point *best, kn_search_fn fn, void *ctx, double x) {
+    double loss = 0;
+    KN_TRY(fn(&loss, ctx, x));
+    *out = (point){x, isnan(loss) ? (double)INFINITY : loss};
+    if (out->loss < best->loss || isnan(best->x)) *best = *out;
+    return KN_OK;
+}
+
+/* Of the inner points a < b the better one stays inside the smaller interval. */
+kn_status kn_search_golden(double *x, double *loss, kn_search_fn fn, void *ctx, double lo,
+                           double hi, int n_calls) {
+    const double ratio = (sqrt(5) - 1) / 2;
+    if (!fn || !(lo < hi) || !isfinite(hi - lo) || n_calls < 2)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_search_golden: from %g to %g in %d calls; 2 or more are needed", lo, hi,
+                       n_calls);
+    point a, b, best = {.x = (double)NAN, .loss = (double)INFINITY};
+    KN_TRY(try_at(&a, &best, fn, ctx, hi - ratio * (hi - lo)));
+    KN_TRY(try_at(&b, &best, fn, ctx, lo + ratio * (hi - lo)));
+    for (int i = 2; i < n_calls; i++) {
+        if (a.loss <= b.loss) {
+            hi = b.x;
+            b = a;
+            KN_TRY(try_at(&a, &best, fn, ctx, hi - ratio * (hi - lo)));
+        } else {
+            lo = a.x;
+            a = b;
+            KN_TRY(try_at(&b, &best, fn, ctx, lo + ratio * (hi - lo)));
+        }
+    }
+    *x = best.x;
+    *loss = best.loss;
+    return KN_OK;
+}
+
+/* --- hyperband --- */
+
+typedef struct trial {
+    int64_t i;
+    double loss;
+} trial;
+
+static kn_status options_read(kn_hyperband *o, const kn_hyperband *h) {
+    *o = *h;
+    if (!o->eta) o->eta = 3;
+    bool fits = o->resource_max >= 1 && o->resource_max <= INT32_MAX && o->eta >= 2;
+    for (int i = 0; i < 4; i++) fits = fits && !o->reserved[i];
+    if (fits) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_hyperband: resource_max %" PRId64 " must be 1 or more, eta %" PRId64
+                   " 2 or more, reserved fields zero",
+                   o->resource_max, o->eta);
+}
+
+/* The rounds of the first bracket, but for its last: how often resource_max can be divided. */
+static int brackets_of(const kn_hyperband *o) {
+    int s = 0;
+    for (int64_t r = o->resource_max; r >= o->eta; r /= o->eta) s++;
+    return s;
+}
+
+static int64_t power(int64_t base, int n) {
+    int64_t out = 1;
+    for (int i = 0; i < n; i++) out *= base;
+    return out;
+}
+
+/* Configurations of the bracket with s rounds before its last: ⌈(s_max + 1)·eta^s / (s + 1)⌉. */
+static int64_t bracket_size(const kn_hyperband *o, int s_max, int s) {
+    return ((s_max + 1) * power(o->eta, s) + s) / (s + 1);
+}
+
+int64_t kn_hyperband_count(const kn_hyperband *h) {
+    kn_hyperband o;
+    int64_t n = 0;
+    if (options_read(&o, h) < 0) return -1;
+    int s_max = brackets_of(&o);
+    for (int s = s_max; s >= 0; s--) n += bracket_size(&o, s_max, s);
+    return n;
+}
+
+static int by_loss(const void *a, const void *b) {
+    const trial *x = a, *y = b;
+    if (x->loss != y->loss) return x->loss < y->loss ? -1 : 1;
+    return x->i < y->i ? -1 : x->i > y->i;
+}
+
+/* Successive halving. */
+static kn_status bracket_run(trial *best, trial *trials, int64_t n, int s, const kn_hyperband *o) {
+    for (int round = 0; round <= s && n > 0; round++) {
+        int64_t resource = o->resource_max / power(o->eta, s - round);
+        for (int64_t k = 0; k < n; k++) {
+            KN_TRY(o->fn(&trials[k].loss, o->ctx, trials[k].i, resource));
+            if (isnan(trials[k].loss)) trials[k].loss = (double)INFINITY;
+            if (best->i < 0 || trials[k].loss < best->loss) *best = trials[k];
+        }
+        qsort(trials, (size_t)n, sizeof *trials, by_loss);
+        n /= o->eta;
+    }
+    return KN_OK;
+}
+
+kn_status kn_hyperband_run(int64_t *best_i, double *loss, const kn_hyperband *h) {
+    kn_hyperband o;
+    KN_TRY(options_read(&o, h));
+    if (!o.fn) return KN_FAIL(KN_ERR_INVALID, "kn_hyperband_run: fn is NULL");
+    int s_max = brackets_of(&o);
+    int64_t first = 0;
+    trial best = {-1, (double)INFINITY};
+    kn_status status = KN_OK;
+    for (int s = s_max; s >= 0 && status == KN_OK; s--) {
+        int64_t n = bracket_size(&o, s_max, s);
+        trial *trials = calloc((size_t)n, sizeof *trials);
+        if (!trials) return KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " configurations", n);
+        for (int64_t k = 0; k < n; k++) trials[k].i = first + k;
+        first += n;
+        status = bracket_run(&best, trials, n, s, &o);
+        free(trials);
+    }
+    KN_TRY(status);
+    *best_i = best.i;
+    *loss = best.loss;
+    return KN_OK;
+}

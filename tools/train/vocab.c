@@ -1,0 +1,211 @@
+/* Words and characters, counted and numbered. */
+#include <inttypes.h>
+#include <knet/vocab.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+#include "hash.h"
+#include "utf8.h"
+
+enum { SPECIAL = 2, WORD_BYTES_MAX = 256 }; /* of longer words the first bytes count */
+
+typedef struct word {
+    uint64_t key; /* of the hash table: of its text */
+    char *text;   /* owned; of n bytes, and a zero */
+    size_t n;
+    int64_t count, number;
+} word;
+
+struct kn_vocab {
+    kn_vocab_unit unit;
+    kn__hash words; /* of word */
+    char **list;    /* [size]: the first two owned */
+    int64_t size;
+};
+
+/* --- cutting a text --- */
+
+typedef struct cutter {
+    const char *at, *end;
+    kn_vocab_unit unit;
+    char word[WORD_BYTES_MAX + 1];
+    size_t n;
+} cutter;
+
+static bool is_letter(char c) {
+    unsigned char u = (unsigned char)c;
+    return (u >= '0' && u <= '9') || (u >= 'a' && u <= 'z') || (u >= 'A' && u <= 'Z') || u >= 0x80;
+}
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == 0; }
+
+static void cutter_put(cutter *c, char byte) {
+    if (c->n < WORD_BYTES_MAX) c->word[c->n++] = byte;
+}
+
+/* The character of UTF-8 at the cutter, which need not end in a zero. */
+static bool character_next(cutter *c) {
+    char four[5] = {0};
+    if (c->at == c->end) return false;
+    for (int i = 0; i < 4 && c->at + i < c->end; i++) four[i] = c->at[i];
+    size_t n = kn__utf8_bytes(four);
+    if (n == 0) n = 1;
+    for (size_t i = 0; i < n; i++) cutter_put(c, *c->at++);
+    return true;
+}
+
+static bool word_next(cutter *c) {
+    while (c->at < c->end && is_space(*c->at)) c->at++;
+    if (c->at == c->end) return false;
+    if (!is_letter(*c->at)) return character_next(c);
+    while (c->at < c->end) {
+        bool inside = *c->at == '\'' && c->at + 1 < c->end && is_letter(c->at[1]);
+        if (!is_letter(*c->at) && !inside) break;
+        cutter_put(c, *c->at >= 'A' && *c->at <= 'Z' ? (char)(*c->at - 'A' + 'a') : *c->at);
+        c->at++;
+    }
+    return true;
+}
+
+static bool cutter_next(cutter *c) {
+    c->n = 0;
+    bool some = c->unit == KN_WORDS ? word_next(c) : character_next(c);
+    c->word[c->n] = 0;
+    return some;
+}
+
+/* --- the table --- */
+
+/* Of its bytes: a character may be a zero. */
+static uint64_t key_of(const char *text, size_t n) {
+    uint64_t h = KN__GOLDEN;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001B3u;
+    return kn__spread(h) | (uint64_t)1 << 63;
+}
+
+/* The slot of the word, or the free one for it. The table has slots. */
+static word *slot_find(const kn__hash *words, const char *text, size_t n) {
+    uint64_t key = key_of(text, n);
+    word *w = kn__hash_find(words, sizeof *w, key);
+    while (w->key && (w->n != n || memcmp(w->text, text, n) != 0))
+        w = kn__hash_after(words, sizeof *w, w);
+    return w;
+}
+
+static kn_status word_count(kn__hash *words, const char *text, size_t n) {
+    if (kn__hash_is_full(words) && !kn__hash_grow(words, sizeof(word), 256))
+        return KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory for %zu words", words->n_used);
+    word *w = slot_find(words, text, n);
+    if (!w->key) {
+        char *own = malloc(n + 1);
+        if (!own) return KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory for a word");
+        memcpy(own, text, n);
+        own[n] = 0;
+        kn__hash_use(words, w, key_of(text, n));
+        w->text = own;
+        w->n = n;
+    }
+    w->count++;
+    return KN_OK;
+}
+
+static int by_count(const void *a, const void *b) {
+    const word *x = *(word *const *)a, *y = *(word *const *)b;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
+    return strcmp(x->text, y->text);
+}
+
+/* Numbers the words, and lists their texts. */
+static kn_status words_number(kn_vocab *v, const kn_vocab_options *o) {
+    word **order = malloc(v->words.n_used * sizeof(word *) + 1);
+    v->list = calloc(v->words.n_used + SPECIAL, sizeof *v->list);
+    if (!order || !v->list) {
+        free(order);
+        return KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory for %zu words", v->words.n_used);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < v->words.n_slots; i++) {
+        word *w = kn__hash_at(&v->words, sizeof *w, i);
+        if (w->key) order[n++] = w;
+    }
+    qsort(order, n, sizeof *order, by_count);
+    v->list[0] = strdup("<pad>");
+    v->list[1] = strdup("<unk>");
+    v->size = SPECIAL;
+    for (size_t i = 0; i < n; i++) {
+        bool kept = order[i]->count >= o->least && (!o->size || v->size < o->size);
+        order[i]->number = kept ? v->size : 1;
+        if (kept) v->list[v->size++] = order[i]->text;
+    }
+    free(order);
+    return v->list[0] && v->list[1] ? KN_OK : KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory");
+}
+
+kn_status kn_vocab_create(kn_vocab **out, const char *text, size_t text_bytes,
+                          const kn_vocab_options *options) {
+    kn_vocab_options o = options ? *options : (kn_vocab_options){0};
+    for (int i = 0; i < 4; i++)
+        if (o.reserved[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_vocab_create: a reserved option is not zero");
+    if ((o.size && o.size <= SPECIAL) || o.least < 0 || (!text && text_bytes))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_vocab_create: size %" PRId64 " must be 3 or more, least %" PRId64
+                       " not negative",
+                       o.size, o.least);
+    kn_vocab *v = calloc(1, sizeof *v);
+    if (!v) return KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory");
+    v->unit = o.unit;
+    kn_status status = KN_OK;
+    cutter c = {.at = text, .end = text + text_bytes, .unit = o.unit};
+    while (text_bytes && status == KN_OK && cutter_next(&c))
+        status = word_count(&v->words, c.word, c.n);
+    if (status == KN_OK) status = words_number(v, &o);
+    if (status == KN_OK)
+        *out = v;
+    else
+        kn_vocab_destroy(v);
+    return status;
+}
+
+void kn_vocab_destroy(kn_vocab *v) {
+    if (!v) return;
+    for (size_t i = 0; i < v->words.n_slots; i++)
+        free(((word *)kn__hash_at(&v->words, sizeof(word), i))->text);
+    for (int64_t i = 0; v->list && i < SPECIAL; i++) free(v->list[i]);
+    free(v->list);
+    kn__hash_release(&v->words);
+    free(v);
+}
+
+int64_t kn_vocab_size(const kn_vocab *v) { return v->size; }
+const char *kn_vocab_word(const kn_vocab *v, int64_t i) {
+    return i >= 0 && i < v->size ? v->list[i] : NULL;
+}
+
+int64_t kn_vocab_find(const kn_vocab *v, const char *text, size_t n) {
+    if (!v->words.n_slots) return 1;
+    const word *w = slot_find(&v->words, text, n);
+    return w->key ? w->number : 1;
+}
+
+kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *v, const char *text,
+                          size_t text_bytes) {
+    cutter c = {.at = text, .end = text + text_bytes, .unit = v->unit};
+    size_t room = 0, used = 0;
+    int64_t *list = NULL;
+    while (text_bytes && cutter_next(&c)) {
+        if (used == room) {
+            room = room ? 2 * room : 256;
+            int64_t *more = realloc(list, room * sizeof *list);
+            if (!more) {
+                free(list);
+                return KN_FAIL(KN_ERR_OOM, "kn_vocab_encode: no memory for %zu words", room);
+            }
+            list = more;
+        }
+        list[used++] = kn_vocab_find(v, c.word, c.n);
+    }
+    *index = list ? list : calloc(1, sizeof *list);
+    *n = (int64_t)used;
+    return *index ? KN_OK : KN_FAIL(KN_ERR_OOM, "kn_vocab_encode: no memory");
+}
