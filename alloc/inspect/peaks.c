@@ -1,18 +1,27 @@
 /* High-water marks that start again, nested. */
+#include "device/observe.h"
 #include "inspect/census.h"
 #include "pool/counts.h"
 #include "pool/pool_lock.h"
 
+static void tell(kn_pool *pool, uint64_t live_bytes_max) {
+    const kn_observer *observer = kn__observer();
+    if (observer && observer->on_peaks_reset) observer->on_peaks_reset(pool, live_bytes_max);
+}
+
 void kn_pool_peaks_reset(kn_pool *pool) {
+    kn_pool_stats stats;
     kn__pool_lock(pool);
+    kn__pool_stats(&stats, pool);
     kn__peaks_reset(pool);
     kn__pool_unlock(pool);
+    tell(pool, stats.live_bytes_max);
 }
 
 kn_status kn_pool_peaks_push(kn_pool *pool) {
     kn_pool_stats stats;
-    kn_pool_stats_read(&stats, sizeof stats, pool);
     kn__pool_lock(pool);
+    kn__pool_stats(&stats, pool);
     bool room = pool->n_peaks < KN__PEAKS;
     if (room) {
         pool->peaks[pool->n_peaks].live = (int64_t)stats.live_bytes_max;
@@ -20,15 +29,18 @@ kn_status kn_pool_peaks_push(kn_pool *pool) {
         kn__peaks_reset(pool);
     }
     kn__pool_unlock(pool);
-    if (room) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "kn_pool_peaks_push: pool %s: %d are pushed already", pool->name,
-                   KN__PEAKS);
+    if (!room) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_pool_peaks_push: pool %s: %d are pushed already",
+                       pool->name, KN__PEAKS);
+    }
+    tell(pool, stats.live_bytes_max);
+    return KN_OK;
 }
 
 kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool) {
     kn_pool_stats stats;
-    kn_pool_stats_read(&stats, sizeof stats, pool);
     kn__pool_lock(pool);
+    kn__pool_stats(&stats, pool);
     bool any = pool->n_peaks > 0;
     if (any) {
         int64_t live = pool->peaks[--pool->n_peaks].live;

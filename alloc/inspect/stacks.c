@@ -295,6 +295,9 @@ static void on_use(kn_pool *pool, void *ptr, kn_stream stream) {
 static void on_reserve(kn_pool *pool, int64_t delta, uint64_t reserved) {
     PASS_ON(on_reserve, pool, delta, reserved);
 }
+static void on_peaks_reset(kn_pool *pool, uint64_t live_max) {
+    PASS_ON(on_peaks_reset, pool, live_max);
+}
 static void on_oom(kn_pool *pool, size_t wanted) { PASS_ON(on_oom, pool, wanted); }
 static void on_pool_create(kn_pool *pool) { PASS_ON(on_pool_create, pool); }
 static void on_call_begin(const char *name) { PASS_ON(on_call_begin, name); }
@@ -313,7 +316,8 @@ static const kn_observer front = {.on_call_begin = on_call_begin,
                                   .on_pool_create = on_pool_create,
                                   .on_pool_destroy = on_pool_destroy,
                                   .owner_name = owner_name,
-                                  .on_use = on_use};
+                                  .on_use = on_use,
+                                  .on_peaks_reset = on_peaks_reset};
 
 /* ---- begin and end ---- */
 

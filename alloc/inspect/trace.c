@@ -318,6 +318,10 @@ static void on_pool_destroy(kn_pool *pool) {
     PASS_ON(on_pool_destroy, pool);
 }
 
+static void on_peaks_reset(kn_pool *pool, uint64_t live_max) {
+    PASS_ON(on_peaks_reset, pool, live_max);
+}
+
 static void on_call_begin(const char *name) { PASS_ON(on_call_begin, name); }
 static void on_call_end(const char *name) { PASS_ON(on_call_end, name); }
 
@@ -335,7 +339,8 @@ static const kn_observer tap = {.on_call_begin = on_call_begin,
                                 .on_pool_create = on_pool_create,
                                 .on_pool_destroy = on_pool_destroy,
                                 .owner_name = owner_name,
-                                .on_use = on_use};
+                                .on_use = on_use,
+                                .on_peaks_reset = on_peaks_reset};
 
 /* ---- begin and end ---- */
 

@@ -108,9 +108,10 @@ static int64_t count_block(void **heap, kn_pool *pool, int64_t delta) {
     *heap = use ? use->tool_heap : NULL;
     if (use) {
         use->live += delta;
-        use->live_max =
-            kn__max_i64(use->live_max, use->live);   /* the program may reset the pool's */
-        use->n_allocs += use->is_heap && delta >= 0; /* a pool counts these itself */
+    }
+    if (use && use->is_heap) { /* a pool counts these itself */
+        use->live_max = kn__max_i64(use->live_max, use->live);
+        use->n_allocs += delta >= 0;
     }
     return change_live(delta);
 }
@@ -218,6 +219,15 @@ static void fill_use(kn__pool_use *use, const kn_pool_stats *stats) {
     use->reserved_max = kn__max_u64(use->reserved_max, stats->reserved_bytes_max);
     use->n_allocs = use->n_allocs_before + stats->n_allocs;
     use->n_ooms = use->n_ooms_before + stats->n_ooms;
+}
+
+/* The program starts the pool's marks again; the run's stay. */
+static void on_peaks_reset(kn_pool *pool, uint64_t live_bytes_max) {
+    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    take_lock();
+    kn__pool_use *use = find_pool(pool);
+    if (use) use->live_max = kn__max_i64(use->live_max, (int64_t)live_bytes_max);
+    give_lock();
 }
 
 /* A pool may have lived before the observer was attached: its marks start at the pool's own. */
@@ -354,6 +364,7 @@ static const kn_observer blocks_and_calls = {
     .on_pool_create = on_pool_create,
     .on_pool_destroy = on_pool_destroy,
     .owner_name = owner_name,
+    .on_peaks_reset = on_peaks_reset,
 };
 
 static const kn_observer calls_only = {.on_call_begin = on_call_begin, .on_call_end = on_call_end};

@@ -283,6 +283,8 @@ static void a_size_beyond_48_bits_is_capped_and_changes_no_time(void **state) {
 static struct {
     int allocs, frees, uses, pools, pools_gone, ooms, calls_begun, calls_ended;
     int64_t reserved, grown;
+    int resets;
+    uint64_t marks[2];
 } heard;
 static uint32_t owner_given_back;
 
@@ -306,6 +308,10 @@ static void hear_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
 static void hear_use(kn_pool *pool, void *ptr, kn_stream stream) {
     (void)pool, (void)ptr, (void)stream;
     heard.uses++;
+}
+static void hear_peaks_reset(kn_pool *pool, uint64_t live_bytes_max) {
+    (void)pool;
+    heard.marks[heard.resets++ % 2] = live_bytes_max;
 }
 static void hear_reserve(kn_pool *pool, int64_t delta, uint64_t reserved) {
     (void)pool, (void)reserved;
@@ -337,7 +343,8 @@ static const kn_observer listener = {.on_call_begin = hear_call,
                                      .on_pool_create = hear_pool,
                                      .on_pool_destroy = hear_pool_gone,
                                      .owner_name = name_owner,
-                                     .on_use = hear_use};
+                                     .on_use = hear_use,
+                                     .on_peaks_reset = hear_peaks_reset};
 static const kn_observer deaf = {.on_alloc = NULL}; /* all its functions are NULL */
 
 /* Causes at least one call of each function of an observer. */
@@ -347,6 +354,8 @@ static void do_one_of_each(void) {
     assert_ok(kn_block_use(f.pool, ptr, new_stream(&f)));
     assert_fails(kn_alloc(&none, f.pool, 100 * MiB, NULL), KN_ERR_OOM, "out of memory");
     assert_ok(kn_free(f.pool, ptr));
+    kn_pool_peaks_reset(f.pool);
+    assert_ok(kn_pool_peaks_push(f.pool));
     fixture_end(&f);
 }
 
@@ -358,6 +367,7 @@ static void an_observer_is_called_the_same_with_and_without_a_trace(void **state
     int first_calls = heard.calls_begun;
     assert_true(heard.allocs == 1 && heard.frees == 1 && heard.uses == 1 && heard.pools == 1);
     assert_true(heard.pools_gone == 1 && heard.ooms == 1 && heard.reserved == 0);
+    assert_true(heard.resets == 2 && heard.marks[0] == MiB && heard.marks[1] == 0);
     int64_t first_grown = heard.grown;
     assert_true(first_grown > 0);
     assert_true(first_calls > 0 && heard.calls_ended == first_calls);
@@ -368,6 +378,7 @@ static void an_observer_is_called_the_same_with_and_without_a_trace(void **state
     assert_true(heard.allocs == 2 && heard.frees == 2 && heard.uses == 2 && heard.pools == 2);
     assert_true(heard.pools_gone == 2 && heard.ooms == 2 && heard.reserved == 0);
     assert_int_equal(heard.grown, 2 * first_grown);
+    assert_true(heard.resets == 4 && heard.marks[0] == MiB && heard.marks[1] == 0);
     assert_true(heard.calls_begun == 2 * first_calls && heard.calls_ended == 2 * first_calls);
     assert_int_equal(file_count(&got, KN_TRACE_ALLOC), 1);
     file_free(&got);

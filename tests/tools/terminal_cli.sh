@@ -59,7 +59,7 @@ case $case in
     want 0 env -u LC_ALL LC_CTYPE=C LANG=en_US.UTF-8 "$knet" report a.json; ! grep -q '─' out || fail 'LC_CTYPE'
     want 0 env LC_ALL=C.UTF-8 LC_CTYPE=C "$knet" report a.json;             out_has '───'
     want 0 env KNET_TIMER=1 "$knet" "${small[@]}";                          err_has '───'
-    on_terminal "LC_ALL=C '$knet' train mlp --synthetic --epochs 1 --batch 16"
+    on_terminal "LC_ALL=C '$knet' train mlp --synthetic --epochs 1 --batch 1"
     grep -aq '\[#* *\] \[[0-9.]*%' out || fail 'no bar'
     ! LC_ALL=C grep -aq $'[\x80-\xff]' out || fail 'the bar' ;;
   width)

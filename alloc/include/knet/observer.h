@@ -43,6 +43,9 @@ typedef struct kn_observer {
     bool (*owner_name)(uint32_t owner, char *out, size_t out_bytes);
     /* kn_block_use succeeded. */
     void (*on_use)(kn_pool *pool, void *ptr, kn_stream stream);
+    /* The pool's high-water marks started again (kn_pool_peaks_reset, kn_pool_peaks_push); what the
+     * mark of live bytes was until then. */
+    void (*on_peaks_reset)(kn_pool *pool, uint64_t live_bytes_max);
 } kn_observer;
 
 /* Attaches the observer; NULL detaches it. Errors: INVALID if another one is attached. */
