@@ -269,8 +269,9 @@ static bool saw_name(uint32_t owner, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "layer\"%u\"", owner);
     return true;
 }
-static const kn_observer OBSERVER = {saw_begin, saw_end,    saw_alloc,   saw_free, saw_reserve,
-                                     saw_oom,   saw_create, saw_destroy, saw_name, NULL,        NULL};
+static const kn_observer OBSERVER = {saw_begin,   saw_end, saw_alloc,  saw_free,
+                                     saw_reserve, saw_oom, saw_create, saw_destroy,
+                                     saw_name,    NULL,    NULL};
 
 /* Valid JSON that names the pool, its blocks, their owners and how far the ladder was climbed. */
 static void check_snapshot(kn_pool *pool) {
