@@ -77,15 +77,15 @@ if(KNET_HAVE_CUDA)
   set_tests_properties(ops.parity_cuda_own PROPERTIES LABELS "gpu;parity;racecheck" TIMEOUT 60 SKIP_RETURN_CODE 77)
 endif()
 
-# The kernels on the host, as fibers: takes the toolkit's headers and a C++ compiler, in builds without CUDA (under
-# AddressSanitizer, say) too.
+# The kernels on the host, as fibers: takes the toolkit's headers, a C++ compiler and minutes, so that builds with checks
+# alone have it, also those without CUDA (under AddressSanitizer, say).
 if(NOT KNET_HAVE_CUDA)
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
             PATH_SUFFIXES include)
 endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
-   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT KNET_SANITIZE STREQUAL thread)
+   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND KNET_CHECKED AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
   set(emulated
       ${kernels}/pointwise/pointwise.cu ${kernels}/pointwise/pointwise_back.cu ${kernels}/pointwise/bias.cu
