@@ -4,6 +4,8 @@
  * plain, results whose headers and memory are there (out[r] is NULL where result r is not wanted).
  * It enqueues its work on call->stream. It never allocates results. It returns KN_OK or a recorded
  * error. Work space comes from kn__work. At least one result has elements; inputs may be empty.
+ * A pending input (fuse.h) is computed before; a reduction that reads one by tiles is
+ * kn__host_reduce_fused, and no kernel of this table.
  * Dtypes are as the op's line in ops.def says; attr is the struct named there. Names are those of
  * in[0], in[1], …; "|NONE": may be KN_NONE. (acc): adds to result 0 when call->accumulate says so.
  *
