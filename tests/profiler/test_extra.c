@@ -125,6 +125,29 @@ static void a_call_that_never_ended_has_no_minimum(void **state) {
     kn__report_release(&sum);
 }
 
+/* The first call is that of the run in which the row came first. */
+static void merged_runs_have_the_earliest_first_call(void **state) {
+    (void)state;
+    static const uint64_t starts[] = {300, 100, 200};
+    kn__report sum, twice;
+    kn__report_init(&sum);
+    kn__report_init(&twice);
+    for (int i = 0; i < 3; i++) {
+        kn__row *row = kn__report_find(&report, &report.root, "run");
+        row->first_start = starts[i];
+        row->first_ns = 10 * starts[i];
+        assert_ok(kn__report_merge(&sum, &report));
+    }
+    assert_int_equal(below(&sum.root, "run")->first_start, 100);
+    assert_int_equal(below(&sum.root, "run")->first_ns, 1000);
+    assert_int_equal(sum.n_runs, 3);
+    assert_ok(kn__report_merge(&twice, &sum));
+    assert_ok(kn__report_merge(&twice, &report));
+    assert_int_equal(twice.n_runs, 4);
+    kn__report_release(&sum);
+    kn__report_release(&twice);
+}
+
 /* --- text --- */
 
 static kn__text text;
@@ -198,6 +221,7 @@ int main(void) {
                   TEST_WITH(a_sum_of_kernels_is_a_kernel, setup, teardown),
                   TEST_WITH(flat_rows_are_extra_as_they_were, setup, teardown),
                   TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
+                  TEST_WITH(merged_runs_have_the_earliest_first_call, setup, teardown),
                   TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),
                   TEST_WITH(a_kernel_of_each_call_shares_the_line, setup, teardown),
                   TEST_WITH(extra_rows_have_lines_of_their_own, setup, teardown),
