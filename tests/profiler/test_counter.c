@@ -114,6 +114,7 @@ static void values_outside_the_limits_are_counted(void **state) {
     counter = kn_prof_counter_get("limited below", &below);
     kn_prof_counter_sample(counter, -4);
     assert_int_equal(taken("limited below")->n_beyond, 1);
+    assert_close(find(&report, "limited below")->max, -4, 0, 0);
 }
 
 /* --- threads --- */
@@ -258,8 +259,16 @@ static void runs_are_merged_by_name(void **state) {
     assert_close(c->mean, 25 + 3 * 0.75, 1e-15, 0);
     assert_close(c->limit_max, 30, 0, 0);
     assert_close(find(&into, "only\tb")->limit_max, 7, 0, 0);
-    assert_int_equal(into.counters.n_refused, 4);
-    assert_int_equal(into.counters.n_lost, 6);
+    b.counters.all[0] = (kn__counter){.name = "power", .n = 2, .min = 6, .max = 7, .last = 6};
+    assert_ok(kn__report_merge(&into, &b));
+    assert_close(c->min, 2, 0, 0);
+    assert_close(c->max, 40, 0, 0);
+    b.counters.all[0] = (kn__counter){.name = "power", .n_missed = 5};
+    assert_ok(kn__report_merge(&into, &b));
+    assert_int_equal(c->n_missed, 7);
+    assert_close(c->last, 6, 0, 0);
+    assert_int_equal(into.counters.n_refused, 8);
+    assert_int_equal(into.counters.n_lost, 12);
     kn__report_release(&a);
     kn__report_release(&b);
     kn__report_release(&into);
@@ -314,6 +323,9 @@ static void long_names_are_cut(void **state) {
     assert_string_equal(text.data,
                         " counters:           samples        mean\n"
                         "   a name of man...        1     -1e-200\n");
+    text.length = 0;
+    kn__counters_add_table(&text, &made.counters, 0);
+    assert_non_null(strstr(text.data, "   a name of many words, too many of them (MiB/s)   "));
     const double values[] = {-0.00123456, 999999, -1234567, 1e-4, 0};
     const char *const shown[] = {"-0.00123456", "     999999", " -1.235e+06", "     0.0001",
                                  "          0"};
@@ -340,6 +352,7 @@ static void a_report_without_counters_has_no_line(void **state) {
 
 static void counters_beyond_the_most_are_told(void **state) {
     (void)state;
+    kn__report_release(&report);
     take_report(&report);
     int n = report.counters.n;
     for (int i = n; i < KN__COUNTERS_MAX; i++) {

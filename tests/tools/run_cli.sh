@@ -163,6 +163,8 @@ nvtx_counters)   # numbers, groups, batches, and samples without a value
   want 0 "$knet" report a.json a.json --width 140;            out_has '^   shared +128k +0 +999 +0 +999 +499.5$'
   want 0 timeout 60 "$knet" run --timer out=t.txt -- "$counters" many
   line 'many 255 +1 +255 +255 +255 +255 +255';                grep -q '^ 3 more counters: there is room for 256; 3 samples of no counter' t.txt || fail "$(tail -5 t.txt)"
+  want 0 timeout 60 "$knet" run --timer out=%p.txt -- bash -c "'$counters' many; true"
+  grep -q '^   many 255 ' [0-9]*.txt || fail 'a child with counters alone has a table'
   want 0 timeout 60 "$knet" run --timer 0 -- "$counters";     [ ! -s err ] || fail "$(cat err)"
   want 0 timeout 60 "$knet" run --malloc --timer out=t.txt -- "$counters";  line 'shared +64.0k .*'
   ;;
