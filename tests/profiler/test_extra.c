@@ -5,6 +5,7 @@
 
 #include "export.h"
 #include "merge.h"
+#include "metrics.h"
 #include "read.h"
 #include "select.h"
 #include "stacks.h"
@@ -179,6 +180,18 @@ static void rows_small_in_time_are_shown_for_their_gpu_work(void **state) {
     assert_non_null(strstr(table, "(2 below"));
 }
 
+static void metrics_of_a_run_without_memory_have_none(void **state) {
+    (void)state;
+    kn__metrics_add(&text, &report);
+    assert_non_null(strstr(text.data, "knet_scope_allocated_bytes"));
+    kn__text_release(&text);
+    report.has_memory = false;
+    kn__metrics_add(&text, &report);
+    assert_null(strstr(text.data, "knet_scope_allocated_bytes"));
+    assert_non_null(strstr(text.data, "knet_scope_calls_total"));
+    kn__text_release(&text);
+}
+
 static void a_kernel_of_each_call_shares_the_line(void **state) {
     (void)state;
     teardown(NULL);
@@ -222,6 +235,7 @@ int main(void) {
                   TEST_WITH(flat_rows_are_extra_as_they_were, setup, teardown),
                   TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
                   TEST_WITH(merged_runs_have_the_earliest_first_call, setup, teardown),
+                  TEST_WITH(metrics_of_a_run_without_memory_have_none, setup, teardown),
                   TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),
                   TEST_WITH(a_kernel_of_each_call_shares_the_line, setup, teardown),
                   TEST_WITH(extra_rows_have_lines_of_their_own, setup, teardown),

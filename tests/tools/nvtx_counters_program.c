@@ -45,7 +45,8 @@ static void numbers(void) {
     nvtxCounterSampleNoValue(NULL, power, NVTX_COUNTER_SAMPLE_UNCHANGED);
     nvtxCounterSampleNoValue(NULL, power, NVTX_COUNTER_SAMPLE_ZERO);
 
-    uint64_t loss = add(NULL, "loss", NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE, 0, NULL, 0);
+    nvtxSemanticsCounter_t plain = meaning(NULL, NVTX_COUNTER_FLAG_VALUETYPE_ABSOLUTE);
+    uint64_t loss = add(NULL, "loss", NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE, 0, &plain, 0);
     nvtxCounterSampleFloat64(NULL, loss, 2.5);
     nvtxCounterSampleFloat64(NULL, loss, 0.25);
 
@@ -81,7 +82,7 @@ typedef struct sample {
     int8_t low;
     float ratio;
     int64_t when;
-    uint16_t high;
+    uint16_t unknown, high; /* no entry of the schema tells of the first one */
 } sample;
 
 static void groups(void) {
@@ -103,12 +104,13 @@ static void groups(void) {
                                           .payloadStaticSize = sizeof(sample)};
     uint64_t schema = nvtxPayloadSchemaRegister(NULL, &attr);
     uint64_t group = add(NULL, "group", schema, 0, NULL, 0);
-    const sample batch[3] = {{-1, 0.5f, 1, 65535}, {-3, 1.5f, 2, 1}, {2, 1.0f, 3, 2}};
+    const sample batch[3] = {{-1, 0.5f, 1, 9, 65535}, {-3, 1.5f, 2, 9, 1}, {2, 1.0f, 3, 9, 2}};
     nvtxCounterSample(NULL, group, &batch[0], sizeof batch[0]);
     nvtxCounterSample(NULL, group, &batch[1], offsetof(sample, high)); /* is too short */
     const nvtxCounterBatch_t all = {
         .counterId = group, .counters = batch, .countersSize = sizeof batch};
     nvtxCounterBatchSubmit(NULL, &all);
+    nvtxCounterSampleInt64(NULL, group, 5); /* which of them? */
     const double doubles[] = {1, 2, 6};
     const nvtxCounterBatch_t plain = {
         .counterId = add(NULL, "batch", NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE, 0, NULL, 0),
@@ -117,7 +119,7 @@ static void groups(void) {
     nvtxCounterBatchSubmit(NULL, &plain);
 }
 
-/* Nowhere to go: five samples. */
+/* Nowhere to go: six samples. */
 static void lost(void) {
     uint64_t text = add(NULL, "text", NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, 0, NULL, 0);
     nvtxCounterSample(NULL, text, "abc", 4);
@@ -125,6 +127,8 @@ static void lost(void) {
     nvtxCounterSampleInt64(NULL, 12345, 1);
     nvtxCounterSampleNoValue(NULL, 12345, NVTX_COUNTER_SAMPLE_ZERO);
     nvtxCounterSample(NULL, 0, &(double){1}, sizeof(double));
+    const nvtxCounterBatch_t batch = {.counterId = 12345, .counters = "abc", .countersSize = 4};
+    nvtxCounterBatchSubmit(NULL, &batch);
 }
 
 static uint64_t shared;
