@@ -87,6 +87,7 @@ typedef struct sample {
 
 static void groups(void) {
     nvtxSemanticsCounter_t percent = meaning("%", NVTX_COUNTER_FLAGS_NONE);
+    nvtxSemanticsCounter_t others = meaning("u", NVTX_COUNTER_FLAGS_NONE);
     const nvtxPayloadSchemaEntry_t entries[] = {
         {.type = NVTX_PAYLOAD_ENTRY_TYPE_INT8, .name = "low"},
         {.type = NVTX_PAYLOAD_ENTRY_TYPE_FLOAT, .name = "ratio", .semantics = &percent.header},
@@ -103,7 +104,7 @@ static void groups(void) {
                                           .numEntries = 4,
                                           .payloadStaticSize = sizeof(sample)};
     uint64_t schema = nvtxPayloadSchemaRegister(NULL, &attr);
-    uint64_t group = add(NULL, "group", schema, 0, NULL, 0);
+    uint64_t group = add(NULL, "group", schema, 0, &others, 0);
     const sample batch[3] = {{-1, 0.5f, 1, 9, 65535}, {-3, 1.5f, 2, 9, 1}, {2, 1.0f, 3, 9, 2}};
     nvtxCounterSample(NULL, group, &batch[0], sizeof batch[0]);
     nvtxCounterSample(NULL, group, &batch[1], offsetof(sample, high)); /* is too short */

@@ -148,10 +148,10 @@ nvtx_counters)   # numbers, groups, batches, and samples without a value
   line 'power \(W\) +    5 +   100 +     0 +-10 +   310 +  78';    line 'loss +2 +2.5 +0.25 +0.25 +2.5 +1.375'
   line 'held \(B\) +     2 +  2000 +  1500 +1500 + 2000 +1750';    line 'fill +2 +1 +0.2 +0.2 +1 +0.6'
   line 'node/gpu\[0\]/clock +1 +7 +7 +7 +7 +7';                    line 'clock of two +2 +8 +10 +8 +10 +9'
-  line 'group/low +     5 +   -1 +     2 +-3 +     2 + -1.2';      line 'group/ratio \(%\) +5 +0.5 +1 +0.5 +1.5 +1'
-  line 'group/high +    4 +65535 +     2 +1 +  65535 +32768.2'; line 'batch +3 +1 +6 +1 +6 +3'
+  line 'group/low \(u\) + 5 +   -1 +     2 +-3 +     2 + -1.2';      line 'group/ratio \(%\) +5 +0.5 +1 +0.5 +1.5 +1'
+  line 'group/high \(u\) + 4 +65535 +     2 +1 +  65535 +32768.2'; line 'batch +3 +1 +6 +1 +6 +3'
   line 'shared +   64.0k +     0 +   999 +0 +    999 +499.5'
-  grep -q 'power (W): 1 without a value; power (W): 3 outside 0 to 300; group/high: 1 without a value; 7 samples of no counter' t.txt ||
+  grep -q 'power (W): 1 without a value; power (W): 3 outside 0 to 300; group/high (u): 1 without a value; 7 samples of no counter' t.txt ||
     fail "$(cat t.txt)"
   ! grep -q 'ignored' t.txt || fail 'a second counter of an id'
   ! grep -q 'when' t.txt || fail 'a time is a counter'
