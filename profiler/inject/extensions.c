@@ -1,11 +1,12 @@
 /* The extensions of NVTX: heaps that a program registers are heaps of the timer's, and ranges with
- * a payload are ranges named after its layout. */
+ * a payload are ranges named after its layout. Counters: counters.c. */
 #include <knet/prof_heap.h>
 #include <nvtx3/nvToolsExtMem.h>
 #include <nvtx3/nvToolsExtPayload.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "counters.h"
 #include "ranges.h"
 
 enum { HEAPS_MAX = 64, BUCKETS = 4096, REGIONS_CHUNK = 1024, SCHEMAS_MAX = 256 };
@@ -201,6 +202,7 @@ static uint64_t NVTX_API on_schema(nvtxDomainHandle_t domain, const nvtxPayloadS
         schema_ids[n_schemas++] = id;
     }
     pthread_mutex_unlock(&lock);
+    kn__counters_schema(id, attr);
     return id;
 }
 
@@ -262,6 +264,9 @@ int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module) {
         SET(nvtxRangePopPayload, on_pop);
         SET(nvtxRangeStartPayload, on_start);
         SET(nvtxRangeEndPayload, on_end);
+        kn__counters_set_scopes(segment);
+    } else if (module->moduleId == KN__COUNTERS_MODULE) {
+        return kn__counters_set(module);
     } else {
         return 0;
     }

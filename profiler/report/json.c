@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "counters.h"
 #include "fields.h"
 
 /* Before a key, unless it is the first. */
@@ -188,6 +189,7 @@ void kn__json_add(kn__text *text, const kn__report *report) {
     add_fields(text, kn__run_fields, report);
     add_bool(text, "buffer_full", report->buffer_full);
     add_run(text, report);
+    kn__counters_add_json(text, &report->counters);
     kn__text_puts(text, ",\n\"steps\":{");
     add_fields(text, kn__steps_fields, &report->steps);
     kn__text_puts(text, "},");

@@ -1,5 +1,7 @@
 #include "merge.h"
 
+#include "counters.h"
+
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the report"); }
 
 static void add_fastest(kn__row *to, const kn__row *row) {
@@ -75,6 +77,7 @@ kn_status kn__report_merge(kn__report *into, const kn__report *run) {
     into->memory.live_max = kn__max_i64(into->memory.live_max, run->memory.live_max);
     merge_steps(&into->steps, &run->steps);
     add_run(into, &into->root, &run->root);
+    KN_TRY(kn__counters_merge(into, &run->counters));
     KN_TRY(merge_rows(into, &into->root, run->root.first));
     kn__row *root = &into->root;
     root->alloc_bytes = root->n_allocs = root->freed_bytes = root->temporary_bytes = 0;

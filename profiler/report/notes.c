@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "counters.h"
 #include "utf8.h"
 
 enum { OWNER_COLUMN = 11, WRAP_MIN = 20 };
@@ -189,6 +190,7 @@ static void add_owners(kn__text *text, const kn__owner *owners, int n, int width
 void kn__notes_add_foot(kn__text *text, const kn__report *report, const kn__lines *lines,
                         bool has_peaks, const kn__table_options *options) {
     add_legend(text, report, lines, has_peaks, options);
+    kn__counters_add_table(text, &report->counters, options->width);
     if (!report->has_memory) return;
     if (report->n_owners) {
         kn__text_printf(text, " at the high-water mark of %s:\n",

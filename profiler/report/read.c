@@ -1,11 +1,14 @@
 #include "read.h"
 
 #include <cjson/cJSON.h>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cells.h"
+#include "counters.h"
 #include "fields.h"
 #include "json.h"
 #include "read_trace.h"
@@ -269,6 +272,53 @@ static void read_run(reader *r, const cJSON *json) {
     *peaks = (kn__rates){1e9 * peaks->flops, 1e9 * peaks->bytes};
 }
 
+/* --- counters --- */
+
+/* Any number; a key that is missing leaves the value as it is. */
+static void read_number(reader *r, double *out, const cJSON *object, const char *key) {
+    const cJSON *item = get(object, key);
+    if (!item) return;
+    if (cJSON_IsNumber(item) && fabs(item->valuedouble) <= DBL_MAX) {
+        *out = item->valuedouble;
+    } else {
+        wrong(r, key, "is no number");
+    }
+}
+
+static void read_counter(reader *r, kn__counter *c, const cJSON *json) {
+    const char *unit = read_text(json, "unit");
+    snprintf(c->unit, sizeof c->unit, "%s", unit ? unit : "");
+    read_unsigned(r, &c->n, json, "n");
+    read_unsigned(r, &c->n_missed, json, "n_missed");
+    read_unsigned(r, &c->n_beyond, json, "n_beyond");
+    read_number(r, &c->first, json, "first");
+    read_number(r, &c->last, json, "last");
+    read_number(r, &c->min, json, "min");
+    read_number(r, &c->max, json, "max");
+    read_number(r, &c->mean, json, "mean");
+    bool has_limits = get(json, "limit_min") || get(json, "limit_max");
+    c->limit_min = has_limits ? -INFINITY : 0;
+    c->limit_max = has_limits ? INFINITY : 0;
+    read_number(r, &c->limit_min, json, "limit_min");
+    read_number(r, &c->limit_max, json, "limit_max");
+}
+
+static void read_counters(reader *r, const cJSON *json) {
+    kn__counters *counters = &r->report->counters;
+    read_unsigned(r, &counters->n_refused, json, "counters_refused");
+    read_unsigned(r, &counters->n_lost, json, "samples_lost");
+    const cJSON *item = first_of(r, json, "counters");
+    for (; item && counters->n < KN__COUNTERS_MAX; item = item->next) {
+        const char *name = read_text(item, "name");
+        kn__counter *c = kn__counters_get(r->report, name ? name : "(unnamed)");
+        if (!c) {
+            no_memory(r);
+            return;
+        }
+        read_counter(r, c, item);
+    }
+}
+
 /* --- events: of a trace, or of a profile that has them --- */
 
 static void read_events(reader *r, const cJSON *json) {
@@ -318,6 +368,7 @@ static void read_all(reader *r, const cJSON *json) {
     read_fields(r, &report->steps, get(json, "steps"), kn__steps_fields);
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));
+    read_counters(r, json);
     if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
     read_rows(r, &report->root, json, "scopes");
     if (has_events && r->status >= 0) read_events(r, json);

@@ -210,6 +210,22 @@ typedef struct kn__run_info {
     const char *notes; /* "key=value, key=value": the program's own */
 } kn__run_info;
 
+enum { KN__COUNTERS_MAX = 256 };
+
+/* Samples of a value of the program. */
+typedef struct kn__counter {
+    char name[64], unit[16];
+    uint64_t n, n_missed, n_beyond; /* with a value, without one, and outside the limits */
+    double first, last, min, max, mean;
+    double limit_min, limit_max; /* both 0: it has none */
+} kn__counter;
+
+typedef struct kn__counters {
+    kn__counter *all; /* lives as long as the report; in one that was taken room for `n` alone */
+    int n;
+    uint64_t n_refused, n_lost; /* counters beyond the most, and samples of none */
+} kn__counters;
+
 struct kn__report {
     kn__run_info run;
     uint64_t n_runs; /* that were merged; 0 and 1: it is of one */
@@ -225,6 +241,7 @@ struct kn__report {
     kn__steps steps;
     kn__balance balance;
     kn__gpu_use gpu;
+    kn__counters counters;
     /* Largest first, the holders of memory now and its owners at the peak; noted when the rows were
      * summed up: leaving out rows changes nothing here. */
     kn__owner owners[KN__OWNERS_SHOWN], holders[KN__OWNERS_SHOWN];

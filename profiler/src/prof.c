@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "activity.h"
+#include "counter.h"
 #include "cupti_source.h"
 #include "env.h"
 #include "export.h"
@@ -35,7 +36,8 @@ int kn_prof_on_;
 
 static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
-static bool is_child;       /* of a program under `knet run`: writes nothing without a scope */
+static bool
+    is_child; /* of a program under `knet run`: writes nothing without a scope or a counter */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -74,6 +76,7 @@ static void forget_in_child(void) {
     atomic_store(&kn__forked, true);
     __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
     kn__memory_stop();
+    kn__counters_follow(false);
     kn__trace_forget();
     kn__watch_forget();
     kn__live_forget();
@@ -84,6 +87,7 @@ static void start_clock(kn__clock_kind kind) {
     if (clock_started) return;
     clock_started = true;
     kn__labels_start();
+    kn__counters_follow(true);
     kn__clock_start(kind);
     if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
     measured_since_ns = kn__clock_monotonic_ns();
@@ -445,7 +449,7 @@ __attribute__((destructor)) static void finish(void) {
     kn__mute(); /* for good */
     kn__live_stop();
     kn__watch_stop();
-    if (is_child && kn__tree_threads() == 0) {
+    if (is_child && kn__tree_threads() == 0 && !kn__counters_exist()) {
         kn__activity_stop();
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "activity.h"
 #include "budget.h"
+#include "counter.h"
 #include "kernel.h"
 #include "memory.h"
 #include "times.h"
@@ -241,6 +242,7 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__activity_gpu_use(&out->gpu);
     out->buffer_bytes = kn__budget_limit();
     out->buffer_full = kn__budget_was_full();
+    KN_TRY(kn__counters_take(out));
     KN_TRY(add_unknown(out));
     KN_TRY(add_costs(out));
     KN_TRY(add_external(out));

@@ -1,6 +1,7 @@
 /* Comparing two profiles: the order of changes, rows that are not of the program, and how far a
  * doubted fastest call reaches. */
 #include "diff.h"
+#include "judge.h"
 #include "report_maker.h"
 #include "test.h"
 
@@ -57,6 +58,61 @@ static void neutral_changes_are_last(void **state) {
     assert_string_equal(diff.changes[0].row->label, "faster");
     assert_string_equal(diff.changes[1].row->label, "smaller");
     kn__diff_release(&diff);
+}
+
+/* 5.2 % of what was there before is less than 5 % of what is there now. */
+static void a_change_is_a_part_of_what_was_before(void **state) {
+    (void)state;
+    static const struct {
+        int64_t after;
+        int n;
+    } cases[] = {{1052 << 20, 1}, {1048 << 20, 0}};
+    for (size_t i = 0; i < 2; i++) {
+        sides[0].memory.live_max = 1000 << 20;
+        sides[1].memory.live_max = cases[i].after;
+        kn__diff diff = compare();
+        assert_int_equal(diff.n, cases[i].n);
+        kn__diff_release(&diff);
+    }
+}
+
+/* The row above spends less: what has gone is a gain, and not a row of another name. */
+static void a_row_that_has_gone_is_a_gain(void **state) {
+    (void)state;
+    kn__row *parent = add(0, NULL, "parent", 2000000);
+    add(0, parent, "stays", 1000000);
+    add(0, parent, "goes", 900000);
+    parent = add(1, NULL, "parent", 1100000);
+    add(1, parent, "stays", 1000000);
+    kn__diff diff = compare();
+    const kn__change *gone = NULL;
+    for (int i = 0; i < diff.n; i++) {
+        if (diff.changes[i].what == KN__DIFF_GONE) gone = &diff.changes[i];
+    }
+    assert_non_null(gone);
+    assert_false(gone->neutral);
+    assert_close(gone->weight, -90000000, 0, 0);
+    assert_int_equal(diff.n_worse, 0);
+    kn__diff_release(&diff);
+}
+
+/* Its calls may be far apart: they are no noise of the program. */
+static void rows_of_the_timer_are_no_noise(void **state) {
+    (void)state;
+    double noise[2];
+    for (int i = 0; i < 2; i++) {
+        add(0, NULL, i ? "after" : "before", 1000000)->min_ns = 800000;
+        kn__row *extra = add(1, NULL, "~profiler~", 1000000);
+        extra->min_ns = 10;
+        extra->is_extra = true;
+        kn__report_finish(&sides[0]);
+        if (i) kn__report_finish(&sides[1]);
+        kn__judge judge;
+        assert_ok(kn__judge_make(&judge, &sides[0], &sides[i], 0.05, 0.005));
+        noise[i] = judge.noise;
+    }
+    assert_close(noise[0], 0.5, 1e-9, 0);
+    assert_close(noise[1], 0.25, 1e-9, 0);
 }
 
 /* A row of the timer's own is none of the program's: neither new nor gone, nor the other name of
@@ -117,6 +173,9 @@ static void a_gain_beyond_the_doubt_is_seen(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST_WITH(neutral_changes_are_last, setup, teardown),
+                     TEST_WITH(a_change_is_a_part_of_what_was_before, setup, teardown),
+                     TEST_WITH(a_row_that_has_gone_is_a_gain, setup, teardown),
+                     TEST_WITH(rows_of_the_timer_are_no_noise, setup, teardown),
                      TEST_WITH(rows_of_the_timer_are_not_compared, setup, teardown),
                      TEST_WITH(a_row_of_the_timer_is_no_other_name, setup, teardown),
                      TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown));

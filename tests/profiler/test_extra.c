@@ -5,6 +5,7 @@
 
 #include "export.h"
 #include "merge.h"
+#include "metrics.h"
 #include "read.h"
 #include "select.h"
 #include "stacks.h"
@@ -125,6 +126,29 @@ static void a_call_that_never_ended_has_no_minimum(void **state) {
     kn__report_release(&sum);
 }
 
+/* The first call is that of the run in which the row came first. */
+static void merged_runs_have_the_earliest_first_call(void **state) {
+    (void)state;
+    static const uint64_t starts[] = {300, 100, 200};
+    kn__report sum, twice;
+    kn__report_init(&sum);
+    kn__report_init(&twice);
+    for (int i = 0; i < 3; i++) {
+        kn__row *row = kn__report_find(&report, &report.root, "run");
+        row->first_start = starts[i];
+        row->first_ns = 10 * starts[i];
+        assert_ok(kn__report_merge(&sum, &report));
+    }
+    assert_int_equal(below(&sum.root, "run")->first_start, 100);
+    assert_int_equal(below(&sum.root, "run")->first_ns, 1000);
+    assert_int_equal(sum.n_runs, 3);
+    assert_ok(kn__report_merge(&twice, &sum));
+    assert_ok(kn__report_merge(&twice, &report));
+    assert_int_equal(twice.n_runs, 4);
+    kn__report_release(&sum);
+    kn__report_release(&twice);
+}
+
 /* --- text --- */
 
 static kn__text text;
@@ -154,6 +178,18 @@ static void rows_small_in_time_are_shown_for_their_gpu_work(void **state) {
     assert_non_null(strstr(table, "waiter"));
     assert_null(strstr(table, "small a"));
     assert_non_null(strstr(table, "(2 below"));
+}
+
+static void metrics_of_a_run_without_memory_have_none(void **state) {
+    (void)state;
+    kn__metrics_add(&text, &report);
+    assert_non_null(strstr(text.data, "knet_scope_allocated_bytes"));
+    kn__text_release(&text);
+    report.has_memory = false;
+    kn__metrics_add(&text, &report);
+    assert_null(strstr(text.data, "knet_scope_allocated_bytes"));
+    assert_non_null(strstr(text.data, "knet_scope_calls_total"));
+    kn__text_release(&text);
 }
 
 static void a_kernel_of_each_call_shares_the_line(void **state) {
@@ -198,6 +234,8 @@ int main(void) {
                   TEST_WITH(a_sum_of_kernels_is_a_kernel, setup, teardown),
                   TEST_WITH(flat_rows_are_extra_as_they_were, setup, teardown),
                   TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
+                  TEST_WITH(merged_runs_have_the_earliest_first_call, setup, teardown),
+                  TEST_WITH(metrics_of_a_run_without_memory_have_none, setup, teardown),
                   TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),
                   TEST_WITH(a_kernel_of_each_call_shares_the_line, setup, teardown),
                   TEST_WITH(extra_rows_have_lines_of_their_own, setup, teardown),

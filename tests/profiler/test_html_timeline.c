@@ -147,6 +147,25 @@ static void of_many_events_short_ones_are_joined(void **state) {
     assert_null(strstr(first, " short 1 8;"));
 }
 
+static void joined_events_end_with_the_last_of_them(void **state) {
+    (void)state;
+    enum { EVENTS = 400000 };
+    for (uint64_t i = 0; i < EVENTS; i++) span(1, "short", 10 * i, 10 * i + 7);
+    const cJSON *t = timeline();
+    uint64_t grain = (uint64_t)number(t, "grain"), at = 0;
+    assert_true(grain >= 100);
+    const cJSON *v = cJSON_GetArrayItem(cJSON_GetObjectItem(t, "lanes")->child, 2)->child;
+    int n_events = 0;
+    for (; v; v = v->next->next->next->next->next) {
+        at += (uint64_t)v->valuedouble;
+        int events = v->next->next->next->next->valueint;
+        n_events += events;
+        assert_int_equal(v->next->valueint, 10 * (events - 1) + 7);
+        assert_int_equal(at, 10 * ((uint64_t)n_events - (uint64_t)events));
+    }
+    assert_int_equal(n_events, EVENTS);
+}
+
 static void deep_events_are_counted(void **state) {
     (void)state;
     for (uint64_t i = 0; i < 70; i++) span(1, "deep", i, 1000 - i);
@@ -158,5 +177,6 @@ int main(void) {
     return RUN_TESTS(TEST_WITH(each_thread_and_stream_has_a_lane, setup, teardown),
                      TEST_WITH(a_report_without_events_has_none, setup, teardown),
                      TEST_WITH(of_many_events_short_ones_are_joined, setup, teardown),
+                     TEST_WITH(joined_events_end_with_the_last_of_them, setup, teardown),
                      TEST_WITH(deep_events_are_counted, setup, teardown));
 }

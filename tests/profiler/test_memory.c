@@ -99,6 +99,37 @@ static void blocks_freed_before_the_next_allocation_are_temporary(void **state) 
         find_row(&report, "temporaries/where it is freed does not matter")->n_temporary, 0);
 }
 
+static void *alloc_elsewhere(void *block) {
+    uint32_t owner = observer->on_alloc(no_pool, block, 50, NULL);
+    return (void *)(uintptr_t)owner;
+}
+
+/* The address is the same, but another thread allocated the second block. */
+static void a_block_of_another_thread_is_not_temporary(void **state) {
+    (void)state;
+    char block;
+    pthread_t thread;
+    void *owner = NULL;
+    KN_SCOPE("own temporary");
+    observer->on_free(no_pool, &block, 30, observer->on_alloc(no_pool, &block, 30, NULL));
+    assert_int_equal(pthread_create(&thread, NULL, alloc_elsewhere, &block), 0);
+    pthread_join(thread, &owner);
+    uint64_t before = kn__memory_outside()->n_temporary;
+    observer->on_free(no_pool, &block, 50, (uint32_t)(uintptr_t)owner);
+    assert_int_equal(kn__memory_outside()->n_temporary, before);
+}
+
+/* An observer may be attached while a call runs: its end has no beginning. */
+static void the_end_of_a_call_that_began_before_is_ignored(void **state) {
+    (void)state;
+    observer->on_call_end("cudaFree");
+    assert_false(kn__memory_in_call());
+    observer->on_call_begin("cudaMalloc");
+    assert_true(kn__memory_in_call());
+    observer->on_call_end("cudaMalloc");
+    assert_false(kn__memory_in_call());
+}
+
 /* --- random traces --- */
 
 enum { PATHS = 40, BLOCKS = 300, DEPTH = 3, STEPS = 600 };
@@ -543,6 +574,8 @@ int main(void) {
         TEST_WITH(memory_outside_any_scope_has_its_own_row, setup, timer_teardown),
         TEST_WITH(rise_is_the_peak_above_the_entry, setup, timer_teardown),
         TEST_WITH(blocks_freed_before_the_next_allocation_are_temporary, setup, timer_teardown),
+        TEST_WITH(a_block_of_another_thread_is_not_temporary, setup, timer_teardown),
+        TEST_WITH(the_end_of_a_call_that_began_before_is_ignored, setup, timer_teardown),
         TEST_WITH(peaks_and_owners_agree_with_brute_force, setup, timer_teardown),
         TEST_WITH(windows_that_other_threads_disturb_are_marked, setup, timer_teardown),
         TEST_WITH(a_scope_in_which_another_thread_reaches_the_mark_shows_it, setup, timer_teardown),

@@ -447,8 +447,28 @@ static void any_number_of_bytes_is_read(void **state) {
     kn__text_release(&text);
 }
 
+/* The counters of two processors may differ: no length is below 0. */
+static void a_scope_that_ends_before_it_starts_has_no_length(void **state) {
+    (void)state;
+    static const kn__trace_name name = {"odd", NULL};
+    const kn__trace_event event = {&name, 5000, 4000};
+    kn__trace_writer *w = calloc(1, sizeof *w);
+    kn__trace_thread thread;
+    assert_non_null(w);
+    w->format = &kn__trace_json;
+    w->clock.tick_ns = 1;
+    w->format->start(w);
+    kn__trace_put_thread(w, &thread, 7, "main");
+    w->format->events(w, &thread, &event, 1);
+    kn__trace_end(w, 0);
+    assert_non_null(strstr(w->out.data, "\"ts\":5.000,\"dur\":0.000}"));
+    kn__text_release(&w->out);
+    free(w);
+}
+
 int main(void) {
     return RUN_TESTS(TEST_WITH(events_are_written_in_the_order_of_their_ends, NULL, teardown),
+                     TEST_WITH(a_scope_that_ends_before_it_starts_has_no_length, NULL, teardown),
                      TEST_WITH(live_bytes_are_kept_with_their_mark, NULL, teardown),
                      TEST_WITH(arrows_of_our_traces_join_launch_and_work, NULL, teardown),
                      TEST_WITH(the_longer_of_two_that_start_together_is_outside, NULL, teardown),

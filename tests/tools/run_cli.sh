@@ -138,6 +138,36 @@ nvtx_full)   # started ranges, marks, heaps, payloads
   want 0 timeout 60 "$knet" run --timer out=t.txt,nomem -- "$full"
   want 0 timeout 60 "$knet" run --timer 0 -- "$full"
   ;;
+nvtx_counters)   # numbers, groups, batches, and samples without a value
+  counters=$(dirname "$program")/nvtx_counters_program
+  [ -x "$counters" ] || { echo 'no nvToolsExtCounters.h'; exit 77; }
+  want 0 timeout 60 "$knet" run --timer json=a.json,out=t.txt -- "$counters"
+  [ ! -s err ] || fail "$(cat err)"
+  line() { grep -qE "^   $1$" t.txt || fail "no line '$1': $(cat t.txt)"; }
+  #                    samples first   last  min     max    mean
+  line 'power \(W\) +    5 +   100 +     0 +-10 +   310 +  78';    line 'loss +2 +2.5 +0.25 +0.25 +2.5 +1.375'
+  line 'held \(B\) +     2 +  2000 +  1500 +1500 + 2000 +1750';    line 'fill +2 +1 +0.2 +0.2 +1 +0.6'
+  line 'node/gpu\[0\]/clock +1 +7 +7 +7 +7 +7';                    line 'clock of two +2 +8 +10 +8 +10 +9'
+  line 'group/low \(u\) + 5 +   -1 +     2 +-3 +     2 + -1.2';      line 'group/ratio \(%\) +5 +0.5 +1 +0.5 +1.5 +1'
+  line 'group/high \(u\) + 4 +65535 +     2 +1 +  65535 +32768.2'; line 'batch +3 +1 +6 +1 +6 +3'
+  line 'shared +   64.0k +     0 +   999 +0 +    999 +499.5'
+  grep -q 'power (W): 1 without a value; power (W): 3 outside 0 to 300; group/high (u): 1 without a value; 7 samples of no counter' t.txt ||
+    fail "$(cat t.txt)"
+  ! grep -q 'ignored' t.txt || fail 'a second counter of an id'
+  ! grep -q 'when' t.txt || fail 'a time is a counter'
+  [ "$(json counters.0.name a.json) $(json counters.0.unit a.json) $(json counters.0.n a.json)" = 'power W 5' ] || fail "$(cat a.json)"
+  [ "$(json counters.0.limit_max a.json)" = 300 ] && [ "$(json samples_lost a.json)" = 7 ] || fail "$(cat a.json)"
+  want 0 "$knet" report a.json --width 140;                   out_has '^   shared +64.0k +0 +999 +0 +999 +499.5$'
+  want 0 "$knet" report a.json --format json; cp out b.json
+  [ "$(grep -A20 '"counters"' a.json | grep '"name"')" = "$(grep -A20 '"counters"' b.json | grep '"name"')" ] || fail "$(cat b.json)"
+  want 0 "$knet" report a.json a.json --width 140;            out_has '^   shared +128k +0 +999 +0 +999 +499.5$'
+  want 0 timeout 60 "$knet" run --timer out=t.txt -- "$counters" many
+  line 'many 255 +1 +255 +255 +255 +255 +255';                grep -q '^ 3 more counters: there is room for 256; 3 samples of no counter' t.txt || fail "$(tail -5 t.txt)"
+  want 0 timeout 60 "$knet" run --timer out=%p.txt -- bash -c "'$counters' many; true"
+  grep -q '^   many 255 ' [0-9]*.txt || fail 'a child with counters alone has a table'
+  want 0 timeout 60 "$knet" run --timer 0 -- "$counters";     [ ! -s err ] || fail "$(cat err)"
+  want 0 timeout 60 "$knet" run --malloc --timer out=t.txt -- "$counters";  line 'shared +64.0k .*'
+  ;;
 cudart)   # cudaMalloc of a program that knows nothing of pools
   cudart_program=$(dirname "$program")/cudart_program
   want 0 "$knet" run --timer 0 -- "$cudart_program" plain

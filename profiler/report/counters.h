@@ -1,0 +1,17 @@
+/* The counters of a report: below the table, in JSON, and of several runs. */
+#ifndef KN_REPORT_COUNTERS_H
+#define KN_REPORT_COUNTERS_H
+
+#include "report.h"
+#include "text.h"
+
+/* Lines of at most `width` columns (0: any); none without counters. */
+void kn__counters_add_table(kn__text *text, const kn__counters *counters, int width);
+/* `,"counters":[…]` and what was dropped; nothing without counters. */
+void kn__counters_add_json(kn__text *text, const kn__counters *counters);
+/* The counter of this name, made where there is none. NULL: there are too many, or no memory. */
+kn__counter *kn__counters_get(kn__report *report, const char *name);
+/* Adds the counters of one more run. Errors: OOM. */
+KN_MUST_CHECK kn_status kn__counters_merge(kn__report *into, const kn__counters *run);
+
+#endif
