@@ -104,16 +104,20 @@ void kn__work_end(kn_op_call *call, int keep) {
 
 /* --- for infer: results' headers --- */
 
-/* Whether the tensor that result r is written into has n elements and the right dtype. */
-static __attribute__((noinline)) bool fits_given(const kn_op_call *call, int r, int64_t n,
+static __attribute__((noinline)) bool fail_given(const kn_op_call *call, int r, int64_t n,
                                                  unsigned dtype) {
     const kn_tensor *t = call->out[r];
-    if (t->n == n && t->dtype == dtype) return true;
     char text[256];
     return kn_op_call_fail(
         call, KN_ERR_SHAPE, "a result of %lld elements %s does not fit into %s %s", (long long)n,
         kn_dtype_name((kn_dtype)dtype), kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
         kn_dtype_name((kn_dtype)t->dtype));
+}
+
+/* Whether the tensor that result r is written into has n elements and the right dtype. */
+static inline bool fits_given(const kn_op_call *call, int r, int64_t n, unsigned dtype) {
+    const kn_tensor *t = call->out[r];
+    return (t->n == n && t->dtype == dtype) || fail_given(call, r, n, dtype);
 }
 
 static inline uint8_t dtype_of(const kn_op_call *call, int r) {
