@@ -11,20 +11,19 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/home" "$work/bin"
 cp "$source/tests/package/snapshot.pickle" "$work/home/"
 
-# The compilers; programs that link ours get warnings as errors. A C program is also compiled as C++ and run. Our own
-# sources are optimised less, since their speed is not looked at here.
+# The compilers; programs that link ours get warnings as errors. A C program is also compiled as C++ and run.
 warnings="-Wall -Wextra -Wpedantic -Werror"
 cc=$(command -v "${CC:-cc}") cxx=$(command -v c++ || true)
 cat >"$work/bin/cc" <<END
 #!/bin/sh -e
-case "\$*" in *-lknet_*) ;; *) exec $cc "\$@" -O1 ;; esac
+case "\$*" in *-lknet_*) ;; *) exec $cc "\$@" ;; esac
 [ -z "$cxx" ] || { $cxx -std=c++11 $warnings -x c++ "\$@" -o "$work/as_cxx"; "$work/as_cxx" >/dev/null; }
 exec $cc -std=c11 $warnings "\$@"
 END
 cat >"$work/bin/c++" <<END
 #!/bin/sh
 case "\$*" in *-lknet_*) exec $cxx $warnings "\$@" ;; esac
-exec $cxx "\$@" -O1
+exec $cxx "\$@"
 END
 cat >"$work/bin/nsys" <<'END'
 #!/bin/sh

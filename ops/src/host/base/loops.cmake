@@ -17,7 +17,7 @@ endif()
 set_source_files_properties(src/host/product/gemm_loops.c src/host/conv/conv_direct_loops.c src/host/recurrent/recurrent_loops.c
                             src/host/attention/attention_loops.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 set(KNET_LOOPS_LEVEL -O3)
-if(KNET_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug") # -O3 takes minutes
+if(KNET_SANITIZE)
   set(KNET_LOOPS_LEVEL -O1)
 endif()
 # Rare rows: once, for the lowest instruction set.
