@@ -109,10 +109,8 @@ typedef struct places {
     real weight[4][KN_GRID_RUN], by_column[4][KN_GRID_RUN], by_row[4][KN_GRID_RUN];
 } places;
 
-/* Of n numbers of the grid from place `first` on. Inlined: gcc 12 leaves a call out at -O1. */
-static inline __attribute__((always_inline)) void places_of(places *p, const kn__grid *g,
-                                                            const void *grid, int64_t first,
-                                                            int64_t n) {
+/* Of n numbers of the grid from place `first` on. */
+static void places_of(places *p, const kn__grid *g, const void *grid, int64_t first, int64_t n) {
     const real *number = (const real *)grid + 2 * first;
     for (int64_t i = 0; i < n; i++) {
         kn__corners c = kn__grid_corners(g, (double)number[2 * i], (double)number[2 * i + 1]);
