@@ -45,10 +45,7 @@ target_compile_definitions(knet_options INTERFACE _GNU_SOURCE KN_CHECKED=${KNET_
 target_compile_options(knet_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
                           $<$<BOOL:${KNET_WERROR}>:-Werror>
-                          -fno-math-errno -ffp-contract=off -fno-semantic-interposition>
-  # gcc 12 gives one place in the stack to an array of a loop's body and to one of a function inlined below it while
-  # both are in use (GCC bug 90348): at -O2 a QR came out wrong.
-  $<$<COMPILE_LANG_AND_ID:C,GNU>:-fstack-reuse=none>)
+                          -fno-math-errno -ffp-contract=off -fno-semantic-interposition>)
 # Of clang: constants are enums, next to doubles too; an `inline` definition whose header declares it without is external.
 include(CheckCCompilerFlag)
 foreach(warning enum-float-conversion static-in-inline)

@@ -127,13 +127,13 @@ void KN_LOOP(reflect_panel)(void *p_, int64_t ld, int64_t m, int64_t first, int6
 }
 
 /* T [n][n] with H_0·…·H_{n-1} = I - V·T·Vᵀ; V's columns are the rows of v [n][ld]. LAPACK's larft.
- */
+ * `w` lives as long as the function: in the loop's body gcc 12 at -O2 puts it where dot's sums are
+ * (GCC bug 90348). */
 void KN_LOOP(reflect_factor)(void *t_, const void *v_, int64_t ld, int64_t m, int64_t n,
                              const void *tau_) {
-    real *t = t_;
+    real *t = t_, w[KN_DENSE_BLOCK];
     const real *v = v_, *tau = tau_;
     for (int64_t i = 0; i < n; i++) {
-        real w[KN_DENSE_BLOCK];
         for (int64_t j = 0; j < i; j++) w[j] = -tau[i] * dot(v + j * ld, v + i * ld, m);
         for (int64_t j = 0; j < n; j++) t[j * n + i] = 0;
         for (int64_t j = 0; j < i; j++)
