@@ -188,8 +188,8 @@ void kn__html_timeline_add(kn__page *p, const kn__timeline *line) {
     uint64_t grain = bound(&all, wall);
     kn__text_printf(p->text,
                     ",\n\"timeline\":{\"wall\":%" PRIu64 ",\"grain\":%" PRIu64
-                    ",\"events\":%zu,\"cut\":%zu,\"lanes\":[",
-                    wall, grain, room, all.n_cut);
+                    ",\"events\":%zu,\"cut\":%zu,\"before\":%" PRIu64 ",\"lanes\":[",
+                    wall, grain, room, all.n_cut, line->n_before);
     add_lanes(p, line, &all);
     kn__text_puts(p->text, "]}");
     free(all.at);

@@ -68,6 +68,7 @@ typedef struct kn__timeline {
     kn__items spans, launches, works, levels, changes; /* of kn__span and so on */
     uint64_t from_ns, until_ns;                        /* first start and last end */
     uint64_t live_before;                              /* before the first change */
+    uint64_t n_before;                                 /* events that were not kept */
     const char *source;                                /* of GPU work, for the report: "kineto" */
 } kn__timeline;
 

@@ -44,3 +44,24 @@ void kn__trace_end(kn__trace_writer *w, uint64_t n_skipped) {
     kn__hash_release(&w->streams);
     w->n_threads = 0;
 }
+
+/* --- no file --- */
+
+static void no_thread(kn__trace_writer *w, kn__trace_thread *thread) { (void)w, (void)thread; }
+static void no_start(kn__trace_writer *w) { (void)w; }
+static void no_device(kn__trace_writer *w, uint32_t device) { (void)w, (void)device; }
+static void no_stream(kn__trace_writer *w, const kn__trace_stream *stream) {
+    (void)w, (void)stream;
+}
+static void no_events(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
+                      size_t n) {
+    (void)w, (void)thread, (void)events, (void)n;
+}
+static void no_record(kn__trace_writer *w, kn__trace_stream *stream, const kn__record *record,
+                      uint32_t launch) {
+    (void)w, (void)stream, (void)record, (void)launch;
+}
+static void no_finish(kn__trace_writer *w, uint64_t n_skipped) { (void)w, (void)n_skipped; }
+
+const kn__trace_format kn__trace_none = {no_start,  no_thread, no_device, no_stream,
+                                         no_events, no_record, no_finish};

@@ -69,6 +69,7 @@ typedef struct kn__trace_format {
 enum { KN__TRACE_TAIL_BYTES = 256 };
 
 extern const kn__trace_format kn__trace_json, kn__trace_perfetto;
+extern const kn__trace_format kn__trace_none; /* writes nothing */
 
 /* Zero-initialised but for the first four. */
 struct kn__trace_writer {

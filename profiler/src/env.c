@@ -178,7 +178,9 @@ enum {
     FOR_FLAME = 8,
     FOR_TRACE = 16,
     IS_READ = 32,
-    FOR_JSON = 64
+    FOR_JSON = 64,
+    FOR_PAGE = 128,
+    FOR_FILE = 256 /* of a trace */
 };
 
 /* What a word sets: a tier, a flag or a path of the configuration, or what its function does. */
@@ -233,19 +235,23 @@ static const word words[] = {
     {"trace", "FILE", NULL,
      "every scope and kernel, for chrome://tracing (JSON) or, as FILE.pftrace, for Perfetto",
      FOR_TABLE | FILE_NAME, PATH, FIELD(trace)},
-    {"trace_last", "N", set_trace_last, "of it, or of events, only the last N steps",
-     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
+    {"trace_last", "N", set_trace_last,
+     "of it, of events or of a page's timeline, only the last N steps", FOR_TABLE | FOR_TRACE,
+     FUNCTION, 0},
     {"trace_slow", "TIME", set_trace_slow,
      "of it, only steps longer than TIME; with trace_last=N the N-1 steps before each too",
      FOR_TABLE | FOR_TRACE, FUNCTION, 0},
     {"trace_max", "BYTES", set_trace_max, "most bytes of that file; 1G, of events 64M",
-     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
+     FOR_TABLE | FOR_FILE, FUNCTION, 0},
     {"csv", "FILE", NULL, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME, PATH, FIELD(csv)},
     {"folded", "FILE", NULL, "stacks for flame graph tools", FOR_TABLE | FILE_NAME, PATH,
      FIELD(folded)},
     {"flame", "FILE", NULL, "a flame graph (SVG)", FOR_TABLE | FILE_NAME, PATH, FIELD(flame)},
-    {"html", "FILE", NULL, "a page for a browser: flame graph, tree, memory over time",
+    {"html", "FILE", NULL,
+     "a page for a browser: flame graph, tree, memory over time, timeline of the last events",
      FOR_TABLE | FILE_NAME, PATH, FIELD(html)},
+    {"notimeline", NULL, NULL, "no timeline in that page, and no events kept for it",
+     FOR_TABLE | FOR_PAGE, OFF, FIELD(timeline)},
     {"metrics", "FILE", NULL, "the rows and the pools as OpenMetrics text, for Prometheus",
      FOR_TABLE | FILE_NAME, PATH, FIELD(metrics)},
     {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time",
@@ -378,8 +384,12 @@ static void check_effect(const list *l, const char *text) {
         warn(l->messages, l->variable, text, "has no effect without gpu, gpu-lite or full");
     } else if (about & FOR_FLAME && !c->folded[0] && !c->flame[0]) {
         warn(l->messages, l->variable, text, "has no effect without folded= or flame=");
-    } else if (about & FOR_TRACE && !c->trace[0] && !c->events) {
+    } else if (about & FOR_FILE && !c->trace[0] && !c->events) {
         warn(l->messages, l->variable, text, "has no effect without trace= or events");
+    } else if (about & FOR_TRACE && !c->trace[0] && !c->events && !c->html[0]) {
+        warn(l->messages, l->variable, text, "has no effect without trace=, events or html=");
+    } else if (about & FOR_PAGE && !c->html[0]) {
+        warn(l->messages, l->variable, text, "has no effect without html=");
     } else if (about & FOR_JSON && (!c->json[0] || c->trace[0])) {
         warn(l->messages, l->variable, text,
              c->trace[0] ? "has no effect beside trace=" : "has no effect without json=");
@@ -403,6 +413,7 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
                      bool is_secure, kn__text *messages) {
     *out = (kn__config){.memory = true,
                         .live = true,
+                        .timeline = true,
                         .width = -1,
                         .min = KN__TABLE_MIN,
                         .clock = KN__CLOCK_TSC,

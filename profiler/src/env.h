@@ -40,6 +40,7 @@ typedef struct kn__config {
     char out[KN__PATH_BYTES];  /* of the table; "-" is stderr */
     char json[KN__PATH_BYTES]; /* "": none, as below */
     bool events;               /* in `json` too */
+    bool timeline;             /* in `html` */
     char trace[KN__PATH_BYTES];
     uint64_t trace_steps, trace_slow_ns; /* 0: all */
     uint64_t trace_max;                  /* bytes; 0: the default */

@@ -194,8 +194,11 @@ static const target targets[] = {
     {config.metrics, ".prom", add_metrics}};
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 
-static kn_status write_report(const kn__report *report, const char *path, const target *as) {
+static void say_failure(kn_status status);
+
+static kn_status write_report(kn__report *report, const char *path, const target *as) {
     kn__text text = {0};
+    if (as->add == add_html && !report->timeline) say_failure(kn__trace_shown(report));
     as->add(&text, report, path);
     kn_status status = kn__text_write(&text, path);
     kn__text_release(&text);
@@ -293,15 +296,19 @@ static void say_failure(kn_status status) {
     say(&text);
 }
 
+static bool is_traced(void) { return config.trace[0] || (config.events && config.json[0]); }
+static bool is_shown(void) { return config.timeline && config.html[0]; }
+
 static void start_trace(void) {
     kn__trace_keep(config.trace_steps, config.trace_slow_ns);
+    kn__trace_show(is_shown(), !is_traced());
     kn_status status = kn__trace_start(config.trace[0] ? config.trace : NULL, config.trace_max);
     if (status >= 0) atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
     say_failure(status);
 }
 
 /* Every output that was asked for, whatever becomes of the others; returns the first failure. */
-static kn_status write_all_reports(const kn__report *report) {
+static kn_status write_all_reports(kn__report *report) {
     kn_status first = KN_OK;
     for (int i = 0; i < N_TARGETS; i++) {
         if (!targets[i].file[0]) continue; /* not asked for, or another process's */
@@ -402,7 +409,7 @@ static void start_live(void) { kn__live_start(add_live); }
 /* Reports what fails to start and continues with the rest. */
 static void start_tables(void) {
     say_failure(config.memory ? observe() : kn__memory_start(false));
-    if (config.trace[0] || (config.events && config.json[0])) start_trace();
+    if (is_traced() || is_shown()) start_trace();
     start_steps();
     if (config.live && !getauxval(AT_SECURE)) kn__tree_on_first = start_live;
     report_at_exit = true;

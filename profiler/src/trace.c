@@ -17,6 +17,7 @@
 #include "thread.h"
 #include "trace_format.h"
 #include "trace_kept.h"
+#include "trace_shown.h"
 
 enum { EVENTS = 1 << 12, OUT_BYTES = 1 << 16 };
 
@@ -70,7 +71,10 @@ static struct {
     uint64_t ends[KN__TRACE_STEPS_MAX + 1]; /* of steps, in ticks; a ring */
     uint64_t n_steps, n_forgotten;
     uint64_t from_ns, until_ns; /* of CLOCK_REALTIME: of the last write */
+    kn__kept records;
 } keep;
+
+static bool is_shown, is_only_shown; /* constant while the trace is on */
 
 bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
@@ -105,6 +109,7 @@ static void write_chunk(chunk *c) {
     if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
     see_thread(c->of, c);
     file.format->events(&file, &c->of->thread, c->events + from, (size_t)(n - from));
+    if (is_shown) kn__shown_events(&c->of->thread, c->events + from, (size_t)(n - from));
     n_put += n - from;
     write_out();
 }
@@ -201,11 +206,8 @@ static void write_from(chunk *c, uint64_t from) {
 
 static void put_record(const kn__record *record, uint32_t launch);
 
-/* All events that ended since then and were not written; older ones were overwritten. */
-static void write_kept(uint64_t from) {
-    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns();
-    keep.from_ns = file.clock.start_realtime_ns + kn__trace_since(&file.clock, from);
-    keep.until_ns = kn__now_ns(CLOCK_REALTIME);
+/* What threads have collected. */
+static void write_since(uint64_t from) {
     for (chunk *c; (c = take_queued());) {
         write_from(c, from);
         free_chunk(c);
@@ -215,7 +217,24 @@ static void write_kept(uint64_t from) {
         chunk *c = b ? KN__LOAD(b->now) : NULL;
         if (c) write_from(c, from);
     }
-    kn__kept_take(keep.from_ns, put_record);
+}
+
+static void put_kept_records(void) {
+    kn__record record;
+    uint32_t launch;
+    for (size_t i = 0; kn__kept_at(&keep.records, i, &record, &launch); i++) {
+        if (record.end_ns >= keep.from_ns) put_record(&record, launch);
+    }
+    kn__kept_clear(&keep.records);
+}
+
+/* All events that ended since then and were not written; older ones were overwritten. */
+static void write_kept(uint64_t from) {
+    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns();
+    keep.from_ns = file.clock.start_realtime_ns + kn__trace_since(&file.clock, from);
+    keep.until_ns = kn__now_ns(CLOCK_REALTIME);
+    write_since(from);
+    put_kept_records();
     write_out();
     n_skipped += keep.n_forgotten;
     keep.n_forgotten = 0;
@@ -362,6 +381,7 @@ void kn__trace_launch(kn__tree *tree, uint32_t id) {
 /* --- GPUs --- */
 
 static void put_record(const kn__record *record, uint32_t launch) {
+    if (is_shown) kn__shown_record(record, launch);
     kn__trace_put_record(&file, record, launch);
     n_put++;
     if (file.out.length >= OUT_BYTES) write_out();
@@ -378,7 +398,7 @@ void kn__trace_record(const kn__record *record, uint32_t launch) {
     if (fd >= 0 && is_written_now(record)) {
         put_record(record, launch);
     } else if (fd >= 0) {
-        n_skipped += !kn__kept_add(record, launch);
+        n_skipped += !kn__kept_add(&keep.records, record, launch);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -396,11 +416,14 @@ static void start_file(uint64_t max) {
     n_traces++;
     write_error = 0;
     is_full = false;
+    kn__shown_release();
     bytes_max = max ? max : in_memory ? KN__TRACE_EVENTS_BYTES_MAX : KN__TRACE_BYTES_MAX;
     file.clock = (kn__trace_clock){kn__clock_now(), kn__now_ns(CLOCK_REALTIME),
                                    kn__now_ns(CLOCK_BOOTTIME), 0};
     file.pid = (long)getpid();
-    file.format = is_perfetto(path_text) ? &kn__trace_perfetto : &kn__trace_json;
+    file.format = is_only_shown            ? &kn__trace_none
+                  : is_perfetto(path_text) ? &kn__trace_perfetto
+                                           : &kn__trace_json;
     file.format->start(&file);
     write_out();
 }
@@ -419,6 +442,11 @@ static kn_status open_file(const char *path) {
     fd = in_memory ? memfd_create("knet events", MFD_CLOEXEC) : kn__open_output(path_text);
     if (fd >= 0) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
+}
+
+void kn__trace_show(bool shown, bool only) {
+    is_shown = shown;
+    is_only_shown = shown && only;
 }
 
 kn_status kn__trace_start(const char *path, uint64_t max) {
@@ -467,7 +495,7 @@ static int finish_file(void) {
     }
     fd = -1;
     kn__text_release(&file.out);
-    kn__kept_release();
+    kn__kept_release(&keep.records);
     return write_error;
 }
 
@@ -488,6 +516,18 @@ void kn__trace_take(kn__text *text) {
     while ((n = read(kept_fd, part, sizeof part)) > 0) kn__text_add(text, part, (size_t)n);
     close(kept_fd);
     kept_fd = -1;
+}
+
+kn_status kn__trace_shown(kn__report *report) {
+    if (!is_shown) return KN_OK;
+    pthread_mutex_lock(&lock);
+    if (fd >= 0 && !keep.n) write_since(0);
+    kn__timeline *line = kn__timeline_make(report);
+    if (line) line->n_before = atomic_load(&n_without_buffer);
+    kn_status status = line ? kn__shown_add(line, &file.clock, file.pid)
+                            : KN_FAIL(KN_ERR_OOM, "no memory for the timeline of a page");
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void kn__trace_pause(bool paused) {

@@ -9,6 +9,7 @@
 #define KN_PROFILER_TRACE_H
 
 #include "activity.h"
+#include "report.h"
 #include "text.h"
 
 enum { KN__TRACE_BYTES_MAX = 1 << 30, KN__TRACE_EVENTS_BYTES_MAX = 64 << 20 };
@@ -19,6 +20,10 @@ enum { KN__TRACE_STEPS_MAX = 1000 };
 void kn__trace_keep(uint64_t n, uint64_t slow_ns);
 /* A step ended, and took spent_ns; 0: not known. */
 void kn__trace_step(uint64_t spent_ns);
+
+/* Before the start: the last events are kept for the timeline of a page too (trace_shown.h);
+ * `only`: for it alone, and no file is written. */
+void kn__trace_show(bool shown, bool only);
 
 /* Opens the file, or, where the path is NULL, memory of the system's that has the JSON of
  * kn__trace_take at the end; `bytes_max` is its bound (0: KN__TRACE_BYTES_MAX,
@@ -47,6 +52,9 @@ KN_MUST_CHECK kn_status kn__trace_finish(void);
 /* Adds the events that were kept in memory, after kn__trace_finish, and frees them; nothing where
  * there are none. */
 void kn__trace_take(kn__text *text);
+/* Gives the report a timeline of the events that were kept for a page; nothing where none are.
+ * While the trace of the last steps is on, it has none of these yet. Errors: OOM. */
+KN_MUST_CHECK kn_status kn__trace_shown(kn__report *report);
 /* In a forked child: the file is the parent's. */
 void kn__trace_forget(void);
 

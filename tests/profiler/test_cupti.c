@@ -1,5 +1,6 @@
 /* GPU times in a whole program, by a mock of CUPTI: records and launches. */
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "gpu_run.h"
 #include "test.h"
@@ -12,6 +13,24 @@ static void gpu_time_stands_beside_cpu_time(void **state) {
     assert_non_null(strstr(o.err, " cutlass::Kernel "));
     assert_non_null(strstr(o.err, "\n gpu 0: busy "));
     assert_non_null(strstr(o.err, "\n   [memcpy HtoD] "));
+}
+
+/* Its page: a lane for each thread and each stream, and what ran in it. */
+static void a_page_shows_streams_beside_threads(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet-page-XXXXXX", words[64];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(words, sizeof words, "gpu,html=%s", path);
+    outcome o = run_gpu(words, "", "2", mock);
+    assert_complete(&o, 2);
+    const char *page = read_file(path), *lanes = strstr(page, "\"lanes\":[");
+    unlink(path);
+    assert_non_null(lanes);
+    assert_int_equal(occurrences(lanes, "\n[\"gpu_program "), 2);
+    assert_true(occurrences(lanes, "\n[\"GPU 0, stream ") >= 1);
+    assert_non_null(strstr(page, "cutlass::Kernel"));
 }
 
 static void records_may_carry_the_driver_calls_id(void **state) {
@@ -287,8 +306,8 @@ static void records_without_times_are_counted(void **state) {
 int main(int argc, char **argv) {
     if (!gpu_run_init(argc, argv)) return 1;
     int failed = RUN_TESTS(
-        TEST(gpu_time_stands_beside_cpu_time), TEST(records_may_carry_the_driver_calls_id),
-        TEST(the_real_library_walks_the_same_records),
+        TEST(gpu_time_stands_beside_cpu_time), TEST(a_page_shows_streams_beside_threads),
+        TEST(records_may_carry_the_driver_calls_id), TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
         TEST(many_threads_lose_no_event), TEST(a_full_budget_names_the_word_that_raises_it),
         TEST(buffers_that_run_out_show), TEST(scopes_do_not_take_the_memory_of_cupti),

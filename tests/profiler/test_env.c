@@ -121,6 +121,8 @@ static void the_bound_of_a_trace_is_read(void **state) {
     assert_int_equal(read_ok("1").trace_max, 0);
     assert_int_equal(read_ok("trace=t.pftrace,trace_max=64M").trace_max, 64 << 20);
     assert_int_equal(read_ok("trace=t,trace_last=20").trace_steps, 20);
+    assert_true(read_ok("html=a").timeline);
+    assert_false(read_ok("html=a,notimeline").timeline);
     assert_int_equal(read_ok("trace=t,trace_slow=250ms").trace_slow_ns, 250000000);
 }
 
@@ -210,9 +212,15 @@ static void a_word_without_effect_is_reported(void **state) {
                  "KNET_TIMER: \"weight=gpu\" has no effect without folded= or flame=\n");
     assert_warns("trace_max=1M", false,
                  "KNET_TIMER: \"trace_max=1M\" has no effect without trace= or events\n");
+    assert_warns("trace_max=1M,html=a", false,
+                 "KNET_TIMER: \"trace_max=1M\" has no effect without trace= or events\n");
+    assert_warns("trace_last=1", false,
+                 "KNET_TIMER: \"trace_last=1\" has no effect without trace=, events or html=\n");
+    assert_warns("notimeline", false, "KNET_TIMER: \"notimeline\" has no effect without html=\n");
     static const char *const good[] = {
-        "off,json=a",          "gpu-lite,record=a",     "weight=time,flame=a",
-        "folded=a,weight=gpu", "nvtx,buf=1M,clock=tsc", "json=a,depth=2"};
+        "trace_last=1,html=a",   "html=a,notimeline",   "off,json=a",
+        "gpu-lite,record=a",     "weight=time,flame=a", "folded=a,weight=gpu",
+        "nvtx,buf=1M,clock=tsc", "json=a,depth=2"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_warns(good[i], false, "");
     assert_warns("out=-,json=-", true, ""); /* no file */
 }

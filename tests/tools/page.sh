@@ -12,7 +12,12 @@ cd "$work"
 KNET_TIMER=json=a.json,events,html=a.html,out=/dev/null "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet >/dev/null
 "$knet" report a.json --format html >again.html
 [ "$(wc -c <a.html)" -le 1048576 ] || { echo "the page has more than 1 MiB"; exit 1; }
-! grep -q '"timeline":{' a.html && grep -q '"timeline":{' again.html || { echo "events are in the page of their file"; exit 1; }
+KNET_TIMER=html=alone.html,out=/dev/null "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet >/dev/null
+KNET_TIMER=html=none.html,notimeline,out=/dev/null "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet >/dev/null
+for page in a again alone; do
+  grep -q '"timeline":{' $page.html || { echo "no timeline in $page.html"; exit 1; }
+done
+! grep -q '"timeline":{' none.html || { echo "a timeline that was not wanted"; exit 1; }
 # Nothing is loaded from elsewhere.
 ! grep -E '(src|href)=|url\(|@import|https?://' a.html | grep -v 'www.w3.org/2000/svg' || { echo "the page refers to others"; exit 1; }
 
@@ -87,7 +92,7 @@ check('columns', ($('#tree td.more') === null) === false && (getComputedStyle($(
 document.body.replaceChildren(bad.length ? 'FAILED: ' + bad.join('; ') : 'PASSED ' + innerWidth);
 </script>
 END
-for page in a.html again.html; do
+for page in alone.html again.html none.html; do
   for width in 1280 500; do # 500 is the least that Chromium has
     cat "$page" test.js >tested.html
     "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/home" \
