@@ -290,6 +290,55 @@ static void special_functions_agree_with_golden_values(void **state) {
     }
 }
 
+/* --- gradients --- */
+
+enum { N_ADDED = 1100 }; /* more than two blocks of loops that add by blocks */
+
+static void assert_adds(kn_row_loop loop, const void *const in[], bool f64, const char *op,
+                        int isa) {
+    static union {
+        float f32[N_ADDED];
+        double f64[N_ADDED];
+    } set, added;
+    for (int i = 0; i < N_ADDED; i++) {
+        if (f64)
+            added.f64[i] = 0.1 * i;
+        else
+            added.f32[i] = 0.1f * (float)i;
+    }
+    loop(&set, in, N_ADDED, 1.25, 0.5, false);
+    loop(&added, in, N_ADDED, 1.25, 0.5, true);
+    for (int i = 0; i < N_ADDED; i++) {
+        double want = f64 ? 0.1 * i + set.f64[i] : 0.1f * (float)i + set.f32[i];
+        double got = f64 ? added.f64[i] : (double)added.f32[i];
+        if (got == want || (isnan(got) && isnan(want))) continue;
+        fail_msg("v%d's %s adds to element %d: %.17g, not %.17g", isa, op, i, got, want);
+    }
+}
+
+static void gradients_add_what_they_overwrite_with(void **state) {
+    (void)state;
+    static float f32[5][N_ADDED];
+    static double f64[5][N_ADDED];
+    for (int i = 0; i < 5 * N_ADDED; i++) {
+        double x = i % N_ADDED == N_ADDED - 20 ? 1e5 : 0.05 + 0.9 * (i % 97) / 97; /* 1e5: far */
+        f32[i / N_ADDED][i % N_ADDED] = (float)x, f64[i / N_ADDED][i % N_ADDED] = x;
+    }
+    for (int k = 0; k < 2 * 3 * KN_OP_COUNT; k++) {
+        int op = k / 6, isa = 2 + k % 3;
+        bool is_f64 = k / 3 % 2;
+        const kn_op_info *info = &kn_op_table[op];
+        if (!info->row || info->order) continue;
+        const kn_row *row = kn__row_isa(is_f64 ? KN_F64 : KN_F32, (unsigned)op, isa);
+        const void *in[5];
+        for (int j = 0; j < 5; j++) in[j] = is_f64 ? (void *)f64[j] : (void *)f32[j];
+        for (int j = 0; row && j < 12; j++) {
+            kn_row_loop loop = j < 3 ? row->d[j] : row->dd[j / 3 - 1][j % 3];
+            if (loop) assert_adds(loop, in, is_f64, info->name, isa);
+        }
+    }
+}
+
 /* --- the other rows --- */
 
 static void rounding_and_signs(void **state) {
@@ -433,6 +482,6 @@ int main(void) {
         OPS_TEST(one_number_below_zero_is_seen), OPS_TEST(zeros_keep_their_sign),
         OPS_TEST(large_angles_are_reduced_exactly),
         OPS_TEST(special_functions_agree_with_golden_values), OPS_TEST(rounding_and_signs),
-        OPS_TEST(kinds_of_numbers), OPS_TEST(lengths_and_angles), OPS_TEST(activations),
-        OPS_TEST(approximate_equality));
+        TEST(gradients_add_what_they_overwrite_with), OPS_TEST(kinds_of_numbers),
+        OPS_TEST(lengths_and_angles), OPS_TEST(activations), OPS_TEST(approximate_equality));
 }

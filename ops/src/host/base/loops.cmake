@@ -31,7 +31,8 @@ foreach(isa IN LISTS KNET_ISAS ITEMS rare)
     endif()
     add_library(${loops} OBJECT ${sources})
     target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=${real} $<$<STREQUAL:${real},f32>:KN_REAL_IS_F32>
-                                                $<$<STREQUAL:${isa},rare>:KN_ROW_RARE>)
+                                                $<$<STREQUAL:${isa},rare>:KN_ROW_RARE>
+                                                $<$<STREQUAL:${isa},v4>:KN_ROW_SECOND_OF=v3>)
     target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
     target_link_libraries(${loops} PRIVATE knet_options knet_base knet_profiler knet_alloc)
     target_include_directories(${loops} PRIVATE include ${OUT} src)

@@ -14,10 +14,10 @@
 typedef void (*kn_row_loop)(void *to, const void *const in[], int64_t n, double p, double q,
                             bool add);
 typedef struct kn_row {
-    kn_row_loop f;      /* in: the inputs; NULL: the dtype has no such row */
-    kn_row_loop vs, sv; /* of two inputs: one of them a single element */
-    kn_row_loop d[3];   /* in: g, inputs, z; NULL for integers */
-    kn_row_loop dd[3][3];
+    kn_row_loop f;        /* in: the inputs; NULL: the dtype has no such row */
+    kn_row_loop vs, sv;   /* of two inputs: one of them a single element */
+    kn_row_loop d[3];     /* in: g, inputs, z; NULL for integers */
+    kn_row_loop dd[3][3]; /* as d; the highest instruction set has those of the next one */
 } kn_row;
 
 /* Places in the tables: rows and comparisons; rare rows have tables of their own. */
