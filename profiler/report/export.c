@@ -80,8 +80,8 @@ static uint64_t weight_inside(const kn__row *row, kn__weight weight) {
     return sum;
 }
 
-/* A row's own weight; clocks rounded to nanoseconds may make children a little more than all. */
-static uint64_t own_weight(const kn__row *row, kn__weight weight) {
+/* Clocks rounded to nanoseconds may make children a little more than all. */
+uint64_t kn__row_own(const kn__row *row, kn__weight weight) {
     uint64_t all = weight_of(row, weight), inside = weight_inside(row, weight);
     return all > inside ? all - inside : 0;
 }
@@ -107,7 +107,7 @@ static void add_frames(kn__text *text, const kn__row *row) {
 
 static void add_folded(kn__text *text, const kn__row *row, kn__weight weight) {
     for (; row; row = row->next) {
-        uint64_t own = own_weight(row, weight);
+        uint64_t own = kn__row_own(row, weight);
         if (own) {
             add_frames(text, row);
             kn__text_printf(text, " %" PRIu64 "\n", own);

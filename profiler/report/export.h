@@ -6,8 +6,11 @@
 #include "cells.h"
 #include "report.h"
 
-/* What the width of a row means in folded stacks and flame graphs. */
+/* What the width of a row means in stacks and flame graphs. */
 typedef enum kn__weight { KN__WEIGHT_TIME, KN__WEIGHT_GPU, KN__WEIGHT_ALLOC } kn__weight;
+
+/* What a row has without the rows inside: nanoseconds or bytes. */
+uint64_t kn__row_own(const kn__row *row, kn__weight weight);
 
 /* A line a row, parents before their children, with a head; RFC 4180. Nanoseconds and bytes. */
 void kn__csv_add(kn__text *text, const kn__report *report);

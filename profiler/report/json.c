@@ -83,7 +83,11 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     if (report->has_memory) add_memory(text, row);
     if (row->flops || row->moved_bytes) add_work(text, report, row);
     if (report->has_gpu) add_fields(text, kn__row_gpu, row);
-    if (row->n_runs) add_fields(text, kn__row_runs, row);
+    if (row->n_runs) {
+        add_fields(text, kn__row_runs, row);
+        kn__text_printf(text, ",\"run_mean_ns\":%.0f,\"imbalance\":%.4g",
+                        kn__row_run_mean(report, row), kn__row_imbalance(report, row));
+    }
     add_rows(text, report, row, ",\"children\":[");
     kn__text_puts(text, "}");
 }

@@ -63,18 +63,24 @@ static bool is_hidden(const builder *b, const kn__row *row) {
 
 static bool is_below(double part, double whole, double min) { return part < min * whole || !part; }
 
-static bool is_small(const builder *b, const kn__row *row) {
-    const kn__row *root = &b->report->root;
+static bool is_short(const builder *b, const kn__row *row) {
     double min = b->options->min;
     if (min <= 0 || row->n_pending || (row->is_extra && row->depth == 1)) return false;
     return is_below((double)row->time_ns, kn__row_whole_ns(b->report, row), min) &&
-           is_below((double)row->gpu_ns, (double)root->gpu_ns, min) &&
-           is_below((double)row->alloc_bytes, (double)root->alloc_bytes, min);
+           is_below((double)row->gpu_ns, (double)b->report->root.gpu_ns, min);
 }
 
-/* Notes that the tape takes belong to the operation, unless they cost something. */
+static bool is_small(const builder *b, const kn__row *row) {
+    double all = (double)b->report->root.alloc_bytes;
+    return is_short(b, row) && is_below((double)row->alloc_bytes, all, b->options->min);
+}
+
+/* Notes that the tape takes and memory for one call belong to the operation, whose bytes have them
+ * too, unless they cost something. */
 static bool is_part_of_parent(const builder *b, const kn__row *row) {
-    return !row->first && strcmp(row->label, "record") == 0 && is_small(b, row);
+    if (row->first || row->depth == 1) return false;
+    if (strcmp(row->label, "work space") == 0) return is_short(b, row);
+    return strcmp(row->label, "record") == 0 && is_small(b, row);
 }
 
 static const kn__row *shown(const builder *b, const kn__row *row) {

@@ -21,6 +21,8 @@ typedef struct kn__lines {
     bool joined;    /* some line is a row and its only child */
     bool has_own;   /* some row has rows below it */
     bool has_rates; /* the table shows rates */
+    bool has_share; /* and parts of the whole time */
+    bool has_runs;  /* and times of one run */
 } kn__lines;
 
 typedef struct kn__lines_options {

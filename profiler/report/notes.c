@@ -145,8 +145,11 @@ static void add_legend(kn__text *text, const kn__report *report, const kn__lines
 #define SAY(...)                                                                                   \
     (kn__text_puts(&line, separator), kn__text_printf(&line, __VA_ARGS__), separator = "; ")
     if (lines->has_own) SAY("own: time without the rows inside");
-    if (kn__report_is_parallel(report)) SAY("%%tot: of the run, a thread on average");
-    if (report->n_runs > 1) SAY("least, most: in one run; in: the slowest run, from 0");
+    if (lines->has_share && kn__report_is_parallel(report)) {
+        SAY("%%tot: of the run, a thread on average");
+    }
+    if (lines->has_runs) SAY("least, mean, most: in one run; imbal: the slowest above the mean");
+    if (report->n_runs > 1) SAY("in: the slowest run, from 0");
     if (lines->joined) SAY("a %s b: b is all that a calls", options->ascii ? ">" : "›");
     if (lines->n_small) SAY("(n below x): small rows summed up, min=0 shows all");
     if (lines->has_rates) SAY("flop/s, B/s: what the ops computed and moved, by time");

@@ -159,6 +159,16 @@ double kn__row_of_peak(const kn__report *report, const kn__row *row) {
     return flops > bytes ? flops : bytes;
 }
 
+double kn__row_run_mean(const kn__report *report, const kn__row *row) {
+    uint64_t all = row->is_kernel ? row->gpu_ns : row->time_ns;
+    return report->n_runs ? (double)all / (double)report->n_runs : 0;
+}
+
+double kn__row_imbalance(const kn__report *report, const kn__row *row) {
+    double mean = kn__row_run_mean(report, row), most = (double)row->run_max_ns;
+    return mean > 0 && most > mean ? most / mean - 1 : 0;
+}
+
 double kn__row_sigma(const kn__row *row) {
     if (row->n_ended < 2) return 0;
     double n = (double)row->n_ended, mean = row->ended_ns / n;

@@ -109,6 +109,11 @@ kn__rates kn__row_rates(const kn__row *row);
 /* The larger part of the machine's measured peaks, which are of its processors; 0: not known. */
 double kn__row_of_peak(const kn__report *report, const kn__row *row);
 
+/* Of merged runs: the row's time on average (a run without the row spent none), and by what part of
+ * that the slowest run takes more: 0 if all took the same. */
+double kn__row_run_mean(const kn__report *report, const kn__row *row);
+double kn__row_imbalance(const kn__report *report, const kn__row *row);
+
 /* How far calls are from their mean, the standard deviation in ns; 0 when fewer than two ended. */
 double kn__row_sigma(const kn__row *row);
 

@@ -6,10 +6,12 @@
 #include "text.h"
 
 /* The file format of speedscope.app: a sampled profile whose samples are the rows, each with its
- * own time in ns; a second one of GPU time where there is some. */
+ * own time in ns; others of GPU time and of bytes allocated where there are some. Rows of one label
+ * and place are one frame. */
 void kn__speedscope_add(kn__text *text, const kn__report *report);
 
-/* The literal format that Hatchet reads and Proton writes: frames with metrics, in ns and bytes. */
+/* The literal format that Hatchet and Proton's viewer read: one root, frames with metrics, in ns
+ * and bytes. "time (ns)" is GPU time, as Proton has it; "time" that of the CPU. */
 void kn__hatchet_add(kn__text *text, const kn__report *report);
 
 #endif

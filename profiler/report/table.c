@@ -23,7 +23,9 @@ typedef enum column_id {
     TIME_SIGMA,
     TIME_FIRST,
     RUN_MIN,
+    RUN_MEAN,
     RUN_MAX,
+    RUN_IMBALANCE,
     RUN_SLOWEST,
     GPU,
     GPU_PCT,
@@ -50,6 +52,7 @@ static const column columns[N_COLUMNS] = {
     [TIME_MIN] = {GROUP_TIME, 2, 6, "min"},     [TIME_MAX] = {GROUP_TIME, 2, 6, "max"},
     [TIME_SIGMA] = {GROUP_TIME, 2, 6, "σ"},     [RUN_MIN] = {GROUP_TIME, 2, 6, "least"},
     [RUN_MAX] = {GROUP_TIME, 2, 6, "most"},     [RUN_SLOWEST] = {GROUP_TIME, 2, 5, "in"},
+    [RUN_MEAN] = {GROUP_TIME, 2, 6, "mean"},    [RUN_IMBALANCE] = {GROUP_TIME, 2, 6, "imbal"},
     [TIME_P50] = {GROUP_TIME, 2, 6, "p50"},     [TIME_P99] = {GROUP_TIME, 2, 6, "p99"},
     [TIME_FIRST] = {GROUP_TIME, 2, 6, "first"}, [GPU] = {GROUP_GPU, 3, 7, "time"},
     [GPU_PCT] = {GROUP_GPU, 2, 5, "%tot"},      [GPU_AVG] = {GROUP_GPU, 2, 6, "avg"},
@@ -60,10 +63,10 @@ static const column columns[N_COLUMNS] = {
 };
 
 /* What a narrow terminal does without, in this order: the first ones before a label is cut. */
-static const column_id droppable[] = {TIME_FIRST, TIME_SIGMA, TIME_MIN,  TIME_MAX, TIME_P99,
-                                      TIME_P50,   ALLOC_AVG,  ALLOC_PCT, OF_PEAK,  BYTES,
-                                      FLOPS,      GPU_AVG,    GPU_PCT,   TIME_AVG, ALLOC,
-                                      PEAK,       GPU,        TIME_OWN,  TIME_PCT};
+static const column_id droppable[] = {
+    TIME_FIRST, TIME_SIGMA, TIME_MIN, TIME_MAX, TIME_P99, TIME_P50,      ALLOC_AVG, ALLOC_PCT,
+    OF_PEAK,    BYTES,      FLOPS,    GPU_AVG,  GPU_PCT,  TIME_AVG,      ALLOC,     PEAK,
+    RUN_MEAN,   RUN_MIN,    RUN_MAX,  GPU,      TIME_OWN, RUN_IMBALANCE, TIME_PCT,  RUN_SLOWEST};
 enum { N_DROPPABLE = sizeof droppable / sizeof *droppable, N_BEFORE_LABELS = 14 };
 
 static const struct {
@@ -266,6 +269,11 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__line *line)
             return spread_cell(l, row, row->min_ns);
         case RUN_MIN:
             return run_cell(l, row, row->run_min_ns);
+        case RUN_MEAN:
+            return row->n_runs ? kn__time_cell(kn__row_run_mean(l->report, row), l->options->ascii)
+                               : dash;
+        case RUN_IMBALANCE:
+            return row->n_runs > 1 ? kn__percent_cell(kn__row_imbalance(l->report, row), 1) : dash;
         case RUN_MAX:
             return run_cell(l, row, row->run_max_ns);
         case RUN_SLOWEST:
@@ -421,6 +429,8 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
         kn__text_puts(text, " no scope was opened\n");
     }
     l.lines.has_own = l.shown[TIME_OWN];
+    l.lines.has_share = l.shown[TIME_PCT];
+    l.lines.has_runs = l.shown[RUN_MAX];
     l.lines.has_rates = l.shown[FLOPS] || l.shown[BYTES];
     if (!options->bare) kn__notes_add_foot(text, report, &l.lines, l.shown[PEAK], options);
     text->failed |= l.lines.failed;

@@ -53,15 +53,23 @@ def trace_class():
                 added.type_name = ".p." + kind
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.MessageFactory(pool).GetPrototype(pool.FindMessageTypeByName("p.Trace"))
+    found = pool.FindMessageTypeByName("p.Trace")
+    if hasattr(message_factory, "GetMessageClass"):   # from protobuf 4.22 on; 5 has no other
+        return message_factory.GetMessageClass(found)
+    return message_factory.MessageFactory(pool).GetPrototype(found)
 
 
 def assert_all_known(message):
     """No field that the schema above lacks."""
-    assert not list(message.UnknownFields()), message
+    try:
+        unknown = list(message.UnknownFields())
+    except NotImplementedError:   # protobuf 5 and later
+        from google.protobuf.unknown_fields import UnknownFieldSet
+        unknown = list(UnknownFieldSet(message))
+    assert not unknown, message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
-            for one in value if field.label == field.LABEL_REPEATED else [value]:
+            for one in [value] if hasattr(value, "ListFields") else value:
                 assert_all_known(one)
 
 

@@ -70,6 +70,7 @@ def read_speedscope(data):
     """As the importer does: a stack is a list of frames from the outside, its weight the number at the same place."""
     check(data, SPEEDSCOPE, "speedscope")
     frames, found = data["shared"]["frames"], []
+    assert len({(f["name"], f.get("file"), f.get("line")) for f in frames}) == len(frames), "a frame occurs once"
     for profile in data["profiles"]:
         assert len(profile["samples"]) == len(profile["weights"]), "as many weights as samples"
         assert all(w >= 0 for w in profile["weights"])
@@ -100,12 +101,24 @@ def check_all(knet, profile_path):
                                          stdout=subprocess.PIPE).stdout)
 
     profile = report("json")
-    stacks = read_speedscope(report("speedscope"))
+    speedscope = report("speedscope")
+    stacks = read_speedscope(speedscope)
     assert stacks[0] == ("time", want(profile, "time_ns")), "time of the stacks"
-    gpu = want(profile, "gpu_ns")
-    assert stacks[1:] == ([("GPU time", gpu)] if gpu else []), "GPU time of the stacks"
+    places = {(row["label"], row.get("file")) for _, row in rows(profile["scopes"])}
+    frames = {(f["name"], f"{f['file']}:{f['line']}" if "file" in f else None) for f in speedscope["shared"]["frames"]}
+    assert frames == places, frames ^ places
+    more = [("GPU time", want(profile, "gpu_ns")), ("allocated bytes", want(profile, "alloc_bytes"))]
+    assert stacks[1:] == [(name, w) for name, w in more if w], "GPU time and bytes of the stacks"
+    assert [p["unit"] for p in speedscope["profiles"] if p["name"] == "allocated bytes"] in ([], ["bytes"])
 
-    nodes = list(read_hatchet(report("hatchet")))
+    hatchet = report("hatchet")
+    root = hatchet[0]
+    assert len(hatchet) == 1 and root["frame"]["name"] == "ROOT", "one root"
+    for key, field in ("cpu_time (ns)", "time_ns"), ("time (ns)", "gpu_ns"), ("alloc (bytes)", "alloc_bytes"):
+        assert root["metrics"][key] == 0, key
+        assert root["metrics"][key + " (inc)"] == sum(want(profile, field).values()), key
+    nodes = list(read_hatchet(root["children"]))
+    assert set(root["metrics"]) == set(nodes[0][1]["metrics"])
     listed = list(rows(profile["scopes"]))
     assert [n[0] for n in nodes] == [r[0] for r in listed], "one node a row, in their order"
     assert len({frozenset(n[1]["metrics"]) for n in nodes}) == 1, "the same metrics in each node"
@@ -115,10 +128,28 @@ def check_all(knet, profile_path):
         assert metrics["time (ns) (inc)"] == row.get("gpu_ns", 0), path
         assert metrics["alloc (bytes) (inc)"] == row.get("alloc_bytes", 0), path
         assert metrics["time (ns)"] == own(row, "gpu_ns"), path
+        assert metrics["alloc (bytes)"] == (0 if row.get("extra") else own(row, "alloc_bytes")), path
+        assert (metrics["time"], metrics["time (inc)"]) == (metrics["cpu_time (ns)"], row["time_ns"]), path
         assert metrics["cpu_time (ns)"] == (0 if row.get("extra") else own(row, "time_ns")), path
         assert node["frame"]["type"] == ("kernel" if row.get("kernel") else "function"), path
         assert metrics["count"] == (row["n_gpu"] if row.get("kernel") else row["n_calls"]), path
+    load(hatchet)
     return len(nodes)
+
+
+def load(hatchet):
+    """By Hatchet itself, where it is installed: what a user calls first."""
+    try:
+        from hatchet import GraphFrame
+    except ImportError:
+        return
+    frame = GraphFrame.from_literal(hatchet)
+    assert "ROOT" in frame.tree() and frame.to_flamegraph()
+    before = {row["name"]: row["cpu_time (ns) (inc)"] for _, row in frame.dataframe.iterrows()}
+    frame.update_inclusive_columns()
+    after = {row["name"]: row["cpu_time (ns) (inc)"] for _, row in frame.dataframe.iterrows()}
+    assert before["ROOT"] == after["ROOT"], "own times add up"
+    print("and Hatchet", file=sys.stderr)
 
 
 # Spans and GPU work of a made-up trace: names that JSON must escape, the same name twice on a path, unattributed work.

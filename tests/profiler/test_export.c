@@ -83,7 +83,8 @@ static void stacks_have_every_row_once(void **state) {
     json = cJSON_Parse(text.data);
     assert_non_null(json);
     const kn__row *train = report.root.first;
-    const cJSON *node = json->child, *metrics = cJSON_GetObjectItem(node, "metrics");
+    const cJSON *node = cJSON_GetObjectItem(json->child, "children")->child;
+    const cJSON *metrics = cJSON_GetObjectItem(node, "metrics");
     assert_string_equal(
         cJSON_GetObjectItem(cJSON_GetObjectItem(node, "frame"), "name")->valuestring, train->label);
     assert_true(cJSON_GetObjectItem(metrics, "cpu_time (ns) (inc)")->valuedouble ==

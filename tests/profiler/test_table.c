@@ -208,6 +208,44 @@ static void small_rows_are_folded_and_sole_children_joined(void **state) {
     kn__report_release(&report);
 }
 
+static void narrow_tables_of_several_runs_lose_the_spread_of_the_runs(void **state) {
+    (void)state;
+    kn__report report;
+    make_network(&report);
+    report.n_runs = 4;
+    for (kn__row *row = report.root.first; row; row = row->next) {
+        row->n_runs = 4;
+        row->run_min_ns = row->time_ns / 5;
+        row->run_max_ns = row->time_ns / 3;
+        row->slowest_run = 2;
+    }
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 80}, "runs-80");
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 60}, "runs-60");
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 40}, "runs-40");
+    kn__report_release(&report);
+}
+
+/* Memory for one call is in the bytes of the operation; a scope of the program that has the same
+ * name at the top is its own. */
+static void short_notes_of_an_operation_have_no_line(void **state) {
+    (void)state;
+    kn__report report;
+    kn__report_init(&report);
+    report.has_memory = true;
+    report.wall_ns = 1000000000;
+    kn__row *fc1 = add_row(&report, NULL, "fc1", 100, 900000000, 800000);
+    kn__row *matmul = add_row(&report, fc1, "matmul", 100, 890000000, 800000);
+    add_row(&report, matmul, "sgemm", 100, 880000000, 0);
+    add_row(&report, matmul, "work space", 200, 20000, 700000);
+    kn__row *slow = add_row(&report, NULL, "slow", 1, 90000000, 4096);
+    add_row(&report, slow, "work space", 1, 80000000, 4096);
+    add_row(&report, NULL, "record", 1, 20000, 0);
+    add_row(&report, NULL, "work space", 1, 10000, 100000);
+    kn__report_finish(&report);
+    assert_golden(&report, &(kn__table_options){.min = 0.1, .width = 80}, "notes");
+    kn__report_release(&report);
+}
+
 /* Every row is in one line, as itself or in a sum, and own times add up to the whole. */
 static void lines_show_each_row_once(void **state) {
     (void)state;
@@ -322,6 +360,8 @@ int main(int argc, char **argv) {
         TEST(pure_layout_is_that_of_2018), TEST(all_columns_stand_beside_those_of_2018),
         TEST(spread_shows_shortest_longest_and_first_calls),
         TEST(narrow_tables_lose_averages_before_labels), TEST(odd_rows_keep_the_columns),
-        TEST(small_rows_are_folded_and_sole_children_joined), TEST(lines_show_each_row_once),
+        TEST(small_rows_are_folded_and_sole_children_joined),
+        TEST(narrow_tables_of_several_runs_lose_the_spread_of_the_runs),
+        TEST(short_notes_of_an_operation_have_no_line), TEST(lines_show_each_row_once),
         TEST(an_empty_report_is_one_line), TEST(every_line_of_rows_is_as_wide_as_the_rule));
 }

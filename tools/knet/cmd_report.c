@@ -260,7 +260,8 @@ const kn__command kn__cmd_report = {
         "KNET_TIMER=trace=FILE.json, PyTorch, Chrome) or an export of Nsight Systems (nsys export "
         "--type sqlite). It may be gzip'd, but for the last; - is standard input. Several files, "
         "such as those of all ranks (json=FILE.%r), are added up, "
-        "with the least and most time of each row and the slowest one, from 0.",
+        "with the least, mean and most time of each row, the imbalance and the slowest one, from "
+        "0.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
