@@ -63,11 +63,16 @@ uint64_t kn__page_label(kn__page *p, const char *label) {
     return at->number;
 }
 
+uint64_t kn__page_kernel(kn__page *p, const char *label) {
+    const char *shown = kn__names_get(&p->kernels, label);
+    return kn__page_label(p, shown ? shown : label);
+}
+
 /* Zeros at the end are left out. */
 static void add_row(kn__page *p, const kn__row *row) {
     uint64_t values[ROW_VALUES] = {
         (uint64_t)row->depth,
-        kn__page_label(p, row->label),
+        row->is_kernel ? kn__page_kernel(p, row->label) : kn__page_label(p, row->label),
         row->is_kernel ? row->n_gpu : row->n_calls,
         row->time_ns,
         row->gpu_ns,
@@ -166,9 +171,12 @@ void kn__html_add(kn__text *text, const kn__report *report) {
     kn__page p = {.text = text};
     const char *whole = (const char *)kn__html_page, *at = strstr(whole, placeholder);
     kn__text_add(text, whole, (size_t)(at - whole));
+    kn__names_add_kernels(&p.kernels, report->root.first);
+    kn__names_settle(&p.kernels);
     add_data(&p, report);
     kn__text_puts(text, at + sizeof placeholder - 1);
     text->failed |= p.names.failed;
     kn__text_release(&p.names);
     kn__hash_release(&p.labels);
+    kn__names_release(&p.kernels);
 }

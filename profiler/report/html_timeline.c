@@ -153,8 +153,8 @@ static void start_lane(kn__page *p, const kn__timeline *line, const block *b) {
 }
 
 static void add_block(kn__page *p, const block *b, uint64_t from) {
-    uint64_t values[] = {b->start - from, b->end - b->start, kn__page_label(p, b->label), b->depth,
-                         b->n};
+    uint64_t label = b->is_gpu ? kn__page_kernel(p, b->label) : kn__page_label(p, b->label);
+    uint64_t values[] = {b->start - from, b->end - b->start, label, b->depth, b->n};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (i) kn__text_add(p->text, ",", 1);
         kn__page_number(p->text, values[i]);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report.h"
 #include "text.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -308,6 +309,13 @@ void kn__names_add(kn__names *names, const char *label) {
         names->size = size;
     }
     names->all[names->n++] = (shown){label, NULL};
+}
+
+void kn__names_add_kernels(kn__names *names, const kn__row *row) {
+    for (; row; row = row->next) {
+        if (row->is_kernel) kn__names_add(names, row->label);
+        kn__names_add_kernels(names, row->first);
+    }
 }
 
 static int by_label(const void *a, const void *b) {

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+struct kn__row;
+
 /* The qualified name in a mangled one, without template arguments and parameters:
  * "_ZN7cutlass6KernelI…EEvT_" gives "cutlass::Kernel", as does "void cutlass::Kernel<…>(…)". What
  * is not understood stays as it is. Cut to fit. */
@@ -16,6 +18,8 @@ typedef struct kn__names {
     size_t n, size;
 } kn__names;
 void kn__names_add(kn__names *names, const char *label);
+/* Those of the kernels among the row, the rows after it, and all below them. */
+void kn__names_add_kernels(kn__names *names, const struct kn__row *row);
 /* After the last name. */
 void kn__names_settle(kn__names *names);
 /* What to show for a name that was added; NULL: there was no memory. */

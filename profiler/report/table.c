@@ -85,13 +85,6 @@ typedef struct layout {
     kn__lines lines;
 } layout;
 
-static void add_names(kn__names *names, const kn__row *row) {
-    for (; row; row = row->next) {
-        if (row->is_kernel) kn__names_add(names, row->label);
-        add_names(names, row->first);
-    }
-}
-
 static int longest_label(const kn__lines *lines) {
     int longest = 0;
     for (size_t i = 0; i < lines->n; i++) {
@@ -120,7 +113,7 @@ static kn__lines make_lines(const kn__report *report, const kn__table_options *o
     kn__names names = {
         0}; /* a kernel's name is shortened for the eye; JSON and CSV have it whole */
     kn__lines lines;
-    add_names(&names, report->root.first);
+    kn__names_add_kernels(&names, report->root.first);
     kn__names_settle(&names);
     kn__lines_options how = {.depth = options->depth,
                              .top = options->top,

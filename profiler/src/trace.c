@@ -48,6 +48,7 @@ static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no roo
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all of `queue` */
 static struct {
     chunk *first, *last, *free;
+    size_t n_made; /* never freed */
     bool ending, has_writer;
 } queue;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
@@ -261,10 +262,17 @@ static chunk *take_free(void) {
     return c;
 }
 
-/* Half of the timer's memory stays for the rest of it. */
+/* All chunks together have a quarter of the timer's memory, whatever the rest takes: CUPTI's
+ * buffers have half of it from the start. */
 static chunk *make_chunk(void) {
-    if (kn__budget_used() + sizeof(chunk) > kn__budget_limit() / 2) return NULL;
-    return kn__budget_take(sizeof(chunk)) ? malloc(sizeof(chunk)) : NULL;
+    pthread_mutex_lock(&queue_lock);
+    bool has_room = (queue.n_made + 1) * sizeof(chunk) <= kn__budget_limit() / 4 &&
+                    kn__budget_take(sizeof(chunk));
+    chunk *made = has_room ? malloc(sizeof(chunk)) : NULL;
+    if (has_room && !made) kn__budget_return(sizeof(chunk));
+    queue.n_made += made != NULL;
+    pthread_mutex_unlock(&queue_lock);
+    return made;
 }
 
 static chunk *next_chunk(struct kn__trace_buffer *b) {

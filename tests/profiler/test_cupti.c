@@ -33,6 +33,23 @@ static void a_page_shows_streams_beside_threads(void **state) {
     assert_non_null(strstr(page, "cutlass::Kernel"));
 }
 
+/* CUPTI's buffers leave room for the events of scopes. */
+static void a_trace_has_scopes_beside_kernels(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet-trace-XXXXXX", words[64];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(words, sizeof words, "gpu,trace=%s", path);
+    outcome o = run_gpu(words, "", "2", mock);
+    assert_complete(&o, 2);
+    const char *trace = read_file(path);
+    unlink(path);
+    assert_int_equal(occurrences(trace, "\"cat\":\"cpu_op\",\"name\":\"gemm\""), 2000);
+    assert_int_equal(occurrences(trace, "\"cat\":\"kernel\""), 2000);
+    assert_non_null(strstr(trace, "\"knetEventsSkipped\":0}"));
+}
+
 static void records_may_carry_the_driver_calls_id(void **state) {
     (void)state;
     outcome o = run("driver", "1");
@@ -307,7 +324,8 @@ int main(int argc, char **argv) {
     if (!gpu_run_init(argc, argv)) return 1;
     int failed = RUN_TESTS(
         TEST(gpu_time_stands_beside_cpu_time), TEST(a_page_shows_streams_beside_threads),
-        TEST(records_may_carry_the_driver_calls_id), TEST(the_real_library_walks_the_same_records),
+        TEST(a_trace_has_scopes_beside_kernels), TEST(records_may_carry_the_driver_calls_id),
+        TEST(the_real_library_walks_the_same_records),
         TEST(late_and_shuffled_records_of_many_threads_all_arrive),
         TEST(many_threads_lose_no_event), TEST(a_full_budget_names_the_word_that_raises_it),
         TEST(buffers_that_run_out_show), TEST(scopes_do_not_take_the_memory_of_cupti),
