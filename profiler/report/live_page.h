@@ -22,7 +22,7 @@ typedef struct kn__live_page {
     _Atomic(uint32_t) answered;        /* the value of `asked` that the report answers */
     _Atomic(uint32_t) ended;           /* no answer comes any more */
     _Atomic(uint32_t) version_of_text; /* odd while the text is being written */
-    _Atomic(uint64_t) length;          /* of the text; 0: there was no memory for it */
+    _Atomic(uint64_t) length;          /* of the text; 0: no memory for it, or no room here */
 } kn__live_page;
 
 #endif

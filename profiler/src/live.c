@@ -32,8 +32,8 @@ static void futex_wake(_Atomic(uint32_t) *word) {
 }
 
 /* Within the limit of files' sizes, which a signal enforces. The file can't shrink under us, and
- * the program may close its descriptor: only the mapping is used from here on. */
-static kn__live_page *make_page(void) {
+ * the program may close its descriptor, `*fd_out`: only the mapping is used from here on. */
+static kn__live_page *make_page(int *fd_out) {
     struct rlimit most;
     if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < KN__LIVE_BYTES) return NULL;
     int fd = memfd_create(KN__LIVE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -50,6 +50,7 @@ static kn__live_page *make_page(void) {
     madvise(at, KN__LIVE_BYTES, MADV_DONTDUMP);
     kn__live_page *made = at;
     made->pid = (uint32_t)getpid();
+    *fd_out = fd;
     memcpy(made->magic, kn__live_magic, sizeof made->magic);
     atomic_store(&made->version, KN__LIVE_VERSION);
     return made;
@@ -86,11 +87,16 @@ static void *run(void *arg) {
 }
 
 void kn__live_start(void (*report)(kn__text *text)) {
+    int fd = -1;
     make_report = report;
     pthread_mutex_lock(&lock);
-    if (!stopped) page = make_page();
+    if (!stopped) page = make_page(&fd);
     running = page && kn__thread_start(&thread, run, NULL) == 0;
-    if (page && !running) atomic_store(&page->ended, 1);
+    if (page && !running) { /* nobody would answer */
+        munmap(page, KN__LIVE_BYTES);
+        close(fd);
+        page = NULL;
+    }
     pthread_mutex_unlock(&lock);
 }
 

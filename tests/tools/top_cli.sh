@@ -73,6 +73,8 @@ none)   # programs without a page
   start nolive 1;     want 1 "$knet" top $pid --once; err_has 'not timed'; end
   start 0 1;          want 1 "$knet" top $pid --once; err_has 'not timed'; end
   start cpu 1 close;  want 1 "$knet" top $pid --once; err_has 'not timed'; end
+  start cpu 1 nothread;  want 1 "$knet" top $pid --once; err_has 'not timed'; end
+  grep -q '^ work ' table || fail 'a program without a thread for reports'
   grep -q '^ work ' table || fail 'a program that closes its files'
   ;;
 threads)   # 64 threads, 8 readers at once, a stopped program
@@ -87,6 +89,12 @@ threads)   # 64 threads, 8 readers at once, a stopped program
   want 0 "$knet" top $pid --once
   end
   want 1 "$knet" top "$(sh -c 'echo $$')" --once
+  ;;
+large)   # a report beyond the page of 64 MiB
+  start cpu,buf=1G 1 many
+  want 1 "$knet" top $pid --once;  err_has 'report is larger than 64 MiB'
+  end
+  grep -q "^ many 0 " table || fail "$(head table)"
   ;;
 screen)   # on a terminal of 80 columns: keys, and the program's end
   command -v script >/dev/null || exit 77

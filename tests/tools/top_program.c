@@ -1,5 +1,9 @@
 /* Opens scopes in several threads until standard input ends. usage: top_program THREADS [words]
- * "fork": a child waits too; "close": all descriptors are closed; "none": no scope */
+ * "fork": a child waits too; "close": all descriptors are closed; "none": no scope;
+ * "nothread": the first thread of all, the timer's, doesn't start; "many": a report beyond the
+ * page */
+#include <dlfcn.h>
+#include <errno.h>
 #include <knet/prof.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,6 +14,21 @@
 
 enum { THREADS_MAX = 64 };
 static atomic_bool ending;
+static bool first_fails;
+
+typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+/* The timer's library calls this one too. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *restrict out,
+                                                          const pthread_attr_t *restrict attributes,
+                                                          void *(*run)(void *),
+                                                          void *restrict arg) {
+    create_function *create = NULL;
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    if (!first_fails) return create(out, attributes, run, arg);
+    first_fails = false;
+    return EAGAIN;
+}
 
 static void *work(void *arg) {
     while (!atomic_load(&ending)) {
@@ -22,6 +41,18 @@ static void *work(void *arg) {
     return arg;
 }
 
+enum { MANY = 100000, NAMES = 1000, NAME_BYTES = 600 };
+
+static void open_many(void) {
+    static char names[NAMES][NAME_BYTES];
+    for (int i = 0; i < NAMES; i++) snprintf(names[i], NAME_BYTES, "many %-*d", NAME_BYTES - 6, i);
+    for (int i = 0; i < MANY; i++) {
+        kn_scope outer = kn_scope_begin(names[i / NAMES]);
+        kn_scope_begin(names[i % NAMES]);
+        kn_scope_end(&outer);
+    }
+}
+
 static void wait_for_end(void) {
     char byte;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
@@ -32,6 +63,7 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS_MAX];
     int n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
     const char *word = argc > 2 ? argv[2] : "";
+    first_fails = strcmp(word, "nothread") == 0;
     if (strcmp(word, "none") != 0) { /* before the threads: the page is there when this is over */
         KN_SCOPE("main");
         usleep(1000);
@@ -39,6 +71,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n; i++) {
         if (pthread_create(&threads[i], NULL, work, NULL) != 0) return 1;
     }
+    if (strcmp(word, "many") == 0) open_many();
     if (strcmp(word, "close") == 0) {
         for (int fd = 3; fd < 64; fd++) close(fd);
     }

@@ -190,6 +190,8 @@ kn_status kn__live_read(kn__text *out, const kn__live *live) {
         if (out->length) return KN_OK;
         break;
     }
-    return KN_FAIL(KN_ERR_IO, "process %ld (%s) could not make its report", live->pid,
-                   live->command);
+    return KN_FAIL(KN_ERR_IO,
+                   "process %ld (%s) could not make its report: it has no memory for it, or the "
+                   "report is larger than %d MiB",
+                   live->pid, live->command, KN__LIVE_BYTES >> 20);
 }
