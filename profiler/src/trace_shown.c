@@ -29,11 +29,11 @@ static uint32_t n_threads, threads_room;
 
 static bool make_ring(void) {
     if (ring) return true;
-    size_t bytes = kn__budget_limit() / SHARE;
-    if (!kn__budget_take(bytes)) return false;
-    ring = malloc(bytes); /* what is not written yet takes no memory */
-    ring_room = bytes / sizeof *ring;
-    if (!ring) kn__budget_return(bytes);
+    size_t room = kn__budget_limit() / SHARE / sizeof *ring;
+    if (!kn__budget_take(room * sizeof *ring)) return false;
+    ring = malloc(room * sizeof *ring); /* what is not written yet takes no memory */
+    if (!ring) kn__budget_return(room * sizeof *ring);
+    ring_room = ring ? room : 0;
     return ring != NULL;
 }
 
@@ -110,7 +110,7 @@ kn_status kn__shown_add(kn__timeline *line, const kn__trace_clock *clock, long p
 }
 
 void kn__shown_release(void) {
-    if (ring) kn__budget_return(kn__budget_limit() / SHARE);
+    kn__budget_return(ring_room * sizeof *ring);
     free(ring);
     free(threads);
     kn__kept_release(&records);

@@ -138,9 +138,37 @@ static void of_the_last_steps_there_are_these_alone(void **state) {
     for (int i = 0; i < 9; i++) {
         { KN_SCOPE("step"); }
         kn__trace_step(0);
+        if (i == 5) assert_int_equal(shown()->spans.n, 0); /* which are the last isn't known yet */
     }
+    kn__report_release(&report);
+    kn__report_init(&report);
     assert_ok(kn__trace_finish());
     assert_int_equal(spans_of(shown(), "step"), 2);
+}
+
+/* A thread of its own, which has a tree and no buffer of events. */
+static void *run_without_room(void *arg) {
+    run_scopes(NULL);
+    uint64_t limit = kn__budget_limit();
+    assert_ok(kn__trace_start(NULL, 0));
+    kn__budget_set(kn__budget_used());
+    run_scopes(NULL);
+    assert_ok(kn__trace_finish());
+    kn__budget_set(limit);
+    return arg;
+}
+
+static void what_finds_no_room_counts_as_before_the_shown(void **state) {
+    (void)state;
+    pthread_t thread;
+    kn__trace_show(true, true);
+    uint64_t before = shown()->n_before;
+    kn__report_release(&report);
+    kn__report_init(&report);
+    assert_int_equal(pthread_create(&thread, NULL, run_without_room, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(shown()->n_before - before, 10000);
+    assert_int_equal(report.timeline->spans.n, 0);
 }
 
 static void without_a_page_nothing_is_kept(void **state) {
@@ -163,6 +191,7 @@ int main(void) {
         TEST_WITH(work_of_gpus_stands_where_it_was_launched, setup, teardown),
         TEST_WITH(a_report_while_the_program_runs_has_what_ended, setup, teardown),
         TEST_WITH(of_the_last_steps_there_are_these_alone, setup, teardown),
+        TEST_WITH(what_finds_no_room_counts_as_before_the_shown, setup, teardown),
         TEST_WITH(without_a_page_nothing_is_kept, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.trace_shown", tests, NULL, NULL);
