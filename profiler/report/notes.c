@@ -144,6 +144,10 @@ static void add_legend(kn__text *text, const kn__report *report, const kn__lines
     const char *separator = " ";
 #define SAY(...)                                                                                   \
     (kn__text_puts(&line, separator), kn__text_printf(&line, __VA_ARGS__), separator = "; ")
+    if (!report->root.first) {
+        SAY("scopes: KN_SCOPE of <knet/prof.h>; NVTX ranges, under knet run; knetc.scope of "
+            "Python");
+    }
     if (lines->has_own) SAY("own: time without the rows inside");
     if (lines->has_share && kn__report_is_parallel(report)) {
         SAY("%%tot: of the run, a thread on average");

@@ -14,6 +14,7 @@
 #include "export.h"
 #include "html.h"
 #include "json.h"
+#include "kept_stderr.h"
 #include "labels.h"
 #include "live.h"
 #include "locale.h"
@@ -80,6 +81,7 @@ static void forget_in_child(void) {
     kn__trace_forget();
     kn__watch_forget();
     kn__live_forget();
+    kn__stderr_forget();
     report_at_exit = false;
 }
 
@@ -412,6 +414,7 @@ static void start_tables(void) {
     if (is_traced() || is_shown()) start_trace();
     start_steps();
     if (config.live && !getauxval(AT_SECURE)) kn__tree_on_first = start_live;
+    kn__stderr_keep();
     report_at_exit = true;
 }
 
@@ -454,6 +457,7 @@ __attribute__((constructor)) static void start(void) {
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     kn__mute(); /* for good */
+    kn__stderr_reopen();
     kn__live_stop();
     kn__watch_stop();
     if (is_child && kn__tree_threads() == 0 && !kn__counters_exist()) {

@@ -421,6 +421,7 @@ static bool is_perfetto(const char *path) {
 
 static void start_file(uint64_t max) {
     bytes = n_skipped = 0;
+    atomic_store(&n_without_buffer, 0);
     n_traces++;
     write_error = 0;
     is_full = false;

@@ -271,6 +271,22 @@ static void scopes_left_by_longjmp_do_not_nest(void **state) {
     assert_row(o.err, "\n       recursion ", "10");
 }
 
+/* As programs of coreutils do in a handler of atexit. */
+static void a_program_that_closes_its_stderr_has_its_table(void **state) {
+    (void)state;
+    assert_row(run("closed stderr", "1").err, "\n step ", "3");
+    outcome o = run("closed files", "1");
+    assert_string_equal(o.err, "");
+    assert_string_equal(written("data"), ""); /* the number of the timer's file is the program's */
+}
+
+/* Who reads the stderr of a program doesn't wait for the daemon that it leaves behind. */
+static void a_forked_child_has_no_other_stderr(void **state) {
+    (void)state;
+    assert_int_equal(run("fork and count", "1").code, 1);
+    assert_int_equal(run("fork and count", NULL).code, 0);
+}
+
 static void both_clocks_work(void **state) {
     (void)state;
     static const char *const words[] = {"clock=tsc", "clock=monotonic"};
@@ -299,7 +315,8 @@ int main(int argc, char **argv) {
         TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
         TEST(a_scope_shows_the_memory_of_its_threads),
         TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
-        TEST(both_clocks_work));
+        TEST(a_program_that_closes_its_stderr_has_its_table),
+        TEST(a_forked_child_has_no_other_stderr), TEST(both_clocks_work));
     timed_run_release();
     return failed;
 }

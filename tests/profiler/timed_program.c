@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -385,6 +386,41 @@ static int hold_in_threads(void) {
     return kn_prof_report("held.json") < 0;
 }
 
+enum { FILES = 64 };
+
+static void close_stderr(void) { close(STDERR_FILENO); }
+
+static int closed_stderr(void) {
+    atexit(close_stderr);
+    return plain();
+}
+
+static int closed_files(void) {
+    for (int fd = STDERR_FILENO + 1; fd < FILES; fd++) close(fd);
+    while (open("data", O_WRONLY | O_CREAT, 0666) < FILES - 1) {
+    }
+    return closed_stderr();
+}
+
+static int files_like_stderr(void) {
+    struct stat of_stderr, file;
+    int n = 0;
+    if (fstat(STDERR_FILENO, &of_stderr) != 0) return -1;
+    for (int fd = STDERR_FILENO + 1; fd < FILES; fd++) {
+        n += fstat(fd, &file) == 0 && file.st_ino == of_stderr.st_ino;
+    }
+    return n;
+}
+
+/* How many descriptors of its stderr a program has that its child hasn't. */
+static int count_files_of_child(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(files_like_stderr());
+    if (waitpid(child, &status, 0) != child) return 9;
+    return files_like_stderr() - WEXITSTATUS(status);
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -417,6 +453,9 @@ int main(int argc, char **argv) {
                 {"child term", child_gets_term},
                 {"jump", jump},
                 {"recursion", go_deep},
+                {"closed stderr", closed_stderr},
+                {"closed files", closed_files},
+                {"fork and count", count_files_of_child},
                 {"two threads", two_threads}};
     if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
         return load_plugins((const char *const *)argv + 2, argc - 2);
