@@ -17,6 +17,7 @@
 #include "now.h"
 #include "table.h"
 #include "take.h"
+#include "timeline.h"
 #include "trace.h"
 
 enum { BATCH = 50000, BATCHES = 20, NODES = 1000, ROWS = 100000, EVENTS = 500000, TRIES = 5 };
@@ -230,7 +231,7 @@ static void measure_exit(void) {
     bench_emit("prof", "exit_1m_ms", ms, "ms", least(make_report) / 1e6);
 }
 
-/* A large profile, as knet report reads one. */
+/* A large profile and its events, as knet report reads one. */
 static kn__report large;
 
 static void write_page(void) {
@@ -248,8 +249,27 @@ static void write_json(void) {
     kn__text_release(&text);
 }
 
+/* Scopes of four threads, and a kernel in each fourth. */
+static void add_events(void) {
+    kn__timeline *line = kn__timeline_make(&large);
+    if (!line) abort();
+    for (uint64_t i = 0; i < ROWS; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "row %d", (int)i % 1000);
+        uint64_t start = i / 4 * 1000;
+        kn__record record = {.name = label, .start_ns = start, .end_ns = start + 900, .stream = 7};
+        uint32_t thread = kn__timeline_thread_of(line, 1, (int64_t)(i % 4));
+        kn_status status = i % 4 == 3
+                               ? kn__timeline_work(line, &record, 0)
+                               : kn__timeline_span(line, thread, label, NULL, start, start + 900);
+        if (status < 0) abort();
+    }
+    kn__timeline_sort(line);
+}
+
 static void measure_html(void) {
     kn__report_init(&large);
+    add_events();
     large.has_memory = true;
     for (int i = 0; i < ROWS; i++) {
         char label[32];
