@@ -1,11 +1,14 @@
 #include "cells.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "file.h"
 #include "utf8.h"
+
+enum { WRAP_MIN = 20 };
 
 int kn__text_width(const char *string) {
     int width = 0;
@@ -25,6 +28,32 @@ void kn__text_label(kn__text *text, const char *label, int width, int padded) {
         used = kn__text_shown(text, label, width - 3);
     }
     kn__text_repeat(text, " ", padded - used);
+}
+
+void kn__text_end(kn__text *text, const char *path, int columns) {
+    kn__text shown = {0};
+    kn__text_shown(&shown, path, INT_MAX);
+    const char *at = shown.data ? shown.data : "";
+    text->failed |= shown.failed;
+    if (columns > 0 && kn__text_width(at) > columns) {
+        while (*at && kn__text_width(at) > columns - 3) {
+            size_t n = kn__utf8_bytes(at);
+            at += n ? n : 1;
+        }
+        kn__text_puts(text, "...");
+    }
+    kn__text_puts(text, at);
+    kn__text_release(&shown);
+}
+
+void kn__text_wrapped(kn__text *text, kn__text *lines, int width) {
+    if (width <= 0 || lines->failed) {
+        kn__text_puts(text, lines->data ? lines->data : "");
+    } else if (lines->length) {
+        kn__text_wrap(text, lines->data, 1, 0, width > WRAP_MIN ? width : WRAP_MIN);
+    }
+    text->failed |= lines->failed;
+    kn__text_release(lines);
 }
 
 void kn__text_right(kn__text *text, const char *string, int width) {

@@ -10,6 +10,12 @@ int kn__text_width(const char *string);
 /* Adds at most `width` columns of the label, "..." at its end when it is cut (nothing when width is
  * 3 or less), then spaces up to `padded`. Control characters and invalid bytes become '?'. */
 void kn__text_label(kn__text *text, const char *label, int width, int padded);
+/* At most `columns` of a path (0: all), "..." at its front when it is cut: there paths are alike.
+ * Characters as above. */
+void kn__text_end(kn__text *text, const char *path, int columns);
+/* Adds lines that begin with a space and ends them: broken between words where they are longer than
+ * `width` (0: no limit), and than 20, as a terminal would break them anywhere. */
+void kn__text_wrapped(kn__text *text, kn__text *lines, int width);
 /* The string with spaces at its left, right, or both sides. */
 void kn__text_right(kn__text *text, const char *string, int width);
 void kn__text_left(kn__text *text, const char *string, int width);

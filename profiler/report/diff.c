@@ -9,7 +9,14 @@
 #include "json.h"
 #include "judge.h"
 
-enum { PATH_BYTES = 1024, ALLOC_BYTES_MIN = 1 << 16, RENAMES_MAX = 64, VALUE_COLUMNS = 100 };
+enum {
+    PATH_BYTES = 1024,
+    PATH_COLUMN = 56,
+    PATH_COLUMNS_MIN = 20,
+    ALLOC_BYTES_MIN = 1 << 16,
+    RENAMES_MAX = 64,
+    VALUE_COLUMNS = 100
+};
 
 /* How far the calls of a row may be from those of the one it was renamed to. */
 static const double alike = 0.3;
@@ -338,22 +345,44 @@ static void add_weight(kn__text *text, const kn__change *change, bool ascii) {
     kn__text_right(text, signed_text, 11);
 }
 
-static void add_line(kn__text *text, const kn__diff *diff, const kn__change *change, bool ascii) {
+static bool shows_values(const kn__diff_options *options) {
+    return !options->width || options->width >= PATH_COLUMN;
+}
+
+/* The row's path behind the figures, or on a narrow terminal below them. */
+static void add_path(kn__text *text, const kn__change *change, int width) {
     char path[PATH_BYTES];
+    int columns = width ? width - PATH_COLUMN : 0;
+    if (width && columns < PATH_COLUMNS_MIN) {
+        kn__text_puts(text, "\n  ");
+        columns = width > PATH_COLUMNS_MIN ? width - 4 : PATH_COLUMNS_MIN;
+    }
+    kn__text_puts(text, "  ");
+    if (change->from) {
+        kn__text whole = {0};
+        kn__text_printf(&whole, "%s -> %s", change->from->label, path_of(path, change));
+        kn__text_end(text, whole.data ? whole.data : "", columns);
+        text->failed |= whole.failed;
+        kn__text_release(&whole);
+    } else {
+        kn__text_end(text, path_of(path, change), columns);
+    }
+    kn__text_puts(text, "\n");
+}
+
+static void add_line(kn__text *text, const kn__diff *diff, const kn__change *change,
+                     const kn__diff_options *options) {
+    bool ascii = options->ascii;
     kn__text_puts(text, " ");
     bool by_run = change->what == KN__DIFF_CALLS && diff->by_run;
     kn__text_left(text, by_run ? "calls a run" : names[change->what], 12);
-    kn__text_right(text, change->a > 0 ? cell_of(change, change->a, ascii).text : "-", 10);
-    kn__text_right(text, change->b > 0 ? cell_of(change, change->b, ascii).text : "-", 10);
+    if (shows_values(options)) {
+        kn__text_right(text, change->a > 0 ? cell_of(change, change->a, ascii).text : "-", 10);
+        kn__text_right(text, change->b > 0 ? cell_of(change, change->b, ascii).text : "-", 10);
+    }
     add_percent(text, change);
     add_weight(text, change, ascii);
-    kn__text_puts(text, "  ");
-    if (change->from) {
-        kn__text_label(text, change->from->label, PATH_BYTES, 0);
-        kn__text_puts(text, " -> ");
-    }
-    kn__text_label(text, path_of(path, change), PATH_BYTES, 0);
-    kn__text_puts(text, "\n");
+    add_path(text, change, options->width);
 }
 
 static double wall_of(const kn__report *report) {
@@ -410,34 +439,47 @@ static void add_unlike(kn__text *text, const kn__run_info *a, const kn__run_info
     warn_unlike(text, "the program's notes are", a->notes, b->notes);
 }
 
-void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *a,
-                        const kn__report *b, const kn__diff_options *options) {
-    add_runs(text, a, b, options->ascii);
-    add_unlike(text, &a->run, &b->run);
+static void add_counts(kn__text *text, const kn__diff *diff, const kn__diff_options *options) {
+    double percent = 100 * options->threshold;
     if (!diff->n) {
-        kn__text_printf(text, " no row moved by more than %.3g %% and the noise\n",
-                        100 * options->threshold);
-        add_unsteady(text, diff);
+        kn__text_printf(text, " no row moved by more than %.3g %% and the noise\n", percent);
         return;
     }
     kn__text_printf(
         text, " moved by more than %.3g %% and the noise: %d for the worse, %d for the better",
-        100 * options->threshold, diff->n_worse, diff->n - diff->n_worse - diff->n_neutral);
+        percent, diff->n_worse, diff->n - diff->n_worse - diff->n_neutral);
     if (diff->n_neutral) kn__text_printf(text, "; %d of other names", diff->n_neutral);
-    kn__text_puts(text, "\n\n");
-    kn__text_puts(text, " what            before     after    change     in all  row\n");
+    kn__text_puts(text, "\n");
+}
+
+static void add_changes(kn__text *text, const kn__diff *diff, const kn__diff_options *options) {
+    bool is_narrow = options->width && options->width < PATH_COLUMN + PATH_COLUMNS_MIN;
+    kn__text_puts(text, "\n what        ");
+    if (shows_values(options)) kn__text_puts(text, "    before     after");
+    kn__text_puts(text, is_narrow ? "    change     in all\n" : "    change     in all  row\n");
     int n = options->top && options->top < diff->n ? options->top : diff->n;
     for (int i = 0; i < n; i++) {
         const kn__change *change = &diff->changes[i];
         const char *style = change->weight > 0 ? options->worse : options->better;
         if (change->neutral) style = NULL;
         if (style) kn__text_puts(text, style);
-        add_line(text, diff, change, options->ascii);
+        add_line(text, diff, change, options);
         if (style && options->plain) kn__text_puts(text, options->plain);
     }
     if (n < diff->n)
         kn__text_printf(text, " and %d more: --top %d shows all\n", diff->n - n, diff->n);
-    add_unsteady(text, diff);
+}
+
+void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *a,
+                        const kn__report *b, const kn__diff_options *options) {
+    kn__text head = {0}, foot = {0};
+    add_runs(&head, a, b, options->ascii);
+    add_unlike(&head, &a->run, &b->run);
+    add_counts(&head, diff, options);
+    kn__text_wrapped(text, &head, options->width);
+    if (diff->n) add_changes(text, diff, options);
+    add_unsteady(&foot, diff);
+    kn__text_wrapped(text, &foot, options->width);
 }
 
 /* --- as JSON --- */

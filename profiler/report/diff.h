@@ -9,6 +9,7 @@ typedef struct kn__diff_options {
     double threshold; /* changes up to this part (0.05) of the value before are noise */
     double share;     /* rows below this part (0.005) of their run in both are left out */
     int top;          /* lines of the table at most; 0: all */
+    int width;        /* columns at most; 0: no limit */
     bool ascii;
     /* Printed before and after each line of a row; NULL: nothing. */
     const char *worse, *better, *plain;

@@ -5,7 +5,7 @@
 #include "counters.h"
 #include "utf8.h"
 
-enum { OWNER_COLUMN = 11, WRAP_MIN = 20 };
+enum { OWNER_COLUMN = 11 };
 
 /* --- above --- */
 
@@ -106,17 +106,6 @@ bool kn__report_used_memory(const kn__report *report) {
            report->balance.external.n_allocs || report->root.peak > 0;
 }
 
-/* A terminal breaks long lines anywhere; these end between words. */
-static void add_wrapped(kn__text *text, kn__text *lines, int width) {
-    if (width <= 0 || lines->failed) {
-        kn__text_puts(text, lines->data ? lines->data : "");
-    } else if (lines->length) {
-        kn__text_wrap(text, lines->data, 1, 0, width > WRAP_MIN ? width : WRAP_MIN);
-    }
-    text->failed |= lines->failed;
-    kn__text_release(lines);
-}
-
 void kn__notes_add_head(kn__text *text, const kn__report *report,
                         const kn__table_options *options) {
     kn__text lines = {0};
@@ -125,7 +114,7 @@ void kn__notes_add_head(kn__text *text, const kn__report *report,
     add_gpus(&lines, report, options->ascii);
     add_full(&lines, report);
     if (kn__report_used_memory(report)) add_pools(&lines, report);
-    add_wrapped(text, &lines, options->width);
+    kn__text_wrapped(text, &lines, options->width);
 }
 
 /* --- below --- */
@@ -164,24 +153,7 @@ static void add_legend(kn__text *text, const kn__report *report, const kn__lines
     if (report->root.n_pending) SAY("+: GPU work not timed yet");
 #undef SAY
     if (line.length) kn__text_puts(&line, "\n");
-    add_wrapped(text, &line, options->width);
-}
-
-/* Cut at the front, where paths are alike. */
-static void add_path(kn__text *text, const char *path, int columns) {
-    kn__text shown = {0};
-    kn__text_shown(&shown, path, INT_MAX);
-    const char *at = shown.data ? shown.data : "";
-    text->failed |= shown.failed;
-    if (columns > 0 && kn__text_width(at) > columns) {
-        while (*at && kn__text_width(at) > columns - 3) {
-            size_t n = kn__utf8_bytes(at);
-            at += n ? n : 1;
-        }
-        kn__text_puts(text, "...");
-    }
-    kn__text_puts(text, at);
-    kn__text_release(&shown);
+    kn__text_wrapped(text, &line, options->width);
 }
 
 static void add_owners(kn__text *text, const kn__owner *owners, int n, int width) {
@@ -189,7 +161,7 @@ static void add_owners(kn__text *text, const kn__owner *owners, int n, int width
     for (int i = 0; i < n; i++) {
         kn__text_right(text, kn__bytes_cell((double)owners[i].bytes).text, OWNER_COLUMN - 2);
         kn__text_puts(text, "  ");
-        add_path(text, owners[i].path, columns);
+        kn__text_end(text, owners[i].path, columns);
         kn__text_puts(text, "\n");
     }
 }

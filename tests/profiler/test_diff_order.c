@@ -1,5 +1,5 @@
 /* Comparing two profiles: the order of changes, rows that are not of the program, and how far a
- * doubted fastest call reaches. */
+ * doubted fastest call reaches, what tells of the machine, and the table's width. */
 #include "diff.h"
 #include "judge.h"
 #include "report_maker.h"
@@ -171,6 +171,79 @@ static void a_gain_beyond_the_doubt_is_seen(void **state) {
     }
 }
 
+enum { FEW_CALLS, PARENTS, NO_MINIMUM, N_KINDS };
+
+/* Rows of four calls each, with such rows in them, or of calls whose fastest isn't known. */
+static void add_slow(int side, uint64_t ns, int kind) {
+    for (int i = 0; i < 20; i++) {
+        char label[16];
+        snprintf(label, sizeof label, "slow %d", i);
+        kn__row *row = add(side, NULL, kn__report_keep(&sides[side], label), ns);
+        if (kind == PARENTS) row = add(side, row, "inner", ns);
+        if (kind != NO_MINIMUM) row->n_ended = 4;
+        if (kind == NO_MINIMUM && side) row->min_ns = 0;
+    }
+}
+
+static void not_every_row_tells_of_the_machine(void **state) {
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        for (int side = 0; side < 2; side++) {
+            add(side, NULL, "steady", 1000000);
+            add_slow(side, side ? 1300000 : 1000000, kind);
+        }
+        kn__diff diff = compare();
+        assert_false(diff.alike);
+        kn__diff_release(&diff);
+        teardown(state);
+        setup(state);
+    }
+}
+
+/* The time between the rows in it is the parent's own, and says nothing of a leaf's noise. */
+static void noise_is_that_of_leaves(void **state) {
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        kn__row *parent = add(side, NULL, "parent", 1000000);
+        parent->ended_ns *= 50;
+        add(side, parent, "leaf", 900000);
+        kn__row *row = add(side, NULL, "once", side ? 1300000 : 1000000);
+        row->n_calls = row->n_ended = 1;
+        row->time_ns = row->min_ns;
+        row->ended_ns = (double)row->min_ns;
+    }
+    kn__diff diff = compare();
+    assert_int_equal(diff.n_worse, 1);
+    kn__diff_release(&diff);
+}
+
+/* However long the names are. */
+static void the_table_fits_into_the_terminal(void **state) {
+    (void)state;
+    static const char label[] =
+        "例えば日本語の名前 and a long name of a newcomer's scope, that goes on";
+    static const int widths[] = {40, 55, 56, 75, 76, 80, 100, 140};
+    for (int side = 0; side < 2; side++) add(side, NULL, label, side ? 2000000 : 1000000);
+    sides[0].run.command = "a command of many words that were given";
+    sides[1].run.command = "another command of as many words";
+    kn__diff diff = compare();
+    diff.n_unsteady = 3;
+    diff.alike = true;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        kn__text text = {0};
+        kn__diff_options how = normal;
+        how.width = widths[i];
+        kn__diff_add_table(&text, &diff, &sides[0], &sides[1], &how);
+        assert_non_null(strstr(text.data, "that goes on\n")); /* the end says which */
+        assert_non_null(strstr(text.data, "+100.0%"));
+        for (char *at = NULL, *line = strtok_r(text.data, "\n", &at); line;
+             line = strtok_r(NULL, "\n", &at)) {
+            if (kn__text_width(line) > widths[i]) fail_msg("%d columns: '%s'", widths[i], line);
+        }
+        kn__text_release(&text);
+    }
+    kn__diff_release(&diff);
+}
+
 int main(void) {
     return RUN_TESTS(TEST_WITH(neutral_changes_are_last, setup, teardown),
                      TEST_WITH(a_change_is_a_part_of_what_was_before, setup, teardown),
@@ -178,5 +251,8 @@ int main(void) {
                      TEST_WITH(rows_of_the_timer_are_no_noise, setup, teardown),
                      TEST_WITH(rows_of_the_timer_are_not_compared, setup, teardown),
                      TEST_WITH(a_row_of_the_timer_is_no_other_name, setup, teardown),
-                     TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown));
+                     TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown),
+                     TEST_WITH(noise_is_that_of_leaves, setup, teardown),
+                     TEST_WITH(not_every_row_tells_of_the_machine, setup, teardown),
+                     TEST_WITH(the_table_fits_into_the_terminal, setup, teardown));
 }

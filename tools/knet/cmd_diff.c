@@ -5,6 +5,7 @@
 #include "merge.h"
 #include "output.h"
 #include "profile.h"
+#include "terminal.h"
 
 /* As those of diff(1): 1 is a difference, 2 is trouble. */
 enum { N_SIDES = 2, FILES_MAX = 64, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };
@@ -15,7 +16,7 @@ typedef struct options {
     int n_before; /* of the files */
     /* Percent. */
     double threshold, share;
-    int64_t top;
+    int64_t top, width;
     bool ascii;
 } options;
 
@@ -27,6 +28,9 @@ static const kn__opt table[] = {
      .help = "leave out rows with less of their run in both"},
     {"top", KN__OPT_COUNT, AT(top), .value_name = "N", .max = 1000000, .initial = "30",
      .not_with = "json", .help = "lines of the table at most, the worst first"},
+    {"width", KN__OPT_COUNT, AT(width), .value_name = "N", .max = 10000,
+     .initial_shown = "the terminal's", .not_with = "json",
+     .help = "columns of the terminal to fit into"},
     {"ascii", KN__OPT_FLAG, AT(ascii), .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
@@ -34,10 +38,15 @@ static const kn__operand operand = {"BEFORE AFTER...", N_SIDES, FILES_MAX, AT(fi
                                     AT(n_before)};
 #undef AT
 
+static int width_of(const options *o, const kn__output *out) {
+    return o->width ? (int)o->width : out->path ? 0 : kn__terminal_width();
+}
+
 static int compare(kn__output *out, const options *o, const kn__report *a, const kn__report *b) {
     kn__diff_options how = {.threshold = o->threshold / 100,
                             .share = o->share / 100,
                             .top = (int)o->top,
+                            .width = width_of(o, out),
                             .ascii = o->ascii || !kn__locale_is_utf8(),
                             .better = kn__output_style(out, KN__STYLE_GREEN),
                             .worse = kn__output_style(out, KN__STYLE_RED),
