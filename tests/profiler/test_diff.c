@@ -259,13 +259,13 @@ static void several_runs_a_side_are_one(void **state) {
     kn__report sides[2];
     for (int side = 0; side < 2; side++) {
         kn__report_init(&sides[side]);
-        for (int i = 0; i < 3; i++) {
+        for (uint64_t i = 0; i < 3; i++) {
             double slow = side && i < 2 ? 100 : 1;
             kn__report run;
             make(&run, (spec){100, slow * 1e5, 1e4, slow * 8e4, 1 << 20, 0});
             ((kn__row *)find_row(&run, "row"))->where = "train.c:7";
             run.wall_ns = 1000;
-            run.steps = (kn__steps){10, 9, 900, 90 - (uint64_t)i, 200, 0};
+            run.steps = (kn__steps){10, 9, 900, 90 - i, 200, 0};
             assert_ok(kn__report_merge(&sides[side], &run));
             kn__report_release(&run);
         }
@@ -273,8 +273,8 @@ static void several_runs_a_side_are_one(void **state) {
         assert_int_equal(sides[side].steps.n, 30);
         assert_int_equal(sides[side].steps.min_ns, 88);
         assert_int_equal(sides[side].root.alloc_bytes, 3 << 20);
-        assert_int_equal(find_row(&sides[side], "row")->n_calls, 300);
         const kn__row *row = find_row(&sides[side], "row");
+        assert_int_equal(row->n_calls, 300);
         assert_int_equal(row->min_ns, 80000);
         assert_string_equal(row->where, "train.c:7");
         assert_int_equal(row->n_runs, 3);
@@ -285,10 +285,8 @@ static void several_runs_a_side_are_one(void **state) {
     kn__diff diff = compare(&sides[0], &sides[1]);
     assert_int_equal(diff.n_worse, 0);
     kn__text text = {0};
-    sides[0].run.host = "one";
-    sides[1].run.host = "two";
-    sides[0].run.notes = "a=1";
-    sides[1].run.notes = "a=2";
+    sides[0].run.host = "one", sides[1].run.host = "two";
+    sides[0].run.notes = "a=1", sides[1].run.notes = "a=2";
     kn__diff_add_table(&text, &diff, &sides[0], &sides[1], &normal);
     assert_non_null(strstr(text.data, "(means of 3 and 3 runs)"));
     assert_non_null(strstr(text.data, " unlike runs: the host is one, then two\n"));

@@ -87,7 +87,7 @@ static uint64_t now_ns(void) {
 
 static void work_of_gpus_stands_where_it_was_launched(void **state) {
     (void)state;
-    uint64_t before = now_ns(); /* the two clocks are read at two moments from here to the end */
+    uint64_t before = now_ns();  /* the two clocks are read at two moments from here to the end */
     kn__trace_show(true, false); /* and into memory, as for json=FILE,events */
     assert_ok(kn__trace_start(NULL, 0));
     char name[] = "sgemm";

@@ -126,7 +126,8 @@ case $case in
     # Interrupted: the file has the result up to there.
     "$knet" train mlp --synthetic --epochs 100000 --output stopped.txt 2>err &
     pid=$!
-    until [ $((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status") & 2)) -ne 0 ]; do # it catches SIGINT
+    until grep -q knet /proc/$pid/comm && # not the shell any more, and it catches SIGINT
+      [ $((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status") & 2)) -ne 0 ]; do
       kill -0 $pid 2>/dev/null || fail 'ended by itself'
       sleep 0.05
     done
