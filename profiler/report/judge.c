@@ -131,6 +131,11 @@ static double doubt_of(const kn__row *row) {
     return low > least && least > 0 ? fmin(0.25 * (low - least) / least, 1) : 0;
 }
 
+/* Of a call beyond doubt: one far below the others, as when the clock jumped, isn't. */
+static double fastest_of(const kn__row *row) {
+    return doubt_of(row) < 1 ? (double)row->min_ns : kn__row_percentile(row, 0.1);
+}
+
 /* A part of the calls moved the same way. */
 static bool moved_too(const kn__judge *judge, const kn__row *a, const kn__row *b, double part,
                       double by) {
@@ -141,7 +146,7 @@ static bool moved_too(const kn__judge *judge, const kn__row *a, const kn__row *b
 }
 
 static kn__verdict judge_fastest(const kn__judge *judge, const kn__row *a, const kn__row *b) {
-    double by = change((double)a->min_ns, (double)b->min_ns);
+    double by = change(fastest_of(a), fastest_of(b));
     double mean_by = change(kn__judge_before(a), kn__judge_before(b));
     double doubt = fmax(doubt_of(a), doubt_of(b)); /* a row can't lose more than all of its time */
     double bound = judge->threshold + (by < 0 ? doubt / (1 + doubt) : doubt);
@@ -155,7 +160,7 @@ static kn__verdict judge_fastest(const kn__judge *judge, const kn__row *a, const
 
 double kn__judge_call(const kn__row *row, const kn__row *other) {
     bool fastest = row->min_ns && other->min_ns && row->n_ended > 1 && other->n_ended > 1;
-    return fastest ? (double)row->min_ns : kn__judge_before(row);
+    return fastest ? fastest_of(row) : kn__judge_before(row);
 }
 
 kn__verdict kn__judge_time(const kn__judge *judge, const kn__row *a, const kn__row *b) {

@@ -171,6 +171,25 @@ static void a_gain_beyond_the_doubt_is_seen(void **state) {
     }
 }
 
+/* As when the clock jumped: the others moved within the noise, to either side. */
+static void a_call_of_no_time_is_no_fastest_call(void **state) {
+    (void)state;
+    static const kn__time_bin before[] = {{110, 1}, {13400, 90}, {15000, 9}},
+                              after[] = {{13500, 40}, {14200, 60}};
+    kn__row *rows[2];
+    for (int side = 0; side < 2; side++) {
+        rows[side] = add(side, NULL, "row", 13900);
+        rows[side]->max_ns = 20000;
+        rows[side]->min_ns = side ? 13500 : 110;
+    }
+    assert_ok(kn__report_add_times(&sides[0], rows[0], before, 3));
+    assert_ok(kn__report_add_times(&sides[1], rows[1], after, 2));
+    kn__diff diff = compare();
+    assert_int_equal(diff.n, 0);
+    assert_close(kn__judge_call(rows[0], rows[1]), 13400, 0.05, 0);
+    kn__diff_release(&diff);
+}
+
 enum { FEW_CALLS, PARENTS, NO_MINIMUM, N_KINDS };
 
 /* Rows of four calls each, with such rows in them, or of calls whose fastest isn't known. */
@@ -252,6 +271,7 @@ int main(void) {
                      TEST_WITH(rows_of_the_timer_are_not_compared, setup, teardown),
                      TEST_WITH(a_row_of_the_timer_is_no_other_name, setup, teardown),
                      TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown),
+                     TEST_WITH(a_call_of_no_time_is_no_fastest_call, setup, teardown),
                      TEST_WITH(noise_is_that_of_leaves, setup, teardown),
                      TEST_WITH(not_every_row_tells_of_the_machine, setup, teardown),
                      TEST_WITH(the_table_fits_into_the_terminal, setup, teardown));
