@@ -67,6 +67,7 @@ def main():
         for mode, least in ("plain", 2), ("nodes", 1000), ("steps", 1):
             (samples, n), text = run(program, [mode], folder)
             assert n >= least, (mode, n)
+            assert "knet_gpu" not in text, "a family without a GPU"
             if mode == "steps":
                 assert samples["knet_steps"] == {("knet_steps_total", ()): 10}
         (samples, n), text = run(program, ["memory"], folder)
