@@ -66,6 +66,7 @@ void kn__kept_release(kn__kept *k) {
         name_slot *slot = kn__hash_at(&k->names, sizeof *slot, i);
         if (slot->key) free(slot->text);
     }
+    kn__budget_return(k->names.n_slots * sizeof(name_slot));
     kn__hash_release(&k->names);
     if (k->ring) kn__budget_return(KN__KEPT_MAX * sizeof *k->ring);
     free(k->ring);

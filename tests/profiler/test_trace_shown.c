@@ -173,6 +173,21 @@ static void what_finds_no_room_counts_as_before_the_shown(void **state) {
     assert_int_equal(report.timeline->spans.n, 0);
 }
 
+static void memory_of_events_is_given_back(void **state) {
+    (void)state;
+    uint64_t used[2];
+    kn__trace_show(true, true);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(kn__trace_start(NULL, 0)); /* which releases the events of the trace before */
+        used[i] = kn__budget_used();
+        { KN_SCOPE("step"); }
+        kn__trace_record(&(kn__record){.name = "sgemm", .end_ns = 1}, 0);
+        assert_ok(kn__trace_finish());
+        assert_true(kn__budget_used() > used[i]);
+    }
+    assert_int_equal(used[1], used[0]);
+}
+
 static void without_a_page_nothing_is_kept(void **state) {
     (void)state;
     kn__trace_show(false, true);
@@ -195,6 +210,7 @@ int main(void) {
         TEST_WITH(work_of_gpus_stands_where_it_was_launched, setup, teardown),
         TEST_WITH(a_report_while_the_program_runs_has_what_ended, setup, teardown),
         TEST_WITH(of_the_last_steps_there_are_these_alone, setup, teardown),
+        TEST_WITH(memory_of_events_is_given_back, setup, teardown),
         TEST_WITH(without_a_page_nothing_is_kept, setup, teardown),
     };
     return cmocka_run_group_tests_name("profiler.trace_shown", tests, NULL, NULL);
