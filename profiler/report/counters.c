@@ -7,8 +7,32 @@
 #include <string.h>
 
 #include "cells.h"
+#include "utf8.h"
 
 enum { NAME_MIN = 9, COUNT_WIDTH = 9, VALUE_WIDTH = 12, CELL_BYTES = 32 };
+
+void kn__counter_text(char *out, size_t out_bytes, const char *text) {
+    size_t n = 0;
+    while (*text) {
+        size_t step = kn__utf8_bytes(text);
+        bool is_shown = step && (unsigned char)*text >= ' ' && *text != 0x7f;
+        size_t kept = is_shown ? step : 1;
+        if (n + kept >= out_bytes) break;
+        memcpy(out + n, is_shown ? text : "?", kept);
+        n += kept;
+        text += step ? step : 1;
+    }
+    out[n] = '\0';
+}
+
+void kn__counter_value(kn__text *text, long double value) {
+    bool is_whole = value == rintl(value) && fabsl(value) < 0x1p64L;
+    if (is_whole) {
+        kn__text_printf(text, "%.0Lf", value);
+    } else {
+        kn__text_printf(text, "%.17g", (double)value);
+    }
+}
 
 /* --- the table --- */
 
@@ -16,8 +40,8 @@ typedef enum amount { FIRST, LAST, MIN, MAX, MEAN, N_VALUES } amount;
 
 static const char *const heads[N_VALUES] = {"first", "last", "min", "max", "mean"};
 
-static double value_of(const kn__counter *c, amount which) {
-    const double values[N_VALUES] = {c->first, c->last, c->min, c->max, c->mean};
+static long double value_of(const kn__counter *c, amount which) {
+    const long double values[N_VALUES] = {c->first, c->last, c->min, c->max, c->mean};
     return values[which];
 }
 
@@ -56,7 +80,7 @@ static void add_line(kn__text *text, const kn__counter *c, int name_width, amoun
     kn__text_right(text, kn__count_cell((double)c->n).text, COUNT_WIDTH);
     for (amount v = from; v < N_VALUES; v++) {
         char cell[CELL_BYTES] = "-";
-        if (c->n) write_value(cell, value_of(c, v));
+        if (c->n) write_value(cell, (double)value_of(c, v));
         kn__text_right(text, cell, VALUE_WIDTH);
     }
     kn__text_puts(text, "\n");
@@ -71,8 +95,8 @@ static void add_doubts(kn__text *text, const kn__counter *c) {
     if (c->n_beyond) {
         kn__text_puts(text, "; ");
         add_name(text, c);
-        kn__text_printf(text, ": %" PRIu64 " outside %.4g to %.4g", c->n_beyond, c->limit_min,
-                        c->limit_max);
+        kn__text_printf(text, ": %" PRIu64 " outside %.4Lg to %.4Lg", c->n_beyond,
+                        c->limit_min, c->limit_max);
     }
 }
 
@@ -126,8 +150,10 @@ void kn__counters_add_table(kn__text *text, const kn__counters *counters, int wi
 /* --- JSON --- */
 
 /* A limit may be infinite, which JSON can't tell. */
-static void add_number(kn__text *text, const char *key, double value) {
-    if (isfinite(value)) kn__text_printf(text, ",\"%s\":%.17g", key, value);
+static void add_limit(kn__text *text, const char *key, long double value) {
+    if (!isfinite(value)) return;
+    kn__text_printf(text, ",\"%s\":", key);
+    kn__counter_value(text, value);
 }
 
 static void add_counter(kn__text *text, const kn__counter *c) {
@@ -138,11 +164,14 @@ static void add_counter(kn__text *text, const kn__counter *c) {
     kn__text_printf(text, ",\"n\":%" PRIu64 ",\"n_missed\":%" PRIu64 ",\"n_beyond\":%" PRIu64, c->n,
                     c->n_missed, c->n_beyond);
     if (c->n) {
-        for (amount v = FIRST; v < N_VALUES; v++) add_number(text, heads[v], value_of(c, v));
+        for (amount v = FIRST; v < N_VALUES; v++) {
+            kn__text_printf(text, ",\"%s\":", heads[v]);
+            kn__counter_value(text, value_of(c, v));
+        }
     }
     if (c->limit_min != 0 || c->limit_max != 0) {
-        add_number(text, "limit_min", c->limit_min);
-        add_number(text, "limit_max", c->limit_max);
+        add_limit(text, "limit_min", c->limit_min);
+        add_limit(text, "limit_max", c->limit_max);
     }
     kn__text_puts(text, "}");
 }
@@ -163,9 +192,10 @@ void kn__counters_add_json(kn__text *text, const kn__counters *counters) {
 
 kn__counter *kn__counters_get(kn__report *report, const char *name) {
     kn__counters *counters = &report->counters;
+    char kept[sizeof counters->all->name];
+    kn__counter_text(kept, sizeof kept, name);
     for (int i = 0; i < counters->n; i++) {
-        kn__counter *c = &counters->all[i];
-        if (strncmp(c->name, name, sizeof c->name - 1) == 0) return c;
+        if (strcmp(counters->all[i].name, kept) == 0) return &counters->all[i];
     }
     if (!counters->all) {
         counters->all = kn__report_bytes(report, KN__COUNTERS_MAX * sizeof *counters->all);
@@ -173,7 +203,7 @@ kn__counter *kn__counters_get(kn__report *report, const char *name) {
     if (!counters->all || counters->n == KN__COUNTERS_MAX) return NULL;
     kn__counter *made = &counters->all[counters->n++];
     *made = (kn__counter){.n = 0};
-    snprintf(made->name, sizeof made->name, "%s", name);
+    memcpy(made->name, kept, sizeof kept);
     return made;
 }
 
@@ -181,12 +211,13 @@ static void merge_counter(kn__counter *to, const kn__counter *run) {
     to->n_missed += run->n_missed;
     to->n_beyond += run->n_beyond;
     if (!run->n) return;
-    double all = (double)to->n + (double)run->n;
+    long double all = (long double)to->n + (long double)run->n;
     if (!to->n) to->first = to->min = to->max = run->first;
     to->last = run->last;
-    to->min = fmin(to->min, run->min);
-    to->max = fmax(to->max, run->max);
-    to->mean = to->mean * ((double)to->n / all) + run->mean * ((double)run->n / all);
+    to->min = fminl(to->min, run->min);
+    to->max = fmaxl(to->max, run->max);
+    to->mean =
+        to->mean * ((long double)to->n / all) + run->mean * ((long double)run->n / all);
     to->n += run->n;
 }
 

@@ -5,6 +5,12 @@
 #include "report.h"
 #include "text.h"
 
+/* Copies a counter's name or unit, as much as fits: '?' for control characters and for bytes that
+ * are not UTF-8. So names differ in all formats if they differ in one. */
+void kn__counter_text(char *out, size_t out_bytes, const char *text);
+/* Adds a value; whole numbers have all their digits. */
+void kn__counter_value(kn__text *text, long double value);
+
 /* Lines of at most `width` columns (0: any); none without counters. */
 void kn__counters_add_table(kn__text *text, const kn__counters *counters, int width);
 /* `,"counters":[…]` and what was dropped; nothing without counters. */

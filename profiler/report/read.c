@@ -275,7 +275,7 @@ static void read_run(reader *r, const cJSON *json) {
 /* --- counters --- */
 
 /* Any number; a key that is missing leaves the value as it is. */
-static void read_number(reader *r, double *out, const cJSON *object, const char *key) {
+static void read_number(reader *r, long double *out, const cJSON *object, const char *key) {
     const cJSON *item = get(object, key);
     if (!item) return;
     if (cJSON_IsNumber(item) && fabs(item->valuedouble) <= DBL_MAX) {
@@ -287,7 +287,7 @@ static void read_number(reader *r, double *out, const cJSON *object, const char 
 
 static void read_counter(reader *r, kn__counter *c, const cJSON *json) {
     const char *unit = read_text(json, "unit");
-    snprintf(c->unit, sizeof c->unit, "%s", unit ? unit : "");
+    kn__counter_text(c->unit, sizeof c->unit, unit ? unit : "");
     read_unsigned(r, &c->n, json, "n");
     read_unsigned(r, &c->n_missed, json, "n_missed");
     read_unsigned(r, &c->n_beyond, json, "n_beyond");
@@ -308,14 +308,17 @@ static void read_counters(reader *r, const cJSON *json) {
     read_unsigned(r, &counters->n_refused, json, "counters_refused");
     read_unsigned(r, &counters->n_lost, json, "samples_lost");
     const cJSON *item = first_of(r, json, "counters");
-    for (; item && counters->n < KN__COUNTERS_MAX; item = item->next) {
+    for (; item; item = item->next) {
         const char *name = read_text(item, "name");
         kn__counter *c = kn__counters_get(r->report, name ? name : "(unnamed)");
-        if (!c) {
+        if (c) {
+            read_counter(r, c, item);
+        } else if (counters->all) {
+            counters->n_refused++;
+        } else {
             no_memory(r);
             return;
         }
-        read_counter(r, c, item);
     }
 }
 

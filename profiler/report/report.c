@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ typedef struct chunk {
 
 typedef struct kept_chunk {
     struct kept_chunk *next;
-    _Alignas(8) unsigned char bytes[];
+    _Alignas(max_align_t) unsigned char bytes[];
 } kept_chunk;
 
 void *kn__report_bytes(kn__report *report, size_t bytes) {

@@ -1,8 +1,37 @@
 #include "trace_format.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 const kn__trace_name kn__trace_launched;
+const char kn__trace_whole[] = "whole", kn__trace_real[] = "real";
+
+void kn__trace_counter_init(kn__trace_counters *out, const char *name, const char *unit,
+                            uint32_t number) {
+    out->whole = (kn__trace_counter){{name, kn__trace_whole}, unit, number};
+    out->real = (kn__trace_counter){{name, kn__trace_real}, unit, number};
+}
+
+kn__trace_event kn__trace_sample(const kn__trace_counters *counter, uint64_t at,
+                                 long double value) {
+    bool is_whole = value == rintl(value) && value >= -0x1p63L && value < 0x1p63L;
+    kn__trace_event e = {is_whole ? &counter->whole.name : &counter->real.name, at, 0};
+    double real = (double)value;
+    if (is_whole) {
+        e.end = (uint64_t)(int64_t)value;
+    } else {
+        memcpy(&e.end, &real, sizeof e.end);
+    }
+    return e;
+}
+
+long double kn__trace_value(const kn__trace_event *e) {
+    if (e->name->where == kn__trace_whole) return (long double)(int64_t)e->end;
+    double real;
+    memcpy(&real, &e->end, sizeof real);
+    return real;
+}
 
 void kn__trace_put_thread(kn__trace_writer *w, kn__trace_thread *thread, long tid,
                           const char *name) {

@@ -17,10 +17,45 @@ typedef struct kn__trace_name {
 /* Times are ticks. */
 typedef struct kn__trace_event {
     const kn__trace_name *name; /* NULL: live bytes at `start`, in `end` */
-    uint64_t start, end; /* &kn__trace_launched: GPU work launched at `start`, its id in `end` */
+    /* &kn__trace_launched: GPU work launched at `start`, its id in `end`. Of a counter: sampled at
+     * `start`, the bits of the value in `end`. */
+    uint64_t start, end;
 } kn__trace_event;
 
 extern const kn__trace_name kn__trace_launched;
+
+/* A counter's name; `where` of it tells that it is one, and whether values are int64_t or double.
+ */
+typedef struct kn__trace_counter {
+    kn__trace_name name;
+    const char *unit; /* "": none */
+    uint32_t number;  /* of the counter in its trace, from 0 */
+} kn__trace_counter;
+
+extern const char kn__trace_whole[], kn__trace_real[];
+enum { KN__TRACE_COUNTERS_MAX = 256 };
+
+/* A counter in both forms. The texts are borrowed. */
+typedef struct kn__trace_counters {
+    kn__trace_counter whole, real;
+} kn__trace_counters;
+
+void kn__trace_counter_init(kn__trace_counters *out, const char *name, const char *unit,
+                            uint32_t number);
+/* A finite value; exact if it is a double or an int64_t. */
+kn__trace_event kn__trace_sample(const kn__trace_counters *counter, uint64_t at, long double value);
+long double kn__trace_value(const kn__trace_event *e);
+
+/* The counter of a sample; NULL: the event is none. */
+static inline const kn__trace_counter *kn__trace_counter_of(const kn__trace_event *e) {
+    const char *kind = e->name ? e->name->where : NULL;
+    bool is_one = kind && (kind == kn__trace_whole || kind == kn__trace_real);
+    return is_one ? (const kn__trace_counter *)(const void *)e->name : NULL;
+}
+
+static inline bool kn__trace_is_scope(const kn__trace_event *e) {
+    return e->name && e->name != &kn__trace_launched && !kn__trace_counter_of(e);
+}
 
 /* When the trace began, and its rate. */
 typedef struct kn__trace_clock {
@@ -84,6 +119,7 @@ struct kn__trace_writer {
     kn__hash names; /* their numbers in each sequence */
     uint32_t last_name;
     uint64_t base_ns;           /* of CLOCK_BOOTTIME: before the first event */
+    bool counters_seen[KN__TRACE_COUNTERS_MAX]; /* their tracks are written */
     uint64_t gpu_last_ns;       /* of the packet before in the sequence of the GPUs */
     kn__text body, part, inner; /* of the packet that is made; parts of it */
     /* Which scopes begin before an event: the outermost one, and the one inside it; scopes in no

@@ -4,6 +4,8 @@
 
 #include "trace_format.h"
 
+enum { GROUP_MAX = 32, KEY_BYTES = 128 };
+
 static void put_number(kn__text *out, uint64_t value) {
     char digits[20];
     size_t at = sizeof digits;
@@ -114,6 +116,81 @@ static void put_memory(kn__trace_writer *w, const kn__trace_event *e) {
     PUT("}}");
 }
 
+/* --- counters --- */
+
+/* Of the name "group/part": the bytes of the group; 0: it has none. */
+static size_t group_bytes(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash && slash[1] ? (size_t)(slash - name) : 0;
+}
+
+/* How many events are values of one group: sampled together, no counter twice. */
+static size_t count_group(const kn__trace_event *e, size_t n) {
+    const kn__trace_counter *all[GROUP_MAX] = {kn__trace_counter_of(e)};
+    const char *name = all[0]->name.label;
+    size_t bytes = group_bytes(name), k = 1;
+    for (; bytes && k < n && k < GROUP_MAX; k++) {
+        const kn__trace_counter *c = all[k] = kn__trace_counter_of(&e[k]);
+        if (!c || e[k].start != e->start || group_bytes(c->name.label) != bytes) break;
+        if (memcmp(c->name.label, name, bytes) != 0) break;
+        for (size_t i = 0; i < k; i++) {
+            if (all[i]->number == c->number) return k;
+        }
+    }
+    return k;
+}
+
+static void put_value(kn__text *out, const kn__trace_event *e) {
+    uint64_t bits = e->end;
+    if (e->name->where == kn__trace_real) {
+        kn__text_printf(out, "%.17g", (double)kn__trace_value(e));
+    } else if (bits >> 63) {
+        PUT("-");
+        put_number(out, 0 - bits);
+    } else {
+        put_number(out, bits);
+    }
+}
+
+/* "part (unit)" */
+static void put_part(kn__text *out, const kn__trace_counter *c, size_t group) {
+    char key[KEY_BYTES] = "";
+    kn__text text = kn__text_in(key, sizeof key);
+    kn__text_puts(&text, c->name.label + group + 1);
+    if (*c->unit) kn__text_printf(&text, " (%s)", c->unit);
+    kn__text_json(out, key);
+}
+
+/* The values of a group are one event. Returns how many events were put. */
+static size_t put_samples(kn__trace_writer *w, const kn__trace_event *e, size_t n) {
+    kn__text *out = &w->out;
+    size_t in_group = count_group(e, n);
+    const kn__trace_counter *c = kn__trace_counter_of(e);
+    char name[KEY_BYTES] = "";
+    kn__text text = kn__text_in(name, sizeof name);
+    size_t group = in_group > 1 ? group_bytes(c->name.label) : strlen(c->name.label);
+    kn__text_add(&text, c->name.label, group);
+    PUT(",\n{\"ph\":\"C\",\"cat\":\"");
+    kn__text_puts(out, in_group > 1 ? "counters" : "counter");
+    PUT("\",\"name\":");
+    kn__text_json(out, name);
+    PUT_KEY("pid", w->pid);
+    put_ts(out, kn__trace_since(&w->clock, e->start));
+    for (size_t i = 0; i < in_group; i++) {
+        c = kn__trace_counter_of(&e[i]);
+        kn__text_puts(out, i ? "," : ",\"args\":{");
+        if (in_group > 1) {
+            put_part(out, c, group);
+        } else {
+            kn__text_json(out, *c->unit ? c->unit : "value");
+        }
+        PUT(":");
+        put_value(out, &e[i]);
+    }
+    PUT("}}");
+    return in_group;
+}
+
 /* The start of an arrow, in the scope around it. */
 static void put_launch(kn__trace_writer *w, const kn__trace_event *e, long tid) {
     kn__text *out = &w->out;
@@ -127,12 +204,15 @@ static void put_launch(kn__trace_writer *w, const kn__trace_event *e, long tid) 
 
 static void put_events(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
                        size_t n) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, step; i < n; i += step) {
         const kn__trace_event *e = &events[i];
+        step = 1;
         if (!e->name) {
             put_memory(w, e);
         } else if (e->name == &kn__trace_launched) {
             put_launch(w, e, thread->tid);
+        } else if (kn__trace_counter_of(e)) {
+            step = put_samples(w, e, n - i);
         } else {
             put_scope(w, e, thread->tid);
         }

@@ -28,16 +28,18 @@ enum { /* TrackEvent */
        NAME = 23,
        COUNTER_VALUE = 30,
        SOURCE_ID = 34,
+       REAL_VALUE = 44,
        FLOW = 47,
        FLOW_END = 48
 };
 enum { BEGIN = 1, END = 2, INSTANT = 3, COUNTER = 4 }; /* its types */
+enum { UNIT_NS = 1, UNIT_BYTES = 3 }; /* of counters */
 enum { ARGUMENT_NAME = 10, ARGUMENT_NUMBER = 3, ARGUMENT_TEXT = 6 };
 enum { CLEARED = 1, NEEDS_STATE = 2 };                 /* flags */
 enum { REALTIME = 1, BOOTTIME = 6, INCREMENTAL = 64 }; /* clocks */
 enum { PROCESS_TRACK = 1, MEMORY_TRACK = 2, THREAD_TRACKS = 16 };
 enum { GPU_SEQUENCE = 1, THREAD_SEQUENCES = 2 };
-enum { STREAM_TRACKS = 1 << 20, DEVICE_TRACKS = 1 << 24 };
+enum { COUNTER_TRACKS = 1 << 19, STREAM_TRACKS = 1 << 20, DEVICE_TRACKS = 1 << 24 };
 /* Before the first event there is room for the snapshots of the sequences: no two have one time. */
 enum { LEAD_NS = 1000000 };
 enum { PACKET_BYTES = 64 };
@@ -253,6 +255,36 @@ static void put_bytes(kn__trace_writer *w, kn__trace_thread *t, uint64_t bytes, 
     put_event(w, sequence_of(t), &t->last_ns, ns, event, (size_t)(at - event));
 }
 
+static uint64_t unit_of(const char *name) {
+    bool is_bytes = strcmp(name, "B") == 0 || strcmp(name, "bytes") == 0;
+    return is_bytes ? UNIT_BYTES : strcmp(name, "ns") == 0 ? UNIT_NS : 0;
+}
+
+static uint64_t counter_track(kn__trace_writer *w, const kn__trace_counter *c) {
+    uint64_t track = COUNTER_TRACKS + c->number;
+    if (w->counters_seen[c->number]) return track;
+    w->counters_seen[c->number] = true;
+    uint64_t unit = unit_of(c->unit);
+    if (unit) kn__pb_add_number(&w->inner, 3, unit);
+    if (!unit && *c->unit) kn__pb_add_text(&w->inner, 6, c->unit);
+    kn__pb_add_number(&w->part, 1, track);
+    kn__pb_add_text(&w->part, 2, c->name.label);
+    kn__pb_add_number(&w->part, 5, PROCESS_TRACK);
+    kn__pb_add_message(&w->part, 8, &w->inner);
+    put_track(w, GPU_SEQUENCE);
+    return track;
+}
+
+static void put_sample(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_event *e,
+                       uint64_t ns) {
+    const kn__trace_counter *c = kn__trace_counter_of(e);
+    unsigned char event[PACKET_BYTES], *at = kn__pb_number(event, TYPE, COUNTER);
+    at = kn__pb_number(at, TRACK, counter_track(w, c));
+    bool is_real = c->name.where == kn__trace_real;
+    at = is_real ? kn__pb_fixed64(at, REAL_VALUE, e->end) : kn__pb_number(at, COUNTER_VALUE, e->end);
+    put_event(w, sequence_of(t), &t->last_ns, ns, event, (size_t)(at - event));
+}
+
 /* The start of an arrow to a kernel. */
 static void put_launch(kn__trace_writer *w, kn__trace_thread *t, uint64_t id, uint64_t ns) {
     static const char name[] = "launch";
@@ -263,8 +295,6 @@ static void put_launch(kn__trace_writer *w, kn__trace_thread *t, uint64_t id, ui
     put_event(w, sequence_of(t), &t->last_ns, ns, event, (size_t)(at - event));
 }
 
-static bool is_scope(const kn__trace_event *e) { return e->name && e->name != &kn__trace_launched; }
-
 /* Scopes come when they end, an outer one after those in it. Which of them begin right before event
  * i: heads[i] is the outermost, and next[] the one inside it; -1: no more. */
 static void find_begins(kn__trace_writer *w, const kn__trace_event *events, size_t n) {
@@ -274,12 +304,12 @@ static void find_begins(kn__trace_writer *w, const kn__trace_event *events, size
         int first = (int)i;
         heads[i] = next[i] = -1;
         while (n_roots && events[roots[n_roots - 1]].start >= events[i].start) {
-            if (!is_scope(&events[i])) break;
+            if (!kn__trace_is_scope(&events[i])) break;
             first = firsts[--n_roots];
         }
         roots[n_roots] = (int)i;
         firsts[n_roots++] = first;
-        if (!is_scope(&events[i])) continue;
+        if (!kn__trace_is_scope(&events[i])) continue;
         next[i] = heads[first];
         heads[first] = (int)i;
     }
@@ -293,8 +323,10 @@ static void put_some(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_e
         for (int j = w->heads[i]; j >= 0; j = w->next[j]) {
             put_begin(w, t, events[j].name, kn__trace_since(&w->clock, events[j].start));
         }
-        if (is_scope(e)) {
+        if (kn__trace_is_scope(e)) {
             put_end(w, t, kn__trace_since(&w->clock, e->end));
+        } else if (kn__trace_counter_of(e)) {
+            put_sample(w, t, e, kn__trace_since(&w->clock, e->start));
         } else if (e->name) {
             put_launch(w, t, e->end, kn__trace_since(&w->clock, e->start));
         } else {
@@ -382,6 +414,7 @@ static void finish(kn__trace_writer *w, uint64_t n_skipped) {
         put_gpu_event(w, 0);
     }
     forget_names(w);
+    memset(w->counters_seen, 0, sizeof w->counters_seen);
     kn__text_release(&w->body);
     kn__text_release(&w->part);
     kn__text_release(&w->inner);

@@ -3,13 +3,19 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "counters.h"
+#include "trace.h"
 
 struct kn_prof_counter {
     pthread_mutex_t lock;
-    kn__counter is; /* protected by the lock, but the name */
+    kn__counter is;   /* protected by the lock, but the name */
+    uint64_t last_at; /* ticks of the last sample in a trace; protected by the lock */
+    kn__trace_counters traced;
 };
+
+_Static_assert((int)KN__TRACE_COUNTERS_MAX >= (int)KN__COUNTERS_MAX, "a trace has each counter");
 
 static atomic_bool followed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of those who make counters */
@@ -19,7 +25,7 @@ static _Atomic(uint64_t) n_refused, n_lost;
 
 static kn_prof_counter *find(const char *name, int n) {
     for (int i = 0; i < n; i++) {
-        if (strncmp(all[i].is.name, name, sizeof all[i].is.name - 1) == 0) return &all[i];
+        if (strcmp(all[i].is.name, name) == 0) return &all[i];
     }
     return NULL;
 }
@@ -32,12 +38,13 @@ static kn_prof_counter *make(const char *name, const kn_prof_counter_options *op
     }
     kn_prof_counter *made = &all[n];
     pthread_mutex_init(&made->lock, NULL);
-    snprintf(made->is.name, sizeof made->is.name, "%s", name);
+    memcpy(made->is.name, name, strlen(name) + 1);
     if (options) {
-        snprintf(made->is.unit, sizeof made->is.unit, "%s", options->unit ? options->unit : "");
+        if (options->unit) kn__counter_text(made->is.unit, sizeof made->is.unit, options->unit);
         made->is.limit_min = options->limit_min;
         made->is.limit_max = options->limit_max;
     }
+    kn__trace_counter_init(&made->traced, made->is.name, made->is.unit, (uint32_t)n);
     atomic_store_explicit(&n_counters, n + 1, memory_order_release);
     return made;
 }
@@ -46,48 +53,79 @@ void kn__counters_follow(bool on) { atomic_store(&followed, on); }
 
 kn_prof_counter *kn_prof_counter_get_on_(const char *name, const kn_prof_counter_options *options) {
     if (!name || !atomic_load(&followed)) return NULL;
+    char kept[sizeof all->is.name];
+    kn__counter_text(kept, sizeof kept, name);
     pthread_mutex_lock(&lock);
-    kn_prof_counter *c = find(name, atomic_load_explicit(&n_counters, memory_order_relaxed));
-    if (!c) c = make(name, options);
+    kn_prof_counter *c = find(kept, atomic_load_explicit(&n_counters, memory_order_relaxed));
+    if (!c) c = make(kept, options);
     pthread_mutex_unlock(&lock);
     return c;
 }
 
 /* The mean moves with each value: a sum could overflow. */
-static void add_value(kn__counter *c, double value) {
+static void add_value(kn__counter *c, long double value) {
     if (!c->n) c->first = c->min = c->max = value;
     c->n++;
     c->last = value;
-    c->min = fmin(c->min, value);
-    c->max = fmax(c->max, value);
-    c->mean += value / (double)c->n - c->mean / (double)c->n;
+    c->min = fminl(c->min, value);
+    c->max = fmaxl(c->max, value);
+    c->mean += value / (long double)c->n - c->mean / (long double)c->n;
     bool has_limits = c->limit_min != 0 || c->limit_max != 0;
     c->n_beyond += has_limits && (value < c->limit_min || value > c->limit_max);
 }
 
-static void take_sample(kn_prof_counter *c, double value, bool is_change) {
-    if (!atomic_load_explicit(&followed, memory_order_relaxed)) return;
+/* `at`: ticks for the trace; 0: none is written. Of two threads that sample at once the later value
+ * has the later time. */
+static void take_sample(kn_prof_counter *c, long double value, bool is_change, uint64_t at) {
     if (!c) {
         atomic_fetch_add_explicit(&n_lost, 1, memory_order_relaxed);
         return;
     }
     pthread_mutex_lock(&c->lock);
     if (is_change) value += c->is.last;
-    if (isfinite(value)) {
+    bool has_value = isfinite((double)value);
+    if (has_value) {
         add_value(&c->is, value);
     } else {
         c->is.n_missed++;
     }
+    if (at && at <= c->last_at) at = kn__clock_now();
+    if (at) c->last_at = at;
     pthread_mutex_unlock(&c->lock);
+    if (at && has_value)
+        kn__trace_counter_sample(kn__tree_get(), kn__trace_sample(&c->traced, at, value));
+}
+
+void kn_prof_counters_take_(const kn_prof_sample_ *samples, int n) {
+    if (!atomic_load_explicit(&followed, memory_order_relaxed)) return;
+    uint64_t at = kn__trace_is_on() ? kn__clock_now() : 0;
+    for (int i = 0; i < n; i++) {
+        const kn_prof_sample_ *s = &samples[i];
+        long double value = s->is_whole ? (long double)s->whole : s->real;
+        take_sample(s->counter, value, s->is_change, at);
+    }
 }
 
 void kn_prof_counter_sample(kn_prof_counter *counter, double value) {
-    take_sample(counter, value, false);
+    kn_prof_counters_take_(&(kn_prof_sample_){.counter = counter, .real = value}, 1);
 }
 
-void kn_prof_counter_add(kn_prof_counter *counter, double by) { take_sample(counter, by, true); }
+void kn_prof_counter_add(kn_prof_counter *counter, double by) {
+    kn_prof_counters_take_(&(kn_prof_sample_){.counter = counter, .is_change = true, .real = by}, 1);
+}
 
-void kn_prof_counter_miss(kn_prof_counter *counter) { take_sample(counter, NAN, false); }
+void kn_prof_counter_sample_int64(kn_prof_counter *counter, int64_t value) {
+    kn_prof_sample_ sample = {.counter = counter, .is_whole = true, .whole = value};
+    kn_prof_counters_take_(&sample, 1);
+}
+
+void kn_prof_counter_add_int64(kn_prof_counter *counter, int64_t by) {
+    kn_prof_sample_ sample = {
+        .counter = counter, .is_change = true, .is_whole = true, .whole = by};
+    kn_prof_counters_take_(&sample, 1);
+}
+
+void kn_prof_counter_miss(kn_prof_counter *counter) { kn_prof_counter_sample(counter, NAN); }
 
 bool kn__counters_exist(void) { return atomic_load(&n_counters) || atomic_load(&n_lost); }
 

@@ -166,7 +166,7 @@ void kn__trace_keep(uint64_t n, uint64_t slow_ns) {
 }
 
 static uint64_t time_of(const kn__trace_event *e) {
-    return e->name && e->name != &kn__trace_launched ? e->end : e->start;
+    return kn__trace_is_scope(e) ? e->end : e->start;
 }
 
 /* Where the last steps begin, in ticks. */
@@ -378,6 +378,15 @@ void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint6
 void kn__trace_memory(kn__tree *tree, int64_t live) {
     if (!kn__trace_is_on()) return;
     add_event(tree, (kn__trace_event){NULL, kn__clock_now(), live > 0 ? (uint64_t)live : 0});
+}
+
+void kn__trace_counter_sample(kn__tree *tree, kn__trace_event sample) {
+    if (!kn__trace_is_on()) return;
+    if (tree) {
+        add_event(tree, sample);
+    } else {
+        atomic_fetch_add_explicit(&n_without_buffer, 1, memory_order_relaxed);
+    }
 }
 
 void kn__trace_launch(kn__tree *tree, uint32_t id) {

@@ -40,6 +40,8 @@ void kn__trace_pause(bool paused);
 void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint64_t end);
 /* Live bytes changed; on the thread that owns the tree. */
 void kn__trace_memory(kn__tree *tree, int64_t live);
+/* A sample of a counter; on the thread that owns the tree, NULL: it has none. */
+void kn__trace_counter_sample(kn__tree *tree, kn__trace_event sample);
 /* GPU work was launched; on the thread that owns the tree. */
 void kn__trace_launch(kn__tree *tree, uint32_t id);
 /* A piece of GPU work, and the id of its launch; 0: not known. */

@@ -41,11 +41,11 @@ static void a_counter_has_first_last_least_most_and_mean(void **state) {
     const kn__counter *c = taken("queue");
     assert_string_equal(c->unit, "jobs");
     assert_int_equal(c->n, 4);
-    assert_close(c->first, 3, 0, 0);
-    assert_close(c->last, 5, 0, 0);
-    assert_close(c->min, -2, 0, 0);
-    assert_close(c->max, 8, 0, 0);
-    assert_close(c->mean, 3.5, 1e-15, 0);
+    assert_close((double)c->first, 3, 0, 0);
+    assert_close((double)c->last, 5, 0, 0);
+    assert_close((double)c->min, -2, 0, 0);
+    assert_close((double)c->max, 8, 0, 0);
+    assert_close((double)c->mean, 3.5, 1e-15, 0);
     assert_int_equal(c->n_missed, 0);
     assert_int_equal(c->n_beyond, 0);
 }
@@ -61,7 +61,7 @@ static void a_name_is_one_counter_and_keeps_its_first_options(void **state) {
     kn_prof_counter_sample(two, 9);
     assert_int_equal(taken("one")->n, 0);
     assert_string_equal(find(&report, "one")->unit, "W");
-    assert_close(find(&report, "one")->limit_max, 0, 0, 0);
+    assert_close((double)find(&report, "one")->limit_max, 0, 0, 0);
     assert_int_equal(find(&report, "two")->n, 1);
     assert_null(kn_prof_counter_get(NULL, NULL));
     char name[100];
@@ -85,8 +85,8 @@ static void a_sample_without_a_value_is_counted_apart(void **state) {
     const kn__counter *c = taken("gaps");
     assert_int_equal(c->n, 2);
     assert_int_equal(c->n_missed, 4);
-    assert_close(c->last, 1e308, 0, 0);
-    assert_close(c->mean, 5e307, 1e-15, 0);
+    assert_close((double)c->last, 1e308, 0, 0);
+    assert_close((double)c->mean, 5e307, 1e-15, 0);
 }
 
 static void changes_add_up(void **state) {
@@ -97,9 +97,9 @@ static void changes_add_up(void **state) {
     kn_prof_counter_add(counter, 0);
     const kn__counter *c = taken("changes");
     assert_int_equal(c->n, 3);
-    assert_close(c->first, 5, 0, 0);
-    assert_close(c->last, 3, 0, 0);
-    assert_close(c->max, 5, 0, 0);
+    assert_close((double)c->first, 5, 0, 0);
+    assert_close((double)c->last, 3, 0, 0);
+    assert_close((double)c->max, 5, 0, 0);
 }
 
 static void values_outside_the_limits_are_counted(void **state) {
@@ -114,7 +114,7 @@ static void values_outside_the_limits_are_counted(void **state) {
     counter = kn_prof_counter_get("limited below", &below);
     kn_prof_counter_sample(counter, -4);
     assert_int_equal(taken("limited below")->n_beyond, 1);
-    assert_close(find(&report, "limited below")->max, -4, 0, 0);
+    assert_close((double)find(&report, "limited below")->max, -4, 0, 0);
 }
 
 /* --- threads --- */
@@ -159,9 +159,9 @@ static void threads_lose_no_sample(void **state) {
     const kn__counter *c = taken("shared");
     assert_int_equal(c->n, THREADS * ROUNDS);
     assert_int_equal(c->n_missed, THREADS * ROUNDS);
-    assert_close(c->min, 0, 0, 0);
-    assert_close(c->max, THREADS - 1, 0, 0);
-    assert_close(c->mean, (THREADS - 1) / 2.0, 1e-9, 0);
+    assert_close((double)c->min, 0, 0, 0);
+    assert_close((double)c->max, THREADS - 1, 0, 0);
+    assert_close((double)c->mean, (THREADS - 1) / 2.0, 1e-9, 0);
     assert_int_equal(find(&report, "shared too")->n, THREADS * ROUNDS);
 }
 
@@ -252,21 +252,21 @@ static void runs_are_merged_by_name(void **state) {
     assert_int_equal(c->n, 16);
     assert_int_equal(c->n_missed, 2);
     assert_int_equal(c->n_beyond, 4);
-    assert_close(c->first, 10, 0, 0);
-    assert_close(c->last, 21, 0, 0);
-    assert_close(c->min, 2, 0, 0);
-    assert_close(c->max, 40, 0, 0);
-    assert_close(c->mean, 25 + 3 * 0.75, 1e-15, 0);
-    assert_close(c->limit_max, 30, 0, 0);
-    assert_close(find(&into, "only\tb")->limit_max, 7, 0, 0);
+    assert_close((double)c->first, 10, 0, 0);
+    assert_close((double)c->last, 21, 0, 0);
+    assert_close((double)c->min, 2, 0, 0);
+    assert_close((double)c->max, 40, 0, 0);
+    assert_close((double)c->mean, 25 + 3 * 0.75, 1e-15, 0);
+    assert_close((double)c->limit_max, 30, 0, 0);
+    assert_close((double)find(&into, "only?b")->limit_max, 7, 0, 0);
     b.counters.all[0] = (kn__counter){.name = "power", .n = 2, .min = 6, .max = 7, .last = 6};
     assert_ok(kn__report_merge(&into, &b));
-    assert_close(c->min, 2, 0, 0);
-    assert_close(c->max, 40, 0, 0);
+    assert_close((double)c->min, 2, 0, 0);
+    assert_close((double)c->max, 40, 0, 0);
     b.counters.all[0] = (kn__counter){.name = "power", .n_missed = 5};
     assert_ok(kn__report_merge(&into, &b));
     assert_int_equal(c->n_missed, 7);
-    assert_close(c->last, 6, 0, 0);
+    assert_close((double)c->last, 6, 0, 0);
     assert_int_equal(into.counters.n_refused, 8);
     assert_int_equal(into.counters.n_lost, 12);
     kn__report_release(&a);
