@@ -11,6 +11,9 @@ void kn__counter_text(char *out, size_t out_bytes, const char *text);
 /* Adds a value; whole numbers have all their digits. */
 void kn__counter_value(kn__text *text, long double value);
 
+/* Counts a sample: a finite value. */
+void kn__counter_add(kn__counter *c, long double value);
+
 /* Lines of at most `width` columns (0: any); none without counters. */
 void kn__counters_add_table(kn__text *text, const kn__counters *counters, int width);
 /* `,"counters":[…]` and what was dropped; nothing without counters. */

@@ -2,9 +2,12 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+enum { NAME_BYTES = 160 };
 
 /* Later times, 126 years, are damage. */
 static const double us_max = 4e15;
@@ -224,8 +227,51 @@ static void read_name(reader *r, const cJSON *event) {
     r->status = kn__timeline_name_thread(r->line, thread_of(r, event), name);
 }
 
+static void add_sample(reader *r, const char *name, const char *unit, uint64_t at, double value) {
+    if (r->status >= 0 && isfinite(value))
+        r->status = kn__timeline_sample(r->line, name, unit, at, value);
+}
+
+/* Of a group of ours, "part (unit)". */
+static void read_part(reader *r, const char *group, const cJSON *item, uint64_t at) {
+    char name[NAME_BYTES], unit[NAME_BYTES] = "";
+    snprintf(name, sizeof name, "%s/%s", group, item->string);
+    char *open = strrchr(name, '('), *close = open ? strchr(open, ')') : NULL;
+    if (close && !close[1] && open > name && open[-1] == ' ') {
+        *close = open[-1] = '\0';
+        snprintf(unit, sizeof unit, "%s", open + 1);
+    }
+    add_sample(r, name, unit, at, item->valuedouble);
+}
+
+/* Our counters tell in which form they are; of other tools' the unit is not known. */
+static void read_samples(reader *r, const cJSON *event) {
+    const char *name = text_of(event, "name"), *category = text_of(event, "cat");
+    const cJSON *args = get(event, "args"), *item = args ? args->child : NULL;
+    uint64_t at = start_of(r, event);
+    for (; item; item = item->next) {
+        char both[NAME_BYTES];
+        if (!cJSON_IsNumber(item) || !item->string) continue;
+        if (r->is_ours && strcmp(category, "counter") == 0) {
+            const char *unit = strcmp(item->string, "value") == 0 ? "" : item->string;
+            add_sample(r, name, unit, at, item->valuedouble);
+        } else if (r->is_ours && strcmp(category, "counters") == 0) {
+            read_part(r, name, item, at);
+        } else {
+            bool is_alone = !args->child->next;
+            snprintf(both, sizeof both, "%s%s%s", name, is_alone ? "" : "/",
+                     is_alone ? "" : item->string);
+            add_sample(r, both, "", at, item->valuedouble);
+        }
+    }
+}
+
+/* Live bytes of ours have no category. */
 static void read_level(reader *r, const cJSON *event) {
-    if (strcmp(text_of(event, "name"), "live bytes") != 0) return;
+    if (*text_of(event, "cat") || strcmp(text_of(event, "name"), "live bytes") != 0) {
+        read_samples(r, event);
+        return;
+    }
     uint64_t at = start_of(r, event), bytes = number_of(get(event, "args"), "bytes", 9e18);
     if (r->status >= 0) r->status = kn__timeline_level(r->line, at, bytes);
 }
@@ -297,7 +343,7 @@ kn_status kn__events_read(kn__timeline *line, const char *name, const cJSON *jso
     }
     free(r.open);
     if (r.status >= 0) r.status = kn__timeline_count(line);
-    if (r.status >= 0 && !line->spans.n && !line->works.n)
+    if (r.status >= 0 && !line->spans.n && !line->works.n && !line->samples.n)
         return KN_FAIL(KN_ERR_FORMAT, "%s is a trace without spans", name);
     return r.status;
 }

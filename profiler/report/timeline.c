@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "counters.h"
 
 enum { ROOM_MIN = 256, DEPTH_MAX = 200, BINS_PER_OCTAVE = 16 };
 /* Clocks that were rounded may let a span end a little after the one around it. */
@@ -13,6 +14,11 @@ typedef struct name_slot {
     uint64_t key;
     kn__trace_name *name;
 } name_slot;
+
+typedef struct counter_slot {
+    uint64_t key;
+    const kn__trace_counters *counter;
+} counter_slot;
 
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the trace"); }
 
@@ -31,10 +37,12 @@ kn__timeline *kn__timeline_make(kn__report *report) {
 void kn__timeline_release(kn__timeline *line) {
     kn__hash_release(&line->threads);
     kn__hash_release(&line->names);
+    kn__hash_release(&line->counters);
     free(line->spans.at);
     free(line->launches.at);
     free(line->works.at);
     free(line->levels.at);
+    free(line->samples.at);
     free(line->changes.at);
     *line = (kn__timeline){.report = line->report, .from_ns = UINT64_MAX};
 }
@@ -150,6 +158,41 @@ kn_status kn__timeline_level(kn__timeline *line, uint64_t at_ns, uint64_t bytes)
     return KN_OK;
 }
 
+/* NULL with *is_full: there are too many. */
+static const kn__trace_counters *counter_of(kn__timeline *line, const char *name, const char *unit,
+                                            bool *is_full) {
+    kn__hash *all = &line->counters;
+    if (kn__hash_is_full(all) && !kn__hash_grow(all, sizeof(counter_slot), 16)) return NULL;
+    uint64_t key = kn__hash_text(0, name);
+    counter_slot *slot = kn__hash_find(all, sizeof *slot, key);
+    while (slot->key && strcmp(slot->counter->whole.name.label, name) != 0) {
+        slot = kn__hash_after(all, sizeof *slot, slot);
+    }
+    if (slot->key) return slot->counter;
+    *is_full = all->n_used == KN__TRACE_COUNTERS_MAX;
+    if (*is_full) return NULL;
+    kn__trace_counters *made = kn__report_bytes(line->report, sizeof *made);
+    const char *kept = kn__report_keep(line->report, name);
+    const char *kept_unit = kn__report_keep(line->report, unit);
+    if (!made || !kept || !kept_unit) return NULL;
+    kn__trace_counter_init(made, kept, kept_unit, (uint32_t)all->n_used);
+    kn__hash_use(all, slot, key);
+    return slot->counter = made;
+}
+
+kn_status kn__timeline_sample(kn__timeline *line, const char *name, const char *unit,
+                              uint64_t at_ns, long double value) {
+    bool is_full = false;
+    const kn__trace_counters *counter = counter_of(line, name, unit, &is_full);
+    line->n_refused += is_full;
+    if (is_full) return KN_OK;
+    kn__sample *sample = counter ? add_item(&line->samples, sizeof *sample) : NULL;
+    if (!sample) return no_memory();
+    *sample = (kn__sample){kn__trace_sample(counter, at_ns, value), line->samples.n};
+    extend(line, at_ns, at_ns);
+    return KN_OK;
+}
+
 kn_status kn__timeline_change(kn__timeline *line, const kn__change *change) {
     kn__change *c = change->at.thread != KN__NO_THREAD ? add_item(&line->changes, sizeof *c) : NULL;
     if (!c) return no_memory();
@@ -191,6 +234,12 @@ static int compare_works(const void *a_of, const void *b_of) {
 
 static int compare_levels(const void *a_of, const void *b_of) {
     return ORDER(((const kn__level *)a_of)->at_ns, ((const kn__level *)b_of)->at_ns);
+}
+
+static int compare_samples(const void *a_of, const void *b_of) {
+    const kn__sample *a = a_of, *b = b_of;
+    if (a->event.start != b->event.start) return ORDER(a->event.start, b->event.start);
+    return ORDER(a->number, b->number);
 }
 
 static void sort(kn__items *items, size_t item_bytes, int (*order)(const void *, const void *)) {
@@ -448,11 +497,32 @@ static void fill_live(kn__timeline *line) {
     }
 }
 
+/* --- counters --- */
+
+static kn_status count_samples(kn__timeline *line) {
+    kn__report *report = line->report;
+    kn__counter *counters[KN__TRACE_COUNTERS_MAX] = {NULL};
+    const kn__sample *all = line->samples.at;
+    report->counters.n_lost += line->n_refused;
+    for (size_t i = 0; i < line->samples.n; i++) {
+        const kn__trace_counter *of = kn__trace_counter_of(&all[i].event);
+        kn__counter **c = &counters[of->number];
+        if (!*c) {
+            *c = kn__counters_get(report, of->name.label);
+            if (!*c) return no_memory();
+            kn__counter_text((*c)->unit, sizeof (*c)->unit, of->unit);
+        }
+        kn__counter_add(*c, kn__trace_value(&all[i].event));
+    }
+    return KN_OK;
+}
+
 void kn__timeline_sort(kn__timeline *line) {
     sort(&line->spans, sizeof(kn__span), compare_spans);
     sort(&line->launches, sizeof(kn__work_launch), compare_launches);
     sort(&line->works, sizeof(kn__work), compare_works);
     sort(&line->levels, sizeof(kn__level), compare_levels);
+    sort(&line->samples, sizeof(kn__sample), compare_samples);
     sort(&line->changes, sizeof(kn__change), compare_threads);
 }
 
@@ -466,6 +536,7 @@ kn_status kn__timeline_report(kn__timeline *line) {
     KN_TRY(place_works(line));
     fill_live(line);
     KN_TRY(kn__timeline_add_memory(line));
+    KN_TRY(count_samples(line));
     kn__report_finish(report);
     return KN_OK;
 }

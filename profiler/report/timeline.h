@@ -46,6 +46,11 @@ typedef struct kn__level {
     uint64_t at_ns, bytes;
 } kn__level;
 
+typedef struct kn__sample {
+    kn__trace_event event; /* of a counter; its time is in ns */
+    uint64_t number;       /* its place among those added */
+} kn__sample;
+
 /* A block was allocated, or freed: `at.id` is its address, `at.row` the row that was open. */
 typedef struct kn__change {
     kn__work_launch at;
@@ -64,11 +69,12 @@ typedef struct kn__items {
 
 typedef struct kn__timeline {
     kn__report *report; /* of the owner */
-    kn__hash threads, names;
-    kn__items spans, launches, works, levels, changes; /* of kn__span and so on */
+    kn__hash threads, names, counters;
+    kn__items spans, launches, works, levels, samples, changes; /* of kn__span and so on */
     uint64_t from_ns, until_ns;                        /* first start and last end */
     uint64_t live_before;                              /* before the first change */
     uint64_t n_before;                                 /* events that were not kept */
+    uint64_t n_refused; /* samples of counters beyond KN__TRACE_COUNTERS_MAX */
     const char *source;                                /* of GPU work, for the report: "kineto" */
 } kn__timeline;
 
@@ -94,6 +100,10 @@ KN_MUST_CHECK kn_status kn__timeline_work(kn__timeline *line, const kn__record *
                                           uint64_t launch);
 /* Live bytes of all pools changed. */
 KN_MUST_CHECK kn_status kn__timeline_level(kn__timeline *line, uint64_t at_ns, uint64_t bytes);
+
+/* A sample of the counter of this name, made at first sight with this unit. */
+KN_MUST_CHECK kn_status kn__timeline_sample(kn__timeline *line, const char *name, const char *unit,
+                                            uint64_t at_ns, long double value);
 
 /* A block of a thread; number and live are left 0. */
 KN_MUST_CHECK kn_status kn__timeline_change(kn__timeline *line, const kn__change *change);

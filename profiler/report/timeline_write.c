@@ -6,10 +6,10 @@
 /* Formats show times before the first event. */
 enum { FIRST_NS = 1000000000 };
 
-/* A moment of a thread: the end of a span, a launch, or a level of memory. */
+/* A moment of a thread: the end of a span, a launch, a level of memory, or a sample. */
 typedef struct moment {
     uint32_t thread;
-    uint64_t at_ns, start_ns;
+    uint64_t at_ns, start_ns, number;
     kn__trace_event event;
 } moment;
 
@@ -18,27 +18,34 @@ static int compare(const void *a_of, const void *b_of) {
     const moment *a = a_of, *b = b_of;
     if (a->thread != b->thread) return a->thread < b->thread ? -1 : 1;
     if (a->at_ns != b->at_ns) return a->at_ns < b->at_ns ? -1 : 1;
-    return (a->start_ns < b->start_ns) - (a->start_ns > b->start_ns);
+    if (a->start_ns != b->start_ns) return a->start_ns < b->start_ns ? 1 : -1;
+    return (a->number > b->number) - (a->number < b->number);
 }
 
 static size_t add_moments(moment *out, const kn__timeline *line, uint64_t later) {
     const kn__span *spans = line->spans.at;
     const kn__work_launch *launches = line->launches.at;
     const kn__level *levels = line->levels.at;
+    const kn__sample *samples = line->samples.at;
     size_t n = 0;
     for (size_t i = 0; i < line->spans.n; i++) {
         uint64_t start = spans[i].start_ns + later, end = spans[i].end_ns + later;
-        out[n++] = (moment){spans[i].thread, end, start, {spans[i].name, start, end}};
+        out[n++] = (moment){spans[i].thread, end, start, 0, {spans[i].name, start, end}};
     }
     for (size_t i = 0; i < line->launches.n; i++) {
         uint64_t at = launches[i].at_ns + later;
         kn__trace_event event = {&kn__trace_launched, at, launches[i].id};
-        out[n++] = (moment){launches[i].thread, at, at, event};
+        out[n++] = (moment){launches[i].thread, at, at, 0, event};
     }
-    uint32_t first = line->spans.n ? spans[0].thread : 0; /* the memory's, which has none */
+    uint32_t first = line->spans.n ? spans[0].thread : 0; /* the memory's and the counters' */
     for (size_t i = 0; i < line->levels.n; i++) {
         uint64_t at = levels[i].at_ns + later;
-        out[n++] = (moment){first, at, at, {NULL, at, levels[i].bytes}};
+        out[n++] = (moment){first, at, at, 0, {NULL, at, levels[i].bytes}};
+    }
+    for (size_t i = 0; i < line->samples.n; i++) {
+        kn__trace_event event = samples[i].event;
+        event.start += later;
+        out[n++] = (moment){first, event.start, event.start, i + 1, event};
     }
     return n;
 }
@@ -92,7 +99,7 @@ static int64_t pid_of(const kn__timeline *line) {
 
 kn_status kn__timeline_add(kn__text *text, const kn__timeline *line,
                            const kn__trace_format *format) {
-    size_t n = line->spans.n + line->launches.n + line->levels.n;
+    size_t n = line->spans.n + line->launches.n + line->levels.n + line->samples.n;
     uint64_t from = line->from_ns == UINT64_MAX ? 0 : line->from_ns;
     uint64_t later = from < FIRST_NS ? FIRST_NS : 0;
     moment *all = malloc((n ? n : 1) * sizeof *all);

@@ -62,18 +62,6 @@ kn_prof_counter *kn_prof_counter_get_on_(const char *name, const kn_prof_counter
     return c;
 }
 
-/* The mean moves with each value: a sum could overflow. */
-static void add_value(kn__counter *c, long double value) {
-    if (!c->n) c->first = c->min = c->max = value;
-    c->n++;
-    c->last = value;
-    c->min = fminl(c->min, value);
-    c->max = fmaxl(c->max, value);
-    c->mean += value / (long double)c->n - c->mean / (long double)c->n;
-    bool has_limits = c->limit_min != 0 || c->limit_max != 0;
-    c->n_beyond += has_limits && (value < c->limit_min || value > c->limit_max);
-}
-
 /* `at`: ticks for the trace; 0: none is written. Of two threads that sample at once the later value
  * has the later time. */
 static void take_sample(kn_prof_counter *c, long double value, bool is_change, uint64_t at) {
@@ -85,7 +73,7 @@ static void take_sample(kn_prof_counter *c, long double value, bool is_change, u
     if (is_change) value += c->is.last;
     bool has_value = isfinite((double)value);
     if (has_value) {
-        add_value(&c->is, value);
+        kn__counter_add(&c->is, value);
     } else {
         c->is.n_missed++;
     }

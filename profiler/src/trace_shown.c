@@ -8,9 +8,10 @@
 
 enum { THREADS_MIN = 16, SHARE = 8 /* of the timer's memory: one of so many parts */ };
 
+/* A scope, or a sample. */
 typedef struct span {
     const kn__trace_name *name;
-    uint64_t start, end; /* ticks */
+    uint64_t start, end; /* ticks; of a counter as in kn__trace_event */
     uint32_t thread;     /* its number */
 } span;
 
@@ -72,6 +73,17 @@ void kn__shown_record(const kn__record *record, uint32_t launch) {
 
 /* --- the timeline --- */
 
+static kn_status add_event(kn__timeline *line, const kn__trace_clock *clock, long pid,
+                           const span *s) {
+    kn__trace_event e = {s->name, s->start, s->end};
+    const kn__trace_counter *c = kn__trace_counter_of(&e);
+    uint64_t start = kn__trace_since(clock, s->start);
+    if (c) return kn__timeline_sample(line, c->name.label, c->unit, start, kn__trace_value(&e));
+    uint32_t number = kn__timeline_thread_of(line, pid, threads[s->thread - 1].tid);
+    return kn__timeline_span(line, number, s->name->label, s->name->where, start,
+                             kn__trace_since(clock, s->end));
+}
+
 static kn_status add_spans(kn__timeline *line, const kn__trace_clock *clock, long pid) {
     uint64_t first = n_spans > ring_room ? n_spans - ring_room : 0;
     for (uint32_t i = 0; i < n_threads; i++) {
@@ -81,9 +93,7 @@ static kn_status add_spans(kn__timeline *line, const kn__trace_clock *clock, lon
     }
     for (uint64_t i = first; i < n_spans; i++) {
         const span *s = &ring[i % ring_room];
-        uint32_t number = kn__timeline_thread_of(line, pid, threads[s->thread - 1].tid);
-        KN_TRY(kn__timeline_span(line, number, s->name->label, s->name->where,
-                                 kn__trace_since(clock, s->start), kn__trace_since(clock, s->end)));
+        KN_TRY(add_event(line, clock, pid, s));
     }
     line->n_before += first + n_lost;
     return KN_OK;

@@ -2,6 +2,7 @@
 trace_packet.proto, and replays it as Perfetto's trace processor does. usage: pftrace.py MAKER
 [KNET]: then also a trace in JSON that `knet report` turns into one."""
 import collections
+import json
 import os
 import subprocess
 import sys
@@ -13,13 +14,13 @@ except ImportError:
     print("python3-protobuf is not installed")
     sys.exit(77)
 
-TYPES = {"u64": 4, "u32": 13, "i32": 5, "i64": 3, "fixed64": 6, "text": 9, "bool": 8}
+TYPES = {"double": 1, "u64": 4, "u32": 13, "i32": 5, "i64": 3, "fixed64": 6, "text": 9, "bool": 8}
 MESSAGES = {
     "Clock": "clock_id:1:u32 timestamp:2:u64 is_incremental:3:bool",
     "ClockSnapshot": "clocks:1:*Clock primary_trace_clock:2:u32",
     "DebugAnnotation": "uint_value:3:u64 string_value:6:text name:10:text",
     "TrackEvent": "debug_annotations:4:*DebugAnnotation type:9:u32 name_iid:10:u64 track_uuid:11:u64 name:23:text "
-                  "counter_value:30:i64 source_location_iid:34:u64 flow_ids:47:*fixed64 terminating_flow_ids:48:*fixed64",
+                  "counter_value:30:i64 double_counter_value:44:double source_location_iid:34:u64 flow_ids:47:*fixed64 terminating_flow_ids:48:*fixed64",
     "EventName": "iid:1:u64 name:2:text",
     "SourceLocation": "iid:1:u64 file_name:2:text line_number:4:u32",
     "InternedData": "event_names:2:*EventName source_locations:4:*SourceLocation",
@@ -27,7 +28,7 @@ MESSAGES = {
     "TracePacketDefaults": "track_event_defaults:11:TrackEventDefaults timestamp_clock_id:58:u32",
     "Process": "pid:1:i32 process_name:6:text",
     "Thread": "pid:1:i32 tid:2:i64 thread_name:5:text",
-    "Counter": "unit:3:u32",
+    "Counter": "unit:3:u32 unit_name:6:text",
     "TrackDescriptor": "uuid:1:u64 name:2:text process:3:Process thread:4:Thread parent_uuid:5:u64 counter:8:Counter",
     "TracePacket": "clock_snapshot:6:ClockSnapshot timestamp:8:u64 trusted_packet_sequence_id:10:u32 "
                    "track_event:11:TrackEvent interned_data:12:InternedData sequence_flags:13:u32 "
@@ -202,6 +203,67 @@ def check_memory(replay):
     assert values[-2:] == [4096, 0], values
 
 
+# As pftrace_maker.c samples them: the unit, and the values in order; None: of no sample.
+HUGE = 2**63 - 1
+COUNTERS = {
+    "power": ("W", [100, -10]), "loss": ("", [2.5, 1e-300]), "held": ("B", [HUGE, -HUGE - 1, -1, 1e300]),
+    'odd "\\name??λ': ("?", [1]), "group/low": ("u", [0, -1, -2]), "group/ratio (old)": ("%", [0.5, 1.5, 2.5]),
+    "group/plain": ("", [0, 2]), "rounds": ("", list(range(1, 20001))),
+}
+
+
+def sorted_events(replay, uuid):
+    return sorted(replay.events[uuid], key=lambda e: e[0])
+
+
+def check_counters(replay, is_exact):
+    """Each sample at its time; whole numbers are exact where they never were JSON."""
+    found = {t.name: uuid for uuid, t in replay.tracks.items() if t.HasField("counter") and t.name != "live bytes"}
+    assert set(found) == set(COUNTERS), sorted(found)
+    process = replay.tracks[track(replay, "live bytes")].parent_uuid
+    for name, (unit, want) in COUNTERS.items():
+        described = replay.tracks[found[name]]
+        assert described.parent_uuid == process
+        assert (described.counter.unit, described.counter.unit_name) == ((3, "") if unit == "B" else (0, unit)), described
+        events = sorted_events(replay, found[name])
+        got = []
+        for at, event, label in events:
+            assert event.type == COUNTER
+            is_real = event.HasField("double_counter_value")
+            assert is_real != event.HasField("counter_value")
+            got.append(event.double_counter_value if is_real else event.counter_value)
+            assert is_real == isinstance(want[len(got) - 1], float) or not is_exact, (name, event)
+        assert got == want if is_exact else [float(x) for x in got] == [float(x) for x in want], (name, got[:10])
+    times = [[at for at, event, label in sorted_events(replay, found["group/" + part])] for part in ["low", "ratio (old)", "plain"]]
+    assert times[0] == times[1] and times[2] == [times[0][0], times[0][2]], times
+    main_ = replay.slices(track(replay, "pftrace_maker"))
+    assert all(s[2] < times[0][0] for s in main_), "a sample before what came before it"
+    at = sorted_events(replay, found["rounds"])[0][0]
+    threads = ["loader", "trainer", "writer", "pftrace_maker"]
+    around = [s for name in threads for s in replay.slices(track(replay, name)) if s[0] == "all/outer" and s[1] <= at <= s[2]]
+    assert around, "the first round is in no scope"
+
+
+def check_chrome(path):
+    """The same in the JSON of Chrome, read by Python's own reader."""
+    with open(path, encoding="utf-8") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "C" and e["name"] != "live bytes"]
+    found = collections.defaultdict(list)
+    for event in sorted(events, key=lambda e: e["ts"]):
+        assert event["pid"] and event["cat"] in ("counter", "counters"), event
+        for key, value in event["args"].items():
+            found[event["cat"], event["name"], key].append(value)
+    want = {}
+    for name, (unit, values) in COUNTERS.items():
+        group, _, part = name.rpartition("/")
+        key = ("counters", group, part + (f" ({unit})" if unit else "")) if group else ("counter", name, unit or "value")
+        want[key] = values
+    assert found == want, {k: (found.get(k), v) for k, v in want.items() if found.get(k) != v and len(v) < 10}
+    assert all(type(a) is type(b) for k, v in want.items() for a, b in zip(found[k], v)), "whole numbers became real ones"
+    groups = [sorted(e["args"]) for e in events if e["cat"] == "counters"]
+    assert groups == [["low (u)", "plain", "ratio (old) (%)"], ["low (u)", "ratio (old) (%)"], ["low (u)", "plain", "ratio (old) (%)"]], groups
+
+
 def read(Trace, maker, path, *more):
     subprocess.run([maker, path, *more], check=True)
     return read_file(Trace, path)
@@ -217,23 +279,37 @@ def read_file(Trace, path):
 
 def check_converted(Trace, maker, knet, folder):
     """From JSON to Perfetto's format: every event, at the same time."""
-    json, path = os.path.join(folder, "t.json"), os.path.join(folder, "converted.pftrace")
-    subprocess.run([maker, json], check=True)
-    subprocess.run([knet, "report", json, "--format", "pftrace", "--output", path], check=True)
+    source, path = os.path.join(folder, "t.json"), os.path.join(folder, "converted.pftrace")
+    subprocess.run([maker, source], check=True)
+    check_chrome(source)
+    subprocess.run([knet, "report", source, "--format", "pftrace", "--output", path], check=True)
     replay, _ = read_file(Trace, path)
     check_threads(replay)
     check_places(replay)
     check_gpu(replay)
     check_memory(replay)
+    check_counters(replay, False)
+    check_report(knet, source)
+
+
+def check_report(knet, source):
+    """The counters below the table, from the samples of a trace."""
+    data = json.loads(subprocess.run([knet, "report", source, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    assert {c["name"] for c in data["counters"]} == set(COUNTERS)
+    for c in data["counters"]:
+        unit, values = COUNTERS[c["name"]]
+        values = [float(v) for v in values]
+        assert (c["unit"], c["n"], c["first"], c["last"]) == (unit, len(values), values[0], values[-1]), c
+        assert (c["min"], c["max"]) == (min(values), max(values)), c
 
 
 def check_same_start(Trace, knet, folder):
     """Of two that start together the longer one is outside."""
-    json, path = os.path.join(folder, "s.json"), os.path.join(folder, "s.pftrace")
-    with open(json, "w", encoding="utf-8") as file:
+    source, path = os.path.join(folder, "s.json"), os.path.join(folder, "s.pftrace")
+    with open(source, "w", encoding="utf-8") as file:
         file.write("[" + ",".join('{"ph":"X","name":"%s","pid":1,"tid":7,"ts":5,"dur":%d}' % each
                                   for each in [("inner", 3), ("outer", 10), ("middle", 6)]) + "]")
-    subprocess.run([knet, "report", json, "--format", "pftrace", "--output", path], check=True)
+    subprocess.run([knet, "report", source, "--format", "pftrace", "--output", path], check=True)
     replay, _ = read_file(Trace, path)
     found = [s[:3] for uuid in replay.tracks if replay.tracks[uuid].thread.tid == 7 for s in replay.slices(uuid)]
     assert sorted((s[0], s[2] - s[1]) for s in found) == [("outer", 10000), ("outer/middle", 6000), ("outer/middle/inner", 3000)], found
@@ -248,6 +324,7 @@ def main():
         check_places(replay)
         check_gpu(replay)
         check_memory(replay)
+        check_counters(replay, True)
         n = sum(e[1].type != END for events in replay.events.values() for e in events)
         fixed = size - replay.times
         assert fixed / n <= 28, f"{fixed / n:.1f} bytes an event beside its times"

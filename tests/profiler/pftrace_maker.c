@@ -1,4 +1,6 @@
-/* Writes a trace of known events to the path given: four threads, GPU work, live bytes. */
+/* Writes a trace of known events to the path given: four threads, GPU work, live bytes, counters. */
+#include <knet/prof_counter.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +14,12 @@
 enum { ROUNDS = 5000 }; /* more than one chunk of events */
 
 static void *run_scopes(void *name) {
+    kn_prof_counter *rounds = kn_prof_counter_get("rounds", NULL);
     if (name) prctl(PR_SET_NAME, name);
     KN_SCOPE("all");
     for (int i = 0; i < ROUNDS; i++) {
         KN_SCOPE("outer");
+        kn_prof_counter_add_int64(rounds, 1);
         { KN_SCOPE("inner \"quoted\""); }
         {
             KN_SCOPE("second");
@@ -68,6 +72,37 @@ static void add_memory(void) {
     observer->on_free((kn_pool *)&block, NULL, 4096, owner);
 }
 
+static kn_prof_counter *counter(const char *name, const char *unit) {
+    kn_prof_counter_options options = {.unit = unit};
+    return kn_prof_counter_get(name, &options);
+}
+
+static void add_counters(void) {
+    kn_prof_counter *power = counter("power", "W"), *loss = counter("loss", NULL);
+    kn_prof_counter *held = counter("held", "B"), *odd = counter("odd \"\\name\xff\t\xce\xbb", "\xfe");
+    kn_prof_counter *parts[] = {counter("group/low", "u"), counter("group/ratio (old)", "%"),
+                                counter("group/plain", NULL)};
+    (void)counter("never sampled", "W");
+    kn_prof_counter_sample(power, 100);
+    kn_prof_counter_sample(power, -10);
+    kn_prof_counter_sample(loss, 2.5);
+    kn_prof_counter_sample(loss, NAN);
+    kn_prof_counter_sample(loss, INFINITY);
+    kn_prof_counter_miss(loss);
+    kn_prof_counter_sample(loss, 1e-300);
+    kn_prof_counter_sample_int64(held, INT64_MAX);
+    kn_prof_counter_sample_int64(held, INT64_MIN);
+    kn_prof_counter_add_int64(held, INT64_MAX);
+    kn_prof_counter_sample(held, 1e300);
+    kn_prof_counter_sample(odd, 1);
+    for (int i = 0; i < 3; i++) {
+        kn_prof_sample_ samples[3] = {{.counter = parts[0], .is_whole = true, .whole = -i},
+                                      {.counter = parts[1], .real = i + 0.5},
+                                      {.counter = parts[2], .real = i == 1 ? (double)NAN : i}};
+        kn_prof_counters_take_(samples, 3);
+    }
+}
+
 int main(int argc, char **argv) {
     static char names[3][16] = {"loader", "trainer", "writer"};
     pthread_t threads[3];
@@ -82,5 +117,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     add_gpu_work();
     add_memory();
+    add_counters();
     return kn__trace_finish() < 0;
 }
