@@ -57,17 +57,18 @@ static number_type type_of(uint64_t type) {
     return type < sizeof types / sizeof *types ? types[type] : (number_type){NO_NUMBER, 0};
 }
 
-static double unsigned_at(const void *at, size_t bytes) {
+/* Exact for whole numbers of 64 bits: these are long double. */
+static long double unsigned_at(const void *at, size_t bytes) {
     uint64_t value = 0; /* the first bytes are the low ones */
     memcpy(&value, at, bytes);
-    return (double)value;
+    return (long double)value;
 }
 
-static double signed_at(const void *at, size_t bytes) {
+static long double signed_at(const void *at, size_t bytes) {
     uint64_t value = 0;
     memcpy(&value, at, bytes);
     int unused = (int)(64 - 8 * bytes);
-    return (double)((int64_t)(value << unused) >> unused);
+    return (long double)((int64_t)(value << unused) >> unused);
 }
 
 static double real_at(const void *at, size_t bytes) {
@@ -77,7 +78,7 @@ static double real_at(const void *at, size_t bytes) {
     return bytes == sizeof single ? (double)single : value;
 }
 
-static double number_at(const void *at, number_type type) {
+static long double number_at(const void *at, number_type type) {
     if (type.kind == REAL) return real_at(at, type.bytes);
     return type.kind == SIGNED ? signed_at(at, type.bytes) : unsigned_at(at, type.bytes);
 }
@@ -282,7 +283,11 @@ static group *make_group(const nvtxCounterAttr_t *attr) {
     group *made = n_groups < GROUPS_MAX ? kn__map(sizeof *made) : NULL;
     const layout *known = layout_of(attr->schemaId);
     number_type type = type_of(attr->schemaId);
-    if (!made) return NULL;
+    if (!made) { /* it counts as one more, or would be without samples */
+        field none = {.name = NULL};
+        make_counter(&none, attr);
+        return NULL;
+    }
     if (known) {
         made->is = *known;
     } else {
@@ -319,38 +324,38 @@ static uint64_t NVTX_API on_counter(nvtxDomainHandle_t domain, const nvtxCounter
 
 /* --- samples --- */
 
-static void take_number(const field *f, double value) {
-    if (f->means.is_change) {
-        kn_prof_counter_add(f->counter, value * f->means.scale);
-    } else {
-        kn_prof_counter_sample(f->counter, value * f->means.scale);
-    }
+static kn_prof_sample_ sample_of(const field *f, long double value) {
+    return (kn_prof_sample_){f->counter, f->means.is_change, value * f->means.scale};
 }
 
 /* A sample of one number; of a group or of an unknown counter it is lost, and counted so. */
-static void take_one(nvtxDomainHandle_t domain, uint64_t id, double value) {
+static void take_one(nvtxDomainHandle_t domain, uint64_t id, long double value) {
     const group *g = find(domain, id);
     if (g && g->is.n == 1) {
-        take_number(&g->is.fields[0], value);
+        kn_prof_sample_ sample = sample_of(&g->is.fields[0], value);
+        kn_prof_counters_take_(&sample, 1);
     } else {
         kn_prof_counter_miss(NULL);
     }
 }
 
 static void take_group(const group *g, const void *sample, size_t bytes) {
+    kn_prof_sample_ samples[FIELDS_MAX];
+    int n = 0;
     if (!g || !g->is.n) kn_prof_counter_miss(NULL);
     for (int i = 0; g && i < g->is.n; i++) {
         const field *f = &g->is.fields[i];
         if (sample && f->offset + f->type.bytes <= bytes) {
-            take_number(f, number_at((const char *)sample + f->offset, f->type));
+            samples[n++] = sample_of(f, number_at((const char *)sample + f->offset, f->type));
         } else {
             kn_prof_counter_miss(f->counter);
         }
     }
+    kn_prof_counters_take_(samples, n);
 }
 
 static void NVTX_API on_int64(nvtxDomainHandle_t domain, uint64_t id, int64_t value) {
-    take_one(domain, id, (double)value);
+    take_one(domain, id, value);
 }
 
 static void NVTX_API on_float64(nvtxDomainHandle_t domain, uint64_t id, double value) {
@@ -368,7 +373,7 @@ static void NVTX_API on_no_value(nvtxDomainHandle_t domain, uint64_t id, uint8_t
     for (int i = 0; g && i < g->is.n; i++) {
         kn_prof_counter *counter = g->is.fields[i].counter;
         if (reason == NVTX_COUNTER_SAMPLE_ZERO) {
-            kn_prof_counter_sample(counter, 0);
+            kn_prof_counter_sample_int64(counter, 0);
         } else if (reason == NVTX_COUNTER_SAMPLE_UNCHANGED) {
             kn_prof_counter_add(counter, 0);
         } else {
@@ -377,7 +382,7 @@ static void NVTX_API on_no_value(nvtxDomainHandle_t domain, uint64_t id, uint8_t
     }
 }
 
-/* The times of samples are not kept. */
+/* Samples are of the moment at which the batch comes: their own times are of other clocks. */
 static void NVTX_API on_batch(nvtxDomainHandle_t domain, const nvtxCounterBatch_t *batch) {
     if (!batch || !batch->counters) return;
     const group *g = find(domain, batch->counterId);

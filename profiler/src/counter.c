@@ -89,28 +89,24 @@ void kn_prof_counters_take_(const kn_prof_sample_ *samples, int n) {
     uint64_t at = kn__trace_is_on() ? kn__clock_now() : 0;
     for (int i = 0; i < n; i++) {
         const kn_prof_sample_ *s = &samples[i];
-        long double value = s->is_whole ? (long double)s->whole : s->real;
-        take_sample(s->counter, value, s->is_change, at);
+        take_sample(s->counter, s->value, s->is_change, at);
     }
 }
 
 void kn_prof_counter_sample(kn_prof_counter *counter, double value) {
-    kn_prof_counters_take_(&(kn_prof_sample_){.counter = counter, .real = value}, 1);
+    kn_prof_counters_take_(&(kn_prof_sample_){counter, false, value}, 1);
 }
 
 void kn_prof_counter_add(kn_prof_counter *counter, double by) {
-    kn_prof_counters_take_(&(kn_prof_sample_){.counter = counter, .is_change = true, .real = by}, 1);
+    kn_prof_counters_take_(&(kn_prof_sample_){counter, true, by}, 1);
 }
 
 void kn_prof_counter_sample_int64(kn_prof_counter *counter, int64_t value) {
-    kn_prof_sample_ sample = {.counter = counter, .is_whole = true, .whole = value};
-    kn_prof_counters_take_(&sample, 1);
+    kn_prof_counters_take_(&(kn_prof_sample_){counter, false, (long double)value}, 1);
 }
 
 void kn_prof_counter_add_int64(kn_prof_counter *counter, int64_t by) {
-    kn_prof_sample_ sample = {
-        .counter = counter, .is_change = true, .is_whole = true, .whole = by};
-    kn_prof_counters_take_(&sample, 1);
+    kn_prof_counters_take_(&(kn_prof_sample_){counter, true, (long double)by}, 1);
 }
 
 void kn_prof_counter_miss(kn_prof_counter *counter) { kn_prof_counter_sample(counter, NAN); }

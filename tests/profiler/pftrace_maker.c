@@ -96,9 +96,9 @@ static void add_counters(void) {
     kn_prof_counter_sample(held, 1e300);
     kn_prof_counter_sample(odd, 1);
     for (int i = 0; i < 3; i++) {
-        kn_prof_sample_ samples[3] = {{.counter = parts[0], .is_whole = true, .whole = -i},
-                                      {.counter = parts[1], .real = i + 0.5},
-                                      {.counter = parts[2], .real = i == 1 ? (double)NAN : i}};
+        kn_prof_sample_ samples[3] = {{parts[0], false, -i},
+                                      {parts[1], false, i + 0.5},
+                                      {parts[2], false, i == 1 ? (double)NAN : i}};
         kn_prof_counters_take_(samples, 3);
     }
 }

@@ -120,6 +120,16 @@ static void groups(void) {
     nvtxCounterBatchSubmit(NULL, &plain);
 }
 
+/* Whole numbers that no double has. */
+static void extremes(void) {
+    uint64_t id = add(NULL, "extremes", NVTX_PAYLOAD_ENTRY_TYPE_INT64, 0, NULL, 0);
+    nvtxCounterSampleInt64(NULL, id, INT64_MIN);
+    nvtxCounterSample(NULL, id, &(int64_t){INT64_MAX}, sizeof(int64_t));
+    uint64_t wide = add(NULL, "wide \"\xff\"", NVTX_PAYLOAD_ENTRY_TYPE_UINT64, 0, NULL, 0);
+    nvtxCounterSample(NULL, wide, &(uint64_t){UINT64_MAX}, sizeof(uint64_t));
+    add(NULL, "never", NVTX_PAYLOAD_ENTRY_TYPE_INT64, 0, NULL, 0);
+}
+
 /* Nowhere to go: six samples. */
 static void lost(void) {
     uint64_t text = add(NULL, "text", NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, 0, NULL, 0);
@@ -160,10 +170,10 @@ static void child(void) {
     if (waitpid(pid, &status, 0) != pid || status != 0) exit(6);
 }
 
-/* Three more than the timer has room for, each with one sample. */
-static void many(void) {
+/* More than the timer has room for, each with one sample. */
+static void many(int n) {
     char name[24];
-    for (int i = 0; i < 259; i++) {
+    for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, "many %d", i);
         uint64_t id = add(NULL, name, NVTX_PAYLOAD_ENTRY_TYPE_INT64, 0, NULL, 0);
         nvtxCounterSampleInt64(NULL, id, i);
@@ -172,11 +182,12 @@ static void many(void) {
 
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "many") == 0) {
-        many();
+        many(argc > 2 ? atoi(argv[2]) : 259);
         return 0;
     }
     numbers();
     scopes();
+    extremes();
     groups();
     lost();
     threads();

@@ -153,16 +153,30 @@ nvtx_counters)   # numbers, groups, batches, and samples without a value
   line 'shared +   64.0k +     0 +   999 +0 +    999 +499.5'
   grep -q 'power (W): 1 without a value; power (W): 3 outside 0 to 300; group/high (u): 1 without a value; 7 samples of no counter' t.txt ||
     fail "$(cat t.txt)"
+  line 'extremes +2 +-9.223e\+18 +9.223e\+18 +-9.223e\+18 +9.223e\+18 +-0.5'; line 'wide "\?" +1 +1.845e\+19 .*'; line 'never +0 +- +- +- +- +-'
+  grep -q '"name":"extremes",.*"first":-9223372036854775808,"last":9223372036854775807,' a.json || fail 'exact numbers'
+  grep -q '"name":"wide \\"?\\"",.*"max":18446744073709551615,' a.json || fail "exact numbers without a sign: $(grep wide a.json)"
   ! grep -q 'ignored' t.txt || fail 'a second counter of an id'
   ! grep -q 'when' t.txt || fail 'a time is a counter'
   [ "$(json counters.0.name a.json) $(json counters.0.unit a.json) $(json counters.0.n a.json)" = 'power W 5' ] || fail "$(cat a.json)"
   [ "$(json counters.0.limit_max a.json)" = 300 ] && [ "$(json samples_lost a.json)" = 7 ] || fail "$(cat a.json)"
   want 0 "$knet" report a.json --width 140;                   out_has '^   shared +64.0k +0 +999 +0 +999 +499.5$'
   want 0 "$knet" report a.json --format json; cp out b.json
-  [ "$(grep -A20 '"counters"' a.json | grep '"name"')" = "$(grep -A20 '"counters"' b.json | grep '"name"')" ] || fail "$(cat b.json)"
+  names() { grep -A20 '"counters"' "$1" | grep '"name"' | grep -vE 'extremes|wide'; }   # a double is what cJSON reads
+  [ "$(names a.json)" = "$(names b.json)" ] || fail "$(cat b.json)"
   want 0 "$knet" report a.json a.json --width 140;            out_has '^   shared +128k +0 +999 +0 +999 +499.5$'
   want 0 timeout 60 "$knet" run --timer out=t.txt -- "$counters" many
   line 'many 255 +1 +255 +255 +255 +255 +255';                grep -q '^ 3 more counters: there is room for 256; 3 samples of no counter' t.txt || fail "$(tail -5 t.txt)"
+  want 0 timeout 60 "$knet" run --timer out=t.txt,json=a.json,events,html=a.html,metrics=a.prom -- "$counters" many 10000
+  line 'many 255 +1 +255 +255 +255 +255 +255';                grep -q '^ 9744 more counters: there is room for 256; 9744 samples of no counter' t.txt || fail "$(tail -5 t.txt)"
+  [ "$(grep -c '"ph":"C"' a.json)" = 256 ] || fail "samples of many counters: $(grep -c '"ph":"C"' a.json)"
+  want 0 timeout 60 "$knet" run --timer trace=t.json,out=t.txt -- "$counters"
+  grep -q '"ph":"C","cat":"counters","name":"group","pid":[0-9]*,"ts":[0-9.]*,"args":{"low (u)":-1,"ratio (%)":0.5,"high (u)":65535}}' t.json ||
+    fail "a group is one event: $(grep group t.json)"
+  grep -q '"ph":"C","cat":"counters","name":"group",.*"args":{"low (u)":-3,"ratio (%)":1.5}}' t.json || fail 'a part of a group'
+  grep -q '"ph":"C","cat":"counter","name":"extremes",.*"args":{"value":9223372036854775807}}' t.json || fail 'exact numbers in the trace'
+  [ "$(grep -c '"name":"shared","pid"' t.json)" = 64000 ] || fail 'samples of threads in the trace'
+  want 0 "$knet" report t.json --width 140;                   out_has '^   shared +64.0k +0 +999 +0 +999 +499.5$'; out_has '^   group/ratio \(%\) +5 +0.5 +1 +0.5 +1.5 +1$'
   want 0 timeout 60 "$knet" run --timer out=%p.txt -- bash -c "'$counters' many; true"
   grep -q '^   many 255 ' [0-9]*.txt || fail 'a child with counters alone has a table'
   want 0 timeout 60 "$knet" run --timer 0 -- "$counters";     [ ! -s err ] || fail "$(cat err)"

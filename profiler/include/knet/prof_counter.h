@@ -38,9 +38,8 @@ KN_API kn_prof_counter *kn_prof_counter_get_on_(const char *name,
 
 typedef struct kn_prof_sample_ {
     kn_prof_counter *counter;
-    bool is_change, is_whole;
-    int64_t whole;
-    double real;
+    bool is_change;
+    long double value; /* exact for every number of 64 bits */
 } kn_prof_sample_;
 
 /* Samples of one moment. */
