@@ -107,8 +107,8 @@ static void add_doubts(kn__text *text, const kn__counter *c) {
     if (c->n_beyond) {
         kn__text_puts(text, "; ");
         add_name(text, c);
-        kn__text_printf(text, ": %" PRIu64 " outside %.4Lg to %.4Lg", c->n_beyond,
-                        c->limit_min, c->limit_max);
+        kn__text_printf(text, ": %" PRIu64 " outside %.4Lg to %.4Lg", c->n_beyond, c->limit_min,
+                        c->limit_max);
     }
 }
 
@@ -228,8 +228,7 @@ static void merge_counter(kn__counter *to, const kn__counter *run) {
     to->last = run->last;
     to->min = fminl(to->min, run->min);
     to->max = fmaxl(to->max, run->max);
-    to->mean =
-        to->mean * ((long double)to->n / all) + run->mean * ((long double)run->n / all);
+    to->mean = to->mean * ((long double)to->n / all) + run->mean * ((long double)run->n / all);
     to->n += run->n;
 }
 

@@ -220,7 +220,7 @@ enum { KN__COUNTERS_MAX = 256 };
 /* Samples of a value of the program. */
 typedef struct kn__counter {
     char name[64], unit[16];
-    uint64_t n, n_missed, n_beyond; /* with a value, without one, and outside the limits */
+    uint64_t n, n_missed, n_beyond;          /* with a value, without one, and outside the limits */
     long double first, last, min, max, mean; /* exact for every int64_t */
     long double limit_min, limit_max;        /* both 0: it has none */
 } kn__counter;

@@ -510,7 +510,7 @@ static kn_status count_samples(kn__timeline *line) {
         if (!*c) {
             *c = kn__counters_get(report, of->name.label);
             if (!*c) return no_memory();
-            kn__counter_text((*c)->unit, sizeof (*c)->unit, of->unit);
+            kn__counter_text((*c)->unit, sizeof(*c)->unit, of->unit);
         }
         kn__counter_add(*c, kn__trace_value(&all[i].event));
     }

@@ -71,11 +71,11 @@ typedef struct kn__timeline {
     kn__report *report; /* of the owner */
     kn__hash threads, names, counters;
     kn__items spans, launches, works, levels, samples, changes; /* of kn__span and so on */
-    uint64_t from_ns, until_ns;                        /* first start and last end */
-    uint64_t live_before;                              /* before the first change */
-    uint64_t n_before;                                 /* events that were not kept */
+    uint64_t from_ns, until_ns;                                 /* first start and last end */
+    uint64_t live_before;                                       /* before the first change */
+    uint64_t n_before;                                          /* events that were not kept */
     uint64_t n_refused; /* samples of counters beyond KN__TRACE_COUNTERS_MAX */
-    const char *source;                                /* of GPU work, for the report: "kineto" */
+    const char *source; /* of GPU work, for the report: "kineto" */
 } kn__timeline;
 
 enum { KN__NO_THREAD = UINT32_MAX };

@@ -118,7 +118,7 @@ struct kn__trace_writer {
     /* Perfetto's. */
     kn__hash names; /* their numbers in each sequence */
     uint32_t last_name;
-    uint64_t base_ns;           /* of CLOCK_BOOTTIME: before the first event */
+    uint64_t base_ns;                           /* of CLOCK_BOOTTIME: before the first event */
     bool counters_seen[KN__TRACE_COUNTERS_MAX]; /* their tracks are written */
     uint64_t gpu_last_ns;       /* of the packet before in the sequence of the GPUs */
     kn__text body, part, inner; /* of the packet that is made; parts of it */

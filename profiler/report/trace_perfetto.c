@@ -33,7 +33,7 @@ enum { /* TrackEvent */
        FLOW_END = 48
 };
 enum { BEGIN = 1, END = 2, INSTANT = 3, COUNTER = 4 }; /* its types */
-enum { UNIT_NS = 1, UNIT_BYTES = 3 }; /* of counters */
+enum { UNIT_NS = 1, UNIT_BYTES = 3 };                  /* of counters */
 enum { ARGUMENT_NAME = 10, ARGUMENT_NUMBER = 3, ARGUMENT_TEXT = 6 };
 enum { CLEARED = 1, NEEDS_STATE = 2 };                 /* flags */
 enum { REALTIME = 1, BOOTTIME = 6, INCREMENTAL = 64 }; /* clocks */
@@ -281,7 +281,8 @@ static void put_sample(kn__trace_writer *w, kn__trace_thread *t, const kn__trace
     unsigned char event[PACKET_BYTES], *at = kn__pb_number(event, TYPE, COUNTER);
     at = kn__pb_number(at, TRACK, counter_track(w, c));
     bool is_real = c->name.where == kn__trace_real;
-    at = is_real ? kn__pb_fixed64(at, REAL_VALUE, e->end) : kn__pb_number(at, COUNTER_VALUE, e->end);
+    at =
+        is_real ? kn__pb_fixed64(at, REAL_VALUE, e->end) : kn__pb_number(at, COUNTER_VALUE, e->end);
     put_event(w, sequence_of(t), &t->last_ns, ns, event, (size_t)(at - event));
 }
 

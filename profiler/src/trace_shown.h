@@ -5,8 +5,8 @@
 
 #include "timeline.h"
 
-/* Keeps the scopes and samples of a thread, in the order of their ends; the oldest ones go where there is no
- * room. */
+/* Keeps the scopes and samples of a thread, in the order of their ends; the oldest ones go where
+ * there is no room. */
 void kn__shown_events(const kn__trace_thread *thread, const kn__trace_event *events, size_t n);
 /* The same of GPU work; `launch` is not kept. */
 void kn__shown_record(const kn__record *record, uint32_t launch);

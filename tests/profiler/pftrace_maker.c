@@ -1,4 +1,5 @@
-/* Writes a trace of known events to the path given: four threads, GPU work, live bytes, counters. */
+/* Writes a trace of known events to the path given: four threads, GPU work, live bytes, counters.
+ */
 #include <knet/prof_counter.h>
 #include <math.h>
 #include <pthread.h>
@@ -79,7 +80,8 @@ static kn_prof_counter *counter(const char *name, const char *unit) {
 
 static void add_counters(void) {
     kn_prof_counter *power = counter("power", "W"), *loss = counter("loss", NULL);
-    kn_prof_counter *held = counter("held", "B"), *odd = counter("odd \"\\name\xff\t\xce\xbb", "\xfe");
+    kn_prof_counter *held = counter("held", "B"),
+                    *odd = counter("odd \"\\name\xff\t\xce\xbb", "\xfe");
     kn_prof_counter *parts[] = {counter("group/low", "u"), counter("group/ratio (old)", "%"),
                                 counter("group/plain", NULL)};
     (void)counter("never sampled", "W");

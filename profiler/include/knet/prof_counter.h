@@ -46,8 +46,8 @@ typedef struct kn_prof_sample_ {
 KN_API void kn_prof_counters_take_(const kn_prof_sample_ *samples, int n);
 
 /* The counter of this name, of at most 63 bytes, made at first sight with these options (NULL: all
- * zero); it lives as long as the process. In names and units '?' replaces control characters and bytes
- * that are not UTF-8. NULL if the timer is off, or if there are too many (256). */
+ * zero); it lives as long as the process. In names and units '?' replaces control characters and
+ * bytes that are not UTF-8. NULL if the timer is off, or if there are too many (256). */
 static inline kn_prof_counter *kn_prof_counter_get(const char *name,
                                                    const kn_prof_counter_options *options) {
     bool is_on = kn_prof_is_on_(KN_PROF_ALL_ | KN_PROF_GRAD_ | KN_PROF_STEPS_);
