@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "clock.h"
 #include "counters.h"
-#include "trace.h"
 
 struct kn_prof_counter {
     pthread_mutex_t lock;
@@ -62,15 +62,15 @@ kn_prof_counter *kn_prof_counter_get_on_(const char *name, const kn_prof_counter
     return c;
 }
 
-/* `at`: ticks for the trace; 0: none is written. Of two threads that sample at once the later value
- * has the later time. */
-static void take_sample(kn_prof_counter *c, long double value, bool is_change, uint64_t at) {
+bool kn__counter_sample(kn__trace_event *event, const kn_prof_sample_ *sample, uint64_t at) {
+    kn_prof_counter *c = sample->counter;
+    if (!atomic_load_explicit(&followed, memory_order_relaxed)) return false;
     if (!c) {
         atomic_fetch_add_explicit(&n_lost, 1, memory_order_relaxed);
-        return;
+        return false;
     }
     pthread_mutex_lock(&c->lock);
-    if (is_change) value += c->is.last;
+    long double value = sample->is_change ? c->is.last + sample->value : sample->value;
     bool has_value = isfinite((double)value);
     if (has_value) {
         kn__counter_add(&c->is, value);
@@ -80,36 +80,9 @@ static void take_sample(kn_prof_counter *c, long double value, bool is_change, u
     if (at && at <= c->last_at) at = kn__clock_now();
     if (at) c->last_at = at;
     pthread_mutex_unlock(&c->lock);
-    if (at && has_value)
-        kn__trace_counter_sample(kn__tree_get(), kn__trace_sample(&c->traced, at, value));
+    if (at && has_value) *event = kn__trace_sample(&c->traced, at, value);
+    return at && has_value;
 }
-
-void kn_prof_counters_take_(const kn_prof_sample_ *samples, int n) {
-    if (!atomic_load_explicit(&followed, memory_order_relaxed)) return;
-    uint64_t at = kn__trace_is_on() ? kn__clock_now() : 0;
-    for (int i = 0; i < n; i++) {
-        const kn_prof_sample_ *s = &samples[i];
-        take_sample(s->counter, s->value, s->is_change, at);
-    }
-}
-
-void kn_prof_counter_sample(kn_prof_counter *counter, double value) {
-    kn_prof_counters_take_(&(kn_prof_sample_){counter, false, value}, 1);
-}
-
-void kn_prof_counter_add(kn_prof_counter *counter, double by) {
-    kn_prof_counters_take_(&(kn_prof_sample_){counter, true, by}, 1);
-}
-
-void kn_prof_counter_sample_int64(kn_prof_counter *counter, int64_t value) {
-    kn_prof_counters_take_(&(kn_prof_sample_){counter, false, (long double)value}, 1);
-}
-
-void kn_prof_counter_add_int64(kn_prof_counter *counter, int64_t by) {
-    kn_prof_counters_take_(&(kn_prof_sample_){counter, true, (long double)by}, 1);
-}
-
-void kn_prof_counter_miss(kn_prof_counter *counter) { kn_prof_counter_sample(counter, NAN); }
 
 bool kn__counters_exist(void) { return atomic_load(&n_counters) || atomic_load(&n_lost); }
 
