@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "html_counters.h"
 #include "html_page.h"
 #include "html_timeline.h"
 
@@ -157,6 +158,7 @@ static void add_data(kn__page *p, const kn__report *report) {
                     steps->n_timed ? steps->sum_ns / steps->n_timed : 0);
     if (report->has_memory || report->live.n) add_memory(p->text, report);
     add_gpus(p->text, &report->gpu);
+    kn__html_counters_add(p, report);
     kn__text_puts(p->text, ",\n\"rows\":[");
     p->first = true;
     add_rows(p, report->root.first);

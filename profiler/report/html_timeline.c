@@ -1,5 +1,7 @@
 #include "html_timeline.h"
 
+#include "html_counters.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,8 +177,8 @@ static void add_lanes(kn__page *p, const kn__timeline *line, const blocks *all) 
 
 void kn__html_timeline_add(kn__page *p, const kn__timeline *line) {
     size_t room = line->spans.n + line->works.n;
-    if (!room || line->until_ns < line->from_ns) return;
-    blocks all = {.at = malloc(room * sizeof *all.at)};
+    if ((!room && !line->samples.n) || line->until_ns < line->from_ns) return;
+    blocks all = {.at = malloc((room ? room : 1) * sizeof *all.at)};
     if (!all.at) {
         p->text->failed = true;
         return;
@@ -191,6 +193,8 @@ void kn__html_timeline_add(kn__page *p, const kn__timeline *line) {
                     ",\"events\":%zu,\"cut\":%zu,\"before\":%" PRIu64 ",\"lanes\":[",
                     wall, grain, room, all.n_cut, line->n_before);
     add_lanes(p, line, &all);
-    kn__text_puts(p->text, "]}");
+    kn__text_puts(p->text, "]");
+    kn__html_samples_add(p, line);
+    kn__text_puts(p->text, "}");
     free(all.at);
 }

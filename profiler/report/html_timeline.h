@@ -10,7 +10,7 @@ enum { KN__HTML_BLOCKS_MAX = 20000 };
 
 /* Adds the lanes, of a timeline in order (kn__timeline_sort):
  * "timeline":{"wall":NS,"grain":NS,"events":N,"cut":N,"before":N,
- * "lanes":[[name,kind,[blocks]],...]};
+ * "lanes":[[name,kind,[blocks]],...]}; counters follow (html_counters.h).
  * kind 1: a GPU's. A block is five numbers: ns since the start of the block before it in the lane,
  * ns that it lasts, the number of its label, its depth, and how many events it is. Of several
  * events the label is the longest one's. "grain": events that last less may be joined; "cut":

@@ -120,3 +120,46 @@ cat gpu.html lanes.js >tested.html
 "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/home" \
   --virtual-time-budget=5000 --dump-dom "file://$work/tested.html" >dom 2>log || { cat log; exit 1; }
 grep -q 'PASSED' dom || { grep -o 'FAILED.*' dom || tail -n 5 dom; exit 1; }
+
+# Counters: a table, and lines in the timeline.
+cat >counters.json <<'END'
+{"knetEventsSkipped":0,"traceEvents":[
+{"ph":"X","name":"step","pid":1,"tid":1,"ts":100,"dur":400},
+{"ph":"C","cat":"counter","name":"power <b>","pid":1,"ts":100,"args":{"W":-1e308}},
+{"ph":"C","cat":"counter","name":"power <b>","pid":1,"ts":300,"args":{"W":1e308}},
+{"ph":"C","cat":"counter","name":"power <b>","pid":1,"ts":400,"args":{"W":0.25}},
+{"ph":"C","cat":"counter","name":"once","pid":1,"ts":250,"args":{"value":1234567}}
+]}
+END
+"$knet" report counters.json --format html >counters.html
+cat >counters.js <<'END'
+<script>
+const bad = [], check = (what, ok) => { if (!ok) bad.push(what); };
+onerror = message => { bad.push(message); };
+const cells = [...document.querySelectorAll('#counters tr')].map(tr => [...tr.cells].map(c => c.textContent).join('|'));
+check('table: ' + cells, cells.join('\n') === 'Counter|unit|samples|min|mean|max|last\npower <b>|W|3|-1e+308|0.0833333|1e+308|0.25\nonce||1|1.23457e+6|1.23457e+6|1.23457e+6|1.23457e+6'.replaceAll('1.23457e+6', '1234570'));
+const canvas = document.getElementById('lanes'), label = canvas.getAttribute('aria-label'), box = canvas.getBoundingClientRect();
+check('lanes: ' + label, label.includes('3 lanes: thread 1, power <b> (W), once.'));
+const said = (part, y) => { canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * part, clientY: box.top + y, bubbles: true})); return document.getElementById('moment').textContent; };
+const top_ = 18 + 16 + 15 + 4, line = top_ + 16 + 15; // below the axis and the thread's lane, in the counter's
+check('first: ' + said(0.25, line), said(0.25, line) === 'power <b> (W): -1e+308, at the start');
+check('middle: ' + said(0.6, line), said(0.6, line) === 'power <b> (W): 1e+308, from 200 µs');
+check('last: ' + said(0.9, line), said(0.9, line) === 'power <b> (W): 0.25, from 300 µs');
+check('no value yet', said(0.1, line + 50) === '\u00a0' && said(0.9, line + 50).startsWith('once: '));
+const c = canvas.getContext('2d'), scale = canvas.width / box.width, inked = (part, y) => {
+  const d = c.getImageData(Math.round(box.width * part * scale), Math.round((y - 2) * scale), 1, Math.round(5 * scale)).data;
+  return d.some((v, i) => i % 4 === 3 && v > 0);
+};
+const low = top_ + 16 + 2 + 26, high = top_ + 16 + 2;
+check('drawn low', inked(0.23, low) && !inked(0.23, high));
+check('drawn high', inked(0.62, high) && !inked(0.62, low));
+check('width', document.documentElement.scrollWidth <= innerWidth);
+document.body.replaceChildren(bad.length ? 'FAILED: ' + bad.join('; ') : 'PASSED');
+</script>
+END
+cat counters.html counters.js >tested.html
+for width in 1280 500; do
+  "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/home" \
+    --window-size="$width,900" --virtual-time-budget=5000 --dump-dom "file://$work/tested.html" >dom 2>log || { cat log; exit 1; }
+  grep -q 'PASSED' dom || { grep -o 'FAILED.*' dom || tail -n 5 dom; echo "counters, $width pixels"; exit 1; }
+done
