@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "counters.h"
+
 enum { SHOWN_COLUMNS = 4096 };
 
 /* How a number is shown: as it is, or nanoseconds as seconds. */
@@ -164,6 +166,44 @@ static void add_tree(kn__text *text, const kn__report *report) {
     add_calls(text, &report->root);
 }
 
+/* --- counters of the program --- */
+
+#define VALUE(field) offsetof(kn__counter, field)
+static const family of_counters[] = {
+    {"knet_counter_samples", "counter", "Samples of the counter.", PLAIN, false, VALUE(n)},
+    {"knet_counter_last", "gauge", "Last value of the counter.", PLAIN, false, VALUE(last)},
+    {"knet_counter_min", "gauge", "Least value of the counter.", PLAIN, false, VALUE(min)},
+    {"knet_counter_max", "gauge", "Largest value of the counter.", PLAIN, false, VALUE(max)},
+    {"knet_counter_mean", "gauge", "Mean of the samples.", PLAIN, false, VALUE(mean)},
+};
+enum { N_OF_COUNTERS = sizeof of_counters / sizeof *of_counters };
+
+/* A counter without a value has no gauges. */
+static void add_counter(kn__text *text, const family *f, const kn__counter *c) {
+    bool is_gauge = f->type[0] == 'g';
+    if (is_gauge && !c->n) return;
+    kn__text_printf(text, "%s%s{", f->name, end_of(f));
+    add_label(text, "counter", c->name);
+    kn__text_puts(text, ",");
+    add_label(text, "unit", c->unit);
+    kn__text_puts(text, "}");
+    if (is_gauge) {
+        kn__text_puts(text, " ");
+        kn__counter_value(text, *(const long double *)(const void *)((const char *)c + f->offset));
+        kn__text_puts(text, "\n");
+    } else {
+        add_value(text, f, c);
+    }
+}
+
+static void add_counters(kn__text *text, const kn__counters *counters) {
+    for (int i = 0; counters->n && i < N_OF_COUNTERS; i++) {
+        const family *f = &of_counters[i];
+        add_head(text, f->name, f->type, f->help);
+        for (int j = 0; j < counters->n; j++) add_counter(text, f, &counters->all[j]);
+    }
+}
+
 /* --- pools, GPUs, the run --- */
 
 static void add_pools(kn__text *text, const kn__memory_totals *memory) {
@@ -212,5 +252,6 @@ void kn__metrics_add(kn__text *text, const kn__report *report) {
     add_tree(text, report);
     if (report->has_memory) add_pools(text, &report->memory);
     add_gpus(text, &report->gpu);
+    add_counters(text, &report->counters);
     kn__text_puts(text, "# EOF\n");
 }

@@ -5,7 +5,7 @@
 #include "report.h"
 #include "text.h"
 
-/* Appends the run, the rows by path, the pools and the GPUs; it ends in "# EOF". */
+/* Appends the run, the rows by path, the pools, the GPUs and the counters; it ends in "# EOF". */
 void kn__metrics_add(kn__text *text, const kn__report *report);
 
 #endif

@@ -61,6 +61,37 @@ def run(program, mode, folder):
         return check(text, json.load(data)), text
 
 
+# As a profile has them: name, unit, and n, last, min, max, mean; odd ones, and whole numbers that no double has.
+COUNTERS = [
+    ("power", "W", 5, 1.5, -10, 310, 78.25), ('odd "quoted\\name\\" λ', 'a"b', 1, 0, 0, 0, 0), ("never", "", 0, 0, 0, 0, 0),
+    ("held", "B", 2, -2**63, -2**63, 2**63 - 1, -0.5), ("huge", "", 3, -1e300, -1e300, 1e300, 1e-300), ("a\tb\nc", "", 1, 1, 1, 1, 1),
+] + [(f"many {i}", "", 1, i, i, i, i) for i in range(250)]
+
+
+def check_counters(text, counters, kept=float):
+    """`kept`: what became of a number on its way; the program's own keeps all digits, a profile that is read has doubles."""
+    samples, families = read(text)
+    assert [families["knet_counter_" + f].type for f in ("samples", "last", "min", "max", "mean")] == ["counter"] + ["gauge"] * 4
+    got = {f: {tuple(v for k, v in labels): value for (name, labels), value in samples["knet_counter_" + f].items()}
+           for f in ("samples", "last", "min", "max", "mean")}
+    want = {(name.replace("\t", "?").replace("\n", "?"), unit): values for name, unit, *values in counters}
+    assert set(got["samples"]) == set(want), set(got["samples"]) ^ set(want)
+    for key, (n, *values) in want.items():
+        assert got["samples"][key] == n, key
+        for family, value in zip(("last", "min", "max", "mean"), values):
+            assert got[family].get(key) == (kept(value) if n else None), (family, key, got[family].get(key), value)
+
+
+def check_profile_with_counters(knet, profile, folder):
+    profile["counters"] = [{"name": name, "unit": unit, "n": n, "first": last, "last": last, "min": least, "max": most, "mean": mean}
+                           for name, unit, n, last, least, most, mean in COUNTERS]
+    path = os.path.join(folder, "counters.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(profile, file)
+    text = subprocess.run([knet, "report", path, "--format", "metrics"], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    check_counters(text, COUNTERS)
+
+
 def main():
     program, knet = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +101,10 @@ def main():
             assert "knet_gpu" not in text, "a family without a GPU"
             if mode == "steps":
                 assert samples["knet_steps"] == {("knet_steps_total", ()): 10}
+        (samples, n), text = run(program, ["memory"], folder)
+        assert "knet_counter" not in text
+        (samples, n), text = run(program, ["counters"], folder)
+        check_counters(text, [("queue", "jobs", 2, -1, -1, 2**53 + 1, 2**52), ("idle", "", 0, 0, 0, 0, 0)], int)
         (samples, n), text = run(program, ["memory"], folder)
         pools = samples["knet_pool_live_peak_bytes"]
         assert pools and all(v > 0 for v in pools.values()), pools
@@ -88,6 +123,8 @@ def main():
             text = subprocess.run([knet, "report", odd, "--format", "metrics"], check=True, stdout=subprocess.PIPE,
                                   encoding="utf-8").stdout
             check(text, profile, 1)
+            assert "knet_counter" not in text
+            check_profile_with_counters(knet, profile, folder)
             print("and knet report")
 
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <knet/pool.h>
 #include <knet/prof.h>
+#include <knet/prof_counter.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -421,6 +422,15 @@ static int count_files_of_child(void) {
     return files_like_stderr() - WEXITSTATUS(status);
 }
 
+static int counters(void) {
+    kn_prof_counter_options jobs = {.unit = "jobs"};
+    kn_prof_counter *queue = kn_prof_counter_get("queue", &jobs);
+    (void)kn_prof_counter_get("idle", NULL);
+    kn_prof_counter_sample_int64(queue, ((int64_t)1 << 53) + 1);
+    kn_prof_counter_sample(queue, -1);
+    return plain();
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -438,6 +448,7 @@ int main(int argc, char **argv) {
                 {"owners", owners},
                 {"fork report", fork_and_report},
                 {"steps", ten_steps},
+                {"counters", counters},
                 {"nodes", many_nodes},
                 {"wait", wait_for_report},
                 {"signal", raise_signal},
