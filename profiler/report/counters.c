@@ -9,7 +9,7 @@
 #include "cells.h"
 #include "utf8.h"
 
-enum { NAME_MIN = 9, COUNT_WIDTH = 9, VALUE_WIDTH = 12, CELL_BYTES = 32 };
+enum { NAME_MIN = 9, COUNT_WIDTH = 9, VALUE_WIDTH = 12 };
 
 void kn__counter_text(char *out, size_t out_bytes, const char *text) {
     size_t n = 0;
@@ -57,8 +57,7 @@ static long double value_of(const kn__counter *c, amount which) {
     return values[which];
 }
 
-/* "power (W)", without characters that a terminal would obey. */
-static void add_name(kn__text *text, const kn__counter *c) {
+void kn__counter_name(kn__text *text, const kn__counter *c) {
     kn__text_shown(text, c->name, INT_MAX);
     if (!c->unit[0]) return;
     kn__text_puts(text, " (");
@@ -76,23 +75,22 @@ static amount first_shown(int width, int name) {
     return from;
 }
 
-/* At most 11 characters: large and small numbers have an exponent. */
-static void write_value(char cell[CELL_BYTES], double x) {
+void kn__counter_cell(char cell[KN__COUNTER_CELL_BYTES], double x) {
     bool is_plain = x == 0 || (fabs(x) >= 1e-3 && fabs(x) < 1e6);
-    snprintf(cell, CELL_BYTES, is_plain ? "%.6g" : "%.4g", x);
+    snprintf(cell, KN__COUNTER_CELL_BYTES, is_plain ? "%.6g" : "%.4g", x);
 }
 
 static void add_line(kn__text *text, const kn__counter *c, int name_width, amount from) {
     kn__text name = {0};
-    add_name(&name, c);
+    kn__counter_name(&name, c);
     kn__text_puts(text, "   ");
     kn__text_label(text, name.data ? name.data : "", name_width, name_width);
     text->failed |= name.failed;
     kn__text_release(&name);
     kn__text_right(text, kn__count_cell((double)c->n).text, COUNT_WIDTH);
     for (amount v = from; v < N_VALUES; v++) {
-        char cell[CELL_BYTES] = "-";
-        if (c->n) write_value(cell, (double)value_of(c, v));
+        char cell[KN__COUNTER_CELL_BYTES] = "-";
+        if (c->n) kn__counter_cell(cell, (double)value_of(c, v));
         kn__text_right(text, cell, VALUE_WIDTH);
     }
     kn__text_puts(text, "\n");
@@ -101,12 +99,12 @@ static void add_line(kn__text *text, const kn__counter *c, int name_width, amoun
 static void add_doubts(kn__text *text, const kn__counter *c) {
     if (c->n_missed) {
         kn__text_puts(text, "; ");
-        add_name(text, c);
+        kn__counter_name(text, c);
         kn__text_printf(text, ": %" PRIu64 " without a value", c->n_missed);
     }
     if (c->n_beyond) {
         kn__text_puts(text, "; ");
-        add_name(text, c);
+        kn__counter_name(text, c);
         kn__text_printf(text, ": %" PRIu64 " outside %.4Lg to %.4Lg", c->n_beyond, c->limit_min,
                         c->limit_max);
     }
@@ -116,7 +114,7 @@ static int longest_name(const kn__counters *counters) {
     int longest = NAME_MIN;
     for (int i = 0; i < counters->n; i++) {
         kn__text name = {0};
-        add_name(&name, &counters->all[i]);
+        kn__counter_name(&name, &counters->all[i]);
         int width = name.data ? kn__text_width(name.data) : 0;
         if (width > longest) longest = width;
         kn__text_release(&name);

@@ -11,6 +11,12 @@ void kn__counter_text(char *out, size_t out_bytes, const char *text);
 /* Adds a value; whole numbers have all their digits. */
 void kn__counter_value(kn__text *text, long double value);
 
+/* Adds "power (W)", without characters that a terminal would obey. */
+void kn__counter_name(kn__text *text, const kn__counter *c);
+/* Writes at most 11 characters: large and small numbers have an exponent. */
+enum { KN__COUNTER_CELL_BYTES = 32 };
+void kn__counter_cell(char cell[KN__COUNTER_CELL_BYTES], double x);
+
 /* Counts a sample: a finite value. */
 void kn__counter_add(kn__counter *c, long double value);
 

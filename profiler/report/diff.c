@@ -303,12 +303,14 @@ kn_status kn__diff_make(kn__diff *out, const kn__report *a, const kn__report *b,
     out->alike = c.judge.is_alike;
     compare_children(&c, &a->root, &b->root);
     compare_runs(&c);
+    KN_TRY(kn__counters_diff_make(&out->counters, &a->counters, &b->counters, options->threshold));
     if (out->n) qsort(out->changes, (size_t)out->n, sizeof *out->changes, by_weight);
     return c.status;
 }
 
 void kn__diff_release(kn__diff *diff) {
     free(diff->changes);
+    kn__counters_diff_release(&diff->counters);
     *diff = (kn__diff){0};
 }
 
@@ -480,6 +482,7 @@ void kn__diff_add_table(kn__text *text, const kn__diff *diff, const kn__report *
     if (diff->n) add_changes(text, diff, options);
     add_unsteady(&foot, diff);
     kn__text_wrapped(text, &foot, options->width);
+    kn__counters_diff_add_table(text, &diff->counters, options->top, options->width);
 }
 
 /* --- as JSON --- */
@@ -517,5 +520,7 @@ void kn__diff_add_json(kn__text *text, const kn__diff *diff, const kn__report *a
         if (i) kn__text_puts(text, ",");
         add_change_json(text, &diff->changes[i]);
     }
-    kn__text_puts(text, "]}\n");
+    kn__text_puts(text, "]");
+    kn__counters_diff_add_json(text, &diff->counters);
+    kn__text_puts(text, "}\n");
 }

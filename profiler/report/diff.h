@@ -3,6 +3,7 @@
 #define KN_REPORT_DIFF_H
 
 #include "cells.h"
+#include "diff_counters.h"
 #include "report.h"
 
 typedef struct kn__diff_options {
@@ -42,7 +43,8 @@ typedef struct kn__diff {
     int n, n_worse, n_neutral;
     bool by_run;    /* calls are those of a run: it counts no steps */
     int n_unsteady; /* rows whose mean moved within their noise */
-    bool alike;     /* nearly all rows moved the same way, as on a slower machine */
+    kn__counters_diff counters;
+    bool alike; /* nearly all rows moved the same way, as on a slower machine */
 } kn__diff;
 
 /* Borrows the rows of both reports. Errors: OOM. */

@@ -165,6 +165,14 @@ nvtx_counters)   # numbers, groups, batches, and samples without a value
   names() { grep -A20 '"counters"' "$1" | grep '"name"' | grep -vE 'extremes|wide'; }   # a double is what cJSON reads
   [ "$(names a.json)" = "$(names b.json)" ] || fail "$(cat b.json)"
   want 0 "$knet" report a.json a.json --width 140;            out_has '^   shared +128k +0 +999 +0 +999 +499.5$'
+  want 0 "$knet" diff a.json a.json;                          out_has '^ counters that did not move: 14$'
+  sed -E 's/"name":"power",(.*)"mean":78/"name":"power",\1"mean":90/; s/"name":"loss"/"name":"cost"/' a.json >c.json
+  want 0 "$knet" diff a.json c.json;                          out_has '^   power \(W\) +78 +90 +\+15.4% +0 +0 +-$'
+  out_has '^   cost +- +1.375 +new +- +0.25 +-$';             out_has '^   loss +1.375 +- +gone +0.25 +- +-$'
+  want 1 "$knet" diff --counters a.json c.json;               want 0 "$knet" diff --counters a.json a.json
+  want 1 "$knet" diff --counters --json a.json c.json;        [ "$(json n_counters_moved)" = 3 ] || fail 'the JSON of diff'
+  want 0 "$knet" report a.json --format html;                 out_has '^\["power","W",5,1,-10,78,310,0\],$'
+  want 0 "$knet" report a.json --flatten --format metrics;    out_has '^knet_counter_last\{counter="held",unit="B"\} 1500$'
   want 0 timeout 60 "$knet" run --timer out=t.txt -- "$counters" many
   line 'many 255 +1 +255 +255 +255 +255 +255';                grep -q '^ 3 more counters: there is room for 256; 3 samples of no counter' t.txt || fail "$(tail -5 t.txt)"
   want 0 timeout 60 "$knet" run --timer out=t.txt,json=a.json,events,html=a.html,metrics=a.prom -- "$counters" many 10000

@@ -17,7 +17,7 @@ typedef struct options {
     /* Percent. */
     double threshold, share;
     int64_t top, width;
-    bool ascii;
+    bool ascii, counters;
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -33,6 +33,8 @@ static const kn__opt table[] = {
      .help = "columns of the terminal to fit into"},
     {"ascii", KN__OPT_FLAG, AT(ascii), .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
+    {"counters", KN__OPT_FLAG, AT(counters),
+     .help = "exit with 1 also if a counter moved, is new or is gone"},
 };
 static const kn__operand operand = {"BEFORE AFTER...", N_SIDES, FILES_MAX, AT(files), NULL, true,
                                     AT(n_before)};
@@ -56,7 +58,8 @@ static int compare(kn__output *out, const options *o, const kn__report *a, const
     if (kn__diff_make(&diff, a, b, &how) >= 0) {
         o->common.json ? kn__diff_add_json(&out->text, &diff, a, b)
                        : kn__diff_add_table(&out->text, &diff, a, b, &how);
-        if (diff.n_worse) code = EXIT_WORSE;
+        bool moved = o->counters && diff.counters.n_moved;
+        if (diff.n_worse || moved) code = EXIT_WORSE;
     } else {
         kn__fail_last();
         code = KN__EXIT_OOM;
@@ -124,9 +127,13 @@ const kn__command kn__cmd_diff = {
         "must change by more than the noise that the other rows show. On a busy machine give "
         "several runs a side, made in turns: knet diff a*.json -- b*.json. Calls are "
         "compared per step, or per run; bytes per call. A row that came or went counts if the row "
-        "above it spends more; a row of another name and the same time counts as renamed.",
+        "above it spends more; a row of another name and the same time counts as renamed. A "
+        "counter "
+        "moved if its mean or its last value changed by more than the threshold; whether more of "
+        "it "
+        "is better is not known, so it does not change the exit code, but with --counters.",
     .exits = (const kn__pair[]){{"0", "no row is worse"},
-                                {"1", "some row is worse"},
+                                {"1", "some row is worse, or with --counters a counter moved"},
                                 {"2", "wrong usage, or a file that cannot be read"},
                                 {NULL, NULL}},
     .examples = (const kn__pair[]){{"knet diff main.json this.json --threshold 10",
