@@ -58,25 +58,21 @@ static const kn__timeline_thread *thread_at(const kn__timeline *line, uint32_t n
     return NULL;
 }
 
-/* The events of one thread, at most a batch at a time. */
-static void put_thread(kn__trace_writer *w, const kn__timeline *line, const moment *all, size_t n) {
-    kn__trace_event batch[256];
+/* The events of one thread; `batch` has room for them. */
+static void put_thread(kn__trace_writer *w, const kn__timeline *line, const moment *all, size_t n,
+                       kn__trace_event *batch) {
     kn__trace_thread thread;
     const kn__timeline_thread *t = thread_at(line, all[0].thread);
     kn__trace_put_thread(w, &thread, t ? (long)t->tid : 0, t && t->name ? t->name : "");
-    for (size_t at = 0; at < n;) {
-        size_t in_batch = 0;
-        while (at < n && in_batch < sizeof batch / sizeof *batch)
-            batch[in_batch++] = all[at++].event;
-        w->format->events(w, &thread, batch, in_batch);
-    }
+    for (size_t i = 0; i < n; i++) batch[i] = all[i].event;
+    w->format->events(w, &thread, batch, n);
 }
 
-static void put_threads(kn__trace_writer *w, const kn__timeline *line, const moment *all,
-                        size_t n) {
+static void put_threads(kn__trace_writer *w, const kn__timeline *line, const moment *all, size_t n,
+                        kn__trace_event *batch) {
     for (size_t from = 0, to = 0; from < n; from = to) {
         while (to < n && all[to].thread == all[from].thread) to++;
-        put_thread(w, line, all + from, to - from);
+        put_thread(w, line, all + from, to - from, batch);
     }
 }
 
@@ -103,9 +99,11 @@ kn_status kn__timeline_add(kn__text *text, const kn__timeline *line,
     uint64_t from = line->from_ns == UINT64_MAX ? 0 : line->from_ns;
     uint64_t later = from < FIRST_NS ? FIRST_NS : 0;
     moment *all = malloc((n ? n : 1) * sizeof *all);
+    kn__trace_event *batch = malloc((n ? n : 1) * sizeof *batch);
     kn__trace_writer *w = calloc(1, sizeof *w);
-    if (!all || !w) {
+    if (!all || !batch || !w) {
         free(all);
+        free(batch);
         free(w);
         return KN_FAIL(KN_ERR_OOM, "no memory for the trace");
     }
@@ -115,11 +113,12 @@ kn_status kn__timeline_add(kn__text *text, const kn__timeline *line,
     *w = (kn__trace_writer){.format = format, .clock = {from, from, from, 1}, .out = *text};
     w->pid = (long)pid_of(line);
     format->start(w);
-    put_threads(w, line, all, n);
+    put_threads(w, line, all, n, batch);
     put_works(w, line, later);
     kn__trace_end(w, 0);
     *text = w->out;
     free(all);
+    free(batch);
     free(w);
     return KN_OK;
 }

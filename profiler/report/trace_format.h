@@ -7,7 +7,7 @@
 #include "record.h"
 #include "text.h"
 
-enum { KN__TRACE_NAME_BYTES = 16, KN__TRACE_LANES = 4, KN__TRACE_BATCH = 1 << 13 };
+enum { KN__TRACE_NAME_BYTES = 16, KN__TRACE_LANES = 4 };
 
 /* A scope: its label and where it stands in the source, "file.c:12"; NULL: not known. */
 typedef struct kn__trace_name {
@@ -92,7 +92,8 @@ typedef struct kn__trace_format {
     void (*thread)(kn__trace_writer *w, kn__trace_thread *thread); /* seen first */
     void (*device)(kn__trace_writer *w, uint32_t device); /* seen first, before its streams */
     void (*stream)(kn__trace_writer *w, const kn__trace_stream *stream);
-    /* Events of a thread in the order of their ends. */
+    /* Events of a thread in the order of their ends. Of scopes that start together the outer one
+     * is told from the others only if they come in one call. */
     void (*events)(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
                    size_t n);
     /* A piece of GPU work; `launch` is the id of its launch, 0: not known. */
@@ -123,9 +124,9 @@ struct kn__trace_writer {
     uint64_t gpu_last_ns;       /* of the packet before in the sequence of the GPUs */
     kn__text body, part, inner; /* of the packet that is made; parts of it */
     /* Which scopes begin before an event: the outermost one, and the one inside it; scopes in no
-     * other so far. */
-    int heads[KN__TRACE_BATCH], next[KN__TRACE_BATCH];
-    int roots[KN__TRACE_BATCH], firsts[KN__TRACE_BATCH];
+     * other so far. Each has room for `n_begins` events. */
+    int *heads, *next, *roots, *firsts;
+    size_t n_begins;
 };
 
 /* A thread that is seen first: gets its number and its name. */

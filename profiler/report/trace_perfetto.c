@@ -3,6 +3,7 @@
  * Each thread is a sequence of packets of its own, and the GPUs are one: in a sequence names are
  * numbers, told once, the track is the thread's, and times are differences to the packet before. A
  * scope that began before the last packet carries its time in full; readers sort packets. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "protobuf.h"
@@ -316,30 +317,42 @@ static void find_begins(kn__trace_writer *w, const kn__trace_event *events, size
     }
 }
 
-static void put_some(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_event *events,
-                     size_t n) {
+/* One allocation for the four lists; false: there is no memory. */
+static bool make_room(kn__trace_writer *w, size_t n) {
+    if (n <= w->n_begins) return true;
+    int *all = malloc(4 * n * sizeof *all);
+    if (!all) return false;
+    free(w->heads);
+    w->heads = all;
+    w->next = all + n;
+    w->roots = all + 2 * n;
+    w->firsts = all + 3 * n;
+    w->n_begins = n;
+    return true;
+}
+
+static void put_events(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_event *events,
+                       size_t n) {
+    if (n > INT_MAX || !make_room(w, n)) {
+        w->out.failed = true;
+        return;
+    }
     find_begins(w, events, n);
     for (size_t i = 0; i < n; i++) {
         const kn__trace_event *e = &events[i];
         for (int j = w->heads[i]; j >= 0; j = w->next[j]) {
             put_begin(w, t, events[j].name, kn__trace_since(&w->clock, events[j].start));
         }
+        uint64_t ns = kn__trace_since(&w->clock, kn__trace_is_scope(e) ? e->end : e->start);
         if (kn__trace_is_scope(e)) {
-            put_end(w, t, kn__trace_since(&w->clock, e->end));
+            put_end(w, t, ns);
         } else if (kn__trace_counter_of(e)) {
-            put_sample(w, t, e, kn__trace_since(&w->clock, e->start));
+            put_sample(w, t, e, ns);
         } else if (e->name) {
-            put_launch(w, t, e->end, kn__trace_since(&w->clock, e->start));
+            put_launch(w, t, e->end, ns);
         } else {
-            put_bytes(w, t, e->end, kn__trace_since(&w->clock, e->start));
+            put_bytes(w, t, e->end, ns);
         }
-    }
-}
-
-static void put_events(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_event *events,
-                       size_t n) {
-    for (size_t at = 0; at < n; at += KN__TRACE_BATCH) {
-        put_some(w, t, events + at, n - at < KN__TRACE_BATCH ? n - at : KN__TRACE_BATCH);
     }
 }
 
@@ -416,6 +429,9 @@ static void finish(kn__trace_writer *w, uint64_t n_skipped) {
     }
     forget_names(w);
     memset(w->counters_seen, 0, sizeof w->counters_seen);
+    free(w->heads);
+    w->heads = NULL;
+    w->n_begins = 0;
     kn__text_release(&w->body);
     kn__text_release(&w->part);
     kn__text_release(&w->inner);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "checked.h"
 #include "clock.h"
 #include "counters.h"
 
@@ -16,6 +17,8 @@ struct kn_prof_counter {
 };
 
 _Static_assert((int)KN__TRACE_COUNTERS_MAX >= (int)KN__COUNTERS_MAX, "a trace has each counter");
+
+enum { APART = 8 }; /* ticks between two samples of a counter: more than a nanosecond */
 
 static atomic_bool followed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of those who make counters */
@@ -77,7 +80,7 @@ bool kn__counter_sample(kn__trace_event *event, const kn_prof_sample_ *sample, u
     } else {
         c->is.n_missed++;
     }
-    if (at && at <= c->last_at) at = kn__clock_now();
+    if (at && at < c->last_at + APART) at = kn__max_u64(kn__clock_now(), c->last_at + APART);
     if (at) c->last_at = at;
     pthread_mutex_unlock(&c->lock);
     if (at && has_value) *event = kn__trace_sample(&c->traced, at, value);

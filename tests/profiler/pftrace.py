@@ -240,7 +240,7 @@ def check_counters(replay, is_exact):
     assert all(s[2] < times[0][0] for s in main_), "a sample before what came before it"
     at = sorted_events(replay, found["rounds"])[0][0]
     threads = ["loader", "trainer", "writer", "pftrace_maker"]
-    around = [s for name in threads for s in replay.slices(track(replay, name)) if s[0] == "all/outer" and s[1] <= at <= s[2]]
+    around = [s for name in threads for s in replay.slices(track(replay, name)) if s[0] == "all" and s[1] <= at <= s[2]]
     assert around, "the first round is in no scope"
 
 
@@ -315,6 +315,18 @@ def check_same_start(Trace, knet, folder):
     assert sorted((s[0], s[2] - s[1]) for s in found) == [("outer", 10000), ("outer/middle", 6000), ("outer/middle/inner", 3000)], found
 
 
+def check_same_starts(Trace, knet, folder):
+    """Wherever in a long trace."""
+    source, path = os.path.join(folder, "s.json"), os.path.join(folder, "s.pftrace")
+    spans = [("odd", 1, 1)] + [(name, 10 + 20 * i, dur) for i in range(5000) for name, dur in [("inner", 5), ("outer", 10)]]
+    with open(source, "w", encoding="utf-8") as file:
+        file.write("[" + ",".join('{"ph":"X","name":"%s","pid":1,"tid":7,"ts":%d,"dur":%d}' % each for each in spans) + "]")
+    subprocess.run([knet, "report", source, "--format", "pftrace", "--output", path], check=True)
+    replay, _ = read_file(Trace, path)
+    counts = collections.Counter(s[0] for uuid in replay.tracks for s in replay.slices(uuid))
+    assert counts == {"odd": 1, "outer": 5000, "outer/inner": 5000}, counts
+
+
 def main():
     Trace = trace_class()
     with tempfile.TemporaryDirectory() as folder:
@@ -334,6 +346,7 @@ def main():
         skipped = [e for events in replay.events.values() for at, e, name in events if name == "the trace is not complete"]
         if len(sys.argv) > 2:
             check_same_start(Trace, sys.argv[2], folder)
+            check_same_starts(Trace, sys.argv[2], folder)
             check_converted(Trace, sys.argv[1], sys.argv[2], folder)
         assert len(skipped) == 1 and skipped[0].debug_annotations[0].uint_value > 10000
 

@@ -18,9 +18,9 @@ static void *run_scopes(void *name) {
     kn_prof_counter *rounds = kn_prof_counter_get("rounds", NULL);
     if (name) prctl(PR_SET_NAME, name);
     KN_SCOPE("all");
+    for (int i = 0; i < ROUNDS; i++) kn_prof_counter_add_int64(rounds, 1);
     for (int i = 0; i < ROUNDS; i++) {
         KN_SCOPE("outer");
-        kn_prof_counter_add_int64(rounds, 1);
         { KN_SCOPE("inner \"quoted\""); }
         {
             KN_SCOPE("second");
