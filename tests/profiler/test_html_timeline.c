@@ -108,6 +108,19 @@ static void each_thread_and_stream_has_a_lane(void **state) {
     assert_string_equal(lane_at(t, 3), "GPU 1, stream 13 1: 200+300 sgemm 0 1;");
 }
 
+static void kernels_have_the_names_of_their_rows(void **state) {
+    (void)state;
+    static const char label[] = "void scale<float>(float*, int)";
+    kn__row *row = add_row(&report, NULL, label, 0, 0, 0);
+    row->is_kernel = true;
+    row->n_gpu = 1;
+    work(0, 7, label, 1000, 1500);
+    span(7, label, 1000, 1500); /* a scope keeps its label */
+    const cJSON *t = timeline();
+    assert_string_equal(lane_at(t, 0), "thread 7 0: 0+500 void scale<float>(float*, int) 0 1;");
+    assert_string_equal(lane_at(t, 1), "GPU 0, stream 7 1: 0+500 scale 0 1;");
+}
+
 static void a_report_without_events_has_none(void **state) {
     (void)state;
     add_row(&report, NULL, "row", 1, 1, 0);
@@ -175,6 +188,7 @@ static void deep_events_are_counted(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST_WITH(each_thread_and_stream_has_a_lane, setup, teardown),
+                     TEST_WITH(kernels_have_the_names_of_their_rows, setup, teardown),
                      TEST_WITH(a_report_without_events_has_none, setup, teardown),
                      TEST_WITH(of_many_events_short_ones_are_joined, setup, teardown),
                      TEST_WITH(joined_events_end_with_the_last_of_them, setup, teardown),
