@@ -228,6 +228,56 @@ static void assert_refused(const char *counters, const char *why) {
     kn__report_release(&back);
 }
 
+static void a_profile_of_too_many_counters_is_read_in_part(void **state) {
+    (void)state;
+    kn__report back;
+    kn__text text = {0};
+    kn__text_printf(&text, "{\"schema\":\"knet.prof\",\"version\":%d,\"counters\":[",
+                    KN__JSON_VERSION);
+    for (int i = 0; i < 10000; i++)
+        kn__text_printf(&text, "%s{\"name\":\"c%d\",\"n\":1,\"last\":%d}", i ? "," : "", i, i);
+    kn__text_puts(&text, "],\"scopes\":[]}");
+    assert_ok(kn__report_parse(&back, "a.json", text.data, text.length));
+    assert_int_equal(back.counters.n, KN__COUNTERS_MAX);
+    assert_int_equal(back.counters.n_refused, 10000 - KN__COUNTERS_MAX);
+    assert_close((double)find(&back, "c255")->last, 255, 0, 0);
+    kn__report_release(&back);
+    kn__text_release(&text);
+}
+
+/* Every writer has the same name: of valid UTF-8, without control characters, cut where it may. */
+static void names_are_text(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"a\xff\xc3", "a??"}, {"\t\n\x7f", "???"}, {"\xce\xbb", "\xce\xbb"}, {"", ""}};
+    for (size_t i = 0; i < 4; i++) {
+        kn_prof_counter_options options = {.unit = names[i][0]};
+        assert_non_null(kn_prof_counter_get(names[i][0], &options));
+        assert_string_equal(taken(names[i][1])->unit, names[i][1]);
+    }
+    char longer[80];
+    memset(longer, 'x', sizeof longer);
+    memcpy(longer + 62, "\xce\xbb", 3);
+    kn_prof_counter *cut = kn_prof_counter_get(longer, NULL);
+    longer[62] = '\0';
+    assert_ptr_equal(cut, kn_prof_counter_get(longer, NULL));
+}
+
+static void whole_numbers_stay_exact(void **state) {
+    (void)state;
+    kn__text text = {0};
+    kn_prof_counter *c = kn_prof_counter_get("exact", NULL);
+    kn_prof_counter_sample_int64(c, INT64_MIN);
+    kn_prof_counter_add_int64(c, INT64_MAX);
+    kn_prof_counter_sample_int64(c, INT64_MAX);
+    assert_true(taken("exact")->last == INT64_MAX);
+    kn__json_add(&text, &report);
+    assert_non_null(strstr(text.data,
+                           "\"first\":-9223372036854775808,\"last\":9223372036854775807,"
+                           "\"min\":-9223372036854775808,\"max\":9223372036854775807,"));
+    kn__text_release(&text);
+}
+
 static void damaged_counters_are_refused(void **state) {
     (void)state;
     assert_refused("5", "\"counters\" is no list");
@@ -382,6 +432,9 @@ int main(void) {
         cmocka_unit_test(threads_lose_no_sample),
         cmocka_unit_test(a_child_of_fork_counts_nothing),
         cmocka_unit_test(a_profile_has_the_counters_and_is_read_back),
+        cmocka_unit_test(a_profile_of_too_many_counters_is_read_in_part),
+        cmocka_unit_test(names_are_text),
+        cmocka_unit_test(whole_numbers_stay_exact),
         cmocka_unit_test(damaged_counters_are_refused),
         cmocka_unit_test(runs_are_merged_by_name),
         cmocka_unit_test(the_lines_fit_the_width),

@@ -179,6 +179,36 @@ static void samples_of_threads_are_in_the_order_of_their_times(void **state) {
     for (int i = 0; i < THREADS * ROUNDS; i++) assert_int_equal(all[i].value, i + 1);
 }
 
+/* --- groups --- */
+
+static void take_both(kn_prof_counter *one, kn_prof_counter *two) {
+    kn_prof_sample_ samples[] = {{one, false, 1}, {two, false, 2}};
+    kn_prof_counters_take_(samples, 2);
+}
+
+/* Of one group, of two groups, of none, and one counter twice. */
+static void only_what_was_sampled_together_is_one_event(void **state) {
+    (void)state;
+    kn_prof_counter *low = kn_prof_counter_get("group/low", NULL),
+                    *high = kn_prof_counter_get("group/high", NULL),
+                    *other = kn_prof_counter_get("groups/low", NULL),
+                    *alone = kn_prof_counter_get("alone", NULL);
+    assert_ok(kn__trace_start(path, 0));
+    take_both(low, high);
+    take_both(low, other);
+    take_both(low, alone);
+    take_both(low, low);
+    kn_prof_counter_sample(low, 3);
+    kn_prof_counter_sample(high, 4);
+    assert_ok(kn__trace_finish());
+    parse();
+    assert_int_equal(count("group"), 1);
+    assert_int_equal(count("group/low"), 5);
+    assert_int_equal(count("group/high"), 1);
+    assert_int_equal(count("groups/low"), 1);
+    assert_int_equal(count("alone"), 1);
+}
+
 /* --- the timeline of a page --- */
 
 static void a_page_has_the_last_samples(void **state) {
@@ -284,6 +314,7 @@ int main(void) {
         TEST_WITH(samples_keep_the_bounds_of_memory_and_file, setup, teardown),
         TEST_WITH(while_paused_there_are_no_samples, setup, teardown),
         TEST_WITH(samples_of_threads_are_in_the_order_of_their_times, setup, teardown),
+        TEST_WITH(only_what_was_sampled_together_is_one_event, setup, teardown),
         TEST_WITH(a_page_has_the_last_samples, setup, teardown),
         TEST_WITH(counters_of_any_trace_are_read, setup, teardown),
         TEST_WITH(odd_counters_of_our_traces_are_read, setup, teardown),
