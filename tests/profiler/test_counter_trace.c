@@ -269,24 +269,50 @@ static void counters_of_any_trace_are_read(void **state) {
 /* Of names that our own traces don't have. */
 static void odd_counters_of_our_traces_are_read(void **state) {
     (void)state;
-    static const char ours[] = "\"cat\":\"counters\",";
-    char text[1000];
-    const char *const names[] = {"(", "", "g", "g", "g"}, *const parts[] = {")", "(x)", "a (b",
-                                                                            "a) (b)", " ()"};
-    const char *const want[] = {"(/)", "/(x)", "g/a (b", "g/a)", "g/"}, *const units[] = {
-                                                                            "", "", "", "b", ""};
-    int n = snprintf(text, sizeof text, "{\"knetEventsSkipped\":0,\"traceEvents\":[");
-    for (int i = 0; i < 5; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      "%s{\"ph\":\"C\",%s\"name\":\"%s\",\"ts\":1,\"args\":{\"%s\":%d}}",
-                      i ? "," : "", ours, names[i], parts[i], i);
-    n += snprintf(text + n, sizeof text - (size_t)n, "]}");
+    static const struct {
+        const char *name, *part, *want, *unit;
+    } odd[] = {{"(", ")", "(/)", ""},
+               {"", "(x)", "/(x)", ""},
+               {"g", "a (b", "g/a (b", ""},
+               {"g", "a) (b)", "g/a)", "b"},
+               {"g", "a (b) c", "g/a (b) c", ""},
+               {"g", " ()", "g/", ""}};
+    enum { N = sizeof odd / sizeof *odd };
+    kn__text text = {0};
+    kn__text_puts(&text, "{\"knetEventsSkipped\":0,\"traceEvents\":[");
+    for (int i = 0; i < N; i++)
+        kn__text_printf(&text, "%s" C("\"cat\":\"counters\",", "%s", 1, "\"%s\":%d"), i ? "," : "",
+                        odd[i].name, odd[i].part, i);
+    kn__text_puts(&text, "]}");
     kn__report_release(&report);
-    assert_ok(kn__report_parse(&report, "t.json", text, (size_t)n));
-    for (int i = 0; i < 5; i++) {
-        assert_true(find(want[i])->last == i);
-        assert_string_equal(find(want[i])->unit, units[i]);
+    assert_ok(kn__report_parse(&report, "t.json", text.data, text.length));
+    kn__text_release(&text);
+    for (int i = 0; i < N; i++) {
+        assert_true(find(odd[i].want)->last == i);
+        assert_string_equal(find(odd[i].want)->unit, odd[i].unit);
     }
+}
+
+/* Times near 0 move, all alike; a counter is in an event once. */
+static void a_trace_written_again_has_the_same_samples(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"knetEventsSkipped\":0,\"traceEvents\":[{\"ph\":\"X\",\"name\":\"span\",\"pid\":1,"
+        "\"tid\":1,"
+        "\"ts\":10,\"dur\":20}," C("\"cat\":\"counters\",", "g", 12, "\"x (W)\":1,\"y\":2.5") "," C(
+            "\"cat\":\"counters\",", "g", 12,
+            "\"x (W)\":3,\"y\":4") "," C("\"cat\":\"counter\",", "alone", 40, "\"B\":-7") "]}";
+    kn__text out = {0};
+    kn__report_release(&report);
+    assert_ok(kn__report_parse(&report, "t.json", text, sizeof text - 1));
+    assert_ok(kn__timeline_add(&out, report.timeline, &kn__trace_json));
+    static const char *const want[] = {
+        "\"name\":\"g\",\"pid\":1,\"ts\":2.000,\"args\":{\"x (W)\":1,\"y\":2.5}}",
+        "\"name\":\"g\",\"pid\":1,\"ts\":2.000,\"args\":{\"x (W)\":3,\"y\":4}}",
+        "\"name\":\"alone\",\"pid\":1,\"ts\":30.000,\"args\":{\"B\":-7}}",
+        "\"name\":\"span\",\"pid\":1,\"tid\":1,\"ts\":0.000,\"dur\":20.000"};
+    for (int i = 0; i < 4; i++) assert_non_null(strstr(out.data, want[i]));
+    kn__text_release(&out);
 }
 
 static void of_ten_thousand_counters_the_first_are_read(void **state) {
@@ -318,6 +344,7 @@ int main(void) {
         TEST_WITH(a_page_has_the_last_samples, setup, teardown),
         TEST_WITH(counters_of_any_trace_are_read, setup, teardown),
         TEST_WITH(odd_counters_of_our_traces_are_read, setup, teardown),
+        TEST_WITH(a_trace_written_again_has_the_same_samples, setup, teardown),
         TEST_WITH(of_ten_thousand_counters_the_first_are_read, setup, teardown),
     };
     int failed = cmocka_run_group_tests_name("profiler.counter_trace", tests, NULL, NULL);
