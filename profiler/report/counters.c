@@ -34,14 +34,16 @@ void kn__counter_value(kn__text *text, long double value) {
     }
 }
 
-/* The mean moves with each value: a sum could overflow. */
+/* The mean moves with each value: a sum could overflow. It is computed as a double: long double
+ * divides slowly. */
 void kn__counter_add(kn__counter *c, long double value) {
     if (!c->n) c->first = c->min = c->max = value;
     c->n++;
     c->last = value;
-    c->min = fminl(c->min, value);
-    c->max = fmaxl(c->max, value);
-    c->mean += value / (long double)c->n - c->mean / (long double)c->n;
+    if (value < c->min) c->min = value;
+    if (value > c->max) c->max = value;
+    double n = (double)c->n, mean = (double)c->mean;
+    c->mean = mean + ((double)value / n - mean / n);
     bool has_limits = c->limit_min != 0 || c->limit_max != 0;
     c->n_beyond += has_limits && (value < c->limit_min || value > c->limit_max);
 }

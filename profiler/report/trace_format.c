@@ -1,6 +1,5 @@
 #include "trace_format.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +14,13 @@ void kn__trace_counter_init(kn__trace_counters *out, const char *name, const cha
 
 kn__trace_event kn__trace_sample(const kn__trace_counters *counter, uint64_t at,
                                  long double value) {
-    bool is_whole = value == rintl(value) && value >= -0x1p63L && value < 0x1p63L;
+    bool has_room = value >= -0x1p63L && value < 0x1p63L;
+    int64_t whole = has_room ? (int64_t)value : 0;
+    bool is_whole = has_room && (long double)whole == value;
     kn__trace_event e = {is_whole ? &counter->whole.name : &counter->real.name, at, 0};
     double real = (double)value;
     if (is_whole) {
-        e.end = (uint64_t)(int64_t)value;
+        e.end = (uint64_t)whole;
     } else {
         memcpy(&e.end, &real, sizeof e.end);
     }

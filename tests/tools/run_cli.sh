@@ -153,7 +153,7 @@ nvtx_counters)   # numbers, groups, batches, and samples without a value
   line 'shared +   64.0k +     0 +   999 +0 +    999 +499.5'
   grep -q 'power (W): 1 without a value; power (W): 3 outside 0 to 300; group/high (u): 1 without a value; 7 samples of no counter' t.txt ||
     fail "$(cat t.txt)"
-  line 'extremes +2 +-9.223e\+18 +9.223e\+18 +-9.223e\+18 +9.223e\+18 +-0.5'; line 'wide "\?" +1 +1.845e\+19 .*'; line 'never +0 +- +- +- +- +-'
+  line 'extremes +2 +-9.223e\+18 +9.223e\+18 +-9.223e\+18 +9.223e\+18 +0'; line 'wide "\?" +1 +1.845e\+19 .*'; line 'never +0 +- +- +- +- +-'
   grep -q '"name":"extremes",.*"first":-9223372036854775808,"last":9223372036854775807,' a.json || fail 'exact numbers'
   grep -q '"name":"wide \\"?\\"",.*"max":18446744073709551615,' a.json || fail "exact numbers without a sign: $(grep wide a.json)"
   ! grep -q 'ignored' t.txt || fail 'a second counter of an id'
