@@ -4,7 +4,7 @@
 
 #include "trace_format.h"
 
-enum { GROUP_MAX = 32, KEY_BYTES = 128 };
+enum { GROUP_MAX = 32, KEY_BYTES = 256 };
 
 static void put_number(kn__text *out, uint64_t value) {
     char digits[20];
