@@ -11,13 +11,14 @@
 #include <stdint.h>
 
 #define KN__LIVE_NAME "knet-live"
-enum { KN__LIVE_VERSION = 1, KN__LIVE_TEXT_AT = 4096, KN__LIVE_BYTES = 64 << 20 };
+enum { KN__LIVE_VERSION = 2, KN__LIVE_TEXT_AT = 4096, KN__LIVE_BYTES = 64 << 20 };
 static const char kn__live_magic[8] = {'K', 'N', 'E', 'T', 'L', 'I', 'V', 'E'};
 
 typedef struct kn__live_page {
     char magic[8];
     _Atomic(uint32_t) version;         /* written last: the page is whole */
     uint32_t pid;                      /* a child of fork() has its parent's page */
+    _Atomic(uint32_t) thread;          /* the one that answers; 0: it has not run yet */
     _Atomic(uint32_t) asked;           /* a futex, as the next */
     _Atomic(uint32_t) answered;        /* the value of `asked` that the report answers */
     _Atomic(uint32_t) ended;           /* no answer comes any more */

@@ -75,6 +75,7 @@ static void answer(uint32_t asked) {
 
 static void *run(void *arg) {
     prctl(PR_SET_NAME, "knet live");
+    atomic_store(&page->thread, (uint32_t)syscall(SYS_gettid));
     for (;;) {
         uint32_t asked = atomic_load(&page->asked);
         if (atomic_load(&ending)) return arg;

@@ -84,11 +84,16 @@ threads)   # 64 threads, 8 readers at once, a stopped program
   for i in {1..8}; do wait "${readers[i]}" || fail "reader $i"; done
   for i in {1..8}; do [ "$(json scopes.0.label r$i.json)" = work ] || fail "reader $i"; done
   kill -STOP $pid
-  want 1 "$knet" top $pid --once;  err_has 'does not answer: is it stopped\?'
+  want 1 "$knet" top $pid --once;  err_has "is stopped: continue it with kill -CONT $pid"
   kill -CONT $pid
   want 0 "$knet" top $pid --once
   end
   want 1 "$knet" top "$(sh -c 'echo $$')" --once
+  start cpu 1   # killed while it is asked
+  kill -STOP $pid
+  (sleep 0.3; kill -KILL $pid) &
+  want 1 "$knet" top $pid --once;  err_has 'has ended'
+  end
   ;;
 large)   # a report beyond the page of 64 MiB
   start cpu,buf=1G 1 many

@@ -194,8 +194,7 @@ const kn__command kn__cmd_top = {
         "program ends, what was shown last is printed. A program has no page before its first "
         "scope, with KNET_TIMER=nolive, if it is setuid, or once it has closed all its "
         "descriptors. Other users' programs are refused.",
-    .exits =
-        (const kn__pair[]){{"1", "there is no such program, or it does not answer"}, {NULL, NULL}},
+    .exits = (const kn__pair[]){{"1", "there is no such program, or it is stopped"}, {NULL, NULL}},
     .examples = (const kn__pair[]){{"knet top", "the timed program"},
                                    {"knet top 4242 --once --depth 2", "one table"},
                                    {"knet top 4242 --json --output now.json",

@@ -1,5 +1,6 @@
 #include "live.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +17,9 @@
 #include "live_page.h"
 #include "now.h"
 
-enum { PATH_BYTES = 64, READ_TRIES = 200, COPY_US = 5000 };
-#define TURN_NS 50000000u  /* between two looks whether the program still is */
-#define WAIT_NS 3000000000 /* for an answer */
+enum { PATH_BYTES = 64, STAT_BYTES = 128, READ_TRIES = 200, COPY_US = 5000 };
+#define TURN_NS 50000000u     /* between two looks whether the program still is */
+#define STOPPED_NS 1000000000 /* so long a stopped program is waited for */
 
 /* --- finding the page --- */
 
@@ -135,23 +136,41 @@ int kn__live_find(long *pids, int n) {
 
 /* --- asking --- */
 
+/* Of the thread that answers, as in /proc: 'T' or 't' if it is stopped, 'X' if it is gone. */
+static char state_of(const kn__live *live) {
+    char path[PATH_BYTES], text[STAT_BYTES];
+    unsigned thread = atomic_load(&live->page->thread);
+    if (!thread) return kill((pid_t)live->pid, 0) == 0 ? 'R' : 'X';
+    snprintf(path, sizeof path, "/proc/%ld/task/%u/stat", live->pid, thread);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] ? name_end[2] : 'X';
+}
+
 static bool has_ended(const kn__live *live) {
-    return atomic_load(&live->page->ended) || kill((pid_t)live->pid, 0) != 0;
+    return atomic_load(&live->page->ended) || state_of(live) == 'X';
 }
 
 static kn_status ended(const kn__live *live) {
     return KN_FAIL(KN_ERR_UNSUPPORTED, "process %ld (%s) has ended", live->pid, live->command);
 }
 
+/* However long a slow program takes. */
 static kn_status wait_for_answer(const kn__live *live, uint32_t asked) {
-    uint64_t until = kn__now_ns(CLOCK_MONOTONIC) + WAIT_NS;
+    uint64_t running_at = kn__now_ns(CLOCK_MONOTONIC);
     for (;;) {
         uint32_t answered = atomic_load(&live->page->answered);
         if ((int32_t)(answered - asked) >= 0) return KN_OK;
         if (has_ended(live)) return ended(live);
-        if (kn__now_ns(CLOCK_MONOTONIC) > until) {
-            return KN_FAIL(KN_ERR_IO, "process %ld (%s) does not answer: is it stopped?", live->pid,
-                           live->command);
+        uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
+        if (toupper(state_of(live)) != 'T') running_at = now;
+        if (now - running_at > STOPPED_NS) {
+            return KN_FAIL(KN_ERR_IO,
+                           "process %ld (%s) is stopped: continue it with kill -CONT %ld",
+                           live->pid, live->command, live->pid);
         }
         const struct timespec turn = {.tv_nsec = TURN_NS};
         syscall(SYS_futex, &live->page->answered, FUTEX_WAIT, answered, &turn, NULL, 0);
