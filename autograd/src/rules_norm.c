@@ -70,7 +70,10 @@ static kn_status from_ops(kn__back *b, const norm *n) {
 
 static kn_status norm_back(kn__back *b, const norm *n) {
     if (!b->g) return KN_OK;
-    return b->pass->again ? from_ops(b, n) : in_one_pass(b, n);
+    if (!b->pass->again) return in_one_pass(b, n);
+    if (!((const kn_attr_normalize *)kn__back_attr(b))->ranks) return from_ops(b, n);
+    return KN_FAIL(KN_ERR_UNSUPPORTED,
+                   "kn_batchnorm: no second gradients of a batch that several ranks share");
 }
 
 kn_status kn__rule_batchnorm(kn__back *b) {

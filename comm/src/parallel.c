@@ -244,6 +244,7 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
     if (!p->options.bucket_bytes) p->options.bucket_bytes = BUCKET_BYTES;
     p->dtype = kn_params_dtype(params);
     p->item = kn_dtype_bytes(p->dtype);
+    kn__parallel_batch_init(p);
     if (comm->size > 1) kn_params_on_grad(params, gradient_ready, p);
     *out = p;
     return KN_OK;

@@ -30,10 +30,14 @@ struct kn_parallel {
     kn_parallel_stats stats;
     kn_optim *optim; /* kn_parallel_shard; borrowed */
     bool is_cut;     /* its state */
+    kn_batch_ranks batch;
 };
 
 /* --- shard.c --- */
 /* Cuts the optimiser's state, once the order of the arena is final. */
 kn_status kn__parallel_cut(kn_parallel *p, kn_tensor *flat);
+
+/* --- batch.c --- */
+void kn__parallel_batch_init(kn_parallel *p);
 
 #endif

@@ -27,10 +27,15 @@ bool kn__infer_batchnorm(kn_op_call *call) {
     for (int i = 1; i < 5; i++)
         if (!has_n(call, i, a->channels, "channels")) return false;
     int64_t n = a->outer * a->inner;
-    if (n < 2) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "a channel has %lld elements; training takes two or more",
-                               (long long)n);
+    if (n < (a->ranks ? 1 : 2)) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "a channel has %lld elements; training takes %s",
+                               (long long)n,
+                               a->ranks ? "one or more on every rank" : "two or more");
+    }
+    if (a->ranks && kn_device_kind_get(call->device) != KN_DEVICE_HOST) {
+        return kn_op_call_fail(call, KN_ERR_UNSUPPORTED,
+                               "ranks share statistics of tensors on the host; x is on %s",
+                               kn_device_name(call->device));
     }
     return kn__like(call, 0, x) && one_dim(call, 1, a->channels) && one_dim(call, 2, a->channels);
 }
@@ -180,9 +185,14 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
                        const kn_batchnorm_options *o) {
     const kn_tensor *x = call->in[0];
     double momentum = o->momentum == 0 ? 0.1 : o->momentum, eps = o->eps == 0 ? 1e-5 : o->eps;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (!o->reserved[i]) continue;
         return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+    }
+    const kn_batch_ranks *r = o->ranks;
+    if (r && (!r->gather_fn || r->rank < 0 || r->rank >= r->size)) {
+        return kn_op_call_fail(call, KN_ERR_INVALID, "ranks: rank %d of %d%s", r->rank, r->size,
+                               r->gather_fn ? "" : ", without gather_fn");
     }
     if (!(eps > 0) || !(momentum > 0 && momentum <= 1)) {
         return kn_op_call_fail(call, KN_ERR_INVALID,
@@ -190,7 +200,13 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
                                eps, momentum);
     }
     if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [B,C,…]");
-    *attr = (kn_attr_normalize){eps, momentum, x->dim[0], 1, x->dim[1], 1};
+    *attr = (kn_attr_normalize){.eps = eps,
+                                .momentum = momentum,
+                                .outer = x->dim[0],
+                                .groups = 1,
+                                .channels = x->dim[1],
+                                .inner = 1,
+                                .ranks = o->training && r && r->size > 1 ? r : NULL};
     for (int i = 2; i < x->n_dims; i++)
         *(o->per_activation ? &attr->channels : &attr->inner) *= x->dim[i];
     for (int i = 1; i < 5; i++)

@@ -2,16 +2,17 @@
 #include <knet/ops.h>
 #include <unistd.h>
 
+#include "batchnorm_cases.h"
 #include "collective_cases.h"
 #include "mpirun.h"
 
 static const char *checks(kn_comm *comm) {
     static const rank_fn all[] = {check_all_reduce, check_broadcast, check_gather_and_scatter,
-                                  check_values};
+                                  check_values, check_batchnorm};
     RANK_CHECK(strcmp(kn_comm_kind(comm), "mpi") == 0);
     RANK_CHECK(kn_comm_local_size(comm) == kn_comm_size(comm));
     RANK_CHECK(kn_comm_local_rank(comm) == kn_comm_rank(comm));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         const char *found = all[i](comm, NULL);
         if (found) return found;
     }

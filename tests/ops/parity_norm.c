@@ -6,7 +6,7 @@ static parity_operand guard(parity_operand o) { return like(o, FILL_GUARD); }
 enum { WEIGHT = 1, BIAS = 2, RUNNING = 4, STATISTICS = 8, NO_RESULT = 16 };
 
 static kn_attr_normalize attr_of(int64_t outer, int64_t groups, int64_t channels, int64_t inner) {
-    return (kn_attr_normalize){1e-3, 0.3, outer, groups, channels, inner};
+    return (kn_attr_normalize){1e-3, 0.3, outer, groups, channels, inner, NULL};
 }
 
 static void set_back(parity_case *c, parity_operand x, parity_operand channels,
@@ -96,5 +96,5 @@ void parity_norm_cases(void) {
     rows_of(KN_OP_groupnorm, attr_of(2, 1, 3, 700), BIAS);
     parity_case *c = parity_add(KN_OP_rownorm_back, COMPARE_EXACT); /* no rows: zeros */
     set_back(c, U(0, 1, 6, 1), U(6), U(0), WEIGHT, 7);
-    ATTR(c, kn_attr_normalize, 1e-3, 0, 0, 1, 6, 1);
+    ATTR(c, kn_attr_normalize, 1e-3, 0, 0, 1, 6, 1, NULL);
 }

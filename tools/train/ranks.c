@@ -1,6 +1,8 @@
 /* Data-parallel training: sums, decisions and layers' state of all ranks. */
 #include "ranks.h"
 
+#include "layers/layer.h"
+
 int kn__ranks_size(const kn_parallel *parallel) {
     return parallel ? kn_comm_size(kn_parallel_comm(parallel)) : 1;
 }
@@ -26,9 +28,10 @@ typedef struct visit {
     kn_status status;
 } visit;
 
-/* Counts are the same on every rank already. */
+/* Counts, and statistics of the joined batch, are the same on every rank already. */
 static bool layer_mean(void *ctx, kn_layer *layer) {
     visit *v = ctx;
+    if (kn__layer_is_synced(layer)) return true;
     for (int i = 0; v->status == KN_OK; i++) {
         kn_tensor *t = kn_layer_state_at(layer, i, NULL);
         if (!t) break;

@@ -15,13 +15,15 @@
  * the same world; they don't depend on the size of the buckets.
  *
  * Cut the data with `rank` and `n_ranks` of kn_loader_options: ranks with equal batches then get
- * the gradients of the joined batch. Layers that look at a whole batch (batch norm) see their
- * rank's part. Threads: one at a time.
+ * the gradients of the joined batch. Where they differ in size, multiply the mean loss of a rank by
+ * its samples / the mean number of samples. Batch norm sees its rank's part, or with
+ * kn_parallel_batch the joined batch. Threads: one at a time.
  */
 #ifndef KNET_PARALLEL_H
 #define KNET_PARALLEL_H
 
 #include <knet/comm.h>
+#include <knet/norm.h>
 #include <knet/optim.h>
 
 #ifdef __cplusplus
@@ -68,6 +70,13 @@ KN_API KN_MUST_CHECK kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim
 /* Gives rank 0 the whole state until the next step, for kn_checkpoint_save. Every rank calls it.
  * No-op without kn_parallel_shard. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_state_join(kn_parallel *parallel);
+
+/* For `ranks` of kn_batchnorm_options, and for kn_layer_sync: batch norms then take mean and
+ * variance of the joined batch of all ranks, so that gradients and running statistics are those of
+ * one process that has it, whatever part each rank has. A forward and a backward each wait for one
+ * message from every rank, and before it for the gradients that backward has finished. Borrowed
+ * until the destruction. */
+KN_API const kn_batch_ranks *kn_parallel_batch(const kn_parallel *parallel);
 
 /* What the averaging took so far, on this rank. */
 typedef struct kn_parallel_stats {

@@ -17,13 +17,26 @@
 extern "C" {
 #endif
 
+/* How the parts of one batch, on several ranks, are normalised by the statistics of all of them:
+ * <knet/parallel.h> makes one. */
+typedef struct kn_batch_ranks {
+    /* all [size][n]: this rank's n numbers are in place; fills in those of the others. */
+    kn_status (*gather_fn)(void *ctx, double all[], int64_t n);
+    void *ctx;
+    int rank, size;
+} kn_batch_ranks;
+
 /* Options of kn_batchnorm. */
 typedef struct kn_batchnorm_options {
     int training;       /* 1: mean and variance of x; 0: the running ones */
     int per_activation; /* 1: of each element of [C,…]; weights and running ones have as many */
     double momentum;    /* 0: 0.1. In training running = (1 - momentum)·running + momentum·new */
     double eps;         /* 0: 1e-5 */
-    uint64_t reserved[4]; /* zero */
+    /* In training, on the host: the ranks whose x are the parts of one batch, of any sizes. Each
+     * calls kn_batchnorm and its backward in the same order, which has no second gradients.
+     * Borrowed until the tape ends. NULL: x is the whole batch. */
+    const kn_batch_ranks *ranks;
+    uint64_t reserved[3]; /* zero */
 } kn_batchnorm_options;
 /* x [B,C,…], all others [C]. In training the running mean and variance, unless KN_NONE, are written
  * in place; the variance enters with n - 1 as its divisor, as PyTorch's. NULL options: the

@@ -158,6 +158,7 @@ typedef struct kn_attr_normalize { /* x as [outer, groups, channels, inner]; bat
                                     */
     double eps, momentum;          /* momentum: of the running statistics */
     int64_t outer, groups, channels, inner;
+    const struct kn_batch_ranks *ranks; /* batchnorm and its back: norm.h; else NULL */
 } kn_attr_normalize;
 typedef struct kn_attr_rnn { /* normalised; sequence.h explains them */
     int64_t mode, input, hidden, layers, directions, skip, steps, batch;

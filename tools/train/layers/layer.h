@@ -95,6 +95,8 @@ bool kn__layer_is_done(const kn_layer *layer, const kn_tensor *x);
 /* kind->sum in a scope and a frame of the layer's. */
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
 /* Of a layer of batchnorm, and of the layer kn_layer_act. */
+/* Whether a layer has statistics of all ranks' batches: kn_layer_sync. */
+bool kn__layer_is_synced(const kn_layer *layer);
 double kn__layer_norm_eps(const kn_layer *norm);
 kn_layer_act_fn kn__layer_norm_act(const kn_layer *norm);
 kn_layer_act_fn kn__layer_act_of(const kn_layer *act);

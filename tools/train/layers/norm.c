@@ -5,6 +5,7 @@ typedef struct norm {
     kn_layer base;
     kn_tensor *weight, *bias; /* KN_NONE where it has none */
     kn_layer_norm_options options;
+    const kn_batch_ranks *ranks; /* kn_layer_sync */
     int64_t groups;
     int n_axes;
 } norm;
@@ -43,7 +44,8 @@ static kn_tensor *batch_forward(kn_layer *layer, kn_tensor *x) {
     if (layer->done_by && kn__layer_is_frozen(layer)) return kn__layer_is_done(layer, x) ? x : NULL;
     const kn_batchnorm_options options = {.training = kn_layer_is_training(layer),
                                           .momentum = l->options.momentum,
-                                          .eps = l->options.eps};
+                                          .eps = l->options.eps,
+                                          .ranks = l->ranks};
     bool reads = !options.training || !kn__layer_again(layer);
     kn_tensor *mean = reads ? layer->state[0].w : KN_NONE;
     kn_tensor *var = reads ? layer->state[1].w : KN_NONE;
@@ -59,6 +61,29 @@ kn_layer *kn_layer_batchnorm(kn_layer *parent, const char *name, int64_t n,
         !kn__layer_state_add(&l->base, "running_var", KN_SHAPE(n), 1))
         return NULL;
     return &l->base;
+}
+
+typedef struct sync {
+    const kn_batch_ranks *ranks;
+    int n;
+} sync;
+
+static bool norm_sync(void *ctx, kn_layer *layer) {
+    sync *s = ctx;
+    if (layer->kind != &kn__layer_batchnorm_kind) return true;
+    ((norm *)layer)->ranks = s->ranks;
+    s->n++;
+    return true;
+}
+
+int kn_layer_sync(kn_layer *layer, const kn_batch_ranks *ranks) {
+    sync s = {ranks, 0};
+    if (layer) (void)kn_layer_walk(layer, norm_sync, &s);
+    return s.n;
+}
+
+bool kn__layer_is_synced(const kn_layer *layer) {
+    return layer->kind == &kn__layer_batchnorm_kind && ((const norm *)layer)->ranks;
 }
 
 static kn_tensor *layer_forward(kn_layer *layer, kn_tensor *x) {

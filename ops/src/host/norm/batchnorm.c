@@ -1,6 +1,8 @@
 /* Batch normalization: x is [outer, channels, inner], statistics are by channel. In three steps:
  * statistics of chunks, their combination, and what follows from them for every element. A chunk is
- * a run of the outer dimension, whose length depends on the shape alone.
+ * a run of the outer dimension, whose length depends on the shape alone. Of a batch that ranks
+ * share the combined statistics of each rank are combined in turn, by all of them in the same
+ * order.
  *
  * Where inner is 1 a chunk is a block of rows and its statistics are those of columns. Elsewhere
  * one thread takes a channel through all steps while its elements are in the cache, if there are
@@ -23,10 +25,14 @@ typedef struct batch_work {
     void *running_mean, *running_var; /* forward; may be NULL */
     void *dw, *db;                    /* back; NULL: not wanted */
     int64_t outer, channels, inner, chunk, n_chunks;
-    size_t bytes;  /* of an element */
-    double *parts; /* [n_chunks][2][channels]: what a chunk's statistics are */
-    char *terms;   /* [4][channels] for columns: of what norm_column_scale or _back reads */
-    double *term;  /* [channels][4] for runs */
+    size_t bytes; /* of an element */
+    double n;     /* elements of a channel, of all ranks */
+    /* [n_parts][2·channels + 1]: statistics of chunks, or of ranks, and how many elements of a
+     * channel they are of */
+    double *parts;
+    int64_t n_parts;
+    char *terms;  /* [4][channels] for columns: of what norm_column_scale or _back reads */
+    double *term; /* [channels][4] for runs */
 } batch_work;
 
 static double number_or(const kn_tensor *t, size_t bytes, int64_t i, double otherwise) {
@@ -43,19 +49,9 @@ static batch_work work_of(const kn_op_call *call, const kn_tensor *x) {
                     .inner = a->inner,
                     .bytes = kn_dtype_bytes(x->dtype)};
     w.chunk = w.inner == 1 ? COLUMN_ROWS : (CHUNK + w.inner - 1) / w.inner;
-    w.n_chunks = kn__chunks(w.outer, w.chunk);
+    w.n_chunks = w.n_parts = kn__chunks(w.outer, w.chunk);
+    w.n = (double)(w.outer * w.inner);
     return w;
-}
-
-static kn_status work_space(batch_work *w, kn_op_call *call) {
-    void *parts, *terms;
-    size_t channels = (size_t)w->channels;
-    KN_TRY(kn__work(&parts, call, ((size_t)w->n_chunks * 2 + 1) * channels * sizeof(double)));
-    KN_TRY(kn__work(&terms, call, 4 * channels * sizeof(double)));
-    w->parts = parts;
-    w->terms = terms;
-    w->term = terms;
-    return KN_OK;
 }
 
 static int64_t chunk_size(const batch_work *w, int64_t chunk) {
@@ -63,13 +59,30 @@ static int64_t chunk_size(const batch_work *w, int64_t chunk) {
     return left < w->chunk ? left : w->chunk;
 }
 
+static int64_t part_n(const batch_work *w) { return 2 * w->channels + 1; }
+
+static double *part_of(const batch_work *w, int64_t part, int which) {
+    return w->parts + part * part_n(w) + which * w->channels;
+}
+
+/* The elements of a channel in a part. */
+static double *count_of(const batch_work *w, int64_t part) { return part_of(w, part, 2); }
+
+static kn_status work_space(batch_work *w, kn_op_call *call) {
+    void *parts, *terms;
+    KN_TRY(kn__work(&parts, call, (size_t)(w->n_parts * part_n(w) + 1) * sizeof(double)));
+    KN_TRY(kn__work(&terms, call, 4 * (size_t)w->channels * sizeof(double)));
+    w->parts = parts;
+    w->terms = terms;
+    w->term = terms;
+    for (int64_t k = 0; k < w->n_chunks; k++)
+        *count_of(w, k) = (double)(chunk_size(w, k) * w->inner);
+    return KN_OK;
+}
+
 /* Where the first run of the chunk begins, in bytes. */
 static size_t run_at(const batch_work *w, int64_t channel, int64_t chunk) {
     return (size_t)((chunk * w->chunk * w->channels + channel) * w->inner) * w->bytes;
-}
-
-static double *part_of(const batch_work *w, int64_t chunk, int which) {
-    return w->parts + (chunk * 2 + which) * w->channels;
 }
 
 /* Term k of a channel: for columns in the real type, side by side. */
@@ -112,15 +125,53 @@ static void column_statistics(void *ctx, int64_t chunk) {
 
 /* The mean, and the sum of squared distances from it. */
 static void combine(const batch_work *w, int64_t c, double *mean, double *squares) {
-    double n = (double)(chunk_size(w, 0) * w->inner);
+    double n = *count_of(w, 0);
     *mean = part_of(w, 0, 0)[c];
     *squares = part_of(w, 0, 1)[c];
-    for (int64_t k = 1; k < w->n_chunks; k++) {
-        double m = (double)(chunk_size(w, k) * w->inner), d = part_of(w, k, 0)[c] - *mean;
+    for (int64_t k = 1; k < w->n_parts; k++) {
+        double m = *count_of(w, k), d = part_of(w, k, 0)[c] - *mean;
         *mean += d * (m / (n + m));
         *squares += part_of(w, k, 1)[c] + d * d * (n * m / (n + m));
         n += m;
     }
+}
+
+/* Sums of g, and of g·(x - mean). */
+static void add_up(const batch_work *w, int64_t c, double *sum, double *dot) {
+    *sum = *dot = 0;
+    for (int64_t k = 0; k < w->n_parts; k++) {
+        *sum += part_of(w, k, 0)[c];
+        *dot += part_of(w, k, 1)[c];
+    }
+}
+
+/* The gradients of weight and bias: of this rank's elements. */
+static void weight_gradients(const batch_work *w, int64_t c, double sum, double dot) {
+    number_set(w->db, w->bytes, c, sum);
+    number_set(w->dw, w->bytes, c, dot * number_at(w->rstd, w->bytes, c));
+}
+
+/* The parts become those of the ranks. */
+static kn_status ranks_join(batch_work *w, kn_op_call *call) {
+    const kn_batch_ranks *ranks = w->attr->ranks;
+    void *all;
+    KN_TRY(kn__work(&all, call, (size_t)(ranks->size * part_n(w)) * sizeof(double)));
+    double *mine = (double *)all + ranks->rank * part_n(w);
+    for (int64_t c = 0; c < w->channels; c++) {
+        if (w->g) {
+            add_up(w, c, &mine[c], &mine[w->channels + c]);
+            weight_gradients(w, c, mine[c], mine[w->channels + c]);
+        } else {
+            combine(w, c, &mine[c], &mine[w->channels + c]);
+        }
+    }
+    mine[2 * w->channels] = w->n;
+    KN_TRY(ranks->gather_fn(ranks->ctx, all, part_n(w)));
+    w->parts = all;
+    w->n_parts = ranks->size;
+    w->n = 0;
+    for (int r = 0; r < ranks->size; r++) w->n += *count_of(w, r);
+    return KN_OK;
 }
 
 static void running_step(const batch_work *w, void *running, int64_t c, double value) {
@@ -131,13 +182,13 @@ static void running_step(const batch_work *w, void *running, int64_t c, double v
 }
 
 static void forward_terms(const batch_work *w, int64_t c) {
-    double mean, squares, n = (double)(w->outer * w->inner);
+    double mean, squares;
     combine(w, c, &mean, &squares);
-    double rstd = 1 / sqrt(squares / n + w->attr->eps);
+    double rstd = 1 / sqrt(squares / w->n + w->attr->eps);
     number_set(w->mean, w->bytes, c, mean);
     number_set(w->rstd, w->bytes, c, rstd);
     running_step(w, w->running_mean, c, mean);
-    running_step(w, w->running_var, c, squares / (n - 1));
+    running_step(w, w->running_var, c, squares / (w->n - 1));
     term_set(w, c, 0, mean);
     term_set(w, c, 1, rstd * number_or(w->weight, w->bytes, c, 1));
     term_set(w, c, 2, number_or(w->bias, w->bytes, c, 0));
@@ -145,18 +196,14 @@ static void forward_terms(const batch_work *w, int64_t c) {
 
 /* dx = t0·g - t1 - (x - t3)·t2 */
 static void back_terms(const batch_work *w, int64_t c) {
-    double sum = 0, dot = 0, n = (double)(w->outer * w->inner);
-    for (int64_t k = 0; k < w->n_chunks; k++) {
-        sum += part_of(w, k, 0)[c];
-        dot += part_of(w, k, 1)[c];
-    }
+    double sum, dot;
+    add_up(w, c, &sum, &dot);
+    if (!w->attr->ranks || !w->y) weight_gradients(w, c, sum, dot); /* else they are there */
     double rstd = number_at(w->rstd, w->bytes, c);
     double scale = rstd * number_or(w->weight, w->bytes, c, 1);
-    number_set(w->db, w->bytes, c, sum);
-    number_set(w->dw, w->bytes, c, dot * rstd);
     term_set(w, c, 0, scale);
-    term_set(w, c, 1, scale * sum / n);
-    term_set(w, c, 2, scale * rstd * rstd * dot / n);
+    term_set(w, c, 1, scale * sum / w->n);
+    term_set(w, c, 2, scale * rstd * rstd * dot / w->n);
     term_set(w, c, 3, number_at(w->mean, w->bytes, c));
 }
 
@@ -216,13 +263,14 @@ static void one_result(void *ctx, int64_t i) {
 
 static kn_status run(batch_work *w, kn_op_call *call) {
     KN_TRY(work_space(w, call));
-    bool columns = w->inner == 1;
-    if (!columns && w->channels >= CHANNELS_MANY) {
+    bool columns = w->inner == 1, joins = w->attr->ranks && (w->y || !w->g);
+    if (!columns && w->channels >= CHANNELS_MANY && !joins) {
         kn__parallel_for(call->threads, w->channels, whole_channel, w);
         return KN_OK;
     }
     int64_t n = columns ? w->n_chunks : w->n_chunks * w->channels;
     kn__parallel_for(call->threads, n, columns ? column_statistics : one_statistics, w);
+    if (joins) KN_TRY(ranks_join(w, call));
     for (int64_t c = 0; c < w->channels; c++) channel_terms(w, c);
     if (w->y) kn__parallel_for(call->threads, n, columns ? column_result : one_result, w);
     return KN_OK;

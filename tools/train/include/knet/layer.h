@@ -24,6 +24,7 @@
 #ifndef KNET_LAYER_H
 #define KNET_LAYER_H
 
+#include <knet/norm.h>
 #include <knet/param.h>
 #include <knet/sequence.h>
 
@@ -125,6 +126,10 @@ typedef struct kn_layer_norm_options {
  * its state. */
 KN_API kn_layer *kn_layer_batchnorm(kn_layer *parent, const char *name, int64_t n,
                                     const kn_layer_norm_options *options);
+/* From now on the batch norms in `layer` take the statistics of all ranks' batches in training:
+ * kn_parallel_batch(parallel), borrowed; NULL: of their own batch again. Returns their number.
+ * Every rank calls it. */
+KN_API int kn_layer_sync(kn_layer *layer, const kn_batch_ranks *ranks);
 /* kn_layernorm and kn_rmsnorm over the last dimensions of x, which are `shape`; weight (and bias)
  * of that shape. */
 KN_API kn_layer *kn_layer_layernorm(kn_layer *parent, const char *name, kn_shape shape,
