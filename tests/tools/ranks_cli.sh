@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ranks_cli.sh KNET JSON_GET CASE: knet train as several ranks under mpirun: results, profiles, checkpoints, ranks that fail.
+# ranks_cli.sh KNET JSON_GET CASE: knet train as several ranks under mpirun: results, profiles, checkpoints, batch norm, sharded state, ranks that fail.
 set -euo pipefail
 knet=$1 json_get=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -90,6 +90,56 @@ resume)
   want 0 "${mpirun[@]}" -n 2 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint part.st
   want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json --checkpoint part.st --resume
   [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "the weights differ from those of the whole run"
+  ;;
+batchnorm) # by the joined batch, as one process
+  norm=("$knet" train cifar_bn --synthetic --optimizer sgd --lr 0.02 --epochs 1 --json)
+  want 0 "${norm[@]}" --batch 64
+  json epochs.0.loss >one
+  away() { awk -v a="$(json epochs.0.loss)" -v b="$(cat one)" 'BEGIN { d = (a - b) / b; print d < 0 ? -d : d }'; }
+  for n in 2 4; do
+    want 0 "${mpirun[@]}" -n $n "${norm[@]}" --batch $((64 / n)) --sync-batchnorm --checkpoint joined.$n.st
+    awk -v d="$(away)" 'BEGIN { exit !(d < 1e-4) }' || fail "$n ranks: the loss is $(away) away from one process's"
+  done
+  want 0 "${mpirun[@]}" -n 4 "${norm[@]}" --batch 16
+  awk -v d="$(away)" 'BEGIN { exit !(d > 1e-3) }' || fail "each rank's own statistics give the joined batch's loss"
+  want 0 "$knet" eval cifar_bn --synthetic --weights joined.4.st
+  for every in 1 1000; do # a checkpoint changes no running statistics
+    want 0 "${mpirun[@]}" -n 3 "${norm[@]}" --batch 32 --sync-batchnorm --checkpoint every.st --save-every $every
+    json epochs.0.test_loss >"test.$every"
+  done
+  cmp test.1 test.1000 || fail "the running statistics depend on when they were saved"
+  want 2 "${mpirun[@]}" -n 2 "${train[@]}" --sync-batchnorm
+  err_has '--sync-batchnorm: mlp has no batch norm'
+  want 0 "${train[@]}" --quiet --sync-batchnorm --shard # one rank: nothing to join or to cut
+  ;;
+shard) # the optimiser's state in parts: same weights, same files, any number of ranks resumes
+  part=("$knet" train mlp --synthetic --epochs 1 --json)
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json
+  json weights_fnv1a >hash
+  want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json --shard
+  [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "--shard changes the weights"
+  want 0 "${mpirun[@]}" -n 2 "${part[@]}" --checkpoint whole.st
+  want 0 "${mpirun[@]}" -n 2 "${part[@]}" --checkpoint parts.st --shard
+  cmp whole.st parts.st || fail "--shard saves another file"
+  want 0 "${part[@]}" --checkpoint one.st
+  resumes() { # FILE N OPTION...
+    local file=$1 n=$2
+    shift 2
+    cp "$file" again.st
+    want 0 "${mpirun[@]}" -n "$n" "${train[@]}" --json --checkpoint again.st --resume "$@"
+    [ "$(json resumed)" -gt 0 ] || fail "$n ranks do not resume $file"
+    [ "$(json epochs.0.epoch)" = 2 ] || fail "$n ranks resume $file in epoch $(json epochs.0.epoch)"
+    json weights_fnv1a >"hash.$n$*"
+  }
+  resumes parts.st 2 --shard
+  cmp hash hash.2--shard || fail "two parts of a run have other weights than the whole"
+  resumes parts.st 1
+  for n in 3 2; do
+    from=$([ $n = 3 ] && echo parts.st || echo one.st)
+    resumes "$from" $n
+    resumes "$from" $n --shard
+    cmp "hash.$n" "hash.$n--shard" || fail "$n ranks resume $from with other weights under --shard"
+  done
   ;;
 killed)
   for victim in 1 0 2; do

@@ -24,7 +24,7 @@ typedef struct options {
     int64_t epochs, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;
-    bool synthetic, quiet, resume, prefetch, scale, augment;
+    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard;
 } options;
 
 typedef struct session {
@@ -144,6 +144,10 @@ static const kn__opt table[] = {
      .help = "keep the N checkpoints before the last, as FILE.1 to FILE.N"},
     {"resume", KN__OPT_FLAG, AT(resume), .only_with = "checkpoint",
      .help = "continue from the checkpoint, bit for bit; from the beginning if there is none"},
+    {"sync-batchnorm", KN__OPT_FLAG, AT(sync),
+     .help = "batch norm by the joined batch of all ranks, not by each one's"},
+    {"shard", KN__OPT_FLAG, AT(shard),
+     .help = "cut the optimiser's state into one part a rank; the same weights, less memory"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
@@ -224,11 +228,20 @@ static kn_status model_open(session *s) {
                       : kn_model_optim_create(&s->optim, s->model, o->lr);
 }
 
+static kn_status parallel_open(session *s) {
+    const options *o = &s->options;
+    if (!s->comm) return KN_OK;
+    KN_TRY(kn_parallel_create(&s->parallel, s->params, s->comm, NULL));
+    if (o->sync && !kn_layer_sync(kn_model_net(s->model), kn_parallel_batch(s->parallel)))
+        return KN_FAIL(KN_ERR_INVALID, "--sync-batchnorm: %s has no batch norm", o->model[0]);
+    return o->shard ? kn_parallel_shard(s->parallel, s->optim) : KN_OK;
+}
+
 static kn_status session_open(session *s) {
     KN_TRY(loader_open(&s->train, s, KN_TRAIN));
     KN_TRY(loader_open(&s->test, s, KN_TEST));
     KN_TRY(model_open(s));
-    if (s->comm) KN_TRY(kn_parallel_create(&s->parallel, s->params, s->comm, NULL));
+    KN_TRY(parallel_open(s));
     if (s->options.ema > 0) KN_TRY(kn_ema_create(&s->ema, s->params, s->options.ema));
     if (s->options.scale) KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
     s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
