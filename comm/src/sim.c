@@ -21,7 +21,7 @@ typedef struct message {
 
 typedef struct world {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t *changed; /* [size]: something of this rank's messages */
     int size, n_open;
     double bandwidth, latency_seconds;
     uint64_t *link_free_ns; /* [size] */
@@ -66,22 +66,34 @@ static void match(world *w, message *m) {
     }
 }
 
-/* Copies what has arrived; *next: when the next message does. */
-static void deliver(world *w, uint64_t now, uint64_t *next) {
-    for (message *m = w->first, *after; m; m = after) {
-        after = m->next;
-        if (!m->is_send || !m->peer) continue;
-        if (m->arrives_ns > now) {
-            if (m->arrives_ns < *next) *next = m->arrives_ns;
-            continue;
-        }
-        message *r = m->peer;
-        memcpy(r->data, m->data, m->bytes < r->bytes ? m->bytes : r->bytes);
-        m->is_done = r->is_done = true;
-        m->peer = r->peer = NULL;
-        if (m->is_orphan) unlink_message(w, m);
-        pthread_cond_broadcast(&w->changed);
+/* Only who waits for a message is woken: ranks are many, processors few. */
+static void wake(world *w, int rank) { pthread_cond_broadcast(&w->changed[rank]); }
+
+/* When the message arrives; it has met the other side. */
+static uint64_t arrival_of(const message *m) {
+    return m->is_send ? m->arrives_ns : m->peer->arrives_ns;
+}
+
+/* Copies the message if it has met its other side and arrived. */
+static void deliver(world *w, message *m, uint64_t now) {
+    if (!m->peer || arrival_of(m) > now) return;
+    message *send = m->is_send ? m : m->peer, *receive = send->peer;
+    memcpy(receive->data, send->data, send->bytes < receive->bytes ? send->bytes : receive->bytes);
+    send->is_done = receive->is_done = true;
+    send->peer = receive->peer = NULL;
+    wake(w, send->from);
+    wake(w, send->to);
+    if (send->is_orphan) unlink_message(w, send);
+}
+
+/* Of a rank's messages the one that arrives first; NULL: none has met its other side. */
+static message *soonest(const world *w, int rank) {
+    message *found = NULL;
+    for (message *m = w->first; m; m = m->next) {
+        if (!m->peer || (m->is_send ? m->from : m->to) != rank) continue;
+        if (!found || arrival_of(m) < arrival_of(found)) found = m;
     }
+    return found;
 }
 
 static uint64_t arrival(world *w, int from, size_t bytes) {
@@ -115,7 +127,7 @@ static bool add(const member *me, kn__request *r, const message *like) {
     *w->last = m;
     w->last = &m->next;
     match(w, m);
-    pthread_cond_broadcast(&w->changed);
+    if (m->peer) wake(w, m->is_send ? m->to : m->peer->from);
     pthread_mutex_unlock(&w->lock);
     r->handle = m;
     return true;
@@ -141,9 +153,8 @@ static bool sim_receive(void *state, kn__request *r, void *data, size_t bytes, i
 static int sim_test(void *state, kn__request *r) {
     world *w = ((const member *)state)->w;
     message *m = r->handle;
-    uint64_t next = UINT64_MAX;
     pthread_mutex_lock(&w->lock);
-    deliver(w, kn__now_ns(CLOCK_MONOTONIC), &next);
+    deliver(w, m, kn__now_ns(CLOCK_MONOTONIC));
     bool done = m->is_done;
     if (done) {
         unlink_message(w, m);
@@ -162,13 +173,21 @@ static void sim_cancel(void *state, kn__request *r) {
 }
 
 static void sim_idle(void *state, uint64_t until_ns, unsigned n_idle) {
-    world *w = ((const member *)state)->w;
-    uint64_t next = until_ns;
+    const member *me = state;
+    world *w = me->w;
+    uint64_t now = kn__now_ns(CLOCK_MONOTONIC), next = until_ns;
+    bool is_late = false;
     (void)n_idle;
     pthread_mutex_lock(&w->lock);
-    deliver(w, kn__now_ns(CLOCK_MONOTONIC), &next);
+    message *m = soonest(w, me->rank);
+    while (m && arrival_of(m) <= now) {
+        deliver(w, m, now);
+        is_late = true; /* since the caller's tests */
+        m = soonest(w, me->rank);
+    }
+    if (m && arrival_of(m) < next) next = arrival_of(m);
     struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
-    pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    if (!is_late) pthread_cond_timedwait(&w->changed[me->rank], &w->lock, &until);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -183,7 +202,8 @@ static bool sim_is_alive(void *state, int rank) {
 static void world_free(world *w) {
     while (w->first) unlink_message(w, w->first);
     pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->changed);
+    for (int r = 0; w->changed && r < w->size; r++) pthread_cond_destroy(&w->changed[r]);
+    free(w->changed);
     free(w->link_free_ns);
     free(w->is_gone);
     free(w);
@@ -193,7 +213,7 @@ static void sim_leave(const member *me) {
     world *w = me->w;
     pthread_mutex_lock(&w->lock);
     w->is_gone[me->rank] = true;
-    pthread_cond_broadcast(&w->changed);
+    for (int r = 0; r < w->size; r++) wake(w, r);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -231,9 +251,10 @@ static world *world_create(int n, const kn_comm_sim_options *o) {
     world *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     pthread_mutex_init(&w->lock, NULL);
+    w->changed = calloc((size_t)n, sizeof *w->changed);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &attr);
+    for (int r = 0; w->changed && r < n; r++) pthread_cond_init(&w->changed[r], &attr);
     pthread_condattr_destroy(&attr);
     w->size = n;
     w->bandwidth = o->bandwidth;
@@ -241,7 +262,7 @@ static world *world_create(int n, const kn_comm_sim_options *o) {
     w->last = &w->first;
     w->link_free_ns = calloc((size_t)n, sizeof *w->link_free_ns);
     w->is_gone = calloc((size_t)n, sizeof *w->is_gone);
-    if (w->link_free_ns && w->is_gone) return w;
+    if (w->changed && w->link_free_ns && w->is_gone) return w;
     world_free(w);
     return NULL;
 }
