@@ -8,7 +8,7 @@
 
 #include "ranks.h"
 
-enum { CHUNK_BYTES = 512 << 10, SMALL_BYTES = 16 << 10, ALIGN_BYTES = 64, WINDOW = 2 };
+enum { CHUNK_BYTES = 512 << 10, ALIGN_BYTES = 64 };
 
 static int64_t shard_n(int64_t n, size_t item, int size) {
     int64_t grain = ALIGN_BYTES / (int64_t)item, each = (n + size - 1) / size;
@@ -32,8 +32,8 @@ typedef struct pipeline {
     kn_dtype dtype;
     kn_comm_op op;
     bool reduces, gathers;
-    char *inputs; /* [WINDOW][size - 1][chunk] */
-    kn__ask *ask; /* [WINDOW][4][size]: inputs in and out, results in and out */
+    char *inputs; /* [KN__WINDOW][size - 1][chunk] */
+    kn__ask *ask; /* [KN__WINDOW][4][size]: inputs in and out, results in and out */
 } pipeline;
 
 typedef struct span {
@@ -51,16 +51,16 @@ static span span_of(const pipeline *p, int rank, int64_t c) {
 
 static kn__ask *asks_of(const pipeline *p, int64_t c, int which) {
     int size = p->comm->size;
-    return p->ask + ((c % WINDOW) * 4 + which) * size;
+    return p->ask + ((c % KN__WINDOW) * 4 + which) * size;
 }
 
 static char *input_of(const pipeline *p, int64_t c, int rank) {
     int place = rank < p->comm->rank ? rank : rank - 1;
     return p->inputs +
-           ((size_t)(c % WINDOW) * (size_t)(p->comm->size - 1) + (size_t)place) * p->chunk;
+           ((size_t)(c % KN__WINDOW) * (size_t)(p->comm->size - 1) + (size_t)place) * p->chunk;
 }
 
-static int n_all(const pipeline *p) { return WINDOW * 4 * p->comm->size; }
+static int n_all(const pipeline *p) { return KN__WINDOW * 4 * p->comm->size; }
 
 /* For the inputs of a chunk (which: 0) or its results (2), both ways. */
 static kn_status wait_for(const pipeline *p, int64_t c, int which, int patience) {
@@ -126,10 +126,11 @@ static kn_status pipeline_steps(pipeline *p) {
         if (p->reduces && c + 1 < n_chunks) KN_TRY(inputs_begin(p, c + 1));
         if (p->reduces) KN_TRY(wait_for(p, c, 0, 4));
         if (p->reduces) inputs_combine(p, c);
-        if (p->gathers && c >= WINDOW) KN_TRY(wait_for(p, c - WINDOW, 2, 5));
+        if (p->gathers && c >= KN__WINDOW) KN_TRY(wait_for(p, c - KN__WINDOW, 2, 5));
         if (p->gathers) KN_TRY(results_begin(p, c));
     }
-    for (int64_t c = n_chunks > WINDOW ? n_chunks - WINDOW : 0; p->gathers && c < n_chunks; c++)
+    for (int64_t c = n_chunks > KN__WINDOW ? n_chunks - KN__WINDOW : 0; p->gathers && c < n_chunks;
+         c++)
         KN_TRY(wait_for(p, c, 2, 5));
     return KN_OK;
 }
@@ -137,7 +138,7 @@ static kn_status pipeline_steps(pipeline *p) {
 /* Cancels pending messages after any failure. */
 static kn_status pipeline_run(pipeline *p) {
     kn_comm *comm = p->comm;
-    size_t room = (size_t)WINDOW * (size_t)(comm->size - 1) * p->chunk;
+    size_t room = (size_t)KN__WINDOW * (size_t)(comm->size - 1) * p->chunk;
     void *inputs = NULL;
     KN_TRY(kn__comm_asks(&p->ask, comm, n_all(p)));
     if (p->reduces) KN_TRY(kn__comm_scratch(&inputs, comm, room));
@@ -150,7 +151,7 @@ static kn_status pipeline_run(pipeline *p) {
     return status;
 }
 
-static size_t chunk_bytes(size_t each, int size) {
+size_t kn__chunk_bytes(size_t each, int size) {
     size_t chunk = (size_t)CHUNK_BYTES / (size_t)(size > 9 ? (size + 7) / 8 : 1);
     if (chunk < 16384) chunk = 16384;
     return each < chunk ? each : chunk / ALIGN_BYTES * ALIGN_BYTES;
@@ -211,7 +212,7 @@ static pipeline pipeline_of(kn_comm *comm, void *data, size_t bytes, size_t each
                       .out = (char *)data + each * (size_t)comm->rank,
                       .n = bytes,
                       .each = each,
-                      .chunk = chunk_bytes(each, comm->size),
+                      .chunk = kn__chunk_bytes(each, comm->size),
                       .item = kn_dtype_bytes(dtype),
                       .dtype = dtype};
 }
@@ -219,7 +220,7 @@ static pipeline pipeline_of(kn_comm *comm, void *data, size_t bytes, size_t each
 kn_status kn__all_reduce(kn_comm *comm, void *data, int64_t n, kn_dtype dtype, kn_comm_op op) {
     size_t item = kn_dtype_bytes(dtype), bytes = (size_t)n * item;
     if (!n) return KN_OK;
-    if (bytes <= SMALL_BYTES) return all_reduce_small(comm, data, n, dtype, op);
+    if (bytes <= KN__SMALL_BYTES) return all_reduce_small(comm, data, n, dtype, op);
     pipeline p = pipeline_of(comm, data, bytes, (size_t)shard_n(n, item, comm->size) * item, dtype);
     p.op = op;
     p.reduces = p.gathers = true;

@@ -8,8 +8,6 @@
 #include "now.h"
 #include "parallel.h"
 
-enum { BUCKET_BYTES = 1 << 20 };
-
 /* --- buckets --- */
 
 static kn_status reduce_job(kn_comm *comm, kn__job *job) {
@@ -29,17 +27,16 @@ static kn_status bucket_post(kn_parallel *p, bucket *b) {
     return kn__comm_post(p->comm, &b->job);
 }
 
-/* The bucket of an element. */
-static bucket *bucket_of(kn_parallel *p, int64_t at) {
-    int lo = 0, hi = p->n_buckets - 1;
+bucket *kn__bucket_of(bucket buckets[], int n, int64_t at) {
+    int lo = 0, hi = n - 1;
     while (lo < hi) {
         int middle = (lo + hi) / 2;
-        if (at < p->buckets[middle].end)
+        if (at < buckets[middle].end)
             hi = middle;
         else
             lo = middle + 1;
     }
-    return &p->buckets[lo];
+    return &buckets[lo];
 }
 
 /* The hook. A gradient without elements shares its place with the next one. */
@@ -48,7 +45,7 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     if (p->is_off || !p->buckets || !kn_tensor_numel(w) || p->failed < 0) return;
     const char *data = kn_data(gradient);
     if (!data) return;
-    bucket *b = bucket_of(p, (data - p->arena) / (int64_t)p->item);
+    bucket *b = kn__bucket_of(p->buckets, p->n_buckets, (data - p->arena) / (int64_t)p->item);
     if (b->is_posted || b->n_left == 0) {
         p->is_twice = true;
         return;
@@ -59,25 +56,27 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
         p->failed = bucket_post(p, &p->buckets[p->n_posted]);
 }
 
-/* The parameters in the order of their slices. */
-static kn_status buckets_cut(kn_parallel *p, const int order[], int64_t numel) {
-    int64_t least = p->options.bucket_bytes / (int64_t)p->item;
-    bucket *b = p->buckets;
+kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
+                          const char *arena, int64_t least_bytes) {
+    int64_t item = (int64_t)kn_dtype_bytes(kn_params_dtype(params)), least = least_bytes / item;
+    bucket *b = buckets;
     *b = (bucket){.begin = 0};
-    for (int k = 0; k < kn_params_count(p->params); k++) {
-        kn_tensor *w = kn_params_at(p->params, order[k], NULL);
+    for (int k = 0; k < kn_params_count(params); k++) {
+        kn_tensor *w = kn_params_at(params, order[k], NULL);
         if (!kn_tensor_numel(w)) continue;
         const char *data = kn_data(kn_grad(w));
         if (!data) return kn_check();
-        int64_t at = (data - p->arena) / (int64_t)p->item;
+        int64_t at = (data - arena) / item;
         if (at - b->begin >= least && b->n_params) {
             b->end = at;
             *++b = (bucket){.begin = at};
         }
         b->n_params++;
     }
-    b->end = numel;
-    p->n_buckets = (int)(b - p->buckets) + 1;
+    kn_tensor *flat = kn_params_grad(params);
+    if (!flat) return kn_check();
+    b->end = kn_tensor_numel(flat);
+    *n_buckets = (int)(b - buckets) + 1;
     return KN_OK;
 }
 
@@ -114,7 +113,9 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
                      ? KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward")
                      : order_check(p, order, n);
         p->arena = kn_data_mut(flat);
-        if (status == KN_OK) status = buckets_cut(p, order, kn_tensor_numel(flat));
+        if (status == KN_OK)
+            status = kn__buckets_cut(p->buckets, &p->n_buckets, p->params, order, p->arena,
+                                     p->options.bucket_bytes);
     }
     free(order);
     if (status < 0) {
@@ -241,7 +242,7 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
     p->params = params;
     p->comm = comm;
     p->options = *options;
-    if (!p->options.bucket_bytes) p->options.bucket_bytes = BUCKET_BYTES;
+    if (!p->options.bucket_bytes) p->options.bucket_bytes = KN__BUCKET_BYTES;
     p->dtype = kn_params_dtype(params);
     p->item = kn_dtype_bytes(p->dtype);
     kn__parallel_batch_init(p);

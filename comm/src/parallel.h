@@ -37,6 +37,15 @@ struct kn_parallel {
 /* Cuts the optimiser's state, once the order of the arena is final. */
 kn_status kn__parallel_cut(kn_parallel *p, kn_tensor *flat);
 
+/* --- parallel.c --- */
+enum { KN__BUCKET_BYTES = 1 << 20 };
+/* Cuts the arena of the gradients into buckets [n_params + 1] of at least so many bytes; order:
+ * the parameters in the order of their slices. */
+kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
+                          const char *arena, int64_t least_bytes);
+/* The bucket of an element. */
+bucket *kn__bucket_of(bucket buckets[], int n, int64_t at);
+
 /* --- batch.c --- */
 void kn__parallel_batch_init(kn_parallel *p);
 

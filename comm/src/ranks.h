@@ -104,6 +104,11 @@ kn_status kn__reduce_scatter_equal(kn_comm *comm, void *out, const void *data, i
                                    kn_dtype dtype, kn_comm_op op);
 kn_status kn__broadcast(kn_comm *comm, void *data, size_t bytes, int root);
 kn_status kn__barrier(kn_comm *comm);
+/* All-reduces up to this size send all data to everyone. Of others this many chunks of a shard are
+ * under way. cost.c follows the same steps. */
+enum { KN__SMALL_BYTES = 16 << 10, KN__WINDOW = 2 };
+/* The bytes of a chunk of shards of `each` bytes. */
+size_t kn__chunk_bytes(size_t each, int size);
 /* Where the shard of `rank` begins, of n elements cut for `size` ranks; of rank `size`: n. */
 int64_t kn__shard_begin(int64_t n, kn_dtype dtype, int size, int rank);
 

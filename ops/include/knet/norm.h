@@ -23,7 +23,7 @@ typedef struct kn_batch_ranks {
     /* all [size][n]: this rank's n numbers are in place; fills in those of the others. */
     kn_status (*gather_fn)(void *ctx, double all[], int64_t n);
     void *ctx;
-    int rank, size;
+    int rank, size; /* this one; how many there are */
 } kn_batch_ranks;
 
 /* Options of kn_batchnorm. */
