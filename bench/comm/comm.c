@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
+#include "scale.h"
 
 #ifdef KN_HAS_MPI
 #include <mpi.h>
@@ -162,6 +162,7 @@ int main(int argc, char **argv) {
     if (is_rank) return ranks_run();
 #endif
     overlap();
+    bench_scale();
     mpi(argv[0]);
     return 0;
 }
