@@ -36,6 +36,30 @@ bench)
   want 2 "$knet" bench mlp --dtype bf16; err_has 'bf16 is a type of storage'
   want 2 "$knet" bench mlp --dtype f8
   ;;
+scale) # forecasts for more ranks
+  want 0 "$knet" scale mlp --steps 2
+  [ "$(grep -cE '^ +[0-9]+ +[0-9.]+ ' out)" = 11 ] || fail 'not 1 to 1024 ranks by doubling'
+  out_has '^mlp: 50,890 parameters, batch 100 a rank; cpu'
+  out_has '^ +1 .* 100.0 % '
+  want 0 "$knet" scale lenet --steps 2 --batch 4 --threads 1 --ranks 3..20 --bandwidth 1KB --latency 1ms --overhead 0 --json
+  [ "$(json batch)" = 4 ] && [ "$(json threads)" = 1 ] && [ "$(json buckets)" = 2 ] || fail 'what was asked for'
+  ranks=
+  for i in 0 1 2 3; do ranks+="$(json forecasts.$i.ranks) "; done
+  [ "$ranks" = '3 6 12 20 ' ] || fail "ranks $ranks"
+  # Half an hour for a step. To each of two ranks: the first bucket's inputs and results, in two chunks each, those of the
+  # second, and a flag.
+  awk -v e="$(json forecasts.0.efficiency)" -v r="$(json forecasts.0.reduce_seconds)" -v b="$(json gradient_bytes)" \
+    'BEGIN { want = 4 / 3 * b / 1000; exit !(e < 0.01 && r > want && r < 1.01 * want) }' || fail 'a slow link'
+  [ "$(json forecasts.0.messages)" = $((2 * (4 + 2 + 1))) ] || fail "$(json forecasts.0.messages) messages"
+  want 0 "$knet" scale mlp --steps 1 --ranks 8; [ "$(grep -cE '^ +8 ' out)" = 1 ] || fail 'one number of ranks'
+  for ranks in 0 5000 2.. ..4 8..2 4..x 123456789012345678901234..4; do
+    want 2 "$knet" scale mlp --ranks "$ranks"; err_has "--ranks is '$ranks'"
+  done
+  want 2 "$knet" scale mlp --latency 5;   err_has "--latency is '5', but must be 0 or a number and one of ns, us"
+  want 2 "$knet" scale mlp --overhead -1s; err_has "--overhead is '-1s'"
+  want 2 "$knet" scale mlp --bandwidth 0
+  want 1 "$knet" scale dcgan --steps 1;   err_has 'dcgan trains in turns'
+  ;;
 train)
   want 0 "$knet" train tagger --synthetic --epochs 1 --optimizer record --json --checkpoint t.st
   [ "$(json parameters)" = 1355488 ] && [ "$(json batch)" = 1 ] && [ "$(json lr)" = 0.001 ] || fail 'the record'
