@@ -69,15 +69,19 @@ static void slab_destroy(kn_pool *pool, kn__slab *slab) {
 }
 
 static unsigned take_from(kn__slab *slab, kn__slot_ref *out, unsigned n) {
-    unsigned taken = 0;
-    for (unsigned word = 0; word < KN__SLAB_SLOTS / 64 && taken < n; word++) {
-        while (slab->free[word] && taken < n) {
-            unsigned i = word * 64 + (unsigned)__builtin_ctzll(slab->free[word]);
-            slab->free[word] &= slab->free[word] - 1;
-            out[taken++] =
-                (kn__slot_ref){slab->base + (size_t)i * slab->slot_bytes, &slab->slots[i]};
+    const kn__slot_ref *first = out, *end = out + n;
+    size_t bytes = slab->slot_bytes;
+    for (unsigned word = 0; word < KN__SLAB_SLOTS / 64 && out < end; word++) {
+        char *base = slab->base + word * 64 * bytes;
+        kn__slot *slots = slab->slots + word * 64;
+        uint64_t left = slab->free[word];
+        for (; left && out < end; left &= left - 1) {
+            unsigned i = (unsigned)__builtin_ctzll(left);
+            *out++ = (kn__slot_ref){base + i * bytes, slots + i};
         }
+        slab->free[word] = left;
     }
+    unsigned taken = (unsigned)(out - first);
     slab->n_free = (uint16_t)(slab->n_free - taken);
     return taken;
 }
@@ -92,10 +96,8 @@ unsigned kn__slab_take(kn__stream *stream, unsigned size_class, kn__slot_ref *ou
     return taken;
 }
 
-void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
-    KN_ASSERT(slot < slab->n_slots && !(slab->free[slot / 64] >> slot % 64 & 1));
-    slab->free[slot / 64] |= 1ull << slot % 64;
-    if (slab->n_free++ == 0) link_partial(slab);
+void kn__slab_put_edge(kn_pool *pool, kn__slab *slab) {
+    if (slab->n_free == 1) link_partial(slab);
     if (slab->n_free == slab->n_slots) slab_destroy(pool, slab);
 }
 

@@ -52,8 +52,15 @@ size_t kn__slab_bytes(const kn__stream *stream, unsigned size_class); /* of the 
 kn__slab *kn__slab_create(kn_pool *pool, kn__block *block, unsigned size_class, unsigned depth);
 /* Takes free slots of the stream's slabs, at most n; returns how many. */
 unsigned kn__slab_take(kn__stream *stream, unsigned size_class, kn__slot_ref *out, unsigned n);
-/* Puts a slot back. A slab whose slots are all free becomes a free block. */
-void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot);
+/* Of a slab that got its first free slot, or its last. */
+void kn__slab_put_edge(kn_pool *pool, kn__slab *slab);
+/* Puts a slot back. A slab whose slots are all free becomes a free block. Hot: flushes of racks. */
+static inline void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
+    KN_ASSERT(slot < slab->n_slots && !(slab->free[slot / 64] >> slot % 64 & 1));
+    slab->free[slot / 64] |= 1ull << slot % 64;
+    unsigned n_free = ++slab->n_free;
+    if (n_free == 1 || n_free == slab->n_slots) kn__slab_put_edge(pool, slab);
+}
 /* Makes it another stream's; its block is the caller's to move. */
 void kn__slab_move(kn__slab *slab, kn__stream *stream);
 

@@ -67,13 +67,10 @@ static kn_status slot_refill(kn__slot_ref *out, kn_pool *pool, kn__cache *cache,
     kn__rack *rack = cache ? kn__rack_get(pool, cache, stream) : NULL;
     kn__stack *stack = rack ? &rack->stacks[size_class] : NULL;
     KN_ASSERT(!stack || !kn__stack_n(stack));
-    for (; n; n--) {
-        if (stack) {
-            kn__stack_push(rack, stack, taken[n - 1]);
-        } else {
-            kn__slot_put(pool, taken[n - 1]);
-        }
-    }
+    if (stack)
+        kn__stack_fill(rack, stack, taken, n);
+    else
+        for (; n; n--) kn__slot_put(pool, taken[n - 1]);
     return KN_OK;
 }
 

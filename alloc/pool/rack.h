@@ -55,6 +55,14 @@ static inline kn__slot_ref kn__stack_pop(kn__rack *rack, kn__stack *stack) {
     return *kn__rack_at(rack, top);
 }
 
+/* n slots, the last of them first: the first is on top. */
+static inline void kn__stack_fill(kn__rack *rack, kn__stack *stack, const kn__slot_ref slots[],
+                                  unsigned n) {
+    kn__slot_ref *to = kn__rack_at(rack, KN__READ(stack->top));
+    for (unsigned i = 0; i < n; i++) to[i] = slots[n - 1 - i];
+    kn__stack_set_n(stack, kn__stack_n(stack) + n);
+}
+
 static inline void kn__stack_push(kn__rack *rack, kn__stack *stack, kn__slot_ref slot) {
     uint32_t top = KN__READ(stack->top);
     *kn__rack_at(rack, top) = slot;

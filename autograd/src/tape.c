@@ -311,17 +311,12 @@ static inline void *fill_saved(kn__node *n, unsigned saves, const kn_op_call *ca
 
 static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
-    size_t n_in = call->n_in, n_dims = 0,
-           attr_bytes = call->attr_bytes ? call->attr_bytes : info->attr_bytes;
-    for (unsigned left = call->want; left; left &= left - 1) {
-        n_dims += call->out[__builtin_ctz(left)]->n_dims;
-    }
-    /* Room for all that may be saved; what isn't goes back. */
-    size_t edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
+    size_t n_in = call->n_in, attr_bytes = call->attr_bytes ? call->attr_bytes : info->attr_bytes;
+    /* Room for all that may be there; what isn't goes back. */
+    size_t dims_bytes = call->n_out * (size_t)KN_DIMS_MAX * sizeof(int64_t), edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
            saved_at = edges_at + n_in * sizeof(kn_edge);
     char *before = tape->at;
-    kn__node *n =
-        arena_take(tape, saved_at + 12 * sizeof(kn__saved) + n_dims * sizeof(int64_t) + attr_bytes);
+    kn__node *n = arena_take(tape, saved_at + 12 * sizeof(kn__saved) + dims_bytes + attr_bytes);
     if (!n) return KN_FAIL(KN_ERR_OOM, "no host memory for the tape");
     n->n_out = call->n_out;
     kn_edge *edges = kn__node_edges(n);
@@ -341,11 +336,11 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     n->flat = call->flat;
     n->saved_at = (uint32_t)saved_at;
     int64_t *dim = fill_saved(n, saves, call);
-    size_t attr_at = (size_t)((char *)(dim + n_dims) - (char *)n);
-    n->attr_at = (uint32_t)attr_at;
     for (int r = 0; r < call->n_out; r++) {
         dim = fill_result(n, r, call->want >> r & 1 ? call->out[r] : NULL, dim);
     }
+    size_t attr_at = (size_t)((char *)dim - (char *)n);
+    n->attr_at = (uint32_t)attr_at;
     if (attr_bytes && call->attr) memcpy((char *)n + attr_at, call->attr, attr_bytes);
     tape->at = (char *)n + ((attr_at + attr_bytes + 15) & ~(size_t)15);
     append(tape, n);

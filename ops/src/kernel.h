@@ -161,7 +161,9 @@ typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 const kn_cuda_module *kn__cuda_module(void);
 
 /* The host's kernels. NONE is never defined: NULL. */
-kn_status kn__host_row(kn_op_call *call);
+kn_status kn__host_row1(kn_op_call *call);
+kn_status kn__host_row2(kn_op_call *call);
+kn_status kn__host_row3(kn_op_call *call);
 kn_status kn__host_row_back(kn_op_call *call);
 kn_status kn__host_row_back2(kn_op_call *call);
 #define KN_OP(name, in, out, attr, infer, kernel, ...)                                             \

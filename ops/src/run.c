@@ -260,16 +260,17 @@ static __attribute__((noinline)) bool check_all(kn_op_call *call, bool *wants_gr
 }
 
 /* What nearly every call has: all inputs there, of one class, dtype and device. */
-static inline __attribute__((always_inline)) bool check_quick(kn_op_call *call, int n_in,
+static inline __attribute__((always_inline)) bool check_quick(kn_op_call *call,
+                                                              kn_tensor *const in[], int n_in,
                                                               uint16_t class, bool *wants_grad) {
-    const kn_tensor *x = call->in[0];
+    const kn_tensor *x = in[0];
     if (__builtin_expect(!x || x->state || !(class >> x->dtype & 1), 0)) {
         return check_all(call, wants_grad);
     }
     kn_device *device = x->storage->device;
     kn_edge any = x->grad;
     for (int i = 1; i < n_in; i++) {
-        const kn_tensor *t = call->in[i];
+        const kn_tensor *t = in[i];
         if (__builtin_expect(!t || t->state || t->dtype != x->dtype || t->storage->device != device,
                              0)) {
             return check_all(call, wants_grad);
@@ -292,7 +293,7 @@ static __attribute__((noinline)) kn_status run_elsewhere(kn__ops_thread *self, k
 
 static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_grad) {
     if (__builtin_expect(!info->uniform || call->edge, 0)) return check_all(call, wants_grad);
-    return check_quick(call, call->n_in, info->uniform, wants_grad);
+    return check_quick(call, call->in, call->n_in, info->uniform, wants_grad);
 }
 
 static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
@@ -480,34 +481,37 @@ kn_tensor *kn_op_run(kn_op_call *call) {
 
 /* kn_op_run for rows, the commonest ops: how many inputs there are is a constant, and what such a
  * call never has is left out. */
-static inline __attribute__((always_inline)) kn_tensor *run_row(kn_op op, kn_tensor *const in[],
+static inline __attribute__((always_inline)) kn_tensor *run_row(kn_op op, kn_tensor *const x[],
                                                                 int n_in, kn_attr_scalars *attr) {
-    kn_op_call call;
-    kn_op_call_init(&call, op, attr, in, n_in);
+    kn_tensor *in[3]; /* a second list: x's stays in registers */
+    for (int i = 0; i < n_in; i++) in[i] = x[i];
     kn__ops_thread *self = kn__ops_self;
     const kn_op_info *info = &kn_op_table[op];
+    __asm__("" : "+r"(info)); /* else computed anew at each use */
     if (__builtin_expect(!self || !self->frame || kn_pending() || !info->uniform ||
                              self->frame->fuse || self->pending,
                          0)) {
-        return kn_op_run(&call);
+        return kn_op_call_run(op, attr, in, n_in);
     }
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, in, n_in);
     bool wants_grad = false;
-    if (!check_quick(&call, n_in, info->uniform, &wants_grad)) return NULL;
+    if (!check_quick(&call, x, n_in, info->uniform, &wants_grad)) return NULL;
     call.n_out = 1;
-    call.out[0] = NULL;
     if (__builtin_expect(place(self, &call) < 0, 0)) {
         kn_error_op(info->name);
         return NULL;
     }
     kn_tensor *t;
-    if (__builtin_expect(are_alike(in, n_in), 1)) {
+    if (__builtin_expect(are_alike(x, n_in), 1)) {
         call.flat = 1;
         call.out[0] = t = kn__header_new(self);
         if (!t) return failed(&call, info, failure());
         t->dtype = info->out[0] == KN_OUT_T ? call.dtype : info->out[0];
-        t->n = in[0]->n;
-        copy_dims(t, in[0]);
+        t->n = x[0]->n;
+        copy_dims(t, x[0]);
     } else {
+        call.out[0] = NULL;
         if (!infer_broadcast(&call)) return failed(&call, info, failure());
         t = call.out[0];
     }

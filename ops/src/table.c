@@ -115,7 +115,7 @@ enum { SCALARS_0 = 0, SCALARS_1 = sizeof(kn_attr_scalars), SCALARS_2 = SCALARS_1
 #define FORWARD(name_, s, k, uniform_, classes, names)                                             \
     [KN_OP_##name_] = {.name = #name_,                                                             \
                        .infer = kn__infer_row,                                                     \
-                       .host = kn__host_row,                                                       \
+                       .host = kn__host_row##k,                                                    \
                        .n_in = k,                                                                  \
                        .n_out = 1,                                                                 \
                        .row = k,                                                                   \
@@ -158,7 +158,7 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
 #define KN_COMPARE(name_, domain, x, y, ...)                                                       \
     [KN_OP_##name_] = {.name = #name_,                                                             \
                        .infer = kn__infer_row,                                                     \
-                       .host = kn__host_row,                                                       \
+                       .host = kn__host_row2,                                                      \
                        .n_in = 2,                                                                  \
                        .n_out = 1,                                                                 \
                        .row = 2,                                                                   \
@@ -169,7 +169,7 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
 #define KN_COMPARE1(name_, domain, x, ...)                                                         \
     [KN_OP_##name_] = {.name = #name_,                                                             \
                        .infer = kn__infer_row,                                                     \
-                       .host = kn__host_row,                                                       \
+                       .host = kn__host_row1,                                                      \
                        .n_in = 1,                                                                  \
                        .n_out = 1,                                                                 \
                        .row = 1,                                                                   \

@@ -106,7 +106,7 @@ static void data_free(kn_storage *s) {
     }
 }
 
-static inline void storage_unref(kn_storage *s, uint32_t n) {
+static void storage_unref(kn_storage *s, uint32_t n) {
     uint32_t before = atomic_load_explicit(&s->refs, memory_order_acquire);
     if (before != n) before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
     uint32_t after = before - n;
@@ -122,27 +122,44 @@ static inline void storage_unref(kn_storage *s, uint32_t n) {
 void kn__storage_share(kn_storage *s) { ref(&s->refs, USER); }
 void kn__storage_drop(kn_storage *s) { storage_unref(s, USER); }
 
+/* Data of a pool that only the tensor of this header uses: nearly every one. */
+static inline bool is_sole_user(const kn_storage *s) {
+    return atomic_load_explicit(&s->refs, memory_order_acquire) == USER + HEADER && s->data &&
+           s->pool;
+}
+
+static __attribute__((noinline)) void end_shared(kn_tensor *t, kn_storage *s) {
+    if (s) storage_unref(s, USER);
+    storage_unref(&t->own, HEADER);
+}
+
 kn_tensor *kn_tensor_retain(kn_tensor *t) {
     KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
     if (t && t != &kn__none) ref(&t->refs, 1);
     return t;
 }
 
+/* KN_NONE has no references, so only the last owner's way does not look for it. */
+static inline bool unref_tensor(kn_tensor *t) {
+    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
+           (t != &kn__none && unref(&t->refs));
+}
+
 void kn_tensor_release(kn_tensor *t) {
     KN_ASSERT(!t || t->state != KN_TENSOR_ENDED);
-    if (!t || t == &kn__none || !unref(&t->refs)) return;
+    if (!t || !unref_tensor(t)) return;
     if (t->grad && kn__recorder) kn__recorder->grad_release(t);
     kn_storage *s = t->storage;
     atomic_store_explicit(&t->refs, 0, memory_order_relaxed);
     t->state = KN_TENSOR_ENDED;
     t->storage = NULL;
     t->data = NULL;
-    if (s == &t->own) {
-        storage_unref(s, USER + HEADER);
-        return;
+    if (s == &t->own && is_sole_user(s)) {
+        kn_free(s->pool, s->data);
+        record_end(t);
+    } else {
+        end_shared(t, s);
     }
-    if (s) storage_unref(s, USER);
-    storage_unref(&t->own, HEADER);
 }
 
 void *kn__fail_memory(const kn_tensor *t) {
@@ -306,11 +323,13 @@ void kn_unhold(kn_tensor **slot) {
     kn_tensor_release(t);
 }
 
+static __attribute__((noinline)) kn_tensor *locate_error(const char *file, int line) {
+    if (kn_pending()) kn_error_site(file, line);
+    return NULL;
+}
+
 kn_tensor *kn_located(kn_tensor *t, const char *file, int line) {
-    if (!t) {
-        if (kn_pending()) kn_error_site(file, line);
-        return NULL;
-    }
+    if (!t) return locate_error(file, line);
     if (t->file) return t;
     t->line = line;
     t->file = file;

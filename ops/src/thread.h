@@ -124,17 +124,16 @@ static inline kn_tensor *kn__header_new(kn__ops_thread *self) {
 static inline bool kn__storage_make(kn_tensor *t, kn_pool *pool, kn_device *device,
                                     kn_stream stream) {
     kn_storage *s = &t->own;
-    size_t size_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
-    if (__builtin_expect(kn_alloc(&s->data, pool, size_bytes, stream) < 0, 0)) {
-        kn__fail_memory(t);
-        return false;
-    }
     s->version = 0;
     s->expr = NULL;
     s->device = device;
     s->pool = pool;
-    s->size_bytes = size_bytes;
     s->stream = stream;
+    s->size_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    if (__builtin_expect(kn_alloc(&s->data, pool, s->size_bytes, stream) < 0, 0)) {
+        kn__fail_memory(t);
+        return false;
+    }
     atomic_store_explicit(&s->refs, 3, memory_order_relaxed);
     t->storage = s;
     t->data = s->data;

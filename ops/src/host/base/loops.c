@@ -71,6 +71,7 @@ static const kn_row *const row_tables[1][5][2] = {TABLES(v2)};
 static const kn_folds *const fold_tables[1][5] = {FOLDS(v2)};
 #endif
 const uint8_t kn__row_columns[KN_BOOL + 1] = {
+    [0] = 4, /* logic alone has no dtype T */
     [KN_F32] = 0, [KN_F16] = 0, [KN_BF16] = 0, [KN_F64] = 1,
     [KN_I64] = 2, [KN_I32] = 3, [KN_U8] = 4,   [KN_BOOL] = 4};
 _Static_assert(KN__ROW_COUNT <= UINT8_MAX, "a place is a byte");

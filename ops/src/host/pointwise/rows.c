@@ -322,20 +322,18 @@ static kn_status run_blocks(job *j) {
     return spread(j, blocks_part);
 }
 
-static const kn_row *row_of(const kn_op_call *call, int order) {
-    kn_dtype dtype = call->dtype ? (kn_dtype)call->dtype : KN_BOOL; /* logic alone has no T */
-    const kn_row *row = kn__row(dtype, call->op - (unsigned)order);
-    bool has = order == 0 ? row->f != NULL : row->d[0] != NULL;
-    if (has) return row;
-    return KN_FAIL_NULL(KN_ERR_UNSUPPORTED, "kn_%s: the host has no kernel for %s",
-                        kn_op_name((kn_op)call->op), kn_dtype_name(dtype));
+static __attribute__((noinline)) kn_status no_loop(const kn_op_call *call) {
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: the host has no kernel for %s",
+                   kn_op_name((kn_op)call->op),
+                   kn_dtype_name(call->dtype ? (kn_dtype)call->dtype : KN_BOOL));
 }
 
 /* So few elements that making a job would cost more than the work. */
 enum { FEW = 1024 };
 
 static inline bool is_plain(const kn_op_call *call, int64_t n) {
-    return call->flat && n <= FEW && call->dtype != KN_F16 && call->dtype != KN_BF16;
+    enum { HALF = KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16) };
+    return call->flat && n <= FEW && !(HALF >> call->dtype & 1);
 }
 
 static __attribute__((noinline)) kn_status run_row(const kn_op_call *call, const kn_row *row) {
@@ -348,17 +346,23 @@ static __attribute__((noinline)) kn_status run_row(const kn_op_call *call, const
     return flat ? spread(&j, flat_part) : run_blocks(&j);
 }
 
-kn_status kn__host_row(kn_op_call *call) {
-    const kn_row *row = row_of(call, 0);
-    if (!row) return kn_last_error()->status;
+static inline __attribute__((always_inline)) kn_status host_row(kn_op_call *call, int n_in) {
+    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op);
+    kn_row_loop loop = row->f;
     const kn_tensor *z = call->out[0];
-    if (!is_plain(call, z->n)) return run_row(call, row);
+    int64_t n = z->n;
+    if (__builtin_expect(!loop, 0)) return no_loop(call);
+    if (!is_plain(call, n)) return run_row(call, row);
     const kn_attr_scalars *scalars = call->attr;
-    const void *in[] = {call->in[0]->data, call->n_in > 1 ? call->in[1]->data : NULL,
-                        call->n_in > 2 ? call->in[2]->data : NULL};
-    row->f(z->data, in, z->n, scalars ? scalars->a : 0, scalars ? scalars->b : 0, false);
+    const void *in[3];
+    for (int k = 0; k < n_in; k++) in[k] = call->in[k]->data;
+    loop(z->data, in, n, scalars ? scalars->a : 0, scalars ? scalars->b : 0, false);
     return KN_OK;
 }
+
+kn_status kn__host_row1(kn_op_call *call) { return host_row(call, 1); }
+kn_status kn__host_row2(kn_op_call *call) { return host_row(call, 2); }
+kn_status kn__host_row3(kn_op_call *call) { return host_row(call, 3); }
 
 static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call, const kn_row *row) {
     job j;
@@ -367,8 +371,8 @@ static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call, 
 }
 
 kn_status kn__host_row_back(kn_op_call *call) {
-    const kn_row *row = row_of(call, 1);
-    if (!row) return kn_last_error()->status;
+    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 1u);
+    if (!row->d[0]) return no_loop(call);
     int64_t n = call->in[0]->n;
     if (!is_plain(call, n)) return run_row_back(call, row);
     const void *in[5];
@@ -383,8 +387,8 @@ kn_status kn__host_row_back(kn_op_call *call) {
 }
 
 kn_status kn__host_row_back2(kn_op_call *call) {
-    const kn_row *row = row_of(call, 2);
-    if (!row) return kn_last_error()->status;
+    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 2u);
+    if (!row->d[0]) return no_loop(call);
     job j;
     job_init(&j, call, row, 2);
     return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);

@@ -40,7 +40,7 @@ enum {
         (int)KN__ROW_COMMON > (int)KN__ROW_RARE ? (int)KN__ROW_COMMON : (int)KN__ROW_RARE
 };
 
-/* Of op, which is a row or a comparison. F16 and BF16: F32's; KN_BOOL: KN_U8's. */
+/* Of op, which is a row or a comparison. F16 and BF16: F32's; KN_BOOL and 0: KN_U8's. */
 static inline const kn_row *kn__row(kn_dtype dtype, unsigned op) {
     extern const kn_row *const(*kn__row_tables)[2] __attribute__((visibility("hidden")));
     extern const uint8_t kn__row_columns[KN_BOOL + 1] __attribute__((visibility("hidden")));
