@@ -148,7 +148,7 @@ kn_tensor *kn__give(kn__back *b, int i, kn_op op, void *attr, kn_tensor *const i
 
 /* --- one node --- */
 
-static kn_status saved_bad(kn__node *n, const kn__saved *saved) {
+static __attribute__((noinline)) kn_status saved_bad(kn__node *n, const kn__saved *saved) {
     char text[256];
     kn__node_text(text, sizeof text, n);
     if (!saved->t->storage) {

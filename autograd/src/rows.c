@@ -205,13 +205,18 @@ static kn_status relu_bias(kn__back *b, kn__node *layer) {
 
 /* --- name --- */
 
-/* Gradients that are g itself need no kernel. The others are left. */
-static kn_status pass_on(kn__back *b, const kn_op_needs *needs, unsigned *want) {
-    for (unsigned left = *want; left; left &= left - 1) {
-        int i = __builtin_ctz(left);
-        if (!(needs->first[i] & (KN_NEED_PASS | KN_NEED_ZERO))) continue;
-        *want &= ~(1u << i);
-        if (needs->first[i] & KN_NEED_PASS) KN_TRY(hand_over(b, i, b->g, false));
+/* The wanted gradients that a kernel computes, a bit each. Those that are g itself are handed over;
+ * others are zero. */
+static inline kn_status wanted_of(unsigned *want, kn__back *b, int k) {
+    const kn_op_needs *needs = &kn_op_needs_table[b->node->op];
+    const kn_edge *edges = kn__node_edges(b->node);
+    *want = 0;
+    for (int i = 0; i < k; i++) {
+        if (!kn__pass_wants(b->pass, edges[i])) continue;
+        if (!(needs->first[i] & (KN_NEED_PASS | KN_NEED_ZERO)))
+            *want |= 1u << i;
+        else if (needs->first[i] & KN_NEED_PASS)
+            KN_TRY(hand_over(b, i, b->g, false));
     }
     return KN_OK;
 }
@@ -225,9 +230,8 @@ kn_status kn__rule_row(kn__back *b) {
     }
     kn_op_call call;
     kn_tensor *in[BACK_INPUTS];
-    unsigned want = 0;
-    for (int i = 0; i < k; i++) want |= (unsigned)kn__back_wants(b, i) << i;
-    KN_TRY(pass_on(b, &kn_op_needs_table[n->op], &want));
+    unsigned want;
+    KN_TRY(wanted_of(&want, b, k));
     if (!want) return KN_OK;
     in[0] = b->g;
     for (int i = 1; i <= k + 1; i++) in[i] = KN_NONE;

@@ -164,7 +164,9 @@ const kn_cuda_module *kn__cuda_module(void);
 kn_status kn__host_row1(kn_op_call *call);
 kn_status kn__host_row2(kn_op_call *call);
 kn_status kn__host_row3(kn_op_call *call);
-kn_status kn__host_row_back(kn_op_call *call);
+kn_status kn__host_row1_back(kn_op_call *call);
+kn_status kn__host_row2_back(kn_op_call *call);
+kn_status kn__host_row3_back(kn_op_call *call);
 kn_status kn__host_row_back2(kn_op_call *call);
 #define KN_OP(name, in, out, attr, infer, kernel, ...)                                             \
     kn_status kn__host_##kernel(kn_op_call *call);

@@ -213,26 +213,30 @@ bool kn__infer_row(kn_op_call *call) {
     return like(call, 0, call->in[0]);
 }
 
+/* Whether all inputs broadcast to the shape of `full`; flat: they have it. */
+static __attribute__((noinline)) bool find_flat(kn_op_call *call, const kn_tensor *full) {
+    call->flat = 1;
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        if (t == &kn__none || kn__same_shape(t, full)) continue;
+        kn_shape shape = kn_tensor_shape(full);
+        call->flat = 0;
+        if (kn__broadcast_shape(&shape, t) && shape.n_dims == full->n_dims &&
+            !memcmp(shape.dim, full->dim, (size_t)full->n_dims * sizeof full->dim[0])) {
+            continue;
+        }
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't broadcast to g's");
+    }
+    return true;
+}
+
 /* g, or the first u that is there, has the shape of the results; the others broadcast to it. */
 bool kn__infer_row_back(kn_op_call *call) {
     const kn_tensor *full = call->in[0];
     for (int i = 1; full == &kn__none && i < call->n_in; i++) full = call->in[i];
-    if (!call->flat) {
-        call->flat = 1;
-        for (int i = 0; i < call->n_in; i++) {
-            const kn_tensor *t = call->in[i];
-            if (t == &kn__none || kn__same_shape(t, full)) continue;
-            kn_shape shape = kn_tensor_shape(full);
-            call->flat = 0;
-            if (kn__broadcast_shape(&shape, t) && shape.n_dims == full->n_dims &&
-                !memcmp(shape.dim, full->dim, (size_t)full->n_dims * sizeof full->dim[0])) {
-                continue;
-            }
-            return kn_op_call_fail(call, KN_ERR_SHAPE, "shapes don't broadcast to g's");
-        }
-    }
+    if (!call->flat && !find_flat(call, full)) return false;
     for (unsigned left = call->want; left; left &= left - 1) {
-        if (!like(call, __builtin_ctz(left), full)) return false;
+        if (!kn__like(call, __builtin_ctz(left), full)) return false;
     }
     return true;
 }
@@ -331,9 +335,21 @@ static inline kn_status place(kn__ops_thread *self, kn_op_call *call) {
     return kn__place(&call->pool, &call->stream, self, call->device);
 }
 
+/* Kept in a register, not computed anew at each use. */
+static inline const kn_op_info *info_of(unsigned op) {
+    const kn_op_info *info = &kn_op_table[op];
+    __asm__("" : "+r"(info));
+    return info;
+}
+
 static inline const char *label_of(const kn_op_call *call, const kn_op_info *info) {
     if (!info->labels) return info->name;
     return info->labels[call->want + ((unsigned)kn_prof_is_on_(KN_PROF_ALL_) << info->row)];
+}
+
+static inline kn_scope begin_scope(const kn_op_call *call, const kn_op_info *info) {
+    kn_scope off = {0};
+    return kn_prof_is_on_(KN_PROF_GRAD_) ? kn_scope_begin_grad(label_of(call, info)) : off;
 }
 
 static inline void end_scope(kn_scope *scope, const kn_op_call *call) {
@@ -366,8 +382,10 @@ static kn_status fill_many(kn__ops_thread *self, kn_op_call *call, const kn_op_i
 }
 
 /* The general case: several results, given ones, and those that only the tape wants. */
-static __attribute__((noinline)) kn_tensor *run_many(kn__ops_thread *self, kn_op_call *call,
-                                                     const kn_op_info *info, bool record) {
+static inline __attribute__((always_inline)) kn_tensor *run_many(kn__ops_thread *self,
+                                                                 kn_op_call *call,
+                                                                 const kn_op_info *info,
+                                                                 bool record) {
     uint8_t asked = call->want, made = asked;
     if (record) call->want = made |= info->out_needs;
     for (int r = 0; r < info->n_out; r++) {
@@ -375,7 +393,7 @@ static __attribute__((noinline)) kn_tensor *run_many(kn__ops_thread *self, kn_op
     }
     if (!info->infer(call)) return failed(call, info, failure());
     kn_scope scope = {0};
-    if (!call->is_view) scope = kn_scope_begin_grad(label_of(call, info));
+    if (!call->is_view) scope = begin_scope(call, info);
     kn_status status = fill_many(self, call, info);
     if (call->n_work) kn__work_end(call, 0);
     if (status == KN_OK && record) {
@@ -443,7 +461,7 @@ static __attribute__((noinline)) kn_tensor *put_off(kn__ops_thread *self, kn_op_
 kn_tensor *kn_op_run(kn_op_call *call) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (__builtin_expect(!self || kn_pending(), 0)) return NULL;
-    const kn_op_info *info = &kn_op_table[call->op];
+    const kn_op_info *info = info_of(call->op);
     if (__builtin_expect(!self->frame, 0)) {
         kn__no_frame();
         kn_error_op(info->name);
@@ -486,8 +504,7 @@ static inline __attribute__((always_inline)) kn_tensor *run_row(kn_op op, kn_ten
     kn_tensor *in[3]; /* a second list: x's stays in registers */
     for (int i = 0; i < n_in; i++) in[i] = x[i];
     kn__ops_thread *self = kn__ops_self;
-    const kn_op_info *info = &kn_op_table[op];
-    __asm__("" : "+r"(info)); /* else computed anew at each use */
+    const kn_op_info *info = info_of(op);
     if (__builtin_expect(!self || !self->frame || kn_pending() || !info->uniform ||
                              self->frame->fuse || self->pending,
                          0)) {

@@ -124,18 +124,19 @@ enum { SCALARS_0 = 0, SCALARS_1 = sizeof(kn_attr_scalars), SCALARS_2 = SCALARS_1
                        .in = classes,                                                              \
                        .in_name = names},
 #define BACK(name_, s, k, order_, suffix, n, classes, names)                                       \
-    [KN_OP_##name_##_##suffix] = {.name = #name_ "_" #suffix,                                      \
-                                  .labels = order_ == 1 ? name_##_labels : NULL,                   \
-                                  .infer = kn__infer_row_back,                                     \
-                                  .host = kn__host_row_##suffix,                                   \
-                                  .n_in = n,                                                       \
-                                  .n_out = k,                                                      \
-                                  .flags = KN_FLAG_ACC,                                            \
-                                  .row = k,                                                        \
-                                  .order = order_,                                                 \
-                                  .attr_bytes = SCALARS_##s,                                       \
-                                  .in = classes,                                                   \
-                                  .in_name = names},
+    [KN_OP_##name_##_##                                                                            \
+        suffix] = {.name = #name_ "_" #suffix,                                                     \
+                   .labels = order_ == 1 ? name_##_labels : NULL,                                  \
+                   .infer = kn__infer_row_back,                                                    \
+                   .host = order_ == 1 ? kn__host_row##k##_back : kn__host_row_back2,              \
+                   .n_in = n,                                                                      \
+                   .n_out = k,                                                                     \
+                   .flags = KN_FLAG_ACC,                                                           \
+                   .row = k,                                                                       \
+                   .order = order_,                                                                \
+                   .attr_bytes = SCALARS_##s,                                                      \
+                   .in = classes,                                                                  \
+                   .in_name = names},
 
 const kn_op_info kn_op_table[KN_OP_COUNT] = {
 #define KN_ROW1(name, s, domain, x, ...)                                                           \

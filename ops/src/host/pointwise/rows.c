@@ -370,13 +370,13 @@ static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call, 
     return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
 }
 
-kn_status kn__host_row_back(kn_op_call *call) {
+static inline __attribute__((always_inline)) kn_status host_row_back(kn_op_call *call, int n_x) {
     const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 1u);
-    if (!row->d[0]) return no_loop(call);
     int64_t n = call->in[0]->n;
+    if (__builtin_expect(!row->d[0], 0)) return no_loop(call);
     if (!is_plain(call, n)) return run_row_back(call, row);
-    const void *in[5];
-    for (int k = 0; k < call->n_in; k++) in[k] = call->in[k]->data; /* NULL of KN_NONE */
+    const void *in[5];                                           /* g, x…, z */
+    for (int k = 0; k < n_x + 2; k++) in[k] = call->in[k]->data; /* NULL of KN_NONE */
     const kn_attr_scalars *scalars = call->attr;
     double p = scalars ? scalars->a : 0, q = scalars ? scalars->b : 0;
     for (unsigned left = call->want; left; left &= left - 1) {
@@ -385,6 +385,10 @@ kn_status kn__host_row_back(kn_op_call *call) {
     }
     return KN_OK;
 }
+
+kn_status kn__host_row1_back(kn_op_call *call) { return host_row_back(call, 1); }
+kn_status kn__host_row2_back(kn_op_call *call) { return host_row_back(call, 2); }
+kn_status kn__host_row3_back(kn_op_call *call) { return host_row_back(call, 3); }
 
 kn_status kn__host_row_back2(kn_op_call *call) {
     const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 2u);
@@ -401,7 +405,7 @@ kn_status kn__host_relu_bias_back(kn_op_call *call) {
     part.op = KN_OP_relu_back, part.n_in = 3, part.n_out = 1, part.want = 1, part.flat = 1;
     part.attr = NULL, part.accumulate = 0, part.given = 0;
     part.in = (kn_tensor *const[]){g, KN_NONE, y};
-    KN_TRY(kn__host_row_back(&part));
+    KN_TRY(kn__host_row1_back(&part));
     part.op = KN_OP_sum, part.n_in = 1, part.attr = call->attr;
     part.accumulate = call->accumulate >> 1 & 1;
     part.in = &call->out[0], part.out[0] = call->out[1];
