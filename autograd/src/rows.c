@@ -125,19 +125,28 @@ static kn_status point_at_sinks(kn__back *b, int first, kn_op_call *call, const 
     return KN_OK;
 }
 
-/* Runs a call whose result r is, summed where it was broadcast, the gradient of input first + r. */
-static kn_status give_all(kn__back *b, int first, kn_op_call *call) {
+/* Runs a call whose result r is, summed where it was broadcast, the gradient of input first + r.
+ * own: a tensor of that shape whose place the first of the wanted results may take; or NULL. */
+static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *own) {
     const kn_tensor *like = NULL;
     for (int i = 0; !like; i++) {
         if (call->in[i] != KN_NONE) like = call->in[i];
     }
     KN_TRY(point_at_sinks(b, first, call, like));
+    unsigned left = call->want & ~(unsigned)call->given, low = call->want & -(unsigned)call->want;
+    if (own && left & low) {
+        call->given |= (uint8_t)low;
+        call->out[__builtin_ctz(low)] = kn_tensor_retain(own);
+    }
     call->loose = !b->pass->again;
     call->dtype = like->dtype;
     call->device = like->storage->device;
-    if (!kn_op_run(call)) return kn_check();
+    if (!kn_op_run(call)) {
+        if (own && left & low) kn_tensor_release(own);
+        return kn_check();
+    }
     kn_status status = KN_OK;
-    for (unsigned left = call->want & ~(unsigned)call->given; left; left &= left - 1) {
+    for (; left; left &= left - 1) {
         int r = __builtin_ctz(left);
         if (status == KN_OK)
             status = hand_over(b, first + r, call->out[r], call->loose);
@@ -253,7 +262,7 @@ kn_status kn__rule_row(kn__back *b) {
         edges[k + 1] = 0;
         call.edge = edges;
     }
-    return give_all(b, 0, &call);
+    return give_all(b, 0, &call, n->flat ? kn__back_last_use(b) : NULL);
 }
 
 /* --- name_back --- */
@@ -321,7 +330,7 @@ kn_status kn__rule_row_back(kn__back *b) {
     kn_op_call_init(&call, (kn_op)(n->op + 1), kn__node_attr(n), in, 2 * k + 1);
     call.want = (uint8_t)want;
     if (b->pass->again) call.edge = edges;
-    return give_all(b, 1, &call);
+    return give_all(b, 1, &call, NULL);
 }
 
 /* --- name_back2 --- */
@@ -352,5 +361,5 @@ kn_status kn__rule_row_back2(kn__back *b) {
     kn_op_call_init(&call, (kn_op)n->op, kn__node_attr(n), in, 2 * k + 1);
     call.want = (uint8_t)want;
     if (b->pass->again) call.edge = edges;
-    return give_all(b, 0, &call);
+    return give_all(b, 0, &call, NULL);
 }

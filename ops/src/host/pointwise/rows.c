@@ -69,8 +69,8 @@ static void run_loops(const job *j, void *const to[], const void *const in[], in
         return;
     }
     int k = j->n_out;
-    if (j->order == 1) {
-        for (int r = 0; r < k; r++) {
+    if (j->order == 1) { /* the first result is the last that is made: it may be in g's place */
+        for (int r = k - 1; r >= 0; r--) {
             if (to[r]) j->row->d[r](to[r], in, n, j->p, j->q, accumulate >> r & 1);
         }
         return;
@@ -379,9 +379,9 @@ static inline __attribute__((always_inline)) kn_status host_row_back(kn_op_call 
     for (int k = 0; k < n_x + 2; k++) in[k] = call->in[k]->data; /* NULL of KN_NONE */
     const kn_attr_scalars *scalars = call->attr;
     double p = scalars ? scalars->a : 0, q = scalars ? scalars->b : 0;
-    for (unsigned left = call->want; left; left &= left - 1) {
-        int r = __builtin_ctz(left);
-        row->d[r](call->out[r]->data, in, n, p, q, call->accumulate >> r & 1);
+    for (int r = n_x - 1; r >= 0; r--) { /* the first may be in g's place */
+        if (call->want >> r & 1)
+            row->d[r](call->out[r]->data, in, n, p, q, call->accumulate >> r & 1);
     }
     return KN_OK;
 }
