@@ -168,6 +168,31 @@ static void backward_is_linear_in_the_incoming_gradient(void **state) {
     }
 }
 
+/* One of two gradients takes the place of the one that both are made from, unless they are
+ * recorded.
+ */
+static void gradients_in_place_are_those_of_recorded_ones(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {16, 1024, 1025, 70001};
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16};
+    for (int i = 0; i < 12; i++) {
+        const kn_shape shape = KN_SHAPE(sizes[i % 4]);
+        KN_TAPE(.threads = 2);
+        kn_tensor *x[2];
+        for (int k = 0; k < 2; k++) x[k] = kn_watch(kn_cast(kn_full(shape, 2 - k), dtypes[i / 4]));
+        kn_tensor *z = kn_tanh(kn_mul(kn_sqrt(x[0]), kn_exp(x[1]))), *want[2], *got[2];
+        assert_ok(kn_gradients(got, z, x, 2, &(kn_gradients_options){.keep = 1}));
+        assert_ok(kn_gradients(want, z, x, 2, &(kn_gradients_options){.again = 1}));
+        for (int k = 0; k < 2; k++) {
+            kn_tensor *a = kn_cast(got[k], KN_F64), *b = kn_cast(want[k], KN_F64);
+            assert_true(ops_at(b, 0) != 0);
+            for (int64_t at = 0; at < sizes[i % 4]; at++) {
+                assert_close(ops_at(a, at), ops_at(b, at), 0, 0);
+            }
+        }
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_op_has_a_rule_or_nograd), OPS_TEST(every_rule_has_a_case),
                      OPS_TEST(first_derivatives_agree_with_differences),
@@ -176,5 +201,6 @@ int main(void) {
                      OPS_TEST(pow_is_safe_at_base_zero), OPS_TEST(ties_share_the_gradient),
                      OPS_TEST(a_cast_to_f32_gives_its_gradient_back_in_f64),
                      OPS_TEST(moving_to_another_device_moves_the_gradient_back),
-                     OPS_TEST(backward_is_linear_in_the_incoming_gradient));
+                     OPS_TEST(backward_is_linear_in_the_incoming_gradient),
+                     OPS_TEST(gradients_in_place_are_those_of_recorded_ones));
 }
