@@ -313,7 +313,8 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
     size_t n_in = call->n_in, attr_bytes = call->attr_bytes ? call->attr_bytes : info->attr_bytes;
     /* Room for all that may be there; what isn't goes back. */
-    size_t dims_bytes = call->n_out * (size_t)KN_DIMS_MAX * sizeof(int64_t), edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
+    size_t dims_bytes = call->n_out * (size_t)KN_DIMS_MAX * sizeof(int64_t),
+           edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
            saved_at = edges_at + n_in * sizeof(kn_edge);
     char *before = tape->at;
     kn__node *n = arena_take(tape, saved_at + 12 * sizeof(kn__saved) + dims_bytes + attr_bytes);
