@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu.h"
 #include "launch.h"
 #include "ranks.h"
 
@@ -69,6 +70,7 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
 void kn_comm_destroy(kn_comm *comm) {
     if (!comm) return;
     kn__comm_worker_end(comm);
+    kn__gpu_end(comm);
     if (comm->notice.pending && comm->transport && comm->state)
         comm->transport->cancel(comm->state, &comm->notice.request);
     if (comm->transport && comm->state) comm->transport->close(comm->state, comm->broken);
@@ -134,11 +136,8 @@ const char *kn_comm_kind(const kn_comm *comm) { return comm->kind; }
 /* --- for the calls --- */
 
 kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes) {
-    if (comm->broken)
-        return KN_FAIL(KN_ERR_PEER, "the communicator is broken since: %s", comm->why);
-    comm->n_calls++;
-    comm->call = name;
-    comm->call_bytes = bytes;
+    if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
+    comm->now = (kn__call){name, atomic_fetch_add(&comm->n_calls, 1) + 1, bytes};
     kn_prof_metric(0, bytes);
     return KN_OK;
 }
@@ -150,7 +149,7 @@ kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
         size_t whole = (bytes + 4095) / 4096 * 4096;
         comm->scratch = aligned_alloc(4096, whole);
         if (!comm->scratch)
-            return KN_FAIL(KN_ERR_OOM, "%s: no host memory for %zu bytes", comm->call, bytes);
+            return KN_FAIL(KN_ERR_OOM, "%s: no host memory for %zu bytes", comm->now.name, bytes);
         comm->scratch_bytes = whole;
     }
     *out = comm->scratch;
@@ -160,7 +159,7 @@ kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n) {
     if (comm->n_ask < n) {
         kn__ask *ask = realloc(comm->ask, (size_t)n * sizeof *ask);
-        if (!ask) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->call);
+        if (!ask) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->now.name);
         comm->ask = ask;
         comm->n_ask = n;
     }
@@ -173,10 +172,14 @@ static kn_status tensor_check(const char *name, const kn_comm *comm, kn_tensor *
     KN_TRY(kn_check());
     if (!comm || !t || t == KN_NONE)
         return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", name, comm ? "the tensor" : "comm");
-    if (kn_device_kind_get(kn_tensor_device(t)) != KN_DEVICE_HOST)
-        return KN_FAIL(KN_ERR_DEVICE, "%s: %s moves tensors of the host; this one is on %s", name,
-                       comm->kind, kn_device_name(kn_tensor_device(t)));
+    if (kn_device_kind_get(kn_tensor_device(t)) == KN_DEVICE_SIM)
+        return KN_FAIL(KN_ERR_DEVICE, "%s: the tensor is on %s, which has no data", name,
+                       kn_device_name(kn_tensor_device(t)));
     return KN_OK;
+}
+
+static bool is_on_gpu(const kn_tensor *t) {
+    return kn_device_kind_get(kn_tensor_device(t)) == KN_DEVICE_CUDA;
 }
 
 static size_t bytes_of(const kn_tensor *t) {
@@ -201,7 +204,30 @@ static kn_status parts_check(const char *name, const kn_comm *comm, const kn_ten
     if (kn_tensor_dtype(whole) != kn_tensor_dtype(part))
         return KN_FAIL(KN_ERR_DTYPE, "%s: %s and %s", name, kn_dtype_name(kn_tensor_dtype(whole)),
                        kn_dtype_name(kn_tensor_dtype(part)));
+    if (kn_tensor_device(whole) != kn_tensor_device(part))
+        return KN_FAIL(KN_ERR_DEVICE, "%s: tensors on %s and %s", name,
+                       kn_device_name(kn_tensor_device(whole)),
+                       kn_device_name(kn_tensor_device(part)));
     return KN_OK;
+}
+
+static kn_status op_check(const char *name, const kn_tensor *t, kn_comm_op op) {
+    return is_on_gpu(t) ? kn__gpu_check(name, kn_tensor_dtype(t), op)
+                        : kn__reduce_check(name, kn_tensor_dtype(t), op);
+}
+
+/* The work has all but the arrays and the stream; out or in may be NULL, or both the same. */
+static kn_status gpu_run(kn_comm *comm, const char *name, kn__engine_work work, kn_tensor *out,
+                         kn_tensor *in, const kn_tensor *bytes_in) {
+    kn_tensor *t = out ? out : in;
+    kn_stream stream = NULL;
+    KN_TRY(kn__gpu_stream(&stream, kn_tensor_device(t)));
+    if (out) work.out = kn_data_mut(out);
+    work.in = in == out ? work.out : in ? kn_data(in) : NULL;
+    work.stream = stream;
+    work.dtype = (int)kn_tensor_dtype(t);
+    KN_TRY(kn_check());
+    return kn__gpu_run(comm, name, kn_tensor_device(t), &work, bytes_of(bytes_in));
 }
 
 /* --- collectives --- */
@@ -209,7 +235,13 @@ static kn_status parts_check(const char *name, const kn_comm *comm, const kn_ten
 kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op) {
     KN_SCOPE("all_reduce");
     KN_TRY(tensor_check("kn_comm_all_reduce", comm, t));
-    KN_TRY(kn__reduce_check("kn_comm_all_reduce", kn_tensor_dtype(t), op));
+    KN_TRY(op_check("kn_comm_all_reduce", t, op));
+    if (is_on_gpu(t))
+        return gpu_run(
+            comm, "all_reduce",
+            (kn__engine_work){
+                .what = KN__ENGINE_ALL_REDUCE, .n = (size_t)kn_tensor_numel(t), .op = (int)op},
+            t, t, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "all_reduce", bytes_of(t)));
     if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
@@ -232,6 +264,12 @@ kn_status kn_comm_broadcast(kn_comm *comm, kn_tensor *t, int root) {
     KN_SCOPE("broadcast");
     KN_TRY(tensor_check("kn_comm_broadcast", comm, t));
     KN_TRY(rank_check("kn_comm_broadcast", comm, root));
+    if (is_on_gpu(t))
+        return gpu_run(
+            comm, "broadcast",
+            (kn__engine_work){
+                .what = KN__ENGINE_BROADCAST, .n = (size_t)kn_tensor_numel(t), .peer = root},
+            t, t, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "broadcast", bytes_of(t)));
     if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
@@ -245,6 +283,11 @@ kn_status kn_comm_all_gather(kn_comm *comm, kn_tensor *out, kn_tensor *t) {
     KN_TRY(tensor_check("kn_comm_all_gather", comm, out));
     KN_TRY(tensor_check("kn_comm_all_gather", comm, t));
     KN_TRY(parts_check("kn_comm_all_gather", comm, out, t));
+    if (is_on_gpu(t))
+        return gpu_run(
+            comm, "all_gather",
+            (kn__engine_work){.what = KN__ENGINE_ALL_GATHER, .n = (size_t)kn_tensor_numel(t)}, out,
+            t, out);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "all_gather", bytes_of(out)));
     if (!kn_tensor_numel(t)) return KN_OK;
@@ -260,7 +303,13 @@ kn_status kn_comm_reduce_scatter(kn_comm *comm, kn_tensor *out, kn_tensor *t, kn
     KN_TRY(tensor_check("kn_comm_reduce_scatter", comm, out));
     KN_TRY(tensor_check("kn_comm_reduce_scatter", comm, t));
     KN_TRY(parts_check("kn_comm_reduce_scatter", comm, t, out));
-    KN_TRY(kn__reduce_check("kn_comm_reduce_scatter", kn_tensor_dtype(t), op));
+    KN_TRY(op_check("kn_comm_reduce_scatter", t, op));
+    if (is_on_gpu(t))
+        return gpu_run(comm, "reduce_scatter",
+                       (kn__engine_work){.what = KN__ENGINE_REDUCE_SCATTER,
+                                         .n = (size_t)kn_tensor_numel(out),
+                                         .op = (int)op},
+                       out, t, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "reduce_scatter", bytes_of(t)));
     if (!kn_tensor_numel(t)) return KN_OK;
@@ -295,6 +344,11 @@ kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
     KN_SCOPE("send");
     kn__ask ask;
     KN_TRY(peer_check("kn_comm_send", comm, t, to));
+    if (is_on_gpu(t))
+        return gpu_run(
+            comm, "send",
+            (kn__engine_work){.what = KN__ENGINE_SEND, .n = (size_t)kn_tensor_numel(t), .peer = to},
+            NULL, t, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "send", bytes_of(t)));
     if (!kn_tensor_numel(t)) return KN_OK;
@@ -308,6 +362,12 @@ kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
     KN_SCOPE("receive");
     kn__ask ask;
     KN_TRY(peer_check("kn_comm_receive", comm, t, from));
+    if (is_on_gpu(t))
+        return gpu_run(
+            comm, "receive",
+            (kn__engine_work){
+                .what = KN__ENGINE_RECEIVE, .n = (size_t)kn_tensor_numel(t), .peer = from},
+            t, NULL, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_call(comm, "receive", bytes_of(t)));
     if (!kn_tensor_numel(t)) return KN_OK;

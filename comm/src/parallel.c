@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu.h"
 #include "mix.h"
 #include "now.h"
 #include "parallel.h"
@@ -16,7 +17,35 @@ static kn_status reduce_job(kn_comm *comm, kn__job *job) {
     return kn__all_reduce(comm, job->data, job->n, job->dtype, job->op);
 }
 
+/* Makes a stream wait for what another has got so far. */
+static kn_status stream_follow(kn_parallel *p, kn_stream stream, kn_stream other) {
+    KN_TRY(kn_event_record(p->event, other));
+    return kn_event_wait(p->event, stream);
+}
+
+/* Backward's kernels of later gradients run beside it. */
+static kn_status bucket_enqueue(kn_parallel *p, bucket *b) {
+    KN_SCOPE("all_reduce");
+    char *data = p->arena + (size_t)b->begin * p->item;
+    size_t n = (size_t)(b->end - b->begin);
+    kn_stream pass = NULL;
+    kn__engine_work work = {.what = KN__ENGINE_ALL_REDUCE,
+                            .in = data,
+                            .out = data,
+                            .n = n,
+                            .dtype = (int)p->dtype,
+                            .op = KN_COMM_MEAN,
+                            .stream = p->stream};
+    b->is_posted = true;
+    p->n_posted++;
+    KN_TRY(kn__gpu_stream(&pass, p->gpu));
+    KN_TRY(stream_follow(p, p->stream, pass));
+    p->stats.bytes += n * p->item;
+    return kn__gpu_run(p->comm, "all_reduce", p->gpu, &work, n * p->item);
+}
+
 static kn_status bucket_post(kn_parallel *p, bucket *b) {
+    if (p->gpu) return bucket_enqueue(p, b);
     b->job = (kn__job){.run = reduce_job,
                        .data = p->arena + (size_t)b->begin * p->item,
                        .n = b->end - b->begin,
@@ -129,6 +158,12 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
 
 static kn_status buckets_wait(kn_parallel *p) {
     kn_status status = p->failed;
+    kn_stream pass = NULL;
+    if (p->gpu) {
+        KN_TRY(status);
+        KN_TRY(kn__gpu_stream(&pass, p->gpu));
+        return stream_follow(p, pass, p->stream);
+    }
     for (int i = 0; i < p->n_buckets; i++) {
         bucket *b = &p->buckets[i];
         if (!b->is_posted) continue;
@@ -203,10 +238,10 @@ static kn_status params_check(kn_params *params, kn_comm *comm) {
                            "cannot average",
                            name);
     }
-    if (kn_device_kind_get(kn_params_device(params)) != KN_DEVICE_HOST && comm->size > 1)
+    if (kn_device_kind_get(kn_params_device(params)) == KN_DEVICE_SIM && comm->size > 1)
         return KN_FAIL(KN_ERR_DEVICE,
-                       "kn_parallel_create: %s moves tensors of the host; the parameters are on %s",
-                       kn_comm_kind(comm), kn_device_name(kn_params_device(params)));
+                       "kn_parallel_create: the parameters are on %s, which has no data",
+                       kn_device_name(kn_params_device(params)));
     KN_TRY(agree(&is_same, comm, hash));
     if (is_same) return KN_OK;
     return KN_FAIL(KN_ERR_SHAPE,
@@ -216,9 +251,20 @@ static kn_status params_check(kn_params *params, kn_comm *comm) {
 }
 
 static kn_status values_broadcast(kn_params *params, kn_comm *comm) {
+    if (comm->size == 1) return KN_OK;
     for (int i = 0; i < kn_params_count(params); i++)
         KN_TRY(kn_comm_broadcast(comm, kn_params_at(params, i, NULL), 0));
     return KN_OK;
+}
+
+static kn_status gpu_prepare(kn_parallel *p) {
+    kn_device *device = kn_params_device(p->params);
+    if (p->comm->size == 1 || kn_device_kind_get(device) != KN_DEVICE_CUDA) return KN_OK;
+    KN_TRY(kn_event_create(&p->event, device));
+    kn_status status = kn_stream_create(&p->stream, device);
+    if (status < 0) kn_event_destroy(p->event);
+    if (status == KN_OK) p->gpu = device;
+    return status;
 }
 
 kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm,
@@ -246,6 +292,11 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
     p->dtype = kn_params_dtype(params);
     p->item = kn_dtype_bytes(p->dtype);
     kn__parallel_batch_init(p);
+    kn_status status = gpu_prepare(p);
+    if (status < 0) {
+        free(p);
+        return status;
+    }
     if (comm->size > 1) kn_params_on_grad(params, gradient_ready, p);
     *out = p;
     return KN_OK;
@@ -257,6 +308,8 @@ void kn_parallel_destroy(kn_parallel *parallel) {
         kn__comm_drain(parallel->comm);
         kn_params_on_grad(parallel->params, NULL, NULL);
     }
+    if (parallel->gpu) kn_stream_destroy(parallel->gpu, parallel->stream);
+    kn_event_destroy(parallel->event);
     free(parallel->buckets);
     free(parallel);
 }

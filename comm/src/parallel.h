@@ -28,6 +28,9 @@ struct kn_parallel {
     bool is_twice;    /* a gradient was finished after its bucket was posted */
     kn_status failed; /* of the hook */
     kn_parallel_stats stats;
+    kn_device *gpu;   /* of the parameters; NULL: they are on the host */
+    kn_stream stream; /* the reductions', beside that of the pass */
+    kn_event *event;
     kn_optim *optim; /* kn_parallel_shard; borrowed */
     bool is_cut;     /* its state */
     kn_batch_ranks batch;

@@ -38,6 +38,14 @@ typedef struct kn__job {
     struct kn__job *next;
 } kn__job;
 
+/* A call of the user's, for messages. */
+typedef struct kn__call {
+    const char *name;
+    uint64_t number, bytes;
+} kn__call;
+
+typedef struct kn__gpu kn__gpu;
+
 struct kn_comm {
     const kn__transport *transport; /* NULL: one rank */
     void *state;
@@ -45,9 +53,8 @@ struct kn_comm {
     int rank, size, local_rank, local_size;
     kn__peer *peer; /* [size] */
     uint64_t timeout_ns;
-    uint64_t n_calls;
-    const char *call; /* the running one's name, for messages */
-    uint64_t call_bytes;
+    _Atomic uint64_t n_calls;
+    kn__call now; /* the running one; like the transport, the worker's while it works */
     void *scratch;
     size_t scratch_bytes;
     const void **sources; /* [size]: room for the arrays of a sum */
@@ -55,9 +62,10 @@ struct kn_comm {
     int n_ask;
     kn__ask notice; /* always expected */
     char notice_text[NOTICE_BYTES];
-    bool broken;
-    char why[NOTICE_BYTES + 256];
-    _Atomic uint64_t give_up_ns; /* kn_comm_interrupt: 0: not called */
+    atomic_bool broken;
+    char why[NOTICE_BYTES + 256]; /* written before that is set */
+    kn__gpu *gpu;                 /* gpu.h; NULL: no call had a tensor of a GPU */
+    _Atomic uint64_t give_up_ns;  /* kn_comm_interrupt: 0: not called */
 
     /* The worker; started with the first job. */
     pthread_t thread;
@@ -72,6 +80,8 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
                         int size, uint64_t timeout_ns);
 /* Opens a call: the name is a literal. Fails on a broken communicator. */
 kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes);
+/* The error of a broken communicator. */
+kn_status kn__comm_fail_broken(const kn_comm *comm);
 /* Memory of the communicator's own, until the next call of this. */
 kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes);
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
@@ -85,6 +95,12 @@ kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes
  * waits for one that itself waits hears the reason first. On failure all `n` of `all` are over. */
 kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
                         int n_all);
+/* What ends a wait that is not for messages: a rank that ended, or a notice. */
+kn_status kn__comm_look(kn_comm *comm);
+/* Fails if a rank does not answer within a quarter of the time-out. */
+kn_status kn__comm_roll_call(kn_comm *comm);
+/* The running call fails by what happened to this rank. */
+kn_status kn__comm_fail_self(kn_comm *comm, const char *what);
 /* Starts to listen for the notices of others. */
 kn_status kn__comm_listen(kn_comm *comm);
 /* The state of this process, for the others. */
@@ -129,5 +145,6 @@ void kn__comm_worker_end(kn_comm *comm);
 
 /* --- module.c --- */
 kn_status kn__comm_module(const kn__transport **out, const char *kind);
+kn_status kn__comm_engine(const kn__engine **out, const char *kind);
 
 #endif

@@ -64,6 +64,10 @@ kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim *optim) {
                        parallel ? "optim" : "parallel");
     if (parallel->optim)
         return KN_FAIL(KN_ERR_INVALID, "kn_parallel_shard: there is an optimiser already");
+    if (parallel->gpu)
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_parallel_shard: only on the host; the parameters are on %s",
+                       kn_device_name(parallel->gpu));
     parallel->optim = optim;
     return KN_OK;
 }

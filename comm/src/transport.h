@@ -17,7 +17,7 @@ typedef struct kn__request {
     void *handle;
 } kn__request;
 
-enum { KN__TAG_INPUT = 1, KN__TAG_RESULT, KN__TAG_USER, KN__TAG_NOTICE };
+enum { KN__TAG_INPUT = 1, KN__TAG_RESULT, KN__TAG_USER, KN__TAG_NOTICE, KN__TAG_ROLL };
 
 typedef struct kn__transport {
     uint32_t abi;
@@ -45,5 +45,51 @@ typedef struct kn__transport {
 /* What a module exports. */
 typedef const kn__transport *(*kn__transport_fn)(void);
 #define KN__TRANSPORT_SYMBOL "kn_comm_transport_get"
+
+/* The seam for tensors of GPUs: whole collectives, which a library such as NCCL enqueues on a
+ * stream. libknet_comm_nccl.so holds one table. Any thread may call. What fails writes its reason
+ * to why [KN__ENGINE_WHY_BYTES]. */
+enum { KN__ENGINE_ABI = 1, KN__ENGINE_ID_BYTES = 128, KN__ENGINE_WHY_BYTES = 512 };
+
+typedef enum kn__engine_what {
+    KN__ENGINE_ALL_REDUCE = 0,
+    KN__ENGINE_BROADCAST,
+    KN__ENGINE_ALL_GATHER,
+    KN__ENGINE_REDUCE_SCATTER,
+    KN__ENGINE_SEND,
+    KN__ENGINE_RECEIVE
+} kn__engine_what;
+
+typedef struct kn__engine_work {
+    kn__engine_what what;
+    const void *in;
+    void *out; /* may be in; of a gather or scatter in place, the rank's own part of the other */
+    size_t n;  /* elements: of a gather or scatter, of one rank's part */
+    int dtype; /* kn_dtype */
+    int op;    /* kn_comm_op */
+    int peer;  /* root, receiver or sender */
+    void *stream;
+} kn__engine_work;
+
+typedef struct kn__engine {
+    uint32_t abi;
+    const char *kind;
+    /* The name of a new world, for all its ranks. */
+    bool (*id_make)(unsigned char id[KN__ENGINE_ID_BYTES], char *why);
+    /* Begins to join it; test() says when that is done. */
+    bool (*open)(void **state, const unsigned char id[KN__ENGINE_ID_BYTES], int rank, int size,
+                 int cuda_device, char *why);
+    /* Begins to enqueue the work; test() says when all of it is on its stream. */
+    bool (*enqueue)(void *state, const kn__engine_work *work, char *why);
+    /* 1: idle; 0: not yet; -1: failed. */
+    int (*test)(void *state, char *why);
+    /* Ends all work that is enqueued; every later call of enqueue and test fails. */
+    void (*give_up)(void *state);
+    /* Leaves the world, waiting for the others at most so long, and frees the state. */
+    void (*close)(void *state, uint64_t wait_ns);
+} kn__engine;
+
+typedef const kn__engine *(*kn__engine_fn)(void);
+#define KN__ENGINE_SYMBOL "kn_comm_engine_get"
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu.h"
 #include "mix.h"
 #include "now.h"
 #include "ranks.h"
@@ -92,21 +93,26 @@ static void notices_send(kn_comm *comm, const char *text) {
 static kn_status broken(kn_comm *comm, const char *reason, bool tell) {
     snprintf(comm->why, sizeof comm->why, "%s", reason);
     if (tell) notices_send(comm, reason);
-    comm->broken = true;
+    atomic_store(&comm->broken, true);
     return KN_FAIL(KN_ERR_PEER, "%s", comm->why);
+}
+
+kn_status kn__comm_fail_broken(const kn_comm *comm) {
+    return KN_FAIL(KN_ERR_PEER, "the communicator is broken since: %s", comm->why);
 }
 
 void kn_comm_abort(kn_comm *comm, const char *why) {
     char text[NOTICE_BYTES];
-    if (!comm || !comm->transport || comm->broken) return;
+    if (!comm || !comm->transport || atomic_load(&comm->broken)) return;
+    kn__gpu_abandon(comm);
     kn__comm_drain(comm);
-    if (comm->broken) return;
+    if (atomic_load(&comm->broken)) return;
     const kn__peer *self = &comm->peer[comm->rank];
     snprintf(text, sizeof text, "rank %d of %d (%.40s, process %" PRId64 ") failed: %.300s",
              comm->rank, comm->size, self->host, self->pid, why);
     notices_send(comm, text);
     snprintf(comm->why, sizeof comm->why, "this rank failed: %.300s", why);
-    comm->broken = true;
+    atomic_store(&comm->broken, true);
 }
 
 void kn_comm_interrupt(kn_comm *comm, double seconds) {
@@ -120,10 +126,21 @@ static kn_status fail_by(kn_comm *comm, int rank, const char *what) {
     char text[NOTICE_BYTES];
     const kn__peer *peer = &comm->peer[rank];
     snprintf(text, sizeof text,
-             "%s (call %" PRIu64 ", %s): rank %d of %d (%.63s, process %" PRId64 ") %s", comm->call,
-             comm->n_calls, kn__bytes_text((double)comm->call_bytes).text, rank, comm->size,
-             peer->host, peer->pid, what);
+             "%s (call %" PRIu64 ", %s): rank %d of %d (%.63s, process %" PRId64 ") %s",
+             comm->now.name, comm->now.number, kn__bytes_text((double)comm->now.bytes).text, rank,
+             comm->size, peer->host, peer->pid, what);
     return broken(comm, text, true);
+}
+
+kn_status kn__comm_fail_self(kn_comm *comm, const char *what) {
+    char text[NOTICE_BYTES];
+    const kn__peer *self = &comm->peer[comm->rank];
+    snprintf(text, sizeof text,
+             "rank %d of %d (%.63s, process %" PRId64 ") failed in %s (call %" PRIu64
+             ", %s): %.250s",
+             comm->rank, comm->size, self->host, self->pid, comm->now.name, comm->now.number,
+             kn__bytes_text((double)comm->now.bytes).text, what);
+    return broken(comm, text, comm->transport != NULL);
 }
 
 static kn_status fail_by_notice(kn_comm *comm) {
@@ -131,7 +148,7 @@ static kn_status fail_by_notice(kn_comm *comm) {
     comm->notice_text[NOTICE_BYTES - 1] = '\0';
     /* A notice that has a call already names it. */
     if (strncmp(comm->notice_text, "rank ", 5) == 0)
-        snprintf(text, sizeof text, "%s (call %" PRIu64 "): %s", comm->call, comm->n_calls,
+        snprintf(text, sizeof text, "%s (call %" PRIu64 "): %s", comm->now.name, comm->now.number,
                  comm->notice_text);
     else
         snprintf(text, sizeof text, "%s", comm->notice_text);
@@ -188,6 +205,24 @@ static kn_status test_all(kn_comm *comm, kn__ask ask[], int n, int *late) {
     return KN_OK;
 }
 
+static kn_status notice_look(kn_comm *comm) {
+    if (!comm->notice.pending) return KN_OK;
+    int heard = comm->transport->test(comm->state, &comm->notice.request);
+    comm->notice.pending = heard == 0;
+    return heard > 0 ? fail_by_notice(comm) : KN_OK;
+}
+
+kn_status kn__comm_look(kn_comm *comm) {
+    if (!comm->transport) return KN_OK;
+    KN_TRY(notice_look(comm));
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank || is_alive(comm, r)) continue;
+        KN_TRY(notice_look(comm)); /* sent just before it ended */
+        return fail_by(comm, r, "ended");
+    }
+    return KN_OK;
+}
+
 /* What ends a wait early. A rank that ended may have sent its last message, or a notice that says
  * why, just before: it is tested once more. */
 static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
@@ -195,11 +230,7 @@ static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
     int late = -1;
     for (int i = 0; i < n && !has_dead; i++)
         has_dead = ask[i].pending && !is_alive(comm, ask[i].peer);
-    if (comm->notice.pending) {
-        int heard = comm->transport->test(comm->state, &comm->notice.request);
-        comm->notice.pending = heard == 0;
-        if (heard > 0) return fail_by_notice(comm);
-    }
+    KN_TRY(notice_look(comm));
     if (!has_dead) return KN_OK;
     KN_TRY(test_all(comm, ask, n, &late));
     for (int i = 0; i < n; i++)
@@ -245,4 +276,21 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__a
         all[i].pending = false;
     }
     return KN_FAIL(status, "%s", why.message);
+}
+
+kn_status kn__comm_roll_call(kn_comm *comm) {
+    char here = 0, *there = NULL;
+    kn__ask *ask = NULL;
+    void *room = NULL;
+    int n = 2 * comm->size;
+    if (!comm->transport) return KN_OK;
+    KN_TRY(kn__comm_asks(&ask, comm, n));
+    KN_TRY(kn__comm_scratch(&room, comm, (size_t)comm->size));
+    there = room;
+    for (int r = 0; r < comm->size; r++) {
+        if (r == comm->rank) continue;
+        KN_TRY(kn__comm_receive(comm, &ask[r], &there[r], 1, r, KN__TAG_ROLL));
+        KN_TRY(kn__comm_send(comm, &ask[comm->size + r], &here, 1, r, KN__TAG_ROLL));
+    }
+    return kn__comm_wait(comm, ask, comm->size, 1, ask, n);
 }

@@ -268,6 +268,18 @@ cu_result fake_cuThreadExchangeStreamCaptureMode(unsigned int *mode) {
 FAKE_API cu_result cuDriverGetVersion(int *out);
 cu_result cuDriverGetVersion(int *out) { return fake_cuDriverGetVersion(out); }
 
+/* For libraries that link the driver, under the names of its header. */
+#define LINKED(name, parameters, ...)                                                              \
+    FAKE_API cu_result name parameters;                                                            \
+    cu_result name parameters { return __VA_ARGS__; }
+LINKED(cuDeviceGet, (cu_device * out, int index), fake_cuDeviceGet(out, index))
+LINKED(cuDevicePrimaryCtxRetain, (cu_context * out, cu_device device),
+       fake_cuDevicePrimaryCtxRetain(out, device))
+LINKED(cuDevicePrimaryCtxRelease_v2, (cu_device device), fake_cuDevicePrimaryCtxRelease(device))
+LINKED(cuCtxPushCurrent_v2, (cu_context context), fake_cuCtxPushCurrent(context))
+LINKED(cuCtxPopCurrent_v2, (cu_context * out), fake_cuCtxPopCurrent(out))
+LINKED(cuCtxGetCurrent, (cu_context * out), fake_cuCtxGetCurrent(out))
+
 #ifndef FAKE_CUDA_OLD /* the variant without it stands for a driver before CUDA 11.3 */
 FAKE_API cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
 cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {

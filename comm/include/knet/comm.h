@@ -10,14 +10,20 @@
  * the bytes: "mpi" (libknet_comm_mpi.so, loaded at first use), "sim" (threads of one process with a
  * bandwidth and a latency of choice) or "self" (one rank).
  *
- * Sums add the ranks' values in the order of the ranks, so two runs of the same world give the same
- * bits, on every transport. Each call is a scope of the timer with its bytes. A call that another
- * rank keeps waiting ends after the time-out with a PEER error that names this rank; a rank that
- * ended on the same machine, or failed, is noticed at once. After such an error the communicator
- * is broken: every later call returns the error again.
+ * Tensors are contiguous, on the host or on one GPU a rank. Those of the host move by the
+ * transport; those of a GPU by NCCL, on the stream on which kn_data can be used:
+ * libknet_comm_nccl.so is loaded and the ranks join with the first of them.
  *
- * Tensors are on the host and contiguous. Threads: one at a time uses a communicator;
- * kn_comm_interrupt may be called by any, and by signal handlers.
+ * On the host, sums add the ranks' values in the order of the ranks, so two runs of the same world
+ * give the same bits, on every transport. NCCL has an order of its own, the same in each run of the
+ * same world on the same machines. Each call is a scope of the timer with its bytes. A call that
+ * another rank keeps waiting ends after the time-out with a PEER error that names this rank; a rank
+ * that ended on the same machine, or failed, is noticed at once. Calls on a GPU return once they
+ * are enqueued; the next call returns what went wrong since, and the GPU's stream is free again by
+ * then. After such an error the communicator is broken: every later call returns the error again.
+ *
+ * Threads: one at a time uses a communicator; kn_comm_interrupt may be called by any, and by signal
+ * handlers.
  */
 #ifndef KNET_COMM_H
 #define KNET_COMM_H
@@ -86,8 +92,9 @@ KN_API int kn_comm_local_rank(const kn_comm *comm);
 KN_API int kn_comm_local_size(const kn_comm *comm);
 KN_API const char *kn_comm_kind(const kn_comm *comm);
 
-/* --- collectives. Errors: PEER as above; DEVICE for tensors that are not on the host; DTYPE for
- * sums of f16, bf16 and bool, and means of integers; SHAPE; all with the values --- */
+/* --- collectives. Errors: PEER as above; DEVICE for tensors of a simulated device or of a second
+ * GPU; UNSUPPORTED if NCCL cannot be loaded; DTYPE for sums of bool, and on the host of f16 and
+ * bf16, and means of integers; SHAPE; all with the values --- */
 /* t becomes the combination of all ranks' t. */
 KN_API KN_MUST_CHECK kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op);
 /* t becomes rank `root`'s t. */

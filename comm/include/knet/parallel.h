@@ -10,9 +10,10 @@
  *
  * The arena of the gradients lies in the order in which backward finishes them. It is cut into
  * *buckets*, ranges of it; a thread of the communicator averages a bucket over the ranks once all
- * its gradients are there. Nothing is copied. The first step learns the order and reduces after
- * backward. The means, and so the parameters, have the same bits on every rank and in every run of
- * the same world; they don't depend on the size of the buckets.
+ * its gradients are there. Nothing is copied. On a GPU the reductions run on a stream of their own,
+ * for which kn_parallel_finish makes the frame's stream wait, not the host. The first step learns
+ * the order and reduces after backward. The means, and so the parameters, have the same bits on
+ * every rank and in every run of the same world; they don't depend on the size of the buckets.
  *
  * Cut the data with `rank` and `n_ranks` of kn_loader_options: ranks with equal batches then get
  * the gradients of the joined batch. Where they differ in size, multiply the mean loss of a rank by
@@ -42,8 +43,8 @@ typedef struct kn_parallel_options {
 
 /* Gives every rank the parameters of rank 0, and takes the hook of kn_params_on_grad. Borrows both
  * until it is destroyed. Every rank calls it. Errors: SHAPE if the ranks' parameters differ in
- * number or size; DEVICE for parameters that are not on the host; UNSUPPORTED for row-sparse
- * gradients; PEER. */
+ * number or size; DEVICE for parameters on a simulated device; UNSUPPORTED for row-sparse
+ * gradients, or if NCCL cannot be loaded; PEER. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_create(kn_parallel **out, kn_params *params,
                                                   kn_comm *comm,
                                                   const kn_parallel_options *options);
@@ -65,7 +66,8 @@ KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
  * parameters have the bits of whole states. kn_optim_step uses the gradients up: read them before.
  * Load a checkpoint before the first step. Every rank calls it, before the first step. Borrows
  * `optim`, whose last step comes before kn_parallel_destroy. No-op with one rank. Errors: INVALID
- * for a second optimiser; kn_parallel_finish returns those of kn_optim_shard. */
+ * for a second optimiser; UNSUPPORTED for parameters on a GPU; kn_parallel_finish returns those of
+ * kn_optim_shard. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim *optim);
 /* Gives rank 0 the whole state until the next step, for kn_checkpoint_save. Every rank calls it.
  * No-op without kn_parallel_shard. */
@@ -78,7 +80,7 @@ KN_API KN_MUST_CHECK kn_status kn_parallel_state_join(kn_parallel *parallel);
  * until the destruction. */
 KN_API const kn_batch_ranks *kn_parallel_batch(const kn_parallel *parallel);
 
-/* What the averaging took so far, on this rank. */
+/* What the averaging took so far, on this rank; times are 0 on a GPU: see the timer's. */
 typedef struct kn_parallel_stats {
     int64_t n_steps;    /* of kn_parallel_finish */
     int64_t n_buckets;  /* in a step; 0: not known yet */
