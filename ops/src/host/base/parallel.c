@@ -3,9 +3,12 @@
  *
  * The caller works too, and waits only for helpers that have taken a piece: one that the system
  * hasn't scheduled yet costs nothing, so that a busy machine slows a loop down by its share of the
- * processors and no more. Helpers and callers that run out of work spin for a moment, then sleep.
+ * processors and no more. Helpers and callers that run out of work spin for a moment, then sleep. A
+ * helper must not be woken on the caller's processor, where it could only take turns with it: some
+ * kernels leave it there for milliseconds.
  * Helpers live as long as the process, which is why the library is never unloaded. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -33,6 +36,7 @@ static struct {
     pthread_cond_t work, left;
     loop *last;
     int n_helpers, n_asleep, n_waiting; /* waiting: callers, for helpers to leave */
+    int processor;                      /* of the last caller */
     _Atomic uint32_t n_posted;          /* loops so far */
 } team = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
           .work = PTHREAD_COND_INITIALIZER,
@@ -60,17 +64,38 @@ static loop *find_locked(void) {
     return l;
 }
 
-static void wait_for_work_locked(uint32_t n_seen) {
-    pthread_mutex_unlock(&team.lock);
+/* True: this thread, which may run on `allowed`, keeps off a processor. */
+static bool keep_off(int processor, cpu_set_t *allowed) {
+    cpu_set_t others;
+    if (sched_getaffinity(0, sizeof *allowed, allowed) < 0) return false;
+    others = *allowed;
+    CPU_CLR((size_t)processor, &others);
+    return CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0;
+}
+
+static bool is_posted(uint32_t n_seen) {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&team.n_posted, memory_order_relaxed) != n_seen) break;
+        if (atomic_load_explicit(&team.n_posted, memory_order_relaxed) != n_seen) return true;
         kn__relax();
     }
+    return false;
+}
+
+static void wait_for_work_locked(uint32_t n_seen) {
+    int processor = team.processor;
+    cpu_set_t allowed;
+    pthread_mutex_unlock(&team.lock);
+    bool keeps_off = !is_posted(n_seen) && keep_off(processor, &allowed);
     pthread_mutex_lock(&team.lock);
-    if (find_locked()) return; /* posted by now, counted or not */
-    team.n_asleep++;
-    pthread_cond_wait(&team.work, &team.lock);
-    team.n_asleep--;
+    if (!find_locked()) { /* nothing was posted by now, counted or not */
+        team.n_asleep++;
+        pthread_cond_wait(&team.work, &team.lock);
+        team.n_asleep--;
+    }
+    if (!keeps_off) return;
+    pthread_mutex_unlock(&team.lock);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    pthread_mutex_lock(&team.lock);
 }
 
 static void help_locked(loop *l) {
@@ -130,6 +155,7 @@ static void post(loop *l) {
     while (team.n_helpers < l->n_wanted && helper_start()) team.n_helpers++;
     l->previous = team.last;
     team.last = l;
+    team.processor = sched_getcpu();
     int n_wake = team.n_asleep < l->n_wanted ? team.n_asleep : l->n_wanted;
     pthread_mutex_unlock(&team.lock);
     /* Only now: a helper that spins on it wants the lock next. */
