@@ -62,27 +62,28 @@ kn_tensor *kn__rule_cholesky(kn__back *b, int i) {
     return symmetric(solved(KN_OP_triangular_solve, l, swapped(left), trans));
 }
 
-/* op(a)·x = b: db = op(a)⁻ᵀ·g, d op(a) = -db·xᵀ */
-static kn_tensor *solve_back(kn__back *b, int i, kn_op op) {
-    kn_attr_solve attr = *(const kn_attr_solve *)kn__back_attr(b);
-    kn_tensor *a = kn__saved_in(b, 0);
-    bool trans = attr.trans;
-    attr.trans = !trans;
-    kn_tensor *db = solved(op, a, b->g, attr);
-    if (i == 1 || !db) return db;
-    kn_tensor *x = kn__saved_out(b, 0);
-    kn_tensor *da = trans ? product(x, false, db, true) : product(db, false, x, true);
-    return da ? kn_neg(da) : NULL;
-}
-
-kn_tensor *kn__rule_solve(kn__back *b, int i) { return solve_back(b, i, KN_OP_solve); }
-
-kn_tensor *kn__rule_triangular_solve(kn__back *b, int i) {
+/* op(a)·x = b: db = op(a)⁻ᵀ·g, d op(a) = -db·xᵀ. One solution serves both. */
+static kn_status solve_back(kn__back *b, kn_op op) {
     const kn_attr_solve *attr = kn__back_attr(b);
-    kn_tensor *d = solve_back(b, i, KN_OP_triangular_solve);
-    if (i == 1 || !d) return d;
-    return kn_tri_scale(d, attr->upper ? 0 : 1, attr->unit ? 0 : 1, attr->upper ? 1 : 0);
+    kn_attr_solve back = *attr;
+    back.trans = !attr->trans;
+    kn_tensor *db = solved(op, kn__saved_in(b, 0), b->g, back);
+    if (!db) return kn_check();
+    if (kn__back_wants(b, 0)) {
+        kn_tensor *x = kn__saved_out(b, 0), *minus = kn_neg(db);
+        kn_tensor *da =
+            attr->trans ? product(x, false, minus, true) : product(minus, false, x, true);
+        if (da && op == KN_OP_triangular_solve)
+            da = kn_tri_scale(da, attr->upper ? 0 : 1, attr->unit ? 0 : 1, attr->upper ? 1 : 0);
+        if (!da) return kn_check();
+        KN_TRY(kn__back_deliver(b, 0, da));
+    }
+    return kn__back_wants(b, 1) ? kn__back_deliver(b, 1, db) : KN_OK;
 }
+
+kn_status kn__rule_solve(kn__back *b) { return solve_back(b, KN_OP_solve); }
+
+kn_status kn__rule_triangular_solve(kn__back *b) { return solve_back(b, KN_OP_triangular_solve); }
 
 kn_tensor *kn__rule_inverse(kn__back *b, int i) {
     (void)i;
