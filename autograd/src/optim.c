@@ -433,6 +433,7 @@ kn_status kn_optim_step(kn_optim *optim) {
     kn__shard_whole_release(optim);
     KN_TRY(step(optim));
     optim->set->stepped = true;
+    kn__params_effect(optim->set, false);
     return optim->on_step ? optim->on_step(optim->on_step_ctx) : KN_OK;
 }
 

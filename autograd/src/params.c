@@ -457,8 +457,10 @@ static void reorder(kn_params *set) {
 static kn_status touch(kn_params *set, kn__pass *pass) {
     if (set->in_pass) return KN_OK;
     KN_TRY(kn__params_layout(set));
-    if (set->stepped) set->cycle++;
+    bool begins = set->stepped;
+    if (begins) set->cycle++;
     set->stepped = false;
+    if (begins) kn__params_effect(set, true);
     set->in_pass = true;
     set->touched = pass->touched;
     pass->touched = set;
@@ -509,6 +511,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
             set->cycle++; /* discards partial gradients */
         else if (!set->ordered)
             reorder(set);
+        if (!failed) kn__params_effect(set, false);
     }
     pass->touched = NULL;
 }
@@ -525,13 +528,16 @@ kn_status kn__params_settle(kn_params *set) {
     KN_TRY(kn__params_layout(set));
     KN_FRAME(.device = set->device, .pool = set->pool, .record = KN_OFF);
     for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
+    kn__params_effect(set, false);
     return KN_OK;
 }
 
 static kn_status settle_one(kn__param *p) {
     KN_TRY(kn__params_layout(p->set));
     KN_FRAME(.device = p->set->device, .pool = p->set->pool, .record = KN_OFF);
-    return settle(p);
+    KN_TRY(settle(p));
+    kn__params_effect(p->set, false);
+    return KN_OK;
 }
 
 kn_tensor *kn_grad(kn_tensor *w) {

@@ -72,5 +72,8 @@ static inline kn_tensor *kn__param_grad(const kn__param *p) {
 void kn__params_pass_end(kn__pass *pass, bool failed);
 /* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);
+/* While a step is captured: its replays bring the set to the state that it has now; begins: a cycle
+ * begins there. */
+void kn__params_effect(kn_params *set, bool begins);
 
 #endif

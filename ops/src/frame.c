@@ -4,6 +4,7 @@
 
 #include <knet/prof.h>
 
+#include "capture.h"
 #include "checked.h"
 #include "fuse.h"
 #include "thread.h"
@@ -231,7 +232,7 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
         frame.recording = true;
     }
     if (o->record == KN_OFF) frame.recording = false;
-    if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden();
+    if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden() && !self->capture;
     frame.opens_tape = tape && tape != outer->tape;
     frame.first = self->n_owned;
     frame.serial = ++self->serial ? self->serial : ++self->serial;
@@ -276,6 +277,7 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
         self->n_frames--;
         self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
     }
+    if (self->capture) kn__capture_frames_end(self, depth);
     if (any && depth == 0) {
         kn_status status = kn__fuse_all(self);
         if (status < 0) kn_error_defer(status);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "capture.h"
 #include "fuse.h"
 #include "work.h"
 
@@ -58,6 +59,7 @@ void *kn_op_data(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (!kn__is_whole(t)) return kn_error_defer(kn__fail_unreadable("kn_data: t", t));
+    if (self->capture) return kn_error_defer(kn__capture_forbids(self, "kn_data"));
     const kn_storage *s = t->storage;
     if (s->device == self->host) {
         kn_status computed = kn__compute(t);
@@ -76,6 +78,7 @@ void *kn_op_data(kn_tensor *t) {
 
 kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
     if (__builtin_expect(self->pending != NULL, 0)) KN_TRY(kn__fuse_before_write(self, s));
+    if (__builtin_expect(self->capture != NULL, 0)) kn__capture_claims(self->capture, s);
     KN_TRY(kn__await_writer(self, s, stream));
     if (s->stream != stream) {
         KN_TRY(use(self, s, stream));
@@ -302,6 +305,8 @@ static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_g
 
 static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
     if (__builtin_expect(call->device != self->host, 0)) return run_elsewhere(self, call);
+    if (__builtin_expect(self->capture != NULL, 0) && info->host)
+        return kn__capture_call(self->capture, call, info);
     if (__builtin_expect(info->host != NULL, 1)) return info->host(call);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", info->name,
                    kn_device_name(call->device));
@@ -346,6 +351,8 @@ static inline const char *label_of(const kn_op_call *call, const kn_op_info *inf
     if (!info->labels) return info->name;
     return info->labels[call->want + ((unsigned)kn_prof_is_on_(KN_PROF_ALL_) << info->row)];
 }
+
+const char *kn__label_of(const kn_op_call *call) { return label_of(call, &kn_op_table[call->op]); }
 
 static inline kn_scope begin_scope(const kn_op_call *call, const kn_op_info *info) {
     kn_scope off = {0};

@@ -17,6 +17,9 @@ kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream);
 /* The device's kernel; NULL with the error recorded when it has none. Not for the host. */
 kn_kernel_fn kn__device_kernel(const kn_device *device, kn_op op);
 
+/* The label of the call's scope. */
+const char *kn__label_of(const kn_op_call *call);
+
 /* --- argument checks --- */
 
 /* Every input against its class in the table: it can be read, has a dtype of the class, the call's

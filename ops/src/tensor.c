@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "checked.h"
 #include "fuse.h"
 #include "kernel.h"
@@ -72,7 +73,7 @@ static void record_end(kn_tensor *t) {
     }
     *self->ended_last = (kn_edge)t;
     self->ended_last = &t->grad;
-    if (++self->n_ended <= ENDED_MAX) return;
+    if (++self->n_ended <= ENDED_MAX || self->capture) return;
     t = self->ended;
     self->ended = (kn_tensor *)t->grad;
     self->n_ended--;
@@ -111,10 +112,12 @@ static void storage_unref(kn_storage *s, uint32_t n) {
     if (before != n) before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
     uint32_t after = before - n;
     if (after < USER && before >= USER) {
-        if (s->data)
+        if (s->data) {
             data_free(s);
-        else if (s->expr)
+            s->data = NULL; /* a captured step asks which data live: the count may stay */
+        } else if (s->expr) {
             kn__expr_drop(s->expr);
+        }
     }
     if (after == 0) record_end((kn_tensor *)(void *)((char *)s - offsetof(kn_tensor, own)));
 }
@@ -203,7 +206,11 @@ kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
     kn_stream stream = NULL;
     kn_tensor *t = header_of(&pool, &stream, device, dtype, &shape);
     if (!t) return NULL;
-    if (kn__storage_make(t, pool, device, stream)) return kn__frame_own(kn__ops_self, t);
+    if (kn__storage_make(t, pool, device, stream)) {
+        kn__plan *plan = kn__ops_self->capture;
+        if (plan) kn__capture_made(plan, t->storage, KN_OP_COUNT);
+        return kn__frame_own(kn__ops_self, t);
+    }
     kn_tensor_release(t);
     return NULL;
 }

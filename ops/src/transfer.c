@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "capture.h"
 #include "convert.h"
 #include "fuse.h"
 #include "run.h"
@@ -27,6 +28,7 @@ kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
     if (!data && kn__shape_numel(&shape) > 0) {
         return KN_FAIL_NULL(KN_ERR_INVALID, "kn_tensor_from: data is NULL");
     }
+    if (self->capture) return kn_error_defer(kn__capture_forbids(self, "kn_tensor_from"));
     kn_tensor *t = kn_tensor_new(device, dtype, shape);
     if (!t) return NULL;
     kn_status status =
@@ -40,6 +42,7 @@ kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
 
 static kn_status readable(const char *who, kn_tensor *t) {
     KN_TRY(kn_check());
+    KN_TRY(kn__capture_forbids(kn__ops_self, who));
     if (kn__is_whole(t)) return kn__compute(t);
     char name[32];
     snprintf(name, sizeof name, "%s: t", who);
@@ -157,7 +160,8 @@ kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
     if (x->storage->device == device) return kn__op_same(x);
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
-    kn_status status = kn__compute(x);
+    kn_status status = kn__capture_forbids(self, "kn_to");
+    if (status == KN_OK) status = kn__compute(x);
     if (status < 0) return kn_error_defer(status);
     if (x->storage->device != self->host && device != self->host) { /* two GPUs: by the host */
         kn_tensor *between = (kn_to)(x, self->host);

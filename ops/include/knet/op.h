@@ -435,6 +435,18 @@ KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and withou
 KN_API uint32_t kn_frame_mark(void);
 KN_API void kn_frame_release_to(uint32_t mark);
 
+/* --- captured steps (capture.h): what else a replay does --- */
+typedef struct kn_capture_effect {
+    void (*apply)(void *ctx);   /* after a replay's kernels: state of the host that the step changes */
+    void (*release)(void *ctx); /* when the plan goes */
+    void *ctx;
+} kn_capture_effect;
+/* Whether this thread records a step. */
+KN_API bool kn_capture_records(void);
+/* Adds an effect to the plan that is recorded, which takes ctx; NULL: there was no memory for it.
+ * Without memory kn_capture_end fails. */
+KN_API void kn_capture_effect_add(kn_capture_effect effect);
+
 /* --- calls that gradient rules, optimisers and tests make --- */
 /* A tensor of `like`'s device, dtype and shape, filled with one value. */
 KN_API kn_tensor *kn_filled_like(const kn_tensor *like, double value);

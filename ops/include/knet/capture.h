@@ -1,0 +1,115 @@
+/* Captured steps: a training or inference step is recorded once and replayed.
+ *
+ * While a step is recorded it runs as always, and each call of a kernel is noted. A replay makes
+ * those calls again: no checks, no new tensors, no tape; all memory in between was placed when the
+ * recording ended, in one block. Results have the same bits as without. A *plan* is one recording;
+ * a capture keeps one for each list of shapes that its inputs had.
+ *
+ *     kn_tensor *in[] = {x, y};
+ *     if (kn_capture_has(step, in, 2)) {
+ *         KN_TRY(kn_capture_launch(step, in, 2));
+ *     } else {
+ *         KN_TRY(kn_capture_begin(step, in, 2));
+ *         kn_tensor *loss = train_step(x, y);              // forward, backward, kn_optim_step
+ *         KN_TRY(kn_capture_end(step, &loss, 1));
+ *     }
+ *     print_loss(kn_capture_out(step, 0));
+ *
+ * What changes between replays: the data of inputs; and all that lies in tensors made before, such
+ * as parameters, the state of optimisers and of random numbers, and the learning rate
+ * (kn_optim_lr). What stays: shapes, attributes, the number of threads, which ops run. So run the
+ * step once before it is recorded: what is made at first use, such as the state of an optimiser,
+ * must exist (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them,
+ * as it did when it was recorded.
+ *
+ * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
+ * with their name; so do copies between devices. The timer has a row for each op of a replay under
+ * the scope "replay".
+ *
+ * Threads: a capture serves one thread at a time; any may replay what another one recorded.
+ * Lifetime: parameters, optimisers and generators that the step uses must live until the capture is
+ * destroyed; it owns a share of the data of all tensors that it uses.
+ */
+#ifndef KNET_CAPTURE_H
+#define KNET_CAPTURE_H
+
+#include <knet/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A step and its plans. */
+typedef struct kn_capture kn_capture;
+
+/* Options of kn_capture_create; zero means the default. */
+typedef struct kn_capture_options {
+    int plans_max;        /* most plans that are kept; the one not used for longest goes; 0: 8 */
+    uint64_t reserved[3]; /* zero */
+} kn_capture_options;
+
+/* Counters of a capture. */
+typedef struct kn_capture_stats {
+    uint64_t n_plans;     /* that are kept */
+    uint64_t n_recorded;  /* plans, since it was created */
+    uint64_t n_launches;  /* replays */
+    uint64_t n_calls;     /* of kernels, in the plan used last */
+    uint64_t plan_bytes;  /* of memory for what is made in between, in the plan used last */
+    uint64_t reserved[3]; /* zero */
+} kn_capture_stats;
+
+/* Creates a capture without plans. Options may be NULL. Errors: INVALID for a negative plans_max;
+ * OOM. */
+KN_API KN_MUST_CHECK kn_status kn_capture_create(kn_capture **out,
+                                                 const kn_capture_options *options);
+/* Ends a recording without a plan, and frees the plans. Tensors of kn_capture_out that the caller
+ * holds stay valid. No-op on NULL. */
+KN_API void kn_capture_destroy(kn_capture *capture);
+
+/* Begins to record what this thread runs, in a frame that kn_capture_end ends. The step may read
+ * in[0 … n_in - 1], which the caller keeps, and whose data may be others at each replay. They lie
+ * on one device, which is that of the step's ops; n_in 0: the frame's. Errors: INVALID if this
+ * thread records already, a tape is open, an input can't be read or two share memory; DEVICE for
+ * inputs of two devices; OOM. */
+KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[],
+                                                int n_in);
+/* Ends the recording, keeps it as the plan for the shapes of the inputs, and frees the tensors of
+ * the step. `out` lists results that are read after a replay. Errors: the pending one; INVALID,
+ * with its op and place, if another tensor made inside lives on, in a slot say: the step would not
+ * write that one again; OOM. After an error there is no plan, and the step has run once. */
+KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
+                                              int n_out);
+/* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
+KN_API void kn_capture_cancel(kn_capture *capture);
+
+/* Whether there is a plan for inputs of these shapes, dtypes and devices. */
+KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
+/* Replays the step with the data of these inputs, which may be other tensors than when it was
+ * recorded. Errors: INVALID without a plan for them, with their shapes, and inside a recording; a
+ * kernel's own, after which the step is done in part, as when an op of it fails. */
+KN_API KN_MUST_CHECK kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[],
+                                                 int n_in);
+/* Result i of the step that was recorded or replayed last; borrowed. The next replay of the plan
+ * overwrites it. NULL, with the error pending, if there is none. */
+KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
+
+/* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
+ * moves them out of a tape). */
+typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
+/* Runs a step: as it is when its inputs have new shapes, records it the second time, and replays it
+ * from then on. Sets out[i] to tensors of the caller's frame, which a later run with these shapes
+ * may overwrite. Errors: the step's, and as kn_capture_end. */
+KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
+                                              kn_tensor *const in[], int n_in, kn_capture_fn step,
+                                              void *ctx);
+
+/* Frees the plans: for a step that changed. Errors: INVALID inside a recording. */
+KN_API KN_MUST_CHECK kn_status kn_capture_reset(kn_capture *capture);
+/* Fills `out` (of out_bytes = sizeof *out). */
+KN_API void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes,
+                                  const kn_capture *capture);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,519 @@
+/* Captured steps: recording, replaying, and which plans are kept. */
+#include <knet/prof.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "checked.h"
+#include "fuse.h"
+#include "run.h"
+#include "work.h"
+
+typedef struct seen { /* inputs of which one step has run: kn_capture_run */
+    uint64_t key;
+} seen;
+
+struct kn_capture {
+    kn__plan **plans;
+    int n_plans, plans_max;
+    kn__plan *recording; /* NULL: none */
+    kn__plan *last;      /* recorded or replayed last */
+    uint64_t n_recorded, n_launches, clock;
+    kn__hash seen;
+};
+
+enum { PLANS_DEFAULT = 8 };
+
+/* --- life cycle --- */
+
+kn_status kn_capture_create(kn_capture **out, const kn_capture_options *options) {
+    static const kn_capture_options none = {0};
+    const kn_capture_options *o = options ? options : &none;
+    KN_TRY(kn_check());
+    if (o->plans_max < 0 || o->reserved[0] || o->reserved[1] || o->reserved[2]) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_create: plans_max is %d, %s", o->plans_max,
+                       o->plans_max < 0 ? "less than 0" : "and a reserved field is not zero");
+    }
+    int n = o->plans_max ? o->plans_max : PLANS_DEFAULT;
+    kn_capture *capture = calloc(1, sizeof *capture);
+    kn__plan **plans = capture ? calloc((size_t)n, sizeof *plans) : NULL;
+    if (!plans) {
+        free(capture);
+        return KN_FAIL(KN_ERR_OOM, "kn_capture_create: no host memory for %d plans", n);
+    }
+    capture->plans = plans;
+    capture->plans_max = n;
+    *out = capture;
+    return KN_OK;
+}
+
+static void plans_free(kn_capture *capture) {
+    for (int i = 0; i < capture->n_plans; i++) kn__plan_free(capture->plans[i]);
+    capture->n_plans = 0;
+    capture->last = NULL;
+    kn__hash_clear(&capture->seen, sizeof(seen));
+}
+
+void kn_capture_destroy(kn_capture *capture) {
+    if (!capture) return;
+    kn_capture_cancel(capture);
+    plans_free(capture);
+    kn__hash_release(&capture->seen);
+    free(capture->plans);
+    free(capture);
+}
+
+kn_status kn_capture_reset(kn_capture *capture) {
+    KN_TRY(kn_check());
+    if (capture->recording)
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_reset: the capture records a step");
+    plans_free(capture);
+    return KN_OK;
+}
+
+void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes, const kn_capture *capture) {
+    kn_capture_stats s = {.n_plans = (uint64_t)capture->n_plans,
+                          .n_recorded = capture->n_recorded,
+                          .n_launches = capture->n_launches};
+    if (capture->last) {
+        s.n_calls = (uint64_t)capture->last->n_calls;
+        s.plan_bytes = capture->last->region->size_bytes;
+    }
+    memcpy(out, &s, out_bytes < sizeof s ? out_bytes : sizeof s);
+}
+
+/* --- what others ask --- */
+
+kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name) {
+    if (!self || !self->capture) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: the step is being captured (kn_capture_begin), and its replays would not "
+                   "read or write these data",
+                   name);
+}
+
+bool kn_capture_records(void) { return kn__ops_self && kn__ops_self->capture; }
+
+void kn_capture_effect_add(kn_capture_effect effect) {
+    kn__plan *plan = kn__ops_self->capture;
+    size_t n = (size_t)plan->n_effects + 1;
+    kn_capture_effect *all = effect.ctx ? realloc(plan->effects, n * sizeof *all) : NULL;
+    if (!all) {
+        plan->status = KN_ERR_OOM;
+        if (effect.ctx) effect.release(effect.ctx);
+        return;
+    }
+    plan->effects = all;
+    all[plan->n_effects++] = effect;
+}
+
+/* The capture finds out at kn_capture_end: its frame is no longer there. */
+void kn__capture_frames_end(kn__ops_thread *self, uint32_t depth) {
+    if (self->capture->frame.depth > depth) self->capture = NULL;
+}
+
+/* --- inputs --- */
+
+static kn_status input_check(const char *name, kn_tensor *t, int i, const kn_tensor *first) {
+    char text[64];
+    snprintf(text, sizeof text, "%s: in[%d]", name, i);
+    if (!kn__is_whole(t)) return kn__fail_unreadable(text, t);
+    KN_TRY(kn__compute(t));
+    if (t->storage->device == first->storage->device) return KN_OK;
+    return KN_FAIL(KN_ERR_DEVICE, "%s: in[%d] is on %s, in[0] on %s", name, i,
+                   kn_device_name(t->storage->device), kn_device_name(first->storage->device));
+}
+
+static kn_status inputs_check(const char *name, kn_tensor *const in[], int n_in) {
+    KN_TRY(kn_check());
+    for (int i = 0; i < n_in; i++) KN_TRY(input_check(name, in[i], i, in[0]));
+    return KN_OK;
+}
+
+static bool overlap(const kn__input *a, const kn__input *b) {
+    return a->data < b->data + b->size_bytes && b->data < a->data + a->size_bytes;
+}
+
+static kn_status inputs_note(kn__plan *plan, kn_tensor *const in[], int n_in) {
+    plan->inputs = calloc((size_t)n_in + 1, sizeof *plan->inputs);
+    if (!plan->inputs) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
+    for (int i = 0; i < n_in; i++) {
+        kn__input *own = &plan->inputs[i];
+        *own = (kn__input){.storage = in[i]->storage, .data = in[i]->data};
+        own->size_bytes = (size_t)in[i]->n * kn__dtype_size[in[i]->dtype];
+        own->n_dims = in[i]->n_dims;
+        own->dtype = in[i]->dtype;
+        memcpy(own->dim, in[i]->dim, sizeof own->dim);
+        for (int k = 0; k < i && own->size_bytes; k++) {
+            if (!overlap(own, &plan->inputs[k])) continue;
+            return KN_FAIL(KN_ERR_INVALID, "kn_capture_begin: in[%d] shares memory with in[%d]", i,
+                           k);
+        }
+    }
+    plan->n_inputs = n_in;
+    return KN_OK;
+}
+
+static bool input_fits(const kn__input *own, const kn_tensor *t) {
+    return own->dtype == t->dtype && own->n_dims == t->n_dims &&
+           !memcmp(own->dim, t->dim, (size_t)t->n_dims * sizeof t->dim[0]);
+}
+
+static kn__plan *find(const kn_capture *capture, kn_tensor *const in[], int n_in) {
+    for (int i = 0; i < capture->n_plans; i++) {
+        kn__plan *plan = capture->plans[i];
+        bool fits = plan->n_inputs == n_in;
+        for (int k = 0; k < n_in && fits; k++) {
+            fits = in[k] && kn__is_whole(in[k]) && in[k]->storage->device == plan->device &&
+                   input_fits(&plan->inputs[k], in[k]);
+        }
+        if (fits) return plan;
+    }
+    return NULL;
+}
+
+bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) {
+    return capture && find(capture, in, n_in);
+}
+
+/* --- recording --- */
+
+static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self) {
+    if (self->capture || capture->recording) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_begin: %s records a step already",
+                       self->capture ? "this thread" : "the capture");
+    }
+    if (kn_frame_recording()) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_capture_begin: a tape is open; open it inside the captured step");
+    }
+    return KN_OK;
+}
+
+static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *const in[], int n_in) {
+    plan->device = n_in ? in[0]->storage->device : kn_frame_device();
+    if (plan->device != self->host) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_capture_begin: steps on %s can't be captured",
+                       kn_device_name(plan->device));
+    }
+    KN_TRY(inputs_note(plan, in, n_in));
+    KN_TRY(kn__fuse_all(self));
+    plan->frame = kn_frame_begin(&(kn_frame_options){.device = plan->device, .fuse = KN_OFF});
+    KN_TRY(kn_check());
+    plan->pool = kn_frame_pool();
+    return KN_OK;
+}
+
+kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in) {
+    KN_TRY(inputs_check("kn_capture_begin", in, n_in));
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_begin: capture is NULL");
+    KN_TRY(can_begin(capture, self));
+    kn__plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
+    kn_status status = plan_open(plan, self, in, n_in);
+    if (status < 0) {
+        kn__plan_free(plan);
+        return status;
+    }
+    capture->recording = self->capture = plan;
+    return KN_OK;
+}
+
+/* Ends the recording; the frame ends while storages are still told of. */
+static kn__plan *recording_end(kn_capture *capture) {
+    kn__plan *plan = capture->recording;
+    kn__ops_thread *self = kn__ops_self;
+    kn_frame_end(&plan->frame);
+    if (self && self->capture == plan) self->capture = NULL;
+    capture->recording = NULL;
+    return plan;
+}
+
+void kn_capture_cancel(kn_capture *capture) {
+    if (!capture || !capture->recording) return;
+    kn__plan_free(recording_end(capture));
+}
+
+/* A tensor made inside that somebody holds: a replay writes other memory. */
+static kn_status no_survivors(kn__plan *plan) {
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        const kn__buffer *b = &plan->buffers[i];
+        if (!b->inside || b->is_out || !kn__plan_lives(plan, i)) continue;
+        const kn_tensor *t =
+            (const kn_tensor *)((const char *)b->storage - offsetof(kn_tensor, own));
+        char shape[256];
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "kn_capture_end: a tensor made inside by %s %s (%s:%d) lives on, and replays "
+            "would not write it: make it before the step is captured, or list it in out",
+            b->op < KN_OP_COUNT ? kn_op_name((kn_op)b->op) : "kn_tensor_new",
+            kn_shape_text(shape, sizeof shape, kn_tensor_shape(t)), t->file ? t->file : "?",
+            t->file ? t->line : 0);
+    }
+    return KN_OK;
+}
+
+static kn_status written_list(kn__plan *plan) {
+    plan->written = calloc((size_t)plan->n_buffers + 1, sizeof *plan->written);
+    if (!plan->written) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        const kn__buffer *b = &plan->buffers[i];
+        if (b->written && !b->inside) plan->written[plan->n_written++] = b->storage;
+    }
+    return KN_OK;
+}
+
+static kn_status out_check(kn__plan *plan, kn_tensor *t, int i) {
+    char name[64];
+    snprintf(name, sizeof name, "kn_capture_end: out[%d]", i);
+    if (!kn__is_whole(t)) return kn__fail_unreadable(name, t);
+    if (!t->data) return KN_OK;
+    int64_t b = kn__plan_buffer(plan, t->storage);
+    if (b < 0) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", name);
+    plan->buffers[b].is_out = plan->buffers[b].inside;
+    return KN_OK;
+}
+
+/* Shares of the step's own tensors, until those of the plan are there. */
+static kn_status outs_note(kn__plan *plan, kn_tensor *const out[], int n_out) {
+    plan->out = calloc((size_t)n_out + 1, sizeof *plan->out);
+    if (!plan->out) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
+    for (int i = 0; i < n_out; i++) {
+        KN_TRY(out_check(plan, out[i], i));
+        plan->out[plan->n_out++] = kn_tensor_retain(out[i]);
+    }
+    return KN_OK;
+}
+
+static void region_release(void *region) { kn__region_drop(region); }
+
+/* The tensor that replays write in place of t, with its data. */
+static kn_status out_move(kn__plan *plan, kn_tensor **out) {
+    kn_tensor *t = *out;
+    if (!t->data) return KN_OK;
+    const kn__buffer *b = &plan->buffers[kn__plan_buffer(plan, t->storage)];
+    if (!b->inside) return KN_OK;
+    char *to = (char *)plan->region->data + b->offset + ((char *)t->data - b->data);
+    kn_owner owner = {region_release, plan->region};
+    kn_tensor *own =
+        kn_tensor_adopt(plan->device, (kn_dtype)t->dtype, kn_tensor_shape(t), to, owner);
+    if (!own) return kn_check();
+    atomic_fetch_add_explicit(&plan->region->refs, 1, memory_order_relaxed);
+    memcpy(to, t->data, (size_t)t->n * kn__dtype_size[t->dtype]);
+    *out = kn_tensor_detach_frame(own);
+    kn_tensor_release(t);
+    return KN_OK;
+}
+
+static kn_status outs_move(kn__plan *plan) {
+    KN_FRAME(.device = plan->device, .pool = plan->pool, .record = KN_OFF);
+    KN_TRY(kn_check());
+    for (int i = 0; i < plan->n_out; i++) KN_TRY(out_move(plan, &plan->out[i]));
+    return KN_OK;
+}
+
+static kn_status plan_finish(kn__plan *plan) {
+    if (plan->status < 0) {
+        return KN_FAIL(plan->status, "kn_capture_end: no host memory for a plan of %d calls",
+                       plan->n_calls);
+    }
+    KN_TRY(no_survivors(plan));
+    KN_TRY(written_list(plan));
+    KN_TRY(kn__plan_place(plan));
+    return outs_move(plan);
+}
+
+static void plan_keep(kn_capture *capture, kn__plan *plan) {
+    int at = capture->n_plans;
+    if (at == capture->plans_max) {
+        at = 0;
+        for (int i = 1; i < capture->n_plans; i++)
+            if (capture->plans[i]->used < capture->plans[at]->used) at = i;
+        kn__plan_free(capture->plans[at]);
+        capture->n_plans--;
+    }
+    capture->plans[at] = plan;
+    capture->n_plans++;
+    capture->n_recorded++;
+    capture->last = plan;
+    plan->used = ++capture->clock;
+}
+
+kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[], int n_out) {
+    if (!capture || !capture->recording)
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_end: no step is being captured");
+    kn__plan *plan = capture->recording;
+    kn_status status = kn_check();
+    if (status == KN_OK && (!kn__ops_self || kn__ops_self->capture != plan)) {
+        status = KN_FAIL(KN_ERR_INVALID,
+                         "kn_capture_end: the frame of kn_capture_begin has ended, "
+                         "or another thread's step is being captured");
+    }
+    if (status == KN_OK) status = outs_note(plan, out, n_out);
+    plan = recording_end(capture);
+    if (status == KN_OK) status = plan_finish(plan);
+    if (status == KN_OK)
+        plan_keep(capture, plan);
+    else
+        kn__plan_free(plan);
+    return status;
+}
+
+/* --- replaying --- */
+
+/* Views of inputs read these tensors now. */
+static void inputs_set(kn__plan *plan, kn_tensor *const in[]) {
+    bool same = true;
+    for (int i = 0; i < plan->n_inputs; i++) {
+        same = same && plan->inputs[i].data == in[i]->data;
+        plan->inputs[i].data = in[i]->data;
+    }
+    for (uint32_t i = 0; i < plan->n_views && !same; i++) {
+        const kn__frozen *v = &plan->views[i];
+        if (v->input < 0) continue;
+        v->t->data = plan->inputs[v->input].data + v->at_bytes;
+        v->t->own.data = v->t->data;
+    }
+}
+
+static kn_status run_calls(kn__plan *plan) {
+    for (kn__prepared *p = plan->calls, *end = p + plan->n_calls; p < end; p++) {
+        kn_status status = p->kernel(&p->call);
+        if (__builtin_expect(p->call.n_work, 0)) kn__work_end(&p->call, 0);
+        if (__builtin_expect(status < 0, 0)) {
+            kn_error_op(kn_op_name((kn_op)p->call.op));
+            return status;
+        }
+    }
+    return KN_OK;
+}
+
+/* One row an op. */
+static kn_status run_calls_timed(kn__plan *plan) {
+    KN_SCOPE("replay");
+    kn_status status = KN_OK;
+    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++) {
+        kn__prepared *p = &plan->calls[i];
+        kn_scope scope = kn_scope_begin_grad(kn__label_of(&p->call));
+        status = p->kernel(&p->call);
+        kn__work_end(&p->call, 0);
+        if (scope.start) kn__end_scope(&scope, &p->call);
+        if (status < 0) kn_error_op(kn_op_name((kn_op)p->call.op));
+    }
+    return status;
+}
+
+static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in[]) {
+    inputs_set(plan, in);
+    for (uint32_t i = 0; i < plan->n_written; i++) plan->written[i]->version++;
+    plan->used = ++capture->clock;
+    capture->last = plan;
+    capture->n_launches++;
+    KN_TRY(kn_prof_is_on_(KN_PROF_GRAD_) ? run_calls_timed(plan) : run_calls(plan));
+    for (int i = 0; i < plan->n_effects; i++) plan->effects[i].apply(plan->effects[i].ctx);
+    return KN_OK;
+}
+
+static kn_status no_plan(kn_tensor *const in[], int n_in) {
+    char shape[256] = "";
+    if (n_in) kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[0]));
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_capture_launch: there is no plan for %d inputs%s%s; kn_capture_begin "
+                   "records one",
+                   n_in, n_in ? ", in[0] " : "", shape);
+}
+
+kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in) {
+    KN_TRY(inputs_check("kn_capture_launch", in, n_in));
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_launch: capture is NULL");
+    if (self->capture || capture->recording) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_launch: %s records a step",
+                       self->capture ? "this thread" : "the capture");
+    }
+    kn__plan *plan = find(capture, in, n_in);
+    if (!plan) return no_plan(in, n_in);
+    if (self->pending) KN_TRY(kn__fuse_all(self)); /* they may read what the step writes */
+    return replay(capture, plan, in);
+}
+
+kn_tensor *kn_capture_out(kn_capture *capture, int i) {
+    if (kn_pending()) return NULL;
+    const kn__plan *plan = capture ? capture->last : NULL;
+    if (plan && i >= 0 && i < plan->n_out) return plan->out[i];
+    return KN_FAIL_NULL(KN_ERR_INVALID, "kn_capture_out: there is no result %d of %d", i,
+                        plan ? plan->n_out : 0);
+}
+
+/* --- kn_capture_run --- */
+
+static uint64_t key_of(kn_tensor *const in[], int n_in) {
+    uint64_t key = kn__hash_pair((uint64_t)n_in, 0);
+    for (int i = 0; i < n_in; i++) {
+        key = kn__hash_pair(key, in[i]->dtype + 16u * in[i]->n_dims);
+        for (int d = 0; d < in[i]->n_dims; d++) key = kn__hash_pair(key, (uint64_t)in[i]->dim[d]);
+    }
+    return key;
+}
+
+/* Whether inputs of these shapes come for the first time. */
+static bool is_new(kn_capture *capture, kn_tensor *const in[], int n_in) {
+    uint64_t key = key_of(in, n_in);
+    kn__hash *table = &capture->seen;
+    if (kn__hash_get(table, sizeof(seen), key)) return false;
+    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(seen), 64)) return true;
+    kn__hash_put(table, sizeof(seen), key);
+    return true;
+}
+
+static kn_status outs_keep(kn_tensor *out[], int n_out) {
+    for (int i = 0; i < n_out; i++) {
+        if (!kn_keep(out[i])) return kn_check();
+    }
+    return KN_OK;
+}
+
+static kn_status run_plain(kn_tensor *out[], int n_out, kn_tensor *const in[], kn_capture_fn step,
+                           void *ctx) {
+    KN_FRAME();
+    KN_TRY(step(out, in, ctx));
+    KN_TRY(kn_check());
+    return outs_keep(out, n_out);
+}
+
+static kn_status run_recorded(kn_capture *capture, int n_out, kn_tensor *const in[], int n_in,
+                              kn_capture_fn step, void *ctx) {
+    kn_tensor **out = calloc((size_t)n_out + 1, sizeof(kn_tensor *));
+    if (!out) return KN_FAIL(KN_ERR_OOM, "kn_capture_run: no host memory");
+    kn_status status = kn_capture_begin(capture, in, n_in);
+    if (status == KN_OK) {
+        status = step(out, in, ctx);
+        if (status == KN_OK)
+            status = kn_capture_end(capture, out, n_out);
+        else
+            kn_capture_cancel(capture);
+    }
+    free(out);
+    return status;
+}
+
+kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_tensor *const in[],
+                         int n_in, kn_capture_fn step, void *ctx) {
+    KN_TRY(inputs_check("kn_capture_run", in, n_in));
+    if (!capture || !step) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
+    }
+    if (!kn_capture_has(capture, in, n_in) && is_new(capture, in, n_in))
+        return run_plain(out, n_out, in, step, ctx);
+    KN_TRY(kn_capture_has(capture, in, n_in) ? kn_capture_launch(capture, in, n_in)
+                                             : run_recorded(capture, n_out, in, n_in, step, ctx));
+    for (int i = 0; i < n_out; i++) {
+        kn_tensor *t = kn_capture_out(capture, i);
+        if (!t || !(out[i] = kn_tensor_alias(t))) return kn_check();
+    }
+    return KN_OK;
+}

@@ -1,0 +1,106 @@
+/* Plans of captured steps: what is recorded, and where its memory lies.
+ *
+ * Vocabulary. A *buffer* is the data of one storage that the step uses: *inside*, made by one of
+ * its calls, or from outside. A *view* is a frozen header: what a kernel reads of a tensor. Calls
+ * that read the same data as the same shape share one.
+ * Invariants. While a step is recorded, the latest buffer of a storage's address is that storage's:
+ * whoever makes a storage tells so, and those from outside are shared. A view's data is set when
+ * the recording ends: in the region, outside, or, at each replay, in an input. */
+#ifndef KN_CAPTURE_SRC_H
+#define KN_CAPTURE_SRC_H
+
+#include <knet/capture.h>
+
+#include "hash.h"
+#include "kernel.h"
+#include "thread.h"
+
+typedef struct kn__buffer {
+    kn_storage *storage;
+    char *data;
+    size_t size_bytes, offset; /* offset: in the region */
+    int32_t first, last;       /* inside: the calls that use it */
+    uint16_t op;               /* inside: that made it */
+    bool inside, written, is_out;
+} kn__buffer;
+
+typedef struct kn__frozen {
+    kn_tensor *t;
+    size_t at_bytes; /* in the buffer, or in the input */
+    uint32_t buffer; /* KN__NO_BUFFER: no data */
+    int32_t input;   /* -1: of none */
+} kn__frozen;
+enum { KN__NO_BUFFER = -1 };
+
+typedef struct kn__prepared {
+    kn_kernel_fn kernel;
+    kn_op_call call;
+} kn__prepared;
+
+/* Memory that outputs read, too. */
+typedef struct kn__region {
+    _Atomic uint32_t refs;
+    kn_pool *pool;
+    void *data;
+    size_t size_bytes;
+} kn__region;
+
+/* The shape that an input had. */
+typedef struct kn__input {
+    kn_storage *storage; /* while the step is recorded */
+    char *data;
+    size_t size_bytes;
+    int64_t dim[KN_DIMS_MAX];
+    uint8_t n_dims, dtype;
+} kn__input;
+
+typedef struct kn__plan {
+    kn_device *device;
+    kn_pool *pool;
+    kn_frame frame;
+    kn_status status; /* the first failure to record */
+    uint64_t used;    /* the capture's launch that used it last */
+    kn__input *inputs;
+    int n_inputs;
+    kn__prepared *calls;
+    int32_t n_calls, calls_cap;
+    kn__buffer *buffers;
+    uint32_t n_buffers, buffers_cap;
+    kn__frozen *views;
+    uint32_t n_views, views_cap;
+    kn__hash by_storage, by_view;
+    struct kn__chunk *chunks; /* what calls point to */
+    size_t chunk_left;
+    kn_capture_effect *effects;
+    int n_effects;
+    kn_storage **written; /* from outside: their versions count on */
+    uint32_t n_written;
+    kn__region *region;
+    kn_tensor **out;
+    int n_out;
+} kn__plan;
+
+/* --- capture_record.c --- */
+/* Runs the kernel, and notes the call. */
+kn_status kn__capture_call(kn__plan *plan, kn_op_call *call, const kn_op_info *info);
+/* A storage was made inside, by an op or not (op: KN_OP_COUNT). */
+void kn__capture_made(kn__plan *plan, kn_storage *s, unsigned op);
+/* A storage is about to be written. */
+void kn__capture_claims(kn__plan *plan, kn_storage *s);
+/* The buffer of a storage; one that is not known is from outside. -1: no memory. */
+int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
+/* Whether tensors still read buffer i, which was made inside. */
+bool kn__plan_lives(const kn__plan *plan, uint32_t i);
+void kn__plan_free(kn__plan *plan);
+
+/* --- capture_place.c --- */
+/* Places buffers in a region, and sets the views' data. */
+kn_status kn__plan_place(kn__plan *plan);
+void kn__region_drop(kn__region *region);
+
+/* INVALID inside a recording: "NAME: …"; else KN_OK. */
+kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name);
+/* Frames above `depth` end: a recording that began there has no plan. */
+void kn__capture_frames_end(kn__ops_thread *self, uint32_t depth);
+
+#endif

@@ -1,0 +1,93 @@
+/* The memory of a plan: each buffer made inside at an offset of one block, so that no two overlap
+ * that are in use at the same time. The largest buffers choose first, the lowest place that is free
+ * as long as they are used. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+
+enum { GRAIN = 64 }; /* a cache line: no two threads of a kernel write one of two buffers */
+
+void kn__region_drop(kn__region *region) {
+    if (!region || atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) != 1) return;
+    kn_free(region->pool, region->data);
+    free(region);
+}
+
+static size_t rounded(size_t n) { return (n + GRAIN - 1) / GRAIN * GRAIN; }
+
+static int largest_first(const void *a, const void *b) {
+    const kn__buffer *x = *(kn__buffer *const *)a, *y = *(kn__buffer *const *)b;
+    if (x->size_bytes != y->size_bytes) return x->size_bytes > y->size_bytes ? -1 : 1;
+    return x->first - y->first;
+}
+
+/* placed[0 … n - 1], by offset, has room for one more. */
+static void place_one(kn__buffer **placed, uint32_t n, kn__buffer *b) {
+    size_t at = 0, size = rounded(b->size_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const kn__buffer *p = placed[i];
+        if (p->last < b->first || b->last < p->first) continue;
+        if (p->offset >= at + size) break;
+        size_t end = p->offset + rounded(p->size_bytes);
+        if (end > at) at = end;
+    }
+    b->offset = at;
+    while (n > 0 && placed[n - 1]->offset > at) {
+        placed[n] = placed[n - 1];
+        n--;
+    }
+    placed[n] = b;
+}
+
+/* Bytes of the region. */
+static size_t place_all(kn__buffer **order, kn__buffer **placed, uint32_t n) {
+    size_t size = 0;
+    qsort(order, n, sizeof(kn__buffer *), largest_first);
+    for (uint32_t i = 0; i < n; i++) {
+        place_one(placed, i, order[i]);
+        size_t end = order[i]->offset + rounded(order[i]->size_bytes);
+        if (end > size) size = end;
+    }
+    return size;
+}
+
+static kn_status region_make(kn__plan *plan, size_t size_bytes) {
+    kn__region *region = calloc(1, sizeof *region);
+    if (!region) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
+    *region = (kn__region){.refs = 1, .pool = plan->pool, .size_bytes = size_bytes};
+    kn_status status = kn_alloc(&region->data, plan->pool, size_bytes, NULL);
+    if (status < 0)
+        free(region);
+    else
+        plan->region = region;
+    return status;
+}
+
+/* Views of inputs get theirs at each replay. */
+static void views_set(kn__plan *plan) {
+    char *region = plan->region->data;
+    for (uint32_t i = 0; i < plan->n_views; i++) {
+        const kn__frozen *v = &plan->views[i];
+        if (v->buffer == (uint32_t)KN__NO_BUFFER || v->input >= 0) continue;
+        const kn__buffer *b = &plan->buffers[v->buffer];
+        v->t->data = (b->inside ? region + b->offset : b->data) + v->at_bytes;
+        v->t->own.data = v->t->data;
+    }
+}
+
+kn_status kn__plan_place(kn__plan *plan) {
+    uint32_t n = 0;
+    kn__buffer **order = calloc(2 * (size_t)plan->n_buffers + 1, sizeof *order);
+    if (!order) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        kn__buffer *b = &plan->buffers[i];
+        if (b->is_out) b->last = plan->n_calls; /* until the next replay writes it */
+        if (b->inside) order[n++] = b;
+    }
+    size_t size = place_all(order, order + n, n);
+    free(order);
+    KN_TRY(region_make(plan, size));
+    views_set(plan);
+    return KN_OK;
+}

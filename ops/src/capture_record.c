@@ -1,0 +1,295 @@
+/* What a plan notes of each call. */
+#include <knet/norm.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "run.h"
+
+/* --- memory of a plan: freed as a whole --- */
+
+enum { CHUNK_BYTES = 64 * 1024, LINE = 64 };
+
+typedef struct kn__chunk {
+    struct kn__chunk *next;
+    size_t size_bytes;
+} chunk;
+
+/* Aligned to cache lines, as headers are; NULL: no memory. */
+static void *take(kn__plan *plan, size_t n_bytes) {
+    n_bytes = (n_bytes + LINE - 1) / LINE * LINE;
+    if (plan->chunk_left < n_bytes) {
+        size_t bytes = n_bytes + LINE > CHUNK_BYTES ? n_bytes + LINE : CHUNK_BYTES;
+        chunk *c = aligned_alloc(LINE, bytes);
+        if (!c) return NULL;
+        *c = (chunk){plan->chunks, bytes};
+        plan->chunks = c;
+        plan->chunk_left = bytes - LINE;
+    }
+    plan->chunk_left -= n_bytes;
+    return (char *)plan->chunks + LINE + plan->chunk_left;
+}
+
+static bool grow(void **items, uint32_t *cap, uint32_t n, size_t item_bytes) {
+    if (n < *cap) return true;
+    uint32_t more = *cap ? 2 * *cap : 64;
+    void *all = realloc(*items, more * item_bytes);
+    if (!all) return false;
+    *items = all;
+    *cap = more;
+    return true;
+}
+
+typedef struct slot {
+    uint64_t key;
+    uint32_t index;
+} slot;
+
+static slot *slot_put(kn__hash *table, uint64_t key) {
+    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(slot), 64)) return NULL;
+    return kn__hash_put(table, sizeof(slot), key);
+}
+
+/* --- buffers --- */
+
+static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s) {
+    slot *at = slot_put(&plan->by_storage, kn__spread((uint64_t)(uintptr_t)s));
+    void **list = (void **)&plan->buffers;
+    if (!at || !grow(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
+        plan->status = KN_ERR_OOM;
+        return NULL;
+    }
+    at->index = plan->n_buffers;
+    kn__buffer *b = &plan->buffers[plan->n_buffers++];
+    *b = (kn__buffer){.storage = s, .data = s->data, .size_bytes = s->size_bytes};
+    b->first = b->last = (int32_t)plan->n_calls;
+    return b;
+}
+
+void kn__capture_made(kn__plan *plan, kn_storage *s, unsigned op) {
+    kn__buffer *b = s->data ? buffer_add(plan, s) : NULL;
+    if (!b) return;
+    b->inside = true;
+    b->op = (uint16_t)op;
+}
+
+int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s) {
+    uint64_t key = kn__spread((uint64_t)(uintptr_t)s);
+    const slot *at = kn__hash_get(&plan->by_storage, sizeof(slot), key);
+    if (at && plan->buffers[at->index].data == s->data) return at->index;
+    if (!buffer_add(plan, s)) return -1;
+    kn__storage_share(s); /* until the plan goes */
+    return plan->n_buffers - 1;
+}
+
+/* A tensor that ended as the only user of its data leaves data and count as they were. */
+static bool is_used(const kn_storage *s) {
+    const kn_tensor *t =
+        (const kn_tensor *)(const void *)((const char *)s - offsetof(kn_tensor, own));
+    uint32_t refs = atomic_load_explicit(&s->refs, memory_order_acquire);
+    bool ended = atomic_load_explicit(&t->refs, memory_order_relaxed) == 0;
+    return refs >= 2 && !(ended && refs == 3);
+}
+
+bool kn__plan_lives(const kn__plan *plan, uint32_t i) {
+    const kn__buffer *b = &plan->buffers[i];
+    uint64_t key = kn__spread((uint64_t)(uintptr_t)b->storage);
+    const slot *at = kn__hash_get(&plan->by_storage, sizeof(slot), key);
+    return at && at->index == i && b->storage->data == b->data && is_used(b->storage);
+}
+
+void kn__capture_claims(kn__plan *plan, kn_storage *s) {
+    int64_t i = s->data ? kn__plan_buffer(plan, s) : -1;
+    if (i >= 0) plan->buffers[i].written = true;
+}
+
+/* --- views --- */
+
+static int32_t input_of(const kn__plan *plan, const kn_tensor *t) {
+    for (int i = 0; i < plan->n_inputs; i++) {
+        const kn__input *in = &plan->inputs[i];
+        const char *data = t->data;
+        if (t->storage == in->storage && data >= in->data && data < in->data + in->size_bytes)
+            return i;
+    }
+    return -1;
+}
+
+static bool is_same_view(const kn__frozen *v, const kn__frozen *w, const kn_tensor *t) {
+    const kn_tensor *u = v->t;
+    return v->buffer == w->buffer && v->at_bytes == w->at_bytes && v->input == w->input &&
+           u->dtype == t->dtype && u->layout == t->layout && u->n == t->n && kn__same_shape(u, t);
+}
+
+static uint64_t view_key(const kn__frozen *v, const kn_tensor *t) {
+    uint64_t key = kn__hash_pair(v->buffer + ((uint64_t)v->input << 32), v->at_bytes);
+    for (int i = 0; i < t->n_dims; i++) key = kn__hash_pair(key, (uint64_t)t->dim[i]);
+    return kn__hash_pair(key, t->dtype);
+}
+
+static kn_tensor *freeze(kn__plan *plan, const kn_tensor *t) {
+    kn_tensor *own = take(plan, sizeof *own);
+    if (!own) return NULL;
+    memset((void *)own, 0, sizeof *own);
+    atomic_store_explicit(&own->refs, 1, memory_order_relaxed);
+    own->owned = UINT32_MAX;
+    own->dtype = t->dtype;
+    own->layout = t->layout;
+    own->n_dims = t->n_dims;
+    memcpy(own->dim, t->dim, sizeof own->dim);
+    own->file = t->file;
+    own->line = t->line;
+    own->n = t->n;
+    own->data = t->data;
+    own->storage = &own->own;
+    own->own.device = t->storage->device;
+    own->own.pool = plan->pool;
+    own->own.stream = t->storage->stream;
+    own->own.size_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    atomic_store_explicit(&own->own.refs, 3, memory_order_relaxed);
+    return own;
+}
+
+static kn_tensor *view_add(kn__plan *plan, slot *at, kn__frozen v, const kn_tensor *t) {
+    void **list = (void **)&plan->views;
+    bool fits = at && grow(list, &plan->views_cap, plan->n_views, sizeof *plan->views);
+    v.t = fits ? freeze(plan, t) : NULL;
+    if (!v.t) return NULL;
+    at->index = plan->n_views;
+    plan->views[plan->n_views++] = v;
+    return v.t;
+}
+
+/* What the call reads or writes of t; NULL: no memory. */
+static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
+    if (t == &kn__none) return t;
+    kn__frozen v = {.buffer = (uint32_t)KN__NO_BUFFER, .input = -1};
+    if (t->data && t->n) {
+        int64_t i = kn__plan_buffer(plan, t->storage);
+        if (i < 0) return NULL;
+        kn__buffer *b = &plan->buffers[i];
+        b->last = (int32_t)plan->n_calls;
+        v.buffer = (uint32_t)i;
+        v.input = b->inside ? -1 : input_of(plan, t);
+        const char *from = v.input < 0 ? b->data : plan->inputs[v.input].data;
+        v.at_bytes = (size_t)((const char *)t->data - from);
+    }
+    uint64_t key = view_key(&v, t);
+    if (!plan->by_view.n_slots && !kn__hash_grow(&plan->by_view, sizeof(slot), 64)) return NULL;
+    slot *at = kn__hash_find(&plan->by_view, sizeof *at, key);
+    for (; at->key; at = kn__hash_after(&plan->by_view, sizeof *at, at)) {
+        if (is_same_view(&plan->views[at->index], &v, t)) return plan->views[at->index].t;
+    }
+    if (kn__hash_is_full(&plan->by_view)) {
+        if (!kn__hash_grow(&plan->by_view, sizeof(slot), 64)) return NULL;
+        at = kn__hash_find(&plan->by_view, sizeof *at, key);
+        while (at->key) at = kn__hash_after(&plan->by_view, sizeof *at, at);
+    }
+    kn_tensor *own = view_add(plan, at, v, t);
+    if (own) kn__hash_use(&plan->by_view, at, key);
+    return own;
+}
+
+/* --- calls --- */
+
+/* The parts of an optimiser's step may be changed later, by kn_optim_group. */
+static bool copy_parts(kn__plan *plan, kn_attr_optim *attr) {
+    kn_optim_part *parts = take(plan, (size_t)attr->n_parts * sizeof *parts + 1);
+    if (!parts) return false;
+    for (int64_t i = 0; i < attr->n_parts; i++) {
+        parts[i] = attr->part[i];
+        parts[i].w = view_of(plan, attr->part[i].w);
+        if (!parts[i].w) return false;
+    }
+    attr->part = parts;
+    return true;
+}
+
+static bool copy_attr(kn__plan *plan, kn_op_call *own, const kn_op_info *info) {
+    size_t n_bytes = own->attr_bytes ? own->attr_bytes : info->attr_bytes;
+    if (!own->attr || !n_bytes) return true;
+    void *attr = take(plan, n_bytes);
+    if (!attr) return false;
+    own->attr = memcpy(attr, own->attr, n_bytes);
+    return info->infer != kn__infer_optim || copy_parts(plan, attr);
+}
+
+static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
+    kn_tensor **in = take(plan, (size_t)own->n_in * sizeof *in + 1);
+    if (!in) return false;
+    for (int i = 0; i < own->n_in; i++) {
+        if (!(in[i] = view_of(plan, own->in[i]))) return false;
+    }
+    own->in = in;
+    for (int r = 0; r < KN_OUT_MAX; r++) {
+        bool is_wanted = r < own->n_out && own->want >> r & 1;
+        kn_tensor *y = is_wanted ? own->out[r] : NULL;
+        if (y && !(own->given >> r & 1)) kn__capture_made(plan, y->storage, own->op);
+        own->out[r] = y ? view_of(plan, y) : NULL;
+        if (y && !own->out[r]) return false;
+    }
+    return true;
+}
+
+static bool note(kn__plan *plan, const kn_op_call *call, const kn_op_info *info) {
+    uint32_t cap = (uint32_t)plan->calls_cap;
+    if (!grow((void **)&plan->calls, &cap, (uint32_t)plan->n_calls, sizeof *plan->calls))
+        return false;
+    plan->calls_cap = (int32_t)cap;
+    kn__prepared *p = &plan->calls[plan->n_calls];
+    *p = (kn__prepared){info->host, *call};
+    p->call.n_work = 0;
+    p->call.edge = NULL;
+    if (!copy_tensors(plan, &p->call) || !copy_attr(plan, &p->call, info)) return false;
+    plan->n_calls++;
+    return true;
+}
+
+static kn_status can_note(const kn__plan *plan, const kn_op_call *call, const kn_op_info *info) {
+    if (call->device != plan->device) {
+        return KN_FAIL(KN_ERR_DEVICE, "kn_%s: on %s, inside a captured step of %s", info->name,
+                       kn_device_name(call->device), kn_device_name(plan->device));
+    }
+    bool joins = call->op == KN_OP_batchnorm || call->op == KN_OP_batchnorm_back;
+    if (joins && ((const kn_attr_normalize *)call->attr)->ranks) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_%s: a captured step can't join the statistics of several ranks",
+                       info->name);
+    }
+    return KN_OK;
+}
+
+kn_status kn__capture_call(kn__plan *plan, kn_op_call *call, const kn_op_info *info) {
+    KN_TRY(can_note(plan, call, info));
+    KN_TRY(info->host(call));
+    if (plan->status == KN_OK && !note(plan, call, info)) plan->status = KN_ERR_OOM;
+    return KN_OK;
+}
+
+/* --- the end of a plan --- */
+
+static void share_drop(kn__buffer *b) {
+    if (!b->inside) kn__storage_drop(b->storage);
+}
+
+void kn__plan_free(kn__plan *plan) {
+    if (!plan) return;
+    for (int i = 0; i < plan->n_out; i++) kn_tensor_release(plan->out[i]);
+    for (int i = 0; i < plan->n_effects; i++) plan->effects[i].release(plan->effects[i].ctx);
+    for (uint32_t i = 0; i < plan->n_buffers; i++) share_drop(&plan->buffers[i]);
+    kn__region_drop(plan->region);
+    for (chunk *c = plan->chunks, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    kn__hash_release(&plan->by_storage);
+    kn__hash_release(&plan->by_view);
+    free(plan->inputs);
+    free(plan->calls);
+    free(plan->buffers);
+    free(plan->views);
+    free(plan->effects);
+    free(plan->written);
+    free(plan->out);
+    free(plan);
+}
