@@ -85,14 +85,6 @@ void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes, const kn_cap
 
 /* --- what others ask --- */
 
-kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name) {
-    if (!self || !self->capture) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID,
-                   "%s: the step is being captured (kn_capture_begin), and its replays would not "
-                   "read or write these data",
-                   name);
-}
-
 bool kn_capture_records(void) { return kn__ops_self && kn__ops_self->capture; }
 
 void kn_capture_effect_add(kn_capture_effect effect) {
@@ -106,11 +98,6 @@ void kn_capture_effect_add(kn_capture_effect effect) {
     }
     plan->effects = all;
     all[plan->n_effects++] = effect;
-}
-
-/* The capture finds out at kn_capture_end: its frame is no longer there. */
-void kn__capture_frames_end(kn__ops_thread *self, uint32_t depth) {
-    if (self->capture->frame.depth > depth) self->capture = NULL;
 }
 
 /* --- inputs --- */
@@ -192,6 +179,7 @@ static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self
 }
 
 static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *const in[], int n_in) {
+    plan->hooks = &kn__plan_records;
     plan->device = n_in ? in[0]->storage->device : kn_frame_device();
     if (plan->device != self->host) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_capture_begin: steps on %s can't be captured",

@@ -54,7 +54,18 @@ typedef struct kn__input {
     uint8_t n_dims, dtype;
 } kn__input;
 
+/* What those call who know of no plans: they would else call each other in a circle. */
+typedef struct kn__plan_hooks {
+    /* Runs the kernel, and notes the call. */
+    kn_status (*call)(struct kn__plan *plan, kn_op_call *call, const kn_op_info *info);
+    /* A storage was made inside, by an op or not (op: KN_OP_COUNT). */
+    void (*made)(struct kn__plan *plan, kn_storage *s, unsigned op);
+    /* A storage is about to be written. */
+    void (*claims)(struct kn__plan *plan, kn_storage *s);
+} kn__plan_hooks;
+
 typedef struct kn__plan {
+    const kn__plan_hooks *hooks;
     kn_device *device;
     kn_pool *pool;
     kn_frame frame;
@@ -81,12 +92,7 @@ typedef struct kn__plan {
 } kn__plan;
 
 /* --- capture_record.c --- */
-/* Runs the kernel, and notes the call. */
-kn_status kn__capture_call(kn__plan *plan, kn_op_call *call, const kn_op_info *info);
-/* A storage was made inside, by an op or not (op: KN_OP_COUNT). */
-void kn__capture_made(kn__plan *plan, kn_storage *s, unsigned op);
-/* A storage is about to be written. */
-void kn__capture_claims(kn__plan *plan, kn_storage *s);
+extern const kn__plan_hooks kn__plan_records;
 /* The buffer of a storage; one that is not known is from outside. -1: no memory. */
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
 /* Whether tensors still read buffer i, which was made inside. */
@@ -98,9 +104,19 @@ void kn__plan_free(kn__plan *plan);
 kn_status kn__plan_place(kn__plan *plan);
 void kn__region_drop(kn__region *region);
 
+/* --- for those who make, read and write tensors --- */
 /* INVALID inside a recording: "NAME: …"; else KN_OK. */
-kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name);
-/* Frames above `depth` end: a recording that began there has no plan. */
-void kn__capture_frames_end(kn__ops_thread *self, uint32_t depth);
+static inline kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name) {
+    if (!self || !self->capture) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: the step is being captured (kn_capture_begin), and its replays would not "
+                   "read or write these data",
+                   name);
+}
+/* Frames above `depth` have ended: a recording that began there has no plan, as kn_capture_end
+ * finds out. */
+static inline void kn__capture_frames_end(kn__ops_thread *self, uint32_t depth) {
+    if (self->capture && self->capture->frame.depth > depth) self->capture = NULL;
+}
 
 #endif

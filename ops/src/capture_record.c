@@ -66,7 +66,7 @@ static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s) {
     return b;
 }
 
-void kn__capture_made(kn__plan *plan, kn_storage *s, unsigned op) {
+static void made(kn__plan *plan, kn_storage *s, unsigned op) {
     kn__buffer *b = s->data ? buffer_add(plan, s) : NULL;
     if (!b) return;
     b->inside = true;
@@ -98,7 +98,7 @@ bool kn__plan_lives(const kn__plan *plan, uint32_t i) {
     return at && at->index == i && b->storage->data == b->data && is_used(b->storage);
 }
 
-void kn__capture_claims(kn__plan *plan, kn_storage *s) {
+static void claims(kn__plan *plan, kn_storage *s) {
     int64_t i = s->data ? kn__plan_buffer(plan, s) : -1;
     if (i >= 0) plan->buffers[i].written = true;
 }
@@ -224,7 +224,7 @@ static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
     for (int r = 0; r < KN_OUT_MAX; r++) {
         bool is_wanted = r < own->n_out && own->want >> r & 1;
         kn_tensor *y = is_wanted ? own->out[r] : NULL;
-        if (y && !(own->given >> r & 1)) kn__capture_made(plan, y->storage, own->op);
+        if (y && !(own->given >> r & 1)) made(plan, y->storage, own->op);
         own->out[r] = y ? view_of(plan, y) : NULL;
         if (y && !own->out[r]) return false;
     }
@@ -259,12 +259,14 @@ static kn_status can_note(const kn__plan *plan, const kn_op_call *call, const kn
     return KN_OK;
 }
 
-kn_status kn__capture_call(kn__plan *plan, kn_op_call *call, const kn_op_info *info) {
+static kn_status call_record(kn__plan *plan, kn_op_call *call, const kn_op_info *info) {
     KN_TRY(can_note(plan, call, info));
     KN_TRY(info->host(call));
     if (plan->status == KN_OK && !note(plan, call, info)) plan->status = KN_ERR_OOM;
     return KN_OK;
 }
+
+const kn__plan_hooks kn__plan_records = {call_record, made, claims};
 
 /* --- the end of a plan --- */
 

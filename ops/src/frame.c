@@ -277,7 +277,7 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
         self->n_frames--;
         self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
     }
-    if (self->capture) kn__capture_frames_end(self, depth);
+    kn__capture_frames_end(self, depth);
     if (any && depth == 0) {
         kn_status status = kn__fuse_all(self);
         if (status < 0) kn_error_defer(status);

@@ -78,7 +78,7 @@ void *kn_op_data(kn_tensor *t) {
 
 kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
     if (__builtin_expect(self->pending != NULL, 0)) KN_TRY(kn__fuse_before_write(self, s));
-    if (__builtin_expect(self->capture != NULL, 0)) kn__capture_claims(self->capture, s);
+    if (__builtin_expect(self->capture != NULL, 0)) self->capture->hooks->claims(self->capture, s);
     KN_TRY(kn__await_writer(self, s, stream));
     if (s->stream != stream) {
         KN_TRY(use(self, s, stream));
@@ -306,7 +306,7 @@ static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_g
 static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
     if (__builtin_expect(call->device != self->host, 0)) return run_elsewhere(self, call);
     if (__builtin_expect(self->capture != NULL, 0) && info->host)
-        return kn__capture_call(self->capture, call, info);
+        return self->capture->hooks->call(self->capture, call, info);
     if (__builtin_expect(info->host != NULL, 1)) return info->host(call);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", info->name,
                    kn_device_name(call->device));

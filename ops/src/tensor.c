@@ -208,7 +208,7 @@ kn_tensor *kn_tensor_new(kn_device *device, kn_dtype dtype, kn_shape shape) {
     if (!t) return NULL;
     if (kn__storage_make(t, pool, device, stream)) {
         kn__plan *plan = kn__ops_self->capture;
-        if (plan) kn__capture_made(plan, t->storage, KN_OP_COUNT);
+        if (plan) plan->hooks->made(plan, t->storage, KN_OP_COUNT);
         return kn__frame_own(kn__ops_self, t);
     }
     kn_tensor_release(t);

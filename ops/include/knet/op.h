@@ -437,7 +437,8 @@ KN_API void kn_frame_release_to(uint32_t mark);
 
 /* --- captured steps (capture.h): what else a replay does --- */
 typedef struct kn_capture_effect {
-    void (*apply)(void *ctx);   /* after a replay's kernels: state of the host that the step changes */
+    /* After a replay's kernels: changes what the step changes on the host. */
+    void (*apply)(void *ctx);
     void (*release)(void *ctx); /* when the plan goes */
     void *ctx;
 } kn_capture_effect;
