@@ -111,10 +111,16 @@ static kn_status ours(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
     return fn[pass](call, s);
 }
 
+int64_t kn__conv_tiles(kn_pass pass, const kn_conv_sizes *s) {
+    const int64_t *plane = pass == KN_PASS_DATA ? s->in : s->out;
+    return kn__chunks(plane[1], 4) * kn__chunks(plane[2], 4);
+}
+
 /* Where the library has nothing fast, our own kernels follow. */
 static kn_status run_way(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way) {
     bool done = false;
-    if (way == KN_CONV_DNNL) KN_TRY(kn__dnnl_conv(&done, call, pass, s));
+    if (way == KN_CONV_WINOGRAD) KN_TRY(kn__dnnl_conv(&done, call, pass, s, true));
+    if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, false));
     return done ? KN_OK : ours(call, pass, s);
 }
 
@@ -132,10 +138,13 @@ static kn_status time_way(uint64_t *out_ns, kn_op_call *call, kn_pass pass, cons
 
 static kn_status measure(kn_conv_way *out, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
     KN_SCOPE("measure routes");
-    uint64_t library_ns = 0, ours_ns = 0;
-    KN_TRY(time_way(&library_ns, call, pass, s, KN_CONV_DNNL));
-    KN_TRY(time_way(&ours_ns, call, pass, s, KN_CONV_OURS));
-    *out = library_ns < ours_ns ? KN_CONV_DNNL : KN_CONV_OURS;
+    uint64_t least_ns = UINT64_MAX, ns = 0;
+    for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
+        KN_TRY(time_way(&ns, call, pass, s, (kn_conv_way)way));
+        if (ns >= least_ns) continue;
+        least_ns = ns;
+        *out = (kn_conv_way)way;
+    }
     kn__conv_note(call, pass, s, *out);
     return KN_OK;
 }

@@ -7,6 +7,8 @@
 
 #include "kernel.h"
 
+typedef enum kn_pass { KN_PASS_FORWARD, KN_PASS_DATA, KN_PASS_WEIGHT } kn_pass;
+
 /* Spatial dimensions padded on the left to three. */
 typedef struct kn_conv_sizes {
     int64_t batch, groups;
@@ -39,6 +41,11 @@ kn_conv_finish kn__conv_finish_of(const kn_op_call *call);
 void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n);
 /* Of all. */
 void kn__conv_finish_all(const kn_conv_finish *f, const kn_op_call *call);
+
+/* Tiles of 4x4 results in a plane of what the pass computes sums at, as Winograd's way cuts it, and
+ * how many a run of images has at least: fewer would leave its transform of weights too costly. */
+enum { KN_CONV_TILES_RUN = 64 };
+int64_t kn__conv_tiles(kn_pass pass, const kn_conv_sizes *s);
 
 /* Rows of the result: pairs (depth, height); each is out[2] elements long. */
 static inline int64_t kn__conv_rows(const kn_conv_sizes *s) { return s->out[0] * s->out[1]; }

@@ -255,7 +255,13 @@ static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
  * gradients, whose parts take memory. */
 enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 64 << 20 };
 
-static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s) {
+/* Winograd's: each run transforms the weights, and multiplies them with a column a tile. */
+static int64_t fewer_runs(int64_t most, kn_pass pass, const kn_conv_sizes *s) {
+    int64_t runs = s->batch * kn__conv_tiles(pass, s) / KN_CONV_TILES_RUN;
+    return runs < 1 ? 1 : (runs < most ? runs : most);
+}
+
+static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s, bool winograd) {
     int64_t weights = s->groups * s->outputs * s->channels * s->window_size;
     int64_t image = s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
     int64_t most = weights > image ? FEW_RUNS : RUNS;
@@ -263,13 +269,14 @@ static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s) {
         int64_t fit = PARTS_BYTES / (weights * (int64_t)sizeof(float));
         most = fit < 1 ? 1 : (fit < FEW_RUNS ? fit : FEW_RUNS);
     }
+    if (winograd) most = fewer_runs(pass == KN_PASS_WEIGHT ? most : RUNS, pass, s);
     return most < s->batch ? most : s->batch;
 }
 
-static kn_status plans_get(dnnl_work *k, bool bias) {
+static kn_status plans_get(dnnl_work *k, unsigned flags) {
     int64_t least = k->s->batch / k->runs, rest = k->s->batch % k->runs;
-    KN_TRY(kn__conv_plan_get(&k->kind[0].plan, k->pass, k->s, least + (rest > 0), bias));
-    if (rest) return kn__conv_plan_get(&k->kind[1].plan, k->pass, k->s, least, bias);
+    KN_TRY(kn__conv_plan_get(&k->kind[0].plan, k->pass, k->s, least + (rest > 0), flags));
+    if (rest) return kn__conv_plan_get(&k->kind[1].plan, k->pass, k->s, least, flags);
     return KN_OK;
 }
 
@@ -281,8 +288,9 @@ static bool plans_usable(const dnnl_work *k) {
            dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
 }
 
-kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
-    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s)};
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
+                        bool winograd) {
+    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s, winograd)};
     static const int in_side[][2] = {
         {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};
     for (int i = 0; i < 2; i++) k.data[in_side[pass][i]] = call->in[i]->data;
@@ -291,7 +299,8 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_con
         if (call->in[2] != KN_NONE) k.bias = call->in[2]->data;
         k.finish = kn__conv_finish_of(call);
     }
-    kn_status status = plans_get(&k, k.bias != NULL);
+    kn_status status =
+        plans_get(&k, (k.bias ? KN_PLAN_BIAS : 0) | (winograd ? KN_PLAN_WINOGRAD : 0));
     if (status == KN_OK && plans_usable(&k)) {
         status = pass == KN_PASS_WEIGHT ? weight_run(call, &k) : images_run(call, &k);
         *done = status == KN_OK;

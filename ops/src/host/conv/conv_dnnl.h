@@ -5,8 +5,9 @@
 #include "host/conv/conv_plan.h"
 #include "kernel.h"
 
-/* One pass: in[] as kernel.h says. *done stays false, with KN_OK, where the library has nothing
- * fast for these sizes. */
-kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s);
+/* One pass: in[] as kernel.h says; `winograd`: by Winograd's transforms. *done stays false, with
+ * KN_OK, where the library has nothing fast for these sizes. */
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
+                        bool winograd);
 
 #endif

@@ -74,7 +74,7 @@ static void layout_destroy(kn_layout layout) { free(layout); }
 /* What the library is asked for: sizes without the dimensions that this convolution lacks. */
 typedef struct problem {
     kn_pass pass;
-    bool bias;
+    unsigned flags;
     int n_spatial;
     dnnl_dims_t stride, padding, padding_end, dilation;
     kn_conv_plan *plan;
@@ -128,42 +128,42 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
     if (status == dnnl_success)
         status = side_init(&side[KN_SIDE_W], w + skip, 3 - skip, s->window, p->n_spatial);
     if (status == dnnl_success) status = side_init(&side[KN_SIDE_Y], y, 2, s->out, p->n_spatial);
-    if (status == dnnl_success && p->bias) status = bias_init(&p->plan->bias, y[1]);
+    if (status == dnnl_success && (p->flags & KN_PLAN_BIAS))
+        status = bias_init(&p->plan->bias, y[1]);
     return status;
 }
 
-/* Direct sums: the error of our own kernels. Winograd's transforms would be up to 1.7 times as fast
- * where they suit and a fifth as fast where not (7x7 planes), and less exact. */
 static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
                               const_dnnl_primitive_attr_t attr) {
     const kn_side *side = p->plan->side;
     kn_layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
                   y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
-    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    const dnnl_alg_kind_t alg =
+        p->flags & KN_PLAN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
     const dnnl_dim_t *step = p->stride, *pad = p->padding, *end = p->padding_end,
                      *dil = p->dilation;
     dnnl_engine_t cpu = kn__dnnl_engine();
 #if DNNL_VERSION_MAJOR >= 3
     if (p->pass == KN_PASS_FORWARD)
         return KN_PROF_FN(dnnl_convolution_forward_primitive_desc_create, out, cpu,
-                          dnnl_forward_training, direct, x, w, b, y, step, dil, pad, end, attr);
+                          dnnl_forward_training, alg, x, w, b, y, step, dil, pad, end, attr);
     if (p->pass == KN_PASS_DATA)
-        return KN_PROF_FN(dnnl_convolution_backward_data_primitive_desc_create, out, cpu, direct, x,
-                          w, y, step, dil, pad, end, NULL, attr);
-    return KN_PROF_FN(dnnl_convolution_backward_weights_primitive_desc_create, out, cpu, direct, x,
-                      w, NULL, y, step, dil, pad, end, NULL, attr);
+        return KN_PROF_FN(dnnl_convolution_backward_data_primitive_desc_create, out, cpu, alg, x, w,
+                          y, step, dil, pad, end, NULL, attr);
+    return KN_PROF_FN(dnnl_convolution_backward_weights_primitive_desc_create, out, cpu, alg, x, w,
+                      NULL, y, step, dil, pad, end, NULL, attr);
 #else
     dnnl_convolution_desc_t d;
     dnnl_status_t status;
     if (p->pass == KN_PASS_FORWARD)
-        status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, direct, x, w,
-                                                            b, y, step, dil, pad, end);
+        status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, alg, x, w, b,
+                                                            y, step, dil, pad, end);
     else if (p->pass == KN_PASS_DATA)
-        status = dnnl_dilated_convolution_backward_data_desc_init(&d, direct, x, w, y, step, dil,
-                                                                  pad, end);
+        status =
+            dnnl_dilated_convolution_backward_data_desc_init(&d, alg, x, w, y, step, dil, pad, end);
     else
-        status = dnnl_dilated_convolution_backward_weights_desc_init(&d, direct, x, w, NULL, y,
-                                                                     step, dil, pad, end);
+        status = dnnl_dilated_convolution_backward_weights_desc_init(&d, alg, x, w, NULL, y, step,
+                                                                     dil, pad, end);
     if (status != dnnl_success) return status;
     return KN_PROF_FN(dnnl_primitive_desc_create, out, &d, attr, cpu, NULL);
 #endif
@@ -248,11 +248,11 @@ static void plan_destroy(kn_conv_plan *plan) {
 
 /* A primitive remembers how many threads its maker had: ours run on one. */
 static kn_status plan_create(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
-                             int64_t images, bool bias) {
+                             int64_t images, unsigned flags) {
     if (!kn__dnnl_engine()) return KN_FAIL(KN_ERR_INTERNAL, "dnnl_engine_create: no CPU engine");
     kn_conv_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return KN_FAIL(KN_ERR_OOM, "a convolution's plan: no %zu bytes", sizeof *plan);
-    problem p = {.pass = pass, .bias = bias, .plan = plan};
+    problem p = {.pass = pass, .flags = flags, .plan = plan};
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
     dnnl_status_t status = problem_init(&p, s, images);
@@ -281,8 +281,8 @@ static entry cache[KN_PLANS_MAX];
 static uint64_t calls;
 
 static void key_of(int64_t key[KEY_SIZE], kn_pass pass, const kn_conv_sizes *s, int64_t images,
-                   bool bias) {
-    *key++ = pass, *key++ = bias, *key++ = images;
+                   unsigned flags) {
+    *key++ = pass, *key++ = flags, *key++ = images;
     *key++ = s->groups, *key++ = s->channels, *key++ = s->outputs;
     for (int i = 0; i < 3; i++) {
         *key++ = s->in[i], *key++ = s->window[i], *key++ = s->stride[i];
@@ -305,11 +305,11 @@ static entry *find_locked(const int64_t key[KEY_SIZE]) {
 }
 
 static kn_status get_locked(kn_conv_plan **out, const int64_t key[KEY_SIZE], kn_pass pass,
-                            const kn_conv_sizes *s, int64_t images, bool bias) {
+                            const kn_conv_sizes *s, int64_t images, unsigned flags) {
     entry *e = find_locked(key);
     if (!e->plan || memcmp(e->key, key, sizeof e->key) != 0) {
         kn_conv_plan *plan = NULL;
-        KN_TRY(plan_create(&plan, pass, s, images, bias));
+        KN_TRY(plan_create(&plan, pass, s, images, flags));
         if (e->plan) drop_locked(e->plan);
         memcpy(e->key, key, sizeof e->key);
         e->plan = plan;
@@ -322,11 +322,11 @@ static kn_status get_locked(kn_conv_plan **out, const int64_t key[KEY_SIZE], kn_
 }
 
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
-                            int64_t images, bool bias) {
+                            int64_t images, unsigned flags) {
     int64_t key[KEY_SIZE];
-    key_of(key, pass, s, images, bias);
+    key_of(key, pass, s, images, flags);
     pthread_mutex_lock(&lock);
-    kn_status status = get_locked(out, key, pass, s, images, bias);
+    kn_status status = get_locked(out, key, pass, s, images, flags);
     pthread_mutex_unlock(&lock);
     return status;
 }

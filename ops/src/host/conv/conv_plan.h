@@ -18,9 +18,8 @@ typedef dnnl_memory_desc_t *kn_layout;
 typedef const dnnl_memory_desc_t *kn_layout_ref;
 #endif
 
-typedef enum kn_pass { KN_PASS_FORWARD, KN_PASS_DATA, KN_PASS_WEIGHT } kn_pass;
 enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
-enum { KN_PLANS_MAX = 64 };
+enum { KN_PLANS_MAX = 256 };
 
 typedef struct kn_side {
     int arg;                  /* oneDNN's name in this pass */
@@ -41,9 +40,14 @@ static inline int kn__result_side(kn_pass pass) {
     return pass == KN_PASS_FORWARD ? KN_SIDE_Y : (pass == KN_PASS_DATA ? KN_SIDE_X : KN_SIDE_W);
 }
 
+/* What a plan is for, beyond its sizes. */
+enum {
+    KN_PLAN_BIAS = 1,
+    KN_PLAN_WINOGRAD = 2 /* by Winograd's transforms; no primitive where the library has none */
+};
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
-                            int64_t images, bool bias);
+                            int64_t images, unsigned flags);
 void kn__conv_plan_drop(kn_conv_plan *plan);
 
 /* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL

@@ -6,33 +6,119 @@
 #include <string.h>
 
 #include "host/base/chunks.h"
+#include "host/base/loops.h"
 
-enum { BLOCK = 16, LEAST_BATCH = 4 };
+enum { FEW = 8, RUNS = 16, LEAST_BATCH = 4 };
 
-/* --- the rule --- */
+/* --- the model --- */
 
-/* Measured on Cascade Lake (2.5 GHz, AVX-512, one thread, oneDNN 2.6.3, gcc 12, 2026-11-21), time
- * of ours / the library's for forward, data, weights: 3x3 64 to 64 at 56x56 1.4, 2.3, 1.1; 512 to
- * 512 at 7x7 1.7, 2.5, 1.7; 16 to 32 at 16x16 1.0, 1.5, 1.1; 100 to 100 1.0, 1.4, 1.2; 50 to 100
- * 0.8, 1.1, 1.1; 5x5 20 to 50 0.5, 0.7, 0.6; 1x1 0.6 to 1.0; a plane each, 0.9, 2.2, 9; 7x7 stride
- * 2, 3 to 64 1.7, 0.4, 1.1. So: windows of some size over blocks of channels with little padding
- * (none forward), gradients of planes each for itself, and strided first layers. */
-static bool is_faster(const kn_conv_sizes *s, kn_pass pass) {
-    if (s->window_size == 1) return false;
-    if (s->channels == 1 && s->outputs == 1)
-        return pass != KN_PASS_FORWARD && s->groups % BLOCK == 0;
-    if (s->channels == 3 && s->stride[2] > 1)
-        return pass != KN_PASS_DATA && s->groups == 1 && s->outputs % BLOCK == 0;
-    int64_t channels = kn__chunks(s->channels, BLOCK) * BLOCK;
-    int64_t outputs = kn__chunks(s->outputs, BLOCK) * BLOCK;
-    int64_t percent = pass == KN_PASS_FORWARD ? 100 : 130;
-    return channels * outputs * 100 <= s->channels * s->outputs * percent;
+/* ns of a million sums, of as many elements of images, and of as many of a third thing: copies of
+ * windows, or weights that a run of images brings into place. */
+typedef struct cost {
+    double sums, images, others;
+} cost;
+
+typedef struct costs { /* by pass */
+    cost ours[3], ours_few[3], dnnl[3], dnnl_few[3], winograd[3];
+} costs;
+
+/* Fitted by bench/nn/routes.py to 195 convolutions on two threads (Zen 4, oneDNN 2.6.3, gcc 12,
+ * 2026-11-24), AVX2 on the same processor; their routes take 1.03 times the best one's time on
+ * average. `few`: less than 8 channels or outputs. */
+static const costs avx512 = {.ours = {{9.5, 40, 366}, {10.5, 0, 306}, {9.3, 87, 437}},
+                             .ours_few = {{9.1, 44, 178}, {11.5, 117, 0}, {8.3, 126, 24}},
+                             .dnnl = {{8.2, 140, 0}, {8.2, 140, 0}, {9.0, 94, 181}},
+                             .dnnl_few = {{8.4, 114, 0}, {43.8, 174, 0}, {9.5, 71, 0}},
+                             .winograd = {{11.9, 290, 196}, {10.4, 378, 269}, {15.6, 100, 74}}};
+static const costs avx2 = {.ours = {{9.5, 37, 351}, {11.2, 42, 302}, {9.1, 91, 450}},
+                           .ours_few = {{9.2, 54, 162}, {12.6, 103, 0}, {8.4, 151, 0}},
+                           .dnnl = {{8.8, 139, 76}, {8.7, 145, 63}, {10.0, 85, 215}},
+                           .dnnl_few = {{8.3, 116, 2200}, {7.2, 738, 0}, {11.5, 129, 0}}};
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What the features of all routes are made of. */
+typedef struct problem {
+    const kn_conv_sizes *s;
+    kn_pass pass;
+    bool wide;                 /* AVX-512 */
+    int64_t channels, outputs; /* as oneDNN pads them */
+    int64_t runs, images;      /* images: elements of x and y */
+} problem;
+
+static problem problem_of(const kn_conv_sizes *s, kn_pass pass, bool wide) {
+    int64_t block = wide && s->groups == 1 ? 16 : FEW;
+    problem p = {
+        .s = s, .pass = pass, .wide = wide, .channels = s->channels, .outputs = s->outputs};
+    if (p.channels >= FEW) p.channels = kn__chunks(p.channels, block) * block;
+    if (p.outputs >= FEW) p.outputs = kn__chunks(p.outputs, block) * block;
+    p.runs = smaller(s->batch, RUNS);
+    p.images = s->batch * s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
+    return p;
 }
 
-/* Our kernels spread one image over threads, the library's runs can't. */
+static double cost_of(const cost *c, double sums, double images, double others) {
+    return c->sums * sums + c->images * images + c->others * others;
+}
+
+static bool has_few(const kn_conv_sizes *s) { return smaller(s->channels, s->outputs) < FEW; }
+
+static double ours_cost(const problem *p, const costs *c) {
+    const kn_conv_sizes *s = p->s;
+    double copies = (double)(s->batch * s->groups * s->channels * s->window_size * s->out_plane);
+    double sums = copies * (double)s->outputs;
+    if (s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= 8) { /* conv_direct */
+        sums *= (double)(kn__chunks(s->out[2], 8) * 8) / (double)s->out[2];
+        copies = 0;
+    } else if (s->window_size == 1 && s->stride[2] == 1) {
+        copies = 0;
+    }
+    return cost_of(&(has_few(s) ? c->ours_few : c->ours)[p->pass], sums, (double)p->images, copies);
+}
+
+static double dnnl_cost(const problem *p, const costs *c) {
+    const kn_conv_sizes *s = p->s;
+    int64_t weights = s->groups * p->channels * p->outputs * s->window_size;
+    return cost_of(&(has_few(s) ? c->dnnl_few : c->dnnl)[p->pass],
+                   (double)(s->batch * weights * s->out_plane), (double)p->images,
+                   (double)(weights * p->runs));
+}
+
+/* 36 products for each tile of 16 sums; a ninth of them are as many as it has inputs. */
+static double winograd_cost(const problem *p, const costs *c) {
+    int64_t tiles = p->s->batch * kn__conv_tiles(p->pass, p->s);
+    int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
+    double pair = 36.0 * (double)(p->channels * p->outputs);
+    return cost_of(&c->winograd[p->pass], pair * (double)tiles,
+                   (double)(p->images + 4 * (p->channels + p->outputs) * tiles),
+                   pair * (double)runs);
+}
+
+/* 3x3 in two dimensions, and tiles for two runs. */
+static bool winograd_fits(const problem *p) {
+    const kn_conv_sizes *s = p->s;
+    return p->wide && s->groups == 1 && s->in[0] == 1 && s->window[0] == 1 && s->window[1] == 3 &&
+           s->window[2] == 3 && s->stride[1] == 1 && s->stride[2] == 1 && s->dilation[1] == 1 &&
+           s->dilation[2] == 1 && smaller(s->channels, s->outputs) >= 16 &&
+           s->batch * kn__conv_tiles(p->pass, s) >= 2 * KN_CONV_TILES_RUN;
+}
+
+/* Our kernels spread one image over threads, the library's runs can't. Planes each for itself, and
+ * gradients of groups, take the library less time whatever their sizes. */
 static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
-    bool library = (pass != KN_PASS_FORWARD || s->batch >= LEAST_BATCH) && is_faster(s, pass);
-    return library ? KN_CONV_DNNL : KN_CONV_OURS;
+    if (pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH) return KN_CONV_OURS;
+    bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
+    problem p = problem_of(s, pass, wide);
+    const costs *c = wide ? &avx512 : &avx2;
+    bool each = s->channels == 1 && s->outputs == 1;
+    if (each) return s->groups % FEW == 0 ? KN_CONV_DNNL : KN_CONV_OURS;
+    if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
+    if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
+    double ours = ours_cost(&p, c), dnnl = dnnl_cost(&p, c);
+    if (winograd_fits(&p) && winograd_cost(&p, c) < (dnnl < ours ? dnnl : ours))
+        return KN_CONV_WINOGRAD;
+    return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
 
 /* --- measured routes --- */
@@ -91,10 +177,10 @@ void kn__conv_prefer(kn_conv_way way) {
 }
 
 static int read_environment(void) {
-    static const char *const words[] = {"table", "ours", "onednn", "measure"};
+    static const char *const words[] = {"table", "ours", "onednn", "winograd", "measure"};
     const char *text = getenv("KNET_CONV_ROUTE");
     if (!text || !*text) return KN_CONV_TABLED;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (strcmp(text, words[i]) == 0) return i;
     }
     return -1;
@@ -105,9 +191,10 @@ static kn_status preference(kn_conv_way *out) {
     if (__builtin_expect(way < 0, 0)) {
         way = read_environment(); /* any thread's is the same */
         if (way < 0) {
-            return KN_FAIL(KN_ERR_INVALID,
-                           "KNET_CONV_ROUTE is '%s'; it must be table, measure, ours or onednn",
-                           getenv("KNET_CONV_ROUTE"));
+            return KN_FAIL(
+                KN_ERR_INVALID,
+                "KNET_CONV_ROUTE is '%s'; it must be table, measure, ours, onednn or winograd",
+                getenv("KNET_CONV_ROUTE"));
         }
         atomic_store_explicit(&preferred, way, memory_order_relaxed);
     }
@@ -124,8 +211,7 @@ kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
     if (way == KN_CONV_OURS || !can || !kn__dnnl_engine()) return KN_OK;
     bool adds = call->accumulate & 1; /* twice would be wrong */
     if (way == KN_CONV_MEASURED) way = measured(call, pass, s);
-    *out = way == KN_CONV_DNNL || way == KN_CONV_OURS ? way
-           : way == KN_CONV_MEASURED && !adds         ? KN_CONV_MEASURED
-                                                      : tabled(s, pass);
+    if (way == KN_CONV_TABLED || (way == KN_CONV_MEASURED && adds)) way = tabled(s, pass);
+    *out = way;
     return KN_OK;
 }

@@ -5,21 +5,23 @@
 #include "host/conv/conv_plan.h"
 #include "kernel.h"
 
-/* KN_CONV_TABLED: as the rule in conv_route.c says, so that a shape has the same bits everywhere.
- * KN_CONV_MEASURED: by the times of both at the first call of a shape; later calls, and the first
- * one's result, are the faster one's. The others are one side wherever it can. */
+/* KN_CONV_TABLED: as the model in conv_route.c says, so that a shape has the same bits on all
+ * processors of an instruction set. KN_CONV_MEASURED: by the times of all at the first call of a
+ * shape; later calls, and the first one's result, are the fastest one's. The others are one way
+ * wherever it can: our kernels, oneDNN's direct sums, and its Winograd transforms. */
 typedef enum kn_conv_way {
     KN_CONV_TABLED,
     KN_CONV_OURS,
     KN_CONV_DNNL,
+    KN_CONV_WINOGRAD,
     KN_CONV_MEASURED
 } kn_conv_way;
 
-/* In place of the environment variable KNET_CONV_ROUTE (table, ours, onednn, measure), for tests
- * and benchmarks; discards measured routes. */
+/* In place of the environment variable KNET_CONV_ROUTE (table, ours, onednn, winograd, measure),
+ * for tests and benchmarks; discards measured routes. */
 void kn__conv_prefer(kn_conv_way way);
 
-/* KN_CONV_OURS, KN_CONV_DNNL, or KN_CONV_MEASURED: measure both, and note the faster one. INVALID:
+/* One of the three, or KN_CONV_MEASURED: measure them, and note the fastest one. INVALID:
  * the environment variable has an unknown word. */
 KN_MUST_CHECK kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
                                      const kn_conv_sizes *s);

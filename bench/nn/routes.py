@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Fits the model by which ops/src/host/conv/conv_route.c chooses a convolution's route.
+
+    routes.py DIRECTORY          fits, prints the table for conv_route.c, and what wrong choices cost
+    routes.py DIRECTORY measure  first runs build/bench/bin/conv_routes by each route
+
+DIRECTORY has the times of a machine, one file a route: ours.txt, onednn.txt, winograd.txt. A route's time is a sum of
+products of the features below and coefficients that are not negative, fitted to the least square of relative errors.
+"""
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+ROUTES = ("ours", "onednn", "winograd")
+PROGRAM = os.environ.get("CONV_ROUTES", "build/bench/bin/conv_routes")
+
+
+def load(path):
+    if not os.path.exists(path):
+        return {}
+    rows = (line.split() for line in open(path))
+    return {tuple(map(int, row[:14])): float(row[14]) for row in rows}
+
+
+def outputs(key):
+    _, _, _, _, *rest = key
+    inside, window, stride, padding, dilation = rest[:3], rest[3:6], *rest[6:9]
+    n = 3 if inside[0] > 1 else 2 if inside[1] > 1 else 1
+    out = []
+    for i in range(3):
+        used = i >= 3 - n
+        p, s = (padding, stride) if used else (0, 1)
+        out.append((inside[i] + 2 * p - ((window[i] - 1) * dilation + 1)) // s + 1)
+    return out
+
+
+def kind(key):
+    """Sums over all channels, over fewer than 8 (first layers, small groups), of each plane for itself."""
+    channels, outs = key[2:4]
+    return "each" if channels == 1 and outs == 1 else "few" if min(channels, outs) < 8 else "all"
+
+
+def features(key, route, block):
+    """As in conv_route.c; in millions, of the whole batch."""
+    batch, groups, channels, outs = key[:4]
+    window, stride, which = key[7:10], key[10], key[13]
+    out = outputs(key)
+    size, out_plane = math.prod(window), math.prod(out)
+    unit = 8 if groups > 1 else block
+    up = lambda n: n if n < 8 else -(-n // unit) * unit
+    c, o = up(channels), up(outs)
+    images = batch * groups * (channels * math.prod(key[4:7]) + outs * out_plane)
+    sums = batch * groups * channels * outs * size * out_plane
+    if route == "ours":
+        wide = size > 1 and stride == 1 and out[2] >= 8
+        copies = 0 if wide or size == 1 and stride == 1 else sums / outs
+        row = -(-out[2] // 8) * 8 / out[2] if wide else 1
+        return np.array([sums * row, images, copies]) / 1e6
+    if route == "winograd":
+        plane = key[4:7] if which == 1 else out
+        tiles = -(-plane[1] // 4) * -(-plane[2] // 4)
+        runs = max(1, min(16, batch, batch * tiles // 64))  # KN_CONV_TILES_RUN
+        return np.array([36 * c * o * batch * tiles, images + 4 * (c + o) * batch * tiles, 36 * c * o * runs]) / 1e6
+    return np.array([batch * groups * c * o * size * out_plane, images, groups * c * o * size * min(batch, 16)]) / 1e6
+
+
+def possible(key, route, block):
+    """Whether the model asks for the route at all."""
+    batch, groups, channels, outs = key[:4]
+    if kind(key) == "each":
+        return route == "onednn"  # always
+    if route == "winograd":
+        plane = key[4:7] if key[13] == 1 else outputs(key)
+        many = batch * -(-plane[1] // 4) * -(-plane[2] // 4) >= 2 * 64
+        return many and block == 16 and groups == 1 and key[4] == 1 and key[8:11] == (3, 3, 1) and key[12] == 1 and \
+            min(channels, outs) >= 16
+    if route == "onednn":
+        return groups == 1 or channels % 8 == 0 and outs % 8 == 0
+    return groups == 1 or key[13] == 0 or channels % 8 or outs % 8
+
+
+def solve(a, b):
+    """The least squares with coefficients >= 0, by descent along one coefficient at a time; far off rows count less."""
+    x, weight = np.zeros(a.shape[1]), np.ones(len(b))
+    for _ in range(40):
+        for _ in range(500):
+            for j in range(len(x)):
+                rest = b - a @ x + a[:, j] * x[j]
+                x[j] = max(0, (weight * a[:, j]) @ rest / max((weight * a[:, j]) @ a[:, j], 1e-30))
+        weight = 1 / np.maximum(0.05, np.abs(b - a @ x))
+    return x
+
+
+def fit(times, block):
+    model = {}
+    for route in ROUTES:
+        for which in range(3):
+            for of in ("all", "few", "each"):
+                keys = [k for k in times[route] if k[13] == which and possible(k, route, block) and kind(k) == of]
+                if not keys:
+                    continue
+                a = np.array([features(k, route, block) / times[route][k] for k in keys])
+                model[route, of, which] = solve(a, np.ones(len(keys)))
+    return model
+
+
+def main():
+    where = sys.argv[1]
+    if sys.argv[2:] == ["measure"]:
+        os.makedirs(where, exist_ok=True)
+        for route in ROUTES:
+            with open(f"{where}/{route}.txt", "w") as out:
+                subprocess.run([PROGRAM], check=True, stdout=out, env={**os.environ, "KNET_CONV_ROUTE": route})
+    times = {route: load(f"{where}/{route}.txt") for route in ROUTES}
+    block = 16 if times["winograd"] else 8
+    model = fit(times, block)
+    for route in ROUTES:
+        for of in ("all", "few"):
+            rows = [model[route, of, which] for which in range(3) if (route, of, which) in model]
+            if rows:
+                print(f"{route} {of}: " + ", ".join("{" + ", ".join(f"{10 * v:.0f}" for v in row) + "}" for row in rows))
+    lost = []
+    for key in times["ours"]:
+        routes = [r for r in ROUTES if key in times[r] and possible(key, r, block)]
+        guess = {r: float(features(key, r, block) @ model[r, kind(key), key[13]]) for r in routes}
+        chosen = min(guess, key=guess.get)
+        best = min(times[r][key] for r in ROUTES if key in times[r])
+        lost.append((times[chosen][key] / best, key, chosen, {r: round(times[r][key]) for r in routes},
+                     {r: round(g) for r, g in guess.items()}))
+    lost.sort(reverse=True)
+    print(f"{len(lost)} convolutions: {np.mean([row[0] for row in lost]):.3f} times the best route's time on average")
+    for row in lost[:25]:
+        if row[0] > 1.05:
+            print("  %.2f %s %s %s %s" % row)
+
+
+if __name__ == "__main__":
+    main()
