@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/base/loops.h"
+#include "conv_sizes.h"
 #include "host/conv/conv_dnnl.h"
 #include "host/conv/conv_route.h"
 #include "kernels_test.h"
@@ -226,14 +226,6 @@ static void the_bias_is_added_to_each_output_plane(void **state) {
     kn__conv_prefer(KN_CONV_TABLED);
 }
 
-static kn_tensor *pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,
-                       const kn_attr_conv *attr, int threads) {
-    KN_FRAME(.threads = threads);
-    if (which == 0) return kn_keep(op_conv_attr(x, w, KN_NONE, attr));
-    if (which == 1) return kn_keep(op_conv_data(dy, w, kn_tensor_shape(x), attr));
-    return kn_keep(op_conv_weight(x, dy, kn_tensor_shape(w), attr, NULL));
-}
-
 static void the_number_of_threads_changes_no_bit(void **state) {
     (void)state;
     static const struct {
@@ -253,185 +245,11 @@ static void the_number_of_threads_changes_no_bit(void **state) {
             for (int which = 0; which < 3; which++)
                 for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
                     kn__conv_prefer((kn_conv_way)way);
-                    assert_same_bits(pass(which, x, w, dy, &attr, 1),
-                                     pass(which, x, w, dy, &attr, 3));
+                    assert_same_bits(conv_pass(which, x, w, dy, &attr, 1),
+                                     conv_pass(which, x, w, dy, &attr, 3));
                 }
             kn__conv_prefer(KN_CONV_TABLED);
         }
-}
-
-static const kn_conv_sizes plain_sizes = {.batch = 4,
-                                          .groups = 1,
-                                          .channels = 32,
-                                          .outputs = 32,
-                                          .in = {1, 6, 6},
-                                          .out = {1, 6, 6},
-                                          .window = {1, 3, 3},
-                                          .stride = {1, 1, 1},
-                                          .padding = {0, 1, 1},
-                                          .padding_end = {0, 1, 1},
-                                          .dilation = {1, 1, 1},
-                                          .in_plane = 36,
-                                          .out_plane = 36,
-                                          .window_size = 9};
-
-static kn_conv_way way_of(const kn_conv_sizes *s, kn_dtype dtype, kn_pass which) {
-    kn_tensor result = {.dtype = (uint8_t)dtype};
-    kn_op_call call = {.threads = 1};
-    kn_conv_way way = KN_CONV_OURS;
-    call.out[0] = &result;
-    assert_int_equal(kn__conv_way(&way, &call, which, s), KN_OK);
-    return way;
-}
-
-/* Whether a pass is the library's. */
-static bool is_library(const kn_conv_sizes *s, kn_dtype dtype, kn_pass which) {
-    return way_of(s, dtype, which) != KN_CONV_OURS;
-}
-
-static void flips_and_doubles_stay_ours(void **state) {
-    (void)state;
-    kn_conv_sizes s = plain_sizes;
-    kn__conv_prefer(KN_CONV_DNNL);
-    for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        assert_true(is_library(&s, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&s, KN_F64, (kn_pass)pass_i));
-        s.flip = true;
-        assert_false(is_library(&s, KN_F32, (kn_pass)pass_i));
-        s.flip = false;
-    }
-    kn__conv_prefer(KN_CONV_TABLED);
-}
-
-/* A batch of squares without padding or steps. */
-static kn_conv_sizes squares(int64_t batch, int64_t channels, int64_t outputs, int64_t in,
-                             int64_t window) {
-    kn_conv_sizes s = plain_sizes;
-    int64_t out = in - window + 1;
-    s.batch = batch, s.channels = channels, s.outputs = outputs;
-    s.padding[1] = s.padding[2] = s.padding_end[1] = s.padding_end[2] = 0;
-    s.in[1] = s.in[2] = in, s.out[1] = s.out[2] = out, s.window[1] = s.window[2] = window;
-    s.in_plane = in * in, s.out_plane = out * out, s.window_size = window * window;
-    return s;
-}
-
-static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
-    (void)state;
-    kn_conv_sizes many = squares(32, 256, 256, 14, 3), first = squares(128, 1, 20, 28, 5),
-                  second = squares(128, 20, 50, 12, 5); /* LeNet's */
-    for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        if (pass_i != KN_PASS_WEIGHT) assert_true(is_library(&many, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&first, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&second, KN_F32, (kn_pass)pass_i));
-    }
-}
-
-static void one_way_is_measured_and_kept(void **state) {
-    (void)state;
-    KN_FRAME(.threads = 2);
-    const kn_conv_options same = {.padding = {1, 1}};
-    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(16, 32, 12, 12)),
-              *w = random_tensor(KN_F32, KN_SHAPE(32, 32, 3, 3)), *y[3];
-    for (int i = 0; i < 3; i++) {
-        kn__conv_prefer((kn_conv_way)(KN_CONV_OURS + i));
-        y[i] = kn_conv(x, w, KN_NONE, &same);
-    }
-    size_t bytes = (size_t)kn_tensor_numel(y[0]) * sizeof(float);
-    assert_memory_not_equal(kn_data(y[0]), kn_data(y[1]), bytes); /* their sums round otherwise */
-    kn__conv_prefer(KN_CONV_MEASURED);
-    kn_tensor *first = kn_conv(x, w, KN_NONE, &same);
-    int fastest = 0;
-    while (fastest < 2 && memcmp(kn_data(first), kn_data(y[fastest]), bytes) != 0) fastest++;
-    for (int i = 0; i < 20; i++) assert_same_bits(kn_conv(x, w, KN_NONE, &same), y[fastest]);
-    kn__conv_prefer(KN_CONV_TABLED);
-}
-
-/* NMSE of one pass in f32 by a way, against f64. */
-static double error_of(kn_conv_way way, int which, kn_tensor *const x[3],
-                       const kn_attr_conv *attr) {
-    kn__conv_prefer(way);
-    kn_tensor *got = pass(which, x[0], x[1], x[2], attr, 2);
-    kn_tensor *want =
-        pass(which, kn_cast(x[0], KN_F64), kn_cast(x[1], KN_F64), kn_cast(x[2], KN_F64), attr, 2);
-    kn__conv_prefer(KN_CONV_TABLED);
-    double error = 0, power = 0;
-    for (int64_t i = 0; i < kn_tensor_numel(want); i++) {
-        double y = ops_at(want, i), d = ops_at(got, i) - y;
-        error += d * d, power += y * y;
-    }
-    return error / power;
-}
-
-static void winograd_errs_by_1e_11_at_most(void **state) {
-    (void)state;
-    static const int64_t sides[] = {7, 14, 33};
-    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
-        KN_FRAME();
-        int64_t side = sides[i];
-        const kn_attr_conv attr = {.stride = {1, 1, 1},
-                                   .dilation = {1, 1, 1},
-                                   .padding = {1, 1},
-                                   .padding_end = {1, 1},
-                                   .groups = 1,
-                                   .n_spatial = 2};
-        kn_tensor *x[] = {random_tensor(KN_F32, KN_SHAPE(32, 64, side, side)),
-                          random_tensor(KN_F32, KN_SHAPE(48, 64, 3, 3)),
-                          random_tensor(KN_F32, KN_SHAPE(32, 48, side, side))};
-        for (int which = 0; which < 3; which++) {
-            double error = error_of(KN_CONV_WINOGRAD, which, x, &attr);
-            if (error >= 1e-11) fail_msg("pass %d of side %d: %g", which, (int)side, error);
-        }
-    }
-}
-
-/* 3x3 windows over many tiles; fewer tiles, steps and groups stay direct. */
-static void winograd_is_for_many_tiles(void **state) {
-    (void)state;
-    if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
-    kn_conv_sizes s = plain_sizes;
-    s.batch = 32, s.channels = s.outputs = 64;
-    s.in[1] = s.in[2] = s.out[1] = s.out[2] = 28;
-    s.in_plane = s.out_plane = 28 * 28;
-    for (int which = 0; which < 3; which++) {
-        assert_int_equal(way_of(&s, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-        kn_conv_sizes other = s;
-        other.batch = 1;
-        if (which == 0) assert_int_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_OURS);
-        other = s, other.dilation[1] = other.dilation[2] = 2;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-        other = s, other.groups = 2;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-        other = s, other.batch = 8, other.in[1] = other.in[2] = other.out[1] = other.out[2] = 7;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-    }
-}
-
-static void the_environment_chooses_the_route(void **state) {
-    (void)state;
-    static const struct {
-        const char *word;
-        bool many, few; /* who are the library's */
-    } cases[] = {{"table", true, false},
-                 {"onednn", true, true},
-                 {"winograd", true, true},
-                 {"ours", false, false}};
-    kn_conv_sizes many = squares(32, 256, 256, 14, 3), few = squares(128, 1, 20, 28, 5);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kn__conv_prefer((kn_conv_way)-1);
-        setenv("KNET_CONV_ROUTE", cases[i].word, 1);
-        assert_int_equal(is_library(&many, KN_F32, KN_PASS_FORWARD), cases[i].many);
-        assert_int_equal(is_library(&few, KN_F32, KN_PASS_FORWARD), cases[i].few);
-    }
-    kn__conv_prefer((kn_conv_way)-1);
-    setenv("KNET_CONV_ROUTE", "fast", 1);
-    KN_FRAME();
-    kn_tensor *x = kn_ones(KN_SHAPE(1, 1, 3, 3)), *w = kn_ones(KN_SHAPE(1, 1, 3, 3));
-    assert_null(kn_conv(x, w, KN_NONE, NULL));
-    assert_int_equal(kn_check(), KN_ERR_INVALID);
-    assert_non_null(strstr(kn_last_error()->message, "KNET_CONV_ROUTE is 'fast'; it must be"));
-    unsetenv("KNET_CONV_ROUTE");
-    assert_close(ops_at(kn_conv(x, w, KN_NONE, NULL), 0), 9, 0, 0);
-    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 /* Three groups of a few channels: the library has but slow loops for these. */
@@ -641,10 +459,8 @@ int main(void) {
         OPS_TEST(random_convolutions_match_the_definition),
         OPS_TEST(a_window_of_one_needs_no_copy_and_matches), OPS_TEST(many_channels_match),
         OPS_TEST(the_bias_is_added_to_each_output_plane),
-        OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(flips_and_doubles_stay_ours),
-        OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
-        OPS_TEST(one_way_is_measured_and_kept), OPS_TEST(winograd_errs_by_1e_11_at_most),
-        OPS_TEST(winograd_is_for_many_tiles), OPS_TEST(the_environment_chooses_the_route),
+        OPS_TEST(the_number_of_threads_changes_no_bit),
+
         OPS_TEST(our_kernels_run_when_the_library_declines),
         OPS_TEST(plans_are_shared_and_their_number_is_bounded), OPS_TEST(threads_share_the_cache),
         OPS_TEST(the_gradient_of_an_empty_batch_is_zero),
