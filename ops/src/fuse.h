@@ -27,6 +27,8 @@ kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call);
 
 /* Computes t if it is pending. An error is recorded, and t stays pending. */
 kn_status kn__fuse_compute(kn_storage *s);
+/* Marks t: the pass that first reads it stores it too. */
+kn_status kn__fuse_keep(kn_tensor *t);
 /* For the reduction of a pending input: makes the pass that gives its tiles and runs the call by
  * kn__host_reduce_fused. The input stays pending where it is cheaper to compute again. */
 kn_status kn__fuse_reduce(kn_op_call *call);

@@ -280,6 +280,16 @@ kn_tensor *kn_tensor_alias(kn_tensor *t) {
 
 kn_status kn_tensor_compute(kn_tensor *t) { return kn__compute(t); }
 
+kn_status kn_compute(kn_tensor *const t[], int n) {
+    KN_TRY(kn_check());
+    for (int i = 0; i < n; i++) {
+        if (!kn__is_whole(t[i])) return kn__fail_unreadable("kn_compute: t", t[i]);
+        KN_TRY(kn__fuse_keep(t[i]));
+    }
+    for (int i = n - 1; i >= 0; i--) KN_TRY(kn__compute(t[i]));
+    return KN_OK;
+}
+
 void kn_tensor_consume(kn_tensor *t) {
     if (!kn__is_whole(t)) return;
     kn_storage *s = t->storage;

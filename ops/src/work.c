@@ -71,7 +71,37 @@ static double flops(const kn_op_call *call) {
     }
 }
 
+/* --- who watches --- */
+
+static kn_op_watch_fn watch_fn;
+static void *watch_ctx;
+
+void kn_op_watch(kn_op_watch_fn fn, void *ctx) {
+    watch_fn = fn;
+    watch_ctx = ctx;
+}
+
+bool kn__is_watched(void) { return watch_fn != NULL; }
+void kn__watch(const kn_op_event *event) { watch_fn(watch_ctx, event); }
+
+static void watch_call(const kn_op_call *call, uint64_t n_flops, uint64_t n_bytes) {
+    kn_op_event e = {.n_ops = 1, .flops = n_flops, .moved_bytes = n_bytes};
+    e.name = kn_op_name((kn_op)call->op);
+    for (int i = 0; i < call->n_in && e.n_in < KN_OP_EVENT_IN; i++)
+        if (is_there(call->in[i])) e.in[e.n_in++] = call->in[i]->storage;
+    for (int r = 0; r < call->n_out; r++) {
+        const kn_tensor *t = call->want >> r & 1 ? call->out[r] : NULL;
+        if (!t || !t->storage) continue;
+        e.out[e.n_out++] = t->storage;
+        if (call->accumulate >> r & 1 && e.n_in < KN_OP_EVENT_IN) e.in[e.n_in++] = t->storage;
+        if (!e.y) e.y = t;
+    }
+    kn__watch(&e);
+}
+
 void kn__end_scope(kn_scope *scope, const kn_op_call *call) {
-    kn_prof_metric((uint64_t)flops(call), moved_bytes(call));
+    uint64_t n_flops = (uint64_t)flops(call), n_bytes = moved_bytes(call);
+    kn_prof_metric(n_flops, n_bytes);
+    if (__builtin_expect(kn__is_watched(), 0)) watch_call(call, n_flops, n_bytes);
     kn_scope_end(scope);
 }

@@ -2,9 +2,12 @@
 #include "readout.h"
 
 #include <knet/prof_read.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "select.h"
+#include "tree.h"
 
 enum { PATH_BYTES = 2048 };
 
@@ -140,3 +143,20 @@ static kn_status base_set(void *ctx, kn__report **report) {
 }
 
 kn_status kn_prof_reset(void) { return kn__prof_with_report("kn_prof_reset", base_set, NULL); }
+
+char *kn_prof_open_path(char *out, size_t out_bytes, uint64_t *open_ns) {
+    enum { DEPTH_MAX = 256 };
+    const kn__node *open[DEPTH_MAX], *node = kn__tree_mine ? kn__tree_mine->current : NULL;
+    int n = 0;
+    size_t at = 0;
+    if (open_ns) *open_ns = 0;
+    if (node && node->parent && open_ns)
+        *open_ns = kn__clock_ns(kn__clock_now() - node->start, kn__clock_tick_ns());
+    for (; node && node->parent && n < DEPTH_MAX; node = node->parent) open[n++] = node;
+    if (out_bytes) out[0] = 0;
+    while (n-- && at + 1 < out_bytes) {
+        int length = snprintf(out + at, out_bytes - at, "%s%s", at ? "/" : "", open[n]->label);
+        at += length > 0 ? (size_t)length : 0;
+    }
+    return out;
+}

@@ -3,7 +3,10 @@
  *
  * The program's own kn_alloc stands before the library's. */
 #include <dlfcn.h>
-#include <knet/op.h>
+#include <knet/op_watch.h>
+#include <knet/prof.h>
+#include <knet/prof_heap.h>
+#include <knet/prof_read.h>
 #include <pthread.h>
 
 #include "autograd_test.h"
@@ -364,6 +367,69 @@ static void long_chains_are_cut(void **state) {
     assert_close(ops_at(y, 0), 1000, 0, 0);
 }
 
+static void results_that_are_kept_are_computed_in_one_pass(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *m = kn_affine(x, 0.5, 1), *v = kn_mul(m, x), *w = kn_add(v, m);
+    n_allocs = 0;
+    assert_ok(kn_compute((kn_tensor *[]){m, v, w}, 3));
+    assert_int_equal(n_allocs, 3);
+    assert_false(is_pending(m) || is_pending(v) || is_pending(w));
+    assert_close(ops_at(m, 1500), 1.25, 1e-6, 0);
+    assert_close(ops_at(w, 1500), 1.25 + 1.25 * 0.5, 1e-6, 0);
+    assert_ok(kn_compute((kn_tensor *[]){w}, 1));
+    assert_int_equal(n_allocs, 3);
+    assert_int_equal(kn_compute((kn_tensor *[]){w, NULL}, 2), KN_ERR_INVALID);
+}
+
+typedef struct seen {
+    int n, n_ops, n_in, n_out;
+    char name[96], where[64], path[128];
+    uint64_t moved_bytes;
+} seen;
+
+static void see(void *ctx, const kn_op_event *event) {
+    seen *s = ctx;
+    uint64_t ns = 0;
+    *s = (seen){.n = s->n + 1, .n_ops = event->n_ops, .n_in = event->n_in, .n_out = event->n_out};
+    s->moved_bytes = event->moved_bytes;
+    snprintf(s->name, sizeof s->name, "%s", event->name);
+    snprintf(s->where, sizeof s->where, "%s", event->where ? event->where : "");
+    kn_prof_open_path(s->path, sizeof s->path, &ns);
+    assert_true(ns > 0);
+}
+
+static void a_pass_is_one_event_with_the_names_and_places_of_its_ops(void **state) {
+    (void)state;
+    seen s = {.n = 0};
+    char here[64];
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp();
+    assert_ok(kn_prof_owners_on());
+    kn_op_watch(see, &s);
+    KN_SCOPE("outer");
+    kn_tensor *y = kn_tanh(kn_affine(x, 2, 0));
+    y = kn_mul(y, x);
+    snprintf(here, sizeof here, "test_fuse.c:%d,%d", __LINE__ - 2, __LINE__ - 1);
+    assert_int_equal(s.n, 0);
+    assert_non_null(kn_data(y));
+    assert_int_equal(s.n, 1);
+    assert_string_equal(s.name, "affine+tanh+mul");
+    assert_string_equal(s.where, here);
+    assert_string_equal(s.path, "outer/affine+tanh+mul");
+    assert_int_equal(s.n_ops, 3);
+    assert_int_equal(s.n_in, 2);
+    assert_int_equal(s.n_out, 1);
+    assert_int_equal(s.moved_bytes, 3 * N * sizeof(float));
+    assert_non_null(kn_softmax(y, 0));
+    kn_op_watch(NULL, NULL);
+    assert_int_equal(s.n, 2);
+    assert_string_equal(s.name, "softmax");
+    assert_string_equal(s.path, "outer/softmax");
+    assert_non_null(kn_neg(y));
+    assert_int_equal(s.n, 2);
+}
+
 static void an_unread_metric_outlives_backward(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -414,6 +480,9 @@ int main(void) {
                      OPS_TEST(inputs_may_be_written_or_freed_before_the_result_is_read),
                      OPS_TEST(a_pending_result_can_be_written),
                      OPS_TEST(results_live_on_with_slots_and_outer_frames),
-                     OPS_TEST(long_chains_are_cut), OPS_TEST(an_unread_metric_outlives_backward),
+                     OPS_TEST(long_chains_are_cut),
+                     OPS_TEST(results_that_are_kept_are_computed_in_one_pass),
+                     OPS_TEST(a_pass_is_one_event_with_the_names_and_places_of_its_ops),
+                     OPS_TEST(an_unread_metric_outlives_backward),
                      OPS_TEST(another_thread_gets_an_error_until_it_is_computed));
 }

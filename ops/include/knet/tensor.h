@@ -100,6 +100,11 @@ KN_API KN_MUST_CHECK kn_status kn_copy_out(void *out, size_t out_bytes, kn_tenso
 KN_API const void *kn_data(kn_tensor *t);
 KN_API void *kn_data_mut(kn_tensor *t);
 
+/* In frames with .fuse: computes those of the tensors that are put off, now, as far as possible in
+ * one pass over their inputs: what the last one reads of the others is not computed twice. For
+ * results that are all kept, such as a state and its update. */
+KN_API KN_MUST_CHECK kn_status kn_compute(kn_tensor *const t[], int n);
+
 /* Slots hold tensors that outlive frames: members of structs, values carried through a loop,
  * tensors for other threads. A slot starts as NULL. kn_hold puts t into the slot and releases the
  * tensor that was there; if t is NULL it keeps the slot and returns the pending error. kn_unhold

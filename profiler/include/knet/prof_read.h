@@ -43,6 +43,11 @@ KN_API KN_MUST_CHECK kn_status kn_prof_visit_flat(kn_prof_visit_fn fn, void *ctx
 /* The functions above count from here on. The report at exit still has everything. */
 KN_API KN_MUST_CHECK kn_status kn_prof_reset(void);
 
+/* The scopes that this thread has open, "train/forward/conv", cut to out_bytes; "" if none is
+ * recorded. *open_ns, unless NULL: how long the innermost one has been open. Fast: it makes no
+ * report. Returns out. */
+KN_API char *kn_prof_open_path(char *out, size_t out_bytes, uint64_t *open_ns);
+
 #ifdef __cplusplus
 }
 #endif

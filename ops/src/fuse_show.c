@@ -1,0 +1,88 @@
+/* Plans in the timer's table and for watchers. */
+#include <knet/prof_metric.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fuse_plan.h"
+#include "work.h"
+
+enum { NAME_BYTES = 96, WHERE_BYTES = 64 };
+
+/* "add+gelu+mul"; a row of its own keeps its op's name. */
+static char *name_of(char text[NAME_BYTES], const kn__plan *p) {
+    size_t at = 0;
+    for (int i = 0; i < p->n; i++) {
+        int n = snprintf(text + at, NAME_BYTES - at, "%s%s", i ? "+" : "",
+                         kn_op_name((kn_op)p->expr[i]->op));
+        if ((size_t)n >= NAME_BYTES - at - 4) {
+            if (i < p->n - 1) memcpy(text + at, "+...", 5);
+            break;
+        }
+        at += (size_t)n;
+    }
+    return text;
+}
+
+/* "net.c:12,14,15": the places of calls whose results are still there, those of one file together.
+ */
+static char *where_of(char text[WHERE_BYTES], const kn__plan *p) {
+    const char *file = NULL;
+    int line = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < p->n && at < WHERE_BYTES - 16; i++) {
+        const kn_tensor *t = kn__expr_header(p->expr[i]->storage);
+        if (!t || !t->file || (file == t->file && line == t->line)) continue;
+        const char *slash = strrchr(t->file, '/'), *name = slash ? slash + 1 : t->file;
+        bool is_same = file == t->file;
+        int n = snprintf(text + at, WHERE_BYTES - at, "%s%s%s%d", at ? "," : "",
+                         is_same ? "" : name, is_same ? "" : ":", t->line);
+        if ((size_t)n >= WHERE_BYTES - at) {
+            text[at] = 0;
+            break;
+        }
+        at += (size_t)n;
+        file = t->file;
+        line = t->line;
+    }
+    return text;
+}
+
+kn_scope kn__plan_scope_begin(const kn__plan *p) {
+    kn_scope off = {0};
+    if (!kn_prof_is_on_(KN_PROF_GRAD_)) return off;
+    char text[NAME_BYTES + WHERE_BYTES]; /* the name, its zero byte, the places */
+    name_of(text, p);
+    return *where_of(text + strlen(text) + 1, p) ? kn_scope_begin_here_on_(text)
+                                                 : kn_scope_begin_on_(text);
+}
+
+static void watch(const kn__plan *p, uint64_t bytes) {
+    char name[NAME_BYTES], where[WHERE_BYTES];
+    kn_op_event e = {.name = name_of(name, p), .n_ops = p->n, .moved_bytes = bytes};
+    e.where = where_of(where, p);
+    for (int i = 0; i < p->n; i++) {
+        const kn__expr *x = p->expr[i];
+        for (int k = 0; k < x->n_in && e.n_in < KN_OP_EVENT_IN; k++)
+            if (x->in[k].storage && !x->in[k].storage->expr) e.in[e.n_in++] = x->in[k].storage;
+        if (p->stored[i] || i == p->n - 1) e.out[e.n_out++] = x->storage;
+    }
+    e.y = kn__expr_header(p->expr[p->n - 1]->storage);
+    kn__watch(&e);
+}
+
+void kn__plan_scope_end(kn_scope *scope, const kn__plan *p) {
+    if (!scope->start) return;
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n; i++) {
+        const kn__expr *e = p->expr[i];
+        if (p->stored[i]) bytes += e->storage->size_bytes;
+        for (int k = 0; k < e->n_in; k++) {
+            const kn__operand *x = &e->in[k];
+            if (x->storage && !x->storage->expr) bytes += (uint64_t)x->n * kn__dtype_size[x->dtype];
+        }
+    }
+    kn_prof_metric(0, bytes);
+    if (kn__is_watched()) watch(p, bytes);
+    kn_scope_end(scope);
+}
