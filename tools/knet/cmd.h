@@ -5,8 +5,8 @@
 #include "opts.h"
 
 extern const kn__command kn__cmd_train, kn__cmd_eval, kn__cmd_predict, kn__cmd_models,
-    kn__cmd_bench, kn__cmd_sample, kn__cmd_report, kn__cmd_diff, kn__cmd_run, kn__cmd_top,
-    kn__cmd_replay, kn__cmd_scale, kn__cmd_info, kn__cmd_help, kn__cmd_version;
+    kn__cmd_bench, kn__cmd_explain, kn__cmd_sample, kn__cmd_report, kn__cmd_diff, kn__cmd_run,
+    kn__cmd_top, kn__cmd_replay, kn__cmd_scale, kn__cmd_info, kn__cmd_help, kn__cmd_version;
 
 /* The i-th command, in the order of the help; NULL at the end. */
 const kn__command *kn__command_at(int i);

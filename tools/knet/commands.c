@@ -4,9 +4,10 @@
 #include "cmd.h"
 
 static const kn__command *const commands[] = {
-    &kn__cmd_train,  &kn__cmd_eval,   &kn__cmd_predict, &kn__cmd_models, &kn__cmd_bench,
-    &kn__cmd_sample, &kn__cmd_report, &kn__cmd_diff,    &kn__cmd_run,    &kn__cmd_top,
-    &kn__cmd_replay, &kn__cmd_scale,  &kn__cmd_info,    &kn__cmd_help,   &kn__cmd_version,
+    &kn__cmd_train, &kn__cmd_eval,    &kn__cmd_predict, &kn__cmd_models,
+    &kn__cmd_bench, &kn__cmd_explain, &kn__cmd_sample,  &kn__cmd_report,
+    &kn__cmd_diff,  &kn__cmd_run,     &kn__cmd_top,     &kn__cmd_replay,
+    &kn__cmd_scale, &kn__cmd_info,    &kn__cmd_help,    &kn__cmd_version,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
