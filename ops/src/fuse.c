@@ -206,13 +206,25 @@ bool kn__fuse_is_mine(const kn_tensor *t) {
     return status == KN_OK;
 }
 
+static kn_status pass_make(kn__fused *f, const kn__plan *p) {
+    kn_status status = kn__pass_make(f, p);
+    if (status != KN_ERR_OOM) return status;
+    const kn__expr *root = p->expr[p->n - 1];
+    kn_shape shape = {.n_dims = root->n_dims};
+    memcpy(shape.dim, root->dim, sizeof shape.dim);
+    char text[256];
+    return KN_FAIL(KN_ERR_OOM, "no memory for a tensor %s %s: %s",
+                   kn_shape_text(text, sizeof text, shape), kn_dtype_name((kn_dtype)root->to),
+                   kn_last_error()->message);
+}
+
 kn_status kn__fuse_compute(kn_storage *s) {
     KN_TRY(check_thread(s->expr));
     kn__plan p;
     kn__plan_make(&p, s->expr, false);
     kn__fused f;
     kn_scope scope = kn__plan_scope_begin(&p);
-    kn_status status = kn__pass_make(&f, &p);
+    kn_status status = pass_make(&f, &p);
     if (status == KN_OK) kn__fused_run(&f);
     kn__plan_scope_end(&scope, &p);
     plan_end(&p, status == KN_OK ? &f : NULL);
@@ -231,7 +243,7 @@ kn_status kn__fuse_reduce(kn_op_call *call) {
     kn__plan_make(&p, call->in[0]->storage->expr, true);
     kn__fused f;
     kn_scope scope = kn__plan_scope_begin(&p);
-    kn_status status = kn__pass_make(&f, &p);
+    kn_status status = pass_make(&f, &p);
     bool is_made = status == KN_OK;
     if (is_made) status = kn__host_reduce_fused(call, &f);
     kn__plan_scope_end(&scope, &p);

@@ -1,6 +1,5 @@
 #include "fuse_plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "run.h"
@@ -54,7 +53,7 @@ void kn__plan_make(kn__plan *p, kn__expr *root, bool closes) {
 /* --- steps --- */
 
 static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const kn__plan *p,
-                          const kn__fused *f) {
+                          kn__fused *f) {
     const kn__operand *x = &e->in[k];
     kn__row_job *j = &step->job;
     j->in[k] = NULL;
@@ -84,6 +83,9 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
     memcpy(in.dim, x->dim, sizeof in.dim);
     memcpy(out.dim, e->dim, sizeof out.dim);
     walk_init(&j->walk[k], &out, (kn_tensor *[]){&in}, 1);
+    /* Shorter rows would make tiles too small; longer ones are whole numbers of the shortest. */
+    int64_t row = j->walk[k].inner;
+    if (row >= KN__ROW_BLOCK / 4 && (!f->row || row < f->row)) f->row = row;
 }
 
 static void step_make(kn__fused *f, int i, const kn__plan *p) {
@@ -125,13 +127,7 @@ static kn_status memory_take(kn__fused *f, const kn__plan *p) {
                 if (p->stored[i])
                     kn_free(p->expr[i]->storage->pool, f->step[i].job.out[p->expr[i]->r]);
             }
-            kn_shape shape = {.n_dims = p->expr[p->n - 1]->n_dims};
-            memcpy(shape.dim, p->expr[p->n - 1]->dim, sizeof shape.dim);
-            char text[256];
-            return KN_FAIL(KN_ERR_OOM, "no memory for a tensor %s %s: %s",
-                           kn_shape_text(text, sizeof text, shape),
-                           kn_dtype_name((kn_dtype)p->expr[p->n - 1]->to),
-                           kn_last_error()->message);
+            return KN_ERR_OOM;
         }
         for (int r = 0; r < KN__ROW_RESULTS; r++) f->step[i].job.out[r] = NULL;
         f->step[i].job.out[p->expr[i]->r] = data;
@@ -160,6 +156,7 @@ kn_status kn__pass_make(kn__fused *f, const kn__plan *p) {
     f->n_steps = p->n;
     f->n = root->n;
     f->grain = 32768;
+    f->row = 0;
     f->threads = root->threads;
     KN_TRY(memory_take(f, p));
     tiles_place(f, p);

@@ -51,7 +51,8 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
 
 /* root, and the pending ones that it reads. closes: a reduction reads it by tiles. */
 void kn__plan_make(kn__plan *p, kn__expr *root, bool closes);
-/* Everything that a pass needs; the memory of stored results is taken. */
+/* Everything that a pass needs; the memory of stored results is taken. OOM: the error is the
+ * pool's. */
 kn_status kn__pass_make(kn__fused *f, const kn__plan *p);
 
 /* The scope of its pass, "add+gelu+mul"; its end tells the timer what the pass moved. */

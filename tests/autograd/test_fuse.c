@@ -367,6 +367,37 @@ static void long_chains_are_cut(void **state) {
     assert_close(ops_at(y, 0), 1000, 0, 0);
 }
 
+/* Rows and columns beside whole operands, on both sides, in tiles that end with rows and in others.
+ */
+static kn_tensor *wide_chain(int64_t rows, int64_t columns, kn_dtype dtype) {
+    kn_tensor *x =
+        kn_cast(kn_reshape(kn_linspace(-2, 2, rows * columns), KN_SHAPE(rows, columns)), dtype);
+    kn_tensor *row = kn_cast(kn_linspace(0.5, 1.5, columns), dtype);
+    kn_tensor *column = kn_cast(kn_reshape(kn_linspace(1, 3, rows), KN_SHAPE(rows, 1)), dtype);
+    kn_tensor *y = kn_div(kn_sub(x, column), row), *z = kn_sub(row, kn_div(column, kn_exp(y)));
+    kn_tensor *w = kn_where(kn_gt(z, column), row, kn_mul(z, column)), *both = kn_add(row, column);
+    return kn_add(kn_sub(kn_sub(kn_affine(column, 2, 1), w), both), kn_sub(column, row));
+}
+
+static void rows_and_columns_of_any_width_give_the_same_bits(void **state) {
+    (void)state;
+    static const int64_t sizes_of[][2] = {{3, 2048}, {5, 700},  {40, 256}, {2, 1500},
+                                          {9, 1024}, {33, 130}, {40, 1000}};
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16};
+    static char bits[2][40 * 1024 * sizeof(double)];
+    for (size_t i = 0; i < 3 * sizeof sizes_of / sizeof *sizes_of; i++) {
+        const int64_t *size = sizes_of[i / 3];
+        size_t bytes = (size_t)(size[0] * size[1]) * kn_dtype_bytes(dtypes[i % 3]);
+        for (int fuse = 0; fuse < 2; fuse++) {
+            KN_FRAME(.fuse = fuse ? 1 : KN_OFF, .threads = 1 + fuse);
+            assert_ok(kn_copy_out(bits[fuse], bytes, wide_chain(size[0], size[1], dtypes[i % 3])));
+        }
+        if (memcmp(bits[0], bits[1], bytes) != 0)
+            fail_msg("[%d,%d] %s differs", (int)size[0], (int)size[1],
+                     kn_dtype_name(dtypes[i % 3]));
+    }
+}
+
 static void results_that_are_kept_are_computed_in_one_pass(void **state) {
     (void)state;
     KN_FRAME(.fuse = 1);
@@ -481,6 +512,7 @@ int main(void) {
                      OPS_TEST(a_pending_result_can_be_written),
                      OPS_TEST(results_live_on_with_slots_and_outer_frames),
                      OPS_TEST(long_chains_are_cut),
+                     OPS_TEST(rows_and_columns_of_any_width_give_the_same_bits),
                      OPS_TEST(results_that_are_kept_are_computed_in_one_pass),
                      OPS_TEST(a_pass_is_one_event_with_the_names_and_places_of_its_ops),
                      OPS_TEST(an_unread_metric_outlives_backward),

@@ -7,10 +7,6 @@
 
 #include <knet/op.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { KN_OP_EVENT_IN = 32, KN_OP_EVENT_OUT = 16 };
 
 typedef struct kn_op_event {
@@ -29,8 +25,4 @@ typedef struct kn_op_event {
 typedef void (*kn_op_watch_fn)(void *ctx, const kn_op_event *event);
 /* fn NULL: nobody watches. Not while other threads run ops. */
 KN_API void kn_op_watch(kn_op_watch_fn fn, void *ctx);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -34,8 +34,9 @@ static void run_part(void *ctx, int64_t i) {
     const kn__fused *f = ctx;
     kn__tile tiles[KN__FUSED_STEPS];
     int64_t end = (i + 1) * f->grain < f->n ? (i + 1) * f->grain : f->n;
-    for (int64_t from = i * f->grain; from < end; from += KN__ROW_BLOCK) {
-        int64_t n = end - from < KN__ROW_BLOCK ? end - from : KN__ROW_BLOCK;
+    for (int64_t from = i * f->grain, n; from < end; from += n) {
+        n = end - from < KN__ROW_BLOCK ? end - from : KN__ROW_BLOCK;
+        if (f->row && n > f->row - from % f->row) n = f->row - from % f->row;
         kn__fused_block(f, tiles, from, n);
     }
 }

@@ -58,6 +58,8 @@ typedef struct kn__fused_step {
 typedef struct kn__fused {
     int n_steps, threads;
     int64_t n, grain;
+    int64_t
+        row; /* tiles end where rows of so many elements do: operands are broadcast to them; 0 */
     kn__fused_step step[KN__FUSED_STEPS];
 } kn__fused;
 

@@ -17,55 +17,16 @@ enum { OPERANDS = KN__ROW_OPERANDS, RESULTS = KN__ROW_RESULTS, BLOCK = KN__ROW_B
 
 typedef kn__row_job job;
 
-/* Elements a thread takes at a time: enough work to be worth waking it. */
-int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order) {
-    bool f32 = dtype == KN_F32;
-    switch ((int)op - order) {
-#define KN_RARE1(name, ...) case KN_OP_##name:
-#define KN_RARE2(name, ...) case KN_OP_##name:
-#include <knet/ops.def>
-        case KN_OP_pow:
-        case KN_OP_pow_scalar:
-            return 2048;
-        case KN_OP_exp:
-        case KN_OP_log:
-        case KN_OP_tanh:
-        case KN_OP_sigm:
-        case KN_OP_exp2:
-        case KN_OP_elu:
-        case KN_OP_selu:
-            return order ? 32768 : f32 ? 16384 : 4096;
-        case KN_OP_expm1:
-        case KN_OP_log1p:
-        case KN_OP_log2:
-        case KN_OP_log10:
-        case KN_OP_sin:
-        case KN_OP_cos:
-        case KN_OP_erf:
-        case KN_OP_erfc:
-        case KN_OP_gate:
-        case KN_OP_gelu:
-        case KN_OP_gelu_tanh:
-        case KN_OP_silu:
-        case KN_OP_mish:
-        case KN_OP_softplus:
-        case KN_OP_logsigmoid:
-            return f32 ? 8192 : 2048;
-        default:
-            return 32768;
-    }
-}
-
 /* --- one stretch of contiguous operands --- */
 
 static kn_row_loop loop_of(const kn_row *row, int form) {
     return form == KN__ROW_VV ? row->f : form == KN__ROW_VS ? row->vs : row->sv;
 }
 
-static void run_loops(const job *j, void *const to[], const void *const in[], int64_t n,
+static void run_loops(const job *j, int form, void *const to[], const void *const in[], int64_t n,
                       unsigned accumulate) {
     if (j->order == 0) {
-        loop_of(j->row, j->form)(to[0], in, n, j->p, j->q, false);
+        loop_of(j->row, form)(to[0], in, n, j->p, j->q, false);
         return;
     }
     int k = j->n_out;
@@ -145,18 +106,45 @@ static __attribute__((noinline)) void block_through_buffers(const job *j, const 
         if (y[r] && j->half_out && (j->accumulate >> r & 1))
             f32->cast_from(to[r], y[r], j->dtype, n);
     }
-    run_loops(j, to, in, n, j->accumulate);
+    run_loops(j, j->form, to, in, n, j->accumulate);
     for (int r = 0; r < j->n_out && j->half_out; r++) {
         if (to[r]) f32->cast_to(y[r], to[r], j->dtype, n);
     }
 }
 
+/* Where the block's elements of a broadcast operand lie, if one row has them all; else NULL. */
+static const char *in_one_row(const job *j, int k, const char *x, int64_t from, int64_t n) {
+    const walk *w = &j->walk[k];
+    int64_t row = from / w->inner, column = from % w->inner, place = column * w->step[0];
+    if (column + n > w->inner) return NULL;
+    for (int i = w->n_outer - 1; i >= 0; i--) {
+        place += row % w->outer[i] * w->stride[0][i];
+        row /= w->outer[i];
+    }
+    return x + (size_t)place * j->in_bytes[k];
+}
+
+/* Broadcast operands of a block inside one row are read where they lie: rows as vectors, single
+ * elements by the loops' forms for them. False: they must be made contiguous. */
+static bool read_in_place(const job *j, int *form, const void *in[], int64_t from, int64_t n) {
+    if (j->is_half) return false;
+    for (int k = 0; k < j->n_in; k++) {
+        if (j->same[k]) continue;
+        if (!(in[k] = in_one_row(j, k, in[k], from, n))) return false;
+        if (j->walk[k].step[0]) continue;
+        if (j->n_in != 2 || j->order || *form != KN__ROW_VV) return false;
+        *form = k ? KN__ROW_VS : KN__ROW_SV;
+    }
+    return true;
+}
+
 void kn__row_block(const job *j, const void *const in[], void *const to[], int64_t from,
                    int64_t n) {
-    bool direct = !j->is_half;
-    for (int k = 0; k < j->n_in; k++) direct = direct && j->same[k];
-    if (direct)
-        run_loops(j, to, in, n, j->accumulate);
+    const void *x[OPERANDS];
+    int form = j->form;
+    for (int k = 0; k < j->n_in; k++) x[k] = in[k];
+    if (read_in_place(j, &form, x, from, n))
+        run_loops(j, form, to, x, n, j->accumulate);
     else
         block_through_buffers(j, in, to, from, n);
 }
@@ -194,7 +182,7 @@ static void flat_part(void *ctx, int64_t i) {
         in[k] = j->in[k] ? j->in[k] + from * j->in_bytes[k] : NULL;
     for (int r = 0; r < j->call->n_out; r++)
         to[r] = j->out[r] ? j->out[r] + from * j->out_bytes : NULL;
-    run_loops(j, to, in, part_end(j, i) - (int64_t)from, j->call->accumulate);
+    run_loops(j, j->form, to, in, part_end(j, i) - (int64_t)from, j->call->accumulate);
 }
 
 static kn_status spread(const job *j, kn__body_fn body) {
