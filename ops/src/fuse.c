@@ -174,7 +174,7 @@ kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call) {
 
 /* --- computing --- */
 
-static void plan_end(const kn__plan *p, const kn__fused *f) {
+static void plan_end(const kn__fuse_plan *p, const kn__fused *f) {
     for (int i = 0; i < p->n; i++) {
         kn__expr *e = p->expr[i];
         e->place = KN__NOWHERE;
@@ -206,7 +206,7 @@ bool kn__fuse_is_mine(const kn_tensor *t) {
     return status == KN_OK;
 }
 
-static kn_status pass_make(kn__fused *f, const kn__plan *p) {
+static kn_status pass_make(kn__fused *f, const kn__fuse_plan *p) {
     kn_status status = kn__pass_make(f, p);
     if (status != KN_ERR_OOM) return status;
     const kn__expr *root = p->expr[p->n - 1];
@@ -220,13 +220,13 @@ static kn_status pass_make(kn__fused *f, const kn__plan *p) {
 
 kn_status kn__fuse_compute(kn_storage *s) {
     KN_TRY(check_thread(s->expr));
-    kn__plan p;
-    kn__plan_make(&p, s->expr, false);
+    kn__fuse_plan p;
+    kn__fuse_plan_make(&p, s->expr, false);
     kn__fused f;
-    kn_scope scope = kn__plan_scope_begin(&p);
+    kn_scope scope = kn__fuse_plan_scope_begin(&p);
     kn_status status = pass_make(&f, &p);
     if (status == KN_OK) kn__fused_run(&f);
-    kn__plan_scope_end(&scope, &p);
+    kn__fuse_plan_scope_end(&scope, &p);
     plan_end(&p, status == KN_OK ? &f : NULL);
     return status;
 }
@@ -239,14 +239,14 @@ kn_status kn__fuse_keep(kn_tensor *t) {
 }
 
 kn_status kn__fuse_reduce(kn_op_call *call) {
-    kn__plan p;
-    kn__plan_make(&p, call->in[0]->storage->expr, true);
+    kn__fuse_plan p;
+    kn__fuse_plan_make(&p, call->in[0]->storage->expr, true);
     kn__fused f;
-    kn_scope scope = kn__plan_scope_begin(&p);
+    kn_scope scope = kn__fuse_plan_scope_begin(&p);
     kn_status status = pass_make(&f, &p);
     bool is_made = status == KN_OK;
     if (is_made) status = kn__host_reduce_fused(call, &f);
-    kn__plan_scope_end(&scope, &p);
+    kn__fuse_plan_scope_end(&scope, &p);
     plan_end(&p, is_made ? &f : NULL);
     return status;
 }

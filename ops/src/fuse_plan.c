@@ -6,7 +6,7 @@
 
 /* --- plans: expressions that one pass computes --- */
 
-static void collect(kn__plan *p, kn__expr *e) {
+static void collect(kn__fuse_plan *p, kn__expr *e) {
     for (int k = 0; k < e->n_in; k++) {
         kn_storage *s = e->in[k].storage;
         if (!s || !s->expr) continue;
@@ -20,7 +20,7 @@ static void collect(kn__plan *p, kn__expr *e) {
 }
 
 /* Whether a step's data may be needed again, and is not cheaper to compute again than to keep. */
-static bool is_kept(const kn__plan *p, int i) {
+static bool is_kept(const kn__fuse_plan *p, int i) {
     const kn__expr *e = p->expr[i];
     bool is_last = i == p->n - 1;
     if (is_last && !p->closes) return true;
@@ -36,7 +36,7 @@ static bool is_kept(const kn__plan *p, int i) {
     return (is_last || atomic_load_explicit(&t->refs, memory_order_relaxed) > 1) && !is_cheap;
 }
 
-void kn__plan_make(kn__plan *p, kn__expr *root, bool closes) {
+void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes) {
     p->n = 0;
     p->closes = closes;
     collect(p, root);
@@ -52,7 +52,7 @@ void kn__plan_make(kn__plan *p, kn__expr *root, bool closes) {
 
 /* --- steps --- */
 
-static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const kn__plan *p,
+static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const kn__fuse_plan *p,
                           kn__fused *f) {
     const kn__operand *x = &e->in[k];
     kn__row_job *j = &step->job;
@@ -88,7 +88,7 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
     if (row >= KN__ROW_BLOCK / 4 && (!f->row || row < f->row)) f->row = row;
 }
 
-static void step_make(kn__fused *f, int i, const kn__plan *p) {
+static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
     const kn__expr *e = p->expr[i];
     kn__fused_step *step = &f->step[i];
     kn__row_job *j = &step->job;
@@ -118,7 +118,7 @@ static void step_make(kn__fused *f, int i, const kn__plan *p) {
 }
 
 /* Allocates the stored results; frees them all on failure. */
-static kn_status memory_take(kn__fused *f, const kn__plan *p) {
+static kn_status memory_take(kn__fused *f, const kn__fuse_plan *p) {
     for (int i = 0; i < p->n; i++) {
         kn_storage *s = p->expr[i]->storage;
         void *data = NULL;
@@ -136,7 +136,7 @@ static kn_status memory_take(kn__fused *f, const kn__plan *p) {
 }
 
 /* A tile for each result that isn't kept, from the step that makes it to the last that reads it. */
-static void tiles_place(kn__fused *f, const kn__plan *p) {
+static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
     uint32_t taken = 0;
     for (int i = 0; i < p->n; i++) {
         f->step[i].tile = KN__NOWHERE;
@@ -151,7 +151,7 @@ static void tiles_place(kn__fused *f, const kn__plan *p) {
     }
 }
 
-kn_status kn__pass_make(kn__fused *f, const kn__plan *p) {
+kn_status kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
     const kn__expr *root = p->expr[p->n - 1];
     f->n_steps = p->n;
     f->n = root->n;

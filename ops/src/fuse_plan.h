@@ -34,14 +34,14 @@ struct kn__expr {
     kn__operand in[KN__ROW_OPERANDS];
 };
 
-typedef struct kn__plan {
+typedef struct kn__fuse_plan {
     bool closes;                     /* a reduction reads the last one's tiles */
     kn__expr *expr[KN__FUSED_STEPS]; /* each after those it reads; the last one was asked for */
     int uses[KN__FUSED_STEPS];       /* as an operand of these */
     int last[KN__FUSED_STEPS];       /* the step that reads it last */
     bool stored[KN__FUSED_STEPS];    /* its data is kept */
     int n;
-} kn__plan;
+} kn__fuse_plan;
 
 /* The tensor that made the storage; NULL: it is gone. */
 static inline kn_tensor *kn__expr_header(kn_storage *s) {
@@ -50,13 +50,13 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
 }
 
 /* root, and the pending ones that it reads. closes: a reduction reads it by tiles. */
-void kn__plan_make(kn__plan *p, kn__expr *root, bool closes);
+void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes);
 /* Everything that a pass needs; the memory of stored results is taken. OOM: the error is the
  * pool's. */
-kn_status kn__pass_make(kn__fused *f, const kn__plan *p);
+kn_status kn__pass_make(kn__fused *f, const kn__fuse_plan *p);
 
 /* The scope of its pass, "add+gelu+mul"; its end tells the timer what the pass moved. */
-kn_scope kn__plan_scope_begin(const kn__plan *p);
-void kn__plan_scope_end(kn_scope *scope, const kn__plan *p);
+kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p);
+void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p);
 
 #endif

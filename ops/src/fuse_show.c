@@ -9,7 +9,7 @@
 enum { NAME_BYTES = 96, WHERE_BYTES = 64 };
 
 /* "add+gelu+mul"; a row of its own keeps its op's name. */
-static char *name_of(char text[NAME_BYTES], const kn__plan *p) {
+static char *name_of(char text[NAME_BYTES], const kn__fuse_plan *p) {
     size_t at = 0;
     for (int i = 0; i < p->n; i++) {
         int n = snprintf(text + at, NAME_BYTES - at, "%s%s", i ? "+" : "",
@@ -25,7 +25,7 @@ static char *name_of(char text[NAME_BYTES], const kn__plan *p) {
 
 /* "net.c:12,14,15": the places of calls whose results are still there, those of one file together.
  */
-static char *where_of(char text[WHERE_BYTES], const kn__plan *p) {
+static char *where_of(char text[WHERE_BYTES], const kn__fuse_plan *p) {
     const char *file = NULL;
     int line = 0;
     size_t at = 0;
@@ -48,7 +48,7 @@ static char *where_of(char text[WHERE_BYTES], const kn__plan *p) {
     return text;
 }
 
-kn_scope kn__plan_scope_begin(const kn__plan *p) {
+kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p) {
     kn_scope off = {0};
     if (!kn_prof_is_on_(KN_PROF_GRAD_)) return off;
     char text[NAME_BYTES + WHERE_BYTES]; /* the name, its zero byte, the places */
@@ -57,7 +57,7 @@ kn_scope kn__plan_scope_begin(const kn__plan *p) {
                                                  : kn_scope_begin_on_(text);
 }
 
-static void watch(const kn__plan *p, uint64_t bytes) {
+static void watch(const kn__fuse_plan *p, uint64_t bytes) {
     char name[NAME_BYTES], where[WHERE_BYTES];
     kn_op_event e = {.name = name_of(name, p), .n_ops = p->n, .moved_bytes = bytes};
     e.where = where_of(where, p);
@@ -71,7 +71,7 @@ static void watch(const kn__plan *p, uint64_t bytes) {
     kn__watch(&e);
 }
 
-void kn__plan_scope_end(kn_scope *scope, const kn__plan *p) {
+void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p) {
     if (!scope->start) return;
     uint64_t bytes = 0;
     for (int i = 0; i < p->n; i++) {
