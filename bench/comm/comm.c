@@ -24,7 +24,7 @@ static void check(kn_status status) {
 
 /* --- overlap --- */
 
-enum { WIDTH = 512, LAYERS = 6, BATCH = 64, STEPS = 20 };
+enum { WIDTH = 512, LAYERS = 12, BATCH = 256, STEPS = 20 };
 
 typedef struct side {
     kn_comm *comm;

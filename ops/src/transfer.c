@@ -124,11 +124,34 @@ void *kn_data_mut(kn_tensor *t) {
 
 /* --- between devices --- */
 
+static bool is_direct(const kn_device *a, const kn_device *b) {
+    return kn_device_kind_get(a) == KN_DEVICE_CUDA && kn_device_kind_get(b) == KN_DEVICE_CUDA;
+}
+
+static kn_status follow(kn__ops_thread *self, kn_stream stream, kn_device *device,
+                        kn_stream other) {
+    kn_event *event = NULL;
+    KN_TRY(kn__thread_event(&event, self, device));
+    KN_TRY(kn_event_record(event, other));
+    return kn_event_wait(event, stream);
+}
+
+/* The copy runs on x's stream, after earlier users of y's memory; the host doesn't wait. */
+static kn_status move_direct(kn__ops_thread *self, kn_tensor *y, kn_tensor *x) {
+    kn_device *from = x->storage->device, *to = y->storage->device;
+    kn_stream source = x->storage->stream, target = y->storage->stream;
+    if (!x->n) return KN_OK;
+    KN_TRY(follow(self, source, to, target));
+    KN_TRY(copy(self, to, y->data, from, x->data, size_of(x), source));
+    return follow(self, target, from, source);
+}
+
 /* The host's streams are program order: data copied to it must have arrived. */
 static kn_status move(kn__ops_thread *self, kn_tensor *y, kn_tensor *x) {
     kn_device *from = x->storage->device, *to = y->storage->device;
     kn_device *gpu = from == self->host ? to : from;
     kn_stream stream = y->storage->stream;
+    if (from != self->host && to != self->host) return move_direct(self, y, x);
     if (gpu == from) {
         stream = x->storage->stream; /* in order after its writer */
     }
@@ -163,7 +186,8 @@ kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
     kn_status status = kn__capture_forbids(self, "kn_to");
     if (status == KN_OK) status = kn__compute(x);
     if (status < 0) return kn_error_defer(status);
-    if (x->storage->device != self->host && device != self->host) { /* two GPUs: by the host */
+    if (x->storage->device != self->host && device != self->host &&
+        !is_direct(x->storage->device, device)) { /* by the host */
         kn_tensor *between = (kn_to)(x, self->host);
         return between ? (kn_to)(between, device) : NULL;
     }

@@ -14,6 +14,7 @@
 #include <knet/ops.h>
 #include <knet/optim.h>
 #include <knet/param.h>
+#include <knet/pipeline.h>
 #include <knet/pool.h>
 #include <knet/pool_graph.h>
 #include <knet/print.h>
