@@ -313,6 +313,10 @@ static void join(term *a, term *b, const term *result) {
         p = (kn_reshape)(p, KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1), 1));
         q = (kn_reshape)(q, KN_SHAPE(q->dim[0], 1, q->n / (q->dim[0] ? q->dim[0] : 1)));
         c = (kn_mul)(p, q);
+    } else if (q && r.a_only.n == 0 && r.b_only.n == 0) { /* faster than products of one element */
+        kn_shape rows = KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1));
+        c = (kn_mul)((kn_reshape)(p, rows), (kn_reshape)(q, rows));
+        c = c ? kn_sum_mask(c, 2, false) : NULL;
     } else if (q) {
         c = KN_CALL(matmul, &attr, p, q);
     }
@@ -374,8 +378,10 @@ static bool are_matrices(kn_tensor *const x[], int n, const char *name) {
 kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) {
     if (!are_matrices(KN_LIST_(a, b), 2, "kn_kron")) return NULL;
     const int64_t *p = a->dim, *q = b->dim;
-    kn_tensor *c = (kn_mul)((kn_reshape)(a, KN_SHAPE(p[0], 1, p[1], 1)),
-                            (kn_reshape)(b, KN_SHAPE(1, q[0], 1, q[1])));
+    /* Each stretched to the result's columns first: rows of the product are long then. */
+    a = (kn_broadcast)((kn_reshape)(a, KN_SHAPE(p[0], 1, p[1], 1)), KN_SHAPE(p[0], 1, p[1], q[1]));
+    b = (kn_broadcast)((kn_reshape)(b, KN_SHAPE(1, q[0], 1, q[1])), KN_SHAPE(1, q[0], p[1], q[1]));
+    kn_tensor *c = (kn_mul)(a, b);
     return c ? (kn_reshape)(c, KN_SHAPE(p[0] * q[0], p[1] * q[1])) : NULL;
 }
 

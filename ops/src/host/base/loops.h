@@ -31,6 +31,9 @@ typedef struct kn_optim_terms {
 
 enum { KN_COLUMNS = 512 };    /* most that a column loop takes at once */
 enum { KN_DENSE_BLOCK = 64 }; /* rows and columns of an unblocked part of a factorisation */
+/* Elements of a column of lu_panel: an odd number of cache lines, so that columns don't meet in the
+ * cache. */
+#define KN_PANEL_ROWS(rows) ((((rows) + 15) / 16 | 1) * 16)
 
 typedef struct kn_loops {
 #define KN_LOOP_DEF(result, name, arguments) result(*name) arguments;

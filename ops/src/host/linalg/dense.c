@@ -222,30 +222,18 @@ void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int6
     }
 }
 
-/* Columns k … k + block - 1, from row k on, in a copy: rows of a power of two share few cache sets.
- */
-static void lu_columns(const kn_dense *d, char *a, int64_t n, int64_t k, int64_t block,
-                       int64_t *pivot, char *copy) {
-    size_t bytes = (size_t)block * d->bytes;
-    for (int64_t i = k; i < n; i++) memcpy(at(d, copy, block, i - k, 0), at(d, a, n, i, k), bytes);
-    d->loops->lu_panel(copy, block, n - k, block, 0, block, pivot + k);
-    for (int64_t j = k; j < k + block; j++) {
-        pivot[j] += k;
-        kn__dense_swap(d, a, n, j, pivot[j]);
-    }
-    for (int64_t i = k; i < n; i++) memcpy(at(d, a, n, i, k), at(d, copy, block, i - k, 0), bytes);
-}
-
 void kn__dense_lu(kn_dense *d, void *a, int64_t n, int64_t *pivot, void *space) {
     enum { PANEL = KN_DENSE_BLOCK / 2 };
-    char *copy = space, *negated = at(d, space, PANEL, n, 0);
+    char *negated = at(d, space, PANEL, KN_PANEL_ROWS(n), 0);
     for (int64_t k = 0; k < n; k += PANEL) {
         int64_t block = least(PANEL, n - k), next = k + block, left = n - next;
-        lu_columns(d, a, n, k, block, pivot, copy);
+        d->loops->lu_panel(at(d, a, n, k, 0), n, n - k, k, block, space, pivot + k);
+        for (int64_t j = k; j < next; j++) pivot[j] += k;
         if (left == 0) break;
         char *right = at(d, a, n, k, next);
         d->loops->solve_columns(right, n, left, at(d, a, n, k, k), n, 1, block, false, true);
-        d->loops->negate(negated, at(d, copy, block, block, 0), left * block);
+        for (int64_t i = 0; i < left; i++)
+            d->loops->negate(at(d, negated, block, i, 0), at(d, a, n, next + i, k), block);
         multiply(d, (kn_gemm){.accumulate = true,
                               .m = left,
                               .n = left,

@@ -80,27 +80,45 @@ static inline void swap_rows(real *restrict x, real *restrict y, int64_t n) {
     }
 }
 
-/* Columns first … first + n - 1 of a [rows,width], from row `first` on, with partial pivoting:
- * pivot[first …] are rows. NaN counts as the largest. Whole rows are swapped. */
-void KN_LOOP(lu_panel)(void *a_, int64_t ld, int64_t rows, int64_t width, int64_t first, int64_t n,
+/* The row, from `first` on, whose element is largest. NaN counts as the largest. */
+static inline int64_t pivot_of(const real *x, int64_t first, int64_t rows) {
+    int64_t best = first;
+    real most = size_of(x[first]);
+    for (int64_t i = first + 1; i < rows && most == most; i++) {
+        real size = size_of(x[i]);
+        if (size <= most) continue;
+        most = size;
+        best = i;
+    }
+    return best;
+}
+
+/* Columns first … first + n - 1 of a's rows [rows,ld] with partial pivoting: pivot[j] are rows,
+ * which are swapped as a whole. The columns are contiguous in `space`, [n][KN_PANEL_ROWS(rows)]. */
+void KN_LOOP(lu_panel)(void *a_, int64_t ld, int64_t rows, int64_t first, int64_t n, void *space,
                        int64_t *pivot) {
-    real *a = a_;
-    for (int64_t k = first; k < first + n; k++) {
-        int64_t best = k;
-        for (int64_t i = k; i < rows; i++) {
-            real x = a[i * ld + k];
-            if (size_of(x) > size_of(a[best * ld + k]) || x != x) best = i;
-            if (x != x) break;
+    real *a = a_, *columns = space;
+    const int64_t height = KN_PANEL_ROWS(rows);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) columns[j * height + i] = a[i * ld + first + j];
+    for (int64_t k = 0; k < n; k++) {
+        real *x = columns + k * height;
+        int64_t best = pivot[k] = pivot_of(x, k, rows);
+        if (best != k) {
+            swap_rows(a + k * ld, a + best * ld, ld);
+            for (int64_t j = 0; j < n; j++)
+                swap_rows(columns + j * height + k, columns + j * height + best, 1);
         }
-        pivot[k] = best;
-        if (best != k) swap_rows(a + k * ld, a + best * ld, width);
-        real d = a[k * ld + k];
+        real d = x[k];
         if (d == 0) continue;
-        for (int64_t i = k + 1; i < rows; i++) {
-            real f = a[i * ld + k] /= d;
-            subtract(&a[i * ld + k + 1], &a[k * ld + k + 1], f, first + n - k - 1);
+        for (int64_t i = k + 1; i < rows; i++) x[i] /= d;
+        for (int64_t j = k + 1; j < n; j++) {
+            real *y = columns + j * height;
+            subtract(y + k + 1, x + k + 1, y[k], rows - k - 1);
         }
     }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) a[i * ld + first + j] = columns[j * height + i];
 }
 
 /* Householder's reflections of `n` columns, each a contiguous row of p [n][ld] of which elements

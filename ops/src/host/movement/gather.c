@@ -52,7 +52,23 @@ typedef struct gather_job {
     int64_t n, grain; /* of rows, or of elements */
 } gather_job;
 
+/* The place of index v among `size` elements; not below size: there is none. Indices from the end
+ * are rare. */
+static inline __attribute__((always_inline)) uint64_t place_of(int64_t v, uint64_t size) {
+    uint64_t at = (uint64_t)v;
+    if (__builtin_expect(at >= size, 0)) at += size;
+    return at;
+}
+
 /* y[i] = x[index[i]·stride + i·step] for n elements; place: of the first among all indices. */
+#define GATHER_EACH(at_i)                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        uint64_t at = place_of(index[i], size);                                                    \
+        if (__builtin_expect(at < size, 1))                                                        \
+            y[i] = x[at_i];                                                                        \
+        else                                                                                       \
+            kn__indexed_bad(&j->in, place + i);                                                    \
+    }
 #define GATHER(type, name, index_type)                                                             \
     static void gather_##type##_##name(gather_job *j, void *to, const void *from, int64_t place,   \
                                        int64_t n, int64_t stride, int64_t step) {                  \
@@ -60,14 +76,10 @@ typedef struct gather_job {
         type *y = to;                                                                              \
         const type *x = from;                                                                      \
         const uint64_t size = (uint64_t)j->in.size;                                                \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            int64_t v = index[i];                                                                  \
-            v += v < 0 ? (int64_t)size : 0;                                                        \
-            if (__builtin_expect((uint64_t)v < size, 1))                                           \
-                y[i] = x[v * stride + i * step];                                                   \
-            else                                                                                   \
-                kn__indexed_bad(&j->in, place + i);                                                \
-        }                                                                                          \
+        if (stride == 1 && step == 0)                                                              \
+            GATHER_EACH(at)                                                                        \
+        else                                                                                       \
+            GATHER_EACH((int64_t)at *stride + i * step)                                            \
     }
 #define GATHERS(type)                                                                              \
     GATHER(type, i64, int64_t)                                                                     \
@@ -170,23 +182,33 @@ struct scatter_job {
     int64_t columns, columns_each; /* of a piece of work */
 };
 
+#define SCATTER_EACH(expr, at_i)                                                                   \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        uint64_t at = place_of(index[i], size);                                                    \
+        if (__builtin_expect(at < size, 1)) {                                                      \
+            const y_t y = *from;                                                                   \
+            type_t *out = &to[at_i];                                                               \
+            *out = (type_t)(expr);                                                                 \
+        } else {                                                                                   \
+            kn__indexed_bad(&j->in, place + i);                                                    \
+        }                                                                                          \
+        from += from_step;                                                                         \
+    }
 #define EACH(name, type, y_type, expr, index_type)                                                 \
     static void each_##name##_##index_type(scatter_job *j, type *to, const y_type *from,           \
                                            int64_t place, int64_t n, int64_t stride,               \
                                            int64_t step) {                                         \
+        typedef type type_t;                                                                       \
+        typedef y_type y_t;                                                                        \
         const index_type *index = (const index_type *)j->in.index + place;                         \
         const uint64_t size = (uint64_t)j->in.size;                                                \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            int64_t v = index[i];                                                                  \
-            v += v < 0 ? (int64_t)size : 0;                                                        \
-            if (__builtin_expect((uint64_t)v >= size, 0)) {                                        \
-                kn__indexed_bad(&j->in, place + i);                                                \
-                continue;                                                                          \
-            }                                                                                      \
-            type *out = &to[v * stride + i * step];                                                \
-            const y_type y = from ? from[i] : 0;                                                   \
-            *out = (type)(expr);                                                                   \
-        }                                                                                          \
+        static const y_type zero;                                                                  \
+        const int from_step = from != NULL;                                                        \
+        if (!from) from = &zero;                                                                   \
+        if (stride == 1 && step == 0)                                                              \
+            SCATTER_EACH(expr, at)                                                                 \
+        else                                                                                       \
+            SCATTER_EACH(expr, (int64_t)at *stride + i * step)                                     \
     }
 #define PUT(name, type, y_type, expr)                                                              \
     EACH(name, type, y_type, expr, int64_t)                                                        \

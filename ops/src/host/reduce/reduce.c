@@ -112,7 +112,7 @@ static void plan_chunks(plan *p) {
         int64_t wanted = at_most(work / p->units / CHUNK_ELEMENTS, CHUNKS_MAX);
         p->outer_chunks = p->reduced.total > p->down;
         wanted = at_most(wanted, p->outer_chunks ? p->reduced.total : p->down);
-        if (p->columns) wanted = at_most(wanted, depth / CHUNK_DEPTH);
+        if (p->columns) wanted = at_most(wanted, kn__chunks(depth, CHUNK_DEPTH));
         if (wanted > 1) p->chunks = wanted;
     }
     p->units_each = CHUNK_ELEMENTS / (work / p->units + 1) + 1;
@@ -222,6 +222,12 @@ static void neutral(const plan *p, kn_cell *cells, int64_t n) {
     for (int64_t i = 0; i < n; i++) cells[i] = first;
 }
 
+/* Where a chunk of `down` begins. Column loops join blocks of rows, which chunks don't cut. */
+static int64_t chunk_place(const plan *p, int64_t chunk) {
+    int64_t block = p->columns ? CHUNK_DEPTH : 1;
+    return at_most(kn__part(kn__chunks(p->down, block), p->chunks, chunk) * block, p->down);
+}
+
 /* One tile over one chunk of the reduced elements. */
 static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells,
                       const kn_cell *shift) {
@@ -230,8 +236,8 @@ static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells
         r0 = kn__part(p->reduced.total, p->chunks, chunk);
         r1 = kn__part(p->reduced.total, p->chunks, chunk + 1);
     } else if (p->chunks > 1) {
-        d0 = kn__part(p->down, p->chunks, chunk);
-        d1 = kn__part(p->down, p->chunks, chunk + 1);
+        d0 = chunk_place(p, chunk);
+        d1 = chunk_place(p, chunk + 1);
     }
     unit_place(p, unit, &n);
     int64_t from = unit % p->tiles * p->tile;
@@ -368,16 +374,8 @@ static void chunk_part(void *ctx, int64_t part) {
 static void chunked_pass(plan *p, int threads) {
     bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
     kn__parallel_for(threads, p->units * p->chunks, chunk_part, p);
-    for (int64_t chunk = 1; chunk < p->chunks; chunk++) {
-        const kn_cell *from = p->partial + chunk * p->out->n;
-        for (int64_t i = 0; i < p->out->n; i++) {
-            kn_cell *to = &p->partial[i];
-            if (integers)
-                to->i = join_integers(p->fold, to->i, from[i].i);
-            else
-                to->f = join(p->fold, to->f, from[i].f);
-        }
-    }
+    for (int64_t chunk = 1; chunk < p->chunks; chunk++)
+        join_cells(p->fold, integers, p->partial, p->partial + chunk * p->out->n, p->out->n);
 }
 
 static kn_status run_chunks(plan *p, kn_op_call *call) {
