@@ -315,8 +315,7 @@ static void join(term *a, term *b, const term *result) {
         c = (kn_mul)(p, q);
     } else if (q && r.a_only.n == 0 && r.b_only.n == 0) { /* faster than products of one element */
         kn_shape rows = KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1));
-        c = (kn_mul)((kn_reshape)(p, rows), (kn_reshape)(q, rows));
-        c = c ? kn_sum_mask(c, 2, false) : NULL;
+        c = kn__sum_of_products((kn_reshape)(p, rows), (kn_reshape)(q, rows), 2);
     } else if (q) {
         c = KN_CALL(matmul, &attr, p, q);
     }

@@ -1,4 +1,5 @@
 /* Matrix products. */
+#include "fuse.h"
 #include "run.h"
 
 /* --- matmul: matrices, or equally many of them --- */
@@ -87,6 +88,17 @@ kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
     return (kn_reshape)(y, shape);
 }
 
+kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    kn__frame *frame = self ? self->frame : NULL;
+    if (!frame) return (kn_mul)(a, b);
+    bool before = frame->fuse;
+    frame->fuse = !kn__fuse_forbidden();
+    kn_tensor *product = (kn_mul)(a, b);
+    frame->fuse = before;
+    return product ? kn_sum_mask(product, mask, false) : NULL;
+}
+
 kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
     if (!kn__same_shape(a, b)) {
@@ -95,7 +107,7 @@ kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
                           kn_shape_text(p, sizeof p, kn_tensor_shape(a)),
                           kn_shape_text(q, sizeof q, kn_tensor_shape(b)));
     }
-    return (kn_sum)((kn_mul)(a, b), KN_ALL, false); /* faster than a product of one element */
+    return kn__sum_of_products(a, b, a->n_dims ? (1u << a->n_dims) - 1 : 0);
 }
 
 kn_tensor *(kn_outer)(kn_tensor *a, kn_tensor *b) {

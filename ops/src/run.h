@@ -28,6 +28,8 @@ const char *kn__label_of(const kn_op_call *call);
 bool kn__check_inputs(kn_op_call *call);
 /* The same without dtypes: what public functions check before they look at shapes to fill attr. */
 bool kn__check_readable(kn_op op, kn_tensor *const in[], int n_in);
+/* Σ a·b over the axes of the mask. On the host the products are not stored: the sum makes them. */
+kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
 /* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */
 kn_status kn__fail_unreadable(const char *name, const kn_tensor *t);
 /* NumPy's rule; false when the shapes don't fit. */

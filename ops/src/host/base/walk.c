@@ -81,17 +81,20 @@ void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const 
     }
 }
 
+/* A few cache lines by elements, the rest by copies of them: these use the widest stores. */
 void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
+    enum { PATTERN = 4096 };
+    size_t size = (size_t)n * bytes, head = size < PATTERN ? size : PATTERN;
     switch (bytes) {
 #define REPEAT(type)                                                                               \
     {                                                                                              \
         type value;                                                                                \
         memcpy(&value, x, sizeof value);                                                           \
-        for (int64_t i = 0; i < n; i++) ((type *)(void *)out)[i] = value;                          \
-        return;                                                                                    \
+        for (size_t i = 0; i < head / sizeof value; i++) ((type *)(void *)out)[i] = value;         \
+        break;                                                                                     \
     }
         case 1:
-            memset(out, *x, (size_t)n);
+            memset(out, *x, size);
             return;
         case 2:
             REPEAT(uint16_t)
@@ -101,4 +104,6 @@ void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
             REPEAT(uint64_t)
 #undef REPEAT
     }
+    for (size_t at = head; at < size; at += head)
+        memcpy(out + at, out, size - at < head ? size - at : head);
 }

@@ -3,12 +3,13 @@
 
 #include "convert.h"
 #include "host/base/chunks.h"
+#include "host/base/walk.h"
 #include "kernel.h"
 
 typedef struct fill_job {
     char *out;
     size_t bytes, size;
-    unsigned char value[8];
+    char value[8];
 } fill_job;
 
 enum { CHUNK_BYTES = 1 << 18 };
@@ -17,26 +18,7 @@ static void fill_part(void *ctx, int64_t part) {
     const fill_job *j = ctx;
     size_t from = (size_t)part * CHUNK_BYTES,
            n = j->size - from < CHUNK_BYTES ? j->size - from : CHUNK_BYTES;
-    char *out = j->out + from;
-    switch (j->bytes) {
-#define FILL(type)                                                                                 \
-    {                                                                                              \
-        type value;                                                                                \
-        memcpy(&value, j->value, sizeof value);                                                    \
-        for (size_t i = 0; i < n / sizeof value; i++) ((type *)(void *)out)[i] = value;            \
-        return;                                                                                    \
-    }
-        case 1:
-            memset(out, j->value[0], n);
-            return;
-        case 2:
-            FILL(uint16_t)
-        case 4:
-            FILL(uint32_t)
-        default:
-            FILL(uint64_t)
-#undef FILL
-    }
+    walk_repeat(j->out + from, j->value, j->bytes, (int64_t)(n / j->bytes));
 }
 
 kn_status kn__host_fill(kn_op_call *call) {

@@ -3,7 +3,9 @@
 #define KN_REDUCE_CELLS_H
 
 #include <math.h>
+#include <string.h>
 
+#include "convert.h"
 #include "host/reduce/folds.h"
 
 /* What the loops subtract is the shift in their own precision: d differs from it. */
@@ -72,6 +74,37 @@ static inline void join_cells(kn__fold fold, bool integers, kn_cell *to, const k
         for (int64_t i = 0; i < n; i++) to[i].f += from[i].f;
     } else {
         for (int64_t i = 0; i < n; i++) to[i].f = join(fold, to[i].f, from[i].f);
+    }
+}
+
+/* n results into `to` from `at` on. */
+static inline void store(const kn_tensor *to, bool accumulate, int64_t at, double *v, int64_t n) {
+    kn_dtype dtype = (kn_dtype)to->dtype;
+    size_t bytes = kn_dtype_bytes(dtype);
+    char *out = (char *)to->data + (size_t)at * bytes;
+    if (accumulate)
+        for (int64_t i = 0; i < n; i++) v[i] += kn__as_double(out + (size_t)i * bytes, dtype);
+    if (dtype == KN_F32) {
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = (float)v[i];
+    } else if (dtype == KN_F64) {
+        memcpy(out, v, (size_t)n * sizeof *v);
+    } else {
+        for (int64_t i = 0; i < n; i++) kn__from_double(out + (size_t)i * bytes, v[i], dtype);
+    }
+}
+
+static inline void store_integers(const kn_tensor *to, int64_t at, const kn_cell *cells,
+                                  int64_t n) {
+    size_t bytes = kn_dtype_bytes((kn_dtype)to->dtype);
+    char *out = (char *)to->data + (size_t)at * bytes;
+    for (int64_t i = 0; i < n; i++, out += bytes) {
+        int32_t low = (int32_t)cells[i].i;
+        if (to->dtype == KN_I64)
+            memcpy(out, &cells[i].i, sizeof cells[i].i);
+        else if (to->dtype == KN_I32)
+            memcpy(out, &low, sizeof low);
+        else
+            *out = (char)cells[i].i;
     }
 }
 

@@ -12,6 +12,7 @@
 #include "fuse.h"
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
+#include "host/pointwise/rows.h"
 #include "host/reduce/cells.h"
 #include "host/reduce/folds.h"
 #include "host/reduce/reduce_fused.h"
@@ -38,7 +39,7 @@ typedef struct plan {
     int64_t tile, tiles;    /* results of a tile; tiles of `across` */
     int64_t units;          /* kept.total × tiles */
     int64_t chunks;         /* of `down`, or of the outer reduced groups */
-    bool outer_chunks;
+    bool outer_chunks, few;
     kn_cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
     kn__fold fold;            /* of the pass */
     int64_t units_each;       /* taken by a thread at a time */
@@ -278,42 +279,13 @@ static void given_shift(const plan *p, kn_cell *shift, int64_t at, int64_t n) {
             kn__as_double((const char *)p->given->data + (size_t)(at + i) * bytes, p->dtype);
 }
 
-static void store(const plan *p, int64_t at, double *v, int64_t n) {
-    kn_dtype dtype = (kn_dtype)p->out->dtype;
-    size_t bytes = kn_dtype_bytes(dtype);
-    char *out = (char *)p->out->data + (size_t)at * bytes;
-    if (p->accumulate)
-        for (int64_t i = 0; i < n; i++) v[i] += kn__as_double(out + (size_t)i * bytes, dtype);
-    if (dtype == KN_F32) {
-        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = (float)v[i];
-    } else if (dtype == KN_F64) {
-        memcpy(out, v, (size_t)n * sizeof *v);
-    } else {
-        for (int64_t i = 0; i < n; i++) kn__from_double(out + (size_t)i * bytes, v[i], dtype);
-    }
-}
-
-static void store_integers(const plan *p, int64_t at, const kn_cell *cells, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        char *out =
-            (char *)p->out->data + (size_t)(at + i) * kn_dtype_bytes((kn_dtype)p->out->dtype);
-        int32_t low = (int32_t)cells[i].i;
-        if (p->out->dtype == KN_I64)
-            memcpy(out, &cells[i].i, sizeof cells[i].i);
-        else if (p->out->dtype == KN_I32)
-            memcpy(out, &low, sizeof low);
-        else
-            *out = (char)cells[i].i;
-    }
-}
-
 /* n <= KN_COLUMNS results from `at` on. */
 static void finish(const plan *p, int64_t at, const kn_cell *cells, const kn_cell *shift,
                    int64_t n) {
     bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
     bool plain = p->recipe.finish == KN__FINISH_SCALE && p->recipe.scale == 1;
     if (integers && plain && !kn__is_float((kn_dtype)p->out->dtype)) {
-        store_integers(p, at, cells, n);
+        store_integers(p->out, at, cells, n);
         return;
     }
     double v[KN_COLUMNS];
@@ -324,7 +296,7 @@ static void finish(const plan *p, int64_t at, const kn_cell *cells, const kn_cel
         for (int64_t i = 0; i < n; i++)
             v[i] = finished(&p->recipe, p->dtype, v[i], shift ? shift[i].f : 0);
     }
-    store(p, at, v, n);
+    store(p->out, p->accumulate, at, v, n);
 }
 
 /* --- running it --- */
@@ -340,7 +312,30 @@ static bool has_first_pass(const plan *p) {
     return p->recipe.shift == KN__SHIFT_MEAN || p->recipe.shift == KN__SHIFT_MAX;
 }
 
+/* Sums of so few rows that loops over cells would take longer than the additions. */
+static bool is_few(const plan *p) {
+    enum { FEW_ROWS = 8 };
+    return p->columns && p->fold == KN__FOLD_SUM && p->recipe.finish == KN__FINISH_SCALE &&
+           p->recipe.scale == 1 && p->dtype == p->out->dtype && !p->accumulate &&
+           (p->dtype == KN_F32 || p->dtype == KN_F64) && p->reduced.total == 1 && p->down > 1 &&
+           p->down <= FEW_ROWS;
+}
+
+static void few_rows(const plan *p, int64_t unit) {
+    kn_row_loop add = kn__row(p->dtype, KN_OP_add)->f;
+    int64_t n, at = unit_place(p, unit, &n), from = unit % p->tiles * p->tile;
+    size_t bytes = kn_dtype_bytes(p->dtype), stride = (size_t)p->stride * bytes;
+    const char *x = p->x + (size_t)(offset(&p->kept, unit / p->tiles) + from) * bytes, *sum = x;
+    char *out = (char *)p->out->data + (size_t)at * bytes;
+    for (int64_t d = 1; d < p->down; d++, sum = out)
+        add(out, (const void *const[]){sum, x + (size_t)d * stride}, n, 0, 0, false);
+}
+
 static void whole_unit(const plan *p, int64_t unit) {
+    if (p->few) {
+        few_rows(p, unit);
+        return;
+    }
     kn_cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
     int64_t n, at = unit_place(p, unit, &n);
     if (has_first_pass(p)) {
@@ -434,6 +429,7 @@ static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
     plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
     plan_chunks(&p);
     if (p.chunks > 1) return run_chunks(&p, call);
+    p.few = is_few(&p);
     int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
     kn__parallel_for(threads, kn__chunks(p.units, p.units_each), whole_part, &p);
     return KN_OK;
