@@ -1,6 +1,7 @@
 /* Loops over helper threads that all callers share. */
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -192,11 +193,57 @@ static void helpers_block_all_signals(void **state) {
     assert_true(n_helpers >= 3);
 }
 
+/* Whether a helper sleeps that may run on one processor less than the caller. */
+static bool helper_keeps_off(int n_allowed) {
+    bool any = false;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *e; (e = readdir(tasks));) {
+        cpu_set_t set;
+        pid_t id = atoi(e->d_name);
+        if (id <= 0 || id == getpid() || sched_getaffinity(id, sizeof set, &set) < 0) continue;
+        any = any || CPU_COUNT(&set) == n_allowed - 1;
+    }
+    closedir(tasks);
+    return any;
+}
+
+typedef struct places {
+    meeting meeting;
+    cpu_set_t allowed;
+    _Atomic int n_right;
+} places;
+
+static void compare_places(void *ctx, int64_t i) {
+    places *p = ctx;
+    cpu_set_t own;
+    meet(&p->meeting, i);
+    if (sched_getaffinity(0, sizeof own, &own) == 0 && CPU_EQUAL(&own, &p->allowed)) p->n_right++;
+}
+
+static void a_helper_sleeps_off_the_callers_processor_and_works_anywhere(void **state) {
+    (void)state;
+    places p = {.n_right = 0};
+    assert_int_equal(sched_getaffinity(0, sizeof p.allowed, &p.allowed), 0);
+    if (CPU_COUNT(&p.allowed) < 2) skip();
+    assert_true(loop_is_whole(2, N));
+    bool keeps_off = false;
+    for (int i = 0; i < 2000 && !keeps_off; i++) {
+        usleep(1000);
+        keeps_off = helper_keeps_off(CPU_COUNT(&p.allowed));
+    }
+    assert_true(keeps_off);
+    pthread_barrier_init(&p.meeting.barrier, NULL, 2);
+    kn__parallel_for(2, 2, compare_places, &p);
+    pthread_barrier_destroy(&p.meeting.barrier);
+    assert_int_equal(p.n_right, 2);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_index_runs_once), TEST(all_threads_take_part),
                      TEST(no_more_threads_than_asked_for_run_at_once),
                      TEST(a_loop_in_a_body_stays_on_its_thread),
                      TEST(a_caller_finishes_alone_when_no_helper_is_free),
                      TEST(callers_share_the_helpers), TEST(a_forked_child_can_loop_and_end),
-                     TEST(helpers_block_all_signals));
+                     TEST(helpers_block_all_signals),
+                     TEST(a_helper_sleeps_off_the_callers_processor_and_works_anywhere));
 }

@@ -7,7 +7,7 @@
 #include "convert.h"
 #include "host/base/chunks.h"
 
-enum { GRAIN_BYTES = 1 << 17 };
+enum { GRAIN_BYTES = 1 << 17, ENOUGH_ROWS = 8 };
 
 /* --- indices --- */
 
@@ -176,6 +176,8 @@ struct scatter_job {
     kn__indexed in;
     char *out;
     const char *y; /* NULL: zeros are written */
+    bool starts;   /* whoever writes into a row first copies it from x, or fills it with zeros */
+    const char *x; /* NULL: zeros */
     size_t bytes, y_bytes;
     put_fn put;
     each_fn each;
@@ -261,6 +263,15 @@ static const void *y_at(const scatter_job *j, int64_t i) {
     return j->y ? j->y + (size_t)i * j->y_bytes : NULL;
 }
 
+/* The row at `at` as x has it, just before it is written to. */
+static void start_row(const scatter_job *j, size_t at) {
+    size_t bytes = (size_t)j->in.size * j->bytes;
+    if (j->x)
+        memcpy(j->out + at, j->x + at, bytes);
+    else
+        memset(j->out + at, 0, bytes);
+}
+
 /* The columns from `first` on of one outer index, all along the axis. */
 static void scatter_part(void *ctx, int64_t part) {
     scatter_job *j = ctx;
@@ -270,6 +281,7 @@ static void scatter_part(void *ctx, int64_t part) {
     int64_t base = outer * in->size * in->inner + first;
     if (in->inner == 1) {
         int64_t row = outer * in->count;
+        if (j->starts) start_row(j, (size_t)base * j->bytes);
         j->each(j, j->out + (size_t)base * j->bytes, y_at(j, row), in->rows ? 0 : row, in->count, 1,
                 0);
         return;
@@ -338,7 +350,11 @@ kn_status kn__host_scatter(kn_op_call *call) {
     if (adds && (out->dtype == KN_F16 || out->dtype == KN_BF16)) {
         KN_TRY(add_halves(&j, call));
     } else {
-        put_base(call, bytes);
+        const kn_tensor *x = call->in[0];
+        j.x = x == KN_NONE ? NULL : x->data;
+        j.starts =
+            j.in.inner == 1 && j.in.outer >= ENOUGH_ROWS && !(call->accumulate & 1) && j.x != j.out;
+        if (!j.starts) put_base(call, bytes);
         scatter_run(&j, call->threads);
     }
     return kn__indexed_check(&j.in, call);
