@@ -1,9 +1,10 @@
-/* comm/overlap: the share of communication hidden behind backward, on two simulated ranks, at a
- * bandwidth where it takes half of backward. comm/mpi_allreduce_4m, _64m: two processes, beside
- * MPI_Allreduce in the same run; the program starts itself by mpirun. */
+/* comm/overlap: the share of communication hidden behind backward of a VGG-style net, on two
+ * simulated ranks, at a bandwidth where it takes half of backward. comm/train_2x1: images/s of two
+ * ranks with a thread each, beside one with two threads and the joined batch.
+ * comm/mpi_allreduce_4m, _64m: two processes, beside MPI_Allreduce in the same run; the program
+ * starts itself by mpirun. */
 #include <knet/ops.h>
 #include <knet/parallel.h>
-#include <knet/tape.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "scale.h"
+#include "vgg.h"
 
 #ifdef KN_HAS_MPI
 #include <mpi.h>
@@ -24,53 +26,31 @@ static void check(kn_status status) {
 
 /* --- overlap --- */
 
-enum { WIDTH = 512, LAYERS = 12, BATCH = 256, STEPS = 20 };
+enum { BATCH = 32, STEPS = 10 };
 
 typedef struct side {
     kn_comm *comm;
     double backward_ns; /* without communication */
+    double bytes;       /* of the gradients */
     kn_parallel_stats stats;
 } side;
 
-static kn_status step(kn_params *params, double *backward_ns) {
-    KN_TAPE(.threads = 1);
-    kn_tensor *x = kn_full(KN_SHAPE(BATCH, WIDTH), 0.01);
-    for (int i = 0; i < LAYERS; i++)
-        x = kn_tanh(kn_linear(x, kn_params_at(params, i, NULL), KN_NONE));
-    kn_tensor *loss = kn_sum(x, KN_ALL, false);
-    KN_TRY(kn_check());
-    uint64_t begin = bench_now_ns();
-    KN_TRY(kn_backward(loss));
-    *backward_ns += (double)(bench_now_ns() - begin);
-    return KN_OK;
-}
-
 static void *side_run(void *of) {
     side *s = of;
-    kn_params *params = NULL;
-    kn_optim *optim = NULL;
-    kn_parallel *parallel = NULL;
-    check(kn_params_create(&params, NULL));
-    for (int i = 0; i < LAYERS; i++)
-        kn_param(params, KN_SHAPE(WIDTH, WIDTH), kn_init_xavier(), "w%d", i);
-    check(kn_sgd_create(&optim, params, 1e-3, NULL));
-    if (s->comm) check(kn_parallel_create(&parallel, params, s->comm, NULL));
-    double ns = 0;
+    vgg net;
     kn_parallel_stats first = {0};
-    for (int i = 0; i < STEPS + 2; i++) {
-        if (i == 2) ns = 0;
-        check(step(params, &ns));
-        if (parallel) check(kn_parallel_finish(parallel));
-        if (parallel && i == 1) kn_parallel_stats_read(&first, sizeof first, parallel);
-        check(kn_optim_step(optim));
+    check(vgg_create(&net, BATCH, s->comm));
+    for (int i = 0; i < STEPS + 2; i++) { /* the first step learns the order, two are not counted */
+        if (i == 2) net.backward_ns = 0;
+        if (i == 2 && s->comm) kn_parallel_stats_read(&first, sizeof first, net.parallel);
+        check(vgg_step(&net, 1));
     }
-    s->backward_ns = ns / STEPS;
-    if (parallel) kn_parallel_stats_read(&s->stats, sizeof s->stats, parallel);
+    s->backward_ns = net.backward_ns / STEPS;
+    s->bytes = 4.0 * (double)kn_params_numel(net.params);
+    if (s->comm) kn_parallel_stats_read(&s->stats, sizeof s->stats, net.parallel);
     s->stats.reduce_ns -= first.reduce_ns;
     s->stats.wait_ns -= first.wait_ns;
-    kn_parallel_destroy(parallel);
-    kn_optim_destroy(optim);
-    kn_params_destroy(params);
+    vgg_destroy(&net);
     return NULL;
 }
 
@@ -85,8 +65,7 @@ static void overlap(void) {
     side alone[2] = {{0}}, both[2] = {{0}};
     kn_comm *comm[2];
     pair_run(alone);
-    double bytes = 4.0 * WIDTH * WIDTH * LAYERS;
-    double bandwidth = bytes / (0.5e-9 * alone[0].backward_ns);
+    double bandwidth = alone[0].bytes / (0.5e-9 * alone[0].backward_ns);
     check(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.bandwidth = bandwidth}));
     for (int r = 0; r < 2; r++) both[r].comm = comm[r];
     pair_run(both);
@@ -129,6 +108,45 @@ static void all_reduce_pair(kn_comm *comm, const char *metric, int64_t bytes, in
         bench_emit_ratio("comm", metric, ours[n / 2], "GB/s", theirs[n / 2], ratio[n / 2]);
 }
 
+static double images_per_second(vgg *net, int batch, int threads, int n) {
+    uint64_t begin = bench_now_ns();
+    for (int i = 0; i < n; i++) check(vgg_step(net, threads));
+    return 1e9 * batch * n / (double)(bench_now_ns() - begin);
+}
+
+/* In turns; rank 1 waits asleep while rank 0 has the machine. */
+static int train_run(void) {
+    enum { ROUNDS = 5 };
+    kn_comm *comm = NULL;
+    vgg pair, one;
+    double ours[ROUNDS], theirs[ROUNDS], ratio[ROUNDS];
+    int n = bench_quick() ? 4 : 8;
+    check(kn_comm_create(&comm, NULL, NULL));
+    int rank = kn_comm_rank(comm);
+    check(vgg_create(&pair, BATCH, comm));
+    if (rank == 0) check(vgg_create(&one, 2 * BATCH, NULL));
+    for (int i = -1; i < ROUNDS; i++) { /* the first is not counted */
+        int at = i < 0 ? 0 : i;
+        check(kn_comm_barrier(comm));
+        ours[at] = images_per_second(&pair, 2 * BATCH, 1, n);
+        check(kn_comm_barrier(comm));
+        if (rank == 0) theirs[at] = images_per_second(&one, 2 * BATCH, 2, n);
+        if (rank == 0) ratio[at] = ours[at] / theirs[at];
+    }
+    if (rank == 0) {
+        qsort(ours, ROUNDS, sizeof *ours, by_value);
+        qsort(theirs, ROUNDS, sizeof *theirs, by_value);
+        qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+        bench_emit_ratio("comm", "train_2x1", ours[ROUNDS / 2], "images/s", theirs[ROUNDS / 2],
+                         ratio[ROUNDS / 2]);
+        vgg_destroy(&one);
+    }
+    fflush(stdout);
+    vgg_destroy(&pair);
+    kn_comm_destroy(comm);
+    return 0;
+}
+
 static int ranks_run(void) {
     kn_comm *comm = NULL;
     check(kn_comm_create(&comm, NULL, NULL));
@@ -140,29 +158,32 @@ static int ranks_run(void) {
 }
 #endif
 
-static void mpi(const char *self) {
+static void mpi(const char *self, const char *what, const char *binding) {
     char command[4096];
     snprintf(command, sizeof command,
              "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 300 mpirun --allow-run-as-root "
-             "--oversubscribe -n 2 %s ranks %s </dev/null",
-             self, bench_quick() ? "--quick" : "");
+             "--oversubscribe %s -n 2 %s %s %s </dev/null",
+             binding, self, what, bench_quick() ? "--quick" : "");
     fflush(stdout);
 #ifdef KN_HAS_MPI
     bool works = system(command) == 0;
 #else
     bool works = false;
 #endif
-    if (!works) fprintf(stderr, "bench_comm: no MPI, or no mpirun: comm/mpi_* are left out\n");
+    if (!works) fprintf(stderr, "bench_comm: no MPI, or no mpirun: comm/%s is left out\n", what);
 }
 
 int main(int argc, char **argv) {
     bool is_rank = argc > 1 && strcmp(argv[1], "ranks") == 0;
-    bench_init(argc - is_rank, argv + is_rank);
+    bool trains = argc > 1 && strcmp(argv[1], "train") == 0;
+    bench_init(argc - (is_rank || trains), argv + (is_rank || trains));
 #ifdef KN_HAS_MPI
     if (is_rank) return ranks_run();
+    if (trains) return train_run();
 #endif
     overlap();
     bench_scale();
-    mpi(argv[0]);
+    mpi(argv[0], "train", "--bind-to none");
+    mpi(argv[0], "ranks", "");
     return 0;
 }
