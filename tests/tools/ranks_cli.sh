@@ -158,6 +158,28 @@ killed)
     [ "$(json resumed)" -gt 0 ] || fail "did not resume"
   done
   ;;
+kills) # at random moments of steps and checkpoints: KNET_TEST_KILLS of them, 6 without it
+  RANDOM=${KNET_TEST_SEED:-$$}
+  for i in $(seq "${KNET_TEST_KILLS:-6}"); do
+    rm -f run.st*
+    n=$((2 + RANDOM % 2)) victim=$((RANDOM % n)) moment=$(printf '0.%03d' $((RANDOM % 700)))
+    ranks_begin $n "${endless[@]}"
+    steps_wait
+    sleep "$moment"
+    kill -9 "$(cat "pid.$victim")"
+    begin=$SECONDS
+    for r in $(seq 0 $((n - 1))); do
+      [ "$r" = "$victim" ] && continue
+      for _ in $(seq 600); do [ -s "code.$r" ] && break; sleep 0.1; done
+      [ "$(cat "code.$r" 2>/dev/null)" = 4 ] || fail "kill $i, rank $victim of $n after $moment s: rank $r: $(cat "code.$r" err)"
+      err_has "rank $r: .*rank $victim of $n "
+    done
+    [ $((SECONDS - begin)) -lt 30 ] || fail "kill $i: the others took $((SECONDS - begin)) s"
+    wait "$job" || true
+    want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint run.st --resume # the file is whole
+    [ "$(json resumed)" -gt 0 ] || fail "kill $i: did not resume"
+  done
+  ;;
 hangs)
   KNET_COMM=timeout=3s ranks_begin 2 "${endless[@]}"
   steps_wait
