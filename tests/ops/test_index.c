@@ -187,10 +187,30 @@ static void what_is_wrong_is_named(void **state) {
     assert_op_fails(kn_index_select(x, i, 2), KN_ERR_SHAPE, "no axis 2");
 }
 
+/* Index i of row i is set; the other elements of a row stay. */
+static void many_rows_keep_what_is_not_written(void **state) {
+    (void)state;
+    enum { ROWS = 20 };
+    KN_FRAME();
+    kn_tensor *x = numbered(KN_SHAPE(ROWS, ROWS));
+    kn_tensor *own = kn_reshape(kn_arange(0, ROWS, 1, KN_I64), KN_SHAPE(ROWS, 1));
+    kn_tensor *y = kn_full(KN_SHAPE(ROWS, 1), -7);
+    const float *set = kn_data(kn_scatter(x, own, y, 1)),
+                *sum = kn_data(kn_scatter_add(x, own, y, 1));
+    assert_non_null(set);
+    assert_non_null(sum);
+    for (int i = 0; i < ROWS * ROWS; i++) {
+        bool written = i / ROWS == i % ROWS;
+        assert_true(set[i] == (written ? -7 : (float)i));
+        assert_true(sum[i] == (float)(written ? i - 7 : i));
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
                      OPS_TEST(tensors_of_indices_select_as_in_numpy),
                      OPS_TEST(masks_select_what_is_true), OPS_TEST(parts_are_set_and_added_to),
                      OPS_TEST(slices_of_an_axis), OPS_TEST(sums_of_halves_round_once),
-                     OPS_TEST(what_is_wrong_is_named));
+                     OPS_TEST(what_is_wrong_is_named),
+                     OPS_TEST(many_rows_keep_what_is_not_written));
 }
