@@ -140,6 +140,7 @@
 
 #include <knet/op.h>
 
+#include "chain.h"
 #include "quantile.h"
 
 /* The CUDA kernels live in a module of their own, libknet_ops_cuda.so, loaded when the first tensor
@@ -152,8 +153,16 @@ typedef struct kn_cuda_module {
     void (*versions)(char *out, size_t out_bytes);
     /* Bytes of the reserve of a call of rnn. */
     kn_status (*rnn_reserve)(size_t *out, const kn_op_call *call);
+    /* Whether kernels of chains can be compiled here. */
+    bool (*chains)(void);
+    /* Launches the chain's kernel on args, whose scalars are all real. Not launched: it is not
+     * compiled yet, or can't be; the caller runs the steps one by one. */
+    kn_status (*chain)(bool *launched, const kn__chain *chain, kn__chain_args *args,
+                       kn_device *device, kn_stream stream);
+    /* Waits until all kernels asked for are compiled. */
+    void (*chains_wait)(void);
 } kn_cuda_module;
-enum { KN_CUDA_MODULE_ABI = 4 };
+enum { KN_CUDA_MODULE_ABI = 5 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 

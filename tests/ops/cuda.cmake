@@ -15,6 +15,14 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   add_dependencies(test_ops_cuda_module knet_ops_cuda)
 
+  # What NVRTC makes of chains, and where it is kept.
+  include(${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise/chain.cmake)
+  set(chain ${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise)
+  knet_test(ops.cuda_chains SOURCES test_cuda_chains.c random_chain.c ${chain}/chain_source.c ${chain}/chain_compile.c
+            ${chain}/chain_disk.c LINK KnetC::ops knet_base Threads::Threads ${CMAKE_DL_LIBS})
+  target_include_directories(test_ops_cuda_chains PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
+  target_include_directories(test_ops_cuda_chains SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+
   # The module on a fake GPU that counts what is enqueued.
   include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
   fake_gpu_library(fake_gpu tests/fake_gpu)

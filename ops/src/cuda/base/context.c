@@ -68,14 +68,21 @@ static struct {
 static cudaError_t driver_error;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-static void find(void *fn, const char *name) {
+static cudaError_t look_up(void *fn, const char *name) {
     void *found = NULL;
     enum cudaDriverEntryPointQueryResult result;
     cudaError_t error = KN_PROF_FN(cudaGetDriverEntryPointByVersion, name, &found, 12000,
                                    cudaEnableDefault, &result);
     if (error == cudaSuccess && !found) error = cudaErrorSymbolNotFound;
-    if (error != cudaSuccess && driver_error == cudaSuccess) driver_error = error;
     memcpy(fn, &found, sizeof found);
+    return error;
+}
+
+bool kn__driver_find(void *fn, const char *name) { return look_up(fn, name) == cudaSuccess; }
+
+static void find(void *fn, const char *name) {
+    cudaError_t error = look_up(fn, name);
+    if (error != cudaSuccess && driver_error == cudaSuccess) driver_error = error;
 }
 
 static void find_driver(void) {

@@ -32,6 +32,9 @@ int kn__gpu_index(const kn_device *device);
  * stays on a thread that had none. */
 kn_status kn__gpu_enter(bool *pushed, const kn_device *device);
 void kn__gpu_leave(bool pushed);
+/* Sets the pointer to a function at `fn` to one of the driver, of CUDA 12.0 or before. False: the
+ * driver lacks it, and the pointer is NULL. */
+bool kn__driver_find(void *fn, const char *name);
 
 /* --- module.c, pointwise.c, move.c, …: the kernels --- */
 kn_status kn__cuda_row(kn_op_call *call);
@@ -40,6 +43,12 @@ kn_status kn__cuda_row_back2(kn_op_call *call);
 #define KN_OP(name, in, out, attr, infer, kernel, rule, needs, flags)                              \
     kn_status kn__cuda_##kernel(kn_op_call *call);
 #include <knet/ops.def>
+
+/* chain.c */
+kn_status kn__cuda_chain(bool *launched, const kn__chain *chain, kn__chain_args *args,
+                         kn_device *device, kn_stream stream);
+bool kn__cuda_chains(void);
+void kn__cuda_chains_wait(void);
 
 /* recurrent.c: bytes of the reserve of a call of rnn. */
 kn_status kn__cuda_rnn_reserve(size_t *out, const kn_op_call *call);
@@ -50,6 +59,8 @@ static inline bool kn__adds(const kn_op_call *call) { return call->accumulate & 
 kn_status kn__zeros(const kn_op_call *call, int r);
 /* y [rows, n, inner] += bias [n]: for products and convolutions that can't do it themselves. */
 kn_status kn__bias_add(const kn_op_call *call, kn_tensor *y, const kn_tensor *bias, int axis);
+/* A row's scalar for an integer dtype: toward zero, saturated. */
+int64_t kn__integer_of(double value, kn_dtype dtype);
 /* Result 0, in place. */
 kn_status kn__activate(const kn_op_call *call, kn_act act);
 /* UNSUPPORTED: the op, the device and the dtype. */

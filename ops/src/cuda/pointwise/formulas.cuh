@@ -5,9 +5,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <knet/tensor.h>
+
 #include <type_traits>
 
-#include "cuda/base/device.cuh"
+#include "cuda/base/functions.cuh"
 #include "needs.h"
 
 namespace kn_dev {
@@ -86,9 +88,6 @@ struct element<__nv_bfloat16> {
     __device__ static T load(__nv_bfloat16 x) { return __bfloat162float(x); }
     __device__ static __nv_bfloat16 store(T x) { return __float2bfloat16_rn(x); }
 };
-struct boolean {  // an operand that is BOOL whatever the others are
-    uint8_t v;
-};
 template <>
 struct element<boolean> {
     __device__ static int load(boolean x) { return x.v; }
@@ -120,12 +119,17 @@ enum {
 #define BIND(input, value) [[maybe_unused]] const T VAR(input) = value;
 
 // K: inputs; DTYPES_OF: the dtypes of those that aren't BOOL; BOOL_INPUTS: a bit each. …_reads:
-// what a derivative reads, as needs.h says. v: the inputs of one element.
+// what a derivative reads, as needs.h says. v: the inputs of one element. For launchers, not for
+// NVRTC, which makes a variable on the device of each.
+#ifdef __CUDACC_RTC__
+#define ROW_HEAD(...)
+#else
 #define ROW_HEAD(k, dtypes, bools, compares, rare)                                                 \
     static constexpr int K = k;                                                                    \
     static constexpr bool RARE = rare;                                                             \
     static constexpr unsigned DTYPES_OF = dtypes, BOOL_INPUTS = bools;                             \
     static constexpr bool COMPARES = compares;
+#endif
 #define SCALARS                                                                                    \
     [[maybe_unused]] T p, [[maybe_unused]] T q, [[maybe_unused]] double P, [[maybe_unused]] double Q
 #define FORWARD                                                                                    \

@@ -19,7 +19,7 @@ static int64_t saturated(double value, int64_t low, int64_t high) {
     return value <= (double)low ? low : value >= (double)high ? high : (int64_t)value;
 }
 
-static int64_t integer_of(double value, kn_dtype dtype) {
+int64_t kn__integer_of(double value, kn_dtype dtype) {
     return dtype == KN_I64   ? saturated(value, INT64_MIN, INT64_MAX)
            : dtype == KN_I32 ? saturated(value, INT32_MIN, INT32_MAX)
                              : saturated(value, 0, 255);
@@ -37,7 +37,7 @@ static kn__row row_of(const kn_op_call *call, const kn_tensor *out, kn_dtype dty
     if (kn_op_table[call->op].attr_bytes) {
         const kn_attr_scalars *scalars = call->attr;
         r.p = scalars->a, r.q = scalars->b;
-        r.p_integer = integer_of(r.p, dtype), r.q_integer = integer_of(r.q, dtype);
+        r.p_integer = kn__integer_of(r.p, dtype), r.q_integer = kn__integer_of(r.q, dtype);
     }
     return r;
 }

@@ -9,6 +9,7 @@
 #ifndef KN_CUDA_POINTWISE_CUH
 #define KN_CUDA_POINTWISE_CUH
 
+#include "cuda/base/device.cuh"
 #include "cuda/pointwise/formulas.cuh"
 
 namespace kn_dev {
