@@ -274,8 +274,13 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
         kn__frame *frame = self->frame;
         if (frame->opens_tape && kn__recorder) kn__recorder->tape_end(frame->tape);
         release_to(self, frame->first);
+        kn_stream stream = frame->stream;
         self->n_frames--;
         self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
+        /* Its stream may be destroyed before what was kept is read. */
+        bool leaves = self->frame && self->frame->stream != stream;
+        kn_status status = leaves && self->pending ? kn__fuse_all(self) : KN_OK;
+        if (status < 0) kn_error_defer(status);
     }
     kn__capture_frames_end(self, depth);
     if (any && depth == 0) {

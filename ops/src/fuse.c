@@ -8,7 +8,7 @@
 #include "run.h"
 
 enum {
-    LEAST = 1024, /* elements: fewer are computed at once, from cache to cache */
+    LEAST = 1024, /* elements: fewer are computed at once on the host, from cache to cache */
 };
 
 /* --- whether --- */
@@ -40,7 +40,9 @@ static bool has_loops(const kn_op_call *call, const kn_op_info *info) {
 
 bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
-    if (!self->frame->fuse || call->given || call->device != self->host) return false;
+    if (!self->frame->fuse || call->given) return false;
+    bool on_host = call->device == self->host;
+    if (!on_host && !kn__chain_device(call->device)) return false;
     if (call->op != KN_OP_cast && !(info->row && has_loops(call, info))) return false;
     int64_t most = 0;
     for (int k = 0; k < call->n_in; k++) {
@@ -48,7 +50,7 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
         if (call->in[k]->n == 0) return false;
         if (call->in[k]->n > most) most = call->in[k]->n;
     }
-    return most >= (environment() == ALL ? 1 : LEAST);
+    return !on_host || environment() == ALL || most >= LEAST;
 }
 
 /* --- expressions --- */
@@ -144,8 +146,14 @@ static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r, 
     return KN_OK;
 }
 
-/* Steps that a result takes. Inputs that are broadcast, and the largest ones where there would be
- * too many steps, are computed first. */
+/* A plan of a GPU has one stream and one pool. */
+static bool is_elsewhere(const kn_tensor *t, const kn_op_call *call) {
+    if (call->device == kn__ops_self->host) return false;
+    return t->storage->stream != call->stream || t->storage->pool != call->pool;
+}
+
+/* Steps that a result takes. Inputs that are broadcast or of another stream, and the largest ones
+ * where there would be too many steps, are computed first. */
 static kn_status size_of(int *size, const kn_op_call *call, int64_t n) {
     for (;;) {
         kn_tensor *largest = NULL;
@@ -153,7 +161,7 @@ static kn_status size_of(int *size, const kn_op_call *call, int64_t n) {
         for (int k = 0; k < call->n_in; k++) {
             kn_tensor *t = call->in[k];
             if (t->state != KN_TENSOR_PENDING) continue;
-            if (t->n != n) KN_TRY(kn__compute(t));
+            if (t->n != n || is_elsewhere(t, call)) KN_TRY(kn__compute(t));
             if (t->state != KN_TENSOR_PENDING) continue;
             *size += t->storage->expr->size;
             if (!largest || t->storage->expr->size > largest->storage->expr->size) largest = t;
@@ -174,21 +182,21 @@ kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call) {
 
 /* --- computing --- */
 
-static void plan_end(const kn__fuse_plan *p, const kn__fused *f) {
+static void plan_end(const kn__fuse_plan *p, bool done) {
     for (int i = 0; i < p->n; i++) {
         kn__expr *e = p->expr[i];
         e->place = KN__NOWHERE;
-        if (!f) continue;
+        if (!done) continue;
         e->keeps = true;
         if (!p->stored[i]) continue;
         kn_tensor *t = kn__expr_header(e->storage);
-        e->storage->data = f->step[i].job.out[e->r];
+        e->storage->data = p->data[i];
         if (!t) continue;
         t->data = e->storage->data;
         t->state = KN_TENSOR_LIVE;
     }
     /* This drops operands; those that aren't kept may end with that, and nothing else does. */
-    for (int i = 0; i < p->n && f; i++) {
+    for (int i = 0; i < p->n && done; i++) {
         if (p->stored[i]) expr_end(p->expr[i]);
     }
 }
@@ -206,8 +214,8 @@ bool kn__fuse_is_mine(const kn_tensor *t) {
     return status == KN_OK;
 }
 
-static kn_status pass_make(kn__fused *f, const kn__fuse_plan *p) {
-    kn_status status = kn__pass_make(f, p);
+static kn_status memory_take(kn__fuse_plan *p) {
+    kn_status status = kn__fuse_plan_memory(p);
     if (status != KN_ERR_OOM) return status;
     const kn__expr *root = p->expr[p->n - 1];
     kn_shape shape = {.n_dims = root->n_dims};
@@ -218,16 +226,42 @@ static kn_status pass_make(kn__fused *f, const kn__fuse_plan *p) {
                    kn_last_error()->message);
 }
 
+/* Calls fn for the storage of each operand. */
+static kn_status for_operands(kn__ops_thread *self, const kn__fuse_plan *p,
+                              kn_status (*fn)(kn__ops_thread *, const kn_storage *, kn_stream)) {
+    for (int i = 0; i < p->n; i++) {
+        const kn__expr *e = p->expr[i];
+        for (int k = 0; k < e->n_in; k++) {
+            const kn_storage *s = e->in[k].storage;
+            if (s && !s->expr) KN_TRY(fn(self, s, e->storage->stream));
+        }
+    }
+    return KN_OK;
+}
+
+static kn_status run(const kn__fuse_plan *p) {
+    const kn__expr *root = p->expr[p->n - 1];
+    kn__ops_thread *self = root->thread;
+    if (root->storage->device != self->host) {
+        KN_TRY(for_operands(self, p, kn__await_writer));
+        KN_TRY(kn__chain_run(p));
+        return for_operands(self, p, kn__use);
+    }
+    kn__fused f;
+    kn__pass_make(&f, p);
+    kn__fused_run(&f);
+    return KN_OK;
+}
+
 kn_status kn__fuse_compute(kn_storage *s) {
     KN_TRY(check_thread(s->expr));
     kn__fuse_plan p;
     kn__fuse_plan_make(&p, s->expr, false);
-    kn__fused f;
     kn_scope scope = kn__fuse_plan_scope_begin(&p);
-    kn_status status = pass_make(&f, &p);
-    if (status == KN_OK) kn__fused_run(&f);
+    kn_status status = memory_take(&p);
+    if (status == KN_OK && (status = run(&p)) < 0) kn__fuse_plan_memory_free(&p);
     kn__fuse_plan_scope_end(&scope, &p);
-    plan_end(&p, status == KN_OK ? &f : NULL);
+    plan_end(&p, status == KN_OK);
     return status;
 }
 
@@ -243,11 +277,14 @@ kn_status kn__fuse_reduce(kn_op_call *call) {
     kn__fuse_plan_make(&p, call->in[0]->storage->expr, true);
     kn__fused f;
     kn_scope scope = kn__fuse_plan_scope_begin(&p);
-    kn_status status = pass_make(&f, &p);
+    kn_status status = memory_take(&p);
     bool is_made = status == KN_OK;
-    if (is_made) status = kn__host_reduce_fused(call, &f);
+    if (is_made) {
+        kn__pass_make(&f, &p);
+        status = kn__host_reduce_fused(call, &f);
+    }
     kn__fuse_plan_scope_end(&scope, &p);
-    plan_end(&p, is_made ? &f : NULL);
+    plan_end(&p, is_made);
     return status;
 }
 

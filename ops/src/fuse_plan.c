@@ -117,20 +117,21 @@ static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
     if (grain < f->grain) f->grain = grain;
 }
 
-/* Allocates the stored results; frees them all on failure. */
-static kn_status memory_take(kn__fused *f, const kn__fuse_plan *p) {
+void kn__fuse_plan_memory_free(kn__fuse_plan *p) {
+    for (int i = 0; i < p->n; i++) {
+        if (p->data[i]) kn_free(p->expr[i]->storage->pool, p->data[i]);
+    }
+}
+
+kn_status kn__fuse_plan_memory(kn__fuse_plan *p) {
+    memset(p->data, 0, sizeof p->data);
     for (int i = 0; i < p->n; i++) {
         kn_storage *s = p->expr[i]->storage;
-        void *data = NULL;
-        if (p->stored[i] && kn_alloc(&data, s->pool, s->size_bytes, s->stream) < 0) {
-            while (i-- > 0) {
-                if (p->stored[i])
-                    kn_free(p->expr[i]->storage->pool, f->step[i].job.out[p->expr[i]->r]);
-            }
+        if (p->stored[i] && kn_alloc(&p->data[i], s->pool, s->size_bytes, s->stream) < 0) {
+            p->data[i] = NULL;
+            kn__fuse_plan_memory_free(p);
             return KN_ERR_OOM;
         }
-        for (int r = 0; r < KN__ROW_RESULTS; r++) f->step[i].job.out[r] = NULL;
-        f->step[i].job.out[p->expr[i]->r] = data;
     }
     return KN_OK;
 }
@@ -151,15 +152,17 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
     }
 }
 
-kn_status kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
+void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
     const kn__expr *root = p->expr[p->n - 1];
     f->n_steps = p->n;
     f->n = root->n;
     f->grain = 32768;
     f->row = 0;
     f->threads = root->threads;
-    KN_TRY(memory_take(f, p));
     tiles_place(f, p);
-    for (int i = 0; i < p->n; i++) step_make(f, i, p);
-    return KN_OK;
+    for (int i = 0; i < p->n; i++) {
+        for (int r = 0; r < KN__ROW_RESULTS; r++) f->step[i].job.out[r] = NULL;
+        f->step[i].job.out[p->expr[i]->r] = p->data[i];
+        step_make(f, i, p);
+    }
 }

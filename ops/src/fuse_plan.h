@@ -1,6 +1,6 @@
 /* A plan: the expressions that one pass computes (fuse.h has the vocabulary). fuse.c says when;
- * here is what, fuse_plan.c chooses and prepares it for the host, fuse_show.c names it for the
- * timer. */
+ * here is what, fuse_plan.c chooses and prepares it for the host, fuse_chain.c for GPUs,
+ * fuse_show.c names it for the timer. */
 #ifndef KN_FUSE_PLAN_H
 #define KN_FUSE_PLAN_H
 
@@ -40,6 +40,7 @@ typedef struct kn__fuse_plan {
     int uses[KN__FUSED_STEPS];       /* as an operand of these */
     int last[KN__FUSED_STEPS];       /* the step that reads it last */
     bool stored[KN__FUSED_STEPS];    /* its data is kept */
+    void *data[KN__FUSED_STEPS];     /* of those, by kn__fuse_plan_memory; else NULL */
     int n;
 } kn__fuse_plan;
 
@@ -51,9 +52,16 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
 
 /* root, and the pending ones that it reads. closes: a reduction reads it by tiles. */
 void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes);
-/* Everything that a pass needs; the memory of stored results is taken. OOM: the error is the
- * pool's. */
-kn_status kn__pass_make(kn__fused *f, const kn__fuse_plan *p);
+/* Allocates the stored results; all or none. OOM: the error is the pool's. */
+kn_status kn__fuse_plan_memory(kn__fuse_plan *p);
+void kn__fuse_plan_memory_free(kn__fuse_plan *p);
+/* Everything that a pass of the host needs; the plan has its memory. */
+void kn__pass_make(kn__fused *f, const kn__fuse_plan *p);
+/* fuse_chain.c: runs it on a device that compiles kernels: as one kernel, or step by step while
+ * that is being compiled and where it can't be. */
+kn_status kn__chain_run(const kn__fuse_plan *p);
+/* Whether the device compiles kernels. */
+bool kn__chain_device(const kn_device *device);
 
 /* The scope of its pass, "add+gelu+mul"; its end tells the timer what the pass moved. */
 kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p);

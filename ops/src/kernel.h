@@ -168,6 +168,8 @@ typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 
 /* The loaded module; NULL with the error recorded (not pending) when it can't be loaded. */
 const kn_cuda_module *kn__cuda_module(void);
+/* The same if it was loaded before, or NULL without an error. */
+const kn_cuda_module *kn__cuda_module_loaded(void);
 
 /* The host's kernels. NONE is never defined: NULL. */
 kn_status kn__host_row1(kn_op_call *call);

@@ -13,7 +13,7 @@
 #endif
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const kn_cuda_module *loaded;
+static const kn_cuda_module *_Atomic loaded;
 static char why[512]; /* it could not be loaded */
 
 /* Beside this library first, then where the system looks. */
@@ -51,6 +51,8 @@ static void load(void) {
         loaded = found;
     }
 }
+
+const kn_cuda_module *kn__cuda_module_loaded(void) { return loaded; }
 
 const kn_cuda_module *kn__cuda_module(void) {
     pthread_once(&once, load);

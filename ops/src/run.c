@@ -32,8 +32,8 @@ kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream 
 }
 
 /* A block that its own stream does not know to be in use says so before anybody frees it. */
-static kn_status use(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
-    if (s->device == self->host || !s->data || !s->pool) return KN_OK;
+kn_status kn__use(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
+    if (s->device == self->host || s->stream == stream || !s->data || !s->pool) return KN_OK;
     return kn_block_use(s->pool, s->data, stream);
 }
 
@@ -48,9 +48,7 @@ static kn_status await_all(kn__ops_thread *self, const kn_op_call *call) {
 static kn_status use_all(kn__ops_thread *self, const kn_op_call *call) {
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *t = call->in[i];
-        if (t != &kn__none && t->storage->stream != call->stream) {
-            KN_TRY(use(self, t->storage, call->stream));
-        }
+        if (t != &kn__none) KN_TRY(kn__use(self, t->storage, call->stream));
     }
     return KN_OK;
 }
@@ -61,18 +59,16 @@ void *kn_op_data(kn_tensor *t) {
     if (!kn__is_whole(t)) return kn_error_defer(kn__fail_unreadable("kn_data: t", t));
     if (self->capture) return kn_error_defer(kn__capture_forbids(self, "kn_data"));
     const kn_storage *s = t->storage;
-    if (s->device == self->host) {
-        kn_status computed = kn__compute(t);
-        return computed == KN_OK ? t->data : kn_error_defer(computed);
-    }
+    kn_status status = kn__compute(t);
+    if (status < 0) return kn_error_defer(status);
+    if (s->device == self->host) return t->data;
     kn_stream stream = NULL;
-    kn_status status = KN_OK;
     if (self->frame && self->frame->device == s->device)
         stream = self->frame->stream;
     else
         status = kn_stream_of_thread(&stream, s->device);
     if (status == KN_OK) status = kn__await_writer(self, s, stream);
-    if (status == KN_OK && s->stream != stream) status = use(self, s, stream);
+    if (status == KN_OK) status = kn__use(self, s, stream);
     return status == KN_OK ? t->data : kn_error_defer(status);
 }
 
@@ -81,7 +77,7 @@ kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
     if (__builtin_expect(self->capture != NULL, 0)) self->capture->hooks->claims(self->capture, s);
     KN_TRY(kn__await_writer(self, s, stream));
     if (s->stream != stream) {
-        KN_TRY(use(self, s, stream));
+        KN_TRY(kn__use(self, s, stream));
         s->stream = stream;
     }
     s->version++;

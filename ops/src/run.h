@@ -11,6 +11,8 @@
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device);
 /* Makes `stream` wait, on the device, for the last writer of s. */
 kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
+/* Tells the pool of s, whose block is another stream's, that `stream` uses it. */
+kn_status kn__use(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
 /* For writing into a tensor that exists: the last writer comes first, the stream is the new
  * writer's, and the version counts on. */
 kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream);

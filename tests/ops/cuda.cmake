@@ -15,20 +15,17 @@ if(KNET_HAVE_CUDA)
   target_include_directories(test_ops_cuda_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
   add_dependencies(test_ops_cuda_module knet_ops_cuda)
 
-  # What NVRTC makes of chains, and where it is kept.
-  include(${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise/chain.cmake)
-  set(chain ${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise)
-  knet_test(ops.cuda_chains SOURCES test_cuda_chains.c random_chain.c ${chain}/chain_source.c ${chain}/chain_compile.c
-            ${chain}/chain_disk.c LINK KnetC::ops knet_base Threads::Threads ${CMAKE_DL_LIBS})
-  target_include_directories(test_ops_cuda_chains PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
-  target_include_directories(test_ops_cuda_chains SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-
   # The module on a fake GPU that counts what is enqueued.
   include(${CMAKE_CURRENT_SOURCE_DIR}/fake_gpu.cmake)
   fake_gpu_library(fake_gpu tests/fake_gpu)
   knet_test(ops.cuda_calls SOURCES test_cuda_calls.c LINK KnetC::ops fake_gpu)
   target_include_directories(test_ops_cuda_calls SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
   add_dependencies(test_ops_cuda_calls knet_ops_cuda)
+
+  knet_test(ops.cuda_fuse SOURCES test_cuda_fuse.c LINK KnetC::ops fake_gpu Threads::Threads ${CMAKE_DL_LIBS}
+            ENV KNET_TIMER=1,out=/dev/null)
+  target_compile_definitions(test_ops_cuda_fuse PRIVATE NVRTC_MAJOR="${CUDAToolkit_VERSION_MAJOR}")
+  add_dependencies(test_ops_cuda_fuse knet_ops_cuda)
 
   # One test a kind of GPU, on the plan code alone.
   foreach(gpu h100 a100 t4 b200)
@@ -92,6 +89,19 @@ if(NOT KNET_HAVE_CUDA)
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS}
             PATH_SUFFIXES include)
 endif()
+if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR)
+  # What NVRTC makes of chains, and where it is kept; the thread that makes them.
+  include(${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise/chain.cmake)
+  set(chain ${PROJECT_SOURCE_DIR}/ops/src/cuda/pointwise)
+  knet_test(ops.cuda_chains SOURCES test_cuda_chains.c random_chain.c ${chain}/chain_source.c ${chain}/chain_compile.c
+            ${chain}/chain_disk.c LINK KnetC::ops knet_base Threads::Threads ${CMAKE_DL_LIBS})
+  knet_test(ops.cuda_chain_threads SOURCES test_cuda_chain_threads.c ${chain}/chain.c ${chain}/chain_source.c
+            ${chain}/chain_disk.c LINK KnetC::ops knet_base Threads::Threads)
+  foreach(target test_ops_cuda_chains test_ops_cuda_chain_threads)
+    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+  endforeach()
+endif()
 if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
    AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND KNET_CHECKED AND NOT KNET_SANITIZE STREQUAL thread)
   set(kernels ${PROJECT_SOURCE_DIR}/ops/src/cuda)
@@ -114,7 +124,12 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   endif()
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
                               COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
-  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c ${parity_table} emulate.c ${emulated}
+  add_library(emulated_kernels OBJECT ${emulated})
+  target_link_libraries(emulated_kernels PRIVATE knet_options KnetC::ops knet_base)
+  target_compile_definitions(emulated_kernels PRIVATE cudaMemsetAsync=emulate_memset cudaMemcpyAsync=emulate_memcpy)
+  target_include_directories(emulated_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
+  target_include_directories(emulated_kernels SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+  knet_test(ops.cuda_emulated SOURCES test_cuda_emulated.c ${parity_table} emulate.c $<TARGET_OBJECTS:emulated_kernels>
             ${PROJECT_SOURCE_DIR}/ops/src/host/pointwise/special.c
             ${kernels}/pointwise/pointwise.c ${kernels}/pointwise/bias.c
             ${kernels}/movement/move.c ${kernels}/movement/strided.c ${kernels}/movement/gather.c
@@ -132,6 +147,23 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
                              cudaMemcpyAsync=emulate_memcpy)
   target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
   target_include_directories(test_ops_cuda_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+
+  # Chains, whose sources the test builds.
+  knet_test(ops.cuda_chains_emulated SOURCES test_cuda_chains_emulated.c random_chain.c emulate.c
+            $<TARGET_OBJECTS:emulated_kernels> ${PROJECT_SOURCE_DIR}/ops/src/host/pointwise/special.c
+            ${kernels}/pointwise/pointwise.c ${kernels}/pointwise/chain_source.c ${kernels}/movement/move.c
+            ${kernels}/base/region.c
+            LINK KnetC::ops knet_base ${CMAKE_DL_LIBS} ENV ASAN_OPTIONS=detect_stack_use_after_return=0
+            ARGS ${CMAKE_CXX_COMPILER} -O1 -w -std=c++17 -ffp-contract=off -DKN_EMULATE ${sanitize}
+                 -I${CMAKE_CURRENT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/ops/src -I${PROJECT_SOURCE_DIR}/ops/include
+                 -I${PROJECT_SOURCE_DIR}/alloc/include -I${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_definitions(test_ops_cuda_chains_emulated PRIVATE cudaMemsetAsync=emulate_memset
+                             cudaMemcpyAsync=emulate_memcpy)
+  target_include_directories(test_ops_cuda_chains_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
+                             ${PROJECT_SOURCE_DIR}/ops/src)
+  target_include_directories(test_ops_cuda_chains_emulated SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS}
+                             ${CUDNN_INCLUDE_DIR})
+  set_target_properties(test_ops_cuda_chains_emulated PROPERTIES ENABLE_EXPORTS ON C_VISIBILITY_PRESET default)
 
   # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
   add_library(cuda_c_files OBJECT ${kernels}/base/module.c ${kernels}/base/context.c ${kernels}/product/matmul.c ${kernels}/conv/conv.c

@@ -11,17 +11,22 @@ static unsigned new_operand(kn__chain *c, kn_dtype dtype) {
     return (unsigned)(KN__CHAIN_STEPS + k);
 }
 
-static unsigned value_of(kn__chain *c, kn_dtype dtype) {
+/* whole: as large as the result, which casts need. */
+static unsigned value_of(kn__chain *c, kn_dtype dtype, bool whole) {
     unsigned found[KN__CHAIN_STEPS + KN__CHAIN_OPERANDS];
     unsigned n = 0;
     for (unsigned i = 0; i < c->n_steps; i++) {
         if (c->step[i].to == dtype) found[n++] = i;
     }
     for (unsigned k = 0; k < c->n_operands; k++) {
-        if (c->dtype[k] == dtype) found[n++] = KN__CHAIN_STEPS + k;
+        bool fits = !whole || c->kind[k] == KN__CHAIN_DENSE;
+        if (fits && c->dtype[k] == dtype) found[n++] = KN__CHAIN_STEPS + k;
     }
     bool fresh = !n || (c->n_operands < KN__CHAIN_OPERANDS / 2 && test_random_below(3) == 0);
-    return fresh ? new_operand(c, dtype) : found[test_random_below(n)];
+    if (!fresh) return found[test_random_below(n)];
+    unsigned made = new_operand(c, dtype);
+    if (whole) c->kind[made - KN__CHAIN_STEPS] = KN__CHAIN_DENSE;
+    return made;
 }
 
 /* The dtype of input k of a row, or of its derivatives: g or u…, x…, z. */
@@ -34,7 +39,8 @@ static kn_dtype input_dtype(const kn_op_info *info, int k, kn_dtype dtype) {
 
 bool chain_add(kn__chain *c, kn_op op, kn_dtype dtype, int r, bool store) {
     const kn_op_info *info = &kn_op_table[op], *row = info - info->order;
-    kn__chain_step s = {.op = (uint16_t)op, .dtype = (uint8_t)dtype, .r = (uint8_t)r};
+    kn__chain_step s = {.op = (uint16_t)op, .dtype = (uint8_t)dtype};
+    s.r = (uint8_t)(info->order ? r : 0);
     bool casts = op == KN_OP_cast;
     int n_in = casts ? 1 : info->row;
     if (info->order) n_in += 1 + (info->order == 1 ? 1 : info->row);
@@ -45,7 +51,7 @@ bool chain_add(kn__chain *c, kn_op op, kn_dtype dtype, int r, bool store) {
     if (info->order && r >= info->row) return false;
     s.n_in = (uint8_t)n_in;
     for (int k = 0; k < n_in; k++) {
-        s.in[k] = (uint8_t)value_of(c, casts ? dtype : input_dtype(info, k, dtype));
+        s.in[k] = (uint8_t)value_of(c, casts ? dtype : input_dtype(info, k, dtype), casts);
     }
     bool is_bool = !casts && row->out[0] == KN_BOOL;
     s.to = (uint8_t)(casts ? 1 + test_random_below(KN_BOOL) : is_bool ? KN_BOOL : dtype);

@@ -50,10 +50,14 @@ typedef struct kn_frame_options {
                         * OMP_NUM_THREADS, else as affinity and control group allow */
     int math;          /* kn_math_mode; 0: inherit */
     int fuse;          /* 1: compute chains of pointwise ops together, when a result is first read
-                        * (host); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1; KNET_FUSE=0
-                        * forbids it */
+                        * (host and CUDA); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1;
+                        * KNET_FUSE=0 forbids it */
     uint64_t reserved[3]; /* zero */
 } kn_frame_options;
+
+/* Waits until the GPU kernels that frames with .fuse asked for are compiled, so that later steps
+ * launch them: before a measurement or a capture. Returns at once where there are none. */
+KN_API void kn_fuse_wait(void);
 
 /* Opens a frame. Options may be NULL. On failure returns {0, 0}, which may be ended too, and leaves
  * the error pending. */

@@ -2,6 +2,7 @@
 // size of an element; the C side widens elements to 16 bytes where the region allows it. Those that
 // add know its type.
 
+#include "cuda/base/device.cuh"
 #include "cuda/movement/convert.cuh"
 #include "cuda/movement/sums.cuh"
 
