@@ -12,26 +12,21 @@ static inline const kn_observer *kn__observer(void) {
     return __builtin_expect(table != NULL, 0) ? table : NULL;
 }
 
-extern _Atomic(const kn_observer *) kn__observer_attached __attribute__((visibility("hidden")));
-
-/* An observer of our own: `alone` where no other is attached, `in_front` of one that is, to which
- * it forwards every call; NULLs detach it. */
-void kn__observer_tap(const kn_observer *alone, const kn_observer *in_front);
-/* Another one of our own, in front of both: it passes all calls on to kn__observer_inner(). NULL
- * detaches it. */
-void kn__observer_front(const kn_observer *observer);
-extern _Atomic(const kn_observer *) kn__observer_in_front_of __attribute__((visibility("hidden")));
-static inline const kn_observer *kn__observer_inner(void) {
-    return atomic_load_explicit(&kn__observer_in_front_of, memory_order_acquire);
-}
-/* The attached observer, or NULL. False: another one is attached. */
+/* Who observes, in the order of the calls: the library's own observers, then the program's. With
+ * one the table is its own; with several, one that calls each. A pool's end reaches the program's
+ * first, whose reports may still ask for stacks. */
+typedef enum kn__layer {
+    KN__LAYER_STACKS,
+    KN__LAYER_TRACE,
+    KN__LAYER_PROGRAM,
+    KN__LAYERS
+} kn__layer;
+/* Sets a layer; NULL takes it out. */
+void kn__observer_set(kn__layer layer, const kn_observer *observer);
+/* Sets the program's; NULL takes it out. False: another one is attached. */
 bool kn__observer_publish(const kn_observer *observer);
 /* In the child of a fork, which has one thread. */
 void kn__observer_fork_child(void);
-void kn__observer_untap_child(void);
-static inline const kn_observer *kn__observer_behind(void) {
-    return atomic_load_explicit(&kn__observer_attached, memory_order_acquire);
-}
 
 /* Wraps a call to a device's driver: KN__CALL("cuMemCreate", result = cuMemCreate(…)); */
 #define KN__CALL(name, ...)                                                                        \

@@ -1,4 +1,4 @@
-/* Call stacks of live blocks: an observer in front of all others, a table of stacks and one of
+/* Call stacks of live blocks: an observer, a table of stacks and one of
  * blocks. Memory comes from the system by pages: a lock of a pool may be held where malloc would
  * wait for that pool. */
 #include "inspect/stacks.h"
@@ -238,32 +238,26 @@ static __attribute__((noinline)) void keep_stack(const kn_pool *pool, const void
     (void)note_alloc(pool, ptr, bytes, &t, buffer);
 }
 
-/* ---- the observer; it passes on all that it is given ---- */
-
-#define PASS_ON(member, ...)                                                                       \
-    do {                                                                                           \
-        const kn_observer *next_ = kn__observer_inner();                                           \
-        if (next_ && next_->member) next_->member(__VA_ARGS__);                                    \
-    } while (0)
+/* ---- the observer ---- */
 
 /* fn may allocate: that is kept without a stack. */
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)stream;
     kn__thread *self = kn__thread_get();
     if (self && !self->in_stack) {
         self->in_stack = true;
         keep_stack(pool, ptr, size);
         self->in_stack = false;
     }
-    const kn_observer *next = kn__observer_inner();
-    return next && next->on_alloc ? next->on_alloc(pool, ptr, size, stream) : 0;
+    return 0;
 }
 
 static void on_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)size, (void)owner;
     pthread_mutex_lock(&the.lock);
     block_slot *b = find_block(pool, ptr);
     if (b && b->key) remove_block(b);
     pthread_mutex_unlock(&the.lock);
-    PASS_ON(on_free, pool, ptr, size, owner);
 }
 
 /* Another pool may be created at its address. */
@@ -283,41 +277,13 @@ static void forget_pool(const kn_pool *pool) {
 }
 
 static void on_pool_destroy(kn_pool *pool) {
-    PASS_ON(on_pool_destroy, pool);
     pthread_mutex_lock(&the.lock);
     forget_pool(pool);
     pthread_mutex_unlock(&the.lock);
 }
 
-static void on_use(kn_pool *pool, void *ptr, kn_stream stream) {
-    PASS_ON(on_use, pool, ptr, stream);
-}
-static void on_reserve(kn_pool *pool, int64_t delta, uint64_t reserved) {
-    PASS_ON(on_reserve, pool, delta, reserved);
-}
-static void on_peaks_reset(kn_pool *pool, uint64_t live_max) {
-    PASS_ON(on_peaks_reset, pool, live_max);
-}
-static void on_oom(kn_pool *pool, size_t wanted) { PASS_ON(on_oom, pool, wanted); }
-static void on_pool_create(kn_pool *pool) { PASS_ON(on_pool_create, pool); }
-static void on_call_begin(const char *name) { PASS_ON(on_call_begin, name); }
-static void on_call_end(const char *name) { PASS_ON(on_call_end, name); }
-static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
-    const kn_observer *next = kn__observer_inner();
-    return next && next->owner_name && next->owner_name(owner, out, out_bytes);
-}
-
-static const kn_observer front = {.on_call_begin = on_call_begin,
-                                  .on_call_end = on_call_end,
-                                  .on_alloc = on_alloc,
-                                  .on_free = on_free,
-                                  .on_reserve = on_reserve,
-                                  .on_oom = on_oom,
-                                  .on_pool_create = on_pool_create,
-                                  .on_pool_destroy = on_pool_destroy,
-                                  .owner_name = owner_name,
-                                  .on_use = on_use,
-                                  .on_peaks_reset = on_peaks_reset};
+static const kn_observer stacks = {
+    .on_alloc = on_alloc, .on_free = on_free, .on_pool_destroy = on_pool_destroy};
 
 /* ---- begin and end ---- */
 
@@ -353,7 +319,7 @@ kn_status kn_stacks_begin(const kn_stacks_options *options) {
     }
     pthread_mutex_unlock(&the.lock);
     if (was_on) return KN_FAIL(KN_ERR_INVALID, "kn_stacks_begin: stacks are kept already");
-    kn__observer_front(&front);
+    kn__observer_set(KN__LAYER_STACKS, &stacks);
     return KN_OK;
 }
 
@@ -365,7 +331,7 @@ static void forget_all(void) {
 }
 
 void kn_stacks_end(void) {
-    kn__observer_front(NULL);
+    kn__observer_set(KN__LAYER_STACKS, NULL);
     pthread_mutex_lock(&the.lock);
     forget_all();
     pthread_mutex_unlock(&the.lock);
@@ -377,7 +343,7 @@ static void fork_child(void) {
     if (!the.on) return;
     the.meta = (kn__meta){0};
     forget_all();
-    kn__observer_front(NULL);
+    kn__observer_set(KN__LAYER_STACKS, NULL);
 }
 
 __attribute__((constructor)) static void watch_forks(void) {

@@ -269,78 +269,49 @@ static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
     return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
 }
 
-/* The observer. It passes on all that it is given to the attached one. */
-
-#define PASS_ON(member, ...)                                                                       \
-    do {                                                                                           \
-        const kn_observer *next_ = kn__observer_behind();                                          \
-        if (next_ && next_->member) next_->member(__VA_ARGS__);                                    \
-    } while (0)
+/* The observer. */
 
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
     uint64_t ticks = kn__trace_ticks(); /* first: the rest is done while the clock is read */
+    (void)size;
     note(pool, KN_TRACE_ALLOC, (uintptr_t)ptr, requested_bytes(pool, ptr), stream, ticks);
-    const kn_observer *next = kn__observer_behind();
-    return next && next->on_alloc ? next->on_alloc(pool, ptr, size, stream) : 0;
+    return 0;
 }
 
 static void on_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
     uint64_t ticks = kn__trace_ticks();
     kn_stream last = my_ring() ? my_ring()->stream : NULL; /* a free has none of its own */
+    (void)owner;
     note(pool, KN_TRACE_FREE, (uintptr_t)ptr, size, last, ticks);
-    PASS_ON(on_free, pool, ptr, size, owner);
 }
 
 static void on_use(kn_pool *pool, void *ptr, kn_stream stream) {
     note(pool, KN_TRACE_USE, (uintptr_t)ptr, 0, stream, kn__trace_ticks());
-    PASS_ON(on_use, pool, ptr, stream);
 }
 
 static void on_reserve(kn_pool *pool, int64_t delta, uint64_t reserved) {
     kn_trace_kind kind = delta > 0 ? KN_TRACE_GROW : KN_TRACE_TRIM;
     note(pool, kind, reserved, (uint64_t)(delta > 0 ? delta : -delta), NULL, kn__trace_ticks());
-    PASS_ON(on_reserve, pool, delta, reserved);
 }
 
 static void on_oom(kn_pool *pool, size_t wanted) {
     note(pool, KN_TRACE_OOM, 0, wanted < KN_TRACE_SIZE_MAX ? wanted : KN_TRACE_SIZE_MAX, NULL,
          kn__trace_ticks());
-    PASS_ON(on_oom, pool, wanted);
 }
 
-static void on_pool_create(kn_pool *pool) {
-    note_pool(NULL, pool);
-    PASS_ON(on_pool_create, pool);
-}
+static void on_pool_create(kn_pool *pool) { note_pool(NULL, pool); }
 
 static void on_pool_destroy(kn_pool *pool) {
     note(pool, KN_TRACE_POOL_GONE, 0, 0, NULL, kn__trace_ticks());
-    PASS_ON(on_pool_destroy, pool);
 }
 
-static void on_peaks_reset(kn_pool *pool, uint64_t live_max) {
-    PASS_ON(on_peaks_reset, pool, live_max);
-}
-
-static void on_call_begin(const char *name) { PASS_ON(on_call_begin, name); }
-static void on_call_end(const char *name) { PASS_ON(on_call_end, name); }
-
-static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
-    const kn_observer *next = kn__observer_behind();
-    return next && next->owner_name && next->owner_name(owner, out, out_bytes);
-}
-
-static const kn_observer tap = {.on_call_begin = on_call_begin,
-                                .on_call_end = on_call_end,
-                                .on_alloc = on_alloc,
+static const kn_observer tap = {.on_alloc = on_alloc,
                                 .on_free = on_free,
                                 .on_reserve = on_reserve,
                                 .on_oom = on_oom,
                                 .on_pool_create = on_pool_create,
                                 .on_pool_destroy = on_pool_destroy,
-                                .owner_name = owner_name,
-                                .on_use = on_use,
-                                .on_peaks_reset = on_peaks_reset};
+                                .on_use = on_use};
 
 /* ---- begin and end ---- */
 
@@ -391,7 +362,8 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
     atomic_store(&only_pool, options->pool ? number_of(options->pool) : 0);
     kn__pools_visit(note_pool, NULL);
     pthread_mutex_lock(&trace.lock);
-    if (trace.state == RUNNING) kn__observer_tap(&tap, &tap); /* else it was ended already */
+    if (trace.state == RUNNING)
+        kn__observer_set(KN__LAYER_TRACE, &tap); /* else it was ended already */
     pthread_mutex_unlock(&trace.lock);
     kn__registry_unlock();
     return KN_OK;
@@ -401,7 +373,7 @@ kn_status kn_trace_end(void) {
     pthread_mutex_lock(&trace.lock);
     bool ours = trace.state == RUNNING;
     if (ours) {
-        kn__observer_tap(NULL, NULL);
+        kn__observer_set(KN__LAYER_TRACE, NULL);
         trace.state = STOPPING;
         pthread_cond_signal(&trace.wake);
     }
@@ -438,7 +410,8 @@ static void fork_parent(void) { pthread_mutex_unlock(&trace.lock); }
 static void fork_child(void) {
     trace.wake = trace.room = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     for (kn__ring *ring = trace.rings; ring; ring = ring->next) ring->ended = ring != my_ring();
-    if (trace.state != OFF) kn__observer_untap_child();
+    kn__observer_fork_child();
+    kn__observer_set(KN__LAYER_TRACE, NULL);
     close_file();
     trace.state = OFF;
     pthread_mutex_unlock(&trace.lock);
