@@ -48,9 +48,9 @@ case $mode in
       "$cxx" "-std=$standard" "${warnings[@]}" -o "$work/all" "$here/consumer/all.cc" $(pkg-config --cflags --libs knetc-train)
       "$work/all"
     done ;;
-  alloc) # the ten lines of the allocator's README, and the example that links nothing else
-    readme=$here/../../alloc/README.md pool=$here/../../tools/examples/02_pool.c
-    awk '/^```c$/ { on = 1; next } /^```$/ { exit } on' "$readme" >"$work/printed"
+  alloc) # the ten lines of docs/allocator.md, and the example that links nothing else
+    page=$here/../../docs/allocator.md pool=$here/../../tools/examples/02_pool.c
+    awk '/^```c$/ { on = 1; next } /^```$/ { exit } on' "$page" >"$work/printed"
     grep -q kn_alloc "$work/printed"
     { echo 'typedef struct CUstream_st *cudaStream_t;'
       sed 's/kernel<<<.*/used = x;/; s/"cuda:0"/"cpu"/; s/^kn_status/static void *used;\nstatic &/' "$work/printed"
