@@ -1,6 +1,5 @@
-/* Call stacks of live blocks: an observer, a table of stacks and one of
- * blocks. Memory comes from the system by pages: a lock of a pool may be held where malloc would
- * wait for that pool. */
+/* Call stacks of live blocks: an observer, a table of stacks and one of blocks. Memory comes from
+ * the system by pages: a lock of a pool may be held where malloc would wait for that pool. */
 #include "inspect/stacks.h"
 
 #include <dlfcn.h>

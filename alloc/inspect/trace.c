@@ -1,4 +1,4 @@
-/* The trace: an observer in front of the attached one, a ring of events for each thread, and a
+/* The trace: an observer, a ring of events for each thread, and a
  * thread that drains the rings into the file.
  *
  * As an observer it costs nothing while no trace is running. Only the drain thread writes events.
