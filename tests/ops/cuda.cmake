@@ -118,12 +118,12 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
       ${kernels}/attention/rotary.cu ${kernels}/softmax/ctc.cu
       ${kernels}/image/resize.cu ${kernels}/image/grid.cu
       ${kernels}/optim/optim.cu)
-  set(sanitize)
+  set(quick -O1 -g0) # -O2 takes minutes
   if(KNET_SANITIZE)
-    set(sanitize -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O0) # -O2 takes minutes
+    set(quick -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O0)
   endif()
   set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX COMPILE_DEFINITIONS KN_EMULATE
-                              COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${sanitize}")
+                              COMPILE_OPTIONS "-x;c++;-std=c++17;-ffp-contract=off;${quick}")
   add_library(emulated_kernels OBJECT ${emulated})
   target_link_libraries(emulated_kernels PRIVATE knet_options KnetC::ops knet_base)
   target_compile_definitions(emulated_kernels PRIVATE cudaMemsetAsync=emulate_memset cudaMemcpyAsync=emulate_memcpy)

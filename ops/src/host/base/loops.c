@@ -8,7 +8,7 @@
 #include <string.h>
 
 extern const kn_loops kn__loops_f32_v2, kn__loops_f64_v2;
-#ifdef __x86_64__
+#if KN_ISAS == 3
 extern const kn_loops kn__loops_f32_v3, kn__loops_f64_v3, kn__loops_f32_v4, kn__loops_f64_v4;
 
 static int machine_isa(void) {
@@ -29,7 +29,7 @@ static int machine_isa(void) { return 2; }
 const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
     bool f64 = dtype == KN_F64;
     if (isa > machine_isa()) return NULL;
-#ifdef __x86_64__
+#if KN_ISAS == 3
     if (isa == 4) return f64 ? &kn__loops_f64_v4 : &kn__loops_f32_v4;
     if (isa == 3) return f64 ? &kn__loops_f64_v3 : &kn__loops_f32_v3;
 #endif
@@ -59,7 +59,7 @@ extern const kn_row kn__rows_f32_rare[], kn__rows_f64_rare[];
 static const kn_row no_rows[KN__ROW_COUNT]; /* integers have no rare ones */
 DECLARE(v2)
 DECLARE_FOLDS(v2)
-#ifdef __x86_64__
+#if KN_ISAS == 3
 DECLARE(v3)
 DECLARE(v4)
 DECLARE_FOLDS(v3)
