@@ -1,7 +1,7 @@
 /* The arena: takes blocks from the bins and puts them back, splits and merges. All under the pool's
  * lock. What each allocation of a large block needs is inline, so that it is compiled as one. */
-#ifndef KNET_ALLOC_ARENA_H
-#define KNET_ALLOC_ARENA_H
+#ifndef KN_ALLOC_ARENA_H
+#define KN_ALLOC_ARENA_H
 
 #include "core/epoch.h"
 

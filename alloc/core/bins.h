@@ -4,8 +4,8 @@
  * leaves less fragmentation than the lowest address. A request looks at a few blocks of its own
  * bin, which may be too small, then takes the first of the next bin that has any. They know blocks
  * alone: neither pools nor locks. */
-#ifndef KNET_ALLOC_BINS_H
-#define KNET_ALLOC_BINS_H
+#ifndef KN_ALLOC_BINS_H
+#define KN_ALLOC_BINS_H
 
 #include "core/block.h"
 

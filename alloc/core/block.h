@@ -3,8 +3,8 @@
  * Records lie on the host, never in the memory that is managed, which may be on a GPU. They are
  * reused and not returned to the system before the pool goes, so a stale pointer reads an old
  * record, not a fault. All under the pool's lock. */
-#ifndef KNET_ALLOC_BLOCK_H
-#define KNET_ALLOC_BLOCK_H
+#ifndef KN_ALLOC_BLOCK_H
+#define KN_ALLOC_BLOCK_H
 
 #include <knet/status.h>
 

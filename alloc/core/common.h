@@ -1,7 +1,7 @@
 /* Small macros of the allocator: branches, lists, counters that one thread writes and others read.
  */
-#ifndef KNET_ALLOC_COMMON_H
-#define KNET_ALLOC_COMMON_H
+#ifndef KN_ALLOC_COMMON_H
+#define KN_ALLOC_COMMON_H
 
 #include <stdatomic.h>
 

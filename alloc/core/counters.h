@@ -1,6 +1,6 @@
 /* What a pool counts by tag and by rung of its ladder. */
-#ifndef KNET_ALLOC_COUNTERS_H
-#define KNET_ALLOC_COUNTERS_H
+#ifndef KN_ALLOC_COUNTERS_H
+#define KN_ALLOC_COUNTERS_H
 
 #include <stdint.h>
 

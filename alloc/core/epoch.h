@@ -5,8 +5,8 @@
  * when blocks that it uses are wanted, or when another stream takes its memory. A stream that
  * waited for an epoch of another one may use all that was freed in it and before, with no further
  * event. All under the pool's lock. progress.h asks and waits for events. */
-#ifndef KNET_ALLOC_EPOCH_H
-#define KNET_ALLOC_EPOCH_H
+#ifndef KN_ALLOC_EPOCH_H
+#define KN_ALLOC_EPOCH_H
 
 #include "core/pool_state.h"
 

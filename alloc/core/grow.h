@@ -3,8 +3,8 @@
  * With virtual memory a pool grows in its range; without, by plain segments. A handle of which
  * every byte is free, and whose streams are done with it, can be unmapped and mapped elsewhere
  * ("harvest") or destroyed ("shrink"). All under the pool's lock. */
-#ifndef KNET_ALLOC_GROW_H
-#define KNET_ALLOC_GROW_H
+#ifndef KN_ALLOC_GROW_H
+#define KN_ALLOC_GROW_H
 
 #include "core/reserve.h"
 

@@ -2,8 +2,8 @@
  *
  * 0 is open, 1 held, 2 held while threads may sleep. A thread that finds the lock held spins a
  * little, then sleeps; who opens a lock in state 2 wakes one. */
-#ifndef KNET_ALLOC_LOCK_H
-#define KNET_ALLOC_LOCK_H
+#ifndef KN_ALLOC_LOCK_H
+#define KN_ALLOC_LOCK_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Host memory for the pool's own records: cut from chunks, reused by size, returned all at once. */
-#ifndef KNET_ALLOC_META_H
-#define KNET_ALLOC_META_H
+#ifndef KN_ALLOC_META_H
+#define KN_ALLOC_META_H
 
 #include <stdbool.h>
 #include <stddef.h>

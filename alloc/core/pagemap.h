@@ -4,8 +4,8 @@
  * page, so at most one starts in a page: the page where it starts names it. A page's word is the
  * address of the record, with KN__PAGE_IS_SLAB added where that is a slab; 0: the page is
  * unused. Words are written under the pool's lock. */
-#ifndef KNET_ALLOC_PAGEMAP_H
-#define KNET_ALLOC_PAGEMAP_H
+#ifndef KN_ALLOC_PAGEMAP_H
+#define KN_ALLOC_PAGEMAP_H
 
 #include <knet/status.h>
 

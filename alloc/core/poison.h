@@ -8,8 +8,8 @@
  * What users get pays for none of this on the fast path: under memcheck pools keep no caches.
  * Memory of other devices is not marked, nor is pinned memory, which a copy may still read after
  * kn_free. */
-#ifndef KNET_ALLOC_POISON_H
-#define KNET_ALLOC_POISON_H
+#ifndef KN_ALLOC_POISON_H
+#define KN_ALLOC_POISON_H
 
 #include "core/pool_state.h"
 

@@ -10,8 +10,8 @@
  *
  * Nothing is kept in the memory that is managed: it may be on a GPU. All but racks (gate.h) and the
  * counters of caches is guarded by the pool's lock. */
-#ifndef KNET_ALLOC_POOL_STATE_H
-#define KNET_ALLOC_POOL_STATE_H
+#ifndef KN_ALLOC_POOL_STATE_H
+#define KN_ALLOC_POOL_STATE_H
 
 #include <knet/device_driver.h>
 #include <knet/pool.h>

@@ -1,7 +1,7 @@
 /* Progress: asks the device, or waits for it, to learn which epochs are over. All under the pool's
  * lock. */
-#ifndef KNET_ALLOC_PROGRESS_H
-#define KNET_ALLOC_PROGRESS_H
+#ifndef KN_ALLOC_PROGRESS_H
+#define KN_ALLOC_PROGRESS_H
 
 #include "core/epoch.h"
 

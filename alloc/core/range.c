@@ -8,7 +8,7 @@
 enum { ROOM = 8 }; /* so much more addresses than memory: what moves leaves holes behind */
 static const size_t HANDLE_MAX = (size_t)64 << 20;
 
-/* ---- holes ---- */
+/* --- holes --- */
 
 /* The last hole before the block. Walks along the blocks and along the holes at once: holes lie few
  * blocks apart, or there are few. */
@@ -55,7 +55,7 @@ void kn__hole_fill(kn_pool *pool, kn__stream *stream, kn__block *hole, size_t by
     kn__arena_put(pool, hole, stream, 0);
 }
 
-/* ---- handles ---- */
+/* --- handles --- */
 
 kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes) {
     kn__range *range = &pool->range;
@@ -163,7 +163,7 @@ kn_status kn__range_room(kn_pool *pool, const char *at, size_t bytes) {
     return KN_FAIL(KN_ERR_OOM, "pool %s: no host memory", pool->name);
 }
 
-/* ---- growth ---- */
+/* --- growth --- */
 
 bool kn__range_usable(const kn_pool *pool, const kn__stream *by, const kn__block *block) {
     return block && block->state == KN__FREE && kn__epoch_usable(pool, by, block);

@@ -2,8 +2,8 @@
  *
  * Handles are mapped where the least is needed, lowest addresses first, and grow with what is
  * mapped. Addresses without memory are blocks too: holes. All under the pool's lock. */
-#ifndef KNET_ALLOC_RANGE_H
-#define KNET_ALLOC_RANGE_H
+#ifndef KN_ALLOC_RANGE_H
+#define KN_ALLOC_RANGE_H
 
 #include <knet/pool.h>
 

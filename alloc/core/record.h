@@ -1,7 +1,7 @@
 /* The records of blocks: created, split, merged, destroyed. They know no pool; all under its lock.
  */
-#ifndef KNET_ALLOC_RECORD_H
-#define KNET_ALLOC_RECORD_H
+#ifndef KN_ALLOC_RECORD_H
+#define KN_ALLOC_RECORD_H
 
 #include "core/meta.h"
 #include "core/stream.h"

@@ -1,7 +1,7 @@
 /* How much a pool has reserved, and how much it may: its limits, and what the device has left. All
  * under the pool's lock. */
-#ifndef KNET_ALLOC_RESERVE_H
-#define KNET_ALLOC_RESERVE_H
+#ifndef KN_ALLOC_RESERVE_H
+#define KN_ALLOC_RESERVE_H
 
 #include "core/pool_state.h"
 

@@ -1,7 +1,7 @@
 /* Plain segments: what a pool grows by where the device has no virtual memory. All under the pool's
  * lock. */
-#ifndef KNET_ALLOC_SEGMENT_H
-#define KNET_ALLOC_SEGMENT_H
+#ifndef KN_ALLOC_SEGMENT_H
+#define KN_ALLOC_SEGMENT_H
 
 #include <knet/pool.h>
 

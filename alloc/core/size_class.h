@@ -2,8 +2,8 @@
  *
  * Size classes: 8 per doubling, multiples of the grain; the class of a multiple of a power of two
  * is a multiple of it too, so that a class serves an alignment as it serves a size. */
-#ifndef KNET_ALLOC_SIZE_CLASS_H
-#define KNET_ALLOC_SIZE_CLASS_H
+#ifndef KN_ALLOC_SIZE_CLASS_H
+#define KN_ALLOC_SIZE_CLASS_H
 
 #include <stddef.h>
 

@@ -24,7 +24,7 @@ static size_t record_bytes(unsigned n_slots) {
     return sizeof(kn__slab) + (n_slots + 1u) * sizeof(kn__slot);
 }
 
-/* ---- the list of slabs that have free slots ---- */
+/* --- the list of slabs that have free slots --- */
 
 static void link_partial(kn__slab *slab) {
     KN__LIST_ADD(&slab->stream->partial[slab->size_class], slab);

@@ -1,7 +1,7 @@
 /* Slabs: blocks cut into slots of one size class, for one stream. All under the pool's lock but the
  * slots of live and cached memory, which are their thread's. */
-#ifndef KNET_ALLOC_SLAB_H
-#define KNET_ALLOC_SLAB_H
+#ifndef KN_ALLOC_SLAB_H
+#define KN_ALLOC_SLAB_H
 
 #include <knet/pool.h>
 

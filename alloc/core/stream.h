@@ -1,7 +1,7 @@
 /* A stream as one pool sees it: its free blocks, its slabs, its epochs. streams.h finds them,
  * epoch.h closes their epochs. */
-#ifndef KNET_ALLOC_STREAM_H
-#define KNET_ALLOC_STREAM_H
+#ifndef KN_ALLOC_STREAM_H
+#define KN_ALLOC_STREAM_H
 
 #include <knet/device.h>
 #include <knet/pool_graph.h>

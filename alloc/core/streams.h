@@ -2,8 +2,8 @@
  *
  * A key tells streams apart: the driver's id of the stream, which is never used again, where
  * the driver has ids; else the handle. All under the pool's lock, but kn__stream_key. */
-#ifndef KNET_ALLOC_STREAMS_H
-#define KNET_ALLOC_STREAMS_H
+#ifndef KN_ALLOC_STREAMS_H
+#define KN_ALLOC_STREAMS_H
 
 #include "core/epoch.h"
 #include "device/thread.h"

@@ -1,6 +1,6 @@
 /* Waiters: freed blocks and slots that other streams may still use. All under the pool's lock. */
-#ifndef KNET_ALLOC_WAITER_H
-#define KNET_ALLOC_WAITER_H
+#ifndef KN_ALLOC_WAITER_H
+#define KN_ALLOC_WAITER_H
 
 #include "core/slab.h"
 

@@ -132,7 +132,7 @@ static cu_mem_prop mem_prop(const cuda_device *self) {
     };
 }
 
-/* ---- information ---- */
+/* --- information --- */
 
 static void read_driver_text(const cuda_device *self, char *out, size_t out_bytes) {
     int version = 0;
@@ -182,7 +182,7 @@ static kn_status free_bytes(void *impl, uint64_t *out) {
     return KN_OK;
 }
 
-/* ---- memory ---- */
+/* --- memory --- */
 
 static kn_status segment_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, RELAXED);
@@ -341,7 +341,7 @@ static kn_status fill(void *impl, void *dst, int byte, size_t size_bytes, kn_str
                 (address(dst), (unsigned char)byte, size_bytes, stream));
 }
 
-/* ---- streams and events ---- */
+/* --- streams and events --- */
 
 static kn_status stream_create(void *impl, kn_stream *out) {
     ENTER(impl, RELAXED);
@@ -441,7 +441,7 @@ static kn_status event_sync(void *impl, void *event) {
     return CALL(0, cuEventSynchronize, (event));
 }
 
-/* ---- opening ---- */
+/* --- opening --- */
 
 /* Calls the driver: no other call may have failed since it began to unload. */
 static bool alive(void *impl) {

@@ -6,8 +6,8 @@
  * KN__CU_EVENT_DISABLE_TIMING. Entry points are looked up by name and version; the version fixes
  * the ABI, and newer drivers keep it.
  */
-#ifndef KNET_CUDA_API_H
-#define KNET_CUDA_API_H
+#ifndef KN_ALLOC_CUDA_API_H
+#define KN_ALLOC_CUDA_API_H
 
 #include <knet/device.h>
 

@@ -11,7 +11,7 @@ enum { UUID_DIGITS = 32 };
 #define TRY_CALL(index, name, args)                                                                \
     KN_TRY(kn__cuda_check(api->name args, #name, 0, index, __FILE__, __LINE__))
 
-/* ---- most free memory ---- */
+/* --- most free memory --- */
 
 static kn_status read_free(const kn__cuda_api *api, int index, cu_context context, uint64_t *out) {
     cu_context popped = NULL;
@@ -58,7 +58,7 @@ static kn_status choose_free(int *out, const kn__cuda_api *api, int n_devices) {
     return KN_OK;
 }
 
-/* ---- by UUID ---- */
+/* --- by UUID --- */
 
 /* "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", of what the driver shows: also a MIG instance. */
 static void uuid_digits(char out[UUID_DIGITS + 1], const cu_uuid *uuid) {

@@ -94,7 +94,7 @@ kn_status kn_event_sync(kn_event *event) {
     return device->driver->event_sync(device->impl, event->native);
 }
 
-/* ---- copies ---- */
+/* --- copies --- */
 
 /* Their `impl` pointers are of one type. */
 static bool same_driver(const kn_device *a, const kn_device *b) {

@@ -1,6 +1,6 @@
 /* The drivers of this library. */
-#ifndef KNET_ALLOC_DRIVERS_H
-#define KNET_ALLOC_DRIVERS_H
+#ifndef KN_ALLOC_DRIVERS_H
+#define KN_ALLOC_DRIVERS_H
 
 #include <knet/device_driver.h>
 

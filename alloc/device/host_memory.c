@@ -97,7 +97,7 @@ static hooks our_hooks = {.alloc = extent_alloc,
                           .split = extent_split,
                           .merge = extent_merge};
 
-/* ---- the arena ---- */
+/* --- the arena --- */
 
 static pthread_once_t arena_once = PTHREAD_ONCE_INIT;
 static bool arena_made;

@@ -10,7 +10,7 @@ static const kn_observer *layer_get(int layer) {
     return atomic_load_explicit(&layers[layer], memory_order_acquire);
 }
 
-/* ---- the table of several layers ---- */
+/* --- the table of several layers --- */
 
 #define CALL(layer, member, ...)                                                                   \
     do {                                                                                           \
@@ -71,7 +71,7 @@ static const kn_observer several = {.on_call_begin = on_call_begin,
                                     .on_use = on_use,
                                     .on_peaks_reset = on_peaks_reset};
 
-/* ---- who observes ---- */
+/* --- who observes --- */
 
 static void set_locked(kn__layer layer, const kn_observer *observer) {
     atomic_store(&layers[layer], observer);

@@ -1,6 +1,6 @@
 /* The observer as this library sees it: one atomic pointer, NULL while no observer is attached. */
-#ifndef KNET_ALLOC_OBSERVE_H
-#define KNET_ALLOC_OBSERVE_H
+#ifndef KN_ALLOC_OBSERVE_H
+#define KN_ALLOC_OBSERVE_H
 
 #include <knet/observer.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* The registry of devices. Each device has the list of its pools, which the pool storey keeps. */
-#ifndef KNET_ALLOC_REGISTRY_H
-#define KNET_ALLOC_REGISTRY_H
+#ifndef KN_ALLOC_REGISTRY_H
+#define KN_ALLOC_REGISTRY_H
 
 #include <knet/device_driver.h>
 #include <knet/pool.h>

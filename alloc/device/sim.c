@@ -8,7 +8,7 @@
 
 static const uintptr_t BASE = (uintptr_t)1 << 44;
 
-/* ---- copies: they move no bytes, and check their addresses ---- */
+/* --- copies: they move no bytes, and check their addresses --- */
 
 static void work(kn_sim *sim, kn__sim_queue *q, const void *ptr, size_t size, uint64_t user) {
     const kn__sim_item *other = kn__sim_find_work(sim, ptr, size, q, user);
@@ -46,7 +46,7 @@ static kn_status sim_info_read(void *impl, kn_device_info *out) {
     return KN_OK;
 }
 
-/* ---- for tests ---- */
+/* --- for tests --- */
 
 kn_status kn_sim_create(kn_sim **out, const kn_sim_options *options) {
     static const kn_sim_options defaults = {0};

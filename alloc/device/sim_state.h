@@ -1,8 +1,8 @@
 /* The simulated device's records. A stream is a queue of items that run when the test lets them.
  * Vector clocks tell which work is ordered before which, so that reuse too early is detected when
  * it is enqueued, whatever order the test then runs. */
-#ifndef KNET_ALLOC_SIM_STATE_H
-#define KNET_ALLOC_SIM_STATE_H
+#ifndef KN_ALLOC_SIM_STATE_H
+#define KN_ALLOC_SIM_STATE_H
 
 #include <knet/device_driver.h>
 #include <knet/sim.h>

@@ -188,7 +188,7 @@ static kn_status sim_stream_check(void *impl, kn_stream stream) {
     return KN_FAIL(KN_ERR_INVALID, "sim: stream %p belongs to another context", (void *)stream);
 }
 
-/* ---- events ---- */
+/* --- events --- */
 
 static kn_status sim_event_create(void *impl, void **out) {
     ENTER(impl, KN_SIM_EVENT_CREATE);

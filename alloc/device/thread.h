@@ -3,8 +3,8 @@
  * Thread-local storage is scarce in a library that is loaded late, so a thread has one pointer
  * there, and beside it, in status.c, only whether an error is pending or was lost. The record it
  * points to is made at first use and freed at the thread's end. */
-#ifndef KNET_ALLOC_THREAD_H
-#define KNET_ALLOC_THREAD_H
+#ifndef KN_ALLOC_THREAD_H
+#define KN_ALLOC_THREAD_H
 
 #include <knet/device.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* How a pool's memory is used, counted by one walk over its blocks, and the reports made of it. */
-#ifndef KNET_ALLOC_CENSUS_H
-#define KNET_ALLOC_CENSUS_H
+#ifndef KN_ALLOC_CENSUS_H
+#define KN_ALLOC_CENSUS_H
 
 #include "core/pool_state.h"
 #include "inspect/stacks.h"

@@ -2,8 +2,8 @@
  *
  * A list separated by commas; later words win. Each wrong word is ignored and reported by a line on
  * stderr. */
-#ifndef KNET_ALLOC_CONFIG_H
-#define KNET_ALLOC_CONFIG_H
+#ifndef KN_ALLOC_CONFIG_H
+#define KN_ALLOC_CONFIG_H
 
 #include <knet/pool.h>
 

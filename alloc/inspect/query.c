@@ -65,7 +65,7 @@ bool kn_block_find(kn_block_info *out, size_t out_bytes, kn_pool *pool, const vo
     return true;
 }
 
-/* ---- the walk ---- */
+/* --- the walk --- */
 
 typedef struct visit {
     const kn_pool *pool;

@@ -47,7 +47,7 @@ static struct {
     kn__hash stacks, blocks;
 } the = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- a stack as text ---- */
+/* --- a stack as text --- */
 
 /* Frames of this library come first, but where it is a part of the program. */
 static bool is_own(const Dl_info *frame) {
@@ -92,7 +92,7 @@ static void write_trail(kn__text *text, void *const *pcs, int n, const char *lin
     }
 }
 
-/* ---- the tables; under the lock ---- */
+/* --- the tables; under the lock --- */
 
 static bool table_room(kn__hash *table, size_t slot_bytes) {
     if (!kn__hash_is_full(table)) return true;
@@ -176,7 +176,7 @@ static void add_block(const kn_pool *pool, const void *ptr, uint64_t bytes, stac
     s->n_allocs++;
 }
 
-/* ---- allocations ---- */
+/* --- allocations --- */
 
 typedef struct trail {
     size_t bytes;
@@ -237,7 +237,7 @@ static __attribute__((noinline)) void keep_stack(const kn_pool *pool, const void
     (void)note_alloc(pool, ptr, bytes, &t, buffer);
 }
 
-/* ---- the observer ---- */
+/* --- the observer --- */
 
 /* fn may allocate: that is kept without a stack. */
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
@@ -284,7 +284,7 @@ static void on_pool_destroy(kn_pool *pool) {
 static const kn_observer stacks = {
     .on_alloc = on_alloc, .on_free = on_free, .on_pool_destroy = on_pool_destroy};
 
-/* ---- begin and end ---- */
+/* --- begin and end --- */
 
 static kn_status check_options(const kn_stacks_options *o) {
     if (o->depth < -1 || o->depth > DEPTH_MAX) {
@@ -349,7 +349,7 @@ __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* ---- reading ---- */
+/* --- reading --- */
 
 static const stack *stack_of(const kn_pool *pool, const void *ptr) {
     const block_slot *b = find_block(pool, ptr);

@@ -1,8 +1,8 @@
 /* The call stacks of live blocks, for snapshots and reports. They know no pool but its address, so
  * they may be asked with a pool's lock held; a pool's functions are never called from here with the
  * stacks' lock held. */
-#ifndef KNET_ALLOC_STACKS_H
-#define KNET_ALLOC_STACKS_H
+#ifndef KN_ALLOC_STACKS_H
+#define KN_ALLOC_STACKS_H
 
 #include <knet/stacks.h>
 

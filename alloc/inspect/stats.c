@@ -48,7 +48,7 @@ void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *poo
     memcpy(out, &stats, out_bytes < sizeof stats ? out_bytes : sizeof stats);
 }
 
-/* ---- counters by name ---- */
+/* --- counters by name --- */
 
 typedef enum column_of { NOW, PEAK, TOTAL, COLUMNS } column_of;
 
@@ -79,7 +79,7 @@ kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
     return KN_OK;
 }
 
-/* ---- parts of the report ---- */
+/* --- parts of the report --- */
 
 static void table_text(kn__writer *w, const char *fmt, const char *text) {
     if (!w->json) kn__write(w, fmt, text);
@@ -178,7 +178,7 @@ static void write_owners(kn__writer *w, const kn__figures *r) {
     kn__close(w, "]");
 }
 
-/* ---- the report ---- */
+/* --- the report --- */
 
 void kn__figures_take(kn__figures *out, kn_pool *pool) {
     kn__pool_stats(&out->stats, pool);

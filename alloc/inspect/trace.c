@@ -94,7 +94,7 @@ static void close_file(void) {
     trace.fd = -1;
 }
 
-/* ---- the drain thread ---- */
+/* --- the drain thread --- */
 
 /* Where no trace runs the records are dropped. */
 static void drain(kn__ring *ring) {
@@ -150,7 +150,7 @@ static int start_thread(void) {
     return error;
 }
 
-/* ---- rings ---- */
+/* --- rings --- */
 
 static kn__ring *my_ring(void) { return kn__self ? kn__self->ring : NULL; }
 
@@ -203,7 +203,7 @@ static void make_room(kn__ring *ring) {
     if (error) kn_log_write(0, "trace: events are lost from here on: %s", strerror(error));
 }
 
-/* ---- noting an event ---- */
+/* --- noting an event --- */
 
 /* The ring has room, and the file has what an event of the pool and stream leaves unsaid. */
 static inline bool is_ready(const kn__ring *ring, const kn_pool *pool, kn_stream stream) {
@@ -269,7 +269,7 @@ static inline size_t requested_bytes(const kn_pool *pool, const void *ptr) {
     return kn__slot_requested(atomic_load_explicit(&slot->use, memory_order_relaxed));
 }
 
-/* The observer. */
+/* --- the observer --- */
 
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
     uint64_t ticks = kn__trace_ticks(); /* first: the rest is done while the clock is read */
@@ -313,7 +313,7 @@ static const kn_observer tap = {.on_alloc = on_alloc,
                                 .on_pool_destroy = on_pool_destroy,
                                 .on_use = on_use};
 
-/* ---- begin and end ---- */
+/* --- begin and end --- */
 
 static kn_status begin_locked(const char *path) {
     kn_trace_header header = {.magic = KN_TRACE_MAGIC,
@@ -401,7 +401,7 @@ void kn_trace_stats_read(kn_trace_stats *out, size_t out_bytes) {
     memcpy(out, &stats, out_bytes < sizeof stats ? out_bytes : sizeof stats);
 }
 
-/* fork and exit. */
+/* --- fork and exit --- */
 
 static void fork_prepare(void) { pthread_mutex_lock(&trace.lock); }
 static void fork_parent(void) { pthread_mutex_unlock(&trace.lock); }

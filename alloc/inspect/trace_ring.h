@@ -1,7 +1,7 @@
 /* A ring of trace records: one writer, the thread that owns it; one reader, the drain thread of
  * trace.c. */
-#ifndef KNET_ALLOC_TRACE_RING_H
-#define KNET_ALLOC_TRACE_RING_H
+#ifndef KN_ALLOC_TRACE_RING_H
+#define KN_ALLOC_TRACE_RING_H
 
 #include <knet/trace.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* The values of reports, as JSON or as tables. Text is made under a pool's lock, files are written
  * without: a disk may be slow, and a pipe without a reader. */
-#ifndef KNET_ALLOC_WRITER_H
-#define KNET_ALLOC_WRITER_H
+#ifndef KN_ALLOC_WRITER_H
+#define KN_ALLOC_WRITER_H
 
 #include "text.h"
 

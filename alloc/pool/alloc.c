@@ -13,7 +13,7 @@
 #include "pool/pause.h"
 #include "pool/pool_lock.h"
 
-/* ---- allocation ---- */
+/* --- allocation --- */
 
 /* Counted already. */
 static void slot_hand_out(void **out, kn_pool *pool, kn__slot_ref slot, unsigned tag, size_t live,
@@ -195,7 +195,7 @@ kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream strea
     return alloc_of_key(out, pool, size_bytes, stream, (uintptr_t)stream);
 }
 
-/* ---- of a graph, on demand ---- */
+/* --- of a graph, on demand --- */
 
 /* The graph's part of a stream has no racks: its slots come from the slabs. */
 static kn_status alloc_small_graph(void **out, kn_pool_graph *graph, kn_pool *pool, size_t size,
@@ -230,7 +230,7 @@ kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_
                : kn__large_alloc_graph(out, graph, pool, size, handle);
 }
 
-/* ---- freeing ---- */
+/* --- freeing --- */
 
 static inline void tag_add(kn__cache *cache, unsigned tag, int64_t live) {
     KN__BUMP(KN__READ(cache->tags)[tag].live, live);

@@ -4,8 +4,8 @@
  * whoever holds the pool's lock can call all caches back; see gate.h. A rack whose generation is
  * not the pool's was called back, or streams were retired or captured since: its thread takes the
  * lock and renews its cache. */
-#ifndef KNET_ALLOC_CACHE_H
-#define KNET_ALLOC_CACHE_H
+#ifndef KN_ALLOC_CACHE_H
+#define KN_ALLOC_CACHE_H
 
 #include "core/pool_state.h"
 #include "device/thread.h"

@@ -10,7 +10,7 @@ int64_t kn__pool_live(const kn_pool *pool) {
     return live > 0 ? live : 0;
 }
 
-/* ---- tags ---- */
+/* --- tags --- */
 
 bool kn__tags_create(kn__cache *cache) {
     kn__tag_counts *tags = calloc(KN__TAGS, sizeof *tags);
@@ -60,7 +60,7 @@ void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
     if (cache->tags_used) tags_fold(pool, cache);
 }
 
-/* ---- high-water marks ---- */
+/* --- high-water marks --- */
 
 /* A cache's mark. Its owner may write it at the same time: then it writes the live bytes of this
  * moment. Returns the cache's live bytes. */

@@ -1,14 +1,20 @@
 /* Counters of live memory. A thread counts in its own cache; under the pool's lock its counts are
- * added to the pool's, so that peaks of one thread are exact. */
-#ifndef KNET_ALLOC_COUNTS_H
-#define KNET_ALLOC_COUNTS_H
+ * added to the pool's, so that peaks of one thread are exact.
+ *
+ * Tags are counted here, and decay runs in decay.c, not in observers. An observer of tags would
+ * take every call off the leaf path, untagged ones too, and would need a block's tag at its free:
+ * the only word for it, the owner, belongs to the program's observer. Decay returns memory, and an
+ * observer must not call into a pool. The trace and the call stacks need neither, so they are
+ * observers. */
+#ifndef KN_ALLOC_COUNTS_H
+#define KN_ALLOC_COUNTS_H
 
 #include "pool/cache.h"
 
 /* Room for the thread's counts by tag; false: no host memory. */
 bool kn__tags_create(kn__cache *cache);
 
-/* ---- under the lock ---- */
+/* --- under the lock --- */
 
 void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
 void kn__cache_fold(kn_pool *pool, kn__cache *cache);                 /* into the pool's */

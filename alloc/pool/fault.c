@@ -58,7 +58,7 @@ kn_status kn__dead(const kn_pool *pool) {
                    pool->name, kn_device_name(pool->device));
 }
 
-/* ---- the user's callbacks ---- */
+/* --- the user's callbacks --- */
 
 kn_status kn_pool_oom_attach(kn_pool *pool, kn_oom_fn fn, void *ctx) {
     if (!fn) return KN_FAIL(KN_ERR_INVALID, "kn_pool_oom_attach: the function is NULL");

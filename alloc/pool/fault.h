@@ -1,6 +1,6 @@
 /* What went wrong in a call: misuse of a pointer, and out of memory. */
-#ifndef KNET_ALLOC_FAULT_H
-#define KNET_ALLOC_FAULT_H
+#ifndef KN_ALLOC_FAULT_H
+#define KN_ALLOC_FAULT_H
 
 #include "core/slab.h"
 

@@ -10,8 +10,8 @@
  *
  * tests/alloc/test_gate.c runs this code in every order that the memory of x86 and of ARM allows;
  * it replaces the four accesses below. */
-#ifndef KNET_ALLOC_GATE_H
-#define KNET_ALLOC_GATE_H
+#ifndef KN_ALLOC_GATE_H
+#define KN_ALLOC_GATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

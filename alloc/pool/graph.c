@@ -140,7 +140,7 @@ kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
                    pool->name);
 }
 
-/* ---- the graph goes ---- */
+/* --- the graph goes --- */
 
 typedef struct move {
     kn__stream *part, *target;

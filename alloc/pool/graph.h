@@ -1,6 +1,6 @@
 /* Memory of graphs, as the pool's own calls see it. */
-#ifndef KNET_ALLOC_GRAPH_H
-#define KNET_ALLOC_GRAPH_H
+#ifndef KN_ALLOC_GRAPH_H
+#define KN_ALLOC_GRAPH_H
 
 #include "core/pool_state.h"
 

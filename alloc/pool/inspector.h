@@ -1,7 +1,7 @@
 /* What the pool storey asks of the one above: inspect/ implements these functions, and nothing
  * below knows more of it. All other news it gets as an observer does. */
-#ifndef KNET_ALLOC_INSPECTOR_H
-#define KNET_ALLOC_INSPECTOR_H
+#ifndef KN_ALLOC_INSPECTOR_H
+#define KN_ALLOC_INSPECTOR_H
 
 #include <knet/pool.h>
 

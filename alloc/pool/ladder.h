@@ -1,6 +1,6 @@
 /* The ladder: the steps for a request that the stream's own free blocks can't serve. */
-#ifndef KNET_ALLOC_LADDER_H
-#define KNET_ALLOC_LADDER_H
+#ifndef KN_ALLOC_LADDER_H
+#define KN_ALLOC_LADDER_H
 
 #include "core/pool_state.h"
 

@@ -1,6 +1,6 @@
 /* Blocks of their own: too large for slabs, or aligned to more than a slab is. */
-#ifndef KNET_ALLOC_LARGE_H
-#define KNET_ALLOC_LARGE_H
+#ifndef KN_ALLOC_LARGE_H
+#define KN_ALLOC_LARGE_H
 
 #include <knet/pool_graph.h>
 

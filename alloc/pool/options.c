@@ -129,7 +129,7 @@ void kn__options_start(kn_pool *pool, const kn_pool_options *o, const kn_device_
     pool->options.pressure = pool->pressure;
 }
 
-/* ---- later ---- */
+/* --- later --- */
 
 void kn_pool_options_read(kn_pool_options *out, size_t out_bytes, kn_pool *pool) {
     kn__pool_lock(pool);

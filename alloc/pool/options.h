@@ -1,6 +1,6 @@
 /* Options of a pool, when it is created. */
-#ifndef KNET_ALLOC_POOL_OPTIONS_H
-#define KNET_ALLOC_POOL_OPTIONS_H
+#ifndef KN_ALLOC_POOL_OPTIONS_H
+#define KN_ALLOC_POOL_OPTIONS_H
 
 #include "core/pool_state.h"
 

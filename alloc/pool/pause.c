@@ -31,7 +31,7 @@ typedef struct kn__pause {
     bool stays;   /* it failed, and the dropped memory did not come back */
 } pause;
 
-/* ---- pieces ---- */
+/* --- pieces --- */
 
 static kn_status piece_add(pause *p, char *at, size_t bytes) {
     piece *last = p->pieces && p->n ? &p->pieces[p->n - 1] : NULL;
@@ -117,7 +117,7 @@ static kn_status piece_map(kn_pool *pool, piece *x) {
     return status;
 }
 
-/* ---- contents ---- */
+/* --- contents --- */
 
 /* Free memory in it may be marked as not to be read. */
 __attribute__((no_sanitize("address"))) static void words_copy(void *to, const void *from,
@@ -168,7 +168,7 @@ void kn__pauses_release(kn_pool *pool) {
     pool->pauses = NULL;
 }
 
-/* ---- states of the pool ---- */
+/* --- states of the pool --- */
 
 /* Requests of any size get to where they are refused. */
 static void state_set(kn_pool *pool, const pause *p, bool paused) {
@@ -197,7 +197,7 @@ bool kn__pause_holds(const kn_pool *pool, const kn__block *block) {
     return false;
 }
 
-/* ---- resume ---- */
+/* --- resume --- */
 
 /* So much less than the limit is reserved, after the pool returned its free memory. */
 static kn_status limit_check(kn_pool *pool, size_t bytes) {
@@ -258,7 +258,7 @@ kn_status kn_pool_resume(kn_pool *pool, const char *tag) {
     return status;
 }
 
-/* ---- pause ---- */
+/* --- pause --- */
 
 static kn_status device_wait(kn_pool *pool) {
     kn__epochs_sync(pool);

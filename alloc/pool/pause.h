@@ -1,6 +1,6 @@
 /* What the rest of the pool asks about memory that was dropped. */
-#ifndef KNET_ALLOC_PAUSE_H
-#define KNET_ALLOC_PAUSE_H
+#ifndef KN_ALLOC_PAUSE_H
+#define KN_ALLOC_PAUSE_H
 
 #include "core/pool_state.h"
 

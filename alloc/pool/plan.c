@@ -65,7 +65,7 @@ kn_status kn_plan_create(kn_plan **out, kn_pool *pool, kn_stream stream) {
     return KN_OK;
 }
 
-/* ---- recording ---- */
+/* --- recording --- */
 
 static bool grow(void **array, size_t *room, size_t n, size_t item_bytes) {
     if (n < *room) return true;
@@ -125,7 +125,7 @@ static void forget(kn_plan *plan) {
     plan->order = "";
 }
 
-/* ---- placing ---- */
+/* --- placing --- */
 
 static int by_size(const void *a, const void *b, void *ctx) {
     const planned *blocks = ctx, *x = &blocks[*(const uint32_t *)a];
@@ -205,7 +205,7 @@ static void drop_region(kn_plan *plan) {
     forget(plan);
 }
 
-/* ---- serving ---- */
+/* --- serving --- */
 
 static __attribute__((noinline)) void mismatch(kn_plan *plan, const char *did, uint64_t size) {
     const event *want = plan->next < plan->n_events ? &plan->events[plan->next] : NULL;
@@ -330,7 +330,7 @@ kn_status kn_plan_use(kn_plan *plan, void *ptr, kn_stream stream) {
     return KN_OK;
 }
 
-/* ---- steps ---- */
+/* --- steps --- */
 
 /* Blocks of the region may outlive a step that fell back: the region goes when they have. */
 static bool is_stale(const kn_plan *plan) {

@@ -18,7 +18,7 @@
 #include "pool/pools.h"
 #include "pool/trim.h"
 
-/* ---- life ---- */
+/* --- life --- */
 
 static void pool_release(kn_pool *pool) {
     kn__pagemap_release(&pool->pages);
@@ -110,7 +110,7 @@ void kn_pool_destroy(kn_pool *pool) {
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
-/* ---- memory ahead of time, and back ---- */
+/* --- memory ahead of time, and back --- */
 
 kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes, kn_stream stream) {
     void *block = NULL;

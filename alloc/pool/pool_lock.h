@@ -1,7 +1,7 @@
 /* A pool's lock. Decay runs before it is released, the observer hears of reserved memory after;
  * without work to do both cost one test of a flag. */
-#ifndef KNET_ALLOC_POOL_LOCK_H
-#define KNET_ALLOC_POOL_LOCK_H
+#ifndef KN_ALLOC_POOL_LOCK_H
+#define KN_ALLOC_POOL_LOCK_H
 
 #include "core/pool_state.h"
 

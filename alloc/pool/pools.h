@@ -1,6 +1,6 @@
 /* The pools of each device: for retirement of streams, forks and the observer. */
-#ifndef KNET_ALLOC_POOLS_H
-#define KNET_ALLOC_POOLS_H
+#ifndef KN_ALLOC_POOLS_H
+#define KN_ALLOC_POOLS_H
 
 #include <knet/pool.h>
 

@@ -2,8 +2,8 @@
  *
  * A rack has a stack of slots per size class. It belongs to its thread, behind the cache's gate
  * (gate.h). */
-#ifndef KNET_ALLOC_RACK_H
-#define KNET_ALLOC_RACK_H
+#ifndef KN_ALLOC_RACK_H
+#define KN_ALLOC_RACK_H
 
 #include "core/slab.h"
 

@@ -43,7 +43,7 @@ void kn_stream_destroy(kn_device *device, kn_stream stream) {
     device->driver->stream_destroy(device->impl, stream);
 }
 
-/* ---- streams of threads ---- */
+/* --- streams of threads --- */
 
 static void end_streams(kn__thread *thread) {
     for (int i = 0; i < thread->n_streams; i++) {

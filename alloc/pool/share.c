@@ -11,7 +11,7 @@
 #include "device/registry.h"
 #include "pool/pool_lock.h"
 
-/* ---- the owner ---- */
+/* --- the owner --- */
 
 /* Where the handle starts that the address lies in. */
 static char *handle_at(const kn__range *range, const char *ptr) {
@@ -72,7 +72,7 @@ void kn_share_release(kn_share *share) {
     share->n_files = 0;
 }
 
-/* ---- the way between ---- */
+/* --- the way between --- */
 
 static const char MAGIC[8] = "knshare1";
 
@@ -166,7 +166,7 @@ kn_status kn_share_receive(kn_share *out, int socket) {
     return KN_OK;
 }
 
-/* ---- the other process ---- */
+/* --- the other process --- */
 
 typedef struct opened {
     struct opened *next;

@@ -1,6 +1,6 @@
 /* Memory of other streams. */
-#ifndef KNET_ALLOC_STEAL_H
-#define KNET_ALLOC_STEAL_H
+#ifndef KN_ALLOC_STEAL_H
+#define KN_ALLOC_STEAL_H
 
 #include "core/pool_state.h"
 

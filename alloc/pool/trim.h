@@ -1,6 +1,6 @@
 /* What a pool gives back to its device: trim, limits, decay. */
-#ifndef KNET_ALLOC_TRIM_H
-#define KNET_ALLOC_TRIM_H
+#ifndef KN_ALLOC_TRIM_H
+#define KN_ALLOC_TRIM_H
 
 #include "core/pool_state.h"
 

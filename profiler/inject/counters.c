@@ -155,7 +155,7 @@ typedef struct scope {
     const char *path;
 } scope;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what is registered */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the tables below */
 static layout *layouts[SCHEMAS_MAX];
 static int n_layouts;
 static scope scopes[SCOPES_MAX];

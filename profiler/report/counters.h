@@ -22,9 +22,9 @@ void kn__counter_add(kn__counter *c, long double value);
 
 /* Lines of at most `width` columns (0: any); none without counters. */
 void kn__counters_add_table(kn__text *text, const kn__counters *counters, int width);
-/* `,"counters":[…]` and what was dropped; nothing without counters. */
+/* Writes `,"counters":[…]` and the number of dropped ones; no-op without counters. */
 void kn__counters_add_json(kn__text *text, const kn__counters *counters);
-/* The counter of this name, made where there is none. NULL: there are too many, or no memory. */
+/* The counter of this name; adds it if it is new. NULL: too many counters, or out of memory. */
 kn__counter *kn__counters_get(kn__report *report, const char *name);
 /* Adds the counters of one more run. Errors: OOM. */
 KN_MUST_CHECK kn_status kn__counters_merge(kn__report *into, const kn__counters *run);

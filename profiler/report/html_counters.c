@@ -35,7 +35,7 @@ void kn__html_counters_add(kn__page *p, const kn__report *report) {
 
 /* --- samples --- */
 
-/* Of one counter: what was written, and what its grain has so far. */
+/* One counter: the samples written, and those collected for its current grain. */
 typedef struct series {
     const kn__trace_counter *counter; /* NULL: no sample yet */
     kn__text points;

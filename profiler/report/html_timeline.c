@@ -61,8 +61,9 @@ static void collect(blocks *out, const kn__timeline *line) {
     }
 }
 
-/* A block is as deep as the number of those that are open when it starts; what is deeper than the
- * page shows is left out. Work that runs at once on a stream (nodes of a graph) is drawn so too. */
+/* The depth of a block is the number of blocks that are open when it starts; blocks deeper than the
+ * page shows are skipped. Work that runs at once on a stream (nodes of a graph) is drawn like that.
+ */
 static void find_depths(blocks *all) {
     uint64_t ends[DEPTHS];
     uint32_t depth = 0;

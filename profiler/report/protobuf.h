@@ -1,6 +1,6 @@
 /* Messages of protobuf, written by hand: fields are added to the end of a text. */
-#ifndef KN_PROFILER_PROTOBUF_H
-#define KN_PROFILER_PROTOBUF_H
+#ifndef KN_REPORT_PROTOBUF_H
+#define KN_REPORT_PROTOBUF_H
 
 #include <string.h>
 

@@ -11,7 +11,7 @@ struct cJSON;
 bool kn__events_are(const struct cJSON *json);
 
 /* Adds the events to the timeline. `name` (of the file) is for messages. Errors: FORMAT, naming the
- * event and what is wrong with it; OOM. */
+ * event and its defect; OOM. */
 KN_MUST_CHECK kn_status kn__events_read(kn__timeline *line, const char *name,
                                         const struct cJSON *json);
 

@@ -47,7 +47,7 @@ void kn__timeline_release(kn__timeline *line) {
     *line = (kn__timeline){.report = line->report, .from_ns = UINT64_MAX};
 }
 
-/* --- what is added --- */
+/* --- adding --- */
 
 /* Room for one more item, or NULL. */
 static void *add_item(kn__items *items, size_t item_bytes) {

@@ -9,7 +9,7 @@
 
 enum { KN__TRACE_NAME_BYTES = 16, KN__TRACE_LANES = 4 };
 
-/* A scope: its label and where it stands in the source, "file.c:12"; NULL: not known. */
+/* A scope: its label and its place in the source, "file.c:12"; NULL: unknown. */
 typedef struct kn__trace_name {
     const char *label, *where;
 } kn__trace_name;
@@ -46,7 +46,7 @@ void kn__trace_counter_init(kn__trace_counters *out, const char *name, const cha
 kn__trace_event kn__trace_sample(const kn__trace_counters *counter, uint64_t at, long double value);
 long double kn__trace_value(const kn__trace_event *e);
 
-/* The counter of a sample; NULL: the event is none. */
+/* The counter of a sample; NULL if the event is not a sample. */
 static inline const kn__trace_counter *kn__trace_counter_of(const kn__trace_event *e) {
     const char *kind = e->name ? e->name->where : NULL;
     bool is_one = kind && (kind == kn__trace_whole || kind == kn__trace_real);
@@ -93,7 +93,7 @@ typedef struct kn__trace_format {
     void (*device)(kn__trace_writer *w, uint32_t device); /* seen first, before its streams */
     void (*stream)(kn__trace_writer *w, const kn__trace_stream *stream);
     /* Events of a thread in the order of their ends. Of scopes that start together the outer one
-     * is told from the others only if they come in one call. */
+     * is found only if they come in one call. */
     void (*events)(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
                    size_t n);
     /* A piece of GPU work; `launch` is the id of its launch, 0: not known. */

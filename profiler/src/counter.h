@@ -10,8 +10,9 @@
 /* Counts samples from now on; false: never again, and takes no lock. */
 void kn__counters_follow(bool on);
 
-/* Counts a sample; of the counter NULL as lost. `at`: ticks for a trace, 0: there is none. True:
- * the trace has `event`; of two threads that sample at once the later value has the later time. */
+/* Counts a sample; one of the counter NULL counts as lost. `at`: ticks for a trace, 0 without one.
+ * True: the trace gets `event`; of two threads that sample at once the later value has the later
+ * time. */
 bool kn__counter_sample(kn__trace_event *event, const kn_prof_sample_ *sample, uint64_t at);
 
 /* Copies all counters into the report. Errors: OOM. */

@@ -93,7 +93,7 @@ void kn__live_start(void (*report)(kn__text *text)) {
     pthread_mutex_lock(&lock);
     if (!stopped) page = make_page(&fd);
     running = page && kn__thread_start(&thread, run, NULL) == 0;
-    if (page && !running) { /* nobody would answer */
+    if (page && !running) { /* no thread would answer */
         munmap(page, KN__LIVE_BYTES);
         close(fd);
         page = NULL;

@@ -22,7 +22,7 @@
 enum { EVENTS = 1 << 12, OUT_BYTES = 1 << 16 };
 
 /* Events of one thread. Written by it alone until they are queued; the end of the process reads
- * what is left. */
+ * the rest. */
 typedef struct chunk {
     struct chunk *next;
     struct kn__trace_buffer *of;

@@ -51,8 +51,8 @@ void kn__trace_record(const kn__record *record, uint32_t launch);
 void kn__trace_flush(kn__tree *tree);
 /* Writes what all threads have collected and closes the file. Errors: IO, when a write failed. */
 KN_MUST_CHECK kn_status kn__trace_finish(void);
-/* Adds the events that were kept in memory, after kn__trace_finish, and frees them; nothing where
- * there are none. */
+/* Adds the events that were kept in memory, after kn__trace_finish, and frees them; no-op
+ * without events. */
 void kn__trace_take(kn__text *text);
 /* Gives the report a timeline of the events that were kept for a page; nothing where none are.
  * While the trace of the last steps is on, it has none of these yet. Errors: OOM. */

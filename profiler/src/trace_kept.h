@@ -16,7 +16,7 @@ typedef struct kn__kept {
 
 /* Keeps a copy; the oldest one goes where there is no room. False: there is no memory. */
 bool kn__kept_add(kn__kept *k, const kn__record *record, uint32_t launch);
-/* Number i, from the oldest one; its name lives until the release. False: there is none. */
+/* Number i, from the oldest one; its name lives until the release. False: i is too large. */
 bool kn__kept_at(const kn__kept *k, size_t i, kn__record *record, uint32_t *launch);
 /* Forgets all, but for the names. */
 void kn__kept_clear(kn__kept *k);

@@ -32,7 +32,7 @@ static bool make_ring(void) {
     if (ring) return true;
     size_t room = kn__budget_limit() / SHARE / sizeof *ring;
     if (!kn__budget_take(room * sizeof *ring)) return false;
-    ring = malloc(room * sizeof *ring); /* what is not written yet takes no memory */
+    ring = malloc(room * sizeof *ring); /* pages not yet written take no memory */
     if (!ring) kn__budget_return(room * sizeof *ring);
     ring_room = ring ? room : 0;
     return ring != NULL;

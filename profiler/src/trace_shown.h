@@ -11,7 +11,7 @@ void kn__shown_events(const kn__trace_thread *thread, const kn__trace_event *eve
 /* The same of GPU work; `launch` is not kept. */
 void kn__shown_record(const kn__record *record, uint32_t launch);
 
-/* Adds what was kept, and counts what was not; the timeline is in order then. Errors: OOM. */
+/* Adds the kept events, counts the dropped ones, and sorts the timeline. Errors: OOM. */
 KN_MUST_CHECK kn_status kn__shown_add(kn__timeline *line, const kn__trace_clock *clock, long pid);
 /* Forgets all. */
 void kn__shown_release(void);

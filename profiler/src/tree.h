@@ -133,7 +133,7 @@ kn__tree *kn__tree_get(void);
  * NULL when the tree is full; it is counted then. */
 kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
 
-/* Where the scope stands in the source, at first sight; copied. Others read it with KN__LOAD. */
+/* Copies the scope's place in the source, at its first call. Other threads read with KN__LOAD. */
 void kn__tree_place(kn__tree *tree, kn__node *node, const char *where);
 
 /* Called once, when the first thread has its tree; set before that. */

@@ -342,7 +342,7 @@ static void driver_that_unloads_is_called_no_more(void **state) {
     assert_true(found.extra);
 }
 
-/* ---- devices by other names ---- */
+/* --- devices by other names --- */
 
 static bool is_second(kn_device *device) {
     return device && strcmp(kn_device_name(device), "cuda:1") == 0;

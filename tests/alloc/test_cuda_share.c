@@ -22,7 +22,7 @@ static int count_files(void) {
     return n;
 }
 
-/* ---- two processes ---- */
+/* --- two processes --- */
 
 enum { BLOCK = 5 << 20 };
 
@@ -110,7 +110,7 @@ static void two_processes_read_and_write_one_block(void **state) {
     }
 }
 
-/* ---- one process ---- */
+/* --- one process --- */
 
 static void share_names_the_handles_that_a_block_lies_in(void **state) {
     (void)state;

@@ -7,7 +7,7 @@
 
 #include "pool_fixture.h"
 
-/* ---- malloc, which can be made to fail on one thread ---- */
+/* --- malloc, which can be made to fail on one thread --- */
 
 #ifdef OOM_MALLOC
 void *__libc_malloc(size_t size);
@@ -129,7 +129,7 @@ static void a_report_without_host_memory_leaves_the_older_one(void **state) {
 }
 #endif
 
-/* ---- the report ---- */
+/* --- the report --- */
 
 static uint32_t owner_of(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
     (void)pool, (void)ptr, (void)stream;
@@ -249,7 +249,7 @@ static void without_a_failure_there_is_no_report(void **state) {
     fixture_end(&f);
 }
 
-/* ---- no failure that need not be ---- */
+/* --- no failure that need not be --- */
 
 enum { STREAMS = 3, LIVE = 64 };
 

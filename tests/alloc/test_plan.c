@@ -320,7 +320,7 @@ static void calls_out_of_place_are_errors(void **state) {
     end(&s);
 }
 
-/* ---- a model ---- */
+/* --- a model --- */
 
 enum { MODEL_STEPS = 60, MODEL_CALLS = 200, MODEL_LIVE = 60 };
 typedef struct model_block {

@@ -49,7 +49,7 @@ static size_t n_steps(void) {
 
 static uint64_t sim_clock(void *ctx) { return kn_sim_now_ns(ctx); }
 
-/* ---- what must hold ---- */
+/* --- what must hold --- */
 
 static bool overlap(const piece *p, const char *ptr, size_t size) {
     return ptr < p->ptr + p->size && p->ptr < ptr + size;
@@ -84,7 +84,7 @@ static void check(const model *m) {
     assert_no_violation(m->sim);
 }
 
-/* ---- right use ---- */
+/* --- right use --- */
 
 static int graph_of_stream(const model *m, int stream) {
     for (int g = 0; g < GRAPHS; g++) {
@@ -156,7 +156,7 @@ static void alloc_one(model *m) {
     }
 }
 
-/* ---- wrong use ---- */
+/* --- wrong use --- */
 
 static void misuse(model *m) {
     if (m->n_live == 0) return;
@@ -185,7 +185,7 @@ static void misuse(model *m) {
     }
 }
 
-/* ---- graphs ---- */
+/* --- graphs --- */
 
 static void graph_begin(model *m, captured *c) {
     int stream = 1 + (int)below(STREAMS - 1);
@@ -233,7 +233,7 @@ static void graph_step(model *m) {
     }
 }
 
-/* ---- the rest ---- */
+/* --- the rest --- */
 
 static void stream_goes(model *m) {
     int s = 1 + (int)below(STREAMS - 1);

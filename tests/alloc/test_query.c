@@ -3,7 +3,7 @@
 
 #include "pool_fixture.h"
 
-/* ---- kn_pool_visit ---- */
+/* --- kn_pool_visit --- */
 
 typedef struct seen {
     uint64_t n, segments, segment_bytes, part_bytes, live_bytes, requested, waiting, n_live,
@@ -100,7 +100,7 @@ static void preallocated_memory_serves_later_requests(void **state) {
     fixture_end(&f);
 }
 
-/* ---- kn_block_find ---- */
+/* --- kn_block_find --- */
 
 static kn_block_info find(kn_pool *pool, const void *ptr) {
     kn_block_info info;
@@ -190,7 +190,7 @@ static void shorter_struct_is_filled_in_part(void **state) {
     fixture_end(&f);
 }
 
-/* ---- kn_pool_peaks_reset ---- */
+/* --- kn_pool_peaks_reset --- */
 
 static void peaks_start_again_at_what_is_live(void **state) {
     (void)state;
@@ -282,7 +282,7 @@ static void flushed_thread_keeps_no_slots(void **state) {
     fixture_end(&f);
 }
 
-/* ---- kn_pool_sync ---- */
+/* --- kn_pool_sync --- */
 
 static void sync_makes_freed_memory_returnable(void **state) {
     (void)state;
@@ -305,7 +305,7 @@ static void sync_makes_freed_memory_returnable(void **state) {
     fixture_end(&f);
 }
 
-/* ---- kn_pool_graph_alloc, kn_pool_graph_destroy_any ---- */
+/* --- kn_pool_graph_alloc, kn_pool_graph_destroy_any --- */
 
 static void block_of_a_graph_is_reused_by_the_graph_alone(void **state) {
     (void)state;

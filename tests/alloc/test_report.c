@@ -228,7 +228,7 @@ static void files_that_cannot_be_written_are_reported(void **state) {
     assert_int_equal(occurrences(r.err, "cannot write none/d"), 1);
 }
 
-/* ---- programs of our own ---- */
+/* --- programs of our own --- */
 
 static const size_t TOO_MUCH = (size_t)1 << 37;
 
@@ -430,7 +430,7 @@ static int run_one(const char *name) {
     return 1;
 }
 
-/* ---- the files of these ---- */
+/* --- the files of these --- */
 
 static int n_lines_of_json(const char *name) {
     static char text[1 << 20];
@@ -492,7 +492,7 @@ static void a_slow_file_blocks_only_its_writer(void **state) {
     assert_int_equal(n_lines_of_json("child.json"), 1);
 }
 
-/* As the user "nobody". Returns the exit code, or -1. */
+/* Runs as an unprivileged user. Returns the exit code, or -1. */
 static int run_as_nobody(const char *name, const char *words) {
     int status = -1;
     pid_t pid = fork();

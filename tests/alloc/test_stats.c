@@ -127,7 +127,7 @@ static void table_has_a_row_for_each(void **state) {
     kn_pool_destroy(f.pool);
 }
 
-/* ---- lists ---- */
+/* --- lists --- */
 
 static uint32_t owner_of(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
     (void)pool, (void)ptr, (void)stream;
@@ -280,7 +280,7 @@ static void names_of_any_bytes_are_valid_json(void **state) {
     kn_pool_destroy(f.pool);
 }
 
-/* ---- files ---- */
+/* --- files --- */
 
 static kn_status (*const WRITERS[])(kn_pool *, const char *) = {kn_pool_print, kn_pool_print,
                                                                 kn_pool_snapshot, kn_pool_oom_json};

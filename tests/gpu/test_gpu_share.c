@@ -9,7 +9,7 @@
 
 enum { BLOCK = 5 << 20 };
 
-/* ---- two processes, before this one uses the driver ---- */
+/* --- two processes, before this one uses the driver --- */
 
 static bool byte_is(kn_device *device, const char *at, char want) {
     char got = 0;
@@ -87,7 +87,7 @@ static void two_processes_read_and_write_one_block(void **state) {
     assert_true(succeeds(children[1]));
 }
 
-/* ---- in this process ---- */
+/* --- in this process --- */
 
 static void names_find_a_gpu(void **state) {
     (void)state;

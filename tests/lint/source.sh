@@ -60,6 +60,14 @@ hits=$(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|not implemented|unimplemented' --
 [ -z "$hits" ] || complain "words that promise work still to do:
 $hits"
 
+# One style of sections, and of the libraries' guards: KNET_ is for public headers.
+hits=$(git grep -nE '^/\* -(-|-{3,}) .* -+ \*/' -- '*.c' '*.h' '*.cu' '*.cuh' '*.cc' '*.hpp' || true)
+[ -z "$hits" ] || complain "sections are written /* --- name --- */:
+$hits"
+hits=$(git grep -nE '^#ifndef KNET_[A-Z0-9_]+_H$' -- alloc profiler ops autograd comm ':!*/include/*' || true)
+[ -z "$hits" ] || complain "guards of private headers start with KN_:
+$hits"
+
 # Tables that are fenced from the formatter may be wider.
 hits=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' | python3 -c '
 import sys

@@ -112,7 +112,7 @@ static void recorded_stream_delays_reuse(void **state) {
     drop_stream(other);
 }
 
-/* ---- memory of graphs ---- */
+/* --- memory of graphs --- */
 
 typedef struct capture {
     kn_stream stream;
@@ -230,7 +230,7 @@ static void live_block_survives_the_release(void **state) {
     drop_stream(s);
 }
 
-/* ---- a model of live blocks ---- */
+/* --- a model of live blocks --- */
 
 enum { MODEL_BLOCKS = 300, MODEL_STEPS = 20000 };
 typedef struct model_block {

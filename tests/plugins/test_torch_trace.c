@@ -3,7 +3,7 @@
 #include "replay.h"
 #include "torch_fixture.h"
 
-/* ---- traces ---- */
+/* --- traces --- */
 
 /* A training step: activations live until the backward pass, in sizes that repeat by layer. */
 static void make_step(kn__trace *out) {
@@ -97,7 +97,7 @@ static void recorded_resnet_step_stays_compact(void **state) {
     play_recorded("resnet50.csv.gz", 1.03);
 }
 
-/* ---- failures of the driver ---- */
+/* --- failures of the driver --- */
 
 static bool step_succeeds(kn_stream s, kn_stream other) {
     void *ptrs[6] = {NULL};

@@ -60,7 +60,7 @@ static void neutral_changes_are_last(void **state) {
     kn__diff_release(&diff);
 }
 
-/* 5.2 % of what was there before is less than 5 % of what is there now. */
+/* 5.2 % of the old time is less than 5 % of the new time. */
 static void a_change_is_a_part_of_what_was_before(void **state) {
     (void)state;
     static const struct {
@@ -115,8 +115,7 @@ static void rows_of_the_timer_are_no_noise(void **state) {
     assert_close(noise[1], 0.25, 1e-9, 0);
 }
 
-/* A row of the timer's own is none of the program's: neither new nor gone, nor the other name of
- * one, nor slower. */
+/* A row of the timer itself is not compared: it is not reported as new, gone, renamed or slower. */
 static void rows_of_the_timer_are_not_compared(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) add(i, NULL, "rest", 1000000);

@@ -88,7 +88,7 @@ static void a_sum_of_kernels_is_a_kernel(void **state) {
     assert_ok(kn__report_top(&report, 1));
     const kn__row *sum = below(top_row("run"), "(3 more)");
     assert_non_null(sum);
-    assert_false(sum->is_kernel); /* one of them is none */
+    assert_false(sum->is_kernel); /* one of the rows is a scope */
     teardown(NULL);
     parse(
         "{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[{\"label\":\"run\",\"children\":["

@@ -282,7 +282,7 @@ static void events_are_written_in_the_order_of_their_ends(void **state) {
     kn__text_release(&written);
 }
 
-/* --- what is wrong --- */
+/* --- malformed traces --- */
 
 static void assert_refused(const char *text, const char *why) {
     kn_status status = parse(text);

@@ -56,7 +56,7 @@ typedef struct segments {
     kn__counts counts;
 } segments;
 
-/* ---- rules ---- */
+/* --- rules --- */
 
 static bool is_small(uint64_t size) { return size <= MiB; }
 
@@ -120,7 +120,7 @@ static const rules NAIVE = {.grain = 512, .at_once = true, .segment = exactly, .
 static const rules ASYNC = {
     .grain = 512, .returns = true, .in_driver = true, .segment = async_chunk, .splits = always};
 
-/* ---- nodes and lists ---- */
+/* --- nodes and lists --- */
 
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no host memory for the policy"); }
 
@@ -222,7 +222,7 @@ static kn_status put(segments *s, uint32_t i) {
     return list_add(s, i);
 }
 
-/* ---- the device ---- */
+/* --- the device --- */
 
 static bool device_take(segments *s, uint64_t bytes) {
     if (bytes > s->device_bytes - s->reserved) return false;
@@ -372,7 +372,7 @@ static kn_status grow_range(bool *done, segments *s, uint64_t size, uint32_t poo
     return KN_OK;
 }
 
-/* ---- the policy ---- */
+/* --- the policy --- */
 
 static uint32_t pool_of(const segments *s, uint64_t size, uint32_t stream) {
     return s->rules->by_stream ? 2 * stream + is_small(size) : 0;

@@ -101,8 +101,8 @@ typedef struct kn_device_driver {
      * without it: true. */
     bool (*alive)(void *impl);
 
-    /* Drops the memory of a part of a segment and keeps its addresses: it reads as anything, zeros
-     * or what it held. Nothing uses it until kn_pool_resume. Optional; without it plain segments
+    /* Drops the memory of a part of a segment and keeps its addresses; reads then return any
+     * bytes. Nothing uses it until kn_pool_resume. Optional; without it plain segments
      * can't pause. */
     kn_status (*segment_drop)(void *impl, void *ptr, size_t size_bytes);
 
