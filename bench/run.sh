@@ -27,7 +27,9 @@ out=build/bench.jsonl
 for program in "$build"/bench/bench_*; do
   [ -x "$program" ] || continue
   echo "== $(basename "$program")" >&2
+  started=$SECONDS
   "$program" "${quick[@]}" | tee -a $out
+  echo "   $((SECONDS - started)) s" >&2
 done
 if [ -x "$build/bench/pair_frames" ]; then
   echo "== pair_instr.sh" >&2
@@ -37,4 +39,4 @@ if [ -x "$build/bench/op_frames" ]; then
   echo "== op_instr.sh" >&2
   bench/ops/op_instr.sh "$build/bench/op_frames" | tee -a $out
 fi
-echo "wrote $out: $(wc -l <$out) figures" >&2
+echo "wrote $out: $(wc -l <$out) figures, in $SECONDS s with the build" >&2
