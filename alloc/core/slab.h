@@ -38,7 +38,7 @@ struct kn__slab {
     uint64_t inverse; /* ceil(2^32 / grains of a slot); see kn__slab_find */
     uint32_t slot_bytes;
     uint16_t size_class, n_slots, n_free, n_waiting;
-    uint16_t depth_bytes; /* of kn__slot_refs: the most slots of the class in a rack */
+    uint16_t depth_bytes; /* of kn__slot_ref: the most slots of the class in a rack */
     kn__block *block;
     kn__slab *next, *prev; /* in the stream's partial list */
     kn__waiter *shared;    /* live slots that other streams use */
