@@ -60,9 +60,9 @@ static kn_attr_conv attr_of(const shape *s) {
 }
 
 static kn_shape dims(int64_t a, int64_t b, const int64_t tail[3], int n) {
-    kn_shape shape = {.n_dims = 2 + n, .dim = {a, b}};
-    for (int i = 0; i < n; i++) shape.dim[2 + i] = tail[3 - n + i];
-    return shape;
+    kn_shape all = {.n_dims = 2 + n, .dim = {a, b}};
+    for (int i = 0; i < n; i++) all.dim[2 + i] = tail[3 - n + i];
+    return all;
 }
 
 static kn_tensor *run_pass(int pass, const shape *s, kn_tensor *x, kn_tensor *w, kn_tensor *dy) {
