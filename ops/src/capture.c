@@ -210,12 +210,15 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
     return KN_OK;
 }
 
-/* Ends the recording; the frame ends while storages are still told of. */
+/* Ends the recording; the frame ends while storages are still told of. A thread that ended has done
+ * so: its frames' numbers may be those of this one's. */
 static kn__plan *recording_end(kn_capture *capture) {
     kn__plan *plan = capture->recording;
     kn__ops_thread *self = kn__ops_self;
-    kn_frame_end(&plan->frame);
-    if (self && self->capture == plan) self->capture = NULL;
+    if (self && self->capture == plan) {
+        kn_frame_end(&plan->frame);
+        self->capture = NULL;
+    }
     capture->recording = NULL;
     return plan;
 }

@@ -447,6 +447,33 @@ static void another_thread_may_replay_after_the_first_has_ended(void **state) {
     kn_capture_destroy(j.capture);
 }
 
+static void *begins_and_ends(void *ctx) {
+    job *j = ctx;
+    KN_FRAME();
+    kn_status status = kn_capture_begin(j->capture, &j->x, 1);
+    return status == KN_OK && kn_exp(j->x) ? j : NULL;
+}
+
+static void a_recording_ends_with_its_thread(void **state) {
+    (void)state;
+    job j = {.sum = 0};
+    pthread_t thread;
+    void *done = NULL;
+    KN_FRAME();
+    KN_FRAME(); /* has the depth of the other thread's frame */
+    kn_tensor *mine = F32(KN_SHAPE(2), 1, 2);
+    KN_SLOT(x);
+    assert_ok(kn_hold(&x, mine));
+    j.x = x;
+    assert_ok(kn_capture_create(&j.capture, NULL));
+    assert_int_equal(pthread_create(&thread, NULL, begins_and_ends, &j), 0);
+    assert_int_equal(pthread_join(thread, &done), 0);
+    assert_ptr_equal(done, &j);
+    assert_fails(kn_capture_end(j.capture, NULL, 0), KN_ERR_INVALID, "has ended");
+    assert_values(kn_affine(mine, 2, 0), 2, 4);
+    kn_capture_destroy(j.capture);
+}
+
 /* The n-th allocation of a whole run fails: the error is that of memory, and the step can be
  * captured afterwards. */
 static void a_failing_allocation_leaves_a_capture_that_works(void **state) {
@@ -490,5 +517,6 @@ int main(void) {
         OPS_TEST(memory_is_shared_by_what_is_not_used_at_once),
         OPS_TEST(results_outlive_the_capture), OPS_TEST(the_plan_unused_for_longest_goes),
         OPS_TEST(another_thread_may_replay_after_the_first_has_ended),
+        OPS_TEST(a_recording_ends_with_its_thread),
         OPS_TEST(a_failing_allocation_leaves_a_capture_that_works));
 }

@@ -14,7 +14,7 @@ typedef struct options {
     const char *model[2];
     const char *device, *dtype;
     int64_t batch, threads, steps;
-    bool frozen;
+    bool frozen, capture;
 } options;
 
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
@@ -33,6 +33,7 @@ static const kn__opt table[] = {
      .help = "threads of the CPU"},
     {"frozen", KN__OPT_FLAG, AT(frozen),
      .help = "inference by the frozen form, with normalization folded into convolutions"},
+    {"capture", KN__OPT_FLAG, AT(capture), .help = "record each step once and replay it"},
 };
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
 #undef AT
@@ -153,7 +154,8 @@ static kn_status bench(result *r) {
                             ",\"dtype\":\"%s\",\"device\":\"%s\",\"threads\":%d",
                             o->model[0], kn_params_numel(steps.params), steps.n, o->dtype,
                             kn_device_name(r->device), kn_frame_threads());
-        status = part_run(r, &steps, "train", KN__STEPS_TRAIN);
+        if (o->capture) status = kn__model_steps_capture(&steps);
+        if (status == KN_OK) status = part_run(r, &steps, "train", KN__STEPS_TRAIN);
         if (status == KN_OK && o->frozen) status = kn_freeze(steps.model);
         if (status == KN_OK) status = part_run(r, &steps, "infer", KN__STEPS_INFER);
         if (o->common.json) kn__text_puts(out, "}\n");

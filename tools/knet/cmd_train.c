@@ -24,7 +24,7 @@ typedef struct options {
     int64_t epochs, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;
-    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard;
+    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture;
 } options;
 
 typedef struct session {
@@ -38,6 +38,7 @@ typedef struct session {
     kn_optim *optim;
     kn_ema *ema;          /* NULL: not wanted */
     kn_loss_scale *scale; /* NULL: not wanted */
+    kn_capture *capture;  /* NULL: not wanted */
     kn_loader *train, *test;
     kn__train_files files;
     kn_progress bar;
@@ -148,6 +149,8 @@ static const kn__opt table[] = {
      .help = "batch norm by the joined batch of all ranks, not by each one's"},
     {"shard", KN__OPT_FLAG, AT(shard),
      .help = "cut the optimiser's state into one part a rank; the same weights, less memory"},
+    {"capture", KN__OPT_FLAG, AT(capture), .not_with = "loss-scale",
+     .help = "record a step once and replay it: the same results, less time between ops"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
@@ -244,12 +247,14 @@ static kn_status session_open(session *s) {
     KN_TRY(parallel_open(s));
     if (s->options.ema > 0) KN_TRY(kn_ema_create(&s->ema, s->params, s->options.ema));
     if (s->options.scale) KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
+    if (s->options.capture) KN_TRY(kn_capture_create(&s->capture, NULL));
     s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
     return s->epochs ? KN_OK
                      : KN_FAIL(KN_ERR_OOM, "no memory for %" PRId64 " epochs", s->options.epochs);
 }
 
 static void model_close(session *s) {
+    kn_capture_destroy(s->capture);
     kn_parallel_destroy(s->parallel);
     kn_loss_scale_destroy(s->scale);
     kn_ema_destroy(s->ema);
@@ -365,7 +370,8 @@ static kn_status session_train(session *s) {
     char batch[24];
     snprintf(batch, sizeof batch, "%" PRId64, o->batch);
     KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
-    const kn_train_more more = {.ema = s->ema, .scale = s->scale, .parallel = s->parallel};
+    const kn_train_more more = {
+        .ema = s->ema, .scale = s->scale, .parallel = s->parallel, .capture = s->capture};
     kn_train_checkpoint checkpoint = {
         .path = o->checkpoint, .every = o->save_every, .keep = (int)o->keep, .resume = o->resume};
     kn_status status =

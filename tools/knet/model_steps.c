@@ -46,7 +46,13 @@ kn_status kn__model_steps_open(kn__model_steps *s, const char *model, int64_t ba
     return status;
 }
 
+kn_status kn__model_steps_capture(kn__model_steps *s) {
+    KN_TRY(kn_capture_create(&s->capture[KN__STEPS_TRAIN], NULL));
+    return kn_capture_create(&s->capture[KN__STEPS_INFER], NULL);
+}
+
 void kn__model_steps_close(kn__model_steps *s) {
+    for (int i = 0; i < 2; i++) kn_capture_destroy(s->capture[i]);
     kn_unhold(&s->x);
     kn_unhold(&s->y);
     kn_optim_destroy(s->optim);
@@ -54,21 +60,56 @@ void kn__model_steps_close(kn__model_steps *s) {
     kn_params_destroy(s->params);
 }
 
+static kn_status turns_step(kn__model_steps *s, const kn_batch *b) {
+    KN_FRAME(.record = KN_OFF);
+    KN_SCOPE("train");
+    double loss = 0;
+    kn_tensor *l = NULL;
+    KN_TRY(kn_model_step(&l, s->model, s->optim, b));
+    return kn_item(&loss, l);
+}
+
+/* in: x, and y where there is one. */
+static kn_batch batch_of(const kn__model_steps *s, kn_tensor *const in[]) {
+    return (kn_batch){.x = in[0], .y = s->y ? in[1] : NULL, .n = s->n};
+}
+
+static kn_status train_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn__model_steps *s = ctx;
+    const kn_batch b = batch_of(s, in);
+    KN_TAPE();
+    KN_SCOPE("train");
+    kn_tensor *l = kn_model_loss(s->model, &b);
+    KN_TRY(kn_backward(l));
+    KN_TRY(kn_optim_step(s->optim));
+    out[0] = kn_keep(l);
+    return kn_check();
+}
+
+static kn_status infer_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn__model_steps *s = ctx;
+    const kn_batch b = batch_of(s, in);
+    KN_SCOPE("infer");
+    out[0] = kn_model_predict(s->model, &b);
+    return kn_check();
+}
+
+/* The step as it is, or captured; its result is the frame's. */
+static kn_status step_run(kn_tensor **out, kn__model_steps *s, kn_capture_fn step, int what) {
+    kn_tensor *const in[] = {s->x, s->y};
+    if (!s->capture[what]) return step(out, in, s);
+    return kn_capture_run(out, 1, s->capture[what], in, s->y ? 2 : 1, step, s);
+}
+
 kn_status kn__model_steps_train(kn__model_steps *s) {
     const kn_batch b = {.x = s->x, .y = s->y, .n = s->n};
     double loss = 0;
     if (kn_model_kind_of(s->model)->turns) {
-        KN_FRAME(.record = KN_OFF);
-        KN_SCOPE("train");
-        kn_tensor *l = NULL;
-        KN_TRY(kn_model_step(&l, s->model, s->optim, &b));
-        KN_TRY(kn_item(&loss, l));
+        KN_TRY(turns_step(s, &b));
     } else {
-        KN_TAPE();
-        KN_SCOPE("train");
-        kn_tensor *l = kn_model_loss(s->model, &b);
-        KN_TRY(kn_backward(l));
-        KN_TRY(kn_optim_step(s->optim));
+        KN_FRAME(.record = KN_OFF);
+        kn_tensor *l = NULL;
+        KN_TRY(step_run(&l, s, train_step, KN__STEPS_TRAIN));
         KN_TRY(kn_item(&loss, l));
     }
     kn_step();
@@ -76,11 +117,9 @@ kn_status kn__model_steps_train(kn__model_steps *s) {
 }
 
 kn_status kn__model_steps_infer(kn__model_steps *s) {
-    const kn_batch b = {.x = s->x, .y = s->y, .n = s->n};
     KN_FRAME(.record = KN_OFF);
-    KN_SCOPE("infer");
-    kn_tensor *y = kn_model_predict(s->model, &b);
-    KN_TRY(kn_check());
+    kn_tensor *y = NULL;
+    KN_TRY(step_run(&y, s, infer_step, KN__STEPS_INFER));
     if (kn_tensor_device(y) == kn_device_host()) return KN_OK;
     double one = 0; /* waits for the device */
     return kn_item(&one, kn_slice(kn_reshape(y, KN_SHAPE(-1)), KN_SHAPE(0), KN_SHAPE(1)));

@@ -2,20 +2,24 @@
 #ifndef KN_MODEL_STEPS_H
 #define KN_MODEL_STEPS_H
 
+#include <knet/capture.h>
 #include <knet/models.h>
 
 typedef struct kn__model_steps {
     kn_params *params;
     kn_model *model;
-    kn_optim *optim;  /* the record's */
-    kn_tensor *x, *y; /* slots: the batch */
-    int64_t n;        /* its samples */
+    kn_optim *optim;        /* the record's */
+    kn_tensor *x, *y;       /* slots: the batch */
+    int64_t n;              /* its samples */
+    kn_capture *capture[2]; /* of training and of inference; NULL: plain steps */
 } kn__model_steps;
 
 /* In the frame's device and threads; batch 0: the record's. Zeroed steps may be closed. */
 kn_status kn__model_steps_open(kn__model_steps *steps, const char *model, int64_t batch,
                                kn_dtype dtype);
 void kn__model_steps_close(kn__model_steps *steps);
+/* From here on steps are captured. */
+kn_status kn__model_steps_capture(kn__model_steps *steps);
 /* Forward, backward, update; forward alone, as in evaluation. They wait for the device. */
 kn_status kn__model_steps_train(kn__model_steps *steps);
 kn_status kn__model_steps_infer(kn__model_steps *steps);

@@ -195,14 +195,50 @@ static kn_status step_batch(run *r, kn_batch *b, kn_tensor **loss) {
     return kn_check();
 }
 
-static kn_status step_update(run *r, kn_tensor *loss) {
+static kn_status weights_update(run *r) {
     KN_SCOPE("update");
     KN_FRAME(.record = KN_OFF);
     if (r->more.parallel) KN_TRY(kn_parallel_finish(r->more.parallel));
     if (!kn_model_kind_of(r->model)->turns)
         KN_TRY(r->more.scale ? kn_loss_scale_step(r->more.scale, r->optim, NULL)
                              : kn_optim_step(r->optim));
-    if (r->more.ema) KN_TRY(kn_ema_update(r->more.ema));
+    return r->more.ema ? kn_ema_update(r->more.ema) : KN_OK;
+}
+
+typedef struct whole_step {
+    run *run;
+    const kn_batch *batch;
+} whole_step;
+
+/* What is captured: all but the sum of the epoch's losses. */
+static kn_status whole_step_run(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    run *r = ((whole_step *)ctx)->run;
+    kn_batch b = *((whole_step *)ctx)->batch;
+    b.x = in[0];
+    if (b.y) b.y = in[1];
+    {
+        KN_TAPE();
+        KN_TRY(batch_forward(r, &b, out));
+        KN_TRY(kn_backward(out[0]));
+        out[0] = kn_keep(out[0]);
+    }
+    KN_TRY(kn_check());
+    return weights_update(r);
+}
+
+static kn_status step_captured(run *r, const kn_batch *b, kn_tensor **loss) {
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *const in[] = {b->x, b->y};
+    kn_tensor *out = NULL;
+    KN_TRY(kn_capture_run(&out, 1, r->more.capture, in, b->y ? 2 : 1, whole_step_run,
+                          &(whole_step){r, b}));
+    KN_TRY(loss_check(r, b, out));
+    return kn_hold(loss, out);
+}
+
+static kn_status loss_add(run *r, kn_tensor *loss) {
+    KN_SCOPE("update");
+    KN_FRAME(.record = KN_OFF);
     if (!r->loss_sum) KN_TRY(sum_begin(&r->loss_sum, kn_tensor_device(loss)));
     return kn_add_into(r->loss_sum, loss);
 }
@@ -302,8 +338,13 @@ static kn_status run_resume(run *r, int64_t *first) {
 
 static kn_status step_run(run *r, kn_batch *b) {
     KN_SLOT(loss);
-    KN_TRY(step_batch(r, b, &loss));
-    KN_TRY(step_update(r, loss));
+    if (r->more.capture) {
+        KN_TRY(step_captured(r, b, &loss));
+    } else {
+        KN_TRY(step_batch(r, b, &loss));
+        KN_TRY(weights_update(r));
+    }
+    KN_TRY(loss_add(r, loss));
     kn_step();
     r->result.n_steps++;
     kn_epoch *epoch = &r->result.last;
@@ -378,7 +419,7 @@ static kn_status options_check(run *r, const kn_train_options *options) {
     if (!o->epochs) o->epochs = 1;
     if (!o->accumulate) o->accumulate = 1;
     if (o->more) r->more = *o->more;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 4; i++)
         if (r->more.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_train_more: reserved is not zero");
     if (o->epochs < 0 || o->accumulate < 0 || o->patience < 0)
@@ -399,6 +440,16 @@ static kn_status options_check(run *r, const kn_train_options *options) {
                        r->checkpoint.path ? r->checkpoint.path : "NULL", r->checkpoint.every,
                        r->checkpoint.keep);
     return KN_OK;
+}
+
+static kn_status capture_check(const run *r) {
+    const char *with = r->options.accumulate > 1                   ? "accumulated batches"
+                       : r->more.scale                             ? "a loss scale"
+                       : r->more.parallel                          ? "several ranks"
+                       : kn_model_kind_of(r->model)->turns != NULL ? "a model that trains in turns"
+                                                                   : NULL;
+    if (!r->more.capture || !with) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "captured steps don't go with %s", with);
 }
 
 static kn_status turns_check(const run *r) {
@@ -441,6 +492,7 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     double begin = now_seconds();
     kn_status status = options_check(&r, options);
     if (status == KN_OK) status = turns_check(&r);
+    if (status == KN_OK) status = capture_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.loss_sum);

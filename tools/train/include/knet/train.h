@@ -11,6 +11,7 @@
 #ifndef KNET_TRAIN_H
 #define KNET_TRAIN_H
 
+#include <knet/capture.h>
 #include <knet/data.h>
 #include <knet/models.h>
 #include <knet/optim.h>
@@ -58,7 +59,12 @@ typedef struct kn_train_more {
      * the same step. A run may be resumed with another number of ranks; a rank that had begun a
      * batch then repeats or leaves out less than a batch a rank. */
     kn_parallel *parallel;
-    uint64_t reserved[5]; /* zero */
+    /* Records the first steps of each shape of a batch and replays them (capture.h): the same bits.
+     * Errors of kn_train: UNSUPPORTED with accumulated batches, a loss scale, ranks, or a model
+     * that trains in turns; INVALID, with the call, for a model whose step reads data on the host.
+     */
+    kn_capture *capture;
+    uint64_t reserved[4]; /* zero */
 } kn_train_more;
 
 /* Options of kn_train; may be NULL. */
