@@ -78,7 +78,6 @@ static kn_status train_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) 
     kn__model_steps *s = ctx;
     const kn_batch b = batch_of(s, in);
     KN_TAPE();
-    KN_SCOPE("train");
     kn_tensor *l = kn_model_loss(s->model, &b);
     KN_TRY(kn_backward(l));
     KN_TRY(kn_optim_step(s->optim));
@@ -89,7 +88,6 @@ static kn_status train_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) 
 static kn_status infer_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     kn__model_steps *s = ctx;
     const kn_batch b = batch_of(s, in);
-    KN_SCOPE("infer");
     out[0] = kn_model_predict(s->model, &b);
     return kn_check();
 }
@@ -108,6 +106,7 @@ kn_status kn__model_steps_train(kn__model_steps *s) {
         KN_TRY(turns_step(s, &b));
     } else {
         KN_FRAME(.record = KN_OFF);
+        KN_SCOPE("train");
         kn_tensor *l = NULL;
         KN_TRY(step_run(&l, s, train_step, KN__STEPS_TRAIN));
         KN_TRY(kn_item(&loss, l));
@@ -118,6 +117,7 @@ kn_status kn__model_steps_train(kn__model_steps *s) {
 
 kn_status kn__model_steps_infer(kn__model_steps *s) {
     KN_FRAME(.record = KN_OFF);
+    KN_SCOPE("infer");
     kn_tensor *y = NULL;
     KN_TRY(step_run(&y, s, infer_step, KN__STEPS_INFER));
     if (kn_tensor_device(y) == kn_device_host()) return KN_OK;
