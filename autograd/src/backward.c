@@ -378,7 +378,7 @@ kn_status kn_backward(kn_tensor *loss) {
     KN_TRY(kn_check());
     KN_TRY(check_loss(loss));
     KN_SCOPE("backward");
-    KN_FRAME(.record = KN_OFF);
+    KN_FRAME(.record = KN_OFF, .autocast = KN_OFF); /* dtypes are those of forward */
     KN_TRY(kn_check());
     return backward(loss);
 }

@@ -142,7 +142,8 @@ static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_
     KN_SCOPE("weights");
     uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(set->n + 1));
     KN_TRY(kn_rng_state_set(set->rng, key, 0));
-    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
+    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF,
+             .autocast = KN_OFF);
     kn_tensor *w = initial_value(set, shape, init);
     if (!w)
         return kn_check(); /* before the frame ends: an outermost frame clears the pending error */

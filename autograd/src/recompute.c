@@ -22,6 +22,7 @@ typedef struct part {
     kn_rng *rng;
     uint64_t seed, offset;
     int n_x;
+    kn_dtype autocast; /* of the frame; 0: off */
     kn__saved x[];
 } part;
 
@@ -110,7 +111,8 @@ static kn_tensor *gradient_take(kn__back *b) {
 
 static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_tensor *leaf[INPUTS_MAX], *y = NULL;
-    kn_frame recorded = kn_frame_begin_tape(NULL, b->pass->tape);
+    kn_frame_options as_before = {.autocast = p->autocast ? (int)p->autocast : KN_OFF};
+    kn_frame recorded = kn_frame_begin_tape(&as_before, b->pass->tape);
     kn_status status = kn_check();
     if (status == KN_OK) status = leaves_make(leaf, b, p);
     uint32_t mine = kn_frame_mark();
@@ -119,7 +121,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     if (from)
         kn_frame_release_to(mine); /* nodes keep what they saved; the rest is not read again */
     if (kn__edge_node(from)) {
-        KN_FRAME(.record = KN_OFF);
+        KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
         kn__node *first = before ? before->next : b->pass->tape->first;
         kn__pass inside = *b->pass;
         inside.from = from;
@@ -204,7 +206,12 @@ static kn_status edges_find(edges *out, kn__node *first, kn_tensor *const x[], i
 static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
     part *p = calloc(1, sizeof *p + (size_t)n_x * sizeof p->x[0]);
     if (!p) return NULL;
-    *p = (part){.special = &special, .fn = fn, .ctx = ctx, .rng = rng, .n_x = n_x};
+    *p = (part){.special = &special,
+                .fn = fn,
+                .ctx = ctx,
+                .rng = rng,
+                .n_x = n_x,
+                .autocast = kn_frame_autocast()};
     for (int i = 0; i < n_x; i++)
         p->x[i] = (kn__saved){kn_tensor_retain(x[i]), x[i]->storage->version};
     return p;

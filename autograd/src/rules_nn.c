@@ -126,7 +126,8 @@ static kn_status act_back(kn__back *b, int act, int axis, bool *bias) {
                        kn_op_name(b->node->op), act);
     }
     kn_tensor *y = kn__saved_out(b, 0);
-    bool both = *bias && !b->pass->again && b->g->n;
+    bool is_real = KN_CLASS_REAL >> b->g->dtype & 1; /* the op that makes both takes no 16 bits */
+    bool both = *bias && !b->pass->again && b->g->n && is_real;
     kn_scope scope = kn__derivative_begin(KN_OP_relu, 0);
     kn_tensor *g = both ? relu_bias_back(b, y, axis) : relu_back(b, y);
     kn_scope_end(&scope);

@@ -116,6 +116,14 @@ static bool unfit(const kn_op_call *call, int i, int first) {
                            kn_dtype_name((kn_dtype)t->dtype));
 }
 
+/* Public functions check inputs before autocast does its casts; after them the frame has none. */
+static bool will_be_cast(const kn_op_call *call, unsigned mask, const kn_tensor *t) {
+    const unsigned narrow = KN_DTYPE_BIT_(KN_F32) | KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16);
+    const kn__frame *frame = kn__ops_self ? kn__ops_self->frame : NULL;
+    return frame && frame->autocast && !call->given && (mask & KN_CLASS_SAME) &&
+           (mask >> KN_F32 & 1) && (narrow >> t->dtype & 1) && (narrow >> call->dtype & 1);
+}
+
 bool kn__check_inputs(kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
     KN_ASSERT(call->n_in == info->n_in || info->flags & KN_FLAG_MANY);
@@ -133,6 +141,7 @@ bool kn__check_inputs(kn_op_call *call) {
         }
         bool fits = t->storage->device == device && (mask >> t->dtype & 1) &&
                     (!(mask & KN_CLASS_SAME) || t->dtype == call->dtype);
+        if (!fits && t->storage->device == device) fits = will_be_cast(call, mask, t);
         if (!fits) return unfit(call, i, first < 0 ? 0 : first);
     }
     return true;

@@ -164,6 +164,12 @@ static kn_status options_check(const kn_frame_options *o, const kn__frame *outer
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: fuse is %d; it must be 0, 1 or KN_OFF",
                        o->fuse);
     }
+    if (o->autocast != 0 && o->autocast != KN_OFF && o->autocast != KN_F16 &&
+        o->autocast != KN_BF16) {
+        return KN_FAIL(KN_ERR_DTYPE,
+                       "kn_frame_begin: autocast is %d; it must be KN_F16, KN_BF16, KN_OFF or 0",
+                       o->autocast);
+    }
     if (o->threads < 0) {
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: threads is %d", o->threads);
     }
@@ -233,6 +239,7 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
     }
     if (o->record == KN_OFF) frame.recording = false;
     if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden() && !self->capture;
+    if (o->autocast) frame.autocast = o->autocast == KN_OFF ? 0 : (uint8_t)o->autocast;
     frame.opens_tape = tape && tape != outer->tape;
     frame.first = self->n_owned;
     frame.serial = ++self->serial ? self->serial : ++self->serial;
@@ -330,5 +337,6 @@ kn_math_mode kn_frame_math(void) {
     const kn__frame *frame = innermost();
     return frame->serial ? frame->math : kn_math_mode_get();
 }
+kn_dtype kn_frame_autocast(void) { return (kn_dtype)innermost()->autocast; }
 void *kn_frame_tape(void) { return innermost()->tape; }
 bool kn_frame_recording(void) { return innermost()->recording; }

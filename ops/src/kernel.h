@@ -190,6 +190,11 @@ KN_API kn_status kn__work(void **out, kn_op_call *call, size_t size_bytes);
 /* Frees all pieces but the first `keep` ones earlier: for kernels that work in rounds. */
 KN_API void kn__work_end(kn_op_call *call, int keep);
 
+/* For kernels that know f32 and f64 alone: runs the kernel on f32 copies of a call's f16 or bf16
+ * tensors, and rounds the results. Where it pays, kernels do without: they read 16 bits. */
+KN_API kn_status kn__widened(kn_op_call *call, kn_kernel_fn kernel);
+static inline bool kn__is_half(unsigned dtype) { return dtype == KN_F16 || dtype == KN_BF16; }
+
 /* What truncated_normal's kernels get. */
 KN_API kn_truncated kn__truncated_of(const kn_attr_truncated *attr);
 

@@ -470,6 +470,9 @@ kn_tensor *kn_op_run(kn_op_call *call) {
         kn_error_op(info->name);
         return NULL;
     }
+    if (__builtin_expect(self->frame->autocast, 0) && !call->loose && !call->edge) {
+        return kn__run_autocast(self, call);
+    }
     bool wants_grad = false;
     if (!call->loose && !check(call, info, &wants_grad)) return NULL;
     if (__builtin_expect(!call->device, 0)) call->device = self->frame->device;
@@ -509,7 +512,7 @@ static inline __attribute__((always_inline)) kn_tensor *run_row(kn_op op, kn_ten
     kn__ops_thread *self = kn__ops_self;
     const kn_op_info *info = info_of(op);
     if (__builtin_expect(!self || !self->frame || kn_pending() || !info->uniform ||
-                             self->frame->fuse || self->pending,
+                             self->frame->fuse || self->frame->autocast || self->pending,
                          0)) {
         return kn_op_call_run(op, attr, in, n_in);
     }

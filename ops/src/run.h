@@ -62,6 +62,10 @@ kn_tensor *kn__op_same(kn_tensor *x);
 kn_tensor *kn__constant_like(const kn_tensor *x, double value);
 /* The terms of a loss, joined. NULL where they are. */
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how);
+/* kn_op_run in a frame with .autocast: first casts the inputs as the op wants them. */
+kn_tensor *kn__autocast_run(kn__ops_thread *self, kn_op_call *call);
+/* The same, in table.c: for run.c, which the function itself calls. */
+extern kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call);
 /* Runs a call that writes into its own argument t. */
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t);
 /* For rows: kn_op_run with infer inlined and the number of inputs known. */

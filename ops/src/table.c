@@ -178,7 +178,9 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
                        .out = {KN_BOOL},                                                           \
                        .in = {CLASS(x)},                                                           \
                        .in_name = {NAME(x)}},
-#define KN_FLAGS_(flags) KN_FLAG_##flags
+/* for joined flags: the first one is pasted */
+#define LOW KN_FLAG_LOW
+#define WIDE KN_FLAG_WIDE
 #define NEEDS_OUT_NEEDS(...) NEEDS_OUT_(__VA_ARGS__, 0, 0, 0, 0, 0)
 #define NEEDS_OUT_(a, b, c, d, e, ...) (((a) | (b) | (c) | (d) | (e)) >> KN_NEED_OUT)
 #define KN_OP(name_, in_, out_, attr_, infer_, kernel_, rule_, needs_, flags_)                     \
@@ -187,7 +189,7 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
                        .host = kn__host_##kernel_,                                                 \
                        .n_in = COUNT_##in_,                                                        \
                        .n_out = COUNT_##out_,                                                      \
-                       .flags = KN_FLAGS_(flags_),                                                 \
+                       .flags = KN_FLAG_##flags_,                                                  \
                        .attr_bytes = sizeof(kn_attr_##attr_),                                      \
                        .out = DTYPES_##out_,                                                       \
                        .out_needs = NEEDS_OUT_##needs_,                                            \
@@ -239,6 +241,10 @@ const kn_op_needs kn_op_needs_table[KN_OP_COUNT] = {
     [KN_OP_##name] = {.first = LIST_##needs, .n_first = COUNT_##needs},
 #include <knet/ops.def>
 };
+
+/* --- detours of calls --- */
+
+kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call) = kn__autocast_run;
 
 /* --- devices --- */
 

@@ -22,8 +22,9 @@ typedef struct kn__frame {
     int threads;
     kn_math_mode math;
     bool recording;
-    bool opens_tape; /* the tape ends with this frame */
-    bool fuse;       /* pointwise results are put off: fuse.h */
+    bool opens_tape;  /* the tape ends with this frame */
+    bool fuse;        /* pointwise results are put off: fuse.h */
+    uint8_t autocast; /* KN_F16 or KN_BF16: autocast.c; 0: off */
 } kn__frame;
 
 enum { KN__THREAD_EVENTS = 16 };

@@ -8,6 +8,7 @@
 
 static int fail_at, n_allocs; /* fail_at 0: never */
 static bool once;
+static int autocast; /* of the steps */
 
 KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
     typedef kn_status (*alloc_fn)(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream);
@@ -25,7 +26,7 @@ KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_strea
 
 /* *trained: backward succeeded, so only the optimiser's step is left to do. */
 static kn_status two_parts(net *n, int step, double *loss, bool *trained) {
-    KN_TAPE();
+    KN_TAPE(.autocast = autocast);
     KN_TRY(kn_check());
     kn_tensor *l = net_loss(n, step);
     KN_TRY(kn_backward(l));
@@ -98,6 +99,16 @@ static void every_allocation_may_fail_for_good(void **state) {
     (void)state;
     once = false;
     fail_everywhere();
+}
+
+static void every_allocation_of_mixed_precision_may_fail(void **state) {
+    (void)state;
+    autocast = KN_BF16;
+    once = true;
+    fail_everywhere();
+    once = false;
+    fail_everywhere();
+    autocast = 0;
 }
 
 /* Gradients of a failed backward are void, also when they were added to earlier ones. */
@@ -180,6 +191,7 @@ static void gradients_that_fail_leak_nothing(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_allocation_may_fail_once),
                      OPS_TEST(every_allocation_may_fail_for_good),
+                     OPS_TEST(every_allocation_of_mixed_precision_may_fail),
                      OPS_TEST(a_failed_backward_leaves_zero_gradients),
                      OPS_TEST(gradients_that_fail_leak_nothing));
 }

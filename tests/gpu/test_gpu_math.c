@@ -53,11 +53,11 @@ static double *read_f64(kn_tensor *t, size_t *n) {
 
 /* The layer's output and the gradients of its inputs. */
 static void run(double *out[RESULTS], size_t n[RESULTS], const layer *l, kn_device *device,
-                kn_dtype dtype, int math) {
+                kn_dtype dtype, int math, int autocast) {
     kn_rng *rng = NULL;
     kn_tensor *grads[2];
     assert_ok(kn_rng_create(&rng, 11));
-    KN_TAPE(.device = device, .dtype = dtype, .math = math);
+    KN_TAPE(.device = device, .dtype = dtype, .math = math, .autocast = autocast);
     kn_tensor *in[2] = {kn_watch(values(l->x, rng, dtype)), kn_watch(values(l->w, rng, dtype))};
     kn_tensor *y = l->run(in[0], in[1]);
     kn_tensor *dy = values(kn_tensor_shape(y), rng, dtype);
@@ -77,17 +77,19 @@ static double nmse(const double *a, const double *b, size_t n) {
     return error / scale;
 }
 
-static void assert_errors(int math, double most) {
+static void assert_errors(int math, int autocast, double most) {
     static const char *const names[RESULTS] = {"y", "dx", "dw"};
     for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
         double *got[RESULTS], *want[RESULTS];
         size_t n[RESULTS];
-        run(want, n, &layers[k], kn_device_host(), KN_F64, KN_MATH_STRICT);
-        run(got, n, &layers[k], gpu, KN_F32, math);
+        run(want, n, &layers[k], kn_device_host(), KN_F64, KN_MATH_STRICT, KN_OFF);
+        run(got, n, &layers[k], gpu, KN_F32, math, autocast);
         for (int i = 0; i < RESULTS; i++) {
             double error = nmse(got[i], want[i], n[i]);
             print_message("%s %s in %s: squared error %.1e\n", layers[k].name, names[i],
-                          kn_math_mode_name((kn_math_mode)math), error);
+                          autocast == KN_OFF ? kn_math_mode_name((kn_math_mode)math)
+                                             : kn_dtype_name((kn_dtype)autocast),
+                          error);
             assert_true(error <= most);
             free(got[i]);
             free(want[i]);
@@ -98,22 +100,29 @@ static void assert_errors(int math, double most) {
 /* TF32 alone would give 1e-7. */
 static void strict_products_do_not_round_their_factors(void **state) {
     (void)state;
-    assert_errors(KN_MATH_STRICT, 1e-10);
+    assert_errors(KN_MATH_STRICT, KN_OFF, 1e-10);
 }
 
 static void tf32_rounds_factors_to_ten_bits(void **state) {
     (void)state;
-    assert_errors(KN_MATH_TF32, 1e-6);
+    assert_errors(KN_MATH_TF32, KN_OFF, 1e-6);
 }
 
 static void bf16_rounds_factors_to_seven_bits(void **state) {
     (void)state;
-    assert_errors(KN_MATH_BF16, 1e-4);
+    assert_errors(KN_MATH_BF16, KN_OFF, 1e-4);
+}
+
+/* Factors and results are rounded to 10 and 7 bits; sums of products are not. */
+static void mixed_precision_sums_in_f32(void **state) {
+    (void)state;
+    assert_errors(KN_MATH_STRICT, KN_F16, 2e-6);
+    assert_errors(KN_MATH_STRICT, KN_BF16, 1e-4);
 }
 
 int main(void) {
     gpu = gpu_get();
     return RUN_TESTS(TEST(strict_products_do_not_round_their_factors),
-                     TEST(tf32_rounds_factors_to_ten_bits),
-                     TEST(bf16_rounds_factors_to_seven_bits));
+                     TEST(tf32_rounds_factors_to_ten_bits), TEST(bf16_rounds_factors_to_seven_bits),
+                     TEST(mixed_precision_sums_in_f32));
 }

@@ -26,7 +26,7 @@ static struct {
     } calls[FUNCTIONS_MAX];
     const char *fail_function;
     int fail_in, fail_times, fail_error;
-    int compute_type, epilogue, n_descriptors;
+    int compute_type, epilogue, matrix_type, n_descriptors;
     int n_chains;
 } fake_gpu;
 
@@ -204,7 +204,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static void note_product(cublasLtMatmulDesc_t product) {
+static void note_product(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a) {
+    cudaDataType_t matrix_type = CUDA_R_32F;
     cublasComputeType_t compute_type = CUBLAS_COMPUTE_32F;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     size_t n = 0;
@@ -212,7 +213,10 @@ static void note_product(cublasLtMatmulDesc_t product) {
                                    sizeof compute_type, &n);
     cublasLtMatmulDescGetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                    sizeof epilogue, &n);
+    cublasLtMatrixLayoutGetAttribute(a, CUBLASLT_MATRIX_LAYOUT_TYPE, &matrix_type,
+                                     sizeof matrix_type, &n);
     fake_gpu.compute_type = compute_type, fake_gpu.epilogue = epilogue;
+    fake_gpu.matrix_type = matrix_type;
 }
 
 FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
@@ -247,7 +251,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t product,
                               size_t workspace_bytes, cudaStream_t stream) {
     (void)lt, (void)alpha, (void)a, (void)a_d, (void)b, (void)b_d, (void)beta, (void)c, (void)c_d;
     (void)d, (void)d_d, (void)algo, (void)workspace, (void)workspace_bytes, (void)stream;
-    note_product(product);
+    note_product(product, a_d);
     BEGIN_OF(cublasStatus_t);
     count(&fake_gpu.counts.n_products);
     return CUBLAS_STATUS_SUCCESS;
@@ -549,5 +553,6 @@ void fake_gpu_fail(const char *function, int nth, int n_times, int error) {
 }
 
 int fake_gpu_compute_type(void) { return fake_gpu.compute_type; }
+int fake_gpu_matrix_type(void) { return fake_gpu.matrix_type; }
 int fake_gpu_epilogue(void) { return fake_gpu.epilogue; }
 int fake_gpu_descriptors(void) { return fake_gpu.n_descriptors; }

@@ -37,9 +37,11 @@ FAKE_API void fake_gpu_reset(void);
  * a code of its library. Only for functions that return a status. */
 FAKE_API void fake_gpu_fail(const char *function, int nth, int n_times, int error);
 
-/* The last product: its compute type and epilogue (cublasComputeType_t, cublasLtEpilogue_t). */
+/* The last product: its compute type, epilogue and the type of its first matrix
+ * (cublasComputeType_t, cublasLtEpilogue_t, cudaDataType_t). */
 FAKE_API int fake_gpu_compute_type(void);
 FAKE_API int fake_gpu_epilogue(void);
+FAKE_API int fake_gpu_matrix_type(void);
 /* Whether cuDNN says that biases of recurrent networks lie elsewhere than they do. */
 FAKE_API void fake_gpu_misplace(bool on);
 /* cuDNN's descriptors that exist. */

@@ -277,6 +277,58 @@ static void a_stream_is_set_once(void **state) {
     kn_stream_destroy(gpu, other);
 }
 
+/* --- mixed precision --- */
+
+static void products_of_16_bits_sum_in_f32(void **state) {
+    (void)state;
+    static const int types[][2] = {{KN_F16, CUDA_R_16F}, {KN_BF16, CUDA_R_16BF}};
+    KN_FRAME(.device = gpu);
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.autocast = types[i][0]);
+        fake_gpu_reset();
+        kn_tensor *y = new_linear();
+        assert_int_equal(kn_tensor_dtype(y), types[i][0]);
+        assert_int_equal(fake_gpu_count().n_products, 1);
+        assert_int_equal(fake_gpu_matrix_type(), types[i][1]);
+        assert_int_equal(fake_gpu_compute_type(), CUBLAS_COMPUTE_32F);
+        assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_BIAS);
+        assert_int_equal(fake_gpu_kernels("cast"), 3); /* x, w, b */
+    }
+}
+
+static void an_activation_of_16_bits_stays_one(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu, .autocast = KN_BF16);
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(new_size(), 3, 3, 3));
+    kn_tensor *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0]));
+    fake_gpu_reset();
+    kn_tensor *y = kn_maxpool(kn_relu(kn_conv(x, w, b, NULL)), KN_SHAPE(2, 2), NULL);
+    assert_int_equal(kn_tensor_dtype(y), KN_BF16);
+    assert_int_equal(fake_gpu_count().n_convolutions, 1);
+    assert_int_equal(fake_gpu_kernels("cast"), 3);
+    assert_int_equal(fake_gpu_kernels("bias_act"), 1);
+    assert_int_equal(fake_gpu_kernels("maxpool"), 1);
+}
+
+/* cuDNN finalises six descriptors of a graph; then its heuristics know nothing of it, twice. */
+static void a_convolution_without_an_engine_of_16_bits_runs_in_f32(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    convolve(new_size()); /* describes the device */
+    kn_tensor *x = kn_cast(kn_ones(KN_SHAPE(2, 3, 8, 8)), KN_F16);
+    kn_tensor *w = kn_cast(kn_ones(KN_SHAPE(new_size(), 3, 3, 3)), KN_F16);
+    for (int again = 0; again < 2; again++) {
+        fake_gpu_reset();
+        if (!again) fake_gpu_fail("cudnnBackendFinalize", 7, 2, CUDNN_STATUS_NOT_SUPPORTED);
+        kn_tensor *y = kn_conv(x, w, KN_NONE, NULL);
+        assert_ok(kn_check());
+        assert_int_equal(kn_tensor_dtype(y), KN_F16);
+        assert_int_equal(fake_gpu_count().n_convolutions, 1);
+        assert_int_equal(fake_gpu_kernels("cast"), 3);                          /* x, w, y */
+        if (again) assert_true(fake_gpu_calls("cudnnBackendSetAttribute") < 5); /* no new plan */
+    }
+}
+
 /* --- recurrent networks --- */
 
 static kn_tensor *network(int64_t hidden, double dropout, kn_rng *rng) {
@@ -431,6 +483,8 @@ int main(void) {
         CALLS_TEST(a_mode_that_cublaslt_refuses_becomes_strict),
         CALLS_TEST(each_mode_has_plans_of_its_own),
         CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
+        CALLS_TEST(products_of_16_bits_sum_in_f32), CALLS_TEST(an_activation_of_16_bits_stays_one),
+        CALLS_TEST(a_convolution_without_an_engine_of_16_bits_runs_in_f32),
         CALLS_TEST(a_plan_keeps_two_descriptors), CALLS_TEST(a_plan_that_fails_keeps_no_descriptor),
         CALLS_TEST(a_stream_is_set_once),
         CALLS_TEST(a_network_is_one_call_and_its_kind_is_described_once),

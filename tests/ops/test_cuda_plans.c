@@ -97,6 +97,43 @@ static void every_convolution_finds_an_engine(void **state) {
     assert_int_equal(n_failed, 0);
 }
 
+/* In the child: how many kinds of the case's convolution have an engine of 16 bits; those that have
+ * none must be refused as such, for f32's engine takes their place. -1: another error. */
+static int count_halves(const plan_case *c, kn_dtype dtype) {
+    cudnnBackendDescriptor_t device = NULL;
+    int n = 0;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    if (status < 0) return -1;
+    for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT; kind++) {
+        kn__conv_key key = key_of(c, (kn__conv_kind)kind, dtype);
+        kn__conv_plan *plan = NULL;
+        key.alignment_bytes = 16;
+        status = kn__conv_plan_create(&plan, &key, device);
+        if (status < 0 && status != KN_ERR_UNSUPPORTED) return -1;
+        n += status == KN_OK;
+        kn__conv_plan_destroy(plan);
+    }
+    return n;
+}
+
+static void convolutions_of_16_bits_have_engines_or_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int dtype = KN_F16; dtype <= KN_BF16; dtype++) {
+            fflush(NULL);
+            pid_t child = fork();
+            assert_true(child >= 0);
+            if (child == 0) _exit(count_halves(&cases[i], (kn_dtype)dtype));
+            int result = 0;
+            assert_int_equal(waitpid(child, &result, 0), child);
+            int n = WIFEXITED(result) ? (int8_t)WEXITSTATUS(result) : -1;
+            if (has_tf32 < 0)
+                assert_true(n >= 0);
+            else
+                assert_int_equal(n, dtype == KN_F16 || has_tf32 ? 3 : 0);
+        }
+}
+
 /* In the child: makes plans of LeNet's second layer for N batch sizes after one that loads what all
  * share; 0 when each keeps less than the limit. */
 static int weigh_plans(void) {
@@ -244,7 +281,9 @@ int main(int argc, char **argv) {
     }
     if (argc > 2) has_tf32 = strcmp(argv[2], "tf32") == 0;
     return RUN_TESTS(
-        TEST(every_convolution_finds_an_engine), TEST(strict_and_f64_plans_round_nothing),
+        TEST(every_convolution_finds_an_engine),
+        TEST(convolutions_of_16_bits_have_engines_or_are_refused),
+        TEST(strict_and_f64_plans_round_nothing),
         TEST(tf32_plans_use_tensor_cores_where_there_are_any), TEST(a_plan_keeps_less_than_128_kib),
         TEST(a_malformed_description_is_an_error), TEST(an_impossible_convolution_is_an_error));
 }

@@ -124,6 +124,30 @@ static void an_epoch_lowers_the_loss_and_a_file_keeps_the_model(void **state) {
     }
 }
 
+/* Some batches in mixed precision: losses near those of f32, and falling as they do. */
+static void models_learn_in_mixed_precision(void **state) {
+    (void)state;
+    trained t, mixed;
+    for (int i = 0; trained_init(&t, i, 1); i++) {
+        trained_init(&mixed, i, 1);
+        kn_train_result results[2];
+        kn_test_result before[2];
+        assert_ok(kn_test(&before[0], t.model, t.test));
+        kn_loader_take(t.train, 40);
+        assert_ok(kn_train(&results[0], sizeof *results, t.model, t.optim, t.train, t.test, NULL));
+        KN_FRAME(.autocast = KN_BF16);
+        assert_ok(kn_test(&before[1], mixed.model, mixed.test));
+        kn_loader_take(mixed.train, 40);
+        assert_ok(kn_train(&results[1], sizeof *results, mixed.model, mixed.optim, mixed.train,
+                           mixed.test, NULL));
+        assert_true(before[1].loss != before[0].loss || strcmp(t.small.kind.name, "linear"));
+        assert_close(before[1].loss, before[0].loss, 1e-3, 0);
+        assert_close(results[1].last.test_loss, results[0].last.test_loss, 0.1, 0.02);
+        trained_release(&t);
+        trained_release(&mixed);
+    }
+}
+
 /* --- optimisers, data --- */
 
 static void the_optimiser_of_the_record_steps(void **state) {
@@ -183,7 +207,7 @@ static void a_text_makes_samples_of_both_splits(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(parameters_are_as_many_as_published),
                      TEST(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
-                     TEST(the_optimiser_of_the_record_steps),
+                     TEST(models_learn_in_mixed_precision), TEST(the_optimiser_of_the_record_steps),
                      TEST(a_kind_without_facts_makes_no_data),
                      TEST(a_text_makes_samples_of_both_splits));
 }

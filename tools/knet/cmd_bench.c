@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "model_data.h"
 #include "model_steps.h"
 #include "output.h"
 #include "units.h"
@@ -28,7 +29,8 @@ static const kn__opt table[] = {
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
      .help = "where to compute", .remark = "cpu, cuda or cuda:N"},
     {"dtype", KN__OPT_CHOICE, AT(dtype), .value_name = "TYPE", .choices = dtype_names,
-     .initial = "f32", .help = "type of the parameters"},
+     .initial = "f32", .help = "type of the parameters",
+     .remark = "f16, bf16: mixed precision, f32 parameters and 16-bit activations"},
     {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
      .help = "threads of the CPU"},
     {"frozen", KN__OPT_FLAG, AT(frozen),
@@ -139,7 +141,7 @@ static kn_status bench(result *r) {
     KN_FRAME(.device = r->device, .threads = (int)o->threads, .record = KN_OFF);
     kn_status status = kn_check();
     kn_dtype dtype = strcmp(o->dtype, "f64") == 0 ? KN_F64 : KN_F32;
-    KN_FRAME(.dtype = dtype);
+    KN_FRAME(.dtype = dtype, .autocast = kn__autocast_find(o->dtype));
     if (status == KN_OK) status = kn__model_steps_open(&steps, o->model[0], o->batch, dtype);
     if (status == KN_OK) {
         r->n = steps.n;
@@ -169,9 +171,6 @@ static int run(void *options_of) {
     result r = {.options = o};
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage("device sim computes nothing; use cpu, cuda or cuda:N");
-    if (strcmp(o->dtype, "f16") == 0 || strcmp(o->dtype, "bf16") == 0)
-        return kn__fail_usage("%s is a type of storage; parameters and steps are in f32 or f64",
-                              o->dtype);
     r.report = kn__output_begin(&o->common);
     kn_status status = kn_device_find(&r.device, o->device);
     int exit_code = status < 0 ? KN__EXIT_USAGE : KN__EXIT_OK;

@@ -19,8 +19,8 @@
 typedef struct options {
     kn__common common;
     const char *model[2];
-    const char *optimizer, *device, *math, *data_dir, *checkpoint, *metrics, *tensorboard, *curves,
-        *find_rate;
+    const char *optimizer, *device, *math, *dtype, *data_dir, *checkpoint, *metrics, *tensorboard,
+        *curves, *find_rate;
     int64_t epochs, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;
@@ -75,6 +75,8 @@ static const char *const optimizer_names[] = {"sgd", "momentum", "adam", "record
 
 static const char *const math_names[] = {"strict", "tf32", "bf16", NULL};
 
+static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
+
 static kn_math_mode math_find(const char *name) {
     kn_math_mode mode = KN_MATH_STRICT;
     while (strcmp(kn_math_mode_name(mode), name) != 0) mode++; /* the parser let no other through */
@@ -108,6 +110,9 @@ static const kn__opt table[] = {
     {"math", KN__OPT_CHOICE, AT(math), .value_name = "MODE", .choices = math_names,
      .initial = "strict", .help = "arithmetic of products on a GPU",
      .remark = "tf32 and bf16 need --device cuda"},
+    {"dtype", KN__OPT_CHOICE, AT(dtype), .value_name = "TYPE", .choices = dtype_names,
+     .initial = "f32", .help = "mixed precision: activations of 16 bits, weights of f32",
+     .remark = "f16 scales the loss, as --loss-scale does"},
     {"data", KN__OPT_FOLDER, AT(data_dir), .value_name = "DIR", .not_with = "synthetic",
      .initial_shown = "/usr/share/datasets/fashion-mnist, of text models a licence",
      .help = "folder of images, or the model's text or reviews",
@@ -246,7 +251,8 @@ static kn_status session_open(session *s) {
     KN_TRY(model_open(s));
     KN_TRY(parallel_open(s));
     if (s->options.ema > 0) KN_TRY(kn_ema_create(&s->ema, s->params, s->options.ema));
-    if (s->options.scale) KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
+    if (s->options.scale || kn__autocast_find(s->options.dtype) == KN_F16)
+        KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
     if (s->options.capture) KN_TRY(kn_capture_create(&s->capture, NULL));
     s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
     return s->epochs ? KN_OK
@@ -359,12 +365,13 @@ static kn_status session_train(session *s) {
     if (!o->quiet)
         kn__output_line(&s->report,
                         "%s: %s parameters; %s %s, %s batches of %" PRId64
-                        "; %s, rate %g; %s%s, %d thread%s%s%s\n",
+                        "; %s, rate %g; %s%s, %d thread%s%s%s%s%s\n",
                         o->model[0], params, images, kn__model_samples(o->model[0]), batches,
                         o->batch, o->optimizer, o->lr, ranks, kn_device_name(s->device),
                         kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
-                        kn_frame_math() == KN_MATH_STRICT ? "" : o->math);
+                        kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
+                        kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
     int64_t n_steps = (kn_loader_batches(s->train) + o->accumulate - 1) / o->accumulate;
     s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : stderr, o->epochs * n_steps);
     char batch[24];
@@ -428,9 +435,10 @@ static void result_json(session *s, const char *status, const char *message) {
         out,
         ",\"images\":%" PRId64 ",\"ranks\":%d,\"batch\":%" PRId64
         ",\"optimizer\":\"%s\",\"lr\":%.17g"
-        ",\"seed\":%" PRIu64 ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"epochs\":[",
+        ",\"seed\":%" PRIu64
+        ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"dtype\":\"%s\",\"epochs\":[",
         kn_loader_images(s->train), s->comm ? kn_comm_size(s->comm) : 1, o->batch, o->optimizer,
-        o->lr, o->seed, kn_device_name(s->device), kn_frame_threads(), o->math);
+        o->lr, o->seed, kn_device_name(s->device), kn_frame_threads(), o->math, o->dtype);
     epochs_json(s, out);
     kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
                     s->result.n_steps, s->result.resumed, s->result.seconds);
@@ -526,7 +534,8 @@ static int ranks_open(session *s) {
 
 static int session_run(session *s) {
     KN_FRAME(.device = s->device, .threads = (int)s->options.threads,
-             .math = (int)math_find(s->options.math));
+             .math = (int)math_find(s->options.math),
+             .autocast = kn__autocast_find(s->options.dtype));
     kn_status status = kn_check();
     if (status == KN_OK) status = rate_find(s);
     if (status == KN_OK) status = session_open(s);

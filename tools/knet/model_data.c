@@ -29,3 +29,8 @@ const char *kn__model_samples(const char *model) {
     const kn_model_facts *facts = kn_model_kind_find(model)->facts;
     return facts->x.n_dims == 3 && facts->n_classes ? "images" : "samples";
 }
+
+int kn__autocast_find(const char *dtype) {
+    if (strcmp(dtype, "f16") == 0) return KN_F16;
+    return strcmp(dtype, "bf16") == 0 ? KN_BF16 : 0;
+}

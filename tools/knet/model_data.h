@@ -13,5 +13,7 @@ const char *kn__model_path(const char *model);
 int64_t kn__model_batch(const char *model);
 /* What its samples are called: "images", "samples". */
 const char *kn__model_samples(const char *model);
+/* The .autocast of a frame for --dtype; 0: none. */
+int kn__autocast_find(const char *dtype);
 
 #endif

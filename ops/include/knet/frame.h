@@ -1,11 +1,11 @@
 /* Frames own tensors, and set the device, dtype and threads of new ones.
  *
- * A frame has a device, pool, stream, dtype, recording, threads and math mode. It inherits those
- * that its options leave zero from the frame around it. Defaults of the outermost frame: the host,
- * the device's pool, f32, the process's math mode. The end of a frame ends every frame and tape
- * opened inside it, but no scope of the timer; ending it twice is allowed. If an error is still
- * pending when the thread's outermost frame ends, the frame logs and clears it, so that the next
- * request starts without it.
+ * A frame has a device, pool, stream, dtype, recording, threads, math mode and autocast. It
+ * inherits those that its options leave zero from the frame around it. Defaults of the outermost
+ * frame: the host, the device's pool, f32, the process's math mode. The end of a frame ends every
+ * frame and tape opened inside it, but no scope of the timer; ending it twice is allowed. If an
+ * error is still pending when the thread's outermost frame ends, the frame logs and clears it, so
+ * that the next request starts without it.
  *
  *     KN_FRAME(.device = gpu);
  *     kn_tensor *noise = kn_normal(KN_SHAPE(64, 100), 0, 1, rng);   // on gpu
@@ -39,6 +39,16 @@ typedef struct kn_frame {
  */
 typedef enum kn_math_mode { KN_MATH_STRICT = 1, KN_MATH_TF32, KN_MATH_BF16 } kn_math_mode;
 
+/* Mixed precision (Micikevicius et al. 2018): in frames with .autocast, kn_linear, kn_matmul and
+ * convolutions cast f32 inputs to the 16-bit dtype, so that their results and what follows by
+ * pointwise ops, norms, pooling and movement take 16 bits. Sums over axes, and ops that take f32
+ * alone (softmax, losses, recurrent layers, attention, dropout), cast 16-bit inputs to f32; so do
+ * ops of inputs of both. Norms compute in f32. Parameters stay f32, and the gradient of a cast
+ * casts back: kn_backward adds it to them in f32. Backward computes in the dtypes of forward. With
+ * KN_F16 small gradients become zero without kn_loss_scale_apply; KN_BF16 has the range of f32. On
+ * CUDA the products run on tensor cores; the host computes them in f32, and is slower with autocast
+ * than without. f64 inputs are left alone. */
+
 /* Options of kn_frame_begin and kn_tape_begin; zero means the frame around it. */
 typedef struct kn_frame_options {
     kn_device *device; /* of new tensors */
@@ -52,6 +62,7 @@ typedef struct kn_frame_options {
     int fuse;          /* 1: compute chains of pointwise ops together, when a result is first read
                         * (host and CUDA); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1;
                         * KNET_FUSE=0 forbids it */
+    int autocast;      /* KN_F16 or KN_BF16: mixed precision, as below; KN_OFF: not; 0: inherit */
     uint64_t reserved[3]; /* zero */
 } kn_frame_options;
 
@@ -72,6 +83,7 @@ KN_API kn_pool *kn_frame_pool(void);
 KN_API kn_dtype kn_frame_dtype(void);
 KN_API int kn_frame_threads(void);
 KN_API kn_math_mode kn_frame_math(void);
+KN_API kn_dtype kn_frame_autocast(void); /* KN_F16 or KN_BF16; 0: off */
 
 /* The process's math mode: the default of outermost frames that are opened from now on. Any thread.
  * Errors: INVALID for an unknown mode. */

@@ -377,9 +377,11 @@ enum { /* what an input may be: dtypes, and two bits more */
 };
 enum {
     KN_FLAG_0 = 0,
-    KN_FLAG_ACC = 1,  /* its kernels can add to result 0 (rows' backs: to every result) */
-    KN_FLAG_MANY = 2, /* any number of inputs, all like the one of its line */
-    KN_FLAG_LOSS = 4, /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
+    KN_FLAG_ACC = 1,   /* its kernels can add to result 0 (rows' backs: to every result) */
+    KN_FLAG_MANY = 2,  /* any number of inputs, all like the one of its line */
+    KN_FLAG_LOW = 8,   /* a product: takes 16-bit inputs in frames with .autocast */
+    KN_FLAG_WIDE = 16, /* a sum: takes f32 inputs there */
+    KN_FLAG_LOSS = 4,  /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
 };
 enum {              /* a result's dtype: one of kn_dtype, or */
        KN_OUT_T = 0 /* the call's, which infer may change */

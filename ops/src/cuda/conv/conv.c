@@ -110,12 +110,24 @@ static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_
     return key;
 }
 
+/* Says, for the next calls too, that there is no engine of 16 bits. */
+static kn_status no_plan(kn__conv_plan **out, const kn__conv_key *key) {
+    kn__conv_plan *p = calloc(1, sizeof *p);
+    if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a convolution plan");
+    p->key = *key;
+    *out = p;
+    return KN_OK;
+}
+
 static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
     kn__conv_plan *p = (kn__conv_plan *)(void *)kn__cache_get(&plans, key);
     if (!p) {
         cudnnBackendDescriptor_t device = NULL;
         KN_TRY(device_description(&device, key->gpu));
-        KN_TRY(kn__conv_plan_create(&p, key, device));
+        kn_status status = kn__conv_plan_create(&p, key, device);
+        if (status == KN_ERR_UNSUPPORTED && kn__is_half((unsigned)key->dtype))
+            status = no_plan(&p, key);
+        KN_TRY(status);
         p = (kn__conv_plan *)(void *)kn__cache_put(&plans, &p->cached);
     }
     *out = p;
@@ -145,12 +157,18 @@ static kn_status run_planned(kn_op_call *call, kn__conv_plan *p, void *x, void *
     return status;
 }
 
+static kn_status run_forward(kn_op_call *call);
+
 static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, const kn_tensor *w,
                      const kn_tensor *y) {
     kn__conv_key key = key_of(call, kind, x, w, y);
     kn__conv_plan *p = NULL;
+    static const kn_kernel_fn kernel[] = {[KN__CONV_FORWARD] = run_forward,
+                                          [KN__CONV_DATA] = kn__cuda_conv_data,
+                                          [KN__CONV_WEIGHT] = kn__cuda_conv_weight};
     KN_TRY(plan_of(&p, &key));
-    kn_status status = run_planned(call, p, x->data, w->data, y->data);
+    kn_status status =
+        p->plan ? run_planned(call, p, x->data, w->data, y->data) : kn__widened(call, kernel[kind]);
     kn__cache_release(&plans, &p->cached);
     return status;
 }
@@ -175,10 +193,14 @@ static kn_status finish(const kn_op_call *call) {
     return act == KN_ACT_GELU ? kn__activate(call, act) : KN_OK;
 }
 
-/* Where an input is empty nothing is summed over: zeros. */
-kn_status kn__cuda_conv(kn_op_call *call) {
+/* Without what follows it. Where an input is empty nothing is summed over: zeros. */
+static kn_status run_forward(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1];
-    KN_TRY(x->n && w->n ? run(call, KN__CONV_FORWARD, x, w, call->out[0]) : kn__zeros(call, 0));
+    return x->n && w->n ? run(call, KN__CONV_FORWARD, x, w, call->out[0]) : kn__zeros(call, 0);
+}
+
+kn_status kn__cuda_conv(kn_op_call *call) {
+    KN_TRY(run_forward(call));
     return finish(call);
 }
 

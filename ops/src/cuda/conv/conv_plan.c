@@ -69,6 +69,20 @@ static kn_status set_factor(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
 static kn_status finish(cudnnBackendDescriptor_t d) { return KN__CUDNN(cudnnBackendFinalize, d); }
 
 static cudnnDataType_t type_of(const kn__conv_key *key) {
+    switch (key->dtype) {
+        case KN_F64:
+            return CUDNN_DATA_DOUBLE;
+        case KN_F16:
+            return CUDNN_DATA_HALF;
+        case KN_BF16:
+            return CUDNN_DATA_BFLOAT16;
+        default:
+            return CUDNN_DATA_FLOAT;
+    }
+}
+
+/* Of sums: f32 for 16-bit images. */
+static cudnnDataType_t compute_type_of(const kn__conv_key *key) {
     return key->dtype == KN_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
 }
 
@@ -118,7 +132,7 @@ static kn_status make_tensor(cudnnBackendDescriptor_t *out, builder *p, int64_t 
 static kn_status make_convolution(cudnnBackendDescriptor_t *out, builder *p) {
     const kn__conv_key *key = p->key;
     int64_t n = key->n_spatial;
-    cudnnDataType_t type = type_of(key);
+    cudnnDataType_t type = compute_type_of(key);
     cudnnConvolutionMode_t mode = key->flip ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION;
     KN_TRY(make(out, p, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR));
     KN_TRY(set_int64(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, n));
@@ -384,6 +398,6 @@ kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, 
 void kn__conv_plan_destroy(kn__conv_plan *p) {
     if (!p) return;
     pack_destroy(atomic_load_explicit(&p->spare, memory_order_acquire));
-    destroy(p->plan);
+    if (p->plan) destroy(p->plan);
     free(p);
 }

@@ -5,6 +5,8 @@
  * Of cuDNN's engines only those are taken that give the same bits each time, need no compiler at
  * run time, and compute in full precision or, where the mode allows that, in TF32. No engine that
  * cuDNN offers for f32 computes in bf16; those that round to f16 overflow, and are left out.
+ * Convolutions of f16 and bf16 sum in f32; those that have no engine are computed by that of f32,
+ * on copies.
  */
 #ifndef KN_CUDA_CONV_PLAN_H
 #define KN_CUDA_CONV_PLAN_H
@@ -34,7 +36,7 @@ typedef struct kn__conv_key {
 typedef struct kn__conv_plan {
     kn__cached cached;
     kn__conv_key key;
-    cudnnBackendDescriptor_t plan; /* the one descriptor that is kept */
+    cudnnBackendDescriptor_t plan; /* the one descriptor that is kept; NULL: f32's runs instead */
     size_t workspace_bytes;
     bool tf32;                             /* factors are rounded to TF32 */
     _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */

@@ -5,7 +5,7 @@
 // access and the warps share the rows. Elsewhere a block makes one channel and walks along its
 // planes.
 
-#include "cuda/base/device.cuh"
+#include "cuda/base/stored.cuh"
 
 namespace {
 
@@ -140,13 +140,14 @@ __global__ void __launch_bounds__(ACT_THREADS)
          i += (int64_t)ACT_THREADS * gridDim.x) {
         // 32-bit division where it suffices: several times cheaper
         int64_t plane = n <= UINT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)packs) : i / packs;
-        T b = bias ? bias[plane % p.channels] : T(0);
-        pack<T, V> v = load<V, WIDE>(y + i * V), r = {};
+        using A = computed<T>;
+        A b = bias ? (A)bias[plane % p.channels] : A(0);
+        pack<T, V> v = load<V, WIDE>(y + i * V), r = v;
         if (residual) r = load<V, WIDE>(residual + i * V);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            T sum = v.v[k] + b + r.v[k];
-            v.v[k] = p.relu && sum < 0 ? T(0) : sum;
+            A sum = (A)v.v[k] + b + (residual ? (A)r.v[k] : A(0));
+            v.v[k] = (T)(p.relu && sum < 0 ? A(0) : sum);
         }
         store<V, WIDE>(y + i * V, v);
     }
@@ -164,7 +165,7 @@ cudaError_t launch_act(const kn__bias_act *p, cudaStream_t stream) {
 extern "C" {
 
 cudaError_t kn__launch_bias_act(const kn__bias_act *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         constexpr int V = 16 / sizeof(T);
         if (p->inner % V) return launch_act<1, true, T>(p, stream);

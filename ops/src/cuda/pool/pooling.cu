@@ -2,9 +2,7 @@
 // Forward kernels make one result a thread; backward kernels gather, one gradient a thread, so that
 // overlapping windows need no atomics.
 
-#include <type_traits>
-
-#include "cuda/base/device.cuh"
+#include "cuda/base/stored.cuh"
 
 namespace {
 
@@ -61,14 +59,14 @@ template <bool TIGHT, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     maxpool_kernel(kn__pooling p, int64_t n, T *y, uint8_t *offset, const T *x) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
-        T best = identity_max<T>();
+        computed<T> best = identity_max<computed<T>>();
         int at = -1;
         each_inside<TIGHT>(p, locate(i, p.y), [&](int64_t from, int k) {
-            T v = x[from];
+            computed<T> v = (computed<T>)x[from];
             bool nan = p.skip_nan ? v == v && best != best : v != v && best == best;
             if (at < 0 || v > best || nan) best = v, at = k;
         });
-        y[i] = best;
+        y[i] = (T)best;
         if (offset) offset[i] = (uint8_t)max(at, 0);
     }
 }
@@ -84,7 +82,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
                 i2 = place<TIGHT>(p, 2, o.p[2], k % wc);
         bool inside =
             is_inside<TIGHT>(p, 0, i0) && is_inside<TIGHT>(p, 1, i1) && is_inside<TIGHT>(p, 2, i2);
-        y[i] = inside ? x[flat(p.x, o.plane, i0, i1, i2)] : T(0);
+        y[i] = inside ? x[flat(p.x, o.plane, i0, i1, i2)] : (T)0.0f;
     }
 }
 
@@ -136,9 +134,10 @@ __device__ T gather(const kn__pooling &p, const at3 &o, F value) {
 template <bool TIGHT, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     maxpool_back_kernel(kn__pooling p, int64_t n, T *dx, const T *dy, const uint8_t *offset) {
+    using A = computed<T>;
     for (int64_t i = thread_index(); i < n; i += thread_count())
-        dx[i] = gather<TIGHT, T>(p, locate(i, p.x), [&](int64_t at, int k, const at3 &) {
-            return offset[at] == k ? dy[at] : T(0);
+        dx[i] = (T)gather<TIGHT, A>(p, locate(i, p.x), [&](int64_t at, int k, const at3 &) {
+            return offset[at] == k ? (A)dy[at] : A(0);
         });
 }
 
@@ -164,23 +163,25 @@ __device__ T share_of(const kn__pooling &p, const at3 &o, T whole) {
 
 template <bool TIGHT, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    avgpool_kernel(kn__pooling p, int64_t n, T *y, const T *x, T whole) {
+    avgpool_kernel(kn__pooling p, int64_t n, T *y, const T *x, computed<T> whole) {
+    using A = computed<T>;
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         at3 o = locate(i, p.y);
-        T sum = T(0);
-        each_inside<TIGHT>(p, o, [&](int64_t at, int) { sum += x[at]; });
-        y[i] = sum * share_of<TIGHT>(p, o, whole);
+        A sum = A(0);
+        each_inside<TIGHT>(p, o, [&](int64_t at, int) { sum += (A)x[at]; });
+        y[i] = (T)(sum * share_of<TIGHT>(p, o, whole));
     }
 }
 
 template <bool TIGHT, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    avgpool_back_kernel(kn__pooling p, int64_t n, T *dx, const T *dy, T whole) {
+    avgpool_back_kernel(kn__pooling p, int64_t n, T *dx, const T *dy, computed<T> whole) {
+    using A = computed<T>;
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
-        T sum = gather<TIGHT, T>(p, locate(i, p.x), [&](int64_t at, int, const at3 &window) {
-            return TIGHT ? dy[at] : dy[at] * share_of<TIGHT>(p, window, whole);
+        A sum = gather<TIGHT, A>(p, locate(i, p.x), [&](int64_t at, int, const at3 &window) {
+            return TIGHT ? (A)dy[at] : (A)dy[at] * share_of<TIGHT>(p, window, whole);
         });
-        dx[i] = TIGHT ? whole * sum : sum;
+        dx[i] = (T)(TIGHT ? whole * sum : sum);
     }
 }
 
@@ -195,7 +196,7 @@ double share(const kn__pooling *p) {
 // body(T{}, TIGHT) for the type and the kind of windows.
 template <class F>
 cudaError_t with_windows(const kn__pooling *p, F body) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         return p->is_tight ? body(t, std::true_type{}) : body(t, std::false_type{});
     });
 }
@@ -246,7 +247,7 @@ cudaError_t kn__launch_avgpool(const kn__pooling *p, void *y, const void *x, cud
         constexpr bool TIGHT = decltype(tight)::value;
         int64_t n = count(p, p->y);
         KN_LAUNCH(avgpool_kernel<TIGHT>, blocks_for(n), BLOCK, stream, *p, n, (T *)y, (const T *)x,
-                  (T)share(p));
+                  (computed<T>)share(p));
         return cudaGetLastError();
     });
 }
@@ -258,7 +259,7 @@ cudaError_t kn__launch_avgpool_back(const kn__pooling *p, void *dx, const void *
         constexpr bool TIGHT = decltype(tight)::value;
         int64_t n = count(p, p->x);
         KN_LAUNCH(avgpool_back_kernel<TIGHT>, blocks_for(n), BLOCK, stream, *p, n, (T *)dx,
-                  (const T *)dy, (T)share(p));
+                  (const T *)dy, (computed<T>)share(p));
         return cudaGetLastError();
     });
 }

@@ -58,6 +58,20 @@ static kn_status lt_handle(cublasLtHandle_t *out, int gpu) {
 /* --- plans --- */
 
 static cudaDataType_t type_of(const lt_key *key) {
+    switch (key->dtype) {
+        case KN_F64:
+            return CUDA_R_64F;
+        case KN_F16:
+            return CUDA_R_16F;
+        case KN_BF16:
+            return CUDA_R_16BF;
+        default:
+            return CUDA_R_32F;
+    }
+}
+
+/* Of sums and factors: f32 for 16-bit matrices. */
+static cudaDataType_t scale_type_of(const lt_key *key) {
     return key->dtype == KN_F64 ? CUDA_R_64F : CUDA_R_32F;
 }
 
@@ -86,7 +100,7 @@ static kn_status describe_product(lt_plan *p, const kn_tensor *bias, bool fused)
     cublasOperation_t op[] = {key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                               key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N};
     cublasLtEpilogue_t epilogue = epilogue_of(key, fused);
-    KN_TRY(KN__CUBLAS(cublasLtMatmulDescInit, &p->product, compute_type_of(p), type_of(key)));
+    KN_TRY(KN__CUBLAS(cublasLtMatmulDescInit, &p->product, compute_type_of(p), scale_type_of(key)));
     KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSA,
                       &op[0], sizeof op[0]));
     KN_TRY(KN__CUBLAS(cublasLtMatmulDescSetAttribute, &p->product, CUBLASLT_MATMUL_DESC_TRANSB,
@@ -127,6 +141,11 @@ static kn_status describe_preference(cublasLtMatmulPreferenceOpaque_t *out, cons
     KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceSetAttribute, out,
                       CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_most_bytes,
                       sizeof workspace_most_bytes));
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts are not rounded */
+    if (kn__is_half(key->dtype))
+        KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceSetAttribute, out,
+                          CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                          sizeof reductions));
     for (int i = 0; i < 4; i++) {
         KN_TRY(KN__CUBLAS(cublasLtMatmulPreferenceSetAttribute, out, alignments[i],
                           &key->alignment_bytes, sizeof key->alignment_bytes));
@@ -217,7 +236,7 @@ static lt_key key_of(const kn_op_call *call, const product *x) {
     key.trans_a = x->trans_a, key.trans_b = x->trans_b;
     key.bias = x->bias != NULL, key.accumulate = kn__adds(call);
     key.act = (uint8_t)x->act, key.one = (uint8_t)(x->one_a | x->one_b << 1);
-    key.math = (uint8_t)(key.dtype == KN_F64 ? KN_MATH_STRICT : call->math);
+    key.math = (uint8_t)(key.dtype == KN_F32 ? call->math : KN_MATH_STRICT);
     return key;
 }
 

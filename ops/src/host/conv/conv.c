@@ -164,11 +164,13 @@ static void zero_result(const kn_op_call *call) {
 }
 
 kn_status kn__host_conv(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv);
     kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     return run(call, KN_PASS_FORWARD, &s);
 }
 
 kn_status kn__host_conv_data(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv_data);
     const kn_tensor *dy = call->in[0];
     kn_conv_sizes s = sizes_of(call->attr, call->out[0], call->in[1], dy);
     if (dy->n > 0) return run(call, KN_PASS_DATA, &s);
@@ -177,6 +179,7 @@ kn_status kn__host_conv_data(kn_op_call *call) {
 }
 
 kn_status kn__host_conv_weight(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv_weight);
     const kn_tensor *x = call->in[0], *dy = call->in[1];
     kn_conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
     if (x->n > 0 && dy->n > 0) return run(call, KN_PASS_WEIGHT, &s);

@@ -76,22 +76,27 @@ static kn_status window_run(kn_op_call *call, const kn_tensor *x, const kn_tenso
 }
 
 kn_status kn__host_maxpool(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_maxpool);
     return window_run(call, call->in[0], call->out[0], call->out[1],
                       kn__loops(call->out[0]->dtype)->maxpool_plane);
 }
 kn_status kn__host_maxpool_back(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_maxpool_back);
     return window_run(call, call->out[0], call->in[0], call->in[1],
                       kn__loops(call->out[0]->dtype)->maxpool_back_plane);
 }
 kn_status kn__host_maxpool_take(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_maxpool_take);
     return window_run(call, call->in[0], call->out[0], call->in[1],
                       kn__loops(call->out[0]->dtype)->maxpool_take_plane);
 }
 kn_status kn__host_avgpool(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_avgpool);
     return window_run(call, call->in[0], call->out[0], NULL,
                       kn__loops(call->out[0]->dtype)->avgpool_plane);
 }
 kn_status kn__host_avgpool_back(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_avgpool_back);
     return window_run(call, call->out[0], call->in[0], NULL,
                       kn__loops(call->out[0]->dtype)->avgpool_back_plane);
 }

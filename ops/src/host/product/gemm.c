@@ -336,6 +336,7 @@ static kn_status batch_run(kn_op_call *call, gemm_batch *batch) {
 }
 
 kn_status kn__host_matmul(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_matmul);
     const kn_attr_matmul *attr = call->attr;
     const kn_tensor *a = call->in[0], *b = call->in[1], *c = call->out[0];
     const int64_t *of_a = &a->dim[a->n_dims - 2], *of_b = &b->dim[b->n_dims - 2];
@@ -363,6 +364,7 @@ kn_status kn__host_matmul(kn_op_call *call) {
 
 /* y [rows,O] = act(x [rows,I] · wᵀ + b) */
 kn_status kn__host_linear(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_linear);
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
     int64_t inputs = w->dim[1], outputs = w->dim[0];
     kn_gemm gemm = {.dtype = (kn_dtype)x->dtype,

@@ -1,0 +1,65 @@
+/* Mixed precision: which dtype an op's inputs get in a frame with .autocast (frame.h). */
+#include "run.h"
+
+enum { INPUTS_MAX = 64 }; /* concat of more is left alone */
+
+static unsigned class_of(const kn_op_info *info, int i) {
+    return info->in[i < info->n_in ? i : info->n_in - 1];
+}
+
+/* Whether input i is one of those that share the call's dtype. */
+static bool is_shared(const kn_op_call *call, int i) {
+    const kn_tensor *t = call->in[i];
+    return kn__is_whole(t) && (class_of(&kn_op_table[call->op], i) & KN_CLASS_SAME);
+}
+
+/* The dtype that the inputs which share one get; 0: they are left alone. */
+static unsigned wanted(const kn_op_call *call, unsigned low) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    unsigned seen = 0, halves = KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16);
+    unsigned class = KN_CLASS_ANY;
+    if (call->given || call->n_in > INPUTS_MAX) return 0;
+    for (int i = 0; i < call->n_in; i++) {
+        if (!is_shared(call, i)) continue;
+        seen |= KN_DTYPE_BIT_(call->in[i]->dtype);
+        class &= class_of(info, i);
+    }
+    if (!seen || (seen & ~(halves | KN_DTYPE_BIT_(KN_F32)))) return 0;
+    if (info->flags & KN_FLAG_LOW) return low;
+    if (seen == KN_DTYPE_BIT_(KN_F32)) return 0;
+    bool mixed = (seen & (seen - 1)) != 0, is_half_fine = (class & halves) == halves;
+    return mixed || !is_half_fine || info->flags & KN_FLAG_WIDE ? KN_F32 : 0;
+}
+
+static kn_tensor *cast(kn_tensor *x, unsigned dtype) {
+    kn_attr_cast attr = {(int32_t)dtype};
+    return KN_CALL(cast, &attr, x);
+}
+
+/* The call with inputs of `dtype`; casts that no tape saves end with it. */
+static kn_tensor *run_cast(kn_op_call *call, unsigned dtype) {
+    kn_tensor *in[INPUTS_MAX], *const *before = call->in, *y = NULL;
+    bool ok = true;
+    int n = 0;
+    for (; ok && n < call->n_in; n++) {
+        bool casts = is_shared(call, n) && before[n]->dtype != dtype;
+        in[n] = casts ? cast(before[n], dtype) : before[n];
+        ok = in[n] != NULL;
+    }
+    call->in = in;
+    if (ok) y = kn_op_run(call);
+    call->in = before;
+    for (int i = 0; i < n; i++) {
+        if (in[i] != before[i]) kn_drop(in[i]);
+    }
+    return y;
+}
+
+kn_tensor *kn__autocast_run(kn__ops_thread *self, kn_op_call *call) {
+    uint8_t low = self->frame->autocast;
+    unsigned dtype = wanted(call, low);
+    self->frame->autocast = 0; /* inside, calls are as they are */
+    kn_tensor *y = dtype ? run_cast(call, dtype) : kn_op_run(call);
+    self->frame->autocast = low;
+    return y;
+}

@@ -1,0 +1,135 @@
+/* Mixed precision: gradients and training in frames with .autocast. */
+#include <knet/scale.h>
+#include <math.h>
+
+#include "net.h"
+
+/* Losses of `n` steps, in a frame with autocast. */
+static void train(double loss[], int n_steps, int autocast, bool scaled) {
+    net n;
+    kn_loss_scale *scale = NULL;
+    KN_FRAME(.autocast = autocast);
+    assert_ok(net_create(&n));
+    if (scaled) assert_ok(kn_loss_scale_create(&scale, n.params, NULL));
+    for (int i = 0; i < n_steps; i++) {
+        KN_TAPE();
+        kn_tensor *l = net_loss(&n, 0);
+        assert_int_equal(kn_tensor_dtype(l), KN_F32);
+        KN_SLOT(kept);
+        assert_ok(kn_hold(&kept, l));
+        assert_ok(kn_backward(scaled ? kn_loss_scale_apply(scale, l) : l));
+        assert_ok(scaled ? kn_loss_scale_step(scale, n.optim, NULL) : kn_optim_step(n.optim));
+        assert_ok(kn_item(&loss[i], kept));
+    }
+    assert_int_equal(kn_tensor_dtype(n.w1), KN_F32);
+    kn_loss_scale_destroy(scale);
+    net_destroy(&n);
+}
+
+static void mixed_precision_learns_as_f32_does(void **state) {
+    (void)state;
+    enum { STEPS = 30 };
+    double want[STEPS], got[STEPS];
+    train(want, STEPS, KN_OFF, false);
+    for (int h = 0; h < 2; h++) {
+        train(got, STEPS, h ? KN_F16 : KN_BF16, h);
+        assert_true(got[0] != want[0]); /* 16 bits, indeed */
+        assert_close(got[0], want[0], h ? 2e-3 : 1e-2, 0);
+        assert_close(got[STEPS - 1], want[STEPS - 1], 5e-3, 0);
+        assert_true(got[STEPS - 1] < 0.8 * got[0]);
+    }
+}
+
+/* w·x by autocast, and by casts that the program makes. */
+static void parameters_get_gradients_in_f32(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 3), "w", 0.3f, -0.7f, 1.1f, 0.9f, 0.2f, -0.4f);
+    float grads[2][6];
+    for (int by_hand = 0; by_hand < 2; by_hand++) {
+        KN_TAPE(.autocast = by_hand ? KN_OFF : KN_BF16);
+        kn_tensor *x = F32(KN_SHAPE(2, 3), 0.11f, 0.23f, 0.37f, -0.41f, 0.53f, -0.67f);
+        kn_tensor *y =
+            by_hand ? kn_cast(kn_linear(kn_cast(x, KN_BF16), kn_cast(w, KN_BF16), KN_NONE), KN_F32)
+                    : kn_linear(x, w, KN_NONE);
+        assert_ok(kn_backward(kn_sum(kn_square(y), KN_ALL, false)));
+        assert_int_equal(kn_tensor_dtype(kn_grad(w)), KN_F32);
+        memcpy(grads[by_hand], kn_data(kn_grad(w)), sizeof grads[0]);
+        kn_optim *sgd = NULL; /* the next backward begins from zero */
+        assert_ok(kn_sgd_create(&sgd, set, 1e-30, NULL));
+        assert_ok(kn_optim_step(sgd));
+        kn_optim_destroy(sgd);
+    }
+    for (int i = 0; i < 6; i++) assert_close(grads[0][i], grads[1][i], 1e-2, 1e-3);
+    assert_true(fabsf(grads[0][0]) > 0.01f);
+    kn_params_destroy(set);
+}
+
+/* d loss / d w = 2^-12 · 2^-14: below f16's least number, until the loss is scaled. */
+static void the_loss_scale_saves_small_gradients(void **state) {
+    (void)state;
+    for (int scaled = 0; scaled < 2; scaled++) {
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(1, 1), "w", 1);
+        kn_loss_scale *scale = NULL;
+        kn_optim *sgd = NULL;
+        assert_ok(kn_loss_scale_create(&scale, set, NULL));
+        assert_ok(kn_sgd_create(&sgd, set, 0, NULL));
+        {
+            KN_TAPE(.autocast = KN_F16);
+            kn_tensor *y = kn_linear(F32(KN_SHAPE(1, 1), 0x1p-12f), w, KN_NONE);
+            kn_tensor *loss = kn_affine(kn_sum(y, KN_ALL, false), 0x1p-14, 0);
+            assert_ok(kn_backward(scaled ? kn_loss_scale_apply(scale, loss) : loss));
+            if (scaled) assert_ok(kn_loss_scale_step(scale, sgd, NULL));
+        }
+        assert_close(ops_at(kn_grad(w), 0), scaled ? 0x1p-26 : 0, 1e-6, 0);
+        kn_optim_destroy(sgd);
+        kn_loss_scale_destroy(scale);
+        kn_params_destroy(set);
+    }
+}
+
+static kn_tensor *part(void *ctx, kn_tensor *const x[]) {
+    kn_tensor **w = ctx;
+    return kn_tanh(kn_linear(kn_tanh(kn_linear(x[0], w[0], KN_NONE)), w[1], KN_NONE));
+}
+
+/* Recomputed values have the dtypes of the first time, though backward casts nothing. */
+static void recomputed_parts_cast_as_before(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w[] = {PARAM(set, KN_SHAPE(3, 2), "a", 0.3f, -0.7f, 1.1f, 0.9f, 0.2f, -0.4f),
+                      PARAM(set, KN_SHAPE(2, 3), "b", 0.8f, 0.1f, -0.6f, 0.5f, -0.3f, 0.7f)};
+    float grads[2][12];
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE(.autocast = KN_BF16);
+        kn_tensor *x = F32(KN_SHAPE(4, 2), 0.1f, 0.2f, -0.3f, 0.4f, 0.5f, -0.6f, 0.7f, 0.8f);
+        kn_tensor *y = again ? kn_recompute(part, w, &x, 1, NULL) : part(w, &x);
+        assert_ok(kn_backward(kn_sum(kn_square(y), KN_ALL, false)));
+        memcpy(grads[again], kn_data(kn_params_grad(set)), sizeof grads[0]);
+        kn_optim *sgd = NULL;
+        assert_ok(kn_sgd_create(&sgd, set, 1e-30, NULL));
+        assert_ok(kn_optim_step(sgd));
+        kn_optim_destroy(sgd);
+    }
+    assert_memory_equal(grads[0], grads[1], sizeof grads[0]);
+    kn_params_destroy(set);
+}
+
+static void gradients_by_values_have_their_dtype(void **state) {
+    (void)state;
+    KN_TAPE(.autocast = KN_BF16);
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 2), 0.5f, 0.25f)), *dx = NULL;
+    kn_tensor *y = kn_sum(kn_matmul(x, F32(KN_SHAPE(2, 1), 3, 5), NULL), KN_ALL, false);
+    assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+    assert_int_equal(kn_tensor_dtype(dx), KN_F32);
+    assert_close(ops_at(dx, 0), 3, 0, 0);
+    assert_close(ops_at(dx, 1), 5, 0, 0);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(mixed_precision_learns_as_f32_does), OPS_TEST(parameters_get_gradients_in_f32),
+        OPS_TEST(the_loss_scale_saves_small_gradients), OPS_TEST(recomputed_parts_cast_as_before),
+        OPS_TEST(gradients_by_values_have_their_dtype));
+}

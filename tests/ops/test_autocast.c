@@ -1,0 +1,182 @@
+/* Products of 16 bits, and frames that cast for them. */
+#include <knet/ops.h>
+
+#include "ops_test.h"
+
+static const kn_dtype halves[] = {KN_F16, KN_BF16};
+
+static kn_tensor *noise(kn_shape shape, int seed) {
+    static float x[1 << 16];
+    int64_t n = 1;
+    for (int d = 0; d < shape.n_dims; d++) n *= shape.dim[d];
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((i * 7 + seed * 5) % 31 - 15) / 16;
+    return kn_tensor_from(x, KN_F32, shape);
+}
+
+static kn_tensor *wide(kn_tensor *x) { return x == KN_NONE ? x : kn_cast(x, KN_F32); }
+
+/* The call's result has the bits of the same call in f32, rounded once. */
+static void assert_rounds(kn_op op, void *attr, size_t bytes, kn_tensor *const in[], int n_in) {
+    kn_tensor *in32[4];
+    char copy[256];
+    memcpy(copy, attr ? attr : "", attr ? bytes : 0);
+    for (int i = 0; i < n_in; i++) in32[i] = wide(in[i]);
+    kn_tensor *y = kn_op_call_run(op, attr, in, n_in);
+    kn_tensor *y32 = kn_op_call_run(op, attr ? copy : NULL, in32, n_in);
+    assert_ok(kn_check());
+    kn_dtype half = kn_tensor_dtype(in[0]);
+    assert_int_equal(kn_tensor_dtype(y), half);
+    kn_tensor *want = kn_cast(y32, half);
+    assert_int_equal(kn_tensor_numel(y), kn_tensor_numel(want));
+    assert_memory_equal(kn_data(y), kn_data(want), 2 * (size_t)kn_tensor_numel(y));
+}
+
+#define ROUNDS(name, attr, ...)                                                                    \
+    assert_rounds(KN_OP_##name, &(attr), sizeof(attr), KN_LIST_(__VA_ARGS__),                      \
+                  KN_LIST_SIZE_(__VA_ARGS__))
+
+static void products_of_halves_round_once(void **state) {
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(noise(KN_SHAPE(9, 33), 1), halves[h]);
+        kn_tensor *w = kn_cast(noise(KN_SHAPE(17, 33), 2), halves[h]);
+        kn_tensor *b = kn_cast(noise(KN_SHAPE(17), 3), halves[h]);
+        kn_attr_matmul transposed = {0, 1};
+        kn_attr_act relu = {KN_ACT_RELU};
+        ROUNDS(matmul, transposed, x, w);
+        assert_rounds(KN_OP_linear, NULL, 0, KN_LIST_(x, w, b), 3);
+        assert_rounds(KN_OP_linear, NULL, 0, KN_LIST_(x, w, KN_NONE), 3);
+        ROUNDS(linear_act, relu, x, w, b);
+    }
+}
+
+static void convolutions_and_pools_of_halves_round_once(void **state) {
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(noise(KN_SHAPE(2, 3, 9, 9), 1), halves[h]);
+        kn_tensor *w = kn_cast(noise(KN_SHAPE(4, 3, 3, 3), 2), halves[h]);
+        kn_tensor *b = kn_cast(noise(KN_SHAPE(4), 3), halves[h]);
+        kn_tensor *x32 = wide(x), *w32 = wide(w), *b32 = wide(b);
+        const kn_conv_options relu = {.act = KN_ACT_RELU};
+        kn_tensor *pairs[][2] = {
+            {kn_conv(x, w, b, NULL), kn_conv(x32, w32, b32, NULL)},
+            {kn_conv_add(x, w, b, KN_NONE, &relu), kn_conv_add(x32, w32, b32, KN_NONE, &relu)},
+            {kn_maxpool(x, KN_SHAPE(2, 2), NULL), kn_maxpool(x32, KN_SHAPE(2, 2), NULL)},
+            {kn_avgpool(x, KN_SHAPE(3, 3), NULL), kn_avgpool(x32, KN_SHAPE(3, 3), NULL)}};
+        assert_ok(kn_check());
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+            kn_tensor *want = kn_cast(pairs[i][1], halves[h]);
+            assert_int_equal(kn_tensor_dtype(pairs[i][0]), halves[h]);
+            assert_memory_equal(kn_data(pairs[i][0]), kn_data(want),
+                                2 * (size_t)kn_tensor_numel(want));
+        }
+    }
+}
+
+/* c += a·b: c is rounded once, not the product before. */
+static void sums_into_halves_round_once(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = kn_cast(noise(KN_SHAPE(5, 40), 1), KN_BF16);
+    kn_tensor *b = kn_cast(noise(KN_SHAPE(40, 6), 2), KN_BF16);
+    kn_tensor *c = kn_cast(noise(KN_SHAPE(5, 6), 3), KN_BF16);
+    kn_tensor *want = kn_cast(kn_add(wide(c), kn_matmul(wide(a), wide(b), NULL)), KN_BF16);
+    kn_attr_matmul attr = {0, 0};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, &attr, KN_LIST_(a, b), 2);
+    call.out[0] = c;
+    call.given = call.accumulate = 1;
+    assert_non_null(kn_op_run(&call));
+    assert_memory_equal(kn_data(c), kn_data(want), 2 * 30);
+}
+
+#define assert_dtype(t, want) assert_string_equal(kn_dtype_name(kn_tensor_dtype(t)), want)
+
+static void autocast_chooses_dtypes_by_op(void **state) {
+    (void)state;
+    KN_FRAME(.autocast = KN_BF16);
+    assert_int_equal(kn_frame_autocast(), KN_BF16);
+    kn_tensor *x = noise(KN_SHAPE(4, 2, 6, 6), 1), *w = noise(KN_SHAPE(3, 2, 3, 3), 2);
+    kn_tensor *b = noise(KN_SHAPE(3), 3), *v = noise(KN_SHAPE(5, 12), 4);
+    assert_ok(kn_check());
+    kn_tensor *y = kn_conv(x, w, b, NULL);
+    assert_dtype(y, "bf16");
+    assert_dtype(kn_relu(y), "bf16");
+    kn_tensor *p = kn_maxpool(y, KN_SHAPE(2, 2), NULL);
+    assert_dtype(p, "bf16");
+    assert_dtype(kn_conv(p, noise(KN_SHAPE(2, 3, 2, 2), 5), KN_NONE, NULL), "bf16");
+    assert_dtype(kn_deconv(p, noise(KN_SHAPE(3, 2, 2, 2), 5), KN_NONE, NULL), "bf16");
+    assert_dtype(kn_groupnorm(y, b, KN_NONE, 3, 1e-5), "bf16");
+    kn_tensor *z = kn_linear(kn_flatten(p), v, KN_NONE);
+    assert_dtype(z, "bf16");
+    assert_dtype(kn_matmul(v, v, &(kn_matmul_options){.trans_b = 1}), "bf16");
+    assert_dtype(kn_sum(z, KN_ALL, false), "f32");
+    assert_dtype(kn_mean(z, KN_ALL, false), "f32");
+    assert_dtype(kn_softmax(z, 1), "f32");
+    kn_tensor *labels = I64(KN_SHAPE(4), 0, 1, 2, 3);
+    assert_dtype(kn_cross_entropy(z, labels), "f32");
+    kn_tensor *shift = noise(KN_SHAPE(5), 1);
+    assert_dtype(kn_add(z, shift), "f32"); /* of both */
+    assert_dtype(kn_add(z, z), "bf16");
+    assert_dtype(kn_concat(KN_LIST_(z, kn_cast(z, KN_F32)), 2, 0), "f32");
+    assert_dtype(kn_tanh(noise(KN_SHAPE(3), 1)), "f32"); /* not a product */
+    kn_tensor *d = kn_cast(v, KN_F64);
+    assert_dtype(kn_matmul(d, d, &(kn_matmul_options){.trans_b = 1}), "f64");
+    {
+        KN_FRAME(.autocast = KN_OFF);
+        assert_int_equal(kn_frame_autocast(), 0);
+        assert_dtype(kn_conv(x, w, b, NULL), "f32");
+    }
+    {
+        KN_FRAME(.autocast = KN_F16); /* another one casts anew */
+        assert_dtype(kn_linear(z, noise(KN_SHAPE(2, 5), 1), KN_NONE), "f16");
+    }
+    assert_ok(kn_check());
+}
+
+static void autocast_is_the_same_as_casts_by_hand(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = noise(KN_SHAPE(7, 20), 1), *w = noise(KN_SHAPE(5, 20), 2);
+    kn_tensor *b = noise(KN_SHAPE(5), 3);
+    kn_tensor *want = kn_linear(kn_cast(x, KN_F16), kn_cast(w, KN_F16), kn_cast(b, KN_F16));
+    KN_FRAME(.autocast = KN_F16);
+    kn_tensor *y = kn_linear(x, w, b);
+    assert_memory_equal(kn_data(y), kn_data(want), 2 * 35);
+}
+
+/* Without a tape nothing reads the cast weights again. */
+static void casts_end_with_their_op(void **state) {
+    (void)state;
+    enum { N = 64 };
+    KN_FRAME(.autocast = KN_BF16);
+    kn_tensor *x = noise(KN_SHAPE(1, N), 1), *w = noise(KN_SHAPE(N, N), 2);
+    uint64_t before = ops_live_bytes();
+    for (int i = 0; i < 10; i++) assert_non_null(kn_linear(x, w, KN_NONE));
+    assert_true(ops_live_bytes() - before < 10 * 2 * N * N / 4);
+}
+
+static void a_wrong_autocast_is_an_error(void **state) {
+    (void)state;
+    {
+        KN_FRAME(.autocast = KN_F64);
+        assert_fails(kn_check(), KN_ERR_DTYPE, "autocast is 2; it must be KN_F16, KN_BF16");
+    }
+    KN_FRAME(.autocast = KN_BF16);
+    kn_tensor *x = noise(KN_SHAPE(4, 3), 1), *w = noise(KN_SHAPE(5, 4), 2);
+    assert_op_fails(kn_linear(x, w, KN_NONE), KN_ERR_SHAPE, "x has 3 features, w expects 4");
+    assert_int_equal(kn_frame_autocast(), KN_BF16); /* the frame is as before */
+    kn_tensor *i = I64(KN_SHAPE(2), 1, 2);
+    assert_op_fails(kn_add(i, x), KN_ERR_DTYPE, "see kn_cast");
+    assert_op_fails(kn_add(NULL, x), KN_ERR_INVALID, "is NULL");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
+                     OPS_TEST(convolutions_and_pools_of_halves_round_once),
+                     OPS_TEST(sums_into_halves_round_once), OPS_TEST(autocast_chooses_dtypes_by_op),
+                     OPS_TEST(autocast_is_the_same_as_casts_by_hand),
+                     OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error));
+}
