@@ -170,6 +170,9 @@ static int options_check(const options *o) {
     if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
         return kn__fail_usage(
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
+    if (o->capture && kn__autocast_find(o->dtype) == KN_F16)
+        return kn__fail_usage(
+            "--capture does not go with --dtype f16, which scales the loss; use --dtype bf16");
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
     return KN__EXIT_OK;
@@ -398,23 +401,6 @@ static kn_status session_train(session *s) {
 }
 
 /* --- the report --- */
-/* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */
-static kn_status weights_hash(uint64_t *out, kn_params *params) {
-    uint64_t hash = 14695981039346656037u;
-    for (int i = 0; i < kn_params_count(params); i++) {
-        kn_tensor *w = kn_params_at(params, i, NULL);
-        size_t n = (size_t)kn_tensor_numel(w) * kn_dtype_bytes(kn_tensor_dtype(w));
-        unsigned char *bytes = malloc(n);
-        if (!bytes) return KN_FAIL(KN_ERR_OOM, "no memory to read %zu bytes of parameters", n);
-        kn_status status = kn_copy_out(bytes, n, w);
-        for (size_t k = 0; status == KN_OK && k < n; k++) hash = (hash ^ bytes[k]) * 1099511628211u;
-        free(bytes);
-        KN_TRY(status);
-    }
-    *out = hash;
-    return KN_OK;
-}
-
 static void epochs_json(const session *s, kn__text *out) {
     for (int64_t i = 0; i < s->n_epochs; i++) {
         if (i) kn__text_puts(out, ",");
@@ -442,7 +428,7 @@ static void result_json(session *s, const char *status, const char *message) {
     epochs_json(s, out);
     kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
                     s->result.n_steps, s->result.resumed, s->result.seconds);
-    if (weights_hash(&hash, s->params) == KN_OK)
+    if (kn__weights_hash(&hash, s->params) == KN_OK)
         kn__text_printf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
     kn__text_printf(out,
                     ",\"memory\":{\"live_bytes_max\":%" PRIu64 ",\"reserved_bytes_max\":%" PRIu64

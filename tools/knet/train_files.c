@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -20,6 +21,22 @@ void kn__epoch_json(kn__text *out, const kn_epoch *e) {
     kn__output_number(out, e->test_loss);
     kn__text_printf(out, ",\"train_seconds\":%.6f,\"test_seconds\":%.6f}", e->train_seconds,
                     e->test_seconds);
+}
+
+kn_status kn__weights_hash(uint64_t *out, kn_params *params) {
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < kn_params_count(params); i++) {
+        kn_tensor *w = kn_params_at(params, i, NULL);
+        size_t n = (size_t)kn_tensor_numel(w) * kn_dtype_bytes(kn_tensor_dtype(w));
+        unsigned char *bytes = malloc(n);
+        if (!bytes) return KN_FAIL(KN_ERR_OOM, "no memory to read %zu bytes of parameters", n);
+        kn_status status = kn_copy_out(bytes, n, w);
+        for (size_t k = 0; status == KN_OK && k < n; k++) hash = (hash ^ bytes[k]) * 1099511628211u;
+        free(bytes);
+        KN_TRY(status);
+    }
+    *out = hash;
+    return KN_OK;
 }
 
 static void epoch_csv(kn__text *out, const kn_epoch *e) {

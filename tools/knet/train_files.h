@@ -2,6 +2,7 @@
 #ifndef KN_TRAIN_FILES_H
 #define KN_TRAIN_FILES_H
 
+#include <knet/param.h>
 #include <knet/train.h>
 
 #include "text.h"
@@ -16,5 +17,7 @@ typedef struct kn__train_files {
  * training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch epochs[], int64_t n);
 void kn__epoch_json(kn__text *out, const kn_epoch *epoch);
+/* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */
+kn_status kn__weights_hash(uint64_t *out, kn_params *params);
 
 #endif
