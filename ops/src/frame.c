@@ -279,6 +279,7 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
     bool any = self->n_frames > depth;
     while (self->n_frames > depth) {
         kn__frame *frame = self->frame;
+        KN_ASSERT(frame);
         if (frame->opens_tape && kn__recorder) kn__recorder->tape_end(frame->tape);
         release_to(self, frame->first);
         kn_stream stream = frame->stream;

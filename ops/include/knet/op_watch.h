@@ -9,20 +9,23 @@
 
 enum { KN_OP_EVENT_IN = 32, KN_OP_EVENT_OUT = 16 };
 
+/* A kernel that has run. */
 typedef struct kn_op_event {
     const char *name; /* "conv", "add+gelu+mul" */
     int n_ops;        /* that it computes */
-    int n_in, n_out;
-    /* What it read and wrote; storage that a tensor gives back is used again by later ones. More
+    int n_in, n_out;  /* of the lists below */
+    /* What it read; storage that a tensor gives back is used again by later ones. More
      * inputs than there is room for are left out. */
-    const kn_storage *in[KN_OP_EVENT_IN], *out[KN_OP_EVENT_OUT];
+    const kn_storage *in[KN_OP_EVENT_IN];
+    const kn_storage *out[KN_OP_EVENT_OUT]; /* likewise */
     const kn_tensor *y; /* one of its results; NULL: its header is gone. A call's has its place in
                          * the source (file, line) when the call has returned */
     const char *where;  /* of a pass: "net.c:12,14"; else NULL */
-    uint64_t flops, moved_bytes;
+    uint64_t flops, moved_bytes; /* as the timer's rates count them */
 } kn_op_event;
 
+/* Called with each event and the ctx of kn_op_watch. */
 typedef void (*kn_op_watch_fn)(void *ctx, const kn_op_event *event);
-/* fn NULL: nobody watches. Not while other threads run ops. */
+/* Calls fn for each kernel from now on. NULL: for none. Not while other threads run ops. */
 KN_API void kn_op_watch(kn_op_watch_fn fn, void *ctx);
 #endif

@@ -96,7 +96,7 @@ static void load(void) {
                find(library, &nvrtc.log, "nvrtcGetProgramLog") &&
                find(library, &nvrtc.destroy, "nvrtcDestroyProgram") &&
                nvrtc.version(&major, &minor) == NVRTC_SUCCESS;
-    compiler_hash = (uint64_t)(major * 1000 + minor);
+    compiler_hash = (uint64_t)major * 1000 + (uint64_t)minor;
     for (int i = 0; i < FILES; i++) compiler_hash = hash_of(compiler_hash, kn__chain_files[i].text);
     compiler_hash = hash_of(compiler_hash, kn__text_std);
 }

@@ -12,7 +12,6 @@
 #include "fuse.h"
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
-#include "host/pointwise/rows.h"
 #include "host/reduce/cells.h"
 #include "host/reduce/folds.h"
 #include "host/reduce/reduce_fused.h"
@@ -39,7 +38,7 @@ typedef struct plan {
     int64_t tile, tiles;    /* results of a tile; tiles of `across` */
     int64_t units;          /* kept.total × tiles */
     int64_t chunks;         /* of `down`, or of the outer reduced groups */
-    bool outer_chunks, few;
+    bool outer_chunks;
     kn_cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
     kn__fold fold;            /* of the pass */
     int64_t units_each;       /* taken by a thread at a time */
@@ -312,30 +311,7 @@ static bool has_first_pass(const plan *p) {
     return p->recipe.shift == KN__SHIFT_MEAN || p->recipe.shift == KN__SHIFT_MAX;
 }
 
-/* Sums of so few rows that loops over cells would take longer than the additions. */
-static bool is_few(const plan *p) {
-    enum { FEW_ROWS = 8 };
-    return p->columns && p->fold == KN__FOLD_SUM && p->recipe.finish == KN__FINISH_SCALE &&
-           p->recipe.scale == 1 && p->dtype == p->out->dtype && !p->accumulate &&
-           (p->dtype == KN_F32 || p->dtype == KN_F64) && p->reduced.total == 1 && p->down > 1 &&
-           p->down <= FEW_ROWS;
-}
-
-static void few_rows(const plan *p, int64_t unit) {
-    kn_row_loop add = kn__row(p->dtype, KN_OP_add)->f;
-    int64_t n, at = unit_place(p, unit, &n), from = unit % p->tiles * p->tile;
-    size_t bytes = kn_dtype_bytes(p->dtype), stride = (size_t)p->stride * bytes;
-    const char *x = p->x + (size_t)(offset(&p->kept, unit / p->tiles) + from) * bytes, *sum = x;
-    char *out = (char *)p->out->data + (size_t)at * bytes;
-    for (int64_t d = 1; d < p->down; d++, sum = out)
-        add(out, (const void *const[]){sum, x + (size_t)d * stride}, n, 0, 0, false);
-}
-
 static void whole_unit(const plan *p, int64_t unit) {
-    if (p->few) {
-        few_rows(p, unit);
-        return;
-    }
     kn_cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
     int64_t n, at = unit_place(p, unit, &n);
     if (has_first_pass(p)) {
@@ -429,7 +405,6 @@ static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
     plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
     plan_chunks(&p);
     if (p.chunks > 1) return run_chunks(&p, call);
-    p.few = is_few(&p);
     int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
     kn__parallel_for(threads, kn__chunks(p.units, p.units_each), whole_part, &p);
     return KN_OK;
