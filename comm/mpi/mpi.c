@@ -108,12 +108,14 @@ static void mpi_cancel(void *of, kn__request *r) {
     MPI_Request_free(&request);
 }
 
-/* Messages move during MPI_Test alone: looks again soon, but leaves the processor to others that
- * wait for it, and more so the longer nothing happens. */
+/* Messages move during MPI_Test alone: looks again at once, as one that is under way arrives within
+ * microseconds, then leaves the processor to others that wait for it, and more so the longer
+ * nothing happens. A yield may cost a time slice of milliseconds. */
 static void mpi_idle(void *of, uint64_t until_ns, unsigned n_idle) {
     (void)of;
     (void)until_ns;
-    if (n_idle < 200) {
+    if (n_idle < 100) return;
+    if (n_idle < 300) {
         sched_yield();
         return;
     }

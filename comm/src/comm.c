@@ -3,11 +3,13 @@
 #include <knet/prof_metric.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "gpu.h"
 #include "launch.h"
 #include "ranks.h"
 
+enum { HUGE_PAGE = 2 << 20 };
 static const uint64_t TIMEOUT_NS = 120 * (uint64_t)1000000000;
 
 /* --- life cycle --- */
@@ -146,10 +148,13 @@ kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
     if (comm->scratch_bytes < bytes) {
         free(comm->scratch);
         comm->scratch_bytes = 0;
-        size_t whole = (bytes + 4095) / 4096 * 4096;
-        comm->scratch = aligned_alloc(4096, whole);
+        size_t page = bytes < HUGE_PAGE / 2 ? 4096 : HUGE_PAGE;
+        size_t whole = (bytes + page - 1) / page * page;
+        comm->scratch = aligned_alloc(page, whole);
         if (!comm->scratch)
             return KN_FAIL(KN_ERR_OOM, "%s: no host memory for %zu bytes", comm->now.name, bytes);
+        /* MPI copies from process to process page by page. */
+        if (page == HUGE_PAGE) (void)madvise(comm->scratch, whole, MADV_HUGEPAGE);
         comm->scratch_bytes = whole;
     }
     *out = comm->scratch;

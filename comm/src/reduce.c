@@ -5,34 +5,25 @@
 
 enum { BLOCK = 512 };
 
-/* One block of up to BLOCK elements is combined in the processor's cache: whatever dst overlaps
- * has been read by then. Fixed lengths let the compiler vectorise the loops. */
+/* Two arrays go straight to dst. Of more, a block of up to BLOCK elements is combined in the
+ * processor's cache. An element is read before its place is written, so dst may be any source. */
 #define COMBINE(name, type, expr)                                                                  \
-    static void name##_add(type *restrict t, const type *restrict s) {                             \
-        for (int i = 0; i < BLOCK; i++) {                                                          \
-            type a = t[i], b = s[i];                                                               \
-            t[i] = (expr);                                                                         \
-        }                                                                                          \
-    }                                                                                              \
-    static void name##_tail(type *restrict t, const type *restrict s, int64_t n) {                 \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            type a = t[i], b = s[i];                                                               \
-            t[i] = (expr);                                                                         \
+    static void name##_two(type *dst, const type *s0, const type *s1, int64_t n) {                 \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                     \
+            type a = s0[i], b = s1[i];                                                             \
+            dst[i] = (expr);                                                                       \
         }                                                                                          \
     }                                                                                              \
     static void name(void *dst, const void *const src[], int n_src, int64_t n) {                   \
+        type t[BLOCK];                                                                             \
         for (int64_t at = 0; at < n; at += BLOCK) {                                                \
-            type t[BLOCK];                                                                         \
-            int64_t left = n - at;                                                                 \
-            size_t bytes = (size_t)(left < BLOCK ? left : BLOCK) * sizeof(type);                   \
-            memcpy(t, (const type *)src[0] + at, bytes);                                           \
+            int64_t left = n - at < BLOCK ? n - at : BLOCK;                                        \
+            const type *sum = (const type *)src[0] + at;                                           \
             for (int k = 1; k < n_src; k++) {                                                      \
-                if (left >= BLOCK)                                                                 \
-                    name##_add(t, (const type *)src[k] + at);                                      \
-                else                                                                               \
-                    name##_tail(t, (const type *)src[k] + at, left);                               \
+                type *to = k == n_src - 1 ? (type *)dst + at : t;                                  \
+                name##_two(to, sum, (const type *)src[k] + at, left);                              \
+                sum = to;                                                                          \
             }                                                                                      \
-            memcpy((type *)dst + at, t, bytes);                                                    \
         }                                                                                          \
     }
 /* An integer sum wraps; max and min of floats: a NaN wins, as in the ops. */
