@@ -335,18 +335,29 @@ kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
     return y ? (kn_reshape)(y, shape) : NULL;
 }
 
-/* The whole tensor n times along the axis. */
-static kn_tensor *tile_axis(kn_tensor *x, int64_t n, int axis) {
-    int64_t outer = 1, inner = 1, dim;
-    for (int i = 0; i < axis; i++) outer *= x->dim[i];
-    for (int i = axis; i < x->n_dims; i++) inner *= x->dim[i];
-    kn_shape shape = kn_tensor_shape(x);
-    if (__builtin_mul_overflow(x->dim[axis], n, &dim)) {
-        return fail(KN_OP_broadcast, x, "times[%d] is too large", axis);
+/* Axes that one broadcast tiles: two dimensions each, and one for all before them. */
+enum { TILED_AT_ONCE = (KN_DIMS_MAX - 1) / 2 };
+
+/* The whole tensor `times` along each of the axes from first to end - 1, at most TILED_AT_ONCE of
+ * which have another number than 1. */
+static kn_tensor *tile_axes(kn_tensor *x, const int64_t times[], int first, int end) {
+    kn_shape shape = kn_tensor_shape(x), from = KN_SHAPE(1), to;
+    for (int i = 0; i < first; i++) from.dim[0] *= x->dim[i];
+    to = from;
+    for (int i = first; i < x->n_dims; i++) {
+        int64_t n = i < end ? times[i] : 1, d = x->dim[i];
+        if (__builtin_mul_overflow(d, n, &shape.dim[i]))
+            return fail(KN_OP_broadcast, x, "times[%d] is too large", i);
+        if (n == 1) {
+            from.dim[from.n_dims - 1] *= d;
+            to.dim[to.n_dims - 1] *= d;
+            continue;
+        }
+        from.dim[from.n_dims++] = 1, to.dim[to.n_dims++] = n;
+        from.dim[from.n_dims++] = d, to.dim[to.n_dims++] = d;
     }
-    shape.dim[axis] = dim;
-    kn_tensor *y = (kn_reshape)(x, KN_SHAPE(outer, 1, inner));
-    y = y ? (kn_broadcast)(y, KN_SHAPE(outer, n, inner)) : NULL;
+    kn_tensor *y = (kn_reshape)(x, from);
+    y = y ? (kn_broadcast)(y, to) : NULL;
     return y ? (kn_reshape)(y, shape) : NULL;
 }
 
@@ -354,11 +365,15 @@ kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
     const kn_op op = KN_OP_broadcast;
     if (!kn__check_readable(op, &x, 1)) return NULL;
     if (times.n_dims != x->n_dims) return fail(op, x, "times has %d entries", times.n_dims);
-    kn_tensor *y = NULL;
-    for (int i = x->n_dims - 1; i >= 0; i--) { /* the last first: its copies are the smallest */
+    for (int i = 0; i < x->n_dims; i++)
         if (times.dim[i] < 0) return fail(op, x, "times[%d] is negative", i);
-        if (times.dim[i] == 1) continue;
-        y = tile_axis(y ? y : x, times.dim[i], i);
+    kn_tensor *y = NULL;
+    for (int first = x->n_dims, end = first; end > 0; end = first) { /* the smallest copies first */
+        int n_tiled = 0;
+        while (first > 0 && n_tiled + (times.dim[first - 1] != 1) <= TILED_AT_ONCE)
+            n_tiled += times.dim[--first] != 1;
+        if (n_tiled == 0) continue;
+        y = tile_axes(y ? y : x, times.dim, first, end);
         if (!y) return NULL;
     }
     return y ? y : kn__op_same(x);

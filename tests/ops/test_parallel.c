@@ -238,10 +238,50 @@ static void a_helper_sleeps_off_the_callers_processor_and_works_anywhere(void **
     assert_int_equal(p.n_right, 2);
 }
 
+/* Which piece each of two threads begins with, and the first of the others. */
+typedef struct order {
+    pthread_barrier_t both_began;
+    pthread_t caller;
+    _Atomic int n_runs[2];
+    int64_t first[2], second[2];
+} order;
+
+static void note_order(void *ctx, int64_t i) {
+    order *o = ctx;
+    int who = !pthread_equal(pthread_self(), o->caller), run = o->n_runs[who]++;
+    if (run == 0) {
+        o->first[who] = i;
+        pthread_barrier_wait(&o->both_began);
+    } else if (run == 1) {
+        o->second[who] = i;
+    }
+}
+
+static void threads_keep_their_ends_and_turn_round_at_each_loop(void **state) {
+    (void)state;
+    order o[2] = {{.caller = pthread_self()}, {.caller = pthread_self()}};
+    for (int i = 0; i < 2; i++) {
+        pthread_barrier_init(&o[i].both_began, NULL, 2);
+        kn__parallel_for(2, 64, note_order, &o[i]);
+        pthread_barrier_destroy(&o[i].both_began);
+    }
+    const order *forward = o[0].first[0] == 0 ? &o[0] : &o[1], *back = forward == o ? &o[1] : &o[0];
+    assert_int_equal(forward->first[0], 0);
+    assert_int_equal(forward->first[1], 32);
+    assert_int_equal(back->first[0], 31);
+    assert_int_equal(back->first[1], 63);
+    for (int who = 0; who < 2; who++) {
+        if (forward->n_runs[who] > 1)
+            assert_int_equal(forward->second[who], forward->first[who] + 1);
+        if (back->n_runs[who] > 1) assert_int_equal(back->second[who], back->first[who] - 1);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_index_runs_once), TEST(all_threads_take_part),
                      TEST(no_more_threads_than_asked_for_run_at_once),
                      TEST(a_loop_in_a_body_stays_on_its_thread),
+                     TEST(threads_keep_their_ends_and_turn_round_at_each_loop),
                      TEST(a_caller_finishes_alone_when_no_helper_is_free),
                      TEST(callers_share_the_helpers), TEST(a_forked_child_can_loop_and_end),
                      TEST(helpers_block_all_signals),

@@ -131,6 +131,31 @@ static void repeat_and_tile_copy_elements(void **state) {
     assert_op_fails(kn_tile(x, KN_SHAPE(1, -2)), KN_ERR_SHAPE, "times[1] is negative");
 }
 
+static void tile_takes_any_number_of_axes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_shape dims = {{2, 1, 3, 1, 2, 2, 1, 2}, 8}, times = {{2, 3, 1, 2, 2, 1, 2, 3}, 8};
+    kn_tensor *x = kn_reshape(kn_arange(0, 48, 1, KN_F32), dims), *y = kn_tile(x, times);
+    assert_non_null(y);
+    static float in[48], out[48 * 144];
+    assert_int_equal(kn_tensor_numel(y), 48 * 144);
+    assert_ok(kn_copy_out(in, sizeof in, x));
+    assert_ok(kn_copy_out(out, sizeof out, y));
+    for (int64_t at = 0; at < kn_tensor_numel(y); at++) {
+        int64_t rest = at, from = 0, step = 1;
+        for (int i = 7; i >= 0; i--) {
+            from += rest % (dims.dim[i] * times.dim[i]) % dims.dim[i] * step;
+            rest /= dims.dim[i] * times.dim[i];
+            step *= dims.dim[i];
+        }
+        assert_true(out[at] == in[from]);
+    }
+    assert_shape(kn_tile(kn_full(KN_SCALAR, 3), KN_SCALAR), KN_SCALAR);
+    assert_shape(kn_tile(kn_zeros(KN_SHAPE(0, 2)), KN_SHAPE(2, 3)), KN_SHAPE(0, 6));
+    assert_op_fails(kn_tile(counted(2, 2), KN_SHAPE(1, INT64_MAX)), KN_ERR_SHAPE,
+                    "times[1] is too large");
+}
+
 static void roll_and_triangles(void **state) {
     (void)state;
     KN_FRAME();
@@ -245,8 +270,9 @@ int main(void) {
         OPS_TEST(flip_reverses_the_named_axes), OPS_TEST(select_removes_the_axis),
         OPS_TEST(diagonals_are_read_and_written), OPS_TEST(squeeze_and_unsqueeze_are_views),
         OPS_TEST(stack_joins_along_a_new_axis), OPS_TEST(tensors_are_cut_along_any_axis),
-        OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(roll_and_triangles),
-        OPS_TEST(each_mode_of_padding_has_its_elements), OPS_TEST(numbers_in_a_row),
-        OPS_TEST(one_hot_marks_the_index), OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
+        OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(tile_takes_any_number_of_axes),
+        OPS_TEST(roll_and_triangles), OPS_TEST(each_mode_of_padding_has_its_elements),
+        OPS_TEST(numbers_in_a_row), OPS_TEST(one_hot_marks_the_index),
+        OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
         OPS_TEST(copies_from_pinned_memory_need_no_wait));
 }

@@ -3,15 +3,21 @@
  *
  * The caller works too, and waits only for helpers that have taken a piece: one that the system
  * hasn't scheduled yet costs nothing, so that a busy machine slows a loop down by its share of the
- * processors and no more. Helpers and callers that run out of work spin for a moment, then sleep. A
- * helper must not be woken on the caller's processor, where it could only take turns with it: some
- * kernels leave it there for milliseconds.
- * Helpers live as long as the process, which is why the library is never unloaded. */
+ * processors and no more. Pieces lie in ranges, one a thread. A thread takes those of its own range
+ * in turn, then those left in others: in the next loop over the same data it finds in its cache
+ * what it left there. So every other loop of a caller runs backward: it begins with what the last
+ * one touched last.
+ *
+ * Helpers and callers that run out of work spin for a moment, then sleep. A helper must not be
+ * woken on the caller's processor, where it could only take turns with it: some kernels leave it
+ * there for milliseconds. Helpers live as long as the process, which is why the library is never
+ * unloaded. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "host/base/chunks.h"
 #include "kernel.h"
 #include "libgomp.h"
 #include "relax.h"
@@ -19,16 +25,24 @@
 enum {
     HELPERS_MAX = 1023,
     SPINS = 3000, /* about 0.1 ms: longer than from one op to the next in a small model */
+    RANGES_MAX = 16,
 };
+
+typedef struct range {
+    _Alignas(64) _Atomic int64_t n_taken; /* pieces; may pass n */
+    int64_t first, n;
+} range;
 
 typedef struct loop {
     kn__body_fn body;
     void *ctx;
-    int64_t n;
-    _Atomic int64_t next;  /* the first index not taken yet; beyond n when none is left */
+    int n_ranges;
+    bool backward;
+    _Atomic bool is_spent; /* every piece is taken */
     _Atomic int n_inside;  /* helpers that run bodies; written under the lock */
     int n_wanted;          /* helpers that may still enter */
     struct loop *previous; /* posted before this one */
+    range range[RANGES_MAX];
 } loop;
 
 static struct {
@@ -45,13 +59,20 @@ static struct {
 static _Thread_local bool inside; /* a loop, as its caller or a helper */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static void run_pieces(loop *l) {
-    inside = true;
+static void run_range(const loop *l, range *r) {
     for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-        if (i >= l->n) break;
-        l->body(l->ctx, i);
+        int64_t i = atomic_fetch_add_explicit(&r->n_taken, 1, memory_order_relaxed);
+        if (i >= r->n) break;
+        l->body(l->ctx, r->first + (l->backward ? r->n - 1 - i : i));
     }
+}
+
+/* thread: 0 is a caller, the others are helpers. */
+static void run_pieces(loop *l, int thread) {
+    int own = thread ? 1 + (thread - 1) % (l->n_ranges - 1) : 0;
+    inside = true;
+    for (int i = 0; i < l->n_ranges; i++) run_range(l, &l->range[(own + i) % l->n_ranges]);
+    atomic_store_explicit(&l->is_spent, true, memory_order_relaxed);
     inside = false;
 }
 
@@ -59,7 +80,7 @@ static void run_pieces(loop *l) {
 
 static loop *find_locked(void) {
     loop *l = team.last;
-    while (l && (l->n_wanted == 0 || atomic_load_explicit(&l->next, memory_order_relaxed) >= l->n))
+    while (l && (l->n_wanted == 0 || atomic_load_explicit(&l->is_spent, memory_order_relaxed)))
         l = l->previous;
     return l;
 }
@@ -98,26 +119,26 @@ static void wait_for_work_locked(uint32_t n_seen) {
     pthread_mutex_lock(&team.lock);
 }
 
-static void help_locked(loop *l) {
+static void help_locked(loop *l, int thread) {
     l->n_wanted--;
     atomic_fetch_add_explicit(&l->n_inside, 1, memory_order_relaxed);
     pthread_mutex_unlock(&team.lock);
-    run_pieces(l);
+    run_pieces(l, thread);
     pthread_mutex_lock(&team.lock);
     /* Released: the caller reads what the bodies wrote. The loop may be gone after this. */
     int n_inside = atomic_fetch_sub_explicit(&l->n_inside, 1, memory_order_release) - 1;
     if (n_inside == 0 && team.n_waiting > 0) pthread_cond_broadcast(&team.left);
 }
 
-static void *helper_run(void *unused) {
-    (void)unused;
+static void *helper_run(void *number) {
+    int thread = (int)(intptr_t)number;
     omp_set_num_threads(1); /* of the libraries that bodies call; each thread has its own setting */
     pthread_mutex_lock(&team.lock);
     for (;;) {
         uint32_t n_seen = atomic_load_explicit(&team.n_posted, memory_order_relaxed);
         loop *l = find_locked();
         if (l) {
-            help_locked(l);
+            help_locked(l, thread);
         } else {
             wait_for_work_locked(n_seen);
         }
@@ -137,12 +158,12 @@ static void forget_in_child(void) {
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
 
 /* With all signals blocked: they are the program's own threads' to handle. */
-static bool helper_start(void) {
+static bool helper_start(int number) {
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&thread, NULL, helper_run, NULL) == 0;
+    bool started = pthread_create(&thread, NULL, helper_run, (void *)(intptr_t)number) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started) pthread_detach(thread);
     return started;
@@ -152,7 +173,7 @@ static bool helper_start(void) {
 
 static void post(loop *l) {
     pthread_mutex_lock(&team.lock);
-    while (team.n_helpers < l->n_wanted && helper_start()) team.n_helpers++;
+    while (team.n_helpers < l->n_wanted && helper_start(team.n_helpers + 1)) team.n_helpers++;
     l->previous = team.last;
     team.last = l;
     team.processor = sched_getcpu();
@@ -193,8 +214,14 @@ void kn__parallel_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
         return;
     }
     pthread_once(&fork_once, watch_forks);
-    loop l = {.body = body, .ctx = ctx, .n = n, .n_wanted = threads - 1};
+    static _Thread_local bool backward;
+    loop l = {.body = body, .ctx = ctx, .n_wanted = threads - 1, .backward = backward = !backward};
+    l.n_ranges = threads < RANGES_MAX ? threads : RANGES_MAX;
+    for (int i = 0; i < l.n_ranges; i++) {
+        l.range[i].first = kn__part(n, l.n_ranges, i);
+        l.range[i].n = kn__part(n, l.n_ranges, i + 1) - l.range[i].first;
+    }
     post(&l);
-    run_pieces(&l);
+    run_pieces(&l, 0);
     take_back(&l);
 }

@@ -81,29 +81,19 @@ void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const 
     }
 }
 
-/* A few cache lines by elements, the rest by copies of them: these use the widest stores. */
+/* A cache line by elements, the rest by copies of what is there, up to a page: these use the widest
+ * stores. */
 void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
-    enum { PATTERN = 4096 };
-    size_t size = (size_t)n * bytes, head = size < PATTERN ? size : PATTERN;
-    switch (bytes) {
-#define REPEAT(type)                                                                               \
-    {                                                                                              \
-        type value;                                                                                \
-        memcpy(&value, x, sizeof value);                                                           \
-        for (size_t i = 0; i < head / sizeof value; i++) ((type *)(void *)out)[i] = value;         \
-        break;                                                                                     \
+    enum { LINE = 64, PATTERN = 4096 };
+    size_t size = (size_t)n * bytes, done = size < LINE ? size : LINE;
+    if (bytes == 1) {
+        memset(out, *x, size);
+        return;
     }
-        case 1:
-            memset(out, *x, size);
-            return;
-        case 2:
-            REPEAT(uint16_t)
-        case 4:
-            REPEAT(uint32_t)
-        default:
-            REPEAT(uint64_t)
-#undef REPEAT
+    for (size_t at = 0; at < done; at += bytes) memcpy(out + at, x, bytes);
+    for (size_t more; done < size; done += more) {
+        more = done < PATTERN ? done : PATTERN;
+        if (more > size - done) more = size - done;
+        memcpy(out + done, out, more);
     }
-    for (size_t at = head; at < size; at += head)
-        memcpy(out + at, out, size - at < head ? size - at : head);
 }

@@ -47,7 +47,7 @@ kn_status kn__host_broadcast(kn_op_call *call) {
                        .bytes = element(call->out[0]),
                        .n = call->out[0]->n};
     if (call->accumulate & 1) j.add = kn__row((kn_dtype)call->out[0]->dtype, KN_OP_add);
-    j.grain = GRAIN_BYTES / (int64_t)j.bytes;
+    j.grain = kn__even(j.n, GRAIN_BYTES / (int64_t)j.bytes);
     walk_init(&j.walk, call->out[0], call->in, 1);
     kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), broadcast_part, &j);
     return KN_OK;

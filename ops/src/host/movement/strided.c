@@ -162,7 +162,7 @@ void kn__strided_copy_run(int threads, const kn__strided_copy *copy) {
     if (j.n == 0) return;
     merge(&j.c);
     j.row = row_of(&j.c);
-    j.grain = GRAIN_BYTES / j.bytes;
+    j.grain = kn__even(j.n, GRAIN_BYTES / j.bytes);
     kn__parallel_for(threads, kn__chunks(j.n, j.grain), run_part, &j);
 }
 

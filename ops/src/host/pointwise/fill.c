@@ -8,31 +8,30 @@
 
 typedef struct fill_job {
     char *out;
-    size_t bytes, size;
+    size_t bytes, size, each;
     char value[8];
+    bool is_zero;
 } fill_job;
 
-enum { CHUNK_BYTES = 1 << 18 };
+enum { GRAIN_BYTES = 1 << 18 };
 
 static void fill_part(void *ctx, int64_t part) {
     const fill_job *j = ctx;
-    size_t from = (size_t)part * CHUNK_BYTES,
-           n = j->size - from < CHUNK_BYTES ? j->size - from : CHUNK_BYTES;
-    walk_repeat(j->out + from, j->value, j->bytes, (int64_t)(n / j->bytes));
+    size_t from = (size_t)part * j->each, n = j->size - from < j->each ? j->size - from : j->each;
+    if (j->is_zero)
+        memset(j->out + from, 0, n);
+    else
+        walk_repeat(j->out + from, j->value, j->bytes, (int64_t)(n / j->bytes));
 }
 
 kn_status kn__host_fill(kn_op_call *call) {
     const kn_attr_make *attr = call->attr;
     kn_dtype dtype = (kn_dtype)call->out[0]->dtype;
-    fill_job j = {.out = call->out[0]->data, .bytes = kn_dtype_bytes(dtype)};
+    fill_job j = {.out = call->out[0]->data, .bytes = kn_dtype_bytes(dtype), .is_zero = true};
     j.size = (size_t)call->out[0]->n * j.bytes;
+    j.each = (size_t)kn__even((int64_t)j.size, GRAIN_BYTES);
     kn__from_double(j.value, attr->a, dtype);
-    bool zero = true;
-    for (size_t i = 0; i < j.bytes; i++) zero = zero && j.value[i] == 0;
-    if (zero && j.size <= CHUNK_BYTES) {
-        memset(j.out, 0, j.size);
-        return KN_OK;
-    }
-    kn__parallel_for(call->threads, kn__chunks((int64_t)j.size, CHUNK_BYTES), fill_part, &j);
+    for (size_t i = 0; i < j.bytes; i++) j.is_zero = j.is_zero && j.value[i] == 0;
+    kn__parallel_for(call->threads, kn__chunks((int64_t)j.size, (int64_t)j.each), fill_part, &j);
     return KN_OK;
 }

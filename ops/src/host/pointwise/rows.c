@@ -286,7 +286,7 @@ static void job_init(job *j, const kn_op_call *call, const kn_row *row, int orde
     j->p = scalars ? scalars->a : 0;
     j->q = scalars ? scalars->b : 0;
     j->n = out->n;
-    j->grain = kn__row_grain((kn_op)call->op, j->dtype, order);
+    j->grain = kn__even(j->n, kn__row_grain((kn_op)call->op, j->dtype, order));
     j->is_half = call->dtype == KN_F16 || call->dtype == KN_BF16;
     j->half_out = j->is_half && out->dtype == call->dtype;
     j->out_bytes = kn_dtype_bytes((kn_dtype)out->dtype);
