@@ -1,5 +1,4 @@
 /* Captured steps: recording, replaying, and which plans are kept. */
-#include <knet/prof.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 #include "checked.h"
 #include "fuse.h"
 #include "run.h"
-#include "work.h"
 
 typedef struct seen { /* inputs of which one step has run: kn_capture_run */
     uint64_t key;
@@ -181,15 +179,18 @@ static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self
 static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *const in[], int n_in) {
     plan->hooks = &kn__plan_records;
     plan->device = n_in ? in[0]->storage->device : kn_frame_device();
-    if (plan->device != self->host) {
+    plan->on_gpu = plan->device != self->host;
+    if (plan->on_gpu && kn_device_kind_get(plan->device) != KN_DEVICE_CUDA) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_capture_begin: steps on %s can't be captured",
                        kn_device_name(plan->device));
     }
     KN_TRY(inputs_note(plan, in, n_in));
+    if (plan->on_gpu) KN_TRY(kn__plan_inputs_place(plan));
     KN_TRY(kn__fuse_all(self));
     plan->frame = kn_frame_begin(&(kn_frame_options){.device = plan->device, .fuse = KN_OFF});
     KN_TRY(kn_check());
     plan->pool = kn_frame_pool();
+    plan->stream = kn_frame_stream();
     return KN_OK;
 }
 
@@ -247,12 +248,37 @@ static kn_status no_survivors(kn__plan *plan) {
     return KN_OK;
 }
 
-static kn_status written_list(kn__plan *plan) {
-    plan->written = calloc((size_t)plan->n_buffers + 1, sizeof *plan->written);
-    if (!plan->written) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
+static int input_at(const kn__plan *plan, const kn_tensor *t) {
+    for (int i = 0; i < plan->n_inputs; i++)
+        if (plan->inputs[i].storage == t->storage) return i;
+    return -1;
+}
+
+/* A copy is written on a GPU. */
+static kn_status inputs_unwritten(const kn__plan *plan, const kn__buffer *b) {
+    for (int i = 0; i < plan->n_inputs && plan->on_gpu; i++) {
+        if (plan->inputs[i].storage != b->storage) continue;
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_capture_end: the step writes into in[%d], which replays on %s read from "
+                       "a copy: copy it inside",
+                       i, kn_device_name(plan->device));
+    }
+    return KN_OK;
+}
+
+static kn_status outside_list(kn__plan *plan) {
+    plan->outside = calloc((size_t)plan->n_buffers + 1, sizeof *plan->outside);
+    if (!plan->outside) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const kn__buffer *b = &plan->buffers[i];
-        if (b->written && !b->inside) plan->written[plan->n_written++] = b->storage;
+        if (!b->written || b->inside) continue;
+        KN_TRY(inputs_unwritten(plan, b));
+        plan->outside[plan->n_written++] = b->storage;
+    }
+    plan->n_outside = plan->n_written;
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        const kn__buffer *b = &plan->buffers[i];
+        if (b->read && !b->written && !b->inside) plan->outside[plan->n_outside++] = b->storage;
     }
     return KN_OK;
 }
@@ -262,6 +288,12 @@ static kn_status out_check(kn__plan *plan, kn_tensor *t, int i) {
     snprintf(name, sizeof name, "kn_capture_end: out[%d]", i);
     if (!kn__is_whole(t)) return kn__fail_unreadable(name, t);
     if (!t->data) return KN_OK;
+    if (input_at(plan, t) >= 0) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s is in[%d] or a view of it, which another tensor takes the place of in a "
+                       "replay: copy it inside",
+                       name, input_at(plan, t));
+    }
     int64_t b = kn__plan_buffer(plan, t->storage);
     if (b < 0) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", name);
     plan->buffers[b].is_out = plan->buffers[b].inside;
@@ -293,14 +325,19 @@ static kn_status out_move(kn__plan *plan, kn_tensor **out) {
         kn_tensor_adopt(plan->device, (kn_dtype)t->dtype, kn_tensor_shape(t), to, owner);
     if (!own) return kn_check();
     atomic_fetch_add_explicit(&plan->region->refs, 1, memory_order_relaxed);
-    memcpy(to, t->data, (size_t)t->n * kn__dtype_size[t->dtype]);
     *out = kn_tensor_detach_frame(own);
+    size_t n_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    kn_status status = KN_OK;
+    if (plan->on_gpu)
+        status = kn_device_copy(plan->device, to, plan->device, t->data, n_bytes, plan->stream);
+    else
+        memcpy(to, t->data, n_bytes);
     kn_tensor_release(t);
-    return KN_OK;
+    return status;
 }
 
 static kn_status outs_move(kn__plan *plan) {
-    KN_FRAME(.device = plan->device, .pool = plan->pool, .record = KN_OFF);
+    KN_FRAME(.device = plan->device, .pool = plan->pool, .stream = plan->stream, .record = KN_OFF);
     KN_TRY(kn_check());
     for (int i = 0; i < plan->n_out; i++) KN_TRY(out_move(plan, &plan->out[i]));
     return KN_OK;
@@ -312,9 +349,10 @@ static kn_status plan_finish(kn__plan *plan) {
                        plan->n_calls);
     }
     KN_TRY(no_survivors(plan));
-    KN_TRY(written_list(plan));
+    KN_TRY(outside_list(plan));
     KN_TRY(kn__plan_place(plan));
-    return outs_move(plan);
+    KN_TRY(outs_move(plan));
+    return plan->on_gpu ? kn__plan_graph_make(plan) : KN_OK;
 }
 
 static void plan_keep(kn_capture *capture, kn__plan *plan) {
@@ -370,40 +408,17 @@ static void inputs_set(kn__plan *plan, kn_tensor *const in[]) {
     }
 }
 
-static kn_status run_calls(kn__plan *plan) {
-    for (kn__prepared *p = plan->calls, *end = p + plan->n_calls; p < end; p++) {
-        kn_status status = p->kernel(&p->call);
-        if (__builtin_expect(p->call.n_work, 0)) kn__work_end(&p->call, 0);
-        if (__builtin_expect(status < 0, 0)) {
-            kn_error_op(kn_op_name((kn_op)p->call.op));
-            return status;
-        }
-    }
-    return KN_OK;
-}
-
-/* One row an op. */
-static kn_status run_calls_timed(kn__plan *plan) {
-    KN_SCOPE("replay");
-    kn_status status = KN_OK;
-    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++) {
-        kn__prepared *p = &plan->calls[i];
-        kn_scope scope = kn_scope_begin_grad(kn__label_of(&p->call));
-        status = p->kernel(&p->call);
-        kn__work_end(&p->call, 0);
-        if (scope.start) kn__end_scope(&scope, &p->call);
-        if (status < 0) kn_error_op(kn_op_name((kn_op)p->call.op));
-    }
-    return status;
+static kn_status replay_on_host(kn__plan *plan, kn_tensor *const in[]) {
+    inputs_set(plan, in);
+    for (uint32_t i = 0; i < plan->n_written; i++) plan->outside[i]->version++;
+    return kn__plan_calls_run(plan);
 }
 
 static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in[]) {
-    inputs_set(plan, in);
-    for (uint32_t i = 0; i < plan->n_written; i++) plan->written[i]->version++;
     plan->used = ++capture->clock;
     capture->last = plan;
     capture->n_launches++;
-    KN_TRY(kn_prof_is_on_(KN_PROF_GRAD_) ? run_calls_timed(plan) : run_calls(plan));
+    KN_TRY(plan->on_gpu ? kn__plan_graph_launch(plan, in) : replay_on_host(plan, in));
     for (int i = 0; i < plan->n_effects; i++) plan->effects[i].apply(plan->effects[i].ctx);
     return KN_OK;
 }

@@ -5,7 +5,9 @@
  * that read the same data as the same shape share one.
  * Invariants. While a step is recorded, the latest buffer of a storage's address is that storage's:
  * whoever makes a storage tells so, and those from outside are shared. A view's data is set when
- * the recording ends: in the region, outside, or, at each replay, in an input. */
+ * the recording ends: in the region, outside, or, at each replay, in an input.
+ * On a GPU the calls are enqueued once more, into a graph, which a replay launches. A graph's
+ * addresses are fixed, so its inputs lie in the region too, and a replay copies them there. */
 #ifndef KN_CAPTURE_SRC_H
 #define KN_CAPTURE_SRC_H
 
@@ -16,12 +18,13 @@
 #include "thread.h"
 
 typedef struct kn__buffer {
-    kn_storage *storage;
+    kn_storage *storage; /* NULL: work space */
     char *data;
     size_t size_bytes, offset; /* offset: in the region */
     int32_t first, last;       /* inside: the calls that use it */
     uint16_t op;               /* inside: that made it */
     bool inside, written, is_out;
+    bool read; /* outside: as more than an input */
 } kn__buffer;
 
 typedef struct kn__frozen {
@@ -35,7 +38,22 @@ enum { KN__NO_BUFFER = -1 };
 typedef struct kn__prepared {
     kn_kernel_fn kernel;
     kn_op_call call;
+    uint32_t piece, n_pieces; /* of work space */
 } kn__prepared;
+
+/* Work space of a call; kernels get it in the order in which they ask for it, each piece that they
+ * end again before a new one. */
+typedef struct kn__piece {
+    void *data; /* while the step is recorded, of its current piece; else placed */
+    size_t size_bytes;
+    uint32_t buffer;
+    bool in_use;
+} kn__piece;
+typedef struct kn__pieces {
+    kn__piece *piece;
+    uint32_t n;
+    bool fixed; /* no other work space may be taken: addresses go into a graph */
+} kn__pieces;
 
 /* Memory that outputs read, too. */
 typedef struct kn__region {
@@ -50,6 +68,7 @@ typedef struct kn__input {
     kn_storage *storage; /* while the step is recorded */
     char *data;
     size_t size_bytes;
+    uint32_t buffer; /* on a GPU: its copy in the region */
     int64_t dim[KN_DIMS_MAX];
     uint8_t n_dims, dtype;
 } kn__input;
@@ -57,7 +76,10 @@ typedef struct kn__input {
 /* What those call who know of no plans: they would else call each other in a circle. */
 typedef struct kn__plan_hooks {
     /* Runs the kernel, and notes the call. */
-    kn_status (*call)(struct kn__plan *plan, kn_op_call *call, const kn_op_info *info);
+    kn_status (*call)(struct kn__plan *plan, kn_op_call *call, kn_kernel_fn kernel);
+    /* The call that is run now has taken work space, or given it back. */
+    void (*work_taken)(struct kn__plan *plan, void *data, size_t size_bytes);
+    void (*work_ended)(struct kn__plan *plan, const void *data);
     /* A storage was made inside, by an op or not (op: KN_OP_COUNT). */
     void (*made)(struct kn__plan *plan, kn_storage *s, unsigned op);
     /* A storage is about to be written. */
@@ -68,9 +90,14 @@ typedef struct kn__plan {
     const kn__plan_hooks *hooks;
     kn_device *device;
     kn_pool *pool;
+    kn_stream stream; /* of the frame */
+    bool on_gpu;
     kn_frame frame;
-    kn_status status; /* the first failure to record */
-    uint64_t used;    /* the capture's launch that used it last */
+    kn_status status;   /* the first failure to record */
+    void *graph;        /* on a GPU; NULL: no calls */
+    kn_event *launched; /* the last time, on launched_on */
+    kn_stream launched_on;
+    uint64_t used; /* the capture's launch that used it last */
     kn__input *inputs;
     int n_inputs;
     kn__prepared *calls;
@@ -79,13 +106,15 @@ typedef struct kn__plan {
     uint32_t n_buffers, buffers_cap;
     kn__frozen *views;
     uint32_t n_views, views_cap;
+    kn__piece *pieces;
+    uint32_t n_pieces, pieces_cap, first_piece; /* first_piece: of the call that is recorded */
     kn__hash by_storage, by_view;
     struct kn__chunk *chunks; /* what calls point to */
     size_t chunk_left;
     kn_capture_effect *effects;
     int n_effects;
-    kn_storage **written; /* from outside: their versions count on */
-    uint32_t n_written;
+    kn_storage **outside; /* what is written, whose versions count on, and then what is read */
+    uint32_t n_written, n_outside;
     kn__region *region;
     kn_tensor **out;
     int n_out;
@@ -95,6 +124,8 @@ typedef struct kn__plan {
 extern const kn__plan_hooks kn__plan_records;
 /* The buffer of a storage; one that is not known is from outside. -1: no memory. */
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
+/* On a GPU: a place in the region for each input. */
+kn_status kn__plan_inputs_place(kn__plan *plan);
 /* Whether tensors still read buffer i, which was made inside. */
 bool kn__plan_lives(const kn__plan *plan, uint32_t i);
 void kn__plan_free(kn__plan *plan);
@@ -103,6 +134,21 @@ void kn__plan_free(kn__plan *plan);
 /* Places buffers in a region, and sets the views' data. */
 kn_status kn__plan_place(kn__plan *plan);
 void kn__region_drop(kn__region *region);
+static inline bool kn__region_has(const kn__region *region, const void *data) {
+    return (uintptr_t)data - (uintptr_t)region->data < region->size_bytes;
+}
+/* For kn__work and kn__work_end: a piece of the call that is replayed; NULL, or false: none. */
+void *kn__pieces_take(kn__pieces *pieces, size_t size_bytes);
+bool kn__pieces_end(kn__pieces *pieces, const void *data);
+
+/* --- capture_graph.c --- */
+/* Makes the graph of a placed plan. */
+kn_status kn__plan_graph_make(kn__plan *plan);
+/* Launches it on the thread's stream. */
+kn_status kn__plan_graph_launch(kn__plan *plan, kn_tensor *const in[]);
+void kn__plan_graph_end(kn__plan *plan);
+/* Runs the prepared calls. */
+kn_status kn__plan_calls_run(kn__plan *plan);
 
 /* --- for those who make, read and write tensors --- */
 /* INVALID inside a recording: "NAME: …"; else KN_OK. */

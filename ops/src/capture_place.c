@@ -6,7 +6,7 @@
 
 #include "capture.h"
 
-enum { GRAIN = 64 }; /* a cache line: no two threads of a kernel write one of two buffers */
+enum { GRAIN = 256 }; /* as libraries of GPUs want; no two buffers share a cache line */
 
 void kn__region_drop(kn__region *region) {
     if (!region || atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) != 1) return;
@@ -56,7 +56,7 @@ static kn_status region_make(kn__plan *plan, size_t size_bytes) {
     kn__region *region = calloc(1, sizeof *region);
     if (!region) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
     *region = (kn__region){.refs = 1, .pool = plan->pool, .size_bytes = size_bytes};
-    kn_status status = kn_alloc(&region->data, plan->pool, size_bytes, NULL);
+    kn_status status = kn_alloc(&region->data, plan->pool, size_bytes, plan->stream);
     if (status < 0)
         free(region);
     else
@@ -64,16 +64,46 @@ static kn_status region_make(kn__plan *plan, size_t size_bytes) {
     return status;
 }
 
-/* Views of inputs get theirs at each replay. */
+/* Views of inputs get theirs at each replay on the host. */
 static void views_set(kn__plan *plan) {
     char *region = plan->region->data;
     for (uint32_t i = 0; i < plan->n_views; i++) {
         const kn__frozen *v = &plan->views[i];
-        if (v->buffer == (uint32_t)KN__NO_BUFFER || v->input >= 0) continue;
+        if (v->buffer == (uint32_t)KN__NO_BUFFER) continue;
         const kn__buffer *b = &plan->buffers[v->buffer];
+        if (v->input >= 0) {
+            if (!plan->on_gpu) continue;
+            b = &plan->buffers[plan->inputs[v->input].buffer];
+        }
         v->t->data = (b->inside ? region + b->offset : b->data) + v->at_bytes;
         v->t->own.data = v->t->data;
     }
+    for (uint32_t i = 0; i < plan->n_pieces; i++) {
+        kn__piece *p = &plan->pieces[i];
+        p->data = region + plan->buffers[p->buffer].offset;
+        p->in_use = false;
+    }
+    for (int i = 0; i < plan->n_inputs && plan->on_gpu; i++)
+        plan->inputs[i].data = region + plan->buffers[plan->inputs[i].buffer].offset;
+}
+
+/* --- work space of replayed calls --- */
+
+void *kn__pieces_take(kn__pieces *pieces, size_t size_bytes) {
+    kn__piece *p = pieces->piece, *end = p + pieces->n;
+    while (p < end && p->in_use) p++;
+    if (p == end || p->size_bytes < size_bytes) return NULL;
+    p->in_use = true;
+    return p->data;
+}
+
+bool kn__pieces_end(kn__pieces *pieces, const void *data) {
+    for (uint32_t i = 0; i < pieces->n; i++) {
+        if (pieces->piece[i].data != data) continue;
+        pieces->piece[i].in_use = false;
+        return true;
+    }
+    return false;
 }
 
 kn_status kn__plan_place(kn__plan *plan) {

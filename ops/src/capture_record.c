@@ -66,6 +66,19 @@ static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s) {
     return b;
 }
 
+/* A buffer of the plan alone, used by the next call. -1: no memory. */
+static int64_t buffer_own(kn__plan *plan, size_t size_bytes) {
+    void **list = (void **)&plan->buffers;
+    if (!grow(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
+        plan->status = KN_ERR_OOM;
+        return -1;
+    }
+    kn__buffer *b = &plan->buffers[plan->n_buffers++];
+    *b = (kn__buffer){.size_bytes = size_bytes, .inside = true};
+    b->first = b->last = (int32_t)plan->n_calls;
+    return plan->n_buffers - 1;
+}
+
 static void made(kn__plan *plan, kn_storage *s, unsigned op) {
     kn__buffer *b = s->data ? buffer_add(plan, s) : NULL;
     if (!b) return;
@@ -93,6 +106,7 @@ static bool is_used(const kn_storage *s) {
 
 bool kn__plan_lives(const kn__plan *plan, uint32_t i) {
     const kn__buffer *b = &plan->buffers[i];
+    if (!b->storage) return false;
     uint64_t key = kn__spread((uint64_t)(uintptr_t)b->storage);
     const slot *at = kn__hash_get(&plan->by_storage, sizeof(slot), key);
     return at && at->index == i && b->storage->data == b->data && is_used(b->storage);
@@ -171,6 +185,10 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
         b->last = (int32_t)plan->n_calls;
         v.buffer = (uint32_t)i;
         v.input = b->inside ? -1 : input_of(plan, t);
+        if (v.input < 0)
+            b->read = true;
+        else if (plan->on_gpu)
+            plan->buffers[plan->inputs[v.input].buffer].last = (int32_t)plan->n_calls;
         const char *from = v.input < 0 ? b->data : plan->inputs[v.input].data;
         v.at_bytes = (size_t)((const char *)t->data - from);
     }
@@ -188,6 +206,35 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
     kn_tensor *own = view_add(plan, at, v, t);
     if (own) kn__hash_use(&plan->by_view, at, key);
     return own;
+}
+
+/* --- work space --- */
+
+/* One piece serves all that the call takes one after the other, as large as the largest. */
+static void work_taken(kn__plan *plan, void *data, size_t size_bytes) {
+    uint32_t i = plan->first_piece;
+    while (i < plan->n_pieces && plan->pieces[i].in_use) i++;
+    if (i == plan->n_pieces) {
+        void **list = (void **)&plan->pieces;
+        bool fits = grow(list, &plan->pieces_cap, i, sizeof *plan->pieces);
+        int64_t buffer = fits ? buffer_own(plan, 0) : -1;
+        if (buffer < 0) {
+            plan->status = KN_ERR_OOM;
+            return;
+        }
+        plan->pieces[plan->n_pieces++] = (kn__piece){.buffer = (uint32_t)buffer};
+    }
+    kn__piece *p = &plan->pieces[i];
+    p->data = data;
+    p->in_use = true;
+    if (p->size_bytes < size_bytes) p->size_bytes = size_bytes;
+    plan->buffers[p->buffer].size_bytes = p->size_bytes;
+}
+
+static void work_ended(kn__plan *plan, const void *data) {
+    for (uint32_t i = plan->first_piece; i < plan->n_pieces; i++) {
+        if (plan->pieces[i].data == data) plan->pieces[i].in_use = false;
+    }
 }
 
 /* --- calls --- */
@@ -231,16 +278,18 @@ static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
     return true;
 }
 
-static bool note(kn__plan *plan, const kn_op_call *call, const kn_op_info *info) {
+static bool note(kn__plan *plan, const kn_op_call *call, kn_kernel_fn kernel) {
     uint32_t cap = (uint32_t)plan->calls_cap;
     if (!grow((void **)&plan->calls, &cap, (uint32_t)plan->n_calls, sizeof *plan->calls))
         return false;
     plan->calls_cap = (int32_t)cap;
     kn__prepared *p = &plan->calls[plan->n_calls];
-    *p = (kn__prepared){info->host, *call};
+    *p = (kn__prepared){kernel, *call, .piece = plan->first_piece};
+    p->n_pieces = plan->n_pieces - plan->first_piece;
     p->call.n_work = 0;
     p->call.edge = NULL;
-    if (!copy_tensors(plan, &p->call) || !copy_attr(plan, &p->call, info)) return false;
+    if (!copy_tensors(plan, &p->call) || !copy_attr(plan, &p->call, &kn_op_table[call->op]))
+        return false;
     plan->n_calls++;
     return true;
 }
@@ -259,23 +308,36 @@ static kn_status can_note(const kn__plan *plan, const kn_op_call *call, const kn
     return KN_OK;
 }
 
-static kn_status call_record(kn__plan *plan, kn_op_call *call, const kn_op_info *info) {
-    KN_TRY(can_note(plan, call, info));
-    KN_TRY(info->host(call));
-    if (plan->status == KN_OK && !note(plan, call, info)) plan->status = KN_ERR_OOM;
+static kn_status call_record(kn__plan *plan, kn_op_call *call, kn_kernel_fn kernel) {
+    KN_TRY(can_note(plan, call, &kn_op_table[call->op]));
+    plan->first_piece = plan->n_pieces;
+    KN_TRY(kernel(call));
+    if (plan->status == KN_OK && !note(plan, call, kernel)) plan->status = KN_ERR_OOM;
     return KN_OK;
 }
 
-const kn__plan_hooks kn__plan_records = {call_record, made, claims};
+const kn__plan_hooks kn__plan_records = {call_record, work_taken, work_ended, made, claims};
+
+/* On a GPU. */
+kn_status kn__plan_inputs_place(kn__plan *plan) {
+    for (int i = 0; i < plan->n_inputs; i++) {
+        int64_t b = buffer_own(plan, plan->inputs[i].size_bytes);
+        if (b < 0) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
+        plan->inputs[i].buffer = (uint32_t)b;
+        plan->buffers[b].last = -1; /* no call reads it yet */
+    }
+    return KN_OK;
+}
 
 /* --- the end of a plan --- */
 
 static void share_drop(kn__buffer *b) {
-    if (!b->inside) kn__storage_drop(b->storage);
+    if (!b->inside && b->storage) kn__storage_drop(b->storage);
 }
 
 void kn__plan_free(kn__plan *plan) {
     if (!plan) return;
+    kn__plan_graph_end(plan);
     for (int i = 0; i < plan->n_out; i++) kn_tensor_release(plan->out[i]);
     for (int i = 0; i < plan->n_effects; i++) plan->effects[i].release(plan->effects[i].ctx);
     for (uint32_t i = 0; i < plan->n_buffers; i++) share_drop(&plan->buffers[i]);
@@ -290,8 +352,9 @@ void kn__plan_free(kn__plan *plan) {
     free(plan->calls);
     free(plan->buffers);
     free(plan->views);
+    free(plan->pieces);
     free(plan->effects);
-    free(plan->written);
+    free(plan->outside);
     free(plan->out);
     free(plan);
 }

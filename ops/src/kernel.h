@@ -146,6 +146,7 @@
 /* The CUDA kernels live in a module of their own, libknet_ops_cuda.so, loaded when the first tensor
  * lands on a CUDA device: programs without a GPU don't pay for loading cuBLAS and cuDNN. It exports
  * this one function. */
+typedef kn_status (*kn__enqueue_fn)(void *ctx, kn_stream stream);
 typedef struct kn_cuda_module {
     uint32_t abi; /* KN_CUDA_MODULE_ABI */
     const kn_kernel_fn *kernels;
@@ -161,8 +162,13 @@ typedef struct kn_cuda_module {
                        kn_device *device, kn_stream stream);
     /* Waits until all kernels asked for are compiled. */
     void (*chains_wait)(void);
+    /* Makes a graph of what `enqueue` enqueues on the stream that it gets. Errors: enqueue's, or
+     * the driver's. */
+    kn_status (*graph_make)(void **out, kn_device *device, kn__enqueue_fn enqueue, void *ctx);
+    kn_status (*graph_launch)(void *graph, kn_device *device, kn_stream stream);
+    void (*graph_destroy)(void *graph, kn_device *device); /* its launches go on */
 } kn_cuda_module;
-enum { KN_CUDA_MODULE_ABI = 5 };
+enum { KN_CUDA_MODULE_ABI = 6 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 

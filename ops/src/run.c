@@ -91,14 +91,33 @@ kn_status kn__work(void **out, kn_op_call *call, size_t size_bytes) {
         return KN_FAIL(KN_ERR_INTERNAL, "kn_%s: more than %d pieces of work space",
                        kn_op_name((kn_op)call->op), KN__WORKS);
     }
+    kn__ops_thread *self = kn__ops_self;
+    void *placed =
+        self && self->pieces && size_bytes ? kn__pieces_take(self->pieces, size_bytes) : NULL;
+    if (placed) {
+        *out = call->work[call->n_work++] = placed;
+        return KN_OK;
+    }
+    if (self && self->pieces && self->pieces->fixed && size_bytes) {
+        return KN_FAIL(KN_ERR_INTERNAL, "kn_%s: %zu bytes of work space more than when recorded",
+                       kn_op_name((kn_op)call->op), size_bytes);
+    }
     KN_SCOPE("work space");
     KN_TRY(kn_alloc(out, call->pool, size_bytes, call->stream));
     call->work[call->n_work++] = *out;
+    if (self && self->capture && *out)
+        self->capture->hooks->work_taken(self->capture, *out, size_bytes);
     return KN_OK;
 }
 
 void kn__work_end(kn_op_call *call, int keep) {
-    while (call->n_work > keep) kn_free(call->pool, call->work[--call->n_work]);
+    kn__ops_thread *self = kn__ops_self;
+    while (call->n_work > keep) {
+        void *data = call->work[--call->n_work];
+        if (self && self->pieces && kn__pieces_end(self->pieces, data)) continue;
+        if (self && self->capture) self->capture->hooks->work_ended(self->capture, data);
+        kn_free(call->pool, data);
+    }
 }
 
 /* --- for infer: results' headers --- */
@@ -290,7 +309,8 @@ static __attribute__((noinline)) kn_status run_elsewhere(kn__ops_thread *self, k
     kn_kernel_fn kernel = kn__device_kernel(call->device, (kn_op)call->op);
     if (!kernel) return kn_last_error()->status;
     KN_TRY(await_all(self, call));
-    KN_TRY(kernel(call));
+    kn__plan *plan = self->capture;
+    KN_TRY(plan ? plan->hooks->call(plan, call, kernel) : kernel(call));
     return use_all(self, call);
 }
 
@@ -302,7 +322,7 @@ static inline bool check(kn_op_call *call, const kn_op_info *info, bool *wants_g
 static inline kn_status run_kernel(kn__ops_thread *self, kn_op_call *call, const kn_op_info *info) {
     if (__builtin_expect(call->device != self->host, 0)) return run_elsewhere(self, call);
     if (__builtin_expect(self->capture != NULL, 0) && info->host)
-        return self->capture->hooks->call(self->capture, call, info);
+        return self->capture->hooks->call(self->capture, call, info->host);
     if (__builtin_expect(info->host != NULL, 1)) return info->host(call);
     return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", info->name,
                    kn_device_name(call->device));

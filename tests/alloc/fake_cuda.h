@@ -38,6 +38,7 @@ typedef struct fake_cuda_machine {
     bool no_sharing;         /* no file descriptors for handles, no RDMA */
     bool no_peers;           /* no device reaches another's memory */
     bool no_managed;         /* no managed memory */
+    bool skips_copies;       /* copies within a device are not done: for the CPU's time alone */
 } fake_cuda_machine;
 FAKE_API fake_cuda_machine *fake_cuda_machine_get(void);
 

@@ -4,6 +4,7 @@
 #include "gpu.h"
 
 #include <cuda_runtime_api.h>
+#include <knet/capture.h>
 #include <knet/models.h>
 #include <knet/optim.h>
 #include <knet/pool_graph.h>
@@ -226,10 +227,103 @@ static void launches_of_a_captured_training_step_train(void **state) {
     kn_stream_destroy(gpu, stream);
 }
 
+/* --- kn_capture ------------------------------------------------------------------------------ */
+
+enum { CAPTURED = 12 };
+
+typedef struct dropout_net {
+    kn_params *params;
+    kn_optim *adam;
+    kn_rng *rng;
+    kn_tensor *c, *w, *b;
+} dropout_net;
+
+static void dropout_net_open(dropout_net *n) {
+    assert_ok(kn_params_create(&n->params, &(kn_params_options){.seed = 3}));
+    assert_ok(kn_rng_create(&n->rng, 5));
+    n->c = kn_param(n->params, KN_SHAPE(4, 1, 3, 3), kn_init_xavier(), "c");
+    n->w = kn_param(n->params, KN_SHAPE(10, 4 * 26 * 26), kn_init_xavier(), "w");
+    n->b = kn_param(n->params, KN_SHAPE(10), (kn_init){.kind = KN_INIT_ZEROS}, "b");
+    assert_ok(kn_adam_create(&n->adam, n->params, 1e-3, NULL));
+}
+
+static void dropout_net_close(dropout_net *n) {
+    kn_optim_destroy(n->adam);
+    kn_rng_destroy(n->rng);
+    kn_params_destroy(n->params);
+}
+
+static kn_status dropout_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    dropout_net *n = ctx;
+    KN_TAPE();
+    kn_tensor *h = kn_relu(kn_conv(in[0], n->c, KN_NONE, NULL));
+    h = kn_dropout(kn_reshape(h, KN_SHAPE(-1, 4 * 26 * 26)), 0.3, n->rng);
+    kn_tensor *loss = kn_cross_entropy(kn_linear(h, n->w, n->b), in[1]);
+    KN_TRY(kn_backward(loss));
+    KN_TRY(kn_optim_step(n->adam));
+    out[0] = kn_keep(loss);
+    return kn_check();
+}
+
+/* Batch number i, of 16 or 24 pictures. */
+static void pictures_make(kn_tensor *in[2], int i) {
+    int64_t labels[24], n = i % 3 == 2 ? 24 : 16;
+    kn_rng *rng = NULL;
+    for (int k = 0; k < 24; k++) labels[k] = (k + i) % 10;
+    assert_ok(kn_rng_create(&rng, (uint64_t)i + 1));
+    in[0] = kn_uniform(KN_SHAPE(n, 1, 28, 28), 0, 1, rng);
+    in[1] = kn_tensor_from(labels, KN_I64, KN_SHAPE(n));
+    kn_rng_destroy(rng);
+}
+
+/* other: a stream that every fourth step runs on; NULL: none. */
+static void train_dropout(double loss[CAPTURED], bool captured, kn_stream other) {
+    dropout_net n;
+    kn_capture *capture = NULL;
+    KN_FRAME(.device = gpu);
+    dropout_net_open(&n);
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < CAPTURED; i++) {
+        KN_FRAME(.device = gpu, .stream = other && i % 4 == 3 ? other : NULL);
+        kn_tensor *in[2], *l = NULL;
+        pictures_make(in, i);
+        assert_ok(kn_optim_lr(n.adam, 1e-3 / (1 + i)));
+        if (captured)
+            assert_ok(kn_capture_run(&l, 1, capture, in, 2, dropout_step, &n));
+        else
+            assert_ok(dropout_step(&l, in, &n));
+        assert_ok(kn_item(&loss[i], l));
+    }
+    kn_capture_stats stats;
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    if (captured) assert_int_equal(stats.n_plans, 2);
+    kn_capture_destroy(capture);
+    dropout_net_close(&n);
+}
+
+static void captured_steps_train_as_plain_ones(void **state) {
+    (void)state;
+    double plain[CAPTURED], captured[CAPTURED];
+    train_dropout(plain, false, NULL);
+    train_dropout(captured, true, NULL);
+    assert_memory_equal(plain, captured, sizeof plain);
+}
+
+static void captures_follow_streams_and_shapes(void **state) {
+    (void)state;
+    double plain[CAPTURED], captured[CAPTURED];
+    kn_stream stream = stream_make();
+    train_dropout(plain, false, NULL);
+    train_dropout(captured, true, stream);
+    assert_memory_equal(plain, captured, sizeof plain);
+    kn_stream_destroy(gpu, stream);
+}
+
 int main(void) {
     gpu = gpu_get();
     if (!gate_init()) return 1;
-    return RUN_TESTS(TEST(graphs_that_run_at_once_keep_apart),
-                     TEST(memory_of_a_destroyed_graph_serves_others),
-                     TEST(launches_of_a_captured_training_step_train));
+    return RUN_TESTS(
+        TEST(graphs_that_run_at_once_keep_apart), TEST(memory_of_a_destroyed_graph_serves_others),
+        TEST(launches_of_a_captured_training_step_train), TEST(captured_steps_train_as_plain_ones),
+        TEST(captures_follow_streams_and_shapes));
 }

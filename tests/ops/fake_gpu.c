@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fake_chains.h"
+#include "fake_graph.h"
 
 enum { NAMES_MAX = 8192, FUNCTIONS_MAX = 64 };
 
@@ -65,6 +66,21 @@ static void count(int *counter) {
     pthread_mutex_lock(&lock);
     ++*counter;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_gpu_work(const fake_work *work) {
+    if (work->kind == FAKE_FILL) memset(work->to, work->byte, work->size_bytes);
+    if (work->kind == FAKE_COPY) memmove(work->to, work->from, work->size_bytes);
+    if (work->kind == FAKE_KERNEL && work->kernel >= 0) count(&fake_gpu.kernels[work->kernel].n);
+}
+
+void fake_gpu_graph_launched(void) { count(&fake_gpu.counts.n_graphs); }
+
+/* A launch of its own, unless the stream is being captured. */
+static void enqueue(const void *stream, fake_work work, int *counter) {
+    if (fake_graph_takes(stream, &work)) return;
+    fake_gpu_work(&work);
+    if (counter) count(counter);
 }
 
 /* --- the runtime ------------------------------------------------------------------------------ */
@@ -127,13 +143,12 @@ cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host_function) {
 
 static _Thread_local cudaError_t last_error;
 
-static cudaError_t launch(const void *host_function) {
+static cudaError_t launch(const void *host_function, const void *stream) {
     last_error = (cudaError_t)fake_gpu_begin("cudaLaunchKernel");
     if (last_error) return last_error;
-    count(&fake_gpu.counts.n_kernels);
-    for (int i = 0; i < fake_gpu.n_kernels; i++) {
-        if (fake_gpu.kernels[i].host_function == host_function) count(&fake_gpu.kernels[i].n);
-    }
+    int i = fake_gpu.n_kernels - 1;
+    while (i >= 0 && fake_gpu.kernels[i].host_function != host_function) i--;
+    enqueue(stream, (fake_work){.kind = FAKE_KERNEL, .kernel = i}, &fake_gpu.counts.n_kernels);
     return cudaSuccess;
 }
 
@@ -141,8 +156,8 @@ FAKE_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 blo
                                         size_t shared_bytes, cudaStream_t stream);
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
                                size_t shared_bytes, cudaStream_t stream) {
-    (void)grid, (void)block, (void)args, (void)shared_bytes, (void)stream;
-    return launch((const void *)kernel);
+    (void)grid, (void)block, (void)args, (void)shared_bytes;
+    return launch((const void *)kernel, stream);
 }
 
 /* What nvcc before 13 calls. */
@@ -150,8 +165,8 @@ FAKE_API cudaError_t cudaLaunchKernel(const void *host_function, dim3 grid, dim3
                                       size_t shared_bytes, cudaStream_t stream);
 cudaError_t cudaLaunchKernel(const void *host_function, dim3 grid, dim3 block, void **args,
                              size_t shared_bytes, cudaStream_t stream) {
-    (void)grid, (void)block, (void)args, (void)shared_bytes, (void)stream;
-    return launch(host_function);
+    (void)grid, (void)block, (void)args, (void)shared_bytes;
+    return launch(host_function, stream);
 }
 
 FAKE_API cudaError_t cudaGetLastError(void);
@@ -163,9 +178,9 @@ cudaError_t cudaGetLastError(void) {
 
 FAKE_API cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t stream) {
-    (void)p, (void)byte, (void)n, (void)stream;
     BEGIN_OF(cudaError_t);
-    count(&fake_gpu.counts.n_fills);
+    enqueue(stream, (fake_work){.kind = FAKE_FILL, .to = p, .byte = byte, .size_bytes = n},
+            &fake_gpu.counts.n_fills);
     return cudaSuccess;
 }
 
@@ -173,8 +188,9 @@ FAKE_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum 
                                      cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
-    (void)to, (void)from, (void)n, (void)kind, (void)stream;
+    (void)kind;
     BEGIN_OF(cudaError_t);
+    enqueue(stream, (fake_work){.kind = FAKE_COPY, .to = to, .from = from, .size_bytes = n}, NULL);
     return cudaSuccess;
 }
 
@@ -250,10 +266,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t product,
                               const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
     (void)lt, (void)alpha, (void)a, (void)a_d, (void)b, (void)b_d, (void)beta, (void)c, (void)c_d;
-    (void)d, (void)d_d, (void)algo, (void)workspace, (void)workspace_bytes, (void)stream;
+    (void)d, (void)d_d, (void)algo, (void)workspace, (void)workspace_bytes;
     note_product(product, a_d);
     BEGIN_OF(cublasStatus_t);
-    count(&fake_gpu.counts.n_products);
+    enqueue(stream, (fake_work){.kind = FAKE_PRODUCT}, &fake_gpu.counts.n_products);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -268,10 +284,13 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *out) {
     return CUDNN_STATUS_SUCCESS;
 }
 
+static _Thread_local const void *cudnn_stream;
+
 FAKE_API cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
-    (void)handle, (void)stream;
+    (void)handle;
     BEGIN_OF(cudnnStatus_t);
+    cudnn_stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -338,7 +357,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                   cudnnBackendDescriptor_t pack) {
     (void)handle, (void)plan, (void)pack;
     BEGIN_OF(cudnnStatus_t);
-    count(&fake_gpu.counts.n_convolutions);
+    enqueue(cudnn_stream, (fake_work){.kind = FAKE_CONVOLUTION}, &fake_gpu.counts.n_convolutions);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -510,7 +529,7 @@ fake_gpu_counts fake_gpu_count(void) {
 
 int fake_gpu_launches(void) {
     fake_gpu_counts n = fake_gpu_count();
-    return n.n_kernels + n.n_products + n.n_convolutions + n.n_fills;
+    return n.n_kernels + n.n_products + n.n_convolutions + n.n_fills + n.n_graphs;
 }
 
 int fake_gpu_kernels(const char *part) {

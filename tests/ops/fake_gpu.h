@@ -3,7 +3,8 @@
  *
  * Kernels, products and convolutions do nothing: they are counted. Whatever they should have
  * written keeps its old bytes, so only what depends on no result can be tested: which work is
- * enqueued, with which parameters, and what follows from errors.
+ * enqueued, with which parameters, and what follows from errors. Fills and copies are done.
+ * What is enqueued on a captured stream makes a graph, and each launch of it does that work.
  *
  * Link a program with fake_gpu. The loader then takes these functions for the module's, for they
  * come before those of the real libraries.
@@ -22,11 +23,12 @@ typedef struct fake_gpu_counts {
     int n_convolutions; /* cudnnBackendExecute */
     int n_fills;        /* cudaMemsetAsync, cuMemsetD8Async */
     int n_copies;       /* cuMemcpy…Async, all directions */
+    int n_graphs;       /* cudaGraphLaunch; what is in a graph is not counted above */
 } fake_gpu_counts;
 FAKE_API fake_gpu_counts fake_gpu_count(void);
 /* All of them but copies, which travel beside the work. */
 FAKE_API int fake_gpu_launches(void);
-/* Kernels whose name contains `part`. */
+/* Kernels whose name contains `part`, those of launched graphs too. */
 FAKE_API int fake_gpu_kernels(const char *part);
 /* Number of calls of one function of the runtime, cublasLt or cuDNN. */
 FAKE_API int fake_gpu_calls(const char *function);
@@ -44,6 +46,8 @@ FAKE_API int fake_gpu_epilogue(void);
 FAKE_API int fake_gpu_matrix_type(void);
 /* Whether cuDNN says that biases of recurrent networks lie elsewhere than they do. */
 FAKE_API void fake_gpu_misplace(bool on);
+/* Graphs that exist. */
+FAKE_API int fake_gpu_graphs(void);
 /* cuDNN's descriptors that exist. */
 FAKE_API int fake_gpu_descriptors(void);
 

@@ -2,8 +2,9 @@
  *
  * While a step is recorded it runs as always, and each call of a kernel is noted. A replay makes
  * those calls again: no checks, no new tensors, no tape; all memory in between was placed when the
- * recording ended, in one block. Results have the same bits as without. A *plan* is one recording;
- * a capture keeps one for each list of shapes that its inputs had.
+ * recording ended, in one block. On a GPU the calls are in a CUDA graph, and a replay is one
+ * launch, after a copy of each input into that block. Results have the same bits as without. A
+ * *plan* is one recording; a capture keeps one for each list of shapes that its inputs had.
  *
  *     kn_tensor *in[] = {x, y};
  *     if (kn_capture_has(step, in, 2)) {
@@ -20,13 +21,15 @@
  * (kn_optim_lr). What stays: shapes, attributes, the number of threads, which ops run. So run the
  * step once before it is recorded: what is made at first use, such as the state of an optimiser,
  * must exist (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them,
- * as it did when it was recorded.
+ * as it did when it was recorded. The step reads inputs; one that it writes into is an error on a
+ * GPU, and so is a result that is an input or a view of one.
  *
  * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
  * with their name; so do copies between devices. The timer has a row for each op of a replay under
  * the scope "replay".
  *
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
+ * Streams: a replay runs on the stream of the frame, after the writers of what it reads.
  * Lifetime: parameters, optimisers and generators that the step uses must live until the capture is
  * destroyed; it owns a share of the data of all tensors that it uses.
  */
@@ -70,13 +73,14 @@ KN_API void kn_capture_destroy(kn_capture *capture);
  * in[0 … n_in - 1], which the caller keeps, and whose data may be others at each replay. They lie
  * on one device, which is that of the step's ops; n_in 0: the frame's. Errors: INVALID if this
  * thread records already, a tape is open, an input can't be read or two share memory; DEVICE for
- * inputs of two devices; OOM. */
+ * inputs of two devices; UNSUPPORTED for a device that is neither the host nor a GPU; OOM. */
 KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[],
                                                 int n_in);
 /* Ends the recording, keeps it as the plan for the shapes of the inputs, and frees the tensors of
  * the step. `out` lists results that are read after a replay. Errors: the pending one; INVALID,
  * with its op and place, if another tensor made inside lives on, in a slot say: the step would not
- * write that one again; OOM. After an error there is no plan, and the step has run once. */
+ * write that one again; UNSUPPORTED if it writes into an input on a GPU; CUDA; OOM. After an error
+ * there is no plan, and the step has run once. */
 KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
                                               int n_out);
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */

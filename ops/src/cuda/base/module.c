@@ -36,9 +36,11 @@ KN_API const kn_cuda_module *kn_cuda_module_get(void);
 
 const kn_cuda_module *kn_cuda_module_get(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static const kn_cuda_module module = {KN_CUDA_MODULE_ABI,   kernels,         write_versions,
-                                          kn__cuda_rnn_reserve, kn__cuda_chains, kn__cuda_chain,
-                                          kn__cuda_chains_wait};
+    static const kn_cuda_module module = {KN_CUDA_MODULE_ABI,    kernels,
+                                          write_versions,        kn__cuda_rnn_reserve,
+                                          kn__cuda_chains,       kn__cuda_chain,
+                                          kn__cuda_chains_wait,  kn__cuda_graph_make,
+                                          kn__cuda_graph_launch, kn__cuda_graph_destroy};
     pthread_once(&once, fill_table);
     return &module;
 }

@@ -50,6 +50,11 @@ kn_status kn__cuda_chain(bool *launched, const kn__chain *chain, kn__chain_args 
 bool kn__cuda_chains(void);
 void kn__cuda_chains_wait(void);
 
+/* graph.c */
+kn_status kn__cuda_graph_make(void **out, kn_device *device, kn__enqueue_fn enqueue, void *ctx);
+kn_status kn__cuda_graph_launch(void *graph, kn_device *device, kn_stream stream);
+void kn__cuda_graph_destroy(void *graph, kn_device *device);
+
 /* recurrent.c: bytes of the reserve of a call of rnn. */
 kn_status kn__cuda_rnn_reserve(size_t *out, const kn_op_call *call);
 
