@@ -239,15 +239,6 @@ kn_status kn__reduce_scatter(kn_comm *comm, void *out, void *data, int64_t n, kn
     return pipeline_run(&p);
 }
 
-kn_status kn__all_gather(kn_comm *comm, void *data, int64_t n, kn_dtype dtype) {
-    size_t item = kn_dtype_bytes(dtype);
-    if (!n) return KN_OK;
-    pipeline p = pipeline_of(comm, data, (size_t)n * item,
-                             (size_t)shard_n(n, item, comm->size) * item, dtype);
-    p.gathers = true;
-    return pipeline_run(&p);
-}
-
 kn_status kn__all_gather_equal(kn_comm *comm, void *data, size_t shard_bytes) {
     if (!shard_bytes) return KN_OK;
     pipeline p = pipeline_of(comm, data, shard_bytes * (size_t)comm->size, shard_bytes, KN_U8);

@@ -112,9 +112,7 @@ kn_status kn__all_reduce(kn_comm *comm, void *data, int64_t n, kn_dtype dtype, k
  * place in data). */
 kn_status kn__reduce_scatter(kn_comm *comm, void *out, void *data, int64_t n, kn_dtype dtype,
                              kn_comm_op op);
-/* Every rank gets the shards of all others; its own one is in place. */
-kn_status kn__all_gather(kn_comm *comm, void *data, int64_t n, kn_dtype dtype);
-/* The same for shards of equal bytes. */
+/* Every rank gets the shards, of equal bytes, of all others; its own one is in place. */
 kn_status kn__all_gather_equal(kn_comm *comm, void *data, size_t shard_bytes);
 kn_status kn__reduce_scatter_equal(kn_comm *comm, void *out, const void *data, int64_t shard_n,
                                    kn_dtype dtype, kn_comm_op op);

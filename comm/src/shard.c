@@ -1,16 +1,25 @@
 /* An optimiser whose state is cut into one part a rank. */
-#include <knet/prof_metric.h>
-#include <string.h>
-
+#include "gpu.h"
 #include "parallel.h"
+
+enum { PART_BYTES = 64 }; /* parts begin at multiples of it */
 
 typedef struct range {
     int64_t begin, end;
 } range;
 
+/* Parts of equal size, as collectives want them; the last rank has the rest as well. */
 static range range_of(const kn_parallel *p, int64_t numel, int rank) {
-    return (range){kn__shard_begin(numel, p->dtype, p->comm->size, rank),
-                   kn__shard_begin(numel, p->dtype, p->comm->size, rank + 1)};
+    int64_t grain = PART_BYTES / (int64_t)p->item, size = p->comm->size;
+    int64_t each = numel / size / grain * grain;
+    return (range){each * rank, rank == size - 1 ? numel : each * (rank + 1)};
+}
+
+static kn_status copy(const kn_parallel *p, void *to, const void *from, size_t bytes) {
+    kn_device *device = kn_params_device(p->params);
+    kn_stream stream = NULL;
+    if (p->gpu) KN_TRY(kn__gpu_stream(&stream, device));
+    return kn_device_copy(device, to, device, from, bytes, stream);
 }
 
 /* Copies the elements [lo, hi) of the arena from the parameters, or to them. */
@@ -27,15 +36,29 @@ static kn_status values_move(kn_parallel *p, int64_t lo, int64_t hi, bool to_par
         if (!value) return kn_check();
         value += (size_t)(first - at) * p->item;
         size_t bytes = (size_t)(last - first) * p->item;
-        memcpy(to_params ? value : place, to_params ? place : value, bytes);
+        KN_TRY(to_params ? copy(p, value, place, bytes) : copy(p, place, value, bytes));
     }
     return KN_OK;
 }
 
+/* Every rank gets the parts of all others; its own one is in place. */
+static kn_status parts_gather(kn_parallel *p, kn_tensor *flat) {
+    int size = p->comm->size, rank = p->comm->rank;
+    int64_t n = kn_tensor_numel(flat), each = range_of(p, n, 0).end, rest = n - each * size;
+    if (each > 0) {
+        kn_tensor *all = kn_tensor_view(flat, KN_SHAPE(size, each), 0);
+        kn_tensor *own = kn_tensor_view(flat, KN_SHAPE(each), each * rank);
+        KN_TRY(all && own ? kn_comm_all_gather(p->comm, all, own) : kn_check());
+    }
+    if (!rest) return KN_OK;
+    kn_tensor *tail = kn_tensor_view(flat, KN_SHAPE(rest), each * size);
+    return tail ? kn_comm_broadcast(p->comm, tail, size - 1) : kn_check();
+}
+
 /* The gradients are used up: their arena carries the new values. */
 static kn_status values_gather(void *of) {
-    KN_SCOPE("all_gather");
     kn_parallel *p = of;
+    KN_FRAME(.device = kn_params_device(p->params), .record = KN_OFF);
     kn_tensor *flat = kn_params_grad(p->params);
     if (!flat) return kn_check();
     int64_t n = kn_tensor_numel(flat);
@@ -43,8 +66,7 @@ static kn_status values_gather(void *of) {
     p->arena = kn_data_mut(flat);
     if (!p->arena) return kn_check();
     KN_TRY(values_move(p, mine.begin, mine.end, false));
-    KN_TRY(kn__comm_call(p->comm, "all_gather", (uint64_t)n * p->item));
-    KN_TRY(kn__all_gather(p->comm, p->arena, n, p->dtype));
+    KN_TRY(parts_gather(p, flat));
     KN_TRY(values_move(p, 0, mine.begin, true));
     return values_move(p, mine.end, n, true);
 }
@@ -64,24 +86,20 @@ kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim *optim) {
                        parallel ? "optim" : "parallel");
     if (parallel->optim)
         return KN_FAIL(KN_ERR_INVALID, "kn_parallel_shard: there is an optimiser already");
-    if (parallel->gpu)
-        return KN_FAIL(KN_ERR_UNSUPPORTED,
-                       "kn_parallel_shard: only on the host; the parameters are on %s",
-                       kn_device_name(parallel->gpu));
     parallel->optim = optim;
     return KN_OK;
 }
 
 /* One array of the state: rank 0 gets the others' parts. */
 static kn_status state_join(kn_parallel *p, kn_tensor *own, int i) {
+    KN_FRAME(.device = kn_params_device(p->params), .record = KN_OFF);
     if (p->comm->rank > 0) return kn_tensor_numel(own) ? kn_comm_send(p->comm, own, 0) : KN_OK;
-    KN_FRAME(.record = KN_OFF);
     kn_tensor *whole = kn_optim_shard_whole(p->optim, i);
     char *data = whole ? kn_data_mut(whole) : NULL;
     const char *from = data ? kn_data(own) : NULL;
     if (!from) return kn_check();
     int64_t n = kn_tensor_numel(whole);
-    memcpy(data, from, (size_t)kn_tensor_numel(own) * p->item);
+    KN_TRY(copy(p, data, from, (size_t)kn_tensor_numel(own) * p->item));
     for (int r = 1; r < p->comm->size; r++) {
         range theirs = range_of(p, n, r);
         if (theirs.begin == theirs.end) continue;

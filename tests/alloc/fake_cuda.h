@@ -33,7 +33,7 @@ typedef struct fake_cuda_machine {
     const char *lacks;       /* a function that the driver doesn't have */
     unsigned int open_us;    /* cuDevicePrimaryCtxRetain takes this long */
     uint64_t capacity_bytes; /* of each device */
-    uint64_t other_bytes[4]; /* of a device, in use by other processes */
+    uint64_t other_bytes[8]; /* of a device, in use by other processes */
     int compute_major;       /* 9; read when a device is opened */
     bool no_sharing;         /* no file descriptors for handles, no RDMA */
     bool no_peers;           /* no device reaches another's memory */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    DEVICES_MAX = 4,
+    DEVICES_MAX = 8,
     OBJECTS_MAX = 8192,
     CONTEXTS_MAX = 64,
     FUNCTIONS_MAX = 64,

@@ -3,6 +3,8 @@
 
 #include <knet/comm.h>
 #include <knet/ops.h>
+#include <knet/parallel.h>
+#include <knet/tape.h>
 
 #include <pthread.h>
 
@@ -91,9 +93,81 @@ static void two_gpus_add_their_values(void **state) {
     assert_true(sides[0].is_right && sides[1].is_right);
 }
 
+/* A few steps of Adam, whose state is whole or in parts. */
+enum { WIDTH = 37, STEPS = 4 };
+
+typedef struct trained {
+    kn_comm *comm;
+    int rank;
+    bool in_parts, is_done;
+    int64_t n_state;
+    float weights[WIDTH * WIDTH];
+} trained;
+
+static kn_status steps_run(trained *t, kn_params *params, kn_parallel *parallel, kn_optim *adam) {
+    for (int i = 0; i < STEPS; i++) {
+        {
+            KN_TAPE(.device = gpu[t->rank]);
+            kn_tensor *x = kn_reshape(numbers(t->rank + i, 8 * WIDTH), KN_SHAPE(8, WIDTH));
+            kn_tensor *w = kn_params_at(params, 0, NULL), *b = kn_params_at(params, 1, NULL);
+            kn_tensor *y = kn_tanh(kn_linear(kn_affine(x, 0.02, 0), w, b));
+            KN_TRY(kn_backward(kn_mean(kn_mul(y, y), KN_ALL, false)));
+        }
+        KN_TRY(kn_parallel_finish(parallel));
+        KN_TRY(kn_optim_step(adam));
+    }
+    kn_tensor *state = kn_optim_shard_state(adam, 0);
+    t->n_state = state ? kn_tensor_numel(state) : 0;
+    return kn_copy_out(t->weights, sizeof t->weights, kn_params_at(params, 0, NULL));
+}
+
+static void *train_run(void *of) {
+    trained *t = of;
+    kn_params *params = NULL;
+    kn_parallel *parallel = NULL;
+    kn_optim *adam = NULL;
+    kn_status status = kn_params_create(
+        &params, &(kn_params_options){.device = gpu[t->rank], .seed = (uint64_t)t->rank});
+    (void)kn_param(params, KN_SHAPE(WIDTH, WIDTH), kn_init_xavier(), "w");
+    (void)kn_param(params, KN_SHAPE(WIDTH), (kn_init){0}, "b");
+    if (status == KN_OK) status = kn_check();
+    if (status == KN_OK) status = kn_parallel_create(&parallel, params, t->comm, NULL);
+    if (status == KN_OK) status = kn_adam_create(&adam, params, 1e-2, NULL);
+    if (status == KN_OK && t->in_parts) status = kn_parallel_shard(parallel, adam);
+    if (status == KN_OK) status = steps_run(t, params, parallel, adam);
+    t->is_done = status == KN_OK;
+    if (status < 0) kn_comm_abort(t->comm, kn_last_error()->message);
+    kn_parallel_destroy(parallel);
+    kn_optim_destroy(adam);
+    kn_params_destroy(params);
+    return NULL;
+}
+
+static void two_gpus_train_with_state_in_parts(void **state) {
+    (void)state;
+    static trained runs[2][2];
+    if (!gpu[1]) skip();
+    for (int in_parts = 0; in_parts < 2; in_parts++) {
+        kn_comm *comm[2];
+        pthread_t thread[2];
+        assert_ok(kn_comm_sim_create(comm, 2, NULL));
+        for (int r = 0; r < 2; r++) {
+            runs[in_parts][r] = (trained){.comm = comm[r], .rank = r, .in_parts = in_parts};
+            assert_int_equal(pthread_create(&thread[r], NULL, train_run, &runs[in_parts][r]), 0);
+        }
+        for (int r = 0; r < 2; r++) pthread_join(thread[r], NULL);
+        for (int r = 0; r < 2; r++) kn_comm_destroy(comm[r]);
+        assert_true(runs[in_parts][0].is_done && runs[in_parts][1].is_done);
+    }
+    for (int r = 0; r < 2; r++) {
+        assert_memory_equal(runs[1][r].weights, runs[0][0].weights, sizeof runs[0][0].weights);
+        assert_true(runs[1][r].n_state > 0 && runs[1][r].n_state < WIDTH * WIDTH);
+    }
+}
+
 int main(void) {
     gpu[0] = gpu_get();
     if (kn_device_cuda_count() < 2 || kn_device_find(&gpu[1], "cuda:1") < 0) gpu[1] = NULL;
     return RUN_TESTS(TEST(one_rank_keeps_its_values), TEST(many_calls_follow_each_other),
-                     TEST(two_gpus_add_their_values));
+                     TEST(two_gpus_add_their_values), TEST(two_gpus_train_with_state_in_parts));
 }

@@ -66,8 +66,7 @@ KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
  * parameters have the bits of whole states. kn_optim_step uses the gradients up: read them before.
  * Load a checkpoint before the first step. Every rank calls it, before the first step. Borrows
  * `optim`, whose last step comes before kn_parallel_destroy. No-op with one rank. Errors: INVALID
- * for a second optimiser; UNSUPPORTED for parameters on a GPU; kn_parallel_finish returns those of
- * kn_optim_shard. */
+ * for a second optimiser; kn_parallel_finish returns those of kn_optim_shard. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim *optim);
 /* Gives rank 0 the whole state until the next step, for kn_checkpoint_save. Every rank calls it.
  * No-op without kn_parallel_shard. */
