@@ -37,6 +37,12 @@ void test_assert_message(const char *text, const char *file, int line) {
     _fail(file, line);
 }
 
+/* KNET_TEST_ONLY is a pattern, as of a shell: of each program, the tests with such a name alone. */
+__attribute__((constructor)) static void choose_tests(void) {
+    const char *only = getenv("KNET_TEST_ONLY");
+    if (only) cmocka_set_test_filter(only);
+}
+
 void test_skip_all(const char *why) {
     print_message("skipped: %s\n", why);
     exit(77);

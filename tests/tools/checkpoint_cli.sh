@@ -136,6 +136,7 @@ averages) # of the weights, and the scale of the loss
   err_has 'the decay is in'
   ;;
 loader) # a thread that prefetches changes nothing; augmentation does
+  train+=(--epochs 2)
   whole
   want 0 "${train[@]}" --prefetch
   same

@@ -268,9 +268,6 @@ static double *weights_after(const char *model, int threads, int64_t *n) {
 
 static void the_bits_do_not_depend_on_the_number_of_threads(void **state) {
     (void)state;
-#ifdef __SANITIZE_THREAD__
-    skip(); /* gcc's ThreadSanitizer takes OpenMP's own synchronisation for races */
-#endif
     for (int i = 0; i < 2; i++) {
         int64_t n = 0;
         double *one = weights_after(models[i], 1, &n);
