@@ -166,6 +166,17 @@ static bool wanted(const kn_model_kind *kind, int argc, char **argv) {
     return !bench_quick() && kind->facts->n_params < 40000000;
 }
 
+static bool names_known(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        int at = 0;
+        while (kn_model_kind_at(at) && strcmp(kn_model_kind_at(at)->name, argv[i]) != 0) at++;
+        if (kn_model_kind_at(at) || (i == 1 && argv[i][0] == '-')) continue;
+        fprintf(stderr, "bench_models: no model is called %s\n", argv[i]);
+        return false;
+    }
+    return true;
+}
+
 static void sides_start(sides *s) {
     static char self[] = "/proc/self/exe", serving[] = "--serve", one[] = "1", two[] = "2";
     static char python[] = "/usr/bin/python3", script[] = PEER_SCRIPT;
@@ -181,7 +192,8 @@ int main(int argc, char **argv) {
     sides s;
     bool is_absent = false;
     if (argc == 3 && strcmp(argv[1], "--serve") == 0) return serve(atoi(argv[2]));
-    bench_init(argc > 1 && strcmp(argv[1], "--quick") == 0 ? 2 : 1, argv); /* names are ours */
+    bench_init(argc > 1 && argv[1][0] == '-' ? 2 : 1, argv); /* the rest are names */
+    if (!names_known(argc, argv)) return 2;
     signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */
     setenv("OMP_NUM_THREADS", "2", 1);
     unsetenv("OPENBLAS_CORETYPE");

@@ -8,7 +8,7 @@
  *   train/checkpointed_…    a VGG-style net whose blocks recompute, beside the plain one
  *   train/lenet_tuned       LeNet's step beside PyTorch's best: channels last, jemalloc
  *
- *     bench_memory [--quick] */
+ *     bench_memory [--quick] [adam|prefetch|peak|checkpointed|tuned…] */
 #include <knet/models.h>
 #include <knet/optim.h>
 #include <knet/tape.h>
@@ -182,6 +182,15 @@ static void bench_peak(const char *name, int64_t batch, peer *torch) {
     net_close(&n);
 }
 
+static void bench_peaks(void) {
+    char python[] = "/usr/bin/python3", script[] = PEER_SCRIPT, two[] = "2";
+    peer torch;
+    peer_start(&torch, (char *[]){python, script, two, NULL}, PEER_BLAS);
+    bench_peak("lenet", 128, &torch);
+    bench_peak("mlp", 100, &torch);
+    peer_stop(&torch);
+}
+
 /* The VGG-style net of DeepLearningFrameworks: two blocks of two convolutions and a pool. */
 static kn_status vgg_init(kn_layer *root, bool recompute) {
     static const int64_t widths[] = {3, 50, 100};
@@ -239,7 +248,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void bench_tuned(peer *ours, peer *tuned) {
+static void tuned_rounds(peer *ours, peer *tuned) {
     enum { ROUNDS = 9, STEPS = 10 };
     double a[ROUNDS], b[ROUNDS], ratio[ROUNDS];
     peer_ask(ours, "lenet %d", STEPS);
@@ -257,33 +266,44 @@ static void bench_tuned(peer *ours, peer *tuned) {
                      known ? ratio[ROUNDS / 2] : (double)NAN);
 }
 
-int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "--serve") == 0)
-        return steps_serve(atoi(argv[2]), argv[3], false);
-    bench_init(argc, argv);
-    signal(SIGPIPE, SIG_IGN);
-    setenv("OMP_NUM_THREADS", "2", 1);
-    unsetenv("OPENBLAS_CORETYPE");
-    unsetenv("OPENBLAS_L2_SIZE");
+static void bench_tuned(void) {
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", cpu[] = "cpu", f32[] = "f32";
     char env[] = "/usr/bin/env", python[] = "/usr/bin/python3", script[] = PEER_SCRIPT;
     char blas[] = PEER_BLAS, jemalloc[] = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     char keep[] =
         "MALLOC_CONF=oversize_threshold:1,background_thread:true,metadata_thp:auto,"
         "dirty_decay_ms:-1,muzzy_decay_ms:-1";
-    peer ours, torch, tuned;
+    peer ours, tuned;
     peer_start(&ours, (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
-    peer_start(&torch, (char *[]){python, script, two, NULL}, PEER_BLAS);
     peer_start(&tuned, (char *[]){env, blas, jemalloc, keep, python, script, two, NULL}, NULL);
-    KN_FRAME(.threads = 2);
-    bench_adam();
-    bench_prefetch();
-    bench_peak("lenet", 128, &torch);
-    bench_peak("mlp", 100, &torch);
-    bench_checkpointed();
-    bench_tuned(&ours, &tuned);
+    tuned_rounds(&ours, &tuned);
     peer_stop(&ours);
-    peer_stop(&torch);
     peer_stop(&tuned);
+}
+
+/* Is this part named on the command line, or none? */
+static bool wanted(int argc, char **argv, const char *part) {
+    bool named = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], part) == 0) return true;
+        named = named || argv[i][0] != '-';
+    }
+    return !named;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 5 && strcmp(argv[1], "--serve") == 0)
+        return steps_serve(atoi(argv[2]), argv[3], false);
+    bench_init(argc > 1 && argv[1][0] == '-' ? 2 : 1, argv); /* the rest are parts */
+    signal(SIGPIPE, SIG_IGN);
+    setenv("OMP_NUM_THREADS", "2", 1);
+    unsetenv("OPENBLAS_CORETYPE");
+    unsetenv("OPENBLAS_L2_SIZE");
+    KN_FRAME(.threads = 2);
+    if (wanted(argc, argv, "adam")) bench_adam();
+    if (wanted(argc, argv, "prefetch")) bench_prefetch();
+    if (wanted(argc, argv, "checkpointed")) bench_checkpointed();
+    if (wanted(argc, argv, "peak")) bench_peaks();
+    if (wanted(argc, argv, "tuned")) bench_tuned();
     return 0;
 }

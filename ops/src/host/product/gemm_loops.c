@@ -13,19 +13,20 @@ static inline tile_vec load(const real *p) {
 }
 static inline void store(real *p, tile_vec v) { memcpy(p, &v, sizeof v); }
 
-/* c[m,n] += a·b with m rows and one or two vectors of columns, all in registers. */
+/* c[m,n] += a·b with m rows and one or two vectors of columns, all in registers; element (i, l) of
+ * a is a[i·step + l·step_k]. */
 static inline __attribute__((always_inline)) void tile(real *c, int64_t ldc, const real *a,
-                                                       const real *b, int64_t k, int m, int n,
-                                                       int vectors) {
+                                                       int64_t step, int64_t step_k, const real *b,
+                                                       int64_t k, int m, int n, int vectors) {
     tile_vec sum[KN_TILE_ROWS][2];
     KN_UNROLL(14)
     for (int i = 0; i < m; i++) sum[i][0] = sum[i][1] = (tile_vec){0};
-    for (int64_t l = 0; l < k; l++, a += m, b += KN_TILE_COLUMNS) {
+    for (int64_t l = 0; l < k; l++, a += step_k, b += KN_TILE_COLUMNS) {
         tile_vec b0 = load(b), b1 = vectors > 1 ? load(b + KN_TILE_LANES) : b0;
         KN_UNROLL(14)
         for (int i = 0; i < m; i++) {
-            sum[i][0] += a[i] * b0;
-            if (vectors > 1) sum[i][1] += a[i] * b1;
+            sum[i][0] += a[i * step] * b0;
+            if (vectors > 1) sum[i][1] += a[i * step] * b1;
         }
     }
     if (n == vectors * KN_TILE_LANES) {
@@ -48,15 +49,14 @@ static inline __attribute__((always_inline)) void tile(real *c, int64_t ldc, con
 #define TILE_CASE(m)                                                                               \
     case m:                                                                                        \
         if (n > KN_TILE_LANES)                                                                     \
-            tile(c, ldc, a, b, k, m, n, 2);                                                        \
+            tile(c, ldc, a, step, step_k, b, k, m, n, 2);                                          \
         else                                                                                       \
-            tile(c, ldc, a, b, k, m, n, 1);                                                        \
+            tile(c, ldc, a, step, step_k, b, k, m, n, 1);                                          \
         break;
 
-void KN_LOOP(gemm_tile)(void *to, int64_t ldc, const void *from_a, const void *from_b, int64_t k,
-                        int m, int n) {
-    real *c = to;
-    const real *a = from_a, *b = from_b;
+static inline __attribute__((always_inline)) void any_tile(real *c, int64_t ldc, const real *a,
+                                                           int64_t step, int64_t step_k,
+                                                           const real *b, int64_t k, int m, int n) {
 #if KN_TILE_UNROLLED
     switch (m) { /* so that the accumulators of each height are registers */
         TILE_CASE(1)
@@ -81,8 +81,18 @@ void KN_LOOP(gemm_tile)(void *to, int64_t ldc, const void *from_a, const void *f
             KN_ASSERT(0 && "taller than a tile");
     }
 #else
-    tile(c, ldc, a, b, k, m, n, n > KN_TILE_LANES ? 2 : 1);
+    tile(c, ldc, a, step, step_k, b, k, m, n, n > KN_TILE_LANES ? 2 : 1);
 #endif
+}
+
+void KN_LOOP(gemm_tile)(void *c, int64_t ldc, const void *a, const void *b, int64_t k, int m,
+                        int n) {
+    any_tile(c, ldc, a, 1, m, b, k, m, n);
+}
+
+void KN_LOOP(gemm_tile_rows)(void *c, int64_t ldc, const void *a, int64_t lda, const void *b,
+                             int64_t k, int m, int n) {
+    any_tile(c, ldc, a, lda, 1, b, k, m, n);
 }
 
 /* --- packing: panels [k][width] of `width` neighbours along the outer dimension --- */

@@ -54,3 +54,23 @@ void kn__gemm_packed(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matri
             }
         }
 }
+
+void kn__gemm_in_place(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matrix b, int64_t m,
+                       int64_t n, int64_t k) {
+    enum { COLUMNS_MAX = 32 };
+    _Alignas(64) char panel[COLUMNS_MAX * BLOCK_K_BYTES];
+    const kn_loops *loops = kn__loops(dtype);
+    size_t bytes = kn_dtype_bytes(dtype);
+    int64_t depth = block_k(bytes), width = loops->tile_columns;
+    KN_ASSERT(width <= COLUMNS_MAX && a.stride_column == 1);
+    for (int64_t j = 0; j < n; j += width)
+        for (int64_t l = 0; l < k; l += depth) {
+            int64_t columns = at_most(n - j, width), steps = at_most(k - l, depth);
+            loops->gemm_pack(panel, element(b, l, j, bytes), b.stride_column, b.stride_row, columns,
+                             steps, (int)width, true);
+            for (int64_t i = 0; i < m; i += loops->tile_rows)
+                loops->gemm_tile_rows((char *)c + (size_t)(i * ldc + j) * bytes, ldc,
+                                      element(a, i, l, bytes), a.stride_row, panel, steps,
+                                      (int)at_most(m - i, loops->tile_rows), (int)columns);
+        }
+}
