@@ -187,7 +187,8 @@ static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *cons
     KN_TRY(inputs_note(plan, in, n_in));
     if (plan->on_gpu) KN_TRY(kn__plan_inputs_place(plan));
     KN_TRY(kn__fuse_all(self));
-    plan->frame = kn_frame_begin(&(kn_frame_options){.device = plan->device, .fuse = KN_OFF});
+    int fuse = plan->on_gpu ? KN_OFF : 0; /* on the host: as it is */
+    plan->frame = kn_frame_begin(&(kn_frame_options){.device = plan->device, .fuse = fuse});
     KN_TRY(kn_check());
     plan->pool = kn_frame_pool();
     plan->stream = kn_frame_stream();
@@ -229,21 +230,25 @@ void kn_capture_cancel(kn_capture *capture) {
     kn__plan_free(recording_end(capture));
 }
 
+static kn_status fail_survivor(const kn_storage *s, unsigned op) {
+    const kn_tensor *t = (const kn_tensor *)((const char *)s - offsetof(kn_tensor, own));
+    char shape[256];
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_capture_end: a tensor made inside by %s %s (%s:%d) lives on, and replays "
+                   "would not write it: make it before the step is captured, or list it in out",
+                   op < KN_OP_COUNT ? kn_op_name((kn_op)op) : "kn_tensor_new",
+                   kn_shape_text(shape, sizeof shape, kn_tensor_shape(t)), t->file ? t->file : "?",
+                   t->file ? t->line : 0);
+}
+
 /* A tensor made inside that somebody holds: a replay writes other memory. */
 static kn_status no_survivors(kn__plan *plan) {
+    const kn__expr *pending = kn__ops_self->pending; /* all were computed when the step began */
+    if (pending) return fail_survivor(pending->storage, pending->op);
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const kn__buffer *b = &plan->buffers[i];
-        if (!b->inside || b->is_out || !kn__plan_lives(plan, i)) continue;
-        const kn_tensor *t =
-            (const kn_tensor *)((const char *)b->storage - offsetof(kn_tensor, own));
-        char shape[256];
-        return KN_FAIL(
-            KN_ERR_INVALID,
-            "kn_capture_end: a tensor made inside by %s %s (%s:%d) lives on, and replays "
-            "would not write it: make it before the step is captured, or list it in out",
-            b->op < KN_OP_COUNT ? kn_op_name((kn_op)b->op) : "kn_tensor_new",
-            kn_shape_text(shape, sizeof shape, kn_tensor_shape(t)), t->file ? t->file : "?",
-            t->file ? t->line : 0);
+        if (b->inside && !b->is_out && kn__plan_lives(plan, i))
+            return fail_survivor(b->storage, b->op);
     }
     return KN_OK;
 }
@@ -287,6 +292,7 @@ static kn_status out_check(kn__plan *plan, kn_tensor *t, int i) {
     char name[64];
     snprintf(name, sizeof name, "kn_capture_end: out[%d]", i);
     if (!kn__is_whole(t)) return kn__fail_unreadable(name, t);
+    KN_TRY(kn__compute(t));
     if (!t->data) return KN_OK;
     if (input_at(plan, t) >= 0) {
         return KN_FAIL(KN_ERR_INVALID,
@@ -403,8 +409,7 @@ static void inputs_set(kn__plan *plan, kn_tensor *const in[]) {
     for (uint32_t i = 0; i < plan->n_views && !same; i++) {
         const kn__frozen *v = &plan->views[i];
         if (v->input < 0) continue;
-        v->t->data = plan->inputs[v->input].data + v->at_bytes;
-        v->t->own.data = v->t->data;
+        kn__frozen_set(v, plan->inputs[v->input].data + v->at_bytes);
     }
 }
 

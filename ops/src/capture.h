@@ -13,6 +13,7 @@
 
 #include <knet/capture.h>
 
+#include "fuse_plan.h"
 #include "hash.h"
 #include "kernel.h"
 #include "thread.h"
@@ -29,16 +30,31 @@ typedef struct kn__buffer {
 
 typedef struct kn__frozen {
     kn_tensor *t;
+    const void **at; /* t is NULL: a pointer of a fused pass */
     size_t at_bytes; /* in the buffer, or in the input */
     uint32_t buffer; /* KN__NO_BUFFER: no data */
     int32_t input;   /* -1: of none */
 } kn__frozen;
 enum { KN__NO_BUFFER = -1 };
+static inline void kn__frozen_set(const kn__frozen *v, char *data) {
+    if (v->t)
+        v->t->data = v->t->own.data = data;
+    else
+        *v->at = data;
+}
+
+/* A pass of fused rows, and what the timer says of it. */
+typedef struct kn__chain_note {
+    const char *label;
+    uint64_t moved_bytes;
+    kn__fused f; /* without the steps that it doesn't have */
+} kn__chain_note;
 
 typedef struct kn__prepared {
     kn_kernel_fn kernel;
     kn_op_call call;
-    uint32_t piece, n_pieces; /* of work space */
+    const kn__chain_note *chain; /* the pass that it is, or whose tiles the call reads, or NULL */
+    uint32_t piece, n_pieces;    /* of work space */
 } kn__prepared;
 
 /* Work space of a call; kernels get it in the order in which they ask for it, each piece that they
@@ -80,6 +96,9 @@ typedef struct kn__plan_hooks {
     /* The call that is run now has taken work space, or given it back. */
     void (*work_taken)(struct kn__plan *plan, void *data, size_t size_bytes);
     void (*work_ended)(struct kn__plan *plan, const void *data);
+    /* A pass of fused rows was run; it closes with the call that is run now, or is one by itself.
+     */
+    void (*pass)(struct kn__plan *plan, const kn__fuse_plan *p, const kn__fused *f);
     /* A storage was made inside, by an op or not (op: KN_OP_COUNT). */
     void (*made)(struct kn__plan *plan, kn_storage *s, unsigned op);
     /* A storage is about to be written. */
@@ -109,7 +128,8 @@ typedef struct kn__plan {
     kn__piece *pieces;
     uint32_t n_pieces, pieces_cap, first_piece; /* first_piece: of the call that is recorded */
     kn__hash by_storage, by_view;
-    struct kn__chunk *chunks; /* what calls point to */
+    const kn__chain_note *chain; /* that the call which is recorded reads */
+    struct kn__chunk *chunks;    /* what calls point to */
     size_t chunk_left;
     kn_capture_effect *effects;
     int n_effects;
@@ -124,11 +144,25 @@ typedef struct kn__plan {
 extern const kn__plan_hooks kn__plan_records;
 /* The buffer of a storage; one that is not known is from outside. -1: no memory. */
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
+/* The buffer of s, whose data will be these; -1: no memory. */
+int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op);
+/* Sets *at, which points into buffer i of storage s, when the plan is placed. s: NULL if it was
+ * made inside. False: no memory. */
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at);
+/* Memory of the plan; NULL: there is none. */
+void *kn__plan_take(kn__plan *plan, size_t n_bytes);
 /* On a GPU: a place in the region for each input. */
 kn_status kn__plan_inputs_place(kn__plan *plan);
 /* Whether tensors still read buffer i, which was made inside. */
 bool kn__plan_lives(const kn__plan *plan, uint32_t i);
 void kn__plan_free(kn__plan *plan);
+
+/* --- capture_fuse.c --- */
+/* NULL: no memory. */
+kn__chain_note *kn__chain_note_make(kn__plan *plan, const kn__fuse_plan *p, const kn__fused *f);
+kn_kernel_fn kn__chain_kernel(bool closes);
+kn_scope kn__chain_note_begin(const kn__chain_note *note);
+void kn__chain_note_end(kn_scope *scope, const kn__chain_note *note);
 
 /* --- capture_place.c --- */
 /* Places buffers in a region, and sets the views' data. */

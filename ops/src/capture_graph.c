@@ -35,17 +35,23 @@ static kn_status calls_run(kn__plan *plan) {
     return KN_OK;
 }
 
+static kn_status run_timed(kn__plan *plan, kn__prepared *p) {
+    bool is_pass = p->chain && !p->call.n_out;
+    kn_scope op = is_pass ? (kn_scope){0} : kn_scope_begin_grad(kn__label_of(&p->call));
+    kn_scope pass = p->chain ? kn__chain_note_begin(p->chain) : (kn_scope){0};
+    kn_status status = run_one(plan, p);
+    if (p->chain) kn__chain_note_end(&pass, p->chain);
+    if (op.start) kn__end_scope(&op, &p->call);
+    if (status < 0) kn_error_op(kn_op_name((kn_op)p->call.op));
+    return status;
+}
+
 /* One row an op. */
 static kn_status calls_run_timed(kn__plan *plan) {
     KN_SCOPE("replay");
     kn_status status = KN_OK;
-    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++) {
-        kn__prepared *p = &plan->calls[i];
-        kn_scope scope = kn_scope_begin_grad(kn__label_of(&p->call));
-        status = run_one(plan, p);
-        if (scope.start) kn__end_scope(&scope, &p->call);
-        if (status < 0) kn_error_op(kn_op_name((kn_op)p->call.op));
-    }
+    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++)
+        status = run_timed(plan, &plan->calls[i]);
     return status;
 }
 

@@ -75,8 +75,7 @@ static void views_set(kn__plan *plan) {
             if (!plan->on_gpu) continue;
             b = &plan->buffers[plan->inputs[v->input].buffer];
         }
-        v->t->data = (b->inside ? region + b->offset : b->data) + v->at_bytes;
-        v->t->own.data = v->t->data;
+        kn__frozen_set(v, (b->inside ? region + b->offset : b->data) + v->at_bytes);
     }
     for (uint32_t i = 0; i < plan->n_pieces; i++) {
         kn__piece *p = &plan->pieces[i];

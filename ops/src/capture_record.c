@@ -16,7 +16,7 @@ typedef struct kn__chunk {
 } chunk;
 
 /* Aligned to cache lines, as headers are; NULL: no memory. */
-static void *take(kn__plan *plan, size_t n_bytes) {
+void *kn__plan_take(kn__plan *plan, size_t n_bytes) {
     n_bytes = (n_bytes + LINE - 1) / LINE * LINE;
     if (plan->chunk_left < n_bytes) {
         size_t bytes = n_bytes + LINE > CHUNK_BYTES ? n_bytes + LINE : CHUNK_BYTES;
@@ -52,7 +52,7 @@ static slot *slot_put(kn__hash *table, uint64_t key) {
 
 /* --- buffers --- */
 
-static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s) {
+static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s, void *data) {
     slot *at = slot_put(&plan->by_storage, kn__spread((uint64_t)(uintptr_t)s));
     void **list = (void **)&plan->buffers;
     if (!at || !grow(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
@@ -61,7 +61,7 @@ static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s) {
     }
     at->index = plan->n_buffers;
     kn__buffer *b = &plan->buffers[plan->n_buffers++];
-    *b = (kn__buffer){.storage = s, .data = s->data, .size_bytes = s->size_bytes};
+    *b = (kn__buffer){.storage = s, .data = data, .size_bytes = s->size_bytes};
     b->first = b->last = (int32_t)plan->n_calls;
     return b;
 }
@@ -79,18 +79,23 @@ static int64_t buffer_own(kn__plan *plan, size_t size_bytes) {
     return plan->n_buffers - 1;
 }
 
-static void made(kn__plan *plan, kn_storage *s, unsigned op) {
-    kn__buffer *b = s->data ? buffer_add(plan, s) : NULL;
-    if (!b) return;
+int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op) {
+    kn__buffer *b = buffer_add(plan, s, data);
+    if (!b) return -1;
     b->inside = true;
     b->op = (uint16_t)op;
+    return plan->n_buffers - 1;
+}
+
+static void made(kn__plan *plan, kn_storage *s, unsigned op) {
+    if (s->data) (void)kn__plan_made_at(plan, s, s->data, op);
 }
 
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s) {
     uint64_t key = kn__spread((uint64_t)(uintptr_t)s);
     const slot *at = kn__hash_get(&plan->by_storage, sizeof(slot), key);
     if (at && plan->buffers[at->index].data == s->data) return at->index;
-    if (!buffer_add(plan, s)) return -1;
+    if (!buffer_add(plan, s, s->data)) return -1;
     kn__storage_share(s); /* until the plan goes */
     return plan->n_buffers - 1;
 }
@@ -119,14 +124,34 @@ static void claims(kn__plan *plan, kn_storage *s) {
 
 /* --- views --- */
 
-static int32_t input_of(const kn__plan *plan, const kn_tensor *t) {
+static int32_t input_of(const kn__plan *plan, const kn_storage *s, const char *data) {
     for (int i = 0; i < plan->n_inputs; i++) {
         const kn__input *in = &plan->inputs[i];
-        const char *data = t->data;
-        if (t->storage == in->storage && data >= in->data && data < in->data + in->size_bytes)
-            return i;
+        if (s == in->storage && data >= in->data && data < in->data + in->size_bytes) return i;
     }
     return -1;
+}
+
+/* Where the call that is recorded reads or writes data of buffer i. */
+static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const char *data) {
+    kn__buffer *b = &plan->buffers[i];
+    kn__frozen v = {.buffer = (uint32_t)i, .input = b->inside ? -1 : input_of(plan, s, data)};
+    b->last = (int32_t)plan->n_calls;
+    if (v.input < 0)
+        b->read = true;
+    else if (plan->on_gpu)
+        plan->buffers[plan->inputs[v.input].buffer].last = (int32_t)plan->n_calls;
+    v.at_bytes = (size_t)(data - (v.input < 0 ? b->data : plan->inputs[v.input].data));
+    return v;
+}
+
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at) {
+    void **list = (void **)&plan->views;
+    if (!grow(list, &plan->views_cap, plan->n_views, sizeof *plan->views)) return false;
+    kn__frozen v = place_of(plan, i, s, *at);
+    v.at = at;
+    plan->views[plan->n_views++] = v;
+    return true;
 }
 
 static bool is_same_view(const kn__frozen *v, const kn__frozen *w, const kn_tensor *t) {
@@ -142,7 +167,7 @@ static uint64_t view_key(const kn__frozen *v, const kn_tensor *t) {
 }
 
 static kn_tensor *freeze(kn__plan *plan, const kn_tensor *t) {
-    kn_tensor *own = take(plan, sizeof *own);
+    kn_tensor *own = kn__plan_take(plan, sizeof *own);
     if (!own) return NULL;
     memset((void *)own, 0, sizeof *own);
     atomic_store_explicit(&own->refs, 1, memory_order_relaxed);
@@ -181,16 +206,7 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
     if (t->data && t->n) {
         int64_t i = kn__plan_buffer(plan, t->storage);
         if (i < 0) return NULL;
-        kn__buffer *b = &plan->buffers[i];
-        b->last = (int32_t)plan->n_calls;
-        v.buffer = (uint32_t)i;
-        v.input = b->inside ? -1 : input_of(plan, t);
-        if (v.input < 0)
-            b->read = true;
-        else if (plan->on_gpu)
-            plan->buffers[plan->inputs[v.input].buffer].last = (int32_t)plan->n_calls;
-        const char *from = v.input < 0 ? b->data : plan->inputs[v.input].data;
-        v.at_bytes = (size_t)((const char *)t->data - from);
+        v = place_of(plan, i, t->storage, t->data);
     }
     uint64_t key = view_key(&v, t);
     if (!plan->by_view.n_slots && !kn__hash_grow(&plan->by_view, sizeof(slot), 64)) return NULL;
@@ -241,7 +257,7 @@ static void work_ended(kn__plan *plan, const void *data) {
 
 /* The parts of an optimiser's step may be changed later, by kn_optim_group. */
 static bool copy_parts(kn__plan *plan, kn_attr_optim *attr) {
-    kn_optim_part *parts = take(plan, (size_t)attr->n_parts * sizeof *parts + 1);
+    kn_optim_part *parts = kn__plan_take(plan, (size_t)attr->n_parts * sizeof *parts + 1);
     if (!parts) return false;
     for (int64_t i = 0; i < attr->n_parts; i++) {
         parts[i] = attr->part[i];
@@ -255,14 +271,14 @@ static bool copy_parts(kn__plan *plan, kn_attr_optim *attr) {
 static bool copy_attr(kn__plan *plan, kn_op_call *own, const kn_op_info *info) {
     size_t n_bytes = own->attr_bytes ? own->attr_bytes : info->attr_bytes;
     if (!own->attr || !n_bytes) return true;
-    void *attr = take(plan, n_bytes);
+    void *attr = kn__plan_take(plan, n_bytes);
     if (!attr) return false;
     own->attr = memcpy(attr, own->attr, n_bytes);
     return info->infer != kn__infer_optim || copy_parts(plan, attr);
 }
 
 static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
-    kn_tensor **in = take(plan, (size_t)own->n_in * sizeof *in + 1);
+    kn_tensor **in = kn__plan_take(plan, (size_t)own->n_in * sizeof *in + 1);
     if (!in) return false;
     for (int i = 0; i < own->n_in; i++) {
         if (!(in[i] = view_of(plan, own->in[i]))) return false;
@@ -278,13 +294,19 @@ static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
     return true;
 }
 
-static bool note(kn__plan *plan, const kn_op_call *call, kn_kernel_fn kernel) {
+static bool room_for_call(kn__plan *plan) {
     uint32_t cap = (uint32_t)plan->calls_cap;
     if (!grow((void **)&plan->calls, &cap, (uint32_t)plan->n_calls, sizeof *plan->calls))
         return false;
     plan->calls_cap = (int32_t)cap;
+    return true;
+}
+
+static bool note(kn__plan *plan, const kn_op_call *call, kn_kernel_fn kernel) {
+    if (!room_for_call(plan)) return false;
     kn__prepared *p = &plan->calls[plan->n_calls];
-    *p = (kn__prepared){kernel, *call, .piece = plan->first_piece};
+    *p = (kn__prepared){kernel, *call, .piece = plan->first_piece, .chain = plan->chain};
+    if (plan->chain) p->kernel = kn__chain_kernel(true);
     p->n_pieces = plan->n_pieces - plan->first_piece;
     p->call.n_work = 0;
     p->call.edge = NULL;
@@ -311,12 +333,30 @@ static kn_status can_note(const kn__plan *plan, const kn_op_call *call, const kn
 static kn_status call_record(kn__plan *plan, kn_op_call *call, kn_kernel_fn kernel) {
     KN_TRY(can_note(plan, call, &kn_op_table[call->op]));
     plan->first_piece = plan->n_pieces;
+    plan->chain = NULL;
     KN_TRY(kernel(call));
     if (plan->status == KN_OK && !note(plan, call, kernel)) plan->status = KN_ERR_OOM;
+    plan->chain = NULL;
     return KN_OK;
 }
 
-const kn__plan_hooks kn__plan_records = {call_record, work_taken, work_ended, made, claims};
+static bool note_pass(kn__plan *plan, const kn__fuse_plan *p, kn__chain_note *chain) {
+    if (!room_for_call(plan)) return false;
+    const kn__expr *root = p->expr[p->n - 1];
+    kn_op_call call = {.op = root->op, .attr = chain, .device = plan->device};
+    plan->calls[plan->n_calls++] = (kn__prepared){kn__chain_kernel(false), call, .chain = chain};
+    return true;
+}
+
+static void pass_record(kn__plan *plan, const kn__fuse_plan *p, const kn__fused *f) {
+    if (plan->status < 0) return;
+    kn__chain_note *chain = kn__chain_note_make(plan, p, f);
+    if (!chain || (!p->closes && !note_pass(plan, p, chain))) plan->status = KN_ERR_OOM;
+    if (p->closes) plan->chain = chain;
+}
+
+const kn__plan_hooks kn__plan_records = {call_record, work_taken, work_ended,
+                                         pass_record, made,       claims};
 
 /* On a GPU. */
 kn_status kn__plan_inputs_place(kn__plan *plan) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "fuse_plan.h"
 #include "host/reduce/reduce_fused.h"
 #include "run.h"
@@ -42,7 +43,7 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
     if (!self->frame->fuse || call->given) return false;
     bool on_host = call->device == self->host;
-    if (!on_host && !kn__chain_device(call->device)) return false;
+    if (!on_host && (self->capture || !kn__chain_device(call->device))) return false;
     if (call->op != KN_OP_cast && !(info->row && has_loops(call, info))) return false;
     int64_t most = 0;
     for (int k = 0; k < call->n_in; k++) {
@@ -250,6 +251,7 @@ static kn_status run(const kn__fuse_plan *p) {
     kn__fused f;
     kn__pass_make(&f, p);
     kn__fused_run(&f);
+    if (self->capture) self->capture->hooks->pass(self->capture, p, &f);
     return KN_OK;
 }
 
@@ -282,6 +284,8 @@ kn_status kn__fuse_reduce(kn_op_call *call) {
     if (is_made) {
         kn__pass_make(&f, &p);
         status = kn__host_reduce_fused(call, &f);
+        kn__plan *plan = kn__ops_self->capture;
+        if (plan && status == KN_OK) plan->hooks->pass(plan, &p, &f);
     }
     kn__fuse_plan_scope_end(&scope, &p);
     plan_end(&p, is_made);

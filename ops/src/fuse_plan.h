@@ -63,7 +63,14 @@ kn_status kn__chain_run(const kn__fuse_plan *p);
 /* Whether the device compiles kernels. */
 bool kn__chain_device(const kn_device *device);
 
-/* The scope of its pass, "add+gelu+mul"; its end tells the timer what the pass moved. */
+/* What the timer calls its pass: "add+gelu+mul", a zero byte, the places of the calls, which may be
+ * none, and a zero byte. Returns how many bytes. */
+enum { KN__FUSED_LABEL_BYTES = 160 };
+size_t kn__fuse_plan_label(char text[KN__FUSED_LABEL_BYTES], const kn__fuse_plan *p);
+kn_scope kn__fuse_label_begin(const char *label);
+/* Bytes that its pass reads and writes. */
+uint64_t kn__fuse_plan_bytes(const kn__fuse_plan *p);
+/* The scope of its pass; its end tells the timer what the pass moved. */
 kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p);
 void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p);
 

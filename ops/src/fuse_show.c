@@ -6,7 +6,7 @@
 #include "fuse_plan.h"
 #include "work.h"
 
-enum { NAME_BYTES = 96, WHERE_BYTES = 64 };
+enum { NAME_BYTES = 96, WHERE_BYTES = KN__FUSED_LABEL_BYTES - NAME_BYTES };
 
 /* "add+gelu+mul"; a row of its own keeps its op's name. */
 static char *name_of(char text[NAME_BYTES], const kn__fuse_plan *p) {
@@ -48,13 +48,24 @@ static char *where_of(char text[WHERE_BYTES], const kn__fuse_plan *p) {
     return text;
 }
 
+size_t kn__fuse_plan_label(char text[KN__FUSED_LABEL_BYTES], const kn__fuse_plan *p) {
+    name_of(text, p);
+    size_t at = strlen(text) + 1;
+    return at + strlen(where_of(text + at, p)) + 1;
+}
+
+kn_scope kn__fuse_label_begin(const char *label) {
+    kn_scope off = {0};
+    if (!kn_prof_is_on_(KN_PROF_GRAD_)) return off;
+    return label[strlen(label) + 1] ? kn_scope_begin_here_on_(label) : kn_scope_begin_on_(label);
+}
+
 kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p) {
     kn_scope off = {0};
     if (!kn_prof_is_on_(KN_PROF_GRAD_)) return off;
-    char text[NAME_BYTES + WHERE_BYTES]; /* the name, its zero byte, the places */
-    name_of(text, p);
-    return *where_of(text + strlen(text) + 1, p) ? kn_scope_begin_here_on_(text)
-                                                 : kn_scope_begin_on_(text);
+    char text[KN__FUSED_LABEL_BYTES];
+    kn__fuse_plan_label(text, p);
+    return kn__fuse_label_begin(text);
 }
 
 static void watch(const kn__fuse_plan *p, uint64_t bytes) {
@@ -71,8 +82,7 @@ static void watch(const kn__fuse_plan *p, uint64_t bytes) {
     kn__watch(&e);
 }
 
-void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p) {
-    if (!scope->start) return;
+uint64_t kn__fuse_plan_bytes(const kn__fuse_plan *p) {
     uint64_t bytes = 0;
     for (int i = 0; i < p->n; i++) {
         const kn__expr *e = p->expr[i];
@@ -82,6 +92,12 @@ void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p) {
             if (x->storage && !x->storage->expr) bytes += (uint64_t)x->n * kn__dtype_size[x->dtype];
         }
     }
+    return bytes;
+}
+
+void kn__fuse_plan_scope_end(kn_scope *scope, const kn__fuse_plan *p) {
+    if (!scope->start) return;
+    uint64_t bytes = kn__fuse_plan_bytes(p);
     kn_prof_metric(0, bytes);
     if (kn__is_watched()) watch(p, bytes);
     kn_scope_end(scope);

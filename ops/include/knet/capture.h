@@ -24,6 +24,8 @@
  * as it did when it was recorded. The step reads inputs; one that it writes into is an error on a
  * GPU, and so is a result that is an input or a view of one.
  *
+ * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
+ *
  * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
  * with their name; so do copies between devices. The timer has a row for each op of a replay under
  * the scope "replay".
