@@ -109,6 +109,7 @@ static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_laun
                              ? "use srun --mpi=pmix, or mpirun"
                              : "use the mpirun of the MPI that Knet.c was built with");
     if (status == KN_OK) status = kn__comm_open(out, mpi, state, rank, size, timeout_ns);
+    if (status == KN_OK && launch->local_rank >= 0) (*out)->local_rank = launch->local_rank;
     if (status < 0) mpi->close(state, size > 1);
     return status;
 }

@@ -37,6 +37,7 @@ kn_status kn_comm_launch_read(kn_comm_launch *out) {
         const launcher *l = &launchers[i];
         if (!getenv(l->rank) || !getenv(l->size)) continue;
         found.launcher = l->name;
+        found.local_rank = -1;
         KN_TRY(number_read(&found.rank, l->rank));
         KN_TRY(number_read(&found.size, l->size));
         KN_TRY(number_read(&found.local_rank, l->local_rank));

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ranks_cli.sh KNET JSON_GET CASE: knet train as several ranks under mpirun: results, profiles, checkpoints, batch norm, sharded state, ranks that fail.
+# ranks_cli.sh KNET JSON_GET CASE [FAKES]: knet train as several ranks under mpirun: results, profiles, checkpoints, batch norm, sharded
+# state, ranks that fail. FAKES: folders of a fake driver and of kernels that go with it.
 set -euo pipefail
 knet=$1 json_get=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,6 +23,14 @@ r=$OMPI_COMM_WORLD_RANK
 echo $! >"pid.$r"
 wait $! && code=0 || code=$?
 echo "$code" >"code.$r"
+END
+# The environment of srun instead of mpirun's. FIRST: the rank that begins a second machine.
+cat >srun.sh <<'END'
+first=$1 r=$OMPI_COMM_WORLD_RANK n=$OMPI_COMM_WORLD_SIZE
+shift
+for v in $(env | sed -n 's/^\(OMPI_COMM_WORLD_[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
+export SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_LOCALID=$((r < first ? r : r - first))
+exec "$@"
 END
 ranks_begin() { # N COMMAND
   local n=$1 r
@@ -195,6 +204,24 @@ memory) # runs out on one rank alone
   ranks_end 0
   [ "$(cat code.1)" = 3 ] || fail "rank 1 ended with $(cat code.1), expected 3"
   err_has "rank 0: .*rank 1 of 2 .* failed: .*3.00 MiB"
+  ;;
+srun) # its environment, and MPI connected as srun --mpi=pmix does
+  want 0 "${mpirun[@]}" -n 3 "${train[@]}" --json
+  json weights_fnv1a >hash
+  want 0 "${mpirun[@]}" -n 3 bash srun.sh 0 "${train[@]}" --json
+  [ "$(json ranks)" = 3 ] || fail "not 3 ranks"
+  [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "srun gives other weights than mpirun"
+  want 0 "${mpirun[@]}" -n 3 bash srun.sh 0 "${train[@]}"
+  [ "$(grep -c '3 ranks, cpu, ' out)" = 1 ] || fail "does not say 3 ranks once: $(cat out)"
+  ;;
+devices) # SLURM_LOCALID chooses: the first rank is alone on its machine, the others are 0 and 1 of another one
+  [ -n "${4:-}" ] || exit 77
+  want 0 env LD_LIBRARY_PATH="$4" "$knet" train mlp --synthetic --epochs 1 --device cuda:1 --json # the fakes compute
+  [ "$(json device)" = cuda:1 ] || fail "not on cuda:1"
+  LD_LIBRARY_PATH=$4 "${mpirun[@]}" --enable-recovery -n 3 bash srun.sh 1 "${train[@]}" --device cuda --limit 64KiB >out 2>err </dev/null || true
+  err_has 'rank 0: .*pool cuda:0: out of memory'
+  err_has 'rank 1: .*pool cuda:0: out of memory'
+  err_has 'rank 2: .*pool cuda:1: out of memory'
   ;;
 environment)
   want 2 env KNET_COMM=pigeon OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "${train[@]}"

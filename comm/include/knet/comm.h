@@ -55,7 +55,7 @@ typedef struct kn_comm_options {
 typedef struct kn_comm_launch {
     const char *launcher; /* "mpirun", "srun"; "none" without one */
     int rank, size;       /* 0 of 1 without a launcher */
-    int local_rank;       /* among the ranks of this machine */
+    int local_rank;       /* among the ranks of this machine; -1: the launcher does not say */
     int local_size;       /* number of these; 0: the launcher does not say */
 } kn_comm_launch;
 /* Reads the environment: OMPI_COMM_WORLD_*, SLURM_* of a job step, PMI_* (MPICH's mpirun). Errors:
@@ -84,7 +84,8 @@ KN_API KN_MUST_CHECK kn_status kn_comm_sim_create(kn_comm *out[], int n,
 /* For tests: the others see this rank as killed. */
 KN_API void kn_comm_sim_kill(kn_comm *comm);
 
-/* This rank; the number of ranks; the same on this machine alone; the transport: "mpi", "sim",
+/* This rank; the number of ranks; the same on this machine alone, where the launcher's number of
+ * the rank comes first (SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK); the transport: "mpi", "sim",
  * "self". */
 KN_API int kn_comm_rank(const kn_comm *comm);
 KN_API int kn_comm_size(const kn_comm *comm);
