@@ -5,11 +5,13 @@
 
 #include "capture.h"
 #include "fuse_plan.h"
+#include "host/conv/conv_layout.h"
 #include "host/reduce/reduce_fused.h"
 #include "run.h"
 
 enum {
     LEAST = 1024, /* elements: fewer are computed at once on the host, from cache to cache */
+    PLAIN_OF = UINT16_MAX, /* in place of an op: in[0]'s data in plain order */
 };
 
 /* --- whether --- */
@@ -109,30 +111,18 @@ static void operand_set(kn__operand *to, kn_tensor *t, bool whole) {
     if (!whole) memcpy(to->dim, t->dim, sizeof to->dim);
 }
 
-static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r, int size) {
-    kn_tensor *t = call->out[r];
-    kn__expr *e = expr_new(self);
-    if (!e) return kn_last_error()->status;
-    const kn_attr_scalars *scalars = call->op == KN_OP_cast ? NULL : call->attr;
-    e->op = call->op;
-    e->n_in = (uint8_t)call->n_in;
-    e->r = (uint8_t)r;
-    e->dtype = call->op == KN_OP_cast ? call->in[0]->dtype : call->dtype;
+/* t becomes the pending result that e computes. */
+static void pend(kn_tensor *t, const kn_op_call *call, kn__expr *e) {
+    kn_storage *s = &t->own;
     e->to = t->dtype;
     e->n = t->n;
     e->n_dims = t->n_dims;
     memcpy(e->dim, t->dim, sizeof e->dim);
-    e->size = (uint8_t)size;
     e->keeps = false;
     e->place = KN__NOWHERE;
     e->threads = call->threads;
-    e->p = scalars ? scalars->a : 0;
-    e->q = scalars ? scalars->b : 0;
-    for (int k = 0; k < call->n_in; k++) {
-        operand_set(&e->in[k], call->in[k], call->in[k]->n == t->n);
-    }
-    kn_storage *s = &t->own;
     s->version = 0;
+    s->owner = NULL;
     s->device = call->device;
     s->pool = call->pool;
     s->data = NULL;
@@ -144,6 +134,24 @@ static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r, 
     t->storage = s;
     t->data = NULL;
     t->state = KN_TENSOR_PENDING;
+}
+
+static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r, int size) {
+    kn_tensor *t = call->out[r];
+    kn__expr *e = expr_new(self);
+    if (!e) return kn_last_error()->status;
+    const kn_attr_scalars *scalars = call->op == KN_OP_cast ? NULL : call->attr;
+    e->op = call->op;
+    e->n_in = (uint8_t)call->n_in;
+    e->r = (uint8_t)r;
+    e->dtype = call->op == KN_OP_cast ? call->in[0]->dtype : call->dtype;
+    e->size = (uint8_t)size;
+    e->p = scalars ? scalars->a : 0;
+    e->q = scalars ? scalars->b : 0;
+    for (int k = 0; k < call->n_in; k++) {
+        operand_set(&e->in[k], call->in[k], call->in[k]->n == t->n);
+    }
+    pend(t, call, e);
     return KN_OK;
 }
 
@@ -255,8 +263,49 @@ static kn_status run(const kn__fuse_plan *p) {
     return KN_OK;
 }
 
+/* --- the plain form of data in another layout --- */
+
+/* No pass takes it in: it is as large as one. */
+kn_status kn__fuse_defer_plain(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t,
+                               kn_storage *from) {
+    kn__expr *e = expr_new(self);
+    if (!e) return kn_last_error()->status;
+    e->op = PLAIN_OF;
+    e->n_in = 1;
+    e->size = KN__FUSED_STEPS;
+    e->in[0].storage = from;
+    kn__storage_share(from);
+    pend(t, call, e);
+    t->layout = KN_LAYOUT_BLOCKS;
+    return KN_OK;
+}
+
+kn_storage *kn__fuse_source(const kn_tensor *t) {
+    return t->layout == KN_LAYOUT_BLOCKS ? t->storage->expr->in[0].storage : NULL;
+}
+
+static kn_status plain_compute(kn__expr *e) {
+    kn_storage *s = e->storage;
+    void *data = NULL;
+    kn_scope scope = kn_scope_begin_static("plain layout");
+    kn_status status = kn_alloc(&data, s->pool, s->size_bytes, s->stream);
+    if (status == KN_OK) kn__layout_plain(data, e->in[0].storage->data, e->dim, e->threads);
+    kn_scope_end(&scope);
+    if (status < 0) return status;
+    kn_tensor *t = kn__expr_header(s);
+    s->data = data;
+    if (t) {
+        t->data = data;
+        t->state = KN_TENSOR_LIVE;
+        t->layout = KN_LAYOUT_PLAIN;
+    }
+    expr_end(e);
+    return KN_OK;
+}
+
 kn_status kn__fuse_compute(kn_storage *s) {
     KN_TRY(check_thread(s->expr));
+    if (s->expr->op == PLAIN_OF) return plain_compute(s->expr);
     kn__fuse_plan p;
     kn__fuse_plan_make(&p, s->expr, false);
     kn_scope scope = kn__fuse_plan_scope_begin(&p);
@@ -321,7 +370,8 @@ kn_status kn__fuse_all(kn__ops_thread *self) {
 static bool closes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     return kn_op_table[call->op].host == kn__host_reduce && call->device == self->host &&
-           x->state == KN_TENSOR_PENDING && kn__host_reduce_fuses(call);
+           x->state == KN_TENSOR_PENDING && x->layout == KN_LAYOUT_PLAIN &&
+           kn__host_reduce_fuses(call);
 }
 
 kn_status kn__fuse_before(kn__ops_thread *self, const kn_op_call *call) {

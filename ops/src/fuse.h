@@ -8,6 +8,8 @@
  * its tensor has the state KN_TENSOR_PENDING. An expression owns a use of each operand's storage,
  * so inputs may be freed or consumed; before an input's data is written, the expressions that read
  * it are computed. Expressions belong to their thread, and end with its outermost frame.
+ * A result whose data is there in another layout than the plain one (KN_LAYOUT_BLOCKS) is pending
+ * too: its expression only brings the data in order, apart from all passes.
  */
 #ifndef KN_FUSE_H
 #define KN_FUSE_H
@@ -24,6 +26,13 @@ bool kn__fuse_forbidden(void);
 bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call);
 /* Puts the wanted results off: their headers get storage without data. An error is recorded. */
 kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call);
+
+/* Makes t, a header without storage, pending on `from`, which has its data in another layout. An
+ * error is recorded. */
+kn_status kn__fuse_defer_plain(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t,
+                               kn_storage *from);
+/* That storage; NULL: t's layout is plain. */
+kn_storage *kn__fuse_source(const kn_tensor *t);
 
 /* Computes t if it is pending. An error is recorded, and t stays pending. */
 kn_status kn__fuse_compute(kn_storage *s);

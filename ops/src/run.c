@@ -5,6 +5,7 @@
 
 #include "capture.h"
 #include "fuse.h"
+#include "host/conv/conv_layout.h"
 #include "work.h"
 
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device) {
@@ -481,6 +482,25 @@ static __attribute__((noinline)) kn_tensor *put_off(kn__ops_thread *self, kn_op_
     return first;
 }
 
+/* A convolution or pool whose result stays in the library's layout. *taken: it is. */
+static __attribute__((noinline)) kn_tensor *keep_layout(bool *taken, kn__ops_thread *self,
+                                                        kn_op_call *call, const kn_op_info *info) {
+    memset(call->out, 0, sizeof call->out);
+    *taken = true;
+    if (!info->infer(call)) return failed(call, info, failure());
+    kn_tensor *t = call->out[0];
+    kn_scope scope = begin_scope(call, info);
+    kn_status status = kn__layout_run(taken, self, call);
+    end_scope(&scope, call);
+    if (status < 0) {
+        *taken = true;
+        return failed(call, info, status);
+    }
+    if (*taken) return call->loose ? t : kn__frame_own(self, t);
+    kn_tensor_release(t);
+    return NULL;
+}
+
 kn_tensor *kn_op_run(kn_op_call *call) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (__builtin_expect(!self || kn_pending(), 0)) return NULL;
@@ -502,8 +522,13 @@ kn_tensor *kn_op_run(kn_op_call *call) {
         return NULL;
     }
     bool record = wants_grad && self->frame->recording && !call->given;
-    if (__builtin_expect(self->frame->fuse || self->pending, 0)) {
+    if (__builtin_expect(self->frame->fuse || self->frame->layout || self->pending, 0)) {
         if (kn__fuse_takes(self, call)) return put_off(self, call, info, record);
+        if (!record && kn__layout_takes(self, call)) {
+            bool taken = false;
+            kn_tensor *t = keep_layout(&taken, self, call, info);
+            if (taken) return t;
+        }
         kn_status status = kn__fuse_before(self, call);
         if (status < 0) {
             kn_error_op(info->name);

@@ -99,12 +99,11 @@ static inline void ref(_Atomic uint32_t *refs, uint32_t n) {
 enum { USER = 2, HEADER = 1 }; /* what a tensor on the data, and the header round it, count for */
 
 static void data_free(kn_storage *s) {
-    if (s->pool) {
-        kn_free(s->pool, s->data);
-    } else {
+    if (s->owner) {
         if (s->owner->release_fn) s->owner->release_fn(s->owner->ctx);
         free(s->owner);
     }
+    if (s->pool) kn_free(s->pool, s->data);
 }
 
 static void storage_unref(kn_storage *s, uint32_t n) {
@@ -128,7 +127,7 @@ void kn__storage_drop(kn_storage *s) { storage_unref(s, USER); }
 /* Data of a pool that only the tensor of this header uses: nearly every one. */
 static inline bool is_sole_user(const kn_storage *s) {
     return atomic_load_explicit(&s->refs, memory_order_acquire) == USER + HEADER && s->data &&
-           s->pool;
+           s->pool && !s->owner;
 }
 
 static __attribute__((noinline)) void end_shared(kn_tensor *t, kn_storage *s) {

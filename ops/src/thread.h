@@ -25,6 +25,7 @@ typedef struct kn__frame {
     bool opens_tape;  /* the tape ends with this frame */
     bool fuse;        /* pointwise results are put off: fuse.h */
     uint8_t autocast; /* KN_F16 or KN_BF16: autocast.c; 0: off */
+    bool layout;      /* convolutions' results stay in blocks of channels: conv_layout.h */
 } kn__frame;
 
 enum { KN__THREAD_EVENTS = 16 };
@@ -129,6 +130,7 @@ static inline bool kn__storage_make(kn_tensor *t, kn_pool *pool, kn_device *devi
     kn_storage *s = &t->own;
     s->version = 0;
     s->expr = NULL;
+    s->owner = NULL;
     s->device = device;
     s->pool = pool;
     s->stream = stream;

@@ -204,9 +204,9 @@ typedef struct kn_attr_optim {
 #pragma GCC diagnostic pop
 
 /* --- the tensor's inside --- */
-enum {
-    KN_LAYOUT_PLAIN = 0
-}; /* other layouts are a device's own; kn_data and most kernels want plain */
+/* Other layouts than plain are a device's own. A tensor of one is PENDING: its plain data is made
+ * when it is first read. BLOCKS: of the host; [B,C,H,W] lies as [B,C/n,H,W,n], n = 16 or 8. */
+enum { KN_LAYOUT_PLAIN = 0, KN_LAYOUT_BLOCKS };
 
 /* Data, and what all tensors on it share. It lies in the header of the tensor that made it; that
  * header's memory lives as long as either is used. */
@@ -219,7 +219,8 @@ typedef struct kn_storage {
     size_t size_bytes;
     kn_stream
         stream; /* of the last writer; a reader on another stream waits for it on the device */
-    struct kn_owner *owner; /* pool NULL: the data's owner; else not set */
+    struct kn_owner *owner; /* pool NULL: the data's owner; else of what a kernel derived from the
+                             * data and keeps with it, or NULL */
     struct kn__expr *expr;  /* what computes the data that is not there yet; else NULL */
 } kn_storage;
 

@@ -184,9 +184,12 @@ static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
 }
 
 static kn_tensor *forward(kn_layer *layer, kn_tensor *x) {
-    KN_FRAME();
+    bool frozen = kn__layer_is_frozen(layer);
+    KN_FRAME(.layout = frozen);
     kn_tensor *y = run(layer, x);
     if (!y && !layer->first) y = forward_failed(layer);
+    if (frozen && !layer->parent && y && kn_tensor_compute(y) < 0)
+        return kn_error_defer(kn_last_error()->status);
     return kn_keep(y);
 }
 

@@ -119,8 +119,8 @@ int64_t kn__conv_tiles(kn_pass pass, const kn_conv_sizes *s) {
 /* Where the library has nothing fast, our own kernels follow. */
 static kn_status run_way(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way) {
     bool done = false;
-    if (way == KN_CONV_WINOGRAD) KN_TRY(kn__dnnl_conv(&done, call, pass, s, true));
-    if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, false));
+    if (way == KN_CONV_WINOGRAD) KN_TRY(kn__dnnl_conv(&done, call, pass, s, KN_PLAN_WINOGRAD));
+    if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
     return done ? KN_OK : ours(call, pass, s);
 }
 
@@ -167,6 +167,15 @@ kn_status kn__host_conv(kn_op_call *call) {
     if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv);
     kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     return run(call, KN_PASS_FORWARD, &s);
+}
+
+kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks) {
+    kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
+    unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0);
+    *taken = false;
+    if (kn__conv_winograd_pays(&s))
+        KN_TRY(kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags | KN_PLAN_WINOGRAD));
+    return *taken ? KN_OK : kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags);
 }
 
 kn_status kn__host_conv_data(kn_op_call *call) {

@@ -9,6 +9,7 @@
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/base/slots.h"
+#include "host/conv/conv_weights.h"
 #include "host/product/gemm.h"
 
 /* --- runs of images --- */
@@ -26,6 +27,8 @@ typedef struct dnnl_work {
     char *data[KN_SIDES];
     const char *bias;
     kn_conv_finish finish; /* forward */
+    const char *residual;  /* what the plan itself adds; NULL: nothing */
+    const kn_tensor *kept; /* weights whose layouts are kept; NULL: not */
     char *parts;           /* conv_weight: a result a run, in the library's layout */
     size_t part_bytes;
     kn_slots slots;
@@ -107,6 +110,10 @@ static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
     for (int side = 0; side < KN_SIDES; side++)
         memory_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
     if (k->bias) memory_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
+    if (k->residual)
+        memory_add(&m, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                   plan->side[KN_SIDE_Y].blocked,
+                   k->residual + image * (size_t)(s->groups * s->outputs * s->out_plane));
     if (plan->scratch_bytes) memory_add(&m, DNNL_ARG_SCRATCHPAD, plan->scratch, slot);
     dnnl_status_t status = execute(&m, plan->primitive);
     if (status == dnnl_success && result != KN_SIDE_W && plan->side[result].reorder)
@@ -167,25 +174,48 @@ static kn_status weights_reorder(const dnnl_work *k, weight_reorder r) {
     return kn__dnnl_status(r.status, "dnnl_reorder", k->s);
 }
 
-/* Both kinds' weights in the library's layout, once a call. */
+typedef struct weights_make {
+    const dnnl_work *k;
+    const kn_side *side;
+} weights_make;
+
+static kn_status make_weights(void *ctx, char *blocked) {
+    const weights_make *make = ctx;
+    return weights_reorder(
+        make->k, (weight_reorder){
+                     .side = make->side, .blocked = blocked, .plain = make->k->data[KN_SIDE_W]});
+}
+
+/* The kind's weights in the library's layout: kept ones, or made at *at for this call. */
+static kn_status kind_pack(dnnl_work *k, run_kind *kind, char **at) {
+    const kn_side *side = &kind->plan->side[KN_SIDE_W];
+    weights_make make = {k, side};
+    kind->w = k->data[KN_SIDE_W];
+    if (!side->reorder) return KN_OK;
+    kind->w = NULL;
+    if (k->kept) KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side, make_weights, &make));
+    if (kind->w) return KN_OK;
+    kind->w = *at;
+    *at += aligned(side->bytes);
+    return make_weights(&make, kind->w);
+}
+
+/* Both kinds', once a call. */
 static kn_status weights_pack(kn_op_call *call, dnnl_work *k) {
     void *memory = NULL;
     size_t bytes = 0;
     for (int i = 0; i < 2; i++)
         if (k->kind[i].plan) bytes += aligned(k->kind[i].plan->side[KN_SIDE_W].bytes);
-    KN_TRY(kn__work(&memory, call, bytes));
+    if (!k->kept || !k->kept->storage->pool) KN_TRY(kn__work(&memory, call, bytes));
     char *at = memory;
-    for (int i = 0; i < 2 && k->kind[i].plan; i++) {
-        const kn_side *side = &k->kind[i].plan->side[KN_SIDE_W];
-        bool same =
-            i && dnnl_memory_desc_equal(side->blocked, k->kind[0].plan->side[KN_SIDE_W].blocked);
-        k->kind[i].w = same ? k->kind[0].w : (side->reorder ? at : k->data[KN_SIDE_W]);
-        if (same || !side->reorder) continue;
-        KN_TRY(weights_reorder(
-            k, (weight_reorder){.side = side, .blocked = at, .plain = k->data[KN_SIDE_W]}));
-        at += aligned(side->bytes);
+    KN_TRY(kind_pack(k, &k->kind[0], &at));
+    if (!k->kind[1].plan) return KN_OK;
+    if (dnnl_memory_desc_equal(k->kind[1].plan->side[KN_SIDE_W].blocked,
+                               k->kind[0].plan->side[KN_SIDE_W].blocked)) {
+        k->kind[1].w = k->kind[0].w;
+        return KN_OK;
     }
-    return KN_OK;
+    return kind_pack(k, &k->kind[1], &at);
 }
 
 static kn_status images_run(kn_op_call *call, dnnl_work *k) {
@@ -274,6 +304,10 @@ static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s, bool winograd) {
 }
 
 static kn_status plans_get(dnnl_work *k, unsigned flags) {
+    for (int i = 0; i < 2; i++) {
+        kn__conv_plan_drop(k->kind[i].plan);
+        k->kind[i].plan = NULL;
+    }
     int64_t least = k->s->batch / k->runs, rest = k->s->batch % k->runs;
     KN_TRY(kn__conv_plan_get(&k->kind[0].plan, k->pass, k->s, least + (rest > 0), flags));
     if (rest) return kn__conv_plan_get(&k->kind[1].plan, k->pass, k->s, least, flags);
@@ -288,9 +322,29 @@ static bool plans_usable(const dnnl_work *k) {
            dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
 }
 
+/* The plans, with as much of what follows the sums as the library does inside: all or nothing. */
+static kn_status plans_find(dnnl_work *k, unsigned flags) {
+    kn_conv_finish *f = &k->finish;
+    unsigned inside = 0;
+    if (k->bias) flags |= KN_PLAN_BIAS;
+    if (flags & KN_PLAN_TO_BLOCKS)
+        inside = (f->residual ? KN_PLAN_ADD : 0) | (f->act == KN_ACT_RELU ? KN_PLAN_RELU : 0);
+    KN_TRY(plans_get(k, flags | inside));
+    if (inside && !plans_usable(k)) {
+        inside = 0;
+        KN_TRY(plans_get(k, flags));
+    }
+    if (inside & KN_PLAN_RELU) f->act = KN_ACT_NONE;
+    if (inside & KN_PLAN_ADD) {
+        k->residual = f->residual;
+        f->residual = NULL;
+    }
+    return KN_OK;
+}
+
 kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
-                        bool winograd) {
-    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s, winograd)};
+                        unsigned flags) {
+    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s, (flags & KN_PLAN_WINOGRAD) != 0)};
     static const int in_side[][2] = {
         {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};
     for (int i = 0; i < 2; i++) k.data[in_side[pass][i]] = call->in[i]->data;
@@ -299,8 +353,8 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_con
         if (call->in[2] != KN_NONE) k.bias = call->in[2]->data;
         k.finish = kn__conv_finish_of(call);
     }
-    kn_status status =
-        plans_get(&k, (k.bias ? KN_PLAN_BIAS : 0) | (winograd ? KN_PLAN_WINOGRAD : 0));
+    if (flags & KN_PLAN_TO_BLOCKS) k.kept = call->in[1];
+    kn_status status = plans_find(&k, flags);
     if (status == KN_OK && plans_usable(&k)) {
         status = pass == KN_PASS_WEIGHT ? weight_run(call, &k) : images_run(call, &k);
         *done = status == KN_OK;

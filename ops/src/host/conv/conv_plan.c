@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/conv/conv_layout.h"
 #include "libgomp.h"
 
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s) {
@@ -43,16 +44,16 @@ static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t
                                    dnnl_format_tag_t tag) {
     return dnnl_memory_desc_create_with_tag(out, n_dims, dims, dnnl_f32, tag);
 }
-static dnnl_status_t layout_copy(kn_layout *out, kn_layout_ref from) {
+dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
     return dnnl_memory_desc_clone(out, from);
 }
-static void layout_destroy(kn_layout layout) {
+void kn__conv_layout_destroy(kn_layout layout) {
     if (layout) dnnl_memory_desc_destroy(layout);
 }
 
 #else
 
-static dnnl_status_t layout_copy(kn_layout *out, kn_layout_ref from) {
+dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
     kn_layout copy = malloc(sizeof *copy);
     if (!copy) return dnnl_out_of_memory;
     *copy = *from;
@@ -63,9 +64,9 @@ static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t
                                    dnnl_format_tag_t tag) {
     dnnl_memory_desc_t desc;
     dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, dnnl_f32, tag);
-    return status == dnnl_success ? layout_copy(out, &desc) : status;
+    return status == dnnl_success ? kn__conv_layout_copy(out, &desc) : status;
 }
-static void layout_destroy(kn_layout layout) { free(layout); }
+void kn__conv_layout_destroy(kn_layout layout) { free(layout); }
 
 #endif
 
@@ -90,16 +91,19 @@ static int spatial_of(const kn_conv_sizes *s) {
 
 /* [lead…, the last n_spatial of sizes], plain and with the layout left to the library */
 static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
-                               const int64_t sizes[3], int n_spatial) {
+                               const int64_t sizes[3], int n_spatial, bool in_blocks) {
     static const dnnl_format_tag_t plain[] = {
         [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
+    static const dnnl_format_tag_t blocks[][5] = {{[3] = dnnl_aBc8b, [4] = dnnl_aBcd8b},
+                                                  {[3] = dnnl_aBc16b, [4] = dnnl_aBcd16b}};
     dnnl_dims_t dims = {0};
     int n = n_lead + n_spatial;
     for (int i = 0; i < n_lead; i++) dims[i] = lead[i];
     for (int i = 0; i < n_spatial; i++) dims[n_lead + i] = sizes[3 - n_spatial + i];
-    dnnl_status_t status = layout_create(&side->plain, n, dims, plain[n]);
+    dnnl_format_tag_t tag = in_blocks ? blocks[kn__layout_block() == 16][n] : plain[n];
+    dnnl_status_t status = layout_create(&side->plain, n, dims, tag);
     if (status != dnnl_success) return status;
-    return layout_create(&side->blocked, n, dims, dnnl_format_tag_any);
+    return layout_create(&side->blocked, n, dims, in_blocks ? tag : dnnl_format_tag_any);
 }
 
 static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs) {
@@ -124,10 +128,13 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
     const int64_t x[] = {images, s->groups * s->channels}, y[] = {images, s->groups * s->outputs};
     const int64_t w[] = {s->groups, s->outputs, s->channels};
     int skip = s->groups == 1; /* weights have a dimension of groups only when there are some */
-    dnnl_status_t status = side_init(&side[KN_SIDE_X], x, 2, s->in, p->n_spatial);
+    dnnl_status_t status =
+        side_init(&side[KN_SIDE_X], x, 2, s->in, p->n_spatial, p->flags & KN_PLAN_FROM_BLOCKS);
     if (status == dnnl_success)
-        status = side_init(&side[KN_SIDE_W], w + skip, 3 - skip, s->window, p->n_spatial);
-    if (status == dnnl_success) status = side_init(&side[KN_SIDE_Y], y, 2, s->out, p->n_spatial);
+        status = side_init(&side[KN_SIDE_W], w + skip, 3 - skip, s->window, p->n_spatial, false);
+    if (status == dnnl_success)
+        status =
+            side_init(&side[KN_SIDE_Y], y, 2, s->out, p->n_spatial, p->flags & KN_PLAN_TO_BLOCKS);
     if (status == dnnl_success && (p->flags & KN_PLAN_BIAS))
         status = bias_init(&p->plan->bias, y[1]);
     return status;
@@ -140,13 +147,15 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
                   y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
     const dnnl_alg_kind_t alg =
         p->flags & KN_PLAN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    const dnnl_prop_kind_t kind =
+        p->flags & KN_PLAN_TO_BLOCKS ? dnnl_forward_inference : dnnl_forward_training;
     const dnnl_dim_t *step = p->stride, *pad = p->padding, *end = p->padding_end,
                      *dil = p->dilation;
     dnnl_engine_t cpu = kn__dnnl_engine();
 #if DNNL_VERSION_MAJOR >= 3
     if (p->pass == KN_PASS_FORWARD)
-        return KN_PROF_FN(dnnl_convolution_forward_primitive_desc_create, out, cpu,
-                          dnnl_forward_training, alg, x, w, b, y, step, dil, pad, end, attr);
+        return KN_PROF_FN(dnnl_convolution_forward_primitive_desc_create, out, cpu, kind, alg, x, w,
+                          b, y, step, dil, pad, end, attr);
     if (p->pass == KN_PASS_DATA)
         return KN_PROF_FN(dnnl_convolution_backward_data_primitive_desc_create, out, cpu, alg, x, w,
                           y, step, dil, pad, end, NULL, attr);
@@ -156,8 +165,8 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
     dnnl_convolution_desc_t d;
     dnnl_status_t status;
     if (p->pass == KN_PASS_FORWARD)
-        status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, alg, x, w, b,
-                                                            y, step, dil, pad, end);
+        status = dnnl_dilated_convolution_forward_desc_init(&d, kind, alg, x, w, b, y, step, dil,
+                                                            pad, end);
     else if (p->pass == KN_PASS_DATA)
         status =
             dnnl_dilated_convolution_backward_data_desc_init(&d, alg, x, w, y, step, dil, pad, end);
@@ -174,9 +183,9 @@ static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc
     kn_layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
     kn_layout copy = NULL;
     if (!chosen) return dnnl_invalid_arguments;
-    dnnl_status_t status = layout_copy(&copy, chosen);
+    dnnl_status_t status = kn__conv_layout_copy(&copy, chosen);
     if (status != dnnl_success) return status;
-    layout_destroy(side->blocked);
+    kn__conv_layout_destroy(side->blocked);
     side->blocked = copy;
     side->bytes = dnnl_memory_desc_get_size(chosen);
     if (dnnl_memory_desc_equal(side->plain, chosen)) return dnnl_success;
@@ -205,7 +214,7 @@ static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc,
                                  const_dnnl_primitive_attr_t attr) {
     kn_conv_plan *plan = p->plan;
     kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    dnnl_status_t status = scratch ? layout_copy(&plan->scratch, scratch) : dnnl_success;
+    dnnl_status_t status = scratch ? kn__conv_layout_copy(&plan->scratch, scratch) : dnnl_success;
     if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
     for (int i = 0; i < KN_SIDES && status == dnnl_success; i++)
         status = side_finish(&plan->side[i], desc, i == kn__result_side(p->pass), attr);
@@ -219,17 +228,43 @@ static bool is_failure(dnnl_status_t status) {
            status == dnnl_runtime_error;
 }
 
+/* What follows the sums, in the attribute that owns a copy of it. */
+static dnnl_status_t epilogue_set(dnnl_primitive_attr_t attr, const problem *p) {
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t status = dnnl_post_ops_create(&ops);
+    if (status == dnnl_success && (p->flags & KN_PLAN_ADD))
+        status =
+            dnnl_post_ops_append_binary(ops, dnnl_binary_add, p->plan->side[KN_SIDE_Y].blocked);
+    if (status == dnnl_success && (p->flags & KN_PLAN_RELU))
+#if DNNL_VERSION_MAJOR >= 3
+        status = dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+#else
+        status = dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+#endif
+    if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attr, ops);
+    if (ops) dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+static dnnl_status_t attr_create(dnnl_primitive_attr_t *out) {
+    dnnl_status_t status = dnnl_primitive_attr_create(out);
+    if (status != dnnl_success) return status;
+    return dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+}
+
 /* plan->primitive stays NULL where the library has nothing fast. */
 static dnnl_status_t plan_build(problem *p) {
-    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_attr_t attr = NULL, reorders = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
-    if (status != dnnl_success) return status;
-    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    dnnl_status_t status = attr_create(&attr);
+    if (status == dnnl_success) status = attr_create(&reorders);
+    if (status == dnnl_success && (p->flags & (KN_PLAN_ADD | KN_PLAN_RELU)))
+        status = epilogue_set(attr, p);
     if (status == dnnl_success) status = describe(&desc, p, attr);
-    if (status == dnnl_success && !is_slow(desc)) status = plan_finish(p, desc, attr);
+    if (status == dnnl_success && !is_slow(desc)) status = plan_finish(p, desc, reorders);
     if (desc) dnnl_primitive_desc_destroy(desc);
-    dnnl_primitive_attr_destroy(attr);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    if (reorders) dnnl_primitive_attr_destroy(reorders);
     return is_failure(status) ? status : dnnl_success;
 }
 
@@ -237,11 +272,11 @@ static void plan_destroy(kn_conv_plan *plan) {
     for (int i = 0; i < KN_SIDES; i++) {
         kn_side *side = &plan->side[i];
         if (side->reorder) dnnl_primitive_destroy(side->reorder);
-        layout_destroy(side->plain);
-        layout_destroy(side->blocked);
+        kn__conv_layout_destroy(side->plain);
+        kn__conv_layout_destroy(side->blocked);
     }
-    layout_destroy(plan->bias);
-    layout_destroy(plan->scratch);
+    kn__conv_layout_destroy(plan->bias);
+    kn__conv_layout_destroy(plan->scratch);
     if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
     free(plan);
 }

@@ -43,7 +43,11 @@ static inline int kn__result_side(kn_pass pass) {
 /* What a plan is for, beyond its sizes. */
 enum {
     KN_PLAN_BIAS = 1,
-    KN_PLAN_WINOGRAD = 2 /* by Winograd's transforms; no primitive where the library has none */
+    KN_PLAN_WINOGRAD = 2,    /* by Winograd's transforms; no primitive where the library has none */
+    KN_PLAN_FROM_BLOCKS = 4, /* forward: x, and y, in blocks of channels: conv_layout.h */
+    KN_PLAN_TO_BLOCKS = 8,
+    KN_PLAN_ADD = 16, /* forward to blocks: a residual is added, then relu */
+    KN_PLAN_RELU = 32
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
@@ -55,6 +59,10 @@ void kn__conv_plan_drop(kn_conv_plan *plan);
 dnnl_engine_t kn__dnnl_engine(void);
 /* Its status as ours, with its text and the sizes in the message. */
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
+
+/* A layout of the caller's, and its end (NULL: no-op). */
+dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from);
+void kn__conv_layout_destroy(kn_layout layout);
 
 /* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
 int kn__conv_plans(void);

@@ -121,6 +121,11 @@ static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
 
+bool kn__conv_winograd_pays(const kn_conv_sizes *s) {
+    problem p = problem_of(s, KN_PASS_FORWARD, kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4));
+    return winograd_fits(&p) && winograd_cost(&p, &avx512) < dnnl_cost(&p, &avx512);
+}
+
 /* --- measured routes --- */
 
 enum { ROUTES_MAX = 256 }; /* the oldest goes first */

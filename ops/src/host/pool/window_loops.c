@@ -1,6 +1,7 @@
 /* Pooling of one plane. 2x2 windows with stride 2, the common case, go by vectors; a block at the
  * end of a row overlaps the one before, as writing twice does no harm. NaN wins; of equals, the
  * first in row order */
+#include <math.h>
 #include <string.h>
 
 #include "host/base/loops.h"
@@ -257,6 +258,38 @@ void KN_LOOP(maxpool_plane)(const kn_window *w, void *y, const void *x, uint8_t 
         out += w->out[2];
         if (offsets) offsets += w->out[2];
     }
+}
+
+/* A place of the window: its lanes are channels. */
+static inline void take_lanes(real *best, const real *x, int block) {
+    for (int l = 0; l < block; l++)
+        best[l] = (x[l] > best[l] || x[l] != x[l]) && best[l] == best[l] ? x[l] : best[l];
+}
+
+static inline __attribute__((always_inline)) void max_lanes(const kn_window *w, real *y,
+                                                            const real *x, int block) {
+    for (int64_t h = 0; h < w->out[1]; h++)
+        for (int64_t v = 0; v < w->out[2]; v++, y += block) {
+            real best[16];
+            for (int l = 0; l < block; l++) best[l] = -(real)INFINITY;
+            for (int64_t i = 0; i < w->size[1]; i++) {
+                int64_t row = h * w->stride[1] - w->padding[1] + i * w->dilation[1];
+                if (row < 0 || row >= w->in[1]) continue;
+                for (int64_t j = 0; j < w->size[2]; j++) {
+                    int64_t at = v * w->stride[2] - w->padding[2] + j * w->dilation[2];
+                    if (at >= 0 && at < w->in[2])
+                        take_lanes(best, x + (row * w->in[2] + at) * block, block);
+                }
+            }
+            for (int l = 0; l < block; l++) y[l] = best[l];
+        }
+}
+
+void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x, int block) {
+    if (block == 16)
+        max_lanes(w, y, x, 16);
+    else
+        max_lanes(w, y, x, 8);
 }
 
 /* Where the first place of the window of row (d, h), column 0, lies. */

@@ -1,0 +1,104 @@
+#include "host/conv/conv_layout.h"
+
+#include <string.h>
+
+#include "fuse.h"
+#include "host/base/loops.h"
+#include "host/conv/conv_dnnl.h"
+
+int64_t kn__layout_block(void) {
+    const kn_loops *loops = kn__loops(KN_F32);
+    if (!kn__dnnl_engine()) return 0;
+    return loops == kn__loops_isa(KN_F32, 4) ? 16 : (loops == kn__loops_isa(KN_F32, 3) ? 8 : 0);
+}
+
+void kn__layout_plain(void *to, void *from, const int64_t dim[4], int threads) {
+    int64_t block = kn__layout_block(), plane = dim[2] * dim[3];
+    kn_tensor x = {.dtype = KN_F32,
+                   .n_dims = 3,
+                   .dim = {dim[0] * dim[1] / block, plane, block},
+                   .data = from},
+              y = {.dtype = KN_F32,
+                   .n_dims = 3,
+                   .dim = {dim[0] * dim[1] / block, block, plane},
+                   .data = to};
+    const kn_attr_transpose attr = {.axis = {0, 2, 1}};
+    kn_tensor *in[] = {&x};
+    kn_op_call call = {
+        .threads = threads, .in = in, .n_in = 1, .out = {&y}, .attr = (void *)(uintptr_t)&attr};
+    (void)!kn__host_transpose(&call); /* which has no way to fail */
+}
+
+static bool in_blocks(const kn_tensor *t) { return t->layout == KN_LAYOUT_BLOCKS; }
+
+/* Groups of whole blocks, or of a plane each. */
+static bool conv_fits(const kn_op_call *call, int64_t block) {
+    const kn_attr_conv *attr = call->attr;
+    const kn_tensor *x = call->in[0], *w = call->in[1];
+    int64_t groups = attr->groups;
+    bool has_residual = call->op == KN_OP_conv_act && call->in[3] != KN_NONE;
+    if (x->n_dims != 4 || w->n_dims != 4 || !x->n || !w->n || attr->flip || w->dim[0] % block)
+        return false;
+    if (has_residual && !in_blocks(call->in[3])) return false;
+    if (groups == 1) return true;
+    if (groups < 1 || !in_blocks(x)) return false;
+    return (w->dim[0] == groups && w->dim[1] == 1) ||
+           (w->dim[0] % (groups * block) == 0 && w->dim[1] % block == 0);
+}
+
+bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
+    if (!self->frame->layout || call->device != self->host || call->given || call->want != 1)
+        return false;
+    bool convolves = call->op == KN_OP_conv || call->op == KN_OP_conv_act;
+    if (!convolves && call->op != KN_OP_maxpool) return false;
+    int64_t block = kn__layout_block();
+    if (!block || call->in[0]->dtype != KN_F32) return false;
+    if (convolves) return conv_fits(call, block);
+    const kn_attr_pool *attr = call->attr;
+    return in_blocks(call->in[0]) && attr->n_spatial == 2 && !attr->skip_nan;
+}
+
+/* t, or what has its data in blocks under t's shape. */
+static kn_status stand_in(kn_tensor **out, kn_tensor *own, kn_tensor *t) {
+    kn_storage *source = kn__fuse_source(t);
+    *out = t;
+    if (t == KN_NONE) return KN_OK;
+    if (!source) return kn__compute(t);
+    *own = (kn_tensor){.dtype = t->dtype, .n_dims = t->n_dims, .n = t->n};
+    memcpy(own->dim, t->dim, sizeof own->dim);
+    own->storage = source;
+    own->data = source->data;
+    *out = own;
+    return KN_OK;
+}
+
+/* The call on inputs as they are, into y. */
+static kn_status run_into(bool *taken, kn_op_call *call, kn_tensor *y) {
+    kn_tensor own[4], *in[4];
+    kn_op_call inner = *call;
+    for (int i = 0; i < call->n_in; i++) KN_TRY(stand_in(&in[i], &own[i], call->in[i]));
+    inner.in = in;
+    inner.out[0] = y;
+    *taken = true;
+    kn_status status = call->op == KN_OP_maxpool
+                           ? kn__host_maxpool_blocks(&inner, kn__layout_block())
+                           : kn__host_conv_blocks(taken, &inner, in[0] == &own[0]);
+    kn__work_end(&inner, 0);
+    return status;
+}
+
+kn_status kn__layout_run(bool *taken, kn__ops_thread *self, kn_op_call *call) {
+    kn_tensor *t = call->out[0], *y = kn__header_new(self);
+    *taken = false;
+    if (!y) return kn_pending();
+    y->dtype = t->dtype;
+    y->n_dims = t->n_dims;
+    y->n = t->n;
+    memcpy(y->dim, t->dim, sizeof y->dim);
+    kn_status status =
+        kn__storage_make(y, call->pool, call->device, call->stream) ? KN_OK : kn_pending();
+    if (status == KN_OK) status = run_into(taken, call, y);
+    if (status == KN_OK && *taken) status = kn__fuse_defer_plain(self, call, t, y->storage);
+    kn_tensor_release(y);
+    return status;
+}

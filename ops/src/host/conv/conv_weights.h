@@ -1,0 +1,15 @@
+/* Weights in oneDNN's layouts, kept with the data they were made of until it changes or ends. */
+#ifndef KN_CONV_WEIGHTS_H
+#define KN_CONV_WEIGHTS_H
+
+#include "host/conv/conv_plan.h"
+
+/* Fills `blocked` from w's data. */
+typedef kn_status (*kn_weights_fn)(void *ctx, char *blocked);
+
+/* *out: w's data in the layout of `side`, made by `make` at the first call; NULL where it can't be
+ * kept with w, whose data is no pool's. Any thread. */
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn_side *side,
+                                kn_weights_fn make, void *ctx);
+
+#endif

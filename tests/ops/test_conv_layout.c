@@ -1,0 +1,131 @@
+/* Chains of convolutions and pools whose images stay in blocks of channels. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conv_sizes.h"
+#include "host/conv/conv_layout.h"
+
+static const kn_conv_options same = {.padding = {1, 1}},
+                             same_relu = {.padding = {1, 1}, .act = KN_ACT_RELU};
+
+static bool in_blocks(const kn_tensor *t) {
+    return t->layout == KN_LAYOUT_BLOCKS && t->state == KN_TENSOR_PENDING && !t->data;
+}
+
+static void assert_near(kn_tensor *got, kn_tensor *want) {
+    assert_int_equal(kn_tensor_numel(got), kn_tensor_numel(want));
+    for (int64_t i = 0; i < kn_tensor_numel(want); i++)
+        assert_close(ops_at(got, i), ops_at(want, i), 2e-4, 2e-4);
+}
+
+typedef struct net {
+    kn_tensor *x, *first, *w, *each, *b;
+} net;
+
+/* Weights that keep values near 1, so that rounding does not grow along the chain. */
+static kn_tensor *weight(int64_t outputs, int64_t channels) {
+    kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(outputs, channels, 3, 3));
+    return kn_affine(w, 1 / sqrt(9.0 * (double)channels), 0);
+}
+
+static net net_of(int64_t batch, int64_t side) {
+    return (net){random_tensor(KN_F32, KN_SHAPE(batch, 3, side, side)), weight(32, 3),
+                 weight(32, 32), weight(32, 1), random_tensor(KN_F32, KN_SHAPE(32))};
+}
+
+/* A first layer, a residual block, a pool, planes each for itself, and what pools can't read. */
+static kn_tensor *forward(const net *n) {
+    const kn_pooling_options steps = {.stride = {2, 2}, .padding = {1, 1}};
+    const kn_conv_options each = {.padding = {1, 1}, .groups = 32, .act = KN_ACT_GELU};
+    kn_tensor *x = kn_conv(n->x, n->first, n->b, &same_relu);
+    kn_tensor *y = kn_conv(x, n->w, n->b, &same_relu);
+    y = kn_conv_add(y, n->w, n->b, x, &same_relu);
+    y = kn_maxpool(y, KN_SHAPE(3, 3), &steps);
+    y = kn_conv_add(kn_conv(y, n->w, KN_NONE, &same), n->w, KN_NONE, y, &same);
+    y = kn_conv(y, n->each, n->b, &each);
+    return kn_mean(kn_tanh(y), KN_SHAPE(2, 3), false);
+}
+
+static void a_chain_gives_what_plain_layouts_give(void **state) {
+    (void)state;
+    for (int64_t batch = 1; batch <= 34; batch += 11)
+        for (int64_t side = 7; side <= 21; side += 7) {
+            KN_FRAME(.threads = 2);
+            net n = net_of(batch, side);
+            kn_tensor *want = forward(&n), *got = NULL;
+            {
+                KN_FRAME(.layout = 1);
+                got = kn_keep(forward(&n));
+            }
+            assert_near(got, want);
+        }
+}
+
+static void a_result_stays_in_blocks_until_it_is_read(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    KN_FRAME(.layout = 1);
+    net n = net_of(8, 12);
+    kn_tensor *y = kn_conv(n.x, n.first, n.b, &same), *z = kn_conv(y, n.w, n.b, &same);
+    assert_true(in_blocks(y) && in_blocks(z));
+    assert_non_null(kn_data(z));
+    assert_true(z->layout == KN_LAYOUT_PLAIN && z->state == KN_TENSOR_LIVE && in_blocks(y));
+    assert_true(in_blocks(kn_conv(y, n.w, n.b, &same))); /* y was read as it is */
+    assert_near(
+        kn_conv(z, n.each, KN_NONE, &(kn_conv_options){.groups = 32}),
+        kn_conv(kn_add(z, kn_zeros(KN_SCALAR)), n.each, KN_NONE, &(kn_conv_options){.groups = 32}));
+    kn_tensor *flat = kn_flatten(y);
+    assert_int_equal(kn_tensor_shape(flat).dim[1], 32 * 12 * 12);
+    assert_true(y->layout == KN_LAYOUT_PLAIN);
+    KN_FRAME(.layout = KN_OFF);
+    assert_false(in_blocks(kn_conv(n.x, n.first, n.b, &same)));
+}
+
+static void threads_and_order_change_no_bit_in_blocks(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = net_of(9, 14);
+    kn_tensor *y[2];
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.layout = 1, .threads = 1 + 2 * i);
+        y[i] = kn_keep(forward(&n));
+    }
+    assert_same_bits(y[0], y[1]);
+}
+
+static void kept_weights_follow_a_change_of_the_weight(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    net n = net_of(8, 12);
+    float *zeros = calloc((size_t)kn_tensor_numel(n.w), sizeof *zeros);
+    kn_tensor *before, *after;
+    {
+        KN_FRAME(.layout = 1);
+        for (int i = 0; i < 2; i++)
+            before = kn_conv(kn_conv(n.x, n.first, n.b, &same), n.w, KN_NONE, &same);
+        assert_true(fabs(ops_at(kn_max(kn_abs(before), KN_ALL, false), 0)) > 0);
+        assert_int_equal(kn_copy_into(n.w, zeros, (size_t)kn_tensor_numel(n.w) * sizeof *zeros),
+                         KN_OK);
+        after = kn_conv(kn_conv(n.x, n.first, n.b, &same), n.w, KN_NONE, &same);
+        assert_close(ops_at(kn_max(kn_abs(after), KN_ALL, false), 0), 0, 0, 0);
+    }
+    free(zeros);
+}
+
+static void an_unknown_layout_is_an_error(void **state) {
+    (void)state;
+    kn_frame_options bad = {.layout = 7};
+    kn_frame frame = kn_frame_begin(&bad);
+    assert_int_equal(kn_check(), KN_ERR_INVALID);
+    assert_non_null(strstr(kn_last_error()->message, "layout is 7"));
+    kn_frame_end(&frame);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_chain_gives_what_plain_layouts_give),
+                     OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
+                     OPS_TEST(threads_and_order_change_no_bit_in_blocks),
+                     OPS_TEST(kept_weights_follow_a_change_of_the_weight),
+                     OPS_TEST(an_unknown_layout_is_an_error));
+}
