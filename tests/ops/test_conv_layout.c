@@ -43,6 +43,7 @@ static kn_tensor *forward(const net *n) {
     y = kn_conv_add(y, n->w, n->b, x, &same_relu);
     y = kn_maxpool(y, KN_SHAPE(3, 3), &steps);
     y = kn_conv_add(kn_conv(y, n->w, KN_NONE, &same), n->w, KN_NONE, y, &same);
+    y = kn_avgpool(y, KN_SHAPE(2, 3), &(kn_pooling_options){.stride = {1, 1}, .padding = {1, 1}});
     y = kn_conv(y, n->each, n->b, &each);
     return kn_mean(kn_tanh(y), KN_SHAPE(2, 3), false);
 }
@@ -60,6 +61,52 @@ static void a_chain_gives_what_plain_layouts_give(void **state) {
             }
             assert_near(got, want);
         }
+}
+
+/* Every output of a pool whose windows meet the edges, infinities and NaN. */
+static void pools_of_blocks_give_what_plain_pools_give(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    static const kn_pooling_options ways[] = {{.stride = {2, 2}, .padding = {1, 1}},
+                                              {.stride = {1, 3}, .dilation = {2, 1}},
+                                              {.stride = {2, 1}, .padding = {1, 0}, .inside = 1},
+                                              {.ceil = 1, .stride = {2, 2}}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        KN_FRAME(.threads = 2, .layout = 1);
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(3, 32, 9, 11));
+        /* NaN in every channel of the result; and one of them is -inf everywhere */
+        float ramp[32] = {[3] = -INFINITY}, bad = NAN;
+        memcpy((char *)x->data + 20, &bad, sizeof bad);
+        kn_tensor *w = kn_reshape(kn_eye(32, 32), KN_SHAPE(32, 32, 1, 1));
+        kn_tensor *b = kn_zeros(KN_SHAPE(32));
+        assert_int_equal(kn_copy_into(b, ramp, sizeof ramp), KN_OK);
+        kn_tensor *blocked = kn_conv(x, w, b, NULL);
+        assert_true(in_blocks(blocked));
+        kn_tensor *max = kn_maxpool(blocked, KN_SHAPE(3, 2), &ways[i]);
+        kn_tensor *mean = kn_avgpool(blocked, KN_SHAPE(3, 2), &ways[i]);
+        assert_true(in_blocks(max) && in_blocks(mean));
+        assert_non_null(kn_data(blocked));
+        KN_FRAME(.layout = KN_OFF);
+        assert_same_bits(max, kn_maxpool(blocked, KN_SHAPE(3, 2), &ways[i]));
+        assert_near(mean, kn_avgpool(blocked, KN_SHAPE(3, 2), &ways[i]));
+    }
+}
+
+/* Weights in Winograd's own layout, kept. */
+static void winograd_convolves_in_blocks(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(32, 64, 14, 14)), *w = weight(64, 64);
+    kn_tensor *b = random_tensor(KN_F32, KN_SHAPE(64));
+    kn_tensor *want = kn_conv_add(kn_conv(x, w, b, &same_relu), w, b, x, &same_relu), *got = NULL;
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.layout = 1);
+        kn_tensor *first = kn_conv(x, w, b, &same_relu);
+        kn_tensor *around =
+            kn_conv(x, kn_reshape(kn_eye(64, 64), KN_SHAPE(64, 64, 1, 1)), KN_NONE, NULL);
+        got = kn_keep(kn_conv_add(first, w, b, around, &same_relu));
+    }
+    assert_near(got, want);
 }
 
 static void a_result_stays_in_blocks_until_it_is_read(void **state) {
@@ -124,6 +171,8 @@ static void an_unknown_layout_is_an_error(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_chain_gives_what_plain_layouts_give),
+                     OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
+                     OPS_TEST(winograd_convolves_in_blocks),
                      OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
                      OPS_TEST(threads_and_order_change_no_bit_in_blocks),
                      OPS_TEST(kept_weights_follow_a_change_of_the_weight),

@@ -46,14 +46,17 @@ static bool conv_fits(const kn_op_call *call, int64_t block) {
            (w->dim[0] % (groups * block) == 0 && w->dim[1] % block == 0);
 }
 
+static bool convolves(const kn_op_call *call) {
+    return call->op == KN_OP_conv || call->op == KN_OP_conv_act;
+}
+
 bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
     if (!self->frame->layout || call->device != self->host || call->given || call->want != 1)
         return false;
-    bool convolves = call->op == KN_OP_conv || call->op == KN_OP_conv_act;
-    if (!convolves && call->op != KN_OP_maxpool) return false;
+    if (!convolves(call) && call->op != KN_OP_maxpool && call->op != KN_OP_avgpool) return false;
     int64_t block = kn__layout_block();
     if (!block || call->in[0]->dtype != KN_F32) return false;
-    if (convolves) return conv_fits(call, block);
+    if (convolves(call)) return conv_fits(call, block);
     const kn_attr_pool *attr = call->attr;
     return in_blocks(call->in[0]) && attr->n_spatial == 2 && !attr->skip_nan;
 }
@@ -80,9 +83,8 @@ static kn_status run_into(bool *taken, kn_op_call *call, kn_tensor *y) {
     inner.in = in;
     inner.out[0] = y;
     *taken = true;
-    kn_status status = call->op == KN_OP_maxpool
-                           ? kn__host_maxpool_blocks(&inner, kn__layout_block())
-                           : kn__host_conv_blocks(taken, &inner, in[0] == &own[0]);
+    kn_status status = convolves(call) ? kn__host_conv_blocks(taken, &inner, in[0] == &own[0])
+                                       : kn__host_pool_blocks(&inner, kn__layout_block());
     kn__work_end(&inner, 0);
     return status;
 }

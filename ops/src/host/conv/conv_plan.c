@@ -178,8 +178,8 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
 #endif
 }
 
-static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc, bool result,
-                                 const_dnnl_primitive_attr_t attr) {
+/* Reorders have no work space of ours: only those of Winograd's weights need any, once a weight. */
+static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc, bool result) {
     kn_layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
     kn_layout copy = NULL;
     if (!chosen) return dnnl_invalid_arguments;
@@ -192,12 +192,9 @@ static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc
     dnnl_primitive_desc_t reorder = NULL;
     status = KN_PROF_FN(dnnl_reorder_primitive_desc_create, &reorder,
                         result ? side->blocked : side->plain, kn__dnnl_engine(),
-                        result ? side->plain : side->blocked, kn__dnnl_engine(), attr);
+                        result ? side->plain : side->blocked, kn__dnnl_engine(), NULL);
     if (status != dnnl_success) return status;
-    kn_layout_ref scratch = dnnl_primitive_desc_query_md(reorder, dnnl_query_scratchpad_md, 0);
-    status = scratch && dnnl_memory_desc_get_size(scratch) > 0
-                 ? dnnl_not_required /* declined; none of these reorders needs any */
-                 : KN_PROF_FN(dnnl_primitive_create, &side->reorder, reorder);
+    status = KN_PROF_FN(dnnl_primitive_create, &side->reorder, reorder);
     dnnl_primitive_desc_destroy(reorder);
     return status;
 }
@@ -210,14 +207,13 @@ static bool is_slow(const_dnnl_primitive_desc_t desc) {
     return strstr(name, "ref") || strstr(name, "gemm");
 }
 
-static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc,
-                                 const_dnnl_primitive_attr_t attr) {
+static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc) {
     kn_conv_plan *plan = p->plan;
     kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     dnnl_status_t status = scratch ? kn__conv_layout_copy(&plan->scratch, scratch) : dnnl_success;
     if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
     for (int i = 0; i < KN_SIDES && status == dnnl_success; i++)
-        status = side_finish(&plan->side[i], desc, i == kn__result_side(p->pass), attr);
+        status = side_finish(&plan->side[i], desc, i == kn__result_side(p->pass));
     if (status != dnnl_success) return status;
     return KN_PROF_FN(dnnl_primitive_create, &plan->primitive, desc);
 }
@@ -246,25 +242,19 @@ static dnnl_status_t epilogue_set(dnnl_primitive_attr_t attr, const problem *p) 
     return status;
 }
 
-static dnnl_status_t attr_create(dnnl_primitive_attr_t *out) {
-    dnnl_status_t status = dnnl_primitive_attr_create(out);
-    if (status != dnnl_success) return status;
-    return dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-}
-
 /* plan->primitive stays NULL where the library has nothing fast. */
 static dnnl_status_t plan_build(problem *p) {
-    dnnl_primitive_attr_t attr = NULL, reorders = NULL;
+    dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    dnnl_status_t status = attr_create(&attr);
-    if (status == dnnl_success) status = attr_create(&reorders);
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status != dnnl_success) return status;
+    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (status == dnnl_success && (p->flags & (KN_PLAN_ADD | KN_PLAN_RELU)))
         status = epilogue_set(attr, p);
     if (status == dnnl_success) status = describe(&desc, p, attr);
-    if (status == dnnl_success && !is_slow(desc)) status = plan_finish(p, desc, reorders);
+    if (status == dnnl_success && !is_slow(desc)) status = plan_finish(p, desc);
     if (desc) dnnl_primitive_desc_destroy(desc);
-    if (attr) dnnl_primitive_attr_destroy(attr);
-    if (reorders) dnnl_primitive_attr_destroy(reorders);
+    dnnl_primitive_attr_destroy(attr);
     return is_failure(status) ? status : dnnl_success;
 }
 

@@ -80,27 +80,35 @@ kn_status kn__host_maxpool(kn_op_call *call) {
     return window_run(call, call->in[0], call->out[0], call->out[1],
                       kn__loops(call->out[0]->dtype)->maxpool_plane);
 }
+
 typedef struct blocks_work {
     kn_window window;
-    const kn_loops *loops;
+    void (*blocks)(const kn_window *w, void *y, const void *x);
     char *y;
     const char *x;
-    int block;
+    size_t lane_bytes; /* of a block's place */
 } blocks_work;
 
 static void blocks_body(void *ctx, int64_t i) {
     const blocks_work *k = ctx;
-    size_t lanes = (size_t)i * (size_t)k->block * sizeof(float);
-    k->loops->maxpool_blocks(&k->window, k->y + lanes * (size_t)k->window.out_plane,
-                             k->x + lanes * (size_t)k->window.in_plane, k->block);
+    size_t lanes = (size_t)i * k->lane_bytes;
+    k->blocks(&k->window, k->y + lanes * (size_t)k->window.out_plane,
+              k->x + lanes * (size_t)k->window.in_plane);
 }
 
-kn_status kn__host_maxpool_blocks(kn_op_call *call, int64_t block) {
+kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block) {
     const kn_tensor *x = call->in[0], *y = call->out[0];
-    blocks_work k = {window_of(call->attr, x, y), kn__loops(KN_F32), y->data, x->data, (int)block};
+    const kn_loops *loops = kn__loops(KN_F32);
+    blocks_work k = {
+        .window = window_of(call->attr, x, y),
+        .blocks = call->op == KN_OP_maxpool ? loops->maxpool_blocks : loops->avgpool_blocks,
+        .y = y->data,
+        .x = x->data,
+        .lane_bytes = (size_t)block * sizeof(float)};
     kn__parallel_for(call->threads, k.window.planes / block, blocks_body, &k);
     return KN_OK;
 }
+
 kn_status kn__host_maxpool_back(kn_op_call *call) {
     if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_maxpool_back);
     return window_run(call, call->out[0], call->in[0], call->in[1],

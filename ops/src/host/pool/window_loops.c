@@ -260,36 +260,39 @@ void KN_LOOP(maxpool_plane)(const kn_window *w, void *y, const void *x, uint8_t 
     }
 }
 
-/* A place of the window: its lanes are channels. */
-static inline void take_lanes(real *best, const real *x, int block) {
-    for (int l = 0; l < block; l++)
-        best[l] = (x[l] > best[l] || x[l] != x[l]) && best[l] == best[l] ? x[l] : best[l];
+/* In blocks of channels a window's places are vectors of LANES, as many as the instruction set of
+ * these loops has in f32. */
+#ifdef __AVX512F__
+enum { LANES = 16 };
+#else
+enum { LANES = 8 };
+#endif
+
+/* Of window `at` of a row, `step` from its first place. */
+static inline const real *lanes_at(const kn_window *w, const window_row *r, const real *x,
+                                   int64_t at, int64_t step) {
+    return x + (r->start + at * w->stride[2] + step) * LANES;
 }
 
-static inline __attribute__((always_inline)) void max_lanes(const kn_window *w, real *y,
-                                                            const real *x, int block) {
-    for (int64_t h = 0; h < w->out[1]; h++)
-        for (int64_t v = 0; v < w->out[2]; v++, y += block) {
-            real best[16];
-            for (int l = 0; l < block; l++) best[l] = -(real)INFINITY;
-            for (int64_t i = 0; i < w->size[1]; i++) {
-                int64_t row = h * w->stride[1] - w->padding[1] + i * w->dilation[1];
-                if (row < 0 || row >= w->in[1]) continue;
-                for (int64_t j = 0; j < w->size[2]; j++) {
-                    int64_t at = v * w->stride[2] - w->padding[2] + j * w->dilation[2];
-                    if (at >= 0 && at < w->in[2])
-                        take_lanes(best, x + (row * w->in[2] + at) * block, block);
-                }
-            }
-            for (int l = 0; l < block; l++) y[l] = best[l];
+static inline void take_lanes(real *best, const real *x) {
+    for (int l = 0; l < LANES; l++)
+        best[l] = (!(x[l] <= best[l])) & (best[l] == best[l]) ? x[l] : best[l];
+}
+
+void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x) {
+    real *out = y;
+    EACH_ROW(w) {
+        window_row r = row_of(w, d, h);
+        for (int64_t at = 0; at < w->out[2]; at++, out += LANES) {
+            span s = span_of(w, 2, at);
+            real best[LANES];
+            for (int l = 0; l < LANES; l++) best[l] = -(real)INFINITY;
+            EACH_LINE(&r)
+            for (int64_t k = s.first; k < s.end; k++)
+                take_lanes(best, lanes_at(w, &r, x, at, step_to(w, i, j, k)));
+            memcpy(out, best, sizeof best);
         }
-}
-
-void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x, int block) {
-    if (block == 16)
-        max_lanes(w, y, x, 16);
-    else
-        max_lanes(w, y, x, 8);
+    }
 }
 
 /* Where the first place of the window of row (d, h), column 0, lies. */
@@ -385,6 +388,22 @@ void KN_LOOP(avgpool_plane)(const kn_window *w, void *y, const void *x, uint8_t 
         window_row r = row_of(w, d, h);
         average_row(w, &r, out, x);
         out += w->out[2];
+    }
+}
+
+void KN_LOOP(avgpool_blocks)(const kn_window *w, void *y, const void *x) {
+    real *out = y;
+    EACH_ROW(w) {
+        window_row r = row_of(w, d, h);
+        for (int64_t at = 0; at < w->out[2]; at++, out += LANES) {
+            span s = span_of(w, 2, at);
+            real sum[LANES] = {0}, share = share_of(&r, s.counted);
+            EACH_LINE(&r)
+            for (int64_t k = s.first; k < s.end; k++)
+                for (int l = 0; l < LANES; l++)
+                    sum[l] += lanes_at(w, &r, x, at, step_to(w, i, j, k))[l];
+            for (int l = 0; l < LANES; l++) out[l] = sum[l] * share;
+        }
     }
 }
 
