@@ -189,8 +189,8 @@ kn_status kn__host_row_back2(kn_op_call *call);
     kn_status kn__host_##kernel(kn_op_call *call);
 #include <knet/ops.def>
 
-/* conv, conv_act, maxpool and avgpool of images in blocks of channels: conv_layout.h. from_blocks: x is in
- * them; y and the residual always are. *taken false: the library has nothing fast. */
+/* conv, conv_act, maxpool and avgpool of images in blocks of channels: conv_layout.h. from_blocks:
+ * x is in them; y and the residual always are. *taken false: the library has nothing fast. */
 kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks);
 kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block);
 
