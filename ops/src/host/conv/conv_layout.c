@@ -51,7 +51,8 @@ static bool convolves(const kn_op_call *call) {
 }
 
 bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
-    if (!self->frame->layout || call->device != self->host || call->given || call->want != 1)
+    if (!self->frame->layout || self->capture || call->device != self->host || call->given ||
+        call->want != 1)
         return false;
     if (!convolves(call) && call->op != KN_OP_maxpool && call->op != KN_OP_avgpool) return false;
     int64_t block = kn__layout_block();
