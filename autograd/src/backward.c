@@ -18,17 +18,18 @@ static kn_tensor *take(const kn__pass *pass, kn_tensor *dx) {
 }
 
 /* Adds dx, whose reference it takes, to the slot's gradient: in place where one of the two is
- * unshared. */
+ * unshared, or put off. */
 static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tensor **slot,
                                                   kn_tensor *dx) {
     kn_scope scope = kn_scope_begin_grad("sum_outgrads");
     kn_status status = KN_OK;
     kn_tensor *sum = NULL;
-    if (!pass->again && kn_tensor_is_unshared(*slot)) {
+    bool in_place = !pass->again && !kn_frame_fuses();
+    if (in_place && kn_tensor_is_unshared(*slot)) {
         status = kn_add_into(*slot, dx);
         sum = *slot;
         *slot = dx; /* to be released */
-    } else if (!pass->again && kn_tensor_is_unshared(dx)) {
+    } else if (in_place && kn_tensor_is_unshared(dx)) {
         status = kn_add_into(dx, *slot);
         sum = dx;
     } else {

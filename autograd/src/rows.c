@@ -107,13 +107,29 @@ static kn_status hand_over(kn__back *b, int i, kn_tensor *dx, bool own) {
     return status;
 }
 
+/* The gradient that this one is added to by the call itself; NULL: it is delivered. In frames with
+ * .fuse a call with a result of its own is put off, and the sum after it. Sums of 16 bits stay, for
+ * they are rounded once. */
+static inline kn_tensor *sink_of(kn__back *b, int i, bool *fresh) {
+    kn_tensor *to = kn__back_sink(b, i, fresh);
+    bool is_param = kn__edge_param(kn__node_edges(b->node)[i]) != NULL;
+    bool waits = to && !is_param && KN_CLASS_REAL >> to->dtype & 1 && kn_frame_fuses();
+    return waits ? NULL : to;
+}
+
+/* g's place, for a result like it; not for those that are put off: these find one when they are
+ * computed. */
+static inline kn_tensor *place_of(const kn__back *b) {
+    return kn_frame_fuses() ? NULL : kn__back_last_use(b);
+}
+
 /* Gradients that exist and have the shape of `like` are written into by the call itself. */
 static kn_status point_at_sinks(kn__back *b, int first, kn_op_call *call, const kn_tensor *like) {
     for (unsigned left = call->want; left; left &= left - 1) {
         int r = __builtin_ctz(left);
         if (!call->flat && !fits(b, first + r, like)) continue;
         bool fresh, taken = false;
-        kn_tensor *to = kn__back_sink(b, first + r, &fresh);
+        kn_tensor *to = sink_of(b, first + r, &fresh);
         if (kn_pending()) return kn_check();
         /* x·x: both gradients go to one place; the second one is delivered. */
         for (int q = 0; q < r; q++) taken |= (call->given >> q & 1) && call->out[q] == to;
@@ -159,7 +175,7 @@ static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *o
 /* One gradient of a node's input, not broadcast: what most rows give. */
 static inline kn_status give_one(kn__back *b, int r, kn_op_call *call) {
     bool fresh;
-    kn_tensor *to = kn__back_sink(b, r, &fresh), *own = to ? NULL : kn__back_last_use(b);
+    kn_tensor *to = sink_of(b, r, &fresh), *own = to ? NULL : place_of(b);
     if (to || own) {
         call->out[r] = to ? to : own;
         call->given = (uint8_t)(1 << r);
@@ -262,7 +278,7 @@ kn_status kn__rule_row(kn__back *b) {
         edges[k + 1] = 0;
         call.edge = edges;
     }
-    return give_all(b, 0, &call, n->flat ? kn__back_last_use(b) : NULL);
+    return give_all(b, 0, &call, n->flat ? place_of(b) : NULL);
 }
 
 /* --- name_back --- */

@@ -7,15 +7,15 @@
 #include <stdint.h>
 
 enum {
-    KN__CHAIN_STEPS = 16,
+    KN__CHAIN_STEPS = 32,
     KN__CHAIN_OPERANDS = 24,
     KN__CHAIN_DIMS = 8,
+    KN__CHAIN_PARTS = 8, /* results that are written by strides */
     KN__CHAIN_INPUTS = 7,
     KN__CHAIN_ABSENT = 255 /* no input: a formula reads 0 */
 };
 
-/* How an operand meets the index space: like it, one element, or broadcast along some dimensions.
- */
+/* How an operand meets the index space: like it, one element, or by strides. */
 enum { KN__CHAIN_DENSE = 0, KN__CHAIN_SINGLE, KN__CHAIN_STRIDED };
 
 typedef struct kn__chain_step {
@@ -23,12 +23,13 @@ typedef struct kn__chain_step {
     uint8_t dtype, to;            /* T (0: none) and the result's; the cast's from and to */
     uint8_t r, n_in;              /* result r of the op */
     uint8_t stored;               /* the result is written to out[step] */
+    uint8_t part, unused;         /* by part_stride[part - 1]; 0: as the index space lies */
     uint8_t in[KN__CHAIN_INPUTS]; /* a step; KN__CHAIN_STEPS + an operand; KN__CHAIN_ABSENT */
 } kn__chain_step;
 
 typedef struct kn__chain { /* zero where nothing is said */
     uint8_t n_steps, n_operands;
-    uint8_t n_dims; /* 0: no operand is strided */
+    uint8_t n_dims; /* 0: nothing is strided */
     uint8_t unused;
     uint8_t dtype[KN__CHAIN_OPERANDS], kind[KN__CHAIN_OPERANDS];
     kn__chain_step step[KN__CHAIN_STEPS];
@@ -47,6 +48,7 @@ typedef struct kn__chain_args {
     int32_t wide; /* packs of elements may be moved at once */
     uint32_t dim[KN__CHAIN_DIMS];
     int64_t stride[KN__CHAIN_OPERANDS][KN__CHAIN_DIMS]; /* elements; of strided operands */
+    int64_t part_stride[KN__CHAIN_PARTS][KN__CHAIN_DIMS];
 } kn__chain_args;
 
 #endif

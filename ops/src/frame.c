@@ -92,6 +92,10 @@ static void release_to(kn__ops_thread *self, uint32_t n) {
     }
 }
 
+bool kn_frame_fuses(void) {
+    return kn__ops_self && kn__ops_self->frame && kn__ops_self->frame->fuse;
+}
+
 uint32_t kn_frame_mark(void) { return kn__ops_self ? kn__ops_self->n_owned : 0; }
 
 void kn_frame_release_to(uint32_t mark) {

@@ -11,7 +11,6 @@
 
 enum {
     LEAST = 1024, /* elements: fewer are computed at once on the host, from cache to cache */
-    PLAIN_OF = UINT16_MAX, /* in place of an op: in[0]'s data in plain order */
 };
 
 /* --- whether --- */
@@ -46,6 +45,9 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     if (!self->frame->fuse || call->given) return false;
     bool on_host = call->device == self->host;
     if (!on_host && (self->capture || !kn__chain_device(call->device))) return false;
+    if (call->op == KN_OP_slice)
+        return !self->capture && kn__fuse_takes_slice(call, environment() == ALL);
+    if (call->op == KN_OP_slice_back) return !self->capture && kn__fuse_takes_part(call);
     if (call->op != KN_OP_cast && !(info->row && has_loops(call, info))) return false;
     int64_t most = 0;
     for (int k = 0; k < call->n_in; k++) {
@@ -98,29 +100,49 @@ void kn__fuse_thread_end(kn__ops_thread *self) {
     self->exprs_free = NULL;
 }
 
-static void operand_set(kn__operand *to, kn_tensor *t, bool whole) {
+/* The strides of x, which is broadcast to e, from those along its own dimensions. */
+static void broadcast(int64_t stride[], const kn_tensor *x, const int64_t own[],
+                      const kn__expr *e) {
+    int lead = e->n_dims - x->n_dims;
+    for (int d = 0; d < e->n_dims; d++)
+        stride[d] = d < lead || x->dim[d - lead] == 1 ? 0 : own[d - lead];
+}
+
+void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e) {
     to->storage = NULL;
     to->data = NULL;
     if (t == KN_NONE) return;
-    kn__storage_share(t->storage);
-    to->storage = t->storage;
-    to->data = t->data;
+    const kn__expr *made_by = t->storage->expr;
+    const kn__operand *shown = made_by && kn__is_view(made_by) ? &made_by->in[0] : NULL;
+    int64_t own[KN_DIMS_MAX];
+    to->storage = shown ? shown->storage : t->storage;
+    kn__storage_share(to->storage);
+    to->data = shown ? shown->data : t->data;
     to->n = t->n;
     to->dtype = t->dtype;
-    to->n_dims = t->n_dims;
-    if (!whole) memcpy(to->dim, t->dim, sizeof to->dim);
+    to->dense = !shown && t->n == e->n;
+    if (to->dense) return;
+    if (!shown) kn__row_major(own, t->n_dims, t->dim);
+    broadcast(to->stride, t, shown ? shown->stride : own, e);
 }
 
-/* t becomes the pending result that e computes. */
-static void pend(kn_tensor *t, const kn_op_call *call, kn__expr *e) {
-    kn_storage *s = &t->own;
+kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t) {
+    kn__expr *e = expr_new(self);
+    if (!e) return NULL;
+    e->op = call->op;
+    e->n_in = 0;
+    e->r = 0;
+    e->dtype = call->dtype;
     e->to = t->dtype;
     e->n = t->n;
     e->n_dims = t->n_dims;
     memcpy(e->dim, t->dim, sizeof e->dim);
     e->keeps = false;
     e->place = KN__NOWHERE;
+    e->mark = self->expr_mark;
     e->threads = call->threads;
+    e->p = e->q = 0;
+    kn_storage *s = &t->own;
     s->version = 0;
     s->owner = NULL;
     s->device = call->device;
@@ -134,24 +156,19 @@ static void pend(kn_tensor *t, const kn_op_call *call, kn__expr *e) {
     t->storage = s;
     t->data = NULL;
     t->state = KN_TENSOR_PENDING;
+    return e;
 }
 
-static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r, int size) {
-    kn_tensor *t = call->out[r];
-    kn__expr *e = expr_new(self);
+static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r) {
+    kn__expr *e = kn__expr_make(self, call, call->out[r]);
     if (!e) return kn_last_error()->status;
     const kn_attr_scalars *scalars = call->op == KN_OP_cast ? NULL : call->attr;
-    e->op = call->op;
     e->n_in = (uint8_t)call->n_in;
     e->r = (uint8_t)r;
-    e->dtype = call->op == KN_OP_cast ? call->in[0]->dtype : call->dtype;
-    e->size = (uint8_t)size;
+    if (call->op == KN_OP_cast) e->dtype = call->in[0]->dtype;
     e->p = scalars ? scalars->a : 0;
     e->q = scalars ? scalars->b : 0;
-    for (int k = 0; k < call->n_in; k++) {
-        operand_set(&e->in[k], call->in[k], call->in[k]->n == t->n);
-    }
-    pend(t, call, e);
+    for (int k = 0; k < call->n_in; k++) kn__operand_set(&e->in[k], call->in[k], e);
     return KN_OK;
 }
 
@@ -161,53 +178,85 @@ static bool is_elsewhere(const kn_tensor *t, const kn_op_call *call) {
     return t->storage->stream != call->stream || t->storage->pool != call->pool;
 }
 
-/* Steps that a result takes. Inputs that are broadcast or of another stream, and the largest ones
- * where there would be too many steps, are computed first. */
-static kn_status size_of(int *size, const kn_op_call *call, int64_t n) {
+/* The steps that compute e and have no mark yet. */
+static int count_steps(kn__expr *e, uint32_t mark) {
+    int n = e->mark != mark;
+    if (!n) return 0;
+    e->mark = mark;
+    for (int k = 0; k < e->n_in; k++) {
+        const kn_storage *s = e->in[k].storage;
+        if (s && s->expr) n += count_steps(s->expr, mark);
+    }
+    return n;
+}
+
+int kn__fuse_steps(kn__ops_thread *self, kn_tensor *const t[], int n) {
+    int steps = 0;
+    uint32_t mark = ++self->expr_mark;
+    for (int i = 0; i < n; i++) {
+        if (t[i]->state == KN_TENSOR_PENDING) steps += count_steps(t[i]->storage->expr, mark);
+    }
+    return steps;
+}
+
+kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int more) {
     for (;;) {
         kn_tensor *largest = NULL;
-        *size = 1;
+        int size = more, most = 0;
+        uint32_t mark = ++self->expr_mark;
         for (int k = 0; k < call->n_in; k++) {
             kn_tensor *t = call->in[k];
             if (t->state != KN_TENSOR_PENDING) continue;
-            if (t->n != n || is_elsewhere(t, call)) KN_TRY(kn__compute(t));
-            if (t->state != KN_TENSOR_PENDING) continue;
-            *size += t->storage->expr->size;
-            if (!largest || t->storage->expr->size > largest->storage->expr->size) largest = t;
+            bool is_view = kn__is_view(t->storage->expr);
+            if ((t->n != n && !is_view) || is_elsewhere(t, call) || kn__is_apart(t->storage->expr))
+                KN_TRY(kn__compute(t));
+            if (t->state != KN_TENSOR_PENDING || is_view) continue;
+            int steps = count_steps(t->storage->expr, mark);
+            size += steps;
+            if (steps > most) most = steps, largest = t;
         }
-        if (*size <= KN__FUSED_STEPS) return KN_OK;
+        if (size <= KN__FUSED_STEPS) return KN_OK;
         KN_TRY(kn__compute(largest));
     }
 }
 
 kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call) {
-    int size;
-    KN_TRY(size_of(&size, call, call->out[__builtin_ctz(call->want)]->n));
+    if (call->op == KN_OP_slice) return kn__fuse_defer_slice(self, call);
+    if (call->op == KN_OP_slice_back) return kn__fuse_defer_part(self, call);
+    KN_TRY(kn__fuse_fit(self, call, call->out[__builtin_ctz(call->want)]->n, 1));
     for (unsigned left = call->want; left; left &= left - 1) {
-        KN_TRY(defer_one(self, call, __builtin_ctz(left), size));
+        KN_TRY(defer_one(self, call, __builtin_ctz(left)));
     }
     return KN_OK;
 }
 
 /* --- computing --- */
 
+static void set_data(kn__expr *e, void *data) {
+    kn_tensor *t = kn__expr_header(e->storage);
+    e->storage->data = data;
+    if (!t) return;
+    t->data = data;
+    t->state = KN_TENSOR_LIVE;
+}
+
 static void plan_end(const kn__fuse_plan *p, bool done) {
     for (int i = 0; i < p->n; i++) {
         kn__expr *e = p->expr[i];
         e->place = KN__NOWHERE;
-        if (!done) continue;
+        if (!done || kn__is_part(p, i)) continue;
         e->keeps = true;
-        if (!p->stored[i]) continue;
-        kn_tensor *t = kn__expr_header(e->storage);
-        e->storage->data = p->data[i];
-        if (!t) continue;
-        t->data = e->storage->data;
-        t->state = KN_TENSOR_LIVE;
+        if (p->stored[i]) set_data(e, p->data[i]);
+    }
+    if (done && p->whole) set_data(p->whole, p->whole_data);
+    for (int i = 0; i < p->n && done; i++) {
+        if (p->from[i]) p->from[i]->data = NULL;
     }
     /* This drops operands; those that aren't kept may end with that, and nothing else does. */
     for (int i = 0; i < p->n && done; i++) {
         if (p->stored[i]) expr_end(p->expr[i]);
     }
+    if (done && p->whole) expr_end(p->whole);
 }
 
 static kn_status check_thread(const kn__expr *e) {
@@ -226,7 +275,7 @@ bool kn__fuse_is_mine(const kn_tensor *t) {
 static kn_status memory_take(kn__fuse_plan *p) {
     kn_status status = kn__fuse_plan_memory(p);
     if (status != KN_ERR_OOM) return status;
-    const kn__expr *root = p->expr[p->n - 1];
+    const kn__expr *root = kn__plan_root(p);
     kn_shape shape = {.n_dims = root->n_dims};
     memcpy(shape.dim, root->dim, sizeof shape.dim);
     char text[256];
@@ -249,15 +298,20 @@ static kn_status for_operands(kn__ops_thread *self, const kn__fuse_plan *p,
 }
 
 static kn_status run(const kn__fuse_plan *p) {
-    const kn__expr *root = p->expr[p->n - 1];
+    const kn__expr *root = kn__plan_root(p);
     kn__ops_thread *self = root->thread;
     if (root->storage->device != self->host) {
         KN_TRY(for_operands(self, p, kn__await_writer));
         KN_TRY(kn__chain_run(p));
         return for_operands(self, p, kn__use);
     }
+    if (kn__is_view(root)) {
+        kn__view_copy(root, p->data[0]);
+        return KN_OK;
+    }
     kn__fused f;
     kn__pass_make(&f, p);
+    if (!kn__plan_covers(p)) memset(p->whole_data, 0, p->whole->storage->size_bytes);
     kn__fused_run(&f);
     if (self->capture) self->capture->hooks->pass(self->capture, p, &f);
     return KN_OK;
@@ -268,14 +322,12 @@ static kn_status run(const kn__fuse_plan *p) {
 /* No pass takes it in: it is as large as one. */
 kn_status kn__fuse_defer_plain(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t,
                                kn_storage *from) {
-    kn__expr *e = expr_new(self);
+    kn__expr *e = kn__expr_make(self, call, t);
     if (!e) return kn_last_error()->status;
-    e->op = PLAIN_OF;
+    e->op = KN__PLAIN_OF;
     e->n_in = 1;
-    e->size = KN__FUSED_STEPS;
     e->in[0].storage = from;
     kn__storage_share(from);
-    pend(t, call, e);
     t->layout = KN_LAYOUT_BLOCKS;
     return KN_OK;
 }
@@ -305,7 +357,7 @@ static kn_status plain_compute(kn__expr *e) {
 
 kn_status kn__fuse_compute(kn_storage *s) {
     KN_TRY(check_thread(s->expr));
-    if (s->expr->op == PLAIN_OF) return plain_compute(s->expr);
+    if (s->expr->op == KN__PLAIN_OF) return plain_compute(s->expr);
     kn__fuse_plan p;
     kn__fuse_plan_make(&p, s->expr, false);
     kn_scope scope = kn__fuse_plan_scope_begin(&p);
@@ -369,8 +421,9 @@ kn_status kn__fuse_all(kn__ops_thread *self) {
 /* Whether the call is a reduction in one pass along rows, which reads its input tile by tile. */
 static bool closes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
-    return kn_op_table[call->op].host == kn__host_reduce && call->device == self->host &&
-           x->state == KN_TENSOR_PENDING && x->layout == KN_LAYOUT_PLAIN &&
+    if (kn_op_table[call->op].host != kn__host_reduce || call->device != self->host) return false;
+    if (x->state != KN_TENSOR_PENDING || x->layout != KN_LAYOUT_PLAIN) return false;
+    return !kn__is_view(x->storage->expr) && !kn__is_whole_of_parts(x->storage->expr) &&
            kn__host_reduce_fuses(call);
 }
 

@@ -24,6 +24,9 @@ bool kn__fuse_forbidden(void);
 
 /* Whether the results of this checked call are put off. */
 bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call);
+/* Whether the call adds to a pending result that takes it as one part more. */
+bool kn__fuse_joins(kn__ops_thread *self, const kn_op_call *call);
+kn_status kn__fuse_join(const kn_op_call *call);
 /* Puts the wanted results off: their headers get storage without data. An error is recorded. */
 kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call);
 

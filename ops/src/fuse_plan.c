@@ -19,18 +19,79 @@ static void collect(kn__fuse_plan *p, kn__expr *e) {
     p->expr[p->n++] = e;
 }
 
+/* The copy of operand k into its place: x·1 + 0, as it would be added to zeros; the first one's
+ * keeps -0 too. */
+static void part_make(kn__expr *part, const kn__expr *whole, int k) {
+    part->op = KN_OP_affine;
+    part->n_in = 1, part->r = 0;
+    part->dtype = part->to = whole->to;
+    part->n = whole->in[k].n;
+    part->n_dims = whole->n_dims;
+    memcpy(part->dim, whole->part_dim, sizeof part->dim);
+    part->storage = whole->storage;
+    part->threads = whole->threads;
+    part->p = 1, part->q = k ? 0 : -0.0;
+    part->in[0] = whole->in[k];
+}
+
+/* Each part after the steps that make it, so that its tile is free again. */
+static void collect_parts(kn__fuse_plan *p, kn__expr *whole) {
+    p->whole = whole;
+    for (int k = 0; k < whole->n_in; k++) {
+        part_make(&p->part[k], whole, k);
+        collect(p, &p->part[k]);
+    }
+}
+
+static uint32_t n_users(const kn_storage *s) {
+    return atomic_load_explicit(&s->refs, memory_order_acquire) / 2;
+}
+
+enum { ARRAYS_MAX = 64 };
+typedef struct array_list {
+    int n;
+    const kn_storage *s[ARRAYS_MAX];
+    uint64_t reads[KN__FUSED_STEPS]; /* a bit for each that a step reads, by steps that are lost */
+} array_list;
+
+/* A bit for the array: its place in `arrays`; 0 if that is full, so that no more are told apart. */
+static uint64_t bit_of(array_list *arrays, const kn_storage *s) {
+    int at = 0;
+    while (at < arrays->n && arrays->s[at] != s) at++;
+    if (at == ARRAYS_MAX) return 0;
+    if (at == arrays->n) arrays->s[arrays->n++] = s;
+    return (uint64_t)1 << at;
+}
+
+/* Arrays that must be read to compute step i again. */
+static uint64_t reads_of(const kn__fuse_plan *p, int i, array_list *arrays) {
+    uint64_t reads = 0;
+    const kn__expr *e = p->expr[i];
+    for (int k = 0; k < e->n_in; k++) {
+        const kn_storage *s = e->in[k].storage;
+        if (!s) continue;
+        if (s->expr && !p->stored[s->expr->place])
+            reads |= arrays->reads[s->expr->place];
+        else if (e->in[k].n == e->n)
+            reads |= bit_of(arrays, s);
+    }
+    return reads;
+}
+
 /* Whether a step's data may be needed again, and is not cheaper to compute again than to keep. */
-static bool is_kept(const kn__fuse_plan *p, int i) {
+static bool is_kept(const kn__fuse_plan *p, int i, int n_arrays) {
+    enum { KEPT_ARRAYS = 2 }; /* it is written, and read */
     const kn__expr *e = p->expr[i];
     bool is_last = i == p->n - 1;
+    if (kn__is_part(p, i)) return false;
     if (is_last && !p->closes) return true;
     const kn_tensor *t = kn__expr_header(e->storage);
-    uint32_t users = atomic_load_explicit(&e->storage->refs, memory_order_relaxed) / 2;
+    uint32_t users = n_users(e->storage);
     if (users > (uint32_t)p->uses[i] + (t != NULL)) return true; /* another expression */
     if (!t) return false;
     /* A gradient on its way to the next rule, what was asked for, or was computed and lost before.
      */
-    if (t->owned == UINT32_MAX || e->keeps) return true;
+    if (t->owned == UINT32_MAX || e->keeps || n_arrays > KEPT_ARRAYS) return true;
     bool is_cheap = e->op == KN_OP_cast ||
                     kn__row_is_cheap((kn_op)e->op, (kn_dtype)e->dtype, kn_op_table[e->op].order);
     return (is_last || atomic_load_explicit(&t->refs, memory_order_relaxed) > 1) && !is_cheap;
@@ -38,11 +99,18 @@ static bool is_kept(const kn__fuse_plan *p, int i) {
 
 void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes) {
     p->n = 0;
+    array_list arrays;
+    arrays.n = 0;
     p->closes = closes;
-    collect(p, root);
+    p->whole = NULL;
+    if (kn__is_whole_of_parts(root))
+        collect_parts(p, root);
+    else
+        collect(p, root);
     for (int i = 0; i < p->n; i++) {
         p->last[i] = i;
-        p->stored[i] = is_kept(p, i);
+        arrays.reads[i] = reads_of(p, i, &arrays);
+        p->stored[i] = is_kept(p, i, __builtin_popcountll(arrays.reads[i]));
         for (int k = 0; k < p->expr[i]->n_in; k++) {
             const kn_storage *s = p->expr[i]->in[k].storage;
             if (s && s->expr) p->last[s->expr->place] = i;
@@ -63,14 +131,14 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
     if (!x->storage) return;
     j->in_bytes[k] = kn__dtype_size[x->dtype];
     j->half_in[k] = j->is_half && x->dtype == e->dtype;
-    j->same[k] = x->n == e->n;
+    j->same[k] = x->dense;
     if (x->storage->expr) {
         int i = x->storage->expr->place;
         step->from[k] = f->step[i].tile;
         if (p->stored[i]) j->in[k] = f->step[i].job.out[f->step[i].r];
         return;
     }
-    j->in[k] = x->data ? x->data : x->storage->data;
+    j->in[k] = kn__operand_data(x);
     if (j->same[k]) return;
     bool form = e->n_in == 2 && !j->order && !j->is_half && x->n == 1 && !j->form;
     if (form) {
@@ -79,13 +147,19 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
         j->same[k] = true;
         return;
     }
-    kn_tensor in = {.n_dims = x->n_dims}, out = {.n_dims = e->n_dims};
-    memcpy(in.dim, x->dim, sizeof in.dim);
-    memcpy(out.dim, e->dim, sizeof out.dim);
-    walk_init(&j->walk[k], &out, (kn_tensor *[]){&in}, 1);
+    walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
     /* Shorter rows would make tiles too small; longer ones are whole numbers of the shortest. */
     int64_t row = j->walk[k].inner;
     if (row >= KN__ROW_BLOCK / 4 && (!f->row || row < f->row)) f->row = row;
+}
+
+/* Where the part's first element lies; to: its rows in the whole. */
+static char *part_place(kn__fused_step *step, const kn__expr *part, const kn__fuse_plan *p) {
+    int64_t stride[KN_DIMS_MAX], at = 0;
+    kn__row_major(stride, p->whole->n_dims, p->whole->dim);
+    for (int d = 0; d < part->n_dims; d++) at += part->in[0].stride[d] * stride[d];
+    walk_init_strides(&step->rows, part->n_dims, part->dim, stride);
+    return (char *)p->whole_data + (size_t)at * kn__dtype_size[part->to];
 }
 
 static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
@@ -113,27 +187,94 @@ static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
     j->n = e->n;
     j->out_bytes = kn__dtype_size[e->to];
     for (int k = 0; k < e->n_in; k++) operand_place(step, e, k, p, f);
-    int64_t grain = step->is_cast ? 32768 : kn__row_grain((kn_op)e->op, j->dtype, j->order);
-    if (grain < f->grain) f->grain = grain;
+    step->part = kn__is_part(p, i) ? part_place(step, e, p) : NULL;
+}
+
+/* --- memory --- */
+
+static bool reads_step(const kn__expr *e, const kn_storage *s) {
+    for (int k = 0; k < e->n_in; k++) {
+        if (e->in[k].storage == s) return true;
+    }
+    return false;
+}
+
+/* Which steps' expressions end with this pass: stored ones, and those that only they read. */
+static void find_ends(bool ends[], const kn__fuse_plan *p) {
+    for (int i = p->n - 1; i >= 0; i--) {
+        const kn_storage *s = p->expr[i]->storage;
+        ends[i] = true;
+        if (p->stored[i] || kn__is_part(p, i)) continue;
+        ends[i] = !kn__expr_header(p->expr[i]->storage) && n_users(s) == (uint32_t)p->uses[i];
+        for (int j = i + 1; j < p->n; j++) ends[i] &= ends[j] || !reads_step(p->expr[j], s);
+    }
+}
+
+/* Whether all users of s are steps up to i that end, and read each of its elements where they
+ * compute the same one. */
+static bool is_free_after(const kn__fuse_plan *p, int i, const kn_storage *s, const bool ends[]) {
+    uint32_t n = 0;
+    for (int j = 0; j < p->n; j++) {
+        for (int k = 0; k < p->expr[j]->n_in; k++) {
+            const kn__operand *x = &p->expr[j]->in[k];
+            if (x->storage != s) continue;
+            if (j > i || !ends[j] || !x->dense || kn__operand_data(x) != s->data) return false;
+            n++;
+        }
+    }
+    for (int j = 0; j < i; j++) {
+        if (p->from[j] == s) return false;
+    }
+    return atomic_load_explicit(&s->refs, memory_order_acquire) == 2 * n;
+}
+
+/* An operand of the steps up to i whose place the result of step i can take. */
+static kn_storage *find_place(const kn__fuse_plan *p, int i, const bool ends[]) {
+    const kn_storage *to = p->expr[i]->storage;
+    if (to->device != kn__ops_self->host) return NULL; /* passes of GPUs may fail halfway */
+    if (kn__ops_self->capture) return NULL;            /* a plan places its memory itself */
+    for (int j = i; j >= 0; j--) {
+        for (int k = 0; k < p->expr[j]->n_in; k++) {
+            kn_storage *s = p->expr[j]->in[k].storage;
+            if (!s || s->expr || !s->pool || s->pool != to->pool) continue;
+            if (s->size_bytes == to->size_bytes && is_free_after(p, i, s, ends)) return s;
+        }
+    }
+    return NULL;
 }
 
 void kn__fuse_plan_memory_free(kn__fuse_plan *p) {
     for (int i = 0; i < p->n; i++) {
-        if (p->data[i]) kn_free(p->expr[i]->storage->pool, p->data[i]);
+        if (p->data[i] && !p->from[i]) kn_free(p->expr[i]->storage->pool, p->data[i]);
     }
+    if (p->whole_data) kn_free(p->whole->storage->pool, p->whole_data);
+}
+
+static bool alloc_for(void **out, const kn__expr *e) {
+    kn_storage *s = e->storage;
+    if (kn_alloc(out, s->pool, s->size_bytes, s->stream) == KN_OK) return true;
+    *out = NULL;
+    return false;
 }
 
 kn_status kn__fuse_plan_memory(kn__fuse_plan *p) {
+    bool ends[KN__FUSED_STEPS];
     memset(p->data, 0, sizeof p->data);
-    for (int i = 0; i < p->n; i++) {
-        kn_storage *s = p->expr[i]->storage;
-        if (p->stored[i] && kn_alloc(&p->data[i], s->pool, s->size_bytes, s->stream) < 0) {
-            p->data[i] = NULL;
-            kn__fuse_plan_memory_free(p);
-            return KN_ERR_OOM;
-        }
+    memset(p->from, 0, sizeof p->from);
+    p->whole_data = NULL;
+    find_ends(ends, p);
+    bool ok = !p->whole || alloc_for(&p->whole_data, p->whole);
+    for (int i = 0; i < p->n && ok; i++) {
+        if (!p->stored[i]) continue;
+        p->from[i] = find_place(p, i, ends);
+        if (p->from[i])
+            p->data[i] = p->from[i]->data;
+        else
+            ok = alloc_for(&p->data[i], p->expr[i]);
     }
-    return KN_OK;
+    if (ok) return KN_OK;
+    kn__fuse_plan_memory_free(p);
+    return KN_ERR_OOM;
 }
 
 /* A tile for each result that isn't kept, from the step that makes it to the last that reads it. */
@@ -152,11 +293,25 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
     }
 }
 
+/* A thread takes as much work as if it were one row. */
+static int64_t grain_of(const kn__fuse_plan *p) {
+    enum { GRAIN = 32768 };
+    int64_t cost = 0;
+    for (int i = 0; i < p->n; i++) {
+        const kn__expr *e = p->expr[i];
+        int order = kn_op_table[e->op].order;
+        cost += e->op == KN_OP_cast
+                    ? 1
+                    : GRAIN / kn__row_grain((kn_op)e->op, (kn_dtype)e->dtype, order);
+    }
+    return GRAIN / cost;
+}
+
 void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
     const kn__expr *root = p->expr[p->n - 1];
     f->n_steps = p->n;
     f->n = root->n;
-    f->grain = 32768;
+    f->grain = grain_of(p);
     f->row = 0;
     f->threads = root->threads;
     tiles_place(f, p);

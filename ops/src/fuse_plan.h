@@ -10,12 +10,17 @@
 #include "host/pointwise/fused.h"
 
 enum { KN__NOWHERE = -1 };
+enum { KN__PLAIN_OF = UINT16_MAX }; /* in place of an op: in[0]'s data in plain order */
 
 typedef struct kn__operand {
     kn_storage *storage; /* NULL: absent */
     void *data;          /* NULL: the storage's, once it is computed */
-    int64_t n, dim[KN_DIMS_MAX];
-    uint8_t dtype, n_dims;
+    int64_t n;           /* of its tensor */
+    /* In elements, along the expression's dimensions; 0: repeated. Unset where it is dense. Of a
+     * part: where it begins in the whole. */
+    int64_t stride[KN_DIMS_MAX];
+    uint8_t dtype;
+    bool dense; /* its elements lie like the expression's */
 } kn__operand;
 
 struct kn__expr {
@@ -26,29 +31,86 @@ struct kn__expr {
     uint16_t op;
     uint8_t n_in, r;           /* result r of the call */
     uint8_t dtype, to, n_dims; /* T and the result's dtype */
-    uint8_t size;              /* at most so many steps compute it */
     bool keeps;                /* asked for, or computed once, as a step whose tile is lost */
     int place;                 /* among the steps of the plan in work */
     int threads;
+    uint32_t mark;                 /* of the last count of steps */
+    int64_t part_dim[KN_DIMS_MAX]; /* of a whole's parts */
     double p, q;
     kn__operand in[KN__ROW_OPERANDS];
 };
 
 typedef struct kn__fuse_plan {
-    bool closes;                     /* a reduction reads the last one's tiles */
-    kn__expr *expr[KN__FUSED_STEPS]; /* each after those it reads; the last one was asked for */
-    int uses[KN__FUSED_STEPS];       /* as an operand of these */
-    int last[KN__FUSED_STEPS];       /* the step that reads it last */
-    bool stored[KN__FUSED_STEPS];    /* its data is kept */
-    void *data[KN__FUSED_STEPS];     /* of those, by kn__fuse_plan_memory; else NULL */
+    bool closes;                       /* a reduction reads the last one's tiles */
+    kn__expr *expr[KN__FUSED_STEPS];   /* each after those it reads; the last one was asked for */
+    int uses[KN__FUSED_STEPS];         /* as an operand of these */
+    int last[KN__FUSED_STEPS];         /* the step that reads it last */
+    bool stored[KN__FUSED_STEPS];      /* its data is kept */
+    void *data[KN__FUSED_STEPS];       /* of those, by kn__fuse_plan_memory; else NULL */
+    kn_storage *from[KN__FUSED_STEPS]; /* the data was an operand's, which ends; NULL: it is new */
     int n;
+    kn__expr *whole; /* whose parts the last steps write; NULL: there are none */
+    void *whole_data;
+    kn__expr part[KN__ROW_OPERANDS]; /* their copies, which are steps too */
 } kn__fuse_plan;
+
+static inline bool kn__is_view(const kn__expr *e) { return e->op == KN_OP_slice; }
+static inline bool kn__is_whole_of_parts(const kn__expr *e) { return e->op == KN_OP_slice_back; }
+/* Whether no other's plan takes it in. */
+static inline bool kn__is_apart(const kn__expr *e) {
+    return kn__is_whole_of_parts(e) || e->op == KN__PLAIN_OF;
+}
+/* Whether step i copies a part into its place. */
+static inline bool kn__is_part(const kn__fuse_plan *p, int i) {
+    return p->whole && p->expr[i]->storage == p->whole->storage;
+}
+/* Whether there are no zeros beside the parts. */
+static inline bool kn__plan_covers(const kn__fuse_plan *p) {
+    return !p->whole || p->part[0].n * p->whole->n_in == p->whole->n;
+}
+/* What the plan was asked for. */
+static inline kn__expr *kn__plan_root(const kn__fuse_plan *p) {
+    return p->whole ? p->whole : p->expr[p->n - 1];
+}
+static inline void *kn__operand_data(const kn__operand *x) {
+    return x->data ? x->data : x->storage->data;
+}
+/* Of the array whose row-major dimensions these are. */
+static inline void kn__row_major(int64_t stride[], int n_dims, const int64_t dim[]) {
+    int64_t step = 1;
+    for (int d = n_dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= dim[d];
+    }
+}
 
 /* The tensor that made the storage; NULL: it is gone. */
 static inline kn_tensor *kn__expr_header(kn_storage *s) {
     kn_tensor *t = (kn_tensor *)(void *)((char *)s - offsetof(kn_tensor, own));
     return t->storage == s ? t : NULL;
 }
+
+/* fuse.c: gives t, a result of the call, storage without data, and an expression without operands.
+ * NULL: an error is recorded. */
+kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t);
+/* Sets an operand of e to t, or KN_NONE; of a pending view to what it shows. */
+void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e);
+/* Whether one plan can compute the inputs and `more` steps; those of other shapes are computed
+ * first, and then the largest. */
+kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int more);
+
+/* Steps that compute the pending ones of these. */
+int kn__fuse_steps(kn__ops_thread *self, kn_tensor *const t[], int n);
+
+/* fuse_view.c: slices of what has no data yet, or that are read by other expressions alone; and
+ * gradients that are put together of slices. */
+bool kn__fuse_takes_slice(const kn_op_call *call, bool all);
+kn_status kn__fuse_defer_slice(kn__ops_thread *self, const kn_op_call *call);
+bool kn__fuse_takes_part(const kn_op_call *call);
+kn_status kn__fuse_defer_part(kn__ops_thread *self, const kn_op_call *call);
+
+/* The view's elements, copied to y on the host. */
+void kn__view_copy(const kn__expr *e, void *y);
 
 /* root, and the pending ones that it reads. closes: a reduction reads it by tiles. */
 void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes);

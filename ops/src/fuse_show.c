@@ -12,8 +12,9 @@ enum { NAME_BYTES = 96, WHERE_BYTES = KN__FUSED_LABEL_BYTES - NAME_BYTES };
 static char *name_of(char text[NAME_BYTES], const kn__fuse_plan *p) {
     size_t at = 0;
     for (int i = 0; i < p->n; i++) {
-        int n = snprintf(text + at, NAME_BYTES - at, "%s%s", i ? "+" : "",
-                         kn_op_name((kn_op)p->expr[i]->op));
+        if (i && kn__is_part(p, i) && kn__is_part(p, i - 1)) continue;
+        kn_op op = kn__is_part(p, i) ? KN_OP_slice_back : (kn_op)p->expr[i]->op;
+        int n = snprintf(text + at, NAME_BYTES - at, "%s%s", i ? "+" : "", kn_op_name(op));
         if ((size_t)n >= NAME_BYTES - at - 4) {
             if (i < p->n - 1) memcpy(text + at, "+...", 5);
             break;
@@ -83,7 +84,7 @@ static void watch(const kn__fuse_plan *p, uint64_t bytes) {
 }
 
 uint64_t kn__fuse_plan_bytes(const kn__fuse_plan *p) {
-    uint64_t bytes = 0;
+    uint64_t bytes = p->whole ? p->whole->storage->size_bytes : 0;
     for (int i = 0; i < p->n; i++) {
         const kn__expr *e = p->expr[i];
         if (p->stored[i]) bytes += e->storage->size_bytes;

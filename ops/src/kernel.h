@@ -168,7 +168,7 @@ typedef struct kn_cuda_module {
     kn_status (*graph_launch)(void *graph, kn_device *device, kn_stream stream);
     void (*graph_destroy)(void *graph, kn_device *device); /* its launches go on */
 } kn_cuda_module;
-enum { KN_CUDA_MODULE_ABI = 6 };
+enum { KN_CUDA_MODULE_ABI = 7 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 

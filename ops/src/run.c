@@ -465,6 +465,13 @@ static __attribute__((noinline)) kn_tensor *keep_layout(bool *taken, kn__ops_thr
     return NULL;
 }
 
+/* A result that is put off, and gets one part more. */
+static __attribute__((noinline)) kn_tensor *join(kn_op_call *call, const kn_op_info *info) {
+    if (!info->infer(call)) return failed(call, info, failure());
+    kn_status status = kn__fuse_join(call);
+    return status == KN_OK ? call->out[0] : failed(call, info, status);
+}
+
 kn_tensor *kn_op_run(kn_op_call *call) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (__builtin_expect(!self || kn_pending(), 0)) return NULL;
@@ -487,6 +494,7 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     }
     bool record = wants_grad && self->frame->recording && !call->given;
     if (__builtin_expect(self->frame->fuse || self->frame->layout || self->pending, 0)) {
+        if (kn__fuse_joins(self, call)) return join(call, info);
         if (kn__fuse_takes(self, call)) return put_off(self, call, info, record);
         if (!record && kn__layout_takes(self, call)) {
             bool taken = false;

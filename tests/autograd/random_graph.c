@@ -57,9 +57,31 @@ static kn_tensor *binary(kn_tensor *x, kn_tensor *y) {
     }
 }
 
+/* Parts of columns, as gates of a recurrent cell are: in order, all or some of them, or
+ * overlapping. */
+static kn_tensor *by_columns(kn_tensor *x) {
+    kn_tensor *part[4], *sum = kn_add(x, kn_affine(x, 0.25, 0));
+    kn_shape shape = kn_tensor_shape(x);
+    int64_t rows = shape.dim[0], columns = shape.dim[1];
+    if (pick(3) == 0) {
+        kn_tensor *a = kn_slice(sum, KN_SHAPE(0, 3), KN_SHAPE(rows, columns - 13)),
+                  *b = kn_slice(pick(2) ? x : sum, KN_SHAPE(0, 16), KN_SHAPE(rows, columns));
+        kn_tensor *inner = kn_slice(a, KN_SHAPE(0, 8), KN_SHAPE(rows, 24));
+        b = kn_mul(kn_tanh(a), b);
+        return kn_concat((kn_tensor *[]){kn_sigm(inner), b}, 2, 1);
+    }
+    bool all = pick(3) != 0;
+    if (kn_chunk(part, pick(2) ? kn_tanh(sum) : sum, 4, 1) < 0)
+        return kn_error_defer(kn_last_error()->status);
+    kn_tensor *c = kn_add(kn_mul(kn_sigm(part[1]), part[0]), kn_mul(part[0], kn_tanh(part[2])));
+    kn_tensor *h = kn_mul(kn_sigm(part[all ? 3 : 2]), kn_tanh(c));
+    return kn_concat((kn_tensor *[]){c, h, kn_cast(part[0], KN_F32), kn_neg(c)}, 4, 1);
+}
+
 static kn_tensor *other(kn_tensor *x) {
     kn_shape shape = kn_tensor_shape(x);
     if (shape.n_dims < 2) return kn_neg(x);
+    if (shape.dim[1] % 4 == 0 && shape.dim[1] >= 48 && pick(3) == 0) return by_columns(x);
     switch (pick(7)) {
         case 0:
             return kn_mean(x, KN_SHAPE(pick(2)), true);

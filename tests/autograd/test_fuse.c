@@ -12,7 +12,7 @@
 #include "autograd_test.h"
 #include "random_graph.h"
 
-enum { ROWS = 24, COLUMNS = 56, INPUTS = GRAPH_INPUTS };
+enum { ROWS = 80, COLUMNS = 56, INPUTS = GRAPH_INPUTS };
 
 static int fail_at, n_allocs; /* fail_at 0: never */
 
@@ -298,12 +298,158 @@ static void rows_and_columns_of_any_width_give_the_same_bits(void **state) {
     }
 }
 
+static void count_event(void *ctx, const kn_op_event *event) {
+    (void)event;
+    ++*(int *)ctx;
+}
+
+static kn_tensor *in_four_dims(kn_shape repeated) {
+    kn_shape shape = KN_SHAPE(2, 3, 5, 512);
+    int64_t n = 1;
+    for (int d = 0; d < 4; d++) n *= repeated.dim[d];
+    kn_tensor *x = kn_reshape(kn_linspace(-1, 1, 2 * 3 * 5 * 512), shape);
+    kn_tensor *y = kn_reshape(kn_linspace(1, 2, n), repeated);
+    return kn_mul(kn_add(x, y), kn_where(kn_gt(x, y), x, y));
+}
+
+static void operands_repeat_along_dimensions_between_others(void **state) {
+    (void)state;
+    const kn_shape shapes[] = {KN_SHAPE(1, 3, 1, 512), KN_SHAPE(2, 1, 5, 512), KN_SHAPE(1, 3, 1, 1),
+                               KN_SHAPE(2, 1, 5, 1)};
+    static float bits[2][2 * 3 * 5 * 512];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int fuse = 0; fuse < 2; fuse++) {
+            KN_FRAME(.fuse = fuse ? 1 : KN_OFF);
+            assert_ok(kn_copy_out(bits[fuse], sizeof bits[fuse], in_four_dims(shapes[i])));
+        }
+        assert_memory_equal(bits[0], bits[1], sizeof bits[0]);
+    }
+}
+
+static void a_result_takes_the_place_of_an_operand_that_ends(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *twice = kn_affine(x, 2, 0), *y = kn_neg(twice);
+    kn_drop(x);
+    kn_drop(twice);
+    n_allocs = 0;
+    assert_close(ops_at(y, 1500), -1, 0, 0);
+    assert_int_equal(n_allocs, 0);
+    /* z is not computed yet, and reads x too */
+    x = ramp(), y = kn_neg(x);
+    kn_tensor *z = kn_affine(x, 1, 1);
+    kn_drop(x);
+    n_allocs = 0;
+    assert_close(ops_at(y, 1500), -0.5, 0, 0);
+    assert_int_equal(n_allocs, 1);
+    assert_close(ops_at(z, 1500), 1.5, 0, 0);
+    assert_int_equal(n_allocs, 1);
+}
+
+static void a_place_is_not_taken_before_its_last_reader(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = ramp(), *y = kn_neg(x), *w = kn_mul(y, x), *view, *all;
+    kn_drop(x);
+    n_allocs = 0;
+    assert_ok(kn_compute((kn_tensor *[]){y, w}, 2));
+    assert_int_equal(n_allocs, 1);
+    assert_close(ops_at(y, 1500), -0.5, 0, 0);
+    assert_close(ops_at(w, 1500), -0.25, 0, 0);
+    /* broadcast: elements are read again by later rows */
+    x = kn_affine(kn_ones(KN_SHAPE(1, 1024)), 3, 0);
+    assert_non_null(kn_data(x));
+    y = kn_add(kn_zeros(KN_SHAPE(3, 1024)), x);
+    w = kn_mul(y, kn_zeros(KN_SHAPE(1, 1024)));
+    kn_drop(x);
+    assert_close(ops_at(y, 3000), 3, 0, 0);
+    /* a view reads other places than it would write */
+    all = kn_reshape(kn_linspace(0, 8191, 8192), KN_SHAPE(64, 128));
+    view = kn_slice(all, KN_SHAPE(0, 64), KN_SHAPE(64, 128));
+    y = kn_neg(view);
+    kn_drop(view);
+    kn_drop(all);
+    assert_close(ops_at(y, 64), -(128 + 64), 0, 0);
+}
+
+/* --- slices --- */
+
+static void slices_are_read_where_they_lie(void **state) {
+    (void)state;
+    int n = 0;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_reshape(kn_linspace(0, 8191, 8192), KN_SHAPE(32, 256)), *part[4];
+    assert_ok(kn_prof_owners_on());
+    kn_op_watch(count_event, &n);
+    assert_ok(kn_chunk(part, kn_affine(x, 2, 0), 4, 1));
+    kn_tensor *y = kn_sub(kn_mul(part[0], part[3]), part[1]);
+    assert_true(is_pending(part[0]) && is_pending(y));
+    n_allocs = 0;
+    assert_close(ops_at(y, 64 + 5), 2. * (256 + 5) * 2 * (256 + 192 + 5) - 2 * (256 + 64 + 5), 0,
+                 0);
+    assert_int_equal(n_allocs, 1);
+    assert_int_equal(n, 1);
+    assert_close(ops_at(part[2], 64 + 5), 2 * (256 + 128 + 5), 0, 0);
+    assert_close(ops_at(kn_slice(x, KN_SHAPE(1, 10), KN_SHAPE(31, 200)), 190), 512 + 10, 0, 0);
+    kn_op_watch(NULL, NULL);
+}
+
+static void a_slice_sees_its_input_as_it_was(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_affine(kn_ones(KN_SHAPE(32, 256)), 1, 0);
+    assert_non_null(kn_data(x));
+    kn_tensor *part = kn_slice(x, KN_SHAPE(0, 8), KN_SHAPE(32, 136)), *y = kn_neg(part);
+    assert_ok(kn_fill_into(x, 7));
+    assert_close(ops_at(part, 100), 1, 0, 0);
+    assert_close(ops_at(y, 100), -1, 0, 0);
+}
+
+/* One cell of an LSTM on `sum`: h, and its gradient. */
+static kn_status cell(int *n_forward, int *n_back, float *dx, int fuse) {
+    enum { B = 24, H = 64 };
+    int n = 0;
+    KN_TAPE(.fuse = fuse);
+    KN_TRY(kn_prof_owners_on());
+    kn_tensor *x = kn_watch(kn_reshape(kn_linspace(-2, 2, B * 4 * H), KN_SHAPE(B, 4 * H)));
+    kn_tensor *old = kn_reshape(kn_linspace(1, -1, B * H), KN_SHAPE(B, H)), *gate[4], *grad;
+    kn_op_watch(count_event, &n);
+    KN_TRY(kn_chunk(gate, kn_add(x, x), 4, 1));
+    kn_tensor *c = kn_mul(kn_sigm(gate[1]), old);
+    c = kn_add(c, kn_mul(kn_sigm(gate[0]), kn_tanh(gate[3])));
+    kn_tensor *h = kn_mul(kn_sigm(gate[2]), kn_tanh(c));
+    if (!kn_data(h)) return kn_check();
+    *n_forward = n, n = 0;
+    kn_status status = kn_gradients(&grad, kn_sum(h, KN_ALL, false), &x, 1, NULL);
+    if (status == KN_OK) status = kn_copy_out(dx, B * 4 * H * sizeof *dx, grad);
+    *n_back = n;
+    kn_op_watch(NULL, NULL);
+    return status;
+}
+
+static void a_cell_is_one_pass_each_way(void **state) {
+    (void)state;
+    static float dx[2][24 * 4 * 64];
+    int n_forward, n_back;
+    assert_ok(cell(&n_forward, &n_back, dx[0], KN_OFF));
+    assert_int_equal(n_forward, 14);
+    assert_ok(cell(&n_forward, &n_back, dx[1], 1));
+    assert_int_equal(n_forward, 1);
+    assert_int_equal(n_back, 5); /* the sum, its gradient, and that of x + x have their own */
+    assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
+}
+
 static void results_that_are_kept_are_computed_in_one_pass(void **state) {
     (void)state;
+    int n = 0;
     KN_FRAME(.fuse = 1);
     kn_tensor *x = ramp(), *m = kn_affine(x, 0.5, 1), *v = kn_mul(m, x), *w = kn_add(v, m);
     n_allocs = 0;
+    assert_ok(kn_prof_owners_on());
+    kn_op_watch(count_event, &n);
     assert_ok(kn_compute((kn_tensor *[]){m, v, w}, 3));
+    kn_op_watch(NULL, NULL);
+    assert_int_equal(n, 1);
     assert_int_equal(n_allocs, 3);
     assert_false(is_pending(m) || is_pending(v) || is_pending(w));
     assert_close(ops_at(m, 1500), 1.25, 1e-6, 0);
@@ -401,20 +547,25 @@ static void another_thread_gets_an_error_until_it_is_computed(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(random_graphs_give_the_same_bits),
-                     OPS_TEST(a_failing_allocation_leaves_values_that_can_be_computed),
-                     OPS_TEST(a_result_is_computed_when_it_is_read),
-                     OPS_TEST(chains_make_no_memory_of_their_own),
-                     OPS_TEST(a_closing_reduction_reads_the_chain_by_tiles),
-                     OPS_TEST(a_reduction_of_columns_or_in_two_passes_computes_its_input),
-                     OPS_TEST(a_reduction_keeps_what_is_dear),
-                     OPS_TEST(inputs_may_be_written_or_freed_before_the_result_is_read),
-                     OPS_TEST(a_pending_result_can_be_written),
-                     OPS_TEST(results_live_on_with_slots_and_outer_frames),
-                     OPS_TEST(long_chains_are_cut),
-                     OPS_TEST(rows_and_columns_of_any_width_give_the_same_bits),
-                     OPS_TEST(results_that_are_kept_are_computed_in_one_pass),
-                     OPS_TEST(a_pass_is_one_event_with_the_names_and_places_of_its_ops),
-                     OPS_TEST(an_unread_metric_outlives_backward),
-                     OPS_TEST(another_thread_gets_an_error_until_it_is_computed));
+    return RUN_TESTS(
+        OPS_TEST(random_graphs_give_the_same_bits),
+        OPS_TEST(a_failing_allocation_leaves_values_that_can_be_computed),
+        OPS_TEST(a_result_is_computed_when_it_is_read),
+        OPS_TEST(chains_make_no_memory_of_their_own),
+        OPS_TEST(a_closing_reduction_reads_the_chain_by_tiles),
+        OPS_TEST(a_reduction_of_columns_or_in_two_passes_computes_its_input),
+        OPS_TEST(a_reduction_keeps_what_is_dear),
+        OPS_TEST(inputs_may_be_written_or_freed_before_the_result_is_read),
+        OPS_TEST(a_pending_result_can_be_written),
+        OPS_TEST(results_live_on_with_slots_and_outer_frames), OPS_TEST(long_chains_are_cut),
+        OPS_TEST(rows_and_columns_of_any_width_give_the_same_bits),
+        OPS_TEST(operands_repeat_along_dimensions_between_others),
+        OPS_TEST(a_result_takes_the_place_of_an_operand_that_ends),
+        OPS_TEST(a_place_is_not_taken_before_its_last_reader),
+        OPS_TEST(slices_are_read_where_they_lie), OPS_TEST(a_slice_sees_its_input_as_it_was),
+        OPS_TEST(a_cell_is_one_pass_each_way),
+        OPS_TEST(results_that_are_kept_are_computed_in_one_pass),
+        OPS_TEST(a_pass_is_one_event_with_the_names_and_places_of_its_ops),
+        OPS_TEST(an_unread_metric_outlives_backward),
+        OPS_TEST(another_thread_gets_an_error_until_it_is_computed));
 }

@@ -4,7 +4,7 @@
 
 #include "gpu.h"
 
-enum { ROWS = 96, COLUMNS = 257, INPUTS = 3, STEPS = 12, GRAPHS = 24, BYTES = 1 << 20 };
+enum { ROWS = 96, COLUMNS = 260, INPUTS = 3, STEPS = 12, GRAPHS = 24, BYTES = 1 << 20 };
 
 static kn_device *gpu;
 static uint64_t choice;
@@ -52,6 +52,15 @@ static kn_tensor *binary(kn_tensor *x, kn_tensor *y) {
     }
 }
 
+/* Columns as the gates of a recurrent cell are. */
+static kn_tensor *cell(kn_tensor *x) {
+    kn_tensor *gate[4], *sum = kn_add(x, kn_affine(x, 0.5, 0));
+    if (kn_chunk(gate, sum, 4, 1) < 0) return kn_error_defer(kn_last_error()->status);
+    kn_tensor *c = kn_add(kn_mul(kn_sigm(gate[1]), gate[0]), kn_mul(gate[2], kn_tanh(gate[3])));
+    kn_tensor *h = kn_mul(kn_sigm(gate[2]), kn_tanh(c));
+    return kn_concat((kn_tensor *[]){c, h, kn_neg(c), kn_mul(h, h)}, 4, 1);
+}
+
 static kn_tensor *graph(kn_tensor *const x[]) {
     kn_tensor *v[INPUTS + STEPS];
     memcpy(v, x, INPUTS * sizeof *v);
@@ -60,7 +69,8 @@ static kn_tensor *graph(kn_tensor *const x[]) {
         v[n] = pick(2) ? unary(a) : binary(a, b);
         v[n] = kn_tanh(v[n]);
     }
-    return kn_add(kn_mul(v[INPUTS + STEPS - 1], x[0]), kn_add(x[1], x[2]));
+    kn_tensor *y = kn_add(kn_mul(v[INPUTS + STEPS - 1], x[0]), kn_add(x[1], x[2]));
+    return kn_add(y, cell(y));
 }
 
 /* The result's bytes, then the gradients'. */

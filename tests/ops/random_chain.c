@@ -77,7 +77,12 @@ kn__chain chain_random(int steps, int n_dims) {
                         last || test_random_below(4) == 0);
     }
     c.step[c.n_steps - 1].stored = 1;
-    bool strides = false;
+    int n_parts = 0;
+    for (int i = 0; i < c.n_steps && c.n_dims; i++) {
+        bool part = c.step[i].stored && n_parts < KN__CHAIN_PARTS && test_random_below(3) == 0;
+        if (part) c.step[i].part = (uint8_t)++n_parts;
+    }
+    bool strides = n_parts > 0;
     for (int k = 0; k < c.n_operands; k++) strides |= c.kind[k] == KN__CHAIN_STRIDED;
     if (!strides) c.n_dims = 0;
     return c;

@@ -84,10 +84,17 @@ static kn__chain mul_add(void) {
     memset(&c, 0, sizeof c);
     c.n_steps = 2, c.n_operands = 3;
     memset(c.dtype, KN_F32, 3);
-    c.step[0] =
-        (kn__chain_step){.op = KN_OP_mul, .dtype = KN_F32, .to = KN_F32, .n_in = 2, .in = {16, 17}};
-    c.step[1] = (kn__chain_step){
-        .op = KN_OP_add, .dtype = KN_F32, .to = KN_F32, .n_in = 2, .in = {0, 18}, .stored = 1};
+    c.step[0] = (kn__chain_step){.op = KN_OP_mul,
+                                 .dtype = KN_F32,
+                                 .to = KN_F32,
+                                 .n_in = 2,
+                                 .in = {KN__CHAIN_STEPS, KN__CHAIN_STEPS + 1}};
+    c.step[1] = (kn__chain_step){.op = KN_OP_add,
+                                 .dtype = KN_F32,
+                                 .to = KN_F32,
+                                 .n_in = 2,
+                                 .in = {0, KN__CHAIN_STEPS + 2},
+                                 .stored = 1};
     return c;
 }
 

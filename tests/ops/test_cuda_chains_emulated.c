@@ -194,6 +194,27 @@ static void one_by_one(run *r, const kn__chain *c) {
     }
 }
 
+/* Of a part: the first dimension lies closest. */
+static void part_strides(int64_t stride[]) {
+    int64_t step = 1;
+    for (int d = 0; d < DIMS; d++) {
+        stride[d] = step;
+        step *= dims[d];
+    }
+}
+
+/* Where the step's result has element i. */
+static size_t place_of(const kn__chain_step *s, size_t i) {
+    int64_t stride[DIMS], rest = (int64_t)i, at = 0;
+    if (!s->part) return i;
+    part_strides(stride);
+    for (int d = DIMS - 1; d >= 0; d--) {
+        at += rest % dims[d] * stride[d];
+        rest /= dims[d];
+    }
+    return (size_t)at;
+}
+
 static void as_a_chain(run *r, const kn__chain *c, int number, unsigned blocks) {
     kn__chain_args a = {.n = N, .wide = r->shift == 0};
     for (int k = 0; k < c->n_operands; k++) {
@@ -202,6 +223,7 @@ static void as_a_chain(run *r, const kn__chain *c, int number, unsigned blocks) 
     }
     for (int d = 0; d < DIMS; d++) a.dim[d] = (uint32_t)dims[d];
     for (int i = 0; i < c->n_steps; i++) {
+        if (c->step[i].part) part_strides(a.part_stride[c->step[i].part - 1]);
         kn_dtype dtype = (kn_dtype)c->step[i].dtype;
         a.out[i] = c->step[i].stored ? r->got[i] : NULL;
         a.p[i].real = r->p[i], a.q[i].real = r->q[i];
@@ -248,7 +270,8 @@ static int differing(const run *r, const kn__chain *c) {
         kn_dtype dtype = (kn_dtype)c->step[i].to;
         size_t bytes = kn_dtype_bytes(dtype);
         for (size_t at = 0; at < N * bytes; at += bytes) {
-            const char *got = (char *)r->got[i] + at, *want = (char *)r->out[i].data + at;
+            const char *got = (char *)r->got[i] + place_of(&c->step[i], at / bytes) * bytes,
+                       *want = (char *)r->out[i].data + at;
             if (memcmp(got, want, bytes) == 0) continue;
             if (is_nan(got, dtype) && is_nan(want, dtype)) continue;
             if (!n++)

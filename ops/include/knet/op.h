@@ -436,6 +436,8 @@ KN_API void *kn_frame_tape(void);     /* the open tape of this thread, or NULL *
 KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and without a tape */
 /* For backward's temporaries: releases what the innermost frame owns beyond `mark`. */
 KN_API uint32_t kn_frame_mark(void);
+/* Whether the innermost frame puts pointwise results off. */
+KN_API bool kn_frame_fuses(void);
 KN_API void kn_frame_release_to(uint32_t mark);
 
 /* --- captured steps (capture.h): what else a replay does --- */

@@ -86,18 +86,18 @@ __device__ void chain_store(void *out, int64_t i, int64_t rest, bool wide,
     }
 }
 
-// Where element i of the index space has strided operand k.
+// Where an array with these strides has element i of the index space.
 template <int N_DIMS>
-__device__ int64_t chain_place(const kn__chain_args &a, int k, int64_t i) {
+__device__ int64_t chain_place(const kn__chain_args &a, const int64_t *stride, int64_t i) {
     uint32_t rest = (uint32_t)i;
     int64_t at = 0;
 #pragma unroll
     for (int d = N_DIMS - 1; d > 0; d--) {
         uint32_t outer = rest / a.dim[d];
-        at += (int64_t)(rest - outer * a.dim[d]) * a.stride[k][d];
+        at += (int64_t)(rest - outer * a.dim[d]) * stride[d];
         rest = outer;
     }
-    return at + (int64_t)rest * a.stride[k][0];
+    return at + (int64_t)rest * stride[0];
 }
 
 // An operand of a formula in T: itself, or a BOOL.

@@ -40,7 +40,7 @@ static void write_load(kn__text *out, const kn__chain *c, int k) {
     }
     kn__text_printf(out, "        chain_load<%d>(x%d, a.in[%d], ", c->dtype[k], k, k);
     if (c->kind[k] == KN__CHAIN_STRIDED)
-        kn__text_printf(out, "chain_place<%d>(a, %d, i)", c->n_dims, k);
+        kn__text_printf(out, "chain_place<%d>(a, a.stride[%d], i)", c->n_dims, k);
     else
         kn__text_puts(out, "i");
     kn__text_puts(out, ", a.n - i, a.wide);\n");
@@ -141,6 +141,16 @@ static void write_step(kn__text *out, const kn__chain *c, int i) {
     if (s->stored) kn__text_printf(out, "            y%d[v] = t%d;\n", i, i);
 }
 
+static void write_store(kn__text *out, const kn__chain *c, int i) {
+    const kn__chain_step *s = &c->step[i];
+    kn__text_printf(out, "        chain_store<%d>(a.out[%d], ", s->to, i);
+    if (s->part)
+        kn__text_printf(out, "chain_place<%d>(a, a.part_stride[%d], i)", c->n_dims, s->part - 1);
+    else
+        kn__text_puts(out, "i");
+    kn__text_printf(out, ", a.n - i, a.wide, y%d);\n", i);
+}
+
 void kn__chain_source(kn__text *out, const kn__chain *c, const char *name) {
     kn__text_printf(
         out,
@@ -160,9 +170,7 @@ void kn__chain_source(kn__text *out, const kn__chain *c, const char *name) {
     for (int i = 0; i < c->n_steps; i++) write_step(out, c, i);
     kn__text_puts(out, "        }\n");
     for (int i = 0; i < c->n_steps; i++) {
-        if (c->step[i].stored)
-            kn__text_printf(out, "        chain_store<%d>(a.out[%d], i, a.n - i, a.wide, y%d);\n",
-                            c->step[i].to, i, i);
+        if (c->step[i].stored) write_store(out, c, i);
     }
     kn__text_puts(out, "    }\n}\n");
 }

@@ -21,16 +21,17 @@ static bool follows(int64_t stride[][KN_DIMS_MAX], int n_in, int outer, int inne
     return true;
 }
 
-void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
-    int64_t stride[WALK_OPERANDS][KN_DIMS_MAX], dim[KN_DIMS_MAX];
-    if (out->n_dims > KN_DIMS_MAX || n_in > WALK_OPERANDS) __builtin_unreachable();
-    for (int k = 0; k < n_in; k++) broadcast_strides(stride[k], out, in[k]);
+/* Merges dimensions; stride is written. */
+static void init(walk *w, int n_dims, const int64_t dim_of[], int64_t stride[][KN_DIMS_MAX],
+                 int n_in) {
+    int64_t dim[KN_DIMS_MAX];
+    if (n_dims > KN_DIMS_MAX || n_in > WALK_OPERANDS) __builtin_unreachable();
     int n = 0; /* merged dimensions, kept in place at the front */
-    for (int i = 0; i < out->n_dims; i++) {
-        if (out->dim[i] == 1) continue;
-        bool merge = n > 0 && follows(stride, n_in, n - 1, i, out->dim[i]);
+    for (int i = 0; i < n_dims; i++) {
+        if (dim_of[i] == 1) continue;
+        bool merge = n > 0 && follows(stride, n_in, n - 1, i, dim_of[i]);
         if (!merge) n++;
-        dim[n - 1] = merge ? dim[n - 1] * out->dim[i] : out->dim[i];
+        dim[n - 1] = merge ? dim[n - 1] * dim_of[i] : dim_of[i];
         for (int k = 0; k < n_in; k++) stride[k][n - 1] = stride[k][i];
     }
     w->n_operands = n_in;
@@ -41,6 +42,19 @@ void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
         for (int i = 0; i < w->n_outer && i < KN_DIMS_MAX; i++) w->stride[k][i] = stride[k][i];
     }
     for (int i = 0; i < w->n_outer; i++) w->outer[i] = dim[i];
+}
+
+void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
+    int64_t stride[WALK_OPERANDS][KN_DIMS_MAX];
+    if (n_in > WALK_OPERANDS) __builtin_unreachable();
+    for (int k = 0; k < n_in; k++) broadcast_strides(stride[k], out, in[k]);
+    init(w, out->n_dims, out->dim, stride, n_in);
+}
+
+void walk_init_strides(walk *w, int n_dims, const int64_t dim[], const int64_t stride[]) {
+    int64_t one[1][KN_DIMS_MAX];
+    for (int i = 0; i < n_dims && i < KN_DIMS_MAX; i++) one[0][i] = stride[i];
+    init(w, n_dims, dim, one, 1);
 }
 
 typedef struct cursor {

@@ -20,6 +20,9 @@ typedef struct walk {
 typedef void (*walk_row_fn)(const void *ctx, int64_t at, const int64_t from[], int64_t n);
 
 void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in);
+/* The same of one operand with a stride for each dimension, of which the last one longer than 1 is
+ * 0 or 1. */
+void walk_init_strides(walk *w, int n_dims, const int64_t dim[], const int64_t stride[]);
 /* Rows, whole or cut, of the result's elements from … to - 1. */
 void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const void *ctx);
 /* n elements of `bytes` bytes each get the value at x. */

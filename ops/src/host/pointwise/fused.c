@@ -1,7 +1,22 @@
 #include "host/pointwise/fused.h"
 
+#include <string.h>
+
 #include "host/base/chunks.h"
 #include "kernel.h"
+
+typedef struct scatter {
+    const kn__fused_step *step;
+    const char *tile;
+    int64_t from;
+} scatter;
+
+static void scatter_row(const void *ctx, int64_t at, const int64_t to[], int64_t n) {
+    const scatter *s = ctx;
+    size_t bytes = s->step->job.out_bytes;
+    memcpy(s->step->part + (size_t)to[0] * bytes, s->tile + (size_t)(at - s->from) * bytes,
+           (size_t)n * bytes);
+}
 
 static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
     const kn__row_job *j = &s->job;
@@ -17,10 +32,14 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     }
     void *y = s->tile >= 0 ? tiles[s->tile].bytes : j->out[s->r] + (size_t)from * j->out_bytes;
     to[s->r] = y;
-    if (s->is_cast)
-        kn__cast_block(y, s->to, in[0], j->dtype, n);
-    else
+    if (s->is_cast) {
+        kn__tile buffer;
+        kn__cast_block(y, s->to, kn__row_operand(j, 0, in[0], from, n, &buffer), j->dtype, n);
+    } else {
         kn__row_block(j, in, to, from, n);
+    }
+    scatter part = {s, y, from};
+    if (s->part) walk_range(&s->rows, from, from + n, scatter_row, &part);
     return y;
 }
 

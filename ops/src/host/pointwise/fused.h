@@ -27,9 +27,16 @@ typedef struct kn__row_job {
     const char *in[KN__ROW_OPERANDS];
     char *out[KN__ROW_RESULTS];
     bool half_in[KN__ROW_OPERANDS];
-    bool same[KN__ROW_OPERANDS]; /* is as large as the result */
+    bool same[KN__ROW_OPERANDS]; /* its elements lie like the result's */
     walk walk[KN__ROW_OPERANDS]; /* forms: the first one, of both inputs; blocks: one an input */
 } kn__row_job;
+
+/* A tile. */
+typedef union kn__tile {
+    char bytes[KN__ROW_BLOCK * sizeof(double)];
+    float f32[KN__ROW_BLOCK];
+    double align;
+} kn__tile;
 
 /* Elements from … from + n - 1, at most a tile. in: where element `from` of a whole operand lies,
  * and the first element of others; to: element `from` of the results. NULL where absent. */
@@ -40,11 +47,14 @@ int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order);
 static inline bool kn__row_is_cheap(kn_op op, kn_dtype dtype, int order) {
     return kn__row_grain(op, dtype, order) >= 32768;
 }
+/* Operand k as its loop wants it: in place, or gathered in `buffer`. */
+const void *kn__row_operand(const kn__row_job *j, int k, const void *x, int64_t from, int64_t n,
+                            kn__tile *buffer);
 void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n);
 
 /* --- a chain --- */
 
-enum { KN__FUSED_STEPS = 16 };
+enum { KN__FUSED_STEPS = 32 };
 
 typedef struct kn__fused_step {
     kn__row_job job;
@@ -53,6 +63,8 @@ typedef struct kn__fused_step {
     int8_t r;                      /* the one result */
     int8_t tile;                   /* of the result; -1: job.out */
     int8_t from[KN__ROW_OPERANDS]; /* a tile; -1: job.in */
+    char *part;                    /* the tile is copied there, by rows; NULL: not at all */
+    walk rows;                     /* of that part */
 } kn__fused_step;
 
 typedef struct kn__fused {
@@ -62,12 +74,6 @@ typedef struct kn__fused {
         row; /* tiles end where rows of so many elements do: operands are broadcast to them; 0 */
     kn__fused_step step[KN__FUSED_STEPS];
 } kn__fused;
-
-/* Place for the results of the steps that are read again before the chain ends. */
-typedef union kn__tile {
-    char bytes[KN__ROW_BLOCK * sizeof(double)];
-    double align;
-} kn__tile;
 
 void kn__fused_run(const kn__fused *f);
 /* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`

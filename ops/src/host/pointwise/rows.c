@@ -53,12 +53,6 @@ static void run_loops(const job *j, int form, void *const to[], const void *cons
 
 /* --- by blocks --- */
 
-typedef union block_buffer {
-    char bytes[BLOCK * sizeof(double)];
-    float f32[BLOCK];
-    double align;
-} block_buffer;
-
 typedef struct gather {
     char *out;
     const char *x;
@@ -77,10 +71,9 @@ static void gather_row(const void *ctx, int64_t at, const int64_t from[], int64_
         walk_repeat(out, x, g->bytes, n);
 }
 
-/* Operand k as its loop wants it: in place or in `buffer`. */
-static const void *operand_block(const job *j, int k, const void *x, int64_t from, int64_t n,
-                                 block_buffer *buffer) {
-    block_buffer raw;
+const void *kn__row_operand(const job *j, int k, const void *x, int64_t from, int64_t n,
+                            kn__tile *buffer) {
+    kn__tile raw;
     if (!j->same[k]) {
         gather g = {j->half_in[k] ? raw.bytes : buffer->bytes, x, j->in_bytes[k], from,
                     j->walk[k].step[0]};
@@ -95,12 +88,12 @@ static const void *operand_block(const job *j, int k, const void *x, int64_t fro
 static __attribute__((noinline)) void block_through_buffers(const job *j, const void *const x[],
                                                             void *const y[], int64_t from,
                                                             int64_t n) {
-    block_buffer in_buffer[OPERANDS], out_buffer[RESULTS];
+    kn__tile in_buffer[OPERANDS], out_buffer[RESULTS];
     const kn_loops *f32 = kn__loops(KN_F32);
     const void *in[OPERANDS];
     void *to[RESULTS] = {NULL};
     for (int k = 0; k < j->n_in; k++)
-        in[k] = x[k] ? operand_block(j, k, x[k], from, n, &in_buffer[k]) : NULL;
+        in[k] = x[k] ? kn__row_operand(j, k, x[k], from, n, &in_buffer[k]) : NULL;
     for (int r = 0; r < j->n_out; r++) {
         to[r] = y[r] && j->half_out ? out_buffer[r].bytes : y[r];
         if (y[r] && j->half_out && (j->accumulate >> r & 1))
