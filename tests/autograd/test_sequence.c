@@ -145,9 +145,55 @@ static void any_number_of_threads_gives_the_same_gradients(void **state) {
     check_threads(ctc, KN_LIST_(ctc_logits(KN_F32)), 1);
 }
 
+enum { LONG_STEPS = 70, LONG_BATCH = 40, LONG_INPUTS = 5 };
+
+/* dx and dw of Σ y², y of these sequences. */
+static void long_gradients(kn_tensor *d[2], kn_tensor *x, kn_tensor *w, kn_rnn_options o) {
+    kn_tensor *in[] = {kn_watch(x), kn_watch(w)};
+    kn_tensor *y = kn_rnn(in[0], in[1], &o);
+    assert_non_null(y);
+    assert_ok(kn_gradients(d, sum_all(kn_mul(y, y)), in, 2, &(kn_gradients_options){.keep = 1}));
+}
+
+/* The batch has more rows than one block of backward; a sequence alone has fewer. */
+static void check_long(kn_rnn_options o, bool is_packed) {
+    KN_TAPE(.dtype = KN_F64);
+    int64_t lengths[LONG_BATCH];
+    for (int b = 0; b < LONG_BATCH; b++) lengths[b] = (b * 29 + 7) % (LONG_STEPS + 1);
+    int64_t n = kn_rnn_params(LONG_INPUTS, &o);
+    kn_tensor *x = random_tensor(KN_F64, KN_SHAPE(LONG_STEPS, LONG_BATCH, LONG_INPUTS));
+    kn_tensor *w = random_scaled(KN_F64, KN_SHAPE(n), 0.4), *sum = kn_zeros(KN_SHAPE(n)), *d[2];
+    o.lengths = is_packed ? lengths : NULL;
+    long_gradients(d, x, w, o);
+    for (int b = 0; b < LONG_BATCH; b++) {
+        kn_tensor *one = kn_reshape(kn_select(x, b, 1), KN_SHAPE(LONG_STEPS, 1, LONG_INPUTS));
+        kn_tensor *alone[2], *dx = kn_select(d[0], b, 1);
+        o.lengths = is_packed ? &lengths[b] : NULL;
+        long_gradients(alone, one, w, o);
+        for (int64_t i = 0; i < kn_tensor_numel(dx); i++)
+            assert_close(ops_at(dx, i), ops_at(alone[0], i), 1e-10, 1e-10);
+        sum = kn_add(sum, alone[1]);
+    }
+    for (int64_t i = 0; i < n; i++) assert_close(ops_at(d[1], i), ops_at(sum, i), 1e-9, 1e-9);
+}
+
+static void gradients_of_a_long_batch_are_sums_of_its_sequences(void **state) {
+    (void)state;
+    for (int is_packed = 0; is_packed < 2; is_packed++) {
+        check_long((kn_rnn_options){.hidden = 6, .layers = 3}, is_packed);
+        check_long((kn_rnn_options){.hidden = 6, .layers = 3, .bidirectional = 1}, is_packed);
+        check_long((kn_rnn_options){.hidden = 7, .mode = KN_RNN_GRU, .layers = 2}, is_packed);
+        check_long(
+            (kn_rnn_options){
+                .hidden = LONG_INPUTS, .mode = KN_RNN_GRU, .bidirectional = 1, .skip_input = 1},
+            is_packed);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_of_the_ctc_loss_equal_those_of_pytorch),
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
-                     OPS_TEST(any_number_of_threads_gives_the_same_gradients));
+                     OPS_TEST(any_number_of_threads_gives_the_same_gradients),
+                     OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences));
 }

@@ -17,8 +17,10 @@ static kn_status gru_init(void *model, kn_layer *net) {
 static kn_tensor *gru_predict(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
     kn_tensor *words = kn__layer_apply(net, "words", kn__time_first(batch->x)); /* [T,B,E] */
-    kn_tensor *h = kn__layer_apply(net, "gru", words);                          /* [T,B,H] */
-    return kn__layer_apply(net, "fc", kn_select(h, -1, 0));
+    kn_tensor *h = NULL;                                                        /* [1,B,H] */
+    const kn_layer_rnn_state last = {.h_n = &h};
+    if (!kn_layer_rnn_forward(kn_layer_find(net, "gru"), words, &last)) return NULL;
+    return kn__layer_apply(net, "fc", kn_select(h, 0, 0));
 }
 
 const kn_model_kind kn__gru_imdb = {

@@ -1,35 +1,46 @@
-/* Recurrent networks on the host, back: chunks of sequences run from the last step to the first
- * and leave the gradients of the gates; one product each then gives those of x, W and R. */
+/* Recurrent networks on the host, back: in blocks of steps, from the last one to the first. Chunks
+ * of sequences leave the gradients of a block's gates; one product each then gives those of x, and
+ * adds to those of W and R. */
 #include <string.h>
 
 #include "host/base/chunks.h"
-#include "host/base/slots.h"
 #include "host/recurrent/recurrent.h"
+
+enum { BLOCK_ROWS = 1024 }; /* as long a sum as one call of the library takes well */
 
 typedef struct back {
     kn_rnn_job job;
     char *index;
-    char *dgates, *dcandidate; /* [D,N,G·H], rows `stride` apart, GRU: [D,N,H] */
+    int64_t begin, end;        /* of the block: how many steps from the last one */
+    int64_t most;              /* rows of the largest block */
+    char *dgates, *dcandidate; /* of the block: [D,rows,G·H], `stride` apart, GRU: [D,rows,H] */
     int64_t stride;
-    char *before; /* [D,N,H]: h before each step */
+    char *before; /* of the block: [D,rows,H]: h before each step */
     char *panels; /* [D] packed R */
     int64_t panels_size;
     char *dh, *dc, *c_before, *pack; /* of the chunks: [D,B,…] */
     char *sums;                      /* [D,chunks,sums_size] */
     int64_t sums_size;
-    char *dy[2];             /* [N,D·H]: of this layer and of the one below */
-    char *dx;                /* packed */
+    char *dy[2]; /* [N,D·H]: of this layer and of the one below; one direction: in the same place */
+    char *dx;    /* packed */
+    const char *x;           /* the layer's input */
     const char *g;           /* dy of the layer; NULL: zeros */
     const char *dh_n, *dc_n; /* or NULL */
     char *dw;                /* or NULL */
     char *dh0, *dc0;         /* or NULL */
 } back;
 
+static int64_t block_steps(const kn_rnn_job *job) {
+    return job->batch < BLOCK_ROWS ? BLOCK_ROWS / (job->batch ? job->batch : 1) : 1;
+}
+
 static void take_space(back *b, kn_rnn_space *space) {
     kn_rnn_job *job = &b->job;
     const kn_attr_rnn *attr = job->attr;
     int64_t states = job->directions * job->batch, h = job->hidden;
-    int64_t rows = job->directions * job->n_rows, all = job->n_rows * job->width;
+    int64_t steps = block_steps(job), all = job->n_rows * job->width;
+    b->most = job->batch * (steps < job->steps ? steps : job->steps);
+    int64_t rows = job->directions * b->most;
     bool is_gru = attr->mode == KN_RNN_GRU, packs = attr->n_lengths != 0;
     b->index = kn__rnn_take(space, job, 2 * (2 * (job->steps + 1) + job->batch));
     /* Rows a power of two apart would meet in the same lines of a cache. */
@@ -45,8 +56,8 @@ static void take_space(back *b, kn_rnn_space *space) {
     b->pack = kn__rnn_take(space, job, states * KN_PANEL_DEPTH);
     b->sums_size = job->gate_rows + (is_gru ? h : 0);
     b->sums = kn__rnn_take(space, job, job->directions * job->n_chunks * b->sums_size);
-    for (int i = 0; i < 2; i++)
-        b->dy[i] = kn__rnn_take(space, job, packs || job->layers > 1 ? all : 0);
+    b->dy[0] = kn__rnn_take(space, job, packs || job->layers > 1 ? all : 0);
+    b->dy[1] = kn__rnn_take(space, job, job->directions > 1 && job->layers > 1 ? all : 0);
     b->dx = kn__rnn_take(space, job, packs ? job->n_rows * attr->input : 0);
     job->x = kn__rnn_take(space, job, packs ? job->n_rows * attr->input : 0);
     job->dropped = kn__rnn_take(space, job, attr->dropout > 0 ? all : 0);
@@ -54,10 +65,26 @@ static void take_space(back *b, kn_rnn_space *space) {
         job->window[i] = kn__rnn_take(space, job, attr->dropout > 0 ? job->width + 32 : 0);
 }
 
-/* --- a chunk of sequences from the last step to the first --- */
+/* Step s from the end, of a direction. */
+static int64_t step_at(const kn_rnn_job *job, int64_t direction, int64_t s) {
+    return direction ? s : job->steps - 1 - s;
+}
+
+/* A direction's rows in the block. */
+typedef struct block {
+    int64_t first, n;
+} block;
+static block block_of(const back *b, int64_t direction) {
+    const kn_rnn_job *job = &b->job;
+    int64_t t = direction ? b->begin : job->steps - b->end;
+    return (block){job->at[t], job->at[t + b->end - b->begin] - job->at[t]};
+}
+
+/* --- a chunk of sequences through a block --- */
 
 typedef struct chunk {
     int64_t direction, first, rows, state; /* state: its row of [L·D,B] */
+    int64_t block;                         /* the block's first row */
     const char *gates, *extra, *y, *panels;
     char *dgates, *dcandidate, *before, *dh, *dc, *c_before, *pack, *sums;
 } chunk;
@@ -96,9 +123,11 @@ static void chunk_step(const back *b, const chunk *k, int64_t t, int64_t m) {
     const kn_rnn_job *job = &b->job;
     int64_t h = job->hidden, row = job->at[t] + k->first, column = k->direction * h;
     bool is_lstm = job->attr->mode == KN_RNN_LSTM;
-    char *before = kn__rnn_el(job, k->before, row * h), *extra = kn__rnn_el(job, k->extra, row * h);
-    char *dgates = kn__rnn_el(job, k->dgates, row * b->stride);
-    char *dcandidate = kn__rnn_el(job, k->dcandidate, row * h);
+    int64_t place = row - k->block;
+    char *before = kn__rnn_el(job, k->before, place * h);
+    char *extra = kn__rnn_el(job, k->extra, row * h);
+    char *dgates = kn__rnn_el(job, k->dgates, place * b->stride);
+    char *dcandidate = kn__rnn_el(job, k->dcandidate, place * h);
     gather_before(job, k, t, m, before, kn__rnn_el(job, k->y, column), job->width, job->h_first);
     if (is_lstm) gather_before(job, k, t, m, k->c_before, k->extra, h, job->c_first);
     kn_rnn_step step = {.mode = (int)job->attr->mode,
@@ -155,13 +184,14 @@ static chunk chunk_of(const back *b, int64_t i) {
         .first = first,
         .rows = kn__part(job->batch, job->n_chunks, place + 1) - first,
         .state = (job->layer * job->directions + d) * job->batch + first,
+        .block = block_of(b, d).first,
         .gates = kn__rnn_gates_at(job, job->layer, d),
         .extra = kn__rnn_extra_at(job, job->layer, d),
         .y = kn__rnn_y_at(job, job->layer),
         .panels = kn__rnn_el(job, b->panels, d * b->panels_size),
-        .dgates = kn__rnn_el(job, b->dgates, d * job->n_rows * b->stride),
-        .dcandidate = kn__rnn_el(job, b->dcandidate, d * job->n_rows * h),
-        .before = kn__rnn_el(job, b->before, d * job->n_rows * h),
+        .dgates = kn__rnn_el(job, b->dgates, d * b->most * b->stride),
+        .dcandidate = kn__rnn_el(job, b->dcandidate, d * b->most * h),
+        .before = kn__rnn_el(job, b->before, d * b->most * h),
         .dh = kn__rnn_el(job, b->dh, row * h),
         .dc = kn__rnn_el(job, b->dc, row * h),
         .c_before = kn__rnn_el(job, b->c_before, row * h),
@@ -174,14 +204,17 @@ static void chunk_run(void *ctx, int64_t i) {
     const back *b = ctx;
     const kn_rnn_job *job = &b->job;
     chunk k = chunk_of(b, i);
-    rows_in(job, &k, k.dh, b->dh_n);
-    rows_in(job, &k, k.dc, b->dc_n);
-    memset(k.sums, 0, (size_t)b->sums_size * job->bytes);
-    for (int64_t s = 0; s < job->steps; s++) {
-        int64_t t = k.direction ? s : job->steps - 1 - s;
+    if (b->begin == 0) {
+        rows_in(job, &k, k.dh, b->dh_n);
+        rows_in(job, &k, k.dc, b->dc_n);
+        memset(k.sums, 0, (size_t)b->sums_size * job->bytes);
+    }
+    for (int64_t s = b->begin; s < b->end; s++) {
+        int64_t t = step_at(job, k.direction, s);
         int64_t m = kn__rnn_running(job, t, k.first, k.rows);
         if (m > 0) chunk_step(b, &k, t, m);
     }
+    if (b->end < job->steps) return;
     rows_out(job, &k, b->dh0, k.dh);
     rows_out(job, &k, b->dc0, k.dc);
 }
@@ -196,86 +229,50 @@ static kn_status multiply(const kn_rnn_job *job, kn_gemm gemm) {
     return status;
 }
 
-/* dx [N,I] = Σ dgates·W over the directions */
-static kn_status layer_dx(const back *b, char *dx) {
+/* dx [N,I] = Σ dgates·W over the directions: the rows of the block, which are others in the other
+ * direction. There dx begins with zeros. */
+static kn_status block_dx(const back *b, char *dx) {
     const kn_rnn_job *job = &b->job;
-    int64_t inputs = kn__rnn_inputs(job->attr, job->layer), rows = job->gate_rows;
+    int64_t inputs = kn__rnn_inputs(job->attr, job->layer);
     for (int64_t d = 0; d < job->directions; d++) {
-        const char *dgates = kn__rnn_el(job, b->dgates, d * job->n_rows * b->stride);
+        const char *dgates = kn__rnn_el(job, b->dgates, d * b->most * b->stride);
+        block rows = block_of(b, d);
+        char *to = kn__rnn_el(job, dx, rows.first * inputs);
+        bool adds = job->directions > 1;
         if (job->layer == 0 && job->attr->skip) {
-            job->loops->rnn_skip_back(dx, dgates, b->stride, d > 0, job->n_rows, job->n_gates,
+            job->loops->rnn_skip_back(to, dgates, b->stride, adds, rows.n, job->n_gates,
                                       job->hidden);
             continue;
         }
         KN_TRY(multiply(
-            job, (kn_gemm){.m = job->n_rows,
+            job, (kn_gemm){.m = rows.n,
                            .n = inputs,
-                           .k = rows,
-                           .accumulate = d > 0,
+                           .k = job->gate_rows,
+                           .accumulate = adds,
                            .a = dgates,
                            .lda = b->stride,
                            .b = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_WEIGHT),
                            .ldb = inputs,
-                           .c = dx,
+                           .c = to,
                            .ldc = inputs}));
     }
     return KN_OK;
 }
 
-/* Long sums, cut along the rows by the shape alone: each part is one call of the library. */
-typedef struct long_sum {
-    const kn_gemm *gemm;
-    char *partial; /* [ways,m,n] */
-    size_t bytes;
-    int64_t ways;
-    kn_slots slots;
-    _Atomic int status;
-} long_sum;
-
-enum { SUM_ROWS = 1024, WAYS_MOST = 8 };
-
-static void sum_part(void *ctx, int64_t i) {
-    long_sum *sum = ctx;
-    kn_gemm g = *sum->gemm;
-    int64_t first = kn__part(g.k, sum->ways, i);
-    g.k = kn__part(g.k, sum->ways, i + 1) - first;
-    g.a = (const char *)g.a + (size_t)(first * g.lda) * sum->bytes;
-    g.b = (const char *)g.b + (size_t)(first * g.ldb) * sum->bytes;
-    g.c = sum->partial + (size_t)(i * g.m * g.n) * sum->bytes;
-    void *slot = kn__slot_take(&sum->slots);
-    int status = kn__gemm_run(&g, slot);
-    kn__slot_give(&sum->slots, slot);
-    if (status) atomic_store_explicit(&sum->status, status, memory_order_relaxed);
-}
-
-/* to [m,n] = aᵀ·x, a [N,m] within rows lda apart */
-static kn_status weights(const kn_rnn_job *job, char *to, const char *a, int64_t lda, int64_t m,
-                         const char *x, int64_t n) {
-    kn_gemm gemm = {.dtype = job->dtype,
-                    .trans_a = true,
-                    .m = m,
-                    .n = n,
-                    .k = job->n_rows,
-                    .a = a,
-                    .lda = lda,
-                    .b = x,
-                    .ldb = n,
-                    .c = to,
-                    .ldc = n};
-    int64_t ways = job->n_rows / SUM_ROWS;
-    long_sum sum = {
-        .gemm = &gemm, .bytes = job->bytes, .ways = ways < WAYS_MOST ? ways : WAYS_MOST};
-    if (m == 0 || n == 0) return KN_OK;
-    if (ways < 2) return multiply(job, gemm);
-    void *partial = NULL;
-    KN_TRY(kn__work(&partial, job->call, (size_t)(sum.ways * m * n) * job->bytes));
-    sum.partial = partial;
-    KN_TRY(kn__slots_create(&sum.slots, job->call, sum.ways, kn__gemm_bytes(&gemm)));
-    kn__library_for(sum.slots.n, sum.ways, sum_part, &sum);
-    job->loops->sum_parts(to, sum.partial, sum.ways, m * n, m * n, false);
-    kn__work_end(job->call, 1);
-    int status = atomic_load_explicit(&sum.status, memory_order_relaxed);
-    return status ? kn__gemm_fail(status) : KN_OK;
+/* to [m,n] (+)= aᵀ·x, a [rows,m] within rows lda apart; the first block writes it */
+static kn_status weights(const back *b, char *to, const char *a, int64_t lda, int64_t m,
+                         const char *x, int64_t n, int64_t rows) {
+    return multiply(&b->job, (kn_gemm){.trans_a = true,
+                                       .m = m,
+                                       .n = n,
+                                       .k = rows,
+                                       .accumulate = b->begin > 0,
+                                       .a = a,
+                                       .lda = lda,
+                                       .b = x,
+                                       .ldb = n,
+                                       .c = to,
+                                       .ldc = n});
 }
 
 static void layer_biases(const back *b, int64_t d) {
@@ -292,27 +289,47 @@ static void layer_biases(const back *b, int64_t d) {
                               b->sums_size, h, false);
 }
 
-static kn_status layer_dw(const back *b, const char *x) {
+static kn_status block_dw(const back *b) {
     const kn_rnn_job *job = &b->job;
-    int64_t rows = job->gate_rows, h = job->hidden,
+    int64_t gates = job->gate_rows, h = job->hidden,
             columns = kn__rnn_columns(job->attr, job->layer);
     bool is_gru = job->attr->mode == KN_RNN_GRU;
     for (int64_t d = 0; d < job->directions; d++) {
-        const char *dgates = kn__rnn_el(job, b->dgates, d * job->n_rows * b->stride);
-        const char *dcandidate = kn__rnn_el(job, b->dcandidate, d * job->n_rows * h);
-        const char *before = kn__rnn_el(job, b->before, d * job->n_rows * h);
+        const char *dgates = kn__rnn_el(job, b->dgates, d * b->most * b->stride);
+        const char *dcandidate = kn__rnn_el(job, b->dcandidate, d * b->most * h);
+        const char *before = kn__rnn_el(job, b->before, d * b->most * h);
+        block rows = block_of(b, d);
+        const char *x = kn__rnn_el(job, b->x, rows.first * columns);
         char *dr =
             kn__rnn_el(job, b->dw, kn__rnn_part_at(job->attr, job->layer, d, KN_RNN_HIDDEN_WEIGHT));
         char *dw =
             kn__rnn_el(job, b->dw, kn__rnn_part_at(job->attr, job->layer, d, KN_RNN_INPUT_WEIGHT));
-        KN_TRY(weights(job, dw, dgates, b->stride, rows, x, columns));
-        KN_TRY(weights(job, dr, dgates, b->stride, is_gru ? 2 * h : rows, before, h));
+        KN_TRY(weights(b, dw, dgates, b->stride, gates, x, columns, rows.n));
+        KN_TRY(weights(b, dr, dgates, b->stride, is_gru ? 2 * h : gates, before, h, rows.n));
         if (is_gru) {
             char *last = kn__rnn_el(job, dr, 2 * h * h);
-            KN_TRY(weights(job, last, dcandidate, h, h, before, h));
+            KN_TRY(weights(b, last, dcandidate, h, h, before, h, rows.n));
         }
-        layer_biases(b, d);
     }
+    return KN_OK;
+}
+
+/* All blocks of a layer; dx may lie where its dy does. */
+static kn_status blocks_run(back *b, char *dx) {
+    kn_rnn_job *job = &b->job;
+    int64_t inputs = kn__rnn_inputs(job->attr, job->layer), steps = block_steps(job);
+    bool wants_dw = b->dw && (job->layer > 0 || job->x);
+    if (wants_dw) b->x = kn__rnn_input(job, job->layer);
+    if (dx && job->directions > 1) memset(dx, 0, (size_t)(job->n_rows * inputs) * job->bytes);
+    b->begin = 0;
+    do {
+        b->end = b->begin + steps < job->steps ? b->begin + steps : job->steps;
+        kn__parallel_for(job->call->threads, job->directions * job->n_chunks, chunk_run, b);
+        if (wants_dw) KN_TRY(block_dw(b));
+        if (dx) KN_TRY(block_dx(b, dx));
+        b->begin = b->end;
+    } while (b->end < job->steps);
+    for (int64_t d = 0; wants_dw && d < job->directions; d++) layer_biases(b, d);
     return KN_OK;
 }
 
@@ -326,18 +343,16 @@ static kn_status layer_run(back *b, int64_t layer) {
                               kn__rnn_part(job, job->w, layer, d, KN_RNN_HIDDEN_WEIGHT), 1,
                               job->hidden, job->hidden, job->gate_rows, job->loops->tile_columns,
                               true);
-    kn__parallel_for(job->call->threads, job->directions * job->n_chunks, chunk_run, b);
-    if (b->dw && (layer > 0 || job->x)) KN_TRY(layer_dw(b, kn__rnn_input(job, layer)));
     if (layer > 0) {
-        char *to = b->g == b->dy[0] ? b->dy[1] : b->dy[0];
-        KN_TRY(layer_dx(b, to));
+        char *to = job->directions > 1 && b->g == b->dy[0] ? b->dy[1] : b->dy[0];
+        KN_TRY(blocks_run(b, to));
         if (job->attr->dropout > 0) kn__rnn_drop(job, layer, to, to);
         b->g = to;
         return KN_OK;
     }
-    if (!dx) return KN_OK;
-    KN_TRY(layer_dx(b, job->order ? b->dx : dx->data));
-    if (job->order) kn__rnn_unpack(job, dx->data, b->dx, job->attr->input);
+    char *to = dx ? (job->order ? b->dx : dx->data) : NULL;
+    KN_TRY(blocks_run(b, to));
+    if (dx && job->order) kn__rnn_unpack(job, dx->data, b->dx, job->attr->input);
     return KN_OK;
 }
 
