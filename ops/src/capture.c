@@ -192,6 +192,7 @@ static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *cons
     KN_TRY(kn_check());
     plan->pool = kn_frame_pool();
     plan->stream = kn_frame_stream();
+    kn__plan_scopes_begin(plan);
     return KN_OK;
 }
 

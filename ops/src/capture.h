@@ -50,11 +50,27 @@ typedef struct kn__chain_note {
     kn__fused f; /* without the steps that it doesn't have */
 } kn__chain_note;
 
+/* A scope of the timer that was open around calls. */
+enum { KN__SCOPES = 64 }; /* inside each other; deeper ones are left out */
+typedef struct kn__scope_note {
+    const char *label;
+    uint64_t start; /* tells its opening from others */
+    int32_t parent; /* -1: it is the outermost */
+    int depth;      /* 1: the outermost */
+} kn__scope_note;
+/* What a replay has open. */
+typedef struct kn__scopes {
+    kn_scope scope[KN__SCOPES];
+    int32_t note[KN__SCOPES];
+    int n;
+} kn__scopes;
+
 typedef struct kn__prepared {
     kn_kernel_fn kernel;
     kn_op_call call;
     const kn__chain_note *chain; /* the pass that it is, or whose tiles the call reads, or NULL */
     uint32_t piece, n_pieces;    /* of work space */
+    int32_t scope;               /* the innermost one around it; -1: none */
 } kn__prepared;
 
 /* Work space of a call; kernels get it in the order in which they ask for it, each piece that they
@@ -129,7 +145,11 @@ typedef struct kn__plan {
     uint32_t n_pieces, pieces_cap, first_piece; /* first_piece: of the call that is recorded */
     kn__hash by_storage, by_view;
     const kn__chain_note *chain; /* that the call which is recorded reads */
-    struct kn__chunk *chunks;    /* what calls point to */
+    kn__scope_note *scopes;
+    uint32_t n_scopes, scopes_cap;
+    int base_depth;           /* of scopes, when it began */
+    bool has_scopes;          /* the timer was on then */
+    struct kn__chunk *chunks; /* what calls point to */
     size_t chunk_left;
     kn_capture_effect *effects;
     int n_effects;
@@ -151,6 +171,8 @@ int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op)
 bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at);
 /* Memory of the plan; NULL: there is none. */
 void *kn__plan_take(kn__plan *plan, size_t n_bytes);
+/* Room for one more item; false: no memory. */
+bool kn__plan_room(void **items, uint32_t *cap, uint32_t n, size_t item_bytes);
 /* On a GPU: a place in the region for each input. */
 kn_status kn__plan_inputs_place(kn__plan *plan);
 /* Whether tensors still read buffer i, which was made inside. */
@@ -163,6 +185,13 @@ kn__chain_note *kn__chain_note_make(kn__plan *plan, const kn__fuse_plan *p, cons
 kn_kernel_fn kn__chain_kernel(bool closes);
 kn_scope kn__chain_note_begin(const kn__chain_note *note);
 void kn__chain_note_end(kn_scope *scope, const kn__chain_note *note);
+
+/* --- capture_scope.c --- */
+void kn__plan_scopes_begin(kn__plan *plan);
+/* The note of the innermost scope around the call that is recorded; -1: none. */
+int32_t kn__plan_scope(kn__plan *plan);
+/* Closes and opens scopes until those of the note are open. */
+void kn__scopes_move(kn__scopes *open, const kn__plan *plan, int32_t to);
 
 /* --- capture_place.c --- */
 /* Places buffers in a region, and sets the views' data. */

@@ -46,12 +46,18 @@ static kn_status run_timed(kn__plan *plan, kn__prepared *p) {
     return status;
 }
 
-/* One row an op. */
+/* One row an op, in the scopes that it was recorded in, or else in one of their own. */
 static kn_status calls_run_timed(kn__plan *plan) {
-    KN_SCOPE("replay");
+    kn__scopes open;
+    open.n = 0;
+    kn_scope own = plan->has_scopes ? (kn_scope){0} : kn_scope_begin_static("replay");
     kn_status status = KN_OK;
-    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++)
+    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++) {
+        kn__scopes_move(&open, plan, plan->calls[i].scope);
         status = run_timed(plan, &plan->calls[i]);
+    }
+    kn__scopes_move(&open, plan, -1);
+    kn_scope_end(&own);
     return status;
 }
 
@@ -120,10 +126,7 @@ kn_status kn__plan_graph_launch(kn__plan *plan, kn_tensor *const in[]) {
     if (plan->launched_on != stream) KN_TRY(kn_event_wait(plan->launched, stream));
     for (int i = 0; i < plan->n_inputs; i++) KN_TRY(input_copy(plan, i, self, in[i], stream));
     KN_TRY(outside_await(plan, self, stream));
-    if (plan->graph) {
-        KN_SCOPE("replay");
-        KN_TRY(kn__cuda_module()->graph_launch(plan->graph, plan->device, stream));
-    }
+    if (plan->graph) KN_TRY(kn__cuda_module()->graph_launch(plan->graph, plan->device, stream));
     plan->launched_on = stream;
     KN_TRY(kn_event_record(plan->launched, stream));
     return outside_use(plan, self, stream);

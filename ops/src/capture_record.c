@@ -30,7 +30,7 @@ void *kn__plan_take(kn__plan *plan, size_t n_bytes) {
     return (char *)plan->chunks + LINE + plan->chunk_left;
 }
 
-static bool grow(void **items, uint32_t *cap, uint32_t n, size_t item_bytes) {
+bool kn__plan_room(void **items, uint32_t *cap, uint32_t n, size_t item_bytes) {
     if (n < *cap) return true;
     uint32_t more = *cap ? 2 * *cap : 64;
     void *all = realloc(*items, more * item_bytes);
@@ -55,7 +55,7 @@ static slot *slot_put(kn__hash *table, uint64_t key) {
 static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s, void *data) {
     slot *at = slot_put(&plan->by_storage, kn__spread((uint64_t)(uintptr_t)s));
     void **list = (void **)&plan->buffers;
-    if (!at || !grow(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
+    if (!at || !kn__plan_room(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
         plan->status = KN_ERR_OOM;
         return NULL;
     }
@@ -69,7 +69,7 @@ static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s, void *data) {
 /* A buffer of the plan alone, used by the next call. -1: no memory. */
 static int64_t buffer_own(kn__plan *plan, size_t size_bytes) {
     void **list = (void **)&plan->buffers;
-    if (!grow(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
+    if (!kn__plan_room(list, &plan->buffers_cap, plan->n_buffers, sizeof *plan->buffers)) {
         plan->status = KN_ERR_OOM;
         return -1;
     }
@@ -147,7 +147,7 @@ static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const
 
 bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at) {
     void **list = (void **)&plan->views;
-    if (!grow(list, &plan->views_cap, plan->n_views, sizeof *plan->views)) return false;
+    if (!kn__plan_room(list, &plan->views_cap, plan->n_views, sizeof *plan->views)) return false;
     kn__frozen v = place_of(plan, i, s, *at);
     v.at = at;
     plan->views[plan->n_views++] = v;
@@ -191,7 +191,7 @@ static kn_tensor *freeze(kn__plan *plan, const kn_tensor *t) {
 
 static kn_tensor *view_add(kn__plan *plan, slot *at, kn__frozen v, const kn_tensor *t) {
     void **list = (void **)&plan->views;
-    bool fits = at && grow(list, &plan->views_cap, plan->n_views, sizeof *plan->views);
+    bool fits = at && kn__plan_room(list, &plan->views_cap, plan->n_views, sizeof *plan->views);
     v.t = fits ? freeze(plan, t) : NULL;
     if (!v.t) return NULL;
     at->index = plan->n_views;
@@ -232,7 +232,7 @@ static void work_taken(kn__plan *plan, void *data, size_t size_bytes) {
     while (i < plan->n_pieces && plan->pieces[i].in_use) i++;
     if (i == plan->n_pieces) {
         void **list = (void **)&plan->pieces;
-        bool fits = grow(list, &plan->pieces_cap, i, sizeof *plan->pieces);
+        bool fits = kn__plan_room(list, &plan->pieces_cap, i, sizeof *plan->pieces);
         int64_t buffer = fits ? buffer_own(plan, 0) : -1;
         if (buffer < 0) {
             plan->status = KN_ERR_OOM;
@@ -296,7 +296,7 @@ static bool copy_tensors(kn__plan *plan, kn_op_call *own) {
 
 static bool room_for_call(kn__plan *plan) {
     uint32_t cap = (uint32_t)plan->calls_cap;
-    if (!grow((void **)&plan->calls, &cap, (uint32_t)plan->n_calls, sizeof *plan->calls))
+    if (!kn__plan_room((void **)&plan->calls, &cap, (uint32_t)plan->n_calls, sizeof *plan->calls))
         return false;
     plan->calls_cap = (int32_t)cap;
     return true;
@@ -307,6 +307,7 @@ static bool note(kn__plan *plan, const kn_op_call *call, kn_kernel_fn kernel) {
     kn__prepared *p = &plan->calls[plan->n_calls];
     *p = (kn__prepared){kernel, *call, .piece = plan->first_piece, .chain = plan->chain};
     if (plan->chain) p->kernel = kn__chain_kernel(true);
+    p->scope = kn__plan_scope(plan);
     p->n_pieces = plan->n_pieces - plan->first_piece;
     p->call.n_work = 0;
     p->call.edge = NULL;
@@ -344,7 +345,8 @@ static bool note_pass(kn__plan *plan, const kn__fuse_plan *p, kn__chain_note *ch
     if (!room_for_call(plan)) return false;
     const kn__expr *root = p->expr[p->n - 1];
     kn_op_call call = {.op = root->op, .attr = chain, .device = plan->device};
-    plan->calls[plan->n_calls++] = (kn__prepared){kn__chain_kernel(false), call, .chain = chain};
+    plan->calls[plan->n_calls++] = (kn__prepared){kn__chain_kernel(false), call, .chain = chain,
+                                                  .scope = kn__plan_scope(plan)};
     return true;
 }
 
@@ -394,6 +396,7 @@ void kn__plan_free(kn__plan *plan) {
     free(plan->views);
     free(plan->pieces);
     free(plan->effects);
+    free(plan->scopes);
     free(plan->outside);
     free(plan->out);
     free(plan);

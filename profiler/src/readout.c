@@ -144,6 +144,16 @@ static kn_status base_set(void *ctx, kn__report **report) {
 
 kn_status kn_prof_reset(void) { return kn__prof_with_report("kn_prof_reset", base_set, NULL); }
 
+int kn_prof_open_scopes(kn_prof_open *out, int n_max) {
+    const kn__node *node = kn__tree_mine ? kn__tree_mine->current : NULL;
+    int n = node ? node->depth : 0;
+    for (; node && node->parent; node = node->parent) {
+        int i = (int)node->depth - 1;
+        if (i < n_max) out[i] = (kn_prof_open){node->label, node->start};
+    }
+    return n;
+}
+
 char *kn_prof_open_path(char *out, size_t out_bytes, uint64_t *open_ns) {
     enum { DEPTH_MAX = 256 };
     const kn__node *open[DEPTH_MAX], *node = kn__tree_mine ? kn__tree_mine->current : NULL;

@@ -1,0 +1,109 @@
+/* The timer's rows of captured steps are those of plain ones: the same paths, as many calls. */
+#include <knet/capture.h>
+#include <knet/op.h>
+#include <knet/prof.h>
+#include <knet/prof_read.h>
+
+#include "autograd_test.h"
+
+enum { STEPS = 5, ROWS_MAX = 2000 };
+
+typedef struct row {
+    char path[256];
+    uint64_t n_calls;
+} row;
+typedef struct rows {
+    const char *root;
+    row row[ROWS_MAX];
+    int n;
+} rows;
+
+/* Work space and the libraries' calls aside: a replay allocates none, and the same rows below. */
+static bool note_row(void *ctx, const kn_prof_row *r) {
+    rows *to = ctx;
+    size_t n = strlen(to->root);
+    if (strncmp(r->path, to->root, n) != 0 || r->path[n] != '/') return true;
+    if (strstr(r->path, "work space") || strstr(r->path, "record")) return true;
+    if (to->n == ROWS_MAX) return false;
+    snprintf(to->row[to->n].path, sizeof to->row[to->n].path, "%s", r->path + n);
+    to->row[to->n++].n_calls = r->n_calls;
+    return true;
+}
+
+static kn_status layered(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)ctx;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_tensor_alias(in[0])), *y = x, *dx = NULL;
+    {
+        KN_SCOPE("net");
+        for (int i = 0; i < 3; i++) {
+            KN_SCOPE("layer");
+            y = kn_tanh(kn_matmul(y, y, NULL));
+            {
+                KN_SCOPE("inside");
+                y = kn_softmax(kn_affine(y, 2, 0), 1);
+            }
+        }
+        y = kn_sum(kn_mul(y, y), KN_ALL, false);
+    }
+    KN_SCOPE("backward");
+    KN_TRY(kn_gradients(&dx, y, &x, 1, NULL));
+    out[0] = kn_keep(y);
+    out[1] = kn_keep(dx);
+    return kn_check();
+}
+
+static void steps_run(const char *root, bool captured, int fuse) {
+    kn_capture *capture = NULL;
+    KN_FRAME(.fuse = fuse);
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *x = kn_affine(kn_ones(KN_SHAPE(40, 40)), 0.01, 0), *y[2];
+    assert_non_null(kn_data(x));
+    for (int i = 0; i < STEPS; i++) {
+        KN_FRAME();
+        kn_scope scope = kn_scope_begin(root);
+        if (captured)
+            assert_ok(kn_capture_run(y, 2, capture, &x, 1, layered, NULL));
+        else
+            assert_ok(layered(y, &x, NULL));
+        assert_non_null(kn_data(y[0]));
+        assert_non_null(kn_data(y[1]));
+        kn_scope_end(&scope);
+    }
+    kn_capture_destroy(capture);
+}
+
+static void same_rows(const char *plain_root, const char *captured_root, int fuse) {
+    static rows plain, captured;
+    plain = (rows){.root = plain_root};
+    captured = (rows){.root = captured_root};
+    steps_run(plain_root, false, fuse);
+    steps_run(captured_root, true, fuse);
+    assert_ok(kn_prof_visit(note_row, &plain));
+    assert_ok(kn_prof_visit(note_row, &captured));
+    assert_true(plain.n > 15);
+    for (int i = 0; i < plain.n; i++) {
+        int k = 0;
+        while (k < captured.n && strcmp(captured.row[k].path, plain.row[i].path) != 0) k++;
+        if (k == captured.n) fail_msg("no captured row %s", plain.row[i].path);
+        if (captured.row[k].n_calls != plain.row[i].n_calls)
+            fail_msg("%s: %d calls, captured %d", plain.row[i].path, (int)plain.row[i].n_calls,
+                     (int)captured.row[k].n_calls);
+    }
+    assert_int_equal(captured.n, plain.n);
+}
+
+static void replays_have_the_rows_of_the_step(void **state) {
+    (void)state;
+    same_rows("plain", "captured", KN_OFF);
+}
+
+static void replays_of_fused_passes_too(void **state) {
+    (void)state;
+    same_rows("plain fused", "captured fused", 1);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(replays_have_the_rows_of_the_step),
+                     OPS_TEST(replays_of_fused_passes_too));
+}
