@@ -30,8 +30,8 @@
  * with their name; so do copies between devices.
  *
  * The timer has a row for each op of a replay, in the scopes that were open around it when it was
- * recorded, so that a replay has the rows of the step; under "replay" if the timer was off then.
- * GPU time lies there too, the launch itself is the row cudaGraphLaunch.
+ * recorded, so that a replay has the rows of the step, but for scopes without any; under "replay"
+ * if the timer was off then. GPU time lies there too, the launch itself is the row cudaGraphLaunch.
  *
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
  * Streams: a replay runs on the stream of the frame, after the writers of what it reads.
