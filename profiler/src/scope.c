@@ -59,9 +59,9 @@ static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
     KN__STORE(node->ticks, node->ticks + spent);
     KN__STORE(node->n_calls, node->n_calls + 1);
     if (times) {
-        kn__times_count(times, x);
-    } else if (node->n_calls == KN__TIMES_AFTER) {
-        kn__times_make(tree, node);
+        kn__times_count(times, spent);
+    } else if (node->n_calls == KN__TIMES_AFTER + 1) {
+        kn__times_make(tree, node, spent);
     }
     x = x * x + atomic_load_explicit(&node->squares, memory_order_relaxed);
     atomic_store_explicit(&node->squares, x, memory_order_relaxed);

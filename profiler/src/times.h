@@ -7,37 +7,39 @@
 #ifndef KN_PROFILER_TIMES_H
 #define KN_PROFILER_TIMES_H
 
-#include <string.h>
-
 #include "report.h"
 #include "tree.h"
 
-enum { KN__TIMES_AFTER = 16, KN__TIMES_BINS = 126 };
+enum { KN__TIMES_AFTER = 16, KN__TIMES_BINS = 124 };
 
 /* 512 bytes: 15 octaves from half the shortest time so far; times beyond are in the outer bins. */
 typedef struct kn__node_times {
     uint64_t first; /* number of the first bin, from the time of one tick */
+    uint64_t last;  /* the youngest call's ticks, in no bin yet */
     uint32_t n[KN__TIMES_BINS];
 } kn__node_times;
 
-/* The eighth of its octave that a time is in, by the first seven bits of its mantissa. */
+/* The eighth of its octave that a time is in, by the seven bits after its highest. */
 extern const uint8_t kn__times_eighth[128];
 
-static inline uint64_t kn__times_bin(double ticks) {
-    uint64_t bits;
-    memcpy(&bits, &ticks, sizeof bits);
-    return (bits >> 52) * 8 + kn__times_eighth[bits >> 45 & 127];
+static inline uint64_t kn__times_bin(uint64_t ticks) {
+    unsigned zeros = (unsigned)__builtin_clzll(ticks | 1);
+    return (63 - zeros) * 8 + kn__times_eighth[(ticks | 1) << zeros >> 56 & 127];
 }
 
-/* Counts one call; the node's thread alone. */
-static inline void kn__times_count(kn__node_times *times, double ticks) {
-    uint64_t bin = kn__times_bin(ticks), at = bin > times->first ? bin - times->first : 0;
+/* Counts one call; the node's thread alone. What goes into a bin is the call before: which one that
+ * is does not depend on the clock just read, so that the processor is done with it while it reads
+ * the clock. */
+static inline void kn__times_count(kn__node_times *times, uint64_t ticks) {
+    uint64_t bin = kn__times_bin(times->last), at = bin > times->first ? bin - times->first : 0;
     uint32_t *n = &times->n[at < KN__TIMES_BINS ? at : KN__TIMES_BINS - 1];
     __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&times->last, ticks, __ATOMIC_RELAXED);
 }
 
-/* Bins for the calls from now on; none if there is no memory. The node's thread alone. */
-void kn__times_make(kn__tree *tree, kn__node *node);
+/* Bins for the calls from this one on, which took `ticks`; none if there is no memory. The node's
+ * thread alone. */
+void kn__times_make(kn__tree *tree, kn__node *node, uint64_t ticks);
 
 /* Adds the counts to the row. Errors: OOM. */
 KN_MUST_CHECK kn_status kn__times_read(kn__report *report, kn__row *row, const kn__node *node,

@@ -23,7 +23,8 @@ static double some_ticks(double least, int shape) {
     return least * (x < 0.9 ? 1 + 0.1 * y : 1000 * (1 + y));
 }
 
-static kn__node *node_of(double least) {
+/* With one call of `first` ticks. */
+static kn__node *node_of(double least, uint64_t first) {
     static int number;
     char label[32];
     snprintf(label, sizeof label, "row %d", number++);
@@ -31,7 +32,7 @@ static kn__node *node_of(double least) {
     kn__node *node = kn__tree_child(tree, &tree->root, NULL, label);
     assert_non_null(node);
     node->ticks_min = (uint64_t)least;
-    kn__times_make(tree, node);
+    kn__times_make(tree, node, first);
     assert_non_null(node->times);
     return node;
 }
@@ -42,12 +43,16 @@ static void percentiles_are_within_five_percent(void **state) {
     for (int round = 0; round < 60; round++) {
         double least = floor(exp2(2 + 40 * test_random_uniform(0, 1))),
                tick_ns = 0.1 + test_random_uniform(0, 1);
-        kn__node *node = node_of(least);
+        kn__node *node = NULL;
         kn__report_init(&report);
         kn__row *row = add_row(&report, NULL, "row", N, 1, 0);
         for (int i = 0; i < N; i++) {
             all[i] = floor(some_ticks(least, round % 3));
-            kn__times_count(node->times, all[i]);
+            if (node) {
+                kn__times_count(node->times, (uint64_t)all[i]);
+            } else {
+                node = node_of(least, (uint64_t)all[i]);
+            }
         }
         qsort(all, N, sizeof *all, by_value);
         row->min_ns = (uint64_t)(all[0] * tick_ns);
@@ -71,8 +76,9 @@ static void bins_of_threads_add_up(void **state) {
     row->max_ns = 1000000;
     uint64_t n = 0, sum = 0;
     for (int thread = 0; thread < 5; thread++) {
-        kn__node *node = node_of(100 + 1000 * thread);
-        for (int i = 0; i < 100; i++, n++) kn__times_count(node->times, 100 + 50 * i);
+        kn__node *node = node_of(100 + 1000 * thread, 100);
+        for (int i = 1; i < 100; i++) kn__times_count(node->times, (uint64_t)(100 + 50 * i));
+        n += 100;
         assert_ok(kn__times_read(&report, row, node, 1.0));
     }
     for (int i = 0; i < row->times->n; i++) {
@@ -85,10 +91,10 @@ static void bins_of_threads_add_up(void **state) {
 
 static void times_beyond_the_bins_are_in_the_outer_ones(void **state) {
     (void)state;
-    kn__node *node = node_of(1000);
-    kn__times_count(node->times, 0);
+    kn__node *node = node_of(1000, 0);
     kn__times_count(node->times, 1);
-    kn__times_count(node->times, 1e18);
+    kn__times_count(node->times, (uint64_t)1e18);
+    kn__times_count(node->times, 1000);
     assert_int_equal(node->times->n[0], 2);
     assert_int_equal(node->times->n[KN__TIMES_BINS - 1], 1);
 }
