@@ -15,6 +15,7 @@
 #define T_TANH(x) kn_dev::tanh_(x)
 #define T_ABS(x) kn_dev::abs_(x)
 #define T_ERFC(x) kn_dev::erfc_(x)
+#define T_NORMAL_CDF(x) ((T)0.5 * T_ERFC((x) * (T)-0.70710678118654752))
 #define T_EXP2(x) kn_dev::exp2_(x)
 #define T_EXPM1(x) kn_dev::expm1_(x)
 #define T_EXPM1_BELOW(x) kn_dev::expm1_(x)

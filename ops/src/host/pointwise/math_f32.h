@@ -25,12 +25,11 @@ KN_MATH float kn_of_bits_f32(uint32_t bits) {
 
 #define KN_ROUND_F32 0x1.8p23f /* a sum with it rounds to an integer, in its low bits */
 
-/* y·2^k, `shifted` is k + KN_ROUND_F32: in two factors, so that infinity and subnormals come out.
- */
+/* y·2^k, `shifted` is k + KN_ROUND_F32: in two factors, 2^(k/2) rounded down and the rest, so that
+ * infinity and subnormals come out. */
 KN_MATH float kn_scale_f32(float y, float shifted) {
-    uint32_t k = kn_bits_f32(shifted) - 0x4B400000u; /* an integer, two's complement */
-    uint32_t half = (uint32_t)((int32_t)k >> 1);
-    return y * kn_of_bits_f32((half + 127) << 23) * kn_of_bits_f32((k - half + 127) << 23);
+    uint32_t k = kn_bits_f32(shifted) << 22, half = k & 0xFF800000u, one = 0x3F800000u;
+    return y * kn_of_bits_f32(half + one) * kn_of_bits_f32(2 * k - half + one);
 }
 
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
@@ -42,16 +41,27 @@ KN_MATH float kn_exp_tail_f32(float r) {
     return p * r + 0.49999993450252306f;
 }
 
-/* e^(x + low), |low| small beside x: x = k·ln 2 + r, |r| <= ln 2 / 2. */
-KN_MATH float kn_exp_sum_f32(float x, float low) {
-    float c = x < -105.0f ? -105.0f : x;
-    c = c > 89.0f ? 89.0f : c;
-    float shifted = c * 1.44269504088896341f + KN_ROUND_F32, k = shifted - KN_ROUND_F32;
-    float r = (c - k * 0.693359375f) - (k * -2.12194440054690583e-4f - low);
-    return kn_scale_f32(kn_exp_tail_f32(r) * (r * r) + r + 1.0f, shifted);
+/* e^r of |r| <= ln 2 / 2, x + low = k·ln 2 + r, |low| small beside x; *shifted is
+ * k + KN_ROUND_F32. */
+KN_MATH float kn_exp_rest_f32(float *shifted, float x, float low) {
+    *shifted = x * 1.44269504088896341f + KN_ROUND_F32;
+    float k = *shifted - KN_ROUND_F32;
+    float r = (x - k * 0.693359375f) - (k * -2.12194440054690583e-4f - low);
+    return kn_exp_tail_f32(r) * (r * r) + r + 1.0f;
 }
 
-KN_MATH float kn_exp_f32(float x) { return kn_exp_sum_f32(x, 0); }
+/* e^(x + low), x from -105 to 43: by 2^(k + 64) and 2^-64, so that subnormals come out. */
+KN_MATH float kn_exp_within_f32(float x, float low) {
+    float shifted, y = kn_exp_rest_f32(&shifted, x, low);
+    return y * kn_of_bits_f32((kn_bits_f32(shifted) << 23) + 0x5F800000u) * 0x1p-64f;
+}
+
+/* Choices at the end, not of x: compilers would carry them through all that follows. */
+KN_MATH float kn_exp_f32(float x) {
+    float shifted, rest = kn_exp_rest_f32(&shifted, x, 0), y = kn_scale_f32(rest, shifted);
+    y = x < -104.0f ? 0 : y;
+    return x > 89.0f ? INFINITY : y;
+}
 
 KN_MATH float kn_exp2_f32(float x) {
     float c = x < -152.0f ? -152.0f : x;
@@ -160,7 +170,8 @@ KN_MATH float kn_tanh_f32(float x) {
     p = p * z + 0.13333210013318883f;
     p = p * z + -0.3333333091508564f;
     float small = p * z * x + x;
-    float size = fabsf(x), large = 1.0f - 2.0f / (kn_exp_f32(2.0f * size) + 1.0f);
+    float size = fabsf(x), large = 1.0f - 2.0f / (kn_exp_within_f32(2.0f * size, 0) + 1.0f);
+    large = size > 20.0f ? 1.0f : large;
     return copysignf(size < 0.625f ? small : large, x);
 }
 
@@ -183,15 +194,15 @@ KN_MATH float kn_erf_f32(float x) {
     q = q * c + -0.6314834945f;
     q = q * c + -1.130388423f;
     q = q * c + 0.0003495821141f;
-    float large = size != size ? size : 1.0f - kn_exp_f32(q);
+    float large = size != size ? size : 1.0f - kn_exp_within_f32(q, 0);
     return size < 0.92f ? x + x * p : copysignf(large, x);
 }
 
 /* e^(-x²)·t·g(t), t = 1/(1 + |x|/2); x² is the exact square of 12 leading bits, and a rest. */
 KN_MATH float kn_erfc_f32(float x) {
-    float size = fabsf(x), c = size > 10.2f ? 10.2f : size;
+    float size = fabsf(x), c = size < 10.2f ? size : 10.2f;
     float high = kn_of_bits_f32(kn_bits_f32(c) & 0xFFFFF000u);
-    float e = kn_exp_sum_f32(-high * high, -((c - high) * (c + high)));
+    float e = kn_exp_within_f32(-high * high, -((c - high) * (c + high)));
     float t = 1.0f / (1.0f + 0.5f * c), g = 0.03306467136f;
     g = g * t + -0.1756351351f;
     g = g * t + 0.3431366861f;
@@ -204,7 +215,25 @@ KN_MATH float kn_erfc_f32(float x) {
     g = g * t + 0.2822964517f;
     g = g * t + 0.2820868025f;
     float y = e * (t * g);
-    return x < 0 ? 2.0f - y : y;
+    y = x < 0 ? 2.0f - y : y;
+    return x == x ? y : x;
+}
+
+/* The integral of the normal distribution, erfc(-x/√2)/2, by shorter sums: the error of e^(-x²/2)
+ * is larger than theirs, up to x²/2 ulp. Of NaN some number: x·y is NaN. */
+KN_MATH float kn_normal_cdf_f32(float x) {
+    float size = fabsf(x), c = size < 14.4f ? size : 14.4f, e = kn_exp_within_f32(-0.5f * c * c, 0);
+    float t = 1.0f / (1.0f + 0.26516504294495533f * c), g = 0.03065882582f;
+    g = g * t + -0.14314410745f;
+    g = g * t + 0.2151546851f;
+    g = g * t + -0.11354580735f;
+    g = g * t + 0.13608212045f;
+    g = g * t + 0.06107655f;
+    g = g * t + 0.1025756596f;
+    g = g * t + 0.10533598035f;
+    g = g * t + 0.1058060927f;
+    float y = e * (t * g);
+    return x < 0 ? y : 1.0f - y;
 }
 
 /* Whether an element is out of reach of the fast reduction below. */

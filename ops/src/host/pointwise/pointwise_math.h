@@ -59,6 +59,7 @@
 #define KN_OUR_FN(name) kn_##name##_f32
 #define KN_SIGM(x) kn__sigm_f32(x)
 #define T_ERFC(x) kn_erfc_f32(x)
+#define T_NORMAL_CDF(x) kn_normal_cdf_f32(x)
 /* In rows of domain ANGLE: the loop says whether any element is far. */
 #define T_SIN(x) kn_sin_f32(x, kn_far)
 #define T_COS(x) kn_cos_f32(x, kn_far)
@@ -75,6 +76,7 @@
 #define KN_OUR_FN(name) kn_##name##_f64
 #define KN_SIGM(x) kn__sigm_f64(x)
 #define T_ERFC(x) erfc(x)
+#define T_NORMAL_CDF(x) (0.5 * erfc((x) * -0.70710678118654752))
 #define T_SIN(x) sin(x)
 #define T_COS(x) cos(x)
 #define KN_ANY_FAR(x, n) false

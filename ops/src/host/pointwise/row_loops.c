@@ -87,6 +87,21 @@ static inline T scalar(double v) { return (T)v; }
 #define FAR_ANGLE(x, n, forward) KN_ANY_FAR(x, n)
 #define FAR_POWER(x, n, forward) kn_power_is_far(p, forward)
 #define FAR_HALF(x, n, forward) (forward && kn_any_below(x, n))
+/* Elements that are looked at, then computed: few enough to stay in the first cache. */
+enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
+#define STRETCH_ALL ALL_AT_ONCE
+#define STRETCH_POSITIVE ALL_AT_ONCE
+#define STRETCH_KINKS ALL_AT_ONCE
+#define STRETCH_UNIT ALL_AT_ONCE
+#define STRETCH_FRACTION ALL_AT_ONCE
+#define STRETCH_ABOVE_ONE ALL_AT_ONCE
+#define STRETCH_POWER ALL_AT_ONCE
+#define STRETCH_ANGLE STRETCH
+#define STRETCH_HALF STRETCH
+#define STRETCH_QUOTIENT STRETCH
+#define EACH_STRETCH(domain)                                                                       \
+    for (int64_t at = 0, all = n; n = all - at, n > 0; at += STRETCH_##domain)                     \
+        if (n = n < STRETCH_##domain ? n : STRETCH_##domain, true)
 #define IS_FAR_ALL(x, y) false
 #define IS_FAR_POSITIVE(x, y) false
 #define IS_FAR_KINKS(x, y) false
@@ -102,29 +117,34 @@ static inline T scalar(double v) { return (T)v; }
     }
 #define FORWARD1(name, R, domain, x, formula)                                                      \
     LOOP(name##_f) {                                                                               \
-        START R *out = to;                                                                         \
-        const TYPE(x) *X = in[0];                                                                  \
-        EACH_OF(FAR_##domain(X, n, true), {                                                        \
-            const TYPE(x) VAR(x) = X[i];                                                           \
-            out[i] = (R)(formula);                                                                 \
-        })                                                                                         \
+        START EACH_STRETCH(domain) {                                                               \
+            R *out = (R *)to + at;                                                                 \
+            const TYPE(x) *X = (const TYPE(x) *)in[0] + at;                                        \
+            EACH_OF(FAR_##domain(X, n, true), {                                                    \
+                const TYPE(x) VAR(x) = X[i];                                                       \
+                out[i] = (R)(formula);                                                             \
+            })                                                                                     \
+        }                                                                                          \
     }
 /* xi, yi: the element that belongs to result i. */
 #define FORWARD2_FORM(name, R, domain, x, y, formula, xi, yi)                                      \
     LOOP(name) {                                                                                   \
-        START R *out = to;                                                                         \
-        const TYPE(x) *X = in[0];                                                                  \
-        const TYPE(y) *Y = in[1];                                                                  \
-        const TYPE(x) x0 = *X;                                                                     \
-        const TYPE(y) y0 = *Y;                                                                     \
+        const TYPE(x) x0 = *(const TYPE(x) *)in[0];                                                \
+        const TYPE(y) y0 = *(const TYPE(y) *)in[1];                                                \
         (void)x0, (void)y0;                                                                        \
-        bool far = false;                                                                          \
-        EACH far |= IS_FAR_##domain(xi, yi);                                                       \
-        EACH_OF(far, {                                                                             \
-            const TYPE(x) VAR(x) = xi;                                                             \
-            const TYPE(y) VAR(y) = yi;                                                             \
-            out[i] = (R)(formula);                                                                 \
-        })                                                                                         \
+        START EACH_STRETCH(domain) {                                                               \
+            R *out = (R *)to + at;                                                                 \
+            const TYPE(x) *X = (const TYPE(x) *)in[0] + at;                                        \
+            const TYPE(y) *Y = (const TYPE(y) *)in[1] + at;                                        \
+            (void)X, (void)Y;                                                                      \
+            bool far = false;                                                                      \
+            EACH far |= IS_FAR_##domain(xi, yi);                                                   \
+            EACH_OF(far, {                                                                         \
+                const TYPE(x) VAR(x) = xi;                                                         \
+                const TYPE(y) VAR(y) = yi;                                                         \
+                out[i] = (R)(formula);                                                             \
+            })                                                                                     \
+        }                                                                                          \
     }
 #define FORWARD2(name, R, domain, x, y, formula)                                                   \
     FORWARD2_FORM(name##_f, R, domain, x, y, formula, X[i], Y[i])                                  \
