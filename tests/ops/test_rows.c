@@ -130,7 +130,7 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
     }
 }
 
-/* e^(-x²/2) loses as many digits as x²/2 has before the point. */
+/* As erfc: 6 ulp. And x² is rounded, which e^(-x²/2) shows x²/2 times. */
 static void gelu_is_right_to_the_last_places_but_for_its_tail(void **state) {
     (void)state;
     const void *in = x32;
@@ -143,7 +143,7 @@ static void gelu_is_right_to_the_last_places_but_for_its_tail(void **state) {
             wide x = (wide)x32[i], want = x * erfcl(-x * 0.70710678118654752440L) / 2;
             double square = x < 0 ? (double)(x * x) : 0,
                    off = ulps_of((double)y32[i], want, KN_F32);
-            if (off > 4.5 + 0.5 * square) fail_msg("gelu(%g) is %.2f ulp off", (double)x, off);
+            if (off > 6 + 0.5 * square) fail_msg("gelu(%g) is %.2f ulp off", (double)x, off);
         }
     }
 }
