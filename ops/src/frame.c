@@ -174,8 +174,8 @@ static kn_status options_check(const kn_frame_options *o, const kn__frame *outer
                        "kn_frame_begin: autocast is %d; it must be KN_F16, KN_BF16, KN_OFF or 0",
                        o->autocast);
     }
-    if (o->layout != 0 && o->layout != 1 && o->layout != KN_OFF) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: layout is %d; it must be 0, 1 or KN_OFF",
+    if (o->layout != KN_OFF && (o->layout < 0 || o->layout > 2)) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: layout is %d; it must be 0, 1, 2 or KN_OFF",
                        o->layout);
     }
     if (o->threads < 0) {
@@ -248,7 +248,7 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
     if (o->record == KN_OFF) frame.recording = false;
     if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden() && !self->capture;
     if (o->autocast) frame.autocast = o->autocast == KN_OFF ? 0 : (uint8_t)o->autocast;
-    if (o->layout) frame.layout = o->layout == 1;
+    if (o->layout) frame.layout = o->layout == KN_OFF ? 0 : (uint8_t)o->layout;
     frame.opens_tape = tape && tape != outer->tape;
     frame.first = self->n_owned;
     frame.serial = ++self->serial ? self->serial : ++self->serial;

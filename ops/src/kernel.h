@@ -189,10 +189,11 @@ kn_status kn__host_row_back2(kn_op_call *call);
     kn_status kn__host_##kernel(kn_op_call *call);
 #include <knet/ops.def>
 
-/* conv, conv_act, maxpool and avgpool of images in blocks of channels: conv_layout.h. from_blocks:
- * x is in them; y and the residual always are. *taken false: the library has nothing fast. */
-kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks);
+/* Of images in blocks of channels: conv_layout.h. from_blocks: x is in them; y and the residual
+ * always are. inside: relu may be the library's. *taken false: it has nothing fast. */
+kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool inside);
 kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block);
+kn_status kn__host_batchnorm_blocks(kn_op_call *call, int64_t block);
 
 /* Memory for the time of one call, in the order of its stream; kn_op_run frees it. At most
  * KN__WORKS pieces a call. */

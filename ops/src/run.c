@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "fuse.h"
 #include "host/conv/conv_layout.h"
+#include "host/conv/conv_weights.h"
 #include "work.h"
 
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device) {
@@ -82,6 +83,7 @@ kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
         s->stream = stream;
     }
     s->version++;
+    if (__builtin_expect(s->owner && s->pool, 0)) kn__conv_weights_drop(s);
     return KN_OK;
 }
 
@@ -446,7 +448,7 @@ static __attribute__((noinline)) kn_tensor *put_off(kn__ops_thread *self, kn_op_
     return first;
 }
 
-/* A convolution or pool whose result stays in the library's layout. *taken: it is. */
+/* A call whose result stays in the library's layout. *taken: it is. */
 static __attribute__((noinline)) kn_tensor *keep_layout(bool *taken, kn__ops_thread *self,
                                                         kn_op_call *call, const kn_op_info *info) {
     memset(call->out, 0, sizeof call->out);
@@ -495,12 +497,12 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     bool record = wants_grad && self->frame->recording && !call->given;
     if (__builtin_expect(self->frame->fuse || self->frame->layout || self->pending, 0)) {
         if (kn__fuse_joins(self, call)) return join(call, info);
-        if (kn__fuse_takes(self, call)) return put_off(self, call, info, record);
         if (!record && kn__layout_takes(self, call)) {
             bool taken = false;
             kn_tensor *t = keep_layout(&taken, self, call, info);
             if (taken) return t;
         }
+        if (kn__fuse_takes(self, call)) return put_off(self, call, info, record);
         kn_status status = kn__fuse_before(self, call);
         if (status < 0) {
             kn_error_op(info->name);

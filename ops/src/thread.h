@@ -25,7 +25,7 @@ typedef struct kn__frame {
     bool opens_tape;  /* the tape ends with this frame */
     bool fuse;        /* pointwise results are put off: fuse.h */
     uint8_t autocast; /* KN_F16 or KN_BF16: autocast.c; 0: off */
-    bool layout;      /* convolutions' results stay in blocks of channels: conv_layout.h */
+    uint8_t layout;   /* convolutions' results stay in blocks of channels: conv_layout.h */
 } kn__frame;
 
 enum { KN__THREAD_EVENTS = 16 };

@@ -92,6 +92,34 @@ static void pools_of_blocks_give_what_plain_pools_give(void **state) {
     }
 }
 
+/* relu(batchnorm(x)·2 + x), NaN included, and what can't stay in blocks. */
+static void pointwise_ops_and_batchnorm_stay_in_blocks(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    KN_FRAME(.threads = 2);
+    net n = net_of(8, 12);
+    kn_tensor *mean = random_tensor(KN_F32, KN_SHAPE(32)), *var = kn_square(mean);
+    float bad = NAN;
+    memcpy(n.x->data, &bad, sizeof bad);
+    kn_tensor *y[2];
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.layout = i ? 1 : KN_OFF);
+        kn_tensor *x = kn_conv(n.x, n.first, n.b, &same_relu);
+        kn_tensor *z = kn_batchnorm(x, mean, var, n.b, mean, NULL);
+        assert_int_equal(in_blocks(z), i);
+        z = kn_relu(kn_add(kn_affine(z, 2, 0), kn_mul(x, kn_full(KN_SCALAR, 3))));
+        assert_int_equal(in_blocks(z), i);
+        assert_false(in_blocks(kn_add(z, kn_reshape(n.b, KN_SHAPE(32, 1, 1)))));
+        assert_false(in_blocks(kn_gt(z, x)));
+        y[i] = kn_keep(z);
+    }
+    for (int64_t i = 0; i < kn_tensor_numel(y[0]); i++) {
+        double want = ops_at(y[0], i), got = ops_at(y[1], i);
+        assert_int_equal(isnan(got), isnan(want));
+        if (want == want) assert_close(got, want, 2e-4, 2e-4);
+    }
+}
+
 /* Weights in Winograd's own layout, kept. */
 static void winograd_convolves_in_blocks(void **state) {
     (void)state;
@@ -172,6 +200,7 @@ static void an_unknown_layout_is_an_error(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_chain_gives_what_plain_layouts_give),
                      OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
+                     OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
                      OPS_TEST(winograd_convolves_in_blocks),
                      OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
                      OPS_TEST(threads_and_order_change_no_bit_in_blocks),

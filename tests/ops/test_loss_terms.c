@@ -77,6 +77,23 @@ static void an_ignored_label_may_be_outside_the_classes(void **state) {
     assert_values(kn_cross_entropy_with(x, labels, &o), 0.69314718);
 }
 
+static void accuracy_takes_the_first_of_equals_and_nan_as_largest(void **state) {
+    (void)state;
+    const float n = NAN;
+    const struct {
+        float x[4];
+        int64_t label;
+        double hit;
+    } rows[] = {{{1, 3, 3, 2}, 1, 1}, {{1, 3, 3, 2}, 2, 0}, {{1, 3, n, 2}, 1, 0},
+                {{n, 3, 4, 2}, 2, 0}, {{1, n, n, 2}, 1, 1}, {{1, n, n, 2}, 2, 0},
+                {{5, 5, 5, 5}, 0, 1}, {{5, 5, 5, 5}, 3, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        KN_FRAME();
+        kn_tensor *x = kn_tensor_from(rows[i].x, KN_F32, KN_SHAPE(1, 4));
+        assert_values(kn_accuracy(x, I64(KN_SHAPE(1), rows[i].label)), rows[i].hit);
+    }
+}
+
 static void measures_count_rows(void **state) {
     (void)state;
     KN_FRAME();
@@ -108,6 +125,7 @@ static void bad_input_gives_a_message(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(terms_and_reductions_equal_pytorch),
                      OPS_TEST(cross_entropy_with_options_equals_pytorch),
+                     OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
                      OPS_TEST(an_ignored_label_may_be_outside_the_classes),
                      OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
 }

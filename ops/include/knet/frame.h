@@ -63,12 +63,14 @@ typedef struct kn_frame_options {
                         * (host and CUDA); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1;
                         * KNET_FUSE=0 forbids it */
     int autocast;      /* KN_F16 or KN_BF16: mixed precision, as below; KN_OFF: not; 0: inherit */
-    int layout;        /* 1: while nothing is recorded, results of f32 convolutions and pools on the
-                        * host stay in blocks of channels, as oneDNN likes them, until another op
-                        * or kn_data reads them, and what oneDNN makes of weights is kept with them
-                        * until they change or end; KN_OFF: not; 0: inherit. Frozen layers' frames
-                        * have it. The rule of threads is that of .fuse: read a result on the
-                        * thread that made it, or hold it there */
+    int layout;        /* 1: while nothing is recorded, results of f32 convolutions on the host stay
+                        * in blocks of channels, as oneDNN likes them, through pools, pointwise ops
+                        * and batchnorm with given statistics, until another op or kn_data reads
+                        * them, and what oneDNN makes of weights is kept with them until they
+                        * change or end; 2: the same, and relu may run inside oneDNN's convolution,
+                        * which makes 0 of NaN; KN_OFF: not; 0: inherit. Layers in evaluation have
+                        * 1, frozen ones 2. The rule of threads is that of .fuse: read a result on
+                        * the thread that made it, or hold it there */
     uint64_t reserved[3]; /* zero */
 } kn_frame_options;
 

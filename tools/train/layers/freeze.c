@@ -112,7 +112,7 @@ void kn_layer_thaw(kn_layer *root) {
 
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act) {
     KN_TAPE_SCOPE(layer->name);
-    KN_FRAME(.layout = 1);
+    KN_FRAME(.layout = 2);
     return kn_keep(layer->kind->sum(layer, x, around, act));
 }
 

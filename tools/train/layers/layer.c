@@ -184,11 +184,11 @@ static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
 }
 
 static kn_tensor *forward(kn_layer *layer, kn_tensor *x) {
-    bool frozen = kn__layer_is_frozen(layer);
-    KN_FRAME(.layout = frozen);
+    bool in_blocks = !kn_frame_recording() && !kn_layer_is_training(layer);
+    KN_FRAME(.layout = !in_blocks ? KN_OFF : kn__layer_is_frozen(layer) ? 2 : 1);
     kn_tensor *y = run(layer, x);
     if (!y && !layer->first) y = forward_failed(layer);
-    if (frozen && !layer->parent && y && kn_tensor_compute(y) < 0)
+    if (in_blocks && !layer->parent && y && kn_tensor_compute(y) < 0)
         return kn_error_defer(kn_last_error()->status);
     return kn_keep(y);
 }

@@ -325,10 +325,10 @@ static bool plans_usable(const dnnl_work *k) {
 /* The plans, with as much of what follows the sums as the library does inside: all or nothing. */
 static kn_status plans_find(dnnl_work *k, unsigned flags) {
     kn_conv_finish *f = &k->finish;
-    unsigned inside = 0;
+    unsigned inside = f->act == KN_ACT_RELU ? flags & KN_PLAN_RELU : 0;
+    flags &= ~(unsigned)KN_PLAN_RELU;
     if (k->bias) flags |= KN_PLAN_BIAS;
-    if (flags & KN_PLAN_TO_BLOCKS)
-        inside = (f->residual ? KN_PLAN_ADD : 0) | (f->act == KN_ACT_RELU ? KN_PLAN_RELU : 0);
+    if (flags & KN_PLAN_TO_BLOCKS && f->residual) inside |= KN_PLAN_ADD;
     KN_TRY(plans_get(k, flags | inside));
     if (inside && !plans_usable(k)) {
         inside = 0;

@@ -5,6 +5,7 @@
 #include "fuse.h"
 #include "host/base/loops.h"
 #include "host/conv/conv_dnnl.h"
+#include "run.h"
 
 int64_t kn__layout_block(void) {
     const kn_loops *loops = kn__loops(KN_F32);
@@ -50,16 +51,35 @@ static bool convolves(const kn_op_call *call) {
     return call->op == KN_OP_conv || call->op == KN_OP_conv_act;
 }
 
-bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
-    if (!self->frame->layout || self->capture || call->device != self->host || call->given ||
-        call->want != 1)
-        return false;
-    if (!convolves(call) && call->op != KN_OP_maxpool && call->op != KN_OP_avgpool) return false;
-    int64_t block = kn__layout_block();
-    if (!block || call->in[0]->dtype != KN_F32) return false;
-    if (convolves(call)) return conv_fits(call, block);
+static bool pool_fits(const kn_op_call *call) {
     const kn_attr_pool *attr = call->attr;
     return in_blocks(call->in[0]) && attr->n_spatial == 2 && !attr->skip_nan;
+}
+
+/* Pointwise: every input in blocks, all of one shape, or a number. */
+static bool row_fits(const kn_op_call *call) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    const kn_tensor *full = NULL;
+    if (info->order || call->dtype != KN_F32 || info->out[0] != KN_OUT_T) return false;
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        if (t == KN_NONE) return false;
+        if (t->n == 1 && !in_blocks(t)) continue;
+        if (!in_blocks(t) || (full && !kn__same_shape(t, full))) return false;
+        full = t;
+    }
+    return full != NULL;
+}
+
+bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
+    if (!self->frame->layout || self->capture || call->device != self->host || call->given ||
+        call->want != 1 || !kn__layout_block())
+        return false;
+    if (kn_op_table[call->op].row) return row_fits(call);
+    if (!call->n_in || call->in[0]->dtype != KN_F32) return false;
+    if (convolves(call)) return conv_fits(call, kn__layout_block());
+    if (call->op == KN_OP_maxpool || call->op == KN_OP_avgpool) return pool_fits(call);
+    return call->op == KN_OP_batchnorm_eval && in_blocks(call->in[0]);
 }
 
 /* t, or what has its data in blocks under t's shape. */
@@ -76,16 +96,24 @@ static kn_status stand_in(kn_tensor **out, kn_tensor *own, kn_tensor *t) {
     return KN_OK;
 }
 
+static kn_status run_blocks(bool *taken, kn_op_call *call, bool from_blocks) {
+    *taken = true;
+    if (convolves(call))
+        return kn__host_conv_blocks(taken, call, from_blocks, kn__ops_self->frame->layout == 2);
+    if (call->op == KN_OP_batchnorm_eval)
+        return kn__host_batchnorm_blocks(call, kn__layout_block());
+    if (kn_op_table[call->op].row) return kn_op_table[call->op].host(call);
+    return kn__host_pool_blocks(call, kn__layout_block());
+}
+
 /* The call on inputs as they are, into y. */
 static kn_status run_into(bool *taken, kn_op_call *call, kn_tensor *y) {
-    kn_tensor own[4], *in[4];
+    kn_tensor own[5], *in[5];
     kn_op_call inner = *call;
     for (int i = 0; i < call->n_in; i++) KN_TRY(stand_in(&in[i], &own[i], call->in[i]));
     inner.in = in;
     inner.out[0] = y;
-    *taken = true;
-    kn_status status = convolves(call) ? kn__host_conv_blocks(taken, &inner, in[0] == &own[0])
-                                       : kn__host_pool_blocks(&inner, kn__layout_block());
+    kn_status status = run_blocks(taken, &inner, in[0] == &own[0]);
     kn__work_end(&inner, 0);
     return status;
 }

@@ -1,6 +1,7 @@
-/* Images in blocks of channels, oneDNN's layout: in frames with .layout, convolutions and max-pools
- * leave their results in it, so that a chain of them reorders its first input and its last result
- * alone. Such a result is pending (fuse.h); every other reader gets its plain form. */
+/* Images in blocks of channels, oneDNN's layout: in frames with .layout, convolutions leave
+ * their results in it, and pools, pointwise ops and batchnorm of given statistics keep it, so that
+ * a chain of them reorders its first input and its last result alone. Such a result is pending
+ * (fuse.h); every other reader gets its plain form. */
 #ifndef KN_CONV_LAYOUT_H
 #define KN_CONV_LAYOUT_H
 

@@ -105,3 +105,9 @@ kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn_side *s
     pthread_mutex_unlock(&lock);
     return status;
 }
+
+void kn__conv_weights_drop(kn_storage *s) {
+    pthread_mutex_lock(&lock);
+    keeper_end(s->owner);
+    pthread_mutex_unlock(&lock);
+}

@@ -289,22 +289,52 @@ kn_status kn__host_batchnorm(kn_op_call *call) {
 }
 
 /* Given statistics: the last of the three steps. */
+static kn_status given_terms(batch_work *w, kn_op_call *call) {
+    void *terms;
+    KN_TRY(kn__work(&terms, call, 4 * (size_t)w->channels * sizeof(double)));
+    w->terms = terms;
+    w->term = terms;
+    w->y = call->out[0]->data;
+    for (int64_t c = 0; c < w->channels; c++) {
+        double var = number_at(call->in[2]->data, w->bytes, c), rstd = 1 / sqrt(var + w->attr->eps);
+        term_set(w, c, 0, number_at(call->in[1]->data, w->bytes, c));
+        term_set(w, c, 1, rstd * number_or(call->in[3], w->bytes, c, 1));
+        term_set(w, c, 2, number_or(call->in[4], w->bytes, c, 0));
+    }
+    return KN_OK;
+}
+
 kn_status kn__host_batchnorm_eval(kn_op_call *call) {
     batch_work w = work_of(call, call->in[0]);
-    void *terms;
-    KN_TRY(kn__work(&terms, call, 4 * (size_t)w.channels * sizeof(double)));
-    w.terms = terms;
-    w.term = terms;
-    w.y = call->out[0]->data;
-    for (int64_t c = 0; c < w.channels; c++) {
-        double var = number_at(call->in[2]->data, w.bytes, c), rstd = 1 / sqrt(var + w.attr->eps);
-        term_set(&w, c, 0, number_at(call->in[1]->data, w.bytes, c));
-        term_set(&w, c, 1, rstd * number_or(call->in[3], w.bytes, c, 1));
-        term_set(&w, c, 2, number_or(call->in[4], w.bytes, c, 0));
-    }
+    KN_TRY(given_terms(&w, call));
     bool columns = w.inner == 1;
     kn__parallel_for(call->threads, columns ? w.n_chunks : w.n_chunks * w.channels,
                      columns ? column_result : one_result, &w);
+    return KN_OK;
+}
+
+typedef struct blocks_work {
+    batch_work w; /* its inner is 1: terms lie side by side */
+    int64_t block, inner;
+} blocks_work;
+
+/* A block of one image's channels: columns of `inner` rows. */
+static void block_result(void *ctx, int64_t i) {
+    const blocks_work *k = ctx;
+    const batch_work *w = &k->w;
+    size_t at = (size_t)(i * k->block * k->inner) * w->bytes;
+    size_t each = (size_t)w->channels * w->bytes;
+    const char *t = w->terms + (size_t)(i * k->block % w->channels) * w->bytes;
+    w->loops->norm_column_scale((char *)w->y + at, (const char *)w->x + at, t, t + each,
+                                t + 2 * each, k->inner, k->block);
+}
+
+kn_status kn__host_batchnorm_blocks(kn_op_call *call, int64_t block) {
+    blocks_work k = {.w = work_of(call, call->in[0]), .block = block};
+    k.inner = k.w.inner;
+    k.w.inner = 1;
+    KN_TRY(given_terms(&k.w, call));
+    kn__parallel_for(call->threads, k.w.outer * k.w.channels / block, block_result, &k);
     return KN_OK;
 }
 

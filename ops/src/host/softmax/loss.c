@@ -118,23 +118,14 @@ kn_status kn__host_nll_back(kn_op_call *call) {
     return KN_OK;
 }
 
-/* The first of the largest; a NaN counts as largest, so that it is not overlooked. */
-static int64_t row_argmax(const kn_tensor *x, int64_t at, int64_t n) {
-    int64_t best = 0;
-    double most = element(x, at);
-    for (int64_t i = 1; i < n && most == most; i++) {
-        double value = element(x, at + i);
-        if (value > most || value != value) most = value, best = i;
-    }
-    return best;
-}
-
 static void accuracy_row(loss_work *work, int64_t r, double *sum) {
     int64_t label = label_at(work->labels, r);
     if (!in_range(label, work->n))
         *sum = (double)NAN;
     else
-        *sum += row_argmax(work->x, r * work->n, work->n) == label;
+        *sum += work->loops->is_first_most(
+            (const char *)work->x->data + (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype),
+            work->n, label);
 }
 
 kn_status kn__host_accuracy(kn_op_call *call) {

@@ -171,3 +171,17 @@ double KN_LOOP(cross_entropy_row)(void *d, const void *x, int64_t n, int64_t lab
     if (smoothing > 0) score += smoothing * (mean_above(in, n, most) - score);
     return (double)LOG(sum) - score;
 }
+
+/* Whether x[at] is the first of the largest; NaN counts as larger than numbers, so that it is not
+ * overlooked. No branch inside, so that both loops go by vectors. */
+bool KN_LOOP(is_first_most)(const void *x, int64_t n, int64_t at) {
+    const real *in = x, most = in[at];
+    real_bits misses = 0;
+    if (most != most) {
+        for (int64_t i = 0; i < at; i++) misses |= in[i] != in[i];
+        return !misses;
+    }
+    for (int64_t i = 0; i < at; i++) misses |= !(in[i] < most);
+    for (int64_t i = at + 1; i < n; i++) misses |= !(in[i] <= most);
+    return !misses;
+}
