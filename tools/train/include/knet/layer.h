@@ -189,7 +189,7 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 /* Folds each batch normalization into the convolution or linear layer created before it in the same
  * parent, and lets activations and residual sums run inside convolutions. From then on a forward
  * without a tape, in evaluation, takes the folded weights, copies of those at the time of the call,
- * in frames with .layout = 2 (frame.h); oneDNN's relu inside a convolution makes 0 of NaN. A forward
+ * in frames with .layout 2 (frame.h), where relu inside a convolution may make 0 of NaN. A forward
  * under a tape runs as before. The layers of kn_layer_function must run in the order of their
  * creation: where a folded one does not, its forward is an INVALID error. */
 KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
