@@ -73,8 +73,8 @@ typedef struct kn__prepared {
     int32_t scope;               /* the innermost one around it; -1: none */
 } kn__prepared;
 
-/* Work space of a call; kernels get it in the order in which they ask for it, each piece that they
- * end again before a new one. */
+/* On a GPU: work space of a call; kernels get it in the order in which they ask for it, each piece
+ * that they end again before a new one. */
 typedef struct kn__piece {
     void *data; /* while the step is recorded, of its current piece; else placed */
     size_t size_bytes;

@@ -18,7 +18,7 @@ static kn_status with_pieces(kn__plan *plan, kn__prepared *p) {
 }
 
 static inline kn_status run_one(kn__plan *plan, kn__prepared *p) {
-    if (__builtin_expect(p->n_pieces || plan->on_gpu, 0)) return with_pieces(plan, p);
+    if (__builtin_expect(plan->on_gpu, 0)) return with_pieces(plan, p);
     kn_status status = p->kernel(&p->call);
     if (__builtin_expect(p->call.n_work, 0)) kn__work_end(&p->call, 0);
     return status;

@@ -6,7 +6,7 @@
 
 #include "capture.h"
 
-enum { GRAIN = 256 }; /* as libraries of GPUs want; no two buffers share a cache line */
+enum { GRAIN = 64, GPU_GRAIN = 256 }; /* a cache line; what libraries of GPUs want */
 
 void kn__region_drop(kn__region *region) {
     if (!region || atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) != 1) return;
@@ -14,7 +14,7 @@ void kn__region_drop(kn__region *region) {
     free(region);
 }
 
-static size_t rounded(size_t n) { return (n + GRAIN - 1) / GRAIN * GRAIN; }
+static size_t rounded(size_t n, size_t grain) { return (n + grain - 1) / grain * grain; }
 
 static int largest_first(const void *a, const void *b) {
     const kn__buffer *x = *(kn__buffer *const *)a, *y = *(kn__buffer *const *)b;
@@ -23,13 +23,13 @@ static int largest_first(const void *a, const void *b) {
 }
 
 /* placed[0 … n - 1], by offset, has room for one more. */
-static void place_one(kn__buffer **placed, uint32_t n, kn__buffer *b) {
-    size_t at = 0, size = rounded(b->size_bytes);
+static void place_one(kn__buffer **placed, uint32_t n, kn__buffer *b, size_t grain) {
+    size_t at = 0, size = rounded(b->size_bytes, grain);
     for (uint32_t i = 0; i < n; i++) {
         const kn__buffer *p = placed[i];
         if (p->last < b->first || b->last < p->first) continue;
         if (p->offset >= at + size) break;
-        size_t end = p->offset + rounded(p->size_bytes);
+        size_t end = p->offset + rounded(p->size_bytes, grain);
         if (end > at) at = end;
     }
     b->offset = at;
@@ -41,12 +41,12 @@ static void place_one(kn__buffer **placed, uint32_t n, kn__buffer *b) {
 }
 
 /* Bytes of the region. */
-static size_t place_all(kn__buffer **order, kn__buffer **placed, uint32_t n) {
+static size_t place_all(kn__buffer **order, kn__buffer **placed, uint32_t n, size_t grain) {
     size_t size = 0;
     qsort(order, n, sizeof(kn__buffer *), largest_first);
     for (uint32_t i = 0; i < n; i++) {
-        place_one(placed, i, order[i]);
-        size_t end = order[i]->offset + rounded(order[i]->size_bytes);
+        place_one(placed, i, order[i], grain);
+        size_t end = order[i]->offset + rounded(order[i]->size_bytes, grain);
         if (end > size) size = end;
     }
     return size;
@@ -114,7 +114,7 @@ kn_status kn__plan_place(kn__plan *plan) {
         if (b->is_out) b->last = plan->n_calls; /* until the next replay writes it */
         if (b->inside) order[n++] = b;
     }
-    size_t size = place_all(order, order + n, n);
+    size_t size = place_all(order, order + n, n, plan->on_gpu ? GPU_GRAIN : GRAIN);
     free(order);
     KN_TRY(region_make(plan, size));
     views_set(plan);

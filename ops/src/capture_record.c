@@ -228,6 +228,7 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
 
 /* One piece serves all that the call takes one after the other, as large as the largest. */
 static void work_taken(kn__plan *plan, void *data, size_t size_bytes) {
+    if (!plan->on_gpu) return; /* the pool's last block is in the cache still */
     uint32_t i = plan->first_piece;
     while (i < plan->n_pieces && plan->pieces[i].in_use) i++;
     if (i == plan->n_pieces) {
