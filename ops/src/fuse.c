@@ -67,6 +67,7 @@ static kn__expr *expr_new(kn__ops_thread *self) {
     else if (!(e = malloc(sizeof *e)))
         return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for an expression");
     e->thread = self;
+    e->serial = ++self->expr_serial;
     e->prev = self->pending_last;
     e->next = NULL;
     if (e->prev)
@@ -404,12 +405,15 @@ static bool reads(const kn__expr *e, const kn_storage *s) {
 
 kn_status kn__fuse_before_write(kn__ops_thread *self, kn_storage *s) {
     if (s->expr) KN_TRY(kn__fuse_compute(s));
-    for (kn__expr *e = self->pending, *next; e; e = next) {
-        next = e->next;
+    uint64_t seen = self->unread == s ? self->unread_serial : 0; /* as gradients are written */
+    for (kn__expr *e = self->pending_last, *next; e && e->serial > seen; e = next) {
+        next = e->prev;
         if (!reads(e, s)) continue;
         KN_TRY(kn__fuse_compute(e->storage));
-        next = self->pending; /* others may have been computed with it */
+        next = self->pending_last; /* others may have been computed with it */
     }
+    self->unread = s;
+    self->unread_serial = self->expr_serial;
     return KN_OK;
 }
 

@@ -282,13 +282,13 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
     uint32_t taken = 0;
     for (int i = 0; i < p->n; i++) {
         f->step[i].tile = KN__NOWHERE;
-        if (!p->stored[i]) {
+        if (!p->stored[i] && !kn__is_part(p, i)) {
             int tile = __builtin_ctz(~taken);
             f->step[i].tile = (int8_t)tile;
             taken |= 1u << tile;
         }
         for (int k = 0; k < i; k++) {
-            if (p->last[k] == i && !p->stored[k]) taken &= ~(1u << f->step[k].tile);
+            if (p->last[k] == i && f->step[k].tile >= 0) taken &= ~(1u << f->step[k].tile);
         }
     }
 }

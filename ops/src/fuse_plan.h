@@ -32,6 +32,7 @@ struct kn__expr {
     uint8_t n_in, r;           /* result r of the call */
     uint8_t dtype, to, n_dims; /* T and the result's dtype */
     bool keeps;                /* asked for, or computed once, as a step whose tile is lost */
+    uint64_t serial;           /* later ones have higher numbers */
     int place;                 /* among the steps of the plan in work */
     int threads;
     uint32_t mark;                 /* of the last count of steps */

@@ -170,6 +170,7 @@ kn_status kn__fuse_join(const kn_op_call *call) {
     kn_storage *s = call->out[0]->storage;
     KN_TRY(compute_alone(call->in[0]));
     s->version++;
+    s->expr->thread->unread = NULL; /* an earlier expression reads more */
     add_part(s->expr, call);
     return KN_OK;
 }

@@ -46,6 +46,9 @@ typedef struct kn__ops_thread {
     kn_event *events[KN__THREAD_EVENTS];     /* one a device, for waits between streams */
     struct kn__expr *pending, *pending_last; /* put off, the oldest first */
     struct kn__expr *exprs_free;
+    uint64_t expr_serial;     /* of the last expression */
+    const kn_storage *unread; /* by expressions up to unread_serial */
+    uint64_t unread_serial;
     uint32_t expr_mark;        /* of the last count of steps */
     struct kn__plan *capture;  /* of the step that is recorded; capture.h */
     struct kn__pieces *pieces; /* work space of the call that is replayed; NULL: none is placed */

@@ -1,21 +1,20 @@
 #include "host/pointwise/fused.h"
 
-#include <string.h>
-
 #include "host/base/chunks.h"
 #include "kernel.h"
 
 typedef struct scatter {
     const kn__fused_step *step;
-    const char *tile;
+    const char *x; /* its one operand, from element `from` on */
     int64_t from;
 } scatter;
 
 static void scatter_row(const void *ctx, int64_t at, const int64_t to[], int64_t n) {
     const scatter *s = ctx;
-    size_t bytes = s->step->job.out_bytes;
-    memcpy(s->step->part + (size_t)to[0] * bytes, s->tile + (size_t)(at - s->from) * bytes,
-           (size_t)n * bytes);
+    const kn__row_job *j = &s->step->job;
+    const void *x = s->x + (size_t)(at - s->from) * j->in_bytes[0];
+    void *y = s->step->part + (size_t)to[0] * j->out_bytes;
+    kn__row_block(j, &x, &y, at, n);
 }
 
 static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
@@ -30,6 +29,11 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
         else
             in[k] = j->in[k];
     }
+    if (s->part) {
+        scatter rows = {s, in[0], from};
+        walk_range(&s->rows, from, from + n, scatter_row, &rows);
+        return NULL;
+    }
     void *y = s->tile >= 0 ? tiles[s->tile].bytes : j->out[s->r] + (size_t)from * j->out_bytes;
     to[s->r] = y;
     if (s->is_cast) {
@@ -38,8 +42,6 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     } else {
         kn__row_block(j, in, to, from, n);
     }
-    scatter part = {s, y, from};
-    if (s->part) walk_range(&s->rows, from, from + n, scatter_row, &part);
     return y;
 }
 

@@ -63,7 +63,7 @@ typedef struct kn__fused_step {
     int8_t r;                      /* the one result */
     int8_t tile;                   /* of the result; -1: job.out */
     int8_t from[KN__ROW_OPERANDS]; /* a tile; -1: job.in */
-    char *part;                    /* the tile is copied there, by rows; NULL: not at all */
+    char *part;                    /* the result is written there, by rows; NULL: it is not */
     walk rows;                     /* of that part */
 } kn__fused_step;
 

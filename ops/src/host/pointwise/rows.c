@@ -131,15 +131,45 @@ static bool read_in_place(const job *j, int *form, const void *in[], int64_t fro
     return true;
 }
 
+static inline const void *ahead(const void *x, int64_t n, size_t bytes) {
+    return x ? (const char *)x + (size_t)n * bytes : NULL;
+}
+
+/* Elements from `from` on that lie in one row of each operand: at most n; 0: too few to be worth a
+ * call of their own. */
+static int64_t row_piece(const job *j, int64_t from, int64_t n) {
+    enum { WORTH = 64 };
+    for (int k = 0; k < j->n_in; k++) {
+        if (j->same[k]) continue;
+        int64_t inner = j->walk[k].inner, rest = inner - from % inner;
+        if (inner < WORTH) return 0;
+        if (rest < n) n = rest;
+    }
+    return n;
+}
+
+/* `from` and n: of the piece; in, to: of the block, which begins `at` elements earlier. */
+static bool piece_in_place(const job *j, const void *const in[], void *const to[], int64_t at,
+                           int64_t from, int64_t n) {
+    const void *x[OPERANDS];
+    void *y[RESULTS] = {NULL};
+    int form = j->form;
+    for (int k = 0; k < j->n_in; k++) x[k] = j->same[k] ? ahead(in[k], at, j->in_bytes[k]) : in[k];
+    if (!read_in_place(j, &form, x, from, n)) return false;
+    for (int r = 0; r < j->n_out; r++) y[r] = (void *)(uintptr_t)ahead(to[r], at, j->out_bytes);
+    run_loops(j, form, y, x, n, j->accumulate);
+    return true;
+}
+
 void kn__row_block(const job *j, const void *const in[], void *const to[], int64_t from,
                    int64_t n) {
-    const void *x[OPERANDS];
-    int form = j->form;
-    for (int k = 0; k < j->n_in; k++) x[k] = in[k];
-    if (read_in_place(j, &form, x, from, n))
-        run_loops(j, form, to, x, n, j->accumulate);
-    else
+    for (int64_t at = 0, piece; at < n; at += piece) {
+        piece = j->is_half ? 0 : row_piece(j, from + at, n - at);
+        if (piece && piece_in_place(j, in, to, at, from + at, piece)) continue;
+        KN_ASSERT(at == 0);
         block_through_buffers(j, in, to, from, n);
+        return;
+    }
 }
 
 static void run_block(const job *j, int64_t from, int64_t n) {
