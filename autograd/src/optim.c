@@ -33,8 +33,7 @@ static kn_status make_hyper(kn_optim *optim, double lr) {
     return KN_OK;
 }
 
-static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_optim *like) {
-    KN_TRY(kn_check());
+static kn_status create_one(kn_optim **out, kn_params *params, double lr, const kn_optim *like) {
     kn_optim *optim = malloc(sizeof *optim);
     if (!optim) return KN_FAIL(KN_ERR_OOM, "no host memory for an optimiser");
     *optim = *like;
@@ -47,6 +46,23 @@ static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_o
         return status;
     }
     *out = optim;
+    return KN_OK;
+}
+
+/* One of each device. */
+static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_optim *like) {
+    kn_optim *first = NULL, **last = &first;
+    KN_TRY(kn_check());
+    if (like->clip_norm > 0) KN_TRY(kn__params_together("clip_norm", params));
+    for (kn_params *part = params; part; part = part->next) {
+        kn_status status = create_one(last, part, lr, like);
+        if (status < 0) {
+            kn_optim_destroy(first);
+            return status;
+        }
+        last = &(*last)->next;
+    }
+    *out = first;
     return KN_OK;
 }
 
@@ -161,6 +177,7 @@ static void rows_state_free(kn_optim *optim) {
 
 void kn_optim_destroy(kn_optim *optim) {
     if (!optim) return;
+    kn_optim_destroy(optim->next);
     kn__shard_release(optim);
     kn__turns_free(optim->turn, optim->n_turns);
     free(optim->turn_end);
@@ -196,6 +213,22 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
     }
 }
 
+static kn_status group_add(kn_optim *optim, const char *prefix, double lr_scale,
+                           double decay_scale) {
+    group *groups = realloc(optim->groups, (size_t)(optim->n_groups + 1) * sizeof *groups);
+    if (groups) optim->groups = groups;
+    char *own = groups ? strdup(prefix) : NULL;
+    if (!own) return KN_FAIL(KN_ERR_OOM, "kn_optim_group: no host memory");
+    groups[optim->n_groups++] = (group){own, lr_scale, decay_scale};
+    int n_parts = optim->part_grad ? optim->n_dense : optim->set->n;
+    for (int i = 0; optim->parts && i < n_parts; i++) {
+        const kn__param *p =
+            optim->part_grad ? kn__part_param(optim, i) : kn__edge_param(optim->parts[i].w->grad);
+        kn__part_scale(&optim->parts[i], optim, p);
+    }
+    return KN_OK;
+}
+
 kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale, double decay_scale) {
     KN_TRY(kn_check());
     if (!optim || !prefix) {
@@ -206,24 +239,14 @@ kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale, d
                        "kn_optim_group: lr_scale %g, decay_scale %g; none may be negative",
                        lr_scale, decay_scale);
     }
-    const kn_params *set = optim->set;
     int n = 0;
-    for (int i = 0; i < set->n; i++) n += kn__has_prefix(set->param[i], prefix);
+    for (const kn_optim *o = optim; o; o = o->next)
+        for (int i = 0; i < o->set->n; i++) n += kn__has_prefix(o->set->param[i], prefix);
     if (!n) {
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_group: no parameter's name begins with '%s'",
                        prefix);
     }
-    group *groups = realloc(optim->groups, (size_t)(optim->n_groups + 1) * sizeof *groups);
-    if (groups) optim->groups = groups;
-    char *own = groups ? strdup(prefix) : NULL;
-    if (!own) return KN_FAIL(KN_ERR_OOM, "kn_optim_group: no host memory");
-    groups[optim->n_groups++] = (group){own, lr_scale, decay_scale};
-    int n_parts = optim->part_grad ? optim->n_dense : set->n;
-    for (int i = 0; optim->parts && i < n_parts; i++) {
-        const kn__param *p =
-            optim->part_grad ? kn__part_param(optim, i) : kn__edge_param(optim->parts[i].w->grad);
-        kn__part_scale(&optim->parts[i], optim, p);
-    }
+    for (; optim; optim = optim->next) KN_TRY(group_add(optim, prefix, lr_scale, decay_scale));
     return KN_OK;
 }
 
@@ -419,15 +442,13 @@ static kn_status step(kn_optim *optim) {
     return optim->is_lamb ? lamb(optim) : run(optim);
 }
 
-kn_status kn_optim_step(kn_optim *optim) {
-    KN_TRY(kn_check());
-    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_step: optim is NULL");
-    if (optim->turn)
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_optim_step: the optimiser has %d turns; use kn_optim_turn_step",
-                       optim->n_turns);
+static kn_status prepare(kn_optim *optim) {
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
+    return optim->is_ready || !optim->set->n ? KN_OK : kn__optim_prepare(optim);
+}
+
+static kn_status step_part(kn_optim *optim) {
     if (!optim->set->n) return KN_OK;
-    KN_SCOPE("optim_step");
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     KN_TRY(kn_check());
     kn__shard_whole_release(optim);
@@ -435,6 +456,19 @@ kn_status kn_optim_step(kn_optim *optim) {
     optim->set->stepped = true;
     kn__params_effect(optim->set, false);
     return optim->on_step ? optim->on_step(optim->on_step_ctx) : KN_OK;
+}
+
+kn_status kn_optim_step(kn_optim *optim) {
+    KN_TRY(kn_check());
+    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_step: optim is NULL");
+    if (optim->turn)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_optim_step: the optimiser has %d turns; use kn_optim_turn_step",
+                       optim->n_turns);
+    KN_SCOPE("optim_step");
+    for (kn_optim *o = optim->next; o; o = o->next) KN_TRY(prepare(o)); /* before any has moved */
+    for (; optim; optim = optim->next) KN_TRY(step_part(optim));
+    return KN_OK;
 }
 
 /* --- for checkpoints --- */
@@ -461,8 +495,8 @@ const char *kn_optim_name(const kn_optim *optim) {
 kn_status kn_optim_prepare(kn_optim *optim) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_prepare: optim is NULL");
-    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
-    return optim->is_ready || !optim->set->n ? KN_OK : kn__optim_prepare(optim);
+    for (; optim; optim = optim->next) KN_TRY(prepare(optim));
+    return KN_OK;
 }
 
 static kn_tensor *rows_state_of(const kn_optim *optim, const kn__param *p, bool is_m) {
@@ -471,7 +505,25 @@ static kn_tensor *rows_state_of(const kn_optim *optim, const kn__param *p, bool 
     return is_m ? optim->row_m[i] : optim->row_v[i];
 }
 
+/* A device without parameters makes no steps. */
+static kn_optim *stepping(kn_optim *optim) {
+    while (!optim->set->n && optim->next) optim = optim->next;
+    return optim;
+}
+
+/* Rate and steps are the same on every device. */
+static int n_common(const kn_optim *optim) { return 1 + optim->is_lamb; }
+
+static int n_arrays(const kn_optim *optim) {
+    return optim->is_ready ? (optim->has_m + optim->has_v) * optim->set->n : 0;
+}
+
 kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes) {
+    optim = stepping(optim);
+    while (optim->next && i >= n_common(optim) + n_arrays(optim)) {
+        i -= n_arrays(optim);
+        optim = optim->next;
+    }
     kn_params *set = optim->set;
     if (kn_pending() || i < 0) return NULL;
     if (i == 0) {
@@ -498,12 +550,25 @@ kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_byt
     return kn_tensor_view(all, kn_tensor_shape(p->w), p->offset);
 }
 
-void kn_optim_state_written(kn_optim *optim) { optim->set->stepped = true; }
+static void common_copy(const kn_optim *from, kn_optim *to) {
+    double hyper[HYPERS];
+    kn_status status = kn_copy_out(hyper, sizeof hyper, from->hyper);
+    if (status == KN_OK) status = kn_copy_into(to->hyper, hyper, sizeof hyper);
+    size_t bytes = from->is_lamb ? kn_dtype_bytes(from->set->dtype) : 0;
+    if (status == KN_OK && bytes) status = kn_copy_out(hyper, bytes, from->rate);
+    if (status == KN_OK && bytes) status = kn_copy_into(to->rate, hyper, bytes);
+    if (status < 0) kn_error_defer(status);
+}
 
-kn_status kn_optim_lr(kn_optim *optim, double lr) {
-    KN_TRY(kn_check());
-    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
-    if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
+void kn_optim_state_written(kn_optim *optim) {
+    const kn_optim *from = stepping(optim);
+    for (kn_optim *o = optim; o; o = o->next) {
+        if (o != from) common_copy(from, o);
+        o->set->stepped = true;
+    }
+}
+
+static kn_status lr_set(kn_optim *optim, double lr) {
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     for (int i = 0; i < optim->n_turns; i++) {
         kn_tensor *place = optim->is_lamb
@@ -511,5 +576,13 @@ kn_status kn_optim_lr(kn_optim *optim, double lr) {
                                : kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + LR);
         KN_TRY(place ? kn_fill_into(place, lr) : kn_check());
     }
+    return KN_OK;
+}
+
+kn_status kn_optim_lr(kn_optim *optim, double lr) {
+    KN_TRY(kn_check());
+    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
+    if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
+    for (; optim; optim = optim->next) KN_TRY(lr_set(optim, lr));
     return KN_OK;
 }

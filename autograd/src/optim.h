@@ -37,6 +37,7 @@ struct kn_optim {
     kn_tensor *whole[2];  /* m and v of all, for a checkpoint; NULL: not there */
     kn_optim_stepped_fn on_step;
     void *on_step_ctx;
+    kn_optim *next; /* of the parameters on the next device; owned */
 };
 
 static inline bool kn__has_prefix(const kn__param *p, const char *prefix) {

@@ -91,6 +91,7 @@ static kn_status cut(kn_optim *optim) {
 
 static kn_status shard_check(const kn_optim *optim, int64_t begin, int64_t end) {
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: optim is NULL");
+    KN_TRY(kn__params_together("kn_optim_shard", optim->set->head));
     if (optim->part_grad)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: the optimiser has a part already");
     if (optim->is_lamb || optim->turn)

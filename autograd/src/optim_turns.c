@@ -18,6 +18,7 @@ static kn_status turns_check(const kn_optim *optim, const char *const prefix[], 
     if (!optim || !prefix || n < 1)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_turns: %s",
                        !optim ? "optim is NULL" : "at least one prefix is needed");
+    KN_TRY(kn__params_together("kn_optim_turns", optim->set->head));
     if (optim->turn || optim->is_ready)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_turns: the optimiser has %s already",
                        optim->turn ? "turns" : "made a step");

@@ -55,6 +55,7 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
     set->dtype = dtype;
     set->seed = options->seed;
     set->cycle = 1;
+    set->head = set;
     *out = set;
     return KN_OK;
 }
@@ -79,6 +80,7 @@ void kn__params_release(kn_params *set) {
     if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) != 1) return;
     for (int i = 0; i < set->n; i++) param_free(set->param[i]);
     if (set->flat) kn_tensor_release(set->flat);
+    if (set->next) kn__params_release(set->next);
     kn_rng_destroy(set->rng);
     free(set->param);
     free(set);
@@ -152,7 +154,7 @@ static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_
     return KN_OK;
 }
 
-static bool grow(kn_params *set) {
+bool kn__params_grow(kn_params *set) {
     if (set->n < set->cap) return true;
     int cap = set->cap ? set->cap * 2 : 16;
     kn__param **param = realloc(set->param, (size_t)cap * sizeof *param);
@@ -163,7 +165,7 @@ static bool grow(kn_params *set) {
 }
 
 static kn__param *new_param(kn_params *set, const char *name) {
-    kn__param *p = grow(set) ? calloc(1, sizeof *p) : NULL;
+    kn__param *p = kn__params_grow(set) ? calloc(1, sizeof *p) : NULL;
     if (!p || !(p->name = strdup(name))) {
         free(p);
         return KN_FAIL_NULL(KN_ERR_OOM, "kn_param: no host memory");
@@ -216,25 +218,6 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
     return p->w;
 }
 
-int kn_params_count(const kn_params *params) { return params->n; }
-int64_t kn_params_numel(const kn_params *params) { return params->numel; }
-
-kn_tensor *kn_params_at(kn_params *params, int i, const char **name) {
-    if (i < 0 || i >= params->n) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_params_at: there is no parameter %d of %d", i,
-                            params->n);
-    }
-    if (name) *name = params->param[i]->name;
-    return params->param[i]->w;
-}
-
-kn_tensor *kn_params_find(kn_params *params, const char *name) {
-    for (int i = 0; i < params->n; i++) {
-        if (!strcmp(params->param[i]->name, name)) return params->param[i]->w;
-    }
-    return NULL;
-}
-
 uint64_t kn_params_seed(const kn_params *params) { return params->seed; }
 kn_device *kn_params_device(const kn_params *params) { return params->device; }
 kn_dtype kn_params_dtype(const kn_params *params) { return params->dtype; }
@@ -275,8 +258,7 @@ static kn_status make_views(kn_tensor *views[], int64_t offsets[], kn_params *se
     return KN_OK;
 }
 
-/* Views keep their identity when the arena is rearranged: users borrow them. */
-static void swap_place(kn_tensor *a, kn_tensor *b) {
+void kn__tensor_swap_place(kn_tensor *a, kn_tensor *b) {
     kn_storage *storage = a->storage;
     void *data = a->data;
     a->storage = b->storage;
@@ -293,7 +275,8 @@ static kn_status move_values(kn_params *set, kn_device *device) {
         moved[i] = kn_to(set->param[i]->w, device);
         if (!moved[i]) status = kn_check();
     }
-    for (int i = 0; i < set->n && status == KN_OK; i++) swap_place(set->param[i]->w, moved[i]);
+    for (int i = 0; i < set->n && status == KN_OK; i++)
+        kn__tensor_swap_place(set->param[i]->w, moved[i]);
     free(moved);
     return status;
 }
@@ -302,11 +285,11 @@ kn_status kn_params_to(kn_params *params, kn_device *device) {
     KN_TRY(kn_check());
     if (!params || !device)
         return KN_FAIL(KN_ERR_INVALID, "kn_params_to: %s is NULL", params ? "device" : "params");
+    if (params->next)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_to: the parameters lie on %s and %s already",
+                       kn_device_name(params->device), kn_device_name(params->next->device));
     if (params->device == device) return KN_OK;
-    if (params->flat || atomic_load(&params->refs) > 1)
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_params_to: move parameters before the first backward and before "
-                       "optimisers are made");
+    KN_TRY(kn__params_movable("kn_params_to", params));
     kn_pool *pool = device == kn_frame_device() ? kn_frame_pool() : kn_device_pool(device);
     if (!pool) return kn_check();
     KN_FRAME(.device = device, .pool = pool, .record = KN_OFF);
@@ -385,42 +368,6 @@ kn_status kn__params_freeze(kn_params *set) {
     return kn__params_layout(set);
 }
 
-void kn_params_order(int order[], const kn_params *params) {
-    for (int i = 0; i < params->n; i++) order[i] = -1;
-    for (int i = 0; params->ordered && params->flat && i < params->n; i++) {
-        int place =
-            0; /* slices of parameters without elements share an offset: these go by index */
-        for (int k = 0; k < params->n; k++) {
-            const kn__param *p = params->param[k], *q = params->param[i];
-            place += p->offset < q->offset || (p->offset == q->offset && k < i);
-        }
-        order[place] = i;
-    }
-}
-
-kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
-    KN_TRY(kn_check());
-    if (!params || !order)
-        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: %s is NULL",
-                       params ? "order" : "params");
-    if (n != params->n || params->flat)
-        return KN_FAIL(KN_ERR_INVALID,
-                       params->flat ? "kn_params_order_set: the order is final; set it before the "
-                                      "first backward, step or kn_grad"
-                                    : "kn_params_order_set: an order of %d parameters for %d",
-                       n, params->n);
-    for (int i = 0; i < n; i++) params->param[i]->order = INT_MAX;
-    bool is_whole = true;
-    for (int k = 0; k < n && is_whole; k++) {
-        is_whole = order[k] >= 0 && order[k] < n && params->param[order[k]]->order == INT_MAX;
-        if (is_whole) params->param[order[k]]->order = k;
-    }
-    for (int i = 0; i < n && !is_whole; i++) params->param[i]->order = INT_MAX;
-    if (!is_whole)
-        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: not a permutation of 0 … %d", n - 1);
-    return kn__params_freeze(params);
-}
-
 static bool order_is_right(const kn_params *set) {
     for (int i = 1; i < set->n; i++) {
         if (first_used_first(&set->param[i], &set->param[i - 1]) > 0) return false;
@@ -432,10 +379,10 @@ static kn_status move_slices(kn_params *set, layout *l) {
     KN_TRY(layout_make(l, set, first_used_first));
     for (int i = 0; i < set->n; i++) KN_TRY(kn_add_into(l->views[i], set->param[i]->grad));
     for (int i = 0; i < set->n; i++) {
-        swap_place(set->param[i]->grad, l->views[i]);
+        kn__tensor_swap_place(set->param[i]->grad, l->views[i]);
         set->param[i]->offset = l->offsets[i];
     }
-    swap_place(set->flat, l->flat);
+    kn__tensor_swap_place(set->flat, l->flat);
     return KN_OK;
 }
 
@@ -498,11 +445,6 @@ void kn__param_done(kn__param *p, const kn__pass *pass) {
     if (p->cycle == set->cycle) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
 }
 
-void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx) {
-    params->on_grad = fn;
-    params->on_grad_ctx = ctx;
-}
-
 void kn__params_pass_end(kn__pass *pass, bool failed) {
     for (kn_params *set = pass->touched, *next; set; set = next) {
         next = set->touched;
@@ -556,6 +498,11 @@ kn_tensor *kn_grad(kn_tensor *w) {
 
 kn_tensor *kn_params_grad(kn_params *params) {
     if (kn_pending()) return NULL;
+    if (params->next)
+        return KN_FAIL_NULL(KN_ERR_UNSUPPORTED,
+                            "kn_params_grad: the parameters lie on %s and %s: their gradients are "
+                            "no flat view",
+                            kn_device_name(params->device), kn_device_name(params->next->device));
     kn_status status = kn__params_settle(params);
     return status == KN_OK ? params->flat : kn_error_defer(status);
 }

@@ -46,10 +46,22 @@ struct kn_params {
     kn_params *touched; /* next set of the running pass */
     kn_grad_ready_fn on_grad;
     void *on_grad_ctx;
+    kn_params *head; /* the user's set; of that: itself */
+    kn_params *next; /* parameters of the user's set on another device, with an arena of their own;
+                      * owned */
 };
 
 kn_params *kn__params_retain(kn_params *set);
 void kn__params_release(kn_params *set);
+
+/* Room for one more parameter. */
+bool kn__params_grow(kn_params *set);
+/* Exchanges what two tensors of one shape refer to: users keep both. */
+void kn__tensor_swap_place(kn_tensor *a, kn_tensor *b);
+/* Fails where gradients or optimisers exist already. */
+kn_status kn__params_movable(const char *name, const kn_params *params);
+/* Fails where the parameters lie on several devices. */
+kn_status kn__params_together(const char *name, const kn_params *params);
 
 /* Makes the arena if it isn't there. */
 kn_status kn__params_layout(kn_params *set);

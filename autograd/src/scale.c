@@ -39,6 +39,7 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
     KN_TRY(kn_check());
     if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: params is NULL");
     KN_TRY(options_check(&o));
+    KN_TRY(kn__params_together("kn_loss_scale_create", params));
     kn_loss_scale *scale = calloc(1, sizeof *scale);
     if (!scale) return KN_FAIL(KN_ERR_OOM, "kn_loss_scale_create: no host memory");
     scale->set = kn__params_retain(params);

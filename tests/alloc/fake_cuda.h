@@ -60,6 +60,11 @@ FAKE_API bool fake_cuda_has_failed(void);
 /* Work on a held stream runs when the stream is released. */
 FAKE_API void fake_cuda_hold(cu_stream stream);
 FAKE_API void fake_cuda_release(cu_stream stream);
+/* Enqueues work that takes so long by a clock that nothing else advances: it begins once the work
+ * before it on its stream, what that waits for, and the host's waits so far are over. */
+FAKE_API void fake_cuda_work(cu_stream stream, uint64_t ns);
+/* Waits for all streams, and returns the time. */
+FAKE_API uint64_t fake_cuda_now_ns(void);
 /* Begins or ends a graph capture in global mode, as by another thread. */
 FAKE_API void fake_cuda_capture(cu_stream stream, bool on);
 

@@ -22,7 +22,7 @@ enum {
 
 typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM, OWN_STREAM } object_kind;
 
-typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT } op_kind;
+typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT, OP_WORK } op_kind;
 typedef struct op {
     op_kind kind;
     struct op *next;
@@ -31,7 +31,7 @@ typedef struct op {
     size_t size_bytes;
     unsigned char byte;
     struct CUevent_st *event;
-    uint64_t ticket; /* of the event's record */
+    uint64_t ticket; /* of the event's record; OP_WORK: how long, ns */
 } op;
 
 struct CUctx_st {
@@ -41,6 +41,7 @@ struct CUctx_st {
 };
 struct CUevent_st {
     uint64_t recorded, reached; /* tickets */
+    uint64_t at_ns;             /* of what was reached, by the clock of fake_cuda_work */
 };
 struct CUstream_st {
     bool held, capturing;
@@ -48,6 +49,7 @@ struct CUstream_st {
     cu_context context;
     bool green;
     op *first, **last;
+    uint64_t busy_until_ns;
 };
 
 typedef struct object {
@@ -75,6 +77,7 @@ typedef struct fake_state {
     uint64_t used_bytes[DEVICES_MAX];
     int memory_file; /* all physical memory of handles */
     uint64_t memory_end, next_handle, next_id, next_ticket;
+    uint64_t host_ns; /* until when the host has waited */
     struct CUctx_st contexts[DEVICES_MAX + 1];
     struct CUstream_st default_stream;
     int n_capturing;

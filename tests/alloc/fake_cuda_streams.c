@@ -27,6 +27,8 @@ static bool known(cu_stream stream) {
     return is_default(stream) || fake_find(STREAM, (uint64_t)(uintptr_t)stream);
 }
 
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 static bool run_first(cu_stream stream) {
     op *work = stream->first;
     if (!work || stream->held) return false;
@@ -35,7 +37,12 @@ static bool run_first(cu_stream stream) {
     if (work->kind == OP_FILL) memset(work->dst, work->byte, work->size_bytes);
     if (work->kind == OP_RECORD && work->event->reached < work->ticket) {
         work->event->reached = work->ticket;
+        work->event->at_ns = stream->busy_until_ns;
     }
+    if (work->kind == OP_WAIT)
+        stream->busy_until_ns = later(stream->busy_until_ns, work->event->at_ns);
+    if (work->kind == OP_WORK)
+        stream->busy_until_ns = later(stream->busy_until_ns, fake.host_ns) + work->ticket;
     stream->first = work->next;
     if (!stream->first) stream->last = &stream->first;
     free(work);
@@ -61,6 +68,25 @@ static void enqueue(cu_stream stream, op work) {
     *stream->last = copy;
     stream->last = &copy->next;
     fake_run_all();
+}
+
+void fake_cuda_work(cu_stream stream, uint64_t ns) {
+    pthread_mutex_lock(&fake.lock);
+    enqueue(fake_stream_of(stream), (op){.kind = OP_WORK, .ticket = ns});
+    pthread_mutex_unlock(&fake.lock);
+}
+
+uint64_t fake_cuda_now_ns(void) {
+    pthread_mutex_lock(&fake.lock);
+    fake_run_all();
+    for (int i = 0; i < fake.n_objects; i++) {
+        if (fake.objects[i].kind < STREAM) continue;
+        fake.host_ns =
+            later(fake.host_ns, ((cu_stream)fake_host(fake.objects[i].key))->busy_until_ns);
+    }
+    uint64_t now = fake.host_ns;
+    pthread_mutex_unlock(&fake.lock);
+    return now;
 }
 
 cu_result fake_cuStreamCreate(cu_stream *out, unsigned int flags) {
@@ -94,6 +120,7 @@ cu_result fake_cuStreamSynchronize(cu_stream stream) {
     fake_run_all();
     if (stream->first)
         return fake_end(fake_violate(STUCK, "cuStreamSynchronize would never return"));
+    fake.host_ns = later(fake.host_ns, stream->busy_until_ns);
     return fake_end(KN__CU_SUCCESS);
 }
 
@@ -236,6 +263,7 @@ cu_result fake_cuEventQuery(cu_event event) {
 cu_result fake_cuEventSynchronize(cu_event event) {
     BEGIN(fake_begin_unsafe);
     REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event));
+    fake.host_ns = later(fake.host_ns, event->at_ns);
     if (event->reached == event->recorded) return fake_end(KN__CU_SUCCESS);
     return fake_end(fake_violate(STUCK, "cuEventSynchronize would never return"));
 }

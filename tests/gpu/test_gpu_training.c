@@ -3,6 +3,7 @@
 
 #include <knet/models.h>
 #include <knet/optim.h>
+#include <knet/pipeline.h>
 #include <knet/tape.h>
 
 #include <math.h>
@@ -10,6 +11,7 @@
 enum { STEPS = 20, BATCH = 64 };
 
 static kn_device *gpu;
+static kn_device *second; /* of the model's layers; NULL: all are where the frame is */
 
 typedef kn_status (*optim_fn)(kn_optim **out, kn_params *params);
 
@@ -37,6 +39,11 @@ static kn_status training_open(training *t, const char *model, optim_fn optim, d
     KN_TRY(
         kn_params_create(&t->params, &(kn_params_options){.seed = 1, .dtype = kn_frame_dtype()}));
     KN_TRY(kn_model_create(&t->model, model, t->params));
+    kn_layer *net = kn_model_net(t->model);
+    if (second && kn_frame_device() == gpu) {
+        KN_TRY(kn_pipeline_place(net, (kn_device *const[]){kn_frame_device(), second}, 2, NULL));
+        KN_TRY(kn_pipeline_micro(net, 4));
+    }
     KN_TRY(optim(&t->optim, t->params));
     kn_tensor *pixels = kn_uniform(KN_SHAPE(BATCH, 1, 28, 28), 0, 1, t->rng);
     KN_TRY(kn_hold(&t->x, kn_affine(pixels, brightness, 0)));
@@ -111,7 +118,17 @@ static void losses_of_mlp_are_the_cpus(void **state) {
     assert_all_alike("mlp");
 }
 
+/* On two cards; with one, the CPU has the last layers. */
+static void a_model_in_two_stages_has_the_losses_of_one_device(void **state) {
+    (void)state;
+    second = kn_device_host();
+    if (kn_device_cuda_count() > 1) assert_ok(kn_device_find(&second, "cuda:1"));
+    assert_all_alike("lenet");
+    second = NULL;
+}
+
 int main(void) {
     gpu = gpu_get();
-    return RUN_TESTS(TEST(losses_of_lenet_are_the_cpus), TEST(losses_of_mlp_are_the_cpus));
+    return RUN_TESTS(TEST(losses_of_lenet_are_the_cpus), TEST(losses_of_mlp_are_the_cpus),
+                     TEST(a_model_in_two_stages_has_the_losses_of_one_device));
 }

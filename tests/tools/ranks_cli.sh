@@ -218,6 +218,25 @@ devices) # SLURM_LOCALID chooses: the first rank is alone on its machine, the ot
   [ -n "${4:-}" ] || exit 77
   want 0 env LD_LIBRARY_PATH="$4" "$knet" train mlp --synthetic --epochs 1 --device cuda:1 --json # the fakes compute
   [ "$(json device)" = cuda:1 ] || fail "not on cuda:1"
+  # A model on several devices: the weights of one, from a checkpoint too.
+  stages=(env LD_LIBRARY_PATH="$4" "$knet" train mlp --synthetic --micro 1 --json)
+  want 0 "${stages[@]}" --epochs 2 --device cuda:0
+  json weights_fnv1a >hash
+  want 0 "${stages[@]}" --epochs 2 --device cuda:0,cuda:1
+  [ "$(json device)" = cuda:0,cuda:1 ] || fail "not on two devices"
+  [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "two devices give other weights"
+  want 0 "${stages[@]}" --epochs 1 --device cuda:1,cpu --checkpoint stages.st
+  for devices in cuda:0,cuda:1 cuda:1; do
+    cp stages.st again.st
+    want 0 "${stages[@]}" --epochs 2 --device $devices --checkpoint again.st --resume
+    [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "resumed on $devices: other weights"
+  done
+  want 2 "${stages[@]}" --device cuda:0,cuda:1 --cut pigeon
+  err_has 'there is no layer pigeon'
+  want 1 "${stages[@]}" --device cuda:0,cuda:1 --ema 0.9
+  err_has 'the parameters lie on cuda:0 and cuda:1'
+  want 2 "${stages[@]}" --device cuda:0,sim
+  err_has 'sim computes nothing'
   LD_LIBRARY_PATH=$4 "${mpirun[@]}" --enable-recovery -n 3 bash srun.sh 1 "${train[@]}" --device cuda --limit 64KiB >out 2>err </dev/null || true
   err_has 'rank 0: .*pool cuda:0: out of memory'
   err_has 'rank 1: .*pool cuda:0: out of memory'

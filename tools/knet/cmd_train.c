@@ -13,6 +13,7 @@
 #include "model_data.h"
 #include "output.h"
 #include "ranks.h"
+#include "stages.h"
 #include "train_files.h"
 #include "units.h"
 
@@ -20,8 +21,8 @@ typedef struct options {
     kn__common common;
     const char *model[2];
     const char *optimizer, *device, *math, *dtype, *data_dir, *checkpoint, *metrics, *tensorboard,
-        *curves, *find_rate;
-    int64_t epochs, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
+        *curves, *find_rate, *cut;
+    int64_t epochs, micro, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;
     bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture;
@@ -29,7 +30,8 @@ typedef struct options {
 
 typedef struct session {
     options options;
-    kn_device *device;
+    kn_device *device; /* of the data; the first one of stages */
+    kn__stages stages;
     kn_pool *pool;
     kn_comm *comm; /* of all ranks; NULL: there is one */
     kn_parallel *parallel;
@@ -104,7 +106,13 @@ static const kn__opt table[] = {
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of weights and shuffles"},
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
-     .help = "where to compute", .remark = "cpu, cuda or cuda:N"},
+     .help = "where to compute",
+     .remark =
+         "cpu, cuda, cuda:N, or several such as cuda:0,cuda:1: layers go on one after the other"},
+    {"cut", KN__OPT_TEXT, AT(cut), .value_name = "LAYERS", .initial_shown = "by parameters",
+     .help = "of several devices: the layers with which the second and later ones begin"},
+    {"micro", KN__OPT_COUNT, AT(micro), .value_name = "N", .max = 1 << 16,
+     .initial_shown = "4 a device", .help = "of several devices: parts of a batch that overlap"},
     {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
      .help = "threads of the CPU", .remark = "the result is the same for any number"},
     {"math", KN__OPT_CHOICE, AT(math), .value_name = "MODE", .choices = math_names,
@@ -165,8 +173,7 @@ static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, 
 static int options_check(const options *o) {
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage(
-            "device sim computes nothing, it only counts memory; "
-            "use cpu, cuda or cuda:N");
+            "device sim computes nothing, it only counts memory; use cpu, cuda or cuda:N");
     if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
         return kn__fail_usage(
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
@@ -204,7 +211,8 @@ static void interrupt_attach(bool saves) {
 /* --- set-up --- */
 static kn_status device_open(session *s) {
     const options *o = &s->options;
-    KN_TRY(kn_device_find(&s->device, kn__ranks_device(s->comm, o->device)));
+    KN_TRY(kn__stages_find(&s->stages, kn__ranks_device(s->comm, o->device), s->comm));
+    s->device = s->stages.device[0];
     s->pool = kn_device_pool(s->device);
     if (!s->pool) return kn_check();
     bool limited = o->limit_bytes > 0;
@@ -234,6 +242,7 @@ static kn_status model_open(session *s) {
     KN_TRY(
         kn_params_create(&s->params, &(kn_params_options){.device = s->device, .seed = o->seed}));
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
+    KN_TRY(kn__stages_place(s->model, &s->stages, o->cut, (int)o->micro));
     const optimizer *by = optimizer_find(o->optimizer);
     return by->create ? by->create(&s->optim, s->params, o->lr)
                       : kn_model_optim_create(&s->optim, s->model, o->lr);
@@ -334,7 +343,8 @@ static kn_status rate_train(double *loss, session *s, int64_t steps) {
 }
 
 static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
-    session *whole = ctx, s = {.options = whole->options, .device = whole->device};
+    session *whole = ctx, s = {.options = whole->options};
+    s.device = (s.stages = whole->stages).device[0];
     s.options.lr = rate;
     kn_status status = loader_open(&s.train, &s, KN_TRAIN);
     if (status == KN_OK) status = rate_train(loss, &s, steps);
@@ -370,8 +380,8 @@ static kn_status session_train(session *s) {
                         "%s: %s parameters; %s %s, %s batches of %" PRId64
                         "; %s, rate %g; %s%s, %d thread%s%s%s%s%s\n",
                         o->model[0], params, images, kn__model_samples(o->model[0]), batches,
-                        o->batch, o->optimizer, o->lr, ranks, kn_device_name(s->device),
-                        kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
+                        o->batch, o->optimizer, o->lr, ranks, s->stages.text, kn_frame_threads(),
+                        kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
                         kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
@@ -424,7 +434,7 @@ static void result_json(session *s, const char *status, const char *message) {
         ",\"seed\":%" PRIu64
         ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"dtype\":\"%s\",\"epochs\":[",
         kn_loader_images(s->train), s->comm ? kn_comm_size(s->comm) : 1, o->batch, o->optimizer,
-        o->lr, o->seed, kn_device_name(s->device), kn_frame_threads(), o->math, o->dtype);
+        o->lr, o->seed, s->stages.text, kn_frame_threads(), o->math, o->dtype);
     epochs_json(s, out);
     kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
                     s->result.n_steps, s->result.resumed, s->result.seconds);

@@ -85,13 +85,19 @@ KN_API kn_tensor *kn_params_at(kn_params *params, int i, const char **name);
 /* The parameter of that name; NULL without an error if there is no such name. */
 KN_API kn_tensor *kn_params_find(kn_params *params, const char *name);
 
-/* The seed of kn_params_create; where its parameters are; their dtype. */
+/* The seed of kn_params_create; where its parameters are, but for those that kn_param_to moved;
+ * their dtype. */
 KN_API uint64_t kn_params_seed(const kn_params *params);
 KN_API kn_device *kn_params_device(const kn_params *params);
 KN_API kn_dtype kn_params_dtype(const kn_params *params);
 /* Moves all parameters to a device; tensors that you hold stay valid and are there too. Errors:
  * INVALID after the first backward, or with an optimiser. */
 KN_API KN_MUST_CHECK kn_status kn_params_to(kn_params *params, kn_device *device);
+/* Moves one parameter: the set then lies on several devices, with an arena of gradients on each.
+ * Parameters are counted device by device. Optimisers update all; a norm over all gradients, turns,
+ * kn_params_grad, averages and loss scales need one device: UNSUPPORTED. Errors: as of
+ * kn_params_to; INVALID if w is no parameter. */
+KN_API KN_MUST_CHECK kn_status kn_param_to(kn_tensor *w, kn_device *device);
 
 /* The order of the gradients in the arena of kn_params_grad, for checkpoints: order[k] is the index
  * of the k-th parameter there; -1 for all before the order is final. kn_params_order_set makes it

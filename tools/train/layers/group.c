@@ -2,7 +2,7 @@
 #include "layer.h"
 
 /* A value is dropped once the next layer has it: without a tape two of them live at a time. */
-static kn_tensor *run_until(kn_layer *first, const kn_layer *end, kn_tensor *x) {
+kn_tensor *kn__layer_run(kn_layer *first, const kn_layer *end, kn_tensor *x) {
     kn_tensor *at = x;
     for (kn_layer *child = first; child != end; child = child->next) {
         kn_tensor *y = (kn_layer_forward)(child, at);
@@ -13,11 +13,13 @@ static kn_tensor *run_until(kn_layer *first, const kn_layer *end, kn_tensor *x) 
     return at;
 }
 
-static kn_tensor *run_from(kn_layer *first, kn_tensor *x) { return run_until(first, NULL, x); }
+static kn_tensor *run_from(kn_layer *first, kn_tensor *x) { return kn__layer_run(first, NULL, x); }
 
 /* --- sequences --- */
 
-kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x) { return run_from(group->first, x); }
+kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x) {
+    return group->n_micro > 1 ? kn__layer_pipeline(group, x) : run_from(group->first, x);
+}
 
 const kn__layer_kind kn__layer_sequential_kind = {"kn_layer_sequential", sizeof(kn_layer),
                                                   kn__layer_sequence, .is_group = true};
@@ -45,7 +47,7 @@ static kn_tensor *residual_forward(kn_layer *layer, kn_tensor *x) {
     kn_layer *body = l->shortcut ? l->shortcut->next : layer->first, *last = last_of(l, body);
     bool acts = layer->inside && kn__layer_is_frozen(layer->inside);
     kn_layer_act_fn act = acts ? kn__layer_act_of(layer->inside) : NULL;
-    kn_tensor *y = run_until(body, last, x);
+    kn_tensor *y = kn__layer_run(body, last, x);
     kn_tensor *around = l->shortcut && y ? (kn_layer_forward)(l->shortcut, x) : x;
     if (!y || !around) return NULL;
     y = last ? kn__layer_sum(last, y, around, act) : kn__layer_activated(act, kn_add(y, around));

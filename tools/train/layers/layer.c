@@ -113,6 +113,7 @@ void *kn__layer_add(kn_layer *parent, const char *name, const kn__layer_kind *ki
     layer->path = path;
     layer->name = path + strlen(path) - strlen(name);
     layer->mode = parent->mode;
+    layer->device = parent->device;
     if (parent->last)
         parent->last->next = layer;
     else
@@ -185,8 +186,12 @@ static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
 
 static kn_tensor *forward(kn_layer *layer, kn_tensor *x) {
     bool in_blocks = !kn_frame_recording() && !kn_layer_is_training(layer);
-    KN_FRAME(.layout = !in_blocks ? KN_OFF : kn__layer_is_frozen(layer) ? 2 : 1);
-    kn_tensor *y = run(layer, x);
+    KN_FRAME(.layout = !in_blocks                   ? KN_OFF
+                       : kn__layer_is_frozen(layer) ? 2
+                                                    : 1,
+             .device = layer->device);
+    if (layer->device && kn_tensor_device(x) != layer->device) x = kn_to(x, layer->device);
+    kn_tensor *y = x ? run(layer, x) : NULL;
     if (!y && !layer->first) y = forward_failed(layer);
     if (in_blocks && !layer->parent && y && kn_tensor_compute(y) < 0)
         return kn_error_defer(kn_last_error()->status);
@@ -261,6 +266,8 @@ bool kn_layer_walk(kn_layer *layer, bool (*visit_fn)(void *ctx, kn_layer *layer)
     return true;
 }
 
+/* --- devices --- */
+
 static kn_status state_to(kn_layer *layer, kn_device *device) {
     KN_FRAME(.record = KN_OFF);
     for (int i = 0; i < layer->n_state; i++)
@@ -270,8 +277,37 @@ static kn_status state_to(kn_layer *layer, kn_device *device) {
     return KN_OK;
 }
 
-kn_status kn_layer_to(kn_layer *root, kn_device *device) {
-    if (!root) return KN_FAIL(KN_ERR_INVALID, "kn_layer_to: root is NULL");
-    KN_TRY(kn_params_to(root->root->params, device));
-    return state_to(&root->root->base, device);
+static kn_status params_to(kn_layer *layer, kn_device *device) {
+    for (int i = 0; i < layer->n_params; i++) KN_TRY(kn_param_to(layer->param[i].w, device));
+    for (kn_layer *child = layer->first; child; child = child->next)
+        KN_TRY(params_to(child, device));
+    return KN_OK;
+}
+
+static void place(kn_layer *layer, kn_device *device) {
+    layer->device = device;
+    for (kn_layer *child = layer->first; child; child = child->next) place(child, device);
+}
+
+static kn_status root_to(kn_layer *layer, kn_device *device) {
+    KN_TRY(kn_params_to(layer->root->params, device));
+    KN_TRY(state_to(layer, device));
+    if (layer->device) place(layer, device);
+    return KN_OK;
+}
+
+/* Each layer gets its input on its device, also those that stay; a group is then on several. */
+kn_status kn_layer_to(kn_layer *layer, kn_device *device) {
+    if (!layer || !device)
+        return KN_FAIL(KN_ERR_INVALID, "kn_layer_to: %s is NULL", layer ? "device" : "layer");
+    if (!layer->parent) return root_to(layer, device);
+    KN_TRY(params_to(layer, device));
+    KN_TRY(state_to(layer, device));
+    kn__layer_root *root = layer->root;
+    if (!root->is_placed) place(&root->base, kn_params_device(root->params));
+    root->is_placed = true;
+    place(layer, device);
+    for (kn_layer *group = layer->parent; group; group = group->parent)
+        if (group->device != device) group->device = NULL;
+    return KN_OK;
 }

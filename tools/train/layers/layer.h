@@ -41,6 +41,9 @@ struct kn_layer {
     const char *name;        /* its end */
     kn_layer_mode mode;      /* inherited when it is created */
     bool recomputes;         /* its values are made again in backward */
+    int n_micro;             /* of a sequence: parts of a batch, pipeline.h; 0 and 1: the whole */
+    kn_device *device;       /* where it runs; NULL: its root is on one device, or it is a group on
+                              * several */
     kn__layer_param param[KN__LAYER_PARAMS_MAX];
     kn__layer_param state[KN__LAYER_STATE_MAX];
     int n_params, n_state;
@@ -53,11 +56,12 @@ struct kn__layer_root {
     kn_layer base; /* a sequence */
     kn_params *params;
     uint64_t seed;
-    kn_rng *rng;  /* NULL before a layer asks for it */
-    int n_inside; /* forwards of layers that recompute, open now */
-    bool starts;  /* such a forward is the first one, not backward's */
-    bool again;   /* the open one is backward's */
-    bool frozen;  /* kn_layer_freeze */
+    kn_rng *rng;    /* NULL before a layer asks for it */
+    int n_inside;   /* forwards of layers that recompute, open now */
+    bool starts;    /* such a forward is the first one, not backward's */
+    bool again;     /* the open one is backward's */
+    bool frozen;    /* kn_layer_freeze */
+    bool is_placed; /* kn_layer_to of a layer in it */
 };
 
 /* A layer of this kind, zeroed beyond its base, in the parent; NULL: the error is pending. */
@@ -76,6 +80,10 @@ kn_rng *kn__layer_rng(kn_layer *layer);
 static inline bool kn__layer_again(const kn_layer *layer) { return layer->root->again; }
 /* The layers of a group one after the other. */
 kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x);
+/* The same from `first` up to `end`, of one group. */
+kn_tensor *kn__layer_run(kn_layer *first, const kn_layer *end, kn_tensor *x);
+/* The same in micro-batches (pipeline.c). */
+kn_tensor *kn__layer_pipeline(kn_layer *group, kn_tensor *x);
 /* Fails with "kn_layer_conv: conv1: …", pending; returns NULL. */
 void *kn__layer_fail(const kn__layer_kind *kind, const char *name, kn_status status,
                      const char *fmt, ...) KN_PRINTF(4, 5);

@@ -89,13 +89,21 @@ kn_params *kn_model_params(const kn_model *model) { return model->params; }
 void *kn_model_self(const kn_model *model) { return model->self; }
 bool kn_model_is_classifier(const kn_model *model) { return !model->kind->loss; }
 
+/* Of a model on several devices: what its last layer gave goes to the batch. */
+static kn_tensor *at_batch(kn_tensor *y, const kn_batch *batch) {
+    kn_device *device = y ? kn_tensor_device(batch->x) : NULL;
+    return y && kn_tensor_device(y) != device ? kn_to(y, device) : y;
+}
+
 kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
-    if (model->kind->predict) return model->kind->predict(model->self, model->net, batch);
-    return kn_layer_forward(model->net, batch->x);
+    kn_tensor *y = model->kind->predict ? model->kind->predict(model->self, model->net, batch)
+                                        : kn_layer_forward(model->net, batch->x);
+    return at_batch(y, batch);
 }
 
 kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
-    if (model->kind->loss) return model->kind->loss(model->self, model->net, batch);
+    if (model->kind->loss)
+        return at_batch(model->kind->loss(model->self, model->net, batch), batch);
     return kn_cross_entropy(kn_model_predict(model, batch), batch->y);
 }
 

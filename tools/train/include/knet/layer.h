@@ -218,9 +218,13 @@ KN_API int64_t kn_layer_numel(const kn_layer *layer);
 KN_API bool kn_layer_walk(kn_layer *layer, bool (*visit_fn)(void *ctx, kn_layer *layer), void *ctx);
 /* The generator that the root's layers draw from; NULL: none has asked for one. */
 KN_API kn_rng *kn_layer_rng(kn_layer *layer);
-/* Moves parameters and state to a device, before the first backward and before optimisers are made.
- */
-KN_API KN_MUST_CHECK kn_status kn_layer_to(kn_layer *root, kn_device *device);
+/* Moves the parameters and the state of a layer, and of those in it, to a device, before the first
+ * backward and before optimisers are made. Of a root: all of its set. Of another layer: this one
+ * alone, and the root's layers then lie on several devices: kn_layer_forward copies the input of
+ * each to its device (a scope "to"), and gives the result where the last one is. Move layers whose
+ * inputs meet, as in a residual layer, together. See pipeline.h; kn_param_to says what does not go
+ * with several devices. Errors: those of kn_params_to and kn_param_to. */
+KN_API KN_MUST_CHECK kn_status kn_layer_to(kn_layer *layer, kn_device *device);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,169 @@
+/* A set's parameters, on one device or several. The user's set has those of its device; each other
+ * device has a set of its own, with an arena of gradients, in the list that `next` makes. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "params.h"
+
+#define KN_EACH_PART(part, params) for (kn_params *part = (params); part; part = part->next)
+
+int kn_params_count(const kn_params *params) {
+    int n = 0;
+    for (; params; params = params->next) n += params->n;
+    return n;
+}
+
+int64_t kn_params_numel(const kn_params *params) {
+    int64_t n = 0;
+    for (; params; params = params->next) n += params->numel;
+    return n;
+}
+
+kn_tensor *kn_params_at(kn_params *params, int i, const char **name) {
+    int at = i;
+    KN_EACH_PART(part, at < 0 ? NULL : params) {
+        if (at < part->n) {
+            if (name) *name = part->param[at]->name;
+            return part->param[at]->w;
+        }
+        at -= part->n;
+    }
+    return KN_FAIL_NULL(KN_ERR_INVALID, "kn_params_at: there is no parameter %d of %d", i,
+                        kn_params_count(params));
+}
+
+kn_tensor *kn_params_find(kn_params *params, const char *name) {
+    KN_EACH_PART(part, params)
+    for (int i = 0; i < part->n; i++)
+        if (!strcmp(part->param[i]->name, name)) return part->param[i]->w;
+    return NULL;
+}
+
+void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx) {
+    KN_EACH_PART(part, params) {
+        part->on_grad = fn;
+        part->on_grad_ctx = ctx;
+    }
+}
+
+/* --- the order of the gradients: one part after the other --- */
+
+static void part_order(int order[], const kn_params *part, int first) {
+    for (int i = 0; i < part->n; i++) order[i] = -1;
+    for (int i = 0; part->ordered && part->flat && i < part->n; i++) {
+        int place =
+            0; /* slices of parameters without elements share an offset: these go by index */
+        for (int k = 0; k < part->n; k++) {
+            const kn__param *p = part->param[k], *q = part->param[i];
+            place += p->offset < q->offset || (p->offset == q->offset && k < i);
+        }
+        order[place] = first + i;
+    }
+}
+
+void kn_params_order(int order[], const kn_params *params) {
+    for (int first = 0; params; first += params->n, params = params->next)
+        part_order(order + first, params, first);
+}
+
+/* False: not a permutation of first … first + n - 1. */
+static bool part_order_set(kn_params *part, const int order[], int first) {
+    for (int i = 0; i < part->n; i++) part->param[i]->order = INT_MAX;
+    bool is_whole = true;
+    for (int k = 0; k < part->n && is_whole; k++) {
+        int i = order[k] - first;
+        is_whole = i >= 0 && i < part->n && part->param[i]->order == INT_MAX;
+        if (is_whole) part->param[i]->order = k;
+    }
+    for (int i = 0; i < part->n && !is_whole; i++) part->param[i]->order = INT_MAX;
+    return is_whole;
+}
+
+kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
+    KN_TRY(kn_check());
+    if (!params || !order)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: %s is NULL",
+                       params ? "order" : "params");
+    if (n != kn_params_count(params) || params->flat)
+        return KN_FAIL(KN_ERR_INVALID,
+                       params->flat ? "kn_params_order_set: the order is final; set it before the "
+                                      "first backward, step or kn_grad"
+                                    : "kn_params_order_set: an order of %d parameters for %d",
+                       n, kn_params_count(params));
+    int first = 0;
+    KN_EACH_PART(part, params) {
+        if (!part_order_set(part, order + first, first))
+            return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: not a permutation of %d … %d",
+                           first, first + part->n - 1);
+        first += part->n;
+    }
+    KN_EACH_PART(part, params) KN_TRY(kn__params_freeze(part));
+    return KN_OK;
+}
+
+/* --- one parameter on another device --- */
+
+kn_status kn__params_movable(const char *name, const kn_params *params) {
+    if (!params->flat && atomic_load(&params->refs) == 1) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: move parameters before the first backward and before optimisers are made",
+                   name);
+}
+
+kn_status kn__params_together(const char *name, const kn_params *params) {
+    if (!params->next) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: the parameters lie on %s and %s", name,
+                   kn_device_name(params->device), kn_device_name(params->next->device));
+}
+
+static kn_status part_find(kn_params **out, kn_params *head, kn_device *device) {
+    kn_params *last = head;
+    KN_EACH_PART(part, head) {
+        last = part;
+        *out = part;
+        if (part->device == device) return KN_OK;
+    }
+    KN_TRY(kn_params_create(
+        out, &(kn_params_options){.device = device, .dtype = head->dtype, .seed = head->seed}));
+    last->next = *out;
+    (*out)->head = head;
+    (*out)->on_grad = head->on_grad;
+    (*out)->on_grad_ctx = head->on_grad_ctx;
+    return KN_OK;
+}
+
+static void part_change(kn__param *p, kn_params *to) {
+    kn_params *from = p->set;
+    from->n--;
+    for (int i = p->index; i < from->n; i++) {
+        from->param[i] = from->param[i + 1];
+        from->param[i]->index = i;
+    }
+    from->numel -= p->w->n;
+    p->set = to;
+    p->index = to->n;
+    to->param[to->n++] = p;
+    to->numel += p->w->n;
+}
+
+kn_status kn_param_to(kn_tensor *w, kn_device *device) {
+    KN_TRY(kn_check());
+    const char *problem = kn_tensor_problem(w);
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_param_to: w %s", problem);
+    kn__param *p = kn__edge_param(w->grad);
+    if (!p || !device)
+        return KN_FAIL(KN_ERR_INVALID, "kn_param_to: %s",
+                       device ? "w is no parameter" : "device is NULL");
+    if (p->set->device == device) return KN_OK;
+    KN_EACH_PART(part, p->set->head) KN_TRY(kn__params_movable("kn_param_to", part));
+    kn_params *to = NULL;
+    KN_TRY(part_find(&to, p->set->head, device));
+    if (!kn__params_grow(to)) return KN_FAIL(KN_ERR_OOM, "kn_param_to: no host memory");
+    KN_FRAME(.device = device, .pool = to->pool, .record = KN_OFF);
+    kn_tensor *moved = kn_to(w, device);
+    if (!moved) return kn_check();
+    kn__tensor_swap_place(w, moved);
+    part_change(p, to);
+    return KN_OK;
+}

@@ -1,0 +1,45 @@
+#include "stages.h"
+
+#include <inttypes.h>
+#include <knet/pipeline.h>
+#include <string.h>
+
+#include "words.h"
+
+kn_status kn__stages_find(kn__stages *out, const char *devices, const kn_comm *comm) {
+    char name[64];
+    size_t length;
+    out->n = 0;
+    for (const char *list = devices; kn__words_next(&list, name, sizeof name, &length); out->n++) {
+        if (out->n == KN__STAGES_MAX)
+            return KN_FAIL(KN_ERR_INVALID, "--device %s: the limit is %d devices", devices,
+                           KN__STAGES_MAX);
+        KN_TRY(kn_device_find(&out->device[out->n], name));
+        if (kn_device_kind_get(out->device[out->n]) == KN_DEVICE_SIM)
+            return KN_FAIL(KN_ERR_INVALID, "--device %s: %s computes nothing", devices, name);
+    }
+    if (!out->n) return KN_FAIL(KN_ERR_INVALID, "--device '%s' names no device", devices);
+    if (comm && out->n > 1)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "--device %s: a rank trains on one device", devices);
+    out->text = out->n > 1 ? devices : kn_device_name(out->device[0]);
+    return KN_OK;
+}
+
+kn_status kn__stages_place(kn_model *model, const kn__stages *stages, const char *cut,
+                           int n_micro) {
+    char name[KN__STAGES_MAX][64];
+    const char *first[KN__STAGES_MAX] = {NULL};
+    size_t length;
+    int n = 0;
+    if (stages->n == 1) return KN_OK;
+    while (cut && n < KN__STAGES_MAX && kn__words_next(&cut, name[n], sizeof name[n], &length)) {
+        first[n] = name[n];
+        n++;
+    }
+    if (n && n != stages->n - 1)
+        return KN_FAIL(KN_ERR_INVALID, "--cut names %d layers, but %d devices have %d cuts", n,
+                       stages->n, stages->n - 1);
+    kn_layer *net = kn_model_net(model);
+    KN_TRY(kn_pipeline_place(net, stages->device, stages->n, n ? first : NULL));
+    return kn_pipeline_micro(net, n_micro ? n_micro : 4 * stages->n);
+}
