@@ -111,7 +111,7 @@ static int n_layers(const kn_layer *group) {
     return n;
 }
 
-kn_tensor *kn__layer_pipeline(kn_layer *group, kn_tensor *x) {
+static kn_tensor *micro_forward(kn_layer *group, kn_tensor *x) {
     kn_shape shape = kn_tensor_shape(x);
     int64_t n_samples = shape.n_dims ? shape.dim[0] : 1;
     int n_micro = n_samples < group->n_micro ? (int)n_samples : group->n_micro;
@@ -130,6 +130,7 @@ kn_status kn_pipeline_micro(kn_layer *net, int n_micro) {
                                       : "the root",
                        n_micro);
     net->n_micro = n_micro;
+    net->micro_fn = micro_forward;
     return KN_OK;
 }
 

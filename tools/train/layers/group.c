@@ -18,7 +18,7 @@ static kn_tensor *run_from(kn_layer *first, kn_tensor *x) { return kn__layer_run
 /* --- sequences --- */
 
 kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x) {
-    return group->n_micro > 1 ? kn__layer_pipeline(group, x) : run_from(group->first, x);
+    return group->n_micro > 1 ? group->micro_fn(group, x) : run_from(group->first, x);
 }
 
 const kn__layer_kind kn__layer_sequential_kind = {"kn_layer_sequential", sizeof(kn_layer),

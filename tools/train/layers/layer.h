@@ -41,9 +41,10 @@ struct kn_layer {
     const char *name;        /* its end */
     kn_layer_mode mode;      /* inherited when it is created */
     bool recomputes;         /* its values are made again in backward */
-    int n_micro;             /* of a sequence: parts of a batch, pipeline.h; 0 and 1: the whole */
-    kn_device *device;       /* where it runs; NULL: its root is on one device, or it is a group on
-                              * several */
+    int n_micro;             /* of a sequence, pipeline.h: parts of a batch; 0 and 1: the whole */
+    kn_tensor *(*micro_fn)(kn_layer *layer, kn_tensor *x); /* passes them; set with n_micro */
+    kn_device *device; /* where it runs; NULL: its root is on one device, or it is a group on
+                        * several */
     kn__layer_param param[KN__LAYER_PARAMS_MAX];
     kn__layer_param state[KN__LAYER_STATE_MAX];
     int n_params, n_state;
@@ -82,8 +83,6 @@ static inline bool kn__layer_again(const kn_layer *layer) { return layer->root->
 kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x);
 /* The same from `first` up to `end`, of one group. */
 kn_tensor *kn__layer_run(kn_layer *first, const kn_layer *end, kn_tensor *x);
-/* The same in micro-batches (pipeline.c). */
-kn_tensor *kn__layer_pipeline(kn_layer *group, kn_tensor *x);
 /* Fails with "kn_layer_conv: conv1: …", pending; returns NULL. */
 void *kn__layer_fail(const kn__layer_kind *kind, const char *name, kn_status status,
                      const char *fmt, ...) KN_PRINTF(4, 5);
