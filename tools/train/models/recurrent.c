@@ -112,10 +112,16 @@ static kn_tensor *cell(kn_layer *net, int k, kn_tensor *x, kn_tensor *h, kn_tens
     kn_tensor *gate[4];
     snprintf(name[0], sizeof name[0], "i2h%d", k);
     snprintf(name[1], sizeof name[1], "h2h%d", k);
-    kn_tensor *sum = kn_add(kn__layer_apply(net, name[0], x), kn__layer_apply(net, name[1], h));
+    kn_tensor *i2h = kn__layer_apply(net, name[0], x), *h2h = kn__layer_apply(net, name[1], h);
+    kn_tensor *sum = kn_add(i2h, h2h);
+    kn_drop(i2h);
+    kn_drop(h2h);
     if (kn_chunk(gate, sum, 4, 1) < 0) return kn_error_defer(kn_last_error()->status);
+    kn_drop(sum);
     *c = kn_add(kn_mul(kn_sigm(gate[1]), *c), kn_mul(kn_sigm(gate[0]), kn_tanh(gate[3])));
-    return kn_mul(kn_sigm(gate[2]), kn_tanh(*c));
+    kn_tensor *y = kn_mul(kn_sigm(gate[2]), kn_tanh(*c));
+    for (int i = 0; i < 4; i++) kn_drop(gate[i]); /* no gradient reads these */
+    return y;
 }
 
 /* x [B,T] → [T,B,words]. Gates in nngraph's order: i, f, o, g. */
