@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "host/base/loops.h"
+
 /* Strides of `in` seen in the result's dimensions: 0 where it is stretched or missing. */
 static void broadcast_strides(int64_t stride[], const kn_tensor *out, const kn_tensor *in) {
     int lead = out->n_dims - in->n_dims;
@@ -95,19 +97,12 @@ void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const 
     }
 }
 
-/* A cache line by elements, the rest by copies of what is there, up to a page: these use the widest
- * stores. */
 void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
-    enum { LINE = 64, PATTERN = 4096 };
-    size_t size = (size_t)n * bytes, done = size < LINE ? size : LINE;
-    if (bytes == 1) {
-        memset(out, *x, size);
-        return;
-    }
-    for (size_t at = 0; at < done; at += bytes) memcpy(out + at, x, bytes);
-    for (size_t more; done < size; done += more) {
-        more = done < PATTERN ? done : PATTERN;
-        if (more > size - done) more = size - done;
-        memcpy(out + done, out, more);
-    }
+    char line[64];
+    size_t size = (size_t)n * bytes, few = size < sizeof line ? size : sizeof line;
+    for (size_t at = 0; at < few; at += bytes) memcpy(line + at, x, bytes);
+    if (few < sizeof line)
+        memcpy(out, line, few);
+    else
+        kn__loops(KN_F32)->fill(out, line, size);
 }

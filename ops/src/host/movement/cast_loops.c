@@ -1,4 +1,4 @@
-/* Casts from and to the real type: one rounding each. */
+/* Casts from and to the real type: one rounding each; and fills. */
 #include "convert.h"
 #include "host/base/loops.h"
 
@@ -53,4 +53,12 @@ void KN_LOOP(cast_to)(void *restrict y, const void *restrict x, kn_dtype to, int
         case KN_BOOL:
             COPY(uint8_t, real, v != 0)
     }
+}
+
+void KN_LOOP(fill)(char *restrict y, const char *restrict line, size_t n) {
+    kn_vec v;
+    size_t at = 0;
+    __builtin_memcpy(&v, line, sizeof v);
+    for (; at + sizeof v <= n; at += sizeof v) __builtin_memcpy(y + at, &v, sizeof v);
+    __builtin_memcpy(y + at, line, n - at);
 }
