@@ -3,17 +3,17 @@
 #include <string.h>
 
 #include "capture.h"
-#include "host/reduce/reduce_fused.h"
+#include "host/host.h"
 
 static kn_status run_chain(kn_op_call *call) {
-    kn__fused_run(&((const kn__chain_note *)call->attr)->f);
+    kn__host.fused_run(&((const kn__chain_note *)call->attr)->f);
     return KN_OK;
 }
 
 static kn_status run_reduction(kn_op_call *call) {
     const kn__prepared *p =
         (const kn__prepared *)(const void *)((char *)call - offsetof(kn__prepared, call));
-    return kn__host_reduce_fused(call, &p->chain->f);
+    return kn__host.reduce_fused(call, &p->chain->f);
 }
 
 kn_kernel_fn kn__chain_kernel(bool closes) { return closes ? run_reduction : run_chain; }

@@ -5,8 +5,7 @@
 
 #include "capture.h"
 #include "fuse_plan.h"
-#include "host/conv/conv_layout.h"
-#include "host/reduce/reduce_fused.h"
+#include "host/host.h"
 #include "run.h"
 
 enum {
@@ -313,7 +312,7 @@ static kn_status run(const kn__fuse_plan *p) {
     kn__fused f;
     kn__pass_make(&f, p);
     if (!kn__plan_covers(p)) memset(p->whole_data, 0, p->whole->storage->size_bytes);
-    kn__fused_run(&f);
+    kn__host.fused_run(&f);
     if (self->capture) self->capture->hooks->pass(self->capture, p, &f);
     return KN_OK;
 }
@@ -342,7 +341,7 @@ static kn_status plain_compute(kn__expr *e) {
     void *data = NULL;
     kn_scope scope = kn_scope_begin_static("plain layout");
     kn_status status = kn_alloc(&data, s->pool, s->size_bytes, s->stream);
-    if (status == KN_OK) kn__layout_plain(data, e->in[0].storage->data, e->dim, e->threads);
+    if (status == KN_OK) kn__host.layout_plain(data, e->in[0].storage->data, e->dim, e->threads);
     kn_scope_end(&scope);
     if (status < 0) return status;
     kn_tensor *t = kn__expr_header(s);
@@ -385,7 +384,7 @@ kn_status kn__fuse_reduce(kn_op_call *call) {
     bool is_made = status == KN_OK;
     if (is_made) {
         kn__pass_make(&f, &p);
-        status = kn__host_reduce_fused(call, &f);
+        status = kn__host.reduce_fused(call, &f);
         kn__plan *plan = kn__ops_self->capture;
         if (plan && status == KN_OK) plan->hooks->pass(plan, &p, &f);
     }
@@ -425,10 +424,10 @@ kn_status kn__fuse_all(kn__ops_thread *self) {
 /* Whether the call is a reduction in one pass along rows, which reads its input tile by tile. */
 static bool closes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
-    if (kn_op_table[call->op].host != kn__host_reduce || call->device != self->host) return false;
+    if (kn_op_table[call->op].host != kn__host.reduce || call->device != self->host) return false;
     if (x->state != KN_TENSOR_PENDING || x->layout != KN_LAYOUT_PLAIN) return false;
     return !kn__is_view(x->storage->expr) && !kn__is_whole_of_parts(x->storage->expr) &&
-           kn__host_reduce_fuses(call);
+           kn__host.reduce_fuses(call);
 }
 
 kn_status kn__fuse_before(kn__ops_thread *self, const kn_op_call *call) {

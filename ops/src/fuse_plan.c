@@ -304,7 +304,7 @@ static int64_t grain_of(const kn__fuse_plan *p) {
                     ? 1
                     : GRAIN / kn__row_grain((kn_op)e->op, (kn_dtype)e->dtype, order);
     }
-    return GRAIN / cost;
+    return cost > 0 ? GRAIN / cost : GRAIN;
 }
 
 void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {

@@ -5,8 +5,7 @@
 
 #include "capture.h"
 #include "fuse.h"
-#include "host/conv/conv_layout.h"
-#include "host/conv/conv_weights.h"
+#include "host/host.h"
 #include "work.h"
 
 kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_device *device) {
@@ -83,7 +82,7 @@ kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
         s->stream = stream;
     }
     s->version++;
-    if (__builtin_expect(s->owner && s->pool, 0)) kn__conv_weights_drop(s);
+    if (__builtin_expect(s->owner && s->pool, 0)) kn__host.kept_weights_drop(s);
     return KN_OK;
 }
 
@@ -456,7 +455,7 @@ static __attribute__((noinline)) kn_tensor *keep_layout(bool *taken, kn__ops_thr
     if (!info->infer(call)) return failed(call, info, failure());
     kn_tensor *t = call->out[0];
     kn_scope scope = begin_scope(call, info);
-    kn_status status = kn__layout_run(taken, self, call);
+    kn_status status = kn__host.layout_run(taken, self, call);
     end_scope(&scope, call);
     if (status < 0) {
         *taken = true;
@@ -497,7 +496,7 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     bool record = wants_grad && self->frame->recording && !call->given;
     if (__builtin_expect(self->frame->fuse || self->frame->layout || self->pending, 0)) {
         if (kn__fuse_joins(self, call)) return join(call, info);
-        if (!record && kn__layout_takes(self, call)) {
+        if (!record && kn__host.layout_takes(self, call)) {
             bool taken = false;
             kn_tensor *t = keep_layout(&taken, self, call, info);
             if (taken) return t;

@@ -108,7 +108,7 @@ static kn_status run_blocks(bool *taken, kn_op_call *call, bool from_blocks) {
 
 /* The call on inputs as they are, into y. */
 static kn_status run_into(bool *taken, kn_op_call *call, kn_tensor *y) {
-    kn_tensor own[5], *in[5];
+    kn_tensor own[5], *in[5] = {NULL};
     kn_op_call inner = *call;
     for (int i = 0; i < call->n_in; i++) KN_TRY(stand_in(&in[i], &own[i], call->in[i]));
     inner.in = in;

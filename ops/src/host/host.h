@@ -1,0 +1,23 @@
+/* What the layers above take from the host's kernels beside the table of ops: fused passes,
+ * reductions at the end of one, and images in blocks of channels. The CUDA module has such a table
+ * too. */
+#ifndef KN_HOST_H
+#define KN_HOST_H
+
+#include "host/pointwise/fused.h"
+#include "kernel.h"
+#include "thread.h"
+
+typedef struct kn__host_module {
+    void (*fused_run)(const kn__fused *f);
+    kn_kernel_fn reduce;
+    bool (*reduce_fuses)(const kn_op_call *call);
+    kn_status (*reduce_fused)(kn_op_call *call, const kn__fused *f);
+    bool (*layout_takes)(const kn__ops_thread *self, const kn_op_call *call);
+    kn_status (*layout_run)(bool *taken, kn__ops_thread *self, kn_op_call *call);
+    void (*layout_plain)(void *to, void *from, const int64_t dim[4], int threads);
+    void (*kept_weights_drop)(kn_storage *s); /* what was made of its data */
+} kn__host_module;
+extern const kn__host_module kn__host;
+
+#endif
