@@ -21,7 +21,7 @@ out_has '^    update .* sgd_step$'
 want 0 "$knet" explain char_lstm_steps --steps 1 --json
 [ "$(json after.kernels)" -lt $(($(json before.kernels) * 8 / 10)) ] || fail 'nothing is fused'
 [ "$(json after.moved_bytes)" -lt "$(json before.moved_bytes)" ] || fail 'as many bytes'
-grep -q '"name":"[a-z+_]*sigm+tanh+mul' out || fail 'no name of a fused kernel'
+grep -q '"name":"[a-z+_]*sigm+add+tanh+mul' out || fail 'no name of a fused kernel'
 # Each node's sums are those of the step.
 python3 - out <<'PY' || fail 'sums'
 import json, sys
