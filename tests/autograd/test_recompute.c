@@ -7,7 +7,7 @@ typedef struct net {
     kn_params *set;
     kn_tensor *w[DEPTH], *b[DEPTH];
     kn_rng *rng;
-    bool recompute, nested;
+    bool recompute, nested, residual;
     int n_calls;
 } net;
 
@@ -46,7 +46,7 @@ static kn_tensor *layers(void *ctx, kn_tensor *const x[]) {
         KN_FRAME();
         y = kn_keep(kn_dropout(kn_tanh(kn_relu(kn_linear(y, m->w[i], m->b[i]))), 0.25, m->rng));
     }
-    return y;
+    return m->residual ? kn_add(x[0], y) : y;
 }
 
 static kn_tensor *forward(net *m, kn_tensor *x, block blocks[2]) {
@@ -104,6 +104,21 @@ static void gradients_have_the_same_bits_and_the_peak_is_lower(void **state) {
         assert_true(less + 3 * BYTES < more);
     }
     assert_int_equal(part.n_calls, 2 * 2 * 2);
+    net_release(&plain);
+    net_release(&part);
+}
+
+/* The sum passes its gradient on, and the product's is added to it in place, unrounded, if nobody
+ * else has it. */
+static void gradients_around_a_part_have_the_same_bits(void **state) {
+    (void)state;
+    net plain, part;
+    net_init(&plain, false);
+    net_init(&part, true);
+    plain.residual = part.residual = true;
+    run(&plain);
+    run(&part);
+    assert_same_gradients(&plain, &part);
     net_release(&plain);
     net_release(&part);
 }
@@ -211,7 +226,8 @@ static void what_a_part_may_not_do_is_an_error(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
-                     OPS_TEST(parts_nest), OPS_TEST(hooks_see_each_parameter_once),
+                     OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
+                     OPS_TEST(hooks_see_each_parameter_once),
                      OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
                      OPS_TEST(what_a_part_may_not_do_is_an_error));
 }

@@ -86,7 +86,23 @@ case $case in
     echo hello >"$work/set/train-labels-idx1-ubyte"
     want 1 "$knet" train mlp --data "$work/set";   err_has 'named .gz but not gzip'
     mv "$work/set/train-images-idx3-ubyte.gz" "$work/set/train-images-idx3-ubyte"
-    want 1 "$knet" train mlp --data "$work/set";   err_has 'magic number 0x68656c6c' ;;
+    want 1 "$knet" train mlp --data "$work/set";   err_has 'magic number 0x68656c6c'
+    set_of() { # IMAGES LABEL: all of one kind
+      local n k split
+      n="\\0$(printf %o "$1")" k="\\0$(printf %o "$2")"
+      for split in train t10k; do
+        { printf %b "\0\0\010\03\0\0\0$n\0\0\0\034\0\0\0\034"; head -c $(($1 * 784)) /dev/zero; } >"$work/set/$split-images-idx3-ubyte"
+        { printf %b "\0\0\010\01\0\0\0$n"; for _ in $(seq "$1"); do printf %b "$k"; done; } >"$work/set/$split-labels-idx1-ubyte"
+      done
+    }
+    set_of 7 3 # fewer than a batch
+    want 2 "$knet" train mlp --data "$work/set"
+    tail -n 1 err | grep -q 'batch 128 of 1 rank: the data has only 7 images' || fail 'the last line lacks the numbers'
+    want 0 "$knet" train mlp --data "$work/set" --batch 7 --epochs 1 --json
+    [ "$(json steps)" = 1 ] || fail "$(json steps) steps"
+    set_of 7 11 # a class that no model has
+    want 1 "$knet" train mlp --data "$work/set" --batch 4
+    tail -n 1 err | grep -q 'training labels go up to 11, but the model mlp has 10 classes' || fail 'the last line lacks the label' ;;
   cuda_missing)
     [ ! -e /dev/nvidia0 ] || {  exit 77; }
     want 2 "$knet" train mlp --synthetic --device cuda;    err_has 'cuda.*(driver|GPU|device)'

@@ -151,6 +151,36 @@ static void a_finished_run_has_nothing_left_to_do(void **state) {
     run_close(&again);
 }
 
+static void backward_once(run *r) {
+    kn_batch b;
+    assert_true(kn_loader_cycle(r->train, &b));
+    KN_TAPE();
+    assert_ok(kn_backward(kn_model_loss(r->model, &b)));
+}
+
+/* Of a batch whose step was not taken. */
+static void gradients_of_before_a_load_are_not_added_to(void **state) {
+    (void)state;
+    run a, b;
+    unlink(path);
+    train_until(&a, (stop){4, 0}, false);
+    kn_checkpoint from = all_of(&a), to;
+    assert_ok(kn_checkpoint_save(path, &from, NULL));
+    run_open(&b, &net_kind);
+    backward_once(&b);
+    to = all_of(&b);
+    assert_ok(kn_checkpoint_load(&to, path));
+    run *both[] = {&a, &b};
+    for (int i = 0; i < 2; i++) {
+        both[i]->result = a.result;
+        backward_once(both[i]);
+        assert_ok(kn_optim_step(both[i]->optim));
+    }
+    assert_same_end(&a, &b);
+    run_close(&a);
+    run_close(&b);
+}
+
 /* --- files --- */
 
 static void saved_weights_are_read_by_name(void **state) {
@@ -326,6 +356,7 @@ static void a_full_disk_keeps_the_older_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(a_stopped_run_continues_bit_for_bit),
                                        TEST(a_finished_run_has_nothing_left_to_do),
+                                       TEST(gradients_of_before_a_load_are_not_added_to),
                                        TEST(saved_weights_are_read_by_name),
                                        TEST(numbers_and_tensors_of_your_own_come_back),
                                        TEST(keep_leaves_the_files_before),

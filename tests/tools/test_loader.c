@@ -118,6 +118,27 @@ static void without_partial_the_rest_is_left_out(void **state) {
     kn_loader_destroy(loader);
 }
 
+/* There is no whole batch, so only .partial makes an epoch of it. */
+static void a_set_smaller_than_a_batch_is_one_batch(void **state) {
+    (void)state;
+    kn_batch b;
+    files_dataset(dir, 7, false);
+    for (int prefetch = 0; prefetch < 2; prefetch++) {
+        kn_loader *loader =
+            open_loader((kn_loader_options){.batch = 100, .partial = 1, .prefetch = prefetch});
+        assert_int_equal(kn_loader_batches(loader), 1);
+        for (int epoch = 0; epoch < 3; epoch++) {
+            assert_true(kn_loader_next(loader, &b));
+            assert_int_equal(b.n, 7);
+            assert_int_equal(kn_tensor_shape(b.x).dim[0], 7);
+            assert_int_equal(kn_tensor_shape(b.y).dim[0], 7);
+            assert_false(kn_loader_next(loader, &b));
+            assert_ok(kn_check());
+        }
+        kn_loader_destroy(loader);
+    }
+}
+
 static void ranks_share_an_epoch_without_overlap(void **state) {
     (void)state;
     int order[3][50], seen[100] = {0};
@@ -262,8 +283,10 @@ int main(void) {
         IN_DIR(batches_have_shape_dtype_and_values_in_0_to_1),
         IN_DIR(the_same_seed_gives_the_same_epochs_and_another_others),
         IN_DIR(the_test_split_keeps_its_order_and_its_last_batch),
-        IN_DIR(without_partial_the_rest_is_left_out), IN_DIR(ranks_share_an_epoch_without_overlap),
-        IN_DIR(an_epoch_can_be_left_early), TEST(made_up_images_are_the_same_every_time),
+        IN_DIR(without_partial_the_rest_is_left_out),
+        IN_DIR(a_set_smaller_than_a_batch_is_one_batch),
+        IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(an_epoch_can_be_left_early),
+        TEST(made_up_images_are_the_same_every_time),
         TEST(next_allocates_nothing_after_the_first_batch),
         TEST(a_missing_directory_names_the_package),
         IN_DIR(a_directory_that_cannot_be_read_is_an_error),
