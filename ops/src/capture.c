@@ -164,6 +164,13 @@ bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) 
 
 /* --- recording --- */
 
+_Atomic uint32_t kn__n_recordings;
+
+/* A plan that failed to open, was recorded, or is not wanted. */
+static void records_no_more(void) {
+    atomic_fetch_sub_explicit(&kn__n_recordings, 1, memory_order_release);
+}
+
 static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self) {
     if (self->capture || capture->recording) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_begin: %s records a step already",
@@ -204,8 +211,10 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
     KN_TRY(can_begin(capture, self));
     kn__plan *plan = calloc(1, sizeof *plan);
     if (!plan) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
+    atomic_fetch_add_explicit(&kn__n_recordings, 1, memory_order_relaxed);
     kn_status status = plan_open(plan, self, in, n_in);
     if (status < 0) {
+        records_no_more();
         kn__plan_free(plan);
         return status;
     }
@@ -229,6 +238,7 @@ static kn__plan *recording_end(kn_capture *capture) {
 void kn_capture_cancel(kn_capture *capture) {
     if (!capture || !capture->recording) return;
     kn__plan_free(recording_end(capture));
+    records_no_more();
 }
 
 static kn_status fail_survivor(const kn_storage *s, unsigned op) {
@@ -391,6 +401,7 @@ kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[], int n_out)
     if (status == KN_OK) status = outs_note(plan, out, n_out);
     plan = recording_end(capture);
     if (status == KN_OK) status = plan_finish(plan);
+    records_no_more();
     if (status == KN_OK)
         plan_keep(capture, plan);
     else

@@ -3,10 +3,10 @@
  * Vocabulary. A *buffer* is the data of one storage that the step uses: *inside*, made by one of
  * its calls, or from outside. A *view* is a frozen header: what a kernel reads of a tensor. Calls
  * that read the same data as the same shape share one.
- * Invariants. While a step is recorded, the latest buffer of a storage's address is that storage's:
- * whoever makes a storage tells so, and those from outside are shared. A view's data is set when
- * the recording ends: in the region, outside, or, at each replay, in an input.
- * On a GPU the calls are enqueued once more, into a graph, which a replay launches. A graph's
+ * Invariants. While a step is recorded, each storage's address has one buffer: headers that end are
+ * not used again, whoever makes a storage tells so, and those from outside are shared. A view's
+ * data is set when the recording ends: in the region, outside, or, at each replay, in an input. On
+ * a GPU the calls are enqueued once more, into a graph, which a replay launches. A graph's
  * addresses are fixed, so its inputs lie in the region too, and a replay copies them there. */
 #ifndef KN_CAPTURE_SRC_H
 #define KN_CAPTURE_SRC_H
@@ -214,6 +214,12 @@ void kn__plan_graph_end(kn__plan *plan);
 kn_status kn__plan_calls_run(kn__plan *plan);
 
 /* --- for those who make, read and write tensors --- */
+/* Recordings of all threads. While there is one, headers that end are neither used again nor freed,
+ * whichever thread ends them: the recording asks at its end which ones live. */
+extern _Atomic uint32_t kn__n_recordings __attribute__((visibility("hidden")));
+static inline bool kn__any_records(void) {
+    return atomic_load_explicit(&kn__n_recordings, memory_order_acquire) != 0;
+}
 /* INVALID inside a recording: "NAME: …"; else KN_OK. */
 static inline kn_status kn__capture_forbids(const kn__ops_thread *self, const char *name) {
     if (!self || !self->capture) return KN_OK;

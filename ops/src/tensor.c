@@ -67,13 +67,13 @@ kn_tensor *kn__record_other(kn__ops_thread *self) {
 static void record_end(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
     t->grad = 0;
-    if (!self) {
+    if (!self || kn__any_records()) {
         kn__records_leave(t, &t->grad, 1);
         return;
     }
     *self->ended_last = (kn_edge)t;
     self->ended_last = &t->grad;
-    if (++self->n_ended <= ENDED_MAX || self->capture) return;
+    if (++self->n_ended <= ENDED_MAX) return;
     t = self->ended;
     self->ended = (kn_tensor *)t->grad;
     self->n_ended--;
@@ -108,15 +108,16 @@ static void data_free(kn_storage *s) {
 
 static void storage_unref(kn_storage *s, uint32_t n) {
     uint32_t before = atomic_load_explicit(&s->refs, memory_order_acquire);
-    if (before != n) before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
+    if (before == n)
+        atomic_store_explicit(&s->refs, 0, memory_order_relaxed);
+    else
+        before = atomic_fetch_sub_explicit(&s->refs, n, memory_order_acq_rel);
     uint32_t after = before - n;
     if (after < USER && before >= USER) {
-        if (s->data) {
+        if (s->data)
             data_free(s);
-            s->data = NULL; /* a captured step asks which data live: the count may stay */
-        } else if (s->expr) {
+        else if (s->expr)
             kn__expr_drop(s->expr);
-        }
     }
     if (after == 0) record_end((kn_tensor *)(void *)((char *)s - offsetof(kn_tensor, own)));
 }
@@ -158,6 +159,7 @@ void kn_tensor_release(kn_tensor *t) {
     t->data = NULL;
     if (s == &t->own && is_sole_user(s)) {
         kn_free(s->pool, s->data);
+        atomic_store_explicit(&s->refs, 0, memory_order_relaxed);
         record_end(t);
     } else {
         end_shared(t, s);

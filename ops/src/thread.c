@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "capture.h"
 #include "cores.h"
 #include "fuse.h"
 
@@ -30,7 +31,8 @@ void kn__records_leave(kn_tensor *first, kn_edge *last, uint32_t n) {
 
 static kn_tensor *take_left(void) {
     pthread_mutex_lock(&lock);
-    kn_tensor *t = n_left > KN__ENDED_MIN ? (kn_tensor *)left : NULL;
+    bool may_take = n_left > KN__ENDED_MIN && !kn__any_records();
+    kn_tensor *t = may_take ? (kn_tensor *)left : NULL;
     if (t) {
         left = t->grad;
         n_left--;

@@ -5,6 +5,7 @@
 #include <knet/capture.h>
 #include <knet/op.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include "autograd_test.h"
 #include "random_graph.h"
@@ -181,6 +182,95 @@ static void threads_record_and_replay_at_once(void **state) {
     }
 }
 
+/* --- tensors of the step that end on another thread --- */
+
+/* So many that headers which that thread ended would go back to malloc. */
+enum { HANDED = 6000 };
+
+typedef struct hand_over {
+    kn_tensor *t[HANDED];
+    _Atomic int n_given, n_ended;
+    int n_awaited; /* by the step */
+} hand_over;
+
+static void *end_handed(void *ctx) {
+    hand_over *h = ctx;
+    KN_FRAME();
+    for (int i = 0; i < HANDED; i++) {
+        while (atomic_load(&h->n_given) <= i) sched_yield();
+        kn_tensor_release(h->t[i]);
+        kn_drop(kn_ones(KN_SHAPE(3)));
+        atomic_store(&h->n_ended, i + 1);
+    }
+    return NULL;
+}
+
+static kn_status hands_over(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    hand_over *h = ctx;
+    for (int i = 0; i < HANDED; i++) {
+        kn_tensor *y = kn_affine(in[0], 1, i);
+        KN_TRY(kn_check());
+        if (i % 2) {
+            kn_tensor *whole = y;
+            y = kn_tensor_alias(y); /* the data outlive the header that made them */
+            kn_drop(whole);
+        }
+        h->t[i] = kn_tensor_retain(y);
+        kn_drop(y);
+        atomic_store(&h->n_given, i + 1);
+    }
+    while (atomic_load(&h->n_ended) < h->n_awaited) sched_yield();
+    out[0] = kn_affine(in[0], 3, 1);
+    return kn_check();
+}
+
+static kn_status record_hand_over(kn_capture *capture, kn_tensor *x, int n_awaited) {
+    static hand_over h;
+    kn_tensor *y[1] = {NULL};
+    pthread_t thread;
+    h.n_awaited = n_awaited;
+    atomic_store(&h.n_given, 0);
+    atomic_store(&h.n_ended, 0);
+    assert_int_equal(pthread_create(&thread, NULL, end_handed, &h), 0);
+    assert_ok(kn_capture_begin(capture, &x, 1));
+    assert_ok(hands_over(y, &x, &h));
+    kn_status status = kn_capture_end(capture, y, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return status;
+}
+
+static void another_thread_may_end_what_the_step_makes(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    KN_FRAME(.fuse = KN_OFF);
+    kn_tensor *x = kn_ones(KN_SHAPE(3));
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_capture_reset(capture));
+        assert_ok(record_hand_over(capture, x, HANDED));
+        assert_ok(kn_capture_launch(capture, &x, 1));
+        assert_true(ops_at(kn_capture_out(capture, 0), 2) == 4);
+    }
+    kn_capture_destroy(capture);
+}
+
+/* Whether they end in time is by chance, and the answer is one of two. */
+static void what_ends_later_lives_on(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    KN_FRAME(.fuse = KN_OFF);
+    kn_tensor *x = kn_ones(KN_SHAPE(3));
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_capture_reset(capture));
+        if (record_hand_over(capture, x, 0) == KN_OK) continue;
+        assert_non_null(strstr(kn_last_error()->message, "made inside by affine [3]"));
+    }
+    assert_ok(kn_capture_reset(capture));
+    assert_ok(record_hand_over(capture, x, HANDED));
+    kn_capture_destroy(capture);
+}
+
 /* --- passes of fused rows --- */
 
 enum { N = 5000 };
@@ -236,6 +326,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(captured_random_graphs_have_the_bits_of_plain_ones),
                      OPS_TEST(a_failing_allocation_leaves_no_plan),
                      OPS_TEST(threads_record_and_replay_at_once),
-                     OPS_TEST(a_chain_is_one_call_of_the_plan),
+                     OPS_TEST(another_thread_may_end_what_the_step_makes),
+                     OPS_TEST(what_ends_later_lives_on), OPS_TEST(a_chain_is_one_call_of_the_plan),
                      OPS_TEST(a_pending_tensor_that_lives_on_is_named));
 }
