@@ -190,8 +190,9 @@ kn_status kn__host_row_back2(kn_op_call *call);
 #include <knet/ops.def>
 
 /* Of images in blocks of channels: conv_layout.h. from_blocks: x is in them; y and the residual
- * always are. inside: relu may be the library's. *taken false: it has nothing fast. */
-kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool inside);
+ * always are. frozen: relu may be the library's, whose weights are kept. *taken false: it has
+ * nothing fast. */
+kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool frozen);
 kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block);
 kn_status kn__host_batchnorm_blocks(kn_op_call *call, int64_t block);
 

@@ -128,7 +128,7 @@ static void winograd_convolves_in_blocks(void **state) {
     kn_tensor *b = random_tensor(KN_F32, KN_SHAPE(64));
     kn_tensor *want = kn_conv_add(kn_conv(x, w, b, &same_relu), w, b, x, &same_relu), *got = NULL;
     for (int i = 0; i < 2; i++) {
-        KN_FRAME(.layout = 1);
+        KN_FRAME(.layout = 2);
         kn_tensor *first = kn_conv(x, w, b, &same_relu);
         kn_tensor *around =
             kn_conv(x, kn_reshape(kn_eye(64, 64), KN_SHAPE(64, 64, 1, 1)), KN_NONE, NULL);
@@ -176,7 +176,7 @@ static void kept_weights_follow_a_change_of_the_weight(void **state) {
     float *zeros = calloc((size_t)kn_tensor_numel(n.w), sizeof *zeros);
     kn_tensor *before, *after;
     {
-        KN_FRAME(.layout = 1);
+        KN_FRAME(.layout = 2);
         for (int i = 0; i < 2; i++)
             before = kn_conv(kn_conv(n.x, n.first, n.b, &same), n.w, KN_NONE, &same);
         assert_true(fabs(ops_at(kn_max(kn_abs(before), KN_ALL, false), 0)) > 0);
@@ -186,6 +186,40 @@ static void kept_weights_follow_a_change_of_the_weight(void **state) {
         assert_close(ops_at(kn_max(kn_abs(after), KN_ALL, false), 0), 0, 0, 0);
     }
     free(zeros);
+}
+
+/* A net that is evaluated between steps of training takes no more memory in these. */
+static void weights_are_kept_for_layout_2_alone(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    KN_FRAME(.threads = 2);
+    net n = net_of(8, 12);
+    for (int layout = 1; layout <= 2; layout++) {
+        KN_FRAME(.layout = layout);
+        assert_true(in_blocks(kn_conv(kn_conv(n.x, n.first, n.b, &same), n.w, KN_NONE, &same)));
+        assert_int_equal(n.w->storage->owner != NULL, layout == 2);
+    }
+}
+
+/* tanh(x)·x + 1 is a chain of what is in blocks, then one of its plain form; the first product is
+ * read by a convolution. */
+static void chains_are_computed_together_beside_blocks(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    net n = net_of(9, 12);
+    kn_tensor *y[3];
+    for (int i = 0; i < 3; i++) {
+        KN_FRAME(.layout = i ? 1 : KN_OFF, .fuse = i == 1 ? KN_OFF : 1);
+        kn_tensor *x = kn_conv(n.x, n.first, n.b, &same_relu);
+        kn_tensor *z = kn_affine(kn_mul(kn_tanh(x), x), 1, 1);
+        z = kn_conv_add(z, n.w, n.b, x, &same);
+        z = kn_mul(kn_sigm(kn_add(z, kn_reshape(n.b, KN_SHAPE(32, 1, 1)))), z);
+        kn_tensor *flat = kn_flatten(kn_conv(z, n.w, KN_NONE, &same));
+        y[i] = kn_keep(kn_add(kn_tanh(flat), kn_square(flat)));
+    }
+    assert_near(y[1], y[0]);
+    assert_near(y[2], y[0]);
+    assert_same_bits(y[2], y[1]);
 }
 
 static void an_unknown_layout_is_an_error(void **state) {
@@ -205,5 +239,7 @@ int main(void) {
                      OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
                      OPS_TEST(threads_and_order_change_no_bit_in_blocks),
                      OPS_TEST(kept_weights_follow_a_change_of_the_weight),
+                     OPS_TEST(weights_are_kept_for_layout_2_alone),
+                     OPS_TEST(chains_are_computed_together_beside_blocks),
                      OPS_TEST(an_unknown_layout_is_an_error));
 }

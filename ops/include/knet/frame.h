@@ -66,10 +66,11 @@ typedef struct kn_frame_options {
     int layout;        /* 1: while nothing is recorded, results of f32 convolutions on the host stay
                         * in blocks of channels, as oneDNN likes them, through pools, pointwise ops
                         * and batchnorm with given statistics, until another op or kn_data reads
-                        * them, and what oneDNN makes of weights is kept with them until they
-                        * change or end; 2: the same, and relu may run inside oneDNN's convolution,
-                        * which makes 0 of NaN; KN_OFF: not; 0: inherit. Layers in evaluation have
-                        * 1, frozen ones 2. The rule of threads is that of .fuse: read a result on
+                        * them; 2, for weights that rarely change: the same, and what oneDNN makes
+                        * of them, up to four times their size, is kept with them until they change
+                        * or end, and relu may run inside oneDNN's convolution, which makes 0 of
+                        * NaN; KN_OFF: not; 0: inherit. Layers in evaluation have 1, frozen ones
+                        * 2. The rule of threads is that of .fuse: read a result on
                         * the thread that made it, or hold it there */
     uint64_t reserved[3]; /* zero */
 } kn_frame_options;

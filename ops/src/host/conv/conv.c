@@ -169,10 +169,10 @@ kn_status kn__host_conv(kn_op_call *call) {
     return run(call, KN_PASS_FORWARD, &s);
 }
 
-kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool inside) {
+kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool frozen) {
     kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
-    unsigned flags =
-        KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) | (inside ? KN_PLAN_RELU : 0);
+    unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) |
+                     (frozen ? KN_PLAN_RELU | KN_PLAN_KEEP : 0);
     *taken = false;
     if (kn__conv_winograd_pays(&s))
         KN_TRY(kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags | KN_PLAN_WINOGRAD));

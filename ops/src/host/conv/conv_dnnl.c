@@ -326,7 +326,7 @@ static bool plans_usable(const dnnl_work *k) {
 static kn_status plans_find(dnnl_work *k, unsigned flags) {
     kn_conv_finish *f = &k->finish;
     unsigned inside = f->act == KN_ACT_RELU ? flags & KN_PLAN_RELU : 0;
-    flags &= ~(unsigned)KN_PLAN_RELU;
+    flags &= ~(unsigned)(KN_PLAN_RELU | KN_PLAN_KEEP);
     if (k->bias) flags |= KN_PLAN_BIAS;
     if (flags & KN_PLAN_TO_BLOCKS && f->residual) inside |= KN_PLAN_ADD;
     KN_TRY(plans_get(k, flags | inside));
@@ -353,7 +353,7 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_con
         if (call->in[2] != KN_NONE) k.bias = call->in[2]->data;
         k.finish = kn__conv_finish_of(call);
     }
-    if (flags & KN_PLAN_TO_BLOCKS) k.kept = call->in[1];
+    if (flags & KN_PLAN_KEEP) k.kept = call->in[1];
     kn_status status = plans_find(&k, flags);
     if (status == KN_OK && plans_usable(&k)) {
         status = pass == KN_PASS_WEIGHT ? weight_run(call, &k) : images_run(call, &k);

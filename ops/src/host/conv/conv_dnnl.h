@@ -6,9 +6,9 @@
 #include "kernel.h"
 
 /* One pass: in[] as kernel.h says; flags: KN_PLAN_WINOGRAD, KN_PLAN_FROM_BLOCKS, KN_PLAN_TO_BLOCKS,
- * and with it KN_PLAN_RELU, where the library's relu, which makes 0 of NaN, will do.
- * To blocks: weights are kept, and the residual, in blocks too, is added. *done stays false, with
- * KN_OK, where the library has nothing fast for these sizes. */
+ * and with it KN_PLAN_RELU, where the library's relu, which makes 0 of NaN, will do, and
+ * KN_PLAN_KEEP. To blocks: the residual, in blocks too, is added. *done stays false, with KN_OK,
+ * where the library has nothing fast for these sizes. */
 kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
                         unsigned flags);
 
