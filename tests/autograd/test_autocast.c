@@ -116,6 +116,23 @@ static void recomputed_parts_cast_as_before(void **state) {
     kn_params_destroy(set);
 }
 
+/* A part in a frame without it has all bits of f32 in its gradients too. */
+static void a_part_outside_of_mixed_precision_keeps_its_bits(void **state) {
+    (void)state;
+    float grads[2][2];
+    for (int mixed = 0; mixed < 2; mixed++) {
+        KN_TAPE(.autocast = mixed ? KN_BF16 : KN_OFF);
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 2), 0.1f, 0.7f)), *y = NULL, *dx = NULL;
+        {
+            KN_FRAME(.autocast = KN_OFF);
+            y = kn_keep(kn_matmul(x, F32(KN_SHAPE(2, 1), 0.3f, 1.1f), NULL));
+        }
+        assert_ok(kn_gradients(&dx, kn_sum(kn_square(y), KN_ALL, false), &x, 1, NULL));
+        assert_ok(kn_copy_out(grads[mixed], sizeof grads[mixed], dx));
+    }
+    assert_memory_equal(grads[0], grads[1], sizeof grads[0]);
+}
+
 static void gradients_by_values_have_their_dtype(void **state) {
     (void)state;
     KN_TAPE(.autocast = KN_BF16);
@@ -131,5 +148,6 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(mixed_precision_learns_as_f32_does), OPS_TEST(parameters_get_gradients_in_f32),
         OPS_TEST(the_loss_scale_saves_small_gradients), OPS_TEST(recomputed_parts_cast_as_before),
+        OPS_TEST(a_part_outside_of_mixed_precision_keeps_its_bits),
         OPS_TEST(gradients_by_values_have_their_dtype));
 }

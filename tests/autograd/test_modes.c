@@ -91,6 +91,40 @@ static void the_jacobian_vector_product_takes_all_directions_at_once(void **stat
     assert_fails(kn_jvp(&dy, y, x, t, 0), KN_ERR_INVALID, "n_x < 1");
 }
 
+/* --- a function --- */
+
+static kn_tensor *product(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    return kn_mul(kn_mul(x[0], x[1]), x[0]);
+}
+static kn_tensor *nothing(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    (void)x;
+    return NULL;
+}
+
+static void a_functions_value_and_gradients_are_the_callers(void **state) {
+    (void)state;
+    uint64_t live = ops_live_bytes();
+    {
+        KN_FRAME();
+        kn_tensor *x[] = {F32(KN_SHAPE(2), 2, 3), F32(KN_SHAPE(2), 5, 7)}, *y = NULL, *dx[2];
+        for (int i = 0; i < 2; i++) { /* one after the other */
+            assert_ok(kn_value_and_gradients(&y, dx, product, NULL, x, 2));
+            assert_values(y, 20, 63);
+            assert_values(dx[0], 20, 42);
+            assert_values(dx[1], 4, 9);
+        }
+        assert_fails(kn_value_and_gradients(&y, dx, nothing, NULL, x, 2), KN_ERR_INVALID,
+                     "f gave no tensor");
+        assert_fails(kn_value_and_gradients(&y, dx, product, NULL, x, 0), KN_ERR_INVALID,
+                     "0 inputs");
+        KN_TAPE();
+        assert_fails(kn_value_and_gradients(&y, dx, product, NULL, x, 2), KN_ERR_INVALID, "tape");
+    }
+    assert_int_equal(ops_live_bytes(), live);
+}
+
 /* --- hooks --- */
 
 typedef struct seen {
@@ -131,6 +165,40 @@ static void a_hook_sees_each_gradient_once_when_it_is_complete(void **state) {
     assert_ok(kn_backward(sum_all(kn_mul(unused, b))));
     assert_int_equal(s.n, 4);
     kn_params_destroy(set);
+}
+
+static void note_value(void *ctx, kn_tensor *gradient) { note(ctx, NULL, gradient); }
+static void refuse(void *ctx, kn_tensor *gradient) {
+    (void)ctx;
+    (void)kn_cast(gradient, (kn_dtype)99);
+}
+
+static void a_hook_of_a_value_sees_its_whole_gradient(void **state) {
+    (void)state;
+    seen s = {.n = 0};
+    kn_tensor *dx = NULL, *ddx = NULL;
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(kn_full(KN_SHAPE(1), 3));
+        kn_tensor *h = kn_on_grad(kn_mul(x, x), note_value, &s); /* h = x², y = h² + 2h */
+        kn_tensor *y = kn_add(kn_mul(h, h), kn_affine(h, 2, 0));
+        assert_values(h, 9);
+        assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+        assert_int_equal(s.n, 1);
+        assert_close(s.value[0], 2 * 9 + 2, 0, 0);
+        assert_values(dx, 20 * 6);
+        assert_ok(kn_gradients(&ddx, dx, &x, 1, NULL)); /* y = x⁴ + 2x² */
+        assert_values(ddx, 12 * 9 + 4);
+    }
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(kn_full(KN_SHAPE(1), 3));
+        kn_tensor *y = sum_all(kn_on_grad(x, refuse, NULL));
+        assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_DTYPE, "99");
+        assert_values(kn_on_grad(kn_full(KN_SHAPE(1), 4), refuse, NULL), 4); /* has no gradient */
+        assert_null(kn_on_grad(x, NULL, NULL));
+        assert_fails(kn_check(), KN_ERR_INVALID, "fn is NULL");
+    }
 }
 
 static void a_hook_sees_the_bias_that_relu_delivers(void **state) {
@@ -213,6 +281,8 @@ int main(void) {
                      OPS_TEST(a_gradient_of_y_gives_the_vector_jacobian_product),
                      OPS_TEST(the_jacobian_vector_product_takes_all_directions_at_once),
                      OPS_TEST(a_hook_sees_each_gradient_once_when_it_is_complete),
+                     OPS_TEST(a_functions_value_and_gradients_are_the_callers),
+                     OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
                      OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));

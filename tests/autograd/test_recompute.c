@@ -8,6 +8,7 @@ typedef struct net {
     kn_tensor *w[DEPTH], *b[DEPTH];
     kn_rng *rng;
     bool recompute, nested, residual;
+    int autocast;
     int n_calls;
 } net;
 
@@ -74,7 +75,7 @@ static uint64_t run(net *m) {
     kn_tensor *x = input();
     kn_pool_stats_read(&before, sizeof before, pool);
     kn_pool_peaks_reset(pool);
-    KN_TAPE();
+    KN_TAPE(.autocast = m->autocast);
     assert_ok(kn_backward(sum_all(kn_mul(forward(m, x, blocks), x))));
     assert_ok(kn_tape_check());
     kn_pool_stats_read(&after, sizeof after, pool);
@@ -116,9 +117,12 @@ static void gradients_around_a_part_have_the_same_bits(void **state) {
     net_init(&plain, false);
     net_init(&part, true);
     plain.residual = part.residual = true;
-    run(&plain);
-    run(&part);
-    assert_same_gradients(&plain, &part);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        plain.autocast = part.autocast = mixed ? KN_BF16 : KN_OFF;
+        run(&plain);
+        run(&part);
+        assert_same_gradients(&plain, &part);
+    }
     net_release(&plain);
     net_release(&part);
 }

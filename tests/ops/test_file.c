@@ -260,6 +260,8 @@ static void a_damaged_safetensors_header_is_refused_with_its_place(void **state)
     kn_file *f = NULL;
     assert_fails(kn_file_open_bytes(&f, "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F{", 9, "x.st"),
                  KN_ERR_FORMAT, "a header of 9223372036854775807 bytes; 1 follow");
+    assert_fails(kn_file_open_bytes(&f, "\x03\0\0\0\0\0\0\0{}", 10, "x.st"), KN_ERR_FORMAT,
+                 "a header of 3 bytes; 2 follow"); /* cut short */
 }
 
 static kn_status open_npy(const char *text, int version, size_t data_bytes) {

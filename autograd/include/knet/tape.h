@@ -81,6 +81,22 @@ KN_API KN_MUST_CHECK kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_te
 KN_API KN_MUST_CHECK kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[],
                                       kn_tensor *const t[], int n_x);
 
+/* A function of tensors. */
+typedef kn_tensor *(*kn_tensor_fn)(void *ctx, kn_tensor *const x[]);
+/* *y = f(ctx, x) and dx[i] = d sum(*y) / d x[i], on a tape of its own; both belong to the frame of
+ * the call. f gets watched aliases of x. Errors: those of f, kn_watch and kn_gradients; INVALID
+ * under an open tape, where kn_gradients does this. */
+KN_API KN_MUST_CHECK kn_status kn_value_and_gradients(kn_tensor **y, kn_tensor *dx[],
+                                                      kn_tensor_fn f, void *ctx,
+                                                      kn_tensor *const x[], int n_x);
+
+/* An alias of x whose gradient fn sees: fn(ctx, gradient) in each kn_backward and kn_gradients that
+ * reaches x by this alias, once the gradient is complete. To read it, as for a norm or a plot; an
+ * error that fn leaves pending ends the pass. ctx is borrowed until the tape ends. For parameters
+ * see kn_params_on_grad. */
+typedef void (*kn_on_grad_fn)(void *ctx, kn_tensor *gradient);
+KN_API kn_tensor *kn_on_grad(kn_tensor *x, kn_on_grad_fn fn, void *ctx);
+
 /* Part of the forward pass whose values are not kept for backward but made again there: less memory
  * for more time (gradient checkpointing, Chen et al. 2016). */
 typedef kn_tensor *(*kn_recompute_fn)(void *ctx, kn_tensor *const x[]);
