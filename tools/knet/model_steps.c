@@ -152,5 +152,6 @@ kn_status kn__model_steps_time(kn__step_times *out, kn__model_steps *s, int what
     if (pool) kn_pool_stats_read(&stats, sizeof stats, pool);
     out->live_max = stats.live_bytes_max;
     out->reserved_max = stats.reserved_bytes_max;
-    return KN_OK;
+    /* A plan's memory is no part of what the next kind of step needs. */
+    return s->capture[what] ? kn_capture_reset(s->capture[what]) : KN_OK;
 }
