@@ -63,7 +63,9 @@
  *                                     loss and its row of dlogits NaN
  * nll             logp, labels        0-dim: the mean of -logp[i,label]
  * nll_back        labels, g (0-dim)   d [B,C]: -g/B at the label, else 0
- * accuracy        scores, labels      0-dim, dtype of scores; the first maximum counts
+ * accuracy        scores, labels      0-dim, dtype of scores: the share of rows whose label is
+ *                                     among the k largest scores, of equals the first; NaN is the
+ *                                     largest; a label out of range makes the result NaN
  * ctc             log_probs, targets, lengths|NONE, target_lengths|NONE
  *                                     losses [B]; the gradient of each, [T,B,C]. log_probs [T,B,C],
  *                                     targets [B,S], lengths [B]; NaN where one is out of range

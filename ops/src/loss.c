@@ -13,6 +13,14 @@ static bool labelled(const kn_op_call *call) {
 
 bool kn__infer_labelled(kn_op_call *call) { return labelled(call) && kn__shaped(call, 0, 0, NULL); }
 
+bool kn__infer_accuracy(kn_op_call *call) {
+    int64_t k = ((const kn_attr_best *)call->attr)->k;
+    if (!kn__infer_labelled(call)) return false;
+    if (k >= 1 && k <= call->in[0]->dim[1]) return true;
+    return kn_op_call_fail(call, KN_ERR_INVALID, "k is %lld; it must be in 1 … %lld", (long long)k,
+                           (long long)call->in[0]->dim[1]);
+}
+
 bool kn__infer_cross_entropy(kn_op_call *call) {
     return kn__infer_labelled(call) && kn__like(call, 1, call->in[0]);
 }
@@ -34,7 +42,8 @@ kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
     return KN_CALL(nll, NULL, log_probs, labels);
 }
 kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
-    return KN_CALL(accuracy, NULL, scores, labels);
+    kn_attr_best attr = {1};
+    return KN_CALL(accuracy, &attr, scores, labels);
 }
 
 /* --- labels with options --- */
@@ -138,15 +147,8 @@ kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
 }
 
 kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
-    kn_tensor *values, *places;
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_accuracy, NULL, KN_LIST_(scores, labels), 2);
-    if (!kn__check_inputs(&call) || !labelled(&call)) return NULL;
-    kn_status status = kn_topk(&values, &places, scores, k, 1, false);
-    if (status < 0) return kn_error_defer(status);
-    kn_tensor *label = (kn_unsqueeze)((kn_cast)(labels, KN_I64), 1);
-    kn_tensor *hit = (kn_any)((kn_eq)(places, label), KN_SHAPE(1), false);
-    return (kn_mean)((kn_cast)(hit, (kn_dtype)scores->dtype), KN_ALL, false);
+    kn_attr_best attr = {k};
+    return KN_CALL(accuracy, &attr, scores, labels);
 }
 
 /* --- of each element --- */

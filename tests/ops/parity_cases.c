@@ -375,12 +375,15 @@ static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill f
     entropy_of(x, labels, 0.3)->out[1] = like(x, FILL_GUARD);
     parity_case *c = parity_add(KN_OP_nll, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
+    for (int64_t k = 1; k <= classes; k = 5 * k - 1) {
+        c = parity_add(KN_OP_accuracy, COMPARE_CLOSE);
+        c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = labels, c->out[0] = SCALAR(GUARD);
+        ATTR(c, kn_attr_best, k);
+    }
     if (fill == FILL_BEYOND) return;
     c = parity_add(KN_OP_nll_back, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = labels, c->in[1] = SCALAR(UNIFORM), c->out[0] = like(x, FILL_GUARD);
     ATTR(c, kn_attr_classes, classes);
-    c = parity_add(KN_OP_accuracy, COMPARE_CLOSE);
-    c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = labels, c->out[0] = SCALAR(GUARD);
 }
 
 static void loss_cases(void) {

@@ -94,6 +94,30 @@ static void accuracy_takes_the_first_of_equals_and_nan_as_largest(void **state) 
     }
 }
 
+/* Every label of rows of equal scores and NaN, short and longer than a stretch, against topk. */
+static void topk_accuracy_agrees_with_topk(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {7, 40, 9000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        KN_FRAME();
+        int64_t n = sizes[i], step = n > 100 ? 611 : 1;
+        float *row = malloc((size_t)n * sizeof *row);
+        for (int64_t j = 0; j < n; j++) row[j] = j % 5 == 3 ? NAN : (float)(j * 7 % 13);
+        kn_tensor *x = kn_tensor_from(row, KN_F32, KN_SHAPE(1, n));
+        free(row);
+        for (int64_t k = 1; k <= n; k += n / 7) {
+            kn_tensor *values, *places;
+            assert_int_equal(kn_topk(&values, &places, x, k, 1, false), KN_OK);
+            for (int64_t label = 0; label < n; label += step) {
+                double want = 0;
+                for (int64_t j = 0; j < k && !want; j++)
+                    want = ((const int64_t *)kn_data(places))[j] == label;
+                assert_values(kn_topk_accuracy(x, I64(KN_SHAPE(1), label), k), want);
+            }
+        }
+    }
+}
+
 static void measures_count_rows(void **state) {
     (void)state;
     KN_FRAME();
@@ -103,6 +127,7 @@ static void measures_count_rows(void **state) {
     assert_values(kn_topk_accuracy(x, labels, 1), 1.0 / 3);
     assert_values(kn_topk_accuracy(x, labels, 2), 2.0 / 3);
     assert_values(kn_topk_accuracy(x, labels, 4), 1);
+    assert_true(isnan(ops_at(kn_topk_accuracy(x, I64(KN_SHAPE(3), 1, 3, 4), 2), 0)));
 }
 
 static void bad_input_gives_a_message(void **state) {
@@ -119,7 +144,9 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_huber(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID, "delta is -1");
     assert_op_fails(kn_mse(a, w, KN_REDUCE_MEAN), KN_ERR_SHAPE, "square_diff");
     assert_op_fails(kn_topk_accuracy(a, w, 1), KN_ERR_DTYPE, "accuracy");
-    assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 10), KN_ERR_SHAPE, "topk");
+    assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 10), KN_ERR_INVALID,
+                    "k is 10; it must be in 1");
+    assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 0), KN_ERR_INVALID, "k is 0");
 }
 
 int main(void) {
@@ -127,5 +154,6 @@ int main(void) {
                      OPS_TEST(cross_entropy_with_options_equals_pytorch),
                      OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
                      OPS_TEST(an_ignored_label_may_be_outside_the_classes),
-                     OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
+                     OPS_TEST(topk_accuracy_agrees_with_topk), OPS_TEST(measures_count_rows),
+                     OPS_TEST(bad_input_gives_a_message));
 }

@@ -125,6 +125,9 @@ typedef struct kn_attr_to {
 typedef struct kn_attr_matmul { /* c = op(a)·op(b) */
     uint32_t trans_a, trans_b;
 } kn_attr_matmul;
+typedef struct kn_attr_best { /* accuracy: a label among the k largest scores is right */
+    int64_t k;
+} kn_attr_best;
 typedef struct kn_attr_act {
     int32_t act; /* a kn_act */
 } kn_attr_act;

@@ -417,7 +417,7 @@ typedef struct kn_cross_entropy_options {
  * INVALID error. NULL options: kn_cross_entropy. */
 KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
                                         const kn_cross_entropy_options *options);
-/* One less kn_accuracy; and the share of rows whose label is among the k largest scores. */
+/* One less kn_accuracy; and kn_accuracy where a label among the k largest scores is right. */
 KN_API kn_tensor *kn_zero_one(kn_tensor *scores, kn_tensor *labels);
 KN_API kn_tensor *kn_topk_accuracy(kn_tensor *scores, kn_tensor *labels, int64_t k);
 /* Predictions x and targets y, broadcast. (x - y)²; |x - y|. */

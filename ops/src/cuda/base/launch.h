@@ -285,6 +285,7 @@ typedef struct kn__loss {
     void *out;        /* one value */
     void *dlogits;    /* [rows, classes], or NULL */
     double smoothing; /* cross_entropy */
+    int64_t best;     /* accuracy: how many scores count */
 } kn__loss;
 cudaError_t kn__launch_cross_entropy(const kn__loss *p, cudaStream_t stream);
 cudaError_t kn__launch_nll(const kn__loss *p, cudaStream_t stream);

@@ -38,6 +38,7 @@ static kn_status run_rows(kn_op_call *call,
         .scores = scores->data,
         .labels = labels->data,
         .smoothing = call->op == KN_OP_cross_entropy ? ((const kn_attr_scalars *)call->attr)->a : 0,
+        .best = call->op == KN_OP_accuracy ? ((const kn_attr_best *)call->attr)->k : 0,
         .out = call->out[0]->data,
         .dlogits = call->n_out > 1 && call->out[1] ? call->out[1]->data : NULL};
     KN_TRY(kn__work(&p.row_loss, call, (size_t)p.rows * kn_dtype_bytes(p.dtype)));

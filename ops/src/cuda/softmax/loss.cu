@@ -116,17 +116,18 @@ __device__ void accuracy_rows(const kn__loss &p) {
     for (int64_t r = thread_index() / 32; r < p.rows; r += thread_count() / 32) {
         const T *in = (const T *)p.scores + r * n;
         int64_t label = label_of(p, r);
-        // Right when nothing before the label reaches its score and nothing after it exceeds it;
+        // In order before the label: what reaches its score before it, and exceeds it after it.
         // NaN counts as the largest.
-        bool wrong = label < 0;
         T score = label < 0 ? T(0) : in[label];
-        for (int64_t i = lane; i < n && !wrong; i += 32) {
+        int before = 0;
+        for (int64_t i = lane; i < n && label >= 0 && before < p.best; i += 32) {
             bool larger = in[i] > score || (in[i] != in[i] && score == score);
             bool same = in[i] == score || (in[i] != in[i] && score != score);
-            wrong = larger || (same && i < label);
+            before += larger || (same && i < label);
         }
-        wrong = __any_sync(0xffffffffu, wrong);
-        if (lane == 0) ((T *)p.row_loss)[r] = wrong ? T(0) : T(1);
+        before = team_join<op_sum, 32>(before);
+        T hit = before < p.best ? T(1) : T(0);
+        if (lane == 0) ((T *)p.row_loss)[r] = label < 0 ? not_a_number<T>() : hit;
     }
 }
 

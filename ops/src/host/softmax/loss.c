@@ -17,6 +17,7 @@ typedef struct loss_work {
     int64_t rows, n, rows_per_chunk;
     double *sums; /* one a chunk */
     double scale, smoothing;
+    int64_t best; /* accuracy: how many scores count */
     void (*row)(struct loss_work *work, int64_t row, double *sum);
 } loss_work;
 
@@ -123,13 +124,14 @@ static void accuracy_row(loss_work *work, int64_t r, double *sum) {
     if (!in_range(label, work->n))
         *sum = (double)NAN;
     else
-        *sum += work->loops->is_first_most(
+        *sum += work->loops->is_among_first(
             (const char *)work->x->data + (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype),
-            work->n, label);
+            work->n, label, work->best);
 }
 
 kn_status kn__host_accuracy(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
     work.row = accuracy_row;
+    work.best = ((const kn_attr_best *)call->attr)->k;
     return loss_mean(call, &work, 1);
 }

@@ -172,16 +172,37 @@ double KN_LOOP(cross_entropy_row)(void *d, const void *x, int64_t n, int64_t lab
     return (double)LOG(sum) - score;
 }
 
-/* Whether x[at] is the first of the largest; NaN counts as larger than numbers, so that it is not
- * overlooked. No branch inside, so that both loops go by vectors. */
-bool KN_LOOP(is_first_most)(const void *x, int64_t n, int64_t at) {
-    const real *in = x, most = in[at];
-    real_bits misses = 0;
-    if (most != most) {
-        for (int64_t i = 0; i < at; i++) misses |= in[i] != in[i];
-        return !misses;
+/* Elements above `least`, or not below it; NaN counts as larger than numbers, so that it is not
+ * overlooked. No branch inside, so that the loops go by vectors. */
+static int64_t count_above(const real *x, int64_t n, real least) {
+    real_bits count = 0;
+    for (int64_t i = 0; i < n; i++) count += !(x[i] <= least);
+    return count;
+}
+static int64_t count_from(const real *x, int64_t n, real least) {
+    real_bits count = 0;
+    for (int64_t i = 0; i < n; i++) count += !(x[i] < least);
+    return count;
+}
+static int64_t count_nan(const real *x, int64_t n) {
+    real_bits count = 0;
+    for (int64_t i = 0; i < n; i++) count += x[i] != x[i];
+    return count;
+}
+
+static inline int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Stretches, so that a row whose answer is known is not read to its end. */
+bool KN_LOOP(is_among_first)(const void *x, int64_t n, int64_t at, int64_t k) {
+    enum { STRETCH = 4096 };
+    const real *in = x, score = in[at];
+    int64_t before = 0;
+    for (int64_t i = 0; i < at && before < k; i += STRETCH) {
+        int64_t part = least_of(at - i, STRETCH);
+        before += score != score ? count_nan(in + i, part) : count_from(in + i, part, score);
     }
-    for (int64_t i = 0; i < at; i++) misses |= !(in[i] < most);
-    for (int64_t i = at + 1; i < n; i++) misses |= !(in[i] <= most);
-    return !misses;
+    if (score != score) return before < k;
+    for (int64_t i = at + 1; i < n && before < k; i += STRETCH)
+        before += count_above(in + i, least_of(n - i, STRETCH), score);
+    return before < k;
 }
