@@ -37,8 +37,9 @@ static int64_t clipped(int64_t i, int64_t n, int64_t step) {
 }
 
 static bool put_range(plan *p, const kn_index_item *item, int64_t n, int64_t stride, int at) {
-    int64_t step = item->step, from = step > 0 ? 0 : n - 1, to = step > 0 ? n : -1;
-    if (step == 0 || step == INT64_MIN) return fail(p, "the step of dimension %d is 0", at);
+    int64_t step = item->step == INT64_MIN ? -INT64_MAX : item->step; /* can be negated */
+    int64_t from = step > 0 ? 0 : n - 1, to = step > 0 ? n : -1;
+    if (step == 0) return fail(p, "the step of dimension %d is 0", at);
     if (item->start != KN_BEGIN) from = clipped(item->start, n, step);
     if (item->stop != KN_END) to = clipped(item->stop, n, step);
     int64_t span = step > 0 ? to - from : from - to, by = step > 0 ? step : -step;

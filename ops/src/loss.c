@@ -119,7 +119,7 @@ kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
         case KN_REDUCE_NONE:
             return terms;
     }
-    return KN_FAIL_NULL(KN_ERR_INVALID, "invalid reduction %d", (int)how);
+    return KN_FAIL_NULL(KN_ERR_INVALID, "kn_reduction: invalid reduction %d", (int)how);
 }
 
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,

@@ -3,7 +3,8 @@
  *
  * Order 0 (digamma): the recurrence up to x >= 10, then the asymptotic series (Abramowitz and
  * Stegun 6.3.18). Order n: (-1)^(n+1)·n!·ζ(n + 1, x), by Euler's and Maclaurin's formula (23.2.3
- * ff.). Below zero by reflection (6.3.7, 6.4.7) for orders 0 and 1. */
+ * ff.). Below zero by reflection (6.3.7, 6.4.7) for orders 0 and 1. NaN above order 170, whose n!
+ * is beyond f64. */
 #ifndef KN_POLYGAMMA_H
 #define KN_POLYGAMMA_H
 
@@ -11,6 +12,8 @@
 #include <stdbool.h>
 
 #include "rounded.h"
+
+#define KN_BESSEL_ORDER_MAX 100000 /* of the Bessel functions: beyond it NaN */
 
 static inline KN_HOST_DEVICE double kn__digamma_above(double x) { /* x > 0 */
     double sum = 0;
@@ -55,6 +58,7 @@ static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
 static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     const double pi = 3.1415926535897932;
     n = n > 0 ? floor(n + 0.5) : 0;
+    if (n > 170) return NAN;
     bool is_even = n == 2 * floor(n / 2);
     if (x == 0) {
         if (n == 0) return 1 / x < 0 ? INFINITY : -INFINITY;

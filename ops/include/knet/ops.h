@@ -79,8 +79,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  * Trigonometry: sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh; sinpi cospi: of πx;
  *               mod2pi: the angle in 0 … 2π
  * Special:      erf erfc erfinv erfcinv erfcx: e^(x²)·erfc(x); gamma; lgamma: ln |Γ(x)|;
- *               polygamma(x, n): the n-th derivative of digamma; besselj(x, n) bessely(x, n): of
- *               the first and second kind, of integer order n
+ *               polygamma(x, n): the n-th derivative of digamma, n <= 170; besselj(x, n)
+ *               bessely(x, n): of both kinds, of integer order n, |n| <= 100,000; beyond: NaN
  * Activations:  sigm relu gelu gelu_tanh silu: x·sigm(x), called swish too; mish; selu;
  *               softplus: ln(1 + e^x); logsigmoid; softsign: x/(1 + |x|);
  *               hardsigmoid: (x + 3)/6 in 0 … 1; hardswish: x·hardsigmoid(x);

@@ -64,8 +64,8 @@
 #define T_FMOD(x, y) kn_dev::fmod_(x, y)
 #define T_MOD(x, y) kn_dev::mod_(x, y)
 #define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
-#define T_BESSELJ(n, x) (T) jn((int)rint(n), (double)(x))
-#define T_BESSELY(n, x) (T) yn((int)rint(n), (double)(x))
+#define T_BESSELJ(n, x) (T)(fabs(n) <= KN_BESSEL_ORDER_MAX ? jn((int)rint(n), (double)(x)) : NAN)
+#define T_BESSELY(n, x) (T)(fabs(n) <= KN_BESSEL_ORDER_MAX ? yn((int)rint(n), (double)(x)) : NAN)
 
 namespace kn_dev {
 

@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE
 #include "host/pointwise/special.h"
 
+#include "polygamma.h"
+
 static const double pi = 3.1415926535897932;
 
 double kn__mod(double x, double y) {
@@ -82,5 +84,8 @@ double kn__lgamma(double x) {
     return lgamma_r(x, &sign);
 }
 
-double kn__besselj(double n, double x) { return jn((int)nearbyint(n), x); }
-double kn__bessely(double n, double x) { return yn((int)nearbyint(n), x); }
+/* They take as many steps as the order. */
+static bool is_order(double n) { return fabs(n) <= KN_BESSEL_ORDER_MAX; }
+
+double kn__besselj(double n, double x) { return is_order(n) ? jn((int)nearbyint(n), x) : NAN; }
+double kn__bessely(double n, double x) { return is_order(n) ? yn((int)nearbyint(n), x) : NAN; }
