@@ -142,8 +142,8 @@ static kn_status runs_by_name(int run[], const kn_layer *net, int n, const char 
         run[i] = at += begins;
     }
     if (at == n - 1) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "kn_pipeline_place: there is no layer %s %s %s", first[at],
-                   at ? "after" : "after the first layer,", at ? first[at - 1] : net->first->name);
+    return KN_FAIL(KN_ERR_INVALID, "kn_pipeline_place: there is no layer %s after %s", first[at],
+                   at ? first[at - 1] : "the first one");
 }
 
 /* A layer is in the run in which the middle of its parameters falls; no run is empty. */
