@@ -9,7 +9,8 @@ static kn_status gather(void *ctx, double all[], int64_t n) {
     kn_comm *comm = ctx;
     size_t bytes = (size_t)n * sizeof *all;
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "all_gather", bytes * (size_t)comm->size));
+    KN_TRY(kn__comm_together(
+        comm, (kn__call){.name = "all_gather", .n = n * comm->size, .dtype = KN_F64}));
     return comm->size == 1 ? KN_OK : kn__all_gather_equal(comm, all, bytes);
 }
 

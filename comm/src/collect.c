@@ -71,20 +71,21 @@ static kn_status wait_for(const pipeline *p, int64_t c, int which, int patience)
 /* Ranks send to their right neighbour first, so that not all of them send to one. */
 static int nth_peer(const kn_comm *comm, int i) { return (comm->rank + i) % comm->size; }
 
+/* Data goes out before a rank waits for what the others call. */
 static kn_status inputs_begin(pipeline *p, int64_t c) {
     kn_comm *comm = p->comm;
     span mine = span_of(p, comm->rank, c);
-    for (int i = 1; i < comm->size && mine.bytes; i++) {
-        int peer = nth_peer(comm, i);
-        KN_TRY(kn__comm_receive(comm, &asks_of(p, c, 0)[peer], input_of(p, c, peer), mine.bytes,
-                                peer, KN__TAG_INPUT));
-    }
     for (int i = 1; i < comm->size; i++) {
         int peer = nth_peer(comm, i);
         span theirs = span_of(p, peer, c);
         if (theirs.bytes)
             KN_TRY(kn__comm_send(comm, &asks_of(p, c, 1)[peer], p->data + theirs.at, theirs.bytes,
                                  peer, KN__TAG_INPUT));
+    }
+    for (int i = 1; i < comm->size && mine.bytes; i++) {
+        int peer = nth_peer(comm, i);
+        KN_TRY(kn__comm_receive(comm, &asks_of(p, c, 0)[peer], input_of(p, c, peer), mine.bytes,
+                                peer, KN__TAG_INPUT));
     }
     return KN_OK;
 }
@@ -107,14 +108,14 @@ static kn_status results_begin(pipeline *p, int64_t c) {
     span mine = span_of(p, comm->rank, c);
     for (int i = 1; i < comm->size; i++) {
         int peer = nth_peer(comm, i);
-        span theirs = span_of(p, peer, c);
-        KN_TRY(kn__comm_receive(comm, &asks_of(p, c, 2)[peer], p->data + theirs.at, theirs.bytes,
-                                peer, KN__TAG_RESULT));
+        KN_TRY(kn__comm_send(comm, &asks_of(p, c, 3)[peer], p->data + mine.at, mine.bytes, peer,
+                             KN__TAG_RESULT));
     }
     for (int i = 1; i < comm->size; i++) {
         int peer = nth_peer(comm, i);
-        KN_TRY(kn__comm_send(comm, &asks_of(p, c, 3)[peer], p->data + mine.at, mine.bytes, peer,
-                             KN__TAG_RESULT));
+        span theirs = span_of(p, peer, c);
+        KN_TRY(kn__comm_receive(comm, &asks_of(p, c, 2)[peer], p->data + theirs.at, theirs.bytes,
+                                peer, KN__TAG_RESULT));
     }
     return KN_OK;
 }
@@ -164,10 +165,13 @@ static kn_status exchange(kn_comm *comm, kn__ask *ask, char *inputs, const void 
     int size = comm->size;
     for (int i = 1; i < size; i++) {
         int peer = nth_peer(comm, i);
+        KN_TRY(kn__comm_send(comm, &ask[size + peer], data, bytes, peer, KN__TAG_INPUT));
+    }
+    for (int i = 1; i < size; i++) {
+        int peer = nth_peer(comm, i);
         size_t place = (size_t)(peer < comm->rank ? peer : peer - 1);
         KN_TRY(
             kn__comm_receive(comm, &ask[peer], inputs + place * bytes, bytes, peer, KN__TAG_INPUT));
-        KN_TRY(kn__comm_send(comm, &ask[size + peer], data, bytes, peer, KN__TAG_INPUT));
     }
     return kn__comm_wait(comm, ask, 2 * size, 4, ask, 2 * size);
 }

@@ -18,7 +18,7 @@ static kn_status peers_exchange(kn_comm *comm) {
     kn__peer_self(&comm->peer[comm->rank]);
     comm->local_size = 1;
     if (!comm->transport) return KN_OK;
-    KN_TRY(kn__comm_call(comm, "connect", sizeof *comm->peer));
+    KN_TRY(kn__comm_call(comm, (kn__call){.name = "connect", .n = sizeof *comm->peer}));
     KN_TRY(kn__all_gather_equal(comm, comm->peer, sizeof *comm->peer));
     comm->local_size = 0;
     for (int r = 0; r < comm->size; r++) {
@@ -56,9 +56,13 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
     comm->timeout_ns = timeout_ns ? timeout_ns : TIMEOUT_NS;
     comm->peer = calloc((size_t)size, sizeof *comm->peer);
     comm->sources = calloc((size_t)size, sizeof *comm->sources);
-    kn_status status = comm->peer && comm->sources
-                           ? connect(comm)
-                           : KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
+    comm->theirs = calloc((size_t)size, sizeof *comm->theirs);
+    comm->theirs_due = calloc((size_t)size, sizeof *comm->theirs_due);
+    comm->agree = calloc((size_t)size, 2 * sizeof *comm->agree);
+    kn_status status =
+        comm->peer && comm->sources && comm->theirs && comm->theirs_due && comm->agree
+            ? connect(comm)
+            : KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
     if (status == KN_OK) {
         *out = comm;
         return KN_OK;
@@ -69,17 +73,36 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
     return status;
 }
 
-void kn_comm_destroy(kn_comm *comm) {
-    if (!comm) return;
+/* Before MPI_Finalize, which waits for the others without end: they see that this rank leaves. */
+static void part(kn_comm *comm) {
+    kn_error before = *kn_last_error();
+    if (kn__comm_together(comm, (kn__call){.name = "destroy", .n = -1}) == KN_OK)
+        (void)kn__comm_agreed(comm);
+    if (atomic_load(&comm->broken) && before.status < 0)
+        (void)KN_FAIL(before.status, "%s", before.message);
+}
+
+static void leave(kn_comm *comm) {
     kn__comm_worker_end(comm);
     kn__gpu_end(comm);
-    if (comm->notice.pending && comm->transport && comm->state)
-        comm->transport->cancel(comm->state, &comm->notice.request);
-    if (comm->transport && comm->state) comm->transport->close(comm->state, comm->broken);
+    if (!comm->transport || !comm->state) return;
+    if (!comm->transport->is_alive && !atomic_load(&comm->broken)) part(comm);
+    for (int i = 0; comm->agree && i < 2 * comm->size; i++)
+        if (comm->agree[i].pending) comm->transport->cancel(comm->state, &comm->agree[i].request);
+    if (comm->notice.pending) comm->transport->cancel(comm->state, &comm->notice.request);
+    comm->transport->close(comm->state, atomic_load(&comm->broken));
+}
+
+void kn_comm_destroy(kn_comm *comm) {
+    if (!comm) return;
+    if (!kn__comm_is_forked(comm)) leave(comm);
     pthread_mutex_destroy(&comm->lock);
     pthread_cond_destroy(&comm->changed);
     free(comm->peer);
     free(comm->sources);
+    free(comm->theirs);
+    free(comm->theirs_due);
+    free(comm->agree);
     free(comm->scratch);
     free(comm->ask);
     free(comm);
@@ -138,10 +161,13 @@ const char *kn_comm_kind(const kn_comm *comm) { return comm->kind; }
 
 /* --- for the calls --- */
 
-kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes) {
+kn_status kn__comm_call(kn_comm *comm, kn__call call) {
+    if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, call.name);
     if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
-    comm->now = (kn__call){name, atomic_fetch_add(&comm->n_calls, 1) + 1, bytes};
-    kn_prof_metric(0, bytes);
+    comm->now = call;
+    comm->now.number = atomic_fetch_add(&comm->n_calls, 1) + 1;
+    comm->now.bytes = call.n > 0 ? (uint64_t)call.n * kn_dtype_bytes(call.dtype) : 0;
+    kn_prof_metric(0, comm->now.bytes);
     return KN_OK;
 }
 
@@ -182,6 +208,10 @@ static kn_status tensor_check(const char *name, const kn_comm *comm, kn_tensor *
         return KN_FAIL(KN_ERR_DEVICE, "%s: the tensor is on %s, which has no data", name,
                        kn_device_name(kn_tensor_device(t)));
     return KN_OK;
+}
+
+static kn__call call_of(const char *name, const kn_tensor *t) {
+    return (kn__call){.name = name, .n = kn_tensor_numel(t), .dtype = kn_tensor_dtype(t)};
 }
 
 static bool is_on_gpu(const kn_tensor *t) {
@@ -249,8 +279,10 @@ kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op) {
                 .what = KN__ENGINE_ALL_REDUCE, .n = (size_t)kn_tensor_numel(t), .op = (int)op},
             t, t, t);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "all_reduce", bytes_of(t)));
-    if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
+    kn__call call = call_of("all_reduce", t);
+    call.op = op;
+    KN_TRY(kn__comm_together(comm, call));
+    if (comm->size == 1 || !call.n) return kn__comm_agreed(comm);
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     return kn__all_reduce(comm, data, kn_tensor_numel(t), kn_tensor_dtype(t), op);
@@ -262,8 +294,10 @@ kn_status kn_comm_values(kn_comm *comm, double value[], int n, kn_comm_op op) {
         return KN_FAIL(KN_ERR_INVALID, "kn_comm_values: %s", !comm ? "comm is NULL" : "no values");
     KN_TRY(kn__reduce_check("kn_comm_values", KN_F64, op));
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "all_reduce", (size_t)n * sizeof *value));
-    return comm->size == 1 ? KN_OK : kn__all_reduce(comm, value, n, KN_F64, op);
+    KN_TRY(kn__comm_together(comm,
+                             (kn__call){.name = "all_reduce", .n = n, .dtype = KN_F64, .op = op}));
+    if (comm->size == 1 || !n) return kn__comm_agreed(comm);
+    return kn__all_reduce(comm, value, n, KN_F64, op);
 }
 
 kn_status kn_comm_broadcast(kn_comm *comm, kn_tensor *t, int root) {
@@ -277,8 +311,10 @@ kn_status kn_comm_broadcast(kn_comm *comm, kn_tensor *t, int root) {
                 .what = KN__ENGINE_BROADCAST, .n = (size_t)kn_tensor_numel(t), .peer = root},
             t, t, t);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "broadcast", bytes_of(t)));
-    if (comm->size == 1 || !kn_tensor_numel(t)) return KN_OK;
+    kn__call call = call_of("broadcast", t);
+    call.root = root;
+    KN_TRY(kn__comm_together(comm, call));
+    if (comm->size == 1 || !call.n) return kn__comm_agreed(comm);
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     return kn__broadcast(comm, data, bytes_of(t), root);
@@ -295,8 +331,8 @@ kn_status kn_comm_all_gather(kn_comm *comm, kn_tensor *out, kn_tensor *t) {
             (kn__engine_work){.what = KN__ENGINE_ALL_GATHER, .n = (size_t)kn_tensor_numel(t)}, out,
             t, out);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "all_gather", bytes_of(out)));
-    if (!kn_tensor_numel(t)) return KN_OK;
+    KN_TRY(kn__comm_together(comm, call_of("all_gather", out)));
+    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
     const void *from = kn_data(t);
     char *data = kn_data_mut(out);
     if (!data || !from) return kn_check();
@@ -317,8 +353,10 @@ kn_status kn_comm_reduce_scatter(kn_comm *comm, kn_tensor *out, kn_tensor *t, kn
                                          .op = (int)op},
                        out, t, t);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "reduce_scatter", bytes_of(t)));
-    if (!kn_tensor_numel(t)) return KN_OK;
+    kn__call call = call_of("reduce_scatter", t);
+    call.op = op;
+    KN_TRY(kn__comm_together(comm, call));
+    if (!call.n) return kn__comm_agreed(comm);
     const void *from = kn_data(t);
     void *data = kn_data_mut(out);
     if (!data || !from) return kn_check();
@@ -333,7 +371,7 @@ kn_status kn_comm_barrier(kn_comm *comm) {
     KN_SCOPE("barrier");
     if (!comm) return KN_FAIL(KN_ERR_INVALID, "kn_comm_barrier: comm is NULL");
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "barrier", 0));
+    KN_TRY(kn__comm_together(comm, (kn__call){.name = "barrier", .n = -1}));
     return comm->size == 1 ? KN_OK : kn__barrier(comm);
 }
 
@@ -356,8 +394,8 @@ kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
             (kn__engine_work){.what = KN__ENGINE_SEND, .n = (size_t)kn_tensor_numel(t), .peer = to},
             NULL, t, t);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "send", bytes_of(t)));
-    if (!kn_tensor_numel(t)) return KN_OK;
+    KN_TRY(kn__comm_pair(comm, call_of("send", t), to, true));
+    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
     const void *data = kn_data(t);
     if (!data) return kn_check();
     KN_TRY(kn__comm_send(comm, &ask, data, bytes_of(t), to, KN__TAG_USER));
@@ -375,8 +413,8 @@ kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
                 .what = KN__ENGINE_RECEIVE, .n = (size_t)kn_tensor_numel(t), .peer = from},
             t, NULL, t);
     kn__comm_drain(comm);
-    KN_TRY(kn__comm_call(comm, "receive", bytes_of(t)));
-    if (!kn_tensor_numel(t)) return KN_OK;
+    KN_TRY(kn__comm_pair(comm, call_of("receive", t), from, false));
+    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     KN_TRY(kn__comm_receive(comm, &ask, data, bytes_of(t), from, KN__TAG_USER));

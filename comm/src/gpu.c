@@ -184,7 +184,9 @@ kn_status kn__gpu_run(kn_comm *comm, const char *name, kn_device *device,
                       const kn__engine_work *work, uint64_t bytes) {
     kn__watch *watch = NULL;
     if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
-    kn__call call = {name, atomic_fetch_add(&comm->n_calls, 1) + 1, bytes};
+    if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, name);
+    kn__call call = {
+        .name = name, .number = atomic_fetch_add(&comm->n_calls, 1) + 1, .bytes = bytes};
     kn_prof_metric(0, bytes);
     KN_TRY(ready(comm, device, &call));
     if (!work->n) return KN_OK;

@@ -13,7 +13,8 @@
 
 static kn_status reduce_job(kn_comm *comm, kn__job *job) {
     KN_SCOPE("all_reduce");
-    KN_TRY(kn__comm_call(comm, "all_reduce", (uint64_t)job->n * kn_dtype_bytes(job->dtype)));
+    KN_TRY(kn__comm_together(
+        comm, (kn__call){.name = "all_reduce", .n = job->n, .dtype = job->dtype, .op = job->op}));
     return kn__all_reduce(comm, job->data, job->n, job->dtype, job->op);
 }
 

@@ -38,11 +38,22 @@ typedef struct kn__job {
     struct kn__job *next;
 } kn__job;
 
-/* A call of the user's, for messages. */
+/* A call of the user's. */
 typedef struct kn__call {
-    const char *name;
+    const char *name; /* a literal */
     uint64_t number, bytes;
+    int64_t n; /* elements; -1: none */
+    kn_dtype dtype;
+    kn_comm_op op;
+    int root;
 } kn__call;
+
+/* The same, for the other ranks. */
+typedef struct kn__says {
+    char name[16];
+    int64_t n;
+    int32_t dtype, op, root, zero;
+} kn__says;
 
 typedef struct kn__gpu kn__gpu;
 
@@ -60,7 +71,11 @@ struct kn_comm {
     const void **sources; /* [size]: room for the arrays of a sum */
     kn__ask *ask;         /* room for the messages of a call */
     int n_ask;
-    kn__ask notice; /* always expected */
+    kn__says mine, *theirs; /* [size]: what each rank calls */
+    bool *theirs_due;       /* [size] */
+    kn__ask *agree;         /* [2 size]: their arrival; what goes to them */
+    int n_agree;            /* 0: nothing to wait for */
+    kn__ask notice;         /* always expected */
     char notice_text[NOTICE_BYTES];
     atomic_bool broken;
     char why[NOTICE_BYTES + 256]; /* written before that is set */
@@ -78,13 +93,23 @@ struct kn_comm {
 /* --- comm.c --- */
 kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *state, int rank,
                         int size, uint64_t timeout_ns);
-/* Opens a call: the name is a literal. Fails on a broken communicator. */
-kn_status kn__comm_call(kn_comm *comm, const char *name, uint64_t bytes);
+/* Opens a call of this rank; sets its number and bytes. Fails on a broken communicator. */
+kn_status kn__comm_call(kn_comm *comm, kn__call call);
 /* The error of a broken communicator. */
 kn_status kn__comm_fail_broken(const kn_comm *comm);
 /* Memory of the communicator's own, until the next call of this. */
 kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes);
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
+
+/* --- agree.c --- */
+/* Opens a call of all ranks, or of two, and says so to them. The first wait of the call, or
+ * kn__comm_agreed, fails if they call something else. */
+kn_status kn__comm_together(kn_comm *comm, kn__call call);
+kn_status kn__comm_pair(kn_comm *comm, kn__call call, int peer, bool sends);
+kn_status kn__comm_agreed(kn_comm *comm);
+/* In a child of fork: it has no worker, and its messages would be the parent's. */
+bool kn__comm_is_forked(const kn_comm *comm);
+kn_status kn__comm_fail_forked(const kn_comm *comm, const char *name);
 
 /* --- wait.c --- */
 kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,
@@ -99,6 +124,8 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__a
 kn_status kn__comm_look(kn_comm *comm);
 /* Fails if a rank does not answer within a quarter of the time-out. */
 kn_status kn__comm_roll_call(kn_comm *comm);
+/* The running call fails by another rank: "rank 1 of 2 (…) WHAT". */
+kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what);
 /* The running call fails by what happened to this rank. */
 kn_status kn__comm_fail_self(kn_comm *comm, const char *what);
 /* Starts to listen for the notices of others. */

@@ -17,7 +17,14 @@ typedef struct kn__request {
     void *handle;
 } kn__request;
 
-enum { KN__TAG_INPUT = 1, KN__TAG_RESULT, KN__TAG_USER, KN__TAG_NOTICE, KN__TAG_ROLL };
+enum {
+    KN__TAG_INPUT = 1,
+    KN__TAG_RESULT,
+    KN__TAG_USER,
+    KN__TAG_NOTICE,
+    KN__TAG_ROLL,
+    KN__TAG_CALL
+};
 
 typedef struct kn__transport {
     uint32_t abi;

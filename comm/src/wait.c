@@ -103,7 +103,7 @@ kn_status kn__comm_fail_broken(const kn_comm *comm) {
 
 void kn_comm_abort(kn_comm *comm, const char *why) {
     char text[NOTICE_BYTES];
-    if (!comm || !comm->transport || atomic_load(&comm->broken)) return;
+    if (!comm || !comm->transport || atomic_load(&comm->broken) || kn__comm_is_forked(comm)) return;
     kn__gpu_abandon(comm);
     kn__comm_drain(comm);
     if (atomic_load(&comm->broken)) return;
@@ -122,7 +122,7 @@ void kn_comm_interrupt(kn_comm *comm, double seconds) {
 }
 
 /* "all_reduce (call 57, 4.0 MiB): rank 1 of 2 (node1, process 77) ended" */
-static kn_status fail_by(kn_comm *comm, int rank, const char *what) {
+kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what) {
     char text[NOTICE_BYTES];
     const kn__peer *peer = &comm->peer[rank];
     snprintf(text, sizeof text,
@@ -160,7 +160,7 @@ static kn_status fail_by_notice(kn_comm *comm) {
 static kn_status fail_transport(kn_comm *comm, int peer) {
     char what[256];
     snprintf(what, sizeof what, "cannot be reached: %.200s", comm->transport->why());
-    return fail_by(comm, peer, what);
+    return kn__comm_fail_by(comm, peer, what);
 }
 
 kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,
@@ -176,6 +176,8 @@ kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t by
 kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes, int from,
                            int tag) {
     *ask = (kn__ask){.peer = from};
+    /* MPI may write past the end of a buffer that is shorter than the message. */
+    KN_TRY(kn__comm_agreed(comm));
     if (!bytes) return KN_OK;
     if (!comm->transport->receive(comm->state, &ask->request, data, bytes, from, tag))
         return fail_transport(comm, from);
@@ -218,7 +220,7 @@ kn_status kn__comm_look(kn_comm *comm) {
     for (int r = 0; r < comm->size; r++) {
         if (r == comm->rank || is_alive(comm, r)) continue;
         KN_TRY(notice_look(comm)); /* sent just before it ended */
-        return fail_by(comm, r, "ended");
+        return kn__comm_fail_by(comm, r, "ended");
     }
     return KN_OK;
 }
@@ -236,14 +238,14 @@ static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
         KN_TRY(test_all(comm, ask, n, &late));
         KN_TRY(notice_look(comm));
     }
-    return ask[dead].pending ? fail_by(comm, ask[dead].peer, "ended") : KN_OK;
+    return ask[dead].pending ? kn__comm_fail_by(comm, ask[dead].peer, "ended") : KN_OK;
 }
 
 static kn_status fail_late(kn_comm *comm, int peer, uint64_t waited_ns, bool interrupted) {
     char what[128];
     snprintf(what, sizeof what, "sent nothing for %.3g s%s", 1e-9 * (double)waited_ns,
              interrupted ? ", and a signal ended the wait" : "");
-    return fail_by(comm, peer, what);
+    return kn__comm_fail_by(comm, peer, what);
 }
 
 static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) {
@@ -268,7 +270,8 @@ static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) 
 
 kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
                         int n_all) {
-    kn_status status = wait_slowly(comm, ask, n, patience);
+    kn_status status = kn__comm_agreed(comm);
+    if (status == KN_OK) status = wait_slowly(comm, ask, n, patience);
     if (status == KN_OK) return KN_OK;
     kn_error why = *kn_last_error();
     for (int i = 0; i < n_all; i++) {

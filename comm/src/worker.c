@@ -46,9 +46,13 @@ static kn_status thread_start(kn_comm *comm) {
 }
 
 kn_status kn__comm_post(kn_comm *comm, kn__job *job) {
-    if (!comm->has_thread) KN_TRY(thread_start(comm));
+    kn_status status = kn__comm_is_forked(comm) ? kn__comm_fail_forked(comm, "kn_comm")
+                       : comm->has_thread       ? KN_OK
+                                                : thread_start(comm);
     job->next = NULL;
-    job->is_done = false;
+    job->is_done = status < 0; /* nobody would end a wait for it */
+    if (status < 0) job->error = *kn_last_error();
+    if (status < 0) return status;
     pthread_mutex_lock(&comm->lock);
     if (comm->first)
         comm->last->next = job;
@@ -69,7 +73,7 @@ kn_status kn__comm_job_wait(kn_comm *comm, kn__job *job) {
 }
 
 void kn__comm_drain(kn_comm *comm) {
-    if (!comm->has_thread) return;
+    if (!comm->has_thread || kn__comm_is_forked(comm)) return;
     pthread_mutex_lock(&comm->lock);
     while (comm->first || comm->is_working) pthread_cond_wait(&comm->changed, &comm->lock);
     pthread_mutex_unlock(&comm->lock);

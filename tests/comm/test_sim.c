@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "collective_cases.h"
+#include "order_cases.h"
 
 static const int worlds[] = {1, 2, 3, 4, 8};
 
@@ -180,20 +181,35 @@ static void a_rank_that_fails_says_why(void **state) {
 }
 
 static const char *interrupted(kn_comm *comm, void *ctx) {
-    (void)ctx;
+    atomic_bool *is_over = ctx;
     if (kn_comm_rank(comm) == 1) {
         kn_comm_interrupt(comm, 0.05);
-        RANK_CHECK(kn_comm_barrier(comm) == KN_ERR_PEER);
+        kn_status status = kn_comm_barrier(comm);
+        atomic_store(is_over, true);
+        RANK_CHECK(status == KN_ERR_PEER);
         return strstr(kn_last_error()->message, "a signal ended the wait") ? NULL : "no signal";
     }
-    KN_FRAME();
-    RANK_CHECK(kn_comm_receive(comm, kn_zeros(KN_SHAPE(3)), 1) == KN_ERR_PEER);
+    while (!atomic_load(is_over)) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    RANK_CHECK(kn_comm_barrier(comm) == KN_ERR_PEER);
     return NULL;
 }
 
 static void an_interrupted_wait_ends(void **state) {
     (void)state;
-    ranks_run(2, interrupted, NULL);
+    atomic_bool is_over = false;
+    ranks_run(2, interrupted, &is_over);
+}
+
+static void ranks_whose_calls_differ_hear_both(void **state) {
+    (void)state;
+    for (int i = 0; i < ORDER_CASES; i++) ranks_run(2, check_order, (void *)&order_cases[i]);
+    ranks_run(3, check_order, (void *)&order_cases[0]);
+    ranks_run(5, check_order, (void *)&order_cases[7]);
+}
+
+static void a_forked_child_gets_an_error(void **state) {
+    (void)state;
+    ranks_run(2, check_fork, NULL);
 }
 
 int main(void) {
@@ -204,5 +220,6 @@ int main(void) {
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
-        TEST(an_interrupted_wait_ends));
+        TEST(an_interrupted_wait_ends), TEST(ranks_whose_calls_differ_hear_both),
+        TEST(a_forked_child_gets_an_error));
 }

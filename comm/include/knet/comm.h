@@ -6,7 +6,8 @@
  *     KN_TRY(kn_comm_all_reduce(comm, gradient, KN_COMM_MEAN));
  *
  * Vocabulary: a *communicator* connects `size` ranks, numbered from 0. A *collective* is a call
- * that every rank makes, in the same order, with the same shapes and dtypes. A *transport* carries
+ * that every rank makes, in the same order, with the same elements and dtypes; sends and receives
+ * of two ranks have the same order among these too. A *transport* carries
  * the bytes: "mpi" (libknet_comm_mpi.so, loaded at first use), "sim" (threads of one process with a
  * bandwidth and a latency of choice) or "self" (one rank).
  *
@@ -18,7 +19,8 @@
  * give the same bits, on every transport. NCCL has an order of its own, the same in each run of the
  * same world on the same machines. Each call is a scope of the timer with its bytes. A call that
  * another rank keeps waiting ends after the time-out with a PEER error that names this rank; a rank
- * that ended on the same machine, or failed, is noticed at once. Calls on a GPU return once they
+ * that ended on the same machine, failed, or calls something else (tensors of the host: the error
+ * has both calls) is noticed at once. Calls on a GPU return once they
  * are enqueued; the next call returns what went wrong since, and the GPU's stream is free again by
  * then. After such an error the communicator is broken: every later call returns the error again.
  *
@@ -68,7 +70,9 @@ KN_API KN_MUST_CHECK kn_status kn_comm_launch_read(kn_comm_launch *out);
  * kind, and for an unknown word in KNET_COMM. */
 KN_API KN_MUST_CHECK kn_status kn_comm_create(kn_comm **out, const char *kind,
                                               const kn_comm_options *options);
-/* Disconnects this rank. The other ranks do the same, or their next call fails. No-op on NULL. */
+/* Disconnects this rank. The other ranks do the same, or their next call fails: over MPI it waits
+ * for them. A child of fork, which gets INVALID errors from all calls, only frees. No-op on NULL.
+ */
 KN_API void kn_comm_destroy(kn_comm *comm);
 
 /* Options of kn_comm_sim_create; may be NULL. */
