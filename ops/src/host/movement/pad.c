@@ -72,7 +72,7 @@ static void pad_rows(void *ctx, int64_t part) {
     for (int64_t row = part * j->rows_each; row < to && row < j->rows; row++) {
         char *out = j->out + (size_t)(row * n) * j->bytes;
         int64_t from = row_in_x(j, row);
-        if (from < 0) {
+        if (from < 0 || j->middle == 0) {
             walk_repeat(out, (const char *)&j->value, j->bytes, n);
             continue;
         }
