@@ -209,11 +209,10 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
         attr.stride[i] = o->stride[i] ? o->stride[i] : window->dim[i];
         attr.padding[i] = o->padding[i];
         attr.dilation[i] = or_one(o->dilation[i]);
-        int64_t reach = (attr.window[i] - 1) * attr.dilation[i] + 1;
         bool counts = attr.window[i] >= 1 && attr.window[i] <= INT32_MAX && attr.stride[i] >= 1 &&
                       attr.stride[i] <= INT32_MAX && attr.dilation[i] >= 1 &&
                       attr.dilation[i] <= INT32_MAX && attr.padding[i] >= 0 &&
-                      attr.padding[i] <= reach / 2;
+                      attr.padding[i] <= ((attr.window[i] - 1) * attr.dilation[i] + 1) / 2;
         if (!counts) {
             kn_op_call_fail(&call, KN_ERR_SHAPE, "a window of %lld with stride %lld is invalid",
                             (long long)attr.window[i], (long long)attr.stride[i]);
