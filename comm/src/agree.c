@@ -2,24 +2,13 @@
  * Data of another length than a receiver's, or under another call's tag, would be lost, taken for
  * something else, or waited for. */
 #include <inttypes.h>
+#include <knet/prof_metric.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ranks.h"
 #include "units.h"
-
-bool kn__comm_is_forked(const kn_comm *comm) {
-    int64_t pid = comm->peer ? comm->peer[comm->rank].pid : 0;
-    return pid && pid != getpid();
-}
-
-kn_status kn__comm_fail_forked(const kn_comm *comm, const char *name) {
-    return KN_FAIL(KN_ERR_INVALID,
-                   "%s: the communicator belongs to process %" PRId64
-                   "; process %d was forked from it and cannot use it",
-                   name, comm->peer[comm->rank].pid, (int)getpid());
-}
 
 static kn__says says_of(const kn__call *call) {
     kn__says says = {.n = call->n, .dtype = (int32_t)call->dtype, .op = (int32_t)call->op};
@@ -50,6 +39,16 @@ static kn_status begin(kn_comm *comm, int peer, bool sends, bool receives) {
     if (sends)
         KN_TRY(kn__comm_send(comm, &comm->agree[comm->size + peer], &comm->mine, sizeof(kn__says),
                              peer, KN__TAG_CALL));
+    return KN_OK;
+}
+
+kn_status kn__comm_call(kn_comm *comm, kn__call call) {
+    if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, call.name);
+    if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
+    comm->now = call;
+    comm->now.number = atomic_fetch_add(&comm->n_calls, 1) + 1;
+    comm->now.bytes = call.n > 0 ? (uint64_t)call.n * kn_dtype_bytes(call.dtype) : 0;
+    kn_prof_metric(0, comm->now.bytes);
     return KN_OK;
 }
 

@@ -1,15 +1,13 @@
 /* Communicators: life cycle, and the calls that users make. */
 #include <inttypes.h>
-#include <knet/prof_metric.h>
+#include <knet/prof.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "gpu.h"
 #include "launch.h"
 #include "ranks.h"
 
-enum { HUGE_PAGE = 2 << 20 };
 static const uint64_t TIMEOUT_NS = 120 * (uint64_t)1000000000;
 
 /* --- life cycle --- */
@@ -160,45 +158,6 @@ int kn_comm_local_size(const kn_comm *comm) { return comm->local_size; }
 const char *kn_comm_kind(const kn_comm *comm) { return comm->kind; }
 
 /* --- for the calls --- */
-
-kn_status kn__comm_call(kn_comm *comm, kn__call call) {
-    if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, call.name);
-    if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
-    comm->now = call;
-    comm->now.number = atomic_fetch_add(&comm->n_calls, 1) + 1;
-    comm->now.bytes = call.n > 0 ? (uint64_t)call.n * kn_dtype_bytes(call.dtype) : 0;
-    kn_prof_metric(0, comm->now.bytes);
-    return KN_OK;
-}
-
-kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
-    if (comm->scratch_bytes < bytes) {
-        free(comm->scratch);
-        comm->scratch_bytes = 0;
-        size_t page = bytes < HUGE_PAGE / 2 ? 4096 : HUGE_PAGE;
-        size_t whole = (bytes + page - 1) / page * page;
-        comm->scratch = aligned_alloc(page, whole);
-        if (!comm->scratch)
-            return KN_FAIL(KN_ERR_OOM, "%s: no host memory for %zu bytes", comm->now.name, bytes);
-        /* MPI copies from process to process page by page. */
-        if (page == HUGE_PAGE) (void)madvise(comm->scratch, whole, MADV_HUGEPAGE);
-        comm->scratch_bytes = whole;
-    }
-    *out = comm->scratch;
-    return KN_OK;
-}
-
-kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n) {
-    if (comm->n_ask < n) {
-        kn__ask *ask = realloc(comm->ask, (size_t)n * sizeof *ask);
-        if (!ask) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->now.name);
-        comm->ask = ask;
-        comm->n_ask = n;
-    }
-    memset(comm->ask, 0, (size_t)n * sizeof *comm->ask);
-    *out = comm->ask;
-    return KN_OK;
-}
 
 static kn_status tensor_check(const char *name, const kn_comm *comm, kn_tensor *t) {
     KN_TRY(kn_check());

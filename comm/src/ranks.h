@@ -93,23 +93,25 @@ struct kn_comm {
 /* --- comm.c --- */
 kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *state, int rank,
                         int size, uint64_t timeout_ns);
-/* Opens a call of this rank; sets its number and bytes. Fails on a broken communicator. */
-kn_status kn__comm_call(kn_comm *comm, kn__call call);
 /* The error of a broken communicator. */
 kn_status kn__comm_fail_broken(const kn_comm *comm);
+
+/* --- state.c --- */
+/* In a child of fork: it has no worker, and its messages would be the parent's. */
+bool kn__comm_is_forked(const kn_comm *comm);
+kn_status kn__comm_fail_forked(const kn_comm *comm, const char *name);
 /* Memory of the communicator's own, until the next call of this. */
 kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes);
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
 
 /* --- agree.c --- */
+/* Opens a call of this rank; sets its number and bytes. Fails on a broken communicator. */
+kn_status kn__comm_call(kn_comm *comm, kn__call call);
 /* Opens a call of all ranks, or of two, and says so to them. The first wait of the call, or
  * kn__comm_agreed, fails if they call something else. */
 kn_status kn__comm_together(kn_comm *comm, kn__call call);
 kn_status kn__comm_pair(kn_comm *comm, kn__call call, int peer, bool sends);
 kn_status kn__comm_agreed(kn_comm *comm);
-/* In a child of fork: it has no worker, and its messages would be the parent's. */
-bool kn__comm_is_forked(const kn_comm *comm);
-kn_status kn__comm_fail_forked(const kn_comm *comm, const char *name);
 
 /* --- wait.c --- */
 kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,

@@ -164,8 +164,6 @@ bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) 
 
 /* --- recording --- */
 
-_Atomic uint32_t kn__n_recordings;
-
 /* A plan that failed to open, was recorded, or is not wanted. */
 static void records_no_more(void) {
     atomic_fetch_sub_explicit(&kn__n_recordings, 1, memory_order_release);

@@ -8,6 +8,7 @@
 #include "fuse.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
+_Atomic uint32_t kn__n_recordings;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;

@@ -47,12 +47,13 @@ KN_API KN_MUST_CHECK kn_status kn_prof_reset(void);
  * recorded. *open_ns, unless NULL: how long the innermost one has been open. Fast: it makes no
  * report. Returns out. */
 KN_API char *kn_prof_open_path(char *out, size_t out_bytes, uint64_t *open_ns);
-/* The same one by one: fills out[0 … n_max - 1], the outermost first, and returns how many are
- * open. `start` differs for each opening of a scope. */
+/* A scope that is open. */
 typedef struct kn_prof_open {
     const char *label; /* valid until the process ends */
-    uint64_t start;
+    uint64_t start;    /* another number at each opening */
 } kn_prof_open;
+/* The scopes that this thread has open: fills out[0 … n_max - 1], the outermost first, and returns
+ * how many are open. */
 KN_API int kn_prof_open_scopes(kn_prof_open *out, int n_max);
 
 #ifdef __cplusplus
