@@ -254,10 +254,11 @@ static kn_tensor *put_taken(plan *p, kn_tensor *x, kn_tensor *y, bool adds) {
     if (!t.base || !take(&t, p)) return NULL;
     const int64_t *dim = t.base->dim;
     kn_shape shape = {.n_dims = 0};
+    if (t.base->n_dims - 1 + t.index->n_dims > KN_DIMS_MAX)
+        return fail(p, "too many dimensions"), NULL;
     for (int i = 0; i < t.base->n_dims; i++) {
         if (i != t.axis) shape.dim[shape.n_dims++] = dim[i];
         for (int j = 0; i == t.axis && j < t.index->n_dims; j++) {
-            if (shape.n_dims == KN_DIMS_MAX) return fail(p, "too many dimensions"), NULL;
             shape.dim[shape.n_dims++] = t.index->dim[j];
         }
     }

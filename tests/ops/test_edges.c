@@ -131,7 +131,8 @@ typedef struct operands {
     C(maxpool_index, kn_maxpool_index(&a, &b, o->x, o->axes, NULL))                                \
     C(chunk, kn_chunk((kn_tensor *[1]){0}, o->x, 1, AXIS))                                         \
     C(unbind, kn_unbind((kn_tensor *[1]){0}, o->x, 1, AXIS))                                       \
-    C(split, kn_split_axis((kn_tensor *[2]){0}, o->x, (const int64_t[]){o->n, 1 - o->n}, 2, 0))    \
+    C(split, kn_split_axis((kn_tensor *[2]){0}, o->x,                                              \
+                           (const int64_t[]){o->n, o->n < 0 ? 1 : 1 - o->n}, 2, 0))                \
     C(split_rows, kn_split_rows((kn_tensor *[1]){0}, o->x, &o->n, 1))
 /* New tensors, whose shape is as odd. */
 #define MAKERS(C)                                                                                  \
