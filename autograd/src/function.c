@@ -1,4 +1,4 @@
-/* What is made of the tape's public functions: gradients of a function, and hooks of values. */
+/* Gradients of a function, and hooks of values, made from the tape's public functions. */
 #include <knet/tape.h>
 #include <stdlib.h>
 

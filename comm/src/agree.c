@@ -1,4 +1,4 @@
-/* Whether the ranks make the same call: each says to the others what it calls, before its data.
+/* Checks that the ranks make the same call: each announces its call to the others before its data.
  * Data of another length than a receiver's, or under another call's tag, would be lost, taken for
  * something else, or waited for. */
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* What a communicator holds: the process it belongs to, and memory of its own. */
+/* The process and the memory that belong to a communicator. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

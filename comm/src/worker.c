@@ -50,7 +50,7 @@ kn_status kn__comm_post(kn_comm *comm, kn__job *job) {
                        : comm->has_thread       ? KN_OK
                                                 : thread_start(comm);
     job->next = NULL;
-    job->is_done = status < 0; /* nobody would end a wait for it */
+    job->is_done = status < 0; /* no other code would mark it */
     if (status < 0) job->error = *kn_last_error();
     if (status < 0) return status;
     pthread_mutex_lock(&comm->lock);

@@ -34,7 +34,7 @@
  * if the timer was off then. GPU time lies there too, the launch itself is the row cudaGraphLaunch.
  *
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
- * Streams: a replay runs on the stream of the frame, after the writers of what it reads.
+ * Streams: a replay runs on the stream of the frame, after the work that writes its inputs.
  * Lifetime: parameters, optimisers and generators that the step uses must live until the capture is
  * destroyed; it owns a share of the data of all tensors that it uses.
  */
