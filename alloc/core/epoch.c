@@ -101,7 +101,6 @@ void kn__epoch_uses_finish(kn_pool *pool, kn__stream *stream) {
 
 void kn__epoch_events_done(kn_pool *pool, kn__stream *stream, uint32_t n) {
     KN_ASSERT(n > 0 && n <= stream->n_events && stream->events[n - 1].epoch < stream->epoch);
-    pool->n_changes++;
     if (stream->events[n - 1].epoch > stream->done) stream->done = stream->events[n - 1].epoch;
     for (uint32_t i = 0; i < n; i++) kn__event_put(pool, stream->events[i].event);
     stream->n_events -= n;

@@ -169,7 +169,6 @@ static kn__plan plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t al
 }
 
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
-    if (size > KN__RANGE_MAX) return false;
     kn__plan plan = plan_ahead(pool, stream, size, align, waits);
     if (!plan.hole) return false;
     if (plan.bytes == 0) {

@@ -57,7 +57,7 @@ struct kn_pool {
     /* Folded counters. */
     int64_t live, live_max, requested;
     uint64_t n_allocs;
-    /* Changes of free blocks and of what streams are done with. */
+    /* Changes of free blocks. */
     uint64_t n_changes;
     /* So many bytes freed in an open epoch close it. */
     uint64_t close_bytes;

@@ -41,7 +41,7 @@ struct CUctx_st {
 };
 struct CUevent_st {
     uint64_t recorded, reached; /* tickets */
-    uint64_t at_ns;             /* of what was reached, by the clock of fake_cuda_work */
+    uint64_t at_ns;             /* of the last work that ran, by the clock of fake_cuda_work */
 };
 struct CUstream_st {
     bool held, capturing;

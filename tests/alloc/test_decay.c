@@ -113,6 +113,29 @@ static void memory_in_use_on_streams_is_never_taken(void **state) {
     fixture_end(&f);
 }
 
+/* What streams still use is asked about at the 1st, 2nd, 4th, 8th … call: rarely, and for ever. */
+static void busy_memory_is_asked_about_ever_less_often(void **state) {
+    (void)state;
+    fixture f = make(false);
+    kn_stream s = new_stream(&f);
+    char *big = must_alloc(f.pool, 300 * MiB, s);
+    kn_sim_work(f.sim, s, big, 300 * MiB, 1);
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 0; i < 3; i++) {
+        pass(&f, 20);
+        touch(&f);
+    }
+    uint64_t queries = kn_sim_calls(f.sim, KN_SIM_EVENT_QUERY);
+    for (int i = 0; i < 1000; i++) touch(&f);
+    queries = kn_sim_calls(f.sim, KN_SIM_EVENT_QUERY) - queries;
+    assert_in_range(queries, 8, 30);
+    kn_sim_drain(f.sim);
+    for (int i = 0; i < 1100; i++) touch(&f); /* in the same window */
+    assert_true(stats_of(f.pool).reserved_bytes <= 32 * MiB);
+    kn_stream_destroy(f.device, s);
+    fixture_end(&f);
+}
+
 static void no_query_happens_while_a_stream_is_captured(void **state) {
     (void)state;
     fixture f = make(false);
@@ -191,6 +214,7 @@ int main(void) {
     return RUN_TESTS(
         TEST(idle_memory_is_returned_after_its_time), TEST(memory_in_occasional_use_is_kept),
         TEST(the_peak_of_the_window_stays), TEST(memory_in_use_on_streams_is_never_taken),
+        TEST(busy_memory_is_asked_about_ever_less_often),
         TEST(no_query_happens_while_a_stream_is_captured),
         TEST(idle_memory_is_returned_in_a_program_of_small_allocations),
         TEST(it_is_off_unless_asked_for), TEST(a_failing_device_leaves_the_pool_intact));

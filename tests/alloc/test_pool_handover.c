@@ -195,6 +195,39 @@ static void rest_of_stolen_memory_is_not_finished(void **state) {
     fixture_end(&f);
 }
 
+/* Blocks in a row that another stream still uses, right of a free block of the one that asks, which
+ * would merge with the first of them. More pieces than the search looks at: another rung serves. */
+static void a_row_of_too_many_pieces_is_left_alone(void **state) {
+    (void)state;
+    enum { PIECES = 129 };
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    char *live = must_alloc(f.pool, 256 * KiB, s), *before = must_alloc(f.pool, 256 * KiB, u);
+    char *row[PIECES];
+    for (int i = 0; i < PIECES; i++) {
+        row[i] = must_alloc(f.pool, 256 * KiB, s);
+        assert_ptr_equal(row[i], (i ? row[i - 1] : before) + 256 * KiB);
+        kn_sim_work(f.sim, t, row[i], 256 * KiB, (uint64_t)i + 1);
+        assert_ok(kn_block_use(f.pool, row[i], t));
+    }
+    void *last = must_alloc(f.pool, 256 * KiB, s), *rest[64];
+    int n_rest = 0;
+    assert_ok(kn_pool_limit(f.pool, stats_of(f.pool).reserved_bytes));
+    while (kn_alloc(&rest[n_rest], f.pool, 256 * KiB, s) == KN_OK) n_rest++;
+    for (int i = 0; i < PIECES; i++) {
+        if (i != PIECES / 2) assert_ok(kn_free(f.pool, row[i]));
+    }
+    assert_ok(kn_free(f.pool, row[PIECES / 2])); /* the youngest: the search starts there */
+    assert_ok(kn_free(f.pool, before));
+    char *all = must_alloc(f.pool, PIECES * 256 * KiB, u);
+    kn_sim_work(f.sim, u, all, PIECES * 256 * KiB, PIECES + 1);
+    assert_no_violation(f.sim);
+    void *kept[] = {live, last, all};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, kept[i]));
+    while (n_rest) assert_ok(kn_free(f.pool, rest[--n_rest]));
+    fixture_end(&f);
+}
+
 /* The record of a stream is used again; what its last stream waited for, the new one did not. */
 static void new_stream_waits_for_no_work(void **state) {
     (void)state;
@@ -253,5 +286,6 @@ int main(void) {
         TEST(small_requests_of_many_streams_leave_a_large_block_whole),
         TEST(large_idle_block_stays_for_all_streams), TEST(blocks_of_streams_that_went_merge),
         TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_waits_for_no_work),
+        TEST(a_row_of_too_many_pieces_is_left_alone),
         TEST(many_streams_in_turn_reach_a_steady_state));
 }

@@ -47,6 +47,22 @@ static void limit_holds_and_pool_stays_usable(void **state) {
     fixture_end(&f);
 }
 
+/* Also where the device says of itself that it has all the memory there is. */
+static void requests_beyond_all_addresses_fail(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(UINT64_MAX, plain, NULL);
+        void *a = must_alloc(f.pool, 1 * MiB, NULL), *b = NULL;
+        assert_ok(kn_free(f.pool, a));
+        for (size_t less = 0; less < 4 * GiB; less = 2 * less + KiB) {
+            assert_fails(kn_alloc(&b, f.pool, SIZE_MAX - less, NULL), KN_ERR_OOM,
+                         "more than any device has");
+            assert_null(b);
+        }
+        fixture_end(&f);
+    }
+}
+
 static void fraction_of_the_device_is_a_limit(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, &(kn_pool_options){.device_fraction = 0.25});
@@ -233,9 +249,10 @@ static void soft_limit_asks_the_callback_before_it_grows(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(option_errors_name_the_option), TEST(limit_holds_and_pool_stays_usable),
-        TEST(fraction_of_the_device_is_a_limit), TEST(lowered_limit_gives_back),
-        TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
-        TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
+        TEST(requests_beyond_all_addresses_fail), TEST(fraction_of_the_device_is_a_limit),
+        TEST(lowered_limit_gives_back), TEST(trim_keeps_the_requested_bytes),
+        TEST(harvest_serves_a_request_that_fragments_cannot), TEST(harvest_stays_below_the_limit),
+        TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_the_wanted_memory),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows));
