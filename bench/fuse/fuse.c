@@ -1,4 +1,4 @@
-/* bench_fuse [--quick] [METRIC…]: fuse.h says what it measures. Without names: what is composed,
+/* bench_fuse [--quick] [METRIC…]: fuse.h says what it measures. Without names: composed ops,
  * and the models of up to 40 million parameters; --quick: the small ones. */
 #include "fuse.h"
 

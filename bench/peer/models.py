@@ -3,7 +3,7 @@
     models.py THREADS
 
 Reads lines "MODEL train|infer|frozen COUNT BATCH" from standard input and answers with the median of COUNT steps in
-nanoseconds, after two to warm up; "MODEL peak 1 BATCH" with the most bytes that live in a training step. Sizes,
+nanoseconds, after two to warm up (none where one step is asked for again); "MODEL peak 1 BATCH" with the most bytes that live in a training step. Sizes,
 batches and optimisers are those of tools/train/models. Batches are made beforehand. One model lives at a time.
 """
 import gc
@@ -162,7 +162,7 @@ class Steps:
             self.optimisers = [optimiser(p) for p in parts]
         else:
             self.optimisers = [optimiser(self.net.parameters())]
-        self.is_warm = False
+        self.is_warm, self.last = False, None
 
     def warm_up(self):
         """Makes the optimisers' state."""
@@ -206,9 +206,11 @@ class Steps:
             self.jit(self.x)
 
     def median_ns(self, step, count):
-        if step == self.train:
-            self.warm_up()
-        step()
+        again, self.last = count == 1 and step == self.last, step
+        if not again:
+            if step == self.train:
+                self.warm_up()
+            step()
         times = []
         for _ in range(count):
             start = time.perf_counter_ns()

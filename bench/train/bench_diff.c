@@ -2,7 +2,8 @@
  * while two other processes keep a processor busy each. A side of a pair has 300 steps, in five
  * runs; the runs of all sides take turns, as the speed of a shared machine changes from minute to
  * minute. In one side of a pair the gradient of a weight, a quarter of the step, takes a fifth
- * longer; the two sides of other pairs are alike.
+ * longer; the two sides of other pairs are alike. Most sides belong to three pairs: one with the
+ * like side before, one with the next, one with a slower side.
  *
  *     bench_diff [--quick]
  *
@@ -35,6 +36,8 @@ enum {
     PATH_BYTES = 1024
 };
 
+static const char SLOWER_BY[] = "0.2"; /* of its time */
+
 static bool read_run(kn__report *out, const char *path) {
     static char bytes[1 << 22];
     FILE *file = fopen(path, "r");
@@ -63,8 +66,8 @@ static bool run(kn__report *side, const char *part) {
 }
 
 typedef struct pair {
-    const char *slower_by; /* the second side */
-    kn__report sides[2];
+    bool is_slower; /* the second side */
+    const kn__report *sides[2];
 } pair;
 
 static bool is_slow_row(const kn__change *change) {
@@ -80,11 +83,10 @@ typedef struct outcome {
 
 static outcome outcome_of(const pair *p, const kn__diff *diff) {
     outcome result = {0};
-    bool is_slower = atof(p->slower_by) > 0;
     for (int i = 0; i < diff->n; i++) {
         const kn__change *change = &diff->changes[i];
         if (change->weight <= 0 || change->neutral) continue;
-        bool is_it = is_slower && is_slow_row(change);
+        bool is_it = p->is_slower && is_slow_row(change);
         result.found |= is_it;
         result.n_others += !is_it;
     }
@@ -93,41 +95,49 @@ static outcome outcome_of(const pair *p, const kn__diff *diff) {
 
 static outcome judge(const pair *p) {
     const kn__diff_options options = {.threshold = 0.05, .share = 0.005};
-    const kn__report *a = &p->sides[0], *b = &p->sides[1];
+    const kn__report *a = p->sides[0], *b = p->sides[1];
     kn__diff diff;
     if (kn__diff_make(&diff, a, b, &options) < 0) return (outcome){0};
     outcome result = outcome_of(p, &diff);
-    if (result.n_others || result.found != (atof(p->slower_by) > 0)) {
+    if (result.n_others || result.found != p->is_slower) {
         kn__text text = {0};
         kn__diff_add_table(&text, &diff, a, b, &options);
-        fprintf(stderr, "bench_diff: slower by %s:\n%s", p->slower_by, text.data ? text.data : "");
+        fprintf(stderr, "bench_diff: slower by %s:\n%s", p->is_slower ? SLOWER_BY : "0",
+                text.data ? text.data : "");
         kn__text_release(&text);
     }
     kn__diff_release(&diff);
     return result;
 }
 
+typedef struct sides {
+    int n_alike, n_slower;      /* pairs */
+    kn__report *alike, *slower; /* n_alike + 1, n_slower */
+} sides;
+
 /* false: a run left no profile. */
-static bool run_all(pair *pairs, int n) {
+static bool run_all(const sides *s) {
     for (int round = 0; round < RUNS; round++) {
-        for (int i = 0; i < n; i++) {
-            if (!run(&pairs[i].sides[0], "0")) return false;
-            if (!run(&pairs[i].sides[1], pairs[i].slower_by)) return false;
+        for (int i = 0; i <= s->n_alike; i++) {
+            if (!run(&s->alike[i], "0")) return false;
+            if (i < s->n_slower && !run(&s->slower[i], SLOWER_BY)) return false;
         }
     }
     return true;
 }
 
-static void emit(const pair *pairs, int n_slower, int n_alike) {
+static void emit(const sides *s) {
     int n_found = 0, n_false = 0, n_others = 0;
-    for (int i = 0; i < n_slower + n_alike; i++) {
-        outcome result = judge(&pairs[i]);
+    for (int i = 0; i < s->n_slower; i++) {
+        outcome result = judge(&(pair){true, {&s->alike[i], &s->slower[i]}});
         n_found += result.found;
-        *(i < n_slower ? &n_others : &n_false) += result.n_others > 0;
+        n_others += result.n_others > 0;
     }
+    for (int i = 0; i < s->n_alike; i++)
+        n_false += judge(&(pair){false, {&s->alike[i], &s->alike[i + 1]}}).n_others > 0;
     fprintf(stderr, "bench_diff: %d of the slower runs list other rows too\n", n_others);
-    bench_emit("prof", "diff_found", n_found, "pairs", 0.95 * n_slower);
-    bench_emit("prof", "diff_false", n_false, "pairs", fmax(1, n_alike / 200.0));
+    bench_emit("prof", "diff_found", n_found, "pairs", 0.95 * s->n_slower);
+    bench_emit("prof", "diff_false", n_false, "pairs", fmax(1, s->n_alike / 200.0));
 }
 
 int main(int argc, char **argv) {
@@ -137,23 +147,20 @@ int main(int argc, char **argv) {
     }
     bench_init(argc, argv);
     signal(SIGPIPE, SIG_IGN);
-    int n_slower = bench_quick() ? QUICK_PAIRS : FOUND_PAIRS;
-    int n_alike = bench_quick() ? QUICK_PAIRS : FALSE_PAIRS, n = n_slower + n_alike;
-    pair *pairs = calloc((size_t)n, sizeof *pairs);
-    if (!pairs) return 1;
-    for (int i = 0; i < n; i++) {
-        pairs[i].slower_by = i < n_slower ? "0.2" : "0";
-        for (int side = 0; side < 2; side++) kn__report_init(&pairs[i].sides[side]);
-    }
+    sides s = {.n_alike = bench_quick() ? QUICK_PAIRS : FALSE_PAIRS,
+               .n_slower = bench_quick() ? QUICK_PAIRS : FOUND_PAIRS};
+    int n = s.n_alike + 1 + s.n_slower;
+    s.alike = calloc((size_t)n, sizeof *s.alike);
+    if (!s.alike) return 1;
+    s.slower = s.alike + s.n_alike + 1;
+    for (int i = 0; i < n; i++) kn__report_init(&s.alike[i]);
     pid_t neighbours[NEIGHBOURS];
     neighbours_start(neighbours);
-    bool ok = run_all(pairs, n);
+    bool ok = run_all(&s);
     neighbours_stop(neighbours);
-    if (ok) emit(pairs, n_slower, n_alike);
+    if (ok) emit(&s);
     if (!ok) fprintf(stderr, "bench_diff: a run left no profile\n");
-    for (int i = 0; i < n; i++) {
-        for (int side = 0; side < 2; side++) kn__report_release(&pairs[i].sides[side]);
-    }
-    free(pairs);
+    for (int i = 0; i < n; i++) kn__report_release(&s.alike[i]);
+    free(s.alike);
     return !ok;
 }
