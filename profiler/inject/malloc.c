@@ -147,9 +147,9 @@ static void *count(void *block, size_t bytes) {
     return block;
 }
 
-static void uncount(void *shown, const tail *t) {
+static void uncount(void *shown, tail t) {
     kn_prof_heap *from = atomic_load_explicit(&heap, memory_order_acquire);
-    if (from && !forking) kn_prof_heap_free(from, shown, t->bytes, t->owner);
+    if (from && !forking) kn_prof_heap_free(from, shown, t.bytes, t.owner);
 }
 
 /* The block's next user may be another allocator's client. */
@@ -167,7 +167,7 @@ void free(void *ptr) {
     if (!ptr || is_early(ptr) || !ready()) return;
     if (read_tail(&t, ptr)) {
         int error = errno;
-        uncount(ptr, &t);
+        uncount(ptr, t);
         wipe_tail(ptr);
         errno = error;
     }
@@ -195,14 +195,14 @@ void *realloc(void *ptr, size_t bytes) {
     if (!ready()) return NULL;
     bool ours = read_tail(&t, ptr);
     if (!bytes) { /* the next allocator frees, or doesn't */
-        if (ours) uncount(ptr, &t);
+        if (ours) uncount(ptr, t);
         if (ours) wipe_tail(ptr);
         return next.realloc(ptr, 0);
     }
     if (!ours) return next.realloc(ptr, bytes);
     void *moved = next.realloc(ptr, with_tail(bytes));
     if (!moved) return NULL;
-    uncount(NULL, &t); /* not temporary: the block lives on */
+    uncount(NULL, t); /* not temporary: the block lives on */
     return count(moved, bytes);
 }
 
