@@ -119,7 +119,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     if (status == KN_OK) status = part_run(&y, p, leaf);
     kn_edge from = status == KN_OK ? y->grad : 0;
     if (from)
-        kn_frame_release_to(mine); /* nodes keep what they saved; the rest is not read again */
+        kn_frame_release_to(mine); /* nodes keep their saved tensors; the rest is not read again */
     if (kn__edge_node(from)) {
         KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
         kn__node *first = before ? before->next : b->pass->tape->first;

@@ -1,5 +1,5 @@
 /* The time of an all-reduce: the steps of collect.c, on a clock of their own. All ranks do the same
- * at the same time, so that what rank 0 receives arrives when what it sends does. Rank 0 has a
+ * at the same time, so that rank 0 receives each message while it sends its own. Rank 0 has a
  * whole shard, the last ones may have less. */
 #include "cost.h"
 

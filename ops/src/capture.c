@@ -81,7 +81,7 @@ void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes, const kn_cap
     memcpy(out, &s, out_bytes < sizeof s ? out_bytes : sizeof s);
 }
 
-/* --- what others ask --- */
+/* --- queries --- */
 
 bool kn_capture_records(void) { return kn__ops_self && kn__ops_self->capture; }
 

@@ -1,4 +1,4 @@
-/* Plans of captured steps: what is recorded, and where its memory lies.
+/* Plans of captured steps: the recorded calls, and where their memory lies.
  *
  * Vocabulary. A *buffer* is the data of one storage that the step uses: *inside*, made by one of
  * its calls, or from outside. A *view* is a frozen header: what a kernel reads of a tensor. Calls
@@ -153,7 +153,7 @@ typedef struct kn__plan {
     size_t chunk_left;
     kn_capture_effect *effects;
     int n_effects;
-    kn_storage **outside; /* what is written, whose versions count on, and then what is read */
+    kn_storage **outside; /* written storages, whose versions continue, then those that are read */
     uint32_t n_written, n_outside;
     kn__region *region;
     kn_tensor **out;
@@ -169,7 +169,7 @@ int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op)
 /* Sets *at, which points into buffer i of storage s, when the plan is placed. s: NULL if it was
  * made inside. False: no memory. */
 bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at);
-/* Memory of the plan; NULL: there is none. */
+/* Memory of the plan; NULL: the plan has none. */
 void *kn__plan_take(kn__plan *plan, size_t n_bytes);
 /* Room for one more item; false: no memory. */
 bool kn__plan_room(void **items, uint32_t *cap, uint32_t n, size_t item_bytes);

@@ -100,7 +100,7 @@ int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s) {
     return plan->n_buffers - 1;
 }
 
-/* The header round the storage is there still: kn__n_recordings. */
+/* The header around the storage still exists: kn__n_recordings. */
 bool kn__plan_lives(const kn__plan *plan, uint32_t i) {
     const kn_storage *s = plan->buffers[i].storage;
     return s && atomic_load_explicit(&s->refs, memory_order_acquire) >= 2;

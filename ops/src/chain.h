@@ -1,6 +1,6 @@
 /* A chain: pointwise steps over one index space that one kernel computes, as fuse.c hands it to a
  * device that compiles kernels at run time. kn__chain says what the kernel is, and is compared by
- * bytes; kn__chain_args says on what it runs. NVRTC compiles this file too. */
+ * bytes; kn__chain_args names its data. NVRTC compiles this file too. */
 #ifndef KN_CHAIN_H
 #define KN_CHAIN_H
 
@@ -27,7 +27,7 @@ typedef struct kn__chain_step {
     uint8_t in[KN__CHAIN_INPUTS]; /* a step; KN__CHAIN_STEPS + an operand; KN__CHAIN_ABSENT */
 } kn__chain_step;
 
-typedef struct kn__chain { /* zero where nothing is said */
+typedef struct kn__chain { /* zero unless stated */
     uint8_t n_steps, n_operands;
     uint8_t n_dims; /* 0: nothing is strided */
     uint8_t unused;

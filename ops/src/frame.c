@@ -294,7 +294,7 @@ void kn__frames_end(kn__ops_thread *self, uint32_t depth) {
         kn_stream stream = frame->stream;
         self->n_frames--;
         self->frame = self->n_frames ? &self->frames[self->n_frames - 1] : NULL;
-        /* Its stream may be destroyed before what was kept is read. */
+        /* Its stream may be destroyed before the kept memory is read. */
         bool leaves = self->frame && self->frame->stream != stream;
         kn_status status = leaves && self->pending ? kn__fuse_all(self) : KN_OK;
         if (status < 0) kn_error_defer(status);

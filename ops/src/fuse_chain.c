@@ -92,7 +92,7 @@ static bool is_mergeable(builder *b, int outer, int inner) {
     return true;
 }
 
-/* As few dimensions as what is strided allows. Returns whether 32 bits hold an index. */
+/* As few dimensions as the strided operands allow. Returns whether 32 bits hold an index. */
 static bool merge_dims(builder *b, const kn__expr *root) {
     int n = 0, n_strides = b->chain.n_operands + b->n_parts;
     for (int d = 0; d < root->n_dims; d++) {

@@ -54,7 +54,7 @@ typedef struct array_list {
     uint64_t reads[KN__FUSED_STEPS]; /* a bit for each that a step reads, by steps that are lost */
 } array_list;
 
-/* A bit for the array: its place in `arrays`; 0 if that is full, so that no more are told apart. */
+/* A bit for the array: its place in `arrays`; 0 if that is full: further arrays look alike. */
 static uint64_t bit_of(array_list *arrays, const kn_storage *s) {
     int at = 0;
     while (at < arrays->n && arrays->s[at] != s) at++;
@@ -89,7 +89,7 @@ static bool is_kept(const kn__fuse_plan *p, int i, int n_arrays) {
     uint32_t users = n_users(e->storage);
     if (users > (uint32_t)p->uses[i] + (t != NULL)) return true; /* another expression */
     if (!t) return false;
-    /* A gradient on its way to the next rule, what was asked for, or was computed and lost before.
+    /* A gradient on its way to the next rule, a requested value, or one that was computed and lost.
      */
     if (t->owned == UINT32_MAX || e->keeps || n_arrays > KEPT_ARRAYS) return true;
     bool is_cheap = e->op == KN_OP_cast ||

@@ -50,7 +50,7 @@ typedef struct kn__fuse_plan {
     void *data[KN__FUSED_STEPS];       /* of those, by kn__fuse_plan_memory; else NULL */
     kn_storage *from[KN__FUSED_STEPS]; /* the data was an operand's, which ends; NULL: it is new */
     int n;
-    kn__expr *whole; /* whose parts the last steps write; NULL: there are none */
+    kn__expr *whole; /* whose parts the last steps write; NULL: no parts */
     void *whole_data;
     kn__expr part[KN__ROW_OPERANDS]; /* their copies, which are steps too */
 } kn__fuse_plan;
@@ -94,7 +94,7 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
 /* fuse.c: gives t, a result of the call, storage without data, and an expression without operands.
  * NULL: an error is recorded. */
 kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t);
-/* Sets an operand of e to t, or KN_NONE; of a pending view to what it shows. */
+/* Sets an operand of e to t, or KN_NONE; of a pending view to the tensor it shows. */
 void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e);
 /* Whether one plan can compute the inputs and `more` steps; those of other shapes are computed
  * first, and then the largest. */

@@ -29,7 +29,7 @@ static bool fail(plan *p, const char *fmt, ...) {
 
 /* --- items --- */
 
-/* Python's: negative ends count from the end, and what is outside is cut off. */
+/* Python's: negative ends count from the end, and indices outside are cut off. */
 static int64_t clipped(int64_t i, int64_t n, int64_t step) {
     if (i < 0) i = i < -n ? -1 : i + n;
     int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
@@ -247,7 +247,7 @@ kn_tensor *(kn_masked_select)(kn_tensor *x, kn_tensor *mask) {
 
 /* --- set and add --- */
 
-/* What is put in place of the part, or added to it, where there are indices: the part after that.
+/* The values to put in place of the part, or to add to it; with indices: the part afterwards.
  * `adds`: to zeros. */
 static kn_tensor *put_taken(plan *p, kn_tensor *x, kn_tensor *y, bool adds) {
     taken t = {.base = p->is_whole ? x : kn__strided(x, &p->part)};

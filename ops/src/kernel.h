@@ -168,7 +168,7 @@ typedef struct kn_cuda_module {
      * the driver's. */
     kn_status (*graph_make)(void **out, kn_device *device, kn__enqueue_fn enqueue, void *ctx);
     kn_status (*graph_launch)(void *graph, kn_device *device, kn_stream stream);
-    void (*graph_destroy)(void *graph, kn_device *device); /* its launches go on */
+    void (*graph_destroy)(void *graph, kn_device *device); /* its launches continue */
 } kn_cuda_module;
 enum { KN_CUDA_MODULE_ABI = 7 };
 typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);

@@ -84,7 +84,7 @@ bool kn__infer_var(kn_op_call *call) {
         fits &= d < mean->n_dims && mean->dim[d] == (reduced ? 1 : x->dim[i]);
     }
     if (mean != &kn__none && mean->n_dims != x->n_dims) fits &= kept == mean->n_dims;
-    if (!fits) return kn_op_call_fail(call, KN_ERR_SHAPE, "mean doesn't fit what is reduced");
+    if (!fits) return kn_op_call_fail(call, KN_ERR_SHAPE, "mean doesn't fit the reduced shape");
     return kn__infer_reduce(call);
 }
 

@@ -36,7 +36,7 @@ typedef enum kn__shift {
     KN__SHIFT_GIVEN /* the call's input 1 */
 } kn__shift;
 
-/* Of v, what was joined. */
+/* Of v, the joined value. */
 typedef enum kn__finish {
     KN__FINISH_SCALE, /* v·scale */
     KN__FINISH_VAR,   /* the same, less what rounding the shift added */

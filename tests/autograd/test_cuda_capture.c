@@ -1,4 +1,4 @@
-/* Captured steps on a GPU: what a replay enqueues, on the fake one; what it reads and writes, by
+/* Captured steps on a GPU: the calls that a replay enqueues, on the fake one; its operands, by
  * steps whose data moves by copies alone, which the fake does. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -149,7 +149,7 @@ static void another_shape_has_a_graph_of_its_own(void **state) {
     net_close(&n);
 }
 
-/* --- what is read and written --- */
+/* --- reads and writes --- */
 
 /* The solution is a copy of b, which a kernel would then solve. */
 static kn_status copies(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
@@ -186,7 +186,7 @@ static void replays_read_their_inputs_and_write_the_results(void **state) {
     kn_capture_destroy(capture);
 }
 
-/* A launch on another stream waits for the last one, and for those who wrote what it reads. */
+/* A launch on another stream waits for the last one, and for the writers of its inputs. */
 static void launches_may_change_their_stream(void **state) {
     (void)state;
     kn_capture *capture = NULL;

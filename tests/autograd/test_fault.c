@@ -152,7 +152,7 @@ static kn_status broadcast_gradients(int at) {
     return status;
 }
 
-/* The first gradient takes the place of the product's own; there is none for the second. */
+/* The first gradient takes the place of the product's own; the second has no place. */
 static kn_status gradients_in_place(int at) {
     KN_TAPE();
     kn_tensor *x[] = {kn_watch(kn_full(KN_SHAPE(300), 2)), kn_watch(kn_full(KN_SHAPE(300), 3))};

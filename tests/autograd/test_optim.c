@@ -309,7 +309,7 @@ static void wrong_turns_say_why(void **state) {
     assert_ok(kn_sgd_create(&optim, set, 0.1, NULL));
     assert_ok(kn_sgd_create(&clips, set, 0.1, &(kn_sgd_options){.clip_norm = 1}));
     assert_ok(kn_lamb_create(&lamb, set, 0.1, NULL));
-    const char *const all[] = {""}, *const none[] = {"nobody"};
+    const char *const all[] = {""}, *const none[] = {"missing"};
     assert_fails(kn_optim_turns(optim, none, 1), KN_ERR_INVALID, "is in no turn");
     assert_fails(kn_optim_turns(optim, all, 0), KN_ERR_INVALID, "at least one prefix");
     assert_fails(kn_optim_turns(clips, all, 1), KN_ERR_UNSUPPORTED, "clips gradients");

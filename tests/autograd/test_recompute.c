@@ -109,8 +109,8 @@ static void gradients_have_the_same_bits_and_the_peak_is_lower(void **state) {
     net_release(&part);
 }
 
-/* The sum passes its gradient on, and the product's is added to it in place, unrounded, if nobody
- * else has it. */
+/* The sum passes its gradient on, and the product's is added to it in place, unrounded, if it has
+ * no other owner. */
 static void gradients_around_a_part_have_the_same_bits(void **state) {
     (void)state;
     net plain, part;

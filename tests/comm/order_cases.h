@@ -58,7 +58,7 @@ __attribute__((unused)) static const char *check_order(kn_comm *comm, void *ctx)
     return kn_comm_barrier(comm) == KN_ERR_PEER ? NULL : "not broken afterwards";
 }
 
-/* A child of fork gets an error, ends, and the parent goes on. */
+/* A child of fork gets an error, ends, and the parent continues. */
 __attribute__((unused)) static const char *check_fork(kn_comm *comm, void *ctx) {
     int status = -1;
     (void)ctx;

@@ -155,7 +155,7 @@ static void another_version_is_an_error(void **state) {
     kn_comm_destroy(comm);
 }
 
-/* The program once more, with a module beside the library that is none. */
+/* The program once more, with a file beside the library that is no module. */
 static int reduce_once(void) {
     kn_comm *comm = NULL;
     assert_ok(kn_comm_create(&comm, "self", NULL));

@@ -4,7 +4,7 @@
  * Kernels, products and convolutions do nothing: they are counted. Whatever they should have
  * written keeps its old bytes, so only what depends on no result can be tested: which work is
  * enqueued, with which parameters, and what follows from errors. Fills and copies are done.
- * What is enqueued on a captured stream makes a graph, and each launch of it does that work.
+ * Work enqueued on a captured stream makes a graph, and each launch of it does that work.
  *
  * Link a program with fake_gpu. The loader then takes these functions for the module's, for they
  * come before those of the real libraries.
@@ -23,7 +23,7 @@ typedef struct fake_gpu_counts {
     int n_convolutions; /* cudnnBackendExecute */
     int n_fills;        /* cudaMemsetAsync, cuMemsetD8Async */
     int n_copies;       /* cuMemcpy…Async, all directions */
-    int n_graphs;       /* cudaGraphLaunch; what is in a graph is not counted above */
+    int n_graphs;       /* cudaGraphLaunch; calls inside a graph are not counted above */
 } fake_gpu_counts;
 FAKE_API fake_gpu_counts fake_gpu_count(void);
 /* All of them but copies, which travel beside the work. */

@@ -1,4 +1,4 @@
-/* Graphs of the fake GPU: what is enqueued on a captured stream, and run again by each launch. */
+/* Graphs of the fake GPU: work enqueued on a captured stream, run again by each launch. */
 #ifndef KNET_FAKE_GRAPH_H
 #define KNET_FAKE_GRAPH_H
 

@@ -201,7 +201,7 @@ static void weights_are_kept_for_layout_2_alone(void **state) {
     }
 }
 
-/* tanh(x)·x + 1 is a chain of what is in blocks, then one of its plain form; the first product is
+/* tanh(x)·x + 1 is a chain of blocked arrays, then one of plain arrays; the first product is
  * read by a convolution. */
 static void chains_are_computed_together_beside_blocks(void **state) {
     (void)state;

@@ -32,7 +32,7 @@ static void compiles(kn__chain *c, int arch) {
     memset(c, 0, sizeof *c);
 }
 
-/* Of one dtype: the rows, their derivatives, or what is added to those, by the bits of `orders`;
+/* Of one dtype: the rows, their derivatives, or sums with those, by the bits of `orders`;
  * every one, or every `stride`-th. */
 static void rows_compile(kn_dtype dtype, int arch, unsigned orders, int stride) {
     kn__chain c;

@@ -1,4 +1,4 @@
-/* Files: what NumPy wrote is read, what is written is read back, what is damaged is refused with
+/* Files: NumPy's are read, ours are read back, and damaged ones are refused with
  * the place. tests/ops/test_neighbours.py lets NumPy read ours. */
 #include <fcntl.h>
 #include <knet/file.h>

@@ -270,7 +270,7 @@ static void threads_keep_their_ends_and_turn_round_at_each_loop(void **state) {
     assert_int_equal(forward->first[1], 32);
     assert_int_equal(back->first[0], 31);
     assert_int_equal(back->first[1], 63);
-    /* A thread that is held up loses pieces to the other, and may go on in the other's part. */
+    /* A thread that is held up loses pieces to the other, and may continue in the other's part. */
     for (int who = 0; who < 2; who++) {
         if (forward->n_runs[who] > 1 && forward->second[who] / 32 == forward->first[who] / 32)
             assert_true(forward->second[who] > forward->first[who]);

@@ -203,7 +203,7 @@ static void bad_axes_are_errors(void **state) {
                     "kn_norm: x is i64; it must be floating");
     assert_op_fails(kn_norm(x, NAN, KN_ALL, false), KN_ERR_INVALID, "kn_norm: p is NaN (x [2,3])");
     assert_op_fails(kn_var(x, KN_SHAPE(1), false, &(kn_var_options){.mean = kn_ones(KN_SHAPE(3))}),
-                    KN_ERR_SHAPE, "kn_var: mean doesn't fit what is reduced (x [2,3], mean [3])");
+                    KN_ERR_SHAPE, "kn_var: mean doesn't fit the reduced shape (x [2,3], mean [3])");
     assert_op_fails(kn_argmin(kn_ones(KN_SHAPE(2, 3, 4)), KN_SHAPE(0, 1), false), KN_ERR_SHAPE,
                     "kn_argmin: axes must be one axis or KN_ALL (x [2,3,4])");
     assert_op_fails(kn_broadcast(x, KN_SHAPE(2, 4)), KN_ERR_SHAPE, "x can't be broadcast to [2,4]");

@@ -238,7 +238,7 @@ static void noise_is_that_of_leaves(void **state) {
 static void the_table_fits_into_the_terminal(void **state) {
     (void)state;
     static const char label[] =
-        "例えば日本語の名前 and a long name of a newcomer's scope, that goes on";
+        "例えば日本語の名前 and a long name of a newcomer's scope, that continues";
     static const int widths[] = {40, 55, 56, 75, 76, 80, 100, 140};
     for (int side = 0; side < 2; side++) add(side, NULL, label, side ? 2000000 : 1000000);
     sides[0].run.command = "a command of many words that were given";
@@ -251,7 +251,7 @@ static void the_table_fits_into_the_terminal(void **state) {
         kn__diff_options how = normal;
         how.width = widths[i];
         kn__diff_add_table(&text, &diff, &sides[0], &sides[1], &how);
-        assert_non_null(strstr(text.data, "that goes on\n")); /* the end says which */
+        assert_non_null(strstr(text.data, "that continues\n")); /* the end says which */
         assert_non_null(strstr(text.data, "+100.0%"));
         for (char *at = NULL, *line = strtok_r(text.data, "\n", &at); line;
              line = strtok_r(NULL, "\n", &at)) {

@@ -57,7 +57,7 @@ typedef struct session {
          .value_name = "DIR",                                                                      \
          .not_with = "synthetic",                                                                  \
          .initial_shown = "as knet train",                                                         \
-         .help = "what it is tested on"},                                                          \
+         .help = "the data to test it on"},                                                        \
         {"frozen", KN__OPT_FLAG, AT(frozen),                                                       \
          .help = "fold normalization into convolutions: faster, the same but for rounding"},       \
     {                                                                                              \

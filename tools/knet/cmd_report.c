@@ -58,7 +58,7 @@ static const kn__opt table[] = {
      .remark = "2018: time and allocations; spread: also minimum, percentiles, maximum, deviation "
                "and first call"},
     {"memory", KN__OPT_FLAG, AT(memory), .only_with = "format=table", .not_with = "json",
-     .help = "show the high-water mark, who owned it, what it was for, and live bytes over time"},
+     .help = "show the high-water mark by owner and purpose, and live bytes over time"},
     {"fits", KN__OPT_BYTES, AT(fits), .value_name = "BYTES", .only_with = "memory",
      .help = "what batch would fit into so much memory", .remark = "of a profile of knet train"},
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,

@@ -140,7 +140,7 @@ const kn__command kn__cmd_run = {
                            {"knet run --timer gpu,html=prof.html -- ./solver --size 100",
                             "with kernels, and a page for a browser"},
                            {"knet run --malloc -- ./parser big.xml",
-                            "memory of each range, its high-water mark and what was not freed"},
+                            "memory of each range, its high-water mark and its leaks"},
                            {"knet run --alloc stats,limit=8GiB -- ./simulate",
                             "cudaMalloc from a pool, with its table at exit"},
                            {NULL, NULL}},

@@ -33,7 +33,7 @@ static const kn__opt table[] = {
     {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = 1000000, .initial = "400",
      .help = "words or characters"},
     {"temperature", KN__OPT_NUMBER, AT(heat), .value_name = "T", .initial = "0.7",
-     .help = "1 draws by the model's probabilities, less prefers what is likely"},
+     .help = "1 draws by the model's probabilities, less prefers likely words"},
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of the draws"},
     {"picture", KN__OPT_FILE, AT(picture), .value_name = "FILE",
@@ -47,7 +47,7 @@ typedef struct session {
     kn_params *params;
     kn_model *model;
     kn__output report;
-    kn__text text; /* what was written, for JSON */
+    kn__text text; /* the sample so far, for JSON */
     bool spaced;   /* words instead of characters */
 } session;
 

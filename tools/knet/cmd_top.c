@@ -39,7 +39,7 @@ static const kn__opt table[] = {
     {"min", KN__OPT_PERCENT, AT(min), .value_name = "PERCENT", .initial = "0.1", .not_with = "json",
      .help = "sum up the rows of a level with less"},
     {"memory", KN__OPT_FLAG, AT(memory), .not_with = "json",
-     .help = "show who holds memory, and live bytes over time"},
+     .help = "show the holders of memory, and live bytes over time"},
     {"ascii", KN__OPT_FLAG, AT(ascii), .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
@@ -191,7 +191,7 @@ const kn__command kn__cmd_top = {
     .notes =
         "Keys: q ends, space pauses, s changes the order, m switches to the view of memory "
         "and back, + and - change the depth, the arrows and page keys scroll. When the "
-        "program ends, what was shown last is printed. A program has no page before its first "
+        "program ends, the last table is printed. A program has no page before its first "
         "scope, with KNET_TIMER=nolive, if it is setuid, or once it has closed all its "
         "descriptors. Other users' programs are refused.",
     .exits = (const kn__pair[]){{"1", "there is no such program, or it is stopped"}, {NULL, NULL}},

@@ -107,8 +107,7 @@ static const kn__opt table[] = {
      .help = "seed of weights and shuffles"},
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
      .help = "where to compute",
-     .remark =
-         "cpu, cuda, cuda:N, or several such as cuda:0,cuda:1: layers go on one after the other"},
+     .remark = "cpu, cuda, cuda:N, or several such as cuda:0,cuda:1: split over them by layers"},
     {"cut", KN__OPT_TEXT, AT(cut), .value_name = "LAYERS", .initial_shown = "by parameters",
      .help = "of several devices: the layers with which the second and later ones begin"},
     {"micro", KN__OPT_COUNT, AT(micro), .value_name = "N", .max = 1 << 16,
@@ -157,7 +156,7 @@ static const kn__opt table[] = {
     {"keep", KN__OPT_COUNT, AT(keep), .value_name = "N", .max = 1000, .only_with = "checkpoint",
      .help = "keep the N checkpoints before the last, as FILE.1 to FILE.N"},
     {"resume", KN__OPT_FLAG, AT(resume), .only_with = "checkpoint",
-     .help = "continue from the checkpoint, bit for bit; from the beginning if there is none"},
+     .help = "continue from the checkpoint, bit for bit; from the beginning if it doesn't exist"},
     {"sync-batchnorm", KN__OPT_FLAG, AT(sync),
      .help = "batch norm by the joined batch of all ranks, not by each one's"},
     {"shard", KN__OPT_FLAG, AT(shard),

@@ -70,7 +70,7 @@ typedef struct kn__explain_graph {
 kn_status kn__explain_group(kn__explain_graph *out, const kn__explain_run *run, int most);
 void kn__explain_graph_release(kn__explain_graph *graph);
 
-/* What is drawn: the step before and after fusion. */
+/* The drawing: the step before and after fusion. */
 typedef struct kn__explain {
     const char *title;
     kn__explain_graph side[2];

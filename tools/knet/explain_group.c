@@ -96,7 +96,7 @@ static bool is_like(const group *a, const group *b) {
     return *x == *y;
 }
 
-/* How often the groups i … i + length - 1 stand there one after the other. */
+/* How often the groups i … i + length - 1 repeat in a row. */
 static int repeats(const grouping *g, int i, int length) {
     int times = 1;
     for (;; times++) {

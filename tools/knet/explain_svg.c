@@ -1,6 +1,6 @@
 /* The graph as a picture: a row for each block of the model, its forward kernels on the left and
  * its backward ones on the right. Data flows down on the left, across where a gradient needs it,
- * and up on the right. The step before fusion stands beside the one after. */
+ * and up on the right. The step before fusion is left of the one after. */
 #include <stdio.h>
 #include <string.h>
 

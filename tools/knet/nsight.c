@@ -94,8 +94,8 @@ static kn_status add_name(reader *r, sqlite3_stmt *row) {
         r->line, kn__timeline_thread_of(r->line, pid_of(global), tid_of(global)), text(row, 1));
 }
 
-/* What is read of each table, in the order of its function's columns. Ranges that were pushed are
- * of kind 59, those that were started of kind 60; one without an end is left out. */
+/* The fields read of each table, in the order of its function's columns. Ranges that were pushed
+ * are of kind 59, those that were started of kind 60; one without an end is left out. */
 static const struct {
     const char *table, *query;
     row_fn add;

@@ -210,7 +210,7 @@ typedef struct whole_step {
     const kn_batch *batch;
 } whole_step;
 
-/* What is captured: all but the sum of the epoch's losses. */
+/* The captured part: all but the sum of the epoch's losses. */
 static kn_status whole_step_run(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     run *r = ((whole_step *)ctx)->run;
     kn_batch b = *((whole_step *)ctx)->batch;

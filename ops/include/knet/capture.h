@@ -19,7 +19,7 @@
  * What changes between replays: the data of inputs; and all that lies in tensors made before, such
  * as parameters, the state of optimisers and of random numbers, and the learning rate
  * (kn_optim_lr). What stays: shapes, attributes, the number of threads, which ops run. So run the
- * step once before it is recorded: what is made at first use, such as the state of an optimiser,
+ * step once before it is recorded: state that is made at first use, such as an optimiser's,
  * must exist (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them,
  * as it did when it was recorded. The step reads inputs; one that it writes into is an error on a
  * GPU, and so is a result that is an input or a view of one.
@@ -62,7 +62,7 @@ typedef struct kn_capture_stats {
     uint64_t n_recorded;  /* plans, since it was created */
     uint64_t n_launches;  /* replays */
     uint64_t n_calls;     /* of kernels, in the plan used last */
-    uint64_t plan_bytes;  /* of memory for what is made in between, in the plan used last */
+    uint64_t plan_bytes;  /* of memory for intermediate tensors, in the plan used last */
     uint64_t reserved[3]; /* zero */
 } kn_capture_stats;
 
@@ -99,7 +99,7 @@ KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int
 KN_API KN_MUST_CHECK kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[],
                                                  int n_in);
 /* Result i of the step that was recorded or replayed last; borrowed. The next replay of the plan
- * overwrites it. NULL, with the error pending, if there is none. */
+ * overwrites it. NULL, with the error pending, if it doesn't exist. */
 KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep

@@ -76,7 +76,7 @@ typedef struct kn_frame_options {
 } kn_frame_options;
 
 /* Waits until the GPU kernels that frames with .fuse asked for are compiled, so that later steps
- * launch them: before a measurement or a capture. Returns at once where there are none. */
+ * launch them: before a measurement or a capture. Returns at once if there are no such frames. */
 KN_API void kn_fuse_wait(void);
 
 /* Opens a frame. Options may be NULL. On failure returns {0, 0}, which may be ended too, and leaves

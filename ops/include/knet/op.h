@@ -423,7 +423,7 @@ extern KN_API const kn_op_needs kn_op_needs_table[KN_OP_COUNT];
 
 /* --- recording: autograd attaches itself when its library loads --- */
 typedef struct kn_recorder {
-    /* A differentiable call finished; `tape` is the frame's. Copies what it needs; saves by
+    /* A differentiable call finished; `tape` is the frame's. Copies the fields it needs; saves by
      * kn_tensor_retain. */
     kn_status (*record)(void *tape, const kn_op_call *call);
     /* The tape's frame ends. */

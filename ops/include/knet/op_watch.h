@@ -14,7 +14,7 @@ typedef struct kn_op_event {
     const char *name; /* "conv", "add+gelu+mul" */
     int n_ops;        /* that it computes */
     int n_in, n_out;  /* of the lists below */
-    /* What it read; storage that a tensor gives back is used again by later ones. More
+    /* The storage it read; storage that a tensor gives back is used again by later ones. More
      * inputs than there is room for are left out. */
     const kn_storage *in[KN_OP_EVENT_IN];
     const kn_storage *out[KN_OP_EVENT_OUT]; /* likewise */

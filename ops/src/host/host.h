@@ -16,7 +16,7 @@ typedef struct kn__host_module {
     bool (*layout_takes)(const kn__ops_thread *self, const kn_op_call *call);
     kn_status (*layout_run)(bool *taken, kn__ops_thread *self, kn_op_call *call);
     void (*layout_plain)(void *to, void *from, const int64_t dim[4], int threads);
-    void (*kept_weights_drop)(kn_storage *s); /* what was made of its data */
+    void (*kept_weights_drop)(kn_storage *s); /* copies made of its data */
 } kn__host_module;
 extern const kn__host_module kn__host;
 

@@ -1,4 +1,4 @@
-/* Knet.jl's CIFAR-10 network with batch normalization, which stands in for the biases. */
+/* Knet.jl's CIFAR-10 network with batch normalization in place of biases. */
 #include "model.h"
 
 static void conv(kn_layer *net, const char *name, int64_t n_in, int64_t n_out) {

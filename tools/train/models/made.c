@@ -122,7 +122,8 @@ kn_status kn__made_pairs(kn_dataset **out, const kn_model_facts *facts, int64_t 
 }
 
 /* Boards of connect-four after some random moves: the policy asks for the lowest legal column next
- * to the middle, the result is who has more stones there. y as connect4.c's loss reads it. */
+ * to the middle, the result is the player with more stones there. y has the form of connect4.c's
+ * loss. */
 static void boards_fill(void *x_, void *y_, const kn_model_facts *facts, uint64_t *state) {
     enum { ROWS = 6, COLUMNS = 7, CELLS = ROWS * COLUMNS };
     static const int order[COLUMNS] = {3, 2, 4, 1, 5, 0, 6};

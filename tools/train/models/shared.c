@@ -3,7 +3,7 @@
 
 kn_tensor *kn__images_fit(kn_tensor *x, int64_t channels, int64_t side) {
     kn_shape s = kn_tensor_shape(x);
-    if (!x || s.n_dims != 4) return x; /* the first layer says what is wrong */
+    if (!x || s.n_dims != 4) return x; /* the first layer names the error */
     int64_t h = s.dim[2], w = s.dim[3];
     if (side > h && side > w) {
         int64_t top = (side - h) / 2, left = (side - w) / 2;

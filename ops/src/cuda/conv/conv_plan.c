@@ -209,7 +209,7 @@ static bool has(const int32_t *notes, int64_t n, int32_t note) {
 }
 
 /* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows: for
- * f32 tensor cores round the factors to TF32; for f64 they are exact. */
+ * Tensor cores round f32 factors to TF32; f64 is exact. */
 static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];

@@ -12,7 +12,7 @@ void *kn__window(int64_t *stride, const kn_tensor *whole, void *data, const int6
 kn_status kn__copy_run(kn__copy *copy, const kn_op_call *call);
 /* The value as one element. */
 uint64_t kn__element_bits(double value, kn_dtype dtype);
-/* out = x, or zeros where x is KN_NONE; where the call accumulates: out += x, or what is there. */
+/* out = x, or zeros if x is KN_NONE. A call that accumulates: out += x, or out unchanged. */
 kn_status kn__copy_base(const kn_op_call *call, const kn_tensor *x);
 
 #endif

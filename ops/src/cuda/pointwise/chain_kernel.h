@@ -36,7 +36,7 @@ void *kn__chain_compile(size_t *bytes, kn__text *log, const char *source, int ar
 
 enum { KN__CHAIN_DISK_BYTES = 64 << 20 }; /* the most; the files not read for longest go first */
 
-/* What was stored under the key, a text, from malloc; NULL: nothing, or it is damaged. */
+/* The text stored under the key, from malloc; NULL: missing or damaged. */
 void *kn__chain_disk_read(size_t *bytes, const char *key);
 /* Stores it, or leaves the folder as it was where that fails. Any number of processes may. */
 void kn__chain_disk_write(const char *key, const void *code, size_t bytes);

@@ -1,4 +1,4 @@
-// Every row of ops.def as a struct of formulas, and what they compute in.
+// Every row of ops.def as a struct of formulas, with the types they compute in.
 #ifndef KN_CUDA_FORMULAS_CUH
 #define KN_CUDA_FORMULAS_CUH
 
@@ -46,7 +46,7 @@ __device__ wrapped<I> abs_(wrapped<I> x) {
     return x < wrapped<I>(0) ? -x : x;
 }
 
-// Without a remainder where there is none, or where it would overflow.
+// No remainder if it is zero or would overflow.
 template <class I>
 __device__ wrapped<I> fmod_(wrapped<I> x, wrapped<I> y) {
     if (y.v == 0 || ((I)-1 < (I)1 && y.v == (I)-1)) return wrapped<I>(0);

@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(BLOCK, 1) rare_kernel(row_job job, row_strides
 // --- launching ---
 
 struct row_kernels {
-    void (*dense)(row_job);  // NULL: there is none
+    void (*dense)(row_job);  // NULL: not available
     void (*strided)(row_job, row_strides);
     int width, out_bytes;  // of dense: elements a thread at a time; bytes of one result
     unsigned bools;        // operands

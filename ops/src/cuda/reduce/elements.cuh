@@ -1,4 +1,4 @@
-// What the reductions, scans and sorts share: elements of any dtype, what they are computed in, and
+// Shared by reductions, scans and sorts: elements of any dtype, the type they are computed in, and
 // how results are stored.
 #ifndef KN_CUDA_ELEMENTS_CUH
 #define KN_CUDA_ELEMENTS_CUH

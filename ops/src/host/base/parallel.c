@@ -4,9 +4,9 @@
  * The caller works too, and waits only for helpers that have taken a piece: one that the system
  * hasn't scheduled yet costs nothing, so that a busy machine slows a loop down by its share of the
  * processors and no more. Pieces lie in ranges, one a thread. A thread takes those of its own range
- * in turn, then those left in others: in the next loop over the same data it finds in its cache
- * what it left there. So every other loop of a caller runs backward: it begins with what the last
- * one touched last.
+ * in turn, then those left in others: the next loop over the same data then finds in its cache
+ * the part it used. So every other loop of a caller runs backward: it begins with the data that
+ * the last one touched last.
  *
  * Helpers and callers that run out of work spin for a moment, then sleep. A helper must not be
  * woken on the caller's processor, where it could only take turns with it: some kernels leave it

@@ -46,7 +46,7 @@ static keeper *keeper_of(kn_storage *s) {
     return k;
 }
 
-/* Nobody reads weights of an older version: they were written after. */
+/* Older versions are never read: the weights were written since. */
 static void drop_old(keeper *k, uint32_t version) {
     for (kept **at = &k->first; *at;) {
         kept *one = *at;

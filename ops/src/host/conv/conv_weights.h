@@ -11,7 +11,7 @@ typedef kn_status (*kn_weights_fn)(void *ctx, char *blocked);
  * kept with w, whose data is no pool's. Any thread. */
 kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn_side *side,
                                 kn_weights_fn make, void *ctx);
-/* Frees what is kept with this data of a pool, which changes. */
+/* Frees the copies kept of this data of a pool, which changes. */
 void kn__conv_weights_drop(kn_storage *s);
 
 #endif

@@ -52,7 +52,7 @@ typedef struct gather_job {
     int64_t n, grain; /* of rows, or of elements */
 } gather_job;
 
-/* The place of index v among `size` elements; not below size: there is none. Indices from the end
+/* The place of index v among `size` elements; not below size: out of range. Indices from the end
  * are rare. */
 static inline __attribute__((always_inline)) uint64_t place_of(int64_t v, uint64_t size) {
     uint64_t at = (uint64_t)v;
@@ -324,7 +324,7 @@ static kn_status add_halves(scatter_job *j, kn_op_call *call) {
     return KN_OK;
 }
 
-/* out = x, or zeros, or what is there and x. */
+/* out = x, zeros, or out + x. */
 static void put_base(const kn_op_call *call, size_t bytes) {
     const kn_tensor *x = call->in[0], *out = call->out[0];
     if (call->accumulate & 1) {

@@ -13,7 +13,7 @@ typedef struct kn__indexed { /* x [outer, size, inner], y [outer, count, inner] 
     bool rows; /* index [count]; else index [outer, count, inner] */
     kn_dtype index_dtype;
     const void *index;
-    _Atomic int64_t bad; /* the first place of an index out of range; INT64_MAX: there is none */
+    _Atomic int64_t bad; /* the first place of an index out of range; INT64_MAX: all are in range */
 } kn__indexed;
 
 /* Of a call whose first operand, or result, of x's shape is `whole`. */

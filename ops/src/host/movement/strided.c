@@ -209,7 +209,7 @@ kn_status kn__host_strided(kn_op_call *call) {
     return KN_OK;
 }
 
-/* out = x, or zeros, or what is there and x. */
+/* out = x, zeros, or out + x. */
 static void put_base(const kn_op_call *call, const kn_tensor *x) {
     const kn_tensor *out = call->out[0];
     bool adds = call->accumulate & 1;

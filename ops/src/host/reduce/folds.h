@@ -10,7 +10,7 @@ typedef union kn_cell {
     int64_t i;
 } kn_cell;
 
-/* Along a row, so many bytes of f32 or f64 are one block: what it joins to goes to its cell. A row
+/* Along a row, so many bytes of f32 or f64 are one block, whose result goes to its cell. A row
  * cut into its blocks has the bits of the whole row. */
 enum { KN_FOLD_BLOCK_BYTES = 4096 };
 
@@ -22,7 +22,7 @@ typedef void (*kn_fold_loop)(kn_cell *cells, const void *x, int64_t n, int64_t d
  * extreme. Cells need no value before; down > 0. */
 typedef void (*kn_place_loop)(kn_cell *cells, int64_t *places, const void *x, int64_t n,
                               int64_t down, int64_t stride, bool max);
-/* How a scan goes on from acc: acc + x, acc·x, or b + acc·x. */
+/* How a scan continues from acc: acc + x, acc·x, or b + acc·x. */
 typedef enum kn_scan { KN_SCAN_SUM, KN_SCAN_PROD, KN_SCAN_RECUR, KN_SCAN_N } kn_scan;
 typedef struct kn_scan_way {
     bool reverse, exclusive; /* from the last element on; y is acc before x is joined */

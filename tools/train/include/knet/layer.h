@@ -15,8 +15,8 @@
  * destroys all. The *path* of a layer joins the names from the root down, as "block1.conv2"; its
  * parameters are "block1.conv2.weight" and "block1.conv2.bias", as in PyTorch. Parameters belong to
  * the root's kn_params, whose optimiser updates them. Each forward opens a scope with the layer's
- * name, and kn_backward one of the same name around its derivatives. A forward is a frame too: of
- * what it computes only the result and what gradients need stay. Constructors return NULL with the
+ * name, and kn_backward one of the same name around its derivatives. A forward is a frame too: it
+ * keeps its result and the tensors that gradients need. Constructors return NULL with the
  * error pending, and return NULL at once when the parent is NULL or an error is pending.
  * Threads: any number may call forward of layers without random numbers; all else needs exclusive
  * access.

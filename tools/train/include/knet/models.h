@@ -26,7 +26,7 @@ extern "C" {
 /* A network. */
 typedef struct kn_model kn_model;
 
-/* What is known about a model beside its layers: for lists, training and benchmarks. Numbers are
+/* Facts about a model beside its layers, for lists, training and benchmarks. Numbers are
  * those of the record, the benchmark in which it appeared. */
 typedef struct kn_model_facts {
     int64_t n_params;      /* of the model */
@@ -47,7 +47,7 @@ typedef struct kn_model_facts {
     /* Reads a split. NULL: images, or where `made` is set no files. */
     kn_status (*read)(kn_dataset **out, const struct kn_model_facts *facts, const char *path,
                       kn_split split);
-    const char *path;     /* what it reads unless told otherwise; NULL: Fashion-MNIST */
+    const char *path;     /* its default data; NULL: Fashion-MNIST */
     uint64_t reserved[4]; /* zero */
 } kn_model_facts;
 
@@ -92,7 +92,7 @@ KN_API const char *kn_model_name(const kn_model *model);
 /* The i-th model's name and kind; NULL beyond the last. */
 KN_API const char *kn_model_name_at(int i);
 KN_API const kn_model_kind *kn_model_kind_at(int i);
-/* The kind of that name; NULL without an error if there is none. */
+/* The kind of that name; NULL without an error if there is no such kind. */
 KN_API const kn_model_kind *kn_model_kind_find(const char *name);
 /* The kind it was created with. */
 KN_API const kn_model_kind *kn_model_kind_of(const kn_model *model);

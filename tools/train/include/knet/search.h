@@ -29,7 +29,7 @@ typedef struct kn_hyperband {
     kn_status (*fn)(double *loss, void *ctx, int64_t i, int64_t resource);
     void *ctx;            /* passed to fn */
     int64_t resource_max; /* of one configuration, 1 or more */
-    int64_t eta; /* of each round the best 1/eta continue, with eta times the resource; 0: 3 */
+    int64_t eta;          /* each time the best 1/eta continue, with eta times the resource; 0: 3 */
     uint64_t reserved[4]; /* zero */
 } kn_hyperband;
 /* The number of configurations 0, 1, … that a search tries. -1: options out of range. */
