@@ -16,6 +16,7 @@ static bool is_started, is_left, is_broken; /* started by us; ended; without an 
 
 typedef struct state {
     MPI_Comm comm;
+    int tag_mask; /* MPI's largest tag may be 32767 */
 } state;
 
 static const char *why(void) { return reason; }
@@ -44,6 +45,15 @@ static bool start(void) {
     return false;
 }
 
+/* The largest 2^k - 1 that is a tag. */
+static int tag_mask_of(MPI_Comm comm) {
+    int *largest = NULL, is_known = 0, mask = 32767;
+    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, (void *)&largest, &is_known) != MPI_SUCCESS)
+        return mask;
+    while (is_known && mask <= *largest / 2 - 1) mask = 2 * mask + 1;
+    return mask;
+}
+
 static bool mpi_open(void **out, int *rank, int *size) {
     pthread_mutex_lock(&lock);
     state *s = malloc(sizeof *s);
@@ -51,6 +61,7 @@ static bool mpi_open(void **out, int *rank, int *size) {
                 works("MPI_Comm_rank", MPI_Comm_rank(s->comm, rank)) &&
                 works("MPI_Comm_size", MPI_Comm_size(s->comm, size));
     if (done) MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
+    if (done) s->tag_mask = tag_mask_of(s->comm);
     n_open += done;
     pthread_mutex_unlock(&lock);
     if (!done) free(s);
@@ -76,7 +87,8 @@ static void mpi_close(void *of, bool broken) {
 static bool mpi_send(void *of, kn__request *r, const void *data, size_t bytes, int to, int tag) {
     const state *s = of;
     MPI_Request request;
-    if (!works("MPI_Isend", MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, s->comm, &request)))
+    if (!works("MPI_Isend",
+               MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag & s->tag_mask, s->comm, &request)))
         return false;
     r->handle = (void *)request;
     return true;
@@ -86,7 +98,8 @@ static bool mpi_receive(void *of, kn__request *r, void *data, size_t bytes, int 
     const state *s = of;
     MPI_Request request;
     int source = from < 0 ? MPI_ANY_SOURCE : from;
-    if (!works("MPI_Irecv", MPI_Irecv(data, (int)bytes, MPI_BYTE, source, tag, s->comm, &request)))
+    if (!works("MPI_Irecv",
+               MPI_Irecv(data, (int)bytes, MPI_BYTE, source, tag & s->tag_mask, s->comm, &request)))
         return false;
     r->handle = (void *)request;
     return true;

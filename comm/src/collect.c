@@ -8,7 +8,14 @@
 
 #include "ranks.h"
 
-enum { CHUNK_BYTES = 512 << 10, ALIGN_BYTES = 64 };
+/* Of one chunk; of the same chunk from all others. A chunk costs MPI's handshake between processes.
+ */
+enum {
+    CHUNK_BYTES = 2 << 20,
+    CHUNKS_BYTES = 4 << 20,
+    CHUNK_BYTES_MIN = 16 << 10,
+    ALIGN_BYTES = 64
+};
 
 static int64_t shard_n(int64_t n, size_t item, int size) {
     int64_t grain = ALIGN_BYTES / (int64_t)item, each = (n + size - 1) / size;
@@ -153,8 +160,9 @@ static kn_status pipeline_run(pipeline *p) {
 }
 
 size_t kn__chunk_bytes(size_t each, int size) {
-    size_t chunk = (size_t)CHUNK_BYTES / (size_t)(size > 9 ? (size + 7) / 8 : 1);
-    if (chunk < 16384) chunk = 16384;
+    size_t chunk = (size_t)CHUNKS_BYTES / (size_t)(size - 1);
+    if (chunk > CHUNK_BYTES) chunk = CHUNK_BYTES;
+    if (chunk < CHUNK_BYTES_MIN) chunk = CHUNK_BYTES_MIN;
     return each < chunk ? each : chunk / ALIGN_BYTES * ALIGN_BYTES;
 }
 

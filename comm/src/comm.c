@@ -54,13 +54,10 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
     comm->timeout_ns = timeout_ns ? timeout_ns : TIMEOUT_NS;
     comm->peer = calloc((size_t)size, sizeof *comm->peer);
     comm->sources = calloc((size_t)size, sizeof *comm->sources);
-    comm->theirs = calloc((size_t)size, sizeof *comm->theirs);
-    comm->theirs_due = calloc((size_t)size, sizeof *comm->theirs_due);
-    comm->agree = calloc((size_t)size, 2 * sizeof *comm->agree);
-    kn_status status =
-        comm->peer && comm->sources && comm->theirs && comm->theirs_due && comm->agree
-            ? connect(comm)
-            : KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
+    comm->with = calloc((size_t)size, sizeof *comm->with);
+    kn_status status = comm->peer && comm->sources && comm->with
+                           ? connect(comm)
+                           : KN_FAIL(KN_ERR_OOM, "kn_comm_create: no host memory");
     if (status == KN_OK) {
         *out = comm;
         return KN_OK;
@@ -75,7 +72,7 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
 static void part(kn_comm *comm) {
     kn_error before = *kn_last_error();
     if (kn__comm_together(comm, (kn__call){.name = "destroy", .n = -1}) == KN_OK)
-        (void)kn__comm_agreed(comm);
+        (void)kn__barrier(comm);
     if (atomic_load(&comm->broken) && before.status < 0)
         (void)KN_FAIL(before.status, "%s", before.message);
 }
@@ -85,8 +82,11 @@ static void leave(kn_comm *comm) {
     kn__gpu_end(comm);
     if (!comm->transport || !comm->state) return;
     if (!comm->transport->is_alive && !atomic_load(&comm->broken)) part(comm);
-    for (int i = 0; comm->agree && i < 2 * comm->size; i++)
-        if (comm->agree[i].pending) comm->transport->cancel(comm->state, &comm->agree[i].request);
+    for (int r = 0; comm->with && r < comm->size; r++) {
+        kn__ask *ask = &comm->with[r].ask;
+        if (ask->pending && comm->transport->test(comm->state, &ask->request) == 0)
+            comm->transport->cancel(comm->state, &ask->request);
+    }
     if (comm->notice.pending) comm->transport->cancel(comm->state, &comm->notice.request);
     comm->transport->close(comm->state, atomic_load(&comm->broken));
 }
@@ -98,9 +98,7 @@ void kn_comm_destroy(kn_comm *comm) {
     pthread_cond_destroy(&comm->changed);
     free(comm->peer);
     free(comm->sources);
-    free(comm->theirs);
-    free(comm->theirs_due);
-    free(comm->agree);
+    free(comm->with);
     free(comm->scratch);
     free(comm->ask);
     free(comm);
@@ -241,7 +239,7 @@ kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op) {
     kn__call call = call_of("all_reduce", t);
     call.op = op;
     KN_TRY(kn__comm_together(comm, call));
-    if (comm->size == 1 || !call.n) return kn__comm_agreed(comm);
+    if (comm->size == 1 || !call.n) return KN_OK;
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     return kn__all_reduce(comm, data, kn_tensor_numel(t), kn_tensor_dtype(t), op);
@@ -255,7 +253,7 @@ kn_status kn_comm_values(kn_comm *comm, double value[], int n, kn_comm_op op) {
     kn__comm_drain(comm);
     KN_TRY(kn__comm_together(comm,
                              (kn__call){.name = "all_reduce", .n = n, .dtype = KN_F64, .op = op}));
-    if (comm->size == 1 || !n) return kn__comm_agreed(comm);
+    if (comm->size == 1 || !n) return KN_OK;
     return kn__all_reduce(comm, value, n, KN_F64, op);
 }
 
@@ -273,7 +271,7 @@ kn_status kn_comm_broadcast(kn_comm *comm, kn_tensor *t, int root) {
     kn__call call = call_of("broadcast", t);
     call.root = root;
     KN_TRY(kn__comm_together(comm, call));
-    if (comm->size == 1 || !call.n) return kn__comm_agreed(comm);
+    if (comm->size == 1 || !call.n) return KN_OK;
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     return kn__broadcast(comm, data, bytes_of(t), root);
@@ -291,7 +289,7 @@ kn_status kn_comm_all_gather(kn_comm *comm, kn_tensor *out, kn_tensor *t) {
             t, out);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_together(comm, call_of("all_gather", out)));
-    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
+    if (!kn_tensor_numel(t)) return KN_OK;
     const void *from = kn_data(t);
     char *data = kn_data_mut(out);
     if (!data || !from) return kn_check();
@@ -315,7 +313,7 @@ kn_status kn_comm_reduce_scatter(kn_comm *comm, kn_tensor *out, kn_tensor *t, kn
     kn__call call = call_of("reduce_scatter", t);
     call.op = op;
     KN_TRY(kn__comm_together(comm, call));
-    if (!call.n) return kn__comm_agreed(comm);
+    if (!call.n) return KN_OK;
     const void *from = kn_data(t);
     void *data = kn_data_mut(out);
     if (!data || !from) return kn_check();
@@ -354,7 +352,7 @@ kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
             NULL, t, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_pair(comm, call_of("send", t), to, true));
-    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
+    if (!kn_tensor_numel(t)) return KN_OK;
     const void *data = kn_data(t);
     if (!data) return kn_check();
     KN_TRY(kn__comm_send(comm, &ask, data, bytes_of(t), to, KN__TAG_USER));
@@ -373,7 +371,7 @@ kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
             t, NULL, t);
     kn__comm_drain(comm);
     KN_TRY(kn__comm_pair(comm, call_of("receive", t), from, false));
-    if (!kn_tensor_numel(t)) return kn__comm_agreed(comm);
+    if (!kn_tensor_numel(t)) return KN_OK;
     void *data = kn_data_mut(t);
     if (!data) return kn_check();
     KN_TRY(kn__comm_receive(comm, &ask, data, bytes_of(t), from, KN__TAG_USER));

@@ -44,6 +44,10 @@ static kn_status fail_abandoned(void) {
     return KN_FAIL(KN_ERR_PEER, "this rank has given the call up");
 }
 
+static void tell_all(kn_comm *comm) {
+    for (int r = 0; r < comm->size; r++) kn__comm_tell(comm, r, true);
+}
+
 static kn_status wait_for(kn_comm *comm, ready_fn ready, kn__watch *watch) {
     kn__gpu *gpu = comm->gpu;
     char why[KN__ENGINE_WHY_BYTES];
@@ -61,6 +65,7 @@ static kn_status wait_for(kn_comm *comm, ready_fn ready, kn__watch *watch) {
             kn_status status = kn__comm_look(comm);
             if (status < 0) gpu->engine->give_up(gpu->state);
             if (status < 0) return status;
+            if (now - begin >= kn__comm_tell_after_ns(comm)) tell_all(comm);
             next_look = now + LOOK_EVERY;
         }
         nanosleep(&(struct timespec){0, PAUSE}, NULL);
@@ -180,13 +185,28 @@ static kn_status watch_take(kn__watch **out, kn_comm *comm) {
     return KN_OK;
 }
 
+/* The other ranks compare it with theirs. */
+static kn__call call_of(kn_comm *comm, const char *name, const kn__engine_work *work,
+                        uint64_t bytes) {
+    bool sends = work->what == KN__ENGINE_SEND, is_pair = sends || work->what == KN__ENGINE_RECEIVE;
+    bool has_op = work->what == KN__ENGINE_ALL_REDUCE || work->what == KN__ENGINE_REDUCE_SCATTER;
+    kn__call call = {.name = name,
+                     .number = atomic_fetch_add(&comm->n_calls, 1) + 1,
+                     .bytes = bytes,
+                     .n = (int64_t)(bytes / kn_dtype_bytes((kn_dtype)work->dtype)),
+                     .dtype = (kn_dtype)work->dtype,
+                     .op = has_op ? (kn_comm_op)work->op : KN_COMM_SUM,
+                     .root = sends ? comm->rank : work->peer};
+    kn__comm_note(comm, &call, is_pair ? work->peer : -1, true);
+    return call;
+}
+
 kn_status kn__gpu_run(kn_comm *comm, const char *name, kn_device *device,
                       const kn__engine_work *work, uint64_t bytes) {
     kn__watch *watch = NULL;
     if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
     if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, name);
-    kn__call call = {
-        .name = name, .number = atomic_fetch_add(&comm->n_calls, 1) + 1, .bytes = bytes};
+    kn__call call = call_of(comm, name, work, bytes);
     kn_prof_metric(0, bytes);
     KN_TRY(ready(comm, device, &call));
     if (!work->n) return KN_OK;

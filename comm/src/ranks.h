@@ -52,8 +52,39 @@ typedef struct kn__call {
 typedef struct kn__says {
     char name[16];
     int64_t n;
-    int32_t dtype, op, root, zero;
+    int32_t dtype, op, root, zero; /* root of a message: its sender */
 } kn__says;
+
+/* A call that this rank has made: with all others, or with one. */
+typedef struct kn__past {
+    kn__says says;
+    uint64_t number;
+    int peer; /* -1: all */
+    bool is_gpu;
+} kn__past;
+
+enum { KN__PAST = 128, KN__NEWS_CALLS = 8, KN__NEWS_MARK = 1 };
+
+/* What a rank that waits tells another one; it comes as a notice. */
+typedef struct kn__news {
+    char mark; /* no text begins with it */
+    int8_t is_gpu;
+    int16_t n;
+    int32_t rank;
+    uint64_t order;                /* of the first, among the calls of these two */
+    kn__says says[KN__NEWS_CALLS]; /* the one it waits in, and those before it, backwards */
+} kn__news;
+
+/* What has passed between this rank and another one. */
+typedef struct kn__with {
+    uint64_t n[2]; /* messages, of the host and of GPUs */
+    uint64_t chain;
+    uint64_t told; /* the number of the call that it was told about */
+    kn__ask ask;   /* of `out` */
+    kn__news out, heard[2];
+    kn__says last;
+    uint64_t heard_ns; /* 0: never */
+} kn__with;
 
 typedef struct kn__gpu kn__gpu;
 
@@ -71,11 +102,10 @@ struct kn_comm {
     const void **sources; /* [size]: room for the arrays of a sum */
     kn__ask *ask;         /* room for the messages of a call */
     int n_ask;
-    kn__says mine, *theirs; /* [size]: what each rank calls */
-    bool *theirs_due;       /* [size] */
-    kn__ask *agree;         /* [2 size]: their arrival; what goes to them */
-    int n_agree;            /* 0: nothing to wait for */
-    kn__ask notice;         /* always expected */
+    uint64_t chain;     /* of all collectives of the host */
+    kn__with *with;     /* [size] */
+    uint64_t looked_ns; /* kn__comm_glance */
+    kn__ask notice;     /* always expected */
     char notice_text[NOTICE_BYTES];
     atomic_bool broken;
     char why[NOTICE_BYTES + 256]; /* written before that is set */
@@ -88,6 +118,11 @@ struct kn_comm {
     pthread_cond_t changed;
     kn__job *first, *last;
     bool has_thread, ends, is_working;
+
+    /* Under the lock as well: a GPU's calls are made by one thread and watched by another. */
+    kn__past past[KN__PAST];
+    unsigned n_past;
+    uint64_t n_all[2]; /* collectives, of the host and of GPUs */
 };
 
 /* --- comm.c --- */
@@ -107,11 +142,21 @@ kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
 /* --- agree.c --- */
 /* Opens a call of this rank; sets its number and bytes. Fails on a broken communicator. */
 kn_status kn__comm_call(kn_comm *comm, kn__call call);
-/* Opens a call of all ranks, or of two, and says so to them. The first wait of the call, or
- * kn__comm_agreed, fails if they call something else. */
+/* Opens a call of all ranks, or of two: its messages have tags of their own. */
 kn_status kn__comm_together(kn_comm *comm, kn__call call);
 kn_status kn__comm_pair(kn_comm *comm, kn__call call, int peer, bool sends);
-kn_status kn__comm_agreed(kn_comm *comm);
+/* Keeps a call, to be compared; peer -1: of all ranks. */
+void kn__comm_note(kn_comm *comm, const kn__call *call, int peer, bool is_gpu);
+/* The tag of a message of the running call. */
+int kn__comm_tag(const kn_comm *comm, int peer, int kind);
+/* Tells a rank, once a call, which call of this rank waits for it. */
+void kn__comm_tell(kn_comm *comm, int r, bool is_gpu);
+/* Takes what another rank tells. */
+void kn__comm_hear(kn_comm *comm, const void *text);
+/* Fails if another rank has told of a call that is not this rank's. */
+kn_status kn__comm_compare(kn_comm *comm);
+/* "; 3 s ago it waited in barrier", or "". */
+const char *kn__comm_last_text(char *out, size_t bytes, const kn_comm *comm, int r);
 
 /* --- wait.c --- */
 kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t bytes, int to,
@@ -124,6 +169,10 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__a
                         int n_all);
 /* What ends a wait that is not for messages: a rank that ended, or a notice. */
 kn_status kn__comm_look(kn_comm *comm);
+/* The same, but rarely: for calls that may end without a wait. */
+kn_status kn__comm_glance(kn_comm *comm);
+/* When a rank that waits tells what it waits in. */
+uint64_t kn__comm_tell_after_ns(const kn_comm *comm);
 /* Fails if a rank does not answer within a quarter of the time-out. */
 kn_status kn__comm_roll_call(kn_comm *comm);
 /* The running call fails by another rank: "rank 1 of 2 (…) WHAT". */

@@ -2,7 +2,7 @@
  *
  * A module such as libknet_comm_mpi.so holds one table of these functions. It needs none of our
  * libraries: what fails leaves its reason in why(). One thread at a time calls them. Messages with
- * the same sender, receiver and tag arrive in order. */
+ * the same sender, receiver and tag arrive in order; a receive gets no message of another tag. */
 #ifndef KN_COMM_TRANSPORT_H
 #define KN_COMM_TRANSPORT_H
 
@@ -10,20 +10,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KN__TRANSPORT_ABI = 1 };
+enum { KN__TRANSPORT_ABI = 2 };
 
 /* A message under way; the transport's own. */
 typedef struct kn__request {
     void *handle;
 } kn__request;
 
+/* The lowest bits of a tag; the others are a hash of the call, of which a transport may drop the
+ * highest. */
 enum {
     KN__TAG_INPUT = 1,
     KN__TAG_RESULT,
     KN__TAG_USER,
     KN__TAG_NOTICE,
     KN__TAG_ROLL,
-    KN__TAG_CALL
+    KN__TAG_KIND_BITS = 3
 };
 
 typedef struct kn__transport {

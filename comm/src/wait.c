@@ -13,7 +13,7 @@
 #include "ranks.h"
 #include "units.h"
 
-enum { MILLISECOND = 1000000, LOOK_EVERY = 5 * MILLISECOND };
+enum { MILLISECOND = 1000000, LOOK_EVERY = 5 * MILLISECOND, TELL_AFTER = 100 * MILLISECOND };
 
 /* --- processes --- */
 
@@ -167,6 +167,7 @@ kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t by
                         int tag) {
     *ask = (kn__ask){.peer = to};
     if (!bytes) return KN_OK;
+    if (tag != KN__TAG_ROLL) tag = kn__comm_tag(comm, to, tag);
     if (!comm->transport->send(comm->state, &ask->request, data, bytes, to, tag))
         return fail_transport(comm, to);
     ask->pending = true;
@@ -176,9 +177,8 @@ kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t by
 kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes, int from,
                            int tag) {
     *ask = (kn__ask){.peer = from};
-    /* MPI may write past the end of a buffer that is shorter than the message. */
-    KN_TRY(kn__comm_agreed(comm));
     if (!bytes) return KN_OK;
+    if (tag != KN__TAG_ROLL) tag = kn__comm_tag(comm, from, tag);
     if (!comm->transport->receive(comm->state, &ask->request, data, bytes, from, tag))
         return fail_transport(comm, from);
     ask->pending = true;
@@ -208,10 +208,27 @@ static kn_status test_all(kn_comm *comm, kn__ask ask[], int n, int *late) {
 }
 
 static kn_status notice_look(kn_comm *comm) {
-    if (!comm->notice.pending) return KN_OK;
-    int heard = comm->transport->test(comm->state, &comm->notice.request);
-    comm->notice.pending = heard == 0;
-    return heard > 0 ? fail_by_notice(comm) : KN_OK;
+    while (comm->notice.pending) {
+        int heard = comm->transport->test(comm->state, &comm->notice.request);
+        comm->notice.pending = heard == 0;
+        if (heard <= 0) break;
+        if (comm->notice_text[0] != KN__NEWS_MARK) return fail_by_notice(comm);
+        kn__comm_hear(comm, comm->notice_text);
+        KN_TRY(kn__comm_listen(comm));
+    }
+    return kn__comm_compare(comm);
+}
+
+kn_status kn__comm_glance(kn_comm *comm) {
+    uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
+    if (now - comm->looked_ns < LOOK_EVERY) return KN_OK;
+    comm->looked_ns = now;
+    return notice_look(comm);
+}
+
+uint64_t kn__comm_tell_after_ns(const kn_comm *comm) {
+    uint64_t part = comm->timeout_ns / 8;
+    return part < TELL_AFTER ? part : TELL_AFTER;
 }
 
 kn_status kn__comm_look(kn_comm *comm) {
@@ -242,10 +259,16 @@ static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
 }
 
 static kn_status fail_late(kn_comm *comm, int peer, uint64_t waited_ns, bool interrupted) {
-    char what[128];
-    snprintf(what, sizeof what, "sent nothing for %.3g s%s", 1e-9 * (double)waited_ns,
-             interrupted ? ", and a signal ended the wait" : "");
+    char what[256], last[128];
+    snprintf(what, sizeof what, "sent nothing for %.3g s%s%s", 1e-9 * (double)waited_ns,
+             interrupted ? ", and a signal ended the wait" : "",
+             kn__comm_last_text(last, sizeof last, comm, peer));
     return kn__comm_fail_by(comm, peer, what);
+}
+
+static void tell_late(kn_comm *comm, const kn__ask ask[], int n) {
+    for (int i = 0; i < n; i++)
+        if (ask[i].pending) kn__comm_tell(comm, ask[i].peer, false);
 }
 
 static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) {
@@ -259,6 +282,7 @@ static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) 
         uint64_t give_up = atomic_load_explicit(&comm->give_up_ns, memory_order_relaxed);
         if (now >= next_look) {
             KN_TRY(look(comm, ask, n));
+            if (now - begin >= kn__comm_tell_after_ns(comm)) tell_late(comm, ask, n);
             next_look = now + LOOK_EVERY;
         }
         bool interrupted = give_up && now >= give_up;
@@ -270,8 +294,7 @@ static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) 
 
 kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
                         int n_all) {
-    kn_status status = kn__comm_agreed(comm);
-    if (status == KN_OK) status = wait_slowly(comm, ask, n, patience);
+    kn_status status = wait_slowly(comm, ask, n, patience);
     if (status == KN_OK) return KN_OK;
     kn_error why = *kn_last_error();
     for (int i = 0; i < n_all; i++) {

@@ -23,6 +23,7 @@ static const order_case order_cases[] = {
     {"broadcast of 9 f32 from rank 1", "all_reduce of 9 f32 (sum)"},
     {"barrier", "all_reduce of 90000 f32 (sum)"},
     {"send of 3 f32", "receive of 4 f32"},
+    {"broadcast of 9 f32 from rank 0", "broadcast of 9 f32 from rank 1"},
     {"receive of 9000 f32", "all_reduce of 9000 f32 (sum)"},
 };
 enum { ORDER_CASES = sizeof order_cases / sizeof *order_cases };
@@ -46,11 +47,14 @@ static kn_status order_call(kn_comm *comm, const char *what) {
                                                           : KN_COMM_SUM);
 }
 
-/* ctx: an order_case. A send may be over before the receiver looks. */
+/* ctx: an order_case. A call that only sends, or has no data, may be over before another rank
+ * looks: a later one fails then. */
 __attribute__((unused)) static const char *check_order(kn_comm *comm, void *ctx) {
     const order_case *c = ctx;
     kn_status status = order_call(comm, kn_comm_rank(comm) ? c->others : c->zero);
-    if (status == KN_OK && strncmp(c->zero, "send", 4) == 0) status = kn_comm_barrier(comm);
+    bool may_end = strncmp(c->zero, "send", 4) == 0 || strstr(c->zero, "of 0 ") ||
+                   strcmp(c->zero, "broadcast of 9 f32 from rank 0") == 0;
+    for (int i = 0; i < 3 && status == KN_OK && may_end; i++) status = kn_comm_barrier(comm);
     RANK_CHECK(status == KN_ERR_PEER);
     RANK_CHECK(strstr(kn_last_error()->message, c->zero));
     RANK_CHECK(strstr(kn_last_error()->message, c->others));

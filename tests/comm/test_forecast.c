@@ -94,7 +94,7 @@ static void chunks_hide_each_others_latency(void **state) {
     KN_FRAME(.record = KN_OFF);
     job j = {0};
     assert_ok(kn_params_create(&j.params, NULL));
-    kn_tensor *w = kn_param(j.params, KN_SHAPE(1 << 20), kn_init_normal(0, 1), "w"); /* 4 MiB */
+    kn_tensor *w = kn_param(j.params, KN_SHAPE(4 << 20), kn_init_normal(0, 1), "w"); /* 16 MiB */
     assert_ok(kn_forecast_create(&j.forecast, j.params, NULL));
     for (int s = 0; s < 2; s++) {
         KN_TAPE();
@@ -105,7 +105,7 @@ static void chunks_hide_each_others_latency(void **state) {
     }
     /* Two ranks: shards of 4 chunks, whose inputs and results take 0.5 s each. The link is busy
      * from the first to the last; this one arrives a latency later. */
-    const kn_forecast_link link = {.bandwidth = 1 << 20, .latency_seconds = 0.125};
+    const kn_forecast_link link = {.bandwidth = 4 << 20, .latency_seconds = 0.125};
     kn_forecast_result r = of_ranks(&j, 2, link);
     assert_int_equal(r.n_buckets, 1);
     assert_int_equal((int)r.n_messages, 8);

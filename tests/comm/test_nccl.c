@@ -336,6 +336,30 @@ static void a_rank_that_aborts_says_why(void **state) {
     ranks_run(SIZE, gives_up, NULL);
 }
 
+/* NCCL itself waits without end. */
+static const char *other_calls(kn_comm *comm, void *ctx) {
+    KN_FRAME(.device = device[kn_comm_rank(comm)]);
+    kn_tensor *t = numbers(0, N);
+    (void)ctx;
+    kn_status status = KN_OK;
+    for (int i = 0; i < 3 && status == KN_OK; i++)
+        status = kn_comm_all_reduce(comm, t, KN_COMM_SUM);
+    RANK_OK(status);
+    for (int i = 0; i < 3 && status == KN_OK; i++)
+        status = kn_comm_rank(comm) == 1 ? kn_comm_broadcast(comm, t, 2)
+                                         : kn_comm_all_reduce(comm, t, KN_COMM_MAX);
+    RANK_CHECK(status == KN_ERR_PEER);
+    const char *text = kn_last_error()->message;
+    RANK_CHECK(strstr(text, "calls broadcast of ") && strstr(text, "from rank 2"));
+    return strstr(text, "calls all_reduce of ") && strstr(text, "(max)") ? NULL : text;
+}
+
+static void ranks_whose_calls_differ_hear_both(void **state) {
+    (void)state;
+    ranks_run(SIZE, other_calls, NULL);
+    assert_int_equal(fake_nccl_count().n_open, 0);
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     fake_cuda_machine_get()->n_devices = SIZE;
@@ -345,15 +369,15 @@ int main(int argc, char **argv) {
         if (kn_device_find(&device[i], name) < 0) return 1;
     }
     if (argc > 1) return reduce_once();
-    return RUN_TESTS(NCCL_TEST(tensors_of_gpus_are_combined),
-                     NCCL_TEST(a_message_goes_from_gpu_to_gpu), NCCL_TEST(one_rank_needs_no_other),
-                     NCCL_TEST(wrong_dtypes_are_named), NCCL_TEST(another_version_is_an_error),
-                     NCCL_TEST(a_module_that_cannot_be_loaded_is_an_error),
-                     NCCL_TEST(an_error_of_a_call_is_told_to_all),
-                     NCCL_TEST(an_error_that_comes_later_is_told_to_all),
-                     NCCL_TEST(an_error_of_joining_is_told_to_all),
-                     NCCL_TEST(a_rank_that_does_not_come_is_named),
-                     NCCL_TEST(a_killed_rank_is_named_at_once),
-                     NCCL_TEST(a_gpu_that_hangs_is_found_by_the_time_out),
-                     NCCL_TEST(a_rank_that_aborts_says_why));
+    return RUN_TESTS(
+        NCCL_TEST(tensors_of_gpus_are_combined), NCCL_TEST(a_message_goes_from_gpu_to_gpu),
+        NCCL_TEST(one_rank_needs_no_other), NCCL_TEST(wrong_dtypes_are_named),
+        NCCL_TEST(another_version_is_an_error),
+        NCCL_TEST(a_module_that_cannot_be_loaded_is_an_error),
+        NCCL_TEST(an_error_of_a_call_is_told_to_all),
+        NCCL_TEST(an_error_that_comes_later_is_told_to_all),
+        NCCL_TEST(an_error_of_joining_is_told_to_all),
+        NCCL_TEST(a_rank_that_does_not_come_is_named), NCCL_TEST(a_killed_rank_is_named_at_once),
+        NCCL_TEST(a_gpu_that_hangs_is_found_by_the_time_out),
+        NCCL_TEST(a_rank_that_aborts_says_why), NCCL_TEST(ranks_whose_calls_differ_hear_both));
 }

@@ -19,8 +19,9 @@
  * give the same bits, on every transport. NCCL has an order of its own, the same in each run of the
  * same world on the same machines. Each call is a scope of the timer with its bytes. A call that
  * another rank keeps waiting ends after the time-out with a PEER error that names this rank; a rank
- * that ended on the same machine, failed, or calls something else (tensors of the host: the error
- * has both calls) is noticed at once. Calls on a GPU return once they
+ * that ended on the same machine or failed is noticed at once, and one that calls something else
+ * after 0.1 s: the error has both calls. A call that only sends, or has no elements, may end before
+ * that; a later one fails then, with the first calls that differ. Calls on a GPU return once they
  * are enqueued; the next call returns what went wrong since, and the GPU's stream is free again by
  * then. After such an error the communicator is broken: every later call returns the error again.
  *
