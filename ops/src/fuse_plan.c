@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "host/pointwise/links.h"
 #include "run.h"
 
 /* --- plans: expressions that one pass computes --- */
@@ -293,6 +294,55 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
     }
 }
 
+/* --- links --- */
+
+static bool is_linked(kn__fused_step *s, const kn__expr *e) {
+    enum { SHORT = KN__ROW_BLOCK / 4 }; /* shorter rows end within tiles */
+    const kn__row_job *j = &s->job;
+    int what, in[2];
+    if (s->is_cast || s->part || j->order > 1 || (j->dtype != KN_F32 && j->dtype != KN_F64))
+        return false;
+    if (!kn__link_of(&what, in, e->op - (unsigned)j->order, j->order ? e->r + 1 : 0)) return false;
+    for (int k = 0; k < 2 && in[k] >= 0; k++) {
+        if (!j->same[in[k]] && j->walk[in[k]].inner < SHORT) return false;
+        s->link_in[k] = (int8_t)in[k];
+    }
+    if (in[1] < 0) s->link_in[1] = -1;
+    s->link = (int16_t)what;
+    return true;
+}
+
+/* Which of its link_in step i gets from the step before. */
+static uint8_t hand_of(const kn__fused *f, const kn__fuse_plan *p, int i) {
+    for (uint8_t k = 0; k < 2; k++) {
+        int in = f->step[i].link_in[k];
+        if (in >= 0 && p->expr[i]->in[in].storage == p->expr[i - 1]->storage) return k;
+    }
+    return KN__HAND_EMPTY;
+}
+
+/* Steps that are links and follow each other become one run. */
+static void runs_place(kn__fused *f, const kn__fuse_plan *p) {
+    bool linked[KN__FUSED_STEPS];
+    for (int i = 0; i < p->n; i++) {
+        f->step[i].run = 0;
+        linked[i] = is_linked(&f->step[i], p->expr[i]);
+    }
+    for (int i = 0, n; i < p->n; i += n) {
+        n = 1;
+        if (!linked[i]) continue;
+        f->step[i].hand = KN__HAND_EMPTY;
+        for (; i + n < p->n && linked[i + n]; n++) {
+            kn__fused_step *s = &f->step[i + n];
+            if (s->job.dtype != s[-1].job.dtype) break;
+            s->hand = hand_of(f, p, i + n);
+            s[-1].is_held = s->hand != KN__HAND_EMPTY && s[-1].tile >= 0 && p->uses[i + n - 1] == 1;
+        }
+        f->step[i + n - 1].is_held = false;
+        f->step[i].run = (uint8_t)(n > 1 ? n : 0);
+    }
+}
+
 /* A thread takes as much work as if it were one row. */
 static int64_t grain_of(const kn__fuse_plan *p) {
     enum { GRAIN = 32768 };
@@ -320,4 +370,5 @@ void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
         f->step[i].job.out[p->expr[i]->r] = p->data[i];
         step_make(f, i, p);
     }
+    runs_place(f, p);
 }

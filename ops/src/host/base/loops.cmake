@@ -5,6 +5,7 @@ set(KNET_LOOPS src/host/pointwise/row_loops.c src/host/reduce/reduce_loops.c src
     src/host/softmax/softmax_loops.c src/host/norm/norm_loops.c src/host/linalg/linalg_loops.c
     src/host/recurrent/recurrent_loops.c src/host/attention/attention_loops.c src/host/attention/rotary_loops.c
     src/host/softmax/ctc_loops.c src/host/image/image_loops.c
+    src/host/pointwise/link_loops.c
     src/host/random/random_loops.c src/host/optim/optim_loops.c src/host/base/loops_table.c)
 # Threads meet in the same places whatever the set: ThreadSanitizer looks at one.
 set(KNET_ISAS v2)

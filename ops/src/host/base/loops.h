@@ -19,6 +19,7 @@
 #include "host/conv/conv.h"
 #include "host/image/image.h"
 #include "host/norm/norm.h"
+#include "host/pointwise/links.h"
 #include "host/pool/window.h"
 #include "host/recurrent/step.h"
 #include "integers.h"

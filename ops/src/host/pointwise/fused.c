@@ -1,6 +1,7 @@
 #include "host/pointwise/fused.h"
 
 #include "host/base/chunks.h"
+#include "host/base/loops.h"
 #include "kernel.h"
 
 typedef struct scatter {
@@ -17,25 +18,29 @@ static void scatter_row(const void *ctx, int64_t at, const int64_t to[], int64_t
     kn__row_block(j, &x, &y, at, n);
 }
 
+/* Operand k from element `from` on, of a broadcast one its first element. */
+static const char *operand(const kn__fused_step *s, int k, const kn__tile tiles[], int64_t from) {
+    const kn__row_job *j = &s->job;
+    if (s->from[k] >= 0) return tiles[s->from[k]].bytes;
+    return j->in[k] && j->same[k] ? j->in[k] + (size_t)from * j->in_bytes[k] : j->in[k];
+}
+
+static void *result(const kn__fused_step *s, kn__tile tiles[], int64_t from) {
+    if (s->tile >= 0) return tiles[s->tile].bytes;
+    return s->job.out[s->r] + (size_t)from * s->job.out_bytes;
+}
+
 static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
     const kn__row_job *j = &s->job;
     const void *in[KN__ROW_OPERANDS] = {NULL};
     void *to[KN__ROW_RESULTS] = {NULL};
-    for (int k = 0; k < j->n_in; k++) {
-        if (s->from[k] >= 0)
-            in[k] = tiles[s->from[k]].bytes;
-        else if (j->in[k] && j->same[k])
-            in[k] = j->in[k] + (size_t)from * j->in_bytes[k];
-        else
-            in[k] = j->in[k];
-    }
+    for (int k = 0; k < j->n_in; k++) in[k] = operand(s, k, tiles, from);
     if (s->part) {
         scatter rows = {s, in[0], from};
         walk_range(&s->rows, from, from + n, scatter_row, &rows);
         return NULL;
     }
-    void *y = s->tile >= 0 ? tiles[s->tile].bytes : j->out[s->r] + (size_t)from * j->out_bytes;
-    to[s->r] = y;
+    void *y = to[s->r] = result(s, tiles, from);
     if (s->is_cast) {
         kn__tile buffer;
         kn__cast_block(y, s->to, kn__row_operand(j, 0, in[0], from, n, &buffer), j->dtype, n);
@@ -45,9 +50,49 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     return y;
 }
 
+/* x: operand k. False: its elements lie in several rows. */
+static bool link_to(kn_link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
+                    int64_t from, int64_t n) {
+    const kn__row_job *j = &s->job;
+    const char *x = operand(s, k, tiles, from);
+    l->single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
+    if (!j->same[k]) x = kn__row_place(j, k, x, from, n);
+    l->x = (char *)(uintptr_t)x;
+    return x != NULL;
+}
+
+/* The steps s … s + run - 1. False: one of their operands is no vector here. */
+static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from,
+                      int64_t n) {
+    kn_link link[KN__LINKS_MAX], *l = link;
+    for (const kn__fused_step *end = s + s->run; s < end; s++, l++) {
+        const int other = s->hand != 1;
+        if (s->hand == KN__HAND_EMPTY) {
+            if (!link_to(l, s, s->link_in[0], tiles, from, n)) return false;
+            l++->what = KN__LINK_LOAD;
+        }
+        *l = (kn_link){.what = (int16_t)(s->link + !other), .x = NULL};
+        l->p = s->job.p, l->q = s->job.q;
+        int k = s->link_in[other];
+        if (k >= 0 && !link_to(l, s, k, tiles, from, n)) return false;
+        if (s->is_held) continue;
+        *++l = (kn_link){.what = KN__LINK_STORE, .x = *y = result(s, tiles, from)};
+    }
+    kn__loops(s[-1].job.dtype)->links(link, (int)(l - link), n);
+    return true;
+}
+
 const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n) {
-    const void *y = NULL;
-    for (int k = 0; k < f->n_steps; k++) y = run_step(&f->step[k], tiles, from, n);
+    void *y = NULL;
+    for (int k = 0; k < f->n_steps;) {
+        const kn__fused_step *s = &f->step[k];
+        if (s->run && run_links(&y, s, tiles, from, n)) {
+            k += s->run;
+            continue;
+        }
+        y = run_step(s, tiles, from, n);
+        k++;
+    }
     return y;
 }
 

@@ -50,11 +50,14 @@ static inline bool kn__row_is_cheap(kn_op op, kn_dtype dtype, int order) {
 /* Operand k as its loop wants it: in place, or gathered in `buffer`. */
 const void *kn__row_operand(const kn__row_job *j, int k, const void *x, int64_t from, int64_t n,
                             kn__tile *buffer);
+/* Where the elements of a broadcast operand lie, if one row has them all; else NULL. */
+const char *kn__row_place(const kn__row_job *j, int k, const char *x, int64_t from, int64_t n);
 void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n);
 
-/* --- a chain --- */
+/* --- a chain: its cheap steps go by links where they follow each other --- */
 
 enum { KN__FUSED_STEPS = 32 };
+enum { KN__HAND_EMPTY = 2 };
 
 typedef struct kn__fused_step {
     kn__row_job job;
@@ -63,8 +66,13 @@ typedef struct kn__fused_step {
     int8_t r;                      /* the one result */
     int8_t tile;                   /* of the result; -1: job.out */
     int8_t from[KN__ROW_OPERANDS]; /* a tile; -1: job.in */
-    char *part;                    /* the result is written there, by rows; NULL: it is not */
-    walk rows;                     /* of that part */
+    uint8_t run;                   /* steps from here on that go by links (links.h); 0: none */
+    uint8_t hand;                  /* which of link_in the hand is; HAND_EMPTY: none */
+    bool is_held;                  /* only the next link reads the result */
+    int16_t link;
+    int8_t link_in[2]; /* operands; -1: there is no second one */
+    char *part;        /* the result is written there, by rows; NULL: it is not */
+    walk rows;         /* of that part */
 } kn__fused_step;
 
 typedef struct kn__fused {

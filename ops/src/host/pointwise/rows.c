@@ -105,8 +105,7 @@ static __attribute__((noinline)) void block_through_buffers(const job *j, const 
     }
 }
 
-/* Where the block's elements of a broadcast operand lie, if one row has them all; else NULL. */
-static const char *in_one_row(const job *j, int k, const char *x, int64_t from, int64_t n) {
+const char *kn__row_place(const job *j, int k, const char *x, int64_t from, int64_t n) {
     const walk *w = &j->walk[k];
     int64_t row = from / w->inner, column = from % w->inner, place = column * w->step[0];
     if (column + n > w->inner) return NULL;
@@ -123,7 +122,7 @@ static bool read_in_place(const job *j, int *form, const void *in[], int64_t fro
     if (j->is_half) return false;
     for (int k = 0; k < j->n_in; k++) {
         if (j->same[k]) continue;
-        if (!(in[k] = in_one_row(j, k, in[k], from, n))) return false;
+        if (!(in[k] = kn__row_place(j, k, in[k], from, n))) return false;
         if (j->walk[k].step[0]) continue;
         if (j->n_in != 2 || j->order || *form != KN__ROW_VV) return false;
         *form = k ? KN__ROW_VS : KN__ROW_SV;

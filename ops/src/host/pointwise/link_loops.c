@@ -1,0 +1,141 @@
+/* Links (links.h): a few vectors of the hand stay in registers while all links turn. */
+#include "host/pointwise/links.h"
+
+#include "host/base/loops.h"
+#include "needs.h"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#pragma GCC diagnostic ignored "-Wunused-variable" /* inputs that a formula does not read */
+
+typedef real vec __attribute__((vector_size(KN_TILE_BYTES)));
+enum { WIDTH = KN_TILE_BYTES / sizeof(real), VECTORS = 8, STRETCH = VECTORS * WIDTH };
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec load(const char *x) {
+    vec v;
+    __builtin_memcpy(&v, x, sizeof v);
+    return v;
+}
+
+INLINE vec root(vec x) {
+#if defined __AVX512F__ && defined KN_REAL_IS_F32
+    return (vec)_mm512_sqrt_ps((__m512)x);
+#elif defined __AVX512F__
+    return (vec)_mm512_sqrt_pd((__m512d)x);
+#elif defined __AVX2__ && defined KN_REAL_IS_F32
+    return (vec)_mm256_sqrt_ps((__m256)x);
+#elif defined __AVX2__
+    return (vec)_mm256_sqrt_pd((__m256d)x);
+#elif defined __x86_64__ && defined KN_REAL_IS_F32
+    return (vec)_mm_sqrt_ps((__m128)x);
+#elif defined __x86_64__
+    return (vec)_mm_sqrt_pd((__m128d)x);
+#else
+    for (int i = 0; i < WIDTH; i++) x[i] = (real)__builtin_sqrt((double)x[i]);
+    return x;
+#endif
+}
+
+/* --- formulas: u and v are the first and the second input --- */
+
+#define T real
+#define T_SQRT(x) root(x)
+#define VAR_FLOAT(n) n
+#define VAR_NUMERIC(n) n
+#define VAR_ANY(n) n
+#define VAR_BOOL(n) n
+#define VAR(in) VAR_##in
+#define FORMULA(d) (FORMULA_ d)
+#define FORMULA_(reads, formula) formula
+#define NOTHING_0(...)
+#define NOTHING_1(...) __VA_ARGS__
+#define IF(has) KN_LINK_PASTE(NOTHING_, has)
+
+/* Of one input, and of two with the hand in either place. */
+#define EACH KN_UNROLL(8) for (int k = 0; k < VECTORS; k++)
+#define HAND_ALONE(row, order, ...)                                                                \
+    case KN__LINK(row, order, 0):                                                                  \
+        EACH {                                                                                     \
+            const vec u = hand[k];                                                                 \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+        break;
+#define HAND_AND_X(row, order, ...)                                                                \
+    case KN__LINK(row, order, 0):                                                                  \
+        EACH {                                                                                     \
+            const vec u = hand[k], v = load(at + k * step);                                        \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+        break;                                                                                     \
+    case KN__LINK(row, order, 1):                                                                  \
+        EACH {                                                                                     \
+            const vec u = load(at + k * step), v = hand[k];                                        \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+        break;
+#define BACK(row, order, d, ...)                                                                   \
+    HAND_AND_X(row, order, {                                                                       \
+        const vec g = u, z = v, __VA_ARGS__;                                                       \
+        hand[k] = FORMULA(d);                                                                      \
+    })
+#define LINKS1(name, s, domain, a, formula, d0, ...)                                               \
+    IF(KN_LINK_HAS_F(name))                                                                        \
+    (HAND_ALONE(KN__ROW_##name, 0, const vec VAR(a) = u; hand[k] = (formula);))                    \
+        IF(KN_LINK_HAS_D(name))(BACK(KN__ROW_##name, 1, d0, VAR(a) = v))
+#define LINKS2(name, s, domain, a, b, formula, d0, d1, ...)                                        \
+    IF(KN_LINK_HAS_F(name))                                                                        \
+    (HAND_AND_X(KN__ROW_##name, 0, const vec VAR(a) = u, VAR(b) = v; hand[k] = (formula);))        \
+        IF(KN_LINK_HAS_D(name))(BACK(KN__ROW_##name, 1, d0, VAR(a) = v, VAR(b) = v)                \
+                                    BACK(KN__ROW_##name, 2, d1, VAR(a) = v, VAR(b) = v))
+
+/* --- the machine --- */
+
+INLINE void store(char *x, const vec hand[]) {
+    EACH __builtin_memcpy(x + k * (int)sizeof(vec), &hand[k], sizeof(vec));
+}
+
+/* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
+INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t n, bool whole) {
+    vec hand[VECTORS], single;
+    char rest[STRETCH * sizeof(real)];
+    const size_t bytes = (size_t)n * sizeof(real);
+    EACH hand[k] = (vec){0};
+    if (!whole) __builtin_memset(rest, 0, sizeof rest);
+    for (; link < end; link++) {
+        const T p = (T)link->p, q = (T)link->q;
+        char *at = link->single ? link->x : link->x + first * (int64_t)sizeof(real);
+        const int step = link->single ? 0 : (int)sizeof(vec);
+        if (link->single) {
+            single = *(const real *)(const void *)at - (vec){0};
+            at = (char *)&single;
+        } else if (!whole && link->x && link->what != KN__LINK_STORE) {
+            __builtin_memcpy(rest, at, bytes);
+            at = rest;
+        }
+        (void)p, (void)q;
+        switch (link->what) {
+            case KN__LINK_LOAD:
+                EACH hand[k] = load(at + k * step);
+                break;
+            case KN__LINK_STORE:
+                store(whole ? at : rest, hand);
+                if (!whole) __builtin_memcpy(at, rest, bytes);
+                break;
+#define KN_ROW1 LINKS1
+#define KN_ROW2 LINKS2
+#define KN_RARE1(...)
+#define KN_RARE2(...)
+#include <knet/ops.def>
+            default:
+                __builtin_unreachable();
+        }
+    }
+}
+
+void KN_LOOP(links)(const kn_link *link, int n_links, int64_t n) {
+    int64_t at = 0;
+    for (; at + STRETCH <= n; at += STRETCH) turn(link, link + n_links, at, STRETCH, true);
+    if (at < n) turn(link, link + n_links, at, n - at, false);
+}
