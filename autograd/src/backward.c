@@ -4,6 +4,7 @@
 
 #include "params.h"
 #include "tape.h"
+#include "uniform.h"
 
 /* --- gradients meeting at one place --- */
 
@@ -177,10 +178,11 @@ static inline kn_status check_saved(kn__node *n) {
  * again, before the gradient of x, which is often the largest, is there. */
 static kn_status each_input(kn__back *b, const kn__rule *rule) {
     kn__node *n = b->node;
+    bool uniform = kn__back_is_uniform(b);
     for (int i = n->n_in - 1; i >= 0; i--) {
         if (!kn__back_wants(b, i)) continue;
         kn_scope scope = kn__derivative_begin(n->op, i);
-        kn_tensor *dx = rule->each(b, i);
+        kn_tensor *dx = uniform ? kn__uniform_back(b, i) : rule->each(b, i);
         kn_scope_end(&scope);
         if (!dx) return kn_check();
         if (dx != KN_NONE) KN_TRY(kn__back_deliver(b, i, dx));

@@ -2,6 +2,7 @@
 #include <float.h>
 
 #include "rules.h"
+#include "uniform.h"
 
 static const kn_attr_axes *axes_of(const kn__back *b) { return kn__back_attr(b); }
 
@@ -41,6 +42,7 @@ static kn_tensor *over(kn_tensor *g, kn_tensor *y) {
 
 static kn_tensor *spread(kn__back *b, int i, kn_tensor *g) {
     kn_shape shape = kn__back_shape(b, i);
+    if (g && g->n == 1) return kn__give_uniform(b, i, g);
     kn_attr_shape attr = {.n_dims = shape.n_dims};
     memcpy(attr.dim, shape.dim, sizeof attr.dim);
     g = with_axes(g, shape, axes_of(b)->mask);

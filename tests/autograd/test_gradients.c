@@ -308,6 +308,65 @@ static void a_passs_temporaries_end_with_their_node(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* --- sums, whose gradient is one number in every place --- */
+
+static kn_tensor *rolled(kn_tensor *x) { return kn_roll(x, 1, 1); }
+static kn_tensor *flipped(kn_tensor *x) { return kn_flip(x, KN_ALL); }
+static kn_tensor *squared(kn_tensor *x) { return kn_mul(kn_roll(x, 1, 1), kn_flip(x, KN_ALL)); }
+static kn_tensor *tiled(kn_tensor *x) { return kn_tile(kn_repeat(x, 3, 1), KN_SHAPE(2, 2)); }
+static kn_tensor *some(kn_tensor *x) {
+    return kn_index(kn_tile(x, KN_SHAPE(2, 1)), KN_ITEMS(KN_EVERY, KN_RANGE(0, KN_END, 2)));
+}
+static kn_tensor *padded(kn_tensor *x) {
+    x = kn_transpose(x, KN_SHAPE(1, 0));
+    return kn_pad(x, KN_SHAPE(1, 0), KN_SHAPE(2, 1), KN_PAD_CONSTANT, 5);
+}
+static kn_tensor *shared(kn_tensor *x) { /* gradients meet */
+    kn_tensor *y = kn_reshape(x, KN_SHAPE(3, 2));
+    return kn_concat((kn_tensor *[]){rolled(y), y, kn_mul(y, y), flipped(y)}, 4, 0);
+}
+static kn_tensor *blocks(kn_tensor *x) { return kn_block_diag((kn_tensor *[]){x, x}, 2); }
+
+/* The gradient by x, and by the moved x in the middle, of Σ fn(…), and of fn(…) with ones. */
+static void gradients_of_sum(kn_tensor *dx[4], kn_tensor *(*fn)(kn_tensor *), kn_dtype dtype) {
+    kn_tensor *x = kn_watch(kn_cast(F32(KN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), dtype));
+    kn_tensor *middle = kn_reshape(rolled(x), KN_SHAPE(2, 3)), *y = fn(middle);
+    kn_tensor *by[] = {x, middle};
+    kn_gradients_options keep = {.keep = 1}, ones = {.dy = kn_filled_like(y, 1)};
+    assert_ok(kn_gradients(dx, sum_all(y), by, 2, &keep));
+    assert_ok(kn_gradients(dx + 2, y, by, 1, &ones));
+}
+
+static void a_sums_gradient_is_that_of_ones(void **state) {
+    (void)state;
+    kn_tensor *(*const fn[])(kn_tensor *) = {rolled, flipped, squared, tiled,
+                                             some,   padded,  shared,  blocks};
+    for (size_t i = 0; i < sizeof fn / sizeof *fn; i++) {
+        for (int f64 = 0; f64 < 2; f64++) {
+            KN_TAPE();
+            kn_tensor *dx[4];
+            gradients_of_sum(dx, fn[i], f64 ? KN_F64 : KN_F32);
+            for (int k = 0; k < 2; k++) assert_int_equal(kn_tensor_numel(dx[k]), 6);
+            for (int64_t j = 0; j < 6; j++) {
+                assert_true(ops_at(dx[0], j) == ops_at(dx[2], j));
+                assert_true(ops_at(dx[1], j) == ops_at(dx[2], j / 3 * 3 + (j + 2) % 3));
+            }
+        }
+    }
+}
+
+static void a_sums_gradient_reaches_parameters(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 3), "w", 1, 2, 3, 4, 5, 6);
+    for (int i = 1; i <= 2; i++) {
+        KN_TAPE();
+        assert_ok(kn_backward(kn_mean(tiled(rolled(w)), KN_ALL, false)));
+        for (int j = 0; j < 6; j++) assert_close(ops_at(kn_grad(w), j), i / 6., 1e-6, 0);
+    }
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(gradients_leave_those_of_parameters_alone),
@@ -321,5 +380,6 @@ int main(void) {
         OPS_TEST(second_derivatives_are_the_same_when_they_are_recorded),
         OPS_TEST(derivatives_by_both_inputs_are_differentiated_together),
         OPS_TEST(a_gradient_without_derivatives_is_a_constant),
-        OPS_TEST(a_passs_temporaries_end_with_their_node));
+        OPS_TEST(a_passs_temporaries_end_with_their_node),
+        OPS_TEST(a_sums_gradient_is_that_of_ones), OPS_TEST(a_sums_gradient_reaches_parameters));
 }

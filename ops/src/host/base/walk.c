@@ -97,12 +97,30 @@ void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const 
     }
 }
 
+/* An element of 1, 2, 4 or 8 bytes, as often as eight bytes hold it. */
+static uint64_t eight_bytes_of(const char *x, size_t bytes) {
+    uint64_t v = 0;
+    switch (bytes) {
+        case 1:
+            return (uint8_t)*x * UINT64_C(0x0101010101010101);
+        case 2:
+            memcpy(&v, x, 2);
+            return v * UINT64_C(0x0001000100010001);
+        case 4:
+            memcpy(&v, x, 4);
+            return v | v << 32;
+        default:
+            memcpy(&v, x, 8);
+            return v;
+    }
+}
+
 void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
-    char line[64];
-    size_t size = (size_t)n * bytes, few = size < sizeof line ? size : sizeof line;
-    for (size_t at = 0; at < few; at += bytes) memcpy(line + at, x, bytes);
-    if (few < sizeof line)
-        memcpy(out, line, few);
+    uint64_t line[8], v = eight_bytes_of(x, bytes);
+    size_t size = (size_t)n * bytes;
+    for (int i = 0; i < 8; i++) line[i] = v;
+    if (size < sizeof line)
+        memcpy(out, line, size);
     else
-        kn__loops(KN_F32)->fill(out, line, size);
+        kn__loops(KN_F32)->fill(out, (const char *)line, size);
 }
