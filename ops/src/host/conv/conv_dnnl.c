@@ -326,7 +326,7 @@ static bool plans_usable(const dnnl_work *k) {
 static kn_status plans_find(dnnl_work *k, unsigned flags) {
     kn_conv_finish *f = &k->finish;
     unsigned inside = f->act == KN_ACT_RELU ? flags & KN_PLAN_RELU : 0;
-    flags &= ~(unsigned)(KN_PLAN_RELU | KN_PLAN_KEEP);
+    flags &= ~(unsigned)KN_PLAN_RELU;
     if (k->bias) flags |= KN_PLAN_BIAS;
     if (flags & KN_PLAN_TO_BLOCKS && f->residual) inside |= KN_PLAN_ADD;
     KN_TRY(plans_get(k, flags | inside));

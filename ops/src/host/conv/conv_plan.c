@@ -148,7 +148,7 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
     const dnnl_alg_kind_t alg =
         p->flags & KN_PLAN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
     const dnnl_prop_kind_t kind =
-        p->flags & KN_PLAN_TO_BLOCKS ? dnnl_forward_inference : dnnl_forward_training;
+        p->flags & KN_PLAN_KEEP ? dnnl_forward_inference : dnnl_forward_training;
     const dnnl_dim_t *step = p->stride, *pad = p->padding, *end = p->padding_end,
                      *dil = p->dilation;
     dnnl_engine_t cpu = kn__dnnl_engine();

@@ -48,7 +48,8 @@ enum {
     KN_PLAN_TO_BLOCKS = 8,
     KN_PLAN_ADD = 16, /* forward to blocks: a residual is added, then relu */
     KN_PLAN_RELU = 32,
-    KN_PLAN_KEEP = 64 /* no plan's: weights of other layouts are kept with the data */
+    KN_PLAN_KEEP = 64 /* weights are kept with the data in the library's layout, so that one may be
+                       * chosen that takes long to make */
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,

@@ -274,9 +274,15 @@ static inline const real *lanes_at(const kn_window *w, const window_row *r, cons
     return x + (r->start + at * w->stride[2] + step) * LANES;
 }
 
-static inline void take_lanes(real *best, const real *x) {
-    for (int l = 0; l < LANES; l++)
-        best[l] = (!(x[l] <= best[l])) & (best[l] == best[l]) ? x[l] : best[l];
+typedef real lanes_vec __attribute__((vector_size(LANES * sizeof(real))));
+typedef real_bits lanes_bits __attribute__((vector_size(LANES * sizeof(real))));
+
+/* Written out in vectors: compilers make a branch a lane of it. */
+static inline void take_lanes(lanes_vec *best, const real *from) {
+    lanes_vec x;
+    __builtin_memcpy(&x, from, sizeof x);
+    lanes_bits wins = ((x > *best) | (x != x)) & (*best == *best);
+    *best = (lanes_vec)((wins & (lanes_bits)x) | (~wins & (lanes_bits)*best));
 }
 
 void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x) {
@@ -285,12 +291,11 @@ void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x) {
         window_row r = row_of(w, d, h);
         for (int64_t at = 0; at < w->out[2]; at++, out += LANES) {
             span s = span_of(w, 2, at);
-            real best[LANES];
-            for (int l = 0; l < LANES; l++) best[l] = -(real)INFINITY;
+            lanes_vec best = (lanes_vec){0} - (real)INFINITY;
             EACH_LINE(&r)
             for (int64_t k = s.first; k < s.end; k++)
-                take_lanes(best, lanes_at(w, &r, x, at, step_to(w, i, j, k)));
-            memcpy(out, best, sizeof best);
+                take_lanes(&best, lanes_at(w, &r, x, at, step_to(w, i, j, k)));
+            __builtin_memcpy(out, &best, sizeof best);
         }
     }
 }
