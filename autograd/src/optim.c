@@ -583,6 +583,11 @@ kn_status kn_optim_lr(kn_optim *optim, double lr) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
     if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
+    if (kn_capture_records())
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_optim_lr: inside a captured step, whose replays would all set the rate "
+                       "%g: set it before the step",
+                       lr);
     for (; optim; optim = optim->next) KN_TRY(lr_set(optim, lr));
     return KN_OK;
 }

@@ -11,7 +11,8 @@
 #define FACTOR_MAX 0x1p+40
 
 struct kn_loss_scale {
-    kn_params *set; /* shared */
+    kn_params *set;    /* shared */
+    kn_tensor *factor; /* the state's, F64: replays of a captured step read it; owned */
     kn_loss_scale_options options;
     kn_loss_scale_state state;
 };
@@ -40,9 +41,13 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
     if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: params is NULL");
     KN_TRY(options_check(&o));
     KN_TRY(kn__params_together("kn_loss_scale_create", params));
+    KN_FRAME(.device = params->device, .pool = params->pool, .record = KN_OFF);
+    kn_tensor *factor = kn_tensor_from(&o.initial, KN_F64, KN_SCALAR);
+    if (!factor) return kn_check();
     kn_loss_scale *scale = calloc(1, sizeof *scale);
     if (!scale) return KN_FAIL(KN_ERR_OOM, "kn_loss_scale_create: no host memory");
     scale->set = kn__params_retain(params);
+    scale->factor = kn_tensor_detach_frame(factor);
     scale->options = o;
     scale->state.factor = o.initial;
     *out = scale;
@@ -51,12 +56,25 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
 
 void kn_loss_scale_destroy(kn_loss_scale *scale) {
     if (!scale) return;
+    kn_tensor_release(scale->factor);
     kn__params_release(scale->set);
     free(scale);
 }
 
+static kn_status factor_set(kn_loss_scale *scale, double factor) {
+    KN_FRAME(.device = scale->set->device, .pool = scale->set->pool, .record = KN_OFF);
+    if (factor != scale->state.factor) KN_TRY(kn_fill_into(scale->factor, factor));
+    scale->state.factor = factor;
+    return KN_OK;
+}
+
+/* In f32, or f64: f16 has no room for factors. */
 kn_tensor *kn_loss_scale_apply(kn_loss_scale *scale, kn_tensor *loss) {
-    return kn_affine(loss, scale->state.factor, 0);
+    if (!loss || kn_pending()) return NULL;
+    kn_dtype dtype = kn_tensor_dtype(loss), wide = dtype == KN_F64 ? KN_F64 : KN_F32;
+    kn_tensor *factor = wide == KN_F64 ? scale->factor : kn_cast(scale->factor, wide);
+    if (dtype == wide) return kn_mul(loss, factor);
+    return kn_cast(kn_mul(kn_cast(loss, wide), factor), dtype);
 }
 
 /* --- steps --- */
@@ -96,21 +114,24 @@ static kn_status shrink(kn_loss_scale *scale, kn_optim *optim) {
     if (s->factor * scale->options.backoff < FACTOR_MIN)
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_loss_scale_step: gradients are not finite with the scale %g", s->factor);
-    s->factor *= scale->options.backoff;
-    return KN_OK;
+    return factor_set(scale, s->factor * scale->options.backoff);
 }
 
-static void grow(kn_loss_scale *scale) {
+static kn_status grow(kn_loss_scale *scale) {
     kn_loss_scale_state *s = &scale->state;
-    if (++s->n_good < scale->options.every) return;
+    if (++s->n_good < scale->options.every) return KN_OK;
     s->n_good = 0;
-    s->factor = fmin(s->factor * scale->options.growth, FACTOR_MAX);
+    return factor_set(scale, fmin(s->factor * scale->options.growth, FACTOR_MAX));
 }
 
 kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *stepped) {
     double finite = 0;
     if (!scale || !optim)
         return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_step: %s is NULL", scale ? "optim" : "scale");
+    if (kn_capture_records())
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_loss_scale_step: inside a captured step, whose replays could not skip "
+                       "it where gradients are not finite: call it after the replay");
     KN_SCOPE("loss_scale");
     KN_FRAME(.device = scale->set->device, .pool = scale->set->pool, .record = KN_OFF);
     kn_tensor *g = kn_params_grad(scale->set);
@@ -120,10 +141,8 @@ kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *steppe
     if (finite == 0) return shrink(scale, optim);
     KN_TRY(multiply_all(scale->set, g, 1 / scale->state.factor));
     kn_status status = kn_optim_step(optim);
-    if (status == KN_OK)
-        grow(scale);
-    else /* the next try divides again */
-        KN_TRY(multiply_all(scale->set, g, scale->state.factor));
+    if (status == KN_OK) return grow(scale);
+    KN_TRY(multiply_all(scale->set, g, scale->state.factor)); /* the next try divides again */
     return status;
 }
 
@@ -137,6 +156,7 @@ kn_status kn_loss_scale_state_set(kn_loss_scale *scale, const kn_loss_scale_stat
                        "kn_loss_scale_state_set: factor %g, %" PRId64 " good steps, %" PRId64
                        " left out",
                        s->factor, s->n_good, s->n_skipped);
+    KN_TRY(factor_set(scale, s->factor));
     scale->state = *s;
     return KN_OK;
 }

@@ -69,13 +69,9 @@ bucket *kn__bucket_of(bucket buckets[], int n, int64_t at) {
     return &buckets[lo];
 }
 
-/* The hook. A gradient without elements shares its place with the next one. */
-static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
-    kn_parallel *p = ctx;
-    if (p->is_off || !p->buckets || !kn_tensor_numel(w) || p->failed < 0) return;
-    const char *data = kn_data(gradient);
-    if (!data) return;
-    bucket *b = kn__bucket_of(p->buckets, p->n_buckets, (data - p->arena) / (int64_t)p->item);
+static void gradient_done(kn_parallel *p, int64_t at) {
+    if (p->is_off || p->failed < 0) return;
+    bucket *b = kn__bucket_of(p->buckets, p->n_buckets, at);
     if (b->is_posted || b->n_left == 0) {
         p->is_twice = true;
         return;
@@ -84,6 +80,27 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     if (p->options.no_overlap) return;
     while (p->failed == KN_OK && p->n_posted < p->n_buckets && p->buckets[p->n_posted].n_left == 0)
         p->failed = bucket_post(p, &p->buckets[p->n_posted]);
+}
+
+/* Of a gradient that a captured step completes. */
+typedef struct ready {
+    kn_parallel *parallel;
+    int64_t at;
+} ready;
+
+static void ready_again(void *ctx) { gradient_done(((ready *)ctx)->parallel, ((ready *)ctx)->at); }
+
+/* The hook. A gradient without elements shares its place with the next one. */
+static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    kn_parallel *p = ctx;
+    if (!p->buckets || !kn_tensor_numel(w)) return;
+    int64_t at = ((const char *)gradient->data - p->arena) / (int64_t)p->item;
+    if (kn_capture_records()) {
+        ready *r = malloc(sizeof *r);
+        if (r) *r = (ready){p, at};
+        kn_capture_effect_add((kn_capture_effect){ready_again, free, r});
+    }
+    gradient_done(p, at);
 }
 
 kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
@@ -212,6 +229,10 @@ kn_status kn_parallel_finish(kn_parallel *parallel) {
     KN_SCOPE("gradients of all ranks");
     KN_TRY(kn_check());
     if (!parallel) return KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: parallel is NULL");
+    if (kn_capture_records())
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_parallel_finish: inside a captured step, whose replays would not wait "
+                       "for other ranks: call it after the replay");
     return parallel->comm->size == 1 ? KN_OK : finish(parallel);
 }
 

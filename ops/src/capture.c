@@ -18,6 +18,7 @@ struct kn_capture {
     kn__plan *recording; /* NULL: none */
     kn__plan *last;      /* recorded or replayed last */
     uint64_t n_recorded, n_launches, clock;
+    uint64_t variant; /* of the plans that are found and recorded now */
     kn__hash seen;
 };
 
@@ -70,6 +71,8 @@ kn_status kn_capture_reset(kn_capture *capture) {
     return KN_OK;
 }
 
+void kn_capture_select(kn_capture *capture, uint64_t variant) { capture->variant = variant; }
+
 void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes, const kn_capture *capture) {
     kn_capture_stats s = {.n_plans = (uint64_t)capture->n_plans,
                           .n_recorded = capture->n_recorded,
@@ -88,14 +91,14 @@ bool kn_capture_records(void) { return kn__ops_self && kn__ops_self->capture; }
 void kn_capture_effect_add(kn_capture_effect effect) {
     kn__plan *plan = kn__ops_self->capture;
     size_t n = (size_t)plan->n_effects + 1;
-    kn_capture_effect *all = effect.ctx ? realloc(plan->effects, n * sizeof *all) : NULL;
+    kn__effect *all = effect.ctx ? realloc(plan->effects, n * sizeof *all) : NULL;
     if (!all) {
         plan->status = KN_ERR_OOM;
         if (effect.ctx) effect.release(effect.ctx);
         return;
     }
     plan->effects = all;
-    all[plan->n_effects++] = effect;
+    all[plan->n_effects++] = (kn__effect){effect, plan->n_calls};
 }
 
 /* --- inputs --- */
@@ -148,7 +151,7 @@ static bool input_fits(const kn__input *own, const kn_tensor *t) {
 static kn__plan *find(const kn_capture *capture, kn_tensor *const in[], int n_in) {
     for (int i = 0; i < capture->n_plans; i++) {
         kn__plan *plan = capture->plans[i];
-        bool fits = plan->n_inputs == n_in;
+        bool fits = plan->n_inputs == n_in && plan->variant == capture->variant;
         for (int k = 0; k < n_in && fits; k++) {
             fits = in[k] && kn__is_whole(in[k]) && in[k]->storage->device == plan->device &&
                    input_fits(&plan->inputs[k], in[k]);
@@ -216,6 +219,7 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
         kn__plan_free(plan);
         return status;
     }
+    plan->variant = capture->variant;
     capture->recording = self->capture = plan;
     return KN_OK;
 }
@@ -434,8 +438,44 @@ static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in
     capture->last = plan;
     capture->n_launches++;
     KN_TRY(plan->on_gpu ? kn__plan_graph_launch(plan, in) : replay_on_host(plan, in));
-    for (int i = 0; i < plan->n_effects; i++) plan->effects[i].apply(plan->effects[i].ctx);
+    for (int i = 0; i < plan->n_effects && plan->on_gpu; i++)
+        plan->effects[i].effect.apply(plan->effects[i].effect.ctx);
     return KN_OK;
+}
+
+/* --- inputs that are results of the plan: its calls write there before the last one reads --- */
+
+static bool reads_own(const kn__plan *plan, kn_tensor *const in[], int n_in) {
+    for (int i = 0; i < n_in; i++)
+        if (kn__region_has(plan->region, in[i]->data)) return true;
+    return false;
+}
+
+static kn_tensor *copy_of(kn__ops_thread *self, kn_tensor *t) {
+    kn_device *device = t->storage->device;
+    kn_tensor *own = kn_tensor_new(device, (kn_dtype)t->dtype, kn_tensor_shape(t));
+    kn_status status = own ? kn__await_writer(self, t->storage, own->storage->stream) : KN_OK;
+    if (!own) return NULL;
+    size_t n_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    if (device == self->host)
+        memcpy(own->data, t->data, n_bytes);
+    else if (status == KN_OK)
+        status = kn_device_copy(device, own->data, device, t->data, n_bytes, own->storage->stream);
+    return status == KN_OK ? own : kn_error_defer(status);
+}
+
+static kn_status replay_copies(kn_capture *capture, kn__plan *plan, kn_tensor *const in[]) {
+    KN_FRAME(.record = KN_OFF);
+    kn__ops_thread *self = kn__ops_self;
+    kn_tensor **own = calloc((size_t)plan->n_inputs, sizeof(kn_tensor *));
+    kn_status status = own ? kn_check() : KN_FAIL(KN_ERR_OOM, "kn_capture_launch: no host memory");
+    for (int i = 0; i < plan->n_inputs && status == KN_OK; i++) {
+        own[i] = kn__region_has(plan->region, in[i]->data) ? copy_of(self, in[i]) : in[i];
+        if (!own[i]) status = kn_check();
+    }
+    if (status == KN_OK) status = replay(capture, plan, own);
+    free(own);
+    return status;
 }
 
 static kn_status no_plan(kn_tensor *const in[], int n_in) {
@@ -459,7 +499,7 @@ kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in
     kn__plan *plan = find(capture, in, n_in);
     if (!plan) return no_plan(in, n_in);
     if (self->pending) KN_TRY(kn__fuse_all(self)); /* they may read what the step writes */
-    return replay(capture, plan, in);
+    return reads_own(plan, in, n_in) ? replay_copies(capture, plan, in) : replay(capture, plan, in);
 }
 
 kn_tensor *kn_capture_out(kn_capture *capture, int i) {
@@ -472,8 +512,8 @@ kn_tensor *kn_capture_out(kn_capture *capture, int i) {
 
 /* --- kn_capture_run --- */
 
-static uint64_t key_of(kn_tensor *const in[], int n_in) {
-    uint64_t key = kn__hash_pair((uint64_t)n_in, 0);
+static uint64_t key_of(const kn_capture *capture, kn_tensor *const in[], int n_in) {
+    uint64_t key = kn__hash_pair((uint64_t)n_in, capture->variant);
     for (int i = 0; i < n_in; i++) {
         key = kn__hash_pair(key, in[i]->dtype + 16u * in[i]->n_dims);
         for (int d = 0; d < in[i]->n_dims; d++) key = kn__hash_pair(key, (uint64_t)in[i]->dim[d]);
@@ -483,7 +523,7 @@ static uint64_t key_of(kn_tensor *const in[], int n_in) {
 
 /* Whether inputs of these shapes come for the first time. */
 static bool is_new(kn_capture *capture, kn_tensor *const in[], int n_in) {
-    uint64_t key = key_of(in, n_in);
+    uint64_t key = key_of(capture, in, n_in);
     kn__hash *table = &capture->seen;
     if (kn__hash_get(table, sizeof(seen), key)) return false;
     if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(seen), 64)) return true;

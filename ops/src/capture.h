@@ -105,6 +105,12 @@ typedef struct kn__input {
     uint8_t n_dims, dtype;
 } kn__input;
 
+/* Something that the step does on the host. */
+typedef struct kn__effect {
+    kn_capture_effect effect;
+    int32_t at; /* before this call; on a GPU after the launch */
+} kn__effect;
+
 /* What those call who know of no plans: they would else call each other in a circle. */
 typedef struct kn__plan_hooks {
     /* Runs the kernel, and notes the call. */
@@ -132,7 +138,8 @@ typedef struct kn__plan {
     void *graph;        /* on a GPU; NULL: no calls */
     kn_event *launched; /* the last time, on launched_on */
     kn_stream launched_on;
-    uint64_t used; /* the capture's launch that used it last */
+    uint64_t used;    /* the capture's launch that used it last */
+    uint64_t variant; /* kn_capture_select */
     kn__input *inputs;
     int n_inputs;
     kn__prepared *calls;
@@ -151,7 +158,7 @@ typedef struct kn__plan {
     bool has_scopes;          /* the timer was on then */
     struct kn__chunk *chunks; /* what calls point to */
     size_t chunk_left;
-    kn_capture_effect *effects;
+    kn__effect *effects;
     int n_effects;
     kn_storage **outside; /* written storages, whose versions continue, then those that are read */
     uint32_t n_written, n_outside;
@@ -210,7 +217,7 @@ kn_status kn__plan_graph_make(kn__plan *plan);
 /* Launches it on the thread's stream. */
 kn_status kn__plan_graph_launch(kn__plan *plan, kn_tensor *const in[]);
 void kn__plan_graph_end(kn__plan *plan);
-/* Runs the prepared calls. */
+/* Runs the prepared calls, and on the host the effects between them. */
 kn_status kn__plan_calls_run(kn__plan *plan);
 
 /* --- for those who make, read and write tensors --- */

@@ -24,8 +24,8 @@ static inline kn_status run_one(kn__plan *plan, kn__prepared *p) {
     return status;
 }
 
-static kn_status calls_run(kn__plan *plan) {
-    for (kn__prepared *p = plan->calls, *end = p + plan->n_calls; p < end; p++) {
+static kn_status calls_between(kn__plan *plan, int32_t at, int32_t end_at) {
+    for (kn__prepared *p = plan->calls + at, *end = plan->calls + end_at; p < end; p++) {
         kn_status status = run_one(plan, p);
         if (__builtin_expect(status < 0, 0)) {
             kn_error_op(kn_op_name((kn_op)p->call.op));
@@ -33,6 +33,18 @@ static kn_status calls_run(kn__plan *plan) {
         }
     }
     return KN_OK;
+}
+
+/* What a graph is made of are calls alone: its effects follow each launch. */
+static int n_effects_of(const kn__plan *plan) { return plan->on_gpu ? 0 : plan->n_effects; }
+
+static kn_status calls_run(kn__plan *plan) {
+    int32_t at = 0;
+    for (int i = 0, n = n_effects_of(plan); i < n; at = plan->effects[i++].at) {
+        KN_TRY(calls_between(plan, at, plan->effects[i].at));
+        plan->effects[i].effect.apply(plan->effects[i].effect.ctx);
+    }
+    return calls_between(plan, at, plan->n_calls);
 }
 
 static kn_status run_timed(kn__plan *plan, kn__prepared *p) {
@@ -52,7 +64,11 @@ static kn_status calls_run_timed(kn__plan *plan) {
     open.n = 0;
     kn_scope own = plan->has_scopes ? (kn_scope){0} : kn_scope_begin_static("replay");
     kn_status status = KN_OK;
-    for (int32_t i = 0; i < plan->n_calls && status == KN_OK; i++) {
+    int next = 0, n = n_effects_of(plan);
+    for (int32_t i = 0; i <= plan->n_calls && status == KN_OK; i++) {
+        for (; next < n && plan->effects[next].at == i; next++)
+            plan->effects[next].effect.apply(plan->effects[next].effect.ctx);
+        if (i == plan->n_calls) break;
         kn__scopes_move(&open, plan, plan->calls[i].scope);
         status = run_timed(plan, &plan->calls[i]);
     }

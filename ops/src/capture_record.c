@@ -371,7 +371,8 @@ void kn__plan_free(kn__plan *plan) {
     if (!plan) return;
     kn__plan_graph_end(plan);
     for (int i = 0; i < plan->n_out; i++) kn_tensor_release(plan->out[i]);
-    for (int i = 0; i < plan->n_effects; i++) plan->effects[i].release(plan->effects[i].ctx);
+    for (int i = 0; i < plan->n_effects; i++)
+        plan->effects[i].effect.release(plan->effects[i].effect.ctx);
     for (uint32_t i = 0; i < plan->n_buffers; i++) share_drop(&plan->buffers[i]);
     kn__region_drop(plan->region);
     for (chunk *c = plan->chunks, *next; c; c = next) {

@@ -1,6 +1,7 @@
 /* Data parallel on simulated ranks: gradients of the joined batch, bits, accumulation, errors.
  * "gpu": the same, each rank on a GPU of its own: the fake driver and NCCL, and the host's kernels.
  */
+#include <knet/capture.h>
 #include <knet/ops.h>
 #include <knet/parallel.h>
 #include <knet/tape.h>
@@ -34,7 +35,7 @@ static kn_status net_create(net *n, kn_device *device, uint64_t seed) {
 }
 
 /* Samples first, first + stride, … of the joined batch of a step. */
-static kn_tensor *net_loss(const net *n, int step, int first, int stride) {
+static kn_status batch_make(kn_tensor *in[2], int step, int first, int stride) {
     static _Thread_local float pixels[JOINED * SIDE * SIDE];
     int64_t classes[JOINED], count = 0;
     for (int i = first; i < JOINED; i += stride, count++) {
@@ -43,23 +44,40 @@ static kn_tensor *net_loss(const net *n, int step, int first, int stride) {
                 (float)((i * 61 + k * 7 + k / 9 + step * 3) % 23) / 23;
         classes[count] = (i + step) % CLASSES;
     }
-    kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(count, 1, SIDE, SIDE));
-    kn_tensor *y = kn_tensor_from(classes, KN_I64, KN_SHAPE(count));
-    kn_tensor *h = kn_maxpool(kn_tanh(kn_conv(x, n->k, n->kb, NULL)), KN_SHAPE(2, 2), NULL);
-    h = kn_tanh(kn_linear(kn_flatten(h), n->w1, n->b1));
-    return kn_cross_entropy(kn_linear(h, n->w2, n->b2), y);
+    in[0] = kn_tensor_from(pixels, KN_F32, KN_SHAPE(count, 1, SIDE, SIDE));
+    in[1] = kn_tensor_from(classes, KN_I64, KN_SHAPE(count));
+    return kn_check();
 }
 
-static kn_status backward(const net *n, int step, int first, int stride, double scale) {
-    KN_TAPE(.device = kn_params_device(n->params), .threads = 1);
-    KN_TRY(kn_check());
-    return kn_backward(kn_affine(net_loss(n, step, first, stride), scale, 0));
+typedef struct pass {
+    const net *net;
+    double scale;
+} pass;
+
+static kn_status pass_run(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const net *n = ((pass *)ctx)->net;
+    (void)out;
+    KN_TAPE();
+    kn_tensor *h = kn_maxpool(kn_tanh(kn_conv(in[0], n->k, n->kb, NULL)), KN_SHAPE(2, 2), NULL);
+    h = kn_tanh(kn_linear(kn_flatten(h), n->w1, n->b1));
+    kn_tensor *loss = kn_cross_entropy(kn_linear(h, n->w2, n->b2), in[1]);
+    return kn_backward(kn_affine(loss, ((pass *)ctx)->scale, 0));
+}
+
+/* capture: NULL where passes run as they are. */
+static kn_status backward(const net *n, kn_capture *capture, int step, int first, int stride,
+                          double scale) {
+    KN_FRAME(.device = kn_params_device(n->params), .threads = 1);
+    kn_tensor *in[2];
+    pass p = {n, scale};
+    KN_TRY(batch_make(in, step, first, stride));
+    return capture ? kn_capture_run(NULL, 0, capture, in, 2, pass_run, &p) : pass_run(NULL, in, &p);
 }
 
 typedef struct plan {
     kn_parallel_options options;
     int n_steps, parts; /* parts: passes of a step */
-    bool takes_adam, shards;
+    bool takes_adam, shards, captured;
     kn_adam_options adam;
     float gradients[RANKS_MAX][GRADIENTS_MAX]; /* of the last step, by parameter */
     float weights[RANKS_MAX][GRADIENTS_MAX];
@@ -79,11 +97,12 @@ static kn_status values_read(float *out, kn_params *params, bool of_gradients) {
 }
 
 static kn_status steps_run(const plan *p, const net *n, kn_optim *optim, kn_parallel *parallel,
-                           int rank, int size) {
+                           kn_capture *capture, int rank, int size) {
     for (int s = 0; s < p->n_steps; s++) {
         for (int i = 0; i < p->parts; i++) {
             if (parallel) kn_parallel_sync(parallel, i == p->parts - 1);
-            KN_TRY(backward(n, s, rank + size * i, size * p->parts, 1.0 / p->parts));
+            if (capture) kn_capture_select(capture, i > 0);
+            KN_TRY(backward(n, capture, s, rank + size * i, size * p->parts, 1.0 / p->parts));
         }
         if (parallel) KN_TRY(kn_parallel_finish(parallel));
         if (s == p->n_steps - 1) break;
@@ -123,11 +142,14 @@ static const char *train(kn_comm *comm, void *ctx) {
     RANK_OK(p->takes_adam ? kn_adam_create(&optim, n.params, 1e-2, &p->adam)
                           : kn_sgd_create(&optim, n.params, 0.1, NULL));
     if (p->shards) RANK_OK(kn_parallel_shard(parallel, optim));
-    RANK_OK(steps_run(p, &n, optim, parallel, rank, kn_comm_size(comm)));
+    kn_capture *capture = NULL;
+    if (p->captured) RANK_OK(kn_capture_create(&capture, NULL));
+    RANK_OK(steps_run(p, &n, optim, parallel, capture, rank, kn_comm_size(comm)));
     RANK_OK(values_read(p->gradients[rank], n.params, true));
     if (p->takes_adam) RANK_CHECK(!state_found(p, optim, parallel, rank));
     RANK_OK(values_read(p->weights[rank], n.params, false));
     if (rank == 0) kn_parallel_stats_read(&p->stats, sizeof p->stats, parallel);
+    kn_capture_destroy(capture);
     kn_parallel_destroy(parallel);
     kn_optim_destroy(optim);
     kn_params_destroy(n.params);
@@ -141,7 +163,7 @@ static void reference(plan *p) {
     assert_ok(net_create(&n, gpu[0], 5));
     assert_ok(p->takes_adam ? kn_adam_create(&optim, n.params, 1e-2, &p->adam)
                             : kn_sgd_create(&optim, n.params, 0.1, NULL));
-    assert_ok(steps_run(p, &n, optim, NULL, 0, 1));
+    assert_ok(steps_run(p, &n, optim, NULL, NULL, 0, 1));
     assert_ok(values_read(p->gradients[0], n.params, true));
     kn_optim_destroy(optim);
     kn_params_destroy(n.params);
@@ -211,6 +233,27 @@ static void all_ranks_and_all_runs_have_the_same_bits(void **state) {
             first = p;
     }
     free(first);
+}
+
+/* Of whole steps, and of two passes, the second of which reduces. */
+static void captured_passes_have_the_bits_of_plain_ones(void **state) {
+    (void)state;
+    for (int i = 0; i < 4 && !gpu[0]; i++) {
+        plan *p[2];
+        for (int captured = 0; captured < 2; captured++) {
+            p[captured] = plan_new((kn_parallel_options){.bucket_bytes = 512}, 7, 1 + i % 2);
+            p[captured]->takes_adam = true;
+            p[captured]->shards = i >= 2;
+            p[captured]->captured = captured;
+            ranks_run(3, train, p[captured]);
+        }
+        for (int r = 0; r < 3; r++)
+            assert_memory_equal(p[0]->weights[r], p[1]->weights[0], sizeof p[0]->weights[r]);
+        assert_int_equal(p[0]->stats.bytes, p[1]->stats.bytes);
+        assert_true(p[0]->stats.n_buckets > 1);
+        free(p[0]);
+        free(p[1]);
+    }
 }
 
 static plan *adam_plan(kn_adam_options adam, bool shards) {
@@ -292,6 +335,16 @@ static void buckets_are_reduced_once_a_step(void **state) {
 
 /* --- misuse --- */
 
+static const char *finishes_inside(kn_parallel *parallel) {
+    kn_capture *capture = NULL;
+    RANK_OK(kn_capture_create(&capture, NULL));
+    RANK_OK(kn_capture_begin(capture, NULL, 0));
+    RANK_CHECK(kn_parallel_finish(parallel) == KN_ERR_INVALID);
+    RANK_CHECK(strstr(kn_last_error()->message, "inside a captured step"));
+    kn_capture_destroy(capture);
+    return NULL;
+}
+
 static const char *misuse(kn_comm *comm, void *ctx) {
     net n;
     kn_parallel *parallel = NULL;
@@ -303,6 +356,7 @@ static const char *misuse(kn_comm *comm, void *ctx) {
     RANK_CHECK(kn_parallel_create(&parallel, n.params, comm,
                                   &(kn_parallel_options){.reserved = {1}}) == KN_ERR_INVALID);
     RANK_OK(kn_parallel_create(&parallel, n.params, comm, NULL));
+    RANK_CHECK(!finishes_inside(parallel));
     RANK_CHECK(kn_parallel_finish(parallel) == KN_ERR_INVALID);
     RANK_CHECK(strstr(kn_last_error()->message, "no kn_backward"));
 #ifdef __SANITIZE_THREAD__
@@ -311,8 +365,8 @@ static const char *misuse(kn_comm *comm, void *ctx) {
     const int n_steps = 3;
 #endif
     for (int i = 0; i < n_steps; i++) {
-        RANK_OK(backward(&n, i, kn_comm_rank(comm), 2, 1));
-        if (i > 0) RANK_OK(backward(&n, i, kn_comm_rank(comm), 2, 1));
+        RANK_OK(backward(&n, NULL, i, kn_comm_rank(comm), 2, 1));
+        if (i > 0) RANK_OK(backward(&n, NULL, i, kn_comm_rank(comm), 2, 1));
         kn_status status = kn_parallel_finish(parallel);
         RANK_CHECK(status == (i > 0 ? KN_ERR_INVALID : KN_OK));
         RANK_CHECK(i == 0 || strstr(kn_last_error()->message, "kn_parallel_sync"));
@@ -325,6 +379,34 @@ static const char *misuse(kn_comm *comm, void *ctx) {
 static void misuse_is_an_error_with_its_remedy(void **state) {
     (void)state;
     ranks_run(2, misuse, NULL);
+}
+
+/* Replays reduce what they complete, as passes do: two of them are one too many. */
+static const char *replays_twice(kn_comm *comm, void *ctx) {
+    net n;
+    kn_parallel *parallel = NULL;
+    kn_capture *capture = NULL;
+    (void)ctx;
+    RANK_OK(net_create(&n, NULL, 1));
+    RANK_OK(kn_parallel_create(&parallel, n.params, comm, NULL));
+    RANK_OK(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < 5; i++) {
+        bool twice = i == 3;
+        for (int k = 0; k < 1 + twice; k++)
+            RANK_OK(backward(&n, capture, i, kn_comm_rank(comm), 2, 1));
+        RANK_CHECK(kn_parallel_finish(parallel) == (twice ? KN_ERR_INVALID : KN_OK));
+    }
+    kn_capture_destroy(capture);
+    kn_parallel_destroy(parallel);
+    kn_params_destroy(n.params);
+    return NULL;
+}
+
+static void replays_reduce_as_passes_do(void **state) {
+    (void)state;
+#ifndef __SANITIZE_THREAD__ /* the misuse writes gradients during their average */
+    if (!gpu[0]) ranks_run(2, replays_twice, NULL);
+#endif
 }
 
 static const char *other_sizes(kn_comm *comm, void *ctx) {
@@ -386,11 +468,13 @@ int main(int argc, char **argv) {
         snprintf(name, sizeof name, "%s:%d", argv[1], r);
         if (kn_device_find(&gpu[r], name) < 0) return 1;
     }
-    return RUN_TESTS(
-        TEST(gradients_are_those_of_the_joined_batch),
-        TEST(gradients_add_up_before_they_are_averaged),
-        TEST(all_ranks_and_all_runs_have_the_same_bits),
-        TEST(state_in_parts_gives_the_bits_of_whole_states),
-        TEST(state_is_cut_after_the_first_step_too), TEST(buckets_are_reduced_once_a_step),
-        TEST(misuse_is_an_error_with_its_remedy), TEST(ranks_that_differ_are_an_error));
+    return RUN_TESTS(TEST(gradients_are_those_of_the_joined_batch),
+                     TEST(gradients_add_up_before_they_are_averaged),
+                     TEST(all_ranks_and_all_runs_have_the_same_bits),
+                     TEST(captured_passes_have_the_bits_of_plain_ones),
+                     TEST(state_in_parts_gives_the_bits_of_whole_states),
+                     TEST(state_is_cut_after_the_first_step_too),
+                     TEST(buckets_are_reduced_once_a_step),
+                     TEST(misuse_is_an_error_with_its_remedy), TEST(replays_reduce_as_passes_do),
+                     TEST(ranks_that_differ_are_an_error));
 }

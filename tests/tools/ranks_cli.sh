@@ -64,6 +64,11 @@ results)
     fail "loss $(json epochs.1.loss), of one process $(cat one)"
   want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json
   [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "another run has other bits"
+  for with in "--capture" "--capture --shard"; do
+    # shellcheck disable=SC2086
+    want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json $with
+    [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "other bits with $with"
+  done
   want 0 "${mpirun[@]}" -n 2 "${train[@]}" --metrics m.csv --output text.out
   [ "$(wc -l <m.csv)" = 3 ] || fail "metrics of more than one rank: $(cat m.csv)"
   [ "$(grep -c '2 ranks, cpu, ' text.out)" = 1 ] || fail "does not say 2 ranks: $(cat text.out)"

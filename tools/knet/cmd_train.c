@@ -161,7 +161,7 @@ static const kn__opt table[] = {
      .help = "batch norm by the joined batch of all ranks, not by each one's"},
     {"shard", KN__OPT_FLAG, AT(shard),
      .help = "cut the optimiser's state into one part a rank; the same weights, less memory"},
-    {"capture", KN__OPT_FLAG, AT(capture), .not_with = "loss-scale",
+    {"capture", KN__OPT_FLAG, AT(capture),
      .help = "record a step once and replay it: the same results, less time between ops"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
@@ -176,9 +176,6 @@ static int options_check(const options *o) {
     if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
         return kn__fail_usage(
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
-    if (o->capture && kn__autocast_find(o->dtype) == KN_F16)
-        return kn__fail_usage(
-            "--capture does not go with --dtype f16, which scales the loss; use --dtype bf16");
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
     return KN__EXIT_OK;

@@ -161,37 +161,17 @@ static int64_t step_batches(const run *r, const kn_batch *b) {
     return left < r->options.accumulate ? left : r->options.accumulate;
 }
 
-/* Adds the batch's share to the gradients, and its loss to *sum. */
-static kn_status batch_run(run *r, const kn_batch *b, int64_t n, kn_tensor **sum) {
+/* Adds the batch's share to the gradients; *loss: the share of its loss. */
+static kn_status batch_backward(run *r, const kn_batch *b, int64_t n, kn_tensor **loss) {
     KN_TAPE();
-    kn_tensor *loss = NULL;
-    KN_TRY(batch_forward(r, b, &loss));
-    KN_TRY(loss_check(r, b, loss));
-    if (n > 1) loss = kn_affine(loss, 1 / (double)n, 0);
-    kn_tensor *scaled = r->more.scale ? kn_loss_scale_apply(r->more.scale, loss) : loss;
+    kn_tensor *share = NULL;
+    KN_TRY(batch_forward(r, b, &share));
+    if (n > 1) share = kn_affine(share, 1 / (double)n, 0);
+    kn_tensor *scaled = r->more.scale ? kn_loss_scale_apply(r->more.scale, share) : share;
     KN_SLOT(kept); /* backward keeps the value that it begins with alone */
-    if (scaled != loss) KN_TRY(kn_hold(&kept, loss));
+    if (scaled != share) KN_TRY(kn_hold(&kept, share));
     KN_TRY(kn_backward(scaled)); /* opens the scope "backward" itself */
-    if (!*sum) return kn_hold(sum, loss);
-    return kn_add_into(*sum, loss);
-}
-
-/* The step of a model with turns, updates included. */
-static kn_status turns_run(run *r, const kn_batch *b, kn_tensor **sum) {
-    KN_FRAME(.record = KN_OFF);
-    kn_tensor *loss = NULL;
-    KN_TRY(kn_model_step(&loss, r->model, r->optim, b));
-    KN_TRY(loss_check(r, b, loss));
-    return kn_hold(sum, loss);
-}
-
-static kn_status step_batch(run *r, kn_batch *b, kn_tensor **loss) {
-    if (kn_model_kind_of(r->model)->turns) return turns_run(r, b, loss);
-    int64_t n = step_batches(r, b);
-    for (int64_t i = 0; i < n && (i == 0 || kn_loader_next(r->train, b)); i++) {
-        if (r->more.parallel) kn_parallel_sync(r->more.parallel, i == n - 1);
-        KN_TRY(batch_run(r, b, n, loss));
-    }
+    *loss = kn_keep(share);
     return kn_check();
 }
 
@@ -205,35 +185,57 @@ static kn_status weights_update(run *r) {
     return r->more.ema ? kn_ema_update(r->more.ema) : KN_OK;
 }
 
-typedef struct whole_step {
+/* The captured part of a batch's step: all but the sums of losses, and what the host decides. */
+typedef struct batch_step {
     run *run;
     const kn_batch *batch;
-} whole_step;
+    int64_t n; /* batches of the step */
+    bool updates;
+} batch_step;
 
-/* The captured part: all but the sum of the epoch's losses. */
-static kn_status whole_step_run(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
-    run *r = ((whole_step *)ctx)->run;
-    kn_batch b = *((whole_step *)ctx)->batch;
+static kn_status batch_step_run(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const batch_step *s = ctx;
+    run *r = s->run;
+    kn_batch b = *s->batch;
     b.x = in[0];
     if (b.y) b.y = in[1];
-    {
-        KN_TAPE();
-        KN_TRY(batch_forward(r, &b, out));
-        KN_TRY(kn_backward(out[0]));
-        out[0] = kn_keep(out[0]);
-    }
-    KN_TRY(kn_check());
-    return weights_update(r);
+    if (kn_model_kind_of(r->model)->turns)
+        KN_TRY(kn_model_step(&out[0], r->model, r->optim, &b)); /* updates included */
+    else
+        KN_TRY(batch_backward(r, &b, s->n, &out[0]));
+    return s->updates ? weights_update(r) : KN_OK;
 }
 
-static kn_status step_captured(run *r, const kn_batch *b, kn_tensor **loss) {
+/* Whether a captured step contains the update: it reads nothing on the host. */
+static bool captures_update(const run *r) {
+    return r->more.capture && r->options.accumulate == 1 && !r->more.scale && !r->more.parallel;
+}
+
+/* Batch i of the n of a step; its loss is added to *sum. */
+static kn_status batch_run(run *r, const kn_batch *b, int64_t i, int64_t n, kn_tensor **sum) {
     KN_FRAME(.record = KN_OFF);
     kn_tensor *const in[] = {b->x, b->y};
-    kn_tensor *out = NULL;
-    KN_TRY(kn_capture_run(&out, 1, r->more.capture, in, b->y ? 2 : 1, whole_step_run,
-                          &(whole_step){r, b}));
-    KN_TRY(loss_check(r, b, out));
-    return kn_hold(loss, out);
+    kn_tensor *loss = NULL;
+    batch_step s = {r, b, n, captures_update(r)};
+    if (r->more.capture) {
+        /* The first batch overwrites gradients, later ones add to them. */
+        kn_capture_select(r->more.capture, (uint64_t)(2 * n + (i > 0)));
+        KN_TRY(kn_capture_run(&loss, 1, r->more.capture, in, b->y ? 2 : 1, batch_step_run, &s));
+    } else {
+        KN_TRY(batch_step_run(&loss, in, &s));
+    }
+    KN_TRY(loss_check(r, b, loss));
+    if (!*sum) return kn_hold(sum, loss);
+    return kn_add_into(*sum, loss);
+}
+
+static kn_status step_batches_run(run *r, kn_batch *b, kn_tensor **loss) {
+    int64_t n = step_batches(r, b);
+    for (int64_t i = 0; i < n && (i == 0 || kn_loader_next(r->train, b)); i++) {
+        if (r->more.parallel) kn_parallel_sync(r->more.parallel, i == n - 1);
+        KN_TRY(batch_run(r, b, i, n, loss));
+    }
+    return kn_check();
 }
 
 static kn_status loss_add(run *r, kn_tensor *loss) {
@@ -338,12 +340,8 @@ static kn_status run_resume(run *r, int64_t *first) {
 
 static kn_status step_run(run *r, kn_batch *b) {
     KN_SLOT(loss);
-    if (r->more.capture) {
-        KN_TRY(step_captured(r, b, &loss));
-    } else {
-        KN_TRY(step_batch(r, b, &loss));
-        KN_TRY(weights_update(r));
-    }
+    KN_TRY(step_batches_run(r, b, &loss));
+    if (!captures_update(r)) KN_TRY(weights_update(r));
     KN_TRY(loss_add(r, loss));
     kn_step();
     r->result.n_steps++;
@@ -442,16 +440,6 @@ static kn_status options_check(run *r, const kn_train_options *options) {
     return KN_OK;
 }
 
-static kn_status capture_check(const run *r) {
-    const char *with = r->options.accumulate > 1                   ? "accumulated batches"
-                       : r->more.scale                             ? "a loss scale"
-                       : r->more.parallel                          ? "several ranks"
-                       : kn_model_kind_of(r->model)->turns != NULL ? "a model that trains in turns"
-                                                                   : NULL;
-    if (!r->more.capture || !with) return KN_OK;
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "captured steps don't go with %s", with);
-}
-
 static kn_status turns_check(const run *r) {
     if (kn_model_kind_of(r->model)->turns && (r->options.accumulate > 1 || r->more.scale))
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s trains in turns, without %s",
@@ -492,7 +480,6 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     double begin = now_seconds();
     kn_status status = options_check(&r, options);
     if (status == KN_OK) status = turns_check(&r);
-    if (status == KN_OK) status = capture_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.loss_sum);

@@ -9,7 +9,8 @@
  * Backward computes gradients of scale·loss, so that small ones don't become zero. The step divides
  * them by the scale again. If one of them is NaN or infinite the step is left out and the scale
  * shrinks; after a number of steps in a row without that it grows. One number is read from the
- * device at each step. Threads: one at a time.
+ * device at each step. Captured steps (capture.h): kn_loss_scale_apply may be recorded, and replays
+ * use the scale of their time; kn_loss_scale_step comes after the replay. Threads: one at a time.
  */
 #ifndef KNET_SCALE_H
 #define KNET_SCALE_H
@@ -40,7 +41,7 @@ KN_API void kn_loss_scale_destroy(kn_loss_scale *scale);
 KN_API kn_tensor *kn_loss_scale_apply(kn_loss_scale *scale, kn_tensor *loss);
 /* Divides the gradients, and steps if all are finite; *stepped, unless NULL: whether they were. The
  * next backward starts from zero gradients in both cases. Errors: INVALID if the scale would fall
- * below 2^-24: the gradients are not finite for another reason. */
+ * below 2^-24: the gradients are not finite for another reason; inside a captured step. */
 KN_API KN_MUST_CHECK kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim,
                                                   bool *stepped);
 /* The state of a scale. */

@@ -18,7 +18,11 @@
  * Cut the data with `rank` and `n_ranks` of kn_loader_options: ranks with equal batches then get
  * the gradients of the joined batch. Where they differ in size, multiply the mean loss of a rank by
  * its samples / the mean number of samples. Batch norm sees its rank's part, or with
- * kn_parallel_batch the joined batch. Threads: one at a time.
+ * kn_parallel_batch the joined batch.
+ *
+ * Captured steps (capture.h): record forward and backward, and call kn_parallel_finish and
+ * kn_optim_step after the replay. A replay on the host reduces beside its backward, one on a GPU
+ * after it. Threads: one at a time.
  */
 #ifndef KNET_PARALLEL_H
 #define KNET_PARALLEL_H

@@ -94,8 +94,9 @@ KN_API void kn_capture_cancel(kn_capture *capture);
 /* Whether there is a plan for inputs of these shapes, dtypes and devices. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
- * recorded. Errors: INVALID without a plan for them, with their shapes, and inside a recording; a
- * kernel's own, after which the step is done in part, as when an op of it fails. */
+ * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, and
+ * inside a recording; a kernel's own, after which the step is done in part, as when an op of it
+ * fails. */
 KN_API KN_MUST_CHECK kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[],
                                                  int n_in);
 /* Result i of the step that was recorded or replayed last; borrowed. The next replay of the plan
@@ -112,6 +113,10 @@ KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_ca
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
 
+/* For steps that differ in more than the shapes of their inputs, such as the first and the later
+ * batches of an accumulated gradient: from here on the plans of this variant are found and
+ * recorded; 0 at first. */
+KN_API void kn_capture_select(kn_capture *capture, uint64_t variant);
 /* Frees the plans: for a step that changed. Errors: INVALID inside a recording. */
 KN_API KN_MUST_CHECK kn_status kn_capture_reset(kn_capture *capture);
 /* Fills `out` (of out_bytes = sizeof *out). */

@@ -445,7 +445,7 @@ KN_API void kn_frame_release_to(uint32_t mark);
 
 /* --- captured steps (capture.h): what else a replay does --- */
 typedef struct kn_capture_effect {
-    /* After a replay's kernels: changes what the step changes on the host. */
+    /* At its place among a replay's kernels, on a GPU after them: changes the host's state. */
     void (*apply)(void *ctx);
     void (*release)(void *ctx); /* when the plan goes */
     void *ctx;

@@ -60,9 +60,9 @@ typedef struct kn_train_more {
      * batch then repeats or leaves out less than a batch a rank. */
     kn_parallel *parallel;
     /* Records the first steps of each shape of a batch and replays them (capture.h): the same bits.
-     * Errors of kn_train: UNSUPPORTED with accumulated batches, a loss scale, ranks, or a model
-     * that trains in turns; INVALID, with the call, for a model whose step reads data on the host.
-     */
+     * With accumulated batches, a loss scale or ranks a replay is forward and backward of a batch,
+     * else the whole step. Errors of kn_train: INVALID, with the call, for a model whose step reads
+     * data on the host; UNSUPPORTED for batch norms that join the ranks' batches. */
     kn_capture *capture;
     uint64_t reserved[4]; /* zero */
 } kn_train_more;
