@@ -159,7 +159,7 @@ static bool is_wanted(const bench_case *c, const char *only) {
 }
 
 int cases_main(int argc, char **argv, const char *script, cases_more_fn more) {
-    char all[] = "", two[] = "2", python[] = "/usr/bin/python3";
+    char all[] = "", two[] = "2";
     const char *only = take(&argc, argv, "--only", all);
     char *threads = take(&argc, argv, "--threads", two);
     bool good = true;
@@ -172,7 +172,8 @@ int cases_main(int argc, char **argv, const char *script, cases_more_fn more) {
     setenv("OMP_NUM_THREADS", threads, 1);
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    peer_start(&torch, (char *[]){python, (char *)(uintptr_t)script, threads, NULL}, PEER_BLAS);
+    peer_start(&torch, (char *[]){peer_python(), (char *)(uintptr_t)script, threads, NULL},
+               PEER_BLAS);
     if (kn_rng_create(&rng, 1) < 0) return 1;
     KN_FRAME(.threads = atoi(threads));
     for (const bench_case *const *c = __start_bench_cases; c < __stop_bench_cases; c++)

@@ -58,6 +58,11 @@ def mean_ns(step, count):
     return (time.perf_counter_ns() - start) // count
 
 
+def start_of(event):
+    """PyTorch 2 counts nanoseconds."""
+    return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
+
+
 def peak_bytes(make):
     """The most bytes that live at once in a step, by PyTorch's profiler, with parameters, batch and labels."""
     model, x, batch, rate = make()
@@ -70,7 +75,7 @@ def peak_bytes(make):
             nn.functional.cross_entropy(model(x), y).backward()
             optimiser.step()
     now = most = live
-    changes = [(e.start_us(), i, e.nbytes()) for i, e in enumerate(profile.profiler.kineto_results.events())
+    changes = [(start_of(e), i, e.nbytes()) for i, e in enumerate(profile.profiler.kineto_results.events())
                if e.name() == "[memory]"]
     for _, _, nbytes in sorted(changes):
         now += nbytes

@@ -90,6 +90,8 @@ void bench_emit_ratio(const char *bench, const char *metric, double value, const
     printf(",\"unit\":\"%s\"", unit);
     print_number("baseline", baseline);
     print_number("ratio", isnan(ratio) ? value / baseline : ratio);
+    const char *peer = getenv("KNET_BENCH_PEER");
+    if (peer) printf(",\"peer\":\"%s\"", peer);
     printf("}\n");
     fflush(stdout);
 }

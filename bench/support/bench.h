@@ -30,7 +30,8 @@ double bench_ns(bench_fn fn, void *ctx);
 bench_result bench_pair(bench_fn a, void *a_ctx, bench_fn b, void *b_ctx);
 
 /* Prints {"bench":…,"metric":…,"value":…,"unit":…,"baseline":…,"ratio":…}. ratio NAN: value /
- * baseline; baseline NAN: null, and so is the ratio. */
+ * baseline; baseline NAN: null, and so is the ratio. With KNET_BENCH_PEER, the version of another
+ * PyTorch than Debian's, also "peer". */
 void bench_emit_ratio(const char *bench, const char *metric, double value, const char *unit,
                       double baseline, double ratio);
 void bench_emit(const char *bench, const char *metric, double value, const char *unit,

@@ -19,6 +19,9 @@ void peer_start(peer *p, char *const argv[], const char *variable);
 double peer_ask(peer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void peer_stop(peer *p);
 
+/* The Python of a PyTorch peer: KNET_BENCH_PYTHON, else Debian's. */
+char *peer_python(void);
+
 /* In the environment of a PyTorch peer: the BLAS that shares its threads. The other one's fight
  * with them. */
 #define PEER_BLAS "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp"

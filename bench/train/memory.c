@@ -2,6 +2,7 @@
  *   optim/adam_bandwidth    Adam over 3.9 M parameters, at 28 bytes an element, beside the copy of
  *                           large blocks by two threads (GB/s)
  *   optim/adam_small_us     Adam over 51 k parameters; the baseline is the goal
+ *   optim/lamb_adam         LAMB's step over 3.9 M parameters beside Adam's
  *   data/prefetch           LeNet's step with a loader that prefetches, beside one repeated batch
  *   data/no_prefetch        the same with a loader that doesn't
  *   train/peak_<model>      most live bytes of a step, beside what PyTorch's profiler reports
@@ -53,18 +54,19 @@ static void copy(void *ctx, long n) {
     pthread_join(other, NULL);
 }
 
-static void adam_step(void *ctx, long n) {
+static void optim_steps(void *ctx, long n) {
     for (long i = 0; i < n; i++) must(kn_optim_step(ctx));
 }
 
 /* A set of this many elements in matrices, with gradients. */
-static kn_optim *adam_open(kn_params **params, int64_t n, int parts) {
+typedef kn_status (*adam_like)(kn_optim **, kn_params *, double, const kn_adam_options *);
+static kn_optim *adam_open(kn_params **params, adam_like create, int64_t n, int parts) {
     kn_optim *adam = NULL;
     must(kn_params_create(params, NULL));
     for (int i = 0; i < parts; i++)
         (void)kn_param(*params, KN_SHAPE(n / parts), kn_init_normal(0, 1), "w%d", i);
     must(kn_check());
-    must(kn_adam_create(&adam, *params, 1e-3, NULL));
+    must(create(&adam, *params, 1e-3, NULL));
     KN_TAPE();
     kn_tensor *loss = NULL;
     for (int i = 0; i < parts; i++) {
@@ -77,16 +79,22 @@ static kn_optim *adam_open(kn_params **params, int64_t n, int parts) {
 
 static void bench_adam(void) {
     enum { LARGE = 3900000, SMALL = 51000 };
-    kn_params *large = NULL, *small = NULL;
-    kn_optim *a = adam_open(&large, LARGE, 20), *b = adam_open(&small, SMALL, 4);
+    kn_params *large = NULL, *small = NULL, *whole = NULL;
+    kn_optim *a = adam_open(&large, kn_adam_create, LARGE, 20);
+    kn_optim *b = adam_open(&small, kn_adam_create, SMALL, 4);
+    kn_optim *lamb = adam_open(&whole, kn_lamb_create, LARGE, 20);
     char *block = malloc(2 * (size_t)COPY_BYTES);
     if (!block) exit(1);
     memset(block, 1, 2 * (size_t)COPY_BYTES);
-    bench_result r = bench_pair(adam_step, a, copy, block);
+    bench_result r = bench_pair(optim_steps, a, copy, block);
     double ours = 28.0 * LARGE / r.a_ns, copied = 2.0 * COPY_BYTES / r.b_ns;
     bench_emit_ratio("optim", "adam_bandwidth", ours, "GB/s", copied, ours / copied);
-    bench_emit("optim", "adam_small_us", bench_ns(adam_step, b) * 1e-3, "us", 10);
+    bench_emit("optim", "adam_small_us", bench_ns(optim_steps, b) * 1e-3, "us", 10);
+    r = bench_pair(optim_steps, lamb, optim_steps, a);
+    bench_emit_ratio("optim", "lamb_adam", r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
     free(block);
+    kn_optim_destroy(lamb);
+    kn_params_destroy(whole);
     kn_optim_destroy(a);
     kn_optim_destroy(b);
     kn_params_destroy(large);
@@ -183,9 +191,9 @@ static void bench_peak(const char *name, int64_t batch, peer *torch) {
 }
 
 static void bench_peaks(void) {
-    char python[] = "/usr/bin/python3", script[] = PEER_SCRIPT, two[] = "2";
+    char script[] = PEER_SCRIPT, two[] = "2";
     peer torch;
-    peer_start(&torch, (char *[]){python, script, two, NULL}, PEER_BLAS);
+    peer_start(&torch, (char *[]){peer_python(), script, two, NULL}, PEER_BLAS);
     bench_peak("lenet", 128, &torch);
     bench_peak("mlp", 100, &torch);
     peer_stop(&torch);
@@ -268,14 +276,15 @@ static void tuned_rounds(peer *ours, peer *tuned) {
 
 static void bench_tuned(void) {
     char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", cpu[] = "cpu", f32[] = "f32";
-    char env[] = "/usr/bin/env", python[] = "/usr/bin/python3", script[] = PEER_SCRIPT;
+    char env[] = "/usr/bin/env", script[] = PEER_SCRIPT;
     char blas[] = PEER_BLAS, jemalloc[] = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     char keep[] =
         "MALLOC_CONF=oversize_threshold:1,background_thread:true,metadata_thp:auto,"
         "dirty_decay_ms:-1,muzzy_decay_ms:-1";
     peer ours, tuned;
     peer_start(&ours, (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
-    peer_start(&tuned, (char *[]){env, blas, jemalloc, keep, python, script, two, NULL}, NULL);
+    peer_start(&tuned, (char *[]){env, blas, jemalloc, keep, peer_python(), script, two, NULL},
+               NULL);
     tuned_rounds(&ours, &tuned);
     peer_stop(&ours);
     peer_stop(&tuned);

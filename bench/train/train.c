@@ -132,12 +132,12 @@ int main(int argc, char **argv) {
     setenv("OMP_NUM_THREADS", "2", 1);
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2", python[] = "/usr/bin/python3";
+    char self[] = "/proc/self/exe", serve[] = "--serve", two[] = "2";
     char script[] = PEER_SCRIPT, cpu[] = "cpu", f32[] = "f32";
     peer s[3];
     peer_start(&s[0], (char *[]){self, serve, two, cpu, f32, NULL}, NULL);
     peer_start(&s[1], (char *[]){self, serve, two, cpu, f32, NULL}, "KNET_TIMER=1,out=/dev/null");
-    peer_start(&s[2], (char *[]){python, script, two, NULL}, PEER_BLAS);
+    peer_start(&s[2], (char *[]){peer_python(), script, two, NULL}, PEER_BLAS);
     rounds lenet, mlp;
     int n_rounds = bench_quick() ? 5 : 21;
     run(&lenet, s, "lenet", n_rounds, 10);
