@@ -24,12 +24,10 @@ static kn_status check(const char *name, const kn_params *params, double lr, dou
 static kn_status make_hyper(kn_optim *optim, double lr) {
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .dtype = optim->set->dtype,
              .record = KN_OFF);
-    kn_tensor *rate = optim->is_lamb ? kn_full(KN_SCALAR, lr) : KN_NONE;
-    kn_tensor *hyper = kn_tensor_from((const double[HYPERS]){optim->is_lamb ? 1 : lr, 0, 1, 0},
-                                      KN_F64, KN_SHAPE(HYPERS));
-    if (!hyper || !rate) return kn_check();
+    kn_tensor *hyper =
+        kn_tensor_from((const double[HYPERS]){lr, 0, 1, 0}, KN_F64, KN_SHAPE(HYPERS));
+    if (!hyper) return kn_check();
     optim->hyper = kn_tensor_detach_frame(hyper);
-    if (optim->is_lamb) optim->rate = kn_tensor_detach_frame(rate);
     return KN_OK;
 }
 
@@ -38,7 +36,7 @@ static kn_status create_one(kn_optim **out, kn_params *params, double lr, const 
     if (!optim) return KN_FAIL(KN_ERR_OOM, "no host memory for an optimiser");
     *optim = *like;
     optim->set = kn__params_retain(params);
-    optim->m = optim->v = optim->hyper = optim->rate = KN_NONE;
+    optim->m = optim->v = optim->hyper = KN_NONE;
     optim->n_turns = 1;
     kn_status status = make_hyper(optim, lr);
     if (status < 0) {
@@ -135,8 +133,8 @@ kn_status kn_adadelta_create(kn_optim **out, kn_params *params, double lr,
     return adaptive("kn_adadelta_create", KN_OP_adadelta_step, out, params, lr, options);
 }
 
-static kn_status adam_like(const char *name, bool is_lamb, kn_optim **out, kn_params *params,
-                           double lr, const kn_adam_options *options) {
+static kn_status adam_like(const char *name, kn_op op, kn_optim **out, kn_params *params, double lr,
+                           const kn_adam_options *options) {
     kn_adam_options o = options ? *options : (kn_adam_options){0};
     KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
     double beta1 = o.beta1 != 0 ? o.beta1 : 0.9, beta2 = o.beta2 != 0 ? o.beta2 : 0.999;
@@ -147,23 +145,22 @@ static kn_status adam_like(const char *name, bool is_lamb, kn_optim **out, kn_pa
                        beta2, eps);
     }
     kn_optim like = {
-        .op = KN_OP_adam_step,
+        .op = op,
         .attr = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = o.weight_decay},
         .clip_norm = o.clip_norm,
         .clip_each = o.clip_each,
         .has_m = true,
-        .has_v = true,
-        .is_lamb = is_lamb};
+        .has_v = true};
     return create(out, params, lr, &like);
 }
 
 kn_status kn_adam_create(kn_optim **out, kn_params *params, double lr,
                          const kn_adam_options *options) {
-    return adam_like("kn_adam_create", false, out, params, lr, options);
+    return adam_like("kn_adam_create", KN_OP_adam_step, out, params, lr, options);
 }
 kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                          const kn_adam_options *options) {
-    return adam_like("kn_lamb_create", true, out, params, lr, options);
+    return adam_like("kn_lamb_create", KN_OP_lamb_step, out, params, lr, options);
 }
 
 static void rows_state_free(kn_optim *optim) {
@@ -184,7 +181,6 @@ void kn_optim_destroy(kn_optim *optim) {
     kn_tensor_release(optim->m);
     kn_tensor_release(optim->v);
     kn_tensor_release(optim->hyper);
-    kn_tensor_release(optim->rate);
     rows_state_free(optim);
     kn__params_release(optim->set);
     for (int i = 0; i < optim->n_groups; i++) free(optim->groups[i].prefix);
@@ -195,7 +191,7 @@ void kn_optim_destroy(kn_optim *optim) {
 
 /* --- state --- */
 
-static kn_status make_state(kn_tensor **out, const kn_tensor *like) {
+kn_status kn__optim_state_make(kn_tensor **out, const kn_tensor *like) {
     kn_tensor *t = kn_filled_like(like, 0);
     if (!t) return kn_check();
     *out = kn_tensor_detach_frame(t);
@@ -208,7 +204,7 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
     part->rate = part->decay = 1;
     for (int i = 0; i < optim->n_groups; i++) {
         if (!kn__has_prefix(p, optim->groups[i].prefix)) continue;
-        part->rate = optim->is_lamb ? 1 : optim->groups[i].lr_scale;
+        part->rate = optim->groups[i].lr_scale;
         part->decay = optim->groups[i].decay_scale;
     }
 }
@@ -295,14 +291,16 @@ static kn_status make_rows_state(kn_optim *optim) {
     }
     for (int i = 0; i < n; i++) {
         const kn_tensor *w = optim->parts[optim->n_dense + i].w;
-        if (optim->has_m && optim->row_m[i] == KN_NONE) KN_TRY(make_state(&optim->row_m[i], w));
-        if (optim->has_v && optim->row_v[i] == KN_NONE) KN_TRY(make_state(&optim->row_v[i], w));
+        if (optim->has_m && optim->row_m[i] == KN_NONE)
+            KN_TRY(kn__optim_state_make(&optim->row_m[i], w));
+        if (optim->has_v && optim->row_v[i] == KN_NONE)
+            KN_TRY(kn__optim_state_make(&optim->row_v[i], w));
     }
     return KN_OK;
 }
 
 static kn_status check_sparse(const kn_optim *optim) {
-    for (int i = 0; optim->is_lamb && i < optim->set->n; i++) {
+    for (int i = 0; kn__is_lamb(optim) && i < optim->set->n; i++) {
         const kn__param *p = optim->set->param[i];
         if (p->is_sparse)
             return KN_FAIL(KN_ERR_UNSUPPORTED,
@@ -318,8 +316,8 @@ kn_status kn__optim_prepare(kn_optim *optim) {
     kn_params *set = optim->set;
     KN_TRY(check_sparse(optim));
     KN_TRY(kn__params_freeze(set));
-    if (optim->has_m && optim->m == KN_NONE) KN_TRY(make_state(&optim->m, set->flat));
-    if (optim->has_v && optim->v == KN_NONE) KN_TRY(make_state(&optim->v, set->flat));
+    if (optim->has_m && optim->m == KN_NONE) KN_TRY(kn__optim_state_make(&optim->m, set->flat));
+    if (optim->has_v && optim->v == KN_NONE) KN_TRY(kn__optim_state_make(&optim->v, set->flat));
     if (!optim->parts) KN_TRY(make_parts(optim));
     KN_TRY(make_rows_state(optim));
     optim->is_ready = true;
@@ -332,16 +330,11 @@ static kn_tensor *rows_square_sum(kn_tensor *w) {
     return kn_sum_square(kn__rows_once(rows, rows->values), KN_ALL, false);
 }
 
-/* Gradient scale = min(1, clip / |g|), worked out where the gradients are: nothing waits for it. */
-static kn_status clip(kn_optim *optim) {
-    kn_tensor *g = optim->set->flat;
-    kn_tensor *sum = kn_sum(kn_mul(g, g), KN_ALL, false);
-    for (int i = optim->n_dense; sum && !optim->part_grad && i < optim->set->n; i++)
-        sum = kn_add(sum, rows_square_sum(optim->parts[i].w));
+kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit) {
     kn_tensor *norm = kn_sqrt(sum);
     if (!norm) return kn_check();
-    kn_tensor *limit = kn_filled_like(norm, optim->clip_norm), *one = kn_filled_like(norm, 1);
-    kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
+    kn_tensor *most = kn_filled_like(norm, limit), *one = kn_filled_like(norm, 1);
+    kn_tensor *scale = kn_minimum(kn_div(most, kn_affine(norm, 1, 1e-6)), one);
     kn_tensor *place = scale ? kn_tensor_view(optim->hyper, KN_SCALAR, SCALE) : NULL;
     if (!place) return kn_check();
     kn_attr_cast attr = {KN_F64};
@@ -350,6 +343,14 @@ static kn_status clip(kn_optim *optim) {
     cast.out[0] = place;
     cast.given = 1;
     return kn_op_run(&cast) ? KN_OK : kn_check();
+}
+
+static kn_status clip(kn_optim *optim) {
+    kn_tensor *g = optim->set->flat;
+    kn_tensor *sum = kn_sum(kn_mul(g, g), KN_ALL, false);
+    for (int i = optim->n_dense; sum && !optim->part_grad && i < optim->set->n; i++)
+        sum = kn_add(sum, rows_square_sum(optim->parts[i].w));
+    return kn__clip_to(optim, sum, optim->clip_norm);
 }
 
 /* Each slice by itself: g += g·(scale - 1), which leaves gradients that are small enough as they
@@ -369,46 +370,6 @@ static kn_status clip_each(kn_optim *optim) {
         KN_TRY(kn_add_into(g, kn_mul(g, kn_affine(scale, 1, -1))));
     }
     return KN_OK;
-}
-
-/* --- LAMB: Adam's step at rate 1 gives r; then each parameter moves along it --- */
-
-static double lr_scale_of(const kn_optim *optim, const kn__param *p) {
-    double scale = 1;
-    for (int i = 0; i < optim->n_groups; i++)
-        if (kn__has_prefix(p, optim->groups[i].prefix)) scale = optim->groups[i].lr_scale;
-    return scale;
-}
-
-/* w has moved by -r from `old`: goes back, and from there by -lr·|old|/|r|·r. */
-static kn_status lamb_move(kn_optim *optim, const kn__param *p, kn_tensor *old) {
-    KN_FRAME();
-    kn_tensor *r = kn_sub(old, p->w), *zero = kn_filled_like(optim->rate, 0);
-    kn_tensor *from = kn_sqrt(kn_sum_square(old, KN_ALL, false));
-    kn_tensor *length = kn_sqrt(kn_sum_square(r, KN_ALL, false));
-    if (!zero || !from || !length) return kn_check();
-    kn_tensor *usable = kn_gt(kn_mul(from, length), zero);
-    kn_tensor *trust = kn_where(usable, kn_div(from, length), kn_filled_like(length, 1));
-    kn_tensor *rate = kn_affine(kn_mul(trust, optim->rate), lr_scale_of(optim, p), 0);
-    /* w = old - r here: the rest of the way is r·(1 - rate) */
-    return kn_add_into(p->w, kn_mul(r, kn_affine(rate, -1, 1)));
-}
-
-static kn_status lamb(kn_optim *optim) {
-    kn_params *set = optim->set;
-    kn_tensor **old = calloc((size_t)set->n + 1, sizeof(kn_tensor *));
-    if (!old) return KN_FAIL(KN_ERR_OOM, "no host memory for a step of LAMB");
-    kn_status status = KN_OK;
-    for (int i = 0; status == KN_OK && i < set->n; i++) {
-        old[i] = kn_affine(set->param[i]->w, 1, 0); /* a copy */
-        if (!old[i]) status = kn_check();
-    }
-    if (status == KN_OK)
-        status = kn_optim_run(optim->op, &optim->attr, set->flat, optim->m, optim->v, optim->hyper);
-    for (int i = 0; status == KN_OK && i < set->n; i++)
-        if (set->param[i]->w->n) status = lamb_move(optim, set->param[i], old[i]);
-    free(old);
-    return status;
 }
 
 static kn_status run_dense(kn_optim *optim) {
@@ -439,7 +400,7 @@ static kn_status step(kn_optim *optim) {
     KN_TRY(kn__params_settle(optim->set));
     if (optim->clip_each > 0) KN_TRY(clip_each(optim));
     if (optim->clip_norm > 0) KN_TRY(clip(optim));
-    return optim->is_lamb ? lamb(optim) : run(optim);
+    return run(optim);
 }
 
 static kn_status prepare(kn_optim *optim) {
@@ -487,8 +448,10 @@ const char *kn_optim_name(const kn_optim *optim) {
             return "rmsprop";
         case KN_OP_adadelta_step:
             return "adadelta";
+        case KN_OP_lamb_step:
+            return "lamb";
         default:
-            return optim->is_lamb ? "lamb" : "adam";
+            return "adam";
     }
 }
 
@@ -512,7 +475,7 @@ static kn_optim *stepping(kn_optim *optim) {
 }
 
 /* Rate and steps are the same on every device. */
-static int n_common(const kn_optim *optim) { return 1 + optim->is_lamb; }
+enum { COMMON = 1 };
 
 static int n_arrays(const kn_optim *optim) {
     return optim->is_ready ? (optim->has_m + optim->has_v) * optim->set->n : 0;
@@ -520,7 +483,7 @@ static int n_arrays(const kn_optim *optim) {
 
 kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes) {
     optim = stepping(optim);
-    while (optim->next && i >= n_common(optim) + n_arrays(optim)) {
+    while (optim->next && i >= COMMON + n_arrays(optim)) {
         i -= n_arrays(optim);
         optim = optim->next;
     }
@@ -530,12 +493,8 @@ kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_byt
         snprintf(name, name_bytes, "hyper");
         return kn_tensor_view(optim->hyper, KN_SHAPE(HYPERS * (int64_t)optim->n_turns), 0);
     }
-    if (optim->is_lamb && i == 1) {
-        snprintf(name, name_bytes, "rate");
-        return kn_tensor_view(optim->rate, KN_SCALAR, 0);
-    }
-    i -= optim->is_lamb;
-    int which = (i - 1) / (set->n + !set->n), k = set->n ? (i - 1) % set->n : 0;
+    if (!set->n) return kn__update_state_at(optim, i, name, name_bytes);
+    int which = (i - 1) / set->n, k = (i - 1) % set->n;
     if (!optim->is_ready || which >= optim->has_m + optim->has_v) return NULL;
     bool is_m = optim->has_m && which == 0;
     if (optim->part_grad && !optim->whole[which])
@@ -554,9 +513,6 @@ static void common_copy(const kn_optim *from, kn_optim *to) {
     double hyper[HYPERS];
     kn_status status = kn_copy_out(hyper, sizeof hyper, from->hyper);
     if (status == KN_OK) status = kn_copy_into(to->hyper, hyper, sizeof hyper);
-    size_t bytes = from->is_lamb ? kn_dtype_bytes(from->set->dtype) : 0;
-    if (status == KN_OK && bytes) status = kn_copy_out(hyper, bytes, from->rate);
-    if (status == KN_OK && bytes) status = kn_copy_into(to->rate, hyper, bytes);
     if (status < 0) kn_error_defer(status);
 }
 
@@ -571,9 +527,7 @@ void kn_optim_state_written(kn_optim *optim) {
 static kn_status lr_set(kn_optim *optim, double lr) {
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     for (int i = 0; i < optim->n_turns; i++) {
-        kn_tensor *place = optim->is_lamb
-                               ? optim->rate
-                               : kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + LR);
+        kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + LR);
         KN_TRY(place ? kn_fill_into(place, lr) : kn_check());
     }
     return KN_OK;

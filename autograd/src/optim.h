@@ -25,9 +25,8 @@ struct kn_optim {
     kn_tensor *m, *v;           /* like the gradient arena; KN_NONE where the method has none */
     kn_tensor **row_m, **row_v; /* of each sparse parameter, like it; NULL before the first step */
     kn_tensor *hyper;           /* F64[4·turns] on the device: rate, steps, gradient scale, 0 */
-    kn_tensor *rate;            /* LAMB: F32 or F64 scalar; the rate in hyper is 1 then */
     double clip_norm, clip_each;
-    bool has_m, has_v, is_lamb, is_ready;
+    bool has_m, has_v, is_ready;
     char **turn;   /* prefixes; NULL: all parameters take each step */
     int *turn_end; /* parts of a turn end there; those of the next one begin */
     int n_turns;   /* 1 or more */
@@ -40,12 +39,18 @@ struct kn_optim {
     kn_optim *next; /* of the parameters on the next device; owned */
 };
 
+/* LAMB looks at whole parameters. */
+static inline bool kn__is_lamb(const kn_optim *optim) { return optim->op == KN_OP_lamb_step; }
 static inline bool kn__has_prefix(const kn__param *p, const char *prefix) {
     return strncmp(p->name, prefix, strlen(prefix)) == 0;
 }
 
 /* Makes state and parts, which go by the arena's offsets: these are final from here on. */
 kn_status kn__optim_prepare(kn_optim *optim);
+/* An array of zeros for the state. */
+kn_status kn__optim_state_make(kn_tensor **out, const kn_tensor *like);
+/* Makes the step's gradient scale min(1, limit/√sum), where the gradients are: nothing waits. */
+kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit);
 /* The turn in which a parameter moves. */
 int kn__turn_of(const kn_optim *optim, const kn__param *p);
 void kn__turns_free(char **turn, int n);
@@ -53,6 +58,8 @@ void kn__turns_free(char **turn, int n);
 void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p);
 /* The parameter of parts[i], where that is a view. */
 const kn__param *kn__part_param(const kn_optim *optim, int i);
+/* State i, 1 or 2, of kn_optim_update. */
+kn_tensor *kn__update_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
 void kn__shard_whole_release(kn_optim *optim);
 void kn__shard_release(kn_optim *optim);
 

@@ -94,9 +94,9 @@ static kn_status shard_check(const kn_optim *optim, int64_t begin, int64_t end) 
     KN_TRY(kn__params_together("kn_optim_shard", optim->set->head));
     if (optim->part_grad)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: the optimiser has a part already");
-    if (optim->is_lamb || optim->turn)
+    if (kn__is_lamb(optim) || optim->turn)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_optim_shard: %s moves whole parameters",
-                       optim->is_lamb ? "LAMB" : "an optimiser with turns");
+                       kn__is_lamb(optim) ? "LAMB" : "an optimiser with turns");
     for (int i = 0; i < optim->set->n; i++)
         if (optim->set->param[i]->is_sparse)
             return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_optim_shard: the gradient of %s is row-sparse",

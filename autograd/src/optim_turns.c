@@ -22,9 +22,9 @@ static kn_status turns_check(const kn_optim *optim, const char *const prefix[], 
     if (optim->turn || optim->is_ready)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_turns: the optimiser has %s already",
                        optim->turn ? "turns" : "made a step");
-    if (optim->is_lamb || optim->clip_norm > 0 || optim->clip_each > 0)
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_optim_turns: %s has no turns",
-                       optim->is_lamb ? "LAMB" : "an optimiser that clips gradients");
+    if (optim->clip_norm > 0 || optim->clip_each > 0)
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_optim_turns: an optimiser that clips gradients has no turns");
     for (int i = 0; i < optim->set->n; i++) {
         const kn__param *p = optim->set->param[i];
         if (p->is_sparse)

@@ -30,13 +30,14 @@ static void optim_of(const optim_state *s, int n_weights, int64_t size, double d
 }
 
 void parity_optim_cases(void) {
-    static const optim_state ops[] = {{KN_OP_sgd_step, 0, 0},      {KN_OP_momentum_step, 1, 0},
-                                      {KN_OP_nesterov_step, 1, 0}, {KN_OP_adagrad_step, 0, 1},
-                                      {KN_OP_rmsprop_step, 0, 1},  {KN_OP_adam_step, 1, 1},
-                                      {KN_OP_adadelta_step, 1, 1}, {KN_OP_ema_step, 1, 0}};
+    static const optim_state ops[] = {
+        {KN_OP_sgd_step, 0, 0},      {KN_OP_momentum_step, 1, 0}, {KN_OP_nesterov_step, 1, 0},
+        {KN_OP_adagrad_step, 0, 1},  {KN_OP_rmsprop_step, 0, 1},  {KN_OP_adam_step, 1, 1},
+        {KN_OP_adadelta_step, 1, 1}, {KN_OP_lamb_step, 1, 1},     {KN_OP_ema_step, 1, 0}};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         optim_of(&ops[i], 1, 7, 0);
         optim_of(&ops[i], 4, 7, 0.1);
-        optim_of(&ops[i], 3, 4096, 0.1); /* offsets that keep the second one aligned */
+        optim_of(&ops[i], 1, 40000, 0.1); /* several chunks */
+        optim_of(&ops[i], 3, 4096, 0.1);  /* offsets that keep the second one aligned */
     }
 }

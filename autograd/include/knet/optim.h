@@ -67,12 +67,24 @@ KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params,
                                               const kn_adam_options *options);
 
 /* LAMB: You et al. 2020. With Adam's r = m̂/(√v̂ + eps) + weight_decay·w of each parameter:
- * w -= lr·|w|/|r|·r, and w -= lr·r where one of the norms is zero. Several launches a parameter. */
+ * w -= lr·|w|/|r|·r, and w -= lr·r where one of the norms is zero. Two launches for all
+ * parameters. */
 KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 
 /* Updates all parameters by their gradients. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
+/* Moves the tensor w by its gradient g, of the same shape, as Knet's update!(w, g, optim): an
+ * optimiser of a set without parameters belongs to the first tensor it moves, and keeps its state.
+ *
+ *     kn_params *none = NULL;
+ *     KN_TRY(kn_params_create(&none, NULL));
+ *     KN_TRY(kn_adam_create(&adam, none, 1e-3, NULL));
+ *     KN_TRY(kn_optim_update(adam, w, g));
+ *
+ * Both norms of the options clip g, which stays as it is. Errors: INVALID for an optimiser of
+ * parameters; SHAPE where w and g differ, or w has another number of elements than the first. */
+KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g);
 /* Sets the learning rate. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
@@ -86,7 +98,7 @@ KN_API void kn_optim_destroy(kn_optim *optim);
 /* --- parameters that move in turns, as of adversarial networks --- */
 /* Splits the parameters: those of turn i have names that begin with prefix[i], the first that fits,
  * and steps of their own, with an own step count, as if each turn had an optimiser of this kind.
- * Before the first step. Errors: INVALID for a parameter that is in no turn; UNSUPPORTED for LAMB,
+ * Before the first step. Errors: INVALID for a parameter that is in no turn; UNSUPPORTED for
  * clipped and row-sparse gradients. */
 KN_API KN_MUST_CHECK kn_status kn_optim_turns(kn_optim *optim, const char *const prefix[], int n);
 /* How many there are; 0: no turns, kn_optim_step updates all. */
@@ -115,8 +127,9 @@ KN_API const char *kn_optim_name(const kn_optim *optim);
 /* Makes the state, as the first step would; no-op after it. */
 KN_API KN_MUST_CHECK kn_status kn_optim_prepare(kn_optim *optim);
 /* The i-th part of the state, a view of it in the frame, and its name in `name`: "hyper", f64 [4]
- * with learning rate and step count (of each turn), of LAMB "rate", then, once there was a step,
- * such as "m/conv1.weight" of a parameter's shape. NULL without an error beyond the last. */
+ * with learning rate and step count (of each turn), then, once there was a step, such as
+ * "m/conv1.weight" of a parameter's shape; of kn_optim_update "m" and "v". NULL without an error
+ * beyond the last. */
 KN_API kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
 /* To call after values were written into all parts: the next backward begins from zero gradients,
  * as after a step. */

@@ -402,8 +402,10 @@ typedef enum kn__optim_kind {
     KN__OPTIM_RMSPROP,
     KN__OPTIM_ADADELTA,
     KN__OPTIM_ADAM,
-    KN__OPTIM_EMA
+    KN__OPTIM_EMA,
+    KN__OPTIM_LAMB
 } kn__optim_kind;
+enum { KN__LAMB_CHUNK = 16384 }; /* elements of a part that a block of LAMB takes at a time */
 typedef struct kn__optim {
     kn__optim_kind kind;
     kn_dtype dtype;
@@ -418,8 +420,11 @@ typedef struct kn__optim {
     int64_t offset[KN__PARTS_MAX];
     int64_t n[KN__PARTS_MAX];
     double rate[KN__PARTS_MAX], decay[KN__PARTS_MAX]; /* times the step's */
+    double *sums; /* LAMB: space for 2 of each chunk of KN__LAMB_CHUNK elements */
 } kn__optim;
 cudaError_t kn__launch_optim(const kn__optim *p, cudaStream_t stream);
+/* LAMB: moves m and v, and sums up; kn__launch_optim follows. */
+cudaError_t kn__launch_lamb_state(const kn__optim *p, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -30,11 +30,12 @@ struct state {
     double *hyper;
     double momentum, beta1, beta2, eps, weight_decay;
     bool last;
+    double *sums;  // LAMB: [chunks][2], of squares of weights and of steps
 };
 
 template <class T>
 struct rates {  // what all elements of a step share
-    T scale, lr, decay, keep, a, b, one_a, one_b, eps, root_scale;
+    T scale, lr, decay, keep, a, b, one_a, one_b, eps, root_scale, m_scale;
     double bias;
 };
 
@@ -42,7 +43,13 @@ template <int KIND>
 constexpr bool HAS_M =
     KIND != KN__OPTIM_SGD &&KIND != KN__OPTIM_ADAGRAD &&KIND != KN__OPTIM_RMSPROP;
 template <int KIND>
-constexpr bool HAS_V = KIND >= KN__OPTIM_ADAGRAD &&KIND <= KN__OPTIM_ADAM;
+constexpr bool HAS_V =
+    (KIND >= KN__OPTIM_ADAGRAD && KIND <= KN__OPTIM_ADAM) || KIND == KN__OPTIM_LAMB;
+// Both use Adam's averages.
+template <int KIND>
+constexpr bool HAS_BIAS = KIND == KN__OPTIM_ADAM || KIND == KN__OPTIM_LAMB;
+template <int KIND>
+constexpr int CHUNK_OF = KIND == KN__OPTIM_LAMB ? (int)KN__LAMB_CHUNK : (int)CHUNK;
 
 // By squaring: a step count takes a few products, pow() some hundred instructions and a stack.
 __device__ double power(double base, uint32_t n) {
@@ -56,14 +63,15 @@ __device__ double power(double base, uint32_t n) {
 template <int KIND, class T>
 __device__ rates<T> make_rates(const state<T> &s) {
     rates<T> r;
-    double lr = s.hyper[0], a = KIND == KN__OPTIM_ADAM ? s.beta1 : s.momentum;
+    double a = HAS_BIAS<KIND> ? s.beta1 : s.momentum;
     r.scale = (T)s.hyper[2];
     r.a = (T)a, r.one_a = (T)(1 - a);
     r.b = (T)s.beta2, r.one_b = (T)(1 - s.beta2);
     r.eps = (T)s.eps;
-    if (KIND == KN__OPTIM_ADAM) {
+    if (HAS_BIAS<KIND>) {
         uint32_t step = (uint32_t)s.hyper[1] + 1;
         r.bias = 1 / (1 - power(s.beta1, step));
+        r.m_scale = (T)r.bias;
         r.root_scale = (T)(1 / sqrt(1 - power(s.beta2, step)));
     }
     return r;
@@ -81,10 +89,20 @@ __device__ void set_part(rates<T> &r, const state<T> &s, double rate, double dec
     }
 }
 
+// You et al. 2020, r of algorithm 2.
+template <class T>
+__device__ T lamb_step(T w, T m, T v, const rates<T> &r) {
+    return m * r.m_scale / (sqrt_(v) * r.root_scale + r.eps) + r.decay * w;
+}
+
 template <int KIND, class T>
 __device__ void update(T &w, T g, T &m, T &v, const rates<T> &r) {
     if (KIND == KN__OPTIM_EMA) {
         m = r.a * m + r.one_a * w;
+        return;
+    }
+    if (KIND == KN__OPTIM_LAMB) {  // m and v moved already
+        w -= r.lr * lamb_step(w, m, v, r);
         return;
     }
     g *= r.scale;
@@ -127,14 +145,15 @@ template <int KIND, int V, class T>
 __device__ void update_at(int64_t i, T *__restrict__ w, const T *__restrict__ grad,
                           T *__restrict__ m, T *__restrict__ v, const rates<T> &r) {
     using P = pack<T, V>;
-    P wp = *reinterpret_cast<P *>(w + i), gp = *reinterpret_cast<const P *>(grad + i), mp, vp;
+    P wp = *reinterpret_cast<P *>(w + i), gp, mp, vp;
+    if (KIND != KN__OPTIM_LAMB) gp = *reinterpret_cast<const P *>(grad + i);
     if (HAS_M<KIND>) mp = *reinterpret_cast<P *>(m + i);
     if (HAS_V<KIND>) vp = *reinterpret_cast<P *>(v + i);
 #pragma unroll
     for (int k = 0; k < V; k++) update<KIND>(wp.v[k], gp.v[k], mp.v[k], vp.v[k], r);
     if (KIND != KN__OPTIM_EMA) *reinterpret_cast<P *>(w + i) = wp;
-    if (HAS_M<KIND>) *reinterpret_cast<P *>(m + i) = mp;
-    if (HAS_V<KIND>) *reinterpret_cast<P *>(v + i) = vp;
+    if (HAS_M<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(m + i) = mp;
+    if (HAS_V<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(v + i) = vp;
 }
 
 template <int KIND, class T>
@@ -171,6 +190,74 @@ __device__ void advance_step(double *hyper) {
     *ticket = 0;
 }
 
+struct lamb_sums {
+    double weights, steps;  // of squares
+};
+
+// V elements from i on.
+template <int V, class T>
+__device__ void lamb_state_at(lamb_sums &sums, int64_t i, const T *__restrict__ w,
+                              const T *__restrict__ grad, T *__restrict__ m, T *__restrict__ v,
+                              const rates<T> &r) {
+    using P = pack<T, V>;
+    P wp = *reinterpret_cast<const P *>(w + i), gp = *reinterpret_cast<const P *>(grad + i),
+      mp = *reinterpret_cast<P *>(m + i), vp = *reinterpret_cast<P *>(v + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        T x = gp.v[k] * r.scale;
+        mp.v[k] = r.a * mp.v[k] + r.one_a * x;
+        vp.v[k] = r.b * vp.v[k] + r.one_b * (x * x);
+        double old = (double)wp.v[k], step = (double)lamb_step(wp.v[k], mp.v[k], vp.v[k], r);
+        sums.weights += old * old;
+        sums.steps += step * step;
+    }
+    *reinterpret_cast<P *>(m + i) = mp;
+    *reinterpret_cast<P *>(v + i) = vp;
+}
+
+template <class T>
+__device__ void lamb_state_chunk(double *out, int64_t n, const T *__restrict__ w,
+                                 const T *__restrict__ grad, T *__restrict__ m, T *__restrict__ v,
+                                 const rates<T> &r) {
+    constexpr int V = 16 / sizeof(T);
+    lamb_sums sums = {0, 0};
+    bool wide = ((uintptr_t)w | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0;
+    int64_t n_wide = wide ? n / V * V : 0;
+    for (int64_t i = threadIdx.x * V; i < n_wide; i += BLOCK * V)
+        lamb_state_at<V>(sums, i, w, grad, m, v, r);
+    for (int64_t i = n_wide + threadIdx.x; i < n; i += BLOCK)
+        lamb_state_at<1>(sums, i, w, grad, m, v, r);
+    double weights = team_join<op_sum, BLOCK>(sums.weights);
+    double steps = team_join<op_sum, BLOCK>(sums.steps);
+    if (threadIdx.x == 0) out[0] = weights, out[1] = steps;
+}
+
+// The length of a part's weights over that of its step; 1 where one of them is zero.
+__device__ double trust_of(const double *sums, uint32_t n_chunks) {
+    double weights = 0, steps = 0;
+    for (uint32_t i = threadIdx.x; i < n_chunks; i += BLOCK)
+        weights += sums[2 * i], steps += sums[2 * i + 1];
+    weights = team_join<op_sum, BLOCK>(weights);
+    steps = team_join<op_sum, BLOCK>(steps);
+    return weights > 0 && steps > 0 ? sqrt(weights / steps) : 1;
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(BLOCK, 1)
+    lamb_state_kernel(const __grid_constant__ table<N> t, const __grid_constant__ state<T> s) {
+    KN_SHARED(made, rates<T>);
+    if (threadIdx.x == 0) made = make_rates<KN__OPTIM_LAMB>(s);
+    __syncthreads();
+    rates<T> r = made;
+    for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
+        int k = part_of(t, c);
+        set_part<KN__OPTIM_LAMB>(r, s, t.rate[k], t.decay[k]);
+        int64_t begin = (int64_t)(c - t.first_chunk[k]) * KN__LAMB_CHUNK, at = t.offset[k] + begin;
+        lamb_state_chunk(s.sums + 2 * c, min((int64_t)KN__LAMB_CHUNK, t.n[k] - begin),
+                         (const T *)t.w[k] + begin, s.grad + at, s.m + at, s.v + at, r);
+    }
+}
+
 template <int KIND, int N, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     step_kernel(const __grid_constant__ table<N> t, const __grid_constant__ state<T> s) {
@@ -181,30 +268,37 @@ __global__ void __launch_bounds__(BLOCK, 1)
     for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
         int k = part_of(t, c);
         set_part<KIND>(r, s, t.rate[k], t.decay[k]);
-        int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK, at = t.offset[k] + begin;
-        update_chunk<KIND>(min((int64_t)CHUNK, t.n[k] - begin), (T *)t.w[k] + begin, s.grad + at,
-                           s.m ? s.m + at : nullptr, s.v ? s.v + at : nullptr, r);
+        int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK_OF<KIND>, at = t.offset[k] + begin;
+        if (KIND == KN__OPTIM_LAMB && t.n[k] > 0)
+            r.lr *=
+                (T)trust_of(s.sums + 2 * t.first_chunk[k], t.first_chunk[k + 1] - t.first_chunk[k]);
+        update_chunk<KIND>(min((int64_t)CHUNK_OF<KIND>, t.n[k] - begin), (T *)t.w[k] + begin,
+                           s.grad + at, s.m ? s.m + at : nullptr, s.v ? s.v + at : nullptr, r);
     }
     if (s.last && threadIdx.x == 0) advance_step(s.hyper);
 }
 
 template <int N, class T>
-cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
+cudaError_t launch_sized(const kn__optim *p, bool is_lamb_state, cudaStream_t stream) {
     table<N> t = {};
     t.n_parts = p->n_parts;
-    int64_t chunks = 0;
+    int64_t chunks = 0, chunk = p->kind == KN__OPTIM_LAMB ? (int)KN__LAMB_CHUNK : (int)CHUNK;
     for (int k = 0; k < p->n_parts; k++) {
         t.first_chunk[k] = (uint32_t)chunks;
         t.offset[k] = p->offset[k], t.n[k] = p->n[k], t.w[k] = p->w[k];
         t.rate[k] = p->rate[k], t.decay[k] = p->decay[k];
-        chunks += (p->n[k] + CHUNK - 1) / CHUNK;
+        chunks += (p->n[k] + chunk - 1) / chunk;
     }
     if (chunks == 0) t.n_parts = 1, chunks = 1;  // nothing to update but the step count
     if (chunks > INT32_MAX) return cudaErrorInvalidValue;
     t.first_chunk[t.n_parts] = (uint32_t)chunks;
-    state<T> s = {(const T *)p->grad, (T *)p->m, (T *)p->v, p->hyper,        p->momentum,
-                  p->beta1,           p->beta2,  p->eps,    p->weight_decay, p->last};
+    state<T> s = {(const T *)p->grad, (T *)p->m, (T *)p->v,       p->hyper, p->momentum, p->beta1,
+                  p->beta2,           p->eps,    p->weight_decay, p->last,  p->sums};
     unsigned blocks = blocks_for(min(chunks, (int64_t)BLOCKS_ENOUGH), 1);
+    if (is_lamb_state) {
+        if (p->n_parts > 0) KN_LAUNCH(lamb_state_kernel, blocks, BLOCK, stream, t, s);
+        return cudaGetLastError();
+    }
 #define KIND_CASE(kind)                                                                            \
     case kind:                                                                                     \
         KN_LAUNCH(step_kernel<kind>, blocks, BLOCK, stream, t, s);                                 \
@@ -218,8 +312,18 @@ cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
         KIND_CASE(KN__OPTIM_ADADELTA)
         KIND_CASE(KN__OPTIM_ADAM)
         KIND_CASE(KN__OPTIM_EMA)
+        KIND_CASE(KN__OPTIM_LAMB)
     }
     return cudaGetLastError();
+}
+
+cudaError_t launch(const kn__optim *p, bool is_lamb_state, cudaStream_t stream) {
+    return with_float(p->dtype, [&](auto t) {
+        using T = decltype(t);
+        // Few parameters, a small table: arguments are copied at each launch.
+        return p->n_parts <= 32 ? launch_sized<32, T>(p, is_lamb_state, stream)
+                                : launch_sized<KN__PARTS_MAX, T>(p, is_lamb_state, stream);
+    });
 }
 
 }  // namespace
@@ -227,12 +331,11 @@ cudaError_t launch_sized(const kn__optim *p, cudaStream_t stream) {
 extern "C" {
 
 cudaError_t kn__launch_optim(const kn__optim *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
-        using T = decltype(t);
-        // Few parameters, a small table: arguments are copied at each launch.
-        return p->n_parts <= 32 ? launch_sized<32, T>(p, stream)
-                                : launch_sized<KN__PARTS_MAX, T>(p, stream);
-    });
+    return launch(p, false, stream);
+}
+
+cudaError_t kn__launch_lamb_state(const kn__optim *p, cudaStream_t stream) {
+    return launch(p, true, stream);
 }
 
 }  // extern "C"

@@ -25,9 +25,10 @@
 #include "integers.h"
 #include "quantile.h"
 
-/* What an optimiser's step multiplies by. Adam: rate and root_scale are corrected for bias. */
+/* What an optimiser's step multiplies by. Adam: rate and root_scale are corrected for bias; LAMB:
+ * m_scale and root_scale are. */
 typedef struct kn_optim_terms {
-    double rate, momentum, beta1, beta2, eps, root_scale, decay, grad_scale;
+    double rate, momentum, beta1, beta2, eps, m_scale, root_scale, decay, grad_scale;
 } kn_optim_terms;
 
 enum { KN_COLUMNS = 512 };    /* most that a column loop takes at once */

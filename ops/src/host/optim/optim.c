@@ -14,12 +14,14 @@ typedef void (*optim_loop)(void *w, void *m, void *v, const void *g, int64_t n,
 
 typedef struct optim_work {
     optim_loop loop;
+    const kn_loops *loops;
     const kn_attr_optim *attr;
     size_t element_bytes;
     const char *grad;
     char *m, *v; /* NULL where unused */
     kn_optim_terms terms;
     bool decay_has_rate; /* terms.decay is times the rate already */
+    double *sums;        /* LAMB: [chunks][2], of squares of weights and of steps */
 } optim_work;
 
 static optim_loop loop_of(kn_op op, const kn_loops *loops) {
@@ -38,6 +40,8 @@ static optim_loop loop_of(kn_op op, const kn_loops *loops) {
             return loops->adadelta;
         case KN_OP_adam_step:
             return loops->adam;
+        case KN_OP_lamb_step:
+            return loops->lamb;
         default:
             return loops->ema;
     }
@@ -47,23 +51,76 @@ static void *at(char *arena, const optim_work *work, int64_t i) {
     return arena ? arena + (size_t)i * work->element_bytes : NULL;
 }
 
-static void update(const optim_work *work, const kn_optim_part *part, int64_t first, int64_t n) {
-    char *w = (char *)part->w->data + (size_t)first * work->element_bytes;
-    int64_t i = part->offset + first;
-    const char *g = work->grad + (size_t)i * work->element_bytes;
+/* A chunk of a part. */
+typedef struct piece {
+    const kn_optim_part *part;
+    int64_t first, n; /* elements of the part */
+    int64_t chunk;    /* the part's first one, of all */
+} piece;
+
+static piece piece_of(const optim_work *work, int64_t i) {
+    piece p = {.part = work->attr->part};
+    for (int64_t n; i >= (n = kn__chunks(p.part->n, CHUNK)); p.part++) i -= n, p.chunk += n;
+    p.first = i * CHUNK;
+    int64_t left = p.part->n - p.first;
+    p.n = left < CHUNK ? left : CHUNK;
+    return p;
+}
+
+static kn_optim_terms terms_at(const optim_work *work, const kn_optim_part *part) {
     kn_optim_terms terms = work->terms;
     terms.rate *= part->rate;
     terms.decay *= part->decay * (work->decay_has_rate ? part->rate : 1);
-    work->loop(w, at(work->m, work, i), at(work->v, work, i), g, n, &terms);
+    return terms;
+}
+
+static void *weight_at(const optim_work *work, const piece *p) {
+    return (char *)p->part->w->data + (size_t)p->first * work->element_bytes;
 }
 
 /* Chunk i of all chunks of all parts. */
 static void optim_chunk(void *ctx, int64_t i) {
     const optim_work *work = ctx;
-    const kn_optim_part *part = work->attr->part;
-    for (; i >= kn__chunks(part->n, CHUNK); part++) i -= kn__chunks(part->n, CHUNK);
-    int64_t first = i * CHUNK, left = part->n - first;
-    update(work, part, first, left < CHUNK ? left : CHUNK);
+    piece p = piece_of(work, i);
+    int64_t at_arena = p.part->offset + p.first;
+    kn_optim_terms terms = terms_at(work, p.part);
+    work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena),
+               work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
+}
+
+/* --- LAMB: a pass for the state and the lengths of weights and steps, then the step --- */
+
+static void lamb_state_chunk(void *ctx, int64_t i) {
+    const optim_work *work = ctx;
+    piece p = piece_of(work, i);
+    int64_t at_arena = p.part->offset + p.first;
+    kn_optim_terms terms = terms_at(work, p.part);
+    work->loops->lamb_state(work->sums + 2 * i, weight_at(work, &p), at(work->m, work, at_arena),
+                            at(work->v, work, at_arena),
+                            work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
+}
+
+/* Makes the sums of each part's first chunk the length of its weights over that of its step; 1
+ * where one of them is zero. */
+static void trusts_make(const optim_work *work) {
+    double *sums = work->sums;
+    for (int64_t k = 0; k < work->attr->n_parts; k++) {
+        int64_t n = kn__chunks(work->attr->part[k].n, CHUNK);
+        double weights = 0, steps = 0;
+        for (int64_t i = 0; i < n; i++) weights += sums[2 * i], steps += sums[2 * i + 1];
+        if (n) sums[0] = weights > 0 && steps > 0 ? sqrt(weights / steps) : 1;
+        sums += 2 * n;
+    }
+}
+
+static void lamb_chunk(void *ctx, int64_t i) {
+    const optim_work *work = ctx;
+    piece p = piece_of(work, i);
+    int64_t at_arena = p.part->offset + p.first;
+    kn_optim_terms terms = terms_at(work, p.part);
+    terms.rate *= work->sums[2 * p.chunk];
+    work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena), NULL,
+               p.n, &terms);
 }
 
 /* Adam: Kingma and Ba 2015, algorithm 1, in the form of the end of its section 2; decay as in
@@ -76,9 +133,11 @@ static kn_optim_terms terms_of(kn_op op, const kn_attr_optim *attr, const double
                             .eps = attr->eps,
                             .decay = attr->weight_decay,
                             .grad_scale = hyper[2]};
-    if (op != KN_OP_adam_step) return terms;
-    terms.rate = hyper[0] / (1 - pow(attr->beta1, hyper[1]));
+    if (op != KN_OP_adam_step && op != KN_OP_lamb_step) return terms;
+    terms.m_scale = 1 / (1 - pow(attr->beta1, hyper[1]));
     terms.root_scale = 1 / sqrt(1 - pow(attr->beta2, hyper[1]));
+    if (op == KN_OP_lamb_step) return terms;
+    terms.rate = hyper[0] / (1 - pow(attr->beta1, hyper[1]));
     terms.decay = hyper[0] * attr->weight_decay;
     return terms;
 }
@@ -86,18 +145,28 @@ static kn_optim_terms terms_of(kn_op op, const kn_attr_optim *attr, const double
 kn_status kn__host_optim(kn_op_call *call) {
     const kn_attr_optim *attr = call->attr;
     kn_tensor *grad = call->in[0], *m = call->in[1], *v = call->in[2];
+    const kn_loops *loops = kn__loops(grad->dtype);
+    bool is_lamb = call->op == KN_OP_lamb_step;
     double *hyper = call->in[3]->data;
+    int64_t n_chunks = 0;
+    void *sums = NULL;
+    for (int64_t i = 0; i < attr->n_parts; i++) n_chunks += kn__chunks(attr->part[i].n, CHUNK);
+    if (is_lamb) KN_TRY(kn__work(&sums, call, (size_t)n_chunks * 2 * sizeof(double)));
     hyper[1] += 1;
-    optim_work work = {.loop = loop_of((kn_op)call->op, kn__loops(grad->dtype)),
+    optim_work work = {.loop = loop_of((kn_op)call->op, loops),
+                       .loops = loops,
                        .attr = attr,
                        .element_bytes = kn_dtype_bytes(grad->dtype),
                        .grad = grad->data,
                        .m = m == KN_NONE ? NULL : m->data,
                        .v = v == KN_NONE ? NULL : v->data,
                        .decay_has_rate = call->op == KN_OP_adam_step,
+                       .sums = sums,
                        .terms = terms_of((kn_op)call->op, attr, hyper)};
-    int64_t n_chunks = 0;
-    for (int64_t i = 0; i < attr->n_parts; i++) n_chunks += kn__chunks(attr->part[i].n, CHUNK);
-    kn__parallel_for(call->threads, n_chunks, optim_chunk, &work);
+    if (is_lamb) {
+        kn__parallel_for(call->threads, n_chunks, lamb_state_chunk, &work);
+        trusts_make(&work);
+    }
+    kn__parallel_for(call->threads, n_chunks, is_lamb ? lamb_chunk : optim_chunk, &work);
     return KN_OK;
 }

@@ -52,6 +52,47 @@ STEP(adam, 0,
      ws[i] = keep * ws[i] - rate * ms[i] / (sqrt(vs[i]) * root + eps);)
 /* clang-format on */
 
+/* LAMB's step of element i: You et al. 2020, r of algorithm 2. */
+#define LAMB_STEP (ms[i] * corrected / (sqrt(vs[i]) * root + eps) + decay * ws[i])
+#define LAMB_TERMS                                                                                 \
+    const real corrected = (real)terms->m_scale, root = (real)terms->root_scale,                   \
+               eps = (real)terms->eps, decay = (real)terms->decay
+
+/* A sum of several at a time, and in double: weights are many, and so are chunks. */
+void KN_LOOP(lamb_state)(double sums[2], const void *w, void *m, void *v, const void *g, int64_t n,
+                         const kn_optim_terms *terms) {
+    enum { WAYS = 16 };
+    const real *restrict ws = w, *restrict gs = g;
+    real *restrict ms = m, *restrict vs = v;
+    const real b1 = (real)terms->beta1, b2 = (real)terms->beta2, s = (real)terms->grad_scale;
+    const real c1 = (real)(1 - terms->beta1), c2 = (real)(1 - terms->beta2);
+    LAMB_TERMS;
+    double weights[WAYS] = {0}, steps[WAYS] = {0};
+    for (int64_t at = 0; at < n; at += WAYS) {
+        int64_t left = n - at < WAYS ? n - at : WAYS;
+        for (int64_t k = 0; k < left; k++) {
+            const int64_t i = at + k;
+            const real x = gs[i] * s;
+            ms[i] = b1 * ms[i] + c1 * x;
+            vs[i] = b2 * vs[i] + c2 * (x * x);
+            const double r = (double)LAMB_STEP, old = (double)ws[i];
+            weights[k] += old * old;
+            steps[k] += r * r;
+        }
+    }
+    sums[0] = sums[1] = 0;
+    for (int k = 0; k < WAYS; k++) sums[0] += weights[k], sums[1] += steps[k];
+}
+
+void KN_LOOP(lamb)(void *w, void *m, void *v, const void *g, int64_t n,
+                   const kn_optim_terms *terms) {
+    const real *restrict ms = m, *restrict vs = v, rate = (real)terms->rate;
+    real *restrict ws = w;
+    LAMB_TERMS;
+    (void)g;
+    for (int64_t i = 0; i < n; i++) ws[i] -= rate * LAMB_STEP;
+}
+
 /* The average of weights, in m. */
 void KN_LOOP(ema)(void *w, void *m, void *v, const void *g, int64_t n,
                   const kn_optim_terms *terms) {
