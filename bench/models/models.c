@@ -8,8 +8,9 @@
  * beside PyTorch's best by hand (images in channels_last, jemalloc); _peak, MiB of a training step;
  * _threads, how many times faster a training step is on two threads than on one. Of ResNet-50 and
  * connect-four also, at larger batches, _frozen: inference by kn_freeze beside PyTorch as written,
- * and _best: the same beside its best by hand (traced, frozen, jemalloc). Without PyTorch there is
- * no baseline. Fast steps take nine turns, slow ones three. --quick: small models alone, in three.
+ * _bf16: the same in bf16, where the processor multiplies it, beside PyTorch as written in f32, and
+ * _best: _frozen beside its best by hand (traced, frozen, jemalloc). Without PyTorch there is no
+ * baseline. Fast steps take nine turns, slow ones three. --quick: small models alone, in three.
  */
 #include <knet/models.h>
 #include <math.h>
@@ -39,12 +40,14 @@ static double once_more(kn__model_steps *s, bool trains) {
  * last. */
 static double answer(kn__model_steps *s, const char *what, int64_t count, bool again) {
     kn__step_times times = {0};
-    bool trains = strcmp(what, "infer") != 0 && strcmp(what, "frozen") != 0;
+    bool low = strcmp(what, "bf16") == 0, frozen = low || strcmp(what, "frozen") == 0;
+    bool trains = !frozen && strcmp(what, "infer") != 0;
     int part = trains ? KN__STEPS_TRAIN : KN__STEPS_INFER;
+    KN_FRAME(.autocast = low ? KN_BF16 : KN_OFF);
     double out = -1;
     if (again && count == 1) return once_more(s, trains);
     kn_layer_thaw(kn_model_net(s->model));
-    if (strcmp(what, "frozen") == 0 && kn_freeze(s->model) < 0) return -1;
+    if (frozen && kn_freeze(s->model) < 0) return -1;
     if (kn__model_steps_time(&times, s, part, count) == KN_OK)
         out = strcmp(what, "peak") ? times.ns[times.n / 2] : (double)times.live_max;
     free(times.ns);
@@ -147,6 +150,7 @@ static void frozen_run(sides *s, const char *model) {
         int64_t batch = wanted[i].batch;
         frozen_emit(s, model, batch, "infer", "infer", &s->torch, "_infer");
         frozen_emit(s, model, batch, "frozen", "infer", &s->torch, "_frozen");
+        frozen_emit(s, model, batch, "bf16", "infer", &s->torch, "_bf16");
         frozen_emit(s, model, batch, "frozen", "frozen", &s->best, "_best");
     }
 }

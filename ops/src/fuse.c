@@ -341,7 +341,8 @@ static kn_status plain_compute(kn__expr *e) {
     void *data = NULL;
     kn_scope scope = kn_scope_begin_static("plain layout");
     kn_status status = kn_alloc(&data, s->pool, s->size_bytes, s->stream);
-    if (status == KN_OK) kn__host.layout_plain(data, e->in[0].storage->data, e->dim, e->threads);
+    if (status == KN_OK)
+        kn__host.layout_plain(data, e->in[0].storage->data, (kn_dtype)e->to, e->dim, e->threads);
     kn_scope_end(&scope);
     if (status < 0) return status;
     kn_tensor *t = kn__expr_header(s);

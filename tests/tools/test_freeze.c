@@ -84,6 +84,31 @@ static void frozen_models_give_what_plain_ones_do(void **state) {
     }
 }
 
+/* Frozen in a frame of mixed precision: weights, bias and result of each of up to 53 layers are
+ * rounded by up to 2^-9, so 6 % of the largest score is stated; other frames use the layers as they
+ * are. */
+static void models_frozen_in_bf16_are_near_and_leave_f32_alone(void **state) {
+    (void)state;
+    fixture f;
+    for (int i = 0; fixture_init(&f, i); i++) {
+        KN_FRAME(.record = KN_OFF);
+        kn_batch batch;
+        assert_true(kn_loader_cycle(f.loader, &batch));
+        kn_tensor *plain = predicted(&f, &batch), *low;
+        {
+            KN_FRAME(.autocast = KN_BF16);
+            assert_ok(kn_freeze(f.model));
+            low = kn_keep(kn_cast(predicted(&f, &batch), KN_F32));
+        }
+        double off = largest(kn_sub(plain, low)), size = largest(plain);
+        if (!(off <= 0.06 * size))
+            print_error("%s: scores differ by %g of %g\n", f.small.kind.name, off, size);
+        assert_true(off <= 0.06 * size);
+        assert_same_bits(plain, predicted(&f, &batch));
+        fixture_release(&f);
+    }
+}
+
 static bool count(void *ctx, kn_layer *layer) {
     *(int *)ctx += strstr(kn_layer_path(layer), "bn") != NULL;
     return true;
@@ -224,6 +249,7 @@ static void layers_with_something_between_do_not_fold(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(frozen_models_give_what_plain_ones_do),
+                     TEST(models_frozen_in_bf16_are_near_and_leave_f32_alone),
                      TEST(training_of_a_frozen_model_is_as_before), TEST(another_order_is_an_error),
                      TEST(layers_with_something_between_do_not_fold),
                      TEST(normalization_and_activation_run_inside_the_convolution));

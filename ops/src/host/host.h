@@ -15,7 +15,7 @@ typedef struct kn__host_module {
     kn_status (*reduce_fused)(kn_op_call *call, const kn__fused *f);
     bool (*layout_takes)(const kn__ops_thread *self, const kn_op_call *call);
     kn_status (*layout_run)(bool *taken, kn__ops_thread *self, kn_op_call *call);
-    void (*layout_plain)(void *to, void *from, const int64_t dim[4], int threads);
+    void (*layout_plain)(void *to, void *from, kn_dtype dtype, const int64_t dim[4], int threads);
     void (*kept_weights_drop)(kn_storage *s); /* copies made of its data */
 } kn__host_module;
 extern const kn__host_module kn__host;

@@ -8,7 +8,8 @@ static _Thread_local struct {
 } done;
 
 bool kn__layer_is_frozen(const kn_layer *layer) {
-    return layer->root->frozen && !kn_frame_recording() && !kn_layer_is_training(layer);
+    return layer->root->frozen && layer->root->frozen_as == kn_frame_autocast() &&
+           !kn_frame_recording() && !kn_layer_is_training(layer);
 }
 
 kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y) {
@@ -39,10 +40,10 @@ static kn_tensor *along(kn_tensor *t, const kn_layer *layer, const kn_tensor *w)
 }
 
 /* norm(layer(x)) as a layer of other weights: w·s and (b - mean)·s + shift with s = weight/√(var +
- * eps), worked out in f64. */
+ * eps), worked out in f64 and rounded once. */
 static kn_status fold(kn_layer *layer, kn_layer *norm) {
     KN_FRAME(.device = kn_params_device(layer->root->params), .record = KN_OFF);
-    kn_dtype dtype = kn_params_dtype(layer->root->params);
+    kn_dtype low = kn_frame_autocast(), dtype = low ? low : kn_params_dtype(layer->root->params);
     kn_tensor *w = kn_layer_param(layer, "weight"), *b = kn_layer_param(layer, "bias");
     kn_tensor *mean = kn_cast(norm->state[0].w, KN_F64), *var = kn_cast(norm->state[1].w, KN_F64);
     kn_tensor *root = kn_sqrt(kn_affine(var, 1, kn__layer_norm_eps(norm)));
@@ -99,6 +100,7 @@ kn_status kn_layer_freeze(kn_layer *root) {
     kn_layer_walk(root, freeze, &w);
     if (w.status < 0) kn_layer_thaw(root);
     root->root->frozen = w.status == KN_OK;
+    root->root->frozen_as = kn_frame_autocast();
     return w.status;
 }
 

@@ -57,12 +57,13 @@ struct kn__layer_root {
     kn_layer base; /* a sequence */
     kn_params *params;
     uint64_t seed;
-    kn_rng *rng;    /* NULL before a layer asks for it */
-    int n_inside;   /* forwards of layers that recompute, open now */
-    bool starts;    /* such a forward is the first one, not backward's */
-    bool again;     /* the open one is backward's */
-    bool frozen;    /* kn_layer_freeze */
-    bool is_placed; /* kn_layer_to of a layer in it */
+    kn_rng *rng;        /* NULL before a layer asks for it */
+    int n_inside;       /* forwards of layers that recompute, open now */
+    bool starts;        /* such a forward is the first one, not backward's */
+    bool again;         /* the open one is backward's */
+    bool frozen;        /* kn_layer_freeze */
+    kn_dtype frozen_as; /* .autocast of the frame then; 0: off */
+    bool is_placed;     /* kn_layer_to of a layer in it */
 };
 
 /* A layer of this kind, zeroed beyond its base, in the parent; NULL: the error is pending. */
@@ -93,7 +94,8 @@ extern const kn__layer_kind kn__layer_sequential_kind, kn__layer_residual_kind,
     kn__layer_batchnorm_kind, kn__layer_act_kind;
 
 /* --- the frozen form (freeze.c) --- */
-/* Whether the layer runs in its frozen form now: not under a tape, and not in training. */
+/* Whether the layer runs in its frozen form now: not under a tape, not in training, and in a frame
+ * of the mixed precision in which it was frozen. */
 bool kn__layer_is_frozen(const kn_layer *layer);
 /* y holds the work of layer->inside too, which checks it by kn__layer_is_done. */
 kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y);

@@ -52,14 +52,37 @@ kn_conv_finish kn__conv_finish_of(const kn_op_call *call) {
     return f;
 }
 
+static void finish_real(const kn_conv_finish *f, kn_dtype dtype, void *y, const void *residual,
+                        int64_t n) {
+    if (residual) kn__row(dtype, KN_OP_add)->f(y, (const void *[]){y, residual}, n, 0, 0, false);
+    if (f->act)
+        kn__row(dtype, f->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
+            ->f(y, (const void *[]){y}, n, 0, 0, false);
+}
+
+/* Of 16 bits: as f32, a few at a time. */
+static void finish_half(const kn_conv_finish *f, char *y, const char *residual, int64_t n) {
+    enum { PIECE = 1024 };
+    const kn_loops *loops = kn__loops(KN_F32);
+    float wide[PIECE], other[PIECE];
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t part = n - at < PIECE ? n - at : PIECE;
+        size_t bytes = (size_t)at * sizeof(uint16_t);
+        loops->cast_from(wide, y + bytes, f->dtype, part);
+        if (residual) loops->cast_from(other, residual + bytes, f->dtype, part);
+        finish_real(f, KN_F32, wide, residual ? other : NULL, part);
+        loops->cast_to(y + bytes, wide, f->dtype, part);
+    }
+}
+
 void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n) {
     size_t at = (size_t)first * kn_dtype_bytes(f->dtype);
-    char *y = f->y + at;
-    if (f->residual)
-        kn__row(f->dtype, KN_OP_add)->f(y, (const void *[]){y, f->residual + at}, n, 0, 0, false);
-    if (f->act)
-        kn__row(f->dtype, f->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
-            ->f(y, (const void *[]){y}, n, 0, 0, false);
+    const char *residual = f->residual ? f->residual + at : NULL;
+    if (!residual && !f->act) return;
+    if (kn__is_half(f->dtype))
+        finish_half(f, f->y + at, residual, n);
+    else
+        finish_real(f, f->dtype, f->y + at, residual, n);
 }
 
 enum { FINISH_CHUNK = 16384 };
@@ -163,9 +186,17 @@ static void zero_result(const kn_op_call *call) {
     memset(out->data, 0, (size_t)out->n * kn_dtype_bytes((kn_dtype)out->dtype));
 }
 
+/* By the library where it has bf16 for these sizes; else as f32. */
+static kn_status half(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_kernel_fn kernel) {
+    bool done = false, takes = false;
+    KN_TRY(kn__conv_takes_bf16(&takes, call, s));
+    if (takes) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
+    return done ? KN_OK : kn__widened(call, kernel);
+}
+
 kn_status kn__host_conv(kn_op_call *call) {
-    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv);
     kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
+    if (kn__is_half(call->dtype)) return half(call, KN_PASS_FORWARD, &s, kn__host_conv);
     return run(call, KN_PASS_FORWARD, &s);
 }
 
@@ -174,24 +205,26 @@ kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, 
     unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) |
                      (frozen ? KN_PLAN_RELU | KN_PLAN_KEEP : 0);
     *taken = false;
-    if (kn__conv_winograd_pays(&s))
+    if (call->in[0]->dtype == KN_F32 && kn__conv_winograd_pays(&s))
         KN_TRY(kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags | KN_PLAN_WINOGRAD));
     return *taken ? KN_OK : kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags);
 }
 
 kn_status kn__host_conv_data(kn_op_call *call) {
-    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv_data);
     const kn_tensor *dy = call->in[0];
     kn_conv_sizes s = sizes_of(call->attr, call->out[0], call->in[1], dy);
+    if (dy->n > 0 && kn__is_half(call->dtype))
+        return half(call, KN_PASS_DATA, &s, kn__host_conv_data);
     if (dy->n > 0) return run(call, KN_PASS_DATA, &s);
     zero_result(call);
     return KN_OK;
 }
 
 kn_status kn__host_conv_weight(kn_op_call *call) {
-    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_conv_weight);
     const kn_tensor *x = call->in[0], *dy = call->in[1];
     kn_conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
+    if (x->n > 0 && dy->n > 0 && kn__is_half(call->dtype))
+        return half(call, KN_PASS_WEIGHT, &s, kn__host_conv_weight);
     if (x->n > 0 && dy->n > 0) return run(call, KN_PASS_WEIGHT, &s);
     if (!(call->accumulate & 1)) zero_result(call);
     return KN_OK;

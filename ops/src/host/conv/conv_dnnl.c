@@ -25,6 +25,7 @@ typedef struct dnnl_work {
     int64_t runs;
     run_kind kind[2]; /* of the longer runs, and of those an image shorter */
     char *data[KN_SIDES];
+    size_t element_bytes; /* of images */
     const char *bias;
     kn_conv_finish finish; /* forward */
     const char *residual;  /* what the plan itself adds; NULL: nothing */
@@ -91,7 +92,7 @@ static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
     const run_kind *kind = kind_of(k, i);
     const kn_conv_plan *plan = kind->plan;
     const kn_conv_sizes *s = k->s;
-    size_t image = (size_t)first_image(k, i) * sizeof(float);
+    size_t image = (size_t)first_image(k, i) * k->element_bytes;
     int result = kn__result_side(k->pass);
     char *plain[KN_SIDES] = {
         [KN_SIDE_X] = k->data[KN_SIDE_X] + image * (size_t)(s->groups * s->channels * s->in_plane),
@@ -245,25 +246,41 @@ static void parts_sum(kn_op_call *call, sum_work sum) {
     kn__parallel_for(call->threads, kn__chunks(sum.n, SUM_CHUNK), sum_body, &sum);
 }
 
+/* out (+)= plain, rounded to bf16 once. */
+static void weight_round(kn_op_call *call, char *plain, char *sum) {
+    kn_tensor *out = call->out[0];
+    const kn_loops *loops = kn__loops(KN_F32);
+    if (call->accumulate & 1) {
+        loops->cast_from(sum, out->data, KN_BF16, out->n);
+        parts_sum(call, (sum_work){sum, (void *)plain, 1, out->n, out->n, true});
+    }
+    loops->cast_to(out->data, plain, KN_BF16, out->n);
+}
+
 /* The sum in the library's layout lands behind the parts, its plain form in the result or, to be
- * added to that, behind it. */
+ * added to that or rounded, behind it. */
 static kn_status weight_finish(kn_op_call *call, dnnl_work *k, char *sum, char *plain) {
     const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
     int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
-    float *out = call->out[0]->data;
+    bool rounds = call->out[0]->dtype != KN_F32, apart = rounds || call->accumulate & 1;
+    float *out = rounds ? (void *)plain : call->out[0]->data;
     sum_work parts = {k->parts, (void *)sum, k->runs, (int64_t)(k->part_bytes / sizeof(float)),
                       n,        false};
     if (!side->reorder) {
-        parts.to = out, parts.accumulate = (call->accumulate & 1) != 0;
+        parts.to = out, parts.accumulate = !rounds && call->accumulate & 1;
         parts_sum(call, parts);
+        if (rounds) weight_round(call, plain, sum);
         return KN_OK;
     }
     parts_sum(call, parts);
-    KN_TRY(weights_reorder(k, (weight_reorder){.side = side,
-                                               .blocked = sum,
-                                               .plain = call->accumulate & 1 ? plain : (char *)out,
-                                               .to_plain = true}));
-    if (call->accumulate & 1) parts_sum(call, (sum_work){plain, out, 1, out_n, out_n, true});
+    KN_TRY(weights_reorder(
+        k,
+        (weight_reorder){
+            .side = side, .blocked = sum, .plain = apart ? plain : (char *)out, .to_plain = true}));
+    if (rounds)
+        weight_round(call, plain, sum);
+    else if (apart)
+        parts_sum(call, (sum_work){plain, out, 1, out_n, out_n, true});
     return KN_OK;
 }
 
@@ -344,7 +361,10 @@ static kn_status plans_find(dnnl_work *k, unsigned flags) {
 
 kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
                         unsigned flags) {
-    dnnl_work k = {.pass = pass, .s = s, .runs = runs_of(pass, s, (flags & KN_PLAN_WINOGRAD) != 0)};
+    dnnl_work k = {.pass = pass,
+                   .s = s,
+                   .runs = runs_of(pass, s, (flags & KN_PLAN_WINOGRAD) != 0),
+                   .element_bytes = kn_dtype_bytes((kn_dtype)call->in[0]->dtype)};
     static const int in_side[][2] = {
         {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};
     for (int i = 0; i < 2; i++) k.data[in_side[pass][i]] = call->in[i]->data;
@@ -353,6 +373,7 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_con
         if (call->in[2] != KN_NONE) k.bias = call->in[2]->data;
         k.finish = kn__conv_finish_of(call);
     }
+    if (call->in[0]->dtype == KN_BF16) flags |= KN_PLAN_BF16;
     if (flags & KN_PLAN_KEEP) k.kept = call->in[1];
     kn_status status = plans_find(&k, flags);
     if (status == KN_OK && plans_usable(&k)) {

@@ -13,13 +13,13 @@ int64_t kn__layout_block(void) {
     return loops == kn__loops_isa(KN_F32, 4) ? 16 : (loops == kn__loops_isa(KN_F32, 3) ? 8 : 0);
 }
 
-void kn__layout_plain(void *to, void *from, const int64_t dim[4], int threads) {
+void kn__layout_plain(void *to, void *from, kn_dtype dtype, const int64_t dim[4], int threads) {
     int64_t block = kn__layout_block(), plane = dim[2] * dim[3];
-    kn_tensor x = {.dtype = KN_F32,
+    kn_tensor x = {.dtype = dtype,
                    .n_dims = 3,
                    .dim = {dim[0] * dim[1] / block, plane, block},
                    .data = from},
-              y = {.dtype = KN_F32,
+              y = {.dtype = dtype,
                    .n_dims = 3,
                    .dim = {dim[0] * dim[1] / block, block, plane},
                    .data = to};
@@ -31,6 +31,10 @@ void kn__layout_plain(void *to, void *from, const int64_t dim[4], int threads) {
 }
 
 static bool in_blocks(const kn_tensor *t) { return t->layout == KN_LAYOUT_BLOCKS; }
+
+static bool has_blocks(unsigned dtype) {
+    return dtype == KN_F32 || (dtype == KN_BF16 && kn__dnnl_has_bf16());
+}
 
 /* Groups of whole blocks, or of a plane each. */
 static bool conv_fits(const kn_op_call *call, int64_t block) {
@@ -60,7 +64,7 @@ static bool pool_fits(const kn_op_call *call) {
 static bool row_fits(const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
     const kn_tensor *full = NULL;
-    if (info->order || call->dtype != KN_F32 || info->out[0] != KN_OUT_T) return false;
+    if (info->order || !has_blocks(call->dtype) || info->out[0] != KN_OUT_T) return false;
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *t = call->in[i];
         if (t == KN_NONE) return false;
@@ -76,7 +80,9 @@ bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
         call->want != 1 || !kn__layout_block())
         return false;
     if (kn_op_table[call->op].row) return row_fits(call);
-    if (!call->n_in || call->in[0]->dtype != KN_F32) return false;
+    if (!call->n_in || !has_blocks(call->in[0]->dtype)) return false;
+    if (call->op == KN_OP_cast)
+        return in_blocks(call->in[0]) && has_blocks((unsigned)((kn_attr_cast *)call->attr)->dtype);
     if (convolves(call)) return conv_fits(call, kn__layout_block());
     if (call->op == KN_OP_maxpool || call->op == KN_OP_avgpool) return pool_fits(call);
     return call->op == KN_OP_batchnorm_eval && in_blocks(call->in[0]);
@@ -102,7 +108,8 @@ static kn_status run_blocks(bool *taken, kn_op_call *call, bool from_blocks) {
         return kn__host_conv_blocks(taken, call, from_blocks, kn__ops_self->frame->layout == 2);
     if (call->op == KN_OP_batchnorm_eval)
         return kn__host_batchnorm_blocks(call, kn__layout_block());
-    if (kn_op_table[call->op].row) return kn_op_table[call->op].host(call);
+    if (kn_op_table[call->op].row || call->op == KN_OP_cast)
+        return kn_op_table[call->op].host(call);
     return kn__host_pool_blocks(call, kn__layout_block());
 }
 

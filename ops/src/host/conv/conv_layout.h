@@ -15,7 +15,7 @@ bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call);
 /* Runs it: out[0], a header, becomes pending. *taken false: the library has nothing fast for these
  * sizes. An error is recorded. */
 kn_status kn__layout_run(bool *taken, kn__ops_thread *self, kn_op_call *call);
-/* f32 [dim[0],dim[1],dim[2],dim[3]] from blocks. */
-void kn__layout_plain(void *to, void *from, const int64_t dim[4], int threads);
+/* [dim[0],dim[1],dim[2],dim[3]] from blocks. */
+void kn__layout_plain(void *to, void *from, kn_dtype dtype, const int64_t dim[4], int threads);
 
 #endif

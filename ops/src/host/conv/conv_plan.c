@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/base/loops.h"
 #include "host/conv/conv_layout.h"
 #include "libgomp.h"
 
@@ -35,14 +36,19 @@ dnnl_engine_t kn__dnnl_engine(void) {
     pthread_once(&once, make_engine);
     return engine;
 }
+bool kn__dnnl_has_bf16(void) {
+    bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
+    unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16; /* bits: those of what it contains too */
+    return wide && kn__dnnl_engine() && ((unsigned)dnnl_get_effective_cpu_isa() & bf16) == bf16;
+}
 
 /* --- layouts and convolutions, as versions 2 and 3 of the library spell them --- */
 
 #if DNNL_VERSION_MAJOR >= 3
 
 static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
-                                   dnnl_format_tag_t tag) {
-    return dnnl_memory_desc_create_with_tag(out, n_dims, dims, dnnl_f32, tag);
+                                   dnnl_data_type_t type, dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_create_with_tag(out, n_dims, dims, type, tag);
 }
 dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
     return dnnl_memory_desc_clone(out, from);
@@ -61,9 +67,9 @@ dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
     return dnnl_success;
 }
 static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
-                                   dnnl_format_tag_t tag) {
+                                   dnnl_data_type_t type, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t desc;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, dnnl_f32, tag);
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, type, tag);
     return status == dnnl_success ? kn__conv_layout_copy(out, &desc) : status;
 }
 void kn__conv_layout_destroy(kn_layout layout) { free(layout); }
@@ -91,7 +97,8 @@ static int spatial_of(const kn_conv_sizes *s) {
 
 /* [lead…, the last n_spatial of sizes], plain and with the layout left to the library */
 static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
-                               const int64_t sizes[3], int n_spatial, bool in_blocks) {
+                               const int64_t sizes[3], int n_spatial, dnnl_data_type_t type,
+                               bool in_blocks) {
     static const dnnl_format_tag_t plain[] = {
         [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
     static const dnnl_format_tag_t blocks[][5] = {{[3] = dnnl_aBc8b, [4] = dnnl_aBcd8b},
@@ -101,14 +108,14 @@ static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
     for (int i = 0; i < n_lead; i++) dims[i] = lead[i];
     for (int i = 0; i < n_spatial; i++) dims[n_lead + i] = sizes[3 - n_spatial + i];
     dnnl_format_tag_t tag = in_blocks ? blocks[kn__layout_block() == 16][n] : plain[n];
-    dnnl_status_t status = layout_create(&side->plain, n, dims, tag);
+    dnnl_status_t status = layout_create(&side->plain, n, dims, type, tag);
     if (status != dnnl_success) return status;
-    return layout_create(&side->blocked, n, dims, in_blocks ? tag : dnnl_format_tag_any);
+    return layout_create(&side->blocked, n, dims, type, in_blocks ? tag : dnnl_format_tag_any);
 }
 
-static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs) {
+static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs, dnnl_data_type_t type) {
     dnnl_dims_t dims = {outputs};
-    return layout_create(bias, 1, dims, dnnl_a);
+    return layout_create(bias, 1, dims, type, dnnl_a);
 }
 
 static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t images) {
@@ -127,16 +134,19 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
     for (int i = 0; i < KN_SIDES; i++) side[i].arg = args[p->pass][i];
     const int64_t x[] = {images, s->groups * s->channels}, y[] = {images, s->groups * s->outputs};
     const int64_t w[] = {s->groups, s->outputs, s->channels};
+    dnnl_data_type_t type = p->flags & KN_PLAN_BF16 ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t of_w = p->pass == KN_PASS_WEIGHT ? dnnl_f32 : type;
     int skip = s->groups == 1; /* weights have a dimension of groups only when there are some */
-    dnnl_status_t status =
-        side_init(&side[KN_SIDE_X], x, 2, s->in, p->n_spatial, p->flags & KN_PLAN_FROM_BLOCKS);
-    if (status == dnnl_success)
-        status = side_init(&side[KN_SIDE_W], w + skip, 3 - skip, s->window, p->n_spatial, false);
+    dnnl_status_t status = side_init(&side[KN_SIDE_X], x, 2, s->in, p->n_spatial, type,
+                                     p->flags & KN_PLAN_FROM_BLOCKS);
     if (status == dnnl_success)
         status =
-            side_init(&side[KN_SIDE_Y], y, 2, s->out, p->n_spatial, p->flags & KN_PLAN_TO_BLOCKS);
+            side_init(&side[KN_SIDE_W], w + skip, 3 - skip, s->window, p->n_spatial, of_w, false);
+    if (status == dnnl_success)
+        status = side_init(&side[KN_SIDE_Y], y, 2, s->out, p->n_spatial, type,
+                           p->flags & KN_PLAN_TO_BLOCKS);
     if (status == dnnl_success && (p->flags & KN_PLAN_BIAS))
-        status = bias_init(&p->plan->bias, y[1]);
+        status = bias_init(&p->plan->bias, y[1], type);
     return status;
 }
 

@@ -48,8 +48,9 @@ enum {
     KN_PLAN_TO_BLOCKS = 8,
     KN_PLAN_ADD = 16, /* forward to blocks: a residual is added, then relu */
     KN_PLAN_RELU = 32,
-    KN_PLAN_KEEP = 64 /* weights are kept with the data in the library's layout, so that one may be
-                       * chosen that takes long to make */
+    KN_PLAN_KEEP = 64, /* weights are kept with the data in the library's layout, so that one may be
+                        * chosen that takes long to make */
+    KN_PLAN_BF16 = 128 /* images, weights, bias; sums are f32, and so is a gradient of weights */
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
@@ -59,6 +60,9 @@ void kn__conv_plan_drop(kn_conv_plan *plan);
 /* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL
  * where no OpenCL runs on the CPU. */
 dnnl_engine_t kn__dnnl_engine(void);
+/* Whether it multiplies bf16 at the speed of the processor's own instructions, which the chosen
+ * instruction set permits. */
+bool kn__dnnl_has_bf16(void);
 /* Its status as ours, with its text and the sizes in the message. */
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
 

@@ -220,3 +220,11 @@ kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
     *out = way;
     return KN_OK;
 }
+
+kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, const kn_conv_sizes *s) {
+    kn_conv_way way = KN_CONV_TABLED;
+    KN_TRY(preference(&way));
+    *out = call->dtype == KN_BF16 && way != KN_CONV_OURS && !s->flip && s->batch > 0 &&
+           kn__dnnl_has_bf16();
+    return KN_OK;
+}

@@ -25,6 +25,9 @@ void kn__conv_prefer(kn_conv_way way);
  * the environment variable has an unknown word. */
 KN_MUST_CHECK kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
                                      const kn_conv_sizes *s);
+/* Whether oneDNN convolves bf16 in bf16. INVALID as above. */
+KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call,
+                                            const kn_conv_sizes *s);
 /* Whether Winograd's way of the forward pass is the faster one of oneDNN's two. */
 bool kn__conv_winograd_pays(const kn_conv_sizes *s);
 void kn__conv_note(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way);

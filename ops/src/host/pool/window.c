@@ -3,6 +3,7 @@
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
+#include "host/base/slots.h"
 #include "kernel.h"
 
 typedef void (*plane_fn)(const kn_window *w, void *to, const void *from, uint8_t *offsets);
@@ -87,6 +88,8 @@ typedef struct blocks_work {
     char *y;
     const char *x;
     size_t lane_bytes; /* of a block's place */
+    int64_t block;
+    kn_slots slots; /* bf16: both as f32 */
 } blocks_work;
 
 static void blocks_body(void *ctx, int64_t i) {
@@ -94,6 +97,18 @@ static void blocks_body(void *ctx, int64_t i) {
     size_t lanes = (size_t)i * k->lane_bytes;
     k->blocks(&k->window, k->y + lanes * (size_t)k->window.out_plane,
               k->x + lanes * (size_t)k->window.in_plane);
+}
+
+/* The loops know f32 alone. */
+static void blocks_bf16(void *ctx, int64_t i) {
+    blocks_work *k = ctx;
+    const kn_loops *loops = kn__loops(KN_F32);
+    int64_t n = k->window.in_plane * k->block, n_out = k->window.out_plane * k->block;
+    float *x = kn__slot_take(&k->slots), *y = x + n;
+    loops->cast_from(x, k->x + (size_t)(i * n) * sizeof(uint16_t), KN_BF16, n);
+    k->blocks(&k->window, y, x);
+    loops->cast_to(k->y + (size_t)(i * n_out) * sizeof(uint16_t), y, KN_BF16, n_out);
+    kn__slot_give(&k->slots, x);
 }
 
 kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block) {
@@ -104,8 +119,16 @@ kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block) {
         .blocks = call->op == KN_OP_maxpool ? loops->maxpool_blocks : loops->avgpool_blocks,
         .y = y->data,
         .x = x->data,
-        .lane_bytes = (size_t)block * sizeof(float)};
-    kn__parallel_for(call->threads, k.window.planes / block, blocks_body, &k);
+        .lane_bytes = (size_t)block * sizeof(float),
+        .block = block};
+    int64_t n = k.window.planes / block;
+    if (x->dtype == KN_F32) {
+        kn__parallel_for(call->threads, n, blocks_body, &k);
+        return KN_OK;
+    }
+    size_t bytes = (size_t)(k.window.in_plane + k.window.out_plane) * k.lane_bytes;
+    KN_TRY(kn__slots_create(&k.slots, call, n, bytes));
+    kn__parallel_for(k.slots.n, n, blocks_bf16, &k);
     return KN_OK;
 }
 
