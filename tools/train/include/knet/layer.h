@@ -190,10 +190,10 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
  * parent, and lets activations and residual sums run inside convolutions. From then on a forward
  * without a tape, in evaluation, takes the folded weights, copies of those at the time of the call,
  * in frames with .layout 2 (frame.h), where relu inside a convolution may make 0 of NaN. A forward
- * under a tape runs as before, and so does one in a frame of another .autocast than the call's: in a
- * frame with .autocast the folded weights are of 16 bits, rounded once; in bf16 scores of ResNet-50
- * differ by a few per cent of the largest one. The layers of kn_layer_function must run in the order of their
- * creation: where a folded one does not, its forward is an INVALID error. */
+ * under a tape runs as before, and so does one in a frame of another .autocast than the call's: in
+ * a frame with .autocast the folded weights are of 16 bits, rounded once; in bf16 scores of
+ * ResNet-50 differ by a few per cent of the largest one. The layers of kn_layer_function must run
+ * in the order of their creation: where a folded one does not, its forward is an INVALID error. */
 KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
 /* Drops the folded weights. No-op on a root that is not frozen. */
 KN_API void kn_layer_thaw(kn_layer *root);
