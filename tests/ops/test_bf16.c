@@ -1,5 +1,6 @@
-/* Convolutions in bf16: by oneDNN where the processor multiplies it, else as f32. Sums are f32 and
- * rounded once either way, so a result is within half a unit in the last place of its f32 one. */
+/* Convolutions and products in bf16: by oneDNN where the processor multiplies it, else as f32. Sums
+ * are f32 and rounded once either way, so a result is within half a unit in the last place of its
+ * f32 one. */
 #include <math.h>
 #include <string.h>
 
@@ -166,6 +167,53 @@ static void a_mixed_chain_stays_in_blocks(void **state) {
             assert_close(ops_at(got[i], k), ops_at(want, k), 0.02, 0.02);
 }
 
+/* Batches, transposes, one row, one column, no columns to sum over, tiles of many threads. */
+static void products_are_the_f32_ones_rounded_once(void **state) {
+    (void)state;
+    static const struct {
+        int64_t batch, m, n, k;
+    } sizes[] = {{1, 1, 1, 1},    {1, 100, 64, 784}, {1, 130, 257, 96}, {5, 33, 17, 40},
+                 {40, 16, 24, 8}, {1, 1, 300, 77},   {1, 90, 1, 5000},  {1, 7, 9, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 4; how++) {
+            const kn_matmul_options o = {.trans_a = how & 1, .trans_b = how >> 1};
+            int64_t batch = sizes[i].batch, m = sizes[i].m, n = sizes[i].n, k = sizes[i].k;
+            KN_FRAME(.threads = 2);
+            kn_tensor *a = random_bf16(o.trans_a ? KN_SHAPE(batch, k, m) : KN_SHAPE(batch, m, k));
+            kn_tensor *b = random_bf16(o.trans_b ? KN_SHAPE(batch, n, k) : KN_SHAPE(batch, k, n));
+            kn_tensor *got = kn_matmul(a, b, &o);
+            assert_rounded(got, kn_matmul(wide(a), wide(b), &o));
+            KN_FRAME(.threads = 3);
+            assert_same_bits(got, kn_matmul(a, b, &o));
+        }
+}
+
+/* The gradient of a shared weight is added to before it is rounded; bias and activation follow. */
+static void linear_layers_add_and_activate(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_tensor *x = random_bf16(KN_SHAPE(130, 300)), *b = random_bf16(KN_SHAPE(70));
+    kn_tensor *w = rounded(kn_affine(random_tensor(KN_F32, KN_SHAPE(70, 300)), 0.1, 0));
+    assert_rounded(kn_linear(x, w, b), kn_linear(wide(x), wide(w), wide(b)));
+    for (int act = KN_ACT_RELU; act <= KN_ACT_GELU; act++) {
+        kn_tensor *got = wide(kn_linear_act(x, w, b, (kn_act)act));
+        kn_tensor *want = kn_linear_act(wide(x), wide(w), wide(b), (kn_act)act);
+        for (int64_t i = 0; i < kn_tensor_numel(want); i++) /* two roundings */
+            assert_close(ops_at(got, i), ops_at(want, i), 0x1p-7, 0x1p-7);
+    }
+    kn_tensor *into = random_bf16(KN_SHAPE(300, 70)), *dy = random_bf16(KN_SHAPE(130, 70));
+    kn_attr_matmul attr = {.trans_a = 1};
+    kn_tensor *sum = kn_add(kn_matmul(wide(x), wide(dy), &(kn_matmul_options){.trans_a = 1}),
+                            wide(into)),
+              *in[] = {x, dy};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, &attr, in, 2);
+    call.given = call.accumulate = 1;
+    call.out[0] = into;
+    assert_ptr_equal(kn_op_run(&call), into);
+    assert_rounded(into, sum);
+}
+
 /* Whether the library convolves bf16 follows from the processor and KNET_ISA. */
 static void the_route_follows_the_instruction_set(void **state) {
     (void)state;
@@ -189,10 +237,11 @@ static void the_route_follows_the_instruction_set(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(every_pass_is_the_f32_one_rounded_once),
-                     OPS_TEST(the_number_of_threads_changes_no_bit_of_bf16),
-                     OPS_TEST(a_gradient_is_added_before_it_is_rounded),
-                     OPS_TEST(what_follows_the_sums_is_near_f32),
-                     OPS_TEST(a_mixed_chain_stays_in_blocks),
-                     OPS_TEST(the_route_follows_the_instruction_set));
+    return RUN_TESTS(
+        OPS_TEST(every_pass_is_the_f32_one_rounded_once),
+        OPS_TEST(the_number_of_threads_changes_no_bit_of_bf16),
+        OPS_TEST(a_gradient_is_added_before_it_is_rounded),
+        OPS_TEST(what_follows_the_sums_is_near_f32), OPS_TEST(a_mixed_chain_stays_in_blocks),
+        OPS_TEST(products_are_the_f32_ones_rounded_once), OPS_TEST(linear_layers_add_and_activate),
+        OPS_TEST(the_route_follows_the_instruction_set));
 }

@@ -46,10 +46,10 @@ typedef enum kn_math_mode { KN_MATH_STRICT = 1, KN_MATH_TF32, KN_MATH_BF16 } kn_
  * ops of inputs of both. Norms compute in f32. Parameters stay f32, and the gradient of a cast
  * casts back: kn_backward adds it to them in f32. Backward computes in the dtypes of forward. With
  * KN_F16 small gradients become zero without kn_loss_scale_apply; KN_BF16 has the range of f32. On
- * CUDA the products run on tensor cores. The host convolves bf16 by oneDNN where the processor has
- * AVX512_BF16, about twice as fast as f32; everything else it computes in f32, with
- * casts around it, and is slower with autocast than without. Sums are f32 everywhere, and rounded
- * once. f64 inputs are left alone. */
+ * CUDA the products run on tensor cores. The host convolves and multiplies bf16 by oneDNN where the
+ * processor has AVX512_BF16, up to twice as fast as f32; everything else it computes in f32, with
+ * casts around it, and f16 is slower there than f32. Sums are f32 everywhere, and rounded once. f64
+ * inputs are left alone. */
 
 /* Options of kn_frame_begin and kn_tape_begin; zero means the frame around it. */
 typedef struct kn_frame_options {

@@ -10,7 +10,7 @@
 #include "host/conv/conv_direct.h"
 #include "host/conv/conv_dnnl.h"
 #include "host/conv/conv_route.h"
-#include "host/pointwise/rows.h"
+#include "host/pointwise/finish.h"
 #include "now.h"
 #include "work.h"
 
@@ -52,37 +52,10 @@ kn_conv_finish kn__conv_finish_of(const kn_op_call *call) {
     return f;
 }
 
-static void finish_real(const kn_conv_finish *f, kn_dtype dtype, void *y, const void *residual,
-                        int64_t n) {
-    if (residual) kn__row(dtype, KN_OP_add)->f(y, (const void *[]){y, residual}, n, 0, 0, false);
-    if (f->act)
-        kn__row(dtype, f->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
-            ->f(y, (const void *[]){y}, n, 0, 0, false);
-}
-
-/* Of 16 bits: as f32, a few at a time. */
-static void finish_half(const kn_conv_finish *f, char *y, const char *residual, int64_t n) {
-    enum { PIECE = 1024 };
-    const kn_loops *loops = kn__loops(KN_F32);
-    float wide[PIECE], other[PIECE];
-    for (int64_t at = 0; at < n; at += PIECE) {
-        int64_t part = n - at < PIECE ? n - at : PIECE;
-        size_t bytes = (size_t)at * sizeof(uint16_t);
-        loops->cast_from(wide, y + bytes, f->dtype, part);
-        if (residual) loops->cast_from(other, residual + bytes, f->dtype, part);
-        finish_real(f, KN_F32, wide, residual ? other : NULL, part);
-        loops->cast_to(y + bytes, wide, f->dtype, part);
-    }
-}
-
 void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n) {
     size_t at = (size_t)first * kn_dtype_bytes(f->dtype);
     const char *residual = f->residual ? f->residual + at : NULL;
-    if (!residual && !f->act) return;
-    if (kn__is_half(f->dtype))
-        finish_half(f, f->y + at, residual, n);
-    else
-        finish_real(f, f->dtype, f->y + at, residual, n);
+    kn__finish_run(f->dtype, f->act, f->y + at, residual, n);
 }
 
 enum { FINISH_CHUNK = 16384 };

@@ -38,38 +38,11 @@ typedef struct dnnl_work {
 
 static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* One call of a primitive with the memories of one thread. */
-typedef struct memories {
-    dnnl_exec_arg_t arg[6];
-    int n;
-    dnnl_status_t status; /* the first that failed */
-} memories;
-
-static void memory_add(memories *m, int arg, kn_layout_ref desc, const void *data) {
-    if (m->status != dnnl_success) return;
-    m->arg[m->n].arg = arg;
-    m->status = dnnl_memory_create(&m->arg[m->n].memory, desc, kn__dnnl_engine(), (void *)data);
-    if (m->status == dnnl_success) m->n++;
-}
-
-/* Runs the primitive and frees the memories' handles. */
-static dnnl_status_t execute(memories *m, const_dnnl_primitive_t primitive) {
-    dnnl_stream_t stream = NULL;
-    dnnl_status_t status = m->status;
-    if (status == dnnl_success)
-        status = dnnl_stream_create(&stream, kn__dnnl_engine(), dnnl_stream_default_flags);
-    if (status == dnnl_success) status = dnnl_primitive_execute(primitive, stream, m->n, m->arg);
-    if (status == dnnl_success) status = dnnl_stream_wait(stream);
-    if (stream) dnnl_stream_destroy(stream);
-    for (int i = 0; i < m->n; i++) dnnl_memory_destroy(m->arg[i].memory);
-    return status;
-}
-
 static dnnl_status_t reorder(const kn_side *side, char *blocked, char *plain, bool to_plain) {
-    memories m = {.n = 0};
-    memory_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, side->blocked, blocked);
-    memory_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, side->plain, plain);
-    return execute(&m, side->reorder);
+    kn_dnnl_call m = {.n = 0};
+    kn__dnnl_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, side->blocked, blocked);
+    kn__dnnl_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, side->plain, plain);
+    return kn__dnnl_execute(&m, side->reorder);
 }
 
 /* Where run i's images begin; and which of the two lengths it has. */
@@ -107,16 +80,16 @@ static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
         dnnl_status_t status = reorder(&plan->side[side], data[side], plain[side], false);
         if (status != dnnl_success) return status;
     }
-    memories m = {.n = 0};
+    kn_dnnl_call m = {.n = 0};
     for (int side = 0; side < KN_SIDES; side++)
-        memory_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
-    if (k->bias) memory_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
+        kn__dnnl_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
+    if (k->bias) kn__dnnl_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
     if (k->residual)
-        memory_add(&m, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
-                   plan->side[KN_SIDE_Y].blocked,
-                   k->residual + image * (size_t)(s->groups * s->outputs * s->out_plane));
-    if (plan->scratch_bytes) memory_add(&m, DNNL_ARG_SCRATCHPAD, plan->scratch, slot);
-    dnnl_status_t status = execute(&m, plan->primitive);
+        kn__dnnl_add(&m, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                     plan->side[KN_SIDE_Y].blocked,
+                     k->residual + image * (size_t)(s->groups * s->outputs * s->out_plane));
+    if (plan->scratch_bytes) kn__dnnl_add(&m, DNNL_ARG_SCRATCHPAD, plan->scratch, slot);
+    dnnl_status_t status = kn__dnnl_execute(&m, plan->primitive);
     if (status == dnnl_success && result != KN_SIDE_W && plan->side[result].reorder)
         status = reorder(&plan->side[result], data[result], plain[result], true);
     if (k->pass == KN_PASS_FORWARD) {

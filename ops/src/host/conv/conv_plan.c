@@ -3,11 +3,9 @@
 
 #include <dnnl_debug.h>
 #include <knet/prof_call.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/base/loops.h"
 #include "host/conv/conv_layout.h"
 #include "libgomp.h"
 
@@ -26,55 +24,6 @@ kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_c
         (long long)s->padding[2], (long long)s->dilation[0], (long long)s->dilation[1],
         (long long)s->dilation[2]);
 }
-
-static dnnl_engine_t engine;
-static void make_engine(void) {
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
-}
-dnnl_engine_t kn__dnnl_engine(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_engine);
-    return engine;
-}
-bool kn__dnnl_has_bf16(void) {
-    bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
-    unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16; /* bits: those of what it contains too */
-    return wide && kn__dnnl_engine() && ((unsigned)dnnl_get_effective_cpu_isa() & bf16) == bf16;
-}
-
-/* --- layouts and convolutions, as versions 2 and 3 of the library spell them --- */
-
-#if DNNL_VERSION_MAJOR >= 3
-
-static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
-                                   dnnl_data_type_t type, dnnl_format_tag_t tag) {
-    return dnnl_memory_desc_create_with_tag(out, n_dims, dims, type, tag);
-}
-dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
-    return dnnl_memory_desc_clone(out, from);
-}
-void kn__conv_layout_destroy(kn_layout layout) {
-    if (layout) dnnl_memory_desc_destroy(layout);
-}
-
-#else
-
-dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from) {
-    kn_layout copy = malloc(sizeof *copy);
-    if (!copy) return dnnl_out_of_memory;
-    *copy = *from;
-    *out = copy;
-    return dnnl_success;
-}
-static dnnl_status_t layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
-                                   dnnl_data_type_t type, dnnl_format_tag_t tag) {
-    dnnl_memory_desc_t desc;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, type, tag);
-    return status == dnnl_success ? kn__conv_layout_copy(out, &desc) : status;
-}
-void kn__conv_layout_destroy(kn_layout layout) { free(layout); }
-
-#endif
 
 /* --- one plan --- */
 
@@ -108,14 +57,14 @@ static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
     for (int i = 0; i < n_lead; i++) dims[i] = lead[i];
     for (int i = 0; i < n_spatial; i++) dims[n_lead + i] = sizes[3 - n_spatial + i];
     dnnl_format_tag_t tag = in_blocks ? blocks[kn__layout_block() == 16][n] : plain[n];
-    dnnl_status_t status = layout_create(&side->plain, n, dims, type, tag);
+    dnnl_status_t status = kn__layout_create(&side->plain, n, dims, type, tag);
     if (status != dnnl_success) return status;
-    return layout_create(&side->blocked, n, dims, type, in_blocks ? tag : dnnl_format_tag_any);
+    return kn__layout_create(&side->blocked, n, dims, type, in_blocks ? tag : dnnl_format_tag_any);
 }
 
 static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs, dnnl_data_type_t type) {
     dnnl_dims_t dims = {outputs};
-    return layout_create(bias, 1, dims, type, dnnl_a);
+    return kn__layout_create(bias, 1, dims, type, dnnl_a);
 }
 
 static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t images) {
@@ -193,9 +142,9 @@ static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc
     kn_layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
     kn_layout copy = NULL;
     if (!chosen) return dnnl_invalid_arguments;
-    dnnl_status_t status = kn__conv_layout_copy(&copy, chosen);
+    dnnl_status_t status = kn__layout_copy(&copy, chosen);
     if (status != dnnl_success) return status;
-    kn__conv_layout_destroy(side->blocked);
+    kn__layout_destroy(side->blocked);
     side->blocked = copy;
     side->bytes = dnnl_memory_desc_get_size(chosen);
     if (dnnl_memory_desc_equal(side->plain, chosen)) return dnnl_success;
@@ -220,7 +169,7 @@ static bool is_slow(const_dnnl_primitive_desc_t desc) {
 static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc) {
     kn_conv_plan *plan = p->plan;
     kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    dnnl_status_t status = scratch ? kn__conv_layout_copy(&plan->scratch, scratch) : dnnl_success;
+    dnnl_status_t status = scratch ? kn__layout_copy(&plan->scratch, scratch) : dnnl_success;
     if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
     for (int i = 0; i < KN_SIDES && status == dnnl_success; i++)
         status = side_finish(&plan->side[i], desc, i == kn__result_side(p->pass));
@@ -272,11 +221,11 @@ static void plan_destroy(kn_conv_plan *plan) {
     for (int i = 0; i < KN_SIDES; i++) {
         kn_side *side = &plan->side[i];
         if (side->reorder) dnnl_primitive_destroy(side->reorder);
-        kn__conv_layout_destroy(side->plain);
-        kn__conv_layout_destroy(side->blocked);
+        kn__layout_destroy(side->plain);
+        kn__layout_destroy(side->blocked);
     }
-    kn__conv_layout_destroy(plan->bias);
-    kn__conv_layout_destroy(plan->scratch);
+    kn__layout_destroy(plan->bias);
+    kn__layout_destroy(plan->scratch);
     if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
     free(plan);
 }
@@ -303,19 +252,7 @@ static kn_status plan_create(kn_conv_plan **out, kn_pass pass, const kn_conv_siz
 
 /* --- the cache --- */
 
-enum { KEY_SIZE = 24 };
-typedef struct entry {
-    int64_t key[KEY_SIZE];
-    kn_conv_plan *plan; /* NULL: an empty place */
-    uint64_t used;      /* when last, in calls */
-} entry;
-
-/* Held while a plan is made too: who wants the same one then finds it. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static entry cache[KN_PLANS_MAX];
-static uint64_t calls;
-
-static void key_of(int64_t key[KEY_SIZE], kn_pass pass, const kn_conv_sizes *s, int64_t images,
+static void key_of(int64_t key[KN_PLAN_KEY], kn_pass pass, const kn_conv_sizes *s, int64_t images,
                    unsigned flags) {
     *key++ = pass, *key++ = flags, *key++ = images;
     *key++ = s->groups, *key++ = s->channels, *key++ = s->outputs;
@@ -325,58 +262,35 @@ static void key_of(int64_t key[KEY_SIZE], kn_pass pass, const kn_conv_sizes *s, 
     }
 }
 
-static void drop_locked(kn_conv_plan *plan) {
-    if (--plan->users == 0) plan_destroy(plan);
-}
+typedef struct making {
+    kn_pass pass;
+    const kn_conv_sizes *sizes;
+    int64_t images;
+    unsigned flags;
+} making;
 
-/* The entry with this key, or else the one to put it into. */
-static entry *find_locked(const int64_t key[KEY_SIZE]) {
-    entry *oldest = cache;
-    for (entry *e = cache; e < cache + KN_PLANS_MAX; e++) {
-        if (e->plan && memcmp(e->key, key, sizeof e->key) == 0) return e;
-        if (e->used < oldest->used) oldest = e;
-    }
-    return oldest;
-}
-
-static kn_status get_locked(kn_conv_plan **out, const int64_t key[KEY_SIZE], kn_pass pass,
-                            const kn_conv_sizes *s, int64_t images, unsigned flags) {
-    entry *e = find_locked(key);
-    if (!e->plan || memcmp(e->key, key, sizeof e->key) != 0) {
-        kn_conv_plan *plan = NULL;
-        KN_TRY(plan_create(&plan, pass, s, images, flags));
-        if (e->plan) drop_locked(e->plan);
-        memcpy(e->key, key, sizeof e->key);
-        e->plan = plan;
-        plan->users = 1;
-    }
-    e->used = ++calls;
-    e->plan->users++;
-    *out = e->plan;
+static kn_status make(kn_plan **out, void *ctx) {
+    const making *m = ctx;
+    kn_conv_plan *plan = NULL;
+    KN_TRY(plan_create(&plan, m->pass, m->sizes, m->images, m->flags));
+    *out = &plan->base;
     return KN_OK;
 }
 
+static void destroy(kn_plan *base) { plan_destroy((kn_conv_plan *)(void *)base); }
+static kn_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = destroy};
+
 kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
                             int64_t images, unsigned flags) {
-    int64_t key[KEY_SIZE];
+    int64_t key[KN_PLAN_KEY];
+    making m = {pass, s, images, flags};
+    kn_plan *plan = NULL;
     key_of(key, pass, s, images, flags);
-    pthread_mutex_lock(&lock);
-    kn_status status = get_locked(out, key, pass, s, images, flags);
-    pthread_mutex_unlock(&lock);
-    return status;
+    KN_TRY(kn__plan_get(&plan, &plans, key, make, &m));
+    *out = (kn_conv_plan *)(void *)plan;
+    return KN_OK;
 }
 
-void kn__conv_plan_drop(kn_conv_plan *plan) {
-    if (!plan) return;
-    pthread_mutex_lock(&lock);
-    drop_locked(plan);
-    pthread_mutex_unlock(&lock);
-}
+void kn__conv_plan_drop(kn_conv_plan *plan) { kn__plan_drop(&plans, plan ? &plan->base : NULL); }
 
-int kn__conv_plans(void) {
-    int n = 0;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < KN_PLANS_MAX; i++) n += cache[i].plan != NULL;
-    pthread_mutex_unlock(&lock);
-    return n;
-}
+int kn__conv_plans(void) { return kn__plan_count(&plans); }

@@ -3,23 +3,12 @@
 #ifndef KN_CONV_PLAN_H
 #define KN_CONV_PLAN_H
 
-#include <dnnl.h>
-
+#include "host/base/dnnl.h"
+#include "host/base/plans.h"
 #include "host/conv/conv.h"
 #include "kernel.h"
 
-/* The layout of a tensor: oneDNN's memory descriptor, owned. Version 3 has handles of them; with
- * version 2, whose descriptors are structs, it is a copy on the heap. */
-#if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t kn_layout;
-typedef const_dnnl_memory_desc_t kn_layout_ref; /* borrowed */
-#else
-typedef dnnl_memory_desc_t *kn_layout;
-typedef const dnnl_memory_desc_t *kn_layout_ref;
-#endif
-
 enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
-enum { KN_PLANS_MAX = 256 };
 
 typedef struct kn_side {
     int arg;                  /* oneDNN's name in this pass */
@@ -29,11 +18,11 @@ typedef struct kn_side {
 } kn_side;
 
 typedef struct kn_conv_plan {
+    kn_plan base;
     kn_side side[KN_SIDES];
     kn_layout bias, scratch;    /* NULL: none */
     dnnl_primitive_t primitive; /* NULL: the library has nothing better than we have */
     size_t scratch_bytes;
-    int users; /* the cache is one */
 } kn_conv_plan;
 
 static inline int kn__result_side(kn_pass pass) {
@@ -57,18 +46,8 @@ kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_size
                             int64_t images, unsigned flags);
 void kn__conv_plan_drop(kn_conv_plan *plan);
 
-/* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL
- * where no OpenCL runs on the CPU. */
-dnnl_engine_t kn__dnnl_engine(void);
-/* Whether it multiplies bf16 at the speed of the processor's own instructions, which the chosen
- * instruction set permits. */
-bool kn__dnnl_has_bf16(void);
-/* Its status as ours, with its text and the sizes in the message. */
+/* The library's status as ours, with its text and the sizes in the message. */
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
-
-/* A layout of the caller's, and its end (NULL: no-op). */
-dnnl_status_t kn__conv_layout_copy(kn_layout *out, kn_layout_ref from);
-void kn__conv_layout_destroy(kn_layout layout);
 
 /* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
 int kn__conv_plans(void);

@@ -22,7 +22,7 @@ typedef struct keeper {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void kept_free(keeper *k, kept *one) {
-    kn__conv_layout_destroy(one->layout);
+    kn__layout_destroy(one->layout);
     kn_free(k->pool, one->data);
     free(one);
 }
@@ -67,7 +67,7 @@ static kn_status add(keeper *k, const kn_tensor *w, const kn_side *side, kn_weig
     one->version = s->version;
     one->from = w->data;
     kn_status status = kn_alloc(&one->data, k->pool, side->bytes, s->stream);
-    if (status == KN_OK && kn__conv_layout_copy(&one->layout, side->blocked) != dnnl_success)
+    if (status == KN_OK && kn__layout_copy(&one->layout, side->blocked) != dnnl_success)
         status = KN_FAIL(KN_ERR_OOM, "weights: no memory for a layout");
     if (status == KN_OK) status = make(ctx, one->data);
     if (status < 0) {

@@ -10,7 +10,9 @@
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/base/slots.h"
+#include "host/pointwise/finish.h"
 #include "host/pointwise/rows.h"
+#include "host/product/gemm_bf16.h"
 #include "host/product/gemm_packed.h"
 #include "libgomp.h"
 
@@ -21,7 +23,7 @@
  * x 1024 104-122 / 73-79; 128 x 1024 x 1024 115-139 / 78-85; rows of 3072 120-159 / 63-80; of 1000
  * 104-129 / 160-179. */
 static bool rows_meet(const kn_gemm *g) {
-    return !g->trans_b && g->m > 1 && g->n >= 64 && g->ldb % 1024 == 0 &&
+    return g->dtype == KN_F32 && !g->trans_b && g->m > 1 && g->n >= 64 && g->ldb % 1024 == 0 &&
            kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4);
 }
 
@@ -30,28 +32,31 @@ static bool rows_meet(const kn_gemm *g) {
  * time; with AVX2 equal. Not where rows of a meet in the cache (256 x 10 x 1024 in 1.25 times its
  * time), and not for fewer rows, which the library multiplies without packing. */
 static bool is_in_place(const kn_gemm *g) {
-    if (g->trans_a || g->m < 16 || g->n < 2 || g->n >= 128) return false;
+    if (g->dtype == KN_BF16 || g->trans_a || g->m < 16 || g->n < 2 || g->n >= 128) return false;
     return g->dtype == KN_F64 || (g->trans_b && (g->n > 16 || g->lda % 1024 != 0));
 }
 
 /* Who multiplies: our loops, else the library. */
 static bool is_packed(const kn_gemm *g) {
+    if (g->dtype == KN_BF16) return false;
     if (g->dtype == KN_F64 || rows_meet(g) || is_in_place(g)) return true;
     return g->trans_b && g->trans_a && g->m > 1 && g->n > 48;
 }
 
 /* Of two vectors: one product an element, which no library makes as fast as the memory goes. */
 static bool is_outer(const kn_gemm *g) {
-    return g->k == 1 && !g->accumulate && (!g->trans_b || g->ldb == 1);
+    return g->dtype != KN_BF16 && g->k == 1 && !g->accumulate && (!g->trans_b || g->ldb == 1);
 }
 
 const char *kn__gemm_label(const kn_gemm *gemm) {
+    if (gemm->dtype == KN_BF16) return "dnnl_matmul";
     if (is_outer(gemm)) return "outer";
     return is_packed(gemm) ? "gemm_packed" : "dnnl_sgemm";
 }
 
 /* What the product of this very shape needs, also when it becomes one that adds to c. */
 static size_t bytes_of(const kn_gemm *g) {
+    if (g->dtype == KN_BF16) return kn__gemm_bf16_bytes(g);
     bool packs = is_packed(g) && !is_in_place(g);
     return packs ? kn__gemm_packed_bytes(g->dtype, g->m, g->n, g->k) : 0;
 }
@@ -81,6 +86,7 @@ static void outer(const kn_gemm *g) {
 }
 
 int kn__gemm_run(const kn_gemm *g, void *workspace) {
+    if (g->dtype == KN_BF16) return kn__gemm_bf16_run(g, workspace);
     if (is_outer(g)) {
         outer(g);
         return 0;
@@ -101,7 +107,7 @@ int kn__gemm_run(const kn_gemm *g, void *workspace) {
 
 kn_status kn__gemm_fail(int library_status) {
     return KN_FAIL(library_status == dnnl_out_of_memory ? KN_ERR_OOM : KN_ERR_INTERNAL,
-                   "dnnl_sgemm returned %d", library_status);
+                   "oneDNN's product returned %d", library_status);
 }
 
 void kn__library_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
@@ -153,12 +159,9 @@ static void fill_bias(kn_gemm *g, const char *bias) {
 
 /* While the tile is in the cache. */
 static void activate(const kn_gemm *g) {
-    const kn_row *row = kn__row(g->dtype, g->act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu);
     size_t bytes = kn_dtype_bytes(g->dtype);
-    for (int64_t i = 0; i < g->m; i++) {
-        char *c = (char *)g->c + (size_t)(i * g->ldc) * bytes;
-        row->f(c, (const void *[]){c}, g->n, 0, 0, false);
-    }
+    for (int64_t i = 0; i < g->m; i++)
+        kn__finish_run(g->dtype, g->act, (char *)g->c + (size_t)(i * g->ldc) * bytes, NULL, g->n);
 }
 
 static void gemm_tile(void *ctx, int64_t i) {
@@ -193,7 +196,7 @@ static void tiles_choose(gemm_tiles *tiles, const kn_gemm *g) {
     int64_t most = rows_meet(g) ? PACKED_TILES : MOST_TILES; /* each tile packs its part of b */
     wanted = ops < SPLIT_OPS ? 1 : (wanted < 2 ? 2 : (wanted > most ? most : wanted));
     tiles->rows = tiles->columns = tiles->ways = 1;
-    if (g->m * g->n <= 4096 && g->k >= 64 * (g->m + g->n)) {
+    if (g->dtype != KN_BF16 && g->m * g->n <= 4096 && g->k >= 64 * (g->m + g->n)) {
         int64_t ways = g->k / 4096;
         tiles->ways = ways < 1 ? 1 : (ways > 16 ? 16 : ways);
         return;
@@ -240,6 +243,7 @@ static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
     size_t most = 0; /* sizes differ by one: that may be the one between two ways to multiply */
     for (int64_t i = 0; i < n; i++) {
         kn_gemm g = tile_of(tiles, i);
+        g.accumulate |= tiles->bias != NULL;
         size_t bytes = bytes_of(&g);
         most = bytes > most ? bytes : most;
     }
@@ -349,12 +353,17 @@ static kn_status batch_run(kn_op_call *call, gemm_batch *batch) {
     return status ? kn__gemm_fail(status) : KN_OK;
 }
 
+/* f16, and bf16 where the library has none that is fast. */
+static bool widens(unsigned dtype, int64_t m, int64_t n, int64_t k) {
+    return kn__is_half(dtype) && !(dtype == KN_BF16 && kn__gemm_bf16_pays(m, n, k));
+}
+
 kn_status kn__host_matmul(kn_op_call *call) {
-    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_matmul);
     const kn_attr_matmul *attr = call->attr;
     const kn_tensor *a = call->in[0], *b = call->in[1], *c = call->out[0];
     const int64_t *of_a = &a->dim[a->n_dims - 2], *of_b = &b->dim[b->n_dims - 2];
     int64_t n = of_b[!attr->trans_b], m = of_a[attr->trans_a != 0];
+    if (widens(call->dtype, m, n, of_a[!attr->trans_a])) return kn__widened(call, kn__host_matmul);
     gemm_batch batch = {.first = {.dtype = (kn_dtype)a->dtype,
                                   .trans_a = attr->trans_a != 0,
                                   .trans_b = attr->trans_b != 0,
@@ -378,13 +387,13 @@ kn_status kn__host_matmul(kn_op_call *call) {
 
 /* y [rows,O] = act(x [rows,I] · wᵀ + b) */
 kn_status kn__host_linear(kn_op_call *call) {
-    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_linear);
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
-    int64_t inputs = w->dim[1], outputs = w->dim[0];
+    int64_t inputs = w->dim[1], outputs = w->dim[0], rows = call->out[0]->n / outputs;
+    if (widens(call->dtype, rows, outputs, inputs)) return kn__widened(call, kn__host_linear);
     kn_gemm gemm = {.dtype = (kn_dtype)x->dtype,
                     .trans_b = true,
                     .accumulate = (call->accumulate & 1) != 0,
-                    .m = call->out[0]->n / outputs,
+                    .m = rows,
                     .n = outputs,
                     .k = inputs,
                     .a = x->data,
