@@ -1,10 +1,6 @@
 #include "core/grow.h"
 
 kn_status kn__grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    if (size > KN__RANGE_MAX) {
-        return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes are more than any device has", pool->name,
-                       size);
-    }
     kn__device_free_read(pool);
     return pool->range.base ? kn__range_grow(pool, stream, size, align)
                             : kn__segment_grow(pool, stream, size, align);

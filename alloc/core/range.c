@@ -179,7 +179,6 @@ static bool claimable(const kn_pool *pool, const kn__stream *by, const kn__block
 kn__plan kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
                         bool waits) {
     kn__plan best = {.bytes = SIZE_MAX};
-    if (size > pool->range.size) return best; /* the sums below would overflow */
     for (kn__block *hole = pool->range.holes; hole; hole = hole->next) {
         const kn__block *left = hole->left, *right = hole->right;
         uintptr_t start = (uintptr_t)(claimable(pool, by, left, waits) ? left->ptr : hole->ptr);
