@@ -9,16 +9,13 @@ wrappers='knet_ops_objects\.dir/src/host/(conv/conv_dnnl|conv/conv_plan|conv/con
 
 objects=$(find "$build" -path '*CMakeFiles/knet_*.dir/*' -name '*.o' ! -path '*verify_interface*' ! -path '*/tests/*' | sort)
 [ -n "$objects" ] || { echo "no objects of our libraries under $build"; exit 1; }
-seen=0
+# Lines of "OBJECT NAME".
+names=$(xargs nm -A -u 2>/dev/null <<<"$objects" | sed -n 's/^\(.*\.o\): *[Uwv] /\1 /p' | awk -v want="$libraries" '$2 ~ want')
+[ -n "$names" ] || { echo "no object refers to any library: the pattern is wrong"; exit 1; }
 while read -r object; do
-  names=$(nm -u "$object" 2>/dev/null | awk '{print $2}' | grep -E "$libraries" || true)
-  [ -n "$names" ] || continue
-  seen=$((seen + 1))
-  if ! grep -qE "$wrappers" <<<"$object"; then
-    echo "${object#"$build"/} calls a library past the wrappers: $(tr '\n' ' ' <<<"$names")"; bad=1
-  fi
-done <<<"$objects"
-[ "$seen" -gt 0 ] || { echo "no object refers to any library: the pattern is wrong"; exit 1; }
+  grep -qE "$wrappers" <<<"$object" && continue
+  echo "${object#"$build"/} calls a library past the wrappers: $(awk -v o="$object" '$1 == o { printf "%s ", $2 }' <<<"$names")"; bad=1
+done < <(cut -d ' ' -f 1 <<<"$names" | sort -u)
 
 # Texts of errors; what registers and launches kernels (a launcher runs in a scope of its own).
 quiet='cuda(GetErrorString|GetErrorName|GetLastError)|cublasLtGetStatus(String|Name)|cudnnGet(LastErrorString|ErrorString)'

@@ -14,30 +14,34 @@ import sys
 LIMITS = {"base": 1, "alloc": 3, "profiler": 13, "report": 3, "ops": 11, "autograd": 5, "comm": 4, "train": 5, "replay": 5}
 
 
-def symbols(obj):
-    """The names that an object defines and those that its code refers to."""
-    defined, used = set(), set()
-    for line in subprocess.run(["nm", str(obj)], capture_output=True, text=True, check=True).stdout.splitlines():
-        *_, kind, name = line.split()
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def symbols(objects):
+    """Of each object, the names that it defines and those that its code refers to."""
+    defined, used = {obj: set() for obj in objects}, {obj: set() for obj in objects}
+    for line in run("nm", "-A", *objects):
+        obj, rest = line.split(":", 1)
+        *_, kind, name = rest.split()
         if kind.isupper() and kind != "U":   # weak references are w and v
-            defined.add(name)
-    in_code = False
-    for line in subprocess.run(["readelf", "-rW", str(obj)], capture_output=True, text=True, check=True).stdout.splitlines():
+            defined[obj].add(name)
+    in_code, obj = False, objects[0]
+    for line in run("readelf", "-rW", *objects):
+        if line.startswith("File: "):   # of several
+            obj = line[6:]
         section = re.match(r"Relocation section '\.rela?(\.[^']*)'", line)
         if section:
             in_code = section[1].startswith(".text")
         elif in_code and len(fields := line.split()) >= 5:
-            used.add(fields[4].split("@")[0])
+            used[obj].add(fields[4].split("@")[0])
     return defined, used
 
 
 def calls(objects):
     """For each object those whose symbols it refers to."""
-    owner, used = {}, {}
-    for obj in objects:
-        defined, used[obj] = symbols(obj)
-        for name in defined:
-            owner[name] = obj
+    defined, used = symbols(objects)
+    owner = {name: obj for obj in objects for name in defined[obj]}
     return {obj: {owner[name] for name in used[obj] if name in owner} - {obj} for obj in objects}
 
 
@@ -75,13 +79,13 @@ def main():
         obj = build / words[words.index("-o") + 1]
         match = obj.exists() and re.search(r"CMakeFiles/knet_([a-z]+?)(?:_objects|_cuda)?\.dir/(.*)\.(?:c|cu)\.o$", str(obj))
         if match and match[1] in LIMITS:
-            libraries.setdefault(match[1], []).append(obj)
+            libraries.setdefault(match[1], []).append(str(obj))
     if "alloc" not in libraries:
         sys.exit(f"no objects of our libraries under {build}")
     bad = False
     for library, objects in libraries.items():
         for part in circles(calls(objects)):
-            files = [re.sub(r".*\.dir/|\.o$", "", str(obj)) for obj in part]
+            files = [re.sub(r".*\.dir/|\.o$", "", obj) for obj in part]
             if len(part) > LIMITS[library] or verbose:
                 print(f"{library}: {len(part)} files call each other: {', '.join(sorted(files))}")
             bad |= len(part) > LIMITS[library]

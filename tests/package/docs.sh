@@ -30,10 +30,11 @@ cat >"$work/bin/nsys" <<'END'
 while [ "${1#./}" = "$1" ]; do shift; done
 exec "$@"
 END
-# Without optimisation all this builds in a third of the time.
+# All this builds in a fifth of the time without optimisation and with one instruction set.
 cat >"$work/bin/cmake" <<END
 #!/bin/bash
-exec $(command -v cmake) "\${@/%=Release/=Debug}"
+case " \$* " in *" -B "*) set -- "\${@/%=Release/=Debug}" -DKNET_ONE_ISA=ON ;; esac
+exec $(command -v cmake) "\$@"
 END
 chmod +x "$work"/bin/*
 
@@ -60,7 +61,7 @@ blocks() {
         -e 's#^tools/demo.sh.*#tools/demo.sh --epochs 1 --synthetic --quiet#' -e 's#^tests/run.sh.*#tests/run.sh --help#' >"$work/script.sh"
 [ "$(grep -c 'git clone' "$work/script.sh")" -ge 1 ] && [ "$(wc -l <"$work/script.sh")" -gt 250 ]
 cd "$work/home"
-if ! env -i HOME="$work/home" PATH="$work/bin:/usr/local/bin:/usr/bin:/bin" TERM=dumb CUDACXX=/nonexistent \
+if ! env -i HOME="$work/home" PATH="$work/bin:/usr/local/bin:/usr/bin:/bin" TERM=dumb CUDACXX=/nonexistent CMAKE_BUILD_TYPE=Debug \
      GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*' \
      ${CMAKE_C_COMPILER_LAUNCHER:+CMAKE_C_COMPILER_LAUNCHER="$CMAKE_C_COMPILER_LAUNCHER"} CCACHE_DIR="${CCACHE_DIR:-$HOME/.cache/ccache}" \
      bash "$work/script.sh" >"$work/log" 2>&1 </dev/null; then

@@ -146,6 +146,10 @@ loader) # a thread that prefetches changes nothing; augmentation does
   want 0 "${train[@]}" --augment --prefetch
   same
   ;;
+prefetch) # the two threads at work; loader compares their results
+  want 0 "$knet" train mlp --synthetic --epochs 1 --augment --prefetch
+  out_has '^epoch 1/1 '
+  ;;
 stops)
   want 0 "$knet" train mlp --synthetic --epochs 60 --lr 0.05 --patience 2
   out_has 'stopped: no better loss in 2 epochs'
