@@ -210,6 +210,43 @@ static void many_channels_match(void **state) {
         check_case(&many_channels[i], KN_F32);
 }
 
+static kn_tensor *image_of(kn_tensor *x, int64_t b) {
+    kn_shape start = {.n_dims = 4}, stop = kn_tensor_shape(x);
+    start.dim[0] = b;
+    stop.dim[0] = b + 1;
+    return kn_slice(x, start, stop);
+}
+
+/* dw of a batch is the sum of its images' dw, which take another way where weights are large;
+ * images of several runs, and on any number of threads the same bits. */
+static void check_large_weights(kn_dtype dtype, kn_shape x_shape, kn_shape w_shape,
+                                const kn_attr_conv *attr) {
+    KN_FRAME(.threads = 1);
+    kn__conv_prefer(KN_CONV_OURS);
+    int64_t batch = x_shape.dim[0];
+    kn_tensor *x = random_tensor(dtype, x_shape), *w = random_tensor(dtype, w_shape);
+    kn_tensor *dy = random_tensor(dtype, kn_tensor_shape(op_conv_attr(x, w, KN_NONE, attr)));
+    kn_tensor *dw = op_conv_weight(x, dy, w_shape, attr, NULL), *sum = NULL;
+    for (int64_t b = 0; b < batch; b++)
+        sum = op_conv_weight(image_of(x, b), image_of(dy, b), w_shape, attr, sum);
+    double tol = 100 * tolerance(dtype);
+    for (int64_t i = 0; i < kn_tensor_numel(dw); i++)
+        assert_close(ops_at(dw, i), ops_at(sum, i), tol, tol);
+    kn_tensor *want = kn_add(w, dw);
+    KN_FRAME(.threads = 3);
+    assert_same_bits(op_conv_weight(x, dy, w_shape, attr, NULL), dw);
+    assert_same_bits(op_conv_weight(x, dy, w_shape, attr, w), want);
+    kn__conv_prefer(KN_CONV_TABLED);
+}
+
+static void large_weights_sum_over_runs_of_images(void **state) {
+    (void)state;
+    static const kn_attr_conv padded = {{1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, {0}, 2, 0, 0, 0};
+    static const kn_attr_conv plain = {{2, 1}, {0}, {0}, {1, 2}, 2, {0}, 2, 0, 0, 0};
+    check_large_weights(KN_F32, KN_SHAPE(35, 100, 13, 13), KN_SHAPE(130, 100, 3, 3), &padded);
+    check_large_weights(KN_F64, KN_SHAPE(16, 144, 9, 9), KN_SHAPE(100, 72, 3, 3), &plain);
+}
+
 static void the_bias_is_added_to_each_output_plane(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
@@ -453,17 +490,18 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        OPS_TEST(a_transposed_convolution_is_the_adjoint),
-        OPS_TEST(a_transposed_convolution_adds_bias_and_activation),
-        OPS_TEST(random_convolutions_match_the_definition),
-        OPS_TEST(a_window_of_one_needs_no_copy_and_matches), OPS_TEST(many_channels_match),
-        OPS_TEST(the_bias_is_added_to_each_output_plane),
-        OPS_TEST(the_number_of_threads_changes_no_bit),
+    return RUN_TESTS(OPS_TEST(a_transposed_convolution_is_the_adjoint),
+                     OPS_TEST(a_transposed_convolution_adds_bias_and_activation),
+                     OPS_TEST(random_convolutions_match_the_definition),
+                     OPS_TEST(a_window_of_one_needs_no_copy_and_matches),
+                     OPS_TEST(many_channels_match), OPS_TEST(large_weights_sum_over_runs_of_images),
+                     OPS_TEST(the_bias_is_added_to_each_output_plane),
+                     OPS_TEST(the_number_of_threads_changes_no_bit),
 
-        OPS_TEST(our_kernels_run_when_the_library_declines),
-        OPS_TEST(plans_are_shared_and_their_number_is_bounded), OPS_TEST(threads_share_the_cache),
-        OPS_TEST(the_gradient_of_an_empty_batch_is_zero),
-        OPS_TEST(residual_and_activation_run_inside),
-        OPS_TEST(a_wrong_residual_or_activation_is_an_error));
+                     OPS_TEST(our_kernels_run_when_the_library_declines),
+                     OPS_TEST(plans_are_shared_and_their_number_is_bounded),
+                     OPS_TEST(threads_share_the_cache),
+                     OPS_TEST(the_gradient_of_an_empty_batch_is_zero),
+                     OPS_TEST(residual_and_activation_run_inside),
+                     OPS_TEST(a_wrong_residual_or_activation_is_an_error));
 }

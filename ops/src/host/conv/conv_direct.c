@@ -9,7 +9,9 @@
 #include "host/base/loops.h"
 #include "host/base/slots.h"
 
-enum { LEAST_POSITIONS = 16, WEIGHT_PARTS = 16, WEIGHT_BYTES = 32 << 20, PIECES = 16 };
+enum { LEAST_POSITIONS = 16, WEIGHT_PARTS = 16, PIECES = 16 };
+/* Of conv_weight: most bytes of parts; of a run of images beside large weights. */
+enum { WEIGHT_BYTES = 8 << 20, RUN_BYTES = 4 << 20 };
 
 bool kn__direct_fits(const kn_conv_sizes *s, kn_dtype dtype) {
     return s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= kn__loops(dtype)->group;
@@ -30,10 +32,14 @@ typedef struct direct_work {
     int64_t packed_size;   /* of one group's weights, elements */
     int64_t padded[3];     /* x's sizes with its padding */
     int64_t padded_plane;
-    int64_t y_row, y_plane;  /* dy's row, made a multiple of a vector, and its plane */
-    int64_t pieces;          /* an image's groups of positions, cut for small batches */
-    int64_t parts, n_panels; /* conv_weight */
-    const int64_t *position; /* of each result element's window in x; conv_weight */
+    int64_t y_row, y_plane; /* dy's row, made a multiple of a vector, and its plane */
+    int64_t pieces;         /* an image's groups of positions, cut for small batches */
+    /* conv_weight: */
+    int64_t parts, n_panels;
+    const int64_t *position;    /* of each result element's window in x, of n_together images */
+    int64_t n_together, images; /* large weights: images of a run; the present run's */
+    int64_t first_image, x_image, row_blocks;
+    char *planes, *columns;
     kn_slots slots;
 } direct_work;
 
@@ -354,37 +360,125 @@ static void sum_body(void *ctx, int64_t i) {
     }
 }
 
+/* Where the element of result row r, column i, of image b has its window. */
 static void fill_weight_tables(direct_work *k, int64_t *table) {
     const kn_conv_sizes *s = k->s;
-    int64_t *position = table + k->product.n_rows;
+    int64_t *position = table + k->product.n_rows, p = 0;
     fill_window_table(k, table);
-    for (int64_t r = 0, p = 0; r < kn__conv_rows(s); r++)
-        for (int64_t i = 0; i < s->out[2]; i++) position[p++] = corner_at(k, r) + i * s->stride[2];
+    for (int64_t b = 0; b < k->n_together; b++)
+        for (int64_t r = 0; r < kn__conv_rows(s); r++)
+            for (int64_t i = 0; i < s->out[2]; i++)
+                position[p++] = b * k->x_image + corner_at(k, r) + i * s->stride[2];
     k->product.row_at = table, k->position = position;
+}
+
+static size_t weight_table_bytes(const direct_work *k) {
+    int64_t n = k->product.n_rows + k->n_together * k->s->out_plane;
+    return (size_t)((n + 7) / 8 * 8) * sizeof(int64_t);
+}
+
+static void weight_finish(kn_op_call *call, const direct_work *k) {
+    weight_sum sum = {k, call->out[0], (call->accumulate & 1) != 0};
+    kn__parallel_for(call->threads, k->s->groups * k->product.n_rows, sum_body, &sum);
+}
+
+/* Parts of the batch, each with a dw of its own. */
+static kn_status weight_by_parts(kn_op_call *call, direct_work *k) {
+    const kn_conv_sizes *s = k->s;
+    void *memory = NULL;
+    size_t table_bytes = weight_table_bytes(k);
+    size_t part_bytes = (size_t)(s->groups * part_elements(k)) * k->bytes;
+    KN_TRY(kn__work(&memory, call, table_bytes + (size_t)k->parts * part_bytes));
+    fill_weight_tables(k, memory);
+    k->result = (char *)memory + table_bytes;
+    int64_t packed = k->n_panels * k->loops->tile_columns * s->out_plane;
+    size_t slot_bytes = (size_t)(slot_elements(k) + packed) * k->bytes;
+    KN_TRY(kn__slots_create(&k->slots, call, k->parts * s->groups, slot_bytes));
+    kn__parallel_for(k->slots.n, k->parts * s->groups, weight_body, k);
+    weight_finish(call, k);
+    return KN_OK;
+}
+
+/* --- dw of large weights: threads share it by rows, and sum over runs of images --- */
+
+static int64_t panel_elements(const direct_work *k) {
+    return k->images * k->s->out_plane * k->loops->tile_columns;
+}
+
+/* Image and group i of the run: x padded, dy as a part of each panel. */
+static void run_copy_body(void *ctx, int64_t i) {
+    direct_work *k = ctx;
+    const kn_conv_sizes *s = k->s;
+    int64_t g = i % s->groups, b = i / s->groups, width = k->loops->tile_columns;
+    int64_t image = k->first_image + b, plane = s->out_plane;
+    size_t dy = (size_t)((image * s->groups + g) * s->outputs * plane) * k->bytes;
+    char *to = k->columns + (size_t)(b * plane * width) * k->bytes;
+    for (int64_t o = 0; o < s->outputs; o += width, dy += (size_t)(width * plane) * k->bytes)
+        k->loops->gemm_pack(
+            to + (size_t)((g * k->n_panels + o / width) * panel_elements(k)) * k->bytes, k->y + dy,
+            plane, 1, s->outputs - o < width ? s->outputs - o : width, plane, (int)width, true);
+    if (is_padded(s))
+        padded_planes(k, k->planes + (size_t)(i * slot_elements(k)) * k->bytes, image, g);
+}
+
+/* A block of rows of one group's dw, over all images of the run. */
+static void run_rows_body(void *ctx, int64_t i) {
+    direct_work *k = ctx;
+    const kn_conv_sizes *s = k->s;
+    int64_t g = i / k->row_blocks, block = i % k->row_blocks, height = k->loops->tile_rows;
+    int64_t tiles = kn__chunks(k->product.n_rows, height);
+    int64_t row = kn__part(tiles, k->row_blocks, block) * height;
+    int64_t end = kn__part(tiles, k->row_blocks, block + 1) * height;
+    int64_t rows = (end < k->product.n_rows ? end : k->product.n_rows) - row;
+    int64_t width = k->n_panels * k->loops->tile_columns;
+    char *c = k->result + (size_t)(g * part_elements(k) + row * width) * k->bytes;
+    const char *x =
+        is_padded(s)
+            ? k->planes + (size_t)(g * slot_elements(k)) * k->bytes
+            : k->x +
+                  (size_t)((k->first_image * s->groups + g) * s->channels * s->in_plane) * k->bytes;
+    if (!k->first_image) memset(c, 0, (size_t)(rows * width) * k->bytes);
+    k->loops->direct_weight(
+        c, x, k->product.row_at + row, rows, k->position, k->images * s->out_plane,
+        k->columns + (size_t)(g * k->n_panels * panel_elements(k)) * k->bytes, k->n_panels);
+}
+
+static kn_status weight_by_rows(kn_op_call *call, direct_work *k) {
+    const kn_conv_sizes *s = k->s;
+    void *memory = NULL;
+    int64_t packed = s->groups * k->n_panels * k->loops->tile_columns * s->out_plane;
+    int64_t padded = is_padded(s) ? s->groups * slot_elements(k) : 0;
+    int64_t fit = (int64_t)(RUN_BYTES / ((size_t)(packed + padded) * k->bytes));
+    k->n_together = fit < 1 ? 1 : (fit < s->batch ? fit : s->batch);
+    k->x_image = is_padded(s) ? padded : s->groups * s->channels * s->in_plane;
+    k->row_blocks = kn__chunks(WEIGHT_PARTS, s->groups);
+    k->parts = 1;
+    size_t table_bytes = weight_table_bytes(k);
+    size_t dw_bytes = (size_t)(s->groups * part_elements(k)) * k->bytes;
+    size_t run_bytes = (size_t)(k->n_together * (packed + padded)) * k->bytes;
+    KN_TRY(kn__work(&memory, call, table_bytes + dw_bytes + run_bytes));
+    fill_weight_tables(k, memory);
+    k->result = (char *)memory + table_bytes;
+    k->columns = k->result + dw_bytes;
+    k->planes = k->columns + (size_t)(k->n_together * packed) * k->bytes;
+    for (k->first_image = 0; k->first_image < s->batch; k->first_image += k->images) {
+        int64_t left = s->batch - k->first_image;
+        k->images = left < k->n_together ? left : k->n_together;
+        kn__parallel_for(call->threads, k->images * s->groups, run_copy_body, k);
+        kn__parallel_for(call->threads, s->groups * k->row_blocks, run_rows_body, k);
+    }
+    weight_finish(call, k);
+    return KN_OK;
 }
 
 kn_status kn__direct_conv_weight(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
                                  const kn_tensor *dy) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.y = dy->data;
+    k.n_together = 1;
     k.product.n_rows = s->channels * s->window_size;
     k.n_panels = kn__chunks(s->outputs, k.loops->tile_columns);
-    size_t group_bytes = (size_t)(s->groups * part_elements(&k)) * k.bytes;
-    int64_t fit = (int64_t)(WEIGHT_BYTES / group_bytes);
     k.parts = s->batch < WEIGHT_PARTS ? s->batch : WEIGHT_PARTS;
-    if (k.parts > fit) k.parts = fit < 1 ? 1 : fit;
-    size_t table_bytes = (size_t)(k.product.n_rows + s->out_plane + 8) / 8 * 8 * sizeof(int64_t);
-    void *memory = NULL;
-    KN_TRY(kn__work(&memory, call, table_bytes + (size_t)k.parts * group_bytes));
-    fill_weight_tables(&k, memory);
-    k.result = (char *)memory + table_bytes;
-    int64_t packed = k.n_panels * k.loops->tile_columns * s->out_plane;
-    size_t slot_bytes = (size_t)(slot_elements(&k) + packed) * k.bytes;
-    kn_status status = kn__slots_create(&k.slots, call, k.parts * s->groups, slot_bytes);
-    if (status == KN_OK) {
-        kn__parallel_for(k.slots.n, k.parts * s->groups, weight_body, &k);
-        weight_sum sum = {&k, call->out[0], (call->accumulate & 1) != 0};
-        kn__parallel_for(call->threads, s->groups * k.product.n_rows, sum_body, &sum);
-    }
-    return status;
+    size_t parts_bytes = (size_t)(k.parts * s->groups * part_elements(&k)) * k.bytes;
+    return parts_bytes > WEIGHT_BYTES ? weight_by_rows(call, &k) : weight_by_parts(call, &k);
 }
