@@ -400,6 +400,7 @@ static kn_status step(kn_optim *optim) {
     KN_TRY(kn__params_settle(optim->set));
     if (optim->clip_each > 0) KN_TRY(clip_each(optim));
     if (optim->clip_norm > 0) KN_TRY(clip(optim));
+    KN_TRY(kn__shard_grad_copy(optim));
     return run(optim);
 }
 

@@ -30,9 +30,11 @@ struct kn_optim {
     char **turn;   /* prefixes; NULL: all parameters take each step */
     int *turn_end; /* parts of a turn end there; those of the next one begin */
     int n_turns;   /* 1 or more */
-    /* kn_optim_shard: it updates elements [begin, end) of the arena; m and v are of these. */
-    int64_t begin, end;
-    kn_tensor *part_grad; /* view of the arena, owned; NULL: it updates all */
+    /* kn_optim_shard: it updates these elements of the arena; m and v are of these. */
+    kn_optim_range *range;
+    int n_ranges;
+    kn_tensor *part_grad; /* of these, owned; NULL: it updates all */
+    bool is_given;        /* the caller writes part_grad */
     kn_tensor *whole[2];  /* m and v of all, for a checkpoint; NULL: not there */
     kn_optim_stepped_fn on_step;
     void *on_step_ctx;
@@ -60,6 +62,8 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
 const kn__param *kn__part_param(const kn_optim *optim, int i);
 /* State i, 1 or 2, of kn_optim_update. */
 kn_tensor *kn__update_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
+/* Copies the gradients of the ranges, where the caller doesn't write them. */
+kn_status kn__shard_grad_copy(kn_optim *optim);
 void kn__shard_whole_release(kn_optim *optim);
 void kn__shard_release(kn_optim *optim);
 

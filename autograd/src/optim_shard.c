@@ -4,18 +4,30 @@
 
 #include "optim.h"
 
-/* The elements of a parameter that are in the part; its w is a view that the optimiser owns. */
-static kn_status part_cut(kn_optim_part *out, const kn_optim *optim, const kn__param *p) {
-    int64_t first = p->offset, last = p->offset + p->w->n;
-    if (first < optim->begin) first = optim->begin;
-    if (last > optim->end) last = optim->end;
-    *out = (kn_optim_part){.offset = first - optim->begin, .n = 0};
-    if (first >= last) return KN_OK;
+/* Elements [first, last) of a parameter, at `at` of the ranges; its w is a view that the optimiser
+ * owns. */
+static kn_status part_cut(kn_optim_part *out, const kn_optim *optim, const kn__param *p,
+                          int64_t first, int64_t last, int64_t at) {
     kn_tensor *w = kn_tensor_view(p->w, KN_SHAPE(last - first), first - p->offset);
     if (!w) return kn_check();
-    out->w = kn_tensor_detach_frame(w);
-    out->n = last - first;
+    *out = (kn_optim_part){.w = kn_tensor_detach_frame(w), .offset = at, .n = last - first};
     kn__part_scale(out, optim, p);
+    return KN_OK;
+}
+
+/* Adds what the range, at `at` of all, has of the parameters. */
+static kn_status range_cut(kn_optim_part *parts, int *n, const kn_optim *optim,
+                           const kn_optim_range *range, int64_t at) {
+    const kn_params *set = optim->set;
+    for (int i = 0; i < set->n; i++) {
+        const kn__param *p = set->param[i];
+        int64_t first = p->offset, last = p->offset + p->w->n;
+        if (first < range->begin) first = range->begin;
+        if (last > range->end) last = range->end;
+        if (first >= last) continue;
+        KN_TRY(part_cut(&parts[*n], optim, p, first, last, at + first - range->begin));
+        ++*n;
+    }
     return KN_OK;
 }
 
@@ -25,14 +37,15 @@ static void parts_release(kn_optim_part *parts, int n) {
 }
 
 static kn_status parts_cut(kn_optim_part **out, int *n, const kn_optim *optim) {
-    const kn_params *set = optim->set;
-    kn_optim_part *parts = calloc((size_t)set->n + 1, sizeof *parts);
-    if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
+    size_t most = (size_t)optim->set->n + (size_t)optim->n_ranges + 1;
+    kn_optim_part *parts = calloc(most, sizeof *parts);
+    if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", optim->set->n);
     kn_status status = KN_OK;
+    int64_t at = 0;
     *n = 0;
-    for (int i = 0; status == KN_OK && i < set->n; i++) {
-        status = part_cut(&parts[*n], optim, set->param[i]);
-        *n += status == KN_OK && parts[*n].n > 0;
+    for (int i = 0; status == KN_OK && i < optim->n_ranges; i++) {
+        status = range_cut(parts, n, optim, &optim->range[i], at);
+        at += optim->range[i].end - optim->range[i].begin;
     }
     if (status == KN_OK)
         *out = parts;
@@ -48,17 +61,35 @@ const kn__param *kn__part_param(const kn_optim *optim, int i) {
     return optim->set->param[k];
 }
 
-/* The state of the part, out of that of all; zeros before there was any. */
+/* Copies the ranges of an array like the arena to t, one after the other. */
+static kn_status ranges_copy(kn_tensor *t, kn_tensor *whole, const kn_optim *optim) {
+    kn_device *device = optim->set->device;
+    size_t item = kn_dtype_bytes(optim->set->dtype), at = 0;
+    char *to = kn_data_mut(t);
+    const char *from = kn_data(whole);
+    KN_TRY(kn_check());
+    for (int i = 0; i < optim->n_ranges; i++) {
+        size_t bytes = (size_t)(optim->range[i].end - optim->range[i].begin) * item;
+        KN_TRY(kn_device_copy(device, to + at, device, from + (size_t)optim->range[i].begin * item,
+                              bytes, kn_frame_stream()));
+        at += bytes;
+    }
+    return KN_OK;
+}
+
+/* The state of the ranges, out of that of all; zeros before there was any. */
 static kn_status state_cut(kn_tensor **out, kn_tensor *whole, kn_tensor *grad,
                            const kn_optim *optim) {
-    kn_tensor *t =
-        whole == KN_NONE
-            ? kn_filled_like(grad, 0)
-            : kn_affine(kn_tensor_view(whole, KN_SHAPE(optim->end - optim->begin), optim->begin), 1,
-                        0);
+    kn_tensor *t = kn_filled_like(grad, 0);
     if (!t) return kn_check();
+    if (whole != KN_NONE) KN_TRY(ranges_copy(t, whole, optim));
     *out = kn_tensor_detach_frame(t);
     return KN_OK;
+}
+
+kn_status kn__shard_grad_copy(kn_optim *optim) {
+    if (!optim->part_grad || optim->is_given) return KN_OK;
+    return ranges_copy(optim->part_grad, optim->set->flat, optim);
 }
 
 static kn_status cut(kn_optim *optim) {
@@ -66,8 +97,9 @@ static kn_status cut(kn_optim *optim) {
     kn_optim_part *parts = NULL;
     kn_tensor *m = KN_NONE, *v = KN_NONE;
     int n = 0;
-    kn_tensor *grad =
-        kn_tensor_view(optim->set->flat, KN_SHAPE(optim->end - optim->begin), optim->begin);
+    int64_t numel = 0;
+    for (int i = 0; i < optim->n_ranges; i++) numel += optim->range[i].end - optim->range[i].begin;
+    kn_tensor *grad = kn_filled_like(kn_tensor_view(optim->set->flat, KN_SHAPE(numel), 0), 0);
     kn_status status = grad ? parts_cut(&parts, &n, optim) : kn_check();
     if (status == KN_OK && optim->has_m) status = state_cut(&m, optim->m, grad, optim);
     if (status == KN_OK && optim->has_v) status = state_cut(&v, optim->v, grad, optim);
@@ -89,8 +121,20 @@ static kn_status cut(kn_optim *optim) {
     return KN_OK;
 }
 
-static kn_status shard_check(const kn_optim *optim, int64_t begin, int64_t end) {
-    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: optim is NULL");
+static kn_status ranges_check(const kn_optim *optim, const kn_optim_range range[], int n) {
+    for (int i = 0; i < n; i++)
+        if (range[i].begin < 0 || range[i].end < range[i].begin ||
+            range[i].end > optim->set->flat->n)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_optim_shard: elements %" PRId64 " to %" PRId64 " of %" PRId64,
+                           range[i].begin, range[i].end, optim->set->flat->n);
+    return KN_OK;
+}
+
+static kn_status shard_check(const kn_optim *optim, const kn_optim_range range[], int n) {
+    if (!optim || !range || n < 1)
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: %s",
+                       optim ? "there is no range" : "optim is NULL");
     KN_TRY(kn__params_together("kn_optim_shard", optim->set->head));
     if (optim->part_grad)
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_shard: the optimiser has a part already");
@@ -102,24 +146,34 @@ static kn_status shard_check(const kn_optim *optim, int64_t begin, int64_t end) 
             return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_optim_shard: the gradient of %s is row-sparse",
                            optim->set->param[i]->name);
     KN_TRY(kn__params_freeze(optim->set));
-    if (begin < 0 || end < begin || end > optim->set->flat->n)
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_optim_shard: elements %" PRId64 " to %" PRId64 " of %" PRId64, begin,
-                       end, optim->set->flat->n);
-    return KN_OK;
+    return ranges_check(optim, range, n);
 }
 
-kn_status kn_optim_shard(kn_optim *optim, int64_t begin, int64_t end, kn_optim_stepped_fn fn,
-                         void *ctx) {
+kn_status kn_optim_shard(kn_optim *optim, const kn_optim_range range[], int n,
+                         kn_optim_stepped_fn fn, void *ctx) {
     KN_SCOPE("optimizer state");
     KN_TRY(kn_check());
-    KN_TRY(shard_check(optim, begin, end));
-    optim->begin = begin;
-    optim->end = end;
-    KN_TRY(cut(optim));
+    KN_TRY(shard_check(optim, range, n));
+    optim->range = malloc((size_t)n * sizeof *range);
+    if (!optim->range) return KN_FAIL(KN_ERR_OOM, "kn_optim_shard: no host memory");
+    memcpy(optim->range, range, (size_t)n * sizeof *range);
+    optim->n_ranges = n;
+    kn_status status = cut(optim);
+    if (status < 0) {
+        free(optim->range);
+        optim->range = NULL;
+        return status;
+    }
     optim->on_step = fn;
     optim->on_step_ctx = ctx;
     return KN_OK;
+}
+
+kn_tensor *kn_optim_shard_grad(kn_optim *optim) {
+    if (!optim->part_grad || optim->clip_norm > 0 || optim->clip_each > 0 || optim->set->is_scaled)
+        return NULL;
+    optim->is_given = true;
+    return optim->part_grad;
 }
 
 kn_tensor *kn_optim_shard_state(kn_optim *optim, int i) {
@@ -148,4 +202,5 @@ void kn__shard_release(kn_optim *optim) {
     kn__shard_whole_release(optim);
     for (int i = 0; i < optim->n_dense; i++) kn_tensor_release(optim->parts[i].w);
     kn_tensor_release(optim->part_grad);
+    free(optim->range);
 }

@@ -43,6 +43,7 @@ struct kn_params {
     bool ordered;       /* the layout is final */
     int n_used;         /* in the first backward */
     bool in_pass;       /* linked in the running pass */
+    bool is_scaled;     /* a loss scale divides the gradients */
     kn_params *touched; /* next set of the running pass */
     kn_grad_ready_fn on_grad;
     void *on_grad_ctx;

@@ -48,6 +48,7 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
     if (!scale) return KN_FAIL(KN_ERR_OOM, "kn_loss_scale_create: no host memory");
     scale->set = kn__params_retain(params);
     scale->factor = kn_tensor_detach_frame(factor);
+    params->is_scaled = true;
     scale->options = o;
     scale->state.factor = o.initial;
     *out = scale;

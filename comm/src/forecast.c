@@ -77,7 +77,7 @@ static kn_status buckets_make(kn_forecast *f) {
     f->arena = status == KN_OK && kn_tensor_numel(flat) ? kn_data(flat) : NULL;
     if (status == KN_OK)
         status = kn__buckets_cut(buckets, &f->n_buckets, f->params, order, f->arena,
-                                 f->options.bucket_bytes);
+                                 f->options.bucket_bytes, 1);
     free(order);
     if (status == KN_OK) {
         f->buckets = buckets;

@@ -15,7 +15,18 @@ static kn_status reduce_job(kn_comm *comm, kn__job *job) {
     KN_SCOPE("all_reduce");
     KN_TRY(kn__comm_together(
         comm, (kn__call){.name = "all_reduce", .n = job->n, .dtype = job->dtype, .op = job->op}));
-    return kn__all_reduce(comm, job->data, job->n, job->dtype, job->op);
+    KN_TRY(kn__all_reduce(comm, job->data, job->n, job->dtype, job->op));
+    if (job->out) memcpy(job->out, job->data, (size_t)job->n * kn_dtype_bytes(job->dtype));
+    return KN_OK;
+}
+
+static kn_status scatter_job(kn_comm *comm, kn__job *job) {
+    KN_SCOPE("reduce_scatter");
+    KN_TRY(kn__comm_together(comm, (kn__call){.name = "reduce_scatter",
+                                              .n = job->n * comm->size,
+                                              .dtype = job->dtype,
+                                              .op = job->op}));
+    return kn__reduce_scatter_equal(comm, job->out, job->data, job->n, job->dtype, job->op);
 }
 
 /* Makes a stream wait for what another has got so far. */
@@ -24,25 +35,73 @@ static kn_status stream_follow(kn_parallel *p, kn_stream stream, kn_stream other
     return kn_event_wait(p->event, stream);
 }
 
-/* Backward's kernels of later gradients run beside it. */
-static kn_status bucket_enqueue(kn_parallel *p, bucket *b) {
-    KN_SCOPE("all_reduce");
-    char *data = p->arena + (size_t)b->begin * p->item;
-    size_t n = (size_t)(b->end - b->begin);
-    kn_stream pass = NULL;
-    kn__engine_work work = {.what = KN__ENGINE_ALL_REDUCE,
-                            .in = data,
-                            .out = data,
-                            .n = n,
+static kn_status work_enqueue(kn_parallel *p, kn__engine_what what, char *out, const char *in,
+                              int64_t n) {
+    bool scatters = what == KN__ENGINE_REDUCE_SCATTER;
+    kn__engine_work work = {.what = what,
+                            .in = in,
+                            .out = out,
+                            .n = (size_t)n,
                             .dtype = (int)p->dtype,
                             .op = KN_COMM_MEAN,
                             .stream = p->stream};
+    return kn__gpu_run(p->comm, scatters ? "reduce_scatter" : "all_reduce", p->gpu, &work,
+                       (uint64_t)n * p->item * (uint64_t)(scatters ? p->comm->size : 1));
+}
+
+/* What the parts leave over. */
+static kn_status rest_enqueue(kn_parallel *p, const bucket *b, char *data, int64_t each) {
+    int64_t in_parts = each * p->comm->size, n = b->end - b->begin - in_parts;
+    if (!n) return KN_OK;
+    KN_SCOPE("all_reduce");
+    data += (size_t)in_parts * p->item;
+    KN_TRY(work_enqueue(p, KN__ENGINE_ALL_REDUCE, data, data, n));
+    if (p->comm->rank < p->comm->size - 1) return KN_OK;
+    return kn_device_copy(p->gpu, kn__part_place(p, b) + (size_t)each * p->item, p->gpu, data,
+                          (size_t)n * p->item, p->stream);
+}
+
+static kn_status parts_enqueue(kn_parallel *p, const bucket *b, char *data) {
+    int64_t each = kn__part_numel(p, b);
+    if (each) {
+        KN_SCOPE("reduce_scatter");
+        KN_TRY(work_enqueue(p, KN__ENGINE_REDUCE_SCATTER, kn__part_place(p, b), data, each));
+    }
+    return rest_enqueue(p, b, data, each);
+}
+
+static kn_status whole_enqueue(kn_parallel *p, const bucket *b, char *data) {
+    KN_SCOPE("all_reduce");
+    return work_enqueue(p, KN__ENGINE_ALL_REDUCE, data, data, b->end - b->begin);
+}
+
+/* Backward's kernels of later gradients run beside it. */
+static kn_status bucket_enqueue(kn_parallel *p, bucket *b) {
+    char *data = p->arena + (size_t)b->begin * p->item;
+    kn_stream pass = NULL;
     b->is_posted = true;
     p->n_posted++;
     KN_TRY(kn__gpu_stream(&pass, p->gpu));
     KN_TRY(stream_follow(p, p->stream, pass));
-    p->stats.bytes += n * p->item;
-    return kn__gpu_run(p->comm, "all_reduce", p->gpu, &work, n * p->item);
+    p->stats.bytes += (size_t)(b->end - b->begin) * p->item;
+    return p->part_data ? parts_enqueue(p, b, data) : whole_enqueue(p, b, data);
+}
+
+/* Each rank gets the means of its part; the last one those of the rest as well. */
+static kn_status parts_post(kn_parallel *p, bucket *b) {
+    int64_t each = kn__part_numel(p, b), rest = b->end - b->begin - each * p->comm->size;
+    char *out = kn__part_place(p, b);
+    bool gets_rest = p->comm->rank == p->comm->size - 1;
+    b->rest = b->job;
+    b->job.run = scatter_job;
+    b->job.n = each;
+    b->job.out = out;
+    if (each) KN_TRY(kn__comm_post(p->comm, &b->job));
+    b->job.is_done = b->job.is_done || !each;
+    b->rest.data = (char *)b->rest.data + (size_t)(each * p->comm->size) * p->item;
+    b->rest.n = rest;
+    b->rest.out = gets_rest ? out + (size_t)each * p->item : NULL;
+    return rest ? kn__comm_post(p->comm, &b->rest) : KN_OK;
 }
 
 static kn_status bucket_post(kn_parallel *p, bucket *b) {
@@ -52,9 +111,10 @@ static kn_status bucket_post(kn_parallel *p, bucket *b) {
                        .n = b->end - b->begin,
                        .dtype = p->dtype,
                        .op = KN_COMM_MEAN};
+    b->rest.n = 0;
     b->is_posted = true;
     p->n_posted++;
-    return kn__comm_post(p->comm, &b->job);
+    return p->part_data ? parts_post(p, b) : kn__comm_post(p->comm, &b->job);
 }
 
 bucket *kn__bucket_of(bucket buckets[], int n, int64_t at) {
@@ -103,27 +163,37 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     gradient_done(p, at);
 }
 
+/* Where a gradient lies in the arena, in elements; -1: an error is pending. */
+static int64_t place_of(kn_tensor *w, const char *arena, int64_t item) {
+    const char *data = kn_data(kn_grad(w));
+    return data ? (data - arena) / item : -1;
+}
+
 kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
-                          const char *arena, int64_t least_bytes) {
+                          const char *arena, int64_t least_bytes, int64_t grain) {
     int64_t item = (int64_t)kn_dtype_bytes(kn_params_dtype(params)), least = least_bytes / item;
+    int n = kn_params_count(params);
     bucket *b = buckets;
     *b = (bucket){.begin = 0};
-    for (int k = 0; k < kn_params_count(params); k++) {
+    for (int k = 0; k < n; k++) {
         kn_tensor *w = kn_params_at(params, order[k], NULL);
-        if (!kn_tensor_numel(w)) continue;
-        const char *data = kn_data(kn_grad(w));
-        if (!data) return kn_check();
-        int64_t at = (data - arena) / item;
-        if (at - b->begin >= least && b->n_params) {
-            b->end = at;
-            *++b = (bucket){.begin = at};
-        }
-        b->n_params++;
+        int64_t at = kn_tensor_numel(w) ? place_of(w, arena, item) : b->begin;
+        if (at < 0) return kn_check();
+        int64_t whole = (at - b->begin) / grain * grain;
+        if (at - b->begin < least || !whole) continue;
+        b->end = b->begin + whole;
+        b[1] = (bucket){.begin = b->end};
+        b++;
     }
     kn_tensor *flat = kn_params_grad(params);
     if (!flat) return kn_check();
     b->end = kn_tensor_numel(flat);
     *n_buckets = (int)(b - buckets) + 1;
+    for (int k = 0; k < n; k++) {
+        kn_tensor *w = kn_params_at(params, k, NULL);
+        if (kn_tensor_numel(w))
+            kn__bucket_of(buckets, *n_buckets, place_of(w, arena, item))->n_params++;
+    }
     return KN_OK;
 }
 
@@ -162,7 +232,8 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
         p->arena = kn_data_mut(flat);
         if (status == KN_OK)
             status = kn__buckets_cut(p->buckets, &p->n_buckets, p->params, order, p->arena,
-                                     p->options.bucket_bytes);
+                                     p->options.bucket_bytes,
+                                     p->comm->size * (KN__PART_BYTES / (int64_t)p->item));
     }
     free(order);
     if (status < 0) {
@@ -188,6 +259,11 @@ static kn_status buckets_wait(kn_parallel *p) {
         kn_status one = kn__comm_job_wait(p->comm, &b->job);
         if (status == KN_OK) status = one;
         p->stats.reduce_ns += b->job.run_ns;
+        if (b->rest.n) {
+            one = kn__comm_job_wait(p->comm, &b->rest);
+            if (status == KN_OK) status = one;
+            p->stats.reduce_ns += b->rest.run_ns;
+        }
         p->stats.bytes += (uint64_t)(b->end - b->begin) * p->item;
     }
     return status;
@@ -209,7 +285,6 @@ static kn_status finish(kn_parallel *p) {
     if (!flat) return kn_check();
     if (!kn_tensor_numel(flat)) return KN_OK;
     if (!p->buckets) KN_TRY(buckets_make(p, flat));
-    KN_TRY(kn__parallel_cut(p, flat));
     while (p->failed == KN_OK && p->n_posted < p->n_buckets)
         p->failed = bucket_post(p, &p->buckets[p->n_posted]);
     uint64_t begin = kn__now_ns(CLOCK_MONOTONIC);
@@ -222,7 +297,7 @@ static kn_status finish(kn_parallel *p) {
                          "kn_parallel_finish: two backward passes were averaged; turn averaging "
                          "off with kn_parallel_sync for all but the last of a step");
     buckets_reset(p);
-    return status;
+    return status < 0 ? status : kn__parallel_cut(p);
 }
 
 kn_status kn_parallel_finish(kn_parallel *parallel) {
@@ -333,5 +408,6 @@ void kn_parallel_destroy(kn_parallel *parallel) {
     if (parallel->gpu) kn_stream_destroy(parallel->gpu, parallel->stream);
     kn_event_destroy(parallel->event);
     free(parallel->buckets);
+    free(parallel->pieces);
     free(parallel);
 }

@@ -28,8 +28,8 @@ typedef struct kn__ask {
 /* A part of a call that a worker thread runs, or a whole one. */
 typedef struct kn__job {
     kn_status (*run)(kn_comm *comm, struct kn__job *job);
-    void *data;
-    int64_t n;
+    void *data, *out; /* out: of a part; NULL: data is also the result */
+    int64_t n;        /* of a part, if there is `out` */
     kn_dtype dtype;
     kn_comm_op op;
     uint64_t run_ns; /* how long it took */

@@ -107,15 +107,23 @@ KN_API int kn_optim_turn_count(const kn_optim *optim);
 KN_API KN_MUST_CHECK kn_status kn_optim_turn_step(kn_optim *optim, int i);
 
 /* --- a part of the state, as kn_parallel_shard of parallel.h uses it --- */
-/* From now on kn_optim_step updates elements [begin, end) of the arena of kn_params_grad alone, and
- * keeps state for these alone; of earlier state the rest is freed. Makes the order of the arena
- * final. Each step ends with fn(ctx), which gets the other elements. The
+/* Elements [begin, end) of the arena of kn_params_grad. */
+typedef struct kn_optim_range {
+    int64_t begin, end;
+} kn_optim_range;
+/* From now on kn_optim_step updates the elements of n ranges alone, which don't overlap, and keeps
+ * state for these alone, one range after the other; of earlier state the rest is freed. Makes the
+ * order of the arena final. Each step ends with fn(ctx), which gets the other elements. The
  * elements get the bits of a whole step. Errors: INVALID for a second call, and a range outside of
  * the arena; UNSUPPORTED for LAMB, turns and row-sparse gradients. */
 typedef kn_status (*kn_optim_stepped_fn)(void *ctx);
-KN_API KN_MUST_CHECK kn_status kn_optim_shard(kn_optim *optim, int64_t begin, int64_t end,
+KN_API KN_MUST_CHECK kn_status kn_optim_shard(kn_optim *optim, const kn_optim_range range[], int n,
                                               kn_optim_stepped_fn fn, void *ctx);
-/* Array i of the state, 0 or 1, of [begin, end); NULL beyond the last, and without a part. */
+/* The gradients of the ranges, one after the other: from now on the caller writes them before each
+ * step, which reads nothing of the arena. NULL without an error where a step needs the whole
+ * arena: with clip_norm, clip_each or a loss scale. */
+KN_API kn_tensor *kn_optim_shard_grad(kn_optim *optim);
+/* Array i of the state, 0 or 1, of the ranges; NULL beyond the last, and without ranges. */
 KN_API kn_tensor *kn_optim_shard_state(kn_optim *optim, int i);
 /* The same array for all elements: zeros that the caller fills, for kn_optim_state_at. Kept until
  * the next step. NULL without an error beyond the last. */

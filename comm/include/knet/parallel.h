@@ -60,17 +60,21 @@ KN_API kn_comm *kn_parallel_comm(const kn_parallel *parallel);
 /* off: the gradients of the next backward passes only add up on this rank; on (the start): they are
  * averaged. For a step of several batches: off, and on before the backward pass of the last. */
 KN_API void kn_parallel_sync(kn_parallel *parallel, bool on);
-/* Waits until all gradients are the means over the ranks. Every rank calls it, once a step, after
- * its last backward pass. Errors: PEER; INVALID if two passes ran with averaging on, or if the
- * ranks' first passes used the parameters in different orders. */
+/* Waits until all gradients are the means over the ranks; see kn_parallel_shard. Every rank calls
+ * it, once a step, after its last backward pass. Errors: PEER; INVALID if two passes ran with
+ * averaging on, or if the ranks' first passes used the parameters in different orders. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
 
 /* From the first kn_parallel_finish on each rank has the state of one part of the parameters, such
  * as Adam's moments, and updates that part; kn_optim_step then gives all ranks all parts. The
- * parameters have the bits of whole states. kn_optim_step uses the gradients up: read them before.
- * Load a checkpoint before the first step. Every rank calls it, before the first step. Borrows
- * `optim`, whose last step comes before kn_parallel_destroy. No-op with one rank. Errors: INVALID
- * for a second optimiser; kn_parallel_finish returns those of kn_optim_shard. */
+ * parameters have the bits of whole states (over NCCL, but for its order of sums). From the second
+ * step on each rank reduces the gradients of its part alone, so that a step moves no more bytes
+ * than one without parts: kn_grad of the others is then this rank's own, not the mean. With
+ * clip_norm, clip_each or a loss scale, which need all means, all gradients are reduced on all
+ * ranks. kn_optim_step uses the gradients up: read them before. Load a checkpoint before the first
+ * step. Every rank calls it, before the first step. Borrows `optim`, whose last step comes before
+ * kn_parallel_destroy. No-op with one rank. Errors: INVALID for a second optimiser;
+ * kn_parallel_finish returns those of kn_optim_shard. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim *optim);
 /* Gives rank 0 the whole state until the next step, for kn_checkpoint_save. Every rank calls it.
  * No-op without kn_parallel_shard. */
