@@ -31,7 +31,7 @@ typedef struct kn_optim_terms {
     double rate, momentum, beta1, beta2, eps, m_scale, root_scale, decay, grad_scale;
 } kn_optim_terms;
 
-enum { KN_COLUMNS = 512 };    /* most that a column loop takes at once */
+enum { KN_COLUMNS = 1024 };   /* most that a column loop takes at once */
 enum { KN_DENSE_BLOCK = 64 }; /* rows and columns of an unblocked part of a factorisation */
 /* Elements of a column of lu_panel: an odd number of cache lines, so that columns don't meet in the
  * cache. */

@@ -84,7 +84,7 @@ static void transpose_block(const kn_dense *d, char *to, const char *from, int64
 
 /* The lower half of the rest -= panel·panelᵀ, in columns of blocks. */
 static void update_lower(kn_dense *d, const panel *p, char *corner) {
-    int64_t width = p->n_rows >= 1024 ? 256 : p->n_rows;
+    int64_t width = p->n_rows >= 1024 ? 256 : 128;
     for (int64_t j = 0; j < p->n_rows; j += width) {
         int64_t columns = least(width, p->n_rows - j);
         multiply(d, (kn_gemm){.accumulate = true,

@@ -2,6 +2,8 @@
  * zero give infinities and NaNs. */
 #include "host/base/loops.h"
 
+enum { SOLVED_TOGETHER = 8 };
+
 static inline real root(real x) {
 #ifdef KN_REAL_IS_F32
     return __builtin_sqrtf(x);
@@ -15,6 +17,15 @@ static inline real size_of(real x) { return x < 0 ? -x : x; }
 /* y -= a·x */
 static inline void subtract(real *restrict y, const real *restrict x, real a, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] -= a * x[i];
+}
+
+/* The same of four x, one after the other, `ldx` apart; `step` from one a to the next. */
+static inline void subtract_four(real *restrict y, const real *restrict x, int64_t ldx,
+                                 const real *a, int64_t step, int64_t n) {
+    const real *x1 = x + ldx, *x2 = x1 + ldx, *x3 = x2 + ldx;
+    const real a0 = a[0], a1 = a[step], a2 = a[2 * step], a3 = a[3 * step];
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (((y[i] - a0 * x[i]) - a1 * x1[i]) - a2 * x2[i]) - a3 * x3[i];
 }
 
 /* Σ x·y in an order that vectors of any width can keep. */
@@ -44,17 +55,26 @@ bool KN_LOOP(cholesky_block)(void *a_, int64_t ld, int64_t n) {
     return true;
 }
 
+/* x·T = b in place for `rows` rows, a constant: their steps, which wait for each other, overlap. */
+static inline __attribute__((always_inline)) void solve_together(real *x, int64_t ldx, int rows,
+                                                                 const real *t, int64_t ldt,
+                                                                 int64_t n) {
+    for (int64_t j = 0; j < n; j++) {
+        real solved[SOLVED_TOGETHER];
+        for (int r = 0; r < rows; r++) solved[r] = x[r * ldx + j] /= t[j * ldt + j];
+        for (int r = 0; r < rows; r++)
+            subtract(&x[r * ldx + j + 1], &t[j * ldt + j + 1], solved[r], n - j - 1);
+    }
+}
+
 /* x·T = b in place for each row; T upper triangular. */
 void KN_LOOP(solve_rows)(void *x_, int64_t ldx, int64_t rows, const void *t_, int64_t ldt,
                          int64_t n) {
-    const real *t = t_;
-    for (int64_t i = 0; i < rows; i++) {
-        real *x = (real *)x_ + i * ldx;
-        for (int64_t j = 0; j < n; j++) {
-            x[j] /= t[j * ldt + j];
-            subtract(&x[j + 1], &t[j * ldt + j + 1], x[j], n - j - 1);
-        }
-    }
+    real *x = x_;
+    int64_t i = 0;
+    for (; i + SOLVED_TOGETHER <= rows; i += SOLVED_TOGETHER)
+        solve_together(x + i * ldx, ldx, SOLVED_TOGETHER, t_, ldt, n);
+    for (; i < rows; i++) solve_together(x + i * ldx, ldx, 1, t_, ldt, n);
 }
 
 /* T·x = b in place; element (i, j) of T at i·row + j·column. */
@@ -65,8 +85,10 @@ void KN_LOOP(solve_columns)(void *x_, int64_t ldx, int64_t columns, const void *
     for (int64_t step = 0; step < n; step++) {
         int64_t i = upper ? n - 1 - step : step;
         real *at = x + i * ldx;
-        for (int64_t j = upper ? i + 1 : 0; j < (upper ? n : i); j++)
-            subtract(at, x + j * ldx, t[i * row + j * column], columns);
+        int64_t j = upper ? i + 1 : 0, end = upper ? n : i;
+        for (; j + 4 <= end; j += 4)
+            subtract_four(at, x + j * ldx, ldx, &t[i * row + j * column], column, columns);
+        for (; j < end; j++) subtract(at, x + j * ldx, t[i * row + j * column], columns);
         real d = t[i * row + i * column];
         if (unit) continue;
         for (int64_t c = 0; c < columns; c++) at[c] /= d;

@@ -3,6 +3,7 @@
 #ifndef KN_FOLDS_H
 #define KN_FOLDS_H
 
+#include "host/base/loops.h"
 #include "reduce.h"
 
 typedef union kn_cell {
@@ -13,6 +14,8 @@ typedef union kn_cell {
 /* Along a row, so many bytes of f32 or f64 are one block, whose result goes to its cell. A row
  * cut into its blocks has the bits of the whole row. */
 enum { KN_FOLD_BLOCK_BYTES = 4096 };
+/* Neighbouring lines that one thread scans, or finds extremes of: they can't be cut along. */
+enum { KN_LINES = KN_COLUMNS / 4 };
 
 /* Joins `down` elements to each of n <= KN_COLUMNS cells. Along rows: x[o·stride + d] to cell o;
  * along columns: x[d·stride + o]. shift: of each cell, or NULL for none. */

@@ -548,8 +548,8 @@ kn_status kn__host_place(kn_op_call *call) {
                    .inner = lines.inner};
     kn_tensor *places = call->out[pair ? 1 : 0];
     if (places) j.places = places->data;
-    j.tile = at_most(j.inner, KN_COLUMNS);
-    j.tiles = kn__chunks(j.inner, KN_COLUMNS);
+    j.tile = at_most(j.inner, KN_LINES);
+    j.tiles = kn__chunks(j.inner, KN_LINES);
     j.units = lines.outer * j.tiles;
     j.units_each = CHUNK_ELEMENTS / (x->n / j.units + 1) + 1;
     j.chunks = j.units == 1 && j.inner == 1 ? at_most(j.n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;

@@ -64,7 +64,7 @@ static void scan_line(const scan_job *j, int64_t line, int64_t from, int64_t to,
 
 /* n neighbouring lines along columns, from element `at` on. */
 static void scan_tile(const scan_job *j, int64_t at, int64_t n) {
-    kn_cell carry[KN_COLUMNS];
+    kn_cell carry[KN_LINES];
     for (int64_t i = 0; i < n; i++) carry[i] = start_of(j);
     if (!is_half(j)) {
         j->folds->scan_columns[j->scan](j->y + (size_t)at * j->out_bytes,
@@ -88,9 +88,9 @@ static void unit_part(void *ctx, int64_t part) {
             kn_cell carry = start_of(j);
             scan_line(j, unit * j->lines.n, 0, j->lines.n, &carry, true);
         } else {
-            int64_t from = unit % j->tiles * KN_COLUMNS, left = j->lines.inner - from;
+            int64_t from = unit % j->tiles * KN_LINES, left = j->lines.inner - from;
             scan_tile(j, unit / j->tiles * j->lines.n * j->lines.inner + from,
-                      left < KN_COLUMNS ? left : KN_COLUMNS);
+                      left < KN_LINES ? left : KN_LINES);
         }
     }
 }
@@ -151,7 +151,7 @@ kn_status kn__host_scan(kn_op_call *call) {
                   .out_bytes = kn_dtype_bytes((kn_dtype)call->out[0]->dtype),
                   .lines = kn__lines_of(x, attr->mask)};
     if (call->op == KN_OP_recur) j.b = call->in[1]->data;
-    j.tiles = kn__chunks(j.lines.inner, KN_COLUMNS);
+    j.tiles = kn__chunks(j.lines.inner, KN_LINES);
     j.units = j.lines.outer * j.tiles;
     j.units_each = GRAIN / (x->n / j.units + 1) + 1;
     j.chunks = j.lines.inner == 1 && j.units < 8 && j.scan != KN_SCAN_RECUR ? j.lines.n / GRAIN : 1;
