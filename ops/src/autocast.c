@@ -1,4 +1,5 @@
-/* Mixed precision: which dtype an op's inputs get in a frame with .autocast (frame.h). */
+/* Casts around ops: which dtype an op's inputs get in a frame with .autocast (frame.h); and f32 for
+ * ops whose kernels don't know 16 bits. */
 #include "run.h"
 
 enum { INPUTS_MAX = 64 }; /* concat of more is left alone */
@@ -28,7 +29,7 @@ static unsigned wanted(const kn_op_call *call, unsigned low) {
     if (info->flags & KN_FLAG_LOW) return low;
     if (seen == KN_DTYPE_BIT_(KN_F32)) return 0;
     bool mixed = (seen & (seen - 1)) != 0, is_half_fine = (class & halves) == halves;
-    return mixed || !is_half_fine || info->flags & KN_FLAG_WIDE ? KN_F32 : 0;
+    return mixed || !is_half_fine || info->flags & (KN_FLAG_WIDE | KN_FLAG_F32) ? KN_F32 : 0;
 }
 
 static kn_tensor *cast(kn_tensor *x, unsigned dtype) {
@@ -62,4 +63,21 @@ kn_tensor *kn__autocast_run(kn__ops_thread *self, kn_op_call *call) {
     kn_tensor *y = dtype ? run_cast(call, dtype) : kn_op_run(call);
     self->frame->autocast = low;
     return y;
+}
+
+kn_tensor *kn__f32_run(kn_op_call *call) {
+    kn_dtype dtype = (kn_dtype)call->dtype;
+    unsigned want = call->want; /* the tape may want more */
+    if (call->given || call->loose || call->edge) {
+        kn_op_call_fail(call, KN_ERR_UNSUPPORTED, "results of %s can't be written into",
+                        kn_dtype_name(dtype));
+        return NULL;
+    }
+    if (!run_cast(call, KN_F32)) return NULL;
+    for (unsigned left = want; left; left &= left - 1) {
+        kn_tensor **out = &call->out[__builtin_ctz(left)];
+        if ((*out)->dtype == KN_F32) *out = cast(*out, dtype);
+        if (!*out) return NULL;
+    }
+    return call->out[__builtin_ctz(want)];
 }

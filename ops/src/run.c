@@ -488,6 +488,8 @@ kn_tensor *kn_op_run(kn_op_call *call) {
     bool wants_grad = false;
     if (!call->loose && !check(call, info, &wants_grad)) return NULL;
     if (__builtin_expect(!call->device, 0)) call->device = self->frame->device;
+    if (__builtin_expect(info->flags & KN_FLAG_F32 && kn__is_half(call->dtype), 0))
+        return kn__run_f32(call);
     call->n_out = info->n_out;
     if (__builtin_expect(place(self, call) < 0, 0)) {
         kn_error_op(info->name);

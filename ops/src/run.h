@@ -64,8 +64,11 @@ kn_tensor *kn__constant_like(const kn_tensor *x, double value);
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how);
 /* kn_op_run in a frame with .autocast: first casts the inputs as the op wants them. */
 kn_tensor *kn__autocast_run(kn__ops_thread *self, kn_op_call *call);
-/* The same, in table.c: for run.c, which the function itself calls. */
+/* Of a checked call of 16-bit inputs, whose op has F32 among its flags. */
+kn_tensor *kn__f32_run(kn_op_call *call);
+/* The same two, in table.c: for run.c, which the functions themselves call. */
 extern kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call);
+extern kn_tensor *(*const kn__run_f32)(kn_op_call *call);
 /* Runs a call that writes into its own argument t. */
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t);
 /* For rows: kn_op_run with infer inlined and the number of inputs known. */

@@ -181,6 +181,7 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
 /* for joined flags: the first one is pasted */
 #define LOW KN_FLAG_LOW
 #define WIDE KN_FLAG_WIDE
+#define F32 KN_FLAG_F32
 #define NEEDS_OUT_NEEDS(...) NEEDS_OUT_(__VA_ARGS__, 0, 0, 0, 0, 0)
 #define NEEDS_OUT_(a, b, c, d, e, ...) (((a) | (b) | (c) | (d) | (e)) >> KN_NEED_OUT)
 #define KN_OP(name_, in_, out_, attr_, infer_, kernel_, rule_, needs_, flags_)                     \
@@ -245,6 +246,7 @@ const kn_op_needs kn_op_needs_table[KN_OP_COUNT] = {
 /* --- detours of calls --- */
 
 kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call) = kn__autocast_run;
+kn_tensor *(*const kn__run_f32)(kn_op_call *call) = kn__f32_run;
 
 /* --- devices --- */
 

@@ -144,8 +144,31 @@ static void gradients_by_values_have_their_dtype(void **state) {
     assert_close(ops_at(dx, 1), 5, 0, 0);
 }
 
+/* softmax and attention of 16 bits: gradients of 16 bits, near those of f32. */
+static void functions_of_f32_have_gradients_of_16_bits(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_BF16, KN_F16};
+    float x[64], grads[3][64], largest = 0;
+    for (int i = 0; i < 64; i++) x[i] = (float)((i * 7) % 31 - 15) / 16;
+    for (int h = 0; h < 3; h++) {
+        KN_TAPE();
+        kn_tensor *from = kn_tensor_from(x, KN_F32, KN_SHAPE(1, 2, 4, 8)), *dv = NULL;
+        kn_tensor *v = kn_watch(kn_cast(from, dtypes[h]));
+        kn_tensor *y = kn_softmax(kn_attention(v, v, v, NULL), -1);
+        assert_ok(kn_gradients(&dv, kn_sum(kn_square(y), KN_ALL, false), &v, 1, NULL));
+        assert_int_equal(kn_tensor_dtype(dv), dtypes[h]);
+        assert_ok(kn_copy_out(grads[h], sizeof grads[h], kn_cast(dv, KN_F32)));
+    }
+    for (int i = 0; i < 64; i++) {
+        largest = fmaxf(largest, fabsf(grads[0][i]));
+        for (int h = 1; h < 3; h++) assert_close(grads[h][i], grads[0][i], 0.1, 1e-3);
+    }
+    assert_true(largest > 5e-3f);
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(functions_of_f32_have_gradients_of_16_bits),
         OPS_TEST(mixed_precision_learns_as_f32_does), OPS_TEST(parameters_get_gradients_in_f32),
         OPS_TEST(the_loss_scale_saves_small_gradients), OPS_TEST(recomputed_parts_cast_as_before),
         OPS_TEST(a_part_outside_of_mixed_precision_keeps_its_bits),

@@ -94,6 +94,99 @@ static void sums_into_halves_round_once(void **state) {
 
 #define assert_dtype(t, want) assert_string_equal(kn_dtype_name(kn_tensor_dtype(t)), want)
 
+/* One function that knows f32 alone, of x [4,6,6,6]; labels are those of 24 rows. */
+typedef struct operands {
+    kn_tensor *x, *rows, *labels, *w;
+    kn_rng *rng;
+} operands;
+
+static kn_tensor *of_softmax(const operands *o) { return kn_softmax(o->x, 1); }
+static kn_tensor *of_logsoftmax(const operands *o) { return kn_logsoftmax(o->x, -1); }
+static kn_tensor *of_entropy(const operands *o) { return kn_cross_entropy(o->rows, o->labels); }
+static kn_tensor *of_entropy_with(const operands *o) {
+    const kn_cross_entropy_options options = {.ignores = 1, .ignore_index = 2};
+    return kn_cross_entropy_with(o->rows, o->labels, &options);
+}
+static kn_tensor *of_nll(const operands *o) { return kn_nll(kn_logsoftmax(o->rows, 1), o->labels); }
+static kn_tensor *of_accuracy(const operands *o) { return kn_accuracy(o->rows, o->labels); }
+static kn_tensor *of_ctc(const operands *o) {
+    const kn_ctc_options sum = {.reduction = KN_REDUCE_SUM};
+    return kn_ctc_loss(kn_reshape(o->x, KN_SHAPE(6, 4, 36)),
+                       kn_reshape(kn_slice(o->labels, KN_SHAPE(0), KN_SHAPE(4)), KN_SHAPE(4, 1)),
+                       &sum);
+}
+static kn_tensor *of_rnn(const operands *o) {
+    kn_tensor *h = NULL;
+    const kn_rnn_options tanh = {.hidden = 6, .mode = KN_RNN_TANH, .h_n = &h};
+    kn_tensor *y = kn_rnn(kn_reshape(o->x, KN_SHAPE(36, 4, 6)), o->w, &tanh);
+    return y ? kn_concat((kn_tensor *[]){y, h}, 2, 0) : NULL;
+}
+static kn_tensor *of_attention(const operands *o) {
+    kn_tensor *first = kn_slice(o->x, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(1, 1, 6, 6));
+    const kn_attention_options masked = {.mask = kn_reshape(first, KN_SHAPE(6, 6)), .causal = 1};
+    return kn_attention(o->x, o->x, o->x, &masked);
+}
+static kn_tensor *of_rotary(const operands *o) { return kn_rotary(o->x, NULL); }
+static kn_tensor *of_resize(const operands *o) {
+    const kn_resize_options linear = {.mode = KN_RESIZE_LINEAR};
+    return kn_resize(o->x, KN_SHAPE(9, 5), &linear);
+}
+static kn_tensor *of_grid(const operands *o) {
+    kn_tensor *grid = kn_slice(o->x, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(4, 6, 6, 2));
+    return kn_grid_sample(o->x, grid, NULL);
+}
+static kn_tensor *of_dropout(const operands *o) {
+    assert_ok(kn_rng_state_set(o->rng, 7, 0));
+    return kn_dropout(o->x, 0.25, o->rng);
+}
+
+static const struct {
+    const char *name;
+    kn_tensor *(*f)(const operands *o);
+} of_f32[] = {{"softmax", of_softmax},
+              {"logsoftmax", of_logsoftmax},
+              {"cross_entropy", of_entropy},
+              {"cross_entropy_with", of_entropy_with},
+              {"nll", of_nll},
+              {"accuracy", of_accuracy},
+              {"ctc_loss", of_ctc},
+              {"rnn", of_rnn},
+              {"attention", of_attention},
+              {"rotary", of_rotary},
+              {"resize", of_resize},
+              {"grid_sample", of_grid},
+              {"dropout", of_dropout}};
+
+static operands operands_of(kn_dtype dtype, kn_rng *rng) {
+    int64_t label[24];
+    for (int i = 0; i < 24; i++) label[i] = i % 6 + (i % 6 == 0);
+    kn_tensor *x = kn_cast(noise(KN_SHAPE(4, 6, 6, 6), 1), dtype);
+    return (operands){x, kn_slice(kn_reshape(x, KN_SHAPE(144, 6)), KN_SHAPE(0, 0), KN_SHAPE(24, 6)),
+                      kn_tensor_from(label, KN_I64, KN_SHAPE(24)),
+                      kn_cast(noise(KN_SHAPE(84), 2), dtype), rng};
+}
+
+/* A result of 16 bits near that of f32; in frames with autocast one of f32. */
+static void functions_of_f32_take_16_bits(void **state) {
+    (void)state;
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 7));
+    for (size_t i = 0; i < sizeof of_f32 / sizeof *of_f32; i++)
+        for (int h = 0; h < 2; h++) {
+            KN_FRAME();
+            operands low = operands_of(halves[h], rng), o = operands_of(KN_F32, rng);
+            kn_tensor *y = of_f32[i].f(&low), *want = of_f32[i].f(&o);
+            if (!y) print_error("%s: %s\n", of_f32[i].name, kn_last_error()->message);
+            assert_ok(kn_check());
+            assert_int_equal(kn_tensor_dtype(y), halves[h]);
+            for (int64_t k = 0; k < kn_tensor_numel(want); k++)
+                assert_close(ops_at(wide(y), k), ops_at(want, k), 0x1p-7, 0x1p-7);
+            KN_FRAME(.autocast = halves[h]);
+            assert_int_equal(kn_tensor_dtype(of_f32[i].f(&low)), KN_F32);
+        }
+    kn_rng_destroy(rng);
+}
+
 static void autocast_chooses_dtypes_by_op(void **state) {
     (void)state;
     KN_FRAME(.autocast = KN_BF16);
@@ -176,7 +269,8 @@ static void a_wrong_autocast_is_an_error(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
                      OPS_TEST(convolutions_and_pools_of_halves_round_once),
-                     OPS_TEST(sums_into_halves_round_once), OPS_TEST(autocast_chooses_dtypes_by_op),
+                     OPS_TEST(sums_into_halves_round_once), OPS_TEST(functions_of_f32_take_16_bits),
+                     OPS_TEST(autocast_chooses_dtypes_by_op),
                      OPS_TEST(autocast_is_the_same_as_casts_by_hand),
                      OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error));
 }

@@ -385,6 +385,8 @@ enum {
     KN_FLAG_MANY = 2,  /* any number of inputs, all like the one of its line */
     KN_FLAG_LOW = 8,   /* a product: takes 16-bit inputs in frames with .autocast */
     KN_FLAG_WIDE = 16, /* a sum: takes f32 inputs there */
+    KN_FLAG_F32 = 32,  /* kernels of f32 and f64 alone: 16-bit inputs are cast to f32 and, in frames
+                        * without .autocast, results back; the casts are recorded */
     KN_FLAG_LOSS = 4,  /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
 };
 enum {              /* a result's dtype: one of kn_dtype, or */
