@@ -228,6 +228,25 @@ static void a_row_of_too_many_pieces_is_left_alone(void **state) {
     fixture_end(&f);
 }
 
+/* What a stream's growth leaves of its own free block, before an aligned request, is in use still.
+ */
+static void the_rest_before_an_aligned_block_is_not_finished(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    char *seen = must_alloc(f.pool, 1 * MiB, t), *x = must_alloc(f.pool, 2 * MiB, s);
+    kn_sim_work(f.sim, s, x, 2 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    void *aligned = NULL;
+    assert_ok(kn_alloc_aligned(&aligned, f.pool, 64 * MiB, 64 * MiB, s));
+    char *y = must_alloc(f.pool, 1 * MiB, t);
+    kn_sim_work(f.sim, t, y, 1 * MiB, 2);
+    assert_no_violation(f.sim);
+    void *all[] = {seen, aligned, y};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, all[i]));
+    fixture_end(&f);
+}
+
 /* The record of a stream is used again; what its last stream waited for, the new one did not. */
 static void new_stream_waits_for_no_work(void **state) {
     (void)state;
@@ -287,5 +306,6 @@ int main(void) {
         TEST(large_idle_block_stays_for_all_streams), TEST(blocks_of_streams_that_went_merge),
         TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_waits_for_no_work),
         TEST(a_row_of_too_many_pieces_is_left_alone),
+        TEST(the_rest_before_an_aligned_block_is_not_finished),
         TEST(many_streams_in_turn_reach_a_steady_state));
 }
