@@ -349,8 +349,31 @@ static void stream_whose_last_event_fails_is_waited_for(void **state) {
     fixture_end(&f);
 }
 
+/* Where no event can be recorded, the host waits for a stream that goes. An older event that is
+ * asked about later changes nothing: the stream's last block is everybody's when it is freed. */
+static void an_old_event_of_a_stream_that_went_takes_nothing_back(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f);
+    void *seen = must_alloc(f.pool, 1 * MiB, t), *last = must_alloc(f.pool, 20 * MiB, s);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 100 * MiB, s)));
+    assert_in_range(stats_of(f.pool).n_events, 1, 2);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 1 * MiB, s)));
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 1, true);
+    kn_stream_destroy(f.device, s);
+    kn_sim_fail(f.sim, KN_SIM_EVENT_RECORD, 0, false);
+    void *asks = must_alloc(f.pool, 300 * MiB, t);
+    assert_ok(kn_free(f.pool, last));
+    void *all = must_alloc(f.pool, 20 * MiB, t);
+    assert_ptr_equal(all, last);
+    void *kept[] = {seen, asks, all};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, kept[i]));
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(use_by_a_stream_that_went_ends_with_the_free),
+                     TEST(an_old_event_of_a_stream_that_went_takes_nothing_back),
                      TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
                      TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
                      TEST(memory_of_a_destroyed_stream_is_reused_before_memory_runs_out),
