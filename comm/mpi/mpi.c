@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,7 +13,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char reason[MPI_MAX_ERROR_STRING + 64];
 static int n_open;
-static bool is_started, is_left, is_broken; /* started by us; ended; without an orderly end */
+static bool is_started, is_left, is_broken; /* by us; ended; without an orderly end */
 
 typedef struct state {
     MPI_Comm comm;
@@ -30,18 +31,83 @@ static bool works(const char *function, int error) {
     return false;
 }
 
-static bool start(void) {
-    int is_running = 0, level = 0;
+/* MPI_Init waits without end for a rank that has ended before it came here. A thread of its own
+ * calls it, so that others can give up, and MPI_Finalize, which belongs to the same thread. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool is_done, works, ends;
+} life = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *life_run(void *unused) {
+    int level = 0;
+    bool is_ok =
+        works("MPI_Init_thread", MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
+    if (is_ok && level < MPI_THREAD_SERIALIZED) {
+        snprintf(reason, sizeof reason, "it allows calls from one thread alone (level %d)", level);
+        is_ok = false;
+    }
+    pthread_mutex_lock(&life.lock);
+    life.is_done = true;
+    life.works = is_ok;
+    pthread_cond_broadcast(&life.changed);
+    while (!life.ends) pthread_cond_wait(&life.changed, &life.lock);
+    pthread_mutex_unlock(&life.lock);
+    MPI_Finalize();
+    return unused;
+}
+
+/* Signals are for the program's own threads. */
+static bool life_begin(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool done = pthread_create(&life.thread, NULL, life_run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!done) snprintf(reason, sizeof reason, "no thread");
+    return done;
+}
+
+static void life_end(void) {
+    pthread_mutex_lock(&life.lock);
+    life.ends = true;
+    pthread_cond_broadcast(&life.changed);
+    pthread_mutex_unlock(&life.lock);
+    pthread_join(life.thread, NULL);
+}
+
+static bool life_wait(uint64_t wait_ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + wait_ns;
+    until.tv_sec += (time_t)(ns / 1000000000u);
+    until.tv_nsec = (long)(ns % 1000000000u);
+    pthread_mutex_lock(&life.lock);
+    int late = 0;
+    while (!life.is_done && !late) late = pthread_cond_timedwait(&life.changed, &life.lock, &until);
+    bool is_done = life.is_done;
+    pthread_mutex_unlock(&life.lock);
+    return is_done;
+}
+
+static bool start(uint64_t wait_ns, bool *is_late) {
+    int is_running = 0;
     if (is_left) {
         snprintf(reason, sizeof reason, "MPI has ended in this process");
         return false;
     }
-    if (!works("MPI_Initialized", MPI_Initialized(&is_running)) || is_running) return is_running;
-    if (!works("MPI_Init_thread", MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level)))
-        return false;
-    is_started = true;
-    if (level >= MPI_THREAD_SERIALIZED) return true;
-    snprintf(reason, sizeof reason, "it allows calls from one thread alone (level %d)", level);
+    if (!is_started) {
+        if (!works("MPI_Initialized", MPI_Initialized(&is_running)) || is_running)
+            return is_running;
+        if (!life_begin()) return false;
+        is_started = true;
+    }
+    if (life_wait(wait_ns)) return life.works;
+    *is_late = true;
+    snprintf(reason, sizeof reason,
+             "a rank has not joined within %.3g s; it may have ended before, or still loads",
+             1e-9 * (double)wait_ns);
     return false;
 }
 
@@ -54,10 +120,11 @@ static int tag_mask_of(MPI_Comm comm) {
     return mask;
 }
 
-static bool mpi_open(void **out, int *rank, int *size) {
+static bool mpi_open(void **out, int *rank, int *size, uint64_t wait_ns, bool *is_late) {
     pthread_mutex_lock(&lock);
     state *s = malloc(sizeof *s);
-    bool done = s && start() && works("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &s->comm)) &&
+    bool done = s && start(wait_ns, is_late) &&
+                works("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &s->comm)) &&
                 works("MPI_Comm_rank", MPI_Comm_rank(s->comm, rank)) &&
                 works("MPI_Comm_size", MPI_Comm_size(s->comm, size));
     if (done) MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
@@ -77,7 +144,7 @@ static void mpi_close(void *of, bool broken) {
     if (!is_broken) MPI_Comm_free(&s->comm);
     n_open--;
     if (!n_open && is_started && !is_broken) {
-        MPI_Finalize();
+        life_end();
         is_left = true;
     }
     pthread_mutex_unlock(&lock);

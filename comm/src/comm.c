@@ -118,8 +118,10 @@ static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_laun
     void *state = NULL;
     int rank = 0, size = 1;
     KN_TRY(kn__comm_module(&mpi, "mpi"));
-    if (!mpi->open(&state, &rank, &size))
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_comm_create: MPI does not start: %s", mpi->why());
+    bool is_late = false;
+    if (!mpi->open(&state, &rank, &size, timeout_ns ? timeout_ns : TIMEOUT_NS, &is_late))
+        return KN_FAIL(is_late ? KN_ERR_PEER : KN_ERR_UNSUPPORTED,
+                       "kn_comm_create: MPI does not start: %s", mpi->why());
     kn_status status = KN_OK;
     if (size < launch->size)
         status = KN_FAIL(KN_ERR_INVALID, "%s started %d ranks, but MPI knows %d; %s",

@@ -329,6 +329,13 @@ static kn_status params_check(kn_params *params, kn_comm *comm) {
         const char *name = NULL;
         kn_tensor *w = kn_params_at(params, i, &name);
         hash = kn__mix(hash ^ (uint64_t)kn_tensor_numel(w));
+        if (kn_tensor_device(w) != kn_params_device(params) && comm->size > 1)
+            return KN_FAIL(
+                KN_ERR_UNSUPPORTED,
+                "kn_parallel_create: %s is on %s, others are on %s; a rank trains on one "
+                "device, or one process on several",
+                name, kn_device_name(kn_tensor_device(w)),
+                kn_device_name(kn_params_device(params)));
         if (kn_param_is_sparse(w) && comm->size > 1)
             return KN_FAIL(KN_ERR_UNSUPPORTED,
                            "kn_parallel_create: the gradient of %s is row-sparse, which ranks "

@@ -31,8 +31,9 @@ enum {
 typedef struct kn__transport {
     uint32_t abi;
     const char *kind;
-    /* Joins the world. False: why() says why. */
-    bool (*open)(void **state, int *rank, int *size);
+    /* Joins the world, and waits for its ranks at most so long. False: why() says why; *is_late:
+     * it has waited so long. */
+    bool (*open)(void **state, int *rank, int *size, uint64_t wait_ns, bool *is_late);
     /* Leaves it. broken: without a word to the others. */
     void (*close)(void *state, bool broken);
     bool (*send)(void *state, kn__request *r, const void *data, size_t bytes, int to, int tag);

@@ -33,9 +33,24 @@ static const char *check_leaving(kn_comm *comm) {
                : text;
 }
 
+/* A second communicator of the same ranks has messages of its own, and ends first. */
+static const char *check_two(kn_comm *comm) {
+    kn_comm *other = NULL;
+    double x[2] = {1, 2};
+    int size = kn_comm_size(comm);
+    RANK_OK(kn_comm_create(&other, NULL, NULL));
+    RANK_OK(kn_comm_values(comm, &x[0], 1, KN_COMM_SUM));
+    RANK_OK(kn_comm_values(other, &x[1], 1, KN_COMM_SUM));
+    RANK_CHECK(x[0] == size && x[1] == 2 * size);
+    kn_comm_destroy(other);
+    RANK_OK(kn_comm_values(comm, x, 2, KN_COMM_MIN));
+    return x[1] == 2 * size ? NULL : "x[1]";
+}
+
 static const char *checks_of(kn_comm *comm, const char *word) {
     if (strcmp(word, "all") == 0) return checks(comm);
     if (strcmp(word, "fork") == 0) return check_fork(comm, NULL);
+    if (strcmp(word, "two") == 0) return check_two(comm);
     if (strcmp(word, "leave") == 0) return check_leaving(comm);
     return check_order(comm, (void *)&order_cases[atoi(word)]);
 }
@@ -104,6 +119,11 @@ static void a_forked_child_gets_an_error(void **state) {
     ranks_of(2, "fork", "2 ranks agree");
 }
 
+static void a_second_communicator_has_messages_of_its_own(void **state) {
+    (void)state;
+    ranks_of(3, "two", "3 ranks agree");
+}
+
 /* srun without MPI's plug-in: each process is alone. */
 static void ranks_that_mpi_does_not_know_are_an_error(void **state) {
     (void)state;
@@ -128,5 +148,6 @@ int main(int argc, char **argv) {
     mpirun_needed(argv[0]);
     return RUN_TESTS(TEST(collectives_agree_under_mpirun), TEST(ranks_whose_calls_differ_hear_both),
                      TEST(a_rank_that_leaves_is_named), TEST(a_forked_child_gets_an_error),
+                     TEST(a_second_communicator_has_messages_of_its_own),
                      TEST(ranks_that_mpi_does_not_know_are_an_error));
 }

@@ -429,6 +429,44 @@ static void replays_reduce_as_passes_do(void **state) {
 #endif
 }
 
+/* Buckets are under way while it is destroyed; the communicator works on. */
+static const char *unfinished(kn_comm *comm, void *ctx) {
+    net n;
+    kn_parallel *parallel = NULL;
+    (void)ctx;
+    RANK_OK(net_create(&n, place(comm), 1));
+    RANK_OK(kn_parallel_create(&parallel, n.params, comm, NULL));
+    RANK_OK(backward(&n, NULL, 0, 0, 2, 1));
+    RANK_OK(kn_parallel_finish(parallel));
+    RANK_OK(backward(&n, NULL, 1, 0, 2, 1));
+    kn_parallel_destroy(parallel);
+    RANK_OK(backward(&n, NULL, 2, 0, 2, 1)); /* the hook is gone */
+    kn_params_destroy(n.params);
+    return kn_comm_barrier(comm) == KN_OK ? NULL : kn_last_error()->message;
+}
+
+static void a_step_may_end_unfinished(void **state) {
+    (void)state;
+    ranks_run(3, unfinished, NULL);
+}
+
+static const char *two_devices(kn_comm *comm, void *ctx) {
+    net n;
+    kn_parallel *parallel = NULL;
+    (void)ctx;
+    RANK_OK(net_create(&n, place(comm), 1));
+    RANK_OK(kn_param_to(n.w2, kn_device_host()));
+    RANK_CHECK(kn_parallel_create(&parallel, n.params, comm, NULL) == KN_ERR_UNSUPPORTED);
+    RANK_CHECK(strstr(kn_last_error()->message, "w2 is on cpu, others are on cuda:"));
+    kn_params_destroy(n.params);
+    return NULL;
+}
+
+static void parameters_on_two_devices_are_an_error(void **state) {
+    (void)state;
+    if (gpu[0]) ranks_run(2, two_devices, NULL);
+}
+
 static const char *other_sizes(kn_comm *comm, void *ctx) {
     kn_params *params = NULL;
     kn_parallel *parallel = NULL;
@@ -496,5 +534,6 @@ int main(int argc, char **argv) {
         TEST(state_in_parts_gives_the_bits_of_whole_states),
         TEST(gradients_of_parts_are_half_the_traffic), TEST(state_is_cut_after_the_first_step_too),
         TEST(buckets_are_reduced_once_a_step), TEST(misuse_is_an_error_with_its_remedy),
-        TEST(replays_reduce_as_passes_do), TEST(ranks_that_differ_are_an_error));
+        TEST(replays_reduce_as_passes_do), TEST(ranks_that_differ_are_an_error),
+        TEST(a_step_may_end_unfinished), TEST(parameters_on_two_devices_are_an_error));
 }

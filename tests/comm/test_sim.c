@@ -16,6 +16,7 @@ static void all_worlds(rank_fn fn) {
 static void all_reduce_combines_the_values_of_all_ranks(void **state) {
     (void)state;
     all_worlds(check_all_reduce);
+    ranks_run(16, check_all_reduce, NULL);
 }
 static void broadcast_copies_the_root(void **state) {
     (void)state;
@@ -200,6 +201,26 @@ static void an_interrupted_wait_ends(void **state) {
     ranks_run(2, interrupted, &is_over);
 }
 
+/* ctx: the communicators of a second world of the same threads, which ends first. */
+static const char *both_worlds(kn_comm *comm, void *ctx) {
+    kn_comm *other = ((kn_comm **)ctx)[kn_comm_rank(comm)];
+    double x[2] = {1, 2};
+    RANK_OK(kn_comm_values(comm, &x[0], 1, KN_COMM_SUM));
+    RANK_OK(kn_comm_values(other, &x[1], 1, KN_COMM_SUM));
+    RANK_CHECK(x[0] == 3 && x[1] == 6);
+    kn_comm_abort(other, "its own affair");
+    kn_comm_destroy(other);
+    RANK_OK(kn_comm_values(comm, x, 2, KN_COMM_MAX));
+    return x[1] == 6 ? NULL : "x[1]";
+}
+
+static void a_world_that_ends_leaves_others_alone(void **state) {
+    (void)state;
+    kn_comm *other[3];
+    assert_ok(kn_comm_sim_create(other, 3, NULL));
+    ranks_run(3, both_worlds, other);
+}
+
 static void ranks_whose_calls_differ_hear_both(void **state) {
     (void)state;
     for (int i = 0; i < ORDER_CASES; i++) ranks_run(2, check_order, (void *)&order_cases[i]);
@@ -220,6 +241,6 @@ int main(void) {
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
-        TEST(an_interrupted_wait_ends), TEST(ranks_whose_calls_differ_hear_both),
-        TEST(a_forked_child_gets_an_error));
+        TEST(an_interrupted_wait_ends), TEST(a_world_that_ends_leaves_others_alone),
+        TEST(ranks_whose_calls_differ_hear_both), TEST(a_forked_child_gets_an_error));
 }

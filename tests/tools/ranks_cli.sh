@@ -202,13 +202,25 @@ hangs)
   kill -KILL "$(cat pid.1)"
   ranks_end 0
   err_has "rank 0: .*rank 1 of 2 .* sent nothing for [0-9.]+ s"
+  # A rank that ends before it joins, with success: mpirun waits, and so does MPI_Init.
+  # shellcheck disable=SC2016
+  KNET_COMM=timeout=2s "${mpirun[@]}" -n 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec "$@"' sh "${train[@]}" >out 2>err </dev/null &&
+    fail "a rank did not come, and training ended well"
+  err_has 'rank 0: .*a rank has not joined within 2 s'
   ;;
-memory) # runs out on one rank alone
+memory) # runs out on one rank alone; a loss that is NaN on one rank alone
   echo "--limit 3MiB" >options.1
   ranks_begin 2 "${endless[@]}" --batch 4096
   ranks_end 0
   [ "$(cat code.1)" = 3 ] || fail "rank 1 ended with $(cat code.1), expected 3"
   err_has "rank 0: .*rank 1 of 2 .* failed: .*3.00 MiB"
+  echo "--lr 1e38" >options.1
+  ranks_begin 2 "${endless[@]}"
+  ranks_end 0
+  [ "$(cat code.1)" = 1 ] || fail "rank 1 ended with $(cat code.1), expected 1"
+  err_has "rank 0: .*rank 1 of 2 .* failed: the loss of step 2 is NaN"
+  want 1 "${mpirun[@]}" -n 2 "${train[@]}" --device cpu,cpu
+  err_has 'each of 2 ranks trains on one device'
   ;;
 srun) # its environment, and MPI connected as srun --mpi=pmix does
   want 0 "${mpirun[@]}" -n 3 "${train[@]}" --json

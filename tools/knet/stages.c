@@ -20,7 +20,10 @@ kn_status kn__stages_find(kn__stages *out, const char *devices, const kn_comm *c
     }
     if (!out->n) return KN_FAIL(KN_ERR_INVALID, "--device '%s' names no device", devices);
     if (comm && out->n > 1)
-        return KN_FAIL(KN_ERR_UNSUPPORTED, "--device %s: a rank trains on one device", devices);
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "--device %s: each of %d ranks trains on one device; name one, or start one "
+                       "process for several devices",
+                       devices, kn_comm_size(comm));
     out->text = out->n > 1 ? devices : kn_device_name(out->device[0]);
     return KN_OK;
 }

@@ -68,7 +68,7 @@ KN_API KN_MUST_CHECK kn_status kn_comm_launch_read(kn_comm_launch *out);
 /* Connects the ranks. kind: "mpi", "self", or NULL: "mpi" if a launcher started several ranks, else
  * "self". Every rank calls it. Errors: UNSUPPORTED if the module or the MPI library cannot be
  * loaded, with the reason; INVALID if MPI knows fewer ranks than the launcher started, for another
- * kind, and for an unknown word in KNET_COMM. */
+ * kind, and for an unknown word in KNET_COMM; PEER if a rank has not come within the time-out. */
 KN_API KN_MUST_CHECK kn_status kn_comm_create(kn_comm **out, const char *kind,
                                               const kn_comm_options *options);
 /* Disconnects this rank. The other ranks do the same, or their next call fails: over MPI it waits
