@@ -5,7 +5,7 @@
 set -euo pipefail
 source=$1 build=$2 bad=0
 libraries='^(cublas|cudnn|curand|cusolver|[sd]ge|[sd]sy|[sd]po|cuda[A-Z]|__cuda[A-Z]|cu[A-Z]|dnnl_|cblas_|openblas_)'
-wrappers='knet_ops_objects\.dir/src/host/(conv/conv_dnnl|conv/conv_plan|conv/conv_weights|product/gemm)\.c\.o$|knet_ops_cuda\.dir/src/cuda/[a-z_/]+\.(c|cu)\.o$'
+wrappers='knet_ops_objects\.dir/src/host/(base/dnnl|conv/conv_dnnl|conv/conv_plan|conv/conv_weights|product/gemm(_bf16)?)\.c\.o$|knet_ops_cuda\.dir/src/cuda/[a-z_/]+\.(c|cu)\.o$'
 
 objects=$(find "$build" -path '*CMakeFiles/knet_*.dir/*' -name '*.o' ! -path '*verify_interface*' ! -path '*/tests/*' | sort)
 [ -n "$objects" ] || { echo "no objects of our libraries under $build"; exit 1; }
