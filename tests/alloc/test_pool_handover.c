@@ -228,6 +228,38 @@ static void a_row_of_too_many_pieces_is_left_alone(void **state) {
     fixture_end(&f);
 }
 
+/* A run starts at its largest block, and may have many pieces of other streams right of it. */
+static void a_run_of_many_small_pieces_is_taken_without_a_wait_of_the_host(void **state) {
+    (void)state;
+    enum { PIECES = 12 };
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), t = new_stream(&f), u = new_stream(&f);
+    void *live = must_alloc(f.pool, 1 * MiB, u), *rest[64];
+    char *first = must_alloc(f.pool, 4 * MiB, s), *piece[PIECES];
+    for (int i = 0; i < PIECES; i++) piece[i] = must_alloc(f.pool, 1 * MiB, i % 2 ? s : t);
+    assert_ptr_equal(piece[PIECES - 1], first + (4 + PIECES - 1) * MiB);
+    void *last = must_alloc(f.pool, 1 * MiB, u);
+    int n_rest = 0;
+    assert_ok(kn_pool_limit(f.pool, stats_of(f.pool).reserved_bytes));
+    while (kn_alloc(&rest[n_rest], f.pool, 1 * MiB, u) == KN_OK) n_rest++;
+    kn_sim_work(f.sim, s, first, 4 * MiB, 1);
+    assert_ok(kn_free(f.pool, first));
+    for (int i = 0; i < PIECES; i++) {
+        kn_sim_work(f.sim, i % 2 ? s : t, piece[i], 1 * MiB, (uint64_t)i + 2);
+        assert_ok(kn_free(f.pool, piece[i]));
+    }
+    uint64_t n_syncs = stats_of(f.pool).n_syncs;
+    char *all = must_alloc(f.pool, (4 + PIECES) * MiB, u);
+    assert_ptr_equal(all, first);
+    assert_int_equal(stats_of(f.pool).n_syncs, n_syncs);
+    kn_sim_work(f.sim, u, all, (4 + PIECES) * MiB, PIECES + 2);
+    assert_no_violation(f.sim);
+    void *kept[] = {live, last, all};
+    for (int i = 0; i < 3; i++) assert_ok(kn_free(f.pool, kept[i]));
+    while (n_rest) assert_ok(kn_free(f.pool, rest[--n_rest]));
+    fixture_end(&f);
+}
+
 /* What a stream's growth leaves of its own free block, before an aligned request, is in use still.
  */
 static void the_rest_before_an_aligned_block_is_not_finished(void **state) {
@@ -307,5 +339,6 @@ int main(void) {
         TEST(rest_of_stolen_memory_is_not_finished), TEST(new_stream_waits_for_no_work),
         TEST(a_row_of_too_many_pieces_is_left_alone),
         TEST(the_rest_before_an_aligned_block_is_not_finished),
+        TEST(a_run_of_many_small_pieces_is_taken_without_a_wait_of_the_host),
         TEST(many_streams_in_turn_reach_a_steady_state));
 }
