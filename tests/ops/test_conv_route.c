@@ -136,6 +136,50 @@ static void winograd_is_for_many_tiles(void **state) {
     }
 }
 
+/* Where its work space would be much larger than the tensors, sums stay direct. */
+static void winograd_is_for_large_tensors(void **state) {
+    (void)state;
+    if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
+    kn_conv_sizes s = plain_sizes;
+    s.batch = 64, s.channels = 32, s.outputs = 64;
+    s.in[1] = s.in[2] = s.out[1] = s.out[2] = 8;
+    s.in_plane = s.out_plane = 64;
+    for (int which = 0; which < 3; which++) {
+        assert_int_not_equal(way_of(&s, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+        kn_conv_sizes other = s;
+        other.batch = 2048;
+        assert_int_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+    }
+}
+
+/* Not one part of 9 MiB an image. */
+static void gradients_of_large_weights_take_few_parts(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_pool *pool = kn_frame_pool();
+    kn_tensor *x = kn_zeros(KN_SHAPE(8, 512, 7, 7)), *w = kn_zeros(KN_SHAPE(512, 512, 3, 3));
+    kn_tensor *dy = kn_zeros(KN_SHAPE(8, 512, 7, 7));
+    const kn_attr_conv attr = {.stride = {1, 1, 1},
+                               .dilation = {1, 1, 1},
+                               .padding = {1, 1},
+                               .padding_end = {1, 1},
+                               .groups = 1,
+                               .n_spatial = 2};
+    size_t bytes = 512 * 512 * 9 * sizeof(float);
+    for (int way = KN_CONV_OURS; way <= KN_CONV_DNNL; way++) {
+        kn_pool_stats before, after;
+        kn__conv_prefer((kn_conv_way)way);
+        kn_pool_stats_read(&before, sizeof before, pool);
+        kn_pool_peaks_reset(pool);
+        kn_tensor *dw = conv_pass(KN_PASS_WEIGHT, x, w, dy, &attr, 2);
+        kn__conv_prefer(KN_CONV_TABLED);
+        assert_non_null(dw);
+        kn_pool_stats_read(&after, sizeof after, pool);
+        assert_in_range(after.live_bytes_max - before.live_bytes, bytes, 4 * bytes);
+        kn_drop(dw);
+    }
+}
+
 static void the_environment_chooses_the_route(void **state) {
     (void)state;
     static const struct {
@@ -169,5 +213,7 @@ int main(void) {
                      OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
                      OPS_TEST(one_way_is_measured_and_kept),
                      OPS_TEST(winograd_errs_by_1e_11_at_most), OPS_TEST(winograd_is_for_many_tiles),
+                     OPS_TEST(winograd_is_for_large_tensors),
+                     OPS_TEST(gradients_of_large_weights_take_few_parts),
                      OPS_TEST(the_environment_chooses_the_route));
 }

@@ -8,7 +8,7 @@
 #include "host/base/slots.h"
 #include "host/product/gemm.h"
 
-enum { BLOCK_BYTES = 512 * 1024, PIECES = 16, LEAST_COLUMNS = 64, WEIGHT_BYTES = 32 << 20 };
+enum { BLOCK_BYTES = 512 * 1024, PIECES = 16, LEAST_COLUMNS = 64, WEIGHT_BYTES = 16 << 20 };
 
 typedef struct columns_work {
     const kn_conv_sizes *s;
@@ -250,8 +250,8 @@ kn_status kn__columns_conv_weight(kn_op_call *call, const kn_conv_sizes *s, cons
     k.blocks = blocks_of(rows, (size_t)(depth * s->out[2]) * k.bytes, PIECES, 1);
     int64_t most = kn__chunks(rows, k.blocks), n = s->groups * s->outputs * depth;
     int64_t fit = WEIGHT_BYTES / (n * (int64_t)k.bytes);
-    k.parts = s->batch < PIECES ? s->batch : PIECES;
-    if (k.parts > fit) k.parts = fit < 1 ? 1 : fit;
+    k.parts = fit < 2 ? 2 : (fit < PIECES ? fit : PIECES);
+    if (k.parts > s->batch) k.parts = s->batch;
     void *partial = NULL;
     KN_TRY(kn__work(&partial, call, (size_t)(k.parts * n) * k.bytes));
     k.result = partial;

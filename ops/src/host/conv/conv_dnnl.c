@@ -230,9 +230,10 @@ static void weight_round(kn_op_call *call, char *plain, char *sum) {
     loops->cast_to(out->data, plain, KN_BF16, out->n);
 }
 
-/* The sum in the library's layout lands behind the parts, its plain form in the result or, to be
- * added to that or rounded, behind it. */
-static kn_status weight_finish(kn_op_call *call, dnnl_work *k, char *sum, char *plain) {
+/* The sum in the library's layout lands in the first part, its plain form in the result or, to be
+ * added to that or rounded, in the second part. */
+static kn_status weight_finish(kn_op_call *call, dnnl_work *k) {
+    char *sum = k->parts, *plain = k->parts + k->part_bytes;
     const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
     int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
     bool rounds = call->out[0]->dtype != KN_F32, apart = rounds || call->accumulate & 1;
@@ -260,20 +261,17 @@ static kn_status weight_finish(kn_op_call *call, dnnl_work *k, char *sum, char *
 static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
     void *memory = NULL;
     k->part_bytes = aligned(k->kind[0].plan->side[KN_SIDE_W].bytes);
-    size_t parts = (size_t)k->runs * k->part_bytes;
-    KN_TRY(kn__work(&memory, call, parts + 2 * k->part_bytes));
+    KN_TRY(kn__work(&memory, call, (size_t)(k->runs > 2 ? k->runs : 2) * k->part_bytes));
     k->parts = memory;
-    kn_status status = runs_execute(call, k);
-    if (status == KN_OK)
-        status = weight_finish(call, k, k->parts + parts, k->parts + parts + k->part_bytes);
-    return status;
+    KN_TRY(runs_execute(call, k));
+    return weight_finish(call, k);
 }
 
 /* --- a pass --- */
 
 /* As many runs as keep threads busy; fewer where each would read more weights than image, and of
  * gradients, whose parts take memory. */
-enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 64 << 20 };
+enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 16 << 20 };
 
 /* Winograd's: each run transforms the weights, and multiplies them with a column a tile. */
 static int64_t fewer_runs(int64_t most, kn_pass pass, const kn_conv_sizes *s) {
@@ -287,7 +285,7 @@ static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s, bool winograd) {
     int64_t most = weights > image ? FEW_RUNS : RUNS;
     if (pass == KN_PASS_WEIGHT) {
         int64_t fit = PARTS_BYTES / (weights * (int64_t)sizeof(float));
-        most = fit < 1 ? 1 : (fit < FEW_RUNS ? fit : FEW_RUNS);
+        most = fit < 2 ? 2 : (fit < FEW_RUNS ? fit : FEW_RUNS);
     }
     if (winograd) most = fewer_runs(pass == KN_PASS_WEIGHT ? most : RUNS, pass, s);
     return most < s->batch ? most : s->batch;

@@ -95,6 +95,20 @@ static double winograd_cost(const problem *p, const costs *c) {
                    pair * (double)runs);
 }
 
+/* Is the work space of a run of Winograd's, as oneDNN takes it, at most 1.5 times the tensors? Each
+ * of its arrays begins at 2 MiB. In training all that backward needs is live beside it. */
+static bool winograd_is_small(const problem *p) {
+    enum { ALIGNED = 2 << 20 };
+    bool is_weight = p->pass == KN_PASS_WEIGHT;
+    int64_t pair = p->channels * p->outputs;
+    int64_t tiles = p->s->batch * kn__conv_tiles(p->pass, p->s);
+    int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
+    int64_t images = 36 * (tiles / runs) * (p->channels + p->outputs);
+    int64_t space = 36 * pair * (is_weight ? 2 : 1) + images;
+    int64_t most = (p->images + 9 * pair) * 3 / 2;
+    return (space - most) * (int64_t)sizeof(float) + (is_weight ? 4 : 3) * ALIGNED <= 0;
+}
+
 /* 3x3 in two dimensions, and tiles for two runs. */
 static bool winograd_fits(const problem *p) {
     const kn_conv_sizes *s = p->s;
@@ -116,7 +130,8 @@ static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
     double ours = ours_cost(&p, c), dnnl = dnnl_cost(&p, c);
-    if (winograd_fits(&p) && winograd_cost(&p, c) < (dnnl < ours ? dnnl : ours))
+    if (winograd_fits(&p) && winograd_is_small(&p) &&
+        winograd_cost(&p, c) < (dnnl < ours ? dnnl : ours))
         return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
