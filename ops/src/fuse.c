@@ -47,6 +47,8 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     if (call->op == KN_OP_slice)
         return !self->capture && kn__fuse_takes_slice(call, environment() == ALL);
     if (call->op == KN_OP_slice_back) return !self->capture && kn__fuse_takes_part(call);
+    if (info->host == kn__host.reduce)
+        return on_host && kn__fuse_takes_reduction(call, environment() == ALL);
     if (call->op != KN_OP_cast && !(info->row && has_loops(call, info))) return false;
     int64_t most = 0;
     for (int k = 0; k < call->n_in; k++) {
@@ -138,6 +140,8 @@ kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor 
     e->n_dims = t->n_dims;
     memcpy(e->dim, t->dim, sizeof e->dim);
     e->keeps = false;
+    e->row = 0;
+    e->by_rows = false;
     e->place = KN__NOWHERE;
     e->mark = self->expr_mark;
     e->threads = call->threads;
@@ -159,9 +163,9 @@ kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor 
     return e;
 }
 
-static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r) {
+static kn__expr *defer_one(kn__ops_thread *self, const kn_op_call *call, int r) {
     kn__expr *e = kn__expr_make(self, call, call->out[r]);
-    if (!e) return kn_last_error()->status;
+    if (!e) return NULL;
     const kn_attr_scalars *scalars = call->op == KN_OP_cast ? NULL : call->attr;
     e->n_in = (uint8_t)call->n_in;
     e->r = (uint8_t)r;
@@ -169,7 +173,7 @@ static kn_status defer_one(kn__ops_thread *self, const kn_op_call *call, int r) 
     e->p = scalars ? scalars->a : 0;
     e->q = scalars ? scalars->b : 0;
     for (int k = 0; k < call->n_in; k++) kn__operand_set(&e->in[k], call->in[k], e);
-    return KN_OK;
+    return e;
 }
 
 /* A plan of a GPU has one stream and one pool. */
@@ -199,7 +203,8 @@ int kn__fuse_steps(kn__ops_thread *self, kn_tensor *const t[], int n) {
     return steps;
 }
 
-kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int more) {
+kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int64_t row,
+                       int more) {
     for (;;) {
         kn_tensor *largest = NULL;
         int size = more, most = 0;
@@ -208,7 +213,8 @@ kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, 
             kn_tensor *t = call->in[k];
             if (t->state != KN_TENSOR_PENDING) continue;
             bool is_view = kn__is_view(t->storage->expr);
-            if ((t->n != n && !is_view) || is_elsewhere(t, call) || kn__is_apart(t->storage->expr))
+            bool fits = t->n == n || is_view || (row && t->n * row == n);
+            if (!fits || is_elsewhere(t, call) || kn__is_apart(t->storage->expr))
                 KN_TRY(kn__compute(t));
             if (t->state != KN_TENSOR_PENDING || is_view) continue;
             int steps = count_steps(t->storage->expr, mark);
@@ -223,9 +229,17 @@ kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, 
 kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call) {
     if (call->op == KN_OP_slice) return kn__fuse_defer_slice(self, call);
     if (call->op == KN_OP_slice_back) return kn__fuse_defer_part(self, call);
-    KN_TRY(kn__fuse_fit(self, call, call->out[__builtin_ctz(call->want)]->n, 1));
+    if (kn_op_table[call->op].host == kn__host.reduce) return kn__fuse_defer_reduction(self, call);
+    const kn_tensor *out = call->out[__builtin_ctz(call->want)];
+    int64_t row;
+    bool by_rows;
+    KN_TRY(kn__fuse_find_rows(&row, &by_rows, call, out));
+    KN_TRY(kn__fuse_fit(self, call, out->n, by_rows ? 0 : row, 1));
     for (unsigned left = call->want; left; left &= left - 1) {
-        KN_TRY(defer_one(self, call, __builtin_ctz(left)));
+        kn__expr *e = defer_one(self, call, __builtin_ctz(left));
+        if (!e) return kn_last_error()->status;
+        e->row = row;
+        e->by_rows = by_rows;
     }
     return KN_OK;
 }
@@ -427,8 +441,8 @@ static bool closes(const kn__ops_thread *self, const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     if (kn_op_table[call->op].host != kn__host.reduce || call->device != self->host) return false;
     if (x->state != KN_TENSOR_PENDING || x->layout != KN_LAYOUT_PLAIN) return false;
-    return !kn__is_view(x->storage->expr) && !kn__is_whole_of_parts(x->storage->expr) &&
-           kn__host.reduce_fuses(call);
+    return !x->storage->expr->row && !kn__is_view(x->storage->expr) &&
+           !kn__is_whole_of_parts(x->storage->expr) && kn__host.reduce_fuses(call);
 }
 
 kn_status kn__fuse_before(kn__ops_thread *self, const kn_op_call *call) {

@@ -31,6 +31,7 @@ static void part_make(kn__expr *part, const kn__expr *whole, int k) {
     memcpy(part->dim, whole->part_dim, sizeof part->dim);
     part->storage = whole->storage;
     part->threads = whole->threads;
+    part->row = 0, part->by_rows = false;
     part->p = 1, part->q = k ? 0 : -0.0;
     part->in[0] = whole->in[k];
 }
@@ -90,6 +91,7 @@ static bool is_kept(const kn__fuse_plan *p, int i, int n_arrays) {
     uint32_t users = n_users(e->storage);
     if (users > (uint32_t)p->uses[i] + (t != NULL)) return true; /* another expression */
     if (!t) return false;
+    if (kn__is_reduction(e)) return true;
     /* A gradient on its way to the next rule, a requested value, or one that was computed and lost.
      */
     if (t->owned == UINT32_MAX || e->keeps || n_arrays > KEPT_ARRAYS) return true;
@@ -137,6 +139,7 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
         int i = x->storage->expr->place;
         step->from[k] = f->step[i].tile;
         if (p->stored[i]) j->in[k] = f->step[i].job.out[f->step[i].r];
+        if (!j->same[k]) walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
         return;
     }
     j->in[k] = kn__operand_data(x);
@@ -151,7 +154,7 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
     walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
     /* Shorter rows would make tiles too small; longer ones are whole numbers of the shortest. */
     int64_t row = j->walk[k].inner;
-    if (row >= KN__ROW_BLOCK / 4 && (!f->row || row < f->row)) f->row = row;
+    if (row >= KN__ROW_BLOCK / 4 && !step->by_rows && (!f->row || row < f->row)) f->row = row;
 }
 
 /* Where the part's first element lies; to: its rows in the whole. */
@@ -170,10 +173,14 @@ static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
     const kn_op_info *info = &kn_op_table[e->op];
     step->is_cast = e->op == KN_OP_cast;
     step->to = (kn_dtype)e->to;
+    step->row = f->whole_row;
+    step->reduces = kn__is_reduction(e);
+    step->by_rows = f->whole_row && e->n != f->n;
+    if (step->reduces) step->recipe = e->recipe;
     step->r = (int8_t)e->r;
     j->call = NULL;
     j->order = info->order;
-    j->row = step->is_cast
+    j->row = step->is_cast || step->reduces
                  ? NULL
                  : kn__row(e->dtype ? (kn_dtype)e->dtype : KN_BOOL, e->op - (unsigned)info->order);
     j->n_in = e->n_in;
@@ -298,13 +305,15 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
 
 static bool is_linked(kn__fused_step *s, const kn__expr *e) {
     enum { SHORT = KN__ROW_BLOCK / 4 }; /* shorter rows end within tiles */
+    bool is_alone = s->row && kn__fused_rows(s->row) == 1;
     const kn__row_job *j = &s->job;
     int what, in[2];
-    if (s->is_cast || s->part || j->order > 1 || (j->dtype != KN_F32 && j->dtype != KN_F64))
+    if (s->is_cast || s->part || s->reduces || j->order > 1 ||
+        (j->dtype != KN_F32 && j->dtype != KN_F64))
         return false;
     if (!kn__link_of(&what, in, e->op - (unsigned)j->order, j->order ? e->r + 1 : 0)) return false;
     for (int k = 0; k < 2 && in[k] >= 0; k++) {
-        if (!j->same[in[k]] && j->walk[in[k]].inner < SHORT) return false;
+        if (!j->same[in[k]] && !is_alone && j->walk[in[k]].inner < SHORT) return false;
         s->link_in[k] = (int8_t)in[k];
     }
     if (in[1] < 0) s->link_in[1] = -1;
@@ -334,7 +343,7 @@ static void runs_place(kn__fused *f, const kn__fuse_plan *p) {
         f->step[i].hand = KN__HAND_EMPTY;
         for (; i + n < p->n && linked[i + n]; n++) {
             kn__fused_step *s = &f->step[i + n];
-            if (s->job.dtype != s[-1].job.dtype) break;
+            if (s->job.dtype != s[-1].job.dtype || s->by_rows != s[-1].by_rows) break;
             s->hand = hand_of(f, p, i + n);
             s[-1].is_held = s->hand != KN__HAND_EMPTY && s[-1].tile >= 0 && p->uses[i + n - 1] == 1;
         }
@@ -360,8 +369,10 @@ static int64_t grain_of(const kn__fuse_plan *p) {
 void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
     const kn__expr *root = p->expr[p->n - 1];
     f->n_steps = p->n;
-    f->n = root->n;
+    f->whole_row = root->row;
+    f->n = root->by_rows ? root->n * root->row : root->n;
     f->grain = grain_of(p);
+    if (root->row) f->grain = (f->grain + root->row - 1) / root->row * root->row;
     f->row = 0;
     f->threads = root->threads;
     tiles_place(f, p);
@@ -370,5 +381,6 @@ void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
         f->step[i].job.out[p->expr[i]->r] = p->data[i];
         step_make(f, i, p);
     }
+    if (f->whole_row && f->row % f->whole_row) f->row = 0;
     runs_place(f, p);
 }

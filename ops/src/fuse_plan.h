@@ -7,6 +7,7 @@
 #include <knet/prof.h>
 
 #include "fuse.h"
+#include "host/host.h"
 #include "host/pointwise/fused.h"
 
 enum { KN__NOWHERE = -1 };
@@ -38,6 +39,9 @@ struct kn__expr {
     uint32_t mark;                 /* of the last count of steps */
     int64_t part_dim[KN_DIMS_MAX]; /* of a whole's parts */
     double p, q;
+    int64_t row;  /* in its pass rows of so many elements are reduced: fuse_rows.c; 0: none are */
+    bool by_rows; /* it has an element for each of them */
+    kn__recipe recipe; /* of a reduction */
     kn__operand in[KN__ROW_OPERANDS];
 };
 
@@ -96,9 +100,23 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
 kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t);
 /* Sets an operand of e to t, or KN_NONE; of a pending view to the tensor it shows. */
 void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e);
-/* Whether one plan can compute the inputs and `more` steps; those of other shapes are computed
- * first, and then the largest. */
-kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int more);
+/* Whether one plan can compute the inputs and `more` steps; those of other shapes, except one
+ * element for each of its rows, are computed first, and then the largest. */
+kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int64_t row,
+                       int more);
+
+/* --- fuse_rows.c: reductions of short rows --- */
+
+/* Whether the call is one that waits, as rows do. */
+bool kn__fuse_takes_reduction(const kn_op_call *call, bool all);
+kn_status kn__fuse_defer_reduction(kn__ops_thread *self, const kn_op_call *call);
+/* Before `out` is made of the call's inputs: the rows of its pass. Pending inputs that don't go
+ * with them are computed. */
+kn_status kn__fuse_find_rows(int64_t *row, bool *by_rows, const kn_op_call *call,
+                             const kn_tensor *out);
+static inline bool kn__is_reduction(const kn__expr *e) {
+    return e->row && kn_op_table[e->op].host == kn__host.reduce;
+}
 
 /* Steps that compute the pending ones of these. */
 int kn__fuse_steps(kn__ops_thread *self, kn_tensor *const t[], int n);

@@ -37,6 +37,7 @@ bool kn__fuse_takes_slice(const kn_op_call *call, bool all) {
 /* Whether a slice of e is as cheap as e: one cheap step on data. */
 static bool is_slice_cheap(const kn__expr *e) {
     if (kn__is_view(e) || kn__is_apart(e)) return kn__is_view(e);
+    if (e->row) return false;
     for (int k = 0; k < e->n_in; k++) {
         if (e->in[k].storage && e->in[k].storage->expr) return false;
     }
@@ -128,13 +129,13 @@ static void add_part(kn__expr *whole, const kn_op_call *call) {
 /* A part needs a step of its own. */
 static kn_status compute_alone(kn_tensor *g) {
     const kn__expr *e = g->storage->expr;
-    return e && (kn__is_view(e) || kn__is_apart(e)) ? kn__compute(g) : KN_OK;
+    return e && (kn__is_view(e) || kn__is_apart(e) || e->row) ? kn__compute(g) : KN_OK;
 }
 
 kn_status kn__fuse_defer_part(kn__ops_thread *self, const kn_op_call *call) {
     kn_tensor *g = call->in[0];
     KN_TRY(compute_alone(g));
-    KN_TRY(kn__fuse_fit(self, call, g->n, 1));
+    KN_TRY(kn__fuse_fit(self, call, g->n, 0, 1));
     kn__expr *e = kn__expr_make(self, call, call->out[0]);
     if (!e) return kn_last_error()->status;
     memcpy(e->part_dim, g->dim, sizeof e->part_dim);

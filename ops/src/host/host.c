@@ -9,6 +9,7 @@ const kn__host_module kn__host = {
     .reduce = kn__host_reduce,
     .reduce_fuses = kn__host_reduce_fuses,
     .reduce_fused = kn__host_reduce_fused,
+    .reduce_row = kn__host_reduce_row,
     .layout_takes = kn__layout_takes,
     .layout_run = kn__layout_run,
     .layout_plain = kn__layout_plain,

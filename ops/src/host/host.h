@@ -13,6 +13,7 @@ typedef struct kn__host_module {
     kn_kernel_fn reduce;
     bool (*reduce_fuses)(const kn_op_call *call);
     kn_status (*reduce_fused)(kn_op_call *call, const kn__fused *f);
+    int64_t (*reduce_row)(kn__recipe *recipe, const kn_op_call *call);
     bool (*layout_takes)(const kn__ops_thread *self, const kn_op_call *call);
     kn_status (*layout_run)(bool *taken, kn__ops_thread *self, kn_op_call *call);
     void (*layout_plain)(void *to, void *from, kn_dtype dtype, const int64_t dim[4], int threads);

@@ -2,6 +2,7 @@
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
+#include "host/reduce/reduce_fused.h"
 #include "kernel.h"
 
 typedef struct scatter {
@@ -18,16 +19,28 @@ static void scatter_row(const void *ctx, int64_t at, const int64_t to[], int64_t
     kn__row_block(j, &x, &y, at, n);
 }
 
-/* Operand k from element `from` on, of a broadcast one its first element. */
+/* Operand k from element `from` on, of a broadcast one its first element, be it in the tile or
+ * not. */
 static const char *operand(const kn__fused_step *s, int k, const kn__tile tiles[], int64_t from) {
     const kn__row_job *j = &s->job;
-    if (s->from[k] >= 0) return tiles[s->from[k]].bytes;
-    return j->in[k] && j->same[k] ? j->in[k] + (size_t)from * j->in_bytes[k] : j->in[k];
+    if (s->from[k] < 0)
+        return j->in[k] && j->same[k] ? j->in[k] + (size_t)from * j->in_bytes[k] : j->in[k];
+    uintptr_t tile = (uintptr_t)tiles[s->from[k]].bytes;
+    if (!j->same[k]) tile -= (uintptr_t)(from / s->row) * j->in_bytes[k];
+    return (const char *)tile;
 }
 
 static void *result(const kn__fused_step *s, kn__tile tiles[], int64_t from) {
     if (s->tile >= 0) return tiles[s->tile].bytes;
     return s->job.out[s->r] + (size_t)from * s->job.out_bytes;
+}
+
+/* Rows of the tile that begins at element `from`. */
+static void *reduce(const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
+    void *y = result(s, tiles, from / s->row);
+    kn__host_reduce_rows(y, s->to, operand(s, 0, tiles, from), s->job.dtype, &s->recipe, n / s->row,
+                         s->row);
+    return y;
 }
 
 static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
@@ -82,17 +95,21 @@ static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64
     return true;
 }
 
+/* Step s, or its run; returns how many steps that is. */
+static int run_at(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
+    if (s->reduces) {
+        *y = reduce(s, tiles, from, n);
+        return 1;
+    }
+    if (s->by_rows) from /= s->row, n /= s->row;
+    if (s->run && run_links(y, s, tiles, from, n)) return s->run;
+    *y = run_step(s, tiles, from, n);
+    return 1;
+}
+
 const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n) {
     void *y = NULL;
-    for (int k = 0; k < f->n_steps;) {
-        const kn__fused_step *s = &f->step[k];
-        if (s->run && run_links(&y, s, tiles, from, n)) {
-            k += s->run;
-            continue;
-        }
-        y = run_step(s, tiles, from, n);
-        k++;
-    }
+    for (int k = 0; k < f->n_steps;) k += run_at(&y, &f->step[k], tiles, from, n);
     return y;
 }
 
@@ -100,8 +117,9 @@ static void run_part(void *ctx, int64_t i) {
     const kn__fused *f = ctx;
     kn__tile tiles[KN__FUSED_STEPS];
     int64_t end = (i + 1) * f->grain < f->n ? (i + 1) * f->grain : f->n;
+    int64_t most = f->whole_row ? kn__fused_rows(f->whole_row) * f->whole_row : KN__ROW_BLOCK;
     for (int64_t from = i * f->grain, n; from < end; from += n) {
-        n = end - from < KN__ROW_BLOCK ? end - from : KN__ROW_BLOCK;
+        n = end - from < most ? end - from : most;
         if (f->row && n > f->row - from % f->row) n = f->row - from % f->row;
         kn__fused_block(f, tiles, from, n);
     }

@@ -5,6 +5,7 @@
 
 #include "host/base/walk.h"
 #include "host/pointwise/rows.h"
+#include "reduce.h"
 
 enum { KN__ROW_OPERANDS = 7, KN__ROW_RESULTS = 3 };
 enum { KN__ROW_BLOCK = 1024 };               /* elements of a tile */
@@ -54,7 +55,10 @@ const void *kn__row_operand(const kn__row_job *j, int k, const void *x, int64_t 
 const char *kn__row_place(const kn__row_job *j, int k, const char *x, int64_t from, int64_t n);
 void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n);
 
-/* --- a chain: its cheap steps go by links where they follow each other --- */
+/* --- a chain ---
+ *
+ * Cheap steps go by links where they follow each other. A chain may reduce its rows: then a tile is
+ * whole rows, and some steps have one element for each of them, which others repeat along it. */
 
 enum { KN__FUSED_STEPS = 32 };
 enum { KN__HAND_EMPTY = 2 };
@@ -71,8 +75,12 @@ typedef struct kn__fused_step {
     bool is_held;                  /* only the next link reads the result */
     int16_t link;
     int8_t link_in[2]; /* operands; -1: there is no second one */
-    char *part;        /* the result is written there, by rows; NULL: it is not */
-    walk rows;         /* of that part */
+    bool reduces;      /* rows of its operand, by the recipe */
+    bool by_rows;      /* one element a row */
+    int64_t row;       /* of the chain */
+    kn__recipe recipe;
+    char *part; /* the result is written there, by rows; NULL: it is not */
+    walk rows;  /* of that part */
 } kn__fused_step;
 
 typedef struct kn__fused {
@@ -80,9 +88,14 @@ typedef struct kn__fused {
     int64_t n, grain;
     int64_t
         row; /* tiles end where rows of so many elements do: operands are broadcast to them; 0 */
+    int64_t whole_row; /* tiles are whole rows of so many elements, which steps reduce; 0: any */
     kn__fused_step step[KN__FUSED_STEPS];
 } kn__fused;
 
+/* Rows of a tile: a long one is alone, so that one element for each is one for all. */
+static inline int64_t kn__fused_rows(int64_t row) {
+    return row >= KN__ROW_BLOCK / 8 ? 1 : KN__ROW_BLOCK / row;
+}
 void kn__fused_run(const kn__fused *f);
 /* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`
  * (KN__FUSED_STEPS of them), or in its result. */

@@ -427,6 +427,30 @@ bool kn__host_reduce_fuses(const kn_op_call *call) {
     return !p.columns;
 }
 
+int64_t kn__host_reduce_row(kn__recipe *recipe, const kn_op_call *call) {
+    enum { FLOATS = 1u << KN_F32 | 1u << KN_F64 | 1u << KN_F16 | 1u << KN_BF16 };
+    const kn_tensor *x = call->in[0];
+    plan p = {0};
+    if (x->n == 0 || !(FLOATS >> x->dtype & 1)) return 0;
+    *recipe = kn__reduce_recipe(call);
+    if (recipe->fold == KN__FOLD_COUNT || recipe->shift == KN__SHIFT_GIVEN) return 0;
+    if (recipe->finish == KN__FINISH_ANY || recipe->finish == KN__FINISH_ALL) return 0;
+    plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
+    plan_chunks(&p);
+    return p.columns || p.reduced.n || p.chunks > 1 ? 0 : p.down;
+}
+
+void kn__host_reduce_rows(void *y, kn_dtype to, const void *x, kn_dtype from,
+                          const kn__recipe *recipe, int64_t rows, int64_t row) {
+    kn_tensor out = {.n = rows, .dtype = (uint8_t)to, .data = y};
+    plan p = {.folds = kn__folds(from), .recipe = *recipe, .dtype = from, .x = x, .out = &out};
+    p.fold = recipe->fold;
+    p.kept.total = p.reduced.total = p.tiles = p.chunks = 1;
+    p.across = p.tile = rows;
+    p.stride = p.down = row;
+    whole_unit(&p, 0);
+}
+
 /* --- places of extremes: x as [outer, n, inner] --- */
 
 typedef struct place_job {
