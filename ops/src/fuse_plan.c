@@ -308,7 +308,7 @@ static bool is_linked(kn__fused_step *s, const kn__expr *e) {
     bool is_alone = s->row && kn__fused_rows(s->row) == 1;
     const kn__row_job *j = &s->job;
     int what, in[2];
-    if (s->is_cast || s->part || s->reduces || j->order > 1 ||
+    if (s->is_cast || s->part || s->reduces || s->by_rows || j->order > 1 ||
         (j->dtype != KN_F32 && j->dtype != KN_F64))
         return false;
     if (!kn__link_of(&what, in, e->op - (unsigned)j->order, j->order ? e->r + 1 : 0)) return false;

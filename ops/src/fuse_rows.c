@@ -1,6 +1,7 @@
-/* Reductions of short rows in frames with .fuse. A result that has an element for each row waits as
- * rows' results do, and those of its readers that repeat it along the rows do too: then one pass
- * takes some rows at a time, reduces them, and goes on with them while they lie in the cache.
+/* Reductions of rows that a tile holds, in frames with .fuse; of short ones it would not pay. A
+ * result that has an element for each row waits as rows' results do, and those of its readers that
+ * repeat it along the rows do too: then one pass takes some rows at a time, reduces them, and goes
+ * on with them while they lie in the cache.
  *
  * A pass has rows of one length. Its expressions have an element for each element of them, or one a
  * row (by_rows). */
@@ -14,7 +15,7 @@ bool kn__fuse_takes_reduction(const kn_op_call *call, bool all) {
     if (x->layout != KN_LAYOUT_PLAIN || (x->n < LEAST && !all)) return false;
     if (call->n_in > 1 && call->in[1] != KN_NONE) return false;
     int64_t row = kn__host.reduce_row(&recipe, call);
-    return row > 1 && row <= KN__ROW_BLOCK;
+    return row >= (all ? 2 : KN__ROW_BLOCK / 2) && row <= KN__ROW_BLOCK;
 }
 
 /* Elements of all rows of its pass. */

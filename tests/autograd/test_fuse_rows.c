@@ -1,4 +1,8 @@
-/* Frames with .fuse: steps that hand vectors on in registers give the bits of single ops. */
+/* Frames with .fuse: steps that hand vectors on in registers, and passes that reduce rows and go on
+ * with them, give the bits of single ops. With KNET_FUSE=all, so that short rows wait too. */
+#include <knet/op_watch.h>
+#include <knet/prof_heap.h>
+
 #include "autograd_test.h"
 
 /* Every formula that goes by links, after and before others, with its derivatives: whole arrays,
@@ -62,4 +66,138 @@ static void links_give_the_bits_of_single_ops(void **state) {
     }
 }
 
-int main(void) { return RUN_TESTS(OPS_TEST(links_give_the_bits_of_single_ops)); }
+/* --- rows --- */
+
+enum { LAST = -1, FORMULAS = 9 };
+
+static kn_tensor *centered(kn_tensor *x) { return kn_sub(x, kn_mean(x, KN_SHAPE(LAST), true)); }
+
+/* w: one row of x. */
+static kn_tensor *of_rows(int i, kn_tensor *x, kn_tensor *w) {
+    kn_shape last = KN_SHAPE(LAST);
+    kn_tensor *y;
+    switch (i) {
+        case 0:
+            y = centered(x);
+            x = kn_mul(y, kn_rsqrt(kn_affine(kn_mean(kn_square(y), last, true), 1, 1e-3)));
+            return kn_add(kn_mul(x, w), w);
+        case 1:
+            y = kn_exp(kn_sub(x, kn_max(x, last, true)));
+            return kn_div(y, kn_sum(y, last, true));
+        case 2:
+            return kn_sub(kn_affine(x, 2, 0), kn_logsumexp(kn_mul(x, w), last, true));
+        case 3:
+            return kn_div(x, kn_std(kn_affine(x, 3, 1), last, true, NULL));
+        case 4:
+            return kn_mul(x, kn_rsqrt(kn_mean(kn_square(x), last, true)));
+        case 5:
+            y = kn_div(x, kn_max_abs(x, last, true));
+            y = kn_sub(y, kn_min(y, last, true));
+            return kn_add(kn_mul(y, kn_norm(y, 3, last, true)), kn_mul(x, w));
+        case 6: /* a result of one element a row */
+            y = kn_sub(kn_max(x, last, true), kn_min(x, last, true));
+            return kn_div(y, kn_affine(kn_sum_abs(x, last, true), 1, 2));
+        case 7: /* without the axis the means stand across the rows, if they fit */
+            y = kn_mean(x, last, false);
+            return kn_add(kn_affine(x, 0.5, 0), kn_sum(kn_mul(y, y), KN_ALL, false));
+        default: /* rows of one length after rows of another */
+            y = centered(kn_mul(x, kn_prod(x, KN_ALL, true)));
+            return kn_mul(y, kn_var(kn_reshape(kn_tanh(y), KN_SHAPE(1, -1)), last, true, NULL));
+    }
+}
+
+enum { ELEMENTS_MAX = 64 * 1024 };
+typedef struct values {
+    size_t n;
+    char bytes[3 * ELEMENTS_MAX * sizeof(double)];
+} values;
+
+static kn_status append(values *v, kn_tensor *t) {
+    if (!t) return kn_check();
+    size_t bytes = (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
+    KN_TRY(kn_copy_out(v->bytes + v->n, bytes, t));
+    v->n += bytes;
+    return KN_OK;
+}
+
+static kn_status run_rows(values *out, int i, kn_shape shape, kn_dtype dtype, int fuse) {
+    KN_TAPE(.fuse = fuse, .threads = fuse == 1 ? 3 : 1);
+    int64_t n = 1, row = shape.dim[shape.n_dims - 1];
+    for (int d = 0; d < shape.n_dims; d++) n *= shape.dim[d];
+    kn_tensor *x = kn_sin(kn_linspace(0, (double)n / 7, n)), *d[2], *kept;
+    kn_tensor *in[] = {kn_watch(kn_cast(kn_reshape(x, shape), dtype)),
+                       kn_watch(kn_cast(kn_linspace(0.5, 1.5, row), dtype))};
+    out->n = 0;
+    kn_tensor *y = of_rows(i, in[0], in[1]);
+    kept = kn_add(y, in[1]);
+    kn_tensor *loss = kn_sum(kn_mul(kept, kept), KN_ALL, false);
+    KN_TRY(append(out, y));
+    KN_TRY(kn_gradients(d, loss, in, 2, NULL));
+    for (int k = 0; k < 2; k++) {
+        if (d[k]) KN_TRY(append(out, d[k])); /* not all formulas read the second one */
+    }
+    return KN_OK;
+}
+
+static void rows_that_are_reduced_and_go_on_give_the_same_bits(void **state) {
+    (void)state;
+    static values plain, fused;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16};
+    const kn_shape shapes[] = {KN_SHAPE(40, 1024),  KN_SHAPE(7, 600), KN_SHAPE(33, 17),
+                               KN_SHAPE(3, 5, 130), KN_SHAPE(300, 2), KN_SHAPE(1, 256)};
+    const int n_shapes = sizeof shapes / sizeof *shapes;
+    for (int i = 0; i < FORMULAS * 4 * n_shapes; i++) {
+        kn_dtype dtype = dtypes[i % 4];
+        int formula = i / 4 / n_shapes, shape = i / 4 % n_shapes;
+        assert_ok(run_rows(&plain, formula, shapes[shape], dtype, KN_OFF));
+        assert_ok(run_rows(&fused, formula, shapes[shape], dtype, 1));
+        assert_int_equal(plain.n, fused.n);
+        if (memcmp(plain.bytes, fused.bytes, plain.n) != 0)
+            fail_msg("formula %d, shape %d, %s differs", formula, shape, kn_dtype_name(dtype));
+    }
+}
+
+static void last_name(void *ctx, const kn_op_event *event) {
+    snprintf(ctx, 128, "%s %d", event->name, event->n_in);
+}
+
+static void a_normalization_of_small_ops_is_one_pass(void **state) {
+    (void)state;
+    char name[128] = "";
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_reshape(kn_linspace(-1, 1, 8 * 1024), KN_SHAPE(8, 1024)), *y;
+    assert_non_null(kn_data(x));
+    assert_ok(kn_prof_owners_on());
+    kn_op_watch(last_name, name);
+    y = centered(x);
+    y = kn_mul(y, kn_rsqrt(kn_mean(kn_square(y), KN_SHAPE(LAST), true)));
+    assert_string_equal(name, "");
+    assert_non_null(kn_data(y));
+    kn_op_watch(NULL, NULL);
+    assert_string_equal(name, "mean+sub+square+mean+rsqrt+mul 2");
+}
+
+static void a_row_is_reduced_before_it_is_written(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_ones(KN_SHAPE(4, 1024)), *mean = kn_mean(x, KN_SHAPE(1), true);
+    kn_tensor *y = kn_sub(x, mean);
+    assert_int_equal(mean->state, KN_TENSOR_PENDING);
+    assert_ok(kn_fill_into(x, 7));
+    assert_close(ops_at(mean, 3), 1, 0, 0);
+    assert_close(ops_at(y, 3000), 0, 0, 0);
+    kn_tensor *long_rows = kn_mean(kn_ones(KN_SHAPE(2, 4096)), KN_SHAPE(1), true);
+    assert_int_equal(long_rows->state, KN_TENSOR_LIVE);
+    mean = kn_mean(x, KN_SHAPE(1), true);
+    y = kn_add(kn_reshape(mean, KN_SHAPE(4)),
+               kn_slice(kn_sub(x, mean), KN_SHAPE(0, 8), KN_SHAPE(1, 12)));
+    assert_close(ops_at(y, 3), 7, 0, 0);
+}
+
+int main(void) {
+    setenv("KNET_FUSE", "all", 1);
+    return RUN_TESTS(OPS_TEST(links_give_the_bits_of_single_ops),
+                     OPS_TEST(rows_that_are_reduced_and_go_on_give_the_same_bits),
+                     OPS_TEST(a_normalization_of_small_ops_is_one_pass),
+                     OPS_TEST(a_row_is_reduced_before_it_is_written));
+}

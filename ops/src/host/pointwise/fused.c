@@ -1,5 +1,7 @@
 #include "host/pointwise/fused.h"
 
+#include <string.h>
+
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/reduce/reduce_fused.h"
@@ -63,15 +65,27 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     return y;
 }
 
+static void line_fill(char line[KN__LINK_LINE], const char *x, size_t bytes) {
+    for (size_t at = 0; at < KN__LINK_LINE; at += bytes) {
+        if (bytes == sizeof(float))
+            memcpy(line + at, x, sizeof(float)); /* a call costs as much as all of them */
+        else
+            memcpy(line + at, x, sizeof(double));
+    }
+}
+
 /* x: operand k. False: its elements lie in several rows. */
 static bool link_to(kn_link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
                     int64_t from, int64_t n) {
     const kn__row_job *j = &s->job;
     const char *x = operand(s, k, tiles, from);
-    l->single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
+    bool is_single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
     if (!j->same[k]) x = kn__row_place(j, k, x, from, n);
-    l->x = (char *)(uintptr_t)x;
-    return x != NULL;
+    if (!x) return false;
+    l->stride = !is_single;
+    l->x = is_single ? l->line : (char *)(uintptr_t)x;
+    if (is_single) line_fill(l->line, x, j->out_bytes);
+    return true;
 }
 
 /* The steps s … s + run - 1. False: one of their operands is no vector here. */
@@ -84,12 +98,14 @@ static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64
             if (!link_to(l, s, s->link_in[0], tiles, from, n)) return false;
             l++->what = KN__LINK_LOAD;
         }
-        *l = (kn_link){.what = (int16_t)(s->link + !other), .x = NULL};
+        l->what = (int16_t)(s->link + !other);
+        l->stride = 1, l->x = NULL;
         l->p = s->job.p, l->q = s->job.q;
         int k = s->link_in[other];
         if (k >= 0 && !link_to(l, s, k, tiles, from, n)) return false;
         if (s->is_held) continue;
-        *++l = (kn_link){.what = KN__LINK_STORE, .x = *y = result(s, tiles, from)};
+        (++l)->what = KN__LINK_STORE;
+        l->stride = 1, l->x = *y = result(s, tiles, from);
     }
     kn__loops(s[-1].job.dtype)->links(link, (int)(l - link), n);
     return true;

@@ -98,19 +98,16 @@ INLINE void store(char *x, const vec hand[]) {
 
 /* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
 INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t n, bool whole) {
-    vec hand[VECTORS], single;
+    vec hand[VECTORS];
     char rest[STRETCH * sizeof(real)];
     const size_t bytes = (size_t)n * sizeof(real);
     EACH hand[k] = (vec){0};
     if (!whole) __builtin_memset(rest, 0, sizeof rest);
     for (; link < end; link++) {
         const T p = (T)link->p, q = (T)link->q;
-        char *at = link->single ? link->x : link->x + first * (int64_t)sizeof(real);
-        const int step = link->single ? 0 : (int)sizeof(vec);
-        if (link->single) {
-            single = *(const real *)(const void *)at - (vec){0};
-            at = (char *)&single;
-        } else if (!whole && link->x && link->what != KN__LINK_STORE) {
+        char *at = link->x + first * link->stride * (int64_t)sizeof(real);
+        const int step = link->stride * (int)sizeof(vec);
+        if (!whole && step && link->x && link->what != KN__LINK_STORE) {
             __builtin_memcpy(rest, at, bytes);
             at = rest;
         }

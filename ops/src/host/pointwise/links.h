@@ -50,11 +50,13 @@ enum { KN__LINK_LOAD, KN__LINK_STORE, KN__LINK_FORMULAS, KN__LINK_ORDERS = 3 };
 #define KN__LINK(row, order, hand)                                                                 \
     (KN__LINK_FORMULAS + ((int)(row)*KN__LINK_ORDERS + (order)) * 2 + (hand))
 
+enum { KN__LINK_LINE = 64 };
 typedef struct kn_link {
     int16_t what;
-    bool single; /* x is one element */
-    char *x;     /* n elements; NULL where there is no second input */
+    uint16_t stride; /* 1; 0: x is `line` */
+    char *x;         /* n elements; NULL where there is no second input */
     double p, q;
+    _Alignas(KN__LINK_LINE) char line[KN__LINK_LINE]; /* a single element over and over */
 } kn_link;
 
 enum { KN__LINKS_MAX = 96 };

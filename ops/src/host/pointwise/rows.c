@@ -160,8 +160,18 @@ static bool piece_in_place(const job *j, const void *const in[], void *const to[
     return true;
 }
 
+static inline bool is_dense(const job *j) {
+    bool dense = !j->is_half;
+    for (int k = 0; k < j->n_in; k++) dense &= j->same[k];
+    return dense;
+}
+
 void kn__row_block(const job *j, const void *const in[], void *const to[], int64_t from,
                    int64_t n) {
+    if (is_dense(j)) {
+        run_loops(j, j->form, to, in, n, j->accumulate);
+        return;
+    }
     for (int64_t at = 0, piece; at < n; at += piece) {
         piece = j->is_half ? 0 : row_piece(j, from + at, n - at);
         if (piece && piece_in_place(j, in, to, at, from + at, piece)) continue;

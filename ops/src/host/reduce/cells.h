@@ -77,6 +77,17 @@ static inline void join_cells(kn__fold fold, bool integers, kn_cell *to, const k
     }
 }
 
+/* What joins to a first element and leaves it as it is. */
+static inline void neutral_cells(kn__fold fold, kn_dtype dtype, kn_cell *cells, int64_t n) {
+    bool max = fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS, prod = fold == KN__FOLD_PROD;
+    kn_cell first = {.i = 0};
+    if (kn__is_float(dtype) && fold != KN__FOLD_COUNT)
+        first.f = fold >= KN__FOLD_MAX ? (max ? -(double)INFINITY : (double)INFINITY) : prod;
+    else
+        first.i = fold >= KN__FOLD_MAX ? (max ? INT64_MIN : INT64_MAX) : prod;
+    for (int64_t i = 0; i < n; i++) cells[i] = first;
+}
+
 /* n results into `to` from `at` on. */
 static inline void store(const kn_tensor *to, bool accumulate, int64_t at, double *v, int64_t n) {
     kn_dtype dtype = (kn_dtype)to->dtype;

@@ -211,17 +211,6 @@ static int64_t unit_place(const plan *p, int64_t unit, int64_t *n) {
     return unit / p->tiles * p->across + from;
 }
 
-static void neutral(const plan *p, kn_cell *cells, int64_t n) {
-    bool max = p->fold == KN__FOLD_MAX || p->fold == KN__FOLD_MAX_ABS,
-         prod = p->fold == KN__FOLD_PROD;
-    kn_cell first = {.i = 0};
-    if (kn__is_float(p->dtype) && p->fold != KN__FOLD_COUNT)
-        first.f = p->fold >= KN__FOLD_MAX ? (max ? -(double)INFINITY : (double)INFINITY) : prod;
-    else
-        first.i = p->fold >= KN__FOLD_MAX ? (max ? INT64_MIN : INT64_MAX) : prod;
-    for (int64_t i = 0; i < n; i++) cells[i] = first;
-}
-
 /* Where a chunk of `down` begins. Column loops join blocks of rows, which chunks don't cut. */
 static int64_t chunk_place(const plan *p, int64_t chunk) {
     int64_t block = p->columns ? CHUNK_DEPTH : 1;
@@ -243,7 +232,7 @@ static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells
     int64_t from = unit % p->tiles * p->tile;
     int64_t base = offset(&p->kept, unit / p->tiles);
     base += p->columns ? d0 * p->stride + from : from * p->stride + d0;
-    neutral(p, cells, n);
+    neutral_cells(p->fold, p->dtype, cells, n);
     for (int64_t r = r0; r < r1; r++)
         fold_piece(p, cells, base + offset(&p->reduced, r), n, d1 - d0, shift);
 }
@@ -381,8 +370,8 @@ static kn_status run_chunks(plan *p, kn_op_call *call) {
 static void finish_nothing(plan *p) {
     kn_cell cells[KN_COLUMNS], shift[KN_COLUMNS];
     plan first = shift_plan(p);
-    neutral(&first, shift, KN_COLUMNS);
-    neutral(p, cells, KN_COLUMNS);
+    neutral_cells(first.fold, first.dtype, shift, KN_COLUMNS);
+    neutral_cells(p->fold, p->dtype, cells, KN_COLUMNS);
     for (int64_t at = 0; at < p->out->n; at += KN_COLUMNS)
         finish(p, at, cells, shift, at_most(p->out->n - at, KN_COLUMNS));
 }
@@ -440,8 +429,31 @@ int64_t kn__host_reduce_row(kn__recipe *recipe, const kn_op_call *call) {
     return p.columns || p.reduced.n || p.chunks > 1 ? 0 : p.down;
 }
 
+/* In one pass. */
+static void fold_rows(void *y, kn_dtype to, const void *x, kn_dtype from, const kn__recipe *recipe,
+                      int64_t rows, int64_t row) {
+    enum { FEW = 8 };
+    const kn_fold_loop fold = kn__folds(from)->rows[recipe->fold];
+    const size_t bytes = kn_dtype_bytes(from), to_bytes = kn_dtype_bytes(to);
+    kn_cell cells[FEW];
+    double v[FEW];
+    for (int64_t r = 0, n; r < rows; r += n) {
+        n = at_most(rows - r, FEW);
+        neutral_cells(recipe->fold, from, cells, n);
+        fold(cells, (const char *)x + (size_t)(r * row) * bytes, n, row, row, NULL, recipe->p);
+        for (int64_t i = 0; i < n; i++) v[i] = cells[i].f * recipe->scale;
+        const kn_tensor out = {.data = (char *)y + (size_t)r * to_bytes, .dtype = (uint8_t)to};
+        store(&out, false, 0, v, n);
+    }
+}
+
 void kn__host_reduce_rows(void *y, kn_dtype to, const void *x, kn_dtype from,
                           const kn__recipe *recipe, int64_t rows, int64_t row) {
+    bool is_half = from == KN_F16 || from == KN_BF16;
+    if (recipe->shift == KN__SHIFT_NONE && recipe->finish == KN__FINISH_SCALE && !is_half) {
+        fold_rows(y, to, x, from, recipe, rows, row);
+        return;
+    }
     kn_tensor out = {.n = rows, .dtype = (uint8_t)to, .data = y};
     plan p = {.folds = kn__folds(from), .recipe = *recipe, .dtype = from, .x = x, .out = &out};
     p.fold = recipe->fold;
