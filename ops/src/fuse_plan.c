@@ -343,7 +343,7 @@ static void runs_place(kn__fused *f, const kn__fuse_plan *p) {
         f->step[i].hand = KN__HAND_EMPTY;
         for (; i + n < p->n && linked[i + n]; n++) {
             kn__fused_step *s = &f->step[i + n];
-            if (s->job.dtype != s[-1].job.dtype || s->by_rows != s[-1].by_rows) break;
+            if (s->job.dtype != s[-1].job.dtype) break;
             s->hand = hand_of(f, p, i + n);
             s[-1].is_held = s->hand != KN__HAND_EMPTY && s[-1].tile >= 0 && p->uses[i + n - 1] == 1;
         }

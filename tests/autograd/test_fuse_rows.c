@@ -68,7 +68,7 @@ static void links_give_the_bits_of_single_ops(void **state) {
 
 /* --- rows --- */
 
-enum { LAST = -1, FORMULAS = 9 };
+enum { LAST = -1, FORMULAS = 12 };
 
 static kn_tensor *centered(kn_tensor *x) { return kn_sub(x, kn_mean(x, KN_SHAPE(LAST), true)); }
 
@@ -99,8 +99,19 @@ static kn_tensor *of_rows(int i, kn_tensor *x, kn_tensor *w) {
             return kn_div(y, kn_affine(kn_sum_abs(x, last, true), 1, 2));
         case 7: /* without the axis the means stand across the rows, if they fit */
             y = kn_mean(x, last, false);
+            if (x->dim[0] == x->dim[1]) return kn_sub(x, y);
             return kn_add(kn_affine(x, 0.5, 0), kn_sum(kn_mul(y, y), KN_ALL, false));
-        default: /* rows of one length after rows of another */
+        case 8: /* rows of two lengths */
+            y = centered(x);
+            return kn_mul(y, kn_max(y, KN_SHAPE(-2, LAST), true));
+        case 9: /* columns of what rows gave */
+            return kn_add(x, kn_max(kn_mean(x, last, true), KN_SHAPE(-2), true));
+        case 10: /* a part of what rows gave */
+            y = kn_mean(x, last, true);
+            if (x->n_dims < 3) return kn_sub(y, kn_slice(y, KN_SHAPE(0, 0), KN_SHAPE(1, 1)));
+            return kn_sub(kn_slice(y, KN_SHAPE(0, 1, 0), KN_SHAPE(3, 5, 1)),
+                          kn_slice(y, KN_SHAPE(0, 0, 0), KN_SHAPE(3, 4, 1)));
+        default:
             y = centered(kn_mul(x, kn_prod(x, KN_ALL, true)));
             return kn_mul(y, kn_var(kn_reshape(kn_tanh(y), KN_SHAPE(1, -1)), last, true, NULL));
     }
@@ -143,8 +154,9 @@ static void rows_that_are_reduced_and_go_on_give_the_same_bits(void **state) {
     (void)state;
     static values plain, fused;
     static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16};
-    const kn_shape shapes[] = {KN_SHAPE(40, 1024),  KN_SHAPE(7, 600), KN_SHAPE(33, 17),
-                               KN_SHAPE(3, 5, 130), KN_SHAPE(300, 2), KN_SHAPE(1, 256)};
+    const kn_shape shapes[] = {KN_SHAPE(40, 1024),  KN_SHAPE(7, 600),   KN_SHAPE(33, 17),
+                               KN_SHAPE(3, 5, 130), KN_SHAPE(300, 2),   KN_SHAPE(1, 256),
+                               KN_SHAPE(17, 17),    KN_SHAPE(3, 17, 17)};
     const int n_shapes = sizeof shapes / sizeof *shapes;
     for (int i = 0; i < FORMULAS * 4 * n_shapes; i++) {
         kn_dtype dtype = dtypes[i % 4];
