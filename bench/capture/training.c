@@ -17,7 +17,9 @@ kn_status training_open(training *t, const char *model) {
     KN_TRY(kn_hold(&t->in[1], kn_tensor_from(labels, KN_I64, KN_SHAPE(BATCH))));
     KN_TRY(kn_params_create(&t->params, NULL));
     KN_TRY(kn_model_create(&t->model, model, t->params));
-    KN_TRY(kn_adam_create(&t->adam, t->params, 1e-3, NULL));
+    /* So small a rate that all steps are alike: trained for long, the net has units without a
+     * gradient, whose moments become denormal numbers and slow the steps down. */
+    KN_TRY(kn_adam_create(&t->adam, t->params, 1e-12, NULL));
     return kn_capture_create(&t->capture, NULL);
 }
 
