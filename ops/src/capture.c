@@ -404,10 +404,12 @@ kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[], int n_out)
     plan = recording_end(capture);
     if (status == KN_OK) status = plan_finish(plan);
     records_no_more();
-    if (status == KN_OK)
+    if (status == KN_OK) {
+        kn__plan_inputs_drop(plan);
         plan_keep(capture, plan);
-    else
+    } else {
         kn__plan_free(plan);
+    }
     return status;
 }
 

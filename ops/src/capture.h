@@ -184,6 +184,8 @@ bool kn__plan_room(void **items, uint32_t *cap, uint32_t n, size_t item_bytes);
 kn_status kn__plan_inputs_place(kn__plan *plan);
 /* Whether tensors still read buffer i, which was made inside. */
 bool kn__plan_lives(const kn__plan *plan, uint32_t i);
+/* Ends the plan's shares of tensors that it read as inputs alone: replays have others. */
+void kn__plan_inputs_drop(kn__plan *plan);
 void kn__plan_free(kn__plan *plan);
 
 /* --- capture_fuse.c --- */

@@ -367,6 +367,15 @@ static void share_drop(kn__buffer *b) {
     if (!b->inside && b->storage) kn__storage_drop(b->storage);
 }
 
+void kn__plan_inputs_drop(kn__plan *plan) {
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        kn__buffer *b = &plan->buffers[i];
+        if (b->read || b->written) continue;
+        share_drop(b);
+        b->storage = NULL;
+    }
+}
+
 void kn__plan_free(kn__plan *plan) {
     if (!plan) return;
     kn__plan_graph_end(plan);

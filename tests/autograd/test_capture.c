@@ -255,6 +255,56 @@ static void the_plan_unused_for_longest_goes(void **state) {
     kn_capture_destroy(capture);
 }
 
+/* --- many lengths --- */
+
+enum { LENGTHS = 40, WIDTH = 8, KEPT = 4 };
+
+/* x [n,WIDTH]: a state goes over its rows. */
+static kn_status recurrent(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)ctx;
+    kn_tensor *h = kn_zeros(KN_SHAPE(1, WIDTH));
+    for (int64_t i = 0; i < kn_tensor_shape(in[0]).dim[0]; i++) {
+        kn_tensor *row = kn_slice(in[0], KN_SHAPE(i, 0), KN_SHAPE(i + 1, WIDTH));
+        h = kn_tanh(kn_add(kn_affine(h, 1.5, 0), row));
+    }
+    out[0] = h;
+    return kn_check();
+}
+
+static void run_length(kn_capture *capture, int n) {
+    KN_FRAME();
+    kn_tensor *x = kn_affine(kn_ones(KN_SHAPE(n, WIDTH)), 0.01 * n, 0), *y = NULL, *want = NULL;
+    assert_ok(recurrent(&want, &x, NULL));
+    assert_ok(kn_capture_run(&y, 1, capture, &x, 1, recurrent, NULL));
+    assert_memory_equal(kn_data(y), kn_data(want), WIDTH * sizeof(float));
+}
+
+static void many_lengths_keep_the_plans_of_the_last_few(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    KN_FRAME();
+    uint64_t live = ops_live_bytes();
+    assert_ok(kn_capture_create(&capture, &(kn_capture_options){.plans_max = KEPT}));
+    for (int round = 0; round < 3; round++) {
+        for (int n = 1; n <= LENGTHS; n++) run_length(capture, n);
+    }
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_plans, KEPT);
+    assert_int_equal(stats.n_recorded, 2 * LENGTHS);
+    assert_int_equal(stats.n_launches, 0);
+    /* A plan keeps the memory of a few states, not one a row. */
+    assert_true(ops_live_bytes() - live <= KEPT * 1024);
+    for (int n = LENGTHS - KEPT + 1; n <= LENGTHS; n++) run_length(capture, n);
+    run_length(capture, LENGTHS - KEPT); /* was dropped; takes the place of the oldest one */
+    run_length(capture, LENGTHS - KEPT + 1);
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_launches, KEPT);
+    assert_int_equal(stats.n_recorded, 2 * LENGTHS + 2);
+    kn_capture_destroy(capture);
+    assert_int_equal(ops_live_bytes(), live);
+}
+
 typedef struct job {
     kn_capture *capture;
     kn_tensor *x; /* a slot */
@@ -365,6 +415,7 @@ int main(void) {
                      OPS_TEST(memory_is_shared_by_what_is_not_used_at_once),
                      OPS_TEST(results_outlive_the_capture),
                      OPS_TEST(the_plan_unused_for_longest_goes),
+                     OPS_TEST(many_lengths_keep_the_plans_of_the_last_few),
                      OPS_TEST(another_thread_may_replay_after_the_first_has_ended),
                      OPS_TEST(a_recording_ends_with_its_thread),
                      OPS_TEST(a_failing_allocation_leaves_a_capture_that_works));

@@ -36,7 +36,7 @@
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
  * Streams: a replay runs on the stream of the frame, after the work that writes its inputs.
  * Lifetime: parameters, optimisers and generators that the step uses must live until the capture is
- * destroyed; it owns a share of the data of all tensors that it uses.
+ * destroyed; it owns a share of the data of all tensors that it uses but inputs.
  */
 #ifndef KNET_CAPTURE_H
 #define KNET_CAPTURE_H
