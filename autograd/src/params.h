@@ -48,8 +48,8 @@ struct kn_params {
     kn_grad_ready_fn on_grad;
     void *on_grad_ctx;
     kn_params *head; /* the user's set; of that: itself */
-    kn_params *next; /* parameters of the user's set on another device, with an arena of their own;
-                      * owned */
+    /* parameters of the user's set on another device, with an arena of their own; owned */
+    kn_params *next;
 };
 
 kn_params *kn__params_retain(kn_params *set);

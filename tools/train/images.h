@@ -6,10 +6,10 @@
 #include <knet/dataset.h>
 
 typedef struct kn__images {
-    int64_t n, channels, height, width, n_classes; /* n_classes: the largest label, plus one, or
-                                                    * what the data set says */
-    uint8_t *images;                               /* [n,channels,height,width]; owns */
-    uint8_t *labels;                               /* [n]; owns */
+    /* n_classes: the largest label, plus one, or what the data set says */
+    int64_t n, channels, height, width, n_classes;
+    uint8_t *images; /* [n,channels,height,width]; owns */
+    uint8_t *labels; /* [n]; owns */
 } kn__images;
 
 kn_status kn__images_read(kn__images *out, const char *dir, kn_split split);

@@ -30,8 +30,9 @@ typedef enum kn_handle_flags {
 typedef struct kn_device_driver {
     kn_device_kind kind; /* what kn_device_kind_get returns */
     bool host_access;    /* the CPU may read and write this device's memory */
-    bool ordered;        /* work runs in program order (the host): there are no streams and events,
-                            and the pools never call their functions */
+    /* work runs in program order (the host): there are no streams and events, and the pools never
+     * call their functions */
+    bool ordered;
 
     /* Fills the description of the device. */
     kn_status (*info_read)(void *impl, kn_device_info *out);

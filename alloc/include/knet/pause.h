@@ -30,9 +30,10 @@ extern "C" {
 
 /* Options of kn_pool_pause; zero means the default. */
 typedef struct kn_pause_options {
-    const char *tag;      /* only memory with this tag (kn_tag_push); NULL: the whole pool */
-    bool keep;            /* copy the contents to host memory, and back at the resume; without it
-                             they are undefined afterwards */
+    const char *tag; /* only memory with this tag (kn_tag_push); NULL: the whole pool */
+    /* copy the contents to host memory, and back at the resume; without it they are undefined
+     * afterwards */
+    bool keep;
     uint64_t reserved[4]; /* zero */
 } kn_pause_options;
 

@@ -38,20 +38,21 @@ typedef struct kn_pool kn_pool;
 
 /* Options of kn_pool_create; zero means the default. */
 typedef struct kn_pool_options {
-    size_t limit_bytes;      /* most bytes that the pool may reserve; 0: the device's memory */
-    size_t soft_limit_bytes; /* above it the pool first uses free memory of all streams, waits on
-                                the device and calls the callbacks, then grows; 0: no such limit */
-    size_t slab_max_bytes;   /* largest size served from slabs; 0: 64 KiB */
-    double device_fraction;  /* limit as a share of the device's memory, in (0, 1]; 0: none */
-    double pressure;   /* in (0, 1]: a share of the memory that the pool can have (its limits, and
-                          what the device has free); above it free memory moves before the pool
-                          grows; 0: 0.9 */
-    uint64_t decay_ns; /* return memory that has been idle this long; 0: never */
+    size_t limit_bytes; /* most bytes that the pool may reserve; 0: the device's memory */
+    /* above it the pool first uses free memory of all streams, waits on the device and calls the
+     * callbacks, then grows; 0: no such limit */
+    size_t soft_limit_bytes;
+    size_t slab_max_bytes;  /* largest size served from slabs; 0: 64 KiB */
+    double device_fraction; /* limit as a share of the device's memory, in (0, 1]; 0: none */
+    /* in (0, 1]: a share of the memory that the pool can have (its limits, and what the device has
+     * free); above it free memory moves before the pool grows; 0: 0.9 */
+    double pressure;
+    uint64_t decay_ns;               /* return memory that has been idle this long; 0: never */
     uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's clock. The pool
                                         calls it; it must not call the pool */
     void *clock_ctx;                 /* passed to clock_fn */
-    bool pinned;          /* page-locked host memory, for copies to and from the device; see
-                             kn_device_pinned_pool */
+    /* page-locked host memory, for copies to and from the device; see kn_device_pinned_pool */
+    bool pinned;
     bool shareable;       /* other processes can open its blocks: see share.h */
     bool rdma;            /* network cards can use its memory (GPUDirect RDMA) */
     const char *name;     /* shown in reports; copied; NULL: the device's name */

@@ -162,9 +162,9 @@ typedef struct kn_schedule {
     double gamma;          /* STEP: 0: 0.1 */
     int64_t steps;         /* LINEAR, COSINE, ONE_CYCLE: in all, warm-up included */
     int64_t every;         /* STEP */
-    int64_t warmup;        /* first steps, during which the rate grows linearly from lr/warmup;
-                              not with ONE_CYCLE */
-    uint64_t reserved[4];  /* zero */
+    /* first steps, during which the rate grows linearly from lr/warmup; not with ONE_CYCLE */
+    int64_t warmup;
+    uint64_t reserved[4]; /* zero */
 } kn_schedule;
 /* The rate of step 0, 1, …: *lr = …; for kn_optim_lr before each step. Errors: INVALID when a
  * number that the kind needs is missing or negative. */

@@ -63,10 +63,10 @@ KN_API kn_tensor *kn_detach(kn_tensor *x);
 
 /* Options of kn_gradients. */
 typedef struct kn_gradients_options {
-    int again;     /* 1: record the gradients, to differentiate them in turn; keeps the tape */
-    int keep;      /* 1: keep the tape for another call; 0: consume it, as kn_backward does */
-    kn_tensor *dy; /* of y's shape: dx[i] = d sum(dy·y) / d x[i], a vector-Jacobian product; NULL:
-                    * ones */
+    int again; /* 1: record the gradients, to differentiate them in turn; keeps the tape */
+    int keep;  /* 1: keep the tape for another call; 0: consume it, as kn_backward does */
+    /* of y's shape: dx[i] = d sum(dy·y) / d x[i], a vector-Jacobian product; NULL: ones */
+    kn_tensor *dy;
     uint64_t reserved[3]; /* zero */
 } kn_gradients_options;
 /* dx[i] = d sum(y) / d x[i], for watched values or parameters x[i]; zeros where y doesn't depend on

@@ -59,23 +59,22 @@ typedef struct kn_frame_options {
     kn_pool *pool;     /* must be a pool of the device */
     kn_dtype dtype;    /* of new tensors such as kn_zeros: KN_F32 or KN_F64 */
     int record;        /* KN_OFF: don't record, though a tape is open; 0: inherit */
-    int threads;       /* of host kernels; results don't depend on it; 0: inherit. Outermost:
-                        * OMP_NUM_THREADS, else as affinity and control group allow */
-    int math;          /* kn_math_mode; 0: inherit */
-    int fuse;          /* 1: compute chains of pointwise ops together, when a result is first read
-                        * (host and CUDA); KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1;
-                        * KNET_FUSE=0 forbids it */
-    int autocast;      /* KN_F16 or KN_BF16: mixed precision, as below; KN_OFF: not; 0: inherit */
-    int layout;        /* 1: while nothing is recorded, results of f32 (and, where oneDNN has it,
-                        * bf16) convolutions on the host stay
-                        * in blocks of channels, as oneDNN likes them, through pools, pointwise ops
-                        * and batchnorm with given statistics, until another op or kn_data reads
-                        * them; 2, for weights that rarely change: the same, and what oneDNN makes
-                        * of them, up to four times their size, is kept with them until they change
-                        * or end, and relu may run inside oneDNN's convolution, which makes 0 of
-                        * NaN; KN_OFF: not; 0: inherit. Layers in evaluation have 1, frozen ones
-                        * 2. The rule of threads is that of .fuse: read a result on
-                        * the thread that made it, or hold it there */
+    /* of host kernels; results don't depend on it; 0: inherit. Outermost: OMP_NUM_THREADS, else as
+     * affinity and control group allow */
+    int threads;
+    int math; /* kn_math_mode; 0: inherit */
+    /* 1: compute chains of pointwise ops together, when a result is first read (host and CUDA);
+     * KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1; KNET_FUSE=0 forbids it */
+    int fuse;
+    int autocast; /* KN_F16 or KN_BF16: mixed precision, as below; KN_OFF: not; 0: inherit */
+    /* 1: while nothing is recorded, results of f32 (and, where oneDNN has it, bf16) convolutions on
+     * the host stay in blocks of channels, as oneDNN likes them, through pools, pointwise ops and
+     * batchnorm with given statistics, until another op or kn_data reads them; 2, for weights that
+     * rarely change: the same, and what oneDNN makes of them, up to four times their size, is kept
+     * with them until they change or end, and relu may run inside oneDNN's convolution, which makes
+     * 0 of NaN; KN_OFF: not; 0: inherit. Layers in evaluation have 1, frozen ones 2. The rule of
+     * threads is that of .fuse: read a result on the thread that made it, or hold it there */
+    int layout;
     uint64_t reserved[3]; /* zero */
 } kn_frame_options;
 

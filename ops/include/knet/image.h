@@ -43,10 +43,10 @@ KN_API kn_tensor *kn_pixel_unshuffle(kn_tensor *x, int64_t r);
 
 /* Options of kn_grid_sample. */
 typedef struct kn_grid_options {
-    int nearest;          /* 1: the nearest element (halves to even); 0: between the four around */
-    int border;           /* 1: places outside count as the nearest edge; 0: elements there are 0 */
-    int align_corners;    /* 1: -1 and 1 are the centres of the first and last elements; 0: the
-                             outer edges of these */
+    int nearest; /* 1: the nearest element (halves to even); 0: between the four around */
+    int border;  /* 1: places outside count as the nearest edge; 0: elements there are 0 */
+    /* 1: -1 and 1 are the centres of the first and last elements; 0: the outer edges of these */
+    int align_corners;
     uint32_t unused;      /* zero */
     uint64_t reserved[4]; /* zero */
 } kn_grid_options;

@@ -222,9 +222,10 @@ typedef struct kn_storage {
     size_t size_bytes;
     kn_stream
         stream; /* of the last writer; a reader on another stream waits for it on the device */
-    struct kn_owner *owner; /* pool NULL: the data's owner; else of what a kernel derived from the
-                             * data and keeps with it, or NULL */
-    struct kn__expr *expr;  /* what computes the data that is not there yet; else NULL */
+    /* pool NULL: the data's owner; else of what a kernel derived from the data and keeps with it,
+     * or NULL */
+    struct kn_owner *owner;
+    struct kn__expr *expr; /* what computes the data that is not there yet; else NULL */
 } kn_storage;
 
 /* Data that no pool of ours owns: release_fn is called once, by any thread, after the last use. */

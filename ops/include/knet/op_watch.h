@@ -18,9 +18,10 @@ typedef struct kn_op_event {
      * inputs than there is room for are left out. */
     const kn_storage *in[KN_OP_EVENT_IN];
     const kn_storage *out[KN_OP_EVENT_OUT]; /* likewise */
-    const kn_tensor *y; /* one of its results; NULL: its header is gone. A call's has its place in
-                         * the source (file, line) when the call has returned */
-    const char *where;  /* of a pass: "net.c:12,14"; else NULL */
+    /* one of its results; NULL: its header is gone. A call's has its place in the source (file,
+     * line) when the call has returned */
+    const kn_tensor *y;
+    const char *where;           /* of a pass: "net.c:12,14"; else NULL */
     uint64_t flops, moved_bytes; /* as the timer's rates count them */
 } kn_op_event;
 

@@ -348,9 +348,9 @@ KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tenso
 KN_API kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *conv);
 /* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
-    int64_t stride[3];    /* zeros: the window's */
-    int64_t padding[3];   /* on both sides, at most half a window: never the maximum; averages count
-                             it as zeros */
+    int64_t stride[3]; /* zeros: the window's */
+    /* on both sides, at most half a window: never the maximum; averages count it as zeros */
+    int64_t padding[3];
     int64_t dilation[3];  /* zeros: 1 */
     int ceil;             /* 1: a last window may cross the edge, if it begins before it */
     int inside;           /* 1: averages are over the elements of x alone */

@@ -33,14 +33,14 @@ typedef struct kn_rnn_options {
     int skip_input;    /* 1: layer 0 takes x for W·x; x has H features */
     double dropout;    /* probability of zeros in the input of layers 1, 2, …; as in kn_dropout */
     kn_rng *rng;       /* of dropout; else NULL */
-    const int64_t *lengths; /* [B], each in 0 … T, in any order, on the host; NULL: all T. Steps
-                               from a sequence's length on give zeros in y and leave its state as it
-                               is; the second direction starts at the length */
-    kn_tensor *h0;          /* [L·D,B,H]: the state before the first step; NULL: zeros */
-    kn_tensor *c0;          /* the same of the LSTM's c */
-    kn_tensor **h_n;        /* [L·D,B,H]: set to the state after the last step, unless NULL */
-    kn_tensor **c_n;        /* the same of the LSTM's c */
-    uint64_t reserved[4];   /* zero */
+    /* [B], each in 0 … T, in any order, on the host; NULL: all T. Steps from a sequence's length on
+     * give zeros in y and leave its state as it is; the second direction starts at the length */
+    const int64_t *lengths;
+    kn_tensor *h0;        /* [L·D,B,H]: the state before the first step; NULL: zeros */
+    kn_tensor *c0;        /* the same of the LSTM's c */
+    kn_tensor **h_n;      /* [L·D,B,H]: set to the state after the last step, unless NULL */
+    kn_tensor **c_n;      /* the same of the LSTM's c */
+    uint64_t reserved[4]; /* zero */
 } kn_rnn_options;
 
 /* x [T,B,I], w [kn_rnn_params()] → y [T,B,D·H], the top layer's h at every step.
@@ -69,13 +69,14 @@ KN_API kn_tensor *kn_rnn_param(kn_tensor *w, int64_t inputs, const kn_rnn_option
 
 /* Options of kn_attention. */
 typedef struct kn_attention_options {
-    double scale;    /* of the products of queries and keys; 0: 1/√D */
-    int causal;      /* 1: query i sees keys 0 … i + offset alone */
-    int64_t offset;  /* of causal; S - T: the last query sees all keys */
-    kn_tensor *mask; /* broadcast to [B,H,T,S]; NULL: none. BOOL: whether the query sees the key;
-                        else a number to add to the scaled product, with a gradient */
-    double dropout;  /* probability that a weight is 0; the others are divided by 1 - dropout */
-    kn_rng *rng;     /* of dropout; else NULL */
+    double scale;   /* of the products of queries and keys; 0: 1/√D */
+    int causal;     /* 1: query i sees keys 0 … i + offset alone */
+    int64_t offset; /* of causal; S - T: the last query sees all keys */
+    /* broadcast to [B,H,T,S]; NULL: none. BOOL: whether the query sees the key; else a number to
+     * add to the scaled product, with a gradient */
+    kn_tensor *mask;
+    double dropout; /* probability that a weight is 0; the others are divided by 1 - dropout */
+    kn_rng *rng;    /* of dropout; else NULL */
     uint64_t reserved[2]; /* zero */
 } kn_attention_options;
 
@@ -110,9 +111,10 @@ typedef struct kn_ctc_options {
     kn_tensor *target_lengths; /* [B]: how many labels each target has; NULL: all S */
     int64_t blank;             /* the class that is no label */
     int zero_infinity;         /* 1: a loss of infinity becomes 0, and its gradient 0 */
-    int reduction;             /* a kn_reduction; KN_REDUCE_MEAN (0): of the losses, each divided by
-                                  its target's length (at least 1) */
-    uint64_t reserved[4];      /* zero */
+    /* a kn_reduction; KN_REDUCE_MEAN (0): of the losses, each divided by its target's length (at
+     * least 1) */
+    int reduction;
+    uint64_t reserved[4]; /* zero */
 } kn_ctc_options;
 /* log_probs [T,B,C], as of kn_logsoftmax over C; targets [B,S], integers → the negative logarithm
  * of the probability that a path of T steps, without its repeats and then without blanks, is the

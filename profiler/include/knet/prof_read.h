@@ -21,13 +21,14 @@ extern "C" {
 /* A scope. Amounts include the scopes inside, but for own_ns and those of flattened rows; they
  * count from the last kn_prof_reset on. */
 typedef struct kn_prof_row {
-    const char *path; /* "train/forward/conv"; valid until the callback returns, of kn_prof_read
-                       * while its argument is */
-    int depth;        /* 1 for the top level, and for flattened rows */
-    uint64_t n_calls; /* open ones too */
-    uint64_t time_ns; /* wall time */
-    uint64_t own_ns;  /* without the scopes inside */
-    uint64_t gpu_ns;  /* of kernels and copies, with KNET_TIMER=gpu */
+    /* "train/forward/conv"; valid until the callback returns, of kn_prof_read while its argument is
+     */
+    const char *path;
+    int depth;                                   /* 1 for the top level, and for flattened rows */
+    uint64_t n_calls;                            /* open ones too */
+    uint64_t time_ns;                            /* wall time */
+    uint64_t own_ns;                             /* without the scopes inside */
+    uint64_t gpu_ns;                             /* of kernels and copies, with KNET_TIMER=gpu */
     uint64_t n_allocs, alloc_bytes, freed_bytes; /* through pools */
     int64_t held_bytes;                          /* of its blocks, live now; not since the reset */
 } kn_prof_row;

@@ -43,8 +43,8 @@ struct kn_layer {
     bool recomputes;         /* its values are made again in backward */
     int n_micro;             /* of a sequence, pipeline.h: parts of a batch; 0 and 1: the whole */
     kn_tensor *(*micro_fn)(kn_layer *layer, kn_tensor *x); /* passes them; set with n_micro */
-    kn_device *device; /* where it runs; NULL: its root is on one device, or it is a group on
-                        * several */
+    /* where it runs; NULL: its root is on one device, or it is a group on several */
+    kn_device *device;
     kn__layer_param param[KN__LAYER_PARAMS_MAX];
     kn__layer_param state[KN__LAYER_STATE_MAX];
     int n_params, n_state;

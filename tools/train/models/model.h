@@ -61,8 +61,8 @@ typedef struct kn__pairs_sizes {
 } kn__pairs_sizes;
 
 typedef struct kn__dcgan_sizes {
-    int64_t side, colors, latent, channels; /* pixels, 8 or more, a power of two; of the codes;
-                                               of the widest maps */
+    /* pixels, 8 or more, a power of two; of the codes; of the widest maps */
+    int64_t side, colors, latent, channels;
 } kn__dcgan_sizes;
 typedef struct kn__tree_sizes {
     int64_t words, width, labels;

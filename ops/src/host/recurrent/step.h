@@ -17,9 +17,9 @@ typedef struct kn_rnn_step {
     /* back: */
     const void *dy; /* as y; NULL: zeros */
     int64_t dy_stride;
-    void *dh, *dc; /* [rows,H]: of the states after the step → of those before it, without what
-                      flows through R */
-    void *dgates;  /* [rows,G·H], rows dgates_stride apart */
+    /* [rows,H]: of the states after the step → of those before it, without what flows through R */
+    void *dh, *dc;
+    void *dgates; /* [rows,G·H], rows dgates_stride apart */
     int64_t dgates_stride;
     void *dcandidate; /* GRU [rows,H] */
     void *sums;       /* [G·H], GRU: and [H]: += the rows of dgates and of dcandidate */

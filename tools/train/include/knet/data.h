@@ -42,8 +42,9 @@ typedef struct kn_loader_options {
     int partial;       /* 1: also the last, smaller batch */
     const kn_augment *augment; /* of the training split; read at once; NULL: none */
     int prefetch;              /* 1: a thread fills the next batch while this one is used */
-    int packed;           /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest],
-                           * padded with zeros at the ends */
+    /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest], padded with zeros at
+     * the ends */
+    int packed;
     uint64_t reserved[2]; /* zero */
 } kn_loader_options;
 

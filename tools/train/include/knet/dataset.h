@@ -80,12 +80,13 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_read_npz(kn_dataset **out, const char 
                                                    const char *x_name, const char *y_name);
 /* Options of kn_dataset_read_csv; may be NULL. */
 typedef struct kn_csv_options {
-    char delimiter;       /* 0: ',' */
-    int target;           /* the column of y, from 1; negative: from the right; 0: the last one */
-    int no_target;        /* 1: all columns are x */
-    int regression;       /* 1: y is f32 [n,1]; 0: a class */
-    int header;           /* 1: the first line has names, -1: it has not; 0: it has, if a column of
-                           * x in it is no number */
+    char delimiter; /* 0: ',' */
+    int target;     /* the column of y, from 1; negative: from the right; 0: the last one */
+    int no_target;  /* 1: all columns are x */
+    int regression; /* 1: y is f32 [n,1]; 0: a class */
+    /* 1: the first line has names, -1: it has not; 0: it has, if a column of x in it is no number
+     */
+    int header;
     uint64_t reserved[4]; /* zero */
 } kn_csv_options;
 /* Reads lines of numbers: x f32 [n,columns]. The classes of y may be any text; they are numbered
@@ -100,10 +101,10 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab *
                                                     const kn_vocab_options *options);
 /* Options of kn_dataset_read_imdb; may be NULL. */
 typedef struct kn_imdb_options {
-    int64_t words;    /* words beyond the most frequent ones are unknown; 0: all */
-    int64_t length;   /* of longer reviews the last words; 0: all */
-    kn_vocab **vocab; /* of the raw folders: made of the training reviews unless it is one; NULL:
-                         not wanted */
+    int64_t words;  /* words beyond the most frequent ones are unknown; 0: all */
+    int64_t length; /* of longer reviews the last words; 0: all */
+    /* of the raw folders: made of the training reviews unless it is one; NULL: not wanted */
+    kn_vocab **vocab;
     uint64_t reserved[4]; /* zero */
 } kn_imdb_options;
 /* Reads film reviews (Maas et al. 2011) as sequences with class 0, negative, or 1: Keras's

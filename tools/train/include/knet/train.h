@@ -24,11 +24,11 @@ extern "C" {
 
 /* The result of an epoch. */
 typedef struct kn_epoch {
-    int64_t index;                      /* from 1 */
-    int64_t n_steps;                    /* fewer than the loader has when stopped */
-    double loss;                        /* mean of its steps' losses */
-    double accuracy;                    /* on the test images, 0 … 1; NaN when not tested, and of
-                                         * models that are no classifiers */
+    int64_t index;   /* from 1 */
+    int64_t n_steps; /* fewer than the loader has when stopped */
+    double loss;     /* mean of its steps' losses */
+    /* on the test images, 0 … 1; NaN when not tested, and of models that are no classifiers */
+    double accuracy;
     double test_loss;                   /* mean over the test images; NaN when not tested */
     double train_seconds, test_seconds; /* wall time; test_seconds isn't in train_seconds */
 } kn_epoch;
@@ -42,9 +42,10 @@ typedef struct kn_train_step {
 
 /* Where kn_train saves itself (checkpoint.h). */
 typedef struct kn_train_checkpoint {
-    const char *path;     /* of the file */
-    int64_t every;        /* steps from one save to the next; it also saves after each epoch's
-                           * training and when a callback stops it. 0: then alone */
+    const char *path; /* of the file */
+    /* steps from one save to the next; it also saves after each epoch's training and when a
+     * callback stops it. 0: then alone */
+    int64_t every;
     int keep;             /* older files that stay */
     int resume;           /* 1: start from the file, if there is one; else from the beginning */
     uint64_t reserved[4]; /* zero */
@@ -79,8 +80,8 @@ typedef struct kn_train_options {
     void *ctx;                             /* passed to the callbacks */
     const kn_train_checkpoint *checkpoint; /* NULL: none */
     int64_t accumulate; /* batches of one step, of whose losses the step's is the mean; 0: 1 */
-    int64_t patience;   /* stop after this many epochs without a better loss, tested where there
-                         * is a test; 0: never */
+    /* stop after this many epochs without a better loss, tested where there is a test; 0: never */
+    int64_t patience;
     const kn_train_more *more; /* NULL: none */
 } kn_train_options;
 
