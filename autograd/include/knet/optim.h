@@ -109,7 +109,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_turn_step(kn_optim *optim, int i);
 /* --- a part of the state, as kn_parallel_shard of parallel.h uses it --- */
 /* Elements [begin, end) of the arena of kn_params_grad. */
 typedef struct kn_optim_range {
-    int64_t begin, end;
+    int64_t begin; /* the first element */
+    int64_t end;   /* the one after the last */
 } kn_optim_range;
 /* From now on kn_optim_step updates the elements of n ranges alone, which don't overlap, and keeps
  * state for these alone, one range after the other; of earlier state the rest is freed. Makes the
