@@ -237,20 +237,15 @@ static kn_status weight_finish(kn_op_call *call, dnnl_work *k) {
     const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
     int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
     bool rounds = call->out[0]->dtype != KN_F32, apart = rounds || call->accumulate & 1;
-    float *out = rounds ? (void *)plain : call->out[0]->data;
+    float *out = call->out[0]->data, *to = apart ? (void *)plain : out;
     sum_work parts = {k->parts, (void *)sum, k->runs, (int64_t)(k->part_bytes / sizeof(float)),
                       n,        false};
-    if (!side->reorder) {
-        parts.to = out, parts.accumulate = !rounds && call->accumulate & 1;
-        parts_sum(call, parts);
-        if (rounds) weight_round(call, plain, sum);
-        return KN_OK;
-    }
+    if (!side->reorder) parts.to = to;
     parts_sum(call, parts);
-    KN_TRY(weights_reorder(
-        k,
-        (weight_reorder){
-            .side = side, .blocked = sum, .plain = apart ? plain : (char *)out, .to_plain = true}));
+    if (side->reorder)
+        KN_TRY(weights_reorder(
+            k,
+            (weight_reorder){.side = side, .blocked = sum, .plain = (char *)to, .to_plain = true}));
     if (rounds)
         weight_round(call, plain, sum);
     else if (apart)
