@@ -183,6 +183,7 @@ int main(int argc, char **argv) {
 #endif
     overlap();
     bench_scale();
+    bench_stages();
     mpi(argv[0], "train", "--bind-to none");
     mpi(argv[0], "ranks", "");
     return 0;

@@ -5,5 +5,7 @@
 #include "bench.h"
 
 void bench_scale(void);
+/* Emits comm/pipeline_overlap. */
+void bench_stages(void);
 
 #endif
