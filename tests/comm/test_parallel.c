@@ -304,30 +304,31 @@ static void gradients_of_parts_are_half_the_traffic(void **state) {
     free(p[1]);
 }
 
-/* Nine elements: the last ranks have no part. State that was there before is cut. */
+/* Nine elements: the last ranks have no part; 63: the last of three has more than the others. State
+ * that was there before is cut. */
 static const char *few(kn_comm *comm, void *ctx) {
     kn_params *params = NULL;
     kn_parallel *parallel = NULL;
     kn_optim *optim = NULL, *lamb = NULL;
-    float w[9];
-    (void)ctx;
+    float w[63];
+    int n = *(const int *)ctx;
     RANK_OK(kn_params_create(&params, &(kn_params_options){.device = place(comm)}));
-    kn_tensor *p = kn_param(params, KN_SHAPE(9), (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
+    kn_tensor *p = kn_param(params, KN_SHAPE(n), (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
     RANK_OK(kn_parallel_create(&parallel, params, comm, NULL));
     RANK_OK(kn_momentum_create(&optim, params, 0.5, 0.5, NULL));
     RANK_OK(kn_lamb_create(&lamb, params, 0.1, NULL));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         KN_TAPE(.device = place(comm));
         if (i == 1) RANK_OK(kn_parallel_shard(parallel, optim));
         if (i == 1) RANK_CHECK(kn_parallel_shard(parallel, optim) == KN_ERR_INVALID);
-        RANK_OK(kn_backward(kn_sum(p, KN_ALL, false)));
+        RANK_OK(kn_backward(kn_affine(kn_sum(p, KN_ALL, false), i < 2 ? 1 : 2, 0)));
         RANK_OK(kn_parallel_finish(parallel));
         RANK_OK(kn_optim_step(optim));
     }
-    RANK_OK(kn_copy_out(w, sizeof w, p)); /* 1 - 0.5 - (0.25 + 0.5) */
-    for (int i = 0; i < 9; i++) RANK_CHECK(w[i] == -0.25f);
+    RANK_OK(kn_copy_out(w, (size_t)n * sizeof *w, p)); /* 1 - 0.5 - (0.25 + 0.5) - (0.375 + 1) */
+    for (int i = 0; i < n; i++) RANK_CHECK(w[i] == -1.625f);
     RANK_OK(kn_optim_group(optim, "w", 2, 1));
-    const kn_optim_range all = {0, 9};
+    const kn_optim_range all = {0, n};
     RANK_CHECK(kn_optim_shard(optim, &all, 1, NULL, NULL) == KN_ERR_INVALID);
     RANK_CHECK(kn_optim_shard(lamb, &all, 1, NULL, NULL) == KN_ERR_UNSUPPORTED);
     kn_optim_destroy(lamb);
@@ -338,8 +339,10 @@ static const char *few(kn_comm *comm, void *ctx) {
 }
 
 static void state_is_cut_after_the_first_step_too(void **state) {
+    static const int n[2] = {9, 63};
     (void)state;
-    for (int size = 2; size <= 3; size++) ranks_run(size, few, NULL);
+    for (int size = 2; size <= 3; size++)
+        for (int k = 0; k < 2; k++) ranks_run(size, few, (void *)&n[k]);
 }
 
 static void buckets_are_reduced_once_a_step(void **state) {
