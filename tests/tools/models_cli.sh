@@ -47,11 +47,10 @@ scale) # forecasts for more ranks
   ranks=
   for i in 0 1 2 3; do ranks+="$(json forecasts.$i.ranks) "; done
   [ "$ranks" = '3 6 12 20 ' ] || fail "ranks $ranks"
-  # Half an hour for a step. To each of two ranks: the first bucket's inputs and results, in two chunks each, those of the
-  # second, and a flag.
+  # Half an hour for a step. To each of two ranks: inputs and results of two buckets, each in one chunk, and a flag.
   awk -v e="$(json forecasts.0.efficiency)" -v r="$(json forecasts.0.reduce_seconds)" -v b="$(json gradient_bytes)" \
     'BEGIN { want = 4 / 3 * b / 1000; exit !(e < 0.01 && r > want && r < 1.01 * want) }' || fail 'a slow link'
-  [ "$(json forecasts.0.messages)" = $((2 * (4 + 2 + 1))) ] || fail "$(json forecasts.0.messages) messages"
+  [ "$(json forecasts.0.messages)" = $((2 * (2 + 2 + 1))) ] || fail "$(json forecasts.0.messages) messages"
   want 0 "$knet" scale mlp --steps 1 --ranks 8; [ "$(grep -cE '^ +8 ' out)" = 1 ] || fail 'one number of ranks'
   for ranks in 0 5000 2.. ..4 8..2 4..x 123456789012345678901234..4; do
     want 2 "$knet" scale mlp --ranks "$ranks"; err_has "--ranks is '$ranks'"
