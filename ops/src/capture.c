@@ -470,7 +470,8 @@ static kn_status replay_copies(kn_capture *capture, kn__plan *plan, kn_tensor *c
     KN_FRAME(.record = KN_OFF);
     kn__ops_thread *self = kn__ops_self;
     kn_tensor **own = calloc((size_t)plan->n_inputs, sizeof(kn_tensor *));
-    kn_status status = own ? kn_check() : KN_FAIL(KN_ERR_OOM, "kn_capture_launch: no host memory");
+    if (!own) return KN_FAIL(KN_ERR_OOM, "kn_capture_launch: no host memory");
+    kn_status status = kn_check();
     for (int i = 0; i < plan->n_inputs && status == KN_OK; i++) {
         own[i] = kn__region_has(plan->region, in[i]->data) ? copy_of(self, in[i]) : in[i];
         if (!own[i]) status = kn_check();

@@ -314,7 +314,7 @@ static bool is_linked(kn__fused_step *s, const kn__expr *e) {
     if (!kn__link_of(&what, in, e->op - (unsigned)j->order, j->order ? e->r + 1 : 0)) return false;
     for (int k = 0; k < 2 && in[k] >= 0; k++) {
         if (!j->same[in[k]] && !is_alone && j->walk[in[k]].inner < SHORT) return false;
-        s->link_in[k] = (int8_t)in[k];
+        s->link_in[k] = (int16_t)in[k];
     }
     if (in[1] < 0) s->link_in[1] = -1;
     s->link = (int16_t)what;

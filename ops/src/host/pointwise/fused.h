@@ -74,10 +74,10 @@ typedef struct kn__fused_step {
     uint8_t hand;                  /* which of link_in the hand is; HAND_EMPTY: none */
     bool is_held;                  /* only the next link reads the result */
     int16_t link;
-    int8_t link_in[2]; /* operands; -1: there is no second one */
-    bool reduces;      /* rows of its operand, by the recipe */
-    bool by_rows;      /* one element a row */
-    int64_t row;       /* of the chain */
+    int16_t link_in[2]; /* operands; -1: there is no second one */
+    bool reduces;       /* rows of its operand, by the recipe */
+    bool by_rows;       /* one element a row */
+    int64_t row;        /* of the chain */
     kn__recipe recipe;
     char *part; /* the result is written there, by rows; NULL: it is not */
     walk rows;  /* of that part */
