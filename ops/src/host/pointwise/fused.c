@@ -99,7 +99,7 @@ static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64
             l++->what = KN__LINK_LOAD;
         }
         l->what = (int16_t)(s->link + !other);
-        l->stride = 1, l->x = NULL;
+        l->stride = 0, l->x = l->line;
         l->p = s->job.p, l->q = s->job.q;
         int k = s->link_in[other];
         if (k >= 0 && !link_to(l, s, k, tiles, from, n)) return false;

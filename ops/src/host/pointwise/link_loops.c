@@ -107,7 +107,7 @@ INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t
         const T p = (T)link->p, q = (T)link->q;
         char *at = link->x + first * link->stride * (int64_t)sizeof(real);
         const int step = link->stride * (int)sizeof(vec);
-        if (!whole && step && link->x && link->what != KN__LINK_STORE) {
+        if (!whole && step && link->what != KN__LINK_STORE) {
             __builtin_memcpy(rest, at, bytes);
             at = rest;
         }
