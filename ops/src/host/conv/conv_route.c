@@ -95,8 +95,11 @@ static double winograd_cost(const problem *p, const costs *c) {
                    pair * (double)runs);
 }
 
-/* Is the work space of a run of Winograd's, as oneDNN takes it, at most 1.5 times the tensors? Each
- * of its arrays begins at 2 MiB. In training all that backward needs is live beside it. */
+/* Is the work space of a run of Winograd's, as oneDNN takes it, at most 1.75 times the tensors?
+ * Each of its arrays begins at 2 MiB. In training all that backward needs is live beside it:
+ * without the limit a step of ResNet-18 takes 0.9 of the time and 1.17 of the memory, one of the
+ * small net with batchnorm 1.3 and 1.7; at 2.5 times the tensors connect-four takes 1.2 of the
+ * memory. */
 static bool winograd_is_small(const problem *p) {
     enum { ALIGNED = 2 << 20 };
     bool is_weight = p->pass == KN_PASS_WEIGHT;
@@ -105,7 +108,7 @@ static bool winograd_is_small(const problem *p) {
     int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
     int64_t images = 36 * (tiles / runs) * (p->channels + p->outputs);
     int64_t space = 36 * pair * (is_weight ? 2 : 1) + images;
-    int64_t most = (p->images + 9 * pair) * 3 / 2;
+    int64_t most = (p->images + 9 * pair) * 7 / 4;
     return (space - most) * (int64_t)sizeof(float) + (is_weight ? 4 : 3) * ALIGNED <= 0;
 }
 
