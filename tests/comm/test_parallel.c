@@ -405,7 +405,9 @@ static void misuse_is_an_error_with_its_remedy(void **state) {
 }
 
 /* Replays reduce what they complete, as passes do: two of them are one too many. */
-static const char *replays_twice(kn_comm *comm, void *ctx) {
+__attribute__((unused)) /* under ThreadSanitizer */
+static const char *
+replays_twice(kn_comm *comm, void *ctx) {
     net n;
     kn_parallel *parallel = NULL;
     kn_capture *capture = NULL;
