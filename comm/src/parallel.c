@@ -93,11 +93,14 @@ static kn_status parts_post(kn_parallel *p, bucket *b) {
     char *out = kn__part_place(p, b);
     bool gets_rest = p->comm->rank == p->comm->size - 1;
     b->rest = b->job;
+    b->rest.n = 0; /* nobody waits for it until it is posted */
     b->job.run = scatter_job;
     b->job.n = each;
     b->job.out = out;
-    if (each) KN_TRY(kn__comm_post(p->comm, &b->job));
-    b->job.is_done = b->job.is_done || !each;
+    if (each)
+        KN_TRY(kn__comm_post(p->comm, &b->job));
+    else
+        b->job.is_done = true;
     b->rest.data = (char *)b->rest.data + (size_t)(each * p->comm->size) * p->item;
     b->rest.n = rest;
     b->rest.out = gets_rest ? out + (size_t)each * p->item : NULL;

@@ -84,9 +84,9 @@ static void frozen_models_give_what_plain_ones_do(void **state) {
     }
 }
 
-/* Frozen in a frame of mixed precision: weights, bias and result of each of up to 53 layers are
- * rounded by up to 2^-9, so 6 % of the largest score is stated; other frames use the layers as they
- * are. */
+/* Frozen in a frame of mixed precision the scores are off by as much as those of the layers
+ * themselves in such a frame, where each of up to 53 layers rounds: twice that is stated, and a
+ * tenth of the largest score. Other frames use the layers as they are. */
 static void models_frozen_in_bf16_are_near_and_leave_f32_alone(void **state) {
     (void)state;
     fixture f;
@@ -94,16 +94,20 @@ static void models_frozen_in_bf16_are_near_and_leave_f32_alone(void **state) {
         KN_FRAME(.record = KN_OFF);
         kn_batch batch;
         assert_true(kn_loader_cycle(f.loader, &batch));
-        kn_tensor *plain = predicted(&f, &batch), *low;
+        kn_tensor *plain = predicted(&f, &batch), *low, *layers;
         {
             KN_FRAME(.autocast = KN_BF16);
+            layers = kn_keep(kn_cast(predicted(&f, &batch), KN_F32));
             assert_ok(kn_freeze(f.model));
             low = kn_keep(kn_cast(predicted(&f, &batch), KN_F32));
         }
         double off = largest(kn_sub(plain, low)), size = largest(plain);
-        if (!(off <= 0.06 * size))
-            print_error("%s: scores differ by %g of %g\n", f.small.kind.name, off, size);
-        assert_true(off <= 0.06 * size);
+        double rounded = largest(kn_sub(plain, layers));
+        bool is_near = off <= 2 * rounded && off <= 0.1 * size;
+        if (!is_near)
+            print_error("%s: scores differ by %g of %g, of the layers by %g\n", f.small.kind.name,
+                        off, size, rounded);
+        assert_true(is_near);
         assert_same_bits(plain, predicted(&f, &batch));
         fixture_release(&f);
     }
