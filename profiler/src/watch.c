@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "now.h"
+#include "signal_stack.h"
 #include "thread.h"
 
 static sem_t wake;
@@ -89,7 +90,9 @@ static void *watch(void *arg) {
 /* A report that can't be written, to a pipe without a reader, must not keep the program from
  * ending: the second Ctrl-C meets the default action. */
 static void attach(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    static char stack[KN__SIGNAL_STACK_BYTES];
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
+    kn__signal_stack_set(stack);
     sigaction(watched, NULL, &before);
     if (watched == SIGINT && is_default()) action.sa_flags |= (int)SA_RESETHAND;
     sigaction(watched, &action, NULL);

@@ -13,6 +13,7 @@
 #include "model_data.h"
 #include "output.h"
 #include "ranks.h"
+#include "signal_stack.h"
 #include "stages.h"
 #include "train_files.h"
 #include "units.h"
@@ -194,12 +195,14 @@ static void interrupt(int signal_number) {
  * jobs. */
 static void interrupt_attach(bool saves) {
     const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static char stack[KN__SIGNAL_STACK_BYTES];
     struct sigaction action = {.sa_handler = interrupt};
+    kn__signal_stack_set(stack);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < (saves ? 4 : 3); i++) { /* SIGUSR1: Slurm's warning before the end */
         struct sigaction before;
         sigaction(ends[i], NULL, &before);
-        action.sa_flags = SA_RESTART | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
+        action.sa_flags = SA_RESTART | SA_ONSTACK | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
         if (ends[i] == SIGINT || before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
     }
 }
