@@ -95,21 +95,21 @@ static double winograd_cost(const problem *p, const costs *c) {
                    pair * (double)runs);
 }
 
-/* Is the work space of a run of Winograd's, as oneDNN takes it, at most 1.75 times the tensors?
- * Each of its arrays begins at 2 MiB. In training all that backward needs is live beside it:
- * without the limit a step of ResNet-18 takes 0.9 of the time and 1.17 of the memory, one of the
- * small net with batchnorm 1.3 and 1.7; at 2.5 times the tensors connect-four takes 1.2 of the
- * memory. */
-static bool winograd_is_small(const problem *p) {
-    enum { ALIGNED = 2 << 20 };
-    bool is_weight = p->pass == KN_PASS_WEIGHT;
-    int64_t pair = p->channels * p->outputs;
+/* Whether Winograd's way pays for its work space, as oneDNN takes it: arrays that begin at 2 MiB.
+ * In training all that backward needs is live beside it. It may be 1.75 times the tensors; more,
+ * but not for a gradient of weights, where it saves 0.3 of the `best` other time. Without a limit a
+ * step of the small net with batchnorm takes 1.3 of the time and 1.7 of the memory. */
+static bool winograd_pays(const problem *p, const costs *c, double best) {
+    enum { ALIGNED = (2 << 20) / sizeof(float) };
+    int is_weight = p->pass == KN_PASS_WEIGHT;
+    int64_t pair = p->channels * p->outputs, most = (p->images + 9 * pair) * 7 / 4;
     int64_t tiles = p->s->batch * kn__conv_tiles(p->pass, p->s);
     int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
-    int64_t images = 36 * (tiles / runs) * (p->channels + p->outputs);
-    int64_t space = 36 * pair * (is_weight ? 2 : 1) + images;
-    int64_t most = (p->images + 9 * pair) * 7 / 4;
-    return (space - most) * (int64_t)sizeof(float) + (is_weight ? 4 : 3) * ALIGNED <= 0;
+    int64_t between = (3 + is_weight) * ALIGNED;
+    int64_t space = 36 * (pair * (1 + is_weight) + tiles / runs * (p->channels + p->outputs));
+    double time = winograd_cost(p, c);
+    if (space + between <= most) return time < best;
+    return !is_weight && between <= most && time < 0.7 * best;
 }
 
 /* 3x3 in two dimensions, and tiles for two runs. */
@@ -133,8 +133,7 @@ static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
     double ours = ours_cost(&p, c), dnnl = dnnl_cost(&p, c);
-    if (winograd_fits(&p) && winograd_is_small(&p) &&
-        winograd_cost(&p, c) < (dnnl < ours ? dnnl : ours))
+    if (winograd_fits(&p) && winograd_pays(&p, c, dnnl < ours ? dnnl : ours))
         return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
