@@ -1,6 +1,7 @@
 /* Communicators: life cycle, and the calls that users make. */
 #include <inttypes.h>
 #include <knet/prof.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -334,7 +335,46 @@ kn_status kn_comm_barrier(kn_comm *comm) {
     return comm->size == 1 ? KN_OK : kn__barrier(comm);
 }
 
+enum { AGREE_BYTES = 256 };
+
+static kn_status texts_compare(kn_comm *comm, const char *what, char all[][AGREE_BYTES]) {
+    KN_TRY(kn__comm_together(
+        comm, (kn__call){.name = "agree", .n = comm->size * AGREE_BYTES, .dtype = KN_U8}));
+    if (comm->size > 1) KN_TRY(kn__all_gather_equal(comm, all, AGREE_BYTES));
+    for (int r = 1; r < comm->size; r++)
+        if (strcmp(all[0], all[r]) != 0)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "%s differs between the ranks: rank 0 has '%s', rank %d '%s'", what,
+                           all[0], r, all[r]);
+    return KN_OK;
+}
+
+kn_status kn_comm_agree(kn_comm *comm, const char *what, const char *text) {
+    KN_SCOPE("agree");
+    if (!comm || !what || !text)
+        return KN_FAIL(KN_ERR_INVALID, "kn_comm_agree: %s is NULL", !comm ? "comm" : "a text");
+    kn__comm_drain(comm);
+    char(*all)[AGREE_BYTES] = calloc((size_t)comm->size, sizeof *all);
+    if (!all) return KN_FAIL(KN_ERR_OOM, "kn_comm_agree: no host memory");
+    snprintf(all[comm->rank], sizeof *all, "%s", text);
+    kn_status status = texts_compare(comm, what, all);
+    free(all);
+    return status;
+}
+
 /* --- between two ranks --- */
+
+/* In pieces that a transport can carry, one after the other. */
+static kn_status message_move(kn_comm *comm, char *data, size_t bytes, int peer, bool sends) {
+    kn__ask ask;
+    for (size_t at = 0; at < bytes; at += KN__MESSAGE_BYTES) {
+        size_t part = bytes - at < KN__MESSAGE_BYTES ? bytes - at : KN__MESSAGE_BYTES;
+        KN_TRY(sends ? kn__comm_send(comm, &ask, data + at, part, peer, KN__TAG_USER)
+                     : kn__comm_receive(comm, &ask, data + at, part, peer, KN__TAG_USER));
+        KN_TRY(kn__comm_wait(comm, &ask, 1, 4, &ask, 1));
+    }
+    return KN_OK;
+}
 
 static kn_status peer_check(const char *name, const kn_comm *comm, kn_tensor *t, int rank) {
     KN_TRY(tensor_check(name, comm, t));
@@ -345,7 +385,6 @@ static kn_status peer_check(const char *name, const kn_comm *comm, kn_tensor *t,
 
 kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
     KN_SCOPE("send");
-    kn__ask ask;
     KN_TRY(peer_check("kn_comm_send", comm, t, to));
     if (is_on_gpu(t))
         return gpu_run(
@@ -356,14 +395,11 @@ kn_status kn_comm_send(kn_comm *comm, kn_tensor *t, int to) {
     KN_TRY(kn__comm_pair(comm, call_of("send", t), to, true));
     if (!kn_tensor_numel(t)) return KN_OK;
     const void *data = kn_data(t);
-    if (!data) return kn_check();
-    KN_TRY(kn__comm_send(comm, &ask, data, bytes_of(t), to, KN__TAG_USER));
-    return kn__comm_wait(comm, &ask, 1, 4, &ask, 1);
+    return data ? message_move(comm, (char *)data, bytes_of(t), to, true) : kn_check();
 }
 
 kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
     KN_SCOPE("receive");
-    kn__ask ask;
     KN_TRY(peer_check("kn_comm_receive", comm, t, from));
     if (is_on_gpu(t))
         return gpu_run(
@@ -375,7 +411,5 @@ kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int from) {
     KN_TRY(kn__comm_pair(comm, call_of("receive", t), from, false));
     if (!kn_tensor_numel(t)) return KN_OK;
     void *data = kn_data_mut(t);
-    if (!data) return kn_check();
-    KN_TRY(kn__comm_receive(comm, &ask, data, bytes_of(t), from, KN__TAG_USER));
-    return kn__comm_wait(comm, &ask, 1, 4, &ask, 1);
+    return data ? message_move(comm, data, bytes_of(t), from, false) : kn_check();
 }

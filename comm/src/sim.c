@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "now.h"
 #include "ranks.h"
 
@@ -110,6 +111,7 @@ static const char *why(void) { return "no host memory"; }
 
 static bool add(const member *me, kn__request *r, const message *like) {
     world *w = me->w;
+    KN_ASSERT(like->bytes <= KN__MESSAGE_BYTES);
     message *m = malloc(sizeof *m);
     if (!m) return false;
     *m = *like;

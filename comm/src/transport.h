@@ -12,6 +12,9 @@
 
 enum { KN__TRANSPORT_ABI = 2 };
 
+/* The longest message; MPI counts bytes in an int. */
+enum { KN__MESSAGE_BYTES = 64 << 20 };
+
 /* A message under way; the transport's own. */
 typedef struct kn__request {
     void *handle;

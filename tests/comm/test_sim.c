@@ -31,6 +31,49 @@ static void messages_of_a_pair_arrive_in_order(void **state) {
     ranks_run(2, check_messages, NULL);
     ranks_run(4, check_messages, NULL);
 }
+
+/* Of more bytes than a transport carries at once. */
+static const char *long_message(kn_comm *comm, void *ctx) {
+    KN_FRAME();
+    int64_t n = (17 << 20) + 3;
+    bool sends = kn_comm_rank(comm) == 0;
+    kn_tensor *t = kn_zeros(KN_SHAPE(n));
+    float *x = kn_data_mut(t);
+    (void)ctx;
+    RANK_CHECK(x);
+    for (int64_t i = 0; i < n && sends; i++) x[i] = (float)(i % 251);
+    RANK_OK(sends ? kn_comm_send(comm, t, 1) : kn_comm_receive(comm, t, 0));
+    for (int64_t i = 0; i < n; i++) RANK_CHECK(x[i] == (float)(i % 251));
+    return NULL;
+}
+
+static void a_long_message_arrives_whole(void **state) {
+    (void)state;
+    ranks_run(2, long_message, NULL);
+}
+
+static const char *agreement(kn_comm *comm, void *ctx) {
+    int rank = kn_comm_rank(comm), last = kn_comm_size(comm) - 1;
+    char text[300];
+    (void)ctx;
+    RANK_OK(kn_comm_agree(comm, "the net", "mlp"));
+    kn_status status = kn_comm_agree(comm, "the net", rank == last ? "mlp 2" : "mlp");
+    RANK_CHECK(status == (last ? KN_ERR_INVALID : KN_OK));
+    snprintf(text, sizeof text,
+             "the net differs between the ranks: rank 0 has 'mlp', rank %d 'mlp 2'", last);
+    if (last) RANK_CHECK(strstr(kn_last_error()->message, text));
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    RANK_OK(kn_comm_agree(comm, "a long text", text));
+    RANK_CHECK(kn_comm_agree(comm, "the net", NULL) == KN_ERR_INVALID);
+    return kn_comm_barrier(comm) == KN_OK ? NULL : "broken";
+}
+
+static void ranks_agree_on_a_text(void **state) {
+    (void)state;
+    all_worlds(agreement);
+}
+
 static void values_of_the_host_are_combined(void **state) {
     (void)state;
     all_worlds(check_values);
@@ -237,7 +280,8 @@ int main(void) {
     return RUN_TESTS(
         TEST(all_reduce_combines_the_values_of_all_ranks), TEST(broadcast_copies_the_root),
         TEST(gather_and_scatter_go_by_the_order_of_the_ranks),
-        TEST(messages_of_a_pair_arrive_in_order), TEST(values_of_the_host_are_combined),
+        TEST(messages_of_a_pair_arrive_in_order), TEST(a_long_message_arrives_whole),
+        TEST(ranks_agree_on_a_text), TEST(values_of_the_host_are_combined),
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),

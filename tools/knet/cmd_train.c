@@ -214,8 +214,7 @@ static kn_status device_open(session *s) {
     s->device = s->stages.device[0];
     s->pool = kn_device_pool(s->device);
     if (!s->pool) return kn_check();
-    bool limited = o->limit_bytes > 0;
-    /* Memory can run out: let the report name the holders. */
+    bool limited = o->limit_bytes > 0; /* memory can run out: let the report name the holders */
     if (limited || kn_device_kind_get(s->device) == KN_DEVICE_CUDA) KN_TRY(kn_prof_owners_on());
     return limited ? kn_pool_limit(s->pool, (size_t)o->limit_bytes) : KN_OK;
 }
@@ -247,9 +246,19 @@ static kn_status model_open(session *s) {
                       : kn_model_optim_create(&s->optim, s->model, o->lr);
 }
 
+/* Weights would drift apart, or ranks read the same samples, and no later call would notice. */
+static kn_status options_agree(const session *s) {
+    const options *o = &s->options;
+    char text[256];
+    snprintf(text, sizeof text, "%s --optimizer %s --lr %.9g --seed %" PRIu64, o->model[0],
+             o->optimizer, o->lr, o->seed);
+    return kn_comm_agree(s->comm, "the command line", text);
+}
+
 static kn_status parallel_open(session *s) {
     const options *o = &s->options;
     if (!s->comm) return KN_OK;
+    KN_TRY(options_agree(s));
     KN_TRY(kn_parallel_create(&s->parallel, s->params, s->comm, NULL));
     if (o->sync && !kn_layer_sync(kn_model_net(s->model), kn_parallel_batch(s->parallel)))
         return KN_FAIL(KN_ERR_INVALID, "--sync-batchnorm: %s has no batch norm", o->model[0]);
@@ -474,20 +483,12 @@ static void result_text(session *s) {
 }
 
 static int status_exit_code(kn_status status, bool setting_up) {
-    switch (status) {
-        case KN_OK:
-            return KN__EXIT_OK;
-        case KN_ERR_DEVICE:
-            return KN__EXIT_USAGE;
-        case KN_ERR_OOM:
-            return KN__EXIT_OOM;
-        case KN_ERR_PEER:
-            return KN__EXIT_PEER;
-        case KN_ERR_INVALID:
-            return setting_up ? KN__EXIT_USAGE : KN__EXIT_FAILURE;
-        default:
-            return KN__EXIT_FAILURE;
-    }
+    bool is_usage = status == KN_ERR_DEVICE || (status == KN_ERR_INVALID && setting_up);
+    return status == KN_OK         ? KN__EXIT_OK
+           : status == KN_ERR_OOM  ? KN__EXIT_OOM
+           : status == KN_ERR_PEER ? KN__EXIT_PEER
+           : is_usage              ? KN__EXIT_USAGE
+                                   : KN__EXIT_FAILURE;
 }
 
 static int error_report(const kn_error *error, bool setting_up) {

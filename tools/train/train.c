@@ -4,6 +4,7 @@
 #include <knet/tape.h>
 #include <knet/train.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -448,11 +449,26 @@ static kn_status turns_check(const run *r) {
     return kn__model_turns_fit(r->model, r->optim);
 }
 
+/* Ranks that differ here would make other calls later, or train from other weights: a checkpoint
+ * that only some of them see. */
+static kn_status ranks_check(const run *r, int64_t first) {
+    char text[256];
+    if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
+    snprintf(text, sizeof text,
+             "%" PRId64 " epochs of %" PRId64 " batches, %" PRId64 " a step; from epoch %" PRId64
+             ", step %" PRId64 "; patience %" PRId64 "; %s, saved every %" PRId64 " steps",
+             r->options.epochs, kn_loader_batches(r->train), r->options.accumulate, first,
+             r->result.n_steps, r->options.patience,
+             r->checkpoint.path ? "a checkpoint" : "no checkpoint", r->checkpoint.every);
+    return kn_comm_agree(kn_parallel_comm(r->more.parallel), "the training", text);
+}
+
 /* The next epoch begins with no steps; a resumed one with those that it had. */
 static kn_status epochs_run(run *r) {
     int64_t first = 1;
     kn_loader_rewind(r->train);
     KN_TRY(run_resume(r, &first));
+    KN_TRY(ranks_check(r, first));
     for (int64_t i = first; i <= r->options.epochs; i++) {
         KN_TRY(epoch_run(r, i));
         if (r->result.stopped) return KN_OK;

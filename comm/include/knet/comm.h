@@ -114,6 +114,9 @@ KN_API KN_MUST_CHECK kn_status kn_comm_reduce_scatter(kn_comm *comm, kn_tensor *
 KN_API KN_MUST_CHECK kn_status kn_comm_barrier(kn_comm *comm);
 /* value[i] becomes the combination of all ranks' value[i]: for losses, counts and flags. */
 KN_API KN_MUST_CHECK kn_status kn_comm_values(kn_comm *comm, double value[], int n, kn_comm_op op);
+/* Fails on all ranks if their texts differ, such as "epochs 3, rate 0.001": INVALID, with rank 0's
+ * text and another one. `what` begins the error; of a text 255 bytes are compared. */
+KN_API KN_MUST_CHECK kn_status kn_comm_agree(kn_comm *comm, const char *what, const char *text);
 
 /* --- between two ranks. The messages of a pair arrive in the order in which they were sent --- */
 /* Sends t to a rank; returns once t may be changed. */
