@@ -67,6 +67,13 @@ kn_tensor *kn__rule_concat(kn__back *b, int i) {
     return KN_GIVE(b, i, slice, &box, b->g);
 }
 
+kn_tensor *kn__rule_block_diag(kn__back *b, int i) {
+    const kn_attr_concat *attr = kn__back_attr(b);
+    kn_attr_box none = {{0}, {0}}, box = box_for(b, i, &none);
+    for (int j = 0; j < 2 * i; j++) box.start[j % 2] += attr->size[j];
+    return KN_GIVE(b, i, slice, &box, b->g);
+}
+
 kn_tensor *kn__rule_cast(kn__back *b, int i) {
     kn_attr_cast attr = {(int32_t)kn__back_dtype(b, i)};
     return KN_GIVE(b, i, cast, &attr, b->g);

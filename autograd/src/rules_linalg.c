@@ -47,8 +47,8 @@ kn_tensor *kn__rule_tri_scale(kn__back *b, int i) {
 
 /* --- solvers --- */
 
-static kn_tensor *solved(kn_op op, kn_tensor *a, kn_tensor *b, kn_attr_solve attr) {
-    return a && b ? kn_op_call_run(op, &attr, KN_LIST_(a, b), 2) : NULL;
+static kn_tensor *triangle_solved(kn_tensor *a, kn_tensor *b, kn_attr_solve attr) {
+    return a && b ? KN_CALL(triangular_solve, &attr, a, b) : NULL;
 }
 
 /* S = L⁻ᵀ·Φ(Lᵀ·g)·L⁻¹ with Φ the lower half and half of the diagonal; da is its symmetric part. */
@@ -58,16 +58,20 @@ kn_tensor *kn__rule_cholesky(kn__back *b, int i) {
     kn_tensor *phi = product(l, true, kn_tri_scale(b->g, 1, 1, 0), false);
     phi = phi ? kn_tri_scale(phi, 1, 0.5, 0) : NULL;
     kn_attr_solve trans = {.trans = 1};
-    kn_tensor *left = solved(KN_OP_triangular_solve, l, phi, trans);
-    return symmetric(solved(KN_OP_triangular_solve, l, swapped(left), trans));
+    kn_tensor *left = triangle_solved(l, phi, trans);
+    return symmetric(triangle_solved(l, swapped(left), trans));
 }
 
-/* op(a)·x = b: db = op(a)⁻ᵀ·g, d op(a) = -db·xᵀ. One solution serves both. */
+/* op(a)·x = b: db = op(a)⁻ᵀ·g, d op(a) = -db·xᵀ. One solution serves both, by the factors that the
+ * first one made. */
 static kn_status solve_back(kn__back *b, kn_op op) {
     const kn_attr_solve *attr = kn__back_attr(b);
     kn_attr_solve back = *attr;
     back.trans = !attr->trans;
-    kn_tensor *db = solved(op, kn__saved_in(b, 0), b->g, back);
+    kn_tensor *a = kn__saved_in(b, 0);
+    kn_tensor *db = op == KN_OP_triangular_solve
+                        ? triangle_solved(a, b->g, back)
+                        : KN_CALL(solve, &back, a, b->g, kn__saved_out(b, 1));
     if (!db) return kn_check();
     if (kn__back_wants(b, 0)) {
         kn_tensor *x = kn__saved_out(b, 0), *minus = kn_neg(db);
@@ -92,11 +96,16 @@ kn_tensor *kn__rule_inverse(kn__back *b, int i) {
     return d ? kn_neg(d) : NULL;
 }
 
+/* a⁻ᵀ, by the factors that are result r. */
+static kn_tensor *inverse_of(kn__back *b, int r) {
+    return swapped(KN_CALL(inverse, NULL, kn__saved_in(b, 0), kn__saved_out(b, r)));
+}
+
 /* det·g·a⁻ᵀ */
 kn_tensor *kn__rule_det(kn__back *b, int i) {
     (void)i;
     kn_tensor *scale = with_ones(kn_mul(b->g, kn__saved_out(b, 0)), 1, 1);
-    kn_tensor *inverse = swapped(kn_inverse(kn__saved_in(b, 0)));
+    kn_tensor *inverse = inverse_of(b, 1);
     return scale && inverse ? kn_mul(inverse, scale) : NULL;
 }
 
@@ -104,7 +113,7 @@ kn_tensor *kn__rule_det(kn__back *b, int i) {
 kn_tensor *kn__rule_slogdet(kn__back *b, int i) {
     (void)i;
     if (!b->g) return KN_NONE;
-    kn_tensor *inverse = swapped(kn_inverse(kn__saved_in(b, 0))), *g = with_ones(b->g, 1, 1);
+    kn_tensor *inverse = inverse_of(b, 2), *g = with_ones(b->g, 1, 1);
     return inverse && g ? kn_mul(inverse, g) : NULL;
 }
 
@@ -136,7 +145,7 @@ kn_status kn__rule_qr(kn__back *b) {
     kn_tensor *mirrored = kn_add(kn_tri_scale(m, 1, 1, 0), swapped(kn_tri_scale(m, 1, 0, 0)));
     kn_tensor *left = sum_of(dq, product(q, false, mirrored, false));
     kn_attr_solve attr = {.upper = 1}; /* x·Rᵀ = left: R·xᵀ = leftᵀ */
-    return deliver(b, swapped(solved(KN_OP_triangular_solve, r, swapped(left), attr)));
+    return deliver(b, swapped(triangle_solved(r, swapped(left), attr)));
 }
 
 /* [...,K,K]: 1/(x_j - x_i), 0 on the diagonal. */

@@ -12,6 +12,7 @@ static bool moves_all(kn__node *n) {
         case KN_OP_reshape:
         case KN_OP_transpose:
         case KN_OP_concat:
+        case KN_OP_block_diag:
         case KN_OP_roll:
         case KN_OP_pad:
         case KN_OP_slice_back:

@@ -361,7 +361,7 @@ kn_tensor *(kn_einsum)(const char *spec, kn_tensor *const x[], int n_x) {
     return terms[0].t == x[0] ? kn__op_same(x[0]) : terms[0].t;
 }
 
-/* --- kron, block_diag, trace --- */
+/* --- kron, trace --- */
 
 static bool are_matrices(kn_tensor *const x[], int n, const char *name) {
     if (!kn__check_readable(KN_OP_matmul, x, n)) return false;
@@ -382,26 +382,6 @@ kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) {
     b = (kn_broadcast)((kn_reshape)(b, KN_SHAPE(1, q[0], 1, q[1])), KN_SHAPE(1, q[0], p[1], q[1]));
     kn_tensor *c = (kn_mul)(a, b);
     return c ? (kn_reshape)(c, KN_SHAPE(p[0] * q[0], p[1] * q[1])) : NULL;
-}
-
-kn_tensor *(kn_block_diag)(kn_tensor *const x[], int n_x) {
-    enum { BLOCKS_MAX = 256 };
-    if (n_x < 1 || n_x > BLOCKS_MAX) {
-        return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "kn_block_diag: n_x is %d, not 1 to %d",
-                          n_x, BLOCKS_MAX);
-    }
-    if (!are_matrices(x, n_x, "kn_block_diag")) return NULL;
-    kn_attr_box box = {{0}, {0}};
-    for (int i = 0; i < n_x; i++) box.size[1] += x[i]->dim[1];
-    kn_tensor *rows[BLOCKS_MAX];
-    for (int i = 0; i < n_x; i++) { /* each in zeros of the result's width */
-        kn_attr_box own = box;
-        own.size[0] = x[i]->dim[0];
-        rows[i] = KN_CALL(slice_back, &own, x[i]);
-        if (!rows[i]) return NULL;
-        box.start[1] += x[i]->dim[1];
-    }
-    return (kn_concat)(rows, n_x, 0);
 }
 
 kn_tensor *(kn_trace)(kn_tensor *x) {

@@ -37,11 +37,14 @@
  *                                     product for each of the leading dimensions, broadcast
  * linear linear_act  x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it
  * tri_scale       x                   like x: its parts times the weights of attr, 0 where one is 0
- * cholesky        a                   L [...,N,N], zeros above the diagonal; NaN where there is
- * none triangular_solve solve  a, b        x like b with op(a)·x = b; a [...,N,N], b [...,N,K]
- * inverse         a                   like a
- * det             a                   [...]
- * slogdet         a                   log|det| [...]; its sign
+ * cholesky        a                   L [...,N,N], zeros above the diagonal; NaN throughout if a is
+ *                                     not positive definite
+ * triangular_solve  a, b              x like b with op(a)·x = b; a [...,N,N], b [...,N,K]
+ * solve           a, b, factors|NONE  x like b with op(a)·x = b; a [...,N,N], b [...,N,K]; factors
+ *                                     [...,N+1,N]: factors.h
+ * inverse         a, factors|NONE     like a
+ * det             a                   [...]; factors
+ * slogdet         a                   log|det| [...]; its sign; factors
  * qr              a                   Q [...,M,K], R [...,K,N], K = min(M, N)
  * svd             a                   U [...,M,K]|NULL, s [...,K], Vt [...,K,N]|NULL, both or none
  * eigh            a                   w [...,N] ascending, V [...,N,N]|NULL; reads the lower half
@@ -110,6 +113,7 @@
  * slice_back      g                   (acc) any dtype; zeros of out's shape with g at box.start
  * transpose       x                   any dtype; out's dimension i is x's dimension axis[i]
  * concat          x[0] … x[n-1]       any dtype; along concat.axis
+ * block_diag      x[0] … x[n-1]       any dtype; matrices, zeros beside them
  * cast            x                   from any dtype to out's: toward zero to integers, saturated,
  *                                     NaN to 0; to KN_BOOL: x != 0
  * strided         x                   (acc) any dtype; the part that the attribute describes

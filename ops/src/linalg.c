@@ -1,6 +1,7 @@
 /* Factorisations and solvers: shapes and the public functions. */
 #include <string.h>
 
+#include "factors.h"
 #include "run.h"
 
 static bool are_matrices(const kn_op_call *call, const kn_tensor *a, bool square) {
@@ -18,11 +19,29 @@ bool kn__infer_square(kn_op_call *call) {
     return are_matrices(call, call->in[0], true) && kn__like(call, 0, call->in[0]);
 }
 
+/* The LU factors of a: as result r, unless that is negative. Those given have the same shape. */
+static bool with_factors(kn_op_call *call, int r) {
+    const kn_tensor *a = call->in[0], *given = kn__factors_in(call);
+    int64_t dim[KN_DIMS_MAX];
+    memcpy(dim, a->dim, sizeof dim);
+    dim[a->n_dims - 2]++;
+    if (given != KN_NONE && (given->n_dims != a->n_dims ||
+                             memcmp(given->dim, dim, (size_t)a->n_dims * sizeof *dim) != 0))
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "factors must be [...,N+1,N]");
+    return r < 0 || kn__shaped(call, r, a->n_dims, dim);
+}
+
+bool kn__infer_inverse(kn_op_call *call) {
+    return kn__infer_square(call) && with_factors(call, -1);
+}
+
 bool kn__infer_det(kn_op_call *call) {
     const kn_tensor *a = call->in[0];
+    bool logs = call->op == KN_OP_slogdet;
     if (!are_matrices(call, a, true)) return false;
     bool one = kn__shaped(call, 0, a->n_dims - 2, a->dim);
-    return one && (call->op == KN_OP_det || kn__shaped(call, 1, a->n_dims - 2, a->dim));
+    if (logs) one = one && kn__shaped(call, 1, a->n_dims - 2, a->dim);
+    return one && with_factors(call, logs ? 2 : 1);
 }
 
 bool kn__infer_solve(kn_op_call *call) {
@@ -35,7 +54,7 @@ bool kn__infer_solve(kn_op_call *call) {
         return kn_op_call_fail(call, KN_ERR_SHAPE,
                                "b must be [...,N,K] with a's leading dimensions and N rows");
     }
-    return kn__like(call, 0, b);
+    return kn__like(call, 0, b) && (call->op == KN_OP_triangular_solve || with_factors(call, 1));
 }
 
 /* The result r: [..., p, q], or [..., p] with q = -1. */
@@ -77,7 +96,7 @@ kn_tensor *(kn_tri_scale)(kn_tensor *x, double below, double on, double above) {
 }
 
 kn_tensor *(kn_cholesky)(kn_tensor *a) { return KN_CALL(cholesky, NULL, a); }
-kn_tensor *(kn_inverse)(kn_tensor *a) { return KN_CALL(inverse, NULL, a); }
+kn_tensor *(kn_inverse)(kn_tensor *a) { return KN_CALL(inverse, NULL, a, KN_NONE); }
 kn_tensor *(kn_det)(kn_tensor *a) { return KN_CALL(det, NULL, a); }
 kn_tensor *(kn_logdet)(kn_tensor *a) { return KN_CALL(slogdet, NULL, a); }
 
@@ -106,7 +125,7 @@ kn_tensor *(kn_triangular_solve)(kn_tensor *a, kn_tensor *b, const kn_solve_opti
 kn_tensor *(kn_solve)(kn_tensor *a, kn_tensor *b, const kn_solve_options *options) {
     kn_attr_solve attr;
     if (!solve_attr(&attr, KN_OP_solve, options)) return NULL;
-    return KN_CALL(solve, &attr, a, b);
+    return KN_CALL(solve, &attr, a, b, KN_NONE);
 }
 
 /* --- several results --- */

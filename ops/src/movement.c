@@ -157,8 +157,26 @@ bool kn__infer_concat(kn_op_call *call) {
     return kn__shaped(call, 0, x->n_dims, dim);
 }
 
-kn_tensor *(kn_concat)(kn_tensor *const x[], int n_x, int axis) {
-    const kn_op op = KN_OP_concat;
+/* One matrix after the other, each right of and below the last one. */
+bool kn__infer_block_diag(kn_op_call *call) {
+    kn_attr_concat *attr = call->attr;
+    int64_t dim[2] = {0, 0};
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        if (t->n_dims != 2)
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "x[%d] has %d dimensions, not 2", i,
+                                   t->n_dims);
+        for (int d = 0; d < 2; d++) {
+            attr->size[2 * i + d] = t->dim[d];
+            if (__builtin_add_overflow(dim[d], t->dim[d], &dim[d]))
+                return kn_op_call_fail(call, KN_ERR_SHAPE, "x[%d] makes the result too large", i);
+        }
+    }
+    return kn__shaped(call, 0, 2, dim);
+}
+
+/* An op on many tensors, whose attribute has `sizes` numbers for each. */
+static kn_tensor *joined(kn_op op, kn_tensor *const x[], int n_x, int axis, int sizes) {
     if (kn_pending()) return NULL;
     if (n_x < 1 || n_x > UINT16_MAX) {
         return kn_op_fail(op, KN_ERR_INVALID, "n_x is %d; it must be 1 … %d", n_x, UINT16_MAX);
@@ -166,13 +184,21 @@ kn_tensor *(kn_concat)(kn_tensor *const x[], int n_x, int axis) {
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, x, n_x);
     if (!kn__check_readable(op, x, 1) || !kn__axis(&axis, &call, x[0], axis)) return NULL;
-    call.attr_bytes = sizeof(kn_attr_concat) + (size_t)n_x * sizeof(int64_t);
+    call.attr_bytes = sizeof(kn_attr_concat) + (size_t)(sizes * n_x) * sizeof(int64_t);
     kn_attr_concat *attr = call.attr = malloc(call.attr_bytes);
     if (!attr) return kn_op_fail(op, KN_ERR_OOM, "no host memory for %d inputs", n_x);
     attr->axis = axis;
     kn_tensor *y = kn_op_run(&call);
     free(attr);
     return y;
+}
+
+kn_tensor *(kn_concat)(kn_tensor *const x[], int n_x, int axis) {
+    return joined(KN_OP_concat, x, n_x, axis, 1);
+}
+
+kn_tensor *(kn_block_diag)(kn_tensor *const x[], int n_x) {
+    return joined(KN_OP_block_diag, x, n_x, 0, 2);
 }
 
 /* --- dtypes --- */

@@ -136,6 +136,41 @@ static void moving_to_another_device_moves_the_gradient_back(void **state) {
     assert_shape(dx, KN_SHAPE(2));
 }
 
+/* a is spoiled after the first solution: its factors are read in its place. */
+static void gradients_of_solutions_factor_nothing_again(void **state) {
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        KN_TAPE(.dtype = KN_F64);
+        kn_tensor *a = kn_watch(F64(KN_SHAPE(2, 2), 0, 2, 4, 0)), *sign, *y, *d[2];
+        kn_tensor *b = kn_watch(F64(KN_SHAPE(2, 1), 6, 8));
+        y = way == 0 ? kn_solve(a, b, NULL) : kn_det(a); /* x = 2, 3; -8 */
+        if (way == 2) assert_ok(kn_slogdet(&sign, &y, a));
+        assert_non_null(y);
+        memset((void *)(uintptr_t)kn_data(a), 0, 4 * sizeof(double));
+        assert_ok(kn_gradients(d, kn_sum(y, KN_ALL, false), KN_LIST_(a, b), way ? 1 : 2, NULL));
+        if (way == 0) {
+            assert_values(d[1], 0.5, 0.25);
+            assert_values(d[0], -1, -1.5, -0.5, -0.75);
+        } else if (way == 1) {
+            assert_values(d[0], 0, -4, -2, 0);
+        } else {
+            assert_values(d[0], 0, 0.5, 0.25, 0);
+        }
+    }
+}
+
+static void a_solution_without_columns_has_gradients(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *a = kn_watch(F32(KN_SHAPE(2, 2), 1, 0, 0, 1)),
+              *b = kn_watch(kn_ones(KN_SHAPE(2, 0)));
+    kn_tensor *d[2];
+    assert_ok(
+        kn_gradients(d, kn_sum(kn_solve(a, b, NULL), KN_ALL, false), KN_LIST_(a, b), 2, NULL));
+    assert_values(d[0], 0, 0, 0, 0);
+    assert_shape(d[1], KN_SHAPE(2, 0));
+}
+
 /* --- properties --- */
 
 /* The gradient of Σ (a·u + b·v)·f(x) is a times that of Σ u·f plus b times that of Σ v·f. */
@@ -201,6 +236,8 @@ int main(void) {
                      OPS_TEST(pow_is_safe_at_base_zero), OPS_TEST(ties_share_the_gradient),
                      OPS_TEST(a_cast_to_f32_gives_its_gradient_back_in_f64),
                      OPS_TEST(moving_to_another_device_moves_the_gradient_back),
+                     OPS_TEST(gradients_of_solutions_factor_nothing_again),
+                     OPS_TEST(a_solution_without_columns_has_gradients),
                      OPS_TEST(backward_is_linear_in_the_incoming_gradient),
                      OPS_TEST(gradients_in_place_are_those_of_recorded_ones));
 }

@@ -484,6 +484,19 @@ static void concat_of(kn_dtype dtype, int axis, int n, const parity_operand *x) 
     ATTR(c, kn_attr_concat, axis);
 }
 
+static void block_diag_of(kn_dtype dtype, int n, const parity_operand *x) {
+    parity_case *c = parity_add(KN_OP_block_diag, COMPARE_EXACT);
+    parity_operand out = of_dtype(like(x[0], FILL_GUARD), dtype);
+    out.shape = KN_SHAPE(0, 0);
+    for (int i = 0; i < n; i++) {
+        c->in[i] = of_dtype(x[i], dtype);
+        c->in[i].limit = 100;
+        for (int d = 0; d < 2; d++) out.shape.dim[d] += x[i].shape.dim[d];
+    }
+    c->n_in = n, c->out[0] = out;
+    ATTR(c, kn_attr_concat, 0);
+}
+
 static void broadcast_of(kn_dtype dtype, parity_operand x, parity_operand out) {
     kn_attr_shape attr = {.n_dims = out.shape.n_dims};
     memcpy(attr.dim, out.shape.dim, sizeof attr.dim);
@@ -528,6 +541,9 @@ static void movement_cases(void) {
     concat_of(own, 1, 3, (parity_operand[]){U(5, 4), U(5, 8), U(5, 1)});
     concat_of(own, 1, 3, (parity_operand[]){U(4, 3, 5), U(4, 0, 5), U(4, 2, 5)});
     concat_of(KN_I32, 2, 2, (parity_operand[]){OPERAND(INDEX, 2, 3, 4), OPERAND(INDEX, 2, 3, 1)});
+    block_diag_of(own, 4, (parity_operand[]){U(5, 4), U(3, 0), U(1, 70), U(0, 2)});
+    block_diag_of(own, 1, (parity_operand[]){U(7, 3)});
+    block_diag_of(KN_U8, 2, (parity_operand[]){OPERAND(INDEX, 2, 3), OPERAND(INDEX, 4, 1)});
     broadcast_of(own, SCALAR(UNIFORM), U(1031));
     broadcast_of(own, U(5, 1), U(5, 64));
     broadcast_of(own, U(64), U(5, 64));

@@ -90,15 +90,16 @@ static void of_square(parity_operand a, int64_t columns) {
     int64_t n = a.shape.dim[a.shape.n_dims - 1];
     a.fill = FILL_DEFINITE;
     of_matrix(KN_OP_cholesky, a)->out[0] = guard(a);
-    of_matrix(KN_OP_inverse, a)->out[0] = guard(a);
+    parity_case *c = of_matrix(KN_OP_inverse, a);
+    c->n_in = 2, c->in[1] = NONE, c->out[0] = guard(a);
     of_matrix(KN_OP_det, a)->out[0] = without(a, 2, 0);
-    parity_case *c = of_matrix(KN_OP_slogdet, a);
+    c = of_matrix(KN_OP_slogdet, a);
     c->out[0] = c->out[1] = without(a, 2, 0);
     of_matrix(KN_OP_eigh, a)->out[0] = without(a, 1, n);
     for (uint32_t trans = 0; trans < 2; trans++) {
         parity_operand b = last_two(a, n, columns);
         c = of_matrix(KN_OP_solve, a);
-        c->n_in = 2, c->in[1] = like(b, FILL_UNIFORM), c->out[0] = b;
+        c->n_in = 3, c->in[1] = like(b, FILL_UNIFORM), c->in[2] = NONE, c->out[0] = b;
         ATTR(c, kn_attr_solve, trans, 0, 0);
     }
 }

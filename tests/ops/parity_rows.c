@@ -13,7 +13,8 @@ typedef enum domain {
     ANGLE,
     HALF,
     QUOTIENT,
-    POWER
+    POWER,
+    ABOVE_ZERO
 } domain;
 static const domain domain_of[KN_OP_COUNT] = {
 #define ROW(name, d) [KN_OP_##name] = d, [KN_OP_##name##_back] = d, [KN_OP_##name##_back2] = d,
@@ -55,10 +56,10 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
 
 static parity_fill fill_of_domain(kn_op op) {
     static const parity_fill fills[] = {
-        [ALL] = FILL_UNIFORM,   [POSITIVE] = FILL_POSITIVE, [KINKS] = FILL_TIES,
-        [UNIT] = FILL_UNIT,     [FRACTION] = FILL_FRACTION, [ABOVE_ONE] = FILL_ABOVE_ONE,
-        [ANGLE] = FILL_UNIFORM, [HALF] = FILL_UNIFORM,      [QUOTIENT] = FILL_POSITIVE,
-        [POWER] = FILL_POSITIVE};
+        [ALL] = FILL_UNIFORM,    [POSITIVE] = FILL_POSITIVE,  [KINKS] = FILL_TIES,
+        [UNIT] = FILL_UNIT,      [FRACTION] = FILL_FRACTION,  [ABOVE_ONE] = FILL_ABOVE_ONE,
+        [ANGLE] = FILL_UNIFORM,  [HALF] = FILL_UNIFORM,       [QUOTIENT] = FILL_POSITIVE,
+        [POWER] = FILL_POSITIVE, [ABOVE_ZERO] = FILL_POSITIVE};
     return fills[domain_of[op]];
 }
 

@@ -125,7 +125,10 @@ static void their_errors_name_shapes(void **state) {
     assert_op_fails(kn_mv(a, x), KN_ERR_SHAPE, "a has 3 columns, b has 2 rows");
     assert_op_fails(kn_trace(a), KN_ERR_SHAPE, "kn_trace: x must be [...,N,N], not [2,3]");
     assert_op_fails(kn_kron(a, x), KN_ERR_SHAPE, "kn_kron: operand 1 has 1 dimensions, not 2");
-    assert_op_fails(kn_block_diag(NULL, 0), KN_ERR_INVALID, "kn_block_diag: n_x is 0");
+    assert_op_fails(kn_block_diag(NULL, 0), KN_ERR_INVALID,
+                    "kn_block_diag: n_x is 0; it must be 1");
+    assert_op_fails(kn_block_diag((kn_tensor *const[]){a, x}, 2), KN_ERR_SHAPE,
+                    "kn_block_diag: x[1] has 1 dimensions, not 2");
     assert_fails(kn_axpy_into(x, 1, a), KN_ERR_SHAPE, "kn_axpy_into: x [2,3], y [2]");
     assert_op_fails(kn_matmul(kn_ones(KN_SHAPE(2, 3, 4)), kn_ones(KN_SHAPE(3, 4, 5)), NULL),
                     KN_ERR_SHAPE, "dimension 0 of the batch is 2 and 3");

@@ -294,6 +294,10 @@ static void wrong_shapes_are_named(void **state) {
                     "options of kn_triangular_solve");
     assert_op_fails(kn_solve(square, square, &(kn_solve_options){.reserved = {0, 1}}),
                     KN_ERR_INVALID, "reserved[1]");
+    assert_op_fails(KN_CALL(inverse, NULL, square, square), KN_ERR_SHAPE,
+                    "kn_inverse: factors must be [...,N+1,N] (a [3,3], factors [3,3])");
+    assert_op_fails(KN_CALL(inverse, NULL, square, kn_ones(KN_SHAPE(1, 4, 3))), KN_ERR_SHAPE,
+                    "factors must be [...,N+1,N]");
     assert_fails(kn_qr(&q, &r, kn_ones(KN_SHAPE(3))), KN_ERR_SHAPE,
                  "kn_qr: must be [...,M,N] (a [3])");
     assert_null(q);

@@ -54,6 +54,7 @@ static const function functions[] = {
     {KN_OP_erf, erfl, 1.6, 1.8, -3, 3},        {KN_OP_erfc, erfcl, 6, 5, -3, 9},
     {KN_OP_sin, sinl, 1.7, 1, -40, 40},        {KN_OP_cos, cosl, 1.7, 1, -40, 40},
     {KN_OP_sigm, sigm_exact, 2, 1.5, -30, 30}, {KN_OP_erfinv, erfinv_exact, 0.7, 4, -1, 1},
+    {KN_OP_lgamma, lgammal, 2, 5, 0.2, 6},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions, N = 1 << 15 };
 

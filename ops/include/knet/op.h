@@ -92,7 +92,7 @@ typedef struct kn_attr_transpose { /* the result's dimension i is x's dimension 
 } kn_attr_transpose;
 typedef struct kn_attr_concat {
     int64_t axis;
-    int64_t size[]; /* of each input along it; infer fills it in */
+    int64_t size[]; /* of each input along it, block_diag: of each [2]; infer fills it in */
 } kn_attr_concat;
 typedef struct kn_attr_strided { /* the part of a row-major array of dimensions whole[]: element i
                                     of the part is the array's start + Σ i[d]·stride[d] */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cuda/base/module.h"
+#include "factors.h"
 
 /* --- the library --- */
 
@@ -208,8 +209,20 @@ static kn_status lu_make(lu *f, job *j, int64_t extra) {
     return KN_OK;
 }
 
-static kn_status lu_run(const lu *f, const job *j, int64_t i) {
+static void lu_place(lu *f, const job *j, const kn_tensor *factors, int64_t i) {
     int64_t size = (int64_t)j->n * j->n;
+    f->a = at(j, factors->data, i * (size + j->n));
+    f->pivot = (int *)(void *)at(j, f->a, size);
+}
+
+static kn_status lu_run(lu *f, const job *j, int64_t i) {
+    const kn_tensor *given = kn__factors_in(j->call), *kept = kn__factors_out(j->call);
+    int64_t size = (int64_t)j->n * j->n;
+    if (given != KN_NONE) {
+        lu_place(f, j, given, i);
+        return kept ? copy(j, at(j, kept->data, i * (size + j->n)), f->a, size + j->n) : KN_OK;
+    }
+    if (kept) lu_place(f, j, kept, i);
     void *a = f->a, *work = j->work;
     KN_TRY(copy(j, a, at(j, j->call->in[0]->data, i * size), size));
     return TYPED(j, getrf, j->handle, j->n, j->n, a, j->n, work, f->pivot, j->info + i);
@@ -222,9 +235,11 @@ static kn_status solve(job *j) {
     int64_t size = (int64_t)j->n * columns;
     lu f;
     KN_TRY(lu_make(&f, j, size));
-    void *x = at(j, f.a, (int64_t)j->n * j->n), *a = f.a;
+    void *x = at(j, f.a, (int64_t)j->n * j->n);
     for (int64_t i = 0; i < j->batch; i++) {
         KN_TRY(lu_run(&f, j, i));
+        if (columns == 0) continue;
+        void *a = f.a;
         KN_TRY(to_columns(j, x, j->n, at(j, b->data, i * size), columns, j->n, columns));
         KN_TRY(TYPED(j, getrs, j->handle, attr->trans ? CUBLAS_OP_N : CUBLAS_OP_T, j->n, columns, a,
                      j->n, f.pivot, x, j->n, j->info + i));
@@ -243,8 +258,9 @@ static kn_status inverse(job *j) {
     KN_TRY(KN__CUDA_NAMED("identity_kernel",
                           kn__launch_identity(y->data, j->dtype, j->batch, j->n, j->call->stream)));
     for (int64_t i = 0; i < j->batch; i++) {
-        void *x = at(j, y->data, i * j->n * j->n), *a = f.a;
+        void *x = at(j, y->data, i * j->n * j->n);
         KN_TRY(lu_run(&f, j, i));
+        void *a = f.a;
         KN_TRY(TYPED(j, getrs, j->handle, CUBLAS_OP_N, j->n, j->n, a, j->n, f.pivot, x, j->n,
                      j->info + i));
     }

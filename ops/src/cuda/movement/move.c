@@ -92,6 +92,21 @@ kn_status kn__cuda_concat(kn_op_call *call) {
     return KN_OK;
 }
 
+kn_status kn__cuda_block_diag(kn_op_call *call) {
+    int64_t start[KN_DIMS_MAX] = {0};
+    KN_TRY(kn__zeros(call, 0));
+    for (int i = 0; i < call->n_in; i++) {
+        kn_tensor *x = call->in[i];
+        if (x->n) {
+            kn__copy copy = kn__copy_of(x, NULL, x->data);
+            copy.out = kn__window(copy.region.stride[0], call->out[0], call->out[0]->data, start);
+            KN_TRY(kn__copy_run(&copy, call));
+        }
+        for (int d = 0; d < 2; d++) start[d] += x->dim[d];
+    }
+    return KN_OK;
+}
+
 kn_status kn__cuda_broadcast(kn_op_call *call) {
     kn__copy copy = kn__copy_of(call->out[0], call->out[0]->data, call->in[0]->data);
     kn__region_strides(copy.region.stride[1], call->in[0], call->out[0]);

@@ -11,6 +11,11 @@ static char *at(const kn_dense *d, const void *a, int64_t ld, int64_t row, int64
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* The larger half of n, in whole blocks. */
+static int64_t half_of(int64_t n, int64_t block) {
+    return kn__chunks(kn__chunks(n, 2), block) * block;
+}
+
 /* --- products --- */
 
 /* Work space of one matrix of many: a strip of the triangular solver, then that of products. */
@@ -54,26 +59,16 @@ static void run(const kn_dense *d, int64_t n, kn__body_fn body, void *ctx) {
 
 /* --- Cholesky --- */
 
-size_t kn__dense_panel_bytes(kn_dtype dtype, int64_t n) {
-    return kn_dtype_bytes(dtype) * (size_t)((n + KN_DENSE_BLOCK) * KN_DENSE_BLOCK);
-}
+typedef struct cholesky_work {
+    kn_dense *d;
+    char *a, *upper, *negated; /* upper: a diagonal block transposed; negated: columns left of it */
+    int64_t n;
+} cholesky_work;
 
-enum { PANEL_ROWS = 64 };
+enum { CHOLESKY_BLOCK = 32, PANEL_ROWS = 64, UPDATE_COLUMNS = 128 };
 
-typedef struct panel { /* rows below a diagonal block */
-    const kn_dense *d;
-    char *rows, *negated, *upper; /* in the matrix; copies; the block transposed */
-    int64_t ld, n_rows, n;
-} panel;
-
-static void solve_panel(void *ctx, int64_t i) {
-    const panel *p = ctx;
-    const kn_dense *d = p->d;
-    int64_t first = i * PANEL_ROWS, n = least(p->n_rows - first, PANEL_ROWS);
-    char *rows = at(d, p->rows, p->ld, first, 0);
-    d->loops->solve_rows(rows, p->ld, n, p->upper, p->n, p->n);
-    for (int64_t r = 0; r < n; r++)
-        d->loops->negate(at(d, p->negated, p->n, first + r, 0), at(d, rows, p->ld, r, 0), p->n);
+size_t kn__dense_cholesky_bytes(kn_dtype dtype, int64_t n) {
+    return kn_dtype_bytes(dtype) * (size_t)(CHOLESKY_BLOCK * CHOLESKY_BLOCK + n * n / 4);
 }
 
 static void transpose_block(const kn_dense *d, char *to, const char *from, int64_t ld, int64_t n) {
@@ -82,38 +77,62 @@ static void transpose_block(const kn_dense *d, char *to, const char *from, int64
             memcpy(at(d, to, n, j, i), at(d, from, ld, i, j), d->bytes);
 }
 
-/* The lower half of the rest -= panel·panelᵀ, in columns of blocks. */
-static void update_lower(kn_dense *d, const panel *p, char *corner) {
-    int64_t width = p->n_rows >= 1024 ? 256 : 128;
-    for (int64_t j = 0; j < p->n_rows; j += width) {
-        int64_t columns = least(width, p->n_rows - j);
+typedef struct panel { /* rows below a diagonal block of n columns */
+    const cholesky_work *w;
+    char *rows;
+    int64_t n_rows, n;
+} panel;
+
+static void solve_panel(void *ctx, int64_t i) {
+    const panel *p = ctx;
+    const kn_dense *d = p->w->d;
+    int64_t first = i * PANEL_ROWS, n = least(p->n_rows - first, PANEL_ROWS);
+    d->loops->solve_rows(at(d, p->rows, p->w->n, first, 0), p->w->n, n, p->w->upper, p->n, p->n);
+}
+
+/* The lower half of the `right` columns from `next` on -= the product of the k columns left of
+ * them with themselves. */
+static void update_columns(const cholesky_work *w, int64_t next, int64_t k, int64_t right) {
+    kn_dense *d = w->d;
+    int64_t n = w->n;
+    for (int64_t i = next; i < n; i++)
+        d->loops->negate(at(d, w->negated, k, i - next, 0), at(d, w->a, n, i, next - k), k);
+    for (int64_t j = 0; j < right; j += UPDATE_COLUMNS)
         multiply(d, (kn_gemm){.accumulate = true,
                               .trans_b = true,
-                              .m = p->n_rows - j,
-                              .n = columns,
-                              .k = p->n,
-                              .a = at(d, p->negated, p->n, j, 0),
-                              .lda = p->n,
-                              .b = at(d, p->rows, p->ld, j, 0),
-                              .ldb = p->ld,
-                              .c = at(d, corner, p->ld, j, j),
-                              .ldc = p->ld});
+                              .m = n - next - j,
+                              .n = least(UPDATE_COLUMNS, right - j),
+                              .k = k,
+                              .a = at(d, w->negated, k, j, 0),
+                              .lda = k,
+                              .b = at(d, w->a, n, next + j, next - k),
+                              .ldb = n,
+                              .c = at(d, w->a, n, next + j, next + j),
+                              .ldc = n});
+}
+
+/* Columns first … first + count - 1, from row `first` on: the left half, by it the right half, then
+ * that one. So products sum over as many columns as they can. */
+static bool cholesky_columns(const cholesky_work *w, int64_t first, int64_t count) {
+    const kn_dense *d = w->d;
+    if (count > CHOLESKY_BLOCK) {
+        int64_t half = half_of(count, CHOLESKY_BLOCK);
+        if (!cholesky_columns(w, first, half)) return false;
+        update_columns(w, first + half, half, count - half);
+        return cholesky_columns(w, first + half, count - half);
     }
+    char *corner = at(d, w->a, w->n, first, first);
+    if (!d->loops->cholesky_block(corner, w->n, count)) return false;
+    transpose_block(d, w->upper, corner, w->n, count);
+    panel p = {w, at(d, corner, w->n, count, 0), w->n - first - count, count};
+    run(d, kn__chunks(p.n_rows, PANEL_ROWS), solve_panel, &p);
+    return true;
 }
 
 bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space) {
-    char *upper = space, *negated = at(d, space, KN_DENSE_BLOCK, KN_DENSE_BLOCK, 0);
-    for (int64_t k = 0; k < n; k += KN_DENSE_BLOCK) {
-        int64_t block = least(KN_DENSE_BLOCK, n - k), next = k + block;
-        char *corner = at(d, a, n, k, k);
-        if (!d->loops->cholesky_block(corner, n, block)) return false;
-        if (next == n) break;
-        transpose_block(d, upper, corner, n, block);
-        panel p = {d, at(d, a, n, next, k), negated, upper, n, n - next, block};
-        run(d, kn__chunks(p.n_rows, PANEL_ROWS), solve_panel, &p);
-        update_lower(d, &p, at(d, a, n, next, next));
-    }
-    return true;
+    char *upper = space;
+    cholesky_work w = {d, a, upper, at(d, upper, 1, CHOLESKY_BLOCK * CHOLESKY_BLOCK, 0), n};
+    return n == 0 || cholesky_columns(&w, 0, n);
 }
 
 /* --- triangular solver: strips of columns are independent --- */
@@ -122,7 +141,7 @@ typedef struct strips {
     kn_dense *d;
     const kn_triangular *t;
     void *x;
-    int64_t columns;
+    int64_t columns, ldx;
     kn_slots slots;
     _Atomic int status;
 } strips;
@@ -148,8 +167,8 @@ static int update_strip(const strip *s, int64_t row, int64_t rows) {
         .m = rows,
         .n = s->n,
         .k = s->size,
-        .a = t->trans ? at(d, t->t, t->n, s->block, row) : at(d, t->t, t->n, row, s->block),
-        .lda = t->n,
+        .a = t->trans ? at(d, t->t, t->ld, s->block, row) : at(d, t->t, t->ld, row, s->block),
+        .lda = t->ld,
         .b = s->space,
         .ldb = s->n,
         .c = at(d, s->x, s->ldx, row, 0),
@@ -160,7 +179,7 @@ static int update_strip(const strip *s, int64_t row, int64_t rows) {
 static int solve_strip(strip *s) {
     const kn_dense *d = s->d;
     const kn_triangular *t = s->t;
-    int64_t row = t->trans ? 1 : t->n, column = t->trans ? t->n : 1;
+    int64_t row = t->trans ? 1 : t->ld, column = t->trans ? t->ld : 1;
     bool upper = t->upper != t->trans;
     int64_t blocks = kn__chunks(t->n, KN_DENSE_BLOCK);
     for (int64_t step = 0; step < blocks; step++) {
@@ -168,7 +187,7 @@ static int solve_strip(strip *s) {
         s->size = least(KN_DENSE_BLOCK, t->n - s->block);
         int64_t next = s->block + s->size;
         d->loops->solve_columns(at(d, s->x, s->ldx, s->block, 0), s->ldx, s->n,
-                                at(d, t->t, t->n, s->block, s->block), row, column, s->size, upper,
+                                at(d, t->t, t->ld, s->block, s->block), row, column, s->size, upper,
                                 t->unit);
         int status = update_strip(s, upper ? 0 : next, upper ? s->block : t->n - next);
         if (status) return status;
@@ -182,17 +201,17 @@ static void solve_one(void *ctx, int64_t i) {
     void *slot = d->alone ? kn__slot_take(&all->slots) : d->gemm_space;
     strip s = {.d = d,
                .t = all->t,
-               .x = at(d, all->x, all->columns, 0, i * STRIP),
+               .x = at(d, all->x, all->ldx, 0, i * STRIP),
                .space = slot,
-               .ldx = all->columns,
+               .ldx = all->ldx,
                .n = least(STRIP, all->columns - i * STRIP)};
     int status = solve_strip(&s);
     if (d->alone) kn__slot_give(&all->slots, slot);
     if (status) atomic_store_explicit(&all->status, status, memory_order_relaxed);
 }
 
-void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns) {
-    strips s = {.d = d, .t = t, .x = x, .columns = columns};
+void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns, int64_t ldx) {
+    strips s = {.d = d, .t = t, .x = x, .columns = columns, .ldx = ldx};
     int64_t n = kn__chunks(columns, STRIP);
     int keep = d->call->n_work;
     if (d->alone) {
@@ -222,29 +241,53 @@ void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int6
     }
 }
 
-void kn__dense_lu(kn_dense *d, void *a, int64_t n, int64_t *pivot, void *space) {
-    enum { PANEL = KN_DENSE_BLOCK / 2 };
-    char *negated = at(d, space, PANEL, KN_PANEL_ROWS(n), 0);
-    for (int64_t k = 0; k < n; k += PANEL) {
-        int64_t block = least(PANEL, n - k), next = k + block, left = n - next;
-        d->loops->lu_panel(at(d, a, n, k, 0), n, n - k, k, block, space, pivot + k);
-        for (int64_t j = k; j < next; j++) pivot[j] += k;
-        if (left == 0) break;
-        char *right = at(d, a, n, k, next);
-        d->loops->solve_columns(right, n, left, at(d, a, n, k, k), n, 1, block, false, true);
-        for (int64_t i = 0; i < left; i++)
-            d->loops->negate(at(d, negated, block, i, 0), at(d, a, n, next + i, k), block);
-        multiply(d, (kn_gemm){.accumulate = true,
-                              .m = left,
-                              .n = left,
-                              .k = block,
-                              .a = negated,
-                              .lda = block,
-                              .b = right,
-                              .ldb = n,
-                              .c = at(d, a, n, next, next),
-                              .ldc = n});
+typedef struct lu_work {
+    kn_dense *d;
+    char *a, *panel, *negated;
+    int64_t n;
+    int32_t *pivot;
+} lu_work;
+
+enum { LU_PANEL = 16 };
+
+size_t kn__dense_lu_bytes(kn_dtype dtype, int64_t n) {
+    return kn_dtype_bytes(dtype) * (size_t)(LU_PANEL * KN_PANEL_ROWS(n) + n * n / 4);
+}
+
+/* Columns first … first + count - 1, from row `first` on: the left half, by it the right half, then
+ * that one. So products sum over as many columns as they can. */
+static void lu_columns(const lu_work *w, int64_t first, int64_t count) {
+    kn_dense *d = w->d;
+    int64_t n = w->n;
+    if (count <= LU_PANEL) {
+        int32_t *pivot = w->pivot + first;
+        d->loops->lu_panel(at(d, w->a, n, first, 0), n, n - first, first, count, w->panel, pivot);
+        for (int64_t j = 0; j < count; j++) pivot[j] += (int32_t)first;
+        return;
     }
+    int64_t half = half_of(count, LU_PANEL), right = count - half;
+    int64_t next = first + half, below = n - next;
+    lu_columns(w, first, half);
+    kn_triangular lower = {.t = at(d, w->a, n, first, first), .n = half, .ld = n, .unit = true};
+    kn__dense_solve(d, &lower, at(d, w->a, n, first, next), right, n);
+    for (int64_t i = 0; i < below; i++)
+        d->loops->negate(at(d, w->negated, half, i, 0), at(d, w->a, n, next + i, first), half);
+    multiply(d, (kn_gemm){.accumulate = true,
+                          .m = below,
+                          .n = right,
+                          .k = half,
+                          .a = w->negated,
+                          .lda = half,
+                          .b = at(d, w->a, n, first, next),
+                          .ldb = n,
+                          .c = at(d, w->a, n, next, next),
+                          .ldc = n});
+    lu_columns(w, next, right);
+}
+
+void kn__dense_lu(kn_dense *d, void *a, int64_t n, int32_t *pivot, void *space) {
+    lu_work w = {d, a, space, at(d, space, LU_PANEL, KN_PANEL_ROWS(n), 0), n, pivot};
+    lu_columns(&w, 0, n);
 }
 
 /* --- QR: vectors of the reflections are rows of v [k][m] --- */

@@ -20,21 +20,23 @@ typedef struct kn_dense {
 /* Bytes that gemm_space needs for matrices of up to n rows and columns, one of many. */
 size_t kn__dense_gemm_bytes(kn_dtype dtype, int64_t n);
 
-/* a [n,n] → L in place, the upper half as it was; `space`: kn__dense_panel_bytes(n). False: a is
+/* a [n,n] → L in place, the upper half as it was; `space`: kn__dense_cholesky_bytes(n). False: a is
  * not positive definite. */
-size_t kn__dense_panel_bytes(kn_dtype dtype, int64_t n);
+size_t kn__dense_cholesky_bytes(kn_dtype dtype, int64_t n);
 bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space);
-/* a [n,n] → L and U in place; row k was swapped with row pivot[k], in that order. */
-void kn__dense_lu(kn_dense *d, void *a, int64_t n, int64_t *pivot, void *space);
+/* a [n,n] → L and U in place; row k was swapped with row pivot[k], in that order; `space`:
+ * kn__dense_lu_bytes(n). */
+size_t kn__dense_lu_bytes(kn_dtype dtype, int64_t n);
+void kn__dense_lu(kn_dense *d, void *a, int64_t n, int32_t *pivot, void *space);
 /* Swaps rows p and q of x, which has rows of `columns` elements. */
 void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int64_t q);
-/* op(T)·x = b in place; x [n,columns]. */
+/* op(T)·x = b in place; x [n,columns], rows ldx elements apart. */
 typedef struct kn_triangular {
     const void *t;
-    int64_t n;
+    int64_t n, ld;
     bool trans, upper, unit; /* upper: of T as it is stored */
 } kn_triangular;
-void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns);
+void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns, int64_t ldx);
 /* a [m,n] → q [m,k], r [k,n], k = min(m, n); either may be NULL. space: kn__dense_qr_bytes. */
 size_t kn__dense_qr_bytes(kn_dtype dtype, int64_t m, int64_t n);
 void kn__dense_qr(kn_dense *d, void *q, void *r, const void *a, int64_t m, int64_t n, void *space);

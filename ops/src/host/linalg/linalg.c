@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "factors.h"
 #include "host/base/chunks.h"
 #include "host/base/slots.h"
 #include "host/linalg/dense.h"
@@ -69,11 +70,6 @@ static each each_of(kn_op_call *call, matrix_fn fn, size_t space_bytes) {
     return e;
 }
 
-static size_t square_bytes(const kn_tensor *a) {
-    int64_t n = a->dim[a->n_dims - 1];
-    return (size_t)(n * n) * kn_dtype_bytes((kn_dtype)a->dtype);
-}
-
 static void fill_nan(const kn_dense *d, void *a, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (d->dtype == KN_F64)
@@ -131,7 +127,7 @@ static void cholesky_one(kn_dense *d, const each *e, int64_t i, void *space) {
 
 kn_status kn__host_cholesky(kn_op_call *call) {
     const kn_tensor *a = call->in[0];
-    size_t bytes = kn__dense_panel_bytes((kn_dtype)a->dtype, a->dim[a->n_dims - 1]);
+    size_t bytes = kn__dense_cholesky_bytes((kn_dtype)a->dtype, a->dim[a->n_dims - 1]);
     each e = each_of(call, cholesky_one, bytes);
     return run_each(&e);
 }
@@ -149,8 +145,9 @@ static void triangular_solve_one(kn_dense *d, const each *e, int64_t i, void *sp
     int64_t n = e->rows, k = right_sides(e);
     char *x = result(e->call, 0, i, n * k);
     if (n * k > 0) memcpy(x, matrix(e->call->in[1], i, n * k), (size_t)(n * k) * d->bytes);
-    kn_triangular t = {matrix(e->call->in[0], i, n * n), n, attr->trans, attr->upper, attr->unit};
-    kn__dense_solve(d, &t, x, k);
+    kn_triangular t = {
+        matrix(e->call->in[0], i, n * n), n, n, attr->trans, attr->upper, attr->unit};
+    kn__dense_solve(d, &t, x, k, k);
 }
 
 kn_status kn__host_triangular_solve(kn_op_call *call) {
@@ -158,39 +155,48 @@ kn_status kn__host_triangular_solve(kn_op_call *call) {
     return run_each(&e);
 }
 
-/* Space of an LU: the matrix, its pivots, a panel. */
-typedef struct lu {
+typedef struct lu { /* factors.h */
     char *a;
-    int64_t *pivot;
-    void *panel;
+    int32_t *pivot;
 } lu;
 
+/* Space of an LU: the factors, a panel. */
+static size_t factors_bytes(kn_dtype dtype, int64_t n) {
+    return ((size_t)((n + 1) * n) * kn_dtype_bytes(dtype) + 63) / 64 * 64;
+}
 static size_t lu_bytes(const kn_tensor *a) {
     int64_t n = a->dim[a->n_dims - 1];
-    return square_bytes(a) + (size_t)(n + 16) * sizeof(int64_t) +
-           kn__dense_panel_bytes((kn_dtype)a->dtype, n);
+    return factors_bytes((kn_dtype)a->dtype, n) + kn__dense_lu_bytes((kn_dtype)a->dtype, n);
 }
 
 static lu lu_of(kn_dense *d, const each *e, int64_t i, void *space) {
-    int64_t n = e->rows;
-    size_t bytes = ((size_t)(n * n) * d->bytes + 63) / 64 * 64;
-    lu f = {.a = space, .pivot = (void *)((char *)space + bytes)};
-    f.panel = f.pivot + n;
-    if (n) memcpy(f.a, matrix(e->call->in[0], i, n * n), (size_t)(n * n) * d->bytes);
-    kn__dense_lu(d, f.a, n, f.pivot, f.panel);
+    const kn_tensor *given = kn__factors_in(e->call), *kept = kn__factors_out(e->call);
+    int64_t n = e->rows, all = (n + 1) * n;
+    char *a = space;
+    if (kept) a = (char *)(uintptr_t)matrix(kept, i, all);
+    if (given != KN_NONE && !kept) a = (char *)(uintptr_t)matrix(given, i, all);
+    lu f = {a, (int32_t *)(void *)(a + (size_t)(n * n) * d->bytes)};
+    if (n == 0) return f;
+    if (given == KN_NONE) {
+        memcpy(a, matrix(e->call->in[0], i, n * n), (size_t)(n * n) * d->bytes);
+        kn__dense_lu(d, a, n, f.pivot, (char *)space + factors_bytes(d->dtype, n));
+    } else if (kept) {
+        memcpy(a, matrix(given, i, all), (size_t)all * d->bytes);
+    }
     return f;
 }
 
 /* op(P⁻¹·L·U)·x = b in place */
 static void lu_solve(kn_dense *d, const lu *f, int64_t n, char *x, int64_t columns, bool trans) {
-    kn_triangular lower = {f->a, n, trans, false, true}, upper = {f->a, n, trans, true, false};
+    kn_triangular lower = {f->a, n, n, trans, false, true},
+                  upper = {f->a, n, n, trans, true, false};
     if (!trans) {
         for (int64_t k = 0; k < n; k++) kn__dense_swap(d, x, columns, k, f->pivot[k]);
-        kn__dense_solve(d, &lower, x, columns);
+        kn__dense_solve(d, &lower, x, columns, columns);
     }
-    kn__dense_solve(d, &upper, x, columns);
+    kn__dense_solve(d, &upper, x, columns, columns);
     if (trans) {
-        kn__dense_solve(d, &lower, x, columns);
+        kn__dense_solve(d, &lower, x, columns, columns);
         for (int64_t k = n - 1; k >= 0; k--) kn__dense_swap(d, x, columns, k, f->pivot[k]);
     }
 }
@@ -200,7 +206,8 @@ static void solve_one(kn_dense *d, const each *e, int64_t i, void *space) {
     int64_t n = e->rows, k = right_sides(e);
     lu f = lu_of(d, e, i, space);
     char *x = result(e->call, 0, i, n * k);
-    if (n * k > 0) memcpy(x, matrix(e->call->in[1], i, n * k), (size_t)(n * k) * d->bytes);
+    if (n * k == 0) return;
+    memcpy(x, matrix(e->call->in[1], i, n * k), (size_t)(n * k) * d->bytes);
     lu_solve(d, &f, n, x, k, attr->trans);
 }
 

@@ -2,7 +2,7 @@
  * zero give infinities and NaNs. */
 #include "host/base/loops.h"
 
-enum { SOLVED_TOGETHER = 8 };
+enum { SOLVED_TOGETHER = 64 };
 
 static inline real root(real x) {
 #ifdef KN_REAL_IS_F32
@@ -12,7 +12,13 @@ static inline real root(real x) {
 #endif
 }
 
-static inline real size_of(real x) { return x < 0 ? -x : x; }
+static inline real size_of(real x) {
+#ifdef KN_REAL_IS_F32
+    return __builtin_fabsf(x);
+#else
+    return __builtin_fabs(x);
+#endif
+}
 
 /* y -= a·x */
 static inline void subtract(real *restrict y, const real *restrict x, real a, int64_t n) {
@@ -55,26 +61,27 @@ bool KN_LOOP(cholesky_block)(void *a_, int64_t ld, int64_t n) {
     return true;
 }
 
-/* x·T = b in place for `rows` rows, a constant: their steps, which wait for each other, overlap. */
-static inline __attribute__((always_inline)) void solve_together(real *x, int64_t ldx, int rows,
-                                                                 const real *t, int64_t ldt,
-                                                                 int64_t n) {
-    for (int64_t j = 0; j < n; j++) {
-        real solved[SOLVED_TOGETHER];
-        for (int r = 0; r < rows; r++) solved[r] = x[r * ldx + j] /= t[j * ldt + j];
-        for (int r = 0; r < rows; r++)
-            subtract(&x[r * ldx + j + 1], &t[j * ldt + j + 1], solved[r], n - j - 1);
-    }
-}
-
-/* x·T = b in place for each row; T upper triangular. */
+/* x·T = b in place for each row; T upper triangular. Of many rows together: their columns, which
+ * are contiguous, make long vectors. */
 void KN_LOOP(solve_rows)(void *x_, int64_t ldx, int64_t rows, const void *t_, int64_t ldt,
                          int64_t n) {
-    real *x = x_;
-    int64_t i = 0;
-    for (; i + SOLVED_TOGETHER <= rows; i += SOLVED_TOGETHER)
-        solve_together(x + i * ldx, ldx, SOLVED_TOGETHER, t_, ldt, n);
-    for (; i < rows; i++) solve_together(x + i * ldx, ldx, 1, t_, ldt, n);
+    const real *t = t_;
+    real column[KN_DENSE_BLOCK][SOLVED_TOGETHER];
+    for (int64_t first = 0; first < rows; first += SOLVED_TOGETHER) {
+        int64_t m = rows - first < SOLVED_TOGETHER ? rows - first : SOLVED_TOGETHER;
+        real *x = (real *)x_ + first * ldx;
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t j = 0; j < n; j++) column[j][r] = x[r * ldx + j];
+        for (int64_t j = 0; j < n; j++) {
+            int64_t l = 0;
+            for (; l + 4 <= j; l += 4)
+                subtract_four(column[j], column[l], SOLVED_TOGETHER, &t[l * ldt + j], ldt, m);
+            for (; l < j; l++) subtract(column[j], column[l], t[l * ldt + j], m);
+            for (int64_t r = 0; r < m; r++) column[j][r] /= t[j * ldt + j];
+        }
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t j = 0; j < n; j++) x[r * ldx + j] = column[j][r];
+    }
 }
 
 /* T·x = b in place; element (i, j) of T at i·row + j·column. */
@@ -102,42 +109,55 @@ static inline void swap_rows(real *restrict x, real *restrict y, int64_t n) {
     }
 }
 
-/* The row, from `first` on, whose element is largest. NaN counts as the largest. */
+/* As large as the element's size, NaN above all. */
+static inline real_bits size_bits(real x) {
+    real_bits bits;
+    x = size_of(x);
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* The row, from `first` on, whose element is the first of the largest ones. */
 static inline int64_t pivot_of(const real *x, int64_t first, int64_t rows) {
-    int64_t best = first;
-    real most = size_of(x[first]);
-    for (int64_t i = first + 1; i < rows && most == most; i++) {
-        real size = size_of(x[i]);
-        if (size <= most) continue;
-        most = size;
-        best = i;
-    }
-    return best;
+    real_bits most = 0;
+    for (int64_t i = first; i < rows; i++) most = size_bits(x[i]) > most ? size_bits(x[i]) : most;
+    while (size_bits(x[first]) != most) first++;
+    return first;
+}
+
+/* Subtracts the four columns from `k` on, x [4] of `height`, from another one, y. */
+static inline void eliminate_four(real *y, const real *x, int64_t height, int64_t k, int64_t rows) {
+    for (int i = 1; i < 4; i++)
+        for (int l = 0; l < i; l++) y[k + i] -= y[k + l] * x[l * height + k + i];
+    subtract_four(y + k + 4, x + k + 4, height, y + k, 1, rows - k - 4);
 }
 
 /* Columns first … first + n - 1 of a's rows [rows,ld] with partial pivoting: pivot[j] are rows,
- * which are swapped as a whole. The columns are contiguous in `space`, [n][KN_PANEL_ROWS(rows)]. */
+ * which are swapped as a whole. The columns are contiguous in `space`, [n][KN_PANEL_ROWS(rows)].
+ * Each four of them are eliminated first, then subtracted from the columns right of them. */
 void KN_LOOP(lu_panel)(void *a_, int64_t ld, int64_t rows, int64_t first, int64_t n, void *space,
-                       int64_t *pivot) {
+                       int32_t *pivot) {
     real *a = a_, *columns = space;
     const int64_t height = KN_PANEL_ROWS(rows);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < n; j++) columns[j * height + i] = a[i * ld + first + j];
     for (int64_t k = 0; k < n; k++) {
         real *x = columns + k * height;
-        int64_t best = pivot[k] = pivot_of(x, k, rows);
+        int64_t best = pivot_of(x, k, rows), last = k / 4 * 4 + 4;
+        pivot[k] = (int32_t)best;
         if (best != k) {
             swap_rows(a + k * ld, a + best * ld, ld);
             for (int64_t j = 0; j < n; j++)
                 swap_rows(columns + j * height + k, columns + j * height + best, 1);
         }
         real d = x[k];
-        if (d == 0) continue;
-        for (int64_t i = k + 1; i < rows; i++) x[i] /= d;
-        for (int64_t j = k + 1; j < n; j++) {
+        for (int64_t i = k + 1; i < rows && d != 0; i++) x[i] /= d;
+        for (int64_t j = k + 1; j < n && j < last; j++) {
             real *y = columns + j * height;
             subtract(y + k + 1, x + k + 1, y[k], rows - k - 1);
         }
+        for (int64_t j = last; k == last - 1 && j < n; j++)
+            eliminate_four(columns + j * height, x - 3 * height, height, k - 3, rows);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < n; j++) a[i * ld + first + j] = columns[j * height + i];

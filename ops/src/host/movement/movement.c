@@ -114,3 +114,21 @@ kn_status kn__host_concat(kn_op_call *call) {
     }
     return KN_OK;
 }
+
+/* Each band of rows is its block, with zeros left and right. */
+kn_status kn__host_block_diag(kn_op_call *call) {
+    const kn_tensor *out = call->out[0];
+    int64_t left = 0;
+    kn_tensor band = {.dtype = out->dtype, .n_dims = 2, .data = out->data, .dim = {0, out->dim[1]}};
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *x = call->in[i];
+        kn_op_call part = *call;
+        kn_attr_pad zeros = {.before = {0, left}, .after = {0, out->dim[1] - left - x->dim[1]}};
+        band.dim[0] = x->dim[0];
+        part.in = &call->in[i], part.out[0] = &band;
+        kn__pad_run(&part, &zeros);
+        band.data = (char *)band.data + x->dim[0] * out->dim[1] * (int64_t)element(out);
+        left += x->dim[1];
+    }
+    return KN_OK;
+}

@@ -8,8 +8,9 @@ int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order) {
 #define KN_RARE2(name, ...) case KN_OP_##name:
 #include <knet/ops.def>
         case KN_OP_pow:
-        case KN_OP_pow_scalar:
             return 2048;
+        case KN_OP_pow_scalar: /* mostly a product or a root */
+            return f32 ? 16384 : 4096;
         case KN_OP_exp:
         case KN_OP_log:
         case KN_OP_tanh:
@@ -18,6 +19,9 @@ int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order) {
         case KN_OP_elu:
         case KN_OP_selu:
             return order ? 32768 : f32 ? 16384 : 4096;
+        case KN_OP_lgamma:
+            if (!f32 || order) return 2048;
+            return 8192;
         case KN_OP_expm1:
         case KN_OP_log1p:
         case KN_OP_log2:

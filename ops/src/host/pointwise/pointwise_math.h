@@ -49,7 +49,6 @@
 #define T_ERFCINV(x) (T) kn__erfcinv(x)
 #define T_ERFCX(x) (T) kn__erfcx(x)
 #define T_GAMMA(x) (T) kn__gamma(x)
-#define T_LGAMMA(x) (T) kn__lgamma(x)
 #define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
 #define T_BESSELJ(n, x) (T) kn__besselj(n, x)
 #define T_BESSELY(n, x) (T) kn__bessely(n, x)
@@ -71,6 +70,8 @@
 #define T_FMOD(x, y) kn_fmod_f32(x, y, kn_far)
 #define T_MOD(x, y) kn_mod_f32(x, y, kn_far)
 #define KN_QUOTIENT_IS_FAR(x, y) kn_quotient_is_far_f32(x, y)
+/* In rows of domain ABOVE_ZERO. */
+#define T_LGAMMA(x) (kn_far && !(x > 0) ? (T)kn__lgamma(x) : kn_lgamma_f32(x))
 #else
 #define KN_REAL_FN(name) name
 #define KN_OUR_FN(name) kn_##name##_f64
@@ -86,6 +87,7 @@
 #define T_FMOD(x, y) fmod(x, y)
 #define T_MOD(x, y) kn__mod(x, y)
 #define KN_QUOTIENT_IS_FAR(x, y) false
+#define T_LGAMMA(x) kn__lgamma(x)
 #endif
 
 /* In rows of domain POWER: pow, or a product or a root. */
@@ -105,7 +107,7 @@ static inline bool kn_power_is_far(T p, bool forward) {
     return !(p == 2 || p == 3 || p == (T)0.5 || p == 1);
 }
 
-/* In rows of domain HALF: what numbers above 0 don't need. */
+/* In rows of domains HALF and ABOVE_ZERO: what numbers above 0 don't need. */
 #define T_EXPM1_BELOW(x) (kn_far ? T_EXPM1(x) : 0)
 static inline __attribute__((pure)) bool kn_any_below(const T *x, int64_t n) {
     for (int64_t i = 0; i < n;) {
