@@ -84,6 +84,7 @@ static const struct {
      "f64 by 1024 threads, which have 64 registers each: 8 bytes"},
     {"7row_sin", "CUDA's sin and cos reduce large angles by a product in local memory"},
     {"7row_cos", "the same"},
+    {"10row_lgamma", "its derivatives take sines of large angles"},
     {"19rotary_table_kernel", "the same"},
     {"11rare_kernel", "functions of few programs: large angles, tables, calls"},
     {"$__internal_", "what these kernels call: division and roots of f64"},
