@@ -136,6 +136,8 @@ function(knet_test name)
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${A_SOURCES})
   target_link_libraries(${target} PRIVATE knet_options knet_test_support ${A_LINK})
+  # What tests call is optimised; they themselves compile in half the time so.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1 -g1>)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${target} ${A_ARGS})
   if(NOT A_LABELS)
