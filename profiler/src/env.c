@@ -32,9 +32,8 @@ static bool set_unicode(kn__config *c, const char *value) {
 }
 
 static bool set_number(int *out, const char *value, int most) {
-    char *end = NULL;
-    long n = strtol(value, &end, 10);
-    if (end == value || *end || n < 0 || n > most) return false;
+    uint64_t n;
+    if (!kn__read_count(&n, value) || n > (uint64_t)most) return false;
     *out = (int)n;
     return true;
 }
@@ -428,8 +427,7 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
         for_each_word(&grads, autograd_timer, read_word);
         out->grad_only = out->tier != KN__TIER_OFF;
     }
-    if (all) { /* any list but 0, off and nvtx is a wish for the table, even one with a slip in it
-                */
+    if (all) { /* any list but 0, off and nvtx asks for the table, even one with a mistake in it */
         kn__tier before = out->tier;
         out->tier = KN__TIER_CPU;
         for_each_word(&words_of_all, knet_timer, read_word);

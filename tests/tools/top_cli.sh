@@ -104,9 +104,10 @@ large)   # a report beyond the page of 64 MiB
 screen)   # on a terminal of 80 columns: keys, and the program's end
   command -v script >/dev/null || exit 77
   want 2 "$knet" top 1 --once --every 2; err_has 'every'
+  want 2 "$knet" top 1 --every 0s; err_has "--every is '0s', but must be a number above 0"
   start cpu 2
   keys() { for k in "$@"; do sleep 0.4; printf "$k"; done; }
-  keys s s s s m m - + ' ' ' ' q | timeout 60 script -qec "stty cols 80 rows 12; TERM=xterm '$knet' top $pid --every 0.1" screen >/dev/null || fail "$(cat screen)"
+  keys s s s s m m - + ' ' ' ' q | timeout 60 script -qec "stty cols 80 rows 12; TERM=xterm '$knet' top $pid --every 100ms" screen >/dev/null || fail "$(cat screen)"
   [ "$(head -c 3000 screen | grep -c 'no screen')" = 0 ] || exit 77
   for text in 'by time' gpu paused work; do grep -q "$text" screen || fail "no $text on the screen: $(cat -v screen)"; done
   keys q | timeout 60 script -qec "stty cols 80 rows 12; TERM=xterm '$knet' top $pid --memory" screen >/dev/null || fail "$(cat screen)"

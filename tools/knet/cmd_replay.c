@@ -314,7 +314,7 @@ static void calls_json(kn__text *out, const options *o, const kn__played *p) {
     kn__text_printf(out, ",\"costs_measured\":%d,\"driver_calls\":{", o->costs.n_measured);
     for (int i = 0; i < KN__CALLS; i++) {
         if (!p->counts.calls.n[i]) continue;
-        kn__text_printf(out, "%s\"%s\":%" PRIu64, separator, kn__call_name((kn__call)i),
+        kn__text_printf(out, "%s\"%s\":%" PRIu64, separator, kn__call_name((kn__driver_call)i),
                         p->counts.calls.n[i]);
         separator = ",";
     }

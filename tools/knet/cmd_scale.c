@@ -14,7 +14,8 @@
 typedef struct options {
     kn__common common;
     const char *model[2];
-    const char *ranks, *latency, *overhead;
+    const char *ranks;
+    double latency, overhead;
     int64_t bandwidth, batch, threads, steps;
 } options;
 
@@ -24,9 +25,9 @@ static const kn__opt table[] = {
      .help = "numbers of ranks", .remark = "FIRST..LAST by doubling, or one number"},
     {"bandwidth", KN__OPT_BYTES, AT(bandwidth), .value_name = "BYTES", .initial = "12.5GB",
      .help = "of each rank's link, a second"},
-    {"latency", KN__OPT_TEXT, AT(latency), .value_name = "TIME", .initial = "5us",
+    {"latency", KN__OPT_TIME, AT(latency), .value_name = "TIME", .initial = "5us", .word = "0",
      .help = "of each message"},
-    {"overhead", KN__OPT_TEXT, AT(overhead), .value_name = "TIME", .initial = "150ns",
+    {"overhead", KN__OPT_TIME, AT(overhead), .value_name = "TIME", .initial = "150ns", .word = "0",
      .help = "of the processor for each message"},
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "the record's", .help = "samples per step of a rank"},
@@ -69,14 +70,6 @@ static bool ranks_read(ask *a) {
     return rank_read(&a->first, first) && rank_read(&a->last, dots + 2) && a->first <= a->last;
 }
 
-static bool time_read(double *seconds, const char *text) {
-    uint64_t ns = 0;
-    bool is_none = strcmp(text, "0") == 0;
-    if (!is_none && !kn__read_duration(&ns, text)) return false;
-    *seconds = 1e-9 * (double)ns;
-    return true;
-}
-
 /* What the option table cannot express. */
 static int options_read(ask *a) {
     const options *o = a->options;
@@ -85,12 +78,8 @@ static int options_read(ask *a) {
             "--ranks is '%s', but must be a number from 1 to %d, or two such as "
             "1..64",
             o->ranks, RANKS_MAX);
-    if (!time_read(&a->link.latency_seconds, o->latency))
-        return kn__fail_usage("--latency is '%s', but must be 0 or a number and one of %s",
-                              o->latency, KN__DURATION_UNITS);
-    if (!time_read(&a->link.overhead_seconds, o->overhead))
-        return kn__fail_usage("--overhead is '%s', but must be 0 or a number and one of %s",
-                              o->overhead, KN__DURATION_UNITS);
+    a->link.latency_seconds = o->latency;
+    a->link.overhead_seconds = o->overhead;
     a->link.bandwidth = (double)o->bandwidth;
     return KN__EXIT_OK;
 }

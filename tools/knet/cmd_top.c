@@ -30,8 +30,8 @@ static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "na
 static const kn__opt table[] = {
     {"once", KN__OPT_FLAG, AT(once),
      .help = "print one report and end, as where standard output is no terminal"},
-    {"every", KN__OPT_NUMBER, AT(every), .value_name = "SECONDS", .initial = "1",
-     .not_with = "once", .help = "time between two reports"},
+    {"every", KN__OPT_TIME, AT(every), .value_name = "TIME", .initial = "1s", .not_with = "once",
+     .help = "time between two reports"},
     {"sort", KN__OPT_CHOICE, AT(sort), .value_name = "BY", .choices = sorts, .initial = "time",
      .not_with = "json", .help = "order of the rows of a level"},
     {"depth", KN__OPT_COUNT, AT(depth), .value_name = "N", .max = KN__READ_DEPTH_MAX,

@@ -43,6 +43,13 @@ static bool number_read(double *out, const char *text) {
     return true;
 }
 
+static bool time_read(double *out_seconds, const char *text) {
+    uint64_t ns;
+    if (!kn__read_duration(&ns, text)) return number_read(out_seconds, text);
+    *out_seconds = 1e-9 * (double)ns;
+    return ns > 0;
+}
+
 static bool percent_read(double *out, const char *text) {
     uint64_t billionths;
     if (!kn__read_billionths(&billionths, text) || billionths > 100 * (uint64_t)1000000000)
@@ -78,6 +85,10 @@ static bool value_read(void *at, const kn__opt *opt, const char *text) {
                 return true;
             }
             return whole_read(at, text, INT64_MAX, kn__read_bytes);
+        case KN__OPT_TIME:
+            if (!opt->word || strcmp(text, opt->word) != 0) return time_read(at, text);
+            *(double *)at = 0;
+            return true;
         case KN__OPT_FILE:
         case KN__OPT_FOLDER:
             *(const char **)at = text;
@@ -104,6 +115,10 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
         case KN__OPT_BYTES:
             snprintf(out, out_bytes, "a number of bytes from 1, such as 512MiB or 2GiB%s%s",
                      opt->word ? ", or " : "", opt->word ? opt->word : "");
+            return out;
+        case KN__OPT_TIME:
+            snprintf(out, out_bytes, "a number above 0, perhaps with " KN__DURATION_UNITS "%s%s",
+                     opt->word ? "; or " : "", opt->word ? opt->word : "");
             return out;
         case KN__OPT_FLAG:
         case KN__OPT_TEXT:

@@ -27,6 +27,7 @@ typedef enum kn__opt_kind {
     KN__OPT_NUMBER,  /* double, above 0 */
     KN__OPT_PERCENT, /* double, 0 to 100 */
     KN__OPT_BYTES,   /* int64_t, 1 or more; units as in units.h */
+    KN__OPT_TIME,    /* double, seconds, above 0; units likewise, without one: seconds */
     KN__OPT_TEXT,    /* const char * */
     KN__OPT_FILE,    /* const char *, a path */
     KN__OPT_FOLDER,  /* const char *, a path */
@@ -51,7 +52,7 @@ typedef struct kn__opt {
     /* Ends in NULL. */
     const char *const *choices;
     int64_t max;
-    /* Of KN__OPT_BYTES: a word instead of a number; its value is -1. */
+    /* A word instead of a number. Of KN__OPT_BYTES: its value is -1; of KN__OPT_TIME: 0. */
     const char *word;
     /* Conditions, "NAME" (that option is given) or "NAME=A,B" (its value is one of these). The
      * option is an error without the first, and an error with any of the second, which spaces
