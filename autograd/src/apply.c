@@ -114,6 +114,7 @@ static bool is_own(const kn_tensor *t, const kn_tensor *y, kn_tensor *const x[],
 /* The node takes the call. */
 static kn_status record(kn_call *call, kn_tensor *y, kn_tensor *const x[]) {
     kn__tape *tape = kn_frame_tape();
+    KN_ASSERT(tape && y->grad == 0); /* a header of its own: no other node made it */
     kn__node *n = kn__tape_node(tape, KN__OP_APPLY, y, call->n_x, sizeof call);
     if (!n) return kn_last_error()->status;
     for (int i = 0; i < call->n_x; i++) kn__node_edges(n)[i] = kn__edge_from(tape, x[i]);
@@ -239,6 +240,7 @@ static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const 
 
 kn_status kn__apply_back(kn__back *b) {
     kn_call *call = *call_of(b->node);
+    KN_ASSERT(call && call->n_x == b->node->n_in && b->g);
     KN_TRY(check_saved(b, call));
     call->need = 0;
     for (int i = 0; i < call->n_x; i++) {

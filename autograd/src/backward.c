@@ -48,12 +48,14 @@ static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tenso
 }
 
 static inline kn_status put_own(const kn__pass *pass, kn_tensor **slot, kn_tensor *dx) {
+    KN_ASSERT(slot && dx && dx != KN_NONE && (!*slot || (*slot)->n == dx->n));
     if (*slot) return add_to(pass, slot, dx);
     *slot = dx;
     return KN_OK;
 }
 
 static kn_status add_to_param(kn__pass *pass, kn__param *p, kn_tensor *dx) {
+    KN_ASSERT(pass->to_params && dx->n == p->w->n);
     if (p->is_sparse) return kn__param_all_rows(p, pass, dx);
     bool fresh = false;
     kn_tensor *grad = kn__param_sink(p, pass, &fresh);
@@ -85,6 +87,7 @@ kn_tensor **kn__param_slot(const kn__pass *pass, const kn__param *p) {
 
 kn_status kn__back_deliver_own(kn__back *b, int i, kn_tensor *dx) {
     kn_edge edge = kn__node_edges(b->node)[i];
+    KN_ASSERT(i < b->node->n_in && kn__back_wants(b, i)); /* no other node frees it */
     kn__param *p = kn__edge_param(edge);
     if (!p) return put_own(b->pass, &kn__edge_result(edge)->grad, dx);
     if (!b->pass->to_params) return put_own(b->pass, kn__param_slot(b->pass, p), dx);
@@ -116,7 +119,9 @@ kn_dtype kn__back_dtype(const kn__back *b, int i) {
 kn_tensor *kn__back_saved(const kn__back *b, unsigned bit) {
     unsigned saves = b->node->saves;
     if (!(saves & bit)) return KN_NONE;
-    return kn__node_saved(b->node)[__builtin_popcount(saves & (bit - 1))].t;
+    int place = __builtin_popcount(saves & (bit - 1));
+    KN_ASSERT(place < b->node->n_saved);
+    return kn__node_saved(b->node)[place].t;
 }
 
 kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh) {
@@ -210,6 +215,7 @@ static kn_status node_back(kn__pass *pass, kn__node *n) {
 
 bool kn__pass_mark(kn__pass *pass) {
     kn__node *last = kn__edge_node(pass->from);
+    KN_ASSERT(last && last->tape == pass->tape);
     for (kn__node *n = pass->tape->first; n; n = n->next) {
         n->wanted = n->n_users = 0;
         for (int r = 0; r < n->n_out; r++) n->wanted |= kn__node_results(n)[r].target != 0;
@@ -255,6 +261,7 @@ static __attribute__((noinline)) void edges_done(const kn__pass *pass, kn__node 
 
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
 kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
+    KN_ASSERT(n->tape == pass->tape && n->op <= KN__OP_SPECIAL);
     bool reached = false, asked = false;
     for (int r = 0; r < n->n_out; r++) reached |= kn__node_results(n)[r].grad != NULL;
     if (reached) KN_TRY(node_back(pass, n));
@@ -266,6 +273,7 @@ kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
         if (!grad) continue;
         result->grad = NULL;
         if (result->target) {
+            KN_ASSERT(result->target <= pass->n_x && !pass->slots[result->target - 1]);
             pass->slots[result->target - 1] = grad;
             asked = true;
         } else {
@@ -292,6 +300,7 @@ static bool is_around(const kn__place *outer, const kn__place *place) {
 
 static void enter_below(places *open, const kn__place *to) {
     if (to == open->at) return;
+    KN_ASSERT(to->depth <= KN__PLACES_MAX && to->depth == (to->up ? to->up->depth + 1 : 1));
     enter_below(open, to->up);
     open->scope[to->depth - 1] = kn_scope_begin(to->label);
     open->at = to;
@@ -304,6 +313,7 @@ static void places_enter(places *open, const kn__place *to) {
         open->at = open->at->up;
     }
     enter_below(open, to);
+    KN_ASSERT(open->at == to);
 }
 
 /* Each node in the scopes of its forward call, which stay open from node to node of one layer. */

@@ -13,6 +13,7 @@ static void mark(kn__pass *pass) {
     }
     for (int i = pass->n_x - 1; i >= 0; i--) {
         kn_edge edge = pass->x[i]->grad;
+        KN_ASSERT(edge && (!kn__edge_node(edge) || kn__edge_node(edge)->tape == pass->tape));
         if (kn__edge_node(edge)) kn__edge_result(edge)->target = i + 1;
     }
     kn__pass_mark(pass);
@@ -128,6 +129,7 @@ static kn_status walk(kn__pass *pass, kn_tensor *y) {
     mark(pass);
     kn_tensor *unit = pass->dy ? pass->dy : kn_filled_like(y, 1);
     if (!unit) return kn_check();
+    KN_ASSERT(!kn__edge_result(pass->from)->grad && unit->n == y->n);
     kn__edge_result(pass->from)->grad = kn_tensor_retain(unit);
     return kn__pass_run(pass);
 }

@@ -9,6 +9,7 @@ static const kn__place *place_make(kn__tape *tape, const char *label) {
     place->up = tape->place;
     place->depth = tape->place ? tape->place->depth + 1 : 1;
     memcpy(place->label, label, bytes);
+    KN_ASSERT(place->depth <= KN__PLACES_MAX);
     return place;
 }
 
@@ -28,8 +29,10 @@ kn_tape_scope kn_tape_scope_begin(const char *label) {
 /* A backward inside the scope, or the end of the tape, cleared the places. */
 void kn_tape_scope_end(kn_tape_scope *scope) {
     kn__tape *tape = scope->tape;
-    if (tape && tape == kn_frame_tape() && tape->serial == scope->serial)
+    if (tape && tape == kn_frame_tape() && tape->serial == scope->serial) {
+        KN_ASSERT(tape->place && tape->place->up == scope->outer);
         tape->place = scope->outer;
+    }
     scope->tape = NULL;
     kn_scope_end(&scope->scope);
 }

@@ -84,6 +84,7 @@ static kn_status part_walk(kn__back *b, kn__pass *inside, kn_tensor *const leaf[
             continue;
         }
         kn_tensor *dx = kn__node_results(n)->grad;
+        KN_ASSERT(n->n_in == 0 && n->n_saved == 0); /* a leaf */
         kn__node_results(n)->grad = NULL;
         if (dx) KN_TRY(kn__back_deliver_own(b, i, dx));
     }
@@ -123,6 +124,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     if (kn__edge_node(from)) {
         KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
         kn__node *first = before ? before->next : b->pass->tape->first;
+        KN_ASSERT(first && !kn__edge_result(from)->grad && !b->pass->again);
         kn__pass inside = *b->pass;
         inside.from = from;
         inside.mark = kn_frame_mark();
@@ -148,6 +150,7 @@ static kn_status part_back(kn__back *b) {
     kn__tape_mark mark = kn__tape_mark_here(tape);
     kn_status status = again(b, p, mark.last);
     kn__tape_cut(tape, &mark);
+    KN_ASSERT(tape->last == mark.last && (!mark.last || !mark.last->next));
     kn_scope_end(&scope);
     return status;
 }
@@ -236,6 +239,7 @@ static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn_
         for (int i = 0; i < params.n; i++) kn__node_edges(n)[(*p)->n_x + i] = params.at[i];
         *kn__node_special(n) = *p;
         *p = NULL;
+        KN_ASSERT(tape->last == n && n->n_in == (*(part **)kn__node_special(n))->n_x + params.n);
         *y = made;
     } else if (status == KN_OK) {
         status = kn_last_error()->status;

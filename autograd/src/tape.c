@@ -7,7 +7,7 @@
 
 /* --- the arena: chunks that a tape keeps, and each thread keeps one tape --- */
 
-enum { CHUNK_BYTES = 64 << 10, KEEP_BYTES = 4 << 20 };
+enum { CHUNK_BYTES = 64 << 10, KEEP_BYTES = 4 << 20, SAVED_MAX = 12 };
 
 struct kn__chunk {
     kn__chunk *next;
@@ -46,6 +46,7 @@ static inline void *arena_take(kn__tape *tape, size_t size) {
     }
     void *p = tape->at;
     tape->at += size;
+    KN_ASSERT(tape->at <= tape->end && ((uintptr_t)p & 15) == 0);
     return p;
 }
 
@@ -98,12 +99,14 @@ static kn__tape *tape_take(void) {
     kn__tape *tape = key_made ? pthread_getspecific(key) : NULL;
     if (tape) {
         pthread_setspecific(key, NULL);
+        KN_ASSERT(!tape->last && !tape->place && !tape->current);
         return tape;
     }
     return calloc(1, sizeof *tape);
 }
 
 static void tape_give(kn__tape *tape) {
+    KN_ASSERT(!tape->first && !tape->last && tape->n_nodes == 0);
     if (!key_made || pthread_getspecific(key) || pthread_setspecific(key, tape) != 0) {
         tape_free(tape);
     }
@@ -123,6 +126,8 @@ kn_frame kn_tape_begin(const kn_frame_options *options) {
 /* --- nodes --- */
 
 static inline void append(kn__tape *tape, kn__node *n) {
+    KN_ASSERT(n->tape == tape && n->n_out >= 1 && n->n_out <= KN_OUT_MAX);
+    KN_ASSERT((tape->n_nodes == 0) == !tape->last && (!tape->last || !tape->last->next));
     n->prev = tape->last;
     n->next = NULL;
     if (tape->last)
@@ -136,6 +141,7 @@ static inline void append(kn__tape *tape, kn__node *n) {
 /* Result r is t; its shape is copied to `dim`. Returns the place behind it. */
 static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *dim) {
     kn__result *result = kn__node_results(n) + r;
+    KN_ASSERT(r < n->n_out && t != KN_NONE);
     result->out = t;
     result->grad = NULL;
     result->target = 0;
@@ -216,6 +222,7 @@ static inline void release_saved(kn__node *n) {
     for (int k = 0, last = n->n_saved; k < last; k++) kn_tensor_release(saved[k].t);
     n->n_saved = 0;
     if (n->op == KN__OP_APPLY) kn__apply_free(n);
+    KN_ASSERT(n->op <= KN__OP_SPECIAL);
     if (n->op != KN__OP_SPECIAL || !*kn__node_special(n)) return;
     kn__special_of(*kn__node_special(n))->free(*kn__node_special(n));
     *kn__node_special(n) = NULL;
@@ -229,6 +236,7 @@ void kn__node_retire(kn__node *n, bool consume) {
         result->grad = NULL;
         kn_tensor *out = result->out;
         if (!out) continue;
+        KN_ASSERT(!kn__dtype_is_float(out->dtype) || out->grad == kn__edge_to(n, r));
         result->out = NULL;
         out->grad = 0;
         out->spent = 1;
@@ -238,8 +246,21 @@ void kn__node_retire(kn__node *n, bool consume) {
     }
 }
 
+#if KN_CHECKED >= 2
+/* Whether the nodes after `before`, up to `last`, hold no tensor. */
+static bool is_retired(kn__node *last, const kn__node *before) {
+    for (kn__node *n = last; n != before; n = n->prev) {
+        if (n->n_saved) return false;
+        for (int r = 0; r < n->n_out; r++)
+            if (kn__node_results(n)[r].out || kn__node_results(n)[r].grad) return false;
+    }
+    return true;
+}
+#endif
+
 void kn__tape_clear(kn__tape *tape, bool retired) {
     for (kn__node *n = retired ? NULL : tape->last; n; n = n->prev) kn__node_retire(n, false);
+    KN_ASSERT_SLOW(is_retired(tape->last, NULL));
     tape->first = tape->last = NULL;
     tape->n_nodes = 0;
     tape->place = NULL;
@@ -252,7 +273,9 @@ kn__tape_mark kn__tape_mark_here(const kn__tape *tape) {
 }
 
 void kn__tape_cut(kn__tape *tape, const kn__tape_mark *mark) {
+    KN_ASSERT(mark->n_nodes <= tape->n_nodes && (mark->n_nodes == 0) == !mark->last);
     for (kn__node *n = tape->last; n != mark->last; n = n->prev) kn__node_retire(n, false);
+    KN_ASSERT_SLOW(is_retired(tape->last, mark->last));
     tape->last = mark->last;
     if (mark->last)
         mark->last->next = NULL;
@@ -262,6 +285,7 @@ void kn__tape_cut(kn__tape *tape, const kn__tape_mark *mark) {
     tape->current = mark->current;
     tape->at = mark->at;
     tape->end = mark->end;
+    KN_ASSERT(tape->at <= tape->end && !tape->at == !tape->current);
 }
 
 /* --- recording --- */
@@ -306,6 +330,7 @@ static inline void *fill_saved(kn__node *n, unsigned saves, const kn_op_call *ca
     }
     n->saves = (uint16_t)saves;
     n->n_saved = (uint8_t)(saved - first);
+    KN_ASSERT(n->n_saved <= SAVED_MAX && __builtin_popcount(saves) == n->n_saved);
     return saved;
 }
 
@@ -317,7 +342,8 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
            edges_at = sizeof(kn__node) + call->n_out * sizeof(kn__result),
            saved_at = edges_at + n_in * sizeof(kn_edge);
     char *before = tape->at;
-    kn__node *n = arena_take(tape, saved_at + 12 * sizeof(kn__saved) + dims_bytes + attr_bytes);
+    kn__node *n =
+        arena_take(tape, saved_at + SAVED_MAX * sizeof(kn__saved) + dims_bytes + attr_bytes);
     if (!n) return KN_FAIL(KN_ERR_OOM, "no host memory for the tape");
     n->n_out = call->n_out;
     kn_edge *edges = kn__node_edges(n);
@@ -343,6 +369,7 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     size_t attr_at = (size_t)((char *)dim - (char *)n);
     n->attr_at = (uint32_t)attr_at;
     if (attr_bytes && call->attr) memcpy((char *)n + attr_at, call->attr, attr_bytes);
+    KN_ASSERT((char *)n + attr_at + attr_bytes <= tape->at); /* the room taken above */
     tape->at = (char *)n + ((attr_at + attr_bytes + 15) & ~(size_t)15);
     append(tape, n);
     return KN_OK;
@@ -394,6 +421,7 @@ static void grad_release(kn_tensor *t) {
     if (!n) return;
     n->file = t->file;
     n->line = t->line;
+    KN_ASSERT(kn__edge_result(t->grad)->out == t);
     kn__edge_result(t->grad)->out = NULL;
 }
 

@@ -1,7 +1,7 @@
 /* Finds ranks that don't make the same calls. The tags of a call's messages are a hash of all calls
  * that the two ranks have made together, so data of one call is never taken for that of another:
- * ranks whose calls differ wait. A rank that has waited for a while tells what it calls to those
- * for which it waits, and they compare. A call that is not kept waiting sends nothing for this. */
+ * ranks whose calls differ wait. A rank that has waited for a while sends the name of its call
+ * to those for which it waits, and they compare. Calls that don't wait send nothing for this. */
 #include <inttypes.h>
 #include <knet/prof_metric.h>
 #include <stdio.h>
@@ -55,6 +55,7 @@ void kn__comm_note(kn_comm *comm, const kn__call *call, int peer, bool is_gpu) {
         .n = call->n, .dtype = (int32_t)call->dtype, .op = (int32_t)call->op, .root = call->root};
     snprintf(says.name, sizeof says.name, "%s", call->name);
     uint64_t hash = hash_of(&says);
+    KN_ASSERT(peer < comm->size && peer != comm->rank && call->number > 0);
     pthread_mutex_lock(&comm->lock);
     comm->past[comm->n_past++ % KN__PAST] = (kn__past){says, call->number, peer, is_gpu};
     if (peer < 0)
@@ -71,6 +72,7 @@ void kn__comm_note(kn_comm *comm, const kn__call *call, int peer, bool is_gpu) {
 
 int kn__comm_tag(const kn_comm *comm, int peer, int kind) {
     uint64_t hash = kn__mix(comm->chain ^ kn__mix(comm->with[peer].chain));
+    KN_ASSERT(peer >= 0 && peer < comm->size && kind > 0 && kind < 1 << KN__TAG_KIND_BITS);
     return (int)(hash >> 36) << KN__TAG_KIND_BITS | kind;
 }
 
@@ -89,6 +91,7 @@ static bool walk_back(walk *w, const kn_comm *comm, int r, bool is_gpu) {
     while (w->next > 0 && comm->n_past - w->next < KN__PAST) {
         w->call = &comm->past[--w->next % KN__PAST];
         if (w->call->is_gpu != is_gpu || (w->call->peer >= 0 && w->call->peer != r)) continue;
+        KN_ASSERT(w->order > 0);
         w->order--;
         return true;
     }
@@ -98,6 +101,7 @@ static bool walk_back(walk *w, const kn_comm *comm, int r, bool is_gpu) {
 kn_status kn__comm_call(kn_comm *comm, kn__call call) {
     if (kn__comm_is_forked(comm)) return kn__comm_fail_forked(comm, call.name);
     if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
+    KN_ASSERT(call.name && strlen(call.name) < sizeof((kn__says){0}.name));
     comm->now = call;
     comm->now.number = atomic_fetch_add(&comm->n_calls, 1) + 1;
     comm->now.bytes = call.n > 0 ? (uint64_t)call.n * kn_dtype_bytes(call.dtype) : 0;
@@ -122,7 +126,7 @@ kn_status kn__comm_pair(kn_comm *comm, kn__call call, int peer, bool sends) {
     return note_now(comm, peer);
 }
 
-/* --- what others call --- */
+/* --- the calls of other ranks --- */
 
 static void news_make(kn__news *out, kn_comm *comm, int r, bool is_gpu) {
     *out = (kn__news){.mark = KN__NEWS_MARK, .rank = comm->rank, .is_gpu = is_gpu};
@@ -141,6 +145,7 @@ void kn__comm_tell(kn_comm *comm, int r, bool is_gpu) {
     const kn__transport *t = comm->transport;
     if (!t || r == comm->rank || with->told == comm->now.number) return;
     if (with->ask.pending && t->test(comm->state, &with->ask.request) == 0) return;
+    KN_ASSERT(with->told < comm->now.number); /* calls are numbered upwards */
     with->told = comm->now.number;
     news_make(&with->out, comm, r, is_gpu);
     with->ask = (kn__ask){.peer = r};

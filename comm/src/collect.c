@@ -51,6 +51,7 @@ typedef struct span {
 static span span_of(const pipeline *p, int rank, int64_t c) {
     size_t begin = p->each * (size_t)rank, end = begin + p->each;
     size_t at = begin + p->chunk * (size_t)c;
+    KN_ASSERT(rank < p->comm->size && c >= 0);
     if (end > p->n) end = p->n;
     if (at >= end) return (span){0, 0};
     return (span){at, end - at < p->chunk ? end - at : p->chunk};
@@ -58,11 +59,13 @@ static span span_of(const pipeline *p, int rank, int64_t c) {
 
 static kn__ask *asks_of(const pipeline *p, int64_t c, int which) {
     int size = p->comm->size;
+    KN_ASSERT(which >= 0 && which < 4);
     return p->ask + ((c % KN__WINDOW) * 4 + which) * size;
 }
 
 static char *input_of(const pipeline *p, int64_t c, int rank) {
     int place = rank < p->comm->rank ? rank : rank - 1;
+    KN_ASSERT(rank != p->comm->rank && p->inputs);
     return p->inputs +
            ((size_t)(c % KN__WINDOW) * (size_t)(p->comm->size - 1) + (size_t)place) * p->chunk;
 }
@@ -129,6 +132,7 @@ static kn_status results_begin(pipeline *p, int64_t c) {
 
 static kn_status pipeline_steps(pipeline *p) {
     int64_t n_chunks = (int64_t)((p->each + p->chunk - 1) / p->chunk);
+    KN_ASSERT(p->each * (size_t)p->comm->size >= p->n && p->chunk % p->item == 0);
     if (p->reduces) KN_TRY(inputs_begin(p, 0));
     for (int64_t c = 0; c < n_chunks; c++) {
         if (p->reduces && c + 1 < n_chunks) KN_TRY(inputs_begin(p, c + 1));
@@ -275,6 +279,7 @@ kn_status kn__reduce_scatter_equal(kn_comm *comm, void *out, const void *data, i
 static kn_status broadcast_chunk(kn_comm *comm, kn__ask *ask, char *data, size_t bytes, int root) {
     int size = comm->size, me = (comm->rank - root + size) % size, n = 0;
     int low = me ? me & -me : size;
+    KN_ASSERT(root >= 0 && root < size && bytes > 0);
     if (me) {
         int parent = (me - low + root) % size;
         KN_TRY(kn__comm_receive(comm, &ask[0], data, bytes, parent, KN__TAG_RESULT));

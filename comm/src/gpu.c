@@ -90,6 +90,7 @@ static int stream_ready(kn_comm *comm, kn__watch *watch, char *why) {
 /* On the worker. */
 static kn_status watch_run(kn_comm *comm, kn__job *job) {
     kn__watch *watch = job->data;
+    KN_ASSERT(watch->is_used && job == &watch->job);
     if (atomic_load(&comm->broken)) return kn__comm_fail_broken(comm);
     comm->now = watch->call;
     return wait_for(comm, stream_ready, watch);
@@ -145,6 +146,7 @@ static kn_status ready(kn_comm *comm, kn_device *device, const kn__call *call) {
         return KN_FAIL(KN_ERR_DEVICE, "%s: the communicator's tensors are on %s, this one is on %s",
                        call->name, kn_device_name(comm->gpu->device), kn_device_name(device));
     kn__comm_drain(comm);
+    KN_ASSERT(comm->now.number < call->number);
     comm->now = *call;
     return join(comm, device);
 }
@@ -169,6 +171,7 @@ static kn_status start(kn_comm *comm, kn__watch *watch, const kn__engine_work *w
     if (!is_begun || gpu->engine->test(gpu->state, why) <= 0)
         KN_TRY(start_slowly(comm, watch, is_begun, why));
     KN_TRY(kn_event_record(watch->event, work->stream));
+    KN_ASSERT(!watch->is_used || watch->job.is_done);
     watch->job = (kn__job){.run = watch_run, .data = watch};
     watch->is_used = true;
     return kn__comm_post(comm, &watch->job);

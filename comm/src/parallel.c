@@ -92,8 +92,9 @@ static kn_status parts_post(kn_parallel *p, bucket *b) {
     int64_t each = kn__part_numel(p, b), rest = b->end - b->begin - each * p->comm->size;
     char *out = kn__part_place(p, b);
     bool gets_rest = p->comm->rank == p->comm->size - 1;
+    KN_ASSERT(each >= 0 && rest >= 0 && out);
     b->rest = b->job;
-    b->rest.n = 0; /* nobody waits for it until it is posted */
+    b->rest.n = 0; /* not posted yet: no wait for it */
     b->job.run = scatter_job;
     b->job.n = each;
     b->job.out = out;
@@ -108,6 +109,7 @@ static kn_status parts_post(kn_parallel *p, bucket *b) {
 }
 
 static kn_status bucket_post(kn_parallel *p, bucket *b) {
+    KN_ASSERT(b == &p->buckets[p->n_posted] && !b->is_posted && b->begin < b->end);
     if (p->gpu) return bucket_enqueue(p, b);
     b->job = (kn__job){.run = reduce_job,
                        .data = p->arena + (size_t)b->begin * p->item,
@@ -139,6 +141,7 @@ static void gradient_done(kn_parallel *p, int64_t at) {
         p->is_twice = true;
         return;
     }
+    KN_ASSERT(at >= b->begin && at < b->end && b->n_left <= b->n_params);
     b->n_left--;
     if (p->options.no_overlap) return;
     while (p->failed == KN_OK && p->n_posted < p->n_buckets && p->buckets[p->n_posted].n_left == 0)
@@ -192,6 +195,7 @@ kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, c
     if (!flat) return kn_check();
     b->end = kn_tensor_numel(flat);
     *n_buckets = (int)(b - buckets) + 1;
+    KN_ASSERT(*n_buckets <= n + 1 && b->begin <= b->end);
     for (int k = 0; k < n; k++) {
         kn_tensor *w = kn_params_at(params, k, NULL);
         if (kn_tensor_numel(w))

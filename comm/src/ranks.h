@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "checked.h"
 #include "transport.h"
 
 enum { NOTICE_BYTES = 512, SCOPE_NAMES = 8 };
@@ -79,7 +80,7 @@ typedef struct kn__news {
 typedef struct kn__with {
     uint64_t n[2]; /* messages, of the host and of GPUs */
     uint64_t chain;
-    uint64_t told; /* the number of the call that it was told about */
+    uint64_t told; /* the number of the call that it knows of */
     kn__ask ask;   /* of `out` */
     kn__news out, heard[2];
     kn__says last;
@@ -171,7 +172,7 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__a
 kn_status kn__comm_look(kn_comm *comm);
 /* The same, but rarely: for calls that may end without a wait. */
 kn_status kn__comm_glance(kn_comm *comm);
-/* When a rank that waits tells what it waits in. */
+/* How long a rank waits before it sends the name of its call. */
 uint64_t kn__comm_tell_after_ns(const kn_comm *comm);
 /* Fails if a rank does not answer within a quarter of the time-out. */
 kn_status kn__comm_roll_call(kn_comm *comm);

@@ -13,11 +13,13 @@ int64_t kn__part_numel(const kn_parallel *p, const bucket *b) {
 }
 
 char *kn__part_place(const kn_parallel *p, const bucket *b) {
+    KN_ASSERT(p->part_data && b->begin % p->comm->size == 0);
     return p->part_data + (size_t)(b->begin / p->comm->size) * p->item;
 }
 
 static kn_optim_range range_of(const kn_parallel *p, const bucket *b, int rank) {
     int64_t each = kn__part_numel(p, b), begin = b->begin + each * rank;
+    KN_ASSERT(begin + each <= b->end);
     return (kn_optim_range){begin, rank == p->comm->size - 1 ? b->end : begin + each};
 }
 
@@ -101,6 +103,7 @@ static void piece_add(kn_parallel *p, kn_tensor *w, int64_t at, int64_t end, int
                       bool is_own) {
     int64_t first = at > lo ? at : lo, last = end < hi ? end : hi;
     if (first >= last) return;
+    KN_ASSERT(p->n_pieces < 3 * (kn_params_count(p->params) + p->n_buckets));
     p->pieces[p->n_pieces++] = (piece){w, first - at, first, last - first, is_own};
 }
 
@@ -138,6 +141,7 @@ static kn_status state_cut(kn_parallel *p) {
 kn_status kn__parallel_cut(kn_parallel *p) {
     if (!p->optim || p->is_cut) return KN_OK;
     if (!p->pieces) KN_TRY(pieces_make(p));
+    KN_ASSERT(p->buckets && p->n_posted == 0 && !p->part_data);
     KN_TRY(state_cut(p));
     p->is_cut = true;
     kn_tensor *grad = kn_optim_shard_grad(p->optim);

@@ -39,6 +39,7 @@ typedef struct member {
 
 static void unlink_message(world *w, message *m) {
     message **at = &w->first;
+    KN_ASSERT(m->peer == NULL || m->peer->peer == m);
     while (*at != m) at = &(*at)->next;
     *at = m->next;
     if (w->last == &m->next) w->last = at;
@@ -54,6 +55,7 @@ static bool fits(const message *send, const message *receive) {
 }
 
 static void meet(message *a, message *b) {
+    KN_ASSERT(a->is_send != b->is_send && !a->peer && !b->peer);
     a->peer = b;
     b->peer = a;
 }
@@ -79,6 +81,7 @@ static uint64_t arrival_of(const message *m) {
 static void deliver(world *w, message *m, uint64_t now) {
     if (!m->peer || arrival_of(m) > now) return;
     message *send = m->is_send ? m : m->peer, *receive = send->peer;
+    KN_ASSERT(receive && receive->peer == send && !send->is_done && !receive->is_done);
     memcpy(receive->data, send->data, send->bytes < receive->bytes ? send->bytes : receive->bytes);
     send->is_done = receive->is_done = true;
     send->peer = receive->peer = NULL;
@@ -225,6 +228,7 @@ static void sim_close(void *state, bool broken) {
     (void)broken;
     sim_leave(me);
     pthread_mutex_lock(&w->lock);
+    KN_ASSERT(w->n_open > 0 && w->is_gone[me->rank]);
     bool is_last = --w->n_open == 0;
     pthread_mutex_unlock(&w->lock);
     if (is_last) world_free(w);

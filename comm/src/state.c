@@ -34,11 +34,22 @@ kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes) {
         if (page == HUGE_PAGE) (void)madvise(comm->scratch, whole, MADV_HUGEPAGE);
         comm->scratch_bytes = whole;
     }
+    KN_ASSERT(comm->scratch_bytes >= bytes);
     *out = comm->scratch;
     return KN_OK;
 }
 
+#if KN_CHECKED >= 2
+/* Whether the messages of earlier calls are over: the next ones take their places. */
+static bool none_pending(const kn_comm *comm) {
+    for (int i = 0; i < comm->n_ask; i++)
+        if (comm->ask[i].pending) return false;
+    return true;
+}
+#endif
+
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n) {
+    KN_ASSERT_SLOW(none_pending(comm));
     if (comm->n_ask < n) {
         kn__ask *ask = realloc(comm->ask, (size_t)n * sizeof *ask);
         if (!ask) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->now.name);

@@ -91,6 +91,7 @@ static void notices_send(kn_comm *comm, const char *text) {
 
 /* From here on every call returns this error. */
 static kn_status broken(kn_comm *comm, const char *reason, bool tell) {
+    KN_ASSERT(!atomic_load(&comm->broken) && reason[0]); /* the first reason stays */
     snprintf(comm->why, sizeof comm->why, "%s", reason);
     if (tell) notices_send(comm, reason);
     atomic_store(&comm->broken, true);
@@ -123,6 +124,7 @@ void kn_comm_interrupt(kn_comm *comm, double seconds) {
 
 /* "all_reduce (call 57, 4.0 MiB): rank 1 of 2 (node1, process 77) ended" */
 kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what) {
+    KN_ASSERT(rank >= 0 && rank < comm->size && rank != comm->rank);
     char text[NOTICE_BYTES];
     const kn__peer *peer = &comm->peer[rank];
     snprintf(text, sizeof text,
@@ -199,6 +201,7 @@ static kn_status test_all(kn_comm *comm, kn__ask ask[], int n, int *late) {
     *late = -1;
     for (int i = 0; i < n; i++) {
         if (!ask[i].pending) continue;
+        KN_ASSERT(ask[i].peer != comm->rank);
         int done = comm->transport->test(comm->state, &ask[i].request);
         ask[i].pending = done == 0;
         if (done < 0) return fail_transport(comm, ask[i].peer);
@@ -301,6 +304,7 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__a
         if (all[i].pending) comm->transport->cancel(comm->state, &all[i].request);
         all[i].pending = false;
     }
+    KN_ASSERT(why.status == status);
     return KN_FAIL(status, "%s", why.message);
 }
 

@@ -9,6 +9,7 @@ static void job_run(kn_comm *comm, kn__job *job) {
     uint64_t begin = kn__now_ns(CLOCK_MONOTONIC);
     kn_status status = job->run(comm, job);
     job->run_ns = kn__now_ns(CLOCK_MONOTONIC) - begin;
+    KN_ASSERT(status == KN_OK || kn_last_error()->status == status);
     job->error.status = KN_OK;
     if (status < 0) job->error = *kn_last_error();
 }
@@ -20,6 +21,7 @@ static void *worker(void *of) {
         while (!comm->first && !comm->ends) pthread_cond_wait(&comm->changed, &comm->lock);
         kn__job *job = comm->first;
         if (!job) break;
+        KN_ASSERT(!comm->is_working && !job->is_done);
         comm->first = job->next;
         comm->is_working = true;
         pthread_mutex_unlock(&comm->lock);
@@ -54,6 +56,7 @@ kn_status kn__comm_post(kn_comm *comm, kn__job *job) {
     if (status < 0) job->error = *kn_last_error();
     if (status < 0) return status;
     pthread_mutex_lock(&comm->lock);
+    KN_ASSERT(!comm->ends && (!comm->first || !comm->last->next));
     if (comm->first)
         comm->last->next = job;
     else
@@ -86,5 +89,6 @@ void kn__comm_worker_end(kn_comm *comm) {
     pthread_cond_broadcast(&comm->changed);
     pthread_mutex_unlock(&comm->lock);
     pthread_join(comm->thread, NULL);
+    KN_ASSERT(!comm->first && !comm->is_working); /* it ends after the last job */
     comm->has_thread = false;
 }
