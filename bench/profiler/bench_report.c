@@ -167,7 +167,7 @@ static void write_trace(void) {
     if (kn__trace_start(trace_path, 0) < 0) abort();
     kn__tree *tree = kn__tree_get();
     uint64_t now = kn__clock_now();
-    const kn__node *node = tree->root.first_child;
+    const kn__tree_node *node = tree->root.first_child;
     for (uint64_t j = 0; j < EVENTS; j++) kn__trace_scope(tree, node, now + j, now + j + 500);
     if (kn__trace_finish() < 0) abort();
 }

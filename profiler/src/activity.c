@@ -33,7 +33,7 @@ typedef struct entry {
 /* Hot, all of it: each launch writes one, each record reads and changes one. */
 typedef struct launch {
     uint64_t key; /* key_of(id) */
-    kn__node *node;
+    kn__tree_node *node;
     uint32_t launch; /* the launch's id, where this id is another call's inside it */
     enum { PENDING, TIMED, UNTIMED, CANCELLED, NOTE } state;
 } launch;
@@ -85,7 +85,7 @@ static _Atomic(uint64_t) n_without_tree; /* launches on threads whose tree could
 static _Atomic(uint64_t) spent_ticks;    /* on the program's threads */
 
 /* In place of a scope: records of such ids are ignored. */
-static kn__node ignored;
+static kn__tree_node ignored;
 
 /* --- the launching thread --- */
 
@@ -160,15 +160,15 @@ static void push_other(kn__tree *tree, entry e) {
     if (ring && !push(ring, e)) KN__STORE(ring->n_lost_other, ring->n_lost_other + 1);
 }
 
-static uintptr_t plain(kn__node *node) { return (uintptr_t)node; }
-static uintptr_t note(kn__node *node) { return (uintptr_t)node | 1; }
-static kn__node *node_of(const entry *e) { return (kn__node *)(e->node & ~(uintptr_t)1); }
+static uintptr_t plain(kn__tree_node *node) { return (uintptr_t)node; }
+static uintptr_t note(kn__tree_node *node) { return (uintptr_t)node | 1; }
+static kn__tree_node *node_of(const entry *e) { return (kn__tree_node *)(e->node & ~(uintptr_t)1); }
 
 static bool is_wanted(void) { return kn_prof_is_on_(KN_PROF_ALL_ | KN_PROF_GRAD_); }
 
 void kn__activity_note(uint32_t id, bool ours) {
     kn__tree *tree = kn__tree_get();
-    kn__node *node = ours || !tree || !is_wanted() ? &ignored : tree->current;
+    kn__tree_node *node = ours || !tree || !is_wanted() ? &ignored : tree->current;
     push_other(tree, (entry){id, id, note(node)});
 }
 
@@ -199,7 +199,7 @@ void kn__activity_launch(uint32_t id) {
 
 void kn__activity_alias(uint32_t id, uint32_t launch_id) {
     kn__tree *tree = kn__tree_get();
-    kn__node *node = tree && is_wanted() ? tree->current : &ignored;
+    kn__tree_node *node = tree && is_wanted() ? tree->current : &ignored;
     push_other(tree, (entry){id, launch_id, plain(node)});
 }
 
@@ -377,9 +377,9 @@ static void count_launch(launch *l, bool timed) {
 
 static bool has_time(const kn__record *r) { return r->end_ns > r->start_ns && r->start_ns; }
 
-static const kn__node *captured_in(const kn__record *r) {
+static const kn__tree_node *captured_in(const kn__record *r) {
     if (!r->graph_node) return NULL;
-    const kn__node *scope = kn__graph_scope(r->graph_node);
+    const kn__tree_node *scope = kn__graph_scope(r->graph_node);
     if (scope) return scope;
     return kn__graph_lost() ? &kn__captured_lost : &kn__captured_before;
 }
@@ -398,7 +398,7 @@ static void add_work(launch *l, const kn__record *r) {
     n_unattributed++;
 }
 
-static void add_alloc(kn__node *node, const kn__record *r) {
+static void add_alloc(kn__tree_node *node, const kn__record *r) {
     kn__external_alloc(r->start_ns, r->address, r->bytes);
     if (node) (void)kn__kernel_add(node, &(kn__work){"[device malloc]", NULL, 0, r->bytes});
 }

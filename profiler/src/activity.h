@@ -65,7 +65,8 @@ void kn__activity_pause(bool paused);
 
 typedef enum kn__told { KN__TOLD_LAUNCH, KN__TOLD_FAILURE, KN__TOLD_NOTE, KN__TOLD_OURS } kn__told;
 /* Hears of every launch and alias, failed launch and note as the drain takes it; NULL: off. */
-typedef void (*kn__launch_fn)(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node);
+typedef void (*kn__launch_fn)(kn__told what, uint32_t id, uint32_t launch_id,
+                              const kn__tree_node *node);
 void kn__activity_listen(kn__launch_fn fn);
 
 /* Joins what has arrived. Any thread; one at a time. */

@@ -9,7 +9,7 @@ enum { SLOTS_MIN = 1 << 10, SLOTS_MAX = 2 * KN__GRAPH_NODES_MAX };
 
 typedef struct slot {
     uint64_t key; /* the id's */
-    kn__node *scope;
+    kn__tree_node *scope;
     const void *graph;
     uint64_t dead_since; /* number of the sweep after which it was destroyed; 0: alive */
 } slot;
@@ -30,7 +30,7 @@ static bool make_room(void) {
     return nodes.n_slots < SLOTS_MAX && kn__budget_grow(&nodes, sizeof(slot), SLOTS_MIN);
 }
 
-static void insert(uint64_t id, kn__node *scope, const void *graph) {
+static void insert(uint64_t id, kn__tree_node *scope, const void *graph) {
     if (!id) return;
     if (!make_room()) {
         n_lost++;
@@ -49,7 +49,7 @@ void kn__graph_created(uint64_t id, const void *graph) {
     pthread_mutex_unlock(&lock);
 }
 
-static kn__node *scope_of(uint64_t id) {
+static kn__tree_node *scope_of(uint64_t id) {
     const slot *s = get(id);
     return s ? s->scope : NULL;
 }
@@ -57,7 +57,7 @@ static kn__node *scope_of(uint64_t id) {
 /* A graph may be copied on another thread and in another scope than it was captured. */
 void kn__graph_cloned(uint64_t id, uint64_t original, const void *graph) {
     pthread_mutex_lock(&lock);
-    kn__node *scope = scope_of(original);
+    kn__tree_node *scope = scope_of(original);
     if (scope) insert(id, scope, graph);
     pthread_mutex_unlock(&lock);
 }
@@ -92,9 +92,9 @@ void kn__graph_destroyed(const void *graph) {
     pthread_mutex_unlock(&lock);
 }
 
-kn__node *kn__graph_scope(uint64_t id) {
+kn__tree_node *kn__graph_scope(uint64_t id) {
     pthread_mutex_lock(&lock);
-    kn__node *scope = scope_of(id);
+    kn__tree_node *scope = scope_of(id);
     pthread_mutex_unlock(&lock);
     return scope;
 }

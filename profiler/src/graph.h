@@ -25,7 +25,7 @@ void kn__graph_node_destroyed(uint64_t id);
 void kn__graph_destroyed(const void *graph);
 
 /* The scope; NULL when the node isn't known. */
-kn__node *kn__graph_scope(uint64_t id);
+kn__tree_node *kn__graph_scope(uint64_t id);
 /* Forgets graphs destroyed two calls ago; by the drain. */
 void kn__graph_sweep(void);
 /* Nodes there was no room for. */

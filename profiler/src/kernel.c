@@ -17,16 +17,18 @@ typedef struct known {
     kn__kernel *kernel;
 } known;
 
-kn__node kn__captured_before = {.label = "(captured before the timer was on)"};
-kn__node kn__captured_lost = {.label = "(captured, the scope was not kept)"};
+kn__tree_node kn__captured_before = {.label = "(captured before the timer was on)"};
+kn__tree_node kn__captured_lost = {.label = "(captured, the scope was not kept)"};
 
 static kn__hash names;
 
-static uint64_t key_of(const kn__node *node, const kn__node *captured, const char *address) {
+static uint64_t key_of(const kn__tree_node *node, const kn__tree_node *captured,
+                       const char *address) {
     return kn__hash_pair((uintptr_t)node + 3 * (uintptr_t)captured, (uintptr_t)address);
 }
 
-static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const char *name) {
+static kn__kernel *make_kernel(kn__tree_node *node, const kn__tree_node *captured,
+                               const char *name) {
     size_t length = strlen(name) + 1;
     if (!kn__budget_take(sizeof(kn__kernel) + length)) return NULL;
     kn__kernel *k = calloc(1, sizeof *k + length);
@@ -40,20 +42,22 @@ static kn__kernel *make_kernel(kn__node *node, const kn__node *captured, const c
 }
 
 /* The node's leaf of this text, wherever the name lay before. */
-static kn__kernel *find_by_text(kn__node *node, const kn__node *captured, const char *name) {
+static kn__kernel *find_by_text(kn__tree_node *node, const kn__tree_node *captured,
+                                const char *name) {
     for (kn__kernel *k = node->kernels; k; k = k->next) {
         if (k->captured == captured && strcmp(k->name, name) == 0) return k;
     }
     return make_kernel(node, captured, name);
 }
 
-static bool is_same(const known *at, const kn__node *node, const kn__node *captured,
+static bool is_same(const known *at, const kn__tree_node *node, const kn__tree_node *captured,
                     const char *name) {
     return at->address == name && at->kernel->node == node && at->kernel->captured == captured;
 }
 
 /* The name's slot; a free one: it was not seen at this address. */
-static inline known *find_known(const kn__node *node, const kn__node *captured, const char *name) {
+static inline known *find_known(const kn__tree_node *node, const kn__tree_node *captured,
+                                const char *name) {
     known *at = kn__hash_find(&names, sizeof *at, key_of(node, captured, name));
     while (at->key && !is_same(at, node, captured, name)) {
         at = kn__hash_after(&names, sizeof *at, at);
@@ -71,20 +75,22 @@ static void remember(kn__kernel *k, const char *name) {
 }
 
 /* A name not seen at this address. Not inlined: the other path needs no registers saved. */
-static __attribute__((noinline)) kn__kernel *find_new(kn__node *node, const kn__node *captured,
+static __attribute__((noinline)) kn__kernel *find_new(kn__tree_node *node,
+                                                      const kn__tree_node *captured,
                                                       const char *name) {
     kn__kernel *k = find_by_text(node, captured, name);
     if (k) remember(k, name);
     return k;
 }
 
-static kn__kernel *find_kernel(kn__node *node, const kn__node *captured, const char *name) {
+static kn__kernel *find_kernel(kn__tree_node *node, const kn__tree_node *captured,
+                               const char *name) {
     const known *at = names.n_slots ? find_known(node, captured, name) : NULL;
     bool is_known = at && at->key && strcmp(at->kernel->name, name) == 0;
     return is_known ? at->kernel : find_new(node, captured, name);
 }
 
-bool kn__kernel_add(kn__node *node, const kn__work *work) {
+bool kn__kernel_add(kn__tree_node *node, const kn__work *work) {
     kn__kernel *k = find_kernel(node, work->captured, work->name ? work->name : "(unnamed)");
     if (!k) k = node->kernels;
     if (!k) return false;

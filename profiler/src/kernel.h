@@ -11,8 +11,8 @@
 typedef struct kn__kernel kn__kernel;
 struct kn__kernel {
     kn__kernel *next; /* of the same node */
-    const kn__node *node;
-    const kn__node *captured; /* of a CUDA graph: the scope it was captured in */
+    const kn__tree_node *node;
+    const kn__tree_node *captured; /* of a CUDA graph: the scope it was captured in */
     kn__count gpu_ns, n, bytes;
     char name[]; /* our copy: a module's own may go with it */
 };
@@ -20,16 +20,16 @@ struct kn__kernel {
 /* A piece of GPU work. */
 typedef struct kn__work {
     const char *name; /* NULL: "(unnamed)" */
-    const kn__node *captured;
+    const kn__tree_node *captured;
     uint64_t gpu_ns, bytes;
 } kn__work;
 
 /* In place of a scope: of a graph that was captured before the timer was on, and of a node there
  * was no room for. */
-extern kn__node kn__captured_before, kn__captured_lost;
+extern kn__tree_node kn__captured_before, kn__captured_lost;
 
 /* Adds a piece of work to the leaf of its name. Without memory it goes to a leaf of the node that
  * exists, or is lost: then false. */
-bool kn__kernel_add(kn__node *node, const kn__work *work);
+bool kn__kernel_add(kn__tree_node *node, const kn__work *work);
 
 #endif

@@ -24,7 +24,7 @@ static atomic_bool lock;
 static atomic_bool stopped;
 
 static uint64_t epoch = 1; /* grows with every new maximum */
-static kn__node **rows[CHUNKS_MAX];
+static kn__tree_node **rows[CHUNKS_MAX];
 static uint32_t n_rows; /* row 0 is "no owner" */
 static kn__pool_use pools[KN__POOLS_MAX];
 static int n_pools;
@@ -34,7 +34,7 @@ static kn__pool_use *last_pool = &pools[0];
  * lock and before ours. */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static kn__node outside = {.label = "(outside any scope)"};
+static kn__tree_node outside = {.label = "(outside any scope)"};
 
 static void take_lock(void) {
     for (int i = 1; atomic_exchange_explicit(&lock, true, memory_order_acquire); i++) {
@@ -47,7 +47,7 @@ static void give_lock(void) {
     atomic_store_explicit(&lock, false, memory_order_release);
 }
 
-static kn__node *current_node(const kn__tree *tree) {
+static kn__tree_node *current_node(const kn__tree *tree) {
     return tree && tree->current->parent ? tree->current : &outside;
 }
 
@@ -60,13 +60,13 @@ static kn__pool_use *find_pool(const kn_pool *pool) {
 }
 
 /* A row for the node; 0 when there is no room. */
-static uint32_t make_row(kn__node *node) {
+static uint32_t make_row(kn__tree_node *node) {
     uint32_t row = n_rows + 1, at = row / ROWS_CHUNK;
     KN_ASSERT(!node->row);
     if (at >= CHUNKS_MAX) return 0;
     if (!rows[at]) {
         kn__mute(); /* the lock is held */
-        rows[at] = calloc(ROWS_CHUNK, sizeof(kn__node *));
+        rows[at] = calloc(ROWS_CHUNK, sizeof(kn__tree_node *));
         kn__unmute();
     }
     if (!rows[at]) return 0;
@@ -75,12 +75,12 @@ static uint32_t make_row(kn__node *node) {
     return row;
 }
 
-static kn__node *node_of(uint32_t row) {
+static kn__tree_node *node_of(uint32_t row) {
     return row && row <= n_rows ? rows[row / ROWS_CHUNK][row % ROWS_CHUNK] : NULL;
 }
 
 /* Keeps the bytes that the node held at the last maximum, before they change. */
-static void hold(kn__node *node, int64_t delta) {
+static void hold(kn__tree_node *node, int64_t delta) {
     if (node->peak_epoch != epoch) {
         node->held_at_peak = node->held;
         node->peak_epoch = epoch;
@@ -130,7 +130,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     (void)stream;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
     kn__tree *tree = kn__tree_mine;
-    kn__node *node = current_node(tree);
+    kn__tree_node *node = current_node(tree);
     take_lock();
     if (!node->row) node->row = make_row(node);
     uint32_t row = node->row;
@@ -156,7 +156,7 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
     bool is_temporary = tree && ptr && tree->last_block == ptr;
     if (is_temporary) tree->last_block = NULL;
     take_lock();
-    kn__node *node = node_of(owner);
+    kn__tree_node *node = node_of(owner);
     if (node) hold(node, -(int64_t)size_bytes);
     if (node && is_temporary) {
         node->temporary_bytes += size_bytes;
@@ -348,7 +348,7 @@ static void on_call_end(const char *name) {
 static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed) || !out_bytes) return false;
     take_lock();
-    const kn__node *node = node_of(owner);
+    const kn__tree_node *node = node_of(owner);
     give_lock();
     if (!node) return false;
     kn__node_path(out, out_bytes, node);
@@ -410,7 +410,7 @@ void kn__memory_totals_read(kn__memory_totals *out) {
     pthread_mutex_unlock(&pools_lock);
 }
 
-void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
+void kn__memory_row_read(kn__memory_row *out, const kn__tree_node *node) {
     take_lock();
     *out = (kn__memory_row){
         .alloc_bytes = node->alloc_bytes,
@@ -424,7 +424,7 @@ void kn__memory_row_read(kn__memory_row *out, const kn__node *node) {
     give_lock();
 }
 
-bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__node *node,
+bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__tree_node *node,
                           int64_t inner) {
     uint64_t start = KN__LOAD(node->start);
     if (!start || !(KN__LOAD(node->extras) & KN__PROF_MEM)) return false;
@@ -436,7 +436,7 @@ bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__
     return KN__LOAD(node->start) == start;
 }
 
-const kn__node *kn__memory_outside(void) { return &outside; }
+const kn__tree_node *kn__memory_outside(void) { return &outside; }
 
 void kn__memory_series_read(kn__series *out) {
     take_lock();

@@ -38,19 +38,19 @@ void kn__memory_stop(void);
 void kn__memory_totals_read(kn__memory_totals *out);
 /* Live bytes over time, in ticks. */
 void kn__memory_series_read(kn__series *out);
-void kn__memory_row_read(kn__memory_row *out, const kn__node *node);
+void kn__memory_row_read(kn__memory_row *out, const kn__tree_node *node);
 /* A high-water mark that lies between two bounds; equal: it is exact. */
 typedef struct kn__memory_mark {
     int64_t peak, peak_most, rise;
 } kn__memory_mark;
 /* The mark of a scope that is open, by any thread; `inner`: the highest mark of the scopes open
  * inside it. False: it is not open, or was opened before memory was followed. */
-bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__node *node,
+bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__tree_node *node,
                           int64_t inner);
 /* Whether this thread is in a driver call of a pool. */
 bool kn__memory_in_call(void);
 /* The owner of blocks allocated with no scope open. */
-const kn__node *kn__memory_outside(void);
+const kn__tree_node *kn__memory_outside(void);
 
 /* Events of other threads, as far as the low half tells. */
 static inline uint32_t kn__memory_foreign(const kn__tree *tree) {
@@ -60,7 +60,7 @@ static inline uint32_t kn__memory_foreign(const kn__tree *tree) {
 
 /* On entry the mark starts at the live bytes; on exit it raises the mark outside. Other threads'
  * events are read first: an event in between counts as one inside. */
-static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
+static inline void kn__memory_enter(kn__tree *tree, kn__tree_node *node) {
     KN__STORE(node->foreign_before, kn__memory_foreign(tree));
     KN__STORE(node->live_max_before,
               atomic_load_explicit(&kn__memory_live_max, memory_order_acquire));
@@ -72,14 +72,14 @@ static inline void kn__memory_enter(kn__tree *tree, kn__node *node) {
 
 /* The mark of a scope in which other threads allocated or freed: that of the run, if it rose
  * meanwhile, else at least what this thread saw. */
-static inline int64_t kn__memory_disturbed(int64_t *most, const kn__node *node, int64_t hwm) {
+static inline int64_t kn__memory_disturbed(int64_t *most, const kn__tree_node *node, int64_t hwm) {
     int64_t live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_acquire);
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
     *most = live_max;
     return live_max > KN__LOAD(node->live_max_before) ? live_max : kn__max_i64(hwm, live);
 }
 
-static inline void kn__memory_leave(kn__tree *tree, kn__node *node) {
+static inline void kn__memory_leave(kn__tree *tree, kn__tree_node *node) {
     int64_t hwm = tree->hwm, most = 0;
     if (kn__memory_foreign(tree) != node->foreign_before) {
         hwm = kn__memory_disturbed(&most, node, hwm);

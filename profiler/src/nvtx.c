@@ -106,7 +106,7 @@ bool kn__nvtx_start(void) {
     return domain != NULL;
 }
 
-void kn__nvtx_push(kn__node *node) {
+void kn__nvtx_push(kn__tree_node *node) {
     if (!node->nvtx) node->nvtx = nvtxDomainRegisterStringA(domain, node->label);
     nvtxEventAttributes_t event = {
         .version = NVTX_VERSION,

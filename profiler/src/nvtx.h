@@ -13,7 +13,7 @@
 bool kn__nvtx_start(void);
 
 /* Opens the range of a scope; its name is registered with the tool at first sight. */
-void kn__nvtx_push(kn__node *node);
+void kn__nvtx_push(kn__tree_node *node);
 /* Closes the innermost range of this thread. */
 void kn__nvtx_pop(void);
 /* Live bytes of all pools have changed: a sample of the counter "live bytes". */

@@ -1,7 +1,7 @@
 #include "nvtx.h"
 
 bool kn__nvtx_start(void) { return false; }
-void kn__nvtx_push(kn__node *node) { (void)node; }
+void kn__nvtx_push(kn__tree_node *node) { (void)node; }
 void kn__nvtx_pop(void) {}
 void kn__nvtx_live(int64_t bytes) { (void)bytes; }
 void *kn__nvtx_heap(const char *name) { return (void)name, NULL; }

@@ -145,7 +145,7 @@ static kn_status base_set(void *ctx, kn__report **report) {
 kn_status kn_prof_reset(void) { return kn__prof_with_report("kn_prof_reset", base_set, NULL); }
 
 int kn_prof_open_scopes(kn_prof_open *out, int n_max) {
-    const kn__node *node = kn__tree_mine ? kn__tree_mine->current : NULL;
+    const kn__tree_node *node = kn__tree_mine ? kn__tree_mine->current : NULL;
     int n = node ? node->depth : 0;
     for (; node && node->parent; node = node->parent) {
         int i = (int)node->depth - 1;
@@ -156,7 +156,7 @@ int kn_prof_open_scopes(kn_prof_open *out, int n_max) {
 
 char *kn_prof_open_path(char *out, size_t out_bytes, uint64_t *open_ns) {
     enum { DEPTH_MAX = 256 };
-    const kn__node *open[DEPTH_MAX], *node = kn__tree_mine ? kn__tree_mine->current : NULL;
+    const kn__tree_node *open[DEPTH_MAX], *node = kn__tree_mine ? kn__tree_mine->current : NULL;
     int n = 0;
     size_t at = 0;
     if (open_ns) *open_ns = 0;

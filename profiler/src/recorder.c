@@ -101,7 +101,7 @@ void kn__recorder_buffer(void *bytes, size_t used, const kn__record_sizes *seen)
     put_item(KN__RECORDING_BUFFER, bytes, used, NULL, 0);
 }
 
-static size_t add_labels(char *out, const kn__node *node) {
+static size_t add_labels(char *out, const kn__tree_node *node) {
     if (!node || !node->parent) return 0;
     size_t at = add_labels(out, node->parent), n = strlen(node->label);
     if (at + n + 2 > PATH_BYTES) return at;
@@ -110,7 +110,8 @@ static size_t add_labels(char *out, const kn__node *node) {
     return at + n + 1;
 }
 
-void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node) {
+void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id,
+                         const kn__tree_node *node) {
     char path[PATH_BYTES];
     kn__recording_launch head = {id, launch_id, (uint32_t)what};
     if (recorder.on)

@@ -36,7 +36,7 @@ KN_MUST_CHECK kn_status kn__recorder_start(const char *path, uint32_t version);
 /* A buffer that was read, before it is used again; lengths of the records in it. The drain's. */
 void kn__recorder_buffer(void *bytes, size_t used, const kn__record_sizes *seen);
 /* A launch; fits kn__activity_listen. */
-void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__node *node);
+void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id, const kn__tree_node *node);
 /* Closes the file. Errors: IO when something could not be written; what came beyond the bound is
  * left out without one. */
 KN_MUST_CHECK kn_status kn__recorder_finish(void);

@@ -19,26 +19,27 @@ _Atomic(uint32_t) kn__prof_extras;
  * overlap, so every instruction here shows. What only some runs need (memory, NVTX, another clock)
  * stands apart, so that the fast path calls nothing, saves no register and tests one pointer. */
 
-static inline void enter(kn__tree *tree, kn__node *parent, kn__node *node) {
+static inline void enter(kn__tree *tree, kn__tree_node *parent, kn__tree_node *node) {
     KN_ASSERT(node->parent == parent && tree->current == parent && !node->start);
     parent->opened = node;
     tree->current = node;
 }
 
 /* The time is the opening's id: one thread never reads the same twice, and never 0. */
-static inline kn_scope start_at(kn__node *node, uint64_t now) {
+static inline kn_scope start_at(kn__tree_node *node, uint64_t now) {
     KN__STORE(node->start, now);
     return (kn_scope){now};
 }
 
-static inline kn_scope open_fast(kn__tree *tree, kn__node *parent, kn__node *node, uint64_t site) {
+static inline kn_scope open_fast(kn__tree *tree, kn__tree_node *parent, kn__tree_node *node,
+                                 uint64_t site) {
     enter(tree, parent, node);
     node->site = site;
     return start_at(node, kn__clock_tsc());
 }
 
-static kn_scope open_extra(kn__tree *tree, kn__node *node, uint64_t site) {
-    kn__node *parent = node->parent;
+static kn_scope open_extra(kn__tree *tree, kn__tree_node *node, uint64_t site) {
+    kn__tree_node *parent = node->parent;
     enter(tree, parent, node);
     node->site = site;
     KN__STORE(node->extras, (uint16_t)atomic_load_explicit(&kn__prof_extras, memory_order_relaxed));
@@ -50,7 +51,7 @@ static kn_scope open_extra(kn__tree *tree, kn__node *node, uint64_t site) {
 
 /* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
  * `start` again and knows (report.c). */
-static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
+static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
     double x = (double)(int64_t)spent;
     kn__node_times *times = node->times;
     KN_ASSERT(tree->current == node && node->start);
@@ -67,7 +68,8 @@ static inline void add_call(kn__tree *tree, kn__node *node, uint64_t spent) {
     atomic_store_explicit(&node->squares, x, memory_order_relaxed);
 }
 
-__attribute__((noinline)) static void close_record(kn__tree *tree, kn__node *node, uint64_t spent) {
+__attribute__((noinline)) static void close_record(kn__tree *tree, kn__tree_node *node,
+                                                   uint64_t spent) {
     if ((int64_t)spent < 0) spent = 0; /* counters of two sockets that differ */
     if (spent < node->ticks_min) KN__STORE(node->ticks_min, spent);
     if (spent > node->ticks_max) KN__STORE(node->ticks_max, spent);
@@ -75,7 +77,7 @@ __attribute__((noinline)) static void close_record(kn__tree *tree, kn__node *nod
     add_call(tree, node, spent);
 }
 
-static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
+static inline void close_fast(kn__tree *tree, kn__tree_node *node, uint64_t now) {
     uint64_t spent = now - node->start;
     if (LIKELY(spent >= node->ticks_min && spent <= node->ticks_max)) {
         add_call(tree, node, spent);
@@ -84,7 +86,7 @@ static inline void close_fast(kn__tree *tree, kn__node *node, uint64_t now) {
     }
 }
 
-static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
+static inline void close_node(kn__tree *tree, kn__tree_node *node, uint64_t now) {
     unsigned extras = node->extras;
     uint64_t start = node->start;
     if (extras & KN__PROF_MEM) kn__memory_leave(tree, node); /* a reader sees it open or counted */
@@ -96,26 +98,26 @@ static inline void close_node(kn__tree *tree, kn__node *node, uint64_t now) {
 
 /* The sibling that followed the child opened last the time before. A program opens its scopes in
  * much the same order again and again, so it is tried first. */
-static inline kn__node *guess(const kn__node *parent) { return parent->opened->after; }
+static inline kn__tree_node *guess(const kn__tree_node *parent) { return parent->opened->after; }
 
-static inline bool has_text(const kn__node *node, const char *label) {
+static inline bool has_text(const kn__tree_node *node, const char *label) {
     return !node->key && strcmp(node->label, label) == 0;
 }
 
 /* Not the innermost scope: one that others were left open in, or one that is closed already. */
 static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
-    kn__node *target = tree->current;
+    kn__tree_node *target = tree->current;
     KN_ASSERT(start);
     while (target && target->start != start) target = target->parent;
     if (!target) return;
-    kn__node *outside = target->parent;
+    kn__tree_node *outside = target->parent;
     while (tree->current != outside) close_node(tree, tree->current, now);
 }
 
 /* The same call at the same depth of the stack has opened this label, and it is still open: its
  * function was left by longjmp, as were those of the scopes inside it. */
 static void close_abandoned(kn__tree *tree, const char *key, uint64_t site) {
-    for (const kn__node *node = tree->current; node->parent; node = node->parent) {
+    for (const kn__tree_node *node = tree->current; node->parent; node = node->parent) {
         if (node->site != site || node->key != key) continue;
         close_down_to(tree, node->start, kn__clock_now());
         return;
@@ -123,20 +125,20 @@ static void close_abandoned(kn__tree *tree, const char *key, uint64_t site) {
 }
 
 /* At first sight: whether the address of the label is good enough a key. */
-static kn__node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
-                            bool has_where) {
+static kn__tree_node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
+                                 bool has_where) {
     if (key && kn__label_may_vanish_new(label)) key = NULL;
     if (key && site) close_abandoned(tree, key, site);
-    kn__node *node = kn__tree_child(tree, tree->current, key, label);
+    kn__tree_node *node = kn__tree_child(tree, tree->current, key, label);
     if (node && has_where) kn__tree_place(tree, node, label + strlen(label) + 1);
     return node;
 }
 
-static kn__node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
-                            bool has_where) {
+static kn__tree_node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
+                                 bool has_where) {
     if (key && kn__label_may_vanish(label)) key = NULL;
     if (!key && has_text(guess(tree->current), label)) return guess(tree->current);
-    kn__node *node = kn__tree_find(tree, tree->current, key, label);
+    kn__tree_node *node = kn__tree_find(tree, tree->current, key, label);
     return node ? node : make_child(tree, key, label, site, has_where);
 }
 
@@ -147,7 +149,7 @@ __attribute__((noinline)) static kn_scope open_slow(const char *key, const char 
     kn_scope off = {0};
     kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
     if (!tree) return off;
-    kn__node *parent = tree->current, *node = guess(parent);
+    kn__tree_node *parent = tree->current, *node = guess(parent);
     if (!(key ? node->key == key : has_text(node, label))) {
         node = find_child(tree, key, label, site, has_where);
         if (!node) return off;
@@ -166,7 +168,7 @@ __attribute__((noinline)) static kn_scope open_slow(const char *key, const char 
 
 kn_scope kn_scope_begin_block_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
+    kn__tree_node *parent = tree->current, *node = guess(parent);
     uint64_t site = CALL_SITE();
     if (LIKELY(node->key == label)) return open_fast(tree, parent, node, site);
     return open_slow(label, label, site, false);
@@ -174,7 +176,7 @@ kn_scope kn_scope_begin_block_on_(const char *label) {
 
 kn_scope kn_scope_begin_here_on_(const char *label_where) {
     kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
+    kn__tree_node *parent = tree->current, *node = guess(parent);
     uint64_t site = CALL_SITE();
     if (LIKELY(node->key == label_where)) return open_fast(tree, parent, node, site);
     return open_slow(label_where, label_where, site, true);
@@ -183,14 +185,14 @@ kn_scope kn_scope_begin_here_on_(const char *label_where) {
 /* Any call may open any of these two: of a loop, of an interpreter. Their site says nothing. */
 kn_scope kn_scope_begin_static_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
+    kn__tree_node *parent = tree->current, *node = guess(parent);
     if (LIKELY(node->key == label)) return open_fast(tree, parent, node, 0);
     return open_slow(label, label, 0, false);
 }
 
 kn_scope kn_scope_begin_on_(const char *label) {
     kn__tree *tree = kn__tree_fast;
-    kn__node *parent = tree->current, *node = guess(parent);
+    kn__tree_node *parent = tree->current, *node = guess(parent);
     if (LIKELY(has_text(node, label))) return open_fast(tree, parent, node, 0);
     return open_slow(NULL, label, 0, false);
 }
@@ -200,7 +202,7 @@ __attribute__((noinline)) static void end_slow(uint64_t start, uint64_t now) {
     if (kn__clock_used != KN__CLOCK_TSC) now = kn__clock_monotonic_ns();
     kn__tree *tree = kn__tree_mine;
     if (!tree) return;
-    kn__node *node = tree->current;
+    kn__tree_node *node = tree->current;
     if (LIKELY(node->start == start)) {
         close_node(tree, node, now);
     } else {
@@ -212,7 +214,7 @@ __attribute__((noinline)) static void end_slow(uint64_t start, uint64_t now) {
 void kn_scope_end_on_(kn_scope *scope) {
     kn__tree *tree = kn__tree_fast;
     uint64_t now = kn__clock_tsc(), start = scope->start;
-    kn__node *node = tree->current;
+    kn__tree_node *node = tree->current;
     if (LIKELY(node->start == start)) {
         close_fast(tree, node, now);
         return;
@@ -222,7 +224,7 @@ void kn_scope_end_on_(kn_scope *scope) {
 
 void kn_prof_metric_on_(uint64_t flops, uint64_t moved_bytes) {
     kn__tree *tree = kn__tree_mine;
-    kn__node *node = tree ? tree->current : NULL;
+    kn__tree_node *node = tree ? tree->current : NULL;
     if (!node || !node->parent) return;
     KN__STORE(node->flops, node->flops + flops);
     KN__STORE(node->moved_bytes, node->moved_bytes + moved_bytes);
@@ -230,7 +232,7 @@ void kn_prof_metric_on_(uint64_t flops, uint64_t moved_bytes) {
 
 void kn__scope_end_key(const char *key) {
     kn__tree *tree = kn__tree_mine;
-    const kn__node *node = tree ? tree->current : NULL;
+    const kn__tree_node *node = tree ? tree->current : NULL;
     if (!node || !node->parent) return;
     if (node->key == key || (!node->key && strcmp(node->label, key) == 0)) {
         close_node(tree, tree->current, kn__clock_now());

@@ -20,7 +20,7 @@ typedef struct reading {
 
 /* The ticks of a node, those of an open call included. The writer clears `start` before it adds to
  * `ticks`, so an unchanged `start` says that no call ended between the two readings of it. */
-static uint64_t read_ticks(const kn__node *node, uint64_t now, bool *open) {
+static uint64_t read_ticks(const kn__tree_node *node, uint64_t now, bool *open) {
     for (;;) {
         uint64_t start = KN__LOAD(node->start), ticks = KN__LOAD(node->ticks);
         if (KN__LOAD(node->start) != start) continue;
@@ -37,7 +37,7 @@ static void add_mark(kn__row *row, int64_t peak, int64_t peak_most, int64_t rise
 
 /* Blocks that a scope holds were live together while it was open, also where it was opened before
  * memory was followed. */
-static void add_memory(kn__row *row, const kn__node *node, bool has_mark) {
+static void add_memory(kn__row *row, const kn__tree_node *node, bool has_mark) {
     kn__memory_row memory;
     kn__memory_row_read(&memory, node);
     row->alloc_bytes += memory.alloc_bytes;
@@ -53,7 +53,7 @@ static void add_memory(kn__row *row, const kn__node *node, bool has_mark) {
 }
 
 /* The marks of a scope that is open and, in *inner, what its parent's mark includes. */
-static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const kn__node *node,
+static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const kn__tree_node *node,
                           int64_t inside) {
     kn__memory_mark mark;
     if (!kn__memory_open_mark(&mark, r->tree, node, inside)) return false;
@@ -62,7 +62,7 @@ static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const 
     return true;
 }
 
-static kn_status add_times(kn__row *row, const kn__node *node, const reading *r) {
+static kn_status add_times(kn__row *row, const kn__tree_node *node, const reading *r) {
     bool open = false;
     uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
     row->open |= open;
@@ -95,11 +95,11 @@ static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the
 /* Where the scope was that a replayed kernel was captured in: its path below "[captured]", without
  * the part that the path of the launch has too. */
 static kn_status add_captured(kn__row **out, kn__report *report, kn__row *row,
-                              const kn__node *launched, const kn__node *captured) {
-    const kn__node *path[KN__DEPTH_MAX + 1], *common[KN__DEPTH_MAX + 1];
+                              const kn__tree_node *launched, const kn__tree_node *captured) {
+    const kn__tree_node *path[KN__DEPTH_MAX + 1], *common[KN__DEPTH_MAX + 1];
     int n = 0, n_common = 0, at = 0;
-    for (const kn__node *c = captured; c && c->label[0]; c = c->parent) path[n++] = c;
-    for (const kn__node *c = launched; c && c->label[0]; c = c->parent) common[n_common++] = c;
+    for (const kn__tree_node *c = captured; c && c->label[0]; c = c->parent) path[n++] = c;
+    for (const kn__tree_node *c = launched; c && c->label[0]; c = c->parent) common[n_common++] = c;
     while (at < n && at < n_common &&
            strcmp(path[n - 1 - at]->label, common[n_common - 1 - at]->label) == 0) {
         at++;
@@ -119,7 +119,7 @@ static kn_status add_kernel(kn__report *report, kn__row *row, const kn__kernel *
     return KN_OK;
 }
 
-static kn_status add_kernels(kn__report *report, kn__row *row, const kn__node *node) {
+static kn_status add_kernels(kn__report *report, kn__row *row, const kn__tree_node *node) {
     row->n_pending += KN__LOAD(node->n_pending);
     for (const kn__kernel *k = KN__LOAD(node->kernels); k; k = k->next) {
         kn__row *parent = row;
@@ -137,7 +137,7 @@ static kn_status add_extra(kn__row **out, kn__report *report, kn__row *parent, c
 }
 
 /* GPU work that was launched with no scope open, or by an unknown thread. */
-static kn_status add_unattributed(kn__report *report, const kn__node *root) {
+static kn_status add_unattributed(kn__report *report, const kn__tree_node *root) {
     kn__row *row = NULL;
     if (!KN__LOAD(root->kernels)) return KN_OK;
     KN_TRY(add_extra(&row, report, &report->root, "~unattributed~"));
@@ -190,9 +190,9 @@ static kn_status add_external(kn__report *report) {
 }
 
 /* `inner`: the highest mark of memory of the children that are open. */
-static kn_status add_children(kn__report *report, kn__row *row, const kn__node *node,
+static kn_status add_children(kn__report *report, kn__row *row, const kn__tree_node *node,
                               const reading *r, int64_t *inner) {
-    const kn__node *child = KN__LOAD(node->first_child);
+    const kn__tree_node *child = KN__LOAD(node->first_child);
     for (; child; child = KN__LOAD(child->next)) {
         kn__row *child_row = kn__report_row(report, row, child->label);
         int64_t inside = 0;

@@ -13,7 +13,7 @@ const uint8_t kn__times_eighth[128] = {
     6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 };
 
-void kn__times_make(kn__tree *tree, kn__node *node, uint64_t ticks) {
+void kn__times_make(kn__tree *tree, kn__tree_node *node, uint64_t ticks) {
     kn__node_times *times = kn__tree_bytes(tree, sizeof *times, _Alignof(kn__node_times));
     if (!times) return;
     *times = (kn__node_times){.first = kn__times_bin(node->ticks_min), .last = ticks};
@@ -36,7 +36,8 @@ static double middle_of(uint64_t bin) {
 }
 
 /* The youngest call is read last: one that ends meanwhile is missed, none counts twice. */
-kn_status kn__times_read(kn__report *report, kn__row *row, const kn__node *node, double tick_ns) {
+kn_status kn__times_read(kn__report *report, kn__row *row, const kn__tree_node *node,
+                         double tick_ns) {
     const kn__node_times *times = KN__LOAD(node->times);
     if (!times) return KN_OK;
     kn__node_times seen = {.first = times->first};

@@ -39,10 +39,10 @@ static inline void kn__times_count(kn__node_times *times, uint64_t ticks) {
 
 /* Bins for the calls from this one on, which took `ticks`; none if there is no memory. The node's
  * thread alone. */
-void kn__times_make(kn__tree *tree, kn__node *node, uint64_t ticks);
+void kn__times_make(kn__tree *tree, kn__tree_node *node, uint64_t ticks);
 
 /* Adds the counts to the row. Errors: OOM. */
-KN_MUST_CHECK kn_status kn__times_read(kn__report *report, kn__row *row, const kn__node *node,
+KN_MUST_CHECK kn_status kn__times_read(kn__report *report, kn__row *row, const kn__tree_node *node,
                                        double tick_ns);
 
 #endif

@@ -371,7 +371,7 @@ void kn__trace_flush(kn__tree *tree) {
     enqueue(c);
 }
 
-void kn__trace_scope(kn__tree *tree, const kn__node *node, uint64_t start, uint64_t end) {
+void kn__trace_scope(kn__tree *tree, const kn__tree_node *node, uint64_t start, uint64_t end) {
     if (kn__trace_is_on()) add_event(tree, (kn__trace_event){&node->name, start, end});
 }
 
@@ -483,7 +483,8 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
 static void add_open_scopes(void) {
     kn__tree *tree = kn__tree_mine;
     uint64_t now = kn__clock_now();
-    for (kn__node *node = tree ? tree->current : NULL; node && node->parent; node = node->parent) {
+    for (kn__tree_node *node = tree ? tree->current : NULL; node && node->parent;
+         node = node->parent) {
         add_event(tree, (kn__trace_event){&node->name, node->start, now});
     }
 }

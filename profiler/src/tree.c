@@ -10,7 +10,7 @@
 #include "scope.h"
 #include "trace.h"
 
-_Static_assert(offsetof(kn__node, opened) == 64 && offsetof(kn__node, name) == 128,
+_Static_assert(offsetof(kn__tree_node, opened) == 64 && offsetof(kn__tree_node, name) == 128,
                "hot fields of a node fill one cache line, warm fields the next");
 
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
@@ -27,7 +27,7 @@ _Thread_local kn__tree *kn__tree_mine __attribute__((tls_model("initial-exec")))
 _Thread_local kn__tree *kn__tree_fast __attribute__((tls_model("initial-exec"))) = &kn__tree_none;
 
 /* A guess that is never right: no label stands at this address, and a key says it is no text. */
-static kn__node never = {
+static kn__tree_node never = {
     .key = (const char *)&never, .label = "", .after = &never, .opened = &never};
 kn__tree kn__tree_none = {
     .current = &kn__tree_none.root,
@@ -46,7 +46,7 @@ void *kn__tree_bytes(kn__tree *tree, size_t size, size_t align) {
     chunk *c = tree->chunks;
     size_t at = c ? (c->used + align - 1) / align * align : 0;
     if (!c || at + size > c->size) {
-        size_t room = CHUNK_NODES * sizeof(kn__node);
+        size_t room = CHUNK_NODES * sizeof(kn__tree_node);
         if (size > room) room = size;
         if (!kn__budget_take(sizeof *c + room)) return NULL;
         c = kn__budget_alloc(sizeof *c + room);
@@ -60,18 +60,18 @@ void *kn__tree_bytes(kn__tree *tree, size_t size, size_t align) {
     return c->bytes + at;
 }
 
-static uint64_t key_of(const kn__node *parent, const char *key, const char *label) {
+static uint64_t key_of(const kn__tree_node *parent, const char *key, const char *label) {
     uint64_t of = (uintptr_t)parent;
     return key ? kn__hash_pair(of, (uintptr_t)key) : kn__hash_text(of, label);
 }
 
-static bool is_child(const kn__node *node, const kn__node *parent, const char *key,
+static bool is_child(const kn__tree_node *node, const kn__tree_node *parent, const char *key,
                      const char *label) {
     return node->parent == parent && node->key == key && (key || strcmp(node->label, label) == 0);
 }
 
 /* The child's slot, or the free one where it belongs. */
-static kn__child *find_child(const kn__tree *tree, const kn__node *parent, const char *key,
+static kn__child *find_child(const kn__tree *tree, const kn__tree_node *parent, const char *key,
                              const char *label) {
     kn__child *at = kn__hash_find(&tree->children, sizeof *at, key_of(parent, key, label));
     while (at->key && !is_child(at->node, parent, key, label)) {
@@ -80,10 +80,11 @@ static kn__child *find_child(const kn__tree *tree, const kn__node *parent, const
     return at;
 }
 
-static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+static kn__tree_node *make_node(kn__tree *tree, kn__tree_node *parent, const char *key,
+                                const char *label) {
     KN_ASSERT(parent->depth < KN__DEPTH_MAX);
     size_t length = strlen(label) + 1;
-    kn__node *node = kn__tree_bytes(tree, sizeof *node, 64);
+    kn__tree_node *node = kn__tree_bytes(tree, sizeof *node, 64);
     char *copy = node ? kn__tree_bytes(tree, length, 1) : NULL;
     if (!copy) return NULL;
     memset(node, 0, sizeof *node);
@@ -98,24 +99,25 @@ static kn__node *make_node(kn__tree *tree, kn__node *parent, const char *key, co
     return node;
 }
 
-static void append_child(kn__node *parent, kn__node *node) {
-    kn__node **link = parent->last_child ? &parent->last_child->next : &parent->first_child;
+static void append_child(kn__tree_node *parent, kn__tree_node *node) {
+    kn__tree_node **link = parent->last_child ? &parent->last_child->next : &parent->first_child;
     KN_ASSERT(!*link && node->parent == parent);
     KN__STORE(*link, node);
     parent->last_child = node;
 }
 
-static kn__node *count_unrecorded(kn__tree *tree) {
+static kn__tree_node *count_unrecorded(kn__tree *tree) {
     KN__STORE(tree->n_unrecorded, tree->n_unrecorded + 1);
     return NULL;
 }
 
-kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
-                        const char *label) {
+kn__tree_node *kn__tree_find(const kn__tree *tree, const kn__tree_node *parent, const char *key,
+                             const char *label) {
     return tree->children.n_slots ? find_child(tree, parent, key, label)->node : NULL;
 }
 
-kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label) {
+kn__tree_node *kn__tree_child(kn__tree *tree, kn__tree_node *parent, const char *key,
+                              const char *label) {
     if (kn__hash_is_full(&tree->children) &&
         !kn__budget_grow(&tree->children, sizeof(kn__child), CHILDREN_MIN)) {
         return count_unrecorded(tree);
@@ -125,7 +127,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
     if (parent->depth >= KN__DEPTH_MAX || atomic_load(&n_nodes_all) >= KN__NODES_MAX) {
         return count_unrecorded(tree);
     }
-    kn__node *node = make_node(tree, parent, key, label);
+    kn__tree_node *node = make_node(tree, parent, key, label);
     if (!node) return count_unrecorded(tree);
     atomic_fetch_add(&n_nodes_all, 1);
     kn__hash_use(&tree->children, at, key_of(parent, key, label));
@@ -134,7 +136,7 @@ kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, cons
     return node;
 }
 
-void kn__tree_place(kn__tree *tree, kn__node *node, const char *where) {
+void kn__tree_place(kn__tree *tree, kn__tree_node *node, const char *where) {
     size_t length = strlen(where) + 1;
     char *copy = node->where ? NULL : kn__tree_bytes(tree, length, 1);
     if (copy) KN__STORE(node->where, memcpy(copy, where, length));
@@ -211,7 +213,7 @@ uint64_t kn__tree_threads(void) {
     return n;
 }
 
-void kn__node_path(char *out, size_t out_bytes, const kn__node *node) {
+void kn__node_path(char *out, size_t out_bytes, const kn__tree_node *node) {
     size_t at = kn__path_start(out, out_bytes);
     for (; node && node->label[0]; node = node->parent) {
         if (!kn__path_prepend(out, &at, node->label)) break;

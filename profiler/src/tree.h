@@ -35,29 +35,29 @@ typedef uint64_t kn__count;
 #define KN__LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define KN__STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
 
-typedef struct kn__node kn__node;
-struct kn__node {
+typedef struct kn__tree_node kn__tree_node;
+struct kn__tree_node {
     /* Hot, one cache line: what opening and closing a scope reads and writes in its node, so that a
      * scope of a loop stays in the first-level cache. */
     const char *key;          /* address of a static label; NULL: the label came as text */
-    kn__node *parent;         /* NULL for the root */
-    kn__node *after;          /* the sibling that was opened after this one the last time */
+    kn__tree_node *parent;    /* NULL for the root */
+    kn__tree_node *after;     /* the sibling that was opened after this one the last time */
     kn__count start;          /* when it was opened, and the id of that opening; 0: closed */
     kn__count ticks, n_calls; /* of the calls that ended */
     kn__count ticks_min, ticks_max;
 
     /* Warm, the next line: `opened` for each scope inside, `site` and `squares` for each call, the
      * rest where a scope has extras, is new or is a record. */
-    kn__node *opened;        /* the child that was opened last */
+    kn__tree_node *opened;   /* the child that was opened last */
     uint64_t site;           /* the call that opened it and the depth of the stack; 0: not known */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
     uint16_t depth;          /* 0 for the root */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     struct kn__node_times *times; /* how its calls are spread (times.h); NULL: too few */
-    kn__node *first_child;        /* KN__STORE, as the next */
-    kn__node *next;               /* sibling, in order of first sight */
-    kn__node *last_child;
+    kn__tree_node *first_child;   /* KN__STORE, as the next */
+    kn__tree_node *next;          /* sibling, in order of first sight */
+    kn__tree_node *last_child;
 
     /* Cold from here on, but for programs that allocate. */
     union {
@@ -90,14 +90,14 @@ struct kn__node {
 
 typedef struct kn__child {
     uint64_t key; /* of parent and label */
-    kn__node *node;
+    kn__tree_node *node;
 } kn__child;
 
 typedef struct kn__tree kn__tree;
 struct kn__tree {
     /* Hot: each scope reads and writes it, and the root's first line is next to it. */
-    kn__node *current; /* innermost open node, or the root */
-    kn__node root;
+    kn__tree_node *current; /* innermost open node, or the root */
+    kn__tree_node root;
 
     /* Memory as this thread saw it (memory.h); KN__STORE and KN__LOAD. Hot in programs that
      * allocate. */
@@ -131,17 +131,18 @@ kn__tree *kn__tree_get(void);
 
 /* The child of this label, made at first sight. `key` is the address of a static label or NULL.
  * NULL when the tree is full; it is counted then. */
-kn__node *kn__tree_child(kn__tree *tree, kn__node *parent, const char *key, const char *label);
+kn__tree_node *kn__tree_child(kn__tree *tree, kn__tree_node *parent, const char *key,
+                              const char *label);
 
 /* Copies the scope's place in the source, at its first call. Other threads read with KN__LOAD. */
-void kn__tree_place(kn__tree *tree, kn__node *node, const char *where);
+void kn__tree_place(kn__tree *tree, kn__tree_node *node, const char *where);
 
 /* Called once, when the first thread has its tree; set before that. */
 extern void (*kn__tree_on_first)(void);
 
 /* The same child if there is one. */
-kn__node *kn__tree_find(const kn__tree *tree, const kn__node *parent, const char *key,
-                        const char *label);
+kn__tree_node *kn__tree_find(const kn__tree *tree, const kn__tree_node *parent, const char *key,
+                             const char *label);
 
 /* Memory that stays with the tree, of its thread alone, or NULL. */
 void *kn__tree_bytes(kn__tree *tree, size_t bytes, size_t align);
@@ -153,6 +154,6 @@ kn__tree *kn__tree_first(void);
 uint64_t kn__tree_threads(void);
 
 /* "train/forward/conv", cut at the front to fit. */
-void kn__node_path(char *out, size_t out_bytes, const kn__node *node);
+void kn__node_path(char *out, size_t out_bytes, const kn__tree_node *node);
 
 #endif

@@ -6,19 +6,19 @@
 #include <stdatomic.h>
 
 typedef struct number {
-    kn__cached cached;
+    kn__cached_plan cached;
     uint64_t key;
 } number;
-_Static_assert(offsetof(number, key) == sizeof(kn__cached), "the key follows");
+_Static_assert(offsetof(number, key) == sizeof(kn__cached_plan), "the key follows");
 
 static _Atomic int n_alive;
 
-static void number_destroy(kn__cached *plan) {
+static void number_destroy(kn__cached_plan *plan) {
     atomic_fetch_sub(&n_alive, 1);
     free(plan);
 }
 
-static kn__cache cache = KN__CACHE(uint64_t, number_destroy);
+static kn__plan_cache cache = KN__PLAN_CACHE(uint64_t, number_destroy);
 
 static number *number_create(uint64_t key) {
     number *made = calloc(1, sizeof *made);
@@ -28,11 +28,11 @@ static number *number_create(uint64_t key) {
     return made;
 }
 
-static number *get(uint64_t key) { return (number *)(void *)kn__cache_get(&cache, &key); }
+static number *get(uint64_t key) { return (number *)(void *)kn__plan_cache_get(&cache, &key); }
 static number *put(uint64_t key) {
-    return (number *)(void *)kn__cache_put(&cache, &number_create(key)->cached);
+    return (number *)(void *)kn__plan_cache_put(&cache, &number_create(key)->cached);
 }
-static void release(number *n) { kn__cache_release(&cache, &n->cached); }
+static void release(number *n) { kn__plan_cache_release(&cache, &n->cached); }
 
 static void lookup_finds_exactly_the_inserted_keys(void **state) {
     (void)state;
@@ -58,14 +58,14 @@ static void the_second_of_two_equal_plans_is_destroyed(void **state) {
 
 static void the_least_recently_used_is_evicted_first(void **state) {
     (void)state;
-    for (uint64_t key = 1000; key < 1000 + KN__CACHE_MOST; key++) {
+    for (uint64_t key = 1000; key < 1000 + KN__PLAN_CACHE_MOST; key++) {
         release(put(key));
         number *kept = get(1000);
         assert_non_null(kept);
         release(kept);
     }
     release(put(5000));
-    assert_int_equal(n_alive, KN__CACHE_MOST);
+    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
     number *kept = get(1000);
     assert_non_null(kept);
     release(kept);
@@ -75,12 +75,12 @@ static void the_least_recently_used_is_evicted_first(void **state) {
 static void a_plan_in_use_outlives_its_eviction(void **state) {
     (void)state;
     number *held = put(9000);
-    for (uint64_t key = 10000; key < 10000 + KN__CACHE_MOST; key++) release(put(key));
+    for (uint64_t key = 10000; key < 10000 + KN__PLAN_CACHE_MOST; key++) release(put(key));
     assert_null(get(9000));
     assert_int_equal(held->key, 9000);
-    assert_int_equal(n_alive, KN__CACHE_MOST + 1);
+    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST + 1);
     release(held);
-    assert_int_equal(n_alive, KN__CACHE_MOST);
+    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
 }
 
 static void *work(void *seed) {
@@ -108,7 +108,7 @@ static void threads_get_the_plan_of_their_key(void **state) {
         assert_int_equal(pthread_join(thread[i], &wrong), 0);
         assert_null(wrong);
     }
-    assert_int_equal(n_alive, KN__CACHE_MOST);
+    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
 }
 
 int main(void) {

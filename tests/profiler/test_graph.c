@@ -9,7 +9,7 @@ static const char graph, exec;
 
 static void copies_keep_the_scope_of_their_capture(void **state) {
     (void)state;
-    const kn__node *scope;
+    const kn__tree_node *scope;
     {
         KN_SCOPE("captured here");
         scope = kn__tree_mine->current;

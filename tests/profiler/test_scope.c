@@ -11,7 +11,7 @@ static uint64_t calls(const char *path) {
     return row ? row->n_calls : 0;
 }
 
-static const kn__node *innermost(void) { return kn__tree_mine->current; }
+static const kn__tree_node *innermost(void) { return kn__tree_mine->current; }
 
 static void scopes_nest_and_count(void **state) {
     (void)state;

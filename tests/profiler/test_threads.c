@@ -167,7 +167,7 @@ enum { READINGS = 3000 };
 #else
 enum { READINGS = 300000 };
 #endif
-static kn__node ending = {.label = "ending", .ticks_min = UINT64_MAX};
+static kn__tree_node ending = {.label = "ending", .ticks_min = UINT64_MAX};
 static atomic_bool stop_ending;
 
 /* As a scope is opened and closed, but that its past is forgotten before each call. */

@@ -24,12 +24,12 @@ static double some_ticks(double least, int shape) {
 }
 
 /* With one call of `first` ticks. */
-static kn__node *node_of(double least, uint64_t first) {
+static kn__tree_node *node_of(double least, uint64_t first) {
     static int number;
     char label[32];
     snprintf(label, sizeof label, "row %d", number++);
     kn__tree *tree = kn__tree_get();
-    kn__node *node = kn__tree_child(tree, &tree->root, NULL, label);
+    kn__tree_node *node = kn__tree_child(tree, &tree->root, NULL, label);
     assert_non_null(node);
     node->ticks_min = (uint64_t)least;
     kn__times_make(tree, node, first);
@@ -43,7 +43,7 @@ static void percentiles_are_within_five_percent(void **state) {
     for (int round = 0; round < 60; round++) {
         double least = floor(exp2(2 + 40 * test_random_uniform(0, 1))),
                tick_ns = 0.1 + test_random_uniform(0, 1);
-        kn__node *node = NULL;
+        kn__tree_node *node = NULL;
         kn__report_init(&report);
         kn__row *row = add_row(&report, NULL, "row", N, 1, 0);
         for (int i = 0; i < N; i++) {
@@ -76,7 +76,7 @@ static void bins_of_threads_add_up(void **state) {
     row->max_ns = 1000000;
     uint64_t n = 0, sum = 0;
     for (int thread = 0; thread < 5; thread++) {
-        kn__node *node = node_of(100 + 1000 * thread, 100);
+        kn__tree_node *node = node_of(100 + 1000 * thread, 100);
         for (int i = 1; i < 100; i++) kn__times_count(node->times, (uint64_t)(100 + 50 * i));
         n += 100;
         assert_ok(kn__times_read(&report, row, node, 1.0));
@@ -91,7 +91,7 @@ static void bins_of_threads_add_up(void **state) {
 
 static void times_beyond_the_bins_are_in_the_outer_ones(void **state) {
     (void)state;
-    kn__node *node = node_of(1000, 0);
+    kn__tree_node *node = node_of(1000, 0);
     kn__times_count(node->times, 1);
     kn__times_count(node->times, (uint64_t)1e18);
     kn__times_count(node->times, 1000);

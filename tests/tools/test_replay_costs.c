@@ -15,8 +15,8 @@ static void write_lines(const char *text) {
     fclose(file);
 }
 
-static double us_of(const kn__costs *costs, kn__call call, uint64_t n, uint64_t bytes) {
-    kn__calls calls = {.n = {0}};
+static double us_of(const kn__costs *costs, kn__driver_call call, uint64_t n, uint64_t bytes) {
+    kn__driver_calls calls = {.n = {0}};
     kn__calls_add(&calls, call, n, bytes);
     return kn__costs_us(costs, &calls);
 }
@@ -24,7 +24,7 @@ static double us_of(const kn__costs *costs, kn__call call, uint64_t n, uint64_t 
 static void published_costs_are_added_up(void **state) {
     (void)state;
     kn__costs costs = kn__costs_published();
-    kn__calls calls = {.n = {0}};
+    kn__driver_calls calls = {.n = {0}};
     kn__calls_add(&calls, KN__CALL_ALLOC, 2, 4 * MiB);
     kn__calls_add(&calls, KN__CALL_FREE_ASYNC, 10, 0);
     kn__calls_add(&calls, KN__CALL_FREE_ASYNC, 1, 0);

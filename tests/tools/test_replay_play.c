@@ -410,7 +410,7 @@ static void calls_of_the_arena_agree_with_its_counters(void **state) {
         assert_ok(kn__play_fits(&fits, &trace, "arena", NULL));
         assert_ok(kn__play(&p, &trace, "arena",
                            &(kn__play_options){.device_bytes = fits, .untimed = true}));
-        const kn__calls *calls = &p.counts.calls;
+        const kn__driver_calls *calls = &p.counts.calls;
         assert_true(calls->n[KN__CALL_CREATE] > 0 && calls->n[KN__CALL_ACCESS] > 0);
         assert_int_equal(calls->n[KN__CALL_MAP], p.counts.maps);
         assert_int_equal(calls->n[KN__CALL_RECORD], p.counts.events);

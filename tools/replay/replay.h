@@ -109,7 +109,7 @@ typedef struct kn__counts { /* what a policy asked of the device, and holds */
     uint64_t device_allocs, device_frees, maps, events;
     uint64_t syncs; /* waits of the host */
     uint64_t reserved_bytes, reserved_bytes_max;
-    kn__calls calls; /* of the driver */
+    kn__driver_calls calls; /* of the driver */
 } kn__counts;
 
 typedef struct kn__played {

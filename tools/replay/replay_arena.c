@@ -20,10 +20,12 @@ typedef struct arena {
 static struct {
     kn_device_driver sim; /* the functions called from here */
     uint64_t capacity_bytes, held_bytes;
-    kn__calls calls;
+    kn__driver_calls calls;
 } device;
 
-static void count(kn__call call, uint64_t bytes) { kn__calls_add(&device.calls, call, 1, bytes); }
+static void count(kn__driver_call call, uint64_t bytes) {
+    kn__calls_add(&device.calls, call, 1, bytes);
+}
 
 static kn_status info_read(void *impl, kn_device_info *out) {
     KN_TRY(device.sim.info_read(impl, out));
@@ -229,7 +231,7 @@ kn_pool *kn__arena_pool(void *policy) { return ((arena *)policy)->pool; }
 kn_stream kn__arena_stream(const void *policy, uint32_t stream) {
     return ((const arena *)policy)->streams[stream];
 }
-void kn__arena_calls_reset(void) { device.calls = (kn__calls){.n = {0}}; }
+void kn__arena_calls_reset(void) { device.calls = (kn__driver_calls){.n = {0}}; }
 
 const kn__policy kn__policy_arena = {.name = "arena",
                                      .create = arena_create,

@@ -24,7 +24,7 @@ typedef struct measured {
     bool any;
 } measured;
 
-const char *kn__call_name(kn__call call) { return calls[call].name; }
+const char *kn__call_name(kn__driver_call call) { return calls[call].name; }
 
 kn__costs kn__costs_published(void) {
     kn__costs costs = {.n_measured = 0};
@@ -123,7 +123,7 @@ kn_status kn__costs_read(kn__costs *out, const char *path) {
     return KN_OK;
 }
 
-double kn__costs_us(const kn__costs *costs, const kn__calls *made) {
+double kn__costs_us(const kn__costs *costs, const kn__driver_calls *made) {
     double us = 0;
     for (int i = 0; i < KN__CALLS; i++) {
         us += (double)made->n[i] * costs->fixed_us[i];

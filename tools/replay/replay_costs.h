@@ -37,18 +37,19 @@
     X(ALLOC_ASYNC, "cuMemAllocAsync", 1.68, 0)                                                     \
     X(FREE_ASYNC, "cuMemFreeAsync", 1.19, 0)
 
-typedef enum kn__call {
+typedef enum kn__driver_call {
 #define X(name, text, fixed_us, mib_us) KN__CALL_##name,
     KN__CALLS_LIST(X)
 #undef X
         KN__CALLS
-} kn__call;
+} kn__driver_call;
 
-typedef struct kn__calls {
+typedef struct kn__driver_calls {
     uint64_t n[KN__CALLS], bytes[KN__CALLS];
-} kn__calls;
+} kn__driver_calls;
 
-static inline void kn__calls_add(kn__calls *calls, kn__call call, uint64_t n, uint64_t bytes) {
+static inline void kn__calls_add(kn__driver_calls *calls, kn__driver_call call, uint64_t n,
+                                 uint64_t bytes) {
     calls->n[call] += n;
     calls->bytes[call] += bytes;
 }
@@ -59,13 +60,13 @@ typedef struct kn__costs {
 } kn__costs;
 
 /* The driver's name of the call. */
-const char *kn__call_name(kn__call call);
+const char *kn__call_name(kn__driver_call call);
 kn__costs kn__costs_published(void);
 /* Reads the JSON lines of bench_gpu_costs; lines of other benchmarks are passed over, and calls
  * that the file lacks keep their published figures. Where a call was measured at several sizes, its
  * time is the line through the smallest and the largest. Errors: IO; FORMAT: no figure in it. */
 KN_MUST_CHECK kn_status kn__costs_read(kn__costs *out, const char *path);
 /* Of all calls, in microseconds. */
-double kn__costs_us(const kn__costs *costs, const kn__calls *calls);
+double kn__costs_us(const kn__costs *costs, const kn__driver_calls *calls);
 
 #endif

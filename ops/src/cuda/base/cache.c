@@ -2,26 +2,26 @@
 
 #include <string.h>
 
-static const void *key_of(const kn__cached *plan) { return plan + 1; }
+static const void *key_of(const kn__cached_plan *plan) { return plan + 1; }
 
-static unsigned bucket_of(const kn__cache *cache, const void *key) { /* FNV-1a by words */
+static unsigned bucket_of(const kn__plan_cache *cache, const void *key) { /* FNV-1a by words */
     uint64_t hash = 0xcbf29ce484222325u, word;
     for (size_t i = 0; i + sizeof word <= cache->key_bytes; i += sizeof word) {
         memcpy(&word, (const char *)key + i, sizeof word);
         hash = (hash ^ word) * 0x100000001b3u;
         hash ^= hash >> 29;
     }
-    return (unsigned)(hash % KN__CACHE_BUCKETS);
+    return (unsigned)(hash % KN__PLAN_CACHE_BUCKETS);
 }
 
 /* --- the list by age --- */
 
-static void list_remove(kn__cache *cache, kn__cached *plan) {
+static void list_remove(kn__plan_cache *cache, kn__cached_plan *plan) {
     *(plan->older ? &plan->older->newer : &cache->oldest) = plan->newer;
     *(plan->newer ? &plan->newer->older : &cache->newest) = plan->older;
 }
 
-static void list_append(kn__cache *cache, kn__cached *plan) {
+static void list_append(kn__plan_cache *cache, kn__cached_plan *plan) {
     plan->newer = NULL, plan->older = cache->newest;
     *(cache->newest ? &cache->newest->newer : &cache->oldest) = plan;
     cache->newest = plan;
@@ -29,8 +29,8 @@ static void list_append(kn__cache *cache, kn__cached *plan) {
 
 /* --- with the mutex held --- */
 
-static kn__cached *find(kn__cache *cache, const void *key) {
-    kn__cached *plan = cache->bucket[bucket_of(cache, key)];
+static kn__cached_plan *find(kn__plan_cache *cache, const void *key) {
+    kn__cached_plan *plan = cache->bucket[bucket_of(cache, key)];
     while (plan && memcmp(key_of(plan), key, cache->key_bytes) != 0) plan = plan->next;
     if (plan && plan != cache->newest) {
         list_remove(cache, plan);
@@ -39,12 +39,12 @@ static kn__cached *find(kn__cache *cache, const void *key) {
     return plan;
 }
 
-static void drop(kn__cache *cache, kn__cached *plan) {
+static void drop(kn__plan_cache *cache, kn__cached_plan *plan) {
     if (--plan->refs == 0) cache->destroy(plan);
 }
 
-static void evict(kn__cache *cache, kn__cached *plan) {
-    kn__cached **at = &cache->bucket[bucket_of(cache, key_of(plan))];
+static void evict(kn__plan_cache *cache, kn__cached_plan *plan) {
+    kn__cached_plan **at = &cache->bucket[bucket_of(cache, key_of(plan))];
     while (*at != plan) at = &(*at)->next;
     *at = plan->next;
     list_remove(cache, plan);
@@ -52,26 +52,26 @@ static void evict(kn__cache *cache, kn__cached *plan) {
     drop(cache, plan);
 }
 
-static void insert(kn__cache *cache, kn__cached *plan) {
-    kn__cached **bucket = &cache->bucket[bucket_of(cache, key_of(plan))];
+static void insert(kn__plan_cache *cache, kn__cached_plan *plan) {
+    kn__cached_plan **bucket = &cache->bucket[bucket_of(cache, key_of(plan))];
     plan->refs = 1;
     plan->next = *bucket;
     *bucket = plan;
     list_append(cache, plan);
-    if (++cache->n > KN__CACHE_MOST) evict(cache, cache->oldest);
+    if (++cache->n > KN__PLAN_CACHE_MOST) evict(cache, cache->oldest);
 }
 
-kn__cached *kn__cache_get(kn__cache *cache, const void *key) {
+kn__cached_plan *kn__plan_cache_get(kn__plan_cache *cache, const void *key) {
     pthread_mutex_lock(&cache->mutex);
-    kn__cached *plan = find(cache, key);
+    kn__cached_plan *plan = find(cache, key);
     if (plan) plan->refs++;
     pthread_mutex_unlock(&cache->mutex);
     return plan;
 }
 
-kn__cached *kn__cache_put(kn__cache *cache, kn__cached *plan) {
+kn__cached_plan *kn__plan_cache_put(kn__plan_cache *cache, kn__cached_plan *plan) {
     pthread_mutex_lock(&cache->mutex);
-    kn__cached *first = find(cache, key_of(plan));
+    kn__cached_plan *first = find(cache, key_of(plan));
     if (first) {
         cache->destroy(plan);
     } else {
@@ -83,7 +83,7 @@ kn__cached *kn__cache_put(kn__cache *cache, kn__cached *plan) {
     return first;
 }
 
-void kn__cache_release(kn__cache *cache, kn__cached *plan) {
+void kn__plan_cache_release(kn__plan_cache *cache, kn__cached_plan *plan) {
     pthread_mutex_lock(&cache->mutex);
     drop(cache, plan);
     pthread_mutex_unlock(&cache->mutex);

@@ -8,30 +8,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KN__CACHE_BUCKETS = 256, KN__CACHE_MOST = 1024 };
+enum { KN__PLAN_CACHE_BUCKETS = 256, KN__PLAN_CACHE_MOST = 1024 };
 
-typedef struct kn__cached {  /* the first member of a cached object; the key's bytes follow it */
-    struct kn__cached *next; /* of its bucket */
-    struct kn__cached *older, *newer;
+typedef struct kn__cached_plan {  /* the first member of a cached object; the key's bytes follow it
+                                   */
+    struct kn__cached_plan *next; /* of its bucket */
+    struct kn__cached_plan *older, *newer;
     uint32_t refs; /* the cache's own, and the users' */
-} kn__cached;
+} kn__cached_plan;
 
-typedef struct kn__cache {
+typedef struct kn__plan_cache {
     size_t key_bytes;
-    void (*destroy)(kn__cached *plan);
+    void (*destroy)(kn__cached_plan *plan);
     pthread_mutex_t mutex;
-    kn__cached *bucket[KN__CACHE_BUCKETS];
-    kn__cached *oldest, *newest;
+    kn__cached_plan *bucket[KN__PLAN_CACHE_BUCKETS];
+    kn__cached_plan *oldest, *newest;
     int n;
-} kn__cache;
-#define KN__CACHE(key_type, destroy_fn)                                                            \
+} kn__plan_cache;
+#define KN__PLAN_CACHE(key_type, destroy_fn)                                                       \
     { .key_bytes = sizeof(key_type), .destroy = destroy_fn, .mutex = PTHREAD_MUTEX_INITIALIZER }
 
 /* The plan of this key, retained, or NULL. */
-kn__cached *kn__cache_get(kn__cache *cache, const void *key);
+kn__cached_plan *kn__plan_cache_get(kn__plan_cache *cache, const void *key);
 /* Hands a new plan over, retained for the caller. Where another thread was faster, that thread's
  * plan comes back and this one is destroyed. */
-kn__cached *kn__cache_put(kn__cache *cache, kn__cached *plan);
-void kn__cache_release(kn__cache *cache, kn__cached *plan);
+kn__cached_plan *kn__plan_cache_put(kn__plan_cache *cache, kn__cached_plan *plan);
+void kn__plan_cache_release(kn__plan_cache *cache, kn__cached_plan *plan);
 
 #endif

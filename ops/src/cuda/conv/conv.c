@@ -4,8 +4,10 @@
 
 #include "cuda/conv/conv_plan.h"
 
-static void plan_destroy(kn__cached *plan) { kn__conv_plan_destroy((kn__conv_plan *)(void *)plan); }
-static kn__cache plans = KN__CACHE(kn__conv_key, plan_destroy);
+static void plan_destroy(kn__cached_plan *plan) {
+    kn__conv_plan_destroy((kn__conv_plan *)(void *)plan);
+}
+static kn__plan_cache plans = KN__PLAN_CACHE(kn__conv_key, plan_destroy);
 
 /* --- handles: a cuDNN handle serves one thread at a time, so a call takes one, that of its stream
  * where there is one, and puts it back. They live as long as the process: at its end the driver may
@@ -120,7 +122,7 @@ static kn_status no_plan(kn__conv_plan **out, const kn__conv_key *key) {
 }
 
 static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
-    kn__conv_plan *p = (kn__conv_plan *)(void *)kn__cache_get(&plans, key);
+    kn__conv_plan *p = (kn__conv_plan *)(void *)kn__plan_cache_get(&plans, key);
     if (!p) {
         cudnnBackendDescriptor_t device = NULL;
         KN_TRY(device_description(&device, key->gpu));
@@ -128,7 +130,7 @@ static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
         if (status == KN_ERR_UNSUPPORTED && kn__is_half((unsigned)key->dtype))
             status = no_plan(&p, key);
         KN_TRY(status);
-        p = (kn__conv_plan *)(void *)kn__cache_put(&plans, &p->cached);
+        p = (kn__conv_plan *)(void *)kn__plan_cache_put(&plans, &p->cached);
     }
     *out = p;
     return KN_OK;
@@ -169,7 +171,7 @@ static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, c
     KN_TRY(plan_of(&p, &key));
     kn_status status =
         p->plan ? run_planned(call, p, x->data, w->data, y->data) : kn__widened(call, kernel[kind]);
-    kn__cache_release(&plans, &p->cached);
+    kn__plan_cache_release(&plans, &p->cached);
     return status;
 }
 

@@ -5,7 +5,7 @@
 
 #include "checked.h"
 
-_Static_assert(offsetof(kn__conv_plan, key) == sizeof(kn__cached), "the key follows");
+_Static_assert(offsetof(kn__conv_plan, key) == sizeof(kn__cached_plan), "the key follows");
 
 enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };
 

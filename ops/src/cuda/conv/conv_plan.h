@@ -34,7 +34,7 @@ typedef struct kn__conv_key {
 } kn__conv_key;
 
 typedef struct kn__conv_plan {
-    kn__cached cached;
+    kn__cached_plan cached;
     kn__conv_key key;
     cudnnBackendDescriptor_t plan; /* the one descriptor that is kept; NULL: f32's runs instead */
     size_t workspace_bytes;

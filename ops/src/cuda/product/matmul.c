@@ -25,7 +25,7 @@ typedef struct lt_key {
 } lt_key;
 
 typedef struct lt_plan {
-    kn__cached cached;
+    kn__cached_plan cached;
     lt_key key;
     bool bias_apart;   /* the epilogue is not supported: kernels add the bias and activate */
     kn_math_mode math; /* as it is */
@@ -35,12 +35,12 @@ typedef struct lt_plan {
     size_t workspace_bytes;
 } lt_plan;
 
-_Static_assert(offsetof(lt_plan, key) == sizeof(kn__cached), "the key follows");
+_Static_assert(offsetof(lt_plan, key) == sizeof(kn__cached_plan), "the key follows");
 
 static const size_t workspace_most_bytes = (size_t)32 << 20;
 
-static void lt_plan_destroy(kn__cached *plan) { free(plan); }
-static kn__cache plans = KN__CACHE(lt_key, lt_plan_destroy);
+static void lt_plan_destroy(kn__cached_plan *plan) { free(plan); }
+static kn__plan_cache plans = KN__PLAN_CACHE(lt_key, lt_plan_destroy);
 
 /* One handle a GPU; cublasLt's handles may be used by any thread. They live as long as the process:
  * at its end the driver may be gone already. */
@@ -199,7 +199,7 @@ static kn_math_mode math_of(const kn_op_call *call, const lt_key *key) {
 
 static kn_status plan_of(lt_plan **out, const kn_op_call *call, const lt_key *key,
                          cublasLtHandle_t lt, const kn_tensor *bias) {
-    lt_plan *p = (lt_plan *)(void *)kn__cache_get(&plans, key);
+    lt_plan *p = (lt_plan *)(void *)kn__plan_cache_get(&plans, key);
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a plan of a product");
@@ -210,7 +210,7 @@ static kn_status plan_of(lt_plan **out, const kn_op_call *call, const lt_key *ke
             free(p);
             return status;
         }
-        p = (lt_plan *)(void *)kn__cache_put(&plans, &p->cached);
+        p = (lt_plan *)(void *)kn__plan_cache_put(&plans, &p->cached);
     }
     *out = p;
     return KN_OK;
@@ -293,7 +293,7 @@ static kn_status run(kn_op_call *call, const product *x) {
     KN_TRY(lt_handle(&lt, (int)key.gpu));
     KN_TRY(plan_of(&p, call, &key, lt, x->bias));
     kn_status status = run_planned(call, x, p, lt);
-    kn__cache_release(&plans, &p->cached);
+    kn__plan_cache_release(&plans, &p->cached);
     return status;
 }
 

@@ -20,20 +20,20 @@ typedef struct rnn_key { /* compared byte by byte: clear it first */
 } rnn_key;
 
 typedef struct rnn_plan {
-    kn__cached cached;
+    kn__cached_plan cached;
     rnn_key key;
     cudnnRNNDescriptor_t rnn;
     cudnnDropoutDescriptor_t dropout;
 } rnn_plan;
-_Static_assert(offsetof(rnn_plan, key) == sizeof(kn__cached), "the key follows");
+_Static_assert(offsetof(rnn_plan, key) == sizeof(kn__cached_plan), "the key follows");
 
-static void plan_destroy(kn__cached *cached) {
+static void plan_destroy(kn__cached_plan *cached) {
     rnn_plan *plan = (rnn_plan *)(void *)cached;
     if (plan->rnn) (void)KN_PROF_FN(cudnnDestroyRNNDescriptor, plan->rnn);
     if (plan->dropout) (void)KN_PROF_FN(cudnnDestroyDropoutDescriptor, plan->dropout);
     free(plan);
 }
-static kn__cache plans = KN__CACHE(rnn_key, plan_destroy);
+static kn__plan_cache plans = KN__PLAN_CACHE(rnn_key, plan_destroy);
 
 /* One handle a GPU, for one call at a time: calls only enqueue. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -123,7 +123,7 @@ static kn_status describe(rnn_plan *plan, cudnnHandle_t handle) {
 }
 
 static kn_status plan_of(rnn_plan **out, const rnn_key *key, cudnnHandle_t handle) {
-    rnn_plan *plan = (rnn_plan *)(void *)kn__cache_get(&plans, key);
+    rnn_plan *plan = (rnn_plan *)(void *)kn__plan_cache_get(&plans, key);
     if (!plan) {
         plan = calloc(1, sizeof *plan);
         if (!plan) return KN_FAIL(KN_ERR_OOM, "no memory for a plan of kn_rnn");
@@ -133,7 +133,7 @@ static kn_status plan_of(rnn_plan **out, const rnn_key *key, cudnnHandle_t handl
             plan_destroy(&plan->cached);
             return status;
         }
-        plan = (rnn_plan *)(void *)kn__cache_put(&plans, &plan->cached);
+        plan = (rnn_plan *)(void *)kn__plan_cache_put(&plans, &plan->cached);
     }
     *out = plan;
     return KN_OK;
@@ -212,7 +212,7 @@ static void job_release(job *j) {
         if (s->x) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->x);
         if (s->y) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->y);
         if (s->h) (void)KN_PROF_FN(cudnnDestroyTensorDescriptor, s->h);
-        if (s->plan) kn__cache_release(&plans, &s->plan->cached);
+        if (s->plan) kn__plan_cache_release(&plans, &s->plan->cached);
     }
     free(j->lengths);
     free(j->stages);

@@ -12,8 +12,8 @@ using namespace kn_dev;
 struct item {
     int64_t b, steps, states;
     double *alpha, *q, *terms;  // [rows][states], [2][states], [states]
-    int64_t *link, *first;      // [states]: the next state of the same label, or -1; whether none
-                                // comes before
+    // [states]: the next state of the same label, or -1; whether none comes before
+    int64_t *link, *first;
     bool valid;
 };
 
