@@ -1,12 +1,18 @@
-/* RMM's device memory resource over a pool of libknet_alloc; header only, C++17.
+/* RMM's device memory resource over a pool of libknet_alloc; header only, C++17. Link libknet_alloc.
  *
  *     knet::rmm_resource pool(0);                       // cuda:0
  *     rmm::mr::set_current_device_resource(&pool);      // RMM before 26.04
  *     rmm::mr::set_current_device_resource(pool);       // RMM from 26.04 on
  *
  * Where RMM has rmm::mr::device_memory_resource, the class derives from it. Newer versions take any
- * class that satisfies the concept cuda::mr::resource, as this one does. A failed allocation throws
- * rmm::out_of_memory with the pool's explanation.
+ * class that satisfies the concept cuda::mr::resource, as this one does.
+ *
+ * Sizes and alignments are bytes; alignments are powers of two, and every block is aligned to 256.
+ * Errors: rmm::out_of_memory with the pool's explanation (bytes requested, live and unused, the
+ * limit, the largest owners); rmm::bad_alloc where the driver fails for another reason. Frees don't
+ * throw: a pointer that is not the pool's is logged and counted, and changes nothing.
+ * Threads: any thread may call any function. The pool must outlive the resource and its blocks; a
+ * device's default pool lives as long as the process.
  *
  * RMM frees on the stream where the block was used last. If that is another stream than the one of
  * the allocation, the pool reuses the block only after the work of both.
@@ -44,18 +50,23 @@ class rmm_resource
   public:
     /* The default pool of "cuda:N". Throws rmm::bad_alloc if there is no such device. */
     explicit rmm_resource(int device) : pool_(find(device)) {}
+    /* A pool of the caller, which must not be NULL. */
     explicit rmm_resource(kn_pool *pool) : pool_(pool) {}
 
+    /* For functions of <knet/pool.h>: limits, counters, snapshots. */
     kn_pool *pool() const noexcept { return pool_; }
 
 #if !KNET_RMM_BASE
+    /* Memory for work on the stream, which may be in use by earlier work of that stream alone.
+     * 0 bytes: NULL. */
     void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t align = 256) {
         return take(bytes, align, reinterpret_cast<kn_stream>(stream.get()));
     }
+    /* The pool reuses the block after the work that is on the stream now. Does not wait. */
     void deallocate(cuda::stream_ref stream, void *ptr, std::size_t, std::size_t = 256) noexcept {
         put(ptr, reinterpret_cast<kn_stream>(stream.get()));
     }
-    /* The memory may be used on every stream at once. */
+    /* The memory may be used on every stream at once: it waits for the default stream. */
     void *allocate_sync(std::size_t bytes, std::size_t align = 256) {
         void *ptr = take(bytes, align, nullptr);
         if (kn_stream_sync(kn_pool_device(pool_), nullptr) < 0) {
@@ -64,9 +75,12 @@ class rmm_resource
         }
         return ptr;
     }
+    /* All work with the memory must have ended, or be on the default stream. */
     void deallocate_sync(void *ptr, std::size_t, std::size_t = 256) noexcept { put(ptr, nullptr); }
+    /* Equal: one can free the other's blocks, since both borrow the same pool. */
     bool operator==(const rmm_resource &other) const noexcept { return pool_ == other.pool_; }
     bool operator!=(const rmm_resource &other) const noexcept { return pool_ != other.pool_; }
+    /* Kernels can use the memory; the host is not promised to. */
     friend void get_property(const rmm_resource &, cuda::mr::device_accessible) noexcept {}
 #endif
 
@@ -84,6 +98,7 @@ class rmm_resource
     }
 #endif
 
+    /* The default pool of a device, or rmm::bad_alloc with the reason. */
     static kn_pool *find(int device) {
         kn_device *found = nullptr;
         std::string name = "cuda:" + std::to_string(device);
@@ -95,6 +110,7 @@ class rmm_resource
         throw rmm::bad_alloc{std::string(kn_last_error()->message)};
     }
 
+    /* Allocates, and throws what RMM's callers expect. */
     void *take(std::size_t bytes, std::size_t align, kn_stream stream) {
         void *ptr = nullptr;
         kn_status status = kn_alloc_aligned(&ptr, pool_, bytes, align, stream);
@@ -103,6 +119,7 @@ class rmm_resource
         if (status == KN_ERR_OOM) throw rmm::out_of_memory{message};
         throw rmm::bad_alloc{message};
     }
+    /* Marks the stream as a user of the block, then frees it. */
     void put(void *ptr, kn_stream stream) noexcept {
         if (kn_block_use(pool_, ptr, stream) < 0) return; /* logged: better lost than overwritten */
         (void)kn_free(pool_, ptr);
