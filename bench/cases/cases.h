@@ -48,9 +48,10 @@ typedef struct bench_case {
     const char *family, *name;
     kn_tensor *(*run)(kn_tensor *const x[]);
     bench_input in[CASES_IN_MAX];
-    bool both;                /* also with gradients */
-    double moved_bytes;       /* not 0: the bytes that a call reads and writes; one more figure,
-                               * <name>_bandwidth, in GB/s beside a copy's of as many bytes */
+    bool both; /* also with gradients */
+    /* not 0: the bytes that a call reads and writes; one more figure, <name>_bandwidth, in GB/s
+     * beside a copy's of as many bytes */
+    double moved_bytes;
     kn_status (*setup)(void); /* what x can't hold, in statics of the family's file; or NULL */
     void (*teardown)(void);
 } bench_case;

@@ -15,7 +15,7 @@ bool kn__fuse_takes_reduction(const kn_op_call *call, bool all) {
     if (x->layout != KN_LAYOUT_PLAIN || (x->n < LEAST && !all)) return false;
     if (call->n_in > 1 && call->in[1] != KN_NONE) return false;
     int64_t row = kn__host.reduce_row(&recipe, call);
-    if (row == x->n) return false; /* one number: nobody goes on along its row */
+    if (row == x->n) return false; /* one number: no later step runs along its row */
     return row >= (all ? 2 : KN__ROW_BLOCK / 2) && row <= KN__ROW_BLOCK;
 }
 

@@ -22,7 +22,7 @@ KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_strea
 
 /* --- results that are inputs of the next replay --- */
 
-/* The state is read last, and what is made before takes memory. */
+/* Reads the state last: the tensors made before it take memory. */
 static kn_status next_state(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     (void)ctx;
     kn_tensor *y = in[0];

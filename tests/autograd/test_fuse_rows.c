@@ -1,5 +1,5 @@
-/* Frames with .fuse: steps that hand vectors on in registers, and passes that reduce rows and go on
- * with them, give the bits of single ops. With KNET_FUSE=all, so that short rows wait too. */
+/* Frames with .fuse: steps that hand vectors on in registers, and passes that reduce rows and run
+ * the steps after, give the bits of single ops. With KNET_FUSE=all, so that short rows wait too. */
 #include <knet/op_watch.h>
 #include <knet/prof_heap.h>
 

@@ -47,10 +47,11 @@ typedef struct kn_pool_options {
     /* in (0, 1]: a share of the memory that the pool can have (its limits, and what the device has
      * free); above it free memory moves before the pool grows; 0: 0.9 */
     double pressure;
-    uint64_t decay_ns;               /* return memory that has been idle this long; 0: never */
-    uint64_t (*clock_fn)(void *ctx); /* nanoseconds, for decay; NULL: the system's clock. The pool
-                                        calls it; it must not call the pool */
-    void *clock_ctx;                 /* passed to clock_fn */
+    uint64_t decay_ns; /* return memory that has been idle this long; 0: never */
+    /* nanoseconds, for decay; the pool calls it, it must not call the pool; NULL: the system's
+     * clock */
+    uint64_t (*clock_fn)(void *ctx);
+    void *clock_ctx; /* passed to clock_fn */
     /* page-locked host memory, for copies to and from the device; see kn_device_pinned_pool */
     bool pinned;
     bool shareable;       /* other processes can open its blocks: see share.h */

@@ -1,16 +1,21 @@
+/* clang-format off */
 /* Pools in C++17: blocks that free themselves, typed allocation, and a std::pmr::memory_resource
- * over page-locked memory. Header only, over <knet/pool.h>.
+ * over page-locked memory. Header only, over <knet/pool.h>, which explains streams and limits.
  *
  *     knet::pool_ref pool = knet::pool_ref::of("cuda:0");
  *     knet::block<float> x = knet::alloc<float>(pool, n, stream);   // n floats
  *     kernel<<<grid, threads, 0, stream>>>(x.data(), x.size());
- *     x.use(other);                                                 // before another stream's use
- * ends
- *                                                                   // freed in the order of its
- * stream Errors are exceptions: knet::out_of_memory (a std::bad_alloc) and knet::error (a
- * std::runtime_error), with the library's text. Threads: as for <knet/pool.h>; one object is used
- * by one thread at a time.
+ *     other_kernel<<<grid, threads, 0, other>>>(x.data());          // after it waited for `stream`
+ *     x.use(other);                                                 // before x is freed
+ *                                                                   // freed in the order of `stream`
+ *
+ * Owner: knet::pool, knet::block and knet::stream own what they hold, move and don't copy;
+ * knet::pool_ref and knet::pinned_resource borrow a pool, which must outlive them and all blocks.
+ * Errors: exceptions with the library's text, knet::out_of_memory (a std::bad_alloc) and
+ * knet::error (a std::runtime_error). Destructors don't throw: the pool logs and counts a misuse.
+ * Threads: as for <knet/pool.h>; one object is used by one thread at a time.
  */
+/* clang-format on */
 #ifndef KNET_POOL_HPP
 #define KNET_POOL_HPP
 
@@ -38,7 +43,7 @@ class out_of_memory : public std::bad_alloc {
     std::string text_;
 };
 
-/* Another failure. */
+/* Another failure. status() is the code of <knet/status.h>, what() the message. */
 class error : public std::runtime_error {
    public:
     error(kn_status status, const char *text) : std::runtime_error(text), status_(status) {}
@@ -48,7 +53,8 @@ class error : public std::runtime_error {
     kn_status status_;
 };
 
-/* Throws the thread's last error if the call failed. */
+/* Throws the thread's last error if the call failed: out_of_memory for KN_ERR_OOM, else error. The
+ * call must have been this thread's latest that failed. */
 inline void check(kn_status status) {
     if (status >= 0) return;
     if (status == KN_ERR_OOM) throw out_of_memory(kn_last_error()->message);
@@ -58,27 +64,36 @@ inline void check(kn_status status) {
 /* A pool that belongs to somebody else, such as a device's own. Copies are the same pool. */
 class pool_ref {
    public:
+    /* A pool of the C interface; not NULL. */
     explicit pool_ref(kn_pool *pool) noexcept : pool_(pool) {}
 
-    /* The default pool of "cuda:0", "cpu", "sim". */
+    /* The default pool of "cuda:0", "cpu", "sim": all names of kn_device_find. Throws error if the
+     * machine lacks the device (KN_ERR_DEVICE) or the name is wrong (KN_ERR_INVALID). */
     static pool_ref of(const char *device) { return pool_ref(must(kn_device_pool(find(device)))); }
-    /* Its pool of page-locked host memory. */
+    /* The device's pool of page-locked host memory. Throws as `of`. */
     static pool_ref pinned(const char *device) {
         return pool_ref(must(kn_device_pinned_pool(find(device))));
     }
 
+    /* The pool and its device, for functions of the C interface. */
     kn_pool *get() const noexcept { return pool_; }
     kn_device *device() const noexcept { return kn_pool_device(pool_); }
+    /* All counters, in bytes and calls; exact while no other thread is in the pool. */
     kn_pool_stats stats() const noexcept {
         kn_pool_stats stats;
         kn_pool_stats_read(&stats, sizeof stats, pool_);
         return stats;
     }
+    /* Returns free memory to the device until keep_bytes are reserved; does not wait for streams.
+     */
     void trim(std::size_t keep_bytes = 0) const { check(kn_pool_trim(pool_, keep_bytes)); }
+    /* The most bytes that the pool may reserve from now on; 0: no limit. */
     void limit(std::size_t limit_bytes) const { check(kn_pool_limit(pool_, limit_bytes)); }
-    /* By words of KNET_ALLOC, such as "limit=8GiB,decay=10s". */
+    /* By words of KNET_ALLOC, such as "limit=8GiB,decay=10s". Throws error (KN_ERR_INVALID) that
+     * names the word that is wrong, and changes nothing then. */
     void configure(const char *words) const { check(kn_pool_configure(pool_, words)); }
 
+    /* Whether both are the same pool. */
     friend bool operator==(pool_ref a, pool_ref b) noexcept { return a.pool_ == b.pool_; }
     friend bool operator!=(pool_ref a, pool_ref b) noexcept { return a.pool_ != b.pool_; }
 
@@ -98,9 +113,12 @@ class pool_ref {
 /* A pool of one's own, destroyed with the object: after its blocks. */
 class pool {
    public:
+    /* Options of zero are the defaults. Throws error (KN_ERR_INVALID) for options that contradict
+     * each other. */
     explicit pool(kn_device *device, const kn_pool_options &options = kn_pool_options()) {
         check(kn_pool_create(&pool_, device, &options));
     }
+    /* Every block must be freed before. */
     ~pool() { kn_pool_destroy(pool_); }
     pool(pool &&other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
     pool &operator=(pool &&other) noexcept {
@@ -111,6 +129,7 @@ class pool {
     pool &operator=(const pool &) = delete;
 
     kn_pool *get() const noexcept { return pool_; }
+    /* Borrowed: valid while this object is. */
     operator pool_ref() const noexcept { return pool_ref(pool_); }
 
    private:
@@ -124,8 +143,9 @@ class block {
     static_assert(std::is_trivially_copyable_v<T>, "memory of a device is copied byte by byte");
 
    public:
+    /* Empty: data() is nullptr, size() 0. */
     block() noexcept = default;
-    /* Takes over memory that was allocated from the pool. */
+    /* Takes over n objects at `data`, which was allocated from the pool. */
     block(pool_ref pool, T *data, std::size_t n) noexcept
         : pool_(pool.get()), data_(data), size_(n) {}
     ~block() { reset(); }
@@ -142,20 +162,23 @@ class block {
     block(const block &) = delete;
     block &operator=(const block &) = delete;
 
+    /* An address of the device: the host reads it only where the device's memory allows that. */
     T *data() const noexcept { return data_; }
+    /* In objects; as asked for, without the pool's rounding. */
     std::size_t size() const noexcept { return size_; }
     std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
     explicit operator bool() const noexcept { return data_ != nullptr; }
 
-    /* Marks a use on another stream; see kn_block_use. */
+    /* Marks a use on another stream, after it was enqueued and before the block is freed; see
+     * kn_block_use. Throws error for a stream of another context. */
     void use(kn_stream stream) const { check(kn_block_use(pool_, data_, stream)); }
-    /* Frees the memory now. */
+    /* Frees the memory now, in the order of its stream, without a wait; then the block is empty. */
     void reset() noexcept {
         if (data_) (void)kn_free(pool_, data_); /* a misuse is logged */
         data_ = nullptr;
         size_ = 0;
     }
-    /* The caller frees the memory. */
+    /* Hands the memory to the caller, who frees it with kn_free; then the block is empty. */
     T *release() noexcept {
         size_ = 0;
         return std::exchange(data_, nullptr);
@@ -167,7 +190,9 @@ class block {
     std::size_t size_ = 0;
 };
 
-/* Allocates n objects of type T for work on the stream; 0 objects: an empty block. */
+/* Allocates n objects of type T for work on the stream; 0 objects: an empty block. The memory is not
+ * initialised, and aligned to 256 bytes, or to alignof(T) where that is more. Throws out_of_memory,
+ * with the bytes requested and the largest owners; then the pool is as before. */
 template <typename T = std::byte>
 block<T> alloc(pool_ref pool, std::size_t n, kn_stream stream = nullptr) {
     if (n > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
@@ -180,9 +205,11 @@ block<T> alloc(pool_ref pool, std::size_t n, kn_stream stream = nullptr) {
     return block<T>(pool, static_cast<T *>(ptr), n);
 }
 
-/* A non-blocking stream of a device, retired and destroyed with the object. */
+/* A non-blocking stream of a device, retired and destroyed with the object: the pools then know that
+ * no more work comes on it. Blocks may outlive it. */
 class stream {
    public:
+    /* Throws error if the driver makes no stream. */
     explicit stream(kn_device *device) : device_(device) {
         check(kn_stream_create(&stream_, device));
     }
@@ -197,8 +224,10 @@ class stream {
     stream(const stream &) = delete;
     stream &operator=(const stream &) = delete;
 
+    /* The driver's handle, a cudaStream_t or CUstream. */
     kn_stream get() const noexcept { return stream_; }
     operator kn_stream() const noexcept { return stream_; }
+    /* The host waits for the work on the stream. Throws error if that work failed. */
     void sync() const { check(kn_stream_sync(device_, stream_)); }
 
    private:
@@ -206,7 +235,8 @@ class stream {
     kn_stream stream_ = nullptr;
 };
 
-/* A tag until the end of the scope; see kn_tag_push. */
+/* A tag of this thread's allocations until the end of the scope; see kn_tag_push. Objects end in
+ * the reverse of the order in which they were made. */
 class tag {
    public:
     explicit tag(const char *name) { kn_tag_push(name); }
@@ -224,7 +254,9 @@ class tag {
  */
 class pinned_resource : public std::pmr::memory_resource {
    public:
+    /* Of a device by its name. Throws as pool_ref::of; allocations throw out_of_memory. */
     explicit pinned_resource(const char *device) : pool_(pool_ref::pinned(device)) {}
+    /* Over a pool with options.pinned, which it borrows. */
     explicit pinned_resource(pool_ref pool) noexcept : pool_(pool) {}
 
     pool_ref pool() const noexcept { return pool_; }

@@ -151,8 +151,9 @@ typedef enum kn_schedule_kind {
     KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋ */
     KN_SCHEDULE_LINEAR,   /* from lr to lr_end, over `steps` */
     KN_SCHEDULE_COSINE,   /* the same along half a cosine: Loshchilov and Hutter 2017 */
-    KN_SCHEDULE_ONE_CYCLE /* from lr_start up to lr in the first 30 % of `steps`, then down to
-                             lr_end, along cosines: Smith and Topin 2018 */
+    /* from lr_start up to lr in the first 30 % of `steps`, then down to lr_end, along cosines:
+     * Smith and Topin 2018 */
+    KN_SCHEDULE_ONE_CYCLE
 } kn_schedule_kind;
 /* A schedule: a pure function of the step. Fields that its kind doesn't use are ignored. */
 typedef struct kn_schedule {

@@ -1,5 +1,12 @@
-/* What the table of gradient rules and the open tape say about themselves: for tests and tools. Not
- * a stable interface. */
+/* The table of gradient rules and the open tape, as tests and tools see them. Not a stable
+ * interface: it may change in any version.
+ *
+ * A rule gives the gradients of an op's inputs; ops.def names it. A tape holds a node for each
+ * recorded call, in the order of the calls, and one for each tensor whose gradient is wanted.
+ *
+ *     if (kn_op_rule(KN_OP_conv) != KN_RULE_GRADIENT) …
+ *     KN_TRY(kn_tape_check());          // after each pass of a test
+ */
 #ifndef KNET_RULE_H
 #define KNET_RULE_H
 
@@ -9,16 +16,20 @@
 extern "C" {
 #endif
 
+/* How an op's calls are recorded. */
 typedef enum kn_rule_state {
     KN_RULE_MISSING = 0, /* recording such a call is an UNSUPPORTED error */
     KN_RULE_NOGRAD,      /* results are constants by declaration */
-    KN_RULE_GRADIENT
+    KN_RULE_GRADIENT     /* a node of the tape; backward runs its rule */
 } kn_rule_state;
-KN_API kn_rule_state kn_op_rule(int op); /* a kn_op of op.h */
+/* The state of an op, a kn_op of op.h: less than KN_OP_COUNT, which is not checked. */
+KN_API kn_rule_state kn_op_rule(int op);
 
-/* Of this thread's open tape; 0 and KN_OK without one. */
+/* The number of nodes of this thread's open tape, leaves included; 0 without a tape. */
 KN_API int64_t kn_tape_nodes(void);
-/* Walks the tape and checks its invariants. */
+/* Walks this thread's open tape: nodes are linked both ways and counted, and results and edges lead
+ * to nodes of the same tape. KN_OK without a tape. Takes time linear in the nodes. Errors:
+ * INTERNAL, with the number of the first node that is damaged. */
 KN_API KN_MUST_CHECK kn_status kn_tape_check(void);
 
 #ifdef __cplusplus

@@ -45,13 +45,13 @@ KN_API bool kn_op_supported(kn_op op, kn_device_kind kind);
 typedef struct kn_attr_none {
     char unused;
 } kn_attr_none;
-typedef struct kn_attr_scalars { /* rows: p, q; dropout: a = p; rng_take: a = elements;
-                                    cross_entropy: a = smoothing */
+/* rows: p, q; dropout: a = p; rng_take: a = elements; cross_entropy: a = smoothing */
+typedef struct kn_attr_scalars {
     double a, b;
 } kn_attr_scalars;
-typedef struct kn_attr_make { /* fill: value a; uniform: a … b; normal: mean a, deviation b;
-                                 bernoulli: probability a; integers: a … b - 1;
-                                 arange: first a, step b; linspace: first a, last b */
+/* fill: value a; uniform: a … b; normal: mean a, deviation b; bernoulli: probability a; integers:
+ * a … b - 1; arange: first a, step b; linspace: first a, last b */
+typedef struct kn_attr_make {
     double a, b;
     int64_t dim[KN_DIMS_MAX]; /* of the result */
     int32_t n_dims, dtype;
@@ -83,8 +83,8 @@ typedef struct kn_attr_along { /* take_along, put_along: of the tensor that inde
 typedef struct kn_attr_shape { /* reshape, broadcast: of the result */
     int64_t dim[KN_DIMS_MAX], n_dims;
 } kn_attr_shape;
-typedef struct kn_attr_box { /* of a block in a larger array; size: slice: the block's; slice_back:
-                                the array's */
+/* of a block in a larger array; size: slice: the block's; slice_back: the array's */
+typedef struct kn_attr_box {
     int64_t start[KN_DIMS_MAX], size[KN_DIMS_MAX];
 } kn_attr_box;
 typedef struct kn_attr_transpose { /* the result's dimension i is x's dimension axis[i] */
@@ -94,8 +94,9 @@ typedef struct kn_attr_concat {
     int64_t axis;
     int64_t size[]; /* of each input along it, block_diag: of each [2]; infer fills it in */
 } kn_attr_concat;
-typedef struct kn_attr_strided { /* the part of a row-major array of dimensions whole[]: element i
-                                    of the part is the array's start + Σ i[d]·stride[d] */
+/* the part of a row-major array of dimensions whole[]: element i of the part is the array's
+ * start + Σ i[d]·stride[d] */
+typedef struct kn_attr_strided {
     int64_t start, n_dims, n_whole;
     int64_t dim[KN_DIMS_MAX], stride[KN_DIMS_MAX]; /* of the part; strides in elements */
     int64_t whole[KN_DIMS_MAX];
@@ -143,8 +144,8 @@ typedef struct kn_attr_truncated {
     int64_t dim[KN_DIMS_MAX]; /* of the result */
     int32_t n_dims, dtype;
 } kn_attr_truncated;
-typedef struct kn_attr_conv { /* normalised: no zeros that mean something else; unused spatial
-                                 entries 1, 0, 0, 1 */
+/* normalised: no zeros that mean something else; unused spatial entries 1, 0, 0, 1 */
+typedef struct kn_attr_conv {
     int64_t stride[3], padding[3], padding_end[3], dilation[3], groups;
     int64_t size[3]; /* conv_data: of x; conv_weight: of the window; else 0 */
     int32_t n_spatial, flip;
@@ -157,9 +158,9 @@ typedef struct kn_attr_pool { /* normalised in the same way */
     int32_t ceil;              /* the last window may begin inside and end outside */
     int32_t skip_nan;          /* maxpool: a NaN counts as less than all numbers */
 } kn_attr_pool;
-typedef struct kn_attr_normalize { /* x as [outer, groups, channels, inner]; batchnorm: groups is 1
-                                    */
-    double eps, momentum;          /* momentum: of the running statistics */
+/* x as [outer, groups, channels, inner]; batchnorm: groups is 1 */
+typedef struct kn_attr_normalize {
+    double eps, momentum; /* momentum: of the running statistics */
     int64_t outer, groups, channels, inner;
     const struct kn_batch_ranks *ranks; /* batchnorm and its back: norm.h; else NULL */
 } kn_attr_normalize;
@@ -386,9 +387,10 @@ enum {
     KN_FLAG_MANY = 2,  /* any number of inputs, all like the one of its line */
     KN_FLAG_LOW = 8,   /* a product: takes 16-bit inputs in frames with .autocast */
     KN_FLAG_WIDE = 16, /* a sum: takes f32 inputs there */
-    KN_FLAG_F32 = 32,  /* kernels of f32 and f64 alone: 16-bit inputs are cast to f32 and, in frames
-                        * without .autocast, results back; the casts are recorded */
-    KN_FLAG_LOSS = 4,  /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
+    /* kernels of f32 and f64 alone: 16-bit inputs are cast to f32 and, in frames without .autocast,
+     * results back; the casts are recorded */
+    KN_FLAG_F32 = 32,
+    KN_FLAG_LOSS = 4, /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
 };
 enum {              /* a result's dtype: one of kn_dtype, or */
        KN_OUT_T = 0 /* the call's, which infer may change */

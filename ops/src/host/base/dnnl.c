@@ -17,7 +17,8 @@ dnnl_engine_t kn__dnnl_engine(void) {
 
 bool kn__dnnl_has_bf16(void) {
     bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
-    unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16; /* bits: those of what it contains too */
+    unsigned bf16 =
+        dnnl_cpu_isa_avx512_core_bf16; /* its bits include those of the sets that it extends */
     return wide && kn__dnnl_engine() && ((unsigned)dnnl_get_effective_cpu_isa() & bf16) == bf16;
 }
 

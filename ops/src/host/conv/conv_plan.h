@@ -37,8 +37,9 @@ enum {
     KN_PLAN_TO_BLOCKS = 8,
     KN_PLAN_ADD = 16, /* forward to blocks: a residual is added, then relu */
     KN_PLAN_RELU = 32,
-    KN_PLAN_KEEP = 64, /* weights are kept with the data in the library's layout, so that one may be
-                        * chosen that takes long to make */
+    /* weights are kept with the data in the library's layout, so that one may be chosen that takes
+     * long to make */
+    KN_PLAN_KEEP = 64,
     KN_PLAN_BF16 = 128 /* images, weights, bias; sums are f32, and so is a gradient of weights */
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */

@@ -46,7 +46,7 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const product_plan *pl
 #endif
 }
 
-/* c is among what is summed, before it is rounded. */
+/* Adds c to the sum before the sum is rounded. */
 static dnnl_status_t add_to_c(dnnl_primitive_attr_t attr) {
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t status = dnnl_post_ops_create(&ops);

@@ -5,8 +5,8 @@
 
 #include "host/base/loops.h"
 
-typedef struct kn_matrix { /* element (row, column) at data[row·stride_row + column·stride_column]
-                            */
+/* Element (row, column) is at data[row·stride_row + column·stride_column]. */
+typedef struct kn_matrix {
     const void *data;
     int64_t stride_row, stride_column;
 } kn_matrix;
