@@ -1,4 +1,5 @@
 /* knet sample: what a trained model makes. */
+#include <errno.h>
 #include <inttypes.h>
 #include <knet/checkpoint.h>
 #include <knet/models.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "file.h"
 #include "model_data.h"
 #include "output.h"
 #include "write.h"
@@ -89,12 +91,16 @@ static kn_status text_write(session *s) {
 static kn_status picture_write(session *s) {
     enum { SIDE = 8 };
     const char *path = s->options->picture;
-    FILE *file = fopen(path, "wb");
-    if (!file) return KN_FAIL(KN_ERR_IO, "%s can't be written", path);
+    char *bytes = NULL;
+    size_t n_bytes = 0;
+    FILE *file = open_memstream(&bytes, &n_bytes);
+    if (!file) return KN_FAIL(KN_ERR_OOM, "no host memory for the picture");
     kn_status status = kn__write_vae(s->model, file, SIDE, s->options->seed);
-    if (fclose(file) != 0 && status == KN_OK)
-        status = KN_FAIL(KN_ERR_IO, "%s can't be written", path);
+    bool is_whole = fclose(file) == 0;
+    int error = status < 0 ? 0 : is_whole ? kn__file_write(path, bytes, n_bytes) : ENOMEM;
+    free(bytes);
     if (status < 0) return status;
+    if (error) return KN_FAIL(KN_ERR_IO, "%s can't be written: %s", path, strerror(error));
     if (s->options->common.json) {
         kn__text_puts(&s->report.text, "{\"picture\":");
         kn__text_json(&s->report.text, path);

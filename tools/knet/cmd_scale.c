@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cells.h"
 #include "cmd.h"
 #include "model_steps.h"
 #include "now.h"
@@ -25,10 +26,10 @@ static const kn__opt table[] = {
      .help = "numbers of ranks", .remark = "FIRST..LAST by doubling, or one number"},
     {"bandwidth", KN__OPT_BYTES, AT(bandwidth), .value_name = "BYTES", .initial = "12.5GB",
      .help = "of each rank's link, a second"},
-    {"latency", KN__OPT_TIME, AT(latency), .value_name = "TIME", .initial = "5us", .word = "0",
-     .help = "of each message"},
-    {"overhead", KN__OPT_TIME, AT(overhead), .value_name = "TIME", .initial = "150ns", .word = "0",
-     .help = "of the processor for each message"},
+    {"latency", KN__OPT_TIME, AT(latency), .value_name = "TIME", .initial = "5us",
+     .may_be_zero = true, .help = "of each message"},
+    {"overhead", KN__OPT_TIME, AT(overhead), .value_name = "TIME", .initial = "150ns",
+     .may_be_zero = true, .help = "of the processor for each message"},
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "the record's", .help = "samples per step of a rank"},
     {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
@@ -124,7 +125,8 @@ static void head_print(ask *a, const kn__model_steps *s, const kn_forecast_resul
         &a->report, "%s: %s parameters, batch %" PRId64 " a rank; cpu, %d thread%s a rank\n",
         o->model[0], params, a->batch, kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s");
     kn__output_line(&a->report, "links: %.3g GB/s, %s a message and %s of the processor\n",
-                    1e-9 * a->link.bandwidth, o->latency, o->overhead);
+                    1e-9 * a->link.bandwidth, kn__time_cell(1e9 * o->latency, true).text,
+                    kn__time_cell(1e9 * o->overhead, true).text);
     kn__output_line(&a->report,
                     "one rank: %.3f ms a step; %s of gradients in %" PRId64 " bucket%s\n\n",
                     1e3 * r->alone_seconds, kn__bytes_text((double)r->bytes).text, r->n_buckets,

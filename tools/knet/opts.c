@@ -86,7 +86,7 @@ static bool value_read(void *at, const kn__opt *opt, const char *text) {
             }
             return whole_read(at, text, INT64_MAX, kn__read_bytes);
         case KN__OPT_TIME:
-            if (!opt->word || strcmp(text, opt->word) != 0) return time_read(at, text);
+            if (!opt->may_be_zero || strcmp(text, "0") != 0) return time_read(at, text);
             *(double *)at = 0;
             return true;
         case KN__OPT_FILE:
@@ -117,9 +117,8 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
                      opt->word ? ", or " : "", opt->word ? opt->word : "");
             return out;
         case KN__OPT_TIME:
-            snprintf(out, out_bytes, "a number above 0, perhaps with " KN__DURATION_UNITS "%s%s",
-                     opt->word ? "; or " : "", opt->word ? opt->word : "");
-            return out;
+            return opt->may_be_zero ? "0, or a number perhaps with " KN__DURATION_UNITS
+                                    : "a number above 0, perhaps with " KN__DURATION_UNITS;
         case KN__OPT_FLAG:
         case KN__OPT_TEXT:
         case KN__OPT_FILE:

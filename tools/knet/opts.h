@@ -52,8 +52,10 @@ typedef struct kn__opt {
     /* Ends in NULL. */
     const char *const *choices;
     int64_t max;
-    /* A word instead of a number. Of KN__OPT_BYTES: its value is -1; of KN__OPT_TIME: 0. */
+    /* Of KN__OPT_BYTES: a word instead of a number; its value is -1. */
     const char *word;
+    /* Of KN__OPT_TIME: "0" is a value too. */
+    bool may_be_zero;
     /* Conditions, "NAME" (that option is given) or "NAME=A,B" (its value is one of these). The
      * option is an error without the first, and an error with any of the second, which spaces
      * separate. */
