@@ -179,8 +179,50 @@ static inline kn_status check_saved(kn__node *n) {
     return KN_OK;
 }
 
+/* The result that a saved value is, where no other node reads it: its storage may go with it. NULL:
+ * it is a parameter's or a constant's, has another reader, or no part in the pass. */
+static kn_tensor *only_read_by(const kn__back *b, unsigned bit) {
+    int at = __builtin_ctz(bit);
+    if (at >= KN_NEED_OUT) return kn__node_results(b->node)[at - KN_NEED_OUT].out;
+    kn_edge edge = kn__node_edges(b->node)[at];
+    const kn__node *from = edge ? kn__edge_node(edge) : NULL;
+    if (!from || !from->wanted || from->n_users != 1 || from->op == KN__OP_APPLY) return NULL;
+    const kn__result *result = kn__edge_result(edge);
+    int r = (int)(result - kn__node_results(kn__edge_node(edge)));
+    return result->target || from->saves >> (KN_NEED_OUT + r) & 1 ? NULL : result->out;
+}
+
+void kn__back_drop(kn__back *b, unsigned bits) {
+    kn__node *n = b->node;
+    bool asked = kn__node_results(n)->target || n == kn__edge_node(b->pass->from);
+    if (b->pass->keep || asked) return;
+    for (unsigned left = n->saves & bits; left; left &= left - 1) {
+        unsigned bit = left & -left;
+        kn__saved *saved = kn__node_saved(n) + __builtin_popcount(n->saves & (bit - 1));
+        kn_tensor *t = saved->t, *own = only_read_by(b, bit);
+        if (own != t) continue;
+        n->saves &= (uint16_t)~bit;
+        n->n_saved--;
+        memmove(saved, saved + 1, sizeof *saved * (size_t)(kn__node_saved(n) + n->n_saved - saved));
+        kn__value_drop(own); /* before the header may go with the last reference */
+        kn_tensor_release(t);
+    }
+}
+
+/* What the gradients of the inputs before i still read. */
+static unsigned needs_before(const kn__back *b, int i) {
+    const kn_op_needs *needs = &kn_op_needs_table[b->node->op];
+    unsigned bits = 0;
+    for (int j = 0; j < i; j++) {
+        if (kn__back_wants(b, j)) bits |= needs->first[j < needs->n_first ? j : needs->n_first - 1];
+    }
+    return bits;
+}
+
 /* From the last input on: a layer's weights have their gradients, and their work space is free
- * again, before the gradient of x, which is often the largest, is there. */
+ * again, before the gradient of x, which is often the largest, is there. So is what only they read,
+ * but not of convolutions: smaller gradients in the places of images leave holes that larger ones
+ * don't fit into. */
 static kn_status each_input(kn__back *b, const kn__rule *rule) {
     kn__node *n = b->node;
     bool uniform = kn__back_is_uniform(b);
@@ -191,6 +233,9 @@ static kn_status each_input(kn__back *b, const kn__rule *rule) {
         kn_scope_end(&scope);
         if (!dx) return kn_check();
         if (dx != KN_NONE) KN_TRY(kn__back_deliver(b, i, dx));
+        if (!i || !n->n_saved || b->pass->keep || n->op == KN_OP_conv) continue;
+        kn_frame_release_to(b->pass->mark); /* views of what goes */
+        kn__back_drop(b, ~needs_before(b, i));
     }
     return KN_OK;
 }
@@ -259,11 +304,26 @@ static __attribute__((noinline)) void edges_done(const kn__pass *pass, kn__node 
     }
 }
 
+/* Gives back the storage of results that the node's rule does not read: all other readers come
+ * later on the tape and are done. */
+static void results_drop(kn__node *n) {
+    for (int r = 0; r < n->n_out; r++) {
+        const kn__result *result = kn__node_results(n) + r;
+        if (result->out && !(n->saves >> (KN_NEED_OUT + r) & 1)) kn__value_drop(result->out);
+    }
+}
+
 /* A value that has no part in the result, such as a metric beside the loss, keeps its storage. */
 kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
     KN_ASSERT(n->tape == pass->tape && n->op <= KN__OP_SPECIAL);
     bool reached = false, asked = false;
-    for (int r = 0; r < n->n_out; r++) reached |= kn__node_results(n)[r].grad != NULL;
+    for (int r = 0; r < n->n_out; r++) {
+        const kn__result *result = kn__node_results(n) + r;
+        reached |= result->grad != NULL;
+        asked |= result->grad && result->target;
+    }
+    bool consume = !pass->keep && reached && !asked && n != kn__edge_node(pass->from);
+    if (consume && n->op != KN__OP_APPLY) results_drop(n);
     if (reached) KN_TRY(node_back(pass, n));
     if (reached && kn__anomaly_on()) KN_TRY(check_finite(pass, n));
     if (pass->hooked) edges_done(pass, n);
@@ -275,12 +335,11 @@ kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
         if (result->target) {
             KN_ASSERT(result->target <= pass->n_x && !pass->slots[result->target - 1]);
             pass->slots[result->target - 1] = grad;
-            asked = true;
         } else {
             kn_tensor_release(grad);
         }
     }
-    if (!pass->keep) kn__node_retire(n, reached && !asked && n != kn__edge_node(pass->from));
+    if (!pass->keep) kn__node_retire(n, consume);
     if (!pass->again) kn_frame_release_to(pass->mark);
     return KN_OK;
 }

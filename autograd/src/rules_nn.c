@@ -36,6 +36,16 @@ static kn_tensor *as_matrix(kn_tensor *t) {
     return kn_reshape(t, KN_SHAPE(rows, columns));
 }
 
+/* dx in the shape of input i: by its own header where that is new, so that it has one owner and a
+ * later gradient may be written over it. */
+static kn_tensor *shaped(const kn__back *b, int i, kn_tensor *dx) {
+    const kn_shape shape = kn__back_shape(b, i);
+    if (b->pass->again || !kn_tensor_is_unshared(dx)) return kn_reshape(dx, shape);
+    dx->n_dims = (uint8_t)shape.n_dims;
+    memcpy(dx->dim, shape.dim, sizeof dx->dim);
+    return dx;
+}
+
 /* y [...,O] = x [...,I]·wᵀ + b, w [O,I] */
 kn_tensor *kn__rule_linear(kn__back *b, int i) {
     kn_tensor *g = as_matrix(b->g); /* [rows,O] */
@@ -51,7 +61,7 @@ kn_tensor *kn__rule_linear(kn__back *b, int i) {
     kn_tensor *w = kn__saved_in(b, 1);
     if (b->g->n_dims == 2) return KN_GIVE(b, i, matmul, &product, g, w);
     kn_tensor *dx = KN_CALL(matmul, &product, g, w);
-    return dx ? kn_reshape(dx, kn__back_shape(b, i)) : NULL;
+    return dx ? shaped(b, i, dx) : NULL;
 }
 
 /* --- convolution: y = conv(x, w) + b is linear in each of x, w, b --- */
@@ -65,14 +75,38 @@ static kn_attr_conv conv_attr(const kn__back *b, int i) {
     return attr;
 }
 
+/* Whether the gradient of x may be written over g, which kernels of the host alone can do: no other
+ * gradient reads that, and x's has no place yet. 16 bits are widened piece by piece. */
+static bool goes_over(const kn__back *b) {
+    kn_tensor *g = kn__back_last_use(b);
+    kn_edge edge = kn__node_edges(b->node)[0];
+    if (!g || kn__edge_param(edge) || kn__edge_result(edge)->grad) return false;
+    if (b->node->n_in > 3 && kn__back_wants(b, 3)) return false;
+    const kn_shape x = kn__back_shape(b, 0);
+    if (g->n_dims != x.n_dims) return false;
+    for (int d = 0; d < g->n_dims; d++) {
+        if (g->dim[d] != x.dim[d]) return false;
+    }
+    return KN_CLASS_REAL >> g->dtype & 1 && g->storage->device == kn_device_host();
+}
+
+static kn_tensor *data_over(kn__back *b, kn_attr_conv *attr) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_conv_data, attr, KN_LIST_(b->g, kn__saved_in(b, 1)), 2);
+    call.out[0] = b->g;
+    call.given = 1;
+    return kn_op_run(&call);
+}
+
 kn_tensor *kn__rule_conv(kn__back *b, int i) {
     if (i == 2) {
         kn_attr_axes axes = {.mask = ((1u << b->g->n_dims) - 1) & ~2u}; /* all but channels */
         return KN_GIVE(b, i, sum, &axes, b->g);
     }
     kn_attr_conv attr = conv_attr(b, i);
-    return i == 0 ? KN_GIVE(b, i, conv_data, &attr, b->g, kn__saved_in(b, 1))
-                  : KN_GIVE(b, i, conv_weight, &attr, kn__saved_in(b, 0), b->g);
+    if (i == 1) return KN_GIVE(b, i, conv_weight, &attr, kn__saved_in(b, 0), b->g);
+    if (goes_over(b)) return data_over(b, &attr);
+    return KN_GIVE(b, i, conv_data, &attr, b->g, kn__saved_in(b, 1));
 }
 
 /* dx = conv_data(dy, w) */
@@ -134,6 +168,7 @@ static kn_status act_back(kn__back *b, int act, int axis, bool *bias) {
     if (!g) return kn_check();
     b->g = g;
     if (both) *bias = false;
+    kn__back_drop(b, 1u << KN_NEED_OUT);
     return KN_OK;
 }
 

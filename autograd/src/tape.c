@@ -228,6 +228,10 @@ static inline void release_saved(kn__node *n) {
     *kn__node_special(n) = NULL;
 }
 
+void kn__value_drop(kn_tensor *out) {
+    if (!atomic_load_explicit(&out->holds, memory_order_relaxed)) kn_tensor_consume(out);
+}
+
 void kn__node_retire(kn__node *n, bool consume) {
     release_saved(n);
     for (int r = 0; r < n->n_out; r++) {
@@ -240,9 +244,7 @@ void kn__node_retire(kn__node *n, bool consume) {
         result->out = NULL;
         out->grad = 0;
         out->spent = 1;
-        if (consume && !atomic_load_explicit(&out->holds, memory_order_relaxed)) {
-            kn_tensor_consume(out);
-        }
+        if (consume) kn__value_drop(out);
     }
 }
 

@@ -141,6 +141,8 @@ static inline kn_edge kn__edge_from(const kn__tape *tape, const kn_tensor *t) {
 }
 /* Empties the tape: survivors become constants. `retired`: a pass has been through all nodes. */
 void kn__tape_clear(kn__tape *tape, bool retired);
+/* Gives back the storage of a node's result, unless a slot holds it. */
+void kn__value_drop(kn_tensor *out);
 /* Takes the node out of use; `consume`: gives back its results' storage too. */
 void kn__node_retire(kn__node *n, bool consume);
 
@@ -234,6 +236,9 @@ static inline kn_tensor *kn__saved_in(const kn__back *b, int i) {
 static inline kn_tensor *kn__saved_out(const kn__back *b, int r) {
     return kn__back_saved(b, 1u << (KN_NEED_OUT + r));
 }
+/* The rule reads these saved values (KN_NEED_* bits) no more: those that no other node reads are
+ * freed now, before the gradients that are still to come. */
+void kn__back_drop(kn__back *b, unsigned bits);
 static inline void *kn__back_attr(const kn__back *b) { return kn__node_attr(b->node); }
 /* A gradient that exists already, into which a kernel may write the gradient of input i, or NULL.
  * *fresh: its old content is overwritten; else the kernel adds. */

@@ -152,6 +152,50 @@ static void winograd_is_for_large_tensors(void **state) {
     }
 }
 
+/* dx over dy has the bits of dx in a place of its own: of each way, with slots and without. What is
+ * measured is not run twice. */
+static void dx_may_go_over_dy(void **state) {
+    (void)state;
+    static const struct {
+        kn_dtype dtype;
+        int64_t batch, channels, side, window, groups;
+    } cases[] = {{KN_F32, 3, 5, 11, 3, 1},  {KN_F64, 3, 5, 11, 3, 1},   {KN_F32, 5, 32, 6, 3, 1},
+                 {KN_F32, 2, 32, 12, 1, 1}, {KN_F32, 3, 3, 5, 1, 1},    {KN_F64, 2, 16, 4, 5, 2},
+                 {KN_F32, 4, 16, 12, 3, 4}, {KN_F32, 8, 12, 9, 3, 12},  {KN_F32, 32, 32, 16, 3, 1},
+                 {KN_F32, 2, 96, 28, 1, 1}, {KN_F32, 1, 160, 13, 3, 1}, {KN_F32, 17, 1, 8, 3, 1}};
+    static const kn_conv_way ways[][2] = {{KN_CONV_OURS, KN_CONV_OURS},
+                                          {KN_CONV_DNNL, KN_CONV_DNNL},
+                                          {KN_CONV_WINOGRAD, KN_CONV_WINOGRAD},
+                                          {KN_CONV_TABLED, KN_CONV_MEASURED}};
+    for (size_t i = 0; i < 4 * sizeof cases / sizeof *cases; i++) {
+        KN_FRAME(.threads = 2);
+        const kn_conv_way *way = ways[i % 4];
+        kn_dtype dtype = cases[i / 4].dtype;
+        int64_t n = cases[i / 4].channels, side = cases[i / 4].side, window = cases[i / 4].window;
+        int64_t groups = cases[i / 4].groups;
+        kn_attr_conv attr = {.stride = {1, 1, 1},
+                             .dilation = {1, 1, 1},
+                             .padding = {window / 2, window / 2},
+                             .padding_end = {window / 2, window / 2},
+                             .groups = groups,
+                             .n_spatial = 2};
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(n, n / groups, window, window));
+        kn_tensor *dy = random_tensor(dtype, KN_SHAPE(cases[i / 4].batch, n, side, side));
+        kn__conv_prefer(way[0]);
+        kn_tensor *apart = op_conv_data(dy, w, kn_tensor_shape(dy), &attr);
+        attr.size[0] = attr.size[1] = side;
+        kn_op_call over;
+        kn_op_call_init(&over, KN_OP_conv_data, &attr, KN_LIST_(dy, w), 2);
+        over.out[0] = dy;
+        over.given = 1;
+        kn__conv_prefer(way[1]);
+        bool ran = kn_op_run(&over) != NULL;
+        kn__conv_prefer(KN_CONV_TABLED);
+        assert_true(ran);
+        assert_same_bits(dy, apart);
+    }
+}
+
 /* Not one part of 9 MiB an image. */
 static void gradients_of_large_weights_take_few_parts(void **state) {
     (void)state;
@@ -213,7 +257,7 @@ int main(void) {
                      OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
                      OPS_TEST(one_way_is_measured_and_kept),
                      OPS_TEST(winograd_errs_by_1e_11_at_most), OPS_TEST(winograd_is_for_many_tiles),
-                     OPS_TEST(winograd_is_for_large_tensors),
+                     OPS_TEST(winograd_is_for_large_tensors), OPS_TEST(dx_may_go_over_dy),
                      OPS_TEST(gradients_of_large_weights_take_few_parts),
                      OPS_TEST(the_environment_chooses_the_route));
 }

@@ -284,7 +284,8 @@ static kn_status samples_fill(kn_dataset *d, kn_rng *patterns, kn_rng *noise,
                               const kn_synthetic_options *o) {
     KN_FRAME(.device = kn_device_host(), .dtype = KN_F32, .record = KN_OFF);
     int64_t numel = (int64_t)(d->x_bytes / kn_dtype_bytes(d->x_dtype));
-    const float *pattern = kn_data(kn_uniform(KN_SHAPE(o->n_classes, numel), 0, 1, patterns));
+    int64_t met = d->n < o->n_classes ? d->n : o->n_classes; /* classes that have a sample */
+    const float *pattern = kn_data(kn_uniform(KN_SHAPE(met, numel), 0, 1, patterns));
     for (int64_t i = 0; i < d->n; i++) {
         KN_FRAME();
         const float *u = kn_data(kn_uniform(KN_SHAPE(numel), 0, 1, noise));

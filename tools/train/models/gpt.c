@@ -30,12 +30,18 @@ static kn_status init(void *model, kn_layer *net) {
     return kn_check();
 }
 
+/* x [B,T] → [B,T,width] */
+static kn_tensor *embedded(kn_layer *net, kn_tensor *x) {
+    KN_FRAME();
+    kn_tensor *index = kn_arange(0, (double)kn_tensor_shape(x).dim[1], 1, KN_I64);
+    kn_tensor *words = kn__layer_apply(net, "words", x);
+    return kn_keep(kn_add(words, kn__layer_apply(net, "places", index)));
+}
+
 /* x [B,T], T at most the length → [B,T,words] */
 static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
-    kn_tensor *index = kn_arange(0, (double)kn_tensor_shape(batch->x).dim[1], 1, KN_I64);
-    kn_tensor *words = kn__layer_apply(net, "words", batch->x); /* [B,T,width] */
-    kn_tensor *h = kn_add(words, kn__layer_apply(net, "places", index));
+    kn_tensor *h = embedded(net, batch->x);
     return kn__layer_apply(net, "scores", kn__layer_apply(net, "blocks", h));
 }
 

@@ -138,8 +138,9 @@ static kn_tensor *places(int64_t T, int64_t width) {
 }
 
 static kn_tensor *embedded(kn_layer *net, const char *name, kn_tensor *index, int64_t width) {
+    KN_FRAME();
     kn_tensor *x = kn_affine(kn__layer_apply(net, name, index), sqrt((double)width), 0);
-    return kn_add(x, places(kn_tensor_shape(index).dim[1], width)); /* [B,T,width] */
+    return kn_keep(kn_add(x, places(kn_tensor_shape(index).dim[1], width))); /* [B,T,width] */
 }
 
 /* x [B,T,W] → [B,heads,T,W/heads] */
@@ -153,13 +154,14 @@ static kn_tensor *heads_of(kn_tensor *x, int64_t heads, int64_t width) {
 /* What the decoder's x [B,T,W] asks the encoder's m [B,S,W]. */
 static kn_tensor *cross(kn_layer *block, const kn__pairs_sizes *s, kn_tensor *x, kn_tensor *m) {
     kn_tensor *kv[2] = {NULL, NULL};
+    KN_FRAME(); /* q, k and v live on as the heads alone */
     kn_tensor *q = heads_of(kn__layer_apply(block, "query", x), s->heads, s->width);
     if (kn_chunk(kv, kn__layer_apply(block, "memory", m), 2, 2) < 0)
         return kn_error_defer(kn_last_error()->status);
     kn_tensor *y = kn_attention(q, heads_of(kv[0], s->heads, s->width),
                                 heads_of(kv[1], s->heads, s->width), NULL);
     y = kn_reshape(kn_transpose(y, KN_SHAPE(0, 2, 1, 3)), kn_tensor_shape(x));
-    return kn_add(x, kn__layer_apply(block, "out", y));
+    return kn_keep(kn_add(x, kn__layer_apply(block, "out", y)));
 }
 
 static kn_tensor *transformer_predict(void *model, kn_layer *net, const kn_batch *batch) {

@@ -56,9 +56,15 @@ static kn_status char_init(void *model, kn_layer *net) {
 }
 
 /* x [B,T] → [T,B,words] */
+static kn_tensor *one_hot(kn_tensor *x, int64_t words) {
+    KN_FRAME();
+    return kn_keep(kn_one_hot(kn__time_first(x), words));
+}
+
+/* x [B,T] → [T,B,words] */
 static kn_tensor *char_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__words_sizes *s = model;
-    kn_tensor *x = kn_one_hot(kn__time_first(batch->x), s->words); /* [T,B,words] */
+    kn_tensor *x = one_hot(batch->x, s->words);
     return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", x));
 }
 
@@ -106,22 +112,18 @@ static kn_status steps_init(void *model, kn_layer *net) {
     return kn_check();
 }
 
-/* One step of a layer: x [B,n] → the new state h [B,H], and c in place of the old one. */
+/* One step of a layer: x [B,n] → the new state h [B,H], and c in place of the old one. The frame
+ * ends with it, so that of the other values those live on that a gradient reads. */
 static kn_tensor *cell(kn_layer *net, int k, kn_tensor *x, kn_tensor *h, kn_tensor **c) {
     char name[2][32];
     kn_tensor *gate[4];
+    KN_FRAME();
     snprintf(name[0], sizeof name[0], "i2h%d", k);
     snprintf(name[1], sizeof name[1], "h2h%d", k);
     kn_tensor *i2h = kn__layer_apply(net, name[0], x), *h2h = kn__layer_apply(net, name[1], h);
-    kn_tensor *sum = kn_add(i2h, h2h);
-    kn_drop(i2h);
-    kn_drop(h2h);
-    if (kn_chunk(gate, sum, 4, 1) < 0) return kn_error_defer(kn_last_error()->status);
-    kn_drop(sum);
-    *c = kn_add(kn_mul(kn_sigm(gate[1]), *c), kn_mul(kn_sigm(gate[0]), kn_tanh(gate[3])));
-    kn_tensor *y = kn_mul(kn_sigm(gate[2]), kn_tanh(*c));
-    for (int i = 0; i < 4; i++) kn_drop(gate[i]); /* no gradient reads these */
-    return y;
+    if (kn_chunk(gate, kn_add(i2h, h2h), 4, 1) < 0) return kn_error_defer(kn_last_error()->status);
+    *c = kn_keep(kn_add(kn_mul(kn_sigm(gate[1]), *c), kn_mul(kn_sigm(gate[0]), kn_tanh(gate[3]))));
+    return kn_keep(kn_mul(kn_sigm(gate[2]), kn_tanh(*c)));
 }
 
 /* x [B,T] → [T,B,words]. Gates in nngraph's order: i, f, o, g. */
@@ -134,7 +136,7 @@ static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batc
     if (shape.n_dims != 2 || steps > STEPS_MAX)
         return KN_FAIL_NULL(KN_ERR_SHAPE, "char_lstm_steps: x is [B,T] with T at most %d",
                             (int)STEPS_MAX);
-    kn_tensor *x = kn_one_hot(kn__time_first(batch->x), s->words); /* [T,B,words] */
+    kn_tensor *x = one_hot(batch->x, s->words);
     for (int64_t k = 0; k < s->layers; k++)
         h[k] = c[k] = kn_zeros(KN_SHAPE(shape.dim[0], s->hidden));
     for (int t = 0; t < steps; t++) {

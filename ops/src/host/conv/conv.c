@@ -9,6 +9,7 @@
 #include "host/conv/conv_columns.h"
 #include "host/conv/conv_direct.h"
 #include "host/conv/conv_dnnl.h"
+#include "host/conv/conv_over.h"
 #include "host/conv/conv_route.h"
 #include "host/pointwise/finish.h"
 #include "now.h"
@@ -74,6 +75,22 @@ void kn__conv_finish_all(const kn_conv_finish *f, const kn_op_call *call) {
     if (!f->act && !f->residual) return;
     int64_t n = call->out[0]->n;
     kn__parallel_for(call->threads, kn__chunks(n, FINISH_CHUNK), finish_body, &(finish_work){f, n});
+}
+
+/* --- dx over dy --- */
+
+bool kn__conv_is_over(const kn_op_call *call) { return call->in[0]->data == call->out[0]->data; }
+
+kn_status kn__conv_dy_apart(const char **out, kn_op_call *call) {
+    const kn_tensor *dy = call->in[0];
+    size_t bytes = (size_t)dy->n * kn_dtype_bytes((kn_dtype)dy->dtype);
+    void *copy = NULL;
+    *out = dy->data;
+    if (!kn__conv_is_over(call)) return KN_OK;
+    KN_TRY(kn__work(&copy, call, bytes));
+    memcpy(copy, dy->data, bytes);
+    *out = copy;
+    return KN_OK;
 }
 
 /* --- the choice --- */

@@ -6,6 +6,7 @@
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/base/slots.h"
+#include "host/conv/conv_over.h"
 #include "host/product/gemm.h"
 
 enum { BLOCK_BYTES = 512 * 1024, PIECES = 16, LEAST_COLUMNS = 64, WEIGHT_BYTES = 16 << 20 };
@@ -175,7 +176,8 @@ static void data_body(void *ctx, int64_t i) {
 kn_status kn__columns_conv_data(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *dy,
                                 const kn_tensor *w) {
     columns_work k = work_of(call, s, (kn_dtype)dy->dtype);
-    k.y = dy->data, k.w = w->data;
+    k.w = w->data;
+    KN_TRY(kn__conv_dy_apart(&k.y, call));
     k.blocks = blocks_of(s->channels, (size_t)(s->window_size * s->out_plane) * k.bytes,
                          s->batch * s->groups, kn__chunks(LEAST_COLUMNS, s->window_size));
     int64_t most = kn__chunks(s->channels, k.blocks);

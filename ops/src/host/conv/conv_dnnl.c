@@ -9,6 +9,7 @@
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/base/slots.h"
+#include "host/conv/conv_over.h"
 #include "host/conv/conv_weights.h"
 #include "host/product/gemm.h"
 
@@ -305,6 +306,20 @@ static bool plans_usable(const dnnl_work *k) {
            dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
 }
 
+/* dy, copied where dx is written over it and neither goes through a slot. */
+static kn_status dy_place(kn_op_call *call, dnnl_work *k) {
+    const char *dy = NULL;
+    bool slots = true;
+    for (int i = 0; i < 2; i++) {
+        const kn_conv_plan *plan = k->kind[i].plan;
+        if (plan) slots &= plan->side[KN_SIDE_X].reorder || plan->side[KN_SIDE_Y].reorder;
+    }
+    if (slots) return KN_OK;
+    KN_TRY(kn__conv_dy_apart(&dy, call));
+    k->data[KN_SIDE_Y] = (char *)(uintptr_t)dy;
+    return KN_OK;
+}
+
 /* The plans, with as much of what follows the sums as the library does inside: all or nothing. */
 static kn_status plans_find(dnnl_work *k, unsigned flags) {
     kn_conv_finish *f = &k->finish;
@@ -342,7 +357,9 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_con
     if (call->in[0]->dtype == KN_BF16) flags |= KN_PLAN_BF16;
     if (flags & KN_PLAN_KEEP) k.kept = call->in[1];
     kn_status status = plans_find(&k, flags);
-    if (status == KN_OK && plans_usable(&k)) {
+    bool usable = status == KN_OK && plans_usable(&k);
+    if (usable && pass == KN_PASS_DATA) status = dy_place(call, &k);
+    if (usable && status == KN_OK) {
         status = pass == KN_PASS_WEIGHT ? weight_run(call, &k) : images_run(call, &k);
         *done = status == KN_OK;
     }

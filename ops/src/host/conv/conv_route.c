@@ -7,6 +7,7 @@
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
+#include "host/conv/conv_over.h"
 
 enum { FEW = 8, RUNS = 16, LEAST_BATCH = 4 };
 
@@ -224,6 +225,11 @@ static kn_status preference(kn_conv_way *out) {
     return KN_OK;
 }
 
+/* Whether a second run would be wrong. */
+static bool runs_once(const kn_op_call *call) {
+    return call->accumulate & 1 || kn__conv_is_over(call);
+}
+
 kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
                        const kn_conv_sizes *s) {
     kn_conv_way way = KN_CONV_TABLED;
@@ -231,9 +237,9 @@ kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
     bool can = call->out[0]->dtype == KN_F32 && !s->flip && s->batch > 0;
     *out = KN_CONV_OURS;
     if (way == KN_CONV_OURS || !can || !kn__dnnl_engine()) return KN_OK;
-    bool adds = call->accumulate & 1; /* twice would be wrong */
     if (way == KN_CONV_MEASURED) way = measured(call, pass, s);
-    if (way == KN_CONV_TABLED || (way == KN_CONV_MEASURED && adds)) way = tabled(s, pass);
+    if (way == KN_CONV_TABLED || (way == KN_CONV_MEASURED && runs_once(call)))
+        way = tabled(s, pass);
     *out = way;
     return KN_OK;
 }

@@ -1,0 +1,131 @@
+/* What backward frees within a node: results before a rule that doesn't read them, saved values
+ * before the gradients that no longer read them, and the incoming gradient, written over. */
+#include "autograd_test.h"
+
+enum { MIB = 1 << 20 };
+
+static uint64_t live_of(kn_pool *pool, uint64_t *most) {
+    kn_pool_stats stats;
+    kn_pool_stats_read(&stats, sizeof stats, pool);
+    *most = stats.live_bytes_max;
+    return stats.live_bytes;
+}
+
+typedef struct fixture {
+    kn_params *set;
+    kn_pool *pool;
+} fixture;
+
+static fixture open_fixture(void) {
+    fixture f = {.set = params_f32()};
+    assert_ok(kn_pool_create(&f.pool, kn_device_host(), NULL));
+    return f;
+}
+
+static void close_fixture(fixture *f) {
+    kn_params_destroy(f->set);
+    kn_pool_destroy(f->pool);
+}
+
+/* The bytes of kn_backward beyond what lived before it. Gradients of parameters have their place
+ * already. */
+static uint64_t backward_takes(const fixture *f, kn_tensor *loss) {
+    uint64_t most, before = live_of(f->pool, &most);
+    kn_pool_peaks_reset(f->pool);
+    assert_ok(kn_backward(loss));
+    live_of(f->pool, &most);
+    return most - before;
+}
+
+/* x [4,64,32] to 1024 and back: h and gelu(h) are 1 MiB each. Where the last layer has its weight's
+ * gradient, its input goes; the input's gradient takes that room, and gelu's is written over it. */
+static void a_layers_input_goes_before_its_gradient_comes(void **state) {
+    (void)state;
+    fixture f = open_fixture();
+    kn_tensor *w1 = kn_param(f.set, KN_SHAPE(1024, 32), kn_init_uniform(-1, 1), "w1");
+    kn_tensor *w2 = kn_param(f.set, KN_SHAPE(32, 1024), kn_init_uniform(-1, 1), "w2");
+    assert_non_null(kn_params_grad(f.set));
+    {
+        KN_TAPE(.pool = f.pool, .threads = 1);
+        kn_tensor *h = kn_linear(kn_ones(KN_SHAPE(4, 64, 32)), w1, KN_NONE);
+        kn_tensor *loss = sum_all(kn_linear(kn_gelu(h), w2, KN_NONE));
+        assert_true(backward_takes(&f, loss) < MIB / 2);
+    }
+    close_fixture(&f);
+}
+
+/* x [64,8,64,64], conv, relu, conv, maxpool */
+static kn_tensor *block(void *ctx, kn_tensor *const x[]) {
+    kn_tensor **w = ctx;
+    const kn_conv_options act = {.padding = {1, 1}, .act = KN_ACT_RELU}, same = {.padding = {1, 1}};
+    kn_tensor *y = kn_conv(kn_conv(x[0], w[0], KN_NONE, &act), w[1], KN_NONE, &same);
+    return kn_maxpool(y, KN_SHAPE(2, 2), NULL);
+}
+
+/* A map is 8 MiB. The second run makes two of them and a quarter; then there are relu's result and
+ * one gradient, which the convolution's gradient of its input is written over. */
+static void a_gradient_of_images_is_written_over_the_last(void **state) {
+    (void)state;
+    fixture f = open_fixture();
+    kn_tensor *w[2];
+    for (int i = 0; i < 2; i++)
+        w[i] = kn_param(f.set, KN_SHAPE(8, 8, 3, 3), kn_init_uniform(-1, 1), "w%d", i);
+    assert_non_null(kn_params_grad(f.set));
+    {
+        KN_TAPE(.pool = f.pool, .threads = 1);
+        kn_tensor *x = kn_ones(KN_SHAPE(64, 8, 64, 64));
+        kn_tensor *loss = sum_all(kn_recompute(block, w, &x, 1, NULL));
+        assert_true(backward_takes(&f, loss) < 21 * MIB);
+    }
+    close_fixture(&f);
+}
+
+/* The sum's gradient is both terms', and z's node reads it after the convolution's. */
+static void a_gradient_that_another_node_reads_is_not_written_over(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1, 1, 1, 1), "w", 3), *s = PARAM(set, KN_SCALAR, "s", 5);
+    KN_TAPE();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 1, 4, 4)), *z = kn_mul(x, s);
+    kn_tensor *y = kn_conv(kn_mul(x, kn_reshape(w, KN_SCALAR)), w, KN_NONE, NULL);
+    assert_ok(kn_backward(sum_all(kn_square(kn_add(y, z))))); /* 32 (w² + s)² */
+    assert_values(kn_grad(s), 64 * 14);
+    assert_values(kn_grad(w), 64 * 14 * 6);
+    kn_params_destroy(set);
+}
+
+/* h leads to no parameter: the walk doesn't reach it, and it can be read afterwards. */
+static void a_value_that_the_pass_does_not_reach_stays(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 2), "w", 1, 2, 3, 4);
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(2, 2))), *h = kn_affine(x, 2, 0);
+    assert_ok(kn_backward(sum_all(kn_matmul(h, w, NULL))));
+    assert_values(h, 2, 2, 2, 2);
+    kn_params_destroy(set);
+}
+
+/* A slot keeps a value that would be freed early. */
+static void a_held_value_stays(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(1, 2), "w", 1, 2), *slot = NULL;
+    {
+        KN_TAPE();
+        kn_tensor *h = kn_exp(kn_affine(w, 0, 0));
+        assert_ok(kn_hold(&slot, kn_affine(h, 3, 0)));
+        assert_ok(kn_backward(sum_all(kn_linear(slot, w, KN_NONE))));
+        assert_values(slot, 3, 3);
+    }
+    kn_unhold(&slot);
+    kn_params_destroy(set);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_layers_input_goes_before_its_gradient_comes),
+                     OPS_TEST(a_gradient_of_images_is_written_over_the_last),
+                     OPS_TEST(a_gradient_that_another_node_reads_is_not_written_over),
+                     OPS_TEST(a_value_that_the_pass_does_not_reach_stays),
+                     OPS_TEST(a_held_value_stays));
+}
