@@ -27,6 +27,16 @@ def mlp():
     return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)), torch.rand(100, 784), 100, 0.5
 
 
+def vgg():
+    def block(n, to):
+        return [nn.Conv2d(n, to, 3, padding=1), nn.ReLU(), nn.Conv2d(to, to, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+                nn.Dropout(0.25)]
+
+    model = nn.Sequential(*block(3, 50), *block(50, 100), nn.Flatten(), nn.Linear(6400, 512), nn.ReLU(), nn.Dropout(0.5),
+                          nn.Linear(512, 10))
+    return model, torch.rand(64, 3, 32, 32), 64, 0.01
+
+
 def step_of(make, device, **layout):
     model, x, batch, rate = make()
     model, x = model.to(device, **layout), x.to(device).contiguous(**layout)
@@ -95,7 +105,7 @@ def main():
     for line in sys.stdin:
         name, count = line.split()
         if name.endswith("_peak"):
-            print(peak_bytes({"lenet": lenet, "mlp": mlp}[name[:-5]]), flush=True)
+            print(peak_bytes({"lenet": lenet, "mlp": mlp, "vgg": vgg}[name[:-5]]), flush=True)
             continue
         if name == "lenet_tuned" and name not in steps:
             steps[name] = step_of(lenet, device, memory_format=torch.channels_last)
