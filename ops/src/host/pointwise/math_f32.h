@@ -175,27 +175,32 @@ KN_MATH float kn_tanh_f32(float x) {
     return copysignf(size < 0.625f ? small : large, x);
 }
 
-/* Small |x| by x + x·p(x²), the others by 1 - e^q(|x|), where q is the logarithm of erfc. */
+/* |x| < 1 by x + x·p(x²), the others by 1 - 2^q(|x|), where q is the binary logarithm of erfc: from
+ * -2.7 to -26, and an error of 2^q counts a fifth at most. So one step takes its integer off, and
+ * one factor brings that back. NaN comes through q. */
 KN_MATH float kn_erf_f32(float x) {
-    float size = fabsf(x), z = x * x, p = 8.334718615e-05f;
-    p = p * z + -0.0008134709332f;
-    p = p * z + 0.005200368587f;
-    p = p * z + -0.02685915147f;
-    p = p * z + 0.1128369152f;
-    p = p * z + -0.3761263352f;
-    p = p * z + 0.1283791666f;
-    float c = size > 4.0f ? 4.0f : size, q = -4.453896388e-08f;
-    q = q * c + 2.594339321e-06f;
-    q = q * c + -5.493616927e-05f;
-    q = q * c + 0.000643316471f;
-    q = q * c + -0.004910779965f;
-    q = q * c + 0.02673623389f;
-    q = q * c + -0.110499571f;
-    q = q * c + -0.6314834945f;
-    q = q * c + -1.130388423f;
-    q = q * c + 0.0003495821141f;
-    float large = size != size ? size : 1.0f - kn_exp_within_f32(q, 0);
-    return size < 0.92f ? x + x * p : copysignf(large, x);
+    float size = fabsf(x), z = x * x, p = 7.85386146e-05f;
+    p = p * z + -0.000801019371f;
+    p = p * z + 0.00518832775f;
+    p = p * z + -0.0268538129f;
+    p = p * z + 0.112835854f;
+    p = p * z + -0.37612626f;
+    p = p * z + 0.128379166f;
+    float c = size > 4.0f ? 4.0f : size, q = 0.00026888834f;
+    q = q * c + -0.00425257208f;
+    q = q * c + 0.0315056667f;
+    q = q * c + -0.148751602f;
+    q = q * c + -0.920648396f;
+    q = q * c + -1.62604594f;
+    q = q * c + -0.000492713589f;
+    float shifted = q + KN_ROUND_F32, r = q - (shifted - KN_ROUND_F32), e = 0.00134072383f;
+    e = e * r + 0.00967186131f;
+    e = e * r + 0.0555030853f;
+    e = e * r + 0.24022235f;
+    e = e * r + 0.693147242f;
+    e = e * r + 1.0f;
+    float large = 1.0f - e * kn_of_bits_f32((kn_bits_f32(shifted) << 23) + 0x3F800000u);
+    return size < 1.0f ? x + x * p : copysignf(large, x);
 }
 
 /* e^(-x²)·t·g(t), t = 1/(1 + |x|/2); x² is the exact square of 12 leading bits, and a rest. */
