@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/pointwise/links.h"
+#include "host/reduce/folds.h"
 #include "run.h"
 
 /* --- plans: expressions that one pass computes --- */
@@ -303,11 +304,26 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
 
 /* --- links --- */
 
+/* Whether the step sums a row that is a tile and a block of kn__folds, in whole lanes. */
+static bool is_sum(const kn__fused_step *s) {
+    const kn__recipe *r = &s->recipe;
+    const size_t bytes = s->job.in_bytes[0];
+    return r->fold == KN__FOLD_SUM && r->shift == KN__SHIFT_NONE && r->finish == KN__FINISH_SCALE &&
+           !s->job.half_in[0] && kn__fused_rows(s->row) == 1 &&
+           (size_t)s->row * bytes % KN__LINK_LANES_BYTES == 0 &&
+           (size_t)s->row * bytes <= KN_FOLD_BLOCK_BYTES;
+}
+
 static bool is_linked(kn__fused_step *s, const kn__expr *e) {
     enum { SHORT = KN__ROW_BLOCK / 4 }; /* shorter rows end within tiles */
     bool is_alone = s->row && kn__fused_rows(s->row) == 1;
     const kn__row_job *j = &s->job;
     int what, in[2];
+    s->sums = s->reduces && is_sum(s);
+    if (s->sums) {
+        s->link_in[0] = 0, s->link_in[1] = -1;
+        return true;
+    }
     if (s->is_cast || s->part || s->reduces || s->by_rows || j->order > 1 ||
         (j->dtype != KN_F32 && j->dtype != KN_F64))
         return false;
@@ -330,6 +346,17 @@ static uint8_t hand_of(const kn__fused *f, const kn__fuse_plan *p, int i) {
     return KN__HAND_EMPTY;
 }
 
+/* Whether no step of the one run needs a tile, and all operands lie like the result. */
+static bool is_free(const kn__fused *f) {
+    bool ok = f->step[0].run == f->n_steps;
+    for (int i = 0; i < f->n_steps && ok; i++) {
+        const kn__fused_step *s = &f->step[i];
+        ok = s->tile < 0 || s->is_held;
+        for (int k = 0; k < s->job.n_in; k++) ok &= s->job.same[k];
+    }
+    return ok;
+}
+
 /* Steps that are links and follow each other become one run. */
 static void runs_place(kn__fused *f, const kn__fuse_plan *p) {
     bool linked[KN__FUSED_STEPS];
@@ -339,12 +366,13 @@ static void runs_place(kn__fused *f, const kn__fuse_plan *p) {
     }
     for (int i = 0, n; i < p->n; i += n) {
         n = 1;
-        if (!linked[i]) continue;
+        if (!linked[i] || f->step[i].sums) continue;
         f->step[i].hand = KN__HAND_EMPTY;
-        for (; i + n < p->n && linked[i + n]; n++) {
+        for (; i + n < p->n && linked[i + n] && !f->step[i + n - 1].sums; n++) {
             kn__fused_step *s = &f->step[i + n];
             if (s->job.dtype != s[-1].job.dtype) break;
             s->hand = hand_of(f, p, i + n);
+            if (s->sums && s->hand == KN__HAND_EMPTY) break;
             s[-1].is_held = s->hand != KN__HAND_EMPTY && s[-1].tile >= 0 && p->uses[i + n - 1] == 1;
         }
         f->step[i + n - 1].is_held = false;
@@ -383,4 +411,5 @@ void kn__pass_make(kn__fused *f, const kn__fuse_plan *p) {
     }
     if (f->whole_row && f->row % f->whole_row) f->row = 0;
     runs_place(f, p);
+    f->is_free = is_free(f);
 }

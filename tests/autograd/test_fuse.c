@@ -459,6 +459,34 @@ static void results_that_are_kept_are_computed_in_one_pass(void **state) {
     assert_int_equal(kn_compute((kn_tensor *[]){w, NULL}, 2), KN_ERR_INVALID);
 }
 
+/* The states' slots are empty before: only the expressions use them. */
+static void an_update_takes_the_memory_of_its_states(void **state) {
+    (void)state;
+    enum { MANY = 9973, STATES = 2 };
+    static float got[2][STATES][MANY];
+    for (int fused = 0; fused < 2; fused++) {
+        KN_SLOT(m);
+        KN_SLOT(w);
+        {
+            KN_FRAME();
+            assert_ok(kn_hold(&m, kn_linspace(-1, 1, MANY)));
+            assert_ok(kn_hold(&w, kn_linspace(2, 3, MANY)));
+        }
+        const void *place = kn_data(m);
+        KN_FRAME(.fuse = fused ? 1 : KN_OFF, .threads = 3);
+        kn_tensor *g = kn_linspace(1, 7, MANY), *made[STATES] = {kn_axpby(m, g, 0.9, 0.1)};
+        assert_non_null(kn_data(g));
+        made[1] = kn_axpby(w, kn_div(made[0], kn_affine(kn_sqrt(kn_square(g)), 1, 1e-8)), 1, -0.1);
+        kn_unhold(&m), kn_unhold(&w);
+        n_allocs = 0;
+        assert_ok(kn_compute(made, STATES));
+        assert_true(!fused || (n_allocs == 0 && kn_data(made[0]) == place));
+        for (int i = 0; i < STATES; i++)
+            assert_ok(kn_copy_out(got[fused][i], sizeof got[fused][i], made[i]));
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+}
+
 typedef struct seen {
     int n, n_ops, n_in, n_out;
     char name[96], where[64], path[128];
@@ -565,6 +593,7 @@ int main(void) {
         OPS_TEST(slices_are_read_where_they_lie), OPS_TEST(a_slice_sees_its_input_as_it_was),
         OPS_TEST(a_cell_is_one_pass_each_way),
         OPS_TEST(results_that_are_kept_are_computed_in_one_pass),
+        OPS_TEST(an_update_takes_the_memory_of_its_states),
         OPS_TEST(a_pass_is_one_event_with_the_names_and_places_of_its_ops),
         OPS_TEST(an_unread_metric_outlives_backward),
         OPS_TEST(another_thread_gets_an_error_until_it_is_computed));

@@ -78,9 +78,15 @@ static void line_fill(char line[KN__LINK_LINE], const char *x, size_t bytes) {
 static bool link_to(kn_link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
                     int64_t from, int64_t n) {
     const kn__row_job *j = &s->job;
-    const char *x = operand(s, k, tiles, from);
-    bool is_single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
-    if (!j->same[k]) x = kn__row_place(j, k, x, from, n);
+    const char *x;
+    bool is_single = true;
+    if (!j->same[k] && s->from[k] >= 0 && kn__fused_rows(s->row) == 1) {
+        x = tiles[s->from[k]].bytes; /* of the one row */
+    } else {
+        x = operand(s, k, tiles, from);
+        is_single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
+        if (!j->same[k]) x = kn__row_place(j, k, x, from, n);
+    }
     if (!x) return false;
     l->stride = !is_single;
     l->x = is_single ? l->line : (char *)(uintptr_t)x;
@@ -88,12 +94,27 @@ static bool link_to(kn_link *l, const kn__fused_step *s, int k, const kn__tile t
     return true;
 }
 
+/* The sum of a row whose lanes have theirs: they are a row themselves. */
+static void *sum_lanes(const kn__fused_step *s, kn__tile tiles[], int64_t from,
+                       const char lanes[]) {
+    void *y = result(s, tiles, from / s->row);
+    kn__host_reduce_rows(y, s->to, lanes, s->job.dtype, &s->recipe, 1,
+                         KN__LINK_LANES_BYTES / (int64_t)s->job.in_bytes[0]);
+    return y;
+}
+
 /* The steps s … s + run - 1. False: one of their operands is no vector here. */
 static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from,
                       int64_t n) {
     kn_link link[KN__LINKS_MAX], *l = link;
+    _Alignas(KN__LINK_LINE) char lanes[KN__LINK_LANES_BYTES];
     for (const kn__fused_step *end = s + s->run; s < end; s++, l++) {
         const int other = s->hand != 1;
+        if (s->sums) {
+            memset(lanes, 0, sizeof lanes);
+            *l = (kn_link){.what = KN__LINK_SUM, .x = lanes};
+            continue;
+        }
         if (s->hand == KN__HAND_EMPTY) {
             if (!link_to(l, s, s->link_in[0], tiles, from, n)) return false;
             l++->what = KN__LINK_LOAD;
@@ -108,6 +129,7 @@ static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64
         l->stride = 1, l->x = *y = result(s, tiles, from);
     }
     kn__loops(s[-1].job.dtype)->links(link, (int)(l - link), n);
+    if (s[-1].sums) *y = sum_lanes(&s[-1], tiles, from, lanes);
     return true;
 }
 
@@ -133,7 +155,9 @@ static void run_part(void *ctx, int64_t i) {
     const kn__fused *f = ctx;
     kn__tile tiles[KN__FUSED_STEPS];
     int64_t end = (i + 1) * f->grain < f->n ? (i + 1) * f->grain : f->n;
-    int64_t most = f->whole_row ? kn__fused_rows(f->whole_row) * f->whole_row : KN__ROW_BLOCK;
+    int64_t most = f->whole_row ? kn__fused_rows(f->whole_row) * f->whole_row
+                   : f->is_free ? f->grain
+                                : KN__ROW_BLOCK;
     for (int64_t from = i * f->grain, n; from < end; from += n) {
         n = end - from < most ? end - from : most;
         if (f->row && n > f->row - from % f->row) n = f->row - from % f->row;

@@ -73,6 +73,7 @@ typedef struct kn__fused_step {
     uint8_t run;                   /* steps from here on that go by links (links.h); 0: none */
     uint8_t hand;                  /* which of link_in the hand is; HAND_EMPTY: none */
     bool is_held;                  /* only the next link reads the result */
+    bool sums;                     /* the last of a run: it reduces the hand by a sum */
     int16_t link;
     int16_t link_in[2]; /* operands; -1: there is no second one */
     bool reduces;       /* rows of its operand, by the recipe */
@@ -89,6 +90,7 @@ typedef struct kn__fused {
     int64_t
         row; /* tiles end where rows of so many elements do: operands are broadcast to them; 0 */
     int64_t whole_row; /* tiles are whole rows of so many elements, which steps reduce; 0: any */
+    bool is_free;      /* one run, whose results are held or stored: it needs no tiles */
     kn__fused_step step[KN__FUSED_STEPS];
 } kn__fused;
 

@@ -10,7 +10,12 @@
 #pragma GCC diagnostic ignored "-Wunused-variable" /* inputs that a formula does not read */
 
 typedef real vec __attribute__((vector_size(KN_TILE_BYTES)));
-enum { WIDTH = KN_TILE_BYTES / sizeof(real), VECTORS = 8, STRETCH = VECTORS * WIDTH };
+enum {
+    WIDTH = KN_TILE_BYTES / sizeof(real),
+    VECTORS = KN_TILE_BYTES == 64 ? 16 : 8, /* half of the registers */
+    STRETCH = VECTORS * WIDTH,
+    LANE_VECTORS = KN__LINK_LANES_BYTES / sizeof(vec)
+};
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vec load(const char *x) {
@@ -54,7 +59,7 @@ INLINE vec root(vec x) {
 #define IF(has) KN_LINK_PASTE(NOTHING_, has)
 
 /* Of one input, and of two with the hand in either place. */
-#define EACH KN_UNROLL(8) for (int k = 0; k < VECTORS; k++)
+#define EACH KN_UNROLL(16) for (int k = 0; k < VECTORS; k++)
 #define HAND_ALONE(row, order, ...)                                                                \
     case KN__LINK(row, order, 0):                                                                  \
         EACH {                                                                                     \
@@ -96,6 +101,23 @@ INLINE void store(char *x, const vec hand[]) {
     EACH __builtin_memcpy(x + k * (int)sizeof(vec), &hand[k], sizeof(vec));
 }
 
+/* Adds element i of the row to lane i of so many, as kn__folds' sums do; n: of the hand, which has
+ * more in the last turn. */
+INLINE void sum(char *lanes, int64_t first, vec hand[], int64_t n) {
+    if (n < STRETCH) {
+        char whole[STRETCH * sizeof(real)] = {0}, part[STRETCH * sizeof(real)];
+        store(part, hand);
+        __builtin_memcpy(whole, part, (size_t)n * sizeof(real));
+        EACH hand[k] = load(whole + k * (int)sizeof(vec));
+    }
+    char *at = lanes + first * (int64_t)sizeof(real) % KN__LINK_LANES_BYTES;
+    EACH {
+        char *lane = at + k % LANE_VECTORS * (int)sizeof(vec);
+        const vec v = load(lane) + hand[k];
+        __builtin_memcpy(lane, &v, sizeof v);
+    }
+}
+
 /* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
 INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t n, bool whole) {
     vec hand[VECTORS];
@@ -119,6 +141,9 @@ INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t
             case KN__LINK_STORE:
                 store(whole ? at : rest, hand);
                 if (!whole) __builtin_memcpy(at, rest, bytes);
+                break;
+            case KN__LINK_SUM:
+                sum(at, first, hand, n);
                 break;
 #define KN_ROW1 LINKS1
 #define KN_ROW2 LINKS2

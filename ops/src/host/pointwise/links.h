@@ -44,9 +44,16 @@
 #define KN_LINK_HAS_F(name) KN_LINK_SECOND(~KN_LINK_F_##name, 0, ~)
 #define KN_LINK_HAS_D(name) KN_LINK_SECOND(~KN_LINK_D_##name, 0, ~)
 
-/* What a link does: load x into the hand, store the hand at x, or a formula. A formula of two
- * inputs takes the hand as the first, or as the second one. */
-enum { KN__LINK_LOAD, KN__LINK_STORE, KN__LINK_FORMULAS, KN__LINK_ORDERS = 3 };
+/* What a link does: load x into the hand, store the hand at x, add it to the lanes at x, or a
+ * formula. A formula of two inputs takes the hand as the first, or as the second one. */
+enum {
+    KN__LINK_LOAD,
+    KN__LINK_STORE,
+    KN__LINK_SUM,
+    KN__LINK_FORMULAS,
+    KN__LINK_ORDERS = 3,
+    KN__LINK_LANES_BYTES = 256 /* as a sum of a row has (reduce_loops.c) */
+};
 #define KN__LINK(row, order, hand)                                                                 \
     (KN__LINK_FORMULAS + ((int)(row)*KN__LINK_ORDERS + (order)) * 2 + (hand))
 
