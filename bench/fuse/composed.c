@@ -47,6 +47,7 @@ static kn_tensor *adamw_composed(values *s) {
     kn_tensor *v = kn_axpby(s->v, kn_square(s->g), 0.999, 0.001);
     kn_tensor *step = kn_div(m, kn_affine(kn_sqrt(v), 1, 1e-8));
     kn_tensor *w = kn_axpby(s->w, step, 1 - 1e-5, -1e-3), *made[] = {m, v, w};
+    kn_unhold(&s->m), kn_unhold(&s->v), kn_unhold(&s->w); /* the results take their memory */
     if (kn_compute(made, 3) < 0) return NULL;
     bool ok =
         kn_hold(&s->m, m) == KN_OK && kn_hold(&s->v, v) == KN_OK && kn_hold(&s->w, w) == KN_OK;
