@@ -1,4 +1,7 @@
-/* The timer's rows of captured steps are those of plain ones: the same paths, as many calls. */
+/* The timer's rows of captured steps are those of plain ones: the same paths, as many calls.
+ *
+ * The program's own kn_prof_open_scopes stands before the library's: a coarse clock. */
+#include <dlfcn.h>
 #include <knet/capture.h>
 #include <knet/op.h>
 #include <knet/prof.h>
@@ -7,6 +10,22 @@
 #include "autograd_test.h"
 
 enum { STEPS = 5, ROWS_MAX = 2000 };
+
+static bool is_clock_coarse; /* "inside" opens at the same time as the scope around it */
+
+KN_API int kn_prof_open_scopes(kn_prof_open *out, int n_max) {
+    typedef int (*open_scopes_fn)(kn_prof_open *, int);
+    static open_scopes_fn next;
+    if (!next) {
+        void *symbol = dlsym(RTLD_NEXT, "kn_prof_open_scopes");
+        memcpy(&next, &symbol, sizeof next);
+    }
+    int n = next(out, n_max);
+    for (int i = 1; i < n && i < n_max && is_clock_coarse; i++) {
+        if (strcmp(out[i].label, "inside") == 0) out[i].start = out[i - 1].start;
+    }
+    return n;
+}
 
 typedef struct row {
     char path[256];
@@ -106,7 +125,15 @@ static void replays_of_fused_passes_too(void **state) {
     same_rows("plain fused", "captured fused", 1);
 }
 
+static void a_scope_is_not_taken_for_the_one_around_it(void **state) {
+    (void)state;
+    is_clock_coarse = true;
+    same_rows("plain coarse", "captured coarse", KN_OFF);
+    is_clock_coarse = false;
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(replays_have_the_rows_of_the_step),
-                     OPS_TEST(replays_of_fused_passes_too));
+                     OPS_TEST(replays_of_fused_passes_too),
+                     OPS_TEST(a_scope_is_not_taken_for_the_one_around_it));
 }
