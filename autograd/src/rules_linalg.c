@@ -45,6 +45,16 @@ kn_tensor *kn__rule_tri_scale(kn__back *b, int i) {
     return KN_GIVE(b, i, tri_scale, kn__back_attr(b), b->g);
 }
 
+/* c[m,p,n,q] = a[m,n]·b[p,q]: of one, the sum over the other's dimensions. */
+kn_tensor *kn__rule_kron(kn__back *b, int i) {
+    kn_tensor *other = kn__saved_in(b, !i);
+    kn_shape own = kn__back_shape(b, i);
+    const int64_t *p = i ? other->dim : own.dim, *q = i ? own.dim : other->dim;
+    kn_tensor *g = kn_reshape(b->g, KN_SHAPE(p[0], q[0], p[1], q[1]));
+    other = kn_reshape(other, i ? KN_SHAPE(p[0], 1, p[1], 1) : KN_SHAPE(1, q[0], 1, q[1]));
+    return kn_sum(kn_mul(g, other), i ? KN_SHAPE(0, 2) : KN_SHAPE(1, 3), false);
+}
+
 /* --- solvers --- */
 
 static kn_tensor *triangle_solved(kn_tensor *a, kn_tensor *b, kn_attr_solve attr) {

@@ -363,26 +363,19 @@ kn_tensor *(kn_einsum)(const char *spec, kn_tensor *const x[], int n_x) {
 
 /* --- kron, trace --- */
 
-static bool are_matrices(kn_tensor *const x[], int n, const char *name) {
-    if (!kn__check_readable(KN_OP_matmul, x, n)) return false;
-    for (int i = 0; i < n; i++) {
-        if (x[i]->n_dims == 2) continue;
-        kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "%s: operand %d has %d dimensions, not 2", name, i,
-                   x[i]->n_dims);
-        return false;
+bool kn__infer_kron(kn_op_call *call) {
+    const kn_tensor *a = call->in[0], *b = call->in[1];
+    int64_t dim[2];
+    if (a->n_dims != 2 || b->n_dims != 2)
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "a and b must have two dimensions");
+    for (int d = 0; d < 2; d++) {
+        if (__builtin_mul_overflow(a->dim[d], b->dim[d], &dim[d]))
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "the result is too large");
     }
-    return true;
+    return kn__shaped(call, 0, 2, dim);
 }
 
-kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) {
-    if (!are_matrices(KN_LIST_(a, b), 2, "kn_kron")) return NULL;
-    const int64_t *p = a->dim, *q = b->dim;
-    /* Each stretched to the result's columns first: rows of the product are long then. */
-    a = (kn_broadcast)((kn_reshape)(a, KN_SHAPE(p[0], 1, p[1], 1)), KN_SHAPE(p[0], 1, p[1], q[1]));
-    b = (kn_broadcast)((kn_reshape)(b, KN_SHAPE(1, q[0], 1, q[1])), KN_SHAPE(1, q[0], p[1], q[1]));
-    kn_tensor *c = (kn_mul)(a, b);
-    return c ? (kn_reshape)(c, KN_SHAPE(p[0] * q[0], p[1] * q[1])) : NULL;
-}
+kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) { return KN_CALL(kron, NULL, a, b); }
 
 kn_tensor *(kn_trace)(kn_tensor *x) {
     if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;

@@ -36,6 +36,7 @@
  * matmul          a, b                (acc) c [...,M,N]; a [...,M,K] or, trans_a, [...,K,M]; one
  *                                     product for each of the leading dimensions, broadcast
  * linear linear_act  x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it
+ * kron            a, b                c [M·P,N·Q] of a [M,N], b [P,Q]: kron.h
  * tri_scale       x                   like x: its parts times the weights of attr, 0 where one is 0
  * cholesky        a                   L [...,N,N], zeros above the diagonal; NaN throughout if a is
  *                                     not positive definite

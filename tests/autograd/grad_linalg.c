@@ -225,7 +225,7 @@ const grad_case grad_linalg_cases[] = {
     CASE(matmul, f_outer, -2, 2, 2, C1(3), C1(4)),
     CASE(axpby, f_geam, -2, 2, 2, C1(3, 4), C1(4, 3)),
     CASE(axpby, f_axpby, -2, 2, 2, C1(3, 4), C1(4)),
-    CASE(matmul, f_kron, -2, 2, 2, C1(2, 3), C1(3, 2)),
+    CASE(kron, f_kron, -2, 2, 2, C1(2, 3), C1(3, 2)),
     CASE(block_diag, f_block_diag, -2, 2, 2, C1(2, 3), C1(1, 2)),
     CASE(sum, f_trace, -2, 2, 1, C1(2, 3, 3)),
     CASE(matmul, f_einsum, -2, 2, 2, C1(2, 3, 4), C1(3, 2, 4)),

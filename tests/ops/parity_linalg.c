@@ -126,7 +126,28 @@ static void factorisations(void) {
     of_any(U(150, 70));
 }
 
+static void kron_of(kn_dtype dtype, parity_operand a, parity_operand b) {
+    parity_case *c = parity_add(KN_OP_kron, COMPARE_EXACT);
+    parity_operand out = like(a, FILL_GUARD);
+    for (int d = 0; d < 2; d++) out.shape.dim[d] *= b.shape.dim[d];
+    c->n_in = 2, c->in[0] = a, c->in[1] = b, c->out[0] = out;
+    c->in[0].dtype = c->in[1].dtype = c->out[0].dtype = dtype;
+    c->in[0].limit = c->in[1].limit = 100;
+}
+
+static void kroneckers(void) {
+    kron_of(0, U(1, 1), U(1, 1));
+    kron_of(0, U(3, 5), U(4, 7));
+    kron_of(0, U(2, 1100), U(2, 1));
+    kron_of(0, U(2, 3), U(37, 255));
+    kron_of(0, U(2, 3), U(2, 256));
+    kron_of(0, U(1, 70), U(600, 30));
+    kron_of(KN_F16, U(3, 5), U(4, 7));
+    kron_of(KN_I32, OPERAND(INDEX, 3, 5), OPERAND(INDEX, 4, 7));
+}
+
 void parity_linalg_cases(void) {
+    kroneckers();
     products();
     triangles();
     factorisations();

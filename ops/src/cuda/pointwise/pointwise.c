@@ -1,5 +1,6 @@
 /* Pointwise ops: finds out which operands are read and how they are broadcast, and launches. */
 #include "cuda/base/module.h"
+#include "kron.h"
 
 static const struct {
     kn__row_id row;
@@ -68,6 +69,8 @@ kn_status kn__cuda_row(kn_op_call *call) {
     r.out[0] = out->data;
     return launch(&r, call);
 }
+
+kn_status kn__cuda_kron(kn_op_call *call) { return kn__kron_broadcast(call, kn__cuda_row); }
 
 /* --- gradients --- */
 

@@ -9,6 +9,12 @@
 #include <immintrin.h>
 #endif
 
+#ifdef KN_REAL_IS_F32
+#define KN_FABS fabsf
+#else
+#define KN_FABS fabs
+#endif
+
 typedef real vec __attribute__((vector_size(KN_TILE_BYTES)));
 typedef real_bits vec_bits __attribute__((vector_size(KN_TILE_BYTES)));
 enum {
@@ -35,7 +41,7 @@ INLINE double neutral(kn__fold fold) {
 }
 
 INLINE real map(kn__fold fold, real x, real shift, double p) {
-    if (is_abs(fold)) return x < 0 ? -x : (x == 0 ? 0 : x);
+    if (is_abs(fold)) return KN_FABS(x);
     if (fold == KN__FOLD_SUM_SQUARE) return (x - shift) * (x - shift);
     if (fold == KN__FOLD_SUM_FROM) return x - shift;
     if (fold == KN__FOLD_SUM_EXP) return exp_nonpositive(x - shift);
@@ -63,6 +69,12 @@ INLINE real join_real(kn__fold fold, real a, real b) {
     return fold == KN__FOLD_PROD ? a * b : a + b;
 }
 
+/* The same of a that is no NaN. */
+INLINE real join_number(kn__fold fold, real a, real b) {
+    if (is_extreme(fold)) return (is_max(fold) ? a > b : a < b) ? a : b;
+    return join_real(fold, a, b);
+}
+
 /* a > b ? a : b, lane by lane; for the least: a < b. */
 INLINE vec better(bool max, vec a, vec b) {
 #if defined __x86_64__ && defined KN_REAL_IS_F32
@@ -79,6 +91,25 @@ INLINE vec better(bool max, vec a, vec b) {
     return MAX_MIN(256);
 #else
     return MAX_MIN();
+#endif
+}
+
+/* Where u or v is a NaN. */
+INLINE vec_bits unordered(vec u, vec v) {
+#if defined __AVX512F__ && defined KN_REAL_IS_F32
+    return (vec_bits)_mm512_movm_epi32(_mm512_cmp_ps_mask((__m512)u, (__m512)v, _CMP_UNORD_Q));
+#elif defined __AVX512F__
+    return (vec_bits)_mm512_movm_epi64(_mm512_cmp_pd_mask((__m512d)u, (__m512d)v, _CMP_UNORD_Q));
+#elif defined __AVX2__ && defined KN_REAL_IS_F32
+    return (vec_bits)_mm256_cmp_ps((__m256)u, (__m256)v, _CMP_UNORD_Q);
+#elif defined __AVX2__
+    return (vec_bits)_mm256_cmp_pd((__m256d)u, (__m256d)v, _CMP_UNORD_Q);
+#elif defined __x86_64__ && defined KN_REAL_IS_F32
+    return (vec_bits)_mm_cmpunord_ps((__m128)u, (__m128)v);
+#elif defined __x86_64__
+    return (vec_bits)_mm_cmpunord_pd((__m128d)u, (__m128d)v);
+#else
+    return (u != u) | (v != v);
 #endif
 }
 
@@ -100,6 +131,13 @@ INLINE vec load(const real *x) {
 
 /* --- along rows --- */
 
+INLINE bool any_bit(const vec_bits *v) {
+    uint64_t word[sizeof *v / sizeof(uint64_t)], any = 0;
+    __builtin_memcpy(word, v, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) any |= word[i];
+    return any != 0;
+}
+
 /* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
 INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans) {
     vec_bits none = {0};
@@ -112,11 +150,8 @@ INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans
     real lane[WIDTH];
     __builtin_memcpy(lane, acc, sizeof lane);
     for (int half = WIDTH / 2; half; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] = join_real(fold, lane[l], lane[l + half]);
-    bool nan = false;
-    if (is_extreme(fold))
-        for (int l = 0; l < WIDTH; l++) nan |= (*nans)[l] != 0;
-    return nan ? (real)NAN : lane[0];
+        for (int l = 0; l < half; l++) lane[l] = join_number(fold, lane[l], lane[l + half]);
+    return is_extreme(fold) && any_bit(nans) ? (real)NAN : lane[0];
 }
 
 INLINE real few(kn__fold fold, const real *x, int64_t n, real shift, double p) {
@@ -142,6 +177,12 @@ INLINE double lanes_block(kn__fold fold, const real *x, int64_t n, int lanes, re
         KN_UNROLL(4)
         for (int k = 0; k < STEP_VECTORS; k++)
             join_vec(fold, &acc[k], &nans, map_vec(fold, load(x + i + k * WIDTH), shifts));
+    }
+    if (is_extreme(fold) && i < n) { /* the last ones, some of them for a second time */
+        KN_UNROLL(4)
+        for (int k = 0; k < STEP_VECTORS; k++)
+            join_vec(fold, &acc[k], &nans, map_vec(fold, load(x + n - STEP + k * WIDTH), shifts));
+        i = n;
     }
     real rest = few(fold, x + i, n - i, shift, p);
     return join(fold, (double)join_lanes(fold, acc, lanes, &nans), (double)rest);
@@ -210,8 +251,13 @@ INLINE void join_extremes(kn__fold fold, real *part, real_bits *nans, const real
         vec acc = load(part + i);
         vec_bits seen;
         __builtin_memcpy(&seen, nans + i, sizeof seen);
-        for (int64_t d = 0; d < down; d++)
-            join_vec(fold, &acc, &seen, map_vec(fold, load(x + d * stride + i), (vec){0}));
+        for (int64_t d = 0; d < down; d += 2) { /* the last of an odd number twice */
+            vec u = map_vec(fold, load(x + d * stride + i), (vec){0}), v = u;
+            if (d + 1 < down) v = map_vec(fold, load(x + (d + 1) * stride + i), (vec){0});
+            seen |= unordered(u, v);
+            acc = better(is_max(fold), u, acc);
+            acc = better(is_max(fold), v, acc);
+        }
         __builtin_memcpy(part + i, &acc, sizeof acc);
         __builtin_memcpy(nans + i, &seen, sizeof seen);
     }
