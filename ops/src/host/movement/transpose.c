@@ -92,15 +92,19 @@ static void block_uint64_t(uint64_t *y, const uint64_t *x, int64_t to_stride, in
     }
 }
 
-/* Copies the elements beside whole blocks one by one. */
+/* Blocks go across the result, or down where its rows are short, along lines of x then. Copies the
+ * elements beside whole blocks one by one. */
 #define TRANSPOSE_TILE(type, line)                                                                 \
     static void tile_##type(type *y, const type *x, int64_t rows, int64_t columns,                 \
                             int64_t to_stride, int64_t from_stride) {                              \
         int64_t r_end = rows / line * line, c_end = columns / line * line;                         \
-        for (int64_t r = 0; r < r_end; r += line)                                                  \
-            for (int64_t c = 0; c < c_end; c += line)                                              \
+        bool down = to_stride <= TILE;                                                             \
+        for (int64_t o = 0; o < (down ? c_end : r_end); o += line)                                 \
+            for (int64_t i = 0; i < (down ? r_end : c_end); i += line) {                           \
+                int64_t r = down ? i : o, c = down ? o : i;                                        \
                 block_##type(y + r * to_stride + c, x + c * from_stride + r, to_stride,            \
                              from_stride);                                                         \
+            }                                                                                      \
         any_##type(y + c_end, x + c_end * from_stride, rows, columns - c_end, to_stride,           \
                    from_stride);                                                                   \
         any_##type(y + r_end * to_stride, x + r_end, rows - r_end, c_end, to_stride, from_stride); \
