@@ -134,6 +134,14 @@ kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh) {
     return grad && kn_tensor_is_unshared(grad) ? grad : NULL;
 }
 
+kn_tensor *kn__back_over(const kn__back *b, int i) {
+    kn_tensor *g = kn__back_last_use(b);
+    kn_edge edge = kn__node_edges(b->node)[i];
+    if (!g || kn__edge_param(edge) || kn__edge_result(edge)->grad) return NULL;
+    bool is_hosts = KN_CLASS_REAL >> g->dtype & 1 && g->storage->device == kn_device_host();
+    return is_hosts && kn__back_fits(b, i, g) ? g : NULL;
+}
+
 kn_tensor *kn__give(kn__back *b, int i, kn_op op, void *attr, kn_tensor *const in[], int n_in) {
     kn_op_call call;
     kn_op_call_init(&call, op, attr, in, n_in);

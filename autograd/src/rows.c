@@ -69,7 +69,7 @@ static bool is_shape(const kn_tensor *t, int n_dims, const int64_t dim[]) {
     return true;
 }
 
-static bool fits(const kn__back *b, int i, const kn_tensor *dx) {
+bool kn__back_fits(const kn__back *b, int i, const kn_tensor *dx) {
     kn_edge edge = kn__node_edges(b->node)[i];
     const kn__param *p = kn__edge_param(edge);
     if (p) return is_shape(dx, p->w->n_dims, p->w->dim);
@@ -88,15 +88,16 @@ static uint32_t broadcast_mask(const kn_tensor *g, const kn_shape *shape) {
 }
 
 kn_tensor *kn__give_unbroadcast(kn__back *b, int i, kn_tensor *g) {
-    if (!g || fits(b, i, g)) return g;
+    if (!g || kn__back_fits(b, i, g)) return g;
     kn_shape shape = kn__back_shape(b, i);
     kn_attr_axes axes = {broadcast_mask(g, &shape), shape.n_dims == g->n_dims};
     kn_tensor *sum = KN_GIVE(b, i, sum, &axes, g);
-    return !sum || sum == KN_NONE || fits(b, i, sum) ? sum : kn_reshape(sum, shape);
+    return !sum || sum == KN_NONE || kn__back_fits(b, i, sum) ? sum : kn_reshape(sum, shape);
 }
 
 static kn_status hand_over(kn__back *b, int i, kn_tensor *dx, bool own) {
-    if (fits(b, i, dx)) return own ? kn__back_deliver_own(b, i, dx) : kn__back_deliver(b, i, dx);
+    if (kn__back_fits(b, i, dx))
+        return own ? kn__back_deliver_own(b, i, dx) : kn__back_deliver(b, i, dx);
     kn_tensor *sum = kn__give_unbroadcast(b, i, dx);
     kn_status status = KN_OK;
     if (!sum)
@@ -127,7 +128,7 @@ static inline kn_tensor *place_of(const kn__back *b) {
 static kn_status point_at_sinks(kn__back *b, int first, kn_op_call *call, const kn_tensor *like) {
     for (unsigned left = call->want; left; left &= left - 1) {
         int r = __builtin_ctz(left);
-        if (!call->flat && !fits(b, first + r, like)) continue;
+        if (!call->flat && !kn__back_fits(b, first + r, like)) continue;
         bool fresh, taken = false;
         kn_tensor *to = sink_of(b, first + r, &fresh);
         if (kn_pending()) return kn_check();

@@ -75,21 +75,6 @@ static kn_attr_conv conv_attr(const kn__back *b, int i) {
     return attr;
 }
 
-/* Whether the gradient of x may be written over g, which kernels of the host alone can do: no other
- * gradient reads that, and x's has no place yet. 16 bits are widened piece by piece. */
-static bool goes_over(const kn__back *b) {
-    kn_tensor *g = kn__back_last_use(b);
-    kn_edge edge = kn__node_edges(b->node)[0];
-    if (!g || kn__edge_param(edge) || kn__edge_result(edge)->grad) return false;
-    if (b->node->n_in > 3 && kn__back_wants(b, 3)) return false;
-    const kn_shape x = kn__back_shape(b, 0);
-    if (g->n_dims != x.n_dims) return false;
-    for (int d = 0; d < g->n_dims; d++) {
-        if (g->dim[d] != x.dim[d]) return false;
-    }
-    return KN_CLASS_REAL >> g->dtype & 1 && g->storage->device == kn_device_host();
-}
-
 static kn_tensor *data_over(kn__back *b, kn_attr_conv *attr) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_conv_data, attr, KN_LIST_(b->g, kn__saved_in(b, 1)), 2);
@@ -105,7 +90,8 @@ kn_tensor *kn__rule_conv(kn__back *b, int i) {
     }
     kn_attr_conv attr = conv_attr(b, i);
     if (i == 1) return KN_GIVE(b, i, conv_weight, &attr, kn__saved_in(b, 0), b->g);
-    if (goes_over(b)) return data_over(b, &attr);
+    bool is_read = b->node->n_in > 3 && kn__back_wants(b, 3); /* by what was added */
+    if (!is_read && kn__back_over(b, 0)) return data_over(b, &attr);
     return KN_GIVE(b, i, conv_data, &attr, b->g, kn__saved_in(b, 1));
 }
 

@@ -12,7 +12,7 @@ typedef struct norm {
 } norm;
 
 static kn_status deliver(kn__back *b, int i, kn_tensor *d) {
-    d = d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
+    if (d && !kn__back_fits(b, i, d)) d = kn_reshape(d, kn__back_shape(b, i));
     return d ? kn__back_deliver(b, i, d) : kn_check();
 }
 
@@ -27,6 +27,8 @@ static kn_status in_one_pass(kn__back *b, const norm *n) {
     kn_op_call_init(&call, n->back, kn__back_attr(b), KN_LIST_(b->g, x, weight, mean, rstd), 5);
     call.want = 0;
     for (int r = 0; r < 3; r++) call.want |= (uint8_t)(wants(b, input[r]) << r);
+    call.out[0] = wants(b, 0) ? kn__back_over(b, 0) : NULL;
+    call.given = call.out[0] != NULL;
     if (!kn_op_run(&call)) return kn_check();
     for (int r = 0; r < 3; r++) {
         if (call.want >> r & 1) KN_TRY(deliver(b, input[r], call.out[r]));

@@ -228,6 +228,12 @@ kn_status kn__back_deliver_own(kn__back *b, int i, kn_tensor *dx);
 /* What must be made for input i. */
 kn_shape kn__back_shape(const kn__back *b, int i);
 kn_dtype kn__back_dtype(const kn__back *b, int i);
+/* Whether dx has its shape. */
+bool kn__back_fits(const kn__back *b, int i, const kn_tensor *dx);
+/* g, where kernels of the host may write the gradient of input i over it, which other devices'
+ * can't: no other gradient reads it, and that of input i has its shape and no place yet. 16 bits
+ * are widened piece by piece. NULL: not there. */
+kn_tensor *kn__back_over(const kn__back *b, int i);
 /* What the node saved of its inputs and results; KN_NONE: not there. */
 kn_tensor *kn__back_saved(const kn__back *b, unsigned bit);
 static inline kn_tensor *kn__saved_in(const kn__back *b, int i) {

@@ -233,10 +233,10 @@ void KN_LOOP(norm_back_rows)(const kn_norm_rows *p, void *dw, void *db, int64_t 
     for (int64_t r = first; r < first + rows; r++) {
         const real *x = (const real *)p->x + r * n, *g = (const real *)p->g + r * n;
         real mean = p->mean ? ((const real *)p->mean)[r] : 0, rstd = ((const real *)p->rstd)[r];
-        if (p->y) back_row((real *)p->y + r * n, g, x, p->w, p, mean, rstd);
         if (weight)
             for (int64_t j = 0; j < n; j++) weight[j] += g[j] * ((x[j] - mean) * rstd);
         if (bias)
             for (int64_t j = 0; j < n; j++) bias[j] += g[j];
+        if (p->y) back_row((real *)p->y + r * n, g, x, p->w, p, mean, rstd); /* may lie over g */
     }
 }
