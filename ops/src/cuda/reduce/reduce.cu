@@ -158,12 +158,12 @@ __device__ void finish(const job &j, int64_t at, A value) {
     store_as(j.out, j.out_dtype, at, value, j.accumulate);
 }
 
-// Joins reduced elements begin … end - 1 into acc, V neighbours at a time.
-template <class Fold, int TEAM, int V, class T, class A, class F>
+// Joins reduced elements begin … end - 1 into acc, V neighbours at a time, AT_ONCE packs in flight.
+template <class Fold, int TEAM, int V, int AT_ONCE, class T, class A, class F>
 __device__ void join_range(A (&acc)[V], const job &j, const T *in, A shift, int64_t begin,
                            int64_t end, F offset) {
     int64_t i = begin + threadIdx.x % TEAM * V;
-#pragma unroll 4
+#pragma unroll AT_ONCE
     for (; i + V <= end; i += TEAM * V) {
         pack<T, V> x = *reinterpret_cast<const pack<T, V> *>(in + offset(i));
 #pragma unroll
@@ -184,10 +184,11 @@ __global__ void __launch_bounds__(BLOCK, 1) rows_kernel(job j, const T *x) {
         A acc[V], shift = j.shift ? ((const A *)j.shift)[o] : A(0);
         for (int k = 0; k < V; k++) acc[k] = Fold::template identity<A>();
         if (j.reduced.n_dims == 1 && j.reduced.stride[0] == 1)
-            join_range<Fold, TEAM, V>(acc, j, in, shift, begin, end, [](int64_t i) { return i; });
+            join_range<Fold, TEAM, V, 4>(acc, j, in, shift, begin, end,
+                                         [](int64_t i) { return i; });
         else
-            join_range<Fold, TEAM, V>(acc, j, in, shift, begin, end,
-                                      [&](int64_t i) { return offset_of(j.reduced, i); });
+            join_range<Fold, TEAM, V, 1>(acc, j, in, shift, begin, end,
+                                         [&](int64_t i) { return offset_of(j.reduced, i); });
         A value = acc[0];
         for (int k = 1; k < V; k++) value = Fold::join(value, acc[k]);
         value = team_join<Fold, TEAM>(value);
@@ -245,7 +246,8 @@ cudaError_t launch_rows(const job &j, cudaStream_t stream) {
 
 template <class Fold, class T>
 cudaError_t launch_pass(const job &j, cudaStream_t stream) {
-    constexpr int V = 16 / sizeof(T);
+    // A power takes longer than its loads; in packs, its code takes minutes to compile.
+    constexpr int V = std::is_same<Fold, fold_power>::value ? 1 : 16 / sizeof(T);
     if (along_rows(j.kept, j.reduced)) {
         bool packs = in_packs(j.kept, j.reduced, V) && aligned(j.in, 16);
         return packs ? launch_rows<Fold, V, T>(j, stream) : launch_rows<Fold, 1, T>(j, stream);
