@@ -68,7 +68,7 @@ static void links_give_the_bits_of_single_ops(void **state) {
 
 /* --- rows --- */
 
-enum { LAST = -1, FORMULAS = 12 };
+enum { LAST = -1, FORMULAS = 13 };
 
 static kn_tensor *centered(kn_tensor *x) { return kn_sub(x, kn_mean(x, KN_SHAPE(LAST), true)); }
 
@@ -111,6 +111,8 @@ static kn_tensor *of_rows(int i, kn_tensor *x, kn_tensor *w) {
             if (x->n_dims < 3) return kn_sub(y, kn_slice(y, KN_SHAPE(0, 0), KN_SHAPE(1, 1)));
             return kn_sub(kn_slice(y, KN_SHAPE(0, 1, 0), KN_SHAPE(3, 5, 1)),
                           kn_slice(y, KN_SHAPE(0, 0, 0), KN_SHAPE(3, 4, 1)));
+        case 11: /* a sum of something else than the step before it */
+            return kn_mul(kn_neg(x), kn_mean(x, last, true));
         default:
             y = centered(kn_mul(x, kn_prod(x, KN_ALL, true)));
             return kn_mul(y, kn_var(kn_reshape(kn_tanh(y), KN_SHAPE(1, -1)), last, true, NULL));
@@ -161,8 +163,8 @@ static void rows_that_are_reduced_and_go_on_give_the_same_bits(void **state) {
     for (int i = 0; i < FORMULAS * 4 * n_shapes; i++) {
         kn_dtype dtype = dtypes[i % 4];
         int formula = i / 4 / n_shapes, shape = i / 4 % n_shapes;
+        assert_ok(run_rows(&fused, formula, shapes[shape], dtype, 1)); /* finds no result yet */
         assert_ok(run_rows(&plain, formula, shapes[shape], dtype, KN_OFF));
-        assert_ok(run_rows(&fused, formula, shapes[shape], dtype, 1));
         assert_int_equal(plain.n, fused.n);
         if (memcmp(plain.bytes, fused.bytes, plain.n) != 0)
             fail_msg("formula %d, shape %d, %s differs", formula, shape, kn_dtype_name(dtype));
