@@ -203,16 +203,15 @@ static void mpi_idle(void *of, uint64_t until_ns, unsigned n_idle) {
     nanosleep(&pause, NULL);
 }
 
-static const kn__transport mpi = {.abi = KN__TRANSPORT_ABI,
-                                  .kind = "mpi",
-                                  .open = mpi_open,
-                                  .close = mpi_close,
-                                  .send = mpi_send,
-                                  .receive = mpi_receive,
-                                  .test = mpi_test,
-                                  .cancel = mpi_cancel,
-                                  .idle = mpi_idle,
-                                  .why = why};
-
-__attribute__((visibility("default"))) const kn__transport *kn_comm_transport_get(void);
-const kn__transport *kn_comm_transport_get(void) { return &mpi; }
+extern const kn__transport kn_comm_transport;
+__attribute__((visibility("default")))
+const kn__transport kn_comm_transport = {.abi = KN__TRANSPORT_ABI,
+                                         .kind = "mpi",
+                                         .open = mpi_open,
+                                         .close = mpi_close,
+                                         .send = mpi_send,
+                                         .receive = mpi_receive,
+                                         .test = mpi_test,
+                                         .cancel = mpi_cancel,
+                                         .idle = mpi_idle,
+                                         .why = why};

@@ -277,14 +277,12 @@ static bool nccl_enqueue(void *of, const kn__engine_work *work, char *why) {
     return done;
 }
 
-static const kn__engine nccl = {.abi = KN__ENGINE_ABI,
-                                .kind = "nccl",
-                                .id_make = nccl_id_make,
-                                .open = nccl_open,
-                                .enqueue = nccl_enqueue,
-                                .test = nccl_test,
-                                .give_up = nccl_give_up,
-                                .close = nccl_close};
-
-__attribute__((visibility("default"))) const kn__engine *kn_comm_engine_get(void);
-const kn__engine *kn_comm_engine_get(void) { return &nccl; }
+extern const kn__engine kn_comm_engine;
+__attribute__((visibility("default"))) const kn__engine kn_comm_engine = {.abi = KN__ENGINE_ABI,
+                                                                          .kind = "nccl",
+                                                                          .id_make = nccl_id_make,
+                                                                          .open = nccl_open,
+                                                                          .enqueue = nccl_enqueue,
+                                                                          .test = nccl_test,
+                                                                          .give_up = nccl_give_up,
+                                                                          .close = nccl_close};

@@ -70,12 +70,9 @@ static char *input_of(const pipeline *p, int64_t c, int rank) {
            ((size_t)(c % KN__WINDOW) * (size_t)(p->comm->size - 1) + (size_t)place) * p->chunk;
 }
 
-static int n_all(const pipeline *p) { return KN__WINDOW * 4 * p->comm->size; }
-
 /* For the inputs of a chunk (which: 0) or its results (2), both ways. */
 static kn_status wait_for(const pipeline *p, int64_t c, int which, int patience) {
-    return kn__comm_wait(p->comm, asks_of(p, c, which), 2 * p->comm->size, patience, p->ask,
-                         n_all(p));
+    return kn__comm_wait(p->comm, asks_of(p, c, which), 2 * p->comm->size, patience);
 }
 
 /* Ranks send to their right neighbour first, so that not all of them send to one. */
@@ -130,9 +127,14 @@ static kn_status results_begin(pipeline *p, int64_t c) {
     return KN_OK;
 }
 
-static kn_status pipeline_steps(pipeline *p) {
+static kn_status pipeline_run(pipeline *p) {
     int64_t n_chunks = (int64_t)((p->each + p->chunk - 1) / p->chunk);
     KN_ASSERT(p->each * (size_t)p->comm->size >= p->n && p->chunk % p->item == 0);
+    size_t room = (size_t)KN__WINDOW * (size_t)(p->comm->size - 1) * p->chunk;
+    void *inputs = NULL;
+    KN_TRY(kn__comm_asks(&p->ask, p->comm, KN__WINDOW * 4 * p->comm->size));
+    if (p->reduces) KN_TRY(kn__comm_scratch(&inputs, p->comm, room));
+    p->inputs = inputs;
     if (p->reduces) KN_TRY(inputs_begin(p, 0));
     for (int64_t c = 0; c < n_chunks; c++) {
         if (p->reduces && c + 1 < n_chunks) KN_TRY(inputs_begin(p, c + 1));
@@ -147,22 +149,6 @@ static kn_status pipeline_steps(pipeline *p) {
     return KN_OK;
 }
 
-/* Cancels pending messages after any failure. */
-static kn_status pipeline_run(pipeline *p) {
-    kn_comm *comm = p->comm;
-    size_t room = (size_t)KN__WINDOW * (size_t)(comm->size - 1) * p->chunk;
-    void *inputs = NULL;
-    KN_TRY(kn__comm_asks(&p->ask, comm, n_all(p)));
-    if (p->reduces) KN_TRY(kn__comm_scratch(&inputs, comm, room));
-    p->inputs = inputs;
-    kn_status status = pipeline_steps(p);
-    for (int i = 0; status < 0 && i < n_all(p); i++) {
-        if (p->ask[i].pending) comm->transport->cancel(comm->state, &p->ask[i].request);
-        p->ask[i].pending = false;
-    }
-    return status;
-}
-
 size_t kn__chunk_bytes(size_t each, int size) {
     size_t chunk = (size_t)CHUNKS_BYTES / (size_t)(size - 1);
     if (chunk > CHUNK_BYTES) chunk = CHUNK_BYTES;
@@ -172,9 +158,14 @@ size_t kn__chunk_bytes(size_t each, int size) {
 
 /* --- small data --- */
 
-static kn_status exchange(kn_comm *comm, kn__ask *ask, char *inputs, const void *data,
-                          size_t bytes) {
+/* Everybody's data, in `inputs` [size - 1][bytes] without the own one. */
+static kn_status exchange(char **inputs, kn_comm *comm, const void *data, size_t bytes) {
     int size = comm->size;
+    kn__ask *ask = NULL;
+    void *room = NULL;
+    KN_TRY(kn__comm_asks(&ask, comm, 2 * size));
+    KN_TRY(kn__comm_scratch(&room, comm, (size_t)size * bytes));
+    *inputs = room;
     for (int i = 1; i < size; i++) {
         int peer = nth_peer(comm, i);
         KN_TRY(kn__comm_send(comm, &ask[size + peer], data, bytes, peer, KN__TAG_INPUT));
@@ -182,32 +173,17 @@ static kn_status exchange(kn_comm *comm, kn__ask *ask, char *inputs, const void 
     for (int i = 1; i < size; i++) {
         int peer = nth_peer(comm, i);
         size_t place = (size_t)(peer < comm->rank ? peer : peer - 1);
-        KN_TRY(
-            kn__comm_receive(comm, &ask[peer], inputs + place * bytes, bytes, peer, KN__TAG_INPUT));
+        KN_TRY(kn__comm_receive(comm, &ask[peer], *inputs + place * bytes, bytes, peer,
+                                KN__TAG_INPUT));
     }
-    return kn__comm_wait(comm, ask, 2 * size, 4, ask, 2 * size);
-}
-
-/* Everybody's data, in `inputs` [size - 1][bytes] without the own one. */
-static kn_status exchange_all(char **inputs, kn_comm *comm, const void *data, size_t bytes) {
-    kn__ask *ask = NULL;
-    void *room = NULL;
-    KN_TRY(kn__comm_asks(&ask, comm, 2 * comm->size));
-    KN_TRY(kn__comm_scratch(&room, comm, (size_t)comm->size * bytes));
-    *inputs = room;
-    kn_status status = exchange(comm, ask, room, data, bytes);
-    for (int i = 0; status < 0 && i < 2 * comm->size; i++) {
-        if (ask[i].pending) comm->transport->cancel(comm->state, &ask[i].request);
-        ask[i].pending = false;
-    }
-    return status;
+    return kn__comm_wait(comm, ask, 2 * size, 4);
 }
 
 static kn_status all_reduce_small(kn_comm *comm, void *data, int64_t n, kn_dtype dtype,
                                   kn_comm_op op) {
     size_t bytes = (size_t)n * kn_dtype_bytes(dtype);
     char *inputs = NULL;
-    KN_TRY(exchange_all(&inputs, comm, data, bytes));
+    KN_TRY(exchange(&inputs, comm, data, bytes));
     const void **src = comm->sources;
     for (int r = 0; r < comm->size; r++)
         src[r] = r == comm->rank ? data : inputs + bytes * (size_t)(r < comm->rank ? r : r - 1);
@@ -217,7 +193,7 @@ static kn_status all_reduce_small(kn_comm *comm, void *data, int64_t n, kn_dtype
 
 kn_status kn__barrier(kn_comm *comm) {
     char *inputs = NULL, token = 0;
-    return exchange_all(&inputs, comm, &token, 1);
+    return exchange(&inputs, comm, &token, 1);
 }
 
 /* --- the calls --- */
@@ -283,12 +259,12 @@ static kn_status broadcast_chunk(kn_comm *comm, kn__ask *ask, char *data, size_t
     if (me) {
         int parent = (me - low + root) % size;
         KN_TRY(kn__comm_receive(comm, &ask[0], data, bytes, parent, KN__TAG_RESULT));
-        KN_TRY(kn__comm_wait(comm, ask, 1, 4, ask, 1));
+        KN_TRY(kn__comm_wait(comm, ask, 1, 4));
     }
     for (int bit = 1; bit < low && me + bit < size; bit *= 2)
         KN_TRY(
             kn__comm_send(comm, &ask[n++], data, bytes, (me + bit + root) % size, KN__TAG_RESULT));
-    return kn__comm_wait(comm, ask, n, 4, ask, n);
+    return kn__comm_wait(comm, ask, n, 4);
 }
 
 kn_status kn__broadcast(kn_comm *comm, void *data, size_t bytes, int root) {

@@ -118,7 +118,7 @@ static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_laun
     const kn__transport *mpi = NULL;
     void *state = NULL;
     int rank = 0, size = 1;
-    KN_TRY(kn__comm_module(&mpi, "mpi"));
+    KN_TRY(kn__comm_transport(&mpi));
     bool is_late = false;
     if (!mpi->open(&state, &rank, &size, timeout_ns ? timeout_ns : TIMEOUT_NS, &is_late))
         return KN_FAIL(is_late ? KN_ERR_PEER : KN_ERR_UNSUPPORTED,
@@ -366,12 +366,13 @@ kn_status kn_comm_agree(kn_comm *comm, const char *what, const char *text) {
 
 /* In pieces that a transport can carry, one after the other. */
 static kn_status message_move(kn_comm *comm, char *data, size_t bytes, int peer, bool sends) {
-    kn__ask ask;
+    kn__ask *ask = NULL;
+    KN_TRY(kn__comm_asks(&ask, comm, 1));
     for (size_t at = 0; at < bytes; at += KN__MESSAGE_BYTES) {
         size_t part = bytes - at < KN__MESSAGE_BYTES ? bytes - at : KN__MESSAGE_BYTES;
-        KN_TRY(sends ? kn__comm_send(comm, &ask, data + at, part, peer, KN__TAG_USER)
-                     : kn__comm_receive(comm, &ask, data + at, part, peer, KN__TAG_USER));
-        KN_TRY(kn__comm_wait(comm, &ask, 1, 4, &ask, 1));
+        KN_TRY(sends ? kn__comm_send(comm, ask, data + at, part, peer, KN__TAG_USER)
+                     : kn__comm_receive(comm, ask, data + at, part, peer, KN__TAG_USER));
+        KN_TRY(kn__comm_wait(comm, ask, 1, 4));
     }
     return KN_OK;
 }

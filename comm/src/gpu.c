@@ -107,7 +107,7 @@ typedef struct card {
 static kn_status cards_exchange(card all[], kn_comm *comm) {
     card *mine = &all[comm->rank];
     const kn__engine *engine = NULL;
-    if (kn__comm_engine(&engine, "nccl") < 0)
+    if (kn__comm_engine(&engine) < 0)
         snprintf(mine->why, sizeof mine->why, "%.500s", kn_last_error()->message);
     else
         (void)engine->id_make(mine->id, mine->why);

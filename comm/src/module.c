@@ -6,8 +6,7 @@
 #include "ranks.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const kn__transport *transport;
-static const kn__engine *engine;
+static const void *transport, *engine;
 
 /* Beside this library first, then where the system looks. */
 static void *open_module(char *why, size_t why_bytes, const char *file) {
@@ -30,53 +29,32 @@ static void *open_module(char *why, size_t why_bytes, const char *file) {
     return module;
 }
 
-static kn_status load(void **symbol, const char *kind, const char *name) {
+/* *table: what the module exports, once it is loaded. */
+static kn_status load(const void **table, const char *kind, const char *symbol, uint32_t version) {
     char file[64], why[512];
+    if (*table) return KN_OK;
     snprintf(file, sizeof file, "libknet_comm_%s.so", kind);
     void *module = open_module(why, sizeof why, file);
     if (!module)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the module of %s cannot be loaded: %s", kind, why);
-    *symbol = dlsym(module, name);
+    const uint32_t *found = dlsym(module, symbol);
+    if (!found || *found != version)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "%s is of another version", file);
+    *table = found;
     return KN_OK;
 }
 
-static kn_status fail_version(const char *kind) {
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "libknet_comm_%s.so is of another version", kind);
-}
-
-static kn_status transport_load(const char *kind) {
-    kn__transport_fn get = NULL;
-    void *symbol = NULL;
-    KN_TRY(load(&symbol, kind, KN__TRANSPORT_SYMBOL));
-    memcpy(&get, &symbol, sizeof get);
-    const kn__transport *found = get ? get() : NULL;
-    if (!found || found->abi != KN__TRANSPORT_ABI) return fail_version(kind);
-    transport = found;
-    return KN_OK;
-}
-
-static kn_status engine_load(const char *kind) {
-    kn__engine_fn get = NULL;
-    void *symbol = NULL;
-    KN_TRY(load(&symbol, kind, KN__ENGINE_SYMBOL));
-    memcpy(&get, &symbol, sizeof get);
-    const kn__engine *found = get ? get() : NULL;
-    if (!found || found->abi != KN__ENGINE_ABI) return fail_version(kind);
-    engine = found;
-    return KN_OK;
-}
-
-kn_status kn__comm_module(const kn__transport **out, const char *kind) {
+kn_status kn__comm_transport(const kn__transport **out) {
     pthread_mutex_lock(&lock);
-    kn_status status = transport ? KN_OK : transport_load(kind);
+    kn_status status = load(&transport, "mpi", KN__TRANSPORT_SYMBOL, KN__TRANSPORT_ABI);
     *out = transport;
     pthread_mutex_unlock(&lock);
     return status;
 }
 
-kn_status kn__comm_engine(const kn__engine **out, const char *kind) {
+kn_status kn__comm_engine(const kn__engine **out) {
     pthread_mutex_lock(&lock);
-    kn_status status = engine ? KN_OK : engine_load(kind);
+    kn_status status = load(&engine, "nccl", KN__ENGINE_SYMBOL, KN__ENGINE_ABI);
     *out = engine;
     pthread_mutex_unlock(&lock);
     return status;

@@ -138,6 +138,7 @@ bool kn__comm_is_forked(const kn_comm *comm);
 kn_status kn__comm_fail_forked(const kn_comm *comm, const char *name);
 /* Memory of the communicator's own, until the next call of this. */
 kn_status kn__comm_scratch(void **out, kn_comm *comm, size_t bytes);
+/* Room for the messages of a call; after a failure none of them is pending. */
 kn_status kn__comm_asks(kn__ask **out, kn_comm *comm, int n);
 
 /* --- agree.c --- */
@@ -165,9 +166,8 @@ kn_status kn__comm_send(kn_comm *comm, kn__ask *ask, const void *data, size_t by
 kn_status kn__comm_receive(kn_comm *comm, kn__ask *ask, void *data, size_t bytes, int from,
                            int tag);
 /* Waits for those that are pending. `patience`: of the time-out, in quarters, so that a rank that
- * waits for one that itself waits hears the reason first. On failure all `n` of `all` are over. */
-kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
-                        int n_all);
+ * waits for one that itself waits hears the reason first. */
+kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience);
 /* What ends a wait that is not for messages: a rank that ended, or a notice. */
 kn_status kn__comm_look(kn_comm *comm);
 /* The same, but rarely: for calls that may end without a wait. */
@@ -221,7 +221,7 @@ void kn__comm_drain(kn_comm *comm);
 void kn__comm_worker_end(kn_comm *comm);
 
 /* --- module.c --- */
-kn_status kn__comm_module(const kn__transport **out, const char *kind);
-kn_status kn__comm_engine(const kn__engine **out, const char *kind);
+kn_status kn__comm_transport(const kn__transport **out);
+kn_status kn__comm_engine(const kn__engine **out);
 
 #endif

@@ -55,9 +55,8 @@ typedef struct kn__transport {
     const char *(*why)(void);
 } kn__transport;
 
-/* What a module exports. */
-typedef const kn__transport *(*kn__transport_fn)(void);
-#define KN__TRANSPORT_SYMBOL "kn_comm_transport_get"
+/* What a module exports; its first member is the version. */
+#define KN__TRANSPORT_SYMBOL "kn_comm_transport"
 
 /* The seam for tensors of GPUs: whole collectives, which a library such as NCCL enqueues on a
  * stream. libknet_comm_nccl.so holds one table. Any thread may call. What fails writes its reason
@@ -102,7 +101,6 @@ typedef struct kn__engine {
     void (*close)(void *state, uint64_t wait_ns);
 } kn__engine;
 
-typedef const kn__engine *(*kn__engine_fn)(void);
-#define KN__ENGINE_SYMBOL "kn_comm_engine_get"
+#define KN__ENGINE_SYMBOL "kn_comm_engine"
 
 #endif

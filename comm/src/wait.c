@@ -89,10 +89,14 @@ static void notices_send(kn_comm *comm, const char *text) {
     free(request);
 }
 
-/* From here on every call returns this error. */
+/* From here on every call returns this error; the messages of the running one are given up. */
 static kn_status broken(kn_comm *comm, const char *reason, bool tell) {
     KN_ASSERT(!atomic_load(&comm->broken) && reason[0]); /* the first reason stays */
     snprintf(comm->why, sizeof comm->why, "%s", reason);
+    for (int i = 0; i < comm->n_ask; i++) {
+        if (comm->ask[i].pending) comm->transport->cancel(comm->state, &comm->ask[i].request);
+        comm->ask[i].pending = false;
+    }
     if (tell) notices_send(comm, reason);
     atomic_store(&comm->broken, true);
     return KN_FAIL(KN_ERR_PEER, "%s", comm->why);
@@ -193,7 +197,7 @@ kn_status kn__comm_listen(kn_comm *comm) {
                                  NOTICE_BYTES, -1, KN__TAG_NOTICE))
         return KN_OK;
     comm->notice.pending = false;
-    return KN_FAIL(KN_ERR_PEER, "kn_comm_create: %s", comm->transport->why());
+    return broken(comm, comm->transport->why(), false);
 }
 
 /* Tests all; *late: one that is not done, or -1. */
@@ -274,7 +278,7 @@ static void tell_late(kn_comm *comm, const kn__ask ask[], int n) {
         if (ask[i].pending) kn__comm_tell(comm, ask[i].peer, false);
 }
 
-static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) {
+kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience) {
     uint64_t begin = kn__now_ns(CLOCK_MONOTONIC), next_look = begin + LOOK_EVERY;
     uint64_t limit = begin + comm->timeout_ns / 4 * (uint64_t)patience;
     for (unsigned i = 0;; i++) {
@@ -295,26 +299,12 @@ static kn_status wait_slowly(kn_comm *comm, kn__ask ask[], int n, int patience) 
     }
 }
 
-kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience, kn__ask all[],
-                        int n_all) {
-    kn_status status = wait_slowly(comm, ask, n, patience);
-    if (status == KN_OK) return KN_OK;
-    kn_error why = *kn_last_error();
-    for (int i = 0; i < n_all; i++) {
-        if (all[i].pending) comm->transport->cancel(comm->state, &all[i].request);
-        all[i].pending = false;
-    }
-    KN_ASSERT(why.status == status);
-    return KN_FAIL(status, "%s", why.message);
-}
-
 kn_status kn__comm_roll_call(kn_comm *comm) {
     char here = 0, *there = NULL;
     kn__ask *ask = NULL;
     void *room = NULL;
-    int n = 2 * comm->size;
     if (!comm->transport) return KN_OK;
-    KN_TRY(kn__comm_asks(&ask, comm, n));
+    KN_TRY(kn__comm_asks(&ask, comm, 2 * comm->size));
     KN_TRY(kn__comm_scratch(&room, comm, (size_t)comm->size));
     there = room;
     for (int r = 0; r < comm->size; r++) {
@@ -322,5 +312,5 @@ kn_status kn__comm_roll_call(kn_comm *comm) {
         KN_TRY(kn__comm_receive(comm, &ask[r], &there[r], 1, r, KN__TAG_ROLL));
         KN_TRY(kn__comm_send(comm, &ask[comm->size + r], &here, 1, r, KN__TAG_ROLL));
     }
-    return kn__comm_wait(comm, ask, comm->size, 1, ask, n);
+    return kn__comm_wait(comm, ask, comm->size, 1);
 }
