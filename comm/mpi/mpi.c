@@ -31,13 +31,13 @@ static bool works(const char *function, int error) {
     return false;
 }
 
-/* MPI_Init waits without end for a rank that has ended before it came here. A thread of its own
- * calls it, so that others can give up, and MPI_Finalize, which belongs to the same thread. */
+/* MPI_Init waits without end for a rank that has ended before it came here, and MPI_Finalize for
+ * one that does not come. A thread of its own calls them, so that others can give up. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    bool is_done, works, ends;
+    bool is_done, works, ends, has_ended;
 } life = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void *life_run(void *unused) {
@@ -55,6 +55,10 @@ static void *life_run(void *unused) {
     while (!life.ends) pthread_cond_wait(&life.changed, &life.lock);
     pthread_mutex_unlock(&life.lock);
     MPI_Finalize();
+    pthread_mutex_lock(&life.lock);
+    life.has_ended = true;
+    pthread_cond_broadcast(&life.changed);
+    pthread_mutex_unlock(&life.lock);
     return unused;
 }
 
@@ -69,15 +73,7 @@ static bool life_begin(void) {
     return done;
 }
 
-static void life_end(void) {
-    pthread_mutex_lock(&life.lock);
-    life.ends = true;
-    pthread_cond_broadcast(&life.changed);
-    pthread_mutex_unlock(&life.lock);
-    pthread_join(life.thread, NULL);
-}
-
-static bool life_wait(uint64_t wait_ns) {
+static bool life_wait(const bool *is_so, uint64_t wait_ns) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     uint64_t ns = (uint64_t)until.tv_nsec + wait_ns;
@@ -85,10 +81,18 @@ static bool life_wait(uint64_t wait_ns) {
     until.tv_nsec = (long)(ns % 1000000000u);
     pthread_mutex_lock(&life.lock);
     int late = 0;
-    while (!life.is_done && !late) late = pthread_cond_timedwait(&life.changed, &life.lock, &until);
-    bool is_done = life.is_done;
+    while (!*is_so && !late) late = pthread_cond_timedwait(&life.changed, &life.lock, &until);
+    bool result = *is_so;
     pthread_mutex_unlock(&life.lock);
-    return is_done;
+    return result;
+}
+
+static void life_end(uint64_t wait_ns) {
+    pthread_mutex_lock(&life.lock);
+    life.ends = true;
+    pthread_cond_broadcast(&life.changed);
+    pthread_mutex_unlock(&life.lock);
+    if (life_wait(&life.has_ended, wait_ns)) pthread_join(life.thread, NULL);
 }
 
 static bool start(uint64_t wait_ns, bool *is_late) {
@@ -103,7 +107,7 @@ static bool start(uint64_t wait_ns, bool *is_late) {
         if (!life_begin()) return false;
         is_started = true;
     }
-    if (life_wait(wait_ns)) return life.works;
+    if (life_wait(&life.is_done, wait_ns)) return life.works;
     *is_late = true;
     snprintf(reason, sizeof reason,
              "a rank has not joined within %.3g s; it may have ended before, or still loads",
@@ -137,14 +141,14 @@ static bool mpi_open(void **out, int *rank, int *size, uint64_t wait_ns, bool *i
 }
 
 /* MPI_Finalize waits for all ranks: not where one of them has failed. */
-static void mpi_close(void *of, bool broken) {
+static void mpi_close(void *of, uint64_t wait_ns) {
     state *s = of;
     pthread_mutex_lock(&lock);
-    is_broken = is_broken || broken;
+    is_broken = is_broken || !wait_ns;
     if (!is_broken) MPI_Comm_free(&s->comm);
     n_open--;
     if (!n_open && is_started && !is_broken) {
-        life_end();
+        life_end(wait_ns);
         is_left = true;
     }
     pthread_mutex_unlock(&lock);

@@ -89,7 +89,7 @@ static void leave(kn_comm *comm) {
             comm->transport->cancel(comm->state, &ask->request);
     }
     if (comm->notice.pending) comm->transport->cancel(comm->state, &comm->notice.request);
-    comm->transport->close(comm->state, atomic_load(&comm->broken));
+    comm->transport->close(comm->state, atomic_load(&comm->broken) ? 0 : kn__comm_wait_ns(comm));
 }
 
 void kn_comm_destroy(kn_comm *comm) {
@@ -132,7 +132,7 @@ static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_laun
                              : "use the mpirun of the MPI that Knet.c was built with");
     if (status == KN_OK) status = kn__comm_open(out, mpi, state, rank, size, timeout_ns);
     if (status == KN_OK && launch->local_rank >= 0) (*out)->local_rank = launch->local_rank;
-    if (status < 0) mpi->close(state, size > 1);
+    if (status < 0) mpi->close(state, size > 1 ? 0 : TIMEOUT_NS);
     return status;
 }
 

@@ -176,6 +176,8 @@ kn_status kn__comm_glance(kn_comm *comm);
 uint64_t kn__comm_tell_after_ns(const kn_comm *comm);
 /* Fails if a rank does not answer within a quarter of the time-out. */
 kn_status kn__comm_roll_call(kn_comm *comm);
+/* How long this rank waits for others: the time-out, or until kn_comm_interrupt ends it. */
+uint64_t kn__comm_wait_ns(const kn_comm *comm);
 /* The running call fails by another rank: "rank 1 of 2 (…) WHAT". */
 kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what);
 /* The running call fails by what happened to this rank. */

@@ -20,6 +20,10 @@ typedef struct message {
     struct message *next;
 } message;
 
+typedef struct messages {
+    message *first, **last; /* in the order in which they were made */
+} messages;
+
 typedef struct world {
     pthread_mutex_t lock;
     pthread_cond_t *changed; /* [size]: something of this rank's messages */
@@ -27,7 +31,7 @@ typedef struct world {
     double bandwidth, latency_seconds;
     uint64_t *link_free_ns; /* [size] */
     bool *is_gone;          /* [size] */
-    message *first, **last; /* in the order in which they were made */
+    messages *of;           /* [size]: a rank's sends and receives */
 } world;
 
 typedef struct member {
@@ -38,11 +42,12 @@ typedef struct member {
 /* --- messages; under the lock --- */
 
 static void unlink_message(world *w, message *m) {
-    message **at = &w->first;
+    messages *own = &w->of[m->is_send ? m->from : m->to];
+    message **at = &own->first;
     KN_ASSERT(m->peer == NULL || m->peer->peer == m);
     while (*at != m) at = &(*at)->next;
     *at = m->next;
-    if (w->last == &m->next) w->last = at;
+    if (own->last == &m->next) own->last = at;
     if (m->peer) m->peer->peer = NULL;
     if (m->owns_data) free(m->data);
     free(m);
@@ -60,13 +65,16 @@ static void meet(message *a, message *b) {
     b->peer = a;
 }
 
+/* Looks for the other side of a message among those of one rank. */
+static void match_among(world *w, message *m, int rank) {
+    for (message *o = w->of[rank].first; o && !m->peer; o = o->next)
+        if (m->is_send ? fits(m, o) : fits(o, m)) meet(m, o);
+}
+
 static void match(world *w, message *m) {
-    for (message *o = w->first; o; o = o->next) {
-        if (m->is_send ? fits(m, o) : fits(o, m)) {
-            meet(m, o);
-            return;
-        }
-    }
+    int other = m->is_send ? m->to : m->from;
+    if (other >= 0) match_among(w, m, other);
+    for (int r = 0; other < 0 && r < w->size; r++) match_among(w, m, r);
 }
 
 /* Only who waits for a message is woken: ranks are many, processors few. */
@@ -93,10 +101,8 @@ static void deliver(world *w, message *m, uint64_t now) {
 /* Of a rank's messages the one that arrives first; NULL: none has met its other side. */
 static message *soonest(const world *w, int rank) {
     message *found = NULL;
-    for (message *m = w->first; m; m = m->next) {
-        if (!m->peer || (m->is_send ? m->from : m->to) != rank) continue;
-        if (!found || arrival_of(m) < arrival_of(found)) found = m;
-    }
+    for (message *m = w->of[rank].first; m; m = m->next)
+        if (m->peer && (!found || arrival_of(m) < arrival_of(found))) found = m;
     return found;
 }
 
@@ -129,8 +135,8 @@ static bool add(const member *me, kn__request *r, const message *like) {
     pthread_mutex_lock(&w->lock);
     if (m->is_send) m->arrives_ns = arrival(w, me->rank, m->bytes);
     m->next = NULL;
-    *w->last = m;
-    w->last = &m->next;
+    *w->of[me->rank].last = m;
+    w->of[me->rank].last = &m->next;
     match(w, m);
     if (m->peer) wake(w, m->is_send ? m->to : m->peer->from);
     pthread_mutex_unlock(&w->lock);
@@ -205,12 +211,14 @@ static bool sim_is_alive(void *state, int rank) {
 }
 
 static void world_free(world *w) {
-    while (w->first) unlink_message(w, w->first);
+    for (int r = 0; w->of && r < w->size; r++)
+        while (w->of[r].first) unlink_message(w, w->of[r].first);
     pthread_mutex_destroy(&w->lock);
     for (int r = 0; w->changed && r < w->size; r++) pthread_cond_destroy(&w->changed[r]);
     free(w->changed);
     free(w->link_free_ns);
     free(w->is_gone);
+    free(w->of);
     free(w);
 }
 
@@ -222,10 +230,10 @@ static void sim_leave(const member *me) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void sim_close(void *state, bool broken) {
+static void sim_close(void *state, uint64_t wait_ns) {
     member *me = state;
     world *w = me->w;
-    (void)broken;
+    (void)wait_ns;
     sim_leave(me);
     pthread_mutex_lock(&w->lock);
     KN_ASSERT(w->n_open > 0 && w->is_gone[me->rank]);
@@ -265,10 +273,11 @@ static world *world_create(int n, const kn_comm_sim_options *o) {
     w->size = n;
     w->bandwidth = o->bandwidth;
     w->latency_seconds = o->latency_seconds;
-    w->last = &w->first;
+    w->of = calloc((size_t)n, sizeof *w->of);
+    for (int r = 0; w->of && r < n; r++) w->of[r].last = &w->of[r].first;
     w->link_free_ns = calloc((size_t)n, sizeof *w->link_free_ns);
     w->is_gone = calloc((size_t)n, sizeof *w->is_gone);
-    if (w->changed && w->link_free_ns && w->is_gone) return w;
+    if (w->changed && w->of && w->link_free_ns && w->is_gone) return w;
     world_free(w);
     return NULL;
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KN__TRANSPORT_ABI = 2 };
+enum { KN__TRANSPORT_ABI = 3 };
 
 /* The longest message; MPI counts bytes in an int. */
 enum { KN__MESSAGE_BYTES = 64 << 20 };
@@ -37,8 +37,8 @@ typedef struct kn__transport {
     /* Joins the world, and waits for its ranks at most so long. False: why() says why; *is_late:
      * it has waited so long. */
     bool (*open)(void **state, int *rank, int *size, uint64_t wait_ns, bool *is_late);
-    /* Leaves it. broken: without a word to the others. */
-    void (*close)(void *state, bool broken);
+    /* Leaves it, waiting for the others at most so long; 0: without a word to them. */
+    void (*close)(void *state, uint64_t wait_ns);
     bool (*send)(void *state, kn__request *r, const void *data, size_t bytes, int to, int tag);
     /* from -1: any rank. */
     bool (*receive)(void *state, kn__request *r, void *data, size_t bytes, int from, int tag);

@@ -126,6 +126,12 @@ void kn_comm_interrupt(kn_comm *comm, double seconds) {
     atomic_store_explicit(&comm->give_up_ns, at, memory_order_relaxed);
 }
 
+uint64_t kn__comm_wait_ns(const kn_comm *comm) {
+    uint64_t give_up = atomic_load(&comm->give_up_ns), now = kn__now_ns(CLOCK_MONOTONIC);
+    if (!give_up) return comm->timeout_ns;
+    return give_up > now ? give_up - now : 0;
+}
+
 /* "all_reduce (call 57, 4.0 MiB): rank 1 of 2 (node1, process 77) ended" */
 kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what) {
     KN_ASSERT(rank >= 0 && rank < comm->size && rank != comm->rank);

@@ -244,6 +244,52 @@ static void an_interrupted_wait_ends(void **state) {
     ranks_run(2, interrupted, &is_over);
 }
 
+static void pause_ms(int ms) { nanosleep(&(struct timespec){0, ms * 1000000L}, NULL); }
+
+/* Rank 1 has told which call it waits in, and then hangs. */
+static const char *hangs_after_a_wait(kn_comm *comm, void *ctx) {
+    atomic_bool *is_over = ctx;
+    if (kn_comm_rank(comm) == 0) pause_ms(150);
+    RANK_OK(kn_comm_barrier(comm));
+    if (kn_comm_rank(comm) == 1) {
+        while (!atomic_load(is_over)) pause_ms(1);
+        return NULL;
+    }
+    kn_status status = kn_comm_barrier(comm);
+    atomic_store(is_over, true);
+    RANK_CHECK(status == KN_ERR_PEER);
+    return strstr(kn_last_error()->message, " s ago it waited in barrier") ? NULL : "no last call";
+}
+
+static void a_rank_that_hangs_is_named_with_its_last_wait(void **state) {
+    (void)state;
+    rank_run run[2];
+    atomic_bool is_over = false;
+    ranks_run_all(run, 2, hangs_after_a_wait, &is_over,
+                  &(kn_comm_sim_options){.timeout_seconds = 0.4});
+    for (int r = 0; r < 2; r++)
+        if (run[r].found) fail_msg("rank %d: %s: %s", r, run[r].found, run[r].error.message);
+}
+
+/* Rank 0 hears of the first call of rank 1, and then makes more calls than are kept. */
+static const char *far_ahead(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    if (kn_comm_rank(comm) == 0) pause_ms(200);
+    for (int i = 1; i <= 200; i++) {
+        KN_FRAME();
+        kn_tensor *t = kn_zeros(KN_SHAPE(i));
+        RANK_OK(kn_comm_rank(comm) ? kn_comm_receive(comm, t, 0) : kn_comm_send(comm, t, 1));
+    }
+    if (kn_comm_rank(comm) == 1) pause_ms(50);
+    RANK_OK(kn_comm_barrier(comm));
+    return NULL;
+}
+
+static void calls_that_are_no_longer_kept_are_not_compared(void **state) {
+    (void)state;
+    ranks_run(2, far_ahead, NULL);
+}
+
 /* ctx: the communicators of a second world of the same threads, which ends first. */
 static const char *both_worlds(kn_comm *comm, void *ctx) {
     kn_comm *other = ((kn_comm **)ctx)[kn_comm_rank(comm)];
@@ -285,6 +331,8 @@ int main(void) {
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
-        TEST(an_interrupted_wait_ends), TEST(a_world_that_ends_leaves_others_alone),
-        TEST(ranks_whose_calls_differ_hear_both), TEST(a_forked_child_gets_an_error));
+        TEST(an_interrupted_wait_ends), TEST(a_rank_that_hangs_is_named_with_its_last_wait),
+        TEST(calls_that_are_no_longer_kept_are_not_compared),
+        TEST(a_world_that_ends_leaves_others_alone), TEST(ranks_whose_calls_differ_hear_both),
+        TEST(a_forked_child_gets_an_error));
 }

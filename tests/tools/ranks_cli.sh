@@ -235,6 +235,19 @@ differ) # arguments, data and checkpoints that are not the same on all ranks
   want 0 "${mpirun[@]}" -n 2 "$knet" train mlp --synthetic --epochs 1 --quiet --checkpoint here.st
   differs '--resume' "the training differs .* from epoch 1, .* 1 '.* from epoch 2"
   ;;
+terminal) # one progress bar, on the terminal of mpirun; the table of a run that mpirun ends
+  command -v script >/dev/null || exit 77
+  script -qefc "$(printf '%q ' "${mpirun[@]:2}" -n 2 "$knet") train mlp --synthetic --epochs 20" out </dev/null >/dev/null 2>err || fail "failed: $(cat out)"
+  tr '\r' '\n' <out | grep -c '/1000, ' >bars || fail "no progress bar: $(cat out)"
+  tr '\r' '\n' <out | sed -n 's/.*, \([0-9]*\)\/1000, .*/\1/p' | sort -n -c -u || fail "more than one bar: $(cat out)"
+  KNET_TIMER=1 "${mpirun[@]:2}" -n 2 "${endless[@]}" >out 2>err </dev/null &
+  job=$!
+  steps_wait
+  kill -TERM $job
+  wait $job || true
+  [ "$(grep -c Section err)" = 2 ] || fail "not the tables of 2 ranks: $(cat err)"
+  out_has '^interrupted in epoch'
+  ;;
 srun) # its environment, and MPI connected as srun --mpi=pmix does
   want 0 "${mpirun[@]}" -n 3 "${train[@]}" --json
   json weights_fnv1a >hash

@@ -394,7 +394,8 @@ static kn_status session_train(session *s) {
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
                         kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
     int64_t n_steps = (kn_loader_batches(s->train) + o->accumulate - 1) / o->accumulate;
-    s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : stderr, o->epochs * n_steps);
+    s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : kn__ranks_terminal(),
+                               o->epochs * n_steps);
     char batch[24];
     snprintf(batch, sizeof batch, "%" PRId64, o->batch);
     KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
@@ -583,9 +584,8 @@ const kn__command kn__cmd_train = {
         "KNET_TIMER=1 prints at exit where time and memory went. Ctrl-C stops after the step, "
         "and so do SIGTERM and SIGHUP; a second Ctrl-C stops at once. With --checkpoint all of "
         "these save first, and so does SIGUSR1. Under mpirun or srun the processes train one "
-        "model: "
-        "--batch is the batch of each, and the first one prints and saves; KNET_COMM=timeout=10min "
-        "sets how long they wait for each other.",
+        "model: --batch is the batch of each, and the first one prints and saves; "
+        "KNET_COMM=timeout=10min sets how long they wait for each other.",
     .examples = (const kn__pair[]){{"knet train lenet --epochs 3", "on the CPU"},
                                    {"KNET_TIMER=1 knet train lenet --device cuda",
                                     "on a GPU, with a table of time and memory"},

@@ -1,5 +1,6 @@
 #include "ranks.h"
 
+#include <fcntl.h>
 #include <knet/frame.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,6 +45,16 @@ int kn__ranks_threads(const kn_comm *comm) {
     if (local == 1 || getenv("OMP_NUM_THREADS")) return mine;
     int share = all > local ? all / local : 1;
     return mine < share ? mine : share;
+}
+
+FILE *kn__ranks_terminal(void) {
+    char path[64];
+    if (!by_mpirun || isatty(STDERR_FILENO)) return stderr;
+    snprintf(path, sizeof path, "/proc/%ld/fd/2", (long)getppid());
+    int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && isatty(fd)) return fdopen(fd, "w");
+    if (fd >= 0) close(fd);
+    return NULL;
 }
 
 void kn__ranks_signal(int signal_number) {

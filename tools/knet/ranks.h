@@ -3,6 +3,7 @@
 #define KN_RANKS_H
 
 #include <knet/comm.h>
+#include <stdio.h>
 
 #include "opts.h"
 
@@ -14,6 +15,9 @@ const char *kn__ranks_device(const kn_comm *comm, const char *device);
 /* The threads of one rank: those that the process may use, shared with the other ranks on the
  * machine where the launcher did not bind them to cores. */
 int kn__ranks_threads(const kn_comm *comm);
+/* Where a progress bar may be: standard error, or the terminal of mpirun, which reads that from a
+ * pipe. The caller's until exit; NULL: none. */
+FILE *kn__ranks_terminal(void);
 /* A signal that ends the process: mpirun leaves it a second, other launchers half a minute. */
 void kn__ranks_signal(int signal_number);
 
