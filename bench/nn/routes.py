@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Fits the model by which ops/src/host/conv/conv_route.c chooses a convolution's route.
 
-    routes.py DIRECTORY          fits, prints the table for conv_route.c, and what wrong choices cost
-    routes.py DIRECTORY measure  first runs build/bench/bin/conv_routes by each route
+    routes.py DIRECTORY…         fits, prints the table for conv_route.c, and what wrong choices cost in each
+    routes.py measure DIRECTORY  runs build/bench/bin/conv_routes by each route
 
-DIRECTORY has the times of a machine, one file a route: ours.txt, onednn.txt, winograd.txt. A route's time is a sum of
-products of the features below and coefficients that are not negative, fitted to the least square of relative errors.
+A directory has the times of a machine, one file a route: ours.txt, onednn.txt, winograd.txt; of several runs the least.
+A route's time is a sum of products of the features below and coefficients that are not negative, fitted to the least
+square of relative errors. Of several machines all fit one table, in the first one's nanoseconds.
 """
 import math
 import os
@@ -23,6 +24,12 @@ def load(path):
         return {}
     rows = (line.split() for line in open(path))
     return {tuple(map(int, row[:14])): float(row[14]) for row in rows}
+
+
+def save(path, times):
+    with open(path, "w") as out:
+        for key, time in times.items():
+            print(*key, f"{time:.1f}", file=out)
 
 
 def outputs(key):
@@ -94,47 +101,66 @@ def solve(a, b):
     return x
 
 
-def fit(times, block):
-    model = {}
+def best(times, key):
+    return min(times[route][key] for route in ROUTES if key in times[route])
+
+
+def fit(machines, block):
+    """One model of all machines, whose times are scaled to the first one's."""
+    first, model = machines[0], {}
+    scales = [math.exp(np.mean([math.log(best(first, k) / best(m, k)) for k in m["ours"]])) for m in machines]
     for route in ROUTES:
         for which in range(3):
             for of in ("all", "few", "each"):
-                keys = [k for k in times[route] if k[13] == which and possible(k, route, block) and kind(k) == of]
-                if not keys:
-                    continue
-                a = np.array([features(k, route, block) / times[route][k] for k in keys])
-                model[route, of, which] = solve(a, np.ones(len(keys)))
+                rows = [features(k, route, block) / (scale * times[route][k]) for times, scale in zip(machines, scales)
+                        for k in times[route] if k[13] == which and possible(k, route, block) and kind(k) == of]
+                if rows:
+                    model[route, of, which] = solve(np.array(rows), np.ones(len(rows)))
     return model
 
 
-def main():
-    where = sys.argv[1]
-    if sys.argv[2:] == ["measure"]:
-        os.makedirs(where, exist_ok=True)
-        for route in ROUTES:
-            with open(f"{where}/{route}.txt", "w") as out:
-                subprocess.run([PROGRAM], check=True, stdout=out, env={**os.environ, "KNET_CONV_ROUTE": route})
-    times = {route: load(f"{where}/{route}.txt") for route in ROUTES}
-    block = 16 if times["winograd"] else 8
-    model = fit(times, block)
-    for route in ROUTES:
-        for of in ("all", "few"):
-            rows = [model[route, of, which] for which in range(3) if (route, of, which) in model]
-            if rows:
-                print(f"{route} {of}: " + ", ".join("{" + ", ".join(f"{10 * v:.0f}" for v in row) + "}" for row in rows))
+def report(where, times, model, block):
     lost = []
     for key in times["ours"]:
         routes = [r for r in ROUTES if key in times[r] and possible(key, r, block)]
         guess = {r: float(features(key, r, block) @ model[r, kind(key), key[13]]) for r in routes}
         chosen = min(guess, key=guess.get)
-        best = min(times[r][key] for r in ROUTES if key in times[r])
-        lost.append((times[chosen][key] / best, key, chosen, {r: round(times[r][key]) for r in routes},
+        lost.append((times[chosen][key] / best(times, key), key, chosen, {r: round(times[r][key]) for r in routes},
                      {r: round(g) for r, g in guess.items()}))
     lost.sort(reverse=True)
-    print(f"{len(lost)} convolutions: {np.mean([row[0] for row in lost]):.3f} times the best route's time on average")
+    mean = np.mean([row[0] for row in lost])
+    print(f"{where}: {len(lost)} convolutions, {mean:.3f} times the best route's time on average")
     for row in lost[:25]:
         if row[0] > 1.05:
             print("  %.2f %s %s %s %s" % row)
+
+
+def measure(where):
+    os.makedirs(where, exist_ok=True)
+    for route in ROUTES:
+        path = f"{where}/{route}.txt"
+        before = load(path)
+        with open(path + ".new", "w") as out:
+            subprocess.run([PROGRAM], check=True, stdout=out, env={**os.environ, "KNET_CONV_ROUTE": route})
+        now = load(path + ".new")
+        save(path, {key: min(time, before.get(key, time)) for key, time in now.items()})
+        os.remove(path + ".new")
+
+
+def main():
+    if sys.argv[1] == "measure":
+        measure(sys.argv[2])
+        return
+    machines = [{route: load(f"{where}/{route}.txt") for route in ROUTES} for where in sys.argv[1:]]
+    block = 16 if machines[0]["winograd"] else 8
+    model = fit(machines, block)
+    for route in ROUTES:
+        for of in ("all", "few"):
+            rows = [model[route, of, which] for which in range(3) if (route, of, which) in model]
+            if rows:
+                print(f"{route} {of}: " + ", ".join("{" + ", ".join(f"{10 * v:.0f}" for v in row) + "}" for row in rows))
+    for where, times in zip(sys.argv[1:], machines):
+        report(where, times, model, block)
 
 
 if __name__ == "__main__":
