@@ -69,12 +69,6 @@ INLINE real join_real(kn__fold fold, real a, real b) {
     return fold == KN__FOLD_PROD ? a * b : a + b;
 }
 
-/* The same of a that is no NaN. */
-INLINE real join_number(kn__fold fold, real a, real b) {
-    if (is_extreme(fold)) return (is_max(fold) ? a > b : a < b) ? a : b;
-    return join_real(fold, a, b);
-}
-
 /* a > b ? a : b, lane by lane; for the least: a < b. */
 INLINE vec better(bool max, vec a, vec b) {
 #if defined __x86_64__ && defined KN_REAL_IS_F32
@@ -140,6 +134,8 @@ INLINE bool any_bit(const vec_bits *v) {
 
 /* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
 INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans) {
+    static const real_bits places[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                       12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
     vec_bits none = {0};
     for (int half = lanes / WIDTH / 2; half; half /= 2)
         for (int k = 0; k < half; k++) {
@@ -147,11 +143,16 @@ INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans
             acc[k] = acc[k + half];
             join_vec(fold, &acc[k], &none, v);
         }
-    real lane[WIDTH];
-    __builtin_memcpy(lane, acc, sizeof lane);
-    for (int half = WIDTH / 2; half; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] = join_number(fold, lane[l], lane[l + half]);
-    return is_extreme(fold) && any_bit(nans) ? (real)NAN : lane[0];
+    vec v = acc[0];
+    KN_UNROLL(4)
+    for (int half = WIDTH / 2; half; half /= 2) {
+        vec_bits place;
+        __builtin_memcpy(&place, places + half, sizeof place);
+        vec other = __builtin_shuffle(v, place);
+        join_vec(fold, &other, &none, v);
+        v = other;
+    }
+    return is_extreme(fold) && any_bit(nans) ? (real)NAN : v[0];
 }
 
 INLINE real few(kn__fold fold, const real *x, int64_t n, real shift, double p) {
