@@ -222,6 +222,32 @@ static void chains_are_computed_together_beside_blocks(void **state) {
     assert_same_bits(y[2], y[1]);
 }
 
+/* [2,2·block,3,5], its elements numbered, from blocks of channels. */
+static void check_plain(kn_dtype dtype) {
+    enum { B = 2, PLANE = 15 };
+    int64_t block = kn__layout_block(), n = B * 2 * block * PLANE;
+    const int64_t dim[4] = {B, 2 * block, 3, 5};
+    size_t bytes = kn_dtype_bytes(dtype);
+    char *from = malloc((size_t)n * bytes), *to = malloc((size_t)n * bytes);
+    assert_true(from && to);
+    for (uint16_t i = 0; i < n; i++) {
+        int64_t c = i / PLANE, at = (c / block * PLANE + i % PLANE) * block + c % block;
+        memset(from + (size_t)at * bytes, 0, bytes);
+        memcpy(from + (size_t)at * bytes, &i, sizeof i);
+    }
+    kn__layout_plain(to, from, dtype, dim, 2);
+    for (uint16_t i = 0; i < n; i++) assert_memory_equal(to + (size_t)i * bytes, &i, sizeof i);
+    free(from);
+    free(to);
+}
+
+static void blocks_of_any_width_become_plain(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    check_plain(KN_F32);
+    check_plain(KN_BF16);
+}
+
 static void an_unknown_layout_is_an_error(void **state) {
     (void)state;
     kn_frame_options bad = {.layout = 7};
@@ -232,14 +258,14 @@ static void an_unknown_layout_is_an_error(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(a_chain_gives_what_plain_layouts_give),
-                     OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
-                     OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
-                     OPS_TEST(winograd_convolves_in_blocks),
-                     OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
-                     OPS_TEST(threads_and_order_change_no_bit_in_blocks),
-                     OPS_TEST(kept_weights_follow_a_change_of_the_weight),
-                     OPS_TEST(weights_are_kept_for_layout_2_alone),
-                     OPS_TEST(chains_are_computed_together_beside_blocks),
-                     OPS_TEST(an_unknown_layout_is_an_error));
+    return RUN_TESTS(
+        OPS_TEST(a_chain_gives_what_plain_layouts_give),
+        OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
+        OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
+        OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
+        OPS_TEST(threads_and_order_change_no_bit_in_blocks),
+        OPS_TEST(kept_weights_follow_a_change_of_the_weight),
+        OPS_TEST(weights_are_kept_for_layout_2_alone),
+        OPS_TEST(chains_are_computed_together_beside_blocks),
+        OPS_TEST(blocks_of_any_width_become_plain), OPS_TEST(an_unknown_layout_is_an_error));
 }
