@@ -2,23 +2,38 @@
 
 #include "host/base/chunks.h"
 
-/* a is packed in blocks of its depth, cut into panels of equal height. */
+/* Whether tiles read a where it is: rows that don't all fall into the same few places of the first
+ * cache. */
+static bool in_place(const kn_panel_product *p, size_t bytes) {
+    enum { FEW = 4, PERIOD = 4096 };
+    return p->stride_k == 1 && (p->m <= FEW || (size_t)p->stride * bytes % PERIOD);
+}
+
+/* In blocks of its depth a is read in place or packed, in panels of equal height. */
 void kn__panel_product(const kn_loops *loops, size_t bytes, const kn_panel_product *p,
                        kn_panels panels, char *workspace) {
     int64_t wide = loops->tile_columns;
     int64_t height = kn__chunks(p->m, kn__chunks(p->m, loops->tile_rows));
+    bool plain = in_place(p, bytes);
     for (int64_t l = 0; l < p->k; l += KN_PANEL_DEPTH) {
         int64_t part = p->k - l < KN_PANEL_DEPTH ? p->k - l : KN_PANEL_DEPTH;
-        loops->gemm_pack(workspace, p->a + (size_t)(l * p->stride_k) * bytes, p->stride,
-                         p->stride_k, p->m, part, (int)height, false);
+        const char *a = p->a + (size_t)(l * p->stride_k) * bytes;
+        if (!plain)
+            loops->gemm_pack(workspace, a, p->stride, p->stride_k, p->m, part, (int)height, false);
         for (int64_t j = 0; j < p->n; j += wide) {
             const char *b =
                 panels.data + (size_t)(j * panels.depth + (p->first + l) * wide) * bytes;
-            int64_t columns = p->n - j < wide ? p->n - j : wide;
-            for (int64_t i = 0; i < p->m; i += height)
-                loops->gemm_tile(p->c + (size_t)(i * p->ldc + j) * bytes, p->ldc,
-                                 workspace + (size_t)(i * part) * bytes, b, part,
-                                 (int)(p->m - i < height ? p->m - i : height), (int)columns);
+            int columns = (int)(p->n - j < wide ? p->n - j : wide);
+            for (int64_t i = 0; i < p->m; i += height) {
+                int rows = (int)(p->m - i < height ? p->m - i : height);
+                char *c = p->c + (size_t)(i * p->ldc + j) * bytes;
+                if (plain)
+                    loops->gemm_tile_rows(c, p->ldc, a + (size_t)(i * p->stride) * bytes, p->stride,
+                                          b, part, rows, columns);
+                else
+                    loops->gemm_tile(c, p->ldc, workspace + (size_t)(i * part) * bytes, b, part,
+                                     rows, columns);
+            }
         }
     }
 }
