@@ -104,7 +104,7 @@ kn_tensor *kn__rule_batchnorm_eval(kn__back *b, int i) {
         return d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
     }
     kn_tensor *rstd = kn_rsqrt(kn_affine(kn_reshape(kn__saved_in(b, 2), row), 1, a->eps));
-    if (i == 3 && !b->pass->again) {
+    if (i == 3 && !b->pass->again && kn_tensor_numel(b->g)) {
         d = weight_gradient(b, rstd);
         return d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
     }

@@ -164,6 +164,11 @@ static void empty_batches_give_zero_gradients(void **state) {
         assert_ok(kn_backward(sum_all(kn_relu(kn_linear(x, w, b)))));
         assert_values(kn_grad(w), 0, 0, 0, 0, 0, 0);
         assert_values(kn_grad(b), 0, 0);
+        kn_tensor *one = kn_ones(KN_SHAPE(2)), *none = kn_zeros(KN_SHAPE(0, 2, 5)), *d = NULL;
+        kn_drop(kn_full(KN_SHAPE(2), 7)); /* memory that is used again */
+        kn_tensor *y = kn_batchnorm(none, one, one, b, KN_NONE, NULL);
+        assert_ok(kn_gradients(&d, sum_all(y), &b, 1, NULL));
+        assert_values(d, 0, 0);
     }
     kn_params_destroy(set);
 }

@@ -190,10 +190,49 @@ static void gradients_of_a_long_batch_are_sums_of_its_sequences(void **state) {
     }
 }
 
+/* Of the sum of y, of w. */
+static kn_tensor *dw_of(kn_tensor *x, kn_tensor *w, const kn_rnn_options *o) {
+    kn_tensor *d = NULL, *watched = kn_watch(w);
+    kn_drop(kn_full(kn_tensor_shape(w), 7)); /* memory that is used again */
+    assert_ok(kn_gradients(&d, sum_all(kn_rnn(x, watched, o)), &watched, 1, NULL));
+    return d;
+}
+
+static void networks_without_steps_or_sequences_have_gradients_of_zero(void **state) {
+    (void)state;
+    for (int mode = KN_RNN_LSTM; mode <= KN_RNN_RELU; mode++)
+        for (int64_t steps = 0; steps <= 5; steps += 5) {
+            KN_TAPE();
+            kn_rnn_options o = {
+                .hidden = 4, .layers = 2, .bidirectional = 1, .mode = (kn_rnn_mode)mode};
+            kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(kn_rnn_params(3, &o)));
+            kn_tensor *d = dw_of(kn_zeros(KN_SHAPE(steps, steps ? 0 : 2, 3)), w, &o);
+            for (int64_t i = 0; i < kn_tensor_numel(w); i++) assert_close(ops_at(d, i), 0, 0, 0);
+        }
+}
+
+/* As of one input that is always 0. */
+static void a_network_without_inputs_has_the_gradients_of_its_states(void **state) {
+    (void)state;
+    for (int mode = KN_RNN_LSTM; mode <= KN_RNN_RELU; mode++) {
+        KN_TAPE();
+        kn_rnn_options o = {.hidden = 4, .mode = (kn_rnn_mode)mode};
+        int64_t n = kn_rnn_params(0, &o), more = kn_rnn_params(1, &o) - n;
+        kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(n));
+        kn_tensor *wide = kn_concat(KN_LIST_(kn_zeros(KN_SHAPE(more)), w), 2, 0);
+        kn_tensor *d = dw_of(kn_zeros(KN_SHAPE(5, 2, 0)), w, &o);
+        kn_tensor *want = dw_of(kn_zeros(KN_SHAPE(5, 2, 1)), wide, &o);
+        for (int64_t i = 0; i < n; i++)
+            assert_close(ops_at(d, i), ops_at(want, more + i), 1e-6, 1e-6);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_of_the_ctc_loss_equal_those_of_pytorch),
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
                      OPS_TEST(any_number_of_threads_gives_the_same_gradients),
-                     OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences));
+                     OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences),
+                     OPS_TEST(networks_without_steps_or_sequences_have_gradients_of_zero),
+                     OPS_TEST(a_network_without_inputs_has_the_gradients_of_its_states));
 }

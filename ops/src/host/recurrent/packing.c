@@ -56,6 +56,7 @@ void kn__rnn_job(kn_rnn_job *job, kn_op_call *call) {
     job->gate_rows = job->n_gates * job->hidden;
     job->n_chunks =
         kn__chunks(job->batch, job->batch >= 2 * CHUNK_ROWS ? CHUNK_ROWS : SMALL_CHUNK_ROWS);
+    if (!job->batch) job->n_chunks = 1; /* sums of no sequence are zeros */
 }
 
 /* How many sequences are longer than t: those that run at step t. */

@@ -23,6 +23,7 @@ typedef struct back {
     int64_t sums_size;
     char *dy[2]; /* [N,D·H]: of this layer and of the one below; one direction: in the same place */
     char *dx;    /* packed */
+    bool has_x;  /* of layer 0, which may be empty */
     const char *x;           /* the layer's input */
     const char *g;           /* dy of the layer; NULL: zeros */
     const char *dh_n, *dc_n; /* or NULL */
@@ -318,7 +319,7 @@ static kn_status block_dw(const back *b) {
 static kn_status blocks_run(back *b, char *dx) {
     kn_rnn_job *job = &b->job;
     int64_t inputs = kn__rnn_inputs(job->attr, job->layer), steps = block_steps(job);
-    bool wants_dw = b->dw && (job->layer > 0 || job->x);
+    bool wants_dw = b->dw && (job->layer > 0 || b->has_x);
     if (wants_dw) b->x = kn__rnn_input(job, job->layer);
     if (dx && job->directions > 1) memset(dx, 0, (size_t)(job->n_rows * inputs) * job->bytes);
     b->begin = 0;
@@ -380,6 +381,7 @@ kn_status kn__host_rnn_back(kn_op_call *call) {
     kn__rnn_reserve_at(job, call->in[3]->data);
     job->rng = call->in[3]->data;
     job->y_last = data_of(call->in[2]);
+    b.has_x = call->in[0] != KN_NONE;
     b.g = data_of(call->in[4]);
     b.dh_n = data_of(call->in[5]), b.dc_n = data_of(call->in[6]);
     b.dw = data_of(call->out[1]), b.dh0 = data_of(call->out[2]), b.dc0 = data_of(call->out[3]);
