@@ -178,9 +178,9 @@ static bool deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor
         if (x->dim[2 + i] < 1 || w->dim[2 + i] < 1 ||
             __builtin_mul_overflow(x->dim[2 + i] - 1, attr->stride[i], &grown) ||
             __builtin_mul_overflow(w->dim[2 + i] - 1, attr->dilation[i], &window) ||
-            __builtin_add_overflow(grown, window, &size) || size - cut < 0)
+            __builtin_add_overflow(grown, window, &size) || size < cut || size - cut == INT64_MAX)
             return false;
-        attr->size[i] = size + 1 - cut;
+        attr->size[i] = size - cut + 1;
     }
     return true;
 }
@@ -201,6 +201,7 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_conv_data, &attr, KN_LIST_(x, w), 2);
     if (!kn__check_inputs(&call)) return NULL;
+    if (b != KN_NONE && !kn__check_readable(KN_OP_conv, KN_LIST_(x, w, b), 3)) return NULL;
     if (!options) options = &defaults;
     if (x->n_dims < 3 || x->n_dims > 5 || w->n_dims != x->n_dims)
         return deconv_fail(x, w, "x must be [B,O,spatial…], w [O,C/groups,window…] with as many");
@@ -209,7 +210,7 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
     attr.act = KN_ACT_NONE;
     if (x->dim[1] != w->dim[0] || w->dim[0] % attr.groups || w->dim[1] < 1)
         return deconv_fail(x, w, "channels and groups don't fit");
-    if (b && b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
+    if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
         return deconv_fail(x, w, "b must have an element for each channel of the result");
     if (!deconv_sizes(&attr, x, w))
         return deconv_fail(x, w, "the result would be empty or too large");

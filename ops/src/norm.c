@@ -131,11 +131,11 @@ static bool by_axes(kn_attr_normalize *attr, const kn_op_call *call, int64_t n) 
     return true;
 }
 
-/* x [B,C,…]: C channels in groups; 0 groups: as many as channels. */
-static bool by_groups(kn_attr_normalize *attr, const kn_op_call *call, int64_t groups) {
+/* x [B,C,…]: C channels in n groups. */
+static bool by_groups(kn_attr_normalize *attr, const kn_op_call *call, int64_t n) {
     const kn_tensor *x = call->in[0];
     if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [B,C,…]");
-    int64_t channels = x->dim[1], n = groups ? groups : channels;
+    int64_t channels = x->dim[1];
     if (n < 1 || channels % n) {
         return kn_op_call_fail(call, KN_ERR_SHAPE, "%lld channels don't make %lld groups",
                                (long long)channels, (long long)n);
@@ -144,6 +144,11 @@ static bool by_groups(kn_attr_normalize *attr, const kn_op_call *call, int64_t g
         .eps = attr->eps, .outer = x->dim[0], .groups = n, .channels = channels / n, .inner = 1};
     for (int i = 2; i < x->n_dims; i++) attr->inner *= x->dim[i];
     return true;
+}
+
+static bool by_channels(kn_attr_normalize *attr, const kn_op_call *call, int64_t unused) {
+    (void)unused;
+    return by_groups(attr, call, call->in[0]->dim[1]);
 }
 
 kn_tensor *(kn_layernorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes,
@@ -157,12 +162,11 @@ kn_tensor *(kn_rmsnorm)(kn_tensor *x, kn_tensor *weight, int n_axes, double eps)
 
 kn_tensor *(kn_groupnorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
                           double eps) {
-    if (groups == 0) groups = -1; /* not by_groups's 0 */
     return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_groups, groups);
 }
 
 kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps) {
-    return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_groups, 0);
+    return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_channels, 0);
 }
 
 /* --- batches --- */
@@ -241,21 +245,34 @@ kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runn
 
 /* --- neighbouring channels --- */
 
+/* The mean of x² over `size` channels, x [B,C,inner] in its padding of zeros: what lies beyond all
+ * channels on a side adds nothing. */
+static kn_tensor *mean_squares(kn_tensor *x, int64_t size) {
+    int64_t c = x->dim[1], before = size / 2 < c ? size / 2 : c;
+    int64_t after = (size - 1) / 2 < c ? (size - 1) / 2 : c, used = before + after + 1;
+    const kn_pooling_options each = {.stride = {1, 1}};
+    kn_tensor *squares = (kn_reshape)((kn_square)(x), KN_SHAPE(x->dim[0], 1, c, x->dim[2]));
+    squares =
+        (kn_pad)(squares, KN_SHAPE(0, 0, before, 0), KN_SHAPE(0, 0, after, 0), KN_PAD_CONSTANT, 0);
+    kn_tensor *means = (kn_avgpool)(squares, KN_SHAPE(used, 1), &each);
+    return used == size ? means : (kn_affine)(means, (double)used / (double)size, 0);
+}
+
 kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, double k) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_avgpool, NULL, &x, 1);
     if (!kn__check_inputs(&call)) return NULL;
-    if (x->n_dims < 2 || x->n == 0 || size < 1 || size > INT32_MAX) {
-        kn_op_call_fail(&call, KN_ERR_SHAPE, "x must be [B,C,…], size (%lld) at least 1",
-                        (long long)size);
-        return NULL;
+    if (is_16_bit(x)) return narrowed((kn_lrn)(widened(x), size, alpha, beta, k), x);
+    kn_shape shape = kn_tensor_shape(x), flat = KN_SHAPE(shape.dim[0], shape.dim[1], 1);
+    if (x->n_dims < 2 || x->dim[1] < 1 || size < 1) {
+        char text[96];
+        return KN_FAIL_NULL(KN_ERR_SHAPE,
+                            "kn_lrn: x is %s, size (%lld); x must be [B,C,…] with channels, size "
+                            "at least 1",
+                            kn_shape_text(text, sizeof text, shape), (long long)size);
     }
-    kn_shape shape = kn_tensor_shape(x);
-    kn_tensor *squares = (kn_square)((kn_reshape)(x, KN_SHAPE(shape.dim[0], 1, shape.dim[1], -1)));
-    const kn_shape before = KN_SHAPE(0, 0, size / 2, 0), after = KN_SHAPE(0, 0, (size - 1) / 2, 0);
-    squares = (kn_pad)(squares, before, after, KN_PAD_CONSTANT, 0);
-    const kn_pooling_options each = {.stride = {1, 1}};
-    kn_tensor *means = (kn_avgpool)(squares, KN_SHAPE(size, 1), &each);
+    for (int i = 2; i < shape.n_dims; i++) flat.dim[2] *= shape.dim[i];
+    kn_tensor *means = mean_squares((kn_reshape)(x, flat), size);
     kn_tensor *factor = (kn_pow_scalar)((kn_affine)(means, alpha, k), -beta);
     return factor ? (kn_mul)(x, (kn_reshape)(factor, shape)) : NULL;
 }

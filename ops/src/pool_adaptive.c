@@ -80,6 +80,11 @@ static bool sizes_fit(const kn_op_call *call, const kn_shape *size, bool *divide
                                    (long long)out, (long long)in);
         }
         if (in % out) *divides = false;
+        if (in > INT32_MAX || out > INT32_MAX) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE,
+                                   "size[%d] is %lld of %lld elements: too large", i,
+                                   (long long)out, (long long)in);
+        }
     }
     return true;
 }

@@ -142,6 +142,16 @@ static void a_stride_beyond_the_input_takes_one_window(void **state) {
                     KN_ERR_UNSUPPORTED, "more than 256 elements");
 }
 
+static void an_average_counts_more_elements_than_64_bits_hold(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t most = INT32_MAX, half = most / 2;
+    kn_pooling_options padded = {.padding = {half, half, half}};
+    kn_tensor *y =
+        kn_avgpool(kn_ones(KN_SHAPE(1, 1, 4, 4, 4)), KN_SHAPE(most, most, most), &padded);
+    assert_close(ops_at(y, 0), 64 / (double)most / (double)most / (double)most, 1e-6, 0);
+}
+
 static void gradients_of_an_empty_batch_are_zero(void **state) {
     (void)state;
     KN_FRAME();
@@ -275,6 +285,7 @@ int main(void) {
         OPS_TEST(convolution_checks_shapes_and_options),
         OPS_TEST(windows_too_large_to_count_are_errors),
         OPS_TEST(a_stride_beyond_the_input_takes_one_window),
+        OPS_TEST(an_average_counts_more_elements_than_64_bits_hold),
         OPS_TEST(gradients_of_an_empty_batch_are_zero), OPS_TEST(pooling_checks_windows),
         OPS_TEST(losses_check_scores_and_labels), OPS_TEST(random_ops_check_their_numbers),
         OPS_TEST(optimiser_steps_check_their_parts), OPS_TEST(shapes_are_written_as_text));

@@ -487,6 +487,10 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.padding = {9, 9}}), KN_ERR_SHAPE,
                     "empty or too large");
     assert_op_fails(kn_deconv(x, b, b, NULL), KN_ERR_SHAPE, "x must be [B,O,spatial…]");
+    assert_op_fails(kn_deconv(x, w, NULL, NULL), KN_ERR_INVALID, "b is NULL");
+    kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 42128471624)), *one = kn_ones(KN_SHAPE(1, 1, 1));
+    assert_op_fails(kn_deconv(vast, one, KN_NONE, &(kn_conv_options){.stride = {218934409}}),
+                    KN_ERR_SHAPE, "empty or too large"); /* 2^63 elements */
 }
 
 int main(void) {

@@ -213,12 +213,27 @@ static void the_number_of_threads_changes_no_bit(void **state) {
     }
 }
 
+/* (1 + 0.5·Σ x²/size)^-1 over all four channels, whose squares f16 can't hold. */
+static void neighbours_beyond_all_channels_count_as_zeros(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_full(KN_SHAPE(1, 4, 2), 1000);
+    const int64_t sizes[] = {7, 8, 9, 10, INT64_MAX};
+    for (int i = 0; i < 5; i++) {
+        double want = 1000 / (1 + 0.5 * 4e6 / (double)sizes[i]);
+        assert_close(ops_at(kn_lrn(x, sizes[i], 0.5, 1, 1), 0), want, 1e-6, 0);
+        kn_tensor *half = kn_lrn(kn_cast(x, KN_F16), sizes[i], 0.5, 1, 1);
+        check_16_bit(half, kn_full(KN_SHAPE(1, 4, 2), want), KN_F16);
+    }
+}
+
 static void empty_batches_give_empty_results(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *none = kn_zeros(KN_SHAPE(0, 4, 3));
     assert_shape(kn_layernorm(none, KN_NONE, KN_NONE, 1, 1e-5), KN_SHAPE(0, 4, 3));
     assert_shape(kn_groupnorm(none, KN_NONE, KN_NONE, 2, 1e-5), KN_SHAPE(0, 4, 3));
+    assert_shape(kn_lrn(none, 3, 1, 0.75, 1), KN_SHAPE(0, 4, 3));
     kn_tensor *four = kn_ones(KN_SHAPE(4));
     assert_shape(kn_batchnorm(none, four, four, KN_NONE, KN_NONE, NULL), KN_SHAPE(0, 4, 3));
 }
@@ -249,9 +264,11 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_layernorm(kn_ones(KN_SHAPE(2, 0)), none, none, 1, 0), KN_ERR_SHAPE,
                     "no elements to normalize");
     assert_op_fails(kn_groupnorm(x, none, none, 3, 1e-5), KN_ERR_SHAPE, "don't make 3 groups");
-    assert_op_fails(kn_groupnorm(x, none, none, 0, 1e-5), KN_ERR_SHAPE, "groups");
+    assert_op_fails(kn_groupnorm(x, none, none, 0, 1e-5), KN_ERR_SHAPE, "don't make 0 groups");
+    assert_op_fails(kn_groupnorm(x, none, none, -1, 1e-5), KN_ERR_SHAPE, "don't make -1 groups");
     assert_op_fails(kn_rmsnorm(x, kn_cast(three, KN_F64), 1, 1e-5), KN_ERR_DTYPE, "kn_rmsnorm");
     assert_op_fails(kn_lrn(x, 0, 1, 1, 1), KN_ERR_SHAPE, "size (0)");
+    assert_op_fails(kn_lrn(line, 3, 1, 1, 1), KN_ERR_SHAPE, "kn_lrn: x is [5]");
     assert_op_fails(kn_instancenorm(line, none, none, 1e-5), KN_ERR_SHAPE, "[B,C,…]");
 }
 
@@ -261,5 +278,6 @@ int main(void) {
         OPS_TEST(rows_equal_pytorch), OPS_TEST(gradients_equal_pytorch),
         OPS_TEST(floats_of_16_bits_are_normalized_in_f32), OPS_TEST(a_large_mean_costs_no_digits),
         OPS_TEST(a_nan_stays_in_its_channel), OPS_TEST(the_number_of_threads_changes_no_bit),
+        OPS_TEST(neighbours_beyond_all_channels_count_as_zeros),
         OPS_TEST(empty_batches_give_empty_results), OPS_TEST(bad_input_gives_a_message));
 }

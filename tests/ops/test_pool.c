@@ -56,6 +56,9 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_adaptive_maxpool(kn_zeros(KN_SHAPE(1, 1, 0)), KN_SHAPE(2)), KN_ERR_SHAPE,
                     "size[0] is 2 of 0 elements");
     assert_op_fails(kn_global_avgpool(flat), KN_ERR_SHAPE, "[B,C,spatial…]");
+    kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 12884901889)); /* its product by the size wraps */
+    assert_op_fails(kn_adaptive_avgpool(vast, KN_SHAPE(5726623061)), KN_ERR_SHAPE,
+                    "size[0] is 5726623061 of 12884901889 elements");
     const uint8_t places[] = {0, 1, 2, 4};
     kn_tensor *small = kn_ones(KN_SHAPE(1, 1, 2, 2));
     kn_tensor *wrong = kn_tensor_from(places, KN_U8, KN_SHAPE(1, 1, 2, 2));

@@ -341,7 +341,7 @@ void KN_LOOP(maxpool_take_plane)(const kn_window *w, void *y, const void *x, uin
 /* --- averages --- */
 
 static inline real share_of(const window_row *r, int64_t counted) {
-    return (real)(1.0 / (double)(r->depth.counted * r->height.counted * counted));
+    return (real)(1 / ((double)r->depth.counted * (double)r->height.counted * (double)counted));
 }
 
 static void average_one(const kn_window *w, const window_row *r, int64_t at, real *y,
