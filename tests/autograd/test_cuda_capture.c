@@ -186,6 +186,32 @@ static void replays_read_their_inputs_and_write_the_results(void **state) {
     kn_capture_destroy(capture);
 }
 
+/* A value that no result has, and inputs that are read after results were written. */
+static kn_status copies_late(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn_tensor *inside = kn_triangular_solve(ctx, in[0], NULL);
+    out[0] = kn_triangular_solve(ctx, in[1], NULL);
+    out[1] = kn_triangular_solve(ctx, inside, NULL);
+    out[2] = kn_triangular_solve(ctx, in[0], NULL);
+    out[3] = kn_triangular_solve(ctx, in[1], NULL);
+    return kn_check();
+}
+
+static void what_is_read_later_keeps_its_memory(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    KN_FRAME(.device = gpu);
+    kn_tensor *a = kn_ones(KN_SHAPE(2, 2)), *y[4];
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < 6; i++) {
+        KN_FRAME();
+        float first[2] = {(float)(10 * i), (float)(10 * i + 100)};
+        kn_tensor *x[2] = {numbers(first[0]), numbers(first[1])};
+        assert_ok(kn_capture_run(y, 4, capture, x, 2, copies_late, a));
+        for (int k = 0; k < 4; k++) assert_numbers(y[k], first[k == 0 || k == 3]);
+    }
+    kn_capture_destroy(capture);
+}
+
 /* A launch on another stream waits for the last one, and for the writers of its inputs. */
 static void launches_may_change_their_stream(void **state) {
     (void)state;
@@ -388,6 +414,7 @@ int main(void) {
                      TEST_WITH(a_replay_calls_the_driver_for_its_inputs_alone, begin, end),
                      TEST_WITH(another_shape_has_a_graph_of_its_own, begin, end),
                      TEST_WITH(replays_read_their_inputs_and_write_the_results, begin, end),
+                     TEST_WITH(what_is_read_later_keeps_its_memory, begin, end),
                      TEST_WITH(launches_may_change_their_stream, begin, end),
                      TEST_WITH(work_space_is_in_the_plan, begin, end),
                      TEST_WITH(what_a_graph_cannot_do_is_an_error, begin, end),
