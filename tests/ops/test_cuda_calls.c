@@ -306,8 +306,26 @@ static void an_activation_of_16_bits_stays_one(void **state) {
     assert_int_equal(kn_tensor_dtype(y), KN_BF16);
     assert_int_equal(fake_gpu_count().n_convolutions, 1);
     assert_int_equal(fake_gpu_kernels("cast"), 3);
-    assert_int_equal(fake_gpu_kernels("bias_act"), 1);
+    assert_int_equal(fake_gpu_kernels("bias_act"), 0); /* the plan adds b */
     assert_int_equal(fake_gpu_kernels("maxpool"), 1);
+}
+
+/* cuDNN finalises thirteen descriptors of a convolution, its bias and relu; then its heuristics
+ * know nothing of them, twice. A kernel adds the bias, the next time too. */
+static void a_convolution_without_an_engine_that_adds_its_bias_takes_a_kernel(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    convolve(new_size()); /* describes the device */
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(new_size(), 3, 3, 3));
+    kn_tensor *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0]));
+    for (int again = 0; again < 2; again++) {
+        fake_gpu_reset();
+        if (!again) fake_gpu_fail("cudnnBackendFinalize", 14, 2, CUDNN_STATUS_NOT_SUPPORTED);
+        assert_non_null(kn_conv(x, w, b, &(kn_conv_options){.act = KN_ACT_RELU}));
+        assert_ok(kn_check());
+        assert_int_equal(fake_gpu_count().n_convolutions, 1);
+        assert_int_equal(fake_gpu_kernels("bias_act"), 1);
+    }
 }
 
 /* cuDNN finalises six descriptors of a graph; then its heuristics know nothing of it, twice. */
@@ -485,6 +503,7 @@ int main(void) {
         CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
         CALLS_TEST(products_of_16_bits_sum_in_f32), CALLS_TEST(an_activation_of_16_bits_stays_one),
         CALLS_TEST(a_convolution_without_an_engine_of_16_bits_runs_in_f32),
+        CALLS_TEST(a_convolution_without_an_engine_that_adds_its_bias_takes_a_kernel),
         CALLS_TEST(a_plan_keeps_two_descriptors), CALLS_TEST(a_plan_that_fails_keeps_no_descriptor),
         CALLS_TEST(a_stream_is_set_once),
         CALLS_TEST(a_network_is_one_call_and_its_kind_is_described_once),

@@ -134,6 +134,44 @@ static void convolutions_of_16_bits_have_engines_or_are_refused(void **state) {
         }
 }
 
+/* In the child: how many of the four things that may follow the case's convolution beside a bias
+ * have an engine. -1: an error that does not say so. */
+static int count_wholes(const plan_case *c, kn_dtype dtype) {
+    cudnnBackendDescriptor_t device = NULL;
+    int n = 0;
+    kn_status status = kn__conv_device_of_json(&device, json);
+    if (status < 0) return -1;
+    for (int others = 0; others < 4; others++) {
+        kn__conv_key key = key_of(c, KN__CONV_FORWARD, dtype);
+        kn__conv_plan *plan = NULL;
+        key.alignment_bytes = kn_dtype_bytes(dtype) < 4 ? 16 : key.alignment_bytes;
+        key.after =
+            KN__CONV_BIAS | (others & 1 ? KN__CONV_RESIDUAL : 0) | (others & 2 ? KN__CONV_RELU : 0);
+        status = kn__conv_plan_create(&plan, &key, device);
+        if (status < 0 && status != KN_ERR_UNSUPPORTED) return -1;
+        n += status == KN_OK;
+        kn__conv_plan_destroy(plan);
+    }
+    return n;
+}
+
+static void a_bias_and_what_follows_it_have_an_engine(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int dtype = KN_F32; dtype <= KN_BF16; dtype++) {
+            fflush(NULL);
+            pid_t child = fork();
+            assert_true(child >= 0);
+            if (child == 0) _exit(count_wholes(&cases[i], (kn_dtype)dtype));
+            int result = 0;
+            assert_int_equal(waitpid(child, &result, 0), child);
+            int n = WIFEXITED(result) ? (int8_t)WEXITSTATUS(result) : -1;
+            bool known = dtype != KN_BF16 || has_tf32 >= 0;
+            if (!known ? n < 0 : n != (dtype != KN_BF16 || has_tf32 ? 4 : 0))
+                fail_msg("%s, %s: %d of 4", cases[i].name, kn_dtype_name((kn_dtype)dtype), n);
+        }
+}
+
 /* In the child: makes plans of LeNet's second layer for N batch sizes after one that loads what all
  * share; 0 when each keeps less than the limit. */
 static int weigh_plans(void) {
@@ -283,7 +321,7 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(every_convolution_finds_an_engine),
         TEST(convolutions_of_16_bits_have_engines_or_are_refused),
-        TEST(strict_and_f64_plans_round_nothing),
+        TEST(a_bias_and_what_follows_it_have_an_engine), TEST(strict_and_f64_plans_round_nothing),
         TEST(tf32_plans_use_tensor_cores_where_there_are_any), TEST(a_plan_keeps_less_than_128_kib),
         TEST(a_malformed_description_is_an_error), TEST(an_impossible_convolution_is_an_error));
 }

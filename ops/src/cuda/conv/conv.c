@@ -87,10 +87,26 @@ static void copy_window(kn__conv_key *key, const kn_attr_conv *attr) {
     }
 }
 
+static kn__conv_data data_of(const kn_tensor *x, const kn_tensor *w, const kn_tensor *y) {
+    return (kn__conv_data){.x = x->data, .w = w->data, .y = y->data};
+}
+
 /* The largest power of two up to 16 that divides every address. */
-static int32_t alignment_of(const kn_tensor *x, const kn_tensor *w, const kn_tensor *y) {
-    uintptr_t all = (uintptr_t)x->data | (uintptr_t)w->data | (uintptr_t)y->data | 16;
+static int32_t alignment_of(const kn__conv_data *d) {
+    uintptr_t all = (uintptr_t)d->x | (uintptr_t)d->w | (uintptr_t)d->y | 16;
+    all |= (uintptr_t)d->residual | (uintptr_t)d->bias;
     return (int32_t)(all & (~all + 1));
+}
+
+/* What the call adds to the sums, but for gelu. */
+static int32_t after_of(kn__conv_data *d, const kn_op_call *call) {
+    bool acts = call->op == KN_OP_conv_act;
+    const kn_tensor *b = call->in[2], *r = acts ? call->in[3] : KN_NONE;
+    bool relu = acts && ((const kn_attr_conv *)call->attr)->act == KN_ACT_RELU;
+    if (b != KN_NONE) d->bias = b->data;
+    if (r != KN_NONE) d->residual = r->data;
+    return (b != KN_NONE ? KN__CONV_BIAS : 0) | (r != KN_NONE ? KN__CONV_RESIDUAL : 0) |
+           (relu ? KN__CONV_RELU : 0);
 }
 
 static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_tensor *x,
@@ -104,7 +120,6 @@ static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_
     key.accumulate = kn__adds(call);
     key.flip = attr->flip;
     key.math = call->math > KN_MATH_STRICT && key.dtype == KN_F32 ? KN_MATH_TF32 : KN_MATH_STRICT;
-    key.alignment_bytes = alignment_of(x, w, y);
     copy_dims(key.x, x);
     copy_dims(key.w, w);
     copy_dims(key.y, y);
@@ -112,7 +127,7 @@ static kn__conv_key key_of(const kn_op_call *call, kn__conv_kind kind, const kn_
     return key;
 }
 
-/* Says, for the next calls too, that there is no engine of 16 bits. */
+/* Says, for the next calls too, that there is no engine of 16 bits, or with what follows. */
 static kn_status no_plan(kn__conv_plan **out, const kn__conv_key *key) {
     kn__conv_plan *p = calloc(1, sizeof *p);
     if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for a convolution plan");
@@ -121,14 +136,19 @@ static kn_status no_plan(kn__conv_plan **out, const kn__conv_key *key) {
     return KN_OK;
 }
 
+/* f32's engine, or a kernel after the convolution. */
+static bool has_another_way(const kn__conv_key *key, kn_status status) {
+    if (key->after) return status == KN_ERR_UNSUPPORTED || status == KN_ERR_CUDA;
+    return status == KN_ERR_UNSUPPORTED && kn__is_half((unsigned)key->dtype);
+}
+
 static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
     kn__conv_plan *p = (kn__conv_plan *)(void *)kn__plan_cache_get(&plans, key);
     if (!p) {
         cudnnBackendDescriptor_t device = NULL;
         KN_TRY(device_description(&device, key->gpu));
         kn_status status = kn__conv_plan_create(&p, key, device);
-        if (status == KN_ERR_UNSUPPORTED && kn__is_half((unsigned)key->dtype))
-            status = no_plan(&p, key);
+        if (has_another_way(key, status)) status = no_plan(&p, key);
         KN_TRY(status);
         p = (kn__conv_plan *)(void *)kn__plan_cache_put(&plans, &p->cached);
     }
@@ -138,23 +158,22 @@ static kn_status plan_of(kn__conv_plan **out, const kn__conv_key *key) {
 
 /* --- running --- */
 
-static kn_status run_on(idle_handle *h, const kn_op_call *call, kn__conv_plan *p, void *x, void *w,
-                        void *y, void *workspace) {
+static kn_status run_on(idle_handle *h, const kn_op_call *call, kn__conv_plan *p,
+                        const kn__conv_data *data) {
     if (h->stream != call->stream) {
         KN_TRY(KN__CUDNN(cudnnSetStream, h->handle, call->stream));
         h->stream = call->stream;
     }
-    return kn__conv_plan_run(p, h->handle, x, w, y, workspace);
+    return kn__conv_plan_run(p, h->handle, data);
 }
 
-static kn_status run_planned(kn_op_call *call, kn__conv_plan *p, void *x, void *w, void *y) {
+static kn_status run_planned(kn_op_call *call, kn__conv_plan *p, kn__conv_data *data) {
     int gpu = p->key.gpu;
-    void *workspace = NULL;
     idle_handle *h = find_idle(gpu, call->stream);
     if (!h) KN_TRY(make_handle(&h));
     kn_status status = KN_OK;
-    if (p->workspace_bytes) status = kn__work(&workspace, call, p->workspace_bytes);
-    if (status == KN_OK) status = run_on(h, call, p, x, w, y, workspace);
+    if (p->workspace_bytes) status = kn__work(&data->workspace, call, p->workspace_bytes);
+    if (status == KN_OK) status = run_on(h, call, p, data);
     put_handle(h, gpu);
     return status;
 }
@@ -164,35 +183,49 @@ static kn_status run_forward(kn_op_call *call);
 static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, const kn_tensor *w,
                      const kn_tensor *y) {
     kn__conv_key key = key_of(call, kind, x, w, y);
+    kn__conv_data data = data_of(x, w, y);
     kn__conv_plan *p = NULL;
+    key.alignment_bytes = alignment_of(&data);
     static const kn_kernel_fn kernel[] = {[KN__CONV_FORWARD] = run_forward,
                                           [KN__CONV_DATA] = kn__cuda_conv_data,
                                           [KN__CONV_WEIGHT] = kn__cuda_conv_weight};
     KN_TRY(plan_of(&p, &key));
-    kn_status status =
-        p->plan ? run_planned(call, p, x->data, w->data, y->data) : kn__widened(call, kernel[kind]);
+    kn_status status = p->plan ? run_planned(call, p, &data) : kn__widened(call, kernel[kind]);
     kn__plan_cache_release(&plans, &p->cached);
     return status;
 }
 
-/* Bias, residual and activation. */
+/* With what follows the sums inside the plan: cuDNN has engines that add a bias, and then more. */
+static kn_status run_whole(bool *done, kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *w = call->in[1], *y = call->out[0];
+    kn__conv_key key = key_of(call, KN__CONV_FORWARD, x, w, y);
+    kn__conv_data data = data_of(x, w, y);
+    kn__conv_plan *p = NULL;
+    key.after = after_of(&data, call);
+    if (!data.bias || key.accumulate) return KN_OK;
+    key.alignment_bytes = alignment_of(&data);
+    KN_TRY(plan_of(&p, &key));
+    *done = p->plan != NULL;
+    kn_status status = *done ? run_planned(call, p, &data) : KN_OK;
+    kn__plan_cache_release(&plans, &p->cached);
+    return status;
+}
+
+/* Bias, residual and relu. */
 static kn_status finish(const kn_op_call *call) {
-    const kn_attr_conv *attr = call->attr;
-    const kn_tensor *y = call->out[0], *b = call->in[2];
-    const kn_tensor *r = call->op == KN_OP_conv_act ? call->in[3] : KN_NONE;
-    kn_act act = call->op == KN_OP_conv_act ? (kn_act)attr->act : KN_ACT_NONE;
+    const kn_tensor *y = call->out[0];
+    kn__conv_data data = {.y = y->data};
+    int32_t after = after_of(&data, call);
     kn__bias_act p = {.dtype = (kn_dtype)y->dtype,
-                      .relu = act == KN_ACT_RELU,
+                      .relu = (after & KN__CONV_RELU) != 0,
                       .n = y->n,
                       .channels = y->dim[1],
                       .inner = 1,
                       .y = y->data,
-                      .bias = b == KN_NONE ? NULL : b->data,
-                      .residual = r == KN_NONE ? NULL : r->data};
+                      .bias = data.bias,
+                      .residual = data.residual};
     for (int d = 2; d < y->n_dims; d++) p.inner *= y->dim[d];
-    if (p.bias || p.residual || p.relu)
-        KN_TRY(KN__CUDA_NAMED("bias_act_kernel", kn__launch_bias_act(&p, call->stream)));
-    return act == KN_ACT_GELU ? kn__activate(call, act) : KN_OK;
+    return after ? KN__CUDA_NAMED("bias_act_kernel", kn__launch_bias_act(&p, call->stream)) : KN_OK;
 }
 
 /* Without what follows it. Where an input is empty nothing is summed over: zeros. */
@@ -202,8 +235,15 @@ static kn_status run_forward(kn_op_call *call) {
 }
 
 kn_status kn__cuda_conv(kn_op_call *call) {
-    KN_TRY(run_forward(call));
-    return finish(call);
+    const kn_attr_conv *attr = call->attr;
+    bool whole = false;
+    if (call->in[0]->n && call->in[1]->n) KN_TRY(run_whole(&whole, call));
+    if (!whole) {
+        KN_TRY(run_forward(call));
+        KN_TRY(finish(call));
+    }
+    bool gelu = call->op == KN_OP_conv_act && attr->act == KN_ACT_GELU;
+    return gelu ? kn__activate(call, KN_ACT_GELU) : KN_OK;
 }
 
 kn_status kn__cuda_conv_data(kn_op_call *call) {

@@ -7,7 +7,14 @@
 
 _Static_assert(offsetof(kn__conv_plan, key) == sizeof(kn__cached_plan), "the key follows");
 
-enum { UID_X = 'x', UID_W = 'w', UID_Y = 'y' };
+enum {
+    UID_X = 'x',
+    UID_W = 'w',
+    UID_Y = 'y',
+    UID_RESIDUAL = 'r',
+    UID_BIAS = 'b',
+    UID_BETWEEN = '1'
+};
 
 /* Of work space for one convolution: engines that want more are left out. */
 static const int64_t workspace_most_bytes = (int64_t)1 << 30;
@@ -110,22 +117,25 @@ kn_status kn__conv_device_json(char *out, size_t out_bytes, cudnnBackendDescript
 
 /* --- the graph --- */
 
+/* From UID_BETWEEN on: a tensor that stays inside the graph, in the precision of the sums. */
 static kn_status make_tensor(cudnnBackendDescriptor_t *out, builder *p, int64_t uid,
                              const int64_t *dim) {
     const kn__conv_key *key = p->key;
     int n = key->n_spatial + 2;
+    bool inside = uid < 'a';
     int64_t stride[KN__CONV_DIMS], step = 1;
     for (int d = n - 1; d >= 0; d--) {
         stride[d] = step;
         step *= dim[d];
     }
-    cudnnDataType_t type = type_of(key);
+    cudnnDataType_t type = inside ? compute_type_of(key) : type_of(key);
     KN_TRY(make(out, p, CUDNN_BACKEND_TENSOR_DESCRIPTOR));
     KN_TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
     KN_TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, n, dim));
     KN_TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, n, stride));
     KN_TRY(set_int64(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid));
     KN_TRY(set_int64(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key->alignment_bytes));
+    if (inside) KN_TRY(set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside));
     return finish(*out);
 }
 
@@ -173,13 +183,13 @@ static const struct operation_names {
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
 };
 
-static kn_status make_operation(cudnnBackendDescriptor_t *out, builder *p) {
+static kn_status make_operation(cudnnBackendDescriptor_t *out, builder *p,
+                                cudnnBackendDescriptor_t y) {
     const kn__conv_key *key = p->key;
     const struct operation_names *names = &names_of[key->kind];
-    cudnnBackendDescriptor_t x, w, y, convolution;
+    cudnnBackendDescriptor_t x, w, convolution;
     KN_TRY(make_tensor(&x, p, UID_X, key->x));
     KN_TRY(make_tensor(&w, p, UID_W, key->w));
-    KN_TRY(make_tensor(&y, p, UID_Y, key->y));
     KN_TRY(make_convolution(&convolution, p));
     KN_TRY(make(out, p, names->type));
     KN_TRY(set_descriptor(*out, names->x, x));
@@ -191,11 +201,51 @@ static kn_status make_operation(cudnnBackendDescriptor_t *out, builder *p) {
     return finish(*out);
 }
 
+/* y = x + b, or relu(x), which passes NaN on as ours does. */
+static kn_status make_pointwise(cudnnBackendDescriptor_t *out, builder *p,
+                                cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                                cudnnBackendDescriptor_t y) {
+    cudnnDataType_t type = compute_type_of(p->key);
+    cudnnPointwiseMode_t mode = b ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_RELU_FWD;
+    cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+    cudnnBackendDescriptor_t pointwise;
+    KN_TRY(make(&pointwise, p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR));
+    KN_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    KN_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    if (!b)
+        KN_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1,
+                   &nan));
+    KN_TRY(finish(pointwise));
+    KN_TRY(make(out, p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR));
+    KN_TRY(set_descriptor(*out, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise));
+    KN_TRY(set_descriptor(*out, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
+    if (b) KN_TRY(set_descriptor(*out, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    KN_TRY(set_descriptor(*out, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    return finish(*out);
+}
+
+/* The operations in their order: each writes a tensor of its own, the last one y. */
 static kn_status make_graph(cudnnBackendDescriptor_t *out, builder *p) {
-    cudnnBackendDescriptor_t operation;
-    KN_TRY(make_operation(&operation, p));
+    static const int32_t steps[] = {0, KN__CONV_RESIDUAL, KN__CONV_BIAS, KN__CONV_RELU};
+    const kn__conv_key *key = p->key;
+    const int64_t bias[KN__CONV_DIMS] = {1, key->y[1], 1, 1, 1};
+    cudnnBackendDescriptor_t operation[4], before = NULL;
+    int32_t left = key->after;
+    int n = 0;
+    for (int i = 0; i < 4; i++) {
+        cudnnBackendDescriptor_t y, b = NULL;
+        if (i && !(key->after & steps[i])) continue;
+        left &= ~steps[i];
+        KN_TRY(make_tensor(&y, p, left ? UID_BETWEEN + i : UID_Y, key->y));
+        if (i == 1) KN_TRY(make_tensor(&b, p, UID_RESIDUAL, key->y));
+        if (i == 2) KN_TRY(make_tensor(&b, p, UID_BIAS, bias));
+        KN_TRY(i ? make_pointwise(&operation[n], p, before, b, y)
+                 : make_operation(&operation[n], p, y));
+        before = y;
+        n++;
+    }
     KN_TRY(make(out, p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR));
-    KN_TRY(set_descriptor(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation));
+    KN_TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, operation));
     return finish(*out);
 }
 
@@ -338,7 +388,7 @@ kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
 
 typedef struct kn__conv_pack {
     cudnnBackendDescriptor_t pack;
-    void *data[3], *workspace;
+    kn__conv_data data;
 } kn__conv_pack;
 
 static void pack_destroy(kn__conv_pack *pack) {
@@ -348,21 +398,24 @@ static void pack_destroy(kn__conv_pack *pack) {
 }
 
 static kn_status fill_pack(kn__conv_pack *pack) {
-    static const int64_t uid[] = {UID_X, UID_W, UID_Y};
+    kn__conv_data *d = &pack->data;
+    int64_t uid[5] = {UID_X, UID_W, UID_Y}, n = 3;
+    void *data[5] = {d->x, d->w, d->y};
+    if (d->residual) uid[n] = UID_RESIDUAL, data[n++] = d->residual;
+    if (d->bias) uid[n] = UID_BIAS, data[n++] = d->bias;
     KN_TRY(KN__CUDNN(cudnnBackendCreateDescriptor, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
                      &pack->pack));
-    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, uid));
+    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, data));
     KN_TRY(
-        set(pack->pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pack->data));
-    KN_TRY(set(pack->pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-               &pack->workspace));
+        set(pack->pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &d->workspace));
     return finish(pack->pack);
 }
 
-static kn_status pack_create(kn__conv_pack **out, const kn__conv_pack *wanted) {
-    kn__conv_pack *pack = malloc(sizeof *pack);
+static kn_status pack_create(kn__conv_pack **out, const kn__conv_data *data) {
+    kn__conv_pack *pack = calloc(1, sizeof *pack);
     if (!pack) return KN_FAIL(KN_ERR_OOM, "no memory for a convolution's arguments");
-    *pack = *wanted;
+    pack->data = *data;
     kn_status status = fill_pack(pack);
     if (status < 0) {
         pack_destroy(pack);
@@ -373,21 +426,19 @@ static kn_status pack_create(kn__conv_pack **out, const kn__conv_pack *wanted) {
 }
 
 /* The plan's spare pack where it fits, else a new one. */
-static kn_status pack_take(kn__conv_pack **out, kn__conv_plan *plan, const kn__conv_pack *wanted) {
+static kn_status pack_take(kn__conv_pack **out, kn__conv_plan *plan, const kn__conv_data *data) {
     kn__conv_pack *pack = atomic_exchange_explicit(&plan->spare, NULL, memory_order_acquire);
-    if (pack && memcmp(pack->data, wanted->data, sizeof pack->data) == 0 &&
-        pack->workspace == wanted->workspace) {
+    if (pack && memcmp(&pack->data, data, sizeof *data) == 0) {
         *out = pack;
         return KN_OK;
     }
     pack_destroy(pack);
-    return pack_create(out, wanted);
+    return pack_create(out, data);
 }
 
-kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, void *x, void *w, void *y,
-                            void *workspace) {
-    kn__conv_pack wanted = {.data = {x, w, y}, .workspace = workspace}, *pack = NULL;
-    KN_TRY(pack_take(&pack, plan, &wanted));
+kn_status kn__conv_plan_run(kn__conv_plan *plan, cudnnHandle_t handle, const kn__conv_data *data) {
+    kn__conv_pack *pack = NULL;
+    KN_TRY(pack_take(&pack, plan, data));
     const char *label = plan->tf32 ? "cudnnBackendExecute (tf32)" : "cudnnBackendExecute";
     kn_status status = kn__cudnn_status(
         KN_PROF_CALL(label, cudnnBackendExecute(handle, plan->plan, pack->pack)), label);
