@@ -116,6 +116,24 @@ static void small_products_are_what_they_say(void **state) {
     assert_values(kn_dot(kn_zeros(KN_SHAPE(0)), kn_zeros(KN_SHAPE(0))), 0);
 }
 
+/* Blocks of columns, parts of rows, rows that are long. */
+static void kron_is_a_product_that_is_broadcast(void **state) {
+    (void)state;
+    static const int64_t sides[][4] = {
+        {2, 1100, 2, 1}, {1, 70, 600, 30}, {3, 5, 4, 300}, {7, 3, 5, 9}};
+    for (int i = 0; i < 4; i++) {
+        const int64_t m = sides[i][0], n = sides[i][1], p = sides[i][2], q = sides[i][3];
+        KN_FRAME();
+        kn_tensor *a = kn_reshape(kn_arange(1, (double)(m * n + 1), 1, KN_F32), KN_SHAPE(m, n));
+        kn_tensor *b = kn_reshape(kn_arange(1, (double)(p * q + 1), 1, KN_F32), KN_SHAPE(p, q));
+        kn_tensor *want =
+            kn_mul(kn_reshape(a, KN_SHAPE(m, 1, n, 1)), kn_reshape(b, KN_SHAPE(1, p, 1, q)));
+        kn_tensor *same =
+            kn_all(kn_eq(kn_kron(a, b), kn_reshape(want, KN_SHAPE(m * p, n * q))), KN_ALL, false);
+        assert_values(same, 1);
+    }
+}
+
 static void their_errors_name_shapes(void **state) {
     (void)state;
     KN_FRAME();
@@ -196,7 +214,8 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(sums_equal_numpys), OPS_TEST(dots_stand_for_the_dimensions_that_have_no_letter),
         OPS_TEST(operands_of_no_elements_give_zeros), OPS_TEST(wrong_letters_are_named),
-        OPS_TEST(small_products_are_what_they_say), OPS_TEST(their_errors_name_shapes),
-        OPS_TEST(batches_are_broadcast), OPS_TEST(the_number_of_threads_changes_no_bit),
+        OPS_TEST(kron_is_a_product_that_is_broadcast), OPS_TEST(small_products_are_what_they_say),
+        OPS_TEST(their_errors_name_shapes), OPS_TEST(batches_are_broadcast),
+        OPS_TEST(the_number_of_threads_changes_no_bit),
         OPS_TEST(activations_equal_those_after_the_layer));
 }
