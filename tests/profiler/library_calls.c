@@ -44,7 +44,8 @@ static bool convolve(const char *json) {
     if (kn__conv_device_of_json(&device, json) < 0) return false;
     if (kn__conv_plan_create(&plan, &key, device) < 0) return false;
     char memory[3];
-    bool fails = kn__conv_plan_run(plan, NULL, &memory[0], &memory[1], &memory[2], NULL) < 0;
+    const kn__conv_data data = {.x = &memory[0], .w = &memory[1], .y = &memory[2]};
+    bool fails = kn__conv_plan_run(plan, NULL, &data) < 0;
     kn__conv_plan_destroy(plan);
     return fails;
 }
