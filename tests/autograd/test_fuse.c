@@ -69,13 +69,13 @@ static kn_status run_graph(run *out, uint64_t seed, int fuse) {
 static void random_graphs_give_the_same_bits(void **state) {
     (void)state;
     static run plain, fused;
+    const uint64_t known[] = {7151095941870931865u, 7697232816754948539u}; /* sums met sums */
     for (int i = 0; i < 60; i++) {
-        uint64_t seed = test_random();
+        uint64_t seed = i < 2 ? known[i] : test_random();
         assert_ok(run_graph(&plain, seed, KN_OFF));
         assert_ok(run_graph(&fused, seed, 1));
-        if (memcmp(&plain, &fused, sizeof plain) != 0) {
+        if (memcmp(&plain, &fused, sizeof plain) != 0)
             fail_msg("graph %d, seed %llu differs", i, (unsigned long long)seed);
-        }
     }
 }
 

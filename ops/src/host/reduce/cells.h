@@ -88,11 +88,14 @@ static inline void neutral_cells(kn__fold fold, kn_dtype dtype, kn_cell *cells, 
     for (int64_t i = 0; i < n; i++) cells[i] = first;
 }
 
-/* n results into `to` from `at` on. */
+/* n results into `to` from `at` on. What is added to is added to the rounded result, so that the
+ * bits are those of a reduction and a sum after it. */
 static inline void store(const kn_tensor *to, bool accumulate, int64_t at, double *v, int64_t n) {
     kn_dtype dtype = (kn_dtype)to->dtype;
     size_t bytes = kn_dtype_bytes(dtype);
     char *out = (char *)to->data + (size_t)at * bytes;
+    if (accumulate && dtype == KN_F32)
+        for (int64_t i = 0; i < n; i++) v[i] = (double)(float)v[i];
     if (accumulate)
         for (int64_t i = 0; i < n; i++) v[i] += kn__as_double(out + (size_t)i * bytes, dtype);
     if (dtype == KN_F32) {
