@@ -132,10 +132,23 @@ INLINE bool any_bit(const vec_bits *v) {
     return any != 0;
 }
 
+/* The lanes l + by, from the first again after the last. Numbers of lanes must be constants. */
+#define LANES_2(l, by) (l + by) % WIDTH, (l + by + 1) % WIDTH
+#define LANES_4(l, by) LANES_2(l, by), LANES_2(l + 2, by)
+#define LANES_8(l, by) LANES_4(l, by), LANES_4(l + 4, by)
+#define LANES_16(l, by) LANES_8(l, by), LANES_8(l + 8, by)
+#if defined __AVX512F__ && defined KN_REAL_IS_F32
+#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_16(0, by))
+#elif defined __AVX512F__ || (defined __AVX2__ && defined KN_REAL_IS_F32)
+#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_8(0, by))
+#elif defined __AVX2__ || defined KN_REAL_IS_F32
+#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_4(0, by))
+#else
+#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_2(0, by))
+#endif
+
 /* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
 INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans) {
-    static const real_bits places[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                                       12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
     vec_bits none = {0};
     for (int half = lanes / WIDTH / 2; half; half /= 2)
         for (int k = 0; k < half; k++) {
@@ -144,14 +157,16 @@ INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans
             join_vec(fold, &acc[k], &none, v);
         }
     vec v = acc[0];
-    KN_UNROLL(4)
-    for (int half = WIDTH / 2; half; half /= 2) {
-        vec_bits place;
-        __builtin_memcpy(&place, places + half, sizeof place);
-        vec other = __builtin_shuffle(v, place);
-        join_vec(fold, &other, &none, v);
-        v = other;
+#define MEET(half)                                                                                 \
+    if (WIDTH > half) {                                                                            \
+        vec other = TURNED(v, half);                                                               \
+        join_vec(fold, &other, &none, v);                                                          \
+        v = other;                                                                                 \
     }
+    MEET(8)
+    MEET(4)
+    MEET(2)
+    MEET(1)
     return is_extreme(fold) && any_bit(nans) ? (real)NAN : v[0];
 }
 
