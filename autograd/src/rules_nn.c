@@ -90,7 +90,7 @@ kn_tensor *kn__rule_conv(kn__back *b, int i) {
     }
     kn_attr_conv attr = conv_attr(b, i);
     if (i == 1) return KN_GIVE(b, i, conv_weight, &attr, kn__saved_in(b, 0), b->g);
-    bool is_read = b->node->n_in > 3 && kn__back_wants(b, 3); /* by what was added */
+    bool is_read = b->node->n_in > 3 && kn__back_wants(b, 3); /* by the residual's gradient */
     if (!is_read && kn__back_over(b, 0)) return data_over(b, &attr);
     return KN_GIVE(b, i, conv_data, &attr, b->g, kn__saved_in(b, 1));
 }

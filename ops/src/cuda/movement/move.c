@@ -77,16 +77,20 @@ kn_status kn__cuda_slice_back(kn_op_call *call) {
     return add_or_copy(&copy, call);
 }
 
+/* x into the result, from start on. */
+static kn_status part_copy(kn_op_call *call, kn_tensor *x, const int64_t start[]) {
+    if (!x->n) return KN_OK;
+    kn__copy copy = kn__copy_of(x, NULL, x->data);
+    copy.out = kn__window(copy.region.stride[0], call->out[0], call->out[0]->data, start);
+    return kn__copy_run(&copy, call);
+}
+
 kn_status kn__cuda_concat(kn_op_call *call) {
     const kn_attr_concat *attr = call->attr;
     int64_t start[KN_DIMS_MAX] = {0};
     for (int i = 0; i < call->n_in; i++) {
         kn_tensor *x = call->in[i];
-        if (x->n) {
-            kn__copy copy = kn__copy_of(x, NULL, x->data);
-            copy.out = kn__window(copy.region.stride[0], call->out[0], call->out[0]->data, start);
-            KN_TRY(kn__copy_run(&copy, call));
-        }
+        KN_TRY(part_copy(call, x, start));
         start[attr->axis] += x->dim[attr->axis];
     }
     return KN_OK;
@@ -97,11 +101,7 @@ kn_status kn__cuda_block_diag(kn_op_call *call) {
     KN_TRY(kn__zeros(call, 0));
     for (int i = 0; i < call->n_in; i++) {
         kn_tensor *x = call->in[i];
-        if (x->n) {
-            kn__copy copy = kn__copy_of(x, NULL, x->data);
-            copy.out = kn__window(copy.region.stride[0], call->out[0], call->out[0]->data, start);
-            KN_TRY(kn__copy_run(&copy, call));
-        }
+        KN_TRY(part_copy(call, x, start));
         for (int d = 0; d < 2; d++) start[d] += x->dim[d];
     }
     return KN_OK;

@@ -88,8 +88,8 @@ static inline void neutral_cells(kn__fold fold, kn_dtype dtype, kn_cell *cells, 
     for (int64_t i = 0; i < n; i++) cells[i] = first;
 }
 
-/* n results into `to` from `at` on. What is added to is added to the rounded result, so that the
- * bits are those of a reduction and a sum after it. */
+/* n results into `to` from `at` on. With `accumulate` a result is rounded before it is added to the
+ * one that is there: the same bits as a reduction and an addition after it. */
 static inline void store(const kn_tensor *to, bool accumulate, int64_t at, double *v, int64_t n) {
     kn_dtype dtype = (kn_dtype)to->dtype;
     size_t bytes = kn_dtype_bytes(dtype);
