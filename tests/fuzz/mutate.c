@@ -8,7 +8,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { SEEDS_MAX = 256, BYTES_MAX = 4096, RUNS = 20000 };
+enum { SEEDS_MAX = 256, BYTES_MAX = 4096 };
+#ifdef __SANITIZE_ADDRESS__ /* which sees more */
+enum { RUNS = 10000 };
+#else
+enum { RUNS = 5000 };
+#endif
 
 typedef struct input {
     size_t n;

@@ -51,6 +51,15 @@ static inline int64_t odd_size(void) {
     return sizes[test_random_below(sizeof sizes / sizeof *sizes)];
 }
 
+/* A copy, to be freed. References read elements millions of times. */
+static inline double *doubles_of(kn_tensor *t) {
+    int64_t n = kn_tensor_numel(t);
+    double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) x[i] = ops_at(t, i);
+    return x;
+}
+
 static inline double dot(kn_tensor *a, kn_tensor *b) {
     assert_int_equal(kn_tensor_numel(a), kn_tensor_numel(b));
     double sum = 0;

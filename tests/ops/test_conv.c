@@ -41,15 +41,15 @@ static conv_case random_case(int n_spatial) {
 
 /* The definition, term by term: calls visit(x index, w index, y index) for each product. */
 typedef struct terms {
-    kn_tensor *x, *w, *y;
+    const double *x, *w, *y;
     double *sum;
     int result; /* 0: y, 1: x, 2: w */
 } terms;
 
 static void visit(const terms *t, int64_t x, int64_t w, int64_t y) {
-    if (t->result == 0) t->sum[y] += ops_at(t->x, x) * ops_at(t->w, w);
-    if (t->result == 1) t->sum[x] += ops_at(t->y, y) * ops_at(t->w, w);
-    if (t->result == 2) t->sum[w] += ops_at(t->x, x) * ops_at(t->y, y);
+    if (t->result == 0) t->sum[y] += t->x[x] * t->w[w];
+    if (t->result == 1) t->sum[x] += t->y[y] * t->w[w];
+    if (t->result == 2) t->sum[w] += t->x[x] * t->y[y];
 }
 
 static void pad_left(int64_t out[3], const kn_shape *shape, int n_spatial) {
@@ -71,24 +71,27 @@ static void for_each_term(const conv_case *c, const terms *t, const kn_shape *x_
     }
     int64_t n_out = out[0] * out[1] * out[2], n_win = win[0] * win[1] * win[2];
     int64_t outputs = w_shape->dim[0], channels = w_shape->dim[1], groups = c->attr.groups;
-    for (int64_t i = 0; i < x_shape->dim[0] * outputs * channels * n_out * n_win; i++) {
-        int64_t r = i, q = r % n_win, p = (r /= n_win) % n_out, ch = (r /= n_out) % channels;
-        int64_t o = (r /= channels) % outputs, b = r / outputs, at = 0;
-        int64_t ps[3] = {p / out[2] / out[1], p / out[2] % out[1], p % out[2]};
-        int64_t qs[3] = {q / win[2] / win[1], q / win[2] % win[1], q % win[2]};
-        bool inside = true;
-        for (int d = 0; d < 3; d++) {
-            int64_t k = c->attr.flip ? win[d] - 1 - qs[d] : qs[d];
-            int64_t x = ps[d] * step[d] - pad[d] + k * dil[d];
-            inside &= x >= 0 && x < in[d];
-            at = at * in[d] + x;
+    for (int64_t p = 0; p < n_out; p++)
+        for (int64_t q = 0; q < n_win; q++) {
+            int64_t ps[3] = {p / out[2] / out[1], p / out[2] % out[1], p % out[2]};
+            int64_t qs[3] = {q / win[2] / win[1], q / win[2] % win[1], q % win[2]}, at = 0;
+            bool inside = true;
+            for (int d = 0; d < 3; d++) {
+                int64_t k = c->attr.flip ? win[d] - 1 - qs[d] : qs[d];
+                int64_t x = ps[d] * step[d] - pad[d] + k * dil[d];
+                inside &= x >= 0 && x < in[d];
+                at = at * in[d] + x;
+            }
+            if (!inside) continue;
+            for (int64_t b = 0; b < x_shape->dim[0]; b++)
+                for (int64_t o = 0; o < outputs; o++)
+                    for (int64_t ch = 0; ch < channels; ch++) {
+                        int64_t channel = o / (outputs / groups) * channels + ch;
+                        int64_t plane = b * channels * groups + channel;
+                        visit(t, plane * in[0] * in[1] * in[2] + at,
+                              (o * channels + ch) * n_win + q, (b * outputs + o) * n_out + p);
+                    }
         }
-        int64_t channel = o / (outputs / groups) * channels + ch;
-        int64_t plane = b * channels * groups + channel;
-        if (inside)
-            visit(t, plane * in[0] * in[1] * in[2] + at, (o * channels + ch) * n_win + q,
-                  (b * outputs + o) * n_out + p);
-    }
 }
 
 static void assert_terms(const conv_case *c, terms t, kn_tensor *got, const double *start,
@@ -113,24 +116,25 @@ static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
     assert_non_null(y);
     kn_tensor *dy = random_tensor(dtype, kn_tensor_shape(y));
     const kn_shape shapes[3] = {x_shape, w_shape, kn_tensor_shape(y)};
-    assert_terms(c, (terms){x, w, NULL, NULL, 0}, y, NULL, shapes);
+    double *at_x = doubles_of(x), *at_w = doubles_of(w), *at_dy = doubles_of(dy);
+    assert_terms(c, (terms){at_x, at_w, NULL, NULL, 0}, y, NULL, shapes);
 
     kn_tensor *dx = op_conv_data(dy, w, x_shape, &c->attr);
-    assert_terms(c, (terms){NULL, w, dy, NULL, 1}, dx, NULL, shapes);
+    assert_terms(c, (terms){NULL, at_w, at_dy, NULL, 1}, dx, NULL, shapes);
     kn_tensor *dw = op_conv_weight(x, dy, w_shape, &c->attr, NULL);
-    assert_terms(c, (terms){x, NULL, dy, NULL, 2}, dw, NULL, shapes);
+    assert_terms(c, (terms){at_x, NULL, at_dy, NULL, 2}, dw, NULL, shapes);
 
     double tol = 50 * tolerance(dtype), y_dy = dot(y, dy);
     assert_close(dot(x, dx), y_dy, tol, tol); /* adjoint in x, and in w */
     assert_close(dot(w, dw), y_dy, tol, tol);
 
     kn_tensor *into = random_tensor(dtype, w_shape);
-    double *start = malloc((size_t)kn_tensor_numel(into) * sizeof *start);
-    for (int64_t i = 0; i < kn_tensor_numel(into); i++) start[i] = ops_at(into, i);
+    double *start = doubles_of(into);
     kn__conv_prefer(way); /* not measured yet: measuring would add more than once */
     assert_ptr_equal(op_conv_weight(x, dy, w_shape, &c->attr, into), into);
-    assert_terms(c, (terms){x, NULL, dy, NULL, 2}, into, start, shapes);
+    assert_terms(c, (terms){at_x, NULL, at_dy, NULL, 2}, into, start, shapes);
     free(start);
+    free(at_x), free(at_w), free(at_dy);
     kn__conv_prefer(KN_CONV_TABLED);
 }
 

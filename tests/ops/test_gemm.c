@@ -1,9 +1,15 @@
 #include "host/base/loops.h"
 #include "kernels_test.h"
 
-static double at(kn_tensor *t, int64_t row, int64_t column, bool transposed) {
+/* Of a matrix that may be transposed: element (row, column) is at row·rows + column·columns. */
+typedef struct matrix {
+    double *at;
+    int64_t rows, columns;
+} matrix;
+
+static matrix matrix_of(kn_tensor *t, bool transposed) {
     int64_t columns = kn_tensor_shape(t).dim[1];
-    return ops_at(t, transposed ? column * columns + row : row * columns + column);
+    return (matrix){doubles_of(t), transposed ? 1 : columns, transposed ? columns : 1};
 }
 
 static void check_product(kn_tensor *c, kn_tensor *a, kn_tensor *b, const kn_attr_matmul *t,
@@ -11,13 +17,16 @@ static void check_product(kn_tensor *c, kn_tensor *a, kn_tensor *b, const kn_att
     kn_shape shape = kn_tensor_shape(c), a_shape = kn_tensor_shape(a);
     int64_t k = a_shape.dim[t->trans_a ? 0 : 1];
     double tol = tolerance(kn_tensor_dtype(a)) * sqrt((double)k);
+    matrix x = matrix_of(a, t->trans_a), y = matrix_of(b, t->trans_b);
     for (int64_t i = 0; i < shape.dim[0]; i++)
         for (int64_t j = 0; j < shape.dim[1]; j++) {
+            const double *row = x.at + i * x.rows, *column = y.at + j * y.columns;
             double sum = before;
-            for (int64_t l = 0; l < k; l++)
-                sum += at(a, i, l, t->trans_a) * at(b, l, j, t->trans_b);
-            assert_close(at(c, i, j, false), sum, tol, tol);
+            for (int64_t l = 0; l < k; l++) sum += row[l * x.columns] * column[l * y.rows];
+            assert_close(ops_at(c, i * shape.dim[1] + j), sum, tol, tol);
         }
+    free(x.at);
+    free(y.at);
 }
 
 static void one_product(kn_dtype dtype, int64_t m, int64_t n, int64_t k) {
