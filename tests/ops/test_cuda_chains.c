@@ -299,8 +299,8 @@ int main(void) {
     if (!kn__chain_can_compile()) test_skip_all("NVRTC is not there");
     return RUN_TESTS(TEST(a_product_and_a_sum_stay_two_instructions),
                      TEST(an_error_of_the_compiler_is_told), TEST(random_chains_compile),
-                     TEST_OF_NUMBERS(every_row_and_its_derivatives_compile_for_sm_90),
-                     TEST_OF_NUMBERS(second_derivatives_of_f64_compile_for_sm_80),
-                     TEST_OF_NUMBERS(rows_of_16_bits_compile_for_sm_100_and_120),
-                     TEST_OF_NUMBERS(every_row_of_integers_compiles));
+                     TEST_LONG(every_row_and_its_derivatives_compile_for_sm_90),
+                     TEST_LONG(second_derivatives_of_f64_compile_for_sm_80),
+                     TEST_LONG(rows_of_16_bits_compile_for_sm_100_and_120),
+                     TEST_LONG(every_row_of_integers_compiles));
 }

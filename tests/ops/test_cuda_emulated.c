@@ -78,9 +78,9 @@ static void watch_all(const kn_op_call *call, int guard, bool on) {
 
 static parity_table table;
 
-/* Kernels of 32-bit indices are launched for parts of a result: of five elements, or so many that
- * there are some PARTS of them. Five: fewer than the outermost dimension of most cases, and than a
- * row of some. */
+/* in_parts: kernels with 32-bit indices are launched for parts of a result. A part has 5 elements,
+ * fewer than the outermost dimension of most cases; more only where there would be more than PARTS
+ * parts. */
 enum { PARTS = 25 };
 static bool in_parts;
 

@@ -18,14 +18,14 @@
 #include <cmocka.h>
 
 #define TEST(fn) cmocka_unit_test(fn)
-/* Sanitizers make a program ten times slower. A test of numbers that code gives which other tests
- * run too is left out there. */
+/* Sanitizers make a program ten times slower. TEST_LONG is a test whose code shorter tests run too:
+ * builds with sanitizers leave it out. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define TEST_SANITIZED 1
 #else
 #define TEST_SANITIZED 0
 #endif
-#define TEST_OF_NUMBERS(fn)                                                                        \
+#define TEST_LONG(fn)                                                                              \
     { #fn, TEST_SANITIZED ? NULL : (fn), NULL, NULL, NULL }
 #define TEST_WITH(fn, setup, teardown) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 #define RUN_TESTS(...)                                                                             \

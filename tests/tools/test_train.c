@@ -315,11 +315,11 @@ int main(void) {
     return RUN_TESTS(
         TEST(models_have_the_parameters_of_their_papers),
         TEST(an_unknown_model_lists_those_there_are), TEST(logits_have_a_row_per_image),
-        TEST_OF_NUMBERS(both_models_learn_separable_classes),
-        TEST(callbacks_see_every_step_and_epoch), TEST(a_callback_stops_the_training_at_its_step),
+        TEST_LONG(both_models_learn_separable_classes), TEST(callbacks_see_every_step_and_epoch),
+        TEST(a_callback_stops_the_training_at_its_step),
         TEST(a_callback_stops_the_test_between_batches), TEST(evaluating_counts_each_image_once),
         TEST(labels_beyond_the_classes_are_errors_in_both_splits),
         TEST(the_result_is_filled_when_the_options_are_wrong_too),
-        TEST_OF_NUMBERS(the_bits_do_not_depend_on_the_number_of_threads),
+        TEST_LONG(the_bits_do_not_depend_on_the_number_of_threads),
         TEST(memory_is_flat_from_the_second_step_on));
 }
