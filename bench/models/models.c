@@ -1,6 +1,6 @@
 /* The models of the record beside PyTorch's, on two threads: training steps, inference, peak
- * memory, and the gain by the second thread. Both sides take turns, some steps each, so that a slow
- * spell of the machine hits both.
+ * memory, and the gain by the second thread. All sides take turns, some steps each, so that a slow
+ * spell of the machine hits all.
  *
  *     bench_models [--quick] [MODEL…]
  *
@@ -24,8 +24,8 @@
 #include "peer.h"
 
 enum { ROUNDS_MIN = 3, ROUNDS_MAX = 9, PAUSE_US = 10 * 1000 };
-/* Of a side, and of both where a step alone takes longer. */
-static const double BUDGET_NS = 0.4e9, SLOW_BUDGET_NS = 3e9;
+/* Of a side; the second where a step alone takes longer. */
+static const double BUDGET_NS = 0.4e9, SLOW_BUDGET_NS = 1.5e9;
 
 /* --- our side: as bench/peer/models.py --- */
 
@@ -98,45 +98,58 @@ static double ask(peer *p, const char *model, const char *what, long n, int64_t 
     return peer_ask(p, "%s %s %ld %ld", model, what, n, (long)batch);
 }
 
-/* a's and b's time of a step, and the ratio. */
-static bench_result pair_of(peer *a, const char *what, peer *b, const char *theirs,
-                            const char *model, int64_t batch) {
-    double x[ROUNDS_MAX], y[ROUNDS_MAX], ratio[ROUNDS_MAX];
-    double once = ask(a, model, what, 1, batch), other = ask(b, model, theirs, 1, batch);
-    double fitting = SLOW_BUDGET_NS / (once + (isnan(other) ? once : other));
-    int rounds = bench_quick() || !(fitting > ROUNDS_MIN) ? ROUNDS_MIN
-                 : fitting > ROUNDS_MAX                   ? ROUNDS_MAX
-                                                          : (int)fitting;
-    long n = isnan(once) || once <= 0 ? 1 : (long)(BUDGET_NS / once) / rounds + 1;
-    for (int i = 0; i < rounds; i++) {
-        x[i] = ask(a, model, what, n, batch);
-        y[i] = ask(b, model, theirs, n, batch);
-        ratio[i] = x[i] / y[i];
+/* A process and what it is asked for. */
+typedef struct contender {
+    peer *side;
+    const char *what;
+} contender;
+
+enum { CONTENDERS_MAX = 4 };
+
+/* ns of a step, by contender and round. */
+typedef struct contest {
+    int rounds;
+    double ns[CONTENDERS_MAX][ROUNDS_MAX];
+} contest;
+
+/* n contenders take turns. A turn has as many steps as the first one takes in its budget. */
+static void hold(contest *c, const contender *all, int n, const char *model, int64_t batch) {
+    double once[CONTENDERS_MAX], sum = 0;
+    for (int k = 0; k < n; k++) {
+        once[k] = ask(all[k].side, model, all[k].what, 1, batch);
+        sum += isnan(once[k]) ? once[0] : once[k];
     }
-    return (bench_result){median(x, rounds), median(y, rounds), median(ratio, rounds)};
+    double fitting = SLOW_BUDGET_NS * n / sum;
+    c->rounds = bench_quick() || !(fitting > ROUNDS_MIN) ? ROUNDS_MIN
+                : fitting > ROUNDS_MAX                   ? ROUNDS_MAX
+                                                         : (int)fitting;
+    long steps = isnan(once[0]) || once[0] <= 0 ? 1 : (long)(BUDGET_NS / once[0]) / c->rounds + 1;
+    for (int i = 0; i < c->rounds; i++)
+        for (int k = 0; k < n; k++)
+            c->ns[k][i] = ask(all[k].side, model, all[k].what, steps, batch);
 }
 
-static bench_result pair(peer *a, peer *b, const char *model, const char *what, int64_t batch) {
-    return pair_of(a, what, b, what, model, batch);
+/* a's ms beside b's. */
+static void emit(const contest *c, int a, int b, const char *model, const char *suffix) {
+    double x[ROUNDS_MAX], y[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    char metric[96];
+    for (int i = 0; i < c->rounds; i++) {
+        x[i] = c->ns[a][i], y[i] = c->ns[b][i];
+        ratio[i] = x[i] / y[i];
+    }
+    snprintf(metric, sizeof metric, "%s_%s", model, suffix);
+    bench_emit_ratio("models", metric, median(x, c->rounds) * 1e-6, "ms",
+                     median(y, c->rounds) * 1e-6, median(ratio, c->rounds));
 }
 
 typedef struct sides {
     peer ours, one_thread, torch, best;
 } sides;
 
-static void emit(sides *s, const kn_model_kind *kind, const char *what) {
-    char metric[96];
-    bench_result r = pair(&s->ours, &s->torch, kind->name, what, kind->facts->batch);
-    snprintf(metric, sizeof metric, "%s_%s", kind->name, what);
-    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
-}
-
-static void frozen_emit(sides *s, const char *model, int64_t batch, const char *what,
-                        const char *theirs, peer *other, const char *suffix) {
-    char metric[96];
-    bench_result r = pair_of(&s->ours, what, other, theirs, model, batch);
-    snprintf(metric, sizeof metric, "%s_b%d%s", model, (int)batch, suffix);
-    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
+static void pair(contender a, contender b, const char *model, int64_t batch, const char *suffix) {
+    contest c;
+    hold(&c, (contender[]){a, b}, 2, model, batch);
+    emit(&c, 0, 1, model, suffix);
 }
 
 /* Inference as a service would run it. */
@@ -145,31 +158,38 @@ static void frozen_run(sides *s, const char *model) {
         const char *model;
         int64_t batch;
     } wanted[] = {{"resnet50", 32}, {"connect4", 128}};
+    static const char *const whats[] = {"infer", "frozen", "bf16"};
+    char suffix[32];
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         if (strcmp(wanted[i].model, model) != 0) continue;
         int64_t batch = wanted[i].batch;
-        frozen_emit(s, model, batch, "infer", "infer", &s->torch, "_infer");
-        frozen_emit(s, model, batch, "frozen", "infer", &s->torch, "_frozen");
-        frozen_emit(s, model, batch, "bf16", "infer", &s->torch, "_bf16");
-        frozen_emit(s, model, batch, "frozen", "frozen", &s->best, "_best");
+        for (size_t k = 0; k < sizeof whats / sizeof *whats; k++) {
+            snprintf(suffix, sizeof suffix, "b%d_%s", (int)batch, whats[k]);
+            pair((contender){&s->ours, whats[k]}, (contender){&s->torch, "infer"}, model, batch,
+                 suffix);
+        }
+        snprintf(suffix, sizeof suffix, "b%d_best", (int)batch);
+        pair((contender){&s->ours, "frozen"}, (contender){&s->best, "frozen"}, model, batch,
+             suffix);
     }
 }
 
 static void model_run(sides *s, const kn_model_kind *kind) {
     const char *name = kind->name;
+    int64_t batch = kind->facts->batch;
+    const contender all[] = {
+        {&s->ours, "train"}, {&s->torch, "train"}, {&s->best, "tuned"}, {&s->one_thread, "train"}};
+    contest training;
     char metric[96];
-    emit(s, kind, "train");
-    emit(s, kind, "infer");
-    bench_result best = pair_of(&s->ours, "train", &s->best, "tuned", name, kind->facts->batch);
-    snprintf(metric, sizeof metric, "%s_tuned", name);
-    bench_emit_ratio("models", metric, best.a_ns * 1e-6, "ms", best.b_ns * 1e-6, best.ratio);
-    double ours = ask(&s->ours, name, "peak", 1, kind->facts->batch);
-    double theirs = ask(&s->torch, name, "peak", 1, kind->facts->batch);
+    hold(&training, all, 4, name, batch);
+    emit(&training, 0, 1, name, "train");
+    emit(&training, 0, 2, name, "tuned");
+    emit(&training, 3, 0, name, "threads");
+    pair((contender){&s->ours, "infer"}, (contender){&s->torch, "infer"}, name, batch, "infer");
+    double ours = ask(&s->ours, name, "peak", 1, batch);
+    double theirs = ask(&s->torch, name, "peak", 1, batch);
     snprintf(metric, sizeof metric, "%s_peak", name);
     bench_emit("models", metric, ours / (1 << 20), "MiB", theirs / (1 << 20));
-    bench_result r = pair(&s->one_thread, &s->ours, name, "train", kind->facts->batch);
-    snprintf(metric, sizeof metric, "%s_threads", name);
-    bench_emit_ratio("models", metric, r.a_ns * 1e-6, "ms", r.b_ns * 1e-6, r.ratio);
     frozen_run(s, name);
 }
 
