@@ -155,7 +155,7 @@ static void so_it_has_with_averages_and_clipped_gradients(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(captured_training_has_the_losses_of_plain_training),
+    return RUN_TESTS(TEST_LONG(captured_training_has_the_losses_of_plain_training),
                      TEST_LONG(so_it_has_with_accumulated_batches_and_a_loss_scale),
                      TEST(so_it_has_with_averages_and_clipped_gradients));
 }

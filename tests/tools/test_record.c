@@ -282,7 +282,7 @@ static void a_text_makes_samples_of_both_splits(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST_LONG(parameters_are_as_many_as_published),
-        TEST(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
+        TEST_LONG(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
         TEST(gradients_in_mixed_precision_move_as_by_rounded_parameters),
         TEST_LONG(models_learn_in_mixed_precision), TEST(the_optimiser_of_the_record_steps),
         TEST(a_kind_without_facts_makes_no_data), TEST(a_text_makes_samples_of_both_splits));
