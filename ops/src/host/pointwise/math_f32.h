@@ -91,7 +91,7 @@ KN_MATH float kn_expm1_f32(float x) {
     p = p * r + 0.0416664642f;
     p = p * r + 0.1666666668f;
     p = p * r + 0.5000000014f;
-    float one = 1.0f - kn__power_f32(KN_ROUND_F32 - (k > 30.0f ? 30.0f : k)), high = one + r;
+    float one = 1.0f - kn__power_f32(KN_ROUND_F32 - (k > 30.0f ? 30.0f : k), 0), high = one + r;
     float y = high + (((one - high) + r) + (r * r * p + r_low));
     y = kn_scale_f32(y, shifted);
     return x == 0 ? x : y;
@@ -367,7 +367,7 @@ KN_MATH float kn_pow_f32(float a, float b) {
     p = p * r + 0.055504108664821576;
     p = p * r + 0.2402265069591007;
     p = p * r + 0.6931471805599453;
-    float power = (float)((p * r + 1) * kn__power_f64(shifted));
+    float power = (float)((p * r + 1) * kn__power_f64(shifted, 0));
     bool whole = floorf(b) == b, odd = whole & (floorf(half) != half);
     bool negative = (int32_t)kn_bits_f32(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
     power = negative & odd ? -power : power;

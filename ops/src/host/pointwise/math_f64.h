@@ -29,7 +29,7 @@ KN_MATH double kn_of_bits_f64(uint64_t bits) {
 /* y·2^k, |k| <= 2044: in two factors, so that infinity and subnormals come out. */
 KN_MATH double kn_scale_f64(double y, double k) {
     double half = k * 0.5 + KN_ROUND_F64, rest = k - (half - KN_ROUND_F64) + KN_ROUND_F64;
-    return y * kn__power_f64(half) * kn__power_f64(rest);
+    return y * kn__power_f64(half, 0) * kn__power_f64(rest, 0);
 }
 
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
@@ -87,7 +87,7 @@ KN_MATH kn_expm1_parts_f64 kn_expm1_parts_of_f64(double x) {
     double k = (c * 1.44269504088896341 + KN_ROUND_F64) - KN_ROUND_F64;
     double exact = c - k * KN_LN2_HIGH, tail = k * KN_LN2_LOW;
     double r = exact - tail, r_low = (exact - r) - tail;
-    double one = 1 - kn__power_f64(KN_ROUND_F64 - (k > 60 ? 60 : k)), high = one + r;
+    double one = 1 - kn__power_f64(KN_ROUND_F64 - (k > 60 ? 60 : k), 0), high = one + r;
     double rest = ((one - high) + r) + (r * r * kn_exp_tail_f64(r) + r_low), sum = high + rest;
     return (kn_expm1_parts_f64){k, sum, (high - sum) + rest};
 }
@@ -102,7 +102,7 @@ KN_MATH double kn_expm1_f64(double x) {
 KN_MATH double kn_tanh_f64(double x) {
     double size = fabs(x);
     kn_expm1_parts_f64 e = kn_expm1_parts_of_f64(2 * (size > 22 ? 22 : size));
-    double power = kn__power_f64(e.k + KN_ROUND_F64), t = e.sum * power, t_low = e.low * power;
+    double power = kn__power_f64(e.k + KN_ROUND_F64, 0), t = e.sum * power, t_low = e.low * power;
     double d = t + 2, lost = t > 2 ? 2 - (d - t) : t - (d - 2), d_low = lost + t_low, q = t / d;
     return copysign(q + (t_low - q * d_low) * (0.5 - 0.5 * q), x);
 }
