@@ -9,7 +9,7 @@
 #include "host/pointwise/rows.h"
 #include "kernel.h"
 
-enum { BLOCK = 1024, LONG_ROW = 256, GRAIN = 1 << 15 };
+enum { BLOCK = 256, LONG_ROW = 256, GRAIN = 1 << 15 };
 
 typedef struct kron_job {
     char *c, *tiles; /* tiles: of each row of b, block·q elements */

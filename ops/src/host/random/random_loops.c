@@ -222,16 +222,32 @@ void KN_LOOP(integers)(int64_t *y, int64_t first, int64_t n, const int64_t state
     }
 }
 
+/* One pass of LANES numbers through the network, round by round: a number's own rounds wait for
+ * each other. */
+enum { LANES = 64 };
+static void permutation_steps(uint32_t *x, const kn_feistel *p) {
+    uint32_t left[LANES], right[LANES];
+    for (int i = 0; i < LANES; i++)
+        left[i] = x[i] >> p->right_bits, right[i] = x[i] & p->right_mask;
+    for (int k = 0; k < KN_PERMUTATION_KEYS; k += 2) {
+        for (int i = 0; i < LANES; i++)
+            left[i] ^= kn__permutation_mix(right[i], p->key[k]) & p->left_mask;
+        for (int i = 0; i < LANES; i++)
+            right[i] ^= kn__permutation_mix(left[i], p->key[k + 1]) & p->right_mask;
+    }
+    for (int i = 0; i < LANES; i++) x[i] = left[i] << p->right_bits | right[i];
+}
+
 void KN_LOOP(permutation)(int64_t *y, int64_t first, int64_t n, const kn_feistel *p, int64_t all) {
-    enum { BLOCK = 512 };
-    uint32_t x[BLOCK];
+    enum { BLOCK = 8 * LANES };
+    uint32_t x[BLOCK] = {0};
     int at[BLOCK];
     for (int64_t done = 0; done < n; done += BLOCK) {
         int m = n - done < BLOCK ? (int)(n - done) : BLOCK;
         for (int i = 0; i < m; i++) x[i] = (uint32_t)(first + done + i), at[i] = i;
         for (int left = m; left > 0;) { /* about half of them walk on */
             int next = 0;
-            for (int i = 0; i < left; i++) x[i] = kn__permutation_step(p, x[i]);
+            for (int i = 0; i < left; i += LANES) permutation_steps(x + i, p);
             for (int i = 0; i < left; i++) {
                 y[done + at[i]] = (int64_t)x[i];
                 x[next] = x[i], at[next] = at[i];

@@ -65,13 +65,17 @@ static inline int64_t join_integers(kn__fold fold, int64_t a, int64_t b) {
     }
 }
 
-/* Sums apart: compilers vectorise them. */
+/* Sums, and the largest and the least, apart: compilers vectorise them. */
 static inline void join_cells(kn__fold fold, bool integers, kn_cell *to, const kn_cell *from,
                               int64_t n) {
     if (integers) {
         for (int64_t i = 0; i < n; i++) to[i].i = join_integers(fold, to[i].i, from[i].i);
     } else if (fold < KN__FOLD_COUNT) {
         for (int64_t i = 0; i < n; i++) to[i].f += from[i].f;
+    } else if (fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS) {
+        for (int64_t i = 0; i < n; i++) to[i].f = join(KN__FOLD_MAX, to[i].f, from[i].f);
+    } else if (fold >= KN__FOLD_MAX) {
+        for (int64_t i = 0; i < n; i++) to[i].f = join(KN__FOLD_MIN, to[i].f, from[i].f);
     } else {
         for (int64_t i = 0; i < n; i++) to[i].f = join(fold, to[i].f, from[i].f);
     }
