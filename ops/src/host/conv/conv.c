@@ -11,6 +11,7 @@
 #include "host/conv/conv_dnnl.h"
 #include "host/conv/conv_over.h"
 #include "host/conv/conv_route.h"
+#include "host/movement/strided.h"
 #include "host/pointwise/finish.h"
 #include "now.h"
 #include "work.h"
@@ -173,7 +174,7 @@ static kn_status run(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
 
 static void zero_result(const kn_op_call *call) {
     const kn_tensor *out = call->out[0];
-    memset(out->data, 0, (size_t)out->n * kn_dtype_bytes((kn_dtype)out->dtype));
+    kn__zero_bytes(call->threads, out->data, (size_t)out->n * kn_dtype_bytes((kn_dtype)out->dtype));
 }
 
 /* By the library where it has bf16 for these sizes; else as f32. */

@@ -333,7 +333,7 @@ static void put_base(const kn_op_call *call, size_t bytes) {
         c.n_dims = 1, c.dim[0] = out->n, c.to_stride[0] = c.from_stride[0] = 1;
         kn__strided_copy_run(call->threads, &c);
     } else if (x == KN_NONE) {
-        memset(out->data, 0, (size_t)out->n * bytes);
+        kn__zero_bytes(call->threads, out->data, (size_t)out->n * bytes);
     } else if (x->data != out->data) {
         kn__copy_bytes(call->threads, out->data, x->data, (size_t)out->n * bytes);
     }

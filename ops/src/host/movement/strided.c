@@ -182,6 +182,21 @@ void kn__copy_bytes(int threads, void *to, const void *from, size_t n) {
     kn__strided_copy_run(threads, &c);
 }
 
+typedef struct zero_job {
+    char *to;
+    size_t n;
+} zero_job;
+
+static void zero_part(void *ctx, int64_t part) {
+    const zero_job *j = ctx;
+    size_t at = (size_t)part * GRAIN_BYTES;
+    memset(j->to + at, 0, j->n - at < GRAIN_BYTES ? j->n - at : GRAIN_BYTES);
+}
+
+void kn__zero_bytes(int threads, void *to, size_t n) {
+    kn__parallel_for(threads, kn__chunks((int64_t)n, GRAIN_BYTES), zero_part, &(zero_job){to, n});
+}
+
 /* --- the ops --- */
 
 static size_t bytes_of(const kn_tensor *t) {
@@ -214,7 +229,7 @@ static void put_base(const kn_op_call *call, const kn_tensor *x) {
     const kn_tensor *out = call->out[0];
     bool adds = call->accumulate & 1;
     if (x == KN_NONE) {
-        if (!adds) memset(out->data, 0, bytes_of(out));
+        if (!adds) kn__zero_bytes(call->threads, out->data, bytes_of(out));
         return;
     }
     if (x->data == out->data) return;
