@@ -5,9 +5,11 @@
 #include "grid.h"
 #include "resize.h"
 
-/* A resize, with the sources of its columns; weight is of the loop's real type. */
+/* A resize, with the sources of its planes and rows, and of its columns; weight is of the loop's
+ * real type. */
 typedef struct kn_resize_work {
     kn__resize r;
+    const kn__source *plane, *row;
     const int32_t *at, *next;
     const void *weight;
 } kn_resize_work;

@@ -14,20 +14,17 @@ typedef struct rows {
     real weight[4];
 } rows;
 
-static void add_row(rows *r, int64_t at, double weight) {
-    if (weight == 0 && r->n) return;
-    r->at[r->n] = at;
-    r->weight[r->n++] = (real)weight;
-}
-
-static rows rows_of(const kn__resize *r, int64_t z, int64_t h) {
-    kn__source sz = kn__resize_source(r, 0, z), sh = kn__resize_source(r, 1, h);
+static rows rows_of(const kn_resize_work *w, int64_t z, int64_t h) {
+    kn__source plane = w->plane[z], row = w->row[h];
     rows all = {.n = 0};
-    for (int k = 0; k < 4; k++) {
-        double wz = k / 2 ? sz.weight : 1 - sz.weight, wh = k % 2 ? sh.weight : 1 - sh.weight;
-        int64_t at = (k / 2 ? sz.next : sz.at) * r->in[1] + (k % 2 ? sh.next : sh.at);
-        add_row(&all, at * r->in[2], wz * wh);
-    }
+    for (int i = 0; i <= (plane.weight != 0); i++)
+        for (int k = 0; k <= (row.weight != 0); k++) {
+            double weight = i ? plane.weight : 1 - plane.weight;
+            weight *= k ? row.weight : 1 - row.weight;
+            int64_t at = (i ? plane.next : plane.at) * w->r.in[1] + (k ? row.next : row.at);
+            all.at[all.n] = at * w->r.in[2];
+            all.weight[all.n++] = (real)weight;
+        }
     return all;
 }
 
@@ -57,7 +54,7 @@ void KN_LOOP(resize_plane)(const kn_resize_work *w, void *y, const void *x, void
     int64_t before = -1;
     for (int64_t z = 0; z < r->out[0]; z++)
         for (int64_t h = 0; h < r->out[1]; h++, out += r->out[2]) {
-            rows from = rows_of(r, z, h);
+            rows from = rows_of(w, z, h);
             bool one = from.n == 1;
             if (one && from.at[0] == before) {
                 memcpy(out, out - r->out[2], (size_t)r->out[2] * sizeof(real));
@@ -90,7 +87,7 @@ void KN_LOOP(resize_back_plane)(const kn_resize_work *w, void *dx, const void *g
     memset(dx, 0, (size_t)(r->in[0] * r->in[1]) * bytes);
     for (int64_t z = 0; z < r->out[0]; z++)
         for (int64_t h = 0; h < r->out[1]; h++, in += r->out[2]) {
-            rows to = rows_of(r, z, h);
+            rows to = rows_of(w, z, h);
             if (to.n == 1) {
                 put_row(out + to.at[0], in, w);
                 continue;

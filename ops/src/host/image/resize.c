@@ -26,7 +26,17 @@ static void resize_chunk(void *ctx, int64_t i) {
     kn__slot_give(&run->slots, row);
 }
 
-/* The sources of the columns. */
+static kn_status make_rows(kn_resize_work *w, kn_op_call *call) {
+    int64_t planes = w->r.out[0], rows = w->r.out[1];
+    void *memory = NULL;
+    KN_TRY(kn__work(&memory, call, (size_t)(planes + rows) * sizeof(kn__source)));
+    kn__source *plane = memory, *row = plane + planes;
+    for (int64_t i = 0; i < planes; i++) plane[i] = kn__resize_source(&w->r, 0, i);
+    for (int64_t i = 0; i < rows; i++) row[i] = kn__resize_source(&w->r, 1, i);
+    w->plane = plane, w->row = row;
+    return KN_OK;
+}
+
 static kn_status make_columns(kn_resize_work *w, kn_op_call *call, kn_dtype dtype) {
     int64_t n = w->r.out[2];
     void *memory = NULL;
@@ -60,6 +70,7 @@ static kn_status run_planes(kn_op_call *call, bool back) {
     run.from_bytes = (size_t)(back ? small : large) * bytes;
     run.to_bytes = (size_t)(back ? large : small) * bytes;
     run.each = kn__chunks(CHUNK, large + small);
+    KN_TRY(make_rows(&run.work, call));
     KN_TRY(make_columns(&run.work, call, dtype));
     int64_t n = kn__chunks(run.planes, run.each);
     KN_TRY(kn__slots_create(&run.slots, call, n, (size_t)r->in[2] * bytes));
