@@ -98,7 +98,7 @@ static double ask(peer *p, const char *model, const char *what, long n, int64_t 
     return peer_ask(p, "%s %s %ld %ld", model, what, n, (long)batch);
 }
 
-/* A process and what it is asked for. */
+/* A process and the step that it times. */
 typedef struct contender {
     peer *side;
     const char *what;
