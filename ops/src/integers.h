@@ -57,13 +57,17 @@ static inline KN_HOST_DEVICE uint32_t kn__permutation_mix(uint32_t x, uint32_t k
     return x ^ x >> 13;
 }
 
+/* Two rounds, with the keys k and k + 1. */
+static inline KN_HOST_DEVICE void kn__permutation_rounds(const kn_feistel *p, int k, uint32_t *left,
+                                                         uint32_t *right) {
+    *left ^= kn__permutation_mix(*right, p->key[k]) & p->left_mask;
+    *right ^= kn__permutation_mix(*left, p->key[k + 1]) & p->right_mask;
+}
+
 /* One pass through the network. */
 static inline KN_HOST_DEVICE uint32_t kn__permutation_step(const kn_feistel *p, uint32_t x) {
     uint32_t left = x >> p->right_bits, right = x & p->right_mask;
-    for (int i = 0; i < KN_PERMUTATION_KEYS; i += 2) {
-        left ^= kn__permutation_mix(right, p->key[i]) & p->left_mask;
-        right ^= kn__permutation_mix(left, p->key[i + 1]) & p->right_mask;
-    }
+    for (int k = 0; k < KN_PERMUTATION_KEYS; k += 2) kn__permutation_rounds(p, k, &left, &right);
     return left << p->right_bits | right;
 }
 

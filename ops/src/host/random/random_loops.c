@@ -229,12 +229,8 @@ static void permutation_steps(uint32_t *x, const kn_feistel *p) {
     uint32_t left[LANES], right[LANES];
     for (int i = 0; i < LANES; i++)
         left[i] = x[i] >> p->right_bits, right[i] = x[i] & p->right_mask;
-    for (int k = 0; k < KN_PERMUTATION_KEYS; k += 2) {
-        for (int i = 0; i < LANES; i++)
-            left[i] ^= kn__permutation_mix(right[i], p->key[k]) & p->left_mask;
-        for (int i = 0; i < LANES; i++)
-            right[i] ^= kn__permutation_mix(left[i], p->key[k + 1]) & p->right_mask;
-    }
+    for (int k = 0; k < KN_PERMUTATION_KEYS; k += 2)
+        for (int i = 0; i < LANES; i++) kn__permutation_rounds(p, k, &left[i], &right[i]);
     for (int i = 0; i < LANES; i++) x[i] = left[i] << p->right_bits | right[i];
 }
 
