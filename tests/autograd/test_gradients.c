@@ -367,8 +367,29 @@ static void a_sums_gradient_reaches_parameters(void **state) {
     kn_params_destroy(set);
 }
 
+/* In memory that held other numbers, beyond what one thread fills with zeros. */
+static void a_large_gradient_is_zero_where_nothing_was_read(void **state) {
+    (void)state;
+    enum { N = 512 };
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(N, N));
+    {
+        KN_FRAME();
+        for (int i = 0; i < 4; i++) kn_ones(KN_SHAPE(N, N));
+    }
+    KN_TAPE();
+    kn_tensor *watched = kn_watch(x), *gradient = NULL;
+    kn_tensor *loss = kn_sum(kn_diagonal(watched, 0, 0, 1), KN_ALL, false);
+    assert_ok(kn_gradients(&gradient, loss, &watched, 1, NULL));
+    const float *g = kn_data(gradient);
+    int n_wrong = 0;
+    for (int i = 0; i < N * N; i++) n_wrong += g[i] != (i % (N + 1) == 0);
+    assert_int_equal(n_wrong, 0);
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(a_large_gradient_is_zero_where_nothing_was_read),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
         OPS_TEST(gradients_by_values_in_the_middle),
         OPS_TEST(gradients_walk_only_towards_their_targets),
