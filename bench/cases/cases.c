@@ -2,7 +2,10 @@
  * says how to add a case.
  *
  *     bench_arrays [--quick] [--only TEXT] [--threads N]      TEXT: part of "family/name"
+ *                  [--device cuda:0] [--math tf32] [--script PATH]
  *
+ * PATH: PyTorch's side, where it isn't the source tree's. --math: both sides' products; strict
+ * otherwise.
  * On a busy machine PyTorch's threads wait for each other: compare on one thread there. */
 #include "cases.h"
 
@@ -27,6 +30,7 @@ static const char *script_path; /* PyTorch's side */
 static peer torch;
 static int n_rounds;
 static double budget_ns, longest_ns; /* of one side in one round; of a figure's rounds */
+static const char *math_suffix = ""; /* of names */
 
 kn_rng *cases_rng(void) { return rng; }
 
@@ -108,16 +112,17 @@ static bool measure(figure *f, const bench_case *c, mode m, kn_tensor *const x[]
 }
 
 static void emit(const figure *f, const bench_case *c, mode m) {
-    char metric[96];
+    char metric[96], family[32];
     bool plain = m == FORWARD && strcmp(c->family, "ops20") != 0;
-    snprintf(metric, sizeof metric, "%s%s%s", c->name, plain ? "" : "_",
-             plain ? "" : mode_names[m]);
-    bench_emit(c->family, metric, f->ours / 1e3, "us", f->theirs / 1e3);
+    snprintf(family, sizeof family, "%s%s", cases_on_device() ? "gpu_" : "", c->family);
+    snprintf(metric, sizeof metric, "%s%s%s%s", c->name, plain ? "" : "_",
+             plain ? "" : mode_names[m], math_suffix);
+    bench_emit(family, metric, f->ours / 1e3, "us", f->theirs / 1e3);
     if (isnan(f->theirs) && torch.pid)
         fprintf(stderr, "%s has no line for %s\n", script_path, c->name);
     if (!isfinite(f->copy)) return;
     snprintf(metric, sizeof metric, "%s_bandwidth", c->name);
-    bench_emit(c->family, metric, c->moved_bytes / f->ours, "GB/s", c->moved_bytes / f->copy);
+    bench_emit(family, metric, c->moved_bytes / f->ours, "GB/s", c->moved_bytes / f->copy);
 }
 
 static kn_status run_modes(const bench_case *c, kn_tensor *x[]) {
@@ -159,12 +164,20 @@ static bool is_wanted(const bench_case *c, const char *only) {
 }
 
 int cases_main(int argc, char **argv, const char *script, cases_more_fn more) {
-    char all[] = "", two[] = "2";
+    char all[] = "", two[] = "2", cpu[] = "cpu", strict[] = "strict";
     const char *only = take(&argc, argv, "--only", all);
     char *threads = take(&argc, argv, "--threads", two);
-    bool good = true;
-    script_path = script;
+    char *device_name = take(&argc, argv, "--device", cpu);
+    char *math = take(&argc, argv, "--math", strict);
+    kn_device *device = NULL;
+    bool good = true, tf32 = strcmp(math, "tf32") == 0;
+    script = script_path = take(&argc, argv, "--script", (char *)(uintptr_t)script);
     bench_init(argc, argv);
+    if (kn_device_find(&device, device_name) < 0) {
+        fprintf(stderr, "%s: skipped: %s\n", argv[0], kn_last_error()->message);
+        return 77;
+    }
+    if (tf32) math_suffix = "_tf32";
     n_rounds = bench_quick() ? 4 : 12;
     budget_ns = bench_quick() ? 3e6 : 8e6;
     longest_ns = bench_quick() ? 2e9 : 6e9;
@@ -172,15 +185,18 @@ int cases_main(int argc, char **argv, const char *script, cases_more_fn more) {
     setenv("OMP_NUM_THREADS", threads, 1);
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    peer_start(&torch, (char *[]){peer_python(), (char *)(uintptr_t)script, threads, NULL},
-               PEER_BLAS);
+    peer_start(
+        &torch,
+        (char *[]){peer_python(), (char *)(uintptr_t)script, threads, device_name, math, NULL},
+        PEER_BLAS);
+    KN_FRAME(.threads = atoi(threads), .device = device,
+             .math = tf32 ? KN_MATH_TF32 : KN_MATH_STRICT);
     if (kn_rng_create(&rng, 1) < 0) return 1;
-    KN_FRAME(.threads = atoi(threads));
     for (const bench_case *const *c = __start_bench_cases; c < __stop_bench_cases; c++)
         if (is_wanted(*c, only)) good &= run(*c);
     if (!torch.pid) fprintf(stderr, "PyTorch is absent, so its figures are missing\n");
     peer_stop(&torch);
-    if (more) more(n_rounds, budget_ns, only);
+    if (more && !cases_on_device()) more(n_rounds, budget_ns, only);
     kn_rng_destroy(rng);
     return good ? 0 : 1;
 }

@@ -10,6 +10,7 @@
  * families of ops.
  *
  * A value is the least time of one call over interleaved rounds, in µs; the baseline is PyTorch's.
+ * On a GPU the families are gpu_ops20, gpu_arrays and gpu_nn.
  */
 #ifndef KNET_BENCH_CASES_H
 #define KNET_BENCH_CASES_H
@@ -73,6 +74,10 @@ kn_rng *cases_rng(void);
 /* Least ns of one call over samples that take budget_ns together; 0: it failed. */
 double cases_forward(const bench_case *c, kn_tensor *const x[], double budget_ns);
 double cases_both(const bench_case *c, kn_tensor *const x[], double budget_ns);
+
+/* Whether the frame's device is none of the host's: calls are then timed together with the wait for
+ * the last one. */
+bool cases_on_device(void);
 
 /* Any work, measured in the same way. */
 typedef bool (*cases_fn)(const void *ctx, long n);

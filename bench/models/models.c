@@ -3,6 +3,7 @@
  * spell of the machine hits all.
  *
  *     bench_models [--quick] [MODEL…]
+ *     bench_models --device cuda:0 strict|tf32|bf16 PYTHON SCRIPT SECONDS [MODEL…]
  *
  * Figures are models/<model>_train and _infer, ms beside PyTorch's; _tuned, the training step
  * beside PyTorch's best by hand (images in channels_last, jemalloc); _peak, MiB of a training step;
@@ -11,6 +12,10 @@
  * _bf16: the same in bf16, where the processor multiplies it, beside PyTorch as written in f32, and
  * _best: _frozen beside its best by hand (traced, frozen, jemalloc). Without PyTorch there is no
  * baseline. Fast steps take nine turns, slow ones three. --quick: small models alone, in three.
+ *
+ * On a GPU: gpu_models/<model>_train_<math>, _infer_, _peak_, and _captured_, a captured training
+ * step beside PyTorch's in a CUDA graph; each step is waited for. bf16 is mixed precision on both
+ * sides. No model is begun after SECONDS.
  */
 #include <knet/models.h>
 #include <math.h>
@@ -41,11 +46,13 @@ static double once_more(kn__model_steps *s, bool trains) {
 static double answer(kn__model_steps *s, const char *what, int64_t count, bool again) {
     kn__step_times times = {0};
     bool low = strcmp(what, "bf16") == 0, frozen = low || strcmp(what, "frozen") == 0;
+    bool captured = strcmp(what, "captured") == 0;
     bool trains = !frozen && strcmp(what, "infer") != 0;
     int part = trains ? KN__STEPS_TRAIN : KN__STEPS_INFER;
-    KN_FRAME(.autocast = low ? KN_BF16 : KN_OFF);
+    KN_FRAME(.autocast = low ? KN_BF16 : 0);
     double out = -1;
     if (again && count == 1) return once_more(s, trains);
+    if (captured && !s->capture[KN__STEPS_TRAIN] && kn__model_steps_capture(s) < 0) return -1;
     kn_layer_thaw(kn_model_net(s->model));
     if (frozen && kn_freeze(s->model) < 0) return -1;
     if (kn__model_steps_time(&times, s, part, count) == KN_OK)
@@ -54,11 +61,18 @@ static double answer(kn__model_steps *s, const char *what, int64_t count, bool a
     return out;
 }
 
-static int serve(int threads) {
+static int serve(int threads, const char *device_name, const char *math) {
+    kn_device *device = NULL;
+    if (kn_device_find(&device, device_name) < 0) {
+        fprintf(stderr, "bench_models: %s\n", kn_last_error()->message);
+        return 1;
+    }
     char name[64], what[16], key[96], open[96] = "", last[16] = "";
     long count, batch;
     kn__model_steps s = {0};
-    KN_FRAME(.threads = threads, .record = KN_OFF);
+    KN_FRAME(.threads = threads, .device = device, .record = KN_OFF,
+             .math = strcmp(math, "tf32") == 0 ? KN_MATH_TF32 : KN_MATH_STRICT,
+             .autocast = strcmp(math, "bf16") == 0 ? KN_BF16 : KN_OFF);
     while (scanf("%63s %15s %ld %ld", name, what, &count, &batch) == 4) {
         kn_status status = KN_OK;
         snprintf(key, sizeof key, "%s %ld", name, batch);
@@ -193,6 +207,50 @@ static void model_run(sides *s, const kn_model_kind *kind) {
     frozen_run(s, name);
 }
 
+/* --- on a GPU --- */
+
+/* A median over all steps. */
+static void gpu_model_run(peer *ours, peer *theirs, const char *model, int64_t batch,
+                          const char *math) {
+    static const char *const whats[] = {"train", "infer", "peak", "captured"};
+    char metric[96];
+    for (size_t k = 0; k < sizeof whats / sizeof *whats; k++) {
+        bool is_peak = strcmp(whats[k], "peak") == 0;
+        double unit = is_peak ? 1 << 20 : 1e6, once = ask(ours, model, whats[k], 1, batch);
+        long steps = is_peak ? 1 : 5 + (long)(0.3e9 / fmax(once, 3e6));
+        double a = is_peak ? once : ask(ours, model, whats[k], steps, batch);
+        double b = ask(theirs, model, whats[k], steps, batch);
+        snprintf(metric, sizeof metric, "%s_%s_%s", model, whats[k], math);
+        bench_emit("gpu_models", metric, a / unit, is_peak ? "MiB" : "ms", b / unit);
+        if (isnan(a)) peer_stop(ours); /* a failed capture may have left it unusable */
+        if (isnan(b)) peer_stop(theirs);
+    }
+}
+
+static int run_device(char *device, char *math, char *python, char *script, double seconds,
+                      char **models) {
+    static char self[] = "/proc/self/exe", serving[] = "--serve", two[] = "2";
+    peer ours, theirs;
+    uint64_t begin = bench_now_ns();
+    signal(SIGPIPE, SIG_IGN);
+    peer_start(&ours, (char *[]){self, serving, two, device, math, NULL}, NULL);
+    peer_start(&theirs, (char *[]){python, script, two, device, math, NULL}, NULL);
+    for (int i = 0; kn_model_kind_at(i); i++) {
+        const kn_model_kind *kind = kn_model_kind_at(i);
+        bool is_named = !models[0];
+        for (char **name = models; *name; name++) is_named |= strcmp(*name, kind->name) == 0;
+        if (!is_named || (double)(bench_now_ns() - begin) > seconds * 1e9) continue;
+        if (!ours.pid) /* it fell over the last model */
+            peer_start(&ours, (char *[]){self, serving, two, device, math, NULL}, NULL);
+        if (!theirs.pid)
+            peer_start(&theirs, (char *[]){python, script, two, device, math, NULL}, NULL);
+        gpu_model_run(&ours, &theirs, kind->name, kind->facts->batch, math);
+    }
+    peer_stop(&ours);
+    peer_stop(&theirs);
+    return 0;
+}
+
 /* Named ones; without names all but the largest, or, quick, a few small ones. */
 static bool wanted(const kn_model_kind *kind, int argc, char **argv) {
     static const char *const quick[] = {"softmax", "lenet", "vgg_cifar", "char_lstm", "tagger"};
@@ -222,8 +280,9 @@ static bool names_known(int argc, char **argv) {
 static void sides_start(sides *s) {
     static char self[] = "/proc/self/exe", serving[] = "--serve", one[] = "1", two[] = "2";
     static char script[] = PEER_SCRIPT;
-    peer_start(&s->ours, (char *[]){self, serving, two, NULL}, NULL);
-    peer_start(&s->one_thread, (char *[]){self, serving, one, NULL}, NULL);
+    static char cpu[] = "cpu", strict[] = "strict";
+    peer_start(&s->ours, (char *[]){self, serving, two, cpu, strict, NULL}, NULL);
+    peer_start(&s->one_thread, (char *[]){self, serving, one, cpu, strict, NULL}, NULL);
     static char env[] = "/usr/bin/env", decay[] = "MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:-1";
     static char jemalloc[] = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     peer_start(&s->torch, (char *[]){peer_python(), script, two, NULL}, PEER_BLAS);
@@ -234,7 +293,9 @@ static void sides_start(sides *s) {
 int main(int argc, char **argv) {
     sides s;
     bool is_absent = false;
-    if (argc == 3 && strcmp(argv[1], "--serve") == 0) return serve(atoi(argv[2]));
+    if (argc == 5 && strcmp(argv[1], "--serve") == 0) return serve(atoi(argv[2]), argv[3], argv[4]);
+    if (argc >= 7 && strcmp(argv[1], "--device") == 0)
+        return run_device(argv[2], argv[3], argv[4], argv[5], atof(argv[6]), argv + 7);
     bench_init(argc > 1 && argv[1][0] == '-' ? 2 : 1, argv); /* the rest are names */
     if (!names_known(argc, argv)) return 2;
     signal(SIGPIPE, SIG_IGN); /* an absent peer is noticed by its missing answer */

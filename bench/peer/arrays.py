@@ -1,6 +1,6 @@
 """The other side of bench/arrays: each case's function in PyTorch, under the name that bench/arrays/*.c gives it.
 
-    arrays.py THREADS
+    arrays.py THREADS [DEVICE [strict|tf32]]
 
 Reads lines "name fwd|both budget_ns input…" from standard input and answers each with the least time of one call in
 nanoseconds; "nan" where CASES has no such name, or PyTorch no gradient. An input is "kind:dtype:lo:hi:shape"
@@ -238,13 +238,16 @@ def with_gradients(f, xs, inputs):
 
 
 def least_ns(f, xs, budget_ns):
-    """As arrays_least in bench/cases/measure.c."""
-    least, total, n, sample_ns = math.inf, 0, 1, 2e5
+    """As cases_least in bench/cases/measure.c."""
+    on_gpu = torch.empty(0).is_cuda
+    least, total, n, sample_ns = math.inf, 0, 1, 2e6 if on_gpu else 2e5
     while total < budget_ns:
         turns = range(n)
         start = time.perf_counter_ns()
         for _ in turns:
             f(*xs)
+        if on_gpu:
+            torch.cuda.synchronize()
         ns = time.perf_counter_ns() - start
         total += ns
         least = min(least, ns / n)
@@ -271,8 +274,16 @@ class Case:
             return least_ns(self.f, self.xs, budget_ns)
 
 
+def use_device(name, tf32):
+    """New tensors are made there; without the mode of set_default_device, which every call would go through."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    if name.startswith("cuda"):
+        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+
+
 def main():
     torch.set_num_threads(int(sys.argv[1]))
+    use_device(*(sys.argv[2:] + ["cpu"])[:1], sys.argv[3:] == ["tf32"])
     torch.manual_seed(1)
     gc.disable()
     case = None

@@ -1,13 +1,16 @@
 """The other side of bench/models: steps of the models of the record in PyTorch, as people write them.
 
-    models.py THREADS
+    models.py THREADS [DEVICE strict|tf32|bf16]
 
-Reads lines "MODEL train|tuned|infer|frozen COUNT BATCH" from standard input and answers with the median of COUNT steps
-in nanoseconds, after two to warm up (none where one step is asked for again); tuned: training of images in layout
-channels_last. "MODEL peak 1 BATCH" asks for the most bytes that live in a training step. Sizes,
+Reads lines "MODEL train|tuned|infer|frozen|captured COUNT BATCH" from standard input and answers with the median of COUNT
+steps in nanoseconds, after two to warm up (none where one step is asked for again); "nan" if a step fails on a GPU.
+tuned: training of images in layout channels_last; captured: training in a CUDA graph.
+"MODEL peak 1 BATCH" asks for the most bytes that live in a training step. Sizes,
 batches and optimisers are those of tools/train/models. Batches are made beforehand. One model lives at a time.
 """
+import contextlib
 import gc
+import math
 import random
 import statistics
 import sys
@@ -15,6 +18,7 @@ import time
 
 import torch
 
+import arrays
 import nets
 
 RESNET = dict(classes=1000, channels=64)
@@ -135,6 +139,14 @@ for name, blocks, bottleneck, first in (("18", (2, 2, 2, 2), False, False), ("34
                                dict(blocks=blocks, bottleneck=bottleneck, stride_first=first, **RESNET))
 
 
+ON_GPU = False
+PRECISION = "strict"
+
+
+def mixed():
+    return torch.autocast("cuda", torch.bfloat16) if PRECISION == "bf16" else contextlib.nullcontext()
+
+
 def start_of(event):
     """PyTorch 2 counts nanoseconds."""
     return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
@@ -168,7 +180,7 @@ class Steps:
             self.optimisers = [optimiser(p) for p in parts]
         else:
             self.optimisers = [optimiser(self.net.parameters())]
-        self.is_warm, self.is_tuned, self.last = False, False, None
+        self.is_warm, self.is_tuned, self.last, self.graph = False, False, None, None
 
     def warm_up(self, step):
         """Makes the optimisers' state."""
@@ -181,8 +193,27 @@ class Steps:
         if self.loss is None:
             return self.train_turns()
         self.optimisers[0].zero_grad(set_to_none=True)
-        self.loss(self.net, self.net(self.x), self.x, self.y).backward()
+        with mixed():
+            loss = self.loss(self.net, self.net(self.x), self.x, self.y)
+        loss.backward()
         self.optimisers[0].step()
+
+    def captured(self):
+        if not self.graph:
+            for optimiser in self.optimisers:
+                optimiser.state.clear()
+                for group in optimiser.param_groups:
+                    group["capturable"] = True
+            stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    self.train()
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph):
+                self.train()
+            self.graph = graph
+        self.graph.replay()
 
     def tuned(self):
         """The best training by hand, from here on."""
@@ -207,7 +238,8 @@ class Steps:
     @torch.no_grad()
     def infer(self):
         self.net.training = False
-        self.net(self.x)
+        with mixed():
+            self.net(self.x)
 
     def frozen(self):
         """The best inference by hand: traced, frozen, normalization folded, optimised."""
@@ -226,16 +258,24 @@ class Steps:
             if step in (self.train, self.tuned):
                 self.warm_up(step)
             step()
+        if ON_GPU:
+            torch.cuda.synchronize()
         times = []
         for _ in range(count):
             start = time.perf_counter_ns()
             step()
+            if ON_GPU:
+                torch.cuda.synchronize()
             times.append(time.perf_counter_ns() - start)
         return int(statistics.median(times))
 
     def peak_bytes(self):
         """With parameters, the optimiser's state, and the batch."""
         self.warm_up(self.train)
+        if ON_GPU:
+            torch.cuda.reset_peak_memory_stats()
+            self.train()
+            return torch.cuda.max_memory_allocated()
         states = [s for o in self.optimisers for s in o.state.values()]
         state = [v for s in states for v in s.values() if torch.is_tensor(v)]
         tensors = [*self.net.parameters(), *state, self.x, self.y]
@@ -253,8 +293,21 @@ class Steps:
         return most
 
 
+def answer(steps, what, count):
+    if what == "peak":
+        return steps.peak_bytes()
+    step = {"train": steps.train, "tuned": steps.tuned, "infer": steps.infer, "frozen": steps.frozen,
+            "captured": steps.captured}[what]
+    return steps.median_ns(step, count)
+
+
 def main():
+    global ON_GPU, PRECISION
     torch.set_num_threads(int(sys.argv[1]))
+    if len(sys.argv) > 3:
+        PRECISION = sys.argv[3]
+        arrays.use_device(sys.argv[2], PRECISION != "strict")
+        ON_GPU = torch.empty(0).is_cuda
     torch.manual_seed(1)
     gc.disable()
     steps = None
@@ -265,11 +318,13 @@ def main():
             gc.collect()
             steps = Steps(name, int(batch))
             steps.key = (name, batch)
-        if what == "peak":
-            print(steps.peak_bytes(), flush=True)
-        else:
-            step = {"train": steps.train, "tuned": steps.tuned, "infer": steps.infer, "frozen": steps.frozen}[what]
-            print(steps.median_ns(step, int(count)), flush=True)
+        try:
+            print(answer(steps, what, int(count)), flush=True)
+        except (RuntimeError, ValueError) as error:
+            if not ON_GPU:
+                raise
+            print(f"models.py: {name} {what}: {error}", file=sys.stderr)
+            print(math.nan, flush=True)
 
 
 main()

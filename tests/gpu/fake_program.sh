@@ -64,6 +64,8 @@ case $name in
   bench_gpu_costs) figures 80 ;;
   bench_gpu_ops) figures 32 ;;
   bench_train) figures 8 ;;
+  bench_arrays | bench_nn) figures 70 ;;
+  bench_models) figures 40 ;;
   torch_baseline.py) figures 40 ;;
   torch_plugin.py) figures 2 ;;
 esac

@@ -21,11 +21,11 @@ IMAGES = "/usr/share/datasets/fashion-mnist"
 CARRY_MB_MAX = 60
 SCRIPTS = ("run.sh", "steps.py", "profile_check.py", "torch_baseline.py", "torch_plugin.py")
 # Programs of the steps, beside those of the tests.
-PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "tests/gpu_timer_program",
-            "tests/test_profiler_replay")
+PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "bench/bench_arrays",
+            "bench/bench_nn", "bench/bench_models", "tests/gpu_timer_program", "tests/test_profiler_replay")
 # The other machine brings these: the C library and all of CUDA.
 FOREIGN = re.compile(r"lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|ld-linux|linux-vdso|"
-                     r"lib(cuda|cudart|cublas\w*|cudnn\w*|cupti|nvrtc[\w-]*|nvJitLink)\.so")
+                     r"lib(cuda|cudart|cublas\w*|cudnn\w*|cupti|nvrtc[\w-]*|nvJitLink|nccl|cusolver\w*|cusparse\w*)\.so")
 
 
 def fail(text):

@@ -1,4 +1,4 @@
-"""The two runs on a machine with a GPU: `run.sh run correctness` and `run.sh run speed`.
+"""The runs on a machine with a GPU: `run.sh run correctness`, `speed` and `models`; with --only, some of their steps.
 
 A run is a list of steps, each with a limit; the limits add up to less than nine minutes, so no step takes another's
 time. KNET_GPU_STEP_SECONDS lowers them all. A step fails when a program ends with a code that it must not have, skips
@@ -220,31 +220,35 @@ def judge_test(run, name, code, why):
     return "skipped though there is a GPU: " + ", ".join(skipped) if skipped else ""
 
 
-def tests(run, deadline):
-    """All tests: four at a time, then those that need the card for themselves."""
-    listed = load_tests(run)
-    if not listed:
-        raise Failure("the bundle has no tests")
+def run_tests(run, listed, n_workers, deadline):
     done = {}
-    threads = concurrent.futures.ThreadPoolExecutor(4)
+    threads = concurrent.futures.ThreadPoolExecutor(n_workers)
     try:
-        futures = {t["name"]: threads.submit(run_test, run, t, deadline) for t in listed if not t["alone"]}
+        futures = {t["name"]: threads.submit(run_test, run, t, deadline) for t in listed}
         for name, future in futures.items():
             done[name] = future.result()
-        for test in listed:
-            if test["alone"] and time.monotonic() < deadline:
-                done[test["name"]] = run_test(run, test, deadline)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         for test in listed:
             name = test["name"]
             code, why, seconds = done.get(name, (None, "did not run", 0))
             run.tests_done[name] = (judge_test(run, name, code, why), seconds)
-    bad = [name for name, (wrong, _) in run.tests_done.items() if wrong]
+    bad = [test["name"] for test in listed if run.tests_done[test["name"]][0]]
     if bad:
         raise Failure(f"{len(bad)} of {len(listed)} tests: " + ", ".join(bad))
     if not run.has_gpu:
         raise Skipped(f"no GPU; {len(listed)} programs start and say so")
+
+
+def tests(run, deadline):
+    """The tests that may run beside each other."""
+    n_workers = max(4, (os.cpu_count() or 1) // 2)
+    run_tests(run, [t for t in load_tests(run) if not t["alone"]], n_workers, deadline)
+
+
+def tests_alone(run, deadline):
+    """Those that need the card for themselves."""
+    run_tests(run, [t for t in load_tests(run) if t["alone"]], 1, deadline)
 
 
 def load_tests(run):
@@ -423,6 +427,32 @@ def bench_train(run, deadline):
     figures_of(run, "bench-train", 6)
 
 
+def bench_cases(run, deadline):
+    """The cases of bench/arrays and bench/nn beside PyTorch; convolutions and products with TF32 too."""
+    python = {"KNET_BENCH_PYTHON": sys.executable}
+    for program, script, *more in (("arrays", "arrays.py"), ("nn", "nn.py"),
+                                   ("nn", "nn.py", "--math", "tf32", "--only", "nn/conv"),
+                                   ("arrays", "arrays.py", "--math", "tf32", "--only", "mm")):
+        argv = [run.build("bench/bench_" + program), "--quick", "--device", "cuda:0",
+                "--script", os.path.join(run.root, "peer", script), *more]
+        run.must("bench-cases", argv, deadline, python)
+    figures_of(run, "bench-cases", 250)
+
+
+MODELS_OF_EACH_PRECISION = ("lenet", "vgg_cifar", "resnet50", "mobilenet_v2", "char_lstm", "gpt", "transformer")
+
+
+def bench_models(run, deadline):
+    """Training steps of the models of the record beside PyTorch's, plain and captured."""
+    script = os.path.join(run.root, "peer", "models.py")
+    for math, share, models in (("tf32", 0.5, ()), ("bf16", 0.45, MODELS_OF_EACH_PRECISION),
+                                ("strict", 0.7, MODELS_OF_EACH_PRECISION)):
+        seconds = share * (deadline - time.monotonic())
+        argv = [run.build("bench/bench_models"), "--device", "cuda:0", math, sys.executable, script, str(seconds), *models]
+        run.must("bench-models", argv, deadline)
+    figures_of(run, "bench-models", 100)
+
+
 def timer_cost(run, deadline):
     """A launch-bound step with the timer off, on and paused, in turn."""
     samples = {}
@@ -441,13 +471,14 @@ def timer_cost(run, deadline):
                             "baseline": off, "ratio": round(us / off, 3)})
 
 
-# --- both runs -------------------------------------------------------------------------------------------------------
+# --- all runs -------------------------------------------------------------------------------------------------------
 
 RUNS = {
     "correctness": [
         ("versions", 20, versions),
         ("knet-info", 10, knet_info),
-        ("tests", 175, tests),
+        ("tests", 110, tests),
+        ("tests-alone", 65, tests_alone),
         ("sanitize-memcheck", 90, sanitize("memcheck")),
         ("sanitize-racecheck", 60, sanitize("racecheck")),
         ("timer-gpu", 25, timer_gpu),
@@ -467,6 +498,11 @@ RUNS = {
         ("bench-train", 140, bench_train),
         ("timer-cost", 60, timer_cost),
     ],
+    "models": [
+        ("versions", 20, versions),
+        ("bench-cases", 150, bench_cases),
+        ("bench-models", 340, bench_models),
+    ],
 }
 
 for run_name, steps_of_run in RUNS.items():
@@ -478,7 +514,7 @@ def take_step(run, name, seconds, function):
     seconds = min(seconds, float(os.environ.get("KNET_GPU_STEP_SECONDS", seconds)))
     begin = time.monotonic()
     try:
-        if not run.has_gpu and function is not tests:
+        if not run.has_gpu and function not in (tests, tests_alone):
             raise Skipped("no GPU")
         function(run, begin + seconds)
         word = "ok"
@@ -503,8 +539,8 @@ def add_line(run, name, word, seconds):
     print(run.lines[-1], flush=True)
 
 
-def take_steps(run):
-    remaining = list(RUNS[run.name])
+def take_steps(run, only):
+    remaining = [step for step in RUNS[run.name] if not only or step[0] in only]
     try:
         unpack(run)
         while remaining:
@@ -533,7 +569,7 @@ def excerpt(run, name, n=6):
 def summary(run):
     text = [f"== {run.name}"] + run.lines
     for name in run.failed:
-        if name != "tests":
+        if not name.startswith("tests"):
             text += [f"-- {name}"] + excerpt(run, name)
     for name, (wrong, seconds) in run.tests_done.items():
         if wrong:
@@ -577,8 +613,16 @@ def main(argv):
             for step, seconds, _ in steps:
                 print(f"{name}\t{step}\t{seconds}")
         return 0
+    only = []
+    if argv[1:2] == ["--only"] and len(argv) > 2:
+        only = argv.pop(2).split(",")
+        argv.pop(1)
     if not 1 <= len(argv) <= 2 or argv[0] not in RUNS:
-        print("usage: run.sh run correctness|speed [RESULTS]", file=sys.stderr)
+        print("usage: run.sh run correctness|speed|models [--only STEP,STEP] [RESULTS]", file=sys.stderr)
+        return 2
+    unknown = [name for name in only if name not in [step for step, _, _ in RUNS[argv[0]]]]
+    if unknown:
+        print(f"run.sh: {argv[0]} has no step {unknown[0]}; run.sh list shows them", file=sys.stderr)
         return 2
     if not os.path.exists(PAYLOAD) or not tarfile.is_tarfile(PAYLOAD):
         print(f"run.sh: {PAYLOAD} is missing or damaged; run.sh prepare makes it", file=sys.stderr)
@@ -588,7 +632,7 @@ def main(argv):
     own_orphans()
     results = os.path.abspath(argv[1] if len(argv) > 1 else os.environ.get("OUT", "gpu-results"))
     run = Run(argv[0], results)
-    take_steps(run)
+    take_steps(run, only)
     return finish(run)
 
 

@@ -21,8 +21,8 @@ import profile_check  # noqa: E402
 import steps  # noqa: E402
 
 FAKE = os.path.join(HERE, "fake_program.sh")
-PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "tests/gpu_timer_program",
-            "tests/test_profiler_replay", "tests/test_a", "tests/test_b", "tests/test_c", "tests/test_alone")
+PROGRAMS = ("bin/knet", "bench/bench_gpu_costs", "bench/bench_gpu_ops", "bench/bench_train", "bench/bench_arrays",
+            "bench/bench_nn", "bench/bench_models", "tests/gpu_timer_program", "tests/test_profiler_replay", "tests/test_a", "tests/test_b", "tests/test_c", "tests/test_alone")
 LIBRARIES = ("libcuda.so.1", "libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcupti.so.13")
 
 
@@ -116,8 +116,8 @@ class Bundle(unittest.TestCase):
                 "FAKE_RULES": file.name, "FAKE_PROFILES": self.profiles, "LD_LIBRARY_PATH": self.libraries,
                 "FAKE_PIDS": os.path.join(self.folder, "pids"), "KNET_GPU_STEP_SECONDS": str(seconds)}
 
-    def run_bundle(self, rules=(), name="correctness", seconds=60, **environment):
-        done = subprocess.run([os.path.join(self.bundle, "run.sh"), "run", name, self.results], text=True,
+    def run_bundle(self, rules=(), name="correctness", seconds=60, more=(), **environment):
+        done = subprocess.run([os.path.join(self.bundle, "run.sh"), "run", name, *more, self.results], text=True,
                               env={**self.environment(rules, seconds), **environment}, capture_output=True, timeout=200)
         self.output = done.stdout + done.stderr
         return done.returncode
@@ -170,7 +170,7 @@ class Bundle(unittest.TestCase):
         for line in listed.stdout.splitlines():
             name, _, seconds = line.split("\t")
             total[name] = total.get(name, 0) + int(seconds)
-        self.assertEqual(sorted(total), ["correctness", "speed"])
+        self.assertEqual(sorted(total), ["correctness", "models", "speed"])
         for name, seconds in total.items():
             self.assertLessEqual(seconds + steps.SPARE_SECONDS, 540, name)
 
@@ -195,15 +195,16 @@ class Bundle(unittest.TestCase):
 
     def test_tests_that_skip_on_a_card_are_reported(self):
         self.assertEqual(self.run_bundle(["test_a exit 77"]), 1)
-        self.assertIn("1 of 4 tests: test_a", self.line("tests"))
+        self.assertIn("1 of 3 tests: test_a", self.line("tests"))
         self.assertIn("skipped though there is a GPU", self.line("sanitize-memcheck"))
 
     def test_cases_that_skip_on_a_card_are_reported(self):
-        self.assert_fails("tests", "1 of 4 tests: test_c", ["test_c inside some_case"])
+        self.assert_fails("tests", "1 of 3 tests: test_c", ["test_c inside some_case"])
         self.assertIn("skipped though there is a GPU: some_case", self.output)
 
     def test_tests_that_fail_or_crash_are_reported(self):
-        self.assert_fails("tests", "2 of 4 tests: test_c, test_alone", ["test_c exit 1", "test_alone signal"])
+        self.assert_fails("tests", "1 of 3 tests: test_c", ["test_c exit 1"])
+        self.assert_fails("tests-alone", "1 of 1 tests: test_alone", ["test_alone signal"])
 
     def test_programs_that_are_missing_are_reported(self):
         self.pack(without="tests/test_c")
@@ -218,16 +219,16 @@ class Bundle(unittest.TestCase):
         self.assert_fails("driver-costs", "cut off", ["bench_gpu_costs hang"], "speed", seconds=3)
         self.assert_children_are_gone(2)
 
-    def test_test_that_hangs_is_cut_off_and_those_that_did_not_run_are_named(self):
+    def test_test_that_hangs_is_cut_off_and_others_run(self):
         self.assertEqual(self.run_bundle(["test_c hang"], seconds=3), 1)
-        self.assertIn("2 of 4 tests: test_c, test_alone", self.line("tests"))
-        self.assertIn("test_alone: did not run", self.output)
+        self.assertIn("1 of 3 tests: test_c", self.line("tests"))
+        self.assertEqual(self.line("tests-alone"), "ok")
         self.assertEqual(self.line("sanitize-memcheck"), "ok")
         self.assert_children_are_gone(2)
 
     def test_test_that_hangs_is_killed_at_its_own_limit(self):
         self.pack(seconds=2)
-        self.assert_fails("tests", "1 of 4 tests: test_c", ["test_c hang", "test_alone after"])
+        self.assert_fails("tests", "1 of 3 tests: test_c", ["test_c hang", "test_alone after"])
         self.assert_children_are_gone(2)
 
     def test_processes_that_a_program_leaves_are_killed(self):
@@ -282,6 +283,7 @@ class Bundle(unittest.TestCase):
         self.output = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 1)
         self.assertIn("FAILED: the run was interrupted", self.line("sanitize-memcheck"))
+        self.assertIn("test_c: did not run", self.output)
         self.assert_children_are_gone(2)
 
     # --- no card, no bundle
@@ -303,7 +305,14 @@ class Bundle(unittest.TestCase):
     def test_without_a_card_programs_that_do_not_start_fail(self):
         self.without_card()
         self.assertEqual(self.run_bundle(["test_a exit 127"] + [f"test_{n} exit 77" for n in ("b", "c", "alone")]), 1)
-        self.assertIn("1 of 4 tests: test_a", self.line("tests"))
+        self.assertIn("1 of 3 tests: test_a", self.line("tests"))
+
+    def test_some_steps_run_alone(self):
+        self.assertEqual(self.run_bundle(["test_a exit 1"], "speed", more=["--only", "driver-costs,timer-cost"]), 0)
+        self.assertEqual([line.split()[0] for line in self.output.split("== speed")[1].splitlines()[1:3]],
+                         ["driver-costs", "timer-cost"])
+        self.assertEqual(self.run_bundle(more=["--only", "tests,driver-costs"]), 2)
+        self.assertIn("correctness has no step driver-costs", self.output)
 
     def test_wrong_usage_and_damaged_bundles_are_told_apart(self):
         self.assertEqual(self.run_bundle(name="everything"), 2)
