@@ -207,7 +207,7 @@ static kn_status stage_make(stage *s, job *j) {
 }
 
 static void job_release(job *j) {
-    for (int64_t i = 0; i < j->n_stages; i++) {
+    for (int64_t i = 0; j->stages && i < j->n_stages; i++) {
         stage *s = &j->stages[i];
         if (s->x) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->x);
         if (s->y) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->y);
