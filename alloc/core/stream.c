@@ -3,12 +3,22 @@
 #include "core/streams.h"
 #include "device/thread.h"
 
-static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle) {
+/* The stream with this handle: its own record, or the one that is shown, which may be a graph's. */
+static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle, bool shown) {
     for (uint32_t i = 0; i < pool->n_streams; i++) {
         kn__stream *stream = pool->streams[i];
-        if (stream->handle == handle && !stream->retired && !stream->graph) return stream;
+        if (stream->handle == handle && !stream->retired &&
+            (shown ? !stream->hidden : !stream->graph))
+            return stream;
     }
     return NULL;
+}
+
+uint64_t kn__stream_known_key(const kn_pool *pool, kn_stream handle) {
+    uint64_t key = kn__stream_key(pool, handle);
+    bool named = (uintptr_t)handle > KN__STREAM_PER_THREAD;
+    kn__stream *known = named && !kn__key_is_id(key) ? find_by_handle(pool, handle, false) : NULL;
+    return known ? known->key : key;
 }
 
 /* Another stream has this handle. Where the driver gave no id for one of the two, it is the same
@@ -17,7 +27,10 @@ static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle) {
 static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
     if (!kn__key_is_id(key)) return other;
     if (!kn__key_is_id(other->key)) {
-        other->key = key;
+        uint64_t before = other->key;
+        for (uint32_t i = 0; i < pool->n_streams; i++) /* its parts in graphs too */
+            if (pool->streams[i]->key == before && !pool->streams[i]->retired)
+                pool->streams[i]->key = key;
         kn__streams_changed(pool);
         return other;
     }
@@ -28,7 +41,7 @@ static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
 static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream handle,
                                    uint64_t key) {
     bool named = (uintptr_t)handle > KN__STREAM_PER_THREAD;
-    kn__stream *other = named ? find_by_handle(pool, handle) : NULL;
+    kn__stream *other = named ? find_by_handle(pool, handle, !kn__key_is_id(key)) : NULL;
     if (other && (*out = same_stream(pool, other, key))) return KN_OK;
     if (pool->driver->stream_check) KN_TRY(pool->driver->stream_check(pool->impl, handle));
     if ((uintptr_t)handle == KN__STREAM_PER_THREAD && kn__self) kn__self->has_default_stream = true;

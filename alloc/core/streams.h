@@ -20,6 +20,10 @@ static inline uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
     return id ? id << 2 | KN__KEY_ID : value;
 }
 
+/* The same under the lock. A stream whose id the driver can't tell now, since it is captured, has
+ * the key that it had before. */
+uint64_t kn__stream_known_key(const kn_pool *pool, kn_stream handle);
+
 /* stream_table.c */
 kn__stream *kn__stream_create(kn_pool *pool, kn_stream handle, uint32_t index);
 /* A record of a stream that the pool has none of, in its list but not to be found yet. NULL: no

@@ -363,15 +363,26 @@ static kn_status device_sync(void *impl) {
     return CALL(0, cuCtxSynchronize, ());
 }
 
+/* cuStreamGetId spoils the capture of its own stream, in every mode, so a captured stream has id 0.
+ */
+static bool ask_id(unsigned long long *out, const kn__cuda_api *api, kn_stream stream) {
+    unsigned int status = KN__CU_CAPTURE_STATUS_NONE;
+    if (!kn__stream_is_default(stream) &&
+        api->cuStreamIsCapturing(stream, &status) != KN__CU_SUCCESS)
+        return false;
+    return status != KN__CU_CAPTURE_STATUS_NONE ||
+           api->cuStreamGetId(stream, out) == KN__CU_SUCCESS;
+}
+
 /* The id of a default stream depends on the current context. That of a created stream doesn't, so
  * the first attempt saves the switch. */
 static uint64_t stream_id(void *impl, kn_stream stream) {
     const kn__cuda_api *api = ((const cuda_device *)impl)->api;
     unsigned long long id = 0;
     bool direct = kn__cuda_alive() && !kn__stream_is_default(stream);
-    if (direct && api->cuStreamGetId(stream, &id) == KN__CU_SUCCESS) return id;
+    if (direct && ask_id(&id, api, stream)) return id;
     ENTER_SCOPE(impl, AS_IS);
-    if (scope_.result == KN__CU_SUCCESS) (void)api->cuStreamGetId(stream, &id);
+    if (scope_.result == KN__CU_SUCCESS) (void)ask_id(&id, api, stream);
     return id;
 }
 

@@ -174,12 +174,17 @@ static bool sim_stream_capturing(void *impl, kn_stream stream) {
     return kn__sim_queue_of(sim, stream)->capturing;
 }
 
+/* As CUDA's, which can't be asked about a created stream that is captured. */
+static uint64_t id_of(const kn__sim_queue *q, kn_stream stream) {
+    return q->capturing && !kn__stream_is_default(stream) ? 0 : q->index + 1;
+}
+
 /* Without the lock if the stream exists: pools call it at each allocation. */
 static uint64_t sim_stream_id(void *impl, kn_stream stream) {
     const kn__sim_queue *q = queue_find(impl, stream);
-    if (q) return q->index + 1;
+    if (q) return id_of(q, stream);
     CALLED(impl, KN_SIM_ANY);
-    return kn__sim_queue_of(sim, stream)->index + 1;
+    return id_of(kn__sim_queue_of(sim, stream), stream);
 }
 
 static kn_status sim_stream_check(void *impl, kn_stream stream) {

@@ -4,6 +4,7 @@
 #include "core/poison.h"
 #include "core/reserve.h"
 #include "core/streams.h"
+#include "device/drivers.h"
 #include "device/observe.h"
 #include "pool/counts.h"
 #include "pool/fault.h"
@@ -74,13 +75,24 @@ static kn_status slot_refill(kn__slot_ref *out, kn_pool *pool, kn__cache *cache,
     return KN_OK;
 }
 
+/* A stream that is captured has no id now, and the racks of the key that it had before. */
+static uint64_t key_of_racks(kn_pool *pool, kn_stream handle) {
+    uint64_t key = kn__stream_key(pool, handle);
+    if (KN__LIKELY(!pool->has_ids || kn__key_is_id(key) || kn__stream_is_default(handle)))
+        return key;
+    kn__pool_lock(pool);
+    key = kn__stream_known_key(pool, handle);
+    kn__pool_unlock(pool);
+    return key;
+}
+
 static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned size_class,
                              kn_stream handle) {
     unsigned tag = kn__tag_now();
     size_t live = kn__size_class_bytes(size_class);
     kn__slot_ref slot = {0};
     kn__cache *cache = kn__cache_get(pool);
-    kn__rack *rack = cache ? kn__rack_enter(pool, cache, kn__stream_key(pool, handle)) : NULL;
+    kn__rack *rack = cache ? kn__rack_enter(pool, cache, key_of_racks(pool, handle)) : NULL;
     if (rack) {
         if (kn__stack_n(&rack->stacks[size_class])) {
             slot = kn__stack_pop(rack, &rack->stacks[size_class]);

@@ -50,11 +50,12 @@ void kn__graph_missing(const kn_pool *pool) {
 
 /* The graph's part of the stream, or NULL. */
 static kn__stream *find_part(const kn_pool_graph *graph, kn_stream handle) {
-    return kn__stream_lookup(graph->pool, kn__stream_key(graph->pool, handle), graph);
+    return kn__stream_lookup(graph->pool, kn__stream_known_key(graph->pool, handle), graph);
 }
 
 static kn__stream *make_part(kn_pool_graph *graph, kn_stream handle) {
-    kn__stream *part = kn__streams_add(graph->pool, handle, kn__stream_key(graph->pool, handle));
+    kn__stream *part =
+        kn__streams_add(graph->pool, handle, kn__stream_known_key(graph->pool, handle));
     if (!part) return NULL;
     part->graph = graph;
     part->hidden = true;

@@ -9,8 +9,8 @@
 #include "pool/pools.h"
 
 static void pool_retire(kn_pool *pool, kn_stream handle) {
-    uint64_t key = kn__stream_key(pool, handle);
     kn__pool_lock(pool);
+    uint64_t key = kn__stream_known_key(pool, handle);
     kn__graphs_stream_gone(pool, key);
     kn__stream *stream = kn__stream_lookup(pool, key, NULL);
     if (stream) {

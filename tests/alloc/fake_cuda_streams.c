@@ -124,11 +124,13 @@ cu_result fake_cuStreamSynchronize(cu_stream stream) {
     return fake_end(KN__CU_SUCCESS);
 }
 
-/* Needs a context to know whose default stream is meant. */
+/* Needs a context to know whose default stream is meant. A real driver ends the stream's capture.
+ */
 cu_result fake_cuStreamGetId(cu_stream stream, unsigned long long *out) {
     BEGIN(fake_begin);
     stream = fake_stream_of(stream);
     REQUIRE(known(stream));
+    REQUIRE(!stream->capturing || is_default(stream));
     REQUIRE(!is_default(stream) || fake_current_device() >= 0);
     *out = stream->id;
     return fake_end(KN__CU_SUCCESS);
@@ -161,11 +163,13 @@ cu_result fake_cuCtxSynchronize(void) {
     return fake_end(KN__CU_SUCCESS);
 }
 
+/* As cuStreamGetId. */
 cu_result fake_cuStreamIsCapturing(cu_stream stream, unsigned int *out) {
-    BEGIN(fake_begin_in_context);
+    BEGIN(fake_begin);
     if (!stream && fake.n_capturing) return fake_end(KN__CU_ERROR_STREAM_CAPTURE_IMPLICIT);
     stream = fake_stream_of(stream);
     REQUIRE(known(stream));
+    REQUIRE(!is_default(stream) || fake_current_device() >= 0);
     *out = stream->capturing;
     return fake_end(KN__CU_SUCCESS);
 }
