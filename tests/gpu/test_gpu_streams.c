@@ -217,7 +217,16 @@ static void stream_waits_on_the_device_before_the_host_does(void **state) {
 
 enum { STAGE = 100 };
 
-static size_t stage_bytes(size_t i) { return (1 + i * 7 % 13) * MIB; }
+static size_t stage_unit = MIB;
+static size_t stage_bytes(size_t i) { return (1 + i * 7 % 13) * stage_unit; }
+
+/* Memory moves for a good part of the device: a stage is a fortieth of it. */
+static void stage_fit(kn_device *device) {
+    size_t units = 0;
+    stage_unit = MIB;
+    for (size_t i = 0; i < STAGE; i++) units += stage_bytes(i) / MIB;
+    stage_unit = (gpu_info(device).total_bytes / 40 / units / MIB + 1) * MIB;
+}
 
 static void stage_run(const scene *s, kn_stream stream, int first_byte) {
     void *blocks[STAGE];
@@ -234,6 +243,7 @@ static void stage_run(const scene *s, kn_stream stream, int first_byte) {
 
 static void finished_stage_hands_its_memory_over(void **state) {
     scene s = scene_make(gpu_of(state), 0, 0);
+    stage_fit(s.gpu);
     void *seen = must_alloc(s.pool, MIB, s.other);
     stage_run(&s, s.mine, 1);
     uint64_t reserved = stats_of(s.pool).reserved_bytes;

@@ -201,6 +201,7 @@ class Bundle(unittest.TestCase):
     def test_cases_that_skip_on_a_card_are_reported(self):
         self.assert_fails("tests", "1 of 3 tests: test_c", ["test_c inside some_case"])
         self.assertIn("skipped though there is a GPU: some_case", self.output)
+        self.assertEqual(self.run_bundle(["test_c inside two_gpus_add"]), 0, self.output)
 
     def test_tests_that_fail_or_crash_are_reported(self):
         self.assert_fails("tests", "1 of 3 tests: test_c", ["test_c exit 1"])

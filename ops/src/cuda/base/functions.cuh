@@ -64,10 +64,23 @@
 #define T_FMOD(x, y) kn_dev::fmod_(x, y)
 #define T_MOD(x, y) kn_dev::mod_(x, y)
 #define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
-#define T_BESSELJ(n, x) (T)(fabs(n) <= KN_BESSEL_ORDER_MAX ? jn((int)rint(n), (double)(x)) : NAN)
-#define T_BESSELY(n, x) (T)(fabs(n) <= KN_BESSEL_ORDER_MAX ? yn((int)rint(n), (double)(x)) : NAN)
+#define T_BESSELJ(n, x) (T) kn_dev::besselj(n, x)
+#define T_BESSELY(n, x) (T) kn_dev::bessely(n, x)
 
 namespace kn_dev {
+
+/* Unlike the host's, CUDA's functions know no negative orders: that of -n is (-1)^n that of n. */
+__device__ inline double of_order(int order, double value) {
+    return order < 0 && order % 2 ? -value : value;
+}
+__device__ inline double besselj(double n, double x) {
+    if (!(fabs(n) <= KN_BESSEL_ORDER_MAX)) return NAN;
+    return of_order((int)rint(n), jn((int)rint(fabs(n)), x));
+}
+__device__ inline double bessely(double n, double x) {
+    if (!(fabs(n) <= KN_BESSEL_ORDER_MAX)) return NAN;
+    return of_order((int)rint(n), yn((int)rint(fabs(n)), x));
+}
 
 #define KN_OF_ONE(name, f32, f64)                                                                  \
     __device__ inline float name##_(float x) { return f32(x); }                                    \

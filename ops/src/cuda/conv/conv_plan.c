@@ -258,8 +258,9 @@ static bool has(const int32_t *notes, int64_t n, int32_t note) {
     return false;
 }
 
-/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows: for
- * Tensor cores round f32 factors to TF32; f64 is exact. */
+/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows:
+ * tensor cores round f32 factors to TF32, and Winograd's tiles of 13 x 13 lose as much; f64 is
+ * exact. */
 static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -280,6 +281,7 @@ static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__c
     if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
         return false;
     *tf32 = key->dtype == KN_F32 && has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13)) *tf32 = true;
     return !*tf32 || key->math == KN_MATH_TF32;
 }
 

@@ -373,6 +373,23 @@ static kn_status stage_forward(const job *j, const forward *f, int64_t i, const 
                      s->work_bytes, f->work, s->kept_bytes, j->training ? kept : NULL);
 }
 
+/* Sequences of no steps, which cuDNN gives zeros: their states are those before, their gradients
+ * those of the states behind. */
+static kn_status pass_empty(const job *j, void *to, const void *from) {
+    const kn_attr_rnn *attr = j->attr;
+    size_t width = (size_t)attr->hidden * j->bytes, pitch = (size_t)attr->batch * width;
+    size_t rows = (size_t)(attr->layers * attr->directions);
+    for (int64_t b = 0; to && b < attr->n_lengths; b++) {
+        if (attr->length[b]) continue;
+        char *out = (char *)to + (size_t)b * width;
+        const char *in = from ? (const char *)from + (size_t)b * width : NULL;
+        KN_TRY(in ? KN__CUDA(cudaMemcpy2DAsync, out, pitch, in, pitch, width, rows,
+                             cudaMemcpyDeviceToDevice, j->call->stream)
+                  : KN__CUDA(cudaMemset2DAsync, out, pitch, 0, width, rows, j->call->stream));
+    }
+    return KN_OK;
+}
+
 static kn_status run_forward(job *j, kn_op_call *call) {
     forward f = {.h_n = data_of(call->out[1]), .c_n = data_of(call->out[2])};
     void *work = NULL, *room = NULL, *reserve = data_of(call->out[3]);
@@ -392,7 +409,8 @@ static kn_status run_forward(job *j, kn_op_call *call) {
         KN_TRY(stage_forward(j, &f, i, i ? x_of(j, f.reserve, i) : call->in[0]->data, y));
         if (!last) KN_TRY(drop(j, f.reserve, i + 1, x_of(j, f.reserve, i + 1), y));
     }
-    return KN_OK;
+    KN_TRY(pass_empty(j, f.h_n, f.reserve));
+    return pass_empty(j, f.c_n, f.reserve + c_at(j));
 }
 
 /* Result r becomes `from`, or zeros. */
@@ -511,7 +529,8 @@ static kn_status run_back(job *j, kn_op_call *call) {
         if (i > 0) KN_TRY(drop(j, b.reserve, i, to, to));
         dy = to;
     }
-    return KN_OK;
+    KN_TRY(pass_empty(j, b.dh0, data_of(call->in[5])));
+    return pass_empty(j, b.dc0, data_of(call->in[6]));
 }
 
 /* Without steps the gradients of the states go through, and the others are zeros. */
