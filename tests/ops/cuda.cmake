@@ -114,7 +114,8 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
       ${kernels}/softmax/softmax.cu ${kernels}/softmax/loss.cu
       ${kernels}/norm/batchnorm.cu ${kernels}/norm/rownorm.cu
       ${kernels}/random/random.cu
-      ${kernels}/linalg/linalg.cu ${kernels}/attention/attention.cu
+      ${kernels}/linalg/linalg.cu ${kernels}/linalg/triangular.cu
+      ${kernels}/attention/attention.cu
       ${kernels}/attention/rotary.cu ${kernels}/softmax/ctc.cu
       ${kernels}/image/resize.cu ${kernels}/image/grid.cu
       ${kernels}/optim/optim.cu)

@@ -253,11 +253,11 @@ inline void arrive_whole_warp() {
 }
 
 template <class T>
-T shuffle_xor(T x, int distance) {
+T value_of(int thread, T x) {
     static_assert(sizeof x <= sizeof *lane_value, "");
     memcpy(lane_value[current], &x, sizeof x);
     arrive_whole_warp();
-    memcpy(&x, lane_value[current ^ distance], sizeof x);
+    memcpy(&x, lane_value[thread], sizeof x);
     arrive_whole_warp();
     return x;
 }
@@ -275,7 +275,8 @@ inline bool any(bool p) {
 
 #define __syncthreads() emulate::arrive(emulate::block_barrier)
 #define __syncwarp() emulate::arrive_whole_warp()
-#define __shfl_xor_sync(mask, x, distance) emulate::shuffle_xor((x), (distance))
+#define __shfl_sync(mask, x, lane) emulate::value_of(emulate::current / 32 * 32 + (lane), (x))
+#define __shfl_xor_sync(mask, x, distance) emulate::value_of(emulate::current ^ (distance), (x))
 #define __any_sync(mask, p) emulate::any(p)
 #define __threadfence() ((void)0)
 

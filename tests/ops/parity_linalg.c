@@ -60,6 +60,8 @@ static void triangles(void) {
         triangular(U(7, 7), U(7, 5), bits);
         triangular(U(2, 3, 33, 33), U(2, 3, 33, 2), bits);
         triangular(U(150, 150), U(150, 131), bits);
+        triangular(U(9, 32, 32), U(9, 32, 64), bits);
+        triangular(U(6, 65, 65), U(6, 65, 89), bits);
     }
     parity_case *c = parity_add(KN_OP_triangular_solve, COMPARE_CLOSE); /* a unit diagonal */
     c->n_in = 2, c->in[0] = U(6, 6), c->in[1] = U(6, 4), c->out[0] = OPERAND(GUARD, 6, 4);

@@ -74,7 +74,7 @@ static const struct {
     {"tri_scale_kernel", "the same"},
     {"lu_det_kernel", "a diagonal"},
     {"spoil_kernel", "one number a matrix"},
-    {"triangular_solve_kernel", "a column a thread"},
+    {"triangular_solve_kernel", "rows of any length, which begin anywhere"},
 };
 /* Kernels that may keep something on a stack, and why. */
 static const struct {

@@ -352,7 +352,18 @@ cudaError_t kn__launch_tri_scale(void *out, const void *x, kn_dtype dtype, int64
 /* Matrices whose info is not 0 become NaN. elements: of each. */
 cudaError_t kn__launch_spoil(void *out, kn_dtype dtype, int64_t batch, int64_t elements,
                              const int *info, cudaStream_t stream);
-/* op(T)·x = b in place; x [batch, n, columns] */
+/* lu [batch, n, n], pivot [batch, n] counted from 1 → det, or log|det| and its sign; results may be
+ * NULL. */
+cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *lu, const int *pivot,
+                              kn_dtype dtype, int64_t batch, int64_t n, cudaStream_t stream);
+/* Zeros with ones on the diagonal. */
+cudaError_t kn__launch_identity(void *out, kn_dtype dtype, int64_t batch, int64_t n,
+                                cudaStream_t stream);
+
+/* --- triangular.cu --- */
+/* op(T)·x = b in place; x [batch, n, columns]. Fast with `trans`, or up to KN__TRIANGULAR_ROWS
+ * rows. */
+enum { KN__TRIANGULAR_ROWS = 32 };
 typedef struct kn__triangular {
     kn_dtype dtype;
     int64_t batch, n, columns;
@@ -361,13 +372,6 @@ typedef struct kn__triangular {
     void *x;
 } kn__triangular;
 cudaError_t kn__launch_triangular_solve(const kn__triangular *p, cudaStream_t stream);
-/* lu [batch, n, n], pivot [batch, n] counted from 1 → det, or log|det| and its sign; results may be
- * NULL. */
-cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *lu, const int *pivot,
-                              kn_dtype dtype, int64_t batch, int64_t n, cudaStream_t stream);
-/* Zeros with ones on the diagonal. */
-cudaError_t kn__launch_identity(void *out, kn_dtype dtype, int64_t batch, int64_t n,
-                                cudaStream_t stream);
 
 /* --- attention.cu: kernel.h has the shapes --- */
 typedef struct kn__attention {

@@ -1,4 +1,4 @@
-// What cuSOLVER leaves to do around its factorisations, and the triangular solver.
+// What cuSOLVER leaves to do around its factorisations.
 
 #include "cuda/base/device.cuh"
 
@@ -28,24 +28,6 @@ template <class T>
 __global__ void __launch_bounds__(BLOCK, 1) identity_kernel(T *out, int64_t total, int64_t n) {
     for (int64_t i = thread_index(); i < total; i += thread_count())
         out[i] = i / n % n == i % n ? T(1) : T(0);
-}
-
-// A thread solves for one column; neighbours read T at the same places and x side by side.
-template <class T>
-__global__ void __launch_bounds__(BLOCK, 1)
-    triangular_solve_kernel(T *x, const T *t, int64_t batch, int64_t n, int64_t columns,
-                            int64_t row, int64_t column, bool upper, bool unit) {
-    for (int64_t c = thread_index(); c < batch * columns; c += thread_count()) {
-        T *to = x + c / columns * n * columns + c % columns;
-        const T *own = t + c / columns * n * n;
-        for (int64_t step = 0; step < n; step++) {
-            int64_t i = upper ? n - 1 - step : step, end = upper ? n : i;
-            T sum = to[i * columns];
-            for (int64_t j = upper ? i + 1 : 0; j < end; j++)
-                sum -= own[i * row + j * column] * to[j * columns];
-            to[i * columns] = unit ? sum : sum / own[i * row + i * column];
-        }
-    }
 }
 
 template <class T>
@@ -99,16 +81,6 @@ cudaError_t kn__launch_identity(void *out, kn_dtype dtype, int64_t batch, int64_
         using T = decltype(t);
         int64_t total = batch * n * n;
         KN_LAUNCH(identity_kernel, blocks_for(total), BLOCK, stream, (T *)out, total, n);
-        return cudaGetLastError();
-    });
-}
-
-cudaError_t kn__launch_triangular_solve(const kn__triangular *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
-        using T = decltype(t);
-        KN_LAUNCH(triangular_solve_kernel, blocks_for(p->batch * p->columns), BLOCK, stream,
-                  (T *)p->x, (const T *)p->t, p->batch, p->n, p->columns, p->trans ? 1 : p->n,
-                  p->trans ? p->n : 1, p->upper != p->trans, p->unit);
         return cudaGetLastError();
     });
 }

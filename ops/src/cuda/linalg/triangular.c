@@ -24,7 +24,15 @@ kn_status kn__cuda_triangular_solve(kn_op_call *call) {
                         .unit = attr->unit,
                         .t = a->data,
                         .x = call->out[0]->data};
-    KN_TRY(KN__CUDA(cudaMemcpyAsync, p.x, b->data, (size_t)b->n * kn_dtype_bytes(p.dtype),
-                    cudaMemcpyDeviceToDevice, call->stream));
+    size_t bytes = kn_dtype_bytes(p.dtype);
+    if (!p.trans && n > KN__TRIANGULAR_ROWS) { /* the kernel reads columns of T side by side */
+        void *t = NULL;
+        KN_TRY(kn__work(&t, call, (size_t)a->n * bytes));
+        KN_TRY(KN__CUDA_NAMED("transpose_kernel",
+                              kn__launch_transpose(t, p.t, bytes, p.batch, n, n, call->stream)));
+        p.t = t, p.trans = true, p.upper = !p.upper;
+    }
+    KN_TRY(KN__CUDA(cudaMemcpyAsync, p.x, b->data, (size_t)b->n * bytes, cudaMemcpyDeviceToDevice,
+                    call->stream));
     return KN__CUDA_NAMED("triangular_solve_kernel", kn__launch_triangular_solve(&p, call->stream));
 }
