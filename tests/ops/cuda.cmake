@@ -114,7 +114,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
       ${kernels}/softmax/softmax.cu ${kernels}/softmax/loss.cu
       ${kernels}/norm/batchnorm.cu ${kernels}/norm/rownorm.cu
       ${kernels}/random/random.cu
-      ${kernels}/linalg/linalg.cu ${kernels}/linalg/triangular.cu
+      ${kernels}/linalg/linalg.cu ${kernels}/linalg/small.cu ${kernels}/linalg/triangular.cu
       ${kernels}/attention/attention.cu
       ${kernels}/attention/rotary.cu ${kernels}/softmax/ctc.cu
       ${kernels}/image/resize.cu ${kernels}/image/grid.cu
@@ -141,7 +141,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
             ${kernels}/softmax/loss.c
             ${kernels}/norm/norm.c
             ${kernels}/random/random.c
-            ${kernels}/linalg/triangular.c ${kernels}/attention/attention.c
+            ${kernels}/linalg/triangular.c ${kernels}/linalg/small.c ${kernels}/attention/attention.c
             ${kernels}/attention/rotary.c ${kernels}/softmax/ctc.c ${kernels}/image/image.c
             ${kernels}/optim/optim.c
             ${kernels}/base/region.c

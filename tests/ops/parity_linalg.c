@@ -88,22 +88,28 @@ static parity_operand without(parity_operand a, int dims, int64_t last) {
     return guard(a);
 }
 
-static void of_square(parity_operand a, int64_t columns) {
+/* What small matrices have kernels for. */
+static void solved(parity_operand a, int64_t columns) {
     int64_t n = a.shape.dim[a.shape.n_dims - 1];
-    a.fill = FILL_DEFINITE;
     of_matrix(KN_OP_cholesky, a)->out[0] = guard(a);
     parity_case *c = of_matrix(KN_OP_inverse, a);
     c->n_in = 2, c->in[1] = NONE, c->out[0] = guard(a);
     of_matrix(KN_OP_det, a)->out[0] = without(a, 2, 0);
     c = of_matrix(KN_OP_slogdet, a);
     c->out[0] = c->out[1] = without(a, 2, 0);
-    of_matrix(KN_OP_eigh, a)->out[0] = without(a, 1, n);
     for (uint32_t trans = 0; trans < 2; trans++) {
         parity_operand b = last_two(a, n, columns);
         c = of_matrix(KN_OP_solve, a);
         c->n_in = 3, c->in[1] = like(b, FILL_UNIFORM), c->in[2] = NONE, c->out[0] = b;
         ATTR(c, kn_attr_solve, trans, 0, 0);
     }
+}
+
+static void of_square(parity_operand a, int64_t columns) {
+    int64_t n = a.shape.dim[a.shape.n_dims - 1];
+    a.fill = FILL_DEFINITE;
+    solved(a, columns);
+    of_matrix(KN_OP_eigh, a)->out[0] = without(a, 1, n);
 }
 
 /* Tall, wide: of full rank as good as always. */
@@ -119,8 +125,16 @@ static void factorisations(void) {
     of_square(U(1, 1), 1);
     of_square(U(5, 5), 3);
     of_square(U(2, 3, 17, 17), 2);
+    of_square(U(2, 32, 32), 70);
+    of_square(U(3, 33, 33), 31);
+    of_square(U(64, 64), 33);
+    of_square(U(65, 65), 2);
     of_square(U(67, 67), 5);
     of_square(U(130, 130), 140);
+    solved(U(5, 8, 8), 8); /* rows are exchanged; not positive definite */
+    solved(U(2, 41, 41), 3);
+    solved(OPERAND(TIES, 6, 3, 3), 2);
+    solved(OPERAND(ZERO, 2, 5, 5), 2);
     of_any(U(1, 1));
     of_any(U(7, 4));
     of_any(U(4, 7));

@@ -74,7 +74,10 @@ static const struct {
     {"tri_scale_kernel", "the same"},
     {"lu_det_kernel", "a diagonal"},
     {"spoil_kernel", "one number a matrix"},
-    {"triangular_solve_kernel", "rows of any length, which begin anywhere"},
+    {"15cholesky_kernel", "rows of any length, which begin anywhere"},
+    {"9lu_kernel", "the same"},
+    {"15lu_solve_kernel", "the same"},
+    {"triangular_solve_kernel", "the same"},
 };
 /* Kernels that may keep something on a stack, and why. */
 static const struct {

@@ -352,12 +352,24 @@ cudaError_t kn__launch_tri_scale(void *out, const void *x, kn_dtype dtype, int64
 /* Matrices whose info is not 0 become NaN. elements: of each. */
 cudaError_t kn__launch_spoil(void *out, kn_dtype dtype, int64_t batch, int64_t elements,
                              const int *info, cudaStream_t stream);
-/* lu [batch, n, n], pivot [batch, n] counted from 1 → det, or log|det| and its sign; results may be
+/* factors (factors.h) with pivots counted from 1 → det, or log|det| and its sign; results may be
  * NULL. */
-cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *lu, const int *pivot,
+cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *factors,
                               kn_dtype dtype, int64_t batch, int64_t n, cudaStream_t stream);
 /* Zeros with ones on the diagonal. */
 cudaError_t kn__launch_identity(void *out, kn_dtype dtype, int64_t batch, int64_t n,
+                                cudaStream_t stream);
+
+/* --- small.cu: [batch, n, n], n up to KN__SMALL --- */
+enum { KN__SMALL = 64 }; /* in f64, and 16 columns of 64, it fits into 48 KiB of shared memory */
+/* l: NaNs where a is not positive definite. */
+cudaError_t kn__launch_cholesky(void *l, const void *a, kn_dtype dtype, int64_t batch, int64_t n,
+                                cudaStream_t stream);
+cudaError_t kn__launch_lu(void *factors, const void *a, kn_dtype dtype, int64_t batch, int64_t n,
+                          cudaStream_t stream);
+/* x and b [batch, n, columns]; b NULL: the identity. */
+cudaError_t kn__launch_lu_solve(void *x, const void *b, const void *factors, kn_dtype dtype,
+                                int64_t batch, int64_t n, int64_t columns, bool trans,
                                 cudaStream_t stream);
 
 /* --- triangular.cu --- */

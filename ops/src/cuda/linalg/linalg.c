@@ -1,7 +1,7 @@
-/* Factorisations and solvers by cuSOLVER, which is loaded when one is first needed. It thinks in
- * columns: our a is its aᵀ. Matrices of a batch come one after the other. Nothing is read back:
- * results of a matrix that it could not factor become NaN on the device. (cuSOLVER's gesvd and
- * syevd may wait for the stream by themselves.)
+/* Factorisations and solvers of all but small matrices (small.h) by cuSOLVER, which is loaded when
+ * one is first needed. It thinks in columns: our a is its aᵀ. Matrices of a batch come one after
+ * the other. Nothing is read back: results of a matrix that it could not factor become NaN on the
+ * device. (cuSOLVER's gesvd and syevd may wait for the stream by themselves.)
  */
 #include <cusolverDn.h>
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/base/module.h"
+#include "cuda/linalg/small.h"
 #include "factors.h"
 
 /* --- the library --- */
@@ -189,40 +189,42 @@ static kn_status cholesky(job *j) {
     return spoil(j, 0, size);
 }
 
-kn_status kn__cuda_cholesky(kn_op_call *call) { return run(call, cholesky); }
+kn_status kn__cuda_cholesky(kn_op_call *call) {
+    return kn__is_small(call) ? kn__small_cholesky(call) : run(call, cholesky);
+}
 
 /* --- LU of aᵀ --- */
 
-typedef struct lu {
-    char *a;    /* [n,n] */
-    int *pivot; /* [n] */
+typedef struct lu { /* factors.h */
+    char *a;
+    int *pivot;
 } lu;
 
-/* Space for `extra` elements after the matrix. */
-static kn_status lu_make(lu *f, job *j, int64_t extra) {
-    int64_t size = (int64_t)j->n * j->n;
-    void *pivot = NULL, *probe = j->call->in[0]->data;
-    KN_TRY(TYPED(j, getrf_bufferSize, j->handle, j->n, j->n, probe, j->n, &j->lwork));
-    KN_TRY(job_space(j, size + extra));
-    KN_TRY(kn__work(&pivot, j->call, (size_t)(j->n + 1) * sizeof(int)));
-    f->a = j->matrix, f->pivot = pivot;
-    return KN_OK;
+static int64_t factors_size(const job *j) { return ((int64_t)j->n + 1) * j->n; }
+
+static void lu_place(lu *f, const job *j, const void *factors, int64_t i) {
+    f->a = at(j, factors, i * factors_size(j));
+    f->pivot = (int *)(void *)at(j, f->a, (int64_t)j->n * j->n);
 }
 
-static void lu_place(lu *f, const job *j, const kn_tensor *factors, int64_t i) {
-    int64_t size = (int64_t)j->n * j->n;
-    f->a = at(j, factors->data, i * (size + j->n));
-    f->pivot = (int *)(void *)at(j, f->a, size);
+/* Space of one matrix's factors, and for `extra` elements after them. */
+static kn_status lu_make(lu *f, job *j, int64_t extra) {
+    void *probe = j->call->in[0]->data;
+    KN_TRY(TYPED(j, getrf_bufferSize, j->handle, j->n, j->n, probe, j->n, &j->lwork));
+    KN_TRY(job_space(j, factors_size(j) + extra));
+    lu_place(f, j, j->matrix, 0);
+    return KN_OK;
 }
 
 static kn_status lu_run(lu *f, const job *j, int64_t i) {
     const kn_tensor *given = kn__factors_in(j->call), *kept = kn__factors_out(j->call);
     int64_t size = (int64_t)j->n * j->n;
     if (given != KN_NONE) {
-        lu_place(f, j, given, i);
-        return kept ? copy(j, at(j, kept->data, i * (size + j->n)), f->a, size + j->n) : KN_OK;
+        lu_place(f, j, given->data, i);
+        if (!kept) return KN_OK;
+        return copy(j, at(j, kept->data, i * factors_size(j)), f->a, factors_size(j));
     }
-    if (kept) lu_place(f, j, kept, i);
+    if (kept) lu_place(f, j, kept->data, i);
     void *a = f->a, *work = j->work;
     KN_TRY(copy(j, a, at(j, j->call->in[0]->data, i * size), size));
     return TYPED(j, getrf, j->handle, j->n, j->n, a, j->n, work, f->pivot, j->info + i);
@@ -235,7 +237,7 @@ static kn_status solve(job *j) {
     int64_t size = (int64_t)j->n * columns;
     lu f;
     KN_TRY(lu_make(&f, j, size));
-    void *x = at(j, f.a, (int64_t)j->n * j->n);
+    void *x = at(j, j->matrix, factors_size(j));
     for (int64_t i = 0; i < j->batch; i++) {
         KN_TRY(lu_run(&f, j, i));
         if (columns == 0) continue;
@@ -248,7 +250,9 @@ static kn_status solve(job *j) {
     return KN_OK;
 }
 
-kn_status kn__cuda_solve(kn_op_call *call) { return run(call, solve); }
+kn_status kn__cuda_solve(kn_op_call *call) {
+    return kn__is_small(call) ? kn__small_solve(call) : run(call, solve);
+}
 
 /* aᵀ·x = 1 by columns: x is a⁻¹ by rows. */
 static kn_status inverse(job *j) {
@@ -267,7 +271,9 @@ static kn_status inverse(job *j) {
     return KN_OK;
 }
 
-kn_status kn__cuda_inverse(kn_op_call *call) { return run(call, inverse); }
+kn_status kn__cuda_inverse(kn_op_call *call) {
+    return kn__is_small(call) ? kn__small_inverse(call) : run(call, inverse);
+}
 
 static kn_status det_of(const lu *f, const job *j, int64_t i) {
     kn_tensor *const *out = j->call->out;
@@ -276,7 +282,7 @@ static kn_status det_of(const lu *f, const job *j, int64_t i) {
     void *sign = logs && out[1] ? at(j, out[1]->data, i) : NULL;
     return KN__CUDA_NAMED("lu_det_kernel",
                           kn__launch_lu_det(logs ? NULL : first, logs ? first : NULL, sign, f->a,
-                                            f->pivot, j->dtype, 1, j->n, j->call->stream));
+                                            j->dtype, 1, j->n, j->call->stream));
 }
 
 static kn_status det(job *j) {
@@ -303,7 +309,9 @@ static kn_status det(job *j) {
     return KN_OK;
 }
 
-kn_status kn__cuda_det(kn_op_call *call) { return run(call, det); }
+kn_status kn__cuda_det(kn_op_call *call) {
+    return kn__is_small(call) ? kn__small_det(call) : run(call, det);
+}
 
 /* --- QR --- */
 

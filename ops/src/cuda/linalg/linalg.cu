@@ -32,13 +32,14 @@ __global__ void __launch_bounds__(BLOCK, 1) identity_kernel(T *out, int64_t tota
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    lu_det_kernel(T *det, T *logabs, T *sign, const T *lu, const int *pivot, int64_t batch,
-                  int64_t n) {
+    lu_det_kernel(T *det, T *logabs, T *sign, const T *factors, int64_t batch, int64_t n) {
     for (int64_t b = thread_index(); b < batch; b += thread_count()) {
+        const T *lu = factors + b * (n + 1) * n;
+        const int *pivot = (const int *)(lu + n * n);
         double product = 1, s = 1, sum = 0;
         for (int64_t i = 0; i < n; i++) {
-            double d = (double)lu[(b * n + i) * n + i];
-            bool swapped = pivot[b * n + i] != i + 1;
+            double d = (double)lu[i * n + i];
+            bool swapped = pivot[i] != i + 1;
             product *= swapped ? -d : d;
             s = d != d ? d : (d == 0 ? 0 : ((d < 0) != swapped ? -s : s));
             sum += log_(abs_(d));
@@ -85,12 +86,12 @@ cudaError_t kn__launch_identity(void *out, kn_dtype dtype, int64_t batch, int64_
     });
 }
 
-cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *lu, const int *pivot,
+cudaError_t kn__launch_lu_det(void *det, void *logabs, void *sign, const void *factors,
                               kn_dtype dtype, int64_t batch, int64_t n, cudaStream_t stream) {
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         KN_LAUNCH(lu_det_kernel, blocks_for(batch), BLOCK, stream, (T *)det, (T *)logabs, (T *)sign,
-                  (const T *)lu, pivot, batch, n);
+                  (const T *)factors, batch, n);
         return cudaGetLastError();
     });
 }
