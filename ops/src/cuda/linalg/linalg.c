@@ -171,20 +171,26 @@ static kn_status run(kn_op_call *call, body_fn body) {
     return status;
 }
 
-/* --- Cholesky: our lower half is its upper one --- */
+/* --- Cholesky: by columns, so that our lower half is its lower one --- */
+
+static kn_status transpose(const job *j, void *to, const void *from) {
+    return KN__CUDA_NAMED("transpose_kernel", kn__launch_transpose(to, from, j->bytes, j->batch,
+                                                                   j->n, j->n, j->call->stream));
+}
 
 static kn_status cholesky(job *j) {
     const kn_tensor *a = j->call->in[0], *l = j->call->out[0];
     int64_t size = (int64_t)j->n * j->n;
-    KN_TRY(TYPED(j, potrf_bufferSize, j->handle, CUBLAS_FILL_MODE_UPPER, j->n, l->data, j->n,
+    KN_TRY(TYPED(j, potrf_bufferSize, j->handle, CUBLAS_FILL_MODE_LOWER, j->n, l->data, j->n,
                  &j->lwork));
-    KN_TRY(job_space(j, 0));
-    KN_TRY(copy(j, l->data, a->data, a->n));
+    KN_TRY(job_space(j, a->n));
+    KN_TRY(transpose(j, j->matrix, a->data));
     for (int64_t i = 0; i < j->batch; i++) {
-        void *to = at(j, l->data, i * size), *work = j->work;
-        KN_TRY(TYPED(j, potrf, j->handle, CUBLAS_FILL_MODE_UPPER, j->n, to, j->n, work, j->lwork,
+        void *to = at(j, j->matrix, i * size), *work = j->work;
+        KN_TRY(TYPED(j, potrf, j->handle, CUBLAS_FILL_MODE_LOWER, j->n, to, j->n, work, j->lwork,
                      j->info + i));
     }
+    KN_TRY(transpose(j, l->data, j->matrix));
     KN_TRY(triangle(j, l->data, j->batch, j->n, j->n, false));
     return spoil(j, 0, size);
 }
