@@ -170,6 +170,7 @@ class Traced(torch.nn.Module):
 
 class Steps:
     def __init__(self, name, batch):
+        self.others = torch.cuda.memory_allocated() if ON_GPU else 0  # graphs and libraries before this model
         forward, self.loss, data, optimiser, sizes = MODELS[name]
         self.key, self.net = (name, batch), nets.Net(forward, **sizes)
         self.x, self.y = data(batch)
@@ -275,7 +276,7 @@ class Steps:
         if ON_GPU:
             torch.cuda.reset_peak_memory_stats()
             self.train()
-            return torch.cuda.max_memory_allocated()
+            return torch.cuda.max_memory_allocated() - self.others
         states = [s for o in self.optimisers for s in o.state.values()]
         state = [v for s in states for v in s.values() if torch.is_tensor(v)]
         tensors = [*self.net.parameters(), *state, self.x, self.y]

@@ -62,10 +62,14 @@ class Net:
                 n_in = ways * hidden if layer else x.shape[-1]
                 shapes += [(gates * hidden, n_in), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)] * ways
             self.w[key] = [self.value(f"{key}{i}", s).requires_grad_() for i, s in enumerate(shapes)]
+            if x.is_cuda:  # one piece of memory, as a module's
+                with torch.no_grad():
+                    torch._cudnn_rnn_flatten_weight(self.w[key], 4, x.shape[-1], 2 if kind is torch.lstm else 3, hidden, 0,
+                                                    layers, False, bidirectional)
         if state is None:
             h = x.new_zeros(layers * ways, x.shape[1], hidden)
             state = (h, h) if kind is torch.lstm else h
-        return kind(x, state, self.w[key], True, layers, 0.0, False, bidirectional, False)
+        return kind(x, state, self.w[key], True, layers, 0.0, self.training, bidirectional, False)
 
     def attention(self, x, name, heads, causal):
         B, T, W = x.shape

@@ -114,7 +114,7 @@ static void bytes_survive_while_memory_moves(void **state) {
  * another stream has its handle, so that no call names a stream that is gone. */
 static void memory_of_a_stream_destroyed_without_retire_is_reused(void **state) {
     (void)state;
-    enum { TRIES = 64 };
+    enum { TRIES = 1024 };
     void *impl = NULL, *x = NULL, *y = NULL;
     const kn_device_driver *driver = kn_device_driver_get(gpu, &impl);
     kn_pool *pool = NULL;

@@ -47,6 +47,7 @@ static void recurrent(network n) {
     c->out[0] = OPERAND(GUARD, n.steps, n.batch, n.directions * n.hidden);
     c->out[1] = guard(state);
     if (is_lstm) c->out[2] = guard(state);
+    c->host_only = n.inputs == 0; /* cuDNN refuses x of no features */
     set_network(c, &n);
 }
 

@@ -222,6 +222,9 @@ static int count_tf32(const plan_case *c, kn_math_mode math, kn_dtype dtype) {
         key.math = math, key.alignment_bytes = 16;
         status = kn__conv_plan_create(&plan, &key, device);
         if (status == KN_OK) n += plan->tf32;
+        if (status == KN_OK && dtype == KN_F32)
+            print_message("%s, kind %d, %s: engine %lld, notes %x\n", c->name, kind,
+                          kn_math_mode_name(math), (long long)plan->engine, plan->notes);
         kn__conv_plan_destroy(plan);
     }
     return status < 0 ? 99 : n;
@@ -232,7 +235,11 @@ static int tf32_in_child(const plan_case *c, kn_math_mode math, kn_dtype dtype) 
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) _exit(count_tf32(c, math, dtype));
+    if (child == 0) {
+        int n = count_tf32(c, math, dtype);
+        fflush(NULL);
+        _exit(n);
+    }
     assert_int_equal(waitpid(child, &result, 0), child);
     return WIFEXITED(result) ? WEXITSTATUS(result) : 99;
 }

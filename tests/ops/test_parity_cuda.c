@@ -113,7 +113,11 @@ static kn_status launch_graph(cudaGraph_t graph, cudaStream_t stream) {
     return KN_OK;
 }
 
-/* Captures the call into a graph, then launches the graph. */
+/* cuSOLVER's functions behind them can't be captured. */
+static bool waits_for_the_stream(kn_op op) { return op == KN_OP_eigh || op == KN_OP_svd; }
+
+/* Captures the call into a graph, then launches the graph. What is refused, with the capture still
+ * good, runs outside of it. */
 static kn_status run_captured(void *ctx, kn_op_call *call) {
     (void)ctx;
     cudaStream_t stream = kn_frame_stream();
@@ -122,8 +126,10 @@ static kn_status run_captured(void *ctx, kn_op_call *call) {
     CUDA_TRY(cudaStreamBeginCapture, stream, cudaStreamCaptureModeThreadLocal);
     kn_status status = kn_op_run(call) ? KN_OK : kn_check();
     cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-    if (status == KN_OK) status = cuda_status(ended, "cudaStreamEndCapture");
+    if (ended != cudaSuccess) status = cuda_status(ended, "cudaStreamEndCapture");
     if (status == KN_OK) status = launch_graph(graph, stream);
+    if (status == KN_ERR_UNSUPPORTED && waits_for_the_stream(call->op))
+        status = kn_op_run(call) ? KN_OK : kn_check();
     if (graph) cudaGraphDestroy(graph);
     return status;
 }

@@ -31,7 +31,8 @@ typedef struct builder {
     int n_tried; /* engine configurations looked at */
     cudnnBackendDescriptor_t plan;
     size_t workspace_bytes;
-    bool tf32;
+    int64_t engine;
+    uint32_t notes;
 } builder;
 
 static void destroy(cudnnBackendDescriptor_t d) {
@@ -251,17 +252,20 @@ static kn_status make_graph(cudnnBackendDescriptor_t *out, builder *p) {
 
 /* --- choosing an engine --- */
 
-static bool has(const int32_t *notes, int64_t n, int32_t note) {
-    for (int64_t i = 0; i < n; i++) {
-        if (notes[i] == note) return true;
-    }
-    return false;
+#define NOTE(name) ((uint32_t)1 << CUDNN_NUMERICAL_NOTE_##name)
+
+/* Tensor cores round f32 factors to TF32; Winograd's method loses as much where its tiles are not
+ * said to be small. */
+static bool rounds_factors(uint32_t notes, const kn__conv_key *key) {
+    const uint32_t small = NOTE(WINOGRAD_TILE_4x4) | NOTE(WINOGRAD_TILE_6x6);
+    if (key->dtype != KN_F32) return false;
+    if (notes & (NOTE(TENSOR_CORE) | NOTE(WINOGRAD_TILE_13x13))) return true;
+    return (notes & NOTE(WINOGRAD)) && !(notes & small);
 }
 
-/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows:
- * tensor cores round f32 factors to TF32, and Winograd's tiles of 13 x 13 lose as much; f64 is
- * exact. */
-static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
+/* The same bits each time, nothing compiled at run time, and arithmetic that the mode allows; f64
+ * is exact. */
+static bool engine_fits(uint32_t *notes, cudnnBackendDescriptor_t engine, const kn__conv_key *key) {
     cudnnBackendNumericalNote_t numeric[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n_numeric = 0, n_behaviour = 0;
@@ -273,16 +277,14 @@ static bool engine_fits(bool *tf32, cudnnBackendDescriptor_t engine, const kn__c
                    behaviour)) {
         return false;
     }
-    const int32_t *numeric_ints = (const int32_t *)(const void *)numeric;
-    const int32_t *behaviour_ints = (const int32_t *)(const void *)behaviour;
-    if (has(behaviour_ints, n_behaviour, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)) return false;
-    if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
-    if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
-    if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
+    *notes = 0;
+    for (int64_t i = 0; i < n_numeric; i++) *notes |= (uint32_t)1 << numeric[i];
+    for (int64_t i = 0; i < n_behaviour; i++)
+        if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) return false;
+    if (*notes &
+        (NOTE(NONDETERMINISTIC) | NOTE(DOWN_CONVERT_INPUTS) | NOTE(REDUCED_PRECISION_REDUCTION)))
         return false;
-    *tf32 = key->dtype == KN_F32 && has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-    if (has(numeric_ints, n_numeric, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13)) *tf32 = true;
-    return !*tf32 || key->math == KN_MATH_TF32;
+    return !rounds_factors(*notes, key) || key->math == KN_MATH_TF32;
 }
 
 /* Tries one configuration; *done when it became the plan. */
@@ -291,12 +293,12 @@ static kn_status try_config(bool *done, builder *p, cudnnBackendDescriptor_t con
     int mark = p->n_made;
     cudnnBackendDescriptor_t engine, plan;
     int64_t n = 0, bytes = 0;
-    bool tf32 = false;
+    uint32_t notes = 0;
     p->n_tried++;
     KN_TRY(make(&engine, p, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
     if (KN_PROF_FN(cudnnBackendGetAttribute, config, CUDNN_ATTR_ENGINECFG_ENGINE,
                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
-        !engine_fits(&tf32, engine, p->key)) {
+        !engine_fits(&notes, engine, p->key)) {
         unmake(p, mark);
         return KN_OK;
     }
@@ -311,7 +313,9 @@ static kn_status try_config(bool *done, builder *p, cudnnBackendDescriptor_t con
         unmake(p, mark);
         return KN_OK;
     }
-    p->plan = plan, p->workspace_bytes = (size_t)bytes, p->tf32 = tf32;
+    p->plan = plan, p->workspace_bytes = (size_t)bytes, p->notes = notes;
+    (void)KN_PROF_FN(cudnnBackendGetAttribute, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                     CUDNN_TYPE_INT64, 1, &n, &p->engine);
     p->n_made--; /* it stays */
     *done = true;
     return KN_OK;
@@ -380,7 +384,9 @@ kn_status kn__conv_plan_create(kn__conv_plan **out, const kn__conv_key *key,
     p->key = *key;
     p->plan = made.plan;
     p->workspace_bytes = made.workspace_bytes;
-    p->tf32 = made.tf32;
+    p->engine = made.engine;
+    p->notes = made.notes;
+    p->tf32 = rounds_factors(made.notes, key);
     *out = p;
     return KN_OK;
 }

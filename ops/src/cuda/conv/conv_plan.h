@@ -49,6 +49,8 @@ typedef struct kn__conv_plan {
     kn__conv_key key;
     cudnnBackendDescriptor_t plan; /* the one descriptor that is kept; NULL: there is no engine */
     size_t workspace_bytes;
+    int64_t engine;                        /* cuDNN's number of it */
+    uint32_t notes;                        /* bits: its cudnnBackendNumericalNote_t */
     bool tf32;                             /* factors are rounded to TF32 */
     _Atomic(struct kn__conv_pack *) spare; /* the addresses of the last run, ready to run again */
 } kn__conv_plan;

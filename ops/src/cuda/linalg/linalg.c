@@ -354,12 +354,22 @@ static kn_status qr(job *j) {
 
 kn_status kn__cuda_qr(kn_op_call *call) { return run(call, qr); }
 
+/* The two below wait for the stream by themselves, which would spoil a capture of it. */
+static kn_status not_captured(const job *j, const char *name) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    KN_TRY(KN__CUDA(cudaStreamIsCapturing, j->call->stream, &status));
+    if (status == cudaStreamCaptureStatusNone) return KN_OK;
+    return KN_FAIL(KN_ERR_UNSUPPORTED,
+                   "%s: cuSOLVER waits for the stream, so it can't be captured into a graph", name);
+}
+
 /* --- eigh: vectors come as its columns, our rows --- */
 
 static kn_status eigh(job *j) {
     kn_tensor *const *out = j->call->out;
     int64_t size = (int64_t)j->n * j->n;
     void *probe = j->call->in[0]->data;
+    KN_TRY(not_captured(j, "kn_eigh"));
     KN_TRY(TYPED(j, syevd_bufferSize, j->handle, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER,
                  j->n, probe, j->n, probe, &j->lwork));
     KN_TRY(job_space(j, size));
@@ -408,6 +418,7 @@ static kn_status svd_one(const job *j, int64_t i, bool wide) {
 
 static kn_status svd(job *j) {
     bool wide = j->n >= j->m, vectors = j->call->out[0] != NULL;
+    KN_TRY(not_captured(j, "kn_svd"));
     if (vectors != (j->call->out[2] != NULL) || !j->call->out[1]) {
         return KN_FAIL(KN_ERR_INVALID, "kn_svd: u and vt go together, and s is always made");
     }
