@@ -253,13 +253,21 @@ inline void arrive_whole_warp() {
 }
 
 template <class T>
-T value_of(int thread, T x) {
+T shuffle(T x, int from) {
     static_assert(sizeof x <= sizeof *lane_value, "");
     memcpy(lane_value[current], &x, sizeof x);
     arrive_whole_warp();
-    memcpy(&x, lane_value[thread], sizeof x);
+    memcpy(&x, lane_value[from], sizeof x);
     arrive_whole_warp();
     return x;
+}
+template <class T>
+T shuffle_xor(T x, int distance) {
+    return shuffle(x, current ^ distance);
+}
+template <class T>
+T shuffle_up(T x, int distance) {
+    return shuffle(x, current % 32 < distance ? current : current - distance);
 }
 
 inline bool any(bool p) {
@@ -275,8 +283,9 @@ inline bool any(bool p) {
 
 #define __syncthreads() emulate::arrive(emulate::block_barrier)
 #define __syncwarp() emulate::arrive_whole_warp()
-#define __shfl_sync(mask, x, lane) emulate::value_of(emulate::current / 32 * 32 + (lane), (x))
-#define __shfl_xor_sync(mask, x, distance) emulate::value_of(emulate::current ^ (distance), (x))
+#define __shfl_sync(mask, x, lane) emulate::shuffle((x), emulate::current / 32 * 32 + (lane))
+#define __shfl_xor_sync(mask, x, distance) emulate::shuffle_xor((x), (distance))
+#define __shfl_up_sync(mask, x, distance) emulate::shuffle_up((x), (distance))
 #define __any_sync(mask, p) emulate::any(p)
 #define __threadfence() ((void)0)
 

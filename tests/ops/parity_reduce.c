@@ -169,12 +169,22 @@ static void places(void) {
     place_of(7, OPERAND(UNIFORM, 5, 7, 6));
     place_of(2, OPERAND(SPECIAL, 40, 5));
     place_of(2, OPERAND(UNIFORM, 3, 4000));
+    place_of(2, OPERAND(TIES, 3, 6001));
+    place_of(2, OPERAND(UNIFORM, 3, 9000));
+    place_of(1, OPERAND(SPECIAL, 5000));
+    place_of(1, OPERAND(ZERO, 5000));
+    place_of(1, OPERAND(TIES, 9000, 3));
+    place_of(2, OPERAND(UNIFORM, 2, 300, 37));
+    place_of(1, OPERAND(SPECIAL, 200, 7));
     static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
     for (int t = 0; t < 6; t++) {
         parity_operand x = of_dtype(OPERAND(INDEX, 40, 300), dtypes[t]);
         x.limit = dtypes[t] == KN_BOOL ? 2 : 50;
         place_of(2, x);
         place_of(1, x);
+        parity_operand line = of_dtype(OPERAND(INDEX, 5000), dtypes[t]);
+        line.limit = x.limit;
+        place_of(1, line);
     }
 }
 
@@ -203,15 +213,26 @@ static void scans(void) {
             scan_of(ops[i], 0, U(19, 700), reverse, exclusive);
         }
         scan_of(ops[i], 1, U(4, 0), false, false);
+        scan_of(ops[i], 1, OPERAND(FRACTION, 2, sum ? 5377 : 3601), i == 1, false);
+        scan_of(ops[i], 0, OPERAND(FRACTION, 150, 33), false, i == 1);
+        scan_of(ops[i], 1, OPERAND(FRACTION, 3, 64, 5), true, true);
+        scan_of(ops[i], 1, OPERAND(FRACTION, 2, 1000, 3), true, i == 1);
+        scan_of(ops[i], 0, OPERAND(SPECIAL, 300), false, false);
+        scan_of(ops[i], 0, OPERAND(SPECIAL, 300, 2), false, false);
+        scan_of(ops[i], 0, of_dtype(OPERAND(FRACTION, 2000), KN_F16), true, false);
         scan_of(ops[i], 1, of_dtype(U(4, 40), KN_F16), true, false);
         scan_of(ops[i], 0, of_dtype(U(40, 4), KN_BF16), false, true);
     }
     scan_of(KN_OP_cumsum, 0, of_dtype(U(1500), KN_F16), true, false);
+    scan_of(KN_OP_cumsum, 0, U(600000), true, false);
     static const kn_dtype integers[] = {KN_I64, KN_I32, KN_U8, KN_BOOL};
     for (int t = 0; t < 4; t++) {
         parity_operand x = of_dtype(OPERAND(INDEX, 3, 700), integers[t]);
         x.limit = 2;
         scan_of(KN_OP_cumsum, 1, x, false, false);
+        scan_of(KN_OP_cumsum, 0, like(of_dtype(U(4000), integers[t]), FILL_INDEX), true, false)
+            ->in[0]
+            .limit = 2;
         scan_of(KN_OP_cumprod, 0, x, true, true);
     }
 }

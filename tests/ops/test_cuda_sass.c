@@ -70,6 +70,7 @@ static const struct {
     {"integers_kernel", "the same"},
     {"permutation_kernel", "the same"},
     {"place_rows_kernel", "rows of any length, which begin anywhere"},
+    {"place_join_kernel", "one candidate a chunk"},
     {"scan_rows_kernel", "the same"},
     {"tri_scale_kernel", "the same"},
     {"lu_det_kernel", "a diagonal"},

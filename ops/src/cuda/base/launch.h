@@ -158,10 +158,20 @@ typedef struct kn__reduce {
 void kn__reduce_plan(kn__reduce *r);
 cudaError_t kn__launch_reduce(const kn__reduce *r, cudaStream_t stream);
 
-/* --- place.cu --- */
-/* x [outer, n, inner] → [outer, inner]: the first extreme and its place; NaN wins. */
-cudaError_t kn__launch_place(int64_t *places, void *values, const void *x, kn_dtype dtype, bool max,
-                             kn__lines lines, cudaStream_t stream);
+/* --- place.cu: x [outer, n, inner] → the first extremes [outer, inner], and where; NaN wins --- */
+typedef struct kn__place {
+    bool max;
+    kn_dtype dtype;
+    kn__lines lines;
+    const void *in;
+    int64_t *places; /* NULL: not wanted */
+    void *values;    /* NULL: not wanted */
+    int64_t n_chunks, chunk;
+    void *parts; /* work space of 16 bytes a chunk of a line; NULL when n_chunks is 1 */
+} kn__place;
+/* How many chunks a line is cut into, from its shape alone. */
+void kn__place_plan(kn__place *p);
+cudaError_t kn__launch_place(const kn__place *p, cudaStream_t stream);
 
 /* --- scan.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__scan {
@@ -171,7 +181,11 @@ typedef struct kn__scan {
     kn__lines lines;
     void *out;
     const void *in, *b;
+    int64_t n_chunks, chunk;
+    void *totals; /* work space of 16 bytes a chunk of a line; NULL when n_chunks is 1 */
 } kn__scan;
+/* How many chunks a line is cut into, from its shape alone. */
+void kn__scan_plan(kn__scan *p);
 cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */

@@ -59,15 +59,26 @@ kn_status kn__cuda_reduce(kn_op_call *call) {
     return KN__CUDA_NAMED("reduce_kernel", kn__launch_reduce(&r, call->stream));
 }
 
+/* Work space of 16 bytes for each chunk of each line; none where lines are whole. */
+static kn_status chunks_for(void **out, kn_op_call *call, kn__lines lines, int64_t n_chunks) {
+    if (n_chunks < 2) return KN_OK;
+    return kn__work(out, call, (size_t)(n_chunks * lines.outer * lines.inner) * 16);
+}
+
 kn_status kn__cuda_place(kn_op_call *call) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    bool pair = call->n_out > 1, max = call->op == KN_OP_argmax || call->op == KN_OP_max_index;
+    bool pair = call->n_out > 1;
     const kn_tensor *values = pair ? call->out[0] : NULL, *places = call->out[pair ? 1 : 0];
-    return KN__CUDA_NAMED(
-        "place_kernel",
-        kn__launch_place(places ? places->data : NULL, values ? values->data : NULL, x->data,
-                         (kn_dtype)x->dtype, max, kn__lines_of(x, attr->mask), call->stream));
+    kn__place p = {.max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
+                   .dtype = (kn_dtype)x->dtype,
+                   .lines = kn__lines_of(x, attr->mask),
+                   .in = x->data,
+                   .places = places ? places->data : NULL,
+                   .values = values ? values->data : NULL};
+    kn__place_plan(&p);
+    KN_TRY(chunks_for(&p.parts, call, p.lines, p.n_chunks));
+    return KN__CUDA_NAMED("place_kernel", kn__launch_place(&p, call->stream));
 }
 
 kn_status kn__cuda_scan(kn_op_call *call) {
@@ -83,6 +94,8 @@ kn_status kn__cuda_scan(kn_op_call *call) {
                   .out = call->out[0]->data,
                   .in = x->data,
                   .b = call->op == KN_OP_recur ? call->in[1]->data : NULL};
+    kn__scan_plan(&p);
+    KN_TRY(chunks_for(&p.totals, call, p.lines, p.n_chunks));
     return KN__CUDA_NAMED("scan_kernel", kn__launch_scan(&p, call->stream));
 }
 
