@@ -37,10 +37,12 @@ KN_LACKING(erfcx)
 #undef __device__
 #undef __global__
 #undef __shared__
+#undef __noinline__
 #undef __launch_bounds__
 #undef __grid_constant__
 #define __device__
 #define __global__
+#define __noinline__
 #define __shared__ shared_memory_is_declared_by_KN_SHARED
 #define __launch_bounds__(...)
 #define __grid_constant__

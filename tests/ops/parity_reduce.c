@@ -100,6 +100,32 @@ static void norms(void) {
     }
 }
 
+/* Columns that are cut into chunks, in packs and not, and rows of a warp each. */
+static void long_columns(void) {
+    static const kn_op ops[] = {KN_OP_sum, KN_OP_min, KN_OP_std, KN_OP_logsumexp, KN_OP_all};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        parity_fill fill = ops[i] == KN_OP_all ? FILL_POSITIVE : FILL_UNIFORM;
+        reduce_of(ops[i], 1, like(U(127, 132), fill), false);
+        reduce_of(ops[i], 1, like(U(128, 132), fill), false);
+        reduce_of(ops[i], 1, like(U(401, 129), fill), false);
+        reduce_of(ops[i], 1, like(U(9000, 2), fill), false);
+        reduce_of(ops[i], 5, like(U(20, 3, 30, 8), fill), false);
+        reduce_of(ops[i], 5, like(U(20, 3, 30, 5), fill), false);
+    }
+    static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8};
+    for (int t = 0; t < 5; t++) {
+        for (int odd = 0; odd < 2; odd++) {
+            parity_operand x =
+                of_dtype(odd ? OPERAND(TIES, 300, 33) : OPERAND(TIES, 300, 132), dtypes[t]);
+            reduce_of(KN_OP_max, 1, x, false)->out[0].dtype = dtypes[t];
+            reduce_of(KN_OP_sum, 1, x, false)->out[0].dtype = t < 2 ? dtypes[t] : KN_I64;
+        }
+    }
+    reduce_of(KN_OP_max, 1, OPERAND(SPECIAL, 300, 132), false);
+    reduce_of(KN_OP_sum, 1, U(300, 132), true);
+    reduce_of(KN_OP_max, 2, U(4099, 1025), false);
+}
+
 static void reductions(void) {
     reduce_shapes(KN_OP_sum, FILL_UNIFORM);
     reduce_shapes(KN_OP_max, FILL_UNIFORM);
@@ -124,6 +150,7 @@ static void reductions(void) {
     with_given_mean(KN_OP_var);
     with_given_mean(KN_OP_std);
     norms();
+    long_columns();
     reduce_of(KN_OP_max, 2, OPERAND(SPECIAL, 50, 13), false);
     reduce_of(KN_OP_min, 1, OPERAND(SPECIAL, 5, 130), false);
     reduce_of(KN_OP_logsumexp, 1, OPERAND(SPECIAL, 3, 130), false);

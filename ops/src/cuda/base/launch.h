@@ -149,7 +149,6 @@ typedef struct kn__reduce {
     /* Work space of 8 bytes a value. */
     void *partial; /* n_chunks · n_out; NULL when n_chunks is 1 */
     void *shift;   /* n_out; a given one as f64, the computed ones are written here; or NULL */
-    void *cells;   /* n_out; NULL when the finish is a plain scale */
     int64_t n_chunks, chunk;
     bool accumulate;
 } kn__reduce;

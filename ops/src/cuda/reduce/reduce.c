@@ -44,7 +44,6 @@ static kn__reduce reduce_of(const kn_op_call *call) {
 static kn_status work_for(kn__reduce *r, kn_op_call *call) {
     size_t bytes = (size_t)r->n_out * sizeof(double);
     if (r->n_chunks > 1) KN_TRY(kn__work(&r->partial, call, (size_t)r->n_chunks * bytes));
-    if (r->recipe.finish != KN__FINISH_SCALE) KN_TRY(kn__work(&r->cells, call, bytes));
     if (r->recipe.shift == KN__SHIFT_NONE) return KN_OK;
     KN_TRY(kn__work(&r->shift, call, bytes));
     if (r->recipe.shift != KN__SHIFT_GIVEN) return KN_OK;

@@ -3,7 +3,7 @@
 //
 // Where the fastest reduced dimension is dense, a warp or a block makes one result and reads along
 // it, in packs of 16 bytes where its length allows that. Where the fastest kept dimension is dense,
-// 32 neighbouring results are made by a block whose warps read along that one.
+// neighbouring results are made by a block whose warps read along that one, a few results a lane.
 
 #include "cuda/reduce/elements.cuh"
 
@@ -39,7 +39,7 @@ struct job {  // one pass: chunk c of result o goes to out[c·n_out + o]
     const void *shift;  // of each result, as the fold's acc; or NULL
     index_space kept, reduced;
     int64_t n_out, n_in, n_chunks, chunk;
-    double scale, p;
+    kn__recipe recipe;
     bool map;  // the fold's map and not its plain join
     bool accumulate;
 };
@@ -142,34 +142,73 @@ __device__ A mapped(const job &j, T x, A shift) {
     if constexpr (std::is_same<Fold, fold_count>::value)
         return load_as(x) != 0;
     else
-        return j.map ? Fold::mapped((A)load_as(x), shift, j.p) : (A)load_as(x);
+        return j.map ? Fold::mapped((A)load_as(x), shift, j.recipe.p) : (A)load_as(x);
+}
+
+// A result that is no plain scale. Not inline: it would double the code of each kernel.
+template <class A>
+__device__ __noinline__ double finished(kn__finish how, double scale, double power, int64_t n_in,
+                                        A v, A shift) {
+    switch (how) {
+        case KN__FINISH_VAR:
+        case KN__FINISH_STD: {
+            double spread = (double)v * scale;
+            return how == KN__FINISH_VAR ? spread : sqrt(spread);
+        }
+        case KN__FINISH_ROOT:
+            return power == 0.5 ? sqrt((double)v) : pow((double)v, power);
+        case KN__FINISH_LOG:
+            return shift - shift == 0 ? (double)shift + log((double)v) : (double)shift;
+        case KN__FINISH_ANY:
+            return v > 0;
+        case KN__FINISH_ALL:
+            return (double)v == (double)n_in;
+        default:
+            return (double)v * scale;
+    }
 }
 
 template <class A>
-__device__ void finish(const job &j, int64_t at, A value) {
+__device__ void finish(const job &j, int64_t at, A value, A shift) {
+    const kn__recipe &r = j.recipe;
+    if (r.finish != KN__FINISH_SCALE) {
+        store_as(j.out, j.out_dtype, at, finished(r.finish, r.scale, r.power, r.n_in, value, shift),
+                 false);
+        return;
+    }
     if constexpr (std::is_same<A, int64_t>::value) {
-        if (j.scale != 1) {  // a mean of integers
-            store_as(j.out, j.out_dtype, at, (double)value * j.scale, false);
+        if (r.scale != 1) {  // a mean of integers
+            store_as(j.out, j.out_dtype, at, (double)value * r.scale, false);
             return;
         }
     } else {
-        value *= (A)j.scale;
+        value *= (A)r.scale;
     }
     store_as(j.out, j.out_dtype, at, value, j.accumulate);
 }
 
-// Joins reduced elements begin … end - 1 into acc, V neighbours at a time, AT_ONCE packs in flight.
-template <class Fold, int TEAM, int V, int AT_ONCE, class T, class A, class F>
-__device__ void join_range(A (&acc)[V], const job &j, const T *in, A shift, int64_t begin,
-                           int64_t end, F offset) {
-    int64_t i = begin + threadIdx.x % TEAM * V;
-#pragma unroll AT_ONCE
-    for (; i + V <= end; i += TEAM * V) {
-        pack<T, V> x = *reinterpret_cast<const pack<T, V> *>(in + offset(i));
+template <class Fold, int V, class T, class A>
+__device__ void join_pack(A (&acc)[V], const job &j, const pack<T, V> &x, const A (&shift)[V]) {
 #pragma unroll
-        for (int k = 0; k < V; k++) acc[k] = Fold::join(acc[k], mapped<Fold>(j, x.v[k], shift));
+    for (int k = 0; k < V; k++) acc[k] = Fold::join(acc[k], mapped<Fold>(j, x.v[k], shift[k]));
+}
+
+// Joins the packs at i, i + STEP, … up to `last`, AT_ONCE in flight; returns where it stopped.
+template <class Fold, int STEP, int V, int AT_ONCE, class T, class A, class F>
+__device__ int64_t join_packs(A (&acc)[V], const job &j, const T *in, const A (&shift)[V],
+                              int64_t i, int64_t last, F offset) {
+    for (; AT_ONCE > 1 && i + (AT_ONCE - 1) * STEP <= last; i += AT_ONCE * STEP) {
+        pack<T, V> x[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            x[u] = *reinterpret_cast<const pack<T, V> *>(in + offset(i + u * STEP));
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) join_pack<Fold>(acc, j, x[u], shift);
     }
-    for (; i < end; i++) acc[0] = Fold::join(acc[0], mapped<Fold>(j, in[offset(i)], shift));
+#pragma unroll 1
+    for (; i <= last; i += STEP)
+        join_pack<Fold>(acc, j, *reinterpret_cast<const pack<T, V> *>(in + offset(i)), shift);
+    return i;
 }
 
 template <class Fold, int TEAM, int V, class T>
@@ -178,66 +217,91 @@ __global__ void __launch_bounds__(BLOCK, 1) rows_kernel(job j, const T *x) {
     int lane = threadIdx.x % TEAM;
     int64_t team = thread_index() / TEAM, n_teams = thread_count() / TEAM;
     for (int64_t r = team; r < j.n_out * j.n_chunks; r += n_teams) {
-        int64_t c = r / j.n_out, o = r - c * j.n_out;
+        int64_t c = j.n_chunks == 1 ? 0 : r / j.n_out, o = r - c * j.n_out;
         int64_t begin = c * j.chunk, end = min(begin + j.chunk, j.n_in);
         const T *in = x + offset_of(j.kept, o);
-        A acc[V], shift = j.shift ? ((const A *)j.shift)[o] : A(0);
-        for (int k = 0; k < V; k++) acc[k] = Fold::template identity<A>();
+        A acc[V], shift[V], shift_of_row = j.shift ? ((const A *)j.shift)[o] : A(0);
+        for (int k = 0; k < V; k++) acc[k] = Fold::template identity<A>(), shift[k] = shift_of_row;
+        auto join = [&](auto at_once, auto offset) {
+            int64_t i = join_packs<Fold, TEAM * V, V, decltype(at_once)::value>(
+                acc, j, in, shift, begin + lane * V, end - V, offset);
+            for (; i < end; i++)
+                acc[0] = Fold::join(acc[0], mapped<Fold>(j, in[offset(i)], shift[0]));
+        };
         if (j.reduced.n_dims == 1 && j.reduced.stride[0] == 1)
-            join_range<Fold, TEAM, V, 4>(acc, j, in, shift, begin, end,
-                                         [](int64_t i) { return i; });
+            join(std::integral_constant<int, 4>{}, [](int64_t i) { return i; });
         else
-            join_range<Fold, TEAM, V, 1>(acc, j, in, shift, begin, end,
-                                         [&](int64_t i) { return offset_of(j.reduced, i); });
+            join(std::integral_constant<int, 1>{},
+                 [&](int64_t i) { return offset_of(j.reduced, i); });
         A value = acc[0];
         for (int k = 1; k < V; k++) value = Fold::join(value, acc[k]);
         value = team_join<Fold, TEAM>(value);
-        if (lane == 0) finish(j, r, value);
+        if (lane == 0) finish(j, r, value, shift_of_row);
     }
 }
 
-template <class Fold, class T>
+// A block makes 32·V neighbouring results of which each lane of each warp reads V at a time.
+template <class Fold, int V, class T>
 __global__ void __launch_bounds__(BLOCK, 1) columns_kernel(job j, const T *x, int64_t n_groups) {
     using A = acc_of<Fold, T>;
-    KN_SHARED(part, A[WARPS][32]);
+    constexpr int WIDTH = 32 * V;
+    KN_SHARED(part, A[WARPS][WIDTH]);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int64_t b = blockIdx.x; b < n_groups * j.n_chunks; b += gridDim.x) {
-        int64_t c = b / n_groups, o = (b - c * n_groups) * 32 + lane;
-        int64_t end = min((c + 1) * j.chunk, j.n_in);
-        A value = Fold::template identity<A>();
+        int64_t c = b / n_groups, first = (b - c * n_groups) * WIDTH, o = first + lane * V;
+        int64_t begin = c * j.chunk + warp, end = min((c + 1) * j.chunk, j.n_in);
+        A acc[V], shift[V];
+        for (int k = 0; k < V; k++) acc[k] = Fold::template identity<A>();
         if (o < j.n_out) {
             const T *in = x + offset_of(j.kept, o);
-            A shift = j.shift ? ((const A *)j.shift)[o] : A(0);
-            for (int64_t i = c * j.chunk + warp; i < end; i += WARPS)
-                value = Fold::join(value, mapped<Fold>(j, in[offset_of(j.reduced, i)], shift));
+            for (int k = 0; k < V; k++) shift[k] = j.shift ? ((const A *)j.shift)[o + k] : A(0);
+            if (j.reduced.n_dims == 1)
+                join_packs<Fold, WARPS, V, 4>(acc, j, in, shift, begin, end - 1,
+                                              [&](int64_t i) { return i * j.reduced.stride[0]; });
+            else
+                join_packs<Fold, WARPS, V, 1>(acc, j, in, shift, begin, end - 1,
+                                              [&](int64_t i) { return offset_of(j.reduced, i); });
         }
-        part[warp][lane] = value;
+        for (int k = 0; k < V; k++) part[warp][lane * V + k] = acc[k];
         __syncthreads();
-        if (warp == 0 && o < j.n_out) {
-            for (int k = 1; k < WARPS; k++) value = Fold::join(value, part[k][lane]);
-            finish(j, c * j.n_out + o, value);
+        for (int t = threadIdx.x; t < WIDTH && first + t < j.n_out; t += BLOCK) {
+            A value = part[0][t];
+            for (int w = 1; w < WARPS; w++) value = Fold::join(value, part[w][t]);
+            finish(j, c * j.n_out + first + t, value,
+                   j.shift ? ((const A *)j.shift)[first + t] : A(0));
         }
         __syncthreads();
     }
 }
 
-bool along_rows(const index_space &kept, const index_space &reduced) {
-    if (kept.n_dims == 0 || reduced.n_dims == 0) return true;
-    return reduced.stride[reduced.n_dims - 1] <= kept.stride[kept.n_dims - 1];
+bool along_rows(int n_kept, const int64_t *kept_stride, int n_reduced,
+                const int64_t *reduced_stride) {
+    if (n_kept == 0 || n_reduced == 0) return true;
+    return reduced_stride[n_reduced - 1] <= kept_stride[n_kept - 1];
 }
 
-// Whether V reduced neighbours lie side by side and, where the input is aligned, at an
-// aligned address. The input is dense: other strides are multiples of the innermost kept one.
-bool in_packs(const index_space &kept, const index_space &reduced, int V) {
-    return reduced.n_dims && reduced.stride[reduced.n_dims - 1] == 1 &&
-           (kept.n_dims == 0 || kept.stride[kept.n_dims - 1] % V == 0);
+// Whether V neighbours along `inner`, the space that is read along, lie side by side and, where the
+// input is aligned, at an aligned address. The input is dense: other strides are multiples of the
+// other space's innermost.
+bool in_packs(const index_space &inner, const index_space &other, int V) {
+    return inner.n_dims && inner.stride[inner.n_dims - 1] == 1 &&
+           (other.n_dims == 0 || other.stride[other.n_dims - 1] % V == 0);
+}
+
+template <class Fold, int V, class T>
+cudaError_t launch_columns(const job &j, cudaStream_t stream) {
+    int64_t n_groups = (j.n_out + 32 * V - 1) / (32 * V);
+    KN_LAUNCH((columns_kernel<Fold, V, T>), blocks_for(n_groups * j.n_chunks, 1), BLOCK, stream, j,
+              (const T *)j.in, n_groups);
+    return cudaGetLastError();
 }
 
 template <class Fold, int V, class T>
 cudaError_t launch_rows(const job &j, cudaStream_t stream) {
     int64_t work = j.n_out * j.n_chunks;
     const T *x = (const T *)j.in;
-    if (j.chunk <= 1024)
+    // A warp reads a row of middling length as fast as a block does, if there are enough of them.
+    if (j.chunk <= 1024 || (work >= 4096 && j.chunk <= 8192))
         KN_LAUNCH((rows_kernel<Fold, 32, V, T>), blocks_for(work, WARPS), BLOCK, stream, j, x);
     else
         KN_LAUNCH((rows_kernel<Fold, BLOCK, V, T>), blocks_for(work, 1), BLOCK, stream, j, x);
@@ -247,15 +311,16 @@ cudaError_t launch_rows(const job &j, cudaStream_t stream) {
 template <class Fold, class T>
 cudaError_t launch_pass(const job &j, cudaStream_t stream) {
     // A power takes longer than its loads; in packs, its code takes minutes to compile.
-    constexpr int V = std::is_same<Fold, fold_power>::value ? 1 : 16 / sizeof(T);
-    if (along_rows(j.kept, j.reduced)) {
-        bool packs = in_packs(j.kept, j.reduced, V) && aligned(j.in, 16);
+    constexpr bool ALONE = std::is_same<Fold, fold_power>::value;
+    if (along_rows(j.kept.n_dims, j.kept.stride, j.reduced.n_dims, j.reduced.stride)) {
+        constexpr int V = ALONE ? 1 : 16 / sizeof(T);
+        bool packs = in_packs(j.reduced, j.kept, V) && aligned(j.in, 16);
         return packs ? launch_rows<Fold, V, T>(j, stream) : launch_rows<Fold, 1, T>(j, stream);
     }
-    int64_t n_groups = (j.n_out + 31) / 32;
-    KN_LAUNCH((columns_kernel<Fold, T>), blocks_for(n_groups * j.n_chunks, 1), BLOCK, stream, j,
-              (const T *)j.in, n_groups);
-    return cudaGetLastError();
+    // At most 4: the lanes' results are held in registers and shared memory.
+    constexpr int V = ALONE ? 1 : sizeof(T) == 8 ? 2 : 4;
+    bool packs = in_packs(j.kept, j.reduced, V) && aligned(j.in, V * sizeof(T));
+    return packs ? launch_columns<Fold, V, T>(j, stream) : launch_columns<Fold, 1, T>(j, stream);
 }
 
 index_space space(int n_dims, const int64_t *dim, const int64_t *stride) {
@@ -279,13 +344,12 @@ cudaError_t launch_fold(const kn__reduce *r, job last, cudaStream_t stream) {
     j.kept = space(r->n_kept, r->kept_dim, r->kept_stride);
     j.reduced = space(r->n_reduced, r->reduced_dim, r->reduced_stride);
     j.n_out = r->n_out, j.n_in = r->n_in, j.n_chunks = r->n_chunks, j.chunk = r->chunk;
-    if (!last.out) last.out_dtype = dtype_of<A>(), last.out = r->cells;
-    if (!j.out) j.out_dtype = last.out_dtype, j.out = last.out;
     if (r->n_chunks == 1) return launch_pass<Fold, T>(j, stream);
-    j.out = r->partial, j.out_dtype = dtype_of<A>(), j.scale = 1, j.accumulate = false;
+    j.out = r->partial, j.out_dtype = dtype_of<A>(), j.accumulate = false;
+    j.recipe.finish = KN__FINISH_SCALE, j.recipe.scale = 1;
     cudaError_t error = launch_pass<Fold, T>(j, stream);
     if (error != cudaSuccess) return error;
-    last.in = r->partial, last.shift = nullptr, last.map = false;
+    last.in = r->partial, last.map = false;
     last.kept = {r->n_out > 1, {r->n_out}, {1}};
     last.reduced = {1, {r->n_chunks}, {r->n_out}};
     last.n_out = r->n_out, last.n_in = last.chunk = r->n_chunks, last.n_chunks = 1;
@@ -330,51 +394,13 @@ cudaError_t launch_by_fold(const kn__reduce *r, kn__fold fold, job j, cudaStream
 template <class T>
 cudaError_t launch_shift(const kn__reduce *r, cudaStream_t stream) {
     job j = {};
-    j.out = r->shift, j.scale = 1;
+    j.out = r->shift, j.recipe.scale = 1;
     if (r->recipe.shift == KN__SHIFT_MAX) {
         j.out_dtype = dtype_of<computed<T>>();
         return launch_by_fold<T>(r, KN__FOLD_MAX, j, stream);
     }
-    j.out_dtype = KN_F64, j.scale = 1 / (double)r->n_in;
+    j.out_dtype = KN_F64, j.recipe.scale = 1 / (double)r->n_in;
     return launch_fold<fold_wide, fold_sum, T>(r, j, stream);
-}
-
-// --- the finish of results that are no plain scale ---
-
-template <class A>
-__device__ double finished(const kn__recipe &recipe, A v, A shift) {
-    switch (recipe.finish) {
-        case KN__FINISH_VAR:
-        case KN__FINISH_STD: {
-            double spread = (double)v * recipe.scale;
-            return recipe.finish == KN__FINISH_VAR ? spread : sqrt(spread);
-        }
-        case KN__FINISH_ROOT:
-            return recipe.power == 0.5 ? sqrt((double)v) : pow((double)v, recipe.power);
-        case KN__FINISH_LOG:
-            return shift - shift == 0 ? (double)shift + log((double)v) : (double)shift;
-        case KN__FINISH_ANY:
-            return v > 0;
-        case KN__FINISH_ALL:
-            return (double)v == (double)recipe.n_in;
-        default:
-            return (double)v * recipe.scale;
-    }
-}
-
-template <class A>
-__global__ void __launch_bounds__(BLOCK, 1)
-    finish_kernel(kn__recipe recipe, void *out, kn_dtype dtype, const A *cells, const A *shift,
-                  int64_t n) {
-    for (int64_t i = thread_index(); i < n; i += thread_count())
-        store_as(out, dtype, i, finished(recipe, cells[i], shift ? shift[i] : A(0)), false);
-}
-
-template <class A>
-cudaError_t launch_finish(const kn__reduce *r, cudaStream_t stream) {
-    KN_LAUNCH(finish_kernel<A>, blocks_for(r->n_out), BLOCK, stream, r->recipe, r->out,
-              r->out_dtype, (const A *)r->cells, (const A *)r->shift, r->n_out);
-    return cudaGetLastError();
 }
 
 }  // namespace
@@ -382,14 +408,19 @@ cudaError_t launch_finish(const kn__reduce *r, cudaStream_t stream) {
 extern "C" {
 
 void kn__reduce_plan(kn__reduce *r) {
-    enum { RESULTS_ENOUGH = 8192, CHUNK_MIN = 2048, CHUNKS_MAX = 256, CHUNKS_MAX_FULL = 1024 };
-    r->n_chunks = 1, r->chunk = r->n_in;
-    if (r->n_out >= RESULTS_ENOUGH || r->n_in < 2 * CHUNK_MIN) return;
-    int64_t wanted = RESULTS_ENOUGH / r->n_out, most = r->n_in / CHUNK_MIN;
+    // Blocks that fill any GPU; results that do, a warp or a block each; and how much is worth a
+    // second launch.
+    enum { BLOCKS = 1024, RESULTS_ENOUGH = 8192, ROW_CHUNK = 2048, COLUMN_CHUNK = 32 };
+    enum { COLUMNS = 128, CHUNKS_MAX = 256, CHUNKS_MAX_FULL = 512 };
+    bool rows = along_rows(r->n_kept, r->kept_stride, r->n_reduced, r->reduced_stride);
+    int64_t wanted =
+        rows ? RESULTS_ENOUGH / r->n_out : BLOCKS / ((r->n_out + COLUMNS - 1) / COLUMNS);
+    int64_t most = r->n_in / (rows ? ROW_CHUNK : COLUMN_CHUNK);
     int64_t n_chunks = wanted < most ? wanted : most;
     int64_t limit = r->n_out == 1 ? CHUNKS_MAX_FULL : CHUNKS_MAX;
     if (n_chunks > limit) n_chunks = limit;
-    if (n_chunks < 2) return;
+    r->n_chunks = 1, r->chunk = r->n_in;
+    if (n_chunks < (rows ? 2 : 4)) return;
     r->chunk = ((r->n_in + n_chunks - 1) / n_chunks + 15) / 16 * 16;  // whole packs
     r->n_chunks = (r->n_in + r->chunk - 1) / r->chunk;
 }
@@ -400,15 +431,10 @@ cudaError_t kn__launch_reduce(const kn__reduce *r, cudaStream_t stream) {
         bool computes_shift = r->shift && r->recipe.shift != KN__SHIFT_GIVEN;
         cudaError_t error = computes_shift ? launch_shift<T>(r, stream) : cudaSuccess;
         if (error != cudaSuccess) return error;
-        bool plain = r->recipe.finish == KN__FINISH_SCALE;
         job j = {};
-        j.out = plain ? r->out : nullptr, j.out_dtype = r->out_dtype, j.shift = r->shift;
-        j.scale = plain ? r->recipe.scale : 1, j.p = r->recipe.p, j.accumulate = r->accumulate;
-        error = launch_by_fold<T>(r, r->recipe.fold, j, stream);
-        if (error != cudaSuccess || plain) return error;
-        if (r->recipe.fold == KN__FOLD_COUNT) return launch_finish<int64_t>(r, stream);
-        if (r->recipe.fold == KN__FOLD_SUM_SQUARE) return launch_finish<double>(r, stream);
-        return launch_finish<computed<T>>(r, stream);
+        j.out = r->out, j.out_dtype = r->out_dtype, j.shift = r->shift;
+        j.recipe = r->recipe, j.accumulate = r->accumulate;
+        return launch_by_fold<T>(r, r->recipe.fold, j, stream);
     });
 }
 
