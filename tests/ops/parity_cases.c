@@ -388,7 +388,10 @@ static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill f
 
 static void loss_cases(void) {
     softmax_of(0, U(1));
-    softmax_of(1, U(100, 10));
+    softmax_of(1, U(101, 10));
+    softmax_of(1, U(3, 8));
+    softmax_of(1, U(5, 16));
+    softmax_of(1, U(70, 17));
     /* On a GPU rows are held by a warp or a block, in packs of 16 bytes or not, or not at all. */
     softmax_of(1, U(33, 257));
     softmax_of(1, U(9, 101));

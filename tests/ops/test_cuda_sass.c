@@ -33,6 +33,7 @@ static const struct {
     {"16transpose_kernel", "a tile is 32 elements wide, and rows begin anywhere"},
     {"row_shapeILi32ELi1E", "rows that aren't multiples of 16 bytes"},
     {"row_shapeILi256ELi1E", "the same"},
+    {"row_shapeILi8ELi1E", "the same"},
     {"ELi256ELi1E", "rows of reductions, where V is 1: inputs at odd addresses"},
     {"ELi32ELi1E", "the same; powers, whose arithmetic takes longer"},
     {"finish_kernel", "one value a result"},

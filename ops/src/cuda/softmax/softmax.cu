@@ -1,6 +1,6 @@
 // Softmax and logsoftmax along one axis, and their gradients. Dense rows are made by a team of
-// threads, a warp or a block, which holds them in registers; longer ones are read again for each
-// pass. Along another axis each thread makes one column.
+// threads, a part of a warp, a warp or a block, which holds them in registers; longer ones are read
+// again for each pass. Along another axis each thread makes one column.
 
 #include "cuda/base/row.cuh"
 
@@ -8,25 +8,64 @@ namespace {
 
 using namespace kn_dev;
 
+// Rows of so few elements are made by a team of so many lanes.
+enum { NARROW = 16, NARROW_TEAM = 8 };
+
+template <class T, class F>
+cudaError_t with_any_row(int64_t n, F body) {
+    return n <= NARROW ? body(row_shape<NARROW_TEAM, 1, NARROW / NARROW_TEAM>{})
+                       : with_row<T>(n, body);
+}
+
+template <class Op, class S, class T>
+__device__ T row_join(T x) {
+    if constexpr (S::TEAM >= 32) {
+        return team_join<Op, S::TEAM>(x);
+    } else {
+        for (int d = S::TEAM / 2; d > 0; d >>= 1)
+            x = Op::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+        return x;
+    }
+}
+
+// Calls body(r, n) for each row of a team, with an n of 0 past the last one, where other teams of
+// the warp have a row.
+template <class S, class F>
+__device__ void each_row(int64_t rows, int n, F body) {
+    constexpr int TOGETHER = S::TEAM < 32 ? 32 / S::TEAM : 1;
+    int64_t team = thread_index() / S::TEAM, first = team / TOGETHER * TOGETHER;
+    for (; first < rows; first += thread_count() / S::TEAM, team += thread_count() / S::TEAM)
+        body(team, team < rows ? n : 0);
+}
+
+// Blocks that share a multiprocessor: as many as spill no registers. Rows of f32 by warps wait for
+// their loads otherwise.
+template <class S, class T>
+constexpr int blocks_at_once() {
+    return sizeof(T) == 8 ? 1 : S::TEAM == BLOCK ? 3 : 4;
+}
+
 template <class S, bool LOG, class T>
-__global__ void __launch_bounds__(BLOCK, 1)
-    rows_kernel(T *y, const T *x, int64_t rows, int n, bool wide) {
-    for (int64_t r = thread_index() / S::TEAM; r < rows; r += thread_count() / S::TEAM) {
-        T v[S::HELD];
-        read_row<S>(v, x + r * n, n, wide, identity_max<T>());
-        T top = largest_of_row<S>(v), sum = T(0);
+__global__ void __launch_bounds__(BLOCK, (blocks_at_once<S, T>()))
+    rows_kernel(T *y, const T *x, int64_t rows, int length, bool wide) {
+    each_row<S>(rows, length, [&](int64_t r, int n) {
+        T v[S::HELD], top = op_max::identity<T>(), sum = T(0);
+        read_row<S>(v, x + r * length, n, wide, identity_max<T>());
+#pragma unroll
+        for (int k = 0; k < S::HELD; k++) top = op_max::join(top, v[k]);
+        top = row_join<op_max, S>(top);
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) {
             T term = exp_(v[k] - top);
             v[k] = LOG ? v[k] - top : term;
             sum += term;
         }
-        sum = team_join<op_sum, S::TEAM>(sum);
+        sum = row_join<op_sum, S>(sum);
         T log_sum = log_(sum), scale = T(1) / sum;
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) v[k] = LOG ? v[k] - log_sum : v[k] * scale;
-        write_row<S>(y + r * n, v, n, wide);
-    }
+        write_row<S>(y + r * length, v, n, wide);
+    });
 }
 
 template <bool LOG, class T>
@@ -74,18 +113,18 @@ __device__ T back_of(T y, T g, T sum) {
 
 template <class S, bool LOG, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    rows_back_kernel(T *dx, const T *y, const T *g, int64_t rows, int n, bool wide) {
-    for (int64_t r = thread_index() / S::TEAM; r < rows; r += thread_count() / S::TEAM) {
+    rows_back_kernel(T *dx, const T *y, const T *g, int64_t rows, int length, bool wide) {
+    each_row<S>(rows, length, [&](int64_t r, int n) {
         T a[S::HELD], b[S::HELD], sum = T(0);
-        read_row<S>(a, y + r * n, n, wide, T(0));
-        read_row<S>(b, g + r * n, n, wide, T(0));
+        read_row<S>(a, y + r * length, n, wide, T(0));
+        read_row<S>(b, g + r * length, n, wide, T(0));
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) sum += back_term<LOG>(a[k], b[k]);
-        sum = team_join<op_sum, S::TEAM>(sum);
+        sum = row_join<op_sum, S>(sum);
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) a[k] = back_of<LOG>(a[k], b[k], sum);
-        write_row<S>(dx + r * n, a, n, wide);
-    }
+        write_row<S>(dx + r * length, a, n, wide);
+    });
 }
 
 template <bool LOG, class T>
@@ -122,7 +161,7 @@ cudaError_t launch(const kn__softmax *p, T *y, const T *x, cudaStream_t stream) 
                   p->inner);
     } else if (p->n <= row_max<T>(BLOCK)) {
         bool wide = aligned(x, 16) && aligned(y, 16);
-        return with_row<T>(p->n, [&](auto shape) {
+        return with_any_row<T>(p->n, [&](auto shape) {
             using S = decltype(shape);
             KN_LAUNCH((rows_kernel<S, LOG>), blocks_for_rows(shape, p->outer), BLOCK, stream, y, x,
                       p->outer, (int)p->n, wide);
@@ -143,7 +182,7 @@ cudaError_t launch_back(const kn__softmax *p, T *dx, const T *y, const T *g, cud
                   p->n, p->inner);
     } else if (p->n <= row_max<T>(BLOCK)) {
         bool wide = aligned(dx, 16) && aligned(y, 16) && aligned(g, 16);
-        return with_row<T>(p->n, [&](auto shape) {
+        return with_any_row<T>(p->n, [&](auto shape) {
             using S = decltype(shape);
             KN_LAUNCH((rows_back_kernel<S, LOG>), blocks_for_rows(shape, p->outer), BLOCK, stream,
                       dx, y, g, p->outer, (int)p->n, wide);
