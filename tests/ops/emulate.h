@@ -272,6 +272,16 @@ T shuffle_up(T x, int distance) {
     return shuffle(x, current % 32 < distance ? current : current - distance);
 }
 
+inline unsigned ballot(bool p) {
+    unsigned lanes = 0;
+    memcpy(lane_value[current], &p, sizeof p);
+    arrive_whole_warp();
+    for (int i = 0; i < 32; i++)
+        lanes |= (unsigned)(lane_value[current / 32 * 32 + i][0] == 1) << i;
+    arrive_whole_warp();
+    return lanes;
+}
+
 inline bool any(bool p) {
     bool all = false;
     memcpy(lane_value[current], &p, sizeof p);
@@ -288,6 +298,8 @@ inline bool any(bool p) {
 #define __shfl_sync(mask, x, lane) emulate::shuffle((x), emulate::current / 32 * 32 + (lane))
 #define __shfl_xor_sync(mask, x, distance) emulate::shuffle_xor((x), (distance))
 #define __shfl_up_sync(mask, x, distance) emulate::shuffle_up((x), (distance))
+#define __ballot_sync(mask, p) emulate::ballot((p) != 0)
+#define __popc(x) __builtin_popcount(x)
 #define __any_sync(mask, p) emulate::any(p)
 #define __threadfence() ((void)0)
 
@@ -295,6 +307,12 @@ template <class T>
 T atomicAdd(T *p, T v) {
     T old = *p;
     *p += v;
+    return old;
+}
+template <class T>
+T atomicMax(T *p, T v) {
+    T old = *p;
+    if (v > old) *p = v;
     return old;
 }
 inline int min(int a, int b) { return a < b ? a : b; }

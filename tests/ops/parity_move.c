@@ -226,6 +226,13 @@ static void index_cases(void) {
     gather_of(KN_BOOL, U(9, 13), KN_I64, 5, 0);
     gather_of(KN_I64, U(9, 13), KN_I64, 50, 0);
     gather_of(KN_U8, U(9, 13), KN_I64, 50, 1);
+    gather_of(own, U(3, 50), KN_I32, 1500, 1); /* lines of a block */
+    gather_of(KN_BF16, U(2, 40), KN_I64, 4096, 1);
+    gather_of(own, U(2, 1200), KN_I64, 33, 1); /* few of many places */
+    gather_of(own, U(70, 90), KN_I64, 64, 0);  /* several blocks */
+    gather_of(KN_I32, U(5), KN_I64, 2500, 0);
+    select_of(KN_F16, U(3, 300, 2), KN_I32, U(2100), 1);
+    select_of(own, U(70000), KN_I64, U(4500), 0); /* keys of three digits */
 }
 
 static void join_of(kn_dtype a, kn_dtype b, parity_operand shape) {

@@ -302,6 +302,13 @@ static void sorts(void) {
     sort_of(0, 7, U(9000));
     sort_of(0, 2, U(3000, 3));
     sort_of(0, 0, U(9, 4));
+    sort_of(1, 1024, U(2, 1024)); /* a block's line, and more */
+    sort_of(1, 1025, OPERAND(TIES, 2, 1025));
+    sort_of(1, 4096, U(2, 4096));
+    sort_of(1, 4097, OPERAND(SPECIAL, 3, 4097));
+    sort_of(0, 6, U(5000, 2));
+    sort_of(0, 5000, of_dtype(OPERAND(WIDE, 5000), KN_I64));
+    sort_of(0, 5000, of_dtype(OPERAND(SPECIAL, 5000), KN_F16));
     static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
     for (int t = 0; t < 6; t++) {
         parity_operand x = of_dtype(OPERAND(INDEX, 3, 700), dtypes[t]);

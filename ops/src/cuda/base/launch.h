@@ -74,18 +74,6 @@ cudaError_t kn__launch_fill(void *out, size_t element_bytes, uint64_t element, i
 cudaError_t kn__launch_cast(void *out, kn_dtype to, const void *in, kn_dtype from, int64_t n,
                             cudaStream_t stream);
 
-/* --- sort.cu --- */
-typedef struct kn__key_sort { /* keys 0 … most, each with its place */
-    int64_t n, most;
-    int64_t *keys, *places, *other_keys, *other_places; /* n each; the sort swaps them */
-    int64_t *sums;                                      /* kn__key_sort_sums(n) */
-} kn__key_sort;
-int64_t kn__key_sort_sums(int64_t n);
-/* By keys; equal ones stay in their order. */
-cudaError_t kn__launch_key_sort(kn__key_sort *s, cudaStream_t stream);
-/* x[i] becomes the sum of x[0] … x[i-1]; *total, unless NULL, that of all. */
-cudaError_t kn__launch_sums_before(int64_t *x, int64_t n, int64_t *total, cudaStream_t stream);
-
 /* --- gather.cu: x [outer, size, inner], y [outer, count, inner] --- */
 typedef struct kn__indices {
     int64_t outer, size, inner, count;
@@ -97,12 +85,18 @@ typedef struct kn__indices {
  * element_bytes may be 16: several elements, with `rows` alone. */
 cudaError_t kn__launch_gather(void *y, const void *x, size_t element_bytes, uint64_t missing,
                               const kn__indices *p, cudaStream_t stream);
-/* out at the indices = y, zeros where y is NULL, or += y. s: the sorted keys; NULL: a thread goes
- * along the axis, 16-bit floats must not be added so. */
+typedef enum kn__scatter_way {
+    KN__SCATTER_COLUMNS, /* a thread goes along the axis */
+    KN__SCATTER_LINES,   /* adds: a block sorts the indices of a line */
+    KN__SCATTER_SORTED,  /* all indices are sorted */
+    KN__SCATTER_LAST     /* puts: the last value for each place is found first */
+} kn__scatter_way;
+kn__scatter_way kn__scatter_plan(const kn__indices *p, kn_dtype dtype, bool adds);
+size_t kn__scatter_bytes(const kn__indices *p, kn__scatter_way way); /* of work space */
+/* out at the indices = y, zeros where y is NULL, or += y. work: zeros for KN__SCATTER_LAST. */
 cudaError_t kn__launch_scatter(void *out, const void *y, kn_dtype dtype, bool adds,
-                               const kn__indices *p, const kn__key_sort *s, cudaStream_t stream);
-/* The keys to sort by, and their places. */
-cudaError_t kn__launch_keys(kn__key_sort *s, const kn__indices *p, cudaStream_t stream);
+                               const kn__indices *p, kn__scatter_way way, void *work,
+                               cudaStream_t stream);
 /* out = out · size + index; `first`: out = index. INT64_MIN for an index out of range. */
 cudaError_t kn__launch_join(int64_t *out, const void *index, kn_dtype dtype, int64_t n,
                             int64_t size, bool first, cudaStream_t stream);
@@ -132,6 +126,8 @@ typedef struct kn__dims {
 int64_t kn__nonzero_sums(int64_t n);
 cudaError_t kn__launch_nonzero_count(int64_t *sums, const void *x, kn_dtype dtype, int64_t n,
                                      cudaStream_t stream);
+/* x[i] becomes the sum of x[0] … x[i-1]; *total, unless NULL, that of all. */
+cudaError_t kn__launch_sums_before(int64_t *x, int64_t n, int64_t *total, cudaStream_t stream);
 cudaError_t kn__launch_nonzero(int64_t *places, const int64_t *sums, const void *x, kn_dtype dtype,
                                int64_t n, const kn__dims *d, cudaStream_t stream);
 
@@ -188,20 +184,17 @@ void kn__scan_plan(kn__scan *p);
 cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
-typedef struct kn__sort_item {
-    uint64_t key;
-    int64_t place;
-} kn__sort_item;
 typedef struct kn__sort {
     kn_dtype dtype;
     bool descending;
     kn__lines lines;
     int64_t k; /* the first k are stored */
     const void *in;
-    void *values;            /* NULL: not wanted */
-    int64_t *places;         /* NULL: not wanted */
-    kn__sort_item *items[2]; /* work space, as many as elements, each */
+    void *values;    /* NULL: not wanted */
+    int64_t *places; /* NULL: not wanted */
+    void *work;      /* kn__sort_bytes */
 } kn__sort;
+size_t kn__sort_bytes(const kn__sort *p); /* 0: a block sorts a line */
 cudaError_t kn__launch_sort(const kn__sort *p, cudaStream_t stream);
 /* Elements of `large` [outer, n, inner] at index [outer, k, inner], from `from` to `to`: taken, or
  * put. */

@@ -42,40 +42,21 @@ kn_status kn__cuda_gather(kn_op_call *call) {
                                             &p, call->stream));
 }
 
-/* Whether a thread for each column keeps the GPU busy, or has little to do; from the shape alone.
- */
-static bool go_along(const kn__indices *p, bool adds, kn_dtype dtype) {
-    enum { COLUMNS = 1 << 14, SHORT = 32 };
-    if (adds && (dtype == KN_F16 || dtype == KN_BF16)) return false; /* their sums are f32 */
-    return p->outer * p->inner >= COLUMNS || p->count <= SHORT;
-}
-
-static kn_status sort(kn__key_sort *s, kn_op_call *call, const kn__indices *p) {
-    s->n = p->rows ? p->count : p->outer * p->count * p->inner;
-    s->most = p->rows ? p->size : p->outer * p->size * p->inner;
-    void *work;
-    KN_TRY(kn__work(&work, call, (size_t)(4 * s->n + kn__key_sort_sums(s->n)) * sizeof(int64_t)));
-    s->keys = work, s->places = s->keys + s->n;
-    s->other_keys = s->places + s->n, s->other_places = s->other_keys + s->n;
-    s->sums = s->other_places + s->n;
-    KN_TRY(KN__CUDA_NAMED("keys_kernel", kn__launch_keys(s, p, call->stream)));
-    return KN__CUDA_NAMED("sort_kernels", kn__launch_key_sort(s, call->stream));
-}
-
 kn_status kn__cuda_scatter(kn_op_call *call) {
     const kn_tensor *y = call->in[2], *out = call->out[0];
+    kn_dtype dtype = (kn_dtype)out->dtype;
     bool adds = call->op == KN_OP_index_add || call->op == KN_OP_scatter_add;
     kn__indices p = indices_of(call, out);
-    kn__key_sort s, *sorted = NULL;
     KN_TRY(kn__copy_base(call, call->in[0]));
-    if (p.outer * p.count * p.inner == 0) return KN_OK;
-    if (!go_along(&p, adds, (kn_dtype)out->dtype)) {
-        KN_TRY(sort(&s, call, &p));
-        sorted = &s;
-    }
+    if (out->n == 0 || p.outer * p.count * p.inner == 0) return KN_OK;
+    kn__scatter_way way = kn__scatter_plan(&p, dtype, adds);
+    size_t bytes = kn__scatter_bytes(&p, way);
+    void *work = NULL;
+    if (bytes) KN_TRY(kn__work(&work, call, bytes));
+    if (way == KN__SCATTER_LAST) KN_TRY(KN__CUDA(cudaMemsetAsync, work, 0, bytes, call->stream));
     return KN__CUDA_NAMED("scatter_kernel",
-                          kn__launch_scatter(out->data, y == KN_NONE ? NULL : y->data,
-                                             (kn_dtype)out->dtype, adds, &p, sorted, call->stream));
+                          kn__launch_scatter(out->data, y == KN_NONE ? NULL : y->data, dtype, adds,
+                                             &p, way, work, call->stream));
 }
 
 kn_status kn__cuda_index_join(kn_op_call *call) {

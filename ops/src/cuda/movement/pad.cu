@@ -93,6 +93,21 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
+// One block: x[i] becomes the sum of those before it; *total, unless NULL, that of all.
+__global__ void __launch_bounds__(BLOCK, 1) scan_kernel(int64_t *x, int64_t n, int64_t *total) {
+    KN_SHARED(sums, block_sums);
+    int64_t each = (n + BLOCK - 1) / BLOCK, from = threadIdx.x * each;
+    int64_t to = from + each < n ? from + each : n, sum = 0, all;
+    for (int64_t i = from; i < to; i++) sum += x[i];
+    int64_t before = block_before(sums, sum, &all);
+    for (int64_t i = from; i < to; i++) {
+        int64_t here = x[i];
+        x[i] = before;
+        before += here;
+    }
+    if (total && threadIdx.x == 0) *total = all;
+}
+
 template <class E>
 __global__ void __launch_bounds__(BLOCK, 1)
     nonzero_kernel(int64_t *places, const int64_t *sums, const E *x, int64_t n, int64_t n_tiles,
@@ -170,6 +185,11 @@ cudaError_t kn__launch_nonzero_count(int64_t *sums, const void *x, kn_dtype dtyp
                   n, n_tiles, mask);
         return cudaGetLastError();
     });
+}
+
+cudaError_t kn__launch_sums_before(int64_t *x, int64_t n, int64_t *total, cudaStream_t stream) {
+    KN_LAUNCH(scan_kernel, 1, BLOCK, stream, x, n, total);
+    return cudaGetLastError();
 }
 
 cudaError_t kn__launch_nonzero(int64_t *places, const int64_t *sums, const void *x, kn_dtype dtype,

@@ -108,11 +108,8 @@ kn_status kn__cuda_sort(kn_op_call *call) {
                   .in = x->data,
                   .values = call->out[0] ? call->out[0]->data : NULL,
                   .places = call->out[1] ? call->out[1]->data : NULL};
-    for (int i = 0; i < 2; i++) {
-        void *items = NULL;
-        KN_TRY(kn__work(&items, call, (size_t)x->n * sizeof(kn__sort_item)));
-        p.items[i] = items;
-    }
+    size_t bytes = kn__sort_bytes(&p);
+    if (bytes) KN_TRY(kn__work(&p.work, call, bytes));
     return KN__CUDA_NAMED("sort_kernel", kn__launch_sort(&p, call->stream));
 }
 

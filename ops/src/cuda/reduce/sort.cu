@@ -1,19 +1,13 @@
-// Sorting along an axis, stably: an element becomes an item, its key with its place. Blocks sort
-// tiles of items in shared memory; then runs of items are merged in pairs until one is left, each
-// item finding its place in the merged run by a binary search. And elements by their index.
+// Sorting along an axis, stably, by keys in the elements' order. And elements by their index.
 
+#include "cuda/base/radix.cuh"
 #include "cuda/reduce/elements.cuh"
 
 namespace {
 
 using namespace kn_dev;
 
-using item = kn__sort_item;
-enum { TILE = 2 * BLOCK };
-
-__device__ bool less(item a, item b) { return a.key != b.key ? a.key < b.key : a.place < b.place; }
-
-// In the elements' order; NaN above all, the zeros alike.
+// Keys in the elements' order; NaN above all, the zeros alike.
 __device__ uint64_t key_of(double x) {
     if (x != x) return UINT64_MAX;
     x += 0.0;
@@ -21,78 +15,98 @@ __device__ uint64_t key_of(double x) {
     memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
-__device__ uint64_t key_of(float x) { return key_of((double)x); }
+__device__ uint32_t key_of(float x) {
+    if (x != x) return UINT32_MAX;
+    x += 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >> 31 ? ~bits : bits | (uint32_t)1 << 31;
+}
+__device__ uint32_t key_of(__half x) { return key_of(__half2float(x)); }
+__device__ uint32_t key_of(__nv_bfloat16 x) { return key_of(__bfloat162float(x)); }
 __device__ uint64_t key_of(int64_t x) { return (uint64_t)x ^ (uint64_t)1 << 63; }
+__device__ uint32_t key_of(int32_t x) { return (uint32_t)x ^ (uint32_t)1 << 31; }
+__device__ uint32_t key_of(uint8_t x) { return x; }
 
-// Sorts each tile of each line.
+// The bits in which keys differ: 16-bit floats are keyed as f32, whose last bits follow.
 template <class T>
-__global__ void __launch_bounds__(BLOCK, 1)
-    tiles_kernel(item *out, const T *x, kn__lines lines, bool descending) {
-    KN_SHARED(tile, item[TILE]);
-    int64_t tiles = (lines.n + TILE - 1) / TILE, n_lines = lines.outer * lines.inner;
-    for (int64_t b = blockIdx.x; b < tiles * n_lines; b += gridDim.x) {
-        int64_t line = b / tiles, from = b % tiles * TILE;
-        const T *in = x + line / lines.inner * lines.n * lines.inner + line % lines.inner;
-        for (int k = threadIdx.x; k < TILE; k += BLOCK) {
-            int64_t at = from + k;
-            uint64_t key = at < lines.n ? key_of(load_as(in[at * lines.inner])) : UINT64_MAX;
-            if (at < lines.n && descending) key = ~key;
-            tile[k] = {key, at};
-        }
-        __syncthreads();
-        for (int size = 2; size <= TILE; size *= 2) {
-            for (int d = size / 2; d > 0; d /= 2) {
-                int i = threadIdx.x / d * 2 * d + threadIdx.x % d;
-                bool up = (i & size) == 0;
-                item a = tile[i], c = tile[i + d];
-                if (less(c, a) == up) tile[i] = c, tile[i + d] = a;
-                __syncthreads();
-            }
-        }
-        for (int k = threadIdx.x; k < TILE; k += BLOCK)
-            if (from + k < lines.n) out[line * lines.n + from + k] = tile[k];
-        __syncthreads();
-    }
-}
+constexpr int first_bit = 0;
+template <>
+constexpr int first_bit<__half> = 8;
+template <>
+constexpr int first_bit<__nv_bfloat16> = 16;
+template <class T>
+constexpr int end_bit = sizeof(T) == 8   ? 64
+                        : sizeof(T) == 1 ? 8
+                                         : 32;
 
-// How many of n sorted items come before v.
-__device__ int64_t rank_of(const item *run, int64_t n, item v) {
-    int64_t low = 0;
-    while (low < n) {
-        int64_t middle = low + (n - low) / 2;
-        if (less(run[middle], v))
-            low = middle + 1;
-        else
-            n = middle;
-    }
-    return low;
-}
-
-// Merges neighbouring runs of `width` items in lines of n.
-__global__ void __launch_bounds__(BLOCK, 1)
-    merge_kernel(item *out, const item *in, int64_t n, int64_t n_items, int64_t width) {
-    for (int64_t i = thread_index(); i < n_items; i += thread_count()) {
-        int64_t line = i / n * n, at = i - line, run = at / width;
-        int64_t first = (run & ~(int64_t)1) * width, other = (run ^ 1) * width;
-        int64_t left = other < n ? min(width, n - other) : 0;
-        item v = in[i];
-        int64_t rank = left > 0 ? rank_of(in + line + other, left, v) : 0;
-        out[line + first + (at - run * width) + rank] = v;
-    }
+// Line l is column l % inner of plane l / inner.
+__device__ int64_t line_start(const kn__lines &lines, int64_t line, int64_t n) {
+    int64_t outer = line / lines.inner;
+    return outer * n * lines.inner + (line - outer * lines.inner);
 }
 
 template <class T>
-__global__ void __launch_bounds__(BLOCK, 1)
-    store_kernel(T *values, int64_t *places, const T *x, const item *items, kn__lines lines,
-                 int64_t k) {
-    int64_t n = lines.outer * k * lines.inner;
-    for (int64_t i = thread_index(); i < n; i += thread_count()) {
-        int64_t column = i % lines.inner, rest = i / lines.inner;
-        int64_t outer = rest / k, line = outer * lines.inner + column;
-        int64_t place = items[line * lines.n + rest % k].place;
-        if (places) places[i] = place;
-        if (values) values[i] = x[(outer * lines.n + place) * lines.inner + column];
+struct elements {
+    const T *x;
+    kn__lines lines;
+    bool descending;
+    __device__ auto key(int64_t line, int64_t i) const {
+        auto key = key_of(x[line_start(lines, line, lines.n) + i * lines.inner]);
+        return descending ? (decltype(key))~key : key;
     }
+    __device__ int64_t place(int64_t, int64_t i) const { return i; }
+};
+
+// Stores the first k items of each line.
+template <class T>
+struct first_items {
+    T *values;
+    int64_t *places;
+    const T *x;
+    kn__lines lines;
+    int64_t k;
+    template <class K>
+    __device__ void operator()(int64_t line, int64_t i, K, K place) const {
+        if (i >= k) return;
+        int64_t to = line_start(lines, line, k) + i * lines.inner, from = (int64_t)place;
+        if (places) places[to] = from;
+        if (values) values[to] = x[line_start(lines, line, lines.n) + from * lines.inner];
+    }
+};
+
+template <class T, class K>
+__global__ void __launch_bounds__(BLOCK, 1)
+    store_kernel(first_items<T> sink, key_array<K> sorted, int64_t n_lines) {
+    for (int64_t e = thread_index(); e < n_lines * sink.k; e += thread_count()) {
+        int64_t line = e / sink.k, i = e - line * sink.k;
+        sink(line, i, sorted.key(line, i), (K)sorted.place(line, i));
+    }
+}
+
+// What places and keys of a line take.
+template <class T>
+bool is_wide_line(int64_t n) {
+    return sizeof(T) == 8 || n > KN_INDEX_MAX;
+}
+
+template <class T, class K>
+cudaError_t launch_sort(const kn__sort *p, cudaStream_t stream) {
+    const kn__lines &lines = p->lines;
+    int64_t n_lines = lines.outer * lines.inner;
+    elements<T> source = {(const T *)p->in, lines, p->descending};
+    first_items<T> sink = {(T *)p->values, p->places, (const T *)p->in, lines, p->k};
+    if (!p->work) {
+        launch_sort_lines<K>(source, sink, n_lines, lines.n, first_bit<T>, end_bit<T>, stream);
+        return cudaGetLastError();
+    }
+    key_array<K> sorted;
+    cudaError_t error =
+        launch_radix(&sorted, source, n_lines, lines.n, first_bit<T>, end_bit<T>, p->work, stream);
+    if (error != cudaSuccess) return error;
+    KN_LAUNCH((store_kernel<T, K>), blocks_for(n_lines * p->k), BLOCK, stream, sink, sorted,
+              n_lines);
+    return cudaGetLastError();
 }
 
 template <class T>
@@ -121,23 +135,22 @@ cudaError_t launch_along(void *to, const void *from, const int64_t *index, kn__l
 
 extern "C" {
 
+size_t kn__sort_bytes(const kn__sort *p) {
+    size_t bytes = 0;
+    if (p->lines.n <= LINE_KEYS_MAX) return 0;
+    with_any(p->dtype, [&](auto t) {
+        size_t key_bytes = is_wide_line<decltype(t)>(p->lines.n) ? 8 : 4;
+        bytes = radix_bytes(p->lines.outer * p->lines.inner, p->lines.n, key_bytes);
+        return cudaSuccess;
+    });
+    return bytes;
+}
+
 cudaError_t kn__launch_sort(const kn__sort *p, cudaStream_t stream) {
     return with_any(p->dtype, [&](auto t) {
         using T = decltype(t);
-        const kn__lines &lines = p->lines;
-        int64_t n_lines = lines.outer * lines.inner, tiles = (lines.n + TILE - 1) / TILE;
-        item *from = p->items[0], *to = p->items[1];
-        KN_LAUNCH(tiles_kernel<T>, blocks_for(tiles * n_lines, 1), BLOCK, stream, from,
-                  (const T *)p->in, lines, p->descending);
-        for (int64_t width = TILE; width < lines.n; width *= 2) {
-            KN_LAUNCH(merge_kernel, blocks_for(n_lines * lines.n), BLOCK, stream, to,
-                      (const item *)from, lines.n, n_lines * lines.n, width);
-            item *merged = to;
-            to = from, from = merged;
-        }
-        KN_LAUNCH(store_kernel<T>, blocks_for(n_lines * p->k), BLOCK, stream, (T *)p->values,
-                  p->places, (const T *)p->in, (const item *)from, lines, p->k);
-        return cudaGetLastError();
+        return is_wide_line<T>(p->lines.n) ? launch_sort<T, uint64_t>(p, stream)
+                                           : launch_sort<T, uint32_t>(p, stream);
     });
 }
 
