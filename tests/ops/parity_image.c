@@ -38,6 +38,8 @@ static void resize_cases(void) {
     resize_of(2, (int64_t[]){16, 12}, (int64_t[]){32, 24}, 0.5);
     resize_of(2, (int64_t[]){9, 9}, (int64_t[]){9, 1}, 0);
     resize_of(2, (int64_t[]){10, 6}, (int64_t[]){6, 4}, 1 / 0.67);
+    resize_of(2, (int64_t[]){7, 5}, (int64_t[]){9, 24}, 0);
+    resize_of(3, (int64_t[]){3, 4, 5}, (int64_t[]){2, 5, 12}, 0);
     resize_of(3, (int64_t[]){3, 4, 5}, (int64_t[]){7, 2, 11}, 0);
 }
 
@@ -67,5 +69,6 @@ void parity_image_cases(void) {
     grid_of(2, 3, (int64_t[]){5, 7}, (int64_t[]){4, 9}, FILL_UNIFORM);
     grid_of(1, 11, (int64_t[]){70, 33}, (int64_t[]){17, 19}, FILL_UNIFORM);
     grid_of(2, 2, (int64_t[]){4, 3}, (int64_t[]){5, 6}, FILL_ABOVE_ONE);
+    grid_of(2, 3, (int64_t[]){40, 30}, (int64_t[]){31, 29}, FILL_UNIFORM);
     grid_of(1, 2, (int64_t[]){6, 5}, (int64_t[]){7, 5}, FILL_SPECIAL);
 }

@@ -312,14 +312,16 @@ typedef struct kn__ctc {
 cudaError_t kn__launch_ctc(const kn__ctc *p, cudaStream_t stream);
 
 /* --- resize.cu, grid.cu --- */
+size_t kn__resize_bytes(const kn__resize *r); /* of work space */
 cudaError_t kn__launch_resize(void *y, const void *x, kn_dtype dtype, int64_t planes,
-                              const kn__resize *r, bool back, cudaStream_t stream);
+                              const kn__resize *r, bool back, void *work, cudaStream_t stream);
 cudaError_t kn__launch_grid_sample(void *y, const void *x, const void *grid, kn_dtype dtype,
                                    const kn__grid *g, cudaStream_t stream);
-/* Results may be NULL. */
+/* Results may be NULL. work: for dx, that many bytes. */
+size_t kn__grid_back_bytes(const kn__grid *g, kn_dtype dtype);
 cudaError_t kn__launch_grid_sample_back(void *dx, void *dgrid, const void *x, const void *grid,
                                         const void *dy, kn_dtype dtype, const kn__grid *g,
-                                        cudaStream_t stream);
+                                        void *work, cudaStream_t stream);
 
 /* --- rotary.cu: x [rows, width], row r at step r % steps --- */
 typedef struct kn__rotary {

@@ -1,8 +1,8 @@
 // Samples of images at the places of a grid. Forward, and back to the grid: a thread a place, which
-// walks over the channels. Back to x: a warp a channel of an image walks over all places, and each
-// lane adds to every 32nd row, so that sums have one order without atomics.
+// walks over the channels. Back to x: the corners of all places are sorted by their element of x,
+// and a thread adds up those of one element and channel, in the order of the places.
 
-#include "cuda/base/device.cuh"
+#include "cuda/base/radix.cuh"
 
 namespace {
 
@@ -31,21 +31,81 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
+// Corner k of place p is number 4·p + k; its key is the element of x's planes, or the number of
+// those for a corner outside.
+template <class T>
+struct corner_keys {
+    kn__grid g;
+    const T *grid;
+    __device__ int64_t key(int64_t, int64_t corner) const {
+        int64_t place = corner / 4, b = place / g.places, plane = g.in[0] * g.in[1];
+        kn__corners c = corners_of(g, grid, b, place - b * g.places);
+        int64_t at = -1;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (corner % 4 == k) at = c.at[k];
+        return at < 0 ? g.batch * plane : b * plane + at;
+    }
+    __device__ int64_t place(int64_t, int64_t corner) const { return corner; }
+};
+
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    grid_back_x_kernel(const __grid_constant__ kn__grid g, T *dx, const T *dy, const T *grid) {
-    int64_t n = g.batch * g.channels, plane = g.in[0] * g.in[1];
-    int lane = threadIdx.x % 32;
-    for (int64_t channel = thread_index() / 32; channel < n; channel += thread_count() / 32) {
-        for (int64_t place = 0; place < g.places; place++) {
-            kn__corners c = corners_of(g, grid, channel / g.channels, place);
-            T d = dy[channel * g.places + place];
+    grid_weights_kernel(const __grid_constant__ kn__grid g, pack<T, 4> *weight, const T *grid) {
+    for (int64_t i = thread_index(); i < g.batch * g.places; i += thread_count()) {
+        int64_t b = i / g.places;
+        kn__corners c = corners_of(g, grid, b, i - b * g.places);
+        pack<T, 4> w;
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (c.at[k] >= 0 && c.at[k] / g.in[1] % 32 == lane)
-                    dx[channel * plane + c.at[k]] += (T)c.weight[k] * d;
-        }
+        for (int k = 0; k < 4; k++) w.v[k] = (T)c.weight[k];
+        weight[i] = w;
     }
+}
+
+// A thread for each sorted corner of a channel; that of the first of equal keys does them all.
+template <class T, class K>
+__global__ void __launch_bounds__(BLOCK, 1)
+    grid_back_x_kernel(const __grid_constant__ kn__grid g, T *dx, const T *dy, const T *weight,
+                       key_array<K> sorted) {
+    int64_t n = g.batch * g.places * 4, plane = g.in[0] * g.in[1];
+    for (int64_t e = thread_index(); e < n * g.channels; e += thread_count()) {
+        int64_t channel = e / n, i = e - channel * n;
+        K key = sorted.keys[i];
+        if ((int64_t)key == g.batch * plane || (i > 0 && sorted.keys[i - 1] == key)) continue;
+        int64_t b = (int64_t)key / plane, at = (int64_t)key - b * plane;
+        channel += b * g.channels;
+        T sum = dx[channel * plane + at];
+        for (; i < n && sorted.keys[i] == key; i++) {
+            int64_t corner = sorted.places[i];
+            sum += weight[corner] * dy[channel * g.places + corner / 4 - b * g.places];
+        }
+        dx[channel * plane + at] = sum;
+    }
+}
+
+// In the work space, after the sort's.
+size_t weights_at(int64_t n, size_t key_bytes) {
+    return (radix_bytes(1, n, key_bytes) + 31) / 32 * 32;
+}
+int64_t n_corners(const kn__grid *g) { return g->batch * g->places * 4; }
+bool is_wide_grid(const kn__grid *g) {
+    return is_wide(n_corners(g), g->batch * g->in[0] * g->in[1]);
+}
+
+template <class T, class K>
+cudaError_t launch_back_x(const kn__grid *g, T *dx, const T *dy, const T *grid, void *work,
+                          cudaStream_t stream) {
+    int64_t n = n_corners(g);
+    T *weight = (T *)((char *)work + weights_at(n, sizeof(K)));
+    KN_LAUNCH(grid_weights_kernel, blocks_for(n / 4), BLOCK, stream, *g, (pack<T, 4> *)weight,
+              grid);
+    key_array<K> sorted;
+    cudaError_t error = launch_radix(&sorted, corner_keys<T>{*g, grid}, 1, n, 0,
+                                     bits_of(g->batch * g->in[0] * g->in[1]), work, stream);
+    if (error != cudaSuccess) return error;
+    KN_LAUNCH(grid_back_x_kernel, blocks_for(n * g->channels), BLOCK, stream, *g, dx, dy,
+              (const T *)weight, sorted);
+    return cudaGetLastError();
 }
 
 template <class T>
@@ -85,14 +145,24 @@ cudaError_t kn__launch_grid_sample(void *y, const void *x, const void *grid, kn_
     });
 }
 
+size_t kn__grid_back_bytes(const kn__grid *g, kn_dtype dtype) {
+    int64_t n = n_corners(g);
+    return weights_at(n, is_wide_grid(g) ? 8 : 4) + (size_t)n * kn_dtype_bytes(dtype);
+}
+
 cudaError_t kn__launch_grid_sample_back(void *dx, void *dgrid, const void *x, const void *grid,
                                         const void *dy, kn_dtype dtype, const kn__grid *g,
-                                        cudaStream_t stream) {
+                                        void *work, cudaStream_t stream) {
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
-        if (dx)
-            KN_LAUNCH(grid_back_x_kernel, blocks_for(g->batch * g->channels, BLOCK / 32), BLOCK,
-                      stream, *g, (T *)dx, (const T *)dy, (const T *)grid);
+        if (dx) {
+            cudaError_t error = is_wide_grid(g)
+                                    ? launch_back_x<T, uint64_t>(g, (T *)dx, (const T *)dy,
+                                                                 (const T *)grid, work, stream)
+                                    : launch_back_x<T, uint32_t>(g, (T *)dx, (const T *)dy,
+                                                                 (const T *)grid, work, stream);
+            if (error != cudaSuccess) return error;
+        }
         if (dgrid)
             KN_LAUNCH(grid_back_grid_kernel, blocks_for(g->batch * g->places), BLOCK, stream, *g,
                       (T *)dgrid, (const T *)x, (const T *)dy, (const T *)grid);

@@ -6,9 +6,11 @@
 static kn_status resize(kn_op_call *call, bool back) {
     const kn_tensor *x = call->in[0];
     kn__resize r = kn__resize_of(call->attr);
+    void *work;
+    KN_TRY(kn__work(&work, call, kn__resize_bytes(&r)));
     return KN__CUDA_NAMED(back ? "resize_back_kernel" : "resize_kernel",
                           kn__launch_resize(call->out[0]->data, x->data, (kn_dtype)x->dtype,
-                                            x->dim[0] * x->dim[1], &r, back, call->stream));
+                                            x->dim[0] * x->dim[1], &r, back, work, call->stream));
 }
 
 kn_status kn__cuda_resize(kn_op_call *call) { return resize(call, false); }
@@ -27,9 +29,12 @@ kn_status kn__cuda_grid_sample_back(kn_op_call *call) {
     kn__grid g = kn__grid_of(call->attr, x, grid);
     void *dx = call->out[0] ? call->out[0]->data : NULL;
     void *dgrid = call->out[1] ? call->out[1]->data : NULL;
+    void *work = NULL;
     if (dx) KN_TRY(kn__zeros(call, 0));
+    if (g.batch * g.places == 0) dx = NULL;
+    if (dx) KN_TRY(kn__work(&work, call, kn__grid_back_bytes(&g, (kn_dtype)x->dtype)));
     return KN__CUDA_NAMED(
         "grid_sample_back_kernel",
         kn__launch_grid_sample_back(dx, dgrid, x->data, grid->data, call->in[2]->data,
-                                    (kn_dtype)x->dtype, &g, call->stream));
+                                    (kn_dtype)x->dtype, &g, work, call->stream));
 }
