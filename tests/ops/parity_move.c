@@ -59,6 +59,8 @@ static void strided_cases(void) {
     strided_of(own, U(40, 50), 1, U(40), STRIDE(51)); /* a diagonal */
     strided_of(own, U(6, 8), 5, SCALAR(UNIFORM), STRIDE(0));
     strided_of(own, U(6, 8), 0, U(0, 8), STRIDE(8, 1));
+    strided_of(own, U(6, 7, 50), 3, U(6, 5, 24), STRIDE(350, 50, 2)); /* rows of packs */
+    strided_of(KN_F16, U(11, 50), 1, U(11, 48), STRIDE(50, 1));
     strided_of(KN_U8, U(13, 64), 12 * 64, U(13, 64), STRIDE(-64, 1));
     strided_of(KN_BOOL, U(13, 7), 6, U(13, 4), STRIDE(7, -2));
     strided_of(KN_F16, U(33, 16), 1, U(33, 5), STRIDE(16, 3));
@@ -120,6 +122,9 @@ static void pad_cases(void) {
     pad_of(KN_BF16, U(33, 8), (kn_attr_pad){0.5, {1, 0}, {0, 8}});
     pad_of(KN_U8, U(5, 7), (kn_attr_pad){300, {1, 1}, {1, 1}});
     pad_of(KN_I64, U(3, 2), (kn_attr_pad){-7, {0, 1}, {2, 0}});
+    pad_of(own, U(2, 3, 10, 7), (kn_attr_pad){0.5, {0, 0, 1, 2}, {0, 0, 1, 3}});
+    pad_of(own, U(3, 1, 2, 2), (kn_attr_pad){1, {0, 1, 0, 0}, {0, 2, 0, 0}});
+    pad_of(KN_U8, U(4, 9, 3), (kn_attr_pad){1, {2, 0, 0}, {2, 0, 1}});
     pad_edge_of(own, U(1), 0, 1, 1);
     pad_edge_of(own, U(7), 0, 6, 3);
     pad_edge_of(own, U(5, 12), 0, 2, 4);
@@ -136,6 +141,8 @@ static void rearrange_cases(void) {
     roll_of(own, U(1031), 0, 7);
     roll_of(own, U(20, 30), 1, 29);
     roll_of(own, U(4, 5, 6), 1, 2);
+    roll_of(own, U(8, 36), 1, 5);
+    roll_of(KN_U8, U(3, 7, 16), 1, 3);
     roll_of(KN_U8, U(16, 64), 0, 16 - 1);
     roll_of(KN_F16, U(3, 17), 1, 0);
     triangle_of(own, U(1, 1), 0);

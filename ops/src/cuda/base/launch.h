@@ -102,9 +102,15 @@ cudaError_t kn__launch_join(int64_t *out, const void *index, kn_dtype dtype, int
                             int64_t size, bool first, cudaStream_t stream);
 
 /* --- pad.cu --- */
+typedef struct kn__frame { /* x [in], and `before` and more of one element around it: out [dim] */
+    int n_dims;
+    int64_t dim[KN_DIMS_MAX], in[KN_DIMS_MAX], before[KN_DIMS_MAX];
+} kn__frame;
+cudaError_t kn__launch_frame(void *out, const void *x, size_t element_bytes, uint64_t element,
+                             const kn__frame *f, cudaStream_t stream);
 typedef struct kn__padding { /* x [outer, n, inner] → [outer, before + n + after, inner] */
-    int64_t outer, n, inner, before, after;
-    int mode; /* kn_pad_mode, not constant */
+    int64_t outer, n, inner, before, after; /* circular: after may be -before, which rolls */
+    int mode;                               /* kn_pad_mode, not constant */
 } kn__padding;
 cudaError_t kn__launch_pad(void *out, const void *x, size_t element_bytes, const kn__padding *p,
                            cudaStream_t stream);

@@ -17,19 +17,25 @@ struct copy_strides {
     int64_t dim[KN_DIMS_MAX], out[KN_DIMS_MAX], in[KN_DIMS_MAX];
 };
 
+// Where element i of the region is.
+template <class I>
+__device__ void find(int64_t *to, int64_t *from, I rest, const copy_strides &s) {
+    *to = *from = 0;
+    for (int d = s.n_dims - 1; d >= 0; d--) {
+        I size = (I)s.dim[d], outer = rest / size;
+        int64_t index = (int64_t)(rest - outer * size);
+        *to += index * s.out[d];
+        *from += index * s.in[d];
+        rest = outer;
+    }
+}
+
 template <class I, bool ADD, class E>
 __global__ void __launch_bounds__(BLOCK, 1)
     copy_kernel(E *out, const E *in, int64_t n, copy_strides s) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
-        int64_t to = 0, from = 0;
-        I rest = (I)i;
-        for (int d = s.n_dims - 1; d >= 0; d--) {
-            I size = (I)s.dim[d], outer = rest / size;
-            int64_t index = (int64_t)(rest - outer * size);
-            to += index * s.out[d];
-            from += index * s.in[d];
-            rest = outer;
-        }
+        int64_t to, from;
+        find(&to, &from, (I)i, s);
         if constexpr (ADD)
             out[to] = add(out[to], in[from]);
         else
@@ -37,23 +43,58 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
+// Packs of V neighbours in the last dimension, of which s and n count packs: they are side by side
+// in out, and `step` apart in in.
+template <int V, class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    copy_packs_kernel(E *out, const E *in, int64_t n, copy_strides s, int64_t step) {
+    for (int64_t i = thread_index(); i < n; i += thread_count()) {
+        int64_t to, from;
+        find(&to, &from, (uint32_t)i, s);
+        pack<E, V> y;
+#pragma unroll
+        for (int v = 0; v < V; v++) y.v[v] = in[from + v * step];
+        *reinterpret_cast<pack<E, V> *>(out + to) = y;
+    }
+}
+
+bool has_packs(const kn__copy *p, int by) {
+    const kn__region *r = &p->region;
+    int last = r->n_dims - 1;
+    for (int d = 0; d < last; d++)
+        if (r->stride[0][d] % by) return false;
+    return r->stride[0][last] == 1 && r->dim[last] % by == 0 && aligned(p->out, 16) &&
+           r->n <= KN_INDEX_MAX;
+}
+
 template <class E, bool ADD = false>
 cudaError_t launch_copy(const kn__copy *p, cudaStream_t stream) {
     const kn__region *r = &p->region;
+    constexpr int V = 16 / sizeof(E);
+    bool packs = V > 1 && !ADD && has_packs(p, V);
+    int64_t by = packs ? V : 1, n = r->n / by;
     copy_strides s = {};
     s.n_dims = r->n_dims;
     for (int d = 0; d < r->n_dims; d++) {
-        s.dim[d] = r->dim[d];
-        s.out[d] = r->stride[0][d];
-        s.in[d] = r->stride[1][d];
+        bool last = d == r->n_dims - 1;
+        s.dim[d] = last ? r->dim[d] / by : r->dim[d];
+        s.out[d] = last ? r->stride[0][d] * by : r->stride[0][d];
+        s.in[d] = last ? r->stride[1][d] * by : r->stride[1][d];
     }
-    unsigned blocks = blocks_for(r->n);
+    unsigned blocks = blocks_for(n);
     E *out = (E *)p->out;
     const E *in = (const E *)p->in;
-    if (r->n <= UINT32_MAX)
-        KN_LAUNCH((copy_kernel<uint32_t, ADD>), blocks, BLOCK, stream, out, in, r->n, s);
+    if constexpr (V > 1 && !ADD) {
+        if (packs) {
+            KN_LAUNCH((copy_packs_kernel<V>), blocks, BLOCK, stream, out, in, n, s,
+                      r->stride[1][r->n_dims - 1]);
+            return cudaGetLastError();
+        }
+    }
+    if (n <= UINT32_MAX)
+        KN_LAUNCH((copy_kernel<uint32_t, ADD>), blocks, BLOCK, stream, out, in, n, s);
     else
-        KN_LAUNCH((copy_kernel<uint64_t, ADD>), blocks, BLOCK, stream, out, in, r->n, s);
+        KN_LAUNCH((copy_kernel<uint64_t, ADD>), blocks, BLOCK, stream, out, in, n, s);
     return cudaGetLastError();
 }
 

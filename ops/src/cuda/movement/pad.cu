@@ -1,6 +1,8 @@
 // Padding with an axis's own elements and its gradient, triangles, numbers in a row, and places of
 // elements that are not zero.
 
+#include <type_traits>
+
 #include "convert.h"
 #include "cuda/movement/scan.cuh"
 #include "cuda/movement/sums.cuh"
@@ -10,14 +12,79 @@ namespace {
 
 using namespace kn_dev;
 
-template <class E>
-__global__ void __launch_bounds__(BLOCK, 1) pad_kernel(E *out, const E *x, kn__padding p) {
-    int64_t all = p.before + p.n + p.after;
-    for (int64_t e = thread_index(); e < p.outer * all * p.inner; e += thread_count()) {
-        int64_t row = e / p.inner, outer = row / all, i = row - outer * all - p.before;
-        int64_t from = outer * p.n + kn__pad_source(p.mode, p.n, i);
-        out[e] = x[from * p.inner + (e - row * p.inner)];
+// A thread makes V neighbours of the result; V divides its size.
+template <class I, int V, class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    pad_kernel(E *out, const E *x, int64_t n_out, kn__padding p) {
+    I all = (I)(p.before + p.n + p.after), inner = (I)p.inner;
+    for (int64_t e = thread_index() * V; e < n_out; e += thread_count() * V) {
+        I row = (I)e / inner, column = (I)e - row * inner, outer = row / all;
+        int64_t i = (int64_t)(row - outer * all) - p.before;
+        pack<E, V> y;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            int64_t from = outer * p.n + kn__pad_source(p.mode, p.n, i);
+            y.v[v] = x[from * p.inner + column];
+            if (V == 1 || ++column < inner) continue;
+            column = 0;
+            if (++i == p.n + p.after) i = -p.before, outer++;
+        }
+        *reinterpret_cast<pack<E, V> *>(out + e) = y;
     }
+}
+
+// Where a row of the result has its first column in x.
+template <class I>
+__device__ bool find_row(int64_t *from, I row, const kn__frame &f) {
+    int last = f.n_dims - 1;
+    int64_t step = f.in[last];
+    bool inside = true;
+    *from = -f.before[last];
+    for (int d = last - 1; d >= 0; d--) {
+        I size = (I)f.dim[d], outer = row / size;
+        int64_t i = (int64_t)(row - outer * size) - f.before[d];
+        inside &= i >= 0 && i < f.in[d];
+        *from += i * step;
+        step *= f.in[d];
+        row = outer;
+    }
+    return inside;
+}
+
+// The same with one element around x.
+template <class I, int V, class E>
+__global__ void __launch_bounds__(BLOCK, 1)
+    frame_kernel(E *out, const E *x, E value, int64_t n_out, const __grid_constant__ kn__frame f) {
+    int last = f.n_dims - 1;
+    int64_t first = f.before[last], end = first + f.in[last];
+    for (int64_t e = thread_index() * V; e < n_out; e += thread_count() * V) {
+        I row = (I)e / (I)f.dim[last];
+        int64_t column = (int64_t)((I)e - row * (I)f.dim[last]), from;
+        bool inside = find_row(&from, row, f);
+        pack<E, V> y;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            y.v[v] = inside && column >= first && column < end ? x[from + column] : value;
+            if (v + 1 == V || ++column < f.dim[last]) continue;
+            column = 0;
+            inside = find_row(&from, ++row, f);
+        }
+        *reinterpret_cast<pack<E, V> *>(out + e) = y;
+    }
+}
+
+// Calls body with the type of indices, and how many neighbours of n elements a thread makes.
+template <class E, class F>
+cudaError_t with_packs(const void *out, int64_t n, F body) {
+    constexpr int V = 16 / sizeof(E);
+    bool packs = n % V == 0 && aligned(out, 16);
+    if (n > KN_INDEX_MAX)
+        body(value_of<uint64_t>{}, std::integral_constant<int, 1>{});
+    else if (packs)
+        body(value_of<uint32_t>{}, std::integral_constant<int, V>{});
+    else
+        body(value_of<uint32_t>{}, std::integral_constant<int, 1>{});
+    return cudaGetLastError();
 }
 
 // An element's own gradient, then those of its copies, in order.
@@ -138,8 +205,27 @@ cudaError_t kn__launch_pad(void *out, const void *x, size_t element_bytes, const
     int64_t n = p->outer * (p->before + p->n + p->after) * p->inner;
     return with_bytes(element_bytes, [&](auto t) {
         using E = typename decltype(t)::type;
-        KN_LAUNCH(pad_kernel, blocks_for(n), BLOCK, stream, (E *)out, (const E *)x, *p);
-        return cudaGetLastError();
+        return with_packs<E>(out, n, [&](auto index, auto width) {
+            using I = typename decltype(index)::type;
+            constexpr int V = decltype(width)::value;
+            KN_LAUNCH((pad_kernel<I, V>), blocks_for(n / V), BLOCK, stream, (E *)out, (const E *)x,
+                      n, *p);
+        });
+    });
+}
+
+cudaError_t kn__launch_frame(void *out, const void *x, size_t element_bytes, uint64_t element,
+                             const kn__frame *f, cudaStream_t stream) {
+    int64_t n = 1;
+    for (int d = 0; d < f->n_dims; d++) n *= f->dim[d];
+    return with_bytes(element_bytes, [&](auto t) {
+        using E = typename decltype(t)::type;
+        return with_packs<E>(out, n, [&](auto index, auto width) {
+            using I = typename decltype(index)::type;
+            constexpr int V = decltype(width)::value;
+            KN_LAUNCH((frame_kernel<I, V>), blocks_for(n / V), BLOCK, stream, (E *)out,
+                      (const E *)x, (E)element, n, *f);
+        });
     });
 }
 

@@ -58,26 +58,20 @@ kn_status kn__cuda_strided_put(kn_op_call *call) {
     return kn__copy_run(&copy, call);
 }
 
-kn_status kn__cuda_roll(kn_op_call *call) {
-    const kn_attr_roll *attr = call->attr;
-    const kn_tensor *x = call->in[0], *y = call->out[0];
-    for (int part = 0; part < 2; part++) { /* what moves on, and what enters at the other end */
-        int64_t shift = attr->shift, n = x->dim[attr->axis];
-        kn_tensor block = {.dtype = x->dtype, .n_dims = x->n_dims};
-        memcpy(block.dim, x->dim, sizeof block.dim);
-        block.dim[attr->axis] = part ? shift : n - shift;
-        block.n = x->n / n * block.dim[attr->axis];
-        int64_t to[KN_DIMS_MAX] = {0}, from[KN_DIMS_MAX] = {0};
-        if (part)
-            from[attr->axis] = n - shift;
-        else
-            to[attr->axis] = shift;
-        kn__copy copy = kn__copy_of(&block, NULL, NULL);
-        copy.out = kn__window(copy.region.stride[0], y, y->data, to);
-        copy.in = kn__window(copy.region.stride[1], x, x->data, from);
-        if (block.n) KN_TRY(kn__copy_run(&copy, call));
+/* Dimensions that are not padded are merged with the one before. */
+static kn__frame frame_of(const kn_attr_pad *attr, const kn_tensor *x, const kn_tensor *out) {
+    kn__frame f = {.n_dims = 1, .dim = {1}, .in = {1}};
+    for (int d = 0; d < out->n_dims; d++) {
+        if (x->dim[d] == out->dim[d]) {
+            int last = f.n_dims - 1;
+            f.dim[last] *= out->dim[d], f.in[last] *= out->dim[d], f.before[last] *= out->dim[d];
+        } else {
+            int last = f.n_dims - (f.dim[f.n_dims - 1] == 1); /* in place of a dimension of one */
+            f.dim[last] = out->dim[d], f.in[last] = x->dim[d], f.before[last] = attr->before[d];
+            f.n_dims = last + 1;
+        }
     }
-    return KN_OK;
+    return f;
 }
 
 kn_status kn__cuda_pad(kn_op_call *call) {
@@ -85,26 +79,42 @@ kn_status kn__cuda_pad(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *out = call->out[0];
     size_t bytes = kn_dtype_bytes((kn_dtype)out->dtype);
     uint64_t value = kn__element_bits(attr->value, (kn_dtype)out->dtype);
-    KN_TRY(KN__CUDA_NAMED("fill_kernel",
-                          kn__launch_fill(out->data, bytes, value, out->n, call->stream)));
-    if (x->n == 0) return KN_OK;
-    kn__copy copy = kn__copy_of(x, NULL, x->data);
-    copy.out = kn__window(copy.region.stride[0], out, out->data, attr->before);
-    return kn__copy_run(&copy, call);
+    if (x->n == 0)
+        return KN__CUDA_NAMED("fill_kernel",
+                              kn__launch_fill(out->data, bytes, value, out->n, call->stream));
+    kn__frame f = frame_of(attr, x, out);
+    return KN__CUDA_NAMED("frame_kernel",
+                          kn__launch_frame(out->data, x->data, bytes, value, &f, call->stream));
 }
 
-static kn__padding padding_of(const kn_op_call *call, const kn_tensor *small) {
-    const kn_attr_pad_edge *attr = call->attr;
-    kn__padding p = {.outer = 1, .n = small->dim[attr->axis], .inner = 1};
-    p.before = attr->before, p.after = attr->after, p.mode = (int)attr->mode;
-    for (int i = 0; i < attr->axis; i++) p.outer *= small->dim[i];
-    for (int i = (int)attr->axis + 1; i < small->n_dims; i++) p.inner *= small->dim[i];
+static kn__padding padding_of(const kn_tensor *small, int axis) {
+    kn__padding p = {.outer = 1, .n = small->dim[axis], .inner = 1};
+    for (int i = 0; i < axis; i++) p.outer *= small->dim[i];
+    for (int i = axis + 1; i < small->n_dims; i++) p.inner *= small->dim[i];
     return p;
+}
+
+static kn__padding edges_of(const kn_op_call *call, const kn_tensor *small) {
+    const kn_attr_pad_edge *attr = call->attr;
+    kn__padding p = padding_of(small, (int)attr->axis);
+    p.before = attr->before, p.after = attr->after, p.mode = (int)attr->mode;
+    return p;
+}
+
+/* As many elements enter before the axis as leave after it. */
+kn_status kn__cuda_roll(kn_op_call *call) {
+    const kn_attr_roll *attr = call->attr;
+    const kn_tensor *x = call->in[0], *y = call->out[0];
+    kn__padding p = padding_of(x, (int)attr->axis);
+    p.before = attr->shift, p.after = -attr->shift, p.mode = KN_PAD_CIRCULAR;
+    return KN__CUDA_NAMED(
+        "pad_kernel",
+        kn__launch_pad(y->data, x->data, kn_dtype_bytes((kn_dtype)x->dtype), &p, call->stream));
 }
 
 kn_status kn__cuda_pad_edge(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *out = call->out[0];
-    kn__padding p = padding_of(call, x);
+    kn__padding p = edges_of(call, x);
     return KN__CUDA_NAMED(
         "pad_kernel",
         kn__launch_pad(out->data, x->data, kn_dtype_bytes((kn_dtype)x->dtype), &p, call->stream));
@@ -112,7 +122,7 @@ kn_status kn__cuda_pad_edge(kn_op_call *call) {
 
 kn_status kn__cuda_pad_edge_back(kn_op_call *call) {
     const kn_tensor *g = call->in[0], *out = call->out[0];
-    kn__padding p = padding_of(call, out);
+    kn__padding p = edges_of(call, out);
     return KN__CUDA_NAMED(
         "pad_back_kernel",
         kn__launch_pad_back(out->data, g->data, (kn_dtype)g->dtype, &p, call->stream));
