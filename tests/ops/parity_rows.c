@@ -237,6 +237,17 @@ static void scalars_of(kn_op op, kn_dtype dtype, double p, double q) {
     }
 }
 
+/* Rows of whole packs of 16 bytes, with operands that are broadcast along them, across and both. */
+static void packs_of(kn_op op) {
+    static const kn_dtype dtypes[] = {(kn_dtype)0, KN_F16, KN_BF16, KN_I32};
+    const broadcast shapes[] = {{{U(19, 1), U(16), U(19, 16)}, U(19, 16)},
+                                {{U(3, 1, 32), U(5, 1), U(3, 5, 32)}, U(3, 5, 32)},
+                                {{U(3, 5, 1, 8), U(1, 7, 1), U(5, 7, 8)}, U(3, 5, 7, 8)},
+                                {{U(40, 4), U(1, 4), U(1)}, U(40, 4)}};
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < 4; i++) row(op, dtypes[t], shapes[i].x, shapes[i].out);
+}
+
 void parity_row_cases(void) {
     for (int op = 0; op < KN_OP_COUNT; op++) {
         const kn_op_info *info = &kn_op_table[op];
@@ -245,6 +256,9 @@ void parity_row_cases(void) {
         if (info->row && info->out[0] == KN_BOOL && (info->in[0] & KN_CLASS_REAL))
             specials((kn_op)op);
     }
+    packs_of(KN_OP_add);
+    packs_of(KN_OP_where);
+    packs_of(KN_OP_lt);
     specials(KN_OP_maximum);
     specials(KN_OP_minimum);
     specials(KN_OP_add);

@@ -78,12 +78,12 @@ __device__ T scalar(double value, int64_t integer) {
         return T((decltype(T::v))integer);
 }
 
-// V elements from the i-th on, of which `rest` exist; or one element V times.
+// V elements from the i-th on, of which `rest` exist; or the i-th V times.
 template <class S, int V, class T>
 __device__ void load(T (&x)[V], const void *in, int64_t i, int64_t rest, bool single) {
     const S *from = (const S *)in;
     if (single) {
-        T one = T(element<S>::load(*from));
+        T one = T(element<S>::load(from[i]));
 #pragma unroll
         for (int v = 0; v < V; v++) x[v] = one;
     } else if (V > 1 && rest >= V) {
@@ -184,7 +184,7 @@ template <class Row, class S, int ORDER, int V>
 __global__ void __launch_bounds__(BLOCK, 1) dense_kernel(row_job job) {
 #pragma unroll 1  // a grid is large enough for one turn
     for (int64_t i = thread_index() * V; i < job.n; i += thread_count() * V)
-        make_all<Row, S, ORDER, V>(job, i, [&](int) { return i; });
+        make_all<Row, S, ORDER, V>(job, i, [&](int k) { return job.single >> k & 1 ? 0 : i; });
 }
 
 // Where element i of the result has its operands.
@@ -204,13 +204,14 @@ __device__ void find_places(int64_t (&at)[N], int64_t i, const row_strides &s) {
     for (int k = 0; k < N; k++) at[k] += (int64_t)rest * s.in[k][0];
 }
 
-template <class Row, class S, int ORDER>
+// V > 1: the last dimension of s counts packs of V, which divides job.n.
+template <class Row, class S, int ORDER, int V>
 __global__ void __launch_bounds__(BLOCK, 1) strided_kernel(row_job job, row_strides s) {
 #pragma unroll 1
-    for (int64_t i = thread_index(); i < job.n; i += thread_count()) {
+    for (int64_t i = thread_index() * V; i < job.n; i += thread_count() * V) {
         int64_t at[operands<Row, ORDER>::N_IN];
-        find_places(at, i, s);
-        make_all<Row, S, ORDER, 1>(job, i, [&](int k) { return at[k]; });
+        find_places(at, i / V, s);
+        make_all<Row, S, ORDER, V>(job, i, [&](int k) { return at[k]; });
     }
 }
 
@@ -286,7 +287,8 @@ __global__ void __launch_bounds__(BLOCK, 1) rare_kernel(row_job job, row_strides
 struct row_kernels {
     void (*dense)(row_job);  // NULL: not available
     void (*strided)(row_job, row_strides);
-    int width, out_bytes;  // of dense: elements a thread at a time; bytes of one result
+    void (*packed)(row_job, row_strides);  // strided, by packs of the last dimension; or NULL
+    int width, out_bytes;  // of dense and packed: elements at a time; bytes of one result
     unsigned bools;        // operands
 };
 
@@ -298,10 +300,18 @@ row_kernels kernels_of() {
     for (int k = 0; k < O::N_IN; k++) bools |= (unsigned)O::is_bool(k) << k;
     if constexpr (Row::RARE || ORDER == 2) {
         using T = typename element<S>::T;
-        return {nullptr, rare_kernel<Row, T, ORDER>, V, (int)sizeof(S), bools};
+        return {nullptr, rare_kernel<Row, T, ORDER>, nullptr, V, (int)sizeof(S), bools};
     } else {
-        return {dense_kernel<Row, S, ORDER, V>, strided_kernel<Row, S, ORDER>, V,
-                Row::COMPARES ? 1 : (int)sizeof(S), bools};
+        row_kernels kernels = {dense_kernel<Row, S, ORDER, V>,
+                               strided_kernel<Row, S, ORDER, 1>,
+                               nullptr,
+                               V,
+                               Row::COMPARES ? 1 : (int)sizeof(S),
+                               bools};
+        // Rows of floats alone: each kernel takes its time to compile.
+        if constexpr (ORDER == 0 && O::K > 1 && std::is_floating_point<typename element<S>::T>())
+            kernels.packed = strided_kernel<Row, S, ORDER, V>;
+        return kernels;
     }
 }
 
@@ -376,6 +386,22 @@ inline kn__row part_of(const row_kernels &kernels, kn__row r, int64_t first, int
     return r;
 }
 
+// Whether packs of the last dimension are neighbours, or one element, in each operand; sets
+// job->single.
+inline bool has_packs(const row_kernels &kernels, const kn__region &region, row_job *job) {
+    int last = region.n_dims - 1;
+    if (!kernels.packed || region.dim[last] % kernels.width) return false;
+    job->single = 0;
+    for (int k = 0; k < KN__OPERANDS_MAX - 1; k++) {
+        const int64_t *stride = region.stride[k + 1];
+        job->single |= (unsigned)(stride[last] == 0) << k;
+        if (stride[last] > 1) return false;
+        for (int d = 0; d < last && stride[last]; d++)
+            if (stride[d] % kernels.width) return false;
+    }
+    return is_aligned(kernels, *job);
+}
+
 // Indices have 32 bits, whose divisions are several times cheaper: more elements take several
 // launches.
 inline void launch_strided(const row_kernels &kernels, const kn__row &r, cudaStream_t stream) {
@@ -386,13 +412,19 @@ inline void launch_strided(const row_kernels &kernels, const kn__row &r, cudaStr
         launch_strided(kernels, part_of(kernels, r, half, region->dim[0] - half), stream);
         return;
     }
+    row_job job = job_of(r);
+    bool packed = has_packs(kernels, *region, &job);
     row_strides s = {};
     s.n_dims = region->n_dims;
     for (int d = 0; d < region->n_dims; d++) {
-        s.dim[d] = (uint32_t)region->dim[d];
-        for (int k = 0; k < KN__OPERANDS_MAX - 1; k++) s.in[k][d] = region->stride[k + 1][d];
+        int by = packed && d == region->n_dims - 1 ? kernels.width : 1;
+        s.dim[d] = (uint32_t)(region->dim[d] / by);
+        for (int k = 0; k < KN__OPERANDS_MAX - 1; k++) s.in[k][d] = region->stride[k + 1][d] * by;
     }
-    KN_LAUNCH(kernels.strided, blocks_for(region->n), BLOCK, stream, job_of(r), s);
+    if (packed)
+        KN_LAUNCH(kernels.packed, blocks_for(region->n / kernels.width), BLOCK, stream, job, s);
+    else
+        KN_LAUNCH(kernels.strided, blocks_for(region->n), BLOCK, stream, job, s);
 }
 
 template <class Row, int ORDER>
