@@ -33,34 +33,27 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 // Corner k of place p is number 4·p + k; its key is the element of x's planes, or the number of
 // those for a corner outside.
-template <class T>
-struct corner_keys {
-    kn__grid g;
-    const T *grid;
-    __device__ int64_t key(int64_t, int64_t corner) const {
-        int64_t place = corner / 4, b = place / g.places, plane = g.in[0] * g.in[1];
-        kn__corners c = corners_of(g, grid, b, place - b * g.places);
-        int64_t at = -1;
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (corner % 4 == k) at = c.at[k];
-        return at < 0 ? g.batch * plane : b * plane + at;
-    }
-    __device__ int64_t place(int64_t, int64_t corner) const { return corner; }
-};
-
-template <class T>
+template <class T, class K>
 __global__ void __launch_bounds__(BLOCK, 1)
-    grid_weights_kernel(const __grid_constant__ kn__grid g, pack<T, 4> *weight, const T *grid) {
+    grid_corners_kernel(const __grid_constant__ kn__grid g, K *keys, T *weights, const T *grid) {
+    int64_t plane = g.in[0] * g.in[1];
     for (int64_t i = thread_index(); i < g.batch * g.places; i += thread_count()) {
         int64_t b = i / g.places;
         kn__corners c = corners_of(g, grid, b, i - b * g.places);
-        pack<T, 4> w;
 #pragma unroll
-        for (int k = 0; k < 4; k++) w.v[k] = (T)c.weight[k];
-        weight[i] = w;
+        for (int k = 0; k < 4; k++) {
+            keys[4 * i + k] = (K)(c.at[k] < 0 ? g.batch * plane : b * plane + c.at[k]);
+            weights[4 * i + k] = (T)c.weight[k];
+        }
     }
 }
+
+template <class K>
+struct corner_keys {
+    const K *keys;
+    __device__ K key(int64_t, int64_t corner) const { return keys[corner]; }
+    __device__ int64_t place(int64_t, int64_t corner) const { return corner; }
+};
 
 // A thread for each sorted corner of a channel; that of the first of equal keys does them all.
 template <class T, class K>
@@ -83,28 +76,24 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
-// In the work space, after the sort's.
-size_t weights_at(int64_t n, size_t key_bytes) {
-    return (radix_bytes(1, n, key_bytes) + 31) / 32 * 32;
-}
 int64_t n_corners(const kn__grid *g) { return g->batch * g->places * 4; }
-bool is_wide_grid(const kn__grid *g) {
-    return is_wide(n_corners(g), g->batch * g->in[0] * g->in[1]);
-}
+int64_t n_elements(const kn__grid *g) { return g->batch * g->in[0] * g->in[1]; }
+bool is_wide_grid(const kn__grid *g) { return is_wide(n_corners(g), n_elements(g)); }
 
+// The work space has the corners' keys, their weights, and the sort's arrays.
 template <class T, class K>
 cudaError_t launch_back_x(const kn__grid *g, T *dx, const T *dy, const T *grid, void *work,
                           cudaStream_t stream) {
     int64_t n = n_corners(g);
-    T *weight = (T *)((char *)work + weights_at(n, sizeof(K)));
-    KN_LAUNCH(grid_weights_kernel, blocks_for(n / 4), BLOCK, stream, *g, (pack<T, 4> *)weight,
-              grid);
+    K *keys = (K *)work;
+    T *weights = (T *)(keys + n);
+    KN_LAUNCH(grid_corners_kernel, blocks_for(n / 4), BLOCK, stream, *g, keys, weights, grid);
     key_array<K> sorted;
-    cudaError_t error = launch_radix(&sorted, corner_keys<T>{*g, grid}, 1, n, 0,
-                                     bits_of(g->batch * g->in[0] * g->in[1]), work, stream);
+    cudaError_t error = launch_radix(&sorted, corner_keys<K>{keys}, 1, n, 0, bits_of(n_elements(g)),
+                                     weights + n, stream);
     if (error != cudaSuccess) return error;
     KN_LAUNCH(grid_back_x_kernel, blocks_for(n * g->channels), BLOCK, stream, *g, dx, dy,
-              (const T *)weight, sorted);
+              (const T *)weights, sorted);
     return cudaGetLastError();
 }
 
@@ -147,7 +136,8 @@ cudaError_t kn__launch_grid_sample(void *y, const void *x, const void *grid, kn_
 
 size_t kn__grid_back_bytes(const kn__grid *g, kn_dtype dtype) {
     int64_t n = n_corners(g);
-    return weights_at(n, is_wide_grid(g) ? 8 : 4) + (size_t)n * kn_dtype_bytes(dtype);
+    size_t key_bytes = is_wide_grid(g) ? sizeof(uint64_t) : sizeof(uint32_t);
+    return (size_t)n * (key_bytes + kn_dtype_bytes(dtype)) + radix_bytes(1, n, key_bytes);
 }
 
 cudaError_t kn__launch_grid_sample_back(void *dx, void *dgrid, const void *x, const void *grid,
