@@ -103,13 +103,23 @@ __global__ void __launch_bounds__(BLOCK, 1) pad_back_kernel(E *out, const E *g, 
     }
 }
 
-template <class E>
+template <class I, int V, class E>
 __global__ void __launch_bounds__(BLOCK, 1)
     triangle_kernel(E *out, const E *x, int64_t n, int64_t rows, int64_t columns, int64_t diagonal,
                     bool upper) {
-    for (int64_t e = thread_index(); e < n; e += thread_count()) {
-        int64_t row = e / columns, across = e - row * columns - row % rows;
-        out[e] = (upper ? across >= diagonal : across <= diagonal) ? x[e] : E();
+    for (int64_t e = thread_index() * V; e < n; e += thread_count() * V) {
+        I row = (I)e / (I)columns, column = (I)e - row * (I)columns;
+        row %= (I)rows;
+        pack<E, V> y;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            int64_t across = (int64_t)column - (int64_t)row;
+            y.v[v] = (upper ? across >= diagonal : across <= diagonal) ? x[e + v] : E();
+            if (++column < (I)columns) continue;
+            column = 0;
+            if (++row == (I)rows) row = 0;
+        }
+        *reinterpret_cast<pack<E, V> *>(out + e) = y;
     }
 }
 
@@ -244,9 +254,12 @@ cudaError_t kn__launch_triangle(void *out, const void *x, size_t element_bytes, 
                                 cudaStream_t stream) {
     return with_bytes(element_bytes, [&](auto t) {
         using E = typename decltype(t)::type;
-        KN_LAUNCH(triangle_kernel, blocks_for(n), BLOCK, stream, (E *)out, (const E *)x, n, rows,
-                  columns, diagonal, upper);
-        return cudaGetLastError();
+        return with_packs<E>(out, n, [&](auto index, auto width) {
+            using I = typename decltype(index)::type;
+            constexpr int V = decltype(width)::value;
+            KN_LAUNCH((triangle_kernel<I, V>), blocks_for(n / V), BLOCK, stream, (E *)out,
+                      (const E *)x, n, rows, columns, diagonal, upper);
+        });
     });
 }
 
