@@ -419,11 +419,10 @@ def bench_ops(run, deadline):
     run.must("bench-ops", [sys.executable, os.path.join(HERE, "torch_baseline.py"), "ops"], deadline)
     by_name = figures_of(run, "bench-ops", 40)
     for name, us in sorted(by_name.items()):
-        for mode in ("", "_tf32"):
-            theirs = by_name.get("torch_" + name + mode)
-            if not name.startswith("torch_") and theirs:
-                run.figures.append({"bench": "gpu_ops_ratio", "metric": name + mode, "value": us, "unit": "us",
-                                    "baseline": theirs, "ratio": round(us / theirs, 3)})
+        theirs = by_name.get("torch_" + name)
+        if theirs:
+            run.figures.append({"bench": "gpu_ops_ratio", "metric": name, "value": us, "unit": "us", "baseline": theirs,
+                                "ratio": round(us / theirs, 3)})
 
 
 def bench_train(run, deadline):
