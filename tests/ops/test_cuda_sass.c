@@ -109,7 +109,7 @@ typedef struct kernel {
 } kernel;
 
 typedef struct kernels {
-    kernel kernel[4000];
+    kernel kernel[8000];
     int n;
 } kernels;
 

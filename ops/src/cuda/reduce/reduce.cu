@@ -410,7 +410,7 @@ extern "C" {
 void kn__reduce_plan(kn__reduce *r) {
     // Blocks that fill any GPU; results that do, a warp or a block each; and how much is worth a
     // second launch.
-    enum { BLOCKS = 1024, RESULTS_ENOUGH = 8192, ROW_CHUNK = 2048, COLUMN_CHUNK = 32 };
+    enum { BLOCKS = 1024, RESULTS_ENOUGH = 8192, ROW_CHUNK = 2048, COLUMN_CHUNK = 64 };
     enum { COLUMNS = 128, CHUNKS_MAX = 256, CHUNKS_MAX_FULL = 512 };
     bool rows = along_rows(r->n_kept, r->kept_stride, r->n_reduced, r->reduced_stride);
     int64_t wanted =
