@@ -11,7 +11,7 @@
 #include "test.h"
 #include "timer_fixture.h"
 
-static const char *program, *mock, *fixture;
+static const char *program, *mock, *fixture, *of_a_card;
 static char recording[] = "/tmp/knet-recording-XXXXXX";
 typedef struct environment {
     const char *timer, *words;
@@ -164,6 +164,21 @@ static void an_old_recording_can_still_be_played(void **state) {
     assert_int_equal(kernel->gpu_ns, 19000);
 }
 
+/* Of an H200: a step of an MLP as it is, and two of its captures, each launched three times. */
+static void a_recording_of_a_card_is_read_as_cupti_reads_it(void **state) {
+    (void)state;
+    play(of_a_card, NULL, "ours");
+    const kn__row *all = find_row(&report, "ours");
+    assert_non_null(all);
+    assert_int_equal(all->n_gpu, 47);
+    assert_int_equal(all->gpu_ns, 162365);
+    kn__report_release(&report);
+    if (!has_cupti()) return;
+    play(of_a_card, walk_by_cupti, "theirs");
+    kn__report_sort(&report, KN__SORT_NAME);
+    assert_same(find_row(&report, "ours"), find_row(&report, "theirs"));
+}
+
 static void a_truncated_recording_plays_to_its_end(void **state) {
     (void)state;
     record("1", "");
@@ -272,16 +287,18 @@ int main(int argc, char **argv) {
         return RUN_TESTS(
             TEST_WITH(both_readers_agree_on_the_given_file, timer_setup, timer_teardown));
     }
-    if (argc < 4) return 1;
+    if (argc < 5) return 1;
     program = argv[1];
     mock = argv[2];
     fixture = argv[3];
+    of_a_card = argv[4];
     int fd = mkstemp(recording);
     if (fd < 0) return 1;
     close(fd);
     const struct CMUnitTest tests[] = {
         TEST_WITH(a_recording_plays_as_it_was, timer_setup, timer_teardown),
         TEST_WITH(children_that_exit_leave_the_recording_whole, timer_setup, timer_teardown),
+        TEST_WITH(a_recording_of_a_card_is_read_as_cupti_reads_it, timer_setup, timer_teardown),
         TEST(bytes_in_an_incomplete_record_are_ignored),
         TEST_WITH(both_readers_agree, timer_setup, timer_teardown),
         TEST_WITH(an_old_recording_can_still_be_played, timer_setup, timer_teardown),

@@ -79,9 +79,9 @@ typedef struct kn_device_driver {
      * without it memory of a stream that was destroyed without kn_stream_retire stays unused. */
     kn_status (*device_sync)(void *impl);
     /* A number above 0 that is unique for the life of the process, while handles are reused; 0 if
-     * the driver fails, or can't tell because the stream is captured. Must be cheap: pools call it at each allocation on a created stream.
-     * Optional; without it pools identify a stream by its handle, and the program must call
-     * kn_stream_retire before it destroys a stream. */
+     * the driver fails, or can't tell because the stream is captured. Must be cheap: pools call it
+     * at each allocation on a created stream. Optional; without it pools identify a stream by its
+     * handle, and the program must call kn_stream_retire before it destroys a stream. */
     uint64_t (*stream_id)(void *impl, kn_stream stream);
     /* Rejects a stream of another context than the device's with INVALID and a message for the
      * user. Pools call it when they see a stream for the first time. Optional; without it every

@@ -283,8 +283,7 @@ KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act
  *
  * On the host Cholesky, LU, QR and the triangular solver are the library's own; svd and eigh call
  * LAPACK, which is loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp);
- * without it they are an UNSUPPORTED error. On CUDA they call cuSOLVER, loaded in
- * the same way, but for triangular systems and matrices of up to 64 rows.
+ * without it they are an UNSUPPORTED error. On CUDA those of more than 64 rows call cuSOLVER.
  * Nothing is read back to the host: a matrix that is singular, or not positive definite, gives
  * infinities or NaNs and no error. A matrix without elements gives an empty result.
  *
