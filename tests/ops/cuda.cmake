@@ -28,7 +28,7 @@ if(KNET_HAVE_CUDA)
   add_dependencies(test_ops_cuda_fuse knet_ops_cuda)
 
   # One test a kind of GPU, on the plan code alone.
-  foreach(gpu h100 a100 t4 b200)
+  foreach(gpu h200 a100 t4 b200)
     set(precision tf32)
     if(gpu STREQUAL t4)
       set(precision strict)
