@@ -16,9 +16,11 @@ static kn__stream *find_by_handle(const kn_pool *pool, kn_stream handle, bool sh
 
 uint64_t kn__stream_known_key(const kn_pool *pool, kn_stream handle) {
     uint64_t key = kn__stream_key(pool, handle);
-    bool named = (uintptr_t)handle > KN__STREAM_PER_THREAD;
-    kn__stream *known = named && !kn__key_is_id(key) ? find_by_handle(pool, handle, false) : NULL;
-    return known ? known->key : key;
+    if ((uintptr_t)handle <= KN__STREAM_PER_THREAD) return key;
+    if (kn__key_is_id(key) && kn__stream_lookup(pool, key, NULL)) return key;
+    kn__stream *known = find_by_handle(pool, handle, false);
+    /* Where one of the two has no id, it is the same stream. */
+    return known && !(kn__key_is_id(key) && kn__key_is_id(known->key)) ? known->key : key;
 }
 
 /* Another stream has this handle. Where the driver gave no id for one of the two, it is the same
@@ -32,7 +34,7 @@ static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
             if (pool->streams[i]->key == before && !pool->streams[i]->retired)
                 pool->streams[i]->key = key;
         kn__streams_changed(pool);
-        return other;
+        return kn__streams_find(pool, key); /* the one that is shown: its own, or a graph's */
     }
     kn__stream_retire(pool, other, true);
     return NULL;

@@ -20,8 +20,9 @@ static inline uint64_t kn__stream_key(const kn_pool *pool, kn_stream handle) {
     return id ? id << 2 | KN__KEY_ID : value;
 }
 
-/* The same under the lock. A stream whose id the driver can't tell now, since it is captured, has
- * the key that it had before. */
+/* The same under the lock: the key that the stream's record has. It may be another one than now
+ * where the driver can't tell the id of a stream that is captured, or could not when it was first
+ * seen. */
 uint64_t kn__stream_known_key(const kn_pool *pool, kn_stream handle);
 
 /* stream_table.c */

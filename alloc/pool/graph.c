@@ -122,6 +122,17 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
     return status;
 }
 
+/* Also of a stream that has another key by now: it was captured when it began, so that its id could
+ * not be asked for. */
+static kn__stream *begun_part(const kn_pool_graph *graph, kn_stream handle) {
+    kn__stream *part = find_part(graph, handle);
+    for (uint32_t i = 0; !part && i < graph->pool->n_streams; i++) {
+        kn__stream *other = graph->pool->streams[i];
+        if (other->graph == graph && other->handle == handle && !other->hidden) part = other;
+    }
+    return part;
+}
+
 static void end_part(kn_pool *pool, kn__stream *part) {
     KN_ASSERT(part->graph && !part->hidden);
     change_places(pool, part, kn__stream_lookup(pool, part->key, NULL));
@@ -132,7 +143,7 @@ kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
     kn_pool *pool = graph->pool;
     if (!pool) return pool_gone("kn_pool_graph_end");
     kn__pool_lock(pool);
-    kn__stream *part = find_part(graph, stream);
+    kn__stream *part = begun_part(graph, stream);
     bool begun = part && !part->hidden;
     if (begun) end_part(pool, part);
     kn__pool_unlock(pool);

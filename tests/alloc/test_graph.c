@@ -57,6 +57,61 @@ static void inside_a_capture_memory_is_reused_at_once(void **state) {
     fixture_end(&f);
 }
 
+/* The driver can't tell its id before the capture ends. */
+static void a_stream_first_seen_in_its_capture_stays_the_same(void **state) {
+    (void)state;
+    for (int between = 0; between < 2; between++) {
+        fixture f = fixture_make(256 * MiB, false, NULL);
+        kn_stream s = new_stream(&f), other = new_stream(&f);
+        kn_pool_graph *graph = NULL;
+        assert_ok(kn_pool_graph_create(&graph, f.pool));
+        kn_sim_capture(f.sim, s, true);
+        assert_ok(kn_pool_graph_begin(graph, s));
+        void *inside = must_alloc(f.pool, 5 * MiB, s), *small = must_alloc(f.pool, 300, s);
+        assert_ok(kn_free(f.pool, inside));
+        kn_sim_capture(f.sim, s, false);
+        if (between) { /* still the graph's */
+            assert_ptr_equal(must_alloc(f.pool, 5 * MiB, s), inside);
+            assert_ok(kn_free(f.pool, must_alloc(f.pool, 300, other)));
+            assert_ok(kn_free(f.pool, small));
+            assert_ptr_equal(must_alloc(f.pool, 300, s), small);
+            assert_ok(kn_free(f.pool, inside));
+        }
+        assert_ok(kn_pool_graph_end(graph, s));
+        void *y = must_alloc(f.pool, 5 * MiB, s);
+        assert_ptr_not_equal(y, inside);
+        assert_ok(kn_free(f.pool, y));
+        assert_ok(kn_free(f.pool, small));
+        assert_ok(kn_pool_check(f.pool));
+        kn_pool_graph_destroy(graph, s);
+        kn_stream_destroy(f.device, s);
+        kn_stream_destroy(f.device, other);
+        fixture_end(&f);
+    }
+}
+
+/* Without a graph's memory: what it frees waits for its work, also behind its destruction. */
+static void a_stream_first_seen_in_its_capture_is_retired(void **state) {
+    (void)state;
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f);
+    kn_sim_capture(f.sim, s, true);
+    void *x = must_alloc(f.pool, 5 * MiB, s);
+    kn_sim_capture(f.sim, s, false);
+    kn_sim_work(f.sim, s, x, 5 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    kn_stream_destroy(f.device, s);
+    kn_stream again = new_stream(&f);
+    assert_ptr_equal(again, s);
+    void *y = must_alloc(f.pool, 5 * MiB, again);
+    kn_sim_work(f.sim, again, y, 5 * MiB, 2);
+    assert_no_violation(f.sim);
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_pool_check(f.pool));
+    kn_stream_destroy(f.device, again);
+    fixture_end(&f);
+}
+
 /* Blocks freed on the stream before may still be in use there, and the graph may run elsewhere. */
 static void a_capture_takes_no_memory_in_use(void **state) {
     (void)state;
@@ -272,6 +327,8 @@ int main(void) {
     return RUN_TESTS(
         TEST(memory_of_a_graph_is_reserved_until_its_destroy),
         TEST(inside_a_capture_memory_is_reused_at_once), TEST(a_capture_takes_no_memory_in_use),
+        TEST(a_stream_first_seen_in_its_capture_stays_the_same),
+        TEST(a_stream_first_seen_in_its_capture_is_retired),
         TEST(a_capture_makes_no_query_and_no_wait), TEST(graphs_share_one_memory),
         TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
         TEST(a_capture_takes_finished_memory), TEST(random_graphs_are_never_disturbed));

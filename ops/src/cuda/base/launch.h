@@ -318,7 +318,7 @@ typedef struct kn__ctc {
 cudaError_t kn__launch_ctc(const kn__ctc *p, cudaStream_t stream);
 
 /* --- resize.cu, grid.cu --- */
-size_t kn__resize_bytes(const kn__resize *r); /* of work space */
+size_t kn__resize_bytes(const kn__resize *r, bool back); /* of work space */
 cudaError_t kn__launch_resize(void *y, const void *x, kn_dtype dtype, int64_t planes,
                               const kn__resize *r, bool back, void *work, cudaStream_t stream);
 cudaError_t kn__launch_grid_sample(void *y, const void *x, const void *grid, kn_dtype dtype,

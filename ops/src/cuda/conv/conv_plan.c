@@ -265,7 +265,7 @@ static bool rounds_factors(int64_t engine, uint32_t notes, const kn__conv_key *k
     if (key->dtype != KN_F32) return false;
     if (notes & (NOTE(TENSOR_CORE) | NOTE(WINOGRAD_TILE_13x13))) return true;
     if (key->kind == KN__CONV_WEIGHT && engine == WEIGHT_WINOGRAD &&
-        (key->w[2] > SMALL_WINDOW || key->w[3] > SMALL_WINDOW))
+        (key->w[2] > SMALL_WINDOW || key->w[3] > SMALL_WINDOW || key->w[4] > SMALL_WINDOW))
         return true;
     return (notes & NOTE(WINOGRAD)) && !(notes & small);
 }
@@ -287,6 +287,8 @@ static bool engine_fits(int64_t *number, uint32_t *notes, cudnnBackendDescriptor
                    behaviour)) {
         return false;
     }
+    if (n_numeric > CUDNN_NUMERICAL_NOTE_TYPE_COUNT || n_behaviour > CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)
+        return false; /* of a later version: notes that don't fit */
     *notes = 0;
     for (int64_t i = 0; i < n_numeric; i++) *notes |= (uint32_t)1 << numeric[i];
     for (int64_t i = 0; i < n_behaviour; i++)

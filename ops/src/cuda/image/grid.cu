@@ -76,13 +76,25 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
+// Corners that are sorted at once: the work space has some 25 bytes for each. Images are
+// independent.
+#ifndef KN__CORNERS_AT_ONCE
+#define KN__CORNERS_AT_ONCE ((int64_t)1 << 24)
+#endif
+kn__grid some_images(const kn__grid *g) {
+    kn__grid part = *g;
+    int64_t most = KN__CORNERS_AT_ONCE / (4 * max(g->places, (int64_t)1));
+    part.batch = min(g->batch, max(most, (int64_t)1));
+    return part;
+}
+
 int64_t n_corners(const kn__grid *g) { return g->batch * g->places * 4; }
 int64_t n_elements(const kn__grid *g) { return g->batch * g->in[0] * g->in[1]; }
 bool is_wide_grid(const kn__grid *g) { return is_wide(n_corners(g), n_elements(g)); }
 
 // The work space has the corners' keys, their weights, and the sort's arrays.
 template <class T, class K>
-cudaError_t launch_back_x(const kn__grid *g, T *dx, const T *dy, const T *grid, void *work,
+cudaError_t launch_sorted(const kn__grid *g, T *dx, const T *dy, const T *grid, void *work,
                           cudaStream_t stream) {
     int64_t n = n_corners(g);
     K *keys = (K *)work;
@@ -95,6 +107,23 @@ cudaError_t launch_back_x(const kn__grid *g, T *dx, const T *dy, const T *grid, 
     KN_LAUNCH(grid_back_x_kernel, blocks_for(n * g->channels), BLOCK, stream, *g, dx, dy,
               (const T *)weights, sorted);
     return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_back_x(const kn__grid *g, T *dx, const T *dy, const T *grid, void *work,
+                          cudaStream_t stream) {
+    kn__grid part = some_images(g);
+    const bool wide = is_wide_grid(&part);
+    const int64_t step = part.batch;
+    for (int64_t b = 0; b < g->batch; b += step) {
+        part.batch = min(step, g->batch - b);
+        T *to = dx + b * g->channels * g->in[0] * g->in[1];
+        const T *from = dy + b * g->channels * g->places, *at = grid + 2 * b * g->places;
+        cudaError_t error = wide ? launch_sorted<T, uint64_t>(&part, to, from, at, work, stream)
+                                 : launch_sorted<T, uint32_t>(&part, to, from, at, work, stream);
+        if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
 }
 
 template <class T>
@@ -135,8 +164,9 @@ cudaError_t kn__launch_grid_sample(void *y, const void *x, const void *grid, kn_
 }
 
 size_t kn__grid_back_bytes(const kn__grid *g, kn_dtype dtype) {
-    int64_t n = n_corners(g);
-    size_t key_bytes = is_wide_grid(g) ? sizeof(uint64_t) : sizeof(uint32_t);
+    kn__grid part = some_images(g);
+    int64_t n = n_corners(&part);
+    size_t key_bytes = is_wide_grid(&part) ? sizeof(uint64_t) : sizeof(uint32_t);
     return (size_t)n * (key_bytes + kn_dtype_bytes(dtype)) + radix_bytes(1, n, key_bytes);
 }
 
@@ -146,11 +176,8 @@ cudaError_t kn__launch_grid_sample_back(void *dx, void *dgrid, const void *x, co
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);
         if (dx) {
-            cudaError_t error = is_wide_grid(g)
-                                    ? launch_back_x<T, uint64_t>(g, (T *)dx, (const T *)dy,
-                                                                 (const T *)grid, work, stream)
-                                    : launch_back_x<T, uint32_t>(g, (T *)dx, (const T *)dy,
-                                                                 (const T *)grid, work, stream);
+            cudaError_t error =
+                launch_back_x(g, (T *)dx, (const T *)dy, (const T *)grid, work, stream);
             if (error != cudaSuccess) return error;
         }
         if (dgrid)

@@ -7,7 +7,7 @@ static kn_status resize(kn_op_call *call, bool back) {
     const kn_tensor *x = call->in[0];
     kn__resize r = kn__resize_of(call->attr);
     void *work;
-    KN_TRY(kn__work(&work, call, kn__resize_bytes(&r)));
+    KN_TRY(kn__work(&work, call, kn__resize_bytes(&r, back)));
     return KN__CUDA_NAMED(back ? "resize_back_kernel" : "resize_kernel",
                           kn__launch_resize(call->out[0]->data, x->data, (kn_dtype)x->dtype,
                                             x->dim[0] * x->dim[1], &r, back, work, call->stream));

@@ -18,21 +18,36 @@ struct tables {
     const range *readers;      // of x's elements
 };
 
-__device__ bool reads(const kn__source &s, int64_t i) { return s.at == i || s.next == i; }
+// The first of the result's elements begin … end - 1 that reads element i or a later one: as its
+// next, or already as its first. What they read only grows.
+__device__ int64_t first_reader(const kn__resize &r, int d, range all, bool by_next, int64_t i) {
+    while (all.first < all.end) {
+        int64_t middle = all.first + (all.end - all.first) / 2;
+        kn__source s = kn__resize_source(&r, d, middle);
+        if ((by_next ? s.next : s.at) >= i)
+            all.end = middle;
+        else
+            all.first = middle + 1;
+    }
+    return all.first;
+}
 
+// readers: NULL forward.
 __global__ void __launch_bounds__(BLOCK, 1)
     resize_table_kernel(const __grid_constant__ kn__resize r, kn__source *source, range *readers) {
     for (int d = 0; d < 3; d++) {
         for (int64_t i = thread_index(); i < r.out[d]; i += thread_count())
             source[i] = kn__resize_source(&r, d, i);
+        source += r.out[d];
+        if (!readers) continue;
         for (int64_t i = thread_index(); i < r.in[d]; i += thread_count()) {
             range e;
             kn__resize_readers(&e.first, &e.end, &r, d, i);
-            while (e.first < e.end && !reads(kn__resize_source(&r, d, e.first), i)) e.first++;
-            while (e.first < e.end && !reads(kn__resize_source(&r, d, e.end - 1), i)) e.end--;
+            e.first = first_reader(r, d, e, true, i);
+            e.end = first_reader(r, d, e, false, i + 1);
             readers[i] = e;
         }
-        source += r.out[d], readers += r.in[d];
+        readers += r.in[d];
     }
 }
 
@@ -134,15 +149,15 @@ int64_t sum_of_axes(const int64_t (&dim)[3]) { return dim[0] + dim[1] + dim[2]; 
 
 extern "C" {
 
-size_t kn__resize_bytes(const kn__resize *r) {
+size_t kn__resize_bytes(const kn__resize *r, bool back) {
     return (size_t)sum_of_axes(r->out) * sizeof(kn__source) +
-           (size_t)sum_of_axes(r->in) * sizeof(range);
+           (back ? (size_t)sum_of_axes(r->in) * sizeof(range) : 0);
 }
 
 cudaError_t kn__launch_resize(void *y, const void *x, kn_dtype dtype, int64_t planes,
                               const kn__resize *r, bool back, void *work, cudaStream_t stream) {
     kn__source *source = (kn__source *)work;
-    range *readers = (range *)(source + sum_of_axes(r->out));
+    range *readers = back ? (range *)(source + sum_of_axes(r->out)) : NULL;
     int64_t longest = 1;
     for (int d = 0; d < 3; d++) longest = max(longest, max(r->in[d], r->out[d]));
     KN_LAUNCH(resize_table_kernel, blocks_for(longest), BLOCK, stream, *r, source, readers);

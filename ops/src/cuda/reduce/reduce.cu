@@ -1,5 +1,6 @@
 // Reductions over any axes. A result is joined from chunks in a fixed order, so its bits depend on
-// the shape alone: no atomics, no dependence on the GPU.
+// the shape alone, and on whether the input begins at a multiple of 16 bytes: no atomics, no
+// dependence on the GPU.
 //
 // Where the fastest reduced dimension is dense, a warp or a block makes one result and reads along
 // it, in packs of 16 bytes where its length allows that. Where the fastest kept dimension is dense,

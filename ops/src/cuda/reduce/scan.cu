@@ -209,13 +209,15 @@ extern "C" {
 
 void kn__scan_plan(kn__scan *p) {
     // Blocks and threads that fill a GPU. A thread joins the chunks before its own: no more of
-    // them than steps in one. A short column is faster done at once.
+    // them than steps in one. A short column is faster done at once. Only sums of columns are cut:
+    // a product of many coefficients may overflow where the host, step by step, multiplies zero.
     enum { BLOCKS = 1024, THREADS = 1 << 15, LONG_COLUMN = 64 };
     const kn__lines &lines = p->lines;
     bool rows = lines.inner == 1;
     int64_t unit = rows ? TILE : 1, units = (lines.n + unit - 1) / unit;
     int64_t wanted = (rows ? BLOCKS : THREADS) / (lines.outer * lines.inner);
-    int64_t most = rows ? units : lines.n < LONG_COLUMN ? 1 : (int64_t)sqrt((double)lines.n);
+    bool one = !rows && (p->kind != 0 || lines.n < LONG_COLUMN);
+    int64_t most = rows ? units : one ? 1 : (int64_t)sqrt((double)lines.n);
     int64_t n_chunks = wanted < most ? wanted : most;
     p->chunk = (n_chunks < 2 ? units : (units + n_chunks - 1) / n_chunks) * unit;
     p->n_chunks = (lines.n + p->chunk - 1) / p->chunk;
