@@ -75,8 +75,9 @@ kn_rng *cases_rng(void);
 double cases_forward(const bench_case *c, kn_tensor *const x[], double budget_ns);
 double cases_both(const bench_case *c, kn_tensor *const x[], double budget_ns);
 
-/* Whether the frame's device is none of the host's: calls are then timed together with the wait for
- * the last one. */
+/* Whether the frame's device is a GPU. Calls are then timed together with the wait for the last
+ * one.
+ */
 bool cases_on_device(void);
 
 /* Any work, measured in the same way. */

@@ -90,7 +90,8 @@ static void a_stream_first_seen_in_its_capture_stays_the_same(void **state) {
     }
 }
 
-/* Without a graph's memory: what it frees waits for its work, also behind its destruction. */
+/* Without kn_pool_graph_begin. Its freed block is not reused before its work is done, also after
+ * the stream is destroyed. */
 static void a_stream_first_seen_in_its_capture_is_retired(void **state) {
     (void)state;
     fixture f = fixture_make(256 * MiB, false, NULL);

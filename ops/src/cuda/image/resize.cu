@@ -18,8 +18,8 @@ struct tables {
     const range *readers;      // of x's elements
 };
 
-// The first of the result's elements begin … end - 1 that reads element i or a later one: as its
-// next, or already as its first. What they read only grows.
+// The first result in `all` whose source `at` (by_next: `next`) is at least i. Both never decrease
+// from one result to the following one, so halving finds it.
 __device__ int64_t first_reader(const kn__resize &r, int d, range all, bool by_next, int64_t i) {
     while (all.first < all.end) {
         int64_t middle = all.first + (all.end - all.first) / 2;

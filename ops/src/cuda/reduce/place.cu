@@ -1,5 +1,5 @@
 // Places of extremes along an axis. Long lines of few results are cut into chunks; a second launch
-// joins what was found in each.
+// joins the results of the chunks.
 
 #include "cuda/reduce/elements.cuh"
 
@@ -54,7 +54,7 @@ struct place_job {
     candidate<computed<T>> *parts;  // [n_chunks][results]; NULL: results are stored
 };
 
-// What was found in chunk r / n_out of result r % n_out.
+// Stores the candidate of chunk r / n_out of result r % n_out.
 template <class T>
 __device__ void store(const place_job<T> &j, int64_t r, candidate<computed<T>> c) {
     if (j.parts) {
