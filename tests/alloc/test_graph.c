@@ -90,6 +90,30 @@ static void a_stream_first_seen_in_its_capture_stays_the_same(void **state) {
     }
 }
 
+/* A stream was destroyed without kn_stream_retire; the new one with its handle is captured before
+ * the pool has seen it. */
+static void a_new_stream_with_a_known_handle_ends_its_graph(void **state) {
+    (void)state;
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f);
+    kn_pool_graph *graph = NULL;
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 5 * MiB, s)));
+    kn_sim_driver(f.sim)->stream_destroy(f.sim, s);
+    kn_stream again = new_stream(&f);
+    assert_ptr_equal(again, s);
+    assert_ok(kn_pool_graph_create(&graph, f.pool));
+    kn_sim_capture(f.sim, again, true);
+    assert_ok(kn_pool_graph_begin(graph, again));
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 3 * MiB, again)));
+    kn_sim_capture(f.sim, again, false);
+    assert_ok(kn_pool_graph_end(graph, again));
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 3 * MiB, again)));
+    kn_pool_graph_destroy(graph, again);
+    assert_ok(kn_pool_check(f.pool));
+    kn_stream_destroy(f.device, again);
+    fixture_end(&f);
+}
+
 /* Without kn_pool_graph_begin. Its freed block is not reused before its work is done, also after
  * the stream is destroyed. */
 static void a_stream_first_seen_in_its_capture_is_retired(void **state) {
@@ -330,6 +354,7 @@ int main(void) {
         TEST(inside_a_capture_memory_is_reused_at_once), TEST(a_capture_takes_no_memory_in_use),
         TEST(a_stream_first_seen_in_its_capture_stays_the_same),
         TEST(a_stream_first_seen_in_its_capture_is_retired),
+        TEST(a_new_stream_with_a_known_handle_ends_its_graph),
         TEST(a_capture_makes_no_query_and_no_wait), TEST(graphs_share_one_memory),
         TEST(several_streams_are_captured_together), TEST(blocks_cross_the_border),
         TEST(a_capture_takes_finished_memory), TEST(random_graphs_are_never_disturbed));
