@@ -251,8 +251,8 @@ static void scans(void) {
         scan_of(ops[i], 0, of_dtype(U(40, 4), KN_BF16), false, true);
     }
     /* Products of the coefficients overflow; the host multiplies zero by them. */
-    scan_of(KN_OP_recur, 0, OPERAND(ABOVE_ONE, 2000, 2), false, false)->in[1] =
-        OPERAND(ZERO, 2000, 2);
+    scan_of(KN_OP_recur, 0, OPERAND(ABOVE_ONE, 20000, 2), false, false)->in[1] =
+        OPERAND(ZERO, 20000, 2);
     scan_of(KN_OP_cumsum, 0, of_dtype(U(1500), KN_F16), true, false);
     scan_of(KN_OP_cumsum, 0, U(600000), true, false);
     static const kn_dtype integers[] = {KN_I64, KN_I32, KN_U8, KN_BOOL};
