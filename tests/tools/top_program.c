@@ -1,4 +1,5 @@
-/* Opens scopes in several threads until standard input ends. usage: top_program THREADS [words]
+/* Opens scopes in several threads until standard input ends; says "ready" when each has opened
+ * one. usage: top_program THREADS [words]
  * "fork": a child waits too; "close": all descriptors are closed; "none": no scope;
  * "nothread": the first thread of all, the timer's, doesn't start; "many": a report beyond the
  * page */
@@ -14,6 +15,7 @@
 
 enum { THREADS_MAX = 64 };
 static atomic_bool ending;
+static atomic_int n_at_work;
 static bool first_fails;
 
 typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -31,8 +33,9 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *restrict ou
 }
 
 static void *work(void *arg) {
-    while (!atomic_load(&ending)) {
+    for (bool first = true; !atomic_load(&ending); first = false) {
         KN_SCOPE("work");
+        if (first) atomic_fetch_add(&n_at_work, 1);
         for (int i = 0; i < 3; i++) {
             KN_SCOPE("inner λ");
             usleep(200);
@@ -71,6 +74,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n; i++) {
         if (pthread_create(&threads[i], NULL, work, NULL) != 0) return 1;
     }
+    while (atomic_load(&n_at_work) < n) usleep(100);
     if (strcmp(word, "many") == 0) open_many();
     if (strcmp(word, "close") == 0) {
         for (int fd = 3; fd < 64; fd++) close(fd);
