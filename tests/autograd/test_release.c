@@ -38,7 +38,8 @@ static uint64_t backward_takes(const fixture *f, kn_tensor *loss) {
 }
 
 /* x [4,64,32] to 1024 and back: h and gelu(h) are 1 MiB each. Where the last layer has its weight's
- * gradient, its input goes; the input's gradient takes that room, and gelu's is written over it. */
+ * gradient, its input goes; the input's gradient takes that room, and gelu's is written over it: no
+ * MiB is added, but the work space of products, which is half a MiB with AVX2. */
 static void a_layers_input_goes_before_its_gradient_comes(void **state) {
     (void)state;
     fixture f = open_fixture();
@@ -49,7 +50,7 @@ static void a_layers_input_goes_before_its_gradient_comes(void **state) {
         KN_TAPE(.pool = f.pool, .threads = 1);
         kn_tensor *h = kn_linear(kn_ones(KN_SHAPE(4, 64, 32)), w1, KN_NONE);
         kn_tensor *loss = sum_all(kn_linear(kn_gelu(h), w2, KN_NONE));
-        assert_true(backward_takes(&f, loss) < MIB / 2);
+        assert_true(backward_takes(&f, loss) < MIB);
     }
     close_fixture(&f);
 }

@@ -64,6 +64,11 @@ static double definite_at(uint64_t seed, const parity_operand *o, int64_t i) {
     return row == column ? 1 + unit : (2 * unit - 1) / (double)n;
 }
 
+static double rotated_at(const parity_operand *o, int64_t i, double unit) {
+    int64_t n = o->shape.dim[o->shape.n_dims - 1], row = i / n % n, column = i % n;
+    return column == (row + 1) % n ? 1 + unit : (2 * unit - 1) / (double)n;
+}
+
 static double value_at(uint64_t seed, const parity_case *c, const parity_operand *o, int64_t i) {
     static const double hyper[] = {0.01, 3, 0.5, 0};
     uint64_t r = mix(seed + (uint64_t)i);
@@ -87,6 +92,8 @@ static double value_at(uint64_t seed, const parity_case *c, const parity_operand
             return wide(r);
         case FILL_DEFINITE:
             return definite_at(seed, o, i);
+        case FILL_ROTATED:
+            return rotated_at(o, i, unit);
         case FILL_OFFSET:
             return 1e6 + 2 * unit;
         case FILL_INDEX:

@@ -30,6 +30,7 @@ typedef enum parity_fill {
     FILL_OFFSET,     /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
     FILL_DEFINITE, /* matrices: symmetric, positive definite, well conditioned */
+    FILL_ROTATED,  /* the same without symmetry; solving it exchanges each row with the next */
     FILL_INDEX,    /* 0 … limit - 1: labels, offsets in windows, bools */
     FILL_NEGATIVE, /* the same, or that minus the limit: indices from the end */
     FILL_BEYOND,   /* the same, one of them out of range */

@@ -132,7 +132,7 @@ static void factorisations(void) {
     of_square(U(67, 67), 5);
     of_square(U(130, 130), 140);
     solved(U(5, 8, 8), 8); /* rows are exchanged; not positive definite */
-    solved(U(2, 41, 41), 3);
+    solved(OPERAND(ROTATED, 2, 41, 41), 3);
     solved(OPERAND(TIES, 6, 3, 3), 2);
     solved(OPERAND(ZERO, 2, 5, 5), 2);
     of_any(U(1, 1));
