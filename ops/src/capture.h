@@ -12,6 +12,7 @@
 #define KN_CAPTURE_SRC_H
 
 #include <knet/capture.h>
+#include <knet/op_watch.h>
 
 #include "fuse_plan.h"
 #include "hash.h"
@@ -201,6 +202,12 @@ void kn__plan_scopes_begin(kn__plan *plan);
 int32_t kn__plan_scope(kn__plan *plan);
 /* Closes and opens scopes until those of the note are open. */
 void kn__scopes_move(kn__scopes *open, const kn__plan *plan, int32_t to);
+
+/* --- capture_watch.c: while kn__is_watched --- */
+/* Storages of the event of a replayed call: those of the step. ctx: the plan. */
+void kn__plan_event_names(void *ctx, kn_op_event *e);
+/* p is a pass, or reads the tiles of one. */
+void kn__plan_watch_pass(const kn__plan *plan, const kn__prepared *p);
 
 /* --- capture_place.c --- */
 /* Places buffers in a region, and sets the views' data. */

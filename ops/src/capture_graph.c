@@ -52,8 +52,9 @@ static kn_status run_timed(kn__plan *plan, kn__prepared *p) {
     kn_scope op = is_pass ? (kn_scope){0} : kn_scope_begin_grad(kn__label_of(&p->call));
     kn_scope pass = p->chain ? kn__chain_note_begin(p->chain) : (kn_scope){0};
     kn_status status = run_one(plan, p);
+    if (pass.start && kn__is_watched()) kn__plan_watch_pass(plan, p);
     if (p->chain) kn__chain_note_end(&pass, p->chain);
-    if (op.start) kn__end_scope(&op, &p->call);
+    if (op.start) kn__end_scope_as(&op, &p->call, kn__plan_event_names, plan);
     if (status < 0) kn_error_op(kn_op_name((kn_op)p->call.op));
     return status;
 }

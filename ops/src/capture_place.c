@@ -64,6 +64,15 @@ static kn_status region_make(kn__plan *plan, size_t size_bytes) {
     return status;
 }
 
+/* Where the op was called: known once the call has returned. */
+static void place_note(kn_tensor *t, const kn__buffer *b) {
+    if (!t || !b->inside || !b->storage) return;
+    const kn_tensor *made =
+        (const kn_tensor *)(const void *)((const char *)b->storage - offsetof(kn_tensor, own));
+    t->file = made->file;
+    t->line = made->line;
+}
+
 /* Views of inputs get theirs at each replay on the host. */
 static void views_set(kn__plan *plan) {
     char *region = plan->region->data;
@@ -71,6 +80,7 @@ static void views_set(kn__plan *plan) {
         const kn__frozen *v = &plan->views[i];
         if (v->buffer == (uint32_t)KN__NO_BUFFER) continue;
         const kn__buffer *b = &plan->buffers[v->buffer];
+        place_note(v->t, b);
         if (v->input >= 0) {
             if (!plan->on_gpu) continue;
             b = &plan->buffers[plan->inputs[v->input].buffer];

@@ -163,6 +163,7 @@ static kn_tensor *freeze(kn__plan *plan, const kn_tensor *t) {
     own->owned = UINT32_MAX;
     own->dtype = t->dtype;
     own->layout = t->layout;
+    own->state = t->state; /* PENDING: tiles of a pass */
     own->n_dims = t->n_dims;
     memcpy(own->dim, t->dim, sizeof own->dim);
     own->file = t->file;

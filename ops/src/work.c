@@ -84,7 +84,7 @@ void kn_op_watch(kn_op_watch_fn fn, void *ctx) {
 bool kn__is_watched(void) { return watch_fn != NULL; }
 void kn__watch(const kn_op_event *event) { watch_fn(watch_ctx, event); }
 
-static void watch_call(const kn_op_call *call, uint64_t n_flops, uint64_t n_bytes) {
+static kn_op_event event_of(const kn_op_call *call, uint64_t n_flops, uint64_t n_bytes) {
     kn_op_event e = {.n_ops = 1, .flops = n_flops, .moved_bytes = n_bytes};
     e.name = kn_op_name((kn_op)call->op);
     for (int i = 0; i < call->n_in && e.n_in < KN_OP_EVENT_IN; i++)
@@ -96,12 +96,21 @@ static void watch_call(const kn_op_call *call, uint64_t n_flops, uint64_t n_byte
         if (call->accumulate >> r & 1 && e.n_in < KN_OP_EVENT_IN) e.in[e.n_in++] = t->storage;
         if (!e.y) e.y = t;
     }
-    kn__watch(&e);
+    return e;
+}
+
+void kn__end_scope_as(kn_scope *scope, const kn_op_call *call, kn__event_names_fn names,
+                      void *ctx) {
+    uint64_t n_flops = (uint64_t)flops(call), n_bytes = moved_bytes(call);
+    kn_prof_metric(n_flops, n_bytes);
+    if (__builtin_expect(kn__is_watched(), 0)) {
+        kn_op_event e = event_of(call, n_flops, n_bytes);
+        if (names) names(ctx, &e);
+        kn__watch(&e);
+    }
+    kn_scope_end(scope);
 }
 
 void kn__end_scope(kn_scope *scope, const kn_op_call *call) {
-    uint64_t n_flops = (uint64_t)flops(call), n_bytes = moved_bytes(call);
-    kn_prof_metric(n_flops, n_bytes);
-    if (__builtin_expect(kn__is_watched(), 0)) watch_call(call, n_flops, n_bytes);
-    kn_scope_end(scope);
+    kn__end_scope_as(scope, call, NULL, NULL);
 }

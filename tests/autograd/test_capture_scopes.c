@@ -1,15 +1,16 @@
-/* The timer's rows of captured steps are those of plain ones: the same paths, as many calls.
+/* The timer's rows of captured steps are those of plain ones: the same paths, as many calls. So are
+ * the events of watchers.
  *
  * The program's own kn_prof_open_scopes stands before the library's: a coarse clock. */
 #include <dlfcn.h>
 #include <knet/capture.h>
-#include <knet/op.h>
+#include <knet/op_watch.h>
 #include <knet/prof.h>
 #include <knet/prof_read.h>
 
 #include "autograd_test.h"
 
-enum { STEPS = 5, ROWS_MAX = 2000 };
+enum { STEPS = 5, ROWS_MAX = 2000, EVENTS_MAX = 200 };
 
 static bool is_clock_coarse; /* "inside" opens at the same time as the scope around it */
 
@@ -132,8 +133,97 @@ static void a_scope_is_not_taken_for_the_one_around_it(void **state) {
     is_clock_coarse = false;
 }
 
+/* --- events --- */
+
+typedef struct event {
+    char name[64];
+    int line, n_ops, n_in, made_by[KN_OP_EVENT_IN];
+    uint64_t flops, moved_bytes;
+    const kn_storage *out[KN_OP_EVENT_OUT];
+    int n_out;
+} event;
+typedef struct events {
+    event e[EVENTS_MAX];
+    int n;
+    const kn_tensor *y; /* of the last one; its place is known by the next */
+} events;
+
+/* The last event that wrote s; -1: it is from outside. */
+static int maker_of(const events *l, const kn_storage *s) {
+    for (int i = l->n - 1; i >= 0; i--)
+        for (int k = 0; k < l->e[i].n_out; k++)
+            if (l->e[i].out[k] == s) return i;
+    return -1;
+}
+
+static void note_event(void *ctx, const kn_op_event *from) {
+    events *l = ctx;
+    assert_true(l->n < EVENTS_MAX);
+    if (l->y) l->e[l->n - 1].line = l->y->line;
+    event *e = &l->e[l->n];
+    *e = (event){.n_ops = from->n_ops, .flops = from->flops, .moved_bytes = from->moved_bytes};
+    snprintf(e->name, sizeof e->name, "%s %s", from->name, from->where ? from->where : "");
+    for (int k = 0; k < from->n_in; k++) {
+        int maker = maker_of(l, from->in[k]);
+        if (maker >= 0) e->made_by[e->n_in++] = maker;
+    }
+    e->n_out = from->n_out;
+    memcpy(e->out, from->out, sizeof e->out);
+    l->y = from->where ? NULL : from->y;
+    l->n++;
+}
+
+static void watched_run(events *l, kn_capture *capture, kn_tensor *x) {
+    KN_FRAME();
+    kn_tensor *y[2] = {NULL};
+    *l = (events){.n = 0};
+    kn_op_watch(note_event, l);
+    kn_status status =
+        capture ? kn_capture_run(y, 2, capture, &x, 1, layered, NULL) : layered(y, &x, NULL);
+    if (status == KN_OK && !capture) status = kn_compute(y, 2); /* as the end of a recording does */
+    kn_op_watch(NULL, NULL);
+    assert_ok(status);
+}
+
+static void same_events(int fuse) {
+    static events plain, replayed;
+    kn_capture *capture = NULL;
+    KN_FRAME(.fuse = fuse);
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *x = kn_affine(kn_ones(KN_SHAPE(40, 40)), 0.01, 0);
+    assert_non_null(kn_data(x));
+    watched_run(&plain, NULL, x);
+    for (int i = 0; i < 3; i++) watched_run(&replayed, capture, x);
+    assert_true(plain.n > 15);
+    assert_int_equal(replayed.n, plain.n);
+    for (int i = 0; i < plain.n; i++) {
+        const event *a = &plain.e[i], *b = &replayed.e[i];
+        assert_string_equal(b->name, a->name);
+        assert_int_equal(b->line, a->line);
+        assert_int_equal(b->n_ops, a->n_ops);
+        assert_int_equal(b->flops, a->flops);
+        assert_int_equal(b->moved_bytes, a->moved_bytes);
+        assert_int_equal(b->n_out, a->n_out);
+        assert_int_equal(b->n_in, a->n_in);
+        for (int k = 0; k < a->n_in; k++) assert_int_equal(b->made_by[k], a->made_by[k]);
+    }
+    kn_capture_destroy(capture);
+}
+
+static void watchers_of_a_replay_see_the_events_of_the_step(void **state) {
+    (void)state;
+    same_events(KN_OFF);
+}
+
+static void so_they_do_of_fused_passes(void **state) {
+    (void)state;
+    same_events(1);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(replays_have_the_rows_of_the_step),
                      OPS_TEST(replays_of_fused_passes_too),
-                     OPS_TEST(a_scope_is_not_taken_for_the_one_around_it));
+                     OPS_TEST(a_scope_is_not_taken_for_the_one_around_it),
+                     OPS_TEST(watchers_of_a_replay_see_the_events_of_the_step),
+                     OPS_TEST(so_they_do_of_fused_passes));
 }

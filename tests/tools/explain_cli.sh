@@ -45,6 +45,34 @@ PY
 want 0 env KNET_FUSE=0 "$knet" explain mlp --steps 1 --json
 [ "$(json after.kernels)" = "$(json before.kernels)" ] || fail 'KNET_FUSE=0'
 
+# Captured: the plan of the fused step, whose replay runs the same kernels on the same data.
+want 0 "$knet" explain lenet --batch 4 --steps 2 --captured
+out_has '^captured: [0-9]+ kernels, .* live at most, .* in its plan$'
+want 0 "$knet" explain vae --steps 1 --captured --json
+python3 - out <<'PY' || fail 'captured'
+import json, sys
+step = json.load(open(sys.argv[1]))
+def kernels(side, edges):
+    nodes = {n["id"]: n for n in side["nodes"]}
+    name = lambda n: (side["blocks"][n["block"]]["scope"], n["phase"], n["name"])
+    return sorted((*name(n), n["kernels"], n["moved_bytes"], n["flops"], n["where"],
+                   sorted(name(nodes[i]) for i in n["inputs"]) if edges else []) for n in nodes.values())
+after, captured = step["after"], step["captured"]
+assert captured["plan_bytes"] > 0 and "plan_bytes" not in after
+assert all(n["ns"] > 0 for n in captured["nodes"])
+assert any(n["ops"] > 1 for n in captured["nodes"])
+assert any(n["inputs"] for n in captured["nodes"] if n["phase"] == "backward")
+for a, b in zip(kernels(after, True), kernels(captured, True)):
+    if a != b: print(a, b, sep="\n", file=sys.stderr)
+assert kernels(after, True) == kernels(captured, True)
+PY
+want 0 "$knet" explain lenet --batch 2 --steps 1 --captured --format svg --output plan.svg
+python3 -c 'import xml.dom.minidom as m; t = m.parse("plan.svg").getElementsByTagName("text"); assert sum(x.firstChild.data.startswith("captured: ") for x in t) == 1' || fail 'the picture of the plan'
+want 0 "$knet" explain lenet --batch 2 --steps 1 --captured --format dot
+out_has '^    s2n0 -> s2n[0-9]+;$'
+want 0 "$knet" explain dcgan --batch 2 --steps 1 --captured; out_has '^captured: '
+want 1 "$knet" explain reinforce --batch 4 --steps 1 --captured; err_has 'the step is being captured'
+
 # Repeated scopes are shown once.
 want 0 "$knet" explain gpt --batch 1 --steps 1
 out_has '^  blocks/mlp0…3/fc1  \(4\)$'; ! grep -q '^  blocks/mlp1' out || fail 'repeated scopes'

@@ -1,4 +1,4 @@
-/* knet explain: what a training step runs, before and after fusion. */
+/* knet explain: what a training step runs, before and after fusion, and captured. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +14,7 @@ typedef struct options {
     const char *model[2];
     const char *format;
     int64_t batch, threads, steps;
+    bool captured;
 } options;
 
 static const char *const formats[] = {"text", "svg", "dot", NULL};
@@ -22,6 +23,8 @@ static const char *const formats[] = {"text", "svg", "dot", NULL};
 static const kn__opt table[] = {
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
      .initial = "text", .help = "a list, a picture, or a graph for graphviz"},
+    {"captured", KN__OPT_FLAG, AT(captured),
+     .help = "also the fused step as it is recorded once and replayed"},
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "the record's", .help = "samples per step"},
     {"steps", KN__OPT_COUNT, AT(steps), .value_name = "N", .max = 1000, .initial = "5",
@@ -50,8 +53,8 @@ static void write(kn__output *report, const options *o, const kn__explain *e, in
 
 static kn_status explain(kn__output *report, const options *o) {
     kn__model_steps steps = {0};
-    kn__explain_run run[2] = {{.n_events = 0}, {.n_events = 0}};
-    kn__explain e = {.title = NULL};
+    kn__explain_run run[KN__EXPLAIN_SIDES] = {{.n_events = 0}};
+    kn__explain e = {.n_sides = o->captured ? 3 : 2};
     char title[160];
     kn_status status = KN_OK;
     KN_FRAME(.threads = (int)o->threads, .record = KN_OFF);
@@ -59,14 +62,18 @@ static kn_status explain(kn__output *report, const options *o) {
     KN_TRY_GOTO(status, kn__model_steps_open(&steps, o->model[0], o->batch, KN_F32));
     KN_TRY_GOTO(status, kn__explain_record(&run[0], &steps, KN_OFF, (int)o->steps));
     KN_TRY_GOTO(status, kn__explain_record(&run[1], &steps, 1, (int)o->steps));
-    for (int i = 0; i < 2; i++)
+    if (o->captured) {
+        KN_TRY_GOTO(status, kn__model_steps_capture(&steps));
+        KN_TRY_GOTO(status, kn__explain_record(&run[2], &steps, 1, (int)o->steps));
+    }
+    for (int i = 0; i < e.n_sides; i++)
         KN_TRY_GOTO(status, kn__explain_group(&e.side[i], &run[i], BLOCKS_MOST));
     snprintf(title, sizeof title, "%s: a training step, batch %lld, f32, cpu, %d threads",
              o->model[0], (long long)steps.n, kn_frame_threads());
     e.title = title;
     write(report, o, &e, steps.n);
 cleanup:
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < e.n_sides; i++) {
         kn__explain_graph_release(&e.side[i]);
         kn__explain_run_release(&run[i]);
     }
@@ -93,17 +100,20 @@ const kn__command kn__cmd_explain = {
         "Runs training steps of a model on one made-up batch, without and with fusion (.fuse of "
         "frames), and shows the graph of kernels of both: forward, backward and update by the "
         "scopes of the model, with the time of each and the bytes that it reads and writes. "
-        "Scopes that repeat each other are shown once.",
+        "Scopes that repeat each other are shown once. With --captured the plan is shown beside "
+        "them: the calls that a replay of the fused step makes.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
     .has_result = true,
     .notes =
         "A time is the least of all steps; a fused kernel has the names of its ops, joined by +. "
-        "With KNET_FUSE=0 both sides are the same.",
+        "With KNET_FUSE=0 both sides are the same. A step that reads data on the host can't be "
+        "captured.",
     .examples =
         (const kn__pair[]){{"knet explain lenet", "a list"},
                            {"knet explain gpt --format svg --output gpt.svg", "a picture"},
+                           {"knet explain lenet --captured", "and the plan of a replay"},
                            {"knet explain mlp --format dot | dot -Tpdf >mlp.pdf", "by graphviz"},
                            {NULL, NULL}},
     .options_bytes = sizeof(options),

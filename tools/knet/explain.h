@@ -36,9 +36,11 @@ typedef struct kn__explain_run {
     int *input;
     int n_events, n_inputs;
     uint64_t step_ns, live_bytes_max; /* the least of all steps; the pool's most in a step */
+    uint64_t plan_bytes;              /* of a captured step: memory that its plan placed; else 0 */
 } kn__explain_run;
 
-/* Runs warm-up and n_steps steps in a frame with .fuse = fuse. Turns the timer's scopes on. */
+/* Runs warm-up and n_steps steps in a frame with .fuse = fuse. Turns the timer's scopes on. Of
+ * captured steps (kn__model_steps_capture) all after the warm-up are replays. */
 kn_status kn__explain_record(kn__explain_run *out, kn__model_steps *steps, int fuse, int n_steps);
 void kn__explain_run_release(kn__explain_run *run);
 
@@ -70,18 +72,20 @@ typedef struct kn__explain_graph {
 kn_status kn__explain_group(kn__explain_graph *out, const kn__explain_run *run, int most);
 void kn__explain_graph_release(kn__explain_graph *graph);
 
-/* The drawing: the step before and after fusion. */
+/* The drawing: the step before and after fusion, and captured where that is wanted. */
+enum { KN__EXPLAIN_SIDES = 3 };
 typedef struct kn__explain {
     const char *title;
-    kn__explain_graph side[2];
+    int n_sides;
+    kn__explain_graph side[KN__EXPLAIN_SIDES];
 } kn__explain;
-extern const char *const kn__explain_side_names[2];
 
 void kn__explain_text(kn__text *out, const kn__explain *e);
 void kn__explain_dot(kn__text *out, const kn__explain *e);
 void kn__explain_svg(kn__text *out, const kn__explain *e);
 void kn__explain_json(kn__text *out, const kn__explain *e);
-/* "before: 35 kernels, 13.1 ms a step, 45.1 MiB moved, 20.4 MiB live at most" */
+/* "before: 35 kernels, 13.1 ms a step, 45.1 MiB moved, 20.4 MiB live at most"; of a captured step
+ * also ", 8.1 MiB in its plan" */
 void kn__explain_summary(kn__text *out, const kn__explain *e, int side);
 
 #endif

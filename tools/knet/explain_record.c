@@ -148,6 +148,11 @@ static kn_status step(recorder *r, kn__model_steps *s, bool is_watched) {
     kn_op_watch(NULL, NULL);
     if (pool) kn_pool_stats_read(&stats, sizeof stats, pool);
     r->run.live_bytes_max = stats.live_bytes_max;
+    if (s->capture[KN__STEPS_TRAIN]) {
+        kn_capture_stats plan;
+        kn_capture_stats_read(&plan, sizeof plan, s->capture[KN__STEPS_TRAIN]);
+        r->run.plan_bytes = plan.plan_bytes;
+    }
     free(r->made);
     if (status == KN_OK && r->failed)
         status = KN_FAIL(KN_ERR_OOM, "no memory for %d events", r->run.n_events);

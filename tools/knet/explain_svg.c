@@ -1,6 +1,7 @@
 /* The graph as a picture: a row for each block of the model, its forward kernels on the left and
  * its backward ones on the right. Data flows down on the left, across where a gradient needs it,
- * and up on the right. The step before fusion is left of the one after. */
+ * and up on the right. The step before fusion is left of the one after, and that is left of the
+ * captured one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -228,15 +229,18 @@ static void panel_draw(kn__text *out, const panel *p, const kn__explain *e, int 
 }
 
 void kn__explain_svg(kn__text *out, const kn__explain *e) {
-    static panel p[2];
-    for (int side = 0; side < 2; side++) panel_place(&p[side], &e->side[side], side * PANEL);
-    int height = (p[0].height > p[1].height ? p[0].height : p[1].height) + 10;
+    static panel p[KN__EXPLAIN_SIDES];
+    int width = e->n_sides * PANEL, height = 0;
+    for (int side = 0; side < e->n_sides; side++) {
+        panel_place(&p[side], &e->side[side], side * PANEL);
+        if (p[side].height + 10 > height) height = p[side].height + 10;
+    }
     kn__text_printf(out,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
                     "viewBox=\"0 0 %d %d\">\n<rect width=\"100%%\" height=\"100%%\" "
                     "fill=\"white\"/>\n%s",
-                    2 * PANEL, height, 2 * PANEL, height, style);
+                    width, height, width, height, style);
     text_at(out, GUTTER, 28, "title", e->title);
-    for (int side = 0; side < 2; side++) panel_draw(out, &p[side], e, side);
+    for (int side = 0; side < e->n_sides; side++) panel_draw(out, &p[side], e, side);
     kn__text_puts(out, "</svg>\n");
 }

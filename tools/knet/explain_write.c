@@ -2,10 +2,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "checked.h"
 #include "explain.h"
 #include "units.h"
 
-const char *const kn__explain_side_names[] = {"before", "after"};
+static const char *name_of(int side) {
+    static const char *const names[KN__EXPLAIN_SIDES] = {"before", "after", "captured"};
+    KN_ASSERT(side < KN__EXPLAIN_SIDES);
+    return names[side];
+}
 
 static void duration_puts(kn__text *out, uint64_t ns) {
     double x = (double)ns;
@@ -18,10 +23,12 @@ static void duration_puts(kn__text *out, uint64_t ns) {
 
 void kn__explain_summary(kn__text *out, const kn__explain *e, int side) {
     const kn__explain_graph *g = &e->side[side];
-    kn__text_printf(out, "%s: %d kernels, ", kn__explain_side_names[side], g->run->n_events);
+    kn__text_printf(out, "%s: %d kernels, ", name_of(side), g->run->n_events);
     duration_puts(out, g->run->step_ns);
     kn__text_printf(out, " a step, %s moved", kn__bytes_text((double)g->moved_bytes).text);
     kn__text_printf(out, ", %s live at most", kn__bytes_text((double)g->run->live_bytes_max).text);
+    if (g->run->plan_bytes)
+        kn__text_printf(out, ", %s in its plan", kn__bytes_text((double)g->run->plan_bytes).text);
 }
 
 /* --- text --- */
@@ -40,7 +47,7 @@ static void node_line(kn__text *out, const kn__explain_node *n) {
 
 void kn__explain_text(kn__text *out, const kn__explain *e) {
     kn__text_printf(out, "%s\n", e->title);
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < e->n_sides; side++) {
         const kn__explain_graph *g = &e->side[side];
         kn__text_puts(out, "\n");
         kn__explain_summary(out, e, side);
@@ -99,7 +106,7 @@ void kn__explain_dot(kn__text *out, const kn__explain *e) {
     kn__text_puts(out, "digraph step {\n  label=");
     kn__text_json(out, e->title);
     kn__text_puts(out, ";\n  node [shape=box, style=filled, fontname=\"sans-serif\"];\n");
-    for (int side = 0; side < 2; side++) dot_side(out, e, side);
+    for (int side = 0; side < e->n_sides; side++) dot_side(out, e, side);
     kn__text_puts(out, "}\n");
 }
 
@@ -126,12 +133,14 @@ static void json_node(kn__text *out, const kn__explain_graph *g, int i) {
 }
 
 void kn__explain_json(kn__text *out, const kn__explain *e) {
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < e->n_sides; side++) {
         const kn__explain_graph *g = &e->side[side];
-        kn__text_printf(out, ",\"%s\":{\"kernels\":%d,\"step_ns\":%" PRIu64,
-                        kn__explain_side_names[side], g->run->n_events, g->run->step_ns);
+        kn__text_printf(out, ",\"%s\":{\"kernels\":%d,\"step_ns\":%" PRIu64, name_of(side),
+                        g->run->n_events, g->run->step_ns);
         kn__text_printf(out, ",\"moved_bytes\":%" PRIu64 ",\"live_bytes_max\":%" PRIu64,
                         g->moved_bytes, g->run->live_bytes_max);
+        if (g->run->plan_bytes)
+            kn__text_printf(out, ",\"plan_bytes\":%" PRIu64, g->run->plan_bytes);
         kn__text_puts(out, ",\"blocks\":[");
         for (int b = 0; b < g->n_blocks; b++) {
             kn__text_puts(out, b ? ",{\"scope\":" : "{\"scope\":");

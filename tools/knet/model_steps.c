@@ -60,15 +60,6 @@ void kn__model_steps_close(kn__model_steps *s) {
     kn_params_destroy(s->params);
 }
 
-static kn_status turns_step(kn__model_steps *s, const kn_batch *b) {
-    KN_FRAME(.record = KN_OFF);
-    KN_SCOPE("train");
-    double loss = 0;
-    kn_tensor *l = NULL;
-    KN_TRY(kn_model_step(&l, s->model, s->optim, b));
-    return kn_item(&loss, l);
-}
-
 /* in: x, and y where there is one. */
 static kn_batch batch_of(const kn__model_steps *s, kn_tensor *const in[]) {
     return (kn_batch){.x = in[0], .y = s->y ? in[1] : NULL, .n = s->n};
@@ -77,6 +68,7 @@ static kn_batch batch_of(const kn__model_steps *s, kn_tensor *const in[]) {
 static kn_status train_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     kn__model_steps *s = ctx;
     const kn_batch b = batch_of(s, in);
+    if (kn_model_kind_of(s->model)->turns) return kn_model_step(&out[0], s->model, s->optim, &b);
     KN_TAPE();
     kn_tensor *l = kn_model_loss(s->model, &b);
     KN_TRY(kn_backward(l));
@@ -100,13 +92,10 @@ static kn_status step_run(kn_tensor **out, kn__model_steps *s, kn_capture_fn ste
 }
 
 kn_status kn__model_steps_train(kn__model_steps *s) {
-    const kn_batch b = {.x = s->x, .y = s->y, .n = s->n};
-    double loss = 0;
-    if (kn_model_kind_of(s->model)->turns) {
-        KN_TRY(turns_step(s, &b));
-    } else {
+    {
         KN_FRAME(.record = KN_OFF);
         KN_SCOPE("train");
+        double loss = 0;
         kn_tensor *l = NULL;
         KN_TRY(step_run(&l, s, train_step, KN__STEPS_TRAIN));
         KN_TRY(kn_item(&loss, l));
