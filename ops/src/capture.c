@@ -88,6 +88,8 @@ void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes, const kn_cap
 
 bool kn_capture_records(void) { return kn__ops_self && kn__ops_self->capture; }
 
+uint64_t kn_layout_calls(void) { return kn__ops_self ? kn__ops_self->n_layouts : 0; }
+
 void kn_capture_effect_add(kn_capture_effect effect) {
     kn__plan *plan = kn__ops_self->capture;
     size_t n = (size_t)plan->n_effects + 1;

@@ -47,6 +47,7 @@ typedef struct kn__ops_thread {
     struct kn__expr *pending, *pending_last; /* put off, the oldest first */
     struct kn__expr *exprs_free;
     uint64_t expr_serial;     /* of the last expression */
+    uint64_t n_layouts;       /* results that were left in another layout */
     const kn_storage *unread; /* by expressions up to unread_serial */
     uint64_t unread_serial;
     uint32_t expr_mark;        /* of the last count of steps */

@@ -460,6 +460,9 @@ KN_API bool kn_capture_records(void);
 /* Adds an effect to the plan that is recorded, which takes ctx; NULL: there was no memory for it.
  * Without memory kn_capture_end fails. */
 KN_API void kn_capture_effect_add(kn_capture_effect effect);
+/* How many results of this thread were left in another layout than the plain one (.layout of
+ * frames) so far. Those of captured steps never are. */
+KN_API uint64_t kn_layout_calls(void);
 
 /* --- calls that gradient rules, optimisers and tests make --- */
 /* A tensor of `like`'s device, dtype and shape, filled with one value. */

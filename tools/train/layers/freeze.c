@@ -107,6 +107,7 @@ kn_status kn_layer_freeze(kn_layer *root) {
 void kn_layer_thaw(kn_layer *root) {
     if (!root) return;
     root->root->frozen = false;
+    kn__layer_replays_end(root->root);
     kn_layer_walk(root, thaw, NULL);
 }
 

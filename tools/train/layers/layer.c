@@ -66,7 +66,8 @@ kn_status kn_layer_create(kn_layer **out, kn_params *params, const kn_layer_opti
 void kn_layer_destroy(kn_layer *layer) {
     if (!layer) return;
     KN_ASSERT(!layer->parent);
-    if (layer->parent) return; /* its parent owns it */
+    if (layer->parent) return;          /* its parent owns it */
+    kn__layer_replays_end(layer->root); /* they may draw from the generator */
     kn_rng_destroy(layer->root->rng);
     layer_free(layer);
 }

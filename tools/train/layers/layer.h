@@ -57,13 +57,15 @@ struct kn__layer_root {
     kn_layer base; /* a sequence */
     kn_params *params;
     uint64_t seed;
-    kn_rng *rng;        /* NULL before a layer asks for it */
-    int n_inside;       /* forwards of layers that recompute, open now */
-    bool starts;        /* such a forward is the first one, not backward's */
-    bool again;         /* the open one is backward's */
-    bool frozen;        /* kn_layer_freeze */
-    kn_dtype frozen_as; /* .autocast of the frame then; 0: off */
-    bool is_placed;     /* kn_layer_to of a layer in it */
+    kn_rng *rng;                 /* NULL before a layer asks for it */
+    int n_inside;                /* forwards of layers that recompute, open now */
+    bool starts;                 /* such a forward is the first one, not backward's */
+    bool again;                  /* the open one is backward's */
+    bool frozen;                 /* kn_layer_freeze */
+    kn_dtype frozen_as;          /* .autocast of the frame then; 0: off */
+    bool is_placed;              /* kn_layer_to of a layer in it */
+    struct kn__replays *replays; /* replays.h; NULL: kn_freeze was not called */
+    void (*replays_end)(struct kn__replays *replays);
 };
 
 /* A layer of this kind, zeroed beyond its base, in the parent; NULL: the error is pending. */
@@ -101,6 +103,11 @@ bool kn__layer_is_frozen(const kn_layer *layer);
 kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y);
 /* Whether x is what layer->done_by gave last; false: the error is pending. */
 bool kn__layer_is_done(const kn_layer *layer, const kn_tensor *x);
+/* Ends what kn_freeze captured. */
+static inline void kn__layer_replays_end(kn__layer_root *root) {
+    if (root->replays) root->replays_end(root->replays);
+    root->replays = NULL;
+}
 /* kind->sum in a scope and a frame of the layer's. */
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
 /* Of a layer of batchnorm, and of the layer kn_layer_act. */

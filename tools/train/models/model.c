@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/replays.h"
 #include "mix.h"
 #include "text.h"
 
@@ -95,10 +96,17 @@ static kn_tensor *at_batch(kn_tensor *y, const kn_batch *batch) {
     return y && kn_tensor_device(y) != device ? kn_to(y, device) : y;
 }
 
-kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
+static kn_tensor *predict(void *ctx, const kn_batch *batch) {
+    const kn_model *model = ctx;
     kn_tensor *y = model->kind->predict ? model->kind->predict(model->self, model->net, batch)
                                         : kn_layer_forward(model->net, batch->x);
     return at_batch(y, batch);
+}
+
+kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
+    const kn__predict how = {predict, (void *)(uintptr_t)model, model->self,
+                             model->kind->size_bytes};
+    return kn__replays_run(model->net, &how, batch);
 }
 
 kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
@@ -117,7 +125,10 @@ kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int 
 
 kn_status kn_freeze(kn_model *model) {
     if (!model) return KN_FAIL(KN_ERR_INVALID, "kn_freeze: model is NULL");
-    return kn_layer_freeze(model->net);
+    KN_TRY(kn_layer_freeze(model->net));
+    kn_status status = kn__replays_begin(model->net);
+    if (status < 0) kn_layer_thaw(model->net);
+    return status;
 }
 
 /* --- a step --- */

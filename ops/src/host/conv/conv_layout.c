@@ -137,6 +137,7 @@ kn_status kn__layout_run(bool *taken, kn__ops_thread *self, kn_op_call *call) {
         kn__storage_make(y, call->pool, call->device, call->stream) ? KN_OK : kn_pending();
     if (status == KN_OK) status = run_into(taken, call, y);
     if (status == KN_OK && *taken) status = kn__fuse_defer_plain(self, call, t, y->storage);
+    self->n_layouts += *taken;
     kn_tensor_release(y);
     return status;
 }
