@@ -7,6 +7,7 @@
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <knet/train.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -173,8 +174,11 @@ typedef struct twins {
     kn_params *plain_params;
 } twins;
 
-static const kn_model_kind twin_kind = {
-    .name = "twin", .size_bytes = sizeof(twin), .init = twin_init, .predict = twin_predict};
+static const kn_model_kind twin_kind = {.name = "twin",
+                                        .size_bytes = sizeof(twin),
+                                        .init = twin_init,
+                                        .predict = twin_predict,
+                                        .is_pure = true};
 
 static void twins_init(twins *t) {
     const kn_params_options options = {.seed = 7};
@@ -549,6 +553,36 @@ static void large_results_are_not_tried(void **state) {
     twins_release(&t);
 }
 
+static double elsewhere; /* what a prediction may read beside its arguments */
+
+static kn_tensor *impure_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    kn_tensor *y = twin_predict(model, net, batch);
+    return kn_affine(y, elsewhere, 0);
+}
+
+static void kinds_are_not_replayed_unless_they_say_so(void **state) {
+    (void)state;
+    kn_model_kind kind = twin_kind;
+    kn_model *model;
+    kn_params *params;
+    double first = 0, value = 0;
+    kind.predict = impure_predict;
+    kind.is_pure = false;
+    assert_ok(kn_params_create(&params, &(kn_params_options){.seed = 7}));
+    assert_ok(kn_model_create_kind(&model, &kind, params));
+    assert_ok(kn_freeze(model));
+    for (int i = 1; i <= 4; i++) {
+        KN_FRAME(.record = KN_OFF);
+        elsewhere = i;
+        kn_tensor *y = kn_model_logits(model, x_of(2, 1));
+        assert_ok(kn_item(&value, kn_sum(y, KN_ALL, false)));
+        if (i == 1) first = value;
+        assert_true(first != 0 && fabs(value - i * first) < 1e-5 * fabs(first));
+    }
+    kn_model_destroy(model);
+    kn_params_destroy(params);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(bits_are_those_of_plain_predictions), OPS_TEST(each_shape_has_a_plan),
@@ -562,5 +596,5 @@ int main(void) {
         OPS_TEST(errors_are_those_of_plain_predictions),
         OPS_TEST(failing_allocations_leave_the_plain_way),
         OPS_TEST(threads_may_predict_at_the_same_time), OPS_TEST(replays_take_hardly_more_memory),
-        OPS_TEST(large_results_are_not_tried));
+        OPS_TEST(large_results_are_not_tried), OPS_TEST(kinds_are_not_replayed_unless_they_say_so));
 }

@@ -39,6 +39,7 @@ const kn_model_kind kn__cifar_bn = {
     .sizes = &(
         const kn__cifar_sizes){.side = 32, .classes = 10, .channels = {16, 32, 64}, .hidden = 100},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 434506,
                                      .data = "CIFAR-10",

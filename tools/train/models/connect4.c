@@ -97,6 +97,7 @@ const kn_model_kind kn__connect4 = {
     .size_bytes = sizeof(kn__connect4_sizes),
     .sizes = &(const kn__connect4_sizes){.channels = 128, .blocks = 5, .head = 32},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 1672328,

@@ -154,6 +154,7 @@ const kn_model_kind kn__dcgan = {
     .size_bytes = sizeof(kn__dcgan_sizes),
     .sizes = &(const kn__dcgan_sizes){.side = 64, .colors = 3, .latent = 100, .channels = 512},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .loss = loss,
     .turns =

@@ -80,6 +80,7 @@ const kn_model_kind kn__densenet121 = {
         &(const kn__densenet_sizes){
             .classes = 14, .growth = 32, .channels = 64, .blocks = {6, 12, 24, 16}},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){
@@ -105,6 +106,7 @@ const kn_model_kind kn__densenet121_imagenet = {
         &(const kn__densenet_sizes){
             .classes = 1000, .growth = 32, .channels = 64, .blocks = {6, 12, 24, 16}},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 7978856,
                                      .data = "ImageNet, 224x224 pixels",

@@ -17,6 +17,7 @@ const kn_model_kind kn__lenet = {
     .name = "lenet",
     .summary = "two convolutions and two linear layers",
     .init = lenet_init,
+    .is_pure = true,
     .facts = &(const kn_model_facts){
         .n_params = 431080,
         .data = "MNIST, 28x28 pixels",

@@ -12,6 +12,7 @@ const kn_model_kind kn__mlp = {
     .name = "mlp",
     .summary = "two linear layers",
     .init = mlp_init,
+    .is_pure = true,
     .facts = &(const kn_model_facts){
         .n_params = 50890,
         .data = "MNIST, 28x28 pixels",

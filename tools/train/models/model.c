@@ -126,6 +126,7 @@ kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int 
 kn_status kn_freeze(kn_model *model) {
     if (!model) return KN_FAIL(KN_ERR_INVALID, "kn_freeze: model is NULL");
     KN_TRY(kn_layer_freeze(model->net));
+    if (!model->kind->is_pure) return KN_OK;
     kn_status status = kn__replays_begin(model->net);
     if (status < 0) kn_layer_thaw(model->net);
     return status;

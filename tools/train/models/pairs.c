@@ -60,6 +60,7 @@ const kn_model_kind kn__seq2seq = {
     .size_bytes = sizeof(kn__pairs_sizes),
     .sizes = &(const kn__pairs_sizes){.words = 10000, .width = 128},
     .init = lstm_init,
+    .is_pure = true,
     .predict = lstm_predict,
     .loss = lstm_loss,
     .facts = &(const kn_model_facts){
@@ -194,6 +195,7 @@ const kn_model_kind kn__transformer = {
     .sizes =
         &(const kn__pairs_sizes){.words = 1000, .width = 128, .heads = 4, .blocks = 2, .ff = 512},
     .init = transformer_init,
+    .is_pure = true,
     .predict = transformer_predict,
     .loss = transformer_loss,
     .facts = &(const kn_model_facts){.n_params = 1310696,

@@ -29,6 +29,7 @@ const kn_model_kind kn__gru_imdb = {
     .size_bytes = sizeof(kn__words_sizes),
     .sizes = &(const kn__words_sizes){.words = 30000, .embed = 125, .hidden = 100, .classes = 2},
     .init = gru_init,
+    .is_pure = true,
     .predict = gru_predict,
     .facts = &(const kn_model_facts){
         .n_params = 3818302,
@@ -92,6 +93,7 @@ const kn_model_kind kn__char_lstm = {
     .size_bytes = sizeof(kn__words_sizes),
     .sizes = &(const kn__words_sizes){.words = 65, .hidden = 128, .layers = 2},
     .init = char_init,
+    .is_pure = true,
     .predict = char_predict,
     .loss = char_loss,
     .facts = CHARACTERS(240321, "Knet's larger one (334 units) on a GPU: 23 ms a step of 256x100")};
@@ -156,6 +158,7 @@ const kn_model_kind kn__char_lstm_steps = {
     .size_bytes = sizeof(kn__words_sizes),
     .sizes = &(const kn__words_sizes){.words = 65, .hidden = 128, .layers = 2},
     .init = steps_init,
+    .is_pure = true,
     .predict = steps_predict,
     .loss = steps_loss,
     .facts = CHARACTERS(240321, NULL)};
@@ -187,6 +190,7 @@ const kn_model_kind kn__lstm_lm = {
     .size_bytes = sizeof(kn__words_sizes),
     .sizes = &(const kn__words_sizes){.words = 10000, .embed = 128, .hidden = 256},
     .init = lm_init,
+    .is_pure = true,
     .predict = lm_predict,
     .loss = lm_loss,
     .facts = &(const kn_model_facts){

@@ -19,6 +19,7 @@ const kn_model_kind kn__linear = {
     .size_bytes = sizeof(kn__table_sizes),
     .sizes = &(const kn__table_sizes){.n_in = 13, .n_out = 1},
     .init = init,
+    .is_pure = true,
     .loss = linear_loss,
     .facts = &(const kn_model_facts){
         .n_params = 14,
@@ -39,6 +40,7 @@ const kn_model_kind kn__softmax = {
     .size_bytes = sizeof(kn__table_sizes),
     .sizes = &(const kn__table_sizes){.n_in = 784, .n_out = 10},
     .init = init,
+    .is_pure = true,
     .facts = &(const kn_model_facts){
         .n_params = 7850,
         .data = "MNIST, 28x28 pixels",

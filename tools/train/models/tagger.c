@@ -39,6 +39,7 @@ const kn_model_kind kn__tagger = {
     .sizes =
         &(const kn__tagger_sizes){.words = 10000, .embed = 128, .hidden = 50, .mlp = 32, .tags = 9},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){
@@ -146,6 +147,7 @@ const kn_model_kind kn__tagger_chars = {
                                        .chars = 200,
                                        .char_embed = 20},
     .init = init,
+    .is_pure = true,
     .predict = chars_predict,
     .loss = chars_loss,
     .facts = &(const kn_model_facts){

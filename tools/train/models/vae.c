@@ -50,6 +50,7 @@ const kn_model_kind kn__vae = {
     .size_bytes = sizeof(kn__vae_sizes),
     .sizes = &(const kn__vae_sizes){.pixels = 784, .hidden = 400, .latent = 20},
     .init = init,
+    .is_pure = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 652824,

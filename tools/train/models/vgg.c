@@ -48,6 +48,7 @@ const kn_model_kind kn__vgg_cifar = {
     .size_bytes = sizeof(kn__vgg_sizes),
     .sizes = &(const kn__vgg_sizes){.side = 32, .classes = 10, .channels = 50, .hidden = 512},
     .init = cifar_init,
+    .is_pure = true,
     .predict = predict,
     .facts = &(const kn_model_facts){
         .n_params = 3441592,
@@ -94,6 +95,7 @@ const kn_model_kind kn__vgg16 = {
     .size_bytes = sizeof(kn__vgg_sizes),
     .sizes = &(const kn__vgg_sizes){.side = 224, .classes = 1000, .channels = 64, .hidden = 4096},
     .init = vgg16_init,
+    .is_pure = true,
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 138357544,
                                      .data = "ImageNet, 224x224 pixels",
