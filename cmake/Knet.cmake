@@ -56,8 +56,9 @@ foreach(warning enum-float-conversion static-in-inline)
 endforeach()
 if(KNET_SANITIZE)
   # What gcc knows of values is less with the checks in between: these warnings are left to other builds.
-  target_compile_options(knet_options INTERFACE -fsanitize=${KNET_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all $<$<COMPILE_LANG_AND_ID:C,GNU>:-Wno-format-truncation -Wno-maybe-uninitialized>)
+  target_compile_options(knet_options INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:KNET_UNSANITIZED>>>:-fsanitize=${KNET_SANITIZE}>
+    $<$<COMPILE_LANG_AND_ID:C,GNU>:-Wno-format-truncation -Wno-maybe-uninitialized>)
   target_link_options(knet_options INTERFACE -fsanitize=${KNET_SANITIZE})
 endif()
 

@@ -34,7 +34,7 @@ END
 # benchmarks, which the build that runs this test has.
 cat >"$work/bin/cmake" <<END
 #!/bin/bash
-case " \$* " in *" -B "*) set -- "\${@/%=Release/=Debug}" -DKNET_ONE_ISA=ON \\
+case " \$* " in *" -B "*) set -- "\${@/%=Release/=Debug}" -DKNET_ONE_ISA=ON -DCMAKE_C_FLAGS_DEBUG=-O0 \\
   -DKNET_TESTS=OFF -DKNET_BENCH=OFF ;; esac
 exec $(command -v cmake) "\$@"
 END

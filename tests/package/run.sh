@@ -11,8 +11,9 @@ trap 'rm -rf "$work"' EXIT
 # build_anew OPTION…: without tests and benchmarks, quickly.
 build_anew() {
   build=$work/build
-  cmake -G Ninja -S "$here/../.." -B "$build" -DCMAKE_C_COMPILER="${CC:-cc}" -DCMAKE_BUILD_TYPE=Debug -DKNET_ONE_ISA=ON -DKNET_TESTS=OFF \
-        -DKNET_BENCH=OFF -DKNET_CUDA=OFF "$@" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+  cmake -G Ninja -S "$here/../.." -B "$build" -DCMAKE_C_COMPILER="${CC:-cc}" -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS_DEBUG=-O0 -DKNET_ONE_ISA=ON -DKNET_TESTS=OFF -DKNET_BENCH=OFF -DKNET_CUDA=OFF "$@" \
+        >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
   cmake --build "$build" >"$work/build.log" || { tail -n 40 "$work/build.log"; exit 1; }
 }
 case $mode in
