@@ -130,8 +130,8 @@ static bool is_emulated(const parity_case *c) {
     return kernels[c->op] && !(is_square && a->dim[a->n_dims - 1] > KN__SMALL);
 }
 
-/* A sanitizer makes the kernels twenty times slower: there each test has its share of the cases. */
-enum { SHARES = TEST_SANITIZED ? 5 : 1 };
+/* A sanitizer makes the kernels twenty times slower: there each run has its share of the cases. */
+enum { SHARES = TEST_SANITIZED ? 6 : 1 };
 
 /* Guards of 64 elements keep buffers aligned to 16 bytes, guards of one don't. */
 static void run_all(emulate_order order, kn_dtype dtype, int guard) {
