@@ -159,11 +159,12 @@ static int replace(const char *path, const struct stat *old, const contents *c) 
     return error;
 }
 
+/* lstat alone says whether there is a file: between two looks another process may make one. */
 static int write_contents(const char *path, const contents *c) {
     char target[PATH_MAX];
-    struct stat file, link;
-    bool is_there = stat(path, &file) == 0, is_named = lstat(path, &link) == 0;
-    if (!is_named) return replace(path, NULL, c);
+    struct stat file;
+    if (lstat(path, &file) != 0) return replace(path, NULL, c);
+    bool is_there = !S_ISLNK(file.st_mode) || stat(path, &file) == 0;
     bool in_place = !is_there || !S_ISREG(file.st_mode) || file.st_size == 0;
     if (in_place) return write_with(O_TRUNC, path, c);
     return replace(realpath(path, target) ? target : path, &file, c);

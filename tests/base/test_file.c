@@ -89,8 +89,52 @@ static void a_writer_that_fails_leaves_the_old_file(void **state) {
     assert_int_equal(rmdir(folder), 0); /* nothing beside it is left */
 }
 
+/* --- writers of one file at the same time, which another removes again and again --- */
+
+enum { WRITERS = 4, WRITES = 2000, BYTES = 4096 };
+
+typedef struct writers {
+    char path[64];
+    _Atomic int n_begun, n_ended, n_torn;
+} writers;
+
+/* Whether the file is gone, or all of its bytes are those of one writer. */
+static bool is_whole(const char *path, char *bytes) {
+    FILE *in = fopen(path, "rb");
+    if (!in) return errno == ENOENT;
+    size_t n = fread(bytes, 1, BYTES + 1, in);
+    fclose(in);
+    return n == BYTES && memcmp(bytes, bytes + 1, BYTES - 1) == 0;
+}
+
+static void *write_often(void *ctx) {
+    writers *w = ctx;
+    char *mine = malloc(BYTES), *found = malloc(BYTES + 1);
+    memset(mine, 'a' + w->n_begun++, BYTES);
+    for (int i = 0; i < WRITES; i++)
+        if (kn__file_write(w->path, mine, BYTES) != 0 || !is_whole(w->path, found)) w->n_torn++;
+    free(mine);
+    free(found);
+    w->n_ended++;
+    return NULL;
+}
+
+static void a_file_that_several_write_is_whole_at_any_time(void **state) {
+    (void)state;
+    writers w = {.n_begun = 0};
+    pthread_t thread[WRITERS];
+    snprintf(w.path, sizeof w.path, "/tmp/knet-file-%ld", (long)getpid());
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, write_often, &w), 0);
+    while (w.n_ended < WRITERS) unlink(w.path);
+    for (int i = 0; i < WRITERS; i++) pthread_join(thread[i], NULL);
+    unlink(w.path);
+    assert_int_equal(w.n_torn, 0);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
                      TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
-                     TEST(a_writer_that_fails_leaves_the_old_file));
+                     TEST(a_writer_that_fails_leaves_the_old_file),
+                     TEST(a_file_that_several_write_is_whole_at_any_time));
 }
