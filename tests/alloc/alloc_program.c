@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/forked_leaks.h"
+
 static bool has(int argc, char **argv, const char *word) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], word) == 0) return true;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/forked_leaks.h"
 #include "cuda/base/module.h"
 #include "cuda/pointwise/chain_kernel.h"
 #include "test.h"
@@ -163,20 +164,11 @@ static void a_compiled_kernel_is_found_on_disk(void **state) {
     kn__text_release(&key);
 }
 
-static bool is_child;
-
-/* What the thread held when the process forked, the child has without the thread. */
-#ifdef __SANITIZE_ADDRESS__
-__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void) { return is_child; }
-#endif
-
 static void a_fork_has_no_kernels_and_ends(void **state) {
     (void)state;
     for (int k = 200; k < 220; k++) (void)run(k);
     pid_t child = fork();
     if (child == 0) {
-        is_child = true;
         bool launched = run(0);
         kn__cuda_chains_wait();
         exit(launched);

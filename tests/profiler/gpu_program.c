@@ -16,6 +16,8 @@
 
 #include "mock_cupti.h"
 
+#include "../support/forked_leaks.h"
+
 enum { THREADS_MAX = 128 };
 
 static void *mock;

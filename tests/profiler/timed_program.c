@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/forked_leaks.h"
+
 static int plain(void) {
     for (int i = 0; i < 3; i++) {
         KN_SCOPE("step");
