@@ -1,5 +1,5 @@
-/* Predictions of frozen models: what is replayed, with the bits of plain predictions, and what
- * isn't.
+/* Predictions of frozen models: which of them are replayed, with the bits of plain predictions, and
+ * which run as they are.
  *
  * The program's own kn_alloc stands before the library's. */
 #include <dlfcn.h>

@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct plan {
-    uint64_t key, used;  /* what it holds for; when it was used last, 0: never */
+    uint64_t key, used;  /* the prediction it is for; when it was used last, 0: never */
     kn_capture *capture; /* NULL: one prediction has run, or it is not captured */
     bool is_refused;
 } plan;
@@ -54,7 +54,7 @@ kn_status kn__replays_begin(kn_layer *root) {
     return KN_OK;
 }
 
-/* --- what a plan holds for --- */
+/* --- which prediction a plan is for --- */
 
 static uint64_t with(uint64_t key, uint64_t value) {
     key = (key ^ value) * KN__GOLDEN;

@@ -15,7 +15,7 @@ kn_status kn__replays_begin(kn_layer *root);
 typedef struct kn__predict {
     kn_tensor *(*run)(void *ctx, const kn_batch *batch);
     void *ctx;
-    const void *self; /* what it depends on beside the batch and the layers */
+    const void *self; /* the model's struct, which it reads beside the batch and the layers */
     size_t self_bytes;
 } kn__predict;
 /* predict->run(ctx, batch), or a replay of it with the same bits. NULL: the error is pending. */
