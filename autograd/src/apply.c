@@ -52,7 +52,7 @@ void kn_call_save(kn_call *call, int i, kn_tensor *t) {
         return;
     }
     kn_tensor *old = call->saved[i].t;
-    call->saved[i] = (kn__saved){kn_tensor_retain(t), t->storage->version};
+    call->saved[i] = (kn__saved){.t = kn_tensor_retain(t), .version = t->storage->version};
     if (old) kn_tensor_release(old);
 }
 

@@ -118,7 +118,7 @@ kn_dtype kn__back_dtype(const kn__back *b, int i) {
 
 kn_tensor *kn__back_saved(const kn__back *b, unsigned bit) {
     unsigned saves = b->node->saves;
-    if (!(saves & bit)) return KN_NONE;
+    if (!(saves & ~b->node->extra & bit)) return KN_NONE;
     int place = __builtin_popcount(saves & (bit - 1));
     KN_ASSERT(place < b->node->n_saved);
     return kn__node_saved(b->node)[place].t;
@@ -179,7 +179,10 @@ static __attribute__((noinline)) kn_status saved_bad(kn__node *n, const kn__save
 
 static inline kn_status check_saved(kn__node *n) {
     const kn__saved *saved = kn__node_saved(n);
-    for (int k = 0; k < n->n_saved; k++) {
+    unsigned left = n->saves;
+    for (int k = 0; k < n->n_saved; k++, left &= left - 1) {
+        if (n->extra >> __builtin_ctz(left) & 1) continue;
+        if (saved[k].is_again) KN_TRY(kn__again_need(&saved[k]));
         const kn_storage *s = saved[k].t->storage;
         if (__builtin_expect(!s || s->version != saved[k].version, 0))
             return saved_bad(n, &saved[k]);
@@ -204,7 +207,7 @@ void kn__back_drop(kn__back *b, unsigned bits) {
     kn__node *n = b->node;
     bool asked = kn__node_results(n)->target || n == kn__edge_node(b->pass->from);
     if (b->pass->keep || asked) return;
-    for (unsigned left = n->saves & bits; left; left &= left - 1) {
+    for (unsigned left = n->saves & ~n->extra & bits; left; left &= left - 1) {
         unsigned bit = left & -left;
         kn__saved *saved = kn__node_saved(n) + __builtin_popcount(n->saves & (bit - 1));
         kn_tensor *t = saved->t, *own = only_read_by(b, bit);

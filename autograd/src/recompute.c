@@ -216,7 +216,7 @@ static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int 
                 .n_x = n_x,
                 .autocast = kn_frame_autocast()};
     for (int i = 0; i < n_x; i++)
-        p->x[i] = (kn__saved){kn_tensor_retain(x[i]), x[i]->storage->version};
+        p->x[i] = (kn__saved){.t = kn_tensor_retain(x[i]), .version = x[i]->storage->version};
     return p;
 }
 

@@ -264,7 +264,7 @@ kn_status kn__rule_row(kn__back *b) {
     const kn__saved *saved = kn__node_saved(n);
     for (unsigned left = n->saves; left; left &= left - 1, saved++) {
         int bit = __builtin_ctz(left);
-        in[bit < KN_NEED_OUT ? bit + 1 : k + 1] = saved->t;
+        if (!(n->extra >> bit & 1)) in[bit < KN_NEED_OUT ? bit + 1 : k + 1] = saved->t;
     }
     kn_op_call_init(&call, (kn_op)(n->op + 1), kn__node_attr(n), in, k + 2);
     call.want = (uint8_t)want;

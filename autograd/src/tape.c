@@ -219,7 +219,11 @@ char *kn__node_text(char *out, size_t out_bytes, kn__node *n) {
 
 static inline void release_saved(kn__node *n) {
     kn__saved *saved = kn__node_saved(n);
-    for (int k = 0, last = n->n_saved; k < last; k++) kn_tensor_release(saved[k].t);
+    for (int k = 0, last = n->n_saved; k < last; k++) {
+        kn_tensor *t = saved[k].t;
+        if (saved[k].is_again && t->again_refs) t->again_refs--;
+        kn_tensor_release(t);
+    }
     n->n_saved = 0;
     if (n->op == KN__OP_APPLY) kn__apply_free(n);
     KN_ASSERT(n->op <= KN__OP_SPECIAL);
@@ -328,6 +332,7 @@ static inline void *fill_saved(kn__node *n, unsigned saves, const kn_op_call *ca
         atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
         saved->t = t;
         saved->version = t->storage->version;
+        saved->is_again = false;
         saved++;
     }
     n->saves = (uint16_t)saves;
@@ -352,11 +357,14 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     for (size_t i = 0; i < n_in; i++) {
         edges[i] = call->edge ? call->edge[i] : kn__edge_from(tape, call->in[i]);
     }
-    unsigned saves = saves_of(call, info, edges);
+    unsigned saves = saves_of(call, info, edges), extra = 0;
     if (saves == ~0u) { /* no gradient comes through here */
         if ((char *)n == before) tape->at = before;
         return KN_OK;
     }
+    bool recomputes = kn_frame_recomputes(SIZE_MAX);
+    n->again = recomputes ? (uint8_t)kn__again_plan(&extra, call, edges, saves) : 0;
+    n->extra = (uint8_t)extra;
     n->tape = tape;
     n->place = tape->place;
     n->file = NULL;
@@ -364,12 +372,13 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     n->n_in = call->n_in;
     n->flat = call->flat;
     n->saved_at = (uint32_t)saved_at;
-    int64_t *dim = fill_saved(n, saves, call);
+    int64_t *dim = fill_saved(n, saves | extra, call);
     for (int r = 0; r < call->n_out; r++) {
         dim = fill_result(n, r, call->want >> r & 1 ? call->out[r] : NULL, dim);
     }
     size_t attr_at = (size_t)((char *)dim - (char *)n);
     n->attr_at = (uint32_t)attr_at;
+    if (recomputes) kn__again_saved(n);
     if (attr_bytes && call->attr) memcpy((char *)n + attr_at, call->attr, attr_bytes);
     KN_ASSERT((char *)n + attr_at + attr_bytes <= tape->at); /* the room taken above */
     tape->at = (char *)n + ((attr_at + attr_bytes + 15) & ~(size_t)15);

@@ -70,6 +70,7 @@ typedef struct kn__result {
 typedef struct kn__saved {
     kn_tensor *t;
     uint32_t version;
+    bool is_again; /* t counts this reference in again_refs */
 } kn__saved;
 
 struct kn__node { /* followed by results, edges, saved values, dims, attributes */
@@ -85,6 +86,8 @@ struct kn__node { /* followed by results, edges, saved values, dims, attributes 
     uint8_t flat;               /* a row without broadcasting: gradients have the result's shape */
     uint8_t wanted;             /* in a pass: on a path to a tensor whose gradient is wanted */
     uint8_t n_users;            /* in a pass: edges that lead here; 2: two or more */
+    uint8_t again;              /* calls that make result 0 again; 0: it is not made again */
+    uint8_t extra;              /* of saves: inputs that only making it again reads */
     uint32_t saved_at, attr_at; /* offsets from the node, bytes */
 };
 
@@ -128,6 +131,20 @@ struct kn__tape {
     const kn__place *place; /* of the calls that come */
     uint32_t serial;        /* counts clearings: places of an older serial are gone */
 };
+
+/* --- again.c: values that backward computes again (frames with .recompute) --- */
+/* Whether backward makes result 0 of the call again: how many calls that takes, 0: it does not.
+ * *extra: the inputs that this reads beside those in `saves`. */
+int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[], unsigned saves);
+/* A new node has saved its values. */
+void kn__again_saved(kn__node *n);
+/* A rule is about to read the saved value: makes it again if it was forgotten. */
+kn_status kn__again_need(const kn__saved *saved);
+/* The node that made t as its result 0; NULL: none. */
+static inline kn__node *kn__maker_of(const kn_tensor *t) {
+    kn__node *n = kn__edge_node(t->grad);
+    return n && !(t->grad >> 1 & 3) ? n : NULL;
+}
 
 /* Room in the tape's arena. NULL: no memory, the error is recorded. */
 void *kn__tape_take(kn__tape *tape, size_t size_bytes);

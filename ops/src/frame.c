@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "checked.h"
 #include "fuse.h"
+#include "modes.h"
 #include "thread.h"
 
 const kn_recorder *kn__recorder;
@@ -64,11 +65,17 @@ static void forget(kn__ops_thread *self, kn_tensor *t) {
     t->owned = UINT32_MAX;
 }
 
+/* A frame's reference. */
+static void release(kn_tensor *t) {
+    if (__builtin_expect(t->again_refs != 0, 0)) kn__tensor_forget(t);
+    kn_tensor_release(t);
+}
+
 void kn_drop(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
     if (!is_innermost(self, t)) return;
     forget(self, t);
-    kn_tensor_release(t);
+    release(t);
 }
 
 kn_tensor *kn_tensor_detach_frame(kn_tensor *t) {
@@ -88,12 +95,18 @@ static void release_to(kn__ops_thread *self, uint32_t n) {
         kn_tensor *t = self->owned[--self->n_owned];
         if (!t) continue;
         t->owned = UINT32_MAX;
-        kn_tensor_release(t);
+        release(t);
     }
 }
 
 bool kn_frame_fuses(void) {
     return kn__ops_self && kn__ops_self->frame && kn__ops_self->frame->fuse;
+}
+
+bool kn_frame_recomputes(size_t size_bytes) {
+    enum { LEAST_BYTES = 64 << 10 }; /* what is smaller saves little, and calls cost the same */
+    if (!kn__ops_self || !kn__ops_self->frame || !kn__ops_self->frame->recompute) return false;
+    return size_bytes >= LEAST_BYTES || kn__mode_recompute() == KN__MODE_ALL;
 }
 
 uint32_t kn_frame_mark(void) { return kn__ops_self ? kn__ops_self->n_owned : 0; }
@@ -151,7 +164,7 @@ kn_math_mode kn_math_mode_get(void) {
 /* --- frames --- */
 
 static kn_status options_check(const kn_frame_options *o, const kn__frame *outer) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         if (o->reserved[i]) {
             return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: reserved[%d] is not zero", i);
         }
@@ -167,6 +180,10 @@ static kn_status options_check(const kn_frame_options *o, const kn__frame *outer
     if (o->fuse != 0 && o->fuse != 1 && o->fuse != KN_OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: fuse is %d; it must be 0, 1 or KN_OFF",
                        o->fuse);
+    }
+    if (o->recompute != 0 && o->recompute != 1 && o->recompute != KN_OFF) {
+        return KN_FAIL(KN_ERR_INVALID, "kn_frame_begin: recompute is %d; it must be 0, 1 or KN_OFF",
+                       o->recompute);
     }
     if (o->autocast != 0 && o->autocast != KN_OFF && o->autocast != KN_F16 &&
         o->autocast != KN_BF16) {
@@ -246,7 +263,8 @@ static kn_status open_frame(kn_frame *out, kn__ops_thread *self, const kn_frame_
         frame.recording = true;
     }
     if (o->record == KN_OFF) frame.recording = false;
-    if (o->fuse) frame.fuse = o->fuse == 1 && !kn__fuse_forbidden() && !self->capture;
+    if (o->fuse) frame.fuse = o->fuse == 1 && kn__mode_fuse() != KN__MODE_NEVER && !self->capture;
+    if (o->recompute) frame.recompute = o->recompute == 1 && kn__mode_recompute() != KN__MODE_NEVER;
     if (o->autocast) frame.autocast = o->autocast == KN_OFF ? 0 : (uint8_t)o->autocast;
     if (o->layout) frame.layout = o->layout == KN_OFF ? 0 : (uint8_t)o->layout;
     frame.opens_tape = tape && tape != outer->tape;

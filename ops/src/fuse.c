@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "fuse_plan.h"
 #include "host/host.h"
+#include "modes.h"
 #include "run.h"
 
 enum {
@@ -13,25 +14,6 @@ enum {
 };
 
 /* --- whether --- */
-
-/* KNET_FUSE: which frames put results off. ALL: by default, and of every size (for tests). */
-enum { UNREAD, UNSET, NEVER, DEFAULT, ALL };
-
-static int environment(void) {
-    static _Atomic int known;
-    int value = atomic_load_explicit(&known, memory_order_relaxed);
-    if (value != UNREAD) return value;
-    const char *text = getenv("KNET_FUSE");
-    value = !text || !*text            ? UNSET
-            : strcmp(text, "0") == 0   ? NEVER
-            : strcmp(text, "all") == 0 ? ALL
-                                       : DEFAULT;
-    atomic_store_explicit(&known, value, memory_order_relaxed);
-    return value;
-}
-
-bool kn__fuse_default(void) { return environment() >= DEFAULT; }
-bool kn__fuse_forbidden(void) { return environment() == NEVER; }
 
 static bool has_loops(const kn_op_call *call, const kn_op_info *info) {
     kn_dtype dtype = call->dtype ? (kn_dtype)call->dtype : KN_BOOL; /* logic alone has no T */
@@ -45,10 +27,10 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     bool on_host = call->device == self->host;
     if (!on_host && (self->capture || !kn__chain_device(call->device))) return false;
     if (call->op == KN_OP_slice)
-        return !self->capture && kn__fuse_takes_slice(call, environment() == ALL);
+        return !self->capture && kn__fuse_takes_slice(call, kn__mode_fuse() == KN__MODE_ALL);
     if (call->op == KN_OP_slice_back) return !self->capture && kn__fuse_takes_part(call);
     if (info->host == kn__host.reduce)
-        return on_host && kn__fuse_takes_reduction(call, environment() == ALL);
+        return on_host && kn__fuse_takes_reduction(call, kn__mode_fuse() == KN__MODE_ALL);
     if (call->op != KN_OP_cast && !(info->row && has_loops(call, info))) return false;
     int64_t most = 0;
     for (int k = 0; k < call->n_in; k++) {
@@ -56,7 +38,7 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
         if (call->in[k]->n == 0) return false;
         if (call->in[k]->n > most) most = call->in[k]->n;
     }
-    return !on_host || environment() == ALL || most >= LEAST;
+    return !on_host || kn__mode_fuse() == KN__MODE_ALL || most >= LEAST;
 }
 
 /* --- expressions --- */

@@ -18,10 +18,6 @@
 
 typedef struct kn__expr kn__expr;
 
-/* What frames take that leave .fuse zero, by KNET_FUSE=0|1; 0 holds for all frames. */
-bool kn__fuse_default(void);
-bool kn__fuse_forbidden(void);
-
 /* Whether the results of this checked call are put off. */
 bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call);
 /* Whether the call adds to a pending result that takes it as one part more. */

@@ -98,7 +98,8 @@ static bool is_kept(const kn__fuse_plan *p, int i, int n_arrays) {
     if (t->owned == UINT32_MAX || e->keeps || n_arrays > KEPT_ARRAYS) return true;
     bool is_cheap = e->op == KN_OP_cast ||
                     kn__row_is_cheap((kn_op)e->op, (kn_dtype)e->dtype, kn_op_table[e->op].order);
-    return (is_last || atomic_load_explicit(&t->refs, memory_order_relaxed) > 1) && !is_cheap;
+    uint32_t refs = atomic_load_explicit(&t->refs, memory_order_relaxed) - t->again_refs;
+    return (is_last || refs > 1) && !is_cheap;
 }
 
 void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes) {

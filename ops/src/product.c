@@ -1,5 +1,6 @@
 /* Matrix products. */
 #include "fuse.h"
+#include "modes.h"
 #include "run.h"
 
 /* --- matmul: matrices, or equally many of them --- */
@@ -93,7 +94,7 @@ kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
     kn__frame *frame = self ? self->frame : NULL;
     if (!frame) return (kn_mul)(a, b);
     bool before = frame->fuse;
-    frame->fuse = !kn__fuse_forbidden();
+    frame->fuse = kn__mode_fuse() != KN__MODE_NEVER;
     kn_tensor *product = (kn_mul)(a, b);
     frame->fuse = before;
     return product ? kn_sum_mask(product, mask, false) : NULL;

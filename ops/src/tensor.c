@@ -166,6 +166,24 @@ void kn_tensor_release(kn_tensor *t) {
     }
 }
 
+void kn__tensor_forget(kn_tensor *t) {
+    kn_storage *s = t->storage;
+    if (atomic_load_explicit(&t->refs, memory_order_acquire) != t->again_refs + 1u) return;
+    if (!s || s->version || s->owner) return; /* forgotten already, or not as it was made */
+    t->storage = NULL;
+    t->data = NULL;
+    t->state = KN_TENSOR_FORGOTTEN;
+    storage_unref(s, USER);
+}
+
+kn_status kn_tensor_restore(kn_tensor *t, kn_tensor *from) {
+    KN_ASSERT(t->state == KN_TENSOR_FORGOTTEN && t->n == from->n && t->dtype == from->dtype);
+    KN_TRY(kn__compute(from));
+    kn__header_share(t, from, 0);
+    t->state = KN_TENSOR_LIVE;
+    return KN_OK;
+}
+
 void *kn__fail_memory(const kn_tensor *t) {
     char text[256];
     return kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for a tensor %s %s: %s",

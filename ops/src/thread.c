@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "cores.h"
 #include "fuse.h"
+#include "modes.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
 _Atomic uint32_t kn__n_recordings;
@@ -86,7 +87,8 @@ kn__ops_thread *kn__ops_thread_make(void) {
     self->defaults = (kn__frame){.device = self->host,
                                  .dtype = KN_F32,
                                  .threads = kn__threads_default(),
-                                 .fuse = kn__fuse_default()};
+                                 .fuse = kn__mode_fuse() >= KN__MODE_DEFAULT,
+                                 .recompute = kn__mode_recompute() >= KN__MODE_DEFAULT};
     if (key_made) pthread_setspecific(key, self);
     return kn__ops_self = self;
 }

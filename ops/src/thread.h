@@ -24,6 +24,7 @@ typedef struct kn__frame {
     bool recording;
     bool opens_tape;  /* the tape ends with this frame */
     bool fuse;        /* pointwise results are put off: fuse.h */
+    bool recompute;   /* backward computes saved values again: autograd/src/again.c */
     uint8_t autocast; /* KN_F16 or KN_BF16: autocast.c; 0: off */
     uint8_t layout;   /* convolutions' results stay in blocks of channels: conv_layout.h */
 } kn__frame;
@@ -96,6 +97,10 @@ static const uint8_t kn__dtype_size[] = {0, 4, 8, 2, 2, 8, 4, 1, 1};
 
 /* Makes `view` read t's data from element `offset` on; its shape is the caller's to set. */
 void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset);
+
+/* t's frame is about to release it: the data goes too where all other references are of nodes that
+ * can make it again. */
+void kn__tensor_forget(kn_tensor *t);
 
 /* One more user of the data, and one less. */
 void kn__storage_share(kn_storage *s);

@@ -42,8 +42,9 @@ static kn_status copy_grads(uint32_t out[INPUTS][ROWS * COLUMNS], kn_tensor *con
     return KN_OK;
 }
 
-static kn_status run_graph(run *out, uint64_t seed, int fuse) {
-    KN_TAPE(.fuse = fuse);
+/* recompute: of results of every size with KNET_RECOMPUTE=all alone. */
+static kn_status run_graph(run *out, uint64_t seed, int fuse, int recompute) {
+    KN_TAPE(.fuse = fuse, .recompute = recompute);
     KN_TRY(kn_check());
     kn_tensor *x[INPUTS], *dx[INPUTS], *ddx[INPUTS];
     float values[ROWS * COLUMNS];
@@ -51,7 +52,11 @@ static kn_status run_graph(run *out, uint64_t seed, int fuse) {
         random_graph_values(values, ROWS * COLUMNS, seed + (uint64_t)i);
         x[i] = kn_watch(kn_tensor_from(values, KN_F32, KN_SHAPE(sizes[i][0], sizes[i][1])));
     }
-    kn_tensor *y = random_graph(x, seed, true);
+    kn_tensor *y;
+    {
+        KN_FRAME(); /* whose end forgets */
+        y = kn_keep(random_graph(x, seed, true));
+    }
     KN_TRY(kn_gradients(dx, y, x, INPUTS, &(kn_gradients_options){.keep = 1, .again = 1}));
     kn_tensor *norm = NULL;
     for (int i = 0; i < INPUTS; i++) {
@@ -72,8 +77,8 @@ static void random_graphs_give_the_same_bits(void **state) {
     const uint64_t known[] = {7151095941870931865u, 7697232816754948539u}; /* sums met sums */
     for (int i = 0; i < 60; i++) {
         uint64_t seed = i < 2 ? known[i] : test_random();
-        assert_ok(run_graph(&plain, seed, KN_OFF));
-        assert_ok(run_graph(&fused, seed, 1));
+        assert_ok(run_graph(&plain, seed, KN_OFF, KN_OFF));
+        assert_ok(run_graph(&fused, seed, i % 3 ? 1 : KN_OFF, i % 3 == 1 ? KN_OFF : 1));
         if (memcmp(&plain, &fused, sizeof plain) != 0)
             fail_msg("graph %d, seed %llu differs", i, (unsigned long long)seed);
     }
@@ -83,12 +88,12 @@ static void a_failing_allocation_leaves_values_that_can_be_computed(void **state
     (void)state;
     static run plain, fused;
     uint64_t seed = test_random();
-    assert_ok(run_graph(&plain, seed, KN_OFF));
+    assert_ok(run_graph(&plain, seed, KN_OFF, KN_OFF));
     int64_t live = (int64_t)ops_live_bytes();
     kn_status status = KN_ERR_OOM;
     for (int at = 1; status == KN_ERR_OOM; at += 1 + at / 8) {
         n_allocs = 0, fail_at = at;
-        status = run_graph(&fused, seed, 1);
+        status = run_graph(&fused, seed, 1, 1);
         fail_at = 0;
         assert_int_equal((int64_t)ops_live_bytes(), live);
     }

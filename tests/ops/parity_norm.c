@@ -6,7 +6,7 @@ static parity_operand guard(parity_operand o) { return like(o, FILL_GUARD); }
 enum { WEIGHT = 1, BIAS = 2, RUNNING = 4, STATISTICS = 8, NO_RESULT = 16 };
 
 static kn_attr_normalize attr_of(int64_t outer, int64_t groups, int64_t channels, int64_t inner) {
-    return (kn_attr_normalize){1e-3, 0.3, outer, groups, channels, inner, NULL};
+    return (kn_attr_normalize){1e-3, 0.3, outer, groups, channels, inner, NULL, 0};
 }
 
 static void set_back(parity_case *c, parity_operand x, parity_operand channels,
@@ -31,12 +31,15 @@ static void batch_of(int64_t outer, int64_t channels, int64_t inner, int has) {
     if (!(has & NO_RESULT)) c->out[0] = guard(x);
     if (has & STATISTICS) c->out[1] = guard(row), c->out[2] = guard(row);
     set_attr(c, &attr, sizeof attr);
-    c = parity_add(KN_OP_batchnorm_eval, COMPARE_CLOSE);
-    c->n_in = 5, c->in[0] = x, c->in[1] = row, c->in[2] = like(row, FILL_POSITIVE);
-    if (has & WEIGHT) c->in[3] = row;
-    if (has & BIAS) c->in[4] = row;
-    c->out[0] = guard(x);
-    set_attr(c, &attr, sizeof attr);
+    for (attr.by_rstd = 0; attr.by_rstd < 2; attr.by_rstd++) {
+        c = parity_add(KN_OP_batchnorm_eval, COMPARE_CLOSE);
+        c->n_in = 5, c->in[0] = x, c->in[1] = row, c->in[2] = like(row, FILL_POSITIVE);
+        if (has & WEIGHT) c->in[3] = row;
+        if (has & BIAS) c->in[4] = row;
+        c->out[0] = guard(x);
+        set_attr(c, &attr, sizeof attr);
+    }
+    attr.by_rstd = 0;
     for (int want = has & WEIGHT ? 7 : 1; want > 0; want -= 3) {
         c = parity_add(KN_OP_batchnorm_back, COMPARE_CLOSE);
         set_back(c, x, row, row, has, want);
@@ -96,5 +99,5 @@ void parity_norm_cases(void) {
     rows_of(KN_OP_groupnorm, attr_of(2, 1, 3, 700), BIAS);
     parity_case *c = parity_add(KN_OP_rownorm_back, COMPARE_EXACT); /* no rows: zeros */
     set_back(c, U(0, 1, 6, 1), U(6), U(0), WEIGHT, 7);
-    ATTR(c, kn_attr_normalize, 1e-3, 0, 0, 1, 6, 1, NULL);
+    ATTR(c, kn_attr_normalize, 1e-3, 0, 0, 1, 6, 1, NULL, 0);
 }

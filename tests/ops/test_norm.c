@@ -125,7 +125,7 @@ static void gradients_equal_pytorch(void **state) {
         KN_FRAME(.dtype = dtype);
         kn_tensor *x = x_of(dtype), *w = weight_of(dtype), *d[3];
         kn_tensor *g = golden_array(dtype, KN_SHAPE(B, C, S), 5, 1, 17, 0.25, -2);
-        kn_attr_normalize attr = {1e-3, 0.1, B, 1, C, S, NULL};
+        kn_attr_normalize attr = {1e-3, 0.1, B, 1, C, S, NULL, 0};
         kn_op_call call;
         kn_op_call_init(&call, KN_OP_batchnorm, &attr, KN_LIST_(x, KN_NONE, KN_NONE, w, KN_NONE),
                         5);
@@ -135,7 +135,7 @@ static void gradients_equal_pytorch(void **state) {
         GOLDEN(d[0], batchnorm_dx);
         GOLDEN(d[1], batchnorm_dw);
         GOLDEN(d[2], batchnorm_db);
-        attr = (kn_attr_normalize){1e-3, 0, B, 2, C / 2, S, NULL};
+        attr = (kn_attr_normalize){1e-3, 0, B, 2, C / 2, S, NULL, 0};
         kn_op_call_init(&call, KN_OP_groupnorm, &attr, KN_LIST_(x, w, KN_NONE), 3);
         call.want = 7;
         assert_non_null(kn_op_run(&call));
@@ -144,7 +144,7 @@ static void gradients_equal_pytorch(void **state) {
         GOLDEN(d[1], groupnorm_dw);
         GOLDEN(d[2], groupnorm_db);
         w = wide_of(dtype, KN_SHAPE(S));
-        attr = (kn_attr_normalize){1e-3, 0, B * C, 1, S, 1, NULL};
+        attr = (kn_attr_normalize){1e-3, 0, B * C, 1, S, 1, NULL, 0};
         kn_op_call_init(&call, KN_OP_rmsnorm, &attr, KN_LIST_(x, w), 2);
         call.want = 3;
         assert_non_null(kn_op_run(&call));

@@ -75,7 +75,12 @@ typedef struct kn_frame_options {
      * 0 of NaN; KN_OFF: not; 0: inherit. Layers in evaluation have 1, frozen ones 2. The rule of
      * threads is that of .fuse: read a result on the thread that made it, or hold it there */
     int layout;
-    uint64_t reserved[3]; /* zero */
+    /* 1: what backward needs of cheap ops' results (pointwise ops, casts, norms, dropout) is
+     * computed again there, where its inputs are kept anyway: the same bits, less memory, a little
+     * more time. A result goes when its frame ends and nothing but the tape refers to it; KN_OFF:
+     * not; 0: inherit. Outermost: KNET_RECOMPUTE=1; KNET_RECOMPUTE=0 forbids it */
+    int recompute;
+    uint64_t reserved[2]; /* zero */
 } kn_frame_options;
 
 /* Waits until the GPU kernels that frames with .fuse asked for are compiled, so that later steps

@@ -163,6 +163,7 @@ typedef struct kn_attr_normalize {
     double eps, momentum; /* momentum: of the running statistics */
     int64_t outer, groups, channels, inner;
     const struct kn_batch_ranks *ranks; /* batchnorm and its back: norm.h; else NULL */
+    int64_t by_rstd; /* batchnorm_eval: running_var is 1/√(variance + eps), as batchnorm gives it */
 } kn_attr_normalize;
 typedef struct kn_attr_rnn { /* normalised; sequence.h explains them */
     int64_t mode, input, hidden, layers, directions, skip, steps, batch;
@@ -239,8 +240,15 @@ typedef struct kn_owner {
  * parameter (its address | 1); 0: no gradient is wanted. */
 typedef uintptr_t kn_edge;
 
-/* PENDING: the storage has no data until it is first read (frames with .fuse). */
-enum { KN_TENSOR_LIVE = 0, KN_TENSOR_CONSUMED, KN_TENSOR_ENDED, KN_TENSOR_PENDING };
+/* PENDING: the storage has no data until it is first read (frames with .fuse). FORGOTTEN: only a
+ * tape refers to it, which makes its data again when it needs it (frames with .recompute). */
+enum {
+    KN_TENSOR_LIVE = 0,
+    KN_TENSOR_CONSUMED,
+    KN_TENSOR_ENDED,
+    KN_TENSOR_PENDING,
+    KN_TENSOR_FORGOTTEN
+};
 
 /* The first 64 bytes are what an op reads and writes of each tensor; all but n, data and storage
  * are set by one copy when a header is made. */
@@ -253,8 +261,10 @@ struct kn_tensor {
     kn_edge grad;
     const char *file; /* call site, static storage; NULL unknown */
     int32_t line;
-    uint32_t spent; /* the tape that `grad` led to was consumed */
-    int64_t n;      /* elements */
+    uint16_t again_refs; /* of refs: nodes of the tape, which can make the data again */
+    uint8_t is_kept;     /* a node of the tape keeps the data until backward */
+    uint8_t spent;       /* the tape that `grad` led to was consumed */
+    int64_t n;           /* elements */
     void *data; /* first element; not for direct use where layout may not be plain: kn_op_data */
     kn_storage *storage;
     int64_t dim[KN_DIMS_MAX];
@@ -285,6 +295,8 @@ KN_API kn_tensor *kn_tensor_alias(kn_tensor *t);
 KN_API kn_tensor *kn_tensor_detach_frame(kn_tensor *t);
 /* Gives the storage back early; reading t afterwards is an error that says so. For kn_backward. */
 KN_API void kn_tensor_consume(kn_tensor *t);
+/* Gives t, whose data a tape forgot, that of `from`, which is the same. Errors are recorded. */
+KN_API KN_MUST_CHECK kn_status kn_tensor_restore(kn_tensor *t, kn_tensor *from);
 /* Computes t if that was put off. For those who read t->data. Errors are recorded, not pending. */
 KN_API KN_MUST_CHECK kn_status kn_tensor_compute(kn_tensor *t);
 /* The plain data for reading or writing by kernels; forces layout and waits for other streams'
@@ -391,6 +403,9 @@ enum {
      * results back; the casts are recorded */
     KN_FLAG_F32 = 32,
     KN_FLAG_LOSS = 4, /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
+    /* result 0 is cheap to compute again, from inputs that are saved; those that are not are left
+     * out, so that nothing else happens again. All pointwise rows are, without it */
+    KN_FLAG_AGAIN = 64
 };
 enum {              /* a result's dtype: one of kn_dtype, or */
        KN_OUT_T = 0 /* the call's, which infer may change */
@@ -446,6 +461,8 @@ KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and withou
 KN_API uint32_t kn_frame_mark(void);
 /* Whether the innermost frame puts pointwise results off. */
 KN_API bool kn_frame_fuses(void);
+/* Whether backward computes results of so many bytes again, where it can. */
+KN_API bool kn_frame_recomputes(size_t size_bytes);
 KN_API void kn_frame_release_to(uint32_t mark);
 
 /* --- captured steps (capture.h): what else a replay does --- */

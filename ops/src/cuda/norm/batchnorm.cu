@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(BLOCK, 1) batch_finish_kernel(kn__norm p, T *m
             squares += part[p.channels] + d * d * (n * m / (n + m));
             n += m;
         }
-        double rstd = 1 / sqrt(squares / n + p.eps);
+        double rstd = (T)(1 / sqrt(squares / n + p.eps));
         put<T>(mean_out, c, mean);
         put<T>(p.rstd, c, rstd);
         step<T>(p.running_mean, c, mean, p.momentum);
@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(BLOCK, 1) batch_finish_kernel(kn__norm p, T *m
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1) batch_eval_kernel(kn__norm p, const T *mean) {
     for (int64_t c = thread_index(); c < p.channels; c += thread_count()) {
-        double rstd = 1 / sqrt((double)((const T *)p.running_var)[c] + p.eps);
+        double rstd = ((const T *)p.running_var)[c];
+        if (!p.by_rstd) rstd = 1 / sqrt(rstd + p.eps);
         p.terms[c] = mean[c];
         p.terms[p.channels + c] = rstd * number_or<T>(p.weight, c, 1);
         p.terms[2 * p.channels + c] = number_or<T>(p.bias, c, 0);

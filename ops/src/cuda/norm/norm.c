@@ -12,6 +12,7 @@ static kn__norm describe(const kn_op_call *call, const kn_tensor *x) {
                       .inner = a->inner,
                       .eps = a->eps,
                       .momentum = a->momentum,
+                      .by_rstd = a->by_rstd != 0,
                       .centred = true,
                       .x = x->data,
                       .y = data_of(call->out[0])};

@@ -184,7 +184,7 @@ static void running_step(const batch_work *w, void *running, int64_t c, double v
 static void forward_terms(const batch_work *w, int64_t c) {
     double mean, squares;
     combine(w, c, &mean, &squares);
-    double rstd = 1 / sqrt(squares / w->n + w->attr->eps);
+    double rstd = number_rounded(w->bytes, 1 / sqrt(squares / w->n + w->attr->eps));
     number_set(w->mean, w->bytes, c, mean);
     number_set(w->rstd, w->bytes, c, rstd);
     running_step(w, w->running_mean, c, mean);
@@ -296,7 +296,8 @@ static kn_status given_terms(batch_work *w, kn_op_call *call) {
     w->term = terms;
     w->y = call->out[0]->data;
     for (int64_t c = 0; c < w->channels; c++) {
-        double var = number_at(call->in[2]->data, w->bytes, c), rstd = 1 / sqrt(var + w->attr->eps);
+        double rstd = number_at(call->in[2]->data, w->bytes, c);
+        if (!w->attr->by_rstd) rstd = 1 / sqrt(rstd + w->attr->eps);
         term_set(w, c, 0, number_at(call->in[1]->data, w->bytes, c));
         term_set(w, c, 1, rstd * number_or(call->in[3], w->bytes, c, 1));
         term_set(w, c, 2, number_or(call->in[4], w->bytes, c, 0));

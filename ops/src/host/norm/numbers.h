@@ -19,4 +19,9 @@ static inline void number_set(void *data, size_t bytes, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
+/* As an element holds it. */
+static inline double number_rounded(size_t bytes, double value) {
+    return bytes == sizeof(double) ? value : (double)(float)value;
+}
+
 #endif

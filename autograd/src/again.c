@@ -1,0 +1,130 @@
+/* Values that backward computes again, in frames with .recompute.
+ *
+ * A node whose op is cheap and whose inputs are there in backward anyway can make its result again:
+ * gelu of a product, which gelu's own gradient reads; relu of a batchnorm, from what that
+ * normalized. It holds what it needs for that (`extra`). Nodes count in again_refs which references
+ * to such a result are theirs; when no other is left, the result is forgotten. The first rule that
+ * reads it in backward makes it again, and from then on it stays until its last reader is done.
+ *
+ * What is made from forgotten values makes them first, but for itself alone: `again` counts the
+ * calls, and has a limit, so that a chain of cheap ops keeps a value in between.
+ */
+#include "tape.h"
+
+enum { CALLS_MAX = 4 };
+
+static size_t bytes_of(const kn_tensor *t) {
+    return (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
+}
+
+/* What batchnorm is made again from: the batch's mean and 1/√(variance + eps). */
+enum { STATISTICS = 6 };
+
+static bool is_cheap(const kn_op_call *call, unsigned saves) {
+    const kn_op_info *info = &kn_op_table[call->op];
+    if (!(call->want & 1) || call->edge || call->is_view || call->n_in > KN_NEED_OUT) return false;
+    if (call->op == KN_OP_batchnorm && saves >> KN_NEED_OUT != STATISTICS) return false;
+    return info->row ? info->order == 0 : (info->flags & KN_FLAG_AGAIN) != 0;
+}
+
+/* Of batchnorm the running statistics, which it changes: its result is made from the batch's. */
+static bool is_effect(const kn_op_call *call, int i) {
+    return call->op == KN_OP_batchnorm && (i == 1 || i == 2);
+}
+
+/* A constant that no rule saves may be written before backward, such as a running mean. */
+int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[], unsigned saves) {
+    int calls = 1;
+    unsigned more = 0;
+    *extra = 0;
+    if (!is_cheap(call, saves)) return 0;
+    size_t result = bytes_of(call->out[0]), held = 0;
+    if (!kn_frame_recomputes(result)) return 0;
+    for (int i = 0; i < call->n_in; i++) {
+        const kn_tensor *t = call->in[i];
+        const kn__node *maker = edges[i] ? kn__maker_of(t) : NULL;
+        if (maker && maker->again) calls += maker->again;
+        if (saves >> i & 1 || t == KN_NONE || is_effect(call, i)) continue;
+        if (!edges[i]) return 0;
+        more |= 1u << i;
+        bool is_there = kn__edge_param(edges[i]) || t->is_kept || (maker && maker->again);
+        if (!is_there) held += bytes_of(t);
+    }
+    if (calls > CALLS_MAX || held > result / 8) return 0;
+    *extra = more;
+    return calls;
+}
+
+/* Tensors of other tapes and constants may be other threads' too: they are left alone. */
+void kn__again_saved(kn__node *n) {
+    kn__saved *saved = kn__node_saved(n);
+    for (int k = 0; k < n->n_saved; k++) {
+        kn_tensor *t = saved[k].t;
+        const kn__node *maker = kn__maker_of(t);
+        if (!maker || maker->tape != n->tape) continue;
+        saved[k].is_again = maker->again && t->again_refs < UINT16_MAX;
+        if (saved[k].is_again)
+            t->again_refs++;
+        else
+            t->is_kept = 1;
+    }
+}
+
+/* --- in backward --- */
+
+static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
+    char text[256];
+    kn__node_text(text, sizeof text, n);
+    return KN_FAIL_NULL(KN_ERR_INVALID,
+                        "the result of %s, which .recompute makes again, needs a value that was %s",
+                        text, saved->t->storage ? "written since" : "consumed by kn_backward");
+}
+
+static kn_tensor *run(kn__node *n, kn_tensor *in[]) {
+    if (n->op != KN_OP_batchnorm)
+        return kn_op_call_run((kn_op)n->op, kn__node_attr(n), in, n->n_in);
+    kn_attr_normalize attr = *(const kn_attr_normalize *)kn__node_attr(n);
+    const kn__saved *last = kn__node_saved(n) + n->n_saved;
+    KN_ASSERT(n->saves >> KN_NEED_OUT == STATISTICS);
+    attr.by_rstd = 1;
+    in[1] = last[-2].t;
+    in[2] = last[-1].t;
+    return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
+}
+
+/* t, or a tensor of the innermost frame that has its value. NULL: the error is pending. */
+static kn_tensor *value_of(kn_tensor *t) {
+    if (t->state != KN_TENSOR_FORGOTTEN) return t;
+    kn__node *n = kn__maker_of(t);
+    KN_ASSERT(n && n->again);
+    kn_tensor *in[KN_NEED_OUT];
+    for (int i = 0; i < n->n_in; i++) in[i] = KN_NONE;
+    const kn__saved *saved = kn__node_saved(n);
+    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
+        int i = __builtin_ctz(left);
+        if (i >= KN_NEED_OUT) break;
+        in[i] = value_of(saved->t);
+        if (!in[i]) return NULL;
+        const kn_storage *s = in[i]->storage;
+        if (in[i] == saved->t && (!s || s->version != saved->version))
+            return fail_changed(n, saved);
+    }
+    return run(n, in);
+}
+
+static __attribute__((noinline)) kn_status make(kn_tensor *t) {
+    KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
+    KN_TRY(kn_check());
+    kn_scope scope = kn_scope_begin_static("recompute");
+    kn_tensor *value = value_of(t);
+    kn_status status = value ? kn_tensor_restore(t, value) : kn_check();
+    kn_scope_end(&scope);
+    return status;
+}
+
+kn_status kn__again_need(const kn__saved *saved) {
+    kn_tensor *t = saved->t;
+    if (t->state == KN_TENSOR_FORGOTTEN) KN_TRY(make(t));
+    t->again_refs = 0; /* its last reader ends it */
+    return KN_OK;
+}
