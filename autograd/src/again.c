@@ -4,10 +4,11 @@
  * gelu of a product, which gelu's own gradient reads; relu of a batchnorm, from what that
  * normalized. It holds what it needs for that (`extra`). Nodes count in again_refs which references
  * to such a result are theirs; when no other is left, the result is forgotten. The first rule that
- * reads it in backward makes it again, and from then on it stays until its last reader is done.
+ * reads it in backward makes it again, and it stays until its last reader is done.
  *
- * What is made from forgotten values makes them first, but for itself alone: `again` counts the
- * calls, and has a limit, so that a chain of cheap ops keeps a value in between.
+ * What is made from forgotten values makes them first, for itself alone unless a rule will read
+ * them. `again` counts the calls, and has a limit, so that a chain of cheap ops keeps a value in
+ * between.
  */
 #include "tape.h"
 
@@ -37,20 +38,17 @@ int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[
     int calls = 1;
     unsigned more = 0;
     *extra = 0;
-    if (!is_cheap(call, saves)) return 0;
-    size_t result = bytes_of(call->out[0]), held = 0;
-    if (!kn_frame_recomputes(result)) return 0;
+    if (!is_cheap(call, saves) || !kn_frame_recomputes(bytes_of(call->out[0]))) return 0;
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *t = call->in[i];
         const kn__node *maker = edges[i] ? kn__maker_of(t) : NULL;
-        if (maker && maker->again) calls += maker->again;
+        bool is_again = maker && maker->again;
+        if (is_again) calls += maker->again;
         if (saves >> i & 1 || t == KN_NONE || is_effect(call, i)) continue;
-        if (!edges[i]) return 0;
+        if (!edges[i] || !(is_again || t->is_kept || kn__edge_param(edges[i]))) return 0;
         more |= 1u << i;
-        bool is_there = kn__edge_param(edges[i]) || t->is_kept || (maker && maker->again);
-        if (!is_there) held += bytes_of(t);
     }
-    if (calls > CALLS_MAX || held > result / 8) return 0;
+    if (calls > CALLS_MAX) return 0;
     *extra = more;
     return calls;
 }
@@ -58,15 +56,13 @@ int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[
 /* Tensors of other tapes and constants may be other threads' too: they are left alone. */
 void kn__again_saved(kn__node *n) {
     kn__saved *saved = kn__node_saved(n);
-    for (int k = 0; k < n->n_saved; k++) {
-        kn_tensor *t = saved[k].t;
+    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
+        kn_tensor *t = saved->t;
         const kn__node *maker = kn__maker_of(t);
         if (!maker || maker->tape != n->tape) continue;
-        saved[k].is_again = maker->again && t->again_refs < UINT16_MAX;
-        if (saved[k].is_again)
-            t->again_refs++;
-        else
-            t->is_kept = 1;
+        if (!(n->extra >> __builtin_ctz(left) & 1)) t->is_kept = 1;
+        saved->is_again = maker->again && t->again_refs < UINT16_MAX;
+        if (saved->is_again) t->again_refs++;
     }
 }
 
@@ -92,7 +88,8 @@ static kn_tensor *run(kn__node *n, kn_tensor *in[]) {
     return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
 }
 
-/* t, or a tensor of the innermost frame that has its value. NULL: the error is pending. */
+/* t, or a tensor of the innermost frame that has its value: rules that read t come later, if there
+ * are any, for the first of them would have made it. NULL: the error is pending. */
 static kn_tensor *value_of(kn_tensor *t) {
     if (t->state != KN_TENSOR_FORGOTTEN) return t;
     kn__node *n = kn__maker_of(t);
@@ -109,22 +106,18 @@ static kn_tensor *value_of(kn_tensor *t) {
         if (in[i] == saved->t && (!s || s->version != saved->version))
             return fail_changed(n, saved);
     }
-    return run(n, in);
+    kn_tensor *value = run(n, in);
+    if (!value || !t->is_kept) return value;
+    kn_status status = kn_tensor_restore(t, value);
+    return status < 0 ? kn_error_defer(status) : t;
 }
 
-static __attribute__((noinline)) kn_status make(kn_tensor *t) {
-    KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
+kn_status kn__again_make(kn_tensor *t) {
+    KN_FRAME(.record = KN_OFF);
     KN_TRY(kn_check());
+    KN_ASSERT(t->is_kept); /* a rule reads it */
     kn_scope scope = kn_scope_begin_static("recompute");
-    kn_tensor *value = value_of(t);
-    kn_status status = value ? kn_tensor_restore(t, value) : kn_check();
+    kn_status status = value_of(t) ? KN_OK : kn_check();
     kn_scope_end(&scope);
     return status;
-}
-
-kn_status kn__again_need(const kn__saved *saved) {
-    kn_tensor *t = saved->t;
-    if (t->state == KN_TENSOR_FORGOTTEN) KN_TRY(make(t));
-    t->again_refs = 0; /* its last reader ends it */
-    return KN_OK;
 }

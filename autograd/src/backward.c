@@ -118,7 +118,7 @@ kn_dtype kn__back_dtype(const kn__back *b, int i) {
 
 kn_tensor *kn__back_saved(const kn__back *b, unsigned bit) {
     unsigned saves = b->node->saves;
-    if (!(saves & ~b->node->extra & bit)) return KN_NONE;
+    if (!(saves & bit)) return KN_NONE;
     int place = __builtin_popcount(saves & (bit - 1));
     KN_ASSERT(place < b->node->n_saved);
     return kn__node_saved(b->node)[place].t;
@@ -182,8 +182,9 @@ static inline kn_status check_saved(kn__node *n) {
     unsigned left = n->saves;
     for (int k = 0; k < n->n_saved; k++, left &= left - 1) {
         if (n->extra >> __builtin_ctz(left) & 1) continue;
-        if (saved[k].is_again) KN_TRY(kn__again_need(&saved[k]));
-        const kn_storage *s = saved[k].t->storage;
+        kn_tensor *t = saved[k].t;
+        if (__builtin_expect(t->state == KN_TENSOR_FORGOTTEN, 0)) KN_TRY(kn__again_make(t));
+        const kn_storage *s = t->storage;
         if (__builtin_expect(!s || s->version != saved[k].version, 0))
             return saved_bad(n, &saved[k]);
     }
@@ -207,16 +208,16 @@ void kn__back_drop(kn__back *b, unsigned bits) {
     kn__node *n = b->node;
     bool asked = kn__node_results(n)->target || n == kn__edge_node(b->pass->from);
     if (b->pass->keep || asked) return;
-    for (unsigned left = n->saves & ~n->extra & bits; left; left &= left - 1) {
+    for (unsigned left = n->saves & bits; left; left &= left - 1) {
         unsigned bit = left & -left;
         kn__saved *saved = kn__node_saved(n) + __builtin_popcount(n->saves & (bit - 1));
-        kn_tensor *t = saved->t, *own = only_read_by(b, bit);
-        if (own != t) continue;
+        const kn__saved gone = *saved;
+        if (only_read_by(b, bit) != gone.t) continue;
         n->saves &= (uint16_t)~bit;
         n->n_saved--;
         memmove(saved, saved + 1, sizeof *saved * (size_t)(kn__node_saved(n) + n->n_saved - saved));
-        kn__value_drop(own); /* before the header may go with the last reference */
-        kn_tensor_release(t);
+        kn__value_drop(gone.t); /* before the header may go with the last reference */
+        kn__saved_release(&gone);
     }
 }
 

@@ -219,11 +219,7 @@ char *kn__node_text(char *out, size_t out_bytes, kn__node *n) {
 
 static inline void release_saved(kn__node *n) {
     kn__saved *saved = kn__node_saved(n);
-    for (int k = 0, last = n->n_saved; k < last; k++) {
-        kn_tensor *t = saved[k].t;
-        if (saved[k].is_again && t->again_refs) t->again_refs--;
-        kn_tensor_release(t);
-    }
+    for (int k = 0, last = n->n_saved; k < last; k++) kn__saved_release(&saved[k]);
     n->n_saved = 0;
     if (n->op == KN__OP_APPLY) kn__apply_free(n);
     KN_ASSERT(n->op <= KN__OP_SPECIAL);

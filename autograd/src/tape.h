@@ -138,8 +138,12 @@ struct kn__tape {
 int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[], unsigned saves);
 /* A new node has saved its values. */
 void kn__again_saved(kn__node *n);
-/* A rule is about to read the saved value: makes it again if it was forgotten. */
-kn_status kn__again_need(const kn__saved *saved);
+/* Makes t, which was forgotten, again. */
+kn_status kn__again_make(kn_tensor *t);
+static inline void kn__saved_release(const kn__saved *saved) {
+    if (saved->is_again) saved->t->again_refs--;
+    kn_tensor_release(saved->t);
+}
 /* The node that made t as its result 0; NULL: none. */
 static inline kn__node *kn__maker_of(const kn_tensor *t) {
     kn__node *n = kn__edge_node(t->grad);

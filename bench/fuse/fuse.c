@@ -45,9 +45,13 @@ static double median(double *x, int n) {
     return x[n / 2];
 }
 
+/* Ways of a step: one op after the other; fused; and with .recompute of frames too. */
+enum { PLAIN, FUSED, AGAIN, WAYS };
+
 /* ns of a step, negative when it fails; *peak: the most live bytes in it. */
-static double step(kn__model_steps *s, int fuse, double *peak) {
-    KN_FRAME(.fuse = fuse);
+static double step(kn__model_steps *s, int way, double *peak) {
+    KN_FRAME(.fuse = way == PLAIN ? KN_OFF : 1, .recompute = way == AGAIN ? 1 : KN_OFF);
+    kn_model_recompute_set(s->model, false); /* as the frame says */
     kn_pool *pool = kn_device_pool(kn_frame_device());
     kn_pool_stats stats = {0};
     kn_pool_peaks_reset(pool);
@@ -60,30 +64,31 @@ static double step(kn__model_steps *s, int fuse, double *peak) {
 }
 
 typedef struct means { /* sums of logarithms, and of how many */
-    double all, small, peak;
+    double all, small, peak, again;
     int n, n_small;
 } means;
 
-/* Both sides in turn, for about a second. */
-static bool pairs_run(kn__model_steps *s, const char *name, means *m) {
-    double a[ROUNDS_MAX], b[ROUNDS_MAX], ratio[ROUNDS_MAX], peak[2] = {0}, total = 0;
+/* All ways in turn, for about a second and a half. */
+static bool turns_run(kn__model_steps *s, const char *name, means *m) {
+    double ns[WAYS][ROUNDS_MAX], ratio[WAYS][ROUNDS_MAX], peak[WAYS] = {0}, total = 0;
     int n = 0;
-    const double budget = bench_quick() ? 2e8 : 1e9;
+    const double budget = bench_quick() ? 3e8 : 1.5e9;
     for (int i = -2; i < ROUNDS_MAX && (n < ROUNDS_MIN || total < budget); i++) {
         int at = i < 0 ? 0 : i; /* the first two warm up */
-        a[at] = step(s, 1, &peak[0]);
-        b[at] = step(s, KN_OFF, &peak[1]);
-        if (a[at] < 0 || b[at] < 0) return false;
-        ratio[at] = a[at] / b[at];
-        if (i < 0) continue;
-        total += a[at] + b[at];
-        n++;
+        for (int way = 0; way < WAYS; way++) {
+            ns[way][at] = step(s, way, &peak[way]);
+            if (ns[way][at] < 0) return false;
+            ratio[way][at] = ns[way][at] / ns[PLAIN][at];
+            if (i >= 0) total += ns[way][at];
+        }
+        if (i >= 0) n++;
     }
-    double fused = median(a, n), plain = median(b, n), r = median(ratio, n);
+    double fused = median(ns[FUSED], n), plain = median(ns[PLAIN], n), r = median(ratio[FUSED], n);
     bool is_rnn = strcmp(name, "char_lstm_steps") == 0;
     bench_emit_ratio("fuse", is_rnn ? "charrnn" : name, fused * 1e-6, "ms", plain * 1e-6, r);
     m->all += log(r);
-    m->peak += log(peak[0] / peak[1]);
+    m->peak += log(peak[AGAIN] / peak[PLAIN]);
+    m->again += log(median(ratio[AGAIN], n));
     m->n++;
     if (plain >= 5e6) return true;
     m->small += log(r);
@@ -95,7 +100,7 @@ static bool model_run(const kn_model_kind *kind, means *m) {
     kn__model_steps s = {0};
     KN_FRAME(.record = KN_OFF);
     bool ok =
-        kn__model_steps_open(&s, kind->name, 0, KN_F32) == KN_OK && pairs_run(&s, kind->name, m);
+        kn__model_steps_open(&s, kind->name, 0, KN_F32) == KN_OK && turns_run(&s, kind->name, m);
     if (!ok) fprintf(stderr, "bench_fuse: %s: %s\n", kind->name, kn_last_error()->message);
     kn__model_steps_close(&s);
     return ok;
@@ -106,6 +111,7 @@ static void means_emit(const means *m) {
     bench_emit("fuse", "models", exp(m->all / m->n), "of unfused", 1);
     if (m->n_small) bench_emit("fuse", "small", exp(m->small / m->n_small), "of unfused", 1);
     bench_emit("fuse", "peak", exp(m->peak / m->n), "of unfused", 1);
+    bench_emit("fuse", "peak_time", exp(m->again / m->n), "of unfused", 1);
 }
 
 int main(int argc, char **argv) {

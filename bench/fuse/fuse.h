@@ -1,10 +1,12 @@
 /* What frames with .fuse save. Figures of the bench "fuse":
  *
  * layernorm, gelu, adamw   composed of small ops, fused, beside the hand-written kernel; 1 M
- * elements charrnn                  a training step of an LSTM as small ops, fused beside unfused
+ *                          elements
+ * charrnn                  a training step of an LSTM as small ops, fused beside unfused
  * <model>                  a training step of a model, fused beside unfused
  * models, small            geometric means of the models' ratios; of those under 5 ms a step
- * peak                     geometric mean of the ratios of most live bytes in a step
+ * peak, peak_time          geometric means of the ratios of most live bytes in a step, and of its
+ *                          time, with fusion and .recompute of frames
  */
 #ifndef KNET_BENCH_FUSE_H
 #define KNET_BENCH_FUSE_H

@@ -1,6 +1,8 @@
 /* Frames with .recompute: the same bits as without, while cheap ops' results are forgotten until
  * backward reads them. */
-#include <knet/op.h>
+#include <knet/op_watch.h>
+#include <knet/prof.h>
+#include <knet/prof_heap.h>
 #include <pthread.h>
 
 #include "autograd_test.h"
@@ -114,17 +116,27 @@ static kn_tensor *values(void) {
 
 typedef kn_tensor *(*net_fn)(net *m, kn_tensor *x);
 
+static void count_kernel(void *ctx, const kn_op_event *event) {
+    (void)event;
+    ++*(int *)ctx;
+}
+
+static int n_kernels; /* of the last step's backward */
+
 /* A step; returns the bytes that it kept from forward to backward. */
 static uint64_t step(net *m, net_fn forward, bool fuse, bool recompute) {
     kn_pool *pool = NULL;
     kn_pool_stats stats;
+    n_kernels = 0;
     assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
     {
         KN_TAPE(.pool = pool, .fuse = fuse ? 1 : KN_OFF, .recompute = recompute ? 1 : KN_OFF);
         kn_tensor *x = values(), *loss = sum_all(kn_square(forward(m, x)));
         assert_ok(kn_check());
         kn_pool_stats_read(&stats, sizeof stats, pool);
+        kn_op_watch(count_kernel, &n_kernels);
         assert_ok(kn_backward(loss));
+        kn_op_watch(NULL, NULL);
         assert_ok(kn_tape_check());
     }
     kn_pool_destroy(pool);
@@ -144,15 +156,18 @@ static void assert_same(net *a, net *b) {
     }
 }
 
-/* halves: how many halves of BYTES are forgotten. */
-static void compare(net_fn forward, int halves) {
+/* halves: how many halves of BYTES are forgotten; n_calls: what making them again takes. */
+static void compare(net_fn forward, int halves, int n_calls) {
+    assert_ok(kn_prof_owners_on()); /* events come with it */
     for (int fuse = 0; fuse < 2; fuse++) {
         net plain, again;
         net_init(&plain);
         net_init(&again);
         for (int i = 0; i < 2; i++) {
             uint64_t more = step(&plain, forward, fuse, false);
+            int n = n_kernels;
             uint64_t less = step(&again, forward, fuse, true);
+            if (!fuse) assert_int_equal(n_kernels - n, n_calls);
             assert_same(&plain, &again);
             assert_int_equal(more - less, halves * BYTES / 2);
         }
@@ -163,29 +178,29 @@ static void compare(net_fn forward, int halves) {
 
 static void gelu_is_made_again(void **state) {
     (void)state;
-    compare(gelu_net, 2);
+    compare(gelu_net, 2, 1);
 }
 
 static void norms_are_made_again(void **state) {
     (void)state;
-    compare(layernorm_net, 2);
-    compare(rmsnorm_net, 2);
-    compare(groupnorm_net, 2);
+    compare(layernorm_net, 2, 1);
+    compare(rmsnorm_net, 2, 1);
+    compare(groupnorm_net, 2, 1);
 }
 
 static void dropout_is_made_again_with_the_same_numbers(void **state) {
     (void)state;
-    compare(dropout_net, 2);
+    compare(dropout_net, 2, 1);
 }
 
 static void casts_are_made_again(void **state) {
     (void)state;
-    compare(cast_net, 5);
+    compare(cast_net, 5, 4);
 }
 
 static void a_chain_keeps_a_value_in_between(void **state) {
     (void)state;
-    compare(residual_net, 8);
+    compare(residual_net, 8, 12);
 }
 
 /* Made again from the batch's statistics: the running ones have moved once. */
@@ -244,6 +259,23 @@ static void a_result_goes_when_the_tape_alone_refers_to_it(void **state) {
     net_release(&m);
 }
 
+/* relu's own gradient reads its result; what it was made from is not kept. */
+static void a_result_stays_that_is_no_more_than_its_input(void **state) {
+    (void)state;
+    net m;
+    net_init(&m);
+    KN_TAPE(.recompute = 1);
+    kn_tensor *y, *z;
+    {
+        KN_FRAME();
+        y = kn_relu(linear(values(), m.w[0]));
+        z = kn_keep(linear(y, m.w[1]));
+    }
+    assert_false(is_forgotten(y));
+    assert_ok(kn_backward(sum_all(z)));
+    net_release(&m);
+}
+
 static void small_results_stay(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -265,6 +297,7 @@ static void small_results_stay(void **state) {
 static void first_and_second_gradients_have_the_same_bits(void **state) {
     (void)state;
     float *bits[2];
+    int64_t nodes[2];
     for (int recompute = 0; recompute < 2; recompute++) {
         net m;
         net_init(&m);
@@ -273,6 +306,7 @@ static void first_and_second_gradients_have_the_same_bits(void **state) {
         kn_tensor *z = sum_all(kn_square(three(&m, x, &h, &y, NULL)));
         assert_true(is_forgotten(y) == recompute);
         assert_ok(kn_gradients(&dx, z, &x, 1, &(kn_gradients_options){.keep = 1, .again = 1}));
+        nodes[recompute] = kn_tape_nodes(); /* those of gradients among them */
         assert_ok(
             kn_gradients(&ddx, sum_all(kn_square(dx)), &x, 1, &(kn_gradients_options){.keep = 1}));
         bits[recompute] = malloc(2 * BYTES);
@@ -282,6 +316,7 @@ static void first_and_second_gradients_have_the_same_bits(void **state) {
         net_release(&m);
     }
     assert_memory_equal(bits[0], bits[1], 2 * BYTES);
+    assert_int_equal(nodes[0], nodes[1]);
     free(bits[0]);
     free(bits[1]);
 }
@@ -391,6 +426,7 @@ int main(void) {
         OPS_TEST(a_chain_keeps_a_value_in_between),
         OPS_TEST(running_statistics_move_once),
         OPS_TEST(a_result_goes_when_the_tape_alone_refers_to_it),
+        OPS_TEST(a_result_stays_that_is_no_more_than_its_input),
         OPS_TEST(small_results_stay),
         OPS_TEST(first_and_second_gradients_have_the_same_bits),
         OPS_TEST(a_constant_may_be_written_before_backward),

@@ -13,7 +13,7 @@
 typedef struct options {
     kn__common common;
     const char *model[2];
-    const char *device, *dtype;
+    const char *device, *dtype, *recompute;
     int64_t batch, threads, steps;
     bool frozen, capture;
 } options;
@@ -33,6 +33,7 @@ static const kn__opt table[] = {
      .remark = "f16, bf16: mixed precision, f32 parameters and 16-bit activations"},
     {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
      .help = "threads of the CPU"},
+    KN__RECOMPUTE_OPTION(AT(recompute)),
     {"frozen", KN__OPT_FLAG, AT(frozen),
      .help = "inference by the frozen form, with normalization folded into convolutions"},
     {"capture", KN__OPT_FLAG, AT(capture), .help = "record each step once and replay it"},
@@ -156,6 +157,7 @@ static kn_status bench(result *r) {
                             ",\"dtype\":\"%s\",\"device\":\"%s\",\"threads\":%d",
                             o->model[0], kn_params_numel(steps.params), steps.n, o->dtype,
                             kn_device_name(r->device), kn_frame_threads());
+        kn__recompute_set(steps.model, o->recompute);
         if (o->capture) status = kn__model_steps_capture(&steps);
         if (status == KN_OK) status = part_run(r, &steps, "train", KN__STEPS_TRAIN);
         if (status == KN_OK && o->frozen) status = kn_freeze(steps.model);

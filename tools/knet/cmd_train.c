@@ -21,8 +21,8 @@
 typedef struct options {
     kn__common common;
     const char *model[2];
-    const char *optimizer, *device, *math, *dtype, *data_dir, *checkpoint, *metrics, *tensorboard,
-        *curves, *find_rate, *cut;
+    const char *optimizer, *device, *math, *dtype, *recompute, *data_dir, *checkpoint, *metrics,
+        *tensorboard, *curves, *find_rate, *cut;
     int64_t epochs, micro, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;
@@ -47,8 +47,7 @@ typedef struct session {
     kn_progress bar;
     kn__output report;
     kn_train_result result;
-    /* The finished ones. */
-    kn_epoch *epochs;
+    kn_epoch *epochs; /* the finished ones */
     int64_t n_epochs;
 } session;
 
@@ -126,6 +125,7 @@ static const kn__opt table[] = {
      .help = "folder of images, or the model's text or reviews",
      .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/..."},
     {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up data, which needs no files"},
+    KN__RECOMPUTE_OPTION(AT(recompute)),
     {"limit", KN__OPT_BYTES, AT(limit_bytes), .value_name = "BYTES",
      .help = "the most memory that the pool may reserve, such as 512MiB"},
     {"accumulate", KN__OPT_COUNT, AT(accumulate), .value_name = "N", .max = 1 << 20, .initial = "1",
@@ -240,6 +240,7 @@ static kn_status model_open(session *s) {
     KN_TRY(
         kn_params_create(&s->params, &(kn_params_options){.device = s->device, .seed = o->seed}));
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
+    kn__recompute_set(s->model, o->recompute);
     KN_TRY(kn__stages_place(s->model, &s->stages, o->cut, (int)o->micro));
     const optimizer *by = optimizer_find(o->optimizer);
     return by->create ? by->create(&s->optim, s->params, o->lr)
@@ -548,9 +549,8 @@ static int run(void *options_of) {
     options *o = &s.options;
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
-    const kn_model_facts *facts = kn_model_kind_find(o->model[0])->facts;
     if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
-    if (o->lr == 0) o->lr = facts->lr;
+    if (o->lr == 0) o->lr = kn_model_kind_find(o->model[0])->facts->lr;
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
     if (!o->data_dir) o->data_dir = kn__model_path(o->model[0]);
     interrupt_attach(o->checkpoint != NULL);

@@ -34,3 +34,9 @@ int kn__autocast_find(const char *dtype) {
     if (strcmp(dtype, "f16") == 0) return KN_F16;
     return strcmp(dtype, "bf16") == 0 ? KN_BF16 : 0;
 }
+
+const char *const kn__recompute_choices[] = {"on", "off", NULL};
+
+void kn__recompute_set(kn_model *model, const char *choice) {
+    if (choice) kn_model_recompute_set(model, choice[1] == 'n');
+}

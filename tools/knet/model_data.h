@@ -16,4 +16,15 @@ const char *kn__model_samples(const char *model);
 /* The .autocast of a frame for --dtype; 0: none. */
 int kn__autocast_find(const char *dtype);
 
+/* The option --recompute, read into the text at `offset`, and what it sets. */
+extern const char *const kn__recompute_choices[];
+#define KN__RECOMPUTE_OPTION(offset_)                                                              \
+    {                                                                                              \
+        "recompute", KN__OPT_CHOICE, offset_,                                                      \
+            .value_name = "on|off", .choices = kn__recompute_choices,                              \
+            .initial_shown = "the model's",                                                        \
+            .help = "compute cheap values again in backward: less memory, a little more time"      \
+    }
+void kn__recompute_set(kn_model *model, const char *choice); /* NULL: leaves it */
+
 #endif

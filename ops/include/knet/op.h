@@ -262,7 +262,7 @@ struct kn_tensor {
     const char *file; /* call site, static storage; NULL unknown */
     int32_t line;
     uint16_t again_refs; /* of refs: nodes of the tape, which can make the data again */
-    uint8_t is_kept;     /* a node of the tape keeps the data until backward */
+    uint8_t is_kept;     /* a rule of the tape will read the data */
     uint8_t spent;       /* the tape that `grad` led to was consumed */
     int64_t n;           /* elements */
     void *data; /* first element; not for direct use where layout may not be plain: kn_op_data */

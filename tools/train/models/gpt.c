@@ -60,6 +60,7 @@ const kn_model_kind kn__gpt = {
         &(const kn__gpt_sizes){.words = 65, .length = 64, .width = 128, .heads = 4, .blocks = 4},
     .init = init,
     .is_pure = true,
+    .recomputes = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 818176,

@@ -71,6 +71,7 @@ const kn_model_kind kn__mobilenet_v2 = {
     .sizes = &(const kn__mobilenet_sizes){.classes = 1000, .last = 1280, .divisor = 1},
     .init = init,
     .is_pure = true,
+    .recomputes = true,
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 3504872,
                                      .data = "ImageNet, 224x224 pixels",

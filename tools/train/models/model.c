@@ -19,6 +19,7 @@ struct kn_model {
     kn_params *params;
     kn_layer *net;
     void *self; /* the kind's struct */
+    bool recomputes;
 };
 
 const kn_model_kind *kn_model_kind_at(int i) { return i >= 0 && i < N_KINDS ? kinds[i] : NULL; }
@@ -54,7 +55,10 @@ kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind, kn_par
     KN_TRY(kind_check(kind, params));
     kn_model *model = calloc(1, sizeof *model);
     if (!model) return KN_FAIL(KN_ERR_OOM, "no memory for the model %s", kind->name);
-    *model = (kn_model){.kind = kind, .params = params, .self = calloc(1, kind->size_bytes + 1)};
+    *model = (kn_model){.kind = kind,
+                        .params = params,
+                        .self = calloc(1, kind->size_bytes + 1),
+                        .recomputes = kind->recomputes};
     if (!model->self) {
         status = KN_FAIL(KN_ERR_OOM, "no memory for the model %s", kind->name);
         goto cleanup;
@@ -88,6 +92,8 @@ const kn_model_kind *kn_model_kind_of(const kn_model *model) { return model->kin
 kn_layer *kn_model_net(const kn_model *model) { return model->net; }
 kn_params *kn_model_params(const kn_model *model) { return model->params; }
 void *kn_model_self(const kn_model *model) { return model->self; }
+bool kn_model_recompute(const kn_model *model) { return model->recomputes; }
+void kn_model_recompute_set(kn_model *model, bool on) { model->recomputes = on; }
 bool kn_model_is_classifier(const kn_model *model) { return !model->kind->loss; }
 
 /* Of a model on several devices: what its last layer gave goes to the batch. */
@@ -110,9 +116,10 @@ kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
 }
 
 kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
+    KN_FRAME(.recompute = model->recomputes);
     if (model->kind->loss)
-        return at_batch(model->kind->loss(model->self, model->net, batch), batch);
-    return kn_cross_entropy(kn_model_predict(model, batch), batch->y);
+        return kn_keep(at_batch(model->kind->loss(model->self, model->net, batch), batch));
+    return kn_keep(kn_cross_entropy(kn_model_predict(model, batch), batch->y));
 }
 
 kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int turn) {
@@ -120,7 +127,8 @@ kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int 
     if (!turns || turn < 0 || turn >= turns->n)
         return KN_FAIL_NULL(KN_ERR_INVALID, "the model %s has %d turns, not turn %d",
                             model->kind->name, turns ? turns->n : 0, turn);
-    return turns->loss(model->self, model->net, batch, turn);
+    KN_FRAME(.recompute = model->recomputes);
+    return kn_keep(turns->loss(model->self, model->net, batch, turn));
 }
 
 kn_status kn_freeze(kn_model *model) {

@@ -196,6 +196,7 @@ const kn_model_kind kn__transformer = {
         &(const kn__pairs_sizes){.words = 1000, .width = 128, .heads = 4, .blocks = 2, .ff = 512},
     .init = transformer_init,
     .is_pure = true,
+    .recomputes = true,
     .predict = transformer_predict,
     .loss = transformer_loss,
     .facts = &(const kn_model_facts){.n_params = 1310696,

@@ -89,6 +89,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
         .sizes = &(const kn__resnet_sizes){.classes = 1000, .channels = 64, __VA_ARGS__},          \
         .init = init,                                                                              \
         .is_pure = true,                                                                           \
+        .recomputes = true,                                                                        \
         .predict = predict,                                                                        \
         .facts = &(const kn_model_facts){.n_params = n_params_,                                    \
                                          .data = "ImageNet, 224x224 pixels",                       \

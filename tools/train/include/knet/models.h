@@ -79,6 +79,7 @@ typedef struct kn_model_kind {
     /* predict, or the layers in turn, depend on the batch, the layers, the parameters and the
      * model's struct alone: kn_freeze may replay predictions. */
     bool is_pure;
+    bool recomputes;      /* what kn_model_recompute_set begins as */
     uint64_t reserved[1]; /* zero */
 } kn_model_kind;
 
@@ -103,6 +104,12 @@ KN_API const kn_model_kind *kn_model_kind_of(const kn_model *model);
 KN_API kn_layer *kn_model_net(const kn_model *model);
 KN_API kn_params *kn_model_params(const kn_model *model);
 KN_API void *kn_model_self(const kn_model *model);
+
+/* Whether the losses below have .recompute of frames: backward computes cheap values again instead
+ * of keeping them, which takes less memory and a little more time. It begins as the kind says;
+ * frames around may have .recompute too. */
+KN_API void kn_model_recompute_set(kn_model *model, bool on);
+KN_API bool kn_model_recompute(const kn_model *model);
 
 /* The kind's loss and prediction. */
 KN_API kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch);
