@@ -1,4 +1,4 @@
-/* Values that backward computes again, in frames with .recompute.
+/* Which values backward computes again, in frames with .recompute; backward.c does.
  *
  * A node whose op is cheap and whose inputs are there in backward anyway can make its result again:
  * gelu of a product, which gelu's own gradient reads; relu of a batchnorm, from what that
@@ -18,13 +18,9 @@ static size_t bytes_of(const kn_tensor *t) {
     return (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
 }
 
-/* What batchnorm is made again from: the batch's mean and 1/√(variance + eps). */
-enum { STATISTICS = 6 };
-
-static bool is_cheap(const kn_op_call *call, unsigned saves) {
+static bool is_cheap(const kn_op_call *call) {
     const kn_op_info *info = &kn_op_table[call->op];
     if (!(call->want & 1) || call->edge || call->is_view || call->n_in > KN_NEED_OUT) return false;
-    if (call->op == KN_OP_batchnorm && saves >> KN_NEED_OUT != STATISTICS) return false;
     return info->row ? info->order == 0 : (info->flags & KN_FLAG_AGAIN) != 0;
 }
 
@@ -38,7 +34,7 @@ int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[
     int calls = 1;
     unsigned more = 0;
     *extra = 0;
-    if (!is_cheap(call, saves) || !kn_frame_recomputes(bytes_of(call->out[0]))) return 0;
+    if (!is_cheap(call) || !kn_frame_recomputes(bytes_of(call->out[0]))) return 0;
     for (int i = 0; i < call->n_in; i++) {
         const kn_tensor *t = call->in[i];
         const kn__node *maker = edges[i] ? kn__maker_of(t) : NULL;
@@ -64,60 +60,4 @@ void kn__again_saved(kn__node *n) {
         saved->is_again = maker->again && t->again_refs < UINT16_MAX;
         if (saved->is_again) t->again_refs++;
     }
-}
-
-/* --- in backward --- */
-
-static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
-    char text[256];
-    kn__node_text(text, sizeof text, n);
-    return KN_FAIL_NULL(KN_ERR_INVALID,
-                        "the result of %s, which .recompute makes again, needs a value that was %s",
-                        text, saved->t->storage ? "written since" : "consumed by kn_backward");
-}
-
-static kn_tensor *run(kn__node *n, kn_tensor *in[]) {
-    if (n->op != KN_OP_batchnorm)
-        return kn_op_call_run((kn_op)n->op, kn__node_attr(n), in, n->n_in);
-    kn_attr_normalize attr = *(const kn_attr_normalize *)kn__node_attr(n);
-    const kn__saved *last = kn__node_saved(n) + n->n_saved;
-    KN_ASSERT(n->saves >> KN_NEED_OUT == STATISTICS);
-    attr.by_rstd = 1;
-    in[1] = last[-2].t;
-    in[2] = last[-1].t;
-    return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
-}
-
-/* t, or a tensor of the innermost frame that has its value: rules that read t come later, if there
- * are any, for the first of them would have made it. NULL: the error is pending. */
-static kn_tensor *value_of(kn_tensor *t) {
-    if (t->state != KN_TENSOR_FORGOTTEN) return t;
-    kn__node *n = kn__maker_of(t);
-    KN_ASSERT(n && n->again);
-    kn_tensor *in[KN_NEED_OUT];
-    for (int i = 0; i < n->n_in; i++) in[i] = KN_NONE;
-    const kn__saved *saved = kn__node_saved(n);
-    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
-        int i = __builtin_ctz(left);
-        if (i >= KN_NEED_OUT) break;
-        in[i] = value_of(saved->t);
-        if (!in[i]) return NULL;
-        const kn_storage *s = in[i]->storage;
-        if (in[i] == saved->t && (!s || s->version != saved->version))
-            return fail_changed(n, saved);
-    }
-    kn_tensor *value = run(n, in);
-    if (!value || !t->is_kept) return value;
-    kn_status status = kn_tensor_restore(t, value);
-    return status < 0 ? kn_error_defer(status) : t;
-}
-
-kn_status kn__again_make(kn_tensor *t) {
-    KN_FRAME(.record = KN_OFF);
-    KN_TRY(kn_check());
-    KN_ASSERT(t->is_kept); /* a rule reads it */
-    kn_scope scope = kn_scope_begin_static("recompute");
-    kn_status status = value_of(t) ? KN_OK : kn_check();
-    kn_scope_end(&scope);
-    return status;
 }

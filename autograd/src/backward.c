@@ -161,6 +161,62 @@ kn_tensor *kn__give(kn__back *b, int i, kn_op op, void *attr, kn_tensor *const i
     return kn_op_run(&call);
 }
 
+/* --- saved values that were forgotten: again.c --- */
+
+static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
+    char text[256];
+    kn__node_text(text, sizeof text, n);
+    return KN_FAIL_NULL(KN_ERR_INVALID,
+                        "the result of %s, which .recompute makes again, needs a value that was %s",
+                        text, saved->t->storage ? "written since" : "consumed by kn_backward");
+}
+
+static kn_tensor *run_again(kn__node *n, kn_tensor *in[]) {
+    if (n->op != KN_OP_batchnorm)
+        return kn_op_call_run((kn_op)n->op, kn__node_attr(n), in, n->n_in);
+    kn_attr_normalize attr = *(const kn_attr_normalize *)kn__node_attr(n);
+    const kn__saved *last = kn__node_saved(n) + n->n_saved;
+    KN_ASSERT(n->saves >> KN_NEED_OUT == 6); /* the batch's mean and 1/√(variance + eps) */
+    attr.by_rstd = 1;
+    in[1] = last[-2].t;
+    in[2] = last[-1].t;
+    return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
+}
+
+/* t, or a tensor of the innermost frame that has its value: rules that read t come later, if there
+ * are any, for the first of them would have made it. NULL: the error is pending. */
+static kn_tensor *value_of(kn_tensor *t) {
+    if (t->state != KN_TENSOR_FORGOTTEN) return t;
+    kn__node *n = kn__maker_of(t);
+    KN_ASSERT(n && n->again);
+    kn_tensor *in[KN_NEED_OUT];
+    for (int i = 0; i < n->n_in; i++) in[i] = KN_NONE;
+    const kn__saved *saved = kn__node_saved(n);
+    for (unsigned left = n->saves; left; left &= left - 1, saved++) {
+        int i = __builtin_ctz(left);
+        if (i >= KN_NEED_OUT) break;
+        in[i] = value_of(saved->t);
+        if (!in[i]) return NULL;
+        const kn_storage *s = in[i]->storage;
+        if (in[i] == saved->t && (!s || s->version != saved->version))
+            return fail_changed(n, saved);
+    }
+    kn_tensor *value = run_again(n, in);
+    if (!value || !t->is_kept) return value;
+    kn_status status = kn_tensor_restore(t, value);
+    return status < 0 ? kn_error_defer(status) : t;
+}
+
+static __attribute__((noinline)) kn_status make_again(kn_tensor *t) {
+    KN_FRAME(.record = KN_OFF);
+    KN_TRY(kn_check());
+    KN_ASSERT(t->is_kept); /* a rule reads it */
+    kn_scope scope = kn_scope_begin_static("recompute");
+    kn_status status = value_of(t) ? KN_OK : kn_check();
+    kn_scope_end(&scope);
+    return status;
+}
+
 /* --- one node --- */
 
 static __attribute__((noinline)) kn_status saved_bad(kn__node *n, const kn__saved *saved) {
@@ -183,7 +239,7 @@ static inline kn_status check_saved(kn__node *n) {
     for (int k = 0; k < n->n_saved; k++, left &= left - 1) {
         if (n->extra >> __builtin_ctz(left) & 1) continue;
         kn_tensor *t = saved[k].t;
-        if (__builtin_expect(t->state == KN_TENSOR_FORGOTTEN, 0)) KN_TRY(kn__again_make(t));
+        if (__builtin_expect(t->state == KN_TENSOR_FORGOTTEN, 0)) KN_TRY(make_again(t));
         const kn_storage *s = t->storage;
         if (__builtin_expect(!s || s->version != saved[k].version, 0))
             return saved_bad(n, &saved[k]);

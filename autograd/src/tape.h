@@ -138,8 +138,6 @@ struct kn__tape {
 int kn__again_plan(unsigned *extra, const kn_op_call *call, const kn_edge edges[], unsigned saves);
 /* A new node has saved its values. */
 void kn__again_saved(kn__node *n);
-/* Makes t, which was forgotten, again. */
-kn_status kn__again_make(kn_tensor *t);
 static inline void kn__saved_release(const kn__saved *saved) {
     if (saved->is_again) saved->t->again_refs--;
     kn_tensor_release(saved->t);

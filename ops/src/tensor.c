@@ -169,7 +169,7 @@ void kn_tensor_release(kn_tensor *t) {
 void kn__tensor_forget(kn_tensor *t) {
     kn_storage *s = t->storage;
     if (atomic_load_explicit(&t->refs, memory_order_acquire) != t->again_refs + 1u) return;
-    if (!s || s->version || s->owner) return; /* forgotten already, or not as it was made */
+    if (!s || s->version) return; /* forgotten already, or not as it was made */
     t->storage = NULL;
     t->data = NULL;
     t->state = KN_TENSOR_FORGOTTEN;

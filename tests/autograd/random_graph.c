@@ -108,7 +108,7 @@ static kn_tensor *in_place(kn_tensor *x, kn_tensor *y) {
     return kn_add(kn_add(before, sum), y);
 }
 
-kn_tensor *random_graph(kn_tensor *const x[], uint64_t seed, bool reads) {
+static kn_tensor *graph(kn_tensor *const x[], uint64_t seed, bool reads) {
     kn_tensor *v[VALUES_MAX];
     int n = GRAPH_INPUTS;
     choice = seed;
@@ -127,6 +127,11 @@ kn_tensor *random_graph(kn_tensor *const x[], uint64_t seed, bool reads) {
         y = y ? kn_add(y, part) : part;
     }
     return kn_add(y, kn_mean(v[n - 1], KN_ALL, false));
+}
+
+kn_tensor *random_graph(kn_tensor *const x[], uint64_t seed, bool reads) {
+    KN_FRAME(); /* its end forgets, where frames have .recompute */
+    return kn_keep(graph(x, seed, reads));
 }
 
 void random_graph_values(float *out, int n, uint64_t seed) {

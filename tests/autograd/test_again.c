@@ -356,6 +356,47 @@ static void a_parameter_that_was_written_is_an_error(void **state) {
     net_release(&m);
 }
 
+static void a_result_that_was_written_is_an_error_as_without(void **state) {
+    (void)state;
+    net m;
+    net_init(&m);
+    for (int recompute = 0; recompute < 2; recompute++) {
+        KN_TAPE(.recompute = recompute ? 1 : KN_OFF);
+        kn_tensor *z;
+        {
+            KN_FRAME();
+            kn_tensor *y = kn_gelu(linear(values(), m.w[0]));
+            z = kn_keep(linear(y, m.w[1]));
+            assert_ok(kn_add_into(y, values()));
+        }
+        assert_fails(kn_backward(sum_all(z)), KN_ERR_INVALID, "written after it was saved");
+    }
+    net_release(&m);
+}
+
+/* Fused, both factors are computed with their product, which the layer reads. */
+static void a_pass_stores_nothing_that_is_forgotten(void **state) {
+    (void)state;
+    net m;
+    net_init(&m);
+    kn_pool *pool = NULL;
+    kn_pool_stats before, after;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    {
+        KN_TAPE(.pool = pool, .fuse = 1, .recompute = 1);
+        kn_tensor *h = linear(values(), m.w[0]), *y;
+        y = kn_mul(kn_gelu(h), kn_silu(h));
+        kn_pool_stats_read(&before, sizeof before, pool);
+        kn_pool_peaks_reset(pool);
+        assert_ok(kn_tensor_compute(y));
+        kn_pool_stats_read(&after, sizeof after, pool);
+        assert_int_equal(after.live_bytes_max - before.live_bytes, BYTES);
+        assert_ok(kn_backward(sum_all(linear(y, m.w[1]))));
+    }
+    kn_pool_destroy(pool);
+    net_release(&m);
+}
+
 static void options_are_checked(void **state) {
     (void)state;
     kn_frame frame = kn_frame_begin(&(kn_frame_options){.recompute = 2});
@@ -431,6 +472,8 @@ int main(void) {
         OPS_TEST(first_and_second_gradients_have_the_same_bits),
         OPS_TEST(a_constant_may_be_written_before_backward),
         OPS_TEST(a_parameter_that_was_written_is_an_error),
+        OPS_TEST(a_result_that_was_written_is_an_error_as_without),
+        OPS_TEST(a_pass_stores_nothing_that_is_forgotten),
         OPS_TEST(options_are_checked),
         OPS_TEST(another_threads_tape_may_read_a_value),
     };

@@ -42,7 +42,6 @@ static kn_status copy_grads(uint32_t out[INPUTS][ROWS * COLUMNS], kn_tensor *con
     return KN_OK;
 }
 
-/* recompute: of results of every size with KNET_RECOMPUTE=all alone. */
 static kn_status run_graph(run *out, uint64_t seed, int fuse, int recompute) {
     KN_TAPE(.fuse = fuse, .recompute = recompute);
     KN_TRY(kn_check());
@@ -52,11 +51,7 @@ static kn_status run_graph(run *out, uint64_t seed, int fuse, int recompute) {
         random_graph_values(values, ROWS * COLUMNS, seed + (uint64_t)i);
         x[i] = kn_watch(kn_tensor_from(values, KN_F32, KN_SHAPE(sizes[i][0], sizes[i][1])));
     }
-    kn_tensor *y;
-    {
-        KN_FRAME(); /* whose end forgets */
-        y = kn_keep(random_graph(x, seed, true));
-    }
+    kn_tensor *y = random_graph(x, seed, true);
     KN_TRY(kn_gradients(dx, y, x, INPUTS, &(kn_gradients_options){.keep = 1, .again = 1}));
     kn_tensor *norm = NULL;
     for (int i = 0; i < INPUTS; i++) {

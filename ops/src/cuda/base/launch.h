@@ -266,7 +266,7 @@ typedef struct kn__norm {
     kn_dtype dtype;
     int64_t outer, groups, channels, inner;
     double eps, momentum;
-    bool by_rstd; /* batch_eval: running_var is 1/sqrt(variance + eps) */
+    bool by_rstd;  /* batch_eval: running_var is 1/sqrt(variance + eps) */
     bool by_batch; /* statistics are by channel, groups is 1; else by the first two dimensions */
     bool centred;  /* the mean is subtracted */
     const void *x, *g, *weight, *bias; /* g: back alone; weight and bias may be NULL */
