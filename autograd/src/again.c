@@ -57,7 +57,7 @@ void kn__again_saved(kn__node *n) {
         const kn__node *maker = kn__maker_of(t);
         if (!maker || maker->tape != n->tape) continue;
         if (!(n->extra >> __builtin_ctz(left) & 1)) t->is_kept = 1;
-        saved->is_again = maker->again && t->again_refs < UINT16_MAX;
-        if (saved->is_again) t->again_refs++;
+        saved->is_again = maker->again != 0;
+        t->again_refs += saved->is_again; /* of more than 65535 it only looks as if others hold t */
     }
 }

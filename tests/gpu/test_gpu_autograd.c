@@ -280,6 +280,54 @@ static void replayed_predictions_are_plain_ones(void **state) {
     kn_params_destroy(params);
 }
 
+/* The gradient of the first layer's weight, which the caller releases; *kept: bytes from forward to
+ * backward. */
+static kn_tensor *gradient_of_cifar(uint64_t *kept, int fuse, bool recompute) {
+    kn_params *params = NULL;
+    kn_model *model = NULL;
+    kn_rng *rng = NULL;
+    kn_pool_stats stats;
+    KN_FRAME(.device = gpu, .fuse = fuse);
+    assert_ok(kn_rng_create(&rng, 5));
+    assert_ok(kn_params_create(&params, &(kn_params_options){.seed = 3}));
+    assert_ok(kn_model_create(&model, "cifar_bn", params));
+    kn_model_recompute_set(model, recompute);
+    kn_tensor *x = kn_uniform(KN_SHAPE(64, 3, 32, 32), 0, 1, rng);
+    const kn_batch batch = {.x = x, .y = kn_cast(kn_zeros(KN_SHAPE(64)), KN_I64), .n = 64};
+    kn_tensor *dw;
+    {
+        KN_TAPE();
+        kn_tensor *loss = kn_model_loss(model, &batch);
+        assert_ok(kn_check());
+        kn_pool_stats_read(&stats, sizeof stats, kn_device_pool(gpu));
+        *kept = stats.live_bytes;
+        assert_ok(kn_backward(loss));
+        dw = kn_tensor_detach_frame(kn_affine(kn_grad(kn_params_at(params, 0, NULL)), 1, 0));
+    }
+    kn_model_destroy(model);
+    kn_params_destroy(params);
+    kn_rng_destroy(rng);
+    return dw;
+}
+
+/* Fused the first time by the kernels of single ops, and by one that is compiled after. */
+static void recomputed_values_are_those_that_were_forgotten(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        uint64_t more, less;
+        int fuse = i ? 1 : KN_OFF;
+        kn_tensor *want = gradient_of_cifar(&more, fuse, false);
+        kn_tensor *got = gradient_of_cifar(&less, fuse, true);
+        KN_FRAME(.device = gpu);
+        assert_any(want);
+        assert_near("the first layer's weight", got, want);
+        assert_true(less + (8 << 20) < more); /* two results of 8 and 4 MiB, and smaller ones */
+        kn_tensor_release(want);
+        kn_tensor_release(got);
+        kn_fuse_wait();
+    }
+}
+
 int main(void) {
     gpu = gpu_get();
     return RUN_TESTS(TEST(gradients_of_models_are_the_cpus),
@@ -287,5 +335,6 @@ int main(void) {
                      TEST(second_derivatives_are_the_cpus),
                      TEST(recurrent_networks_have_the_gradients_of_the_host),
                      TEST(transposed_convolutions_are_the_cpus), TEST(frozen_layers_are_the_cpus),
-                     TEST(replayed_predictions_are_plain_ones));
+                     TEST(replayed_predictions_are_plain_ones),
+                     TEST(recomputed_values_are_those_that_were_forgotten));
 }
