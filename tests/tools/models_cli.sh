@@ -31,7 +31,7 @@ bench)
   want 0 "$knet" bench cifar_bn --json --steps 1 --recompute off; most=$(json train.live_bytes_max)
   want 0 "$knet" bench cifar_bn --json --steps 1 --recompute on
   [ "$(json train.live_bytes_max)" -lt $((most * 95 / 100)) ] || fail 'nothing was computed again'
-  want 2 "$knet" bench cifar_bn --recompute maybe; err_has "--recompute is 'maybe'"
+  want 2 "$knet" bench cifar_bn --recompute maybe; err_has "unknown recompute 'maybe'; there are: on, off"
   want 0 "$knet" bench cifar_bn --frozen --steps 3 --batch 4; out_has '^infer .* ms a step'
   want 0 env KNET_TIMER=1,out=/dev/null "$knet" bench mlp --steps 3
   out_has '^ +[0-9.]+ ms  dnnl_sgemm|^ +[0-9.]+ ms  linear'
