@@ -298,6 +298,7 @@ static void pool_cases(void) {
     pool_of(3, 5, (int64_t[]){11, 7}, POOL(2, .window = {3, 2, 1}, .stride = {2, 1, 1}));
     pool_of(2, 3, (int64_t[]){9, 9}, POOL(2, .window = {2, 2, 1}, .stride = {3, 3, 1}));
     pool_of(1, 1, (int64_t[]){16, 16}, POOL(2, .window = {16, 16, 1}, .stride = {1, 1, 1}));
+    pool_of(2, 2, (int64_t[]){5}, POOL(1, .window = {4, 1, 1}, .stride = {(int64_t)1 << 32, 1, 1}));
     pool_of(4, 3, (int64_t[]){33}, POOL(1, .window = {3, 1, 1}, .stride = {2, 1, 1}));
     pool_of(2, 2, (int64_t[]){6, 5, 7}, POOL(3, .window = {2, 2, 3}, .stride = {2, 1, 2}));
     for (int inside = 0; inside < 2; inside++) {

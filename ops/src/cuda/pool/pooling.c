@@ -16,7 +16,7 @@ static kn_status describe(kn__pooling *p, const kn_op_call *call, const kn_tenso
         p->x[d] = used ? big->dim[2 + d - pad] : 1;
         p->y[d] = used ? small->dim[2 + d - pad] : 1;
         p->window[d] = used ? attr->window[d - pad] : 1;
-        p->stride[d] = used ? attr->stride[d - pad] : 1;
+        p->stride[d] = p->y[d] > 1 ? attr->stride[d - pad] : 1; /* which has 32 bits then */
         p->padding[d] = used ? attr->padding[d - pad] : 0;
         p->dilation[d] = used ? attr->dilation[d - pad] : 1;
         int64_t extent = (p->window[d] - 1) * p->dilation[d] + 1;
