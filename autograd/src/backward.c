@@ -171,6 +171,17 @@ static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
                         text, saved->t->storage ? "written since" : "consumed by kn_backward");
 }
 
+/* (x - mean)·(rstd·weight) + bias, as the host's kernel computes it, but in one pass with what
+ * reads it. in[]: x, mean, rstd, weight, bias. */
+static kn_tensor *normed_by_rows(const kn_attr_normalize *a, kn_tensor *in[]) {
+    kn_shape x = kn_tensor_shape(in[0]), each = {.n_dims = x.n_dims - 1};
+    for (int d = 0; d < each.n_dims; d++) each.dim[d] = !d || a->inner == 1 ? x.dim[d + 1] : 1;
+    kn_tensor *scale = in[3] == KN_NONE ? in[2] : kn_mul(in[2], in[3]);
+    kn_tensor *y = kn_mul(kn_sub(in[0], kn_reshape(in[1], each)), kn_reshape(scale, each));
+    return in[4] == KN_NONE ? y : kn_add(y, kn_reshape(in[4], each));
+}
+
+/* Kernels of GPUs contract its product and sum, which rows don't. */
 static kn_tensor *run_again(kn__node *n, kn_tensor *in[]) {
     if (n->op != KN_OP_batchnorm)
         return kn_op_call_run((kn_op)n->op, kn__node_attr(n), in, n->n_in);
@@ -180,6 +191,8 @@ static kn_tensor *run_again(kn__node *n, kn_tensor *in[]) {
     attr.by_rstd = 1;
     in[1] = last[-2].t;
     in[2] = last[-1].t;
+    bool by_rows = kn_frame_fuses() && in[0]->storage->device == kn_device_host();
+    if (by_rows) return normed_by_rows(&attr, in);
     return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
 }
 
@@ -208,7 +221,7 @@ static kn_tensor *value_of(kn_tensor *t) {
 }
 
 static __attribute__((noinline)) kn_status make_again(kn_tensor *t) {
-    KN_FRAME(.record = KN_OFF);
+    KN_FRAME(.record = KN_OFF, .fuse = kn_capture_records() ? 0 : 1); /* else it is turned off */
     KN_TRY(kn_check());
     KN_ASSERT(t->is_kept); /* a rule reads it */
     kn_scope scope = kn_scope_begin_static("recompute");
