@@ -1,14 +1,15 @@
 /* Which values backward computes again, in frames with .recompute; backward.c does.
  *
- * A node whose op is cheap and whose inputs are there in backward anyway can make its result again:
- * gelu of a product, which gelu's own gradient reads; relu of a batchnorm, from what that
- * normalized. It holds what it needs for that (`extra`). Nodes count in again_refs which references
- * to such a result are theirs; when no other is left, the result is forgotten. The first rule that
- * reads it in backward makes it again, and it stays until its last reader is done.
+ * A node whose op is cheap, and whose inputs are there in backward anyway, can make its result
+ * again: gelu of a product, which gelu's own gradient reads; relu of a batchnorm, from the
+ * batchnorm's input. The node holds the inputs that this takes (`extra`). A tensor's again_refs
+ * counts the references that nodes have to it; when there is no other, its data is freed: the
+ * tensor is forgotten. The first rule that reads it in backward makes the data again, which stays
+ * until the last reader is done.
  *
- * What is made from forgotten values makes them first, for itself alone unless a rule will read
- * them. `again` counts the calls, and has a limit, so that a chain of cheap ops keeps a value in
- * between.
+ * If an input is forgotten too, it is made first. It gets its data back only if a rule reads it
+ * later. `again` counts the calls that all this takes, and has a limit, so that a chain of cheap
+ * ops keeps a value in between.
  */
 #include "tape.h"
 
