@@ -152,7 +152,7 @@ class Epochs(gdb.Command):
 
 # --- tensors and tapes ---
 
-STATE_TEXTS = ("", ", consumed by backward", ", ended", ", pending")
+STATE_TEXTS = ("", ", consumed by backward", ", ended", ", pending", ", forgotten until backward")
 SPECIAL_NODES = ("watch", "apply", "special")
 
 
