@@ -104,7 +104,7 @@ bool kn_frame_fuses(void) {
 }
 
 bool kn_frame_recomputes(size_t size_bytes) {
-    enum { LEAST_BYTES = 64 << 10 }; /* what is smaller saves little, and calls cost the same */
+    enum { LEAST_BYTES = 64 << 10 }; /* smaller ones free little, a call costs the same */
     if (!kn__ops_self || !kn__ops_self->frame || !kn__ops_self->frame->recompute) return false;
     return size_bytes >= LEAST_BYTES || kn__mode_recompute() == KN__MODE_ALL;
 }

@@ -273,7 +273,7 @@ static void a_result_goes_when_the_tape_alone_refers_to_it(void **state) {
     net_release(&m);
 }
 
-/* relu's own gradient reads its result; what it was made from is not kept. */
+/* The gradient of relu reads relu's result, and nothing keeps relu's input. */
 static void a_result_stays_that_is_no_more_than_its_input(void **state) {
     (void)state;
     net m;
@@ -366,7 +366,7 @@ static void a_parameter_that_was_written_is_an_error(void **state) {
         assert_fails(kn_backward(loss), KN_ERR_INVALID, "the result of layernorm");
         assert_non_null(strstr(kn_last_error()->message, "was written since"));
     }
-    step(&m, layernorm_net, false, true); /* and all goes on */
+    step(&m, layernorm_net, false, true); /* later steps work */
     net_release(&m);
 }
 

@@ -16,7 +16,7 @@ const char *kn__model_samples(const char *model);
 /* The .autocast of a frame for --dtype; 0: none. */
 int kn__autocast_find(const char *dtype);
 
-/* The option --recompute, read into the text at `offset`, and what it sets. */
+/* The option --recompute, whose text is stored at `offset`, and the call that applies it. */
 extern const char *const kn__recompute_choices[];
 #define KN__RECOMPUTE_OPTION(offset_)                                                              \
     {                                                                                              \
