@@ -1,5 +1,6 @@
 /* Frames with .recompute: the same bits as without, while cheap ops' results are forgotten until
  * backward reads them. */
+#include <knet/capture.h>
 #include <knet/op_watch.h>
 #include <knet/prof.h>
 #include <knet/prof_heap.h>
@@ -411,6 +412,43 @@ static void a_pass_stores_nothing_that_is_forgotten(void **state) {
     net_release(&m);
 }
 
+static kn_status residual_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    KN_TAPE();
+    kn_tensor *loss = sum_all(kn_square(residual_net(ctx, in[0])));
+    KN_TRY(kn_backward(loss));
+    out[0] = kn_keep(loss);
+    return kn_check();
+}
+
+/* Runs the step as it is, records it and replays it; returns the kernels of the recorded one. */
+static int capture_steps(net *m, bool recompute) {
+    kn_capture *capture = NULL;
+    int n[3] = {0};
+    net_init(m);
+    assert_ok(kn_capture_create(&capture, NULL));
+    KN_FRAME(.record = KN_OFF, .fuse = 1, .recompute = recompute ? 1 : KN_OFF);
+    kn_tensor *x = values(), *loss;
+    for (int i = 0; i < 3; i++) {
+        kn_op_watch(count_kernel, &n[i]);
+        assert_ok(kn_capture_run(&loss, 1, capture, &x, 1, residual_step, m));
+        kn_op_watch(NULL, NULL);
+    }
+    kn_capture_destroy(capture);
+    return n[1];
+}
+
+/* Ten kernels more, as in a fused step that is not captured. */
+static void a_captured_step_makes_values_again(void **state) {
+    (void)state;
+    net plain, again;
+    assert_ok(kn_prof_owners_on());
+    int n = capture_steps(&plain, false);
+    assert_int_equal(capture_steps(&again, true) - n, 10);
+    assert_same(&plain, &again);
+    net_release(&plain);
+    net_release(&again);
+}
+
 static void options_are_checked(void **state) {
     (void)state;
     kn_frame frame = kn_frame_begin(&(kn_frame_options){.recompute = 2});
@@ -495,6 +533,7 @@ int main(void) {
         OPS_TEST(a_parameter_that_was_written_is_an_error),
         OPS_TEST(a_result_that_was_written_is_an_error_as_without),
         OPS_TEST(a_pass_stores_nothing_that_is_forgotten),
+        OPS_TEST(a_captured_step_makes_values_again),
         OPS_TEST(options_are_checked),
         OPS_TEST(another_threads_tape_may_read_a_value),
     };
