@@ -144,7 +144,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
             ${kernels}/attention/rotary.c ${kernels}/softmax/ctc.c ${kernels}/image/image.c
             ${kernels}/optim/optim.c
             ${kernels}/base/region.c
-            LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0)  # else it maps memory for each fiber
+            LINK KnetC::ops ENV ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0)  # else it maps memory for each fiber
   target_compile_definitions(test_ops_cuda_emulated PRIVATE cudaMemsetAsync=emulate_memset
                              cudaMemcpyAsync=emulate_memcpy)
   target_include_directories(test_ops_cuda_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/src)
@@ -155,7 +155,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
             $<TARGET_OBJECTS:emulated_kernels> ${PROJECT_SOURCE_DIR}/ops/src/host/pointwise/special.c
             ${kernels}/pointwise/pointwise.c ${kernels}/pointwise/chain_source.c ${kernels}/movement/move.c
             ${kernels}/base/region.c
-            LINK KnetC::ops knet_base ${CMAKE_DL_LIBS} ENV ASAN_OPTIONS=detect_stack_use_after_return=0
+            LINK KnetC::ops knet_base ${CMAKE_DL_LIBS} ENV ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0
             ARGS ${CMAKE_CXX_COMPILER} -O1 -w -std=c++17 -ffp-contract=off -DKN_EMULATE ${quick}
                  -I${CMAKE_CURRENT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/ops/src -I${PROJECT_SOURCE_DIR}/ops/include
                  -I${PROJECT_SOURCE_DIR}/alloc/include -I${CUDAToolkit_INCLUDE_DIRS})
