@@ -59,7 +59,8 @@ inline dim3 blockDim, gridDim;
 
 namespace emulate {
 
-enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_MAX = 1024, POISON = 0xFF };
+// Stacks of an odd number of cache lines: those of a power of two would evict each other.
+enum { THREADS_MAX = 1024, STACK_BYTES = (64 << 10) + 64, STACK_LEFT = 4 << 10, POISON = 0xFF };
 
 struct barrier {
     int waiting, alive;
@@ -72,10 +73,6 @@ struct fiber {
     const barrier *at;  // where it waits, and since which round
     unsigned round;
 };
-struct memory {
-    void *p;
-    size_t bytes;
-};
 
 // Saves the stack pointer of the running fiber and switches to another. See emulate.c.
 extern "C" void kn_emulate_switch(void **save, void *load);
@@ -87,8 +84,7 @@ inline int current, n_threads;
 inline const std::function<void()> *body;
 inline barrier block_barrier, warp_barrier[THREADS_MAX / 32];
 inline char lane_value[THREADS_MAX][16];
-inline memory shared_memory[SHARED_MAX];
-inline int n_shared;
+inline uint64_t block_count;  // blocks that have begun
 
 [[noreturn]] inline void fail(const char *why) {
     fprintf(stderr, "emulated kernel, block %u: %s\n", blockIdx.x, why);
@@ -112,8 +108,9 @@ inline void enter_fiber(int t) {
     __sanitizer_start_switch_fiber(&main_fake_stack, stacks + (size_t)t * STACK_BYTES, STACK_BYTES);
 }
 inline void entered_main() { __sanitizer_finish_switch_fiber(main_fake_stack, nullptr, nullptr); }
+// The frames of run_thread and what it called last, which never return.
 inline void forget_stack(int t) {
-    __asan_unpoison_memory_region(stacks + (size_t)t * STACK_BYTES, STACK_BYTES);
+    __asan_unpoison_memory_region(stacks + (size_t)(t + 1) * STACK_BYTES - STACK_LEFT, STACK_LEFT);
 }
 #else
 inline void enter_main(bool) {}
@@ -206,8 +203,8 @@ inline bool run_warps() {
 }
 
 inline void run_block() {
-    for (int i = 0; i < n_shared; i++) memset(shared_memory[i].p, POISON, shared_memory[i].bytes);
-    memset(lane_value, POISON, sizeof lane_value);
+    block_count++;
+    memset(lane_value, POISON, (size_t)n_threads * sizeof *lane_value);
     block_barrier = {0, n_threads, 0};
     for (int w = 0; w * 32 < n_threads; w++) {
         int rest = n_threads - w * 32;
@@ -237,13 +234,8 @@ inline void launch(dim3 blocks, dim3 threads, const std::function<void()> &kerne
 template <class T, class Declaration>
 T &shared(Declaration) {
     static typename std::aligned_storage<sizeof(T), alignof(T)>::type bytes;
-    static bool known = false;
-    if (!known) {
-        if (n_shared == SHARED_MAX) fail("too many shared variables");
-        memset(&bytes, POISON, sizeof bytes);
-        shared_memory[n_shared++] = {&bytes, sizeof bytes};
-        known = true;
-    }
+    static uint64_t block;
+    if (block != block_count) memset(&bytes, POISON, sizeof bytes), block = block_count;
     return *reinterpret_cast<T *>(&bytes);
 }
 

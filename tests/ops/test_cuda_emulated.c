@@ -130,21 +130,25 @@ static bool is_emulated(const parity_case *c) {
     return kernels[c->op] && !(is_square && a->dim[a->n_dims - 1] > KN__SMALL);
 }
 
-/* A sanitizer makes the kernels twenty times slower: there each run has its share of the cases. */
-enum { SHARES = TEST_SANITIZED ? 6 : 1 };
-
-/* Guards of 64 elements keep buffers aligned to 16 bytes, guards of one don't. */
-static void run_all(emulate_order order, kn_dtype dtype, int guard) {
+/* Runs one case of `shares`, the next ones at the next call. A sanitizer makes the kernels twenty
+ * times slower: there one of six. Guards of 64 elements keep buffers aligned to 16 bytes, guards of
+ * one don't. */
+static void run_share(int shares, emulate_order order, kn_dtype dtype, int guard) {
     static int share;
+    if (TEST_SANITIZED) shares = 6;
     kn_emulate_order = order;
     int n_failed = 0, n = 0;
-    for (int i = share++ % SHARES; i < table.n; i += SHARES) {
+    for (int i = share++ % shares; i < table.n; i += shares) {
         if (!is_emulated(&table.cases[i])) continue;
         n_failed += !equals_host(&table.cases[i], dtype, guard);
         n++;
     }
     assert_int_equal(n_failed, 0);
     assert_true(n > 300);
+}
+
+static void run_all(emulate_order order, kn_dtype dtype, int guard) {
+    run_share(1, order, dtype, guard);
 }
 
 enum { ANY_GRID = 1 << 20 };
@@ -171,11 +175,10 @@ static void kernels_need_no_order_of_threads_or_blocks(void **state) {
 
 static void kernels_bear_a_warp_that_runs_ahead(void **state) {
     (void)state;
-    run_all((emulate_order){.warp_ahead = 1, .blocks_max = 3, .index_max = any_index}, KN_F32, 64);
-    run_all(
-        (emulate_order){
-            .warp_ahead = 1, .threads_reversed = 1, .blocks_max = 3, .index_max = any_index},
-        KN_F32, 1);
+    emulate_order order = {.warp_ahead = 1, .blocks_max = 3, .index_max = any_index};
+    run_share(2, order, KN_F32, 64);
+    order.threads_reversed = 1;
+    run_share(2, order, KN_F32, 1);
 }
 
 static void three_blocks_and_many_launches_do_the_work_of_all(void **state) {
