@@ -539,13 +539,14 @@ kn_status kn__activity_start(const kn__source *wanted) {
 
 void kn__activity_stop(void) {
     pthread_mutex_lock(&drain_lock);
-    if (running) {
-        source->stop(source->ctx);
-        drain_locked();
-        drain_locked(); /* nothing more will come: late is lost */
+    const kn__source *stopped = running ? source : NULL;
+    if (stopped) {
+        stopped->stop(stopped->ctx);
+        for (int i = 0; i < 2; i++) drain_locked(); /* nothing more will come: late is lost */
         running = false;
     }
     pthread_mutex_unlock(&drain_lock);
+    if (stopped && stopped->end) stopped->end(stopped->ctx);
 }
 
 void kn__activity_pause(bool paused) {
@@ -565,9 +566,8 @@ static void fill_costs(kn__balance *out) {
     int n = 0;
     out->costs[n++] = (kn__cost){"joining records", drain_ns, n_drains};
     if (ticks) out->costs[n++] = (kn__cost){"callbacks at launches (sampled)", calls_ns, 0};
-    for (int i = 0; i < KN__COSTS_MAX && overheads[i].label && n < KN__COSTS_MAX; i++) {
+    for (int i = 0; i < KN__COSTS_MAX && overheads[i].label && n < KN__COSTS_MAX; i++)
         out->costs[n++] = overheads[i];
-    }
 }
 
 void kn__activity_balance(kn__balance *out) {

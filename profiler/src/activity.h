@@ -30,6 +30,8 @@ typedef struct kn__source {
     kn_status (*start)(void *ctx);
     /* Ends it; may still wait for records that are under way. */
     void (*stop)(void *ctx);
+    /* After it, when others can drain again: ends the source's threads. NULL: it has none. */
+    void (*end)(void *ctx);
     /* Hands over all records that have arrived since the last call. */
     void (*drain)(void *ctx, kn__record_fn fn, void *sink);
     /* Records lost so far, because there was no room for them. */

@@ -86,6 +86,11 @@ static void disable_kinds(void) {
 static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static pthread_cond_t thread_wakes = PTHREAD_COND_INITIALIZER;
 static bool thread_runs, drain_wanted;
+static pthread_t drainer; /* which drains each period */
+
+static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
+static pthread_cond_t ends = PTHREAD_COND_INITIALIZER;
+static bool drainer_ends, wait_ends;
 
 static struct timespec after(uint64_t ns) {
     struct timespec now;
@@ -111,6 +116,37 @@ static void wait_period(void) {
     drain_wanted = false;
 }
 
+static void set_ended(bool *has_ended, bool value) {
+    pthread_mutex_lock(&end_lock);
+    *has_ended = value;
+    pthread_cond_broadcast(&ends);
+    pthread_mutex_unlock(&end_lock);
+}
+
+/* Starts a thread that join_until waits for: its last act is set_ended. */
+static int start_thread(pthread_t *out, void *(*run)(void *), bool *has_ended) {
+    set_ended(has_ended, false);
+    return kn__thread_start(out, run, NULL);
+}
+
+/* Whether it could join the thread: else it may still be ending when leaks are looked for. What
+ * hangs in CUDA must not keep the program from ending. */
+static bool join_until(pthread_t thread, const bool *has_ended, struct timespec until) {
+    int error = 0;
+    pthread_mutex_lock(&end_lock);
+    while (!*has_ended && !error) {
+        error = pthread_cond_clockwait(&ends, &end_lock, CLOCK_MONOTONIC, &until);
+    }
+    bool joins = *has_ended;
+    pthread_mutex_unlock(&end_lock);
+    if (joins) {
+        pthread_join(thread, NULL);
+    } else {
+        pthread_detach(thread);
+    }
+    return joins;
+}
+
 static void *run_thread(void *arg) {
     pthread_mutex_lock(&thread_lock);
     while (thread_runs) {
@@ -121,6 +157,7 @@ static void *run_thread(void *arg) {
         pthread_mutex_lock(&thread_lock);
     }
     pthread_mutex_unlock(&thread_lock);
+    set_ended(&drainer_ends, true);
     return arg;
 }
 
@@ -207,11 +244,7 @@ static kn_status begin(void) {
         kn__activity_listen(kn__recorder_launch);
     }
     thread_runs = true;
-    pthread_t thread;
-    if (kn__thread_start(&thread, run_thread, NULL) == 0) {
-        pthread_detach(thread);
-        return KN_OK;
-    }
+    if (start_thread(&drainer, run_thread, &drainer_ends) == 0) return KN_OK;
     thread_runs = false;
     return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: no thread for CUPTI's buffers");
 }
@@ -228,36 +261,18 @@ static kn_status start(void *ctx) {
     return status;
 }
 
-static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER; /* protects has_waited */
-static pthread_cond_t wait_ends = PTHREAD_COND_INITIALIZER;
-static bool has_waited, gave_up;
+static bool gave_up;
 
 static void *wait_in_thread(void *arg) {
     kn__cupti_synchronize();
-    pthread_mutex_lock(&wait_lock);
-    has_waited = true;
-    pthread_cond_signal(&wait_ends);
-    pthread_mutex_unlock(&wait_lock);
+    set_ended(&wait_ends, true);
     return arg;
 }
 
-/* A kernel that never ends must not keep the program from ending. */
 static void wait_a_while(void) {
-    struct timespec until = after(WAIT_NS);
     pthread_t thread;
-    int error = 0;
-    if (kn__thread_start(&thread, wait_in_thread, NULL) != 0) return;
-    pthread_mutex_lock(&wait_lock);
-    while (!has_waited && !error) {
-        error = pthread_cond_clockwait(&wait_ends, &wait_lock, CLOCK_MONOTONIC, &until);
-    }
-    gave_up = !has_waited;
-    pthread_mutex_unlock(&wait_lock);
-    if (gave_up) {
-        pthread_detach(thread);
-    } else {
-        pthread_join(thread, NULL); /* else it may still be ending when leaks are looked for */
-    }
+    if (start_thread(&thread, wait_in_thread, &wait_ends) != 0) return;
+    gave_up = !join_until(thread, &wait_ends, after(WAIT_NS));
 }
 
 /* The one wait of the whole run. CUPTI itself is not finalised: that is where it crashes. Before
@@ -273,6 +288,12 @@ static void stop(void *ctx) {
     if (kn__cupti.version >= 130100) disable_kinds();
     kn__cupti.cuptiUnsubscribe(kn__cupti.subscriber);
     kn__cupti.subscriber = NULL;
+}
+
+static void end(void *ctx) {
+    (void)ctx;
+    if (atomic_load(&kn__forked)) return; /* the parent's */
+    join_until(drainer, &drainer_ends, after(WAIT_NS));
 }
 
 /* Below 13.1 update 1 a second session gets ids wrong and disabling may hang: there the kinds stay
@@ -303,6 +324,7 @@ const kn__source *kn__cupti_source(const kn__cupti_options *options) {
     static const kn__source source = {.name = source_name,
                                       .start = start,
                                       .stop = stop,
+                                      .end = end,
                                       .drain = kn__cupti_drain,
                                       .dropped = kn__cupti_dropped,
                                       .pause = pause_kinds,
