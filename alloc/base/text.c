@@ -82,6 +82,26 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     va_end(again);
 }
 
+void kn__text_utf8(kn__text *text, const char *string) {
+    for (size_t n; *string; string += n ? n : 1) {
+        n = kn__utf8_bytes(string);
+        kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
+    }
+}
+
+void kn__text_xml(kn__text *text, const char *string) {
+    for (size_t n; *string; string += n ? n : 1) {
+        n = kn__utf8_bytes(string);
+        if (*string == '&' || *string == '<' || *string == '>') {
+            kn__text_puts(text, *string == '&' ? "&amp;" : *string == '<' ? "&lt;" : "&gt;");
+        } else if ((unsigned char)*string < 0x20 || *string == 0x7f) {
+            kn__text_puts(text, "?");
+        } else {
+            kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
+        }
+    }
+}
+
 void kn__text_json(kn__text *text, const char *string) {
     kn__text_puts(text, "\"");
     for (size_t n; *string; string += n ? n : 1) {

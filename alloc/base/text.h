@@ -25,8 +25,12 @@ void kn__text_puts(kn__text *text, const char *string);
 void kn__text_repeat(kn__text *text, const char *string, int times);
 void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 
-/* A string of JSON with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
+/* The string; in this and the next two a byte that is not UTF-8 becomes U+FFFD. */
+void kn__text_utf8(kn__text *text, const char *string);
+/* A string of JSON with its quotes. */
 void kn__text_json(kn__text *text, const char *string);
+/* Text of XML: entities for & < >, and "?" for control characters, which it can't have. */
+void kn__text_xml(kn__text *text, const char *string);
 /* The string with '?' for control characters and invalid bytes; at most `columns` of a terminal of
  * it, and "..." where more follow. Returns the columns that it takes. */
 int kn__text_shown(kn__text *text, const char *string, int columns);

@@ -32,6 +32,7 @@ static const unit duration_units[] = {
     {"ns", 1},          {"us", 1000},         {"ms", 1000000},      {"s", NANO},
     {"m", 60000000000}, {"min", 60000000000}, {"h", 3600000000000}, {NULL, 0}};
 static const unit billionths[] = {{"", NANO}, {NULL, 0}};
+static const unit percents[] = {{"", NANO}, {"%", NANO}, {NULL, 0}};
 static const unit counts[] = {{"", 1}, {NULL, 0}};
 
 static bool read_number(uint64_t *out, const char *text, const unit *u) {
@@ -57,6 +58,13 @@ bool kn__read_bytes(uint64_t *out, const char *text) { return read_number(out, t
 
 bool kn__read_duration(uint64_t *out_ns, const char *text) {
     return read_number(out_ns, text, duration_units);
+}
+
+bool kn__read_percent(double *out, const char *text) {
+    uint64_t n;
+    if (!read_number(&n, text, percents) || n > 100 * (uint64_t)NANO) return false;
+    *out = (double)n / NANO;
+    return true;
 }
 
 bool kn__read_billionths(uint64_t *out, const char *text) {

@@ -16,6 +16,8 @@ bool kn__read_bytes(uint64_t *out, const char *text);
 /* "500ms", "30s", "5min" or "5m", "1h", also us, ns: in nanoseconds. */
 bool kn__read_duration(uint64_t *out_ns, const char *text);
 #define KN__DURATION_UNITS "ns, us, ms, s, m (or min) or h"
+/* "0.1" or "0.1%", up to 100. */
+bool kn__read_percent(double *out, const char *text);
 /* "0.9": in billionths. */
 bool kn__read_billionths(uint64_t *out, const char *text);
 /* A whole number. */

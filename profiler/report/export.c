@@ -9,12 +9,16 @@ enum { PATH_BYTES = 4096 };
 /* --- CSV --- */
 
 static void add_quoted(kn__text *text, const char *string) {
+    kn__text clean = {0};
+    kn__text_utf8(&clean, string);
     kn__text_puts(text, "\"");
-    for (const char *s = string; *s; s++) {
+    for (const char *s = clean.data; s && *s; s++) {
         if (*s == '"') kn__text_puts(text, "\"");
         kn__text_add(text, s, 1);
     }
     kn__text_puts(text, "\"");
+    text->failed |= clean.failed;
+    kn__text_release(&clean);
 }
 
 /* A slash in a label is "\/", a backslash "\\": a path has one reading. */
@@ -90,10 +94,14 @@ uint64_t kn__row_own(const kn__row *row, kn__weight weight) {
 
 /* A label as one frame: what separates frames, lines and weights is taken out. */
 static void add_frame(kn__text *text, const char *label) {
-    for (const char *s = label; *s; s++) {
+    kn__text clean = {0};
+    kn__text_utf8(&clean, label);
+    for (const char *s = clean.data; s && *s; s++) {
         char c = *s == ';' ? ':' : (unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s;
         kn__text_add(text, &c, 1);
     }
+    text->failed |= clean.failed;
+    kn__text_release(&clean);
     if (!label[0]) kn__text_puts(text, "(empty)");
 }
 
@@ -133,10 +141,7 @@ typedef struct flame {
 static void add_xml(kn__text *text, const char *string, int width) {
     kn__text clean = {0};
     kn__text_label(&clean, string, width, 0);
-    for (const char *s = clean.data; s && *s; s++) {
-        const char *entity = *s == '&' ? "&amp;" : *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : NULL;
-        entity ? kn__text_puts(text, entity) : kn__text_add(text, s, 1);
-    }
+    if (clean.data) kn__text_xml(text, clean.data);
     kn__text_release(&clean);
 }
 

@@ -54,8 +54,13 @@ static inline void kn__pb_add_bytes(kn__text *out, uint32_t field, const char *d
     if (n) kn__text_add(out, data, n);
 }
 
+/* A string of protobuf is UTF-8. */
 static inline void kn__pb_add_text(kn__text *out, uint32_t field, const char *string) {
-    kn__pb_add_bytes(out, field, string, strlen(string));
+    kn__text clean = {0};
+    kn__text_utf8(&clean, string);
+    kn__pb_add_bytes(out, field, clean.data, clean.length);
+    out->failed |= clean.failed;
+    kn__text_release(&clean);
 }
 
 /* A message that was built in `inner`, which is empty then. */

@@ -46,18 +46,7 @@ static bool set_top(kn__config *c, const char *value) {
     return set_number(&c->top, value, 1000000);
 }
 
-/* "0.1" or "0.1%" */
-static bool set_min(kn__config *c, const char *value) {
-    char number[24];
-    uint64_t billionths;
-    size_t length = strcspn(value, "%");
-    if (value[length] && value[length + 1]) return false;
-    snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), value);
-    if (!kn__read_billionths(&billionths, number) || billionths > 100 * (uint64_t)1000000000)
-        return false;
-    c->min = (double)billionths / 1e9;
-    return true;
-}
+static bool set_min(kn__config *c, const char *value) { return kn__read_percent(&c->min, value); }
 
 static bool set_width(kn__config *c, const char *value) {
     return set_number(&c->width, value, 10000);

@@ -72,6 +72,17 @@ static void json_strings_are_repaired(void **state) {
     }
 }
 
+static void text_of_files_and_of_xml_is_repaired(void **state) {
+    (void)state;
+    kn__text t = {0};
+    kn__text_utf8(&t, "\xce\xbc\xff\n<cut \xe2\x82");
+    assert_string_equal(t.data, "\xce\xbc\uFFFD\n<cut \uFFFD\uFFFD");
+    kn__text_release(&t);
+    kn__text_xml(&t, "a<b>&\xce\xbc\x01\x7f\xff");
+    assert_string_equal(t.data, "a&lt;b&gt;&amp;\xce\xbc??\uFFFD");
+    kn__text_release(&t);
+}
+
 static void text_is_shown_with_no_control_characters(void **state) {
     (void)state;
     char buffer[64];
@@ -145,7 +156,7 @@ static void characters_are_those_of_the_standard(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(text_grows_in_each_kind_of_room), TEST(a_buffer_keeps_what_fits),
-                     TEST(json_strings_are_repaired),
+                     TEST(json_strings_are_repaired), TEST(text_of_files_and_of_xml_is_repaired),
                      TEST(text_is_shown_with_no_control_characters),
                      TEST(characters_are_those_of_the_standard), TEST(text_is_wrapped_at_a_width),
                      TEST(characters_take_the_columns_of_a_terminal));

@@ -59,6 +59,18 @@ static void a_malformed_number_is_ignored(void **state) {
     assert_true(kn__read_count(&n, "18446744073709551615") && n == UINT64_MAX);
 }
 
+static void a_percentage_may_have_its_sign(void **state) {
+    (void)state;
+    double x = 7;
+    assert_true(kn__read_percent(&x, "0.1") && x == 0.1);
+    assert_true(kn__read_percent(&x, "12.5%") && x == 12.5);
+    assert_true(kn__read_percent(&x, "100%") && x == 100);
+    assert_false(kn__read_percent(&x, "100.1"));
+    assert_false(kn__read_percent(&x, "1%%"));
+    assert_false(kn__read_percent(&x, "%"));
+    assert_true(x == 100);
+}
+
 static void sizes_have_three_digits(void **state) {
     (void)state;
     assert_string_equal(kn__bytes_text(0).text, "0 bytes");
@@ -89,6 +101,6 @@ static void words_are_read_one_by_one(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(one_size_may_be_written_in_many_ways),
                      TEST(one_duration_may_be_written_in_many_ways),
-                     TEST(a_malformed_number_is_ignored), TEST(sizes_have_three_digits),
-                     TEST(words_are_read_one_by_one));
+                     TEST(a_malformed_number_is_ignored), TEST(a_percentage_may_have_its_sign),
+                     TEST(sizes_have_three_digits), TEST(words_are_read_one_by_one));
 }

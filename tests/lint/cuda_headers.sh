@@ -10,7 +10,7 @@ IFS=: read -ra dirs <<<"${KNET_CUDA_HEADERS:-}"
 includes=(-I alloc/include -I profiler/include -I ops/include -I ops/src -I alloc -I profiler/src -I profiler/report -I alloc/base)
 for dir in "${dirs[@]}"; do includes+=(-isystem "$dir"); done
 bad=0
-sources=(ops/src/cuda/*/*.c profiler/src/cupti*.c profiler/src/replay.c)
+sources=(ops/src/cuda/*/*.c profiler/src/cupti*.c profiler/src/recorder.c)
 kernels=(ops/src/cuda/*/*.cu)
 for file in "${sources[@]}"; do
   "$cc" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only "${includes[@]}" "$file" || bad=1

@@ -27,7 +27,7 @@ for folder in "${order[@]}"; do
   for other in "${order[@]}"; do
     [ "$other" != "$folder" ] || continue
     while IFS= read -r hit; do complain "$hit: builds with files of $other"; done < <(
-      grep -rnE "(\.\./|PROJECT_SOURCE_DIR}/)$other/(src|base|report)" "$folder" --include=CMakeLists.txt --include='*.cmake' || true)
+      grep -rnE "(\.\./|PROJECT_SOURCE_DIR}/)$other/(src|base|report|inject|device|core|pool|inspect|train|replay|knet)\b" "$folder" --include=CMakeLists.txt --include='*.cmake' || true)
     [ "$(rank "$other")" -gt "$(rank "$folder")" ] || continue
     while IFS= read -r hit; do complain "$hit: links $other, which is right of $folder"; done < <(
       grep -rnE "(knet_|KnetC::)$other\b" "$folder" --include=CMakeLists.txt --include='*.cmake' || true)

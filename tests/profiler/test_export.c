@@ -2,6 +2,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "protobuf.h"
 #include "report_maker.h"
 #include "stacks.h"
 #include "test.h"
@@ -115,6 +116,25 @@ static void paths_in_csv_have_one_reading(void **state) {
     }
     assert_true(text.length > 3 * sizeof label); /* nothing is cut */
     kn__text_release(&text);
+    kn__report_release(&report);
+}
+
+static void labels_that_are_not_utf8_are_repaired(void **state) {
+    (void)state;
+    kn__text csv = {0}, folded = {0}, message = {0};
+    kn__report_init(&report);
+    add_row(&report, NULL, "\xce\xbc\xff", 1, 7, 0);
+    kn__report_finish(&report);
+    kn__csv_add(&csv, &report);
+    assert_non_null(strstr(csv.data, "\n\"\xce\xbc\uFFFD\",1,"));
+    kn__folded_add(&folded, &report, KN__WEIGHT_TIME);
+    assert_string_equal(folded.data, "\xce\xbc\uFFFD 7\n");
+    kn__pb_add_text(&message, 2, "\xce\xbc\xff");
+    assert_int_equal(message.length, 2 + 5);
+    assert_memory_equal(message.data, "\x12\x05\xce\xbc\uFFFD", 2 + 5);
+    kn__text_release(&csv);
+    kn__text_release(&folded);
+    kn__text_release(&message);
     kn__report_release(&report);
 }
 
@@ -263,6 +283,7 @@ int main(void) {
         TEST_WITH(flame_graph_is_well_formed_and_complete, make_report, drop_report),
         TEST_WITH(stacks_have_every_row_once, make_report, drop_report),
         TEST(paths_in_csv_have_one_reading),
+        TEST(labels_that_are_not_utf8_are_repaired),
         TEST(any_label_makes_a_valid_flame_graph),
         TEST(an_empty_report_has_empty_exports),
     };

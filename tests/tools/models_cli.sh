@@ -59,7 +59,7 @@ scale) # forecasts for more ranks
   for ranks in 0 5000 2.. ..4 8..2 4..x 123456789012345678901234..4; do
     want 2 "$knet" scale mlp --ranks "$ranks"; err_has "--ranks is '$ranks'"
   done
-  want 2 "$knet" scale mlp --latency 5x;  err_has "--latency is '5x', but must be 0, or a number perhaps with ns, us"
+  want 2 "$knet" scale mlp --latency 5x;  err_has "--latency is '5x', but must be 0, or a number with ns, us"
   want 2 "$knet" scale mlp --overhead -1s; err_has "--overhead is '-1s'"
   want 2 "$knet" scale mlp --bandwidth 0
   want 1 "$knet" scale dcgan --steps 1;   err_has 'dcgan trains in turns'

@@ -104,6 +104,7 @@ large)   # a report beyond the page of 64 MiB
 screen)   # on a terminal of 80 columns: keys, and the program's end
   command -v script >/dev/null || exit 77
   want 2 "$knet" top 1 --once --every 2; err_has 'every'
+  want 2 "$knet" top 1 --every 5; err_has "--every is '5', but must be a number above 0 with ns, us"
   want 2 "$knet" top 1 --every 0s; err_has "--every is '0s', but must be a number above 0"
   start cpu 2
   keys() { for k in "$@"; do sleep 0.4; printf "$k"; done; }
@@ -114,7 +115,7 @@ screen)   # on a terminal of 80 columns: keys, and the program's end
   grep -q 'no memory was allocated' screen || fail "$(cat -v screen)"
   timeout 60 script -qec "stty cols 80 rows 30; TERM=nonsense '$knet' top $pid" screen >/dev/null && fail 'an unknown terminal'
   grep -q "terminal of type 'nonsense'" screen || fail "$(cat screen)"
-  (sleep 100 | timeout 60 script -qec "stty cols 80 rows 30; TERM=xterm '$knet' top $pid --every 0.1" screen >/dev/null; touch done) 7>&- &
+  (sleep 100 | timeout 60 script -qec "stty cols 80 rows 30; TERM=xterm '$knet' top $pid --every 0.1s" screen >/dev/null; touch done) 7>&- &
   viewer=$!
   for _ in {1..500}; do grep -q 'by time' screen && break; sleep 0.02; done
   end

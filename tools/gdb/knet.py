@@ -19,8 +19,8 @@ def bytes_text(n):
     if n >= 2**63:
         return "none"
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024 or unit == "GiB":
-            return f"{n} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        if n < 999.5 or unit == "GiB":
+            return f"{n} {unit}" if unit == "B" else f"{n:#.3g} {unit}".replace(". ", " ")
         n /= 1024
 
 

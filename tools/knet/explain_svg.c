@@ -64,22 +64,9 @@ static void panel_place(panel *p, const kn__explain_graph *g, int x) {
 
 /* --- text --- */
 
-static void escaped(kn__text *out, const char *text) {
-    for (; *text; text++) {
-        const char *as = *text == '&'   ? "&amp;"
-                         : *text == '<' ? "&lt;"
-                         : *text == '>' ? "&gt;"
-                                        : NULL;
-        if (as)
-            kn__text_puts(out, as);
-        else
-            kn__text_add(out, text, 1);
-    }
-}
-
 static void text_at(kn__text *out, int x, int y, const char *kind, const char *text) {
     kn__text_printf(out, "<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, kind);
-    escaped(out, text);
+    kn__text_xml(out, text);
     kn__text_puts(out, "</text>\n");
 }
 
@@ -108,7 +95,7 @@ static void node_draw(kn__text *out, const panel *p, const kn__explain_node *n, 
     char name[KN__EXPLAIN_NAME + 32];
     int width = p->ns_max ? (int)((double)(BOX - 2) * (double)n->ns / (double)p->ns_max) : 0;
     kn__text_puts(out, "<g><title>");
-    escaped(out, n->event->name);
+    kn__text_xml(out, n->event->name);
     if (n->event->where[0]) kn__text_printf(out, " (%s)", n->event->where);
     kn__text_puts(out, "</title>\n");
     kn__text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" class=\"%s\"/>\n",

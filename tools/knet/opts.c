@@ -45,17 +45,9 @@ static bool number_read(double *out, const char *text) {
 
 static bool time_read(double *out_seconds, const char *text) {
     uint64_t ns;
-    if (!kn__read_duration(&ns, text)) return number_read(out_seconds, text);
+    if (!kn__read_duration(&ns, text)) return false;
     *out_seconds = 1e-9 * (double)ns;
     return ns > 0;
-}
-
-static bool percent_read(double *out, const char *text) {
-    uint64_t billionths;
-    if (!kn__read_billionths(&billionths, text) || billionths > 100 * (uint64_t)1000000000)
-        return false;
-    *out = (double)billionths / 1e9;
-    return true;
 }
 
 static bool whole_read(int64_t *out, const char *text, int64_t max,
@@ -78,7 +70,7 @@ static bool value_read(void *at, const kn__opt *opt, const char *text) {
         case KN__OPT_NUMBER:
             return number_read(at, text);
         case KN__OPT_PERCENT:
-            return percent_read(at, text);
+            return kn__read_percent(at, text);
         case KN__OPT_BYTES:
             if (opt->word && strcmp(text, opt->word) == 0) {
                 *(int64_t *)at = -1;
@@ -117,8 +109,8 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
                      opt->word ? ", or " : "", opt->word ? opt->word : "");
             return out;
         case KN__OPT_TIME:
-            return opt->may_be_zero ? "0, or a number perhaps with " KN__DURATION_UNITS
-                                    : "a number above 0, perhaps with " KN__DURATION_UNITS;
+            return opt->may_be_zero ? "0, or a number with " KN__DURATION_UNITS
+                                    : "a number above 0 with " KN__DURATION_UNITS;
         case KN__OPT_FLAG:
         case KN__OPT_TEXT:
         case KN__OPT_FILE:

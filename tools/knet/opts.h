@@ -27,7 +27,7 @@ typedef enum kn__opt_kind {
     KN__OPT_NUMBER,  /* double, above 0 */
     KN__OPT_PERCENT, /* double, 0 to 100 */
     KN__OPT_BYTES,   /* int64_t, 1 or more; units as in units.h */
-    KN__OPT_TIME,    /* double, seconds, above 0; units likewise, without one: seconds */
+    KN__OPT_TIME,    /* double, seconds, above 0; units likewise */
     KN__OPT_TEXT,    /* const char * */
     KN__OPT_FILE,    /* const char *, a path */
     KN__OPT_FOLDER,  /* const char *, a path */
