@@ -4,9 +4,8 @@
 
 #include <stdint.h>
 
-#define KN__GOLDEN                                                                                 \
-    0x9E3779B97F4A7C15u /* 2^64 / the golden ratio: a multiplicative hash's factor                 \
-                         */
+/* 2^64 / the golden ratio: a multiplicative hash's factor. */
+#define KN__GOLDEN 0x9E3779B97F4A7C15u
 
 static inline uint64_t kn__mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
