@@ -141,7 +141,7 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
         int i = x->storage->expr->place;
         step->from[k] = f->step[i].tile;
         if (p->stored[i]) j->in[k] = f->step[i].job.out[f->step[i].r];
-        if (!j->same[k]) walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
+        if (!j->same[k]) kn__walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
         return;
     }
     j->in[k] = kn__operand_data(x);
@@ -153,7 +153,7 @@ static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const 
         j->same[k] = true;
         return;
     }
-    walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
+    kn__walk_init_strides(&j->walk[k], e->n_dims, e->dim, x->stride);
     /* Shorter rows would make tiles too small; longer ones are whole numbers of the shortest. */
     int64_t row = j->walk[k].inner;
     if (row >= KN__ROW_BLOCK / 4 && !step->by_rows && (!f->row || row < f->row)) f->row = row;
@@ -164,7 +164,7 @@ static char *part_place(kn__fused_step *step, const kn__expr *part, const kn__fu
     int64_t stride[KN_DIMS_MAX], at = 0;
     kn__row_major(stride, p->whole->n_dims, p->whole->dim);
     for (int d = 0; d < part->n_dims; d++) at += part->in[0].stride[d] * stride[d];
-    walk_init_strides(&step->rows, part->n_dims, part->dim, stride);
+    kn__walk_init_strides(&step->rows, part->n_dims, part->dim, stride);
     return (char *)p->whole_data + (size_t)at * kn__dtype_size[part->to];
 }
 

@@ -103,7 +103,10 @@ END
     grep -q 'matmul' <<<"$report" || { echo "no table at exit: $report"; exit 1; }
     # Each function of ours stands in one library.
     twice=$(nm --defined-only "$libdir"/libknet_*.a | awk '$2 ~ /^[TDBR]$/ { print $3 }' | sort | uniq -d)
-    [ -z "$twice" ] || { echo "in two libraries: $twice"; exit 1; } ;;
+    [ -z "$twice" ] || { echo "in two libraries: $twice"; exit 1; }
+    # They share the program's names: all begin with kn_.
+    others=$(nm -g --defined-only "$libdir"/libknet_*.a | awk '$2 ~ /^[TDBR]$/ && $3 !~ /^(kn_|KN_)/ { print $3 }')
+    [ -z "$others" ] || { echo "names without kn_: $others"; exit 1; } ;;
   parts)
     if grep -E '^[A-Z_]*(DNNL|ZLIB|CUDNN|JEMALLOC)' "$build/CMakeCache.txt"; then
       echo "the allocator and the profiler alone need none of these"

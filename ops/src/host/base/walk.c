@@ -24,7 +24,7 @@ static bool follows(int64_t stride[][KN_DIMS_MAX], int n_in, int outer, int inne
 }
 
 /* Merges dimensions; stride is written. */
-static void init(walk *w, int n_dims, const int64_t dim_of[], int64_t stride[][KN_DIMS_MAX],
+static void init(kn__walk *w, int n_dims, const int64_t dim_of[], int64_t stride[][KN_DIMS_MAX],
                  int n_in) {
     int64_t dim[KN_DIMS_MAX];
     if (n_dims > KN_DIMS_MAX || n_in > WALK_OPERANDS) __builtin_unreachable();
@@ -46,14 +46,14 @@ static void init(walk *w, int n_dims, const int64_t dim_of[], int64_t stride[][K
     for (int i = 0; i < w->n_outer; i++) w->outer[i] = dim[i];
 }
 
-void walk_init(walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
+void kn__walk_init(kn__walk *w, const kn_tensor *out, kn_tensor *const in[], int n_in) {
     int64_t stride[WALK_OPERANDS][KN_DIMS_MAX];
     if (n_in > WALK_OPERANDS) __builtin_unreachable();
     for (int k = 0; k < n_in; k++) broadcast_strides(stride[k], out, in[k]);
     init(w, out->n_dims, out->dim, stride, n_in);
 }
 
-void walk_init_strides(walk *w, int n_dims, const int64_t dim[], const int64_t stride[]) {
+void kn__walk_init_strides(kn__walk *w, int n_dims, const int64_t dim[], const int64_t stride[]) {
     int64_t one[1][KN_DIMS_MAX];
     for (int i = 0; i < n_dims && i < KN_DIMS_MAX; i++) one[0][i] = stride[i];
     init(w, n_dims, dim, one, 1);
@@ -63,7 +63,7 @@ typedef struct cursor {
     int64_t index[KN_DIMS_MAX], base[WALK_OPERANDS];
 } cursor;
 
-static void seek(cursor *c, const walk *w, int64_t row) {
+static void seek(cursor *c, const kn__walk *w, int64_t row) {
     for (int k = 0; k < w->n_operands; k++) c->base[k] = 0;
     for (int i = w->n_outer - 1; i >= 0; i--) {
         c->index[i] = row % w->outer[i];
@@ -72,7 +72,7 @@ static void seek(cursor *c, const walk *w, int64_t row) {
     }
 }
 
-static void next_row(cursor *c, const walk *w) {
+static void next_row(cursor *c, const kn__walk *w) {
     for (int i = w->n_outer - 1; i >= 0; i--) {
         bool wraps = ++c->index[i] == w->outer[i];
         int64_t steps = wraps ? 1 - w->outer[i] : 1;
@@ -82,7 +82,8 @@ static void next_row(cursor *c, const walk *w) {
     }
 }
 
-void walk_range(const walk *w, int64_t from, int64_t to, walk_row_fn row, const void *ctx) {
+void kn__walk_range(const kn__walk *w, int64_t from, int64_t to, kn__walk_row_fn row,
+                    const void *ctx) {
     cursor c;
     seek(&c, w, from / w->inner);
     int64_t column = from % w->inner;
@@ -115,7 +116,7 @@ static uint64_t eight_bytes_of(const char *x, size_t bytes) {
     }
 }
 
-void walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
+void kn__walk_repeat(char *out, const char *x, size_t bytes, int64_t n) {
     uint64_t line[8], v = eight_bytes_of(x, bytes);
     size_t size = (size_t)n * bytes;
     for (int i = 0; i < 8; i++) line[i] = v;

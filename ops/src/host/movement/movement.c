@@ -19,7 +19,7 @@ typedef struct broadcast_job {
     const kn_row *add; /* NULL: copy */
     size_t bytes;
     int64_t n, grain;
-    walk walk;
+    kn__walk walk;
 } broadcast_job;
 
 static void broadcast_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
@@ -32,13 +32,13 @@ static void broadcast_row(const void *ctx, int64_t at, const int64_t from[], int
     else if (j->walk.step[0])
         memcpy(out, x, (size_t)n * j->bytes);
     else
-        walk_repeat(out, x, j->bytes, n);
+        kn__walk_repeat(out, x, j->bytes, n);
 }
 
 static void broadcast_part(void *ctx, int64_t i) {
     const broadcast_job *j = ctx;
     int64_t to = (i + 1) * j->grain;
-    walk_range(&j->walk, i * j->grain, to < j->n ? to : j->n, broadcast_row, j);
+    kn__walk_range(&j->walk, i * j->grain, to < j->n ? to : j->n, broadcast_row, j);
 }
 
 kn_status kn__host_broadcast(kn_op_call *call) {
@@ -48,7 +48,7 @@ kn_status kn__host_broadcast(kn_op_call *call) {
                        .n = call->out[0]->n};
     if (call->accumulate & 1) j.add = kn__row((kn_dtype)call->out[0]->dtype, KN_OP_add);
     j.grain = kn__even(j.n, GRAIN_BYTES / (int64_t)j.bytes);
-    walk_init(&j.walk, call->out[0], call->in, 1);
+    kn__walk_init(&j.walk, call->out[0], call->in, 1);
     kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), broadcast_part, &j);
     return KN_OK;
 }

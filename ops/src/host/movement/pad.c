@@ -73,14 +73,14 @@ static void pad_rows(void *ctx, int64_t part) {
         char *out = j->out + (size_t)(row * n) * j->bytes;
         int64_t from = row_in_x(j, row);
         if (from < 0 || j->middle == 0) {
-            walk_repeat(out, (const char *)&j->value, j->bytes, n);
+            kn__walk_repeat(out, (const char *)&j->value, j->bytes, n);
             continue;
         }
-        walk_repeat(out, (const char *)&j->value, j->bytes, j->left);
+        kn__walk_repeat(out, (const char *)&j->value, j->bytes, j->left);
         out += (size_t)j->left * j->bytes;
         memcpy(out, j->x + (size_t)(from * j->middle) * j->bytes, (size_t)j->middle * j->bytes);
         out += (size_t)j->middle * j->bytes;
-        walk_repeat(out, (const char *)&j->value, j->bytes, j->right);
+        kn__walk_repeat(out, (const char *)&j->value, j->bytes, j->right);
     }
 }
 

@@ -15,7 +15,7 @@ enum { GRAIN_BYTES = 1 << 18 };
 static void fill_part(void *ctx, int64_t part) {
     const fill_job *j = ctx;
     size_t from = (size_t)part * j->each, n = j->size - from < j->each ? j->size - from : j->each;
-    walk_repeat(j->out + from, j->value, j->bytes, (int64_t)(n / j->bytes));
+    kn__walk_repeat(j->out + from, j->value, j->bytes, (int64_t)(n / j->bytes));
 }
 
 kn_status kn__host_fill(kn_op_call *call) {

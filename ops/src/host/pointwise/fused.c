@@ -52,7 +52,7 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     for (int k = 0; k < j->n_in; k++) in[k] = operand(s, k, tiles, from);
     if (s->part) {
         scatter rows = {s, in[0], from};
-        walk_range(&s->rows, from, from + n, scatter_row, &rows);
+        kn__walk_range(&s->rows, from, from + n, scatter_row, &rows);
         return NULL;
     }
     void *y = to[s->r] = result(s, tiles, from);

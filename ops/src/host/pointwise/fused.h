@@ -29,7 +29,8 @@ typedef struct kn__row_job {
     char *out[KN__ROW_RESULTS];
     bool half_in[KN__ROW_OPERANDS];
     bool same[KN__ROW_OPERANDS]; /* its elements lie like the result's */
-    walk walk[KN__ROW_OPERANDS]; /* forms: the first one, of both inputs; blocks: one an input */
+    /* Forms: the first one, of both inputs; blocks: one an input. */
+    kn__walk walk[KN__ROW_OPERANDS];
 } kn__row_job;
 
 /* A tile. */
@@ -80,8 +81,8 @@ typedef struct kn__fused_step {
     bool by_rows;       /* one element a row */
     int64_t row;        /* of the chain */
     kn__recipe recipe;
-    char *part; /* the result is written there, by rows; NULL: it is not */
-    walk rows;  /* of that part */
+    char *part;    /* the result is written there, by rows; NULL: it is not */
+    kn__walk rows; /* of that part */
 } kn__fused_step;
 
 typedef struct kn__fused {

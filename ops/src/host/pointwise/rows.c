@@ -68,7 +68,7 @@ static void gather_row(const void *ctx, int64_t at, const int64_t from[], int64_
     if (g->step)
         memcpy(out, x, (size_t)n * g->bytes);
     else
-        walk_repeat(out, x, g->bytes, n);
+        kn__walk_repeat(out, x, g->bytes, n);
 }
 
 const void *kn__row_operand(const job *j, int k, const void *x, int64_t from, int64_t n,
@@ -77,7 +77,7 @@ const void *kn__row_operand(const job *j, int k, const void *x, int64_t from, in
     if (!j->same[k]) {
         gather g = {j->half_in[k] ? raw.bytes : buffer->bytes, x, j->in_bytes[k], from,
                     j->walk[k].step[0]};
-        walk_range(&j->walk[k], from, from + n, gather_row, &g);
+        kn__walk_range(&j->walk[k], from, from + n, gather_row, &g);
         x = g.out;
     }
     if (!j->half_in[k]) return x;
@@ -106,7 +106,7 @@ static __attribute__((noinline)) void block_through_buffers(const job *j, const 
 }
 
 const char *kn__row_place(const job *j, int k, const char *x, int64_t from, int64_t n) {
-    const walk *w = &j->walk[k];
+    const kn__walk *w = &j->walk[k];
     int64_t row = from / w->inner, column = from % w->inner, place = column * w->step[0];
     if (column + n > w->inner) return NULL;
     for (int i = w->n_outer - 1; i >= 0; i--) {
@@ -242,13 +242,13 @@ static void form_row(const void *ctx, int64_t at, const int64_t from[], int64_t 
 
 static void walk_part(void *ctx, int64_t i) {
     const job *j = ctx;
-    walk_range(&j->walk[0], i * j->grain, part_end(j, i), form_row, j);
+    kn__walk_range(&j->walk[0], i * j->grain, part_end(j, i), form_row, j);
 }
 
 /* A short row beside every row of the other operand is repeated into one long row first. */
 enum { TILE = 1024 };
 
-static bool repeats(const walk *w, int operand) {
+static bool repeats(const kn__walk *w, int operand) {
     return w->n_outer == 1 && w->inner <= TILE / 8 && w->outer[0] > 1 && w->step[operand] == 1 &&
            w->stride[operand][0] == 0 && w->step[!operand] == 1;
 }
@@ -271,7 +271,7 @@ static void tiled_part(void *ctx, int64_t i) {
 
 static kn_status run_tiled(const job *j, int operand) {
     char tile[TILE * sizeof(double)];
-    const walk *w = &j->walk[0];
+    const kn__walk *w = &j->walk[0];
     size_t row_bytes = (size_t)w->inner * j->in_bytes[0];
     int64_t rows = TILE / w->inner;
     for (int64_t r = 0; r < rows; r++) {
@@ -293,8 +293,8 @@ static kn_status run_forms(job *j) {
         j->form = KN__ROW_SV;
         return spread(j, form_part);
     }
-    walk *w = &j->walk[0];
-    walk_init(w, call->out[0], call->in, 2);
+    kn__walk *w = &j->walk[0];
+    kn__walk_init(w, call->out[0], call->in, 2);
     for (int operand = 0; operand < 2; operand++) {
         if (repeats(w, operand)) return run_tiled(j, operand);
     }
@@ -337,7 +337,7 @@ static kn_status run_blocks(job *j) {
     for (int k = 0; k < j->call->n_in; k++) {
         if (j->same[k]) continue;
         const kn_tensor *out = j->call->out[__builtin_ctz(j->call->want)];
-        walk_init(&j->walk[k], out, &j->call->in[k], 1);
+        kn__walk_init(&j->walk[k], out, &j->call->in[k], 1);
     }
     return spread(j, blocks_part);
 }

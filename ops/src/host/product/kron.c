@@ -28,8 +28,8 @@ static void kron_part(void *ctx, int64_t i) {
     for (int64_t at = 0; at < j->n; at += j->block) {
         int64_t columns = j->n - at < j->block ? j->n - at : j->block, n = columns * j->q;
         for (int64_t k = 0; k < columns; k++)
-            walk_repeat(repeated + (size_t)(k * j->q) * j->bytes,
-                        j->a + (size_t)(row * j->n + at + k) * j->bytes, j->bytes, j->q);
+            kn__walk_repeat(repeated + (size_t)(k * j->q) * j->bytes,
+                            j->a + (size_t)(row * j->n + at + k) * j->bytes, j->bytes, j->q);
         for (int64_t p = first; p < end; p++) {
             const void *in[] = {repeated, j->tiles + (size_t)(p * j->block * j->q) * j->bytes};
             int64_t to = ((row * j->p + p) * j->n + at) * j->q;
