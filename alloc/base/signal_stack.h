@@ -3,8 +3,8 @@
  * While oneDNN multiplies, the stack pointer of the thread points into work space: a handler that
  * runs on the thread's stack would write below that, over whatever lies there, or end the process.
  * Handlers that may meet computing threads have SA_ONSTACK, and the thread has this. */
-#ifndef KN_SIGNAL_STACK_H
-#define KN_SIGNAL_STACK_H
+#ifndef KN_BASE_SIGNAL_STACK_H
+#define KN_BASE_SIGNAL_STACK_H
 
 #include <signal.h>
 #include <stddef.h>

@@ -7,7 +7,6 @@
  * any other lock held. It holds that lock while it writes, so a thread also waits for a slow disk
  * when it has its first event, ends or forks. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 #include "core/pool_state.h"
 #include "device/observe.h"
 #include "device/registry.h"
+#include "file.h"
 #include "inspect/trace_ring.h"
 #include "now.h"
 #include "pool/pools.h"
@@ -325,11 +325,12 @@ static kn_status begin_locked(const char *path) {
     if (trace.state != OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: a trace runs already, into %s", trace.path);
     }
-    trace.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (trace.fd < 0 || write_all(&header, sizeof header) < sizeof header) {
-        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(errno));
+    trace.fd = kn__open_output(path);
+    int error = trace.fd < 0 ? errno : kn__write_all(trace.fd, &header, sizeof header);
+    if (error) {
+        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(error));
     }
-    int error = start_thread();
+    error = start_thread();
     if (error) {
         return KN_FAIL(KN_ERR_INTERNAL, "kn_trace_begin: cannot start a thread to write %s: %s",
                        path, strerror(error));

@@ -321,6 +321,21 @@ static void the_drain_thread_blocks_all_signals(void **state) {
     file_free(&got);
 }
 
+/* A program may have closed them, and opens others there. */
+static void the_file_is_no_standard_stream(void **state) {
+    (void)state;
+    int saved = dup(STDIN_FILENO);
+    assert_true(saved > STDERR_FILENO);
+    close(STDIN_FILENO);
+    trace_begin(NULL);
+    bool is_free = fcntl(STDIN_FILENO, F_GETFD) < 0;
+    file got = trace_end();
+    assert_int_equal(dup2(saved, STDIN_FILENO), STDIN_FILENO);
+    close(saved);
+    file_free(&got);
+    assert_true(is_free);
+}
+
 /* fork and exit. */
 
 static int lowest_free_fd(void) {
@@ -452,7 +467,7 @@ int main(void) {
                   TEST(a_full_disk_costs_events_not_the_program),
                   TEST(a_thread_with_a_full_ring_waits_and_loses_no_event),
                   TEST(a_pipe_without_a_reader_costs_events_not_the_program),
-                  TEST(the_drain_thread_blocks_all_signals),
+                  TEST(the_drain_thread_blocks_all_signals), TEST(the_file_is_no_standard_stream),
                   TEST(after_a_fork_the_trace_continues_in_the_parent_only),
                   TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace));
     unlink(pipe_path);

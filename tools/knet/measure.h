@@ -1,6 +1,6 @@
 /* What this machine's processors reach at most. */
-#ifndef KNET_MEASURE_H
-#define KNET_MEASURE_H
+#ifndef KN_MEASURE_H
+#define KN_MEASURE_H
 
 #include "report.h"
 
