@@ -7,6 +7,7 @@
 
 #include "fail.h"
 #include "file.h"
+#include "html_page.h"
 #include "output.h"
 
 /* replay.html, which the build puts here; ends in a zero byte. */
@@ -28,21 +29,6 @@ static int by_address(const void *a, const void *b) {
     const kn__place *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (x->from > y->from) - (x->from < y->from);
-}
-
-/* No "<" is in a script: it may end it. */
-static void add_string(kn__text *text, const char *string) {
-    kn__text json = {0};
-    kn__text_json(&json, string);
-    for (size_t i = 0; i < json.length; i++) {
-        if (json.data[i] == '<') {
-            kn__text_puts(text, "\\u003c");
-        } else {
-            kn__text_add(text, &json.data[i], 1);
-        }
-    }
-    text->failed |= json.failed;
-    kn__text_release(&json);
 }
 
 /* Blocks as [step, steps, place, size], places from 0 without the gaps; and where the pieces
@@ -89,7 +75,7 @@ static void add_numbers(kn__text *text, const kn__trace *t, const kn__played *p,
     kn__output_number(text, driver_us);
     if (!p->oom) return;
     kn__text_puts(text, ",\"oom\":");
-    add_string(text, p->oom_text);
+    kn__page_string(text, p->oom_text);
 }
 
 /* Keeps the blocks that were placed and can be drawn; returns their number. */
@@ -112,9 +98,9 @@ void kn__replay_page_add(kn__replay_page *page, const char *file, const kn__trac
     size_t n = choose(places, trace->n_blocks, n_max);
     kn__text *text = &page->plays;
     kn__text_puts(text, page->n_plays++ ? ",\n{\"file\":" : "{\"file\":");
-    add_string(text, file);
+    kn__page_string(text, file);
     kn__text_puts(text, ",\"policy\":");
-    add_string(text, played->policy);
+    kn__page_string(text, played->policy);
     add_numbers(text, trace, played, driver_us);
     add_samples(text, played);
     kn__text_printf(text, ",\"n_blocks\":%" PRIu32, trace->n_blocks);
