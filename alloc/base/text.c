@@ -82,23 +82,27 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     va_end(again);
 }
 
+/* Adds the string's first character, or U+FFFD for a byte that is none; returns where the next one
+ * begins. */
+static const char *add_character(kn__text *text, const char *string) {
+    size_t n = kn__utf8_bytes(string);
+    kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
+    return string + (n ? n : 1);
+}
+
 void kn__text_utf8(kn__text *text, const char *string) {
-    for (size_t n; *string; string += n ? n : 1) {
-        n = kn__utf8_bytes(string);
-        kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
-    }
+    while (*string) string = add_character(text, string);
 }
 
 void kn__text_xml(kn__text *text, const char *string) {
-    for (size_t n; *string; string += n ? n : 1) {
-        n = kn__utf8_bytes(string);
-        if (*string == '&' || *string == '<' || *string == '>') {
-            kn__text_puts(text, *string == '&' ? "&amp;" : *string == '<' ? "&lt;" : "&gt;");
-        } else if ((unsigned char)*string < 0x20 || *string == 0x7f) {
-            kn__text_puts(text, "?");
-        } else {
-            kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
-        }
+    while (*string) {
+        const char *as = NULL;
+        if (*string == '&') as = "&amp;";
+        if (*string == '<') as = "&lt;";
+        if (*string == '>') as = "&gt;";
+        if ((unsigned char)*string < 0x20 || *string == 0x7f) as = "?";
+        if (as) kn__text_puts(text, as);
+        string = as ? string + 1 : add_character(text, string);
     }
 }
 

@@ -90,7 +90,7 @@ static pthread_t drainer; /* which drains each period */
 
 static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the two below */
 static pthread_cond_t ends = PTHREAD_COND_INITIALIZER;
-static bool drainer_ends, wait_ends;
+static bool drainer_ended, wait_ended;
 
 static struct timespec after(uint64_t ns) {
     struct timespec now;
@@ -129,8 +129,8 @@ static int start_thread(pthread_t *out, void *(*run)(void *), bool *has_ended) {
     return kn__thread_start(out, run, NULL);
 }
 
-/* Whether it could join the thread: else it may still be ending when leaks are looked for. What
- * hangs in CUDA must not keep the program from ending. */
+/* Joins a thread, so that it is not still ending when leak checkers run; false: it did not end in
+ * time. A call of CUDA that hangs must not keep the program from ending. */
 static bool join_until(pthread_t thread, const bool *has_ended, struct timespec until) {
     int error = 0;
     pthread_mutex_lock(&end_lock);
@@ -157,7 +157,7 @@ static void *run_thread(void *arg) {
         pthread_mutex_lock(&thread_lock);
     }
     pthread_mutex_unlock(&thread_lock);
-    set_ended(&drainer_ends, true);
+    set_ended(&drainer_ended, true);
     return arg;
 }
 
@@ -244,7 +244,7 @@ static kn_status begin(void) {
         kn__activity_listen(kn__recorder_launch);
     }
     thread_runs = true;
-    if (start_thread(&drainer, run_thread, &drainer_ends) == 0) return KN_OK;
+    if (start_thread(&drainer, run_thread, &drainer_ended) == 0) return KN_OK;
     thread_runs = false;
     return KN_FAIL(KN_ERR_UNSUPPORTED, "no GPU times: no thread for CUPTI's buffers");
 }
@@ -265,14 +265,14 @@ static bool gave_up;
 
 static void *wait_in_thread(void *arg) {
     kn__cupti_synchronize();
-    set_ended(&wait_ends, true);
+    set_ended(&wait_ended, true);
     return arg;
 }
 
 static void wait_a_while(void) {
     pthread_t thread;
-    if (start_thread(&thread, wait_in_thread, &wait_ends) != 0) return;
-    gave_up = !join_until(thread, &wait_ends, after(WAIT_NS));
+    if (start_thread(&thread, wait_in_thread, &wait_ended) != 0) return;
+    gave_up = !join_until(thread, &wait_ended, after(WAIT_NS));
 }
 
 /* The one wait of the whole run. CUPTI itself is not finalised: that is where it crashes. Before
@@ -292,8 +292,7 @@ static void stop(void *ctx) {
 
 static void end(void *ctx) {
     (void)ctx;
-    if (atomic_load(&kn__forked)) return; /* the parent's */
-    join_until(drainer, &drainer_ends, after(WAIT_NS));
+    join_until(drainer, &drainer_ended, after(WAIT_NS));
 }
 
 /* Below 13.1 update 1 a second session gets ids wrong and disabling may hang: there the kinds stay

@@ -108,7 +108,7 @@ inline void enter_fiber(int t) {
     __sanitizer_start_switch_fiber(&main_fake_stack, stacks + (size_t)t * STACK_BYTES, STACK_BYTES);
 }
 inline void entered_main() { __sanitizer_finish_switch_fiber(main_fake_stack, nullptr, nullptr); }
-// The frames of run_thread and what it called last, which never return.
+// run_thread and its last call never return, so their frames stay poisoned: clears them.
 inline void forget_stack(int t) {
     __asan_unpoison_memory_region(stacks + (size_t)(t + 1) * STACK_BYTES - STACK_LEFT, STACK_LEFT);
 }

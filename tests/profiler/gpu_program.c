@@ -220,6 +220,27 @@ __attribute__((visibility("default"))) int pthread_cond_clockwait(pthread_cond_t
     return wait(cond, lock, clock, until);
 }
 
+/* With the word "joins" in MOCK_CUPTI, prints each thread that starts and each that is joined. */
+static int printed(int error, const char *line) {
+    const char *list = getenv("MOCK_CUPTI");
+    if (!error && list && strstr(list, "joins")) fputs(line, stderr);
+    return error;
+}
+
+__attribute__((visibility("default"))) int pthread_create(pthread_t *out,
+                                                          const pthread_attr_t *attributes,
+                                                          void *(*run)(void *), void *arg) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NULL;
+    *(void **)(void *)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return printed(create(out, attributes, run, arg), "thread starts\n");
+}
+
+__attribute__((visibility("default"))) int pthread_join(pthread_t thread, void **result) {
+    int (*join)(pthread_t, void **) = NULL;
+    *(void **)(void *)&join = dlsym(RTLD_NEXT, "pthread_join");
+    return printed(join(thread, result), "thread joined\n");
+}
+
 /* A graph that is destroyed again and again, among 60,000 nodes. */
 static void *destroy_graphs(void *are_enough) {
     mock_destroy_fn destroy;

@@ -180,6 +180,20 @@ static void buffers_that_fill_up_wake_the_drain(void **state) {
     assert_int_equal(balance(&o, "timed"), 1000);
 }
 
+static int count_of(const char *text, const char *line) {
+    int n = 0;
+    for (; (text = strstr(text, line)); text++) n++;
+    return n;
+}
+
+static void each_thread_is_joined_before_the_end(void **state) {
+    (void)state;
+    outcome o = run("joins", "1");
+    int n = count_of(o.err, "thread starts\n");
+    assert_true(n >= 3); /* the program's, the drain, and the wait for the GPU */
+    assert_int_equal(count_of(o.err, "thread joined\n"), n);
+}
+
 static void an_incomplete_record_hides_no_other(void **state) {
     (void)state;
     static const char *const ways[] = {"incomplete=100", "incomplete=100,real",
@@ -333,7 +347,7 @@ int main(int argc, char **argv) {
         TEST(records_may_come_in_many_buffers), TEST(ids_may_go_round),
         TEST(a_launch_with_two_records_is_one_launch), TEST(without_buffers_all_is_dropped),
         TEST(records_are_joined_while_the_program_runs), TEST(buffers_that_fill_up_wake_the_drain),
-        TEST(an_incomplete_record_hides_no_other),
+        TEST(each_thread_is_joined_before_the_end), TEST(an_incomplete_record_hides_no_other),
         TEST(a_call_that_cannot_be_followed_costs_that_call_alone),
         TEST(empty_copies_wait_for_no_record),
         TEST(replayed_kernels_stand_under_the_scope_they_were_captured_in),

@@ -20,7 +20,8 @@ def bytes_text(n):
         return "none"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n < 999.5 or unit == "GiB":
-            return f"{n} {unit}" if unit == "B" else f"{n:#.3g} {unit}".replace(". ", " ")
+            digits = 0 if unit == "B" or n >= 99.95 else 1 if n >= 9.995 else 2
+            return f"{n:.{digits}f} {unit}"
         n /= 1024
 
 
